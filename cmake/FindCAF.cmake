@@ -1,0 +1,31 @@
+# Finds the C++ Actor Framework; Debian's package ships no CMake configuration of its own.
+# Gives CAF::core (and CAF::io, CAF::openssl where asked for) and CAF_VERSION.
+find_path(CAF_INCLUDE_DIR caf/all.hpp)
+if(CAF_INCLUDE_DIR AND EXISTS "${CAF_INCLUDE_DIR}/caf/config.hpp")
+  file(STRINGS "${CAF_INCLUDE_DIR}/caf/config.hpp" _caf_line REGEX "#define CAF_VERSION +[0-9]+")
+  string(REGEX MATCH "[0-9]+$" _caf_number "${_caf_line}")
+  math(EXPR _caf_major "${_caf_number} / 10000")
+  math(EXPR _caf_minor "${_caf_number} / 100 % 100")
+  math(EXPR _caf_patch "${_caf_number} % 100")
+  set(CAF_VERSION "${_caf_major}.${_caf_minor}.${_caf_patch}")
+endif()
+set(_caf_required CAF_INCLUDE_DIR)
+foreach(component IN LISTS CAF_FIND_COMPONENTS)
+  find_library(CAF_${component}_LIBRARY NAMES caf_${component})
+  list(APPEND _caf_required CAF_${component}_LIBRARY)
+endforeach()
+include(FindPackageHandleStandardArgs)
+find_package_handle_standard_args(CAF REQUIRED_VARS ${_caf_required} VERSION_VAR CAF_VERSION)
+if(CAF_FOUND)
+  find_package(Threads REQUIRED)
+  foreach(component IN LISTS CAF_FIND_COMPONENTS)
+    if(NOT TARGET CAF::${component})
+      add_library(CAF::${component} UNKNOWN IMPORTED)
+      set_target_properties(CAF::${component} PROPERTIES
+        IMPORTED_LOCATION "${CAF_${component}_LIBRARY}"
+        INTERFACE_INCLUDE_DIRECTORIES "${CAF_INCLUDE_DIR}"
+        INTERFACE_LINK_LIBRARIES Threads::Threads)
+    endif()
+  endforeach()
+endif()
+mark_as_advanced(CAF_INCLUDE_DIR CAF_core_LIBRARY)

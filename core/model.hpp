@@ -1,0 +1,85 @@
+// What is known of one stored version of a model. Buckets keep it, messages carry it.
+#pragma once
+
+#include <millrace/core/ids.hpp>
+#include <millrace/core/tensor.hpp>
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace millrace {
+
+inline constexpr std::size_t model_name_bytes_max = 512;
+
+/// Checks a model's name: 1 to `model_name_bytes_max` bytes of UTF-8, no NUL.
+[[nodiscard]] status validate_model_name(std::string_view name);
+
+/// The structure of a layer as it travels with a model: its id and its encoded description.
+struct described_layer {
+  layer_id id;
+  std::vector<std::byte> description;  // encoded `layer_description`
+
+  friend bool operator==(const described_layer&, const described_layer&) = default;
+};
+
+/// What the client says of the model it stores.
+struct model_spec {
+  std::string name;
+  std::vector<std::byte> graph;              // encoded `compact_graph`; empty when there is none
+  std::vector<std::uint32_t> tensor_layers;  // per tensor: index of its layer in the graph; may be empty
+  layout tensors;
+  std::vector<std::pair<std::string, std::string>> metadata;  // the user's own words
+  bool pinned = false;                       // never evicted
+
+  friend bool operator==(const model_spec&, const model_spec&) = default;
+};
+
+/// A stored version: the spec and what the store added.
+struct model_record {
+  model_spec spec;
+  std::uint64_t version = 0;       // from a counter of the bucket: never used twice, later is larger
+  std::uint64_t stored_at_ns = 0;  // wall clock
+  /// Per tensor in order, `digest_count(bytes)` values each; empty when stored without checksums.
+  std::vector<std::uint64_t> digests;
+
+  friend bool operator==(const model_record&, const model_record&) = default;
+};
+
+/// One line of a listing.
+struct model_summary {
+  std::string name;
+  std::uint64_t version = 0;
+  std::uint64_t size_bytes = 0;
+  std::uint64_t tensors = 0;
+  std::uint64_t stored_at_ns = 0;
+  bool pinned = false;
+
+  friend bool operator==(const model_summary&, const model_summary&) = default;
+};
+
+model_summary summarize(const model_record& record);
+
+template <class Inspector>
+typename Inspector::result_type inspect(Inspector& f, described_layer& x) {
+  return f(x.id, x.description);
+}
+
+template <class Inspector>
+typename Inspector::result_type inspect(Inspector& f, model_spec& x) {
+  return f(x.name, x.graph, x.tensor_layers, x.tensors, x.metadata, x.pinned);
+}
+
+template <class Inspector>
+typename Inspector::result_type inspect(Inspector& f, model_record& x) {
+  return f(x.spec, x.version, x.stored_at_ns, x.digests);
+}
+
+template <class Inspector>
+typename Inspector::result_type inspect(Inspector& f, model_summary& x) {
+  return f(x.name, x.version, x.size_bytes, x.tensors, x.stored_at_ns, x.pinned);
+}
+
+} // namespace millrace

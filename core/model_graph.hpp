@@ -1,0 +1,89 @@
+// A model's architecture: its leaf layers and what feeds what. Hashed to ids that labels do not change.
+#pragma once
+
+#include <millrace/core/ids.hpp>
+#include <millrace/core/status.hpp>
+#include <millrace/core/tensor.hpp>
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace millrace {
+
+/// One leaf layer: everything that makes its structure, and a label that does not.
+struct layer {
+  std::string label;                                            // display only, never hashed
+  std::string kind;                                             // class: "Linear", "Conv2d"
+  std::vector<std::pair<std::string, std::string>> attributes;  // hyper-parameters, any order
+  /// The layer's tensors by role ("weight", "bias"), dtype and shape.
+  std::vector<tensor_desc> tensors;
+  /// Indices of the layers that feed this one, in the order of its inputs.
+  std::vector<std::uint32_t> inputs;
+};
+
+/// Only leaf layers (DStore, section 3). Layers may be added before what feeds them.
+class model_graph {
+public:
+  /// Adds a layer and returns its index. Tensors of a model are named "<label>.<role>".
+  std::uint32_t add(layer l);
+
+  const std::vector<layer>& layers() const noexcept { return layers_; }
+  bool empty() const noexcept { return layers_.empty(); }
+
+  /// All tensors, layer by layer, named "<label>.<role>".
+  layout tensors() const;
+
+  /// A chain of layers, each fed by the one before: what a table of tensors gives when the real
+  /// architecture is not known. Tensors are grouped by the text before the last dot.
+  static model_graph chain_of(const layout& tensors);
+
+private:
+  std::vector<layer> layers_;
+};
+
+/// What an id stands for: the structure of one layer without label and inputs. Immutable.
+struct layer_description {
+  std::string kind;
+  std::vector<std::pair<std::string, std::string>> attributes;
+  std::vector<tensor_desc> tensors;
+
+  friend bool operator==(const layer_description&, const layer_description&) = default;
+};
+
+layer_description describe(const layer& l);
+
+/// Computes the identity of every leaf layer of a model from its structure alone.
+///
+/// Equal structure gives equal ids whatever the labels and the order of construction.
+/// Shape:   one id (16 bytes) per leaf layer, in the order of `graph.layers()`.
+/// Cost:    O(layers + edges), no recursion.
+/// Errors:  `invalid_argument` naming the layers of a cycle or a dangling input.
+/// Threads: pure; any thread.
+/// Source:  DStore, section 4, Algorithm 1. We chain every input; the printed listing skips those
+///          already hashed.
+result<std::vector<layer_id>> identify_layers(const model_graph& graph);
+
+/// The architecture as it travels and rests: an id per leaf layer and the list of its inputs.
+struct compact_graph {
+  std::vector<layer_id> ids;
+  std::vector<std::vector<std::uint32_t>> inputs;  // same length as ids
+
+  friend bool operator==(const compact_graph&, const compact_graph&) = default;
+};
+
+/// Hashes and compacts in one step. Errors as `identify_layers`.
+result<compact_graph> compact(const model_graph& graph);
+
+/// About 18 bytes a layer of a chain: repeated ids are written once, inputs as distances.
+std::vector<std::byte> encode_graph(const compact_graph& graph);
+
+/// Reads what `encode_graph` wrote, from bytes nobody vouches for.
+/// Errors: `protocol_error` with the fault; never allocates more than some 40 times the input.
+result<compact_graph> decode_graph(std::span<const std::byte> bytes);
+
+
+} // namespace millrace

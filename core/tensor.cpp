@@ -1,0 +1,152 @@
+// Sizes, spellings and checks of tensors.
+#include <millrace/core/tensor.hpp>
+
+#include <array>
+#include <limits>
+#include <unordered_set>
+
+namespace millrace {
+
+namespace {
+
+struct dtype_row {
+  std::string_view name;
+  std::string_view alias;  // numpy and PyTorch
+  std::uint32_t bits;
+};
+
+constexpr std::array<dtype_row, dtype_count> rows = {{
+  {"BOOL", "bool", 8},           {"F4", "float4_e2m1fn", 4},
+  {"F6_E2M3", "float6_e2m3fn", 6}, {"F6_E3M2", "float6_e3m2fn", 6},
+  {"U8", "uint8", 8},            {"I8", "int8", 8},
+  {"F8_E5M2", "float8_e5m2", 8}, {"F8_E4M3", "float8_e4m3fn", 8},
+  {"F8_E8M0", "float8_e8m0fnu", 8}, {"I16", "int16", 16},
+  {"U16", "uint16", 16},         {"F16", "float16", 16},
+  {"BF16", "bfloat16", 16},      {"I32", "int32", 32},
+  {"U32", "uint32", 32},         {"F32", "float32", 32},
+  {"C64", "complex64", 64},      {"F64", "float64", 64},
+  {"I64", "int64", 64},          {"U64", "uint64", 64},
+}};
+
+bool known(dtype type) noexcept { return static_cast<std::uint8_t>(type) < dtype_count; }
+
+// Bytes of `shape[first..]` elements; fails on overflow or half bytes.
+result<std::uint64_t> dense_bytes(const tensor_desc& tensor, std::size_t first) {
+  // The bound leaves room to multiply by the bits of one element.
+  constexpr auto elements_max = std::numeric_limits<std::uint64_t>::max() / 64;
+  std::uint64_t elements = 1;
+  bool overflow = false;
+  for (auto i = first; i < tensor.shape.size(); ++i) {
+    if (tensor.shape[i] == 0)
+      return 0;
+    overflow |= __builtin_mul_overflow(elements, tensor.shape[i], &elements);
+  }
+  if (overflow || elements > elements_max)
+    return fail(errc::invalid_argument, "tensor " + tensor.name + ": its size overflows 64 bits");
+  auto bits = elements * bits_per_element(tensor.type);
+  if (bits % 8 != 0)
+    return fail(errc::invalid_argument,
+      "tensor " + tensor.name + ": " + describe(tensor) + " does not fill whole bytes");
+  return bits / 8;
+}
+
+} // namespace
+
+std::string_view to_string(dtype type) noexcept {
+  return known(type) ? rows[static_cast<std::uint8_t>(type)].name : "unknown dtype";
+}
+
+result<dtype> parse_dtype(std::string_view name) {
+  for (std::uint8_t i = 0; i < dtype_count; ++i)
+    if (rows[i].name == name || rows[i].alias == name)
+      return static_cast<dtype>(i);
+  return fail(errc::invalid_argument, "no dtype is called " + std::string{name});
+}
+
+std::uint32_t bits_per_element(dtype type) noexcept {
+  return known(type) ? rows[static_cast<std::uint8_t>(type)].bits : 8;
+}
+
+result<std::uint64_t> size_bytes(const tensor_desc& tensor) { return dense_bytes(tensor, 0); }
+
+result<std::uint64_t> row_bytes(const tensor_desc& tensor) {
+  return dense_bytes(tensor, tensor.shape.empty() ? 0 : 1);
+}
+
+bool is_utf8(std::string_view text) noexcept {
+  auto at = text.begin();
+  auto tail = [&](int count, unsigned low, unsigned high) {
+    for (; count > 0; --count, low = 0x80, high = 0xbf) {
+      if (at == text.end())
+        return false;
+      auto byte = static_cast<unsigned char>(*at++);
+      if (byte < low || byte > high)
+        return false;
+    }
+    return true;
+  };
+  while (at != text.end()) {
+    auto lead = static_cast<unsigned char>(*at++);
+    bool good = lead >= 0x01 && lead <= 0x7f;
+    if (lead >= 0xc2 && lead <= 0xdf)
+      good = tail(1, 0x80, 0xbf);
+    else if (lead >= 0xe0 && lead <= 0xef)
+      good = tail(2, lead == 0xe0 ? 0xa0 : 0x80, lead == 0xed ? 0x9f : 0xbf);
+    else if (lead >= 0xf0 && lead <= 0xf4)
+      good = tail(3, lead == 0xf0 ? 0x90 : 0x80, lead == 0xf4 ? 0x8f : 0xbf);
+    if (!good)
+      return false;
+  }
+  return true;
+}
+
+status validate(const tensor_desc& tensor) {
+  if (tensor.name.empty() || tensor.name.size() > tensor_name_bytes_max)
+    return {errc::invalid_argument,
+      "a tensor's name has 1 to " + std::to_string(tensor_name_bytes_max) + " bytes, this one has " +
+        std::to_string(tensor.name.size())};
+  if (!is_utf8(tensor.name))
+    return {errc::invalid_argument, "a tensor's name must be UTF-8 without NUL"};
+  if (!known(tensor.type))
+    return {errc::invalid_argument, "tensor " + tensor.name + ": unknown dtype"};
+  if (tensor.shape.size() > tensor_rank_max)
+    return {errc::invalid_argument,
+      "tensor " + tensor.name + ": rank " + std::to_string(tensor.shape.size()) + " is above " +
+        std::to_string(tensor_rank_max)};
+  auto bytes = size_bytes(tensor);
+  return bytes ? status{} : bytes.error();
+}
+
+std::string describe(const tensor_desc& tensor) {
+  std::string text{to_string(tensor.type)};
+  text += '[';
+  for (std::size_t i = 0; i < tensor.shape.size(); ++i)
+    text += (i == 0 ? "" : ", ") + std::to_string(tensor.shape[i]);
+  return text + ']';
+}
+
+status validate(const layout& tensors) {
+  if (tensors.tensors.size() > layout_tensors_max)
+    return {errc::invalid_argument,
+      "a model has at most " + std::to_string(layout_tensors_max) + " tensors"};
+  std::unordered_set<std::string_view> names;
+  std::uint64_t sum = 0;
+  for (auto& tensor : tensors.tensors) {
+    if (auto bad = validate(tensor); !bad.ok())
+      return bad;
+    if (!names.insert(tensor.name).second)
+      return {errc::invalid_argument, "two tensors are called " + tensor.name};
+    if (__builtin_add_overflow(sum, *size_bytes(tensor), &sum) || sum >> 63 != 0)
+      return {errc::invalid_argument, "the model's size overflows 63 bits"};
+  }
+  return {};
+}
+
+std::uint64_t size_bytes(const layout& tensors) {
+  std::uint64_t sum = 0;
+  for (auto& tensor : tensors.tensors)
+    sum += size_bytes(tensor).value_or(0);
+  return sum;
+}
+
+} // namespace millrace

@@ -1,0 +1,106 @@
+// Futures: waiting, continuations, coroutines, gathering, cancelling, dropping.
+#include <millrace/core/future.hpp>
+
+#include <boost/test/unit_test.hpp>
+#include <thread>
+
+using namespace millrace;
+using namespace std::chrono_literals;
+
+namespace {
+
+// A coroutine that starts at once and is not waited for.
+struct detached_task {
+  struct promise_type {
+    detached_task get_return_object() { return {}; }
+    std::suspend_never initial_suspend() noexcept { return {}; }
+    std::suspend_never final_suspend() noexcept { return {}; }
+    void return_void() {}
+    void unhandled_exception() { std::terminate(); }
+  };
+};
+
+detached_task add_into(future<int> a, future<int> b, int& sum) {
+  auto x = co_await a;
+  auto y = co_await b;
+  sum = *x + *y;
+}
+
+} // namespace
+
+BOOST_AUTO_TEST_SUITE(futures)
+
+BOOST_AUTO_TEST_CASE(get_returns_the_value_set_by_another_thread) {
+  promise<int> p;
+  std::thread setter{[p] { p.set(7); }};
+  BOOST_TEST(p.get_future().get() == 7);
+  setter.join();
+}
+
+BOOST_AUTO_TEST_CASE(get_throws_and_result_does_not) {
+  promise<int> p;
+  p.set(fail(errc::not_found, "no model named x"));
+  BOOST_CHECK_THROW(p.get_future().get(), error);
+  BOOST_TEST((p.get_future().result().error() == status{errc::not_found, "no model named x"}));
+}
+
+BOOST_AUTO_TEST_CASE(wait_for_gives_up_and_the_operation_goes_on) {
+  promise<int> p;
+  auto f = p.get_future();
+  BOOST_TEST(!f.wait_for(1ms));
+  p.set(1);
+  BOOST_TEST(f.wait_for(1ms));
+}
+
+BOOST_AUTO_TEST_CASE(continuations_run_once_before_or_after) {
+  promise<int> p;
+  int calls = 0;
+  p.get_future().then([&](const result<int>& r) { calls += *r; });
+  p.set(1);
+  p.get_future().then([&](const result<int>& r) { calls += *r; });
+  BOOST_TEST(calls == 2);
+}
+
+BOOST_AUTO_TEST_CASE(coroutines_await_in_sequence) {
+  promise<int> a, b;
+  int sum = 0;
+  add_into(a.get_future(), b.get_future(), sum);
+  b.set(2);
+  BOOST_TEST(sum == 0);
+  a.set(1);
+  BOOST_TEST(sum == 3);
+}
+
+BOOST_AUTO_TEST_CASE(when_all_keeps_order_and_errors) {
+  promise<int> a, b;
+  auto all = when_all(std::vector{a.get_future(), b.get_future()});
+  b.set(fail(errc::busy, "later"));
+  BOOST_TEST(!all.ready());
+  a.set(1);
+  auto outcomes = all.get();
+  BOOST_TEST(*outcomes[0] == 1);
+  BOOST_TEST((outcomes[1].error().code() == errc::busy));
+  BOOST_TEST(when_all(std::vector<future<int>>{}).ready());
+}
+
+BOOST_AUTO_TEST_CASE(cancel_undoes_first_and_a_late_value_is_dropped) {
+  promise<int> p;
+  bool undone = false;
+  p.on_cancel([&] { undone = true; });
+  auto f = p.get_future();
+  f.cancel();
+  BOOST_TEST(undone);
+  BOOST_TEST((f.result().error().code() == errc::cancelled));
+  BOOST_TEST(!p.set(1));
+}
+
+BOOST_AUTO_TEST_CASE(a_dropped_promise_fails_its_future) {
+  future<void> f;
+  {
+    promise<void> p;
+    f = p.get_future();
+  }
+  BOOST_TEST((f.result().error().code() == errc::internal));
+}
+
+BOOST_AUTO_TEST_SUITE_END()
