@@ -1,0 +1,165 @@
+// memfd arenas and the table that finds them by address.
+#include <millrace/core/log.hpp>
+#include <millrace/transport/arena.hpp>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <fcntl.h>
+#include <map>
+#include <mutex>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <thread>
+#include <unistd.h>
+#include <vector>
+
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23
+#endif
+
+namespace millrace::transport {
+
+namespace {
+
+constexpr std::uint64_t huge_page_bytes = 2u << 20;
+constexpr int required_seals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
+
+std::uint64_t round_up(std::uint64_t value, std::uint64_t unit) {
+  return (value + unit - 1) / unit * unit;
+}
+
+struct arena_table {
+  std::mutex mutex;
+  std::map<const std::byte*, std::weak_ptr<arena>> by_address;
+};
+
+arena_table& table() {
+  static arena_table t;
+  return t;
+}
+
+// Touches every page; with several threads, since zeroing pages is what takes the time.
+int touch(std::byte* data, std::uint64_t size_bytes) {
+  auto parts = std::clamp<std::uint64_t>(size_bytes / (64u << 20), 1, std::thread::hardware_concurrency());
+  auto part_bytes = round_up(size_bytes / parts, huge_page_bytes);
+  std::vector<std::thread> threads;
+  std::atomic<int> failed = 0;
+  for (std::uint64_t at = 0; at < size_bytes; at += part_bytes)
+    threads.emplace_back([&, at] {
+      auto length = std::min(part_bytes, size_bytes - at);
+      if (madvise(data + at, length, MADV_POPULATE_WRITE) == 0)
+        return;
+      if (errno != EINVAL)
+        failed = errno;
+      else  // kernels before 5.14
+        for (std::uint64_t page = 0; page < length; page += 4096)
+          *static_cast<volatile std::byte*>(data + at + page) = std::byte{0};
+    });
+  for (auto& t : threads)
+    t.join();
+  return failed;
+}
+
+// A memfd of the size asked for, mapped; huge pages only if the pool has enough of them.
+int open_memfd(const arena_options& options, std::uint64_t size_bytes, bool huge, void*& data) {
+  int fd = memfd_create(options.name.c_str(),
+    MFD_CLOEXEC | MFD_ALLOW_SEALING | (huge ? MFD_HUGETLB : 0u));
+  if (fd < 0)
+    return -1;
+  if (ftruncate(fd, static_cast<off_t>(size_bytes)) == 0) {
+    data = mmap(nullptr, size_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (data != MAP_FAILED)
+      return fd;
+  }
+  int why = errno;
+  close(fd);
+  errno = why;
+  return -1;
+}
+
+} // namespace
+
+result<std::shared_ptr<arena>> arena::create(const arena_options& options) {
+  static std::atomic<std::uint64_t> next_id = 1;
+  auto doing = "making an arena of " + std::to_string(options.size_bytes) + " bytes for " + options.name;
+  if (options.size_bytes == 0)
+    return fail(errc::invalid_argument, doing);
+  std::shared_ptr<arena> a{new arena};
+  void* data = nullptr;
+  a->huge_ = options.huge_pages && options.size_bytes >= huge_page_bytes;
+  a->size_bytes_ = round_up(options.size_bytes, a->huge_ ? huge_page_bytes : 4096);
+  if (a->huge_)
+    a->fd_ = open_memfd(options, a->size_bytes_, true, data);
+  if (a->fd_ < 0) {
+    a->huge_ = false;
+    a->size_bytes_ = round_up(options.size_bytes, 4096);
+    a->fd_ = open_memfd(options, a->size_bytes_, false, data);
+  }
+  if (a->fd_ < 0)
+    return fail(status_from_errno(errno, doing));
+  a->data_ = static_cast<std::byte*>(data);
+  if (!a->huge_)
+    madvise(a->data_, a->size_bytes_, MADV_HUGEPAGE);
+  if (int why = touch(a->data_, a->size_bytes_); why != 0)
+    return fail(errc::no_space, status_from_errno(why, doing).detail());
+  a->locked_ = options.lock && mlock(a->data_, a->size_bytes_) == 0;
+  if (fcntl(a->fd_, F_ADD_SEALS, required_seals) != 0)
+    return fail(status_from_errno(errno, doing));
+  a->id_ = next_id++;
+  std::lock_guard guard{table().mutex};
+  table().by_address[a->data_] = a;
+  return a;
+}
+
+arena::~arena() {
+  if (data_) {
+    {
+      std::lock_guard guard{table().mutex};
+      table().by_address.erase(data_);
+    }
+    munmap(data_, size_bytes_);
+  }
+  if (fd_ >= 0)
+    close(fd_);
+}
+
+result<arena_place> find_arena(const std::byte* data, std::uint64_t length) {
+  // Outlives the guard: its destructor takes the same mutex.
+  std::shared_ptr<arena> a;
+  {
+    std::lock_guard guard{table().mutex};
+    auto after = table().by_address.upper_bound(data);
+    if (after != table().by_address.begin())
+      a = std::prev(after)->second.lock();
+  }
+  if (a) {
+    auto offset = static_cast<std::uint64_t>(data - a->data());
+    if (offset <= a->size_bytes() && length <= a->size_bytes() - offset)
+      return arena_place{std::move(a), offset};
+  }
+  return fail(errc::internal, "memory that is in no arena");
+}
+
+result<std::shared_ptr<mapped_arena>> mapped_arena::map(int fd, std::uint64_t size_bytes) {
+  struct stat info {};
+  int seals = fcntl(fd, F_GET_SEALS);
+  if (seals < 0 || (seals & required_seals) != required_seals || fstat(fd, &info) != 0 ||
+    size_bytes == 0 || static_cast<std::uint64_t>(info.st_size) < size_bytes)
+    return fail(errc::permission_denied, "the peer's arena is no sealed memfd of the announced size");
+  auto* data = mmap(nullptr, size_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  if (data == MAP_FAILED)
+    return fail(status_from_errno(errno, "mapping a peer's arena"));
+  std::shared_ptr<mapped_arena> m{new mapped_arena};
+  m->data_ = static_cast<std::byte*>(data);
+  m->size_bytes_ = size_bytes;
+  return m;
+}
+
+mapped_arena::~mapped_arena() { munmap(data_, size_bytes_); }
+
+void mapped_arena::populate(std::uint64_t offset, std::uint64_t length) noexcept {
+  madvise(data_ + offset, std::min(length, size_bytes_ - offset), MADV_POPULATE_WRITE);
+}
+
+} // namespace millrace::transport

@@ -1,0 +1,76 @@
+// Memory that peers on this host can map: memfd-backed, touched and pinned when it is made.
+#pragma once
+
+#include <millrace/core/status.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+namespace millrace::transport {
+
+struct arena_options {
+  std::string name;                // shown in /proc, for people
+  std::uint64_t size_bytes = 0;    // rounded up to whole pages
+  bool huge_pages = true;          // use them where the system grants them
+  bool lock = true;                // mlock where the system grants it
+};
+
+/// A mapping of a sealed memfd. Freed with its last reference; leaves nothing in /dev/shm.
+class arena {
+public:
+  /// Reserves, touches and (where granted) locks the memory; the slow part of a node's start.
+  /// Errors: `no_space` with the size asked for and what the system says.
+  static result<std::shared_ptr<arena>> create(const arena_options& options);
+  ~arena();
+  arena(const arena&) = delete;
+  arena& operator=(const arena&) = delete;
+
+  std::uint64_t id() const noexcept { return id_; }  // unique in this process
+  int fd() const noexcept { return fd_; }
+  std::byte* data() const noexcept { return data_; }
+  std::uint64_t size_bytes() const noexcept { return size_bytes_; }
+  bool locked() const noexcept { return locked_; }
+  bool huge() const noexcept { return huge_; }
+
+private:
+  arena() = default;
+
+  std::uint64_t id_ = 0;
+  int fd_ = -1;
+  std::byte* data_ = nullptr;
+  std::uint64_t size_bytes_ = 0;
+  bool locked_ = false;
+  bool huge_ = false;
+};
+
+/// The arena of this process in which `[data, data + length)` lies, and the offset there.
+struct arena_place {
+  std::shared_ptr<arena> in;
+  std::uint64_t offset = 0;
+};
+result<arena_place> find_arena(const std::byte* data, std::uint64_t length);
+
+/// An arena of another process, mapped here. Mapping checks the seals, so the peer cannot shrink it under us.
+class mapped_arena {
+public:
+  /// Errors: `permission_denied` for a descriptor that is no sealed memfd of at least `size_bytes`.
+  static result<std::shared_ptr<mapped_arena>> map(int fd, std::uint64_t size_bytes);
+  ~mapped_arena();
+  mapped_arena(const mapped_arena&) = delete;
+  mapped_arena& operator=(const mapped_arena&) = delete;
+
+  std::byte* data() const noexcept { return data_; }
+  std::uint64_t size_bytes() const noexcept { return size_bytes_; }
+
+  /// Fills the page table for `[offset, offset + length)`, so that the first transfer does not fault.
+  void populate(std::uint64_t offset, std::uint64_t length) noexcept;
+
+private:
+  mapped_arena() = default;
+  std::byte* data_ = nullptr;
+  std::uint64_t size_bytes_ = 0;
+};
+
+} // namespace millrace::transport

@@ -1,0 +1,26 @@
+// The drivers of this build, by name. Only this file's source knows which kinds are optional.
+#pragma once
+
+#include <millrace/transport/arena.hpp>
+#include <millrace/transport/copy_job.hpp>
+#include <millrace/transport/driver.hpp>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace millrace::transport {
+
+/// What a driver may use.
+struct driver_deps {
+  std::shared_ptr<io_loop> loop;
+  std::shared_ptr<mover_pool> movers;
+  copy_limits limits;
+  std::function<std::vector<std::shared_ptr<arena>>()> shared_arenas;
+};
+
+/// Errors: `invalid_argument` naming the drivers there are.
+result<std::shared_ptr<driver>> make_driver(const std::string& name, const driver_deps& deps);
+
+} // namespace millrace::transport

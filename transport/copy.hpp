@@ -1,0 +1,24 @@
+// The copy kernels: what every mover runs.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace millrace::transport {
+
+/// How the destination is written.
+enum class store_mode {
+  cached,     // ordinary stores: the bytes will be read again soon
+  streaming,  // past the caches, for transfers larger than they are
+};
+
+/// Copies `size_bytes` from `source` to `target`; they must not overlap.
+void copy_bytes(std::byte* target, const std::byte* source, std::size_t size_bytes, store_mode mode);
+
+/// Streaming stores of this thread become visible to others. Once at the end of a chunk.
+void streaming_fence() noexcept;
+
+/// Transfers of at least this many bytes stream.
+inline constexpr std::uint64_t streaming_bytes_min = 1u << 20;
+
+} // namespace millrace::transport

@@ -1,0 +1,165 @@
+// Chunks, each with a lease on the region; digests computed while a block is in the cache.
+#include <millrace/core/digest.hpp>
+#include <millrace/transport/copy_job.hpp>
+
+#include <algorithm>
+#include <mutex>
+
+namespace millrace::transport {
+
+namespace {
+
+// Part of one op that one mover copies. `digests_at`: where its first digest goes.
+struct slice {
+  const copy_op* op;
+  std::uint64_t first;  // within [0, op->length)
+  std::uint64_t length;
+  std::uint64_t digests_at;
+};
+
+std::uint64_t digests_of(const copy_op& op) { return digest_count(op.lead + op.length + op.tail); }
+
+class running_job {
+public:
+  running_job(copy_job job, const copy_limits& limits, completion<std::vector<std::uint64_t>> done)
+    : job_(std::move(job)), done_(std::move(done)) {
+    for (auto& op : job_.ops)
+      total_ += op.length;
+    mode_ = total_ >= streaming_bytes_min ? store_mode::streaming : store_mode::cached;
+    cut(std::max(limits.chunk_bytes / digest_block_bytes, std::uint64_t{1}) * digest_block_bytes);
+  }
+
+  std::uint64_t total_bytes() const { return total_; }
+  std::uint32_t chunks() const { return static_cast<std::uint32_t>(chunk_ends_.size()); }
+
+  void run(std::uint32_t chunk) {
+    if (failed_ || (job_.abandoned && *job_.abandoned))
+      return note(status{errc::cancelled, "the transfer was abandoned"});
+    auto lease = job_.memory.lease();
+    if (!lease)
+      return note(lease.error());
+    auto first = chunk == 0 ? 0 : chunk_ends_[chunk - 1];
+    for (auto i = first; i < chunk_ends_[chunk]; ++i)
+      copy(slices_[i], lease->memory());
+    if (mode_ == store_mode::streaming)
+      streaming_fence();
+  }
+
+  void finish() {
+    job_.hold.reset();
+    if (failed_)
+      done_(fail(why_));
+    else
+      done_(std::move(digests_));
+  }
+
+private:
+  // Cuts at digest blocks; small ops share a chunk.
+  void cut(std::uint64_t chunk_bytes) {
+    std::uint64_t in_chunk = 0;
+    std::uint64_t digests = 0;
+    for (auto& op : job_.ops) {
+      for (std::uint64_t at = 0; at < op.length;) {
+        auto block_at = (op.lead + at) % digest_block_bytes;
+        auto length = std::min(op.length - at, chunk_bytes - block_at);
+        slices_.push_back({&op, at, length, digests + (op.lead + at) / digest_block_bytes});
+        at += length;
+        in_chunk += length;
+        if (in_chunk >= chunk_bytes) {
+          chunk_ends_.push_back(slices_.size());
+          in_chunk = 0;
+        }
+      }
+      digests += digests_of(op);
+    }
+    if (chunk_ends_.empty() || chunk_ends_.back() != slices_.size())
+      chunk_ends_.push_back(slices_.size());
+    if (job_.digests)
+      digests_.resize(digests);
+  }
+
+  void copy(const slice& s, const gather_list& memory) {
+    if (!job_.digests)
+      return move_bytes(s, 0, s.length, memory);
+    // Block by block: the block is read from memory once, for the digest, and copied from the cache.
+    auto digest_at = s.digests_at;
+    for (std::uint64_t at = 0; at < s.length; ++digest_at) {
+      auto block_at = (s.op->lead + s.first + at) % digest_block_bytes;
+      auto length = std::min(s.length - at, digest_block_bytes - block_at);
+      copy_block(s, at, length, digest_at, memory);
+      at += length;
+    }
+  }
+
+  void copy_block(const slice& s, std::uint64_t at, std::uint64_t length, std::uint64_t digest_at,
+    const gather_list& memory) {
+    auto* local = s.op->local + s.first + at;
+    auto covered_at = s.op->lead + s.first + at;
+    auto block_start = covered_at / digest_block_bytes * digest_block_bytes;
+    auto block_end =
+      std::min(block_start + digest_block_bytes, s.op->lead + s.op->length + s.op->tail);
+    auto* source = job_.dir == direction::read
+      ? memory.dense_at(s.op->remote_offset + s.first + at, length)
+      : local - (covered_at - block_start);
+    if (source)
+      digests_[digest_at] = digest(source, block_end - block_start);
+    move_bytes(s, at, length, memory);
+    if (!source)
+      digests_[digest_at] = digest(local, length);
+  }
+
+  void move_bytes(
+    const slice& s, std::uint64_t at, std::uint64_t length, const gather_list& memory) {
+    auto remote = s.op->remote_offset + s.first + at;
+    auto* local = s.op->local + s.first + at;
+    // A strided source is digested where it arrives: keep it in the cache.
+    if (job_.dir == direction::read)
+      memory.read(remote, local, length, mode_);
+    else
+      memory.write(remote, local, length, mode_);
+  }
+
+  void note(status why) {
+    std::lock_guard guard{mutex_};
+    if (!failed_)
+      why_ = std::move(why);
+    failed_ = true;
+  }
+
+  copy_job job_;
+  completion<std::vector<std::uint64_t>> done_;
+  std::uint64_t total_ = 0;
+  store_mode mode_ = store_mode::cached;
+  std::vector<slice> slices_;
+  std::vector<std::size_t> chunk_ends_;  // past the last slice of each chunk
+  std::vector<std::uint64_t> digests_;
+  std::atomic<bool> failed_ = false;
+  std::mutex mutex_;
+  status why_;
+};
+
+} // namespace
+
+status check_ops(const std::vector<copy_op>& ops, std::uint64_t region_bytes) {
+  for (auto& op : ops)
+    if (op.remote_offset > region_bytes || op.length > region_bytes - op.remote_offset)
+      return {errc::permission_denied,
+        "bytes " + std::to_string(op.remote_offset) + " to +" + std::to_string(op.length) +
+          " lie outside the region of " + std::to_string(region_bytes) + " bytes"};
+  return {};
+}
+
+void run_copy_job(mover_pool& movers, const copy_limits& limits, copy_job job,
+  completion<std::vector<std::uint64_t>> done) {
+  auto running = std::make_shared<running_job>(std::move(job), limits, std::move(done));
+  if (running->total_bytes() <= limits.inline_bytes_max) {
+    for (std::uint32_t i = 0; i < running->chunks(); ++i)
+      running->run(i);
+    return running->finish();
+  }
+  movers.submit(
+    running->chunks(), [running](std::uint32_t i) { running->run(i); },
+    [running] { running->finish(); });
+}
+
+} // namespace millrace::transport

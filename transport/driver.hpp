@@ -1,0 +1,81 @@
+// A way to move bytes between this process and a peer. The fabric chooses one per transfer.
+#pragma once
+
+#include <millrace/core/bulk_handle.hpp>
+#include <millrace/core/clock.hpp>
+#include <millrace/core/status.hpp>
+#include <millrace/transport/channel.hpp>
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string_view>
+#include <vector>
+
+namespace millrace::transport {
+
+/// Seen from the submitting side: `read` brings the peer's bytes here, `write` takes ours there.
+enum class direction : std::uint8_t { read = 1, write = 2 };
+
+/// One contiguous piece of a transfer.
+struct copy_op {
+  std::uint64_t remote_offset = 0;  // into the handle's region
+  std::byte* local = nullptr;       // registered memory: inside an arena of this process
+  std::uint64_t length = 0;
+  /// Bytes before and after the local range that only the digests cover: `local - lead` is the first byte
+  /// of a digest block. Registered memory, too. For writes.
+  std::uint64_t lead = 0;
+  std::uint64_t tail = 0;
+};
+
+/// A batch that succeeds or fails as one. After a failure the target bytes are undefined.
+struct transfer {
+  direction dir = direction::read;
+  bulk_handle remote;
+  std::vector<copy_op> ops;
+  bool digests = false;  // compute block digests of the local side while the bytes pass
+  /// Keeps the local memory; the driver drops it when nobody can touch that memory any more, which after the
+  /// loss of a peer may be later than the completion.
+  std::shared_ptr<void> hold;
+};
+
+struct transfer_report {
+  /// With `digests`: per op, one value for each block of `lead + length + tail` bytes.
+  std::vector<std::uint64_t> digests;
+  std::string_view driver;  // which one moved the bytes
+};
+
+/// What a driver can do, as data: the contract suite reads it.
+struct driver_capabilities {
+  bool same_process = false;
+  bool same_host = false;
+  bool across_hosts = false;
+};
+
+class driver {
+public:
+  virtual ~driver() = default;
+
+  virtual std::string_view name() const noexcept = 0;
+  virtual driver_capabilities capabilities() const noexcept = 0;
+
+  /// True if a transfer with the memory of `owner` can be submitted now.
+  virtual bool reaches(const peer_id& owner) const noexcept = 0;
+
+  /// Moves the bytes without blocking. `done` runs exactly once, on any thread, with no lock held; also when
+  /// the peer dies.
+  /// Errors: `permission_denied` (key, range or access of the handle), `peer_lost` naming the peer.
+  virtual void submit(transfer t, completion<transfer_report> done) = 0;
+};
+
+/// A driver that talks to its twin in the peer over the channel. Called on the loop.
+class peer_driver : public driver {
+public:
+  virtual void peer_opened(const std::shared_ptr<channel>& c) = 0;
+  /// Ends every transfer with the peer.
+  virtual void peer_closed(channel& c, const status& why) = 0;
+  /// A frame of kind `driver` for this driver; `body` without the driver's name.
+  virtual void on_message(channel& c, std::span<const std::byte> body, std::vector<unique_fd> fds) = 0;
+};
+
+} // namespace millrace::transport

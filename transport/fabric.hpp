@@ -1,0 +1,64 @@
+// Chooses a driver for every transfer, and makes the memory that drivers can reach. One per node or client.
+#pragma once
+
+#include <millrace/core/memory.hpp>
+#include <millrace/core/tensor_view.hpp>
+#include <millrace/transport/arena.hpp>
+#include <millrace/transport/channel.hpp>
+#include <millrace/transport/copy_job.hpp>
+#include <millrace/transport/driver.hpp>
+#include <millrace/transport/region.hpp>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace millrace::transport {
+
+struct fabric_options {
+  std::vector<std::string> prefer = {"local", "shm"};  // tried in this order
+  std::uint32_t movers = 0;                            // 0: one a core, at most 8
+  copy_limits limits;
+};
+
+/// How the memory of `make_memory` comes to be.
+enum class staging_mode { pinned, on_demand };
+
+/// What was moved with one peer, for `status`.
+struct path_stats {
+  std::string peer;
+  std::string driver;
+  std::uint64_t bytes = 0;
+  std::uint64_t transfers = 0;
+  std::uint64_t failures = 0;
+};
+
+class fabric {
+public:
+  /// Errors: `invalid_argument` for a driver this build does not have.
+  static result<std::shared_ptr<fabric>> create(
+    const fabric_options& options, const std::shared_ptr<io_loop>& loop);
+  virtual ~fabric() = default;
+
+  /// Makes registered memory of `options.size_bytes`. `pinned` is touched now and announced to peers;
+  /// `on_demand` is made anew for each request, for comparison.
+  virtual result<std::shared_ptr<memory_source>> make_memory(
+    const arena_options& options, staging_mode mode) = 0;
+
+  /// Lets the fabric reach the process behind a channel. On the loop, from the channel's handler.
+  virtual void peer_opened(const std::shared_ptr<channel>& c) = 0;
+  virtual void peer_closed(channel& c, const status& why) = 0;
+  /// A frame of kind `driver`.
+  virtual void on_frame(channel& c, frame f) = 0;
+
+  /// Moves bytes by the first driver that reaches the owner. See `driver::submit`.
+  virtual void submit(transfer t, completion<transfer_report> done) = 0;
+
+  virtual const std::shared_ptr<mover_pool>& movers() const noexcept = 0;
+  virtual std::vector<path_stats> paths() const = 0;
+};
+
+/// Exposes tensors to holders of the region's handle. Errors as `gather_list::of`.
+result<region> expose(const std::vector<tensor_view>& views, access how);
+
+} // namespace millrace::transport

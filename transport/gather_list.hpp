@@ -1,0 +1,60 @@
+// The caller's tensors as one logical run of bytes, in order. Regions are made of these.
+#pragma once
+
+#include <millrace/core/bulk_handle.hpp>
+#include <millrace/core/tensor_view.hpp>
+#include <millrace/transport/copy.hpp>
+
+#include <cstdint>
+#include <vector>
+
+namespace millrace::transport {
+
+/// Maps logical offsets to dense or strided memory.
+///
+/// Byte k of the list is byte k of the tensors written densely, row-major, one after the other: strides are
+/// resolved while copying, so a strided tensor needs no staging.
+/// Threads: immutable once made; any thread may copy disjoint ranges.
+class gather_list {
+public:
+  gather_list() = default;
+
+  /// Errors: `invalid_argument` for a view that does not validate, and, if the memory is to be written,
+  /// for one whose elements overlap (a stride of zero, say).
+  static result<gather_list> of(const std::vector<tensor_view>& views, access how);
+
+  std::uint64_t size_bytes() const noexcept { return size_bytes_; }
+
+  /// Where `[offset, offset + length)` lies if it is dense memory of one tensor, else null.
+  std::byte* dense_at(std::uint64_t offset, std::uint64_t length) const noexcept;
+
+  /// Copies `[offset, offset + length)` of the list to `target`. The range must lie inside.
+  void read(std::uint64_t offset, std::byte* target, std::uint64_t length, store_mode mode) const;
+
+  /// Copies `length` bytes from `source` to `[offset, ...)` of the list.
+  void write(std::uint64_t offset, const std::byte* source, std::uint64_t length, store_mode mode) const;
+
+private:
+  struct dimension {
+    std::uint64_t count;
+    std::int64_t stride_bytes;
+  };
+  /// One tensor: `runs` of `run_bytes` dense bytes, placed by the outer dimensions.
+  struct item {
+    std::uint64_t first = 0;  // logical offset
+    std::uint64_t size_bytes = 0;
+    std::byte* data = nullptr;
+    std::uint64_t run_bytes = 0;
+    std::vector<dimension> outer;  // empty when dense
+  };
+
+  static result<item> item_of(const tensor_view& view, access how);
+  std::size_t find(std::uint64_t offset) const noexcept;
+  template <class F>
+  void for_runs(std::uint64_t offset, std::uint64_t length, F copy) const;
+
+  std::vector<item> items_;
+  std::uint64_t size_bytes_ = 0;
+};
+
+} // namespace millrace::transport

@@ -1,0 +1,109 @@
+// A queue of jobs that take turns.
+#include <millrace/transport/mover_pool.hpp>
+
+#include <algorithm>
+#include <atomic>
+#include <condition_variable>
+#include <deque>
+#include <mutex>
+#include <pthread.h>
+#include <thread>
+#include <vector>
+
+namespace millrace::transport {
+
+namespace {
+
+struct job {
+  std::uint32_t chunks;
+  std::function<void(std::uint32_t)> run;
+  std::function<void()> done;
+  std::uint32_t next = 0;               // guarded by the pool's mutex
+  std::atomic<std::uint32_t> left = 0;  // chunks not finished
+};
+
+} // namespace
+
+struct mover_pool::state {
+  std::mutex mutex;
+  std::condition_variable work;
+  std::deque<std::shared_ptr<job>> turns;
+  bool stopping = false;
+  std::vector<std::thread> threads;
+
+  // The next chunk of the job whose turn it is; the job goes to the end of the queue.
+  bool take(std::shared_ptr<job>& out, std::uint32_t& chunk) {
+    std::unique_lock guard{mutex};
+    work.wait(guard, [this] { return stopping || !turns.empty(); });
+    if (turns.empty())
+      return false;
+    out = std::move(turns.front());
+    turns.pop_front();
+    chunk = out->next++;
+    if (out->next < out->chunks)
+      turns.push_back(out);
+    return true;
+  }
+
+  void serve() {
+    pthread_setname_np(pthread_self(), "mr.mover");
+    std::shared_ptr<job> current;
+    std::uint32_t chunk = 0;
+    while (take(current, chunk)) {
+      if (chunk < current->chunks)
+        current->run(chunk);
+      if (current->left.fetch_sub(1) == 1)
+        current->done();
+      current.reset();
+    }
+  }
+};
+
+std::uint32_t default_movers() noexcept {
+  return std::clamp(std::thread::hardware_concurrency(), 1u, 8u);
+}
+
+mover_pool::mover_pool(std::uint32_t threads) : state_(std::make_shared<state>()) {
+  auto count = threads == 0 ? default_movers() : threads;
+  for (std::uint32_t i = 0; i < count; ++i)
+    state_->threads.emplace_back([s = state_] { s->serve(); });
+}
+
+mover_pool::~mover_pool() {
+  {
+    std::lock_guard guard{state_->mutex};
+    state_->stopping = true;
+  }
+  state_->work.notify_all();
+  // The last owner may let go inside a `done`: a mover cannot join itself.
+  for (auto& thread : state_->threads)
+    if (thread.get_id() == std::this_thread::get_id())
+      thread.detach();
+    else
+      thread.join();
+}
+
+std::uint32_t mover_pool::threads() const noexcept {
+  return static_cast<std::uint32_t>(state_->threads.size());
+}
+
+void mover_pool::submit(
+  std::uint32_t chunks, std::function<void(std::uint32_t)> run, std::function<void()> done) {
+  auto j = std::make_shared<job>();
+  j->chunks = chunks;
+  j->run = std::move(run);
+  j->done = std::move(done);
+  j->left = std::max(chunks, 1u);
+  {
+    std::lock_guard guard{state_->mutex};
+    if (state_->stopping)
+      return;
+    state_->turns.push_back(std::move(j));
+  }
+  if (chunks > 1)
+    state_->work.notify_all();
+  else
+    state_->work.notify_one();
+}
+
+} // namespace millrace::transport

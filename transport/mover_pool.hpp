@@ -1,0 +1,37 @@
+// The threads that copy. Drivers hand them jobs cut into chunks.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+
+namespace millrace::transport {
+
+/// Runs chunks of jobs on a bounded number of threads.
+///
+/// *Problem*: several threads should share one large transfer, and a small one must not wait behind it. So
+/// jobs take turns chunk by chunk: a free mover takes the next chunk of the job whose turn it is.
+class mover_pool {
+public:
+  explicit mover_pool(std::uint32_t threads);
+  /// Finishes what was submitted, and joins.
+  ~mover_pool();
+  mover_pool(const mover_pool&) = delete;
+  mover_pool& operator=(const mover_pool&) = delete;
+
+  std::uint32_t threads() const noexcept;
+
+  /// Calls `run(i)` for every i below `chunks`, on any mover, several at a time; then `done()` on the last.
+  /// Neither may block on another job. A job without chunks is done on a mover, too.
+  void submit(
+    std::uint32_t chunks, std::function<void(std::uint32_t)> run, std::function<void()> done);
+
+private:
+  struct state;
+  std::shared_ptr<state> state_;
+};
+
+/// How many movers a setting of 0 means: one a core, at most eight.
+std::uint32_t default_movers() noexcept;
+
+} // namespace millrace::transport

@@ -1,0 +1,73 @@
+// Memory of this process that peers may reach while its `region` lives. Made by the fabric.
+#pragma once
+
+#include <millrace/core/bulk_handle.hpp>
+#include <millrace/transport/gather_list.hpp>
+
+#include <memory>
+
+namespace millrace::transport {
+
+class region_entry;
+
+/// Keeps an exposed run of bytes reachable; withdraws it when destroyed.
+class region {
+public:
+  region() = default;
+  explicit region(std::shared_ptr<region_entry> entry) : entry_(std::move(entry)) {}
+  region(region&&) noexcept = default;
+  region& operator=(region&& other) noexcept;
+  ~region() { withdraw(); }
+
+  explicit operator bool() const noexcept { return entry_ != nullptr; }
+
+  /// The handle to send to whoever shall move the bytes. One segment: the whole region.
+  bulk_handle handle() const;
+
+  /// Refuses every later access and returns once no mover touches the memory any more (the time of one
+  /// chunk at most). Idempotent.
+  void withdraw() noexcept;
+
+private:
+  std::shared_ptr<region_entry> entry_;
+};
+
+/// Exposes the bytes of `list` to holders of the handle. Any thread.
+region expose(gather_list list, access how);
+
+/// The right to touch one region's memory for a moment. Movers take one per chunk.
+class region_lease {
+public:
+  region_lease() = default;
+  explicit region_lease(std::shared_ptr<region_entry> entry) noexcept : entry_(std::move(entry)) {}
+  region_lease(region_lease&&) noexcept = default;
+  region_lease& operator=(region_lease&&) = delete;
+  ~region_lease();
+
+  const gather_list& memory() const noexcept;
+
+private:
+  std::shared_ptr<region_entry> entry_;
+};
+
+/// A region found by its handle's numbers: the key and the kind of access have been checked.
+class region_ref {
+public:
+  explicit region_ref(std::shared_ptr<region_entry> entry) : entry_(std::move(entry)) {}
+
+  std::uint64_t size_bytes() const noexcept;
+  /// Errors: `permission_denied` once the region is withdrawn.
+  result<region_lease> lease() const;
+
+private:
+  std::shared_ptr<region_entry> entry_;
+};
+
+/// Errors: `permission_denied`, the same words for a wrong number, a wrong key, a withdrawn region and the
+/// wrong kind of access, so that guessing learns nothing.
+result<region_ref> find_region(std::uint64_t number, const region_key& key, access how);
+
+/// Regions exposed now in this process; for tests of leaks and `status`.
+std::size_t exposed_regions() noexcept;
+
+} // namespace millrace::transport

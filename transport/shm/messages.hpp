@@ -1,0 +1,74 @@
+// What two shm drivers say to each other over their channel.
+#pragma once
+
+#include <millrace/core/bulk_handle.hpp>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace millrace::transport::shm {
+
+/// The values travel on the wire: append, never renumber.
+enum class message_kind : std::uint8_t { announce = 1, forget = 2, move = 3, moved = 4 };
+
+/// "Here is an arena of mine; map it." One descriptor comes along.
+struct announce {
+  std::uint64_t arena = 0;
+  std::uint64_t size_bytes = 0;
+};
+
+/// "That arena is gone; unmap it."
+struct forget {
+  std::uint64_t arena = 0;
+};
+
+struct move_op {
+  std::uint64_t remote_offset = 0;  // into the receiver's region
+  std::uint64_t arena = 0;          // of the sender
+  std::uint64_t offset = 0;         // into that arena
+  std::uint64_t length = 0;
+  std::uint64_t lead = 0;
+  std::uint64_t tail = 0;
+};
+
+/// "Copy between your region and my arena." The owner of the region does it: it alone knows the addresses, checks
+/// the key, and can stop when the memory is withdrawn.
+struct move {
+  std::uint64_t number = 0;
+  std::uint64_t region = 0;
+  region_key key;
+  std::uint8_t dir = 0;  // a `direction`, seen from the sender
+  bool digests = false;
+  std::vector<move_op> ops;
+};
+
+struct moved {
+  std::uint64_t number = 0;
+  std::uint8_t code = 0;  // an `errc`
+  std::string detail;
+  std::vector<std::uint64_t> digests;
+};
+
+template <class Inspector>
+typename Inspector::result_type inspect(Inspector& f, announce& x) {
+  return f(x.arena, x.size_bytes);
+}
+template <class Inspector>
+typename Inspector::result_type inspect(Inspector& f, forget& x) {
+  return f(x.arena);
+}
+template <class Inspector>
+typename Inspector::result_type inspect(Inspector& f, move_op& x) {
+  return f(x.remote_offset, x.arena, x.offset, x.length, x.lead, x.tail);
+}
+template <class Inspector>
+typename Inspector::result_type inspect(Inspector& f, move& x) {
+  return f(x.number, x.region, x.key, x.dir, x.digests, x.ops);
+}
+template <class Inspector>
+typename Inspector::result_type inspect(Inspector& f, moved& x) {
+  return f(x.number, x.code, x.detail, x.digests);
+}
+
+} // namespace millrace::transport::shm
