@@ -1,0 +1,74 @@
+// The execution unit of foreign threads.
+#include <millrace/actors/delivery.hpp>
+
+#include <caf/abstract_actor.hpp>
+#include <caf/exit_reason.hpp>
+#include <caf/make_message.hpp>
+#include <caf/resumable.hpp>
+#include <caf/scheduler/abstract_coordinator.hpp>
+#include <caf/scheduler/test_coordinator.hpp>
+#include <caf/system_messages.hpp>
+
+namespace millrace::actors {
+
+namespace {
+
+thread_local inline_unit* innermost = nullptr;
+
+bool deterministic(caf::actor_system& system) {
+  return dynamic_cast<caf::scheduler::test_coordinator*>(&system.scheduler()) != nullptr;
+}
+
+} // namespace
+
+inline_unit::inline_unit(caf::actor_system& system) : caf::execution_unit(&system) {
+  outer_ = std::exchange(innermost, this);
+}
+
+inline_unit::~inline_unit() { innermost = outer_; }
+
+void inline_unit::exec_later(caf::resumable* job) { jobs_.push_back(job); }
+
+void inline_unit::run() {
+  while (!jobs_.empty()) {
+    auto* job = jobs_.front();
+    jobs_.pop_front();
+    switch (job->resume(this, messages_max)) {
+    case caf::resumable::resume_later:
+      // Keeps its reference.
+      system().scheduler().enqueue(job);
+      break;
+    default:
+      caf::intrusive_ptr_release(job);
+    }
+  }
+}
+
+inline_unit* inline_unit::current(const caf::actor_system& system) noexcept {
+  for (auto* unit = innermost; unit; unit = unit->outer_)
+    if (&unit->system() == &system)
+      return unit;
+  return nullptr;
+}
+
+void deliver(caf::actor_system& system, const caf::strong_actor_ptr& to, caf::message content) {
+  if (deterministic(system))
+    return to->enqueue(nullptr, caf::make_message_id(), std::move(content), nullptr);
+  // Inside a handler the running unit takes the job after the handler, so that handlers never nest.
+  if (auto* running = inline_unit::current(system))
+    return to->enqueue(nullptr, caf::make_message_id(), std::move(content), running);
+  inline_unit unit{system};
+  to->enqueue(nullptr, caf::make_message_id(), std::move(content), &unit);
+  unit.run();
+}
+
+void end_actor(caf::actor_system& system, const caf::strong_actor_ptr& actor) {
+  deliver(system, actor,
+    caf::make_message(caf::exit_msg{actor->address(), caf::exit_reason::kill}));
+}
+
+void run_in(caf::actor_system& system, const caf::strong_actor_ptr& to, std::function<void()> f) {
+  deliver(system, to, caf::make_message(step{std::move(f)}));
+}
+
+} // namespace millrace::actors

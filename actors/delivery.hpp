@@ -1,0 +1,52 @@
+// Hands messages to actors from threads that are not CAF's, without a hand-over between threads.
+#pragma once
+
+#include <millrace/actors/vocabulary.hpp>
+
+#include <caf/actor_cast.hpp>
+#include <caf/actor_system.hpp>
+#include <caf/execution_unit.hpp>
+#include <caf/mailbox_element.hpp>
+#include <caf/message_id.hpp>
+#include <deque>
+#include <functional>
+
+namespace millrace::actors {
+
+/// Runs actors on the thread that brought them a message.
+///
+/// *Problem*: waking a scheduler thread costs more than most of our handlers take; a 4 KiB store would pay it
+/// four times. Our actors neither block nor copy bulk bytes, so the thread that has the message (the I/O loop,
+/// a mover, a caller) runs the actor itself, as CAF's own I/O thread does with brokers. A burst is bounded: after
+/// `messages_max` the actor goes on at the scheduler.
+class inline_unit : public caf::execution_unit {
+public:
+  explicit inline_unit(caf::actor_system& system);
+  ~inline_unit() override;
+
+  void exec_later(caf::resumable* job) override;
+
+  /// Runs what has become runnable, until nothing is.
+  void run();
+
+  /// The unit that this thread is running for `system`, or null.
+  static inline_unit* current(const caf::actor_system& system) noexcept;
+
+private:
+  static constexpr std::size_t messages_max = 256;
+
+  std::deque<caf::resumable*> jobs_;
+  inline_unit* outer_ = nullptr;
+};
+
+/// Enqueues a message and runs the actor here if it was idle. Any thread; returns when the actor has handled it
+/// or somebody else is about to. Under the deterministic test scheduler it only enqueues.
+void deliver(caf::actor_system& system, const caf::strong_actor_ptr& to, caf::message content);
+
+/// Runs `f` in the context of the actor behind `to` (which handles `step`).
+void run_in(caf::actor_system& system, const caf::strong_actor_ptr& to, std::function<void()> f);
+
+/// Ends an actor; what it has promised is answered by its `on_exit`.
+void end_actor(caf::actor_system& system, const caf::strong_actor_ptr& actor);
+
+} // namespace millrace::actors

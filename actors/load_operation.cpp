@@ -1,0 +1,297 @@
+// One load: open, check what was asked for, let the fabric push window after window, verify.
+#include <millrace/actors/store_context.hpp>
+#include <millrace/core/digest.hpp>
+
+#include <algorithm>
+#include <cstring>
+#include <unordered_map>
+
+namespace millrace::actors {
+
+namespace {
+
+using storage::opened_model;
+using storage::wanted;
+using storage::window;
+
+// Bytes of one tensor that go to a place in the target.
+struct range {
+  std::uint32_t tensor = 0;
+  std::uint64_t first = 0;
+  std::uint64_t length = 0;
+  std::uint64_t target = 0;
+};
+
+class load_operation : public operation, public std::enable_shared_from_this<load_operation> {
+public:
+  load_operation(std::shared_ptr<store_context> context, load_request request, time_point arrived,
+    answer<load_receipt> done)
+    : context_(std::move(context)), request_(std::move(request)), done_(std::move(done)),
+      begun_(steady_clock::now()) {
+    auto& limits = context_->deps.limits;
+    auto timeout_ms = request_.timeout_ms == 0 ? limits.request_timeout_ms
+                                               : std::min(request_.timeout_ms, limits.request_timeout_ms);
+    deadline_ = arrived + std::chrono::milliseconds{timeout_ms};
+    receipt_.times.queued_us = us_between(arrived, begun_);
+  }
+
+  void begin() override {
+    context_->deps.bucket->open(request_.model, request_.version,
+      context_->home<std::shared_ptr<opened_model>>(
+        [self = shared_from_this()](auto opened) { self->on_opened(std::move(opened)); }));
+  }
+
+  void give_up(const status& why) override {
+    if (answered_)
+      return;
+    answered_ = true;
+    model_.reset();
+    std::exchange(done_, nullptr)(fail(why));
+  }
+
+  bool answered() const noexcept override { return answered_; }
+  time_point deadline() const noexcept override { return deadline_; }
+
+private:
+  void on_opened(result<std::shared_ptr<opened_model>> opened) {
+    if (answered_)
+      return;
+    if (!opened)
+      return give_up(opened.error());
+    model_ = std::move(*opened);
+    opened_at_ = steady_clock::now();
+    receipt_.times.reserve_us = us_between(begun_, opened_at_);
+    if (auto bad = select(); !bad.ok())
+      return give_up(bad.within("loading " + request_.model));
+    std::vector<wanted> aligned;
+    for (auto& r : ranges_)
+      aligned.push_back(cover(r));
+    windows_ = model_->plan(aligned);
+    if (receipt_.verified)
+      count_digests();
+    pump();
+  }
+
+  // Turns selections into ranges; anything that does not fit is an error before a byte moves.
+  status select() {
+    auto& record = model_->record();
+    receipt_.verified = !record.digests.empty() || size_bytes(record.spec.tensors) == 0;
+    std::unordered_map<std::string_view, std::uint32_t> by_name;
+    for (auto& tensor : record.spec.tensors.tensors)
+      by_name.emplace(tensor.name, static_cast<std::uint32_t>(by_name.size()));
+    for (auto& s : request_.selections) {
+      auto found = by_name.find(s.expected.name);
+      if (found == by_name.end())
+        return {errc::not_found, "it has no tensor " + s.expected.name};
+      auto bad = add_range(record.spec.tensors.tensors[found->second], found->second, s);
+      if (!bad.ok())
+        return bad;
+    }
+    eager_ = request_.target.segments.empty();
+    if (eager_ && receipt_.size_bytes > context_->deps.limits.eager_bytes_max)
+      return {errc::invalid_argument, "too many bytes for a message; offer memory for them"};
+    if (!eager_ && size_bytes(request_.target) != receipt_.size_bytes)
+      return {errc::invalid_argument,
+        std::to_string(receipt_.size_bytes) + " bytes are selected, the memory offered has " +
+          std::to_string(size_bytes(request_.target))};
+    if (eager_)
+      receipt_.eager.resize(receipt_.size_bytes);
+    return {};
+  }
+
+  status add_range(const tensor_desc& stored, std::uint32_t index, const selection& s) {
+    auto mismatch = status{errc::invalid_argument,
+      "tensor " + stored.name + " is " + describe(stored) + ", not " + describe(s.expected)};
+    if (s.expected.type != stored.type || s.expected.shape.size() != stored.shape.size())
+      return mismatch;
+    auto same = s.rows ? std::size_t{1} : std::size_t{0};
+    if (s.rows && stored.shape.empty())
+      return {errc::invalid_argument, "tensor " + stored.name + " is a scalar: it has no rows"};
+    if (!std::equal(stored.shape.begin() + same, stored.shape.end(), s.expected.shape.begin() + same))
+      return mismatch;
+    range r{index, 0, size_bytes(stored).value(), receipt_.size_bytes};
+    if (s.rows) {
+      auto rows = s.expected.shape[0];
+      if (s.first_row > stored.shape[0] || rows > stored.shape[0] - s.first_row)
+        return {errc::invalid_argument,
+          "rows " + std::to_string(s.first_row) + " to +" + std::to_string(rows) + " of tensor " +
+            stored.name + ", which has " + std::to_string(stored.shape[0])};
+      auto bytes = row_bytes(stored);
+      if (!bytes)
+        return bytes.error();
+      r.first = s.first_row * *bytes;
+      r.length = rows * *bytes;
+    }
+    receipt_.size_bytes += r.length;
+    if (r.length > 0)
+      ranges_.push_back(r);
+    return {};
+  }
+
+  // The whole digest blocks around a range, so that they can be verified.
+  wanted cover(const range& r) const {
+    auto bytes = *size_bytes(model_->record().spec.tensors.tensors[r.tensor]);
+    auto first = r.first / digest_block_bytes * digest_block_bytes;
+    auto last = (r.first + r.length + digest_block_bytes - 1) / digest_block_bytes * digest_block_bytes;
+    return {r.tensor, first, std::min(last, bytes) - first};
+  }
+
+  void count_digests() {
+    std::uint64_t digests = 0;
+    for (auto& tensor : model_->record().spec.tensors.tensors) {
+      digest_starts_.push_back(digests);
+      digests += digest_count(*size_bytes(tensor));
+    }
+  }
+
+  void pump() {
+    auto self = shared_from_this();
+    while (!answered_ && next_ < windows_.size() &&
+      in_flight_ < context_->deps.limits.windows_max) {
+      ++in_flight_;
+      // Ranges of a plan come in order: what this window takes begins where the last one ended.
+      auto first = range_at_;
+      advance(windows_[next_]);
+      model_->fetch(std::move(windows_[next_++]),
+        context_->home<window>([self, first](result<window> w) { self->on_window(first, std::move(w)); }));
+    }
+    if (!answered_ && in_flight_ == 0 && next_ == windows_.size())
+      finish();
+  }
+
+  // Where in `ranges_` a window's pieces begin: which range, and how much of its cover is done.
+  struct cursor {
+    std::size_t range = 0;
+    std::uint64_t done = 0;
+  };
+
+  void advance(const std::vector<wanted>& planned) {
+    for (auto& w : planned)
+      step_cursor(range_at_, w.length);
+  }
+
+  void step_cursor(cursor& c, std::uint64_t length) const {
+    c.done += length;
+    if (c.done >= cover(ranges_[c.range]).length)
+      c = {c.range + 1, 0};
+  }
+
+  void on_window(cursor at, result<window> w) {
+    if (answered_)
+      return;
+    if (!w)
+      return give_up(w.error().within("loading " + request_.model));
+    std::vector<transport::copy_op> ops;
+    ops.reserve(w->pieces.size());
+    for (auto& piece : w->pieces) {
+      ops.push_back(op_for(piece, ranges_[at.range]));
+      step_cursor(at, piece.length);
+    }
+    if (eager_)
+      return on_moved(*w, copy_eager(ops));
+    transport::transfer t;
+    t.dir = transport::direction::write;
+    t.remote = request_.target;
+    t.digests = receipt_.verified;
+    t.hold = w->hold;
+    t.ops = std::move(ops);
+    context_->deps.fabric->submit(std::move(t),
+      context_->home<transport::transfer_report>(
+        [self = shared_from_this(), w = std::move(*w)](auto report) {
+          self->on_moved(w, std::move(report));
+        }));
+  }
+
+  // The part of a piece that was asked for; the rest only counts for the digests.
+  transport::copy_op op_for(const storage::piece& piece, const range& r) const {
+    auto first = std::max(piece.tensor_offset, r.first);
+    auto last = std::min(piece.tensor_offset + piece.length, r.first + r.length);
+    transport::copy_op op;
+    op.remote_offset = r.target + (first - r.first);
+    op.local = piece.data + (first - piece.tensor_offset);
+    op.length = last - first;
+    if (receipt_.verified) {
+      op.lead = first - piece.tensor_offset;
+      op.tail = piece.tensor_offset + piece.length - last;
+    }
+    return op;
+  }
+
+  result<transport::transfer_report> copy_eager(const std::vector<transport::copy_op>& ops) {
+    transport::transfer_report report{{}, "eager"};
+    for (auto& op : ops) {
+      std::memcpy(receipt_.eager.data() + op.remote_offset, op.local, op.length);
+      auto covered = op.lead + op.length + op.tail;
+      for (std::uint64_t at = 0; receipt_.verified && at < covered; at += digest_block_bytes)
+        report.digests.push_back(
+          digest(op.local - op.lead + at, std::min(digest_block_bytes, covered - at)));
+    }
+    return report;
+  }
+
+  void on_moved(const window& w, result<transport::transfer_report> report) {
+    if (answered_)
+      return;
+    if (!report)
+      return give_up(report.error().within("loading " + request_.model));
+    receipt_.driver = report->driver;
+    if (auto bad = verify(w, report->digests); !bad.ok())
+      return give_up(bad);
+    --in_flight_;
+    pump();
+  }
+
+  status verify(const window& w, const std::vector<std::uint64_t>& computed) const {
+    if (!receipt_.verified)
+      return {};
+    std::size_t at = 0;
+    auto& record = model_->record();
+    for (auto& piece : w.pieces) {
+      auto first = digest_starts_[piece.tensor] + piece.tensor_offset / digest_block_bytes;
+      for (std::uint64_t i = 0; i < digest_count(piece.length); ++i)
+        if (computed[at++] != record.digests[first + i])
+          return {errc::corrupt_data,
+            "model " + request_.model + " version " + std::to_string(record.version) + ", tensor " +
+              record.spec.tensors.tensors[piece.tensor].name + ": bytes from " +
+              std::to_string(piece.tensor_offset + i * digest_block_bytes) +
+              " on do not match their checksum; the loaded bytes are not to be used"};
+    }
+    return {};
+  }
+
+  void finish() {
+    answered_ = true;
+    auto now = steady_clock::now();
+    receipt_.times.move_us = us_between(opened_at_, now);
+    receipt_.model = request_.model;
+    receipt_.version = model_->record().version;
+    receipt_.provider = context_->deps.name;
+    model_.reset();
+    std::exchange(done_, nullptr)(std::move(receipt_));
+  }
+
+  std::shared_ptr<store_context> context_;
+  load_request request_;
+  answer<load_receipt> done_;
+  load_receipt receipt_;
+  time_point begun_, opened_at_, deadline_;
+  std::shared_ptr<opened_model> model_;
+  std::vector<range> ranges_;
+  std::vector<std::uint64_t> digest_starts_;
+  std::vector<std::vector<wanted>> windows_;
+  cursor range_at_;
+  std::size_t next_ = 0;
+  std::uint32_t in_flight_ = 0;
+  bool eager_ = false;
+  bool answered_ = false;
+};
+
+} // namespace
+
+std::shared_ptr<operation> make_load_operation(std::shared_ptr<store_context> context,
+  load_request request, time_point arrived, answer<load_receipt> done) {
+  return std::make_shared<load_operation>(
+    std::move(context), std::move(request), arrived, std::move(done));
+}
+
+} // namespace millrace::actors

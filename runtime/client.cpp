@@ -1,0 +1,72 @@
+// Opening connections, and the questions that concern whole nodes.
+#include <millrace/runtime/caller.hpp>
+#include <millrace/runtime/client.hpp>
+
+#include <set>
+
+namespace millrace {
+
+namespace {
+
+actors::directory directory_of(const config::settings& settings) {
+  actors::directory where;
+  where.eager_bytes_max = static_cast<std::uint32_t>(settings.transport.eager_max_bytes);
+  for (auto& node : settings.nodes)
+    for (auto& p : node.providers)
+      where.providers.push_back({p.name, node.name, node.listen,
+        std::string{config::to_string(p.bucket)}, p.group, p.weight, p.checksums});
+  return where;
+}
+
+} // namespace
+
+result<client> client::open(const std::string& address, const config::settings& settings) {
+  auto engine = runtime::engine::start(settings);
+  if (!engine)
+    return fail(engine.error());
+  auto core = runtime::client_core::of_cluster(std::move(*engine), {}, address);
+  auto done = core->make_promise<void>();
+  core->fetch_directory([done](result<void> r) { done.set(std::move(r)); });
+  auto outcome = done.get_future().result();
+  if (!outcome)
+    return fail(outcome.error().within("connecting to " + address));
+  return client{std::move(core)};
+}
+
+client client::connect(const std::string& address, const config::settings& settings) {
+  auto opened = open(address, settings);
+  if (!opened)
+    throw error{opened.error()};
+  return std::move(*opened);
+}
+
+result<client> client::of(const config::settings& settings) {
+  auto engine = runtime::engine::start(settings);
+  if (!engine)
+    return fail(engine.error());
+  return client{runtime::client_core::of_cluster(std::move(*engine), directory_of(settings), {})};
+}
+
+class repository client::repository(const std::string& group) const {
+  return {core_, group};
+}
+
+std::vector<actors::provider_entry> client::providers() const { return core_->where().providers; }
+
+future<std::vector<result<actors::node_status>>> client::status() const {
+  std::set<std::string> addresses;
+  for (auto& p : core_->where().providers)
+    addresses.insert(p.address);
+  std::vector<future<actors::node_status>> asked;
+  for (auto& address : addresses) {
+    auto done = core_->make_promise<actors::node_status>();
+    asked.push_back(done.get_future());
+    core_->ask<actors::node_actor, actors::node_status_request, actors::node_status>(
+      core_->node(address), {}, [core = core_, done](result<actors::node_status> s) {
+        done.set(std::move(s));
+      });
+  }
+  return when_all(asked);
+}
+
+} // namespace millrace

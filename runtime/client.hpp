@@ -1,0 +1,42 @@
+// A program's connection to Millrace: to a node in this process, or to others by address.
+#pragma once
+
+#include <millrace/config/settings.hpp>
+#include <millrace/runtime/repository.hpp>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace millrace {
+
+/// Copies share the connection; the last one closes it: what is under way ends with `cancelled`. Closing never
+/// waits for a peer. Threads: any.
+class client {
+public:
+  /// Connects to a node and learns from it where the cluster's providers are.
+  /// Errors: `unavailable`, `permission_denied`, `unsupported_version`, `deadline_exceeded`; each names the address.
+  static result<client> open(const std::string& address, const config::settings& settings = {});
+
+  /// As `open`; throws `millrace::error`.
+  static client connect(const std::string& address, const config::settings& settings = {});
+
+  /// A client of every node a configuration describes. Connects when first needed, so nodes may be down.
+  static result<client> of(const config::settings& settings);
+
+  explicit client(std::shared_ptr<runtime::client_core> core) : core_(std::move(core)) {}
+
+  /// The repository kept by the providers of a group.
+  class repository repository(const std::string& group = "default") const;
+
+  /// Providers of the cluster.
+  std::vector<actors::provider_entry> providers() const;
+
+  /// How each node of the cluster stands; an error for one that does not answer.
+  future<std::vector<result<actors::node_status>>> status() const;
+
+private:
+  std::shared_ptr<runtime::client_core> core_;
+};
+
+} // namespace millrace

@@ -1,0 +1,116 @@
+// Connections and proxies of a client.
+#include <millrace/actors/remote.hpp>
+#include <millrace/runtime/caller.hpp>
+#include <millrace/runtime/client_core.hpp>
+
+namespace millrace::runtime {
+
+client_core::client_core(std::shared_ptr<engine> e, actors::directory where)
+  : engine_(std::move(e)), where_(std::move(where)),
+    layers_(engine_->settings().client.layer_cache_entries) {
+  caller_ = caf::actor_cast<caf::strong_actor_ptr>(engine_->system().spawn<caller>());
+  prepare_tables();
+}
+
+void client_core::prepare_tables() {
+  stores_.resize(where_.providers.size());
+  told_.clear();
+  for (std::size_t i = 0; i < where_.providers.size(); ++i)
+    told_.push_back(
+      std::make_unique<told_layers>(engine_->settings().client.layer_cache_entries));
+}
+
+std::shared_ptr<client_core> client_core::of_node(std::shared_ptr<engine> e,
+  actors::directory where, std::map<std::string, actors::tensor_store_actor> local_stores,
+  actors::node_actor node) {
+  std::shared_ptr<client_core> core{new client_core{std::move(e), std::move(where)}};
+  for (std::size_t i = 0; i < core->where_.providers.size(); ++i) {
+    auto& entry = core->where_.providers[i];
+    if (entry.node == core->where_.node) {
+      core->stores_[i] = local_stores.at(entry.name);
+      core->nodes_[entry.address] = node;
+    }
+  }
+  return core;
+}
+
+std::shared_ptr<client_core> client_core::of_cluster(
+  std::shared_ptr<engine> e, actors::directory where, const std::string& address) {
+  std::shared_ptr<client_core> core{new client_core{std::move(e), std::move(where)}};
+  core->first_address_ = address;
+  return core;
+}
+
+client_core::~client_core() {
+  status why{errc::cancelled, "the client was closed"};
+  for (auto& [address, remote] : remotes_)
+    remote->close(why);
+  for (auto& proxy : proxies_)
+    actors::end_actor(engine_->system(), proxy);
+  actors::end_actor(engine_->system(), std::exchange(caller_, nullptr));
+  proxies_.clear();
+  stores_.clear();
+  nodes_.clear();
+  remotes_.clear();
+  release(std::move(engine_));
+}
+
+void client_core::fetch_directory(completion<void> done) {
+  ask<actors::node_actor, actors::directory_request, actors::directory>(node(first_address_), {},
+    [self = shared_from_this(), done = std::move(done)](result<actors::directory> where) {
+      if (!where)
+        return done(fail(where.error()));
+      {
+        std::lock_guard guard{self->mutex_};
+        self->where_ = std::move(*where);
+        self->prepare_tables();
+      }
+      done({});
+    });
+}
+
+std::shared_ptr<actors::remote_node> client_core::remote(const std::string& address) {
+  auto& r = remotes_[address];
+  if (!r)
+    r = actors::remote_node::create(
+      engine_->loop(), engine_->fabric(), engine_->link_options(address));
+  return r;
+}
+
+actors::tensor_store_actor client_core::store(std::size_t index) {
+  std::lock_guard guard{mutex_};
+  auto& s = stores_[index];
+  if (!s) {
+    auto& entry = where_.providers[index];
+    s = actors::spawn_remote_store(engine_->system(), remote(entry.address), entry.name,
+      static_cast<std::uint32_t>(engine_->settings().client.request_timeout_ms));
+    proxies_.push_back(caf::actor_cast<caf::strong_actor_ptr>(s));
+  }
+  return s;
+}
+
+actors::node_actor client_core::node(const std::string& address) {
+  std::lock_guard guard{mutex_};
+  auto& n = nodes_[address];
+  if (!n) {
+    n = actors::spawn_remote_node_actor(engine_->system(), remote(address),
+      static_cast<std::uint32_t>(engine_->settings().client.request_timeout_ms));
+    proxies_.push_back(caf::actor_cast<caf::strong_actor_ptr>(n));
+  }
+  return n;
+}
+
+result<std::shared_ptr<memory_source>> client_core::staging() {
+  std::lock_guard guard{mutex_};
+  if (!staging_) {
+    auto made = engine_->fabric()->make_memory(
+      {.name = "millrace.client", .size_bytes = engine_->settings().client.staging_bytes},
+      transport::staging_mode::pinned);
+    if (!made)
+      return fail(made.error());
+    staging_ = std::move(*made);
+  }
+  return staging_;
+}
+
+} // namespace millrace::runtime

@@ -1,0 +1,75 @@
+// What the facades of one client share: where the providers are and how to ask them. Internal: needs CAF.
+#pragma once
+
+#include <millrace/actors/remote_node.hpp>
+#include <millrace/actors/vocabulary.hpp>
+#include <millrace/runtime/engine.hpp>
+#include <millrace/runtime/layer_cache.hpp>
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+namespace millrace::runtime {
+
+/// Threads: any.
+class client_core : public std::enable_shared_from_this<client_core> {
+public:
+  /// A client of the node in this process: its stores are asked directly.
+  static std::shared_ptr<client_core> of_node(std::shared_ptr<engine> e, actors::directory where,
+    std::map<std::string, actors::tensor_store_actor> local_stores, actors::node_actor node);
+
+  /// A client of other processes. `where.providers` may be empty: `fetch_directory` fills it.
+  static std::shared_ptr<client_core> of_cluster(
+    std::shared_ptr<engine> e, actors::directory where, const std::string& address);
+
+  ~client_core();
+
+  /// Asks the node at the first address who is where. For clients made from an address alone.
+  void fetch_directory(completion<void> done);
+
+  const actors::directory& where() const noexcept { return where_; }
+  const std::shared_ptr<engine>& runs_on() const noexcept { return engine_; }
+  layer_cache& layers() noexcept { return layers_; }
+  told_layers& told(std::size_t provider) { return *told_[provider]; }
+
+  /// A promise whose waiters help with the I/O.
+  template <class T>
+  promise<T> make_promise() const {
+    return promise<T>{engine_->loop()};
+  }
+
+  /// Sends a request to a typed actor, here or elsewhere, from any thread.
+  template <class Handle, class Request, class Reply>
+  void ask(const Handle& target, Request request, completion<Reply> done);
+
+  /// The store of provider number `index`; its proxy is made at first use.
+  actors::tensor_store_actor store(std::size_t index);
+  /// The node at an address of the directory.
+  actors::node_actor node(const std::string& address);
+
+  /// The client's own staging memory, made at first use.
+  result<std::shared_ptr<memory_source>> staging();
+
+private:
+  explicit client_core(std::shared_ptr<engine> e, actors::directory where);
+  std::shared_ptr<actors::remote_node> remote(const std::string& address);
+  void prepare_tables();
+
+  std::shared_ptr<engine> engine_;
+  actors::directory where_;
+  std::string first_address_;
+  caf::strong_actor_ptr caller_;
+  layer_cache layers_;
+  std::vector<std::unique_ptr<told_layers>> told_;
+  std::mutex mutex_;
+  std::vector<actors::tensor_store_actor> stores_;
+  std::map<std::string, actors::node_actor> nodes_;
+  std::map<std::string, std::shared_ptr<actors::remote_node>> remotes_;
+  std::vector<caf::strong_actor_ptr> proxies_;
+  std::shared_ptr<memory_source> staging_;
+};
+
+} // namespace millrace::runtime

@@ -1,0 +1,98 @@
+// Starting and stopping the threads of a process.
+#include <millrace/runtime/engine.hpp>
+
+#include <caf/atom.hpp>
+#include <thread>
+#include <unistd.h>
+
+namespace millrace::runtime {
+
+namespace {
+
+caf::actor_system_config make_caf_config() {
+  caf::actor_system_config config;
+  // Handlers run where their messages arrive; the scheduler serves timers and bursts only.
+  config.set("scheduler.policy", caf::atom("sharing"));
+  config.set("scheduler.max-threads", std::size_t{2});
+  config.set("scheduler.max-throughput", std::size_t{100});
+  return config;
+}
+
+} // namespace
+
+engine::engine(const config::settings& settings)
+  : settings_(settings), caf_config_(make_caf_config()),
+    system_(std::make_unique<caf::actor_system>(caf_config_)) {}
+
+result<std::shared_ptr<engine>> engine::start(const config::settings& settings) {
+  std::shared_ptr<engine> e{new engine{settings}};
+  auto loop = transport::io_loop::start(
+    {.poll_us = static_cast<std::uint32_t>(settings.channel.poll_us)});
+  if (!loop)
+    return fail(loop.error());
+  e->loop_ = std::move(*loop);
+  transport::fabric_options options;
+  options.prefer = settings.transport.prefer;
+  options.movers = settings.transport.movers;
+  options.limits.chunk_bytes = settings.transport.chunk_bytes;
+  auto fabric = transport::fabric::create(options, e->loop_);
+  if (!fabric)
+    return fail(fabric.error());
+  e->fabric_ = std::move(*fabric);
+  return e;
+}
+
+engine::~engine() {
+  if (loop_)
+    loop_->stop();
+  end_actors();
+  fabric_.reset();
+  // An actor that somebody outside still names must not keep us.
+  system_->await_actors_before_shutdown(false);
+  system_.reset();
+}
+
+void engine::end_actors() {
+  std::vector<caf::strong_actor_ptr> actors;
+  {
+    std::lock_guard guard{mutex_};
+    actors.swap(adopted_);
+  }
+  for (auto& actor : actors)
+    actors::end_actor(*system_, actor);
+}
+
+transport::channel_options engine::channel_options() const {
+  auto& c = settings_.channel;
+  transport::channel_options o;
+  o.frame_bytes_max = static_cast<std::uint32_t>(c.frame_max_bytes);
+  o.send_queue_bytes_max = c.send_queue_max_bytes;
+  o.heartbeat_ms = static_cast<std::uint32_t>(c.heartbeat_ms);
+  o.peer_timeout_ms = static_cast<std::uint32_t>(c.peer_timeout_ms);
+  o.handshake_timeout_ms = static_cast<std::uint32_t>(c.handshake_timeout_ms);
+  o.requests_max = c.requests_max;
+  o.requests_queued_max = settings_.limits.queued_max;
+  return o;
+}
+
+transport::link_options engine::link_options(const std::string& address) const {
+  auto& c = settings_.client;
+  transport::link_options o;
+  o.address = address;
+  o.channel = channel_options();
+  o.channel.local_name = "client:" + std::to_string(getpid());
+  o.connect_timeout_ms = static_cast<std::uint32_t>(c.connect_timeout_ms);
+  o.backoff_min_ms = static_cast<std::uint32_t>(c.reconnect_backoff_min_ms);
+  o.backoff_max_ms = static_cast<std::uint32_t>(c.reconnect_backoff_max_ms);
+  return o;
+}
+
+void release(std::shared_ptr<engine> e) {
+  if (!e)
+    return;
+  bool inside = e->loop()->on_loop() || actors::inline_unit::current(e->system());
+  if (inside)
+    std::thread{[e = std::move(e)]() mutable { e.reset(); }}.detach();
+}
+
+} // namespace millrace::runtime

@@ -1,0 +1,62 @@
+// What a node and a client both run on: actor system, I/O loop, fabric. Internal: needs CAF.
+#pragma once
+
+#include <millrace/actors/delivery.hpp>
+#include <millrace/config/settings.hpp>
+#include <millrace/transport/fabric.hpp>
+#include <millrace/transport/io_loop.hpp>
+#include <millrace/transport/link.hpp>
+
+#include <caf/actor_system.hpp>
+#include <caf/actor_system_config.hpp>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+namespace millrace::runtime {
+
+/// Owns the threads. Stopped once, in an order in which nothing is left waiting: connections first, so that
+/// every request ends; then the loop; then the actors; then the movers.
+class engine {
+public:
+  static result<std::shared_ptr<engine>> start(const config::settings& settings);
+  ~engine();
+  engine(const engine&) = delete;
+  engine& operator=(const engine&) = delete;
+
+  caf::actor_system& system() noexcept { return *system_; }
+  const std::shared_ptr<transport::io_loop>& loop() const noexcept { return loop_; }
+  const std::shared_ptr<transport::fabric>& fabric() const noexcept { return fabric_; }
+  const config::settings& settings() const noexcept { return settings_; }
+
+  transport::channel_options channel_options() const;
+  transport::link_options link_options(const std::string& address) const;
+
+  /// The actor is ended when the engine stops.
+  template <class Handle>
+  Handle adopt(Handle actor) {
+    std::lock_guard guard{mutex_};
+    adopted_.push_back(caf::actor_cast<caf::strong_actor_ptr>(actor));
+    return actor;
+  }
+
+  /// Ends every adopted actor: what waits for one of them gets `unavailable`.
+  void end_actors();
+
+private:
+  explicit engine(const config::settings& settings);
+
+  config::settings settings_;
+  caf::actor_system_config caf_config_;
+  std::unique_ptr<caf::actor_system> system_;
+  std::shared_ptr<transport::io_loop> loop_;
+  std::shared_ptr<transport::fabric> fabric_;
+  std::mutex mutex_;
+  std::vector<caf::strong_actor_ptr> adopted_;
+};
+
+/// Where the last owner of an engine lets go of it: stopping waits for threads, so a thread of the engine itself
+/// (running a continuation that drops the last client) leaves it to another one.
+void release(std::shared_ptr<engine> e);
+
+} // namespace millrace::runtime

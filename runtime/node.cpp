@@ -1,0 +1,275 @@
+// Starting and stopping a service, room by room.
+#include <millrace/actors/node_actor.hpp>
+#include <millrace/actors/session.hpp>
+#include <millrace/config/load.hpp>
+#include <millrace/core/log.hpp>
+#include <millrace/runtime/caller.hpp>
+#include <millrace/runtime/node.hpp>
+#include <millrace/storage/builtin.hpp>
+#include <millrace/version.hpp>
+
+#include <map>
+#include <pwd.h>
+#include <thread>
+#include <unistd.h>
+
+namespace millrace {
+
+namespace {
+
+using runtime::engine;
+
+transport::staging_mode mode_of(const config::settings& s) {
+  return s.staging.mode == config::staging_mode::pinned ? transport::staging_mode::pinned
+                                                        : transport::staging_mode::on_demand;
+}
+
+transport::arena_options arena_for(
+  const config::settings& s, const std::string& name, std::uint64_t size_bytes) {
+  return {.name = "millrace." + name,
+    .size_bytes = size_bytes,
+    .huge_pages = s.staging.huge_pages == config::wish::automatic,
+    .lock = s.staging.lock == config::wish::automatic};
+}
+
+actors::tensor_store_limits limits_of(const config::settings& s) {
+  actors::tensor_store_limits l;
+  l.stores_max = s.limits.stores_max;
+  l.loads_max = s.limits.loads_max;
+  l.queued_max = s.limits.queued_max;
+  l.windows_max = s.limits.windows_max;
+  l.eager_bytes_max = static_cast<std::uint32_t>(s.transport.eager_max_bytes);
+  l.request_timeout_ms = static_cast<std::uint32_t>(s.limits.request_timeout_ms);
+  return l;
+}
+
+actors::directory directory_of(const config::settings& s) {
+  actors::directory where;
+  where.node = s.node.name;
+  where.eager_bytes_max = static_cast<std::uint32_t>(s.transport.eager_max_bytes);
+  for (auto& n : s.nodes)
+    for (auto& p : n.providers)
+      where.providers.push_back({p.name, n.name, n.listen,
+        std::string{config::to_string(p.bucket)}, p.group, p.weight, p.checksums});
+  return where;
+}
+
+result<std::vector<std::uint32_t>> uids_of(const std::vector<std::string>& users) {
+  std::vector<std::uint32_t> out;
+  for (auto& user : users) {
+    bool digits = user.find_first_not_of("0123456789") == std::string::npos;
+    auto* entry = digits ? nullptr : getpwnam(user.c_str());
+    if (!digits && !entry)
+      return fail(errc::invalid_argument, "node.allow_users: this system has no user " + user);
+    out.push_back(digits ? static_cast<std::uint32_t>(std::stoul(user)) : entry->pw_uid);
+  }
+  return out;
+}
+
+} // namespace
+
+struct node::state {
+  config::settings settings;
+  std::shared_ptr<engine> runs_on;
+  std::shared_ptr<memory_source> staging;
+  std::map<std::string, std::shared_ptr<storage::bucket>> buckets;
+  std::map<std::string, actors::tensor_store_actor> stores;
+  actors::node_actor self;
+  std::shared_ptr<actors::connection_table> connections =
+    std::make_shared<actors::connection_table>();
+  std::shared_ptr<transport::listener> listener;
+  time_point started = steady_clock::now();
+  bool stopped = false;
+
+  status open_provider(const config::provider_settings& p);
+  status open_socket();
+  void spawn_self();
+  actors::node_status status_now() const;
+  std::uint64_t in_flight();
+  void stop();
+};
+
+status node::state::open_provider(const config::provider_settings& p) {
+  storage::bucket_options options;
+  options.kind = config::to_string(p.bucket);
+  options.path = p.path;
+  options.capacity_bytes = p.capacity_bytes;
+  options.when_full = p.full == config::when_full::evict ? storage::when_full::evict
+                                                         : storage::when_full::refuse;
+  options.io_threads = p.io_threads;
+  options.window_bytes = p.window_bytes;
+  options.inline_max_bytes = p.inline_max_bytes;
+  if (p.bucket == config::bucket_kind::memory) {
+    auto memory =
+      runs_on->fabric()->make_memory(arena_for(settings, p.name, p.capacity_bytes), mode_of(settings));
+    if (!memory)
+      return memory.error();
+    options.memory = std::move(*memory);
+  } else {
+    if (!staging) {
+      auto made = runs_on->fabric()->make_memory(
+        arena_for(settings, "staging", settings.staging.size_bytes), mode_of(settings));
+      if (!made)
+        return made.error();
+      staging = std::move(*made);
+    }
+    options.memory = staging;
+  }
+  auto bucket = storage::open_bucket(options);
+  if (!bucket)
+    return bucket.error();
+  buckets[p.name] = *bucket;
+  stores[p.name] = runs_on->adopt(actors::spawn_tensor_store(runs_on->system(),
+    {p.name, p.group, std::move(*bucket), runs_on->fabric(), limits_of(settings)}));
+  return {};
+}
+
+actors::node_status node::state::status_now() const {
+  actors::node_status s;
+  s.node = settings.node.name;
+  s.address = settings.node.listen;
+  s.version = version;
+  s.pid = static_cast<std::uint64_t>(getpid());
+  s.uptime_ms = us_since(started) / 1000;
+  s.connections = connections->size();
+  s.staging_capacity_bytes = staging ? staging->capacity_bytes() : 0;
+  s.staging_used_bytes = staging ? staging->used_bytes() : 0;
+  for (auto& p : runs_on->fabric()->paths())
+    s.paths.push_back({p.peer, p.driver, p.bytes, p.transfers, p.failures});
+  return s;
+}
+
+void node::state::spawn_self() {
+  actors::node_actor_deps deps;
+  deps.who_is_where = directory_of(settings);
+  // The actor ends before the state does.
+  deps.own_state = [this] { return status_now(); };
+  for (auto& [name, store] : stores)
+    deps.providers.push_back(store);
+  self = runs_on->adopt(actors::spawn_node_actor(runs_on->system(), std::move(deps)));
+}
+
+status node::state::open_socket() {
+  auto uids = uids_of(settings.node.allow_users);
+  if (!uids)
+    return uids.error();
+  transport::listener_options where;
+  where.address = settings.node.listen;
+  where.socket_mode = settings.node.socket_mode;
+  where.allow_uids = std::move(*uids);
+  where.connections_max = settings.channel.connections_max;
+  auto options = runs_on->channel_options();
+  options.local_name = settings.node.name;
+  auto targets = std::make_shared<actors::session_targets>();
+  targets->providers = stores;
+  targets->node = self;
+  auto opened = transport::listener::open(runs_on->loop(), where, options,
+    [&system = runs_on->system(), fabric = runs_on->fabric(), targets,
+      table = connections](const transport::peer_info&) {
+      return actors::make_session(system, fabric, targets, table);
+    });
+  if (!opened)
+    return opened.error();
+  listener = std::move(*opened);
+  return {};
+}
+
+std::uint64_t node::state::in_flight() {
+  // Without the actors' help: they may be busy, and this must not wait for them.
+  struct sum {
+    std::atomic<std::uint64_t> value = 0;
+  };
+  auto total = std::make_shared<sum>();
+  std::vector<future<actors::provider_status>> asked;
+  auto core = runtime::client_core::of_node(runs_on, directory_of(settings), stores, self);
+  for (auto& [name, store] : stores) {
+    promise<actors::provider_status> done;
+    asked.push_back(done.get_future());
+    core->ask<actors::tensor_store_actor, actors::provider_status_request, actors::provider_status>(
+      store, {}, [done](result<actors::provider_status> s) { done.set(std::move(s)); });
+  }
+  for (auto& f : asked)
+    if (f.wait_for(std::chrono::seconds{1}) && f.result())
+      total->value += f.result()->in_flight + f.result()->queued;
+  return total->value;
+}
+
+void node::state::stop() {
+  if (std::exchange(stopped, true))
+    return;
+  auto deadline =
+    steady_clock::now() + std::chrono::milliseconds{settings.limits.shutdown_timeout_ms};
+  connections->refuse();
+  if (listener)
+    listener->stop();
+  while (!stores.empty() && steady_clock::now() < deadline && in_flight() > 0)
+    std::this_thread::sleep_for(std::chrono::milliseconds{20});
+  connections->close_all({errc::unavailable, "node " + settings.node.name + " was stopped"}, 1000);
+  for (auto& [name, bucket] : buckets)
+    if (auto bad = bucket->close(static_cast<std::uint32_t>(settings.limits.shutdown_timeout_ms));
+        !bad.ok())
+      spdlog::warn("provider not closed in order provider={} why=\"{}\"", name, bad.to_string());
+  listener.reset();
+  runs_on->end_actors();
+  stores.clear();
+  self = nullptr;
+  buckets.clear();
+  runtime::release(std::exchange(runs_on, nullptr));
+}
+
+node::node(std::unique_ptr<state> s) : state_(std::move(s)) {}
+node::node(node&&) noexcept = default;
+node& node::operator=(node&& other) noexcept {
+  stop();
+  state_ = std::move(other.state_);
+  return *this;
+}
+node::~node() { stop(); }
+
+void node::stop() {
+  if (state_)
+    state_->stop();
+}
+
+result<node> node::start(const config::settings& settings) {
+  auto s = std::make_unique<state>();
+  s->settings = settings;
+  auto started = engine::start(settings);
+  if (!started)
+    return fail(started.error());
+  s->runs_on = std::move(*started);
+  node n{std::move(s)};
+  for (auto& p : settings.providers)
+    if (auto bad = n.state_->open_provider(p); !bad.ok())
+      return fail(bad.within("provider " + p.name));
+  n.state_->spawn_self();
+  if (auto bad = n.state_->open_socket(); !bad.ok())
+    return fail(bad.within("node " + settings.node.name));
+  return n;
+}
+
+node node::embed(const config::settings& settings) {
+  auto started = start(settings);
+  if (!started)
+    throw error{started.error()};
+  return std::move(*started);
+}
+
+node node::embed(const std::string& path, const std::string& name) {
+  auto loaded = config::load_file(path);
+  if (!loaded)
+    throw error{loaded.error()};
+  auto picked = loaded->for_node(name);
+  if (!picked)
+    throw error{picked.error()};
+  return embed(*picked);
+}
+
+class client node::client() const {
+  return millrace::client{runtime::client_core::of_node(
+    state_->runs_on, directory_of(state_->settings), state_->stores, state_->self)};
+}
+
+const std::string& node::address() const noexcept { return state_->settings.node.listen; }
+
+} // namespace millrace

@@ -1,0 +1,47 @@
+// Weighted rendezvous hashing.
+#include <millrace/core/digest.hpp>
+#include <millrace/runtime/placement.hpp>
+
+#include <cmath>
+#include <set>
+#include <string>
+
+namespace millrace {
+
+namespace {
+
+// Of n lots with weight w the provider with the largest -w / ln(u) wins in proportion to its weight.
+double lot(std::string_view model, const actors::provider_entry& provider) {
+  std::string key{provider.name};
+  key += '\0';
+  key += model;
+  auto u = (static_cast<double>(digest(key.data(), key.size()) >> 11) + 0.5) * 0x1p-53;
+  return -static_cast<double>(provider.weight) / std::log(u);
+}
+
+} // namespace
+
+result<std::size_t> place(std::string_view model, std::string_view group,
+  const std::vector<actors::provider_entry>& providers) {
+  std::size_t best = providers.size();
+  double best_lot = 0;
+  for (std::size_t i = 0; i < providers.size(); ++i) {
+    if (providers[i].group != group)
+      continue;
+    auto l = lot(model, providers[i]);
+    if (best == providers.size() || l > best_lot)
+      best = i, best_lot = l;
+  }
+  if (best < providers.size())
+    return best;
+  std::set<std::string> groups;
+  for (auto& p : providers)
+    groups.insert(p.group);
+  std::string known;
+  for (auto& g : groups)
+    known += (known.empty() ? "" : ", ") + g;
+  return fail(errc::not_found,
+    "no provider is in group " + std::string{group} + "; there are: " + (known.empty() ? "none" : known));
+}
+
+} // namespace millrace

@@ -1,0 +1,255 @@
+// Chooses providers, exposes memory, and keeps it exposed exactly as long as an operation runs.
+#include <millrace/core/codec.hpp>
+#include <millrace/runtime/caller.hpp>
+#include <millrace/runtime/placement.hpp>
+#include <millrace/runtime/repository.hpp>
+#include <millrace/runtime/store_call.hpp>
+#include <millrace/transport/region.hpp>
+
+#include <algorithm>
+#include <unordered_map>
+
+namespace millrace {
+
+namespace {
+
+using actors::tensor_store_actor;
+using runtime::client_core;
+
+constexpr std::uint32_t list_page = 1000;
+
+std::uint32_t timeout_ms(const client_core& core, std::chrono::milliseconds wanted) {
+  auto otherwise = core.runs_on()->settings().client.request_timeout_ms;
+  return static_cast<std::uint32_t>(wanted.count() > 0 ? wanted.count() : otherwise);
+}
+
+// One load under way: the targets stay exposed until the outcome is known.
+struct load_call {
+  std::shared_ptr<client_core> core;
+  promise<load_receipt> done;
+  transport::region region;
+  std::vector<tensor_view> targets;
+  bool eager = false;
+
+  void finish(result<load_receipt> outcome) {
+    // After this nobody writes to the caller's memory any more.
+    region.withdraw();
+    if (outcome && eager)
+      outcome = scatter(std::move(*outcome));
+    done.set(std::move(outcome));
+  }
+
+  result<load_receipt> scatter(load_receipt r) const {
+    auto list = transport::gather_list::of(targets, access::write);
+    if (!list)
+      return fail(list.error());
+    if (list->size_bytes() != r.eager.size())
+      return fail(errc::protocol_error, "the provider sent another number of bytes than asked for");
+    list->write(0, reinterpret_cast<const std::byte*>(r.eager.data()), r.eager.size(),
+      transport::store_mode::cached);
+    r.eager.clear();
+    return r;
+  }
+};
+
+future<load_receipt> begin_load(const std::shared_ptr<client_core>& core, std::size_t provider,
+  const std::string& model, std::vector<load_target> targets, const load_options& options) {
+  auto call = std::make_shared<load_call>();
+  call->core = core;
+  call->done = core->make_promise<load_receipt>();
+  auto out = call->done.get_future();
+  actors::load_request request;
+  request.model = model;
+  request.version = options.version;
+  request.timeout_ms = timeout_ms(*core, options.timeout);
+  for (auto& target : targets) {
+    request.selections.push_back(
+      {target.into.desc, target.first_row.has_value(), target.first_row.value_or(0)});
+    call->targets.push_back(std::move(target.into));
+  }
+  auto list = transport::gather_list::of(call->targets, access::write);
+  if (!list)
+    return ready_future<load_receipt>(fail(list.error()));
+  call->eager = list->size_bytes() <= core->where().eager_bytes_max;
+  if (!call->eager) {
+    call->region = transport::expose(std::move(*list), access::write);
+    request.target = call->region.handle();
+    call->done.on_cancel([weak = std::weak_ptr{call}] {
+      if (auto c = weak.lock())
+        c->region.withdraw();
+    });
+  }
+  core->ask<tensor_store_actor, actors::load_request, load_receipt>(core->store(provider),
+    std::move(request), [call](result<load_receipt> r) { call->finish(std::move(r)); });
+  return out;
+}
+
+// The targets of a load into one buffer.
+result<std::vector<load_target>> pack(
+  const std::vector<tensor_desc>& chosen, std::span<std::byte> buffer) {
+  std::vector<load_target> targets;
+  std::uint64_t at = 0;
+  for (auto& tensor : chosen) {
+    targets.push_back({{tensor, buffer.data() + at, {}}, {}});
+    at += size_bytes(tensor).value_or(0);
+    if (at > buffer.size())
+      break;
+  }
+  std::uint64_t needed = 0;
+  for (auto& tensor : chosen)
+    needed += size_bytes(tensor).value_or(0);
+  if (needed > buffer.size())
+    return fail(errc::no_space,
+      "the tensors have " + std::to_string(needed) + " bytes, the buffer " +
+        std::to_string(buffer.size()));
+  return targets;
+}
+
+// Loads what `choose` picks from the model's record into a buffer.
+template <class Choose>
+future<loaded_tensors> load_chosen(const std::shared_ptr<client_core>& core, std::size_t provider,
+  const std::string& model, std::span<std::byte> buffer, load_options options, Choose choose) {
+  auto done = core->make_promise<loaded_tensors>();
+  auto out = done.get_future();
+  core->ask<tensor_store_actor, actors::describe_request, model_record>(core->store(provider),
+    {model, options.version},
+    [core, provider, model, buffer, options, choose, done](result<model_record> record) mutable {
+      if (!record)
+        return static_cast<void>(done.set(fail(record.error())));
+      auto chosen = choose(*record);
+      auto targets = chosen ? pack(*chosen, buffer) : fail(chosen.error());
+      if (!targets)
+        return static_cast<void>(done.set(fail(targets.error())));
+      options.version = record->version;
+      loaded_tensors loaded;
+      for (auto& t : *targets)
+        loaded.tensors.push_back(t.into);
+      auto running = begin_load(core, provider, model, std::move(*targets), options);
+      done.on_cancel([running] { running.cancel(); });
+      running.then([done, loaded](const result<load_receipt>& r) mutable {
+        if (!r)
+          return static_cast<void>(done.set(fail(r.error())));
+        loaded.receipt = *r;
+        done.set(std::move(loaded));
+      });
+    });
+  return out;
+}
+
+} // namespace
+
+repository::repository(std::shared_ptr<client_core> core, std::string group)
+  : core_(std::move(core)), group_(std::move(group)) {}
+
+future<receipt> repository::store(const std::string& model, const model_graph& graph,
+  std::vector<tensor_view> tensors, store_options options) {
+  auto provider = place(model, group_, core_->where().providers);
+  if (!provider)
+    return ready_future<receipt>(fail(provider.error()));
+  return runtime::begin_store(core_, *provider, model, graph, std::move(tensors), options);
+}
+
+future<receipt> repository::store(
+  const std::string& model, std::vector<tensor_view> tensors, store_options options) {
+  layout l;
+  for (auto& t : tensors)
+    l.tensors.push_back(t.desc);
+  // Names must be unique before they can be grouped.
+  if (auto bad = validate(l); !bad.ok())
+    return ready_future<receipt>(fail(bad.within("storing " + model)));
+  return store(model, model_graph::chain_of(l), std::move(tensors), std::move(options));
+}
+
+future<load_receipt> repository::load(
+  const std::string& model, std::vector<load_target> targets, load_options options) {
+  auto provider = place(model, group_, core_->where().providers);
+  if (!provider)
+    return ready_future<load_receipt>(fail(provider.error()));
+  return begin_load(core_, *provider, model, std::move(targets), options);
+}
+
+future<loaded_tensors> repository::load(const std::string& model, std::vector<std::string> names,
+  std::span<std::byte> buffer, load_options options) {
+  auto provider = place(model, group_, core_->where().providers);
+  if (!provider)
+    return ready_future<loaded_tensors>(fail(provider.error()));
+  return load_chosen(core_, *provider, model, buffer, options,
+    [names = std::move(names), model](const model_record& record) -> result<std::vector<tensor_desc>> {
+      auto& all = record.spec.tensors.tensors;
+      if (names.empty())
+        return all;
+      std::unordered_map<std::string_view, const tensor_desc*> by_name;
+      for (auto& t : all)
+        by_name.emplace(t.name, &t);
+      std::vector<tensor_desc> chosen;
+      for (auto& name : names) {
+        auto found = by_name.find(name);
+        if (found == by_name.end())
+          return fail(errc::not_found, "model " + model + " has no tensor " + name);
+        chosen.push_back(*found->second);
+      }
+      return chosen;
+    });
+}
+
+future<loaded_tensors> repository::load_layers(const std::string& model,
+  std::vector<layer_id> layers, std::span<std::byte> buffer, load_options options) {
+  auto provider = place(model, group_, core_->where().providers);
+  if (!provider)
+    return ready_future<loaded_tensors>(fail(provider.error()));
+  return load_chosen(core_, *provider, model, buffer, options,
+    [layers = std::move(layers), model](const model_record& record) -> result<std::vector<tensor_desc>> {
+      auto graph = decode_graph(record.spec.graph);
+      if (!graph)
+        return fail(graph.error());
+      std::vector<tensor_desc> chosen;
+      for (auto& id : layers) {
+        bool known = false;
+        for (std::size_t i = 0; i < graph->ids.size(); ++i)
+          known |= graph->ids[i] == id;
+        if (!known)
+          return fail(errc::not_found, "model " + model + " has no layer " + to_string(id));
+        for (std::size_t t = 0; t < record.spec.tensor_layers.size(); ++t)
+          if (graph->ids[record.spec.tensor_layers[t]] == id)
+            chosen.push_back(record.spec.tensors.tensors[t]);
+      }
+      return chosen;
+    });
+}
+
+future<model_info> repository::describe(const std::string& model, std::uint64_t version) {
+  auto provider = place(model, group_, core_->where().providers);
+  if (!provider)
+    return ready_future<model_info>(fail(provider.error()));
+  auto done = core_->make_promise<model_info>();
+  auto out = done.get_future();
+  core_->ask<tensor_store_actor, actors::describe_request, model_record>(core_->store(*provider),
+    {model, version},
+    [core = core_, index = *provider, done](result<model_record> record) {
+      if (!record)
+        return static_cast<void>(done.set(fail(record.error())));
+      runtime::resolve_layers(core, index, std::move(*record), done);
+    });
+  return out;
+}
+
+future<std::vector<model_summary>> repository::list(const std::string& prefix) {
+  return runtime::list_models(core_, group_, prefix, list_page);
+}
+
+future<void> repository::erase(const std::string& model) {
+  return runtime::acknowledge<actors::erase_request>(core_, group_, model, {model});
+}
+
+future<void> repository::pin(const std::string& model, bool pinned) {
+  return runtime::acknowledge<actors::pin_request>(core_, group_, model, {model, pinned});
+}
+
+result<actors::provider_entry> repository::provider_of(const std::string& model) const {
+  auto index = place(model, group_, core_->where().providers);
+  if (!index)
+    return fail(index.error());
+  return core_->where().providers[*index];
+}
+
+} // namespace millrace

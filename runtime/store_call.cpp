@@ -1,0 +1,269 @@
+// Storing: spec from graph and tensors, memory exposed or copied, layers described at most once.
+#include <millrace/core/codec.hpp>
+#include <millrace/runtime/store_call.hpp>
+#include <millrace/transport/region.hpp>
+
+#include <algorithm>
+#include <unordered_map>
+
+namespace millrace::runtime {
+
+namespace {
+
+using actors::store_request;
+using actors::tensor_store_actor;
+
+// One store under way.
+struct store_call : std::enable_shared_from_this<store_call> {
+  std::shared_ptr<client_core> core;
+  std::size_t provider = 0;
+  promise<receipt> done;
+  store_request request;
+  std::vector<layer_id> ids;              // of the graph
+  std::vector<described_layer> described; // all of them, for a provider that has forgotten
+  memory_block snapshot;
+  transport::region region;
+  bool told_all = false;
+
+  void send() {
+    auto message = request;
+    if (!told_all) {
+      auto& told = core->told(provider);
+      std::erase_if(message.layers, [&](auto& layer) { return told.contains(layer.id); });
+    }
+    core->ask<tensor_store_actor, store_request, receipt>(core->store(provider), std::move(message),
+      [self = shared_from_this()](result<receipt> r) { self->answered(std::move(r)); });
+  }
+
+  void answered(result<receipt> r) {
+    if (!r && r.error().code() == errc::unknown_layers && !told_all) {
+      told_all = true;
+      return send();
+    }
+    region.withdraw();
+    if (r)
+      core->told(provider).add(ids);
+    done.set(std::move(r));
+  }
+};
+
+// Fills in graph, layers and the tensors' layers. The graph's tensors must be those of the layout.
+status describe_graph(store_call& call, const model_graph& graph) {
+  auto compacted = compact(graph);
+  if (!compacted)
+    return compacted.error();
+  auto& spec = call.request.spec;
+  spec.graph.clear();
+  for (auto b : encode_graph(*compacted))
+    spec.graph.push_back(b);
+  call.ids = compacted->ids;
+  struct place {
+    std::uint32_t layer;
+    tensor_desc tensor;
+  };
+  std::unordered_map<std::string, place> by_name;
+  for (std::uint32_t i = 0; i < graph.layers().size(); ++i) {
+    auto& layer = graph.layers()[i];
+    for (auto& t : layer.tensors)
+      by_name.emplace(tensor_name(layer, t), place{i, t});
+  }
+  if (by_name.size() != spec.tensors.tensors.size())
+    return {errc::invalid_argument,
+      "the graph has " + std::to_string(by_name.size()) + " tensors, " +
+        std::to_string(spec.tensors.tensors.size()) + " were given"};
+  for (auto& t : spec.tensors.tensors) {
+    auto found = by_name.find(t.name);
+    if (found == by_name.end())
+      return {errc::invalid_argument, "the graph has no tensor " + t.name};
+    auto& expected = found->second.tensor;
+    if (expected.type != t.type || expected.shape != t.shape)
+      return {errc::invalid_argument,
+        "tensor " + t.name + " is " + describe(t) + ", its layer says " + describe(expected)};
+    spec.tensor_layers.push_back(found->second.layer);
+  }
+  std::unordered_map<layer_id, bool> seen;
+  for (std::size_t i = 0; i < call.ids.size(); ++i)
+    if (seen.emplace(call.ids[i], true).second) {
+      auto description = describe(graph.layers()[i]);
+      call.request.layers.push_back({call.ids[i], encode(description)});
+      call.core->layers().add(call.ids[i], std::move(description));
+    }
+  return {};
+}
+
+// Few bytes ride in the message; others are exposed where they are, or where a snapshot of them is.
+status offer_bytes(store_call& call, const std::vector<tensor_view>& tensors, bool snapshot) {
+  auto list = transport::gather_list::of(tensors, access::read);
+  if (!list)
+    return list.error();
+  auto bytes = list->size_bytes();
+  if (bytes <= call.core->where().eager_bytes_max) {
+    call.request.eager.resize(bytes);
+    list->read(0, reinterpret_cast<std::byte*>(call.request.eager.data()), bytes,
+      transport::store_mode::cached);
+    return {};
+  }
+  if (snapshot) {
+    auto staging = call.core->staging();
+    auto block = staging ? (*staging)->allocate(bytes, 64) : fail(staging.error());
+    if (!block)
+      return block.error().within("taking a snapshot (client.staging)");
+    list->read(0, block->data, bytes,
+      bytes >= transport::streaming_bytes_min ? transport::store_mode::streaming
+                                              : transport::store_mode::cached);
+    transport::streaming_fence();
+    tensor_view copy{{"snapshot", dtype::u8, {bytes}}, block->data, {}};
+    list = transport::gather_list::of({copy}, access::read);
+    call.snapshot = std::move(*block);
+  }
+  call.region = transport::expose(std::move(*list), access::read);
+  call.request.source = call.region.handle();
+  return {};
+}
+
+status prepare(store_call& call, const std::string& model, const model_graph& graph,
+  const std::vector<tensor_view>& tensors, const store_options& options) {
+  auto& spec = call.request.spec;
+  spec.name = model;
+  spec.metadata = options.metadata;
+  spec.pinned = options.pinned;
+  for (auto& t : tensors)
+    spec.tensors.tensors.push_back(t.desc);
+  if (auto bad = validate_model_name(model); !bad.ok())
+    return bad;
+  if (auto bad = validate(spec.tensors); !bad.ok())
+    return bad;
+  if (auto bad = describe_graph(call, graph); !bad.ok())
+    return bad;
+  return offer_bytes(call, tensors, options.snapshot);
+}
+
+} // namespace
+
+future<receipt> begin_store(const std::shared_ptr<client_core>& core, std::size_t provider,
+  const std::string& model, const model_graph& graph, std::vector<tensor_view> tensors,
+  const store_options& options) {
+  auto call = std::make_shared<store_call>();
+  call->core = core;
+  call->provider = provider;
+  call->done = core->make_promise<receipt>();
+  auto out = call->done.get_future();
+  if (auto bad = prepare(*call, model, graph, tensors, options); !bad.ok())
+    return ready_future<receipt>(fail(bad.within("storing " + model)));
+  auto otherwise = core->runs_on()->settings().client.request_timeout_ms;
+  call->request.timeout_ms =
+    static_cast<std::uint32_t>(options.timeout.count() > 0 ? options.timeout.count() : otherwise);
+  call->request.checksums =
+    options.checksums.value_or(core->where().providers[provider].checksums);
+  call->done.on_cancel([weak = std::weak_ptr{call}] {
+    if (auto c = weak.lock())
+      c->region.withdraw();
+  });
+  call->send();
+  return out;
+}
+
+namespace {
+
+void finish_info(const std::shared_ptr<client_core>& core, model_info info,
+  const std::vector<described_layer>& fetched, const promise<model_info>& done) {
+  for (auto& layer : fetched) {
+    auto description = decode<layer_description>(layer.description, "a layer description");
+    if (!description)
+      return static_cast<void>(done.set(fail(description.error())));
+    core->layers().add(layer.id, std::move(*description));
+  }
+  // The cache is bounded: what it had to forget meanwhile is taken from the reply.
+  for (auto& id : info.graph.ids) {
+    auto known = core->layers().find(id);
+    for (auto i = fetched.begin(); !known && i != fetched.end(); ++i)
+      if (i->id == id)
+        known = std::make_shared<const layer_description>(
+          *decode<layer_description>(i->description, "a layer description"));
+    info.layers.push_back(std::move(known));
+  }
+  done.set(std::move(info));
+}
+
+} // namespace
+
+void resolve_layers(const std::shared_ptr<client_core>& core, std::size_t provider,
+  model_record record, const promise<model_info>& done) {
+  model_info info;
+  info.provider = core->where().providers[provider].name;
+  if (!record.spec.graph.empty()) {
+    auto graph = decode_graph(record.spec.graph);
+    if (!graph)
+      return static_cast<void>(done.set(fail(graph.error())));
+    info.graph = std::move(*graph);
+  }
+  info.record = std::move(record);
+  actors::resolve_request request;
+  for (auto& id : info.graph.ids)
+    if (!core->layers().find(id))
+      request.ids.push_back(id);
+  std::sort(request.ids.begin(), request.ids.end());
+  request.ids.erase(std::unique(request.ids.begin(), request.ids.end()), request.ids.end());
+  if (request.ids.empty())
+    return finish_info(core, std::move(info), {}, done);
+  core->ask<tensor_store_actor, actors::resolve_request, actors::layer_list>(core->store(provider),
+    std::move(request), [core, info, done](result<actors::layer_list> layers) {
+      if (!layers)
+        return static_cast<void>(done.set(fail(layers.error())));
+      finish_info(core, info, layers->layers, done);
+    });
+}
+
+namespace {
+
+// A listing under way: one provider after the other, page after page.
+struct listing : std::enable_shared_from_this<listing> {
+  std::shared_ptr<client_core> core;
+  std::vector<std::size_t> providers;
+  std::string prefix;
+  std::uint32_t page = 0;
+  promise<std::vector<model_summary>> done;
+  std::vector<model_summary> found;
+
+  void next(std::size_t at, const std::string& after) {
+    if (at == providers.size()) {
+      std::sort(found.begin(), found.end(), [](auto& a, auto& b) { return a.name < b.name; });
+      done.set(std::move(found));
+      return;
+    }
+    core->ask<tensor_store_actor, actors::list_request, actors::model_list>(
+      core->store(providers[at]), {prefix, after, page},
+      [self = shared_from_this(), at](result<actors::model_list> r) {
+        if (!r)
+          return static_cast<void>(self->done.set(fail(r.error())));
+        auto& models = r->models;
+        self->found.insert(self->found.end(), models.begin(), models.end());
+        if (models.size() < self->page)
+          self->next(at + 1, {});
+        else
+          self->next(at, models.back().name);
+      });
+  }
+};
+
+} // namespace
+
+future<std::vector<model_summary>> list_models(const std::shared_ptr<client_core>& core,
+  const std::string& group, const std::string& prefix, std::uint32_t page) {
+  auto l = std::make_shared<listing>();
+  l->core = core;
+  l->prefix = prefix;
+  l->page = page;
+  l->done = core->make_promise<std::vector<model_summary>>();
+  auto out = l->done.get_future();
+  for (std::size_t i = 0; i < core->where().providers.size(); ++i)
+    if (core->where().providers[i].group == group)
+      l->providers.push_back(i);
+  if (l->providers.empty())
+    return ready_future<std::vector<model_summary>>(
+      fail(place(prefix, group, core->where().providers).error()));
+  l->next(0, {});
+  return out;
+}
+
+} // namespace millrace::runtime
