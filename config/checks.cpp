@@ -11,15 +11,14 @@ namespace millrace::config {
 
 namespace {
 
-class completion_of_draft {
+class completer {
 public:
-  completion_of_draft(const document& doc, draft& d) : doc_(doc), draft_(d), values_(d.values) {}
+  completer(const document& doc, draft& d) : doc_(doc), draft_(d), values_(d.values) {}
 
   status run() {
     for (auto step :
-         {&completion_of_draft::fill_nodes, &completion_of_draft::check_names,
-          &completion_of_draft::check_access, &completion_of_draft::check_times,
-          &completion_of_draft::check_sizes, &completion_of_draft::check_providers})
+         {&completer::fill_nodes, &completer::check_names, &completer::check_access,
+          &completer::check_times, &completer::check_sizes, &completer::check_providers})
       if (auto bad = (this->*step)(); !bad.ok())
         return bad;
     return {};
@@ -200,8 +199,6 @@ private:
 
 } // namespace
 
-status complete_settings(const document& doc, draft& d) {
-  return completion_of_draft{doc, d}.run();
-}
+status complete_settings(const document& doc, draft& d) { return completer{doc, d}.run(); }
 
 } // namespace millrace::config

@@ -205,7 +205,8 @@ BOOST_AUTO_TEST_CASE(the_default_address_follows_the_runtime_directory_and_the_n
 
 BOOST_AUTO_TEST_CASE(a_full_file_reads_as_written) {
   auto s = good(R"(
-node:      { name: n0, listen: unix:/run/millrace/n0.sock, socket_mode: "0666", allow_users: [1000, bob] }
+node:      { name: n0, listen: unix:/run/millrace/n0.sock, socket_mode: "0666",
+             allow_users: [1000, bob] }
 staging:   { size: 1GiB, mode: on_demand, huge_pages: off, lock: off }
 transport: { prefer: [shm], movers: 3 }
 channel:
