@@ -34,8 +34,6 @@ std::string_view kind_name(node_kind kind) {
 
 bool is_list(key_type type) { return type == key_type::choices || type == key_type::users; }
 
-// -- single values ------------------------------------------------------------------------------
-
 tl::unexpected<status> refuse(std::string what) {
   return fail(errc::invalid_argument, std::move(what));
 }
@@ -180,8 +178,6 @@ result<value> read_scalar(const key_spec& key, const std::string& text) {
   }
   return read_number(key, text);
 }
-
-// -- the document -------------------------------------------------------------------------------
 
 class reader {
 public:

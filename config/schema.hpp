@@ -62,8 +62,6 @@ std::string json_schema();
 /// The table of docs/configuration.md, in Markdown.
 std::string markdown_table();
 
-// -- for the reader -----------------------------------------------------------------------------
-
 /// A value read and within its range: the number in the unit of its key, or a choice's index.
 struct value {
   std::string text;

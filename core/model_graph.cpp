@@ -12,8 +12,6 @@ namespace millrace {
 
 namespace {
 
-// -- order of dependencies ----------------------------------------------------------------------
-
 /// Kahn's order over layers known by index; `inputs_of(i)` gives the inputs of layer `i`, all
 /// valid. Returns fewer than `count` layers when there is a cycle.
 template <class InputsOf>
@@ -76,8 +74,6 @@ status describe_cycle(const std::vector<layer>& layers, const std::vector<std::u
     text += " and " + std::to_string(path.size() - named_max) + " more";
   return {errc::invalid_argument, text + " is fed by " + called(layers, path[0])};
 }
-
-// -- structure of one layer ---------------------------------------------------------------------
 
 /// Bytes that are hashed for one layer. Every field has its length before it, so that no two
 /// structures share an encoding. Buffers are kept from layer to layer.
@@ -173,12 +169,9 @@ status check_inputs(const std::vector<layer>& layers) {
   return {};
 }
 
-// -- the encoding -------------------------------------------------------------------------------
-//
-// version, layers, then per layer: inputs * 2 + repeated, the id (or, if repeated, its number among
-// the ids written so far), and for every input the distance back to it, zigzag since a layer may
-// come before what feeds it.
-
+// The encoding: version, layers, then per layer inputs * 2 + repeated, the id (or, if repeated, its
+// number among the ids written so far), and for every input the distance back to it, zigzag since a
+// layer may come before what feeds it.
 constexpr std::uint64_t graph_version = 1;
 
 std::uint64_t zigzag(std::int64_t x) {
@@ -273,8 +266,6 @@ private:
 };
 
 } // namespace
-
-// -- model_graph --------------------------------------------------------------------------------
 
 std::uint32_t model_graph::add(layer l) {
   MILLRACE_ASSERT(layers_.size() < UINT32_MAX);
