@@ -1,4 +1,5 @@
-// A model's architecture: its leaf layers and what feeds what. Hashed to ids that labels do not change.
+// A model's architecture: its leaf layers and what feeds what. Hashed to ids that labels do not
+// change.
 #pragma once
 
 #include <millrace/core/ids.hpp>
@@ -16,9 +17,9 @@ namespace millrace {
 
 /// One leaf layer: everything that makes its structure, and a label that does not.
 struct layer {
-  std::string label;                                            // display only, never hashed
-  std::string kind;                                             // class: "Linear", "Conv2d"
-  std::vector<std::pair<std::string, std::string>> attributes;  // hyper-parameters, any order
+  std::string label;                                           // display only, never hashed
+  std::string kind;                                            // class: "Linear", "Conv2d"
+  std::vector<std::pair<std::string, std::string>> attributes; // hyper-parameters, any order
   /// The layer's tensors by role ("weight", "bias"), dtype and shape.
   std::vector<tensor_desc> tensors;
   /// Indices of the layers that feed this one, in the order of its inputs.
@@ -34,11 +35,12 @@ public:
   const std::vector<layer>& layers() const noexcept { return layers_; }
   bool empty() const noexcept { return layers_.empty(); }
 
-  /// All tensors, layer by layer, named "<label>.<role>".
+  /// All tensors, layer by layer, named "<label>.<role>"; the role alone where the label is empty.
   layout tensors() const;
 
   /// A chain of layers, each fed by the one before: what a table of tensors gives when the real
-  /// architecture is not known. Tensors are grouped by the text before the last dot.
+  /// architecture is not known. Tensors are grouped by the text before the last dot (those without
+  /// one share a layer without label), groups and their members in order of first appearance.
   static model_graph chain_of(const layout& tensors);
 
 private:
@@ -54,14 +56,20 @@ struct layer_description {
   friend bool operator==(const layer_description&, const layer_description&) = default;
 };
 
+/// The description in its one canonical order (attributes by key, tensors by role), so that layers
+/// of equal structure have equal encoded descriptions.
 layer_description describe(const layer& l);
+
+/// Layers of one graph.
+inline constexpr std::size_t graph_layers_max = 1u << 20;
 
 /// Computes the identity of every leaf layer of a model from its structure alone.
 ///
 /// Equal structure gives equal ids whatever the labels and the order of construction.
 /// Shape:   one id (16 bytes) per leaf layer, in the order of `graph.layers()`.
 /// Cost:    O(layers + edges), no recursion.
-/// Errors:  `invalid_argument` naming the layers of a cycle or a dangling input.
+/// Errors:  `invalid_argument` naming the layers of a cycle, or the layer with a dangling input, an
+///          attribute or role given twice, or an invalid tensor.
 /// Threads: pure; any thread.
 /// Source:  DStore, section 4, Algorithm 1. We chain every input; the printed listing skips those
 ///          already hashed.
@@ -70,7 +78,7 @@ result<std::vector<layer_id>> identify_layers(const model_graph& graph);
 /// The architecture as it travels and rests: an id per leaf layer and the list of its inputs.
 struct compact_graph {
   std::vector<layer_id> ids;
-  std::vector<std::vector<std::uint32_t>> inputs;  // same length as ids
+  std::vector<std::vector<std::uint32_t>> inputs; // same length as ids
 
   friend bool operator==(const compact_graph&, const compact_graph&) = default;
 };
@@ -79,11 +87,20 @@ struct compact_graph {
 result<compact_graph> compact(const model_graph& graph);
 
 /// About 18 bytes a layer of a chain: repeated ids are written once, inputs as distances.
+/// The two lists must be of one length and every input an index of the graph, as `compact` makes
+/// it.
 std::vector<std::byte> encode_graph(const compact_graph& graph);
 
 /// Reads what `encode_graph` wrote, from bytes nobody vouches for.
-/// Errors: `protocol_error` with the fault; never allocates more than some 40 times the input.
+///
+/// The graph it gives is sound: every input names another layer of it, and there is no cycle.
+/// Cost:   O(bytes), no recursion; never allocates more than some 40 times the input.
+/// Errors: `protocol_error` with the fault, `unsupported_version`.
 result<compact_graph> decode_graph(std::span<const std::byte> bytes);
 
+template <class Inspector>
+typename Inspector::result_type inspect(Inspector& f, layer_description& x) {
+  return f(x.kind, x.attributes, x.tensors);
+}
 
 } // namespace millrace

@@ -1,0 +1,204 @@
+// What the table cannot say of one key alone: values that follow from others, and sizes that must
+// fit.
+#include <millrace/config/read.hpp>
+#include <millrace/config/schema.hpp>
+#include <millrace/config/units.hpp>
+
+#include <filesystem>
+#include <map>
+
+namespace millrace::config {
+
+namespace {
+
+class completer {
+public:
+  completer(const document& doc, draft& d) : doc_(doc), draft_(d), values_(d.values) {}
+
+  status run() {
+    for (auto step :
+         {&completer::fill_nodes, &completer::check_names, &completer::check_access,
+          &completer::check_times, &completer::check_sizes, &completer::check_providers})
+      if (auto bad = (this->*step)(); !bad.ok())
+        return bad;
+    return {};
+  }
+
+private:
+  bool is_cluster() const { return draft_.has("cluster"); }
+
+  std::string node_path(std::size_t node) const {
+    return is_cluster() ? "cluster.nodes[" + std::to_string(node) + "]" : "node";
+  }
+  std::string provider_path(std::size_t node, std::size_t provider) const {
+    return (is_cluster() ? node_path(node) + "." : "") + "providers[" + std::to_string(provider) +
+      "]";
+  }
+
+  status error(std::string_view path, const std::string& what) const {
+    return doc_.error(draft_.place_of(path), what);
+  }
+
+  // Afterwards `nodes` holds every node, and `node` and `providers` the only one there is, if so.
+  status fill_nodes() {
+    if (is_cluster()) {
+      for (auto* key : {"node.name", "node.listen", "providers"})
+        if (draft_.has(key))
+          return error(
+            key,
+            std::string{key} +
+              " is not for a file with 'cluster', where each entry of "
+              "cluster.nodes has its own");
+    } else {
+      if (values_.providers.empty())
+        values_.providers.emplace_back().name = "fast";
+      values_.nodes.push_back({values_.node.name, values_.node.listen, values_.providers});
+    }
+    for (std::size_t i = 0; i < values_.nodes.size(); ++i) {
+      auto& node = values_.nodes[i];
+      if (!node.listen.empty())
+        continue;
+      node.listen = default_listen(node.name);
+      if (node.listen.size() > socket_path_bytes_max + 5)
+        return error(
+          node_path(i),
+          "the default address " + node.listen + " is too long for a socket; set 'listen'");
+    }
+    bool single = values_.nodes.size() == 1;
+    values_.node.name = single ? values_.nodes[0].name : std::string{};
+    values_.node.listen = single ? values_.nodes[0].listen : std::string{};
+    values_.providers = single ? values_.nodes[0].providers : std::vector<provider_settings>{};
+    return {};
+  }
+
+  // Names, addresses and directories are each used once in the whole file.
+  status check_names() {
+    std::map<std::string, std::string> taken; // "node n0" → its path
+    auto claim = [&](const std::string& what, const std::string& path) -> status {
+      auto [first, is_new] = taken.emplace(what, path);
+      if (is_new)
+        return {};
+      return error(path, path + ": " + what + " is already taken by " + first->second);
+    };
+    for (std::size_t i = 0; i < values_.nodes.size(); ++i) {
+      auto& node = values_.nodes[i];
+      if (auto bad = claim("the name " + node.name, node_path(i) + ".name"); !bad.ok())
+        return bad;
+      if (auto bad = claim("the address " + node.listen, node_path(i) + ".listen"); !bad.ok())
+        return bad;
+    }
+    // Providers and nodes are looked up in different places: they may share names.
+    for (std::size_t i = 0; i < values_.nodes.size(); ++i)
+      for (std::size_t k = 0; k < values_.nodes[i].providers.size(); ++k) {
+        auto& provider = values_.nodes[i].providers[k];
+        auto path = provider_path(i, k);
+        if (auto bad = claim("the provider name " + provider.name, path + ".name"); !bad.ok())
+          return bad;
+        if (provider.path.empty())
+          continue;
+        auto directory = std::filesystem::path{provider.path + "/"}.lexically_normal().string();
+        if (auto bad = claim("the directory " + shown(directory), path + ".path"); !bad.ok())
+          return bad;
+      }
+    return {};
+  }
+
+  status check_access() {
+    constexpr std::uint32_t others_may_write = 0022;
+    auto mode = values_.node.socket_mode;
+    if (values_.node.allow_users.empty() || (mode & others_may_write) != 0)
+      return {};
+    return error(
+      "node.allow_users",
+      "node.allow_users names users whom the permissions of the socket keep out; set "
+      "node.socket_mode to 0666, then who connects is checked by name alone");
+  }
+
+  // "`low` must not be above `high`", both keys of the file.
+  status ordered(
+    const std::string& low_path, std::uint64_t low, const std::string& high_path,
+    std::uint64_t high, std::string (*format)(std::uint64_t)) {
+    if (low <= high)
+      return {};
+    // The key that the user wrote is the one to point at.
+    auto& blamed = draft_.has(low_path) ? low_path : high_path;
+    return error(
+      blamed,
+      low_path + " (" + format(low) + ") must not be above " + high_path + " (" + format(high) +
+        ")");
+  }
+
+  status check_times() {
+    auto ms = [](std::uint64_t value) { return format_duration_us(value * 1000); };
+    auto& channel = values_.channel;
+    if (channel.heartbeat_ms * 2 > channel.peer_timeout_ms)
+      return error(
+        draft_.has("channel.peer_timeout") ? "channel.peer_timeout" : "channel.heartbeat",
+        "channel.peer_timeout (" + ms(channel.peer_timeout_ms) +
+          ") must be at least twice channel.heartbeat (" + ms(channel.heartbeat_ms) + ")");
+    auto& client = values_.client;
+    return ordered(
+      "client.reconnect_backoff_min", client.reconnect_backoff_min_ms,
+      "client.reconnect_backoff_max", client.reconnect_backoff_max_ms, ms);
+  }
+
+  status check_sizes() {
+    auto& transport = values_.transport;
+    auto& channel = values_.channel;
+    if (auto bad = ordered(
+          "transport.chunk", transport.chunk_bytes, "staging.size", values_.staging.size_bytes,
+          format_size);
+        !bad.ok())
+      return bad;
+    return ordered(
+      "channel.frame_max", channel.frame_max_bytes, "channel.send_queue_max",
+      channel.send_queue_max_bytes, format_size);
+  }
+
+  status check_providers() {
+    for (std::size_t i = 0; i < values_.nodes.size(); ++i) {
+      // What a process can map at all, halved.
+      constexpr std::uint64_t mapped_max = 64ull << 40;
+      auto mapped = values_.staging.size_bytes;
+      for (std::size_t k = 0; k < values_.nodes[i].providers.size(); ++k) {
+        auto& provider = values_.nodes[i].providers[k];
+        auto path = provider_path(i, k);
+        if (provider.bucket == bucket_kind::rocksdb) {
+          if (auto bad = check_windows(provider, path); !bad.ok())
+            return bad;
+        } else if (
+          __builtin_add_overflow(mapped, provider.capacity_bytes, &mapped) || mapped > mapped_max) {
+          return error(
+            path + ".capacity",
+            path + ".capacity: staging and the memory buckets of node " + values_.nodes[i].name +
+              " together exceed " + format_size(mapped_max));
+        }
+      }
+    }
+    return {};
+  }
+
+  status check_windows(const provider_settings& provider, const std::string& path) {
+    std::uint64_t needed = provider.window_bytes * values_.limits.windows_max;
+    if (needed > values_.staging.size_bytes)
+      return error(
+        draft_.has("staging.size") ? "staging.size" : path + ".window",
+        "staging.size (" + format_size(values_.staging.size_bytes) +
+          ") cannot hold one operation of provider " + provider.name + ": limits.windows_max (" +
+          std::to_string(values_.limits.windows_max) + ") windows of " +
+          format_size(provider.window_bytes));
+    return ordered(
+      path + ".inline_max", provider.inline_max_bytes, path + ".window", provider.window_bytes,
+      format_size);
+  }
+
+  const document& doc_;
+  draft& draft_;
+  settings& values_;
+};
+
+} // namespace
+
+status complete_settings(const document& doc, draft& d) { return completer{doc, d}.run(); }
+
+} // namespace millrace::config

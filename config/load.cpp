@@ -1,0 +1,58 @@
+// Reads the file whole, within its bound, and takes it through parsing, reading and checking.
+#include <millrace/config/document.hpp>
+#include <millrace/config/load.hpp>
+#include <millrace/config/read.hpp>
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+namespace millrace::config {
+
+namespace {
+
+// A little more than a document may have, so that one too large shows.
+result<std::string> read_bounded(int file, const std::string& path) {
+  std::string text(document_bytes_max + 1, '\0');
+  std::size_t size = 0;
+  while (size < text.size()) {
+    auto count = ::read(file, text.data() + size, text.size() - size);
+    if (count < 0 && errno == EINTR)
+      continue;
+    if (count < 0)
+      return fail(status_from_errno(errno, "reading the configuration " + path));
+    if (count == 0)
+      break;
+    size += static_cast<std::size_t>(count);
+  }
+  text.resize(size);
+  return text;
+}
+
+} // namespace
+
+result<settings> load_file(const std::string& path) {
+  auto file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (file < 0)
+    return fail(status_from_errno(errno, "opening the configuration " + path));
+  auto text = read_bounded(file, path);
+  ::close(file);
+  if (!text)
+    return fail(std::move(text.error()));
+  return parse(*text, path);
+}
+
+result<settings> parse(std::string_view text, const std::string& file_name) {
+  auto doc = document::parse(text, file_name);
+  if (!doc)
+    return fail(std::move(doc.error()));
+  auto d = read_settings(*doc);
+  if (!d)
+    return fail(std::move(d.error()));
+  if (auto bad = complete_settings(*doc, *d); !bad.ok())
+    return fail(std::move(bad));
+  return std::move(d->values);
+}
+
+} // namespace millrace::config

@@ -1,0 +1,33 @@
+// Settings as a document gives them, with the places of what was given. Between parsing and
+// checking.
+#pragma once
+
+#include <millrace/config/document.hpp>
+#include <millrace/config/settings.hpp>
+
+#include <map>
+#include <string>
+#include <string_view>
+
+namespace millrace::config {
+
+/// Settings that are right one by one, not yet together.
+struct draft {
+  settings values;
+  std::map<std::string, mark, std::less<>> places; // "providers[0].path" → its key
+
+  bool has(std::string_view path) const { return places.find(path) != places.end(); }
+
+  /// Where `path` was given, or the closest thing around it.
+  mark place_of(std::string_view path) const;
+};
+
+/// Reads every key by the table of schema.hpp.
+/// Errors: `invalid_argument` with the place, for the first key or value that the table refuses.
+result<draft> read_settings(const document& doc);
+
+/// Fills in what follows from other values, and refuses what does not fit together.
+/// Errors: `invalid_argument` with the place.
+status complete_settings(const document& doc, draft& d);
+
+} // namespace millrace::config

@@ -1,0 +1,244 @@
+// The table of keys for editors (JSON schema) and for readers (Markdown).
+#include <millrace/config/schema.hpp>
+#include <millrace/config/units.hpp>
+
+#include <nlohmann/json.hpp>
+
+namespace millrace::config {
+
+namespace {
+
+using json = nlohmann::ordered_json;
+
+constexpr auto name_pattern = "^[A-Za-z0-9._-]{1,64}$";
+constexpr auto size_pattern = "^[0-9]+ ?(B|KiB|MiB|GiB|TiB)?$";
+constexpr auto duration_pattern = "^(0|[0-9]+ ?(us|ms|s|m|h))$";
+
+std::vector<std::string> list_of(std::string_view text) {
+  std::vector<std::string> items;
+  text = text.substr(1, text.size() - 2);
+  while (!text.empty()) {
+    auto comma = text.find(", ");
+    items.emplace_back(text.substr(0, comma));
+    text.remove_prefix(comma == std::string_view::npos ? text.size() : comma + 2);
+  }
+  return items;
+}
+
+json default_of(const key_spec& key) {
+  switch (key.type) {
+  case key_type::boolean:
+    return key.default_text == "true";
+  case key_type::count:
+    return *parse_count(key.default_text);
+  case key_type::choices:
+  case key_type::users:
+    return list_of(key.default_text);
+  default:
+    return key.default_text;
+  }
+}
+
+json number_or(const key_spec& key, const char* pattern) {
+  return {
+    {"anyOf",
+     {{{"type", "integer"}, {"minimum", key.min}, {"maximum", key.max}},
+      {{"type", "string"}, {"pattern", pattern}}}}};
+}
+
+json type_of(const key_spec& key) {
+  switch (key.type) {
+  case key_type::name:
+    return {{"type", "string"}, {"pattern", name_pattern}};
+  case key_type::path:
+    return {{"type", "string"}, {"minLength", 1}};
+  case key_type::address:
+    return {
+      {"type", "string"},
+      {"pattern", "^unix:/"},
+      {"maxLength", socket_path_bytes_max + std::string_view{"unix:"}.size()}};
+  case key_type::mode:
+    return {
+      {"anyOf",
+       {{{"type", "string"}, {"pattern", "^[0-7]{1,4}$"}}, {{"type", "integer"}, {"minimum", 0}}}}};
+  case key_type::boolean:
+    return {{"type", "boolean"}};
+  case key_type::count:
+    return {{"type", "integer"}, {"minimum", key.min}, {"maximum", key.max}};
+  case key_type::size:
+    return number_or(key, size_pattern);
+  case key_type::duration_ms:
+  case key_type::duration_us:
+    return {
+      {"anyOf",
+       {{{"type", "integer"}, {"const", 0}}, {{"type", "string"}, {"pattern", duration_pattern}}}}};
+  case key_type::choice:
+    return {{"type", "string"}, {"enum", key.choices}};
+  case key_type::choices:
+    return {
+      {"type", "array"},
+      {"minItems", 1},
+      {"uniqueItems", true},
+      {"items", {{"type", "string"}, {"enum", key.choices}}}};
+  case key_type::users:
+    return {
+      {"type", "array"},
+      {"maxItems", users_max},
+      {"uniqueItems", true},
+      {"items", {{"type", {"string", "integer"}}}}};
+  }
+  return json::object();
+}
+
+json closed_object() {
+  return {{"type", "object"}, {"additionalProperties", false}, {"properties", json::object()}};
+}
+
+json section_object(std::string_view section) {
+  auto object = closed_object();
+  for (auto& key : schema()) {
+    if (key.section != section)
+      continue;
+    auto property = type_of(key);
+    property["description"] = key.doc;
+    if (!key.default_text.empty())
+      property["default"] = default_of(key);
+    object["properties"][std::string{key.name}] = std::move(property);
+    if (key.required && key.only_for.empty())
+      object["required"].push_back(key.name);
+  }
+  return object;
+}
+
+// Which keys a provider may have, and must have, depends on its bucket.
+json provider_object() {
+  auto object = section_object("providers[]");
+  json then_required = json::array();
+  json refused = json::array();
+  for (auto& key : schema()) {
+    if (key.only_for.empty())
+      continue;
+    refused.push_back({{"required", {key.name}}});
+    if (key.required)
+      then_required.push_back(key.name);
+  }
+  object["if"] = {{"required", {"bucket"}}, {"properties", {{"bucket", {{"const", "rocksdb"}}}}}};
+  object["then"] = {{"required", then_required}};
+  object["else"] = {{"not", {{"anyOf", refused}}}};
+  return object;
+}
+
+json list_object(const json& items, std::size_t max) {
+  return {{"type", "array"}, {"minItems", 1}, {"maxItems", max}, {"items", items}};
+}
+
+std::string_view type_name(key_type type) {
+  switch (type) {
+  case key_type::name:
+    return "name";
+  case key_type::path:
+    return "path";
+  case key_type::address:
+    return "address";
+  case key_type::mode:
+    return "octal";
+  case key_type::boolean:
+    return "boolean";
+  case key_type::count:
+    return "number";
+  case key_type::size:
+    return "size";
+  case key_type::duration_ms:
+  case key_type::duration_us:
+    return "duration";
+  case key_type::choice:
+    return "choice";
+  case key_type::choices:
+    return "list of choices";
+  case key_type::users:
+    return "list of users";
+  }
+  return "";
+}
+
+std::string joined(std::span<const std::string_view> words) {
+  std::string text;
+  for (auto word : words)
+    text += (text.empty() ? "`" : ", `") + std::string{word} + "`";
+  return text;
+}
+
+std::string range_of(const key_spec& key) {
+  switch (key.type) {
+  case key_type::name:
+    return "1 to " + std::to_string(name_bytes_max) + " of `A-Z a-z 0-9 . _ -`";
+  case key_type::address:
+    return "`unix:/path`, path of at most " + std::to_string(socket_path_bytes_max) + " bytes";
+  case key_type::mode:
+    return "0 to 0777";
+  case key_type::boolean:
+    return "`true`, `false`";
+  case key_type::count:
+    return std::to_string(key.min) + " to " + std::to_string(key.max);
+  case key_type::size:
+    return format_size(key.min) + " to " + format_size(key.max);
+  case key_type::duration_ms:
+    return format_duration_us(key.min * 1000) + " to " + format_duration_us(key.max * 1000);
+  case key_type::duration_us:
+    return format_duration_us(key.min) + " to " + format_duration_us(key.max);
+  case key_type::choice:
+  case key_type::choices:
+    return joined(key.choices);
+  case key_type::users:
+    return "at most " + std::to_string(users_max);
+  case key_type::path:
+    break;
+  }
+  return "";
+}
+
+std::string default_cell(const key_spec& key) {
+  if (!key.default_text.empty())
+    return "`" + std::string{key.default_text} + "`";
+  return key.required ? "required" : "see meaning";
+}
+
+} // namespace
+
+std::string json_schema() {
+  auto root = closed_object();
+  auto& properties = root["properties"];
+  for (auto key : top_level_keys())
+    properties[std::string{key}] = section_object(key);
+  auto providers = list_object({{"$ref", "#/definitions/provider"}}, providers_max);
+  auto node = section_object("cluster.nodes[]");
+  node["properties"]["providers"] = providers;
+  node["required"].push_back("providers");
+  properties["providers"] = providers;
+  properties["cluster"]["properties"]["nodes"] = list_object(node, nodes_max);
+  properties["cluster"]["required"] = {"nodes"};
+  root["definitions"]["provider"] = provider_object();
+  // Each node of a cluster has its own name, address and providers.
+  root["if"] = {{"required", {"cluster"}}};
+  root["then"] = {
+    {"properties",
+     {{"providers", false}, {"node", {{"properties", {{"name", false}, {"listen", false}}}}}}}};
+  json schema = {
+    {"$schema", "http://json-schema.org/draft-07/schema#"}, {"title", "Configuration of Millrace"}};
+  schema.update(root);
+  return schema.dump(2) + "\n";
+}
+
+std::string markdown_table() {
+  std::string text = "| key | type | default | range | meaning |\n|---|---|---|---|---|\n";
+  for (auto& key : schema()) {
+    auto meaning = std::string{key.doc};
+    if (!key.only_for.empty())
+      meaning += " (`bucket: " + std::string{key.only_for} + "` only)";
+    text += "| `" + path_of(key) + "` | " + std::string{type_name(key.type)} + " | " +
+      default_cell(key) + " | " + range_of(key) + " | " + meaning + " |\n";
+  }
+  return text;
+}
+
+} // namespace millrace::config

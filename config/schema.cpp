@@ -1,0 +1,322 @@
+// The table of keys. A new key is one row here and one member in settings.hpp.
+#include <millrace/config/schema.hpp>
+#include <millrace/core/assert.hpp>
+
+#include <array>
+
+namespace millrace::config {
+
+namespace {
+
+constexpr std::uint64_t tib = 1024 * gib;
+constexpr std::uint64_t second_ms = 1'000;
+constexpr std::uint64_t hour_ms = 3'600 * second_ms;
+constexpr std::uint64_t day_ms = 24 * hour_ms;
+
+constexpr std::array<std::string_view, 6> log_levels = {"trace", "debug", "info",
+                                                        "warn",  "error", "off"};
+// Choices of an enumeration stand in the order of its values.
+constexpr std::array<std::string_view, 2> staging_modes = {"pinned", "on_demand"};
+constexpr std::array<std::string_view, 2> wishes = {"auto", "off"};
+constexpr std::array<std::string_view, 2> drivers = {"local", "shm"};
+constexpr std::array<std::string_view, 2> buckets = {"memory", "rocksdb"};
+constexpr std::array<std::string_view, 2> when_full_choices = {"refuse", "evict"};
+
+/// Makes the rows of one section.
+struct section {
+  std::string_view path;
+
+  using text = std::string_view;
+  using number = std::uint64_t;
+  using words = std::span<const std::string_view>;
+
+  constexpr key_spec plain(text name, key_type type, text initial, text doc) const {
+    return {path, name, type, initial, 0, 0, {}, false, {}, doc};
+  }
+  constexpr key_spec ranged(
+    text name, key_type type, text initial, number min, number max, text doc) const {
+    return {path, name, type, initial, min, max, {}, false, {}, doc};
+  }
+  constexpr key_spec count(text name, text initial, number min, number max, text doc) const {
+    return ranged(name, key_type::count, initial, min, max, doc);
+  }
+  constexpr key_spec size(text name, text initial, number min, number max, text doc) const {
+    return ranged(name, key_type::size, initial, min, max, doc);
+  }
+  constexpr key_spec ms(text name, text initial, number min, number max, text doc) const {
+    return ranged(name, key_type::duration_ms, initial, min, max, doc);
+  }
+  constexpr key_spec choice(text name, text initial, words choices, text doc) const {
+    return {path, name, key_type::choice, initial, 0, 0, choices, false, {}, doc};
+  }
+};
+
+constexpr key_spec required(key_spec key) {
+  key.required = true;
+  return key;
+}
+
+constexpr key_spec rocksdb_only(key_spec key) {
+  key.only_for = "rocksdb";
+  return key;
+}
+
+template <class Section, auto Member>
+void put(Section& section, value&& v) {
+  auto& field = section.*Member;
+  using field_type = std::remove_reference_t<decltype(field)>;
+  if constexpr (std::is_same_v<field_type, std::string>)
+    field = std::move(v.text);
+  else if constexpr (std::is_same_v<field_type, std::vector<std::string>>)
+    field = std::move(v.list);
+  else {
+    field = static_cast<field_type>(v.number);
+    MILLRACE_ASSERT(static_cast<std::uint64_t>(field) == v.number);
+  }
+}
+
+using enum key_type;
+
+constexpr section node{"node"};
+constexpr auto node_keys = [] {
+  using s = node_settings;
+  return std::to_array<bound_key<s>>({
+    {node.plain("name", name, "n0", "the node's name, unique in its cluster"), put<s, &s::name>},
+    {node.plain(
+       "listen", address, {},
+       "where clients connect; without it, `millrace/NAME.sock` under `$XDG_RUNTIME_DIR`, or "
+       "`/run` for root, or `/tmp/millrace-UID`"),
+     put<s, &s::listen>},
+    {node.ranged("socket_mode", mode, "0600", 0, 0777, "permissions of the socket, in octal"),
+     put<s, &s::socket_mode>},
+    {node.plain(
+       "allow_users", users, "[]",
+       "users (names or uids) that may connect besides the service's own and root"),
+     put<s, &s::allow_users>},
+    {node.choice("log_level", "info", log_levels, "least severe event that is logged"),
+     put<s, &s::log_level>},
+  });
+}();
+
+constexpr section staging{"staging"};
+constexpr auto staging_keys = [] {
+  using s = staging_settings;
+  return std::to_array<bound_key<s>>({
+    {staging.size("size", "256MiB", mib, 16 * tib, "arena through which bytes pass"),
+     put<s, &s::size_bytes>},
+    {staging.choice(
+       "mode", "pinned", staging_modes,
+       "touched and registered once at start, or at each request (for comparison only)"),
+     put<s, &s::mode>},
+    {staging.choice("huge_pages", "auto", wishes, "huge pages where the system grants them"),
+     put<s, &s::huge_pages>},
+    {staging.choice("lock", "auto", wishes, "keep the arena from being swapped out, if allowed"),
+     put<s, &s::lock>},
+  });
+}();
+
+constexpr section transport{"transport"};
+constexpr auto transport_keys = [] {
+  using s = transport_settings;
+  return std::to_array<bound_key<s>>({
+    {{"transport",
+      "prefer",
+      choices,
+      "[local, shm]",
+      0,
+      0,
+      drivers,
+      false,
+      {},
+      "drivers to use, best first"},
+     put<s, &s::prefer>},
+    {transport.count("movers", "0", 0, 64, "threads that copy; 0 is one per core, at most 8"),
+     put<s, &s::movers>},
+    {transport.size("chunk", "1MiB", 64 * kib, gib, "piece of a transfer that one mover takes"),
+     put<s, &s::chunk_bytes>},
+    {transport.size(
+       "eager_max", "4KiB", 0, 64 * kib,
+       "payloads up to this size ride inside a message; 0 is never"),
+     put<s, &s::eager_max_bytes>},
+  });
+}();
+
+constexpr section channel{"channel"};
+constexpr auto channel_keys = [] {
+  using s = channel_settings;
+  return std::to_array<bound_key<s>>({
+    {channel.size("frame_max", "16MiB", 128 * kib, gib, "largest frame accepted from a peer"),
+     put<s, &s::frame_max_bytes>},
+    {channel.size(
+       "send_queue_max", "64MiB", 128 * kib, 16 * gib,
+       "bytes waiting to be sent to one peer before requests are refused as busy"),
+     put<s, &s::send_queue_max_bytes>},
+    {channel.ms("heartbeat", "2s", 10, hour_ms, "silence after which a sign of life is sent"),
+     put<s, &s::heartbeat_ms>},
+    {channel.ms("peer_timeout", "10s", 20, day_ms, "silence after which a peer counts as lost"),
+     put<s, &s::peer_timeout_ms>},
+    {channel.ms(
+       "handshake_timeout", "5s", 10, hour_ms,
+       "time a new connection has to introduce "
+       "itself"),
+     put<s, &s::handshake_timeout_ms>},
+    {channel.count("requests_max", "256", 1, 65'536, "requests in flight granted to each peer"),
+     put<s, &s::requests_max>},
+    {channel.ranged(
+       "poll", duration_us, "50us", 0, 1'000'000,
+       "longest adaptive polling before a thread sleeps; 0 is never"),
+     put<s, &s::poll_us>},
+    {channel.count("connections_max", "256", 1, 65'536, "connections open at once"),
+     put<s, &s::connections_max>},
+  });
+}();
+
+constexpr section limits{"limits"};
+constexpr auto limits_keys = [] {
+  using s = limits_settings;
+  return std::to_array<bound_key<s>>({
+    {limits.ms("request_timeout", "60s", 1, day_ms, "longest a provider works on one request"),
+     put<s, &s::request_timeout_ms>},
+    {limits.count("stores_max", "64", 1, 65'536, "stores in flight in each provider"),
+     put<s, &s::stores_max>},
+    {limits.count("loads_max", "256", 1, 65'536, "loads in flight in each provider"),
+     put<s, &s::loads_max>},
+    {limits.count(
+       "queued_max", "1024", 0, 1'048'576,
+       "requests waiting in each provider before it answers busy"),
+     put<s, &s::queued_max>},
+    {limits.count("windows_max", "8", 1, 1'024, "windows in flight of each operation"),
+     put<s, &s::windows_max>},
+    {limits.ms("shutdown_timeout", "10s", 0, hour_ms, "time that work in flight has to finish"),
+     put<s, &s::shutdown_timeout_ms>},
+  });
+}();
+
+constexpr section client{"client"};
+constexpr auto client_keys = [] {
+  using s = client_settings;
+  return std::to_array<bound_key<s>>({
+    {client.size("staging", "64MiB", mib, 16 * tib, "arena of a client process"),
+     put<s, &s::staging_bytes>},
+    {client.ms("request_timeout", "60s", 1, day_ms, "deadline of a request without its own"),
+     put<s, &s::request_timeout_ms>},
+    {client.ms("connect_timeout", "5s", 1, hour_ms, "longest wait for a connection"),
+     put<s, &s::connect_timeout_ms>},
+    {client.ms("reconnect_backoff_min", "50ms", 1, hour_ms, "first wait before reconnecting"),
+     put<s, &s::reconnect_backoff_min_ms>},
+    {client.ms("reconnect_backoff_max", "2s", 1, hour_ms, "longest wait, reached by doubling"),
+     put<s, &s::reconnect_backoff_max_ms>},
+    {client.count("layer_cache", "65536", 0, 16'777'216, "layer descriptions kept"),
+     put<s, &s::layer_cache_entries>},
+  });
+}();
+
+constexpr section providers{"providers[]"};
+constexpr auto provider_keys = [] {
+  using s = provider_settings;
+  return std::to_array<bound_key<s>>({
+    {required(providers.plain("name", name, {}, "the provider's name, unique in its cluster")),
+     put<s, &s::name>},
+    {providers.choice("bucket", "memory", buckets, "where models rest"), put<s, &s::bucket>},
+    {providers.size("capacity", "1GiB", mib, 1024 * tib, "bytes of models it holds at most"),
+     put<s, &s::capacity_bytes>},
+    {required(rocksdb_only(providers.plain("path", path, {}, "directory of the data"))),
+     put<s, &s::path>},
+    {providers.plain("group", name, "default", "models are spread over the providers of a group"),
+     put<s, &s::group>},
+    {providers.choice(
+       "when_full", "refuse", when_full_choices,
+       "refuse a store, or evict the least recently used models that are not pinned"),
+     put<s, &s::full>},
+    {rocksdb_only(providers.count("io_threads", "4", 1, 64, "threads that read and write files")),
+     put<s, &s::io_threads>},
+    {rocksdb_only(providers.size(
+       "window", "8MiB", 64 * kib, gib, "staging of one read or write of a large model")),
+     put<s, &s::window_bytes>},
+    {rocksdb_only(providers.size(
+       "inline_max", "64KiB", 0, 4 * mib, "models up to this size rest inside RocksDB")),
+     put<s, &s::inline_max_bytes>},
+    {providers.plain("checksums", boolean, "true", "verify every load against the store"),
+     put<s, &s::checksums>},
+    {providers.count("weight", "1", 1, 1000, "share of its group's models, relative to the others"),
+     put<s, &s::weight>},
+  });
+}();
+
+constexpr section cluster{"cluster.nodes[]"};
+constexpr auto cluster_keys = [] {
+  using s = cluster_node;
+  return std::to_array<bound_key<s>>({
+    {required(cluster.plain("name", name, {}, "the node's name; `serve --node NAME` is this one")),
+     put<s, &s::name>},
+    {cluster.plain("listen", address, {}, "as `node.listen`"), put<s, &s::listen>},
+  });
+}();
+
+constexpr std::array<std::string_view, 8> top_level = {"node",   "staging", "transport", "channel",
+                                                       "limits", "client",  "providers", "cluster"};
+
+std::vector<key_spec> all_keys() {
+  std::vector<key_spec> all;
+  auto append = [&](auto& keys) {
+    for (auto& key : keys)
+      all.push_back(key.spec);
+  };
+  append(node_keys);
+  append(staging_keys);
+  append(transport_keys);
+  append(channel_keys);
+  append(limits_keys);
+  append(client_keys);
+  append(provider_keys);
+  append(cluster_keys);
+  return all;
+}
+
+} // namespace
+
+std::string path_of(const key_spec& key) {
+  return std::string{key.section} + "." + std::string{key.name};
+}
+
+std::span<const key_spec> schema() {
+  static const auto all = all_keys();
+  return all;
+}
+
+std::span<const std::string_view> top_level_keys() { return top_level; }
+
+template <>
+std::span<const bound_key<node_settings>> keys_of() {
+  return node_keys;
+}
+template <>
+std::span<const bound_key<staging_settings>> keys_of() {
+  return staging_keys;
+}
+template <>
+std::span<const bound_key<transport_settings>> keys_of() {
+  return transport_keys;
+}
+template <>
+std::span<const bound_key<channel_settings>> keys_of() {
+  return channel_keys;
+}
+template <>
+std::span<const bound_key<limits_settings>> keys_of() {
+  return limits_keys;
+}
+template <>
+std::span<const bound_key<client_settings>> keys_of() {
+  return client_keys;
+}
+template <>
+std::span<const bound_key<provider_settings>> keys_of() {
+  return provider_keys;
+}
+template <>
+std::span<const bound_key<cluster_node>> keys_of() {
+  return cluster_keys;
+}
+
+} // namespace millrace::config

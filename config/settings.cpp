@@ -1,0 +1,71 @@
+// Picking a node of the file, and what a client needs to know of all of them.
+#include <millrace/config/nearest.hpp>
+#include <millrace/config/settings.hpp>
+
+#include <unistd.h>
+
+#include <cstdlib>
+
+namespace millrace::config {
+
+namespace {
+
+std::string names_of(const std::vector<cluster_node>& nodes) {
+  std::string text;
+  for (auto& node : nodes)
+    text += (text.empty() ? "" : ", ") + node.name;
+  return text;
+}
+
+} // namespace
+
+std::string_view to_string(bucket_kind kind) noexcept {
+  return kind == bucket_kind::rocksdb ? "rocksdb" : "memory";
+}
+
+result<settings> settings::for_node(std::string_view name) const {
+  if (name.empty() && nodes.size() != 1)
+    return fail(
+      errc::invalid_argument,
+      "the configuration describes several nodes, name the one to be: " + names_of(nodes));
+  for (auto& node_entry : nodes) {
+    if (!name.empty() && node_entry.name != name)
+      continue;
+    auto picked = *this;
+    picked.node.name = node_entry.name;
+    picked.node.listen = node_entry.listen;
+    picked.providers = node_entry.providers;
+    return picked;
+  }
+  std::vector<std::string_view> known;
+  for (auto& node_entry : nodes)
+    known.push_back(node_entry.name);
+  return fail(
+    errc::invalid_argument,
+    "the configuration has no node " + std::string{name} + did_you_mean(name, known) +
+      " (nodes: " + names_of(nodes) + ")");
+}
+
+std::vector<provider_location> settings::provider_locations() const {
+  std::vector<provider_location> all;
+  for (auto& node_entry : nodes)
+    for (auto& provider : node_entry.providers)
+      all.push_back(
+        {node_entry.name, node_entry.listen, provider.name, provider.group, provider.weight,
+         provider.bucket});
+  return all;
+}
+
+std::string default_listen(std::string_view node_name) {
+  auto* runtime = std::getenv("XDG_RUNTIME_DIR");
+  std::string directory;
+  if (runtime && runtime[0] == '/')
+    directory = runtime;
+  else if (geteuid() == 0)
+    directory = "/run";
+  else
+    directory = "/tmp/millrace-" + std::to_string(geteuid());
+  return "unix:" + directory + "/millrace/" + std::string{node_name} + ".sock";
+}
+
+} // namespace millrace::config

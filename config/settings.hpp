@@ -1,0 +1,168 @@
+// What a configuration file says, checked and with defaults filled in. Nodes and clients start from
+// it.
+#pragma once
+
+#include <millrace/core/status.hpp>
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace millrace::config {
+
+inline constexpr std::uint64_t kib = 1024;
+inline constexpr std::uint64_t mib = 1024 * kib;
+inline constexpr std::uint64_t gib = 1024 * mib;
+
+/// The process itself and who may talk to it.
+struct node_settings {
+  std::string name = "n0";
+  std::string listen;               // "unix:/abs/path"; never empty after loading
+  std::uint32_t socket_mode = 0600; // permission bits of the socket
+  /// Names or uids that may connect besides the service's own user and root.
+  std::vector<std::string> allow_users;
+  std::string log_level = "info";
+
+  friend bool operator==(const node_settings&, const node_settings&) = default;
+};
+
+enum class staging_mode : std::uint8_t { pinned, on_demand };
+
+/// Something the system may or may not grant: used when it does, or not asked for.
+enum class wish : std::uint8_t { automatic, off };
+
+/// The arena through which bytes pass.
+struct staging_settings {
+  std::uint64_t size_bytes = 256 * mib;
+  staging_mode mode = staging_mode::pinned;
+  wish huge_pages = wish::automatic;
+  wish lock = wish::automatic;
+
+  friend bool operator==(const staging_settings&, const staging_settings&) = default;
+};
+
+/// How bytes move.
+struct transport_settings {
+  std::vector<std::string> prefer = {"local", "shm"}; // drivers, best first
+  std::uint32_t movers = 0;                           // 0: one per core, at most 8
+  std::uint64_t chunk_bytes = mib;
+  std::uint64_t eager_max_bytes = 4 * kib; // payloads up to this size ride inside a message
+
+  friend bool operator==(const transport_settings&, const transport_settings&) = default;
+};
+
+/// Control connections.
+struct channel_settings {
+  std::uint64_t frame_max_bytes = 16 * mib;
+  std::uint64_t send_queue_max_bytes = 64 * mib;
+  std::uint64_t heartbeat_ms = 2'000;
+  std::uint64_t peer_timeout_ms = 10'000;
+  std::uint64_t handshake_timeout_ms = 5'000;
+  std::uint32_t requests_max = 256; // in flight, granted to each peer
+  std::uint64_t poll_us = 50;       // how long at most to poll before sleeping; 0: never
+  std::uint32_t connections_max = 256;
+
+  friend bool operator==(const channel_settings&, const channel_settings&) = default;
+};
+
+/// Bounds of the actors.
+struct limits_settings {
+  std::uint64_t request_timeout_ms = 60'000;
+  std::uint32_t stores_max = 64; // in flight, each provider
+  std::uint32_t loads_max = 256; // in flight, each provider
+  std::uint32_t queued_max = 1024;
+  std::uint32_t windows_max = 8; // in flight, each operation
+  std::uint64_t shutdown_timeout_ms = 10'000;
+
+  friend bool operator==(const limits_settings&, const limits_settings&) = default;
+};
+
+/// A process that stores and loads.
+struct client_settings {
+  std::uint64_t staging_bytes = 64 * mib;
+  std::uint64_t request_timeout_ms = 60'000;
+  std::uint64_t connect_timeout_ms = 5'000;
+  std::uint64_t reconnect_backoff_min_ms = 50;
+  std::uint64_t reconnect_backoff_max_ms = 2'000;
+  std::uint32_t layer_cache_entries = 65'536;
+
+  friend bool operator==(const client_settings&, const client_settings&) = default;
+};
+
+enum class bucket_kind : std::uint8_t { memory, rocksdb };
+std::string_view to_string(bucket_kind kind) noexcept;
+
+enum class when_full : std::uint8_t { refuse, evict };
+
+/// One place where models rest.
+struct provider_settings {
+  std::string name;
+  bucket_kind bucket = bucket_kind::memory;
+  std::uint64_t capacity_bytes = gib;
+  std::string path; // rocksdb only
+  std::string group = "default";
+  when_full full = when_full::refuse;
+  std::uint32_t io_threads = 4;              // rocksdb only
+  std::uint64_t window_bytes = 8 * mib;      // rocksdb only: staging of one read or write
+  std::uint64_t inline_max_bytes = 64 * kib; // rocksdb only: models up to this size rest in RocksDB
+  bool checksums = true;
+  std::uint32_t weight = 1; // share of the models of its group, relative to the other providers
+
+  friend bool operator==(const provider_settings&, const provider_settings&) = default;
+};
+
+/// One node of a file that describes several.
+struct cluster_node {
+  std::string name;
+  std::string listen;
+  std::vector<provider_settings> providers;
+
+  friend bool operator==(const cluster_node&, const cluster_node&) = default;
+};
+
+/// Where a client finds a provider.
+struct provider_location {
+  std::string node;
+  std::string address;
+  std::string provider;
+  std::string group;
+  std::uint32_t weight = 1;
+  bucket_kind bucket = bucket_kind::memory;
+
+  friend bool operator==(const provider_location&, const provider_location&) = default;
+};
+
+/// A whole file. `load_file` and `parse` give it, checked.
+struct settings {
+  /// Name, address and providers of the node picked by `for_node`. When the file describes several
+  /// nodes and none is picked yet, `node.name`, `node.listen` and `providers` are empty.
+  node_settings node;
+  std::vector<provider_settings> providers;
+
+  staging_settings staging;
+  transport_settings transport;
+  channel_settings channel;
+  limits_settings limits;
+  client_settings client;
+
+  /// Every node of the file, in its order; at least one.
+  std::vector<cluster_node> nodes;
+
+  /// These settings with `node` and `providers` being those of the node called `name`. Without a
+  /// name, the only node of the file.
+  /// Errors: `invalid_argument` that lists the names, when there is no such node or several to
+  /// pick.
+  result<settings> for_node(std::string_view name = {}) const;
+
+  /// All providers of all nodes, in the order of the file.
+  std::vector<provider_location> provider_locations() const;
+
+  friend bool operator==(const settings&, const settings&) = default;
+};
+
+/// "unix:DIR/millrace/NAME.sock", DIR being $XDG_RUNTIME_DIR, or /run for root, or
+/// /tmp/millrace-UID.
+std::string default_listen(std::string_view node_name);
+
+} // namespace millrace::config

@@ -1,0 +1,123 @@
+// docs/configuration.md and the JSON schema say what the table of keys says.
+// MILLRACE_PRINT_TABLE=1 prints the table that belongs into the document.
+#include <millrace/config/load.hpp>
+#include <millrace/config/schema.hpp>
+
+#include <boost/test/unit_test.hpp>
+#include <nlohmann/json.hpp>
+
+#include <cstdlib>
+#include <fstream>
+#include <iostream>
+#include <iterator>
+#include <set>
+
+using namespace millrace::config;
+using nlohmann::json;
+
+namespace {
+
+constexpr std::string_view begin_marker = "<!-- keys: begin -->\n";
+constexpr std::string_view end_marker = "<!-- keys: end -->\n";
+
+std::string document() {
+  std::ifstream file{MILLRACE_CONFIGURATION_DOC};
+  return {std::istreambuf_iterator<char>{file}, {}};
+}
+
+const json& property(const json& schema, const std::string& section, const std::string& key) {
+  return schema.at("properties").at(section).at("properties").at(key);
+}
+
+} // namespace
+
+BOOST_AUTO_TEST_SUITE(config_docs)
+
+BOOST_AUTO_TEST_CASE(the_document_has_the_table_of_the_schema) {
+  if (std::getenv("MILLRACE_PRINT_TABLE"))
+    std::cout << begin_marker << markdown_table() << end_marker;
+  auto text = document();
+  auto begin = text.find(begin_marker);
+  auto end = text.find(end_marker);
+  BOOST_TEST_REQUIRE((begin != text.npos && end != text.npos && begin < end));
+  begin += begin_marker.size();
+  BOOST_TEST(text.substr(begin, end - begin) == markdown_table());
+}
+
+BOOST_AUTO_TEST_CASE(every_example_of_the_document_is_a_good_configuration) {
+  constexpr std::string_view fence = "```yaml\n";
+  auto text = document();
+  int examples = 0;
+  for (auto at = text.find(fence); at != text.npos; at = text.find(fence, at), ++examples) {
+    at += fence.size();
+    auto parsed = parse(text.substr(at, text.find("```", at) - at), "example");
+    BOOST_TEST(parsed.has_value(), (parsed ? "" : parsed.error().to_string()));
+  }
+  BOOST_TEST(examples == 2);
+}
+
+BOOST_AUTO_TEST_CASE(every_key_has_a_line_of_words_and_a_sound_range) {
+  std::set<std::string> paths;
+  for (auto& key : schema()) {
+    BOOST_TEST_CONTEXT(path_of(key)) {
+      BOOST_TEST(paths.insert(path_of(key)).second);
+      BOOST_TEST(!key.doc.empty());
+      BOOST_TEST((key.doc.find_first_of("|\n") == key.doc.npos));
+      BOOST_TEST(key.min <= key.max);
+      bool computed = key.type == key_type::address;
+      BOOST_TEST(key.default_text.empty() == (key.required || computed));
+    }
+  }
+}
+
+BOOST_AUTO_TEST_CASE(the_json_schema_knows_every_key_and_nothing_else) {
+  auto root = json::parse(json_schema());
+  BOOST_TEST(root.at("$schema") == "http://json-schema.org/draft-07/schema#");
+  BOOST_TEST(root.at("additionalProperties") == false);
+  BOOST_TEST(root.at("properties").size() == top_level_keys().size());
+  auto& node_entry = root["properties"]["cluster"]["properties"]["nodes"]["items"];
+  for (auto& key : schema()) {
+    std::string section{key.section};
+    const json& object = section == "providers[]" ? root.at("definitions").at("provider")
+      : section == "cluster.nodes[]"              ? node_entry
+                                                  : root.at("properties").at(section);
+    BOOST_TEST_CONTEXT(path_of(key)) {
+      BOOST_TEST(object.at("type") == "object");
+      BOOST_TEST(object.at("additionalProperties") == false);
+      auto& entry = object.at("properties").at(std::string{key.name});
+      BOOST_TEST(entry.at("description") == key.doc);
+      BOOST_TEST(entry.contains("default") == !key.default_text.empty());
+      BOOST_TEST((entry.contains("type") || entry.contains("anyOf")));
+    }
+  }
+}
+
+BOOST_AUTO_TEST_CASE(the_json_schema_has_types_bounds_and_defaults) {
+  auto root = json::parse(json_schema());
+  auto& size = property(root, "staging", "size");
+  BOOST_TEST(size.at("default") == "256MiB");
+  BOOST_TEST(size.at("anyOf").at(0).at("minimum") == 1 << 20);
+  BOOST_TEST(size.at("anyOf").at(1).at("type") == "string");
+  BOOST_TEST(property(root, "staging", "mode").at("enum") == json({"pinned", "on_demand"}));
+  auto& movers = property(root, "transport", "movers");
+  BOOST_TEST(movers.at("type") == "integer");
+  BOOST_TEST(movers.at("maximum") == 64);
+  BOOST_TEST(movers.at("default") == 0);
+  BOOST_TEST(property(root, "transport", "prefer").at("default") == json({"local", "shm"}));
+  BOOST_TEST(property(root, "node", "allow_users").at("default") == json::array());
+  auto& provider = root.at("definitions").at("provider");
+  BOOST_TEST(provider.at("properties").at("checksums").at("default") == true);
+  BOOST_TEST(provider.at("required") == json::array({"name"}));
+  BOOST_TEST(provider.at("then").at("required") == json::array({"path"}));
+  BOOST_TEST(provider.at("else").at("not").at("anyOf").size() == 4u);
+  BOOST_TEST(
+    provider.at("else").at("not").at("anyOf").at(0).at("required") == json::array({"path"}));
+  auto& cluster = root.at("properties").at("cluster");
+  BOOST_TEST(cluster.at("required") == json::array({"nodes"}));
+  BOOST_TEST(
+    cluster.at("properties").at("nodes").at("items").at("required") ==
+    json::array({"name", "providers"}));
+  BOOST_TEST(root.at("if").at("required") == json::array({"cluster"}));
+}
+
+BOOST_AUTO_TEST_SUITE_END()

@@ -1,0 +1,286 @@
+// Every kind of mistake: its place, its sentence, and the nearest thing that would have been right.
+#include "expect.hpp"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <fstream>
+
+using namespace millrace;
+using namespace millrace::config;
+
+namespace {
+
+struct temporary_file {
+  std::string path = "/tmp/millrace-config-test-" + std::to_string(getpid());
+  explicit temporary_file(const std::string& text) { std::ofstream{path} << text; }
+  ~temporary_file() { std::remove(path.c_str()); }
+};
+
+} // namespace
+
+BOOST_AUTO_TEST_SUITE(config_errors)
+
+BOOST_AUTO_TEST_CASE(unknown_keys_are_named_with_the_nearest_known_one) {
+  BOOST_TEST(
+    bad("staging:\n  siez: 1GiB\n") ==
+    "t.yaml:2:3: unknown key 'siez' in staging; did you mean 'size'?");
+  BOOST_TEST(
+    bad("stagging: {}\n") ==
+    "t.yaml:1:1: unknown key 'stagging' in the configuration; did you mean 'staging'?");
+  BOOST_TEST(
+    bad("providers:\n  - name: a\n    Capacity: 1GiB\n") ==
+    "t.yaml:3:5: unknown key 'Capacity' in providers[0]; did you mean 'capacity'?");
+  BOOST_TEST(
+    bad("channel: {peer-timeout: 5s}") ==
+    "t.yaml:1:11: unknown key 'peer-timeout' in channel; did you mean 'peer_timeout'?");
+  BOOST_TEST(
+    bad("cluster:\n  node: []\n") ==
+    "t.yaml:2:3: unknown key 'node' in cluster; did you mean 'nodes'?");
+  BOOST_TEST(
+    bad("cluster: {nodes: [{name: a, provider: []}]}") ==
+    "t.yaml:1:29: unknown key 'provider' in cluster.nodes[0]; did you mean 'providers'?");
+}
+
+BOOST_AUTO_TEST_CASE(a_key_in_the_wrong_section_is_told_where_it_belongs) {
+  BOOST_TEST(
+    bad("staging: {capacity: 1GiB}") ==
+    "t.yaml:1:11: unknown key 'capacity' in staging; did you mean 'providers[].capacity'?");
+}
+
+BOOST_AUTO_TEST_CASE(a_key_like_no_other_gets_the_list) {
+  BOOST_TEST(
+    bad("staging: {xyzzyx: 1}") ==
+    "t.yaml:1:11: unknown key 'xyzzyx' in staging (known: size, mode, huge_pages, lock)");
+}
+
+BOOST_AUTO_TEST_CASE(wrong_types_are_refused_where_they_stand) {
+  BOOST_TEST(
+    bad("staging: 1GiB\n") ==
+    "t.yaml:1:10: staging: expected a group of keys, found a single value");
+  BOOST_TEST(
+    bad("staging:\n  size: [1GiB]\n") ==
+    "t.yaml:2:9: staging.size: expected a single value, found a list");
+  BOOST_TEST(
+    bad("staging:\n  size:\n") ==
+    "t.yaml:2:3: staging.size: expected a single value, found nothing");
+  BOOST_TEST(
+    bad("transport: {prefer: shm}") ==
+    "t.yaml:1:21: transport.prefer: expected a list, found a single value");
+  BOOST_TEST(
+    bad("node: {allow_users: [[a]]}") ==
+    "t.yaml:1:22: node.allow_users: expected single values in the list, found a list");
+  BOOST_TEST(
+    bad("providers: {name: a}") ==
+    "t.yaml:1:12: providers: expected a list, found a group of keys");
+  BOOST_TEST(
+    bad("providers: [fast]") ==
+    "t.yaml:1:13: providers[0]: expected a group of keys, found a single value");
+  BOOST_TEST(
+    bad("- a\n") == "t.yaml:1:1: the configuration: expected a group of keys, found a list");
+  BOOST_TEST(
+    bad("hello") ==
+    "t.yaml:1:1: the configuration: expected a group of keys, found a single value");
+  BOOST_TEST(
+    bad("cluster: {nodes: }") == "t.yaml:1:11: cluster.nodes: expected a list, found nothing");
+}
+
+BOOST_AUTO_TEST_CASE(keys_given_twice_are_refused) {
+  BOOST_TEST(
+    bad("staging:\n  size: 1GiB\n  mode: pinned\n  size: 2GiB\n") ==
+    "t.yaml:4:3: key 'size' is given twice, first in line 2");
+  BOOST_TEST(
+    bad("node: {}\nnode: {}\n") == "t.yaml:2:1: key 'node' is given twice, first in line 1");
+  BOOST_TEST(
+    bad("transport: {prefer: [shm, shm]}") ==
+    "t.yaml:1:27: transport.prefer: 'shm' is given twice");
+}
+
+BOOST_AUTO_TEST_CASE(values_of_the_wrong_form_are_refused) {
+  BOOST_TEST(
+    bad("staging: {size: 1GB}") ==
+    "t.yaml:1:17: staging.size: '1GB' is not a size such as 4096, 64KiB, 512MiB or 1GiB; did you "
+    "mean '1GiB'?");
+  BOOST_TEST(
+    bad("staging: {size: lots}") ==
+    "t.yaml:1:17: staging.size: 'lots' is not a size such as 4096, 64KiB, 512MiB or 1GiB");
+  BOOST_TEST(
+    bad("channel: {heartbeat: 5}") ==
+    "t.yaml:1:22: channel.heartbeat: '5' is not a duration such as 50us, 500ms, 5s or 2m; did you "
+    "mean '5ms'?");
+  BOOST_TEST(
+    bad("channel: {heartbeat: 20500us}") ==
+    "t.yaml:1:22: channel.heartbeat: '20500us' is finer than this duration, which counts "
+    "milliseconds");
+  BOOST_TEST(
+    bad("transport: {movers: -1}") == "t.yaml:1:21: transport.movers: '-1' is not a whole number");
+  BOOST_TEST(
+    bad("providers: [{name: a, checksums: yes}]") ==
+    "t.yaml:1:34: providers[0].checksums: 'yes' is neither true nor false; did you mean 'true'?");
+  BOOST_TEST(
+    bad("providers: [{name: a, checksums: 'Off'}]") ==
+    "t.yaml:1:34: providers[0].checksums: 'Off' is neither true nor false; did you mean 'false'?");
+  BOOST_TEST(
+    bad("staging: {mode: pined}") ==
+    "t.yaml:1:17: staging.mode: 'pined' is not one of pinned, on_demand; did you mean 'pinned'?");
+  BOOST_TEST(
+    bad("providers: [{name: a, bucket: rocks}]") ==
+    "t.yaml:1:31: providers[0].bucket: 'rocks' is not one of memory, rocksdb; did you mean "
+    "'rocksdb'?");
+  BOOST_TEST(
+    bad("transport: {prefer: [shm, carrier_pigeon]}") ==
+    "t.yaml:1:27: transport.prefer: 'carrier_pigeon' is not one of local, shm");
+  BOOST_TEST(
+    bad("transport: {prefer: []}") ==
+    "t.yaml:1:21: transport.prefer: needs at least one of local, shm");
+  BOOST_TEST(
+    bad("node: {name: 'a b'}") ==
+    "t.yaml:1:14: node.name: 'a b' is not a name: 1 to 64 of A-Z a-z 0-9 . _ -");
+  BOOST_TEST(
+    bad("node: {socket_mode: 0888}") ==
+    "t.yaml:1:21: node.socket_mode: '0888' is not a mode such as 0600 or 0666");
+  BOOST_TEST(
+    bad("node: {socket_mode: 1777}") ==
+    "t.yaml:1:21: node.socket_mode: '1777' is not a mode such as 0600 or 0666");
+  BOOST_TEST(
+    bad("node: {allow_users: [bob, 'a b']}") ==
+    "t.yaml:1:27: node.allow_users: 'a b' is not the name or number of a user");
+  BOOST_TEST(
+    bad("providers: [{name: a, bucket: rocksdb, path: \"a\\0b\"}]") ==
+    "t.yaml:1:46: providers[0].path: 'a?b' is not a path");
+}
+
+BOOST_AUTO_TEST_CASE(addresses_are_absolute_unix_sockets) {
+  BOOST_TEST(
+    bad("node: {listen: 'tls://host:7710'}") ==
+    "t.yaml:1:16: node.listen: 'tls://host:7710': connections between machines are not in this "
+    "version; use unix:/path");
+  BOOST_TEST(
+    bad("node: {listen: /run/s}") ==
+    "t.yaml:1:16: node.listen: '/run/s' is not an address; did you mean 'unix:/run/s'?");
+  BOOST_TEST(
+    bad("node: {listen: unix:s}") ==
+    "t.yaml:1:16: node.listen: 'unix:s' is not an address: it reads unix:/absolute/path");
+  auto path = "/" + std::string(106, 'p');
+  BOOST_TEST(good("node: {listen: 'unix:" + path + "'}").node.listen == "unix:" + path);
+  auto text = bad("node: {listen: 'unix:" + path + "p'}");
+  BOOST_TEST((text.find("the path has 108 bytes, a socket's has at most 107") != text.npos));
+}
+
+BOOST_AUTO_TEST_CASE(values_out_of_range_are_refused) {
+  BOOST_TEST(
+    bad("staging:\n  size: 4KiB\n") ==
+    "t.yaml:2:9: staging.size: '4KiB' is below the least allowed, 1MiB");
+  BOOST_TEST(
+    bad("transport: {movers: 65}") ==
+    "t.yaml:1:21: transport.movers: '65' is above the most allowed, 64");
+  BOOST_TEST(
+    bad("providers: [{name: a, weight: 0}]") ==
+    "t.yaml:1:31: providers[0].weight: '0' is below the least allowed, 1");
+  BOOST_TEST(
+    bad("channel: {poll: 2s}") == "t.yaml:1:17: channel.poll: '2s' is above the most allowed, 1s");
+  BOOST_TEST(
+    bad("client: {connect_timeout: 90m}") ==
+    "t.yaml:1:27: client.connect_timeout: '90m' is above the most allowed, 1h");
+}
+
+BOOST_AUTO_TEST_CASE(sizes_that_do_not_fit_each_other_are_refused) {
+  BOOST_TEST(
+    bad("staging: {size: 1MiB}\ntransport:\n  chunk: 2MiB\n") ==
+    "t.yaml:3:3: transport.chunk (2MiB) must not be above staging.size (1MiB)");
+  BOOST_TEST(
+    bad("channel: {frame_max: 128MiB}") ==
+    "t.yaml:1:11: channel.frame_max (128MiB) must not be above channel.send_queue_max (64MiB)");
+  BOOST_TEST(
+    bad("channel: {send_queue_max: 1MiB}") ==
+    "t.yaml:1:11: channel.frame_max (16MiB) must not be above channel.send_queue_max (1MiB)");
+  BOOST_TEST(
+    bad("channel:\n  heartbeat: 6s\n") ==
+    "t.yaml:2:3: channel.peer_timeout (10s) must be at least twice channel.heartbeat (6s)");
+  BOOST_TEST(
+    bad("client: {reconnect_backoff_min: 3s}") ==
+    "t.yaml:1:10: client.reconnect_backoff_min (3s) must not be above "
+    "client.reconnect_backoff_max (2s)");
+  BOOST_TEST(
+    bad("staging: {size: 32MiB}\nproviders: [{name: k, bucket: rocksdb, path: p}]") ==
+    "t.yaml:1:11: staging.size (32MiB) cannot hold one operation of provider k: "
+    "limits.windows_max (8) windows of 8MiB");
+  BOOST_TEST(
+    bad("providers: [{name: k, bucket: rocksdb, path: p, inline_max: 4MiB, window: 1MiB}]") ==
+    "t.yaml:1:49: providers[0].inline_max (4MiB) must not be above providers[0].window (1MiB)");
+  BOOST_TEST(
+    bad("providers:\n- {name: a, capacity: 40TiB}\n- {name: b, capacity: 40TiB}\n") ==
+    "t.yaml:3:13: providers[1].capacity: staging and the memory buckets of node n0 together exceed "
+    "64TiB");
+}
+
+BOOST_AUTO_TEST_CASE(providers_need_what_their_bucket_needs) {
+  BOOST_TEST(
+    bad("providers: [{bucket: memory}]") == "t.yaml:1:13: providers[0] needs the key 'name'");
+  BOOST_TEST(
+    bad("providers: [{name: a, bucket: rocksdb}]") ==
+    "t.yaml:1:13: providers[0] needs the key 'path', since its bucket is rocksdb");
+  BOOST_TEST(
+    bad("providers:\n- name: a\n  path: /p\n") ==
+    "t.yaml:3:3: providers[0].path: a memory bucket has no such key, only rocksdb has");
+  BOOST_TEST(
+    bad("providers: [{name: a, io_threads: 2, bucket: memory}]") ==
+    "t.yaml:1:23: providers[0].io_threads: a memory bucket has no such key, only rocksdb has");
+  BOOST_TEST(bad("providers: []") == "t.yaml:1:12: providers: needs at least one entry");
+  std::string many = "providers:\n";
+  for (int i = 0; i < 65; ++i)
+    many += "- name: p" + std::to_string(i) + "\n";
+  BOOST_TEST(bad(many) == "t.yaml:66:3: providers: more than 64 entries");
+}
+
+BOOST_AUTO_TEST_CASE(names_and_directories_are_used_once) {
+  BOOST_TEST(
+    bad("providers:\n- name: a\n- name: a\n") ==
+    "t.yaml:3:3: providers[1].name: the provider name a is already taken by providers[0].name");
+  BOOST_TEST(
+    bad("providers:\n- {name: a, bucket: rocksdb, path: /x/y}\n"
+        "- {name: b, bucket: rocksdb, path: /x/./y/}\n") ==
+    "t.yaml:3:30: providers[1].path: the directory /x/y/ is already taken by providers[0].path");
+}
+
+BOOST_AUTO_TEST_CASE(users_that_the_socket_keeps_out_are_refused) {
+  BOOST_TEST(
+    (bad("node:\n  allow_users: [bob]\n").find("t.yaml:2:3: node.allow_users names users") == 0));
+  BOOST_TEST(good("node: {allow_users: [bob], socket_mode: '0660'}").node.socket_mode == 0660u);
+}
+
+BOOST_AUTO_TEST_CASE(what_is_not_yaml_says_where) {
+  BOOST_TEST((bad("node: {name: a\n").find("t.yaml:2:1: not YAML: ") == 0));
+  BOOST_TEST((bad("a: b: c\n").find("t.yaml:1:5: not YAML: ") == 0));
+  BOOST_TEST((bad("node: *nowhere\n").find("t.yaml:1:7: not YAML: ") == 0));
+  BOOST_TEST(bad("node: {}\n---\nnode: {}\n").find("a second document") != std::string::npos);
+  BOOST_TEST(bad("? [a]\n: b\n") == "t.yaml:1:3: a key must be a word");
+  BOOST_TEST(bad("~: b\n") == "t.yaml:1:1: a key must be a word");
+}
+
+BOOST_AUTO_TEST_CASE(a_file_is_read_and_named_in_errors) {
+  temporary_file file{"node: {name: filed}\n"};
+  BOOST_TEST(load_file(file.path)->node.name == "filed");
+  temporary_file wrong{"nodes: {}\n"};
+  BOOST_TEST(
+    load_file(wrong.path).error().detail() ==
+    wrong.path + ":1:1: unknown key 'nodes' in the configuration; did you mean 'node'?");
+}
+
+BOOST_AUTO_TEST_CASE(files_that_cannot_be_read_say_why) {
+  auto missing = load_file("/nonexistent/millrace.yaml");
+  BOOST_TEST((missing.error().code() == errc::not_found));
+  BOOST_TEST(
+    missing.error().detail() ==
+    "opening the configuration /nonexistent/millrace.yaml: No such file or directory");
+  BOOST_TEST(
+    load_file("/tmp").error().detail() == "reading the configuration /tmp: Is a directory");
+  if (geteuid() == 0)
+    return; // root reads everything
+  temporary_file locked{"{}"};
+  chmod(locked.path.c_str(), 0);
+  BOOST_TEST((load_file(locked.path).error().code() == errc::permission_denied));
+}
+
+BOOST_AUTO_TEST_SUITE_END()

@@ -1,0 +1,23 @@
+// Configurations from anyone. Run by libFuzzer.
+#include <millrace/config/load.hpp>
+#include <millrace/core/assert.hpp>
+
+#include <cstddef>
+#include <cstdint>
+
+using namespace millrace;
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  auto parsed = config::parse({reinterpret_cast<const char*>(data), size}, "fuzz.yaml");
+  if (!parsed) {
+    MILLRACE_ASSERT(parsed.error().code() == errc::invalid_argument);
+    MILLRACE_ASSERT(parsed.error().detail().starts_with("fuzz.yaml:"));
+    return 0;
+  }
+  MILLRACE_ASSERT(!parsed->nodes.empty());
+  for (auto& node : parsed->nodes) {
+    auto picked = parsed->for_node(node.name);
+    MILLRACE_ASSERT(picked && !picked->providers.empty() && !picked->node.listen.empty());
+  }
+  return 0;
+}
