@@ -40,6 +40,21 @@ function(millrace_room name)
   target_link_libraries(millrace_${name} PUBLIC ${ARG_PUBLIC} PRIVATE ${ARG_PRIVATE} millrace_flags)
 endfunction()
 
+# millrace_gather(TARGET DIRECTORY): makes TARGET build whatever the directory and those below declare.
+function(millrace_gather target directory)
+  get_property(declared DIRECTORY "${directory}" PROPERTY BUILDSYSTEM_TARGETS)
+  foreach(one IN LISTS declared)
+    get_target_property(type ${one} TYPE)
+    if(type MATCHES "EXECUTABLE|LIBRARY" AND NOT type STREQUAL "INTERFACE_LIBRARY")
+      add_dependencies(${target} ${one})
+    endif()
+  endforeach()
+  get_property(below DIRECTORY "${directory}" PROPERTY SUBDIRECTORIES)
+  foreach(one IN LISTS below)
+    millrace_gather(${target} "${one}")
+  endforeach()
+endfunction()
+
 # One target per label builds the programs of its tests and nothing else.
 set(millrace_test_labels fast crash system tsan)
 foreach(label IN LISTS millrace_test_labels)

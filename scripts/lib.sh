@@ -124,24 +124,38 @@ install_optional() {
 
 # -- builds ---------------------------------------------------------------------------------------
 
+# Shortens ninja's output: one line at the start and at every tenth, all that compilers say, nothing
+# when there is nothing to do.
+progress_of() {
+  awk -v what="$1" -v jobs="$jobs" '
+    /^\[0\/|^ninja: (no work|Entering)|^-- (Configuring|Generating|Build files)/ { next }
+    /^\[[0-9]+\/[0-9]+\] / {
+      split(substr($1, 2), step, /[\/\]]/)
+      if (!started++)
+        print what ": " step[2] " steps, " jobs " at a time"
+      tenth = int(10 * step[1] / step[2])
+      if (tenth > told && step[2] >= 40 && tenth < 10)
+        print "  " $1
+      told = tenth
+      fflush()
+      next
+    }
+    { print; fflush() }
+    END { exit !started }'
+}
+
 # build_preset PRESET [TARGET...]: configures where needed, builds, says how long it took.
 # Silent when there is nothing to do.
 build_preset() {
-  local preset=$1 dir=build/$1 started=$SECONDS log
+  local preset=$1 dir=build/$1 started=$SECONDS status
   shift
   [ $# -gt 0 ] || set -- all
-  mkdir -p "$dir"
   configure_preset "$preset"
-  if ninja -C "$dir" -n "$@" 2>/dev/null | grep -q 'no work to do'; then
-    return 0
-  fi
-  say "building $preset, $jobs at a time"
-  if [ -t 1 ]; then
-    cmake --build "$dir" -j "$jobs" --target "$@"
-  else
-    cmake --build "$dir" -j "$jobs" --target "$@" -- --quiet
-  fi
-  say "built $preset in $((SECONDS - started)) s"
+  status=0
+  cmake --build "$dir" -j "$jobs" --target "$@" 2>&1 | progress_of "$me: building $preset" ||
+    status=("${PIPESTATUS[@]}")
+  [ "${status[0]}" = 0 ] || die "building $preset failed"
+  [ "${status[1]:-0}" != 0 ] || say "built $preset in $((SECONDS - started)) s"
 }
 
 configure_preset() {
