@@ -23,7 +23,8 @@ jobs=${MILLRACE_JOBS:-$(jobs_default)}
 
 # -- packages -------------------------------------------------------------------------------------
 
-packages_changed=
+# Newer than a preset's build files: what CMake found there may be out of date.
+packages_stamp=$root/build/packages.stamp
 
 # packages_of GROUP: the names in one group of scripts/packages.
 packages_of() {
@@ -99,7 +100,7 @@ install_packages() {
     grep -E '^(E|W|Err)' "$apt_log" | tail -n 8 >&2 || true
     die "installing failed (is the machine online, and is this Debian 12?); see $apt_log"
   fi
-  packages_changed=1
+  touch "$packages_stamp"
 }
 
 # install_optional GROUP...: as above, one by one; says what could not be had and goes on.
@@ -115,7 +116,7 @@ install_optional() {
   refresh_packages
   for package in $missing; do
     if apt install --no-install-recommends "$package" >>"$apt_log" 2>&1 </dev/null; then
-      packages_changed=1
+      touch "$packages_stamp"
     else
       warn "skipped: $package could not be installed (see $apt_log)"
     fi
@@ -160,8 +161,8 @@ build_preset() {
 
 configure_preset() {
   local preset=$1 dir=build/$1
-  if [ -z "$packages_changed" ] && [ -e "$dir/build.ninja" ] &&
-    [ "$dir/build.ninja" -nt CMakePresets.json ]; then
+  if [ -e "$dir/build.ninja" ] && [ ! "$dir/build.ninja" -ot CMakePresets.json ] &&
+    [ ! "$dir/build.ninja" -ot "$packages_stamp" ]; then
     return 0
   fi
   mkdir -p "$dir"
