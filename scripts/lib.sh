@@ -97,7 +97,7 @@ install_packages() {
   refresh_packages
   # shellcheck disable=SC2086
   if ! persist apt install --no-install-recommends $missing; then
-    grep -E '^(E|W|Err)' "$apt_log" | tail -n 8 >&2 || true
+    grep -E '^(E|W|Err|sudo)' "$apt_log" | tail -n 8 >&2 || true
     die "installing failed (is the machine online, and is this Debian 12?); see $apt_log"
   fi
   touch "$packages_stamp"
