@@ -48,12 +48,16 @@ private:
   template <class T>
   void put(const T& x);
   template <class Tag>
-  void put(const id128<Tag>& x) { raw(x.bytes.data(), x.bytes.size()); }
+  void put(const id128<Tag>& x) {
+    raw(x.bytes.data(), x.bytes.size());
+  }
   void put(const std::string& x) { varint(x.size()), raw(x.data(), x.size()); }
   template <class T>
   void put(const std::vector<T>& xs);
   template <class A, class B>
-  void put(const std::pair<A, B>& x) { put(x.first), put(x.second); }
+  void put(const std::pair<A, B>& x) {
+    put(x.first), put(x.second);
+  }
   void put_struct_length(std::size_t at);
 
   byte_buffer& out_;
@@ -99,12 +103,16 @@ private:
   template <class T>
   void get(T& x);
   template <class Tag>
-  void get(id128<Tag>& x) { raw(x.bytes.data(), x.bytes.size()); }
+  void get(id128<Tag>& x) {
+    raw(x.bytes.data(), x.bytes.size());
+  }
   void get(std::string& x);
   template <class T>
   void get(std::vector<T>& xs);
   template <class A, class B>
-  void get(std::pair<A, B>& x) { get(x.first), get(x.second); }
+  void get(std::pair<A, B>& x) {
+    get(x.first), get(x.second);
+  }
   template <class T, std::size_t N>
   void get_array(std::array<T, N>& xs) {
     for (auto& x : xs)

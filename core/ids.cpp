@@ -2,9 +2,10 @@
 #include <millrace/core/assert.hpp>
 #include <millrace/core/ids.hpp>
 
+#include <sodium.h>
+
 #include <cstdio>
 #include <cstdlib>
-#include <sodium.h>
 
 namespace millrace {
 

@@ -20,7 +20,7 @@ inline constexpr std::size_t model_name_bytes_max = 512;
 /// The structure of a layer as it travels with a model: its id and its encoded description.
 struct described_layer {
   layer_id id;
-  std::vector<std::byte> description;  // encoded `layer_description`
+  std::vector<std::byte> description; // encoded `layer_description`
 
   friend bool operator==(const described_layer&, const described_layer&) = default;
 };
@@ -28,11 +28,12 @@ struct described_layer {
 /// What the client says of the model it stores.
 struct model_spec {
   std::string name;
-  std::vector<std::byte> graph;              // encoded `compact_graph`; empty when there is none
-  std::vector<std::uint32_t> tensor_layers;  // per tensor: index of its layer in the graph; may be empty
+  std::vector<std::byte> graph; // encoded `compact_graph`; empty when there is none
+  /// Per tensor the index of its layer in the graph; may be empty.
+  std::vector<std::uint32_t> tensor_layers;
   layout tensors;
-  std::vector<std::pair<std::string, std::string>> metadata;  // the user's own words
-  bool pinned = false;                       // never evicted
+  std::vector<std::pair<std::string, std::string>> metadata; // the user's own words
+  bool pinned = false;                                       // never evicted
 
   friend bool operator==(const model_spec&, const model_spec&) = default;
 };
@@ -40,8 +41,8 @@ struct model_spec {
 /// A stored version: the spec and what the store added.
 struct model_record {
   model_spec spec;
-  std::uint64_t version = 0;       // from a counter of the bucket: never used twice, later is larger
-  std::uint64_t stored_at_ns = 0;  // wall clock
+  std::uint64_t version = 0;      // from a counter of the bucket: never used twice, later is larger
+  std::uint64_t stored_at_ns = 0; // wall clock
   /// Per tensor in order, `digest_count(bytes)` values each; empty when stored without checksums.
   std::vector<std::uint64_t> digests;
 

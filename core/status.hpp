@@ -1,12 +1,13 @@
 // Operating errors as values. Every room returns them; only the edges turn them into exceptions.
 #pragma once
 
+#include <tl/expected.hpp>
+
 #include <cstdint>
 #include <functional>
 #include <stdexcept>
 #include <string>
 #include <string_view>
-#include <tl/expected.hpp>
 #include <utility>
 
 namespace millrace {

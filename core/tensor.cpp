@@ -11,21 +11,31 @@ namespace {
 
 struct dtype_row {
   std::string_view name;
-  std::string_view alias;  // numpy and PyTorch
+  std::string_view alias; // numpy and PyTorch
   std::uint32_t bits;
 };
 
 constexpr std::array<dtype_row, dtype_count> rows = {{
-  {"BOOL", "bool", 8},           {"F4", "float4_e2m1fn", 4},
-  {"F6_E2M3", "float6_e2m3fn", 6}, {"F6_E3M2", "float6_e3m2fn", 6},
-  {"U8", "uint8", 8},            {"I8", "int8", 8},
-  {"F8_E5M2", "float8_e5m2", 8}, {"F8_E4M3", "float8_e4m3fn", 8},
-  {"F8_E8M0", "float8_e8m0fnu", 8}, {"I16", "int16", 16},
-  {"U16", "uint16", 16},         {"F16", "float16", 16},
-  {"BF16", "bfloat16", 16},      {"I32", "int32", 32},
-  {"U32", "uint32", 32},         {"F32", "float32", 32},
-  {"C64", "complex64", 64},      {"F64", "float64", 64},
-  {"I64", "int64", 64},          {"U64", "uint64", 64},
+  {"BOOL", "bool", 8},
+  {"F4", "float4_e2m1fn", 4},
+  {"F6_E2M3", "float6_e2m3fn", 6},
+  {"F6_E3M2", "float6_e3m2fn", 6},
+  {"U8", "uint8", 8},
+  {"I8", "int8", 8},
+  {"F8_E5M2", "float8_e5m2", 8},
+  {"F8_E4M3", "float8_e4m3fn", 8},
+  {"F8_E8M0", "float8_e8m0fnu", 8},
+  {"I16", "int16", 16},
+  {"U16", "uint16", 16},
+  {"F16", "float16", 16},
+  {"BF16", "bfloat16", 16},
+  {"I32", "int32", 32},
+  {"U32", "uint32", 32},
+  {"F32", "float32", 32},
+  {"C64", "complex64", 64},
+  {"F64", "float64", 64},
+  {"I64", "int64", 64},
+  {"U64", "uint64", 64},
 }};
 
 bool known(dtype type) noexcept { return static_cast<std::uint8_t>(type) < dtype_count; }
@@ -103,8 +113,8 @@ bool is_utf8(std::string_view text) noexcept {
 status validate(const tensor_desc& tensor) {
   if (tensor.name.empty() || tensor.name.size() > tensor_name_bytes_max)
     return {errc::invalid_argument,
-      "a tensor's name has 1 to " + std::to_string(tensor_name_bytes_max) + " bytes, this one has " +
-        std::to_string(tensor.name.size())};
+      "a tensor's name has 1 to " + std::to_string(tensor_name_bytes_max) +
+        " bytes, this one has " + std::to_string(tensor.name.size())};
   if (!is_utf8(tensor.name))
     return {errc::invalid_argument, "a tensor's name must be UTF-8 without NUL"};
   if (!known(tensor.type))

@@ -6,20 +6,6 @@
 
 namespace millrace {
 
-namespace {
-
-actors::directory directory_of(const config::settings& settings) {
-  actors::directory where;
-  where.eager_bytes_max = static_cast<std::uint32_t>(settings.transport.eager_max_bytes);
-  for (auto& node : settings.nodes)
-    for (auto& p : node.providers)
-      where.providers.push_back({p.name, node.name, node.listen,
-        std::string{config::to_string(p.bucket)}, p.group, p.weight, p.checksums});
-  return where;
-}
-
-} // namespace
-
 result<client> client::open(const std::string& address, const config::settings& settings) {
   auto engine = runtime::engine::start(settings);
   if (!engine)
@@ -44,7 +30,7 @@ result<client> client::of(const config::settings& settings) {
   auto engine = runtime::engine::start(settings);
   if (!engine)
     return fail(engine.error());
-  return client{runtime::client_core::of_cluster(std::move(*engine), directory_of(settings), {})};
+  return client{runtime::client_core::of_cluster(std::move(*engine), runtime::directory_of(settings), {})};
 }
 
 class repository client::repository(const std::string& group) const {

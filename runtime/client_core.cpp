@@ -5,6 +5,17 @@
 
 namespace millrace::runtime {
 
+actors::directory directory_of(const config::settings& settings) {
+  actors::directory where;
+  where.node = settings.node.name;
+  where.eager_bytes_max = static_cast<std::uint32_t>(settings.transport.eager_max_bytes);
+  for (auto& node : settings.nodes)
+    for (auto& p : node.providers)
+      where.providers.push_back({p.name, node.name, node.listen,
+        std::string{config::to_string(p.bucket)}, p.group, p.weight, p.checksums});
+  return where;
+}
+
 client_core::client_core(std::shared_ptr<engine> e, actors::directory where)
   : engine_(std::move(e)), where_(std::move(where)),
     layers_(engine_->settings().client.layer_cache_entries) {

@@ -14,6 +14,9 @@
 
 namespace millrace::runtime {
 
+/// Every provider a configuration describes. `node` of the result is the node picked, if any.
+actors::directory directory_of(const config::settings& settings);
+
 /// Threads: any.
 class client_core : public std::enable_shared_from_this<client_core> {
 public:

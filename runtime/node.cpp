@@ -43,17 +43,6 @@ actors::tensor_store_limits limits_of(const config::settings& s) {
   return l;
 }
 
-actors::directory directory_of(const config::settings& s) {
-  actors::directory where;
-  where.node = s.node.name;
-  where.eager_bytes_max = static_cast<std::uint32_t>(s.transport.eager_max_bytes);
-  for (auto& n : s.nodes)
-    for (auto& p : n.providers)
-      where.providers.push_back({p.name, n.name, n.listen,
-        std::string{config::to_string(p.bucket)}, p.group, p.weight, p.checksums});
-  return where;
-}
-
 result<std::vector<std::uint32_t>> uids_of(const std::vector<std::string>& users) {
   std::vector<std::uint32_t> out;
   for (auto& user : users) {
@@ -130,7 +119,8 @@ actors::node_status node::state::status_now() const {
   s.address = settings.node.listen;
   s.version = version;
   s.pid = static_cast<std::uint64_t>(getpid());
-  s.uptime_ms = us_since(started) / 1000;
+  s.uptime_ms = static_cast<std::uint64_t>(
+    std::chrono::duration_cast<std::chrono::milliseconds>(steady_clock::now() - started).count());
   s.connections = connections->size();
   s.staging_capacity_bytes = staging ? staging->capacity_bytes() : 0;
   s.staging_used_bytes = staging ? staging->used_bytes() : 0;
@@ -141,7 +131,7 @@ actors::node_status node::state::status_now() const {
 
 void node::state::spawn_self() {
   actors::node_actor_deps deps;
-  deps.who_is_where = directory_of(settings);
+  deps.who_is_where = runtime::directory_of(settings);
   // The actor ends before the state does.
   deps.own_state = [this] { return status_now(); };
   for (auto& [name, store] : stores)
@@ -174,24 +164,20 @@ status node::state::open_socket() {
   return {};
 }
 
+// Operations that clients still wait for; a provider that does not answer counts for none.
 std::uint64_t node::state::in_flight() {
-  // Without the actors' help: they may be busy, and this must not wait for them.
-  struct sum {
-    std::atomic<std::uint64_t> value = 0;
-  };
-  auto total = std::make_shared<sum>();
-  std::vector<future<actors::provider_status>> asked;
-  auto core = runtime::client_core::of_node(runs_on, directory_of(settings), stores, self);
+  auto core = runtime::client_core::of_node(
+    runs_on, runtime::directory_of(settings), stores, self);
+  std::uint64_t total = 0;
   for (auto& [name, store] : stores) {
     promise<actors::provider_status> done;
-    asked.push_back(done.get_future());
     core->ask<actors::tensor_store_actor, actors::provider_status_request, actors::provider_status>(
       store, {}, [done](result<actors::provider_status> s) { done.set(std::move(s)); });
+    auto answer = done.get_future();
+    if (answer.wait_for(std::chrono::seconds{1}) && answer.result())
+      total += answer.result()->in_flight + answer.result()->queued;
   }
-  for (auto& f : asked)
-    if (f.wait_for(std::chrono::seconds{1}) && f.result())
-      total->value += f.result()->in_flight + f.result()->queued;
-  return total->value;
+  return total;
 }
 
 void node::state::stop() {
@@ -267,7 +253,7 @@ node node::embed(const std::string& path, const std::string& name) {
 
 class client node::client() const {
   return millrace::client{runtime::client_core::of_node(
-    state_->runs_on, directory_of(state_->settings), state_->stores, state_->self)};
+    state_->runs_on, runtime::directory_of(state_->settings), state_->stores, state_->self)};
 }
 
 const std::string& node::address() const noexcept { return state_->settings.node.listen; }

@@ -2,6 +2,7 @@
 #include <millrace/core/future.hpp>
 
 #include <boost/test/unit_test.hpp>
+
 #include <thread>
 
 using namespace millrace;

@@ -33,14 +33,16 @@ BOOST_AUTO_TEST_CASE(half_bytes_and_overflow_are_refused) {
 }
 
 BOOST_AUTO_TEST_CASE(names_must_be_bounded_utf8) {
-  auto check = [](std::string name) { return validate(tensor_desc{std::move(name), dtype::u8, {}}).code(); };
+  auto check = [](std::string name) {
+    return validate(tensor_desc{std::move(name), dtype::u8, {}}).code();
+  };
   BOOST_TEST((check("gewicht.größe.重み") == errc::ok));
   BOOST_TEST((check("") == errc::invalid_argument));
   BOOST_TEST((check(std::string(tensor_name_bytes_max + 1, 'a')) == errc::invalid_argument));
-  BOOST_TEST((check("\xc0\xaf") == errc::invalid_argument));          // overlong
-  BOOST_TEST((check("\xed\xa0\x80") == errc::invalid_argument));      // surrogate
+  BOOST_TEST((check("\xc0\xaf") == errc::invalid_argument));     // overlong
+  BOOST_TEST((check("\xed\xa0\x80") == errc::invalid_argument)); // surrogate
   BOOST_TEST((check(std::string("a\0b", 3)) == errc::invalid_argument));
-  BOOST_TEST((check("\xf4\x90\x80\x80") == errc::invalid_argument));  // above U+10FFFF
+  BOOST_TEST((check("\xf4\x90\x80\x80") == errc::invalid_argument)); // above U+10FFFF
 }
 
 BOOST_AUTO_TEST_CASE(layouts_refuse_doubles_and_unknown_dtypes) {
