@@ -273,14 +273,15 @@ std::uint32_t model_graph::add(layer l) {
   return static_cast<std::uint32_t>(layers_.size() - 1);
 }
 
+std::string tensor_name(const layer& l, const tensor_desc& tensor) {
+  return l.label.empty() ? tensor.name : l.label + "." + tensor.name;
+}
+
 layout model_graph::tensors() const {
   layout all;
   for (auto& l : layers_)
-    for (auto& tensor : l.tensors) {
-      auto& named = all.tensors.emplace_back(tensor);
-      if (!l.label.empty())
-        named.name = l.label + "." + tensor.name;
-    }
+    for (auto& tensor : l.tensors)
+      all.tensors.emplace_back(tensor).name = tensor_name(l, tensor);
   return all;
 }
 

@@ -26,6 +26,9 @@ struct layer {
   std::vector<std::uint32_t> inputs;
 };
 
+/// The name under which a layer's tensor is stored: "<label>.<role>", or the role where there is no label.
+std::string tensor_name(const layer& l, const tensor_desc& tensor);
+
 /// Only leaf layers (DStore, section 3). Layers may be added before what feeds them.
 class model_graph {
 public:

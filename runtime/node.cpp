@@ -1,6 +1,7 @@
 // Starting and stopping a service, room by room.
 #include <millrace/actors/node_actor.hpp>
 #include <millrace/actors/session.hpp>
+#include <millrace/actors/tensor_store.hpp>
 #include <millrace/config/load.hpp>
 #include <millrace/core/log.hpp>
 #include <millrace/runtime/caller.hpp>
@@ -83,7 +84,7 @@ status node::state::open_provider(const config::provider_settings& p) {
   options.kind = config::to_string(p.bucket);
   options.path = p.path;
   options.capacity_bytes = p.capacity_bytes;
-  options.when_full = p.full == config::when_full::evict ? storage::when_full::evict
+  options.full = p.full == config::when_full::evict ? storage::when_full::evict
                                                          : storage::when_full::refuse;
   options.io_threads = p.io_threads;
   options.window_bytes = p.window_bytes;
