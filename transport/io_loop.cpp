@@ -93,7 +93,6 @@ private:
   poll_bound own_bound_;
   poll_bound help_bound_;
   time_point next_timer_ = time_point::max();
-  const bool lone_core_ = std::thread::hardware_concurrency() == 1;
 
   std::atomic<bool> attention_ = false; // something changed that the holder must look at
   std::atomic<bool> sleeping_ = false;  // the holder is, or is about to be, blocked
@@ -332,8 +331,8 @@ int loop_state::wait(const Leave& leave, time_point deadline, poll_bound& bound)
     }
     if (attention_ || leave())
       return 0;
-    if (lone_core_)
-      ::sched_yield();
+    // The peer we wait for may be queued behind us on this very core.
+    ::sched_yield();
     now = steady_clock::now();
   } while (now < poll_until);
   auto ready = sleep(leave, until);
