@@ -8,11 +8,14 @@
 #include <millrace/transport/unix_socket.hpp>
 
 #include <boost/test/unit_test.hpp>
+#include <fcntl.h>
 #include <poll.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <condition_variable>
+#include <csignal>
 #include <cstring>
 #include <filesystem>
 #include <functional>
@@ -21,6 +24,11 @@
 namespace millrace::transport::testing {
 
 inline constexpr std::chrono::seconds generous{30};
+
+// Some tests fork while loops run; the child uses only what it makes itself.
+#if defined(__SANITIZE_THREAD__)
+extern "C" inline const char* __tsan_default_options() { return "die_after_fork=0"; }
+#endif
 
 struct temp_dir {
   temp_dir() {
@@ -223,6 +231,48 @@ private:
   unique_fd fd_;
   frame_parser parser_{64u << 20, 64};
 };
+
+/// A forked process that runs `body` and exits with what it returns; killed at the end of the
+/// scope.
+class child_process {
+public:
+  explicit child_process(const std::function<int(int ready)>& body) {
+    int ends[2];
+    BOOST_REQUIRE(::pipe2(ends, O_CLOEXEC) == 0);
+    pid_ = ::fork();
+    if (pid_ == 0) {
+      auto code = body(ends[1]);
+      ::_exit(code);
+    }
+    ready_ = unique_fd{ends[0]};
+    ::close(ends[1]);
+  }
+  ~child_process() {
+    if (pid_ > 0) {
+      ::kill(pid_, SIGKILL);
+      wait();
+    }
+  }
+
+  /// Until the child writes a byte; false when it ended instead.
+  bool wait_ready() {
+    char byte = 0;
+    return ::read(ready_.get(), &byte, 1) == 1;
+  }
+  void signal(int number) { ::kill(pid_, number); }
+  int wait() {
+    int state = 0;
+    ::waitpid(std::exchange(pid_, -1), &state, 0);
+    return WIFEXITED(state) ? WEXITSTATUS(state) : 1000 + WTERMSIG(state);
+  }
+  pid_t pid() const { return pid_; }
+
+private:
+  pid_t pid_ = -1;
+  unique_fd ready_;
+};
+
+inline void say_ready(int fd) { [[maybe_unused]] auto n = ::write(fd, "x", 1); }
 
 inline byte_buffer bytes_of(std::size_t size, std::uint8_t seed = 1) {
   byte_buffer out(size);
