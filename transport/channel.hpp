@@ -5,6 +5,7 @@
 #include <millrace/core/ids.hpp>
 #include <millrace/core/status.hpp>
 #include <millrace/transport/io_loop.hpp>
+#include <millrace/transport/unique_fd.hpp>
 
 #include <cstdint>
 #include <memory>
@@ -14,34 +15,18 @@
 
 namespace millrace::transport {
 
-/// A descriptor that closes itself.
-class unique_fd {
-public:
-  unique_fd() = default;
-  explicit unique_fd(int fd) noexcept : fd_(fd) {}
-  unique_fd(unique_fd&& other) noexcept : fd_(other.release()) {}
-  unique_fd& operator=(unique_fd&& other) noexcept;
-  ~unique_fd();
-
-  int get() const noexcept { return fd_; }
-  explicit operator bool() const noexcept { return fd_ >= 0; }
-  int release() noexcept;
-
-private:
-  int fd_ = -1;
-};
-
 /// What a frame is for. The values travel on the wire: append, never renumber.
 /// Kinds below 16 belong to the channel itself and are never handed out.
 enum class frame_kind : std::uint8_t {
   hello = 1,
   ping = 2,
   pong = 3,
-  goodbye = 4,   // the sender is closing in order; carries the reason
-  request = 16,  // asks an actor; uses one credit until its reply or refusal has been sent
+  goodbye = 4,  // the sender is closing in order; carries the reason
+  proof = 5,    // ends the handshake: a hash over both hellos
+  request = 16, // asks an actor; uses one credit until its reply or refusal has been sent
   reply = 17,
-  cancel = 18,   // the requester gave up; the reply still comes
-  driver = 19,   // a driver's own message; `target` says which driver
+  cancel = 18, // the requester gave up; the reply still comes
+  driver = 19, // a driver's own message; `target` says which driver
 };
 
 /// A frame as it arrives. `body` is valid during the callback only.
@@ -52,32 +37,33 @@ struct frame {
   std::vector<unique_fd> fds;
 };
 
-/// Who is at the other end. Everything but `name` and `versions` comes from the kernel or the handshake's
-/// own randomness, never from later messages.
+/// Who is at the other end. Everything but `name` and `versions` comes from the kernel or the
+/// handshake's own randomness, never from later messages.
 struct peer_info {
   peer_id id;
-  std::string name;      // node name, or "client:<pid>"
+  std::string name; // node name, or "client:<pid>"
   std::uint32_t pid = 0;
   std::uint32_t uid = 0;
-  std::uint32_t protocol = 0;  // version agreed on
+  std::uint32_t protocol = 0; // version agreed on
 };
 
 /// Every bound of a channel. The configuration's `channel` section sets them.
 struct channel_options {
-  std::string local_name;                       // announced to the peer
-  std::uint32_t frame_bytes_max = 16u << 20;    // larger frames close the channel
+  std::string local_name;                    // announced to the peer
+  std::uint32_t frame_bytes_max = 16u << 20; // larger frames close the channel
   std::uint64_t send_queue_bytes_max = 64u << 20;
-  std::uint32_t heartbeat_ms = 2000;            // idle time after which a ping goes out
-  std::uint32_t peer_timeout_ms = 10000;        // silence after which the peer counts as lost
+  std::uint32_t heartbeat_ms = 2000;     // idle time after which a ping goes out
+  std::uint32_t peer_timeout_ms = 10000; // silence after which the peer counts as lost
   std::uint32_t handshake_timeout_ms = 5000;
-  std::uint32_t requests_max = 256;             // credits granted to the peer
-  std::uint32_t requests_queued_max = 1024;     // requests waiting here for the peer's credits
+  std::uint32_t requests_max = 256;         // credits granted to the peer
+  std::uint32_t requests_queued_max = 1024; // requests waiting here for the peer's credits
   std::uint32_t fds_per_frame_max = 8;
 };
 
 class channel;
 
-/// Receives what happens on a channel, on the loop, in order: `on_open` once, frames, `on_close` once.
+/// Receives what happens on a channel, on the loop, in order: `on_open` once, frames, `on_close`
+/// once.
 class channel_handler {
 public:
   virtual ~channel_handler() = default;
@@ -94,12 +80,13 @@ public:
   virtual const peer_info& peer() const noexcept = 0;
   virtual bool is_open() const noexcept = 0;
 
-  /// Hands a frame over without blocking: written at once by the calling thread when the socket takes it,
-  /// else queued. Descriptors are duplicated by the kernel; the caller keeps its own.
+  /// Hands a frame over without blocking: written at once by the calling thread when the socket
+  /// takes it, else queued. Descriptors are duplicated by the kernel; the caller keeps its own.
   /// Errors: `peer_lost` when closed; `busy` when the send queue or the queue for credits is full;
   /// `invalid_argument` for a body above the *peer's* frame bound.
-  [[nodiscard]] virtual status send(frame_kind kind, std::uint64_t correlation,
-    std::span<const std::byte> body, std::span<const int> fds = {}) = 0;
+  [[nodiscard]] virtual status send(
+    frame_kind kind, std::uint64_t correlation, std::span<const std::byte> body,
+    std::span<const int> fds = {}) = 0;
 
   /// Says goodbye and closes once what is queued has been written, or after `drain_ms`.
   virtual void close(status why, std::uint32_t drain_ms = 0) = 0;
@@ -109,14 +96,14 @@ public:
 /// `done` runs on the loop, after `handler->on_open` when it succeeded.
 /// Errors: `unavailable` (nobody listens; says the path and the remedy), `permission_denied`,
 /// `deadline_exceeded` (no handshake in time), `unsupported_version`, `protocol_error`.
-void connect(const std::shared_ptr<io_loop>& loop, const std::string& address,
-  const channel_options& options, std::shared_ptr<channel_handler> handler,
-  completion<std::shared_ptr<channel>> done);
+void connect(
+  const std::shared_ptr<io_loop>& loop, const std::string& address, const channel_options& options,
+  std::shared_ptr<channel_handler> handler, completion<std::shared_ptr<channel>> done);
 
 struct listener_options {
-  std::string address;                     // "unix:/absolute/path"
+  std::string address; // "unix:/absolute/path"
   std::uint32_t socket_mode = 0600;
-  std::vector<std::uint32_t> allow_uids;   // besides the service's own user and root
+  std::vector<std::uint32_t> allow_uids; // besides the service's own user and root
   std::uint32_t connections_max = 256;
 };
 
@@ -128,10 +115,12 @@ public:
 
   /// Makes the socket (and its directory, mode 0700, if missing) and accepts on the loop.
   /// `accept` gives the handler of a new connection, or null to refuse it.
-  /// A socket file left by a dead process is taken over; a live one is `already_exists`; the decision is
-  /// made under a lock file beside the socket, so that two starting services cannot both win.
-  static result<std::shared_ptr<listener>> open(const std::shared_ptr<io_loop>& loop,
-    const listener_options& where, const channel_options& options,
+  /// A socket file left by a dead process is taken over; a live one is `already_exists`; the
+  /// decision is made under a lock file beside the socket, so that two starting services cannot
+  /// both win.
+  static result<std::shared_ptr<listener>> open(
+    const std::shared_ptr<io_loop>& loop, const listener_options& where,
+    const channel_options& options,
     std::function<std::shared_ptr<channel_handler>(const peer_info&)> accept);
 
   /// Stops accepting; open channels live on.

@@ -1,0 +1,94 @@
+// The connecting side of a channel.
+// Called by links and by whoever needs one connection only.
+#include <millrace/transport/connection.hpp>
+
+#include <sys/socket.h>
+
+#include <cerrno>
+
+namespace millrace::transport {
+
+namespace {
+
+// A listener whose backlog is full says EAGAIN and gives no event when there is room again.
+constexpr std::uint32_t retry_ms = 10;
+
+/// One attempt to connect. If the loop drops it, the caller still gets its answer.
+class attempt : public std::enable_shared_from_this<attempt> {
+public:
+  attempt(
+    std::shared_ptr<io_loop> loop, std::string address, const channel_options& options,
+    std::shared_ptr<channel_handler> handler, completion<std::shared_ptr<channel>> done)
+    : loop_(std::move(loop)), address_(std::move(address)), options_(options),
+      handler_(std::move(handler)), done_(std::move(done)),
+      deadline_(steady_clock::now() + std::chrono::milliseconds{options.handshake_timeout_ms}) {}
+
+  ~attempt() { end(status{errc::unavailable, "the I/O loop has stopped"}); }
+
+  void run() {
+    auto where = parse_unix_address(address_);
+    if (!where)
+      return end(where.error());
+    auto fd = make_unix_socket();
+    if (!fd)
+      return end(fd.error().within("connecting to " + address_));
+    auto* name = reinterpret_cast<const sockaddr*>(&*where);
+    if (::connect(fd->get(), name, sizeof(*where)) == 0)
+      return shake_hands(std::move(*fd));
+    if (errno == EAGAIN && steady_clock::now() < deadline_) {
+      loop_->run_after(retry_ms, [a = shared_from_this()] { a->run(); });
+      return;
+    }
+    end(explain(errno));
+  }
+
+private:
+  void shake_hands(unique_fd fd) {
+    auto who = credentials_of(fd.get());
+    if (!who)
+      return end(who.error());
+    connection_hooks hooks;
+    hooks.admit = [h = std::move(handler_)](const peer_info&) { return h; };
+    hooks.done = [done = std::exchange(done_, nullptr),
+                  address = address_](result<std::shared_ptr<channel>> outcome) {
+      done(outcome ? std::move(outcome) : fail(outcome.error().within("connecting to " + address)));
+    };
+    std::make_shared<connection>(
+      loop_, handshake_side::connector, std::move(fd), *who, options_, std::move(hooks))
+      ->start();
+  }
+
+  status explain(int error_number) const {
+    if (error_number == ENOENT || error_number == ECONNREFUSED)
+      return status{
+        errc::unavailable,
+        "connecting to " + address_ + ": nobody listens there; is the service running?"};
+    if (error_number == EAGAIN)
+      return status{
+        errc::deadline_exceeded, "connecting to " + address_ + ": the service accepts nobody"};
+    return status_from_errno(error_number, "connecting to " + address_);
+  }
+
+  void end(const status& why) {
+    if (auto done = std::exchange(done_, nullptr))
+      done(fail(why));
+  }
+
+  const std::shared_ptr<io_loop> loop_;
+  const std::string address_;
+  const channel_options options_;
+  std::shared_ptr<channel_handler> handler_;
+  completion<std::shared_ptr<channel>> done_;
+  const time_point deadline_;
+};
+
+} // namespace
+
+void connect(
+  const std::shared_ptr<io_loop>& loop, const std::string& address, const channel_options& options,
+  std::shared_ptr<channel_handler> handler, completion<std::shared_ptr<channel>> done) {
+  auto a = std::make_shared<attempt>(loop, address, options, std::move(handler), std::move(done));
+  loop->post([a = std::move(a)] { a->run(); });
+}
+
+} // namespace millrace::transport

@@ -1,0 +1,130 @@
+// The channel over one Unix socket, from its handshake to its end.
+// Made by `connect` and by listeners; users see it as `channel`.
+#pragma once
+
+#include <millrace/transport/channel.hpp>
+#include <millrace/transport/frame_parser.hpp>
+#include <millrace/transport/handshake.hpp>
+#include <millrace/transport/send_queue.hpp>
+#include <millrace/transport/unix_socket.hpp>
+
+#include <atomic>
+#include <deque>
+#include <functional>
+#include <mutex>
+
+namespace millrace::transport {
+
+/// What a connection tells whoever made it; all on the loop.
+struct connection_hooks {
+  /// The peer has proved itself: gives the handler, or the reason to refuse it.
+  std::function<result<std::shared_ptr<channel_handler>>(const peer_info&)> admit;
+  /// The handshake's outcome, after `on_open`. May be null.
+  completion<std::shared_ptr<channel>> done;
+  /// The last word. May be null.
+  std::function<void()> gone;
+};
+
+class connection final : public channel {
+public:
+  connection(
+    std::shared_ptr<io_loop> loop, handshake_side side, unique_fd fd, peer_credentials who,
+    const channel_options& options, connection_hooks hooks);
+
+  /// Begins the handshake. On the loop, once.
+  void start();
+
+  const peer_info& peer() const noexcept override { return peer_; }
+  bool is_open() const noexcept override { return phase_ == phase::open; }
+  status send(
+    frame_kind kind, std::uint64_t correlation, std::span<const std::byte> body,
+    std::span<const int> fds) override;
+  void close(status why, std::uint32_t drain_ms) override;
+
+private:
+  enum class phase : std::uint8_t { handshake, open, closing, closed };
+  struct loop_tie;
+
+  struct waiting_request {
+    std::uint64_t correlation = 0;
+    byte_buffer body;
+    std::vector<unique_fd> fds;
+    bool cancelled = false;
+  };
+
+  std::shared_ptr<connection> self() {
+    return std::static_pointer_cast<connection>(shared_from_this());
+  }
+
+  // connection.cpp: on the loop, without the lock.
+  void on_events(std::uint32_t events);
+  void read_some();
+  bool deliver();
+  status take(const parsed_frame& frame);
+  status take_in_handshake(const parsed_frame& frame);
+  status take_hello(const parsed_frame& frame);
+  status take_proof(const parsed_frame& frame);
+  status take_counted(const parsed_frame& frame);
+  void open(std::shared_ptr<channel_handler> handler);
+  void on_heartbeat();
+  void schedule_heartbeat();
+  void end_by_goodbye(std::span<const std::byte> body);
+  void lost(const std::string& how);
+  void fault(const status& why);
+  void finish(const status& why);
+  std::string describe_peer() const;
+  byte_buffer own_hello() const;
+  bool is_connector() const noexcept { return side_ == handshake_side::connector; }
+
+  // connection_send.cpp: any thread, with the lock unless it says otherwise.
+  status send_request(
+    std::uint64_t correlation, std::span<const std::byte> body, std::span<const int> fds);
+  status queue_request(
+    std::uint64_t correlation, std::span<const std::byte> body, std::span<const int> fds);
+  bool cancel_waiting(std::uint64_t correlation);
+  status transmit(
+    frame_kind kind, std::uint64_t correlation, std::span<const std::byte> body,
+    std::span<const int> fds, bool beyond_bound = false);
+  void release_waiting();
+  void drop_waiting();
+  void arm_writing();
+  void send_own(frame_kind kind, std::span<const std::byte> body); // takes the lock
+  void send_if_idle(frame_kind kind);                              // takes the lock
+  void flush();                                                    // takes the lock; on the loop
+  void drain(std::uint32_t drain_ms);                              // takes the lock; on the loop
+
+  const std::shared_ptr<io_loop> loop_;
+  const handshake_side side_;
+  const channel_options options_;
+  const peer_credentials who_;
+  std::atomic<phase> phase_ = phase::handshake; // leaves `open` under the lock only
+
+  // Of the loop.
+  connection_hooks hooks_;
+  std::shared_ptr<channel_handler> handler_;
+  peer_info peer_;
+  frame_parser parser_;
+  std::vector<unique_fd> received_fds_;
+  byte_buffer our_hello_;
+  byte_buffer their_hello_;
+  std::uint64_t timer_ = 0;
+  std::uint64_t drain_timer_ = 0;
+  bool heard_ = false; // since the last heartbeat
+  time_point heartbeat_at_{};
+  std::chrono::milliseconds silence_{};
+
+  std::mutex send_mutex_; // guards all below
+  unique_fd fd_;
+  send_queue queue_;
+  bool writing_armed_ = false;
+  status closing_why_;
+  std::uint32_t peer_frame_bytes_max_ = 0;
+  std::uint32_t peer_fds_max_ = 0;
+  std::uint32_t granted_ = 0;     // requests the peer lets us have outstanding
+  std::uint32_t outstanding_ = 0; // our requests without reply
+  std::uint32_t serving_ = 0;     // the peer's requests without reply
+  std::deque<waiting_request> waiting_;
+  std::uint64_t waiting_bytes_ = 0;
+};
+
+} // namespace millrace::transport

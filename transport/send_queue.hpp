@@ -1,0 +1,57 @@
+// Frames on their way into one socket: written at once if possible, else kept in order.
+// Used by channels, under their send lock.
+#pragma once
+
+#include <millrace/core/codec.hpp>
+#include <millrace/transport/frame_parser.hpp>
+#include <millrace/transport/unix_socket.hpp>
+
+#include <deque>
+
+namespace millrace::transport {
+
+class send_queue {
+public:
+  send_queue(int fd, std::uint64_t bytes_max) : fd_(fd), bytes_max_(bytes_max) {}
+
+  /// Takes the frame: straight into the socket when nothing waits, else copied behind what waits.
+  /// `beyond_bound` is for the channel's own small frames.
+  /// Errors: `busy` when the bound is reached; `invalid_argument` for a descriptor that is none;
+  /// others when the system refuses. Nothing was sent then.
+  status push(
+    const frame_header& header, std::span<const std::byte> body, std::span<const int> fds,
+    bool beyond_bound = false);
+
+  /// Writes until the socket is full or nothing is left. Errors: the socket is broken.
+  status flush();
+
+  /// True once the socket refused a write for good.
+  bool broken() const noexcept { return broken_; }
+
+  bool empty() const noexcept { return frames_.empty(); }
+  std::uint64_t size_bytes() const noexcept { return bytes_; }
+  void clear() noexcept;
+
+private:
+  struct outgoing {
+    byte_buffer bytes;
+    std::size_t written = 0;
+    std::vector<unique_fd> fds;
+  };
+
+  status break_off(int error_number);
+  status keep(outgoing frame, std::span<const int> fds);
+  std::size_t gather(std::span<iovec> parts) const;
+  void advance(std::size_t size_bytes);
+
+  int fd_;
+  std::uint64_t bytes_max_;
+  std::uint64_t bytes_ = 0;
+  bool broken_ = false;
+  std::deque<outgoing> frames_;
+};
+
+/// Duplicates descriptors, so that their owner may close them before they have been sent.
+result<std::vector<unique_fd>> duplicate(std::span<const int> fds);
+
+} // namespace millrace::transport
