@@ -1,0 +1,39 @@
+// Named places at which crash tests let the process die. Called by storage where a crash is delicate.
+#pragma once
+
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
+#include <unistd.h>
+
+namespace millrace {
+
+namespace detail {
+
+/// `NAME` or `NAME:COUNT`, from the environment, read once; null in every ordinary process.
+inline const char* const armed_kill_point = std::getenv("MILLRACE_KILL_POINT");
+
+/// Kills the process if `name` is the armed point and was passed COUNT times (1 when left out).
+inline void pass_kill_point(const char* name) noexcept {
+  static int passed = 0;
+  auto length = std::strlen(name);
+  if (std::strncmp(armed_kill_point, name, length) != 0)
+    return;
+  auto rest = armed_kill_point + length;
+  if (*rest != '\0' && *rest != ':')
+    return;
+  auto count = *rest == ':' ? std::atoi(rest + 1) : 1;
+  if (__atomic_add_fetch(&passed, 1, __ATOMIC_RELAXED) == count)
+    ::kill(::getpid(), SIGKILL);
+}
+
+} // namespace detail
+
+} // namespace millrace
+
+/// Always compiled in, so that what is tested is what is shipped; costs one predictable branch.
+#define MILLRACE_KILL_POINT(name)                                                                  \
+  do {                                                                                             \
+    if (::millrace::detail::armed_kill_point) [[unlikely]]                                         \
+      ::millrace::detail::pass_kill_point(name);                                                   \
+  } while (false)

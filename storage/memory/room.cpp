@@ -1,0 +1,78 @@
+// Placing the tensors of one model in registered memory.
+#include <millrace/storage/memory/room.hpp>
+
+#include <string>
+
+namespace millrace::storage {
+
+namespace {
+
+// A cache line, and the widest vector register: streaming copies need no head and tail.
+constexpr std::uint64_t tensor_alignment = 64;
+
+constexpr std::uint64_t align_up(std::uint64_t bytes) noexcept {
+  return (bytes + tensor_alignment - 1) / tensor_alignment * tensor_alignment;
+}
+
+} // namespace
+
+bool capacity_account::take(std::uint64_t size_bytes) noexcept {
+  auto used = used_.load();
+  do {
+    if (size_bytes > capacity_ || used > capacity_ - size_bytes)
+      return false;
+  } while (!used_.compare_exchange_weak(used, used + size_bytes));
+  return true;
+}
+
+std::uint64_t room_bytes(const std::vector<std::uint64_t>& tensor_bytes) noexcept {
+  std::uint64_t sum = 0;
+  for (auto bytes : tensor_bytes)
+    sum += align_up(bytes);
+  return sum;
+}
+
+result<std::shared_ptr<room>> room::take(
+  memory_source& memory, std::shared_ptr<capacity_account> account,
+  const std::vector<std::uint64_t>& tensor_bytes) {
+  auto asked = room_bytes(tensor_bytes);
+  if (!account->take(asked))
+    return fail(errc::no_space,
+      "asked for " + std::to_string(asked) + " bytes, free are " +
+        std::to_string(account->capacity_bytes() - account->used_bytes()) + " of " +
+        std::to_string(account->capacity_bytes()) +
+        "; erase models, or raise the bucket's capacity");
+  std::shared_ptr<room> taken{new room{std::move(account), asked}};
+  for (std::uint32_t i = 0; i < tensor_bytes.size(); ++i)
+    if (tensor_bytes[i] > 0)
+      taken->pieces_.push_back({i, 0, nullptr, tensor_bytes[i]});
+  if (auto bad = taken->place(memory, 0, taken->pieces_.size()); !bad.ok())
+    return fail(std::move(bad));
+  return taken;
+}
+
+status room::place(memory_source& memory, std::size_t first, std::size_t last) {
+  if (first == last)
+    return {};
+  std::uint64_t size = 0;
+  for (auto i = first; i < last; ++i)
+    size += align_up(pieces_[i].length);
+  if (auto block = memory.allocate(size, tensor_alignment)) {
+    auto at = block->data;
+    for (auto i = first; i < last; ++i) {
+      pieces_[i].data = at;
+      at += align_up(pieces_[i].length);
+    }
+    blocks_.push_back(std::move(*block));
+    return {};
+  } else if (last - first == 1 || block.error().code() != errc::no_space) {
+    return block.error();
+  }
+  // Recursion is bounded: every step halves the number of tensors.
+  auto middle = first + (last - first) / 2;
+  if (auto bad = place(memory, first, middle); !bad.ok())
+    return bad;
+  return place(memory, middle, last);
+}
+
+} // namespace millrace::storage

@@ -1,0 +1,65 @@
+// The memory of one model in a memory bucket. Made by a reservation, kept by the version and its readers.
+#pragma once
+
+#include <millrace/core/memory.hpp>
+#include <millrace/storage/bucket.hpp>
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+namespace millrace::storage {
+
+/// How much of a bucket's capacity is taken. Outlives the bucket while rooms do.
+class capacity_account {
+public:
+  explicit capacity_account(std::uint64_t capacity_bytes) : capacity_(capacity_bytes) {}
+
+  /// False, and nothing taken, when it does not fit.
+  bool take(std::uint64_t size_bytes) noexcept;
+  void give_back(std::uint64_t size_bytes) noexcept { used_ -= size_bytes; }
+
+  std::uint64_t capacity_bytes() const noexcept { return capacity_; }
+  std::uint64_t used_bytes() const noexcept { return used_; }
+
+private:
+  std::uint64_t capacity_;
+  std::atomic<std::uint64_t> used_ = 0;
+};
+
+/// Tensors at their addresses. The memory returns when the last copy of the pointer to it is gone.
+class room {
+public:
+  ~room() { account_->give_back(size_bytes_); }
+  room(const room&) = delete;
+  room& operator=(const room&) = delete;
+
+  /// Takes one block for all tensors, each on a 64-byte border; where the memory is too fragmented
+  /// for that, a block for each half, and so on down to single tensors.
+  ///
+  /// Errors: `no_space` with what was asked for, what is free, and the capacity.
+  static result<std::shared_ptr<room>> take(
+    memory_source& memory, std::shared_ptr<capacity_account> account,
+    const std::vector<std::uint64_t>& tensor_bytes);
+
+  /// One piece for every tensor that has bytes, in order.
+  const std::vector<piece>& pieces() const noexcept { return pieces_; }
+  std::uint64_t size_bytes() const noexcept { return size_bytes_; }
+
+private:
+  room(std::shared_ptr<capacity_account> account, std::uint64_t size_bytes)
+    : account_(std::move(account)), size_bytes_(size_bytes) {}
+
+  status place(memory_source& memory, std::size_t first, std::size_t last);
+
+  std::shared_ptr<capacity_account> account_;
+  std::uint64_t size_bytes_;
+  std::vector<memory_block> blocks_;
+  std::vector<piece> pieces_;
+};
+
+/// Bytes that the tensors take in a bucket of this kind.
+std::uint64_t room_bytes(const std::vector<std::uint64_t>& tensor_bytes) noexcept;
+
+} // namespace millrace::storage

@@ -1,0 +1,106 @@
+// Checks of specs, digests and ranges.
+#include <millrace/core/digest.hpp>
+#include <millrace/core/model_graph.hpp>
+#include <millrace/storage/model_check.hpp>
+
+#include <algorithm>
+#include <string>
+
+namespace millrace::storage {
+
+namespace {
+
+status check_tensor_layers(const model_spec& spec, std::size_t layer_count) {
+  if (spec.tensor_layers.empty())
+    return {};
+  if (spec.tensor_layers.size() != spec.tensors.tensors.size())
+    return {errc::invalid_argument,
+      std::to_string(spec.tensors.tensors.size()) + " tensors, but layer indices for " +
+        std::to_string(spec.tensor_layers.size())};
+  for (auto index : spec.tensor_layers)
+    if (index >= layer_count)
+      return {errc::invalid_argument,
+        "a tensor of layer " + std::to_string(index) + ", but the graph has " +
+          std::to_string(layer_count) + " layers"};
+  return {};
+}
+
+result<std::vector<layer_id>> layers_of(const model_spec& spec) {
+  if (spec.graph.empty()) {
+    if (auto bad = check_tensor_layers(spec, 0); !bad.ok())
+      return fail(std::move(bad));
+    return std::vector<layer_id>{};
+  }
+  auto graph = decode_graph(spec.graph);
+  if (!graph)
+    return fail(errc::invalid_argument, "its graph cannot be read: " + graph.error().detail());
+  if (auto bad = check_tensor_layers(spec, graph->ids.size()); !bad.ok())
+    return fail(std::move(bad));
+  auto ids = std::move(graph->ids);
+  std::sort(ids.begin(), ids.end());
+  ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
+  return ids;
+}
+
+} // namespace
+
+result<checked_spec> check_spec(const model_spec& spec) {
+  if (auto bad = validate_model_name(spec.name); !bad.ok())
+    return fail(std::move(bad));
+  auto context = "model " + spec.name;
+  if (auto bad = validate(spec.tensors); !bad.ok())
+    return fail(errc::invalid_argument, context + ": " + bad.detail());
+  auto layers = layers_of(spec);
+  if (!layers)
+    return fail(layers.error().within(context));
+  checked_spec checked;
+  checked.layers = std::move(*layers);
+  checked.tensor_bytes.reserve(spec.tensors.tensors.size());
+  for (auto& tensor : spec.tensors.tensors) {
+    checked.tensor_bytes.push_back(*size_bytes(tensor));
+    checked.size_bytes += checked.tensor_bytes.back();
+  }
+  return checked;
+}
+
+status check_digests(
+  const std::vector<std::uint64_t>& tensor_bytes, const std::vector<std::uint64_t>& digests) {
+  if (digests.empty())
+    return {};
+  std::uint64_t expected = 0;
+  for (auto bytes : tensor_bytes)
+    expected += digest_count(bytes);
+  if (digests.size() == expected)
+    return {};
+  return {errc::invalid_argument,
+    std::to_string(digests.size()) + " digests for " + std::to_string(expected) + " blocks"};
+}
+
+status check_ranges(
+  const std::vector<std::uint64_t>& tensor_bytes, const std::vector<wanted>& ranges) {
+  for (auto& range : ranges) {
+    if (range.tensor >= tensor_bytes.size())
+      return {errc::invalid_argument,
+        "tensor " + std::to_string(range.tensor) + " of " + std::to_string(tensor_bytes.size())};
+    auto size = tensor_bytes[range.tensor];
+    auto inside = range.tensor_offset <= size && range.length <= size - range.tensor_offset;
+    auto ends = inside && range.tensor_offset + range.length == size;
+    if (!inside || range.tensor_offset % digest_block_bytes != 0 ||
+      (range.length % digest_block_bytes != 0 && !ends))
+      return {errc::invalid_argument,
+        "bytes " + std::to_string(range.tensor_offset) + "+" + std::to_string(range.length) +
+          " of tensor " + std::to_string(range.tensor) + ", which has " + std::to_string(size) +
+          " bytes; ranges start and end on blocks of " + std::to_string(digest_block_bytes)};
+  }
+  return {};
+}
+
+status no_such_model(const std::string& name, std::uint64_t version, std::uint64_t newest) {
+  if (newest == 0)
+    return {errc::not_found, "no model named " + name};
+  return {errc::not_found,
+    "model " + name + " has no version " + std::to_string(version) + "; the one there is " +
+      std::to_string(newest)};
+}
+
+} // namespace millrace::storage

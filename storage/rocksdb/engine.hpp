@@ -1,0 +1,83 @@
+// Everything the parts of one open RocksDB bucket share. Made by `open_engine`; kept by the bucket, its
+// reservations and its readers.
+#pragma once
+
+#include <millrace/storage/gate.hpp>
+#include <millrace/storage/layer_table.hpp>
+#include <millrace/storage/rocksdb/committer.hpp>
+#include <millrace/storage/rocksdb/file_io.hpp>
+#include <millrace/storage/rocksdb/index.hpp>
+#include <millrace/storage/rocksdb/io_pool.hpp>
+#include <millrace/storage/rocksdb/model_table.hpp>
+#include <millrace/storage/rocksdb/rocksdb_bucket.hpp>
+#include <millrace/storage/rocksdb/segment_store.hpp>
+#include <millrace/storage/rocksdb/staging_queue.hpp>
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace millrace::storage::rocksdb {
+
+/// Requests to the disk are cut to this size, so that the threads share one window.
+inline constexpr std::uint64_t io_bytes_max = 1u << 20;
+
+inline constexpr std::uint64_t record_cache_bytes = 64u << 20;
+
+/// What is on disk, opened and checked, before any thread runs.
+struct bucket_files {
+  file_handle lock;
+  std::unique_ptr<index> db;
+  std::shared_ptr<segment_store> space;
+};
+
+/// *Lifetime*: reservations and readers keep the engine, the engine's threads never keep it for long:
+/// `stop` empties their queues. Afterwards every call is answered `unavailable`, and the directory may
+/// be opened again although readers of this engine still exist.
+struct engine : std::enable_shared_from_this<engine> {
+  engine(rocksdb_bucket_options settings, bucket_files opened);
+
+  /// Takes over what the index holds. Errors: `corrupt_data` naming the model.
+  [[nodiscard]] status load();
+
+  /// Ends the threads and closes the files. The gate must be closed.
+  void stop();
+
+  /// Takes `size_bytes` of space (segments, or the index when `inlined`), evicting where configured.
+  void take_space(std::uint64_t size_bytes, bool inlined, std::uint32_t attempts_left,
+    completion<space_lease> done);
+
+  /// Runs the parts of one read or write on the pool; `done` gets the first error.
+  void run_jobs(std::vector<std::function<status()>> jobs, std::function<void(status)> done);
+
+  const rocksdb_bucket_options options;
+  bucket_files files;
+  std::shared_ptr<segment_store> space;
+  model_table table;
+  record_cache records{record_cache_bytes};
+  std::shared_ptr<layer_table> layers;
+  std::uint64_t last_version = 0;  // the committer's thread only
+  std::atomic<std::uint64_t> evictions = 0;
+  gate operations;
+  io_pool pool;
+  staging_queue staging;
+  committer commits;
+
+  // Versions of which nobody knows whether the index has them: their space must not be used again.
+  std::mutex uncertain_mutex;
+  std::vector<std::shared_ptr<void>> uncertain;
+
+private:
+  void evict(std::uint64_t size_bytes, std::function<void(status)> done);
+  [[nodiscard]] status load_model(std::string_view name, std::string_view value,
+    const std::unordered_map<layer_id, described_layer>& described,
+    std::map<std::uint64_t, version_ptr>& loaded);
+};
+
+/// The error every call gets after closing.
+status closed_status(const engine& e);
+
+} // namespace millrace::storage::rocksdb

@@ -1,0 +1,60 @@
+// Files as the RocksDB bucket uses them: whole reads and writes, with errors as values.
+#pragma once
+
+#include <millrace/core/status.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <utility>
+
+namespace millrace::storage::rocksdb {
+
+/// Addresses, offsets and lengths of direct I/O are multiples of this on every device we know.
+inline constexpr std::uint64_t direct_io_bytes = 4096;
+
+constexpr std::uint64_t round_up(std::uint64_t value, std::uint64_t unit) noexcept {
+  return (value + unit - 1) / unit * unit;
+}
+constexpr std::uint64_t round_down(std::uint64_t value, std::uint64_t unit) noexcept {
+  return value / unit * unit;
+}
+
+class file_handle {
+public:
+  file_handle() = default;
+  explicit file_handle(int fd) noexcept : fd_(fd) {}
+  file_handle(file_handle&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  file_handle& operator=(file_handle&& other) noexcept {
+    std::swap(fd_, other.fd_);
+    return *this;
+  }
+  ~file_handle();
+
+  int get() const noexcept { return fd_; }
+
+private:
+  int fd_ = -1;
+};
+
+/// Opens with `flags | O_CLOEXEC`, mode 0600. Errors: as the system says, naming the path.
+result<file_handle> open_file(const std::string& path, int flags);
+
+[[nodiscard]] status write_all(
+  const file_handle& file, const void* data, std::uint64_t size_bytes, std::uint64_t offset,
+  const std::string& path);
+/// Errors: `corrupt_data` when the file ends early.
+[[nodiscard]] status read_all(
+  const file_handle& file, void* data, std::uint64_t size_bytes, std::uint64_t offset,
+  const std::string& path);
+
+/// Makes files created in or removed from a directory durable.
+[[nodiscard]] status sync_directory(const std::string& path);
+
+/// Creates a directory and its parents; existing ones are fine.
+[[nodiscard]] status make_directories(const std::string& path);
+
+/// True when files under `directory` can be read and written without the page cache.
+bool supports_direct_io(const std::string& directory);
+
+} // namespace millrace::storage::rocksdb

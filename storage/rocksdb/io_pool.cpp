@@ -1,0 +1,74 @@
+// A plain queue served by a few threads.
+#include <millrace/storage/rocksdb/io_pool.hpp>
+
+namespace millrace::storage::rocksdb {
+
+io_pool::io_pool(std::uint32_t threads) {
+  for (std::uint32_t i = 0; i < threads; ++i)
+    threads_.emplace_back([jobs = queue_] { run(jobs); });
+}
+
+void io_pool::post(job work) {
+  {
+    std::lock_guard guard{queue_->mutex};
+    if (!queue_->stopping) {
+      queue_->jobs.push_back(std::move(work));
+      queue_->changed.notify_one();
+      return;
+    }
+  }
+  work({errc::unavailable, "the rocksdb bucket is closed"});
+}
+
+void io_pool::run(const std::shared_ptr<queue>& jobs) {
+  std::unique_lock guard{jobs->mutex};
+  for (;;) {
+    jobs->changed.wait(guard, [&] { return jobs->stopping || !jobs->jobs.empty(); });
+    if (jobs->jobs.empty())
+      return;
+    {
+      auto work = std::move(jobs->jobs.front());
+      jobs->jobs.pop_front();
+      guard.unlock();
+      work({});
+      // What the job captured is destroyed here, with no lock held.
+    }
+    guard.lock();
+  }
+}
+
+void io_pool::stop() {
+  {
+    std::lock_guard guard{queue_->mutex};
+    queue_->stopping = true;
+  }
+  queue_->changed.notify_all();
+  for (auto& thread : threads_)
+    join_or_detach(thread);
+  // Called by a job of the only thread: what waits behind it is run here.
+  run(queue_);
+}
+
+void join_or_detach(std::thread& thread) {
+  if (!thread.joinable())
+    return;
+  if (thread.get_id() == std::this_thread::get_id())
+    thread.detach();
+  else
+    thread.join();
+}
+
+void job_group::finished(const status& outcome) {
+  std::function<void(status)> report;
+  {
+    std::lock_guard guard{mutex_};
+    if (first_error_.ok() && !outcome.ok())
+      first_error_ = outcome;
+    if (--missing_ > 0)
+      return;
+    report = std::move(done_);
+  }
+  report(std::move(first_error_));
+}
+
+} // namespace millrace::storage::rocksdb

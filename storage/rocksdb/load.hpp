@@ -1,0 +1,15 @@
+// Reading a version out of a RocksDB bucket. Called by the bucket when a model is opened.
+#pragma once
+
+#include <millrace/storage/rocksdb/engine.hpp>
+
+#include <memory>
+#include <string>
+
+namespace millrace::storage::rocksdb {
+
+/// Finds a version and reads its record; uses the disk unless the record is cached.
+result<std::shared_ptr<opened_model>> open_model(
+  const std::shared_ptr<engine>& e, const std::string& name, std::uint64_t version);
+
+} // namespace millrace::storage::rocksdb

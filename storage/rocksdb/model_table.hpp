@@ -1,0 +1,87 @@
+// The models of a RocksDB bucket as they are known in memory. Changed by the committer alone.
+#pragma once
+
+#include <millrace/core/model.hpp>
+#include <millrace/storage/layer_table.hpp>
+#include <millrace/storage/recently_used.hpp>
+#include <millrace/storage/rocksdb/segment_store.hpp>
+#include <millrace/storage/rocksdb/stored_record.hpp>
+
+#include <cstdint>
+#include <list>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+namespace millrace::storage::rocksdb {
+
+/// One published version: what holds its space and its layers. The table has one copy of the
+/// pointer, every reader another; space and layers are given up with the last.
+struct stored_version {
+  model_summary summary;
+  space_lease space;
+  layer_lease layers;
+};
+using version_ptr = std::shared_ptr<const stored_version>;
+using record_ptr = std::shared_ptr<const stored_record>;
+
+/// Threads: any. Nothing here touches the disk.
+class model_table {
+public:
+  /// The newest version, or exactly `version` when it is not 0; counts as a use of the model.
+  /// Errors: `not_found`.
+  result<version_ptr> use(const std::string& name, std::uint64_t version);
+
+  bool contains(const std::string& name) const;
+
+  /// Puts a version in place of an older one, which is returned.
+  version_ptr put(version_ptr version);
+  version_ptr remove(const std::string& name);
+  void set_pinned(const std::string& name, bool pinned);
+
+  /// Names to drop, least recently used first, so that `size_bytes` become free at once: unpinned and
+  /// not open. None when all of them together would not do.
+  std::vector<std::string> victims(std::uint64_t size_bytes) const;
+
+  std::vector<model_summary> list(
+    const std::string& prefix, const std::string& after, std::uint32_t count_max) const;
+  std::uint64_t size() const;
+
+private:
+  struct slot {
+    version_ptr version;
+    bool pinned = false;
+  };
+
+  mutable std::mutex mutex_;
+  std::map<std::string, slot> slots_;
+  recently_used used_;
+};
+
+/// Recently used records, so that opening a model again needs no disk.
+class record_cache {
+public:
+  explicit record_cache(std::uint64_t size_bytes_max) : size_bytes_max_(size_bytes_max) {}
+
+  /// Null when it is not here.
+  record_ptr find(std::uint64_t version);
+  void put(record_ptr record, std::uint64_t size_bytes);
+
+private:
+  struct entry {
+    record_ptr record;
+    std::uint64_t size_bytes;
+  };
+  void remove(std::uint64_t version);
+
+  std::uint64_t size_bytes_max_;
+  std::mutex mutex_;
+  std::list<entry> order_;  // least recently used first
+  std::unordered_map<std::uint64_t, std::list<entry>::iterator> places_;
+  std::uint64_t size_bytes_ = 0;
+};
+
+} // namespace millrace::storage::rocksdb

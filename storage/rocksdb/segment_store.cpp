@@ -1,0 +1,235 @@
+// Making, filling and reusing segment files.
+#include <millrace/core/assert.hpp>
+#include <millrace/core/kill_point.hpp>
+#include <millrace/storage/rocksdb/segment_store.hpp>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <cstdio>
+#include <fcntl.h>
+#include <filesystem>
+#include <sys/stat.h>
+#include <unistd.h>
+
+namespace millrace::storage::rocksdb {
+
+space_lease::~space_lease() {
+  if (store_)
+    store_->release(charged_bytes_, extents_);
+}
+
+std::vector<file_run> locate(
+  const std::vector<extent>& extents, std::uint64_t at, std::uint64_t length,
+  std::uint64_t run_max_bytes) {
+  std::vector<file_run> runs;
+  std::uint64_t begin = 0;  // of the extent, in the stream
+  auto from = std::uint64_t{0};
+  for (auto& e : extents) {
+    while (from < length && at + from < begin + e.length) {
+      auto skip = at + from - begin;
+      auto part = std::min({e.length - skip, length - from, run_max_bytes});
+      runs.push_back({e.file, e.offset + skip, part, from});
+      from += part;
+    }
+    begin += e.length;
+  }
+  MILLRACE_ASSERT(from == length);
+  return runs;
+}
+
+result<std::shared_ptr<segment_store>> segment_store::open(options settings) {
+  if (auto bad = make_directories(settings.path); !bad.ok())
+    return fail(std::move(bad));
+  std::shared_ptr<segment_store> store{new segment_store{std::move(settings)}};
+  if (auto bad = store->open_existing(); !bad.ok())
+    return fail(std::move(bad));
+  return store;
+}
+
+std::string segment_store::segment_path(std::uint32_t number) const {
+  char name[32];
+  std::snprintf(name, sizeof(name), "/%06u.seg", number);
+  return options_.path + name;
+}
+
+result<file_handle> segment_store::open_segment(const std::string& path, int flags) const {
+  return open_file(path, flags | (options_.direct_io ? O_DIRECT : 0));
+}
+
+status segment_store::open_existing() {
+  std::error_code why;
+  for (auto& entry : std::filesystem::directory_iterator{options_.path, why}) {
+    auto name = entry.path().filename().string();
+    std::uint32_t number = 0;
+    auto [end, bad_number] = std::from_chars(name.data(), name.data() + name.size(), number);
+    if (bad_number != std::errc{} || std::string_view{end} != ".seg")
+      continue;
+    auto file = open_segment(entry.path(), O_RDWR);
+    if (!file)
+      return file.error();
+    struct stat info {};
+    if (::fstat(file->get(), &info) != 0)
+      return status_from_errno(errno, "examining " + entry.path().string());
+    auto size = round_down(static_cast<std::uint64_t>(info.st_size), extent_unit_bytes);
+    segments_.emplace(number, segment{std::move(*file), entry.path(), size});
+    segments_bytes_ += size;
+    if (size > 0)
+      free_.release({number, 0, size});
+  }
+  return why ? status_from_errno(why.value(), "listing " + options_.path) : status{};
+}
+
+result<space_lease> segment_store::claim(std::vector<extent> extents) {
+  std::lock_guard guard{mutex_};
+  std::uint64_t size = 0;
+  for (auto& e : extents) {
+    if (!free_.carve(e))
+      return fail(errc::corrupt_data,
+        "bytes " + std::to_string(e.offset) + "+" + std::to_string(e.length) + " of " +
+          segment_path(e.file) + " are missing or belong to another model");
+    size += e.length;
+  }
+  used_bytes_ += size;
+  return space_lease{shared_from_this(), size, std::move(extents)};
+}
+
+space_lease segment_store::claim_charge(std::uint64_t size_bytes) {
+  std::lock_guard guard{mutex_};
+  used_bytes_ += size_bytes;
+  return space_lease{shared_from_this(), size_bytes, {}};
+}
+
+status segment_store::trim() {
+  std::lock_guard guard{mutex_};
+  auto kept = false;
+  for (auto at = segments_.begin(); at != segments_.end();) {
+    auto& [number, s] = *at;
+    auto empty = s.size_bytes == 0;
+    if (!empty && (!free_.is_free(number, s.size_bytes) || !std::exchange(kept, true))) {
+      ++at;
+      continue;
+    }
+    if (!empty)
+      free_.carve({number, 0, s.size_bytes});
+    segments_bytes_ -= s.size_bytes;
+    if (::unlink(s.path.c_str()) != 0)
+      return status_from_errno(errno, "removing " + s.path);
+    at = segments_.erase(at);
+  }
+  return {};
+}
+
+status segment_store::take_share(std::uint64_t size_bytes) {
+  std::lock_guard guard{mutex_};
+  auto free = options_.capacity_bytes - std::min(used_bytes_, options_.capacity_bytes);
+  if (size_bytes > free)
+    return {errc::no_space,
+      "asked for " + std::to_string(size_bytes) + " bytes, free are " + std::to_string(free) +
+        " of " + std::to_string(options_.capacity_bytes) + " under " + options_.path +
+        "; erase models, or raise the bucket's capacity"};
+  used_bytes_ += size_bytes;
+  return {};
+}
+
+result<space_lease> segment_store::charge(std::uint64_t size_bytes) {
+  if (auto bad = take_share(size_bytes); !bad.ok())
+    return fail(std::move(bad));
+  return space_lease{shared_from_this(), size_bytes, {}};
+}
+
+result<space_lease> segment_store::allocate(std::uint64_t size_bytes) {
+  auto taken = charge(round_up(size_bytes, extent_unit_bytes));
+  if (!taken)
+    return taken;
+  std::lock_guard one_grows{growing_};
+  for (;;) {
+    std::uint64_t missing;
+    {
+      std::lock_guard guard{mutex_};
+      if (auto extents = free_.allocate(taken->charged_bytes())) {
+        auto bytes = taken->charged_bytes();
+        taken->leave_taken();
+        return space_lease{shared_from_this(), bytes, std::move(*extents)};
+      }
+      missing = taken->charged_bytes() - free_.free_bytes();
+    }
+    if (auto bad = grow(missing); !bad.ok())
+      return fail(std::move(bad));
+  }
+}
+
+// A whole segment if the capacity and the disk have it, else just what is missing.
+status segment_store::grow(std::uint64_t missing_bytes) {
+  auto unused = options_.capacity_bytes - std::min(segments_bytes_, options_.capacity_bytes);
+  auto whole = std::min(options_.segment_bytes, round_down(unused, extent_unit_bytes));
+  auto least = std::min(missing_bytes, options_.segment_bytes);
+  auto outcome = add_segment(std::max(whole, least));
+  if (outcome.code() == errc::no_space && whole > least)
+    outcome = add_segment(least);
+  return outcome;
+}
+
+status segment_store::add_segment(std::uint64_t size_bytes) {
+  std::uint32_t number = 1;
+  while (segments_.count(number))
+    ++number;
+  auto path = segment_path(number);
+  auto file = open_segment(path, O_RDWR | O_CREAT | O_TRUNC);
+  if (!file)
+    return file.error();
+  MILLRACE_KILL_POINT("rocksdb.grow.before_allocate");
+  auto error = ::posix_fallocate(file->get(), 0, static_cast<off_t>(size_bytes));
+  MILLRACE_KILL_POINT("rocksdb.grow.before_sync");
+  if (error == 0 && ::fsync(file->get()) != 0)
+    error = errno;
+  auto outcome = error == 0 ? sync_directory(options_.path) : status_from_errno(error,
+    "taking " + std::to_string(size_bytes) + " bytes of disk for " + path);
+  if (!outcome.ok()) {
+    ::unlink(path.c_str());
+    return outcome;
+  }
+  std::lock_guard guard{mutex_};
+  segments_.emplace(number, segment{std::move(*file), path, size_bytes});
+  segments_bytes_ += size_bytes;
+  free_.release({number, 0, size_bytes});
+  return {};
+}
+
+const segment_store::segment& segment_store::find(std::uint32_t file) const {
+  std::lock_guard guard{mutex_};
+  auto at = segments_.find(file);
+  MILLRACE_ASSERT(at != segments_.end());
+  return at->second;  // segments stay where they are until the store closes
+}
+
+status segment_store::write(const file_run& run, const std::byte* data) {
+  auto& s = find(run.file);
+  return write_all(s.file, data, run.length, run.offset, s.path);
+}
+
+status segment_store::read(const file_run& run, std::byte* data) {
+  auto& s = find(run.file);
+  return read_all(s.file, data, run.length, run.offset, s.path);
+}
+
+status segment_store::sync(std::uint32_t file) {
+  auto& s = find(file);
+  if (::fdatasync(s.file.get()) != 0)
+    return status_from_errno(errno, "syncing " + s.path);
+  return {};
+}
+
+std::uint64_t segment_store::used_bytes() const {
+  std::lock_guard guard{mutex_};
+  return used_bytes_;
+}
+
+void segment_store::release(std::uint64_t charged_bytes, const std::vector<extent>& extents) {
+  std::lock_guard guard{mutex_};
+  used_bytes_ -= charged_bytes;
+  for (auto& e : extents)
+    free_.release(e);
+}
+
+} // namespace millrace::storage::rocksdb

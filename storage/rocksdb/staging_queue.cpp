@@ -1,0 +1,145 @@
+// First come, first served staging memory.
+#include <millrace/storage/rocksdb/file_io.hpp>
+#include <millrace/storage/rocksdb/io_pool.hpp>
+#include <millrace/storage/rocksdb/staging_queue.hpp>
+
+#include <algorithm>
+#include <chrono>
+#include <iterator>
+
+namespace millrace::storage::rocksdb {
+
+namespace {
+
+// Others may use the same memory, and nobody tells us when they return theirs.
+constexpr std::chrono::milliseconds look_again{2};
+
+} // namespace
+
+staging_queue::staging_queue(std::shared_ptr<memory_source> memory, std::uint32_t waiting_max)
+  : waiting_max_(waiting_max) {
+  shared_->memory = std::move(memory);
+  thread_ = std::thread{[s = shared_] { s->run(); }};
+}
+
+void staging_queue::acquire(
+  std::uint64_t size_bytes, std::weak_ptr<void> asker, completion<memory_block> done) {
+  status refused;
+  {
+    std::lock_guard guard{shared_->mutex};
+    if (shared_->stopping)
+      refused = {errc::unavailable, "the rocksdb bucket is closed"};
+    else if (size_bytes > shared_->memory->capacity_bytes())
+      refused = {errc::no_space,
+        "a window of " + std::to_string(size_bytes) + " bytes, but the staging memory has " +
+          std::to_string(shared_->memory->capacity_bytes()) + " in all"};
+    else if (shared_->waiting.size() >= waiting_max_)
+      refused = {errc::busy,
+        std::to_string(waiting_max_) + " windows wait for staging memory already; try again"};
+    else
+      shared_->waiting.push_back({size_bytes, std::move(asker), std::move(done)});
+  }
+  if (!refused.ok())
+    return done(fail(std::move(refused)));
+  shared_->wake();
+}
+
+void staging_queue::nudge() {
+  {
+    std::lock_guard guard{shared_->mutex};
+    shared_->asker_gone = true;
+  }
+  shared_->wake();
+}
+
+void staging_queue::stop() {
+  {
+    std::lock_guard guard{shared_->mutex};
+    shared_->stopping = true;
+  }
+  shared_->wake();
+  join_or_detach(thread_);
+}
+
+void staging_queue::shared::wake() {
+  {
+    std::lock_guard guard{mutex};
+    returned = true;
+  }
+  changed.notify_one();
+}
+
+void staging_queue::shared::run() {
+  for (;;) {
+    end_gone();
+    if (serve_first())
+      continue;
+    std::unique_lock guard{mutex};
+    if (stopping && waiting.empty())
+      return;
+    auto woken = [this] { return returned || stopping; };
+    if (waiting.empty())
+      changed.wait(guard, woken);
+    else
+      changed.wait_for(guard, look_again, woken);
+    returned = false;
+  }
+}
+
+// When stopping, everybody goes.
+void staging_queue::shared::end_gone() {
+  std::vector<waiter> gone;
+  status why{errc::cancelled, "nobody waits for this window any more"};
+  {
+    std::lock_guard guard{mutex};
+    if (stopping)
+      why = {errc::unavailable, "the rocksdb bucket is closed"};
+    else if (!std::exchange(asker_gone, false))
+      return;
+    auto left = std::stable_partition(waiting.begin(), waiting.end(),
+      [this](const waiter& w) { return !stopping && !w.asker.expired(); });
+    std::move(left, waiting.end(), std::back_inserter(gone));
+    waiting.erase(left, waiting.end());
+  }
+  for (auto& w : gone)
+    w.done(fail(why));
+}
+
+// Only this thread takes waiters out, so the first one stays the first while the lock is open.
+bool staging_queue::shared::serve_first() {
+  std::uint64_t size_bytes = 0;
+  {
+    std::lock_guard guard{mutex};
+    if (waiting.empty())
+      return false;
+    size_bytes = waiting.front().size_bytes;
+  }
+  auto lent = lend(size_bytes);
+  if (!lent && lent.error().code() == errc::no_space)
+    return false;
+  completion<memory_block> done;
+  {
+    std::lock_guard guard{mutex};
+    done = std::move(waiting.front().done);
+    waiting.pop_front();
+  }
+  done(std::move(lent));
+  return true;
+}
+
+// The memory goes back first; then the queue looks who is next.
+result<memory_block> staging_queue::shared::lend(std::uint64_t size_bytes) {
+  auto block = memory->allocate(size_bytes, direct_io_bytes);
+  if (!block)
+    return block;
+  auto data = block->data;
+  auto returns = [owner = std::move(block->owner), lender = weak_from_this()](void*) mutable {
+    owner.reset();
+    if (auto queue = lender.lock())
+      queue->wake();
+  };
+  block->owner = std::shared_ptr<void>{static_cast<void*>(data), std::move(returns)};
+  return block;
+}
+
+} // namespace millrace::storage::rocksdb

@@ -1,0 +1,13 @@
+// What a bucket does when a reservation does not fit. Part of every kind's options.
+#pragma once
+
+#include <cstdint>
+
+namespace millrace::storage {
+
+enum class when_full : std::uint8_t {
+  refuse,  // `no_space`
+  evict,   // drop unpinned models nobody reads, least recently used first, until it fits
+};
+
+} // namespace millrace::storage
