@@ -53,7 +53,7 @@ public:
   ~session() override { release(); }
 
   void on_open(const std::shared_ptr<channel>& c) override {
-    spdlog::info("peer connected name={} pid={} uid={}", c->peer().name, c->peer().pid, c->peer().uid);
+    spdlog::debug("peer connected name={} pid={} uid={}", c->peer().name, c->peer().pid, c->peer().uid);
     connections_->add(c);
     fabric_->peer_opened(c);
   }
@@ -66,7 +66,7 @@ public:
   }
 
   void on_close(channel& c, const status& why) override {
-    spdlog::info("peer gone name={} pid={} why=\"{}\"", c.peer().name, c.peer().pid, why.to_string());
+    spdlog::debug("peer gone name={} pid={} why=\"{}\"", c.peer().name, c.peer().pid, why.to_string());
     connections_->remove(c);
     fabric_->peer_closed(c, why);
     release();
