@@ -2,11 +2,11 @@
 #include <millrace/core/assert.hpp>
 #include <millrace/core/ids.hpp>
 
+#include <pthread.h>
 #include <sodium.h>
 
 #include <cstdio>
 #include <cstdlib>
-#include <pthread.h>
 
 namespace millrace {
 

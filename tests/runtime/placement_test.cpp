@@ -2,6 +2,7 @@
 #include <millrace/runtime/placement.hpp>
 
 #include <boost/test/unit_test.hpp>
+
 #include <map>
 
 using namespace millrace;

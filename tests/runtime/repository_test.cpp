@@ -4,11 +4,12 @@
 
 #include <boost/test/data/test_case.hpp>
 #include <boost/test/unit_test.hpp>
+#include <unistd.h>
+
 #include <cstring>
 #include <filesystem>
 #include <numeric>
 #include <random>
-#include <unistd.h>
 
 using namespace millrace;
 using namespace std::chrono_literals;
@@ -105,7 +106,8 @@ model assorted(unsigned seed = 1) {
 
 BOOST_AUTO_TEST_SUITE(repository_end_to_end)
 
-BOOST_DATA_TEST_CASE(what_is_stored_loads_back_bit_for_bit,
+BOOST_DATA_TEST_CASE(
+  what_is_stored_loads_back_bit_for_bit,
   data::make({false, true}) * data::make({"default", "kept"}), over_socket, group) {
   service s;
   auto repo = s.repo(over_socket, group);
@@ -121,7 +123,8 @@ BOOST_DATA_TEST_CASE(what_is_stored_loads_back_bit_for_bit,
   BOOST_TEST(transport::exposed_regions() == 0u);
 }
 
-BOOST_DATA_TEST_CASE(rows_and_single_tensors_load_by_themselves,
+BOOST_DATA_TEST_CASE(
+  rows_and_single_tensors_load_by_themselves,
   data::make({false, true}) * data::make({"default", "kept"}), over_socket, group) {
   service s;
   auto repo = s.repo(over_socket, group);
@@ -129,22 +132,26 @@ BOOST_DATA_TEST_CASE(rows_and_single_tensors_load_by_themselves,
   repo.store("net/a", m.views).get();
   std::vector<std::byte> rows(700 * 4 * 300);
   std::vector<std::byte> bias(512 * 4);
-  auto r = repo.load("net/a",
-    {{{{"layer1.weight", dtype::f32, {300, 700}}, rows.data(), {}}, 123},
-      {{{"layer1.bias", dtype::f32, {512}}, bias.data(), {}}, {}}}).get();
+  auto r = repo
+             .load(
+               "net/a",
+               {{{{"layer1.weight", dtype::f32, {300, 700}}, rows.data(), {}}, 123},
+                {{{"layer1.bias", dtype::f32, {512}}, bias.data(), {}}, {}}})
+             .get();
   BOOST_TEST(r.size_bytes == rows.size() + bias.size());
   BOOST_TEST(std::memcmp(rows.data(), m.bytes[1].data() + 123 * 700 * 4, rows.size()) == 0);
   BOOST_TEST((bias == m.bytes[2]));
 }
 
-BOOST_DATA_TEST_CASE(strided_tensors_are_stored_and_loaded_in_place, data::make({false, true}), over_socket) {
+BOOST_DATA_TEST_CASE(
+  strided_tensors_are_stored_and_loaded_in_place, data::make({false, true}), over_socket) {
   service s;
   auto repo = s.repo(over_socket);
   // A transposed view: 400 x 300 over memory that holds 300 x 400.
   std::vector<float> memory(400 * 300);
   std::iota(memory.begin(), memory.end(), 0.f);
-  tensor_view transposed{{"w", dtype::f32, {400, 300}},
-    reinterpret_cast<std::byte*>(memory.data()), {4, 400 * 4}};
+  tensor_view transposed{
+    {"w", dtype::f32, {400, 300}}, reinterpret_cast<std::byte*>(memory.data()), {4, 400 * 4}};
   repo.store("t", {transposed}).get();
   std::vector<float> dense(400 * 300);
   repo.load("t", {{tensor_view::dense<float>("w", dtype::f32, {400, 300}, dense), {}}}).get();
@@ -215,8 +222,8 @@ BOOST_AUTO_TEST_CASE(a_second_client_fetches_layers_it_does_not_know) {
   auto info = other.repository().describe("g").get();
   BOOST_TEST_REQUIRE(info.layers.size() == 3u);
   BOOST_TEST(info.layers[2]->kind == "Linear");
-  BOOST_TEST((info.layers[2]->attributes ==
-    std::vector<std::pair<std::string, std::string>>{{"out", "12"}}));
+  BOOST_TEST((
+    info.layers[2]->attributes == std::vector<std::pair<std::string, std::string>>{{"out", "12"}}));
   // By layer id, into one buffer.
   std::vector<std::byte> buffer(12 * 8 * 4);
   auto loaded = other.repository().load_layers("g", {info.graph.ids[2]}, buffer).get();
