@@ -103,7 +103,8 @@ public:
   /// has already may be left out.
   /// Errors: `no_space` with bytes asked for and free; `invalid_argument` for a spec that does not
   /// validate; `unknown_layers` when the graph names a layer neither known nor described.
-  virtual void reserve(model_spec spec, std::vector<described_layer> layers,
+  virtual void reserve(
+    model_spec spec, std::vector<described_layer> layers,
     completion<std::unique_ptr<reservation>> done) = 0;
 
   /// Opens the newest version under a name, or exactly `version` when it is not 0.
@@ -118,7 +119,8 @@ public:
   virtual void pin(std::string name, bool pinned, completion<void> done) = 0;
 
   /// Up to `count_max` models whose names start with `prefix` and sort after `after`, in name order.
-  virtual void list(std::string prefix, std::string after, std::uint32_t count_max,
+  virtual void list(
+    std::string prefix, std::string after, std::uint32_t count_max,
     completion<std::vector<model_summary>> done) = 0;
 
   /// Descriptions of the layers asked for; `not_found` naming the first that is unknown.
