@@ -68,12 +68,11 @@ std::string_view default_of(const config::key_spec& key) {
 // A comment keeps the place of a key that has no default or belongs to another kind of bucket.
 std::string line_of(const config::key_spec& key) {
   bool left_out = default_of(key).empty() || !key.only_for.empty();
-  auto line = std::string{key.name} + ": " + std::string{default_of(key)};
-  std::string doc{key.doc};
-  if (!key.only_for.empty())
-    doc = std::string{key.only_for} + ": " + doc;
-  return (left_out ? "# " : "") + line + std::string(line.size() < 28 ? 28 - line.size() : 1, ' ') +
-    "# " + doc;
+  auto line = std::string{left_out ? "# " : ""} + std::string{key.name} + ": ";
+  line += default_of(key);
+  line.resize(std::max<std::size_t>(line.size() + 1, 30), ' ');
+  line += key.only_for.empty() ? "# " : "# " + std::string{key.only_for} + ": ";
+  return line + std::string{key.doc};
 }
 
 void print_default_yaml(std::ostream& out) {
@@ -114,13 +113,16 @@ void add_config_command(CLI::App& app, invocation& call) {
   auto* config = app.add_subcommand("config", "Check configurations; print defaults and schema");
   config->require_subcommand(1);
   auto file = std::make_shared<std::string>();
-  auto* check_command = add_command(*config, call, "check", "Check a configuration file",
-    [&call, file] { return check(call, *file); });
-  check_command->add_option("file,-c,--config", *file, "the configuration")
-    ->type_name("FILE")
+  auto* check_command =
+    add_command(*config, call, "check", "Check a configuration file", [&call, file] {
+      return check(call, *file);
+    });
+  check_command->add_option("FILE,-c,--config", *file, "the configuration")
+    ->type_name("")
     ->required();
-  add_command(*config, call, "defaults", "Print a configuration of nothing but defaults",
-    [&call] { return print_defaults(call); });
+  add_command(*config, call, "defaults", "Print a configuration of nothing but defaults", [&call] {
+    return print_defaults(call);
+  });
   add_command(
     *config, call, "schema", "Print the JSON schema of configurations for editors", [&call] {
       call.out << config::json_schema() << '\n';

@@ -8,9 +8,10 @@ namespace millrace::tools {
 namespace {
 
 tl::expected<client, failure> checked(result<client> made) {
-  if (!made)
-    return tl::unexpected{failure{made.error()}};
-  return std::move(*made);
+  if (made)
+    return std::move(*made);
+  auto code = made.error().code() == errc::invalid_argument ? exit_usage : exit_failed;
+  return tl::unexpected{failure{made.error(), code}};
 }
 
 // Waits of people are shorter than those of programs.
@@ -35,7 +36,8 @@ void add_connection_options(CLI::App& command, connection_options& options) {
     "-c,--config", options.config_file, "talk to every node that this configuration describes");
   file->type_name("FILE");
   command
-    .add_option("--address", options.address,
+    .add_option(
+      "--address", options.address,
       "talk to the service at unix:/PATH (default: that of a service without configuration)")
     ->type_name("ADDRESS")
     ->excludes(file);

@@ -49,13 +49,20 @@ json layer_to_json(const model_info& model, std::size_t index) {
   json attributes = json::object();
   for (auto& [key, value] : model.layers[index]->attributes)
     attributes[key] = value;
-  return {{"id", to_string(model.graph.ids[index])}, {"kind", model.layers[index]->kind},
-    {"attributes", attributes}, {"inputs", model.graph.inputs[index]}, {"tensors", tensors}};
+  return {
+    {"id", to_string(model.graph.ids[index])},
+    {"kind", model.layers[index]->kind},
+    {"attributes", attributes},
+    {"inputs", model.graph.inputs[index]},
+    {"tensors", tensors}};
 }
 
 json tensor_to_json(const model_info& model, std::size_t index) {
   auto& tensor = model.record.spec.tensors.tensors[index];
-  json j = {{"name", tensor.name}, {"dtype", to_string(tensor.type)}, {"shape", tensor.shape},
+  json j = {
+    {"name", tensor.name},
+    {"dtype", to_string(tensor.type)},
+    {"shape", tensor.shape},
     {"size_bytes", bytes_of(tensor)}};
   if (auto layer = layer_of(model, index); !layer.empty())
     j["layer"] = model.record.spec.tensor_layers[index];
@@ -67,7 +74,7 @@ void print_layers(std::ostream& out, const model_info& model) {
   for (std::size_t i = 0; i < model.graph.ids.size(); ++i)
     layers.add(
       {std::to_string(i), model.layers[i]->kind, to_string(model.graph.ids[i]).substr(0, short_id),
-        inputs_of(model.graph.inputs[i]), attributes_of(*model.layers[i])});
+       inputs_of(model.graph.inputs[i]), attributes_of(*model.layers[i])});
   out << counted(model.graph.ids.size(), "layer") << '\n';
   layers.print(out, "  ");
 }
@@ -76,8 +83,9 @@ void print_tensors(std::ostream& out, const model_info& model) {
   table tensors{{"tensor", "dtype", "shape", ">size", ">layer"}};
   auto& all = model.record.spec.tensors.tensors;
   for (std::size_t i = 0; i < all.size(); ++i)
-    tensors.add({all[i].name, std::string{to_string(all[i].type)}, shape_of(all[i]),
-      human_size(bytes_of(all[i])), layer_of(model, i)});
+    tensors.add(
+      {all[i].name, std::string{to_string(all[i].type)}, shape_of(all[i]),
+       human_size(bytes_of(all[i])), layer_of(model, i)});
   out << counted(all.size(), "tensor") << '\n';
   tensors.print(out, "  ");
 }
@@ -85,8 +93,12 @@ void print_tensors(std::ostream& out, const model_info& model) {
 } // namespace
 
 json to_json(const model_summary& model) {
-  return {{"name", model.name}, {"version", model.version}, {"size_bytes", model.size_bytes},
-    {"tensors", model.tensors}, {"stored_at_ns", model.stored_at_ns}, {"pinned", model.pinned}};
+  return {{"name", model.name},
+          {"version", model.version},
+          {"size_bytes", model.size_bytes},
+          {"tensors", model.tensors},
+          {"stored_at_ns", model.stored_at_ns},
+          {"pinned", model.pinned}};
 }
 
 json to_json(const model_info& model) {
@@ -100,9 +112,15 @@ json to_json(const model_info& model) {
   json tensors = json::array();
   for (std::size_t i = 0; i < record.spec.tensors.tensors.size(); ++i)
     tensors.push_back(tensor_to_json(model, i));
-  return {{"name", record.spec.name}, {"version", record.version}, {"provider", model.provider},
-    {"size_bytes", size_bytes(record.spec.tensors)}, {"stored_at_ns", record.stored_at_ns},
-    {"pinned", record.spec.pinned}, {"metadata", metadata}, {"layers", layers},
+  return {
+    {"name", record.spec.name},
+    {"version", record.version},
+    {"provider", model.provider},
+    {"size_bytes", size_bytes(record.spec.tensors)},
+    {"stored_at_ns", record.stored_at_ns},
+    {"pinned", record.spec.pinned},
+    {"metadata", metadata},
+    {"layers", layers},
     {"tensors", tensors}};
 }
 

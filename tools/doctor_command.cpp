@@ -12,7 +12,10 @@ namespace millrace::tools {
 namespace {
 
 json to_json(const doctor::finding& f) {
-  return {{"check", f.check}, {"state", doctor::to_string(f.state)}, {"value", f.value},
+  return {
+    {"check", f.check},
+    {"state", doctor::to_string(f.state)},
+    {"value", f.value},
     {"remedy", f.remedy}};
 }
 
@@ -48,8 +51,10 @@ int examine(invocation& call, const std::string& path) {
 
 void add_doctor_command(CLI::App& app, invocation& call) {
   auto path = std::make_shared<std::string>(".");
-  auto* command = add_command(app, call, "doctor", "Report what this machine offers and lacks",
-    [&call, path] { return examine(call, *path); });
+  auto* command =
+    add_command(app, call, "doctor", "Report what this machine offers and lacks", [&call, path] {
+      return examine(call, *path);
+    });
   command->add_option("--path", *path, "directory whose file system is examined")
     ->type_name("DIR")
     ->capture_default_str();

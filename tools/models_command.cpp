@@ -33,8 +33,9 @@ int list(invocation& call, const models_options& options) {
   }
   table lines{{"model", ">version", ">size", ">tensors", "stored", "pinned"}};
   for (auto& m : *models)
-    lines.add({m.name, std::to_string(m.version), human_size(m.size_bytes),
-      std::to_string(m.tensors), human_time(m.stored_at_ns), m.pinned ? "yes" : "no"});
+    lines.add(
+      {m.name, std::to_string(m.version), human_size(m.size_bytes), std::to_string(m.tensors),
+       human_time(m.stored_at_ns), m.pinned ? "yes" : "no"});
   lines.print(call.out);
   return exit_ok;
 }
@@ -82,30 +83,32 @@ int apply(
   return failed.empty() ? exit_ok : exit_failed;
 }
 
-void add_change(CLI::App& models, invocation& call, const std::string& name,
-  const std::string& what, const char* done_word, const change& one) {
+void add_change(
+  CLI::App& models, invocation& call, const std::string& name, const std::string& what,
+  const char* done_word, const change& one) {
   auto options = std::make_shared<models_options>();
-  auto* command = add_command(models, call, name, what,
-    [&call, options, done_word, one] { return apply(call, *options, done_word, one); });
-  command->add_option("models", options->models, "names of models")
-    ->type_name("MODEL...")
-    ->required();
+  auto* command = add_command(models, call, name, what, [&call, options, done_word, one] {
+    return apply(call, *options, done_word, one);
+  });
+  command->add_option("MODEL", options->models, "names of models")->type_name("")->required();
   add_connection_options(*command, *options);
   add_group_option(*command, *options);
 }
 
 void add_list(CLI::App& models, invocation& call) {
   auto options = std::make_shared<models_options>();
-  auto* command = add_command(models, call, "ls", "List the models whose names begin with PREFIX",
+  auto* command = add_command(
+    models, call, "ls", "List the models whose names begin with PREFIX",
     [&call, options] { return list(call, *options); });
-  command->add_option("prefix", options->prefix, "beginning of the names")->type_name("PREFIX");
+  command->add_option("PREFIX", options->prefix, "beginning of the names")->type_name("");
   add_connection_options(*command, *options);
   add_group_option(*command, *options);
 }
 
 void add_describe(CLI::App& models, invocation& call) {
   auto options = std::make_shared<models_options>();
-  auto* command = add_command(models, call, "describe", "Show the layers and tensors of a model",
+  auto* command = add_command(
+    models, call, "describe", "Show the layers and tensors of a model",
     [&call, options] { return describe(call, *options); });
   command->add_option("model", options->model, "name of the model")->type_name("MODEL")->required();
   command->add_option("--version", options->version, "a version that is still there (0: newest)")
@@ -121,11 +124,14 @@ void add_models_command(CLI::App& app, invocation& call) {
   models->require_subcommand(1);
   add_list(*models, call);
   add_describe(*models, call);
-  add_change(*models, call, "rm", "Remove models; who reads one finishes", "removed",
+  add_change(
+    *models, call, "rm", "Remove models; who reads one finishes", "removed",
     [](repository& repo, const std::string& model) { return repo.erase(model); });
-  add_change(*models, call, "pin", "Keep models from being evicted", "pinned",
+  add_change(
+    *models, call, "pin", "Keep models from being evicted", "pinned",
     [](repository& repo, const std::string& model) { return repo.pin(model, true); });
-  add_change(*models, call, "unpin", "Let models be evicted again", "unpinned",
+  add_change(
+    *models, call, "unpin", "Let models be evicted again", "unpinned",
     [](repository& repo, const std::string& model) { return repo.pin(model, false); });
 }
 

@@ -31,8 +31,9 @@ int report(invocation& call, const failure& f) {
   return f.code;
 }
 
-CLI::App* add_command(CLI::App& parent, invocation& call, const std::string& name,
-  const std::string& what, std::function<int()> run) {
+CLI::App* add_command(
+  CLI::App& parent, invocation& call, const std::string& name, const std::string& what,
+  std::function<int()> run) {
   auto* command = parent.add_subcommand(name, what);
   command->add_flag("--json", call.json, "print JSON");
   auto full_name = parent.get_parent() ? parent.get_name() + " " + name : name;
@@ -50,8 +51,11 @@ std::string describe(const config::provider_settings& provider) {
 }
 
 json to_json(const config::provider_settings& provider) {
-  json j = {{"name", provider.name}, {"bucket", config::to_string(provider.bucket)},
-    {"group", provider.group}, {"capacity_bytes", provider.capacity_bytes}};
+  json j = {
+    {"name", provider.name},
+    {"bucket", config::to_string(provider.bucket)},
+    {"group", provider.group},
+    {"capacity_bytes", provider.capacity_bytes}};
   if (!provider.path.empty())
     j["path"] = provider.path;
   return j;

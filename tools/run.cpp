@@ -1,4 +1,5 @@
 // The table of commands, and what becomes of arguments that none of them understands.
+#include <millrace/config/nearest.hpp>
 #include <millrace/tools/command.hpp>
 #include <millrace/tools/run.hpp>
 #include <millrace/version.hpp>
@@ -12,12 +13,37 @@ namespace millrace::tools {
 namespace {
 
 // In the order of `millrace --help`.
-constexpr std::array commands = {add_serve_command, add_status_command, add_models_command,
-  add_config_command, add_doctor_command};
+constexpr std::array commands = {
+  add_serve_command, add_status_command, add_models_command, add_config_command,
+  add_doctor_command};
+
+// "no command 'frob' in models": the parser itself only says that one is missing.
+std::string unknown_command(const CLI::App& app, const std::vector<std::string>& arguments) {
+  auto* at = &app;
+  for (auto& argument : arguments) {
+    auto below = at->get_subcommands([](const CLI::App*) { return true; });
+    auto found =
+      std::find_if(below.begin(), below.end(), [&](auto* c) { return c->get_name() == argument; });
+    if (found != below.end()) {
+      at = *found;
+      continue;
+    }
+    if (below.empty() || argument.starts_with('-'))
+      return {};
+    std::vector<std::string> names;
+    for (auto* command : below)
+      names.push_back(command->get_name());
+    return "no command '" + argument + "'" +
+      config::did_you_mean(argument, {std::vector<std::string_view>{names.begin(), names.end()}});
+  }
+  return {};
+}
 
 // The first line of what the parser says, and where to read on.
-int report_usage(invocation& call, const CLI::ParseError& error) {
-  std::string why = error.what();
+int report_usage(invocation& call, const CLI::App& app, const CLI::ParseError& error) {
+  auto why = unknown_command(app, call.arguments);
+  if (why.empty())
+    why = error.what();
   why.resize(std::min(why.find('\n'), why.size()));
   call.json |=
     std::find(call.arguments.begin(), call.arguments.end(), "--json") != call.arguments.end();
@@ -40,7 +66,7 @@ int run(std::vector<std::string> arguments, std::ostream& out, std::ostream& err
   } catch (const CLI::Success& wanted) {
     return app.exit(wanted, out, err);
   } catch (const CLI::ParseError& error) {
-    return report_usage(call, error);
+    return report_usage(call, app, error);
   }
   try {
     auto code = call.chosen();

@@ -46,8 +46,10 @@ void print_ready(invocation& call, const config::settings& settings) {
       providers.push_back(to_json(p));
     // One line, so that whoever started the service reads a line and knows.
     call.out << json{{"ready",
-                       {{"node", settings.node.name}, {"address", settings.node.listen},
-                         {"pid", getpid()}, {"providers", providers}}}}
+                      {{"node", settings.node.name},
+                       {"address", settings.node.listen},
+                       {"pid", getpid()},
+                       {"providers", providers}}}}
                   .dump(-1, ' ', false, json::error_handler_t::replace)
              << std::endl;
     return;
@@ -80,8 +82,10 @@ int serve(invocation& call, const serve_options& options) {
 
 void add_serve_command(CLI::App& app, invocation& call) {
   auto options = std::make_shared<serve_options>();
-  auto* command = add_command(app, call, "serve", "Run a service until SIGTERM or SIGINT",
-    [&call, options] { return serve(call, *options); });
+  auto* command =
+    add_command(app, call, "serve", "Run a service until SIGTERM or SIGINT", [&call, options] {
+      return serve(call, *options);
+    });
   command->add_option("-c,--config", options->config_file, "configuration (default: one node)")
     ->type_name("FILE");
   command->add_option("--node", options->node, "which of the nodes in the file to be")

@@ -33,10 +33,21 @@ tl::expected<outcomes, failure> ask(const connection_options& options) {
 }
 
 json to_json(const actors::provider_status& p) {
-  return {{"name", p.name}, {"kind", p.kind}, {"group", p.group}, {"durable", p.durable},
-    {"models", p.models}, {"used_bytes", p.used_bytes}, {"capacity_bytes", p.capacity_bytes},
-    {"in_flight", p.in_flight}, {"queued", p.queued}, {"stores", p.stores}, {"loads", p.loads},
-    {"failures", p.failures}, {"evictions", p.evictions}, {"stored_bytes", p.stored_bytes},
+  return {
+    {"name", p.name},
+    {"kind", p.kind},
+    {"group", p.group},
+    {"durable", p.durable},
+    {"models", p.models},
+    {"used_bytes", p.used_bytes},
+    {"capacity_bytes", p.capacity_bytes},
+    {"in_flight", p.in_flight},
+    {"queued", p.queued},
+    {"stores", p.stores},
+    {"loads", p.loads},
+    {"failures", p.failures},
+    {"evictions", p.evictions},
+    {"stored_bytes", p.stored_bytes},
     {"loaded_bytes", p.loaded_bytes}};
 }
 
@@ -46,21 +57,31 @@ json to_json(const node_status& s) {
     providers.push_back(to_json(p));
   json paths = json::array();
   for (auto& p : s.paths)
-    paths.push_back({{"peer", p.peer}, {"driver", p.driver}, {"bytes", p.bytes},
-      {"transfers", p.transfers}, {"failures", p.failures}});
-  return {{"node", s.node}, {"address", s.address}, {"version", s.version}, {"pid", s.pid},
-    {"uptime_ms", s.uptime_ms}, {"connections", s.connections},
+    paths.push_back(
+      {{"peer", p.peer},
+       {"driver", p.driver},
+       {"bytes", p.bytes},
+       {"transfers", p.transfers},
+       {"failures", p.failures}});
+  return {
+    {"node", s.node},
+    {"address", s.address},
+    {"version", s.version},
+    {"pid", s.pid},
+    {"uptime_ms", s.uptime_ms},
+    {"connections", s.connections},
     {"staging",
-      {{"used_bytes", s.staging_used_bytes}, {"capacity_bytes", s.staging_capacity_bytes}}},
-    {"providers", providers}, {"paths", paths}};
+     {{"used_bytes", s.staging_used_bytes}, {"capacity_bytes", s.staging_capacity_bytes}}},
+    {"providers", providers},
+    {"paths", paths}};
 }
 
 void print_json_of(invocation& call, const outcomes& all) {
   json nodes = json::array();
   for (auto& [address, answer] : all)
-    nodes.push_back(answer
-        ? to_json(*answer)
-        : json{{"address", address}, {"error", millrace::tools::to_json(answer.error())}});
+    nodes.push_back(
+      answer ? to_json(*answer)
+             : json{{"address", address}, {"error", millrace::tools::to_json(answer.error())}});
   print_json(call, {{"nodes", nodes}});
 }
 
@@ -75,21 +96,23 @@ void print(std::ostream& out, const node_status& s) {
   if (s.staging_capacity_bytes > 0)
     out << ", staging " << used_of(s.staging_used_bytes, s.staging_capacity_bytes);
   out << '\n';
-  table providers{{"provider", "kind", "group", ">models", ">used", ">in flight", ">queued",
-    ">stores", ">stored", ">loads", ">loaded", ">failures", ">evictions"}};
+  table providers{
+    {"provider", "kind", "group", ">models", ">used", ">in flight", ">queued", ">stores", ">stored",
+     ">loads", ">loaded", ">failures", ">evictions"}};
   for (auto& p : s.providers)
     providers.add(
       {p.name, p.kind, p.group, std::to_string(p.models), used_of(p.used_bytes, p.capacity_bytes),
-        std::to_string(p.in_flight), std::to_string(p.queued), std::to_string(p.stores),
-        human_size(p.stored_bytes), std::to_string(p.loads), human_size(p.loaded_bytes),
-        std::to_string(p.failures), std::to_string(p.evictions)});
+       std::to_string(p.in_flight), std::to_string(p.queued), std::to_string(p.stores),
+       human_size(p.stored_bytes), std::to_string(p.loads), human_size(p.loaded_bytes),
+       std::to_string(p.failures), std::to_string(p.evictions)});
   providers.print(out, "  ");
   if (s.paths.empty())
     return;
   table paths{{"peer", "driver", ">bytes", ">transfers", ">failures"}};
   for (auto& p : s.paths)
-    paths.add({p.peer, p.driver, human_size(p.bytes), std::to_string(p.transfers),
-      std::to_string(p.failures)});
+    paths.add(
+      {p.peer, p.driver, human_size(p.bytes), std::to_string(p.transfers),
+       std::to_string(p.failures)});
   paths.print(out, "  ");
 }
 
@@ -117,8 +140,10 @@ int show_status(invocation& call, const connection_options& options) {
 
 void add_status_command(CLI::App& app, invocation& call) {
   auto options = std::make_shared<connection_options>();
-  auto* command = add_command(app, call, "status", "Show how every node and provider stands",
-    [&call, options] { return show_status(call, *options); });
+  auto* command =
+    add_command(app, call, "status", "Show how every node and provider stands", [&call, options] {
+      return show_status(call, *options);
+    });
   add_connection_options(*command, *options);
 }
 
