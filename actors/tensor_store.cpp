@@ -5,6 +5,7 @@
 #include <caf/send.hpp>
 #include <caf/typed_event_based_actor.hpp>
 
+#include <algorithm>
 #include <deque>
 #include <list>
 
@@ -143,6 +144,12 @@ private:
     return rp;
   }
 
+  // What has answered stays in its lane until the lane is looked at again.
+  static std::uint64_t unanswered(const lane& l) {
+    return static_cast<std::uint64_t>(std::count_if(
+      l.running.begin(), l.running.end(), [](auto& op) { return !op->answered(); }));
+  }
+
   provider_status status_now() {
     auto out = context_->counters;
     auto stats = bucket().stats();
@@ -154,7 +161,7 @@ private:
     out.capacity_bytes = stats.capacity_bytes;
     out.used_bytes = stats.used_bytes;
     out.evictions = stats.evictions;
-    out.in_flight = stores_.running.size() + loads_.running.size();
+    out.in_flight = unanswered(stores_) + unanswered(loads_);
     out.queued = stores_.waiting.size() + loads_.waiting.size();
     return out;
   }
