@@ -103,9 +103,12 @@ void pending_version::commit(std::uint32_t index, completion<void> done) {
   auto data = slots[index].memory.data;
   clear_gaps(packed.windows[index], data);
   write_window(index, data,
-    [self = shared_from_this(), index, done = std::move(done)](const status& outcome) {
+    [self = shared_from_this(), index, done = std::move(done)](status outcome) mutable {
       self->written(index, outcome);
-      outcome.ok() ? done({}) : done(fail(outcome.within("storing model " + self->spec.name)));
+      if (!outcome.ok())
+        outcome = outcome.within("storing model " + self->spec.name);
+      self.reset();
+      outcome.ok() ? done({}) : done(fail(std::move(outcome)));
     });
 }
 
