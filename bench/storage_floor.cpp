@@ -2,18 +2,19 @@
 // Run by hand: storage_floor DIRECTORY [rounds]; prints one JSON object.
 #include <millrace/storage/rocksdb/rocksdb_bucket.hpp>
 
+#include <fcntl.h>
+#include <nlohmann/json.hpp>
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <condition_variable>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <fcntl.h>
 #include <filesystem>
 #include <future>
 #include <mutex>
-#include <nlohmann/json.hpp>
-#include <sys/mman.h>
-#include <unistd.h>
 #include <vector>
 
 using namespace millrace;
@@ -214,8 +215,8 @@ int main(int argc, char** argv) {
     loads.push_back(load(*subject));
   }
   nlohmann::json out{{"first_store_gbps", model_bytes / first / 1e9},
-    {"first_raw_write_gbps", model_bytes / raw_first / 1e9},
-    {"store_gbps", median_gbps(stores)}, {"raw_write_gbps", median_gbps(writes)},
+    {"first_raw_write_gbps", model_bytes / raw_first / 1e9}, {"store_gbps", median_gbps(stores)},
+    {"raw_write_gbps", median_gbps(writes)},
     {"store_ratio", median_gbps(stores) / median_gbps(writes)}, {"load_gbps", median_gbps(loads)},
     {"raw_read_gbps", median_gbps(reads)}, {"load_ratio", median_gbps(loads) / median_gbps(reads)}};
   std::printf("%s\n", out.dump(2).c_str());

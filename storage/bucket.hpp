@@ -15,9 +15,9 @@ namespace millrace::storage {
 
 /// What a kind of bucket can do, as data, so that one suite tests every kind.
 struct bucket_capabilities {
-  bool durable = false;   // a published model survives `kill -9` and power loss
-  bool in_place = false;  // extents are the final resting place: one window holds a whole model
-  bool evicts = false;    // makes room by dropping unpinned models, least recently used first
+  bool durable = false;  // a published model survives `kill -9` and power loss
+  bool in_place = false; // extents are the final resting place: one window holds a whole model
+  bool evicts = false;   // makes room by dropping unpinned models, least recently used first
 };
 
 /// Bytes of one tensor that lie (or shall lie) at `data`.
@@ -89,7 +89,7 @@ public:
 struct bucket_stats {
   std::uint64_t models = 0;
   std::uint64_t capacity_bytes = 0;
-  std::uint64_t used_bytes = 0;      // space taken, reservations and padding included
+  std::uint64_t used_bytes = 0; // space taken, reservations and padding included
   std::uint64_t evictions = 0;
 };
 
@@ -111,8 +111,8 @@ public:
 
   /// Opens the newest version under a name, or exactly `version` when it is not 0.
   /// Errors: `not_found` naming the model (and the version that is there instead).
-  virtual void open(std::string name, std::uint64_t version,
-    completion<std::shared_ptr<opened_model>> done) = 0;
+  virtual void open(
+    std::string name, std::uint64_t version, completion<std::shared_ptr<opened_model>> done) = 0;
 
   /// Removes a name. Readers that have it open finish. Errors: `not_found`.
   virtual void erase(std::string name, completion<void> done) = 0;
@@ -125,8 +125,8 @@ public:
     completion<std::vector<model_summary>> done) = 0;
 
   /// Descriptions of the layers asked for; `not_found` naming the first that is unknown.
-  virtual void resolve(std::vector<layer_id> ids,
-    completion<std::vector<described_layer>> done) = 0;
+  virtual void resolve(
+    std::vector<layer_id> ids, completion<std::vector<described_layer>> done) = 0;
 
   virtual bucket_stats stats() const = 0;
 

@@ -181,8 +181,7 @@ void engine::evict(std::uint64_t size_bytes, std::function<void(status)> done) {
 
 // -- running and stopping ---------------------------------------------------------------------
 
-void engine::run_jobs(
-  std::vector<std::function<status()>> jobs, std::function<void(status)> done) {
+void engine::run_jobs(std::vector<std::function<status()>> jobs, std::function<void(status)> done) {
   auto group = std::make_shared<job_group>(jobs.size(), std::move(done));
   for (auto& work : jobs)
     pool.post([group, work = std::move(work)](const status& stopped) mutable {

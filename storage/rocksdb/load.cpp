@@ -17,7 +17,7 @@ struct open_version : std::enable_shared_from_this<open_version> {
   record_ptr record;
   std::vector<std::uint64_t> tensor_bytes;
   packing packed;
-  std::string stream;  // an inlined model's bytes
+  std::string stream; // an inlined model's bytes
 
   void fetch(std::vector<wanted> ranges, std::weak_ptr<void> asker, completion<window> done);
 
@@ -43,11 +43,12 @@ void open_version::fetch(
       "the ranges need " + std::to_string(plan.memory_bytes) + " bytes, a window has " +
         std::to_string(home->options.window_bytes) + "; fetch them as `plan` cuts them"})));
   auto size = std::max(plan.memory_bytes, direct_io_bytes);
-  auto lent = [self = shared_from_this(), ticket, plan = std::move(plan),
-                done = std::move(done)](result<memory_block> memory) mutable {
+  auto lent = [self = shared_from_this(), ticket, plan = std::move(plan), done = std::move(done)](
+                result<memory_block> memory) mutable {
     if (!memory)
       return done(fail(self->within(memory.error())));
-    std::exchange(self, nullptr)->read(plan, std::move(*memory), std::move(ticket), std::move(done));
+    std::exchange(self, nullptr)
+      ->read(plan, std::move(*memory), std::move(ticket), std::move(done));
   };
   home->staging.acquire(size, std::move(asker), std::move(lent));
 }
@@ -79,8 +80,8 @@ std::vector<std::function<status()>> open_version::make_jobs(
     jobs.push_back([self = shared_from_this(), runs = plan.runs, data] {
       auto& bytes = self->stream;
       for (auto& run : runs)
-        std::memcpy(data + run.memory, bytes.data() + run.at,
-          std::min(run.length, bytes.size() - run.at));
+        std::memcpy(
+          data + run.memory, bytes.data() + run.at, std::min(run.length, bytes.size() - run.at));
       return status{};
     });
     return jobs;

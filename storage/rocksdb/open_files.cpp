@@ -2,11 +2,12 @@
 #include <millrace/core/log.hpp>
 #include <millrace/storage/rocksdb/open_files.hpp>
 
-#include <cerrno>
 #include <fcntl.h>
-#include <filesystem>
 #include <sys/file.h>
 #include <sys/statvfs.h>
+
+#include <cerrno>
+#include <filesystem>
 
 namespace millrace::storage::rocksdb {
 
@@ -36,8 +37,8 @@ status check_directory(const std::string& path) {
 result<file_handle> lock_directory(const std::string& path) {
   auto file = open_file(path + "/bucket.lock", O_RDWR | O_CREAT);
   if (!file)
-    return fail(file.error().code(),
-      file.error().detail() + "; the bucket's directory must be writable");
+    return fail(
+      file.error().code(), file.error().detail() + "; the bucket's directory must be writable");
   if (::flock(file->get(), LOCK_EX | LOCK_NB) == 0)
     return file;
   if (errno == EWOULDBLOCK)
@@ -110,7 +111,8 @@ result<bucket_files> open_files(rocksdb_bucket_options& options) {
   if (auto bad = settle_capacity(options); !bad.ok())
     return fail(std::move(bad));
   if (options.direct_io && !supports_direct_io(segments)) {
-    spdlog::info("this file system knows no direct I/O, writing through the page cache path={}", path);
+    spdlog::info(
+      "this file system knows no direct I/O, writing through the page cache path={}", path);
     options.direct_io = false;
   }
   auto space = segment_store::open(

@@ -8,8 +8,9 @@
 #include <millrace/core/digest.hpp>
 #include <millrace/core/model_graph.hpp>
 
-#include <atomic>
 #include <boost/test/unit_test.hpp>
+
+#include <atomic>
 #include <thread>
 
 namespace millrace::testing {
@@ -128,12 +129,15 @@ void publishing_needs_every_window(const bucket_factory& factory) {
     return await<std::uint64_t>([&](auto done) { (*room)->publish({}, std::move(done)); });
   };
   CHECK_CODE(publish(), invalid_argument);
-  CHECK_CODE(await<void>([&](auto done) { (*room)->commit(0, std::move(done)); }), invalid_argument);
+  CHECK_CODE(
+    await<void>([&](auto done) { (*room)->commit(0, std::move(done)); }), invalid_argument);
   auto beyond = (*room)->window_count();
   CHECK_CODE(
     await<window>([&](auto done) { (*room)->acquire(beyond, std::move(done)); }), invalid_argument);
   CHECK_OK(fill_windows(**room, 1));
-  CHECK_CODE(await<std::uint64_t>([&](auto done) { (*room)->publish({1, 2}, std::move(done)); }),
+  CHECK_CODE(await<std::uint64_t>([&](auto done) {
+    (*room)->publish({1, 2}, std::move(done));
+  }),
     invalid_argument);
   CHECK_CODE(publish(), ok);
   CHECK_CODE(publish(), invalid_argument);
@@ -162,7 +166,8 @@ void pieces_are_aligned_and_cut_at_digest_blocks(const bucket_factory& factory) 
       sum += p.length;
     }
     lent->hold.reset();
-    BOOST_TEST((code_of(await<void>([&](auto done) { (*room)->commit(i, std::move(done)); })) == errc::ok));
+    BOOST_TEST(
+      (code_of(await<void>([&](auto done) { (*room)->commit(i, std::move(done)); })) == errc::ok));
   }
   std::uint64_t expected = 0;
   for (auto size : awkward_sizes)
@@ -251,8 +256,8 @@ void ranges_of_digest_blocks_are_read_alone(const bucket_factory& factory) {
     CHECK_OK(check_ranges(**model, ranges, 6));
   for (wanted bad : std::vector<wanted>{{3, 0, 0}, {0, 1, block}, {0, 0, 100}, {1, 0, 71},
          {0, 6 * block, 0}, {2, 0, ~0ull / block * block}})
-    CHECK_CODE(await<window>([&](auto done) { (*model)->fetch({bad}, std::move(done)); }),
-      invalid_argument);
+    CHECK_CODE(
+      await<window>([&](auto done) { (*model)->fetch({bad}, std::move(done)); }), invalid_argument);
 }
 
 // -- capacity ---------------------------------------------------------------------------------
@@ -281,7 +286,7 @@ void the_least_recently_used_model_makes_room(const bucket_factory& factory) {
   }
   for (auto name : {"a", "b", "c"})
     BOOST_REQUIRE(store(*w.subject, spec_of(name, {3 * mib}), 1));
-  BOOST_REQUIRE(open(*w.subject, "a"));  // and closed at once: used after b and c
+  BOOST_REQUIRE(open(*w.subject, "a")); // and closed at once: used after b and c
   BOOST_REQUIRE(store(*w.subject, spec_of("d", {3 * mib}), 1));
   CHECK_CODE(open(*w.subject, "b"), not_found);
   for (auto name : {"a", "c", "d"})
@@ -469,8 +474,7 @@ void closing_waits_for_what_was_begun(const bucket_factory& factory) {
   while (code_of(open(*w.subject, "m")) == errc::not_found)
     std::this_thread::yield();
   CHECK_OK(fill_windows(**room, 1));
-  CHECK_CODE(
-    await<std::uint64_t>([&](auto done) { (*room)->publish({}, std::move(done)); }), ok);
+  CHECK_CODE(await<std::uint64_t>([&](auto done) { (*room)->publish({}, std::move(done)); }), ok);
   closing.join();
 }
 
@@ -486,7 +490,8 @@ struct named_case {
   void (*run)(const bucket_factory&);
 };
 
-#define CASE(name) named_case{#name, name}
+#define CASE(name)                                                                                 \
+  named_case { #name, name }
 
 const named_case cases[] = {
   CASE(a_published_model_reads_back_whole),
@@ -523,8 +528,8 @@ bool add_bucket_contract(const std::string& name, bucket_factory factory) {
   namespace ut = boost::unit_test;
   auto suite = BOOST_TEST_SUITE(name);
   for (auto& c : cases)
-    suite->add(ut::make_test_case(
-      [run = c.run, factory] { run(factory); }, c.name, __FILE__, __LINE__));
+    suite->add(
+      ut::make_test_case([run = c.run, factory] { run(factory); }, c.name, __FILE__, __LINE__));
   ut::framework::master_test_suite().add(suite);
   return true;
 }

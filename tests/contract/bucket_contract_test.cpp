@@ -38,9 +38,9 @@ std::shared_ptr<bucket> open_rocksdb(
   change(options);
   auto subject = opened(open_rocksdb_bucket(std::move(options)));
   return {subject.get(), [subject, directory](bucket*) mutable {
-    subject.reset();
-    directory.reset();
-  }};
+            subject.reset();
+            directory.reset();
+          }};
 }
 
 bucket_factory rocksdb_with(std::function<void(rocksdb_bucket_options&)> change) {

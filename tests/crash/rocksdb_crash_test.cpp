@@ -4,17 +4,18 @@
 #include "crash_models.hpp"
 
 #include <boost/test/unit_test.hpp>
-#include <cstdlib>
 #include <fcntl.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
 #include <fstream>
 #include <map>
 #include <optional>
 #include <random>
-#include <signal.h>
 #include <sstream>
-#include <sys/wait.h>
 #include <thread>
-#include <unistd.h>
 
 using namespace millrace;
 using namespace millrace::testing;
@@ -143,7 +144,8 @@ bool holds(storage::bucket& subject, const std::string& name, std::uint64_t gene
 class crash_run {
 public:
   /// Sends changes until the child is dead; `kill_point` or `delay` says when that is.
-  void run(const std::string& kill_point, std::chrono::microseconds delay, std::mt19937_64& random) {
+  void run(
+    const std::string& kill_point, std::chrono::microseconds delay, std::mt19937_64& random) {
     child process{bucket_path(), kill_point};
     if (process.hear() != "ready")
       return;
@@ -173,8 +175,9 @@ public:
       auto found = expected.settled;
       if (!holds(**subject, name, found) && expected.pending)
         found = *expected.pending;
-      BOOST_CHECK_MESSAGE(holds(**subject, name, found), when << ": " << name
-          << " is neither generation " << expected.settled << " nor one under way");
+      BOOST_CHECK_MESSAGE(holds(**subject, name, found),
+        when << ": " << name << " is neither generation " << expected.settled
+             << " nor one under way");
       oracle_.acknowledged(name, found);
       models += found != 0;
     }
@@ -228,9 +231,9 @@ BOOST_AUTO_TEST_SUITE(rocksdb_crash)
 BOOST_AUTO_TEST_CASE(a_kill_at_a_named_point_leaves_old_or_new) {
   crash_run run;
   std::mt19937_64 random{1};
-  for (auto point : {"rocksdb.grow.before_allocate", "rocksdb.grow.before_sync",
-         "rocksdb.commit.before_write", "rocksdb.publish.before_sync",
-         "rocksdb.publish.before_write", "rocksdb.publish.after_write"})
+  for (auto point :
+    {"rocksdb.grow.before_allocate", "rocksdb.grow.before_sync", "rocksdb.commit.before_write",
+      "rocksdb.publish.before_sync", "rocksdb.publish.before_write", "rocksdb.publish.after_write"})
     for (auto count : {1, 2, 5}) {
       auto where = point + (":" + std::to_string(count));
       run.run(where, {}, random);

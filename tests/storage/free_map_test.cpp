@@ -3,6 +3,7 @@
 #include <millrace/storage/rocksdb/segment_store.hpp>
 
 #include <boost/test/unit_test.hpp>
+
 #include <random>
 
 using namespace millrace::storage::rocksdb;

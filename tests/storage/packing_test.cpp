@@ -4,6 +4,7 @@
 #include <millrace/storage/rocksdb/packing.hpp>
 
 #include <boost/test/unit_test.hpp>
+
 #include <random>
 
 using namespace millrace;

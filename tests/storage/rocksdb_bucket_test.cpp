@@ -11,12 +11,13 @@
 
 #include <boost/test/unit_test.hpp>
 #include <fcntl.h>
-#include <fstream>
 #include <signal.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+#include <fstream>
 
 using namespace millrace;
 using namespace millrace::storage;
@@ -301,7 +302,7 @@ BOOST_AUTO_TEST_CASE(space_of_erased_models_goes_back_to_the_disk_at_open) {
 // -- staging ----------------------------------------------------------------------------------
 
 BOOST_AUTO_TEST_CASE(windows_wait_for_staging_memory_in_turn) {
-  world w;  // staging for four windows
+  world w; // staging for four windows
   auto subject = w.open_or_fail();
   auto room = reserve(*subject, spec_of("m", {8 * mib}));
   BOOST_REQUIRE(room);
@@ -317,8 +318,7 @@ BOOST_AUTO_TEST_CASE(windows_wait_for_staging_memory_in_turn) {
     w->hold.reset();
     BOOST_REQUIRE(await<void>([&](auto done) { (*room)->commit(i, std::move(done)); }));
   }
-  BOOST_REQUIRE(
-    await<std::uint64_t>([&](auto done) { (*room)->publish({}, std::move(done)); }));
+  BOOST_REQUIRE(await<std::uint64_t>([&](auto done) { (*room)->publish({}, std::move(done)); }));
   BOOST_TEST(check_ranges(**open(*subject, "m"), {{0, 0, 8 * mib}}, 5).ok());
 }
 

@@ -54,9 +54,8 @@ bool is_filled(const std::byte* data, std::uint64_t length, std::uint64_t seed,
 
 result<std::unique_ptr<reservation>> reserve(
   bucket& subject, model_spec spec, std::vector<described_layer> layers) {
-  return await<std::unique_ptr<reservation>>([&](auto done) {
-    subject.reserve(std::move(spec), std::move(layers), std::move(done));
-  });
+  return await<std::unique_ptr<reservation>>(
+    [&](auto done) { subject.reserve(std::move(spec), std::move(layers), std::move(done)); });
 }
 
 result<std::shared_ptr<opened_model>> open(
@@ -66,8 +65,7 @@ result<std::shared_ptr<opened_model>> open(
 }
 
 status erase(bucket& subject, std::string name) {
-  auto outcome =
-    await<void>([&](auto done) { subject.erase(std::move(name), std::move(done)); });
+  auto outcome = await<void>([&](auto done) { subject.erase(std::move(name), std::move(done)); });
   return outcome ? status{} : outcome.error();
 }
 
@@ -103,8 +101,8 @@ std::vector<std::uint64_t> digests_of(const layout& tensors, std::uint64_t seed)
   return digests;
 }
 
-result<std::uint64_t> store(bucket& subject, model_spec spec, std::uint64_t seed,
-  std::vector<described_layer> layers) {
+result<std::uint64_t> store(
+  bucket& subject, model_spec spec, std::uint64_t seed, std::vector<described_layer> layers) {
   auto digests = digests_of(spec.tensors, seed);
   auto room = reserve(subject, std::move(spec), std::move(layers));
   if (!room)
@@ -154,8 +152,9 @@ public:
   }
 
   status finish() const {
-    return at_ == left_.size() ? status{}
-                               : difference("missing bytes", left_[at_].tensor, left_[at_].tensor_offset);
+    return at_ == left_.size()
+      ? status{}
+      : difference("missing bytes", left_[at_].tensor, left_[at_].tensor_offset);
   }
 
 private:
@@ -166,8 +165,7 @@ private:
 
 } // namespace
 
-status check_ranges(
-  opened_model& model, const std::vector<wanted>& ranges, std::uint64_t seed) {
+status check_ranges(opened_model& model, const std::vector<wanted>& ranges, std::uint64_t seed) {
   range_checker checker{ranges, seed};
   for (auto& part : model.plan(ranges)) {
     auto filled = await<window>([&](auto done) { model.fetch(part, std::move(done)); });

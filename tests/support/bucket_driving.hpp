@@ -19,8 +19,8 @@ void fill(std::byte* data, std::uint64_t length, std::uint64_t seed, std::uint32
 bool is_filled(const std::byte* data, std::uint64_t length, std::uint64_t seed,
   std::uint32_t tensor, std::uint64_t tensor_offset);
 
-result<std::unique_ptr<storage::reservation>> reserve(storage::bucket& subject, model_spec spec,
-  std::vector<described_layer> layers = {});
+result<std::unique_ptr<storage::reservation>> reserve(
+  storage::bucket& subject, model_spec spec, std::vector<described_layer> layers = {});
 result<std::shared_ptr<storage::opened_model>> open(
   storage::bucket& subject, std::string name, std::uint64_t version = 0);
 status erase(storage::bucket& subject, std::string name);
@@ -39,8 +39,8 @@ result<std::uint64_t> store(storage::bucket& subject, model_spec spec, std::uint
 std::vector<storage::wanted> everything(const layout& tensors);
 
 /// Fetches ranges and compares them with the content; `corrupt_data` naming the first difference.
-status check_ranges(storage::opened_model& model, const std::vector<storage::wanted>& ranges,
-  std::uint64_t seed);
+status check_ranges(
+  storage::opened_model& model, const std::vector<storage::wanted>& ranges, std::uint64_t seed);
 /// Opens the newest version and compares all of it, digests included.
 status check_model(storage::bucket& subject, std::string name, std::uint64_t seed);
 

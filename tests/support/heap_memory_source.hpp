@@ -25,9 +25,9 @@ public:
     }
     auto data = std::aligned_alloc(alignment, (size_bytes + alignment - 1) / alignment * alignment);
     auto owner = std::shared_ptr<void>{data, [used = used_, size_bytes](void* p) {
-      std::free(p);
-      used->fetch_sub(size_bytes);
-    }};
+                                         std::free(p);
+                                         used->fetch_sub(size_bytes);
+                                       }};
     return memory_block{static_cast<std::byte*>(data), size_bytes, std::move(owner)};
   }
 
