@@ -42,7 +42,7 @@ private:
   void commit(change c, completion<void> done);
 
   std::shared_ptr<engine> engine_;
-  bool stopped_ = false;
+  std::atomic<bool> stopped_ = false;
 };
 
 // Runs `work(done, ticket)` on the pool, or tells `done` that the bucket is closed.
@@ -145,7 +145,7 @@ bucket_stats rocksdb_bucket::stats() const {
 }
 
 status rocksdb_bucket::close(std::uint32_t deadline_ms) {
-  if (std::exchange(stopped_, true))
+  if (stopped_.exchange(true))
     return {};
   engine_->operations.close();
   auto left =

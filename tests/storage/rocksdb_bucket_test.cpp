@@ -141,6 +141,23 @@ BOOST_AUTO_TEST_CASE(a_directory_with_other_things_is_left_alone) {
   BOOST_TEST(!std::filesystem::exists(w.options().path + "/bucket.lock"));
 }
 
+BOOST_AUTO_TEST_CASE(a_directory_whose_index_is_something_else_is_left_alone) {
+  world w;
+  std::filesystem::create_directories(w.options().path + "/index");
+  std::ofstream{w.options().path + "/index/page.html"} << "words";
+  BOOST_TEST((w.refusal() == errc::invalid_argument));
+  BOOST_TEST(!std::filesystem::exists(w.options().path + "/index/CURRENT"));
+}
+
+BOOST_AUTO_TEST_CASE(a_bucket_half_made_is_finished) {
+  world w;
+  std::filesystem::create_directories(w.options().path + "/index");
+  std::filesystem::create_directories(w.options().path + "/segments");
+  std::ofstream{w.options().path + "/index/MANIFEST-000001"} << "";
+  std::ofstream{w.options().path + "/bucket.lock"} << "";
+  BOOST_TEST((w.refusal() == errc::ok));
+}
+
 BOOST_AUTO_TEST_CASE(a_file_in_the_place_is_refused) {
   world w;
   std::ofstream{w.options().path} << "words";
