@@ -1,4 +1,5 @@
-// Stands in for the graph codec of core in trees that do not have it: weak, so that core's own wins.
+// Stands in for the graph codec of core in trees that do not have it: weak, so that core's own
+// wins.
 #include <millrace/core/codec.hpp>
 #include <millrace/core/model_graph.hpp>
 
