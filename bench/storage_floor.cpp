@@ -1,5 +1,5 @@
-// Stores and loads 1 GiB through the RocksDB bucket, beside plain O_DIRECT I/O on the same file system.
-// Run by hand: storage_floor DIRECTORY [rounds]; prints one JSON object.
+// Stores and loads 1 GiB through the RocksDB bucket, beside plain O_DIRECT I/O on the same file
+// system. Run by hand: storage_floor DIRECTORY [rounds]; prints one JSON object.
 #include <millrace/storage/rocksdb/rocksdb_bucket.hpp>
 
 #include <fcntl.h>

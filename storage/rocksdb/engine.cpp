@@ -55,7 +55,8 @@ std::shared_ptr<layer_table> make_layer_table(std::weak_ptr<engine> weak) {
     if (!e)
       return;
     change forget;
-    // Another model may have brought a layer back meanwhile; a stale one is removed at the next start.
+    // Another model may have brought a layer back meanwhile; a stale one is removed at the next
+    // start.
     forget.stage = [layers = e->layers.get(), ids](index_batch& batch) {
       for (auto& id : ids)
         if (!layers->knows(id))

@@ -116,8 +116,8 @@ private:
   std::shared_ptr<void> asker_ = std::make_shared<char>();
 };
 
-/// Fills record and stream. False when the index shows another version: a change is being made there
-/// that the table learns of in a moment.
+/// Fills record and stream. False when the index shows another version: a change is being made
+/// there that the table learns of in a moment.
 result<bool> read_record(engine& e, open_version& open) {
   auto& summary = open.version->summary;
   open.record = e.records.find(summary.version);

@@ -470,12 +470,14 @@ void closing_waits_for_what_was_begun(const bucket_factory& factory) {
   world w{factory};
   auto room = reserve(*w.subject, spec_of("m", {mib}));
   BOOST_REQUIRE(room);
-  std::thread closing{[&] { CHECK_OK(w.subject->close(20'000)); }};
+  status closed{errc::internal, "not closed"};
+  std::thread closing{[&] { closed = w.subject->close(20'000); }};
   while (code_of(open(*w.subject, "m")) == errc::not_found)
     std::this_thread::yield();
   CHECK_OK(fill_windows(**room, 1));
   CHECK_CODE(await<std::uint64_t>([&](auto done) { (*room)->publish({}, std::move(done)); }), ok);
   closing.join();
+  CHECK_OK(closed);
 }
 
 void closing_ends_at_its_deadline(const bucket_factory& factory) {

@@ -1,4 +1,5 @@
-// After a kill at any instant every acknowledged version is there, and one under way is old or new, whole.
+// After a kill at any instant every acknowledged version is there, and one under way is old or
+// new, whole.
 #include "../support/held_completion.hpp"
 #include "../support/scratch_directory.hpp"
 #include "crash_models.hpp"
@@ -92,8 +93,8 @@ private:
   std::jthread killer_;
 };
 
-/// What must be in the bucket, kept outside of it: written before a change is asked for (pending) and
-/// after it was acknowledged. Generation 0: erased or never stored.
+/// What must be in the bucket, kept outside of it: written before a change is asked for (pending)
+/// and after it was acknowledged. Generation 0: erased or never stored.
 class oracle {
 public:
   explicit oracle(std::string path) : path_(std::move(path)) {}

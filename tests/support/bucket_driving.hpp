@@ -1,4 +1,5 @@
-// Stores and loads whole models through the bucket interface. Used by contract, storage and crash tests.
+// Stores and loads whole models through the bucket interface. Used by contract, storage and crash
+// tests.
 #pragma once
 
 #include <millrace/storage/bucket.hpp>
