@@ -48,7 +48,8 @@ struct engine : std::enable_shared_from_this<engine> {
 
   /// Takes `size_bytes` of space (segments, or the index when `inlined`), evicting where
   /// configured.
-  void take_space(std::uint64_t size_bytes, bool inlined, std::uint32_t attempts_left,
+  void take_space(
+    std::uint64_t size_bytes, bool inlined, std::uint32_t attempts_left,
     completion<space_lease> done);
 
   /// Runs the parts of one read or write on the pool; `done` gets the first error.
@@ -73,7 +74,8 @@ struct engine : std::enable_shared_from_this<engine> {
 
 private:
   void evict(std::uint64_t size_bytes, std::function<void(status)> done);
-  [[nodiscard]] status load_model(std::string_view name, std::string_view value,
+  [[nodiscard]] status load_model(
+    std::string_view name, std::string_view value,
     const std::unordered_map<layer_id, described_layer>& described,
     std::map<std::uint64_t, version_ptr>& loaded);
 };

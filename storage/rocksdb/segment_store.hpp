@@ -61,8 +61,9 @@ struct file_run {
 };
 
 /// Where the bytes [at, at + length) of a model's stream lie; no run longer than `run_max_bytes`.
-std::vector<file_run> locate(const std::vector<extent>& extents, std::uint64_t at,
-  std::uint64_t length, std::uint64_t run_max_bytes);
+std::vector<file_run> locate(
+  const std::vector<extent>& extents, std::uint64_t at, std::uint64_t length,
+  std::uint64_t run_max_bytes);
 
 /// Files of `segment_bytes`, preallocated when made. Extents are reused as they are: overwriting
 /// blocks that were written before needs no metadata, and is half as fast again as writing fresh ones.

@@ -176,7 +176,8 @@ public:
       auto found = expected.settled;
       if (!holds(**subject, name, found) && expected.pending)
         found = *expected.pending;
-      BOOST_CHECK_MESSAGE(holds(**subject, name, found),
+      BOOST_CHECK_MESSAGE(
+        holds(**subject, name, found),
         when << ": " << name << " is neither generation " << expected.settled
              << " nor one under way");
       oracle_.acknowledged(name, found);
@@ -233,8 +234,9 @@ BOOST_AUTO_TEST_CASE(a_kill_at_a_named_point_leaves_old_or_new) {
   crash_run run;
   std::mt19937_64 random{1};
   for (auto point :
-    {"rocksdb.grow.before_allocate", "rocksdb.grow.before_sync", "rocksdb.commit.before_write",
-      "rocksdb.publish.before_sync", "rocksdb.publish.before_write", "rocksdb.publish.after_write"})
+       {"rocksdb.grow.before_allocate", "rocksdb.grow.before_sync", "rocksdb.commit.before_write",
+        "rocksdb.publish.before_sync", "rocksdb.publish.before_write",
+        "rocksdb.publish.after_write"})
     for (auto count : {1, 2, 5}) {
       auto where = point + (":" + std::to_string(count));
       run.run(where, {}, random);

@@ -6,6 +6,7 @@
 #include <millrace/runtime/node.hpp>
 
 #include <boost/test/unit_test.hpp>
+
 #include <condition_variable>
 #include <map>
 #include <mutex>
@@ -37,7 +38,8 @@ class raw_peer : public channel_handler, public std::enable_shared_from_this<raw
 public:
   void connect_to(const std::shared_ptr<io_loop>& loop, const std::string& address) {
     promise<void> connected;
-    transport::connect(loop, address, {.local_name = "liar"}, shared_from_this(),
+    transport::connect(
+      loop, address, {.local_name = "liar"}, shared_from_this(),
       [this, connected](result<std::shared_ptr<channel>> c) {
         if (c)
           channel_ = *c;
@@ -64,14 +66,16 @@ public:
   }
 
   template <class Request>
-  result<actors::reply_of<Request>> ask(const Request& request, const std::string& provider = "fast") {
+  result<actors::reply_of<Request>> ask(
+    const Request& request, const std::string& provider = "fast") {
     auto number = next_++;
-    if (auto bad = channel_->send(frame_kind::request, number, actors::encode_request(provider, request));
+    if (auto bad =
+          channel_->send(frame_kind::request, number, actors::encode_request(provider, request));
         !bad.ok())
       return fail(bad);
     std::unique_lock guard{mutex_};
-    changed_.wait_for(guard, std::chrono::seconds{30},
-      [&] { return closed_ || replies_.contains(number); });
+    changed_.wait_for(
+      guard, std::chrono::seconds{30}, [&] { return closed_ || replies_.contains(number); });
     if (!replies_.contains(number))
       return fail(errc::peer_lost, "closed");
     return actors::decode_reply<actors::reply_of<Request>>(replies_[number]);
@@ -244,7 +248,8 @@ BOOST_AUTO_TEST_CASE(a_request_cut_at_any_byte_is_survived) {
   auto peer = connected();
   for (std::size_t n = 0; n < whole.size(); n += 7) {
     auto p = connected();
-    p->send_raw(frame_kind::request, {whole.begin(), whole.begin() + static_cast<std::ptrdiff_t>(n)});
+    p->send_raw(
+      frame_kind::request, {whole.begin(), whole.begin() + static_cast<std::ptrdiff_t>(n)});
     BOOST_TEST(p->wait_closed());
   }
   peer->close();
