@@ -1,4 +1,5 @@
-// Explicit registration: the one place where kinds are chosen, and where optional ones are left out.
+// Explicit registration: the one place where kinds are chosen, and where optional ones are left
+// out.
 #include <millrace/storage/builtin.hpp>
 #include <millrace/storage/memory/memory_bucket.hpp>
 #include <millrace/storage/rocksdb/rocksdb_bucket.hpp>
@@ -53,8 +54,8 @@ result<std::shared_ptr<bucket>> open_bucket(const bucket_options& options) {
       return kind.open(options);
     known.append(known.empty() ? "" : ", ").append(kind.name);
   }
-  return fail(errc::invalid_argument,
-    "no kind of bucket is called " + options.kind + "; there are " + known);
+  return fail(
+    errc::invalid_argument, "no kind of bucket is called " + options.kind + "; there are " + known);
 }
 
 } // namespace millrace::storage

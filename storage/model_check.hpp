@@ -1,4 +1,5 @@
-// Checks of what callers hand to a bucket. Called by every kind before anything is reserved or read.
+// Checks of what callers hand to a bucket. Called by every kind before anything is reserved or
+// read.
 #pragma once
 
 #include <millrace/storage/bucket.hpp>
@@ -10,9 +11,9 @@ namespace millrace::storage {
 
 /// What checking a spec found out and a bucket needs again.
 struct checked_spec {
-  std::vector<layer_id> layers;             // the ids its graph names, each once
-  std::vector<std::uint64_t> tensor_bytes;  // per tensor
-  std::uint64_t size_bytes = 0;             // their sum
+  std::vector<layer_id> layers;            // the ids its graph names, each once
+  std::vector<std::uint64_t> tensor_bytes; // per tensor
+  std::uint64_t size_bytes = 0;            // their sum
 };
 
 /// Checks name, layout, graph, and the tensors' indices into the graph.

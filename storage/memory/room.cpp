@@ -37,7 +37,8 @@ result<std::shared_ptr<room>> room::take(
   const std::vector<std::uint64_t>& tensor_bytes) {
   auto asked = room_bytes(tensor_bytes);
   if (!account->take(asked))
-    return fail(errc::no_space,
+    return fail(
+      errc::no_space,
       "asked for " + std::to_string(asked) + " bytes, free are " +
         std::to_string(account->capacity_bytes() - account->used_bytes()) + " of " +
         std::to_string(account->capacity_bytes()) +

@@ -1,4 +1,5 @@
-// The memory of one model in a memory bucket. Made by a reservation, kept by the version and its readers.
+// The memory of one model in a memory bucket. Made by a reservation, kept by the version and its
+// readers.
 #pragma once
 
 #include <millrace/core/memory.hpp>

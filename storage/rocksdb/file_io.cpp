@@ -1,12 +1,13 @@
 // System calls behind the RocksDB bucket's files.
 #include <millrace/storage/rocksdb/file_io.hpp>
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <cerrno>
 #include <cstdlib>
-#include <fcntl.h>
 #include <filesystem>
 #include <memory>
-#include <unistd.h>
 
 namespace millrace::storage::rocksdb {
 

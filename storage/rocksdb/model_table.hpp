@@ -42,8 +42,8 @@ public:
   version_ptr remove(const std::string& name);
   void set_pinned(const std::string& name, bool pinned);
 
-  /// Names to drop, least recently used first, so that `size_bytes` become free at once: unpinned and
-  /// not open. None when all of them together would not do.
+  /// Names to drop, least recently used first, so that `size_bytes` become free at once: unpinned
+  /// and not open. None when all of them together would not do.
   std::vector<std::string> victims(std::uint64_t size_bytes) const;
 
   std::vector<model_summary> list(
@@ -79,7 +79,7 @@ private:
 
   std::uint64_t size_bytes_max_;
   std::mutex mutex_;
-  std::list<entry> order_;  // least recently used first
+  std::list<entry> order_; // least recently used first
   std::unordered_map<std::uint64_t, std::list<entry>::iterator> places_;
   std::uint64_t size_bytes_ = 0;
 };

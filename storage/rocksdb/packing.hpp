@@ -11,7 +11,8 @@ namespace millrace::storage::rocksdb {
 /// The smallest window: one digest block at any alignment fits, and is read whole.
 inline constexpr std::uint64_t window_bytes_min = 512 * 1024;
 
-/// A part of a tensor and where it lies: in the stream (when packed) or in a window's memory (when read).
+/// A part of a tensor and where it lies: in the stream (when packed) or in a window's memory (when
+/// read).
 struct placed_piece {
   std::uint32_t tensor = 0;
   std::uint64_t tensor_offset = 0;
@@ -22,19 +23,19 @@ struct placed_piece {
 /// Pieces [first, first + count) of the packing, and their run of the stream.
 struct packed_window {
   std::uint64_t at = 0;
-  std::uint64_t size_bytes = 0;  // a multiple of the direct I/O unit
+  std::uint64_t size_bytes = 0; // a multiple of the direct I/O unit
   std::uint32_t first = 0;
   std::uint32_t count = 0;
 };
 
 struct packing {
-  std::vector<placed_piece> pieces;  // by tensor, then offset
+  std::vector<placed_piece> pieces; // by tensor, then offset
   std::vector<packed_window> windows;
   std::uint64_t stream_bytes = 0;
 };
 
-/// Packs tensors in order, each on a 64-byte border; one is cut only on its digest-block borders, and
-/// windows are full except where the next block does not fit. Part of the stored format: readers
+/// Packs tensors in order, each on a 64-byte border; one is cut only on its digest-block borders,
+/// and windows are full except where the next block does not fit. Part of the stored format: readers
 /// compute it again from the layout and the window size.
 packing pack(const std::vector<std::uint64_t>& tensor_bytes, std::uint64_t window_bytes);
 
@@ -50,7 +51,7 @@ struct read_run {
 
 struct read_plan {
   std::vector<read_run> runs;
-  std::vector<placed_piece> pieces;  // `at`: in the window's memory
+  std::vector<placed_piece> pieces; // `at`: in the window's memory
   std::uint64_t memory_bytes = 0;
 };
 
@@ -58,7 +59,8 @@ struct read_plan {
 std::vector<std::vector<wanted>> cut_ranges(
   const packing& packed, const std::vector<wanted>& ranges, std::uint64_t window_bytes);
 
-/// What to read for one such list, in whole units of direct I/O; near neighbours are read in one run.
+/// What to read for one such list, in whole units of direct I/O; near neighbours are read in one
+/// run.
 read_plan plan_read(const packing& packed, const std::vector<wanted>& ranges);
 
 } // namespace millrace::storage::rocksdb

@@ -1,4 +1,5 @@
-// Segment files and the space in them. Asked for extents by reservations; written and read by I/O jobs.
+// Segment files and the space in them. Asked for extents by reservations; written and read by I/O
+// jobs.
 #pragma once
 
 #include <millrace/core/status.hpp>
@@ -22,8 +23,8 @@ class segment_store;
 class space_lease {
 public:
   space_lease() = default;
-  space_lease(std::shared_ptr<segment_store> store, std::uint64_t charged_bytes,
-    std::vector<extent> extents)
+  space_lease(
+    std::shared_ptr<segment_store> store, std::uint64_t charged_bytes, std::vector<extent> extents)
     : store_(std::move(store)), charged_bytes_(charged_bytes), extents_(std::move(extents)) {}
   space_lease(space_lease&& other) noexcept { swap(other); }
   space_lease& operator=(space_lease&& other) noexcept {
@@ -56,7 +57,7 @@ struct file_run {
   std::uint32_t file = 0;
   std::uint64_t offset = 0;
   std::uint64_t length = 0;
-  std::uint64_t from = 0;  // bytes after the beginning of the run asked for
+  std::uint64_t from = 0; // bytes after the beginning of the run asked for
 };
 
 /// Where the bytes [at, at + length) of a model's stream lie; no run longer than `run_max_bytes`.
@@ -64,8 +65,8 @@ std::vector<file_run> locate(
   const std::vector<extent>& extents, std::uint64_t at, std::uint64_t length,
   std::uint64_t run_max_bytes);
 
-/// Files of `segment_bytes`, preallocated when made. Extents are reused as they are: overwriting blocks
-/// that were written before needs no metadata, and is half as fast again as writing fresh ones.
+/// Files of `segment_bytes`, preallocated when made. Extents are reused as they are: overwriting
+/// blocks that were written before needs no metadata, and is half as fast again as writing fresh ones.
 /// Threads: any. `allocate`, `write`, `read`, `sync` use the disk.
 class segment_store : public std::enable_shared_from_this<segment_store> {
 public:
@@ -79,7 +80,8 @@ public:
   /// Opens the segments that are there; all their space is free until it is claimed.
   static result<std::shared_ptr<segment_store>> open(options settings);
 
-  /// For versions found in the index. Errors: `corrupt_data` when space is missing or claimed twice.
+  /// For versions found in the index. Errors: `corrupt_data` when space is missing or claimed
+  /// twice.
   result<space_lease> claim(std::vector<extent> extents);
   /// Removes segments in which nothing is claimed, keeping one for reuse.
   [[nodiscard]] status trim();
@@ -120,7 +122,7 @@ private:
   void release(std::uint64_t charged_bytes, const std::vector<extent>& extents);
 
   options options_;
-  std::mutex growing_;  // held while files are made; taken before mutex_
+  std::mutex growing_; // held while files are made; taken before mutex_
   mutable std::mutex mutex_;
   std::map<std::uint32_t, segment> segments_;
   free_map free_;
