@@ -155,8 +155,8 @@ private:
 
   // What has answered stays in its lane until the lane is looked at again.
   static std::uint64_t unanswered(const lane& l) {
-    return static_cast<std::uint64_t>(std::count_if(
-      l.running.begin(), l.running.end(), [](auto& op) { return !op->answered(); }));
+    return static_cast<std::uint64_t>(
+      std::count_if(l.running.begin(), l.running.end(), [](auto& op) { return !op->answered(); }));
   }
 
   provider_status status_now() {
