@@ -40,14 +40,15 @@ public:
     byte_buffer body, std::uint32_t timeout_ms, std::function<void(raw_reply)> done) override {
     auto number = next_++;
     {
-      std::lock_guard guard{mutex_};
-      if (closed_.ok())
-        waiting_.emplace(
-          number,
-          waiting{std::move(done), steady_clock::now() + std::chrono::milliseconds{timeout_ms}});
+      std::unique_lock guard{mutex_};
+      if (!closed_.ok()) {
+        guard.unlock();
+        return done(fail(closed_));
+      }
+      waiting_.emplace(
+        number,
+        waiting{std::move(done), steady_clock::now() + std::chrono::milliseconds{timeout_ms}});
     }
-    if (done)
-      return done(fail(closed_));
     arm_tick();
     link_->acquire([weak = weak_from_this(), number,
                     body = std::move(body)](result<std::shared_ptr<channel>> c) {

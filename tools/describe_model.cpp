@@ -2,6 +2,8 @@
 #include <millrace/tools/describe_model.hpp>
 #include <millrace/tools/text.hpp>
 
+#include <fmt/format.h>
+
 #include <ostream>
 
 namespace millrace::tools {
@@ -29,7 +31,7 @@ std::string shape_of(const tensor_desc& tensor) {
 std::string attributes_of(const layer_description& layer) {
   std::string text;
   for (auto& [key, value] : layer.attributes)
-    text += (text.empty() ? "" : " ") + key + "=" + value;
+    text += fmt::format("{}{}={}", text.empty() ? "" : " ", key, value);
   return text;
 }
 

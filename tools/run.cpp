@@ -31,6 +31,7 @@ std::string unknown_command(const CLI::App& app, const std::vector<std::string>&
     if (below.empty() || argument.starts_with('-'))
       return {};
     std::vector<std::string> names;
+    names.reserve(below.size());
     for (auto* command : below)
       names.push_back(command->get_name());
     return "no command '" + argument + "'" +

@@ -12,6 +12,8 @@ import subprocess
 import sys
 
 TOOL = "clang-tidy-14"
+# A header that GCC has precompiled is nothing to clang; the sources include what they need.
+PRECOMPILED = re.compile(r" -Winvalid-pch -include \S+/cmake_pch\.hxx\b")
 INCLUDE = re.compile(rb'^\s*#\s*include\s*[<"]([^>"]+)[>"]', re.MULTILINE)
 
 
@@ -55,9 +57,9 @@ def key_of(path, command, version):
     return digest.hexdigest()
 
 
-def tidy(path, build_dir):
+def tidy(path, database):
     run = subprocess.run(
-        [TOOL, "--quiet", "-p", build_dir, "--extra-arg=-Wno-unknown-warning-option", path],
+        [TOOL, "--quiet", "-p", database, "--extra-arg=-Wno-unknown-warning-option", path],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     # The counts of suppressed warnings say nothing.
     noise = re.compile(r"^\d+ warnings?( and \d+ errors?)? generated\.$|^Suppressed |^Use -header")
@@ -66,14 +68,15 @@ def tidy(path, build_dir):
 
 
 def wanted(build_dir):
-    """The translation units of this tree in the compilation database, with their commands."""
+    """The translation units of this tree in the compilation database, with their entries."""
     root = os.getcwd() + os.sep
     build = os.path.abspath(build_dir)
     with open(os.path.join(build_dir, "compile_commands.json"), encoding="utf-8") as file:
         for entry in json.load(file):
+            entry["command"] = PRECOMPILED.sub("", entry["command"])
             path = os.path.join(entry["directory"], entry["file"])
             if path.startswith(root) and not path.startswith(build):
-                yield path[len(root):], entry["command"]
+                yield path[len(root):], entry
 
 
 def main(build_dir, jobs):
@@ -81,13 +84,15 @@ def main(build_dir, jobs):
     os.makedirs(cache, exist_ok=True)
     version = subprocess.run([TOOL, "--version"], stdout=subprocess.PIPE, check=True).stdout
     units = dict(wanted(build_dir))
-    keys = {path: key_of(path, command, version) for path, command in units.items()}
+    with open(os.path.join(cache, "compile_commands.json"), "w", encoding="utf-8") as file:
+        json.dump(list(units.values()), file)
+    keys = {path: key_of(path, entry["command"], version) for path, entry in units.items()}
     stale = [path for path in units if not os.path.exists(os.path.join(cache, keys[path]))]
     bad = 0
     with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
         # Reports of a header repeat in every unit that includes it; say each once.
         said = set()
-        for path, (code, text) in zip(stale, pool.map(lambda p: tidy(p, build_dir), stale)):
+        for path, (code, text) in zip(stale, pool.map(lambda p: tidy(p, cache), stale)):
             if code == 0:
                 open(os.path.join(cache, keys[path]), "w").close()
                 continue

@@ -138,7 +138,7 @@ BOOST_AUTO_TEST_CASE(the_command_lists_describes_and_removes) {
   BOOST_TEST(model.at("layers").size() == 2u);
   BOOST_TEST(model.at("layers").at(0).at("kind") == "Linear");
   BOOST_TEST(model.at("layers").at(0).at("attributes").at("out") == "8");
-  BOOST_TEST(model.at("layers").at(1).at("inputs") == json({0}));
+  BOOST_TEST(model.at("layers").at(1).at("inputs") == json::array({0}));
   BOOST_TEST(model.at("tensors").at(0).at("layer") == 0);
   BOOST_TEST(model.at("tensors").at(0).at("shape") == json({8, 4}));
 

@@ -84,7 +84,7 @@ BOOST_AUTO_TEST_CASE(a_configuration_that_makes_no_sense_is_refused_in_one_line)
   expect_one_line(serve(dir.path.string()), 2, "Is a directory");
   auto unknown = dir.write("unknown.yaml", "providers:\n  - { name: a, capcity: 1GiB }\n");
   expect_one_line(serve(unknown), 2, unknown + ":2:16: unknown key 'capcity'");
-  expect_one_line(serve(dir.write("binary.yaml", std::string("a: \x01\xff\0", 7))), 2, ":1:");
+  expect_one_line(serve(dir.write("binary.yaml", "a: \x01\xff")), 2, ":1:");
   auto two = dir.write(
     "two.yaml",
     "cluster: { nodes: [{ name: a, providers: [{ name: p }] },"

@@ -108,9 +108,8 @@ BOOST_AUTO_TEST_CASE(the_example_configurations_are_good) {
     BOOST_TEST(o.out.starts_with(entry.path().string() + ": ok, "), o.out);
   }
   BOOST_TEST(files >= 2u);
-  auto three =
-    run({"config", "check", "--json", "-c", MILLRACE_EXAMPLE_CONFIGS "/three-nodes.yaml"});
-  auto checked = json::parse(three.out);
+  auto three = std::string{MILLRACE_EXAMPLE_CONFIGS} + "/three-nodes.yaml";
+  auto checked = json::parse(run({"config", "check", "--json", "-c", three}).out);
   BOOST_TEST(checked.at("ok") == true);
   BOOST_TEST(checked.at("nodes").size() == 3u);
   BOOST_TEST(

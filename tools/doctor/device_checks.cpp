@@ -1,6 +1,8 @@
 // Devices that only some machines have; Millrace works without each of them.
 #include <millrace/tools/doctor/checks.hpp>
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 namespace millrace::tools::doctor {
@@ -36,11 +38,12 @@ finding check_rdma(const machine& m) {
   bool active = false;
   for (auto& device : m.names(devices))
     for (auto& port : m.names(std::string{devices} + "/" + device + "/ports")) {
-      auto where = std::string{devices} + "/" + device + "/ports/" + port;
+      auto where = fmt::format("{}/{}/ports/{}", devices, device, port);
       auto state = after_colon(m.read(where + "/state").value_or("?"));
       active |= state == "ACTIVE";
       auto rate = m.read(where + "/rate").value_or("");
-      found.push_back(device + ":" + port + " " + state + (rate.empty() ? "" : ", " + rate));
+      found.push_back(
+        fmt::format("{}:{} {}{}{}", device, port, state, rate.empty() ? "" : ", ", rate));
     }
   if (found.empty())
     return missing(
