@@ -29,8 +29,8 @@ struct store_options {
   /// Without it they must stay unchanged until the future is ready.
   bool snapshot = false;
   bool pinned = false;              // never evicted
-  std::optional<bool> checksums;    // empty: as the provider is configured
-  std::vector<std::pair<std::string, std::string>> metadata;
+  std::optional<bool> checksums{};  // empty: as the provider is configured
+  std::vector<std::pair<std::string, std::string>> metadata{};
   std::chrono::milliseconds timeout{0};  // 0: the client's request timeout
 };
 
@@ -43,7 +43,7 @@ struct load_options {
 struct load_target {
   /// Name, dtype and shape as expected: with `first_row`, the first dimension counts the rows wanted.
   tensor_view into;
-  std::optional<std::uint64_t> first_row;
+  std::optional<std::uint64_t> first_row{};
 };
 
 /// Tensors that arrived in a buffer of the caller, one after the other.
