@@ -18,7 +18,7 @@ result<millrace::load_receipt> load_by_name(
   repository repo, const std::string& source, linear& layer) {
   std::vector<millrace::load_target> targets;
   for (auto& tensor : layer.tensors())
-    targets.push_back({.into = tensor, .first_row = {}});
+    targets.push_back({.into = tensor});
   return repo.load(source, std::move(targets)).result();
 }
 

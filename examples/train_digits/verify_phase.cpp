@@ -42,7 +42,7 @@ status compare_strided(millrace::repository kept, mlp& model) {
   auto& first = model.layers().front();
   Eigen::MatrixXf columns = Eigen::MatrixXf::Zero(first.weight.rows(), first.weight.cols());
   auto view = strided_view(first.label + ".weight", columns);
-  auto loaded = kept.load(final_name, {{.into = view, .first_row = {}}}).result();
+  auto loaded = kept.load(final_name, {{.into = view}}).result();
   if (!loaded)
     return loaded.error();
   return columns == first.weight
@@ -71,7 +71,7 @@ status verify_phase(const phase_options& options) {
   mlp model{widths_for(10), 0}; // other weights than those expected
   std::vector<millrace::load_target> targets;
   for (auto& tensor : model.tensors())
-    targets.push_back({.into = tensor, .first_row = {}});
+    targets.push_back({.into = tensor});
   auto loaded = kept.load(final_name, std::move(targets)).result();
   if (!loaded)
     return loaded.error();
