@@ -15,12 +15,12 @@ say() { printf '\n== %s\n' "$*"; }
 die() { printf 'demo: %s\n' "$*" >&2; exit 1; }
 
 build=
-epochs=40
+epochs=30
 keep=
 for argument; do
   case $argument in
     -h | --help) sed -n '2,/^[^#]/{s/^# \{0,1\}//p}' "$0"; exit 0 ;;
-    --quick) epochs=12 ;;
+    --quick) epochs=6 ;;
     --keep) keep=1 ;;
     -*) die "no option $argument: --quick, --keep" ;;
     *) build=$argument ;;
@@ -87,7 +87,7 @@ start_node() {
 stop_node() {
   local node=$1 signal=$2 wanted=$3 status=0
   kill "-$signal" "${pid_of[$node]}"
-  await_end "$node" || die "$node did not end within 30 s of SIG$signal"
+  [ "$signal" = KILL ] || await_end "$node" || die "$node did not end within 30 s of SIG$signal"
   wait "${pid_of[$node]}" 2>/dev/null || status=$?
   unset "pid_of[$node]"
   [ "$status" = "$wanted" ] || die "$node ended with $status after SIG$signal, not with $wanted"

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <cstdlib>
 #include <memory>
 #include <numeric>
 #include <random>
@@ -17,7 +18,8 @@ using millrace::fail;
 
 namespace {
 
-constexpr int pixels = 64;
+constexpr int side = 8;
+constexpr int pixels = side * side;
 constexpr float pixel_max = 16;
 constexpr int digits = 10;
 
@@ -79,6 +81,24 @@ samples even_or_odd(samples digits) {
   for (auto& c : digits.classes)
     c %= 2;
   return digits;
+}
+
+samples with_shifts(const samples& all) {
+  constexpr std::array<std::array<int, 2>, 5> moves{{{0, 0}, {-1, 0}, {1, 0}, {0, -1}, {0, 1}}};
+  samples out;
+  out.images = matrix::Zero(all.size() * static_cast<Eigen::Index>(moves.size()), pixels);
+  Eigen::Index to = 0;
+  for (auto [down, right] : moves)
+    for (Eigen::Index i = 0; i < all.size(); ++i, ++to) {
+      Eigen::Map<const matrix> image{all.images.row(i).data(), side, side};
+      Eigen::Map<matrix> moved{out.images.row(to).data(), side, side};
+      auto rows = side - std::abs(down);
+      auto columns = side - std::abs(right);
+      moved.block(std::max(down, 0), std::max(right, 0), rows, columns) =
+        image.block(std::max(-down, 0), std::max(-right, 0), rows, columns);
+      out.classes.push_back(all.classes[static_cast<std::size_t>(i)]);
+    }
+  return out;
 }
 
 millrace::result<dataset> read_digits(const std::string& path, std::uint32_t seed) {

@@ -29,6 +29,9 @@ samples head_of(const samples& all, Eigen::Index count);
 /// The same images for another question: is the digit even (class 0) or odd (class 1)?
 samples even_or_odd(samples digits);
 
+/// The images, and each of them moved by one pixel up, down, left and right: five times as many.
+samples with_shifts(const samples& all);
+
 struct dataset {
   samples train;
   samples test;

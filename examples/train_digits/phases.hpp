@@ -21,7 +21,7 @@ struct phase_options {
   std::string weights; // train writes the final weights there, verify compares with them
   std::string summary; // what was found is appended there too; empty: nowhere
   std::string report;  // train writes its measurements there as JSON; empty: nowhere
-  int epochs = 40;
+  int epochs = 30;
   double accuracy_min = 0.93;
 };
 

@@ -8,7 +8,7 @@
 namespace train_digits {
 
 struct training_plan {
-  int epochs = 40;
+  int epochs = 30;
   Eigen::Index batch = 16;
   sgd optimiser{};
   std::uint32_t seed = 1; // of the order of the images
