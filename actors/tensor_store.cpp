@@ -69,8 +69,8 @@ private:
 
   // Operations that have answered stay in their lane until it is reaped.
   static std::uint64_t under_way(const lane& l) {
-    return static_cast<std::uint64_t>(std::count_if(
-      l.running.begin(), l.running.end(), [](auto& op) { return !op->answered(); }));
+    return static_cast<std::uint64_t>(
+      std::count_if(l.running.begin(), l.running.end(), [](auto& op) { return !op->answered(); }));
   }
 
   storage::bucket& bucket() { return *context_->deps.bucket; }

@@ -13,7 +13,8 @@ using millrace::dtype;
 using millrace::tensor_view;
 
 int run(const std::string& directory) {
-  auto settings = millrace::config::parse("node: { name: n0, listen: 'unix:" + directory +
+  auto settings = millrace::config::parse(
+    "node: { name: n0, listen: 'unix:" + directory +
       "/n0.sock' }\n"
       "providers:\n"
       "  - { name: fast, bucket: memory, capacity: 16MiB }\n",
@@ -27,13 +28,19 @@ int run(const std::string& directory) {
   std::vector<float> weight(512 * 256), bias(512);
   std::iota(weight.begin(), weight.end(), 0.0F);
   millrace::model_graph graph;
-  graph.add({"fc1", "Linear", {{"in_features", "256"}, {"out_features", "512"}},
-    {{"weight", dtype::f32, {512, 256}}, {"bias", dtype::f32, {512}}}, {}});
-  auto stored = repo.store("hello/first", graph,
+  graph.add(
+    {"fc1",
+     "Linear",
+     {{"in_features", "256"}, {"out_features", "512"}},
+     {{"weight", dtype::f32, {512, 256}}, {"bias", dtype::f32, {512}}},
+     {}});
+  auto stored = repo.store(
+    "hello/first", graph,
     {tensor_view::dense("fc1.weight", dtype::f32, {512, 256}, std::span{weight}),
-      tensor_view::dense("fc1.bias", dtype::f32, {512}, std::span{bias})});
+     tensor_view::dense("fc1.bias", dtype::f32, {512}, std::span{bias})});
   auto receipt = stored.get(); // throws; result() does not, then() and co_await do not wait
-  std::printf("stored %s version %ju: %ju bytes, moved by %s\n", receipt.model.c_str(),
+  std::printf(
+    "stored %s version %ju: %ju bytes, moved by %s\n", receipt.model.c_str(),
     static_cast<std::uintmax_t>(receipt.version), static_cast<std::uintmax_t>(receipt.size_bytes),
     receipt.driver.c_str());
 
@@ -41,7 +48,8 @@ int run(const std::string& directory) {
   std::vector<float> rows(3 * 256);
   auto wanted = tensor_view::dense("fc1.weight", dtype::f32, {3, 256}, std::span{rows});
   auto loaded = repo.load("hello/first", {{.into = wanted, .first_row = 100}}).get();
-  std::printf("loaded %ju bytes, checksums %s\n", static_cast<std::uintmax_t>(loaded.size_bytes),
+  std::printf(
+    "loaded %ju bytes, checksums %s\n", static_cast<std::uintmax_t>(loaded.size_bytes),
     loaded.verified ? "agree" : "not kept");
   return std::equal(rows.begin(), rows.end(), weight.begin() + 100 * 256) ? 0 : 1;
 }

@@ -58,7 +58,8 @@ millrace::result<std::vector<record>> read_records(const std::string& path) {
   while (gzgets(file.get(), line.data(), static_cast<int>(line.size()))) {
     records.emplace_back();
     if (!parse_record(line.data(), records.back()))
-      return fail(errc::corrupt_data,
+      return fail(
+        errc::corrupt_data,
         path + ":" + std::to_string(records.size()) + ": not 64 pixels (0 to 16) and a class");
   }
   int problem = Z_OK;

@@ -46,16 +46,20 @@ linear::linear(std::string name, Eigen::Index inputs, Eigen::Index outputs, std:
 std::vector<tensor_view> linear::tensors() {
   auto outputs = static_cast<std::uint64_t>(bias.size());
   return {
-    tensor_view::dense(label + ".weight", dtype::f32, shape_of(weight),
+    tensor_view::dense(
+      label + ".weight", dtype::f32, shape_of(weight),
       std::span{weight.data(), static_cast<std::size_t>(weight.size())}),
-    tensor_view::dense(label + ".bias", dtype::f32, {outputs},
+    tensor_view::dense(
+      label + ".bias", dtype::f32, {outputs},
       std::span{bias.data(), static_cast<std::size_t>(bias.size())}),
   };
 }
 
 tensor_view strided_view(std::string name, Eigen::MatrixXf& m) {
   constexpr std::int64_t element = sizeof(float);
-  return {{std::move(name), dtype::f32, shape_of(m)}, reinterpret_cast<std::byte*>(m.data()),
+  return {
+    {std::move(name), dtype::f32, shape_of(m)},
+    reinterpret_cast<std::byte*>(m.data()),
     {element * m.rowStride(), element * m.colStride()}};
 }
 
@@ -118,9 +122,12 @@ millrace::model_graph mlp::graph() const {
   std::vector<std::uint32_t> before; // nothing feeds the first layer
   for (auto& l : layers_) {
     auto shape = shape_of(l.weight);
-    before = {graph.add({l.label, "Linear",
-      {{"in_features", std::to_string(shape[1])}, {"out_features", std::to_string(shape[0])}},
-      {{"weight", dtype::f32, shape}, {"bias", dtype::f32, {shape[0]}}}, before})};
+    before = {graph.add(
+      {l.label,
+       "Linear",
+       {{"in_features", std::to_string(shape[1])}, {"out_features", std::to_string(shape[0])}},
+       {{"weight", dtype::f32, shape}, {"bias", dtype::f32, {shape[0]}}},
+       before})};
     if (&l != &layers_.back())
       before = {graph.add({"relu_" + l.label, "ReLU", {}, {}, before})};
   }

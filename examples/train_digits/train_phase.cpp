@@ -41,7 +41,8 @@ status store_untrained(summary& tell, millrace::repository fast) {
   if (!stored)
     return stored.error();
   milliseconds took = steady_clock::now() - begun;
-  tell.say("stored before training, connecting meanwhile: {}, {} bytes, {:.1f} ms", stored->model,
+  tell.say(
+    "stored before training, connecting meanwhile: {}, {} bytes, {:.1f} ms", stored->model,
     stored->size_bytes, took.count());
   return {};
 }
@@ -76,17 +77,20 @@ void tell_stores(summary& tell, const background_saver& saver) {
   std::string where;
   for (auto& [provider, count] : by_provider)
     where += fmt::format("{}{} in {}", where.empty() ? "" : ", ", count, provider);
-  tell.say("stored while training: {} models, {} bytes ({}), moved by {}; {} is version {}",
+  tell.say(
+    "stored while training: {} models, {} bytes ({}), moved by {}; {} is version {}",
     saver.receipts().size(), bytes, where, fmt::join(drivers, ", "), newest_name, newest);
 }
 
 void tell_training(summary& tell, const trained& first, const background_saver& saver, int epochs) {
-  tell.say("trained {} epochs of {} images in {:.0f} ms: {:.2f} % of the test images right", epochs,
+  tell.say(
+    "trained {} epochs of {} images in {:.0f} ms: {:.2f} % of the test images right", epochs,
     first.images, first.training.count(), 100 * first.accuracy);
   tell_stores(tell, saver);
   auto percent = 100 * saver.held_up() / first.training;
-  tell.say("training held up by it: {:.2f} ms, {:.3f} % of its time (longest store() {:.3f} ms); "
-           "the last receipts came {:.1f} ms after its end",
+  tell.say(
+    "training held up by it: {:.2f} ms, {:.3f} % of its time (longest store() {:.3f} ms); "
+    "the last receipts came {:.1f} ms after its end",
     saver.held_up().count(), percent, saver.longest_save().count(),
     saver.waited_at_the_end().count());
   if (percent >= held_up_percent_max)
@@ -109,7 +113,8 @@ status write_report(const std::string& path, trained& first, const background_sa
 status write_weights(const std::string& path, mlp& model) {
   std::ofstream file{path, std::ios::binary};
   for (auto& tensor : model.tensors())
-    file.write(reinterpret_cast<const char*>(tensor.data),
+    file.write(
+      reinterpret_cast<const char*>(tensor.data),
       static_cast<std::streamsize>(*millrace::size_bytes(tensor.desc)));
   return file.flush() ? status{} : status{errc::io_error, "cannot write " + path};
 }
@@ -118,8 +123,9 @@ status transfer(summary& tell, const millrace::repository& fast, const dataset& 
   auto outcome = learn_even_or_odd(fast, newest_name, digits, {.epochs = 5});
   if (!outcome)
     return outcome.error();
-  tell.say("transfer learning: {} of {} bytes loaded (two layers of {}, moved by {}); even or odd "
-           "after 5 epochs: {:.2f} % right, from scratch {:.2f} %",
+  tell.say(
+    "transfer learning: {} of {} bytes loaded (two layers of {}, moved by {}); even or odd "
+    "after 5 epochs: {:.2f} % right, from scratch {:.2f} %",
     outcome->loaded_bytes, outcome->model_bytes, newest_name, outcome->loaded_by,
     100 * outcome->loaded_accuracy, 100 * outcome->scratch_accuracy);
   return {};
@@ -130,7 +136,8 @@ status store_final(summary& tell, millrace::repository kept, mlp& model) {
   auto stored = kept.store(final_name, model.graph(), model.tensors(), {.pinned = true}).result();
   if (!stored)
     return stored.error();
-  tell.say("stored for good: {}, {} bytes, version {}, in {} ({}), moved by {}", final_name,
+  tell.say(
+    "stored for good: {}, {} bytes, version {}, in {} ({}), moved by {}", final_name,
     stored->size_bytes, stored->version, stored->provider,
     stored->durable ? "durable" : "NOT durable", stored->driver);
   return stored->durable ? status{} : status{errc::internal, "the final model is not durable"};
@@ -168,7 +175,8 @@ status train_phase(const phase_options& options) {
     if (auto bad = write_report(options.report, first, saver); !bad.ok())
       return bad;
   if (first.accuracy < options.accuracy_min)
-    return {errc::internal,
+    return {
+      errc::internal,
       fmt::format("accuracy {:.4f} is below {}", first.accuracy, options.accuracy_min)};
   return {};
 }

@@ -7,7 +7,8 @@
 
 namespace train_digits {
 
-void train(mlp& model, const samples& on, const training_plan& plan,
+void train(
+  mlp& model, const samples& on, const training_plan& plan,
   const std::function<void(int epoch)>& after_epoch) {
   std::mt19937 random{plan.seed};
   std::vector<Eigen::Index> order(static_cast<std::size_t>(on.size()));

@@ -15,7 +15,8 @@ struct training_plan {
 };
 
 /// Trains the model; calls `after_epoch(1...)` between epochs. Equal plans give equal weights.
-void train(mlp& model, const samples& on, const training_plan& plan,
+void train(
+  mlp& model, const samples& on, const training_plan& plan,
   const std::function<void(int epoch)>& after_epoch = {});
 
 } // namespace train_digits

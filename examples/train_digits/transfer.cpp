@@ -44,8 +44,9 @@ result<millrace::load_receipt> load_by_id(
 
 } // namespace
 
-result<transfer_outcome> learn_even_or_odd(const repository& repo, const std::string& source,
-  const dataset& digits, const training_plan& plan) {
+result<transfer_outcome> learn_even_or_odd(
+  const repository& repo, const std::string& source, const dataset& digits,
+  const training_plan& plan) {
   auto examples = even_or_odd(head_of(digits.train, few));
   auto test = even_or_odd(digits.test);
 

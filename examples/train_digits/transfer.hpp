@@ -24,7 +24,8 @@ struct transfer_outcome {
 /// Only the tensors of the hidden layers are loaded: those of the first by name, straight into the
 /// matrices of the new model; those of the second by the id of their layer.
 /// Errors: those of the loads.
-millrace::result<transfer_outcome> learn_even_or_odd(const millrace::repository& repo,
-  const std::string& source, const dataset& digits, const training_plan& plan);
+millrace::result<transfer_outcome> learn_even_or_odd(
+  const millrace::repository& repo, const std::string& source, const dataset& digits,
+  const training_plan& plan);
 
 } // namespace train_digits

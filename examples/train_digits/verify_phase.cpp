@@ -79,8 +79,9 @@ status verify_phase(const phase_options& options) {
     return bad;
   if (auto bad = compare_strided(kept, model); !bad.ok())
     return bad;
-  tell.say("loaded {}, {} bytes, version {}, from {}, checksums {}, moved by {}: the same bit for "
-           "bit, {:.2f} % of the test images right",
+  tell.say(
+    "loaded {}, {} bytes, version {}, from {}, checksums {}, moved by {}: the same bit for "
+    "bit, {:.2f} % of the test images right",
     final_name, loaded->size_bytes, loaded->version, loaded->provider,
     loaded->verified ? "agree" : "not kept", loaded->driver, 100 * model.accuracy(digits->test));
   return {};
