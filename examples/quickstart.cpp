@@ -1,29 +1,18 @@
-// A node in this process, a model stored in it, and a part of the model loaded back.
+// A node in this process, a model stored in it, and some rows of one tensor loaded back.
 #include <millrace/config/load.hpp>
 #include <millrace/runtime/node.hpp>
 
 #include <algorithm>
-#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <iostream>
 #include <numeric>
 #include <vector>
 
 using millrace::dtype;
 using millrace::tensor_view;
 
-int run(const std::string& directory) {
-  auto settings = millrace::config::parse(
-    "node: { name: n0, listen: 'unix:" + directory +
-      "/n0.sock' }\n"
-      "providers:\n"
-      "  - { name: fast, bucket: memory, capacity: 16MiB }\n",
-    "quickstart");
-  if (!settings)
-    throw millrace::error{settings.error()};
-  auto node = millrace::node::embed(*settings); // other processes: client::connect(address)
-  auto repo = node.client().repository();
-
+bool store_and_load(millrace::repository repo) {
   // Any memory of yours is a tensor; a model's architecture is a graph of layers.
   std::vector<float> weight(512 * 256), bias(512);
   std::iota(weight.begin(), weight.end(), 0.0F);
@@ -38,32 +27,31 @@ int run(const std::string& directory) {
     "hello/first", graph,
     {tensor_view::dense("fc1.weight", dtype::f32, {512, 256}, std::span{weight}),
      tensor_view::dense("fc1.bias", dtype::f32, {512}, std::span{bias})});
-  auto receipt = stored.get(); // throws; result() does not, then() and co_await do not wait
-  std::printf(
-    "stored %s version %ju: %ju bytes, moved by %s\n", receipt.model.c_str(),
-    static_cast<std::uintmax_t>(receipt.version), static_cast<std::uintmax_t>(receipt.size_bytes),
-    receipt.driver.c_str());
+  auto receipt = stored.get(); // throws; result() does not; then() and co_await do not block
+  std::cout << "stored " << receipt.model << ", version " << receipt.version << ", "
+            << receipt.size_bytes << " bytes, moved by " << receipt.driver << "\n";
 
   // Rows 100 to 102 of one tensor, straight to where they are wanted.
   std::vector<float> rows(3 * 256);
   auto wanted = tensor_view::dense("fc1.weight", dtype::f32, {3, 256}, std::span{rows});
   auto loaded = repo.load("hello/first", {{.into = wanted, .first_row = 100}}).get();
-  std::printf(
-    "loaded %ju bytes, checksums %s\n", static_cast<std::uintmax_t>(loaded.size_bytes),
-    loaded.verified ? "agree" : "not kept");
-  return std::equal(rows.begin(), rows.end(), weight.begin() + 100 * 256) ? 0 : 1;
+  std::cout << "loaded " << loaded.size_bytes << " bytes, checksums "
+            << (loaded.verified ? "agree" : "not kept") << "\n";
+  return std::equal(rows.begin(), rows.end(), weight.begin() + 100 * 256);
 }
 
 int main() {
-  std::string directory = (std::filesystem::temp_directory_path() / "millrace-XXXXXX").string();
+  auto directory = (std::filesystem::temp_directory_path() / "millrace-XXXXXX").string();
   if (!mkdtemp(directory.data()))
     return 1;
-  int status = 1;
+  bool same = false;
   try {
-    status = run(directory);
-  } catch (const millrace::error& why) {
-    std::fprintf(stderr, "quickstart: %s\n", why.what());
+    auto yaml = "{node: {listen: 'unix:" + directory + "/n0.sock'}, providers: [{name: fast}]}";
+    auto node = millrace::node::embed(millrace::config::parse(yaml, "quickstart").value());
+    same = store_and_load(node.client().repository()); // elsewhere: client::connect(address)
+  } catch (const std::exception& why) {
+    std::cerr << "quickstart: " << why.what() << "\n";
   }
   std::filesystem::remove_all(directory);
-  return status;
+  return same ? 0 : 1;
 }
