@@ -28,6 +28,8 @@ public:
   /// Time that the trainer spent in `save`.
   milliseconds held_up() const noexcept { return held_up_; }
   milliseconds longest_save() const noexcept { return longest_save_; }
+  /// What of it was work on a processor; the rest was waiting for one that others used.
+  milliseconds worked() const noexcept { return worked_; }
   /// Time that the trainer, having nothing else to do, spent in `finish`.
   milliseconds waited_at_the_end() const noexcept { return waited_at_the_end_; }
 
@@ -40,6 +42,7 @@ private:
   std::vector<millrace::receipt> receipts_;
   milliseconds held_up_{0};
   milliseconds longest_save_{0};
+  milliseconds worked_{0};
   milliseconds waited_at_the_end_{0};
 };
 

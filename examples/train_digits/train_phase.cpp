@@ -89,12 +89,14 @@ void tell_training(summary& tell, const trained& first, const background_saver& 
   tell_stores(tell, saver);
   auto percent = 100 * saver.held_up() / first.training;
   tell.say(
-    "training held up by it: {:.2f} ms, {:.3f} % of its time (longest store() {:.3f} ms); "
-    "the last receipts came {:.1f} ms after its end",
-    saver.held_up().count(), percent, saver.longest_save().count(),
+    "training held up by it: {:.2f} ms, {:.3f} % of its time ({:.2f} ms of work; longest store() "
+    "{:.3f} ms); the last receipts came {:.1f} ms after its end",
+    saver.held_up().count(), percent, saver.worked().count(), saver.longest_save().count(),
     saver.waited_at_the_end().count());
   if (percent >= held_up_percent_max)
-    tell.say("warning: that is more than {} %; is the machine busy?", held_up_percent_max);
+    tell.say(
+      "warning: that is more than {} %; {:.2f} ms of it went to whatever else this machine does",
+      held_up_percent_max, (saver.held_up() - saver.worked()).count());
 }
 
 // For other ways of saving to compare with.
