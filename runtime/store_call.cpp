@@ -96,7 +96,7 @@ status describe_graph(store_call& call, const model_graph& graph) {
 
 // Few bytes ride in the message; others are exposed where they are, or where a snapshot of them is.
 status offer_bytes(store_call& call, const std::vector<tensor_view>& tensors, bool snapshot) {
-  auto list = transport::gather_list::of(tensors, access::read);
+  auto list = transport::gather_list::of(tensors, access_mode::read);
   if (!list)
     return list.error();
   auto bytes = list->size_bytes();
@@ -118,10 +118,10 @@ status offer_bytes(store_call& call, const std::vector<tensor_view>& tensors, bo
                                               : transport::store_mode::cached);
     transport::streaming_fence();
     tensor_view copy{{"snapshot", dtype::u8, {bytes}}, block->data, {}};
-    list = transport::gather_list::of({copy}, access::read);
+    list = transport::gather_list::of({copy}, access_mode::read);
     call.snapshot = std::move(*block);
   }
-  call.region = transport::expose(std::move(*list), access::read);
+  call.region = transport::expose(std::move(*list), access_mode::read);
   call.request.source = call.region.handle();
   return {};
 }
