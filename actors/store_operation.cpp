@@ -65,8 +65,7 @@ private:
       receipt_.size_bytes += bytes;
       digests += digest_count(bytes);
     }
-    if (request_.checksums)
-      digests_.resize(digests);
+    digests_count_ = digests;
     eager_ = !request_.eager.empty() || receipt_.size_bytes == 0;
     auto offered = eager_ ? request_.eager.size() : size_bytes(request_.source);
     if (offered != receipt_.size_bytes)
@@ -88,6 +87,9 @@ private:
     receipt_.times.reserve_us = us_between(begun_, reserved_at_);
     reservation_ = std::move(*reserved);
     windows_ = reservation_->window_count();
+    // Not earlier: only now is the size known to be one that fits.
+    if (request_.checksums)
+      digests_.resize(digests_count_);
     pump();
   }
 
@@ -203,6 +205,7 @@ private:
   time_point begun_, reserved_at_, moved_at_, deadline_;
   std::vector<std::uint64_t> starts_;        // per tensor: first byte in the source
   std::vector<std::uint64_t> digest_starts_; // per tensor: first digest
+  std::uint64_t digests_count_ = 0;
   std::vector<std::uint64_t> digests_;
   std::unique_ptr<reservation> reservation_;
   std::uint32_t windows_ = 0;

@@ -1,5 +1,6 @@
 // The provider's actor: a table of contents; the operations themselves are in files of their own.
 #include <millrace/actors/store_context.hpp>
+#include <millrace/core/log.hpp>
 
 #include <caf/actor_ostream.hpp>
 #include <caf/send.hpp>
@@ -41,10 +42,7 @@ public:
       [this](const pin_request& r) { return pin(r); },
       [this](resolve_request& r) { return resolve(std::move(r)); },
       [this](const provider_status_request&) { return status_now(); },
-      [this](step& s) {
-        store_context::entered inside{*context_};
-        s.run();
-      },
+      [this](step& s) { work(s); },
     };
   }
 
@@ -61,6 +59,17 @@ public:
   }
 
 private:
+  // CAF ends an actor whose handler throws. Memory that runs out must end one operation, not the provider; an
+  // operation cut short here ends at its deadline.
+  void work(step& s) {
+    store_context::entered inside{*context_};
+    try {
+      s.run();
+    } catch (const std::exception& e) {
+      spdlog::error("provider {}: {}", context_->deps.name, e.what());
+    }
+  }
+
   // Operations of one kind: some run, some wait, more are refused.
   struct lane {
     std::list<std::shared_ptr<operation>> running;
@@ -209,7 +218,11 @@ private:
   }
 
   void run(lane& l, std::shared_ptr<operation> op) {
-    op->begin();
+    try {
+      op->begin();
+    } catch (const std::exception& e) {
+      op->give_up({errc::no_space, "provider " + context_->deps.name + ": " + e.what()});
+    }
     // Small ones are done by now.
     if (op->answered())
       return;

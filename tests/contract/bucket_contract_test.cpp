@@ -51,10 +51,10 @@ const bool registered[] = {
   add_bucket_contract("memory", open_memory),
   add_bucket_contract("rocksdb", rocksdb_with([](auto&) {})),
   add_bucket_contract("rocksdb_one_thread", rocksdb_with([](auto& o) {
-    o.io_threads = 1;
-    o.inline_max_bytes = 0;
-    o.window_bytes = 512u << 10;
-  })),
+                        o.io_threads = 1;
+                        o.inline_max_bytes = 0;
+                        o.window_bytes = 512u << 10;
+                      })),
   add_bucket_contract("rocksdb_buffered", rocksdb_with([](auto& o) { o.direct_io = false; })),
 };
 

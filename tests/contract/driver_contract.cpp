@@ -6,6 +6,7 @@
 #include <millrace/core/digest.hpp>
 
 #include <boost/test/unit_test.hpp>
+
 #include <numeric>
 
 namespace millrace::testing {
@@ -20,10 +21,13 @@ using transport::transfer_report;
 struct fixture {
   std::unique_ptr<driver_rig> rig;
 
-  memory_block lend(std::uint64_t size_bytes) { return rig->memory().allocate(size_bytes, 64).value(); }
+  memory_block lend(std::uint64_t size_bytes) {
+    return rig->memory().allocate(size_bytes, 64).value();
+  }
 
-  result<transfer_report> move(direction dir, const bulk_handle& remote, std::vector<copy_op> ops,
-    bool digests = false, std::shared_ptr<void> hold = nullptr) {
+  result<transfer_report> move(
+    direction dir, const bulk_handle& remote, std::vector<copy_op> ops, bool digests = false,
+    std::shared_ptr<void> hold = nullptr) {
     held_completion<transfer_report> done;
     transfer t{dir, remote, std::move(ops), digests, std::move(hold)};
     rig->fabric().submit(std::move(t), done.callback());
@@ -82,7 +86,8 @@ void digests_cover_blocks_of_what_was_read(fixture& f) {
     BOOST_TEST_REQUIRE(moved->digests.size() == digest_count(bytes.size()));
     for (std::size_t i = 0; i < moved->digests.size(); ++i) {
       auto at = i * digest_block_bytes;
-      BOOST_TEST(moved->digests[i] ==
+      BOOST_TEST(
+        moved->digests[i] ==
         digest(bytes.data() + at, std::min<std::uint64_t>(digest_block_bytes, bytes.size() - at)));
     }
   }
@@ -103,7 +108,8 @@ void digests_of_a_part_cover_its_whole_blocks(fixture& f) {
   BOOST_TEST_REQUIRE(moved->digests.size() == 3u);
   for (int i = 0; i < 3; ++i) {
     auto at = (i + 1) * digest_block_bytes;
-    BOOST_TEST(moved->digests[i] == digest(bytes.data() + at, std::min(digest_block_bytes, size - at)));
+    BOOST_TEST(
+      moved->digests[i] == digest(bytes.data() + at, std::min(digest_block_bytes, size - at)));
   }
   BOOST_TEST(f.rig->content(remote) == digest(bytes.data() + first, length));
 }
@@ -158,8 +164,8 @@ void memory_is_held_while_the_transfer_runs_and_no_longer(fixture& f) {
   auto local = f.lend(1 << 20);
   std::weak_ptr<void> watch = local.owner;
   auto hold = std::move(local.owner);
-  BOOST_TEST(
-    f.move(direction::read, remote, {{0, local.data, 1 << 20}}, false, std::move(hold)).has_value());
+  BOOST_TEST(f.move(direction::read, remote, {{0, local.data, 1 << 20}}, false, std::move(hold))
+               .has_value());
   for (int i = 0; i < 1000 && !watch.expired(); ++i)
     std::this_thread::sleep_for(std::chrono::milliseconds{10});
   BOOST_TEST(watch.expired());
@@ -171,8 +177,8 @@ void small_transfers_are_served_between_large_ones(fixture& f) {
   auto room = f.lend(4 * (32ull << 20) + 100);
   std::vector<held_completion<transfer_report>> done(4);
   for (int i = 0; i < 4; ++i)
-    f.rig->fabric().submit({direction::read, large, {{0, room.data + i * (32ull << 20), 32 << 20}},
-                             false, nullptr},
+    f.rig->fabric().submit(
+      {direction::read, large, {{0, room.data + i * (32ull << 20), 32 << 20}}, false, nullptr},
       done[i].callback());
   auto* at = room.data + 4 * (32ull << 20);
   BOOST_TEST(f.move(direction::read, small, {{0, at, 100}}).has_value());
@@ -216,12 +222,19 @@ struct contract_case {
   void (*run)(fixture&);
 };
 
-#define CASE(name) {#name, name}
-const contract_case cases[] = {CASE(reads_arrive_byte_for_byte), CASE(writes_arrive_byte_for_byte),
-  CASE(many_pieces_in_any_order_are_one_transfer), CASE(digests_cover_blocks_of_what_was_read),
-  CASE(digests_of_a_part_cover_its_whole_blocks), CASE(an_empty_transfer_succeeds),
-  CASE(a_wrong_key_moves_nothing), CASE(a_withdrawn_handle_is_refused),
-  CASE(a_range_outside_the_region_moves_nothing), CASE(a_readable_region_cannot_be_written),
+#define CASE(name)                                                                                 \
+  { #name, name }
+const contract_case cases[] = {
+  CASE(reads_arrive_byte_for_byte),
+  CASE(writes_arrive_byte_for_byte),
+  CASE(many_pieces_in_any_order_are_one_transfer),
+  CASE(digests_cover_blocks_of_what_was_read),
+  CASE(digests_of_a_part_cover_its_whole_blocks),
+  CASE(an_empty_transfer_succeeds),
+  CASE(a_wrong_key_moves_nothing),
+  CASE(a_withdrawn_handle_is_refused),
+  CASE(a_range_outside_the_region_moves_nothing),
+  CASE(a_readable_region_cannot_be_written),
   CASE(a_guessed_region_number_is_refused),
   CASE(memory_is_held_while_the_transfer_runs_and_no_longer),
   CASE(small_transfers_are_served_between_large_ones),

@@ -7,10 +7,11 @@
 #include <millrace/core/digest.hpp>
 
 #include <boost/test/unit_test.hpp>
-#include <csignal>
-#include <map>
 #include <sys/wait.h>
 #include <unistd.h>
+
+#include <csignal>
+#include <map>
 
 using namespace millrace;
 using namespace millrace::testing;
@@ -30,7 +31,9 @@ std::shared_ptr<fabric> fabric_of(const std::shared_ptr<io_loop>& loop, const st
 class local_rig : public driver_rig {
 public:
   local_rig() : loop_(io_loop::start({}).value()), fabric_(fabric_of(loop_, "local")) {
-    memory_ = fabric_->make_memory({.name = "test", .size_bytes = arena_bytes}, staging_mode::pinned).value();
+    memory_ =
+      fabric_->make_memory({.name = "test", .size_bytes = arena_bytes}, staging_mode::pinned)
+        .value();
   }
   ~local_rig() override { loop_->stop(); }
 
@@ -60,11 +63,15 @@ private:
 class shm_rig : public driver_rig {
 public:
   shm_rig() : loop_(io_loop::start({}).value()), fabric_(fabric_of(loop_, "shm")) {
-    memory_ = fabric_->make_memory({.name = "test", .size_bytes = arena_bytes}, staging_mode::pinned).value();
+    memory_ =
+      fabric_->make_memory({.name = "test", .size_bytes = arena_bytes}, staging_mode::pinned)
+        .value();
     auto handler = std::make_shared<fabric_handler>(fabric_);
     auto address = "unix:" + directory_.path() + "/s.sock";
-    listener_ = listener::open(loop_, {.address = address, .allow_uids = {}}, {.local_name = "rig"},
-      [handler](const peer_info&) { return handler; }).value();
+    listener_ = listener::open(
+                  loop_, {.address = address, .allow_uids = {}}, {.local_name = "rig"},
+                  [handler](const peer_info&) { return handler; })
+                  .value();
     start_child(address);
     BOOST_REQUIRE(handler->wait_open());
   }
@@ -81,8 +88,9 @@ public:
   memory_source& memory() override { return *memory_; }
 
   bulk_handle expose(const matrix_shape& shape, access_mode how, std::uint64_t salt) override {
-    auto line = ask("expose " + std::to_string(shape.rows) + " " + std::to_string(shape.row_bytes) +
-      " " + std::to_string(shape.gap_bytes) + " " + std::to_string(static_cast<int>(how)) + " " +
+    auto line = ask(
+      "expose " + std::to_string(shape.rows) + " " + std::to_string(shape.row_bytes) + " " +
+      std::to_string(shape.gap_bytes) + " " + std::to_string(static_cast<int>(how)) + " " +
       std::to_string(salt));
     byte_buffer bytes;
     for (std::size_t i = 0; i + 1 < line.size(); i += 2)

@@ -5,10 +5,11 @@
 #include <millrace/core/codec.hpp>
 #include <millrace/core/digest.hpp>
 
+#include <unistd.h>
+
 #include <iostream>
 #include <map>
 #include <sstream>
-#include <unistd.h>
 
 using namespace millrace;
 using namespace millrace::testing;
@@ -54,7 +55,8 @@ int main(int argc, char** argv) {
   options.movers = 2;
   auto f = fabric::create(options, loop).value();
   promise<void> connected;
-  connect(loop, argv[1], {.local_name = "client:" + std::to_string(getpid())},
+  connect(
+    loop, argv[1], {.local_name = "client:" + std::to_string(getpid())},
     std::make_shared<fabric_handler>(f), [connected](result<std::shared_ptr<channel>> c) {
       connected.set(c ? result<void>{} : fail(c.error()));
     });

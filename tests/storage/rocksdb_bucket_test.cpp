@@ -191,7 +191,8 @@ BOOST_AUTO_TEST_CASE(segments_without_an_index_are_refused) {
   BOOST_REQUIRE(store(*subject, spec_of("m", {mib}), 1));
   subject.reset();
   std::filesystem::remove_all(w.options().path + "/index");
-  // With only the segments there it looks like the beginning of a bucket, but it is the rest of one.
+  // With only the segments there it looks like the beginning of a bucket, but it is the rest of
+  // one.
   BOOST_TEST((w.refusal() == errc::corrupt_data));
 }
 

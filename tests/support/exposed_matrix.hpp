@@ -25,7 +25,9 @@ public:
     : shape_(shape), memory_(shape.rows * stride(), std::byte{0}) {
     for (std::uint64_t k = 0; how == access_mode::read && k < shape.size_bytes(); ++k)
       memory_[at(k)] = pattern_byte(k, salt);
-    tensor_view view{{"m", dtype::u8, {shape.rows, shape.row_bytes}}, memory_.data(),
+    tensor_view view{
+      {"m", dtype::u8, {shape.rows, shape.row_bytes}},
+      memory_.data(),
       {static_cast<std::int64_t>(stride()), 1}};
     region_ = std::move(*transport::expose({view}, how));
     handle_ = region_.handle();
