@@ -28,7 +28,7 @@ public:
   /// Time that the trainer spent in `save`.
   milliseconds held_up() const noexcept { return held_up_; }
   milliseconds longest_save() const noexcept { return longest_save_; }
-  /// What of it was work on a processor; the rest was waiting for one that others used.
+  /// What of it was work; the rest was waiting, mostly for a processor that others used.
   milliseconds worked() const noexcept { return worked_; }
   /// Time that the trainer, having nothing else to do, spent in `finish`.
   milliseconds waited_at_the_end() const noexcept { return waited_at_the_end_; }

@@ -95,7 +95,7 @@ void tell_training(summary& tell, const trained& first, const background_saver& 
     saver.waited_at_the_end().count());
   if (percent >= held_up_percent_max)
     tell.say(
-      "warning: that is more than {} %; {:.2f} ms of it went to whatever else this machine does",
+      "warning: that is more than {} %; {:.2f} ms of it was waiting, is this machine busy?",
       held_up_percent_max, (saver.held_up() - saver.worked()).count());
 }
 
