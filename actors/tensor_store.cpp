@@ -6,6 +6,7 @@
 #include <caf/send.hpp>
 #include <caf/typed_event_based_actor.hpp>
 
+#include <algorithm>
 #include <deque>
 #include <list>
 
@@ -74,6 +75,12 @@ private:
     std::list<std::shared_ptr<operation>> running;
     std::deque<std::shared_ptr<operation>> waiting;
   };
+
+  // Operations that have answered stay in their lane until it is reaped.
+  static std::uint64_t under_way(const lane& l) {
+    return static_cast<std::uint64_t>(
+      std::count_if(l.running.begin(), l.running.end(), [](auto& op) { return !op->answered(); }));
+  }
 
   storage::bucket& bucket() { return *context_->deps.bucket; }
   const tensor_store_limits& limits() const { return context_->deps.limits; }
@@ -163,7 +170,7 @@ private:
     out.capacity_bytes = stats.capacity_bytes;
     out.used_bytes = stats.used_bytes;
     out.evictions = stats.evictions;
-    out.in_flight = stores_.running.size() + loads_.running.size();
+    out.in_flight = under_way(stores_) + under_way(loads_);
     out.queued = stores_.waiting.size() + loads_.waiting.size();
     return out;
   }

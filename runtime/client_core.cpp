@@ -37,10 +37,12 @@ std::shared_ptr<client_core> client_core::of_node(
   std::shared_ptr<client_core> core{new client_core{std::move(e), std::move(where)}};
   for (std::size_t i = 0; i < core->where_.providers.size(); ++i) {
     auto& entry = core->where_.providers[i];
-    if (entry.node == core->where_.node) {
-      core->stores_[i] = local_stores.at(entry.name);
-      core->nodes_[entry.address] = node;
-    }
+    if (entry.node != core->where_.node)
+      continue;
+    // A node that fails to start stops before it has all its providers.
+    if (auto found = local_stores.find(entry.name); found != local_stores.end())
+      core->stores_[i] = found->second;
+    core->nodes_[entry.address] = node;
   }
   return core;
 }
