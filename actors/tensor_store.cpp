@@ -76,12 +76,6 @@ private:
     std::deque<std::shared_ptr<operation>> waiting;
   };
 
-  // Operations that have answered stay in their lane until it is reaped.
-  static std::uint64_t under_way(const lane& l) {
-    return static_cast<std::uint64_t>(
-      std::count_if(l.running.begin(), l.running.end(), [](auto& op) { return !op->answered(); }));
-  }
-
   storage::bucket& bucket() { return *context_->deps.bucket; }
   const tensor_store_limits& limits() const { return context_->deps.limits; }
 
@@ -159,6 +153,12 @@ private:
     return rp;
   }
 
+  // What has answered stays in its lane until the lane is looked at again.
+  static std::uint64_t unanswered(const lane& l) {
+    return static_cast<std::uint64_t>(
+      std::count_if(l.running.begin(), l.running.end(), [](auto& op) { return !op->answered(); }));
+  }
+
   provider_status status_now() {
     auto out = context_->counters;
     auto stats = bucket().stats();
@@ -170,7 +170,7 @@ private:
     out.capacity_bytes = stats.capacity_bytes;
     out.used_bytes = stats.used_bytes;
     out.evictions = stats.evictions;
-    out.in_flight = under_way(stores_) + under_way(loads_);
+    out.in_flight = unanswered(stores_) + unanswered(loads_);
     out.queued = stores_.waiting.size() + loads_.waiting.size();
     return out;
   }

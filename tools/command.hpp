@@ -41,8 +41,9 @@ int report(invocation& call, const failure& f);
 inline int report(invocation& call, const status& why) { return report(call, failure{why}); }
 
 /// Adds a command that takes --json. `run` is called once the whole line is understood.
-CLI::App* add_command(CLI::App& parent, invocation& call, const std::string& name,
-  const std::string& what, std::function<int()> run);
+CLI::App* add_command(
+  CLI::App& parent, invocation& call, const std::string& name, const std::string& what,
+  std::function<int()> run);
 
 // One of each per file; `run.cpp` has the table.
 void add_serve_command(CLI::App& app, invocation& call);

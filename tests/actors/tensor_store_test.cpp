@@ -1,9 +1,8 @@
 // The provider's actor under the deterministic scheduler: a fake fabric, a virtual clock.
-#include "../support/fake_fabric.hpp"
-
 #include <millrace/actors/tensor_store.hpp>
 #include <millrace/core/digest.hpp>
 #include <millrace/storage/memory/memory_bucket.hpp>
+#include <millrace/tests/support/fake_fabric.hpp>
 
 #include <boost/test/unit_test.hpp>
 #include <caf/actor_system.hpp>

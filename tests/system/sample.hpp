@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <cstring>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace millrace::testing {
@@ -25,16 +26,20 @@ struct sample {
     }
   }
 
+  // The views point into the bytes.
+  sample(sample&&) = default;
+  sample& operator=(sample&&) = default;
+
   /// One model of so many MiB, in four layers.
   static sample of_mib(std::uint64_t mib) { return {4, mib * 64}; }
 
-  sample& fill(std::uint64_t seed) {
+  sample fill(std::uint64_t seed) && {
     for (auto& b : bytes)
       for (std::size_t at = 0; at < b.size(); at += 8) {
         seed = seed * 6364136223846793005u + 1442695040888963407u;
         std::memcpy(b.data() + at, &seed, 8);
       }
-    return *this;
+    return std::move(*this);
   }
 
   std::uint64_t size_bytes() const { return bytes.size() * bytes.front().size(); }

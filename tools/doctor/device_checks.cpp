@@ -43,7 +43,8 @@ finding check_rdma(const machine& m) {
       found.push_back(device + ":" + port + " " + state + (rate.empty() ? "" : ", " + rate));
     }
   if (found.empty())
-    return missing("none",
+    return missing(
+      "none",
       "an RDMA NIC, or in software over any: modprobe rdma_rxe, then "
       "rdma link add rxe0 type rxe netdev DEVICE");
   if (!active)
@@ -64,7 +65,8 @@ finding check_gpus(const machine& m) {
   if (found.empty())
     return missing("none", "an NVIDIA GPU and its driver; tensors in host memory need none");
   if (files.empty())
-    return note(join(found) + ", but no /dev/nvidia*",
+    return note(
+      join(found) + ", but no /dev/nvidia*",
       "nvidia-modprobe -u -c=0, or give the container its devices (--gpus all)");
   return ok(join(found));
 }

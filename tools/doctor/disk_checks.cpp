@@ -20,7 +20,8 @@ finding check_direct_io(const machine& m) {
     return ok("writes past the page cache work in " + m.path);
   auto value = m.path + ": " + std::strerror(why);
   if (why == EINVAL || why == EOPNOTSUPP)
-    return missing(value + " (this file system has no O_DIRECT or no O_TMPFILE)",
+    return missing(
+      value + " (this file system has no O_DIRECT or no O_TMPFILE)",
       "put durable providers on ext4 or XFS; elsewhere writes go through the page cache");
   if (why == ENOENT || why == ENOTDIR)
     return missing(value, "name a directory: millrace doctor --path DIR");
@@ -45,7 +46,8 @@ finding check_io_limits(const machine& m) {
   if (!limits || limits->empty())
     return ok("none by the control group");
   auto first = limits->substr(0, limits->find('\n'));
-  return note(first,
+  return note(
+    first,
     "raise io.max of the control group (systemd: IOReadBandwidthMax=, "
     "IOWriteBandwidthMax=)");
 }

@@ -39,7 +39,8 @@ finding check_transparent_huge_pages(const machine& m) {
   auto chosen = chosen_word(m.read(std::string{thp} + "enabled").value_or(""));
   if (chosen == "always" || chosen == "madvise")
     return ok(chosen);
-  return missing(chosen.empty() ? "not in this kernel" : chosen,
+  return missing(
+    chosen.empty() ? "not in this kernel" : chosen,
     chosen.empty() ? "a kernel with CONFIG_TRANSPARENT_HUGEPAGE"
                    : "echo madvise > /sys/kernel/mm/transparent_hugepage/enabled");
 }
@@ -50,7 +51,8 @@ finding check_shared_huge_pages(const machine& m) {
   if (chosen.empty())
     return missing("not in this kernel", "a kernel with CONFIG_TRANSPARENT_HUGEPAGE");
   if (chosen == "never" || chosen == "deny")
-    return missing(chosen + ": arenas get small pages unless the pool has huge ones",
+    return missing(
+      chosen + ": arenas get small pages unless the pool has huge ones",
       "echo advise > /sys/kernel/mm/transparent_hugepage/shmem_enabled");
   return ok(chosen);
 }
@@ -62,10 +64,12 @@ finding check_huge_page_pool(const machine& m) {
   if (!total || !free_pages || !size)
     return missing("not in this kernel", "a kernel with CONFIG_HUGETLBFS");
   if (*total == 0)
-    return missing("empty",
+    return missing(
+      "empty",
       "sysctl vm.nr_hugepages=N, N pages of " + human_size(*size) +
         " for all arenas together; optional where shared huge pages are ok");
-  return ok(std::to_string(*free_pages) + " of " + std::to_string(*total) + " pages of " +
+  return ok(
+    std::to_string(*free_pages) + " of " + std::to_string(*total) + " pages of " +
     human_size(*size) + " free");
 }
 
@@ -77,7 +81,8 @@ finding check_locked_memory(const machine& m) {
     return note("unknown", "mount /proc");
   if (limit->soft == machine::unlimited)
     return ok("unlimited");
-  return missing(human_size(limit->soft) + ": arenas above it may be swapped out",
+  return missing(
+    human_size(limit->soft) + ": arenas above it may be swapped out",
     "ulimit -l unlimited, LimitMEMLOCK=infinity in the systemd unit, or memlock in "
     "/etc/security/limits.conf");
 }
@@ -87,7 +92,8 @@ finding check_shared_memory(const machine& m) {
   int why = m.calls.sealed_memfd();
   if (why == 0)
     return ok("memfd with seals (no limit of its own)");
-  return missing(std::string{"memfd_create: "} + std::strerror(why),
+  return missing(
+    std::string{"memfd_create: "} + std::strerror(why),
     m.read("/proc/sys/vm/memfd_noexec").value_or("0") == "2"
       ? "sysctl vm.memfd_noexec=1"
       : "allow memfd_create and fcntl(F_ADD_SEALS) in the sandbox of the process");

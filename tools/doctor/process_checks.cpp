@@ -20,7 +20,8 @@ finding check_ptrace(const machine& m) {
     return ok("0, not restricted");
   if (m.capable(cap_sys_ptrace) && *scope != "3")
     return ok(*scope + ", and this process has CAP_SYS_PTRACE");
-  return note(*scope + ": no process may reach into another; clients copy their tensors themselves",
+  return note(
+    *scope + ": no process may reach into another; clients copy their tensors themselves",
     "nothing to do for Millrace; sysctl kernel.yama.ptrace_scope=0 lifts it for debuggers");
 }
 
@@ -28,7 +29,8 @@ finding check_pidfd(const machine& m) {
   int why = m.calls.pidfd();
   if (why == 0)
     return ok("available");
-  return note(std::string{"pidfd_open: "} + std::strerror(why),
+  return note(
+    std::string{"pidfd_open: "} + std::strerror(why),
     "run Linux 5.3 or later, or allow pidfd_open in the sandbox of the process");
 }
 

@@ -16,7 +16,8 @@ finding check_kernel(const machine& m) {
   if (!major || !minor)
     return note(*release, "no version that Millrace knows how to read");
   if (std::pair{*major, *minor} < std::pair<std::uint64_t, std::uint64_t>{5, 14})
-    return note(*release + ", without MADV_POPULATE_WRITE: services start more slowly",
+    return note(
+      *release + ", without MADV_POPULATE_WRITE: services start more slowly",
       "run Linux 5.14 or later");
   return ok(*release);
 }
@@ -34,8 +35,9 @@ finding check_cores(const machine& m) {
   std::uint64_t used_us = 0;
   std::uint64_t period_us = 0;
   if (quota >> used_us >> period_us && period_us > 0 && used_us < allowed * period_us)
-    return note(value + ", of which the control group grants " +
-        std::to_string(used_us * 100 / period_us) + " %",
+    return note(
+      value + ", of which the control group grants " + std::to_string(used_us * 100 / period_us) +
+        " %",
       "raise cpu.max of the control group (systemd: CPUQuota=)");
   if (allowed < 2)
     return note(value + ": copying and training share it", "give the process two cores or more");
@@ -48,7 +50,8 @@ finding check_numa(const machine& m) {
     return ok("1 (the kernel reports none)");
   if (nodes == 1)
     return ok("1");
-  return note(std::to_string(nodes) + ": copies between them are slower",
+  return note(
+    std::to_string(nodes) + ": copies between them are slower",
     "run one service per node: numactl --cpunodebind=N --membind=N millrace serve");
 }
 
