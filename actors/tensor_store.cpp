@@ -2,7 +2,7 @@
 #include <millrace/actors/store_context.hpp>
 #include <millrace/core/log.hpp>
 
-#include <caf/actor_ostream.hpp>
+#include <caf/actor_clock.hpp>
 #include <caf/send.hpp>
 #include <caf/typed_event_based_actor.hpp>
 
@@ -88,7 +88,7 @@ private:
     };
     start(
       stores_, limits().stores_max,
-      make_store_operation(context_, std::move(request), steady_clock::now(), std::move(done)));
+      make_store_operation(context_, std::move(request), system().clock().now(), std::move(done)));
     return rp;
   }
 
@@ -101,7 +101,7 @@ private:
     };
     start(
       loads_, limits().loads_max,
-      make_load_operation(context_, std::move(request), steady_clock::now(), std::move(done)));
+      make_load_operation(context_, std::move(request), system().clock().now(), std::move(done)));
     return rp;
   }
 
@@ -257,7 +257,7 @@ private:
     status late{
       errc::deadline_exceeded,
       "provider " + context_->deps.name + " did not finish within the request's time"};
-    auto now = steady_clock::now();
+    auto now = system().clock().now();
     for (auto* l : {&stores_, &loads_}) {
       for (auto& op : l->running)
         if (!op->answered() && op->deadline() < now)

@@ -163,7 +163,7 @@ future<receipt> repository::store(
   // Names must be unique before they can be grouped.
   if (auto bad = validate(l); !bad.ok())
     return ready_future<receipt>(fail(bad.within("storing " + model)));
-  return store(model, model_graph::chain_of(l), std::move(tensors), std::move(options));
+  return store(model, *core_->chain_for(model, l), std::move(tensors), std::move(options));
 }
 
 future<load_receipt> repository::load(

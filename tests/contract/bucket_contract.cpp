@@ -1,12 +1,11 @@
 // The promises, one case each, named as sentences.
 #include "bucket_contract.hpp"
 
-#include "../support/bucket_driving.hpp"
-#include "../support/heap_memory_source.hpp"
-#include "../support/held_completion.hpp"
-
 #include <millrace/core/digest.hpp>
 #include <millrace/core/model_graph.hpp>
+#include <millrace/tests/support/bucket_driving.hpp>
+#include <millrace/tests/support/heap_memory_source.hpp>
+#include <millrace/tests/support/held_completion.hpp>
 
 #include <boost/test/unit_test.hpp>
 

@@ -1,10 +1,10 @@
 // Every kind of bucket, in the settings in which it may behave differently, keeps the contract.
-#include "../support/held_completion.hpp"
-#include "../support/scratch_directory.hpp"
 #include "bucket_contract.hpp"
 
 #include <millrace/storage/memory/memory_bucket.hpp>
 #include <millrace/storage/rocksdb/rocksdb_bucket.hpp>
+#include <millrace/tests/support/held_completion.hpp>
+#include <millrace/tests/support/scratch_directory.hpp>
 
 #include <boost/test/unit_test.hpp>
 

@@ -1,9 +1,8 @@
 // The cases of the driver contract.
 #include "driver_contract.hpp"
 
-#include "../support/held_completion.hpp"
-
 #include <millrace/core/digest.hpp>
+#include <millrace/tests/support/held_completion.hpp>
 
 #include <boost/test/unit_test.hpp>
 

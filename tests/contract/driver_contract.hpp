@@ -1,7 +1,7 @@
 // What every driver promises, as one suite. Registered once for each driver.
 #pragma once
 
-#include "../support/exposed_matrix.hpp"
+#include <millrace/tests/support/exposed_matrix.hpp>
 
 #include <functional>
 #include <memory>

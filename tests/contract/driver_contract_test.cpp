@@ -1,10 +1,10 @@
 // Every driver keeps the contract: `local` with memory of this process, `shm` with a child's.
-#include "../support/fabric_handler.hpp"
-#include "../support/scratch_directory.hpp"
 #include "driver_contract.hpp"
 
 #include <millrace/core/codec.hpp>
 #include <millrace/core/digest.hpp>
+#include <millrace/tests/support/fabric_handler.hpp>
+#include <millrace/tests/support/scratch_directory.hpp>
 
 #include <boost/test/unit_test.hpp>
 #include <sys/wait.h>

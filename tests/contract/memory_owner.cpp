@@ -1,9 +1,8 @@
 // The other process of the driver contract: exposes memory as a pipe tells it. memory_owner ADDRESS
-#include "../support/exposed_matrix.hpp"
-#include "../support/fabric_handler.hpp"
-
 #include <millrace/core/codec.hpp>
 #include <millrace/core/digest.hpp>
+#include <millrace/tests/support/exposed_matrix.hpp>
+#include <millrace/tests/support/fabric_handler.hpp>
 
 #include <unistd.h>
 

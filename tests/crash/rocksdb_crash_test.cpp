@@ -1,8 +1,9 @@
 // After a kill at any instant every acknowledged version is there, and one under way is old or
 // new, whole.
-#include "../support/held_completion.hpp"
-#include "../support/scratch_directory.hpp"
 #include "crash_models.hpp"
+
+#include <millrace/tests/support/held_completion.hpp>
+#include <millrace/tests/support/scratch_directory.hpp>
 
 #include <boost/test/unit_test.hpp>
 #include <fcntl.h>

@@ -1,9 +1,8 @@
 // A peer that may connect but lies: refused, nothing read or written, the others unaffected.
-#include "../support/exposed_matrix.hpp"
-#include "../support/scratch_directory.hpp"
-
 #include <millrace/actors/envelope.hpp>
 #include <millrace/runtime/node.hpp>
+#include <millrace/tests/support/exposed_matrix.hpp>
+#include <millrace/tests/support/scratch_directory.hpp>
 
 #include <boost/test/unit_test.hpp>
 

@@ -1,7 +1,6 @@
 // The public API end to end: a node in this process, asked directly and through its socket.
-#include "../support/scratch_directory.hpp"
-
 #include <millrace/runtime/node.hpp>
+#include <millrace/tests/support/scratch_directory.hpp>
 #include <millrace/transport/region.hpp>
 
 #include <boost/test/data/test_case.hpp>
