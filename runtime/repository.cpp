@@ -6,6 +6,8 @@
 #include <millrace/runtime/store_call.hpp>
 #include <millrace/transport/region.hpp>
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <unordered_map>
 
@@ -194,7 +196,7 @@ future<loaded_tensors> repository::load(
       for (auto& name : names) {
         auto found = by_name.find(name);
         if (found == by_name.end())
-          return fail(errc::not_found, "model " + model + " has no tensor " + name);
+          return fail(errc::not_found, fmt::format("model {} has no tensor {}", model, name));
         chosen.push_back(*found->second);
       }
       return chosen;
@@ -220,7 +222,8 @@ future<loaded_tensors> repository::load_layers(
         for (std::size_t i = 0; i < graph->ids.size(); ++i)
           known |= graph->ids[i] == id;
         if (!known)
-          return fail(errc::not_found, "model " + model + " has no layer " + to_string(id));
+          return fail(
+            errc::not_found, fmt::format("model {} has no layer {}", model, to_string(id)));
         for (std::size_t t = 0; t < record.spec.tensor_layers.size(); ++t)
           if (graph->ids[record.spec.tensor_layers[t]] == id)
             chosen.push_back(record.spec.tensors.tensors[t]);
