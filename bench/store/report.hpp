@@ -22,7 +22,7 @@ struct row {
   std::optional<double> floor_s;
   std::string stages; // where a provider says its time went
 
-  /// Goals: how many times as fast as the peer, which part of the floor's speed, how long, how large.
+  /// Goals: times as fast as the peer, part of the floor's speed, how long, how large.
   std::optional<double> ratio_min;
   std::optional<double> floor_min;
   std::optional<double> seconds_max;
