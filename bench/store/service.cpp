@@ -6,7 +6,6 @@
 
 #include <csignal>
 #include <cstdio>
-#include <filesystem>
 #include <fstream>
 
 namespace millrace::bench {
@@ -45,8 +44,8 @@ service::service(const std::string& directory, const service_options& options) {
   auto config = directory + "/" + name + ".yaml";
   address_ = "unix:" + directory + "/" + name + ".sock";
   std::ofstream{config} << config_text(address_, options);
-  auto self = std::filesystem::read_symlink("/proc/self/exe").string();
-  process_ = need(child::start({self, "--serve", config}), "starting a service");
+  // This very program, also when another one has been built in its place meanwhile.
+  process_ = need(child::start({"/proc/self/exe", "--serve", config}), "starting a service");
   auto ready = need(process_.read_line(start_timeout_ms), "starting the service " + name);
   if (ready != "ready")
     give_up("the service " + name + " does not start: " + ready);
