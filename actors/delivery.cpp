@@ -63,8 +63,8 @@ void deliver(caf::actor_system& system, const caf::strong_actor_ptr& to, caf::me
 }
 
 void end_actor(caf::actor_system& system, const caf::strong_actor_ptr& actor) {
-  deliver(system, actor,
-    caf::make_message(caf::exit_msg{actor->address(), caf::exit_reason::kill}));
+  deliver(
+    system, actor, caf::make_message(caf::exit_msg{actor->address(), caf::exit_reason::kill}));
 }
 
 void run_in(caf::actor_system& system, const caf::strong_actor_ptr& to, std::function<void()> f) {

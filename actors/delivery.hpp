@@ -8,6 +8,7 @@
 #include <caf/execution_unit.hpp>
 #include <caf/mailbox_element.hpp>
 #include <caf/message_id.hpp>
+
 #include <deque>
 #include <functional>
 

@@ -49,13 +49,13 @@ using reply_of = typename message_traits<Request>::reply_type;
 
 /// Opens every request frame.
 struct request_head {
-  std::string target;  // a provider's name; empty for the node itself
+  std::string target; // a provider's name; empty for the node itself
   message_kind kind{};
 };
 
 /// Opens every reply frame.
 struct reply_head {
-  std::uint8_t code = 0;  // an `errc`; the reply itself follows when it is 0
+  std::uint8_t code = 0; // an `errc`; the reply itself follows when it is 0
   std::string detail;
 };
 

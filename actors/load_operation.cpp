@@ -24,19 +24,22 @@ struct range {
 
 class load_operation : public operation, public std::enable_shared_from_this<load_operation> {
 public:
-  load_operation(std::shared_ptr<store_context> context, load_request request, time_point arrived,
+  load_operation(
+    std::shared_ptr<store_context> context, load_request request, time_point arrived,
     answer<load_receipt> done)
     : context_(std::move(context)), request_(std::move(request)), done_(std::move(done)),
       begun_(steady_clock::now()) {
     auto& limits = context_->deps.limits;
-    auto timeout_ms = request_.timeout_ms == 0 ? limits.request_timeout_ms
-                                               : std::min(request_.timeout_ms, limits.request_timeout_ms);
+    auto timeout_ms = request_.timeout_ms == 0
+      ? limits.request_timeout_ms
+      : std::min(request_.timeout_ms, limits.request_timeout_ms);
     deadline_ = arrived + std::chrono::milliseconds{timeout_ms};
     receipt_.times.queued_us = us_between(arrived, begun_);
   }
 
   void begin() override {
-    context_->deps.bucket->open(request_.model, request_.version,
+    context_->deps.bucket->open(
+      request_.model, request_.version,
       context_->home<std::shared_ptr<opened_model>>(
         [self = shared_from_this()](auto opened) { self->on_opened(std::move(opened)); }));
   }
@@ -91,7 +94,8 @@ private:
     if (eager_ && receipt_.size_bytes > context_->deps.limits.eager_bytes_max)
       return {errc::invalid_argument, "too many bytes for a message; offer memory for them"};
     if (!eager_ && size_bytes(request_.target) != receipt_.size_bytes)
-      return {errc::invalid_argument,
+      return {
+        errc::invalid_argument,
         std::to_string(receipt_.size_bytes) + " bytes are selected, the memory offered has " +
           std::to_string(size_bytes(request_.target))};
     if (eager_)
@@ -100,20 +104,23 @@ private:
   }
 
   status add_range(const tensor_desc& stored, std::uint32_t index, const selection& s) {
-    auto mismatch = status{errc::invalid_argument,
+    auto mismatch = status{
+      errc::invalid_argument,
       "tensor " + stored.name + " is " + describe(stored) + ", not " + describe(s.expected)};
     if (s.expected.type != stored.type || s.expected.shape.size() != stored.shape.size())
       return mismatch;
     auto same = s.rows ? std::size_t{1} : std::size_t{0};
     if (s.rows && stored.shape.empty())
       return {errc::invalid_argument, "tensor " + stored.name + " is a scalar: it has no rows"};
-    if (!std::equal(stored.shape.begin() + same, stored.shape.end(), s.expected.shape.begin() + same))
+    if (!std::equal(
+          stored.shape.begin() + same, stored.shape.end(), s.expected.shape.begin() + same))
       return mismatch;
     range r{index, 0, size_bytes(stored).value(), receipt_.size_bytes};
     if (s.rows) {
       auto rows = s.expected.shape[0];
       if (s.first_row > stored.shape[0] || rows > stored.shape[0] - s.first_row)
-        return {errc::invalid_argument,
+        return {
+          errc::invalid_argument,
           "rows " + std::to_string(s.first_row) + " to +" + std::to_string(rows) + " of tensor " +
             stored.name + ", which has " + std::to_string(stored.shape[0])};
       auto bytes = row_bytes(stored);
@@ -132,7 +139,8 @@ private:
   wanted cover(const range& r) const {
     auto bytes = *size_bytes(model_->record().spec.tensors.tensors[r.tensor]);
     auto first = r.first / digest_block_bytes * digest_block_bytes;
-    auto last = (r.first + r.length + digest_block_bytes - 1) / digest_block_bytes * digest_block_bytes;
+    auto last =
+      (r.first + r.length + digest_block_bytes - 1) / digest_block_bytes * digest_block_bytes;
     return {r.tensor, first, std::min(last, bytes) - first};
   }
 
@@ -147,13 +155,15 @@ private:
   void pump() {
     auto self = shared_from_this();
     while (!answered_ && next_ < windows_.size() &&
-      in_flight_ < context_->deps.limits.windows_max) {
+           in_flight_ < context_->deps.limits.windows_max) {
       ++in_flight_;
       // Ranges of a plan come in order: what this window takes begins where the last one ended.
       auto first = range_at_;
       advance(windows_[next_]);
-      model_->fetch(std::move(windows_[next_++]),
-        context_->home<window>([self, first](result<window> w) { self->on_window(first, std::move(w)); }));
+      model_->fetch(
+        std::move(windows_[next_++]), context_->home<window>([self, first](result<window> w) {
+          self->on_window(first, std::move(w));
+        }));
     }
     if (!answered_ && in_flight_ == 0 && next_ == windows_.size())
       finish();
@@ -195,7 +205,8 @@ private:
     t.digests = receipt_.verified;
     t.hold = w->hold;
     t.ops = std::move(ops);
-    context_->deps.fabric->submit(std::move(t),
+    context_->deps.fabric->submit(
+      std::move(t),
       context_->home<transport::transfer_report>(
         [self = shared_from_this(), w = std::move(*w)](auto report) {
           self->on_moved(w, std::move(report));
@@ -250,7 +261,8 @@ private:
       auto first = digest_starts_[piece.tensor] + piece.tensor_offset / digest_block_bytes;
       for (std::uint64_t i = 0; i < digest_count(piece.length); ++i)
         if (computed[at++] != record.digests[first + i])
-          return {errc::corrupt_data,
+          return {
+            errc::corrupt_data,
             "model " + request_.model + " version " + std::to_string(record.version) + ", tensor " +
               record.spec.tensors.tensors[piece.tensor].name + ": bytes from " +
               std::to_string(piece.tensor_offset + i * digest_block_bytes) +
@@ -288,8 +300,9 @@ private:
 
 } // namespace
 
-std::shared_ptr<operation> make_load_operation(std::shared_ptr<store_context> context,
-  load_request request, time_point arrived, answer<load_receipt> done) {
+std::shared_ptr<operation> make_load_operation(
+  std::shared_ptr<store_context> context, load_request request, time_point arrived,
+  answer<load_receipt> done) {
   return std::make_shared<load_operation>(
     std::move(context), std::move(request), arrived, std::move(done));
 }

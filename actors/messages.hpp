@@ -14,9 +14,9 @@ namespace millrace::actors {
 /// Stores a model: pulls the bytes behind `source`, or takes them from `eager` when they are few.
 struct store_request {
   model_spec spec;
-  std::vector<described_layer> layers;  // those the provider may not know yet
-  bulk_handle source;                   // all tensors, one after the other, in layout order
-  std::vector<std::uint8_t> eager;      // the bytes themselves; then `source` is empty
+  std::vector<described_layer> layers; // those the provider may not know yet
+  bulk_handle source;                  // all tensors, one after the other, in layout order
+  std::vector<std::uint8_t> eager;     // the bytes themselves; then `source` is empty
   bool checksums = true;
   std::uint32_t timeout_ms = 0;
 };
@@ -24,9 +24,9 @@ struct store_request {
 /// Microseconds a provider spent in each stage.
 struct stage_times {
   std::uint64_t queued_us = 0;
-  std::uint64_t reserve_us = 0;  // store: room found; load: model opened
-  std::uint64_t move_us = 0;     // from the first byte asked for to the last one there
-  std::uint64_t finish_us = 0;   // store: written on, published
+  std::uint64_t reserve_us = 0; // store: room found; load: model opened
+  std::uint64_t move_us = 0;    // from the first byte asked for to the last one there
+  std::uint64_t finish_us = 0;  // store: written on, published
 
   friend bool operator==(const stage_times&, const stage_times&) = default;
 };
@@ -38,7 +38,7 @@ struct store_receipt {
   std::string provider;
   bool durable = false;
   bool checksums = false;
-  std::string driver;  // what moved the bytes: "shm", "local", "eager"
+  std::string driver; // what moved the bytes: "shm", "local", "eager"
   stage_times times;
 
   friend bool operator==(const store_receipt&, const store_receipt&) = default;
@@ -46,8 +46,8 @@ struct store_receipt {
 
 /// One tensor, or some of its rows, as the caller expects it.
 struct selection {
-  tensor_desc expected;         // name, dtype, and the shape of what arrives
-  bool rows = false;            // a range along the first dimension rather than the whole tensor
+  tensor_desc expected; // name, dtype, and the shape of what arrives
+  bool rows = false;    // a range along the first dimension rather than the whole tensor
   std::uint64_t first_row = 0;
 
   friend bool operator==(const selection&, const selection&) = default;
@@ -56,9 +56,9 @@ struct selection {
 /// Loads the selected tensors into `target`, which takes them one after the other.
 struct load_request {
   std::string model;
-  std::uint64_t version = 0;  // 0: the newest
+  std::uint64_t version = 0; // 0: the newest
   std::vector<selection> selections;
-  bulk_handle target;         // without segments: send the bytes in the receipt (few only)
+  bulk_handle target; // without segments: send the bytes in the receipt (few only)
   std::uint32_t timeout_ms = 0;
 };
 
@@ -67,7 +67,7 @@ struct load_receipt {
   std::uint64_t version = 0;
   std::uint64_t size_bytes = 0;
   std::string provider;
-  bool verified = false;  // checksums were there and agreed
+  bool verified = false; // checksums were there and agreed
   std::string driver;
   stage_times times;
   std::vector<std::uint8_t> eager;
@@ -155,7 +155,7 @@ struct provider_entry {
   std::string kind;
   std::string group;
   std::uint32_t weight = 1;
-  bool checksums = true;  // what stores use unless the caller says otherwise
+  bool checksums = true; // what stores use unless the caller says otherwise
 
   friend bool operator==(const provider_entry&, const provider_entry&) = default;
 };
@@ -163,7 +163,7 @@ struct provider_entry {
 struct directory {
   std::string node;
   std::uint32_t eager_bytes_max = 0;
-  std::vector<provider_entry> providers;  // of the whole cluster
+  std::vector<provider_entry> providers; // of the whole cluster
 
   friend bool operator==(const directory&, const directory&) = default;
 };
@@ -205,12 +205,14 @@ struct node_status {
 
 MILLRACE_INSPECT(store_request, x.spec, x.layers, x.source, x.eager, x.checksums, x.timeout_ms)
 MILLRACE_INSPECT(stage_times, x.queued_us, x.reserve_us, x.move_us, x.finish_us)
-MILLRACE_INSPECT(store_receipt, x.model, x.version, x.size_bytes, x.provider, x.durable, x.checksums,
-  x.driver, x.times)
+MILLRACE_INSPECT(
+  store_receipt, x.model, x.version, x.size_bytes, x.provider, x.durable, x.checksums, x.driver,
+  x.times)
 MILLRACE_INSPECT(selection, x.expected, x.rows, x.first_row)
 MILLRACE_INSPECT(load_request, x.model, x.version, x.selections, x.target, x.timeout_ms)
-MILLRACE_INSPECT(load_receipt, x.model, x.version, x.size_bytes, x.provider, x.verified, x.driver,
-  x.times, x.eager)
+MILLRACE_INSPECT(
+  load_receipt, x.model, x.version, x.size_bytes, x.provider, x.verified, x.driver, x.times,
+  x.eager)
 MILLRACE_INSPECT(describe_request, x.model, x.version)
 MILLRACE_INSPECT(list_request, x.prefix, x.after, x.count_max)
 MILLRACE_INSPECT(model_list, x.models)
@@ -219,16 +221,17 @@ MILLRACE_INSPECT(pin_request, x.model, x.pinned)
 MILLRACE_INSPECT(resolve_request, x.ids)
 MILLRACE_INSPECT(layer_list, x.layers)
 MILLRACE_INSPECT(provider_status_request, x.unused)
-MILLRACE_INSPECT(provider_status, x.name, x.kind, x.group, x.durable, x.models, x.capacity_bytes,
-  x.used_bytes, x.evictions, x.in_flight, x.queued, x.stores, x.loads, x.failures, x.stored_bytes,
-  x.loaded_bytes)
+MILLRACE_INSPECT(
+  provider_status, x.name, x.kind, x.group, x.durable, x.models, x.capacity_bytes, x.used_bytes,
+  x.evictions, x.in_flight, x.queued, x.stores, x.loads, x.failures, x.stored_bytes, x.loaded_bytes)
 MILLRACE_INSPECT(done_reply, x.unused)
 MILLRACE_INSPECT(directory_request, x.unused)
 MILLRACE_INSPECT(provider_entry, x.name, x.node, x.address, x.kind, x.group, x.weight, x.checksums)
 MILLRACE_INSPECT(directory, x.node, x.eager_bytes_max, x.providers)
 MILLRACE_INSPECT(node_status_request, x.unused)
 MILLRACE_INSPECT(peer_path, x.peer, x.driver, x.bytes, x.transfers, x.failures)
-MILLRACE_INSPECT(node_status, x.node, x.address, x.version, x.pid, x.uptime_ms, x.connections,
+MILLRACE_INSPECT(
+  node_status, x.node, x.address, x.version, x.pid, x.uptime_ms, x.connections,
   x.staging_capacity_bytes, x.staging_used_bytes, x.providers, x.paths)
 
 #undef MILLRACE_INSPECT

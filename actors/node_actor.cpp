@@ -2,6 +2,7 @@
 #include <millrace/actors/node_actor.hpp>
 
 #include <caf/typed_event_based_actor.hpp>
+
 #include <memory>
 
 namespace millrace::actors {

@@ -10,7 +10,7 @@ namespace millrace::actors {
 
 struct node_actor_deps {
   directory who_is_where;
-  std::function<node_status()> own_state;  // without the providers; any thread
+  std::function<node_status()> own_state; // without the providers; any thread
   std::vector<tensor_store_actor> providers;
 };
 

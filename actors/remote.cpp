@@ -5,6 +5,7 @@
 
 #include <caf/actor_addr.hpp>
 #include <caf/typed_event_based_actor.hpp>
+
 #include <map>
 
 namespace millrace::actors {
@@ -23,7 +24,8 @@ std::uint32_t timeout_of(const Request& request, std::uint32_t otherwise) {
 template <class Base>
 class proxy : public Base {
 public:
-  proxy(caf::actor_config& config, std::shared_ptr<remote_node> node, std::string target,
+  proxy(
+    caf::actor_config& config, std::shared_ptr<remote_node> node, std::string target,
     std::uint32_t timeout_ms)
     : Base(config), node_(std::move(node)), target_(std::move(target)), timeout_ms_(timeout_ms) {}
 
@@ -42,7 +44,8 @@ protected:
     auto number = next_++;
     pending_.emplace(number, [rp](const status& why) mutable { rp.deliver(to_caf_error(why)); });
     auto self = caf::actor_cast<caf::actor_addr>(caf::actor_cast<caf::strong_actor_ptr>(this));
-    node_->ask(encode_request(target_, request), timeout_of(request, timeout_ms_),
+    node_->ask(
+      encode_request(target_, request), timeout_of(request, timeout_ms_),
       [this, self, rp, number, &system = this->system()](raw_reply raw) {
         auto outcome = raw ? decode_reply<reply>(*raw) : result<reply>{fail(raw.error())};
         auto alive = caf::actor_cast<caf::strong_actor_ptr>(self);
@@ -108,8 +111,9 @@ public:
 
 } // namespace
 
-tensor_store_actor spawn_remote_store(caf::actor_system& system, std::shared_ptr<remote_node> node,
-  std::string provider, std::uint32_t timeout_ms) {
+tensor_store_actor spawn_remote_store(
+  caf::actor_system& system, std::shared_ptr<remote_node> node, std::string provider,
+  std::uint32_t timeout_ms) {
   return system.spawn<remote_store>(std::move(node), std::move(provider), timeout_ms);
 }
 

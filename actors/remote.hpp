@@ -11,8 +11,9 @@ namespace millrace::actors {
 
 /// A provider of another process. Its errors name the address; a caller tells it from a local store only by the
 /// latency. `timeout_ms` bounds requests that carry no time of their own.
-tensor_store_actor spawn_remote_store(caf::actor_system& system, std::shared_ptr<remote_node> node,
-  std::string provider, std::uint32_t timeout_ms);
+tensor_store_actor spawn_remote_store(
+  caf::actor_system& system, std::shared_ptr<remote_node> node, std::string provider,
+  std::uint32_t timeout_ms);
 
 /// The node actor of another process.
 node_actor spawn_remote_node_actor(

@@ -22,13 +22,14 @@ constexpr std::uint32_t tick_ms = 100;
 struct waiting {
   std::function<void(raw_reply)> done;
   time_point deadline;
-  const channel* via = nullptr;  // null until it has been sent
+  const channel* via = nullptr; // null until it has been sent
 };
 
 class remote_node_impl : public remote_node {
 public:
-  remote_node_impl(std::shared_ptr<transport::io_loop> loop,
-    std::shared_ptr<transport::fabric> fabric, std::string address)
+  remote_node_impl(
+    std::shared_ptr<transport::io_loop> loop, std::shared_ptr<transport::fabric> fabric,
+    std::string address)
     : loop_(std::move(loop)), fabric_(std::move(fabric)), address_(std::move(address)) {}
 
   void open(const transport::link_options& options);
@@ -41,14 +42,15 @@ public:
     {
       std::lock_guard guard{mutex_};
       if (closed_.ok())
-        waiting_.emplace(number,
+        waiting_.emplace(
+          number,
           waiting{std::move(done), steady_clock::now() + std::chrono::milliseconds{timeout_ms}});
     }
     if (done)
       return done(fail(closed_));
     arm_tick();
-    link_->acquire([weak = weak_from_this(), number, body = std::move(body)](
-                     result<std::shared_ptr<channel>> c) {
+    link_->acquire([weak = weak_from_this(), number,
+                    body = std::move(body)](result<std::shared_ptr<channel>> c) {
       if (auto self = std::static_pointer_cast<remote_node_impl>(weak.lock()))
         self->send(number, body, std::move(c));
     });
@@ -159,7 +161,8 @@ private:
     if (more)
       arm_tick();
     for (auto& w : late)
-      w.done(fail(errc::deadline_exceeded, "no answer from " + address_ + " within the time allowed"));
+      w.done(
+        fail(errc::deadline_exceeded, "no answer from " + address_ + " within the time allowed"));
   }
 
   std::shared_ptr<transport::io_loop> loop_;
@@ -196,16 +199,17 @@ private:
 };
 
 void remote_node_impl::open(const transport::link_options& options) {
-  auto weak = std::weak_ptr<remote_node_impl>(
-    std::static_pointer_cast<remote_node_impl>(shared_from_this()));
+  auto weak =
+    std::weak_ptr<remote_node_impl>(std::static_pointer_cast<remote_node_impl>(shared_from_this()));
   link_ = transport::link::make(
     loop_, options, [weak] { return std::make_shared<client_handler>(weak); });
 }
 
 } // namespace
 
-std::shared_ptr<remote_node> remote_node::create(const std::shared_ptr<transport::io_loop>& loop,
-  std::shared_ptr<transport::fabric> fabric, const transport::link_options& options) {
+std::shared_ptr<remote_node> remote_node::create(
+  const std::shared_ptr<transport::io_loop>& loop, std::shared_ptr<transport::fabric> fabric,
+  const transport::link_options& options) {
   auto node = std::make_shared<remote_node_impl>(loop, std::move(fabric), options.address);
   node->open(options);
   return node;

@@ -22,8 +22,9 @@ using raw_reply = result<std::span<const std::byte>>;
 /// served), with `unavailable` when none can be made, or with `deadline_exceeded`. Threads: any.
 class remote_node : public std::enable_shared_from_this<remote_node> {
 public:
-  static std::shared_ptr<remote_node> create(const std::shared_ptr<transport::io_loop>& loop,
-    std::shared_ptr<transport::fabric> fabric, const transport::link_options& options);
+  static std::shared_ptr<remote_node> create(
+    const std::shared_ptr<transport::io_loop>& loop, std::shared_ptr<transport::fabric> fabric,
+    const transport::link_options& options);
   virtual ~remote_node() = default;
 
   virtual const std::string& address() const noexcept = 0;

@@ -30,18 +30,20 @@ public:
   }
 
   template <class Handle, class Request>
-  void ask(const Handle& target, Request request,
-    std::function<void(result<reply_of<Request>>)> done) {
+  void ask(
+    const Handle& target, Request request, std::function<void(result<reply_of<Request>>)> done) {
     // The targets answer every request within its deadline.
     this->request(target, caf::infinite, std::move(request))
-      .then([done](reply_of<Request>& reply) { done(std::move(reply)); },
+      .then(
+        [done](reply_of<Request>& reply) { done(std::move(reply)); },
         [done](caf::error& e) { done(fail(to_status(e))); });
   }
 };
 
 class session : public transport::channel_handler {
 public:
-  session(caf::actor_system& system, std::shared_ptr<transport::fabric> fabric,
+  session(
+    caf::actor_system& system, std::shared_ptr<transport::fabric> fabric,
     std::shared_ptr<const session_targets> targets, std::shared_ptr<connection_table> connections)
     : system_(system), fabric_(std::move(fabric)), targets_(std::move(targets)),
       connections_(std::move(connections)) {
@@ -53,7 +55,8 @@ public:
   ~session() override { release(); }
 
   void on_open(const std::shared_ptr<channel>& c) override {
-    spdlog::info("peer connected name={} pid={} uid={}", c->peer().name, c->peer().pid, c->peer().uid);
+    spdlog::debug(
+      "peer connected name={} pid={} uid={}", c->peer().name, c->peer().pid, c->peer().uid);
     connections_->add(c);
     fabric_->peer_opened(c);
   }
@@ -66,7 +69,8 @@ public:
   }
 
   void on_close(channel& c, const status& why) override {
-    spdlog::info("peer gone name={} pid={} why=\"{}\"", c.peer().name, c.peer().pid, why.to_string());
+    spdlog::debug(
+      "peer gone name={} pid={} why=\"{}\"", c.peer().name, c.peer().pid, why.to_string());
     connections_->remove(c);
     fabric_->peer_closed(c, why);
     release();
@@ -110,9 +114,12 @@ private:
     case message_kind::node_status:
       return pass_on<node_status_request>(c, number, targets_->node, reader);
     }
-    reply<done_reply>(c, number,
-      fail(errc::unsupported, "this version knows no request of kind " +
-        std::to_string(static_cast<unsigned>(head.kind))));
+    reply<done_reply>(
+      c, number,
+      fail(
+        errc::unsupported,
+        "this version knows no request of kind " +
+          std::to_string(static_cast<unsigned>(head.kind))));
     return {};
   }
 
@@ -121,7 +128,8 @@ private:
     channel& c, std::uint64_t number, const request_head& head, wire_reader& reader) {
     auto found = targets_->providers.find(head.target);
     if (found == targets_->providers.end()) {
-      reply<done_reply>(c, number, fail(errc::not_found, "this node has no provider " + head.target));
+      reply<done_reply>(
+        c, number, fail(errc::not_found, "this node has no provider " + head.target));
       return {};
     }
     return pass_on<Request>(c, number, found->second, reader);
@@ -136,9 +144,10 @@ private:
       reply<reply_of<Request>>(c, number, fail(bad));
       return {};
     }
-    run_in(system_, handle_,
+    run_in(
+      system_, handle_,
       [actor = asker_, target, request = std::move(request), number,
-        weak = c.weak_from_this()]() mutable {
+       weak = c.weak_from_this()]() mutable {
         actor->ask<Handle, Request>(
           target, std::move(request), [weak, number](result<reply_of<Request>> r) {
             if (auto alive = weak.lock())
@@ -158,7 +167,8 @@ private:
       handle = &request.target;
     if (!handle || handle->segments.empty() || handle->owner == c.peer().id)
       return {};
-    return {errc::permission_denied, "the handle names memory of another process than " + c.peer().name};
+    return {
+      errc::permission_denied, "the handle names memory of another process than " + c.peer().name};
   }
 
   template <class Reply>
@@ -213,9 +223,9 @@ void connection_table::close_all(const status& why, std::uint32_t drain_ms) {
     c->close(why, drain_ms);
 }
 
-std::shared_ptr<transport::channel_handler> make_session(caf::actor_system& system,
-  std::shared_ptr<transport::fabric> fabric, std::shared_ptr<const session_targets> targets,
-  std::shared_ptr<connection_table> connections) {
+std::shared_ptr<transport::channel_handler> make_session(
+  caf::actor_system& system, std::shared_ptr<transport::fabric> fabric,
+  std::shared_ptr<const session_targets> targets, std::shared_ptr<connection_table> connections) {
   return std::make_shared<session>(
     system, std::move(fabric), std::move(targets), std::move(connections));
 }

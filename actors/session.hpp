@@ -40,8 +40,8 @@ private:
 };
 
 /// Makes the handler for one accepted connection. It lives as long as the channel.
-std::shared_ptr<transport::channel_handler> make_session(caf::actor_system& system,
-  std::shared_ptr<transport::fabric> fabric, std::shared_ptr<const session_targets> targets,
-  std::shared_ptr<connection_table> connections);
+std::shared_ptr<transport::channel_handler> make_session(
+  caf::actor_system& system, std::shared_ptr<transport::fabric> fabric,
+  std::shared_ptr<const session_targets> targets, std::shared_ptr<connection_table> connections);
 
 } // namespace millrace::actors

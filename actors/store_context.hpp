@@ -6,6 +6,7 @@
 #include <millrace/core/clock.hpp>
 
 #include <caf/actor_addr.hpp>
+
 #include <memory>
 #include <utility>
 
@@ -18,7 +19,7 @@ public:
     : deps(std::move(deps)), system_(system), self_(caf::actor_cast<caf::actor_addr>(self)) {}
 
   const tensor_store_deps deps;
-  provider_status counters;  // only the counting fields are kept here
+  provider_status counters; // only the counting fields are kept here
 
   /// Wraps `f(result<T>)` into a completion that brings the outcome home: `f` always runs in the actor, at once
   /// when the completion is called from one of its handlers.
@@ -75,10 +76,12 @@ public:
 template <class Receipt>
 using answer = std::function<void(result<Receipt>)>;
 
-std::shared_ptr<operation> make_store_operation(std::shared_ptr<store_context> context,
-  store_request request, time_point arrived, answer<store_receipt> done);
+std::shared_ptr<operation> make_store_operation(
+  std::shared_ptr<store_context> context, store_request request, time_point arrived,
+  answer<store_receipt> done);
 
-std::shared_ptr<operation> make_load_operation(std::shared_ptr<store_context> context,
-  load_request request, time_point arrived, answer<load_receipt> done);
+std::shared_ptr<operation> make_load_operation(
+  std::shared_ptr<store_context> context, load_request request, time_point arrived,
+  answer<load_receipt> done);
 
 } // namespace millrace::actors

@@ -14,13 +14,15 @@ using storage::window;
 
 class store_operation : public operation, public std::enable_shared_from_this<store_operation> {
 public:
-  store_operation(std::shared_ptr<store_context> context, store_request request, time_point arrived,
+  store_operation(
+    std::shared_ptr<store_context> context, store_request request, time_point arrived,
     answer<store_receipt> done)
     : context_(std::move(context)), request_(std::move(request)), done_(std::move(done)),
       begun_(steady_clock::now()) {
     auto& limits = context_->deps.limits;
-    auto timeout_ms = request_.timeout_ms == 0 ? limits.request_timeout_ms
-                                               : std::min(request_.timeout_ms, limits.request_timeout_ms);
+    auto timeout_ms = request_.timeout_ms == 0
+      ? limits.request_timeout_ms
+      : std::min(request_.timeout_ms, limits.request_timeout_ms);
     deadline_ = arrived + std::chrono::milliseconds{timeout_ms};
     receipt_.times.queued_us = us_between(arrived, begun_);
   }
@@ -30,7 +32,8 @@ public:
       return give_up(bad);
     auto self = shared_from_this();
     receipt_.model = request_.spec.name;
-    context_->deps.bucket->reserve(request_.spec, std::move(request_.layers),
+    context_->deps.bucket->reserve(
+      request_.spec, std::move(request_.layers),
       context_->home<std::unique_ptr<reservation>>(
         [self](auto reserved) { self->on_reserved(std::move(reserved)); }));
   }
@@ -67,7 +70,8 @@ private:
     eager_ = !request_.eager.empty() || receipt_.size_bytes == 0;
     auto offered = eager_ ? request_.eager.size() : size_bytes(request_.source);
     if (offered != receipt_.size_bytes)
-      return {errc::invalid_argument,
+      return {
+        errc::invalid_argument,
         "model " + spec.name + ": its tensors have " + std::to_string(receipt_.size_bytes) +
           " bytes, the memory offered has " + std::to_string(offered)};
     if (request_.eager.size() > context_->deps.limits.eager_bytes_max)
@@ -92,8 +96,9 @@ private:
     auto self = shared_from_this();
     while (!answered_ && next_ < windows_ && in_flight_ < context_->deps.limits.windows_max) {
       ++in_flight_;
-      reservation_->acquire(next_++,
-        context_->home<window>([self](result<window> w) { self->on_window(std::move(w)); }));
+      reservation_->acquire(next_++, context_->home<window>([self](result<window> w) {
+        self->on_window(std::move(w));
+      }));
     }
     if (!answered_ && in_flight_ == 0 && next_ == windows_ && !publishing_)
       publish();
@@ -113,8 +118,10 @@ private:
     t.hold = w->hold;
     t.ops.reserve(w->pieces.size());
     for (auto& piece : w->pieces)
-      t.ops.push_back({starts_[piece.tensor] + piece.tensor_offset, piece.data, piece.length, 0, 0});
-    context_->deps.fabric->submit(std::move(t),
+      t.ops.push_back(
+        {starts_[piece.tensor] + piece.tensor_offset, piece.data, piece.length, 0, 0});
+    context_->deps.fabric->submit(
+      std::move(t),
       context_->home<transport::transfer_report>(
         [self = shared_from_this(), w = std::move(*w)](auto report) {
           self->on_moved(w.index, w.pieces, std::move(report));
@@ -133,7 +140,8 @@ private:
     return report;
   }
 
-  void on_moved(std::uint32_t index, const std::vector<storage::piece>& pieces,
+  void on_moved(
+    std::uint32_t index, const std::vector<storage::piece>& pieces,
     result<transport::transfer_report> report) {
     if (answered_)
       return;
@@ -148,8 +156,9 @@ private:
           digests_[first + i] = report->digests[at++];
       }
     moved_at_ = steady_clock::now();
-    reservation_->commit(index,
-      context_->home<void>([self = shared_from_this()](result<void> r) { self->on_committed(r); }));
+    reservation_->commit(index, context_->home<void>([self = shared_from_this()](result<void> r) {
+      self->on_committed(r);
+    }));
   }
 
   void on_committed(const result<void>& committed) {
@@ -164,7 +173,8 @@ private:
   void publish() {
     publishing_ = true;
     receipt_.checksums = request_.checksums;
-    reservation_->publish(std::move(digests_),
+    reservation_->publish(
+      std::move(digests_),
       context_->home<std::uint64_t>(
         [self = shared_from_this()](result<std::uint64_t> v) { self->on_published(v); }));
   }
@@ -191,8 +201,8 @@ private:
   answer<store_receipt> done_;
   store_receipt receipt_;
   time_point begun_, reserved_at_, moved_at_, deadline_;
-  std::vector<std::uint64_t> starts_;         // per tensor: first byte in the source
-  std::vector<std::uint64_t> digest_starts_;  // per tensor: first digest
+  std::vector<std::uint64_t> starts_;        // per tensor: first byte in the source
+  std::vector<std::uint64_t> digest_starts_; // per tensor: first digest
   std::vector<std::uint64_t> digests_;
   std::unique_ptr<reservation> reservation_;
   std::uint32_t windows_ = 0;
@@ -205,8 +215,9 @@ private:
 
 } // namespace
 
-std::shared_ptr<operation> make_store_operation(std::shared_ptr<store_context> context,
-  store_request request, time_point arrived, answer<store_receipt> done) {
+std::shared_ptr<operation> make_store_operation(
+  std::shared_ptr<store_context> context, store_request request, time_point arrived,
+  answer<store_receipt> done) {
   return std::make_shared<store_operation>(
     std::move(context), std::move(request), arrived, std::move(done));
 }

@@ -2,8 +2,9 @@
 #include <millrace/actors/store_context.hpp>
 
 #include <caf/actor_ostream.hpp>
-#include <caf/typed_event_based_actor.hpp>
 #include <caf/send.hpp>
+#include <caf/typed_event_based_actor.hpp>
+
 #include <deque>
 #include <list>
 
@@ -75,7 +76,8 @@ private:
       finished(stores_, outcome, context_->counters.stores, context_->counters.stored_bytes);
       answer_with(rp, std::move(outcome));
     };
-    start(stores_, limits().stores_max,
+    start(
+      stores_, limits().stores_max,
       make_store_operation(context_, std::move(request), steady_clock::now(), std::move(done)));
     return rp;
   }
@@ -87,14 +89,16 @@ private:
       finished(loads_, outcome, context_->counters.loads, context_->counters.loaded_bytes);
       answer_with(rp, std::move(outcome));
     };
-    start(loads_, limits().loads_max,
+    start(
+      loads_, limits().loads_max,
       make_load_operation(context_, std::move(request), steady_clock::now(), std::move(done)));
     return rp;
   }
 
   caf::result<model_record> describe(describe_request request) {
     auto rp = make_response_promise<model_record>();
-    bucket().open(std::move(request.model), request.version,
+    bucket().open(
+      std::move(request.model), request.version,
       context_->home<std::shared_ptr<storage::opened_model>>([rp](auto opened) mutable {
         answer_with(rp, opened.map([](auto& model) {
           auto record = model->record();
@@ -107,7 +111,8 @@ private:
 
   caf::result<model_list> list(const list_request& request) {
     auto rp = make_response_promise<model_list>();
-    bucket().list(request.prefix, request.after, std::min(request.count_max, listed_max),
+    bucket().list(
+      request.prefix, request.after, std::min(request.count_max, listed_max),
       context_->home<std::vector<model_summary>>([rp](auto models) mutable {
         answer_with(rp, models.map([](auto& m) { return model_list{std::move(m)}; }));
       }));
@@ -130,7 +135,8 @@ private:
     if (request.ids.size() > layers_resolved_max)
       return caf::make_error(errc::invalid_argument, std::string{"too many layers in one request"});
     auto rp = make_response_promise<layer_list>();
-    bucket().resolve(std::move(request.ids),
+    bucket().resolve(
+      std::move(request.ids),
       context_->home<std::vector<described_layer>>([rp](auto layers) mutable {
         answer_with(rp, layers.map([](auto& l) { return layer_list{std::move(l)}; }));
       }));
@@ -185,9 +191,10 @@ private:
     reap(l, running_max);
     if (l.running.size() >= running_max) {
       if (l.waiting.size() >= limits().queued_max)
-        return op->give_up({errc::busy,
-          "provider " + context_->deps.name + " has " + std::to_string(l.waiting.size()) +
-            " requests waiting (limits.queued_max); try again later"});
+        return op->give_up(
+          {errc::busy,
+           "provider " + context_->deps.name + " has " + std::to_string(l.waiting.size()) +
+             " requests waiting (limits.queued_max); try again later"});
       l.waiting.push_back(std::move(op));
       return arm_tick();
     }
@@ -227,7 +234,8 @@ private:
 
   void tick() {
     ticking_ = false;
-    status late{errc::deadline_exceeded,
+    status late{
+      errc::deadline_exceeded,
       "provider " + context_->deps.name + " did not finish within the request's time"};
     auto now = steady_clock::now();
     for (auto* l : {&stores_, &loads_}) {
@@ -239,7 +247,8 @@ private:
           op->give_up(late);
     }
     reap_all();
-    if (!stores_.running.empty() || !loads_.running.empty() || !stores_.waiting.empty() ||
+    if (
+      !stores_.running.empty() || !loads_.running.empty() || !stores_.waiting.empty() ||
       !loads_.waiting.empty())
       arm_tick();
   }

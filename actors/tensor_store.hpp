@@ -12,16 +12,16 @@ namespace millrace::actors {
 
 /// The bounds of one provider. The configuration's `limits` section sets them.
 struct tensor_store_limits {
-  std::uint32_t stores_max = 64;           // in flight; more wait
-  std::uint32_t loads_max = 256;           // in flight; more wait
-  std::uint32_t queued_max = 1024;         // waiting; more are refused with `busy`
-  std::uint32_t windows_max = 8;           // windows in flight per operation
-  std::uint32_t eager_bytes_max = 4096;    // payloads up to this ride in messages
+  std::uint32_t stores_max = 64;        // in flight; more wait
+  std::uint32_t loads_max = 256;        // in flight; more wait
+  std::uint32_t queued_max = 1024;      // waiting; more are refused with `busy`
+  std::uint32_t windows_max = 8;        // windows in flight per operation
+  std::uint32_t eager_bytes_max = 4096; // payloads up to this ride in messages
   std::uint32_t request_timeout_ms = 60'000;
 };
 
 struct tensor_store_deps {
-  std::string name;   // the provider's
+  std::string name; // the provider's
   std::string group;
   std::shared_ptr<storage::bucket> bucket;
   std::shared_ptr<transport::fabric> fabric;

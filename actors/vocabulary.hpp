@@ -7,6 +7,7 @@
 #include <caf/error.hpp>
 #include <caf/fwd.hpp>
 #include <caf/typed_actor.hpp>
+
 #include <functional>
 
 CAF_ERROR_CODE_ENUM(millrace::errc, "millrace")
@@ -29,8 +30,7 @@ using tensor_store_actor = caf::typed_actor<
   caf::replies_to<load_request>::with<load_receipt>,
   // What is known of a model; without its digests.
   caf::replies_to<describe_request>::with<model_record>,
-  caf::replies_to<list_request>::with<model_list>,
-  caf::replies_to<erase_request>::with<done_reply>,
+  caf::replies_to<list_request>::with<model_list>, caf::replies_to<erase_request>::with<done_reply>,
   caf::replies_to<pin_request>::with<done_reply>,
   // Descriptions of layers by id (DStore, section 3).
   caf::replies_to<resolve_request>::with<layer_list>,

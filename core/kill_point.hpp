@@ -1,10 +1,11 @@
 // Named places at which crash tests let the process die. Called by storage where a crash is delicate.
 #pragma once
 
+#include <unistd.h>
+
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
-#include <unistd.h>
 
 namespace millrace {
 

@@ -5,7 +5,8 @@ namespace millrace {
 
 status validate_model_name(std::string_view name) {
   if (name.empty() || name.size() > model_name_bytes_max)
-    return {errc::invalid_argument,
+    return {
+      errc::invalid_argument,
       "a model's name has 1 to " + std::to_string(model_name_bytes_max) + " bytes, this one has " +
         std::to_string(name.size())};
   if (!is_utf8(name))
@@ -14,8 +15,13 @@ status validate_model_name(std::string_view name) {
 }
 
 model_summary summarize(const model_record& record) {
-  return {record.spec.name, record.version, size_bytes(record.spec.tensors),
-    record.spec.tensors.tensors.size(), record.stored_at_ns, record.spec.pinned};
+  return {
+    record.spec.name,
+    record.version,
+    size_bytes(record.spec.tensors),
+    record.spec.tensors.tensors.size(),
+    record.stored_at_ns,
+    record.spec.pinned};
 }
 
 } // namespace millrace

@@ -10,10 +10,25 @@ namespace millrace {
 
 namespace {
 
-constexpr std::array<std::string_view, 18> names = {"ok", "invalid_argument", "not_found",
-  "already_exists", "permission_denied", "busy", "no_space", "corrupt_data", "unsupported_version",
-  "peer_lost", "deadline_exceeded", "cancelled", "unavailable", "io_error", "protocol_error",
-  "unknown_layers", "unsupported", "internal"};
+constexpr std::array<std::string_view, 18> names = {
+  "ok",
+  "invalid_argument",
+  "not_found",
+  "already_exists",
+  "permission_denied",
+  "busy",
+  "no_space",
+  "corrupt_data",
+  "unsupported_version",
+  "peer_lost",
+  "deadline_exceeded",
+  "cancelled",
+  "unavailable",
+  "io_error",
+  "protocol_error",
+  "unknown_layers",
+  "unsupported",
+  "internal"};
 
 errc errc_from_errno(int error_number) noexcept {
   switch (error_number) {

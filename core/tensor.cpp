@@ -55,7 +55,8 @@ result<std::uint64_t> dense_bytes(const tensor_desc& tensor, std::size_t first) 
     return fail(errc::invalid_argument, "tensor " + tensor.name + ": its size overflows 64 bits");
   auto bits = elements * bits_per_element(tensor.type);
   if (bits % 8 != 0)
-    return fail(errc::invalid_argument,
+    return fail(
+      errc::invalid_argument,
       "tensor " + tensor.name + ": " + describe(tensor) + " does not fill whole bytes");
   return bits / 8;
 }
@@ -112,7 +113,8 @@ bool is_utf8(std::string_view text) noexcept {
 
 status validate(const tensor_desc& tensor) {
   if (tensor.name.empty() || tensor.name.size() > tensor_name_bytes_max)
-    return {errc::invalid_argument,
+    return {
+      errc::invalid_argument,
       "a tensor's name has 1 to " + std::to_string(tensor_name_bytes_max) +
         " bytes, this one has " + std::to_string(tensor.name.size())};
   if (!is_utf8(tensor.name))
@@ -120,7 +122,8 @@ status validate(const tensor_desc& tensor) {
   if (!known(tensor.type))
     return {errc::invalid_argument, "tensor " + tensor.name + ": unknown dtype"};
   if (tensor.shape.size() > tensor_rank_max)
-    return {errc::invalid_argument,
+    return {
+      errc::invalid_argument,
       "tensor " + tensor.name + ": rank " + std::to_string(tensor.shape.size()) + " is above " +
         std::to_string(tensor_rank_max)};
   auto bytes = size_bytes(tensor);
@@ -137,7 +140,8 @@ std::string describe(const tensor_desc& tensor) {
 
 status validate(const layout& tensors) {
   if (tensors.tensors.size() > layout_tensors_max)
-    return {errc::invalid_argument,
+    return {
+      errc::invalid_argument,
       "a model has at most " + std::to_string(layout_tensors_max) + " tensors"};
   std::unordered_set<std::string_view> names;
   std::uint64_t sum = 0;

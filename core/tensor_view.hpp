@@ -22,8 +22,10 @@ struct tensor_view {
   template <class T>
   static tensor_view dense(
     std::string name, dtype type, std::vector<std::uint64_t> shape, std::span<T> elements) {
-    return {{std::move(name), type, std::move(shape)},
-      reinterpret_cast<std::byte*>(const_cast<std::remove_const_t<T>*>(elements.data())), {}};
+    return {
+      {std::move(name), type, std::move(shape)},
+      reinterpret_cast<std::byte*>(const_cast<std::remove_const_t<T>*>(elements.data())),
+      {}};
   }
 };
 

@@ -27,7 +27,8 @@ public:
   void ask(const Handle& target, Request request, completion<Reply> done) {
     auto shared = std::make_shared<completion<Reply>>(std::move(done));
     this->request(target, caf::infinite, std::move(request))
-      .then([shared](Reply& reply) { (*shared)(std::move(reply)); },
+      .then(
+        [shared](Reply& reply) { (*shared)(std::move(reply)); },
         [shared](caf::error& e) { (*shared)(fail(actors::to_status(e))); });
   }
 };
@@ -35,7 +36,8 @@ public:
 template <class Handle, class Request, class Reply>
 void client_core::ask(const Handle& target, Request request, completion<Reply> done) {
   auto* actor = caf::actor_cast<caller*>(caller_);
-  actors::run_in(engine_->system(), caller_,
+  actors::run_in(
+    engine_->system(), caller_,
     [actor, target, request = std::move(request), done = std::move(done)]() mutable {
       actor->ask<Handle, Request, Reply>(target, std::move(request), std::move(done));
     });

@@ -30,7 +30,8 @@ result<client> client::of(const config::settings& settings) {
   auto engine = runtime::engine::start(settings);
   if (!engine)
     return fail(engine.error());
-  return client{runtime::client_core::of_cluster(std::move(*engine), runtime::directory_of(settings), {})};
+  return client{
+    runtime::client_core::of_cluster(std::move(*engine), runtime::directory_of(settings), {})};
 }
 
 class repository client::repository(const std::string& group) const {
@@ -48,9 +49,8 @@ future<std::vector<result<actors::node_status>>> client::status() const {
     auto done = core_->make_promise<actors::node_status>();
     asked.push_back(done.get_future());
     core_->ask<actors::node_actor, actors::node_status_request, actors::node_status>(
-      core_->node(address), {}, [core = core_, done](result<actors::node_status> s) {
-        done.set(std::move(s));
-      });
+      core_->node(address), {},
+      [core = core_, done](result<actors::node_status> s) { done.set(std::move(s)); });
   }
   return when_all(asked);
 }

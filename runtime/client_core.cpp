@@ -11,8 +11,9 @@ actors::directory directory_of(const config::settings& settings) {
   where.eager_bytes_max = static_cast<std::uint32_t>(settings.transport.eager_max_bytes);
   for (auto& node : settings.nodes)
     for (auto& p : node.providers)
-      where.providers.push_back({p.name, node.name, node.listen,
-        std::string{config::to_string(p.bucket)}, p.group, p.weight, p.checksums});
+      where.providers.push_back(
+        {p.name, node.name, node.listen, std::string{config::to_string(p.bucket)}, p.group,
+         p.weight, p.checksums});
   return where;
 }
 
@@ -27,13 +28,12 @@ void client_core::prepare_tables() {
   stores_.resize(where_.providers.size());
   told_.clear();
   for (std::size_t i = 0; i < where_.providers.size(); ++i)
-    told_.push_back(
-      std::make_unique<told_layers>(engine_->settings().client.layer_cache_entries));
+    told_.push_back(std::make_unique<told_layers>(engine_->settings().client.layer_cache_entries));
 }
 
-std::shared_ptr<client_core> client_core::of_node(std::shared_ptr<engine> e,
-  actors::directory where, std::map<std::string, actors::tensor_store_actor> local_stores,
-  actors::node_actor node) {
+std::shared_ptr<client_core> client_core::of_node(
+  std::shared_ptr<engine> e, actors::directory where,
+  std::map<std::string, actors::tensor_store_actor> local_stores, actors::node_actor node) {
   std::shared_ptr<client_core> core{new client_core{std::move(e), std::move(where)}};
   for (std::size_t i = 0; i < core->where_.providers.size(); ++i) {
     auto& entry = core->where_.providers[i];
@@ -67,7 +67,8 @@ client_core::~client_core() {
 }
 
 void client_core::fetch_directory(completion<void> done) {
-  ask<actors::node_actor, actors::directory_request, actors::directory>(node(first_address_), {},
+  ask<actors::node_actor, actors::directory_request, actors::directory>(
+    node(first_address_), {},
     [self = shared_from_this(), done = std::move(done)](result<actors::directory> where) {
       if (!where)
         return done(fail(where.error()));
@@ -93,7 +94,8 @@ actors::tensor_store_actor client_core::store(std::size_t index) {
   auto& s = stores_[index];
   if (!s) {
     auto& entry = where_.providers[index];
-    s = actors::spawn_remote_store(engine_->system(), remote(entry.address), entry.name,
+    s = actors::spawn_remote_store(
+      engine_->system(), remote(entry.address), entry.name,
       static_cast<std::uint32_t>(engine_->settings().client.request_timeout_ms));
     proxies_.push_back(caf::actor_cast<caf::strong_actor_ptr>(s));
   }
@@ -104,7 +106,8 @@ actors::node_actor client_core::node(const std::string& address) {
   std::lock_guard guard{mutex_};
   auto& n = nodes_[address];
   if (!n) {
-    n = actors::spawn_remote_node_actor(engine_->system(), remote(address),
+    n = actors::spawn_remote_node_actor(
+      engine_->system(), remote(address),
       static_cast<std::uint32_t>(engine_->settings().client.request_timeout_ms));
     proxies_.push_back(caf::actor_cast<caf::strong_actor_ptr>(n));
   }

@@ -21,7 +21,8 @@ actors::directory directory_of(const config::settings& settings);
 class client_core : public std::enable_shared_from_this<client_core> {
 public:
   /// A client of the node in this process: its stores are asked directly.
-  static std::shared_ptr<client_core> of_node(std::shared_ptr<engine> e, actors::directory where,
+  static std::shared_ptr<client_core> of_node(
+    std::shared_ptr<engine> e, actors::directory where,
     std::map<std::string, actors::tensor_store_actor> local_stores, actors::node_actor node);
 
   /// A client of other processes. `where.providers` may be empty: `fetch_directory` fills it.

@@ -2,8 +2,9 @@
 #include <millrace/runtime/engine.hpp>
 
 #include <caf/atom.hpp>
-#include <thread>
 #include <unistd.h>
+
+#include <thread>
 
 namespace millrace::runtime {
 
@@ -26,8 +27,8 @@ engine::engine(const config::settings& settings)
 
 result<std::shared_ptr<engine>> engine::start(const config::settings& settings) {
   std::shared_ptr<engine> e{new engine{settings}};
-  auto loop = transport::io_loop::start(
-    {.poll_us = static_cast<std::uint32_t>(settings.channel.poll_us)});
+  auto loop =
+    transport::io_loop::start({.poll_us = static_cast<std::uint32_t>(settings.channel.poll_us)});
   if (!loop)
     return fail(loop.error());
   e->loop_ = std::move(*loop);

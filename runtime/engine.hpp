@@ -9,6 +9,7 @@
 
 #include <caf/actor_system.hpp>
 #include <caf/actor_system_config.hpp>
+
 #include <memory>
 #include <mutex>
 #include <vector>

@@ -9,10 +9,11 @@
 #include <millrace/storage/builtin.hpp>
 #include <millrace/version.hpp>
 
-#include <map>
 #include <pwd.h>
-#include <thread>
 #include <unistd.h>
+
+#include <map>
+#include <thread>
 
 namespace millrace {
 
@@ -27,7 +28,8 @@ transport::staging_mode mode_of(const config::settings& s) {
 
 transport::arena_options arena_for(
   const config::settings& s, const std::string& name, std::uint64_t size_bytes) {
-  return {.name = "millrace." + name,
+  return {
+    .name = "millrace." + name,
     .size_bytes = size_bytes,
     .huge_pages = s.staging.huge_pages == config::wish::automatic,
     .lock = s.staging.lock == config::wish::automatic};
@@ -84,14 +86,14 @@ status node::state::open_provider(const config::provider_settings& p) {
   options.kind = config::to_string(p.bucket);
   options.path = p.path;
   options.capacity_bytes = p.capacity_bytes;
-  options.full = p.full == config::when_full::evict ? storage::when_full::evict
-                                                         : storage::when_full::refuse;
+  options.full =
+    p.full == config::when_full::evict ? storage::when_full::evict : storage::when_full::refuse;
   options.io_threads = p.io_threads;
   options.window_bytes = p.window_bytes;
   options.inline_max_bytes = p.inline_max_bytes;
   if (p.bucket == config::bucket_kind::memory) {
-    auto memory =
-      runs_on->fabric()->make_memory(arena_for(settings, p.name, p.capacity_bytes), mode_of(settings));
+    auto memory = runs_on->fabric()->make_memory(
+      arena_for(settings, p.name, p.capacity_bytes), mode_of(settings));
     if (!memory)
       return memory.error();
     options.memory = std::move(*memory);
@@ -109,7 +111,8 @@ status node::state::open_provider(const config::provider_settings& p) {
   if (!bucket)
     return bucket.error();
   buckets[p.name] = *bucket;
-  stores[p.name] = runs_on->adopt(actors::spawn_tensor_store(runs_on->system(),
+  stores[p.name] = runs_on->adopt(actors::spawn_tensor_store(
+    runs_on->system(),
     {p.name, p.group, std::move(*bucket), runs_on->fabric(), limits_of(settings)}));
   return {};
 }
@@ -154,9 +157,10 @@ status node::state::open_socket() {
   auto targets = std::make_shared<actors::session_targets>();
   targets->providers = stores;
   targets->node = self;
-  auto opened = transport::listener::open(runs_on->loop(), where, options,
+  auto opened = transport::listener::open(
+    runs_on->loop(), where, options,
     [&system = runs_on->system(), fabric = runs_on->fabric(), targets,
-      table = connections](const transport::peer_info&) {
+     table = connections](const transport::peer_info&) {
       return actors::make_session(system, fabric, targets, table);
     });
   if (!opened)
@@ -167,8 +171,7 @@ status node::state::open_socket() {
 
 // Operations that clients still wait for; a provider that does not answer counts for none.
 std::uint64_t node::state::in_flight() {
-  auto core = runtime::client_core::of_node(
-    runs_on, runtime::directory_of(settings), stores, self);
+  auto core = runtime::client_core::of_node(runs_on, runtime::directory_of(settings), stores, self);
   std::uint64_t total = 0;
   for (auto& [name, store] : stores) {
     promise<actors::provider_status> done;

@@ -21,7 +21,8 @@ double lot(std::string_view model, const actors::provider_entry& provider) {
 
 } // namespace
 
-result<std::size_t> place(std::string_view model, std::string_view group,
+result<std::size_t> place(
+  std::string_view model, std::string_view group,
   const std::vector<actors::provider_entry>& providers) {
   std::size_t best = providers.size();
   double best_lot = 0;
@@ -40,8 +41,10 @@ result<std::size_t> place(std::string_view model, std::string_view group,
   std::string known;
   for (auto& g : groups)
     known += (known.empty() ? "" : ", ") + g;
-  return fail(errc::not_found,
-    "no provider is in group " + std::string{group} + "; there are: " + (known.empty() ? "none" : known));
+  return fail(
+    errc::not_found,
+    "no provider is in group " + std::string{group} +
+      "; there are: " + (known.empty() ? "none" : known));
 }
 
 } // namespace millrace

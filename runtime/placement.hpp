@@ -16,7 +16,8 @@ namespace millrace {
 /// Cost:    O(providers).
 /// Errors:  `not_found` naming the groups there are.
 /// Source:  DStore, section 3 ("hashing to decide the provider"); rendezvous instead of modulo.
-result<std::size_t> place(std::string_view model, std::string_view group,
+result<std::size_t> place(
+  std::string_view model, std::string_view group,
   const std::vector<actors::provider_entry>& providers);
 
 } // namespace millrace

@@ -45,15 +45,17 @@ struct load_call {
       return fail(list.error());
     if (list->size_bytes() != r.eager.size())
       return fail(errc::protocol_error, "the provider sent another number of bytes than asked for");
-    list->write(0, reinterpret_cast<const std::byte*>(r.eager.data()), r.eager.size(),
+    list->write(
+      0, reinterpret_cast<const std::byte*>(r.eager.data()), r.eager.size(),
       transport::store_mode::cached);
     r.eager.clear();
     return r;
   }
 };
 
-future<load_receipt> begin_load(const std::shared_ptr<client_core>& core, std::size_t provider,
-  const std::string& model, std::vector<load_target> targets, const load_options& options) {
+future<load_receipt> begin_load(
+  const std::shared_ptr<client_core>& core, std::size_t provider, const std::string& model,
+  std::vector<load_target> targets, const load_options& options) {
   auto call = std::make_shared<load_call>();
   call->core = core;
   call->done = core->make_promise<load_receipt>();
@@ -79,8 +81,9 @@ future<load_receipt> begin_load(const std::shared_ptr<client_core>& core, std::s
         c->region.withdraw();
     });
   }
-  core->ask<tensor_store_actor, actors::load_request, load_receipt>(core->store(provider),
-    std::move(request), [call](result<load_receipt> r) { call->finish(std::move(r)); });
+  core->ask<tensor_store_actor, actors::load_request, load_receipt>(
+    core->store(provider), std::move(request),
+    [call](result<load_receipt> r) { call->finish(std::move(r)); });
   return out;
 }
 
@@ -99,7 +102,8 @@ result<std::vector<load_target>> pack(
   for (auto& tensor : chosen)
     needed += size_bytes(tensor).value_or(0);
   if (needed > buffer.size())
-    return fail(errc::no_space,
+    return fail(
+      errc::no_space,
       "the tensors have " + std::to_string(needed) + " bytes, the buffer " +
         std::to_string(buffer.size()));
   return targets;
@@ -107,12 +111,13 @@ result<std::vector<load_target>> pack(
 
 // Loads what `choose` picks from the model's record into a buffer.
 template <class Choose>
-future<loaded_tensors> load_chosen(const std::shared_ptr<client_core>& core, std::size_t provider,
-  const std::string& model, std::span<std::byte> buffer, load_options options, Choose choose) {
+future<loaded_tensors> load_chosen(
+  const std::shared_ptr<client_core>& core, std::size_t provider, const std::string& model,
+  std::span<std::byte> buffer, load_options options, Choose choose) {
   auto done = core->make_promise<loaded_tensors>();
   auto out = done.get_future();
-  core->ask<tensor_store_actor, actors::describe_request, model_record>(core->store(provider),
-    {model, options.version},
+  core->ask<tensor_store_actor, actors::describe_request, model_record>(
+    core->store(provider), {model, options.version},
     [core, provider, model, buffer, options, choose, done](result<model_record> record) mutable {
       if (!record)
         return static_cast<void>(done.set(fail(record.error())));
@@ -141,8 +146,9 @@ future<loaded_tensors> load_chosen(const std::shared_ptr<client_core>& core, std
 repository::repository(std::shared_ptr<client_core> core, std::string group)
   : core_(std::move(core)), group_(std::move(group)) {}
 
-future<receipt> repository::store(const std::string& model, const model_graph& graph,
-  std::vector<tensor_view> tensors, store_options options) {
+future<receipt> repository::store(
+  const std::string& model, const model_graph& graph, std::vector<tensor_view> tensors,
+  store_options options) {
   auto provider = place(model, group_, core_->where().providers);
   if (!provider)
     return ready_future<receipt>(fail(provider.error()));
@@ -168,13 +174,16 @@ future<load_receipt> repository::load(
   return begin_load(core_, *provider, model, std::move(targets), options);
 }
 
-future<loaded_tensors> repository::load(const std::string& model, std::vector<std::string> names,
-  std::span<std::byte> buffer, load_options options) {
+future<loaded_tensors> repository::load(
+  const std::string& model, std::vector<std::string> names, std::span<std::byte> buffer,
+  load_options options) {
   auto provider = place(model, group_, core_->where().providers);
   if (!provider)
     return ready_future<loaded_tensors>(fail(provider.error()));
-  return load_chosen(core_, *provider, model, buffer, options,
-    [names = std::move(names), model](const model_record& record) -> result<std::vector<tensor_desc>> {
+  return load_chosen(
+    core_, *provider, model, buffer, options,
+    [names = std::move(names),
+     model](const model_record& record) -> result<std::vector<tensor_desc>> {
       auto& all = record.spec.tensors.tensors;
       if (names.empty())
         return all;
@@ -192,13 +201,16 @@ future<loaded_tensors> repository::load(const std::string& model, std::vector<st
     });
 }
 
-future<loaded_tensors> repository::load_layers(const std::string& model,
-  std::vector<layer_id> layers, std::span<std::byte> buffer, load_options options) {
+future<loaded_tensors> repository::load_layers(
+  const std::string& model, std::vector<layer_id> layers, std::span<std::byte> buffer,
+  load_options options) {
   auto provider = place(model, group_, core_->where().providers);
   if (!provider)
     return ready_future<loaded_tensors>(fail(provider.error()));
-  return load_chosen(core_, *provider, model, buffer, options,
-    [layers = std::move(layers), model](const model_record& record) -> result<std::vector<tensor_desc>> {
+  return load_chosen(
+    core_, *provider, model, buffer, options,
+    [layers = std::move(layers),
+     model](const model_record& record) -> result<std::vector<tensor_desc>> {
       auto graph = decode_graph(record.spec.graph);
       if (!graph)
         return fail(graph.error());
@@ -223,8 +235,8 @@ future<model_info> repository::describe(const std::string& model, std::uint64_t 
     return ready_future<model_info>(fail(provider.error()));
   auto done = core_->make_promise<model_info>();
   auto out = done.get_future();
-  core_->ask<tensor_store_actor, actors::describe_request, model_record>(core_->store(*provider),
-    {model, version},
+  core_->ask<tensor_store_actor, actors::describe_request, model_record>(
+    core_->store(*provider), {model, version},
     [core = core_, index = *provider, done](result<model_record> record) {
       if (!record)
         return static_cast<void>(done.set(fail(record.error())));

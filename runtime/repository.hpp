@@ -28,22 +28,22 @@ struct store_options {
   /// Copy the tensors to the client's staging memory before `store` returns, so that they may change at once.
   /// Without it they must stay unchanged until the future is ready.
   bool snapshot = false;
-  bool pinned = false;              // never evicted
-  std::optional<bool> checksums;    // empty: as the provider is configured
-  std::vector<std::pair<std::string, std::string>> metadata;
-  std::chrono::milliseconds timeout{0};  // 0: the client's request timeout
+  bool pinned = false;                // never evicted
+  std::optional<bool> checksums = {}; // empty: as the provider is configured
+  std::vector<std::pair<std::string, std::string>> metadata = {};
+  std::chrono::milliseconds timeout{0}; // 0: the client's request timeout
 };
 
 struct load_options {
-  std::uint64_t version = 0;             // 0: the newest
-  std::chrono::milliseconds timeout{0};  // 0: the client's request timeout
+  std::uint64_t version = 0;            // 0: the newest
+  std::chrono::milliseconds timeout{0}; // 0: the client's request timeout
 };
 
 /// Where one tensor, or some of its rows, shall arrive.
 struct load_target {
   /// Name, dtype and shape as expected: with `first_row`, the first dimension counts the rows wanted.
   tensor_view into;
-  std::optional<std::uint64_t> first_row;
+  std::optional<std::uint64_t> first_row = {};
 };
 
 /// Tensors that arrived in a buffer of the caller, one after the other.
@@ -54,9 +54,9 @@ struct loaded_tensors {
 
 /// What is known of a stored model.
 struct model_info {
-  model_record record;                    // digests stay with the provider
-  compact_graph graph;                    // empty when stored without one
-  std::vector<std::shared_ptr<const layer_description>> layers;  // per graph id
+  model_record record;                                          // digests stay with the provider
+  compact_graph graph;                                          // empty when stored without one
+  std::vector<std::shared_ptr<const layer_description>> layers; // per graph id
   std::string provider;
 };
 
@@ -74,8 +74,9 @@ public:
   /// `graph`: the architecture; its tensors ("<label>.<role>") must be those given, in any order.
   /// Errors: `invalid_argument`, `no_space`, `busy`.
   /// Source: DStore, sections 3 to 5.
-  future<receipt> store(const std::string& model, const model_graph& graph,
-    std::vector<tensor_view> tensors, store_options options = {});
+  future<receipt> store(
+    const std::string& model, const model_graph& graph, std::vector<tensor_view> tensors,
+    store_options options = {});
 
   /// The same for tensors whose architecture is not known: their names group them to a chain of layers.
   future<receipt> store(
@@ -89,12 +90,14 @@ public:
 
   /// Loads whole tensors by name into one buffer, densely, in the order of `names`; all of them without names.
   /// Errors: also `no_space` when the buffer is too small, with the bytes it takes.
-  future<loaded_tensors> load(const std::string& model, std::vector<std::string> names,
-    std::span<std::byte> buffer, load_options options = {});
+  future<loaded_tensors> load(
+    const std::string& model, std::vector<std::string> names, std::span<std::byte> buffer,
+    load_options options = {});
 
   /// Loads the tensors of the layers with these ids into one buffer.
-  future<loaded_tensors> load_layers(const std::string& model, std::vector<layer_id> layers,
-    std::span<std::byte> buffer, load_options options = {});
+  future<loaded_tensors> load_layers(
+    const std::string& model, std::vector<layer_id> layers, std::span<std::byte> buffer,
+    load_options options = {});
 
   /// Graph, layout and layers; layers not seen before are fetched once.
   future<model_info> describe(const std::string& model, std::uint64_t version = 0);

@@ -31,7 +31,8 @@ struct store_call : std::enable_shared_from_this<store_call> {
       auto& told = core->told(provider);
       std::erase_if(message.layers, [&](auto& layer) { return told.contains(layer.id); });
     }
-    core->ask<tensor_store_actor, store_request, receipt>(core->store(provider), std::move(message),
+    core->ask<tensor_store_actor, store_request, receipt>(
+      core->store(provider), std::move(message),
       [self = shared_from_this()](result<receipt> r) { self->answered(std::move(r)); });
   }
 
@@ -68,7 +69,8 @@ status describe_graph(store_call& call, const model_graph& graph) {
       by_name.emplace(tensor_name(layer, t), place{i, t});
   }
   if (by_name.size() != spec.tensors.tensors.size())
-    return {errc::invalid_argument,
+    return {
+      errc::invalid_argument,
       "the graph has " + std::to_string(by_name.size()) + " tensors, " +
         std::to_string(spec.tensors.tensors.size()) + " were given"};
   for (auto& t : spec.tensors.tensors) {
@@ -77,7 +79,8 @@ status describe_graph(store_call& call, const model_graph& graph) {
       return {errc::invalid_argument, "the graph has no tensor " + t.name};
     auto& expected = found->second.tensor;
     if (expected.type != t.type || expected.shape != t.shape)
-      return {errc::invalid_argument,
+      return {
+        errc::invalid_argument,
         "tensor " + t.name + " is " + describe(t) + ", its layer says " + describe(expected)};
     spec.tensor_layers.push_back(found->second.layer);
   }
@@ -99,7 +102,8 @@ status offer_bytes(store_call& call, const std::vector<tensor_view>& tensors, bo
   auto bytes = list->size_bytes();
   if (bytes <= call.core->where().eager_bytes_max) {
     call.request.eager.resize(bytes);
-    list->read(0, reinterpret_cast<std::byte*>(call.request.eager.data()), bytes,
+    list->read(
+      0, reinterpret_cast<std::byte*>(call.request.eager.data()), bytes,
       transport::store_mode::cached);
     return {};
   }
@@ -108,7 +112,8 @@ status offer_bytes(store_call& call, const std::vector<tensor_view>& tensors, bo
     auto block = staging ? (*staging)->allocate(bytes, 64) : fail(staging.error());
     if (!block)
       return block.error().within("taking a snapshot (client.staging)");
-    list->read(0, block->data, bytes,
+    list->read(
+      0, block->data, bytes,
       bytes >= transport::streaming_bytes_min ? transport::store_mode::streaming
                                               : transport::store_mode::cached);
     transport::streaming_fence();
@@ -121,7 +126,8 @@ status offer_bytes(store_call& call, const std::vector<tensor_view>& tensors, bo
   return {};
 }
 
-status prepare(store_call& call, const std::string& model, const model_graph& graph,
+status prepare(
+  store_call& call, const std::string& model, const model_graph& graph,
   const std::vector<tensor_view>& tensors, const store_options& options) {
   auto& spec = call.request.spec;
   spec.name = model;
@@ -140,9 +146,9 @@ status prepare(store_call& call, const std::string& model, const model_graph& gr
 
 } // namespace
 
-future<receipt> begin_store(const std::shared_ptr<client_core>& core, std::size_t provider,
-  const std::string& model, const model_graph& graph, std::vector<tensor_view> tensors,
-  const store_options& options) {
+future<receipt> begin_store(
+  const std::shared_ptr<client_core>& core, std::size_t provider, const std::string& model,
+  const model_graph& graph, std::vector<tensor_view> tensors, const store_options& options) {
   auto call = std::make_shared<store_call>();
   call->core = core;
   call->provider = provider;
@@ -153,8 +159,7 @@ future<receipt> begin_store(const std::shared_ptr<client_core>& core, std::size_
   auto otherwise = core->runs_on()->settings().client.request_timeout_ms;
   call->request.timeout_ms =
     static_cast<std::uint32_t>(options.timeout.count() > 0 ? options.timeout.count() : otherwise);
-  call->request.checksums =
-    options.checksums.value_or(core->where().providers[provider].checksums);
+  call->request.checksums = options.checksums.value_or(core->where().providers[provider].checksums);
   call->done.on_cancel([weak = std::weak_ptr{call}] {
     if (auto c = weak.lock())
       c->region.withdraw();
@@ -165,7 +170,8 @@ future<receipt> begin_store(const std::shared_ptr<client_core>& core, std::size_
 
 namespace {
 
-void finish_info(const std::shared_ptr<client_core>& core, model_info info,
+void finish_info(
+  const std::shared_ptr<client_core>& core, model_info info,
   const std::vector<described_layer>& fetched, const promise<model_info>& done) {
   for (auto& layer : fetched) {
     auto description = decode<layer_description>(layer.description, "a layer description");
@@ -187,8 +193,9 @@ void finish_info(const std::shared_ptr<client_core>& core, model_info info,
 
 } // namespace
 
-void resolve_layers(const std::shared_ptr<client_core>& core, std::size_t provider,
-  model_record record, const promise<model_info>& done) {
+void resolve_layers(
+  const std::shared_ptr<client_core>& core, std::size_t provider, model_record record,
+  const promise<model_info>& done) {
   model_info info;
   info.provider = core->where().providers[provider].name;
   if (!record.spec.graph.empty()) {
@@ -206,8 +213,9 @@ void resolve_layers(const std::shared_ptr<client_core>& core, std::size_t provid
   request.ids.erase(std::unique(request.ids.begin(), request.ids.end()), request.ids.end());
   if (request.ids.empty())
     return finish_info(core, std::move(info), {}, done);
-  core->ask<tensor_store_actor, actors::resolve_request, actors::layer_list>(core->store(provider),
-    std::move(request), [core, info, done](result<actors::layer_list> layers) {
+  core->ask<tensor_store_actor, actors::resolve_request, actors::layer_list>(
+    core->store(provider), std::move(request),
+    [core, info, done](result<actors::layer_list> layers) {
       if (!layers)
         return static_cast<void>(done.set(fail(layers.error())));
       finish_info(core, info, layers->layers, done);
@@ -248,8 +256,9 @@ struct listing : std::enable_shared_from_this<listing> {
 
 } // namespace
 
-future<std::vector<model_summary>> list_models(const std::shared_ptr<client_core>& core,
-  const std::string& group, const std::string& prefix, std::uint32_t page) {
+future<std::vector<model_summary>> list_models(
+  const std::shared_ptr<client_core>& core, const std::string& group, const std::string& prefix,
+  std::uint32_t page) {
   auto l = std::make_shared<listing>();
   l->core = core;
   l->prefix = prefix;

@@ -47,9 +47,11 @@ class reservation {
 public:
   virtual ~reservation() = default;
 
+  /// 0 for a model without bytes: it is published at once.
   virtual std::uint32_t window_count() const noexcept = 0;
 
-  /// Lends the memory of one window; waits (without blocking) while staging memory is short.
+  /// Lends the memory of one window, once; waits (without blocking) while staging memory is short.
+  /// Whoever was lent a window works it off without waiting for another: so each wait comes to its end.
   virtual void acquire(std::uint32_t index, completion<window> done) = 0;
 
   /// The window is filled: the bucket may write it on and reuse its memory.
@@ -75,7 +77,8 @@ public:
 
   virtual const model_record& record() const noexcept = 0;
 
-  /// Cuts the ranges into windows that `fetch` can serve one by one (one window if in place).
+  /// Cuts the ranges into windows that `fetch` can serve one by one (one window if in place; none when
+  /// the ranges have no bytes). Ranges in the order in which tensors rest are read fastest.
   virtual std::vector<std::vector<wanted>> plan(const std::vector<wanted>& ranges) const = 0;
 
   /// Brings the bytes of one planned window to memory. Pieces cover exactly the ranges, in their order
@@ -91,7 +94,7 @@ struct bucket_stats {
 };
 
 /// A table of models. Thread-safe. Completions run exactly once, on any thread, with no lock held;
-/// in-memory kinds may run them before the call returns.
+/// in-memory kinds, and refusals of every kind, may run them before the call returns.
 class bucket {
 public:
   virtual ~bucket() = default;
@@ -103,7 +106,8 @@ public:
   /// has already may be left out.
   /// Errors: `no_space` with bytes asked for and free; `invalid_argument` for a spec that does not
   /// validate; `unknown_layers` when the graph names a layer neither known nor described.
-  virtual void reserve(model_spec spec, std::vector<described_layer> layers,
+  virtual void reserve(
+    model_spec spec, std::vector<described_layer> layers,
     completion<std::unique_ptr<reservation>> done) = 0;
 
   /// Opens the newest version under a name, or exactly `version` when it is not 0.
@@ -118,7 +122,8 @@ public:
   virtual void pin(std::string name, bool pinned, completion<void> done) = 0;
 
   /// Up to `count_max` models whose names start with `prefix` and sort after `after`, in name order.
-  virtual void list(std::string prefix, std::string after, std::uint32_t count_max,
+  virtual void list(
+    std::string prefix, std::string after, std::uint32_t count_max,
     completion<std::vector<model_summary>> done) = 0;
 
   /// Descriptions of the layers asked for; `not_found` naming the first that is unknown.

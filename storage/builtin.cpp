@@ -53,8 +53,8 @@ result<std::shared_ptr<bucket>> open_bucket(const bucket_options& options) {
       return kind.open(options);
     known.append(known.empty() ? "" : ", ").append(kind.name);
   }
-  return fail(errc::invalid_argument,
-    "no kind of bucket is called " + options.kind + "; there are " + known);
+  return fail(
+    errc::invalid_argument, "no kind of bucket is called " + options.kind + "; there are " + known);
 }
 
 } // namespace millrace::storage

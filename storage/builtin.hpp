@@ -14,8 +14,8 @@ namespace millrace::storage {
 
 /// What every kind may need; a kind reads what concerns it. Zero: the kind's own default.
 struct bucket_options {
-  std::string kind;  // "memory", "rocksdb"
-  std::string path;  // of kinds that rest on disk
+  std::string kind; // "memory", "rocksdb"
+  std::string path; // of kinds that rest on disk
   std::uint64_t capacity_bytes = 0;
   when_full full = when_full::refuse;
   std::uint32_t io_threads = 0;

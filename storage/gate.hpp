@@ -23,11 +23,11 @@ public:
       return nullptr;
     ++state_->inside;
     return {static_cast<void*>(state_.get()), [state = state_](void*) {
-      // Notified under the lock: the waiter may destroy the gate as soon as it sees zero.
-      std::lock_guard leaving{state->mutex};
-      if (--state->inside == 0)
-        state->empty.notify_all();
-    }};
+              // Notified under the lock: the waiter may destroy the gate as soon as it sees zero.
+              std::lock_guard leaving{state->mutex};
+              if (--state->inside == 0)
+                state->empty.notify_all();
+            }};
   }
 
   /// Lets nobody in any more.

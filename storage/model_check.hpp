@@ -10,9 +10,9 @@ namespace millrace::storage {
 
 /// What checking a spec found out and a bucket needs again.
 struct checked_spec {
-  std::vector<layer_id> layers;             // the ids its graph names, each once
-  std::vector<std::uint64_t> tensor_bytes;  // per tensor
-  std::uint64_t size_bytes = 0;             // their sum
+  std::vector<layer_id> layers;            // the ids its graph names, each once
+  std::vector<std::uint64_t> tensor_bytes; // per tensor
+  std::uint64_t size_bytes = 0;            // their sum
 };
 
 /// Checks name, layout, graph, and the tensors' indices into the graph.

@@ -6,8 +6,8 @@
 namespace millrace::storage {
 
 enum class when_full : std::uint8_t {
-  refuse,  // `no_space`
-  evict,   // drop unpinned models nobody reads, least recently used first, until it fits
+  refuse, // `no_space`
+  evict,  // drop unpinned models nobody reads, least recently used first, until it fits
 };
 
 } // namespace millrace::storage

@@ -2,16 +2,17 @@
 #include <millrace/core/log.hpp>
 #include <millrace/transport/arena.hpp>
 
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
-#include <fcntl.h>
 #include <map>
 #include <mutex>
-#include <sys/mman.h>
-#include <sys/stat.h>
 #include <thread>
-#include <unistd.h>
 #include <vector>
 
 #ifndef MADV_POPULATE_WRITE
@@ -41,7 +42,8 @@ arena_table& table() {
 
 // Touches every page; with several threads, since zeroing pages is what takes the time.
 int touch(std::byte* data, std::uint64_t size_bytes) {
-  auto parts = std::clamp<std::uint64_t>(size_bytes / (64u << 20), 1, std::thread::hardware_concurrency());
+  auto parts =
+    std::clamp<std::uint64_t>(size_bytes / (64u << 20), 1, std::thread::hardware_concurrency());
   auto part_bytes = round_up(size_bytes / parts, huge_page_bytes);
   std::vector<std::thread> threads;
   std::atomic<int> failed = 0;
@@ -52,7 +54,7 @@ int touch(std::byte* data, std::uint64_t size_bytes) {
         return;
       if (errno != EINVAL)
         failed = errno;
-      else  // kernels before 5.14
+      else // kernels before 5.14
         for (std::uint64_t page = 0; page < length; page += 4096)
           *static_cast<volatile std::byte*>(data + at + page) = std::byte{0};
     });
@@ -63,8 +65,8 @@ int touch(std::byte* data, std::uint64_t size_bytes) {
 
 // A memfd of the size asked for, mapped; huge pages only if the pool has enough of them.
 int open_memfd(const arena_options& options, std::uint64_t size_bytes, bool huge, void*& data) {
-  int fd = memfd_create(options.name.c_str(),
-    MFD_CLOEXEC | MFD_ALLOW_SEALING | (huge ? MFD_HUGETLB : 0u));
+  int fd =
+    memfd_create(options.name.c_str(), MFD_CLOEXEC | MFD_ALLOW_SEALING | (huge ? MFD_HUGETLB : 0u));
   if (fd < 0)
     return -1;
   if (ftruncate(fd, static_cast<off_t>(size_bytes)) == 0) {
@@ -82,7 +84,8 @@ int open_memfd(const arena_options& options, std::uint64_t size_bytes, bool huge
 
 result<std::shared_ptr<arena>> arena::create(const arena_options& options) {
   static std::atomic<std::uint64_t> next_id = 1;
-  auto doing = "making an arena of " + std::to_string(options.size_bytes) + " bytes for " + options.name;
+  auto doing =
+    "making an arena of " + std::to_string(options.size_bytes) + " bytes for " + options.name;
   if (options.size_bytes == 0)
     return fail(errc::invalid_argument, doing);
   std::shared_ptr<arena> a{new arena};
@@ -144,9 +147,11 @@ result<arena_place> find_arena(const std::byte* data, std::uint64_t length) {
 result<std::shared_ptr<mapped_arena>> mapped_arena::map(int fd, std::uint64_t size_bytes) {
   struct stat info {};
   int seals = fcntl(fd, F_GET_SEALS);
-  if (seals < 0 || (seals & required_seals) != required_seals || fstat(fd, &info) != 0 ||
+  if (
+    seals < 0 || (seals & required_seals) != required_seals || fstat(fd, &info) != 0 ||
     size_bytes == 0 || static_cast<std::uint64_t>(info.st_size) < size_bytes)
-    return fail(errc::permission_denied, "the peer's arena is no sealed memfd of the announced size");
+    return fail(
+      errc::permission_denied, "the peer's arena is no sealed memfd of the announced size");
   auto* data = mmap(nullptr, size_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
   if (data == MAP_FAILED)
     return fail(status_from_errno(errno, "mapping a peer's arena"));

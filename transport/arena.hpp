@@ -11,10 +11,10 @@
 namespace millrace::transport {
 
 struct arena_options {
-  std::string name;                // shown in /proc, for people
-  std::uint64_t size_bytes = 0;    // rounded up to whole pages
-  bool huge_pages = true;          // use them where the system grants them
-  bool lock = true;                // mlock where the system grants it
+  std::string name;             // shown in /proc, for people
+  std::uint64_t size_bytes = 0; // rounded up to whole pages
+  bool huge_pages = true;       // use them where the system grants them
+  bool lock = true;             // mlock where the system grants it
 };
 
 /// A mapping of a sealed memfd. Freed with its last reference; leaves nothing in /dev/shm.
@@ -27,7 +27,7 @@ public:
   arena(const arena&) = delete;
   arena& operator=(const arena&) = delete;
 
-  std::uint64_t id() const noexcept { return id_; }  // unique in this process
+  std::uint64_t id() const noexcept { return id_; } // unique in this process
   int fd() const noexcept { return fd_; }
   std::byte* data() const noexcept { return data_; }
   std::uint64_t size_bytes() const noexcept { return size_bytes_; }

@@ -28,13 +28,13 @@ __attribute__((target("avx2"))) void stream_lines_avx2(
 void stream_lines_sse2(std::byte* target, const std::byte* source, std::size_t lines) {
   for (; lines > 0; --lines, target += line_bytes, source += line_bytes)
     for (std::size_t i = 0; i < line_bytes; i += 16)
-      _mm_stream_si128(reinterpret_cast<__m128i*>(target + i),
+      _mm_stream_si128(
+        reinterpret_cast<__m128i*>(target + i),
         _mm_loadu_si128(reinterpret_cast<const __m128i*>(source + i)));
 }
 
 using stream_lines = void (*)(std::byte*, const std::byte*, std::size_t);
-const stream_lines widest =
-  __builtin_cpu_supports("avx2") ? stream_lines_avx2 : stream_lines_sse2;
+const stream_lines widest = __builtin_cpu_supports("avx2") ? stream_lines_avx2 : stream_lines_sse2;
 
 } // namespace
 

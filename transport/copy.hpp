@@ -8,12 +8,13 @@ namespace millrace::transport {
 
 /// How the destination is written.
 enum class store_mode {
-  cached,     // ordinary stores: the bytes will be read again soon
-  streaming,  // past the caches, for transfers larger than they are
+  cached,    // ordinary stores: the bytes will be read again soon
+  streaming, // past the caches, for transfers larger than they are
 };
 
 /// Copies `size_bytes` from `source` to `target`; they must not overlap.
-void copy_bytes(std::byte* target, const std::byte* source, std::size_t size_bytes, store_mode mode);
+void copy_bytes(
+  std::byte* target, const std::byte* source, std::size_t size_bytes, store_mode mode);
 
 /// Streaming stores of this thread become visible to others. Once at the end of a chunk.
 void streaming_fence() noexcept;

@@ -12,7 +12,7 @@ namespace {
 // Part of one op that one mover copies. `digests_at`: where its first digest goes.
 struct slice {
   const copy_op* op;
-  std::uint64_t first;  // within [0, op->length)
+  std::uint64_t first; // within [0, op->length)
   std::uint64_t length;
   std::uint64_t digests_at;
 };
@@ -91,7 +91,8 @@ private:
     }
   }
 
-  void copy_block(const slice& s, std::uint64_t at, std::uint64_t length, std::uint64_t digest_at,
+  void copy_block(
+    const slice& s, std::uint64_t at, std::uint64_t length, std::uint64_t digest_at,
     const gather_list& memory) {
     auto* local = s.op->local + s.first + at;
     auto covered_at = s.op->lead + s.first + at;
@@ -131,7 +132,7 @@ private:
   std::uint64_t total_ = 0;
   store_mode mode_ = store_mode::cached;
   std::vector<slice> slices_;
-  std::vector<std::size_t> chunk_ends_;  // past the last slice of each chunk
+  std::vector<std::size_t> chunk_ends_; // past the last slice of each chunk
   std::vector<std::uint64_t> digests_;
   std::atomic<bool> failed_ = false;
   std::mutex mutex_;
@@ -143,13 +144,15 @@ private:
 status check_ops(const std::vector<copy_op>& ops, std::uint64_t region_bytes) {
   for (auto& op : ops)
     if (op.remote_offset > region_bytes || op.length > region_bytes - op.remote_offset)
-      return {errc::permission_denied,
+      return {
+        errc::permission_denied,
         "bytes " + std::to_string(op.remote_offset) + " to +" + std::to_string(op.length) +
           " lie outside the region of " + std::to_string(region_bytes) + " bytes"};
   return {};
 }
 
-void run_copy_job(mover_pool& movers, const copy_limits& limits, copy_job job,
+void run_copy_job(
+  mover_pool& movers, const copy_limits& limits, copy_job job,
   completion<std::vector<std::uint64_t>> done) {
   auto running = std::make_shared<running_job>(std::move(job), limits, std::move(done));
   if (running->total_bytes() <= limits.inline_bytes_max) {

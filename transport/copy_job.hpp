@@ -12,17 +12,17 @@ namespace millrace::transport {
 
 /// Where a job may copy by which rules.
 struct copy_job {
-  direction dir = direction::read;  // read: region → arena; write: arena → region
+  direction dir = direction::read; // read: region → arena; write: arena → region
   region_ref memory;
-  std::vector<copy_op> ops;  // checked: inside the region and the arena
+  std::vector<copy_op> ops; // checked: inside the region and the arena
   bool digests = false;
-  std::shared_ptr<void> hold;                      // keeps the arena side
-  std::shared_ptr<std::atomic<bool>> abandoned;    // may be null; true stops it at the next chunk
+  std::shared_ptr<void> hold;                   // keeps the arena side
+  std::shared_ptr<std::atomic<bool>> abandoned; // may be null; true stops it at the next chunk
 };
 
 struct copy_limits {
-  std::uint64_t chunk_bytes = 1u << 20;         // what a mover copies in one turn
-  std::uint64_t inline_bytes_max = 32u << 10;   // smaller jobs run on the calling thread
+  std::uint64_t chunk_bytes = 1u << 20;       // what a mover copies in one turn
+  std::uint64_t inline_bytes_max = 32u << 10; // smaller jobs run on the calling thread
 };
 
 /// Checks that every op lies inside a region of `region_bytes`.
@@ -31,6 +31,7 @@ struct copy_limits {
 
 /// Runs the job; `done` gets the digests. On a mover, or before returning if the job is tiny.
 void run_copy_job(
-  mover_pool& movers, const copy_limits& limits, copy_job job, completion<std::vector<std::uint64_t>> done);
+  mover_pool& movers, const copy_limits& limits, copy_job job,
+  completion<std::vector<std::uint64_t>> done);
 
 } // namespace millrace::transport

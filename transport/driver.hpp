@@ -19,8 +19,8 @@ enum class direction : std::uint8_t { read = 1, write = 2 };
 
 /// One contiguous piece of a transfer.
 struct copy_op {
-  std::uint64_t remote_offset = 0;  // into the handle's region
-  std::byte* local = nullptr;       // registered memory: inside an arena of this process
+  std::uint64_t remote_offset = 0; // into the handle's region
+  std::byte* local = nullptr;      // registered memory: inside an arena of this process
   std::uint64_t length = 0;
   /// Bytes before and after the local range that only the digests cover: `local - lead` is the first byte
   /// of a digest block. Registered memory, too. For writes.
@@ -33,7 +33,7 @@ struct transfer {
   direction dir = direction::read;
   bulk_handle remote;
   std::vector<copy_op> ops;
-  bool digests = false;  // compute block digests of the local side while the bytes pass
+  bool digests = false; // compute block digests of the local side while the bytes pass
   /// Keeps the local memory; the driver drops it when nobody can touch that memory any more, which after the
   /// loss of a peer may be later than the completion.
   std::shared_ptr<void> hold;
@@ -42,7 +42,7 @@ struct transfer {
 struct transfer_report {
   /// With `digests`: per op, one value for each block of `lead + length + tail` bytes.
   std::vector<std::uint64_t> digests;
-  std::string_view driver;  // which one moved the bytes
+  std::string_view driver; // which one moved the bytes
 };
 
 /// What a driver can do, as data: the contract suite reads it.
@@ -75,7 +75,8 @@ public:
   /// Ends every transfer with the peer.
   virtual void peer_closed(channel& c, const status& why) = 0;
   /// A frame of kind `driver` for this driver; `body` without the driver's name.
-  virtual void on_message(channel& c, std::span<const std::byte> body, std::vector<unique_fd> fds) = 0;
+  virtual void on_message(
+    channel& c, std::span<const std::byte> body, std::vector<unique_fd> fds) = 0;
 };
 
 } // namespace millrace::transport

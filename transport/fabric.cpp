@@ -18,9 +18,9 @@ public:
 
   status add_drivers(const fabric_options& options, const std::shared_ptr<io_loop>& loop) {
     driver_deps deps{loop, movers_, options.limits, [weak = weak_from_this()] {
-      auto self = weak.lock();
-      return self ? self->shared_arenas() : std::vector<std::shared_ptr<arena>>{};
-    }};
+                       auto self = weak.lock();
+                       return self ? self->shared_arenas() : std::vector<std::shared_ptr<arena>>{};
+                     }};
     for (auto& name : options.prefer) {
       auto made = make_driver(name, deps);
       if (!made)
@@ -100,9 +100,10 @@ private:
     for (auto& op : t.ops)
       bytes += op.length;
     auto owner = t.remote.owner;
-    d.submit(std::move(t),
+    d.submit(
+      std::move(t),
       [self = shared_from_this(), owner, name = std::string{d.name()}, bytes,
-        done = std::move(done)](result<transfer_report> report) {
+       done = std::move(done)](result<transfer_report> report) {
         {
           std::lock_guard guard{self->mutex_};
           auto& stats = self->stats_[{owner, name}];

@@ -16,8 +16,8 @@
 namespace millrace::transport {
 
 struct fabric_options {
-  std::vector<std::string> prefer = {"local", "shm"};  // tried in this order
-  std::uint32_t movers = 0;                            // 0: one a core, at most 8
+  std::vector<std::string> prefer = {"local", "shm"}; // tried in this order
+  std::uint32_t movers = 0;                           // 0: one a core, at most 8
   copy_limits limits;
 };
 

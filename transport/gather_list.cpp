@@ -15,11 +15,13 @@ status validate(const tensor_view& view) {
   if (view.strides_bytes.empty())
     return {};
   if (view.strides_bytes.size() != view.desc.shape.size())
-    return {errc::invalid_argument,
+    return {
+      errc::invalid_argument,
       "tensor " + view.desc.name + ": " + std::to_string(view.strides_bytes.size()) +
         " strides for rank " + std::to_string(view.desc.shape.size())};
   if (bits_per_element(view.desc.type) % 8 != 0)
-    return {errc::invalid_argument,
+    return {
+      errc::invalid_argument,
       "tensor " + view.desc.name + ": elements below one byte cannot be strided"};
   return {};
 }
@@ -63,8 +65,8 @@ result<gather_list::item> gather_list::item_of(const tensor_view& view, access h
   out.run_bytes = bits_per_element(view.desc.type) / 8;
   auto rank = view.desc.shape.size();
   while (rank > 0 &&
-    (view.desc.shape[rank - 1] == 1 ||
-      view.strides_bytes[rank - 1] == static_cast<std::int64_t>(out.run_bytes))) {
+         (view.desc.shape[rank - 1] == 1 ||
+          view.strides_bytes[rank - 1] == static_cast<std::int64_t>(out.run_bytes))) {
     out.run_bytes *= view.desc.shape[rank - 1];
     --rank;
   }
@@ -72,7 +74,8 @@ result<gather_list::item> gather_list::item_of(const tensor_view& view, access h
     if (view.desc.shape[i] > 1)
       out.outer.push_back({view.desc.shape[i], view.strides_bytes[i]});
   if (how == access::write && !disjoint(out.run_bytes, out.outer))
-    return fail(errc::invalid_argument,
+    return fail(
+      errc::invalid_argument,
       "tensor " + view.desc.name + ": its elements overlap in memory, so it cannot be written to");
   return out;
 }
@@ -94,8 +97,10 @@ result<gather_list> gather_list::of(const std::vector<tensor_view>& views, acces
 }
 
 std::size_t gather_list::find(std::uint64_t offset) const noexcept {
-  auto after = std::upper_bound(items_.begin(), items_.end(), offset,
-    [](std::uint64_t value, const item& x) { return value < x.first; });
+  auto after =
+    std::upper_bound(items_.begin(), items_.end(), offset, [](std::uint64_t value, const item& x) {
+      return value < x.first;
+    });
   return static_cast<std::size_t>(after - items_.begin()) - 1;
 }
 

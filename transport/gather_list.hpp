@@ -32,7 +32,8 @@ public:
   void read(std::uint64_t offset, std::byte* target, std::uint64_t length, store_mode mode) const;
 
   /// Copies `length` bytes from `source` to `[offset, ...)` of the list.
-  void write(std::uint64_t offset, const std::byte* source, std::uint64_t length, store_mode mode) const;
+  void write(
+    std::uint64_t offset, const std::byte* source, std::uint64_t length, store_mode mode) const;
 
 private:
   struct dimension {
@@ -41,11 +42,11 @@ private:
   };
   /// One tensor: `runs` of `run_bytes` dense bytes, placed by the outer dimensions.
   struct item {
-    std::uint64_t first = 0;  // logical offset
+    std::uint64_t first = 0; // logical offset
     std::uint64_t size_bytes = 0;
     std::byte* data = nullptr;
     std::uint64_t run_bytes = 0;
-    std::vector<dimension> outer;  // empty when dense
+    std::vector<dimension> outer; // empty when dense
   };
 
   static result<item> item_of(const tensor_view& view, access how);

@@ -1,12 +1,13 @@
 // A queue of jobs that take turns.
 #include <millrace/transport/mover_pool.hpp>
 
+#include <pthread.h>
+
 #include <algorithm>
 #include <atomic>
 #include <condition_variable>
 #include <deque>
 #include <mutex>
-#include <pthread.h>
 #include <thread>
 #include <vector>
 
@@ -18,8 +19,8 @@ struct job {
   std::uint32_t chunks;
   std::function<void(std::uint32_t)> run;
   std::function<void()> done;
-  std::uint32_t next = 0;               // guarded by the pool's mutex
-  std::atomic<std::uint32_t> left = 0;  // chunks not finished
+  std::uint32_t next = 0;              // guarded by the pool's mutex
+  std::atomic<std::uint32_t> left = 0; // chunks not finished
 };
 
 } // namespace

@@ -114,7 +114,8 @@ result<region_ref> find_region(std::uint64_t number, const region_key& key, acce
   auto& t = table();
   std::lock_guard guard{t.mutex};
   auto found = t.entries.find(number);
-  if (found == t.entries.end() || !equal_constant_time(found->second->key, key) ||
+  if (
+    found == t.entries.end() || !equal_constant_time(found->second->key, key) ||
     found->second->how != how)
     return fail(errc::permission_denied, "the handle names no memory that may be reached this way");
   return region_ref{found->second};

@@ -87,15 +87,16 @@ public:
     std::lock_guard guard{mutex_};
     auto offset = space_.take(rounded, std::max<std::size_t>(alignment, unit_bytes));
     if (offset < 0)
-      return fail(errc::no_space,
+      return fail(
+        errc::no_space,
         "asked for " + std::to_string(size_bytes) + " bytes of staging memory; free " +
           std::to_string(space_.free_bytes()) + " of " + std::to_string(capacity_bytes()) +
           ", largest run " + std::to_string(space_.largest()));
     auto* data = arena_->data() + offset;
     std::shared_ptr<void> owner{data, [self = shared_from_this(), offset, rounded](void*) {
-      std::lock_guard lock{self->mutex_};
-      self->space_.give(static_cast<std::uint64_t>(offset), rounded);
-    }};
+                                  std::lock_guard lock{self->mutex_};
+                                  self->space_.give(static_cast<std::uint64_t>(offset), rounded);
+                                }};
     return memory_block{data, size_bytes, std::move(owner)};
   }
 
@@ -112,7 +113,8 @@ private:
   free_space space_;
 };
 
-class on_demand_source : public memory_source, public std::enable_shared_from_this<on_demand_source> {
+class on_demand_source : public memory_source,
+                         public std::enable_shared_from_this<on_demand_source> {
 public:
   explicit on_demand_source(const arena_options& options) : options_(options) {}
 
@@ -120,7 +122,8 @@ public:
     auto before = used_.fetch_add(size_bytes);
     if (before > options_.size_bytes || size_bytes > options_.size_bytes - before) {
       used_ -= size_bytes;
-      return fail(errc::no_space,
+      return fail(
+        errc::no_space,
         "asked for " + std::to_string(size_bytes) + " bytes on demand; " + std::to_string(before) +
           " of " + std::to_string(options_.size_bytes) + " are lent");
     }

@@ -43,8 +43,7 @@ public:
   void pin(std::string name, bool pinned, completion<void> done) override;
   void list(std::string prefix, std::string after, std::uint32_t count_max,
     completion<std::vector<model_summary>> done) override;
-  void resolve(
-    std::vector<layer_id> ids, completion<std::vector<described_layer>> done) override;
+  void resolve(std::vector<layer_id> ids, completion<std::vector<described_layer>> done) override;
   bucket_stats stats() const override;
   status close(std::uint32_t deadline_ms) override;
 
@@ -77,8 +76,7 @@ private:
 /// Room for one version: a single window that holds every tensor where it will rest.
 class memory_reservation final : public reservation {
 public:
-  memory_reservation(
-    std::shared_ptr<memory_bucket> owner, stored_model model, gate::ticket ticket)
+  memory_reservation(std::shared_ptr<memory_bucket> owner, stored_model model, gate::ticket ticket)
     : owner_(std::move(owner)), model_(std::move(model)), ticket_(std::move(ticket)),
       committed_(window_count() == 0) {}
 
@@ -148,8 +146,7 @@ public:
     window lent;
     for (auto& range : ranges)
       if (range.length > 0)
-        lent.pieces.push_back(
-          {range.tensor, range.tensor_offset, address(range), range.length});
+        lent.pieces.push_back({range.tensor, range.tensor_offset, address(range), range.length});
     lent.hold = std::const_pointer_cast<stored_model>(model_);
     done(std::move(lent));
   }
@@ -170,9 +167,7 @@ memory_bucket::memory_bucket(memory_bucket_options options)
   : options_(std::move(options)),
     account_(std::make_shared<capacity_account>(options_.capacity_bytes)) {}
 
-tl::unexpected<status> closed() {
-  return fail(errc::unavailable, "the memory bucket is closed");
-}
+tl::unexpected<status> closed() { return fail(errc::unavailable, "the memory bucket is closed"); }
 
 // -- storing ----------------------------------------------------------------------------------
 
@@ -247,7 +242,7 @@ stored_model_ptr memory_bucket::evict_one() {
 }
 
 std::uint64_t memory_bucket::publish(stored_model model) {
-  stored_model_ptr replaced;  // dropped after the lock
+  stored_model_ptr replaced; // dropped after the lock
   std::lock_guard guard{mutex_};
   model.record.version = ++last_version_;
   model.record.stored_at_ns = wall_clock_ns();
@@ -260,8 +255,8 @@ std::uint64_t memory_bucket::publish(stored_model model) {
 
 // -- reading and the rest ---------------------------------------------------------------------
 
-void memory_bucket::open(std::string name, std::uint64_t version,
-  completion<std::shared_ptr<opened_model>> done) {
+void memory_bucket::open(
+  std::string name, std::uint64_t version, completion<std::shared_ptr<opened_model>> done) {
   auto ticket = gate_.enter();
   if (!ticket)
     return done(closed());
@@ -292,7 +287,7 @@ void memory_bucket::erase(std::string name, completion<void> done) {
 }
 
 status memory_bucket::try_erase(const std::string& name) {
-  stored_model_ptr erased;  // dropped after the lock
+  stored_model_ptr erased; // dropped after the lock
   std::lock_guard guard{mutex_};
   auto at = models_.find(name);
   if (at == models_.end())
@@ -377,8 +372,8 @@ result<std::shared_ptr<bucket>> open_memory_bucket(memory_bucket_options options
     options.capacity_bytes = available;
   if (options.capacity_bytes > available)
     return fail(errc::invalid_argument,
-      "a memory bucket of " + std::to_string(options.capacity_bytes) + " bytes, but its arena has " +
-        std::to_string(available));
+      "a memory bucket of " + std::to_string(options.capacity_bytes) +
+        " bytes, but its arena has " + std::to_string(available));
   return std::make_shared<memory_bucket>(std::move(options));
 }
 

@@ -32,9 +32,8 @@ std::uint64_t room_bytes(const std::vector<std::uint64_t>& tensor_bytes) noexcep
   return sum;
 }
 
-result<std::shared_ptr<room>> room::take(
-  memory_source& memory, std::shared_ptr<capacity_account> account,
-  const std::vector<std::uint64_t>& tensor_bytes) {
+result<std::shared_ptr<room>> room::take(memory_source& memory,
+  std::shared_ptr<capacity_account> account, const std::vector<std::uint64_t>& tensor_bytes) {
   auto asked = room_bytes(tensor_bytes);
   if (!account->take(asked))
     return fail(errc::no_space,

@@ -98,8 +98,7 @@ void committer::submit(change c) {
 void committer::run(const std::shared_ptr<queue>& waiting, index& db, segment_store& space) {
   for (;;) {
     std::unique_lock guard{waiting->mutex};
-    waiting->changed.wait(
-      guard, [&] { return waiting->stopping || !waiting->changes.empty(); });
+    waiting->changed.wait(guard, [&] { return waiting->stopping || !waiting->changes.empty(); });
     if (waiting->changes.empty())
       return;
     auto group = take_group(waiting->changes);

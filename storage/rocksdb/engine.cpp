@@ -181,12 +181,14 @@ void engine::evict(std::uint64_t size_bytes, std::function<void(status)> done) {
 
 // -- running and stopping ---------------------------------------------------------------------
 
-void engine::run_jobs(
-  std::vector<std::function<status()>> jobs, std::function<void(status)> done) {
+void engine::run_jobs(std::vector<std::function<status()>> jobs, std::function<void(status)> done) {
   auto group = std::make_shared<job_group>(jobs.size(), std::move(done));
   for (auto& work : jobs)
-    pool.post([group, work = std::move(work)](const status& stopped) {
-      group->finished(stopped.ok() ? work() : stopped);
+    pool.post([group, work = std::move(work)](const status& stopped) mutable {
+      auto outcome = stopped.ok() ? work() : stopped;
+      // What the work kept is given up before anybody hears that it is over.
+      work = nullptr;
+      group->finished(outcome);
     });
 }
 

@@ -59,7 +59,7 @@ struct engine : std::enable_shared_from_this<engine> {
   model_table table;
   record_cache records{record_cache_bytes};
   std::shared_ptr<layer_table> layers;
-  std::uint64_t last_version = 0;  // the committer's thread only
+  std::uint64_t last_version = 0; // the committer's thread only
   std::atomic<std::uint64_t> evictions = 0;
   gate operations;
   io_pool pool;

@@ -50,7 +50,8 @@ void free_map::release(const extent& returned) {
       remove(before);
     }
   }
-  if (next != runs_.end() && next->first == place{returned.file, returned.offset + returned.length}) {
+  if (next != runs_.end() &&
+    next->first == place{returned.file, returned.offset + returned.length}) {
     length += next->second;
     remove(next);
   }

@@ -17,19 +17,21 @@ struct open_version : std::enable_shared_from_this<open_version> {
   record_ptr record;
   std::vector<std::uint64_t> tensor_bytes;
   packing packed;
-  std::string stream;  // an inlined model's bytes
+  std::string stream; // an inlined model's bytes
 
-  void fetch(std::vector<wanted> ranges, completion<window> done);
+  void fetch(std::vector<wanted> ranges, std::weak_ptr<void> asker, completion<window> done);
 
 private:
   status within(const status& why) const {
     return why.within("reading model " + record->model.spec.name);
   }
-  void read(read_plan plan, memory_block memory, completion<window> done);
+  void read(
+    const read_plan& plan, memory_block memory, gate::ticket ticket, completion<window> done);
   std::vector<std::function<status()>> make_jobs(const read_plan& plan, std::byte* data);
 };
 
-void open_version::fetch(std::vector<wanted> ranges, completion<window> done) {
+void open_version::fetch(
+  std::vector<wanted> ranges, std::weak_ptr<void> asker, completion<window> done) {
   auto ticket = home->operations.enter();
   if (!ticket)
     return done(fail(closed_status(*home)));
@@ -41,27 +43,33 @@ void open_version::fetch(std::vector<wanted> ranges, completion<window> done) {
       "the ranges need " + std::to_string(plan.memory_bytes) + " bytes, a window has " +
         std::to_string(home->options.window_bytes) + "; fetch them as `plan` cuts them"})));
   auto size = std::max(plan.memory_bytes, direct_io_bytes);
-  auto lent = [self = shared_from_this(), ticket, plan = std::move(plan),
-                done = std::move(done)](result<memory_block> memory) {
+  auto lent = [self = shared_from_this(), ticket, plan = std::move(plan), done = std::move(done)](
+                result<memory_block> memory) mutable {
     if (!memory)
       return done(fail(self->within(memory.error())));
-    self->read(plan, std::move(*memory), done);
+    std::exchange(self, nullptr)
+      ->read(plan, std::move(*memory), std::move(ticket), std::move(done));
   };
-  home->staging.acquire(size, weak_from_this(), std::move(lent));
+  home->staging.acquire(size, std::move(asker), std::move(lent));
 }
 
-void open_version::read(read_plan plan, memory_block memory, completion<window> done) {
+void open_version::read(
+  const read_plan& plan, memory_block memory, gate::ticket ticket, completion<window> done) {
   window filled{0, {}, memory.owner};
   filled.pieces.reserve(plan.pieces.size());
   for (auto& p : plan.pieces)
     filled.pieces.push_back({p.tensor, p.tensor_offset, memory.data + p.at, p.length});
   auto jobs = make_jobs(plan, memory.data);
   memory.owner.reset();
-  auto ticket = home->operations.enter();
   home->run_jobs(std::move(jobs),
-    [self = shared_from_this(), ticket, filled = std::move(filled), done = std::move(done)](
-      const status& outcome) mutable {
-      outcome.ok() ? done(std::move(filled)) : done(fail(self->within(outcome)));
+    [self = shared_from_this(), ticket = std::move(ticket), filled = std::move(filled),
+      done = std::move(done)](status outcome) mutable {
+      if (!outcome.ok())
+        outcome = self->within(outcome);
+      // The version is let go before the caller goes on: it may be what an eviction waits for.
+      self.reset();
+      ticket.reset();
+      outcome.ok() ? done(std::move(filled)) : done(fail(std::move(outcome)));
     });
 }
 
@@ -72,8 +80,8 @@ std::vector<std::function<status()>> open_version::make_jobs(
     jobs.push_back([self = shared_from_this(), runs = plan.runs, data] {
       auto& bytes = self->stream;
       for (auto& run : runs)
-        std::memcpy(data + run.memory, bytes.data() + run.at,
-          std::min(run.length, bytes.size() - run.at));
+        std::memcpy(
+          data + run.memory, bytes.data() + run.at, std::min(run.length, bytes.size() - run.at));
       return status{};
     });
     return jobs;
@@ -89,6 +97,10 @@ std::vector<std::function<status()>> open_version::make_jobs(
 class rocksdb_opened_model final : public opened_model {
 public:
   explicit rocksdb_opened_model(std::shared_ptr<open_version> open) : open_(std::move(open)) {}
+  ~rocksdb_opened_model() override {
+    asker_.reset();
+    open_->home->staging.nudge();
+  }
 
   const model_record& record() const noexcept override { return open_->record->model; }
 
@@ -96,11 +108,12 @@ public:
     return cut_ranges(open_->packed, ranges, open_->home->options.window_bytes);
   }
   void fetch(std::vector<wanted> ranges, completion<window> done) override {
-    open_->fetch(std::move(ranges), std::move(done));
+    open_->fetch(std::move(ranges), asker_, std::move(done));
   }
 
 private:
   std::shared_ptr<open_version> open_;
+  std::shared_ptr<void> asker_ = std::make_shared<char>();
 };
 
 /// Fills record and stream. False when the index shows another version: a change is being made there

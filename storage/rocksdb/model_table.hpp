@@ -79,7 +79,7 @@ private:
 
   std::uint64_t size_bytes_max_;
   std::mutex mutex_;
-  std::list<entry> order_;  // least recently used first
+  std::list<entry> order_; // least recently used first
   std::unordered_map<std::uint64_t, std::list<entry>::iterator> places_;
   std::uint64_t size_bytes_ = 0;
 };

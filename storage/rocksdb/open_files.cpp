@@ -2,11 +2,12 @@
 #include <millrace/core/log.hpp>
 #include <millrace/storage/rocksdb/open_files.hpp>
 
-#include <cerrno>
 #include <fcntl.h>
-#include <filesystem>
 #include <sys/file.h>
 #include <sys/statvfs.h>
+
+#include <cerrno>
+#include <filesystem>
 
 namespace millrace::storage::rocksdb {
 
@@ -14,30 +15,53 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Index and segments were made by us if the index is there; an empty directory may become ours.
+status foreign(const std::string& path, const std::string& what) {
+  return {errc::invalid_argument,
+    path + " holds other things (" + what + "); name an empty directory for the bucket"};
+}
+
+// RocksDB writes CURRENT last: before that its directory has only these.
+bool begins_database(const std::string& file) {
+  return file == "LOCK" || file == "IDENTITY" || file.starts_with("LOG") ||
+    file.starts_with("MANIFEST-") || file.ends_with(".dbtmp") || file.ends_with(".log");
+}
+
+// A directory without an index may become ours if it has nothing but the beginnings of one.
+status check_beginnings(const std::string& path) {
+  std::error_code why;
+  for (auto& entry : fs::directory_iterator{path, why}) {
+    auto name = entry.path().filename().string();
+    if (name != "bucket.lock" && name != "segments" && name != "index" && name != "lost+found")
+      return foreign(path, name);
+  }
+  if (why)
+    return status_from_errno(why.value(), "listing " + path);
+  for (auto& entry : fs::directory_iterator{path + "/index", why})
+    if (auto name = entry.path().filename().string(); !begins_database(name))
+      return foreign(path, "index/" + name);
+  return {};
+}
+
+bool has_index(const std::string& path) {
+  std::error_code why;
+  return fs::exists(path + "/index/CURRENT", why);
+}
+
 status check_directory(const std::string& path) {
   std::error_code why;
   if (fs::exists(path, why) && !fs::is_directory(path, why))
     return {errc::invalid_argument, path + " is not a directory; name one for the bucket"};
   if (auto bad = make_directories(path); !bad.ok())
     return bad;
-  auto ours = fs::exists(path + "/index", why);
-  for (auto& entry : fs::directory_iterator{path, why}) {
-    auto name = entry.path().filename();
-    if (!ours && name != "bucket.lock" && name != "segments" && name != "lost+found")
-      return {errc::invalid_argument,
-        path + " holds other things (" + name.string() +
-          "); name an empty directory for the bucket"};
-  }
-  return why ? status_from_errno(why.value(), "listing " + path) : status{};
+  return has_index(path) ? status{} : check_beginnings(path);
 }
 
 // The kernel drops the lock with the process, however it ends.
 result<file_handle> lock_directory(const std::string& path) {
   auto file = open_file(path + "/bucket.lock", O_RDWR | O_CREAT);
   if (!file)
-    return fail(file.error().code(),
-      file.error().detail() + "; the bucket's directory must be writable");
+    return fail(
+      file.error().code(), file.error().detail() + "; the bucket's directory must be writable");
   if (::flock(file->get(), LOCK_EX | LOCK_NB) == 0)
     return file;
   if (errno == EWOULDBLOCK)
@@ -55,8 +79,7 @@ bool has_segments(const std::string& path) {
 
 result<std::unique_ptr<index>> open_index(const std::string& path) {
   auto directory = path + "/index";
-  std::error_code why;
-  auto fresh = !fs::exists(directory + "/CURRENT", why);
+  auto fresh = !has_index(path);
   if (fresh && has_segments(path))
     return fail(errc::corrupt_data,
       path + " has segments but no index; restore " + directory + " or empty the directory");
@@ -65,9 +88,6 @@ result<std::unique_ptr<index>> open_index(const std::string& path) {
     return db;
   if (auto bad = check_format(**db, path); !bad.ok())
     return fail(std::move(bad));
-  if (fresh)
-    if (auto bad = sync_directory(path); !bad.ok())
-      return fail(std::move(bad));
   return db;
 }
 
@@ -107,10 +127,15 @@ result<bucket_files> open_files(rocksdb_bucket_options& options) {
   auto segments = path + "/segments";
   if (auto bad = make_directories(segments); !bad.ok())
     return fail(std::move(bad));
+  if (auto bad = sync_directory(path); !bad.ok())
+    return fail(std::move(bad));
+  // Where the directory itself was made just now; its parent may be one we cannot open.
+  static_cast<void>(sync_directory(fs::absolute(path).parent_path()));
   if (auto bad = settle_capacity(options); !bad.ok())
     return fail(std::move(bad));
   if (options.direct_io && !supports_direct_io(segments)) {
-    spdlog::info("this file system knows no direct I/O, writing through the page cache path={}", path);
+    spdlog::info(
+      "this file system knows no direct I/O, writing through the page cache path={}", path);
     options.direct_io = false;
   }
   auto space = segment_store::open(

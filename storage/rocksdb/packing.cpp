@@ -102,7 +102,8 @@ private:
 template <class F>
 void for_each_part(const packing& packed, const wanted& range, F f) {
   auto before = [](const placed_piece& p, const wanted& w) {
-    return p.tensor != w.tensor ? p.tensor < w.tensor : p.tensor_offset + p.length <= w.tensor_offset;
+    return p.tensor != w.tensor ? p.tensor < w.tensor
+                                : p.tensor_offset + p.length <= w.tensor_offset;
   };
   auto piece = std::lower_bound(packed.pieces.begin(), packed.pieces.end(), range, before);
   auto offset = range.tensor_offset;

@@ -22,13 +22,13 @@ struct placed_piece {
 /// Pieces [first, first + count) of the packing, and their run of the stream.
 struct packed_window {
   std::uint64_t at = 0;
-  std::uint64_t size_bytes = 0;  // a multiple of the direct I/O unit
+  std::uint64_t size_bytes = 0; // a multiple of the direct I/O unit
   std::uint32_t first = 0;
   std::uint32_t count = 0;
 };
 
 struct packing {
-  std::vector<placed_piece> pieces;  // by tensor, then offset
+  std::vector<placed_piece> pieces; // by tensor, then offset
   std::vector<packed_window> windows;
   std::uint64_t stream_bytes = 0;
 };
@@ -50,7 +50,7 @@ struct read_run {
 
 struct read_plan {
   std::vector<read_run> runs;
-  std::vector<placed_piece> pieces;  // `at`: in the window's memory
+  std::vector<placed_piece> pieces; // `at`: in the window's memory
   std::uint64_t memory_bytes = 0;
 };
 

@@ -32,8 +32,7 @@ public:
   void pin(std::string name, bool pinned, completion<void> done) override;
   void list(std::string prefix, std::string after, std::uint32_t count_max,
     completion<std::vector<model_summary>> done) override;
-  void resolve(
-    std::vector<layer_id> ids, completion<std::vector<described_layer>> done) override;
+  void resolve(std::vector<layer_id> ids, completion<std::vector<described_layer>> done) override;
   bucket_stats stats() const override;
   status close(std::uint32_t deadline_ms) override;
 
@@ -43,7 +42,7 @@ private:
   void commit(change c, completion<void> done);
 
   std::shared_ptr<engine> engine_;
-  bool stopped_ = false;
+  std::atomic<bool> stopped_ = false;
 };
 
 // Runs `work(done, ticket)` on the pool, or tells `done` that the bucket is closed.
@@ -53,9 +52,8 @@ void rocksdb_bucket::post(completion<T> done, F work) {
   if (!ticket)
     return done(fail(closed_status(*engine_)));
   engine_->pool.post(
-    [done = std::move(done), ticket, work = std::move(work)](const status& stopped) {
-      stopped.ok() ? work(done, ticket) : done(fail(stopped));
-    });
+    [done = std::move(done), ticket, work = std::move(work)](
+      const status& stopped) { stopped.ok() ? work(done, ticket) : done(fail(stopped)); });
 }
 
 void rocksdb_bucket::reserve(model_spec spec, std::vector<described_layer> layers,
@@ -65,8 +63,8 @@ void rocksdb_bucket::reserve(model_spec spec, std::vector<described_layer> layer
       auto& done, auto& ticket) { reserve_model(e, spec, layers, ticket, done); });
 }
 
-void rocksdb_bucket::open(std::string name, std::uint64_t version,
-  completion<std::shared_ptr<opened_model>> done) {
+void rocksdb_bucket::open(
+  std::string name, std::uint64_t version, completion<std::shared_ptr<opened_model>> done) {
   post<std::shared_ptr<opened_model>>(
     std::move(done), [e = engine_, name = std::move(name), version](auto& done, auto&) {
       done(open_model(e, name, version));
@@ -147,7 +145,7 @@ bucket_stats rocksdb_bucket::stats() const {
 }
 
 status rocksdb_bucket::close(std::uint32_t deadline_ms) {
-  if (std::exchange(stopped_, true))
+  if (stopped_.exchange(true))
     return {};
   engine_->operations.close();
   auto left =

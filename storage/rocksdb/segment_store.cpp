@@ -3,14 +3,15 @@
 #include <millrace/core/kill_point.hpp>
 #include <millrace/storage/rocksdb/segment_store.hpp>
 
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
 #include <cstdio>
-#include <fcntl.h>
 #include <filesystem>
-#include <sys/stat.h>
-#include <unistd.h>
 
 namespace millrace::storage::rocksdb {
 
@@ -19,11 +20,10 @@ space_lease::~space_lease() {
     store_->release(charged_bytes_, extents_);
 }
 
-std::vector<file_run> locate(
-  const std::vector<extent>& extents, std::uint64_t at, std::uint64_t length,
-  std::uint64_t run_max_bytes) {
+std::vector<file_run> locate(const std::vector<extent>& extents, std::uint64_t at,
+  std::uint64_t length, std::uint64_t run_max_bytes) {
   std::vector<file_run> runs;
-  std::uint64_t begin = 0;  // of the extent, in the stream
+  std::uint64_t begin = 0; // of the extent, in the stream
   auto from = std::uint64_t{0};
   for (auto& e : extents) {
     while (from < length && at + from < begin + e.length) {
@@ -183,8 +183,10 @@ status segment_store::add_segment(std::uint64_t size_bytes) {
   MILLRACE_KILL_POINT("rocksdb.grow.before_sync");
   if (error == 0 && ::fsync(file->get()) != 0)
     error = errno;
-  auto outcome = error == 0 ? sync_directory(options_.path) : status_from_errno(error,
-    "taking " + std::to_string(size_bytes) + " bytes of disk for " + path);
+  auto outcome = error == 0
+    ? sync_directory(options_.path)
+    : status_from_errno(
+        error, "taking " + std::to_string(size_bytes) + " bytes of disk for " + path);
   if (!outcome.ok()) {
     ::unlink(path.c_str());
     return outcome;
@@ -200,7 +202,7 @@ const segment_store::segment& segment_store::find(std::uint32_t file) const {
   std::lock_guard guard{mutex_};
   auto at = segments_.find(file);
   MILLRACE_ASSERT(at != segments_.end());
-  return at->second;  // segments stay where they are until the store closes
+  return at->second; // segments stay where they are until the store closes
 }
 
 status segment_store::write(const file_run& run, const std::byte* data) {

@@ -22,8 +22,8 @@ class segment_store;
 class space_lease {
 public:
   space_lease() = default;
-  space_lease(std::shared_ptr<segment_store> store, std::uint64_t charged_bytes,
-    std::vector<extent> extents)
+  space_lease(
+    std::shared_ptr<segment_store> store, std::uint64_t charged_bytes, std::vector<extent> extents)
     : store_(std::move(store)), charged_bytes_(charged_bytes), extents_(std::move(extents)) {}
   space_lease(space_lease&& other) noexcept { swap(other); }
   space_lease& operator=(space_lease&& other) noexcept {
@@ -56,13 +56,12 @@ struct file_run {
   std::uint32_t file = 0;
   std::uint64_t offset = 0;
   std::uint64_t length = 0;
-  std::uint64_t from = 0;  // bytes after the beginning of the run asked for
+  std::uint64_t from = 0; // bytes after the beginning of the run asked for
 };
 
 /// Where the bytes [at, at + length) of a model's stream lie; no run longer than `run_max_bytes`.
-std::vector<file_run> locate(
-  const std::vector<extent>& extents, std::uint64_t at, std::uint64_t length,
-  std::uint64_t run_max_bytes);
+std::vector<file_run> locate(const std::vector<extent>& extents, std::uint64_t at,
+  std::uint64_t length, std::uint64_t run_max_bytes);
 
 /// Files of `segment_bytes`, preallocated when made. Extents are reused as they are: overwriting blocks
 /// that were written before needs no metadata, and is half as fast again as writing fresh ones.
@@ -120,7 +119,7 @@ private:
   void release(std::uint64_t charged_bytes, const std::vector<extent>& extents);
 
   options options_;
-  std::mutex growing_;  // held while files are made; taken before mutex_
+  std::mutex growing_; // held while files are made; taken before mutex_
   mutable std::mutex mutex_;
   std::map<std::uint32_t, segment> segments_;
   free_map free_;

@@ -29,8 +29,7 @@ public:
   /// `done` runs on the queue's thread.
   /// `asker`: once it is gone, the wait ends with `cancelled`.
   /// Errors: `no_space` for more than the memory has in total; `busy` when too many wait.
-  void acquire(
-    std::uint64_t size_bytes, std::weak_ptr<void> asker, completion<memory_block> done);
+  void acquire(std::uint64_t size_bytes, std::weak_ptr<void> asker, completion<memory_block> done);
 
   /// Looks again whether askers are gone. Any thread.
   void nudge();

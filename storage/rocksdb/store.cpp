@@ -29,12 +29,12 @@ struct pending_version : std::enable_shared_from_this<pending_version> {
   space_lease space;
   layer_lease layers;
   gate::ticket ticket;
-  std::string stream;  // an inlined model's bytes
+  std::string stream; // an inlined model's bytes
 
   std::mutex mutex;
   std::vector<slot> slots;
   bool publishing = false;
-  status failed;  // the first window that could not be written
+  status failed; // the first window that could not be written
 
   void acquire(std::uint32_t index, std::weak_ptr<void> asker, completion<window> done);
   void commit(std::uint32_t index, completion<void> done);
@@ -50,8 +50,7 @@ private:
   void write_window(std::uint32_t index, std::byte* data, std::function<void(status)> done);
   void written(std::uint32_t index, const status& outcome);
   status may_publish(const std::vector<std::uint64_t>& digests);
-  change make_change(
-    std::shared_ptr<stored_record> record, completion<std::uint64_t> done);
+  change make_change(std::shared_ptr<stored_record> record, completion<std::uint64_t> done);
   status stage(stored_record& record, index_batch& batch);
   void published(const record_ptr& record);
 };
@@ -103,9 +102,12 @@ void pending_version::commit(std::uint32_t index, completion<void> done) {
   auto data = slots[index].memory.data;
   clear_gaps(packed.windows[index], data);
   write_window(index, data,
-    [self = shared_from_this(), index, done = std::move(done)](const status& outcome) {
+    [self = shared_from_this(), index, done = std::move(done)](status outcome) mutable {
       self->written(index, outcome);
-      outcome.ok() ? done({}) : done(fail(outcome.within("storing model " + self->spec.name)));
+      if (!outcome.ok())
+        outcome = outcome.within("storing model " + self->spec.name);
+      self.reset();
+      outcome.ok() ? done({}) : done(fail(std::move(outcome)));
     });
 }
 
@@ -140,7 +142,7 @@ void pending_version::write_window(
 }
 
 void pending_version::written(std::uint32_t index, const status& outcome) {
-  memory_block returned;  // after the lock
+  memory_block returned; // after the lock
   std::lock_guard guard{mutex};
   returned = std::move(slots[index].memory);
   slots[index].at = phase::committed;
@@ -150,8 +152,7 @@ void pending_version::written(std::uint32_t index, const status& outcome) {
 
 // -- publishing -------------------------------------------------------------------------------
 
-void pending_version::publish(
-  std::vector<std::uint64_t> digests, completion<std::uint64_t> done) {
+void pending_version::publish(std::vector<std::uint64_t> digests, completion<std::uint64_t> done) {
   if (auto bad = may_publish(digests); !bad.ok())
     return done(fail(bad.within("storing model " + spec.name)));
   auto record = std::make_shared<stored_record>();
@@ -180,9 +181,8 @@ change pending_version::make_change(
   change store;
   store.name = spec.name;
   store.files.assign(written_files.begin(), written_files.end());
-  store.stage = [self = shared_from_this(), record](index_batch& batch) {
-    return self->stage(*record, batch);
-  };
+  store.stage = [self = shared_from_this(), record](
+                  index_batch& batch) { return self->stage(*record, batch); };
   store.finish = [self = shared_from_this(), record, done = std::move(done)](
                    const commit_outcome& outcome) {
     if (outcome.uncertain) {
@@ -209,8 +209,8 @@ status pending_version::stage(stored_record& record, index_batch& batch) {
   batch.push_back({keys::last_version, encode_number(record.model.version)});
   for (auto& layer : home->layers->unsaved(layers))
     batch.push_back({keys::layer(layer.id),
-      std::string{reinterpret_cast<const char*>(layer.description.data()),
-        layer.description.size()}});
+      std::string{
+        reinterpret_cast<const char*>(layer.description.data()), layer.description.size()}});
   batch.push_back({keys::record(spec.name), encode_record(record)});
   if (inlined && !stream.empty())
     batch.push_back({keys::stream(spec.name), encode_stream(record.model.version, stream)});

@@ -27,8 +27,8 @@ std::string keys::layer(const layer_id& id) {
 std::string encode_record(const stored_record& record) { return to_text(encode(record)); }
 
 result<stored_record> decode_record(std::string_view model, std::string_view value) {
-  auto record =
-    decode<stored_record>(to_bytes(value), "the record of model " + std::string{model}, record_limits);
+  auto record = decode<stored_record>(
+    to_bytes(value), "the record of model " + std::string{model}, record_limits);
   if (!record)
     return fail(errc::corrupt_data, record.error().detail());
   return record;
@@ -62,8 +62,9 @@ status check_format(index& db, const std::string& path) {
   if (!found)
     return found.error();
   if (!*found) {
-    auto anything =
-      db.scan("", [](auto, auto) { return status{errc::invalid_argument, "not empty"}; });
+    auto anything = db.scan("", [](auto, auto) {
+      return status{errc::invalid_argument, "not empty"};
+    });
     if (anything.ok())
       return db.write({{keys::format, ours}});
     return {errc::invalid_argument,

@@ -30,11 +30,11 @@ typename Inspector::result_type inspect(Inspector& f, stored_record& x) {
 
 namespace keys {
 
-inline const std::string format = "F";        // magic and version of everything else
-inline const std::string last_version = "C";  // the newest version ever given out
-inline const std::string records = "M";       // + model name: stored_record
-inline const std::string streams = "V";       // + model name: version, then an inlined model's bytes
-inline const std::string layers = "L";        // + id: description
+inline const std::string format = "F";       // magic and version of everything else
+inline const std::string last_version = "C"; // the newest version ever given out
+inline const std::string records = "M";      // + model name: stored_record
+inline const std::string streams = "V";      // + model name: version, then an inlined model's bytes
+inline const std::string layers = "L";       // + id: description
 
 inline std::string record(const std::string& model) { return records + model; }
 inline std::string stream(const std::string& model) { return streams + model; }

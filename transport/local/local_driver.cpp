@@ -22,7 +22,8 @@ public:
     if (auto bad = check_ops(t.ops, memory->size_bytes()); !bad.ok())
       return done(fail(bad));
     copy_job job{t.dir, *memory, std::move(t.ops), t.digests, std::move(t.hold), nullptr};
-    run_copy_job(*movers_, limits_, std::move(job),
+    run_copy_job(
+      *movers_, limits_, std::move(job),
       [done = std::move(done)](result<std::vector<std::uint64_t>> digests) {
         if (!digests)
           return done(fail(digests.error()));

@@ -24,9 +24,9 @@ struct forget {
 };
 
 struct move_op {
-  std::uint64_t remote_offset = 0;  // into the receiver's region
-  std::uint64_t arena = 0;          // of the sender
-  std::uint64_t offset = 0;         // into that arena
+  std::uint64_t remote_offset = 0; // into the receiver's region
+  std::uint64_t arena = 0;         // of the sender
+  std::uint64_t offset = 0;        // into that arena
   std::uint64_t length = 0;
   std::uint64_t lead = 0;
   std::uint64_t tail = 0;
@@ -38,14 +38,14 @@ struct move {
   std::uint64_t number = 0;
   std::uint64_t region = 0;
   region_key key;
-  std::uint8_t dir = 0;  // a `direction`, seen from the sender
+  std::uint8_t dir = 0; // a `direction`, seen from the sender
   bool digests = false;
   std::vector<move_op> ops;
 };
 
 struct moved {
   std::uint64_t number = 0;
-  std::uint8_t code = 0;  // an `errc`
+  std::uint8_t code = 0; // an `errc`
   std::string detail;
   std::vector<std::uint64_t> digests;
 };

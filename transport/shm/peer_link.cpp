@@ -50,8 +50,7 @@ void peer_link::ask(move request, pending_move pending) {
     }
   }
   if (request.number == 0)
-    return pending.done(
-      fail(errc::peer_lost, "the connection to " + peer().name + " is closed"));
+    return pending.done(fail(errc::peer_lost, "the connection to " + peer().name + " is closed"));
   auto sent = send(message_kind::move, request);
   if (sent.ok())
     return;
@@ -78,7 +77,8 @@ void peer_link::on_moved(moved answer) {
   if (answer.code != 0)
     return pending->done(fail(errc_from_wire(answer.code), answer.detail));
   if (answer.digests.size() != pending->digests)
-    return pending->done(fail(errc::protocol_error,
+    return pending->done(fail(
+      errc::protocol_error,
       peer().name + " answered a move with " + std::to_string(answer.digests.size()) +
         " digests instead of " + std::to_string(pending->digests)));
   pending->done(std::move(answer.digests));

@@ -18,7 +18,7 @@ namespace millrace::transport::shm {
 /// A move asked of the peer.
 struct pending_move {
   completion<std::vector<std::uint64_t>> done;
-  std::uint64_t digests = 0;  // how many the answer must bring
+  std::uint64_t digests = 0; // how many the answer must bring
   std::shared_ptr<void> hold;
 };
 

@@ -5,10 +5,11 @@
 #include <millrace/transport/shm/peer_link.hpp>
 #include <millrace/transport/shm/shm_driver.hpp>
 
-#include <algorithm>
 #include <sys/epoll.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+
+#include <algorithm>
 
 namespace millrace::transport {
 
@@ -52,7 +53,8 @@ struct gathering {
 
 class shm_driver : public peer_driver, public std::enable_shared_from_this<shm_driver> {
 public:
-  shm_driver(std::shared_ptr<io_loop> loop, std::shared_ptr<mover_pool> movers,
+  shm_driver(
+    std::shared_ptr<io_loop> loop, std::shared_ptr<mover_pool> movers,
     const shm_driver_options& options, std::function<std::vector<std::shared_ptr<arena>>()> shared)
     : loop_(std::move(loop)), movers_(std::move(movers)), options_(options),
       shared_(std::move(shared)) {}
@@ -160,7 +162,8 @@ private:
 
   // The op's offset in its arena; consecutive ops mostly share one.
   static result<std::uint64_t> place_of(const copy_op& op, arena_place& last) {
-    if (last.in && op.local >= last.in->data() &&
+    if (
+      last.in && op.local >= last.in->data() &&
       op.local + op.length <= last.in->data() + last.in->size_bytes())
       return static_cast<std::uint64_t>(op.local - last.in->data());
     auto found = find_arena(op.local, op.length);
@@ -170,7 +173,8 @@ private:
     return last.offset;
   }
 
-  status take(const std::shared_ptr<peer_link>& link, message_kind kind, wire_reader& reader,
+  status take(
+    const std::shared_ptr<peer_link>& link, message_kind kind, wire_reader& reader,
     std::vector<unique_fd> fds) {
     switch (kind) {
     case message_kind::announce:
@@ -194,7 +198,7 @@ private:
       return {};
     }
     }
-    return {};  // a kind of a later version
+    return {}; // a kind of a later version
   }
 
   status on_announce(peer_link& link, wire_reader& reader, std::vector<unique_fd>& fds) {
@@ -215,13 +219,13 @@ private:
   }
 
   void on_move(const std::shared_ptr<peer_link>& link, shm::move request) {
-    auto answer = [link, number = request.number](
-                    result<std::vector<std::uint64_t>> outcome) {
+    auto answer = [link, number = request.number](result<std::vector<std::uint64_t>> outcome) {
       moved m{number, 0, {}, {}};
       if (outcome)
         m.digests = std::move(*outcome);
       else
-        m.code = static_cast<std::uint8_t>(outcome.error().code()), m.detail = outcome.error().detail();
+        m.code = static_cast<std::uint8_t>(outcome.error().code()),
+        m.detail = outcome.error().detail();
       // A failure here means the channel is closing; the peer learns of that.
       static_cast<void>(link->send(message_kind::moved, m));
     };
@@ -310,9 +314,9 @@ private:
 
 } // namespace
 
-std::shared_ptr<peer_driver> make_shm_driver(std::shared_ptr<io_loop> loop,
-  std::shared_ptr<mover_pool> movers, const shm_driver_options& options,
-  std::function<std::vector<std::shared_ptr<arena>>()> shared) {
+std::shared_ptr<peer_driver> make_shm_driver(
+  std::shared_ptr<io_loop> loop, std::shared_ptr<mover_pool> movers,
+  const shm_driver_options& options, std::function<std::vector<std::shared_ptr<arena>>()> shared) {
   return std::make_shared<shm_driver>(
     std::move(loop), std::move(movers), options, std::move(shared));
 }

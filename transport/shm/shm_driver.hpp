@@ -12,12 +12,12 @@ namespace millrace::transport {
 
 struct shm_driver_options {
   copy_limits limits;
-  std::uint32_t sweep_ms = 1000;  // how soon a freed on-demand arena is unmapped by peers
+  std::uint32_t sweep_ms = 1000; // how soon a freed on-demand arena is unmapped by peers
 };
 
 /// `shared`: arenas announced to every peer as soon as it connects, so that no transfer waits for the mapping.
-std::shared_ptr<peer_driver> make_shm_driver(std::shared_ptr<io_loop> loop,
-  std::shared_ptr<mover_pool> movers, const shm_driver_options& options,
-  std::function<std::vector<std::shared_ptr<arena>>()> shared);
+std::shared_ptr<peer_driver> make_shm_driver(
+  std::shared_ptr<io_loop> loop, std::shared_ptr<mover_pool> movers,
+  const shm_driver_options& options, std::function<std::vector<std::shared_ptr<arena>>()> shared);
 
 } // namespace millrace::transport

@@ -1,0 +1,537 @@
+// The promises, one case each, named as sentences.
+#include "bucket_contract.hpp"
+
+#include "../support/bucket_driving.hpp"
+#include "../support/heap_memory_source.hpp"
+#include "../support/held_completion.hpp"
+
+#include <millrace/core/digest.hpp>
+#include <millrace/core/model_graph.hpp>
+
+#include <boost/test/unit_test.hpp>
+
+#include <atomic>
+#include <thread>
+
+namespace millrace::testing {
+
+using namespace storage;
+
+namespace {
+
+constexpr std::uint64_t kib = 1024, mib = 1024 * kib;
+
+/// One bucket for one case.
+struct world {
+  world(const bucket_factory& factory, contract_settings settings = {}) {
+    settings.memory = memory = std::make_shared<heap_memory_source>(64 * mib);
+    subject = factory(settings);
+    BOOST_REQUIRE(subject != nullptr);
+  }
+
+  std::uint64_t used() const { return subject->stats().used_bytes; }
+
+  std::shared_ptr<heap_memory_source> memory;
+  std::shared_ptr<bucket> subject;
+};
+
+#define CHECK_OK(expression)                                                                       \
+  do {                                                                                             \
+    auto outcome_ = (expression);                                                                  \
+    BOOST_CHECK_MESSAGE(outcome_.ok(), #expression " gave " << outcome_.to_string());              \
+  } while (false)
+
+template <class T>
+errc code_of(const result<T>& outcome) {
+  return outcome ? errc::ok : outcome.error().code();
+}
+
+#define CHECK_CODE(expression, expected) BOOST_TEST((code_of(expression) == errc::expected))
+
+// Sizes that meet the borders: of words, alignment, digest blocks, windows.
+const std::vector<std::uint64_t> awkward_sizes = {0, 1, 63, 64, 65, 4095, 4096, 4097,
+  digest_block_bytes - 1, digest_block_bytes, digest_block_bytes + 1, 0, 3 * mib + 17};
+
+// -- whole or not at all ----------------------------------------------------------------------
+
+void a_published_model_reads_back_whole(const bucket_factory& factory) {
+  world w{factory};
+  auto version = store(*w.subject, spec_of("m", awkward_sizes), 1);
+  BOOST_REQUIRE_MESSAGE(version, why(version));
+  CHECK_OK(check_model(*w.subject, "m", 1));
+  auto model = open(*w.subject, "m", *version);
+  BOOST_REQUIRE(model);
+  BOOST_TEST((*model)->record().version == *version);
+  BOOST_TEST(((*model)->record().spec == spec_of("m", awkward_sizes)));
+  BOOST_TEST((*model)->record().stored_at_ns > 0u);
+  BOOST_TEST(w.subject->stats().models == 1u);
+}
+
+void a_small_model_reads_back_whole(const bucket_factory& factory) {
+  world w{factory};
+  BOOST_REQUIRE(store(*w.subject, spec_of("small", {3, 0, 4096, 100}), 2));
+  CHECK_OK(check_model(*w.subject, "small", 2));
+}
+
+void a_model_without_bytes_is_a_model(const bucket_factory& factory) {
+  world w{factory};
+  BOOST_REQUIRE(store(*w.subject, spec_of("empty", {}), 1));
+  BOOST_REQUIRE(store(*w.subject, spec_of("zeros", {0, 0}), 1));
+  CHECK_OK(check_model(*w.subject, "empty", 1));
+  CHECK_OK(check_model(*w.subject, "zeros", 1));
+}
+
+void a_scalar_is_a_tensor(const bucket_factory& factory) {
+  world w{factory};
+  auto spec = spec_of("scalar", {});
+  spec.tensors.tensors.push_back({"loss", dtype::f64, {}});
+  BOOST_REQUIRE(store(*w.subject, spec, 3));
+  CHECK_OK(check_model(*w.subject, "scalar", 3));
+}
+
+void many_tensors_are_one_model(const bucket_factory& factory) {
+  world w{factory};
+  std::vector<std::uint64_t> sizes;
+  for (std::uint64_t i = 0; i < 2000; ++i)
+    sizes.push_back(i * 7 % 5000);
+  BOOST_REQUIRE(store(*w.subject, spec_of("many", sizes), 4));
+  CHECK_OK(check_model(*w.subject, "many", 4));
+}
+
+void nothing_is_visible_before_publish(const bucket_factory& factory) {
+  world w{factory};
+  auto room = reserve(*w.subject, spec_of("m", {mib}));
+  BOOST_REQUIRE(room);
+  CHECK_CODE(open(*w.subject, "m"), not_found);
+  CHECK_OK(fill_windows(**room, 1));
+  CHECK_CODE(open(*w.subject, "m"), not_found);
+  BOOST_TEST(w.subject->stats().models == 0u);
+}
+
+void an_abandoned_reservation_leaves_nothing(const bucket_factory& factory) {
+  world w{factory};
+  BOOST_REQUIRE(store(*w.subject, spec_of("kept", {mib}), 1));
+  auto before = w.used();
+  auto room = reserve(*w.subject, spec_of("kept", {5 * mib, 77}));
+  BOOST_REQUIRE(room);
+  BOOST_TEST(w.used() > before);
+  CHECK_OK(fill_windows(**room, 2));
+  room->reset();
+  BOOST_TEST(settles_at(*w.subject, before));
+  CHECK_OK(check_model(*w.subject, "kept", 1));
+}
+
+void publishing_needs_every_window(const bucket_factory& factory) {
+  world w{factory};
+  auto room = reserve(*w.subject, spec_of("m", {mib}));
+  BOOST_REQUIRE(room);
+  auto publish = [&] {
+    return await<std::uint64_t>([&](auto done) { (*room)->publish({}, std::move(done)); });
+  };
+  CHECK_CODE(publish(), invalid_argument);
+  CHECK_CODE(
+    await<void>([&](auto done) { (*room)->commit(0, std::move(done)); }), invalid_argument);
+  auto beyond = (*room)->window_count();
+  CHECK_CODE(
+    await<window>([&](auto done) { (*room)->acquire(beyond, std::move(done)); }), invalid_argument);
+  CHECK_OK(fill_windows(**room, 1));
+  CHECK_CODE(await<std::uint64_t>([&](auto done) {
+    (*room)->publish({1, 2}, std::move(done));
+  }),
+    invalid_argument);
+  CHECK_CODE(publish(), ok);
+  CHECK_CODE(publish(), invalid_argument);
+  CHECK_OK(check_ranges(**open(*w.subject, "m"), {{0, 0, mib}}, 1));
+}
+
+// -- memory -----------------------------------------------------------------------------------
+
+void pieces_are_aligned_and_cut_at_digest_blocks(const bucket_factory& factory) {
+  world w{factory};
+  auto room = reserve(*w.subject, spec_of("m", awkward_sizes));
+  BOOST_REQUIRE(room);
+  if (w.subject->capabilities().in_place)
+    BOOST_TEST((*room)->window_count() == 1u);
+  std::uint64_t sum = 0;
+  for (std::uint32_t i = 0; i < (*room)->window_count(); ++i) {
+    auto lent = await<window>([&](auto done) { (*room)->acquire(i, std::move(done)); });
+    BOOST_REQUIRE(lent);
+    BOOST_TEST(lent->index == i);
+    for (auto& p : lent->pieces) {
+      BOOST_TEST(reinterpret_cast<std::uintptr_t>(p.data) % 64 == 0u);
+      BOOST_TEST(p.tensor_offset % digest_block_bytes == 0u);
+      auto ends = p.tensor_offset + p.length == awkward_sizes[p.tensor];
+      BOOST_TEST((p.length % digest_block_bytes == 0 || ends));
+      BOOST_TEST(p.length > 0u);
+      sum += p.length;
+    }
+    lent->hold.reset();
+    BOOST_TEST(
+      (code_of(await<void>([&](auto done) { (*room)->commit(i, std::move(done)); })) == errc::ok));
+  }
+  std::uint64_t expected = 0;
+  for (auto size : awkward_sizes)
+    expected += size;
+  BOOST_TEST(sum == expected);
+}
+
+void a_hold_outlives_an_abandoned_reservation(const bucket_factory& factory) {
+  world w{factory};
+  auto room = reserve(*w.subject, spec_of("m", {mib}));
+  BOOST_REQUIRE(room);
+  auto lent = await<window>([&](auto done) { (*room)->acquire(0, std::move(done)); });
+  BOOST_REQUIRE(lent);
+  room->reset();
+  BOOST_TEST(w.memory->used_bytes() > 0u);
+  // Whoever still moves bytes may go on: the sanitizers would tell.
+  fill(lent->pieces[0].data, lent->pieces[0].length, 1, 0, 0);
+  lent->hold.reset();
+  BOOST_TEST(settles_at(*w.subject, 0));
+  BOOST_TEST(w.memory->used_bytes() == 0u);
+}
+
+// -- versions ---------------------------------------------------------------------------------
+
+void an_overwritten_version_stays_readable_while_open(const bucket_factory& factory) {
+  world w{factory};
+  for (auto size : {2 * mib + 5, std::uint64_t{100}}) {
+    auto first = store(*w.subject, spec_of("m", {size}), 1);
+    auto once = w.used();
+    auto reader = open(*w.subject, "m");
+    BOOST_REQUIRE(reader);
+    auto second = store(*w.subject, spec_of("m", {size}), 2);
+    BOOST_REQUIRE(second);
+    BOOST_TEST(*second > *first);
+    CHECK_OK(check_model(*w.subject, "m", 2));
+    CHECK_OK(check_ranges(**reader, everything((*reader)->record().spec.tensors), 1));
+    BOOST_TEST((*reader)->record().version == *first);
+    CHECK_CODE(open(*w.subject, "m", *first), not_found);
+    CHECK_CODE(open(*w.subject, "m", *second), ok);
+    reader->reset();
+    BOOST_TEST(settles_at(*w.subject, once));
+    CHECK_OK(erase(*w.subject, "m"));
+  }
+}
+
+void an_erased_model_stays_readable_while_open(const bucket_factory& factory) {
+  world w{factory};
+  BOOST_REQUIRE(store(*w.subject, spec_of("m", {2 * mib}), 1));
+  auto reader = open(*w.subject, "m");
+  CHECK_OK(erase(*w.subject, "m"));
+  CHECK_CODE(open(*w.subject, "m"), not_found);
+  BOOST_TEST((erase(*w.subject, "m").code() == errc::not_found));
+  BOOST_TEST(w.subject->stats().models == 0u);
+  // The space is not given to others while it is read.
+  BOOST_REQUIRE(store(*w.subject, spec_of("other", {2 * mib}), 2));
+  CHECK_OK(check_ranges(**reader, everything((*reader)->record().spec.tensors), 1));
+  reader->reset();
+  CHECK_OK(erase(*w.subject, "other"));
+  BOOST_TEST(settles_at(*w.subject, 0));
+}
+
+void versions_are_never_used_twice(const bucket_factory& factory) {
+  world w{factory};
+  std::uint64_t last = 0;
+  for (auto i = 0; i < 5; ++i) {
+    auto version = store(*w.subject, spec_of("m", {10}), 1);
+    BOOST_REQUIRE(version);
+    BOOST_TEST(*version > last);
+    last = *version;
+    CHECK_OK(erase(*w.subject, "m"));
+  }
+}
+
+// -- ranges -----------------------------------------------------------------------------------
+
+void ranges_of_digest_blocks_are_read_alone(const bucket_factory& factory) {
+  world w{factory};
+  std::vector<std::uint64_t> sizes = {5 * digest_block_bytes + 100, 70, 3 * mib};
+  BOOST_REQUIRE(store(*w.subject, spec_of("m", sizes), 6));
+  auto model = open(*w.subject, "m");
+  BOOST_REQUIRE(model);
+  constexpr auto block = digest_block_bytes;
+  for (std::vector<wanted> ranges : std::vector<std::vector<wanted>>{{{0, 0, block}},
+         {{0, 4 * block, block + 100}}, {{0, 5 * block, 100}}, {{1, 0, 70}},
+         {{2, block, 3 * block}, {0, 2 * block, block}, {1, 0, 70}}, {{2, 0, 0}}, {}})
+    CHECK_OK(check_ranges(**model, ranges, 6));
+  for (wanted bad : std::vector<wanted>{{3, 0, 0}, {0, 1, block}, {0, 0, 100}, {1, 0, 71},
+         {0, 6 * block, 0}, {2, 0, ~0ull / block * block}})
+    CHECK_CODE(
+      await<window>([&](auto done) { (*model)->fetch({bad}, std::move(done)); }), invalid_argument);
+}
+
+// -- capacity ---------------------------------------------------------------------------------
+
+void a_full_bucket_says_so(const bucket_factory& factory) {
+  world w{factory, {.capacity_bytes = 8 * mib}};
+  BOOST_TEST(w.subject->stats().capacity_bytes == 8 * mib);
+  BOOST_REQUIRE(store(*w.subject, spec_of("a", {5 * mib}), 1));
+  auto before = w.used();
+  auto refused = reserve(*w.subject, spec_of("b", {5 * mib}));
+  CHECK_CODE(refused, no_space);
+  BOOST_TEST(refused.error().detail().find("free") != std::string::npos);
+  BOOST_TEST(refused.error().detail().find("asked") != std::string::npos);
+  BOOST_TEST(settles_at(*w.subject, before));
+  CHECK_OK(check_model(*w.subject, "a", 1));
+  CHECK_OK(erase(*w.subject, "a"));
+  BOOST_TEST(settles_at(*w.subject, 0));
+  BOOST_REQUIRE(store(*w.subject, spec_of("b", {5 * mib}), 2));
+}
+
+void the_least_recently_used_model_makes_room(const bucket_factory& factory) {
+  world w{factory, {.capacity_bytes = 10 * mib, .full = when_full::evict}};
+  if (!w.subject->capabilities().evicts) {
+    BOOST_TEST_MESSAGE("skipped: this kind does not evict");
+    return;
+  }
+  for (auto name : {"a", "b", "c"})
+    BOOST_REQUIRE(store(*w.subject, spec_of(name, {3 * mib}), 1));
+  BOOST_REQUIRE(open(*w.subject, "a")); // and closed at once: used after b and c
+  BOOST_REQUIRE(store(*w.subject, spec_of("d", {3 * mib}), 1));
+  CHECK_CODE(open(*w.subject, "b"), not_found);
+  for (auto name : {"a", "c", "d"})
+    CHECK_OK(check_model(*w.subject, name, 1));
+  BOOST_TEST(w.subject->stats().evictions == 1u);
+}
+
+void pinned_and_open_models_are_not_evicted(const bucket_factory& factory) {
+  world w{factory, {.capacity_bytes = 10 * mib, .full = when_full::evict}};
+  if (!w.subject->capabilities().evicts) {
+    BOOST_TEST_MESSAGE("skipped: this kind does not evict");
+    return;
+  }
+  auto pinned = spec_of("pinned", {3 * mib});
+  pinned.pinned = true;
+  BOOST_REQUIRE(store(*w.subject, pinned, 1));
+  BOOST_REQUIRE(store(*w.subject, spec_of("open", {3 * mib}), 1));
+  BOOST_REQUIRE(store(*w.subject, spec_of("idle", {3 * mib}), 1));
+  auto reader = open(*w.subject, "open");
+  BOOST_REQUIRE(store(*w.subject, spec_of("new", {3 * mib}), 1));
+  CHECK_CODE(open(*w.subject, "idle"), not_found);
+  // Dropping all that may be dropped would not make room: then nothing is.
+  CHECK_CODE(reserve(*w.subject, spec_of("large", {8 * mib})), no_space);
+  for (auto name : {"pinned", "open", "new"})
+    CHECK_OK(check_model(*w.subject, name, 1));
+  BOOST_TEST(w.subject->stats().evictions == 1u);
+}
+
+// -- layers -----------------------------------------------------------------------------------
+
+layer_id id_of(std::uint8_t n) {
+  layer_id id;
+  id.bytes.fill(n);
+  return id;
+}
+
+described_layer described(std::uint8_t n) { return {id_of(n), {std::byte{n}, std::byte{1}}}; }
+
+model_spec spec_with_layers(std::string name, const std::vector<std::uint8_t>& layers) {
+  auto spec = spec_of(std::move(name), {100, 200});
+  compact_graph graph;
+  for (auto n : layers)
+    graph.ids.push_back(id_of(n));
+  graph.inputs.resize(layers.size());
+  spec.graph = encode_graph(graph);
+  spec.tensor_layers = {0, static_cast<std::uint32_t>(layers.size() - 1)};
+  return spec;
+}
+
+result<std::vector<described_layer>> resolve(bucket& subject, std::vector<layer_id> ids) {
+  return await<std::vector<described_layer>>(
+    [&](auto done) { subject.resolve(std::move(ids), std::move(done)); });
+}
+
+void layers_are_described_once(const bucket_factory& factory) {
+  world w{factory};
+  CHECK_CODE(reserve(*w.subject, spec_with_layers("a", {1, 2})), unknown_layers);
+  CHECK_CODE(reserve(*w.subject, spec_with_layers("a", {1, 2}), {described(1)}), unknown_layers);
+  BOOST_REQUIRE(
+    store(*w.subject, spec_with_layers("a", {1, 2, 1}), 1, {described(1), described(2)}));
+  BOOST_REQUIRE(store(*w.subject, spec_with_layers("b", {2, 1}), 1));
+  auto found = resolve(*w.subject, {id_of(2), id_of(1)});
+  BOOST_REQUIRE(found);
+  BOOST_TEST((*found == std::vector{described(2), described(1)}));
+  CHECK_CODE(resolve(*w.subject, {id_of(1), id_of(3)}), not_found);
+}
+
+void layers_are_forgotten_with_their_last_model(const bucket_factory& factory) {
+  world w{factory};
+  BOOST_REQUIRE(store(*w.subject, spec_with_layers("a", {1, 2}), 1, {described(1), described(2)}));
+  BOOST_REQUIRE(store(*w.subject, spec_with_layers("b", {2, 3}), 1, {described(3)}));
+  CHECK_OK(erase(*w.subject, "a"));
+  CHECK_CODE(resolve(*w.subject, {id_of(1)}), not_found);
+  CHECK_CODE(resolve(*w.subject, {id_of(2), id_of(3)}), ok);
+  // A version that takes another's place keeps what both name.
+  BOOST_REQUIRE(store(*w.subject, spec_with_layers("b", {3}), 1));
+  CHECK_CODE(resolve(*w.subject, {id_of(3)}), ok);
+  CHECK_CODE(resolve(*w.subject, {id_of(2)}), not_found);
+  CHECK_CODE(reserve(*w.subject, spec_with_layers("c", {1})), unknown_layers);
+}
+
+// -- names, specs, pages ----------------------------------------------------------------------
+
+void specs_that_make_no_sense_are_refused(const bucket_factory& factory) {
+  world w{factory};
+  CHECK_CODE(reserve(*w.subject, spec_of("", {1})), invalid_argument);
+  auto twice = spec_of("m", {1, 1});
+  twice.tensors.tensors[1].name = "t0";
+  CHECK_CODE(reserve(*w.subject, twice), invalid_argument);
+  auto layerless = spec_of("m", {1, 1});
+  layerless.tensor_layers = {0, 1};
+  CHECK_CODE(reserve(*w.subject, layerless), invalid_argument);
+  auto garbled = spec_of("m", {1});
+  garbled.graph = {std::byte{0xff}, std::byte{0xff}};
+  CHECK_CODE(reserve(*w.subject, garbled), invalid_argument);
+  BOOST_TEST(w.used() == 0u);
+}
+
+result<std::vector<model_summary>> list(
+  bucket& subject, std::string prefix, std::string after, std::uint32_t count_max) {
+  return await<std::vector<model_summary>>([&](auto done) {
+    subject.list(std::move(prefix), std::move(after), count_max, std::move(done));
+  });
+}
+
+void listings_come_in_pages(const bucket_factory& factory) {
+  world w{factory};
+  for (auto name : {"run/3", "run/1", "other", "run/2", "zoo"})
+    BOOST_REQUIRE(store(*w.subject, spec_of(name, {10, 20}), 1));
+  std::vector<std::string> names;
+  std::string after;
+  for (;;) {
+    auto page = list(*w.subject, "run/", after, 2);
+    BOOST_REQUIRE(page);
+    if (page->empty())
+      break;
+    BOOST_TEST(page->size() <= 2u);
+    for (auto& summary : *page) {
+      BOOST_TEST(summary.size_bytes == 30u);
+      BOOST_TEST(summary.tensors == 2u);
+      names.push_back(summary.name);
+    }
+    after = page->back().name;
+  }
+  BOOST_TEST((names == std::vector<std::string>{"run/1", "run/2", "run/3"}));
+  BOOST_TEST(list(*w.subject, "", "", 100)->size() == 5u);
+}
+
+void pinning_shows_in_the_record(const bucket_factory& factory) {
+  world w{factory};
+  BOOST_REQUIRE(store(*w.subject, spec_of("m", {10}), 1));
+  auto pin = [&](std::string name, bool pinned) {
+    return await<void>([&](auto done) { w.subject->pin(name, pinned, std::move(done)); });
+  };
+  for (auto pinned : {true, false}) {
+    CHECK_CODE(pin("m", pinned), ok);
+    BOOST_TEST((*open(*w.subject, "m"))->record().spec.pinned == pinned);
+    BOOST_TEST(list(*w.subject, "", "", 1)->at(0).pinned == pinned);
+  }
+  CHECK_CODE(pin("nobody", true), not_found);
+  CHECK_OK(check_model(*w.subject, "m", 1));
+}
+
+// -- together, and the end --------------------------------------------------------------------
+
+void reservations_run_side_by_side(const bucket_factory& factory) {
+  world w{factory};
+  std::atomic<int> failures = 0;
+  auto work = [&](int thread) {
+    for (auto round = 0; round < 8; ++round) {
+      auto name = "m" + std::to_string(thread % 2 == 0 ? 0 : thread);
+      auto seed = static_cast<std::uint64_t>(thread % 2 == 0 ? 7 : 100 * thread + round);
+      if (!store(*w.subject, spec_of(name, {mib + 9, 0, 300}), seed) ||
+        !check_model(*w.subject, name, seed).ok())
+        ++failures;
+    }
+  };
+  std::vector<std::thread> threads;
+  for (auto i = 0; i < 4; ++i)
+    threads.emplace_back(work, i);
+  for (auto& t : threads)
+    t.join();
+  BOOST_TEST(failures == 0);
+  BOOST_TEST(w.subject->stats().models == 3u);
+}
+
+void a_closed_bucket_refuses(const bucket_factory& factory) {
+  world w{factory};
+  BOOST_REQUIRE(store(*w.subject, spec_of("m", {mib}), 1));
+  auto reader = open(*w.subject, "m");
+  CHECK_OK(w.subject->close(5000));
+  CHECK_CODE(reserve(*w.subject, spec_of("n", {1})), unavailable);
+  CHECK_CODE(open(*w.subject, "m"), unavailable);
+  BOOST_TEST((erase(*w.subject, "m").code() == errc::unavailable));
+  CHECK_CODE(list(*w.subject, "", "", 1), unavailable);
+  w.subject.reset();
+  reader->reset();
+}
+
+void closing_waits_for_what_was_begun(const bucket_factory& factory) {
+  world w{factory};
+  auto room = reserve(*w.subject, spec_of("m", {mib}));
+  BOOST_REQUIRE(room);
+  std::thread closing{[&] { CHECK_OK(w.subject->close(20'000)); }};
+  while (code_of(open(*w.subject, "m")) == errc::not_found)
+    std::this_thread::yield();
+  CHECK_OK(fill_windows(**room, 1));
+  CHECK_CODE(await<std::uint64_t>([&](auto done) { (*room)->publish({}, std::move(done)); }), ok);
+  closing.join();
+}
+
+void closing_ends_at_its_deadline(const bucket_factory& factory) {
+  world w{factory};
+  auto room = reserve(*w.subject, spec_of("m", {mib}));
+  BOOST_REQUIRE(room);
+  BOOST_TEST((w.subject->close(10).code() == errc::deadline_exceeded));
+}
+
+struct named_case {
+  const char* name;
+  void (*run)(const bucket_factory&);
+};
+
+#define CASE(name)                                                                                 \
+  named_case { #name, name }
+
+const named_case cases[] = {
+  CASE(a_published_model_reads_back_whole),
+  CASE(a_small_model_reads_back_whole),
+  CASE(a_model_without_bytes_is_a_model),
+  CASE(a_scalar_is_a_tensor),
+  CASE(many_tensors_are_one_model),
+  CASE(nothing_is_visible_before_publish),
+  CASE(an_abandoned_reservation_leaves_nothing),
+  CASE(publishing_needs_every_window),
+  CASE(pieces_are_aligned_and_cut_at_digest_blocks),
+  CASE(a_hold_outlives_an_abandoned_reservation),
+  CASE(an_overwritten_version_stays_readable_while_open),
+  CASE(an_erased_model_stays_readable_while_open),
+  CASE(versions_are_never_used_twice),
+  CASE(ranges_of_digest_blocks_are_read_alone),
+  CASE(a_full_bucket_says_so),
+  CASE(the_least_recently_used_model_makes_room),
+  CASE(pinned_and_open_models_are_not_evicted),
+  CASE(layers_are_described_once),
+  CASE(layers_are_forgotten_with_their_last_model),
+  CASE(specs_that_make_no_sense_are_refused),
+  CASE(listings_come_in_pages),
+  CASE(pinning_shows_in_the_record),
+  CASE(reservations_run_side_by_side),
+  CASE(a_closed_bucket_refuses),
+  CASE(closing_waits_for_what_was_begun),
+  CASE(closing_ends_at_its_deadline),
+};
+
+} // namespace
+
+bool add_bucket_contract(const std::string& name, bucket_factory factory) {
+  namespace ut = boost::unit_test;
+  auto suite = BOOST_TEST_SUITE(name);
+  for (auto& c : cases)
+    suite->add(
+      ut::make_test_case([run = c.run, factory] { run(factory); }, c.name, __FILE__, __LINE__));
+  ut::framework::master_test_suite().add(suite);
+  return true;
+}
+
+} // namespace millrace::testing

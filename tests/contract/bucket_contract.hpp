@@ -1,0 +1,30 @@
+// What every bucket promises, as one suite. Registered once for each kind and setting.
+#pragma once
+
+#include <millrace/core/memory.hpp>
+#include <millrace/storage/bucket.hpp>
+#include <millrace/storage/when_full.hpp>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+namespace millrace::testing {
+
+/// What a case asks of the bucket it tests.
+struct contract_settings {
+  std::uint64_t capacity_bytes = 64u << 20;
+  storage::when_full full = storage::when_full::refuse;
+  /// Lends memory for what rests or is staged; for an in-place kind at least its capacity.
+  std::shared_ptr<memory_source> memory{};
+};
+
+/// Opens an empty bucket. Whatever it needs beside (a directory) lives as long as the bucket.
+using bucket_factory =
+  std::function<std::shared_ptr<storage::bucket>(const contract_settings& settings)>;
+
+/// Adds the suite under a name to this test program. A kind differs by its capabilities alone.
+bool add_bucket_contract(const std::string& name, bucket_factory factory);
+
+} // namespace millrace::testing

@@ -1,0 +1,258 @@
+// After a kill at any instant every acknowledged version is there, and one under way is old or new, whole.
+#include "../support/held_completion.hpp"
+#include "../support/scratch_directory.hpp"
+#include "crash_models.hpp"
+
+#include <boost/test/unit_test.hpp>
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <map>
+#include <optional>
+#include <random>
+#include <sstream>
+#include <thread>
+
+using namespace millrace;
+using namespace millrace::testing;
+
+namespace {
+
+/// The process under test, and the pipes to it.
+class child {
+public:
+  child(const std::string& directory, const std::string& kill_point) {
+    int to[2], from[2];
+    BOOST_REQUIRE(::pipe2(to, O_CLOEXEC) == 0 && ::pipe2(from, O_CLOEXEC) == 0);
+    pid_ = ::fork();
+    BOOST_REQUIRE(pid_ >= 0);
+    if (pid_ == 0) {
+      ::dup2(to[0], 0);
+      ::dup2(from[1], 1);
+      if (!kill_point.empty())
+        ::setenv("MILLRACE_KILL_POINT", kill_point.c_str(), 1);
+      ::execl(CRASH_CHILD, CRASH_CHILD, directory.c_str(), nullptr);
+      ::_exit(127);
+    }
+    ::close(to[0]);
+    ::close(from[1]);
+    in_ = to[1];
+    out_ = from[0];
+  }
+  ~child() {
+    kill();
+    ::close(in_);
+    ::close(out_);
+  }
+
+  void kill() {
+    // Not reaped before the killer is through: the number might be somebody else's by then.
+    if (killer_.joinable())
+      killer_.join();
+    if (pid_ > 0) {
+      ::kill(pid_, SIGKILL);
+      ::waitpid(pid_, nullptr, 0);
+      pid_ = -1;
+    }
+  }
+
+  /// Kills it a little later, from another thread.
+  void kill_after(std::chrono::microseconds delay) {
+    killer_ = std::jthread{[pid = pid_, delay] {
+      std::this_thread::sleep_for(delay);
+      ::kill(pid, SIGKILL);
+    }};
+  }
+
+  void say(const std::string& line) {
+    auto text = line + "\n";
+    static_cast<void>(::write(in_, text.data(), text.size()));
+  }
+
+  /// The next line; null when the child is gone.
+  std::optional<std::string> hear() {
+    std::string line;
+    char c;
+    while (::read(out_, &c, 1) == 1)
+      if (c == '\n')
+        return line;
+      else
+        line.push_back(c);
+    return std::nullopt;
+  }
+
+private:
+  pid_t pid_ = -1;
+  int in_ = -1;
+  int out_ = -1;
+  std::jthread killer_;
+};
+
+/// What must be in the bucket, kept outside of it: written before a change is asked for (pending) and
+/// after it was acknowledged. Generation 0: erased or never stored.
+class oracle {
+public:
+  explicit oracle(std::string path) : path_(std::move(path)) {}
+
+  void pending(const std::string& name, std::uint64_t generation) { append('?', name, generation); }
+  void acknowledged(const std::string& name, std::uint64_t generation) {
+    append('!', name, generation);
+  }
+
+  struct expectation {
+    std::uint64_t settled = 0;
+    std::optional<std::uint64_t> pending;
+  };
+  std::map<std::string, expectation> read() const {
+    std::map<std::string, expectation> expected;
+    std::ifstream file{path_};
+    char mark;
+    std::string name;
+    std::uint64_t generation;
+    while (file >> mark >> name >> generation) {
+      if (mark == '?')
+        expected[name].pending = generation;
+      else
+        expected[name] = {generation, std::nullopt};
+    }
+    return expected;
+  }
+
+private:
+  void append(char mark, const std::string& name, std::uint64_t generation) {
+    std::ofstream{path_, std::ios::app} << mark << ' ' << name << ' ' << generation << '\n';
+  }
+  std::string path_;
+};
+
+bool holds(storage::bucket& subject, const std::string& name, std::uint64_t generation) {
+  if (generation == 0) {
+    auto model = open(subject, name);
+    return !model && model.error().code() == errc::not_found;
+  }
+  auto model = open(subject, name);
+  if (!model || (*model)->record().spec != crash_spec(name, generation))
+    return false;
+  model->reset();
+  return check_model(subject, name, crash_seed(name, generation)).ok();
+}
+
+class crash_run {
+public:
+  /// Sends changes until the child is dead; `kill_point` or `delay` says when that is.
+  void run(
+    const std::string& kill_point, std::chrono::microseconds delay, std::mt19937_64& random) {
+    child process{bucket_path(), kill_point};
+    if (process.hear() != "ready")
+      return;
+    if (delay.count() > 0)
+      process.kill_after(delay);
+    for (auto change = 0; change < 200; ++change) {
+      auto name = "m" + std::to_string(random() % 4);
+      auto known = oracle_.read()[name].settled;
+      auto generation = known != 0 && random() % 5 == 0 ? 0 : ++generation_;
+      oracle_.pending(name, generation);
+      process.say(
+        generation == 0 ? "erase " + name : "store " + name + " " + std::to_string(generation));
+      auto answer = process.hear();
+      if (!answer)
+        return;
+      BOOST_REQUIRE_MESSAGE(*answer == "done", *answer);
+      oracle_.acknowledged(name, generation);
+    }
+  }
+
+  /// Opens what the child left and compares it with the oracle; a pending change becomes settled.
+  void verify(const std::string& when) {
+    auto subject = open_crash_bucket(bucket_path());
+    BOOST_REQUIRE_MESSAGE(subject, when << ": " << why(subject));
+    std::uint64_t models = 0;
+    for (auto& [name, expected] : oracle_.read()) {
+      auto found = expected.settled;
+      if (!holds(**subject, name, found) && expected.pending)
+        found = *expected.pending;
+      BOOST_CHECK_MESSAGE(holds(**subject, name, found),
+        when << ": " << name << " is neither generation " << expected.settled
+             << " nor one under way");
+      oracle_.acknowledged(name, found);
+      models += found != 0;
+    }
+    auto stats = (*subject)->stats();
+    BOOST_TEST(stats.models == models);
+    BOOST_TEST(stats.used_bytes == space_of_models());
+  }
+
+  /// With everything erased nothing may be left.
+  void verify_space_returns() {
+    auto subject = open_crash_bucket(bucket_path());
+    BOOST_REQUIRE(subject);
+    for (auto& [name, expected] : oracle_.read())
+      if (expected.settled != 0)
+        BOOST_TEST(erase(**subject, name).ok());
+    BOOST_TEST(settles_at(**subject, 0));
+  }
+
+private:
+  // The space that the same models take in a bucket that never saw a crash.
+  std::uint64_t space_of_models() {
+    std::uint64_t sum = 0;
+    for (auto& [name, expected] : oracle_.read()) {
+      if (expected.settled == 0)
+        continue;
+      auto& known = space_of_[{name, expected.settled}];
+      if (known == 0) {
+        auto room = reserve(*unharmed_, crash_spec(name, expected.settled));
+        known = unharmed_->stats().used_bytes;
+        room->reset();
+        BOOST_REQUIRE(settles_at(*unharmed_, 0));
+      }
+      sum += known;
+    }
+    return sum;
+  }
+
+  std::string bucket_path() const { return directory_.path() + "/bucket"; }
+
+  scratch_directory directory_;
+  std::shared_ptr<storage::bucket> unharmed_ = *open_crash_bucket(directory_.path() + "/unharmed");
+  oracle oracle_{directory_.path() + "/oracle"};
+  std::map<std::pair<std::string, std::uint64_t>, std::uint64_t> space_of_;
+  std::uint64_t generation_ = 0;
+};
+
+} // namespace
+
+BOOST_AUTO_TEST_SUITE(rocksdb_crash)
+
+BOOST_AUTO_TEST_CASE(a_kill_at_a_named_point_leaves_old_or_new) {
+  crash_run run;
+  std::mt19937_64 random{1};
+  for (auto point :
+    {"rocksdb.grow.before_allocate", "rocksdb.grow.before_sync", "rocksdb.commit.before_write",
+      "rocksdb.publish.before_sync", "rocksdb.publish.before_write", "rocksdb.publish.after_write"})
+    for (auto count : {1, 2, 5}) {
+      auto where = point + (":" + std::to_string(count));
+      run.run(where, {}, random);
+      run.verify(where);
+    }
+  run.verify_space_returns();
+}
+
+BOOST_AUTO_TEST_CASE(a_kill_at_any_instant_leaves_old_or_new) {
+  auto seed = std::random_device{}();
+  BOOST_TEST_MESSAGE("seed " << seed);
+  std::mt19937_64 random{seed};
+  crash_run run;
+  for (auto round = 0; round < 100; ++round) {
+    auto delay = std::chrono::microseconds{1 + random() % 60'000};
+    run.run("", delay, random);
+    run.verify("round " + std::to_string(round) + " of seed " + std::to_string(seed));
+  }
+  run.verify_space_returns();
+}
+
+BOOST_AUTO_TEST_SUITE_END()

@@ -1,0 +1,81 @@
+// Weighted rendezvous hashing: balance, stability, weights.
+#include <millrace/runtime/placement.hpp>
+
+#include <boost/test/unit_test.hpp>
+
+#include <map>
+
+using namespace millrace;
+
+namespace {
+
+std::vector<actors::provider_entry> providers(int count) {
+  std::vector<actors::provider_entry> out;
+  for (int i = 0; i < count; ++i) {
+    actors::provider_entry p;
+    p.name = "p" + std::to_string(i);
+    p.group = "default";
+    out.push_back(p);
+  }
+  return out;
+}
+
+std::string winner(const std::string& model, const std::vector<actors::provider_entry>& all) {
+  return all[place(model, "default", all).value()].name;
+}
+
+constexpr int models = 20'000;
+
+} // namespace
+
+BOOST_AUTO_TEST_SUITE(placement)
+
+BOOST_AUTO_TEST_CASE(names_spread_evenly) {
+  auto all = providers(4);
+  std::map<std::string, int> count;
+  for (int i = 0; i < models; ++i)
+    ++count[winner("model/" + std::to_string(i), all)];
+  for (auto& [name, n] : count)
+    BOOST_TEST((n > models / 4 * 0.93 && n < models / 4 * 1.07));
+}
+
+BOOST_AUTO_TEST_CASE(a_new_provider_takes_only_its_share_and_moves_nothing_else) {
+  auto four = providers(4);
+  auto five = providers(5);
+  int moved = 0;
+  for (int i = 0; i < models; ++i) {
+    auto name = "model/" + std::to_string(i);
+    auto before = winner(name, four);
+    auto after = winner(name, five);
+    if (before == after)
+      continue;
+    BOOST_TEST_REQUIRE(after == "p4");
+    ++moved;
+  }
+  BOOST_TEST((moved > models / 5 * 0.93 && moved < models / 5 * 1.07));
+}
+
+BOOST_AUTO_TEST_CASE(the_order_of_the_list_does_not_matter) {
+  auto all = providers(6);
+  auto reversed = all;
+  std::reverse(reversed.begin(), reversed.end());
+  for (int i = 0; i < 1000; ++i)
+    BOOST_TEST(winner(std::to_string(i), all) == winner(std::to_string(i), reversed));
+}
+
+BOOST_AUTO_TEST_CASE(weights_shift_the_shares) {
+  auto all = providers(2);
+  all[1].weight = 3;
+  int heavy = 0;
+  for (int i = 0; i < models; ++i)
+    heavy += winner(std::to_string(i), all) == "p1";
+  BOOST_TEST((heavy > models * 0.73 && heavy < models * 0.77));
+}
+
+BOOST_AUTO_TEST_CASE(an_unknown_group_names_the_groups_there_are) {
+  auto refused = place("m", "elsewhere", providers(1));
+  BOOST_TEST((refused.error().code() == errc::not_found));
+  BOOST_TEST(refused.error().detail().find("default") != std::string::npos);
+}
+
+BOOST_AUTO_TEST_SUITE_END()

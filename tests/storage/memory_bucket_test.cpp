@@ -1,0 +1,68 @@
+// Where models lie in memory, and the choice of kinds by name.
+#include "../support/bucket_driving.hpp"
+#include "../support/heap_memory_source.hpp"
+#include "../support/held_completion.hpp"
+
+#include <millrace/storage/builtin.hpp>
+#include <millrace/storage/memory/memory_bucket.hpp>
+
+#include <boost/test/unit_test.hpp>
+
+using namespace millrace;
+using namespace millrace::storage;
+using namespace millrace::testing;
+
+namespace {
+
+window window_of(bucket& subject, const std::vector<std::uint64_t>& sizes) {
+  auto room = reserve(subject, spec_of("m", sizes));
+  BOOST_REQUIRE_MESSAGE(room, why(room));
+  return *await<window>([&](auto done) { (*room)->acquire(0, std::move(done)); });
+}
+
+} // namespace
+
+BOOST_AUTO_TEST_SUITE(memory_bucket)
+
+BOOST_AUTO_TEST_CASE(a_model_lies_in_one_block_where_it_can) {
+  auto memory = std::make_shared<heap_memory_source>(1 << 20);
+  auto subject = *open_memory_bucket({memory, 0, when_full::refuse});
+  auto lent = window_of(*subject, {100, 0, 1000, 10});
+  BOOST_REQUIRE(lent.pieces.size() == 3u);
+  BOOST_TEST(lent.pieces[1].data - lent.pieces[0].data == 128);
+  BOOST_TEST(lent.pieces[2].data - lent.pieces[1].data == 1024);
+  BOOST_TEST(subject->stats().used_bytes == 128u + 1024u + 64u);
+  BOOST_TEST(memory->used_bytes() == 128u + 1024u + 64u);
+}
+
+BOOST_AUTO_TEST_CASE(fragmented_memory_takes_a_model_in_several_blocks) {
+  auto memory = std::make_shared<heap_memory_source>(1 << 20, 64 * 1024);
+  auto subject = *open_memory_bucket({memory, 0, when_full::refuse});
+  std::vector<std::uint64_t> sizes(16, 30'000);
+  BOOST_REQUIRE(store(*subject, spec_of("m", sizes), 1));
+  BOOST_TEST(check_model(*subject, "m", 1).ok());
+  // A tensor is never cut.
+  auto refused = reserve(*subject, spec_of("n", {65 * 1024}));
+  BOOST_TEST((refused.error().code() == errc::no_space));
+  BOOST_TEST(erase(*subject, "m").ok());
+  BOOST_TEST(memory->used_bytes() == 0u);
+}
+
+BOOST_AUTO_TEST_CASE(a_capacity_beyond_the_memory_is_refused) {
+  auto memory = std::make_shared<heap_memory_source>(1 << 20);
+  BOOST_TEST(!open_memory_bucket({memory, 2 << 20, when_full::refuse}));
+  BOOST_TEST(!open_memory_bucket({nullptr, 1, when_full::refuse}));
+}
+
+BOOST_AUTO_TEST_CASE(kinds_are_chosen_by_name) {
+  bucket_options options;
+  options.kind = "memory";
+  options.memory = std::make_shared<heap_memory_source>(1 << 20);
+  BOOST_TEST((*open_bucket(options))->kind() == "memory");
+  options.kind = "tape";
+  auto refused = open_bucket(options);
+  BOOST_TEST((refused.error().code() == errc::invalid_argument));
+  BOOST_TEST(refused.error().detail().find("memory, rocksdb") != std::string::npos);
+}
+
+BOOST_AUTO_TEST_SUITE_END()

@@ -1,0 +1,375 @@
+// What the RocksDB bucket promises beyond the contract: reopening, refusing, reusing space.
+#include "../support/bucket_driving.hpp"
+#include "../support/heap_memory_source.hpp"
+#include "../support/held_completion.hpp"
+#include "../support/scratch_directory.hpp"
+
+#include <millrace/core/digest.hpp>
+#include <millrace/core/model_graph.hpp>
+#include <millrace/storage/rocksdb/rocksdb_bucket.hpp>
+#include <millrace/storage/rocksdb/stored_record.hpp>
+
+#include <boost/test/unit_test.hpp>
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <fstream>
+
+using namespace millrace;
+using namespace millrace::storage;
+using namespace millrace::testing;
+
+namespace {
+
+constexpr std::uint64_t kib = 1024, mib = 1024 * kib;
+
+struct world {
+  rocksdb_bucket_options options() const {
+    rocksdb_bucket_options chosen;
+    chosen.path = directory.path() + "/bucket";
+    chosen.staging = staging;
+    chosen.capacity_bytes = 64 * mib;
+    chosen.io_threads = 2;
+    chosen.window_bytes = mib;
+    chosen.segment_bytes = 4 * mib;
+    return chosen;
+  }
+
+  std::shared_ptr<bucket> open_or_fail() const {
+    auto subject = open_rocksdb_bucket(options());
+    BOOST_REQUIRE_MESSAGE(subject, why(subject));
+    return *subject;
+  }
+
+  errc refusal() const {
+    auto subject = open_rocksdb_bucket(options());
+    return subject ? errc::ok : subject.error().code();
+  }
+
+  std::uint64_t segments_bytes() const {
+    std::uint64_t sum = 0;
+    for (auto& entry : std::filesystem::directory_iterator{options().path + "/segments"})
+      sum += entry.file_size();
+    return sum;
+  }
+
+  scratch_directory directory;
+  std::shared_ptr<heap_memory_source> staging = std::make_shared<heap_memory_source>(4 * mib);
+};
+
+void write_key(const std::string& path, std::string key, std::optional<std::string> value) {
+  auto db = rocksdb::index::open(path + "/index", false);
+  BOOST_REQUIRE(db);
+  BOOST_REQUIRE((*db)->write({{std::move(key), std::move(value)}}).ok());
+}
+
+} // namespace
+
+BOOST_AUTO_TEST_SUITE(rocksdb_bucket)
+
+BOOST_AUTO_TEST_CASE(models_survive_reopening) {
+  world w;
+  auto subject = w.open_or_fail();
+  auto pinned = spec_of("pinned", {5 * mib + 3, 0, 7});
+  pinned.metadata = {{"epoch", "3"}};
+  pinned.pinned = true;
+  auto version = store(*subject, pinned, 1);
+  BOOST_REQUIRE(store(*subject, spec_of("small", {100, 50}), 2));
+  BOOST_REQUIRE(store(*subject, spec_of("empty", {0}), 3));
+  auto used = subject->stats().used_bytes;
+  subject.reset();
+  subject = w.open_or_fail();
+  BOOST_TEST(subject->stats().models == 3u);
+  BOOST_TEST(subject->stats().used_bytes == used);
+  BOOST_TEST(check_model(*subject, "pinned", 1).ok());
+  BOOST_TEST(check_model(*subject, "small", 2).ok());
+  BOOST_TEST(check_model(*subject, "empty", 3).ok());
+  auto record = (*open(*subject, "pinned"))->record();
+  BOOST_TEST(record.version == *version);
+  BOOST_TEST((record.spec == pinned));
+}
+
+BOOST_AUTO_TEST_CASE(the_version_counter_survives_erasing_and_reopening) {
+  world w;
+  auto subject = w.open_or_fail();
+  auto first = store(*subject, spec_of("m", {10}), 1);
+  BOOST_TEST(erase(*subject, "m").ok());
+  subject.reset();
+  subject = w.open_or_fail();
+  BOOST_TEST(subject->stats().models == 0u);
+  BOOST_TEST(*store(*subject, spec_of("m", {10}), 1) > *first);
+}
+
+BOOST_AUTO_TEST_CASE(pinning_and_layers_survive_reopening) {
+  world w;
+  auto subject = w.open_or_fail();
+  auto id = random_id<layer_id>();
+  compact_graph graph{{id}, {{}}};
+  auto spec = spec_of("m", {10});
+  spec.graph = encode_graph(graph);
+  BOOST_REQUIRE(store(*subject, spec, 1, {{id, {std::byte{42}}}}));
+  BOOST_REQUIRE(await<void>([&](auto done) { subject->pin("m", true, std::move(done)); }));
+  subject.reset();
+  subject = w.open_or_fail();
+  BOOST_TEST((*open(*subject, "m"))->record().spec.pinned);
+  BOOST_TEST(check_model(*subject, "m", 1).ok());
+  auto resolve = [&] {
+    return await<std::vector<described_layer>>(
+      [&](auto done) { subject->resolve({id}, std::move(done)); });
+  };
+  auto found = resolve();
+  BOOST_REQUIRE(found);
+  BOOST_TEST((found->at(0).description == std::vector{std::byte{42}}));
+  BOOST_TEST(erase(*subject, "m").ok());
+  subject.reset();
+  subject = w.open_or_fail();
+  BOOST_TEST(!resolve());
+}
+
+// -- refusals ---------------------------------------------------------------------------------
+
+BOOST_AUTO_TEST_CASE(a_directory_with_other_things_is_left_alone) {
+  world w;
+  std::filesystem::create_directories(w.options().path);
+  std::ofstream{w.options().path + "/thesis.txt"} << "words";
+  BOOST_TEST((w.refusal() == errc::invalid_argument));
+  BOOST_TEST(!std::filesystem::exists(w.options().path + "/index"));
+  BOOST_TEST(!std::filesystem::exists(w.options().path + "/bucket.lock"));
+}
+
+BOOST_AUTO_TEST_CASE(a_directory_whose_index_is_something_else_is_left_alone) {
+  world w;
+  std::filesystem::create_directories(w.options().path + "/index");
+  std::ofstream{w.options().path + "/index/page.html"} << "words";
+  BOOST_TEST((w.refusal() == errc::invalid_argument));
+  BOOST_TEST(!std::filesystem::exists(w.options().path + "/index/CURRENT"));
+}
+
+BOOST_AUTO_TEST_CASE(a_bucket_half_made_is_finished) {
+  world w;
+  std::filesystem::create_directories(w.options().path + "/index");
+  std::filesystem::create_directories(w.options().path + "/segments");
+  std::ofstream{w.options().path + "/index/MANIFEST-000001"} << "";
+  std::ofstream{w.options().path + "/bucket.lock"} << "";
+  BOOST_TEST((w.refusal() == errc::ok));
+}
+
+BOOST_AUTO_TEST_CASE(a_file_in_the_place_is_refused) {
+  world w;
+  std::ofstream{w.options().path} << "words";
+  BOOST_TEST((w.refusal() == errc::invalid_argument));
+}
+
+BOOST_AUTO_TEST_CASE(somebody_elses_database_is_refused) {
+  world w;
+  w.open_or_fail();
+  write_key(w.options().path, "G", "theirs");
+  write_key(w.options().path, rocksdb::keys::format, std::nullopt);
+  BOOST_TEST((w.refusal() == errc::invalid_argument));
+}
+
+BOOST_AUTO_TEST_CASE(another_format_version_is_refused_and_kept) {
+  world w;
+  w.open_or_fail();
+  auto other = std::string{rocksdb::format_magic} + "2";
+  write_key(w.options().path, rocksdb::keys::format, other);
+  auto refused = open_rocksdb_bucket(w.options());
+  BOOST_REQUIRE(!refused);
+  BOOST_TEST((refused.error().code() == errc::unsupported_version));
+  BOOST_TEST(refused.error().detail().find("format 2") != std::string::npos);
+  auto db = rocksdb::index::open(w.options().path + "/index", false);
+  BOOST_TEST(**(*db)->get(rocksdb::keys::format) == other);
+}
+
+BOOST_AUTO_TEST_CASE(segments_without_an_index_are_refused) {
+  world w;
+  auto subject = w.open_or_fail();
+  BOOST_REQUIRE(store(*subject, spec_of("m", {mib}), 1));
+  subject.reset();
+  std::filesystem::remove_all(w.options().path + "/index");
+  // With only the segments there it looks like the beginning of a bucket, but it is the rest of one.
+  BOOST_TEST((w.refusal() == errc::corrupt_data));
+}
+
+BOOST_AUTO_TEST_CASE(a_damaged_record_is_refused) {
+  world w;
+  auto subject = w.open_or_fail();
+  BOOST_REQUIRE(store(*subject, spec_of("m", {mib}), 1));
+  subject.reset();
+  write_key(w.options().path, rocksdb::keys::record("m"), "not a record");
+  BOOST_TEST((w.refusal() == errc::corrupt_data));
+}
+
+BOOST_AUTO_TEST_CASE(a_missing_segment_is_refused) {
+  world w;
+  auto subject = w.open_or_fail();
+  BOOST_REQUIRE(store(*subject, spec_of("m", {mib}), 1));
+  subject.reset();
+  std::filesystem::remove_all(w.options().path + "/segments");
+  BOOST_TEST((w.refusal() == errc::corrupt_data));
+}
+
+BOOST_AUTO_TEST_CASE(a_directory_one_may_not_write_is_refused) {
+  world w;
+  std::filesystem::create_directories(w.options().path);
+  BOOST_REQUIRE(::chmod(w.options().path.c_str(), 0555) == 0);
+  auto pid = ::fork();
+  BOOST_REQUIRE(pid >= 0);
+  if (pid == 0) {
+    if (::geteuid() == 0 && ::setuid(65534) != 0)
+      ::_exit(100);
+    ::_exit(static_cast<int>(w.refusal()));
+  }
+  int ended = 0;
+  ::waitpid(pid, &ended, 0);
+  BOOST_TEST(WIFEXITED(ended));
+  BOOST_TEST(WEXITSTATUS(ended) == static_cast<int>(errc::permission_denied));
+}
+
+BOOST_AUTO_TEST_CASE(a_directory_in_use_is_busy_until_its_user_dies) {
+  world w;
+  {
+    auto subject = w.open_or_fail();
+    BOOST_TEST((w.refusal() == errc::busy));
+  }
+  int ready[2];
+  BOOST_REQUIRE(::pipe(ready) == 0);
+  auto pid = ::fork();
+  BOOST_REQUIRE(pid >= 0);
+  if (pid == 0) {
+    auto fd = ::open((w.options().path + "/bucket.lock").c_str(), O_RDWR);
+    char locked = ::flock(fd, LOCK_EX | LOCK_NB) == 0 ? 'y' : 'n';
+    static_cast<void>(!::write(ready[1], &locked, 1));
+    ::pause();
+    ::_exit(0);
+  }
+  char locked = 'n';
+  BOOST_TEST(::read(ready[0], &locked, 1) == 1);
+  BOOST_TEST(locked == 'y');
+  BOOST_TEST((w.refusal() == errc::busy));
+  ::kill(pid, SIGKILL);
+  ::waitpid(pid, nullptr, 0);
+  ::close(ready[0]);
+  ::close(ready[1]);
+  BOOST_TEST((w.refusal() == errc::ok));
+}
+
+BOOST_AUTO_TEST_CASE(options_that_make_no_sense_are_refused) {
+  world w;
+  auto refusal = [&](auto change) {
+    auto options = w.options();
+    change(options);
+    auto subject = open_rocksdb_bucket(options);
+    return subject ? errc::ok : subject.error().code();
+  };
+  BOOST_TEST((refusal([](auto& o) { o.staging = nullptr; }) == errc::invalid_argument));
+  BOOST_TEST((refusal([](auto& o) { o.window_bytes = 100 * kib; }) == errc::invalid_argument));
+  BOOST_TEST((refusal([](auto& o) { o.window_bytes = 8 * mib; }) == errc::invalid_argument));
+  BOOST_TEST((refusal([](auto& o) { o.io_threads = 0; }) == errc::invalid_argument));
+  BOOST_TEST((refusal([](auto& o) { o.path = ""; }) == errc::invalid_argument));
+  BOOST_TEST((refusal([](auto&) {}) == errc::ok));
+}
+
+// -- space ------------------------------------------------------------------------------------
+
+BOOST_AUTO_TEST_CASE(overwriting_again_and_again_reuses_the_same_space) {
+  world w;
+  auto subject = w.open_or_fail();
+  for (std::uint64_t round = 0; round < 30; ++round) {
+    BOOST_REQUIRE(store(*subject, spec_of("m", {3 * mib + round * 4096}), round));
+    BOOST_TEST(check_model(*subject, "m", round).ok());
+  }
+  BOOST_TEST(w.segments_bytes() <= 8 * mib);
+}
+
+BOOST_AUTO_TEST_CASE(a_fragmented_bucket_takes_a_model_in_pieces) {
+  world w;
+  auto subject = w.open_or_fail();
+  // 64 MiB in models of 1 MiB; then every other one goes.
+  for (std::uint64_t i = 0; i < 64; ++i)
+    BOOST_REQUIRE(store(*subject, spec_of("m" + std::to_string(i), {mib}), i));
+  BOOST_TEST(!reserve(*subject, spec_of("large", {mib})));
+  for (std::uint64_t i = 0; i < 64; i += 2)
+    BOOST_TEST(erase(*subject, "m" + std::to_string(i)).ok());
+  BOOST_REQUIRE(store(*subject, spec_of("large", {31 * mib}), 99));
+  BOOST_TEST(check_model(*subject, "large", 99).ok());
+  subject.reset();
+  subject = w.open_or_fail();
+  BOOST_TEST(check_model(*subject, "large", 99).ok());
+  for (std::uint64_t i = 1; i < 64; i += 2)
+    BOOST_TEST(check_model(*subject, "m" + std::to_string(i), i).ok());
+}
+
+BOOST_AUTO_TEST_CASE(space_of_erased_models_goes_back_to_the_disk_at_open) {
+  world w;
+  auto subject = w.open_or_fail();
+  BOOST_REQUIRE(store(*subject, spec_of("m", {30 * mib}), 1));
+  BOOST_TEST(erase(*subject, "m").ok());
+  BOOST_TEST(subject->stats().used_bytes == 0u);
+  BOOST_TEST(w.segments_bytes() >= 30 * mib);
+  subject.reset();
+  subject = w.open_or_fail();
+  BOOST_TEST(w.segments_bytes() <= 4 * mib);
+}
+
+// -- staging ----------------------------------------------------------------------------------
+
+BOOST_AUTO_TEST_CASE(windows_wait_for_staging_memory_in_turn) {
+  world w; // staging for four windows
+  auto subject = w.open_or_fail();
+  auto room = reserve(*subject, spec_of("m", {8 * mib}));
+  BOOST_REQUIRE(room);
+  BOOST_TEST((*room)->window_count() == 8u);
+  std::vector<held_completion<window>> lent((*room)->window_count());
+  for (std::uint32_t i = 0; i < lent.size(); ++i)
+    (*room)->acquire(i, lent[i].callback());
+  for (std::uint32_t i = 0; i < lent.size(); ++i) {
+    auto w = lent[i].take();
+    BOOST_REQUIRE_MESSAGE(w, why(w));
+    for (auto& p : w->pieces)
+      fill(p.data, p.length, 5, p.tensor, p.tensor_offset);
+    w->hold.reset();
+    BOOST_REQUIRE(await<void>([&](auto done) { (*room)->commit(i, std::move(done)); }));
+  }
+  BOOST_REQUIRE(await<std::uint64_t>([&](auto done) { (*room)->publish({}, std::move(done)); }));
+  BOOST_TEST(check_ranges(**open(*subject, "m"), {{0, 0, 8 * mib}}, 5).ok());
+}
+
+BOOST_AUTO_TEST_CASE(an_abandoned_wait_ends) {
+  world w;
+  auto subject = w.open_or_fail();
+  auto room = reserve(*subject, spec_of("m", {8 * mib}));
+  std::vector<held_completion<window>> lent((*room)->window_count());
+  for (std::uint32_t i = 0; i < lent.size(); ++i)
+    (*room)->acquire(i, lent[i].callback());
+  std::vector<window> held;
+  for (auto i = 0; i < 4; ++i)
+    held.push_back(*lent[i].take());
+  BOOST_TEST(!lent[4].ready());
+  room->reset();
+  for (auto i = 4; i < 8; ++i)
+    BOOST_TEST((lent[i].take().error().code() == errc::cancelled));
+  held.clear();
+  BOOST_TEST(settles_at(*subject, 0));
+  BOOST_REQUIRE(store(*subject, spec_of("m", {8 * mib}), 1));
+}
+
+BOOST_AUTO_TEST_CASE(a_bucket_may_be_dropped_by_its_own_completion) {
+  world w;
+  auto subject = w.open_or_fail();
+  BOOST_REQUIRE(store(*subject, spec_of("m", {100}), 1));
+  held_completion<void> dropped;
+  auto raw = subject.get();
+  raw->open("m", 0, [&subject, done = dropped.callback()](auto) {
+    subject.reset();
+    done({});
+  });
+  BOOST_REQUIRE(dropped.take());
+  BOOST_TEST((w.refusal() == errc::ok));
+}
+
+BOOST_AUTO_TEST_SUITE_END()

@@ -1,0 +1,50 @@
+// Stores and loads whole models through the bucket interface. Used by contract, storage and crash tests.
+#pragma once
+
+#include <millrace/storage/bucket.hpp>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace millrace::testing {
+
+/// A spec of u8 tensors "t0", "t1", ... of the sizes given.
+model_spec spec_of(std::string name, const std::vector<std::uint64_t>& tensor_bytes);
+
+/// The content of every test model: a function of seed, tensor and offset (a multiple of 8).
+void fill(std::byte* data, std::uint64_t length, std::uint64_t seed, std::uint32_t tensor,
+  std::uint64_t tensor_offset);
+bool is_filled(const std::byte* data, std::uint64_t length, std::uint64_t seed,
+  std::uint32_t tensor, std::uint64_t tensor_offset);
+
+result<std::unique_ptr<storage::reservation>> reserve(
+  storage::bucket& subject, model_spec spec, std::vector<described_layer> layers = {});
+result<std::shared_ptr<storage::opened_model>> open(
+  storage::bucket& subject, std::string name, std::uint64_t version = 0);
+status erase(storage::bucket& subject, std::string name);
+
+/// Acquires, fills and commits every window, in an order given by the seed.
+status fill_windows(storage::reservation& room, std::uint64_t seed);
+
+/// Digests of the content, as a client would compute them.
+std::vector<std::uint64_t> digests_of(const layout& tensors, std::uint64_t seed);
+
+/// All of the above and publish; the version.
+result<std::uint64_t> store(storage::bucket& subject, model_spec spec, std::uint64_t seed,
+  std::vector<described_layer> layers = {});
+
+/// Everything of a model.
+std::vector<storage::wanted> everything(const layout& tensors);
+
+/// Fetches ranges and compares them with the content; `corrupt_data` naming the first difference.
+status check_ranges(
+  storage::opened_model& model, const std::vector<storage::wanted>& ranges, std::uint64_t seed);
+/// Opens the newest version and compares all of it, digests included.
+status check_model(storage::bucket& subject, std::string name, std::uint64_t seed);
+
+/// Waits until the bucket's used bytes are `used_bytes`: space returns when the last job lets go.
+bool settles_at(storage::bucket& subject, std::uint64_t used_bytes);
+
+} // namespace millrace::testing
