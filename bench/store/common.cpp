@@ -52,6 +52,7 @@ std::vector<model_table> extent::tables() const {
     out.push_back(
       need(from_file("BERT-large", data + "layers_bert_large_uncased.json"), "reading a table"));
   }
+  std::erase_if(out, [this](auto& t) { return t.name.find(model) == std::string::npos; });
   return out;
 }
 

@@ -13,20 +13,21 @@ using namespace millrace::bench;
 using millrace::error;
 
 constexpr const char* usage =
-  "bench_store [--quick] [--no-peers] [--json FILE] [--only SECTION] [--rounds N]\n"
+  "bench_store [--quick] [--no-peers] [--json FILE] [--only SECTION] [--model TEXT] [--rounds N]\n"
   "            [--memory DIR] [--disk DIR] [--commit TEXT]\n"
   "\n"
   "  --quick      a smoke run of some seconds; its figures mean little\n"
   "  --no-peers   only ours and the floors\n"
   "  --json FILE  one line a case, beside the table\n"
   "  --only NAME  one section: graph, memory, own, clients, latency, rocksdb\n"
+  "  --model TEXT only models whose name contains it: 1GiB/10-layers\n"
   "  --memory     a directory in memory, for the peers' files (/dev/shm)\n"
   "  --disk       a directory on disk, for all files that shall be durable (/var/tmp)\n";
 
 struct options {
   bool quick = false;
   bool peers = true;
-  std::string json, only, commit, serve;
+  std::string json, only, model, commit, serve;
   std::string memory = "/dev/shm";
   std::string disk = "/var/tmp";
   std::size_t rounds = 0;
@@ -47,6 +48,8 @@ bool parse(options& o, int argc, char** argv) {
       o.json = value;
     else if (key == "--only")
       o.only = value;
+    else if (key == "--model")
+      o.model = value;
     else if (key == "--rounds")
       o.rounds = std::strtoul(value.c_str(), nullptr, 10);
     else if (key == "--memory")
@@ -87,7 +90,8 @@ void run_sections(stage& s, const std::string& only) {
   {
     // A version lives until the next one is there; odd sizes leave gaps.
     auto room = std::max(3 * s.source.bytes().size(), 20 * s.how.client_bytes);
-    service memory{s.on_disk.path(),
+    service memory{
+      s.on_disk.path(),
       {.kind = service_kind::memory, .capacity_bytes = room, .data_directory = {}}};
     if (wanted("latency"))
       latency_section(s, memory);
@@ -111,8 +115,9 @@ int run(const options& o) {
   scratch_directory on_disk{o.disk};
   auto how = o.quick ? extent::quick() : extent{};
   how.rounds = o.rounds > 0 ? o.rounds : how.rounds;
+  how.model = o.model;
   auto clients_bytes = how.clients.back() * how.client_bytes;
-  auto bytes = std::max(largest_of(how.tables()), clients_bytes);
+  auto bytes = std::max({largest_of(how.tables()), clients_bytes, how.large_bytes});
   warm_buffer source{bytes}, target{bytes};
   source.fill_randomly(1);
   stage s{how, out, in_memory, on_disk, source, target, {}, {}, {}};
