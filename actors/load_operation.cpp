@@ -28,16 +28,17 @@ public:
     std::shared_ptr<store_context> context, load_request request, time_point arrived,
     answer<load_receipt> done)
     : context_(std::move(context)), request_(std::move(request)), done_(std::move(done)),
-      begun_(steady_clock::now()) {
+      created_(steady_clock::now()) {
     auto& limits = context_->deps.limits;
     auto timeout_ms = request_.timeout_ms == 0
       ? limits.request_timeout_ms
       : std::min(request_.timeout_ms, limits.request_timeout_ms);
     deadline_ = arrived + std::chrono::milliseconds{timeout_ms};
-    receipt_.times.queued_us = us_between(arrived, begun_);
   }
 
   void begin() override {
+    begun_ = steady_clock::now();
+    receipt_.times.queued_us = us_between(created_, begun_);
     context_->deps.bucket->open(
       request_.model, request_.version,
       context_->home<std::shared_ptr<opened_model>>(
@@ -286,7 +287,7 @@ private:
   load_request request_;
   answer<load_receipt> done_;
   load_receipt receipt_;
-  time_point begun_, opened_at_, deadline_;
+  time_point created_, begun_, opened_at_, deadline_;
   std::shared_ptr<opened_model> model_;
   std::vector<range> ranges_;
   std::vector<std::uint64_t> digest_starts_;

@@ -95,8 +95,10 @@ public:
         }
       }
     }
+    // The channel names the process; who asked knows the service by its address.
+    auto named = why.within("the service at " + address_);
     for (auto& w : failed)
-      w.done(fail(why));
+      w.done(fail(named));
   }
 
   const std::shared_ptr<transport::fabric>& fabric() const { return fabric_; }

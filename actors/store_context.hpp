@@ -60,7 +60,7 @@ inline std::uint64_t us_between(time_point from, time_point to) {
     std::chrono::duration_cast<std::chrono::microseconds>(to - from).count());
 }
 
-/// An operation under way. It answers exactly once.
+/// An operation under way. It answers exactly once. `arrived` is the actor system's time, which tests hold still.
 class operation {
 public:
   virtual ~operation() = default;

@@ -18,16 +18,17 @@ public:
     std::shared_ptr<store_context> context, store_request request, time_point arrived,
     answer<store_receipt> done)
     : context_(std::move(context)), request_(std::move(request)), done_(std::move(done)),
-      begun_(steady_clock::now()) {
+      created_(steady_clock::now()) {
     auto& limits = context_->deps.limits;
     auto timeout_ms = request_.timeout_ms == 0
       ? limits.request_timeout_ms
       : std::min(request_.timeout_ms, limits.request_timeout_ms);
     deadline_ = arrived + std::chrono::milliseconds{timeout_ms};
-    receipt_.times.queued_us = us_between(arrived, begun_);
   }
 
   void begin() override {
+    begun_ = steady_clock::now();
+    receipt_.times.queued_us = us_between(created_, begun_);
     if (auto bad = check(); !bad.ok())
       return give_up(bad);
     auto self = shared_from_this();
@@ -65,8 +66,7 @@ private:
       receipt_.size_bytes += bytes;
       digests += digest_count(bytes);
     }
-    if (request_.checksums)
-      digests_.resize(digests);
+    digests_count_ = digests;
     eager_ = !request_.eager.empty() || receipt_.size_bytes == 0;
     auto offered = eager_ ? request_.eager.size() : size_bytes(request_.source);
     if (offered != receipt_.size_bytes)
@@ -88,6 +88,9 @@ private:
     receipt_.times.reserve_us = us_between(begun_, reserved_at_);
     reservation_ = std::move(*reserved);
     windows_ = reservation_->window_count();
+    // Not earlier: only now is the size known to be one that fits.
+    if (request_.checksums)
+      digests_.resize(digests_count_);
     pump();
   }
 
@@ -200,9 +203,10 @@ private:
   store_request request_;
   answer<store_receipt> done_;
   store_receipt receipt_;
-  time_point begun_, reserved_at_, moved_at_, deadline_;
+  time_point created_, begun_, reserved_at_, moved_at_, deadline_;
   std::vector<std::uint64_t> starts_;        // per tensor: first byte in the source
   std::vector<std::uint64_t> digest_starts_; // per tensor: first digest
+  std::uint64_t digests_count_ = 0;
   std::vector<std::uint64_t> digests_;
   std::unique_ptr<reservation> reservation_;
   std::uint32_t windows_ = 0;

@@ -1,10 +1,12 @@
 // The provider's actor: a table of contents; the operations themselves are in files of their own.
 #include <millrace/actors/store_context.hpp>
+#include <millrace/core/log.hpp>
 
-#include <caf/actor_ostream.hpp>
+#include <caf/actor_clock.hpp>
 #include <caf/send.hpp>
 #include <caf/typed_event_based_actor.hpp>
 
+#include <algorithm>
 #include <deque>
 #include <list>
 
@@ -40,10 +42,7 @@ public:
       [this](const pin_request& r) { return pin(r); },
       [this](resolve_request& r) { return resolve(std::move(r)); },
       [this](const provider_status_request&) { return status_now(); },
-      [this](step& s) {
-        store_context::entered inside{*context_};
-        s.run();
-      },
+      [this](step& s) { work(s); },
     };
   }
 
@@ -60,6 +59,17 @@ public:
   }
 
 private:
+  // CAF ends an actor whose handler throws. Memory that runs out must end one operation, not the provider; an
+  // operation cut short here ends at its deadline.
+  void work(step& s) {
+    store_context::entered inside{*context_};
+    try {
+      s.run();
+    } catch (const std::exception& e) {
+      spdlog::error("provider {}: {}", context_->deps.name, e.what());
+    }
+  }
+
   // Operations of one kind: some run, some wait, more are refused.
   struct lane {
     std::list<std::shared_ptr<operation>> running;
@@ -78,7 +88,7 @@ private:
     };
     start(
       stores_, limits().stores_max,
-      make_store_operation(context_, std::move(request), steady_clock::now(), std::move(done)));
+      make_store_operation(context_, std::move(request), system().clock().now(), std::move(done)));
     return rp;
   }
 
@@ -91,7 +101,7 @@ private:
     };
     start(
       loads_, limits().loads_max,
-      make_load_operation(context_, std::move(request), steady_clock::now(), std::move(done)));
+      make_load_operation(context_, std::move(request), system().clock().now(), std::move(done)));
     return rp;
   }
 
@@ -143,6 +153,12 @@ private:
     return rp;
   }
 
+  // What has answered stays in its lane until the lane is looked at again.
+  static std::uint64_t unanswered(const lane& l) {
+    return static_cast<std::uint64_t>(
+      std::count_if(l.running.begin(), l.running.end(), [](auto& op) { return !op->answered(); }));
+  }
+
   provider_status status_now() {
     auto out = context_->counters;
     auto stats = bucket().stats();
@@ -154,7 +170,7 @@ private:
     out.capacity_bytes = stats.capacity_bytes;
     out.used_bytes = stats.used_bytes;
     out.evictions = stats.evictions;
-    out.in_flight = stores_.running.size() + loads_.running.size();
+    out.in_flight = unanswered(stores_) + unanswered(loads_);
     out.queued = stores_.waiting.size() + loads_.waiting.size();
     return out;
   }
@@ -202,7 +218,11 @@ private:
   }
 
   void run(lane& l, std::shared_ptr<operation> op) {
-    op->begin();
+    try {
+      op->begin();
+    } catch (const std::exception& e) {
+      op->give_up({errc::no_space, "provider " + context_->deps.name + ": " + e.what()});
+    }
     // Small ones are done by now.
     if (op->answered())
       return;
@@ -237,7 +257,7 @@ private:
     status late{
       errc::deadline_exceeded,
       "provider " + context_->deps.name + " did not finish within the request's time"};
-    auto now = steady_clock::now();
+    auto now = system().clock().now();
     for (auto* l : {&stores_, &loads_}) {
       for (auto& op : l->running)
         if (!op->answered() && op->deadline() < now)

@@ -1,5 +1,5 @@
-// Stores and loads 1 GiB through the RocksDB bucket, beside plain O_DIRECT I/O on the same file system.
-// Run by hand: storage_floor DIRECTORY [rounds]; prints one JSON object.
+// Stores and loads 1 GiB through the RocksDB bucket, beside plain O_DIRECT I/O on the same file
+// system. Run by hand: storage_floor DIRECTORY [rounds]; prints one JSON object.
 #include <millrace/storage/rocksdb/rocksdb_bucket.hpp>
 
 #include <fcntl.h>
@@ -214,11 +214,15 @@ int main(int argc, char** argv) {
     reads.push_back(raw_io(raw, true, buffer.data));
     loads.push_back(load(*subject));
   }
-  nlohmann::json out{{"first_store_gbps", model_bytes / first / 1e9},
-    {"first_raw_write_gbps", model_bytes / raw_first / 1e9}, {"store_gbps", median_gbps(stores)},
+  nlohmann::json out{
+    {"first_store_gbps", model_bytes / first / 1e9},
+    {"first_raw_write_gbps", model_bytes / raw_first / 1e9},
+    {"store_gbps", median_gbps(stores)},
     {"raw_write_gbps", median_gbps(writes)},
-    {"store_ratio", median_gbps(stores) / median_gbps(writes)}, {"load_gbps", median_gbps(loads)},
-    {"raw_read_gbps", median_gbps(reads)}, {"load_ratio", median_gbps(loads) / median_gbps(reads)}};
+    {"store_ratio", median_gbps(stores) / median_gbps(writes)},
+    {"load_gbps", median_gbps(loads)},
+    {"raw_read_gbps", median_gbps(reads)},
+    {"load_ratio", median_gbps(loads) / median_gbps(reads)}};
   std::printf("%s\n", out.dump(2).c_str());
   subject.reset();
   std::filesystem::remove_all(directory);

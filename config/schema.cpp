@@ -85,7 +85,7 @@ constexpr auto node_keys = [] {
     {node.plain(
        "listen", address, {},
        "where clients connect; without it, `millrace/NAME.sock` under `$XDG_RUNTIME_DIR`, or "
-       "`/run` for root, or `/tmp/millrace-UID`"),
+       "`/run` for root, else `/tmp/millrace-UID/NAME.sock`"),
      put<s, &s::listen>},
     {node.ranged("socket_mode", mode, "0600", 0, 0777, "permissions of the socket, in octal"),
      put<s, &s::socket_mode>},

@@ -60,12 +60,13 @@ std::string default_listen(std::string_view node_name) {
   auto* runtime = std::getenv("XDG_RUNTIME_DIR");
   std::string directory;
   if (runtime && runtime[0] == '/')
-    directory = runtime;
+    directory = std::string{runtime} + "/millrace";
   else if (geteuid() == 0)
-    directory = "/run";
+    directory = "/run/millrace";
   else
+    // One level below what is there: a service makes the directory of its socket, no more.
     directory = "/tmp/millrace-" + std::to_string(geteuid());
-  return "unix:" + directory + "/millrace/" + std::string{node_name} + ".sock";
+  return "unix:" + directory + "/" + std::string{node_name} + ".sock";
 }
 
 } // namespace millrace::config

@@ -161,8 +161,8 @@ struct settings {
   friend bool operator==(const settings&, const settings&) = default;
 };
 
-/// "unix:DIR/millrace/NAME.sock", DIR being $XDG_RUNTIME_DIR, or /run for root, or
-/// /tmp/millrace-UID.
+/// "unix:DIR/millrace/NAME.sock", DIR being $XDG_RUNTIME_DIR, or /run for root; else
+/// "unix:/tmp/millrace-UID/NAME.sock".
 std::string default_listen(std::string_view node_name);
 
 } // namespace millrace::config

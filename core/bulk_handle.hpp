@@ -18,7 +18,7 @@ struct segment {
 };
 
 /// What the holder of a handle may do with the memory.
-enum class access : std::uint8_t { read = 1, write = 2 };
+enum class access_mode : std::uint8_t { read = 1, write = 2 };
 
 /// What one driver needs beyond the region's key (an rkey per NIC, say).
 struct driver_key {
@@ -36,7 +36,7 @@ struct bulk_handle {
   peer_id owner;
   std::uint64_t region = 0;
   region_key key;
-  access allows = access::read;
+  access_mode allows = access_mode::read;
   std::vector<segment> segments;
   std::vector<driver_key> driver_keys;
 

@@ -1,4 +1,5 @@
-// Named places at which crash tests let the process die. Called by storage where a crash is delicate.
+// Named places at which crash tests let the process die. Called by storage where a crash is
+// delicate.
 #pragma once
 
 #include <unistd.h>

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <unordered_map>
+#include <unordered_set>
 
 namespace millrace {
 
@@ -270,6 +271,7 @@ private:
 std::uint32_t model_graph::add(layer l) {
   MILLRACE_ASSERT(layers_.size() < UINT32_MAX);
   layers_.push_back(std::move(l));
+  memo_.set(nullptr);
   return static_cast<std::uint32_t>(layers_.size() - 1);
 }
 
@@ -377,6 +379,23 @@ std::vector<std::byte> encode_graph(const compact_graph& graph) {
 
 result<compact_graph> decode_graph(std::span<const std::byte> bytes) {
   return graph_reader{bytes}.read();
+}
+
+result<std::shared_ptr<const hashed_graph>> hashed(const model_graph& graph) {
+  if (auto known = graph.memo_.get())
+    return known;
+  auto compacted = compact(graph);
+  if (!compacted)
+    return fail(std::move(compacted.error()));
+  auto out = std::make_shared<hashed_graph>();
+  out->compact = std::move(*compacted);
+  out->encoded = encode_graph(out->compact);
+  std::unordered_set<layer_id> seen;
+  for (std::size_t i = 0; i < out->compact.ids.size(); ++i)
+    if (seen.insert(out->compact.ids[i]).second)
+      out->descriptions.emplace_back(out->compact.ids[i], encode(describe(graph.layers()[i])));
+  graph.memo_.set(out);
+  return out;
 }
 
 } // namespace millrace

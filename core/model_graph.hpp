@@ -7,6 +7,8 @@
 #include <millrace/core/tensor.hpp>
 
 #include <cstdint>
+#include <memory>
+#include <mutex>
 #include <span>
 #include <string>
 #include <string_view>
@@ -29,6 +31,10 @@ struct layer {
 /// The name under which a layer's tensor is stored: "<label>.<role>", or the role where there is no label.
 std::string tensor_name(const layer& l, const tensor_desc& tensor);
 
+struct hashed_graph;
+class model_graph;
+result<std::shared_ptr<const hashed_graph>> hashed(const model_graph& graph);
+
 /// Only leaf layers (DStore, section 3). Layers may be added before what feeds them.
 class model_graph {
 public:
@@ -47,7 +53,30 @@ public:
   static model_graph chain_of(const layout& tensors);
 
 private:
+  friend result<std::shared_ptr<const hashed_graph>> hashed(const model_graph& graph);
+
+  // What was computed for the layers as they are; copies of a graph share it.
+  struct memo {
+    memo() = default;
+    memo(const memo& other) : value(other.get()) {}
+    memo& operator=(const memo& other) {
+      set(other.get());
+      return *this;
+    }
+    std::shared_ptr<const hashed_graph> get() const {
+      std::lock_guard guard{mutex};
+      return value;
+    }
+    void set(std::shared_ptr<const hashed_graph> v) const {
+      std::lock_guard guard{mutex};
+      value = std::move(v);
+    }
+    mutable std::mutex mutex;
+    mutable std::shared_ptr<const hashed_graph> value;
+  };
+
   std::vector<layer> layers_;
+  memo memo_;
 };
 
 /// What an id stands for: the structure of one layer without label and inputs. Immutable.
@@ -105,5 +134,17 @@ template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, layer_description& x) {
   return f(x.kind, x.attributes, x.tensors);
 }
+
+/// All that follows from an architecture and is sent with every model that has it.
+struct hashed_graph {
+  compact_graph compact;
+  std::vector<std::byte> encoded; // of `compact`
+  /// The description of every distinct id, encoded, in the order of first appearance.
+  std::vector<std::pair<layer_id, std::vector<std::byte>>> descriptions;
+};
+
+/// Hashes, compacts and describes a graph; once, however often it is asked. Any thread.
+/// Errors: as `identify_layers`.
+result<std::shared_ptr<const hashed_graph>> hashed(const model_graph& graph);
 
 } // namespace millrace

@@ -14,8 +14,11 @@ result<client> client::open(const std::string& address, const config::settings& 
   auto done = core->make_promise<void>();
   core->fetch_directory([done](result<void> r) { done.set(std::move(r)); });
   auto outcome = done.get_future().result();
-  if (!outcome)
-    return fail(outcome.error().within("connecting to " + address));
+  if (!outcome) {
+    auto& why = outcome.error();
+    auto named = why.detail().find(address) != std::string::npos;
+    return fail(named ? why : why.within("connecting to " + address));
+  }
   return client{std::move(core)};
 }
 

@@ -5,6 +5,13 @@
 
 namespace millrace::runtime {
 
+namespace {
+
+// Names whose chains are remembered.
+constexpr std::size_t chains_max = 64;
+
+} // namespace
+
 actors::directory directory_of(const config::settings& settings) {
   actors::directory where;
   where.node = settings.node.name;
@@ -37,10 +44,12 @@ std::shared_ptr<client_core> client_core::of_node(
   std::shared_ptr<client_core> core{new client_core{std::move(e), std::move(where)}};
   for (std::size_t i = 0; i < core->where_.providers.size(); ++i) {
     auto& entry = core->where_.providers[i];
-    if (entry.node == core->where_.node) {
-      core->stores_[i] = local_stores.at(entry.name);
-      core->nodes_[entry.address] = node;
-    }
+    if (entry.node != core->where_.node)
+      continue;
+    // A node that fails to start stops before it has all its providers.
+    if (auto found = local_stores.find(entry.name); found != local_stores.end())
+      core->stores_[i] = found->second;
+    core->nodes_[entry.address] = node;
   }
   return core;
 }
@@ -112,6 +121,22 @@ actors::node_actor client_core::node(const std::string& address) {
     proxies_.push_back(caf::actor_cast<caf::strong_actor_ptr>(n));
   }
   return n;
+}
+
+std::shared_ptr<const model_graph> client_core::chain_for(
+  const std::string& model, const layout& tensors) {
+  {
+    std::lock_guard guard{mutex_};
+    auto found = chains_.find(model);
+    if (found != chains_.end() && found->second.first == tensors)
+      return found->second.second;
+  }
+  auto graph = std::make_shared<const model_graph>(model_graph::chain_of(tensors));
+  std::lock_guard guard{mutex_};
+  if (chains_.size() >= chains_max)
+    chains_.clear();
+  chains_[model] = {tensors, graph};
+  return graph;
 }
 
 result<std::shared_ptr<memory_source>> client_core::staging() {

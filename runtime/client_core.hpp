@@ -54,6 +54,10 @@ public:
   /// The node at an address of the directory.
   actors::node_actor node(const std::string& address);
 
+  /// `model_graph::chain_of(tensors)`; the same graph again, hashed already, when a name is stored with the same
+  /// tensors as last time.
+  std::shared_ptr<const model_graph> chain_for(const std::string& model, const layout& tensors);
+
   /// The client's own staging memory, made at first use.
   result<std::shared_ptr<memory_source>> staging();
 
@@ -74,6 +78,7 @@ private:
   std::map<std::string, std::shared_ptr<actors::remote_node>> remotes_;
   std::vector<caf::strong_actor_ptr> proxies_;
   std::shared_ptr<memory_source> staging_;
+  std::map<std::string, std::pair<layout, std::shared_ptr<const model_graph>>> chains_;
 };
 
 } // namespace millrace::runtime

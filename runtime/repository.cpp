@@ -40,7 +40,7 @@ struct load_call {
   }
 
   result<load_receipt> scatter(load_receipt r) const {
-    auto list = transport::gather_list::of(targets, access::write);
+    auto list = transport::gather_list::of(targets, access_mode::write);
     if (!list)
       return fail(list.error());
     if (list->size_bytes() != r.eager.size())
@@ -69,12 +69,12 @@ future<load_receipt> begin_load(
       {target.into.desc, target.first_row.has_value(), target.first_row.value_or(0)});
     call->targets.push_back(std::move(target.into));
   }
-  auto list = transport::gather_list::of(call->targets, access::write);
+  auto list = transport::gather_list::of(call->targets, access_mode::write);
   if (!list)
     return ready_future<load_receipt>(fail(list.error()));
   call->eager = list->size_bytes() <= core->where().eager_bytes_max;
   if (!call->eager) {
-    call->region = transport::expose(std::move(*list), access::write);
+    call->region = transport::expose(std::move(*list), access_mode::write);
     request.target = call->region.handle();
     call->done.on_cancel([weak = std::weak_ptr{call}] {
       if (auto c = weak.lock())
@@ -163,7 +163,7 @@ future<receipt> repository::store(
   // Names must be unique before they can be grouped.
   if (auto bad = validate(l); !bad.ok())
     return ready_future<receipt>(fail(bad.within("storing " + model)));
-  return store(model, model_graph::chain_of(l), std::move(tensors), std::move(options));
+  return store(model, *core_->chain_for(model, l), std::move(tensors), std::move(options));
 }
 
 future<load_receipt> repository::load(

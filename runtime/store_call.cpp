@@ -19,8 +19,7 @@ struct store_call : std::enable_shared_from_this<store_call> {
   std::size_t provider = 0;
   promise<receipt> done;
   store_request request;
-  std::vector<layer_id> ids;              // of the graph
-  std::vector<described_layer> described; // all of them, for a provider that has forgotten
+  std::vector<layer_id> ids; // of the graph
   memory_block snapshot;
   transport::region region;
   bool told_all = false;
@@ -48,26 +47,16 @@ struct store_call : std::enable_shared_from_this<store_call> {
   }
 };
 
-// Fills in graph, layers and the tensors' layers. The graph's tensors must be those of the layout.
-status describe_graph(store_call& call, const model_graph& graph) {
-  auto compacted = compact(graph);
-  if (!compacted)
-    return compacted.error();
-  auto& spec = call.request.spec;
-  spec.graph.clear();
-  for (auto b : encode_graph(*compacted))
-    spec.graph.push_back(b);
-  call.ids = compacted->ids;
+// Which layer each tensor belongs to. The graph's tensors must be those of the layout.
+status match_tensors(model_spec& spec, const model_graph& graph) {
   struct place {
     std::uint32_t layer;
-    tensor_desc tensor;
+    const tensor_desc* tensor;
   };
   std::unordered_map<std::string, place> by_name;
-  for (std::uint32_t i = 0; i < graph.layers().size(); ++i) {
-    auto& layer = graph.layers()[i];
-    for (auto& t : layer.tensors)
-      by_name.emplace(tensor_name(layer, t), place{i, t});
-  }
+  for (std::uint32_t i = 0; i < graph.layers().size(); ++i)
+    for (auto& t : graph.layers()[i].tensors)
+      by_name.emplace(tensor_name(graph.layers()[i], t), place{i, &t});
   if (by_name.size() != spec.tensors.tensors.size())
     return {
       errc::invalid_argument,
@@ -77,26 +66,36 @@ status describe_graph(store_call& call, const model_graph& graph) {
     auto found = by_name.find(t.name);
     if (found == by_name.end())
       return {errc::invalid_argument, "the graph has no tensor " + t.name};
-    auto& expected = found->second.tensor;
+    auto& expected = *found->second.tensor;
     if (expected.type != t.type || expected.shape != t.shape)
       return {
         errc::invalid_argument,
         "tensor " + t.name + " is " + describe(t) + ", its layer says " + describe(expected)};
     spec.tensor_layers.push_back(found->second.layer);
   }
-  std::unordered_map<layer_id, bool> seen;
-  for (std::size_t i = 0; i < call.ids.size(); ++i)
-    if (seen.emplace(call.ids[i], true).second) {
-      auto description = describe(graph.layers()[i]);
-      call.request.layers.push_back({call.ids[i], encode(description)});
-      call.core->layers().add(call.ids[i], std::move(description));
-    }
   return {};
+}
+
+// Fills in the graph and the descriptions of its layers, which the client remembers, too.
+status describe_graph(store_call& call, const model_graph& graph) {
+  auto known = hashed(graph);
+  if (!known)
+    return known.error();
+  auto& spec = call.request.spec;
+  spec.graph = (*known)->encoded;
+  call.ids = (*known)->compact.ids;
+  for (auto& [id, description] : (*known)->descriptions) {
+    call.request.layers.push_back({id, description});
+    if (!call.core->layers().find(id))
+      if (auto decoded = decode<layer_description>(description, "a layer description"))
+        call.core->layers().add(id, std::move(*decoded));
+  }
+  return match_tensors(spec, graph);
 }
 
 // Few bytes ride in the message; others are exposed where they are, or where a snapshot of them is.
 status offer_bytes(store_call& call, const std::vector<tensor_view>& tensors, bool snapshot) {
-  auto list = transport::gather_list::of(tensors, access::read);
+  auto list = transport::gather_list::of(tensors, access_mode::read);
   if (!list)
     return list.error();
   auto bytes = list->size_bytes();
@@ -118,10 +117,10 @@ status offer_bytes(store_call& call, const std::vector<tensor_view>& tensors, bo
                                               : transport::store_mode::cached);
     transport::streaming_fence();
     tensor_view copy{{"snapshot", dtype::u8, {bytes}}, block->data, {}};
-    list = transport::gather_list::of({copy}, access::read);
+    list = transport::gather_list::of({copy}, access_mode::read);
     call.snapshot = std::move(*block);
   }
-  call.region = transport::expose(std::move(*list), access::read);
+  call.region = transport::expose(std::move(*list), access_mode::read);
   call.request.source = call.region.handle();
   return {};
 }

@@ -1,4 +1,5 @@
-// Explicit registration: the one place where kinds are chosen, and where optional ones are left out.
+// Explicit registration: the one place where kinds are chosen, and where optional ones are left
+// out.
 #include <millrace/storage/builtin.hpp>
 #include <millrace/storage/memory/memory_bucket.hpp>
 #include <millrace/storage/rocksdb/rocksdb_bucket.hpp>

@@ -16,7 +16,8 @@ result<layer_lease> layer_table::retain(
   std::lock_guard guard{mutex_};
   for (auto& id : ids)
     if (!entries_.count(id) && !offered.count(id))
-      return fail(errc::unknown_layers,
+      return fail(
+        errc::unknown_layers,
         "layer " + to_string(id) + " is not described here yet; send its description along");
   for (auto& id : ids) {
     auto& known = entries_[id];

@@ -1,4 +1,5 @@
-// Descriptions of layers, kept as long as a model names them (row D3). Used by every kind of bucket.
+// Descriptions of layers, kept as long as a model names them (row D3). Used by every kind of
+// bucket.
 #pragma once
 
 #include <millrace/core/model.hpp>

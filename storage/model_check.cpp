@@ -14,12 +14,14 @@ status check_tensor_layers(const model_spec& spec, std::size_t layer_count) {
   if (spec.tensor_layers.empty())
     return {};
   if (spec.tensor_layers.size() != spec.tensors.tensors.size())
-    return {errc::invalid_argument,
+    return {
+      errc::invalid_argument,
       std::to_string(spec.tensors.tensors.size()) + " tensors, but layer indices for " +
         std::to_string(spec.tensor_layers.size())};
   for (auto index : spec.tensor_layers)
     if (index >= layer_count)
-      return {errc::invalid_argument,
+      return {
+        errc::invalid_argument,
         "a tensor of layer " + std::to_string(index) + ", but the graph has " +
           std::to_string(layer_count) + " layers"};
   return {};
@@ -72,7 +74,8 @@ status check_digests(
     expected += digest_count(bytes);
   if (digests.size() == expected)
     return {};
-  return {errc::invalid_argument,
+  return {
+    errc::invalid_argument,
     std::to_string(digests.size()) + " digests for " + std::to_string(expected) + " blocks"};
 }
 
@@ -80,14 +83,17 @@ status check_ranges(
   const std::vector<std::uint64_t>& tensor_bytes, const std::vector<wanted>& ranges) {
   for (auto& range : ranges) {
     if (range.tensor >= tensor_bytes.size())
-      return {errc::invalid_argument,
+      return {
+        errc::invalid_argument,
         "tensor " + std::to_string(range.tensor) + " of " + std::to_string(tensor_bytes.size())};
     auto size = tensor_bytes[range.tensor];
     auto inside = range.tensor_offset <= size && range.length <= size - range.tensor_offset;
     auto ends = inside && range.tensor_offset + range.length == size;
-    if (!inside || range.tensor_offset % digest_block_bytes != 0 ||
+    if (
+      !inside || range.tensor_offset % digest_block_bytes != 0 ||
       (range.length % digest_block_bytes != 0 && !ends))
-      return {errc::invalid_argument,
+      return {
+        errc::invalid_argument,
         "bytes " + std::to_string(range.tensor_offset) + "+" + std::to_string(range.length) +
           " of tensor " + std::to_string(range.tensor) + ", which has " + std::to_string(size) +
           " bytes; ranges start and end on blocks of " + std::to_string(digest_block_bytes)};
@@ -98,7 +104,8 @@ status check_ranges(
 status no_such_model(const std::string& name, std::uint64_t version, std::uint64_t newest) {
   if (newest == 0)
     return {errc::not_found, "no model named " + name};
-  return {errc::not_found,
+  return {
+    errc::not_found,
     "model " + name + " has no version " + std::to_string(version) + "; the one there is " +
       std::to_string(newest)};
 }

@@ -1,4 +1,5 @@
-// Checks of what callers hand to a bucket. Called by every kind before anything is reserved or read.
+// Checks of what callers hand to a bucket. Called by every kind before anything is reserved or
+// read.
 #pragma once
 
 #include <millrace/storage/bucket.hpp>

@@ -142,7 +142,7 @@ result<std::shared_ptr<fabric>> fabric::create(
   return made;
 }
 
-result<region> expose(const std::vector<tensor_view>& views, access how) {
+result<region> expose(const std::vector<tensor_view>& views, access_mode how) {
   auto list = gather_list::of(views, how);
   if (!list)
     return fail(list.error());

@@ -59,6 +59,6 @@ public:
 };
 
 /// Exposes tensors to holders of the region's handle. Errors as `gather_list::of`.
-result<region> expose(const std::vector<tensor_view>& views, access how);
+result<region> expose(const std::vector<tensor_view>& views, access_mode how);
 
 } // namespace millrace::transport

@@ -51,7 +51,7 @@ bool disjoint(std::uint64_t run_bytes, Dimensions outer) {
 
 } // namespace
 
-result<gather_list::item> gather_list::item_of(const tensor_view& view, access how) {
+result<gather_list::item> gather_list::item_of(const tensor_view& view, access_mode how) {
   if (auto bad = validate(view); !bad.ok())
     return fail(bad);
   item out;
@@ -73,14 +73,14 @@ result<gather_list::item> gather_list::item_of(const tensor_view& view, access h
   for (std::size_t i = 0; i < rank; ++i)
     if (view.desc.shape[i] > 1)
       out.outer.push_back({view.desc.shape[i], view.strides_bytes[i]});
-  if (how == access::write && !disjoint(out.run_bytes, out.outer))
+  if (how == access_mode::write && !disjoint(out.run_bytes, out.outer))
     return fail(
       errc::invalid_argument,
       "tensor " + view.desc.name + ": its elements overlap in memory, so it cannot be written to");
   return out;
 }
 
-result<gather_list> gather_list::of(const std::vector<tensor_view>& views, access how) {
+result<gather_list> gather_list::of(const std::vector<tensor_view>& views, access_mode how) {
   gather_list out;
   out.items_.reserve(views.size());
   for (auto& view : views) {

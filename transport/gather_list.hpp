@@ -21,7 +21,7 @@ public:
 
   /// Errors: `invalid_argument` for a view that does not validate, and, if the memory is to be written,
   /// for one whose elements overlap (a stride of zero, say).
-  static result<gather_list> of(const std::vector<tensor_view>& views, access how);
+  static result<gather_list> of(const std::vector<tensor_view>& views, access_mode how);
 
   std::uint64_t size_bytes() const noexcept { return size_bytes_; }
 
@@ -49,7 +49,7 @@ private:
     std::vector<dimension> outer; // empty when dense
   };
 
-  static result<item> item_of(const tensor_view& view, access how);
+  static result<item> item_of(const tensor_view& view, access_mode how);
   std::size_t find(std::uint64_t offset) const noexcept;
   template <class F>
   void for_runs(std::uint64_t offset, std::uint64_t length, F copy) const;

@@ -9,12 +9,12 @@ namespace millrace::transport {
 
 class region_entry {
 public:
-  region_entry(std::uint64_t number, gather_list list, access how)
+  region_entry(std::uint64_t number, gather_list list, access_mode how)
     : number(number), key(random_id<region_key>()), how(how), list(std::move(list)) {}
 
   const std::uint64_t number;
   const region_key key;
-  const access how;
+  const access_mode how;
   const gather_list list;
 
   bool enter() {
@@ -57,7 +57,7 @@ region_table& table() {
 
 } // namespace
 
-region expose(gather_list list, access how) {
+region expose(gather_list list, access_mode how) {
   auto& t = table();
   std::lock_guard guard{t.mutex};
   auto number = t.next++;
@@ -110,7 +110,7 @@ result<region_lease> region_ref::lease() const {
   return region_lease{entry_};
 }
 
-result<region_ref> find_region(std::uint64_t number, const region_key& key, access how) {
+result<region_ref> find_region(std::uint64_t number, const region_key& key, access_mode how) {
   auto& t = table();
   std::lock_guard guard{t.mutex};
   auto found = t.entries.find(number);

@@ -33,7 +33,7 @@ private:
 };
 
 /// Exposes the bytes of `list` to holders of the handle. Any thread.
-region expose(gather_list list, access how);
+region expose(gather_list list, access_mode how);
 
 /// The right to touch one region's memory for a moment. Movers take one per chunk.
 class region_lease {
@@ -65,7 +65,7 @@ private:
 
 /// Errors: `permission_denied`, the same words for a wrong number, a wrong key, a withdrawn region and the
 /// wrong kind of access, so that guessing learns nothing.
-result<region_ref> find_region(std::uint64_t number, const region_key& key, access how);
+result<region_ref> find_region(std::uint64_t number, const region_key& key, access_mode how);
 
 /// Regions exposed now in this process; for tests of leaks and `status`.
 std::size_t exposed_regions() noexcept;

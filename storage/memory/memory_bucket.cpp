@@ -35,13 +35,15 @@ public:
     return {.durable = false, .in_place = true, .evicts = options_.full == when_full::evict};
   }
 
-  void reserve(model_spec spec, std::vector<described_layer> layers,
+  void reserve(
+    model_spec spec, std::vector<described_layer> layers,
     completion<std::unique_ptr<reservation>> done) override;
-  void open(std::string name, std::uint64_t version,
-    completion<std::shared_ptr<opened_model>> done) override;
+  void open(std::string name, std::uint64_t version, completion<std::shared_ptr<opened_model>> done)
+    override;
   void erase(std::string name, completion<void> done) override;
   void pin(std::string name, bool pinned, completion<void> done) override;
-  void list(std::string prefix, std::string after, std::uint32_t count_max,
+  void list(
+    std::string prefix, std::string after, std::uint32_t count_max,
     completion<std::vector<model_summary>> done) override;
   void resolve(std::vector<layer_id> ids, completion<std::vector<described_layer>> done) override;
   bucket_stats stats() const override;
@@ -154,7 +156,8 @@ public:
 private:
   std::byte* address(const wanted& range) const {
     auto& pieces = model_->memory->pieces();
-    auto home = std::lower_bound(pieces.begin(), pieces.end(), range.tensor,
+    auto home = std::lower_bound(
+      pieces.begin(), pieces.end(), range.tensor,
       [](const piece& p, std::uint32_t tensor) { return p.tensor < tensor; });
     MILLRACE_ASSERT(home != pieces.end() && home->tensor == range.tensor);
     return home->data + range.tensor_offset;
@@ -171,7 +174,8 @@ tl::unexpected<status> closed() { return fail(errc::unavailable, "the memory buc
 
 // -- storing ----------------------------------------------------------------------------------
 
-void memory_bucket::reserve(model_spec spec, std::vector<described_layer> layers,
+void memory_bucket::reserve(
+  model_spec spec, std::vector<described_layer> layers,
   completion<std::unique_ptr<reservation>> done) {
   done(try_reserve(std::move(spec), layers));
 }
@@ -190,8 +194,11 @@ result<std::unique_ptr<reservation>> memory_bucket::try_reserve(
   auto memory = find_room(checked->tensor_bytes);
   if (!memory)
     return fail(memory.error().within("storing model " + spec.name));
-  stored_model model{{std::move(spec), 0, 0, {}}, std::move(checked->tensor_bytes),
-    std::move(*memory), std::move(*described)};
+  stored_model model{
+    {std::move(spec), 0, 0, {}},
+    std::move(checked->tensor_bytes),
+    std::move(*memory),
+    std::move(*described)};
   return std::make_unique<memory_reservation>(
     shared_from_this(), std::move(model), std::move(ticket));
 }
@@ -200,7 +207,8 @@ result<std::shared_ptr<room>> memory_bucket::find_room(
   const std::vector<std::uint64_t>& tensor_bytes) {
   for (;;) {
     auto found = room::take(*options_.memory, account_, tensor_bytes);
-    if (found || found.error().code() != errc::no_space || options_.full == when_full::refuse ||
+    if (
+      found || found.error().code() != errc::no_space || options_.full == when_full::refuse ||
       !could_fit(room_bytes(tensor_bytes)))
       return found;
     auto victim = evict_one();
@@ -321,7 +329,8 @@ status memory_bucket::try_pin(const std::string& name, bool pinned) {
   return {};
 }
 
-void memory_bucket::list(std::string prefix, std::string after, std::uint32_t count_max,
+void memory_bucket::list(
+  std::string prefix, std::string after, std::uint32_t count_max,
   completion<std::vector<model_summary>> done) {
   auto ticket = gate_.enter();
   if (!ticket)
@@ -357,7 +366,8 @@ status memory_bucket::close(std::uint32_t deadline_ms) {
   auto left = gate_.wait_empty(steady_clock::now() + std::chrono::milliseconds{deadline_ms});
   if (left == 0)
     return {};
-  return {errc::deadline_exceeded,
+  return {
+    errc::deadline_exceeded,
     "closing the memory bucket: " + std::to_string(left) + " reservations were still open after " +
       std::to_string(deadline_ms) + " ms"};
 }
@@ -371,7 +381,8 @@ result<std::shared_ptr<bucket>> open_memory_bucket(memory_bucket_options options
   if (options.capacity_bytes == 0)
     options.capacity_bytes = available;
   if (options.capacity_bytes > available)
-    return fail(errc::invalid_argument,
+    return fail(
+      errc::invalid_argument,
       "a memory bucket of " + std::to_string(options.capacity_bytes) +
         " bytes, but its arena has " + std::to_string(available));
   return std::make_shared<memory_bucket>(std::move(options));

@@ -32,11 +32,13 @@ std::uint64_t room_bytes(const std::vector<std::uint64_t>& tensor_bytes) noexcep
   return sum;
 }
 
-result<std::shared_ptr<room>> room::take(memory_source& memory,
-  std::shared_ptr<capacity_account> account, const std::vector<std::uint64_t>& tensor_bytes) {
+result<std::shared_ptr<room>> room::take(
+  memory_source& memory, std::shared_ptr<capacity_account> account,
+  const std::vector<std::uint64_t>& tensor_bytes) {
   auto asked = room_bytes(tensor_bytes);
   if (!account->take(asked))
-    return fail(errc::no_space,
+    return fail(
+      errc::no_space,
       "asked for " + std::to_string(asked) + " bytes, free are " +
         std::to_string(account->capacity_bytes() - account->used_bytes()) + " of " +
         std::to_string(account->capacity_bytes()) +

@@ -1,4 +1,5 @@
-// The memory of one model in a memory bucket. Made by a reservation, kept by the version and its readers.
+// The memory of one model in a memory bucket. Made by a reservation, kept by the version and its
+// readers.
 #pragma once
 
 #include <millrace/core/memory.hpp>
@@ -39,8 +40,9 @@ public:
   /// for that, a block for each half, and so on down to single tensors.
   ///
   /// Errors: `no_space` with what was asked for, what is free, and the capacity.
-  static result<std::shared_ptr<room>> take(memory_source& memory,
-    std::shared_ptr<capacity_account> account, const std::vector<std::uint64_t>& tensor_bytes);
+  static result<std::shared_ptr<room>> take(
+    memory_source& memory, std::shared_ptr<capacity_account> account,
+    const std::vector<std::uint64_t>& tensor_bytes);
 
   /// One piece for every tensor that has bytes, in order.
   const std::vector<piece>& pieces() const noexcept { return pieces_; }

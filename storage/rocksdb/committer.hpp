@@ -1,4 +1,5 @@
-// One thread that makes changes of the index durable, in groups. Asked by reservations and the bucket.
+// One thread that makes changes of the index durable, in groups. Asked by reservations and the
+// bucket.
 #pragma once
 
 #include <millrace/core/status.hpp>
@@ -26,8 +27,8 @@ struct commit_outcome {
 
 /// A change of the index. Its functions run on the committer's thread, one change at a time.
 struct change {
-  /// The model concerned: a group has at most one change of each, so that a change sees in the table
-  /// what earlier ones did. Empty: concerns none.
+  /// The model concerned: a group has at most one change of each, so that a change sees in the
+  /// table what earlier ones did. Empty: concerns none.
   std::string name;
   /// Concerns models not known yet, and makes a group of its own.
   bool alone = false;

@@ -55,7 +55,8 @@ std::shared_ptr<layer_table> make_layer_table(std::weak_ptr<engine> weak) {
     if (!e)
       return;
     change forget;
-    // Another model may have brought a layer back meanwhile; a stale one is removed at the next start.
+    // Another model may have brought a layer back meanwhile; a stale one is removed at the next
+    // start.
     forget.stage = [layers = e->layers.get(), ids](index_batch& batch) {
       for (auto& id : ids)
         if (!layers->knows(id))
@@ -99,7 +100,8 @@ status engine::load() {
   return space->trim();
 }
 
-status engine::load_model(std::string_view name, std::string_view value,
+status engine::load_model(
+  std::string_view name, std::string_view value,
   const std::unordered_map<layer_id, described_layer>& described,
   std::map<std::uint64_t, version_ptr>& loaded) {
   auto record = decode_record(name, value);
@@ -132,7 +134,8 @@ status engine::load_model(std::string_view name, std::string_view value,
 
 // -- space ------------------------------------------------------------------------------------
 
-void engine::take_space(std::uint64_t size_bytes, bool inlined, std::uint32_t attempts_left,
+void engine::take_space(
+  std::uint64_t size_bytes, bool inlined, std::uint32_t attempts_left,
   completion<space_lease> done) {
   auto taken = inlined ? space->charge(size_bytes) : space->allocate(size_bytes);
   auto full = !taken && taken.error().code() == errc::no_space;
@@ -142,7 +145,7 @@ void engine::take_space(std::uint64_t size_bytes, bool inlined, std::uint32_t at
   // Free by the books, and yet refused: the file system is full, and only space of ours helps.
   auto missing = free < size_bytes ? size_bytes - free : size_bytes;
   auto retry = [self = shared_from_this(), size_bytes, inlined, attempts_left,
-                 done = std::move(done), refused = taken.error()](status evicted) {
+                done = std::move(done), refused = taken.error()](status evicted) {
     if (!evicted.ok())
       return done(fail(evicted.code() == errc::no_space ? refused : evicted));
     self->pool.post([=](const status& stopped) {

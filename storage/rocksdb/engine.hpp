@@ -1,4 +1,4 @@
-// Everything the parts of one open RocksDB bucket share. Made by `open_engine`; kept by the bucket, its
+// Everything the parts of one open RocksDB bucket share. Kept by the bucket, its
 // reservations and its readers.
 #pragma once
 
@@ -34,9 +34,9 @@ struct bucket_files {
   std::shared_ptr<segment_store> space;
 };
 
-/// *Lifetime*: reservations and readers keep the engine, the engine's threads never keep it for long:
-/// `stop` empties their queues. Afterwards every call is answered `unavailable`, and the directory may
-/// be opened again although readers of this engine still exist.
+/// *Lifetime*: reservations and readers keep the engine; its threads never keep it for long, since
+/// `stop` empties their queues. Afterwards every call is answered `unavailable`, and the directory
+/// may be opened again although readers of this engine still exist.
 struct engine : std::enable_shared_from_this<engine> {
   engine(rocksdb_bucket_options settings, bucket_files opened);
 
@@ -46,8 +46,10 @@ struct engine : std::enable_shared_from_this<engine> {
   /// Ends the threads and closes the files. The gate must be closed.
   void stop();
 
-  /// Takes `size_bytes` of space (segments, or the index when `inlined`), evicting where configured.
-  void take_space(std::uint64_t size_bytes, bool inlined, std::uint32_t attempts_left,
+  /// Takes `size_bytes` of space (segments, or the index when `inlined`), evicting where
+  /// configured.
+  void take_space(
+    std::uint64_t size_bytes, bool inlined, std::uint32_t attempts_left,
     completion<space_lease> done);
 
   /// Runs the parts of one read or write on the pool; `done` gets the first error.
@@ -72,7 +74,8 @@ struct engine : std::enable_shared_from_this<engine> {
 
 private:
   void evict(std::uint64_t size_bytes, std::function<void(status)> done);
-  [[nodiscard]] status load_model(std::string_view name, std::string_view value,
+  [[nodiscard]] status load_model(
+    std::string_view name, std::string_view value,
     const std::unordered_map<layer_id, described_layer>& described,
     std::map<std::uint64_t, version_ptr>& loaded);
 };

@@ -34,8 +34,9 @@ std::string place(const std::string& path, std::uint64_t offset, std::uint64_t s
 
 } // namespace
 
-status write_all(const file_handle& file, const void* data, std::uint64_t size_bytes,
-  std::uint64_t offset, const std::string& path) {
+status write_all(
+  const file_handle& file, const void* data, std::uint64_t size_bytes, std::uint64_t offset,
+  const std::string& path) {
   auto at = static_cast<const char*>(data);
   while (size_bytes > 0) {
     auto written = ::pwrite(file.get(), at, size_bytes, static_cast<off_t>(offset));
@@ -49,7 +50,8 @@ status write_all(const file_handle& file, const void* data, std::uint64_t size_b
   return {};
 }
 
-status read_all(const file_handle& file, void* data, std::uint64_t size_bytes, std::uint64_t offset,
+status read_all(
+  const file_handle& file, void* data, std::uint64_t size_bytes, std::uint64_t offset,
   const std::string& path) {
   auto at = static_cast<char*>(data);
   while (size_bytes > 0) {

@@ -40,11 +40,13 @@ private:
 /// Opens with `flags | O_CLOEXEC`, mode 0600. Errors: as the system says, naming the path.
 result<file_handle> open_file(const std::string& path, int flags);
 
-[[nodiscard]] status write_all(const file_handle& file, const void* data, std::uint64_t size_bytes,
-  std::uint64_t offset, const std::string& path);
+[[nodiscard]] status write_all(
+  const file_handle& file, const void* data, std::uint64_t size_bytes, std::uint64_t offset,
+  const std::string& path);
 /// Errors: `corrupt_data` when the file ends early.
-[[nodiscard]] status read_all(const file_handle& file, void* data, std::uint64_t size_bytes,
-  std::uint64_t offset, const std::string& path);
+[[nodiscard]] status read_all(
+  const file_handle& file, void* data, std::uint64_t size_bytes, std::uint64_t offset,
+  const std::string& path);
 
 /// Makes files created in or removed from a directory durable.
 [[nodiscard]] status sync_directory(const std::string& path);

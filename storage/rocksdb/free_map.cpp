@@ -29,7 +29,8 @@ bool free_map::carve(const extent& taken) {
   --run;
   auto [file, offset] = run->first;
   auto end = offset + run->second;
-  if (file != taken.file || taken.length == 0 || taken.length > end - offset ||
+  if (
+    file != taken.file || taken.length == 0 || taken.length > end - offset ||
     taken.offset > end - taken.length)
     return false;
   remove(run);
@@ -50,8 +51,8 @@ void free_map::release(const extent& returned) {
       remove(before);
     }
   }
-  if (next != runs_.end() &&
-    next->first == place{returned.file, returned.offset + returned.length}) {
+  if (
+    next != runs_.end() && next->first == place{returned.file, returned.offset + returned.length}) {
     length += next->second;
     remove(next);
   }

@@ -1,4 +1,5 @@
-// The RocksDB bucket's threads. Everything that touches the disk, and every completion, runs on them.
+// The RocksDB bucket's threads. Everything that touches the disk, and every completion, runs on
+// them.
 #pragma once
 
 #include <millrace/core/status.hpp>

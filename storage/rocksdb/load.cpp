@@ -39,12 +39,13 @@ void open_version::fetch(
     return done(fail(within(bad)));
   auto plan = plan_read(packed, ranges);
   if (plan.memory_bytes > home->options.window_bytes)
-    return done(fail(within({errc::invalid_argument,
-      "the ranges need " + std::to_string(plan.memory_bytes) + " bytes, a window has " +
-        std::to_string(home->options.window_bytes) + "; fetch them as `plan` cuts them"})));
+    return done(fail(within(
+      {errc::invalid_argument,
+       "the ranges need " + std::to_string(plan.memory_bytes) + " bytes, a window has " +
+         std::to_string(home->options.window_bytes) + "; fetch them as `plan` cuts them"})));
   auto size = std::max(plan.memory_bytes, direct_io_bytes);
-  auto lent = [self = shared_from_this(), ticket, plan = std::move(plan), done = std::move(done)](
-                result<memory_block> memory) mutable {
+  auto lent = [self = shared_from_this(), ticket, plan = std::move(plan),
+               done = std::move(done)](result<memory_block> memory) mutable {
     if (!memory)
       return done(fail(self->within(memory.error())));
     std::exchange(self, nullptr)
@@ -61,9 +62,10 @@ void open_version::read(
     filled.pieces.push_back({p.tensor, p.tensor_offset, memory.data + p.at, p.length});
   auto jobs = make_jobs(plan, memory.data);
   memory.owner.reset();
-  home->run_jobs(std::move(jobs),
+  home->run_jobs(
+    std::move(jobs),
     [self = shared_from_this(), ticket = std::move(ticket), filled = std::move(filled),
-      done = std::move(done)](status outcome) mutable {
+     done = std::move(done)](status outcome) mutable {
       if (!outcome.ok())
         outcome = self->within(outcome);
       // The version is let go before the caller goes on: it may be what an eviction waits for.
@@ -116,8 +118,8 @@ private:
   std::shared_ptr<void> asker_ = std::make_shared<char>();
 };
 
-/// Fills record and stream. False when the index shows another version: a change is being made there
-/// that the table learns of in a moment.
+/// Fills record and stream. False when the index shows another version: a change is being made
+/// there that the table learns of in a moment.
 result<bool> read_record(engine& e, open_version& open) {
   auto& summary = open.version->summary;
   open.record = e.records.find(summary.version);
@@ -171,7 +173,8 @@ result<std::shared_ptr<opened_model>> open_model(
     open->packed = pack(open->tensor_bytes, open->record->window_bytes);
     return std::make_shared<rocksdb_opened_model>(std::move(open));
   }
-  return fail(errc::corrupt_data,
+  return fail(
+    errc::corrupt_data,
     "opening model " + name + ": the index " + e->options.path + " does not have version " +
       std::to_string(open->version->summary.version) + " whole");
 }

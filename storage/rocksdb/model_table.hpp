@@ -42,8 +42,8 @@ public:
   version_ptr remove(const std::string& name);
   void set_pinned(const std::string& name, bool pinned);
 
-  /// Names to drop, least recently used first, so that `size_bytes` become free at once: unpinned and
-  /// not open. None when all of them together would not do.
+  /// Names to drop, least recently used first, so that `size_bytes` become free at once: unpinned
+  /// and not open. None when all of them together would not do.
   std::vector<std::string> victims(std::uint64_t size_bytes) const;
 
   std::vector<model_summary> list(

@@ -16,7 +16,8 @@ namespace {
 namespace fs = std::filesystem;
 
 status foreign(const std::string& path, const std::string& what) {
-  return {errc::invalid_argument,
+  return {
+    errc::invalid_argument,
     path + " holds other things (" + what + "); name an empty directory for the bucket"};
 }
 
@@ -81,7 +82,8 @@ result<std::unique_ptr<index>> open_index(const std::string& path) {
   auto directory = path + "/index";
   auto fresh = !has_index(path);
   if (fresh && has_segments(path))
-    return fail(errc::corrupt_data,
+    return fail(
+      errc::corrupt_data,
       path + " has segments but no index; restore " + directory + " or empty the directory");
   auto db = index::open(directory, fresh);
   if (!db)

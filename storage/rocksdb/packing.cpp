@@ -158,7 +158,8 @@ private:
   }
 
   void append(const placed_piece& part, std::uint64_t length) {
-    if (!list_.empty() && list_.back().tensor == part.tensor &&
+    if (
+      !list_.empty() && list_.back().tensor == part.tensor &&
       list_.back().tensor_offset + list_.back().length == part.tensor_offset)
       list_.back().length += length;
     else

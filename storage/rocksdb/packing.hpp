@@ -11,7 +11,8 @@ namespace millrace::storage::rocksdb {
 /// The smallest window: one digest block at any alignment fits, and is read whole.
 inline constexpr std::uint64_t window_bytes_min = 512 * 1024;
 
-/// A part of a tensor and where it lies: in the stream (when packed) or in a window's memory (when read).
+/// A part of a tensor and where it lies: in the stream (when packed) or in a window's memory (when
+/// read).
 struct placed_piece {
   std::uint32_t tensor = 0;
   std::uint64_t tensor_offset = 0;
@@ -33,8 +34,8 @@ struct packing {
   std::uint64_t stream_bytes = 0;
 };
 
-/// Packs tensors in order, each on a 64-byte border; one is cut only on its digest-block borders, and
-/// windows are full except where the next block does not fit. Part of the stored format: readers
+/// Packs tensors in order, each on a 64-byte border; one is cut only on its digest-block borders,
+/// and windows are full except where the next block does not fit. Part of the stored format: readers
 /// compute it again from the layout and the window size.
 packing pack(const std::vector<std::uint64_t>& tensor_bytes, std::uint64_t window_bytes);
 
@@ -58,7 +59,8 @@ struct read_plan {
 std::vector<std::vector<wanted>> cut_ranges(
   const packing& packed, const std::vector<wanted>& ranges, std::uint64_t window_bytes);
 
-/// What to read for one such list, in whole units of direct I/O; near neighbours are read in one run.
+/// What to read for one such list, in whole units of direct I/O; near neighbours are read in one
+/// run.
 read_plan plan_read(const packing& packed, const std::vector<wanted>& ranges);
 
 } // namespace millrace::storage::rocksdb

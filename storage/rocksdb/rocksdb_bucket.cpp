@@ -24,13 +24,15 @@ public:
       .durable = true, .in_place = false, .evicts = engine_->options.full == when_full::evict};
   }
 
-  void reserve(model_spec spec, std::vector<described_layer> layers,
+  void reserve(
+    model_spec spec, std::vector<described_layer> layers,
     completion<std::unique_ptr<reservation>> done) override;
-  void open(std::string name, std::uint64_t version,
-    completion<std::shared_ptr<opened_model>> done) override;
+  void open(std::string name, std::uint64_t version, completion<std::shared_ptr<opened_model>> done)
+    override;
   void erase(std::string name, completion<void> done) override;
   void pin(std::string name, bool pinned, completion<void> done) override;
-  void list(std::string prefix, std::string after, std::uint32_t count_max,
+  void list(
+    std::string prefix, std::string after, std::uint32_t count_max,
     completion<std::vector<model_summary>> done) override;
   void resolve(std::vector<layer_id> ids, completion<std::vector<described_layer>> done) override;
   bucket_stats stats() const override;
@@ -52,15 +54,19 @@ void rocksdb_bucket::post(completion<T> done, F work) {
   if (!ticket)
     return done(fail(closed_status(*engine_)));
   engine_->pool.post(
-    [done = std::move(done), ticket, work = std::move(work)](
-      const status& stopped) { stopped.ok() ? work(done, ticket) : done(fail(stopped)); });
+    [done = std::move(done), ticket, work = std::move(work)](const status& stopped) {
+      stopped.ok() ? work(done, ticket) : done(fail(stopped));
+    });
 }
 
-void rocksdb_bucket::reserve(model_spec spec, std::vector<described_layer> layers,
+void rocksdb_bucket::reserve(
+  model_spec spec, std::vector<described_layer> layers,
   completion<std::unique_ptr<reservation>> done) {
-  post<std::unique_ptr<reservation>>(std::move(done),
-    [e = engine_, spec = std::move(spec), layers = std::move(layers)](
-      auto& done, auto& ticket) { reserve_model(e, spec, layers, ticket, done); });
+  post<std::unique_ptr<reservation>>(
+    std::move(done),
+    [e = engine_, spec = std::move(spec), layers = std::move(layers)](auto& done, auto& ticket) {
+      reserve_model(e, spec, layers, ticket, done);
+    });
 }
 
 void rocksdb_bucket::open(
@@ -75,8 +81,8 @@ void rocksdb_bucket::commit(change c, completion<void> done) {
   auto ticket = engine_->operations.enter();
   if (!ticket)
     return done(fail(closed_status(*engine_)));
-  c.finish = [apply = std::move(c.finish), ticket, done = std::move(done)](
-               const commit_outcome& outcome) {
+  c.finish = [apply = std::move(c.finish), ticket,
+              done = std::move(done)](const commit_outcome& outcome) {
     if (outcome.why.ok())
       apply(outcome);
     outcome.why.ok() ? done({}) : done(fail(outcome.why));
@@ -126,21 +132,25 @@ void rocksdb_bucket::pin(std::string name, bool pinned, completion<void> done) {
   commit(std::move(mark), std::move(done));
 }
 
-void rocksdb_bucket::list(std::string prefix, std::string after, std::uint32_t count_max,
+void rocksdb_bucket::list(
+  std::string prefix, std::string after, std::uint32_t count_max,
   completion<std::vector<model_summary>> done) {
-  post<std::vector<model_summary>>(std::move(done),
-    [e = engine_, prefix = std::move(prefix), after = std::move(after), count_max](
-      auto& done, auto&) { done(e->table.list(prefix, after, count_max)); });
+  post<std::vector<model_summary>>(
+    std::move(done),
+    [e = engine_, prefix = std::move(prefix), after = std::move(after),
+     count_max](auto& done, auto&) { done(e->table.list(prefix, after, count_max)); });
 }
 
 void rocksdb_bucket::resolve(
   std::vector<layer_id> ids, completion<std::vector<described_layer>> done) {
-  post<std::vector<described_layer>>(std::move(done),
+  post<std::vector<described_layer>>(
+    std::move(done),
     [e = engine_, ids = std::move(ids)](auto& done, auto&) { done(e->layers->resolve(ids)); });
 }
 
 bucket_stats rocksdb_bucket::stats() const {
-  return {engine_->table.size(), engine_->space->capacity_bytes(), engine_->space->used_bytes(),
+  return {
+    engine_->table.size(), engine_->space->capacity_bytes(), engine_->space->used_bytes(),
     engine_->evictions};
 }
 
@@ -153,7 +163,8 @@ status rocksdb_bucket::close(std::uint32_t deadline_ms) {
   engine_->stop();
   if (left == 0)
     return {};
-  return {errc::deadline_exceeded,
+  return {
+    errc::deadline_exceeded,
     "closing the rocksdb bucket " + engine_->options.path + ": " + std::to_string(left) +
       " operations were not over after " + std::to_string(deadline_ms) + " ms and were ended"};
 }
@@ -167,10 +178,12 @@ status check_options(const rocksdb_bucket_options& options) {
   if (options.path.empty())
     return wrong("no path");
   if (options.window_bytes < window_bytes_min || options.window_bytes % direct_io_bytes != 0)
-    return wrong("window_bytes is " + std::to_string(options.window_bytes) +
+    return wrong(
+      "window_bytes is " + std::to_string(options.window_bytes) +
       ", and must be a multiple of 4096, at least " + std::to_string(window_bytes_min));
   if (!options.staging || options.staging->capacity_bytes() < options.window_bytes)
-    return wrong("its staging memory must have at least window_bytes, " +
+    return wrong(
+      "its staging memory must have at least window_bytes, " +
       std::to_string(options.window_bytes));
   if (options.inline_max_bytes > options.window_bytes)
     return wrong("inline_max_bytes is larger than window_bytes");

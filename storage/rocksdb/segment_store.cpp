@@ -20,8 +20,9 @@ space_lease::~space_lease() {
     store_->release(charged_bytes_, extents_);
 }
 
-std::vector<file_run> locate(const std::vector<extent>& extents, std::uint64_t at,
-  std::uint64_t length, std::uint64_t run_max_bytes) {
+std::vector<file_run> locate(
+  const std::vector<extent>& extents, std::uint64_t at, std::uint64_t length,
+  std::uint64_t run_max_bytes) {
   std::vector<file_run> runs;
   std::uint64_t begin = 0; // of the extent, in the stream
   auto from = std::uint64_t{0};
@@ -85,7 +86,8 @@ result<space_lease> segment_store::claim(std::vector<extent> extents) {
   std::uint64_t size = 0;
   for (auto& e : extents) {
     if (!free_.carve(e))
-      return fail(errc::corrupt_data,
+      return fail(
+        errc::corrupt_data,
         "bytes " + std::to_string(e.offset) + "+" + std::to_string(e.length) + " of " +
           segment_path(e.file) + " are missing or belong to another model");
     size += e.length;
@@ -124,7 +126,8 @@ status segment_store::take_share(std::uint64_t size_bytes) {
   std::lock_guard guard{mutex_};
   auto free = options_.capacity_bytes - std::min(used_bytes_, options_.capacity_bytes);
   if (size_bytes > free)
-    return {errc::no_space,
+    return {
+      errc::no_space,
       "asked for " + std::to_string(size_bytes) + " bytes, free are " + std::to_string(free) +
         " of " + std::to_string(options_.capacity_bytes) + " under " + options_.path +
         "; erase models, or raise the bucket's capacity"};

@@ -1,4 +1,5 @@
-// Segment files and the space in them. Asked for extents by reservations; written and read by I/O jobs.
+// Segment files and the space in them. Asked for extents by reservations; written and read by I/O
+// jobs.
 #pragma once
 
 #include <millrace/core/status.hpp>
@@ -60,11 +61,12 @@ struct file_run {
 };
 
 /// Where the bytes [at, at + length) of a model's stream lie; no run longer than `run_max_bytes`.
-std::vector<file_run> locate(const std::vector<extent>& extents, std::uint64_t at,
-  std::uint64_t length, std::uint64_t run_max_bytes);
+std::vector<file_run> locate(
+  const std::vector<extent>& extents, std::uint64_t at, std::uint64_t length,
+  std::uint64_t run_max_bytes);
 
-/// Files of `segment_bytes`, preallocated when made. Extents are reused as they are: overwriting blocks
-/// that were written before needs no metadata, and is half as fast again as writing fresh ones.
+/// Files of `segment_bytes`, preallocated when made. Extents are reused as they are: overwriting
+/// blocks that were written before needs no metadata, and is half as fast again as writing fresh ones.
 /// Threads: any. `allocate`, `write`, `read`, `sync` use the disk.
 class segment_store : public std::enable_shared_from_this<segment_store> {
 public:
@@ -78,7 +80,8 @@ public:
   /// Opens the segments that are there; all their space is free until it is claimed.
   static result<std::shared_ptr<segment_store>> open(options settings);
 
-  /// For versions found in the index. Errors: `corrupt_data` when space is missing or claimed twice.
+  /// For versions found in the index. Errors: `corrupt_data` when space is missing or claimed
+  /// twice.
   result<space_lease> claim(std::vector<extent> extents);
   /// Removes segments in which nothing is claimed, keeping one for reuse.
   [[nodiscard]] status trim();

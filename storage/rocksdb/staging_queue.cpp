@@ -30,11 +30,13 @@ void staging_queue::acquire(
     if (shared_->stopping)
       refused = {errc::unavailable, "the rocksdb bucket is closed"};
     else if (size_bytes > shared_->memory->capacity_bytes())
-      refused = {errc::no_space,
+      refused = {
+        errc::no_space,
         "a window of " + std::to_string(size_bytes) + " bytes, but the staging memory has " +
           std::to_string(shared_->memory->capacity_bytes()) + " in all"};
     else if (shared_->waiting.size() >= waiting_max_)
-      refused = {errc::busy,
+      refused = {
+        errc::busy,
         std::to_string(waiting_max_) + " windows wait for staging memory already; try again"};
     else
       shared_->waiting.push_back({size_bytes, std::move(asker), std::move(done)});
@@ -96,8 +98,9 @@ void staging_queue::shared::end_gone() {
       why = {errc::unavailable, "the rocksdb bucket is closed"};
     else if (!std::exchange(asker_gone, false))
       return;
-    auto left = std::stable_partition(waiting.begin(), waiting.end(),
-      [this](const waiter& w) { return !stopping && !w.asker.expired(); });
+    auto left = std::stable_partition(waiting.begin(), waiting.end(), [this](const waiter& w) {
+      return !stopping && !w.asker.expired();
+    });
     std::move(left, waiting.end(), std::back_inserter(gone));
     waiting.erase(left, waiting.end());
   }

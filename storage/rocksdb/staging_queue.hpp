@@ -19,8 +19,8 @@ namespace millrace::storage::rocksdb {
 /// kept some while it waited for more could wait for itself, or for another that does the same.
 ///
 /// *Rule*: the bucket asks for a window's memory in one piece and holds none while it waits; and
-/// whoever was lent a window works it off (commits it, or reads it and drops `hold`) without waiting
-/// for another one. Then every window comes back, and the longest waiting is served next.
+/// whoever was lent a window works it off (commits it, or reads it and drops `hold`) without
+/// waiting for another one. Then every window comes back, and the longest waiting is served next.
 class staging_queue {
 public:
   staging_queue(std::shared_ptr<memory_source> memory, std::uint32_t waiting_max);

@@ -69,8 +69,8 @@ void pending_version::acquire(
   std::uint32_t index, std::weak_ptr<void> asker, completion<window> done) {
   if (!advance(index, phase::idle, phase::asked))
     return done(misused("window " + std::to_string(index) + " cannot be acquired now"));
-  auto lent = [self = shared_from_this(), index, done = std::move(done)](
-                result<memory_block> memory) {
+  auto lent = [self = shared_from_this(), index,
+               done = std::move(done)](result<memory_block> memory) {
     if (!memory) {
       self->advance(index, phase::asked, phase::idle);
       return done(fail(memory.error().within("storing model " + self->spec.name)));
@@ -101,7 +101,8 @@ void pending_version::commit(std::uint32_t index, completion<void> done) {
     return done(misused("window " + std::to_string(index) + " is not acquired"));
   auto data = slots[index].memory.data;
   clear_gaps(packed.windows[index], data);
-  write_window(index, data,
+  write_window(
+    index, data,
     [self = shared_from_this(), index, done = std::move(done)](status outcome) mutable {
       self->written(index, outcome);
       if (!outcome.ok())
@@ -181,10 +182,11 @@ change pending_version::make_change(
   change store;
   store.name = spec.name;
   store.files.assign(written_files.begin(), written_files.end());
-  store.stage = [self = shared_from_this(), record](
-                  index_batch& batch) { return self->stage(*record, batch); };
-  store.finish = [self = shared_from_this(), record, done = std::move(done)](
-                   const commit_outcome& outcome) {
+  store.stage = [self = shared_from_this(), record](index_batch& batch) {
+    return self->stage(*record, batch);
+  };
+  store.finish = [self = shared_from_this(), record,
+                  done = std::move(done)](const commit_outcome& outcome) {
     if (outcome.uncertain) {
       std::lock_guard guard{self->home->uncertain_mutex};
       self->home->uncertain.push_back(self);
@@ -208,9 +210,10 @@ status pending_version::stage(stored_record& record, index_batch& batch) {
   record.extents = space.extents();
   batch.push_back({keys::last_version, encode_number(record.model.version)});
   for (auto& layer : home->layers->unsaved(layers))
-    batch.push_back({keys::layer(layer.id),
-      std::string{
-        reinterpret_cast<const char*>(layer.description.data()), layer.description.size()}});
+    batch.push_back(
+      {keys::layer(layer.id),
+       std::string{
+         reinterpret_cast<const char*>(layer.description.data()), layer.description.size()}});
   batch.push_back({keys::record(spec.name), encode_record(record)});
   if (inlined && !stream.empty())
     batch.push_back({keys::stream(spec.name), encode_stream(record.model.version, stream)});
@@ -261,9 +264,9 @@ private:
 
 } // namespace
 
-void reserve_model(const std::shared_ptr<engine>& e, model_spec spec,
-  std::vector<described_layer> layers, gate::ticket ticket,
-  completion<std::unique_ptr<reservation>> done) {
+void reserve_model(
+  const std::shared_ptr<engine>& e, model_spec spec, std::vector<described_layer> layers,
+  gate::ticket ticket, completion<std::unique_ptr<reservation>> done) {
   auto checked = check_spec(spec);
   if (!checked)
     return done(fail(checked.error()));

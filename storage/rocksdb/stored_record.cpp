@@ -67,15 +67,18 @@ status check_format(index& db, const std::string& path) {
     });
     if (anything.ok())
       return db.write({{keys::format, ours}});
-    return {errc::invalid_argument,
+    return {
+      errc::invalid_argument,
       path + " holds a database that is not a Millrace bucket; choose another directory"};
   }
   if (**found == ours)
     return {};
   if (!(*found)->starts_with(format_magic))
-    return {errc::invalid_argument,
+    return {
+      errc::invalid_argument,
       path + " holds a database that is not a Millrace bucket; choose another directory"};
-  return {errc::unsupported_version,
+  return {
+    errc::unsupported_version,
     path + " has format " + (*found)->substr(format_magic.size()) + ", this build reads format " +
       std::to_string(format_version) + "; open it with the build that wrote it"};
 }

@@ -56,7 +56,8 @@ std::string encode_number(std::uint64_t value);
 result<std::uint64_t> decode_number(std::string_view value, std::string_view what);
 
 /// Writes the format into an empty index, or checks the one that is there.
-/// Errors: `unsupported_version` for another format; `invalid_argument` for somebody else's database.
+/// Errors: `unsupported_version` for another format; `invalid_argument` for somebody else's
+/// database.
 [[nodiscard]] status check_format(index& db, const std::string& path);
 
 /// What `check_format` writes; the version behind it is counted up with every incompatible change.

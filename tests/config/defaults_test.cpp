@@ -195,10 +195,10 @@ BOOST_AUTO_TEST_CASE(the_default_address_follows_the_runtime_directory_and_the_n
   BOOST_TEST(good("node: {listen: 'unix:/s'}").node.listen == "unix:/s");
   setenv("XDG_RUNTIME_DIR", "relative", 1);
   auto fallback =
-    geteuid() == 0 ? std::string{"/run"} : "/tmp/millrace-" + std::to_string(geteuid());
-  BOOST_TEST(default_listen("n0") == "unix:" + fallback + "/millrace/n0.sock");
+    geteuid() == 0 ? std::string{"/run/millrace"} : "/tmp/millrace-" + std::to_string(geteuid());
+  BOOST_TEST(default_listen("n0") == "unix:" + fallback + "/n0.sock");
   unsetenv("XDG_RUNTIME_DIR");
-  BOOST_TEST(default_listen("n0") == "unix:" + fallback + "/millrace/n0.sock");
+  BOOST_TEST(default_listen("n0") == "unix:" + fallback + "/n0.sock");
   if (before)
     setenv("XDG_RUNTIME_DIR", kept.c_str(), 1);
 }

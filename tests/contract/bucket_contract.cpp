@@ -1,12 +1,11 @@
 // The promises, one case each, named as sentences.
 #include "bucket_contract.hpp"
 
-#include "../support/bucket_driving.hpp"
-#include "../support/heap_memory_source.hpp"
-#include "../support/held_completion.hpp"
-
 #include <millrace/core/digest.hpp>
 #include <millrace/core/model_graph.hpp>
+#include <millrace/tests/support/bucket_driving.hpp>
+#include <millrace/tests/support/heap_memory_source.hpp>
+#include <millrace/tests/support/held_completion.hpp>
 
 #include <boost/test/unit_test.hpp>
 
@@ -49,8 +48,20 @@ errc code_of(const result<T>& outcome) {
 #define CHECK_CODE(expression, expected) BOOST_TEST((code_of(expression) == errc::expected))
 
 // Sizes that meet the borders: of words, alignment, digest blocks, windows.
-const std::vector<std::uint64_t> awkward_sizes = {0, 1, 63, 64, 65, 4095, 4096, 4097,
-  digest_block_bytes - 1, digest_block_bytes, digest_block_bytes + 1, 0, 3 * mib + 17};
+const std::vector<std::uint64_t> awkward_sizes = {
+  0,
+  1,
+  63,
+  64,
+  65,
+  4095,
+  4096,
+  4097,
+  digest_block_bytes - 1,
+  digest_block_bytes,
+  digest_block_bytes + 1,
+  0,
+  3 * mib + 17};
 
 // -- whole or not at all ----------------------------------------------------------------------
 
@@ -135,9 +146,10 @@ void publishing_needs_every_window(const bucket_factory& factory) {
   CHECK_CODE(
     await<window>([&](auto done) { (*room)->acquire(beyond, std::move(done)); }), invalid_argument);
   CHECK_OK(fill_windows(**room, 1));
-  CHECK_CODE(await<std::uint64_t>([&](auto done) {
-    (*room)->publish({1, 2}, std::move(done));
-  }),
+  CHECK_CODE(
+    await<std::uint64_t>([&](auto done) {
+      (*room)->publish({1, 2}, std::move(done));
+    }),
     invalid_argument);
   CHECK_CODE(publish(), ok);
   CHECK_CODE(publish(), invalid_argument);
@@ -250,12 +262,22 @@ void ranges_of_digest_blocks_are_read_alone(const bucket_factory& factory) {
   auto model = open(*w.subject, "m");
   BOOST_REQUIRE(model);
   constexpr auto block = digest_block_bytes;
-  for (std::vector<wanted> ranges : std::vector<std::vector<wanted>>{{{0, 0, block}},
-         {{0, 4 * block, block + 100}}, {{0, 5 * block, 100}}, {{1, 0, 70}},
-         {{2, block, 3 * block}, {0, 2 * block, block}, {1, 0, 70}}, {{2, 0, 0}}, {}})
+  for (std::vector<wanted> ranges : std::vector<std::vector<wanted>>{
+         {{0, 0, block}},
+         {{0, 4 * block, block + 100}},
+         {{0, 5 * block, 100}},
+         {{1, 0, 70}},
+         {{2, block, 3 * block}, {0, 2 * block, block}, {1, 0, 70}},
+         {{2, 0, 0}},
+         {}})
     CHECK_OK(check_ranges(**model, ranges, 6));
-  for (wanted bad : std::vector<wanted>{{3, 0, 0}, {0, 1, block}, {0, 0, 100}, {1, 0, 71},
-         {0, 6 * block, 0}, {2, 0, ~0ull / block * block}})
+  for (wanted bad : std::vector<wanted>{
+         {3, 0, 0},
+         {0, 1, block},
+         {0, 0, 100},
+         {1, 0, 71},
+         {0, 6 * block, 0},
+         {2, 0, ~0ull / block * block}})
     CHECK_CODE(
       await<window>([&](auto done) { (*model)->fetch({bad}, std::move(done)); }), invalid_argument);
 }
@@ -439,7 +461,8 @@ void reservations_run_side_by_side(const bucket_factory& factory) {
     for (auto round = 0; round < 8; ++round) {
       auto name = "m" + std::to_string(thread % 2 == 0 ? 0 : thread);
       auto seed = static_cast<std::uint64_t>(thread % 2 == 0 ? 7 : 100 * thread + round);
-      if (!store(*w.subject, spec_of(name, {mib + 9, 0, 300}), seed) ||
+      if (
+        !store(*w.subject, spec_of(name, {mib + 9, 0, 300}), seed) ||
         !check_model(*w.subject, name, seed).ok())
         ++failures;
     }
@@ -470,12 +493,14 @@ void closing_waits_for_what_was_begun(const bucket_factory& factory) {
   world w{factory};
   auto room = reserve(*w.subject, spec_of("m", {mib}));
   BOOST_REQUIRE(room);
-  std::thread closing{[&] { CHECK_OK(w.subject->close(20'000)); }};
+  status closed{errc::internal, "not closed"};
+  std::thread closing{[&] { closed = w.subject->close(20'000); }};
   while (code_of(open(*w.subject, "m")) == errc::not_found)
     std::this_thread::yield();
   CHECK_OK(fill_windows(**room, 1));
   CHECK_CODE(await<std::uint64_t>([&](auto done) { (*room)->publish({}, std::move(done)); }), ok);
   closing.join();
+  CHECK_OK(closed);
 }
 
 void closing_ends_at_its_deadline(const bucket_factory& factory) {

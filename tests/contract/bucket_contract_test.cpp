@@ -1,10 +1,10 @@
 // Every kind of bucket, in the settings in which it may behave differently, keeps the contract.
-#include "../support/held_completion.hpp"
-#include "../support/scratch_directory.hpp"
 #include "bucket_contract.hpp"
 
 #include <millrace/storage/memory/memory_bucket.hpp>
 #include <millrace/storage/rocksdb/rocksdb_bucket.hpp>
+#include <millrace/tests/support/held_completion.hpp>
+#include <millrace/tests/support/scratch_directory.hpp>
 
 #include <boost/test/unit_test.hpp>
 
@@ -51,10 +51,10 @@ const bool registered[] = {
   add_bucket_contract("memory", open_memory),
   add_bucket_contract("rocksdb", rocksdb_with([](auto&) {})),
   add_bucket_contract("rocksdb_one_thread", rocksdb_with([](auto& o) {
-    o.io_threads = 1;
-    o.inline_max_bytes = 0;
-    o.window_bytes = 512u << 10;
-  })),
+                        o.io_threads = 1;
+                        o.inline_max_bytes = 0;
+                        o.window_bytes = 512u << 10;
+                      })),
   add_bucket_contract("rocksdb_buffered", rocksdb_with([](auto& o) { o.direct_io = false; })),
 };
 

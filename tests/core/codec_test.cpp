@@ -50,7 +50,7 @@ BOOST_AUTO_TEST_CASE(a_record_reads_back_equal) {
 
 BOOST_AUTO_TEST_CASE(a_handle_reads_back_equal) {
   bulk_handle handle{random_id<peer_id>(),       42,
-                     random_id<region_key>(),    access::write,
+                     random_id<region_key>(),    access_mode::write,
                      {{0, 10}, {1ull << 40, 3}}, {{"verbs", {1, 2, 3}}}};
   BOOST_TEST((decode<bulk_handle>(encode(handle), "handle").value() == handle));
 }

@@ -373,4 +373,16 @@ BOOST_AUTO_TEST_CASE(a_thousand_layers_are_hashed_and_encoded_quickly) {
   BOOST_TEST(size <= 40'000u);
 }
 
+BOOST_AUTO_TEST_CASE(hashing_happens_once_until_the_graph_changes) {
+  auto graph = chain(5);
+  auto first = hashed(graph).value();
+  auto copy = graph;
+  BOOST_TEST((hashed(graph).value() == first));
+  BOOST_TEST((hashed(copy).value() == first));
+  copy.add(linear("more", 9, {4}));
+  BOOST_TEST(hashed(copy).value()->compact.ids.size() == 6u);
+  BOOST_TEST((hashed(graph).value() == first));
+  BOOST_TEST((decode_graph(first->encoded).value() == first->compact));
+}
+
 BOOST_AUTO_TEST_SUITE_END()

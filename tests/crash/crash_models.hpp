@@ -1,10 +1,9 @@
 // What crash tests store: models that follow from name and generation. Used by parent and child.
 #pragma once
 
-#include "../support/bucket_driving.hpp"
-#include "../support/heap_memory_source.hpp"
-
 #include <millrace/storage/rocksdb/rocksdb_bucket.hpp>
+#include <millrace/tests/support/bucket_driving.hpp>
+#include <millrace/tests/support/heap_memory_source.hpp>
 
 #include <functional>
 #include <string>

@@ -1,7 +1,9 @@
-// After a kill at any instant every acknowledged version is there, and one under way is old or new, whole.
-#include "../support/held_completion.hpp"
-#include "../support/scratch_directory.hpp"
+// After a kill at any instant every acknowledged version is there, and one under way is old or
+// new, whole.
 #include "crash_models.hpp"
+
+#include <millrace/tests/support/held_completion.hpp>
+#include <millrace/tests/support/scratch_directory.hpp>
 
 #include <boost/test/unit_test.hpp>
 #include <fcntl.h>
@@ -92,8 +94,8 @@ private:
   std::jthread killer_;
 };
 
-/// What must be in the bucket, kept outside of it: written before a change is asked for (pending) and
-/// after it was acknowledged. Generation 0: erased or never stored.
+/// What must be in the bucket, kept outside of it: written before a change is asked for (pending)
+/// and after it was acknowledged. Generation 0: erased or never stored.
 class oracle {
 public:
   explicit oracle(std::string path) : path_(std::move(path)) {}
@@ -175,7 +177,8 @@ public:
       auto found = expected.settled;
       if (!holds(**subject, name, found) && expected.pending)
         found = *expected.pending;
-      BOOST_CHECK_MESSAGE(holds(**subject, name, found),
+      BOOST_CHECK_MESSAGE(
+        holds(**subject, name, found),
         when << ": " << name << " is neither generation " << expected.settled
              << " nor one under way");
       oracle_.acknowledged(name, found);
@@ -232,8 +235,9 @@ BOOST_AUTO_TEST_CASE(a_kill_at_a_named_point_leaves_old_or_new) {
   crash_run run;
   std::mt19937_64 random{1};
   for (auto point :
-    {"rocksdb.grow.before_allocate", "rocksdb.grow.before_sync", "rocksdb.commit.before_write",
-      "rocksdb.publish.before_sync", "rocksdb.publish.before_write", "rocksdb.publish.after_write"})
+       {"rocksdb.grow.before_allocate", "rocksdb.grow.before_sync", "rocksdb.commit.before_write",
+        "rocksdb.publish.before_sync", "rocksdb.publish.before_write",
+        "rocksdb.publish.after_write"})
     for (auto count : {1, 2, 5}) {
       auto where = point + (":" + std::to_string(count));
       run.run(where, {}, random);

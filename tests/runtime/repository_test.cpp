@@ -1,5 +1,6 @@
 // The public API end to end: a node in this process, asked directly and through its socket.
 #include <millrace/runtime/node.hpp>
+#include <millrace/tests/support/scratch_directory.hpp>
 #include <millrace/transport/region.hpp>
 
 #include <boost/test/data/test_case.hpp>
@@ -7,7 +8,6 @@
 #include <unistd.h>
 
 #include <cstring>
-#include <filesystem>
 #include <numeric>
 #include <random>
 
@@ -17,20 +17,12 @@ namespace data = boost::unit_test::data;
 
 namespace {
 
-// A directory that is removed with its contents.
-struct scratch {
-  std::filesystem::path path;
-  scratch() {
-    auto pattern = (std::filesystem::temp_directory_path() / "millrace.XXXXXX").string();
-    path = mkdtemp(pattern.data());
-  }
-  ~scratch() { std::filesystem::remove_all(path); }
-};
+using testing::scratch_directory;
 
-config::settings one_node(const scratch& dir) {
+config::settings one_node(const scratch_directory& dir) {
   config::settings s;
   s.node.name = "n0";
-  s.node.listen = "unix:" + (dir.path / "n0.sock").string();
+  s.node.listen = "unix:" + dir.path() + "/n0.sock";
   s.staging.size_bytes = 32 << 20;
   config::provider_settings fast;
   fast.name = "fast";
@@ -39,7 +31,7 @@ config::settings one_node(const scratch& dir) {
   kept.name = "kept";
   kept.bucket = config::bucket_kind::rocksdb;
   kept.capacity_bytes = 256 << 20;
-  kept.path = (dir.path / "kept").string();
+  kept.path = dir.path() + "/kept";
   kept.group = "kept";
   kept.window_bytes = 1 << 20;
   s.providers = {fast, kept};
@@ -49,7 +41,7 @@ config::settings one_node(const scratch& dir) {
 
 // A node and a client: `direct` asks its actors, otherwise its socket.
 struct service {
-  scratch dir;
+  scratch_directory dir;
   config::settings settings = one_node(dir);
   node n = node::embed(settings);
   client direct = n.client();
@@ -319,7 +311,7 @@ BOOST_AUTO_TEST_CASE(many_operations_at_once_all_end) {
 }
 
 BOOST_AUTO_TEST_CASE(what_rocksdb_keeps_survives_a_restart) {
-  scratch dir;
+  scratch_directory dir;
   auto settings = one_node(dir);
   auto m = assorted();
   std::uint64_t stored_version = 0;

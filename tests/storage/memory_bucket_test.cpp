@@ -1,10 +1,9 @@
 // Where models lie in memory, and the choice of kinds by name.
-#include "../support/bucket_driving.hpp"
-#include "../support/heap_memory_source.hpp"
-#include "../support/held_completion.hpp"
-
 #include <millrace/storage/builtin.hpp>
 #include <millrace/storage/memory/memory_bucket.hpp>
+#include <millrace/tests/support/bucket_driving.hpp>
+#include <millrace/tests/support/heap_memory_source.hpp>
+#include <millrace/tests/support/held_completion.hpp>
 
 #include <boost/test/unit_test.hpp>
 

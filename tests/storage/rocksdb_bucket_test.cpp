@@ -1,13 +1,12 @@
 // What the RocksDB bucket promises beyond the contract: reopening, refusing, reusing space.
-#include "../support/bucket_driving.hpp"
-#include "../support/heap_memory_source.hpp"
-#include "../support/held_completion.hpp"
-#include "../support/scratch_directory.hpp"
-
 #include <millrace/core/digest.hpp>
 #include <millrace/core/model_graph.hpp>
 #include <millrace/storage/rocksdb/rocksdb_bucket.hpp>
 #include <millrace/storage/rocksdb/stored_record.hpp>
+#include <millrace/tests/support/bucket_driving.hpp>
+#include <millrace/tests/support/heap_memory_source.hpp>
+#include <millrace/tests/support/held_completion.hpp>
+#include <millrace/tests/support/scratch_directory.hpp>
 
 #include <boost/test/unit_test.hpp>
 #include <fcntl.h>
@@ -191,7 +190,8 @@ BOOST_AUTO_TEST_CASE(segments_without_an_index_are_refused) {
   BOOST_REQUIRE(store(*subject, spec_of("m", {mib}), 1));
   subject.reset();
   std::filesystem::remove_all(w.options().path + "/index");
-  // With only the segments there it looks like the beginning of a bucket, but it is the rest of one.
+  // With only the segments there it looks like the beginning of a bucket, but it is the rest of
+  // one.
   BOOST_TEST((w.refusal() == errc::corrupt_data));
 }
 

@@ -34,7 +34,8 @@ std::uint64_t word(std::uint64_t seed, std::uint32_t tensor, std::uint64_t offse
 
 } // namespace
 
-void fill(std::byte* data, std::uint64_t length, std::uint64_t seed, std::uint32_t tensor,
+void fill(
+  std::byte* data, std::uint64_t length, std::uint64_t seed, std::uint32_t tensor,
   std::uint64_t tensor_offset) {
   for (std::uint64_t i = 0; i < length; i += 8) {
     auto value = word(seed, tensor, tensor_offset + i);
@@ -42,8 +43,9 @@ void fill(std::byte* data, std::uint64_t length, std::uint64_t seed, std::uint32
   }
 }
 
-bool is_filled(const std::byte* data, std::uint64_t length, std::uint64_t seed,
-  std::uint32_t tensor, std::uint64_t tensor_offset) {
+bool is_filled(
+  const std::byte* data, std::uint64_t length, std::uint64_t seed, std::uint32_t tensor,
+  std::uint64_t tensor_offset) {
   for (std::uint64_t i = 0; i < length; i += 8) {
     auto value = word(seed, tensor, tensor_offset + i);
     if (std::memcmp(data + i, &value, std::min<std::uint64_t>(8, length - i)) != 0)
@@ -123,11 +125,13 @@ std::vector<wanted> everything(const layout& tensors) {
 namespace {
 
 status difference(const std::string& what, std::uint32_t tensor, std::uint64_t offset) {
-  return {errc::corrupt_data,
+  return {
+    errc::corrupt_data,
     what + " in tensor " + std::to_string(tensor) + " at byte " + std::to_string(offset)};
 }
 
-// Walks along the ranges asked for while pieces arrive, and insists on their order and completeness.
+// Walks along the ranges asked for while pieces arrive, and insists on their order and
+// completeness.
 class range_checker {
 public:
   range_checker(const std::vector<wanted>& ranges, std::uint64_t seed) : seed_(seed) {
@@ -140,8 +144,8 @@ public:
     if (at_ == left_.size())
       return difference("bytes nobody asked for", p.tensor, p.tensor_offset);
     auto& range = left_[at_];
-    if (p.tensor != range.tensor || p.tensor_offset != range.tensor_offset ||
-      p.length > range.length)
+    if (
+      p.tensor != range.tensor || p.tensor_offset != range.tensor_offset || p.length > range.length)
       return difference("another piece than the next", p.tensor, p.tensor_offset);
     if (!is_filled(p.data, p.length, seed_, p.tensor, p.tensor_offset))
       return difference("other bytes than were stored", p.tensor, p.tensor_offset);

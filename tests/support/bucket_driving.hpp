@@ -1,4 +1,5 @@
-// Stores and loads whole models through the bucket interface. Used by contract, storage and crash tests.
+// Stores and loads whole models through the bucket interface. Used by contract, storage and crash
+// tests.
 #pragma once
 
 #include <millrace/storage/bucket.hpp>
@@ -14,10 +15,12 @@ namespace millrace::testing {
 model_spec spec_of(std::string name, const std::vector<std::uint64_t>& tensor_bytes);
 
 /// The content of every test model: a function of seed, tensor and offset (a multiple of 8).
-void fill(std::byte* data, std::uint64_t length, std::uint64_t seed, std::uint32_t tensor,
+void fill(
+  std::byte* data, std::uint64_t length, std::uint64_t seed, std::uint32_t tensor,
   std::uint64_t tensor_offset);
-bool is_filled(const std::byte* data, std::uint64_t length, std::uint64_t seed,
-  std::uint32_t tensor, std::uint64_t tensor_offset);
+bool is_filled(
+  const std::byte* data, std::uint64_t length, std::uint64_t seed, std::uint32_t tensor,
+  std::uint64_t tensor_offset);
 
 result<std::unique_ptr<storage::reservation>> reserve(
   storage::bucket& subject, model_spec spec, std::vector<described_layer> layers = {});
@@ -32,7 +35,8 @@ status fill_windows(storage::reservation& room, std::uint64_t seed);
 std::vector<std::uint64_t> digests_of(const layout& tensors, std::uint64_t seed);
 
 /// All of the above and publish; the version.
-result<std::uint64_t> store(storage::bucket& subject, model_spec spec, std::uint64_t seed,
+result<std::uint64_t> store(
+  storage::bucket& subject, model_spec spec, std::uint64_t seed,
   std::vector<described_layer> layers = {});
 
 /// Everything of a model.

@@ -19,7 +19,8 @@ public:
     if (size_bytes > block_max_ || used_->fetch_add(size_bytes) + size_bytes > capacity_) {
       if (size_bytes <= block_max_)
         used_->fetch_sub(size_bytes);
-      return fail(errc::no_space,
+      return fail(
+        errc::no_space,
         "asked for " + std::to_string(size_bytes) + ", free are " +
           std::to_string(capacity_ - used_bytes()));
     }

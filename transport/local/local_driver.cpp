@@ -15,7 +15,7 @@ public:
   bool reaches(const peer_id& owner) const noexcept override { return owner == this_peer(); }
 
   void submit(transfer t, completion<transfer_report> done) override {
-    auto how = t.dir == direction::read ? access::read : access::write;
+    auto how = t.dir == direction::read ? access_mode::read : access_mode::write;
     auto memory = find_region(t.remote.region, t.remote.key, how);
     if (!memory)
       return done(fail(memory.error()));

@@ -240,7 +240,7 @@ private:
       return fail(errc::protocol_error, "a move in no known direction");
     auto dir = static_cast<direction>(request.dir);
     auto memory = find_region(
-      request.region, request.key, dir == direction::read ? access::read : access::write);
+      request.region, request.key, dir == direction::read ? access_mode::read : access_mode::write);
     if (!memory)
       return fail(memory.error());
     copy_job job{dir, *memory, {}, request.digests, nullptr, link.abandoned()};

@@ -1,0 +1,148 @@
+#!/usr/bin/env bash
+# examples/run_demo.sh BUILD_DIR [--quick] [--keep]: the demonstration on real input.
+#
+# Starts three providers in their own processes (two in memory, one RocksDB), trains a perceptron on
+# handwritten digits that is stored with every epoch while training goes on, starts a second model
+# from its first layers, restarts the RocksDB provider (in order, then after kill -9), and loads the
+# model back bit for bit. Where PyTorch is there, the same saves are done with torch.save.
+#
+#   --quick  fewer epochs
+#   --keep   leave the directory with its logs
+set -euo pipefail
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+
+say() { printf '\n== %s\n' "$*"; }
+die() { printf 'demo: %s\n' "$*" >&2; exit 1; }
+
+build=
+epochs=30
+keep=
+for argument; do
+  case $argument in
+    -h | --help) sed -n '2,/^[^#]/{s/^# \{0,1\}//p}' "$0"; exit 0 ;;
+    --quick) epochs=6 ;;
+    --keep) keep=1 ;;
+    -*) die "no option $argument: --quick, --keep" ;;
+    *) build=$argument ;;
+  esac
+done
+[ -n "$build" ] || die "which build directory? build/release, say"
+millrace=$build/bin/millrace
+train_digits=$build/bin/train_digits
+for program in "$millrace" "$train_digits"; do
+  [ -x "$program" ] || die "$program is not built"
+done
+
+directory=$(mktemp -d "${TMPDIR:-/tmp}/millrace-demo-XXXXXX")
+config=$directory/demo.yaml
+summary=$directory/summary.txt
+declare -A pid_of=()
+
+# Ends every process that was started, by its id, and says what they logged if something failed.
+finish() {
+  local status=$? node
+  trap - EXIT
+  for node in "${!pid_of[@]}"; do
+    kill -TERM "${pid_of[$node]}" 2>/dev/null || true
+  done
+  for node in "${!pid_of[@]}"; do
+    await_end "$node" || kill -KILL "${pid_of[$node]}" 2>/dev/null || true
+  done
+  if [ "$status" != 0 ]; then
+    tail -n 20 "$directory"/*.log >&2 2>/dev/null || true
+    echo "demo: FAILED" >&2
+  fi
+  if [ -n "$keep" ]; then echo "kept: $directory"; else rm -rf "$directory"; fi
+  exit "$status"
+}
+trap finish EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM
+
+# await SECONDS COMMAND...: until the command succeeds.
+await() {
+  local deadline=$((SECONDS + $1))
+  shift
+  until "$@"; do
+    [ "$SECONDS" -lt "$deadline" ] || return 1
+    sleep 0.05
+  done
+}
+
+ended() { ! kill -0 "$1" 2>/dev/null; }
+await_end() { await 30 ended "${pid_of[$1]}"; }
+is_ready() { ended "$2" || grep -q ready "$directory/$1.out"; }
+
+start_node() {
+  local node=$1
+  : >"$directory/$node.out"
+  "$millrace" serve -c "$config" --node "$node" >"$directory/$node.out" 2>>"$directory/$node.log" &
+  pid_of[$node]=$!
+  await 60 is_ready "$node" "${pid_of[$node]}" || die "$node did not get ready within 60 s"
+  ! ended "${pid_of[$node]}" || die "$node ended at once"
+  head -n 1 "$directory/$node.out"
+}
+
+# stop_node NODE SIGNAL STATUS: sends the signal; the process must end with this status.
+stop_node() {
+  local node=$1 signal=$2 wanted=$3 status=0
+  kill "-$signal" "${pid_of[$node]}"
+  [ "$signal" = KILL ] || await_end "$node" || die "$node did not end within 30 s of SIG$signal"
+  wait "${pid_of[$node]}" 2>/dev/null || status=$?
+  unset "pid_of[$node]"
+  [ "$status" = "$wanted" ] || die "$node ended with $status after SIG$signal, not with $wanted"
+}
+
+verify() {
+  "$train_digits" verify -c "$config" --expect "$directory/weights.bin" --summary "$summary"
+}
+
+sed "s|/tmp/millrace-demo|$directory|g" "$here/configs/demo.yaml" >"$config"
+"$millrace" config check -c "$config" >/dev/null || die "the configuration does not pass"
+
+say "three providers, each in a process of its own"
+for node in mem0 mem1 disk; do
+  start_node "$node"
+done
+
+say "training, storing meanwhile"
+"$train_digits" train -c "$config" --out "$directory/weights.bin" --epochs "$epochs" \
+  --summary "$summary" --report "$directory/report.json"
+
+say "what the providers hold now"
+"$millrace" status -c "$config"
+for group in fast kept; do
+  "$millrace" models ls -c "$config" --group "$group" >"$directory/models-$group.txt"
+  head -n 8 "$directory/models-$group.txt"
+  lines=$(wc -l <"$directory/models-$group.txt")
+  [ "$lines" -le 8 ] || echo "... and $((lines - 8)) more"
+done
+
+say "the RocksDB provider is stopped and started again"
+stop_node disk TERM 0
+start_node disk
+echo "after SIGTERM and a restart:" >>"$summary"
+verify
+
+say "the RocksDB provider is killed and started again"
+stop_node disk KILL 137
+start_node disk
+echo "after kill -9 and a restart:" >>"$summary"
+verify
+
+say "the same saves with torch.save"
+if /usr/bin/python3 -c 'import torch' 2>/dev/null; then
+  mkdir "$directory/torch"
+  /usr/bin/python3 "$here/train_digits/torch_save_peer.py" --report "$directory/report.json" \
+    --into "$directory/torch" | tee -a "$summary"
+else
+  echo "skipped: torch.save: PyTorch is not installed" | tee -a "$summary"
+fi
+
+say "stopping"
+for node in mem0 mem1 disk; do
+  stop_node "$node" TERM 0
+done
+
+say "summary"
+cat "$summary"

@@ -1,0 +1,35 @@
+// The phases of train_digits: train and store; later, perhaps after a restart of the providers, verify.
+#pragma once
+
+#include <millrace/core/status.hpp>
+
+#include <cstdint>
+#include <string>
+
+namespace train_digits {
+
+/// Under which the model is stored: after each epoch, of each epoch, and at the end.
+inline constexpr const char* newest_name = "digits/first";
+inline constexpr const char* epoch_names = "digits/epoch-";
+inline constexpr const char* final_name = "digits/final";
+/// Seed of the data's split: the same test images in every phase.
+inline constexpr std::uint32_t split_seed = 7;
+
+struct phase_options {
+  std::string config;  // of the cluster
+  std::string data;    // the digits
+  std::string weights; // train writes the final weights there, verify compares with them
+  std::string summary; // what was found is appended there too; empty: nowhere
+  std::string report;  // train writes its measurements there as JSON; empty: nowhere
+  int epochs = 30;
+  double accuracy_min = 0.93;
+};
+
+/// Trains and stores meanwhile, starts a second model from parts of the first, stores the final one
+/// durably. Errors: `internal` when the accuracy is too low; those of the operations.
+[[nodiscard]] millrace::status train_phase(const phase_options& options);
+
+/// Loads the final model. Errors: `corrupt_data` unless it is the same bit for bit.
+[[nodiscard]] millrace::status verify_phase(const phase_options& options);
+
+} // namespace train_digits

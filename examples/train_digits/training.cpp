@@ -1,0 +1,36 @@
+// Shuffles, cuts into batches, learns.
+#include "training.hpp"
+
+#include <algorithm>
+#include <numeric>
+#include <random>
+
+namespace train_digits {
+
+void train(
+  mlp& model, const samples& on, const training_plan& plan,
+  const std::function<void(int epoch)>& after_epoch) {
+  std::mt19937 random{plan.seed};
+  std::vector<Eigen::Index> order(static_cast<std::size_t>(on.size()));
+  std::iota(order.begin(), order.end(), Eigen::Index{0});
+  matrix images;
+  std::vector<int> classes;
+  for (int epoch = 1; epoch <= plan.epochs; ++epoch) {
+    std::shuffle(order.begin(), order.end(), random);
+    for (Eigen::Index first = 0; first < on.size(); first += plan.batch) {
+      auto count = std::min(plan.batch, on.size() - first);
+      images.resize(count, on.images.cols());
+      classes.resize(static_cast<std::size_t>(count));
+      for (Eigen::Index i = 0; i < count; ++i) {
+        auto from = order[static_cast<std::size_t>(first + i)];
+        images.row(i) = on.images.row(from);
+        classes[static_cast<std::size_t>(i)] = on.classes[static_cast<std::size_t>(from)];
+      }
+      model.learn(images, classes, plan.optimiser);
+    }
+    if (after_epoch)
+      after_epoch(epoch);
+  }
+}
+
+} // namespace train_digits

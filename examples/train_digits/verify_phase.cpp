@@ -1,0 +1,90 @@
+// Loads the final model back and compares it with what was trained, bit for bit.
+#include "mlp.hpp"
+#include "phases.hpp"
+#include "summary.hpp"
+
+#include <millrace/config/load.hpp>
+#include <millrace/runtime/client.hpp>
+
+#include <cstring>
+#include <fstream>
+#include <iterator>
+
+namespace train_digits {
+
+using millrace::errc;
+using millrace::fail;
+using millrace::status;
+
+namespace {
+
+millrace::result<std::vector<char>> read_all(const std::string& path) {
+  std::ifstream file{path, std::ios::binary};
+  if (!file)
+    return fail(errc::io_error, "cannot read " + path);
+  return std::vector<char>{std::istreambuf_iterator<char>{file}, {}};
+}
+
+status compare(mlp& model, const std::vector<char>& expected) {
+  std::size_t at = 0;
+  for (auto& tensor : model.tensors()) {
+    auto size = *millrace::size_bytes(tensor.desc);
+    if (expected.size() - at < size || std::memcmp(expected.data() + at, tensor.data, size) != 0)
+      return {errc::corrupt_data, tensor.desc.name + " differs from what was trained"};
+    at += size;
+  }
+  return at == expected.size() ? status{} : status{errc::corrupt_data, "tensors are missing"};
+}
+
+// The same tensor into a matrix that is column-major, as Eigen's are unless told otherwise: a view
+// with strides scatters it on arrival.
+status compare_strided(millrace::repository kept, mlp& model) {
+  auto& first = model.layers().front();
+  Eigen::MatrixXf columns = Eigen::MatrixXf::Zero(first.weight.rows(), first.weight.cols());
+  auto view = strided_view(first.label + ".weight", columns);
+  auto loaded = kept.load(final_name, {{.into = view}}).result();
+  if (!loaded)
+    return loaded.error();
+  return columns == first.weight
+    ? status{}
+    : status{errc::corrupt_data, view.desc.name + " differs when loaded with strides"};
+}
+
+} // namespace
+
+status verify_phase(const phase_options& options) {
+  auto settings = millrace::config::load_file(options.config);
+  if (!settings)
+    return settings.error();
+  auto expected = read_all(options.weights);
+  if (!expected)
+    return expected.error();
+  auto digits = read_digits(options.data, split_seed);
+  if (!digits)
+    return digits.error();
+  auto client = millrace::client::of(*settings);
+  if (!client)
+    return client.error();
+  summary tell{options.summary};
+
+  auto kept = client->repository("kept");
+  mlp model{widths_for(10), 0}; // other weights than those expected
+  std::vector<millrace::load_target> targets;
+  for (auto& tensor : model.tensors())
+    targets.push_back({.into = tensor});
+  auto loaded = kept.load(final_name, std::move(targets)).result();
+  if (!loaded)
+    return loaded.error();
+  if (auto bad = compare(model, *expected); !bad.ok())
+    return bad;
+  if (auto bad = compare_strided(kept, model); !bad.ok())
+    return bad;
+  tell.say(
+    "loaded {}, {} bytes, version {}, from {}, checksums {}, moved by {}: the same bit for "
+    "bit, {:.2f} % of the test images right",
+    final_name, loaded->size_bytes, loaded->version, loaded->provider,
+    loaded->verified ? "agree" : "not kept", loaded->driver, 100 * model.accuracy(digits->test));
+  return {};
+}
+
+} // namespace train_digits

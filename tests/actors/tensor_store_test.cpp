@@ -1,0 +1,240 @@
+// The provider's actor under the deterministic scheduler: a fake fabric, a virtual clock.
+#include <millrace/actors/tensor_store.hpp>
+#include <millrace/core/digest.hpp>
+#include <millrace/storage/memory/memory_bucket.hpp>
+#include <millrace/tests/support/fake_fabric.hpp>
+
+#include <boost/test/unit_test.hpp>
+#include <caf/actor_system.hpp>
+#include <caf/actor_system_config.hpp>
+#include <caf/scheduler/test_coordinator.hpp>
+#include <caf/scoped_actor.hpp>
+#include <caf/send.hpp>
+#include <caf/typed_actor.hpp>
+
+using namespace millrace;
+using namespace millrace::actors;
+using namespace millrace::testing;
+using namespace std::chrono_literals;
+
+namespace {
+
+struct testing_config : caf::actor_system_config {
+  testing_config() { set("scheduler.policy", caf::atom("testing")); }
+};
+
+constexpr std::uint64_t capacity = 1 << 20;
+
+struct fixture {
+  testing_config config;
+  caf::actor_system system{config};
+  caf::scheduler::test_coordinator& sched =
+    dynamic_cast<caf::scheduler::test_coordinator&>(system.scheduler());
+  std::shared_ptr<fake_fabric> fabric = std::make_shared<fake_fabric>();
+  std::shared_ptr<storage::bucket> bucket =
+    storage::open_memory_bucket({std::make_shared<heap_memory_source>(capacity), capacity}).value();
+  tensor_store_actor store;
+  caf::scoped_actor self{system};
+
+  fixture() {
+    system.await_actors_before_shutdown(false);
+    tensor_store_deps deps{"p", "default", bucket, fabric, {}};
+    deps.limits.stores_max = 2;
+    deps.limits.queued_max = 1;
+    store = spawn_tensor_store(system, deps);
+    sched.run();
+  }
+
+  ~fixture() {
+    caf::anon_send_exit(store, caf::exit_reason::kill);
+    sched.run();
+    while (!fabric->waiting.empty())
+      fabric->fail_oldest({errc::cancelled, "end of test"});
+    sched.run();
+  }
+
+  static store_request request(const std::string& name, std::uint64_t bytes = 10'000) {
+    store_request r;
+    r.spec.name = name;
+    r.spec.tensors.tensors = {{"t", dtype::u8, {bytes}}};
+    r.source.segments = {{0, bytes}};
+    r.checksums = false;
+    r.timeout_ms = 1000;
+    return r;
+  }
+
+  template <class Request>
+  auto ask(Request r) {
+    auto pending = self->request(store, caf::infinite, std::move(r));
+    sched.run();
+    return pending;
+  }
+
+  // What a request came to; only when it has been answered.
+  template <class Reply, class Pending>
+  static result<Reply> outcome(Pending& pending) {
+    result<Reply> out = fail(errc::internal, "");
+    pending.receive(
+      [&](Reply& r) { out = std::move(r); }, [&](caf::error& e) { out = fail(to_status(e)); });
+    return out;
+  }
+
+  bool visible(const std::string& name) {
+    auto pending = ask(describe_request{name, 0});
+    return outcome<model_record>(pending).has_value();
+  }
+
+  bool answered() { return self->has_next_message(); }
+};
+
+} // namespace
+
+BOOST_FIXTURE_TEST_SUITE(tensor_store_actor_tests, fixture)
+
+BOOST_AUTO_TEST_CASE(a_model_is_visible_only_after_its_bytes_have_moved) {
+  auto pending = ask(request("m"));
+  BOOST_TEST(fabric->waiting.size() == 1u);
+  BOOST_TEST(!visible("m"));
+  fabric->finish();
+  sched.run();
+  auto r = outcome<store_receipt>(pending);
+  BOOST_TEST_REQUIRE(r.has_value());
+  BOOST_TEST(r->driver == "fake");
+  BOOST_TEST(visible("m"));
+}
+
+BOOST_AUTO_TEST_CASE(a_failed_transfer_leaves_nothing_and_returns_its_cause) {
+  auto pending = ask(request("m"));
+  fabric->fail_oldest({errc::peer_lost, "client:7 is gone"});
+  sched.run();
+  auto r = outcome<store_receipt>(pending);
+  BOOST_TEST((r.error().code() == errc::peer_lost));
+  BOOST_TEST(r.error().detail().find("client:7") != std::string::npos);
+  BOOST_TEST(!visible("m"));
+  BOOST_TEST(bucket->stats().used_bytes == 0u);
+}
+
+BOOST_AUTO_TEST_CASE(beyond_the_bounds_requests_wait_and_then_are_refused) {
+  auto a = ask(request("a")), b = ask(request("b")), c = ask(request("c")), d = ask(request("d"));
+  BOOST_TEST(fabric->submitted == 2u);
+  BOOST_TEST((outcome<store_receipt>(d).error().code() == errc::busy));
+  fabric->finish();
+  sched.run();
+  BOOST_TEST(outcome<store_receipt>(a).has_value());
+  BOOST_TEST(fabric->submitted == 3u);
+  fabric->finish();
+  fabric->finish();
+  sched.run();
+  BOOST_TEST(outcome<store_receipt>(b).has_value());
+  BOOST_TEST(outcome<store_receipt>(c).has_value());
+}
+
+BOOST_AUTO_TEST_CASE(a_late_store_is_given_up_and_its_late_bytes_are_dropped) {
+  auto pending = ask(request("m"));
+  sched.advance_time(900ms);
+  sched.run();
+  for (int i = 0; i < 4; ++i) {
+    sched.advance_time(250ms);
+    sched.run();
+  }
+  BOOST_TEST((outcome<store_receipt>(pending).error().code() == errc::deadline_exceeded));
+  // A mover may still be writing: the memory stays taken until it is done.
+  BOOST_TEST(bucket->stats().used_bytes > 0u);
+  fabric->finish();
+  sched.run();
+  BOOST_TEST(bucket->stats().used_bytes == 0u);
+  BOOST_TEST(!visible("m"));
+}
+
+BOOST_AUTO_TEST_CASE(ending_the_actor_answers_everyone) {
+  auto a = ask(request("a")), b = ask(request("b")), c = ask(request("c"));
+  caf::anon_send_exit(store, caf::exit_reason::kill);
+  sched.run();
+  for (auto* p : {&a, &b, &c})
+    BOOST_TEST((outcome<store_receipt>(*p).error().code() == errc::unavailable));
+}
+
+BOOST_AUTO_TEST_CASE(few_bytes_need_no_transfer) {
+  auto r = request("m", 100);
+  r.source = {};
+  r.eager.assign(100, 42);
+  r.checksums = true;
+  auto pending = ask(std::move(r));
+  BOOST_TEST(outcome<store_receipt>(pending).has_value());
+  BOOST_TEST(fabric->submitted == 0u);
+  load_request l;
+  l.model = "m";
+  l.selections = {{{"t", dtype::u8, {100}}, false, 0}};
+  auto loaded = ask(l);
+  auto receipt = outcome<load_receipt>(loaded);
+  BOOST_TEST((receipt->eager == std::vector<std::uint8_t>(100, 42)));
+  BOOST_TEST(receipt->verified);
+}
+
+BOOST_AUTO_TEST_CASE(bytes_that_changed_at_rest_are_never_returned_as_good) {
+  auto r = request("m", 100);
+  r.source = {};
+  r.eager.assign(100, 42);
+  r.checksums = true;
+  auto stored = ask(std::move(r));
+  BOOST_TEST(outcome<store_receipt>(stored).has_value());
+  // Flip one bit where the model rests.
+  bucket->open("m", 0, [](result<std::shared_ptr<storage::opened_model>> model) {
+    (*model)->fetch(
+      {{0, 0, 100}}, [](result<storage::window> w) { w->pieces[0].data[50] ^= std::byte{1}; });
+  });
+  load_request l;
+  l.model = "m";
+  l.selections = {{{"t", dtype::u8, {1}}, true, 3}};
+  auto loaded = ask(l);
+  auto outcome_of_load = outcome<load_receipt>(loaded);
+  BOOST_TEST((outcome_of_load.error().code() == errc::corrupt_data));
+  BOOST_TEST(outcome_of_load.error().detail().find("tensor t") != std::string::npos);
+}
+
+BOOST_AUTO_TEST_CASE(digests_of_a_push_are_compared_with_those_of_the_store) {
+  auto r = request("m", 10'000);
+  r.checksums = true;
+  auto stored = ask(std::move(r));
+  std::vector<std::byte> bytes(10'000, std::byte{7});
+  auto good = digest(bytes.data(), bytes.size());
+  fabric->finish(std::byte{7}, {good});
+  sched.run();
+  BOOST_TEST(outcome<store_receipt>(stored).has_value());
+  load_request l;
+  l.model = "m";
+  l.selections = {{{"t", dtype::u8, {10'000}}, false, 0}};
+  l.target.segments = {{0, 10'000}};
+  auto fine = ask(l);
+  fabric->finish({}, {good});
+  sched.run();
+  BOOST_TEST(outcome<load_receipt>(fine).has_value());
+  auto bad = ask(l);
+  fabric->finish({}, {good + 1});
+  sched.run();
+  BOOST_TEST((outcome<load_receipt>(bad).error().code() == errc::corrupt_data));
+}
+
+BOOST_AUTO_TEST_CASE(a_reader_keeps_the_version_it_opened) {
+  auto first = ask(request("m"));
+  fabric->finish(std::byte{1});
+  sched.run();
+  BOOST_TEST(outcome<store_receipt>(first).has_value());
+  load_request l;
+  l.model = "m";
+  l.selections = {{{"t", dtype::u8, {10'000}}, false, 0}};
+  l.target.segments = {{0, 10'000}};
+  auto loading = ask(l);
+  auto second = ask(request("m"));
+  std::swap(fabric->waiting[0], fabric->waiting[1]);
+  fabric->finish(std::byte{2});
+  sched.run();
+  BOOST_TEST(outcome<store_receipt>(second).has_value());
+  // The load still pushes the bytes of the first version.
+  BOOST_TEST((*fabric->waiting[0].what.ops[0].local == std::byte{1}));
+  fabric->finish();
+  sched.run();
+  BOOST_TEST(outcome<load_receipt>(loading).has_value());
+}
+
+BOOST_AUTO_TEST_SUITE_END()

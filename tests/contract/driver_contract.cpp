@@ -1,0 +1,260 @@
+// The cases of the driver contract.
+#include "driver_contract.hpp"
+
+#include <millrace/core/digest.hpp>
+#include <millrace/tests/support/held_completion.hpp>
+
+#include <boost/test/unit_test.hpp>
+
+#include <numeric>
+
+namespace millrace::testing {
+
+namespace {
+
+using transport::copy_op;
+using transport::direction;
+using transport::transfer;
+using transport::transfer_report;
+
+struct fixture {
+  std::unique_ptr<driver_rig> rig;
+
+  memory_block lend(std::uint64_t size_bytes) {
+    return rig->memory().allocate(size_bytes, 64).value();
+  }
+
+  result<transfer_report> move(
+    direction dir, const bulk_handle& remote, std::vector<copy_op> ops, bool digests = false,
+    std::shared_ptr<void> hold = nullptr) {
+    held_completion<transfer_report> done;
+    transfer t{dir, remote, std::move(ops), digests, std::move(hold)};
+    rig->fabric().submit(std::move(t), done.callback());
+    return done.take();
+  }
+};
+
+std::vector<std::byte> copy_of(const memory_block& block) {
+  return {block.data, block.data + block.size_bytes};
+}
+
+const std::vector<matrix_shape> shapes = {
+  {1, 1, 0}, {1, 4096, 0}, {1, 5'000'001, 0}, {3000, 7, 5}, {17, 300'001, 64}};
+
+void reads_arrive_byte_for_byte(fixture& f) {
+  for (auto& shape : shapes) {
+    auto local = f.lend(shape.size_bytes());
+    auto remote = f.rig->expose(shape, access_mode::read, 3);
+    auto moved = f.move(direction::read, remote, {{0, local.data, shape.size_bytes()}});
+    BOOST_TEST(moved.has_value());
+    BOOST_TEST((copy_of(local) == pattern(shape.size_bytes(), 3)));
+  }
+}
+
+void writes_arrive_byte_for_byte(fixture& f) {
+  for (auto& shape : shapes) {
+    auto local = f.lend(shape.size_bytes());
+    auto bytes = pattern(shape.size_bytes(), 9);
+    std::copy(bytes.begin(), bytes.end(), local.data);
+    auto remote = f.rig->expose(shape, access_mode::write, 0);
+    BOOST_TEST(f.move(direction::write, remote, {{0, local.data, shape.size_bytes()}}).has_value());
+    BOOST_TEST(f.rig->content(remote) == digest(bytes.data(), bytes.size()));
+  }
+}
+
+void many_pieces_in_any_order_are_one_transfer(fixture& f) {
+  matrix_shape shape{1, 1 << 20, 0};
+  auto local = f.lend(shape.size_bytes());
+  auto remote = f.rig->expose(shape, access_mode::read, 4);
+  std::vector<copy_op> ops;
+  for (std::uint64_t piece = 0; piece < 40'000; ++piece) {
+    auto at = (piece * 7919 % 40'000) * 26;
+    ops.push_back({at, local.data + at, 26});
+  }
+  BOOST_TEST(f.move(direction::read, remote, ops).has_value());
+  auto expected = pattern(40'000 * 26, 4);
+  BOOST_TEST(std::equal(expected.begin(), expected.end(), local.data));
+}
+
+void digests_cover_blocks_of_what_was_read(fixture& f) {
+  for (auto& shape : shapes) {
+    auto local = f.lend(shape.size_bytes());
+    auto remote = f.rig->expose(shape, access_mode::read, 5);
+    auto moved = f.move(direction::read, remote, {{0, local.data, shape.size_bytes()}}, true);
+    auto bytes = pattern(shape.size_bytes(), 5);
+    BOOST_TEST_REQUIRE(moved->digests.size() == digest_count(bytes.size()));
+    for (std::size_t i = 0; i < moved->digests.size(); ++i) {
+      auto at = i * digest_block_bytes;
+      BOOST_TEST(
+        moved->digests[i] ==
+        digest(bytes.data() + at, std::min<std::uint64_t>(digest_block_bytes, bytes.size() - at)));
+    }
+  }
+}
+
+void digests_of_a_part_cover_its_whole_blocks(fixture& f) {
+  auto size = 3 * digest_block_bytes + 100;
+  auto local = f.lend(size);
+  auto bytes = pattern(size, 6);
+  std::copy(bytes.begin(), bytes.end(), local.data);
+  // From inside block 1 to inside block 3, the last and short one.
+  auto first = digest_block_bytes + 77;
+  auto length = 2 * digest_block_bytes - 50;
+  auto remote = f.rig->expose({1, length, 0}, access_mode::write, 0);
+  copy_op op{0, local.data + first, length, 77, size - first - length};
+  auto moved = f.move(direction::write, remote, {op}, true);
+  BOOST_TEST_REQUIRE(moved.has_value());
+  BOOST_TEST_REQUIRE(moved->digests.size() == 3u);
+  for (int i = 0; i < 3; ++i) {
+    auto at = (i + 1) * digest_block_bytes;
+    BOOST_TEST(
+      moved->digests[i] == digest(bytes.data() + at, std::min(digest_block_bytes, size - at)));
+  }
+  BOOST_TEST(f.rig->content(remote) == digest(bytes.data() + first, length));
+}
+
+void an_empty_transfer_succeeds(fixture& f) {
+  auto remote = f.rig->expose({1, 1, 0}, access_mode::read, 0);
+  BOOST_TEST(f.move(direction::read, remote, {}).has_value());
+}
+
+void refused(fixture& f, direction dir, const bulk_handle& handle, std::uint64_t offset) {
+  auto local = f.lend(4096);
+  std::fill_n(local.data, 4096, std::byte{0x5a});
+  auto moved = f.move(dir, handle, {{offset, local.data, 4096}});
+  BOOST_TEST_REQUIRE(!moved.has_value());
+  BOOST_TEST((moved.error().code() == errc::permission_denied));
+  BOOST_TEST((copy_of(local) == std::vector<std::byte>(4096, std::byte{0x5a})));
+}
+
+void a_wrong_key_moves_nothing(fixture& f) {
+  auto handle = f.rig->expose({1, 4096, 0}, access_mode::read, 0);
+  handle.key.bytes[15] ^= 1;
+  refused(f, direction::read, handle, 0);
+}
+
+void a_withdrawn_handle_is_refused(fixture& f) {
+  auto handle = f.rig->expose({1, 4096, 0}, access_mode::read, 0);
+  f.rig->withdraw(handle);
+  refused(f, direction::read, handle, 0);
+}
+
+void a_range_outside_the_region_moves_nothing(fixture& f) {
+  auto handle = f.rig->expose({1, 8192, 0}, access_mode::read, 0);
+  refused(f, direction::read, handle, 4097);
+  refused(f, direction::read, handle, ~0ull - 100);
+}
+
+void a_readable_region_cannot_be_written(fixture& f) {
+  auto handle = f.rig->expose({1, 4096, 0}, access_mode::read, 7);
+  refused(f, direction::write, handle, 0);
+  auto bytes = pattern(4096, 7);
+  BOOST_TEST(f.rig->content(handle) == digest(bytes.data(), bytes.size()));
+}
+
+void a_guessed_region_number_is_refused(fixture& f) {
+  auto handle = f.rig->expose({1, 4096, 0}, access_mode::read, 0);
+  handle.region += 1;
+  refused(f, direction::read, handle, 0);
+}
+
+void memory_is_held_while_the_transfer_runs_and_no_longer(fixture& f) {
+  auto remote = f.rig->expose({1, 1 << 20, 0}, access_mode::read, 0);
+  auto local = f.lend(1 << 20);
+  std::weak_ptr<void> watch = local.owner;
+  auto hold = std::move(local.owner);
+  BOOST_TEST(f.move(direction::read, remote, {{0, local.data, 1 << 20}}, false, std::move(hold))
+               .has_value());
+  for (int i = 0; i < 1000 && !watch.expired(); ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds{10});
+  BOOST_TEST(watch.expired());
+}
+
+void small_transfers_are_served_between_large_ones(fixture& f) {
+  auto large = f.rig->expose({1, 32 << 20, 0}, access_mode::read, 1);
+  auto small = f.rig->expose({1, 100, 0}, access_mode::read, 2);
+  auto room = f.lend(4 * (32ull << 20) + 100);
+  std::vector<held_completion<transfer_report>> done(4);
+  for (int i = 0; i < 4; ++i)
+    f.rig->fabric().submit(
+      {direction::read, large, {{0, room.data + i * (32ull << 20), 32 << 20}}, false, nullptr},
+      done[i].callback());
+  auto* at = room.data + 4 * (32ull << 20);
+  BOOST_TEST(f.move(direction::read, small, {{0, at, 100}}).has_value());
+  auto expected = pattern(100, 2);
+  BOOST_TEST(std::equal(expected.begin(), expected.end(), at));
+  for (auto& d : done)
+    BOOST_TEST(d.take().has_value());
+}
+
+void an_owner_that_dies_ends_every_transfer_with_its_name(fixture& f) {
+  auto handle = f.rig->expose({1, 64 << 20, 0}, access_mode::read, 1);
+  auto room = f.lend(64 << 20);
+  std::vector<held_completion<transfer_report>> done(8);
+  for (auto& d : done)
+    f.rig->fabric().submit(
+      {direction::read, handle, {{0, room.data, 64 << 20}}, false, room.owner}, d.callback());
+  if (!f.rig->kill_owner()) {
+    for (auto& d : done)
+      BOOST_TEST(d.take().has_value());
+    return;
+  }
+  bool named = false;
+  for (auto& d : done) {
+    auto outcome = d.take();
+    BOOST_TEST((outcome || outcome.error().code() == errc::peer_lost));
+    named |= !outcome && outcome.error().detail().find("client:") != std::string::npos;
+  }
+  BOOST_TEST(named);
+  auto after = f.move(direction::read, handle, {{0, room.data, 100}});
+  BOOST_TEST((!after && after.error().code() == errc::peer_lost));
+  // What the dead process was copying into comes back.
+  std::weak_ptr<void> watch = room.owner;
+  room.owner.reset();
+  for (int i = 0; i < 3000 && !watch.expired(); ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds{10});
+  BOOST_TEST(watch.expired());
+}
+
+struct contract_case {
+  const char* name;
+  void (*run)(fixture&);
+};
+
+#define CASE(name)                                                                                 \
+  { #name, name }
+const contract_case cases[] = {
+  CASE(reads_arrive_byte_for_byte),
+  CASE(writes_arrive_byte_for_byte),
+  CASE(many_pieces_in_any_order_are_one_transfer),
+  CASE(digests_cover_blocks_of_what_was_read),
+  CASE(digests_of_a_part_cover_its_whole_blocks),
+  CASE(an_empty_transfer_succeeds),
+  CASE(a_wrong_key_moves_nothing),
+  CASE(a_withdrawn_handle_is_refused),
+  CASE(a_range_outside_the_region_moves_nothing),
+  CASE(a_readable_region_cannot_be_written),
+  CASE(a_guessed_region_number_is_refused),
+  CASE(memory_is_held_while_the_transfer_runs_and_no_longer),
+  CASE(small_transfers_are_served_between_large_ones),
+  CASE(an_owner_that_dies_ends_every_transfer_with_its_name)};
+#undef CASE
+
+} // namespace
+
+bool add_driver_contract(
+  const std::string& name, std::function<std::unique_ptr<driver_rig>()> make) {
+  namespace ut = boost::unit_test;
+  auto* suite = BOOST_TEST_SUITE("driver_contract_" + name);
+  for (auto& c : cases) {
+    auto run = [make, c] {
+      fixture f{make()};
+      c.run(f);
+    };
+    suite->add(ut::make_test_case(run, c.name, __FILE__, __LINE__));
+  }
+  ut::framework::master_test_suite().add(suite);
+  return true;
+}
+
+} // namespace millrace::testing

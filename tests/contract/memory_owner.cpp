@@ -1,0 +1,67 @@
+// The other process of the driver contract: exposes memory as a pipe tells it. memory_owner ADDRESS
+#include <millrace/core/codec.hpp>
+#include <millrace/core/digest.hpp>
+#include <millrace/tests/support/exposed_matrix.hpp>
+#include <millrace/tests/support/fabric_handler.hpp>
+
+#include <unistd.h>
+
+#include <iostream>
+#include <map>
+#include <sstream>
+
+using namespace millrace;
+using namespace millrace::testing;
+using namespace millrace::transport;
+
+namespace {
+
+std::map<std::uint64_t, std::unique_ptr<exposed_matrix>> owned;
+
+void obey(const std::string& line) {
+  std::istringstream words{line};
+  std::string verb;
+  words >> verb;
+  std::uint64_t region = 0;
+  if (verb == "expose") {
+    matrix_shape shape;
+    int how = 0;
+    std::uint64_t salt = 0;
+    words >> shape.rows >> shape.row_bytes >> shape.gap_bytes >> how >> salt;
+    auto m = std::make_unique<exposed_matrix>(shape, static_cast<access_mode>(how), salt);
+    auto bytes = encode(m->handle());
+    std::cout << to_hex(reinterpret_cast<const std::uint8_t*>(bytes.data()), bytes.size());
+    owned[m->handle().region] = std::move(m);
+  } else if (verb == "withdraw") {
+    words >> region;
+    owned.at(region)->withdraw();
+  } else if (verb == "content") {
+    words >> region;
+    auto bytes = owned.at(region)->dense();
+    std::cout << digest(bytes.data(), bytes.size());
+  }
+  std::cout << std::endl;
+}
+
+} // namespace
+
+int main(int argc, char** argv) {
+  if (argc != 2)
+    return 2;
+  auto loop = io_loop::start({}).value();
+  fabric_options options;
+  options.prefer = {"shm"};
+  options.movers = 2;
+  auto f = fabric::create(options, loop).value();
+  promise<void> connected;
+  connect(
+    loop, argv[1], {.local_name = "client:" + std::to_string(getpid())},
+    std::make_shared<fabric_handler>(f), [connected](result<std::shared_ptr<channel>> c) {
+      connected.set(c ? result<void>{} : fail(c.error()));
+    });
+  connected.get_future().get();
+  for (std::string line; std::getline(std::cin, line);)
+    obey(line);
+  owned.clear();
+  loop->stop();
+}

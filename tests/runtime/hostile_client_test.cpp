@@ -1,0 +1,258 @@
+// A peer that may connect but lies: refused, nothing read or written, the others unaffected.
+#include <millrace/actors/envelope.hpp>
+#include <millrace/runtime/node.hpp>
+#include <millrace/tests/support/exposed_matrix.hpp>
+#include <millrace/tests/support/scratch_directory.hpp>
+
+#include <boost/test/unit_test.hpp>
+
+#include <condition_variable>
+#include <map>
+#include <mutex>
+#include <random>
+
+using namespace millrace;
+using namespace millrace::testing;
+using namespace millrace::transport;
+using actors::load_request;
+using actors::store_receipt;
+using actors::store_request;
+
+namespace {
+
+config::settings memory_node(const scratch_directory& dir) {
+  config::settings s;
+  s.node.listen = "unix:" + dir.path() + "/n0.sock";
+  s.staging.size_bytes = 4 << 20;
+  config::provider_settings fast;
+  fast.name = "fast";
+  fast.capacity_bytes = 32 << 20;
+  s.providers = {fast};
+  s.nodes = {{s.node.name, s.node.listen, s.providers}};
+  return s;
+}
+
+// Speaks the protocol by hand.
+class raw_peer : public channel_handler, public std::enable_shared_from_this<raw_peer> {
+public:
+  void connect_to(const std::shared_ptr<io_loop>& loop, const std::string& address) {
+    promise<void> connected;
+    transport::connect(
+      loop, address, {.local_name = "liar"}, shared_from_this(),
+      [this, connected](result<std::shared_ptr<channel>> c) {
+        if (c)
+          channel_ = *c;
+        connected.set(c ? result<void>{} : fail(c.error()));
+      });
+    connected.get_future().get();
+  }
+
+  void on_open(const std::shared_ptr<channel>&) override {}
+  void on_frame(channel&, frame f) override {
+    std::lock_guard guard{mutex_};
+    if (f.kind == frame_kind::reply)
+      replies_[f.correlation].assign(f.body.begin(), f.body.end());
+    changed_.notify_all();
+  }
+  void on_close(channel&, const status&) override {
+    std::lock_guard guard{mutex_};
+    closed_ = true;
+    changed_.notify_all();
+  }
+
+  void send_raw(frame_kind kind, const byte_buffer& body) {
+    static_cast<void>(channel_->send(kind, next_++, body));
+  }
+
+  template <class Request>
+  result<actors::reply_of<Request>> ask(
+    const Request& request, const std::string& provider = "fast") {
+    auto number = next_++;
+    if (auto bad =
+          channel_->send(frame_kind::request, number, actors::encode_request(provider, request));
+        !bad.ok())
+      return fail(bad);
+    std::unique_lock guard{mutex_};
+    changed_.wait_for(
+      guard, std::chrono::seconds{30}, [&] { return closed_ || replies_.contains(number); });
+    if (!replies_.contains(number))
+      return fail(errc::peer_lost, "closed");
+    return actors::decode_reply<actors::reply_of<Request>>(replies_[number]);
+  }
+
+  bool wait_closed() {
+    std::unique_lock guard{mutex_};
+    return changed_.wait_for(guard, std::chrono::seconds{30}, [this] { return closed_; });
+  }
+
+  void close() { channel_->close({}); }
+
+private:
+  std::shared_ptr<channel> channel_;
+  std::atomic<std::uint64_t> next_ = 1;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::map<std::uint64_t, byte_buffer> replies_;
+  bool closed_ = false;
+};
+
+struct fixture {
+  scratch_directory dir;
+  node n = node::embed(memory_node(dir));
+  client honest = client::connect(n.address());
+  std::shared_ptr<io_loop> loop = io_loop::start({}).value();
+  std::shared_ptr<raw_peer> liar = connected();
+
+  ~fixture() {
+    liar->close();
+    loop->stop();
+  }
+
+  std::shared_ptr<raw_peer> connected() {
+    auto p = std::make_shared<raw_peer>();
+    p->connect_to(loop, n.address());
+    return p;
+  }
+
+  static store_request request_for(const bulk_handle& handle, std::uint64_t claimed_bytes) {
+    store_request r;
+    r.spec.name = "lie";
+    r.spec.tensors.tensors = {{"m", dtype::u8, {claimed_bytes}}};
+    r.source = handle;
+    r.timeout_ms = 20'000;
+    return r;
+  }
+
+  void expect_refused(const store_request& r, errc code) {
+    auto outcome = liar->ask(r);
+    BOOST_TEST_REQUIRE(!outcome.has_value());
+    BOOST_TEST(to_string(outcome.error().code()) == to_string(code));
+    expect_alive();
+  }
+
+  // The honest client stores and loads as ever, and nothing of the lie is visible.
+  void expect_alive() {
+    std::vector<std::byte> bytes = pattern(100'000, 1), back(100'000);
+    auto repo = honest.repository();
+    auto view = tensor_view::dense<std::byte>("a", dtype::u8, {100'000}, bytes);
+    BOOST_TEST(repo.store("honest", {view}).result().has_value());
+    auto target = tensor_view::dense<std::byte>("a", dtype::u8, {100'000}, back);
+    BOOST_TEST(repo.load("honest", {{target, {}}}).result().has_value());
+    BOOST_TEST((bytes == back));
+    auto models = repo.list().get();
+    BOOST_TEST(models.size() == 1u);
+    auto status = honest.status().get().at(0).value();
+    BOOST_TEST(status.providers.at(0).used_bytes < 1u << 20);
+  }
+};
+
+} // namespace
+
+BOOST_FIXTURE_TEST_SUITE(hostile_clients, fixture)
+
+BOOST_AUTO_TEST_CASE(a_layout_larger_than_the_memory_offered_is_refused) {
+  exposed_matrix m{{1, 100'000, 0}, access_mode::read, 1};
+  expect_refused(request_for(m.handle(), 200'000), errc::invalid_argument);
+}
+
+BOOST_AUTO_TEST_CASE(segments_that_lie_about_the_region_are_refused) {
+  exposed_matrix m{{1, 100'000, 0}, access_mode::read, 1};
+  auto handle = m.handle();
+  handle.segments = {{0, 200'000}};
+  expect_refused(request_for(handle, 200'000), errc::permission_denied);
+  handle.segments = {{~0ull - 5, ~0ull}, {0, 3}};
+  expect_refused(request_for(handle, 200'000), errc::invalid_argument);
+}
+
+BOOST_AUTO_TEST_CASE(handles_of_other_processes_are_refused) {
+  exposed_matrix m{{1, 100'000, 0}, access_mode::read, 1};
+  auto handle = m.handle();
+  handle.owner = random_id<peer_id>();
+  expect_refused(request_for(handle, 100'000), errc::permission_denied);
+}
+
+BOOST_AUTO_TEST_CASE(withdrawn_and_forged_handles_are_refused) {
+  exposed_matrix m{{1, 100'000, 0}, access_mode::read, 1};
+  auto forged = m.handle();
+  forged.key = random_id<region_key>();
+  expect_refused(request_for(forged, 100'000), errc::permission_denied);
+  m.withdraw();
+  expect_refused(request_for(m.handle(), 100'000), errc::permission_denied);
+}
+
+BOOST_AUTO_TEST_CASE(sizes_that_overflow_are_refused) {
+  exposed_matrix m{{1, 100'000, 0}, access_mode::read, 1};
+  auto r = request_for(m.handle(), 1);
+  r.spec.tensors.tensors = {{"m", dtype::f64, {1ull << 62, 16}}};
+  expect_refused(r, errc::invalid_argument);
+  r.spec.tensors.tensors = {{"m", dtype::u8, {1ull << 50}}};
+  r.source.segments = {{0, 1ull << 50}};
+  expect_refused(r, errc::no_space);
+}
+
+BOOST_AUTO_TEST_CASE(graphs_and_layers_that_do_not_fit_are_refused) {
+  exposed_matrix m{{1, 100'000, 0}, access_mode::read, 1};
+  auto r = request_for(m.handle(), 100'000);
+  r.spec.graph = byte_buffer(100, std::byte{0xff});
+  auto outcome = liar->ask(r);
+  BOOST_TEST(!outcome.has_value());
+  expect_alive();
+  r = request_for(m.handle(), 100'000);
+  r.spec.tensor_layers = {77};
+  BOOST_TEST(!liar->ask(r).has_value());
+  expect_alive();
+}
+
+BOOST_AUTO_TEST_CASE(loads_into_memory_that_may_not_be_written_touch_nothing) {
+  std::vector<std::byte> bytes = pattern(100'000, 1);
+  auto view = tensor_view::dense<std::byte>("a", dtype::u8, {100'000}, bytes);
+  honest.repository().store("honest", {view}).get();
+  exposed_matrix m{{1, 100'000, 0}, access_mode::read, 9};
+  load_request r;
+  r.model = "honest";
+  r.selections = {{{"a", dtype::u8, {100'000}}, false, 0}};
+  r.target = m.handle();
+  r.timeout_ms = 20'000;
+  auto outcome = liar->ask(r);
+  BOOST_TEST_REQUIRE(!outcome.has_value());
+  BOOST_TEST((outcome.error().code() == errc::permission_denied));
+  BOOST_TEST((m.dense() == pattern(100'000, 9)));
+  expect_alive();
+}
+
+BOOST_AUTO_TEST_CASE(requests_for_what_is_not_there_are_answered) {
+  BOOST_TEST((liar->ask(actors::list_request{}, "elsewhere").error().code() == errc::not_found));
+  byte_buffer unknown;
+  wire_writer{unknown}(actors::request_head{"fast", static_cast<actors::message_kind>(999)});
+  liar->send_raw(frame_kind::request, unknown);
+  BOOST_TEST(liar->ask(actors::list_request{}).has_value());
+}
+
+BOOST_AUTO_TEST_CASE(garbage_in_a_frame_closes_that_connection_only) {
+  std::mt19937_64 random{1};
+  for (auto kind : {frame_kind::request, frame_kind::driver}) {
+    auto peer = connected();
+    byte_buffer junk(1000);
+    for (auto& b : junk)
+      b = static_cast<std::byte>(random());
+    peer->send_raw(kind, junk);
+    BOOST_TEST(peer->wait_closed());
+  }
+  expect_alive();
+}
+
+BOOST_AUTO_TEST_CASE(a_request_cut_at_any_byte_is_survived) {
+  exposed_matrix m{{1, 100'000, 0}, access_mode::read, 1};
+  auto whole = actors::encode_request("fast", request_for(m.handle(), 200'000));
+  auto peer = connected();
+  for (std::size_t n = 0; n < whole.size(); n += 7) {
+    auto p = connected();
+    p->send_raw(
+      frame_kind::request, {whole.begin(), whole.begin() + static_cast<std::ptrdiff_t>(n)});
+    BOOST_TEST(p->wait_closed());
+  }
+  peer->close();
+  expect_alive();
+}
+
+BOOST_AUTO_TEST_SUITE_END()

@@ -1,0 +1,59 @@
+// Memory for transport tests: rows that lie apart, exposed as one tensor.
+#pragma once
+
+#include "pattern.hpp"
+
+#include <millrace/transport/fabric.hpp>
+#include <millrace/transport/region.hpp>
+
+#include <cstring>
+
+namespace millrace::testing {
+
+/// `rows` rows of `row_bytes`, `gap_bytes` between them (0: dense).
+struct matrix_shape {
+  std::uint64_t rows = 1;
+  std::uint64_t row_bytes = 0;
+  std::uint64_t gap_bytes = 0;
+
+  std::uint64_t size_bytes() const { return rows * row_bytes; }
+};
+
+class exposed_matrix {
+public:
+  exposed_matrix(const matrix_shape& shape, access_mode how, std::uint64_t salt)
+    : shape_(shape), memory_(shape.rows * stride(), std::byte{0}) {
+    for (std::uint64_t k = 0; how == access_mode::read && k < shape.size_bytes(); ++k)
+      memory_[at(k)] = pattern_byte(k, salt);
+    tensor_view view{
+      {"m", dtype::u8, {shape.rows, shape.row_bytes}},
+      memory_.data(),
+      {static_cast<std::int64_t>(stride()), 1}};
+    region_ = std::move(*transport::expose({view}, how));
+    handle_ = region_.handle();
+  }
+
+  const bulk_handle& handle() const { return handle_; }
+  void withdraw() { region_.withdraw(); }
+
+  /// The rows, one after the other.
+  std::vector<std::byte> dense() const {
+    std::vector<std::byte> out(shape_.size_bytes());
+    for (std::uint64_t k = 0; k < out.size(); ++k)
+      out[k] = memory_[at(k)];
+    return out;
+  }
+
+private:
+  std::uint64_t stride() const { return shape_.row_bytes + shape_.gap_bytes; }
+  std::uint64_t at(std::uint64_t k) const {
+    return k / shape_.row_bytes * stride() + k % shape_.row_bytes;
+  }
+
+  matrix_shape shape_;
+  std::vector<std::byte> memory_;
+  transport::region region_;
+  bulk_handle handle_;
+};
+
+} // namespace millrace::testing

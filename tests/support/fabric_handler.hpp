@@ -1,0 +1,38 @@
+// Feeds a channel's events to a fabric, as sessions and proxies do. Used by transport tests.
+#pragma once
+
+#include <millrace/transport/fabric.hpp>
+
+#include <condition_variable>
+#include <mutex>
+
+namespace millrace::testing {
+
+class fabric_handler : public transport::channel_handler {
+public:
+  explicit fabric_handler(std::shared_ptr<transport::fabric> f) : fabric_(std::move(f)) {}
+
+  void on_open(const std::shared_ptr<transport::channel>& c) override {
+    fabric_->peer_opened(c);
+    std::lock_guard guard{mutex_};
+    opened_ = true;
+    changed_.notify_all();
+  }
+  void on_frame(transport::channel& c, transport::frame f) override {
+    fabric_->on_frame(c, std::move(f));
+  }
+  void on_close(transport::channel& c, const status& why) override { fabric_->peer_closed(c, why); }
+
+  bool wait_open() {
+    std::unique_lock guard{mutex_};
+    return changed_.wait_for(guard, std::chrono::seconds{30}, [this] { return opened_; });
+  }
+
+private:
+  std::shared_ptr<transport::fabric> fabric_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool opened_ = false;
+};
+
+} // namespace millrace::testing

@@ -1,0 +1,98 @@
+// Programs that tests start as children: their output, their signals, their end.
+#pragma once
+
+#include <sys/types.h>
+
+#include <chrono>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace millrace::testing {
+
+/// How long a test waits for what must happen.
+inline constexpr auto patience = std::chrono::seconds{60};
+
+/// Polls until `holds()`, at most `patience`. Returns whether it did.
+template <class Condition>
+bool eventually(Condition holds);
+
+/// A directory of one test, removed with its contents.
+struct scratch {
+  std::filesystem::path path;
+
+  scratch();
+  ~scratch();
+  scratch(const scratch&) = delete;
+  scratch& operator=(const scratch&) = delete;
+
+  std::string operator/(std::string_view name) const { return (path / name).string(); }
+  /// Writes a file and returns its path.
+  std::string write(std::string_view name, std::string_view text) const;
+};
+
+/// A running program. Destruction kills it and waits for its end.
+class child_process {
+public:
+  /// `uid`: the user it shall be, for tests that run as root.
+  explicit child_process(std::vector<std::string> command, std::optional<uid_t> uid = std::nullopt);
+  ~child_process();
+  child_process(const child_process&) = delete;
+  child_process& operator=(const child_process&) = delete;
+
+  pid_t pid() const noexcept { return pid_; }
+  void signal(int number) const;
+
+  /// The next line it prints; fails the test when it ends first or is silent for too long.
+  std::string read_line();
+
+  /// Waits for its end: the exit code, or 128 and the signal that killed it.
+  int wait();
+  /// True once it is stopped by SIGSTOP; false when it ended instead.
+  bool wait_stopped();
+
+  /// All that it printed so far.
+  std::string out() const;
+  std::string err() const;
+
+  std::size_t descriptors() const;
+
+private:
+  bool reap(bool block_for_stop);
+
+  pid_t pid_ = -1;
+  std::optional<int> code_;
+  bool stopped_ = false;
+  int out_ = -1;
+  int err_ = -1;
+  std::size_t read_ = 0;
+};
+
+struct outcome {
+  int code = 0;
+  std::string out;
+  std::string err;
+};
+
+/// Runs a program to its end.
+outcome run_program(
+  const std::vector<std::string>& command, std::optional<uid_t> uid = std::nullopt);
+
+std::size_t lines_of(std::string_view text);
+
+void pause_between_polls();
+
+template <class Condition>
+bool eventually(Condition holds) {
+  auto deadline = std::chrono::steady_clock::now() + patience;
+  while (!holds()) {
+    if (std::chrono::steady_clock::now() > deadline)
+      return false;
+    pause_between_polls();
+  }
+  return true;
+}
+
+} // namespace millrace::testing

@@ -1,0 +1,170 @@
+// Processes that are killed: the others go on, and nothing is lost but what the dead were doing.
+#include <millrace/runtime/client.hpp>
+#include <millrace/tests/support/service.hpp>
+#include <millrace/tests/system/sample.hpp>
+
+#include <boost/test/unit_test.hpp>
+#include <nlohmann/json.hpp>
+#include <signal.h>
+
+using namespace millrace;
+using namespace millrace::testing;
+using nlohmann::json;
+
+namespace {
+
+json provider(const service& s) {
+  auto status = s.command({"status", "--json"});
+  BOOST_TEST_REQUIRE(status.code == 0, status.err);
+  return json::parse(status.out).at("nodes").at(0).at("providers").at(0);
+}
+
+std::vector<std::string> peer(const service& s, const std::string& verb, int mib, int seed) {
+  return {MILLRACE_PEER, s.address(), verb, "m", std::to_string(mib), std::to_string(seed)};
+}
+
+std::string shared_memory() {
+  std::string names;
+  for (auto& entry : std::filesystem::directory_iterator{"/dev/shm"})
+    names += entry.path().string() + "\n";
+  return names;
+}
+
+// A client that is stopped while its store runs. Its threads do the copying, so it usually is in the
+// middle; where the store came through first, tries again.
+struct stalled_store {
+  std::optional<child_process> client;
+
+  explicit stalled_store(const service& s, int mib, int seed) {
+    for (int attempt = 0; attempt < 20; ++attempt) {
+      client.emplace(peer(s, "stall", mib, seed));
+      BOOST_TEST_REQUIRE(client->wait_stopped(), client->err());
+      if (provider(s).at("in_flight") == 1)
+        return;
+    }
+    BOOST_FAIL("the store is always over before the client stops");
+  }
+};
+
+} // namespace
+
+BOOST_AUTO_TEST_SUITE(killed_processes)
+
+BOOST_AUTO_TEST_CASE(a_client_killed_in_mid_store_leaves_nothing_behind) {
+  scratch dir;
+  service s{dir};
+  BOOST_TEST(run_program(peer(s, "store", 1, 1)).code == 0);
+  auto before = provider(s);
+  auto descriptors = s.process().descriptors();
+  auto shared = shared_memory();
+  {
+    stalled_store stalled{s, 48, 2};
+    BOOST_TEST(provider(s).at("used_bytes") > 40 << 20);
+    stalled.client->signal(SIGKILL);
+    BOOST_TEST(stalled.client->wait() == 128 + SIGKILL);
+  }
+  // The same name, at once, though there is no room for two of them.
+  auto again = run_program(peer(s, "store", 48, 3));
+  BOOST_TEST(again.code == 0, again.err);
+  BOOST_TEST(run_program(peer(s, "load", 48, 3)).out == "same verified\n");
+  BOOST_TEST(s.command({"models", "rm", "m"}).code == 0);
+  BOOST_TEST(eventually([&] { return provider(s).at("used_bytes") == 0; }));
+  BOOST_TEST(provider(s).at("in_flight") == 0);
+  BOOST_TEST(
+    eventually([&] { return s.process().descriptors() == descriptors; }),
+    s.process().descriptors() << " descriptors, before " << descriptors);
+  BOOST_TEST(shared_memory() == shared);
+  BOOST_TEST(s.stop() == 0);
+}
+
+BOOST_AUTO_TEST_CASE(clients_killed_at_random_leave_the_last_whole_version) {
+  scratch dir;
+  service s{dir};
+  for (int seed = 1; seed <= 6; ++seed) {
+    child_process client{peer(s, "churn", 12, seed)};
+    for (int i = 0; i < seed; ++i)
+      client.read_line();
+    client.signal(SIGKILL);
+    client.wait();
+    BOOST_TEST(run_program(peer(s, "load", 12, seed)).out == "same verified\n");
+  }
+  BOOST_TEST(eventually([&] {
+    auto p = provider(s);
+    return p.at("in_flight") == 0 && p.at("used_bytes") < 13 << 20;
+  }));
+}
+
+BOOST_AUTO_TEST_CASE(a_killed_service_is_named_and_its_successor_found_by_the_same_client) {
+  scratch dir;
+  service s{dir, {.providers = "[{ name: fast, capacity: 512MiB }]"}};
+  auto repo = client::connect(s.address()).repository();
+  auto m = sample::of_mib(8).fill(1);
+  std::vector<future<receipt>> running;
+  for (int i = 0; i < 48; ++i)
+    running.push_back(repo.store("m" + std::to_string(i), m.views));
+  s.kill();
+  std::size_t failed = 0;
+  for (auto& store : running) {
+    auto& outcome = store.result();
+    if (outcome)
+      continue;
+    ++failed;
+    auto code = outcome.error().code();
+    BOOST_TEST((code == errc::peer_lost || code == errc::unavailable), outcome.error().to_string());
+    BOOST_TEST(
+      (outcome.error().detail().find(s.socket()) != std::string::npos),
+      outcome.error().to_string());
+  }
+  BOOST_TEST(failed > 0u);
+  s.start();
+  // The first attempts may fall into the pause between two attempts to connect.
+  result<receipt> stored = fail(errc::internal, "");
+  BOOST_TEST(eventually([&] { return (stored = repo.store("m", m.views).result()).has_value(); }));
+  BOOST_TEST(run_program(peer(s, "load", 8, 1)).out == "same verified\n");
+}
+
+BOOST_AUTO_TEST_CASE(a_durable_service_killed_in_many_stores_has_whole_models_only) {
+  scratch dir;
+  service s{
+    dir,
+    {.providers = "[{ name: kept, bucket: rocksdb, capacity: 96MiB, window: 1MiB, path: " +
+       (dir / "kept") + " }]"}};
+  for (int seed = 1; seed <= 3; ++seed) {
+    child_process client{peer(s, "churn", 8, seed)};
+    client.read_line();
+    client.read_line();
+    s.kill();
+    BOOST_TEST(client.wait() == 1);
+    BOOST_TEST(lines_of(client.err()) == 1u, client.err());
+    s.start();
+    BOOST_TEST(run_program(peer(s, "load", 8, seed)).out == "same verified\n");
+  }
+  BOOST_TEST(s.stop() == 0);
+}
+
+BOOST_AUTO_TEST_CASE(a_service_that_is_told_to_stop_finishes_what_runs) {
+  scratch dir;
+  service s{dir, {.more = "limits: { shutdown_timeout: 1m }\n"}};
+  stalled_store stalled{s, 48, 5};
+  s.process().signal(SIGTERM);
+  // Nobody new comes in from then on.
+  BOOST_TEST(eventually([&] { return s.command({"status"}).code == 1; }));
+  stalled.client->signal(SIGCONT);
+  BOOST_TEST(stalled.client->wait() == 0, stalled.client->err());
+  BOOST_TEST(stalled.client->out().starts_with("stored "), stalled.client->out());
+  BOOST_TEST(s.process().wait() == 0);
+  BOOST_TEST(!std::filesystem::exists(s.socket()));
+}
+
+BOOST_AUTO_TEST_CASE(a_service_that_is_told_to_stop_does_not_wait_for_idle_clients) {
+  scratch dir;
+  service s{dir};
+  auto idle = client::connect(s.address());
+  BOOST_TEST(s.stop() == 0);
+  auto refused = idle.repository().list().result();
+  BOOST_TEST_REQUIRE(!refused.has_value());
+  BOOST_TEST(
+    (refused.error().detail().find(s.socket()) != std::string::npos), refused.error().to_string());
+}
+
+BOOST_AUTO_TEST_SUITE_END()

@@ -1,0 +1,75 @@
+// A client in a process of its own: peer ADDRESS store|load|stall|churn MODEL MIB SEED.
+#include <millrace/runtime/client.hpp>
+#include <millrace/tests/system/sample.hpp>
+
+#include <signal.h>
+
+#include <iostream>
+#include <string>
+
+using namespace millrace;
+using testing::sample;
+
+namespace {
+
+struct task {
+  client connection;
+  std::string model;
+  std::uint64_t mib;
+  std::uint64_t seed;
+};
+
+int store(task& t) {
+  auto s = sample::of_mib(t.mib).fill(t.seed);
+  std::cout << "stored " << t.connection.repository().store(t.model, s.views).get().version
+            << std::endl;
+  return 0;
+}
+
+int load(task& t) {
+  auto expected = sample::of_mib(t.mib).fill(t.seed);
+  auto arrived = sample::of_mib(t.mib);
+  std::vector<load_target> targets;
+  for (auto& view : arrived.views)
+    targets.push_back({view, {}});
+  auto receipt = t.connection.repository().load(t.model, targets).get();
+  bool same = arrived.bytes == expected.bytes;
+  std::cout << (same ? "same" : "different") << (receipt.verified ? " verified" : "") << std::endl;
+  return same ? 0 : 3;
+}
+
+// Stops in the middle of a store; goes on, or not, as its parent likes. Its own threads are the
+// ones that copy, so nothing moves meanwhile.
+int stall(task& t) {
+  auto s = sample::of_mib(t.mib).fill(t.seed);
+  auto running = t.connection.repository().store(t.model, s.views);
+  raise(SIGSTOP);
+  std::cout << "stored " << running.get().version << std::endl;
+  return 0;
+}
+
+int churn(task& t) {
+  auto s = sample::of_mib(t.mib).fill(t.seed);
+  while (true)
+    std::cout << "stored " << t.connection.repository().store(t.model, s.views).get().version
+              << std::endl;
+}
+
+} // namespace
+
+int main(int argc, char** argv) {
+  std::vector<std::string> words{argv + 1, argv + argc};
+  if (words.size() != 5)
+    return 2;
+  try {
+    task t{client::connect(words[0]), words[2], std::stoull(words[3]), std::stoull(words[4])};
+    return words[1] == "store" ? store(t)
+      : words[1] == "load"     ? load(t)
+      : words[1] == "stall"    ? stall(t)
+      : words[1] == "churn"    ? churn(t)
+                               : 2;
+  } catch (const std::exception& e) {
+    std::cerr << e.what() << std::endl;
+    return 1;
+  }
+}

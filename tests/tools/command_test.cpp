@@ -1,0 +1,146 @@
+// Command lines that need no service: what they print, and how they fail.
+#include <millrace/config/load.hpp>
+#include <millrace/config/schema.hpp>
+#include <millrace/tools/run.hpp>
+
+#include <boost/test/unit_test.hpp>
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <sstream>
+
+using namespace millrace;
+using nlohmann::json;
+
+namespace {
+
+struct outcome {
+  int code;
+  std::string out;
+  std::string err;
+};
+
+outcome run(std::vector<std::string> arguments) {
+  std::ostringstream out;
+  std::ostringstream err;
+  int code = tools::run(std::move(arguments), out, err);
+  return {code, out.str(), err.str()};
+}
+
+std::string usage_error(std::vector<std::string> arguments) {
+  auto o = run(std::move(arguments));
+  BOOST_TEST(o.code == 2);
+  BOOST_TEST(o.out.empty(), o.out);
+  BOOST_TEST(std::count(o.err.begin(), o.err.end(), '\n') == 1, o.err);
+  return o.err;
+}
+
+} // namespace
+
+BOOST_AUTO_TEST_SUITE(command_lines)
+
+BOOST_AUTO_TEST_CASE(arguments_that_make_no_sense_get_one_line_and_exit_2) {
+  BOOST_TEST(usage_error({}) == "millrace: A subcommand is required; see millrace --help\n");
+  BOOST_TEST(
+    usage_error({"stats"}) ==
+    "millrace: no command 'stats'; did you mean 'status'?; see millrace --help\n");
+  BOOST_TEST(usage_error({"models", "lst"}).starts_with("millrace: no command 'lst'"));
+  BOOST_TEST(usage_error({"serve", "--frob"}).find("--frob") != std::string::npos);
+  BOOST_TEST(usage_error({"models", "rm"}).find("MODEL") != std::string::npos);
+  BOOST_TEST(
+    usage_error({"status", "-c", "x", "--address", "y"}).find("excludes") != std::string::npos);
+  BOOST_TEST(
+    usage_error({"status", "--timeout", "5"}).starts_with("millrace: status: --timeout: "));
+  BOOST_TEST(usage_error({"status", "--address", "tcp://a"}).starts_with("millrace: status: "));
+  BOOST_TEST(
+    usage_error({"models", "ls", "-c", "/absent.yaml"}) ==
+    "millrace: models ls: opening the configuration /absent.yaml: No such file or directory\n");
+}
+
+BOOST_AUTO_TEST_CASE(errors_are_json_where_that_is_asked_for) {
+  auto error = json::parse(usage_error({"models", "rm", "--json"})).at("error");
+  BOOST_TEST(error.at("code") == "invalid_argument");
+  BOOST_TEST(!error.at("detail").get<std::string>().empty());
+  error = json::parse(usage_error({"config", "check", "/absent.yaml", "--json"})).at("error");
+  BOOST_TEST(error.at("code") == "not_found");
+}
+
+BOOST_AUTO_TEST_CASE(a_service_that_is_not_there_is_named_and_gives_exit_1) {
+  auto o = run({"models", "ls", "--address", "unix:/absent/millrace.sock"});
+  BOOST_TEST(o.code == 1);
+  BOOST_TEST(
+    o.err.starts_with("millrace: models ls: connecting to unix:/absent/millrace.sock: "), o.err);
+  BOOST_TEST(std::count(o.err.begin(), o.err.end(), '\n') == 1, o.err);
+}
+
+BOOST_AUTO_TEST_CASE(every_command_has_a_manual_and_takes_json) {
+  for (std::vector<std::string> command : std::vector<std::vector<std::string>>{
+         {"serve"},
+         {"status"},
+         {"models", "ls"},
+         {"models", "describe"},
+         {"models", "rm"},
+         {"models", "pin"},
+         {"models", "unpin"},
+         {"config", "check"},
+         {"config", "defaults"},
+         {"config", "schema"},
+         {"doctor"}}) {
+    command.push_back("--help");
+    auto o = run(command);
+    BOOST_TEST(o.code == 0);
+    BOOST_TEST((o.out.find("--json") != std::string::npos), o.out);
+  }
+  BOOST_TEST(run({"--version"}).out.starts_with("millrace "));
+}
+
+BOOST_AUTO_TEST_CASE(the_example_configurations_are_good) {
+  std::size_t files = 0;
+  for (auto& entry : std::filesystem::directory_iterator{MILLRACE_EXAMPLE_CONFIGS}) {
+    if (entry.path().extension() != ".yaml")
+      continue;
+    ++files;
+    auto o = run({"config", "check", entry.path().string()});
+    BOOST_TEST(o.code == 0, o.err);
+    BOOST_TEST(o.out.starts_with(entry.path().string() + ": ok, "), o.out);
+  }
+  BOOST_TEST(files >= 2u);
+  auto three =
+    run({"config", "check", "--json", "-c", MILLRACE_EXAMPLE_CONFIGS "/three-nodes.yaml"});
+  auto checked = json::parse(three.out);
+  BOOST_TEST(checked.at("ok") == true);
+  BOOST_TEST(checked.at("nodes").size() == 3u);
+  BOOST_TEST(
+    checked.at("nodes").at(2).at("providers").at(0).at("path") == "/var/lib/millrace/kept");
+}
+
+BOOST_AUTO_TEST_CASE(the_printed_defaults_are_the_defaults) {
+  auto empty = config::parse("", "empty").value();
+  for (auto& text : {run({"config", "defaults"}).out, run({"config", "defaults", "--json"}).out}) {
+    auto parsed = config::parse(text, "defaults");
+    BOOST_TEST_REQUIRE(parsed.has_value(), text);
+    BOOST_TEST((*parsed == empty));
+  }
+  auto text = run({"config", "defaults"}).out;
+  for (auto& key : config::schema())
+    if (key.section != "cluster.nodes[]")
+      BOOST_TEST((text.find(std::string{key.name} + ": ") != text.npos), path_of(key));
+}
+
+BOOST_AUTO_TEST_CASE(the_schema_is_json) {
+  BOOST_TEST(json::parse(run({"config", "schema"}).out).at("properties").contains("staging"));
+}
+
+BOOST_AUTO_TEST_CASE(the_manual_knows_every_command) {
+  std::ifstream file{MILLRACE_CLI_DOC};
+  std::string manual{std::istreambuf_iterator<char>{file}, {}};
+  for (auto command :
+       {"serve", "status", "models ls", "models describe", "models rm", "models pin",
+        "models unpin", "config check", "config defaults", "config schema", "doctor"})
+    BOOST_TEST((manual.find("`millrace " + std::string{command}) != manual.npos), command);
+}
+
+BOOST_AUTO_TEST_SUITE_END()

@@ -1,0 +1,55 @@
+// What every command is made of: its place in the command line, its output, its exit code.
+#pragma once
+
+#include <millrace/core/status.hpp>
+
+#include <CLI/CLI.hpp>
+
+#include <functional>
+#include <iosfwd>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace millrace::tools {
+
+enum exit_code : int {
+  exit_ok = 0,
+  exit_failed = 1, // the operation failed
+  exit_usage = 2,  // arguments or configuration make no sense
+};
+
+/// One run of the program.
+struct invocation {
+  std::ostream& out;
+  std::ostream& err;
+  std::vector<std::string> arguments;
+  bool json = false;
+  std::string command{};         // "models rm", for errors
+  std::function<int()> chosen{}; // what the arguments ask for
+};
+
+/// Why a command ends, and with which code.
+struct failure {
+  status why;
+  int code = exit_failed;
+};
+
+/// Prints one line "millrace: COMMAND: why", or with --json {"error": {"code", "detail"}}, to the
+/// error stream. Returns the exit code.
+int report(invocation& call, const failure& f);
+inline int report(invocation& call, const status& why) { return report(call, failure{why}); }
+
+/// Adds a command that takes --json. `run` is called once the whole line is understood.
+CLI::App* add_command(
+  CLI::App& parent, invocation& call, const std::string& name, const std::string& what,
+  std::function<int()> run);
+
+// One of each per file; `run.cpp` has the table.
+void add_serve_command(CLI::App& app, invocation& call);
+void add_status_command(CLI::App& app, invocation& call);
+void add_models_command(CLI::App& app, invocation& call);
+void add_config_command(CLI::App& app, invocation& call);
+void add_doctor_command(CLI::App& app, invocation& call);
+
+} // namespace millrace::tools

@@ -1,0 +1,70 @@
+// The options that all commands of a client share.
+#include <millrace/config/load.hpp>
+#include <millrace/config/units.hpp>
+#include <millrace/tools/connection.hpp>
+
+namespace millrace::tools {
+
+namespace {
+
+tl::expected<client, failure> checked(result<client> made) {
+  if (made)
+    return std::move(*made);
+  auto code = made.error().code() == errc::invalid_argument ? exit_usage : exit_failed;
+  return tl::unexpected{failure{made.error(), code}};
+}
+
+// Waits of people are shorter than those of programs.
+status limit_waits(config::settings& settings, const std::string& timeout) {
+  if (timeout.empty())
+    return {};
+  auto parsed_us = config::parse_duration_us(timeout);
+  if (!parsed_us)
+    return parsed_us.error().within("--timeout");
+  if (*parsed_us < 1000 || *parsed_us > 86'400'000'000)
+    return {errc::invalid_argument, "--timeout: " + timeout + " is not between 1ms and 24h"};
+  settings.client.request_timeout_ms = *parsed_us / 1000;
+  settings.client.connect_timeout_ms =
+    std::min(settings.client.connect_timeout_ms, settings.client.request_timeout_ms);
+  return {};
+}
+
+} // namespace
+
+void add_connection_options(CLI::App& command, connection_options& options) {
+  auto* file = command.add_option(
+    "-c,--config", options.config_file, "talk to every node that this configuration describes");
+  file->type_name("FILE");
+  command
+    .add_option(
+      "--address", options.address,
+      "talk to the service at unix:/PATH (default: that of a service without configuration)")
+    ->type_name("ADDRESS")
+    ->excludes(file);
+  command.add_option("--timeout", options.timeout, "longest wait for an answer (default: 60s)")
+    ->type_name("TIME");
+}
+
+void add_group_option(CLI::App& command, connection_options& options) {
+  command.add_option("--group", options.group, "the group of providers that keeps the models")
+    ->type_name("NAME")
+    ->capture_default_str();
+}
+
+tl::expected<client, failure> connect_to(const connection_options& options) {
+  config::settings settings;
+  if (!options.config_file.empty()) {
+    auto loaded = config::load_file(options.config_file);
+    if (!loaded)
+      return tl::unexpected{failure{loaded.error(), exit_usage}};
+    settings = std::move(*loaded);
+  }
+  if (auto bad = limit_waits(settings, options.timeout); !bad.ok())
+    return tl::unexpected{failure{bad, exit_usage}};
+  if (!options.config_file.empty())
+    return checked(client::of(settings));
+  auto address = options.address.empty() ? config::default_listen("n0") : options.address;
+  return checked(client::open(address, settings));
+}
+
+} // namespace millrace::tools

@@ -1,0 +1,17 @@
+// A stored model for people and as JSON. Used by `millrace models`.
+#pragma once
+
+#include <millrace/runtime/repository.hpp>
+#include <millrace/tools/output.hpp>
+
+#include <iosfwd>
+
+namespace millrace::tools {
+
+json to_json(const model_summary& model);
+json to_json(const model_info& model);
+
+/// Layers with their kind, the beginning of their id and their inputs; tensors with their layer.
+void print(std::ostream& out, const model_info& model);
+
+} // namespace millrace::tools

@@ -1,0 +1,138 @@
+// `millrace models`: what a group of providers keeps, one by one.
+#include <millrace/tools/connection.hpp>
+#include <millrace/tools/describe_model.hpp>
+#include <millrace/tools/text.hpp>
+
+#include <memory>
+#include <ostream>
+
+namespace millrace::tools {
+
+namespace {
+
+struct models_options : connection_options {
+  std::string prefix;
+  std::string model;
+  std::uint64_t version = 0;
+  std::vector<std::string> models;
+};
+
+int list(invocation& call, const models_options& options) {
+  auto client = connect_to(options);
+  if (!client)
+    return report(call, client.error());
+  auto models = client->repository(options.group).list(options.prefix).result();
+  if (!models)
+    return report(call, models.error());
+  if (call.json) {
+    json all = json::array();
+    for (auto& m : *models)
+      all.push_back(to_json(m));
+    print_json(call, {{"models", all}});
+    return exit_ok;
+  }
+  table lines{{"model", ">version", ">size", ">tensors", "stored", "pinned"}};
+  for (auto& m : *models)
+    lines.add(
+      {m.name, std::to_string(m.version), human_size(m.size_bytes), std::to_string(m.tensors),
+       human_time(m.stored_at_ns), m.pinned ? "yes" : "no"});
+  lines.print(call.out);
+  return exit_ok;
+}
+
+int describe(invocation& call, const models_options& options) {
+  auto client = connect_to(options);
+  if (!client)
+    return report(call, client.error());
+  auto model = client->repository(options.group).describe(options.model, options.version).result();
+  if (!model)
+    return report(call, model.error());
+  if (call.json)
+    print_json(call, to_json(*model));
+  else
+    print(call.out, *model);
+  return exit_ok;
+}
+
+using change = std::function<future<void>(repository&, const std::string& model)>;
+
+// Applies a change to every model named; those that can be changed are, whatever becomes of others.
+int apply(
+  invocation& call, const models_options& options, const char* done_word, const change& one) {
+  auto client = connect_to(options);
+  if (!client)
+    return report(call, client.error());
+  auto repo = client->repository(options.group);
+  std::vector<future<void>> running;
+  for (auto& model : options.models)
+    running.push_back(one(repo, model));
+  json done = json::array();
+  json failed = json::array();
+  for (std::size_t i = 0; i < running.size(); ++i) {
+    auto& outcome = running[i].result();
+    if (outcome) {
+      done.push_back(options.models[i]);
+      continue;
+    }
+    failed.push_back({{"name", options.models[i]}, {"error", to_json(outcome.error())}});
+    if (!call.json)
+      report(call, outcome.error());
+  }
+  if (call.json)
+    print_json(call, {{done_word, done}, {"failed", failed}});
+  return failed.empty() ? exit_ok : exit_failed;
+}
+
+void add_change(
+  CLI::App& models, invocation& call, const std::string& name, const std::string& what,
+  const char* done_word, const change& one) {
+  auto options = std::make_shared<models_options>();
+  auto* command = add_command(models, call, name, what, [&call, options, done_word, one] {
+    return apply(call, *options, done_word, one);
+  });
+  command->add_option("MODEL", options->models, "names of models")->type_name("")->required();
+  add_connection_options(*command, *options);
+  add_group_option(*command, *options);
+}
+
+void add_list(CLI::App& models, invocation& call) {
+  auto options = std::make_shared<models_options>();
+  auto* command = add_command(
+    models, call, "ls", "List the models whose names begin with PREFIX",
+    [&call, options] { return list(call, *options); });
+  command->add_option("PREFIX", options->prefix, "beginning of the names")->type_name("");
+  add_connection_options(*command, *options);
+  add_group_option(*command, *options);
+}
+
+void add_describe(CLI::App& models, invocation& call) {
+  auto options = std::make_shared<models_options>();
+  auto* command = add_command(
+    models, call, "describe", "Show the layers and tensors of a model",
+    [&call, options] { return describe(call, *options); });
+  command->add_option("model", options->model, "name of the model")->type_name("MODEL")->required();
+  command->add_option("--version", options->version, "a version that is still there (0: newest)")
+    ->type_name("NUMBER");
+  add_connection_options(*command, *options);
+  add_group_option(*command, *options);
+}
+
+} // namespace
+
+void add_models_command(CLI::App& app, invocation& call) {
+  auto* models = app.add_subcommand("models", "List, describe, remove and pin models");
+  models->require_subcommand(1);
+  add_list(*models, call);
+  add_describe(*models, call);
+  add_change(
+    *models, call, "rm", "Remove models; who reads one finishes", "removed",
+    [](repository& repo, const std::string& model) { return repo.erase(model); });
+  add_change(
+    *models, call, "pin", "Keep models from being evicted", "pinned",
+    [](repository& repo, const std::string& model) { return repo.pin(model, true); });
+  add_change(
+    *models, call, "unpin", "Let models be evicted again", "unpinned",
+    [](repository& repo, const std::string& model) { return repo.pin(model, false); });
+}
+
+} // namespace millrace::tools

@@ -1,0 +1,64 @@
+// Errors and JSON: the two things that scripts read.
+#include <millrace/config/units.hpp>
+#include <millrace/tools/output.hpp>
+#include <millrace/tools/text.hpp>
+
+#include <ostream>
+
+namespace millrace::tools {
+
+namespace {
+
+std::string dump(const json& document, int indent) {
+  return document.dump(indent, ' ', false, json::error_handler_t::replace);
+}
+
+} // namespace
+
+json to_json(const status& why) {
+  return {{"code", to_string(why.code())}, {"detail", why.detail()}};
+}
+
+void print_json(invocation& call, const json& document) { call.out << dump(document, 2) << '\n'; }
+
+int report(invocation& call, const failure& f) {
+  if (call.json)
+    call.err << dump({{"error", to_json(f.why)}}, -1) << '\n';
+  else
+    call.err << "millrace: " << (call.command.empty() ? "" : call.command + ": ")
+             << printable(f.why.detail()) << '\n';
+  call.err.flush();
+  return f.code;
+}
+
+CLI::App* add_command(
+  CLI::App& parent, invocation& call, const std::string& name, const std::string& what,
+  std::function<int()> run) {
+  auto* command = parent.add_subcommand(name, what);
+  command->add_flag("--json", call.json, "print JSON");
+  auto full_name = parent.get_parent() ? parent.get_name() + " " + name : name;
+  command->callback([&call, full_name, run = std::move(run)] {
+    call.command = full_name;
+    call.chosen = run;
+  });
+  return command;
+}
+
+std::string describe(const config::provider_settings& provider) {
+  auto text = provider.name + " (" + std::string{config::to_string(provider.bucket)} + ", " +
+    config::format_size(provider.capacity_bytes);
+  return text + (provider.path.empty() ? "" : ", " + provider.path) + ")";
+}
+
+json to_json(const config::provider_settings& provider) {
+  json j = {
+    {"name", provider.name},
+    {"bucket", config::to_string(provider.bucket)},
+    {"group", provider.group},
+    {"capacity_bytes", provider.capacity_bytes}};
+  if (!provider.path.empty())
+    j["path"] = provider.path;
+  return j;
+}
+
+} // namespace millrace::tools

@@ -1,0 +1,26 @@
+// JSON of the things that several commands print.
+#pragma once
+
+#include <millrace/config/settings.hpp>
+#include <millrace/core/status.hpp>
+#include <millrace/tools/command.hpp>
+
+#include <nlohmann/json.hpp>
+
+#include <string>
+
+namespace millrace::tools {
+
+using json = nlohmann::ordered_json;
+
+/// {"code": "not_found", "detail": "..."}
+json to_json(const status& why);
+
+/// Prints a document to the output stream; bytes that are no UTF-8 are replaced.
+void print_json(invocation& call, const json& document);
+
+/// "a (memory, 1GiB)"; with a path for kinds that have one.
+std::string describe(const config::provider_settings& provider);
+json to_json(const config::provider_settings& provider);
+
+} // namespace millrace::tools

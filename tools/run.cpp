@@ -1,0 +1,80 @@
+// The table of commands, and what becomes of arguments that none of them understands.
+#include <millrace/config/nearest.hpp>
+#include <millrace/tools/command.hpp>
+#include <millrace/tools/run.hpp>
+#include <millrace/version.hpp>
+
+#include <algorithm>
+#include <array>
+#include <ostream>
+
+namespace millrace::tools {
+
+namespace {
+
+// In the order of `millrace --help`.
+constexpr std::array commands = {
+  add_serve_command, add_status_command, add_models_command, add_config_command,
+  add_doctor_command};
+
+// "no command 'frob' in models": the parser itself only says that one is missing.
+std::string unknown_command(const CLI::App& app, const std::vector<std::string>& arguments) {
+  auto* at = &app;
+  for (auto& argument : arguments) {
+    auto below = at->get_subcommands([](const CLI::App*) { return true; });
+    auto found =
+      std::find_if(below.begin(), below.end(), [&](auto* c) { return c->get_name() == argument; });
+    if (found != below.end()) {
+      at = *found;
+      continue;
+    }
+    if (below.empty() || argument.starts_with('-'))
+      return {};
+    std::vector<std::string> names;
+    for (auto* command : below)
+      names.push_back(command->get_name());
+    return "no command '" + argument + "'" +
+      config::did_you_mean(argument, {std::vector<std::string_view>{names.begin(), names.end()}});
+  }
+  return {};
+}
+
+// The first line of what the parser says, and where to read on.
+int report_usage(invocation& call, const CLI::App& app, const CLI::ParseError& error) {
+  auto why = unknown_command(app, call.arguments);
+  if (why.empty())
+    why = error.what();
+  why.resize(std::min(why.find('\n'), why.size()));
+  call.json |=
+    std::find(call.arguments.begin(), call.arguments.end(), "--json") != call.arguments.end();
+  return report(call, {{errc::invalid_argument, why + "; see millrace --help"}, exit_usage});
+}
+
+} // namespace
+
+int run(std::vector<std::string> arguments, std::ostream& out, std::ostream& err) {
+  CLI::App app{"Moves tensors beside training: stores, loads and keeps models.", "millrace"};
+  app.set_version_flag("--version", std::string{"millrace "} + version);
+  app.require_subcommand(1);
+  app.failure_message(CLI::FailureMessage::simple);
+  invocation call{out, err, arguments};
+  for (auto add : commands)
+    add(app, call);
+  try {
+    std::reverse(arguments.begin(), arguments.end());
+    app.parse(std::move(arguments));
+  } catch (const CLI::Success& wanted) {
+    return app.exit(wanted, out, err);
+  } catch (const CLI::ParseError& error) {
+    return report_usage(call, app, error);
+  }
+  try {
+    auto code = call.chosen();
+    out.flush();
+    return code;
+  } catch (const std::exception& error) {
+    return report(call, {{errc::internal, error.what()}, exit_failed});
+  }
+}
+
+} // namespace millrace::tools

@@ -1,0 +1,95 @@
+// `millrace serve`: a node as a process of its own, until a signal stops it.
+#include <millrace/config/load.hpp>
+#include <millrace/core/log.hpp>
+#include <millrace/runtime/node.hpp>
+#include <millrace/tools/output.hpp>
+#include <millrace/tools/signals.hpp>
+
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <memory>
+#include <ostream>
+
+namespace millrace::tools {
+
+namespace {
+
+struct serve_options {
+  std::string config_file;
+  std::string node;
+};
+
+result<config::settings> settings_of(const serve_options& options) {
+  auto loaded = options.config_file.empty() ? config::parse("", "defaults")
+                                            : config::load_file(options.config_file);
+  if (!loaded)
+    return loaded;
+  return loaded->for_node(options.node);
+}
+
+// Every connection takes a descriptor, and so does every arena of a peer.
+void raise_file_limit() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= limit.rlim_max)
+    return;
+  auto before = limit.rlim_cur;
+  limit.rlim_cur = limit.rlim_max;
+  if (setrlimit(RLIMIT_NOFILE, &limit) != 0)
+    spdlog::warn("limit of open files not raised limit={}", before);
+}
+
+void print_ready(invocation& call, const config::settings& settings) {
+  if (call.json) {
+    json providers = json::array();
+    for (auto& p : settings.providers)
+      providers.push_back(to_json(p));
+    // One line, so that whoever started the service reads a line and knows.
+    call.out << json{{"ready",
+                      {{"node", settings.node.name},
+                       {"address", settings.node.listen},
+                       {"pid", getpid()},
+                       {"providers", providers}}}}
+                  .dump(-1, ' ', false, json::error_handler_t::replace)
+             << std::endl;
+    return;
+  }
+  std::string providers;
+  for (auto& p : settings.providers)
+    providers += " " + describe(p);
+  call.out << "millrace: node " << settings.node.name << " ready on " << settings.node.listen
+           << " providers" << providers << std::endl;
+}
+
+int serve(invocation& call, const serve_options& options) {
+  auto& signals = stop_signals::install();
+  auto settings = settings_of(options);
+  if (!settings)
+    return report(call, {settings.error(), exit_usage});
+  configure_log(settings->node.log_level);
+  raise_file_limit();
+  auto node = node::start(*settings);
+  if (!node)
+    return report(call, node.error());
+  print_ready(call, *settings);
+  auto number = signals.wait();
+  spdlog::info("stopping node={} signal={}", settings->node.name, number);
+  node->stop();
+  return exit_ok;
+}
+
+} // namespace
+
+void add_serve_command(CLI::App& app, invocation& call) {
+  auto options = std::make_shared<serve_options>();
+  auto* command =
+    add_command(app, call, "serve", "Run a service until SIGTERM or SIGINT", [&call, options] {
+      return serve(call, *options);
+    });
+  command->add_option("-c,--config", options->config_file, "configuration (default: one node)")
+    ->type_name("FILE");
+  command->add_option("--node", options->node, "which of the nodes in the file to be")
+    ->type_name("NAME");
+}
+
+} // namespace millrace::tools

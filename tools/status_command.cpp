@@ -1,0 +1,150 @@
+// `millrace status`: how every node of a cluster stands.
+#include <millrace/tools/connection.hpp>
+#include <millrace/tools/output.hpp>
+#include <millrace/tools/text.hpp>
+
+#include <memory>
+#include <ostream>
+#include <set>
+
+namespace millrace::tools {
+
+namespace {
+
+using actors::node_status;
+using outcomes = std::vector<std::pair<std::string, result<node_status>>>;
+
+// The client answers in the order of the addresses.
+tl::expected<outcomes, failure> ask(const connection_options& options) {
+  auto client = connect_to(options);
+  if (!client)
+    return tl::unexpected{client.error()};
+  std::set<std::string> addresses;
+  for (auto& p : client->providers())
+    addresses.insert(p.address);
+  auto answers = client->status().result();
+  if (!answers)
+    return tl::unexpected{failure{answers.error()}};
+  outcomes out;
+  auto address = addresses.begin();
+  for (auto& answer : *answers)
+    out.emplace_back(*address++, std::move(answer));
+  return out;
+}
+
+json to_json(const actors::provider_status& p) {
+  return {
+    {"name", p.name},
+    {"kind", p.kind},
+    {"group", p.group},
+    {"durable", p.durable},
+    {"models", p.models},
+    {"used_bytes", p.used_bytes},
+    {"capacity_bytes", p.capacity_bytes},
+    {"in_flight", p.in_flight},
+    {"queued", p.queued},
+    {"stores", p.stores},
+    {"loads", p.loads},
+    {"failures", p.failures},
+    {"evictions", p.evictions},
+    {"stored_bytes", p.stored_bytes},
+    {"loaded_bytes", p.loaded_bytes}};
+}
+
+json to_json(const node_status& s) {
+  json providers = json::array();
+  for (auto& p : s.providers)
+    providers.push_back(to_json(p));
+  json paths = json::array();
+  for (auto& p : s.paths)
+    paths.push_back(
+      {{"peer", p.peer},
+       {"driver", p.driver},
+       {"bytes", p.bytes},
+       {"transfers", p.transfers},
+       {"failures", p.failures}});
+  return {
+    {"node", s.node},
+    {"address", s.address},
+    {"version", s.version},
+    {"pid", s.pid},
+    {"uptime_ms", s.uptime_ms},
+    {"connections", s.connections},
+    {"staging",
+     {{"used_bytes", s.staging_used_bytes}, {"capacity_bytes", s.staging_capacity_bytes}}},
+    {"providers", providers},
+    {"paths", paths}};
+}
+
+void print_json_of(invocation& call, const outcomes& all) {
+  json nodes = json::array();
+  for (auto& [address, answer] : all)
+    nodes.push_back(
+      answer ? to_json(*answer)
+             : json{{"address", address}, {"error", millrace::tools::to_json(answer.error())}});
+  print_json(call, {{"nodes", nodes}});
+}
+
+std::string used_of(std::uint64_t used_bytes, std::uint64_t capacity_bytes) {
+  return human_size(used_bytes) + " of " + human_size(capacity_bytes);
+}
+
+void print(std::ostream& out, const node_status& s) {
+  out << "node " << printable(s.node) << " at " << printable(s.address) << ": up "
+      << human_duration(s.uptime_ms) << ", pid " << s.pid << ", version " << printable(s.version)
+      << ", " << counted(s.connections, "connection");
+  if (s.staging_capacity_bytes > 0)
+    out << ", staging " << used_of(s.staging_used_bytes, s.staging_capacity_bytes);
+  out << '\n';
+  table providers{
+    {"provider", "kind", "group", ">models", ">used", ">in flight", ">queued", ">stores", ">stored",
+     ">loads", ">loaded", ">failures", ">evictions"}};
+  for (auto& p : s.providers)
+    providers.add(
+      {p.name, p.kind, p.group, std::to_string(p.models), used_of(p.used_bytes, p.capacity_bytes),
+       std::to_string(p.in_flight), std::to_string(p.queued), std::to_string(p.stores),
+       human_size(p.stored_bytes), std::to_string(p.loads), human_size(p.loaded_bytes),
+       std::to_string(p.failures), std::to_string(p.evictions)});
+  providers.print(out, "  ");
+  if (s.paths.empty())
+    return;
+  table paths{{"peer", "driver", ">bytes", ">transfers", ">failures"}};
+  for (auto& p : s.paths)
+    paths.add(
+      {p.peer, p.driver, human_size(p.bytes), std::to_string(p.transfers),
+       std::to_string(p.failures)});
+  paths.print(out, "  ");
+}
+
+int show_status(invocation& call, const connection_options& options) {
+  auto all = ask(options);
+  if (!all)
+    return report(call, all.error());
+  if (call.json)
+    print_json_of(call, *all);
+  bool complete = true;
+  for (auto& [address, answer] : *all) {
+    complete &= answer.has_value();
+    if (call.json)
+      continue;
+    if (answer)
+      print(call.out, *answer);
+    else
+      call.out << "node at " << address << ": no answer: " << printable(answer.error().detail())
+               << '\n';
+  }
+  return complete ? exit_ok : exit_failed;
+}
+
+} // namespace
+
+void add_status_command(CLI::App& app, invocation& call) {
+  auto options = std::make_shared<connection_options>();
+  auto* command =
+    add_command(app, call, "status", "Show how every node and provider stands", [&call, options] {
+      return show_status(call, *options);
+    });
+  add_connection_options(*command, *options);
+}
+
+} // namespace millrace::tools
