@@ -48,8 +48,9 @@ double timed_copy(
     std::atomic<std::uint64_t> next = 0;
     on_threads(threads, [&] {
       for (std::uint64_t at; (at = next.fetch_add(piece_bytes)) < source.size();)
-        transport::copy_bytes(target.data() + at, source.data() + at,
-          std::min(piece_bytes, source.size() - at), transport::store_mode::streaming);
+        transport::copy_bytes(
+          target.data() + at, source.data() + at, std::min(piece_bytes, source.size() - at),
+          transport::store_mode::streaming);
       transport::streaming_fence();
     });
   });

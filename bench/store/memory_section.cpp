@@ -58,7 +58,8 @@ struct load_times {
   copy_floor floor;
 };
 
-void report_load(stage& s, const std::string& name, const load_times& t, const load_times& full,
+void report_load(
+  stage& s, const std::string& name, const load_times& t, const load_times& full,
   const std::vector<const samples*>& peers, bool judged) {
   row r;
   r.name = name;
@@ -103,12 +104,13 @@ void loads(stage& s, service& memory, const model_table& table, bool sums) {
       &c.add([&s, peer] { return peer->load(s.in_memory.file(peer->name()), false); }));
   c.run(s.how.rounds);
   for (std::size_t i = 0; i < percents.size(); ++i)
-    report_load(s,
-      "load/" + table.name + "/" + std::to_string(percents[i]) + "%/memory/" + sums_name(sums),
+    report_load(
+      s, "load/" + table.name + "/" + std::to_string(percents[i]) + "%/memory/" + sums_name(sums),
       times[i], times[0], peers, s.how.judges(table) && percents[i] == 25);
 }
 
-void against(stage& s, const std::string& name, std::uint64_t size_bytes, const samples& ours,
+void against(
+  stage& s, const std::string& name, std::uint64_t size_bytes, const samples& ours,
   const std::string& peer, const samples& theirs, const copy_floor& floor, double ratio_min) {
   row r;
   r.name = name;
@@ -142,21 +144,24 @@ void own_section(stage& s, service& memory) {
     auto& theirs = c.add([&] { return timed_store(memory.repository(), few, s, false); });
     auto floor = s.add_floor(c, few.size_bytes);
     c.run(2 * s.how.rounds + 1);
-    against(s, "store/" + many.name + "/memory/plain/against-few", many.size_bytes, ours,
-      "own 10-layers", theirs, floor, 1 / 1.1);
+    against(
+      s, "store/" + many.name + "/memory/plain/against-few", many.size_bytes, ours, "own 10-layers",
+      theirs, floor, 1 / 1.1);
   }
-  service on_demand{s.on_disk.path(),
+  service on_demand{
+    s.on_disk.path(),
     {.kind = service_kind::on_demand,
-      .capacity_bytes = 3 * s.how.large_bytes,
-      .data_directory = {}}};
+     .capacity_bytes = 3 * s.how.large_bytes,
+     .data_directory = {}}};
   contest c;
   auto& ours = c.add([&] { return timed_store(memory.repository(), few, s, false); });
   auto& theirs = c.add([&] { return timed_store(on_demand.repository(), few, s, false); });
   auto floor = s.add_floor(c, few.size_bytes);
   c.run(s.how.rounds);
   check_stored(on_demand.repository(), few, s);
-  against(s, "store/" + few.name + "/memory/plain/pinned", few.size_bytes, ours, "own on-demand",
-    theirs, floor, 2);
+  against(
+    s, "store/" + few.name + "/memory/plain/pinned", few.size_bytes, ours, "own on-demand", theirs,
+    floor, 2);
 }
 
 } // namespace millrace::bench

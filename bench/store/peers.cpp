@@ -80,8 +80,9 @@ redis_peer::redis_peer(redis_peer&& other) noexcept
 
 std::optional<redis_peer> redis_peer::start(const std::string& directory) {
   auto socket = directory + "/redis.sock";
-  auto process = child::start({"redis-server", "--port", "0", "--unixsocket", socket, "--save", "",
-    "--appendonly", "no", "--dir", directory, "--loglevel", "warning"});
+  auto process = child::start(
+    {"redis-server", "--port", "0", "--unixsocket", socket, "--save", "", "--appendonly", "no",
+     "--dir", directory, "--loglevel", "warning"});
   if (!process) {
     skip_aloud("redis", process.error().detail());
     return {};

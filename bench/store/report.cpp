@@ -58,22 +58,26 @@ std::vector<verdict> judge(const row& r) {
   std::vector<verdict> out;
   if (r.ratio_min) {
     auto ratio = ratio_of(r);
-    out.push_back({format(">= %.2fx %s", *r.ratio_min, r.peer.c_str()),
-      ratio ? format("%.2fx", *ratio) : "no peer",
-      ratio ? std::optional{*ratio >= *r.ratio_min} : std::nullopt});
+    out.push_back(
+      {format(">= %.2fx %s", *r.ratio_min, r.peer.c_str()),
+       ratio ? format("%.2fx", *ratio) : "no peer",
+       ratio ? std::optional{*ratio >= *r.ratio_min} : std::nullopt});
   }
   if (r.floor_min) {
     auto part = floor_of(r);
-    out.push_back({format(">= %.0f %% of the floor", *r.floor_min * 100),
-      part ? format("%.0f %%", *part * 100) : "no floor",
-      part ? std::optional{*part >= *r.floor_min} : std::nullopt});
+    out.push_back(
+      {format(">= %.0f %% of the floor", *r.floor_min * 100),
+       part ? format("%.0f %%", *part * 100) : "no floor",
+       part ? std::optional{*part >= *r.floor_min} : std::nullopt});
   }
   if (r.seconds_max)
-    out.push_back({format("<= %.0f us", *r.seconds_max * 1e6),
-      format("%.0f us", r.ours.median() * 1e6), r.ours.median() <= *r.seconds_max});
+    out.push_back(
+      {format("<= %.0f us", *r.seconds_max * 1e6), format("%.0f us", r.ours.median() * 1e6),
+       r.ours.median() <= *r.seconds_max});
   if (r.bytes_max)
-    out.push_back({format("<= %.0f KB", static_cast<double>(*r.bytes_max) * 1e-3),
-      format("%.1f KB", static_cast<double>(r.size_bytes) * 1e-3), r.size_bytes <= *r.bytes_max});
+    out.push_back(
+      {format("<= %.0f KB", static_cast<double>(*r.bytes_max) * 1e-3),
+       format("%.1f KB", static_cast<double>(r.size_bytes) * 1e-3), r.size_bytes <= *r.bytes_max});
   return out;
 }
 
@@ -86,11 +90,18 @@ nlohmann::json number(const std::optional<double>& value) {
 }
 
 nlohmann::json to_json(const row& r) {
-  nlohmann::json line{{"case", r.name}, {"ours_s", r.ours.median()},
-    {"peer", r.peer_s ? nlohmann::json(r.peer) : nlohmann::json()}, {"peer_s", number(r.peer_s)},
-    {"ratio", number(ratio_of(r))}, {"floor_s", number(r.floor_s)},
-    {"floor_fraction", number(floor_of(r))}, {"bytes", r.size_bytes}, {"ours_min_s", r.ours.min()},
-    {"ours_max_s", r.ours.max()}, {"repetitions", r.ours.size()}};
+  nlohmann::json line{
+    {"case", r.name},
+    {"ours_s", r.ours.median()},
+    {"peer", r.peer_s ? nlohmann::json(r.peer) : nlohmann::json()},
+    {"peer_s", number(r.peer_s)},
+    {"ratio", number(ratio_of(r))},
+    {"floor_s", number(r.floor_s)},
+    {"floor_fraction", number(floor_of(r))},
+    {"bytes", r.size_bytes},
+    {"ours_min_s", r.ours.min()},
+    {"ours_max_s", r.ours.max()},
+    {"repetitions", r.ours.size()}};
   for (auto& [name, seconds] : r.others)
     line["others"][name] = seconds;
   if (!r.stages.empty())
@@ -111,8 +122,9 @@ nlohmann::json to_json(const row& r) {
 } // namespace
 
 void report::print_header() const {
-  std::printf("%-46s %11s %15s  %-26s %7s %6s  %s\n", "case", "ours", "min..max", "peer", "ratio",
-    "floor", "goals");
+  std::printf(
+    "%-46s %11s %15s  %-26s %7s %6s  %s\n", "case", "ours", "min..max", "peer", "ratio", "floor",
+    "goals");
 }
 
 void report::add(row r) {
@@ -122,7 +134,8 @@ void report::add(row r) {
   std::string goals;
   for (auto& v : judge(r))
     goals += (goals.empty() ? "" : ", ") + v.goal + ": " + word(v.met);
-  std::printf("%-46s %11s %15s  %-26s %7s %6s  %s\n", r.name.c_str(),
+  std::printf(
+    "%-46s %11s %15s  %-26s %7s %6s  %s\n", r.name.c_str(),
     speed_or_time(r, r.ours.median()).c_str(), spread(r).c_str(), peer.c_str(),
     ratio ? format("%.2fx", *ratio).c_str() : "-",
     floor ? format("%.0f %%", *floor * 100).c_str() : "-", goals.c_str());
@@ -140,7 +153,8 @@ void report::print_goals() const {
   std::size_t met = 0, all = 0;
   for (auto& r : rows_)
     for (auto& v : judge(r)) {
-      std::printf("  %-12s  %-46s %-28s reached %s\n", word(v.met), r.name.c_str(), v.goal.c_str(),
+      std::printf(
+        "  %-12s  %-46s %-28s reached %s\n", word(v.met), r.name.c_str(), v.goal.c_str(),
         v.reached.c_str());
       met += v.met.value_or(false);
       ++all;

@@ -113,10 +113,11 @@ void disk_loads(stage& s, service& disk, const model_table& table) {
 void rocksdb_section(stage& s) {
   if (!takes_direct_io(s.on_disk.path()))
     return skip_aloud("rocksdb", s.on_disk.path() + " does not take O_DIRECT; see --disk");
-  service disk{s.on_disk.path(),
+  service disk{
+    s.on_disk.path(),
     {.kind = service_kind::rocksdb,
-      .capacity_bytes = 4 * s.source.bytes().size(),
-      .data_directory = s.on_disk.file("kept")}};
+     .capacity_bytes = 4 * s.source.bytes().size(),
+     .data_directory = s.on_disk.file("kept")}};
   for (auto& table : disk_tables(s)) {
     for (auto* peer : s.python_peers())
       peer->build(table);

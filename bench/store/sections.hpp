@@ -25,7 +25,7 @@ struct extent {
   std::vector<std::size_t> clients = {1, 2, 4, 8};
   std::size_t latency_requests = 2000;
   bool real_models = true;
-  std::string model;  // only tables whose name contains it
+  std::string model; // only tables whose name contains it
 
   /// A smoke run: seconds, and figures that mean little.
   static extent quick();

@@ -25,8 +25,9 @@ void graph_section(stage& s) {
 namespace {
 
 // One program that stores a model of its own again and again, in step with the others.
-void run_client(stage& s, service& memory, std::size_t number, std::barrier<>& together,
-  std::mutex& mutex, samples& times) {
+void run_client(
+  stage& s, service& memory, std::size_t number, std::barrier<>& together, std::mutex& mutex,
+  samples& times) {
   auto client = memory.connect();
   auto repo = client.repository();
   auto table = layered(s.how.client_bytes, 10);
