@@ -1,0 +1,61 @@
+// Processes that the benchmark starts and is sure to end: services, helpers, Redis.
+#pragma once
+
+#include <millrace/core/status.hpp>
+
+#include <sys/types.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace millrace::bench {
+
+/// A running program with pipes to its standard input and output. Ends with its owner: by SIGTERM,
+/// and by SIGKILL when it does not heed that. It also dies when this process does.
+class child {
+public:
+  /// Starts `arguments[0]`, looked up in PATH. `quiet`: its standard error goes nowhere.
+  static result<child> start(const std::vector<std::string>& arguments, bool quiet = false);
+
+  child() = default;
+  child(child&& other) noexcept { *this = std::move(other); }
+  child& operator=(child&& other) noexcept;
+  ~child() { stop(); }
+
+  /// Sends one line. Errors: `peer_lost`.
+  [[nodiscard]] status write_line(const std::string& line);
+
+  /// The next line it prints. Errors: `deadline_exceeded`, `peer_lost` when it ended.
+  result<std::string> read_line(int timeout_ms);
+
+  bool running() const noexcept { return pid_ > 0; }
+  void stop() noexcept;
+
+private:
+  pid_t pid_ = -1;
+  int input_ = -1;
+  int output_ = -1;
+  std::string unread_;
+};
+
+/// A directory of its own that goes with it.
+class scratch_directory {
+public:
+  explicit scratch_directory(const std::string& parent);
+  ~scratch_directory();
+  scratch_directory(const scratch_directory&) = delete;
+  scratch_directory& operator=(const scratch_directory&) = delete;
+
+  const std::string& path() const noexcept { return path_; }
+  std::string file(const std::string& name) const { return path_ + "/" + name; }
+
+private:
+  std::string path_;
+};
+
+/// From now on SIGINT and SIGTERM remove every scratch directory and end this process, and the
+/// kernel ends its children. Before any thread is started.
+void clean_up_on_signals();
+
+} // namespace millrace::bench

@@ -1,0 +1,35 @@
+// What the machine itself can do with the same bytes: plain copies, plain O_DIRECT files.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <utility>
+
+namespace millrace::bench {
+
+/// Copies between warm buffers with streaming stores, by `threads` threads in pieces of 1 MiB.
+double timed_copy(std::span<const std::byte> source, std::span<std::byte> target, unsigned threads);
+
+/// True if files in `directory` take O_DIRECT, which files in memory do not.
+bool takes_direct_io(const std::string& directory);
+
+/// A file written and read past the page cache in blocks of 8 MiB, one after the other.
+class direct_file {
+public:
+  /// `memory`: page-aligned, at least as large as what is written or read.
+  direct_file(std::string path, std::span<std::byte> memory)
+    : path_(std::move(path)), memory_(memory) {}
+  ~direct_file();
+
+  /// Writes and makes durable. `fresh`: to a new file, else over what is there already.
+  double timed_write(std::uint64_t size_bytes, bool fresh);
+  double timed_read(std::uint64_t size_bytes, unsigned threads = 1);
+
+private:
+  std::string path_;
+  std::span<std::byte> memory_;
+};
+
+} // namespace millrace::bench

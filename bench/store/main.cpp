@@ -1,0 +1,153 @@
+// bench_store: models stored and loaded, against peers and against what the machine can do.
+// See bench/README.md; scripts/bench store runs it.
+#include <millrace/bench/store/sections.hpp>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
+
+namespace {
+
+using namespace millrace::bench;
+using millrace::error;
+
+constexpr const char* usage =
+  "bench_store [--quick] [--no-peers] [--json FILE] [--only SECTION] [--model TEXT] [--rounds N]\n"
+  "            [--memory DIR] [--disk DIR] [--commit TEXT]\n"
+  "\n"
+  "  --quick      a smoke run of some seconds; its figures mean little\n"
+  "  --no-peers   only ours and the floors\n"
+  "  --json FILE  one line a case, beside the table\n"
+  "  --only NAME  one section: graph, memory, own, clients, latency, rocksdb\n"
+  "  --model TEXT only models whose name contains it: 1GiB/10-layers\n"
+  "  --memory     a directory in memory, for the peers' files (/dev/shm)\n"
+  "  --disk       a directory on disk, for all files that shall be durable (/var/tmp)\n";
+
+struct options {
+  bool quick = false;
+  bool peers = true;
+  std::string json, only, model, commit, serve;
+  std::string memory = "/dev/shm";
+  std::string disk = "/var/tmp";
+  std::size_t rounds = 0;
+};
+
+// False for what it does not understand.
+bool parse(options& o, int argc, char** argv) {
+  for (int i = 1; i < argc; ++i) {
+    std::string key = argv[i];
+    if (key == "--quick" || key == "--no-peers") {
+      (key == "--quick" ? o.quick : o.peers) = key == "--quick";
+      continue;
+    }
+    if (++i == argc)
+      return false;
+    std::string value = argv[i];
+    if (key == "--json")
+      o.json = value;
+    else if (key == "--only")
+      o.only = value;
+    else if (key == "--model")
+      o.model = value;
+    else if (key == "--rounds")
+      o.rounds = std::strtoul(value.c_str(), nullptr, 10);
+    else if (key == "--memory")
+      o.memory = value;
+    else if (key == "--disk")
+      o.disk = value;
+    else if (key == "--commit")
+      o.commit = value;
+    else if (key == "--serve")
+      o.serve = value;
+    else
+      return false;
+  }
+  return true;
+}
+
+std::uint64_t largest_of(const std::vector<model_table>& tables) {
+  std::uint64_t largest = 0;
+  for (auto& t : tables)
+    largest = std::max(largest, t.size_bytes);
+  // Whole pages, for O_DIRECT.
+  return (largest + 4095) / 4096 * 4096;
+}
+
+void start_peers(stage& s) {
+  s.torch = python_peer::start("torch");
+  s.h5py = python_peer::start("h5py");
+  if (auto redis = redis_peer::start(s.on_disk.path()))
+    s.redis.emplace(std::move(*redis));
+}
+
+void run_sections(stage& s, const std::string& only) {
+  auto wanted = [&](const std::string& name) { return only.empty() || only == name; };
+  if (wanted("graph"))
+    graph_section(s);
+  if (!wanted("memory") && !wanted("own") && !wanted("clients") && !wanted("latency"))
+    return wanted("rocksdb") ? rocksdb_section(s) : void();
+  {
+    // A version lives until the next one is there; odd sizes leave gaps.
+    auto room = std::max(3 * s.source.bytes().size(), 20 * s.how.client_bytes);
+    service memory{
+      s.on_disk.path(),
+      {.kind = service_kind::memory, .capacity_bytes = room, .data_directory = {}}};
+    if (wanted("latency"))
+      latency_section(s, memory);
+    if (wanted("memory"))
+      memory_section(s, memory);
+    if (wanted("own"))
+      own_section(s, memory);
+    if (wanted("clients"))
+      clients_section(s, memory);
+  }
+  if (wanted("rocksdb"))
+    rocksdb_section(s);
+}
+
+int run(const options& o) {
+  clean_up_on_signals();
+  auto machine = machine_summary();
+  std::printf("%s%s%s\n", machine.c_str(), o.commit.empty() ? "" : ", commit ", o.commit.c_str());
+  report out{o.commit, machine};
+  scratch_directory in_memory{o.memory};
+  scratch_directory on_disk{o.disk};
+  auto how = o.quick ? extent::quick() : extent{};
+  how.rounds = o.rounds > 0 ? o.rounds : how.rounds;
+  how.model = o.model;
+  auto clients_bytes = how.clients.back() * how.client_bytes;
+  auto bytes = std::max({largest_of(how.tables()), clients_bytes, how.large_bytes});
+  warm_buffer source{bytes}, target{bytes};
+  source.fill_randomly(1);
+  stage s{how, out, in_memory, on_disk, source, target, {}, {}, {}};
+  if (o.peers)
+    start_peers(s);
+  out.print_header();
+  run_sections(s, o.only);
+  out.print_goals();
+  if (o.json.empty())
+    return EXIT_SUCCESS;
+  if (auto bad = out.write_json(o.json); !bad.ok())
+    give_up(bad, "reporting");
+  return EXIT_SUCCESS;
+}
+
+} // namespace
+
+int main(int argc, char** argv) {
+  options o;
+  if (!parse(o, argc, argv)) {
+    std::fputs(usage, stderr);
+    return 2;
+  }
+  if (!o.serve.empty())
+    return serve(o.serve);
+  try {
+    return run(o);
+  } catch (const std::exception& e) {
+    std::fflush(stdout);
+    std::fprintf(stderr, "bench_store: %s\n", e.what());
+    return EXIT_FAILURE;
+  }
+}

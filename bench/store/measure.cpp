@@ -1,0 +1,42 @@
+// Medians and rounds.
+#include <millrace/bench/store/measure.hpp>
+#include <millrace/core/clock.hpp>
+
+#include <algorithm>
+#include <limits>
+
+namespace millrace::bench {
+
+double samples::quantile(double q) const {
+  if (values_.empty())
+    return std::numeric_limits<double>::quiet_NaN();
+  auto sorted = values_;
+  auto at = static_cast<std::size_t>(q * static_cast<double>(sorted.size() - 1) + 0.5);
+  std::nth_element(sorted.begin(), sorted.begin() + static_cast<std::ptrdiff_t>(at), sorted.end());
+  return sorted[at];
+}
+
+double seconds_of(const std::function<void()>& f) {
+  auto begun = steady_clock::now();
+  f();
+  return std::chrono::duration<double>(steady_clock::now() - begun).count();
+}
+
+const samples& contest::add(std::function<double()> run) {
+  contestants_.push_back(std::make_unique<contestant>(contestant{std::move(run), {}}));
+  return contestants_.back()->times;
+}
+
+void contest::run(std::size_t rounds) {
+  for (auto& c : contestants_)
+    c->run();
+  for (std::size_t round = 0; round < rounds; ++round)
+    for (auto& c : contestants_)
+      c->times.add(c->run());
+}
+
+void give_up(const status& why, std::string_view doing) { throw error{why.within(doing)}; }
+
+void give_up(const std::string& what) { throw error{status{errc::internal, what}}; }
+
+} // namespace millrace::bench

@@ -1,0 +1,69 @@
+// Repeated timings of things that take turns, so that a noisy moment hits all of them alike.
+// Used by every section of bench_store.
+#pragma once
+
+#include <millrace/core/status.hpp>
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace millrace::bench {
+
+/// Seconds, one value per repetition.
+class samples {
+public:
+  void add(double seconds) { values_.push_back(seconds); }
+  bool empty() const noexcept { return values_.empty(); }
+  std::size_t size() const noexcept { return values_.size(); }
+
+  /// `q` in [0, 1]; 0 is the smallest. Not a number without samples.
+  double quantile(double q) const;
+  double median() const { return quantile(0.5); }
+  double min() const { return quantile(0); }
+  double max() const { return quantile(1); }
+
+private:
+  std::vector<double> values_;
+};
+
+/// Seconds that `f` takes by the monotonic clock.
+double seconds_of(const std::function<void()>& f);
+
+/// Things to be timed in turns: every round runs each of them once, in order, after one round that
+/// does not count.
+class contest {
+public:
+  /// `run` returns its own time, or throws `millrace::error`, which ends the benchmark.
+  /// The samples live as long as the contest.
+  const samples& add(std::function<double()> run);
+
+  void run(std::size_t rounds);
+
+private:
+  struct contestant {
+    std::function<double()> run;
+    samples times;
+  };
+  std::vector<std::unique_ptr<contestant>> contestants_;
+};
+
+/// Throws `millrace::error` naming what was being done.
+[[noreturn]] void give_up(const status& why, std::string_view doing);
+[[noreturn]] void give_up(const std::string& what);
+
+/// The value, or `give_up`.
+template <class T>
+T need(result<T> outcome, std::string_view doing) {
+  if (!outcome)
+    give_up(outcome.error(), doing);
+  if constexpr (!std::is_void_v<T>)
+    return std::move(*outcome);
+}
+
+} // namespace millrace::bench

@@ -1,0 +1,130 @@
+// Helper processes asked for times; Redis through its C client.
+#include <millrace/bench/store/measure.hpp>
+#include <millrace/bench/store/peers.hpp>
+
+#include <nlohmann/json.hpp>
+
+#include <cstdio>
+#include <thread>
+
+#ifdef MILLRACE_HIREDIS
+#include <hiredis/hiredis.h>
+#endif
+
+namespace millrace::bench {
+
+namespace {
+
+using nlohmann::json;
+
+constexpr int start_timeout_ms = 60'000;
+constexpr int work_timeout_ms = 300'000;
+
+} // namespace
+
+void skip_aloud(const std::string& what, const std::string& why) {
+  std::printf("skipped: %s: %s\n", what.c_str(), why.c_str());
+  std::fflush(stdout);
+}
+
+std::optional<python_peer> python_peer::start(const std::string& name) {
+  auto script = std::string{MILLRACE_BENCH_DIRECTORY} + "/peers/" + name + "_peer.py";
+  // Distributions install PyTorch for their own interpreter.
+  auto process = child::start({"/usr/bin/python3", script}, true);
+  auto hello = process ? process->read_line(start_timeout_ms) : fail(process.error());
+  if (!hello) {
+    skip_aloud(name, hello.error().detail());
+    return {};
+  }
+  auto said = json::parse(*hello);
+  if (said.contains("missing")) {
+    skip_aloud(name, said["missing"]);
+    return {};
+  }
+  std::printf("peer: %s %s\n", name.c_str(), said["version"].get<std::string>().c_str());
+  return python_peer{name, std::move(*process)};
+}
+
+double python_peer::ask(const std::string& command) {
+  if (auto bad = process_.write_line(command); !bad.ok())
+    give_up(bad, name_);
+  auto answer = json::parse(need(process_.read_line(work_timeout_ms), name_));
+  if (answer.contains("error"))
+    give_up(name_ + ": " + answer["error"].get<std::string>());
+  return answer.value("s", 0.0);
+}
+
+void python_peer::build(const model_table& table) {
+  json command{{"do", "build"}, {"table", json::array()}};
+  for (auto& t : table.tensors.tensors)
+    command["table"].push_back({t.name, t.shape});
+  ask(command.dump());
+}
+
+double python_peer::save(const std::string& path, bool sync) {
+  return ask(json{{"do", "save"}, {"path", path}, {"sync", sync}}.dump());
+}
+
+double python_peer::load(
+  const std::string& path, bool cold, const std::vector<std::string>& names) {
+  return ask(json{{"do", "load"}, {"path", path}, {"cold", cold}, {"names", names}}.dump());
+}
+
+redis_peer::redis_peer(child process, void* connection)
+  : process_(std::move(process)), connection_(connection) {}
+
+redis_peer::redis_peer(redis_peer&& other) noexcept
+  : process_(std::move(other.process_)), connection_(std::exchange(other.connection_, nullptr)) {}
+
+#ifdef MILLRACE_HIREDIS
+
+std::optional<redis_peer> redis_peer::start(const std::string& directory) {
+  auto socket = directory + "/redis.sock";
+  auto process = child::start(
+    {"redis-server", "--port", "0", "--unixsocket", socket, "--save", "", "--appendonly", "no",
+     "--dir", directory, "--loglevel", "warning"});
+  if (!process) {
+    skip_aloud("redis", process.error().detail());
+    return {};
+  }
+  for (auto attempts_left = 200; attempts_left > 0; --attempts_left) {
+    auto* connection = redisConnectUnix(socket.c_str());
+    if (connection && connection->err == 0)
+      return redis_peer{std::move(*process), connection};
+    if (connection)
+      redisFree(connection);
+    std::this_thread::sleep_for(std::chrono::milliseconds{10});
+  }
+  skip_aloud("redis", "redis-server is not installed or does not start");
+  return {};
+}
+
+redis_peer::~redis_peer() {
+  if (connection_)
+    redisFree(static_cast<redisContext*>(connection_));
+}
+
+double redis_peer::set(const std::byte* data, std::size_t size_bytes) {
+  return seconds_of([&] {
+    auto* reply = static_cast<redisReply*>(
+      redisCommand(static_cast<redisContext*>(connection_), "SET tiny %b", data, size_bytes));
+    if (!reply || reply->type == REDIS_REPLY_ERROR)
+      give_up("redis does not take a SET");
+    freeReplyObject(reply);
+  });
+}
+
+#else
+
+std::optional<redis_peer> redis_peer::start(const std::string&) {
+  skip_aloud("redis", "built without hiredis");
+  return {};
+}
+
+redis_peer::~redis_peer() = default;
+
+double redis_peer::set(const std::byte*, std::size_t) { return 0; }
+
+#endif
+
+} // namespace millrace::bench

@@ -1,0 +1,191 @@
+// Columns, JSON keys, and the comparison with the goals.
+#include <millrace/bench/store/report.hpp>
+
+#include <nlohmann/json.hpp>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cmath>
+#include <cstdio>
+#include <fstream>
+#include <thread>
+
+namespace millrace::bench {
+
+namespace {
+
+// Below this a time says more than a speed.
+constexpr std::uint64_t speed_bytes_min = 1u << 20;
+
+template <class... Values>
+std::string format(const char* pattern, Values... values) {
+  char text[160];
+  std::snprintf(text, sizeof(text), pattern, values...);
+  return text;
+}
+
+std::string speed_or_time(const row& r, double seconds) {
+  return r.size_bytes >= speed_bytes_min
+    ? format("%.2f GB/s", static_cast<double>(r.size_bytes) / seconds * 1e-9)
+    : format("%.1f us", seconds * 1e6);
+}
+
+std::string spread(const row& r) {
+  auto scaled = [&](double s) {
+    return r.size_bytes >= speed_bytes_min ? static_cast<double>(r.size_bytes) / s * 1e-9 : s * 1e6;
+  };
+  auto a = scaled(r.ours.min());
+  auto b = scaled(r.ours.max());
+  return format("%.2f..%.2f", std::min(a, b), std::max(a, b));
+}
+
+struct verdict {
+  std::string goal;
+  std::string reached;
+  std::optional<bool> met; // empty: not measured
+};
+
+std::optional<double> ratio_of(const row& r) {
+  return r.peer_s ? std::optional{*r.peer_s / r.ours.median()} : std::nullopt;
+}
+
+std::optional<double> floor_of(const row& r) {
+  return r.floor_s ? std::optional{*r.floor_s / r.ours.median()} : std::nullopt;
+}
+
+std::vector<verdict> judge(const row& r) {
+  std::vector<verdict> out;
+  if (r.ratio_min) {
+    auto ratio = ratio_of(r);
+    out.push_back(
+      {format(">= %.2fx %s", *r.ratio_min, r.peer.c_str()),
+       ratio ? format("%.2fx", *ratio) : "no peer",
+       ratio ? std::optional{*ratio >= *r.ratio_min} : std::nullopt});
+  }
+  if (r.floor_min) {
+    auto part = floor_of(r);
+    out.push_back(
+      {format(">= %.0f %% of the floor", *r.floor_min * 100),
+       part ? format("%.0f %%", *part * 100) : "no floor",
+       part ? std::optional{*part >= *r.floor_min} : std::nullopt});
+  }
+  if (r.seconds_max)
+    out.push_back(
+      {format("<= %.0f us", *r.seconds_max * 1e6), format("%.0f us", r.ours.median() * 1e6),
+       r.ours.median() <= *r.seconds_max});
+  if (r.bytes_max)
+    out.push_back(
+      {format("<= %.0f KB", static_cast<double>(*r.bytes_max) * 1e-3),
+       format("%.1f KB", static_cast<double>(r.size_bytes) * 1e-3), r.size_bytes <= *r.bytes_max});
+  return out;
+}
+
+const char* word(const std::optional<bool>& met) {
+  return !met ? "not measured" : *met ? "met" : "MISSED";
+}
+
+nlohmann::json number(const std::optional<double>& value) {
+  return value && std::isfinite(*value) ? nlohmann::json(*value) : nlohmann::json();
+}
+
+nlohmann::json to_json(const row& r) {
+  nlohmann::json line{
+    {"case", r.name},
+    {"ours_s", r.ours.median()},
+    {"peer", r.peer_s ? nlohmann::json(r.peer) : nlohmann::json()},
+    {"peer_s", number(r.peer_s)},
+    {"ratio", number(ratio_of(r))},
+    {"floor_s", number(r.floor_s)},
+    {"floor_fraction", number(floor_of(r))},
+    {"bytes", r.size_bytes},
+    {"ours_min_s", r.ours.min()},
+    {"ours_max_s", r.ours.max()},
+    {"repetitions", r.ours.size()}};
+  for (auto& [name, seconds] : r.others)
+    line["others"][name] = seconds;
+  if (!r.stages.empty())
+    line["stages"] = r.stages;
+  for (auto& v : judge(r)) {
+    line["goal"] = line.contains("goal") ? line["goal"].get<std::string>() + "; " + v.goal : v.goal;
+    auto so_far = line.contains("met") ? line["met"] : nlohmann::json(true);
+    if (!v.met)
+      line["met"] = nullptr;
+    else if (so_far.is_null())
+      line["met"] = so_far;
+    else
+      line["met"] = so_far.get<bool>() && *v.met;
+  }
+  return line;
+}
+
+} // namespace
+
+void report::print_header() const {
+  std::printf(
+    "%-46s %11s %15s  %-26s %7s %6s  %s\n", "case", "ours", "min..max", "peer", "ratio", "floor",
+    "goals");
+}
+
+void report::add(row r) {
+  auto ratio = ratio_of(r);
+  auto floor = floor_of(r);
+  std::string peer = r.peer_s ? r.peer + " " + speed_or_time(r, *r.peer_s) : "-";
+  std::string goals;
+  for (auto& v : judge(r))
+    goals += (goals.empty() ? "" : ", ") + v.goal + ": " + word(v.met);
+  std::printf(
+    "%-46s %11s %15s  %-26s %7s %6s  %s\n", r.name.c_str(),
+    speed_or_time(r, r.ours.median()).c_str(), spread(r).c_str(), peer.c_str(),
+    ratio ? format("%.2fx", *ratio).c_str() : "-",
+    floor ? format("%.0f %%", *floor * 100).c_str() : "-", goals.c_str());
+  for (auto& [name, seconds] : r.others)
+    std::printf(
+      "%-46s %11s %15s  %s\n", "", "", "", (name + " " + speed_or_time(r, seconds)).c_str());
+  if (!r.stages.empty())
+    std::printf("%-46s   %s\n", "", r.stages.c_str());
+  std::fflush(stdout);
+  rows_.push_back(std::move(r));
+}
+
+void report::print_goals() const {
+  std::printf("\nGoals\n");
+  std::size_t met = 0, all = 0;
+  for (auto& r : rows_)
+    for (auto& v : judge(r)) {
+      std::printf(
+        "  %-12s  %-46s %-28s reached %s\n", word(v.met), r.name.c_str(), v.goal.c_str(),
+        v.reached.c_str());
+      met += v.met.value_or(false);
+      ++all;
+    }
+  std::printf("%zu of %zu goals met\n", met, all);
+}
+
+status report::write_json(const std::string& path) const {
+  std::ofstream file{path};
+  for (auto& r : rows_) {
+    auto line = to_json(r);
+    line["commit"] = commit_;
+    line["machine"] = machine_;
+    file << line.dump() << "\n";
+  }
+  file.close();
+  return file ? status{} : status_from_errno(errno, "writing " + path);
+}
+
+std::string machine_summary() {
+  std::ifstream info{"/proc/cpuinfo"};
+  std::string line, model = "unknown processor";
+  while (std::getline(info, line))
+    if (line.starts_with("model name")) {
+      model = line.substr(line.find(':') + 2);
+      break;
+    }
+  auto gib = static_cast<double>(sysconf(_SC_PHYS_PAGES)) *
+    static_cast<double>(sysconf(_SC_PAGESIZE)) / (1u << 30);
+  return model + ", " + std::to_string(std::thread::hardware_concurrency()) + " cores, " +
+    format("%.0f GiB", gib);
+}
+
+} // namespace millrace::bench

@@ -1,0 +1,55 @@
+// What was measured: a table for people while it runs, JSON lines for programs, goals at the end.
+#pragma once
+
+#include <millrace/bench/store/measure.hpp>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace millrace::bench {
+
+/// One case. Times are seconds; what is empty was not measured or has no goal.
+struct row {
+  std::string name;
+  std::uint64_t size_bytes = 0;
+  samples ours;
+  std::string peer;
+  std::optional<double> peer_s;
+  std::vector<std::pair<std::string, double>> others; // further peers and floors, for comparison
+  std::optional<double> floor_s;
+  std::string stages; // where a provider says its time went
+
+  /// Goals: times as fast as the peer, part of the floor's speed, how long, how large.
+  std::optional<double> ratio_min;
+  std::optional<double> floor_min;
+  std::optional<double> seconds_max;
+  std::optional<std::uint64_t> bytes_max;
+};
+
+class report {
+public:
+  /// `commit`, `machine`: written into every JSON line.
+  report(std::string commit, std::string machine)
+    : commit_(std::move(commit)), machine_(std::move(machine)) {}
+
+  void print_header() const;
+  /// Prints the row and keeps it.
+  void add(row r);
+  /// Every goal with what was reached. A goal whose peer is missing counts as not measured.
+  void print_goals() const;
+  /// Errors: what the operating system says.
+  [[nodiscard]] status write_json(const std::string& path) const;
+
+private:
+  std::string commit_;
+  std::string machine_;
+  std::vector<row> rows_;
+};
+
+/// Processor, cores and memory in one line.
+std::string machine_summary();
+
+} // namespace millrace::bench

@@ -1,0 +1,105 @@
+// The parts of the store benchmark and what they share. Called by main.cpp in order.
+#pragma once
+
+#include <millrace/bench/store/floors.hpp>
+#include <millrace/bench/store/model_table.hpp>
+#include <millrace/bench/store/peers.hpp>
+#include <millrace/bench/store/report.hpp>
+#include <millrace/bench/store/service.hpp>
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace millrace::bench {
+
+/// How much is measured.
+struct extent {
+  std::size_t rounds = 7;
+  std::uint64_t small_bytes = 256u << 20;
+  std::uint64_t large_bytes = 1u << 30;
+  std::uint64_t client_bytes = 128u << 20;
+  std::vector<std::size_t> layers = {10, 100, 1000};
+  std::vector<std::size_t> clients = {1, 2, 4, 8};
+  std::size_t latency_requests = 2000;
+  bool real_models = true;
+  std::string model; // only tables whose name contains it
+
+  /// A smoke run: seconds, and figures that mean little.
+  static extent quick();
+
+  std::vector<model_table> tables() const;
+  /// True for the size that the goals are about.
+  bool judges(const model_table& table) const { return table.size_bytes == large_bytes; }
+};
+
+/// Plain copies in a contest, by one thread, two and so on: the fastest is the floor.
+class copy_floor {
+public:
+  void add(const samples& times) { by_threads_.push_back(&times); }
+  double median() const;
+
+private:
+  std::vector<const samples*> by_threads_;
+};
+
+/// Everything that sections use in turns.
+struct stage {
+  extent how;
+  report& out;
+  scratch_directory& in_memory;
+  scratch_directory& on_disk;
+  warm_buffer& source; // random bytes, as large as the largest model
+  warm_buffer& target;
+  std::optional<python_peer> torch, h5py;
+  std::optional<redis_peer> redis;
+
+  /// Copies of as many bytes between warm buffers, as part of a contest.
+  copy_floor add_floor(contest& to, std::uint64_t size_bytes) const;
+  std::vector<python_peer*> python_peers();
+};
+
+/// Hash and encoding of a graph of 1000 leaf layers.
+void graph_section(stage& s);
+
+/// Stores and loads with a memory bucket in another process.
+void memory_section(stage& s, service& memory);
+
+/// Our own ways against each other: many layers and few, pinned and on-demand memory.
+void own_section(stage& s, service& memory);
+
+/// Several clients at once, each with a model of its own.
+void clients_section(stage& s, service& memory);
+
+/// Small models, one after the other.
+void latency_section(stage& s, service& memory);
+
+/// Durable stores and loads from disk.
+void rocksdb_section(stage& s);
+
+/// One store by the public API; returns its seconds and leaves the receipt.
+double timed_store(
+  class repository repo, const model_table& table, stage& s, bool sums, receipt* outcome = nullptr);
+
+/// What to load to bring some percent of a model's bytes to the target: whole tensors, or rows of
+/// each where tensors are few.
+struct selection {
+  std::vector<load_target> targets;
+  std::vector<std::string> names; // of the tensors it touches
+  std::uint64_t size_bytes = 0;
+};
+selection select(const model_table& table, unsigned percent, std::span<std::byte> target);
+
+double timed_load(class repository repo, const selection& what);
+
+/// Loads everything and compares it with what was stored; throws when a byte differs.
+void check_stored(class repository repo, const model_table& table, stage& s);
+
+/// "sums" or "plain".
+std::string sums_name(bool sums);
+/// A provider's own account of a store.
+std::string stages_of(const receipt& r);
+
+} // namespace millrace::bench

@@ -1,0 +1,75 @@
+// Configuration, start and end of a service.
+#include <millrace/bench/store/measure.hpp>
+#include <millrace/bench/store/service.hpp>
+#include <millrace/config/load.hpp>
+#include <millrace/runtime/node.hpp>
+
+#include <csignal>
+#include <cstdio>
+#include <fstream>
+
+namespace millrace::bench {
+
+namespace {
+
+// Touching the memory of a large service takes seconds.
+constexpr int start_timeout_ms = 180'000;
+
+std::string config_text(const std::string& address, const service_options& options) {
+  auto text = "node: { name: " + to_string(options.kind) + ", listen: \"" + address +
+    "\", log_level: error }\n";
+  text += options.kind == service_kind::on_demand ? "staging: { mode: on_demand }\n" : "";
+  text += "providers:\n  - { name: store, capacity: " + std::to_string(options.capacity_bytes);
+  if (options.kind == service_kind::rocksdb)
+    text += ", bucket: rocksdb, path: \"" + options.data_directory + "\"";
+  return text + " }\n";
+}
+
+} // namespace
+
+std::string to_string(service_kind kind) {
+  switch (kind) {
+  case service_kind::memory:
+    return "memory";
+  case service_kind::on_demand:
+    return "on-demand";
+  case service_kind::rocksdb:
+    return "rocksdb";
+  }
+  return {};
+}
+
+service::service(const std::string& directory, const service_options& options) {
+  auto name = to_string(options.kind);
+  auto config = directory + "/" + name + ".yaml";
+  address_ = "unix:" + directory + "/" + name + ".sock";
+  std::ofstream{config} << config_text(address_, options);
+  // This very program, also when another one has been built in its place meanwhile.
+  process_ = need(child::start({"/proc/self/exe", "--serve", config}), "starting a service");
+  auto ready = need(process_.read_line(start_timeout_ms), "starting the service " + name);
+  if (ready != "ready")
+    give_up("the service " + name + " does not start: " + ready);
+  client_.emplace(connect());
+}
+
+int serve(const std::string& config_path) {
+  sigset_t ending;
+  sigemptyset(&ending);
+  sigaddset(&ending, SIGTERM);
+  sigaddset(&ending, SIGINT);
+  pthread_sigmask(SIG_BLOCK, &ending, nullptr);
+  try {
+    auto node = node::embed(config_path);
+    std::puts("ready");
+    std::fflush(stdout);
+    int number = 0;
+    sigwait(&ending, &number);
+    node.stop();
+    return 0;
+  } catch (const error& e) {
+    std::puts(e.what());
+    return 1;
+  }
+}
+
+} // namespace millrace::bench
