@@ -55,7 +55,7 @@ public:
   ~session() override { release(); }
 
   void on_open(const std::shared_ptr<channel>& c) override {
-    spdlog::debug(
+    log().debug(
       "peer connected name={} pid={} uid={}", c->peer().name, c->peer().pid, c->peer().uid);
     connections_->add(c);
     fabric_->peer_opened(c);
@@ -69,7 +69,7 @@ public:
   }
 
   void on_close(channel& c, const status& why) override {
-    spdlog::debug(
+    log().debug(
       "peer gone name={} pid={} why=\"{}\"", c.peer().name, c.peer().pid, why.to_string());
     connections_->remove(c);
     fabric_->peer_closed(c, why);

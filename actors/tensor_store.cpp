@@ -66,7 +66,7 @@ private:
     try {
       s.run();
     } catch (const std::exception& e) {
-      spdlog::error("provider {}: {}", context_->deps.name, e.what());
+      log().error("provider {}: {}", context_->deps.name, e.what());
     }
   }
 

@@ -1,18 +1,26 @@
-// The process's log: spdlog's default logger on standard error.
+// The one logger.
 #include <millrace/core/log.hpp>
 
 #include <spdlog/sinks/stdout_color_sinks.h>
 
 namespace millrace {
 
+spdlog::logger& log() {
+  static spdlog::logger instance = [] {
+    spdlog::logger made{"millrace", std::make_shared<spdlog::sinks::stderr_color_sink_mt>()};
+    made.set_pattern("%Y-%m-%dT%H:%M:%S.%e %^%l%$ %v");
+    made.set_level(spdlog::level::warn);
+    return made;
+  }();
+  return instance;
+}
+
 bool configure_log(const std::string& level) {
+  // spdlog takes any unknown name for "off".
   auto parsed = spdlog::level::from_str(level);
   if (parsed == spdlog::level::off && level != "off")
     return false;
-  static const auto logger = spdlog::stderr_color_mt("millrace");
-  spdlog::set_default_logger(logger);
-  spdlog::set_pattern("%Y-%m-%dT%H:%M:%S.%e %^%l%$ %v");
-  spdlog::set_level(parsed);
+  log().set_level(parsed);
   return true;
 }
 

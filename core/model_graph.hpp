@@ -60,7 +60,8 @@ private:
     memo() = default;
     memo(const memo& other) : value(other.get()) {}
     memo& operator=(const memo& other) {
-      set(other.get());
+      if (this != &other)
+        set(other.get());
       return *this;
     }
     std::shared_ptr<const hashed_graph> get() const {

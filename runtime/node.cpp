@@ -198,7 +198,7 @@ void node::state::stop() {
   for (auto& [name, bucket] : buckets)
     if (auto bad = bucket->close(static_cast<std::uint32_t>(settings.limits.shutdown_timeout_ms));
         !bad.ok())
-      spdlog::warn("provider not closed in order provider={} why=\"{}\"", name, bad.to_string());
+      log().warn("provider not closed in order provider={} why=\"{}\"", name, bad.to_string());
   listener.reset();
   runs_on->end_actors();
   stores.clear();

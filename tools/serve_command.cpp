@@ -36,7 +36,7 @@ void raise_file_limit() {
   auto before = limit.rlim_cur;
   limit.rlim_cur = limit.rlim_max;
   if (setrlimit(RLIMIT_NOFILE, &limit) != 0)
-    spdlog::warn("limit of open files not raised limit={}", before);
+    log().warn("limit of open files not raised limit={}", before);
 }
 
 void print_ready(invocation& call, const config::settings& settings) {
@@ -73,7 +73,7 @@ int serve(invocation& call, const serve_options& options) {
     return report(call, node.error());
   print_ready(call, *settings);
   auto number = signals.wait();
-  spdlog::info("stopping node={} signal={}", settings->node.name, number);
+  log().info("stopping node={} signal={}", settings->node.name, number);
   node->stop();
   return exit_ok;
 }

@@ -10,6 +10,8 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <cstdlib>
+#include <fstream>
 #include <map>
 #include <mutex>
 #include <thread>
@@ -63,6 +65,15 @@ int touch(std::byte* data, std::uint64_t size_bytes) {
   return failed;
 }
 
+// What the system says it can give without swapping; the largest number if it does not say.
+std::uint64_t available_bytes() {
+  std::ifstream meminfo{"/proc/meminfo"};
+  for (std::string line; std::getline(meminfo, line);)
+    if (line.starts_with("MemAvailable:"))
+      return std::strtoull(line.c_str() + sizeof("MemAvailable:"), nullptr, 10) * 1024;
+  return ~std::uint64_t{0};
+}
+
 // A memfd of the size asked for, mapped; huge pages only if the pool has enough of them.
 int open_memfd(const arena_options& options, std::uint64_t size_bytes, bool huge, void*& data) {
   int fd =
@@ -88,6 +99,11 @@ result<std::shared_ptr<arena>> arena::create(const arena_options& options) {
     "making an arena of " + std::to_string(options.size_bytes) + " bytes for " + options.name;
   if (options.size_bytes == 0)
     return fail(errc::invalid_argument, doing);
+  // Touching more than there is would wake the kernel's memory killer instead of failing.
+  if (auto available = available_bytes(); options.size_bytes > available)
+    return fail(
+      errc::no_space,
+      doing + ": the system has " + std::to_string(available) + " bytes available; give it less");
   std::shared_ptr<arena> a{new arena};
   void* data = nullptr;
   a->huge_ = options.huge_pages && options.size_bytes >= huge_page_bytes;

@@ -287,7 +287,7 @@ void connection::lost(const std::string& how) {
 void connection::fault(const status& why) {
   if (phase_ == phase::closed)
     return;
-  spdlog::debug("closing the channel to {}: {}", describe_peer(), why.to_string());
+  log().debug("closing the channel to {}: {}", describe_peer(), why.to_string());
   {
     std::lock_guard guard{send_mutex_};
     static_cast<void>(transmit(frame_kind::goodbye, 0, encode_goodbye(why), {}, true));

@@ -66,7 +66,7 @@ void door::open() {
   auto watched =
     loop_->watch(file_->fd(), EPOLLIN, [d = shared_from_this()](std::uint32_t) { d->on_ready(); });
   if (!watched.ok())
-    spdlog::error("cannot accept connections address={}: {}", where_.address, watched.to_string());
+    log().error("cannot accept connections address={}: {}", where_.address, watched.to_string());
 }
 
 void door::shut() {
@@ -94,7 +94,7 @@ bool door::accept_one() {
   }
   auto why = errno;
   if (why == EMFILE || why == ENFILE || why == ENOBUFS || why == ENOMEM) {
-    spdlog::warn("no descriptors left to accept connections address={}", where_.address);
+    log().warn("no descriptors left to accept connections address={}", where_.address);
     pause();
   }
   return why == ECONNABORTED || why == EINTR;
@@ -119,7 +119,7 @@ void door::receive(unique_fd fd) {
   auto who = credentials_of(fd.get());
   auto allowed = who ? check(*who) : who.error();
   if (!allowed.ok()) {
-    spdlog::warn("refused a connection address={}: {}", where_.address, allowed.to_string());
+    log().warn("refused a connection address={}: {}", where_.address, allowed.to_string());
     return tell_why_not(fd.get(), allowed);
   }
   if (connections_ >= where_.connections_max)

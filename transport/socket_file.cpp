@@ -21,11 +21,26 @@ const sockaddr* as_sockaddr(const sockaddr_un& where) noexcept {
   return reinterpret_cast<const sockaddr*>(&where);
 }
 
+// Whoever can rename in the directory can put a socket of his own in place of ours.
+status check_directory(const std::string& directory) {
+  struct stat found {};
+  if (::stat(directory.c_str(), &found) != 0)
+    return status_from_errno(errno, "looking at the directory " + directory);
+  bool ours = found.st_uid == 0 || found.st_uid == ::geteuid();
+  bool open_to_all = (found.st_mode & S_IWOTH) != 0 && (found.st_mode & S_ISVTX) == 0;
+  if (ours && !open_to_all)
+    return {};
+  return {
+    errc::permission_denied,
+    "other users can replace files in " + directory +
+      "; listen in a directory of this user that only it can write to"};
+}
+
 status make_directory_of(const std::string& path) {
   auto directory = path.substr(0, path.rfind('/'));
   if (!directory.empty() && ::mkdir(directory.c_str(), 0700) != 0 && errno != EEXIST)
     return status_from_errno(errno, "making the directory " + directory);
-  return {};
+  return check_directory(directory.empty() ? "/" : directory);
 }
 
 // True when the locked file is still the one of that name: its former owner removes it on leaving.

@@ -136,7 +136,7 @@ result<bucket_files> open_files(rocksdb_bucket_options& options) {
   if (auto bad = settle_capacity(options); !bad.ok())
     return fail(std::move(bad));
   if (options.direct_io && !supports_direct_io(segments)) {
-    spdlog::info(
+    log().info(
       "this file system knows no direct I/O, writing through the page cache path={}", path);
     options.direct_io = false;
   }

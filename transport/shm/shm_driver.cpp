@@ -72,7 +72,7 @@ public:
     }
     for (auto& a : shared_())
       if (auto bad = link->announce_arena(a); !bad.ok())
-        spdlog::warn("arena not announced peer={} why=\"{}\"", link->peer().name, bad.to_string());
+        log().warn("arena not announced peer={} why=\"{}\"", link->peer().name, bad.to_string());
     arm_sweep();
   }
 
