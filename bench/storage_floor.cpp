@@ -51,6 +51,7 @@ public:
     return memory_block{data, size_bytes, std::shared_ptr<std::byte>{data, give_back}};
   }
 
+  bool contiguous() const noexcept override { return false; }
   std::uint64_t capacity_bytes() const noexcept override { return capacity_; }
   std::uint64_t used_bytes() const noexcept override {
     std::lock_guard guard{mutex_};

@@ -30,6 +30,9 @@ public:
   /// Threads: any.
   virtual result<memory_block> allocate(std::uint64_t size_bytes, std::size_t alignment) = 0;
 
+  /// True if the memory lies in huge pages, so that devices can take it in few large runs.
+  virtual bool contiguous() const noexcept = 0;
+
   /// Bytes that could be lent in total, and bytes lent now.
   virtual std::uint64_t capacity_bytes() const noexcept = 0;
   virtual std::uint64_t used_bytes() const noexcept = 0;

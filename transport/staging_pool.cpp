@@ -100,6 +100,7 @@ public:
     return memory_block{data, size_bytes, std::move(owner)};
   }
 
+  bool contiguous() const noexcept override { return arena_->huge(); }
   std::uint64_t capacity_bytes() const noexcept override { return arena_->size_bytes(); }
 
   std::uint64_t used_bytes() const noexcept override {
@@ -142,6 +143,7 @@ public:
     return memory_block{data, size_bytes, std::move(owner)};
   }
 
+  bool contiguous() const noexcept override { return false; }
   std::uint64_t capacity_bytes() const noexcept override { return options_.size_bytes; }
   std::uint64_t used_bytes() const noexcept override { return used_; }
 

@@ -141,7 +141,8 @@ result<bucket_files> open_files(rocksdb_bucket_options& options) {
     options.direct_io = false;
   }
   auto space = segment_store::open(
-    {segments, options.capacity_bytes, options.segment_bytes, options.direct_io});
+    {segments, options.capacity_bytes, options.segment_bytes, options.direct_io,
+     options.staging->contiguous()});
   if (!space)
     return fail(space.error());
   return bucket_files{std::move(*lock), std::move(*db), std::move(*space)};

@@ -1,6 +1,7 @@
 // Making, filling and reusing segment files.
 #include <millrace/core/assert.hpp>
 #include <millrace/core/kill_point.hpp>
+#include <millrace/storage/rocksdb/io_buffer.hpp>
 #include <millrace/storage/rocksdb/segment_store.hpp>
 
 #include <fcntl.h>
@@ -11,6 +12,7 @@
 #include <cerrno>
 #include <charconv>
 #include <cstdio>
+#include <cstring>
 #include <filesystem>
 
 namespace millrace::storage::rocksdb {
@@ -210,12 +212,24 @@ const segment_store::segment& segment_store::find(std::uint32_t file) const {
 
 status segment_store::write(const file_run& run, const std::byte* data) {
   auto& s = find(run.file);
+  if (auto* buffer = buffer_for(run))
+    data = static_cast<std::byte*>(std::memcpy(buffer, data, run.length));
   return write_all(s.file, data, run.length, run.offset, s.path);
 }
 
 status segment_store::read(const file_run& run, std::byte* data) {
   auto& s = find(run.file);
-  return read_all(s.file, data, run.length, run.offset, s.path);
+  auto* buffer = buffer_for(run);
+  auto outcome = read_all(s.file, buffer ? buffer : data, run.length, run.offset, s.path);
+  if (buffer && outcome.ok())
+    std::memcpy(data, buffer, run.length);
+  return outcome;
+}
+
+// Through contiguous memory where that is what makes the device fast.
+std::byte* segment_store::buffer_for(const file_run& run) const noexcept {
+  bool helps = options_.direct_io && !options_.contiguous_staging;
+  return helps && run.length <= io_buffer_bytes ? io_buffer() : nullptr;
 }
 
 status segment_store::sync(std::uint32_t file) {

@@ -75,6 +75,7 @@ public:
     std::uint64_t capacity_bytes = 0;
     std::uint64_t segment_bytes = 0;
     bool direct_io = true;
+    bool contiguous_staging = false; // see `memory_source::contiguous`
   };
 
   /// Opens the segments that are there; all their space is free until it is claimed.
@@ -112,6 +113,7 @@ private:
 
   explicit segment_store(options settings) : options_(std::move(settings)) {}
 
+  std::byte* buffer_for(const file_run& run) const noexcept;
   [[nodiscard]] status open_existing();
   [[nodiscard]] status take_share(std::uint64_t size_bytes);
   [[nodiscard]] status grow(std::uint64_t missing_bytes);

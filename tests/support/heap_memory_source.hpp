@@ -32,6 +32,7 @@ public:
     return memory_block{static_cast<std::byte*>(data), size_bytes, std::move(owner)};
   }
 
+  bool contiguous() const noexcept override { return false; }
   std::uint64_t capacity_bytes() const noexcept override { return capacity_; }
   std::uint64_t used_bytes() const noexcept override { return *used_; }
 

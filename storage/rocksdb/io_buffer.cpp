@@ -1,0 +1,42 @@
+// One huge page a thread.
+#include <millrace/storage/rocksdb/io_buffer.hpp>
+
+#include <sys/mman.h>
+
+#include <cstring>
+
+namespace millrace::storage::rocksdb {
+
+namespace {
+
+struct huge_page {
+  huge_page() {
+    // Twice the size, so that an aligned page lies inside.
+    mapping = ::mmap(
+      nullptr, 2 * io_buffer_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (mapping == MAP_FAILED)
+      return;
+    auto address = reinterpret_cast<std::uintptr_t>(mapping);
+    data = static_cast<std::byte*>(mapping) + (round_up(address, io_buffer_bytes) - address);
+    ::madvise(data, io_buffer_bytes, MADV_HUGEPAGE);
+    std::memset(data, 0, io_buffer_bytes);
+  }
+  huge_page(const huge_page&) = delete;
+  huge_page& operator=(const huge_page&) = delete;
+  ~huge_page() {
+    if (mapping != MAP_FAILED)
+      ::munmap(mapping, 2 * io_buffer_bytes);
+  }
+
+  void* mapping = MAP_FAILED;
+  std::byte* data = nullptr;
+};
+
+} // namespace
+
+std::byte* io_buffer() noexcept {
+  thread_local huge_page page;
+  return page.data;
+}
+
+} // namespace millrace::storage::rocksdb
