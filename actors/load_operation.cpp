@@ -22,43 +22,24 @@ struct range {
   std::uint64_t target = 0;
 };
 
-class load_operation : public operation, public std::enable_shared_from_this<load_operation> {
+class load_operation : public timed_operation<load_request, load_receipt>,
+                       public std::enable_shared_from_this<load_operation> {
 public:
-  load_operation(
-    std::shared_ptr<store_context> context, load_request request, time_point arrived,
-    answer<load_receipt> done)
-    : context_(std::move(context)), request_(std::move(request)), done_(std::move(done)),
-      created_(steady_clock::now()) {
-    auto& limits = context_->deps.limits;
-    auto timeout_ms = request_.timeout_ms == 0
-      ? limits.request_timeout_ms
-      : std::min(request_.timeout_ms, limits.request_timeout_ms);
-    deadline_ = arrived + std::chrono::milliseconds{timeout_ms};
-  }
+  using timed_operation::timed_operation;
 
-  void begin() override {
-    begun_ = steady_clock::now();
-    receipt_.times.queued_us = us_between(created_, begun_);
+protected:
+  void start() override {
     context_->deps.bucket->open(
       request_.model, request_.version,
       context_->home<std::shared_ptr<opened_model>>(
         [self = shared_from_this()](auto opened) { self->on_opened(std::move(opened)); }));
   }
 
-  void give_up(const status& why) override {
-    if (answered_)
-      return;
-    answered_ = true;
-    model_.reset();
-    std::exchange(done_, nullptr)(fail(why));
-  }
-
-  bool answered() const noexcept override { return answered_; }
-  time_point deadline() const noexcept override { return deadline_; }
+  void let_go() override { model_.reset(); }
 
 private:
   void on_opened(result<std::shared_ptr<opened_model>> opened) {
-    if (answered_)
+    if (answered())
       return;
     if (!opened)
       return give_up(opened.error());
@@ -155,7 +136,7 @@ private:
 
   void pump() {
     auto self = shared_from_this();
-    while (!answered_ && next_ < windows_.size() &&
+    while (!answered() && next_ < windows_.size() &&
            in_flight_ < context_->deps.limits.windows_max) {
       ++in_flight_;
       // Ranges of a plan come in order: what this window takes begins where the last one ended.
@@ -166,7 +147,7 @@ private:
           self->on_window(first, std::move(w));
         }));
     }
-    if (!answered_ && in_flight_ == 0 && next_ == windows_.size())
+    if (!answered() && in_flight_ == 0 && next_ == windows_.size())
       finish();
   }
 
@@ -188,7 +169,7 @@ private:
   }
 
   void on_window(cursor at, result<window> w) {
-    if (answered_)
+    if (answered())
       return;
     if (!w)
       return give_up(w.error().within("loading " + request_.model));
@@ -242,7 +223,7 @@ private:
   }
 
   void on_moved(const window& w, result<transport::transfer_report> report) {
-    if (answered_)
+    if (answered())
       return;
     if (!report)
       return give_up(report.error().within("loading " + request_.model));
@@ -273,21 +254,15 @@ private:
   }
 
   void finish() {
-    answered_ = true;
     auto now = steady_clock::now();
     receipt_.times.move_us = us_between(opened_at_, now);
     receipt_.model = request_.model;
     receipt_.version = model_->record().version;
     receipt_.provider = context_->deps.name;
-    model_.reset();
-    std::exchange(done_, nullptr)(std::move(receipt_));
+    succeed();
   }
 
-  std::shared_ptr<store_context> context_;
-  load_request request_;
-  answer<load_receipt> done_;
-  load_receipt receipt_;
-  time_point created_, begun_, opened_at_, deadline_;
+  time_point opened_at_;
   std::shared_ptr<opened_model> model_;
   std::vector<range> ranges_;
   std::vector<std::uint64_t> digest_starts_;
@@ -296,7 +271,6 @@ private:
   std::size_t next_ = 0;
   std::uint32_t in_flight_ = 0;
   bool eager_ = false;
-  bool answered_ = false;
 };
 
 } // namespace

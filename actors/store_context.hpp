@@ -7,6 +7,7 @@
 
 #include <caf/actor_addr.hpp>
 
+#include <algorithm>
 #include <memory>
 #include <utility>
 
@@ -75,6 +76,60 @@ public:
 /// How an operation reports its end to its store. Runs in the actor, once.
 template <class Receipt>
 using answer = std::function<void(result<Receipt>)>;
+
+/// What stores and loads have in common: their time, and that they answer once.
+template <class Request, class Receipt>
+class timed_operation : public operation {
+public:
+  timed_operation(
+    std::shared_ptr<store_context> context, Request request, time_point arrived,
+    answer<Receipt> done)
+    : context_(std::move(context)), request_(std::move(request)), done_(std::move(done)),
+      created_(steady_clock::now()) {
+    auto& limits = context_->deps.limits;
+    auto timeout_ms = request_.timeout_ms == 0
+      ? limits.request_timeout_ms
+      : std::min(request_.timeout_ms, limits.request_timeout_ms);
+    deadline_ = arrived + std::chrono::milliseconds{timeout_ms};
+  }
+
+  void begin() final {
+    begun_ = steady_clock::now();
+    receipt_.times.queued_us = us_between(created_, begun_);
+    start();
+  }
+
+  void give_up(const status& why) final {
+    if (!answered_)
+      end(fail(why));
+  }
+
+  bool answered() const noexcept final { return answered_; }
+  time_point deadline() const noexcept final { return deadline_; }
+
+protected:
+  virtual void start() = 0;
+  /// Returns what the bucket lent. Windows that movers may still touch keep their memory.
+  virtual void let_go() = 0;
+
+  void succeed() { end(std::move(receipt_)); }
+
+  std::shared_ptr<store_context> context_;
+  Request request_;
+  Receipt receipt_;
+  time_point begun_;
+
+private:
+  void end(result<Receipt> outcome) {
+    answered_ = true;
+    let_go();
+    std::exchange(done_, nullptr)(std::move(outcome));
+  }
+
+  answer<Receipt> done_;
+  time_point created_, deadline_;
+  bool answered_ = false;
+};
 
 std::shared_ptr<operation> make_store_operation(
   std::shared_ptr<store_context> context, store_request request, time_point arrived,

@@ -12,23 +12,13 @@ namespace {
 using storage::reservation;
 using storage::window;
 
-class store_operation : public operation, public std::enable_shared_from_this<store_operation> {
+class store_operation : public timed_operation<store_request, store_receipt>,
+                        public std::enable_shared_from_this<store_operation> {
 public:
-  store_operation(
-    std::shared_ptr<store_context> context, store_request request, time_point arrived,
-    answer<store_receipt> done)
-    : context_(std::move(context)), request_(std::move(request)), done_(std::move(done)),
-      created_(steady_clock::now()) {
-    auto& limits = context_->deps.limits;
-    auto timeout_ms = request_.timeout_ms == 0
-      ? limits.request_timeout_ms
-      : std::min(request_.timeout_ms, limits.request_timeout_ms);
-    deadline_ = arrived + std::chrono::milliseconds{timeout_ms};
-  }
+  using timed_operation::timed_operation;
 
-  void begin() override {
-    begun_ = steady_clock::now();
-    receipt_.times.queued_us = us_between(created_, begun_);
+protected:
+  void start() override {
     if (auto bad = check(); !bad.ok())
       return give_up(bad);
     auto self = shared_from_this();
@@ -39,17 +29,7 @@ public:
         [self](auto reserved) { self->on_reserved(std::move(reserved)); }));
   }
 
-  void give_up(const status& why) override {
-    if (answered_)
-      return;
-    answered_ = true;
-    // Windows that movers may still fill keep their memory; see `window::hold`.
-    reservation_.reset();
-    std::exchange(done_, nullptr)(fail(why));
-  }
-
-  bool answered() const noexcept override { return answered_; }
-  time_point deadline() const noexcept override { return deadline_; }
+  void let_go() override { reservation_.reset(); }
 
 private:
   status check() {
@@ -80,7 +60,7 @@ private:
   }
 
   void on_reserved(result<std::unique_ptr<reservation>> reserved) {
-    if (answered_)
+    if (answered())
       return;
     if (!reserved)
       return give_up(reserved.error());
@@ -97,18 +77,18 @@ private:
   // Starts windows up to the bound; publishes after the last.
   void pump() {
     auto self = shared_from_this();
-    while (!answered_ && next_ < windows_ && in_flight_ < context_->deps.limits.windows_max) {
+    while (!answered() && next_ < windows_ && in_flight_ < context_->deps.limits.windows_max) {
       ++in_flight_;
       reservation_->acquire(next_++, context_->home<window>([self](result<window> w) {
         self->on_window(std::move(w));
       }));
     }
-    if (!answered_ && in_flight_ == 0 && next_ == windows_ && !publishing_)
+    if (!answered() && in_flight_ == 0 && next_ == windows_ && !publishing_)
       publish();
   }
 
   void on_window(result<window> w) {
-    if (answered_)
+    if (answered())
       return;
     if (!w)
       return give_up(w.error());
@@ -146,7 +126,7 @@ private:
   void on_moved(
     std::uint32_t index, const std::vector<storage::piece>& pieces,
     result<transport::transfer_report> report) {
-    if (answered_)
+    if (answered())
       return;
     if (!report)
       return give_up(report.error().within("storing " + receipt_.model));
@@ -165,7 +145,7 @@ private:
   }
 
   void on_committed(const result<void>& committed) {
-    if (answered_)
+    if (answered())
       return;
     if (!committed)
       return give_up(committed.error());
@@ -183,12 +163,10 @@ private:
   }
 
   void on_published(const result<std::uint64_t>& version) {
-    if (answered_)
+    if (answered())
       return;
     if (!version)
       return give_up(version.error());
-    answered_ = true;
-    reservation_.reset();
     receipt_.version = *version;
     receipt_.provider = context_->deps.name;
     receipt_.durable = context_->deps.bucket->capabilities().durable;
@@ -196,14 +174,10 @@ private:
       receipt_.times.move_us = us_between(reserved_at_, moved_at_);
     receipt_.times.finish_us =
       us_between(windows_ > 0 ? moved_at_ : reserved_at_, steady_clock::now());
-    std::exchange(done_, nullptr)(std::move(receipt_));
+    succeed();
   }
 
-  std::shared_ptr<store_context> context_;
-  store_request request_;
-  answer<store_receipt> done_;
-  store_receipt receipt_;
-  time_point created_, begun_, reserved_at_, moved_at_, deadline_;
+  time_point reserved_at_, moved_at_;
   std::vector<std::uint64_t> starts_;        // per tensor: first byte in the source
   std::vector<std::uint64_t> digest_starts_; // per tensor: first digest
   std::uint64_t digests_count_ = 0;
@@ -214,7 +188,6 @@ private:
   std::uint32_t in_flight_ = 0;
   bool eager_ = false;
   bool publishing_ = false;
-  bool answered_ = false;
 };
 
 } // namespace
