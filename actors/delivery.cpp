@@ -21,6 +21,8 @@ bool deterministic(caf::actor_system& system) {
 
 } // namespace
 
+thread_local int handler_scope::depth_ = 0;
+
 inline_unit::inline_unit(caf::actor_system& system) : caf::execution_unit(&system) {
   outer_ = std::exchange(innermost, this);
 }

@@ -47,6 +47,20 @@ void deliver(caf::actor_system& system, const caf::strong_actor_ptr& to, caf::me
 /// Runs `f` in the context of the actor behind `to` (which handles `step`).
 void run_in(caf::actor_system& system, const caf::strong_actor_ptr& to, std::function<void()> f);
 
+/// Marks a thread as being inside an actor's handler, whoever runs that actor.
+class handler_scope {
+public:
+  handler_scope() { ++depth_; }
+  ~handler_scope() { --depth_; }
+  handler_scope(const handler_scope&) = delete;
+  handler_scope& operator=(const handler_scope&) = delete;
+
+  static bool inside() noexcept { return depth_ > 0; }
+
+private:
+  static thread_local int depth_;
+};
+
 /// Ends an actor; what it has promised is answered by its `on_exit`.
 void end_actor(caf::actor_system& system, const caf::strong_actor_ptr& actor);
 

@@ -26,10 +26,16 @@ public:
   template <class Handle, class Request, class Reply>
   void ask(const Handle& target, Request request, completion<Reply> done) {
     auto shared = std::make_shared<completion<Reply>>(std::move(done));
+    // What the completion owns goes before the handler ends: it may be the last to hold the client.
+    auto finish = [shared](result<Reply> outcome) {
+      actors::handler_scope inside;
+      auto f = std::move(*shared);
+      f(std::move(outcome));
+    };
     this->request(target, caf::infinite, std::move(request))
       .then(
-        [shared](Reply& reply) { (*shared)(std::move(reply)); },
-        [shared](caf::error& e) { (*shared)(fail(actors::to_status(e))); });
+        [finish](Reply& reply) { finish(std::move(reply)); },
+        [finish](caf::error& e) { finish(fail(actors::to_status(e))); });
   }
 };
 

@@ -4,6 +4,7 @@
 #include <caf/atom.hpp>
 #include <unistd.h>
 
+#include <condition_variable>
 #include <thread>
 
 namespace millrace::runtime {
@@ -88,12 +89,44 @@ transport::link_options engine::link_options(const std::string& address) const {
   return o;
 }
 
+namespace {
+
+// Threads that stop engines; the process does not end under them.
+class stopping_threads {
+public:
+  ~stopping_threads() {
+    std::unique_lock guard{mutex_};
+    changed_.wait_for(guard, std::chrono::seconds{10}, [this] { return running_ == 0; });
+  }
+
+  void add(std::shared_ptr<engine> e) {
+    {
+      std::lock_guard guard{mutex_};
+      ++running_;
+    }
+    std::thread{[this, e = std::move(e)]() mutable {
+      e.reset();
+      std::lock_guard guard{mutex_};
+      --running_;
+      changed_.notify_all();
+    }}.detach();
+  }
+
+private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  int running_ = 0;
+};
+
+} // namespace
+
 void release(std::shared_ptr<engine> e) {
-  if (!e)
-    return;
-  bool inside = e->loop()->on_loop() || actors::inline_unit::current(e->system());
+  static stopping_threads elsewhere;
+  bool inside = e &&
+    (e->loop()->on_loop() || actors::handler_scope::inside() ||
+     actors::inline_unit::current(e->system()));
   if (inside)
-    std::thread{[e = std::move(e)]() mutable { e.reset(); }}.detach();
+    elsewhere.add(std::move(e));
 }
 
 } // namespace millrace::runtime
