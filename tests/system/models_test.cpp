@@ -6,6 +6,7 @@
 #include <boost/test/unit_test.hpp>
 #include <nlohmann/json.hpp>
 #include <pwd.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <iostream>
@@ -254,7 +255,7 @@ BOOST_AUTO_TEST_CASE(a_user_without_permission_is_refused) {
   }
   constexpr uid_t stranger = 12345;
   scratch dir;
-  std::filesystem::permissions(dir.path, std::filesystem::perms::all);
+  chmod(dir.path.c_str(), 0755);
   {
     service s{dir, {.node = "closed"}};
     auto refused = run_millrace({"status", "--address", s.address()}, stranger);

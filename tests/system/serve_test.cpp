@@ -179,6 +179,12 @@ BOOST_AUTO_TEST_CASE(a_directory_in_use_is_refused_and_its_owner_unharmed) {
   BOOST_TEST(s.command({"status"}).code == 0);
 }
 
+BOOST_AUTO_TEST_CASE(a_socket_where_others_could_replace_it_is_refused_in_one_line) {
+  scratch dir;
+  fs::permissions(dir.path, fs::perms::all);
+  expect_one_line(serve(write_config(dir, {})), 1, "other users can replace files");
+}
+
 BOOST_AUTO_TEST_CASE(a_read_only_directory_is_refused_in_one_line) {
   scratch dir;
   if (geteuid() != 0) {
