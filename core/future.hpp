@@ -44,6 +44,7 @@ struct future_state {
   std::atomic<bool> ready = false;
   std::vector<std::function<void(const result<T>&)>> continuations;
   std::function<void()> on_cancel;
+  bool cancelling = false;
   std::shared_ptr<progress> io;
   std::atomic<int> helping = 0;
 
@@ -54,6 +55,9 @@ struct future_state {
       std::lock_guard guard{mutex};
       if (value)
         return false;
+      // Undoing an operation makes it fail in its own way first; what the caller asked for is what it reads.
+      if (cancelling && !outcome)
+        outcome = fail(errc::cancelled, "cancelled by the caller");
       value.emplace(std::move(outcome));
       run.swap(continuations);
       on_cancel = nullptr;
@@ -137,6 +141,7 @@ public:
     std::function<void()> undo;
     {
       std::lock_guard guard{state_->mutex};
+      state_->cancelling = true;
       undo.swap(state_->on_cancel);
     }
     if (undo)

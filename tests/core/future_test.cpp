@@ -95,6 +95,14 @@ BOOST_AUTO_TEST_CASE(cancel_undoes_first_and_a_late_value_is_dropped) {
   BOOST_TEST(!p.set(1));
 }
 
+BOOST_AUTO_TEST_CASE(an_error_that_comes_of_undoing_reads_as_cancelled) {
+  promise<int> p;
+  p.on_cancel([p] { p.set(fail(errc::permission_denied, "the memory was withdrawn")); });
+  auto f = p.get_future();
+  f.cancel();
+  BOOST_TEST((f.result().error().code() == errc::cancelled));
+}
+
 BOOST_AUTO_TEST_CASE(a_dropped_promise_fails_its_future) {
   future<void> f;
   {

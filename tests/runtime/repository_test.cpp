@@ -268,7 +268,8 @@ BOOST_AUTO_TEST_CASE(a_cancelled_store_leaves_nothing_and_touches_nothing) {
   auto repo = s.repo(true);
   for (int i = 0; i < 50; ++i) {
     model m;
-    m.add("a", dtype::u8, {8 << 20}, 1);
+    // Fifty of them fit, so that nothing but the cancellation ends one.
+    m.add("a", dtype::u8, {1 << 20}, 1);
     auto pending = repo.store("c", m.views);
     pending.cancel();
     auto outcome = pending.result();

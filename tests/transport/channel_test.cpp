@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 
+#include <iostream>
 #include <thread>
 
 using namespace millrace;
@@ -466,6 +467,7 @@ BOOST_AUTO_TEST_CASE(another_user_is_refused_unless_listed) {
     return;
   }
   constexpr std::uint32_t nobody = 65534;
+  constexpr int unreachable = 98;
   for (auto listed : {false, true}) {
     listener_options open_to_all;
     open_to_all.socket_mode = 0666;
@@ -477,6 +479,8 @@ BOOST_AUTO_TEST_CASE(another_user_is_refused_unless_listed) {
     if (child == 0) {
       if (::setuid(nobody) != 0)
         ::_exit(99);
+      if (::access(s.dir.path.c_str(), X_OK) != 0)
+        ::_exit(unreachable);
       auto loop = *io_loop::start({});
       promise<std::shared_ptr<channel>> p{loop};
       connect(loop, s.address(), {}, std::make_shared<recorder>(), [p](auto o) { p.set(o); });
@@ -485,6 +489,10 @@ BOOST_AUTO_TEST_CASE(another_user_is_refused_unless_listed) {
     }
     int state = 0;
     ::waitpid(child, &state, 0);
+    if (WEXITSTATUS(state) == unreachable) {
+      std::cout << "skipped: another user on the socket: none can reach " << s.dir.path << '\n';
+      return;
+    }
     BOOST_TEST(WEXITSTATUS(state) == (listed ? 0 : static_cast<int>(errc::permission_denied)));
   }
 }
