@@ -62,8 +62,11 @@ result<unique_fd> lock_beside(const std::string& path) {
         return fail(status_from_errno(errno, "locking " + lock_path));
       return fail(
         errc::already_exists,
-        "a live service listens on " + path + " (it holds " + lock_path +
-          "); stop it or choose another address");
+        std::string{"a live service listens on "}
+          .append(path)
+          .append(" (it holds ")
+          .append(lock_path)
+          .append("); stop it or choose another address"));
     }
     if (is_still_named(fd.get(), lock_path))
       return fd;

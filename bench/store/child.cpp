@@ -52,6 +52,7 @@ result<child> child::start(const std::vector<std::string>& arguments, bool quiet
   if (pipe2(from.data(), O_CLOEXEC) != 0)
     return fail(status_from_errno(errno, "making a pipe"));
   std::vector<char*> pointers;
+  pointers.reserve(arguments.size() + 1);
   for (auto& a : arguments)
     pointers.push_back(const_cast<char*>(a.c_str()));
   pointers.push_back(nullptr);

@@ -3,6 +3,7 @@
 #include <millrace/core/clock.hpp>
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 
 namespace millrace::bench {
@@ -11,7 +12,7 @@ double samples::quantile(double q) const {
   if (values_.empty())
     return std::numeric_limits<double>::quiet_NaN();
   auto sorted = values_;
-  auto at = static_cast<std::size_t>(q * static_cast<double>(sorted.size() - 1) + 0.5);
+  auto at = static_cast<std::size_t>(std::llround(q * static_cast<double>(sorted.size() - 1)));
   std::nth_element(sorted.begin(), sorted.begin() + static_cast<std::ptrdiff_t>(at), sorted.end());
   return sorted[at];
 }

@@ -6,6 +6,7 @@
 #include <sys/mman.h>
 
 #include <cerrno>
+#include <cmath>
 #include <cstring>
 #include <fstream>
 #include <random>
@@ -58,8 +59,8 @@ model_table layered(std::uint64_t size_bytes, std::size_t layers, double spread)
   auto rows = size_bytes / row_bytes_each;
   std::uint64_t begin = 0;
   for (std::size_t i = 0; i < layers; ++i) {
-    auto end =
-      static_cast<std::uint64_t>(ends[i + 1] / ends.back() * static_cast<double>(rows) + 0.5);
+    auto end = static_cast<std::uint64_t>(
+      std::llround(ends[i + 1] / ends.back() * static_cast<double>(rows)));
     table.tensors.tensors.push_back(
       {"layer" + std::to_string(i) + ".weight", dtype::f32, {end - begin, row_elements}});
     begin = end;

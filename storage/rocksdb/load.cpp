@@ -79,7 +79,7 @@ std::vector<std::function<status()>> open_version::make_jobs(
   const read_plan& plan, std::byte* data) {
   std::vector<std::function<status()>> jobs;
   if (record->inlined) {
-    jobs.push_back([self = shared_from_this(), runs = plan.runs, data] {
+    jobs.emplace_back([self = shared_from_this(), runs = plan.runs, data] {
       auto& bytes = self->stream;
       for (auto& run : runs)
         std::memcpy(
@@ -90,7 +90,7 @@ std::vector<std::function<status()>> open_version::make_jobs(
   }
   for (auto& run : plan.runs)
     for (auto& part : locate(version->space.extents(), run.at, run.length, io_bytes_max))
-      jobs.push_back([self = shared_from_this(), part, to = data + run.memory + part.from] {
+      jobs.emplace_back([self = shared_from_this(), part, to = data + run.memory + part.from] {
         return self->home->space->read(part, to);
       });
   return jobs;

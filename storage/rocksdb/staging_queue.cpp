@@ -42,6 +42,8 @@ void staging_queue::acquire(
       shared_->waiting.push_back({size_bytes, std::move(asker), std::move(done)});
   }
   if (!refused.ok())
+    // Moved only when it was not refused.
+    // NOLINTNEXTLINE(bugprone-use-after-move)
     return done(fail(std::move(refused)));
   shared_->wake();
 }

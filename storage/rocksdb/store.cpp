@@ -127,14 +127,14 @@ void pending_version::write_window(
   std::uint32_t index, std::byte* data, std::function<void(status)> done) {
   std::vector<std::function<status()>> jobs;
   if (inlined) {
-    jobs.push_back([self = shared_from_this(), data] {
+    jobs.emplace_back([self = shared_from_this(), data] {
       self->stream.assign(reinterpret_cast<const char*>(data), stream_end(self->packed));
       return status{};
     });
   } else {
     auto& w = packed.windows[index];
     for (auto& run : locate(space.extents(), w.at, w.size_bytes, io_bytes_max))
-      jobs.push_back([self = shared_from_this(), run, data] {
+      jobs.emplace_back([self = shared_from_this(), run, data] {
         MILLRACE_KILL_POINT("rocksdb.commit.before_write");
         return self->home->space->write(run, data + run.from);
       });

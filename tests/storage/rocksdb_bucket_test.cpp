@@ -63,7 +63,8 @@ struct world {
 void write_key(const std::string& path, std::string key, std::optional<std::string> value) {
   auto db = rocksdb::index::open(path + "/index", false);
   BOOST_REQUIRE(db);
-  BOOST_REQUIRE((*db)->write({{std::move(key), std::move(value)}}).ok());
+  auto written = (*db)->write({{std::move(key), std::move(value)}});
+  BOOST_REQUIRE(written.ok());
 }
 
 } // namespace

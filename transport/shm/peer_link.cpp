@@ -49,7 +49,9 @@ void peer_link::ask(move request, pending_move pending) {
       pending_.emplace(request.number, std::move(pending));
     }
   }
+  // Moved only when it got a number.
   if (request.number == 0)
+    // NOLINTNEXTLINE(bugprone-use-after-move)
     return pending.done(fail(errc::peer_lost, "the connection to " + peer().name + " is closed"));
   auto sent = send(message_kind::move, request);
   if (sent.ok())
