@@ -19,6 +19,14 @@ struct memory_block {
   std::shared_ptr<void> owner;
 };
 
+/// A file or device that somebody mapped whole and shared: its bytes are reachable by descriptor and offset, too.
+struct file_mapping {
+  int fd = -1; // of whoever made the mapping, who keeps it open as long as the mapping is used
+  std::uint64_t file_offset = 0;
+  std::byte* data = nullptr;
+  std::uint64_t size_bytes = 0;
+};
+
 /// Something that lends registered memory: a staging pool, or a mapping of its own.
 class memory_source {
 public:

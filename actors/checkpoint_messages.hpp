@@ -1,0 +1,176 @@
+// What is said of checkpoints: registration, saves, restores, care of a pool. Descriptors only.
+#pragma once
+
+#include <millrace/actors/messages.hpp>
+#include <millrace/core/checkpoint.hpp>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace millrace::actors {
+
+/// What happens to a save while another one of the same shard is in flight.
+enum class when_saving : std::uint8_t { wait = 0, refuse = 1 };
+
+/// Registers a shard, once per job: all of its memory, readable.
+struct enroll_request {
+  shard_spec shard;
+  bulk_handle source; // all tensors, one after the other, in layout order
+  when_saving busy = when_saving::wait;
+  std::uint32_t timeout_ms = 0;
+};
+
+struct enroll_receipt {
+  std::uint64_t registration = 0; // names it in later requests; unguessable
+  std::string provider;
+  bool durable = false;
+  bool resumed = false; // the shard was known: its versions are there
+  checkpoint_summary model;
+
+  friend bool operator==(const enroll_receipt&, const enroll_receipt&) = default;
+};
+
+/// Ends a registration in order. It ends by itself, not finished, when its process is gone.
+struct leave_request {
+  std::uint64_t registration = 0;
+  bool finished = false; // the job is over: `repack` may keep one version only
+};
+
+/// Saves the registered memory as `step`. Answered when the trainer may change its tensors (*staged*).
+struct save_request {
+  std::uint64_t registration = 0;
+  std::uint64_t step = 0;
+  bool snapshot = false; // through staging memory first, so that `staged` comes early
+  std::uint32_t timeout_ms = 0;
+};
+
+/// Answered when the step's version is *done*: persistent, with checksums. Sent right after its `save_request`.
+struct durable_request {
+  std::uint64_t registration = 0;
+  std::uint64_t step = 0;
+  std::uint32_t timeout_ms = 0;
+};
+
+/// Microseconds a save spent in each stage: the paper's figure 13.
+struct save_times {
+  std::uint64_t queued_us = 0;  // behind another save
+  std::uint64_t begin_us = 0;   // slot picked and marked active
+  std::uint64_t pull_us = 0;    // bytes on their way
+  std::uint64_t persist_us = 0; // written back, marked done
+
+  friend bool operator==(const save_times&, const save_times&) = default;
+};
+
+struct save_receipt {
+  std::string model;
+  std::uint32_t rank = 0;
+  std::uint64_t step = 0;
+  std::uint64_t size_bytes = 0;
+  std::string provider;
+  bool durable =
+    false; // false in the answer to `save_request`, and where the provider's medium is not
+  bool complete = false; // all shards of the step are done now
+  std::string driver;    // what moved the bytes
+  std::string path;      // "direct" to the slot, or "staged"
+  save_times times;
+
+  friend bool operator==(const save_receipt&, const save_receipt&) = default;
+};
+
+/// Writes a version, or some tensors of it, into the caller's memory. Any rank may ask for any shard.
+struct restore_request {
+  std::string model;
+  std::uint32_t rank = 0;
+  bool latest = true; // the newest complete step
+  std::uint64_t step = 0;
+  std::vector<selection> selections; // as in `load_request`
+  bulk_handle target;
+  std::uint32_t timeout_ms = 0;
+};
+
+struct checkpoint_list {
+  std::vector<checkpoint_summary> models;
+
+  friend bool operator==(const checkpoint_list&, const checkpoint_list&) = default;
+};
+
+struct list_checkpoints_request {
+  std::string prefix;
+  std::string after;
+  std::uint32_t count_max = 1000;
+};
+
+struct describe_shard_request {
+  std::string model;
+  std::uint32_t rank = 0;
+};
+
+/// Reads a version again where it rests and compares its checksums.
+struct verify_request {
+  std::string model;
+  std::uint32_t rank = 0;
+  std::uint64_t step = 0;
+  std::uint32_t timeout_ms = 0;
+};
+
+struct verify_receipt {
+  std::uint64_t size_bytes = 0;
+  std::vector<std::string> corrupt; // tensors whose checksums do not match
+
+  friend bool operator==(const verify_receipt&, const verify_receipt&) = default;
+};
+
+struct erase_checkpoint_request {
+  std::string model;
+  bool one_step = false;
+  std::uint64_t step = 0;
+};
+
+struct repack_request {
+  std::uint32_t timeout_ms = 0;
+};
+
+struct repack_receipt {
+  std::uint64_t freed_bytes = 0;
+  std::uint64_t moved_bytes = 0;
+  std::uint64_t versions_freed = 0;
+  std::uint64_t remains_freed = 0;
+  std::uint64_t skipped = 0;
+  std::uint64_t largest_free_bytes_before = 0;
+  std::uint64_t largest_free_bytes_after = 0;
+
+  friend bool operator==(const repack_receipt&, const repack_receipt&) = default;
+};
+
+#define MILLRACE_INSPECT(type, ...)                                                                \
+  template <class Inspector>                                                                       \
+  typename Inspector::result_type inspect(Inspector& f, type& x) {                                 \
+    return f(__VA_ARGS__);                                                                         \
+  }
+
+MILLRACE_INSPECT(enroll_request, x.shard, x.source, x.busy, x.timeout_ms)
+MILLRACE_INSPECT(enroll_receipt, x.registration, x.provider, x.durable, x.resumed, x.model)
+MILLRACE_INSPECT(leave_request, x.registration, x.finished)
+MILLRACE_INSPECT(save_request, x.registration, x.step, x.snapshot, x.timeout_ms)
+MILLRACE_INSPECT(durable_request, x.registration, x.step, x.timeout_ms)
+MILLRACE_INSPECT(save_times, x.queued_us, x.begin_us, x.pull_us, x.persist_us)
+MILLRACE_INSPECT(
+  save_receipt, x.model, x.rank, x.step, x.size_bytes, x.provider, x.durable, x.complete, x.driver,
+  x.path, x.times)
+MILLRACE_INSPECT(
+  restore_request, x.model, x.rank, x.latest, x.step, x.selections, x.target, x.timeout_ms)
+MILLRACE_INSPECT(checkpoint_list, x.models)
+MILLRACE_INSPECT(list_checkpoints_request, x.prefix, x.after, x.count_max)
+MILLRACE_INSPECT(describe_shard_request, x.model, x.rank)
+MILLRACE_INSPECT(verify_request, x.model, x.rank, x.step, x.timeout_ms)
+MILLRACE_INSPECT(verify_receipt, x.size_bytes, x.corrupt)
+MILLRACE_INSPECT(erase_checkpoint_request, x.model, x.one_step, x.step)
+MILLRACE_INSPECT(repack_request, x.timeout_ms)
+MILLRACE_INSPECT(
+  repack_receipt, x.freed_bytes, x.moved_bytes, x.versions_freed, x.remains_freed, x.skipped,
+  x.largest_free_bytes_before, x.largest_free_bytes_after)
+
+#undef MILLRACE_INSPECT
+
+} // namespace millrace::actors

@@ -1,0 +1,96 @@
+// What is known of checkpoints: shards, their versions, complete steps. Pools keep it, messages carry it.
+#pragma once
+
+#include <millrace/core/tensor.hpp>
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace millrace {
+
+inline constexpr std::uint32_t world_size_max = 65536;
+inline constexpr std::uint32_t keep_max = 64;
+
+/// One rank's part of a model, as registered once per training job. The set of shards 0 to `world_size - 1`
+/// of one step is what can be restored.
+struct shard_spec {
+  std::string model;
+  std::uint32_t rank = 0;
+  std::uint32_t world_size = 1;
+  layout tensors; // of this shard
+  /// The rank's place along parallel axes, in the user's words: {"tensor", "1/4"}. May be empty.
+  std::vector<std::pair<std::string, std::string>> axes;
+  std::vector<std::pair<std::string, std::string>> metadata; // the user's own words
+  std::uint32_t keep = 2; // slots reserved at registration, 2 to `keep_max`
+
+  friend bool operator==(const shard_spec&, const shard_spec&) = default;
+};
+
+/// Checks names, layout, rank < world_size <= `world_size_max`, and 2 <= keep <= `keep_max`.
+[[nodiscard]] status validate(const shard_spec& shard);
+
+/// State of one slot of a shard.
+enum class slot_state : std::uint8_t {
+  empty = 0,  // reserved, nothing in it
+  active = 1, // bytes are arriving, or were when the writer died
+  done = 2,   // whole, persistent, with checksums
+};
+
+/// One version of a shard in its slot.
+struct version_summary {
+  slot_state state = slot_state::empty;
+  std::uint64_t step = 0;
+  std::uint64_t saved_at_ns = 0; // wall clock; 0 unless done
+  bool being_read = false;
+
+  friend bool operator==(const version_summary&, const version_summary&) = default;
+};
+
+/// A shard in a pool: what a listing shows.
+struct shard_summary {
+  std::uint32_t rank = 0;
+  std::uint64_t tensors = 0;
+  std::uint64_t size_bytes = 0;     // of one version
+  std::uint64_t reserved_bytes = 0; // of all its slots
+  bool registered = false;          // a job is attached now
+  bool finished = false;            // its job said it was over: one version is enough
+  std::vector<std::pair<std::string, std::string>> axes;
+  std::vector<version_summary> slots;
+
+  friend bool operator==(const shard_summary&, const shard_summary&) = default;
+};
+
+/// A model with checkpoints.
+struct checkpoint_summary {
+  std::string model;
+  std::uint32_t world_size = 1;
+  std::vector<shard_summary> shards;         // registered so far, by rank
+  std::vector<std::uint64_t> complete_steps; // all shards done; ascending
+
+  friend bool operator==(const checkpoint_summary&, const checkpoint_summary&) = default;
+};
+
+template <class Inspector>
+typename Inspector::result_type inspect(Inspector& f, shard_spec& x) {
+  return f(x.model, x.rank, x.world_size, x.tensors, x.axes, x.metadata, x.keep);
+}
+
+template <class Inspector>
+typename Inspector::result_type inspect(Inspector& f, version_summary& x) {
+  return f(x.state, x.step, x.saved_at_ns, x.being_read);
+}
+
+template <class Inspector>
+typename Inspector::result_type inspect(Inspector& f, shard_summary& x) {
+  return f(
+    x.rank, x.tensors, x.size_bytes, x.reserved_bytes, x.registered, x.finished, x.axes, x.slots);
+}
+
+template <class Inspector>
+typename Inspector::result_type inspect(Inspector& f, checkpoint_summary& x) {
+  return f(x.model, x.world_size, x.shards, x.complete_steps);
+}
+
+} // namespace millrace
