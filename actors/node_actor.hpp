@@ -13,7 +13,7 @@ struct node_actor_deps {
   std::function<node_status()> own_state; // without the providers; any thread
   struct provider {
     tensor_store_actor store;
-    checkpoint_manager_actor checkpoints = nullptr; // of those that keep some
+    checkpoint_manager_actor checkpoints = {}; // of those that keep some
   };
   std::vector<provider> providers;
 };

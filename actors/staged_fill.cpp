@@ -116,8 +116,7 @@ private:
     work_->context->fabric->copy(
       std::move(copies), work_->write_back,
       work_->context->home<void>(
-        [self = shared_from_this(), block, hold = hold_](const result<void>& copied) mutable {
-          block = {};
+        [self = shared_from_this(), block, hold = hold_](const result<void>& copied) {
           self->on_copied(copied);
         }));
     arrived_(b.size_bytes);
