@@ -73,7 +73,7 @@ void copy_ragged(
 
 void copy_bytes(
   std::byte* target, const std::byte* source, std::size_t size_bytes, store_mode mode) {
-  if (mode == store_mode::cached || size_bytes < 4 * line_bytes)
+  if (mode == store_mode::cached || size_bytes < streaming_run_bytes_min)
     return copy_ragged(target, source, size_bytes, mode);
   // Streaming stores need an aligned target; the ragged ends go the ordinary way.
   auto head = -reinterpret_cast<std::uintptr_t>(target) % line_bytes;
@@ -87,6 +87,8 @@ void copy_bytes(
 bool can_write_back() noexcept { return true; }
 
 void write_back(const std::byte* data, std::size_t size_bytes) noexcept {
+  if (size_bytes == 0)
+    return;
   const auto* end = data + size_bytes;
   for (data -= reinterpret_cast<std::uintptr_t>(data) % line_bytes; data < end; data += line_bytes)
     line_back(data);

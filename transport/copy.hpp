@@ -8,8 +8,8 @@ namespace millrace::transport {
 
 /// How the destination is written.
 enum class store_mode {
-  cached,    // ordinary stores: the bytes will be read again soon
-  streaming, // past the caches, for transfers larger than they are
+  cached,       // ordinary stores: the bytes will be read again soon
+  streaming,    // past the caches, for transfers larger than they are
   written_back, // past the caches; lines that this cannot write whole are written back
 };
 
@@ -30,5 +30,8 @@ void streaming_fence() noexcept;
 
 /// Transfers of at least this many bytes stream.
 inline constexpr std::uint64_t streaming_bytes_min = 1u << 20;
+
+/// A run shorter than this is written with ordinary stores in every mode.
+inline constexpr std::uint64_t streaming_run_bytes_min = 256;
 
 } // namespace millrace::transport

@@ -34,12 +34,12 @@ struct transfer {
   bulk_handle remote;
   std::vector<copy_op> ops;
   bool digests = false; // compute block digests of the local side while the bytes pass
-  /// For reads: every cache line of the local side shall be written back to the persistence domain before
-  /// `done`, where the processor can.
-  bool write_back = false;
   /// Keeps the local memory; the driver drops it when nobody can touch that memory any more, which after the
   /// loss of a peer may be later than the completion.
   std::shared_ptr<void> hold;
+  /// For reads: every cache line of the local side shall be written back to the persistence domain before
+  /// `done`, where the processor can.
+  bool write_back = false;
 };
 
 struct transfer_report {

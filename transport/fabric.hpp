@@ -7,6 +7,7 @@
 #include <millrace/transport/channel.hpp>
 #include <millrace/transport/copy_job.hpp>
 #include <millrace/transport/driver.hpp>
+#include <millrace/transport/local_copy.hpp>
 #include <millrace/transport/region.hpp>
 
 #include <memory>
@@ -19,14 +20,8 @@ struct fabric_options {
   std::vector<std::string> prefer = {"local", "shm"}; // tried in this order
   std::uint32_t movers = 0;                           // 0: one a core, at most 8
   copy_limits limits;
-  std::uint64_t granule_bytes = 64u << 20; // adopted files are mapped by peers in pieces of this size
-};
-
-/// One run of bytes to copy within this process. The two must not overlap.
-struct local_copy {
-  std::byte* target = nullptr;
-  const std::byte* source = nullptr;
-  std::uint64_t length = 0;
+  std::uint64_t granule_bytes = 64u
+    << 20; // adopted files are mapped by peers in pieces of this size
 };
 
 /// How the memory of `make_memory` comes to be.
