@@ -50,7 +50,9 @@ public:
     receipt_.rank = context_->shard.rank;
     receipt_.step = request.step;
     receipt_.provider = context_->provider;
-    receipt_.path = "direct";
+    // Where slots are not mapped, windows are staging memory anyway.
+    in_place_ = context_->store->capabilities().in_place;
+    receipt_.path = in_place_ ? "direct" : "staged";
   }
 
   void begin() override {
@@ -100,7 +102,7 @@ private:
   window_filler filler() {
     auto self = shared_from_this();
     auto on_staging = [self] { self->receipt_.path = "staged"; };
-    if (!snapshot_ || !context_->blocks)
+    if (!snapshot_ || !in_place_ || !context_->blocks)
       return fill_where_possible(context_, work_, on_staging);
     on_staging();
     return fill_through_staging(work_, context_->blocks);
@@ -170,6 +172,7 @@ private:
 
   std::shared_ptr<puller_context> context_;
   const bool snapshot_;
+  bool in_place_ = true;
   events events_;
   save_receipt receipt_;
   time_point created_, begun_, pull_at_, filled_at_;
