@@ -65,8 +65,7 @@ struct node::state {
   std::shared_ptr<engine> runs_on;
   std::shared_ptr<memory_source> staging;
   std::map<std::string, std::shared_ptr<storage::bucket>> buckets;
-  std::map<std::string, actors::tensor_store_actor> stores;
-  actors::node_actor self;
+  runtime::local_actors local;
   std::shared_ptr<actors::connection_table> connections =
     std::make_shared<actors::connection_table>();
   std::shared_ptr<transport::listener> listener;
@@ -111,7 +110,7 @@ status node::state::open_provider(const config::provider_settings& p) {
   if (!bucket)
     return bucket.error();
   buckets[p.name] = *bucket;
-  stores[p.name] = runs_on->adopt(actors::spawn_tensor_store(
+  local.stores[p.name] = runs_on->adopt(actors::spawn_tensor_store(
     runs_on->system(),
     {p.name, p.group, std::move(*bucket), runs_on->fabric(), limits_of(settings)}));
   return {};
@@ -138,9 +137,13 @@ void node::state::spawn_self() {
   deps.who_is_where = runtime::directory_of(settings);
   // The actor ends before the state does.
   deps.own_state = [this] { return status_now(); };
-  for (auto& [name, store] : stores)
-    deps.providers.push_back(store);
-  self = runs_on->adopt(actors::spawn_node_actor(runs_on->system(), std::move(deps)));
+  for (auto& [name, store] : local.stores) {
+    auto& p = deps.providers.emplace_back();
+    p.store = store;
+    if (auto found = local.checkpoints.find(name); found != local.checkpoints.end())
+      p.checkpoints = found->second;
+  }
+  local.node = runs_on->adopt(actors::spawn_node_actor(runs_on->system(), std::move(deps)));
 }
 
 status node::state::open_socket() {
@@ -155,8 +158,9 @@ status node::state::open_socket() {
   auto options = runs_on->channel_options();
   options.local_name = settings.node.name;
   auto targets = std::make_shared<actors::session_targets>();
-  targets->providers = stores;
-  targets->node = self;
+  targets->providers = local.stores;
+  targets->checkpoints = local.checkpoints;
+  targets->node = local.node;
   auto opened = transport::listener::open(
     runs_on->loop(), where, options,
     [&system = runs_on->system(), fabric = runs_on->fabric(), targets,
@@ -171,16 +175,15 @@ status node::state::open_socket() {
 
 // Operations that clients still wait for; a provider that does not answer counts for none.
 std::uint64_t node::state::in_flight() {
-  auto core = runtime::client_core::of_node(runs_on, runtime::directory_of(settings), stores, self);
+  auto core = runtime::client_core::of_node(runs_on, runtime::directory_of(settings), local);
+  promise<actors::node_status> done;
+  core->ask<actors::node_actor, actors::node_status_request, actors::node_status>(
+    local.node, {}, [done](result<actors::node_status> s) { done.set(std::move(s)); });
+  auto answer = done.get_future();
   std::uint64_t total = 0;
-  for (auto& [name, store] : stores) {
-    promise<actors::provider_status> done;
-    core->ask<actors::tensor_store_actor, actors::provider_status_request, actors::provider_status>(
-      store, {}, [done](result<actors::provider_status> s) { done.set(std::move(s)); });
-    auto answer = done.get_future();
-    if (answer.wait_for(std::chrono::seconds{1}) && answer.result())
-      total += answer.result()->in_flight + answer.result()->queued;
-  }
+  if (answer.wait_for(std::chrono::seconds{1}) && answer.result())
+    for (auto& p : answer.result()->providers)
+      total += p.in_flight + p.queued + p.saves_in_flight + p.saves_queued;
   return total;
 }
 
@@ -192,7 +195,7 @@ void node::state::stop() {
   connections->refuse();
   if (listener)
     listener->stop();
-  while (!stores.empty() && steady_clock::now() < deadline && in_flight() > 0)
+  while (!local.stores.empty() && steady_clock::now() < deadline && in_flight() > 0)
     std::this_thread::sleep_for(std::chrono::milliseconds{20});
   connections->close_all({errc::unavailable, "node " + settings.node.name + " was stopped"}, 1000);
   for (auto& [name, bucket] : buckets)
@@ -201,8 +204,7 @@ void node::state::stop() {
       log().warn("provider not closed in order provider={} why=\"{}\"", name, bad.to_string());
   listener.reset();
   runs_on->end_actors();
-  stores.clear();
-  self = nullptr;
+  local = {};
   buckets.clear();
   runtime::release(std::exchange(runs_on, nullptr));
 }
@@ -257,7 +259,7 @@ node node::embed(const std::string& path, const std::string& name) {
 
 class client node::client() const {
   return millrace::client{runtime::client_core::of_node(
-    state_->runs_on, runtime::directory_of(state_->settings), state_->stores, state_->self)};
+    state_->runs_on, runtime::directory_of(state_->settings), state_->local)};
 }
 
 const std::string& node::address() const noexcept { return state_->settings.node.listen; }
