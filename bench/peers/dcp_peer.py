@@ -10,7 +10,11 @@ def load_peer():
     try:
         from torch.distributed import checkpoint as dcp
     except ImportError:
-        from torch.distributed._shard import checkpoint as dcp
+        # Where older versions have it. Some of them do not import with newer interpreters.
+        try:
+            from torch.distributed._shard import checkpoint as dcp
+        except Exception as why:
+            raise ImportError(f"torch.distributed.checkpoint: {why}") from why
 
     class Dcp:
         NAME = "dcp"
