@@ -29,6 +29,10 @@ def load_peer():
                     file[name].read_direct(model[name])
             return model
 
+        @staticmethod
+        def restore(model, path):
+            H5py.load(model, path, None)
+
     return H5py
 
 

@@ -1,7 +1,7 @@
-"""One peer of the store benchmark as a helper process: commands come in and times go out, a JSON line each.
+"""One peer of a benchmark as a helper process: commands come in and times go out, a JSON line each.
 
-A peer is a module with NAME, VERSION and three functions; see torch_peer.py. Tensors are built once, so that
-only saving and loading is timed.
+A peer is a module with NAME, VERSION and a few functions; see torch_peer.py. Tensors are built once, so that
+only saving and loading is timed. A path may be a directory: a peer may write several files.
 """
 import json
 import os
@@ -9,21 +9,29 @@ import sys
 import time
 
 
+def files_of(path):
+    if not os.path.isdir(path):
+        return [path]
+    return [os.path.join(path, name) for name in os.listdir(path)]
+
+
 def drop_from_cache(path):
     """Forgets a file's cached pages. It must have been synced."""
-    fd = os.open(path, os.O_RDONLY)
-    try:
-        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
-    finally:
-        os.close(fd)
+    for name in files_of(path):
+        fd = os.open(name, os.O_RDONLY)
+        try:
+            os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+        finally:
+            os.close(fd)
 
 
 def sync(path):
-    fd = os.open(path, os.O_RDWR)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
+    for name in files_of(path):
+        fd = os.open(name, os.O_RDWR)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
 
 
 def save(peer, model, ask):
@@ -39,7 +47,10 @@ def load(peer, model, ask):
         sync(ask["path"])
         drop_from_cache(ask["path"])
     begun = time.perf_counter()
-    loaded = peer.load(model, ask["path"], ask.get("names"))
+    if ask.get("live"):
+        loaded = peer.restore(model, ask["path"])
+    else:
+        loaded = peer.load(model, ask["path"], ask.get("names"))
     seconds = time.perf_counter() - begun
     del loaded
     return seconds

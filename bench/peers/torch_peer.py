@@ -22,6 +22,13 @@ def load_peer():
             loaded = torch.load(path)
             return {name: loaded[name] for name in names} if names else loaded
 
+        @staticmethod
+        def restore(model, path):
+            """Into the tensors that are there, as `load_state_dict` does."""
+            loaded = torch.load(path)
+            for name, tensor in model.items():
+                tensor.copy_(loaded[name])
+
     return Torch
 
 

@@ -91,8 +91,7 @@ void run_sections(stage& s, const std::string& only) {
     // A version lives until the next one is there; odd sizes leave gaps.
     auto room = std::max(3 * s.source.bytes().size(), 20 * s.how.client_bytes);
     service memory{
-      s.on_disk.path(),
-      {.kind = service_kind::memory, .capacity_bytes = room, .data_directory = {}}};
+      s.on_disk.path(), {.kind = service_kind::memory, .capacity_bytes = room, .path = {}}};
     if (wanted("latency"))
       latency_section(s, memory);
     if (wanted("memory"))

@@ -150,9 +150,7 @@ void own_section(stage& s, service& memory) {
   }
   service on_demand{
     s.on_disk.path(),
-    {.kind = service_kind::on_demand,
-     .capacity_bytes = 3 * s.how.large_bytes,
-     .data_directory = {}}};
+    {.kind = service_kind::on_demand, .capacity_bytes = 3 * s.how.large_bytes, .path = {}}};
   contest c;
   auto& ours = c.add([&] { return timed_store(memory.repository(), few, s, false); });
   auto& theirs = c.add([&] { return timed_store(on_demand.repository(), few, s, false); });

@@ -117,7 +117,7 @@ void rocksdb_section(stage& s) {
     s.on_disk.path(),
     {.kind = service_kind::rocksdb,
      .capacity_bytes = 4 * s.source.bytes().size(),
-     .data_directory = s.on_disk.file("kept")}};
+     .path = s.on_disk.file("kept")}};
   for (auto& table : disk_tables(s)) {
     for (auto* peer : s.python_peers())
       peer->build(table);

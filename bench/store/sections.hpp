@@ -1,11 +1,11 @@
 // The parts of the store benchmark and what they share. Called by main.cpp in order.
 #pragma once
 
-#include <millrace/bench/store/floors.hpp>
-#include <millrace/bench/store/model_table.hpp>
-#include <millrace/bench/store/peers.hpp>
-#include <millrace/bench/store/report.hpp>
-#include <millrace/bench/store/service.hpp>
+#include <millrace/bench/common/floors.hpp>
+#include <millrace/bench/common/model_table.hpp>
+#include <millrace/bench/common/peers.hpp>
+#include <millrace/bench/common/report.hpp>
+#include <millrace/bench/common/service.hpp>
 
 #include <cstdint>
 #include <functional>

@@ -1,6 +1,6 @@
 // Tables made up and read; memory mapped and touched.
-#include <millrace/bench/store/measure.hpp>
-#include <millrace/bench/store/model_table.hpp>
+#include <millrace/bench/common/measure.hpp>
+#include <millrace/bench/common/model_table.hpp>
 
 #include <nlohmann/json.hpp>
 #include <sys/mman.h>

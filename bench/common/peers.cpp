@@ -1,6 +1,6 @@
 // Helper processes asked for times; Redis through its C client.
-#include <millrace/bench/store/measure.hpp>
-#include <millrace/bench/store/peers.hpp>
+#include <millrace/bench/common/measure.hpp>
+#include <millrace/bench/common/peers.hpp>
 
 #include <nlohmann/json.hpp>
 
@@ -27,7 +27,7 @@ void skip_aloud(const std::string& what, const std::string& why) {
   std::fflush(stdout);
 }
 
-std::optional<python_peer> python_peer::start(const std::string& name) {
+std::optional<python_peer> python_peer::start(const std::string& name, bool announce) {
   auto script = std::string{MILLRACE_BENCH_DIRECTORY} + "/peers/" + name + "_peer.py";
   // Distributions install PyTorch for their own interpreter.
   auto process = child::start({"/usr/bin/python3", script}, true);
@@ -41,17 +41,26 @@ std::optional<python_peer> python_peer::start(const std::string& name) {
     skip_aloud(name, said["missing"]);
     return {};
   }
-  std::printf("peer: %s %s\n", name.c_str(), said["version"].get<std::string>().c_str());
+  if (announce)
+    std::printf("peer: %s %s\n", name.c_str(), said["version"].get<std::string>().c_str());
   return python_peer{name, std::move(*process)};
 }
 
-double python_peer::ask(const std::string& command) {
+void python_peer::send(const std::string& command) {
   if (auto bad = process_.write_line(command); !bad.ok())
     give_up(bad, name_);
+}
+
+double python_peer::finish() {
   auto answer = json::parse(need(process_.read_line(work_timeout_ms), name_));
   if (answer.contains("error"))
     give_up(name_ + ": " + answer["error"].get<std::string>());
   return answer.value("s", 0.0);
+}
+
+double python_peer::ask(const std::string& command) {
+  send(command);
+  return finish();
 }
 
 void python_peer::build(const model_table& table) {
@@ -61,8 +70,22 @@ void python_peer::build(const model_table& table) {
   ask(command.dump());
 }
 
+void python_peer::begin_save(const std::string& path, bool sync) {
+  send(json{{"do", "save"}, {"path", path}, {"sync", sync}}.dump());
+}
+
+void python_peer::begin_restore(const std::string& path, bool cold) {
+  send(json{{"do", "load"}, {"path", path}, {"cold", cold}, {"live", true}}.dump());
+}
+
 double python_peer::save(const std::string& path, bool sync) {
-  return ask(json{{"do", "save"}, {"path", path}, {"sync", sync}}.dump());
+  begin_save(path, sync);
+  return finish();
+}
+
+double python_peer::restore(const std::string& path, bool cold) {
+  begin_restore(path, cold);
+  return finish();
 }
 
 double python_peer::load(

@@ -1,6 +1,6 @@
 // Pipes, fork and exec, and what has to be tidied up whatever happens.
-#include <millrace/bench/store/child.hpp>
-#include <millrace/bench/store/measure.hpp>
+#include <millrace/bench/common/child.hpp>
+#include <millrace/bench/common/measure.hpp>
 #include <millrace/core/clock.hpp>
 
 #include <fcntl.h>

@@ -1,8 +1,8 @@
 // What others take for the same work. A peer that cannot be had is skipped aloud, by name.
 #pragma once
 
-#include <millrace/bench/store/child.hpp>
-#include <millrace/bench/store/model_table.hpp>
+#include <millrace/bench/common/child.hpp>
+#include <millrace/bench/common/model_table.hpp>
 
 #include <optional>
 #include <string>
@@ -14,7 +14,8 @@ namespace millrace::bench {
 class python_peer {
 public:
   /// Nothing, and a line on standard output, when it cannot be had.
-  static std::optional<python_peer> start(const std::string& name);
+  /// `announce`: print its version.
+  static std::optional<python_peer> start(const std::string& name, bool announce = true);
 
   const std::string& name() const noexcept { return name_; }
 
@@ -23,10 +24,18 @@ public:
   double save(const std::string& path, bool sync);
   /// `cold`: after the file's pages were dropped from the cache. No names: all tensors.
   double load(const std::string& path, bool cold, const std::vector<std::string>& names = {});
+  /// Loads into the tensors that `build` made.
+  double restore(const std::string& path, bool cold);
+
+  /// `save` and `restore` in two halves, so that several peers can work at once.
+  void begin_save(const std::string& path, bool sync);
+  void begin_restore(const std::string& path, bool cold);
+  double finish();
 
 private:
   python_peer(std::string name, child process)
     : name_(std::move(name)), process_(std::move(process)) {}
+  void send(const std::string& command);
   double ask(const std::string& command);
 
   std::string name_;

@@ -1,6 +1,6 @@
 // Configuration, start and end of a service.
-#include <millrace/bench/store/measure.hpp>
-#include <millrace/bench/store/service.hpp>
+#include <millrace/bench/common/measure.hpp>
+#include <millrace/bench/common/service.hpp>
 #include <millrace/config/load.hpp>
 #include <millrace/runtime/node.hpp>
 
@@ -19,9 +19,11 @@ std::string config_text(const std::string& address, const service_options& optio
   auto text = "node: { name: " + to_string(options.kind) + ", listen: \"" + address +
     "\", log_level: error }\n";
   text += options.kind == service_kind::on_demand ? "staging: { mode: on_demand }\n" : "";
+  if (options.movers > 0)
+    text += "transport: { movers: " + std::to_string(options.movers) + " }\n";
   text += "providers:\n  - { name: store, capacity: " + std::to_string(options.capacity_bytes);
-  if (options.kind == service_kind::rocksdb)
-    text += ", bucket: rocksdb, path: \"" + options.data_directory + "\"";
+  if (!options.path.empty())
+    text += ", bucket: " + to_string(options.kind) + ", path: \"" + options.path + "\"";
   return text + " }\n";
 }
 
@@ -35,6 +37,8 @@ std::string to_string(service_kind kind) {
     return "on-demand";
   case service_kind::rocksdb:
     return "rocksdb";
+  case service_kind::pmem:
+    return "pmem";
   }
   return {};
 }

@@ -32,4 +32,19 @@ private:
   std::span<std::byte> memory_;
 };
 
+/// A file mapped whole, written by streaming stores and made durable by `msync`.
+class mapped_file {
+public:
+  mapped_file(const std::string& path, std::uint64_t size_bytes);
+  ~mapped_file();
+  mapped_file(const mapped_file&) = delete;
+  mapped_file& operator=(const mapped_file&) = delete;
+
+  double timed_write(std::span<const std::byte> source, unsigned threads);
+
+private:
+  std::string path_;
+  std::span<std::byte> mapping_;
+};
+
 } // namespace millrace::bench

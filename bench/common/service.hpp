@@ -1,7 +1,7 @@
 // A Millrace service in a process of its own: this program, started again with --serve.
 #pragma once
 
-#include <millrace/bench/store/child.hpp>
+#include <millrace/bench/common/child.hpp>
 #include <millrace/runtime/client.hpp>
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace millrace::bench {
 
-enum class service_kind { memory, on_demand, rocksdb };
+enum class service_kind { memory, on_demand, rocksdb, pmem };
 
 /// What the case names call it.
 std::string to_string(service_kind kind);
@@ -18,7 +18,8 @@ std::string to_string(service_kind kind);
 struct service_options {
   service_kind kind = service_kind::memory;
   std::uint64_t capacity_bytes = 0;
-  std::string data_directory; // rocksdb only
+  std::string path;         // rocksdb: a directory; pmem: the pool
+  std::uint32_t movers = 0; // 0: as many as it likes
 };
 
 class service {
@@ -34,9 +35,10 @@ public:
     return client_->repository();
   }
   /// A connection of its own.
-  class client connect() const {
-    return client::connect(address_);
+  class client connect(const config::settings& settings = {}) const {
+    return client::connect(address_, settings);
   }
+  const std::string& address() const noexcept { return address_; }
 
 private:
   std::string address_;

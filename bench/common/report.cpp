@@ -1,5 +1,5 @@
 // Columns, JSON keys, and the comparison with the goals.
-#include <millrace/bench/store/report.hpp>
+#include <millrace/bench/common/report.hpp>
 
 #include <nlohmann/json.hpp>
 #include <unistd.h>

@@ -1,5 +1,5 @@
 // Medians and rounds.
-#include <millrace/bench/store/measure.hpp>
+#include <millrace/bench/common/measure.hpp>
 #include <millrace/core/clock.hpp>
 
 #include <algorithm>

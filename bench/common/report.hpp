@@ -1,7 +1,7 @@
 // What was measured: a table for people while it runs, JSON lines for programs, goals at the end.
 #pragma once
 
-#include <millrace/bench/store/measure.hpp>
+#include <millrace/bench/common/measure.hpp>
 
 #include <cstdint>
 #include <optional>

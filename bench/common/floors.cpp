@@ -1,9 +1,10 @@
 // Copies by threads; pread and pwrite.
-#include <millrace/bench/store/floors.hpp>
-#include <millrace/bench/store/measure.hpp>
+#include <millrace/bench/common/floors.hpp>
+#include <millrace/bench/common/measure.hpp>
 #include <millrace/transport/copy.hpp>
 
 #include <fcntl.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -97,6 +98,30 @@ double direct_file::timed_read(std::uint64_t size_bytes, unsigned threads) {
     });
     close(fd);
   });
+}
+
+mapped_file::mapped_file(const std::string& path, std::uint64_t size_bytes) : path_(path) {
+  auto fd = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+  if (fd < 0 || posix_fallocate(fd, 0, static_cast<off_t>(size_bytes)) != 0)
+    give_up(status_from_errno(errno, "making " + path), "the floor of the disk");
+  auto* data = mmap(nullptr, size_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  close(fd);
+  if (data == MAP_FAILED)
+    give_up(status_from_errno(errno, "mapping " + path), "the floor of the disk");
+  mapping_ = {static_cast<std::byte*>(data), size_bytes};
+}
+
+mapped_file::~mapped_file() {
+  munmap(mapping_.data(), mapping_.size());
+  unlink(path_.c_str());
+}
+
+double mapped_file::timed_write(std::span<const std::byte> source, unsigned threads) {
+  auto copied = timed_copy(source, mapping_.first(source.size()), threads);
+  return copied + seconds_of([&] {
+           if (msync(mapping_.data(), source.size(), MS_SYNC) != 0)
+             give_up(status_from_errno(errno, "syncing " + path_), "the floor of the disk");
+         });
 }
 
 } // namespace millrace::bench

@@ -1,0 +1,119 @@
+// bench_checkpoint: checkpoints pulled into a pool and restored, against peers and against what the machine can do.
+// See bench/README.md; scripts/bench checkpoint runs it.
+#include <millrace/bench/checkpoint/stage.hpp>
+
+#include <CLI/CLI.hpp>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+
+namespace {
+
+using namespace millrace::bench;
+
+struct options {
+  bool quick = false;
+  bool no_peers = false;
+  std::string json, only, model, commit;
+  std::string memory = "/dev/shm";
+  std::string disk = "/var/tmp";
+  std::size_t rounds = 0;
+};
+
+void declare(CLI::App& app, options& o) {
+  app.add_flag("--quick", o.quick, "a smoke run of some seconds; its figures mean little");
+  app.add_flag("--no-peers", o.no_peers, "only ours and the floors");
+  app.add_option("--json", o.json, "one line a case, beside the table");
+  app.add_option("--only", o.only, "one section")
+    ->check(CLI::IsMember({"memory", "shards", "loop", "disk"}));
+  app.add_option("--model", o.model, "only models whose name contains it");
+  app.add_option("--rounds", o.rounds, "repetitions");
+  app.add_option("--memory", o.memory, "a directory in memory");
+  app.add_option("--disk", o.disk, "a directory on disk");
+  app.add_option("--commit", o.commit, "for the report");
+}
+
+std::vector<std::string> peers_at_hand() {
+  std::vector<std::string> out;
+  for (auto* name : {"torch", "h5py", "dcp"})
+    if (python_peer::start(name))
+      out.emplace_back(name);
+  return out;
+}
+
+std::uint64_t largest(const extent& how) {
+  // Four ranks and their floors take turns in the same buffers.
+  auto bytes = 4 * table_named(how.shard_table()).size_bytes;
+  for (auto& name : how.tables())
+    bytes = std::max(bytes, table_named(name).size_bytes);
+  // Whole pages, for O_DIRECT.
+  return (bytes + 4095) / 4096 * 4096;
+}
+
+void run_sections(stage& s, const std::string& only) {
+  auto wanted = [&](const std::string& name) { return only.empty() || only == name; };
+  if (wanted("memory"))
+    memory_section(s);
+  if (wanted("shards"))
+    shards_section(s);
+  if (wanted("loop"))
+    loop_section(s);
+  if (wanted("disk"))
+    disk_section(s);
+}
+
+int run(const options& o) {
+  clean_up_on_signals();
+  auto machine = machine_summary();
+  std::printf("%s%s%s\n", machine.c_str(), o.commit.empty() ? "" : ", commit ", o.commit.c_str());
+  report out{o.commit, machine};
+  scratch_directory in_memory{o.memory};
+  scratch_directory on_disk{o.disk};
+  extent how;
+  how.quick = o.quick;
+  if (o.quick)
+    how.rounds = how.fresh_rounds = 3;
+  if (o.rounds > 0)
+    how.rounds = how.fresh_rounds = o.rounds;
+  how.model = o.model;
+  warm_buffer source{largest(how)}, target{largest(how)};
+  source.fill_randomly(1);
+  stage s{
+    how,
+    out,
+    in_memory,
+    on_disk,
+    source,
+    target,
+    o.no_peers ? std::vector<std::string>{} : peers_at_hand()};
+  out.print_header();
+  run_sections(s, o.only);
+  out.print_goals();
+  if (!o.json.empty())
+    if (auto bad = out.write_json(o.json); !bad.ok())
+      give_up(bad, "reporting");
+  return EXIT_SUCCESS;
+}
+
+} // namespace
+
+int main(int argc, char** argv) {
+  try {
+    if (argc == 3 && argv[1] == std::string{"--serve"})
+      return serve(argv[2]);
+    if (argc == 7 && argv[1] == std::string{"--trainer"})
+      return train(
+        argv[2], argv[3], static_cast<std::uint32_t>(std::atoi(argv[4])),
+        static_cast<std::uint32_t>(std::atoi(argv[5])), argv[6] == std::string{"empty"});
+    options o;
+    CLI::App app{"Checkpoints pulled and restored, against peers and floors."};
+    declare(app, o);
+    CLI11_PARSE(app, argc, argv);
+    return run(o);
+  } catch (const std::exception& e) {
+    std::fflush(stdout);
+    std::fprintf(stderr, "bench_checkpoint: %s\n", e.what());
+    return EXIT_FAILURE;
+  }
+}
