@@ -51,7 +51,9 @@ public:
   /// Makes a file or device that somebody mapped whole usable as `copy_op::local`, until the returned pointer
   /// goes. Whoever unmaps it first waits for the transfers that use it, or holds the mapping by their `hold`.
   ///
-  /// Peers of the same user and root get its descriptor, with the first transfer that touches it, and map the
+  /// The descriptor must hold no lock: peers keep a copy of it while they are connected.
+  ///
+  /// Peers of the same user and root get it, with the first transfer that touches it, and map the
   /// pieces they need. For other peers `submit` answers `unsupported` before any byte moves.
   /// Errors: `invalid_argument` for what is not a regular file or DAX device opened for reading and writing, or
   /// shorter than the mapping; `already_exists` when it overlaps registered memory.

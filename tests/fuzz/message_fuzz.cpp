@@ -37,7 +37,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   try_one<
     store_request, store_receipt, load_request, load_receipt, describe_request, list_request,
     model_list, erase_request, pin_request, resolve_request, layer_list, provider_status, directory,
-    node_status, request_head, reply_head, shm::announce, shm::forget, shm::move, shm::moved>(
-    data[0], in);
+    node_status, request_head, reply_head, shm::announce, shm::forget, shm::move, shm::moved,
+    shm::announce_file, shm::grant>(data[0], in);
   return 0;
 }
