@@ -311,7 +311,13 @@ private:
 
   provider_status status_now() {
     provider_status out;
+    auto stats = deps_.store->stats();
     out.name = deps_.name;
+    out.kind = deps_.kind;
+    out.group = deps_.group;
+    out.durable = deps_.store->capabilities().durable;
+    out.capacity_bytes = stats.capacity_bytes;
+    out.used_bytes = stats.used_bytes;
     out.checkpoints = true;
     out.registered = registrations_.size();
     out.saves_in_flight = counters_->in_flight;

@@ -88,12 +88,8 @@ void node::state::spawn_self() {
   deps.who_is_where = runtime::directory_of(settings);
   // The actor ends before the state does.
   deps.own_state = [this] { return status_now(); };
-  for (auto& [name, store] : local.stores) {
-    auto& p = deps.providers.emplace_back();
-    p.store = store;
-    if (auto found = local.checkpoints.find(name); found != local.checkpoints.end())
-      p.checkpoints = found->second;
-  }
+  for (auto& p : providers)
+    deps.providers.push_back({p->store(), p->checkpoints()});
   local.node = runs_on->adopt(actors::spawn_node_actor(runs_on->system(), std::move(deps)));
 }
 
@@ -146,7 +142,7 @@ void node::state::stop() {
   connections->refuse();
   if (listener)
     listener->stop();
-  while (!local.stores.empty() && steady_clock::now() < deadline && in_flight() > 0)
+  while (!providers.empty() && steady_clock::now() < deadline && in_flight() > 0)
     std::this_thread::sleep_for(std::chrono::milliseconds{20});
   connections->close_all({errc::unavailable, "node " + settings.node.name + " was stopped"}, 1000);
   for (auto& p : providers)

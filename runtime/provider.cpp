@@ -131,6 +131,8 @@ status provider::serve_checkpoints(
   auto& s = e->settings().checkpoints;
   actors::checkpoint_manager_deps deps;
   deps.name = p.name;
+  deps.kind = config::to_string(p.bucket);
+  deps.group = p.group;
   deps.store = pool_->checkpoints();
   deps.fabric = e->fabric();
   deps.limits = checkpoint_limits_of(e->settings());

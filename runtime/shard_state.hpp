@@ -54,7 +54,8 @@ private:
 
   void enroll(completion<std::uint64_t> done);
   void on_enrolled(result<actors::enroll_receipt> r);
-  void try_attach(time_point until, completion<void> done);
+  void enroll_patiently(completion<std::uint64_t> done);
+  void enroll_until(time_point until, completion<std::uint64_t> done);
 
   void send(const save_record_ptr& record);
   void send_to(const save_record_ptr& record, std::uint64_t registration);
