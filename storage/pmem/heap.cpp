@@ -15,6 +15,10 @@ namespace {
 
 // The unit in which libpmemobj hands out what is large.
 constexpr std::uint64_t chunk_bytes = 256 * 1024;
+// What the library keeps of an object's chunks for itself is less than this.
+constexpr std::uint64_t chunk_overhead_bytes = 1024;
+// Objects from this size on get chunks of their own.
+constexpr std::uint64_t own_chunks_bytes = 128 * 1024;
 
 // Settings of the library count for every pool opened after them.
 std::mutex& library_mutex() {
@@ -58,19 +62,52 @@ std::string pmemobj_reason() {
 result<std::unique_ptr<heap>> heap::open(const std::string& path, heap_access access) {
   std::lock_guard guard{library_mutex()};
   configure_library(access);
-  auto pool = ::pmemobj_open(path.c_str(), pool_layout);
-  if (!pool)
-    return fail(refusal(errno, "opening pool " + path));
-  return std::unique_ptr<heap>{new heap{pool}};
+  return ready(::pmemobj_open(path.c_str(), pool_layout), "opening pool " + path);
 }
 
 result<std::unique_ptr<heap>> heap::create(const std::string& path, std::uint64_t size_bytes) {
   std::lock_guard guard{library_mutex()};
   configure_library(heap_access::read_write);
-  auto pool = ::pmemobj_create(path.c_str(), pool_layout, size_bytes, 0600);
+  return ready(
+    ::pmemobj_create(path.c_str(), pool_layout, size_bytes, 0600), "making pool " + path);
+}
+
+result<std::unique_ptr<heap>> heap::ready(PMEMobjpool* pool, const std::string& doing) {
   if (!pool)
-    return fail(refusal(errno, "making pool " + path));
-  return std::unique_ptr<heap>{new heap{pool}};
+    return fail(refusal(errno, doing));
+  auto made = std::unique_ptr<heap>{new heap{pool}};
+  if (auto bad = made->make_classes(); !bad.ok())
+    return fail(bad.within(doing));
+  return made;
+}
+
+// By itself the library puts objects of up to 2.3 MiB side by side into blocks of 4 MiB: of 2304 KiB one fits, and a
+// block is free only when all of it is. A class of its own for each number of chunks wastes nothing and leaves
+// nothing behind.
+status heap::make_classes() {
+  for (std::size_t i = 0; i < classes_.size(); ++i) {
+    pobj_alloc_class_desc wanted{};
+    wanted.unit_size = (i + 1) * chunk_bytes - chunk_overhead_bytes;
+    wanted.units_per_block = 1;
+    wanted.header_type = POBJ_HEADER_COMPACT;
+    if (::pmemobj_ctl_set(pool_, "heap.alloc_class.new.desc", &wanted) != 0)
+      return {errc::internal, "allocation classes: " + pmemobj_reason()};
+    classes_[i] = static_cast<std::uint16_t>(wanted.class_id);
+  }
+  return {};
+}
+
+bool heap::reserve(
+  std::uint64_t size_bytes, object_type type, pobj_action& action, std::uint64_t& offset) const {
+  if (size_bytes > PMEMOBJ_MAX_ALLOC_SIZE)
+    return false;
+  auto chunks = (size_bytes + 2 * chunk_overhead_bytes + chunk_bytes - 1) / chunk_bytes;
+  auto own = size_bytes >= own_chunks_bytes && chunks <= classes_.size();
+  auto flags = own ? POBJ_CLASS_ID(classes_[chunks - 1]) : 0;
+  auto got = ::pmemobj_xreserve(
+    pool_, &action, size_bytes, static_cast<std::uint64_t>(type), flags);
+  offset = got.off;
+  return !OID_IS_NULL(got);
 }
 
 heap::~heap() { ::pmemobj_close(pool_); }
@@ -96,14 +133,13 @@ std::unordered_map<std::uint64_t, object_info> heap::objects() const {
 std::uint64_t heap::take_largest(
   std::uint64_t size_bytes, std::vector<pobj_action>& taken) const {
   auto attempt = [&](std::uint64_t chunks) {
+    std::uint64_t offset = 0;
     taken.emplace_back();
-    // Less than a whole number of chunks, by the object's own header.
-    auto got = ::pmemobj_reserve(
-      pool_, &taken.back(), chunks * chunk_bytes - 4096,
-      static_cast<std::uint64_t>(object_type::data));
-    if (OID_IS_NULL(got))
+    auto got = reserve(
+      chunks * chunk_bytes - 2 * chunk_overhead_bytes, object_type::data, taken.back(), offset);
+    if (!got)
       taken.pop_back();
-    return !OID_IS_NULL(got);
+    return got;
   };
   std::uint64_t fits = 0, most = size_bytes / chunk_bytes;
   while (fits < most) {
@@ -138,14 +174,12 @@ heap::free_space heap::probe_free() const {
 
 result<std::uint64_t> change::reserve(std::uint64_t size_bytes, object_type type) {
   pobj_action action;
-  auto got = size_bytes > PMEMOBJ_MAX_ALLOC_SIZE
-    ? OID_NULL
-    : ::pmemobj_reserve(home_->pool(), &action, size_bytes, static_cast<std::uint64_t>(type));
-  if (OID_IS_NULL(got))
+  std::uint64_t offset = 0;
+  if (!home_->reserve(size_bytes, type, action, offset))
     return fail(
       errc::no_space, "no piece of " + std::to_string(size_bytes) + " bytes is free in the pool");
   actions_.push_back(action);
-  return got.off;
+  return offset;
 }
 
 void change::cancel_after(std::size_t count) {

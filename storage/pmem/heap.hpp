@@ -8,6 +8,7 @@
 
 #include <libpmemobj/action_base.h>
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -65,12 +66,20 @@ public:
 
   PMEMobjpool* pool() const noexcept { return pool_; }
 
+  /// Reserves an object; false when there is no room. The action is to be published or cancelled.
+  bool reserve(std::uint64_t size_bytes, object_type type, pobj_action& action,
+               std::uint64_t& offset) const;
+
 private:
   explicit heap(PMEMobjpool* pool) : pool_(pool) {}
+
+  static result<std::unique_ptr<heap>> ready(PMEMobjpool* pool, const std::string& doing);
+  [[nodiscard]] status make_classes();
 
   std::uint64_t take_largest(std::uint64_t size_bytes, std::vector<pobj_action>& taken) const;
 
   PMEMobjpool* pool_;
+  std::array<std::uint16_t, 16> classes_{}; // for objects of 1, 2, ... chunks
 };
 
 /// What libpmemobj said last on this thread.
