@@ -15,10 +15,19 @@ namespace {
 
 // The unit in which libpmemobj hands out what is large.
 constexpr std::uint64_t chunk_bytes = 256 * 1024;
-// What the library keeps of an object's chunks for itself is less than this.
-constexpr std::uint64_t chunk_overhead_bytes = 1024;
-// Objects from this size on get chunks of their own.
-constexpr std::uint64_t own_chunks_bytes = 128 * 1024;
+constexpr std::uint64_t header_bytes = 64; // at least what it keeps of an object's chunks for itself
+
+// Objects from this size on get chunks of their own. By itself the library puts those of up to 2.3 MiB side by side
+// into blocks of 4 MiB: of 2304 KiB one fits, and a block is free only when all of it is. Ten chunks are the fewest
+// that it always gives whole.
+constexpr std::uint64_t own_chunks_bytes = 768 * 1024;
+constexpr std::uint64_t chunks_min = 10;
+
+std::uint64_t size_to_ask_for(std::uint64_t size_bytes) {
+  if (size_bytes < own_chunks_bytes)
+    return size_bytes;
+  return std::max(size_bytes, chunks_min * chunk_bytes - header_bytes);
+}
 
 // Settings of the library count for every pool opened after them.
 std::mutex& library_mutex() {
@@ -62,50 +71,27 @@ std::string pmemobj_reason() {
 result<std::unique_ptr<heap>> heap::open(const std::string& path, heap_access access) {
   std::lock_guard guard{library_mutex()};
   configure_library(access);
-  return ready(::pmemobj_open(path.c_str(), pool_layout), "opening pool " + path);
+  auto pool = ::pmemobj_open(path.c_str(), pool_layout);
+  if (!pool)
+    return fail(refusal(errno, "opening pool " + path));
+  return std::unique_ptr<heap>{new heap{pool}};
 }
 
 result<std::unique_ptr<heap>> heap::create(const std::string& path, std::uint64_t size_bytes) {
   std::lock_guard guard{library_mutex()};
   configure_library(heap_access::read_write);
-  return ready(
-    ::pmemobj_create(path.c_str(), pool_layout, size_bytes, 0600), "making pool " + path);
-}
-
-result<std::unique_ptr<heap>> heap::ready(PMEMobjpool* pool, const std::string& doing) {
+  auto pool = ::pmemobj_create(path.c_str(), pool_layout, size_bytes, 0600);
   if (!pool)
-    return fail(refusal(errno, doing));
-  auto made = std::unique_ptr<heap>{new heap{pool}};
-  if (auto bad = made->make_classes(); !bad.ok())
-    return fail(bad.within(doing));
-  return made;
-}
-
-// By itself the library puts objects of up to 2.3 MiB side by side into blocks of 4 MiB: of 2304 KiB one fits, and a
-// block is free only when all of it is. A class of its own for each number of chunks wastes nothing and leaves
-// nothing behind.
-status heap::make_classes() {
-  for (std::size_t i = 0; i < classes_.size(); ++i) {
-    pobj_alloc_class_desc wanted{};
-    wanted.unit_size = (i + 1) * chunk_bytes - chunk_overhead_bytes;
-    wanted.units_per_block = 1;
-    wanted.header_type = POBJ_HEADER_COMPACT;
-    if (::pmemobj_ctl_set(pool_, "heap.alloc_class.new.desc", &wanted) != 0)
-      return {errc::internal, "allocation classes: " + pmemobj_reason()};
-    classes_[i] = static_cast<std::uint16_t>(wanted.class_id);
-  }
-  return {};
+    return fail(refusal(errno, "making pool " + path));
+  return std::unique_ptr<heap>{new heap{pool}};
 }
 
 bool heap::reserve(
   std::uint64_t size_bytes, object_type type, pobj_action& action, std::uint64_t& offset) const {
   if (size_bytes > PMEMOBJ_MAX_ALLOC_SIZE)
     return false;
-  auto chunks = (size_bytes + 2 * chunk_overhead_bytes + chunk_bytes - 1) / chunk_bytes;
-  auto own = size_bytes >= own_chunks_bytes && chunks <= classes_.size();
-  auto flags = own ? POBJ_CLASS_ID(classes_[chunks - 1]) : 0;
-  auto got = ::pmemobj_xreserve(
-    pool_, &action, size_bytes, static_cast<std::uint64_t>(type), flags);
+  auto got = ::pmemobj_reserve(
+    pool_, &action, size_to_ask_for(size_bytes), static_cast<std::uint64_t>(type));
   offset = got.off;
   return !OID_IS_NULL(got);
 }
@@ -136,12 +122,16 @@ std::uint64_t heap::take_largest(
     std::uint64_t offset = 0;
     taken.emplace_back();
     auto got = reserve(
-      chunks * chunk_bytes - 2 * chunk_overhead_bytes, object_type::data, taken.back(), offset);
+      chunks * chunk_bytes - header_bytes, object_type::data, taken.back(), offset);
     if (!got)
       taken.pop_back();
     return got;
   };
-  std::uint64_t fits = 0, most = size_bytes / chunk_bytes;
+  if (!attempt(chunks_min))
+    return 0;
+  ::pmemobj_cancel(pool_, &taken.back(), 1);
+  taken.pop_back();
+  std::uint64_t fits = chunks_min, most = std::max(chunks_min, size_bytes / chunk_bytes);
   while (fits < most) {
     auto middle = fits + (most - fits + 1) / 2;
     if (!attempt(middle)) {
@@ -152,7 +142,7 @@ std::uint64_t heap::take_largest(
     taken.pop_back();
     fits = middle;
   }
-  return fits > 0 && attempt(fits) ? fits * chunk_bytes : 0;
+  return attempt(fits) ? fits * chunk_bytes : 0;
 }
 
 heap::free_space heap::probe_free() const {

@@ -8,7 +8,6 @@
 
 #include <libpmemobj/action_base.h>
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -56,7 +55,7 @@ public:
 
   std::unordered_map<std::uint64_t, object_info> objects() const;
 
-  /// Bytes free in pieces of at least one of libpmemobj's chunks, and the largest such piece: found by reserving
+  /// Bytes free in pieces large enough for data (2.5 MiB), and the largest such piece: found by reserving
   /// all of it for a moment. Nobody else may reserve meanwhile.
   struct free_space {
     std::uint64_t total_bytes = 0;
@@ -73,13 +72,9 @@ public:
 private:
   explicit heap(PMEMobjpool* pool) : pool_(pool) {}
 
-  static result<std::unique_ptr<heap>> ready(PMEMobjpool* pool, const std::string& doing);
-  [[nodiscard]] status make_classes();
-
   std::uint64_t take_largest(std::uint64_t size_bytes, std::vector<pobj_action>& taken) const;
 
   PMEMobjpool* pool_;
-  std::array<std::uint16_t, 16> classes_{}; // for objects of 1, 2, ... chunks
 };
 
 /// What libpmemobj said last on this thread.
