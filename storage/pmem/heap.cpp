@@ -15,6 +15,19 @@ namespace {
 
 // The unit in which libpmemobj hands out what is large.
 constexpr std::uint64_t chunk_bytes = 256 * 1024;
+constexpr std::uint64_t header_bytes = 64; // at least what it keeps of an object's chunks for itself
+
+// Objects from this size on get chunks of their own. By itself the library puts those of up to 2.3 MiB side by side
+// into blocks of 4 MiB: of 2304 KiB one fits, and a block is free only when all of it is. Ten chunks are the fewest
+// that it always gives whole.
+constexpr std::uint64_t own_chunks_bytes = 768 * 1024;
+constexpr std::uint64_t chunks_min = 10;
+
+std::uint64_t size_to_ask_for(std::uint64_t size_bytes) {
+  if (size_bytes < own_chunks_bytes)
+    return size_bytes;
+  return std::max(size_bytes, chunks_min * chunk_bytes - header_bytes);
+}
 
 // Settings of the library count for every pool opened after them.
 std::mutex& library_mutex() {
@@ -73,6 +86,16 @@ result<std::unique_ptr<heap>> heap::create(const std::string& path, std::uint64_
   return std::unique_ptr<heap>{new heap{pool}};
 }
 
+bool heap::reserve(
+  std::uint64_t size_bytes, object_type type, pobj_action& action, std::uint64_t& offset) const {
+  if (size_bytes > PMEMOBJ_MAX_ALLOC_SIZE)
+    return false;
+  auto got = ::pmemobj_reserve(
+    pool_, &action, size_to_ask_for(size_bytes), static_cast<std::uint64_t>(type));
+  offset = got.off;
+  return !OID_IS_NULL(got);
+}
+
 heap::~heap() { ::pmemobj_close(pool_); }
 
 pool_root* heap::root(bool make) const {
@@ -96,16 +119,19 @@ std::unordered_map<std::uint64_t, object_info> heap::objects() const {
 std::uint64_t heap::take_largest(
   std::uint64_t size_bytes, std::vector<pobj_action>& taken) const {
   auto attempt = [&](std::uint64_t chunks) {
+    std::uint64_t offset = 0;
     taken.emplace_back();
-    // Less than a whole number of chunks, by the object's own header.
-    auto got = ::pmemobj_reserve(
-      pool_, &taken.back(), chunks * chunk_bytes - 4096,
-      static_cast<std::uint64_t>(object_type::data));
-    if (OID_IS_NULL(got))
+    auto got = reserve(
+      chunks * chunk_bytes - header_bytes, object_type::data, taken.back(), offset);
+    if (!got)
       taken.pop_back();
-    return !OID_IS_NULL(got);
+    return got;
   };
-  std::uint64_t fits = 0, most = size_bytes / chunk_bytes;
+  if (!attempt(chunks_min))
+    return 0;
+  ::pmemobj_cancel(pool_, &taken.back(), 1);
+  taken.pop_back();
+  std::uint64_t fits = chunks_min, most = std::max(chunks_min, size_bytes / chunk_bytes);
   while (fits < most) {
     auto middle = fits + (most - fits + 1) / 2;
     if (!attempt(middle)) {
@@ -116,7 +142,7 @@ std::uint64_t heap::take_largest(
     taken.pop_back();
     fits = middle;
   }
-  return fits > 0 && attempt(fits) ? fits * chunk_bytes : 0;
+  return attempt(fits) ? fits * chunk_bytes : 0;
 }
 
 heap::free_space heap::probe_free() const {
@@ -138,14 +164,12 @@ heap::free_space heap::probe_free() const {
 
 result<std::uint64_t> change::reserve(std::uint64_t size_bytes, object_type type) {
   pobj_action action;
-  auto got = size_bytes > PMEMOBJ_MAX_ALLOC_SIZE
-    ? OID_NULL
-    : ::pmemobj_reserve(home_->pool(), &action, size_bytes, static_cast<std::uint64_t>(type));
-  if (OID_IS_NULL(got))
+  std::uint64_t offset = 0;
+  if (!home_->reserve(size_bytes, type, action, offset))
     return fail(
       errc::no_space, "no piece of " + std::to_string(size_bytes) + " bytes is free in the pool");
   actions_.push_back(action);
-  return got.off;
+  return offset;
 }
 
 void change::cancel_after(std::size_t count) {

@@ -55,7 +55,7 @@ public:
 
   std::unordered_map<std::uint64_t, object_info> objects() const;
 
-  /// Bytes free in pieces of at least one of libpmemobj's chunks, and the largest such piece: found by reserving
+  /// Bytes free in pieces large enough for data (2.5 MiB), and the largest such piece: found by reserving
   /// all of it for a moment. Nobody else may reserve meanwhile.
   struct free_space {
     std::uint64_t total_bytes = 0;
@@ -64,6 +64,10 @@ public:
   free_space probe_free() const;
 
   PMEMobjpool* pool() const noexcept { return pool_; }
+
+  /// Reserves an object; false when there is no room. The action is to be published or cancelled.
+  bool reserve(std::uint64_t size_bytes, object_type type, pobj_action& action,
+               std::uint64_t& offset) const;
 
 private:
   explicit heap(PMEMobjpool* pool) : pool_(pool) {}

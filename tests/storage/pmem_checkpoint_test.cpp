@@ -354,7 +354,7 @@ BOOST_DATA_TEST_CASE(low_space_reclaims_what_is_missed_least_and_never_the_newes
   BOOST_TEST(w.holds(dead, 1));
   BOOST_TEST(w.holds(dead, 2));
   BOOST_TEST(w.holds(done, 2));
-  auto more = shard_of("more", {5 * mib});
+  auto more = shard_of("more", {4 * mib});
   w.enroll_or_fail(more);
   BOOST_TEST((w.opening(dead, 1) == errc::not_found));
   auto refused = enroll(*w.store, shard_of("too much", {9 * mib}));
