@@ -54,9 +54,9 @@ private:
       if (p.store)
         ask(g, p.store, [g, i](provider_status& s) { add_store(g->status.providers[i], s); });
       if (p.checkpoints)
-        ask(
-          g, p.checkpoints,
-          [g, i](provider_status& s) { add_checkpoints(g->status.providers[i], s); });
+        ask(g, p.checkpoints, [g, i](provider_status& s) {
+          add_checkpoints(g->status.providers[i], s);
+        });
     }
     g->one_less();
     return rp;

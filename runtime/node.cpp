@@ -148,8 +148,7 @@ void node::state::stop() {
   for (auto& p : providers)
     if (auto bad = p->close(static_cast<std::uint32_t>(settings.limits.shutdown_timeout_ms));
         !bad.ok())
-      log().warn(
-        "provider not closed in order provider={} why=\"{}\"", p->name(), bad.to_string());
+      log().warn("provider not closed in order provider={} why=\"{}\"", p->name(), bad.to_string());
   listener.reset();
   runs_on->end_actors();
   local = {};

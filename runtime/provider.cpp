@@ -143,8 +143,7 @@ status provider::serve_checkpoints(
     auto staging = memory.make(p.name + ".snapshots", s.staging_piece_bytes * s.staging_pieces);
     if (!staging)
       return staging.error();
-    auto blocks =
-      actors::staging_blocks::make(**staging, s.staging_piece_bytes, s.staging_pieces);
+    auto blocks = actors::staging_blocks::make(**staging, s.staging_piece_bytes, s.staging_pieces);
     if (!blocks)
       return blocks.error();
     deps.blocks = std::move(*blocks);

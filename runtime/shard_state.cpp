@@ -379,7 +379,8 @@ future<actors::load_receipt> shard_state::restore(std::optional<std::uint64_t> s
   for (auto& record : under_way())
     if (!record->staged.get_future().ready())
       return ready_future<actors::load_receipt>(fail(
-        errc::busy, "step " + std::to_string(record->step) + " of " + options_.model +
+        errc::busy,
+        "step " + std::to_string(record->step) + " of " + options_.model +
           " is still being read from these tensors; call fence() first"));
   return restore_shard(options_.rank, tensors_, step);
 }

@@ -85,7 +85,7 @@ private:
 
   mutable std::mutex mutex_;
   transport::region region_;
-  std::uint64_t registration_ = 0; // 0: none
+  std::uint64_t registration_ = 0;                   // 0: none
   std::vector<completion<std::uint64_t>> enrolling_; // who waits for the one on its way
   std::deque<save_record_ptr> saves_;                // not yet over
   std::optional<status> failed_;                     // not yet raised

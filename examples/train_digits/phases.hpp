@@ -16,11 +16,11 @@ inline constexpr const char* final_name = "digits/final";
 inline constexpr std::uint32_t split_seed = 7;
 
 struct phase_options {
-  std::string config;  // of the cluster
-  std::string data;    // the digits
-  std::string weights; // train writes the final weights there, verify compares with them
-  std::string summary; // what was found is appended there too; empty: nowhere
-  std::string report;  // train writes its measurements there as JSON; empty: nowhere
+  std::string config;             // of the cluster
+  std::string data;               // the digits
+  std::string weights;            // train writes the final weights there, verify compares with them
+  std::string summary;            // what was found is appended there too; empty: nowhere
+  std::string report;             // train writes its measurements there as JSON; empty: nowhere
   std::string job = "digits/job"; // under which `checkpoint` keeps its checkpoints
   int epochs = 30;
   double accuracy_min = 0.93;

@@ -206,7 +206,8 @@ BOOST_AUTO_TEST_CASE(a_dtype_or_shape_that_differs_is_an_error_before_any_byte_m
   tensor_view wrong_type{{"large", dtype::i8, {target.size()}}, target.data(), {}};
   tensor_view unknown{{"larger", dtype::u8, {target.size()}}, target.data(), {}};
   for (auto& [view, code] :
-       {std::pair{wrong_shape, errc::invalid_argument}, {wrong_type, errc::invalid_argument},
+       {std::pair{wrong_shape, errc::invalid_argument},
+        {wrong_type, errc::invalid_argument},
         {unknown, errc::not_found}}) {
     auto r = checkpoints.restore_shard(0, {view}).result();
     BOOST_TEST((r.error().code() == code));
@@ -231,8 +232,7 @@ BOOST_AUTO_TEST_CASE(a_model_of_another_layout_is_refused_and_the_same_one_goes_
   BOOST_TEST((other.error().code() == errc::invalid_argument));
   auto again = s.direct->checkpointer(named("m"), m.views()).get();
   BOOST_TEST(again.registration().resumed);
-  BOOST_TEST(
-    (again.registration().model.complete_steps == std::vector<std::uint64_t>{5}));
+  BOOST_TEST((again.registration().model.complete_steps == std::vector<std::uint64_t>{5}));
   m.become(99);
   BOOST_TEST(again.restore().get().version == 5u);
   BOOST_TEST(m.is(5));

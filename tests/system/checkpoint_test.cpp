@@ -97,7 +97,8 @@ BOOST_AUTO_TEST_CASE(a_trainer_killed_in_mid_pull_leaves_its_last_version_and_no
   }
 }
 
-BOOST_AUTO_TEST_CASE(a_service_killed_at_any_point_of_a_save_has_the_version_before_it_or_the_new_one) {
+BOOST_AUTO_TEST_CASE(
+  a_service_killed_at_any_point_of_a_save_has_the_version_before_it_or_the_new_one) {
   for (std::string point : {"save.begun:3", "save.filled:3", "save.published:3"}) {
     BOOST_TEST_CONTEXT(point) {
       pool_directory pools;
