@@ -56,7 +56,7 @@ function(millrace_gather target directory)
 endfunction()
 
 # One target per label builds the programs of its tests and nothing else.
-set(millrace_test_labels fast crash system tsan)
+set(millrace_test_labels fast crash system tsan lab)
 foreach(label IN LISTS millrace_test_labels)
   add_custom_target(tests_${label})
 endforeach()
@@ -70,7 +70,7 @@ set(millrace_test_environment
 
 # millrace_add_test(NAME PROGRAM LABELS ... COMMAND ... TIMEOUT s DEPENDS targets): a CTest test.
 # Exit status 77 means skipped; a line `skipped: WHAT: WHY` in the output is reported at the end.
-# Tests labelled crash or system start processes and run one at a time.
+# Tests labelled crash, system or lab start processes or guests and run one at a time.
 function(millrace_add_test name program)
   cmake_parse_arguments(ARG "" "TIMEOUT" "LABELS;COMMAND;DEPENDS" ${ARGN})
   if(NOT ARG_TIMEOUT)
@@ -89,7 +89,7 @@ function(millrace_add_test name program)
     if(label IN_LIST millrace_test_labels)
       add_dependencies(tests_${label} ${program} ${ARG_DEPENDS})
     endif()
-    if(label STREQUAL "crash" OR label STREQUAL "system")
+    if(label MATCHES "^(crash|system|lab)$")
       set_tests_properties(${name} PROPERTIES RUN_SERIAL ON)
     endif()
   endforeach()

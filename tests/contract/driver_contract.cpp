@@ -9,7 +9,7 @@
 
 #include <boost/test/unit_test.hpp>
 
-#include <numeric>
+#include <fstream>
 
 namespace millrace::testing {
 
@@ -227,6 +227,21 @@ struct adopted_file {
     : file(place, size_bytes), adopted(f.rig->fabric().adopt(file.mapping()).value()) {}
 };
 
+// True if the process has a mapping of the file and all of those have MAP_SYNC ("sf" in smaps).
+bool maps_synchronously(pid_t process, const std::string& path) {
+  std::ifstream smaps{"/proc/" + std::to_string(process) + "/smaps"};
+  bool inside = false, some = false, all = true;
+  for (std::string line; std::getline(smaps, line);) {
+    if (line.find('-') < line.find(' '))
+      inside = line.find(path) != std::string::npos;
+    if (!inside || line.find("VmFlags:") != 0)
+      continue;
+    some = true;
+    all &= line.find(" sf") != std::string::npos;
+  }
+  return some && all;
+}
+
 // Starts shortly before a border of a granule, ends shortly after another one, and divides nothing evenly.
 constexpr std::uint64_t odd_offset = (1u << 20) - 100;
 constexpr std::uint64_t odd_bytes = (3u << 20) + 77;
@@ -270,7 +285,7 @@ void adopted_files_are_written_again_after_a_sync(fixture& f) {
       auto remote = f.rig->expose({1, 3 << 20, 0}, access_mode::read, salt);
       auto moved = f.move(direction::read, remote, {{0, target.file.data(), 3 << 20}});
       BOOST_TEST_REQUIRE(moved.has_value(), place << ": " << why(moved));
-      BOOST_TEST(msync(target.file.data(), 4 << 20, MS_SYNC) == 0);
+      BOOST_TEST(target.file.sync());
       auto expected = pattern(3 << 20, salt);
       BOOST_TEST(std::equal(expected.begin(), expected.end(), target.file.data()), place);
     }
@@ -297,6 +312,19 @@ void reads_are_written_back_when_asked(fixture& f) {
         BOOST_TEST(std::equal(expected.begin(), expected.end(), data), place);
       }
     }
+  }
+}
+
+// Where the mapping is said to be on persistent memory, ours is synchronous: else writing back is not enough.
+void mappings_on_persistent_memory_are_synchronous(fixture& f) {
+  scratch_directory dir;
+  for (auto& place : shared_file_places(dir.path())) {
+    adopted_file target{f, place, 2 << 20};
+    BOOST_TEST(target.file.syncs() == (std::getenv("MILLRACE_TEST_MAPPING") != nullptr), place);
+    auto remote = f.rig->expose({1, 4096, 0}, access_mode::read, 1);
+    BOOST_TEST(f.move(direction::read, remote, {{0, target.file.data(), 4096}}).has_value());
+    if (auto owner = f.rig->owner_pid(); owner != 0)
+      BOOST_TEST(maps_synchronously(owner, target.file.path()) == target.file.syncs(), place);
   }
 }
 
@@ -347,6 +375,7 @@ const contract_case cases[] = {
   CASE(adopted_files_are_sources_of_writes),
   CASE(adopted_files_are_written_again_after_a_sync),
   CASE(reads_are_written_back_when_asked),
+  CASE(mappings_on_persistent_memory_are_synchronous),
   CASE(many_pieces_of_several_files_are_one_transfer),
   CASE(an_owner_that_dies_ends_every_transfer_with_its_name)};
 #undef CASE

@@ -23,6 +23,8 @@ public:
   /// Digest of the matrix as it is now, row after row.
   virtual std::uint64_t content(const bulk_handle& handle) = 0;
 
+  /// The owner's process, or 0 if it is this one.
+  virtual pid_t owner_pid() const { return 0; }
   /// Ends the owner without warning. False if it is this process.
   virtual bool kill_owner() = 0;
 };

@@ -95,7 +95,7 @@ public:
     return true;
   }
 
-  pid_t owner_pid() const { return child_; }
+  pid_t owner_pid() const override { return child_; }
 
 private:
   void start_child(const std::string& address, std::optional<uid_t> uid) {

@@ -57,6 +57,9 @@ public:
   /// True on persistent memory: the mapping has MAP_SYNC.
   bool syncs() const noexcept { return syncs_; }
 
+  /// Writes changed pages out; a device has none that wait.
+  bool sync() const noexcept { return is_device_ || msync(data(), size_bytes(), MS_SYNC) == 0; }
+
 private:
   void* map(int flags) const {
     return mmap(nullptr, mapping_.size_bytes, PROT_READ | PROT_WRITE, flags, mapping_.fd, 0);
