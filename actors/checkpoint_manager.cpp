@@ -8,7 +8,6 @@
 #include <millrace/core/log.hpp>
 
 #include <caf/actor_clock.hpp>
-#include <caf/actor_clock.hpp>
 #include <caf/send.hpp>
 #include <caf/typed_event_based_actor.hpp>
 
@@ -135,8 +134,9 @@ private:
 
   void ask_store(const enrolling_ptr& e) {
     deps_.store->enroll(
-      e->request.shard, context_->home<storage::enrolled_shard>(
-                          [this, e](auto found) { on_enrolled(e, std::move(found)); }));
+      e->request.shard, context_->home<storage::enrolled_shard>([this, e](auto found) {
+        on_enrolled(e, std::move(found));
+      }));
   }
 
   void on_enrolled(const enrolling_ptr& e, result<storage::enrolled_shard> found) {
@@ -200,8 +200,9 @@ private:
 
   static caf::error unknown_registration() {
     return caf::make_error(
-      errc::not_found, std::string{"no such registration: its connection was lost, or the service "
-                                   "was started anew; register again"});
+      errc::not_found,
+      std::string{"no such registration: its connection was lost, or the service "
+                  "was started anew; register again"});
   }
 
   caf::result<done_reply> leave(const leave_request& request) {
@@ -211,8 +212,7 @@ private:
     auto puller = r->puller;
     registrations_.remove(request.registration);
     return delegate(
-      puller,
-      end_registration{request.finished, {errc::cancelled, "the registration was ended"}});
+      puller, end_registration{request.finished, {errc::cancelled, "the registration was ended"}});
   }
 
   void forget(const peer_gone& gone) {
@@ -230,8 +230,7 @@ private:
     actor_home::entered inside{*context_};
     auto rp = make_response_promise<load_receipt>();
     auto open = opener(
-      request.model, request.rank,
-      request.latest ? std::nullopt : std::optional{request.step});
+      request.model, request.rank, request.latest ? std::nullopt : std::optional{request.step});
     load_request load;
     load.model = std::move(request.model);
     load.selections = std::move(request.selections);
@@ -284,9 +283,8 @@ private:
   caf::result<shard_spec> describe(const describe_shard_request& request) {
     auto rp = make_response_promise<shard_spec>();
     deps_.store->describe(
-      request.model, request.rank, context_->home<shard_spec>([rp](auto shard) mutable {
-        answer_with(rp, std::move(shard));
-      }));
+      request.model, request.rank,
+      context_->home<shard_spec>([rp](auto shard) mutable { answer_with(rp, std::move(shard)); }));
     return rp;
   }
 
@@ -311,7 +309,13 @@ private:
 
   provider_status status_now() {
     provider_status out;
+    auto stats = deps_.store->stats();
     out.name = deps_.name;
+    out.kind = deps_.kind;
+    out.group = deps_.group;
+    out.durable = deps_.store->capabilities().durable;
+    out.capacity_bytes = stats.capacity_bytes;
+    out.used_bytes = stats.used_bytes;
     out.checkpoints = true;
     out.registered = registrations_.size();
     out.saves_in_flight = counters_->in_flight;
@@ -348,8 +352,9 @@ private:
     for (auto& e : std::list{enrolling_})
       if (e->deadline < now)
         refuse(
-          e, {errc::deadline_exceeded,
-              "provider " + deps_.name + " did not reserve the slots within the request's time"});
+          e,
+          {errc::deadline_exceeded,
+           "provider " + deps_.name + " did not reserve the slots within the request's time"});
     reads_.give_up_late(now);
     reads_.reap();
     if (!enrolling_.empty() || !reads_.empty())

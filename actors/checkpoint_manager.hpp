@@ -22,6 +22,8 @@ struct checkpoint_limits : operation_limits {
 
 struct checkpoint_manager_deps {
   std::string name; // the provider's
+  std::string kind;
+  std::string group;
   std::shared_ptr<storage::checkpoint_store> store;
   std::shared_ptr<transport::fabric> fabric;
   std::shared_ptr<staging_blocks> blocks; // may be null: then there are no snapshots

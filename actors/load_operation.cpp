@@ -33,9 +33,8 @@ public:
 
 protected:
   void start() override {
-    std::exchange(open_, nullptr)(
-      context_->home<std::shared_ptr<opened_model>>(
-        [self = shared_from_this()](auto opened) { self->on_opened(std::move(opened)); }));
+    std::exchange(open_, nullptr)(context_->home<std::shared_ptr<opened_model>>(
+      [self = shared_from_this()](auto opened) { self->on_opened(std::move(opened)); }));
   }
 
   void let_go() override { model_.reset(); }
@@ -131,8 +130,7 @@ private:
 
   void pump() {
     auto self = shared_from_this();
-    while (!answered() && next_ < windows_.size() &&
-           in_flight_ < context_->bounds.windows_max) {
+    while (!answered() && next_ < windows_.size() && in_flight_ < context_->bounds.windows_max) {
       ++in_flight_;
       // Ranges of a plan come in order: what this window takes begins where the last one ended.
       auto first = range_at_;

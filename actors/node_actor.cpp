@@ -9,6 +9,7 @@ namespace millrace::actors {
 
 namespace {
 
+constexpr auto nobody = "(no answer)";
 constexpr auto provider_answer_max = std::chrono::seconds{5};
 
 class node_actor_impl : public node_actor::base {
@@ -44,17 +45,18 @@ private:
     g->status = deps_.own_state();
     g->status.providers.resize(deps_.providers.size());
     for (auto& p : g->status.providers)
-      p.name = "(no answer)";
+      p.name = nobody;
     g->rp = make_response_promise<node_status>();
     auto rp = g->rp;
     g->missing = 1;
     for (std::size_t i = 0; i < deps_.providers.size(); ++i) {
       auto& p = deps_.providers[i];
-      ask(g, p.store, [g, i](provider_status& s) { add_store(g->status.providers[i], s); });
+      if (p.store)
+        ask(g, p.store, [g, i](provider_status& s) { add_store(g->status.providers[i], s); });
       if (p.checkpoints)
-        ask(
-          g, p.checkpoints,
-          [g, i](provider_status& s) { add_checkpoints(g->status.providers[i], s); });
+        ask(g, p.checkpoints, [g, i](provider_status& s) {
+          add_checkpoints(g->status.providers[i], s);
+        });
     }
     g->one_less();
     return rp;
@@ -80,6 +82,10 @@ private:
   }
 
   static void add_checkpoints(provider_status& all, const provider_status& part) {
+    if (all.name == nobody) {
+      all = part;
+      return;
+    }
     all.checkpoints = true;
     all.registered = part.registered;
     all.saves_in_flight = part.saves_in_flight;

@@ -12,8 +12,8 @@ struct node_actor_deps {
   directory who_is_where;
   std::function<node_status()> own_state; // without the providers; any thread
   struct provider {
-    tensor_store_actor store;
-    checkpoint_manager_actor checkpoints = {}; // of those that keep some
+    tensor_store_actor store;             // of those that keep models
+    checkpoint_manager_actor checkpoints; // of those that keep some
   };
   std::vector<provider> providers;
 };

@@ -62,8 +62,8 @@ void operation_lane::give_up_all(const status& why) {
 }
 
 std::uint64_t operation_lane::unanswered() const {
-  return static_cast<std::uint64_t>(std::count_if(
-    running_.begin(), running_.end(), [](auto& op) { return !op->answered(); }));
+  return static_cast<std::uint64_t>(
+    std::count_if(running_.begin(), running_.end(), [](auto& op) { return !op->answered(); }));
 }
 
 } // namespace millrace::actors

@@ -182,8 +182,7 @@ private:
     if (found == targets.end()) {
       reply<done_reply>(
         c, number,
-        fail(
-          errc::not_found, fmt::format("this node has no provider {}{}", head.target, what)));
+        fail(errc::not_found, fmt::format("this node has no provider {}{}", head.target, what)));
       return {};
     }
     return pass_on<Request>(c, number, found->second, reader);

@@ -63,9 +63,8 @@ public:
     auto self = shared_from_this();
     while (next_ < batches_.size() && in_flight_ < work_->context->bounds.windows_max && !over()) {
       ++in_flight_;
-      blocks_->lease(work_->context->home<memory_block>([self, index = next_++](auto block) {
-        self->on_block(index, std::move(block));
-      }));
+      blocks_->lease(work_->context->home<memory_block>(
+        [self, index = next_++](auto block) { self->on_block(index, std::move(block)); }));
     }
     if (!over() && in_flight_ == 0 && next_ == batches_.size())
       end(std::move(outcome_));
@@ -115,10 +114,8 @@ private:
     // The completion keeps what is read and what is written.
     work_->context->fabric->copy(
       std::move(copies), work_->write_back,
-      work_->context->home<void>(
-        [self = shared_from_this(), block, hold = hold_](const result<void>& copied) {
-          self->on_copied(copied);
-        }));
+      work_->context->home<void>([self = shared_from_this(), block, hold = hold_](
+                                   const result<void>& copied) { self->on_copied(copied); }));
     arrived_(b.size_bytes);
   }
 

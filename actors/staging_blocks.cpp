@@ -37,8 +37,8 @@ private:
   memory_block lend(std::byte* data) {
     auto self = std::static_pointer_cast<staging_blocks_impl>(shared_from_this());
     return {data, block_bytes_, std::shared_ptr<void>{data, [self](void* p) {
-                                  self->take_back(static_cast<std::byte*>(p));
-                                }}};
+                                                        self->take_back(static_cast<std::byte*>(p));
+                                                      }}};
   }
 
   void take_back(std::byte* data) {

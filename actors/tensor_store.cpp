@@ -25,10 +25,8 @@ public:
     : wide_interface::base(config),
       context_(std::make_shared<store_context>(
         system(), caf::actor_cast<caf::strong_actor_ptr>(this), std::move(deps))),
-      stores_(
-        context_->provider, limits().stores_max, limits().queued_max, [this] { arm_tick(); }),
-      loads_(
-        context_->provider, limits().loads_max, limits().queued_max, [this] { arm_tick(); }) {}
+      stores_(context_->provider, limits().stores_max, limits().queued_max, [this] { arm_tick(); }),
+      loads_(context_->provider, limits().loads_max, limits().queued_max, [this] { arm_tick(); }) {}
 
   const char* name() const override { return "tensor_store"; }
 

@@ -59,7 +59,7 @@ using checkpoint_manager_actor = caf::typed_actor<
   caf::replies_to<erase_checkpoint_request>::with<done_reply>,
   // Errors: busy while another one runs.
   caf::replies_to<repack_request>::with<repack_receipt>,
-  // The counters of checkpoints only.
+  // What concerns checkpoints only.
   caf::replies_to<provider_status_request>::with<provider_status>>;
 
 /// A connection is gone, and with it what was registered through it. From sessions of this process only.

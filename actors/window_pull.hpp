@@ -51,8 +51,8 @@ window_filler fill_through_staging(
 class window_pull : public std::enable_shared_from_this<window_pull> {
 public:
   struct events {
-    std::function<void()> arrived;     // once: no byte of the source is needed any more
-    completion<filled_window> done;    // once: every window is committed, or why not
+    std::function<void()> arrived;  // once: no byte of the source is needed any more
+    completion<filled_window> done; // once: every window is committed, or why not
   };
 
   /// `room` must live until `done` has run or `stop` was called.

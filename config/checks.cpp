@@ -168,7 +168,8 @@ private:
             return bad;
         } else if (
           provider.bucket == bucket_kind::memory &&
-          (__builtin_add_overflow(mapped, provider.capacity_bytes, &mapped) || mapped > mapped_max)) {
+          (__builtin_add_overflow(mapped, provider.capacity_bytes, &mapped) ||
+           mapped > mapped_max)) {
           return error(
             path + ".capacity",
             path + ".capacity: staging and the memory buckets of node " + values_.nodes[i].name +

@@ -305,9 +305,9 @@ constexpr auto cluster_keys = [] {
   });
 }();
 
-constexpr std::array<std::string_view, 9> top_level = {
-  "node", "staging", "transport", "channel", "limits",
-  "checkpoints", "client", "providers", "cluster"};
+constexpr std::array<std::string_view, 9> top_level = {"node",    "staging",   "transport",
+                                                       "channel", "limits",    "checkpoints",
+                                                       "client",  "providers", "cluster"};
 
 std::vector<key_spec> all_keys() {
   std::vector<key_spec> all;

@@ -38,7 +38,7 @@ struct key_spec {
   std::span<const std::string_view> choices;
   bool required = false;
   std::span<const std::string_view> only_for; // the buckets that have this key; empty: all
-  std::string_view doc;      // one line
+  std::string_view doc;                       // one line
 };
 
 /// True if a bucket of that kind has the key.

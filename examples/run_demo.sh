@@ -4,7 +4,8 @@
 # Starts three providers in their own processes (two in memory, one RocksDB), trains a perceptron on
 # handwritten digits that is stored with every epoch while training goes on, starts a second model
 # from its first layers, restarts the RocksDB provider (in order, then after kill -9), and loads the
-# model back bit for bit. Where PyTorch is there, the same saves are done with torch.save.
+# model back bit for bit. Trains another one with a checkpoint at every iteration, kills it in the
+# middle of a pull, and goes on from the newest one to the same weights. Where PyTorch is there, the same saves are done with torch.save.
 #
 #   --quick  fewer epochs
 #   --keep   leave the directory with its logs
@@ -16,11 +17,12 @@ die() { printf 'demo: %s\n' "$*" >&2; exit 1; }
 
 build=
 epochs=30
+checkpoint_epochs=10
 keep=
 for argument; do
   case $argument in
     -h | --help) sed -n '2,/^[^#]/{s/^# \{0,1\}//p}' "$0"; exit 0 ;;
-    --quick) epochs=6 ;;
+    --quick) epochs=6 checkpoint_epochs=4 ;;
     --keep) keep=1 ;;
     -*) die "no option $argument: --quick, --keep" ;;
     *) build=$argument ;;
@@ -129,6 +131,22 @@ stop_node disk KILL 137
 start_node disk
 echo "after kill -9 and a restart:" >>"$summary"
 verify
+
+say "a checkpoint at every iteration, kill -9 in the middle of a pull"
+checkpoint() {
+  "$train_digits" checkpoint -c "$config" --epochs "$checkpoint_epochs" --summary "$summary" "$@"
+}
+checkpoint --job digits/undisturbed --out "$directory/undisturbed.bin"
+# A shard has 12 tensors: 200 pulls and half of the next one.
+status=0
+MILLRACE_KILL_POINT=mover.slice:2406 checkpoint --job digits/killed \
+  --out "$directory/killed.bin" || status=$?
+[ "$status" = 137 ] || die "the trainer was to be killed and ended with $status"
+checkpoint --job digits/killed --out "$directory/killed.bin"
+cmp "$directory/undisturbed.bin" "$directory/killed.bin" ||
+  die "the killed job came to other weights than the undisturbed one"
+echo "killed in the middle of a pull and started again: the same weights bit for bit" |
+  tee -a "$summary"
 
 say "the same saves with torch.save"
 if /usr/bin/python3 -c 'import torch' 2>/dev/null; then

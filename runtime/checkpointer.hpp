@@ -31,7 +31,7 @@ struct checkpoint_options {
     {}; // {"tensor", "1/4"}: in the user's words
   std::vector<std::pair<std::string, std::string>> metadata = {};
   when_saving busy = when_saving::wait; // a save while another one is in flight
-  std::string group = {}; // of providers; empty: any that keeps checkpoints
+  std::string group = {};               // of providers; empty: any that keeps checkpoints
   std::chrono::milliseconds timeout{0}; // of each operation; 0: the client's request timeout
 };
 

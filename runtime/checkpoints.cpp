@@ -62,8 +62,8 @@ future<std::vector<checkpoint_summary>> checkpoints::list(const std::string& pre
     return ready_future<page>(
       fail(place_checkpoints(prefix, group_, core_->where().providers).error()));
   auto done = core_->make_promise<page>();
-  auto ask = [core = core_, prefix](
-               std::size_t provider, const std::string& after, completion<page> answer) {
+  auto ask = [core = core_,
+              prefix](std::size_t provider, const std::string& after, completion<page> answer) {
     core->ask<checkpoint_manager_actor, actors::list_checkpoints_request, actors::checkpoint_list>(
       core->checkpoints(provider), {prefix, after, list_page},
       [answer](result<actors::checkpoint_list> r) {
@@ -138,8 +138,8 @@ future<std::vector<result<std::pair<std::string, actors::repack_receipt>>>> chec
       });
   }
   if (asked.empty())
-    asked.push_back(ready_future<named>(
-      fail(place_checkpoints({}, group_, core_->where().providers).error())));
+    asked.push_back(
+      ready_future<named>(fail(place_checkpoints({}, group_, core_->where().providers).error())));
   return when_all(asked);
 }
 

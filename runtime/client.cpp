@@ -58,7 +58,9 @@ future<class checkpointer> client::checkpointer(
   return done.get_future();
 }
 
-class checkpoints client::checkpoints(const std::string& group) const { return {core_, group}; }
+class checkpoints client::checkpoints(const std::string& group) const {
+  return {core_, group};
+}
 
 std::vector<actors::provider_entry> client::providers() const { return core_->where().providers; }
 

@@ -67,17 +67,22 @@ std::chrono::milliseconds shard_state::patience() const {
 // -- registering --------------------------------------------------------------------------------
 
 void shard_state::attach(completion<void> done) {
-  try_attach(steady_clock::now() + former_job_gone_within, std::move(done));
+  enroll_patiently([done = std::move(done)](const result<std::uint64_t>& r) {
+    done(r ? result<void>{} : fail(r.error()));
+  });
 }
 
-void shard_state::try_attach(time_point until, completion<void> done) {
+// The job before this one, or the connection before this one, may not have been missed yet.
+void shard_state::enroll_patiently(completion<std::uint64_t> done) {
+  enroll_until(steady_clock::now() + former_job_gone_within, std::move(done));
+}
+
+void shard_state::enroll_until(time_point until, completion<std::uint64_t> done) {
   enroll([self = shared_from_this(), until, done = std::move(done)](result<std::uint64_t> r) {
-    if (r)
-      return done({});
-    if (r.error().code() != errc::busy || steady_clock::now() > until)
-      return done(fail(r.error()));
+    if (r || r.error().code() != errc::busy || steady_clock::now() > until)
+      return done(std::move(r));
     self->core_->runs_on()->loop()->run_after(
-      try_again_ms, [self, until, done] { self->try_attach(until, done); });
+      try_again_ms, [self, until, done] { self->enroll_until(until, done); });
   });
 }
 
@@ -204,7 +209,7 @@ void shard_state::send(const save_record_ptr& record) {
   }
   if (number != 0)
     return send_to(record, number);
-  enroll([self = shared_from_this(), record](result<std::uint64_t> r) {
+  enroll_patiently([self = shared_from_this(), record](result<std::uint64_t> r) {
     if (r)
       self->send_to(record, *r);
     else
@@ -374,7 +379,8 @@ future<actors::load_receipt> shard_state::restore(std::optional<std::uint64_t> s
   for (auto& record : under_way())
     if (!record->staged.get_future().ready())
       return ready_future<actors::load_receipt>(fail(
-        errc::busy, "step " + std::to_string(record->step) + " of " + options_.model +
+        errc::busy,
+        "step " + std::to_string(record->step) + " of " + options_.model +
           " is still being read from these tensors; call fence() first"));
   return restore_shard(options_.rank, tensors_, step);
 }

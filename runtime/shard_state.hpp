@@ -54,7 +54,8 @@ private:
 
   void enroll(completion<std::uint64_t> done);
   void on_enrolled(result<actors::enroll_receipt> r);
-  void try_attach(time_point until, completion<void> done);
+  void enroll_patiently(completion<std::uint64_t> done);
+  void enroll_until(time_point until, completion<std::uint64_t> done);
 
   void send(const save_record_ptr& record);
   void send_to(const save_record_ptr& record, std::uint64_t registration);
@@ -84,7 +85,7 @@ private:
 
   mutable std::mutex mutex_;
   transport::region region_;
-  std::uint64_t registration_ = 0; // 0: none
+  std::uint64_t registration_ = 0;                   // 0: none
   std::vector<completion<std::uint64_t>> enrolling_; // who waits for the one on its way
   std::deque<save_record_ptr> saves_;                // not yet over
   std::optional<status> failed_;                     // not yet raised

@@ -1,5 +1,6 @@
 // Chunks, each with a lease on the region; digests computed while a block is in the cache.
 #include <millrace/core/digest.hpp>
+#include <millrace/core/kill_point.hpp>
 #include <millrace/transport/copy.hpp>
 #include <millrace/transport/copy_job.hpp>
 #include <millrace/transport/digest_copy.hpp>
@@ -50,6 +51,7 @@ public:
       if (!ready.ok())
         return note(std::move(ready));
       copy(s, lease->memory());
+      MILLRACE_KILL_POINT("mover.slice");
     }
     if (mode_ != store_mode::cached)
       streaming_fence();

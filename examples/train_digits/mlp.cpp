@@ -31,6 +31,17 @@ float slope_of_loss(matrix& scores, std::span<const int> classes) {
   return loss / count;
 }
 
+tensor_view dense_view(std::string name, matrix& m) {
+  return tensor_view::dense(
+    std::move(name), dtype::f32, shape_of(m),
+    std::span{m.data(), static_cast<std::size_t>(m.size())});
+}
+
+tensor_view vector_view(std::string name, Eigen::RowVectorXf& v) {
+  auto size = static_cast<std::size_t>(v.size());
+  return tensor_view::dense(std::move(name), dtype::f32, {size}, std::span{v.data(), size});
+}
+
 } // namespace
 
 linear::linear(std::string name, Eigen::Index inputs, Eigen::Index outputs, std::uint32_t seed)
@@ -44,15 +55,13 @@ linear::linear(std::string name, Eigen::Index inputs, Eigen::Index outputs, std:
 }
 
 std::vector<tensor_view> linear::tensors() {
-  auto outputs = static_cast<std::uint64_t>(bias.size());
+  return {dense_view(label + ".weight", weight), vector_view(label + ".bias", bias)};
+}
+
+std::vector<tensor_view> linear::velocities() {
   return {
-    tensor_view::dense(
-      label + ".weight", dtype::f32, shape_of(weight),
-      std::span{weight.data(), static_cast<std::size_t>(weight.size())}),
-    tensor_view::dense(
-      label + ".bias", dtype::f32, {outputs},
-      std::span{bias.data(), static_cast<std::size_t>(bias.size())}),
-  };
+    dense_view(label + ".weight.velocity", weight_velocity),
+    vector_view(label + ".bias.velocity", bias_velocity)};
 }
 
 tensor_view strided_view(std::string name, Eigen::MatrixXf& m) {
@@ -90,10 +99,14 @@ void mlp::descend(linear& layer, const matrix& slope, const matrix& input, const
   layer.bias += layer.bias_velocity;
 }
 
-float mlp::learn(const matrix& images, std::span<const int> classes, const sgd& how) {
+float mlp::learn(
+  const matrix& images, std::span<const int> classes, const sgd& how,
+  const std::function<void()>& before_update) {
   forward(images, activations_);
   matrix slope = activations_.back();
   auto loss = slope_of_loss(slope, classes);
+  if (before_update)
+    before_update();
   for (std::size_t i = layers_.size(); i-- > frozen_;) {
     auto& input = i == 0 ? images : activations_[i - 1];
     matrix below;
@@ -138,6 +151,14 @@ std::vector<tensor_view> mlp::tensors() {
   std::vector<tensor_view> all;
   for (auto& l : layers_)
     for (auto& t : l.tensors())
+      all.push_back(std::move(t));
+  return all;
+}
+
+std::vector<tensor_view> mlp::training_state() {
+  auto all = tensors();
+  for (auto& l : layers_)
+    for (auto& t : l.velocities())
       all.push_back(std::move(t));
   return all;
 }

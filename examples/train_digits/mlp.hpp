@@ -10,6 +10,7 @@
 #include <Eigen/Core>
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
@@ -33,6 +34,8 @@ struct linear {
 
   /// Its tensors where they lie: "<label>.weight" and "<label>.bias".
   std::vector<millrace::tensor_view> tensors();
+  /// "<label>.weight.velocity" and "<label>.bias.velocity".
+  std::vector<millrace::tensor_view> velocities();
 };
 
 /// A column-major matrix as a tensor of its rows and columns: only the strides differ.
@@ -53,7 +56,10 @@ public:
   void freeze(std::size_t count) { frozen_ = count; }
 
   /// One step of stochastic gradient descent; returns the mean loss of the batch.
-  float learn(const matrix& images, std::span<const int> classes, const sgd& how);
+  /// `before_update`: what must be over before the parameters change.
+  float learn(
+    const matrix& images, std::span<const int> classes, const sgd& how,
+    const std::function<void()>& before_update = {});
 
   /// Share of the images that it puts in the right class.
   double accuracy(const samples& of) const;
@@ -67,6 +73,9 @@ public:
 
   /// All tensors where they lie, layer by layer. Valid as long as the model lives.
   std::vector<millrace::tensor_view> tensors();
+
+  /// The same and what the optimiser remembers: all it takes to go on training.
+  std::vector<millrace::tensor_view> training_state();
 
 private:
   void forward(const matrix& images, std::vector<matrix>& activations) const;

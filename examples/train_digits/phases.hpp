@@ -1,4 +1,4 @@
-// The phases of train_digits: train and store; later, perhaps after a restart of the providers, verify.
+// The phases of train_digits: train and store; checkpoint and resume; later, perhaps after a restart of the providers, verify.
 #pragma once
 
 #include <millrace/core/status.hpp>
@@ -16,11 +16,12 @@ inline constexpr const char* final_name = "digits/final";
 inline constexpr std::uint32_t split_seed = 7;
 
 struct phase_options {
-  std::string config;  // of the cluster
-  std::string data;    // the digits
-  std::string weights; // train writes the final weights there, verify compares with them
-  std::string summary; // what was found is appended there too; empty: nowhere
-  std::string report;  // train writes its measurements there as JSON; empty: nowhere
+  std::string config;             // of the cluster
+  std::string data;               // the digits
+  std::string weights;            // train writes the final weights there, verify compares with them
+  std::string summary;            // what was found is appended there too; empty: nowhere
+  std::string report;             // train writes its measurements there as JSON; empty: nowhere
+  std::string job = "digits/job"; // under which `checkpoint` keeps its checkpoints
   int epochs = 30;
   double accuracy_min = 0.93;
 };
@@ -28,6 +29,10 @@ struct phase_options {
 /// Trains and stores meanwhile, starts a second model from parts of the first, stores the final one
 /// durably. Errors: `internal` when the accuracy is too low; those of the operations.
 [[nodiscard]] millrace::status train_phase(const phase_options& options);
+
+/// Trains with a checkpoint at every iteration. Run again after it was killed, it goes on from the newest one, to the
+/// same weights as without the interruption. Errors: those of the operations.
+[[nodiscard]] millrace::status checkpoint_phase(const phase_options& options);
 
 /// Loads the final model. Errors: `corrupt_data` unless it is the same bit for bit.
 [[nodiscard]] millrace::status verify_phase(const phase_options& options);

@@ -4,6 +4,7 @@
 #include "summary.hpp"
 #include "training.hpp"
 #include "transfer.hpp"
+#include "weights_file.hpp"
 
 #include <millrace/config/load.hpp>
 #include <millrace/runtime/client.hpp>
@@ -53,10 +54,12 @@ trained train_first(const dataset& digits, const phase_options& options, backgro
   auto images = with_shifts(digits.train);
   out.images = images.size();
   auto begun = steady_clock::now();
-  train(out.model, images, {.epochs = options.epochs}, [&](int epoch) {
+  training_events events;
+  events.after_epoch = [&](int epoch) {
     saver.save(newest_name, out.model);
     saver.save(epoch_names + fmt::format("{:02}", epoch), out.model);
-  });
+  };
+  train(out.model, images, {.epochs = options.epochs}, events);
   out.training = steady_clock::now() - begun;
   out.accuracy = out.model.accuracy(digits.test);
   return out;
@@ -109,15 +112,6 @@ status write_report(const std::string& path, trained& first, const background_sa
             {"training_ms", first.training.count()}, {"held_up_ms", saver.held_up().count()}}
             .dump(2)
        << "\n";
-  return file.flush() ? status{} : status{errc::io_error, "cannot write " + path};
-}
-
-status write_weights(const std::string& path, mlp& model) {
-  std::ofstream file{path, std::ios::binary};
-  for (auto& tensor : model.tensors())
-    file.write(
-      reinterpret_cast<const char*>(tensor.data),
-      static_cast<std::streamsize>(*millrace::size_bytes(tensor.desc)));
   return file.flush() ? status{} : status{errc::io_error, "cannot write " + path};
 }
 

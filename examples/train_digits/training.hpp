@@ -12,11 +12,19 @@ struct training_plan {
   Eigen::Index batch = 16;
   sgd optimiser{};
   std::uint32_t seed = 1; // of the order of the images
+  /// Mini-batches that the model has learnt already: they are passed over.
+  std::uint64_t learnt = 0;
 };
 
-/// Trains the model; calls `after_epoch(1...)` between epochs. Equal plans give equal weights.
+/// What happens beside the training.
+struct training_events {
+  std::function<void(int epoch)> after_epoch = {};                   // 1...
+  std::function<void()> before_update = {};                          // of the parameters
+  std::function<void(std::uint64_t iteration)> after_iteration = {}; // 1..., over all epochs
+};
+
+/// Trains the model. Equal plans give equal weights, in however many parts they are carried out.
 void train(
-  mlp& model, const samples& on, const training_plan& plan,
-  const std::function<void(int epoch)>& after_epoch = {});
+  mlp& model, const samples& on, const training_plan& plan, const training_events& events = {});
 
 } // namespace train_digits

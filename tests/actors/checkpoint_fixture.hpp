@@ -24,8 +24,7 @@ public:
       if (waiting.front().what.dir == transport::direction::write)
         std::memcpy(bytes.data(), op.local, op.length);
       for (std::uint64_t at = 0; at < op.length; at += digest_block_bytes)
-        digests.push_back(
-          digest(bytes.data() + at, std::min(digest_block_bytes, op.length - at)));
+        digests.push_back(digest(bytes.data() + at, std::min(digest_block_bytes, op.length - at)));
     }
     finish(fill, std::move(digests));
   }

@@ -60,7 +60,8 @@ BOOST_AUTO_TEST_CASE(a_registration_reserves_its_slots_and_is_counted) {
   BOOST_TEST(status().registered == 1u);
 }
 
-BOOST_AUTO_TEST_CASE(memory_of_another_size_than_the_tensors_is_refused_before_anything_is_reserved) {
+BOOST_AUTO_TEST_CASE(
+  memory_of_another_size_than_the_tensors_is_refused_before_anything_is_reserved) {
   auto request = enrolling();
   request.source.segments[0].length -= 1;
   BOOST_TEST((try_enroll(request).error().code() == errc::invalid_argument));
@@ -199,7 +200,8 @@ BOOST_AUTO_TEST_CASE(a_restore_pushes_the_newest_version_into_the_callers_memory
   auto number = enroll(enrolling());
   save(number, 1, std::byte{1});
   save(number, 2, std::byte{2});
-  auto pending = ask(manager, restoring({{"t0", dtype::u8, {10'000}}, {"t1", dtype::u8, {300'000}}}));
+  auto pending =
+    ask(manager, restoring({{"t0", dtype::u8, {10'000}}, {"t1", dtype::u8, {300'000}}}));
   BOOST_TEST_REQUIRE(fabric->waiting.size() == 1u);
   BOOST_TEST((*fabric->waiting.front().what.ops.front().local == std::byte{2}));
   fabric->deliver();
@@ -223,7 +225,8 @@ BOOST_AUTO_TEST_CASE(a_shape_that_differs_is_an_error_before_any_byte_moves) {
   auto number = enroll(enrolling());
   save(number, 1);
   auto before = fabric->submitted;
-  for (auto& wrong : {tensor_desc{"t0", dtype::u8, {100, 100}}, tensor_desc{"t0", dtype::i8, {10'000}}}) {
+  for (auto& wrong :
+       {tensor_desc{"t0", dtype::u8, {100, 100}}, tensor_desc{"t0", dtype::i8, {10'000}}}) {
     auto pending = ask(manager, restoring({wrong}));
     BOOST_TEST((outcome<load_receipt>(pending).error().code() == errc::invalid_argument));
   }

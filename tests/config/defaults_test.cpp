@@ -34,9 +34,9 @@ std::string document_with(const key_spec& key, std::string_view text) {
 std::string document_without(const key_spec& key) {
   if (key.section != "providers[]")
     return "";
-  return key.only_for.empty() ? "providers: [{name: p}]\n"
-                              : "providers: [{name: p, bucket: " +
-      std::string{key.only_for.front()} + ", path: /p}]\n";
+  return key.only_for.empty()
+    ? "providers: [{name: p}]\n"
+    : "providers: [{name: p, bucket: " + std::string{key.only_for.front()} + ", path: /p}]\n";
 }
 
 // A value that is not the default.

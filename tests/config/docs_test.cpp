@@ -66,8 +66,7 @@ BOOST_AUTO_TEST_CASE(every_key_has_a_line_of_words_and_a_sound_range) {
       BOOST_TEST(key.min <= key.max);
       bool computed = key.type == key_type::address;
       bool may_be_left_out = key.type == key_type::path;
-      BOOST_TEST(
-        key.default_text.empty() == (key.required || computed || may_be_left_out));
+      BOOST_TEST(key.default_text.empty() == (key.required || computed || may_be_left_out));
     }
   }
 }

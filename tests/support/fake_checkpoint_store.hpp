@@ -57,8 +57,8 @@ public:
   }
   std::size_t count(const std::string& model, std::uint32_t rank, slot_state state) {
     auto& slots = shards[{model, rank}].slots;
-    return static_cast<std::size_t>(std::count_if(
-      slots.begin(), slots.end(), [&](auto& s) { return s->state.state == state; }));
+    return static_cast<std::size_t>(
+      std::count_if(slots.begin(), slots.end(), [&](auto& s) { return s->state.state == state; }));
   }
 
   storage::checkpoint_capabilities capabilities() const noexcept override { return can; }
@@ -109,8 +109,7 @@ public:
     done(found->second.spec);
   }
 
-  void erase(
-    std::string model, std::optional<std::uint64_t> step, completion<void> done) override {
+  void erase(std::string model, std::optional<std::uint64_t> step, completion<void> done) override {
     bool found = false;
     for (auto i = shards.begin(); i != shards.end();) {
       if (i->first.first != model) {
@@ -143,7 +142,9 @@ public:
     });
   }
 
-  storage::bucket_stats stats() const override { return {shards.size(), capacity_bytes, used(), 0}; }
+  storage::bucket_stats stats() const override {
+    return {shards.size(), capacity_bytes, used(), 0};
+  }
   status close(std::uint32_t) override { return {}; }
 
 private:
@@ -164,8 +165,8 @@ private:
     }
     void commit(std::uint32_t, completion<void> done) override { done({}); }
     void publish(std::vector<std::uint64_t> digests, completion<std::uint64_t> done) override {
-      auto finish = [store = store_, slot = slot_, flushed = flushed_,
-                     digests = std::move(digests), done = std::move(done)] {
+      auto finish = [store = store_, slot = slot_, flushed = flushed_, digests = std::move(digests),
+                     done = std::move(done)] {
         if (!store->publish_fails.ok())
           return done(fail(store->publish_fails));
         // The reservation was given up meanwhile.
@@ -201,8 +202,7 @@ private:
         windows.push_back(ranges);
       return windows;
     }
-    void fetch(
-      std::vector<storage::wanted> ranges, completion<storage::window> done) override {
+    void fetch(std::vector<storage::wanted> ranges, completion<storage::window> done) override {
       done(storage::window{0, pieces_of(*slot_, record_.spec.tensors, ranges), slot_});
     }
 

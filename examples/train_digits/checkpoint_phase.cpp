@@ -1,0 +1,103 @@
+// Trains with a checkpoint at every iteration; goes on from the newest one, however the last run ended.
+#include "background_saver.hpp"
+#include "phases.hpp"
+#include "summary.hpp"
+#include "training.hpp"
+#include "weights_file.hpp"
+
+#include <millrace/config/load.hpp>
+#include <millrace/runtime/client.hpp>
+
+#include <algorithm>
+
+namespace train_digits {
+
+using millrace::status;
+using millrace::steady_clock;
+
+namespace {
+
+// Time that a trainer spent on its checkpoints, and what went wrong first.
+struct account {
+  milliseconds saving{0}, longest_save{0}, waiting{0};
+  std::uint64_t saves = 0;
+  status failed;
+
+  void note(const status& outcome) {
+    if (failed.ok())
+      failed = outcome;
+  }
+};
+
+void save_every_iteration(training_events& events, millrace::checkpointer& job, account& spent) {
+  // The pull runs while the next batch goes forward; the parameters change only after it.
+  events.after_iteration = [&](std::uint64_t iteration) {
+    auto begun = steady_clock::now();
+    static_cast<void>(job.save(iteration));
+    milliseconds took = steady_clock::now() - begun;
+    spent.saving += took;
+    spent.longest_save = std::max(spent.longest_save, took);
+    ++spent.saves;
+  };
+  events.before_update = [&] {
+    auto begun = steady_clock::now();
+    spent.note(job.fence());
+    spent.waiting += steady_clock::now() - begun;
+  };
+}
+
+void tell_training(
+  summary& tell, const phase_options& options, const account& spent, milliseconds took,
+  double accuracy) {
+  auto saves = static_cast<double>(std::max<std::uint64_t>(spent.saves, 1));
+  tell.say(
+    "{}: {} iterations with a checkpoint each in {:.0f} ms; save() took {:.1f} us on average, "
+    "{:.0f} us at most; waited {:.1f} ms for pulls; {:.2f} % of the test images right",
+    options.job, spent.saves, took.count(), 1000 * spent.saving.count() / saves,
+    1000 * spent.longest_save.count(), spent.waiting.count(), 100 * accuracy);
+}
+
+} // namespace
+
+status checkpoint_phase(const phase_options& options) {
+  auto settings = millrace::config::load_file(options.config);
+  if (!settings)
+    return settings.error();
+  auto digits = read_digits(options.data, split_seed);
+  if (!digits)
+    return digits.error();
+  auto client = millrace::client::of(*settings);
+  if (!client)
+    return client.error();
+  summary tell{options.summary};
+
+  mlp model{widths_for(10), 42};
+  millrace::checkpoint_options shard;
+  shard.model = options.job;
+  auto registered = client->checkpointer(shard, model.training_state()).result();
+  if (!registered)
+    return registered.error();
+  auto job = *registered;
+  training_plan plan{.epochs = options.epochs};
+  if (!job.registration().model.complete_steps.empty()) {
+    auto restored = job.restore().result();
+    if (!restored)
+      return restored.error();
+    plan.learnt = restored->version;
+    tell.say("{}: goes on after iteration {}", options.job, plan.learnt);
+  }
+
+  account spent;
+  training_events events;
+  save_every_iteration(events, job, spent);
+  auto begun = steady_clock::now();
+  train(model, digits->train, plan, events);
+  milliseconds took = steady_clock::now() - begun;
+  spent.note(job.close(true));
+  if (!spent.failed.ok())
+    return spent.failed;
+  tell_training(tell, options, spent, took, model.accuracy(digits->test));
+  return write_weights(options.weights, model);
+}
+
+} // namespace train_digits

@@ -1,0 +1,445 @@
+// Checkpoints end to end: a node in this process with a pool, asked directly and through its socket.
+#include <millrace/runtime/node.hpp>
+#include <millrace/tests/support/process.hpp>
+#include <millrace/tests/support/scratch_directory.hpp>
+#include <millrace/transport/region.hpp>
+
+#include <boost/test/data/test_case.hpp>
+#include <boost/test/unit_test.hpp>
+
+#include <cstring>
+#include <optional>
+#include <random>
+#include <thread>
+
+using namespace millrace;
+using namespace std::chrono_literals;
+namespace data = boost::unit_test::data;
+
+namespace {
+
+using testing::scratch_directory;
+
+// A directory in memory: there slots are used in place.
+class memory_directory {
+public:
+  memory_directory() {
+    std::string pattern = "/dev/shm/millrace-test-XXXXXX";
+    path_ = ::mkdtemp(pattern.data());
+  }
+  ~memory_directory() { std::filesystem::remove_all(path_); }
+  memory_directory(const memory_directory&) = delete;
+  memory_directory& operator=(const memory_directory&) = delete;
+  const std::string& path() const { return path_; }
+
+private:
+  std::string path_;
+};
+
+config::settings with_pool(const std::string& socket_directory, const std::string& pool_directory) {
+  config::settings s;
+  s.node.name = "n0";
+  s.node.listen = "unix:" + socket_directory + "/n0.sock";
+  s.staging.size_bytes = 64 << 20;
+  s.checkpoints.staging_piece_bytes = 1 << 20;
+  s.checkpoints.staging_pieces = 4;
+  config::provider_settings pool;
+  pool.name = "pool";
+  pool.bucket = config::bucket_kind::pmem;
+  pool.capacity_bytes = 128 << 20;
+  pool.path = pool_directory + "/p.pool";
+  s.providers = {pool};
+  s.nodes = {{s.node.name, s.node.listen, s.providers}};
+  return s;
+}
+
+struct service {
+  explicit service(bool in_memory = true)
+    : settings(with_pool(dir.path(), in_memory ? memory.path() : dir.path())) {
+    start();
+  }
+
+  void start() {
+    n.emplace(node::embed(settings));
+    direct.emplace(n->client());
+  }
+  void stop() {
+    direct.reset();
+    n.reset();
+  }
+  client connect() { return client::connect("unix:" + dir.path() + "/n0.sock"); }
+
+  scratch_directory dir;
+  memory_directory memory;
+  config::settings settings;
+  std::optional<node> n;
+  std::optional<client> direct;
+};
+
+// Tensors of every odd kind: large, small, scalar, without elements, with gaps between their rows.
+struct model {
+  static constexpr std::uint64_t rows = 300, columns = 500, row_bytes = 4096;
+
+  model() : large(2'300'000), strided(rows * row_bytes) {}
+
+  std::vector<std::byte> large;
+  std::vector<std::byte> small = std::vector<std::byte>(100);
+  double scalar = 0;
+  std::vector<std::byte> strided;
+
+  std::vector<tensor_view> views() {
+    return {
+      {{"large", dtype::u8, {large.size()}}, large.data(), {}},
+      {{"none", dtype::f32, {4, 0}}, nullptr, {}},
+      {{"scalar", dtype::f64, {}}, reinterpret_cast<std::byte*>(&scalar), {}},
+      {{"strided", dtype::f32, {rows, columns}}, strided.data(), {row_bytes, 4}},
+      {{"small", dtype::u8, {small.size()}}, small.data(), {}}};
+  }
+
+  // What training does to it: everything becomes a function of the step.
+  void become(std::uint64_t step) {
+    std::mt19937_64 random{step};
+    for (auto& b : large)
+      b = static_cast<std::byte>(random());
+    for (auto& b : small)
+      b = static_cast<std::byte>(random());
+    scalar = static_cast<double>(random());
+    for (std::uint64_t r = 0; r < rows; ++r)
+      for (std::uint64_t c = 0; c < columns * 4; ++c)
+        strided[r * row_bytes + c] = static_cast<std::byte>(random());
+  }
+
+  bool is(std::uint64_t step) const {
+    model expected;
+    expected.become(step);
+    bool same = large == expected.large && small == expected.small && scalar == expected.scalar;
+    for (std::uint64_t r = 0; r < rows; ++r)
+      same &= std::memcmp(
+                strided.data() + r * row_bytes, expected.strided.data() + r * row_bytes,
+                columns * 4) == 0;
+    return same;
+  }
+};
+
+checkpoint_options named(const std::string& name, std::uint32_t rank = 0, std::uint32_t world = 1) {
+  checkpoint_options o;
+  o.model = name;
+  o.rank = rank;
+  o.world_size = world;
+  o.timeout = 30s;
+  return o;
+}
+
+status saved(checkpointer& c, model& m, std::uint64_t step, save_mode mode = save_mode::direct) {
+  m.become(step);
+  auto save = c.save(step, mode);
+  auto durable = save.durable.result();
+  return durable ? status{} : durable.error();
+}
+
+} // namespace
+
+BOOST_AUTO_TEST_SUITE(checkpointer_tests)
+
+BOOST_DATA_TEST_CASE(
+  what_was_saved_is_restored_in_place, data::make({true, false}) * data::make({true, false}),
+  over_socket, in_memory) {
+  service s{in_memory};
+  auto c = over_socket ? s.connect() : *s.direct;
+  model m;
+  auto checkpoints = c.checkpointer(named("m"), m.views()).get();
+  BOOST_TEST(!checkpoints.registration().resumed);
+  // What rests in memory survives the process, not the machine.
+  BOOST_TEST(checkpoints.registration().durable == !in_memory);
+  for (std::uint64_t step = 1; step <= 3; ++step) {
+    m.become(step);
+    auto save = checkpoints.save(step);
+    BOOST_TEST(checkpoints.fence().to_string() == status{}.to_string());
+    auto staged = save.staged.get();
+    BOOST_TEST(staged.step == step);
+    auto durable = save.durable.get();
+    BOOST_TEST(durable.durable == !in_memory);
+    BOOST_TEST(durable.complete);
+    BOOST_TEST(durable.size_bytes == 2'300'000u + 8 + 600'000 + 100);
+    BOOST_TEST(durable.path == (in_memory ? "direct" : "staged"));
+    BOOST_TEST(durable.driver == "local");
+  }
+  m.become(99);
+  auto receipt = checkpoints.restore().get();
+  BOOST_TEST(receipt.version == 3u);
+  BOOST_TEST(receipt.verified);
+  BOOST_TEST(m.is(3));
+  BOOST_TEST(checkpoints.restore(2).get().version == 2u);
+  BOOST_TEST(m.is(2));
+  auto gone = checkpoints.restore(1).result();
+  BOOST_TEST((gone.error().code() == errc::not_found));
+  BOOST_TEST(m.is(2));
+  BOOST_TEST((checkpoints.describe().get().complete_steps == std::vector<std::uint64_t>{2, 3}));
+  BOOST_TEST(checkpoints.close().ok());
+  BOOST_TEST(transport::exposed_regions() == 0u);
+}
+
+BOOST_DATA_TEST_CASE(
+  a_snapshot_keeps_the_bytes_of_its_instant, data::make({true, false}) * data::make({true, false}),
+  over_socket, in_memory) {
+  service s{in_memory};
+  auto c = over_socket ? s.connect() : *s.direct;
+  model m;
+  auto checkpoints = c.checkpointer(named("m"), m.views()).get();
+  m.become(7);
+  auto save = checkpoints.save(7, save_mode::snapshot);
+  BOOST_TEST(save.staged.get().step == 7u);
+  m.become(8);
+  BOOST_TEST(save.durable.get().path == "staged");
+  BOOST_TEST(checkpoints.restore().get().version == 7u);
+  BOOST_TEST(m.is(7));
+}
+
+BOOST_AUTO_TEST_CASE(a_dtype_or_shape_that_differs_is_an_error_before_any_byte_moves) {
+  service s;
+  model m;
+  auto checkpoints = s.direct->checkpointer(named("m"), m.views()).get();
+  BOOST_TEST(saved(checkpoints, m, 1).ok());
+  std::vector<std::byte> target(2'300'000, std::byte{42});
+  auto untouched = target;
+  tensor_view wrong_shape{{"large", dtype::u8, {100, 23'000}}, target.data(), {}};
+  tensor_view wrong_type{{"large", dtype::i8, {target.size()}}, target.data(), {}};
+  tensor_view unknown{{"larger", dtype::u8, {target.size()}}, target.data(), {}};
+  for (auto& [view, code] :
+       {std::pair{wrong_shape, errc::invalid_argument},
+        {wrong_type, errc::invalid_argument},
+        {unknown, errc::not_found}}) {
+    auto r = checkpoints.restore_shard(0, {view}).result();
+    BOOST_TEST((r.error().code() == code));
+    BOOST_TEST((target == untouched));
+  }
+  tensor_view right{{"large", dtype::u8, {target.size()}}, target.data(), {}};
+  BOOST_TEST(checkpoints.restore_shard(0, {right}).get().version == 1u);
+  BOOST_TEST((target == m.large));
+}
+
+BOOST_AUTO_TEST_CASE(a_model_of_another_layout_is_refused_and_the_same_one_goes_on) {
+  service s;
+  model m;
+  {
+    auto first = s.direct->checkpointer(named("m"), m.views()).get();
+    BOOST_TEST(saved(first, m, 5).ok());
+    BOOST_TEST(first.close(true).ok());
+  }
+  auto views = m.views();
+  views.pop_back();
+  auto other = s.direct->checkpointer(named("m"), views).result();
+  BOOST_TEST((other.error().code() == errc::invalid_argument));
+  auto again = s.direct->checkpointer(named("m"), m.views()).get();
+  BOOST_TEST(again.registration().resumed);
+  BOOST_TEST((again.registration().model.complete_steps == std::vector<std::uint64_t>{5}));
+  m.become(99);
+  BOOST_TEST(again.restore().get().version == 5u);
+  BOOST_TEST(m.is(5));
+}
+
+BOOST_AUTO_TEST_CASE(a_shard_has_one_job_at_a_time) {
+  service s;
+  model m, n;
+  auto first = s.direct->checkpointer(named("m"), m.views()).get();
+  auto second = s.direct->checkpointer(named("m"), n.views()).result();
+  BOOST_TEST((second.error().code() == errc::busy));
+  BOOST_TEST(saved(first, m, 1).ok());
+}
+
+BOOST_AUTO_TEST_CASE(any_rank_restores_any_shard_of_the_newest_complete_step) {
+  constexpr std::uint32_t world = 4;
+  service s;
+  auto c = s.connect();
+  std::vector<model> models(world);
+  std::vector<checkpointer> ranks;
+  for (std::uint32_t rank = 0; rank < world; ++rank)
+    ranks.push_back(c.checkpointer(named("gpt", rank, world), models[rank].views()).get());
+  auto save_all = [&](std::uint64_t step, std::uint32_t up_to) {
+    std::vector<std::thread> threads;
+    std::vector<status> outcomes(up_to);
+    for (std::uint32_t rank = 0; rank < up_to; ++rank)
+      threads.emplace_back([&, rank] {
+        models[rank].become(100 * step + rank);
+        auto durable = ranks[rank].save(step).durable.result();
+        outcomes[rank] = durable ? status{} : durable.error();
+      });
+    for (auto& t : threads)
+      t.join();
+    for (auto& o : outcomes)
+      BOOST_TEST(o.to_string() == status{}.to_string());
+  };
+  save_all(1, world);
+  save_all(2, world);
+  save_all(3, world - 1);
+  BOOST_TEST((ranks[0].describe().get().complete_steps == std::vector<std::uint64_t>{2}));
+  model target;
+  for (std::uint32_t rank = 0; rank < world; ++rank) {
+    BOOST_TEST(ranks[(rank + 1) % world].restore_shard(rank, target.views()).get().version == 2u);
+    BOOST_TEST(target.is(200 + rank));
+  }
+  // A step that is not complete is there when it is named.
+  BOOST_TEST(ranks[3].restore_shard(0, target.views(), 3).get().version == 3u);
+  BOOST_TEST(target.is(300));
+}
+
+BOOST_AUTO_TEST_CASE(a_save_beside_another_waits_or_is_refused) {
+  service s;
+  model m, n;
+  auto patient = s.direct->checkpointer(named("a"), m.views()).get();
+  std::vector<pending_save> saves;
+  for (std::uint64_t step = 1; step <= 4; ++step)
+    saves.push_back(patient.save(step));
+  for (auto& save : saves)
+    BOOST_TEST(save.durable.get().step == save.step);
+  auto options = named("b");
+  options.busy = when_saving::refuse;
+  auto strict = s.direct->checkpointer(options, n.views()).get();
+  // Faster than a pull: the save in flight is met by one of the next.
+  bool refused = false;
+  for (std::uint64_t step = 1; step <= 1000 && !refused; ++step) {
+    auto a = strict.save(step), b = strict.save(step + 1000);
+    auto second = b.durable.result();
+    refused = !second && second.error().code() == errc::busy;
+    static_cast<void>(a.durable.result());
+    if (refused)
+      BOOST_TEST((strict.fence().code() == errc::busy));
+    BOOST_TEST(strict.fence().ok());
+  }
+  BOOST_TEST(refused);
+}
+
+BOOST_AUTO_TEST_CASE(a_restarted_service_is_found_again_and_what_failed_is_told_once) {
+  service s;
+  auto c = s.connect();
+  model m;
+  auto checkpoints = c.checkpointer(named("m"), m.views()).get();
+  BOOST_TEST(saved(checkpoints, m, 1).ok());
+  s.stop();
+  m.become(2);
+  auto lost = checkpoints.save(2);
+  BOOST_TEST(!lost.durable.result().has_value());
+  auto told = checkpoints.fence();
+  BOOST_TEST((told.code() == errc::unavailable || told.code() == errc::peer_lost));
+  BOOST_TEST(checkpoints.fence().ok());
+  s.start();
+  // Connections are tried again after a pause that grows.
+  BOOST_TEST(testing::eventually([&] {
+    auto again = saved(checkpoints, m, 3);
+    static_cast<void>(checkpoints.fence());
+    return again.ok();
+  }));
+  m.become(99);
+  BOOST_TEST(checkpoints.restore().get().version == 3u);
+  BOOST_TEST(m.is(3));
+  BOOST_TEST(checkpoints.close().ok());
+}
+
+BOOST_AUTO_TEST_CASE(a_save_after_one_that_failed_is_not_begun_and_fails_with_it) {
+  service s;
+  auto c = s.connect();
+  model m;
+  auto checkpoints = c.checkpointer(named("m"), m.views()).get();
+  s.stop();
+  auto lost = checkpoints.save(1);
+  BOOST_TEST(!lost.durable.result().has_value());
+  s.start();
+  auto not_begun = checkpoints.save(2);
+  BOOST_TEST(not_begun.staged.ready());
+  BOOST_TEST((not_begun.staged.result().error().code() == lost.durable.result().error().code()));
+  BOOST_TEST(!checkpoints.fence().ok());
+  BOOST_TEST(checkpoints.fence().ok());
+}
+
+BOOST_AUTO_TEST_CASE(a_cancelled_save_leaves_the_tensors_alone_and_the_next_one_works) {
+  service s;
+  auto c = s.connect();
+  model m;
+  auto checkpoints = c.checkpointer(named("m"), m.views()).get();
+  BOOST_TEST(saved(checkpoints, m, 1).ok());
+  auto save = checkpoints.save(2);
+  save.staged.cancel();
+  save.durable.cancel();
+  m.become(3);
+  static_cast<void>(checkpoints.fence());
+  BOOST_TEST(saved(checkpoints, m, 3).to_string() == status{}.to_string());
+  m.become(99);
+  BOOST_TEST(checkpoints.restore().get().version == 3u);
+  BOOST_TEST(m.is(3));
+}
+
+BOOST_AUTO_TEST_CASE(the_last_copy_ends_the_registration) {
+  service s;
+  model m;
+  {
+    auto first = s.direct->checkpointer(named("m"), m.views()).get();
+    auto copy = first;
+    auto save = copy.save(1);
+    static_cast<void>(save);
+  }
+  BOOST_TEST(transport::exposed_regions() == 0u);
+  auto kept = s.direct->checkpoints().describe("m").get();
+  BOOST_TEST(!kept.shards.at(0).registered);
+  // Destroying it has drained.
+  BOOST_TEST((kept.complete_steps == std::vector<std::uint64_t>{1}));
+}
+
+BOOST_AUTO_TEST_CASE(checkpoints_are_listed_verified_loaded_and_erased_from_outside) {
+  service s;
+  auto c = s.connect();
+  model m;
+  auto job = c.checkpointer(named("m"), m.views()).get();
+  BOOST_TEST(saved(job, m, 1).ok());
+  auto all = c.checkpoints();
+  auto listed = all.list().get();
+  BOOST_TEST_REQUIRE(listed.size() == 1u);
+  BOOST_TEST(listed[0].model == "m");
+  BOOST_TEST(all.describe_shard("m", 0).get().tensors.tensors.size() == 5u);
+  BOOST_TEST((all.describe("x").result().error().code() == errc::not_found));
+  auto verified = all.verify("m", 0, 1).get();
+  BOOST_TEST(verified.corrupt.empty());
+  model target;
+  BOOST_TEST(all.load("m", 0, {}, target.views()).get().version == 1u);
+  BOOST_TEST(target.is(1));
+  BOOST_TEST((all.erase("m").result().error().code() == errc::busy));
+  BOOST_TEST(job.close(true).ok());
+  auto repacked = all.repack().get();
+  BOOST_TEST_REQUIRE(repacked.size() == 1u);
+  BOOST_TEST_REQUIRE(repacked[0].has_value());
+  BOOST_TEST(repacked[0]->second.freed_bytes > 0u);
+  BOOST_TEST(all.load("m", 0, 1, target.views()).get().version == 1u);
+  BOOST_TEST(all.erase("m").result().has_value());
+  BOOST_TEST(all.list().get().empty());
+}
+
+BOOST_AUTO_TEST_CASE(the_status_counts_registered_shards_and_saves) {
+  service s;
+  auto c = s.connect();
+  model m;
+  auto job = c.checkpointer(named("m"), m.views()).get();
+  BOOST_TEST(saved(job, m, 1).ok());
+  auto nodes = c.status().get();
+  BOOST_TEST_REQUIRE(nodes.size() == 1u);
+  auto& p = nodes[0]->providers.at(0);
+  BOOST_TEST(p.name == "pool");
+  BOOST_TEST(p.checkpoints);
+  BOOST_TEST(p.registered == 1u);
+  BOOST_TEST(p.saves == 1u);
+  BOOST_TEST(p.saves_in_flight == 0u);
+}
+
+BOOST_AUTO_TEST_CASE(without_a_pool_the_error_says_how_to_configure_one) {
+  scratch_directory dir;
+  config::settings settings;
+  settings.node.listen = "unix:" + dir.path() + "/n0.sock";
+  settings.providers.emplace_back().name = "fast";
+  settings.providers[0].capacity_bytes = 1 << 20;
+  settings.nodes = {{settings.node.name, settings.node.listen, settings.providers}};
+  auto n = node::embed(settings);
+  model m;
+  auto refused = n.client().checkpointer(named("m"), m.views()).result();
+  BOOST_TEST((refused.error().code() == errc::not_found));
+  BOOST_TEST(refused.error().detail().find("bucket: pmem") != std::string::npos);
+}
+
+BOOST_AUTO_TEST_SUITE_END()
