@@ -1,8 +1,10 @@
 // After a kill at any instant the pool opens, and the newest complete step is the one acknowledged last or the one
 // under way, byte for byte.
+#include "small_checkpoints.hpp"
+
 #include <millrace/storage/pmem/kill_points.hpp>
-#include <millrace/tests/support/checkpoint_driving.hpp>
 #include <millrace/tests/support/crash_child.hpp>
+#include <millrace/tests/support/held_completion.hpp>
 #include <millrace/tests/support/scratch_directory.hpp>
 
 #include <boost/test/unit_test.hpp>
@@ -78,10 +80,8 @@ public:
     auto at = (*pool)->checkpoints();
     auto all = check_all_versions(*at);
     BOOST_CHECK_MESSAGE(all.ok(), when << ": " << all.to_string());
-    auto listed = list(*at);
-    BOOST_REQUIRE(listed);
     std::set<std::string> there;
-    for (auto& m : *listed)
+    for (auto& m : list_all(*at))
       there.insert(m.model);
     for (auto& [name, e] : models_)
       settle(*at, name, e, there.contains(name), when);

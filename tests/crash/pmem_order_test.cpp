@@ -1,7 +1,9 @@
 // Whatever order in which lines reach persistent memory: a power cut at any point leaves a pool that opens, and in it
 // the newest version or the one before it.
-#include <millrace/tests/support/checkpoint_driving.hpp>
+#include "small_checkpoints.hpp"
+
 #include <millrace/tests/support/crash_child.hpp>
+#include <millrace/tests/support/held_completion.hpp>
 #include <millrace/tests/support/power_cut.hpp>
 #include <millrace/tests/support/scratch_directory.hpp>
 
@@ -76,7 +78,7 @@ private:
 void save_both_ways(watched_pool& pool, const shard_spec& shard, std::uint64_t steps) {
   for (std::uint64_t step = 1; step <= steps; ++step) {
     pool.allow({step - 1, step});
-    auto saved = save(pool.at(), shard, step, step % 2 == 0);
+    auto saved = save_either_way(pool.at(), shard, step);
     BOOST_REQUIRE_MESSAGE(saved.ok(), saved.to_string());
     pool.allow({step});
   }
@@ -93,7 +95,7 @@ BOOST_AUTO_TEST_CASE(a_power_cut_leaves_the_newest_step_or_the_one_before) {
   save_both_ways(pool, shard, 4);
   // Another job comes and goes; the subject's is over; what it does not need is reclaimed.
   BOOST_REQUIRE(enroll(pool.at(), small_shard("other")));
-  BOOST_REQUIRE(save(pool.at(), small_shard("other"), 1, false).ok());
+  BOOST_REQUIRE(save(pool.at(), small_shard("other"), 1));
   pool.at().leave("other", 0, false);
   BOOST_REQUIRE(erase(pool.at(), "other").ok());
   pool.at().leave(subject, 0, true);
@@ -102,7 +104,7 @@ BOOST_AUTO_TEST_CASE(a_power_cut_leaves_the_newest_step_or_the_one_before) {
   BOOST_TEST(repacked->versions_freed == 1);
   BOOST_REQUIRE(enroll(pool.at(), shard));
   pool.allow({4, 5});
-  BOOST_REQUIRE(save(pool.at(), shard, 5, false).ok());
+  BOOST_REQUIRE(save(pool.at(), shard, 5));
 
   BOOST_TEST(pool.violations() == 0, pool.first_violation());
   BOOST_TEST_MESSAGE(pool.recorder().cuts() << " cuts, " << pool.recorder().images() << " images");
