@@ -52,9 +52,11 @@ class pmem_pool final : public pool {
 public:
   explicit pmem_pool(std::shared_ptr<core> c)
     : core_(std::move(c)), store_(make_checkpoint_store(core_)) {}
+  /// Waits for what the pool's own threads still hold, so that nobody but those who were lent something keeps the
+  /// mapping, and the pool can be opened again at once.
   ~pmem_pool() override {
     core_->operations.close();
-    core_->stopping = true;
+    core_->stop();
   }
 
   pool_info info() const override {

@@ -24,11 +24,13 @@ inline storage::pool_options small_pool(const std::string& path, std::uint64_t c
   return options;
 }
 
-/// Odd sizes that follow from the name: several digest blocks, nothing at all, within a block.
+/// Odd sizes that follow from the name: several digest blocks, nothing at all, within a block. Names that begin with
+/// "large" are ten times as large, so that they rest in extents of their own.
 inline shard_spec small_shard(
   const std::string& model, std::uint32_t rank = 0, std::uint32_t world_size = 1) {
   auto odd = content_seed(model, rank, 0) % 1000;
-  return shard_of(model, {300'001 + odd, 0, 64, 20'000 + odd}, rank, world_size);
+  auto times = model.starts_with("large") ? 10u : 1u;
+  return shard_of(model, {times * 300'001 + odd, 0, 64, 20'000 + odd}, rank, world_size);
 }
 
 /// As `save`; every other step's bytes count as written back by whoever moved them.

@@ -3,6 +3,7 @@
 
 #include <boost/test/unit_test.hpp>
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -21,6 +22,8 @@ public:
   /// Starts `program` with one argument. `kill_point`: as `MILLRACE_KILL_POINT`, or empty.
   crash_child(
     const std::string& program, const std::string& argument, const std::string& kill_point) {
+    // Writing to one that is dead is no reason to die, too.
+    ::signal(SIGPIPE, SIG_IGN);
     int to[2], from[2];
     BOOST_REQUIRE(::pipe2(to, O_CLOEXEC) == 0 && ::pipe2(from, O_CLOEXEC) == 0);
     pid_ = ::fork();
@@ -68,16 +71,19 @@ public:
     static_cast<void>(::write(in_, text.data(), text.size()));
   }
 
-  /// The next line; null when the child is gone.
+  /// The next line; null when the child is gone. A child that is silent for a minute fails the test.
   std::optional<std::string> hear() {
     std::string line;
-    char c;
-    while (::read(out_, &c, 1) == 1)
+    for (;;) {
+      pollfd ready{out_, POLLIN, 0};
+      BOOST_REQUIRE_MESSAGE(::poll(&ready, 1, 60'000) == 1, "no answer from the child");
+      char c;
+      if (::read(out_, &c, 1) != 1)
+        return std::nullopt;
       if (c == '\n')
         return line;
-      else
-        line.push_back(c);
-    return std::nullopt;
+      line.push_back(c);
+    }
   }
 
 private:
