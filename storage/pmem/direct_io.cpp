@@ -175,6 +175,7 @@ public:
     pool.post([home = std::move(home), done = std::move(done)](const status& stopped) {
       if (!stopped.ok())
         return done(stopped);
+      // What was stored to the mapping, the version's record among it, is written with the file's data.
       auto synced = ::fdatasync(home->direct_file.get()) == 0;
       done(synced ? status{} : status_from_errno(errno, "syncing " + home->file.path));
     });

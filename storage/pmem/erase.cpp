@@ -105,7 +105,7 @@ status erase_step(core& c, model& m, std::uint64_t step) {
          number = find_version(*s, step)) {
       found = true;
       change forget{*c.objects};
-      set_done(c, forget, *s, static_cast<std::uint64_t>(number), 0);
+      set_state(c, forget, *s, static_cast<std::uint64_t>(number), {});
       MILLRACE_KILL_POINT("pmem.erase.before_publish");
       if (auto bad = c.publish(forget); !bad.ok())
         return bad;

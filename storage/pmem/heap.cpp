@@ -183,10 +183,13 @@ void change::cancel_after(std::size_t count) {
 void change::set(
   checked_word& word, std::uint64_t owner, word_kind kind, std::uint64_t slot,
   std::uint64_t value) {
-  actions_.resize(actions_.size() + 2);
-  auto at = actions_.data() + actions_.size() - 2;
-  ::pmemobj_set_value(home_->pool(), at, &word.value, value);
-  ::pmemobj_set_value(home_->pool(), at + 1, &word.check, word_check(owner, kind, slot, value));
+  set(word.value, value);
+  set(word.check, word_check(owner, kind, slot, value));
+}
+
+void change::set(std::uint64_t& word, std::uint64_t value) {
+  actions_.emplace_back();
+  ::pmemobj_set_value(home_->pool(), &actions_.back(), &word, value);
 }
 
 void change::free(std::uint64_t object) {

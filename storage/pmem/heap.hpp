@@ -101,6 +101,7 @@ public:
 
   void set(checked_word& word, std::uint64_t owner, word_kind kind, std::uint64_t slot,
            std::uint64_t value);
+  void set(std::uint64_t& word, std::uint64_t value);
   void free(std::uint64_t object);
 
   /// Errors: `no_space` when the pool has no room even for the log of the change.

@@ -136,30 +136,22 @@ private:
   }
 
   status read_slot(shard& s, std::uint64_t number, const slot_words& words) {
-    auto good = [&](word_kind kind, const checked_word& word) {
-      return word.check == word_check(s.id, kind, number, word.value);
-    };
-    if (
-      !good(word_kind::object, words.object) || !good(word_kind::done, words.done) ||
-      !good(word_kind::active, words.active))
+    auto object = words.object.value;
+    auto word = unpack(words.state, s.id, number);
+    if (!word || words.object.check != word_check(s.id, word_kind::object, number, object))
       return damaged("a word of it does not match its check");
-    auto& one = s.slots[number];
-    if (words.object.value == 0)
-      return words.done.value == 0 && words.active.value == 0
-        ? status{}
-        : damaged("it has a version, but no space");
-    if (auto bad = read_slot_object(s, number, words.object.value); !bad.ok())
+    if (object == 0)
+      return word->state == slot_state::empty ? status{}
+                                              : damaged("it has a version, but no space");
+    if (auto bad = read_slot_object(s, number, object); !bad.ok())
       return bad;
-    if (words.active.value != 0) {
-      one.state = slot_state::active;
-      one.step = words.active.value - 1;
-    }
-    if (words.done.value == 0)
+    auto& one = s.slots[number];
+    one.state = word->state;
+    if (word->state == slot_state::active)
+      one.step = word->payload;
+    if (word->state != slot_state::done)
       return {};
-    if (words.active.value != 0)
-      return damaged("it is both whole and being filled");
-    one.sequence = words.done.value;
-    one.state = slot_state::done;
+    one.sequence = word->payload;
     auto digests = read_digests(heap_, s, number);
     if (!digests)
       return digests.error();
