@@ -22,8 +22,7 @@ void free_slot(change& into, const slot& one);
 slot_words& words_of(const core& c, const shard& s, std::uint64_t number);
 
 void set_object(core& c, change& into, const shard& s, std::uint64_t number, std::uint64_t value);
-void set_state(
-  core& c, change& into, const shard& s, std::uint64_t number, const slot_word& value);
+void set_state(core& c, change& into, const shard& s, std::uint64_t number, const slot_word& value);
 void set_flags(core& c, change& into, const shard& s, bool finished, bool erased);
 
 /// Writes a new index object of a shard with its slots as they are in memory. Errors: `no_space`.

@@ -69,8 +69,8 @@ status check_detached(const model& m) {
     if (s->registered)
       return {
         errc::busy,
-        "erasing checkpoints of " + m.name + ": a job is attached to rank " +
-          std::to_string(rank) + "; end it first"};
+        "erasing checkpoints of " + m.name + ": a job is attached to rank " + std::to_string(rank) +
+          "; end it first"};
   return {};
 }
 
@@ -116,8 +116,7 @@ status erase_step(core& c, model& m, std::uint64_t step) {
       ++one.changes;
     }
   if (!found)
-    return {
-      errc::not_found, "model " + m.name + " has no version of step " + std::to_string(step)};
+    return {errc::not_found, "model " + m.name + " has no version of step " + std::to_string(step)};
   return {};
 }
 

@@ -34,8 +34,7 @@ std::string uses_of(const model& m, const shard& s) {
 
 status mark_active(core& c, shard& s, std::uint64_t number, std::uint64_t step) {
   change mark{*c.objects};
-  set_state(
-    c, mark, s, number, {slot_state::active, std::min(step, slot_word::payload_max)});
+  set_state(c, mark, s, number, {slot_state::active, std::min(step, slot_word::payload_max)});
   MILLRACE_KILL_POINT("pmem.begin.before_publish");
   if (auto bad = c.publish(mark); !bad.ok())
     return bad;
@@ -170,9 +169,7 @@ public:
   }
 
 private:
-  status misused() const {
-    return filling_->within({errc::invalid_argument, "published already"});
-  }
+  status misused() const { return filling_->within({errc::invalid_argument, "published already"}); }
 
   std::shared_ptr<filling> filling_;
   std::uint32_t windows_ = filling_->data->window_count();
@@ -195,7 +192,8 @@ result<std::unique_ptr<pending_version>> begin_version(
     auto number = slot_to_fill(*m, *s, step);
     if (number < 0)
       return fail(
-        errc::busy, "saving step " + std::to_string(step) + " of model " + name + ", rank " +
+        errc::busy,
+        "saving step " + std::to_string(step) + " of model " + name + ", rank " +
           std::to_string(rank) + ": no slot is free: " + uses_of(*m, *s));
     if (auto bad = mark_active(*c, *s, static_cast<std::uint64_t>(number), step); !bad.ok())
       return fail(std::move(bad));

@@ -19,8 +19,8 @@ constexpr std::uint64_t check_mask = (std::uint64_t{1} << payload_shift) - 1;
 } // namespace
 
 std::uint64_t pack(const slot_word& word, std::uint64_t owner, std::uint64_t slot) noexcept {
-  auto value = static_cast<std::uint64_t>(word.state) << state_shift | word.payload
-      << payload_shift;
+  auto value =
+    static_cast<std::uint64_t>(word.state) << state_shift | word.payload << payload_shift;
   return value | (word_check(owner, word_kind::state, slot, value) & check_mask);
 }
 

@@ -15,7 +15,8 @@ namespace {
 
 // The unit in which libpmemobj hands out what is large.
 constexpr std::uint64_t chunk_bytes = 256 * 1024;
-constexpr std::uint64_t header_bytes = 64; // at least what it keeps of an object's chunks for itself
+constexpr std::uint64_t header_bytes =
+  64; // at least what it keeps of an object's chunks for itself
 
 // Objects from this size on get chunks of their own. By itself the library puts those of up to 2.3 MiB side by side
 // into blocks of 4 MiB: of 2304 KiB one fits, and a block is free only when all of it is. Ten chunks are the fewest
@@ -116,13 +117,12 @@ std::unordered_map<std::uint64_t, object_info> heap::objects() const {
 }
 
 // Reserves the largest piece of at most `size_bytes` there is; returns what it holds, 0 when there is none.
-std::uint64_t heap::take_largest(
-  std::uint64_t size_bytes, std::vector<pobj_action>& taken) const {
+std::uint64_t heap::take_largest(std::uint64_t size_bytes, std::vector<pobj_action>& taken) const {
   auto attempt = [&](std::uint64_t chunks) {
     std::uint64_t offset = 0;
     taken.emplace_back();
-    auto got = reserve(
-      chunks * chunk_bytes - header_bytes, object_type::data, taken.back(), offset);
+    auto got =
+      reserve(chunks * chunk_bytes - header_bytes, object_type::data, taken.back(), offset);
     if (!got)
       taken.pop_back();
     return got;

@@ -90,8 +90,7 @@ private:
     auto header = copy_from<index_header>(bytes->data());
     if (
       header.magic != index_header::magic_value || header.spec_bytes > bytes->size() ||
-      header.total_bytes != sizeof header + header.spec_bytes ||
-      header.total_bytes > bytes->size())
+      header.total_bytes != sizeof header + header.spec_bytes || header.total_bytes > bytes->size())
       return fail(damaged("the header of its index is damaged"));
     auto spec_bytes = bytes->subspan(sizeof header, header.spec_bytes);
     if (header.checksum != checksum_of(header, spec_bytes))
@@ -121,8 +120,7 @@ private:
       header.window_bytes < io::window_bytes_min || header.window_bytes % io::direct_io_bytes != 0)
       return damaged("its windows are of " + std::to_string(header.window_bytes) + " bytes");
     found.window_bytes = header.window_bytes;
-    found.shape =
-      std::make_shared<const shard_shape>(shape_of(spec.tensors, header.window_bytes));
+    found.shape = std::make_shared<const shard_shape>(shape_of(spec.tensors, header.window_bytes));
     if (header.stream_bytes != found.shape->packed.stream_bytes)
       return damaged("its slots are not as large as its tensors ask for");
     auto flags = header.flags.value;
@@ -173,8 +171,7 @@ private:
       return damaged("its header is damaged");
     auto list = bytes->subspan(sizeof header, header.extents * sizeof(data_extent));
     if (
-      header.checksum != checksum_of(header, list) || header.owner != s.id ||
-      header.slot != number)
+      header.checksum != checksum_of(header, list) || header.owner != s.id || header.slot != number)
       return damaged("the checksum of its header does not match");
     auto& one = s.slots[number];
     one.object = offset;
@@ -246,9 +243,9 @@ result<std::vector<std::uint64_t>> read_digests(
   auto from = objects.at<std::byte>(one.record_at);
   auto header = copy_from<version_header>(from);
   if (
-    header.magic != version_header::magic_value || header.owner != s.id ||
-    header.slot != number || header.sequence != one.sequence ||
-    header.digests != s.shape->digests || header.size_bytes != s.shape->size_bytes)
+    header.magic != version_header::magic_value || header.owner != s.id || header.slot != number ||
+    header.sequence != one.sequence || header.digests != s.shape->digests ||
+    header.size_bytes != s.shape->size_bytes)
     return fail(damaged("the record of its version is damaged"));
   std::vector<std::uint64_t> digests(header.digests);
   auto body = std::span<const std::byte>{from + sizeof header, header.digests * 8};
