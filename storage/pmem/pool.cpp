@@ -96,11 +96,9 @@ status check_options(const pool_options& options) {
   if (options.io_threads < 1 || options.io_threads > 64)
     return wrong("io_threads must be 1 to 64");
   if (
-    options.window_bytes < io::window_bytes_min ||
-    options.window_bytes % io::direct_io_bytes != 0)
+    options.window_bytes < io::window_bytes_min || options.window_bytes % io::direct_io_bytes != 0)
     return wrong(
-      "window_bytes must be a multiple of 4096, at least " +
-      std::to_string(io::window_bytes_min));
+      "window_bytes must be a multiple of 4096, at least " + std::to_string(io::window_bytes_min));
   if (options.data_path == file_path::direct && !options.staging)
     return wrong("direct I/O needs staging memory");
   if (options.staging && options.staging->capacity_bytes() < options.window_bytes)
