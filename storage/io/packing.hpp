@@ -41,8 +41,7 @@ packing pack(const std::vector<std::uint64_t>& tensor_bytes, std::uint64_t windo
 
 /// The same, but a tensor of more than one digest block starts on a border of direct I/O, so that its pieces follow
 /// each other without a gap: it lies in one run wherever the windows do. Part of the stored format, too.
-packing pack_contiguous(
-  const std::vector<std::uint64_t>& tensor_bytes, std::uint64_t window_bytes);
+packing pack_contiguous(const std::vector<std::uint64_t>& tensor_bytes, std::uint64_t window_bytes);
 
 /// Where the last piece of the stream ends; what an inlined model takes.
 std::uint64_t stream_end(const packing& packed) noexcept;

@@ -2,6 +2,7 @@
 #include <millrace/core/kill_point.hpp>
 #include <millrace/storage/pmem/catalog.hpp>
 
+#include <algorithm>
 #include <cstring>
 
 namespace millrace::storage::pmem {
@@ -35,6 +36,14 @@ result<std::uint64_t> reserve_filled(
 
 checked_word word(const shard& s, word_kind kind, std::uint64_t number, std::uint64_t value) {
   return {value, word_check(s.id, kind, number, value)};
+}
+
+slot_word state_of(const slot& one) {
+  if (one.done())
+    return {one.state, one.sequence};
+  if (one.state == slot_state::active)
+    return {one.state, std::min(one.step, slot_word::payload_max)};
+  return {};
 }
 
 std::uint64_t flags_of(bool finished, bool erased) {
@@ -85,12 +94,9 @@ void set_object(core& c, change& into, const shard& s, std::uint64_t number, std
   into.set(words_of(c, s, number).object, s.id, word_kind::object, number, value);
 }
 
-void set_done(core& c, change& into, const shard& s, std::uint64_t number, std::uint64_t value) {
-  into.set(words_of(c, s, number).done, s.id, word_kind::done, number, value);
-}
-
-void set_active(core& c, change& into, const shard& s, std::uint64_t number, std::uint64_t value) {
-  into.set(words_of(c, s, number).active, s.id, word_kind::active, number, value);
+void set_state(
+  core& c, change& into, const shard& s, std::uint64_t number, const slot_word& value) {
+  into.set(words_of(c, s, number).state, pack(value, s.id, number));
 }
 
 void set_flags(core& c, change& into, const shard& s, bool finished, bool erased) {
@@ -111,11 +117,7 @@ result<std::uint64_t> write_index(core& c, change& into, const shard& s) {
   header.checksum = checksum_of(header, spec);
   for (std::size_t i = 0; i < keep_max; ++i) {
     auto& one = s.slots[i];
-    auto active = one.state == slot_state::active ? one.step + 1 : 0;
-    header.slots[i] = {
-      word(s, word_kind::object, i, one.object),
-      word(s, word_kind::done, i, one.done() ? one.sequence : 0),
-      word(s, word_kind::active, i, active)};
+    header.slots[i] = {word(s, word_kind::object, i, one.object), pack(state_of(one), s.id, i)};
   }
   return reserve_filled(c, into, object_type::index, with_header(header, spec));
 }
@@ -142,7 +144,7 @@ result<std::uint64_t> write_table(core& c, change& into, const table_map& next) 
   return object;
 }
 
-status write_record(
+std::span<const std::byte> store_record(
   core& c, const shard& s, std::uint64_t number, const slot& one,
   const std::vector<std::uint64_t>& digests) {
   auto body = std::as_bytes(std::span{digests});
@@ -155,7 +157,16 @@ status write_record(
     .size_bytes = s.shape->size_bytes,
     .digests = digests.size()};
   header.checksum = checksum_of(header, body);
-  return fill(c, one.record_at, with_header(header, body));
+  auto bytes = with_header(header, body);
+  c.persist.store(c.address(one.record_at), bytes.data(), bytes.size());
+  return {c.address(one.record_at), bytes.size()};
+}
+
+status write_record(
+  core& c, const shard& s, std::uint64_t number, const slot& one,
+  const std::vector<std::uint64_t>& digests) {
+  auto range = store_record(c, s, number, one, digests);
+  return c.persist.flush(range.data(), range.size());
 }
 
 status release_slot(core& c, shard& s, std::uint64_t number) {
@@ -163,8 +174,7 @@ status release_slot(core& c, shard& s, std::uint64_t number) {
   std::lock_guard guard{c.layout_mutex};
   change free{*c.objects};
   set_object(c, free, s, number, 0);
-  set_done(c, free, s, number, 0);
-  set_active(c, free, s, number, 0);
+  set_state(c, free, s, number, {});
   free_slot(free, one);
   MILLRACE_KILL_POINT("pmem.free.before_publish");
   if (auto bad = c.publish(free); !bad.ok())

@@ -22,19 +22,22 @@ void free_slot(change& into, const slot& one);
 slot_words& words_of(const core& c, const shard& s, std::uint64_t number);
 
 void set_object(core& c, change& into, const shard& s, std::uint64_t number, std::uint64_t value);
-void set_done(core& c, change& into, const shard& s, std::uint64_t number, std::uint64_t value);
-void set_active(core& c, change& into, const shard& s, std::uint64_t number, std::uint64_t value);
+void set_state(core& c, change& into, const shard& s, std::uint64_t number, const slot_word& value);
 void set_flags(core& c, change& into, const shard& s, bool finished, bool erased);
 
-/// Writes a new index object of a shard with its slots as they are in memory, all without active bytes but for those
-/// that are marked so. Errors: `no_space`.
+/// Writes a new index object of a shard with its slots as they are in memory. Errors: `no_space`.
 result<std::uint64_t> write_index(core& c, change& into, const shard& s);
 
 /// Writes a new table and lets the change switch to it. Needs `layout_mutex`; the caller takes over `next` and the
 /// returned offset once the change is published. Errors: `no_space`.
 result<std::uint64_t> write_table(core& c, change& into, const table_map& next);
 
-/// Fills the record of a slot's version, persistent except for a fence.
+/// Fills the record of a slot's version: the range, stored, but not written back.
+std::span<const std::byte> store_record(
+  core& c, const shard& s, std::uint64_t number, const slot& one,
+  const std::vector<std::uint64_t>& digests);
+
+/// The same, and written back: persistent after the next fence.
 [[nodiscard]] status write_record(
   core& c, const shard& s, std::uint64_t number, const slot& one,
   const std::vector<std::uint64_t>& digests);

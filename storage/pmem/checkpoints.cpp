@@ -63,8 +63,7 @@ public:
     done(ticket ? describe_shard(model, rank) : fail(closed_status(*core_)));
   }
 
-  void erase(
-    std::string model, std::optional<std::uint64_t> step, completion<void> done) override {
+  void erase(std::string model, std::optional<std::uint64_t> step, completion<void> done) override {
     run<void>(std::move(done), [model = std::move(model), step](auto& c, auto&) -> result<void> {
       if (auto bad = erase_model(*c, model, step); !bad.ok())
         return fail(std::move(bad));

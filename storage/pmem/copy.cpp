@@ -42,8 +42,7 @@ private:
     return c_.persist.bulk_flush(c_.address(target), w.size_bytes);
   }
 
-  status copy_by_io(
-    const io::packed_window& w, std::uint64_t source, std::uint64_t target) const {
+  status copy_by_io(const io::packed_window& w, std::uint64_t source, std::uint64_t target) const {
     auto data = static_cast<std::byte*>(buffer_.get());
     if (!data)
       return {errc::no_space, "no memory for a window"};

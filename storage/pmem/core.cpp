@@ -28,14 +28,14 @@ bool wants_direct_io(const pool_options& options, const pool_file& file) {
 
 core::core(pool_options settings, pool_file opened, std::unique_ptr<heap> objects_in)
   : options(std::move(settings)), file(std::move(opened)), objects(std::move(objects_in)),
-    persist(write_back_of(file.medium), options.observer),
-    direct(wants_direct_io(options, file)), pool(options.io_threads, "pool " + file.path) {
+    persist(write_back_of(file.medium), options.observer), direct(wants_direct_io(options, file)),
+    pool(options.io_threads, "pool " + file.path) {
   if (!direct)
     return;
   if (auto handle = io::open_file(file.path, O_RDWR | O_DIRECT))
     direct_file = std::move(*handle);
-  staging = std::make_unique<io::staging_queue>(
-    options.staging, options.waiting_max, "pool " + file.path);
+  staging =
+    std::make_unique<io::staging_queue>(options.staging, options.waiting_max, "pool " + file.path);
 }
 
 core::~core() { stop(); }

@@ -29,8 +29,8 @@ status write_run(const core& c, const located_run& run, const std::byte* data) {
 
 status read_run(const core& c, const located_run& run, std::byte* data) {
   auto* buffer = buffer_for(c, run.length);
-  auto outcome = io::read_all(
-    c.direct_file, buffer ? buffer : data, run.length, run.offset, c.file.path);
+  auto outcome =
+    io::read_all(c.direct_file, buffer ? buffer : data, run.length, run.offset, c.file.path);
   if (buffer && outcome.ok())
     std::memcpy(data, buffer, run.length);
   return outcome;
@@ -175,6 +175,7 @@ public:
     pool.post([home = std::move(home), done = std::move(done)](const status& stopped) {
       if (!stopped.ok())
         return done(stopped);
+      // What was stored to the mapping, the version's record among it, is written with the file's data.
       auto synced = ::fdatasync(home->direct_file.get()) == 0;
       done(synced ? status{} : status_from_errno(errno, "syncing " + home->file.path));
     });
@@ -190,9 +191,7 @@ struct read_table : std::enable_shared_from_this<read_table> {
   leased_slot slot;
   std::uint64_t window_bytes = 0;
 
-  status within(const status& why) const {
-    return why.within("reading model " + slot.of->name);
-  }
+  status within(const status& why) const { return why.within("reading model " + slot.of->name); }
   void fetch(std::vector<wanted> ranges, std::weak_ptr<void> asker, completion<window> done);
 
 private:
@@ -235,8 +234,9 @@ void read_table::read(const io::read_plan& plan, memory_block memory, completion
   auto home = slot.home;
   auto& pool = home->pool;
   pool.post_all(
-    std::move(jobs), [self = shared_from_this(), filled = std::move(filled),
-                      done = std::move(done)](status outcome) mutable {
+    std::move(jobs),
+    [self = shared_from_this(), filled = std::move(filled),
+     done = std::move(done)](status outcome) mutable {
       if (!outcome.ok())
         outcome = self->within(outcome);
       self.reset();

@@ -25,7 +25,8 @@ std::uint64_t random_id() {
 
 status refused(const shard_spec& spec, errc code, const std::string& what) {
   return {
-    code, "registering rank " + std::to_string(spec.rank) + " of model " + spec.model + ": " + what};
+    code,
+    "registering rank " + std::to_string(spec.rank) + " of model " + spec.model + ": " + what};
 }
 
 status check_known(const model& m, const shard_spec& spec) {
@@ -57,9 +58,7 @@ std::vector<std::uint64_t> beyond_keep(const model& m, const shard& s, std::uint
   for (std::size_t i = 0; i < s.slots.size(); ++i)
     if (s.slots[i].reserved() && !s.slots[i].in_use() && static_cast<int>(i) != kept)
       candidates.push_back(i);
-  auto key = [&](std::uint64_t i) {
-    return s.slots[i].done() ? s.slots[i].sequence : 0;
-  };
+  auto key = [&](std::uint64_t i) { return s.slots[i].done() ? s.slots[i].sequence : 0; };
   std::stable_sort(
     candidates.begin(), candidates.end(), [&](auto a, auto b) { return key(a) < key(b); });
   auto there = s.reserved_slots();

@@ -69,8 +69,8 @@ status check_detached(const model& m) {
     if (s->registered)
       return {
         errc::busy,
-        "erasing checkpoints of " + m.name + ": a job is attached to rank " +
-          std::to_string(rank) + "; end it first"};
+        "erasing checkpoints of " + m.name + ": a job is attached to rank " + std::to_string(rank) +
+          "; end it first"};
   return {};
 }
 
@@ -105,7 +105,7 @@ status erase_step(core& c, model& m, std::uint64_t step) {
          number = find_version(*s, step)) {
       found = true;
       change forget{*c.objects};
-      set_done(c, forget, *s, static_cast<std::uint64_t>(number), 0);
+      set_state(c, forget, *s, static_cast<std::uint64_t>(number), {});
       MILLRACE_KILL_POINT("pmem.erase.before_publish");
       if (auto bad = c.publish(forget); !bad.ok())
         return bad;
@@ -116,8 +116,7 @@ status erase_step(core& c, model& m, std::uint64_t step) {
       ++one.changes;
     }
   if (!found)
-    return {
-      errc::not_found, "model " + m.name + " has no version of step " + std::to_string(step)};
+    return {errc::not_found, "model " + m.name + " has no version of step " + std::to_string(step)};
   return {};
 }
 

@@ -8,6 +8,7 @@
 #include <millrace/storage/pmem/lease.hpp>
 #include <millrace/storage/pmem/slot_io.hpp>
 
+#include <algorithm>
 #include <atomic>
 
 namespace millrace::storage::pmem {
@@ -33,8 +34,7 @@ std::string uses_of(const model& m, const shard& s) {
 
 status mark_active(core& c, shard& s, std::uint64_t number, std::uint64_t step) {
   change mark{*c.objects};
-  set_done(c, mark, s, number, 0);
-  set_active(c, mark, s, number, step + 1);
+  set_state(c, mark, s, number, {slot_state::active, std::min(step, slot_word::payload_max)});
   MILLRACE_KILL_POINT("pmem.begin.before_publish");
   if (auto bad = c.publish(mark); !bad.ok())
     return bad;
@@ -50,7 +50,7 @@ status mark_active(core& c, shard& s, std::uint64_t number, std::uint64_t step) 
 
 /// A version on its way in. The reservation and every job under way share it.
 struct filling : std::enable_shared_from_this<filling> {
-  leased_slot slot;
+  leased_slot lent;
   std::unique_ptr<slot_writer> data;
   std::uint64_t step = 0;
   gate::ticket ticket;
@@ -58,22 +58,25 @@ struct filling : std::enable_shared_from_this<filling> {
 
   status within(const status& why) const {
     return why.within(
-      "saving step " + std::to_string(step) + " of model " + slot.of->name + ", rank " +
-      std::to_string(slot.which->spec.rank));
+      "saving step " + std::to_string(step) + " of model " + lent.of->name + ", rank " +
+      std::to_string(lent.which->spec.rank));
   }
 
   void publish(std::vector<std::uint64_t> digests, completion<std::uint64_t> done);
 
 private:
   status may_publish(const std::vector<std::uint64_t>& digests);
-  status finish(const std::vector<std::uint64_t>& digests);
+  status write_record(const std::vector<std::uint64_t>& digests);
+  status finish();
+
+  pmem::slot version_; // as it will be
 };
 
 status filling::may_publish(const std::vector<std::uint64_t>& digests) {
-  if (digests.size() != slot.shape->digests)
+  if (digests.size() != lent.shape->digests)
     return {
       errc::invalid_argument,
-      std::to_string(digests.size()) + " digests for " + std::to_string(slot.shape->digests) +
+      std::to_string(digests.size()) + " digests for " + std::to_string(lent.shape->digests) +
         " blocks"};
   if (auto bad = data->may_persist(); !bad.ok())
     return bad;
@@ -83,45 +86,55 @@ status filling::may_publish(const std::vector<std::uint64_t>& digests) {
 }
 
 void filling::publish(std::vector<std::uint64_t> digests, completion<std::uint64_t> done) {
-  if (auto bad = may_publish(digests); !bad.ok())
-    return done(fail(within(bad)));
+  auto outcome = may_publish(digests);
+  if (outcome.ok())
+    outcome = write_record(digests);
+  if (!outcome.ok())
+    return done(fail(within(outcome)));
   MILLRACE_KILL_POINT("pmem.persist.before");
-  data->persist([self = shared_from_this(), digests = std::move(digests),
-                 done = std::move(done)](status outcome) mutable {
+  data->persist([self = shared_from_this(), done = std::move(done)](status persisted) mutable {
     MILLRACE_KILL_POINT("pmem.persist.after");
-    if (outcome.ok())
-      outcome = self->finish(digests);
-    if (!outcome.ok())
-      outcome = self->within(outcome);
+    if (persisted.ok())
+      persisted = self->finish();
+    if (!persisted.ok())
+      persisted = self->within(persisted);
     auto step = self->step;
     // The slot is let go before the caller goes on: it may begin the next step at once.
     self->data.reset();
-    self->slot.lease.reset();
+    self->lent.lease.reset();
     self->ticket.reset();
     self.reset();
-    outcome.ok() ? done(step) : done(fail(std::move(outcome)));
+    persisted.ok() ? done(step) : done(fail(std::move(persisted)));
   });
 }
 
-status filling::finish(const std::vector<std::uint64_t>& digests) {
-  auto& c = *slot.home;
-  std::lock_guard guard{slot.of->mutex};
-  auto& s = *slot.which;
-  auto version = s.slots[slot.number];
-  version.sequence = slot.of->last_sequence + 1;
-  version.saved_at_ns = wall_clock_ns();
-  if (auto bad = write_record(c, s, slot.number, version, digests); !bad.ok())
-    return bad;
+// The record rests in the slot, and counts for nothing before the slot's state names it. So it may become persistent
+// together with the data.
+status filling::write_record(const std::vector<std::uint64_t>& digests) {
+  auto& c = *lent.home;
+  std::lock_guard guard{lent.of->mutex};
+  auto& s = *lent.which;
+  version_ = s.slots[lent.number];
+  version_.sequence = ++lent.of->last_sequence;
+  version_.saved_at_ns = wall_clock_ns();
+  auto record = store_record(c, s, lent.number, version_, digests);
+  return c.direct ? status{} : c.persist.flush(record.data(), record.size());
+}
+
+status filling::finish() {
+  auto& c = *lent.home;
+  std::lock_guard guard{lent.of->mutex};
+  auto& s = *lent.which;
   change mark{*c.objects};
-  set_done(c, mark, s, slot.number, version.sequence);
-  set_active(c, mark, s, slot.number, 0);
+  set_state(c, mark, s, lent.number, {slot_state::done, version_.sequence});
   MILLRACE_KILL_POINT("pmem.done.before_publish");
   if (auto bad = c.publish(mark); !bad.ok())
     return bad;
   MILLRACE_KILL_POINT("pmem.done.after_publish");
-  version.state = slot_state::done;
-  slot.of->last_sequence = version.sequence;
-  s.slots[slot.number] = std::move(version);
+  auto& one = s.slots[lent.number];
+  one.state = slot_state::done;
+  one.sequence = version_.sequence;
+  one.saved_at_ns = version_.saved_at_ns;
   return {};
 }
 
@@ -156,9 +169,7 @@ public:
   }
 
 private:
-  status misused() const {
-    return filling_->within({errc::invalid_argument, "published already"});
-  }
+  status misused() const { return filling_->within({errc::invalid_argument, "published already"}); }
 
   std::shared_ptr<filling> filling_;
   std::uint32_t windows_ = filling_->data->window_count();
@@ -178,20 +189,19 @@ result<std::unique_ptr<pending_version>> begin_version(
     auto s = find_shard(*m, rank);
     if (!s || !s->registered)
       return fail(no_such_shard(name, rank));
-    if (step == ~std::uint64_t{0})
-      return fail(errc::invalid_argument, "step " + std::to_string(step) + " is too large");
     auto number = slot_to_fill(*m, *s, step);
     if (number < 0)
       return fail(
-        errc::busy, "saving step " + std::to_string(step) + " of model " + name + ", rank " +
+        errc::busy,
+        "saving step " + std::to_string(step) + " of model " + name + ", rank " +
           std::to_string(rank) + ": no slot is free: " + uses_of(*m, *s));
     if (auto bad = mark_active(*c, *s, static_cast<std::uint64_t>(number), step); !bad.ok())
       return fail(std::move(bad));
-    made->slot = lease_to_write(c, m, s, static_cast<std::uint64_t>(number));
+    made->lent = lease_to_write(c, m, s, static_cast<std::uint64_t>(number));
   }
   made->step = step;
   made->ticket = std::move(ticket);
-  made->data = make_slot_writer(made->slot);
+  made->data = make_slot_writer(made->lent);
   return std::make_unique<pmem_pending_version>(std::move(made));
 }
 

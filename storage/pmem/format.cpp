@@ -11,6 +11,29 @@ std::uint64_t word_check(
   return digest(words, sizeof words);
 }
 
+namespace {
+
+constexpr int payload_shift = 24, state_shift = 62;
+constexpr std::uint64_t check_mask = (std::uint64_t{1} << payload_shift) - 1;
+
+} // namespace
+
+std::uint64_t pack(const slot_word& word, std::uint64_t owner, std::uint64_t slot) noexcept {
+  auto value =
+    static_cast<std::uint64_t>(word.state) << state_shift | word.payload << payload_shift;
+  return value | (word_check(owner, word_kind::state, slot, value) & check_mask);
+}
+
+std::optional<slot_word> unpack(
+  std::uint64_t packed, std::uint64_t owner, std::uint64_t slot) noexcept {
+  slot_word word{
+    static_cast<slot_state>(packed >> state_shift),
+    packed >> payload_shift & slot_word::payload_max};
+  if (packed >> state_shift > static_cast<std::uint64_t>(slot_state::done))
+    return std::nullopt;
+  return pack(word, owner, slot) == packed ? std::optional{word} : std::nullopt;
+}
+
 std::uint64_t header_checksum(
   const void* header, std::size_t header_bytes, std::size_t checksum_at,
   std::span<const std::byte> body) noexcept {

@@ -15,7 +15,8 @@ namespace {
 
 // The unit in which libpmemobj hands out what is large.
 constexpr std::uint64_t chunk_bytes = 256 * 1024;
-constexpr std::uint64_t header_bytes = 64; // at least what it keeps of an object's chunks for itself
+constexpr std::uint64_t header_bytes =
+  64; // at least what it keeps of an object's chunks for itself
 
 // Objects from this size on get chunks of their own. By itself the library puts those of up to 2.3 MiB side by side
 // into blocks of 4 MiB: of 2304 KiB one fits, and a block is free only when all of it is. Ten chunks are the fewest
@@ -116,13 +117,12 @@ std::unordered_map<std::uint64_t, object_info> heap::objects() const {
 }
 
 // Reserves the largest piece of at most `size_bytes` there is; returns what it holds, 0 when there is none.
-std::uint64_t heap::take_largest(
-  std::uint64_t size_bytes, std::vector<pobj_action>& taken) const {
+std::uint64_t heap::take_largest(std::uint64_t size_bytes, std::vector<pobj_action>& taken) const {
   auto attempt = [&](std::uint64_t chunks) {
     std::uint64_t offset = 0;
     taken.emplace_back();
-    auto got = reserve(
-      chunks * chunk_bytes - header_bytes, object_type::data, taken.back(), offset);
+    auto got =
+      reserve(chunks * chunk_bytes - header_bytes, object_type::data, taken.back(), offset);
     if (!got)
       taken.pop_back();
     return got;
@@ -183,10 +183,13 @@ void change::cancel_after(std::size_t count) {
 void change::set(
   checked_word& word, std::uint64_t owner, word_kind kind, std::uint64_t slot,
   std::uint64_t value) {
-  actions_.resize(actions_.size() + 2);
-  auto at = actions_.data() + actions_.size() - 2;
-  ::pmemobj_set_value(home_->pool(), at, &word.value, value);
-  ::pmemobj_set_value(home_->pool(), at + 1, &word.check, word_check(owner, kind, slot, value));
+  set(word.value, value);
+  set(word.check, word_check(owner, kind, slot, value));
+}
+
+void change::set(std::uint64_t& word, std::uint64_t value) {
+  actions_.emplace_back();
+  ::pmemobj_set_value(home_->pool(), &actions_.back(), &word, value);
 }
 
 void change::free(std::uint64_t object) {

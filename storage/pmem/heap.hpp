@@ -66,8 +66,8 @@ public:
   PMEMobjpool* pool() const noexcept { return pool_; }
 
   /// Reserves an object; false when there is no room. The action is to be published or cancelled.
-  bool reserve(std::uint64_t size_bytes, object_type type, pobj_action& action,
-               std::uint64_t& offset) const;
+  bool reserve(
+    std::uint64_t size_bytes, object_type type, pobj_action& action, std::uint64_t& offset) const;
 
 private:
   explicit heap(PMEMobjpool* pool) : pool_(pool) {}
@@ -99,8 +99,10 @@ public:
   void cancel_after(std::size_t count);
   std::size_t size() const noexcept { return actions_.size(); }
 
-  void set(checked_word& word, std::uint64_t owner, word_kind kind, std::uint64_t slot,
-           std::uint64_t value);
+  void set(
+    checked_word& word, std::uint64_t owner, word_kind kind, std::uint64_t slot,
+    std::uint64_t value);
+  void set(std::uint64_t& word, std::uint64_t value);
   void free(std::uint64_t object);
 
   /// Errors: `no_space` when the pool has no room even for the log of the change.

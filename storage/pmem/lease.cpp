@@ -41,8 +41,7 @@ leased_slot lease_to_write(
   std::uint64_t number) {
   auto lease = std::make_shared<slot_lease>(home, of, which, number);
   which->slots[number].writer = lease;
-  return loan(
-    std::move(home), std::move(of), std::move(which), number, std::move(lease));
+  return loan(std::move(home), std::move(of), std::move(which), number, std::move(lease));
 }
 
 leased_slot lease_to_read(
@@ -54,8 +53,7 @@ leased_slot lease_to_read(
     lease = std::make_shared<slot_lease>(home, of, which, number);
     readers = lease;
   }
-  return loan(
-    std::move(home), std::move(of), std::move(which), number, std::move(lease));
+  return loan(std::move(home), std::move(of), std::move(which), number, std::move(lease));
 }
 
 } // namespace millrace::storage::pmem

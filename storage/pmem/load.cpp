@@ -90,8 +90,7 @@ private:
     auto header = copy_from<index_header>(bytes->data());
     if (
       header.magic != index_header::magic_value || header.spec_bytes > bytes->size() ||
-      header.total_bytes != sizeof header + header.spec_bytes ||
-      header.total_bytes > bytes->size())
+      header.total_bytes != sizeof header + header.spec_bytes || header.total_bytes > bytes->size())
       return fail(damaged("the header of its index is damaged"));
     auto spec_bytes = bytes->subspan(sizeof header, header.spec_bytes);
     if (header.checksum != checksum_of(header, spec_bytes))
@@ -121,8 +120,7 @@ private:
       header.window_bytes < io::window_bytes_min || header.window_bytes % io::direct_io_bytes != 0)
       return damaged("its windows are of " + std::to_string(header.window_bytes) + " bytes");
     found.window_bytes = header.window_bytes;
-    found.shape =
-      std::make_shared<const shard_shape>(shape_of(spec.tensors, header.window_bytes));
+    found.shape = std::make_shared<const shard_shape>(shape_of(spec.tensors, header.window_bytes));
     if (header.stream_bytes != found.shape->packed.stream_bytes)
       return damaged("its slots are not as large as its tensors ask for");
     auto flags = header.flags.value;
@@ -136,30 +134,22 @@ private:
   }
 
   status read_slot(shard& s, std::uint64_t number, const slot_words& words) {
-    auto good = [&](word_kind kind, const checked_word& word) {
-      return word.check == word_check(s.id, kind, number, word.value);
-    };
-    if (
-      !good(word_kind::object, words.object) || !good(word_kind::done, words.done) ||
-      !good(word_kind::active, words.active))
+    auto object = words.object.value;
+    auto word = unpack(words.state, s.id, number);
+    if (!word || words.object.check != word_check(s.id, word_kind::object, number, object))
       return damaged("a word of it does not match its check");
-    auto& one = s.slots[number];
-    if (words.object.value == 0)
-      return words.done.value == 0 && words.active.value == 0
-        ? status{}
-        : damaged("it has a version, but no space");
-    if (auto bad = read_slot_object(s, number, words.object.value); !bad.ok())
+    if (object == 0)
+      return word->state == slot_state::empty ? status{}
+                                              : damaged("it has a version, but no space");
+    if (auto bad = read_slot_object(s, number, object); !bad.ok())
       return bad;
-    if (words.active.value != 0) {
-      one.state = slot_state::active;
-      one.step = words.active.value - 1;
-    }
-    if (words.done.value == 0)
+    auto& one = s.slots[number];
+    one.state = word->state;
+    if (word->state == slot_state::active)
+      one.step = word->payload;
+    if (word->state != slot_state::done)
       return {};
-    if (words.active.value != 0)
-      return damaged("it is both whole and being filled");
-    one.sequence = words.done.value;
-    one.state = slot_state::done;
+    one.sequence = word->payload;
     auto digests = read_digests(heap_, s, number);
     if (!digests)
       return digests.error();
@@ -181,8 +171,7 @@ private:
       return damaged("its header is damaged");
     auto list = bytes->subspan(sizeof header, header.extents * sizeof(data_extent));
     if (
-      header.checksum != checksum_of(header, list) || header.owner != s.id ||
-      header.slot != number)
+      header.checksum != checksum_of(header, list) || header.owner != s.id || header.slot != number)
       return damaged("the checksum of its header does not match");
     auto& one = s.slots[number];
     one.object = offset;
@@ -254,9 +243,9 @@ result<std::vector<std::uint64_t>> read_digests(
   auto from = objects.at<std::byte>(one.record_at);
   auto header = copy_from<version_header>(from);
   if (
-    header.magic != version_header::magic_value || header.owner != s.id ||
-    header.slot != number || header.sequence != one.sequence ||
-    header.digests != s.shape->digests || header.size_bytes != s.shape->size_bytes)
+    header.magic != version_header::magic_value || header.owner != s.id || header.slot != number ||
+    header.sequence != one.sequence || header.digests != s.shape->digests ||
+    header.size_bytes != s.shape->size_bytes)
     return fail(damaged("the record of its version is damaged"));
   std::vector<std::uint64_t> digests(header.digests);
   auto body = std::span<const std::byte>{from + sizeof header, header.digests * 8};

@@ -52,9 +52,11 @@ class pmem_pool final : public pool {
 public:
   explicit pmem_pool(std::shared_ptr<core> c)
     : core_(std::move(c)), store_(make_checkpoint_store(core_)) {}
+  /// Waits for what the pool's own threads still hold, so that nobody but those who were lent something keeps the
+  /// mapping, and the pool can be opened again at once.
   ~pmem_pool() override {
     core_->operations.close();
-    core_->stopping = true;
+    core_->stop();
   }
 
   pool_info info() const override {
@@ -94,11 +96,9 @@ status check_options(const pool_options& options) {
   if (options.io_threads < 1 || options.io_threads > 64)
     return wrong("io_threads must be 1 to 64");
   if (
-    options.window_bytes < io::window_bytes_min ||
-    options.window_bytes % io::direct_io_bytes != 0)
+    options.window_bytes < io::window_bytes_min || options.window_bytes % io::direct_io_bytes != 0)
     return wrong(
-      "window_bytes must be a multiple of 4096, at least " +
-      std::to_string(io::window_bytes_min));
+      "window_bytes must be a multiple of 4096, at least " + std::to_string(io::window_bytes_min));
   if (options.data_path == file_path::direct && !options.staging)
     return wrong("direct I/O needs staging memory");
   if (options.staging && options.staging->capacity_bytes() < options.window_bytes)

@@ -20,10 +20,10 @@ class persist_observer;
 /// What a pool lies on, which decides how bytes become persistent.
 enum class pool_medium : std::uint8_t {
   automatic, // found out
-  dax,       // a devdax device, or a file that can be mapped with MAP_SYNC: cache lines are written back
-  memory,    // tmpfs, hugetlbfs: stands in for persistent memory. Cache lines are written back as if it were, so that
-             // it costs what that costs; versions survive `kill -9`, not the machine
-  file,      // any other file system: direct I/O from staging memory, or msync
+  dax, // a devdax device, or a file that can be mapped with MAP_SYNC: cache lines are written back
+  memory, // tmpfs, hugetlbfs: stands in for persistent memory. Cache lines are written back as if it were, so that
+          // it costs what that costs; versions survive `kill -9`, not the machine
+  file,   // any other file system: direct I/O from staging memory, or msync
 };
 
 /// "dax".
@@ -55,7 +55,7 @@ struct pool_options {
   /// Touches the mapping after opening, in the background: the first touch of a page costs fifty times a later one.
   bool populate = true;
   /// Threads that persist, copy, read and write; 1 to 64.
-  std::uint32_t io_threads = 2;
+  std::uint32_t io_threads = 4;
   file_path data_path = file_path::automatic;
   /// Lends the windows of direct I/O; at least one of `window_bytes`.
   std::shared_ptr<memory_source> staging;

@@ -65,8 +65,7 @@ std::uint64_t device_bytes(const struct stat& info) {
 
 // Not `pmem_is_pmem`: what that says can be forced by the environment.
 bool maps_synchronously(int fd) {
-  auto p = ::mmap(
-    nullptr, descriptor_at, PROT_READ, MAP_SHARED_VALIDATE | MAP_SYNC, fd, 0);
+  auto p = ::mmap(nullptr, descriptor_at, PROT_READ, MAP_SHARED_VALIDATE | MAP_SYNC, fd, 0);
   if (p == MAP_FAILED)
     return false;
   ::munmap(p, descriptor_at);
@@ -138,8 +137,7 @@ result<pool_file> open_pool_file(const std::string& path, pool_medium wanted) {
       own_error(path, "neither a file nor a devdax device; name one of those"));
   if (auto bad = lock(*file, path, info); !bad.ok())
     return fail(std::move(bad));
-  found.size_bytes =
-    found.device ? device_bytes(info) : static_cast<std::uint64_t>(info.st_size);
+  found.size_bytes = found.device ? device_bytes(info) : static_cast<std::uint64_t>(info.st_size);
   auto real = find_medium(file->get(), found.device);
   if (wanted == pool_medium::dax && real != pool_medium::dax)
     return fail(
@@ -159,7 +157,8 @@ status check_root(const pool_root& root, const std::string& path, std::uint64_t 
     return {
       errc::unsupported_version,
       own_error(
-        path, "format version " + std::to_string(root.format_version) + ", this build knows " +
+        path,
+        "format version " + std::to_string(root.format_version) + ", this build knows " +
           std::to_string(pool_format_version) + "; use the release that wrote it, or a newer one")};
   if (root.checksum != checksum_of(root) || root.header_bytes != sizeof(pool_root))
     return {
@@ -173,7 +172,8 @@ status check_root(const pool_root& root, const std::string& path, std::uint64_t 
     return {
       errc::corrupt_data,
       own_error(
-        path, "truncated: " + std::to_string(root.size_bytes) + " bytes when it was made, " +
+        path,
+        "truncated: " + std::to_string(root.size_bytes) + " bytes when it was made, " +
           std::to_string(file_bytes) + " now; restore the file from a copy")};
   return {};
 }
@@ -210,7 +210,8 @@ status check_headers(const pool_file& file) {
     return {
       errc::corrupt_data,
       own_error(
-        path, "truncated: its heap ends at " +
+        path,
+        "truncated: its heap ends at " +
           std::to_string(descriptor.heap_offset + descriptor.heap_size) + ", the file at " +
           std::to_string(file.size_bytes) + "; restore the file from a copy")};
   pool_root root;
@@ -291,7 +292,8 @@ status make_pool(const std::string& path, std::uint64_t size_bytes) {
         errc::already_exists,
         own_error(path, "something is there already; remove it first if it may go")};
     if (size_bytes != 0)
-      return {errc::invalid_argument, own_error(path, "a device gives its size itself; leave it out")};
+      return {
+        errc::invalid_argument, own_error(path, "a device gives its size itself; leave it out")};
     return make_pool_at(path, 0, device_bytes(info));
   }
   constexpr std::uint64_t size_bytes_min = 16u << 20;
@@ -299,7 +301,8 @@ status make_pool(const std::string& path, std::uint64_t size_bytes) {
     return {
       errc::invalid_argument,
       own_error(
-        path, "a pool of " + std::to_string(size_bytes) + " bytes; the least is " +
+        path,
+        "a pool of " + std::to_string(size_bytes) + " bytes; the least is " +
           std::to_string(size_bytes_min))};
   return make_pool_file(path, size_bytes / 4096 * 4096);
 }
@@ -307,7 +310,8 @@ status make_pool(const std::string& path, std::uint64_t size_bytes) {
 std::string medium_note(pool_medium medium) {
   switch (medium) {
   case pool_medium::dax:
-    return "persistent memory: versions survive kill -9 and power loss; cache lines are written back";
+    return "persistent memory: versions survive kill -9 and power loss; cache lines are written "
+           "back";
   case pool_medium::memory:
     return "main memory in place of persistent memory: versions survive kill -9, not the machine";
   case pool_medium::file:

@@ -45,10 +45,10 @@ status no_such_step(const model& m, const shard& s, std::optional<std::uint64_t>
       own.insert(one.step);
   auto what = "model " + m.name + ", rank " + std::to_string(s.spec.rank) + " of " +
     std::to_string(m.world_size) + ": ";
-  what += step ? "no version of step " + std::to_string(*step)
-               : std::string{"no step is complete"};
+  what += step ? "no version of step " + std::to_string(*step) : std::string{"no step is complete"};
   return {
-    errc::not_found, what + "; steps of this shard: " + listed({own.begin(), own.end()}) +
+    errc::not_found,
+    what + "; steps of this shard: " + listed({own.begin(), own.end()}) +
       "; complete: " + listed(complete_steps(m))};
 }
 

@@ -146,8 +146,7 @@ private:
           found.push_back({m, rank, i, end});
         }
     }
-    std::sort(
-      found.begin(), found.end(), [](auto& a, auto& b) { return a.at > b.at; });
+    std::sort(found.begin(), found.end(), [](auto& a, auto& b) { return a.at > b.at; });
     return found;
   }
 
@@ -175,8 +174,8 @@ private:
     if (!place)
       return {};
     MILLRACE_KILL_POINT("pmem.repack.reserved");
-    auto copied = copy_version(
-      *c_, shape, old, place->made, digests, [this] { return goes_on(0); });
+    auto copied =
+      copy_version(*c_, shape, old, place->made, digests, [this] { return goes_on(0); });
     if (!copied.ok()) {
       // What is wrong with a version is for whoever restores it; it stays where it is.
       if (copied.code() != errc::cancelled)

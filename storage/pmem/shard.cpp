@@ -89,9 +89,7 @@ int protected_slot(const model& m, const shard& s) {
 
 int slot_to_fill(const model& m, const shard& s, std::uint64_t step) {
   auto kept = protected_slot(m, s);
-  auto rank = [step](const slot& one) {
-    return !one.done() ? 0 : one.step == step ? 1 : 2;
-  };
+  auto rank = [step](const slot& one) { return !one.done() ? 0 : one.step == step ? 1 : 2; };
   int best = -1;
   for (std::size_t i = 0; i < s.slots.size(); ++i) {
     auto& one = s.slots[i];

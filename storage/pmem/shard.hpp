@@ -28,7 +28,8 @@ struct slot {
   std::uint64_t step = 0;
   std::uint64_t sequence = 0; // of a version that is done
   std::uint64_t saved_at_ns = 0;
-  std::uint64_t changes = 0; // counts fills and frees, so that a mover notices what happened meanwhile
+  std::uint64_t changes =
+    0; // counts fills and frees, so that a mover notices what happened meanwhile
 
   /// Alive while somebody fills it, may still write to it, or reads it.
   std::weak_ptr<void> writer;

@@ -2,97 +2,22 @@
 // new, whole.
 #include "crash_models.hpp"
 
+#include <millrace/tests/support/crash_child.hpp>
 #include <millrace/tests/support/held_completion.hpp>
 #include <millrace/tests/support/scratch_directory.hpp>
 
 #include <boost/test/unit_test.hpp>
-#include <fcntl.h>
-#include <signal.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
-#include <cstdlib>
 #include <fstream>
 #include <map>
 #include <optional>
 #include <random>
 #include <sstream>
-#include <thread>
 
 using namespace millrace;
 using namespace millrace::testing;
 
 namespace {
-
-/// The process under test, and the pipes to it.
-class child {
-public:
-  child(const std::string& directory, const std::string& kill_point) {
-    int to[2], from[2];
-    BOOST_REQUIRE(::pipe2(to, O_CLOEXEC) == 0 && ::pipe2(from, O_CLOEXEC) == 0);
-    pid_ = ::fork();
-    BOOST_REQUIRE(pid_ >= 0);
-    if (pid_ == 0) {
-      ::dup2(to[0], 0);
-      ::dup2(from[1], 1);
-      if (!kill_point.empty())
-        ::setenv("MILLRACE_KILL_POINT", kill_point.c_str(), 1);
-      ::execl(CRASH_CHILD, CRASH_CHILD, directory.c_str(), nullptr);
-      ::_exit(127);
-    }
-    ::close(to[0]);
-    ::close(from[1]);
-    in_ = to[1];
-    out_ = from[0];
-  }
-  ~child() {
-    kill();
-    ::close(in_);
-    ::close(out_);
-  }
-
-  void kill() {
-    // Not reaped before the killer is through: the number might be somebody else's by then.
-    if (killer_.joinable())
-      killer_.join();
-    if (pid_ > 0) {
-      ::kill(pid_, SIGKILL);
-      ::waitpid(pid_, nullptr, 0);
-      pid_ = -1;
-    }
-  }
-
-  /// Kills it a little later, from another thread.
-  void kill_after(std::chrono::microseconds delay) {
-    killer_ = std::jthread{[pid = pid_, delay] {
-      std::this_thread::sleep_for(delay);
-      ::kill(pid, SIGKILL);
-    }};
-  }
-
-  void say(const std::string& line) {
-    auto text = line + "\n";
-    static_cast<void>(::write(in_, text.data(), text.size()));
-  }
-
-  /// The next line; null when the child is gone.
-  std::optional<std::string> hear() {
-    std::string line;
-    char c;
-    while (::read(out_, &c, 1) == 1)
-      if (c == '\n')
-        return line;
-      else
-        line.push_back(c);
-    return std::nullopt;
-  }
-
-private:
-  pid_t pid_ = -1;
-  int in_ = -1;
-  int out_ = -1;
-  std::jthread killer_;
-};
 
 /// What must be in the bucket, kept outside of it: written before a change is asked for (pending)
 /// and after it was acknowledged. Generation 0: erased or never stored.
@@ -148,7 +73,7 @@ public:
   /// Sends changes until the child is dead; `kill_point` or `delay` says when that is.
   void run(
     const std::string& kill_point, std::chrono::microseconds delay, std::mt19937_64& random) {
-    child process{bucket_path(), kill_point};
+    crash_child process{CRASH_CHILD, bucket_path(), kill_point};
     if (process.hear() != "ready")
       return;
     if (delay.count() > 0)

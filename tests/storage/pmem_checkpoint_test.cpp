@@ -17,8 +17,8 @@ using namespace millrace::testing;
 namespace pmem_checkpoint_tests {
 
 constexpr std::uint64_t kib = 1024, mib = 1024 * kib;
-const auto ways = boost::unit_test::data::make(
-  {pool_way::memory, pool_way::mapped_file, pool_way::direct_file});
+const auto ways =
+  boost::unit_test::data::make({pool_way::memory, pool_way::mapped_file, pool_way::direct_file});
 
 const std::vector<std::uint64_t> some_tensors = {3 * mib + 100, 5, 0, 700 * kib, 64, 256 * kib};
 
@@ -99,7 +99,8 @@ BOOST_DATA_TEST_CASE(a_saved_step_is_read_back_byte_for_byte_and_after_reopening
   BOOST_TEST((*described == shard));
 }
 
-BOOST_DATA_TEST_CASE(two_slots_alternate_and_the_last_step_stays_while_the_next_is_filled, ways, way) {
+BOOST_DATA_TEST_CASE(
+  two_slots_alternate_and_the_last_step_stays_while_the_next_is_filled, ways, way) {
   world w{way};
   auto shard = shard_of("a", some_tensors);
   w.enroll_or_fail(shard);

@@ -91,8 +91,8 @@ struct fixture {
       flip(byte, bit);
       auto refused = refusal();
       BOOST_TEST(!refused.ok(), "a flipped bit at " << offset << " of " << size_bytes);
-      auto known = refused.code() == errc::corrupt_data ||
-        refused.code() == errc::unsupported_version;
+      auto known =
+        refused.code() == errc::corrupt_data || refused.code() == errc::unsupported_version;
       BOOST_TEST(known, refused.to_string());
       flip(byte, bit);
     }
@@ -271,8 +271,9 @@ BOOST_AUTO_TEST_CASE(checking_finds_changed_bytes_and_changes_nothing) {
     auto opened = f.open_or_fail();
     auto version = open_version(*opened->checkpoints(), "a model", 0);
     BOOST_REQUIRE(version);
-    auto lent =
-      await<window>([&](auto done) { (*version)->fetch({{1, 0, 300}}, std::move(done)); });
+    auto lent = await<window>([&](auto done) {
+      (*version)->fetch({{1, 0, 300}}, std::move(done));
+    });
     BOOST_REQUIRE(lent);
     data = static_cast<std::uint64_t>(lent->pieces[0].data - opened->mappings()[0].data);
   }

@@ -1,4 +1,4 @@
-// A directory for one test, on the disk the build is on, gone when the test is over.
+// A directory for one test, on the disk the build is on unless said otherwise, gone when the test is over.
 #pragma once
 
 #include <cstdlib>
@@ -9,8 +9,10 @@ namespace millrace::testing {
 
 class scratch_directory {
 public:
-  scratch_directory() {
-    auto pattern = (std::filesystem::current_path() / "scratch-XXXXXX").string();
+  scratch_directory() : scratch_directory(std::filesystem::current_path().string()) {}
+  /// Elsewhere: in memory, say.
+  explicit scratch_directory(const std::string& parent) {
+    auto pattern = parent + "/millrace-XXXXXX";
     path_ = ::mkdtemp(pattern.data());
   }
   scratch_directory(const scratch_directory&) = delete;

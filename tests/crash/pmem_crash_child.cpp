@@ -1,0 +1,58 @@
+// The process that pool crash tests kill: does to one pool what its parent says.
+// Protocol, one line each: a verb and its arguments in; "done" or an error out.
+
+#include "small_checkpoints.hpp"
+
+#include <cstdio>
+#include <iostream>
+
+using namespace millrace;
+using namespace millrace::testing;
+
+namespace {
+
+status obey(storage::checkpoint_store& at, const std::string& verb) {
+  std::string model;
+  std::uint32_t rank = 0, world_size = 1;
+  std::uint64_t step = 0;
+  if (verb == "repack") {
+    auto report = repack(at);
+    return report ? status{} : report.error();
+  }
+  std::cin >> model >> rank >> world_size;
+  auto shard = small_shard(model, rank, world_size);
+  if (verb == "enroll") {
+    auto enrolled = enroll(at, shard);
+    return enrolled ? status{} : enrolled.error();
+  }
+  if (verb == "erase")
+    return erase(at, model);
+  std::cin >> step;
+  if (verb == "leave") {
+    at.leave(model, rank, step != 0);
+    return {};
+  }
+  return save_either_way(at, shard, step);
+}
+
+} // namespace
+
+// argv[1]: the pool's path, ':' and its capacity in MiB.
+int main(int argc, char** argv) {
+  if (argc != 2)
+    return 2;
+  std::string argument = argv[1];
+  auto colon = argument.rfind(':');
+  auto pool = storage::open_pool(
+    small_pool(argument.substr(0, colon), std::stoull(argument.substr(colon + 1)) << 20));
+  if (!pool) {
+    std::cout << pool.error().to_string() << std::endl;
+    return 1;
+  }
+  auto checkpoints = (*pool)->checkpoints();
+  std::cout << "ready" << std::endl;
+  for (std::string verb; std::cin >> verb;) {
+    auto outcome = obey(*checkpoints, verb);
+    std::cout << (outcome.ok() ? "done" : outcome.to_string()) << std::endl;
+  }
+}

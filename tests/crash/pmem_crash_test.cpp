@@ -1,0 +1,285 @@
+// After a kill at any instant the pool opens, and the newest complete step is the one acknowledged last or the one
+// under way, byte for byte.
+#include "small_checkpoints.hpp"
+
+#include <millrace/storage/pmem/kill_points.hpp>
+#include <millrace/tests/support/crash_child.hpp>
+#include <millrace/tests/support/held_completion.hpp>
+#include <millrace/tests/support/scratch_directory.hpp>
+
+#include <boost/test/unit_test.hpp>
+
+#include <algorithm>
+#include <array>
+#include <filesystem>
+#include <map>
+#include <random>
+#include <set>
+
+using namespace millrace;
+using namespace millrace::testing;
+
+namespace {
+
+/// What a model must be, kept outside of the pool: settled before a change is asked for, pending until it is
+/// acknowledged. Ranks save in turns, one step apart at most: so a step is complete when the slower rank has it.
+struct expectation {
+  std::uint32_t world_size = 1;
+  bool there = false;
+  bool maybe_there = false;                     // being registered or erased
+  std::map<std::uint32_t, bool> attached;       // in the child that lives now
+  std::map<std::uint32_t, std::uint64_t> saved; // by rank, acknowledged
+  std::optional<std::pair<std::uint32_t, std::uint64_t>> saving;
+
+  std::uint64_t complete(bool with_pending) const {
+    auto least = ~std::uint64_t{0};
+    for (std::uint32_t rank = 0; rank < world_size; ++rank) {
+      auto found = saved.find(rank);
+      auto step = found == saved.end() ? 0 : found->second;
+      if (with_pending && saving && saving->first == rank)
+        step = saving->second;
+      least = std::min(least, step);
+    }
+    return least;
+  }
+};
+
+class crash_run {
+public:
+  crash_run(const std::string& parent, std::uint64_t capacity_mib)
+    : directory_(parent), capacity_mib_(capacity_mib) {}
+
+  /// Sends changes until the child is dead; returns false when it outlived them all.
+  bool run(
+    const std::string& kill_point, std::chrono::microseconds delay, std::mt19937_64& random) {
+    crash_child process{CRASH_CHILD, pool_path() + ":" + std::to_string(capacity_mib_), kill_point};
+    for (auto& [name, e] : models_)
+      e.attached.clear();
+    auto hello = process.hear();
+    if (!hello)
+      return true;
+    BOOST_REQUIRE_MESSAGE(*hello == "ready", *hello);
+    if (delay.count() > 0)
+      process.kill_after(delay);
+    for (auto change = 0; change < 120; ++change)
+      if (!change_something(process, random))
+        return true;
+    return false;
+  }
+
+  void verify(const std::string& when) {
+    if (!std::filesystem::exists(pool_path()))
+      return; // killed before there was a pool
+    auto report = storage::check_pool(pool_path(), true);
+    BOOST_REQUIRE_MESSAGE(report, when << ": " << why(report));
+    for (auto& problem : report->problems)
+      BOOST_ERROR(when << ": " << problem);
+    BOOST_TEST(report->unreachable_bytes == 0, when);
+    auto pool = storage::open_pool(small_pool(pool_path(), capacity_mib_ << 20));
+    BOOST_REQUIRE_MESSAGE(pool, when << ": " << why(pool));
+    auto at = (*pool)->checkpoints();
+    auto all = check_all_versions(*at);
+    BOOST_CHECK_MESSAGE(all.ok(), when << ": " << all.to_string());
+    std::set<std::string> there;
+    for (auto& m : list_all(*at))
+      there.insert(m.model);
+    for (auto& [name, e] : models_)
+      settle(*at, name, e, there.contains(name), when);
+  }
+
+  /// With everything erased nothing may be left.
+  void verify_space_returns() {
+    auto pool = storage::open_pool(small_pool(pool_path(), capacity_mib_ << 20));
+    BOOST_REQUIRE(pool);
+    auto at = (*pool)->checkpoints();
+    for (auto& [name, e] : models_)
+      if (e.there)
+        BOOST_TEST(erase(*at, name).ok());
+    BOOST_TEST(at->close(10'000).ok());
+    at.reset();
+    auto left = reserved(*pool);
+    BOOST_TEST(left == 0);
+    pool->reset();
+    auto report = storage::check_pool(pool_path(), true);
+    BOOST_REQUIRE(report);
+    BOOST_TEST(report->problems.empty());
+    BOOST_TEST(report->unreachable_bytes == 0);
+  }
+
+  std::uint64_t refused() const { return refused_; }
+
+private:
+  std::string pool_path() const { return directory_.path() + "/pool"; }
+
+  static std::uint64_t reserved(const std::shared_ptr<storage::pool>& pool) {
+    return pool->info().shards;
+  }
+
+  // One request and its answer; false when the child is dead.
+  bool ask(crash_child& process, const std::string& line, bool may_be_full = false) {
+    process.say(line);
+    auto answer = process.hear();
+    if (!answer)
+      return false;
+    full_ = may_be_full && answer->starts_with("no_space");
+    refused_ += full_;
+    BOOST_REQUIRE_MESSAGE(full_ || *answer == "done", line << ": " << *answer);
+    return true;
+  }
+
+  bool change_something(crash_child& process, std::mt19937_64& random) {
+    static constexpr std::array names{"alone", "pair", "third", "fourth"};
+    std::string name = names[random() % names.size()];
+    auto& e = models_[name];
+    e.world_size = name == "pair" ? 2 : 1;
+    if (e.there && random() % 24 == 0)
+      return erase_model(process, name, e);
+    if (random() % 16 == 0)
+      return ask(process, "repack");
+    auto rank = static_cast<std::uint32_t>(random() % e.world_size);
+    if (!e.attached[rank])
+      return register_shard(process, name, e, rank);
+    if (random() % 12 == 0) {
+      e.attached[rank] = false;
+      return ask(process, "leave " + who(name, e, rank) + (random() % 2 ? " 1" : " 0"));
+    }
+    return save_step(process, name, e, rank);
+  }
+
+  static std::string who(const std::string& name, const expectation& e, std::uint32_t rank) {
+    return name + " " + std::to_string(rank) + " " + std::to_string(e.world_size);
+  }
+
+  bool register_shard(
+    crash_child& process, const std::string& name, expectation& e, std::uint32_t rank) {
+    e.maybe_there = true;
+    if (!ask(process, "enroll " + who(name, e, rank), true))
+      return false;
+    if (!full_) {
+      e.there = true;
+      e.attached[rank] = true;
+    }
+    e.maybe_there = false;
+    return true;
+  }
+
+  bool save_step(
+    crash_child& process, const std::string& name, expectation& e, std::uint32_t rank) {
+    auto step = e.saved[rank] + 1;
+    // No rank runs further ahead than the rule above allows.
+    if (step > e.complete(false) + 1)
+      return true;
+    e.saving = {rank, step};
+    if (!ask(process, "save " + who(name, e, rank) + " " + std::to_string(step)))
+      return false;
+    e.saved[rank] = step;
+    e.saving.reset();
+    return true;
+  }
+
+  bool erase_model(crash_child& process, const std::string& name, expectation& e) {
+    for (auto& [rank, attached] : e.attached) {
+      if (attached && !ask(process, "leave " + who(name, e, rank) + " 0"))
+        return false;
+      attached = false;
+    }
+    e.maybe_there = true;
+    if (!ask(process, "erase " + who(name, e, 0)))
+      return false;
+    auto world_size = e.world_size;
+    e = {};
+    e.world_size = world_size;
+    return true;
+  }
+
+  void settle(
+    storage::checkpoint_store& at, const std::string& name, expectation& e, bool is_there,
+    const std::string& when) {
+    BOOST_CHECK_MESSAGE(
+      is_there == e.there || e.maybe_there,
+      when << ": " << name << (is_there ? " is" : " is not") << " there");
+    if (!is_there) {
+      auto world_size = e.world_size;
+      e = {};
+      e.world_size = world_size;
+      return;
+    }
+    e.there = true;
+    e.maybe_there = false;
+    auto newest = open_version(at, name, 0);
+    auto step = newest ? (*newest)->record().version : 0;
+    BOOST_CHECK_MESSAGE(
+      step == e.complete(false) || step == e.complete(true),
+      when << ": the newest complete step of " << name << " is " << step << ", not "
+           << e.complete(false) << (newest ? "" : ": " + newest.error().to_string()));
+    if (e.saving) {
+      auto [rank, under_way] = *e.saving;
+      if (open_version(at, name, rank, under_way))
+        e.saved[rank] = under_way;
+      e.saving.reset();
+    }
+  }
+
+  scratch_directory directory_;
+  std::uint64_t capacity_mib_;
+  std::map<std::string, expectation> models_;
+  bool full_ = false;
+  std::uint64_t refused_ = 0;
+};
+
+void kill_at_every_point(const std::string& parent, std::uint64_t capacity_mib) {
+  crash_run run{parent, capacity_mib};
+  std::mt19937_64 random{1};
+  std::set<std::string_view> reached;
+  for (auto point : storage::pmem::kill_points)
+    for (auto count : {1, 2, 5}) {
+      auto where = std::string{point} + ":" + std::to_string(count);
+      if (run.run(where, {}, random))
+        reached.insert(point);
+      run.verify(where);
+    }
+  run.verify_space_returns();
+  for (auto point : storage::pmem::kill_points)
+    BOOST_TEST_MESSAGE(point << (reached.contains(point) ? "" : ": not reached"));
+  // Which of them a medium passes differs by a few.
+  BOOST_TEST(reached.size() + 4 >= storage::pmem::kill_points.size());
+}
+
+void kill_at_random(const std::string& parent, std::uint64_t capacity_mib, int rounds) {
+  auto seed = std::random_device{}();
+  BOOST_TEST_MESSAGE("seed " << seed);
+  std::mt19937_64 random{seed};
+  crash_run run{parent, capacity_mib};
+  for (auto round = 0; round < rounds; ++round) {
+    run.run("", std::chrono::microseconds{1 + random() % 40'000}, random);
+    run.verify("round " + std::to_string(round) + " of seed " + std::to_string(seed));
+  }
+  run.verify_space_returns();
+}
+
+constexpr auto in_memory = "/dev/shm";
+const auto on_disk = std::filesystem::temp_directory_path().string();
+
+} // namespace
+
+BOOST_AUTO_TEST_SUITE(pmem_crash)
+
+BOOST_AUTO_TEST_CASE(a_kill_at_a_named_point_leaves_the_newest_step_or_the_next) {
+  kill_at_every_point(in_memory, 64);
+}
+
+BOOST_AUTO_TEST_CASE(a_kill_at_a_named_point_leaves_the_newest_step_or_the_next_on_a_disk) {
+  kill_at_every_point(on_disk, 64);
+}
+
+BOOST_AUTO_TEST_CASE(a_kill_at_any_instant_leaves_the_newest_step_or_the_next) {
+  kill_at_random(in_memory, 64, 200);
+}
+
+BOOST_AUTO_TEST_CASE(a_kill_at_any_instant_leaves_the_newest_step_or_the_next_on_a_disk) {
+  kill_at_random(on_disk, 64, 100);
+}
+
+BOOST_AUTO_TEST_CASE(a_full_pool_loses_nothing_to_a_kill) { kill_at_random(in_memory, 12, 60); }
+
+BOOST_AUTO_TEST_SUITE_END()

@@ -1,0 +1,96 @@
+// The process that a crash test kills: started with a kill point, told what to do line by line.
+#pragma once
+
+#include <boost/test/unit_test.hpp>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <optional>
+#include <string>
+#include <thread>
+
+namespace millrace::testing {
+
+/// The process under test, and the pipes to it.
+class crash_child {
+public:
+  /// Starts `program` with one argument. `kill_point`: as `MILLRACE_KILL_POINT`, or empty.
+  crash_child(
+    const std::string& program, const std::string& argument, const std::string& kill_point) {
+    // Writing to one that is dead is no reason to die, too.
+    ::signal(SIGPIPE, SIG_IGN);
+    int to[2], from[2];
+    BOOST_REQUIRE(::pipe2(to, O_CLOEXEC) == 0 && ::pipe2(from, O_CLOEXEC) == 0);
+    pid_ = ::fork();
+    BOOST_REQUIRE(pid_ >= 0);
+    if (pid_ == 0) {
+      ::dup2(to[0], 0);
+      ::dup2(from[1], 1);
+      if (!kill_point.empty())
+        ::setenv("MILLRACE_KILL_POINT", kill_point.c_str(), 1);
+      ::execl(program.c_str(), program.c_str(), argument.c_str(), nullptr);
+      ::_exit(127);
+    }
+    ::close(to[0]);
+    ::close(from[1]);
+    in_ = to[1];
+    out_ = from[0];
+  }
+  ~crash_child() {
+    kill();
+    ::close(in_);
+    ::close(out_);
+  }
+
+  void kill() {
+    // Not reaped before the killer is through: the number might be somebody else's by then.
+    if (killer_.joinable())
+      killer_.join();
+    if (pid_ > 0) {
+      ::kill(pid_, SIGKILL);
+      ::waitpid(pid_, nullptr, 0);
+      pid_ = -1;
+    }
+  }
+
+  /// Kills it a little later, from another thread.
+  void kill_after(std::chrono::microseconds delay) {
+    killer_ = std::jthread{[pid = pid_, delay] {
+      std::this_thread::sleep_for(delay);
+      ::kill(pid, SIGKILL);
+    }};
+  }
+
+  void say(const std::string& line) {
+    auto text = line + "\n";
+    static_cast<void>(::write(in_, text.data(), text.size()));
+  }
+
+  /// The next line; null when the child is gone. A child that is silent for a minute fails the test.
+  std::optional<std::string> hear() {
+    std::string line;
+    for (;;) {
+      pollfd ready{out_, POLLIN, 0};
+      BOOST_REQUIRE_MESSAGE(::poll(&ready, 1, 60'000) == 1, "no answer from the child");
+      char c;
+      if (::read(out_, &c, 1) != 1)
+        return std::nullopt;
+      if (c == '\n')
+        return line;
+      line.push_back(c);
+    }
+  }
+
+private:
+  pid_t pid_ = -1;
+  int in_ = -1;
+  int out_ = -1;
+  std::jthread killer_;
+};
+
+} // namespace millrace::testing
