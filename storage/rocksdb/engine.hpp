@@ -5,7 +5,7 @@
 #include <millrace/storage/gate.hpp>
 #include <millrace/storage/layer_table.hpp>
 #include <millrace/storage/rocksdb/committer.hpp>
-#include <millrace/storage/rocksdb/file_io.hpp>
+#include <millrace/storage/file_io.hpp>
 #include <millrace/storage/rocksdb/index.hpp>
 #include <millrace/storage/rocksdb/io_pool.hpp>
 #include <millrace/storage/rocksdb/model_table.hpp>

@@ -1,7 +1,7 @@
 // Physically contiguous memory for one thread's direct I/O. Used by the segment store.
 #pragma once
 
-#include <millrace/storage/rocksdb/file_io.hpp>
+#include <millrace/storage/file_io.hpp>
 
 #include <cstddef>
 #include <cstdint>

@@ -1,6 +1,6 @@
 // Arithmetic of windows and reads; touches neither memory nor disk.
 #include <millrace/core/digest.hpp>
-#include <millrace/storage/rocksdb/file_io.hpp>
+#include <millrace/storage/file_io.hpp>
 #include <millrace/storage/rocksdb/packing.hpp>
 
 #include <algorithm>

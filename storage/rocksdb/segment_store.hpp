@@ -3,7 +3,7 @@
 #pragma once
 
 #include <millrace/core/status.hpp>
-#include <millrace/storage/rocksdb/file_io.hpp>
+#include <millrace/storage/file_io.hpp>
 #include <millrace/storage/rocksdb/free_map.hpp>
 
 #include <cstddef>

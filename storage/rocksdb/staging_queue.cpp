@@ -1,5 +1,5 @@
 // First come, first served staging memory.
-#include <millrace/storage/rocksdb/file_io.hpp>
+#include <millrace/storage/file_io.hpp>
 #include <millrace/storage/rocksdb/io_pool.hpp>
 #include <millrace/storage/rocksdb/staging_queue.hpp>
 

@@ -1,6 +1,6 @@
 // Windows and reads as numbers: borders, bounds, completeness.
 #include <millrace/core/digest.hpp>
-#include <millrace/storage/rocksdb/file_io.hpp>
+#include <millrace/storage/file_io.hpp>
 #include <millrace/storage/rocksdb/packing.hpp>
 
 #include <boost/test/unit_test.hpp>

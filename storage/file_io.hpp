@@ -1,4 +1,4 @@
-// Files as the RocksDB bucket uses them: whole reads and writes, with errors as values.
+// Files as durable kinds use them: whole reads and writes, with errors as values.
 #pragma once
 
 #include <millrace/core/status.hpp>
@@ -8,7 +8,7 @@
 #include <string>
 #include <utility>
 
-namespace millrace::storage::rocksdb {
+namespace millrace::storage {
 
 /// Addresses, offsets and lengths of direct I/O are multiples of this on every device we know.
 inline constexpr std::uint64_t direct_io_bytes = 4096;
@@ -37,8 +37,8 @@ private:
   int fd_ = -1;
 };
 
-/// Opens with `flags | O_CLOEXEC`, mode 0600. Errors: as the system says, naming the path.
-result<file_handle> open_file(const std::string& path, int flags);
+/// Opens with `flags | O_CLOEXEC`; a file it makes is `mode`. Errors: as the system says, naming the path.
+result<file_handle> open_file(const std::string& path, int flags, unsigned mode = 0600);
 
 [[nodiscard]] status write_all(
   const file_handle& file, const void* data, std::uint64_t size_bytes, std::uint64_t offset,
@@ -57,4 +57,4 @@ result<file_handle> open_file(const std::string& path, int flags);
 /// True when files under `directory` can be read and written without the page cache.
 bool supports_direct_io(const std::string& directory);
 
-} // namespace millrace::storage::rocksdb
+} // namespace millrace::storage

@@ -1,5 +1,5 @@
-// System calls behind the RocksDB bucket's files.
-#include <millrace/storage/rocksdb/file_io.hpp>
+// System calls behind the files of buckets and archives.
+#include <millrace/storage/file_io.hpp>
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -9,17 +9,17 @@
 #include <filesystem>
 #include <memory>
 
-namespace millrace::storage::rocksdb {
+namespace millrace::storage {
 
 file_handle::~file_handle() {
   if (fd_ >= 0)
     ::close(fd_);
 }
 
-result<file_handle> open_file(const std::string& path, int flags) {
+result<file_handle> open_file(const std::string& path, int flags, unsigned mode) {
   int fd;
   do
-    fd = ::open(path.c_str(), flags | O_CLOEXEC, 0600);
+    fd = ::open(path.c_str(), flags | O_CLOEXEC, mode);
   while (fd < 0 && errno == EINTR);
   if (fd < 0)
     return fail(status_from_errno(errno, "opening " + path));
@@ -95,4 +95,4 @@ bool supports_direct_io(const std::string& directory) {
     read_all(*file, page.get(), direct_io_bytes, 0, path).ok();
 }
 
-} // namespace millrace::storage::rocksdb
+} // namespace millrace::storage

@@ -1,0 +1,114 @@
+// Turns windows that come into bytes that are asked for.
+#include <millrace/core/digest.hpp>
+#include <millrace/storage/archive/formats.hpp>
+#include <millrace/storage/archive/opened_source.hpp>
+
+#include <chrono>
+#include <condition_variable>
+#include <cstring>
+#include <mutex>
+
+namespace millrace::storage {
+
+namespace {
+
+/// One window under way. Shared with the completion, which may come after the waiter has left.
+struct arrival {
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::optional<result<window>> outcome;
+};
+
+class opened_source final : public tensor_source {
+public:
+  opened_source(std::shared_ptr<opened_model> version, std::uint32_t deadline_ms)
+    : version_(std::move(version)), deadline_(deadline_ms) {
+    auto& record = version_->record();
+    for (auto& tensor : record.spec.tensors.tensors) {
+      first_digest_.push_back(digests_);
+      digests_ += digest_count(size_bytes(tensor).value_or(0));
+    }
+  }
+
+  const layout& tensors() const noexcept override { return version_->record().spec.tensors; }
+  const text_pairs& metadata() const noexcept override { return version_->record().spec.metadata; }
+
+  status read(std::uint32_t tensor, std::uint64_t offset, std::span<std::byte> into) override {
+    if (auto bad = check_range(tensors(), tensor, offset, into.size()); !bad.ok())
+      return bad;
+    if (into.empty())
+      return {};
+    auto total = size_bytes(tensors().tensors[tensor]).value_or(0);
+    auto begin = offset / digest_block_bytes * digest_block_bytes;
+    auto end = std::min(
+      (offset + into.size() + digest_block_bytes - 1) / digest_block_bytes * digest_block_bytes,
+      total);
+    for (auto& ranges : version_->plan({{tensor, begin, end - begin}})) {
+      auto came = fetch(ranges);
+      if (!came)
+        return came.error().within("reading " + tensors().tensors[tensor].name);
+      for (auto& one : came->pieces)
+        if (auto bad = take(one, offset, into); !bad.ok())
+          return bad;
+    }
+    return {};
+  }
+
+private:
+  result<window> fetch(const std::vector<wanted>& ranges) {
+    auto coming = std::make_shared<arrival>();
+    version_->fetch(ranges, [coming](result<window> outcome) {
+      std::lock_guard guard{coming->mutex};
+      coming->outcome.emplace(std::move(outcome));
+      coming->changed.notify_all();
+    });
+    std::unique_lock guard{coming->mutex};
+    if (!coming->changed.wait_for(guard, deadline_, [&] { return coming->outcome.has_value(); }))
+      return fail(
+        errc::deadline_exceeded,
+        "the storage did not answer within " + std::to_string(deadline_.count()) + " ms");
+    return std::move(*coming->outcome);
+  }
+
+  // Checks a piece and copies what was asked for of it.
+  status take(const piece& from, std::uint64_t offset, std::span<std::byte> into) {
+    if (auto bad = verify(from); !bad.ok())
+      return bad;
+    auto begin = std::max(from.tensor_offset, offset);
+    auto end = std::min(from.tensor_offset + from.length, offset + into.size());
+    if (begin < end)
+      std::memcpy(
+        into.data() + (begin - offset), from.data + (begin - from.tensor_offset), end - begin);
+    return {};
+  }
+
+  status verify(const piece& from) {
+    auto& digests = version_->record().digests;
+    if (digests.size() != digests_)
+      return {};
+    for (std::uint64_t at = 0; at < from.length; at += digest_block_bytes) {
+      auto block = (from.tensor_offset + at) / digest_block_bytes;
+      auto bytes = std::min(digest_block_bytes, from.length - at);
+      if (digest(from.data + at, bytes) != digests[first_digest_[from.tensor] + block])
+        return {
+          errc::corrupt_data,
+          "tensor " + tensors().tensors[from.tensor].name + ", block " + std::to_string(block) +
+            ": the bytes do not match their checksum"};
+    }
+    return {};
+  }
+
+  std::shared_ptr<opened_model> version_;
+  std::chrono::milliseconds deadline_;
+  std::vector<std::uint64_t> first_digest_;
+  std::uint64_t digests_ = 0;
+};
+
+} // namespace
+
+std::unique_ptr<tensor_source> make_opened_source(
+  std::shared_ptr<opened_model> version, std::uint32_t deadline_ms) {
+  return std::make_unique<opened_source>(std::move(version), deadline_ms);
+}
+
+} // namespace millrace::storage
