@@ -3,7 +3,7 @@
 #include <millrace/storage/archive/formats.hpp>
 #include <millrace/storage/archive/output_file.hpp>
 #include <millrace/storage/archive/zip_input.hpp>
-#include <millrace/storage/file_io.hpp>
+#include <millrace/storage/io/file_io.hpp>
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -115,7 +115,7 @@ std::optional<archive_format> format_of_name(std::string_view path) noexcept {
 }
 
 result<archive_format> format_of_content(const std::string& path) {
-  auto file = open_file(path, O_RDONLY | O_NONBLOCK);
+  auto file = io::open_file(path, O_RDONLY | O_NONBLOCK);
   if (!file)
     return fail(file.error());
   struct stat about {};
@@ -125,7 +125,7 @@ result<archive_format> format_of_content(const std::string& path) {
     return fail(errc::invalid_argument, path + " is not a regular file");
   std::array<char, 16> head{};
   auto known = std::min<std::uint64_t>(head.size(), static_cast<std::uint64_t>(about.st_size));
-  if (auto bad = read_all(*file, head.data(), known, 0, path); !bad.ok())
+  if (auto bad = io::read_all(*file, head.data(), known, 0, path); !bad.ok())
     return fail(bad);
   if (std::memcmp(head.data(), "\x89HDF\r\n\x1a\n", 8) == 0)
     return archive_format::hdf5;

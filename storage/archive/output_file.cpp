@@ -1,7 +1,7 @@
 // Create, sync, rename, sync: the order in which a file arrives whole.
 #include <millrace/core/kill_point.hpp>
 #include <millrace/storage/archive/output_file.hpp>
-#include <millrace/storage/file_io.hpp>
+#include <millrace/storage/io/file_io.hpp>
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -56,7 +56,7 @@ result<output_file> output_file::create(const std::string& target, bool replace)
   for (int attempt = 0; attempt < 100; ++attempt) {
     auto path = directory_of(target) + "/" + std::string{output_file_prefix} +
       std::to_string(::getpid()) + "-" + std::to_string(++count);
-    auto made = open_file(path, O_WRONLY | O_CREAT | O_EXCL, 0666);
+    auto made = io::open_file(path, O_WRONLY | O_CREAT | O_EXCL, 0666);
     if (made)
       return output_file{target, std::move(path), replace};
     if (made.error().code() != errc::already_exists)
@@ -75,7 +75,7 @@ output_file::~output_file() {
 }
 
 status output_file::publish() {
-  auto file = open_file(path_, O_RDONLY);
+  auto file = io::open_file(path_, O_RDONLY);
   if (!file)
     return file.error();
   if (::fsync(file->get()) != 0)
@@ -89,7 +89,7 @@ status output_file::publish() {
   }
   path_.clear();
   MILLRACE_KILL_POINT("archive.renamed");
-  return sync_directory(directory_of(target_));
+  return io::sync_directory(directory_of(target_));
 }
 
 status write_whole_file(const std::string& target, std::string_view text) {
@@ -97,10 +97,10 @@ status write_whole_file(const std::string& target, std::string_view text) {
   if (!file)
     return file.error();
   {
-    auto handle = open_file(file->path(), O_WRONLY);
+    auto handle = io::open_file(file->path(), O_WRONLY);
     if (!handle)
       return handle.error();
-    if (auto bad = write_all(*handle, text.data(), text.size(), 0, target); !bad.ok())
+    if (auto bad = io::write_all(*handle, text.data(), text.size(), 0, target); !bad.ok())
       return bad;
   }
   return file->publish();

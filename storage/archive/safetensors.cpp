@@ -1,7 +1,7 @@
 // The safetensors format: 8 bytes of length, a table in JSON, the bytes of all tensors without gaps.
 #include <millrace/storage/archive/formats.hpp>
 #include <millrace/storage/archive/safetensors.hpp>
-#include <millrace/storage/file_io.hpp>
+#include <millrace/storage/io/file_io.hpp>
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -30,7 +30,7 @@ std::vector<std::uint32_t> resting_order(const layout& tensors) {
 
 class safetensors_source final : public tensor_source {
 public:
-  safetensors_source(std::string path, file_handle file, safetensors_header header)
+  safetensors_source(std::string path, io::file_handle file, safetensors_header header)
     : path_(std::move(path)), file_(std::move(file)), header_(std::move(header)) {}
 
   const layout& tensors() const noexcept override { return header_.table.tensors; }
@@ -40,12 +40,12 @@ public:
     if (auto bad = check_range(tensors(), tensor, offset, into.size()); !bad.ok())
       return bad;
     auto at = header_.data_offset + header_.table.places[tensor].begin + offset;
-    return read_all(file_, into.data(), into.size(), at, path_);
+    return io::read_all(file_, into.data(), into.size(), at, path_);
   }
 
 private:
   std::string path_;
-  file_handle file_;
+  io::file_handle file_;
   safetensors_header header_;
 };
 
@@ -124,7 +124,7 @@ status write_safetensors(const std::string& path, tensor_source& source, meter& 
   text.resize((text.size() + 7) / 8 * 8, ' ');
   if (text.size() > tensor_table_bytes_max)
     return {errc::unsupported, "more than 100 MB of names and metadata; use another format"};
-  auto file = open_file(path, O_WRONLY);
+  auto file = io::open_file(path, O_WRONLY);
   if (!file)
     return file.error();
   std::uint64_t length = text.size();
@@ -132,15 +132,15 @@ status write_safetensors(const std::string& path, tensor_source& source, meter& 
   // Told at once, and not after half an hour, that there is no room.
   if (::fallocate(file->get(), 0, 0, static_cast<off_t>(data_offset + end)) != 0 && errno == ENOSPC)
     return {errc::no_space, "no room for " + std::to_string(data_offset + end) + " bytes"};
-  if (auto bad = write_all(*file, &length, 8, 0, path); !bad.ok())
+  if (auto bad = io::write_all(*file, &length, 8, 0, path); !bad.ok())
     return bad;
-  if (auto bad = write_all(*file, text.data(), length, 8, path); !bad.ok())
+  if (auto bad = io::write_all(*file, text.data(), length, 8, path); !bad.ok())
     return bad;
   std::vector<std::byte> buffer;
   for (auto i : order) {
     auto wrote = for_each_step(source, i, buffer, [&](std::uint64_t offset, auto bytes) {
       auto at = data_offset + table.places[i].begin + offset;
-      auto bad = write_all(*file, bytes.data(), bytes.size(), at, path);
+      auto bad = io::write_all(*file, bytes.data(), bytes.size(), at, path);
       return bad.ok() ? done.add(bytes.size()) : bad;
     });
     if (!wrote.ok())
@@ -150,7 +150,7 @@ status write_safetensors(const std::string& path, tensor_source& source, meter& 
 }
 
 result<std::unique_ptr<tensor_source>> open_safetensors(const std::string& path) {
-  auto file = open_file(path, O_RDONLY);
+  auto file = io::open_file(path, O_RDONLY);
   if (!file)
     return fail(file.error());
   struct stat about {};
@@ -159,7 +159,7 @@ result<std::unique_ptr<tensor_source>> open_safetensors(const std::string& path)
   auto header = parse_safetensors(
     static_cast<std::uint64_t>(about.st_size),
     [&](std::uint64_t offset, std::span<std::byte> into) {
-      return read_all(*file, into.data(), into.size(), offset, path);
+      return io::read_all(*file, into.data(), into.size(), offset, path);
     });
   if (!header)
     return fail(header.error());

@@ -2,7 +2,7 @@
 #include <millrace/core/kill_point.hpp>
 #include <millrace/storage/model_check.hpp>
 #include <millrace/storage/rocksdb/engine.hpp>
-#include <millrace/storage/rocksdb/packing.hpp>
+#include <millrace/storage/io/packing.hpp>
 
 #include <algorithm>
 #include <cstring>
@@ -11,7 +11,8 @@ namespace millrace::storage::rocksdb {
 
 engine::engine(rocksdb_bucket_options settings, bucket_files opened)
   : options(std::move(settings)), files(std::move(opened)), space(files.space),
-    pool(options.io_threads), staging(options.staging, options.waiting_max),
+    pool(options.io_threads, "the rocksdb bucket"),
+    staging(options.staging, options.waiting_max, "the rocksdb bucket"),
     commits(*files.db, *files.space) {}
 
 status closed_status(const engine& e) {
@@ -183,17 +184,6 @@ void engine::evict(std::uint64_t size_bytes, std::function<void(status)> done) {
 }
 
 // -- running and stopping ---------------------------------------------------------------------
-
-void engine::run_jobs(std::vector<std::function<status()>> jobs, std::function<void(status)> done) {
-  auto group = std::make_shared<job_group>(jobs.size(), std::move(done));
-  for (auto& work : jobs)
-    pool.post([group, work = std::move(work)](const status& stopped) mutable {
-      auto outcome = stopped.ok() ? work() : stopped;
-      // What the work kept is given up before anybody hears that it is over.
-      work = nullptr;
-      group->finished(outcome);
-    });
-}
 
 void engine::stop() {
   staging.stop();

@@ -5,13 +5,13 @@
 #include <millrace/storage/gate.hpp>
 #include <millrace/storage/layer_table.hpp>
 #include <millrace/storage/rocksdb/committer.hpp>
-#include <millrace/storage/file_io.hpp>
+#include <millrace/storage/io/file_io.hpp>
 #include <millrace/storage/rocksdb/index.hpp>
-#include <millrace/storage/rocksdb/io_pool.hpp>
+#include <millrace/storage/io/io_pool.hpp>
 #include <millrace/storage/rocksdb/model_table.hpp>
 #include <millrace/storage/rocksdb/rocksdb_bucket.hpp>
 #include <millrace/storage/rocksdb/segment_store.hpp>
-#include <millrace/storage/rocksdb/staging_queue.hpp>
+#include <millrace/storage/io/staging_queue.hpp>
 
 #include <atomic>
 #include <cstdint>
@@ -21,6 +21,8 @@
 #include <vector>
 
 namespace millrace::storage::rocksdb {
+
+using namespace io;
 
 /// Requests to the disk are cut to this size, so that the threads share one window.
 inline constexpr std::uint64_t io_bytes_max = 1u << 20;
@@ -51,9 +53,6 @@ struct engine : std::enable_shared_from_this<engine> {
   void take_space(
     std::uint64_t size_bytes, bool inlined, std::uint32_t attempts_left,
     completion<space_lease> done);
-
-  /// Runs the parts of one read or write on the pool; `done` gets the first error.
-  void run_jobs(std::vector<std::function<status()>> jobs, std::function<void(status)> done);
 
   const rocksdb_bucket_options options;
   bucket_files files;

@@ -1,7 +1,7 @@
 // Open models and their reads.
 #include <millrace/storage/model_check.hpp>
 #include <millrace/storage/rocksdb/load.hpp>
-#include <millrace/storage/rocksdb/packing.hpp>
+#include <millrace/storage/io/packing.hpp>
 
 #include <cstring>
 #include <thread>
@@ -62,7 +62,7 @@ void open_version::read(
     filled.pieces.push_back({p.tensor, p.tensor_offset, memory.data + p.at, p.length});
   auto jobs = make_jobs(plan, memory.data);
   memory.owner.reset();
-  home->run_jobs(
+  home->pool.post_all(
     std::move(jobs),
     [self = shared_from_this(), ticket = std::move(ticket), filled = std::move(filled),
      done = std::move(done)](status outcome) mutable {

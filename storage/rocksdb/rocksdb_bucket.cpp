@@ -3,7 +3,7 @@
 #include <millrace/storage/rocksdb/engine.hpp>
 #include <millrace/storage/rocksdb/load.hpp>
 #include <millrace/storage/rocksdb/open_files.hpp>
-#include <millrace/storage/rocksdb/packing.hpp>
+#include <millrace/storage/io/packing.hpp>
 #include <millrace/storage/rocksdb/rocksdb_bucket.hpp>
 #include <millrace/storage/rocksdb/store.hpp>
 

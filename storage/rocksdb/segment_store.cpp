@@ -1,7 +1,7 @@
 // Making, filling and reusing segment files.
 #include <millrace/core/assert.hpp>
 #include <millrace/core/kill_point.hpp>
-#include <millrace/storage/rocksdb/io_buffer.hpp>
+#include <millrace/storage/io/io_buffer.hpp>
 #include <millrace/storage/rocksdb/segment_store.hpp>
 
 #include <fcntl.h>

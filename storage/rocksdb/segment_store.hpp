@@ -3,7 +3,7 @@
 #pragma once
 
 #include <millrace/core/status.hpp>
-#include <millrace/storage/file_io.hpp>
+#include <millrace/storage/io/file_io.hpp>
 #include <millrace/storage/rocksdb/free_map.hpp>
 
 #include <cstddef>
@@ -15,6 +15,8 @@
 #include <vector>
 
 namespace millrace::storage::rocksdb {
+
+using namespace io;
 
 class segment_store;
 

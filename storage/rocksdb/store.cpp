@@ -2,7 +2,7 @@
 #include <millrace/core/clock.hpp>
 #include <millrace/core/kill_point.hpp>
 #include <millrace/storage/model_check.hpp>
-#include <millrace/storage/rocksdb/packing.hpp>
+#include <millrace/storage/io/packing.hpp>
 #include <millrace/storage/rocksdb/store.hpp>
 
 #include <cstring>
@@ -139,7 +139,7 @@ void pending_version::write_window(
         return self->home->space->write(run, data + run.from);
       });
   }
-  home->run_jobs(std::move(jobs), std::move(done));
+  home->pool.post_all(std::move(jobs), std::move(done));
 }
 
 void pending_version::written(std::uint32_t index, const status& outcome) {

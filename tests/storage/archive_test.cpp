@@ -2,14 +2,12 @@
 #include <millrace/storage/archive/archive.hpp>
 #include <millrace/storage/archive/npy.hpp>
 #include <millrace/storage/archive/state_dict.hpp>
-#include <millrace/storage/file_io.hpp>
 #include <millrace/tests/support/held_completion.hpp>
 #include <millrace/tests/support/scratch_directory.hpp>
 #include <millrace/tests/support/tensors_in_memory.hpp>
 
 #include <boost/test/data/test_case.hpp>
 #include <boost/test/unit_test.hpp>
-#include <fcntl.h>
 
 #include <filesystem>
 #include <fstream>

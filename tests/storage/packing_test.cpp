@@ -1,7 +1,7 @@
 // Windows and reads as numbers: borders, bounds, completeness.
 #include <millrace/core/digest.hpp>
-#include <millrace/storage/file_io.hpp>
-#include <millrace/storage/rocksdb/packing.hpp>
+#include <millrace/storage/io/file_io.hpp>
+#include <millrace/storage/io/packing.hpp>
 
 #include <boost/test/unit_test.hpp>
 
@@ -9,7 +9,7 @@
 
 using namespace millrace;
 using namespace millrace::storage;
-using namespace millrace::storage::rocksdb;
+using namespace millrace::storage::io;
 
 namespace {
 
@@ -63,6 +63,28 @@ BOOST_AUTO_TEST_CASE(every_byte_has_one_place_within_the_window) {
       auto& last = packed.pieces[w.first + w.count - 1];
       BOOST_REQUIRE(last.at + last.length <= w.at + w.size_bytes);
     }
+  }
+}
+
+BOOST_AUTO_TEST_CASE(a_tensor_of_a_contiguous_packing_lies_in_one_run) {
+  std::mt19937_64 random{3};
+  for (auto round = 0; round < 200; ++round) {
+    auto sizes = random_sizes(random);
+    auto window_bytes = window_bytes_min * (1 + random() % 4);
+    auto packed = pack_contiguous(sizes, window_bytes);
+    std::vector<std::uint64_t> seen(sizes.size()), starts(sizes.size());
+    std::uint64_t end = 0;
+    for (auto& p : packed.pieces) {
+      if (p.tensor_offset == 0)
+        starts[p.tensor] = p.at;
+      BOOST_REQUIRE(p.at == starts[p.tensor] + p.tensor_offset);
+      BOOST_REQUIRE((p.tensor_offset == seen[p.tensor] && p.at >= end && p.at % 64 == 0));
+      seen[p.tensor] += p.length;
+      end = p.at + p.length;
+    }
+    BOOST_REQUIRE((seen == sizes));
+    for (auto& w : packed.windows)
+      BOOST_REQUIRE((w.at % direct_io_bytes == 0 && w.size_bytes <= window_bytes));
   }
 }
 

@@ -1,13 +1,13 @@
 // First come, first served staging memory.
-#include <millrace/storage/file_io.hpp>
-#include <millrace/storage/rocksdb/io_pool.hpp>
-#include <millrace/storage/rocksdb/staging_queue.hpp>
+#include <millrace/storage/io/file_io.hpp>
+#include <millrace/storage/io/io_pool.hpp>
+#include <millrace/storage/io/staging_queue.hpp>
 
 #include <algorithm>
 #include <chrono>
 #include <iterator>
 
-namespace millrace::storage::rocksdb {
+namespace millrace::storage::io {
 
 namespace {
 
@@ -16,8 +16,10 @@ constexpr std::chrono::milliseconds look_again{2};
 
 } // namespace
 
-staging_queue::staging_queue(std::shared_ptr<memory_source> memory, std::uint32_t waiting_max)
+staging_queue::staging_queue(
+  std::shared_ptr<memory_source> memory, std::uint32_t waiting_max, std::string owner)
   : waiting_max_(waiting_max) {
+  shared_->owner = std::move(owner);
   shared_->memory = std::move(memory);
   thread_ = std::thread{[s = shared_] { s->run(); }};
 }
@@ -28,7 +30,7 @@ void staging_queue::acquire(
   {
     std::lock_guard guard{shared_->mutex};
     if (shared_->stopping)
-      refused = {errc::unavailable, "the rocksdb bucket is closed"};
+      refused = {errc::unavailable, shared_->owner + " is closed"};
     else if (size_bytes > shared_->memory->capacity_bytes())
       refused = {
         errc::no_space,
@@ -97,7 +99,7 @@ void staging_queue::shared::end_gone() {
   {
     std::lock_guard guard{mutex};
     if (stopping)
-      why = {errc::unavailable, "the rocksdb bucket is closed"};
+      why = {errc::unavailable, owner + " is closed"};
     else if (!std::exchange(asker_gone, false))
       return;
     auto left = std::stable_partition(waiting.begin(), waiting.end(), [this](const waiter& w) {
@@ -147,4 +149,4 @@ result<memory_block> staging_queue::shared::lend(std::uint64_t size_bytes) {
   return block;
 }
 
-} // namespace millrace::storage::rocksdb
+} // namespace millrace::storage::io

@@ -1,11 +1,11 @@
 // One huge page a thread.
-#include <millrace/storage/rocksdb/io_buffer.hpp>
+#include <millrace/storage/io/io_buffer.hpp>
 
 #include <sys/mman.h>
 
 #include <cstring>
 
-namespace millrace::storage::rocksdb {
+namespace millrace::storage::io {
 
 namespace {
 
@@ -39,4 +39,4 @@ std::byte* io_buffer() noexcept {
   return page.data;
 }
 
-} // namespace millrace::storage::rocksdb
+} // namespace millrace::storage::io

@@ -1,12 +1,12 @@
 // Physically contiguous memory for one thread's direct I/O. Used by the segment store.
 #pragma once
 
-#include <millrace/storage/file_io.hpp>
+#include <millrace/storage/io/file_io.hpp>
 
 #include <cstddef>
 #include <cstdint>
 
-namespace millrace::storage::rocksdb {
+namespace millrace::storage::io {
 
 /// A huge page of the calling thread, or null where none could be made.
 ///
@@ -18,4 +18,4 @@ std::byte* io_buffer() noexcept;
 
 inline constexpr std::uint64_t io_buffer_bytes = 2u << 20;
 
-} // namespace millrace::storage::rocksdb
+} // namespace millrace::storage::io

@@ -1,4 +1,4 @@
-// Files as durable kinds use them: whole reads and writes, with errors as values.
+// Files: whole reads and writes, with errors as values. Used by every kind that rests on a disk.
 #pragma once
 
 #include <millrace/core/status.hpp>
@@ -8,7 +8,7 @@
 #include <string>
 #include <utility>
 
-namespace millrace::storage {
+namespace millrace::storage::io {
 
 /// Addresses, offsets and lengths of direct I/O are multiples of this on every device we know.
 inline constexpr std::uint64_t direct_io_bytes = 4096;
@@ -57,4 +57,4 @@ result<file_handle> open_file(const std::string& path, int flags, unsigned mode 
 /// True when files under `directory` can be read and written without the page cache.
 bool supports_direct_io(const std::string& directory);
 
-} // namespace millrace::storage
+} // namespace millrace::storage::io

@@ -1,9 +1,9 @@
 // A plain queue served by a few threads.
-#include <millrace/storage/rocksdb/io_pool.hpp>
+#include <millrace/storage/io/io_pool.hpp>
 
-namespace millrace::storage::rocksdb {
+namespace millrace::storage::io {
 
-io_pool::io_pool(std::uint32_t threads) {
+io_pool::io_pool(std::uint32_t threads, std::string owner) : owner_(std::move(owner)) {
   for (std::uint32_t i = 0; i < threads; ++i)
     threads_.emplace_back([jobs = queue_] { run(jobs); });
 }
@@ -17,7 +17,21 @@ void io_pool::post(job work) {
       return;
     }
   }
-  work({errc::unavailable, "the rocksdb bucket is closed"});
+  work({errc::unavailable, owner_ + " is closed"});
+}
+
+void io_pool::post_all(
+  std::vector<std::function<status()>> parts, std::function<void(status)> done) {
+  if (parts.empty())
+    return done({});
+  auto group = std::make_shared<job_group>(parts.size(), std::move(done));
+  for (auto& work : parts)
+    post([group, work = std::move(work)](const status& stopped) mutable {
+      auto outcome = stopped.ok() ? work() : stopped;
+      // What the work kept is given up before anybody hears that it is over.
+      work = nullptr;
+      group->finished(outcome);
+    });
 }
 
 void io_pool::run(const std::shared_ptr<queue>& jobs) {
@@ -71,4 +85,4 @@ void job_group::finished(const status& outcome) {
   report(std::move(first_error_));
 }
 
-} // namespace millrace::storage::rocksdb
+} // namespace millrace::storage::io

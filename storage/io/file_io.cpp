@@ -1,5 +1,5 @@
-// System calls behind the files of buckets and archives.
-#include <millrace/storage/file_io.hpp>
+// System calls behind files.
+#include <millrace/storage/io/file_io.hpp>
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -9,7 +9,7 @@
 #include <filesystem>
 #include <memory>
 
-namespace millrace::storage {
+namespace millrace::storage::io {
 
 file_handle::~file_handle() {
   if (fd_ >= 0)
@@ -95,4 +95,4 @@ bool supports_direct_io(const std::string& directory) {
     read_all(*file, page.get(), direct_io_bytes, 0, path).ok();
 }
 
-} // namespace millrace::storage
+} // namespace millrace::storage::io

@@ -1,5 +1,5 @@
-// The RocksDB bucket's threads. Everything that touches the disk, and every completion, runs on
-// them.
+// The threads of a kind that rests on a disk or a device. What touches it, and every completion, runs
+// on them.
 #pragma once
 
 #include <millrace/core/status.hpp>
@@ -10,10 +10,11 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <thread>
 #include <vector>
 
-namespace millrace::storage::rocksdb {
+namespace millrace::storage::io {
 
 /// Threads: any may post.
 class io_pool {
@@ -21,10 +22,14 @@ public:
   /// Told `unavailable` instead of being run when the pool has stopped.
   using job = std::function<void(const status&)>;
 
-  explicit io_pool(std::uint32_t threads);
+  /// `owner`: what is closed once the pool has stopped, in words.
+  io_pool(std::uint32_t threads, std::string owner);
   ~io_pool() { stop(); }
 
   void post(job work);
+
+  /// Posts the parts of one operation; `done` gets the first error, on the thread of the last part.
+  void post_all(std::vector<std::function<status()>> parts, std::function<void(status)> done);
 
   /// Runs what was posted, then ends the threads. A job may call it: its own thread ends by itself.
   void stop();
@@ -42,6 +47,7 @@ private:
 
   std::shared_ptr<queue> queue_ = std::make_shared<queue>();
   std::vector<std::thread> threads_;
+  std::string owner_;
 };
 
 /// Joins a thread, or lets it go when it is the calling one.
@@ -62,4 +68,4 @@ private:
   std::function<void(status)> done_;
 };
 
-} // namespace millrace::storage::rocksdb
+} // namespace millrace::storage::io

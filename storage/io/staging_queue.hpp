@@ -1,5 +1,5 @@
 // Lends staging memory for windows, in the order in which it was asked for. Asked by reservations
-// and readers of the RocksDB bucket.
+// and readers of kinds that rest on a disk.
 #pragma once
 
 #include <millrace/core/memory.hpp>
@@ -10,10 +10,11 @@
 #include <deque>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <thread>
 #include <vector>
 
-namespace millrace::storage::rocksdb {
+namespace millrace::storage::io {
 
 /// *Problem*: many operations share little memory, and each needs several windows of it. One that
 /// kept some while it waited for more could wait for itself, or for another that does the same.
@@ -23,7 +24,9 @@ namespace millrace::storage::rocksdb {
 /// waiting for another one. Then every window comes back, and the longest waiting is served next.
 class staging_queue {
 public:
-  staging_queue(std::shared_ptr<memory_source> memory, std::uint32_t waiting_max);
+  /// `owner`: what is closed once the queue has stopped, in words.
+  staging_queue(
+    std::shared_ptr<memory_source> memory, std::uint32_t waiting_max, std::string owner);
   ~staging_queue() { stop(); }
 
   /// `done` runs on the queue's thread.
@@ -47,6 +50,7 @@ private:
   // Outlives the queue while memory is lent, or while its thread ends by itself.
   struct shared : std::enable_shared_from_this<shared> {
     std::shared_ptr<memory_source> memory;
+    std::string owner;
     std::mutex mutex;
     std::condition_variable changed;
     std::deque<waiter> waiting;
@@ -66,4 +70,4 @@ private:
   std::thread thread_;
 };
 
-} // namespace millrace::storage::rocksdb
+} // namespace millrace::storage::io

@@ -1,11 +1,11 @@
 // Arithmetic of windows and reads; touches neither memory nor disk.
 #include <millrace/core/digest.hpp>
-#include <millrace/storage/file_io.hpp>
-#include <millrace/storage/rocksdb/packing.hpp>
+#include <millrace/storage/io/file_io.hpp>
+#include <millrace/storage/io/packing.hpp>
 
 #include <algorithm>
 
-namespace millrace::storage::rocksdb {
+namespace millrace::storage::io {
 
 namespace {
 
@@ -15,12 +15,14 @@ constexpr std::uint64_t gap_max_bytes = 64 * 1024;
 
 class packer {
 public:
-  explicit packer(std::uint64_t window_bytes) : window_bytes_(window_bytes) {}
+  packer(std::uint64_t window_bytes, bool contiguous)
+    : window_bytes_(window_bytes), contiguous_(contiguous) {}
 
   void add(std::uint32_t tensor, std::uint64_t size_bytes) {
     std::uint64_t offset = 0;
+    auto large = contiguous_ && size_bytes > digest_block_bytes;
     while (offset < size_bytes) {
-      fill_ = round_up(fill_, tensor_alignment);
+      fill_ = round_up(fill_, large ? direct_io_bytes : tensor_alignment);
       auto space = window_bytes_ - std::min(fill_, window_bytes_);
       auto rest = size_bytes - offset;
       auto part = rest <= space ? rest : round_down(space, digest_block_bytes);
@@ -52,6 +54,7 @@ private:
   }
 
   std::uint64_t window_bytes_;
+  bool contiguous_;
   std::uint64_t fill_ = 0;
   packing out_;
 };
@@ -174,11 +177,25 @@ private:
 
 } // namespace
 
-packing pack(const std::vector<std::uint64_t>& tensor_bytes, std::uint64_t window_bytes) {
-  packer packs{window_bytes};
+namespace {
+
+packing pack_all(
+  const std::vector<std::uint64_t>& tensor_bytes, std::uint64_t window_bytes, bool contiguous) {
+  packer packs{window_bytes, contiguous};
   for (std::uint32_t i = 0; i < tensor_bytes.size(); ++i)
     packs.add(i, tensor_bytes[i]);
   return packs.finish();
+}
+
+} // namespace
+
+packing pack(const std::vector<std::uint64_t>& tensor_bytes, std::uint64_t window_bytes) {
+  return pack_all(tensor_bytes, window_bytes, false);
+}
+
+packing pack_contiguous(
+  const std::vector<std::uint64_t>& tensor_bytes, std::uint64_t window_bytes) {
+  return pack_all(tensor_bytes, window_bytes, true);
 }
 
 std::uint64_t stream_end(const packing& packed) noexcept {
@@ -200,4 +217,4 @@ read_plan plan_read(const packing& packed, const std::vector<wanted>& ranges) {
   return runs.finish();
 }
 
-} // namespace millrace::storage::rocksdb
+} // namespace millrace::storage::io

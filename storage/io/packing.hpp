@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <vector>
 
-namespace millrace::storage::rocksdb {
+namespace millrace::storage::io {
 
 /// The smallest window: one digest block at any alignment fits, and is read whole.
 inline constexpr std::uint64_t window_bytes_min = 512 * 1024;
@@ -39,6 +39,11 @@ struct packing {
 /// compute it again from the layout and the window size.
 packing pack(const std::vector<std::uint64_t>& tensor_bytes, std::uint64_t window_bytes);
 
+/// The same, but a tensor of more than one digest block starts on a border of direct I/O, so that its pieces follow
+/// each other without a gap: it lies in one run wherever the windows do. Part of the stored format, too.
+packing pack_contiguous(
+  const std::vector<std::uint64_t>& tensor_bytes, std::uint64_t window_bytes);
+
 /// Where the last piece of the stream ends; what an inlined model takes.
 std::uint64_t stream_end(const packing& packed) noexcept;
 
@@ -63,4 +68,4 @@ std::vector<std::vector<wanted>> cut_ranges(
 /// run.
 read_plan plan_read(const packing& packed, const std::vector<wanted>& ranges);
 
-} // namespace millrace::storage::rocksdb
+} // namespace millrace::storage::io
