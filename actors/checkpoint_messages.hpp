@@ -10,6 +10,12 @@
 
 namespace millrace::actors {
 
+/// Who asks: the session through which a request came fills it in; it never travels. Nil: this process.
+struct asker {
+  peer_id peer;
+  std::uint64_t connection = 0; // of that peer: what it registered goes with it
+};
+
 /// What happens to a save while another one of the same shard is in flight.
 enum class when_saving : std::uint8_t { wait = 0, refuse = 1 };
 
@@ -19,6 +25,7 @@ struct enroll_request {
   bulk_handle source; // all tensors, one after the other, in layout order
   when_saving busy = when_saving::wait;
   std::uint32_t timeout_ms = 0;
+  asker from = {};
 };
 
 struct enroll_receipt {
@@ -35,6 +42,7 @@ struct enroll_receipt {
 struct leave_request {
   std::uint64_t registration = 0;
   bool finished = false; // the job is over: `repack` may keep one version only
+  asker from = {};
 };
 
 /// Saves the registered memory as `step`. Answered when the trainer may change its tensors (*staged*).
@@ -43,6 +51,7 @@ struct save_request {
   std::uint64_t step = 0;
   bool snapshot = false; // through staging memory first, so that `staged` comes early
   std::uint32_t timeout_ms = 0;
+  asker from = {};
 };
 
 /// Answered when the step's version is *done*: persistent, with checksums. Sent right after its `save_request`.
@@ -50,6 +59,7 @@ struct durable_request {
   std::uint64_t registration = 0;
   std::uint64_t step = 0;
   std::uint32_t timeout_ms = 0;
+  asker from = {};
 };
 
 /// Microseconds a save spent in each stage: the paper's figure 13.

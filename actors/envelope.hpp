@@ -1,6 +1,7 @@
 // How a typed message becomes a frame and back. Used by sessions and proxies.
 #pragma once
 
+#include <millrace/actors/checkpoint_messages.hpp>
 #include <millrace/actors/messages.hpp>
 #include <millrace/core/codec.hpp>
 
@@ -20,6 +21,16 @@ enum class message_kind : std::uint16_t {
   provider_status = 8,
   directory = 32,
   node_status = 33,
+  enroll = 64,
+  leave = 65,
+  save = 66,
+  durable = 67,
+  restore = 68,
+  list_checkpoints = 69,
+  describe_shard = 70,
+  verify = 71,
+  erase_checkpoint = 72,
+  repack = 73,
 };
 
 /// Ties a request to its kind and its reply.
@@ -42,6 +53,16 @@ MILLRACE_MESSAGE(resolve_request, layer_list, resolve)
 MILLRACE_MESSAGE(provider_status_request, provider_status, provider_status)
 MILLRACE_MESSAGE(directory_request, directory, directory)
 MILLRACE_MESSAGE(node_status_request, node_status, node_status)
+MILLRACE_MESSAGE(enroll_request, enroll_receipt, enroll)
+MILLRACE_MESSAGE(leave_request, done_reply, leave)
+MILLRACE_MESSAGE(save_request, save_receipt, save)
+MILLRACE_MESSAGE(durable_request, save_receipt, durable)
+MILLRACE_MESSAGE(restore_request, load_receipt, restore)
+MILLRACE_MESSAGE(list_checkpoints_request, checkpoint_list, list_checkpoints)
+MILLRACE_MESSAGE(describe_shard_request, shard_spec, describe_shard)
+MILLRACE_MESSAGE(verify_request, verify_receipt, verify)
+MILLRACE_MESSAGE(erase_checkpoint_request, done_reply, erase_checkpoint)
+MILLRACE_MESSAGE(repack_request, repack_receipt, repack)
 #undef MILLRACE_MESSAGE
 
 template <class Request>

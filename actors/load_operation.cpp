@@ -1,6 +1,6 @@
 // One load: open, check what was asked for, let the fabric push window after window, verify.
-#include <millrace/actors/store_context.hpp>
-#include <millrace/core/digest.hpp>
+#include <millrace/actors/layout_offsets.hpp>
+#include <millrace/actors/load_operation.hpp>
 
 #include <algorithm>
 #include <cstring>
@@ -25,12 +25,15 @@ struct range {
 class load_operation : public timed_operation<load_request, load_receipt>,
                        public std::enable_shared_from_this<load_operation> {
 public:
-  using timed_operation::timed_operation;
+  load_operation(
+    std::shared_ptr<operation_context> context, load_request request, model_opener open,
+    time_point arrived, answer<load_receipt> done)
+    : timed_operation(std::move(context), std::move(request), arrived, std::move(done)),
+      open_(std::move(open)) {}
 
 protected:
   void start() override {
-    context_->deps.bucket->open(
-      request_.model, request_.version,
+    std::exchange(open_, nullptr)(
       context_->home<std::shared_ptr<opened_model>>(
         [self = shared_from_this()](auto opened) { self->on_opened(std::move(opened)); }));
   }
@@ -53,7 +56,7 @@ private:
       aligned.push_back(cover(r));
     windows_ = model_->plan(aligned);
     if (receipt_.verified)
-      count_digests();
+      offsets_ = layout_offsets{model_->record().spec.tensors};
     pump();
   }
 
@@ -73,7 +76,7 @@ private:
         return bad;
     }
     eager_ = request_.target.segments.empty();
-    if (eager_ && receipt_.size_bytes > context_->deps.limits.eager_bytes_max)
+    if (eager_ && receipt_.size_bytes > context_->bounds.eager_bytes_max)
       return {errc::invalid_argument, "too many bytes for a message; offer memory for them"};
     if (!eager_ && size_bytes(request_.target) != receipt_.size_bytes)
       return {
@@ -126,18 +129,10 @@ private:
     return {r.tensor, first, std::min(last, bytes) - first};
   }
 
-  void count_digests() {
-    std::uint64_t digests = 0;
-    for (auto& tensor : model_->record().spec.tensors.tensors) {
-      digest_starts_.push_back(digests);
-      digests += digest_count(*size_bytes(tensor));
-    }
-  }
-
   void pump() {
     auto self = shared_from_this();
     while (!answered() && next_ < windows_.size() &&
-           in_flight_ < context_->deps.limits.windows_max) {
+           in_flight_ < context_->bounds.windows_max) {
       ++in_flight_;
       // Ranges of a plan come in order: what this window takes begins where the last one ended.
       auto first = range_at_;
@@ -187,7 +182,7 @@ private:
     t.digests = receipt_.verified;
     t.hold = w->hold;
     t.ops = std::move(ops);
-    context_->deps.fabric->submit(
+    context_->fabric->submit(
       std::move(t),
       context_->home<transport::transfer_report>(
         [self = shared_from_this(), w = std::move(*w)](auto report) {
@@ -240,7 +235,7 @@ private:
     std::size_t at = 0;
     auto& record = model_->record();
     for (auto& piece : w.pieces) {
-      auto first = digest_starts_[piece.tensor] + piece.tensor_offset / digest_block_bytes;
+      auto first = offsets_.digest_of(piece);
       for (std::uint64_t i = 0; i < digest_count(piece.length); ++i)
         if (computed[at++] != record.digests[first + i])
           return {
@@ -258,14 +253,15 @@ private:
     receipt_.times.move_us = us_between(opened_at_, now);
     receipt_.model = request_.model;
     receipt_.version = model_->record().version;
-    receipt_.provider = context_->deps.name;
+    receipt_.provider = context_->provider;
     succeed();
   }
 
+  model_opener open_;
   time_point opened_at_;
   std::shared_ptr<opened_model> model_;
   std::vector<range> ranges_;
-  std::vector<std::uint64_t> digest_starts_;
+  layout_offsets offsets_;
   std::vector<std::vector<wanted>> windows_;
   cursor range_at_;
   std::size_t next_ = 0;
@@ -276,10 +272,10 @@ private:
 } // namespace
 
 std::shared_ptr<operation> make_load_operation(
-  std::shared_ptr<store_context> context, load_request request, time_point arrived,
-  answer<load_receipt> done) {
+  std::shared_ptr<operation_context> context, load_request request, model_opener open,
+  time_point arrived, answer<load_receipt> done) {
   return std::make_shared<load_operation>(
-    std::move(context), std::move(request), arrived, std::move(done));
+    std::move(context), std::move(request), std::move(open), arrived, std::move(done));
 }
 
 } // namespace millrace::actors

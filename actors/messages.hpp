@@ -131,6 +131,15 @@ struct provider_status {
   std::uint64_t failures = 0;
   std::uint64_t stored_bytes = 0;
   std::uint64_t loaded_bytes = 0;
+  bool checkpoints = false;     // it keeps some; the rest counts them
+  std::uint64_t registered = 0; // shards with a job attached
+  std::uint64_t saves_in_flight = 0;
+  std::uint64_t saves_queued = 0;
+  std::uint64_t saves = 0;
+  std::uint64_t saves_failed = 0;
+  std::uint64_t saved_bytes = 0;
+  std::uint64_t restores = 0;
+  std::uint64_t restored_bytes = 0;
 
   friend bool operator==(const provider_status&, const provider_status&) = default;
 };
@@ -155,7 +164,8 @@ struct provider_entry {
   std::string kind;
   std::string group;
   std::uint32_t weight = 1;
-  bool checksums = true; // what stores use unless the caller says otherwise
+  bool checksums = true;    // what stores use unless the caller says otherwise
+  bool checkpoints = false; // it keeps checkpoints, too
 
   friend bool operator==(const provider_entry&, const provider_entry&) = default;
 };
@@ -223,10 +233,13 @@ MILLRACE_INSPECT(layer_list, x.layers)
 MILLRACE_INSPECT(provider_status_request, x.unused)
 MILLRACE_INSPECT(
   provider_status, x.name, x.kind, x.group, x.durable, x.models, x.capacity_bytes, x.used_bytes,
-  x.evictions, x.in_flight, x.queued, x.stores, x.loads, x.failures, x.stored_bytes, x.loaded_bytes)
+  x.evictions, x.in_flight, x.queued, x.stores, x.loads, x.failures, x.stored_bytes, x.loaded_bytes,
+  x.checkpoints, x.registered, x.saves_in_flight, x.saves_queued, x.saves, x.saves_failed,
+  x.saved_bytes, x.restores, x.restored_bytes)
 MILLRACE_INSPECT(done_reply, x.unused)
 MILLRACE_INSPECT(directory_request, x.unused)
-MILLRACE_INSPECT(provider_entry, x.name, x.node, x.address, x.kind, x.group, x.weight, x.checksums)
+MILLRACE_INSPECT(
+  provider_entry, x.name, x.node, x.address, x.kind, x.group, x.weight, x.checksums, x.checkpoints)
 MILLRACE_INSPECT(directory, x.node, x.eager_bytes_max, x.providers)
 MILLRACE_INSPECT(node_status_request, x.unused)
 MILLRACE_INSPECT(peer_path, x.peer, x.driver, x.bytes, x.transfers, x.failures)

@@ -27,32 +27,70 @@ public:
   }
 
 private:
+  // A status to be filled by everybody it names.
+  struct gathering {
+    node_status status;
+    std::size_t missing = 0;
+    caf::typed_response_promise<node_status> rp;
+
+    void one_less() {
+      if (--missing == 0)
+        rp.deliver(std::move(status));
+    }
+  };
+
   caf::result<node_status> gather() {
-    struct gathering {
-      node_status status;
-      std::size_t missing;
-    };
-    auto rp = make_response_promise<node_status>();
-    auto g = std::make_shared<gathering>(gathering{deps_.own_state(), deps_.providers.size()});
+    auto g = std::make_shared<gathering>();
+    g->status = deps_.own_state();
     g->status.providers.resize(deps_.providers.size());
-    auto one_more = [g, rp]() mutable {
-      if (--g->missing == 0)
-        rp.deliver(std::move(g->status));
-    };
-    if (deps_.providers.empty())
-      rp.deliver(std::move(g->status));
-    for (std::size_t i = 0; i < deps_.providers.size(); ++i)
-      request(deps_.providers[i], provider_answer_max, provider_status_request{})
-        .then(
-          [g, i, one_more](provider_status& s) mutable {
-            g->status.providers[i] = std::move(s);
-            one_more();
-          },
-          [g, i, one_more](caf::error&) mutable {
-            g->status.providers[i].name = "(no answer)";
-            one_more();
-          });
+    for (auto& p : g->status.providers)
+      p.name = "(no answer)";
+    g->rp = make_response_promise<node_status>();
+    auto rp = g->rp;
+    g->missing = 1;
+    for (std::size_t i = 0; i < deps_.providers.size(); ++i) {
+      auto& p = deps_.providers[i];
+      ask(g, p.store, [g, i](provider_status& s) { add_store(g->status.providers[i], s); });
+      if (p.checkpoints)
+        ask(
+          g, p.checkpoints,
+          [g, i](provider_status& s) { add_checkpoints(g->status.providers[i], s); });
+    }
+    g->one_less();
     return rp;
+  }
+
+  template <class Handle, class F>
+  void ask(const std::shared_ptr<gathering>& g, const Handle& whom, F take) {
+    ++g->missing;
+    request(whom, provider_answer_max, provider_status_request{})
+      .then(
+        [g, take](provider_status& s) {
+          take(s);
+          g->one_less();
+        },
+        [g](caf::error&) { g->one_less(); });
+  }
+
+  // The two parts of a provider answer in any order.
+  static void add_store(provider_status& all, provider_status& part) {
+    std::swap(all, part);
+    if (part.checkpoints)
+      add_checkpoints(all, part);
+  }
+
+  static void add_checkpoints(provider_status& all, const provider_status& part) {
+    all.checkpoints = true;
+    all.registered = part.registered;
+    all.saves_in_flight = part.saves_in_flight;
+    all.saves_queued = part.saves_queued;
+    all.saves = part.saves;
+    all.saves_failed = part.saves_failed;
+    all.saved_bytes = part.saved_bytes;
+    all.restores = part.restores;
+    all.restored_bytes = part.restored_bytes;
+    all.in_flight += part.in_flight;
+    all.queued += part.queued;
   }
 
   node_actor_deps deps_;

@@ -11,7 +11,11 @@ namespace millrace::actors {
 struct node_actor_deps {
   directory who_is_where;
   std::function<node_status()> own_state; // without the providers; any thread
-  std::vector<tensor_store_actor> providers;
+  struct provider {
+    tensor_store_actor store;
+    checkpoint_manager_actor checkpoints = {}; // of those that keep some
+  };
+  std::vector<provider> providers;
 };
 
 node_actor spawn_node_actor(caf::actor_system& system, node_actor_deps deps);

@@ -93,6 +93,31 @@ public:
   }
 };
 
+using checkpoint_interface = checkpoint_manager_actor::extend<caf::reacts_to<step>>;
+
+class remote_checkpoints : public proxy<checkpoint_interface::base> {
+public:
+  using proxy::proxy;
+
+  behavior_type make_behavior() override {
+    set_default_handler(caf::drop);
+    return {
+      [this](const enroll_request& r) { return ask(r); },
+      [this](const leave_request& r) { return ask(r); },
+      [this](const save_request& r) { return ask(r); },
+      [this](const durable_request& r) { return ask(r); },
+      [this](const restore_request& r) { return ask(r); },
+      [this](const list_checkpoints_request& r) { return ask(r); },
+      [this](const describe_shard_request& r) { return ask(r); },
+      [this](const verify_request& r) { return ask(r); },
+      [this](const erase_checkpoint_request& r) { return ask(r); },
+      [this](const repack_request& r) { return ask(r); },
+      [this](const provider_status_request& r) { return ask(r); },
+      [](step& s) { s.run(); },
+    };
+  }
+};
+
 using node_interface = node_actor::extend<caf::reacts_to<step>>;
 
 class remote_node_proxy : public proxy<node_interface::base> {
@@ -115,6 +140,12 @@ tensor_store_actor spawn_remote_store(
   caf::actor_system& system, std::shared_ptr<remote_node> node, std::string provider,
   std::uint32_t timeout_ms) {
   return system.spawn<remote_store>(std::move(node), std::move(provider), timeout_ms);
+}
+
+checkpoint_manager_actor spawn_remote_checkpoints(
+  caf::actor_system& system, std::shared_ptr<remote_node> node, std::string provider,
+  std::uint32_t timeout_ms) {
+  return system.spawn<remote_checkpoints>(std::move(node), std::move(provider), timeout_ms);
 }
 
 node_actor spawn_remote_node_actor(

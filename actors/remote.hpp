@@ -15,6 +15,11 @@ tensor_store_actor spawn_remote_store(
   caf::actor_system& system, std::shared_ptr<remote_node> node, std::string provider,
   std::uint32_t timeout_ms);
 
+/// The checkpoints of a provider of another process.
+checkpoint_manager_actor spawn_remote_checkpoints(
+  caf::actor_system& system, std::shared_ptr<remote_node> node, std::string provider,
+  std::uint32_t timeout_ms);
+
 /// The node actor of another process.
 node_actor spawn_remote_node_actor(
   caf::actor_system& system, std::shared_ptr<remote_node> node, std::uint32_t timeout_ms);

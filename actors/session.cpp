@@ -6,6 +6,7 @@
 
 #include <caf/send.hpp>
 #include <caf/typed_event_based_actor.hpp>
+#include <fmt/format.h>
 
 namespace millrace::actors {
 
@@ -17,8 +18,10 @@ using transport::frame_kind;
 
 using asker_actor = caf::typed_actor<caf::reacts_to<step>>;
 
+std::atomic<std::uint64_t> last_number = 0; // of the sessions of this process
+
 // Owns the requests under way of one peer.
-class asker : public asker_actor::base {
+class request_asker : public asker_actor::base {
 public:
   using asker_actor::base::base;
 
@@ -47,8 +50,8 @@ public:
     std::shared_ptr<const session_targets> targets, std::shared_ptr<connection_table> connections)
     : system_(system), fabric_(std::move(fabric)), targets_(std::move(targets)),
       connections_(std::move(connections)) {
-    auto actor = system_.spawn<asker>();
-    asker_ = caf::actor_cast<asker*>(actor);
+    auto actor = system_.spawn<request_asker>();
+    asker_ = caf::actor_cast<request_asker*>(actor);
     handle_ = caf::actor_cast<caf::strong_actor_ptr>(actor);
   }
 
@@ -73,7 +76,7 @@ public:
       "peer gone name={} pid={} why=\"{}\"", c.peer().name, c.peer().pid, why.to_string());
     connections_->remove(c);
     fabric_->peer_closed(c, why);
-    release();
+    end(peer_gone{asker_of(c), why});
   }
 
 private:
@@ -92,6 +95,8 @@ private:
       reply<done_reply>(c, number, fail(errc::unavailable, "the node is shutting down"));
       return {};
     }
+    if (head.kind >= message_kind::enroll)
+      return dispatch_checkpoints(c, number, head, reader);
     switch (head.kind) {
     case message_kind::store:
       return to_provider<store_request>(c, number, head, reader);
@@ -113,7 +118,40 @@ private:
       return pass_on<directory_request>(c, number, targets_->node, reader);
     case message_kind::node_status:
       return pass_on<node_status_request>(c, number, targets_->node, reader);
+    default:
+      return unknown_kind(c, number, head);
     }
+  }
+
+  status dispatch_checkpoints(
+    channel& c, std::uint64_t number, const request_head& head, wire_reader& reader) {
+    switch (head.kind) {
+    case message_kind::enroll:
+      return to_checkpoints<enroll_request>(c, number, head, reader);
+    case message_kind::leave:
+      return to_checkpoints<leave_request>(c, number, head, reader);
+    case message_kind::save:
+      return to_checkpoints<save_request>(c, number, head, reader);
+    case message_kind::durable:
+      return to_checkpoints<durable_request>(c, number, head, reader);
+    case message_kind::restore:
+      return to_checkpoints<restore_request>(c, number, head, reader);
+    case message_kind::list_checkpoints:
+      return to_checkpoints<list_checkpoints_request>(c, number, head, reader);
+    case message_kind::describe_shard:
+      return to_checkpoints<describe_shard_request>(c, number, head, reader);
+    case message_kind::verify:
+      return to_checkpoints<verify_request>(c, number, head, reader);
+    case message_kind::erase_checkpoint:
+      return to_checkpoints<erase_checkpoint_request>(c, number, head, reader);
+    case message_kind::repack:
+      return to_checkpoints<repack_request>(c, number, head, reader);
+    default:
+      return unknown_kind(c, number, head);
+    }
+  }
+
+  static status unknown_kind(channel& c, std::uint64_t number, const request_head& head) {
     reply<done_reply>(
       c, number,
       fail(
@@ -126,10 +164,26 @@ private:
   template <class Request>
   status to_provider(
     channel& c, std::uint64_t number, const request_head& head, wire_reader& reader) {
-    auto found = targets_->providers.find(head.target);
-    if (found == targets_->providers.end()) {
+    return to_one_of<Request>(targets_->providers, "", c, number, head, reader);
+  }
+
+  template <class Request>
+  status to_checkpoints(
+    channel& c, std::uint64_t number, const request_head& head, wire_reader& reader) {
+    return to_one_of<Request>(
+      targets_->checkpoints, " that keeps checkpoints", c, number, head, reader);
+  }
+
+  template <class Request, class Targets>
+  status to_one_of(
+    const Targets& targets, std::string_view what, channel& c, std::uint64_t number,
+    const request_head& head, wire_reader& reader) {
+    auto found = targets.find(head.target);
+    if (found == targets.end()) {
       reply<done_reply>(
-        c, number, fail(errc::not_found, "this node has no provider " + head.target));
+        c, number,
+        fail(
+          errc::not_found, fmt::format("this node has no provider {}{}", head.target, what)));
       return {};
     }
     return pass_on<Request>(c, number, found->second, reader);
@@ -144,6 +198,8 @@ private:
       reply<reply_of<Request>>(c, number, fail(bad));
       return {};
     }
+    if constexpr (requires { request.from; })
+      request.from = asker_of(c);
     run_in(
       system_, handle_,
       [actor = asker_, target, request = std::move(request), number,
@@ -156,6 +212,9 @@ private:
       });
     return {};
   }
+
+  // One process may have several connections; each takes along what came through it.
+  asker asker_of(const channel& c) const { return {c.peer().id, number_}; }
 
   // Whose memory a handle names comes from the connection, never from the message.
   template <class Request>
@@ -181,6 +240,16 @@ private:
       c.close(sent);
   }
 
+  // After what the peer has asked before, and in its place: a registration on its way must not outlive the news.
+  void end(peer_gone news) {
+    if (auto handle = std::exchange(handle_, nullptr))
+      run_in(system_, handle, [actor = asker_, targets = targets_, news = std::move(news)] {
+        for (auto& [name, manager] : targets->checkpoints)
+          actor->send(manager, news);
+        actor->quit();
+      });
+  }
+
   void release() {
     if (auto actor = std::exchange(handle_, nullptr))
       caf::anon_send_exit(actor, caf::exit_reason::kill);
@@ -191,7 +260,8 @@ private:
   std::shared_ptr<const session_targets> targets_;
   std::shared_ptr<connection_table> connections_;
   caf::strong_actor_ptr handle_;
-  asker* asker_ = nullptr;
+  request_asker* asker_ = nullptr;
+  const std::uint64_t number_ = last_number.fetch_add(1) + 1;
 };
 
 } // namespace

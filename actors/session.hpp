@@ -16,6 +16,7 @@ namespace millrace::actors {
 /// Whom a peer may ask.
 struct session_targets {
   std::map<std::string, tensor_store_actor> providers;
+  std::map<std::string, local_checkpoint_manager> checkpoints; // of those that keep some
   node_actor node;
 };
 

@@ -1,4 +1,5 @@
 // The provider's actor: a table of contents; the operations themselves are in files of their own.
+#include <millrace/actors/operation_lane.hpp>
 #include <millrace/actors/store_context.hpp>
 #include <millrace/core/log.hpp>
 
@@ -7,12 +8,8 @@
 #include <caf/typed_event_based_actor.hpp>
 
 #include <algorithm>
-#include <deque>
-#include <list>
 
 namespace millrace::actors {
-
-thread_local store_context* store_context::running = nullptr;
 
 namespace {
 
@@ -27,7 +24,11 @@ public:
   tensor_store(caf::actor_config& config, tensor_store_deps deps)
     : wide_interface::base(config),
       context_(std::make_shared<store_context>(
-        system(), caf::actor_cast<caf::strong_actor_ptr>(this), std::move(deps))) {}
+        system(), caf::actor_cast<caf::strong_actor_ptr>(this), std::move(deps))),
+      stores_(
+        context_->provider, limits().stores_max, limits().queued_max, [this] { arm_tick(); }),
+      loads_(
+        context_->provider, limits().loads_max, limits().queued_max, [this] { arm_tick(); }) {}
 
   const char* name() const override { return "tensor_store"; }
 
@@ -50,12 +51,8 @@ public:
   void on_exit() override {
     store_context::entered inside{*context_};
     status why{errc::unavailable, "provider " + context_->deps.name + " is shutting down"};
-    for (auto* lane : {&stores_, &loads_}) {
-      for (auto& op : lane->waiting)
-        op->give_up(why);
-      for (auto& op : std::list{lane->running})
-        op->give_up(why);
-    }
+    stores_.give_up_all(why);
+    loads_.give_up_all(why);
   }
 
 private:
@@ -70,12 +67,6 @@ private:
     }
   }
 
-  // Operations of one kind: some run, some wait, more are refused.
-  struct lane {
-    std::list<std::shared_ptr<operation>> running;
-    std::deque<std::shared_ptr<operation>> waiting;
-  };
-
   storage::bucket& bucket() { return *context_->deps.bucket; }
   const tensor_store_limits& limits() const { return context_->deps.limits; }
 
@@ -86,8 +77,7 @@ private:
       finished(stores_, outcome, context_->counters.stores, context_->counters.stored_bytes);
       answer_with(rp, std::move(outcome));
     };
-    start(
-      stores_, limits().stores_max,
+    stores_.start(
       make_store_operation(context_, std::move(request), system().clock().now(), std::move(done)));
     return rp;
   }
@@ -99,9 +89,11 @@ private:
       finished(loads_, outcome, context_->counters.loads, context_->counters.loaded_bytes);
       answer_with(rp, std::move(outcome));
     };
-    start(
-      loads_, limits().loads_max,
-      make_load_operation(context_, std::move(request), system().clock().now(), std::move(done)));
+    auto open = [this, name = request.model, version = request.version](auto opened) {
+      bucket().open(name, version, std::move(opened));
+    };
+    loads_.start(make_load_operation(
+      context_, std::move(request), std::move(open), system().clock().now(), std::move(done)));
     return rp;
   }
 
@@ -153,12 +145,6 @@ private:
     return rp;
   }
 
-  // What has answered stays in its lane until the lane is looked at again.
-  static std::uint64_t unanswered(const lane& l) {
-    return static_cast<std::uint64_t>(
-      std::count_if(l.running.begin(), l.running.end(), [](auto& op) { return !op->answered(); }));
-  }
-
   provider_status status_now() {
     auto out = context_->counters;
     auto stats = bucket().stats();
@@ -170,8 +156,8 @@ private:
     out.capacity_bytes = stats.capacity_bytes;
     out.used_bytes = stats.used_bytes;
     out.evictions = stats.evictions;
-    out.in_flight = unanswered(stores_) + unanswered(loads_);
-    out.queued = stores_.waiting.size() + loads_.waiting.size();
+    out.in_flight = stores_.unanswered() + loads_.unanswered();
+    out.queued = stores_.waiting() + loads_.waiting();
     return out;
   }
 
@@ -191,7 +177,8 @@ private:
 
   template <class Receipt>
   void finished(
-    const lane& l, const result<Receipt>& outcome, std::uint64_t& number, std::uint64_t& bytes) {
+    const operation_lane& l, const result<Receipt>& outcome, std::uint64_t& number,
+    std::uint64_t& bytes) {
     if (outcome) {
       ++number;
       bytes += outcome->size_bytes;
@@ -199,51 +186,13 @@ private:
       ++context_->counters.failures;
     }
     // Not from here: the caller may be walking the lane.
-    if (!l.waiting.empty())
+    if (l.waiting() > 0)
       send(this, step{[this] { reap_all(); }});
   }
 
-  void start(lane& l, std::uint32_t running_max, std::shared_ptr<operation> op) {
-    reap(l, running_max);
-    if (l.running.size() >= running_max) {
-      if (l.waiting.size() >= limits().queued_max)
-        return op->give_up(
-          {errc::busy,
-           "provider " + context_->deps.name + " has " + std::to_string(l.waiting.size()) +
-             " requests waiting (limits.queued_max); try again later"});
-      l.waiting.push_back(std::move(op));
-      return arm_tick();
-    }
-    run(l, std::move(op));
-  }
-
-  void run(lane& l, std::shared_ptr<operation> op) {
-    try {
-      op->begin();
-    } catch (const std::exception& e) {
-      op->give_up({errc::no_space, "provider " + context_->deps.name + ": " + e.what()});
-    }
-    // Small ones are done by now.
-    if (op->answered())
-      return;
-    l.running.push_back(std::move(op));
-    arm_tick();
-  }
-
-  // Forgets what has answered, gives up what is late, starts what waits.
-  void reap(lane& l, std::uint32_t running_max) {
-    l.running.remove_if([](auto& op) { return op->answered(); });
-    while (!l.waiting.empty() && l.running.size() < running_max) {
-      auto op = std::move(l.waiting.front());
-      l.waiting.pop_front();
-      if (!op->answered())
-        run(l, std::move(op));
-    }
-  }
-
   void reap_all() {
-    reap(stores_, limits().stores_max);
-    reap(loads_, limits().loads_max);
+    stores_.reap();
+    loads_.reap();
   }
 
   void arm_tick() {
@@ -254,27 +203,16 @@ private:
 
   void tick() {
     ticking_ = false;
-    status late{
-      errc::deadline_exceeded,
-      "provider " + context_->deps.name + " did not finish within the request's time"};
     auto now = system().clock().now();
-    for (auto* l : {&stores_, &loads_}) {
-      for (auto& op : l->running)
-        if (!op->answered() && op->deadline() < now)
-          op->give_up(late);
-      for (auto& op : l->waiting)
-        if (op->deadline() < now)
-          op->give_up(late);
-    }
+    stores_.give_up_late(now);
+    loads_.give_up_late(now);
     reap_all();
-    if (
-      !stores_.running.empty() || !loads_.running.empty() || !stores_.waiting.empty() ||
-      !loads_.waiting.empty())
+    if (!stores_.empty() || !loads_.empty())
       arm_tick();
   }
 
   std::shared_ptr<store_context> context_;
-  lane stores_, loads_;
+  operation_lane stores_, loads_;
   bool ticking_ = false;
 };
 

@@ -1,6 +1,7 @@
 // The provider's actor: asked by sessions and local clients; drives one bucket and the fabric.
 #pragma once
 
+#include <millrace/actors/operation.hpp>
 #include <millrace/actors/vocabulary.hpp>
 #include <millrace/storage/bucket.hpp>
 #include <millrace/transport/fabric.hpp>
@@ -11,13 +12,10 @@
 namespace millrace::actors {
 
 /// The bounds of one provider. The configuration's `limits` section sets them.
-struct tensor_store_limits {
-  std::uint32_t stores_max = 64;        // in flight; more wait
-  std::uint32_t loads_max = 256;        // in flight; more wait
-  std::uint32_t queued_max = 1024;      // waiting; more are refused with `busy`
-  std::uint32_t windows_max = 8;        // windows in flight per operation
-  std::uint32_t eager_bytes_max = 4096; // payloads up to this ride in messages
-  std::uint32_t request_timeout_ms = 60'000;
+struct tensor_store_limits : operation_limits {
+  std::uint32_t stores_max = 64;   // in flight; more wait
+  std::uint32_t loads_max = 256;   // in flight; more wait
+  std::uint32_t queued_max = 1024; // waiting; more are refused with `busy`
 };
 
 struct tensor_store_deps {

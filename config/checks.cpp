@@ -167,7 +167,8 @@ private:
           if (auto bad = check_windows(provider, path); !bad.ok())
             return bad;
         } else if (
-          __builtin_add_overflow(mapped, provider.capacity_bytes, &mapped) || mapped > mapped_max) {
+          provider.bucket == bucket_kind::memory &&
+          (__builtin_add_overflow(mapped, provider.capacity_bytes, &mapped) || mapped > mapped_max)) {
           return error(
             path + ".capacity",
             path + ".capacity: staging and the memory buckets of node " + values_.nodes[i].name +

@@ -203,6 +203,8 @@ private:
         return section(node, key, values.channel);
       if (key == "limits")
         return section(node, key, values.limits);
+      if (key == "checkpoints")
+        return section(node, key, values.checkpoints);
       if (key == "client")
         return section(node, key, values.client);
       if (key == "providers")
@@ -343,12 +345,12 @@ private:
         continue;
       auto key_path = path + "." + std::string{key.name};
       bool given = out_.has(key_path);
-      if (given && key.only_for != bucket)
+      if (given && !is_for(key, bucket))
         return doc_.error(
           out_.place_of(key_path),
           key_path + ": a " + std::string{bucket} + " bucket has no such key, only " +
-            std::string{key.only_for} + " has");
-      if (!given && key.required && key.only_for == bucket)
+            joined(key.only_for) + (key.only_for.size() == 1 ? " has" : " have"));
+      if (!given && key.required && is_for(key, bucket))
         return doc_.error(
           entry.at,
           path + " needs the key '" + std::string{key.name} + "', since its bucket is " +

@@ -113,23 +113,35 @@ json section_object(std::string_view section) {
 // Which keys a provider may have, and must have, depends on its bucket.
 json provider_object() {
   auto object = section_object("providers[]");
-  json then_required = json::array();
-  json refused = json::array();
-  for (auto& key : schema()) {
-    if (key.only_for.empty())
-      continue;
-    refused.push_back({{"required", {key.name}}});
-    if (key.required)
-      then_required.push_back(key.name);
+  for (auto bucket : bucket_names()) {
+    json needed = json::array();
+    json refused = json::array();
+    for (auto& key : schema()) {
+      if (!is_for(key, bucket))
+        refused.push_back({{"required", {key.name}}});
+      else if (key.required && !key.only_for.empty())
+        needed.push_back(key.name);
+    }
+    json condition = {{"properties", {{"bucket", {{"const", bucket}}}}}};
+    // What is not given is the first.
+    if (bucket != bucket_names().front())
+      condition["required"] = {"bucket"};
+    object["allOf"].push_back(
+      {{"if", condition}, {"then", {{"required", needed}, {"not", {{"anyOf", refused}}}}}});
   }
-  object["if"] = {{"required", {"bucket"}}, {"properties", {{"bucket", {{"const", "rocksdb"}}}}}};
-  object["then"] = {{"required", then_required}};
-  object["else"] = {{"not", {{"anyOf", refused}}}};
   return object;
 }
 
 json list_object(const json& items, std::size_t max) {
   return {{"type", "array"}, {"minItems", 1}, {"maxItems", max}, {"items", items}};
+}
+
+// "`bucket: rocksdb`, `bucket: pmem`".
+std::string kinds_of(const key_spec& key) {
+  std::string text;
+  for (auto kind : key.only_for)
+    text += (text.empty() ? "`bucket: " : ", `bucket: ") + std::string{kind} + "`";
+  return text;
 }
 
 std::string_view type_name(key_type type) {
@@ -234,7 +246,7 @@ std::string markdown_table() {
   for (auto& key : schema()) {
     auto meaning = std::string{key.doc};
     if (!key.only_for.empty())
-      meaning += " (`bucket: " + std::string{key.only_for} + "` only)";
+      meaning += " (only " + kinds_of(key) + ")";
     text += "| `" + path_of(key) + "` | " + std::string{type_name(key.type)} + " | " +
       default_cell(key) + " | " + range_of(key) + " | " + meaning + " |\n";
   }

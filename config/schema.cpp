@@ -2,6 +2,7 @@
 #include <millrace/config/schema.hpp>
 #include <millrace/core/assert.hpp>
 
+#include <algorithm>
 #include <array>
 
 namespace millrace::config {
@@ -19,8 +20,13 @@ constexpr std::array<std::string_view, 6> log_levels = {"trace", "debug", "info"
 constexpr std::array<std::string_view, 2> staging_modes = {"pinned", "on_demand"};
 constexpr std::array<std::string_view, 2> wishes = {"auto", "off"};
 constexpr std::array<std::string_view, 2> drivers = {"local", "shm"};
-constexpr std::array<std::string_view, 2> buckets = {"memory", "rocksdb"};
+constexpr std::array<std::string_view, 3> buckets = {"memory", "rocksdb", "pmem"};
 constexpr std::array<std::string_view, 2> when_full_choices = {"refuse", "evict"};
+constexpr std::array<std::string_view, 2> when_low_choices = {"refuse", "reclaim"};
+constexpr std::array<std::string_view, 2> repack_modes = {"off", "when_low"};
+constexpr std::array<std::string_view, 1> rocksdb_alone = {"rocksdb"};
+constexpr std::array<std::string_view, 1> pmem_alone = {"pmem"};
+constexpr std::array<std::string_view, 2> with_path = {"rocksdb", "pmem"};
 
 /// Makes the rows of one section.
 struct section {
@@ -56,10 +62,12 @@ constexpr key_spec required(key_spec key) {
   return key;
 }
 
-constexpr key_spec rocksdb_only(key_spec key) {
-  key.only_for = "rocksdb";
+constexpr key_spec only_for(std::span<const std::string_view> kinds, key_spec key) {
+  key.only_for = kinds;
   return key;
 }
+constexpr key_spec rocksdb_only(key_spec key) { return only_for(rocksdb_alone, key); }
+constexpr key_spec pmem_only(key_spec key) { return only_for(pmem_alone, key); }
 
 template <class Section, auto Member>
 void put(Section& section, value&& v) {
@@ -192,6 +200,29 @@ constexpr auto limits_keys = [] {
   });
 }();
 
+constexpr section checkpoints{"checkpoints"};
+constexpr auto checkpoint_keys = [] {
+  using s = checkpoint_settings;
+  return std::to_array<bound_key<s>>({
+    {checkpoints.count(
+       "registrations_max", "1024", 1, 65'536, "shards of running jobs in each provider"),
+     put<s, &s::registrations_max>},
+    {checkpoints.count(
+       "saves_queued_max", "4", 0, 1'024, "saves of a shard waiting behind the one in flight"),
+     put<s, &s::saves_queued_max>},
+    {checkpoints.size(
+       "staging_piece", "8MiB", mib, gib, "piece of staging memory through which snapshots pass"),
+     put<s, &s::staging_piece_bytes>},
+    {checkpoints.count(
+       "staging_pieces", "8", 1, 4'096,
+       "such pieces of each provider; a shard that fits in all of them is staged after one copy"),
+     put<s, &s::staging_pieces>},
+    {checkpoints.count(
+       "repack_below", "10", 0, 100, "percent of a pool: less is low space to `repack: when_low`"),
+     put<s, &s::repack_below_percent>},
+  });
+}();
+
 constexpr section client{"client"};
 constexpr auto client_keys = [] {
   using s = client_settings;
@@ -220,7 +251,10 @@ constexpr auto provider_keys = [] {
     {providers.choice("bucket", "memory", buckets, "where models rest"), put<s, &s::bucket>},
     {providers.size("capacity", "1GiB", mib, 1024 * tib, "bytes of models it holds at most"),
      put<s, &s::capacity_bytes>},
-    {required(rocksdb_only(providers.plain("path", path, {}, "directory of the data"))),
+    {required(only_for(
+       with_path,
+       providers.plain(
+         "path", path, {}, "directory of the data (rocksdb); file or device of the pool (pmem)"))),
      put<s, &s::path>},
     {providers.plain("group", name, "default", "models are spread over the providers of a group"),
      put<s, &s::group>},
@@ -236,6 +270,24 @@ constexpr auto provider_keys = [] {
     {rocksdb_only(providers.size(
        "inline_max", "64KiB", 0, 4 * mib, "models up to this size rest inside RocksDB")),
      put<s, &s::inline_max_bytes>},
+    {pmem_only(providers.plain("create", boolean, "true", "make the pool where there is none")),
+     put<s, &s::create>},
+    {pmem_only(providers.choice(
+       "low_space", "refuse", when_low_choices,
+       "what a checkpoint without room does: be refused, or reclaim the oldest versions beyond "
+       "`keep`")),
+     put<s, &s::low_space>},
+    {pmem_only(providers.choice(
+       "repack", "off", repack_modes,
+       "reclaim by itself what finished and dead jobs left, when space is low")),
+     put<s, &s::repack>},
+    {pmem_only(providers.plain(
+       "flush_to", path, {}, "directory to which durable checkpoints are copied on, if given")),
+     put<s, &s::flush_to>},
+    {pmem_only(providers.count("flush_every", "1", 1, 1'000'000, "copy on every so many steps")),
+     put<s, &s::flush_every>},
+    {pmem_only(providers.count("flush_keep", "2", 1, 10'000, "versions kept in that directory")),
+     put<s, &s::flush_keep>},
     {providers.plain("checksums", boolean, "true", "verify every load against the store"),
      put<s, &s::checksums>},
     {providers.count("weight", "1", 1, 1000, "share of its group's models, relative to the others"),
@@ -253,8 +305,9 @@ constexpr auto cluster_keys = [] {
   });
 }();
 
-constexpr std::array<std::string_view, 8> top_level = {"node",   "staging", "transport", "channel",
-                                                       "limits", "client",  "providers", "cluster"};
+constexpr std::array<std::string_view, 9> top_level = {
+  "node", "staging", "transport", "channel", "limits",
+  "checkpoints", "client", "providers", "cluster"};
 
 std::vector<key_spec> all_keys() {
   std::vector<key_spec> all;
@@ -267,6 +320,7 @@ std::vector<key_spec> all_keys() {
   append(transport_keys);
   append(channel_keys);
   append(limits_keys);
+  append(checkpoint_keys);
   append(client_keys);
   append(provider_keys);
   append(cluster_keys);
@@ -274,6 +328,13 @@ std::vector<key_spec> all_keys() {
 }
 
 } // namespace
+
+bool is_for(const key_spec& key, std::string_view bucket) noexcept {
+  return key.only_for.empty() ||
+    std::find(key.only_for.begin(), key.only_for.end(), bucket) != key.only_for.end();
+}
+
+std::span<const std::string_view> bucket_names() { return buckets; }
 
 std::string path_of(const key_spec& key) {
   return std::string{key.section} + "." + std::string{key.name};
@@ -305,6 +366,10 @@ std::span<const bound_key<channel_settings>> keys_of() {
 template <>
 std::span<const bound_key<limits_settings>> keys_of() {
   return limits_keys;
+}
+template <>
+std::span<const bound_key<checkpoint_settings>> keys_of() {
+  return checkpoint_keys;
 }
 template <>
 std::span<const bound_key<client_settings>> keys_of() {

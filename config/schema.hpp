@@ -37,9 +37,15 @@ struct key_spec {
   std::uint64_t max = 0;
   std::span<const std::string_view> choices;
   bool required = false;
-  std::string_view only_for; // the bucket that has this key; empty: all
+  std::span<const std::string_view> only_for; // the buckets that have this key; empty: all
   std::string_view doc;      // one line
 };
+
+/// True if a bucket of that kind has the key.
+bool is_for(const key_spec& key, std::string_view bucket) noexcept;
+
+/// The kinds of buckets, in the order of `bucket_kind`.
+std::span<const std::string_view> bucket_names();
 
 /// "staging.size".
 std::string path_of(const key_spec& key);
@@ -88,6 +94,8 @@ template <>
 std::span<const bound_key<channel_settings>> keys_of();
 template <>
 std::span<const bound_key<limits_settings>> keys_of();
+template <>
+std::span<const bound_key<checkpoint_settings>> keys_of();
 template <>
 std::span<const bound_key<client_settings>> keys_of();
 template <>

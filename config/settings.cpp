@@ -20,7 +20,15 @@ std::string names_of(const std::vector<cluster_node>& nodes) {
 } // namespace
 
 std::string_view to_string(bucket_kind kind) noexcept {
-  return kind == bucket_kind::rocksdb ? "rocksdb" : "memory";
+  switch (kind) {
+  case bucket_kind::memory:
+    return "memory";
+  case bucket_kind::rocksdb:
+    return "rocksdb";
+  case bucket_kind::pmem:
+    return "pmem";
+  }
+  return "memory";
 }
 
 result<settings> settings::for_node(std::string_view name) const {

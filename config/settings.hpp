@@ -78,6 +78,17 @@ struct limits_settings {
   friend bool operator==(const limits_settings&, const limits_settings&) = default;
 };
 
+/// What providers that keep checkpoints share.
+struct checkpoint_settings {
+  std::uint32_t registrations_max = 1024;      // each provider
+  std::uint32_t saves_queued_max = 4;          // of one shard, behind the one in flight
+  std::uint64_t staging_piece_bytes = 8 * mib; // through which snapshots pass
+  std::uint32_t staging_pieces = 8;            // each provider
+  std::uint32_t repack_below_percent = 10;     // free space below which `repack: when_low` acts
+
+  friend bool operator==(const checkpoint_settings&, const checkpoint_settings&) = default;
+};
+
 /// A process that stores and loads.
 struct client_settings {
   std::uint64_t staging_bytes = 64 * mib;
@@ -90,22 +101,36 @@ struct client_settings {
   friend bool operator==(const client_settings&, const client_settings&) = default;
 };
 
-enum class bucket_kind : std::uint8_t { memory, rocksdb };
+enum class bucket_kind : std::uint8_t { memory, rocksdb, pmem };
 std::string_view to_string(bucket_kind kind) noexcept;
 
 enum class when_full : std::uint8_t { refuse, evict };
+
+/// What a pool does when a checkpoint finds no room.
+enum class when_low : std::uint8_t { refuse, reclaim };
+
+/// Whether a provider reclaims space by itself.
+enum class repack_mode : std::uint8_t { off, when_low };
 
 /// One place where models rest.
 struct provider_settings {
   std::string name;
   bucket_kind bucket = bucket_kind::memory;
   std::uint64_t capacity_bytes = gib;
-  std::string path; // rocksdb only
+  std::string path; // rocksdb: directory; pmem: file or device
   std::string group = "default";
   when_full full = when_full::refuse;
   std::uint32_t io_threads = 4;              // rocksdb only
   std::uint64_t window_bytes = 8 * mib;      // rocksdb only: staging of one read or write
   std::uint64_t inline_max_bytes = 64 * kib; // rocksdb only: models up to this size rest in RocksDB
+  // pmem only
+  bool create = true; // make the pool where there is none
+  when_low low_space = when_low::refuse;
+  repack_mode repack = repack_mode::off;
+  std::string flush_to; // directory to which versions are copied on; empty: nowhere
+  std::uint32_t flush_every = 1;
+  std::uint32_t flush_keep = 2;
+  // of every kind
   bool checksums = true;
   std::uint32_t weight = 1; // share of the models of its group, relative to the other providers
 
@@ -144,6 +169,7 @@ struct settings {
   transport_settings transport;
   channel_settings channel;
   limits_settings limits;
+  checkpoint_settings checkpoints;
   client_settings client;
 
   /// Every node of the file, in its order; at least one.

@@ -15,6 +15,10 @@
 
 namespace millrace {
 
+namespace runtime {
+class shard_state;
+}
+
 using save_receipt = actors::save_receipt;
 using actors::when_saving;
 
@@ -27,7 +31,7 @@ struct checkpoint_options {
     {}; // {"tensor", "1/4"}: in the user's words
   std::vector<std::pair<std::string, std::string>> metadata = {};
   when_saving busy = when_saving::wait; // a save while another one is in flight
-  std::string group = "checkpoints";    // the providers that keep checkpoints
+  std::string group = {}; // of providers; empty: any that keeps checkpoints
   std::chrono::milliseconds timeout{0}; // of each operation; 0: the client's request timeout
 };
 
@@ -45,19 +49,16 @@ struct pending_save {
     durable; // the version is done: it survives `kill -9` and power loss of a durable medium
 };
 
-/// One registered shard of one training job.
+/// One registered shard of one training job. Copies share it; the last one closes it.
 ///
-/// A save that failed is raised by the next call that can say so (`save`, `fence`, `close`), once. Destroying one
-/// without `close` drains as `close` does, and logs what failed.
+/// A save that failed is raised by the next call that can say so, once: `fence` and `close` return it; a `save` that
+/// comes first is not begun and fails with it. Destroying the last copy without `close` drains as `close` does, and
+/// logs what failed. A lost connection ends the registration; the next save registers again by itself.
 /// Threads: any, but calls that name a step in the order of the steps.
 /// Source: Portus, sections III-B, III-C, III-E, III-F.
 class checkpointer {
 public:
-  struct state;
-  explicit checkpointer(std::shared_ptr<state> s);
-  checkpointer(checkpointer&&) noexcept;
-  checkpointer& operator=(checkpointer&&) noexcept;
-  ~checkpointer();
+  explicit checkpointer(const std::shared_ptr<runtime::shard_state>& s);
 
   /// Begins to save the registered tensors as `step`; returns at once. The provider pulls the bytes with its own
   /// threads and those of this process's runtime, never the caller's.
@@ -88,7 +89,8 @@ public:
   [[nodiscard]] status close(bool finished = false);
 
 private:
-  std::shared_ptr<state> state_;
+  struct attachment; // the last one closes
+  std::shared_ptr<attachment> attached_;
 };
 
 } // namespace millrace

@@ -1,6 +1,7 @@
 // Opening connections, and the questions that concern whole nodes.
 #include <millrace/runtime/caller.hpp>
 #include <millrace/runtime/client.hpp>
+#include <millrace/runtime/shard_state.hpp>
 
 #include <set>
 
@@ -40,6 +41,24 @@ result<client> client::of(const config::settings& settings) {
 class repository client::repository(const std::string& group) const {
   return {core_, group};
 }
+
+future<class checkpointer> client::checkpointer(
+  const checkpoint_options& options, std::vector<tensor_view> tensors) const {
+  using class_type = class checkpointer;
+  auto state = runtime::shard_state::make(core_, options, std::move(tensors));
+  if (!state)
+    return ready_future<class_type>(fail(state.error()));
+  auto done = core_->make_promise<class_type>();
+  (*state)->attach([done, s = *state](const result<void>& attached) {
+    if (attached)
+      done.set(class_type{s});
+    else
+      done.set(fail(attached.error()));
+  });
+  return done.get_future();
+}
+
+class checkpoints client::checkpoints(const std::string& group) const { return {core_, group}; }
 
 std::vector<actors::provider_entry> client::providers() const { return core_->where().providers; }
 

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <millrace/config/settings.hpp>
+#include <millrace/runtime/checkpointer.hpp>
+#include <millrace/runtime/checkpoints.hpp>
 #include <millrace/runtime/repository.hpp>
 
 #include <memory>
@@ -28,6 +30,17 @@ public:
 
   /// The repository kept by the providers of a group.
   class repository repository(const std::string& group = "default") const;
+
+  /// Registers a shard of a training job: all of its memory, readable while the checkpointer lives.
+  ///
+  /// The tensors must outlive the checkpointer, at their addresses; they may be dense or strided.
+  /// Errors: `invalid_argument` (options, tensors, or another layout under the name), `no_space`, `busy` while another
+  /// job saves this shard, `not_found` when no provider keeps checkpoints.
+  future<class checkpointer> checkpointer(
+    const checkpoint_options& options, std::vector<tensor_view> tensors) const;
+
+  /// Checkpoints as they are kept by a group of providers; by all that keep some, without one.
+  class checkpoints checkpoints(const std::string& group = {}) const;
 
   /// Providers of the cluster.
   std::vector<actors::provider_entry> providers() const;

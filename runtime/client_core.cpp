@@ -20,7 +20,7 @@ actors::directory directory_of(const config::settings& settings) {
     for (auto& p : node.providers)
       where.providers.push_back(
         {p.name, node.name, node.listen, std::string{config::to_string(p.bucket)}, p.group,
-         p.weight, p.checksums});
+         p.weight, p.checksums, p.bucket == config::bucket_kind::pmem});
   return where;
 }
 
@@ -33,23 +33,25 @@ client_core::client_core(std::shared_ptr<engine> e, actors::directory where)
 
 void client_core::prepare_tables() {
   stores_.resize(where_.providers.size());
+  checkpoints_.resize(where_.providers.size());
   told_.clear();
   for (std::size_t i = 0; i < where_.providers.size(); ++i)
     told_.push_back(std::make_unique<told_layers>(engine_->settings().client.layer_cache_entries));
 }
 
 std::shared_ptr<client_core> client_core::of_node(
-  std::shared_ptr<engine> e, actors::directory where,
-  std::map<std::string, actors::tensor_store_actor> local_stores, actors::node_actor node) {
+  std::shared_ptr<engine> e, actors::directory where, const local_actors& local) {
   std::shared_ptr<client_core> core{new client_core{std::move(e), std::move(where)}};
   for (std::size_t i = 0; i < core->where_.providers.size(); ++i) {
     auto& entry = core->where_.providers[i];
     if (entry.node != core->where_.node)
       continue;
     // A node that fails to start stops before it has all its providers.
-    if (auto found = local_stores.find(entry.name); found != local_stores.end())
+    if (auto found = local.stores.find(entry.name); found != local.stores.end())
       core->stores_[i] = found->second;
-    core->nodes_[entry.address] = node;
+    if (auto found = local.checkpoints.find(entry.name); found != local.checkpoints.end())
+      core->checkpoints_[i] = found->second;
+    core->nodes_[entry.address] = local.node;
   }
   return core;
 }
@@ -70,6 +72,7 @@ client_core::~client_core() {
   actors::end_actor(engine_->system(), std::exchange(caller_, nullptr));
   proxies_.clear();
   stores_.clear();
+  checkpoints_.clear();
   nodes_.clear();
   remotes_.clear();
   release(std::move(engine_));
@@ -104,20 +107,33 @@ actors::tensor_store_actor client_core::store(std::size_t index) {
   if (!s) {
     auto& entry = where_.providers[index];
     s = actors::spawn_remote_store(
-      engine_->system(), remote(entry.address), entry.name,
-      static_cast<std::uint32_t>(engine_->settings().client.request_timeout_ms));
+      engine_->system(), remote(entry.address), entry.name, timeout_ms());
     proxies_.push_back(caf::actor_cast<caf::strong_actor_ptr>(s));
   }
   return s;
+}
+
+actors::checkpoint_manager_actor client_core::checkpoints(std::size_t index) {
+  std::lock_guard guard{mutex_};
+  auto& c = checkpoints_[index];
+  if (!c) {
+    auto& entry = where_.providers[index];
+    c = actors::spawn_remote_checkpoints(
+      engine_->system(), remote(entry.address), entry.name, timeout_ms());
+    proxies_.push_back(caf::actor_cast<caf::strong_actor_ptr>(c));
+  }
+  return c;
+}
+
+std::uint32_t client_core::timeout_ms() const {
+  return static_cast<std::uint32_t>(engine_->settings().client.request_timeout_ms);
 }
 
 actors::node_actor client_core::node(const std::string& address) {
   std::lock_guard guard{mutex_};
   auto& n = nodes_[address];
   if (!n) {
-    n = actors::spawn_remote_node_actor(
-      engine_->system(), remote(address),
-      static_cast<std::uint32_t>(engine_->settings().client.request_timeout_ms));
+    n = actors::spawn_remote_node_actor(engine_->system(), remote(address), timeout_ms());
     proxies_.push_back(caf::actor_cast<caf::strong_actor_ptr>(n));
   }
   return n;

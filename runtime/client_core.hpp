@@ -17,13 +17,19 @@ namespace millrace::runtime {
 /// Every provider a configuration describes. `node` of the result is the node picked, if any.
 actors::directory directory_of(const config::settings& settings);
 
+/// The actors of a node in this process.
+struct local_actors {
+  std::map<std::string, actors::tensor_store_actor> stores;
+  std::map<std::string, actors::local_checkpoint_manager> checkpoints;
+  actors::node_actor node;
+};
+
 /// Threads: any.
 class client_core : public std::enable_shared_from_this<client_core> {
 public:
   /// A client of the node in this process: its stores are asked directly.
   static std::shared_ptr<client_core> of_node(
-    std::shared_ptr<engine> e, actors::directory where,
-    std::map<std::string, actors::tensor_store_actor> local_stores, actors::node_actor node);
+    std::shared_ptr<engine> e, actors::directory where, const local_actors& local);
 
   /// A client of other processes. `where.providers` may be empty: `fetch_directory` fills it.
   static std::shared_ptr<client_core> of_cluster(
@@ -51,6 +57,8 @@ public:
 
   /// The store of provider number `index`; its proxy is made at first use.
   actors::tensor_store_actor store(std::size_t index);
+  /// The checkpoints of provider number `index`, which keeps some.
+  actors::checkpoint_manager_actor checkpoints(std::size_t index);
   /// The node at an address of the directory.
   actors::node_actor node(const std::string& address);
 
@@ -65,6 +73,7 @@ private:
   explicit client_core(std::shared_ptr<engine> e, actors::directory where);
   std::shared_ptr<actors::remote_node> remote(const std::string& address);
   void prepare_tables();
+  std::uint32_t timeout_ms() const;
 
   std::shared_ptr<engine> engine_;
   actors::directory where_;
@@ -74,6 +83,7 @@ private:
   std::vector<std::unique_ptr<told_layers>> told_;
   std::mutex mutex_;
   std::vector<actors::tensor_store_actor> stores_;
+  std::vector<actors::checkpoint_manager_actor> checkpoints_;
   std::map<std::string, actors::node_actor> nodes_;
   std::map<std::string, std::shared_ptr<actors::remote_node>> remotes_;
   std::vector<caf::strong_actor_ptr> proxies_;

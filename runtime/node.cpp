@@ -1,12 +1,11 @@
 // Starting and stopping a service, room by room.
 #include <millrace/actors/node_actor.hpp>
 #include <millrace/actors/session.hpp>
-#include <millrace/actors/tensor_store.hpp>
 #include <millrace/config/load.hpp>
 #include <millrace/core/log.hpp>
 #include <millrace/runtime/caller.hpp>
 #include <millrace/runtime/node.hpp>
-#include <millrace/storage/builtin.hpp>
+#include <millrace/runtime/provider.hpp>
 #include <millrace/version.hpp>
 
 #include <pwd.h>
@@ -20,31 +19,6 @@ namespace millrace {
 namespace {
 
 using runtime::engine;
-
-transport::staging_mode mode_of(const config::settings& s) {
-  return s.staging.mode == config::staging_mode::pinned ? transport::staging_mode::pinned
-                                                        : transport::staging_mode::on_demand;
-}
-
-transport::arena_options arena_for(
-  const config::settings& s, const std::string& name, std::uint64_t size_bytes) {
-  return {
-    .name = "millrace." + name,
-    .size_bytes = size_bytes,
-    .huge_pages = s.staging.huge_pages == config::wish::automatic,
-    .lock = s.staging.lock == config::wish::automatic};
-}
-
-actors::tensor_store_limits limits_of(const config::settings& s) {
-  actors::tensor_store_limits l;
-  l.stores_max = s.limits.stores_max;
-  l.loads_max = s.limits.loads_max;
-  l.queued_max = s.limits.queued_max;
-  l.windows_max = s.limits.windows_max;
-  l.eager_bytes_max = static_cast<std::uint32_t>(s.transport.eager_max_bytes);
-  l.request_timeout_ms = static_cast<std::uint32_t>(s.limits.request_timeout_ms);
-  return l;
-}
 
 result<std::vector<std::uint32_t>> uids_of(const std::vector<std::string>& users) {
   std::vector<std::uint32_t> out;
@@ -63,10 +37,9 @@ result<std::vector<std::uint32_t>> uids_of(const std::vector<std::string>& users
 struct node::state {
   config::settings settings;
   std::shared_ptr<engine> runs_on;
-  std::shared_ptr<memory_source> staging;
-  std::map<std::string, std::shared_ptr<storage::bucket>> buckets;
-  std::map<std::string, actors::tensor_store_actor> stores;
-  actors::node_actor self;
+  std::unique_ptr<runtime::node_memory> memory;
+  std::vector<std::unique_ptr<runtime::provider>> providers;
+  runtime::local_actors local;
   std::shared_ptr<actors::connection_table> connections =
     std::make_shared<actors::connection_table>();
   std::shared_ptr<transport::listener> listener;
@@ -82,38 +55,14 @@ struct node::state {
 };
 
 status node::state::open_provider(const config::provider_settings& p) {
-  storage::bucket_options options;
-  options.kind = config::to_string(p.bucket);
-  options.path = p.path;
-  options.capacity_bytes = p.capacity_bytes;
-  options.full =
-    p.full == config::when_full::evict ? storage::when_full::evict : storage::when_full::refuse;
-  options.io_threads = p.io_threads;
-  options.window_bytes = p.window_bytes;
-  options.inline_max_bytes = p.inline_max_bytes;
-  if (p.bucket == config::bucket_kind::memory) {
-    auto memory = runs_on->fabric()->make_memory(
-      arena_for(settings, p.name, p.capacity_bytes), mode_of(settings));
-    if (!memory)
-      return memory.error();
-    options.memory = std::move(*memory);
-  } else {
-    if (!staging) {
-      auto made = runs_on->fabric()->make_memory(
-        arena_for(settings, "staging", settings.staging.size_bytes), mode_of(settings));
-      if (!made)
-        return made.error();
-      staging = std::move(*made);
-    }
-    options.memory = staging;
-  }
-  auto bucket = storage::open_bucket(options);
-  if (!bucket)
-    return bucket.error();
-  buckets[p.name] = *bucket;
-  stores[p.name] = runs_on->adopt(actors::spawn_tensor_store(
-    runs_on->system(),
-    {p.name, p.group, std::move(*bucket), runs_on->fabric(), limits_of(settings)}));
+  auto opened = runtime::provider::open(p, runs_on, *memory);
+  if (!opened)
+    return opened.error();
+  auto& added = *providers.emplace_back(std::move(*opened));
+  if (added.store())
+    local.stores[p.name] = added.store();
+  if (added.checkpoints())
+    local.checkpoints[p.name] = added.checkpoints();
   return {};
 }
 
@@ -126,6 +75,7 @@ actors::node_status node::state::status_now() const {
   s.uptime_ms = static_cast<std::uint64_t>(
     std::chrono::duration_cast<std::chrono::milliseconds>(steady_clock::now() - started).count());
   s.connections = connections->size();
+  auto& staging = memory->staging_in_use();
   s.staging_capacity_bytes = staging ? staging->capacity_bytes() : 0;
   s.staging_used_bytes = staging ? staging->used_bytes() : 0;
   for (auto& p : runs_on->fabric()->paths())
@@ -138,9 +88,13 @@ void node::state::spawn_self() {
   deps.who_is_where = runtime::directory_of(settings);
   // The actor ends before the state does.
   deps.own_state = [this] { return status_now(); };
-  for (auto& [name, store] : stores)
-    deps.providers.push_back(store);
-  self = runs_on->adopt(actors::spawn_node_actor(runs_on->system(), std::move(deps)));
+  for (auto& [name, store] : local.stores) {
+    auto& p = deps.providers.emplace_back();
+    p.store = store;
+    if (auto found = local.checkpoints.find(name); found != local.checkpoints.end())
+      p.checkpoints = found->second;
+  }
+  local.node = runs_on->adopt(actors::spawn_node_actor(runs_on->system(), std::move(deps)));
 }
 
 status node::state::open_socket() {
@@ -155,8 +109,9 @@ status node::state::open_socket() {
   auto options = runs_on->channel_options();
   options.local_name = settings.node.name;
   auto targets = std::make_shared<actors::session_targets>();
-  targets->providers = stores;
-  targets->node = self;
+  targets->providers = local.stores;
+  targets->checkpoints = local.checkpoints;
+  targets->node = local.node;
   auto opened = transport::listener::open(
     runs_on->loop(), where, options,
     [&system = runs_on->system(), fabric = runs_on->fabric(), targets,
@@ -171,16 +126,15 @@ status node::state::open_socket() {
 
 // Operations that clients still wait for; a provider that does not answer counts for none.
 std::uint64_t node::state::in_flight() {
-  auto core = runtime::client_core::of_node(runs_on, runtime::directory_of(settings), stores, self);
+  auto core = runtime::client_core::of_node(runs_on, runtime::directory_of(settings), local);
+  promise<actors::node_status> done;
+  core->ask<actors::node_actor, actors::node_status_request, actors::node_status>(
+    local.node, {}, [done](result<actors::node_status> s) { done.set(std::move(s)); });
+  auto answer = done.get_future();
   std::uint64_t total = 0;
-  for (auto& [name, store] : stores) {
-    promise<actors::provider_status> done;
-    core->ask<actors::tensor_store_actor, actors::provider_status_request, actors::provider_status>(
-      store, {}, [done](result<actors::provider_status> s) { done.set(std::move(s)); });
-    auto answer = done.get_future();
-    if (answer.wait_for(std::chrono::seconds{1}) && answer.result())
-      total += answer.result()->in_flight + answer.result()->queued;
-  }
+  if (answer.wait_for(std::chrono::seconds{1}) && answer.result())
+    for (auto& p : answer.result()->providers)
+      total += p.in_flight + p.queued + p.saves_in_flight + p.saves_queued;
   return total;
 }
 
@@ -192,18 +146,19 @@ void node::state::stop() {
   connections->refuse();
   if (listener)
     listener->stop();
-  while (!stores.empty() && steady_clock::now() < deadline && in_flight() > 0)
+  while (!local.stores.empty() && steady_clock::now() < deadline && in_flight() > 0)
     std::this_thread::sleep_for(std::chrono::milliseconds{20});
   connections->close_all({errc::unavailable, "node " + settings.node.name + " was stopped"}, 1000);
-  for (auto& [name, bucket] : buckets)
-    if (auto bad = bucket->close(static_cast<std::uint32_t>(settings.limits.shutdown_timeout_ms));
+  for (auto& p : providers)
+    if (auto bad = p->close(static_cast<std::uint32_t>(settings.limits.shutdown_timeout_ms));
         !bad.ok())
-      log().warn("provider not closed in order provider={} why=\"{}\"", name, bad.to_string());
+      log().warn(
+        "provider not closed in order provider={} why=\"{}\"", p->name(), bad.to_string());
   listener.reset();
   runs_on->end_actors();
-  stores.clear();
-  self = nullptr;
-  buckets.clear();
+  local = {};
+  providers.clear();
+  memory.reset();
   runtime::release(std::exchange(runs_on, nullptr));
 }
 
@@ -228,6 +183,7 @@ result<node> node::start(const config::settings& settings) {
   if (!started)
     return fail(started.error());
   s->runs_on = std::move(*started);
+  s->memory = std::make_unique<runtime::node_memory>(s->runs_on);
   node n{std::move(s)};
   for (auto& p : settings.providers)
     if (auto bad = n.state_->open_provider(p); !bad.ok())
@@ -257,7 +213,7 @@ node node::embed(const std::string& path, const std::string& name) {
 
 class client node::client() const {
   return millrace::client{runtime::client_core::of_node(
-    state_->runs_on, runtime::directory_of(state_->settings), state_->stores, state_->self)};
+    state_->runs_on, runtime::directory_of(state_->settings), state_->local)};
 }
 
 const std::string& node::address() const noexcept { return state_->settings.node.listen; }

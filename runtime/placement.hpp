@@ -20,4 +20,15 @@ result<std::size_t> place(
   std::string_view model, std::string_view group,
   const std::vector<actors::provider_entry>& providers);
 
+/// The same for a model's checkpoints: all its shards rest in one provider, one of those that keep checkpoints.
+/// Without a group any of them.
+/// Errors:  `not_found` saying how to configure one.
+result<std::size_t> place_checkpoints(
+  std::string_view model, std::string_view group,
+  const std::vector<actors::provider_entry>& providers);
+
+/// The providers among which `place_checkpoints` chooses.
+std::vector<std::size_t> checkpoint_providers(
+  std::string_view group, const std::vector<actors::provider_entry>& providers);
+
 } // namespace millrace

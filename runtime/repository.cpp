@@ -1,10 +1,10 @@
 // Chooses providers, exposes memory, and keeps it exposed exactly as long as an operation runs.
 #include <millrace/core/codec.hpp>
 #include <millrace/runtime/caller.hpp>
+#include <millrace/runtime/load_call.hpp>
 #include <millrace/runtime/placement.hpp>
 #include <millrace/runtime/repository.hpp>
 #include <millrace/runtime/store_call.hpp>
-#include <millrace/transport/region.hpp>
 
 #include <fmt/format.h>
 
@@ -20,73 +20,21 @@ using runtime::client_core;
 
 constexpr std::uint32_t list_page = 1000;
 
-std::uint32_t timeout_ms(const client_core& core, std::chrono::milliseconds wanted) {
-  auto otherwise = core.runs_on()->settings().client.request_timeout_ms;
-  return static_cast<std::uint32_t>(wanted.count() > 0 ? wanted.count() : otherwise);
-}
-
-// One load under way: the targets stay exposed until the outcome is known.
-struct load_call {
-  std::shared_ptr<client_core> core;
-  promise<load_receipt> done;
-  transport::region region;
-  std::vector<tensor_view> targets;
-  bool eager = false;
-
-  void finish(result<load_receipt> outcome) {
-    // After this nobody writes to the caller's memory any more.
-    region.withdraw();
-    if (outcome && eager)
-      outcome = scatter(std::move(*outcome));
-    done.set(std::move(outcome));
-  }
-
-  result<load_receipt> scatter(load_receipt r) const {
-    auto list = transport::gather_list::of(targets, access_mode::write);
-    if (!list)
-      return fail(list.error());
-    if (list->size_bytes() != r.eager.size())
-      return fail(errc::protocol_error, "the provider sent another number of bytes than asked for");
-    list->write(
-      0, reinterpret_cast<const std::byte*>(r.eager.data()), r.eager.size(),
-      transport::store_mode::cached);
-    r.eager.clear();
-    return r;
-  }
-};
-
 future<load_receipt> begin_load(
   const std::shared_ptr<client_core>& core, std::size_t provider, const std::string& model,
   std::vector<load_target> targets, const load_options& options) {
-  auto call = std::make_shared<load_call>();
-  call->core = core;
-  call->done = core->make_promise<load_receipt>();
-  auto out = call->done.get_future();
   actors::load_request request;
   request.model = model;
   request.version = options.version;
-  request.timeout_ms = timeout_ms(*core, options.timeout);
+  request.timeout_ms = runtime::timeout_ms(*core, options.timeout);
+  std::vector<tensor_view> views;
   for (auto& target : targets) {
     request.selections.push_back(
       {target.into.desc, target.first_row.has_value(), target.first_row.value_or(0)});
-    call->targets.push_back(std::move(target.into));
+    views.push_back(std::move(target.into));
   }
-  auto list = transport::gather_list::of(call->targets, access_mode::write);
-  if (!list)
-    return ready_future<load_receipt>(fail(list.error()));
-  call->eager = list->size_bytes() <= core->where().eager_bytes_max;
-  if (!call->eager) {
-    call->region = transport::expose(std::move(*list), access_mode::write);
-    request.target = call->region.handle();
-    call->done.on_cancel([weak = std::weak_ptr{call}] {
-      if (auto c = weak.lock())
-        c->region.withdraw();
-    });
-  }
-  core->ask<tensor_store_actor, actors::load_request, load_receipt>(
-    core->store(provider), std::move(request),
-    [call](result<load_receipt> r) { call->finish(std::move(r)); });
-  return out;
+  return runtime::load_into<tensor_store_actor>(
+    core, core->store(provider), std::move(request), std::move(views));
 }
 
 // The targets of a load into one buffer.

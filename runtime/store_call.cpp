@@ -1,5 +1,6 @@
 // Storing: spec from graph and tensors, memory exposed or copied, layers described at most once.
 #include <millrace/core/codec.hpp>
+#include <millrace/runtime/listing.hpp>
 #include <millrace/runtime/store_call.hpp>
 #include <millrace/transport/region.hpp>
 
@@ -221,57 +222,28 @@ void resolve_layers(
     });
 }
 
-namespace {
-
-// A listing under way: one provider after the other, page after page.
-struct listing : std::enable_shared_from_this<listing> {
-  std::shared_ptr<client_core> core;
-  std::vector<std::size_t> providers;
-  std::string prefix;
-  std::uint32_t page = 0;
-  promise<std::vector<model_summary>> done;
-  std::vector<model_summary> found;
-
-  void next(std::size_t at, const std::string& after) {
-    if (at == providers.size()) {
-      std::sort(found.begin(), found.end(), [](auto& a, auto& b) { return a.name < b.name; });
-      done.set(std::move(found));
-      return;
-    }
-    core->ask<tensor_store_actor, actors::list_request, actors::model_list>(
-      core->store(providers[at]), {prefix, after, page},
-      [self = shared_from_this(), at](result<actors::model_list> r) {
-        if (!r)
-          return static_cast<void>(self->done.set(fail(r.error())));
-        auto& models = r->models;
-        self->found.insert(self->found.end(), models.begin(), models.end());
-        if (models.size() < self->page)
-          self->next(at + 1, {});
-        else
-          self->next(at, models.back().name);
-      });
-  }
-};
-
-} // namespace
-
 future<std::vector<model_summary>> list_models(
   const std::shared_ptr<client_core>& core, const std::string& group, const std::string& prefix,
   std::uint32_t page) {
-  auto l = std::make_shared<listing>();
-  l->core = core;
-  l->prefix = prefix;
-  l->page = page;
-  l->done = core->make_promise<std::vector<model_summary>>();
-  auto out = l->done.get_future();
+  std::vector<std::size_t> providers;
   for (std::size_t i = 0; i < core->where().providers.size(); ++i)
     if (core->where().providers[i].group == group)
-      l->providers.push_back(i);
-  if (l->providers.empty())
+      providers.push_back(i);
+  if (providers.empty())
     return ready_future<std::vector<model_summary>>(
       fail(place(prefix, group, core->where().providers).error()));
-  l->next(0, {});
-  return out;
+  auto done = core->make_promise<std::vector<model_summary>>();
+  auto ask = [core, prefix, page](std::size_t provider, const std::string& after, auto answer) {
+    core->ask<tensor_store_actor, actors::list_request, actors::model_list>(
+      core->store(provider), {prefix, after, page}, [answer](result<actors::model_list> r) {
+        answer(r.map([](auto& list) { return std::move(list.models); }));
+      });
+  };
+  std::make_shared<listing<model_summary>>(
+    std::move(providers), page, std::move(ask),
+    [](const model_summary& m) -> const std::string& { return m.name; }, done)
+    ->begin();
+  return done.get_future();
 }
 
 } // namespace millrace::runtime

@@ -65,13 +65,21 @@ std::string_view default_of(const config::key_spec& key) {
   return key.section == "providers[]" && key.name == "name" ? provider.name : key.default_text;
 }
 
+// "rocksdb, pmem".
+std::string kinds_of(const config::key_spec& key) {
+  std::string text;
+  for (auto kind : key.only_for)
+    text += (text.empty() ? "" : ", ") + std::string{kind};
+  return text;
+}
+
 // A comment keeps the place of a key that has no default or belongs to another kind of bucket.
 std::string line_of(const config::key_spec& key) {
   bool left_out = default_of(key).empty() || !key.only_for.empty();
   auto line = std::string{left_out ? "# " : ""} + std::string{key.name} + ": ";
   line += default_of(key);
   line.resize(std::max<std::size_t>(line.size() + 1, 30), ' ');
-  line += key.only_for.empty() ? "# " : "# " + std::string{key.only_for} + ": ";
+  line += key.only_for.empty() ? "# " : "# " + kinds_of(key) + ": ";
   return line + std::string{key.doc};
 }
 

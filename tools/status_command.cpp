@@ -33,7 +33,7 @@ tl::expected<outcomes, failure> ask(const connection_options& options) {
 }
 
 json to_json(const actors::provider_status& p) {
-  return {
+  json out = {
     {"name", p.name},
     {"kind", p.kind},
     {"group", p.group},
@@ -49,6 +49,31 @@ json to_json(const actors::provider_status& p) {
     {"evictions", p.evictions},
     {"stored_bytes", p.stored_bytes},
     {"loaded_bytes", p.loaded_bytes}};
+  if (p.checkpoints)
+    out["checkpoints"] = {
+      {"registered", p.registered},   {"saves_in_flight", p.saves_in_flight},
+      {"saves_queued", p.saves_queued}, {"saves", p.saves},
+      {"saves_failed", p.saves_failed}, {"saved_bytes", p.saved_bytes},
+      {"restores", p.restores},       {"restored_bytes", p.restored_bytes}};
+  return out;
+}
+
+void print_checkpoints(std::ostream& out, const node_status& s) {
+  table shown{
+    {"checkpoints", ">registered", ">saving", ">queued", ">saves", ">saved", ">failed", ">restores",
+     ">restored"}};
+  bool any = false;
+  for (auto& p : s.providers) {
+    if (!p.checkpoints)
+      continue;
+    any = true;
+    shown.add(
+      {p.name, std::to_string(p.registered), std::to_string(p.saves_in_flight),
+       std::to_string(p.saves_queued), std::to_string(p.saves), human_size(p.saved_bytes),
+       std::to_string(p.saves_failed), std::to_string(p.restores), human_size(p.restored_bytes)});
+  }
+  if (any)
+    shown.print(out, "  ");
 }
 
 json to_json(const node_status& s) {
@@ -106,6 +131,7 @@ void print(std::ostream& out, const node_status& s) {
        human_size(p.stored_bytes), std::to_string(p.loads), human_size(p.loaded_bytes),
        std::to_string(p.failures), std::to_string(p.evictions)});
   providers.print(out, "  ");
+  print_checkpoints(out, s);
   if (s.paths.empty())
     return;
   table paths{{"peer", "driver", ">bytes", ">transfers", ">failures"}};

@@ -1,6 +1,7 @@
 // memfd arenas and the table that finds them by address.
 #include <millrace/core/log.hpp>
 #include <millrace/transport/arena.hpp>
+#include <millrace/transport/mapped_file.hpp>
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -40,6 +41,28 @@ struct arena_table {
 arena_table& table() {
   static arena_table t;
   return t;
+}
+
+std::uint64_t next_id() {
+  static std::atomic<std::uint64_t> next = 1;
+  return next++;
+}
+
+// True if a living arena reaches into the range. The table's mutex is held; what is found alive is left in
+// `keep`, since its destructor takes the mutex, too.
+bool overlaps(
+  const std::byte* data, std::uint64_t size_bytes, std::vector<std::shared_ptr<arena>>& keep) {
+  auto& all = table().by_address;
+  auto i = all.lower_bound(data);
+  if (i != all.begin())
+    --i;
+  for (; i != all.end() && i->first < data + size_bytes; ++i)
+    if (auto a = i->second.lock()) {
+      keep.push_back(a);
+      if (a->data() + a->size_bytes() > data)
+        return true;
+    }
+  return false;
 }
 
 // Touches every page; with several threads, since zeroing pages is what takes the time.
@@ -94,7 +117,6 @@ int open_memfd(const arena_options& options, std::uint64_t size_bytes, bool huge
 } // namespace
 
 result<std::shared_ptr<arena>> arena::create(const arena_options& options) {
-  static std::atomic<std::uint64_t> next_id = 1;
   auto doing =
     "making an arena of " + std::to_string(options.size_bytes) + " bytes for " + options.name;
   if (options.size_bytes == 0)
@@ -109,13 +131,13 @@ result<std::shared_ptr<arena>> arena::create(const arena_options& options) {
   a->huge_ = options.huge_pages && options.size_bytes >= huge_page_bytes;
   a->size_bytes_ = round_up(options.size_bytes, a->huge_ ? huge_page_bytes : 4096);
   if (a->huge_)
-    a->fd_ = open_memfd(options, a->size_bytes_, true, data);
-  if (a->fd_ < 0) {
+    a->fd_ = unique_fd{open_memfd(options, a->size_bytes_, true, data)};
+  if (!a->fd_) {
     a->huge_ = false;
     a->size_bytes_ = round_up(options.size_bytes, 4096);
-    a->fd_ = open_memfd(options, a->size_bytes_, false, data);
+    a->fd_ = unique_fd{open_memfd(options, a->size_bytes_, false, data)};
   }
-  if (a->fd_ < 0)
+  if (!a->fd_)
     return fail(status_from_errno(errno, doing));
   a->data_ = static_cast<std::byte*>(data);
   if (!a->huge_)
@@ -123,24 +145,61 @@ result<std::shared_ptr<arena>> arena::create(const arena_options& options) {
   if (int why = touch(a->data_, a->size_bytes_); why != 0)
     return fail(errc::no_space, status_from_errno(why, doing).detail());
   a->locked_ = options.lock && mlock(a->data_, a->size_bytes_) == 0;
-  if (fcntl(a->fd_, F_ADD_SEALS, required_seals) != 0)
+  if (fcntl(a->fd(), F_ADD_SEALS, required_seals) != 0)
     return fail(status_from_errno(errno, doing));
-  a->id_ = next_id++;
+  a->id_ = next_id();
   std::lock_guard guard{table().mutex};
   table().by_address[a->data_] = a;
   return a;
 }
 
+result<std::shared_ptr<arena>> arena::adopt(const file_mapping& mapping) {
+  auto page = static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
+  auto doing = "registering a mapping of " + std::to_string(mapping.size_bytes) + " bytes";
+  auto flags = fcntl(mapping.fd, F_GETFL);
+  if (
+    !mapping.data || reinterpret_cast<std::uintptr_t>(mapping.data) % page != 0 ||
+    mapping.file_offset % page != 0 || flags < 0 || (flags & O_ACCMODE) != O_RDWR)
+    return fail(
+      errc::invalid_argument,
+      doing + ": it needs whole pages and a descriptor open for reading and writing");
+  auto there = mappable_bytes(mapping.fd);
+  if (!there)
+    return fail(there.error().within(doing));
+  if (
+    mapping.size_bytes == 0 || *there < mapping.file_offset ||
+    *there - mapping.file_offset < mapping.size_bytes)
+    return fail(
+      errc::invalid_argument, doing + ": the file has " + std::to_string(*there) + " bytes");
+  std::shared_ptr<arena> a{new arena};
+  a->is_file_ = true;
+  a->fd_ = unique_fd{fcntl(mapping.fd, F_DUPFD_CLOEXEC, 0)};
+  if (!a->fd_)
+    return fail(status_from_errno(errno, doing));
+  a->id_ = next_id();
+  a->file_offset_ = mapping.file_offset;
+  a->size_bytes_ = mapping.size_bytes;
+  std::vector<std::shared_ptr<arena>> keep;
+  std::lock_guard guard{table().mutex};
+  if (overlaps(mapping.data, mapping.size_bytes, keep))
+    return fail(errc::already_exists, doing + ": part of it is registered already");
+  a->data_ = mapping.data;
+  table().by_address[a->data_] = a;
+  return a;
+}
+
 arena::~arena() {
-  if (data_) {
-    {
-      std::lock_guard guard{table().mutex};
-      table().by_address.erase(data_);
-    }
-    munmap(data_, size_bytes_);
+  if (!data_)
+    return;
+  {
+    std::lock_guard guard{table().mutex};
+    // A mapping given up may have been adopted again in the meantime.
+    auto mine = table().by_address.find(data_);
+    if (mine != table().by_address.end() && mine->second.expired())
+      table().by_address.erase(mine);
   }
-  if (fd_ >= 0)
-    close(fd_);
+  if (!is_file_)
+    munmap(data_, size_bytes_);
 }
 
 result<arena_place> find_arena(const std::byte* data, std::uint64_t length) {

@@ -1,7 +1,9 @@
-// Memory that peers on this host can map: memfd-backed, touched and pinned when it is made.
+// Memory that peers on this host can map: memfd-backed, touched and pinned when it is made; or somebody's file.
 #pragma once
 
+#include <millrace/core/memory.hpp>
 #include <millrace/core/status.hpp>
+#include <millrace/transport/unique_fd.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -17,18 +19,24 @@ struct arena_options {
   bool lock = true;             // mlock where the system grants it
 };
 
-/// A mapping of a sealed memfd. Freed with its last reference; leaves nothing in /dev/shm.
+/// A mapping of a sealed memfd, freed with its last reference, which leaves nothing in /dev/shm; or a mapping of
+/// a file or DAX device that somebody else made and keeps.
 class arena {
 public:
   /// Reserves, touches and (where granted) locks the memory; the slow part of a node's start.
   /// Errors: `no_space` with the size asked for and what the system says.
   static result<std::shared_ptr<arena>> create(const arena_options& options);
+  /// Makes somebody's mapping findable as an arena; see `fabric::adopt`.
+  static result<std::shared_ptr<arena>> adopt(const file_mapping& mapping);
   ~arena();
   arena(const arena&) = delete;
   arena& operator=(const arena&) = delete;
 
   std::uint64_t id() const noexcept { return id_; } // unique in this process
-  int fd() const noexcept { return fd_; }
+  int fd() const noexcept { return fd_.get(); }
+  /// True if it was adopted: peers map parts of a file instead of a memfd.
+  bool is_file() const noexcept { return is_file_; }
+  std::uint64_t file_offset() const noexcept { return file_offset_; }
   std::byte* data() const noexcept { return data_; }
   std::uint64_t size_bytes() const noexcept { return size_bytes_; }
   bool locked() const noexcept { return locked_; }
@@ -38,7 +46,9 @@ private:
   arena() = default;
 
   std::uint64_t id_ = 0;
-  int fd_ = -1;
+  unique_fd fd_;
+  bool is_file_ = false;
+  std::uint64_t file_offset_ = 0;
   std::byte* data_ = nullptr;
   std::uint64_t size_bytes_ = 0;
   bool locked_ = false;

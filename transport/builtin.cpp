@@ -9,7 +9,9 @@ result<std::shared_ptr<driver>> make_driver(const std::string& name, const drive
   if (name == "local")
     return make_local_driver(deps.movers, deps.limits);
   if (name == "shm")
-    return make_shm_driver(deps.loop, deps.movers, {.limits = deps.limits}, deps.shared_arenas);
+    return make_shm_driver(
+      deps.loop, deps.movers, {.limits = deps.limits, .granule_bytes = deps.granule_bytes},
+      deps.shared_arenas);
   return fail(errc::invalid_argument, "no driver is called " + name + "; there are: local, shm");
 }
 

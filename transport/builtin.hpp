@@ -18,6 +18,7 @@ struct driver_deps {
   std::shared_ptr<mover_pool> movers;
   copy_limits limits;
   std::function<std::vector<std::shared_ptr<arena>>()> shared_arenas;
+  std::uint64_t granule_bytes = 64u << 20;
 };
 
 /// Errors: `invalid_argument` naming the drivers there are.

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #if defined(__x86_64__)
+#include <cpuid.h>
 #include <immintrin.h>
 #endif
 
@@ -36,22 +37,61 @@ void stream_lines_sse2(std::byte* target, const std::byte* source, std::size_t l
 using stream_lines = void (*)(std::byte*, const std::byte*, std::size_t);
 const stream_lines widest = __builtin_cpu_supports("avx2") ? stream_lines_avx2 : stream_lines_sse2;
 
+__attribute__((target("clwb"))) void back_clwb(const std::byte* line) {
+  _mm_clwb(const_cast<std::byte*>(line));
+}
+__attribute__((target("clflushopt"))) void back_clflushopt(const std::byte* line) {
+  _mm_clflushopt(const_cast<std::byte*>(line));
+}
+void back_clflush(const std::byte* line) { _mm_clflush(line); }
+
+using write_line_back = void (*)(const std::byte*);
+
+// Asked of the processor itself: not every compiler knows these features by name. Every x86-64 has clflush.
+write_line_back gentlest() {
+  constexpr unsigned has_clflushopt = 1u << 23, has_clwb = 1u << 24;
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  if (__get_cpuid_count(7, 0, &a, &b, &c, &d) == 0)
+    return back_clflush;
+  if (b & has_clwb)
+    return back_clwb;
+  return b & has_clflushopt ? back_clflushopt : back_clflush;
+}
+
+const write_line_back line_back = gentlest();
+
+void copy_ragged(
+  std::byte* target, const std::byte* source, std::size_t size_bytes, store_mode mode) {
+  if (size_bytes == 0)
+    return;
+  std::memcpy(target, source, size_bytes);
+  if (mode == store_mode::written_back)
+    write_back(target, size_bytes);
+}
+
 } // namespace
 
 void copy_bytes(
   std::byte* target, const std::byte* source, std::size_t size_bytes, store_mode mode) {
-  if (mode == store_mode::cached || size_bytes < 4 * line_bytes) {
-    if (size_bytes > 0)
-      std::memcpy(target, source, size_bytes);
-    return;
-  }
+  if (mode == store_mode::cached || size_bytes < streaming_run_bytes_min)
+    return copy_ragged(target, source, size_bytes, mode);
   // Streaming stores need an aligned target; the ragged ends go the ordinary way.
   auto head = -reinterpret_cast<std::uintptr_t>(target) % line_bytes;
-  std::memcpy(target, source, head);
+  copy_ragged(target, source, head, mode);
   auto lines = (size_bytes - head) / line_bytes;
   widest(target + head, source + head, lines);
   auto done = head + lines * line_bytes;
-  std::memcpy(target + done, source + done, size_bytes - done);
+  copy_ragged(target + done, source + done, size_bytes - done, mode);
+}
+
+bool can_write_back() noexcept { return true; }
+
+void write_back(const std::byte* data, std::size_t size_bytes) noexcept {
+  if (size_bytes == 0)
+    return;
+  const auto* end = data + size_bytes;
+  for (data -= reinterpret_cast<std::uintptr_t>(data) % line_bytes; data < end; data += line_bytes)
+    line_back(data);
 }
 
 void streaming_fence() noexcept { _mm_sfence(); }
@@ -62,6 +102,10 @@ void copy_bytes(std::byte* target, const std::byte* source, std::size_t size_byt
   if (size_bytes > 0)
     std::memcpy(target, source, size_bytes);
 }
+
+bool can_write_back() noexcept { return false; }
+
+void write_back(const std::byte*, std::size_t) noexcept {}
 
 void streaming_fence() noexcept { __atomic_thread_fence(__ATOMIC_RELEASE); }
 

@@ -1,5 +1,6 @@
 // Chunks, each with a lease on the region; digests computed while a block is in the cache.
 #include <millrace/core/digest.hpp>
+#include <millrace/transport/copy.hpp>
 #include <millrace/transport/copy_job.hpp>
 
 #include <algorithm>
@@ -39,11 +40,14 @@ std::uint64_t copy_and_digest(
 
 class running_job {
 public:
-  running_job(copy_job job, const copy_limits& limits, completion<std::vector<std::uint64_t>> done)
+  running_job(copy_job job, const copy_limits& limits, completion<copied> done)
     : job_(std::move(job)), done_(std::move(done)) {
     for (auto& op : job_.ops)
       total_ += op.length;
-    mode_ = total_ >= streaming_bytes_min ? store_mode::streaming : store_mode::cached;
+    written_back_ = job_.write_back && job_.dir == direction::read && can_write_back();
+    mode_ = written_back_             ? store_mode::written_back
+      : total_ >= streaming_bytes_min ? store_mode::streaming
+                                      : store_mode::cached;
     cut(std::max(limits.chunk_bytes / digest_block_bytes, std::uint64_t{1}) * digest_block_bytes);
   }
 
@@ -57,9 +61,14 @@ public:
     if (!lease)
       return note(lease.error());
     auto first = chunk == 0 ? 0 : chunk_ends_[chunk - 1];
-    for (auto i = first; i < chunk_ends_[chunk]; ++i)
-      copy(slices_[i], lease->memory());
-    if (mode_ == store_mode::streaming)
+    for (auto i = first; i < chunk_ends_[chunk]; ++i) {
+      auto& s = slices_[i];
+      auto ready = job_.prepare ? job_.prepare(s.op->local + s.first, s.length) : status{};
+      if (!ready.ok())
+        return note(std::move(ready));
+      copy(s, lease->memory());
+    }
+    if (mode_ != store_mode::cached)
       streaming_fence();
   }
 
@@ -68,7 +77,7 @@ public:
     if (failed_)
       done_(fail(why_));
     else
-      done_(std::move(digests_));
+      done_(copied{std::move(digests_), written_back_});
   }
 
 private:
@@ -151,8 +160,9 @@ private:
   }
 
   copy_job job_;
-  completion<std::vector<std::uint64_t>> done_;
+  completion<copied> done_;
   std::uint64_t total_ = 0;
+  bool written_back_ = false;
   store_mode mode_ = store_mode::cached;
   std::vector<slice> slices_;
   std::vector<std::size_t> chunk_ends_; // past the last slice of each chunk
@@ -175,8 +185,7 @@ status check_ops(const std::vector<copy_op>& ops, std::uint64_t region_bytes) {
 }
 
 void run_copy_job(
-  mover_pool& movers, const copy_limits& limits, copy_job job,
-  completion<std::vector<std::uint64_t>> done) {
+  mover_pool& movers, const copy_limits& limits, copy_job job, completion<copied> done) {
   auto running = std::make_shared<running_job>(std::move(job), limits, std::move(done));
   if (running->total_bytes() <= limits.inline_bytes_max) {
     for (std::uint32_t i = 0; i < running->chunks(); ++i)

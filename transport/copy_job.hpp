@@ -7,6 +7,8 @@
 
 #include <atomic>
 #include <functional>
+#include <memory>
+#include <vector>
 
 namespace millrace::transport {
 
@@ -16,8 +18,17 @@ struct copy_job {
   region_ref memory;
   std::vector<copy_op> ops; // checked: inside the region and the arena
   bool digests = false;
+  bool write_back = false;                      // of the arena side, for reads
   std::shared_ptr<void> hold;                   // keeps the arena side
   std::shared_ptr<std::atomic<bool>> abandoned; // may be null; true stops it at the next chunk
+  /// May be empty. Called by the mover before it touches that part of the arena side; an error ends the job.
+  std::function<status(std::byte* local, std::uint64_t length)> prepare;
+};
+
+/// What a job leaves behind.
+struct copied {
+  std::vector<std::uint64_t> digests;
+  bool written_back = false;
 };
 
 struct copy_limits {
@@ -29,9 +40,8 @@ struct copy_limits {
 /// Errors: `permission_denied` naming the range.
 [[nodiscard]] status check_ops(const std::vector<copy_op>& ops, std::uint64_t region_bytes);
 
-/// Runs the job; `done` gets the digests. On a mover, or before returning if the job is tiny.
+/// Runs the job. On a mover, or before returning if the job is tiny.
 void run_copy_job(
-  mover_pool& movers, const copy_limits& limits, copy_job job,
-  completion<std::vector<std::uint64_t>> done);
+  mover_pool& movers, const copy_limits& limits, copy_job job, completion<copied> done);
 
 } // namespace millrace::transport

@@ -20,7 +20,7 @@ enum class direction : std::uint8_t { read = 1, write = 2 };
 /// One contiguous piece of a transfer.
 struct copy_op {
   std::uint64_t remote_offset = 0; // into the handle's region
-  std::byte* local = nullptr;      // registered memory: inside an arena of this process
+  std::byte* local = nullptr;      // registered memory: inside an arena or an adopted file mapping
   std::uint64_t length = 0;
   /// Bytes before and after the local range that only the digests cover: `local - lead` is the first byte
   /// of a digest block. Registered memory, too. For writes.
@@ -37,12 +37,16 @@ struct transfer {
   /// Keeps the local memory; the driver drops it when nobody can touch that memory any more, which after the
   /// loss of a peer may be later than the completion.
   std::shared_ptr<void> hold;
+  /// For reads: every cache line of the local side shall be written back to the persistence domain before
+  /// `done`, where the processor can.
+  bool write_back = false;
 };
 
 struct transfer_report {
   /// With `digests`: per op, one value for each block of `lead + length + tail` bytes.
   std::vector<std::uint64_t> digests;
-  std::string_view driver; // which one moved the bytes
+  std::string_view driver;   // which one moved the bytes
+  bool written_back = false; // with `write_back`: it was done, a flush has nothing left to do
 };
 
 /// What a driver can do, as data: the contract suite reads it.
@@ -64,7 +68,9 @@ public:
 
   /// Moves the bytes without blocking. `done` runs exactly once, on any thread, with no lock held; also when
   /// the peer dies.
-  /// Errors: `permission_denied` (key, range or access of the handle), `peer_lost` naming the peer.
+  /// Errors: `permission_denied` (key, range or access of the handle), `peer_lost` naming the peer;
+  /// `unsupported` when the peer may not or cannot reach the local memory (an adopted file, a process of
+  /// another user): nothing has moved, staging memory is the way.
   virtual void submit(transfer t, completion<transfer_report> done) = 0;
 };
 

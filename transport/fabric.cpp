@@ -4,6 +4,7 @@
 #include <millrace/transport/fabric.hpp>
 #include <millrace/transport/staging_pool.hpp>
 
+#include <bit>
 #include <map>
 #include <mutex>
 
@@ -14,13 +15,16 @@ namespace {
 class fabric_impl : public fabric, public std::enable_shared_from_this<fabric_impl> {
 public:
   explicit fabric_impl(const fabric_options& options)
-    : movers_(std::make_shared<mover_pool>(options.movers)) {}
+    : movers_(std::make_shared<mover_pool>(options.movers)), limits_(options.limits) {}
 
   status add_drivers(const fabric_options& options, const std::shared_ptr<io_loop>& loop) {
-    driver_deps deps{loop, movers_, options.limits, [weak = weak_from_this()] {
-                       auto self = weak.lock();
-                       return self ? self->shared_arenas() : std::vector<std::shared_ptr<arena>>{};
-                     }};
+    driver_deps deps{
+      loop, movers_, options.limits,
+      [weak = weak_from_this()] {
+        auto self = weak.lock();
+        return self ? self->shared_arenas() : std::vector<std::shared_ptr<arena>>{};
+      },
+      options.granule_bytes};
     for (auto& name : options.prefer) {
       auto made = make_driver(name, deps);
       if (!made)
@@ -44,6 +48,17 @@ public:
       shared_.push_back(*a);
     }
     return make_staging_pool(std::move(*a));
+  }
+
+  result<std::shared_ptr<void>> adopt(const file_mapping& mapping) override {
+    auto a = arena::adopt(mapping);
+    if (!a)
+      return fail(a.error());
+    return std::shared_ptr<void>{std::move(*a)};
+  }
+
+  void copy(std::vector<local_copy> parts, bool write_back, completion<void> done) override {
+    run_local_copies(*movers_, limits_, std::move(parts), write_back, std::move(done));
   }
 
   void peer_opened(const std::shared_ptr<channel>& c) override {
@@ -124,6 +139,7 @@ private:
   }
 
   std::shared_ptr<mover_pool> movers_;
+  copy_limits limits_;
   std::vector<std::shared_ptr<driver>> drivers_;
   std::vector<std::shared_ptr<peer_driver>> peer_drivers_;
   mutable std::mutex mutex_;
@@ -137,6 +153,8 @@ private:
 result<std::shared_ptr<fabric>> fabric::create(
   const fabric_options& options, const std::shared_ptr<io_loop>& loop) {
   auto made = std::make_shared<fabric_impl>(options);
+  if (!std::has_single_bit(options.granule_bytes) || options.granule_bytes < 64u << 10)
+    return fail(errc::invalid_argument, "granules have a power of two of bytes, 64 KiB at least");
   if (auto bad = made->add_drivers(options, loop); !bad.ok())
     return fail(bad);
   return made;

@@ -7,6 +7,7 @@
 #include <millrace/transport/channel.hpp>
 #include <millrace/transport/copy_job.hpp>
 #include <millrace/transport/driver.hpp>
+#include <millrace/transport/local_copy.hpp>
 #include <millrace/transport/region.hpp>
 
 #include <memory>
@@ -19,6 +20,8 @@ struct fabric_options {
   std::vector<std::string> prefer = {"local", "shm"}; // tried in this order
   std::uint32_t movers = 0;                           // 0: one a core, at most 8
   copy_limits limits;
+  std::uint64_t granule_bytes = 64u
+    << 20; // adopted files are mapped by peers in pieces of this size
 };
 
 /// How the memory of `make_memory` comes to be.
@@ -44,6 +47,20 @@ public:
   /// `on_demand` is made anew for each request, for comparison.
   virtual result<std::shared_ptr<memory_source>> make_memory(
     const arena_options& options, staging_mode mode) = 0;
+
+  /// Makes a file or device that somebody mapped whole usable as `copy_op::local`, until the returned pointer
+  /// goes. Whoever unmaps it first waits for the transfers that use it, or holds the mapping by their `hold`.
+  ///
+  /// Peers of the same user and root get its descriptor, with the first transfer that touches it, and map the
+  /// pieces they need. For other peers `submit` answers `unsupported` before any byte moves.
+  /// Errors: `invalid_argument` for what is not a regular file or DAX device opened for reading and writing, or
+  /// shorter than the mapping; `already_exists` when it overlaps registered memory.
+  virtual result<std::shared_ptr<void>> adopt(const file_mapping& mapping) = 0;
+
+  /// Copies within this process on the movers, past the caches; with `write_back` every cache line of the
+  /// targets has been written back to the persistence domain when `done` runs. The caller keeps the memory.
+  /// Errors: `unsupported` for `write_back` where the processor cannot; nothing has been copied.
+  virtual void copy(std::vector<local_copy> parts, bool write_back, completion<void> done) = 0;
 
   /// Lets the fabric reach the process behind a channel. On the loop, from the channel's handler.
   virtual void peer_opened(const std::shared_ptr<channel>& c) = 0;

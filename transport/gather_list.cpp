@@ -139,10 +139,22 @@ void gather_list::for_runs(std::uint64_t offset, std::uint64_t length, F copy) c
 
 void gather_list::read(
   std::uint64_t offset, std::byte* target, std::uint64_t length, store_mode mode) const {
+  // Short runs share cache lines: these are written back together, not once for every run.
+  const auto* unwritten = target;
+  auto flush = [&] {
+    if (mode == store_mode::written_back)
+      write_back(unwritten, static_cast<std::size_t>(target - unwritten));
+  };
   for_runs(offset, length, [&](const std::byte* at, std::uint64_t bytes) {
-    copy_bytes(target, at, bytes, mode);
+    auto shared = bytes < streaming_run_bytes_min;
+    if (!shared)
+      flush();
+    copy_bytes(target, at, bytes, shared ? store_mode::cached : mode);
     target += bytes;
+    if (!shared)
+      unwritten = target;
   });
+  flush();
 }
 
 void gather_list::write(

@@ -202,6 +202,12 @@ std::uint64_t stream_end(const packing& packed) noexcept {
   return packed.pieces.empty() ? 0 : packed.pieces.back().at + packed.pieces.back().length;
 }
 
+std::vector<placed_piece> parts_of(const packing& packed, const wanted& range) {
+  std::vector<placed_piece> parts;
+  for_each_part(packed, range, [&](const placed_piece& part) { parts.push_back(part); });
+  return parts;
+}
+
 std::vector<std::vector<wanted>> cut_ranges(
   const packing& packed, const std::vector<wanted>& ranges, std::uint64_t window_bytes) {
   range_cutter cutter{window_bytes};

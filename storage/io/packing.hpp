@@ -47,6 +47,9 @@ packing pack_contiguous(
 /// Where the last piece of the stream ends; what an inlined model takes.
 std::uint64_t stream_end(const packing& packed) noexcept;
 
+/// The parts of a range that lie in one packed piece each; `at` is in the stream.
+std::vector<placed_piece> parts_of(const packing& packed, const wanted& range);
+
 /// A run of the stream and where its bytes go in the window's memory.
 struct read_run {
   std::uint64_t at = 0;

@@ -2,15 +2,10 @@
 #include <millrace/actors/tensor_store.hpp>
 #include <millrace/core/digest.hpp>
 #include <millrace/storage/memory/memory_bucket.hpp>
+#include <millrace/tests/support/actor_fixture.hpp>
 #include <millrace/tests/support/fake_fabric.hpp>
 
 #include <boost/test/unit_test.hpp>
-#include <caf/actor_system.hpp>
-#include <caf/actor_system_config.hpp>
-#include <caf/scheduler/test_coordinator.hpp>
-#include <caf/scoped_actor.hpp>
-#include <caf/send.hpp>
-#include <caf/typed_actor.hpp>
 
 using namespace millrace;
 using namespace millrace::actors;
@@ -19,25 +14,15 @@ using namespace std::chrono_literals;
 
 namespace {
 
-struct testing_config : caf::actor_system_config {
-  testing_config() { set("scheduler.policy", caf::atom("testing")); }
-};
-
 constexpr std::uint64_t capacity = 1 << 20;
 
-struct fixture {
-  testing_config config;
-  caf::actor_system system{config};
-  caf::scheduler::test_coordinator& sched =
-    dynamic_cast<caf::scheduler::test_coordinator&>(system.scheduler());
+struct fixture : actor_fixture {
   std::shared_ptr<fake_fabric> fabric = std::make_shared<fake_fabric>();
   std::shared_ptr<storage::bucket> bucket =
     storage::open_memory_bucket({std::make_shared<heap_memory_source>(capacity), capacity}).value();
   tensor_store_actor store;
-  caf::scoped_actor self{system};
 
   fixture() {
-    system.await_actors_before_shutdown(false);
     tensor_store_deps deps{"p", "default", bucket, fabric, {}};
     deps.limits.stores_max = 2;
     deps.limits.queued_max = 1;
@@ -65,26 +50,13 @@ struct fixture {
 
   template <class Request>
   auto ask(Request r) {
-    auto pending = self->request(store, caf::infinite, std::move(r));
-    sched.run();
-    return pending;
-  }
-
-  // What a request came to; only when it has been answered.
-  template <class Reply, class Pending>
-  static result<Reply> outcome(Pending& pending) {
-    result<Reply> out = fail(errc::internal, "");
-    pending.receive(
-      [&](Reply& r) { out = std::move(r); }, [&](caf::error& e) { out = fail(to_status(e)); });
-    return out;
+    return actor_fixture::ask(store, std::move(r));
   }
 
   bool visible(const std::string& name) {
     auto pending = ask(describe_request{name, 0});
     return outcome<model_record>(pending).has_value();
   }
-
-  bool answered() { return self->has_next_message(); }
 };
 
 } // namespace

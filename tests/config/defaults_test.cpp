@@ -17,7 +17,9 @@ std::string document_with(const key_spec& key, std::string_view text) {
   auto entry = std::string{key.name} + ": " + std::string{text};
   bool has_name = key.name == "name";
   if (key.section == "providers[]") {
-    auto bucket = key.only_for.empty() || key.name == "bucket" ? "" : ", bucket: rocksdb";
+    auto bucket = key.only_for.empty() || key.name == "bucket"
+      ? std::string{}
+      : ", bucket: " + std::string{key.only_for.front()};
     auto path = key.only_for.empty() || key.name == "path" ? "" : ", path: /p";
     return "providers: [{" + std::string{has_name ? "" : "name: p, "} + entry + bucket + path +
       "}]\n";
@@ -33,7 +35,8 @@ std::string document_without(const key_spec& key) {
   if (key.section != "providers[]")
     return "";
   return key.only_for.empty() ? "providers: [{name: p}]\n"
-                              : "providers: [{name: p, bucket: rocksdb, path: /p}]\n";
+                              : "providers: [{name: p, bucket: " +
+      std::string{key.only_for.front()} + ", path: /p}]\n";
 }
 
 // A value that is not the default.

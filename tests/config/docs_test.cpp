@@ -53,7 +53,7 @@ BOOST_AUTO_TEST_CASE(every_example_of_the_document_is_a_good_configuration) {
     auto parsed = parse(text.substr(at, text.find("```", at) - at), "example");
     BOOST_TEST(parsed.has_value(), (parsed ? "" : parsed.error().to_string()));
   }
-  BOOST_TEST(examples == 2);
+  BOOST_TEST(examples == 3);
 }
 
 BOOST_AUTO_TEST_CASE(every_key_has_a_line_of_words_and_a_sound_range) {
@@ -65,7 +65,9 @@ BOOST_AUTO_TEST_CASE(every_key_has_a_line_of_words_and_a_sound_range) {
       BOOST_TEST((key.doc.find_first_of("|\n") == key.doc.npos));
       BOOST_TEST(key.min <= key.max);
       bool computed = key.type == key_type::address;
-      BOOST_TEST(key.default_text.empty() == (key.required || computed));
+      bool may_be_left_out = key.type == key_type::path;
+      BOOST_TEST(
+        key.default_text.empty() == (key.required || computed || may_be_left_out));
     }
   }
 }
@@ -108,10 +110,15 @@ BOOST_AUTO_TEST_CASE(the_json_schema_has_types_bounds_and_defaults) {
   auto& provider = root.at("definitions").at("provider");
   BOOST_TEST(provider.at("properties").at("checksums").at("default") == true);
   BOOST_TEST(provider.at("required") == json::array({"name"}));
-  BOOST_TEST(provider.at("then").at("required") == json::array({"path"}));
-  BOOST_TEST(provider.at("else").at("not").at("anyOf").size() == 4u);
-  BOOST_TEST(
-    provider.at("else").at("not").at("anyOf").at(0).at("required") == json::array({"path"}));
+  BOOST_TEST_REQUIRE(provider.at("allOf").size() == 3u);
+  auto rules = [&](std::size_t kind) { return provider.at("allOf").at(kind).at("then"); };
+  BOOST_TEST(rules(0).at("required") == json::array());
+  BOOST_TEST(rules(0).at("not").at("anyOf").at(0).at("required") == json::array({"path"}));
+  BOOST_TEST(rules(0).at("not").at("anyOf").size() == 10u);
+  for (auto kind : {1, 2})
+    BOOST_TEST(rules(kind).at("required") == json::array({"path"}));
+  BOOST_TEST(rules(1).at("not").at("anyOf").size() == 6u);
+  BOOST_TEST(rules(2).at("not").at("anyOf").size() == 3u);
   auto& cluster = root.at("properties").at("cluster");
   BOOST_TEST(cluster.at("required") == json::array({"nodes"}));
   BOOST_TEST(

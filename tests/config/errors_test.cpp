@@ -126,7 +126,7 @@ BOOST_AUTO_TEST_CASE(values_of_the_wrong_form_are_refused) {
     "t.yaml:1:17: staging.mode: 'pined' is not one of pinned, on_demand; did you mean 'pinned'?");
   BOOST_TEST(
     bad("providers: [{name: a, bucket: rocks}]") ==
-    "t.yaml:1:31: providers[0].bucket: 'rocks' is not one of memory, rocksdb; did you mean "
+    "t.yaml:1:31: providers[0].bucket: 'rocks' is not one of memory, rocksdb, pmem; did you mean "
     "'rocksdb'?");
   BOOST_TEST(
     bad("transport: {prefer: [shm, carrier_pigeon]}") ==
@@ -223,7 +223,13 @@ BOOST_AUTO_TEST_CASE(providers_need_what_their_bucket_needs) {
     "t.yaml:1:13: providers[0] needs the key 'path', since its bucket is rocksdb");
   BOOST_TEST(
     bad("providers:\n- name: a\n  path: /p\n") ==
-    "t.yaml:3:3: providers[0].path: a memory bucket has no such key, only rocksdb has");
+    "t.yaml:3:3: providers[0].path: a memory bucket has no such key, only rocksdb, pmem have");
+  BOOST_TEST(
+    bad("providers: [{name: a, bucket: pmem, path: /p, window: 1MiB}]") ==
+    "t.yaml:1:47: providers[0].window: a pmem bucket has no such key, only rocksdb has");
+  BOOST_TEST(
+    bad("providers: [{name: a, bucket: pmem}]") ==
+    "t.yaml:1:13: providers[0] needs the key 'path', since its bucket is pmem");
   BOOST_TEST(
     bad("providers: [{name: a, io_threads: 2, bucket: memory}]") ==
     "t.yaml:1:23: providers[0].io_threads: a memory bucket has no such key, only rocksdb has");

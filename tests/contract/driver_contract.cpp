@@ -3,6 +3,9 @@
 
 #include <millrace/core/digest.hpp>
 #include <millrace/tests/support/held_completion.hpp>
+#include <millrace/tests/support/scratch_directory.hpp>
+#include <millrace/tests/support/shared_file.hpp>
+#include <millrace/transport/copy.hpp>
 
 #include <boost/test/unit_test.hpp>
 
@@ -216,6 +219,109 @@ void an_owner_that_dies_ends_every_transfer_with_its_name(fixture& f) {
   BOOST_TEST(watch.expired());
 }
 
+struct adopted_file {
+  shared_file file;
+  std::shared_ptr<void> adopted;
+
+  adopted_file(fixture& f, const std::string& place, std::uint64_t size_bytes)
+    : file(place, size_bytes), adopted(f.rig->fabric().adopt(file.mapping()).value()) {}
+};
+
+// Starts shortly before a border of a granule, ends shortly after another one, and divides nothing evenly.
+constexpr std::uint64_t odd_offset = (1u << 20) - 100;
+constexpr std::uint64_t odd_bytes = (3u << 20) + 77;
+
+void adopted_files_are_targets_of_reads(fixture& f) {
+  scratch_directory dir;
+  for (auto& place : shared_file_places(dir.path())) {
+    adopted_file target{f, place, 8 << 20};
+    std::fill_n(target.file.data(), 8 << 20, std::byte{0xee});
+    auto remote = f.rig->expose({1, odd_bytes, 0}, access_mode::read, 11);
+    auto* data = target.file.data() + odd_offset;
+    auto moved = f.move(direction::read, remote, {{0, data, odd_bytes}}, true);
+    BOOST_TEST_REQUIRE(moved.has_value(), place << ": " << why(moved));
+    auto expected = pattern(odd_bytes, 11);
+    BOOST_TEST(std::equal(expected.begin(), expected.end(), data), place);
+    BOOST_TEST((data[-1] == std::byte{0xee} && data[odd_bytes] == std::byte{0xee}), place);
+    BOOST_TEST(moved->digests.front() == digest(expected.data(), digest_block_bytes));
+    BOOST_TEST(!moved->written_back);
+  }
+}
+
+void adopted_files_are_sources_of_writes(fixture& f) {
+  scratch_directory dir;
+  for (auto& place : shared_file_places(dir.path())) {
+    adopted_file source{f, place, 8 << 20};
+    auto bytes = pattern(odd_bytes, 12);
+    auto* data = source.file.data() + odd_offset;
+    std::copy(bytes.begin(), bytes.end(), data);
+    auto remote = f.rig->expose({1, odd_bytes, 0}, access_mode::write, 0);
+    auto moved = f.move(direction::write, remote, {{0, data, odd_bytes}});
+    BOOST_TEST_REQUIRE(moved.has_value(), place << ": " << why(moved));
+    BOOST_TEST(f.rig->content(remote) == digest(bytes.data(), bytes.size()));
+  }
+}
+
+void adopted_files_are_written_again_after_a_sync(fixture& f) {
+  scratch_directory dir;
+  for (auto& place : shared_file_places(dir.path())) {
+    adopted_file target{f, place, 4 << 20};
+    for (std::uint64_t salt = 0; salt < 3; ++salt) {
+      auto remote = f.rig->expose({1, 3 << 20, 0}, access_mode::read, salt);
+      auto moved = f.move(direction::read, remote, {{0, target.file.data(), 3 << 20}});
+      BOOST_TEST_REQUIRE(moved.has_value(), place << ": " << why(moved));
+      BOOST_TEST(msync(target.file.data(), 4 << 20, MS_SYNC) == 0);
+      auto expected = pattern(3 << 20, salt);
+      BOOST_TEST(std::equal(expected.begin(), expected.end(), target.file.data()), place);
+    }
+  }
+}
+
+void reads_are_written_back_when_asked(fixture& f) {
+  scratch_directory dir;
+  for (auto& place : shared_file_places(dir.path())) {
+    adopted_file target{f, place, 8 << 20};
+    for (auto& shape : shapes) {
+      auto remote = f.rig->expose(shape, access_mode::read, 13);
+      for (auto digests : {false, true}) {
+        held_completion<transfer_report> done;
+        auto* data = target.file.data() + 3;
+        std::fill_n(data, shape.size_bytes(), std::byte{0});
+        transfer t{direction::read, remote,         {{0, data, shape.size_bytes()}},
+                   digests,         target.adopted, true};
+        f.rig->fabric().submit(std::move(t), done.callback());
+        auto moved = done.take();
+        BOOST_TEST_REQUIRE(moved.has_value(), place << ": " << why(moved));
+        BOOST_TEST(moved->written_back == transport::can_write_back());
+        auto expected = pattern(shape.size_bytes(), 13);
+        BOOST_TEST(std::equal(expected.begin(), expected.end(), data), place);
+      }
+    }
+  }
+}
+
+void many_pieces_of_several_files_are_one_transfer(fixture& f) {
+  scratch_directory dir;
+  auto place = shared_file_places(dir.path()).front();
+  adopted_file target{f, place, 4 << 20};
+  auto staged = f.lend(1 << 20);
+  auto remote = f.rig->expose({1, 2 << 20, 0}, access_mode::read, 14);
+  std::vector<copy_op> ops;
+  for (std::uint64_t at = 0; at < 2 << 20; at += 50) {
+    auto length = std::min<std::uint64_t>(50, (2 << 20) - at);
+    auto* local = at / 50 % 2 == 0 ? target.file.data() + 2 * at : staged.data + at / 2;
+    ops.push_back({at, local, length});
+  }
+  auto moved = f.move(direction::read, remote, ops);
+  BOOST_TEST_REQUIRE(moved.has_value(), why(moved));
+  auto expected = pattern(2 << 20, 14);
+  for (auto& op : ops)
+    if (!std::equal(op.local, op.local + op.length, expected.data() + op.remote_offset)) {
+      BOOST_TEST(false, "piece at " << op.remote_offset);
+      break;
+    }
+}
+
 struct contract_case {
   const char* name;
   void (*run)(fixture&);
@@ -237,6 +343,11 @@ const contract_case cases[] = {
   CASE(a_guessed_region_number_is_refused),
   CASE(memory_is_held_while_the_transfer_runs_and_no_longer),
   CASE(small_transfers_are_served_between_large_ones),
+  CASE(adopted_files_are_targets_of_reads),
+  CASE(adopted_files_are_sources_of_writes),
+  CASE(adopted_files_are_written_again_after_a_sync),
+  CASE(reads_are_written_back_when_asked),
+  CASE(many_pieces_of_several_files_are_one_transfer),
   CASE(an_owner_that_dies_ends_every_transfer_with_its_name)};
 #undef CASE
 

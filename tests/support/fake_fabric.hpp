@@ -7,6 +7,7 @@
 
 #include <cstring>
 #include <deque>
+#include <map>
 
 namespace millrace::testing {
 
@@ -17,18 +18,43 @@ public:
     completion<transport::transfer_report> done;
   };
 
+  struct held_copy {
+    std::vector<transport::local_copy> parts;
+    bool write_back = false;
+    completion<void> done;
+  };
+
   /// Transfers submitted and not yet ended, oldest first.
   std::deque<held> waiting;
   std::uint64_t submitted = 0;
+  /// Copies within the process, not yet ended, oldest first.
+  std::deque<held_copy> copying;
+  /// Mappings adopted and not withdrawn, by their first byte.
+  std::map<std::byte*, std::weak_ptr<void>> adopted;
 
-  /// Ends the oldest transfer as if its bytes had moved; reads bring `fill`.
+  /// Ends the oldest transfer as if its bytes had moved; reads bring `fill`, written back if that was asked for.
   void finish(std::byte fill = std::byte{7}, std::vector<std::uint64_t> digests = {}) {
     auto h = take();
     for (auto& op : h.what.ops)
       if (h.what.dir == transport::direction::read)
         std::memset(op.local, static_cast<int>(fill), op.length);
     h.what.hold.reset();
-    h.done(transport::transfer_report{std::move(digests), "fake"});
+    h.done(transport::transfer_report{std::move(digests), "fake", h.what.write_back});
+  }
+
+  /// Does the oldest copy within the process.
+  void finish_copy() {
+    auto h = std::move(copying.front());
+    copying.pop_front();
+    for (auto& part : h.parts)
+      std::memcpy(part.target, part.source, part.length);
+    h.done({});
+  }
+
+  void fail_oldest_copy(const status& why) {
+    auto h = std::move(copying.front());
+    copying.pop_front();
+    h.done(fail(why));
   }
 
   void fail_oldest(const status& why) {
@@ -40,6 +66,15 @@ public:
   result<std::shared_ptr<memory_source>> make_memory(
     const transport::arena_options& options, transport::staging_mode) override {
     return std::make_shared<heap_memory_source>(options.size_bytes);
+  }
+  result<std::shared_ptr<void>> adopt(const file_mapping& mapping) override {
+    auto token = std::make_shared<file_mapping>(mapping);
+    adopted[mapping.data] = token;
+    return token;
+  }
+  void copy(
+    std::vector<transport::local_copy> parts, bool write_back, completion<void> done) override {
+    copying.push_back({std::move(parts), write_back, std::move(done)});
   }
   void peer_opened(const std::shared_ptr<transport::channel>&) override {}
   void peer_closed(transport::channel&, const status&) override {}

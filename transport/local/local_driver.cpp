@@ -21,13 +21,20 @@ public:
       return done(fail(memory.error()));
     if (auto bad = check_ops(t.ops, memory->size_bytes()); !bad.ok())
       return done(fail(bad));
-    copy_job job{t.dir, *memory, std::move(t.ops), t.digests, std::move(t.hold), nullptr};
+    copy_job job{
+      .dir = t.dir,
+      .memory = *memory,
+      .ops = std::move(t.ops),
+      .digests = t.digests,
+      .write_back = t.write_back,
+      .hold = std::move(t.hold),
+      .abandoned = nullptr,
+      .prepare = {}};
     run_copy_job(
-      *movers_, limits_, std::move(job),
-      [done = std::move(done)](result<std::vector<std::uint64_t>> digests) {
-        if (!digests)
-          return done(fail(digests.error()));
-        done(transfer_report{std::move(*digests), "local"});
+      *movers_, limits_, std::move(job), [done = std::move(done)](result<copied> outcome) {
+        if (!outcome)
+          return done(fail(outcome.error()));
+        done(transfer_report{std::move(outcome->digests), "local", outcome->written_back});
       });
   }
 

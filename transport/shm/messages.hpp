@@ -10,12 +10,35 @@
 namespace millrace::transport::shm {
 
 /// The values travel on the wire: append, never renumber.
-enum class message_kind : std::uint8_t { announce = 1, forget = 2, move = 3, moved = 4 };
+enum class message_kind : std::uint8_t {
+  announce = 1,
+  forget = 2,
+  move = 3,
+  moved = 4,
+  announce_file = 5,
+  grant = 6,
+};
 
 /// "Here is an arena of mine; map it." One descriptor comes along.
 struct announce {
   std::uint64_t arena = 0;
   std::uint64_t size_bytes = 0;
+};
+
+/// "Here is a file or device of mine that serves as an arena; map what I grant of it." One descriptor comes
+/// along. Arenas and files share one numbering.
+struct announce_file {
+  std::uint64_t arena = 0;
+  std::uint64_t size_bytes = 0;
+  std::uint64_t file_offset = 0;
+  std::uint64_t granule_bytes = 0; // grants are whole multiples of it, except at the end
+};
+
+/// "This part of that file, too." Sent before the first move that touches the part.
+struct grant {
+  std::uint64_t arena = 0;
+  std::uint64_t offset = 0;
+  std::uint64_t length = 0;
 };
 
 /// "That arena is gone; unmap it."
@@ -41,6 +64,7 @@ struct move {
   std::uint8_t dir = 0; // a `direction`, seen from the sender
   bool digests = false;
   std::vector<move_op> ops;
+  bool write_back = false; // the lines written in the arena, to the persistence domain
 };
 
 struct moved {
@@ -48,11 +72,20 @@ struct moved {
   std::uint8_t code = 0; // an `errc`
   std::string detail;
   std::vector<std::uint64_t> digests;
+  bool written_back = false;
 };
 
 template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, announce& x) {
   return f(x.arena, x.size_bytes);
+}
+template <class Inspector>
+typename Inspector::result_type inspect(Inspector& f, announce_file& x) {
+  return f(x.arena, x.size_bytes, x.file_offset, x.granule_bytes);
+}
+template <class Inspector>
+typename Inspector::result_type inspect(Inspector& f, grant& x) {
+  return f(x.arena, x.offset, x.length);
 }
 template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, forget& x) {
@@ -64,11 +97,11 @@ typename Inspector::result_type inspect(Inspector& f, move_op& x) {
 }
 template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, move& x) {
-  return f(x.number, x.region, x.key, x.dir, x.digests, x.ops);
+  return f(x.number, x.region, x.key, x.dir, x.digests, x.ops, x.write_back);
 }
 template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, moved& x) {
-  return f(x.number, x.code, x.detail, x.digests);
+  return f(x.number, x.code, x.detail, x.digests, x.written_back);
 }
 
 } // namespace millrace::transport::shm

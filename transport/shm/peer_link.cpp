@@ -2,6 +2,10 @@
 #include <millrace/core/codec.hpp>
 #include <millrace/transport/shm/peer_link.hpp>
 
+#include <unistd.h>
+
+#include <algorithm>
+
 namespace millrace::transport::shm {
 
 namespace {
@@ -22,19 +26,57 @@ template status peer_link::send(message_kind, const moved&, std::span<const int>
 
 status peer_link::announce_arena(const std::shared_ptr<arena>& a) {
   std::lock_guard guard{mutex_};
+  return announce_locked(a);
+}
+
+status peer_link::offer(const arena_place& place, std::uint64_t length) {
+  if (place.in->is_file() && !trusted_with_files())
+    return {
+      errc::unsupported,
+      peer().name + " belongs to another user, who does not get the descriptor of a file"};
+  std::lock_guard guard{mutex_};
+  auto told = announce_locked(place.in);
+  return told.ok() && place.in->is_file() ? grant_locked(place, length) : told;
+}
+
+// Whoever has the descriptor can read and change all of the file, and whoever maps it takes a signal when the
+// other one cuts it short. Processes of one user can do worse to each other anyway.
+bool peer_link::trusted_with_files() const noexcept {
+  return peer().uid == geteuid() || peer().uid == 0;
+}
+
+status peer_link::announce_locked(const std::shared_ptr<arena>& a) {
   if (announced_.contains(a->id()))
     return {};
   int fd = a->fd();
-  auto sent = send(message_kind::announce, announce{a->id(), a->size_bytes()}, {&fd, 1});
+  auto sent = a->is_file()
+    ? send(
+        message_kind::announce_file,
+        announce_file{a->id(), a->size_bytes(), a->file_offset(), granule_bytes_}, {&fd, 1})
+    : send(message_kind::announce, announce{a->id(), a->size_bytes()}, {&fd, 1});
   if (sent.ok())
-    announced_.emplace(a->id(), a);
+    announced_.emplace(a->id(), announced{a, {}});
   return sent;
+}
+
+status peer_link::grant_locked(const arena_place& place, std::uint64_t length) {
+  auto& granted = announced_.at(place.in->id()).granules;
+  auto end = place.offset + length;
+  for (auto at = place.offset / granule_bytes_ * granule_bytes_; at < end; at += granule_bytes_) {
+    if (granted.contains(at))
+      continue;
+    auto bytes = std::min(granule_bytes_, place.in->size_bytes() - at);
+    if (auto bad = send(message_kind::grant, grant{place.in->id(), at, bytes}); !bad.ok())
+      return bad;
+    granted.insert(at);
+  }
+  return {};
 }
 
 void peer_link::forget_freed() {
   std::lock_guard guard{mutex_};
   for (auto i = announced_.begin(); i != announced_.end();) {
-    if (i->second.expired() && send(message_kind::forget, forget{i->first}).ok())
+    if (i->second.what.expired() && send(message_kind::forget, forget{i->first}).ok())
       i = announced_.erase(i);
     else
       ++i;
@@ -83,7 +125,7 @@ void peer_link::on_moved(moved answer) {
       errc::protocol_error,
       peer().name + " answered a move with " + std::to_string(answer.digests.size()) +
         " digests instead of " + std::to_string(pending->digests)));
-  pending->done(std::move(answer.digests));
+  pending->done(copied{std::move(answer.digests), answer.written_back});
 }
 
 std::vector<std::shared_ptr<void>> peer_link::close(const status& why) {
@@ -103,14 +145,50 @@ std::vector<std::shared_ptr<void>> peer_link::close(const status& why) {
   return touched;
 }
 
+status peer_link::admits(std::uint64_t arena) const {
+  if (mapped_.size() >= mapped_arenas_max || mapped_.contains(arena))
+    return {errc::protocol_error, "announced too many arenas, or one of them twice"};
+  return {};
+}
+
 result<std::shared_ptr<mapped_arena>> peer_link::map(const announce& what, int fd) {
   std::lock_guard guard{mutex_};
-  if (mapped_.size() >= mapped_arenas_max || mapped_.contains(what.arena))
-    return fail(errc::protocol_error, "announced too many arenas, or one of them twice");
+  if (auto bad = admits(what.arena); !bad.ok())
+    return fail(bad);
   auto made = mapped_arena::map(fd, what.size_bytes);
   if (made && !closed_)
-    mapped_.emplace(what.arena, *made);
+    mapped_.emplace(what.arena, mapping{*made, nullptr});
   return made;
+}
+
+status peer_link::map_file(const announce_file& what, unique_fd fd) {
+  std::lock_guard guard{mutex_};
+  if (auto bad = admits(what.arena); !bad.ok() || closed_)
+    return bad;
+  mapping made;
+  if (trusted_with_files()) {
+    auto file =
+      mapped_file::reserve(std::move(fd), {what.size_bytes, what.file_offset, what.granule_bytes});
+    if (!file && file.error().code() != errc::unsupported)
+      return file.error();
+    made.file = file ? std::move(*file) : nullptr;
+  }
+  mapped_.emplace(what.arena, std::move(made));
+  return {};
+}
+
+status peer_link::take_grant(const grant& what) {
+  std::lock_guard guard{mutex_};
+  auto found = mapped_.find(what.arena);
+  if (found == mapped_.end() || found->second.arena)
+    return {errc::protocol_error, "a grant of a file that was not announced"};
+  auto& file = found->second.file;
+  auto bad = file ? file->grant(what.offset, what.length) : status{};
+  if (bad.code() != errc::unsupported)
+    return bad;
+  // What runs keeps it; what comes is told.
+  file = nullptr;
+  return {};
 }
 
 void peer_link::unmap(std::uint64_t arena) {
@@ -118,21 +196,24 @@ void peer_link::unmap(std::uint64_t arena) {
   mapped_.erase(arena);
 }
 
-result<std::byte*> peer_link::resolve(
-  const move_op& op, std::vector<std::shared_ptr<void>>& keep) const {
+result<reached_memory> peer_link::resolve(const move_op& op) const {
   std::lock_guard guard{mutex_};
   auto found = mapped_.find(op.arena);
   if (found == mapped_.end())
     return fail(errc::permission_denied, "the move names an arena that was not announced");
-  auto size = found->second->size_bytes();
+  auto& [arena, file] = found->second;
+  if (!arena && !file)
+    return fail(errc::unsupported, "this process cannot map the file or does not trust its owner");
+  auto size = arena ? arena->size_bytes() : file->size_bytes();
   // In this order nothing can wrap around.
   bool inside = op.offset <= size && op.lead <= op.offset && op.length <= size - op.offset &&
     op.tail <= size - op.offset - op.length;
   if (!inside)
     return fail(errc::permission_denied, "the move reaches outside the announced arena");
-  if (keep.empty() || keep.back() != found->second)
-    keep.push_back(found->second);
-  return found->second->data() + op.offset;
+  if (file && !file->granted(op.offset - op.lead, op.lead + op.length + op.tail))
+    return fail(
+      errc::permission_denied, "the move reaches a part of the file that was not granted");
+  return reached_memory{(arena ? arena->data() : file->data()) + op.offset, arena, file};
 }
 
 } // namespace millrace::transport::shm

@@ -3,7 +3,9 @@
 
 #include <millrace/transport/arena.hpp>
 #include <millrace/transport/channel.hpp>
+#include <millrace/transport/copy_job.hpp>
 #include <millrace/transport/driver.hpp>
+#include <millrace/transport/mapped_file.hpp>
 #include <millrace/transport/shm/messages.hpp>
 
 #include <atomic>
@@ -11,21 +13,34 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <unordered_map>
 
 namespace millrace::transport::shm {
 
 /// A move asked of the peer.
 struct pending_move {
-  completion<std::vector<std::uint64_t>> done;
+  completion<copied> done;
   std::uint64_t digests = 0; // how many the answer must bring
   std::shared_ptr<void> hold;
+};
+
+/// Memory of this process that a transfer of the peer touches.
+struct reached_memory {
+  std::byte* data = nullptr;
+  std::shared_ptr<mapped_arena> arena; // or
+  std::shared_ptr<mapped_file> file;
+
+  bool same_memory(const reached_memory& other) const noexcept {
+    return arena == other.arena && file == other.file;
+  }
 };
 
 /// Threads: any; completions run without the lock.
 class peer_link {
 public:
-  explicit peer_link(std::shared_ptr<channel> c) : channel_(std::move(c)) {}
+  peer_link(std::shared_ptr<channel> c, std::uint64_t granule_bytes)
+    : channel_(std::move(c)), granule_bytes_(granule_bytes) {}
 
   const peer_info& peer() const noexcept { return channel_->peer(); }
   bool is_open() const noexcept { return channel_->is_open(); }
@@ -34,6 +49,9 @@ public:
 
   /// Tells the peer of an arena once.
   [[nodiscard]] status announce_arena(const std::shared_ptr<arena>& a);
+  /// Lets the peer reach a part of an arena: announces it, and of an adopted file grants the granules.
+  /// Errors: `unsupported` for an adopted file and a peer of another user.
+  [[nodiscard]] status offer(const arena_place& place, std::uint64_t length);
   /// Tells the peer which announced arenas are gone.
   void forget_freed();
   /// Asks the peer to move; `done` runs once, also when the link closes.
@@ -45,25 +63,45 @@ public:
   // -- the peer's arenas, our regions ---------------------------------------------------------
 
   result<std::shared_ptr<mapped_arena>> map(const announce& what, int fd);
+  /// A file that cannot be mapped, or of a peer that we do not trust with our page faults, is remembered as such:
+  /// moves that name it are answered `unsupported`.
+  [[nodiscard]] status map_file(const announce_file& what, unique_fd fd);
+  [[nodiscard]] status take_grant(const grant& what);
   void unmap(std::uint64_t arena);
-  /// Errors: `permission_denied` for a range outside an announced arena.
-  result<std::byte*> resolve(const move_op& op, std::vector<std::shared_ptr<void>>& keep) const;
+  /// Errors: `permission_denied` for a range outside an announced arena, or not granted; `unsupported`.
+  result<reached_memory> resolve(const move_op& op) const;
   const std::shared_ptr<std::atomic<bool>>& abandoned() const noexcept { return abandoned_; }
 
   template <class Message>
   [[nodiscard]] status send(message_kind kind, const Message& m, std::span<const int> fds = {});
 
 private:
+  // What an announced arena of ours was told as.
+  struct announced {
+    std::weak_ptr<arena> what;
+    std::set<std::uint64_t> granules; // granted
+  };
+  // An arena or a file of the peer; neither if it was refused.
+  struct mapping {
+    std::shared_ptr<mapped_arena> arena;
+    std::shared_ptr<mapped_file> file;
+  };
+
   std::optional<pending_move> take(std::uint64_t number);
+  bool trusted_with_files() const noexcept;
+  status announce_locked(const std::shared_ptr<arena>& a);
+  status grant_locked(const arena_place& place, std::uint64_t length);
+  status admits(std::uint64_t arena) const;
 
   std::shared_ptr<channel> channel_;
+  const std::uint64_t granule_bytes_;
   std::shared_ptr<std::atomic<bool>> abandoned_ = std::make_shared<std::atomic<bool>>(false);
   mutable std::mutex mutex_;
   bool closed_ = false;
   std::uint64_t next_ = 1;
   std::unordered_map<std::uint64_t, pending_move> pending_;
-  std::map<std::uint64_t, std::weak_ptr<arena>> announced_;
-  std::map<std::uint64_t, std::shared_ptr<mapped_arena>> mapped_;
+  std::map<std::uint64_t, announced> announced_;
+  std::map<std::uint64_t, mapping> mapped_;
 };
 
 } // namespace millrace::transport::shm

@@ -27,16 +27,16 @@ constexpr std::uint32_t quarantine_ms = 60'000;
 // One submitted transfer, possibly cut into several moves.
 struct gathering {
   std::mutex mutex;
-  std::vector<std::vector<std::uint64_t>> digests;
+  std::vector<copied> parts;
   std::size_t missing = 0;
   status first_error;
   completion<transfer_report> done;
 
-  void part(std::size_t index, result<std::vector<std::uint64_t>> outcome) {
+  void part(std::size_t index, result<copied> outcome) {
     {
       std::lock_guard guard{mutex};
       if (outcome)
-        digests[index] = std::move(*outcome);
+        parts[index] = std::move(*outcome);
       else if (first_error.ok())
         first_error = outcome.error();
       if (--missing > 0)
@@ -44,11 +44,19 @@ struct gathering {
     }
     if (!first_error.ok())
       return done(fail(first_error));
-    transfer_report report{std::move(digests.front()), "shm"};
-    for (std::size_t i = 1; i < digests.size(); ++i)
-      report.digests.insert(report.digests.end(), digests[i].begin(), digests[i].end());
+    transfer_report report{std::move(parts.front().digests), "shm", parts.front().written_back};
+    for (std::size_t i = 1; i < parts.size(); ++i) {
+      report.digests.insert(report.digests.end(), parts[i].digests.begin(), parts[i].digests.end());
+      report.written_back &= parts[i].written_back;
+    }
     done(std::move(report));
   }
+};
+
+// A move that is ready to be asked for.
+struct prepared_move {
+  shm::move request;
+  pending_move pending;
 };
 
 class shm_driver : public peer_driver, public std::enable_shared_from_this<shm_driver> {
@@ -65,7 +73,7 @@ public:
   bool reaches(const peer_id& owner) const noexcept override { return link_to(owner) != nullptr; }
 
   void peer_opened(const std::shared_ptr<channel>& c) override {
-    auto link = std::make_shared<peer_link>(c);
+    auto link = std::make_shared<peer_link>(c, options_.granule_bytes);
     {
       std::lock_guard guard{mutex_};
       links_[c.get()] = link;
@@ -93,13 +101,22 @@ public:
     auto link = link_to(t.remote.owner);
     if (!link)
       return done(fail(errc::peer_lost, "no connection to the process that owns the memory"));
-    auto g = std::make_shared<gathering>();
     auto parts = std::max<std::size_t>((t.ops.size() + move_ops_max - 1) / move_ops_max, 1);
+    auto g = std::make_shared<gathering>();
     g->missing = parts;
-    g->digests.resize(parts);
+    g->parts.resize(parts);
+    // All are made before the first is asked for: what cannot be reached fails before a byte moves.
+    std::vector<prepared_move> moves;
+    for (std::size_t i = 0; i < parts; ++i) {
+      auto made = prepare(*link, t, i, g);
+      if (!made)
+        return done(fail(made.error()));
+      moves.push_back(std::move(*made));
+    }
+    t.hold.reset();
     g->done = std::move(done);
-    for (std::size_t i = 0; i < parts; ++i)
-      submit_part(*link, t, i, g);
+    for (auto& m : moves)
+      link->ask(std::move(m.request), std::move(m.pending));
   }
 
   void on_message(
@@ -131,46 +148,48 @@ private:
     return nullptr;
   }
 
-  void submit_part(
+  static result<prepared_move> prepare(
     peer_link& link, const transfer& t, std::size_t part, const std::shared_ptr<gathering>& g) {
-    shm::move request;
-    request.region = t.remote.region;
-    request.key = t.remote.key;
-    request.dir = static_cast<std::uint8_t>(t.dir);
-    request.digests = t.digests;
-    pending_move pending;
-    pending.hold = t.hold;
-    pending.done = [g, part](result<std::vector<std::uint64_t>> outcome) {
-      g->part(part, std::move(outcome));
-    };
+    prepared_move out;
+    out.request.region = t.remote.region;
+    out.request.key = t.remote.key;
+    out.request.dir = static_cast<std::uint8_t>(t.dir);
+    out.request.digests = t.digests;
+    out.request.write_back = t.write_back;
+    out.pending.hold = t.hold;
+    out.pending.done = [g, part](result<copied> outcome) { g->part(part, std::move(outcome)); };
     auto first = part * move_ops_max;
     auto last = std::min(first + move_ops_max, t.ops.size());
-    request.ops.reserve(last - first);
+    out.request.ops.reserve(last - first);
     arena_place place;
     for (auto i = first; i < last; ++i) {
       auto& op = t.ops[i];
-      auto placed = place_of(op, place);
-      auto bad = placed ? link.announce_arena(place.in) : placed.error();
+      auto covered = op.lead + op.length + op.tail;
+      auto bad = locate(op.local - op.lead, covered, place);
+      if (bad.ok())
+        bad = link.offer(place, covered);
       if (!bad.ok())
-        return pending.done(fail(bad));
-      request.ops.push_back(
-        {op.remote_offset, place.in->id(), *placed, op.length, op.lead, op.tail});
-      pending.digests += t.digests ? digest_count(op.lead + op.length + op.tail) : 0;
+        return fail(bad);
+      out.request.ops.push_back(
+        {op.remote_offset, place.in->id(), place.offset + op.lead, op.length, op.lead, op.tail});
+      out.pending.digests += t.digests ? digest_count(covered) : 0;
     }
-    link.ask(std::move(request), std::move(pending));
+    return out;
   }
 
-  // The op's offset in its arena; consecutive ops mostly share one.
-  static result<std::uint64_t> place_of(const copy_op& op, arena_place& last) {
+  // Consecutive ops mostly share one arena: `place` starts as that of the last one.
+  static status locate(const std::byte* data, std::uint64_t length, arena_place& place) {
     if (
-      last.in && op.local >= last.in->data() &&
-      op.local + op.length <= last.in->data() + last.in->size_bytes())
-      return static_cast<std::uint64_t>(op.local - last.in->data());
-    auto found = find_arena(op.local, op.length);
+      place.in && data >= place.in->data() &&
+      data + length <= place.in->data() + place.in->size_bytes()) {
+      place.offset = static_cast<std::uint64_t>(data - place.in->data());
+      return {};
+    }
+    auto found = find_arena(data, length);
     if (!found)
-      return fail(found.error());
-    last = std::move(*found);
-    return last.offset;
+      return found.error();
+    place = std::move(*found);
+    return {};
   }
 
   status take(
@@ -179,6 +198,12 @@ private:
     switch (kind) {
     case message_kind::announce:
       return on_announce(*link, reader, fds);
+    case message_kind::announce_file:
+      return on_announce_file(*link, reader, fds);
+    case message_kind::grant: {
+      grant what;
+      return reader(what) ? link->take_grant(what) : status{};
+    }
     case message_kind::forget: {
       forget gone;
       if (reader(gone))
@@ -218,14 +243,27 @@ private:
     return {};
   }
 
+  static status on_announce_file(
+    peer_link& link, wire_reader& reader, std::vector<unique_fd>& fds) {
+    announce_file what;
+    if (!reader(what))
+      return {};
+    if (fds.size() != 1)
+      return {errc::protocol_error, "a file announced without its descriptor"};
+    return link.map_file(what, std::move(fds.front()));
+  }
+
   void on_move(const std::shared_ptr<peer_link>& link, shm::move request) {
-    auto answer = [link, number = request.number](result<std::vector<std::uint64_t>> outcome) {
-      moved m{number, 0, {}, {}};
-      if (outcome)
-        m.digests = std::move(*outcome);
-      else
-        m.code = static_cast<std::uint8_t>(outcome.error().code()),
+    auto answer = [link, number = request.number](result<copied> outcome) {
+      moved m;
+      m.number = number;
+      if (outcome) {
+        m.digests = std::move(outcome->digests);
+        m.written_back = outcome->written_back;
+      } else {
+        m.code = static_cast<std::uint8_t>(outcome.error().code());
         m.detail = outcome.error().detail();
+      }
       // A failure here means the channel is closing; the peer learns of that.
       static_cast<void>(link->send(message_kind::moved, m));
     };
@@ -243,19 +281,44 @@ private:
       request.region, request.key, dir == direction::read ? access_mode::read : access_mode::write);
     if (!memory)
       return fail(memory.error());
-    copy_job job{dir, *memory, {}, request.digests, nullptr, link.abandoned()};
-    auto keep = std::make_shared<std::vector<std::shared_ptr<void>>>();
+    auto reached = std::make_shared<std::vector<reached_memory>>();
+    copy_job job{
+      .dir = dir,
+      .memory = *memory,
+      .ops = {},
+      .digests = request.digests,
+      .write_back = request.write_back,
+      .hold = reached,
+      .abandoned = link.abandoned(),
+      .prepare = {}};
     job.ops.reserve(request.ops.size());
+    bool files = false;
     for (auto& op : request.ops) {
-      auto local = link.resolve(op, *keep);
+      auto local = link.resolve(op);
       if (!local)
         return fail(local.error());
-      job.ops.push_back({op.remote_offset, *local, op.length, op.lead, op.tail});
+      job.ops.push_back({op.remote_offset, local->data, op.length, op.lead, op.tail});
+      files |= local->file != nullptr;
+      if (reached->empty() || !local->same_memory(reached->back()))
+        reached->push_back(std::move(*local));
     }
     if (auto bad = check_ops(job.ops, memory->size_bytes()); !bad.ok())
       return fail(bad);
-    job.hold = std::move(keep);
+    if (files)
+      job.prepare = [reached = reached.get(), dir](std::byte* local, std::uint64_t length) {
+        return populate(*reached, local, length, dir);
+      };
     return job;
+  }
+
+  // Of arenas the page tables were filled when they were announced.
+  static status populate(
+    const std::vector<reached_memory>& reached, const std::byte* local, std::uint64_t length,
+    direction dir) {
+    for (auto& r : reached)
+      if (r.file && local >= r.file->data() && local < r.file->data() + r.file->size_bytes())
+        return r.file->populate(static_cast<std::uint64_t>(local - r.file->data()), length, dir);
+    return {};
   }
 
   // *Problem*: a peer that was only silent (stopped, say) may wake up and go on copying into memory that has

@@ -12,7 +12,8 @@ namespace millrace::transport {
 
 struct shm_driver_options {
   copy_limits limits;
-  std::uint32_t sweep_ms = 1000; // how soon a freed on-demand arena is unmapped by peers
+  std::uint64_t granule_bytes = 64u << 20; // see `fabric_options`
+  std::uint32_t sweep_ms = 1000;           // how soon a freed on-demand arena is unmapped by peers
 };
 
 /// `shared`: arenas announced to every peer as soon as it connects, so that no transfer waits for the mapping.

@@ -1,0 +1,56 @@
+// The way back into an actor for what other threads finish. Base of what an actor's operations share.
+#pragma once
+
+#include <millrace/actors/delivery.hpp>
+
+#include <caf/actor_addr.hpp>
+
+#include <memory>
+#include <utility>
+
+namespace millrace::actors {
+
+/// Lives as long as an operation needs it, longer than its actor if need be; what came too late is dropped.
+class actor_home : public std::enable_shared_from_this<actor_home> {
+public:
+  actor_home(caf::actor_system& system, const caf::strong_actor_ptr& self)
+    : system_(system), self_(caf::actor_cast<caf::actor_addr>(self)) {}
+  virtual ~actor_home() = default;
+  actor_home(const actor_home&) = delete;
+  actor_home& operator=(const actor_home&) = delete;
+
+  /// Wraps `f(result<T>)` into a completion that brings the outcome home: `f` always runs in the actor, at once
+  /// when the completion is called from one of its handlers.
+  template <class T, class F>
+  completion<T> home(F f) {
+    return [self = shared_from_this(), f = std::move(f)](result<T> outcome) mutable {
+      if (running == self.get())
+        return f(std::move(outcome));
+      auto actor = caf::actor_cast<caf::strong_actor_ptr>(self->self_);
+      if (!actor)
+        return;
+      auto boxed = std::make_shared<result<T>>(std::move(outcome));
+      run_in(self->system_, actor, [f, boxed]() mutable { f(std::move(*boxed)); });
+    };
+  }
+
+  /// Marks the thread as being inside the actor while it lives.
+  class entered {
+  public:
+    explicit entered(actor_home& home) : outer_(std::exchange(running, &home)) {}
+    ~entered() { running = outer_; }
+    entered(const entered&) = delete;
+    entered& operator=(const entered&) = delete;
+
+  private:
+    actor_home* outer_;
+  };
+
+private:
+  static thread_local actor_home* running;
+
+  caf::actor_system& system_;
+  caf::actor_addr self_;
+};
+
+} // namespace millrace::actors

@@ -1,0 +1,20 @@
+// Pushes selected tensors of one version into a caller's memory. Run by stores and checkpoint managers.
+#pragma once
+
+#include <millrace/actors/messages.hpp>
+#include <millrace/actors/operation.hpp>
+#include <millrace/storage/bucket.hpp>
+
+#include <functional>
+#include <memory>
+
+namespace millrace::actors {
+
+/// Opens the version a load shall read, wherever it rests.
+using model_opener = std::function<void(completion<std::shared_ptr<storage::opened_model>>)>;
+
+std::shared_ptr<operation> make_load_operation(
+  std::shared_ptr<operation_context> context, load_request request, model_opener open,
+  time_point arrived, answer<load_receipt> done);
+
+} // namespace millrace::actors

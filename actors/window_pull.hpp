@@ -1,0 +1,85 @@
+// Fills the windows of a reservation from a peer's memory. Run by stores and by saves of checkpoints.
+#pragma once
+
+#include <millrace/actors/layout_offsets.hpp>
+#include <millrace/actors/operation.hpp>
+#include <millrace/actors/staging_blocks.hpp>
+#include <millrace/core/bulk_handle.hpp>
+#include <millrace/storage/bucket.hpp>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace millrace::actors {
+
+/// What is pulled, and what is found out on the way. Everything runs in the context's actor.
+struct pull_work {
+  std::shared_ptr<operation_context> context;
+  bulk_handle source; // all tensors, one after the other
+  layout_offsets offsets;
+  bool checksums = true;
+  bool write_back = false;            // movers shall write the lines back to the persistence domain
+  std::vector<std::uint64_t> digests; // of all tensors, if `checksums`
+  bool stopped = false;               // nothing new is begun
+
+  /// Keeps the digests that a transfer found for pieces, from number `at` of the report on.
+  void keep_digests(
+    const storage::piece& piece, const std::vector<std::uint64_t>& found, std::size_t& at);
+};
+
+struct filled_window {
+  std::string driver;
+  bool written_back = false;
+};
+
+/// Brings the bytes of one window to its pieces. `arrived(bytes)`: so many of them have left the source and rest
+/// in memory of ours. Both run in the actor.
+using window_filler = std::function<void(
+  storage::window, std::function<void(std::uint64_t)> arrived, completion<filled_window> done)>;
+
+/// One transfer a window, straight to where the pieces are.
+window_filler fill_directly(std::shared_ptr<pull_work> work);
+
+/// Through leased staging memory, block after block, several at a time: a window's bytes have arrived as soon as
+/// they rest in staging, and are copied on from there meanwhile.
+window_filler fill_through_staging(
+  std::shared_ptr<pull_work> work, std::shared_ptr<staging_blocks> blocks);
+
+/// Acquires, fills and commits every window, several at a time.
+class window_pull : public std::enable_shared_from_this<window_pull> {
+public:
+  struct events {
+    std::function<void()> arrived;     // once: no byte of the source is needed any more
+    completion<filled_window> done;    // once: every window is committed, or why not
+  };
+
+  /// `room` must live until `done` has run or `stop` was called.
+  window_pull(
+    std::shared_ptr<pull_work> work, storage::reservation& room, window_filler fill, events events);
+
+  void start();
+  /// Nothing is reported any more, and `room` is not touched again.
+  void stop();
+
+private:
+  void pump();
+  void on_window(result<storage::window> w);
+  void on_arrived(std::uint64_t bytes);
+  void on_filled(std::uint32_t index, result<filled_window> filled);
+  void on_committed(const result<void>& committed);
+  void end(result<filled_window> outcome);
+
+  std::shared_ptr<pull_work> work_;
+  storage::reservation* room_;
+  window_filler fill_;
+  events events_;
+  filled_window outcome_;
+  std::uint64_t arrived_bytes_ = 0;
+  std::uint32_t windows_;
+  std::uint32_t next_ = 0;
+  std::uint32_t in_flight_ = 0;
+};
+
+} // namespace millrace::actors

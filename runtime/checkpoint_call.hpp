@@ -1,0 +1,35 @@
+// Single questions to a provider's checkpoints. Internal: needs CAF.
+#pragma once
+
+#include <millrace/core/tensor_view.hpp>
+#include <millrace/runtime/caller.hpp>
+
+#include <chrono>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace millrace::runtime {
+
+template <class Request, class Reply = actors::reply_of<Request>>
+future<Reply> ask_checkpoints(
+  const std::shared_ptr<client_core>& core, std::size_t provider, Request request) {
+  auto done = core->make_promise<Reply>();
+  core->ask<actors::checkpoint_manager_actor, Request, Reply>(
+    core->checkpoints(provider), std::move(request),
+    [core, done](result<Reply> r) { done.set(std::move(r)); });
+  return done.get_future();
+}
+
+/// A model's shards, versions and complete steps now. Errors: `not_found`.
+future<checkpoint_summary> describe_checkpoints(
+  const std::shared_ptr<client_core>& core, std::size_t provider, const std::string& model);
+
+/// Writes tensors of a version (without a step: of the newest complete one) to where the views point.
+future<actors::load_receipt> restore_into(
+  const std::shared_ptr<client_core>& core, std::size_t provider, const std::string& model,
+  std::uint32_t rank, std::optional<std::uint64_t> step, std::vector<tensor_view> targets,
+  std::chrono::milliseconds timeout);
+
+} // namespace millrace::runtime

@@ -1,0 +1,179 @@
+// Objects are filled before they are published; words change by publish alone.
+#include <millrace/core/kill_point.hpp>
+#include <millrace/storage/pmem/catalog.hpp>
+
+#include <cstring>
+
+namespace millrace::storage::pmem {
+
+namespace {
+
+template <class Header>
+byte_buffer with_header(const Header& header, std::span<const std::byte> body) {
+  byte_buffer bytes(sizeof header + body.size());
+  std::memcpy(bytes.data(), &header, sizeof header);
+  if (!body.empty())
+    std::memcpy(bytes.data() + sizeof header, body.data(), body.size());
+  return bytes;
+}
+
+// Stores and writes back; the fence comes with the publish.
+status fill(const core& c, std::uint64_t offset, std::span<const std::byte> bytes) {
+  c.persist.store(c.address(offset), bytes.data(), bytes.size());
+  return c.persist.flush(c.address(offset), bytes.size());
+}
+
+result<std::uint64_t> reserve_filled(
+  core& c, change& into, object_type type, std::span<const std::byte> bytes) {
+  auto object = into.reserve(bytes.size(), type);
+  if (!object)
+    return object;
+  if (auto bad = fill(c, *object, bytes); !bad.ok())
+    return fail(std::move(bad));
+  return object;
+}
+
+checked_word word(const shard& s, word_kind kind, std::uint64_t number, std::uint64_t value) {
+  return {value, word_check(s.id, kind, number, value)};
+}
+
+std::uint64_t flags_of(bool finished, bool erased) {
+  return (finished ? flag_finished : 0) | (erased ? flag_erased : 0);
+}
+
+} // namespace
+
+result<slot> reserve_slot(core& c, change& into, const shard& s, std::uint64_t number) {
+  auto before = into.size();
+  auto data = reserve_extents(into, s.shape->packed);
+  if (!data)
+    return fail(data.error());
+  slot made;
+  made.extents = std::move(data->extents);
+  made.reserved_bytes = data->taken_bytes;
+  auto total = slot_object_bytes(made.extents.size(), s.shape->digests);
+  auto object = into.reserve(total, object_type::slot);
+  if (!object) {
+    into.cancel_after(before);
+    return fail(object.error());
+  }
+  made.object = *object;
+  made.reserved_bytes += into.reserved_bytes();
+  auto list = std::as_bytes(std::span{made.extents});
+  slot_header header{
+    .total_bytes = total, .owner = s.id, .slot = number, .extents = made.extents.size()};
+  header.checksum = checksum_of(header, list);
+  made.record_at = made.object + sizeof header + list.size();
+  if (auto bad = fill(c, made.object, with_header(header, list)); !bad.ok()) {
+    into.cancel_after(before);
+    return fail(std::move(bad));
+  }
+  return made;
+}
+
+void free_slot(change& into, const slot& one) {
+  into.free(one.object);
+  for (auto& e : one.extents)
+    into.free(e.object);
+}
+
+slot_words& words_of(const core& c, const shard& s, std::uint64_t number) {
+  return c.objects->at<index_header>(s.index)->slots[number];
+}
+
+void set_object(core& c, change& into, const shard& s, std::uint64_t number, std::uint64_t value) {
+  into.set(words_of(c, s, number).object, s.id, word_kind::object, number, value);
+}
+
+void set_done(core& c, change& into, const shard& s, std::uint64_t number, std::uint64_t value) {
+  into.set(words_of(c, s, number).done, s.id, word_kind::done, number, value);
+}
+
+void set_active(core& c, change& into, const shard& s, std::uint64_t number, std::uint64_t value) {
+  into.set(words_of(c, s, number).active, s.id, word_kind::active, number, value);
+}
+
+void set_flags(core& c, change& into, const shard& s, bool finished, bool erased) {
+  into.set(
+    c.objects->at<index_header>(s.index)->flags, s.id, word_kind::flags, 0,
+    flags_of(finished, erased));
+}
+
+result<std::uint64_t> write_index(core& c, change& into, const shard& s) {
+  auto spec = encode(s.spec);
+  index_header header;
+  header.total_bytes = sizeof header + spec.size();
+  header.spec_bytes = spec.size();
+  header.id = s.id;
+  header.window_bytes = s.window_bytes;
+  header.stream_bytes = s.shape->packed.stream_bytes;
+  header.flags = word(s, word_kind::flags, 0, flags_of(s.finished, s.erased));
+  header.checksum = checksum_of(header, spec);
+  for (std::size_t i = 0; i < keep_max; ++i) {
+    auto& one = s.slots[i];
+    auto active = one.state == slot_state::active ? one.step + 1 : 0;
+    header.slots[i] = {
+      word(s, word_kind::object, i, one.object),
+      word(s, word_kind::done, i, one.done() ? one.sequence : 0),
+      word(s, word_kind::active, i, active)};
+  }
+  return reserve_filled(c, into, object_type::index, with_header(header, spec));
+}
+
+result<std::uint64_t> write_table(core& c, change& into, const table_map& next) {
+  std::uint64_t object = 0;
+  if (!next.empty()) {
+    table_body body;
+    body.entries.reserve(next.size());
+    for (auto& [key, index] : next)
+      body.entries.push_back({key.first, key.second, index});
+    auto bytes = encode(body);
+    table_header header{.total_bytes = sizeof header + bytes.size()};
+    header.checksum = checksum_of(header, bytes);
+    auto made = reserve_filled(c, into, object_type::table, with_header(header, bytes));
+    if (!made)
+      return made;
+    object = *made;
+  }
+  auto root = c.objects->root();
+  into.set(root->table, root->id, word_kind::table, 0, object);
+  if (c.table_object != 0)
+    into.free(c.table_object);
+  return object;
+}
+
+status write_record(
+  core& c, const shard& s, std::uint64_t number, const slot& one,
+  const std::vector<std::uint64_t>& digests) {
+  auto body = std::as_bytes(std::span{digests});
+  version_header header{
+    .owner = s.id,
+    .slot = number,
+    .step = one.step,
+    .saved_at_ns = one.saved_at_ns,
+    .sequence = one.sequence,
+    .size_bytes = s.shape->size_bytes,
+    .digests = digests.size()};
+  header.checksum = checksum_of(header, body);
+  return fill(c, one.record_at, with_header(header, body));
+}
+
+status release_slot(core& c, shard& s, std::uint64_t number) {
+  auto& one = s.slots[number];
+  std::lock_guard guard{c.layout_mutex};
+  change free{*c.objects};
+  set_object(c, free, s, number, 0);
+  set_done(c, free, s, number, 0);
+  set_active(c, free, s, number, 0);
+  free_slot(free, one);
+  MILLRACE_KILL_POINT("pmem.free.before_publish");
+  if (auto bad = c.publish(free); !bad.ok())
+    return bad;
+  MILLRACE_KILL_POINT("pmem.free.after_publish");
+  auto changes = one.changes + 1;
+  one = {};
+  one.changes = changes;
+  return {};
+}
+
+} // namespace millrace::storage::pmem

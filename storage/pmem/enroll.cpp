@@ -1,0 +1,236 @@
+// A shard's index and all its slots in one publish; or a known shard taken up again.
+#include <millrace/core/kill_point.hpp>
+#include <millrace/core/log.hpp>
+#include <millrace/storage/pmem/catalog.hpp>
+#include <millrace/storage/pmem/enroll.hpp>
+#include <millrace/storage/pmem/erase.hpp>
+
+#include <sys/random.h>
+
+#include <algorithm>
+
+namespace millrace::storage::pmem {
+
+namespace {
+
+constexpr int reclaims_max = 100'000;
+
+std::uint64_t random_id() {
+  std::uint64_t id = 0;
+  while (id == 0)
+    if (::getrandom(&id, sizeof id, 0) != static_cast<ssize_t>(sizeof id))
+      id = 0;
+  return id;
+}
+
+status refused(const shard_spec& spec, errc code, const std::string& what) {
+  return {
+    code, "registering rank " + std::to_string(spec.rank) + " of model " + spec.model + ": " + what};
+}
+
+status check_known(const model& m, const shard_spec& spec) {
+  if (!m.shards.empty() && m.world_size != spec.world_size)
+    return refused(
+      spec, errc::invalid_argument,
+      "its checkpoints are of a world of " + std::to_string(m.world_size) + ", this job's is " +
+        std::to_string(spec.world_size) + "; erase them, or take another name");
+  auto at = m.shards.find(spec.rank);
+  if (at == m.shards.end())
+    return {};
+  auto& known = *at->second;
+  if (known.erased)
+    return refused(spec, errc::busy, "its erased versions are still being read; try again");
+  if (known.registered)
+    return refused(spec, errc::busy, "a job is attached to it; end that one first");
+  auto difference = first_difference(known.spec.tensors, spec.tensors);
+  if (!difference.empty())
+    return refused(
+      spec, errc::invalid_argument,
+      "another layout is there: " + difference + "; erase it, or take another name");
+  return {};
+}
+
+// Slots beyond `keep`, the least missed first: empty ones, then those saved longest ago.
+std::vector<std::uint64_t> beyond_keep(const model& m, const shard& s, std::uint32_t keep) {
+  std::vector<std::uint64_t> candidates;
+  auto kept = protected_slot(m, s);
+  for (std::size_t i = 0; i < s.slots.size(); ++i)
+    if (s.slots[i].reserved() && !s.slots[i].in_use() && static_cast<int>(i) != kept)
+      candidates.push_back(i);
+  auto key = [&](std::uint64_t i) {
+    return s.slots[i].done() ? s.slots[i].sequence : 0;
+  };
+  std::stable_sort(
+    candidates.begin(), candidates.end(), [&](auto a, auto b) { return key(a) < key(b); });
+  auto there = s.reserved_slots();
+  auto surplus = there > keep ? there - keep : 0;
+  candidates.resize(std::min<std::size_t>(surplus, candidates.size()));
+  return candidates;
+}
+
+status fill_up(core& c, change& into, shard& next) {
+  for (std::size_t i = 0; i < keep_max && next.reserved_slots() < next.spec.keep; ++i) {
+    auto& one = next.slots[i];
+    if (one.reserved())
+      continue;
+    auto made = reserve_slot(c, into, next, i);
+    if (!made)
+      return made.error();
+    made->changes = one.changes + 1;
+    one = std::move(*made);
+  }
+  return {};
+}
+
+// Writes the index of `next` and the table that names it; what `next` was made from goes. All or nothing.
+status publish_shard(core& c, change& into, shard& next) {
+  auto index = write_index(c, into, next);
+  if (!index)
+    return index.error();
+  auto entries = c.table;
+  entries[{next.spec.model, next.spec.rank}] = *index;
+  auto table = write_table(c, into, entries);
+  if (!table)
+    return table.error();
+  if (next.index != 0)
+    into.free(next.index);
+  MILLRACE_KILL_POINT("pmem.enroll.before_publish");
+  if (auto bad = c.publish(into); !bad.ok())
+    return bad;
+  MILLRACE_KILL_POINT("pmem.enroll.after_publish");
+  next.index = *index;
+  c.table = std::move(entries);
+  c.table_object = *table;
+  return {};
+}
+
+status no_room(core& c, const shard& next, const status& why) {
+  if (why.code() != errc::no_space)
+    return why;
+  auto free = c.objects->probe_free();
+  auto asked = next.shape->packed.stream_bytes * next.spec.keep;
+  return refused(
+    next.spec, errc::no_space,
+    std::to_string(next.spec.keep) + " slots take " + std::to_string(asked) + " bytes, free are " +
+      std::to_string(free.total_bytes) + " in the pool " + c.file.path +
+      "; erase checkpoints, repack, or make a larger pool");
+}
+
+status settle(core& c, const model& m, shard& next) {
+  std::lock_guard guard{c.layout_mutex};
+  status outcome;
+  {
+    change into{*c.objects};
+    for (auto number : beyond_keep(m, next, next.spec.keep)) {
+      auto& one = next.slots[number];
+      free_slot(into, one);
+      auto changes = one.changes + 1;
+      one = {};
+      one.changes = changes;
+    }
+    outcome = fill_up(c, into, next);
+    MILLRACE_KILL_POINT("pmem.enroll.reserved");
+    if (outcome.ok())
+      outcome = publish_shard(c, into, next);
+  }
+  return outcome.ok() ? outcome : no_room(c, next, outcome);
+}
+
+status make_shard(core& c, model& m, shard_spec spec) {
+  auto made = std::make_shared<shard>();
+  made->id = random_id();
+  made->window_bytes = c.options.window_bytes;
+  made->shape = std::make_shared<const shard_shape>(shape_of(spec.tensors, made->window_bytes));
+  made->spec = std::move(spec);
+  made->registered = true;
+  if (auto bad = settle(c, m, *made); !bad.ok())
+    return bad;
+  m.world_size = made->spec.world_size;
+  m.shards.emplace(made->spec.rank, std::move(made));
+  return {};
+}
+
+status resume_shard(core& c, model& m, shard& known, shard_spec spec) {
+  auto next = known;
+  auto same = known.spec == spec && !known.finished && known.reserved_slots() == spec.keep;
+  next.spec = std::move(spec);
+  next.finished = false;
+  next.registered = true;
+  if (!same)
+    if (auto bad = settle(c, m, next); !bad.ok())
+      return bad;
+  known = std::move(next);
+  return {};
+}
+
+result<enrolled_shard> try_enroll(core& c, model& m, const shard_spec& spec) {
+  if (auto bad = check_known(m, spec); !bad.ok())
+    return fail(std::move(bad));
+  auto known = find_shard(m, spec.rank);
+  auto outcome = known ? resume_shard(c, m, *known, spec) : make_shard(c, m, spec);
+  if (!outcome.ok())
+    return fail(std::move(outcome));
+  return enrolled_shard{summarize(m), known != nullptr};
+}
+
+} // namespace
+
+result<enrolled_shard> enroll_shard(core& c, shard_spec spec) {
+  if (auto bad = validate(spec); !bad.ok())
+    return fail(std::move(bad));
+  for (auto attempt = 0; attempt < reclaims_max; ++attempt) {
+    auto m = c.find_or_make(spec.model);
+    {
+      std::lock_guard guard{m->mutex};
+      if (m->gone)
+        continue;
+      auto outcome = try_enroll(c, *m, spec);
+      if (!outcome)
+        drop_if_empty(c, *m);
+      if (
+        outcome || outcome.error().code() != errc::no_space ||
+        c.options.low_space == when_low_space::refuse)
+        return outcome;
+      if (attempt + 1 == reclaims_max)
+        return outcome;
+    }
+    auto freed = reclaim_one(c);
+    if (!freed)
+      return fail(freed.error());
+    if (*freed)
+      continue;
+    // Nothing to free: the last refusal stands, unless somebody else made room meanwhile.
+    auto again = c.find_or_make(spec.model);
+    std::lock_guard guard{again->mutex};
+    if (again->gone)
+      continue;
+    auto outcome = try_enroll(c, *again, spec);
+    if (!outcome)
+      drop_if_empty(c, *again);
+    return outcome;
+  }
+  return fail(refused(spec, errc::busy, "its model comes and goes; try again"));
+}
+
+void leave_shard(core& c, const std::string& name, std::uint32_t rank, bool finished) {
+  auto m = c.find(name);
+  if (!m)
+    return;
+  std::lock_guard guard{m->mutex};
+  auto s = find_shard(*m, rank);
+  if (!s || !s->registered)
+    return;
+  s->registered = false;
+  if (!finished)
+    return;
+  change mark{*c.objects};
+  set_flags(c, mark, *s, true, false);
+  if (auto bad = c.publish(mark); !bad.ok()) {
+    log().warn("a finished job is not marked so model={} rank={}: {}", name, rank, bad.to_string());
+    return;
+  }
+  MILLRACE_KILL_POINT("pmem.leave.after_publish");
+  s->finished = true;
+}
+
+} // namespace millrace::storage::pmem

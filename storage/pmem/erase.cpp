@@ -1,0 +1,206 @@
+// What is being read stays until it was read; everything else goes in one publish a shard.
+#include <millrace/core/kill_point.hpp>
+#include <millrace/storage/pmem/catalog.hpp>
+#include <millrace/storage/pmem/erase.hpp>
+
+#include <algorithm>
+#include <tuple>
+
+namespace millrace::storage::pmem {
+
+status no_such_model(const std::string& name) {
+  return {errc::not_found, "no checkpoints of a model named " + name};
+}
+
+status no_such_shard(const std::string& name, std::uint32_t rank) {
+  return {
+    errc::not_found,
+    "no checkpoints of rank " + std::to_string(rank) + " of model " + name +
+      "; it was never registered"};
+}
+
+std::shared_ptr<shard> find_shard(const model& m, std::uint32_t rank) {
+  auto at = m.shards.find(rank);
+  return at == m.shards.end() || at->second->erased ? nullptr : at->second;
+}
+
+void drop_if_empty(core& c, model& m) {
+  if (!m.shards.empty())
+    return;
+  std::lock_guard guard{c.models_mutex};
+  auto at = c.models.find(m.name);
+  if (at == c.models.end() || at->second.get() != &m)
+    return;
+  m.gone = true;
+  c.models.erase(at); // whoever locks the model keeps it
+}
+
+status remove_shard(core& c, model& m, std::uint32_t rank) {
+  auto at = m.shards.find(rank);
+  auto s = at->second;
+  {
+    std::lock_guard guard{c.layout_mutex};
+    change removal{*c.objects};
+    auto next = c.table;
+    next.erase({m.name, rank});
+    auto table = write_table(c, removal, next);
+    if (!table)
+      return table.error();
+    removal.free(s->index);
+    for (auto& one : s->slots)
+      if (one.reserved())
+        free_slot(removal, one);
+    MILLRACE_KILL_POINT("pmem.erase.before_publish");
+    if (auto bad = c.publish(removal); !bad.ok())
+      return bad;
+    MILLRACE_KILL_POINT("pmem.erase.after_publish");
+    c.table = std::move(next);
+    c.table_object = *table;
+  }
+  m.shards.erase(at);
+  drop_if_empty(c, m);
+  return {};
+}
+
+namespace {
+
+status check_detached(const model& m) {
+  for (auto& [rank, s] : m.shards)
+    if (s->registered)
+      return {
+        errc::busy,
+        "erasing checkpoints of " + m.name + ": a job is attached to rank " +
+          std::to_string(rank) + "; end it first"};
+  return {};
+}
+
+status mark_erased(core& c, shard& s) {
+  change mark{*c.objects};
+  set_flags(c, mark, s, s.finished, true);
+  MILLRACE_KILL_POINT("pmem.erase.before_publish");
+  if (auto bad = c.publish(mark); !bad.ok())
+    return bad;
+  s.erased = true;
+  return {};
+}
+
+// From the first shard on no step is complete any more; a crash in between leaves shards to erase again.
+status erase_shards(core& c, model& m) {
+  auto shards = m.shards;
+  for (auto& [rank, s] : shards) {
+    if (s->erased)
+      continue;
+    auto outcome = in_use(*s) ? mark_erased(c, *s) : remove_shard(c, m, rank);
+    if (!outcome.ok())
+      return outcome;
+  }
+  return {};
+}
+
+// Its slots stay reserved; they are empty from now on, but not filled again before their readers are gone.
+status erase_step(core& c, model& m, std::uint64_t step) {
+  auto found = false;
+  for (auto& [rank, s] : m.shards)
+    for (auto number = find_version(*s, step); !s->erased && number >= 0;
+         number = find_version(*s, step)) {
+      found = true;
+      change forget{*c.objects};
+      set_done(c, forget, *s, static_cast<std::uint64_t>(number), 0);
+      MILLRACE_KILL_POINT("pmem.erase.before_publish");
+      if (auto bad = c.publish(forget); !bad.ok())
+        return bad;
+      MILLRACE_KILL_POINT("pmem.erase.after_publish");
+      auto& one = s->slots[number];
+      one.state = slot_state::empty;
+      one.sequence = 0;
+      ++one.changes;
+    }
+  if (!found)
+    return {
+      errc::not_found, "model " + m.name + " has no version of step " + std::to_string(step)};
+  return {};
+}
+
+} // namespace
+
+status erase_model(core& c, const std::string& name, std::optional<std::uint64_t> step) {
+  auto m = c.find(name);
+  if (!m)
+    return no_such_model(name);
+  std::lock_guard guard{m->mutex};
+  auto visible = std::any_of(
+    m->shards.begin(), m->shards.end(), [](auto& entry) { return !entry.second->erased; });
+  if (!visible)
+    return no_such_model(name);
+  if (auto bad = check_detached(*m); !bad.ok())
+    return bad;
+  return step ? erase_step(c, *m, *step) : erase_shards(c, *m);
+}
+
+status finish_erasing(core& c) {
+  for (auto& m : c.all()) {
+    std::lock_guard guard{m->mutex};
+    auto shards = m->shards;
+    for (auto& [rank, s] : shards)
+      if (s->erased)
+        if (auto bad = remove_shard(c, *m, rank); !bad.ok())
+          return bad;
+  }
+  return {};
+}
+
+namespace {
+
+struct victim {
+  int order = 0; // 0: nothing whole in it; 1: second version of a finished job; 2: old version
+  std::uint64_t saved_at_ns = 0;
+  std::shared_ptr<model> of;
+  std::uint32_t rank = 0;
+  std::uint64_t number = 0;
+};
+
+bool better(const victim& a, const std::optional<victim>& b) {
+  return !b || std::tie(a.order, a.saved_at_ns) < std::tie(b->order, b->saved_at_ns);
+}
+
+void look_for_victim(const std::shared_ptr<model>& m, std::optional<victim>& best) {
+  for (auto& [rank, s] : m->shards) {
+    if (s->registered || s->erased)
+      continue;
+    auto kept = protected_slot(*m, *s);
+    for (std::size_t i = 0; i < s->slots.size(); ++i) {
+      auto& one = s->slots[i];
+      if (!one.reserved() || one.in_use() || static_cast<int>(i) == kept)
+        continue;
+      auto order = !one.done() ? 0 : s->finished ? 1 : 2;
+      victim found{order, one.done() ? one.saved_at_ns : 0, m, rank, i};
+      if (better(found, best))
+        best = std::move(found);
+    }
+  }
+}
+
+} // namespace
+
+result<bool> reclaim_one(core& c) {
+  std::optional<victim> best;
+  for (auto& m : c.all()) {
+    std::lock_guard guard{m->mutex};
+    look_for_victim(m, best);
+  }
+  if (!best)
+    return false;
+  std::lock_guard guard{best->of->mutex};
+  auto s = find_shard(*best->of, best->rank);
+  if (!s || s->registered)
+    return true; // changed meanwhile: look again
+  auto& one = s->slots[best->number];
+  auto kept = protected_slot(*best->of, *s);
+  if (!one.reserved() || one.in_use() || static_cast<std::uint64_t>(kept) == best->number)
+    return true;
+  if (auto bad = release_slot(c, *s, best->number); !bad.ok())
+    return fail(std::move(bad));
+  return true;
+}
+
+} // namespace millrace::storage::pmem

@@ -1,0 +1,35 @@
+// Taking models, steps and space away. Used by the store, by leases, and when space is low.
+#pragma once
+
+#include <millrace/storage/pmem/core.hpp>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+namespace millrace::storage::pmem {
+
+/// Removes a model, or one step of it. Errors: `not_found`, `busy` while a job is attached.
+[[nodiscard]] status erase_model(
+  core& c, const std::string& name, std::optional<std::uint64_t> step);
+
+/// Removes a shard that nobody uses, space and all, in one change. Needs the model's lock.
+[[nodiscard]] status remove_shard(core& c, model& m, std::uint32_t rank);
+
+/// Finishes what a crash interrupted: shards that were erased while somebody read them.
+[[nodiscard]] status finish_erasing(core& c);
+
+/// Takes a model without shards out of the map. Needs the model's lock.
+void drop_if_empty(core& c, model& m);
+
+/// Frees the one slot that is missed least of all models: see `when_low_space::reclaim`. False when there is none.
+result<bool> reclaim_one(core& c);
+
+/// The error of a model or shard that is not there.
+status no_such_model(const std::string& name);
+status no_such_shard(const std::string& name, std::uint32_t rank);
+
+/// The shard, or null when it is not there or erased. Needs the model's lock.
+std::shared_ptr<shard> find_shard(const model& m, std::uint32_t rank);
+
+} // namespace millrace::storage::pmem

@@ -1,0 +1,61 @@
+// The last lease of a slot sets right what its loan left behind.
+#include <millrace/core/log.hpp>
+#include <millrace/storage/pmem/erase.hpp>
+#include <millrace/storage/pmem/lease.hpp>
+
+namespace millrace::storage::pmem {
+
+slot_lease::slot_lease(
+  std::shared_ptr<core> home, std::shared_ptr<model> of, std::shared_ptr<shard> which,
+  std::uint64_t number)
+  : home_(std::move(home)), of_(std::move(of)), which_(std::move(which)), number_(number),
+    changes_(which_->slots[number].changes) {}
+
+slot_lease::~slot_lease() {
+  std::lock_guard guard{of_->mutex};
+  auto& one = which_->slots[number_];
+  // Abandoned. What is stored says `active` until the slot is filled again: so it would after a crash.
+  if (one.state == slot_state::active && one.changes == changes_ && one.writer.expired())
+    one.state = slot_state::empty;
+  if (!which_->erased || in_use(*which_))
+    return;
+  if (auto bad = remove_shard(*home_, *of_, which_->spec.rank); !bad.ok())
+    log().warn("an erased shard keeps its space until the pool opens again: {}", bad.to_string());
+}
+
+namespace {
+
+leased_slot loan(
+  std::shared_ptr<core> home, std::shared_ptr<model> of, std::shared_ptr<shard> which,
+  std::uint64_t number, std::shared_ptr<slot_lease> lease) {
+  auto shape = which->shape;
+  auto extents = which->slots[number].extents;
+  return {std::move(home),  std::move(of),      std::move(which), number,
+          std::move(shape), std::move(extents), std::move(lease)};
+}
+
+} // namespace
+
+leased_slot lease_to_write(
+  std::shared_ptr<core> home, std::shared_ptr<model> of, std::shared_ptr<shard> which,
+  std::uint64_t number) {
+  auto lease = std::make_shared<slot_lease>(home, of, which, number);
+  which->slots[number].writer = lease;
+  return loan(
+    std::move(home), std::move(of), std::move(which), number, std::move(lease));
+}
+
+leased_slot lease_to_read(
+  std::shared_ptr<core> home, std::shared_ptr<model> of, std::shared_ptr<shard> which,
+  std::uint64_t number) {
+  auto& readers = which->slots[number].readers;
+  auto lease = std::static_pointer_cast<slot_lease>(readers.lock());
+  if (!lease) {
+    lease = std::make_shared<slot_lease>(home, of, which, number);
+    readers = lease;
+  }
+  return loan(
+    std::move(home), std::move(of), std::move(which), number, std::move(lease));
+}
+
+} // namespace millrace::storage::pmem

@@ -1,0 +1,49 @@
+// Keeps a slot as it is: held by reservations, readers, and whoever may still touch what was lent.
+#pragma once
+
+#include <millrace/storage/pmem/core.hpp>
+
+#include <cstdint>
+#include <memory>
+
+namespace millrace::storage::pmem {
+
+/// *Problem*: a peer that was given up may still copy into a slot, or out of it, long after the save or restore it
+/// served has failed. The slot must not change hands before the last `hold` is dropped.
+class slot_lease {
+public:
+  slot_lease(
+    std::shared_ptr<core> home, std::shared_ptr<model> of, std::shared_ptr<shard> which,
+    std::uint64_t number);
+  ~slot_lease();
+  slot_lease(const slot_lease&) = delete;
+  slot_lease& operator=(const slot_lease&) = delete;
+
+private:
+  std::shared_ptr<core> home_;
+  std::shared_ptr<model> of_;
+  std::shared_ptr<shard> which_;
+  std::uint64_t number_;
+  std::uint64_t changes_; // of the slot, when it was leased
+};
+
+/// A slot on loan, with what is needed to fill or read it.
+struct leased_slot {
+  std::shared_ptr<core> home;
+  std::shared_ptr<model> of;
+  std::shared_ptr<shard> which;
+  std::uint64_t number = 0;
+  std::shared_ptr<const shard_shape> shape;
+  std::vector<data_extent> extents;
+  std::shared_ptr<slot_lease> lease;
+};
+
+/// Leases for filling, and for reading. Need the model's lock. The lease must be dropped without it.
+leased_slot lease_to_write(
+  std::shared_ptr<core> home, std::shared_ptr<model> of, std::shared_ptr<shard> which,
+  std::uint64_t number);
+leased_slot lease_to_read(
+  std::shared_ptr<core> home, std::shared_ptr<model> of, std::shared_ptr<shard> which,
+  std::uint64_t number);
+
+} // namespace millrace::storage::pmem

@@ -1,0 +1,41 @@
+// Reading a pool's index, with every check there is. Used when a pool opens, and by check and info.
+#pragma once
+
+#include <millrace/storage/pmem/heap.hpp>
+#include <millrace/storage/pmem/shard.hpp>
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+
+namespace millrace::storage::pmem {
+
+/// Offsets of index objects by model and rank: what the stored table says.
+using table_map = std::map<std::pair<std::string, std::uint32_t>, std::uint64_t>;
+
+struct loaded_index {
+  table_map table;
+  std::uint64_t table_object = 0;
+  std::map<std::string, std::shared_ptr<model>> models;
+  std::uint64_t unreachable_bytes = 0; // of objects that nothing names
+};
+
+/// Called with each thing that is wrong. Returns false to stop at it.
+using problem_callback = std::function<bool(const std::string&)>;
+
+/// What is found is left out of the result where it is wrong.
+loaded_index load_index(const heap& objects, const problem_callback& problem);
+
+/// Reads the record of a slot's version. Errors: `corrupt_data` saying what does not match.
+result<std::vector<std::uint64_t>> read_digests(
+  const heap& objects, const shard& s, std::uint64_t number);
+
+/// Compares a version's bytes where they rest with its digests; returns the tensors that differ.
+std::vector<std::string> verify_version(
+  const heap& objects, const shard& s, const slot& version,
+  const std::vector<std::uint64_t>& digests);
+
+} // namespace millrace::storage::pmem

@@ -1,0 +1,146 @@
+// One window that is the slot itself.
+#include <millrace/storage/model_check.hpp>
+#include <millrace/storage/pmem/extents.hpp>
+#include <millrace/storage/pmem/slot_io.hpp>
+
+#include <mutex>
+
+namespace millrace::storage::pmem {
+
+namespace {
+
+constexpr std::uint64_t flush_bytes = 4u << 20;
+
+// Where the ranges lie in the mapping, in as few pieces as there are runs.
+std::vector<piece> pieces_of(const leased_slot& slot, const std::vector<wanted>& ranges) {
+  std::vector<piece> pieces;
+  for (auto& range : ranges)
+    for (auto& part : io::parts_of(slot.shape->packed, range)) {
+      auto run = locate(slot.extents, part.at, part.length).front();
+      auto data = slot.home->address(run.offset);
+      auto joins = !pieces.empty() && pieces.back().tensor == part.tensor &&
+        pieces.back().tensor_offset + pieces.back().length == part.tensor_offset &&
+        pieces.back().data + pieces.back().length == data;
+      if (joins)
+        pieces.back().length += part.length;
+      else
+        pieces.push_back({part.tensor, part.tensor_offset, data, part.length});
+    }
+  return pieces;
+}
+
+std::vector<wanted> everything(const shard_shape& shape) {
+  std::vector<wanted> all;
+  for (std::uint32_t i = 0; i < shape.tensor_bytes.size(); ++i)
+    if (shape.tensor_bytes[i] > 0)
+      all.push_back({i, 0, shape.tensor_bytes[i]});
+  return all;
+}
+
+class mapped_writer final : public slot_writer {
+public:
+  explicit mapped_writer(const leased_slot& slot) : slot_(slot) {
+    for (auto& e : slot_.extents)
+      slot_.home->persist.bulk_begins(slot_.home->address(e.offset), e.length);
+    if (slot_.extents.empty())
+      at_ = phase::committed;
+  }
+
+  std::uint32_t window_count() const noexcept override { return slot_.extents.empty() ? 0 : 1; }
+
+  void acquire(std::uint32_t index, completion<window> done) override {
+    if (index >= window_count() || at_ != phase::idle)
+      return done(
+        fail(errc::invalid_argument, "window " + std::to_string(index) + " cannot be acquired"));
+    at_ = phase::lent;
+    done(window{index, pieces_of(slot_, everything(*slot_.shape)), slot_.lease});
+  }
+
+  void commit(std::uint32_t index, completion<void> done) override {
+    if (index >= window_count() || at_ != phase::lent)
+      return done(
+        fail(errc::invalid_argument, "window " + std::to_string(index) + " is not acquired"));
+    at_ = phase::committed;
+    done({});
+  }
+
+  void written_back() override {
+    written_back_ = slot_.home->persist.how() == write_back::cache_lines;
+  }
+
+  status may_persist() const override {
+    return at_ == phase::committed ? status{}
+                                   : status{errc::invalid_argument, "a window is not committed"};
+  }
+
+  void persist(std::function<void(status)> done) override {
+    auto home = slot_.home;
+    std::vector<std::function<status()>> jobs;
+    if (!written_back_)
+      for (auto& run : locate(slot_.extents, 0, slot_.shape->packed.stream_bytes, job_bytes()))
+        jobs.emplace_back([home, run] {
+          auto outcome = home->persist.bulk_flush(home->address(run.offset), run.length);
+          // Of this thread's lines; the thread that publishes has none of them.
+          home->persist.fence();
+          return outcome;
+        });
+    auto& pool = home->pool;
+    pool.post_all(
+      std::move(jobs),
+      [home = std::move(home), extents = slot_.extents, done = std::move(done)](status outcome) {
+        home->persist.fence();
+        if (outcome.ok())
+          for (auto& e : extents)
+            home->persist.bulk_persisted(home->address(e.offset), e.length);
+        done(std::move(outcome));
+      });
+  }
+
+private:
+  enum class phase : std::uint8_t { idle, lent, committed };
+
+  // The kernel goes through a range best in one go, processors share it.
+  std::uint64_t job_bytes() const {
+    return slot_.home->persist.how() == write_back::msync ? ~0ull : flush_bytes;
+  }
+
+  leased_slot slot_;
+  phase at_ = phase::idle;
+  bool written_back_ = false;
+};
+
+class mapped_reader final : public slot_reader {
+public:
+  explicit mapped_reader(const leased_slot& slot) : slot_(slot) {}
+
+  std::vector<std::vector<wanted>> plan(const std::vector<wanted>& ranges) const override {
+    std::vector<wanted> all;
+    for (auto& range : ranges)
+      if (range.length > 0)
+        all.push_back(range);
+    if (all.empty())
+      return {};
+    return {std::move(all)};
+  }
+
+  void fetch(std::vector<wanted> ranges, completion<window> done) override {
+    if (auto bad = check_ranges(slot_.shape->tensor_bytes, ranges); !bad.ok())
+      return done(fail(bad.within("reading model " + slot_.of->name)));
+    done(window{0, pieces_of(slot_, ranges), slot_.lease});
+  }
+
+private:
+  leased_slot slot_;
+};
+
+} // namespace
+
+std::unique_ptr<slot_writer> make_mapped_writer(const leased_slot& slot) {
+  return std::make_unique<mapped_writer>(slot);
+}
+
+std::unique_ptr<slot_reader> make_mapped_reader(const leased_slot& slot) {
+  return std::make_unique<mapped_reader>(slot);
+}
+
+} // namespace millrace::storage::pmem

@@ -1,0 +1,284 @@
+// Opening, making, looking into pools.
+#include <millrace/core/assert.hpp>
+#include <millrace/storage/pmem/checkpoints.hpp>
+#include <millrace/storage/pmem/erase.hpp>
+#include <millrace/storage/pmem/pool.hpp>
+
+#include <sys/stat.h>
+
+namespace millrace::storage {
+
+using namespace pmem;
+
+namespace {
+
+std::string uuid_text(const std::array<std::uint8_t, 16>& bytes) {
+  static constexpr char digits[] = "0123456789abcdef";
+  std::string text;
+  for (std::size_t i = 0; i < bytes.size(); ++i) {
+    if (i == 4 || i == 6 || i == 8 || i == 10)
+      text += '-';
+    text += digits[bytes[i] >> 4];
+    text += digits[bytes[i] & 15];
+  }
+  return text;
+}
+
+pool_info info_of(const pool_root& root, const pool_file& file) {
+  pool_info info;
+  info.path = file.path;
+  info.uuid = uuid_text(root.uuid);
+  info.format_version = root.format_version;
+  info.created_ns = root.created_ns;
+  info.medium = file.medium;
+  info.medium_note = medium_note(file.medium);
+  info.size_bytes = file.size_bytes;
+  return info;
+}
+
+void count(const std::map<std::string, std::shared_ptr<model>>& models, pool_info& info) {
+  for (auto& [name, m] : models) {
+    ++info.models;
+    std::lock_guard guard{m->mutex};
+    for (auto& [rank, s] : m->shards) {
+      ++info.shards;
+      for (auto& one : s->slots)
+        info.versions += one.done();
+    }
+  }
+}
+
+class pmem_pool final : public pool {
+public:
+  explicit pmem_pool(std::shared_ptr<core> c)
+    : core_(std::move(c)), store_(make_checkpoint_store(core_)) {}
+  ~pmem_pool() override {
+    core_->operations.close();
+    core_->stopping = true;
+  }
+
+  pool_info info() const override {
+    auto info = info_of(*core_->objects->root(), core_->file);
+    info.direct_io = core_->direct;
+    {
+      std::lock_guard guard{core_->models_mutex};
+      auto models = core_->models;
+      count(models, info);
+    }
+    std::lock_guard guard{core_->layout_mutex};
+    auto free = core_->objects->probe_free();
+    info.free_bytes = free.total_bytes;
+    info.largest_free_bytes = free.largest_bytes;
+    return info;
+  }
+
+  std::shared_ptr<checkpoint_store> checkpoints() override { return store_; }
+
+  std::vector<file_mapping> mappings() const override {
+    if (core_->direct)
+      return {};
+    return {{core_->file.file.get(), 0, core_->objects->base(), core_->file.size_bytes}};
+  }
+
+private:
+  std::shared_ptr<core> core_;
+  std::shared_ptr<checkpoint_store> store_;
+};
+
+status check_options(const pool_options& options) {
+  auto wrong = [&](const std::string& what) {
+    return status{errc::invalid_argument, "pool " + options.path + ": " + what};
+  };
+  if (options.path.empty())
+    return {errc::invalid_argument, "a pool needs the path of a file or device"};
+  if (options.io_threads < 1 || options.io_threads > 64)
+    return wrong("io_threads must be 1 to 64");
+  if (
+    options.window_bytes < io::window_bytes_min ||
+    options.window_bytes % io::direct_io_bytes != 0)
+    return wrong(
+      "window_bytes must be a multiple of 4096, at least " +
+      std::to_string(io::window_bytes_min));
+  if (options.data_path == file_path::direct && !options.staging)
+    return wrong("direct I/O needs staging memory");
+  if (options.staging && options.staging->capacity_bytes() < options.window_bytes)
+    return wrong("the staging memory is smaller than one window");
+  return {};
+}
+
+bool is_missing(const std::string& path) {
+  struct stat info {};
+  return ::stat(path.c_str(), &info) != 0 && errno == ENOENT;
+}
+
+/// A pool opened so that nothing in it can change, unless it is a device.
+struct looked_into {
+  pool_file file;
+  std::unique_ptr<heap> objects;
+};
+
+result<looked_into> look_into(const std::string& path) {
+  auto file = open_pool_file(path, pool_medium::automatic);
+  if (!file)
+    return fail(file.error());
+  if (!file->device)
+    if (auto bad = check_headers(*file); !bad.ok())
+      return fail(std::move(bad));
+  auto objects =
+    heap::open(path, file->device ? heap_access::read_write : heap_access::copy_on_write);
+  if (!objects)
+    return fail(objects.error());
+  auto root = (*objects)->root();
+  if (!root)
+    return fail(
+      errc::corrupt_data, "pool " + path + ": it has no root object; make it anew, or restore it");
+  if (auto bad = check_root(*root, path, file->size_bytes); !bad.ok())
+    return fail(std::move(bad));
+  return looked_into{std::move(*file), std::move(*objects)};
+}
+
+pool_info info_of(const looked_into& seen, const loaded_index& index) {
+  auto info = info_of(*seen.objects->root(), seen.file);
+  count(index.models, info);
+  auto free = seen.objects->probe_free();
+  info.free_bytes = free.total_bytes;
+  info.largest_free_bytes = free.largest_bytes;
+  return info;
+}
+
+std::string version_name(const shard& s, const slot& one) {
+  return "model " + s.spec.model + ", rank " + std::to_string(s.spec.rank) + ", step " +
+    std::to_string(one.step);
+}
+
+class checker {
+public:
+  checker(const looked_into& seen, check_report& report, const progress_callback& progress)
+    : seen_(seen), report_(report), progress_(progress) {}
+
+  void verify(const loaded_index& index) {
+    for_each_version(index, [&](const shard& s, std::size_t) { total_ += s.shape->size_bytes; });
+    for_each_version(index, [&](const shard& s, std::size_t i) { verify_one(s, i); });
+  }
+
+private:
+  template <class F>
+  static void for_each_version(const loaded_index& index, F f) {
+    for (auto& [name, m] : index.models)
+      for (auto& [rank, s] : m->shards)
+        for (std::size_t i = 0; i < s->slots.size(); ++i)
+          if (s->slots[i].done())
+            f(*s, i);
+  }
+
+  void verify_one(const shard& s, std::size_t number) {
+    if (stopped_)
+      return;
+    auto& one = s.slots[number];
+    auto digests = read_digests(*seen_.objects, s, number);
+    MILLRACE_ASSERT(digests); // loading has read them
+    for (auto& tensor : verify_version(*seen_.objects, s, one, *digests))
+      report_.problems.push_back(
+        version_name(s, one) + ": tensor " + tensor + " does not match its checksums");
+    report_.verified_bytes += s.shape->size_bytes;
+    stopped_ = progress_ && !progress_(report_.verified_bytes, total_);
+  }
+
+  const looked_into& seen_;
+  check_report& report_;
+  const progress_callback& progress_;
+  std::uint64_t total_ = 0;
+  bool stopped_ = false;
+};
+
+} // namespace
+
+std::string_view to_string(pool_medium medium) noexcept {
+  switch (medium) {
+  case pool_medium::dax:
+    return "dax";
+  case pool_medium::memory:
+    return "memory";
+  case pool_medium::file:
+    return "file";
+  case pool_medium::automatic:
+    break;
+  }
+  return "automatic";
+}
+
+result<pool_info> create_pool(const pool_options& options) {
+  if (auto bad = check_options(options); !bad.ok())
+    return fail(std::move(bad));
+  if (auto bad = make_pool(options.path, options.capacity_bytes); !bad.ok())
+    return fail(std::move(bad));
+  return inspect_pool(options.path);
+}
+
+result<pool_info> inspect_pool(const std::string& path) {
+  auto seen = look_into(path);
+  if (!seen)
+    return fail(seen.error());
+  status first;
+  auto index = load_index(*seen->objects, [&](const std::string& problem) {
+    first = {errc::corrupt_data, "pool " + path + ": " + problem + "; see `millrace pool check`"};
+    return false;
+  });
+  if (!first.ok())
+    return fail(std::move(first));
+  return info_of(*seen, index);
+}
+
+result<check_report> check_pool(
+  const std::string& path, bool verify_bytes, const progress_callback& progress) {
+  auto seen = look_into(path);
+  if (!seen)
+    return fail(seen.error());
+  check_report report;
+  auto index = load_index(*seen->objects, [&](const std::string& problem) {
+    report.problems.push_back(problem);
+    return true;
+  });
+  report.pool = info_of(*seen, index);
+  report.versions = report.pool.versions;
+  report.unreachable_bytes = report.problems.empty() ? index.unreachable_bytes : 0;
+  if (verify_bytes)
+    checker{*seen, report, progress}.verify(index);
+  return report;
+}
+
+result<std::shared_ptr<pool>> open_pool(pool_options options) {
+  if (auto bad = check_options(options); !bad.ok())
+    return fail(std::move(bad));
+  auto& path = options.path;
+  if (options.create_if_missing && is_missing(path))
+    if (auto bad = make_pool(path, options.capacity_bytes); !bad.ok())
+      return fail(std::move(bad));
+  auto file = open_pool_file(path, options.medium);
+  if (!file)
+    return fail(file.error());
+  if (!file->device)
+    if (auto bad = check_headers(*file); !bad.ok())
+      return fail(std::move(bad));
+  auto objects = heap::open(path, heap_access::read_write);
+  if (!objects)
+    return fail(objects.error());
+  auto root = (*objects)->root();
+  if (!root)
+    return fail(
+      errc::corrupt_data, "pool " + path + ": it has no root object; see `millrace pool check`");
+  if (auto bad = check_root(*root, path, file->size_bytes); !bad.ok())
+    return fail(std::move(bad));
+  auto c = std::make_shared<core>(std::move(options), std::move(*file), std::move(*objects));
+  if (auto bad = c->load(); !bad.ok())
+    return fail(std::move(bad));
+  if (auto bad = finish_erasing(*c); !bad.ok())
+    return fail(std::move(bad));
+  if (c->options.data_path == file_path::direct && !c->direct)
+    return fail(
+      errc::unsupported, "pool " + c->file.path + ": direct I/O is asked for, but not known there");
+  c->populate();
+  return std::make_shared<pmem_pool>(std::move(c));
+}
+
+} // namespace millrace::storage

@@ -1,0 +1,18 @@
+// Opening versions. Used by the store.
+#pragma once
+
+#include <millrace/storage/pmem/core.hpp>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+namespace millrace::storage::pmem {
+
+/// See `checkpoint_store::open`.
+result<std::shared_ptr<opened_model>> open_version(
+  const std::shared_ptr<core>& c, const std::string& name, std::uint32_t rank,
+  std::optional<std::uint64_t> step);
+
+} // namespace millrace::storage::pmem

@@ -1,0 +1,102 @@
+// Models and shards as they are known in memory (the paper's ModelMap), and the rules by which slots are chosen.
+// Kept by the pool's core; rebuilt from the index whenever it opens.
+#pragma once
+
+#include <millrace/core/checkpoint.hpp>
+#include <millrace/storage/io/packing.hpp>
+#include <millrace/storage/pmem/format.hpp>
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+namespace millrace::storage::pmem {
+
+/// One slot. Guarded by the model's lock, but for what is said otherwise.
+struct slot {
+  std::uint64_t object = 0; // offset of the slot object; 0: not reserved
+  std::vector<data_extent> extents;
+  std::uint64_t record_at = 0;      // offset of the version record
+  std::uint64_t reserved_bytes = 0; // as taken from the heap
+
+  slot_state state = slot_state::empty;
+  std::uint64_t step = 0;
+  std::uint64_t sequence = 0; // of a version that is done
+  std::uint64_t saved_at_ns = 0;
+  std::uint64_t changes = 0; // counts fills and frees, so that a mover notices what happened meanwhile
+
+  /// Alive while somebody fills it, may still write to it, or reads it.
+  std::weak_ptr<void> writer;
+  std::weak_ptr<void> readers;
+
+  bool reserved() const noexcept { return object != 0; }
+  bool in_use() const noexcept { return !writer.expired() || !readers.expired(); }
+  bool done() const noexcept { return state == slot_state::done; }
+};
+
+/// What never changes of a shard while it is there.
+struct shard_shape {
+  std::vector<std::uint64_t> tensor_bytes;
+  io::packing packed;
+  std::uint64_t size_bytes = 0;
+  std::uint64_t digests = 0;
+};
+
+shard_shape shape_of(const layout& tensors, std::uint64_t window_bytes);
+
+struct shard {
+  shard_spec spec;
+  std::uint64_t id = 0;    // of the index
+  std::uint64_t index = 0; // offset of the index object
+  std::uint64_t window_bytes = 0;
+  std::shared_ptr<const shard_shape> shape;
+  bool registered = false;
+  bool finished = false;
+  bool erased = false; // invisible; freed when nobody reads it any more
+  std::vector<slot> slots{keep_max};
+
+  std::uint32_t reserved_slots() const noexcept;
+};
+
+struct model {
+  explicit model(std::string called) : name(std::move(called)) {}
+
+  const std::string name;
+  std::mutex mutex; // guards all below
+  std::uint32_t world_size = 0;
+  std::map<std::uint32_t, std::shared_ptr<shard>> shards; // by rank
+  std::uint64_t last_sequence = 0;
+  bool gone = false; // taken out of the map: look it up again
+};
+
+/// Steps of which every shard of the world has a done version; ascending.
+std::vector<std::uint64_t> complete_steps(const model& m);
+
+/// The complete step that was saved last.
+std::optional<std::uint64_t> newest_complete_step(const model& m);
+
+/// The slot of a shard's version of a step, the one saved last if there are two; -1 when there is none.
+int find_version(const shard& s, std::uint64_t step) noexcept;
+
+/// The slots of a shard that hold a version nobody may take: the newest complete step's, or while the world is
+/// not complete the newest of the shard itself.
+int protected_slot(const model& m, const shard& s);
+
+/// The slot to fill with `step`: none that is protected or in use. An empty one, else one with the same step, else the
+/// one saved longest ago; -1 when there is none.
+int slot_to_fill(const model& m, const shard& s, std::uint64_t step);
+
+/// True while a shard has slots that somebody uses.
+bool in_use(const shard& s) noexcept;
+
+checkpoint_summary summarize(const model& m);
+
+/// The first difference between two layouts, in words; empty when there is none.
+std::string first_difference(const layout& there, const layout& asked);
+
+} // namespace millrace::storage::pmem

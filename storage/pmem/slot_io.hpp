@@ -1,0 +1,48 @@
+// How a slot's bytes are lent and made persistent: straight in the mapping, or by direct I/O from staging memory.
+// Used by reservations and readers.
+#pragma once
+
+#include <millrace/storage/pmem/lease.hpp>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+namespace millrace::storage::pmem {
+
+/// The windows of one slot that is being filled. Calls as of a `reservation`, one at a time.
+class slot_writer {
+public:
+  virtual ~slot_writer() = default;
+  virtual std::uint32_t window_count() const noexcept = 0;
+  virtual void acquire(std::uint32_t index, completion<window> done) = 0;
+  virtual void commit(std::uint32_t index, completion<void> done) = 0;
+  virtual void written_back() {}
+  /// Nobody waits for windows any more.
+  virtual void abandon() {}
+  /// Whether all windows are committed and none failed.
+  [[nodiscard]] virtual status may_persist() const = 0;
+  /// Makes every byte of the slot persistent.
+  virtual void persist(std::function<void(status)> done) = 0;
+};
+
+std::unique_ptr<slot_writer> make_slot_writer(const leased_slot& slot);
+
+/// The windows of one version that is being read. Calls as of an `opened_model`.
+class slot_reader {
+public:
+  virtual ~slot_reader() = default;
+  virtual std::vector<std::vector<wanted>> plan(const std::vector<wanted>& ranges) const = 0;
+  virtual void fetch(std::vector<wanted> ranges, completion<window> done) = 0;
+};
+
+std::unique_ptr<slot_reader> make_slot_reader(const leased_slot& slot);
+
+// The two ways.
+std::unique_ptr<slot_writer> make_mapped_writer(const leased_slot& slot);
+std::unique_ptr<slot_writer> make_direct_writer(const leased_slot& slot);
+std::unique_ptr<slot_reader> make_mapped_reader(const leased_slot& slot);
+std::unique_ptr<slot_reader> make_direct_reader(const leased_slot& slot);
+
+} // namespace millrace::storage::pmem

@@ -1,0 +1,287 @@
+// Registrations and whatever concerns no single one of them, with a store and a fabric that wait for the test.
+#include "checkpoint_fixture.hpp"
+
+#include <millrace/tests/support/process.hpp>
+
+using namespace millrace;
+using namespace millrace::actors;
+using namespace millrace::testing;
+using namespace std::chrono_literals;
+
+namespace {
+
+struct manager_fixture : checkpoint_fixture {
+  result<enroll_receipt> try_enroll(enroll_request r) {
+    auto pending = ask(manager, std::move(r));
+    return outcome<enroll_receipt>(pending);
+  }
+
+  void lose(const asker& who) {
+    caf::anon_send(manager, peer_gone{who, {errc::peer_lost, "client:7 is gone"}});
+    sched.run();
+  }
+
+  restore_request restoring(std::vector<tensor_desc> wanted) {
+    restore_request r;
+    r.model = "m";
+    std::uint64_t bytes = 0;
+    for (auto& t : wanted) {
+      bytes += *size_bytes(t);
+      r.selections.push_back({std::move(t), false, 0});
+    }
+    r.target.segments = {{0, bytes}};
+    r.target.allows = access_mode::write;
+    r.timeout_ms = 1000;
+    return r;
+  }
+
+  template <class Pending>
+  result<verify_receipt> verified(Pending& pending) {
+    // Movers compare on a thread of their own.
+    eventually([&] {
+      sched.run();
+      return answered();
+    });
+    return outcome<verify_receipt>(pending);
+  }
+};
+
+} // namespace
+
+BOOST_FIXTURE_TEST_SUITE(checkpoint_manager_tests, manager_fixture)
+
+BOOST_AUTO_TEST_CASE(a_registration_reserves_its_slots_and_is_counted) {
+  auto receipt = try_enroll(enrolling());
+  BOOST_TEST_REQUIRE(receipt.has_value());
+  BOOST_TEST(receipt->registration != 0u);
+  BOOST_TEST(receipt->durable);
+  BOOST_TEST(!receipt->resumed);
+  BOOST_TEST(store->count("m", 0, slot_state::empty) == 2u);
+  BOOST_TEST(status().registered == 1u);
+}
+
+BOOST_AUTO_TEST_CASE(memory_of_another_size_than_the_tensors_is_refused_before_anything_is_reserved) {
+  auto request = enrolling();
+  request.source.segments[0].length -= 1;
+  BOOST_TEST((try_enroll(request).error().code() == errc::invalid_argument));
+  request = enrolling();
+  request.shard.keep = 1;
+  BOOST_TEST((try_enroll(request).error().code() == errc::invalid_argument));
+  BOOST_TEST(store->shards.empty());
+}
+
+BOOST_AUTO_TEST_CASE(a_registration_is_refused_to_other_processes_as_if_it_were_not_there) {
+  auto number = enroll(enrolling());
+  auto stranger = asker{random_id<peer_id>(), 1};
+  auto foreign = saving(number, 1);
+  foreign.from = stranger;
+  auto theirs = ask(manager, foreign);
+  auto guessed = ask(manager, saving(number + 1, 1));
+  auto a = outcome<save_receipt>(theirs), b = outcome<save_receipt>(guessed);
+  BOOST_TEST((a.error().code() == errc::not_found));
+  BOOST_TEST((a.error() == b.error()));
+  auto leaving = ask(manager, leave_request{number, true, stranger});
+  BOOST_TEST((outcome<done_reply>(leaving).error().code() == errc::not_found));
+  auto waiting = ask(manager, durable_request{number, 1, 1000, stranger});
+  BOOST_TEST((outcome<save_receipt>(waiting).error().code() == errc::not_found));
+  BOOST_TEST(fabric->submitted == 0u);
+  // Another connection of the same process may use it.
+  trainer.connection = 2;
+  save(number, 1);
+}
+
+BOOST_AUTO_TEST_CASE(a_lost_trainer_ends_its_pull_keeps_its_version_and_frees_its_registration) {
+  auto number = enroll(enrolling());
+  save(number, 1);
+  auto staged = ask(manager, saving(number, 2));
+  auto queued = ask(manager, saving(number, 3));
+  lose(trainer);
+  BOOST_TEST((outcome<save_receipt>(staged).error().code() == errc::peer_lost));
+  BOOST_TEST((outcome<save_receipt>(queued).error().code() == errc::peer_lost));
+  BOOST_TEST(store->count("m", 0, slot_state::active) == 0u);
+  BOOST_TEST(store->find("m", 0, 1, slot_state::done));
+  BOOST_TEST_REQUIRE(store->left.size() == 1u);
+  BOOST_TEST(!store->left[0].second);
+  BOOST_TEST(status().registered == 0u);
+  BOOST_TEST(status().saves_in_flight == 0u);
+  auto again = try_enroll(enrolling());
+  BOOST_TEST_REQUIRE(again.has_value());
+  BOOST_TEST(again->resumed);
+  BOOST_TEST(again->registration != number);
+}
+
+BOOST_AUTO_TEST_CASE(a_lost_connection_takes_only_what_came_through_it) {
+  auto mine = enroll(enrolling("mine"));
+  auto others = enrolling("others");
+  others.from = {random_id<peer_id>(), 1};
+  enroll(others);
+  lose({trainer.peer, trainer.connection + 1});
+  BOOST_TEST(status().registered == 2u);
+  lose(others.from);
+  BOOST_TEST(status().registered == 1u);
+  save(mine, 1);
+}
+
+BOOST_AUTO_TEST_CASE(a_trainer_lost_while_it_registers_leaves_no_registration) {
+  store->hold_enroll = true;
+  auto pending = ask(manager, enrolling());
+  lose(trainer);
+  BOOST_TEST((outcome<enroll_receipt>(pending).error().code() == errc::peer_lost));
+  store->release();
+  sched.run();
+  BOOST_TEST(status().registered == 0u);
+  BOOST_TEST(store->left.size() == 1u);
+}
+
+BOOST_AUTO_TEST_CASE(a_registration_that_takes_too_long_is_given_up_and_left_again) {
+  store->hold_enroll = true;
+  auto pending = ask(manager, enrolling());
+  pass(1500ms);
+  BOOST_TEST((outcome<enroll_receipt>(pending).error().code() == errc::deadline_exceeded));
+  store->release();
+  sched.run();
+  BOOST_TEST(store->left.size() == 1u);
+}
+
+BOOST_AUTO_TEST_CASE(leaving_ends_a_registration_in_order) {
+  auto number = enroll(enrolling());
+  save(number, 1);
+  auto leaving = ask(manager, leave_request{number, true, trainer});
+  BOOST_TEST(outcome<done_reply>(leaving).has_value());
+  BOOST_TEST_REQUIRE(store->left.size() == 1u);
+  BOOST_TEST(store->left[0].second);
+  auto after = ask(manager, saving(number, 2));
+  BOOST_TEST((outcome<save_receipt>(after).error().code() == errc::not_found));
+}
+
+BOOST_AUTO_TEST_CASE(registrations_are_bounded) {
+  deps.limits.registrations_max = 1;
+  restart();
+  enroll(enrolling("a"));
+  BOOST_TEST((try_enroll(enrolling("b")).error().code() == errc::busy));
+}
+
+BOOST_AUTO_TEST_CASE(without_room_a_registration_is_refused_or_tried_again_after_a_repack) {
+  store->capacity_bytes = 100'000;
+  store->freed_by_repack = 1 << 20;
+  BOOST_TEST((try_enroll(enrolling()).error().code() == errc::no_space));
+  BOOST_TEST(store->repacks == 0u);
+  deps.repack.when_low = true;
+  restart();
+  BOOST_TEST(try_enroll(enrolling()).has_value());
+  BOOST_TEST(store->repacks == 1u);
+}
+
+BOOST_AUTO_TEST_CASE(a_repack_begins_when_little_is_free_and_not_again_while_nothing_is_added) {
+  deps.repack = {.when_low = true, .below_percent = 50};
+  restart();
+  store->capacity_bytes = 1'000'000;
+  auto number = enroll(enrolling("a"));
+  BOOST_TEST(store->repacks == 1u);
+  auto leaving = ask(manager, leave_request{number, false, trainer});
+  BOOST_TEST(outcome<done_reply>(leaving).has_value());
+  enroll(enrolling("a"));
+  BOOST_TEST(store->repacks == 1u);
+}
+
+BOOST_AUTO_TEST_CASE(repacks_asked_for_while_one_runs_share_its_report) {
+  store->hold_repack = true;
+  store->freed_by_repack = 7;
+  auto a = ask(manager, repack_request{}), b = ask(manager, repack_request{});
+  BOOST_TEST(store->repacks == 1u);
+  store->release();
+  sched.run();
+  BOOST_TEST(outcome<repack_receipt>(a)->freed_bytes == 7u);
+  BOOST_TEST(outcome<repack_receipt>(b)->freed_bytes == 7u);
+}
+
+BOOST_AUTO_TEST_CASE(a_restore_pushes_the_newest_version_into_the_callers_memory) {
+  auto number = enroll(enrolling());
+  save(number, 1, std::byte{1});
+  save(number, 2, std::byte{2});
+  auto pending = ask(manager, restoring({{"t0", dtype::u8, {10'000}}, {"t1", dtype::u8, {300'000}}}));
+  BOOST_TEST_REQUIRE(fabric->waiting.size() == 1u);
+  BOOST_TEST((*fabric->waiting.front().what.ops.front().local == std::byte{2}));
+  fabric->deliver();
+  sched.run();
+  auto receipt = outcome<load_receipt>(pending);
+  BOOST_TEST_REQUIRE(receipt.has_value());
+  BOOST_TEST(receipt->version == 2u);
+  BOOST_TEST(receipt->verified);
+  BOOST_TEST(status().restores == 1u);
+  auto older = restoring({{"t0", dtype::u8, {10'000}}});
+  older.latest = false;
+  older.step = 1;
+  auto named = ask(manager, older);
+  BOOST_TEST((*fabric->waiting.front().what.ops.front().local == std::byte{1}));
+  fabric->deliver();
+  sched.run();
+  BOOST_TEST(outcome<load_receipt>(named)->version == 1u);
+}
+
+BOOST_AUTO_TEST_CASE(a_shape_that_differs_is_an_error_before_any_byte_moves) {
+  auto number = enroll(enrolling());
+  save(number, 1);
+  auto before = fabric->submitted;
+  for (auto& wrong : {tensor_desc{"t0", dtype::u8, {100, 100}}, tensor_desc{"t0", dtype::i8, {10'000}}}) {
+    auto pending = ask(manager, restoring({wrong}));
+    BOOST_TEST((outcome<load_receipt>(pending).error().code() == errc::invalid_argument));
+  }
+  BOOST_TEST(fabric->submitted == before);
+}
+
+BOOST_AUTO_TEST_CASE(verifying_names_the_tensors_whose_bytes_changed_and_moves_none) {
+  auto number = enroll(enrolling());
+  save(number, 1);
+  auto before = fabric->submitted;
+  auto fine = ask(manager, verify_request{"m", 0, 1, 0});
+  auto good = verified(fine);
+  BOOST_TEST_REQUIRE(good.has_value());
+  BOOST_TEST(good->corrupt.empty());
+  BOOST_TEST(good->size_bytes == 310'000u);
+  store->find("m", 0, 1, slot_state::done)->bytes[10'000 + 299'999] ^= std::byte{1};
+  auto spoilt = ask(manager, verify_request{"m", 0, 1, 0});
+  auto bad = verified(spoilt);
+  BOOST_TEST_REQUIRE(bad.has_value());
+  BOOST_TEST((bad->corrupt == std::vector<std::string>{"t1"}));
+  BOOST_TEST(fabric->submitted == before);
+}
+
+BOOST_AUTO_TEST_CASE(models_are_listed_described_and_erased) {
+  auto number = enroll(enrolling());
+  save(number, 1);
+  auto listing = ask(manager, list_checkpoints_request{});
+  auto all = outcome<checkpoint_list>(listing);
+  BOOST_TEST_REQUIRE(all->models.size() == 1u);
+  BOOST_TEST((all->models[0].complete_steps == std::vector<std::uint64_t>{1}));
+  auto describing = ask(manager, describe_shard_request{"m", 0});
+  BOOST_TEST((outcome<shard_spec>(describing)->tensors == enrolling().shard.tensors));
+  auto busy = ask(manager, erase_checkpoint_request{"m", false, 0});
+  BOOST_TEST((outcome<done_reply>(busy).error().code() == errc::busy));
+  auto leaving = ask(manager, leave_request{number, true, trainer});
+  BOOST_TEST(outcome<done_reply>(leaving).has_value());
+  auto erasing = ask(manager, erase_checkpoint_request{"m", false, 0});
+  BOOST_TEST(outcome<done_reply>(erasing).has_value());
+  BOOST_TEST(store->shards.empty());
+}
+
+BOOST_AUTO_TEST_CASE(requests_of_this_process_need_name_no_peer) {
+  trainer = {};
+  auto number = enroll(enrolling());
+  save(number, 1);
+}
+
+BOOST_AUTO_TEST_CASE(ending_the_actor_answers_everyone) {
+  auto number = enroll(enrolling());
+  auto staged = ask(manager, saving(number, 1));
+  auto queued = ask(manager, saving(number, 2));
+  store->hold_enroll = true;
+  auto registering = ask(manager, enrolling("other"));
+  stop();
+  BOOST_TEST((outcome<save_receipt>(staged).error().code() == errc::unavailable));
+  BOOST_TEST((outcome<save_receipt>(queued).error().code() == errc::unavailable));
+  BOOST_TEST((outcome<enroll_receipt>(registering).error().code() == errc::unavailable));
+  BOOST_TEST(store->count("m", 0, slot_state::active) == 0u);
+}
+
+BOOST_AUTO_TEST_SUITE_END()

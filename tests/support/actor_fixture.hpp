@@ -1,0 +1,58 @@
+// Actors under the deterministic scheduler, asked from outside, with a clock that the test moves.
+#pragma once
+
+#include <millrace/actors/vocabulary.hpp>
+
+#include <caf/actor_system.hpp>
+#include <caf/actor_system_config.hpp>
+#include <caf/scheduler/test_coordinator.hpp>
+#include <caf/scoped_actor.hpp>
+#include <caf/send.hpp>
+#include <caf/typed_actor.hpp>
+
+namespace millrace::testing {
+
+struct deterministic_config : caf::actor_system_config {
+  deterministic_config() { set("scheduler.policy", caf::atom("testing")); }
+};
+
+struct actor_fixture {
+  deterministic_config config;
+  caf::actor_system system{config};
+  caf::scheduler::test_coordinator& sched =
+    dynamic_cast<caf::scheduler::test_coordinator&>(system.scheduler());
+  caf::scoped_actor self{system};
+
+  actor_fixture() { system.await_actors_before_shutdown(false); }
+
+  template <class Handle, class Request>
+  auto ask(const Handle& whom, Request r) {
+    auto pending = self->request(whom, caf::infinite, std::move(r));
+    sched.run();
+    return pending;
+  }
+
+  /// What a request came to; only when it has been answered.
+  template <class Reply, class Pending>
+  static result<Reply> outcome(Pending& pending) {
+    result<Reply> out = fail(errc::internal, "");
+    pending.receive(
+      [&](Reply& r) { out = std::move(r); },
+      [&](caf::error& e) { out = fail(actors::to_status(e)); });
+    return out;
+  }
+
+  /// True once something has been answered that nobody looked at yet.
+  bool answered() { return self->has_next_message(); }
+
+  /// Lets time pass in the steps in which deadlines are looked at.
+  void pass(std::chrono::milliseconds time) {
+    constexpr std::chrono::milliseconds step{250};
+    for (; time.count() > 0; time -= step) {
+      sched.advance_time(step);
+      sched.run();
+    }
+  }
+};
+
+} // namespace millrace::testing

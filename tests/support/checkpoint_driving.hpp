@@ -1,0 +1,54 @@
+// Saves and restores whole shards through the checkpoint interface. Used by storage, contract and crash tests.
+#pragma once
+
+#include <millrace/storage/checkpoint_store.hpp>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace millrace::testing {
+
+/// A shard of u8 tensors "t0", "t1", ... of the sizes given.
+shard_spec shard_of(
+  std::string model, const std::vector<std::uint64_t>& tensor_bytes, std::uint32_t rank = 0,
+  std::uint32_t world_size = 1, std::uint32_t keep = 2);
+
+/// The seed of a shard's content at a step; see `fill` in bucket_driving.
+std::uint64_t content_seed(const std::string& model, std::uint32_t rank, std::uint64_t step);
+
+result<storage::enrolled_shard> enroll(storage::checkpoint_store& subject, shard_spec shard);
+result<std::unique_ptr<storage::pending_version>> begin(
+  storage::checkpoint_store& subject, std::string model, std::uint32_t rank, std::uint64_t step);
+result<std::shared_ptr<storage::opened_model>> open_version(
+  storage::checkpoint_store& subject, std::string model, std::uint32_t rank,
+  std::optional<std::uint64_t> step = {});
+
+/// Fills a version begun and publishes it.
+result<std::uint64_t> finish(
+  storage::pending_version& pending, const shard_spec& shard, std::uint64_t step);
+
+/// Both: the step.
+result<std::uint64_t> save(
+  storage::checkpoint_store& subject, const shard_spec& shard, std::uint64_t step);
+
+/// Opens a version (the newest complete one without a step) and compares all of it, digests included.
+status check_version(
+  storage::checkpoint_store& subject, const shard_spec& shard,
+  std::optional<std::uint64_t> step = {});
+
+/// The step that `open` without a step gives.
+result<std::uint64_t> newest_step(
+  storage::checkpoint_store& subject, std::string model, std::uint32_t rank);
+
+std::vector<checkpoint_summary> list_all(storage::checkpoint_store& subject);
+/// The summary of one model; empty when it is not there.
+checkpoint_summary summary_of(storage::checkpoint_store& subject, const std::string& model);
+
+status erase(
+  storage::checkpoint_store& subject, std::string model, std::optional<std::uint64_t> step = {});
+result<storage::repack_report> repack(storage::checkpoint_store& subject);
+
+} // namespace millrace::testing

@@ -1,0 +1,337 @@
+// Checkpoints on the heap, with every state a real store has. Used to test actors; answers when the test says so.
+#pragma once
+
+#include <millrace/core/clock.hpp>
+#include <millrace/storage/checkpoint_store.hpp>
+
+#include <algorithm>
+#include <cstring>
+#include <deque>
+#include <map>
+#include <mutex>
+
+namespace millrace::testing {
+
+class fake_checkpoint_store : public storage::checkpoint_store,
+                              public std::enable_shared_from_this<fake_checkpoint_store> {
+public:
+  storage::checkpoint_capabilities can = {.durable = true, .in_place = true, .cpu_flush = true};
+  std::uint64_t capacity_bytes = 1 << 24;
+
+  /// What is held back until the test lets it go, oldest first.
+  bool hold_enroll = false, hold_begin = false, hold_publish = false, hold_repack = false;
+  std::deque<std::function<void()>> held;
+  void release() {
+    auto f = std::move(held.front());
+    held.pop_front();
+    f();
+  }
+
+  /// What was said of registrations: (model, finished).
+  std::vector<std::pair<std::string, bool>> left;
+  std::uint64_t written_back = 0; // publishes that did not have to flush
+  std::uint64_t repacks = 0;
+  std::uint64_t freed_by_repack = 0;
+  status publish_fails;
+
+  struct slot {
+    version_summary state;
+    std::vector<std::byte> bytes;
+    std::vector<std::uint64_t> digests;
+    std::weak_ptr<void> in_use; // a window or a reader
+  };
+  struct shard {
+    shard_spec spec;
+    bool registered = false;
+    bool finished = false;
+    std::vector<std::shared_ptr<slot>> slots;
+  };
+  std::map<std::pair<std::string, std::uint32_t>, shard> shards;
+
+  /// The slot of a step that is in a state, or null.
+  slot* find(const std::string& model, std::uint32_t rank, std::uint64_t step, slot_state state) {
+    for (auto& s : shards[{model, rank}].slots)
+      if (s->state.step == step && s->state.state == state)
+        return s.get();
+    return nullptr;
+  }
+  std::size_t count(const std::string& model, std::uint32_t rank, slot_state state) {
+    auto& slots = shards[{model, rank}].slots;
+    return static_cast<std::size_t>(std::count_if(
+      slots.begin(), slots.end(), [&](auto& s) { return s->state.state == state; }));
+  }
+
+  storage::checkpoint_capabilities capabilities() const noexcept override { return can; }
+
+  void enroll(shard_spec spec, completion<storage::enrolled_shard> done) override {
+    answer(hold_enroll, [this, spec = std::move(spec), done = std::move(done)] {
+      done(try_enroll(spec));
+    });
+  }
+
+  void leave(std::string model, std::uint32_t rank, bool finished) override {
+    left.emplace_back(model, finished);
+    auto& s = shards[{model, rank}];
+    s.registered = false;
+    s.finished = finished;
+  }
+
+  void begin(
+    std::string model, std::uint32_t rank, std::uint64_t step,
+    completion<std::unique_ptr<storage::pending_version>> done) override {
+    answer(hold_begin, [this, model = std::move(model), rank, step, done = std::move(done)] {
+      done(try_begin(model, rank, step));
+    });
+  }
+
+  void open(
+    std::string model, std::uint32_t rank, std::optional<std::uint64_t> step,
+    completion<std::shared_ptr<storage::opened_model>> done) override {
+    done(try_open(model, rank, step));
+  }
+
+  void list(
+    std::string prefix, std::string after, std::uint32_t count_max,
+    completion<std::vector<checkpoint_summary>> done) override {
+    std::vector<checkpoint_summary> out;
+    for (auto& [key, s] : shards)
+      if (key.first.starts_with(prefix) && key.first > after)
+        if (out.empty() || out.back().model != key.first)
+          if (out.size() < count_max)
+            out.push_back(summarize(key.first));
+    done(std::move(out));
+  }
+
+  void describe(std::string model, std::uint32_t rank, completion<shard_spec> done) override {
+    auto found = shards.find({model, rank});
+    if (found == shards.end())
+      return done(fail(errc::not_found, "no shard of " + model));
+    done(found->second.spec);
+  }
+
+  void erase(
+    std::string model, std::optional<std::uint64_t> step, completion<void> done) override {
+    bool found = false;
+    for (auto i = shards.begin(); i != shards.end();) {
+      if (i->first.first != model) {
+        ++i;
+        continue;
+      }
+      if (i->second.registered)
+        return done(fail(errc::busy, model + " has a job"));
+      for (auto& s : i->second.slots)
+        if (step && s->state.step == *step && s->state.state == slot_state::done) {
+          s->state = {};
+          found = true;
+        }
+      found |= !step;
+      i = step ? std::next(i) : shards.erase(i);
+    }
+    found ? done({}) : done(fail(errc::not_found, "nothing of " + model));
+  }
+
+  void repack(
+    storage::progress_callback progress, completion<storage::repack_report> done) override {
+    ++repacks;
+    answer(hold_repack, [this, progress = std::move(progress), done = std::move(done)] {
+      if (!progress(0, 1))
+        return done(fail(errc::cancelled, "stopped"));
+      capacity_bytes += freed_by_repack;
+      storage::repack_report report;
+      report.freed_bytes = freed_by_repack;
+      done(report);
+    });
+  }
+
+  storage::bucket_stats stats() const override { return {shards.size(), capacity_bytes, used(), 0}; }
+  status close(std::uint32_t) override { return {}; }
+
+private:
+  class pending : public storage::pending_version {
+  public:
+    pending(std::shared_ptr<fake_checkpoint_store> store, std::shared_ptr<slot> s, layout tensors)
+      : store_(std::move(store)), slot_(std::move(s)), tensors_(std::move(tensors)) {
+      slot_->in_use = use_;
+    }
+    ~pending() override {
+      if (slot_->state.state == slot_state::active)
+        slot_->state = {};
+    }
+
+    std::uint32_t window_count() const noexcept override { return slot_->bytes.empty() ? 0 : 1; }
+    void acquire(std::uint32_t index, completion<storage::window> done) override {
+      done(storage::window{index, pieces_of(*slot_, tensors_, everything(tensors_)), use_});
+    }
+    void commit(std::uint32_t, completion<void> done) override { done({}); }
+    void publish(std::vector<std::uint64_t> digests, completion<std::uint64_t> done) override {
+      auto finish = [store = store_, slot = slot_, flushed = flushed_,
+                     digests = std::move(digests), done = std::move(done)] {
+        if (!store->publish_fails.ok())
+          return done(fail(store->publish_fails));
+        // The reservation was given up meanwhile.
+        if (slot->state.state != slot_state::active)
+          return done(fail(errc::cancelled, "abandoned"));
+        store->written_back += flushed ? 1 : 0;
+        slot->digests = digests;
+        slot->state.state = slot_state::done;
+        slot->state.saved_at_ns = wall_clock_ns();
+        done(slot->state.step);
+      };
+      store_->answer(store_->hold_publish, std::move(finish));
+    }
+    void written_back() override { flushed_ = true; }
+
+  private:
+    std::shared_ptr<fake_checkpoint_store> store_;
+    std::shared_ptr<slot> slot_;
+    layout tensors_;
+    std::shared_ptr<int> use_ = std::make_shared<int>(0);
+    bool flushed_ = false;
+  };
+
+  class opened : public storage::opened_model {
+  public:
+    opened(std::shared_ptr<slot> s, model_record record)
+      : slot_(std::move(s)), record_(std::move(record)) {}
+    const model_record& record() const noexcept override { return record_; }
+    std::vector<std::vector<storage::wanted>> plan(
+      const std::vector<storage::wanted>& ranges) const override {
+      std::vector<std::vector<storage::wanted>> windows;
+      if (!ranges.empty())
+        windows.push_back(ranges);
+      return windows;
+    }
+    void fetch(
+      std::vector<storage::wanted> ranges, completion<storage::window> done) override {
+      done(storage::window{0, pieces_of(*slot_, record_.spec.tensors, ranges), slot_});
+    }
+
+  private:
+    std::shared_ptr<slot> slot_;
+    model_record record_;
+  };
+
+  static std::vector<storage::wanted> everything(const layout& tensors) {
+    std::vector<storage::wanted> all;
+    for (std::uint32_t i = 0; i < tensors.tensors.size(); ++i)
+      if (auto bytes = *size_bytes(tensors.tensors[i]); bytes > 0)
+        all.push_back({i, 0, bytes});
+    return all;
+  }
+
+  static std::vector<storage::piece> pieces_of(
+    slot& s, const layout& tensors, const std::vector<storage::wanted>& ranges) {
+    std::vector<storage::piece> out;
+    for (auto& r : ranges) {
+      std::uint64_t at = r.tensor_offset;
+      for (std::uint32_t i = 0; i < r.tensor; ++i)
+        at += *size_bytes(tensors.tensors[i]);
+      out.push_back({r.tensor, r.tensor_offset, s.bytes.data() + at, r.length});
+    }
+    return out;
+  }
+
+  void answer(bool hold, std::function<void()> f) {
+    if (hold)
+      held.push_back(std::move(f));
+    else
+      f();
+  }
+
+  std::uint64_t used() const {
+    std::uint64_t bytes = 0;
+    for (auto& [key, s] : shards)
+      for (auto& one : s.slots)
+        bytes += one->bytes.size();
+    return bytes;
+  }
+
+  result<storage::enrolled_shard> try_enroll(const shard_spec& spec) {
+    auto key = std::pair{spec.model, spec.rank};
+    auto found = shards.find(key);
+    bool resumed = found != shards.end();
+    if (resumed && found->second.registered)
+      return fail(errc::busy, spec.model + " has a job");
+    if (resumed && found->second.spec.tensors != spec.tensors)
+      return fail(errc::invalid_argument, spec.model + " has another layout");
+    auto bytes = size_bytes(spec.tensors);
+    if (!resumed && used() + bytes * spec.keep > capacity_bytes)
+      return fail(errc::no_space, "asked for " + std::to_string(bytes * spec.keep));
+    auto& s = shards[key];
+    s.spec = spec;
+    s.registered = true;
+    while (s.slots.size() < spec.keep) {
+      s.slots.push_back(std::make_shared<slot>());
+      s.slots.back()->bytes.resize(bytes);
+    }
+    return storage::enrolled_shard{summarize(spec.model), resumed};
+  }
+
+  result<std::unique_ptr<storage::pending_version>> try_begin(
+    const std::string& model, std::uint32_t rank, std::uint64_t step) {
+    auto found = shards.find({model, rank});
+    if (found == shards.end())
+      return fail(errc::not_found, "no shard of " + model);
+    std::shared_ptr<slot> best;
+    std::shared_ptr<slot> newest;
+    for (auto& s : found->second.slots)
+      if (s->state.state == slot_state::done)
+        if (!newest || s->state.saved_at_ns > newest->state.saved_at_ns)
+          newest = s;
+    for (auto& s : found->second.slots)
+      if (s != newest && s->in_use.expired() && s->state.state != slot_state::active)
+        if (!best || s->state.saved_at_ns < best->state.saved_at_ns)
+          best = s;
+    if (!best)
+      return fail(errc::busy, "every slot of " + model + " is in use");
+    best->state = {slot_state::active, step, 0, false};
+    return std::make_unique<pending>(shared_from_this(), best, found->second.spec.tensors);
+  }
+
+  result<std::shared_ptr<storage::opened_model>> try_open(
+    const std::string& model, std::uint32_t rank, std::optional<std::uint64_t> step) {
+    auto summary = summarize(model);
+    if (!step && !summary.complete_steps.empty())
+      step = summary.complete_steps.back();
+    auto found = shards.find({model, rank});
+    if (found != shards.end() && step)
+      for (auto& s : found->second.slots)
+        if (s->state.state == slot_state::done && s->state.step == *step) {
+          model_record record;
+          record.spec.name = model;
+          record.spec.tensors = found->second.spec.tensors;
+          record.version = *step;
+          record.digests = s->digests;
+          return std::make_shared<opened>(s, std::move(record));
+        }
+    return fail(errc::not_found, "no such version of " + model);
+  }
+
+  checkpoint_summary summarize(const std::string& model) const {
+    checkpoint_summary out;
+    out.model = model;
+    std::map<std::uint64_t, std::uint32_t> done;
+    for (auto& [key, s] : shards) {
+      if (key.first != model)
+        continue;
+      out.world_size = s.spec.world_size;
+      auto& shown = out.shards.emplace_back();
+      shown.rank = key.second;
+      shown.tensors = s.spec.tensors.tensors.size();
+      shown.size_bytes = size_bytes(s.spec.tensors);
+      shown.registered = s.registered;
+      shown.finished = s.finished;
+      for (auto& one : s.slots) {
+        shown.slots.push_back(one->state);
+        if (one->state.state == slot_state::done)
+          ++done[one->state.step];
+      }
+    }
+    for (auto& [step, ranks] : done)
+      if (ranks == out.world_size)
+        out.complete_steps.push_back(step);
+    return out;
+  }
+};
+
+} // namespace millrace::testing

@@ -1,0 +1,206 @@
+// A peer that speaks the shm driver's messages by hand and lies about files: refused, and nothing is touched.
+#include "channel_support.hpp"
+
+#include <millrace/core/codec.hpp>
+#include <millrace/tests/support/exposed_matrix.hpp>
+#include <millrace/tests/support/fabric_handler.hpp>
+#include <millrace/tests/support/shared_file.hpp>
+#include <millrace/transport/shm/messages.hpp>
+
+using namespace millrace;
+using namespace millrace::transport;
+using namespace millrace::transport::testing;
+using millrace::testing::exposed_matrix;
+using millrace::testing::fabric_handler;
+using millrace::testing::pattern;
+using millrace::testing::shared_file;
+using shm::message_kind;
+
+namespace {
+
+constexpr std::uint64_t granule = 64u << 10;
+constexpr std::uint64_t file_bytes = 8 * granule;
+
+struct fixture {
+  temp_dir dir;
+  shared_file file{"/dev/shm/millrace-hostile-" + std::to_string(getpid()), file_bytes};
+  std::shared_ptr<io_loop> loop = make_loop();
+  std::shared_ptr<fabric> victim = fabric::create({}, loop).value();
+  std::shared_ptr<listener> door;
+  std::shared_ptr<recorder> answers = std::make_shared<recorder>();
+  std::shared_ptr<channel> liar;
+  exposed_matrix memory{{1, 100'000, 0}, access_mode::read, 3};
+  std::uint64_t moves = 0;
+
+  fixture() {
+    std::fill_n(file.data(), file_bytes, std::byte{0x5a});
+    auto handler = std::make_shared<fabric_handler>(victim);
+    auto address = "unix:" + dir.path + "/s";
+    door = listener::open(
+             loop, {.address = address, .allow_uids = {}}, {.local_name = "victim"},
+             [handler](const peer_info&) { return handler; })
+             .value();
+    liar = connect_to(loop, address, {.local_name = "liar"}, answers).value();
+  }
+  ~fixture() {
+    liar->close({});
+    loop->stop();
+  }
+
+  template <class Message>
+  void send(message_kind kind, const Message& m, int fd = -1) {
+    byte_buffer body;
+    wire_writer{body}(std::string{"shm"}, kind, m);
+    auto fds = std::span<const int>{&fd, fd >= 0 ? 1u : 0u};
+    static_cast<void>(liar->send(frame_kind::driver, 0, body, fds));
+  }
+
+  void announce(std::uint64_t size_bytes = file_bytes, std::uint64_t granule_bytes = granule) {
+    send(
+      message_kind::announce_file, shm::announce_file{1, size_bytes, 0, granule_bytes},
+      file.mapping().fd);
+  }
+
+  // Asks the victim to copy its memory to a place in the file; the code of its answer.
+  errc move_to(std::uint64_t offset, std::uint64_t length) {
+    shm::move m;
+    m.number = ++moves;
+    m.region = memory.handle().region;
+    m.key = memory.handle().key;
+    m.dir = static_cast<std::uint8_t>(direction::read);
+    m.ops = {{0, 1, offset, length, 0, 0}};
+    send(message_kind::move, m);
+    shm::moved answer;
+    auto came = answers->wait([&] {
+      for (auto& f : answers->frames) {
+        wire_reader reader{f.body};
+        std::string driver;
+        message_kind kind{};
+        reader(driver, kind);
+        if (kind == message_kind::moved && reader(answer) && answer.number == m.number)
+          return true;
+      }
+      return false;
+    });
+    BOOST_TEST_REQUIRE(came);
+    return static_cast<errc>(answer.code);
+  }
+
+  bool untouched(std::uint64_t first, std::uint64_t last) const {
+    return std::all_of(
+      file.data() + first, file.data() + last, [](std::byte b) { return b == std::byte{0x5a}; });
+  }
+
+  // The other side closed the connection.
+  bool thrown_out() { return answers->wait_closings(1); }
+};
+
+} // namespace
+
+BOOST_FIXTURE_TEST_SUITE(hostile_owners_of_files, fixture)
+
+BOOST_AUTO_TEST_CASE(a_part_that_was_not_granted_is_refused) {
+  announce();
+  BOOST_TEST((move_to(0, 100) == errc::permission_denied));
+  send(message_kind::grant, shm::grant{1, granule, granule});
+  BOOST_TEST((move_to(granule - 1, 2) == errc::permission_denied));
+  BOOST_TEST((move_to(2 * granule - 1, 2) == errc::permission_denied));
+  BOOST_TEST((move_to(0, file_bytes) == errc::permission_denied));
+  BOOST_TEST(untouched(0, file_bytes));
+  BOOST_TEST((move_to(granule, granule) == errc::ok));
+  auto expected = pattern(granule, 3);
+  BOOST_TEST(std::equal(expected.begin(), expected.end(), file.data() + granule));
+  BOOST_TEST((untouched(0, granule) && untouched(2 * granule, file_bytes)));
+}
+
+BOOST_AUTO_TEST_CASE(a_range_beyond_the_file_is_refused_whatever_was_granted) {
+  announce();
+  send(message_kind::grant, shm::grant{1, 0, file_bytes});
+  BOOST_TEST((move_to(file_bytes - 1, 2) == errc::permission_denied));
+  BOOST_TEST((move_to(~0ull, 1) == errc::permission_denied));
+  BOOST_TEST((move_to(~0ull - 99, 100) == errc::permission_denied));
+  BOOST_TEST(untouched(0, file_bytes));
+}
+
+BOOST_AUTO_TEST_CASE(a_grant_of_what_is_mapped_changes_nothing) {
+  announce();
+  for (int i = 0; i < 3; ++i) {
+    send(message_kind::grant, shm::grant{1, 0, 2 * granule});
+    BOOST_TEST((move_to(granule - 50, 100) == errc::ok));
+  }
+}
+
+BOOST_AUTO_TEST_CASE(nothing_can_be_moved_after_a_file_was_forgotten) {
+  announce();
+  send(message_kind::grant, shm::grant{1, 0, granule});
+  send(message_kind::forget, shm::forget{1});
+  BOOST_TEST((move_to(0, 100) == errc::permission_denied));
+  BOOST_TEST(untouched(0, file_bytes));
+}
+
+BOOST_AUTO_TEST_CASE(a_grant_that_is_not_made_of_granules_ends_the_connection) {
+  announce();
+  send(message_kind::grant, shm::grant{1, 1, granule});
+  BOOST_TEST(thrown_out());
+}
+
+BOOST_AUTO_TEST_CASE(a_grant_beyond_the_file_ends_the_connection) {
+  announce();
+  send(message_kind::grant, shm::grant{1, file_bytes - granule, 2 * granule});
+  BOOST_TEST(thrown_out());
+}
+
+BOOST_AUTO_TEST_CASE(a_grant_that_wraps_around_ends_the_connection) {
+  announce();
+  send(message_kind::grant, shm::grant{1, granule, ~0ull - granule + 1});
+  BOOST_TEST(thrown_out());
+}
+
+BOOST_AUTO_TEST_CASE(a_grant_of_what_was_not_announced_ends_the_connection) {
+  send(message_kind::grant, shm::grant{1, 0, granule});
+  BOOST_TEST(thrown_out());
+}
+
+BOOST_AUTO_TEST_CASE(a_file_shorter_than_announced_ends_the_connection) {
+  announce(file_bytes + 1);
+  BOOST_TEST(thrown_out());
+}
+
+BOOST_AUTO_TEST_CASE(granules_of_no_sensible_size_end_the_connection) {
+  announce(file_bytes, 3 * granule);
+  BOOST_TEST(thrown_out());
+}
+
+BOOST_AUTO_TEST_CASE(granules_of_no_bytes_end_the_connection) {
+  announce(file_bytes, 0);
+  BOOST_TEST(thrown_out());
+}
+
+BOOST_AUTO_TEST_CASE(a_file_announced_twice_ends_the_connection) {
+  announce();
+  announce();
+  BOOST_TEST(thrown_out());
+}
+
+BOOST_AUTO_TEST_CASE(a_file_without_a_descriptor_ends_the_connection) {
+  send(message_kind::announce_file, shm::announce_file{1, file_bytes, 0, granule});
+  BOOST_TEST(thrown_out());
+}
+
+BOOST_AUTO_TEST_CASE(a_descriptor_of_something_else_ends_the_connection) {
+  int zero = open("/dev/zero", O_RDWR | O_CLOEXEC);
+  send(message_kind::announce_file, shm::announce_file{1, file_bytes, 0, granule}, zero);
+  close(zero);
+  BOOST_TEST(thrown_out());
+}
+
+BOOST_AUTO_TEST_CASE(a_file_that_may_not_be_written_is_out_of_reach_and_the_connection_lives) {
+  int reading = open(file.path().c_str(), O_RDONLY | O_CLOEXEC);
+  send(message_kind::announce_file, shm::announce_file{1, file_bytes, 0, granule}, reading);
+  close(reading);
+  send(message_kind::grant, shm::grant{1, 0, granule});
+  BOOST_TEST((move_to(0, 100) == errc::unsupported));
+  BOOST_TEST((move_to(0, 100) == errc::unsupported));
+}
+
+BOOST_AUTO_TEST_SUITE_END()
