@@ -50,11 +50,10 @@ json to_json(const actors::provider_status& p) {
     {"stored_bytes", p.stored_bytes},
     {"loaded_bytes", p.loaded_bytes}};
   if (p.checkpoints)
-    out["checkpoints"] = {
-      {"registered", p.registered},   {"saves_in_flight", p.saves_in_flight},
-      {"saves_queued", p.saves_queued}, {"saves", p.saves},
-      {"saves_failed", p.saves_failed}, {"saved_bytes", p.saved_bytes},
-      {"restores", p.restores},       {"restored_bytes", p.restored_bytes}};
+    out["checkpoints"] = {{"registered", p.registered},     {"saves_in_flight", p.saves_in_flight},
+                          {"saves_queued", p.saves_queued}, {"saves", p.saves},
+                          {"saves_failed", p.saves_failed}, {"saved_bytes", p.saved_bytes},
+                          {"restores", p.restores},         {"restored_bytes", p.restored_bytes}};
   return out;
 }
 

@@ -2,22 +2,14 @@
 #include <millrace/core/digest.hpp>
 #include <millrace/storage/archive/formats.hpp>
 #include <millrace/storage/archive/opened_source.hpp>
+#include <millrace/storage/await.hpp>
 
 #include <chrono>
-#include <condition_variable>
 #include <cstring>
-#include <mutex>
 
 namespace millrace::storage {
 
 namespace {
-
-/// One window under way. Shared with the completion, which may come after the waiter has left.
-struct arrival {
-  std::mutex mutex;
-  std::condition_variable changed;
-  std::optional<result<window>> outcome;
-};
 
 class opened_source final : public tensor_source {
 public:
@@ -56,18 +48,7 @@ public:
 
 private:
   result<window> fetch(const std::vector<wanted>& ranges) {
-    auto coming = std::make_shared<arrival>();
-    version_->fetch(ranges, [coming](result<window> outcome) {
-      std::lock_guard guard{coming->mutex};
-      coming->outcome.emplace(std::move(outcome));
-      coming->changed.notify_all();
-    });
-    std::unique_lock guard{coming->mutex};
-    if (!coming->changed.wait_for(guard, deadline_, [&] { return coming->outcome.has_value(); }))
-      return fail(
-        errc::deadline_exceeded,
-        "the storage did not answer within " + std::to_string(deadline_.count()) + " ms");
-    return std::move(*coming->outcome);
+    return await<window>(deadline_, [&](auto done) { version_->fetch(ranges, std::move(done)); });
   }
 
   // Checks a piece and copies what was asked for of it.

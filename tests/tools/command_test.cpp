@@ -85,6 +85,16 @@ BOOST_AUTO_TEST_CASE(every_command_has_a_manual_and_takes_json) {
          {"models", "rm"},
          {"models", "pin"},
          {"models", "unpin"},
+         {"checkpoints", "ls"},
+         {"checkpoints", "view"},
+         {"checkpoints", "verify"},
+         {"checkpoints", "dump"},
+         {"checkpoints", "load"},
+         {"checkpoints", "rm"},
+         {"checkpoints", "repack"},
+         {"pool", "create"},
+         {"pool", "check"},
+         {"pool", "info"},
          {"config", "check"},
          {"config", "defaults"},
          {"config", "schema"},
@@ -138,7 +148,9 @@ BOOST_AUTO_TEST_CASE(the_manual_knows_every_command) {
   std::string manual{std::istreambuf_iterator<char>{file}, {}};
   for (auto command :
        {"serve", "status", "models ls", "models describe", "models rm", "models pin",
-        "models unpin", "config check", "config defaults", "config schema", "doctor"})
+        "models unpin", "checkpoints ls", "checkpoints view", "checkpoints verify", "checkpoints dump",
+        "checkpoints load", "checkpoints rm", "checkpoints repack", "pool create", "pool check",
+        "pool info", "config check", "config defaults", "config schema", "doctor"})
     BOOST_TEST((manual.find("`millrace " + std::string{command}) != manual.npos), command);
 }
 
