@@ -24,6 +24,14 @@ tl::expected<std::unique_ptr<checkpoint_access>, failure> open_access(
   return place.pool.empty() ? open_service_access(place) : open_pool_access(place.pool);
 }
 
+bool is_finished(const result<checkpoint_summary>& model, std::uint32_t rank) {
+  if (model)
+    for (auto& shard : model->shards)
+      if (shard.rank == rank)
+        return shard.finished;
+  return true;
+}
+
 std::optional<std::uint64_t> newest_step(const checkpoint_summary& model) {
   std::optional<std::uint64_t> newest;
   std::uint64_t newest_at = 0;

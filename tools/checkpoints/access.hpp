@@ -64,6 +64,9 @@ tl::expected<std::unique_ptr<checkpoint_access>, failure> open_pool_access(const
 tl::expected<std::unique_ptr<checkpoint_access>, failure> open_service_access(
   const checkpoint_place& place);
 
+/// True unless a job that did not end in order may want to go on from the shard's versions.
+bool is_finished(const result<checkpoint_summary>& model, std::uint32_t rank);
+
 /// The complete step saved last; null when there is none.
 std::optional<std::uint64_t> newest_step(const checkpoint_summary& model);
 

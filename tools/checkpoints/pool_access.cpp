@@ -156,13 +156,13 @@ public:
   status import(
     shard_spec shard, std::uint64_t step, storage::tensor_source& source,
     const storage::progress_callback& progress) override {
+    auto finished = is_finished(describe(shard.model), shard.rank);
     auto enrolled = await<storage::enrolled_shard>(
       short_wait, [&](auto done) { store_->enroll(shard, std::move(done)); });
     if (!enrolled)
       return enrolled.error();
     auto bad = fill(shard, step, source, progress);
-    // No job goes on from here, unless one did before.
-    store_->leave(shard.model, shard.rank, !enrolled->resumed);
+    store_->leave(shard.model, shard.rank, finished);
     return bad;
   }
 

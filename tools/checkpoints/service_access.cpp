@@ -106,7 +106,7 @@ public:
     std::vector<tensor_view> views;
     if (auto bad = read_all(source, memory, views, progress); !bad.ok())
       return bad;
-    auto resumed = describe(shard.model).has_value();
+    auto finished = is_finished(describe(shard.model), shard.rank);
     checkpoint_options options{
       .model = shard.model,
       .rank = shard.rank,
@@ -120,7 +120,7 @@ public:
       return saver.error();
     auto saved = saver->save(step).durable.result();
     // What the save said comes again at closing.
-    auto closed = saver->close(!resumed);
+    auto closed = saver->close(finished);
     return saved ? closed : saved.error();
   }
 
