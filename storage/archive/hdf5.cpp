@@ -3,6 +3,13 @@
 #include <millrace/storage/archive/hdf5_handles.hpp>
 #include <millrace/storage/archive/hdf5_names.hpp>
 #include <millrace/storage/archive/npy.hpp>
+#include <millrace/storage/io/file_io.hpp>
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
 
 namespace millrace::storage::archive {
 
@@ -114,10 +121,31 @@ private:
   std::uint64_t at_ = 0; // in the step
 };
 
+// *Problem*: libhdf5 cannot close a file whose last bytes find no room, and crashes over it when the process ends.
+// So room is reserved where the file system knows how: before libhdf5 makes the file, to learn of a full device,
+// and after, because making it gives the room back.
+status reserve(const std::string& path, const tensor_source& source) {
+  auto bytes = size_bytes(source.tensors()) + (1u << 20);
+  for (auto& tensor : source.tensors().tensors)
+    bytes += 4096 + 2 * tensor.name.size();
+  for (auto& [key, value] : source.metadata())
+    bytes += 1024 + key.size() + value.size();
+  auto file = io::open_file(path, O_WRONLY);
+  if (!file)
+    return file.error();
+  if (
+    ::fallocate(file->get(), FALLOC_FL_KEEP_SIZE, 0, static_cast<off_t>(bytes)) != 0 &&
+    errno == ENOSPC)
+    return {errc::no_space, "no room for " + std::to_string(bytes) + " bytes"};
+  return {};
+}
+
 } // namespace
 
 status write_hdf5(const std::string& path, tensor_source& source, meter& done) {
   hdf5_quiet quiet;
+  if (auto bad = reserve(path, source); !bad.ok())
+    return bad;
   hdf5_id properties{H5Pcreate(H5P_FILE_CREATE), H5Pclose};
   // The order of tensors and of metadata is kept.
   constexpr auto kept = H5P_CRT_ORDER_TRACKED | H5P_CRT_ORDER_INDEXED;
@@ -126,13 +154,21 @@ status write_hdf5(const std::string& path, tensor_source& source, meter& done) {
   hdf5_id file{H5Fcreate(path.c_str(), H5F_ACC_TRUNC, properties.get(), H5P_DEFAULT), H5Fclose};
   if (!file.ok())
     return hdf5_status("creating an HDF5 file", errc::io_error);
+  if (auto bad = reserve(path, source); !bad.ok())
+    return bad;
   hdf5_writer writer{file.get(), source, done};
   if (auto bad = writer.write_metadata(); !bad.ok())
     return bad;
   for (std::uint32_t i = 0; i < source.tensors().tensors.size(); ++i)
     if (auto bad = writer.write_tensor(i); !bad.ok())
       return bad;
-  return file.close() ? status{} : hdf5_status("closing an HDF5 file", errc::io_error);
+  if (!file.close())
+    return hdf5_status("closing an HDF5 file", errc::io_error);
+  // Gives back what was reserved beyond the end.
+  struct stat about {};
+  if (::stat(path.c_str(), &about) != 0 || ::truncate(path.c_str(), about.st_size) != 0)
+    return status_from_errno(errno, "closing an HDF5 file");
+  return {};
 }
 
 } // namespace millrace::storage::archive

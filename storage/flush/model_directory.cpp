@@ -114,7 +114,7 @@ std::optional<std::pair<std::int64_t, std::int64_t>> changed_at(const std::strin
 void sweep(const std::string& path) {
   for (auto& name : names_in(path))
     if (name.starts_with(output_file_prefix))
-      ::unlink((path + "/" + name).c_str());
+      ::unlink(fs::path{path}.append(name).c_str());
 }
 
 /// Held while manifests and `latest` change. File systems without locks are used without.
@@ -254,7 +254,7 @@ status model_directory::finish(const step_place& place) {
   for (auto& name : names_in(path)) {
     if (!name.starts_with("rank-") || !name.ends_with(".json"))
       continue;
-    auto text = read_file(path + "/" + name);
+    auto text = read_file(fs::path{path}.append(name));
     auto one = text ? parse_flush_manifest(*text) : fail(text.error());
     if (!one || one->shards.size() != 1)
       continue; // being replaced, or foreign
@@ -350,7 +350,7 @@ status model_directory::remove_step(const step_place& place) {
   // Descriptions before what they describe.
   for (auto& name : names_in(path))
     if (name.ends_with(".json"))
-      if (auto bad = remove_file(path + "/" + name); !bad.ok())
+      if (auto bad = remove_file(fs::path{path}.append(name)); !bad.ok())
         return bad;
   MILLRACE_KILL_POINT("flush.descriptions_removed");
   std::error_code why;

@@ -3,6 +3,8 @@
 #include <millrace/tools/checkpoints/describe.hpp>
 #include <millrace/tools/text.hpp>
 
+#include <fmt/format.h>
+
 #include <array>
 #include <ostream>
 
@@ -23,7 +25,7 @@ std::string job_of(const shard_summary& shard) {
 std::string axes_of(const std::vector<std::pair<std::string, std::string>>& axes) {
   std::string text;
   for (auto& [axis, place] : axes)
-    text += (text.empty() ? "" : " ") + axis + "=" + place;
+    text += fmt::format("{}{}={}", text.empty() ? "" : " ", axis, place);
   return text;
 }
 
@@ -121,7 +123,7 @@ void print(std::ostream& out, const std::vector<checkpoint_summary>& models) {
     auto newest = newest_step(m);
     auto ranks = std::to_string(m.world_size);
     if (m.shards.size() != m.world_size)
-      ranks = std::to_string(m.shards.size()) + " of " + ranks;
+      ranks = fmt::format("{} of {}", m.shards.size(), m.world_size);
     lines.add(
       {m.model, ranks, newest ? std::to_string(*newest) : "none", steps_of(m), human_size(size),
        human_size(reserved), job_of(m)});
