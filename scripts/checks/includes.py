@@ -26,6 +26,7 @@ LIBRARIES = [
     (r"boost/test/", ["tests"]),
     (r"Eigen/", ["examples"]),
     (r"hiredis/", ["bench"]),
+    (r"(hdf5|H5public|zip)\.h", ["storage/archive", "tests"]),
 ]
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')

@@ -16,10 +16,10 @@ file_handle::~file_handle() {
     ::close(fd_);
 }
 
-result<file_handle> open_file(const std::string& path, int flags) {
+result<file_handle> open_file(const std::string& path, int flags, unsigned mode) {
   int fd;
   do
-    fd = ::open(path.c_str(), flags | O_CLOEXEC, 0600);
+    fd = ::open(path.c_str(), flags | O_CLOEXEC, mode);
   while (fd < 0 && errno == EINTR);
   if (fd < 0)
     return fail(status_from_errno(errno, "opening " + path));

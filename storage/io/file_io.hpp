@@ -37,8 +37,8 @@ private:
   int fd_ = -1;
 };
 
-/// Opens with `flags | O_CLOEXEC`, mode 0600. Errors: as the system says, naming the path.
-result<file_handle> open_file(const std::string& path, int flags);
+/// Opens with `flags | O_CLOEXEC`; a file it makes is `mode`. Errors: as the system says, naming the path.
+result<file_handle> open_file(const std::string& path, int flags, unsigned mode = 0600);
 
 [[nodiscard]] status write_all(
   const file_handle& file, const void* data, std::uint64_t size_bytes, std::uint64_t offset,

@@ -85,6 +85,16 @@ BOOST_AUTO_TEST_CASE(every_command_has_a_manual_and_takes_json) {
          {"models", "rm"},
          {"models", "pin"},
          {"models", "unpin"},
+         {"checkpoints", "ls"},
+         {"checkpoints", "view"},
+         {"checkpoints", "verify"},
+         {"checkpoints", "dump"},
+         {"checkpoints", "load"},
+         {"checkpoints", "rm"},
+         {"checkpoints", "repack"},
+         {"pool", "create"},
+         {"pool", "check"},
+         {"pool", "info"},
          {"config", "check"},
          {"config", "defaults"},
          {"config", "schema"},
@@ -137,8 +147,27 @@ BOOST_AUTO_TEST_CASE(the_manual_knows_every_command) {
   std::ifstream file{MILLRACE_CLI_DOC};
   std::string manual{std::istreambuf_iterator<char>{file}, {}};
   for (auto command :
-       {"serve", "status", "models ls", "models describe", "models rm", "models pin",
-        "models unpin", "config check", "config defaults", "config schema", "doctor"})
+       {"serve",
+        "status",
+        "models ls",
+        "models describe",
+        "models rm",
+        "models pin",
+        "models unpin",
+        "checkpoints ls",
+        "checkpoints view",
+        "checkpoints verify",
+        "checkpoints dump",
+        "checkpoints load",
+        "checkpoints rm",
+        "checkpoints repack",
+        "pool create",
+        "pool check",
+        "pool info",
+        "config check",
+        "config defaults",
+        "config schema",
+        "doctor"})
     BOOST_TEST((manual.find("`millrace " + std::string{command}) != manual.npos), command);
 }
 

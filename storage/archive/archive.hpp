@@ -1,0 +1,72 @@
+// Common file formats of tensors: written from any source, opened as one. Used by flushing and the command.
+#pragma once
+
+#include <millrace/core/tensor.hpp>
+#include <millrace/storage/checkpoint_store.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace millrace::storage {
+
+using text_pairs = std::vector<std::pair<std::string, std::string>>;
+
+/// Offsets of `tensor_source::read` are multiples of it. Every dtype's elements divide it.
+inline constexpr std::uint64_t tensor_read_alignment = 64;
+
+/// Tensors that can be read piece by piece: a version in a pool, an open file.
+/// Threads: one call at a time.
+class tensor_source {
+public:
+  virtual ~tensor_source() = default;
+
+  virtual const layout& tensors() const noexcept = 0;
+  virtual const text_pairs& metadata() const noexcept = 0;
+
+  /// Brings dense little-endian bytes of one tensor, from `offset` on. `offset` is a multiple of
+  /// `tensor_read_alignment`, and so is its end unless it is the tensor's.
+  [[nodiscard]] virtual status read(
+    std::uint32_t tensor, std::uint64_t offset, std::span<std::byte> into) = 0;
+};
+
+enum class archive_format : std::uint8_t { safetensors, npz, hdf5, torch };
+
+std::string_view to_string(archive_format format) noexcept;
+/// "safetensors", "npz", "hdf5" or "torch".
+result<archive_format> parse_format(std::string_view name);
+/// The format that a file's name promises: .safetensors, .npz, .h5, .hdf5, .pt, .pth.
+std::optional<archive_format> format_of_name(std::string_view path) noexcept;
+/// The format of an existing file by its first bytes and, for zip files, by what is in it.
+result<archive_format> format_of_content(const std::string& path);
+
+struct archive_options {
+  bool replace = false; // an existing file
+  progress_callback progress;
+};
+
+/// Writes all tensors and the metadata of `source` to a file, which is there whole or not at all: written under
+/// another name beside it, synced, renamed. What a format has no words for:
+/// - NPZ, HDF5: dtypes NumPy lacks are stored as unsigned integers; what they are stands beside them, and
+///   `open_archive` restores them.
+/// - torch: `F4` and `F6` are refused; unsigned and 8-bit floating types need a PyTorch that has them.
+/// Memory:  a few buffers of some MiB, and the names.
+/// Errors:  `already_exists`; `no_space`; `unsupported` naming the tensor; `cancelled` by `progress`.
+/// Threads: blocks the caller.
+[[nodiscard]] status write_archive(
+  archive_format format, const std::string& path, tensor_source& source,
+  const archive_options& options = {});
+
+/// Opens a file for reading, having checked everything but the tensors' bytes. Nothing in a file is executed.
+/// HDF5 files are parsed by libhdf5: open those of people you trust.
+/// Errors:  `corrupt_data` saying where; `unsupported` naming what the file has and we do not read.
+result<std::unique_ptr<tensor_source>> open_archive(
+  const std::string& path, std::optional<archive_format> format = std::nullopt);
+
+} // namespace millrace::storage

@@ -1,0 +1,78 @@
+// libhdf5's numbers as owners, its errors as statuses, and how our dtypes look there. Used by the HDF5 files here.
+#pragma once
+
+#include <millrace/storage/archive/archive.hpp>
+
+#include <hdf5.h>
+
+#include <functional>
+#include <utility>
+
+namespace millrace::storage::archive {
+
+/// Closes what libhdf5 opened.
+class hdf5_id {
+public:
+  using closer = herr_t (*)(hid_t);
+
+  hdf5_id() = default;
+  hdf5_id(hid_t id, closer close) noexcept : id_(id), close_(close) {}
+  hdf5_id(hdf5_id&& other) noexcept : id_(std::exchange(other.id_, -1)), close_(other.close_) {}
+  hdf5_id& operator=(hdf5_id&& other) noexcept {
+    std::swap(id_, other.id_);
+    std::swap(close_, other.close_);
+    return *this;
+  }
+  ~hdf5_id() { release(); }
+
+  bool ok() const noexcept { return id_ >= 0; }
+  hid_t get() const noexcept { return id_; }
+  /// Closes it now; false when that fails, as for a file whose last bytes cannot be written.
+  [[nodiscard]] bool close() { return close_(std::exchange(id_, -1)) >= 0; }
+
+private:
+  void release() noexcept;
+
+  hid_t id_ = -1;
+  closer close_ = nullptr;
+};
+
+/// Keeps libhdf5 from printing its errors, and from loading filters from the disk, as long as it lives.
+class hdf5_quiet {
+public:
+  hdf5_quiet();
+  ~hdf5_quiet();
+  hdf5_quiet(const hdf5_quiet&) = delete;
+  hdf5_quiet& operator=(const hdf5_quiet&) = delete;
+
+private:
+  H5E_auto2_t print_ = nullptr;
+  void* argument_ = nullptr;
+};
+
+/// What libhdf5 last complained of; the operating system's error where there is one.
+status hdf5_status(const std::string& doing, errc otherwise = errc::corrupt_data);
+
+/// The little-endian type for a dtype, as h5py has it: truth values are an enumeration, complex numbers a pair.
+/// For those that HDF5 cannot say: that of `numpy_type`.
+hdf5_id hdf5_type_of(dtype type);
+
+/// The dtype of a type in a file, of either byte order; null for all others.
+std::optional<dtype> dtype_of_hdf5(hid_t type);
+
+/// A text as attribute; false on failure.
+bool write_text_attribute(hid_t object, const std::string& name, const std::string& text);
+/// Null when there is none, or it is no text.
+std::optional<std::string> read_text_attribute(hid_t object, const std::string& name);
+
+/// Cuts elements [first, first + count) in C order into boxes; false as soon as `each(start, extents)` is.
+bool for_each_box(
+  const std::vector<std::uint64_t>& shape, std::uint64_t first, std::uint64_t count,
+  const std::function<bool(const std::vector<hsize_t>&, const std::vector<hsize_t>&)>& each);
+
+/// The names of attributes by which we know our own files and the dtypes in them.
+inline constexpr auto hdf5_format_attribute = "millrace.format";
+inline constexpr auto hdf5_dtype_attribute = "millrace.dtype";
+inline constexpr auto hdf5_shape_attribute = "millrace.shape";
+
+} // namespace millrace::storage::archive

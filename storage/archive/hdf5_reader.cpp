@@ -1,0 +1,222 @@
+// Reads HDF5: every dataset of numbers, in groups of any depth, chunked or not.
+#include <millrace/storage/archive/formats.hpp>
+#include <millrace/storage/archive/hdf5_handles.hpp>
+#include <millrace/storage/archive/hdf5_names.hpp>
+#include <millrace/storage/archive/npy.hpp>
+
+#include <set>
+
+namespace millrace::storage::archive {
+
+namespace {
+
+constexpr unsigned depth_max = 32;
+
+struct stored_dataset {
+  hdf5_id id;
+  hdf5_id type; // in memory
+  std::vector<std::uint64_t> shape;
+};
+
+class hdf5_source final : public tensor_source {
+public:
+  explicit hdf5_source(hdf5_id file) : file_(std::move(file)) {}
+
+  status list();
+
+  const layout& tensors() const noexcept override { return tensors_; }
+  const text_pairs& metadata() const noexcept override { return metadata_; }
+
+  status read(std::uint32_t tensor, std::uint64_t offset, std::span<std::byte> into) override {
+    if (auto bad = check_range(tensors_, tensor, offset, into.size()); !bad.ok())
+      return bad;
+    hdf5_quiet quiet;
+    auto& data = datasets_[tensor];
+    auto element = H5Tget_size(data.type.get());
+    auto* to = into.data();
+    bool good = for_each_box(
+      data.shape, offset / element, into.size() / element,
+      [&](auto& start, auto& extents) { return read_box(data, start, extents, to); });
+    return good ? status{} : hdf5_status("reading " + tensors_.tensors[tensor].name);
+  }
+
+private:
+  static herr_t visit(hid_t group, const char* name, const H5L_info_t* about, void* self);
+  static bool read_box(
+    const stored_dataset& data, const std::vector<hsize_t>& start,
+    const std::vector<hsize_t>& extents, std::byte*& to);
+  static herr_t visit_attribute(hid_t object, const char* name, const H5A_info_t*, void* self);
+
+  status list_group(hid_t group);
+  status add_object(hid_t object, std::string name);
+  status add_dataset(hdf5_id dataset, std::string name);
+  status restore_type(hid_t dataset, tensor_desc& tensor);
+
+  hdf5_id file_;
+  layout tensors_;
+  std::vector<stored_dataset> datasets_; // after file_: closed first
+  text_pairs metadata_;
+
+  // While listing.
+  bool ours_ = false;
+  std::string prefix_;
+  unsigned depth_ = 0;
+  std::set<haddr_t> groups_;
+  status why_;
+};
+
+herr_t hdf5_source::visit(hid_t group, const char* name, const H5L_info_t* about, void* self) {
+  auto& source = *static_cast<hdf5_source*>(self);
+  auto full = source.prefix_ + (source.ours_ ? unescape_hdf5_name(name) : name);
+  if (about->type != H5L_TYPE_HARD) {
+    source.why_ = {errc::unsupported, full + " is a link to elsewhere; copy what it points to"};
+    return -1;
+  }
+  hdf5_id object{H5Oopen(group, name, H5P_DEFAULT), H5Oclose};
+  source.why_ =
+    object.ok() ? source.add_object(object.get(), full) : hdf5_status("opening " + full);
+  return source.why_.ok() ? 0 : -1;
+}
+
+status hdf5_source::add_object(hid_t object, std::string name) {
+  switch (H5Iget_type(object)) {
+  case H5I_GROUP: {
+    auto outer = std::exchange(prefix_, name + "/");
+    auto bad = list_group(object);
+    prefix_ = std::move(outer);
+    return bad;
+  }
+  case H5I_DATASET: {
+    H5Iinc_ref(object);
+    return add_dataset({object, H5Oclose}, std::move(name));
+  }
+  default:
+    return {}; // a named type has no bytes
+  }
+}
+
+status hdf5_source::list_group(hid_t group) {
+  H5O_info_t about;
+  if (H5Oget_info2(group, &about, H5O_INFO_BASIC) < 0)
+    return hdf5_status("examining the group " + prefix_);
+  if (depth_ == depth_max || !groups_.insert(about.addr).second)
+    return {errc::corrupt_data, "groups in a circle, or too deep, at " + prefix_};
+  ++depth_;
+  H5G_info_t links;
+  hdf5_id properties{H5Gget_create_plist(group), H5Pclose};
+  unsigned order = 0;
+  bool ordered = properties.ok() && H5Pget_link_creation_order(properties.get(), &order) >= 0 &&
+    (order & H5P_CRT_ORDER_INDEXED) != 0;
+  auto by = ordered ? H5_INDEX_CRT_ORDER : H5_INDEX_NAME;
+  bool good = H5Gget_info(group, &links) >= 0 && links.nlinks <= layout_tensors_max &&
+    H5Literate(group, by, H5_ITER_INC, nullptr, visit, this) >= 0;
+  --depth_;
+  if (!why_.ok())
+    return why_;
+  return good ? status{} : hdf5_status("listing the group " + prefix_);
+}
+
+status hdf5_source::add_dataset(hdf5_id dataset, std::string name) {
+  // Both would read other files than the one that was named.
+  hdf5_id properties{H5Dget_create_plist(dataset.get()), H5Pclose};
+  if (
+    !properties.ok() || H5Pget_external_count(properties.get()) != 0 ||
+    H5Pget_layout(properties.get()) == H5D_VIRTUAL)
+    return {errc::unsupported, "the bytes of " + name + " lie in other files"};
+  hdf5_id type{H5Dget_type(dataset.get()), H5Tclose};
+  hdf5_id space{H5Dget_space(dataset.get()), H5Sclose};
+  auto rank = space.ok() ? H5Sget_simple_extent_ndims(space.get()) : -1;
+  auto found = type.ok() ? dtype_of_hdf5(type.get()) : std::nullopt;
+  if (!found || rank < 0 || H5Sget_simple_extent_type(space.get()) == H5S_NULL)
+    return {errc::unsupported, name + " has elements that no tensor has"};
+  std::vector<hsize_t> extents(static_cast<std::size_t>(rank));
+  H5Sget_simple_extent_dims(space.get(), extents.data(), nullptr);
+  tensor_desc tensor{std::move(name), *found, {extents.begin(), extents.end()}};
+  auto shape = tensor.shape;
+  if (auto bad = validate(tensor); !bad.ok())
+    return {errc::corrupt_data, bad.detail()};
+  if (ours_)
+    if (auto bad = restore_type(dataset.get(), tensor); !bad.ok())
+      return bad;
+  if (tensors_.tensors.size() == layout_tensors_max)
+    return {errc::corrupt_data, "more than " + std::to_string(layout_tensors_max) + " datasets"};
+  tensors_.tensors.push_back(std::move(tensor));
+  datasets_.push_back({std::move(dataset), hdf5_type_of(*found), std::move(shape)});
+  return {};
+}
+
+// The tensor as it was before HDF5's types had to do.
+status hdf5_source::restore_type(hid_t dataset, tensor_desc& tensor) {
+  auto name = read_text_attribute(dataset, hdf5_dtype_attribute);
+  if (!name)
+    return {};
+  auto type = parse_dtype(*name);
+  hdf5_id attribute{H5Aopen(dataset, hdf5_shape_attribute, H5P_DEFAULT), H5Aclose};
+  hdf5_id space{attribute.ok() ? H5Aget_space(attribute.get()) : -1, H5Sclose};
+  auto rank = space.ok() ? H5Sget_simple_extent_npoints(space.get()) : -1;
+  auto contradicts =
+    status{errc::corrupt_data, "the dtype beside " + tensor.name + " contradicts it"};
+  if (!type || rank < 0 || rank > static_cast<hssize_t>(tensor_rank_max))
+    return contradicts;
+  tensor_desc original{tensor.name, *type, {}};
+  original.shape.resize(static_cast<std::size_t>(rank));
+  if (H5Aread(attribute.get(), H5T_STD_U64LE, original.shape.data()) < 0)
+    return contradicts;
+  auto bytes = size_bytes(original);
+  if (!bytes || *bytes != *size_bytes(tensor) || numpy_type(*type) != tensor.type)
+    return contradicts;
+  tensor = std::move(original);
+  return {};
+}
+
+bool hdf5_source::read_box(
+  const stored_dataset& data, const std::vector<hsize_t>& start,
+  const std::vector<hsize_t>& extents, std::byte*& to) {
+  hsize_t count = 1;
+  for (auto extent : extents)
+    count *= extent;
+  hdf5_id there{H5Dget_space(data.id.get()), H5Sclose};
+  hdf5_id here{H5Screate_simple(1, &count, nullptr), H5Sclose};
+  if (
+    !start.empty() &&
+    H5Sselect_hyperslab(
+      there.get(), H5S_SELECT_SET, start.data(), nullptr, extents.data(), nullptr) < 0)
+    return false;
+  auto* into = to;
+  to += count * H5Tget_size(data.type.get());
+  return H5Dread(data.id.get(), data.type.get(), here.get(), there.get(), H5P_DEFAULT, into) >= 0;
+}
+
+herr_t hdf5_source::visit_attribute(hid_t object, const char* name, const H5A_info_t*, void* self) {
+  auto& source = *static_cast<hdf5_source*>(self);
+  if (auto text = read_text_attribute(object, name);
+      text && std::string_view{name} != hdf5_format_attribute)
+    source.metadata_.emplace_back(name, std::move(*text));
+  return 0;
+}
+
+status hdf5_source::list() {
+  ours_ = read_text_attribute(file_.get(), hdf5_format_attribute).has_value();
+  auto by = ours_ ? H5_INDEX_CRT_ORDER : H5_INDEX_NAME;
+  hdf5_id root{H5Gopen2(file_.get(), "/", H5P_DEFAULT), H5Gclose};
+  if (!root.ok())
+    return hdf5_status("opening the root group");
+  if (H5Aiterate2(root.get(), by, H5_ITER_INC, nullptr, visit_attribute, this) < 0)
+    return hdf5_status("reading metadata");
+  return list_group(root.get());
+}
+
+} // namespace
+
+result<std::unique_ptr<tensor_source>> open_hdf5(const std::string& path) {
+  hdf5_quiet quiet;
+  hdf5_id file{H5Fopen(path.c_str(), H5F_ACC_RDONLY, H5P_DEFAULT), H5Fclose};
+  if (!file.ok())
+    return fail(hdf5_status("reading an HDF5 file"));
+  auto source = std::make_unique<hdf5_source>(std::move(file));
+  if (auto bad = source->list(); !bad.ok())
+    return fail(bad);
+  return source;
+}
+
+} // namespace millrace::storage::archive

@@ -1,0 +1,95 @@
+// Turns windows that come into bytes that are asked for.
+#include <millrace/core/digest.hpp>
+#include <millrace/storage/archive/formats.hpp>
+#include <millrace/storage/archive/opened_source.hpp>
+#include <millrace/storage/await.hpp>
+
+#include <chrono>
+#include <cstring>
+
+namespace millrace::storage {
+
+namespace {
+
+class opened_source final : public tensor_source {
+public:
+  opened_source(std::shared_ptr<opened_model> version, std::uint32_t deadline_ms)
+    : version_(std::move(version)), deadline_(deadline_ms) {
+    auto& record = version_->record();
+    for (auto& tensor : record.spec.tensors.tensors) {
+      first_digest_.push_back(digests_);
+      digests_ += digest_count(size_bytes(tensor).value_or(0));
+    }
+  }
+
+  const layout& tensors() const noexcept override { return version_->record().spec.tensors; }
+  const text_pairs& metadata() const noexcept override { return version_->record().spec.metadata; }
+
+  status read(std::uint32_t tensor, std::uint64_t offset, std::span<std::byte> into) override {
+    if (auto bad = check_range(tensors(), tensor, offset, into.size()); !bad.ok())
+      return bad;
+    if (into.empty())
+      return {};
+    auto total = size_bytes(tensors().tensors[tensor]).value_or(0);
+    auto begin = offset / digest_block_bytes * digest_block_bytes;
+    auto end = std::min(
+      (offset + into.size() + digest_block_bytes - 1) / digest_block_bytes * digest_block_bytes,
+      total);
+    for (auto& ranges : version_->plan({{tensor, begin, end - begin}})) {
+      auto came = fetch(ranges);
+      if (!came)
+        return came.error().within("reading " + tensors().tensors[tensor].name);
+      for (auto& one : came->pieces)
+        if (auto bad = take(one, offset, into); !bad.ok())
+          return bad;
+    }
+    return {};
+  }
+
+private:
+  result<window> fetch(const std::vector<wanted>& ranges) {
+    return await<window>(deadline_, [&](auto done) { version_->fetch(ranges, std::move(done)); });
+  }
+
+  // Checks a piece and copies what was asked for of it.
+  status take(const piece& from, std::uint64_t offset, std::span<std::byte> into) {
+    if (auto bad = verify(from); !bad.ok())
+      return bad;
+    auto begin = std::max(from.tensor_offset, offset);
+    auto end = std::min(from.tensor_offset + from.length, offset + into.size());
+    if (begin < end)
+      std::memcpy(
+        into.data() + (begin - offset), from.data + (begin - from.tensor_offset), end - begin);
+    return {};
+  }
+
+  status verify(const piece& from) {
+    auto& digests = version_->record().digests;
+    if (digests.size() != digests_)
+      return {};
+    for (std::uint64_t at = 0; at < from.length; at += digest_block_bytes) {
+      auto block = (from.tensor_offset + at) / digest_block_bytes;
+      auto bytes = std::min(digest_block_bytes, from.length - at);
+      if (digest(from.data + at, bytes) != digests[first_digest_[from.tensor] + block])
+        return {
+          errc::corrupt_data,
+          "tensor " + tensors().tensors[from.tensor].name + ", block " + std::to_string(block) +
+            ": the bytes do not match their checksum"};
+    }
+    return {};
+  }
+
+  std::shared_ptr<opened_model> version_;
+  std::chrono::milliseconds deadline_;
+  std::vector<std::uint64_t> first_digest_;
+  std::uint64_t digests_ = 0;
+};
+
+} // namespace
+
+std::unique_ptr<tensor_source> make_opened_source(
+  std::shared_ptr<opened_model> version, std::uint32_t deadline_ms) {
+  return std::make_unique<opened_source>(std::move(version), deadline_ms);
+}
+
+} // namespace millrace::storage

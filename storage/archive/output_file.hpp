@@ -1,0 +1,46 @@
+// A file that is there whole or not at all. Used by archives and by flushing.
+#pragma once
+
+#include <millrace/core/status.hpp>
+
+#include <string>
+#include <string_view>
+#include <utility>
+
+namespace millrace::storage {
+
+/// Names of files under way begin so; whoever owns a directory may remove those of dead processes.
+inline constexpr std::string_view output_file_prefix = ".millrace-writing-";
+
+/// A file under another name in the target's directory, until it is published. Destruction removes what was not.
+class output_file {
+public:
+  /// Errors: `already_exists` unless `replace`; `invalid_argument` for a target that is no regular file.
+  static result<output_file> create(const std::string& target, bool replace);
+
+  output_file(output_file&& other) noexcept;
+  output_file& operator=(output_file&&) = delete;
+  ~output_file();
+
+  /// Where to write.
+  const std::string& path() const noexcept { return path_; }
+
+  /// Syncs the file, renames it to the target, syncs the directory.
+  [[nodiscard]] status publish();
+
+private:
+  output_file(std::string target, std::string path, bool replace)
+    : target_(std::move(target)), path_(std::move(path)), replace_(replace) {}
+
+  std::string target_;
+  std::string path_; // empty: published or moved from
+  bool replace_;
+};
+
+/// Writes a small file as a whole through `output_file`, replacing what is there.
+[[nodiscard]] status write_whole_file(const std::string& target, std::string_view text);
+
+/// The directory in which `path` lies.
+std::string directory_of(const std::string& path);
+
+} // namespace millrace::storage

@@ -1,0 +1,66 @@
+// A pickle's values as data: texts, numbers, tuples, dictionaries, and calls that nobody makes. Used by `state_dict.cpp`.
+#pragma once
+
+#include <millrace/core/status.hpp>
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace millrace::storage::archive {
+
+enum class pickle_kind : std::uint8_t {
+  none,
+  boolean,
+  integer,
+  text,
+  tuple,
+  dictionary,
+  global,     // a name of the table that the reader was given
+  persistent, // what stands for it is a tuple
+  call,       // of a global, with a tuple
+};
+
+/// Small and without owner: what it refers to is in the `pickle`.
+struct pickle_value {
+  pickle_kind kind = pickle_kind::none;
+  std::uint32_t count = 0; // of a text's bytes, a tuple's values
+  std::uint64_t at = 0;    // the number itself, or where the text, the values, the dictionary are
+};
+
+/// One name that a pickle may mention: "torch._utils" "_rebuild_tensor_v2".
+struct pickle_global {
+  std::string_view module;
+  std::string_view name;
+};
+
+class pickle {
+public:
+  using entry = std::pair<pickle_value, pickle_value>;
+
+  /// Understands what state dictionaries are pickled with, and refuses everything else by name. The result refers
+  /// to `bytes`. Nothing is called: `collections.OrderedDict()`, number 0 of `globals`, is a dictionary, other
+  /// calls are values.
+  /// Memory: in proportion to the bytes, and bounded.
+  /// Errors: `unsupported` naming the opcode or the global; `corrupt_data`.
+  static result<pickle> read(std::string_view bytes, std::span<const pickle_global> globals);
+
+  pickle_value root() const noexcept { return root_; }
+  std::string_view text(pickle_value value) const;
+  std::span<const pickle_value> tuple(pickle_value value) const;
+  const std::vector<entry>& dictionary(pickle_value value) const;
+  /// Number of the global that is called, and its arguments.
+  std::pair<std::uint64_t, pickle_value> call(pickle_value value) const;
+
+private:
+  friend class pickle_machine;
+
+  std::string_view bytes_;
+  pickle_value root_;
+  std::vector<pickle_value> values_; // of tuples and calls
+  std::vector<std::vector<entry>> dictionaries_;
+};
+
+} // namespace millrace::storage::archive

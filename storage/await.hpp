@@ -1,0 +1,38 @@
+// Waiting for a completion, with a deadline, where a thread has nothing else to do. Used by flushing and the command.
+#pragma once
+
+#include <millrace/core/status.hpp>
+
+#include <chrono>
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+
+namespace millrace::storage {
+
+/// Runs `start(completion)` and waits for its outcome. One that comes after the deadline is dropped.
+/// Errors: `deadline_exceeded`; those of the outcome.
+template <class T, class Start>
+result<T> await(std::chrono::milliseconds deadline, Start start) {
+  struct arrival {
+    std::mutex mutex;
+    std::condition_variable changed;
+    std::optional<result<T>> outcome;
+  };
+  auto coming = std::make_shared<arrival>();
+  start(completion<T>{[coming](result<T> outcome) {
+    std::lock_guard guard{coming->mutex};
+    coming->outcome.emplace(std::move(outcome));
+    coming->changed.notify_all();
+  }});
+  std::unique_lock guard{coming->mutex};
+  if (!coming->changed.wait_for(guard, deadline, [&] { return coming->outcome.has_value(); }))
+    return fail(
+      errc::deadline_exceeded,
+      "the storage did not answer within " + std::to_string(deadline.count()) + " ms");
+  return std::move(*coming->outcome);
+}
+
+} // namespace millrace::storage

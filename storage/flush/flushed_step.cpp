@@ -1,0 +1,101 @@
+// Reads what a flusher wrote, and compares.
+#include <millrace/core/digest.hpp>
+#include <millrace/storage/archive/formats.hpp>
+#include <millrace/storage/flush/flushed_step.hpp>
+#include <millrace/storage/flush/model_directory.hpp>
+
+#include <filesystem>
+
+namespace millrace::storage {
+
+namespace {
+
+status verify_shard(tensor_source& source, const flushed_shard& shard) {
+  std::vector<std::byte> buffer;
+  auto& tensors = source.tensors().tensors;
+  for (std::uint32_t i = 0; i < tensors.size(); ++i) {
+    running_digest running;
+    auto bad = for_each_step(source, i, buffer, [&](std::uint64_t, auto bytes) {
+      running.add(bytes.data(), bytes.size());
+      return status{};
+    });
+    if (!bad.ok())
+      return bad;
+    if (running.value() != shard.digests[i].second)
+      return {
+        errc::corrupt_data,
+        shard.file + ", tensor " + tensors[i].name + ": the bytes do not match their checksum"};
+  }
+  return {};
+}
+
+} // namespace
+
+result<std::unique_ptr<tensor_source>> flushed_step::open_shard(std::uint32_t rank) const {
+  auto found = std::find_if(manifest_.shards.begin(), manifest_.shards.end(), [&](auto& shard) {
+    return shard.rank == rank;
+  });
+  if (found == manifest_.shards.end())
+    return fail(
+      errc::not_found,
+      path_ + " has " + std::to_string(manifest_.world_size) + " ranks, none of them " +
+        std::to_string(rank));
+  auto file = path_ + "/" + found->file;
+  auto source = open_archive(file, archive_format::safetensors);
+  if (!source)
+    return source;
+  auto& tensors = (*source)->tensors().tensors;
+  std::error_code why;
+  bool same = std::filesystem::file_size(file, why) == found->size_bytes &&
+    tensors.size() == found->digests.size();
+  for (std::size_t i = 0; same && i < tensors.size(); ++i)
+    same = tensors[i].name == found->digests[i].first;
+  if (!same)
+    return fail(errc::corrupt_data, file + " is not the file that the manifest describes");
+  return source;
+}
+
+status flushed_step::verify() const {
+  if (manifest_.shards.size() != manifest_.world_size)
+    return {errc::corrupt_data, path_ + ": the manifest lacks shards"};
+  for (auto& shard : manifest_.shards) {
+    auto source = open_shard(shard.rank);
+    if (!source)
+      return source.error();
+    if (auto bad = verify_shard(**source, shard); !bad.ok())
+      return bad;
+  }
+  return {};
+}
+
+result<flushed_step> open_flushed(
+  const std::string& directory, const std::string& model, std::optional<std::uint64_t> step) {
+  auto from = model_directory::at(directory, model);
+  std::string name, there;
+  for (auto& place : from.steps())
+    if (place.whole) {
+      there += (there.empty() ? "" : ", ") + std::to_string(place.step);
+      if (step == place.step)
+        name = place.name; // the newest directory of the step comes last
+    }
+  if (!step) {
+    auto latest = from.latest();
+    if (!latest)
+      return fail(latest.error().within("the latest step of " + model));
+    name = *latest;
+  }
+  if (name.empty())
+    return fail(
+      errc::not_found,
+      directory + " has no step " + std::to_string(*step) + " of " + model +
+        (there.empty() ? "; it has none" : "; it has " + there));
+  auto manifest = from.manifest(name);
+  if (!manifest)
+    return fail(manifest.error());
+  flushed_step opened;
+  opened.path_ = from.path() + "/" + name;
+  opened.manifest_ = std::move(*manifest);
+  return opened;
+}
+
+} // namespace millrace::storage

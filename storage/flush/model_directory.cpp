@@ -1,0 +1,361 @@
+// Names, order and removal of flushed steps.
+#include <millrace/core/digest.hpp>
+#include <millrace/core/kill_point.hpp>
+#include <millrace/storage/archive/output_file.hpp>
+#include <millrace/storage/flush/model_directory.hpp>
+#include <millrace/storage/io/file_io.hpp>
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <charconv>
+#include <chrono>
+#include <filesystem>
+#include <map>
+#include <thread>
+
+namespace millrace::storage {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::uint64_t manifest_bytes_max = 256ull << 20;
+constexpr std::size_t name_bytes_max = 200;
+constexpr auto manifest_file = "manifest.json";
+constexpr auto latest_file = "latest";
+
+std::string hex(std::uint64_t value, unsigned digits) {
+  constexpr std::string_view all = "0123456789ABCDEF";
+  std::string text(digits, '0');
+  for (auto i = digits; i-- > 0; value >>= 4)
+    text[i] = all[value & 15];
+  return text;
+}
+
+std::optional<std::uint64_t> take_number(std::string_view& text) {
+  std::uint64_t value = 0;
+  auto [end, bad] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (bad != std::errc{})
+    return std::nullopt;
+  text.remove_prefix(static_cast<std::size_t>(end - text.data()));
+  return value;
+}
+
+std::string step_name(std::uint64_t step, std::uint64_t attempt) {
+  return "step-" + std::to_string(step) + (attempt > 1 ? "." + std::to_string(attempt) : "");
+}
+
+// Only names that `step_name` makes: whatever else lies here belongs to somebody else.
+std::optional<model_directory::step_place> parse_step_name(const std::string& name) {
+  std::string_view rest{name};
+  if (!rest.starts_with("step-"))
+    return std::nullopt;
+  rest.remove_prefix(5);
+  auto step = take_number(rest);
+  std::uint64_t attempt = 1;
+  if (rest.starts_with('.')) {
+    rest.remove_prefix(1);
+    attempt = take_number(rest).value_or(0);
+  }
+  if (!step || !rest.empty() || step_name(*step, attempt) != name)
+    return std::nullopt;
+  return model_directory::step_place{name, *step, attempt, false};
+}
+
+result<std::string> read_file(const std::string& path) {
+  auto file = io::open_file(path, O_RDONLY);
+  if (!file)
+    return fail(file.error());
+  struct stat about {};
+  if (::fstat(file->get(), &about) != 0)
+    return fail(status_from_errno(errno, "examining " + path));
+  if (static_cast<std::uint64_t>(about.st_size) > manifest_bytes_max)
+    return fail(errc::corrupt_data, path + " is too large");
+  std::string text(static_cast<std::size_t>(about.st_size), '\0');
+  if (auto bad = io::read_all(*file, text.data(), text.size(), 0, path); !bad.ok())
+    return fail(bad);
+  return text;
+}
+
+std::vector<std::string> names_in(const std::string& path) {
+  std::vector<std::string> names;
+  std::error_code why;
+  for (fs::directory_iterator at{path, why}, end; !why && at != end; at.increment(why))
+    names.push_back(at->path().filename().string());
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+// Makes one directory, durably.
+status make_directory(const std::string& path) {
+  if (::mkdir(path.c_str(), 0777) != 0 && errno != EEXIST)
+    return status_from_errno(errno, "creating directory " + path);
+  return io::sync_directory(directory_of(path));
+}
+
+status remove_file(const std::string& path) {
+  if (::unlink(path.c_str()) != 0 && errno != ENOENT)
+    return status_from_errno(errno, "removing " + path);
+  return {};
+}
+
+std::optional<std::pair<std::int64_t, std::int64_t>> changed_at(const std::string& path) {
+  struct stat about {};
+  if (::stat(path.c_str(), &about) != 0)
+    return std::nullopt;
+  return std::pair<std::int64_t, std::int64_t>{about.st_mtim.tv_sec, about.st_mtim.tv_nsec};
+}
+
+// Files under way that nobody finishes: called where only the holder of the lock may be writing.
+void sweep(const std::string& path) {
+  for (auto& name : names_in(path))
+    if (name.starts_with(output_file_prefix))
+      ::unlink(fs::path{path}.append(name).c_str());
+}
+
+/// Held while manifests and `latest` change. File systems without locks are used without.
+class directory_lock {
+public:
+  static result<directory_lock> take(const std::string& path, std::uint32_t deadline_ms) {
+    auto file = io::open_file(path + "/.lock", O_RDWR | O_CREAT, 0666);
+    if (!file)
+      return fail(file.error());
+    auto deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds{deadline_ms};
+    while (::flock(file->get(), LOCK_EX | LOCK_NB) != 0) {
+      if (errno == ENOLCK || errno == EOPNOTSUPP || errno == EINVAL || errno == ENOSYS)
+        break;
+      if (errno != EWOULDBLOCK && errno != EINTR)
+        return fail(status_from_errno(errno, "locking " + path));
+      if (std::chrono::steady_clock::now() > deadline)
+        return fail(errc::deadline_exceeded, "another process keeps " + path + " locked");
+      std::this_thread::sleep_for(std::chrono::milliseconds{5});
+    }
+    return directory_lock{std::move(*file)};
+  }
+
+private:
+  explicit directory_lock(io::file_handle file) : file_(std::move(file)) {}
+
+  io::file_handle file_;
+};
+
+} // namespace
+
+std::string directory_name_of(std::string_view model) {
+  std::string name;
+  for (std::size_t i = 0; i < model.size(); ++i) {
+    auto c = static_cast<unsigned char>(model[i]);
+    bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+      c == '_' || c == '-' || (c == '.' && i > 0);
+    name += plain ? std::string{model[i]} : "%" + hex(c, 2);
+  }
+  if (name.size() <= name_bytes_max)
+    return name;
+  // No escaped name has "%~".
+  return name.substr(0, name_bytes_max - 18) + "%~" + hex(digest(model.data(), model.size()), 16);
+}
+
+std::string shard_file_stem(std::uint32_t rank, std::uint32_t world_size) {
+  return "rank-" + std::to_string(rank) + "-of-" + std::to_string(world_size);
+}
+
+model_directory model_directory::at(const std::string& root, const std::string& model) {
+  return {root + "/" + directory_name_of(model), model};
+}
+
+result<model_directory> model_directory::make(const std::string& root, const std::string& model) {
+  auto made = at(root, model);
+  if (auto bad = io::make_directories(root); !bad.ok())
+    return fail(bad);
+  if (auto bad = make_directory(made.path_); !bad.ok())
+    return fail(bad);
+  return made;
+}
+
+std::vector<model_directory::step_place> model_directory::steps() const {
+  std::vector<step_place> found;
+  for (auto& name : names_in(path_))
+    if (auto place = parse_step_name(name)) {
+      place->whole = ::access((path_ + "/" + name + "/" + manifest_file).c_str(), F_OK) == 0;
+      found.push_back(std::move(*place));
+    }
+  std::sort(found.begin(), found.end(), [](auto& a, auto& b) {
+    return std::pair{a.step, a.attempt} < std::pair{b.step, b.attempt};
+  });
+  return found;
+}
+
+result<flush_manifest> model_directory::manifest(const std::string& place) const {
+  auto path = path_ + "/" + place + "/" + manifest_file;
+  auto text = read_file(path);
+  auto parsed = text ? parse_flush_manifest(*text) : fail(text.error());
+  if (!parsed)
+    return fail(parsed.error().within(path));
+  if (parsed->model != model_ && !model_.empty())
+    return fail(errc::corrupt_data, path + " is of the model " + parsed->model);
+  return parsed;
+}
+
+result<std::string> model_directory::latest() const {
+  auto text = read_file(path_ + "/" + latest_file);
+  if (!text)
+    return fail(text.error());
+  while (text->ends_with('\n'))
+    text->pop_back();
+  if (!parse_step_name(*text))
+    return fail(errc::corrupt_data, path_ + "/" + latest_file + " names no step");
+  return text;
+}
+
+result<std::optional<std::string>> model_directory::place_for(
+  std::uint64_t step, std::uint32_t rank, std::uint32_t world_size, std::uint64_t saved_at_ns) {
+  std::uint64_t attempt = 1;
+  for (auto& place : steps()) {
+    if (place.step != step)
+      continue;
+    attempt = place.whole ? place.attempt + 1 : place.attempt;
+    if (!place.whole)
+      continue;
+    auto about = manifest(place.name);
+    if (!about)
+      return fail(about.error());
+    for (auto& shard : about->shards)
+      if (shard.rank == rank && about->world_size == world_size && shard.saved_at_ns == saved_at_ns)
+        return std::nullopt;
+  }
+  auto name = step_name(step, attempt);
+  auto path = path_ + "/" + name;
+  if (auto bad = make_directory(path); !bad.ok())
+    return fail(bad);
+  // The description goes first: what it describes is about to change.
+  auto stem = path + "/" + shard_file_stem(rank, world_size);
+  if (auto bad = remove_file(stem + ".json"); !bad.ok())
+    return fail(bad);
+  if (auto bad = io::sync_directory(path); !bad.ok())
+    return fail(bad);
+  return name;
+}
+
+status model_directory::describe(
+  const std::string& place, std::uint64_t step, std::uint32_t world_size, flushed_shard shard) {
+  auto path = path_ + "/" + place + "/" + shard_file_stem(shard.rank, world_size) + ".json";
+  flush_manifest alone{model_, step, world_size, shard.saved_at_ns, {std::move(shard)}};
+  return write_whole_file(path, to_json(alone));
+}
+
+// Writes the manifest if all shards of some world are there.
+status model_directory::finish(const step_place& place) {
+  auto path = path_ + "/" + place.name;
+  std::map<std::uint32_t, flush_manifest> worlds;
+  for (auto& name : names_in(path)) {
+    if (!name.starts_with("rank-") || !name.ends_with(".json"))
+      continue;
+    auto text = read_file(fs::path{path}.append(name));
+    auto one = text ? parse_flush_manifest(*text) : fail(text.error());
+    if (!one || one->shards.size() != 1)
+      continue; // being replaced, or foreign
+    auto& world = worlds.try_emplace(one->world_size, *one).first->second;
+    world.saved_at_ns = std::max(world.saved_at_ns, one->saved_at_ns);
+    if (world.shards.front() != one->shards.front())
+      world.shards.push_back(std::move(one->shards.front()));
+  }
+  for (auto& [size, world] : worlds) {
+    if (world.shards.size() != size)
+      continue;
+    std::sort(
+      world.shards.begin(), world.shards.end(), [](auto& a, auto& b) { return a.rank < b.rank; });
+    return write_whole_file(path + "/" + manifest_file, to_json(world));
+  }
+  return {};
+}
+
+status model_directory::move_latest(
+  const std::vector<std::pair<flush_manifest, step_place>>& whole) {
+  auto& newest = whole.back();
+  auto now = latest();
+  if (now && *now == newest.second.name)
+    return {};
+  if (!now && now.error().code() != errc::not_found)
+    return now.error();
+  MILLRACE_KILL_POINT("flush.before_latest");
+  auto bad = write_whole_file(path_ + "/" + latest_file, newest.second.name + "\n");
+  MILLRACE_KILL_POINT("flush.after_latest");
+  return bad;
+}
+
+status model_directory::settle(std::uint32_t keep, std::uint32_t deadline_ms) {
+  auto lock = directory_lock::take(path_, deadline_ms);
+  if (!lock)
+    return lock.error();
+  sweep(path_);
+  for (auto& place : steps())
+    if (!place.whole)
+      if (auto bad = finish(place); !bad.ok())
+        return bad;
+  MILLRACE_KILL_POINT("flush.after_manifest");
+  std::vector<std::pair<flush_manifest, step_place>> whole;
+  for (auto& place : steps()) {
+    if (!place.whole)
+      continue;
+    sweep(path_ + "/" + place.name);
+    auto about = manifest(place.name);
+    if (!about)
+      return about.error();
+    whole.emplace_back(std::move(*about), place);
+  }
+  if (whole.empty())
+    return {};
+  std::stable_sort(whole.begin(), whole.end(), [](auto& a, auto& b) {
+    return a.first.saved_at_ns < b.first.saved_at_ns;
+  });
+  if (auto bad = move_latest(whole); !bad.ok())
+    return bad;
+  return prune(std::move(whole), keep);
+}
+
+status model_directory::prune(
+  std::vector<std::pair<flush_manifest, step_place>> whole, std::uint32_t keep) {
+  auto named = latest();
+  if (!named)
+    return named.error();
+  while (whole.size() > std::max(keep, 1u) && whole.front().second.name != *named) {
+    if (auto bad = remove_step(whole.front().second); !bad.ok())
+      return bad;
+    whole.erase(whole.begin());
+  }
+  auto oldest = changed_at(path_ + "/" + whole.front().second.name + "/" + manifest_file);
+  for (auto& place : steps()) {
+    auto touched = changed_at(path_ + "/" + place.name);
+    if (!place.whole && oldest && touched && *touched < *oldest)
+      if (auto bad = remove_step(place); !bad.ok())
+        return bad;
+  }
+  return {};
+}
+
+// The manifest goes first, and durably: a step is whole or does not count.
+status model_directory::remove_step(const step_place& place) {
+  auto path = path_ + "/" + place.name;
+  if (place.whole) {
+    if (auto bad = remove_file(path + "/" + manifest_file); !bad.ok())
+      return bad;
+    if (auto bad = io::sync_directory(path); !bad.ok())
+      return bad;
+    MILLRACE_KILL_POINT("flush.manifest_removed");
+  }
+  // Descriptions before what they describe.
+  for (auto& name : names_in(path))
+    if (name.ends_with(".json"))
+      if (auto bad = remove_file(fs::path{path}.append(name)); !bad.ok())
+        return bad;
+  MILLRACE_KILL_POINT("flush.descriptions_removed");
+  std::error_code why;
+  fs::remove_all(path, why);
+  return why ? status_from_errno(why.value(), "removing " + path) : status{};
+}
+
+} // namespace millrace::storage

@@ -1,0 +1,125 @@
+// Whenever the flushing process is killed, `latest` names a whole step that verifies, and never an older one than
+// was acknowledged; the next process goes on.
+#include <millrace/storage/flush/flushed_step.hpp>
+#include <millrace/storage/flush/model_directory.hpp>
+#include <millrace/tests/support/held_completion.hpp>
+#include <millrace/tests/support/opened_in_memory.hpp>
+#include <millrace/tests/support/process.hpp>
+
+#include <boost/test/data/test_case.hpp>
+#include <boost/test/unit_test.hpp>
+#include <signal.h>
+#include <stdlib.h>
+
+#include <filesystem>
+#include <random>
+#include <sstream>
+#include <thread>
+
+using namespace millrace;
+using namespace millrace::testing;
+using namespace millrace::storage;
+
+namespace {
+
+const std::vector<std::string> points = {"flush.before_shard",      "archive.synced",
+                                         "archive.renamed",         "flush.after_shard",
+                                         "flush.after_description", "flush.after_manifest",
+                                         "flush.before_latest",     "flush.after_latest",
+                                         "flush.manifest_removed",  "flush.descriptions_removed"};
+
+std::vector<std::string> child_command(
+  const scratch& dir, std::uint64_t first, std::uint64_t last, const std::string& point = "") {
+  std::vector<std::string> command;
+  if (!point.empty())
+    command = {"/usr/bin/env", "MILLRACE_KILL_POINT=" + point};
+  for (auto& word :
+       {std::string{FLUSH_CRASH_CHILD}, dir / "flushed", std::to_string(first),
+        std::to_string(last)})
+    command.push_back(word);
+  return command;
+}
+
+std::uint64_t last_line(const std::string& out) {
+  std::uint64_t last = 0;
+  std::istringstream in{out};
+  for (std::uint64_t step; in >> step;)
+    last = step;
+  return last;
+}
+
+// Everything that must hold after a kill. `acknowledged` 0: none was.
+void check(const scratch& dir, std::uint64_t acknowledged, std::uint64_t begun) {
+  auto opened = open_flushed(dir / "flushed", "model");
+  if (!opened) {
+    BOOST_TEST((opened.error().code() == errc::not_found), why(opened));
+    BOOST_TEST(acknowledged == 0u);
+    return;
+  }
+  auto step = opened->manifest().step;
+  BOOST_TEST(step >= acknowledged);
+  BOOST_TEST(step <= begun);
+  auto verified = opened->verify();
+  BOOST_TEST(verified.ok(), verified.to_string());
+  for (std::uint32_t rank : {0, 1}) {
+    auto shard = opened->open_shard(rank);
+    BOOST_TEST_REQUIRE(shard.has_value(), why(shard));
+    BOOST_TEST(difference(**shard, shard_at(rank, step, 300'000)) == "");
+  }
+  // Any other step with a manifest is whole as well.
+  for (auto& place : model_directory::at(dir / "flushed", "model").steps())
+    if (place.whole) {
+      auto other = open_flushed(dir / "flushed", "model", place.step);
+      BOOST_TEST((other && other->verify().ok()), place.name);
+    }
+}
+
+// A process without a kill point goes on from there and leaves nothing of the dead one.
+void go_on(const scratch& dir, std::uint64_t last) {
+  auto ran = run_program(child_command(dir, last + 1, last + 3));
+  BOOST_TEST(ran.code == 0, ran.out);
+  check(dir, last + 3, last + 3);
+  std::size_t steps = 0;
+  for (auto& entry : std::filesystem::recursive_directory_iterator{dir / "flushed"}) {
+    auto name = entry.path().filename().string();
+    BOOST_TEST(!name.starts_with(".millrace-writing-"), name);
+    steps += name.starts_with("step-");
+  }
+  BOOST_TEST(steps == 2u);
+}
+
+} // namespace
+
+BOOST_AUTO_TEST_SUITE(flush_crashes)
+
+BOOST_DATA_TEST_CASE(latest_is_whole_after_a_kill_at, boost::unit_test::data::make(points), point) {
+  std::size_t killed = 0;
+  for (int count : {1, 2, 3, 5, 8}) {
+    scratch dir;
+    auto ran = run_program(child_command(dir, 1, 5, point + ":" + std::to_string(count)));
+    BOOST_TEST((ran.code == 0 || ran.code == 128 + SIGKILL), ran.out);
+    killed += ran.code == 128 + SIGKILL;
+    check(dir, last_line(ran.out), last_line(ran.out) + 1);
+    go_on(dir, 5);
+  }
+  BOOST_TEST(killed >= 2u);
+}
+
+BOOST_AUTO_TEST_CASE(latest_is_whole_after_a_kill_at_random) {
+  std::mt19937_64 random{11};
+  scratch dir;
+  std::uint64_t acknowledged = 0;
+  for (int round = 0; round < 60; ++round) {
+    child_process child{child_command(dir, acknowledged + 1, acknowledged + 100)};
+    std::this_thread::sleep_for(std::chrono::microseconds{random() % 300'000});
+    child.signal(SIGKILL);
+    BOOST_TEST(child.wait() == 128 + SIGKILL);
+    auto last = std::max(acknowledged, last_line(child.out()));
+    check(dir, last, last + 1);
+    acknowledged = last;
+  }
+  BOOST_TEST(acknowledged > 0u);
+  go_on(dir, acknowledged);
+}
+
+BOOST_AUTO_TEST_SUITE_END()

@@ -1,0 +1,251 @@
+// Flushing: steps arrive whole, `latest` moves forward only, old steps go, and nothing is written twice.
+#include <millrace/storage/flush/flushed_step.hpp>
+#include <millrace/storage/flush/model_directory.hpp>
+#include <millrace/storage/flush/version_flusher.hpp>
+#include <millrace/tests/support/held_completion.hpp>
+#include <millrace/tests/support/opened_in_memory.hpp>
+#include <millrace/tests/support/scratch_directory.hpp>
+
+#include <boost/test/unit_test.hpp>
+
+#include <filesystem>
+#include <fstream>
+
+using namespace millrace;
+using namespace millrace::testing;
+using namespace millrace::storage;
+
+namespace {
+
+std::unique_ptr<version_flusher> flusher_of(
+  const scratch_directory& dir, std::uint32_t keep = 2, std::uint32_t read_deadline_ms = 60'000) {
+  auto made = version_flusher::open(
+    {.directory = dir.path(), .keep = keep, .queue_max = 4, .read_deadline_ms = read_deadline_ms});
+  BOOST_TEST_REQUIRE(made.has_value(), why(made));
+  return std::move(*made);
+}
+
+flush_request request(
+  std::uint32_t rank, std::uint32_t world, std::uint64_t step, std::uint64_t saved_at,
+  const std::string& model = "model") {
+  return {
+    model,
+    rank,
+    world,
+    {{"tensor", std::to_string(rank)}},
+    std::make_shared<opened_in_memory>(shard_at(rank, step), step, saved_at)};
+}
+
+result<flush_receipt> flush(version_flusher& subject, flush_request what) {
+  return await<flush_receipt>([&](auto done) { subject.flush(std::move(what), std::move(done)); });
+}
+
+std::uint64_t latest_of(const scratch_directory& dir, const std::string& model = "model") {
+  auto opened = open_flushed(dir.path(), model);
+  BOOST_TEST_REQUIRE(opened.has_value(), why(opened));
+  auto verified = opened->verify();
+  BOOST_TEST(verified.ok(), verified.to_string());
+  return opened->manifest().step;
+}
+
+std::vector<std::uint64_t> whole_steps(const scratch_directory& dir) {
+  std::vector<std::uint64_t> steps;
+  for (auto& place : model_directory::at(dir.path(), "model").steps())
+    if (place.whole)
+      steps.push_back(place.step);
+  return steps;
+}
+
+} // namespace
+
+BOOST_AUTO_TEST_SUITE(flushing)
+
+BOOST_AUTO_TEST_CASE(a_step_is_there_when_all_its_shards_are) {
+  scratch_directory dir;
+  auto subject = flusher_of(dir);
+  auto first = flush(*subject, request(1, 2, 10, 100));
+  BOOST_TEST_REQUIRE(first.has_value(), why(first));
+  BOOST_TEST(!first->whole);
+  BOOST_TEST((open_flushed(dir.path(), "model").error().code() == errc::not_found));
+  auto second = flush(*subject, request(0, 2, 10, 101));
+  BOOST_TEST_REQUIRE(second.has_value(), why(second));
+  BOOST_TEST(second->whole);
+  BOOST_TEST(second->is_latest);
+  BOOST_TEST(latest_of(dir) == 10u);
+  auto step = open_flushed(dir.path(), "model", 10);
+  BOOST_TEST_REQUIRE(step.has_value(), why(step));
+  for (std::uint32_t rank : {0, 1}) {
+    auto shard = step->open_shard(rank);
+    BOOST_TEST_REQUIRE(shard.has_value(), why(shard));
+    BOOST_TEST(difference(**shard, shard_at(rank, 10)) == "");
+    BOOST_TEST(
+      (step->manifest().shards[rank].axes == text_pairs{{"tensor", std::to_string(rank)}}));
+  }
+  BOOST_TEST((step->open_shard(2).error().code() == errc::not_found));
+  BOOST_TEST((open_flushed(dir.path(), "model", 11).error().code() == errc::not_found));
+}
+
+BOOST_AUTO_TEST_CASE(latest_moves_forward_in_save_order_only) {
+  scratch_directory dir;
+  auto subject = flusher_of(dir, 3);
+  BOOST_TEST(flush(*subject, request(0, 1, 10, 100)).has_value());
+  // The job went back to step 7 and saved it later.
+  BOOST_TEST(flush(*subject, request(0, 1, 7, 200)).has_value());
+  BOOST_TEST(latest_of(dir) == 7u);
+  // A late shard of an older save.
+  auto late = flush(*subject, request(0, 1, 9, 150));
+  BOOST_TEST_REQUIRE(late.has_value());
+  BOOST_TEST(late->whole);
+  BOOST_TEST(!late->is_latest);
+  BOOST_TEST(latest_of(dir) == 7u);
+}
+
+BOOST_AUTO_TEST_CASE(old_steps_go_and_latest_stays) {
+  scratch_directory dir;
+  auto subject = flusher_of(dir, 2);
+  for (std::uint64_t step = 1; step <= 5; ++step)
+    BOOST_TEST(flush(*subject, request(0, 1, step, 100 + step)).has_value());
+  BOOST_TEST((whole_steps(dir) == std::vector<std::uint64_t>{4, 5}));
+  BOOST_TEST(latest_of(dir) == 5u);
+  auto one = flusher_of(dir, 1);
+  BOOST_TEST((whole_steps(dir) == std::vector<std::uint64_t>{5}));
+}
+
+BOOST_AUTO_TEST_CASE(half_a_step_goes_once_it_is_older_than_what_is_kept) {
+  scratch_directory dir;
+  auto subject = flusher_of(dir, 1);
+  BOOST_TEST(flush(*subject, request(0, 2, 3, 100)).has_value());
+  auto half = dir.path() + "/model/step-3";
+  BOOST_TEST(std::filesystem::exists(half));
+  BOOST_TEST(flush(*subject, request(0, 1, 4, 101)).has_value());
+  BOOST_TEST(!std::filesystem::exists(half));
+}
+
+BOOST_AUTO_TEST_CASE(what_was_flushed_is_not_written_again) {
+  scratch_directory dir;
+  auto subject = flusher_of(dir);
+  BOOST_TEST(flush(*subject, request(0, 1, 3, 100)).has_value());
+  auto file = dir.path() + "/model/step-3/rank-0-of-1.safetensors";
+  auto before = std::filesystem::last_write_time(file);
+  auto again = flush(*subject, request(0, 1, 3, 100));
+  BOOST_TEST_REQUIRE(again.has_value(), why(again));
+  BOOST_TEST(again->whole);
+  BOOST_TEST(again->is_latest);
+  BOOST_TEST((std::filesystem::last_write_time(file) == before));
+}
+
+BOOST_AUTO_TEST_CASE(a_step_saved_again_never_replaces_the_whole_one_in_place) {
+  scratch_directory dir;
+  auto subject = flusher_of(dir, 3);
+  BOOST_TEST(flush(*subject, request(0, 2, 3, 100)).has_value());
+  BOOST_TEST(flush(*subject, request(1, 2, 3, 101)).has_value());
+  auto again = request(0, 2, 3, 200);
+  again.version = std::make_shared<opened_in_memory>(shard_at(0, 77), 3, 200);
+  BOOST_TEST(flush(*subject, again).has_value());
+  BOOST_TEST(latest_of(dir) == 3u); // and verifies
+  BOOST_TEST(open_flushed(dir.path(), "model")->manifest().saved_at_ns == 101u);
+  BOOST_TEST(flush(*subject, request(1, 2, 3, 201)).has_value());
+  auto now = open_flushed(dir.path(), "model");
+  BOOST_TEST(now->manifest().saved_at_ns == 201u);
+  BOOST_TEST(difference(**now->open_shard(0), shard_at(0, 77)) == "");
+  BOOST_TEST(open_flushed(dir.path(), "model", 3)->manifest().saved_at_ns == 201u);
+}
+
+BOOST_AUTO_TEST_CASE(a_start_finishes_what_another_process_left) {
+  scratch_directory dir;
+  {
+    auto subject = flusher_of(dir);
+    BOOST_TEST(flush(*subject, request(0, 1, 3, 100)).has_value());
+  }
+  auto model = dir.path() + "/model";
+  std::filesystem::remove(model + "/latest");
+  std::filesystem::remove(model + "/step-3/manifest.json");
+  std::ofstream{model + "/.millrace-writing-1-1"} << "x";
+  auto subject = flusher_of(dir);
+  BOOST_TEST(latest_of(dir) == 3u);
+  BOOST_TEST(!std::filesystem::exists(model + "/.millrace-writing-1-1"));
+}
+
+BOOST_AUTO_TEST_CASE(names_of_models_stay_below_the_directory) {
+  scratch_directory dir;
+  auto subject = flusher_of(dir);
+  std::string long_a(512, 'a'), long_b = long_a;
+  long_b.back() = 'b';
+  std::vector<std::string> names = {"a/b",   "..",  ".",    "../../x", ".hidden",
+                                    "größe", "a b", long_a, long_b,    "a%2Fb"};
+  std::uint64_t step = 0;
+  for (auto& name : names)
+    BOOST_TEST(flush(*subject, request(0, 1, ++step, 100, name)).has_value(), name);
+  step = 0;
+  for (auto& name : names)
+    BOOST_TEST(latest_of(dir, name) == ++step, name);
+  auto entries = std::distance(
+    std::filesystem::directory_iterator{dir.path()}, std::filesystem::directory_iterator{});
+  BOOST_TEST(entries == static_cast<std::ptrdiff_t>(names.size()));
+}
+
+BOOST_AUTO_TEST_CASE(a_version_that_does_not_match_its_checksums_is_not_flushed) {
+  scratch_directory dir;
+  auto subject = flusher_of(dir);
+  auto what = request(0, 1, 3, 100);
+  auto version = std::make_shared<opened_in_memory>(shard_at(0, 3), 3, 100);
+  version->damage();
+  what.version = version;
+  auto outcome = flush(*subject, what);
+  BOOST_TEST((outcome.error().code() == errc::corrupt_data));
+  BOOST_TEST(outcome.error().detail().find("w.0, block 1") != std::string::npos, why(outcome));
+  BOOST_TEST(whole_steps(dir).empty());
+}
+
+BOOST_AUTO_TEST_CASE(a_store_that_is_silent_is_given_up) {
+  scratch_directory dir;
+  auto subject = flusher_of(dir, 2, 20);
+  auto what = request(0, 1, 3, 100);
+  auto version = std::make_shared<opened_in_memory>(shard_at(0, 3), 3, 100);
+  version->be_silent();
+  what.version = version;
+  BOOST_TEST((flush(*subject, what).error().code() == errc::deadline_exceeded));
+}
+
+BOOST_AUTO_TEST_CASE(the_queue_is_bounded_and_closing_drains) {
+  scratch_directory dir;
+  auto subject = flusher_of(dir, 20);
+  std::vector<held_completion<flush_receipt>> outcomes(12);
+  for (std::uint64_t i = 0; i < outcomes.size(); ++i)
+    subject->flush(request(0, 1, i, 100 + i), outcomes[i].callback());
+  auto closed = subject->close(30'000);
+  BOOST_TEST(closed.ok(), closed.to_string());
+  std::size_t written = 0, refused = 0;
+  for (auto& one : outcomes) {
+    auto outcome = one.take();
+    written += outcome.has_value();
+    refused += !outcome && outcome.error().code() == errc::busy;
+  }
+  BOOST_TEST(written + refused == outcomes.size());
+  BOOST_TEST(written >= 4u);
+  BOOST_TEST(whole_steps(dir).size() == written);
+  BOOST_TEST((flush(*subject, request(0, 1, 99, 999)).error().code() == errc::unavailable));
+}
+
+BOOST_AUTO_TEST_CASE(a_damaged_file_or_manifest_is_noticed) {
+  scratch_directory dir;
+  auto subject = flusher_of(dir);
+  BOOST_TEST(flush(*subject, request(0, 1, 3, 100)).has_value());
+  auto step = dir.path() + "/model/step-3";
+  {
+    std::fstream file{
+      step + "/rank-0-of-1.safetensors", std::ios::in | std::ios::out | std::ios::binary};
+    file.seekp(-1000, std::ios::end);
+    char byte = static_cast<char>(file.peek());
+    file.put(static_cast<char>(byte ^ 1));
+  }
+  auto opened = open_flushed(dir.path(), "model");
+  BOOST_TEST_REQUIRE(opened.has_value(), why(opened));
+  BOOST_TEST((opened->verify().code() == errc::corrupt_data));
+  std::ofstream{step + "/manifest.json"} << "{\"format\": 3}";
+  BOOST_TEST((open_flushed(dir.path(), "model").error().code() == errc::corrupt_data));
+  std::ofstream{dir.path() + "/model/latest"} << "../elsewhere\n";
+  BOOST_TEST((open_flushed(dir.path(), "model").error().code() == errc::corrupt_data));
+}
+
+BOOST_AUTO_TEST_SUITE_END()

@@ -1,0 +1,153 @@
+// Archives across programs: what we write PyTorch, NumPy and h5py read, and the other way round.
+#include <millrace/storage/archive/archive.hpp>
+#include <millrace/storage/archive/npy.hpp>
+#include <millrace/tests/support/process.hpp>
+#include <millrace/tests/support/tensors_in_memory.hpp>
+
+#include <boost/test/unit_test.hpp>
+
+#include <algorithm>
+#include <iostream>
+#include <optional>
+#include <sstream>
+
+using namespace millrace;
+using namespace millrace::testing;
+using namespace millrace::storage;
+
+namespace {
+
+// What the peer prints; null when it lacks its library.
+std::optional<std::vector<std::string>> peer(
+  const std::string& verb, const std::string& format, const std::string& path) {
+  auto ran = run_program({"/usr/bin/python3", ARCHIVE_PEER, verb, format, path});
+  if (ran.code == 77 || ran.code == 127) {
+    std::cout << "skipped: archives across programs, " << format << ": " << ran.out << '\n';
+    return std::nullopt;
+  }
+  BOOST_TEST_REQUIRE(ran.code == 0, ran.err);
+  std::vector<std::string> lines;
+  std::istringstream in{ran.out};
+  for (std::string line; std::getline(in, line);)
+    lines.push_back(line);
+  return lines;
+}
+
+std::string line_of(const tensor_desc& tensor, const std::vector<std::byte>& bytes) {
+  constexpr std::string_view digits = "0123456789abcdef";
+  std::string line = tensor.name + "\t" + std::string{to_string(tensor.type)} + "\t";
+  for (std::size_t i = 0; i < tensor.shape.size(); ++i)
+    line += (i == 0 ? "" : ",") + std::to_string(tensor.shape[i]);
+  line += '\t';
+  for (auto byte : bytes) {
+    line += digits[static_cast<unsigned>(byte) >> 4];
+    line += digits[static_cast<unsigned>(byte) & 15];
+  }
+  return line;
+}
+
+// The peer's lines with our spelling of dtypes.
+std::vector<std::string> ours(std::vector<std::string> lines) {
+  for (auto& line : lines) {
+    auto begin = line.find('\t') + 1;
+    auto end = line.find('\t', begin);
+    auto type = parse_dtype(line.substr(begin, end - begin));
+    BOOST_TEST_REQUIRE(type.has_value(), line);
+    line.replace(begin, end - begin, to_string(*type));
+  }
+  std::sort(lines.begin(), lines.end());
+  return lines;
+}
+
+void compare(std::vector<std::string> found, std::vector<std::string> expected) {
+  std::sort(found.begin(), found.end());
+  std::sort(expected.begin(), expected.end());
+  BOOST_TEST(found == expected, boost::test_tools::per_element());
+}
+
+// Writes tensors of these dtypes and has the peer read them. `shown`: as which dtype the peer sees one.
+template <class Shown>
+void we_write(
+  archive_format format, const std::vector<dtype>& types, Shown shown,
+  const std::string& file = "file") {
+  scratch dir;
+  tensors_in_memory source;
+  for (auto type : types)
+    source.add({"layer." + std::string{to_string(type)}, type, {3, 4, 2}});
+  source.add({"scalar", dtype::f32, {}});
+  source.add({"none", dtype::f32, {0, 3}});
+  source.add({"größe", dtype::i64, {2}});
+  source.say("epoch", "3");
+  auto wrote = write_archive(format, dir / file, source);
+  BOOST_TEST_REQUIRE(wrote.ok(), wrote.to_string());
+  std::vector<std::string> expected;
+  for (std::uint32_t i = 0; i < source.tensors().tensors.size(); ++i) {
+    auto tensor = source.tensors().tensors[i];
+    tensor.type = shown(tensor.type);
+    if (bits_per_element(source.tensors().tensors[i].type) < 8)
+      tensor.shape = {source.bytes(i).size()};
+    expected.push_back(line_of(tensor, source.bytes(i)));
+  }
+  if (auto found = peer("read", std::string{to_string(format)}, dir / file))
+    compare(ours(*found), expected);
+}
+
+void they_write(archive_format format, const std::string& file = "file") {
+  scratch dir;
+  auto expected = peer("write", std::string{to_string(format)}, dir / file);
+  if (!expected)
+    return;
+  auto source = open_archive(dir / file);
+  BOOST_TEST_REQUIRE(source.has_value(), (source ? "" : source.error().to_string()));
+  std::vector<std::string> found;
+  for (std::uint32_t i = 0; i < (*source)->tensors().tensors.size(); ++i) {
+    auto bytes = read_tensor(**source, i, 192);
+    BOOST_TEST_REQUIRE(bytes.has_value());
+    found.push_back(line_of((*source)->tensors().tensors[i], *bytes));
+  }
+  compare(found, ours(*expected));
+}
+
+std::vector<dtype> all_types() {
+  std::vector<dtype> all;
+  for (std::uint8_t i = 0; i < dtype_count; ++i)
+    all.push_back(static_cast<dtype>(i));
+  return all;
+}
+
+dtype as_is(dtype type) { return type; }
+
+} // namespace
+
+BOOST_AUTO_TEST_SUITE(archives_across_programs)
+
+BOOST_AUTO_TEST_CASE(pytorch_loads_what_we_write_with_weights_only) {
+  using enum dtype;
+  we_write(
+    archive_format::torch, {boolean, u8, i8, i16, i32, i64, f16, bf16, f32, f64, c64}, as_is);
+}
+
+BOOST_AUTO_TEST_CASE(what_pytorch_saves_is_read) { they_write(archive_format::torch); }
+
+BOOST_AUTO_TEST_CASE(numpy_loads_what_we_write) {
+  we_write(archive_format::npz, all_types(), archive::numpy_type);
+}
+
+BOOST_AUTO_TEST_CASE(what_numpy_saves_is_read) {
+  they_write(archive_format::npz);
+  they_write(archive_format::npz, "compressed");
+}
+
+BOOST_AUTO_TEST_CASE(h5py_reads_what_we_write) {
+  we_write(archive_format::hdf5, all_types(), archive::numpy_type);
+}
+
+BOOST_AUTO_TEST_CASE(what_h5py_writes_is_read) { they_write(archive_format::hdf5); }
+
+BOOST_AUTO_TEST_CASE(safetensors_are_as_the_format_says) {
+  using enum dtype;
+  we_write(archive_format::safetensors, {boolean, f8_e4m3, bf16, f32, i64}, as_is);
+  they_write(archive_format::safetensors);
+}
+
+BOOST_AUTO_TEST_SUITE_END()

@@ -1,0 +1,270 @@
+// Pools and checkpoints from the command line, on a pool that no service has open.
+#include <millrace/storage/archive/archive.hpp>
+#include <millrace/tests/support/pool_place.hpp>
+#include <millrace/tests/support/scratch_directory.hpp>
+#include <millrace/tests/support/tensors_in_memory.hpp>
+#include <millrace/tools/checkpoints/version_name.hpp>
+#include <millrace/tools/progress_line.hpp>
+#include <millrace/tools/run.hpp>
+
+#include <boost/test/unit_test.hpp>
+#include <nlohmann/json.hpp>
+
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+using namespace millrace;
+using namespace millrace::testing;
+using nlohmann::json;
+
+namespace {
+
+struct outcome {
+  int code;
+  std::string out;
+  std::string err;
+};
+
+outcome run(std::vector<std::string> arguments) {
+  std::ostringstream out;
+  std::ostringstream err;
+  int code = tools::run(std::move(arguments), out, err);
+  return {code, out.str(), err.str()};
+}
+
+/// A pool and a directory for files.
+struct place {
+  pool_place medium{pool_way::mapped_file};
+  scratch_directory dir;
+  std::string pool = medium.path();
+
+  place() {
+    auto made = run({"pool", "create", pool, "--size", "64MiB"});
+    BOOST_TEST_REQUIRE(made.code == 0, made.err);
+  }
+
+  outcome checkpoints(std::vector<std::string> words) const {
+    words.insert(words.begin(), "checkpoints");
+    words.insert(words.end(), {"--pool", pool});
+    return run(std::move(words));
+  }
+  json parsed(std::vector<std::string> words) const {
+    words.emplace_back("--json");
+    auto o = checkpoints(std::move(words));
+    BOOST_TEST_REQUIRE(o.code == 0, o.err);
+    return json::parse(o.out);
+  }
+  std::string file(const std::string& name) const { return dir.path() + "/" + name; }
+};
+
+tensors_in_memory content(std::uint64_t seed) {
+  tensors_in_memory all;
+  all.add({"layer.weight", dtype::bf16, {300, 1000}}, seed);
+  all.add({"layer.bias", dtype::f32, {1000}}, seed);
+  all.add({"truth", dtype::boolean, {7}}, seed);
+  all.add({"none", dtype::i64, {0, 3}}, seed);
+  all.say("run", "seven");
+  return all;
+}
+
+std::string file_with(const place& p, const std::string& name, std::uint64_t seed) {
+  auto source = content(seed);
+  auto path = p.file(name);
+  BOOST_TEST_REQUIRE(
+    storage::write_archive(storage::archive_format::safetensors, path, source).ok());
+  return path;
+}
+
+void load(const place& p, std::uint64_t step, const std::vector<std::string>& more = {}) {
+  std::vector<std::string> words = {
+    "load",    file_with(p, "in-" + std::to_string(step) + ".safetensors", step),
+    "--model", "resnet",
+    "--step",  std::to_string(step)};
+  words.insert(words.end(), more.begin(), more.end());
+  auto o = p.checkpoints(words);
+  BOOST_TEST_REQUIRE(o.code == 0, o.err);
+  std::filesystem::remove(words[1]);
+}
+
+std::string difference_of(const std::string& path, std::uint64_t seed) {
+  auto found = storage::open_archive(path);
+  if (!found)
+    return found.error().to_string();
+  auto expected = content(seed);
+  auto& tensors = expected.tensors().tensors;
+  for (std::uint32_t i = 0; i < tensors.size(); ++i) {
+    if ((*found)->tensors().tensors.at(i) != tensors[i])
+      return tensors[i].name;
+    if (read_tensor(**found, i) != expected.bytes(i))
+      return "the bytes of " + tensors[i].name;
+  }
+  return {};
+}
+
+} // namespace
+
+BOOST_AUTO_TEST_SUITE(pools_at_rest)
+
+BOOST_AUTO_TEST_CASE(a_pool_is_made_once_and_described) {
+  place p;
+  auto info = run({"pool", "info", p.pool, "--json"});
+  BOOST_TEST_REQUIRE(info.code == 0, info.err);
+  auto told = json::parse(info.out);
+  BOOST_TEST(told.at("size_bytes") == 64u << 20);
+  BOOST_TEST(told.at("models") == 0);
+  BOOST_TEST(run({"pool", "info", p.pool}).out.find("64 MiB") != std::string::npos);
+  auto again = run({"pool", "create", p.pool, "--size", "64MiB"});
+  BOOST_TEST(again.code == 1);
+  BOOST_TEST(again.err.starts_with("millrace: pool create: "), again.err);
+  BOOST_TEST(run({"pool", "create", p.file("x"), "--size", "lots"}).code == 2);
+  BOOST_TEST(run({"pool", "create", p.file("x"), "--size", "64MiB", "--medium", "tape"}).code == 2);
+  BOOST_TEST(run({"pool", "info", p.file("absent")}).code == 1);
+  auto checked = run({"pool", "check", p.pool});
+  BOOST_TEST(checked.code == 0, checked.err);
+  BOOST_TEST(checked.out.find(": ok, 0 versions") != std::string::npos, checked.out);
+}
+
+BOOST_AUTO_TEST_CASE(what_is_loaded_is_listed_viewed_verified_and_dumped) {
+  place p;
+  load(p, 10);
+  load(p, 20);
+  auto all = p.parsed({"ls"}).at("checkpoints");
+  BOOST_TEST_REQUIRE(all.size() == 1u);
+  BOOST_TEST(all[0].at("model") == "resnet");
+  BOOST_TEST((all[0].at("complete_steps") == json{10, 20}));
+  BOOST_TEST(all[0].at("newest_step") == 20);
+  BOOST_TEST(p.checkpoints({"ls"}).out.find("10 20") != std::string::npos);
+  BOOST_TEST(p.parsed({"ls", "vgg"}).at("checkpoints").empty());
+
+  auto seen = p.parsed({"view", "resnet"});
+  BOOST_TEST(seen.at("layouts").at(0).at("tensors").size() == 4u);
+  BOOST_TEST(seen.at("layouts").at(0).at("metadata").at("run") == "seven");
+  BOOST_TEST(p.checkpoints({"view", "resnet"}).out.find("layer.bias") != std::string::npos);
+  BOOST_TEST(p.checkpoints({"view", "resnet", "--rank", "1"}).code == 1);
+
+  auto verified = p.parsed({"verify"});
+  BOOST_TEST(verified.at("verified").size() == 2u);
+  BOOST_TEST(p.checkpoints({"verify", "resnet@10"}).code == 0);
+  BOOST_TEST(p.checkpoints({"verify", "resnet@11"}).code == 1);
+
+  for (std::string name : {"a.safetensors", "a.npz", "a.h5", "a.pt"}) {
+    auto dumped = p.checkpoints({"dump", "resnet", p.file(name)});
+    BOOST_TEST(dumped.code == 0, dumped.err);
+    BOOST_TEST(difference_of(p.file(name), 20) == "", name);
+  }
+  auto old = p.parsed({"dump", "resnet@10", p.file("old"), "--format", "npz"});
+  BOOST_TEST(old.at("step") == 10);
+  BOOST_TEST(difference_of(p.file("old"), 10) == "");
+}
+
+BOOST_AUTO_TEST_CASE(dumping_says_what_it_lacks) {
+  place p;
+  load(p, 10);
+  BOOST_TEST(p.checkpoints({"dump", "resnet", p.file("a")}).code == 2);
+  BOOST_TEST(p.checkpoints({"dump", "resnet", p.file("a"), "--format", "zip"}).code == 2);
+  BOOST_TEST(p.checkpoints({"dump", "vgg", p.file("a.npz")}).code == 1);
+  BOOST_TEST(p.checkpoints({"dump", "resnet@11", p.file("a.npz")}).code == 1);
+  BOOST_TEST(p.checkpoints({"dump", "resnet", p.file("a.npz"), "--rank", "1"}).code == 2);
+  BOOST_TEST(p.checkpoints({"dump", "resnet", p.file("a.npz")}).code == 0);
+  BOOST_TEST(p.checkpoints({"dump", "resnet", p.file("a.npz")}).code == 1);
+  BOOST_TEST(p.checkpoints({"dump", "resnet", p.file("a.npz"), "--force"}).code == 0);
+}
+
+BOOST_AUTO_TEST_CASE(a_dumped_file_tells_where_it_came_from) {
+  place p, other;
+  load(p, 10);
+  BOOST_TEST_REQUIRE(p.checkpoints({"dump", "resnet", p.file("a.pt")}).code == 0);
+  auto back = other.parsed({"load", p.file("a.pt")});
+  BOOST_TEST(back.at("loaded").at(0).at("model") == "resnet");
+  BOOST_TEST(back.at("loaded").at(0).at("step") == 10);
+  auto metadata = other.parsed({"view", "resnet"}).at("layouts").at(0).at("metadata");
+  BOOST_TEST((metadata == json{{"run", "seven"}}));
+  auto nameless = file_with(p, "plain.safetensors", 1);
+  auto refused = p.checkpoints({"load", nameless});
+  BOOST_TEST(refused.code == 2);
+  BOOST_TEST(refused.err.find("--model") != std::string::npos, refused.err);
+}
+
+BOOST_AUTO_TEST_CASE(ranks_go_to_files_of_their_own) {
+  place p;
+  for (std::uint32_t rank : {0u, 1u})
+    load(p, 10, {"--rank", std::to_string(rank), "--world-size", "2"});
+  BOOST_TEST((p.parsed({"ls"}).at("checkpoints").at(0).at("complete_steps") == json{10}));
+  auto together = p.checkpoints({"dump", "resnet", p.file("a.npz")});
+  BOOST_TEST(together.code == 2);
+  BOOST_TEST(together.err.find("{rank}") != std::string::npos, together.err);
+  BOOST_TEST(p.parsed({"dump", "resnet", p.file("a-{rank}.npz")}).at("files").size() == 2u);
+  BOOST_TEST(difference_of(p.file("a-0.npz"), 10) == "");
+  BOOST_TEST(difference_of(p.file("a-1.npz"), 10) == "");
+  place other;
+  auto back = other.parsed({"load", p.file("a-{rank}.npz"), "--world-size", "2"});
+  BOOST_TEST(back.at("loaded").size() == 2u);
+  BOOST_TEST((other.parsed({"ls"}).at("checkpoints").at(0).at("complete_steps") == json{10}));
+}
+
+BOOST_AUTO_TEST_CASE(steps_and_models_are_removed_and_space_comes_back) {
+  place p;
+  load(p, 10);
+  load(p, 20);
+  auto repacked = p.parsed({"repack"}).at("repacked").at(0);
+  BOOST_TEST(repacked.at("versions_freed") == 1);
+  BOOST_TEST((p.parsed({"ls"}).at("checkpoints").at(0).at("complete_steps") == json{20}));
+  BOOST_TEST(p.checkpoints({"rm", "resnet@20"}).code == 0);
+  BOOST_TEST(p.parsed({"ls"}).at("checkpoints").at(0).at("complete_steps").empty());
+  auto both = p.checkpoints({"rm", "vgg", "resnet", "--json"});
+  BOOST_TEST(both.code == 1);
+  BOOST_TEST((json::parse(both.out).at("removed") == json{"resnet"}));
+  BOOST_TEST(p.parsed({"ls"}).at("checkpoints").empty());
+}
+
+BOOST_AUTO_TEST_CASE(damage_is_found_by_verify_and_check) {
+  place p;
+  load(p, 10);
+  auto expected = content(10);
+  // The weight's bytes are somewhere in the pool's file: one of them changes.
+  std::fstream file{p.pool, std::ios::in | std::ios::out | std::ios::binary};
+  std::string bytes{std::istreambuf_iterator<char>{file}, {}};
+  std::string weight(
+    reinterpret_cast<const char*>(expected.bytes(0).data()), expected.bytes(0).size());
+  auto at = bytes.find(weight);
+  BOOST_TEST_REQUIRE(at != std::string::npos);
+  file.clear();
+  file.seekp(static_cast<std::streamoff>(at + 1000));
+  file.put(static_cast<char>(~weight[1000]));
+  file.close();
+  auto verified = p.checkpoints({"verify", "resnet", "--json"});
+  BOOST_TEST(verified.code == 1);
+  BOOST_TEST(
+    (json::parse(verified.out).at("verified").at(0).at("corrupt") == json{"layer.weight"}));
+  auto checked = run({"pool", "check", p.pool, "--json"});
+  BOOST_TEST(checked.code == 1);
+  BOOST_TEST(json::parse(checked.out).at("ok") == false);
+  BOOST_TEST(p.checkpoints({"dump", "resnet", p.file("a.npz")}).code == 1);
+  BOOST_TEST(!std::filesystem::exists(p.file("a.npz")));
+}
+
+BOOST_AUTO_TEST_SUITE_END()
+
+BOOST_AUTO_TEST_SUITE(names_of_versions)
+
+BOOST_AUTO_TEST_CASE(a_step_follows_the_last_at_sign) {
+  using tools::parse_version_name;
+  BOOST_TEST(parse_version_name("a@12").model == "a");
+  BOOST_TEST(parse_version_name("a@12").step.value() == 12u);
+  BOOST_TEST(parse_version_name("me@home").model == "me@home");
+  BOOST_TEST(!parse_version_name("me@home").step);
+  BOOST_TEST(parse_version_name("me@home@3").model == "me@home");
+  BOOST_TEST(parse_version_name("@3").model == "@3");
+  BOOST_TEST(!parse_version_name("a@-1").step);
+}
+
+BOOST_AUTO_TEST_CASE(progress_is_one_line) {
+  auto text = tools::progress_text("a.pt", 512 << 20, 1 << 30, std::chrono::milliseconds{1000});
+  BOOST_TEST(text == "a.pt [############            ]  50%  512 MiB of 1 GiB  512 MiB/s");
+  BOOST_TEST(
+    tools::progress_text("a", 0, 0, std::chrono::milliseconds{0}).find("100%") !=
+    std::string::npos);
+}
+
+BOOST_AUTO_TEST_SUITE_END()

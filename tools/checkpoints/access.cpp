@@ -1,0 +1,51 @@
+// Which place a command line means, and what is known of any.
+#include <millrace/tools/checkpoints/access.hpp>
+
+#include <algorithm>
+
+namespace millrace::tools {
+
+void add_place_options(CLI::App& command, checkpoint_place& place) {
+  place.group.clear(); // every provider that keeps checkpoints
+  add_connection_options(command, place);
+  auto* group =
+    command.add_option("--group", place.group, "the group of providers that keeps the checkpoints");
+  group->type_name("NAME");
+  command
+    .add_option("--pool", place.pool, "look into this pool, which no service has open, instead")
+    ->type_name("PATH")
+    ->excludes(group)
+    ->excludes(command.get_option("--config"))
+    ->excludes(command.get_option("--address"));
+}
+
+tl::expected<std::unique_ptr<checkpoint_access>, failure> open_access(
+  const checkpoint_place& place) {
+  return place.pool.empty() ? open_service_access(place) : open_pool_access(place.pool);
+}
+
+bool is_finished(const result<checkpoint_summary>& model, std::uint32_t rank) {
+  if (model)
+    for (auto& shard : model->shards)
+      if (shard.rank == rank)
+        return shard.finished;
+  return true;
+}
+
+std::optional<std::uint64_t> newest_step(const checkpoint_summary& model) {
+  std::optional<std::uint64_t> newest;
+  std::uint64_t newest_at = 0;
+  for (auto step : model.complete_steps) {
+    // A step is as new as its last shard.
+    std::uint64_t at = 0;
+    for (auto& shard : model.shards)
+      for (auto& slot : shard.slots)
+        if (slot.state == slot_state::done && slot.step == step)
+          at = std::max(at, slot.saved_at_ns);
+    if (!newest || at >= newest_at)
+      newest = step, newest_at = at;
+  }
+  return newest;
+}
+
+} // namespace millrace::tools

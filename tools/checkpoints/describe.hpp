@@ -1,0 +1,23 @@
+// Checkpoints for people and as JSON. Used by `millrace checkpoints`.
+#pragma once
+
+#include <millrace/core/checkpoint.hpp>
+#include <millrace/storage/checkpoint_store.hpp>
+#include <millrace/tools/output.hpp>
+
+#include <iosfwd>
+
+namespace millrace::tools {
+
+json to_json(const checkpoint_summary& model);
+json to_json(const shard_spec& shard);
+json to_json(const storage::repack_report& report);
+
+/// One line a model.
+void print(std::ostream& out, const std::vector<checkpoint_summary>& models);
+/// A model's shards with their slots.
+void print(std::ostream& out, const checkpoint_summary& model);
+/// A shard's metadata and tensors.
+void print(std::ostream& out, const shard_spec& shard);
+
+} // namespace millrace::tools

@@ -1,0 +1,151 @@
+// `millrace checkpoints dump`: a version becomes a file that other programs read.
+#include <millrace/tools/checkpoints/access.hpp>
+#include <millrace/tools/checkpoints/commands.hpp>
+#include <millrace/tools/checkpoints/version_name.hpp>
+#include <millrace/tools/output.hpp>
+#include <millrace/tools/progress_line.hpp>
+#include <millrace/tools/text.hpp>
+
+#include <memory>
+#include <ostream>
+
+namespace millrace::tools {
+
+namespace {
+
+struct dump_options : checkpoint_place {
+  std::string version;
+  std::string file;
+  std::string format;
+  std::optional<std::uint32_t> rank;
+  bool force = false;
+};
+
+/// A version with its origin among its metadata.
+class labelled_source final : public storage::tensor_source {
+public:
+  labelled_source(storage::tensor_source& inner, const shard_spec& shard, std::uint64_t step)
+    : inner_(inner), metadata_(inner.metadata()) {
+    auto say = [&](std::string_view key, std::string value) {
+      for (auto& [known, unused] : metadata_)
+        if (known == key)
+          return;
+      metadata_.emplace_back(key, std::move(value));
+    };
+    say(model_key, shard.model);
+    say(step_key, std::to_string(step));
+    say(rank_key, std::to_string(shard.rank));
+    say(world_size_key, std::to_string(shard.world_size));
+    for (auto& [axis, place] : shard.axes)
+      say(std::string{axis_key_prefix} + axis, place);
+  }
+
+  const layout& tensors() const noexcept override { return inner_.tensors(); }
+  const storage::text_pairs& metadata() const noexcept override { return metadata_; }
+  status read(std::uint32_t tensor, std::uint64_t offset, std::span<std::byte> into) override {
+    return inner_.read(tensor, offset, into);
+  }
+
+private:
+  storage::tensor_source& inner_;
+  storage::text_pairs metadata_;
+};
+
+tl::expected<storage::archive_format, failure> format_of(const dump_options& options) {
+  if (!options.format.empty()) {
+    auto named = storage::parse_format(options.format);
+    return named ? tl::expected<storage::archive_format, failure>{*named}
+                 : tl::unexpected{failure{named.error(), exit_usage}};
+  }
+  if (auto promised = storage::format_of_name(options.file))
+    return *promised;
+  return tl::unexpected{failure{
+    {errc::invalid_argument, options.file + " does not tell its format: name it with --format"},
+    exit_usage}};
+}
+
+result<std::uint64_t> step_of(const checkpoint_summary& model, const version_name& version) {
+  if (version.step)
+    return *version.step;
+  if (auto newest = newest_step(model))
+    return *newest;
+  return fail(errc::not_found, "no step of " + model.model + " is complete; name one: MODEL@STEP");
+}
+
+status write_one(
+  invocation& call, checkpoint_access& from, const dump_options& options,
+  storage::archive_format format, const std::string& model, std::uint64_t step, std::uint32_t rank,
+  const std::string& file) {
+  auto shard = from.describe_shard(model, rank);
+  if (!shard)
+    return shard.error();
+  auto source = from.open(model, rank, step);
+  if (!source)
+    return source.error();
+  labelled_source labelled{**source, *shard, step};
+  progress_line line{call, file};
+  return storage::write_archive(format, file, labelled, {options.force, line.callback()});
+}
+
+int dump(invocation& call, const dump_options& options) {
+  auto format = format_of(options);
+  if (!format)
+    return report(call, format.error());
+  auto from = open_access(options);
+  if (!from)
+    return report(call, from.error());
+  auto version = parse_version_name(options.version);
+  auto model = (*from)->describe(version.model);
+  if (!model)
+    return report(call, model.error());
+  auto step = step_of(*model, version);
+  if (!step)
+    return report(call, step.error());
+  auto files = files_of_ranks(options.file, options.rank, model->world_size);
+  if (!files)
+    return report(call, {files.error(), exit_usage});
+  json written = json::array();
+  for (auto& [rank, file] : *files) {
+    auto bad = write_one(call, **from, options, *format, model->model, *step, rank, file);
+    if (!bad.ok())
+      return report(call, bad);
+    written.push_back({{"rank", rank}, {"file", file}});
+    if (!call.json)
+      call.out << printable(model->model) << "@" << *step << " rank " << rank << ": "
+               << printable(file) << " (" << to_string(*format) << ")\n";
+  }
+  if (call.json)
+    print_json(
+      call,
+      {{"model", model->model},
+       {"step", *step},
+       {"format", to_string(*format)},
+       {"files", written}});
+  return exit_ok;
+}
+
+} // namespace
+
+void add_dump_command(CLI::App& checkpoints, invocation& call) {
+  auto options = std::make_shared<dump_options>();
+  auto* command = add_command(
+    checkpoints, call, "dump", "Write a version to a file of a common format",
+    [&call, options] { return dump(call, *options); });
+  command->add_option("MODEL", options->version, "MODEL (newest complete step) or MODEL@STEP")
+    ->type_name("")
+    ->required();
+  command
+    ->add_option("FILE", options->file, "the file; with {rank} in its name, one for every rank")
+    ->type_name("")
+    ->required();
+  command
+    ->add_option(
+      "--format", options->format,
+      "safetensors, npz, hdf5 or torch (default: by the file's ending)")
+    ->type_name("FORMAT");
+  command->add_option("--rank", options->rank, "this rank only")->type_name("NUMBER");
+  command->add_flag("--force", options->force, "replace an existing file");
+  add_place_options(*command, *options);
+}
+
+} // namespace millrace::tools

@@ -1,0 +1,210 @@
+// A pool at rest, opened by the command itself.
+#include <millrace/core/digest.hpp>
+#include <millrace/storage/archive/opened_source.hpp>
+#include <millrace/storage/await.hpp>
+#include <millrace/storage/pmem/pool.hpp>
+#include <millrace/tools/checkpoints/access.hpp>
+
+#include <algorithm>
+
+namespace millrace::tools {
+
+namespace {
+
+using storage::await;
+
+// A disk's own time is behind each of these.
+constexpr auto short_wait = std::chrono::minutes{1};
+constexpr auto long_wait = std::chrono::hours{24};
+constexpr std::uint32_t list_page = 1000;
+
+/// Fills a version's windows from a source and takes the digests on the way.
+class version_filler {
+public:
+  version_filler(
+    storage::pending_version& version, storage::tensor_source& source,
+    const storage::progress_callback& progress)
+    : version_(version), source_(source), progress_(progress),
+      total_(size_bytes(source.tensors())) {
+    for (auto& tensor : source.tensors().tensors) {
+      first_digest_.push_back(digests_.size());
+      digests_.resize(digests_.size() + digest_count(size_bytes(tensor).value_or(0)));
+    }
+  }
+
+  status fill() {
+    for (std::uint32_t i = 0; i < version_.window_count(); ++i) {
+      auto window = await<storage::window>(
+        short_wait, [&](auto done) { version_.acquire(i, std::move(done)); });
+      if (!window)
+        return window.error();
+      for (auto& piece : window->pieces)
+        if (auto bad = fill(piece); !bad.ok())
+          return bad;
+      window = {};
+      auto written =
+        await<void>(long_wait, [&](auto done) { version_.commit(i, std::move(done)); });
+      if (!written)
+        return written.error();
+    }
+    auto published = await<std::uint64_t>(
+      long_wait, [&](auto done) { version_.publish(digests_, std::move(done)); });
+    return published ? status{} : published.error();
+  }
+
+private:
+  // Block by block, so that the bytes are still in the cache when they are digested.
+  status fill(const storage::piece& piece) {
+    for (std::uint64_t at = 0; at < piece.length; at += digest_block_bytes) {
+      auto bytes = std::min(digest_block_bytes, piece.length - at);
+      auto offset = piece.tensor_offset + at;
+      if (auto bad = source_.read(piece.tensor, offset, {piece.data + at, bytes}); !bad.ok())
+        return bad;
+      digests_[first_digest_[piece.tensor] + offset / digest_block_bytes] =
+        digest(piece.data + at, bytes);
+      done_ += bytes;
+      if (progress_ && !progress_(done_, total_))
+        return {errc::cancelled, "stopped on request"};
+    }
+    return {};
+  }
+
+  storage::pending_version& version_;
+  storage::tensor_source& source_;
+  const storage::progress_callback& progress_;
+  std::uint64_t total_;
+  std::uint64_t done_ = 0;
+  std::vector<std::size_t> first_digest_;
+  std::vector<std::uint64_t> digests_;
+};
+
+class pool_access final : public checkpoint_access {
+public:
+  pool_access(std::string path, std::shared_ptr<storage::pool> pool)
+    : path_(std::move(path)), pool_(std::move(pool)), store_(pool_->checkpoints()) {}
+
+  ~pool_access() override {
+    static_cast<void>(
+      store_->close(static_cast<std::uint32_t>(std::chrono::milliseconds{short_wait}.count())));
+  }
+
+  result<std::vector<checkpoint_summary>> list(const std::string& prefix) override {
+    std::vector<checkpoint_summary> all;
+    for (;;) {
+      auto after = all.empty() ? std::string{} : all.back().model;
+      auto page = await<std::vector<checkpoint_summary>>(
+        short_wait, [&](auto done) { store_->list(prefix, after, list_page, std::move(done)); });
+      if (!page)
+        return page;
+      all.insert(
+        all.end(), std::make_move_iterator(page->begin()), std::make_move_iterator(page->end()));
+      if (page->size() < list_page)
+        return all;
+    }
+  }
+
+  // A listing that starts with a model's name starts with that model.
+  result<checkpoint_summary> describe(const std::string& model) override {
+    auto page = await<std::vector<checkpoint_summary>>(
+      short_wait, [&](auto done) { store_->list(model, {}, 1, std::move(done)); });
+    if (!page)
+      return fail(page.error());
+    if (page->empty() || page->front().model != model)
+      return fail(errc::not_found, "there are no checkpoints of " + model + " in " + path_);
+    return std::move(page->front());
+  }
+
+  result<shard_spec> describe_shard(const std::string& model, std::uint32_t rank) override {
+    return await<shard_spec>(
+      short_wait, [&](auto done) { store_->describe(model, rank, std::move(done)); });
+  }
+
+  result<std::unique_ptr<storage::tensor_source>> open(
+    const std::string& model, std::uint32_t rank, std::uint64_t step) override {
+    auto version = await<std::shared_ptr<storage::opened_model>>(
+      short_wait, [&](auto done) { store_->open(model, rank, step, std::move(done)); });
+    if (!version)
+      return fail(version.error());
+    return storage::make_opened_source(std::move(*version));
+  }
+
+  result<verified_version> verify(
+    const std::string& model, std::uint32_t rank, std::uint64_t step) override {
+    auto source = open(model, rank, step);
+    if (!source)
+      return fail(source.error());
+    verified_version seen;
+    std::vector<std::byte> buffer(4u << 20);
+    auto& tensors = (*source)->tensors().tensors;
+    for (std::uint32_t i = 0; i < tensors.size(); ++i) {
+      auto total = size_bytes(tensors[i]).value_or(0);
+      for (std::uint64_t at = 0; at < total; at += buffer.size()) {
+        auto step_bytes = std::min<std::uint64_t>(buffer.size(), total - at);
+        auto bad = (*source)->read(i, at, {buffer.data(), step_bytes});
+        if (bad.code() == errc::corrupt_data) {
+          seen.corrupt.push_back(tensors[i].name);
+          break;
+        }
+        if (!bad.ok())
+          return fail(bad);
+      }
+      seen.size_bytes += total;
+    }
+    return seen;
+  }
+
+  status import(
+    shard_spec shard, std::uint64_t step, storage::tensor_source& source,
+    const storage::progress_callback& progress) override {
+    auto finished = is_finished(describe(shard.model), shard.rank);
+    auto enrolled = await<storage::enrolled_shard>(
+      short_wait, [&](auto done) { store_->enroll(shard, std::move(done)); });
+    if (!enrolled)
+      return enrolled.error();
+    auto bad = fill(shard, step, source, progress);
+    store_->leave(shard.model, shard.rank, finished);
+    return bad;
+  }
+
+  status erase(const std::string& model, std::optional<std::uint64_t> step) override {
+    auto gone =
+      await<void>(short_wait, [&](auto done) { store_->erase(model, step, std::move(done)); });
+    return gone ? status{} : gone.error();
+  }
+
+  std::vector<result<std::pair<std::string, storage::repack_report>>> repack(
+    const storage::progress_callback& progress) override {
+    auto report = await<storage::repack_report>(
+      long_wait, [&](auto done) { store_->repack(progress, std::move(done)); });
+    return {report.map([&](auto& r) { return std::pair{path_, r}; })};
+  }
+
+private:
+  status fill(
+    const shard_spec& shard, std::uint64_t step, storage::tensor_source& source,
+    const storage::progress_callback& progress) {
+    auto version = await<std::unique_ptr<storage::pending_version>>(short_wait, [&](auto done) {
+      store_->begin(shard.model, shard.rank, step, std::move(done));
+    });
+    return version ? version_filler{**version, source, progress}.fill() : version.error();
+  }
+
+  std::string path_;
+  std::shared_ptr<storage::pool> pool_;
+  std::shared_ptr<storage::checkpoint_store> store_;
+};
+
+} // namespace
+
+tl::expected<std::unique_ptr<checkpoint_access>, failure> open_pool_access(
+  const std::string& path) {
+  storage::pool_options options;
+  options.path = path;
+  options.populate = false;
+  auto pool = storage::open_pool(std::move(options));
+  if (!pool)
+    return tl::unexpected{failure{pool.error()}};
+  return std::make_unique<pool_access>(path, std::move(*pool));
+}
+
+} // namespace millrace::tools

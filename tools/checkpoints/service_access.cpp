@@ -1,0 +1,208 @@
+// Checkpoints of a running service, through the client.
+#include <millrace/core/assert.hpp>
+#include <millrace/tools/checkpoints/access.hpp>
+
+#include <algorithm>
+#include <cstring>
+
+namespace millrace::tools {
+
+namespace {
+
+// Small tensors come together: each load is a message and an answer.
+constexpr std::uint64_t batch_bytes = 64ull << 20;
+
+/// A version that is loaded some tensors at a time. Memory: one batch, or the largest tensor.
+class service_source final : public storage::tensor_source {
+public:
+  service_source(checkpoints from, shard_spec shard, std::uint64_t step)
+    : from_(std::move(from)), shard_(std::move(shard)), step_(step) {}
+
+  const layout& tensors() const noexcept override { return shard_.tensors; }
+  const storage::text_pairs& metadata() const noexcept override { return shard_.metadata; }
+
+  status read(std::uint32_t tensor, std::uint64_t offset, std::span<std::byte> into) override {
+    if (tensor < first_ || tensor >= first_ + held_.size())
+      if (auto bad = load(tensor); !bad.ok())
+        return bad;
+    auto& held = held_[tensor - first_];
+    MILLRACE_ASSERT(offset <= held.size() && into.size() <= held.size() - offset);
+    std::memcpy(into.data(), held.data() + offset, into.size());
+    return {};
+  }
+
+private:
+  // This tensor, and those that follow as long as they are small.
+  status load(std::uint32_t first) {
+    auto& all = shard_.tensors.tensors;
+    std::vector<tensor_view> targets;
+    std::uint64_t total = 0;
+    held_.clear();
+    first_ = first;
+    for (auto i = first; i < all.size(); ++i) {
+      auto bytes = size_bytes(all[i]).value_or(0);
+      if (i > first && total + bytes > batch_bytes)
+        break;
+      total += bytes;
+      held_.emplace_back(bytes);
+      if (bytes > 0)
+        targets.push_back({all[i], held_.back().data(), {}});
+    }
+    if (targets.empty())
+      return {};
+    auto loaded = from_.load(shard_.model, shard_.rank, step_, std::move(targets)).result();
+    if (!loaded)
+      held_.clear();
+    return loaded ? status{} : loaded.error();
+  }
+
+  checkpoints from_;
+  shard_spec shard_;
+  std::uint64_t step_;
+  std::uint32_t first_ = 0;
+  std::vector<std::vector<std::byte>> held_;
+};
+
+class service_access final : public checkpoint_access {
+public:
+  service_access(client service, std::string group)
+    : client_(std::move(service)), group_(std::move(group)), all_(client_.checkpoints(group_)) {}
+
+  result<std::vector<checkpoint_summary>> list(const std::string& prefix) override {
+    return all_.list(prefix).result();
+  }
+  result<checkpoint_summary> describe(const std::string& model) override {
+    return all_.describe(model).result();
+  }
+  result<shard_spec> describe_shard(const std::string& model, std::uint32_t rank) override {
+    return all_.describe_shard(model, rank).result();
+  }
+
+  result<std::unique_ptr<storage::tensor_source>> open(
+    const std::string& model, std::uint32_t rank, std::uint64_t step) override {
+    auto known = describe(model);
+    if (!known)
+      return fail(known.error());
+    if (auto bad = check_step(*known, rank, step); !bad.ok())
+      return fail(bad);
+    auto shard = describe_shard(model, rank);
+    if (!shard)
+      return fail(shard.error());
+    return std::make_unique<service_source>(all_, std::move(*shard), step);
+  }
+
+  result<verified_version> verify(
+    const std::string& model, std::uint32_t rank, std::uint64_t step) override {
+    return all_.verify(model, rank, step).result().map([](const auto& receipt) {
+      return verified_version{receipt.size_bytes, receipt.corrupt};
+    });
+  }
+
+  // The provider pulls out of this process: the whole shard is in memory here.
+  status import(
+    shard_spec shard, std::uint64_t step, storage::tensor_source& source,
+    const storage::progress_callback& progress) override {
+    std::vector<std::vector<std::byte>> memory;
+    std::vector<tensor_view> views;
+    if (auto bad = read_all(source, memory, views, progress); !bad.ok())
+      return bad;
+    auto finished = is_finished(describe(shard.model), shard.rank);
+    checkpoint_options options{
+      .model = shard.model,
+      .rank = shard.rank,
+      .world_size = shard.world_size,
+      .keep = shard.keep,
+      .axes = shard.axes,
+      .metadata = shard.metadata,
+      .group = group_};
+    auto saver = client_.checkpointer(options, std::move(views)).result();
+    if (!saver)
+      return saver.error();
+    auto saved = saver->save(step).durable.result();
+    // What the save said comes again at closing.
+    auto closed = saver->close(finished);
+    return saved ? closed : saved.error();
+  }
+
+  status erase(const std::string& model, std::optional<std::uint64_t> step) override {
+    auto gone = all_.erase(model, step).result();
+    return gone ? status{} : gone.error();
+  }
+
+  std::vector<result<std::pair<std::string, storage::repack_report>>> repack(
+    const storage::progress_callback&) override {
+    std::vector<result<std::pair<std::string, storage::repack_report>>> reports;
+    auto answers = all_.repack().result();
+    if (!answers)
+      return {fail(answers.error())};
+    for (auto& one : *answers)
+      reports.push_back(one.map([](auto& named) {
+        auto& r = named.second;
+        return std::pair{
+          named.first,
+          storage::repack_report{
+            r.freed_bytes, r.moved_bytes, r.versions_freed, r.remains_freed, r.skipped,
+            r.largest_free_bytes_before, r.largest_free_bytes_after}};
+      }));
+    return reports;
+  }
+
+private:
+  static status check_step(
+    const checkpoint_summary& model, std::uint32_t rank, std::uint64_t step) {
+    std::string there;
+    for (auto& shard : model.shards) {
+      if (shard.rank != rank)
+        continue;
+      for (auto& slot : shard.slots)
+        if (slot.state == slot_state::done) {
+          if (slot.step == step)
+            return {};
+          there += (there.empty() ? "; it has " : ", ") + std::to_string(slot.step);
+        }
+    }
+    return {
+      errc::not_found,
+      "rank " + std::to_string(rank) + " of " + model.model + " has no step " +
+        std::to_string(step) + there};
+  }
+
+  static status read_all(
+    storage::tensor_source& source, std::vector<std::vector<std::byte>>& memory,
+    std::vector<tensor_view>& views, const storage::progress_callback& progress) {
+    auto& tensors = source.tensors().tensors;
+    auto total = size_bytes(source.tensors());
+    constexpr std::uint64_t step = 4u << 20;
+    std::uint64_t done = 0;
+    for (std::uint32_t i = 0; i < tensors.size(); ++i) {
+      auto bytes = size_bytes(tensors[i]).value_or(0);
+      auto& into = memory.emplace_back(bytes);
+      for (std::uint64_t at = 0; at < bytes; at += step) {
+        auto length = std::min(step, bytes - at);
+        if (auto bad = source.read(i, at, {into.data() + at, length}); !bad.ok())
+          return bad;
+        done += length;
+        if (progress && !progress(done, total))
+          return {errc::cancelled, "stopped on request"};
+      }
+      views.push_back({tensors[i], into.data(), {}});
+    }
+    return {};
+  }
+
+  client client_;
+  std::string group_;
+  checkpoints all_;
+};
+
+} // namespace
+
+tl::expected<std::unique_ptr<checkpoint_access>, failure> open_service_access(
+  const checkpoint_place& place) {
+  auto client = connect_to(place);
+  if (!client)
+    return tl::unexpected{client.error()};
+  return std::make_unique<service_access>(std::move(*client), place.group);
+}
+
+} // namespace millrace::tools

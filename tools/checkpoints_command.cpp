@@ -1,0 +1,266 @@
+// `millrace checkpoints`: what a service or a pool keeps of training jobs.
+#include <millrace/tools/checkpoints/access.hpp>
+#include <millrace/tools/checkpoints/commands.hpp>
+#include <millrace/tools/checkpoints/describe.hpp>
+#include <millrace/tools/checkpoints/version_name.hpp>
+#include <millrace/tools/progress_line.hpp>
+#include <millrace/tools/text.hpp>
+
+#include <memory>
+#include <ostream>
+
+namespace millrace::tools {
+
+namespace {
+
+struct checkpoints_options : checkpoint_place {
+  std::string prefix;
+  std::string model;
+  std::optional<std::uint32_t> rank;
+  std::vector<std::string> versions;
+};
+
+int list(invocation& call, const checkpoints_options& options) {
+  auto from = open_access(options);
+  if (!from)
+    return report(call, from.error());
+  auto models = (*from)->list(options.prefix);
+  if (!models)
+    return report(call, models.error());
+  if (!call.json) {
+    print(call.out, *models);
+    return exit_ok;
+  }
+  json all = json::array();
+  for (auto& model : *models)
+    all.push_back(to_json(model));
+  print_json(call, {{"checkpoints", all}});
+  return exit_ok;
+}
+
+int view(invocation& call, const checkpoints_options& options) {
+  auto from = open_access(options);
+  if (!from)
+    return report(call, from.error());
+  auto model = (*from)->describe(options.model);
+  if (!model)
+    return report(call, model.error());
+  std::vector<shard_spec> described;
+  for (auto& shard : model->shards)
+    if (options.rank ? shard.rank == *options.rank : true) {
+      auto one = (*from)->describe_shard(options.model, shard.rank);
+      if (!one)
+        return report(call, one.error());
+      described.push_back(std::move(*one));
+    }
+  if (described.empty() && options.rank)
+    return report(
+      call,
+      status{errc::not_found, options.model + " has no rank " + std::to_string(*options.rank)});
+  if (call.json) {
+    auto document = to_json(*model);
+    document["layouts"] = json::array();
+    for (auto& shard : described)
+      document["layouts"].push_back(to_json(shard));
+    print_json(call, document);
+    return exit_ok;
+  }
+  print(call.out, *model);
+  for (auto& shard : described)
+    print(call.out, shard);
+  return exit_ok;
+}
+
+/// Every version that is done, one after the other; damage is counted, and does not end it.
+class verifier {
+public:
+  verifier(invocation& call, checkpoint_access& from, std::optional<std::uint32_t> rank)
+    : call_(call), from_(from), rank_(rank) {}
+
+  void verify(const checkpoint_summary& model, std::optional<std::uint64_t> step) {
+    for (auto& shard : model.shards)
+      for (auto& slot : shard.slots)
+        if (
+          slot.state == slot_state::done && (!step || slot.step == *step) &&
+          (!rank_ || shard.rank == *rank_))
+          verify(model.model, shard.rank, slot.step);
+  }
+
+  int finish() {
+    if (call_.json)
+      print_json(call_, {{"verified", seen_}, {"failed", failed_}});
+    else
+      lines_.print(call_.out);
+    return bad_ ? exit_failed : exit_ok;
+  }
+
+  bool found_any() const { return !seen_.empty() || !failed_.empty(); }
+
+private:
+  void verify(const std::string& model, std::uint32_t rank, std::uint64_t step) {
+    auto outcome = from_.verify(model, rank, step);
+    json one = {{"model", model}, {"step", step}, {"rank", rank}};
+    std::string verdict = "ok", size;
+    if (!outcome) {
+      one["error"] = to_json(outcome.error());
+      verdict = outcome.error().to_string();
+      failed_.push_back(one);
+    } else {
+      one["size_bytes"] = outcome->size_bytes;
+      one["corrupt"] = outcome->corrupt;
+      size = human_size(outcome->size_bytes);
+      if (!outcome->corrupt.empty())
+        verdict = "damaged: " + outcome->corrupt.front() +
+          (outcome->corrupt.size() > 1
+             ? " and " + counted(outcome->corrupt.size() - 1, "more tensor")
+             : "");
+      seen_.push_back(one);
+    }
+    bad_ |= verdict != "ok";
+    lines_.add({model, std::to_string(step), std::to_string(rank), size, verdict});
+  }
+
+  invocation& call_;
+  checkpoint_access& from_;
+  std::optional<std::uint32_t> rank_;
+  table lines_{{"model", ">step", ">rank", ">size", "verdict"}};
+  json seen_ = json::array();
+  json failed_ = json::array();
+  bool bad_ = false;
+};
+
+int verify(invocation& call, const checkpoints_options& options) {
+  auto from = open_access(options);
+  if (!from)
+    return report(call, from.error());
+  verifier all{call, **from, options.rank};
+  if (options.model.empty()) {
+    auto models = (*from)->list("");
+    if (!models)
+      return report(call, models.error());
+    for (auto& model : *models)
+      all.verify(model, std::nullopt);
+    return all.finish();
+  }
+  auto version = parse_version_name(options.model);
+  auto model = (*from)->describe(version.model);
+  if (!model)
+    return report(call, model.error());
+  all.verify(*model, version.step);
+  if (version.step && !all.found_any())
+    return report(
+      call,
+      status{
+        errc::not_found,
+        version.model + " has no step " + std::to_string(*version.step) + " that is done"});
+  return all.finish();
+}
+
+int remove(invocation& call, const checkpoints_options& options) {
+  auto from = open_access(options);
+  if (!from)
+    return report(call, from.error());
+  json removed = json::array();
+  json failed = json::array();
+  for (auto& text : options.versions) {
+    auto version = parse_version_name(text);
+    auto bad = (*from)->erase(version.model, version.step);
+    if (bad.ok()) {
+      removed.push_back(text);
+      continue;
+    }
+    failed.push_back({{"name", text}, {"error", to_json(bad)}});
+    if (!call.json)
+      report(call, bad);
+  }
+  if (call.json)
+    print_json(call, {{"removed", removed}, {"failed", failed}});
+  return failed.empty() ? exit_ok : exit_failed;
+}
+
+int repack(invocation& call, const checkpoints_options& options) {
+  auto from = open_access(options);
+  if (!from)
+    return report(call, from.error());
+  table lines{{"where", ">freed", ">versions", ">remains", ">moved", ">skipped", ">largest free"}};
+  json done = json::array();
+  json failed = json::array();
+  progress_line line{call, "repack"};
+  for (auto& one : (*from)->repack(line.callback())) {
+    if (!one) {
+      failed.push_back(to_json(one.error()));
+      if (!call.json)
+        report(call, one.error());
+      continue;
+    }
+    auto& [where, r] = *one;
+    auto document = to_json(r);
+    document["where"] = where;
+    done.push_back(document);
+    lines.add(
+      {where, human_size(r.freed_bytes), std::to_string(r.versions_freed),
+       std::to_string(r.remains_freed), human_size(r.moved_bytes), std::to_string(r.skipped),
+       human_size(r.largest_free_bytes_after)});
+  }
+  if (call.json)
+    print_json(call, {{"repacked", done}, {"failed", failed}});
+  else if (!done.empty())
+    lines.print(call.out);
+  return failed.empty() ? exit_ok : exit_failed;
+}
+
+using verb = int (*)(invocation&, const checkpoints_options&);
+
+std::pair<CLI::App*, std::shared_ptr<checkpoints_options>> add_verb(
+  CLI::App& checkpoints, invocation& call, const std::string& name, const std::string& what,
+  verb run) {
+  auto options = std::make_shared<checkpoints_options>();
+  auto* command = add_command(
+    checkpoints, call, name, what, [&call, options, run] { return run(call, *options); });
+  add_place_options(*command, *options);
+  return {command, options};
+}
+
+void add_list(CLI::App& checkpoints, invocation& call) {
+  auto [command, options] = add_verb(
+    checkpoints, call, "ls", "List the models whose names begin with PREFIX, with their steps",
+    list);
+  command->add_option("PREFIX", options->prefix, "beginning of the names")->type_name("");
+}
+
+void add_view(CLI::App& checkpoints, invocation& call) {
+  auto [command, options] =
+    add_verb(checkpoints, call, "view", "Show the ranks, versions and tensors of a model", view);
+  command->add_option("model", options->model, "name of the model")->type_name("MODEL")->required();
+  command->add_option("--rank", options->rank, "tensors of this rank only")->type_name("NUMBER");
+}
+
+void add_verify(CLI::App& checkpoints, invocation& call) {
+  auto [command, options] = add_verb(
+    checkpoints, call, "verify", "Read versions again and compare them with their checksums",
+    verify);
+  command->add_option("MODEL", options->model, "MODEL or MODEL@STEP (default: everything)")
+    ->type_name("");
+  command->add_option("--rank", options->rank, "this rank only")->type_name("NUMBER");
+}
+
+} // namespace
+
+void add_checkpoints_command(CLI::App& app, invocation& call) {
+  auto* checkpoints = app.add_subcommand(
+    "checkpoints", "List, verify, dump, load and remove checkpoints; reclaim their space");
+  checkpoints->require_subcommand(1);
+  add_list(*checkpoints, call);
+  add_view(*checkpoints, call);
+  add_verify(*checkpoints, call);
+  add_dump_command(*checkpoints, call);
+  add_load_command(*checkpoints, call);
+  auto [rm, versions] =
+    add_verb(*checkpoints, call, "rm", "Remove models or steps; who reads one finishes", remove);
+  rm->add_option("MODEL", versions->versions, "MODEL, or MODEL@STEP")->type_name("")->required();
+  add_verb(
+    *checkpoints, call, "repack", "Reclaim what finished and dead jobs left, and join free space",
+    repack);
+}
+
+} // namespace millrace::tools

@@ -1,0 +1,152 @@
+// `millrace pool`: makes pools for checkpoints, and looks into those that no service has open.
+#include <millrace/config/units.hpp>
+#include <millrace/storage/pmem/pool.hpp>
+#include <millrace/tools/output.hpp>
+#include <millrace/tools/progress_line.hpp>
+#include <millrace/tools/text.hpp>
+
+#include <array>
+#include <memory>
+#include <ostream>
+
+namespace millrace::tools {
+
+namespace {
+
+struct pool_arguments {
+  std::string path;
+  std::string size;
+  std::string medium = "automatic";
+  bool quick = false;
+};
+
+result<storage::pool_medium> parse_medium(const std::string& name) {
+  using enum storage::pool_medium;
+  for (auto medium : {automatic, dax, memory, file})
+    if (to_string(medium) == name)
+      return medium;
+  return fail(
+    errc::invalid_argument, "--medium: " + name + " is none of automatic, dax, memory and file");
+}
+
+json to_json(const storage::pool_info& info) {
+  return {
+    {"path", info.path},
+    {"uuid", info.uuid},
+    {"format_version", info.format_version},
+    {"created_ns", info.created_ns},
+    {"medium", to_string(info.medium)},
+    {"medium_note", info.medium_note},
+    {"direct_io", info.direct_io},
+    {"size_bytes", info.size_bytes},
+    {"free_bytes", info.free_bytes},
+    {"largest_free_bytes", info.largest_free_bytes},
+    {"models", info.models},
+    {"shards", info.shards},
+    {"versions", info.versions}};
+}
+
+void print(std::ostream& out, const storage::pool_info& info) {
+  out << printable(info.path) << ": " << human_size(info.size_bytes) << ", "
+      << human_size(info.free_bytes) << " free (largest piece "
+      << human_size(info.largest_free_bytes) << ")\n"
+      << "  " << counted(info.models, "model") << ", " << counted(info.shards, "shard") << ", "
+      << counted(info.versions, "version") << '\n'
+      << "  medium: " << to_string(info.medium)
+      << (info.medium_note.empty() ? "" : ", " + printable(info.medium_note)) << '\n'
+      << "  format " << info.format_version << ", made " << human_time(info.created_ns) << ", "
+      << printable(info.uuid) << '\n';
+}
+
+int show(invocation& call, const result<storage::pool_info>& info) {
+  if (!info)
+    return report(call, info.error());
+  if (call.json)
+    print_json(call, to_json(*info));
+  else
+    print(call.out, *info);
+  return exit_ok;
+}
+
+int create(invocation& call, const pool_arguments& arguments) {
+  storage::pool_options options;
+  options.path = arguments.path;
+  if (!arguments.size.empty()) {
+    auto size = config::parse_size(arguments.size);
+    if (!size)
+      return report(call, {size.error().within("--size"), exit_usage});
+    options.capacity_bytes = *size;
+  }
+  auto medium = parse_medium(arguments.medium);
+  if (!medium)
+    return report(call, {medium.error(), exit_usage});
+  options.medium = *medium;
+  return show(call, storage::create_pool(options));
+}
+
+int check(invocation& call, const pool_arguments& arguments) {
+  progress_line line{call, arguments.path};
+  auto seen = storage::check_pool(arguments.path, !arguments.quick, line.callback());
+  if (!seen)
+    return report(call, seen.error());
+  if (call.json) {
+    print_json(
+      call,
+      {{"ok", seen->problems.empty()},
+       {"pool", to_json(seen->pool)},
+       {"problems", seen->problems},
+       {"versions", seen->versions},
+       {"verified_bytes", seen->verified_bytes},
+       {"unreachable_bytes", seen->unreachable_bytes}});
+    return seen->problems.empty() ? exit_ok : exit_failed;
+  }
+  for (auto& problem : seen->problems)
+    call.out << printable(problem) << '\n';
+  call.out << printable(arguments.path) << ": "
+           << (seen->problems.empty() ? "ok" : counted(seen->problems.size(), "problem")) << ", "
+           << counted(seen->versions, "version") << ", " << human_size(seen->verified_bytes)
+           << " verified";
+  if (seen->unreachable_bytes > 0)
+    call.out << ", " << human_size(seen->unreachable_bytes) << " that no shard knows";
+  call.out << '\n';
+  return seen->problems.empty() ? exit_ok : exit_failed;
+}
+
+using verb = int (*)(invocation&, const pool_arguments&);
+
+std::pair<CLI::App*, std::shared_ptr<pool_arguments>> add_verb(
+  CLI::App& pool, invocation& call, const std::string& name, const std::string& what, verb run) {
+  auto arguments = std::make_shared<pool_arguments>();
+  auto* command =
+    add_command(pool, call, name, what, [&call, arguments, run] { return run(call, *arguments); });
+  command->add_option("PATH", arguments->path, "a file, or a device as /dev/dax0.0")
+    ->type_name("")
+    ->required();
+  return {command, arguments};
+}
+
+} // namespace
+
+void add_pool_command(CLI::App& app, invocation& call) {
+  auto* pool = app.add_subcommand("pool", "Make and examine pools of persistent memory");
+  pool->require_subcommand(1);
+  auto [make, making] = add_verb(
+    *pool, call, "create", "Make a pool where there is nothing; never touches what is there",
+    create);
+  make->add_option("--size", making->size, "size of the file (a device: all of it)")
+    ->type_name("SIZE");
+  make
+    ->add_option(
+      "--medium", making->medium, "automatic, dax, memory or file: how bytes become persistent")
+    ->type_name("KIND")
+    ->capture_default_str();
+  auto [examine, examined] = add_verb(
+    *pool, call, "check", "Compare everything in a pool with its checksums; changes nothing",
+    check);
+  examine->add_flag("--quick", examined->quick, "the index only, not the versions' bytes");
+  add_verb(
+    *pool, call, "info", "Show what a pool says of itself; changes nothing",
+    [](invocation& c, const pool_arguments& a) { return show(c, storage::inspect_pool(a.path)); });
+}
+
+} // namespace millrace::tools

@@ -1,0 +1,41 @@
+// How far a long operation is, on one line of a terminal that is drawn again and again. Used by commands that copy.
+#pragma once
+
+#include <millrace/storage/checkpoint_store.hpp>
+#include <millrace/tools/command.hpp>
+
+#include <chrono>
+#include <string>
+
+namespace millrace::tools {
+
+/// Draws on standard error, and only if that is a terminal and nobody asked for JSON. Gone when it is destroyed.
+class progress_line {
+public:
+  progress_line(const invocation& call, std::string what);
+  ~progress_line();
+  progress_line(const progress_line&) = delete;
+  progress_line& operator=(const progress_line&) = delete;
+
+  /// Draws at most ten times a second.
+  void show(std::uint64_t done, std::uint64_t total);
+
+  /// As a callback for what takes one. This outlives it.
+  storage::progress_callback callback();
+
+private:
+  using clock = std::chrono::steady_clock;
+
+  bool on_;
+  std::string what_;
+  clock::time_point begun_ = clock::now();
+  clock::time_point drawn_{};
+  bool visible_ = false;
+};
+
+/// "layer.pt [#####     ] 50%  1.2 GiB of 2.4 GiB  800 MiB/s": what is drawn.
+std::string progress_text(
+  const std::string& what, std::uint64_t done, std::uint64_t total,
+  std::chrono::milliseconds spent);
+
+} // namespace millrace::tools
