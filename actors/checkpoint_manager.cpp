@@ -106,6 +106,7 @@ private:
       rp.deliver(to_caf_error(bad));
       return rp;
     }
+    request.shard.keep = std::max(request.shard.keep, deps_.keep_min);
     auto deadline = deadline_of(request.timeout_ms, deps_.limits, system().clock().now());
     auto e = std::make_shared<enrolling>(enrolling{std::move(request), deadline, rp});
     enrolling_.push_back(e);

@@ -29,6 +29,8 @@ struct checkpoint_manager_deps {
   std::shared_ptr<staging_blocks> blocks; // may be null: then there are no snapshots
   checkpoint_limits limits;
   repack_policy repack;
+  /// Slots every shard is given at least.
+  std::uint32_t keep_min = 2;
   /// A version is done; on any thread, must not block. May be empty.
   std::function<void(const save_receipt&)> saved;
 };

@@ -282,11 +282,14 @@ constexpr auto provider_keys = [] {
        "reclaim by itself what finished and dead jobs left, when space is low")),
      put<s, &s::repack>},
     {pmem_only(providers.plain(
-       "flush_to", path, {}, "directory to which durable checkpoints are copied on, if given")),
+       "flush_to", path, {},
+       "directory to which complete steps are copied on, if given; shards take a third slot")),
      put<s, &s::flush_to>},
-    {pmem_only(providers.count("flush_every", "1", 1, 1'000'000, "copy on every so many steps")),
+    {pmem_only(providers.count(
+       "flush_every", "1", 1, 1'000'000, "copy on steps whose number this divides")),
      put<s, &s::flush_every>},
-    {pmem_only(providers.count("flush_keep", "2", 1, 10'000, "versions kept in that directory")),
+    {pmem_only(
+       providers.count("flush_keep", "2", 1, 10'000, "steps of a model kept in that directory")),
      put<s, &s::flush_keep>},
     {providers.plain("checksums", boolean, "true", "verify every load against the store"),
      put<s, &s::checksums>},

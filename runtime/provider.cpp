@@ -135,6 +135,16 @@ status provider::serve_checkpoints(
   deps.group = p.group;
   deps.store = pool_->checkpoints();
   deps.fabric = e->fabric();
+  auto flusher = step_flusher::open(p, deps.store);
+  if (!flusher)
+    return flusher.error();
+  flusher_ = std::move(*flusher);
+  if (flusher_) {
+    deps.keep_min = step_flusher::keep_min;
+    deps.saved = [flusher = flusher_](const actors::save_receipt& receipt) {
+      flusher->saved(receipt);
+    };
+  }
   deps.limits = checkpoint_limits_of(e->settings());
   deps.repack.when_low = p.repack == config::repack_mode::when_low;
   deps.repack.below_percent = s.repack_below_percent;
@@ -156,6 +166,9 @@ status provider::close(std::uint32_t deadline_ms) {
   status bad;
   if (bucket_)
     bad = bucket_->close(deadline_ms);
+  if (flusher_)
+    if (auto late = flusher_->close(deadline_ms); bad.ok())
+      bad = late;
   if (pool_)
     if (auto late = pool_->checkpoints()->close(deadline_ms); bad.ok())
       bad = late;

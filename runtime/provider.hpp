@@ -3,6 +3,7 @@
 
 #include <millrace/actors/vocabulary.hpp>
 #include <millrace/runtime/engine.hpp>
+#include <millrace/runtime/step_flusher.hpp>
 #include <millrace/storage/bucket.hpp>
 #include <millrace/storage/pmem/pool.hpp>
 
@@ -55,6 +56,7 @@ private:
   std::string name_;
   std::shared_ptr<storage::bucket> bucket_;
   std::shared_ptr<storage::pool> pool_;
+  std::shared_ptr<step_flusher> flusher_;      // null: versions are not copied on
   std::vector<std::shared_ptr<void>> adopted_; // the pool's mappings; go before the pool
   actors::tensor_store_actor store_;
   actors::local_checkpoint_manager checkpoints_;

@@ -28,21 +28,23 @@ struct job {
 struct mover_pool::state {
   std::mutex mutex;
   std::condition_variable work;
-  std::deque<std::shared_ptr<job>> turns;
+  std::deque<std::shared_ptr<job>> turns;      // transfers
+  std::deque<std::shared_ptr<job>> background; // while there are none of those
   bool stopping = false;
   std::vector<std::thread> threads;
 
   // The next chunk of the job whose turn it is; the job goes to the end of the queue.
   bool take(std::shared_ptr<job>& out, std::uint32_t& chunk) {
     std::unique_lock guard{mutex};
-    work.wait(guard, [this] { return stopping || !turns.empty(); });
-    if (turns.empty())
+    work.wait(guard, [this] { return stopping || !turns.empty() || !background.empty(); });
+    auto& queue = turns.empty() ? background : turns;
+    if (queue.empty())
       return false;
-    out = std::move(turns.front());
-    turns.pop_front();
+    out = std::move(queue.front());
+    queue.pop_front();
     chunk = out->next++;
     if (out->next < out->chunks)
-      turns.push_back(out);
+      queue.push_back(out);
     return true;
   }
 
@@ -89,7 +91,8 @@ std::uint32_t mover_pool::threads() const noexcept {
 }
 
 void mover_pool::submit(
-  std::uint32_t chunks, std::function<void(std::uint32_t)> run, std::function<void()> done) {
+  std::uint32_t chunks, std::function<void(std::uint32_t)> run, std::function<void()> done,
+  job_class kind) {
   auto j = std::make_shared<job>();
   j->chunks = chunks;
   j->run = std::move(run);
@@ -99,7 +102,7 @@ void mover_pool::submit(
     std::lock_guard guard{state_->mutex};
     if (state_->stopping)
       return;
-    state_->turns.push_back(std::move(j));
+    (kind == job_class::transfer ? state_->turns : state_->background).push_back(std::move(j));
   }
   if (chunks > 1)
     state_->work.notify_all();

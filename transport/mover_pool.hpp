@@ -7,6 +7,12 @@
 
 namespace millrace::transport {
 
+/// Who goes first.
+enum class job_class {
+  transfer,   // somebody waits for it
+  background, // preparations: only while no transfer has a chunk waiting
+};
+
 /// Runs chunks of jobs on a bounded number of threads.
 ///
 /// *Problem*: several threads should share one large transfer, and a small one must not wait behind it. So
@@ -24,7 +30,8 @@ public:
   /// Calls `run(i)` for every i below `chunks`, on any mover, several at a time; then `done()` on the last.
   /// Neither may block on another job. A job without chunks is done on a mover, too.
   void submit(
-    std::uint32_t chunks, std::function<void(std::uint32_t)> run, std::function<void()> done);
+    std::uint32_t chunks, std::function<void(std::uint32_t)> run, std::function<void()> done,
+    job_class kind = job_class::transfer);
 
 private:
   struct state;

@@ -60,7 +60,7 @@ void saves(stage& s, const service& at, const model_table& table) {
     ++step;
     return together(trainers, [&](auto& t) { t.begin_save(step); });
   });
-  std::vector<peer_ranks> peers;
+  std::deque<peer_ranks> peers;
   for (auto& name : s.peers)
     peers.push_back(start_ranks(name, table));
   std::vector<const samples*> theirs;

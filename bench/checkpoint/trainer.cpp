@@ -105,8 +105,11 @@ private:
 model_table table_named(const std::string& name) {
   if (name == "GPT-350M")
     return gpt_shard();
-  if (name == "small")
-    return layered(16u << 20, 20, 0.3);
+  if (name == "small") {
+    auto table = layered(16u << 20, 20, 0.3);
+    table.name = name;
+    return table;
+  }
   auto found = files.find(name);
   if (found == files.end())
     give_up("no table is called " + name);

@@ -1,4 +1,5 @@
 // Taking over an index, touching the mapping, ending the threads.
+#include <millrace/core/huge_pages.hpp>
 #include <millrace/core/log.hpp>
 #include <millrace/storage/pmem/core.hpp>
 
@@ -29,7 +30,7 @@ bool wants_direct_io(const pool_options& options, const pool_file& file) {
 core::core(pool_options settings, pool_file opened, std::unique_ptr<heap> objects_in)
   : options(std::move(settings)), file(std::move(opened)), objects(std::move(objects_in)),
     persist(write_back_of(file.medium), options.observer), direct(wants_direct_io(options, file)),
-    pool(options.io_threads, "pool " + file.path) {
+    pool(options.io_threads, "pool " + file.path), preparer(1, "pool " + file.path) {
   if (!direct)
     return;
   if (auto handle = io::open_file(file.path, O_RDWR | O_DIRECT))
@@ -83,6 +84,22 @@ void core::populate_part(std::uint64_t from, std::uint64_t to) const {
     }
 }
 
+void core::make_ready(const std::vector<data_extent>& extents) {
+  // Only memory file systems have small pages to be gathered.
+  if (!options.populate || direct || file.medium != pool_medium::memory)
+    return;
+  constexpr std::uint64_t step = 64u << 20;
+  for (auto& e : extents)
+    for (std::uint64_t at = 0; at < e.length; at += step)
+      // Not kept alive by it: `stop` waits.
+      preparer.post([this, from = e.offset + at, length = std::min(step, e.length - at)](auto&) {
+        if (stopping)
+          return;
+        populate_part(from, from + length);
+        gather_huge_pages(address(from), length);
+      });
+}
+
 void core::stop() {
   stopping = true;
   for (auto& thread : populating_)
@@ -96,6 +113,7 @@ void core::stop() {
   if (staging)
     staging->stop();
   pool.stop();
+  preparer.stop();
 }
 
 std::shared_ptr<model> core::find(const std::string& name) const {

@@ -40,6 +40,11 @@ struct core : std::enable_shared_from_this<core> {
   /// Begins to touch the mapping.
   void populate();
 
+  /// Touches a slot's bytes and gathers them in huge pages, in the background, so that a process that maps them for
+  /// the first time fills its page table quickly: a restore after a crash. A second or more for 1 GiB, once; a
+  /// millisecond when it is done already.
+  void make_ready(const std::vector<data_extent>& extents);
+
   /// Ends the threads. The gate must be closed.
   void stop();
 
@@ -72,6 +77,7 @@ struct core : std::enable_shared_from_this<core> {
   gate operations;
   std::atomic<bool> stopping = false;
   io::io_pool pool;
+  io::io_pool preparer; // nobody waits for what it does
   std::unique_ptr<io::staging_queue> staging;
 
   std::mutex repack_mutex; // guards `repacking` and its thread

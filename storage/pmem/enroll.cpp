@@ -169,6 +169,8 @@ result<enrolled_shard> try_enroll(core& c, model& m, const shard_spec& spec) {
   auto outcome = known ? resume_shard(c, m, *known, spec) : make_shard(c, m, spec);
   if (!outcome.ok())
     return fail(std::move(outcome));
+  for (auto& one : find_shard(m, spec.rank)->slots)
+    c.make_ready(one.extents);
   return enrolled_shard{summarize(m), known != nullptr};
 }
 

@@ -20,7 +20,7 @@ using namespace shm;
 // Ops of one move: bounds the message, whatever the number of tensors.
 constexpr std::size_t move_ops_max = 32768;
 // Bytes of page table filled in one turn of a mover.
-constexpr std::uint64_t populate_bytes = 16u << 20;
+constexpr std::uint64_t populate_bytes = 2u << 20;
 // How long memory is kept from reuse when the kernel cannot tell whether a lost peer still runs.
 constexpr std::uint32_t quarantine_ms = 60'000;
 
@@ -239,7 +239,7 @@ private:
     movers_->submit(
       static_cast<std::uint32_t>(chunks),
       [arena = *mapped](std::uint32_t i) { arena->populate(i * populate_bytes, populate_bytes); },
-      [] {});
+      [] {}, job_class::background);
     return {};
   }
 
