@@ -262,10 +262,13 @@ constexpr auto provider_keys = [] {
        "when_full", "refuse", when_full_choices,
        "refuse a store, or evict the least recently used models that are not pinned"),
      put<s, &s::full>},
-    {rocksdb_only(providers.count("io_threads", "4", 1, 64, "threads that read and write files")),
+    {only_for(
+       with_path, providers.count("io_threads", "4", 1, 64, "threads that read and write files")),
      put<s, &s::io_threads>},
-    {rocksdb_only(providers.size(
-       "window", "8MiB", 64 * kib, gib, "staging of one read or write of a large model")),
+    {only_for(
+       with_path,
+       providers.size(
+         "window", "8MiB", 512 * kib, gib, "staging of one read or write of a large model")),
      put<s, &s::window_bytes>},
     {rocksdb_only(providers.size(
        "inline_max", "64KiB", 0, 4 * mib, "models up to this size rest inside RocksDB")),

@@ -120,8 +120,8 @@ struct provider_settings {
   std::string path; // rocksdb: directory; pmem: file or device
   std::string group = "default";
   when_full full = when_full::refuse;
-  std::uint32_t io_threads = 4;              // rocksdb only
-  std::uint64_t window_bytes = 8 * mib;      // rocksdb only: staging of one read or write
+  std::uint32_t io_threads = 4;              // rocksdb and pmem
+  std::uint64_t window_bytes = 8 * mib;      // rocksdb and pmem: staging of one read or write
   std::uint64_t inline_max_bytes = 64 * kib; // rocksdb only: models up to this size rest in RocksDB
   // pmem only
   bool create = true; // make the pool where there is none

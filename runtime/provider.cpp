@@ -112,6 +112,8 @@ status provider::open_pool(
   options.create_if_missing = p.create;
   options.low_space = p.low_space == config::when_low::reclaim ? storage::when_low_space::reclaim
                                                                : storage::when_low_space::refuse;
+  options.io_threads = p.io_threads;
+  options.window_bytes = p.window_bytes;
   options.staging = std::move(*staging);
   auto opened = storage::open_pool(std::move(options));
   if (!opened)

@@ -27,20 +27,6 @@ std::vector<python_peer> stage::start_peers(const model_table& table) const {
   return out;
 }
 
-copy_floor::copy_floor(
-  contest& to, std::span<const std::byte> source, std::span<std::byte> target) {
-  auto most = std::max(std::thread::hardware_concurrency(), 1u);
-  for (unsigned threads = 1; threads <= most; threads *= 2)
-    by_threads_.push_back(&to.add([=] { return timed_copy(source, target, threads); }));
-}
-
-double copy_floor::median() const {
-  double best = by_threads_.front()->median();
-  for (auto* times : by_threads_)
-    best = std::min(best, times->median());
-  return best;
-}
-
 std::string peer_path(const scratch_directory& where, const std::string& peer) {
   return where.file("peer-" + peer);
 }

@@ -41,16 +41,6 @@ struct stage {
   std::vector<python_peer> start_peers(const model_table& table) const;
 };
 
-/// The fastest of plain copies by one thread, two and so on.
-class copy_floor {
-public:
-  copy_floor(contest& to, std::span<const std::byte> source, std::span<std::byte> target);
-  double median() const;
-
-private:
-  std::vector<const samples*> by_threads_;
-};
-
 /// A peer's file of one model.
 std::string peer_path(const scratch_directory& where, const std::string& peer);
 

@@ -1,16 +1,30 @@
 // What the machine itself can do with the same bytes: plain copies, plain O_DIRECT files.
 #pragma once
 
+#include <millrace/bench/common/measure.hpp>
+
 #include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string>
 #include <utility>
+#include <vector>
 
 namespace millrace::bench {
 
 /// Copies between warm buffers with streaming stores, by `threads` threads in pieces of 1 MiB.
 double timed_copy(std::span<const std::byte> source, std::span<std::byte> target, unsigned threads);
+
+/// Plain copies in a contest, by one thread, two and so on up to the number of cores: the fastest is the floor.
+class copy_floor {
+public:
+  copy_floor() = default;
+  copy_floor(contest& to, std::span<const std::byte> source, std::span<std::byte> target);
+  double median() const;
+
+private:
+  std::vector<const samples*> by_threads_;
+};
 
 /// True if files in `directory` take O_DIRECT, which files in memory do not.
 bool takes_direct_io(const std::string& directory);

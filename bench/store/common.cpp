@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <thread>
 
 namespace millrace::bench {
 
@@ -54,23 +53,6 @@ std::vector<model_table> extent::tables() const {
   }
   std::erase_if(out, [this](auto& t) { return t.name.find(model) == std::string::npos; });
   return out;
-}
-
-double copy_floor::median() const {
-  double best = by_threads_.front()->median();
-  for (auto* times : by_threads_)
-    best = std::min(best, times->median());
-  return best;
-}
-
-copy_floor stage::add_floor(contest& to, std::uint64_t size_bytes) const {
-  copy_floor floor;
-  auto from = source.first(size_bytes);
-  auto into = target.first(size_bytes);
-  auto most = std::max(std::thread::hardware_concurrency(), 1u);
-  for (unsigned threads = 1; threads <= most; threads *= 2)
-    floor.add(to.add([=] { return timed_copy(from, into, threads); }));
-  return floor;
 }
 
 std::vector<python_peer*> stage::python_peers() {

@@ -35,16 +35,6 @@ struct extent {
   bool judges(const model_table& table) const { return table.size_bytes == large_bytes; }
 };
 
-/// Plain copies in a contest, by one thread, two and so on: the fastest is the floor.
-class copy_floor {
-public:
-  void add(const samples& times) { by_threads_.push_back(&times); }
-  double median() const;
-
-private:
-  std::vector<const samples*> by_threads_;
-};
-
 /// Everything that sections use in turns.
 struct stage {
   extent how;
@@ -57,7 +47,9 @@ struct stage {
   std::optional<redis_peer> redis;
 
   /// Copies of as many bytes between warm buffers, as part of a contest.
-  copy_floor add_floor(contest& to, std::uint64_t size_bytes) const;
+  copy_floor add_floor(contest& to, std::uint64_t size_bytes) const {
+    return {to, source.first(size_bytes), target.first(size_bytes)};
+  }
   std::vector<python_peer*> python_peers();
 };
 
