@@ -241,12 +241,12 @@ private:
 /// Everything that passes the points of a pool: jobs that begin and end, room that is freed, versions that move into
 /// it, models that go. False when the service died.
 bool a_life(crash_run& run, const std::string& when) {
-  if (!run.run_job("hole", 2, when) || !run.run_job("pair", 4, when))
+  if (!run.run_job("large hole", 1, when) || !run.run_job("large pair", 3, when))
     return false;
-  if (!run.remove("hole", when) || !run.command({"checkpoints", "repack"}, when))
+  if (!run.remove("large hole", when) || !run.command({"checkpoints", "repack"}, when))
     return false;
   // Its second version comes back first.
-  return run.run_job("pair", 3, when) && run.remove("pair", when);
+  return run.run_job("large pair", 2, when) && run.remove("large pair", when);
 }
 
 std::vector<std::string> points_of_the_service() {
