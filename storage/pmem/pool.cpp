@@ -4,6 +4,7 @@
 #include <millrace/storage/pmem/erase.hpp>
 #include <millrace/storage/pmem/pool.hpp>
 
+#include <fcntl.h>
 #include <sys/stat.h>
 
 namespace millrace::storage {
@@ -50,8 +51,8 @@ void count(const std::map<std::string, std::shared_ptr<model>>& models, pool_inf
 
 class pmem_pool final : public pool {
 public:
-  explicit pmem_pool(std::shared_ptr<core> c)
-    : core_(std::move(c)), store_(make_checkpoint_store(core_)) {}
+  pmem_pool(std::shared_ptr<core> c, io::file_handle shared)
+    : core_(std::move(c)), shared_(std::move(shared)), store_(make_checkpoint_store(core_)) {}
   /// Waits for what the pool's own threads still hold, so that nobody but those who were lent something keeps the
   /// mapping, and the pool can be opened again at once.
   ~pmem_pool() override {
@@ -79,11 +80,12 @@ public:
   std::vector<file_mapping> mappings() const override {
     if (core_->direct)
       return {};
-    return {{core_->file.file.get(), 0, core_->objects->base(), core_->file.size_bytes}};
+    return {{shared_.get(), 0, core_->objects->base(), core_->file.size_bytes}};
   }
 
 private:
   std::shared_ptr<core> core_;
+  io::file_handle shared_;
   std::shared_ptr<checkpoint_store> store_;
 };
 
@@ -106,6 +108,12 @@ status check_options(const pool_options& options) {
   return {};
 }
 
+// What peers are handed: opened anew, since the lock lives as long as anybody has the descriptor that took it. A job
+// that outlives a killed service must not keep the next one out.
+result<io::file_handle> open_for_peers(const pool_file& file) {
+  return io::open_file("/proc/self/fd/" + std::to_string(file.file.get()), O_RDWR);
+}
+
 bool is_missing(const std::string& path) {
   struct stat info {};
   return ::stat(path.c_str(), &info) != 0 && errno == ENOENT;
@@ -121,9 +129,8 @@ result<looked_into> look_into(const std::string& path) {
   auto file = open_pool_file(path, pool_medium::automatic);
   if (!file)
     return fail(file.error());
-  if (!file->device)
-    if (auto bad = check_headers(*file); !bad.ok())
-      return fail(std::move(bad));
+  if (auto bad = check_headers(*file); !bad.ok())
+    return fail(std::move(bad));
   auto objects =
     heap::open(path, file->device ? heap_access::read_write : heap_access::copy_on_write);
   if (!objects)
@@ -257,9 +264,11 @@ result<std::shared_ptr<pool>> open_pool(pool_options options) {
   auto file = open_pool_file(path, options.medium);
   if (!file)
     return fail(file.error());
-  if (!file->device)
-    if (auto bad = check_headers(*file); !bad.ok())
-      return fail(std::move(bad));
+  if (auto bad = check_headers(*file); !bad.ok())
+    return fail(std::move(bad));
+  auto shared = open_for_peers(*file);
+  if (!shared)
+    return fail(shared.error().within("opening pool " + path + " for peers"));
   auto objects = heap::open(path, heap_access::read_write);
   if (!objects)
     return fail(objects.error());
@@ -278,7 +287,7 @@ result<std::shared_ptr<pool>> open_pool(pool_options options) {
     return fail(
       errc::unsupported, "pool " + c->file.path + ": direct I/O is asked for, but not known there");
   c->populate();
-  return std::make_shared<pmem_pool>(std::move(c));
+  return std::make_shared<pmem_pool>(std::move(c), std::move(*shared));
 }
 
 } // namespace millrace::storage

@@ -12,6 +12,7 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
@@ -54,13 +55,39 @@ bool is_dax_device(const struct stat& info) {
   return std::filesystem::read_symlink(link, why).filename() == "dax";
 }
 
-std::uint64_t device_bytes(const struct stat& info) {
-  std::ifstream size{
+// What sysfs knows of a device: "size" or "align", in bytes.
+std::uint64_t device_number(const struct stat& info, const std::string& what) {
+  std::ifstream file{
     "/sys/dev/char/" + std::to_string(major(info.st_rdev)) + ":" +
-    std::to_string(minor(info.st_rdev)) + "/size"};
-  std::uint64_t bytes = 0;
-  size >> bytes;
-  return bytes;
+    std::to_string(minor(info.st_rdev)) + "/" + what};
+  std::uint64_t number = 0;
+  file >> number;
+  return number;
+}
+
+std::uint64_t device_bytes(const struct stat& info) { return device_number(info, "size"); }
+
+// A device cannot be read, only mapped, in pieces of its alignment.
+status read_device(const pool_file& file, void* to, std::size_t length, std::uint64_t offset) {
+  auto doing = "reading the headers of " + file.path;
+  struct stat info {};
+  if (::fstat(file.file.get(), &info) != 0)
+    return status_from_errno(errno, doing);
+  auto piece = std::max<std::uint64_t>(device_number(info, "align"), descriptor_at);
+  auto from = offset / piece * piece;
+  auto bytes = (offset + length - from + piece - 1) / piece * piece;
+  auto p = ::mmap(
+    nullptr, bytes, PROT_READ, MAP_SHARED, file.file.get(), static_cast<off_t>(from));
+  if (p == MAP_FAILED)
+    return status_from_errno(errno, doing);
+  std::memcpy(to, static_cast<const std::byte*>(p) + (offset - from), length);
+  ::munmap(p, bytes);
+  return {};
+}
+
+status read_bytes(const pool_file& file, void* to, std::size_t length, std::uint64_t offset) {
+  return file.device ? read_device(file, to, length, offset)
+                     : io::read_all(file.file, to, length, offset, file.path);
 }
 
 // Not `pmem_is_pmem`: what that says can be forced by the environment.
@@ -185,17 +212,21 @@ status check_headers(const pool_file& file) {
       errc::invalid_argument,
       own_error(path, what + "; name another path, or remove what is there")};
   };
-  foreign_header header;
+  foreign_header header{};
+  const foreign_header blank{};
   pool_descriptor descriptor;
   if (file.size_bytes < descriptor_at + sizeof descriptor)
     return not_ours(
       "no pool of Millrace, or one of which only " + std::to_string(file.size_bytes) +
       " bytes are left");
-  if (auto bad = io::read_all(file.file, &header, sizeof header, 0, path); !bad.ok())
+  if (auto bad = read_bytes(file, &header, sizeof header, 0); !bad.ok())
     return bad;
-  if (auto bad = io::read_all(file.file, &descriptor, sizeof descriptor, descriptor_at, path);
-      !bad.ok())
+  if (auto bad = read_bytes(file, &descriptor, sizeof descriptor, descriptor_at); !bad.ok())
     return bad;
+  if (file.device && std::memcmp(&header, &blank, sizeof header) == 0)
+    return {
+      errc::not_found,
+      own_error(path, "no pool is on the device; make one with `millrace pool create`")};
   if (std::memcmp(header.signature, "PMEMOBJ", 8) != 0)
     return not_ours("no pool of Millrace (no libpmemobj signature)");
   if (header.major != pmemobj_major)
@@ -220,8 +251,7 @@ status check_headers(const pool_file& file) {
     descriptor.root_offset > file.size_bytes - sizeof root)
     return {
       errc::corrupt_data, own_error(path, "it has no root object; see `millrace pool check`")};
-  if (auto bad = io::read_all(file.file, &root, sizeof root, descriptor.root_offset, path);
-      !bad.ok())
+  if (auto bad = read_bytes(file, &root, sizeof root, descriptor.root_offset); !bad.ok())
     return bad;
   return check_root(root, path, file.size_bytes);
 }

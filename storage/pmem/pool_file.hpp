@@ -25,8 +25,8 @@ struct pool_file {
 /// Opens and locks it, and finds out the medium. Errors: `not_found`, `busy` naming the process that has it.
 result<pool_file> open_pool_file(const std::string& path, pool_medium wanted);
 
-/// Reads the headers by plain reads and refuses what is foreign, newer, truncated or damaged.
-/// A device cannot be read that way: it is not looked at here.
+/// Reads the headers, changing nothing, and refuses what is foreign, newer, truncated or damaged.
+/// Errors: those of `open_pool`; `not_found` for a device on which nothing has been made.
 [[nodiscard]] status check_headers(const pool_file& file);
 
 /// What is wrong with a root object, if anything; `file_bytes`: what there is of the pool.

@@ -17,8 +17,7 @@ using namespace millrace::testing;
 namespace pmem_checkpoint_tests {
 
 constexpr std::uint64_t kib = 1024, mib = 1024 * kib;
-const auto ways =
-  boost::unit_test::data::make({pool_way::memory, pool_way::mapped_file, pool_way::direct_file});
+const auto ways = boost::unit_test::data::make(pool_ways());
 
 const std::vector<std::uint64_t> some_tensors = {3 * mib + 100, 5, 0, 700 * kib, 64, 256 * kib};
 
@@ -26,6 +25,7 @@ const std::vector<std::uint64_t> some_tensors = {3 * mib + 100, 5, 0, 700 * kib,
 struct world {
   explicit world(pool_way way, std::uint64_t capacity_bytes = 64 * mib)
     : place(way), options(place.options(capacity_bytes)) {
+    place.prepare();
     open();
   }
   ~world() { close(); }
@@ -207,7 +207,7 @@ BOOST_DATA_TEST_CASE(a_slot_being_read_is_not_filled, ways, way) {
 }
 
 BOOST_AUTO_TEST_CASE(a_slot_whose_window_a_lost_peer_may_still_hold_is_not_filled) {
-  world w{pool_way::memory};
+  world w{in_place_way()};
   auto shard = shard_of("a", {mib});
   w.enroll_or_fail(shard);
   w.save_or_fail(shard, 1);
@@ -490,7 +490,7 @@ BOOST_DATA_TEST_CASE(a_shard_without_bytes_has_steps_too, ways, way) {
 }
 
 BOOST_AUTO_TEST_CASE(bytes_written_back_by_the_mover_need_no_flush) {
-  world w{pool_way::memory};
+  world w{in_place_way()};
   BOOST_TEST(w.store->capabilities().cpu_flush);
   BOOST_TEST(w.store->capabilities().in_place);
   auto shard = shard_of("a", some_tensors);
@@ -503,7 +503,7 @@ BOOST_AUTO_TEST_CASE(bytes_written_back_by_the_mover_need_no_flush) {
 }
 
 BOOST_AUTO_TEST_CASE(a_closed_store_answers_unavailable) {
-  world w{pool_way::memory};
+  world w{in_place_way()};
   BOOST_TEST(w.store->close(1000).ok());
   auto refused = enroll(*w.store, shard_of("a", {mib}));
   BOOST_REQUIRE(!refused);

@@ -76,7 +76,7 @@ BOOST_AUTO_TEST_SUITE(pmem_persistence)
 
 BOOST_AUTO_TEST_CASE(every_publish_finds_its_bytes_persistent) {
   auto recorder = std::make_shared<line_recorder>();
-  pool_place place{pool_way::memory};
+  pool_place place{in_place_way()};
   auto options = place.options();
   options.observer = recorder;
   auto opened = open_pool(options);

@@ -99,7 +99,7 @@ struct fixture {
     BOOST_TEST(is_whole());
   }
 
-  pool_place place{pool_way::memory};
+  pool_place place{in_place_way()};
   shard_spec shard = shard_of("a model", {mib, 300});
 };
 
@@ -112,7 +112,7 @@ bool mentions(const status& why, const std::string& words) {
 BOOST_AUTO_TEST_SUITE(pmem_pools)
 
 BOOST_AUTO_TEST_CASE(a_pool_that_is_not_there_is_named_with_the_command_that_makes_it) {
-  pool_place place{pool_way::memory};
+  pool_place place{in_place_way()};
   auto options = place.options();
   options.create_if_missing = false;
   auto refused = open_pool(options);
@@ -135,7 +135,10 @@ BOOST_AUTO_TEST_CASE(a_pool_tells_what_it_is) {
   fixture f;
   auto info = inspect_pool(f.place.path());
   BOOST_REQUIRE_MESSAGE(info, why(info));
-  BOOST_TEST((info->medium == pool_medium::memory || info->medium == pool_medium::file));
+  if (!persistent_memory().empty())
+    BOOST_TEST((info->medium == pool_medium::dax));
+  else
+    BOOST_TEST((info->medium == pool_medium::memory || info->medium == pool_medium::file));
   BOOST_TEST(info->size_bytes == pool_bytes);
   BOOST_TEST(info->models == 1u);
   BOOST_TEST(info->shards == 1u);
@@ -167,7 +170,7 @@ BOOST_AUTO_TEST_CASE(windows_lie_in_the_mapping_that_is_offered) {
 }
 
 BOOST_AUTO_TEST_CASE(what_is_no_pool_is_refused_and_left_alone) {
-  pool_place place{pool_way::memory};
+  pool_place place{in_place_way()};
   for (auto& text : {std::string{}, std::string{"hello"}, std::string(20 * mib, 'x')}) {
     std::ofstream{place.path(), std::ios::binary | std::ios::trunc} << text;
     auto refused = open_pool(place.options());
@@ -326,8 +329,18 @@ BOOST_AUTO_TEST_CASE(a_pool_open_in_another_process_is_busy_and_the_process_is_n
   BOOST_TEST(f.is_whole());
 }
 
+BOOST_AUTO_TEST_CASE(whoever_was_handed_the_file_does_not_keep_the_pool_busy) {
+  fixture f;
+  auto opened = f.open_or_fail();
+  auto of_a_peer = ::dup(opened->mappings()[0].fd);
+  BOOST_TEST((f.refusal().code() == errc::busy));
+  opened.reset();
+  BOOST_TEST(f.is_whole());
+  ::close(of_a_peer);
+}
+
 BOOST_AUTO_TEST_CASE(options_that_make_no_sense_are_refused) {
-  pool_place place{pool_way::memory};
+  pool_place place{in_place_way()};
   auto refused = [&](auto change) {
     auto options = place.options();
     change(options);
@@ -339,7 +352,8 @@ BOOST_AUTO_TEST_CASE(options_that_make_no_sense_are_refused) {
   BOOST_TEST(refused([](auto& o) { o.io_threads = 0; }));
   BOOST_TEST(refused([](auto& o) { o.window_bytes = 1000; }));
   BOOST_TEST(refused([](auto& o) { o.data_path = file_path::direct; }));
-  BOOST_TEST(refused([](auto& o) { o.medium = pool_medium::dax; }));
+  if (persistent_memory().empty())
+    BOOST_TEST(refused([](auto& o) { o.medium = pool_medium::dax; }));
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -4,49 +4,95 @@
 #include <millrace/storage/pmem/pool.hpp>
 #include <millrace/tests/support/heap_memory_source.hpp>
 
+#include <boost/test/unit_test.hpp>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <memory>
 #include <ostream>
 #include <string>
+#include <vector>
 
 namespace millrace::testing {
 
-/// The ways data takes that a machine without persistent memory can test.
-enum class pool_way { memory, mapped_file, direct_file };
+/// The ways data takes: three that every machine can test, and persistent memory where there is some.
+enum class pool_way { memory, mapped_file, direct_file, persistent_memory };
 
 inline std::ostream& operator<<(std::ostream& out, pool_way way) {
-  static constexpr const char* names[] = {"memory", "mapped file", "direct I/O"};
+  static constexpr const char* names[] = {
+    "memory", "mapped file", "direct I/O", "persistent memory"};
   return out << names[static_cast<int>(way)];
 }
 
-/// A directory of one test on the medium of the way, and options for a pool in it.
+/// The directory or device of persistent memory that MILLRACE_TEST_PMEM names; empty: there is none.
+inline std::string persistent_memory() {
+  auto named = std::getenv("MILLRACE_TEST_PMEM");
+  return named ? named : "";
+}
+
+/// Where there is persistent memory, that alone.
+inline std::vector<pool_way> pool_ways() {
+  if (!persistent_memory().empty())
+    return {pool_way::persistent_memory};
+  return {pool_way::memory, pool_way::mapped_file, pool_way::direct_file};
+}
+
+/// The first of them: slots are filled in place, and lines written back by whoever stores them.
+inline pool_way in_place_way() { return pool_ways().front(); }
+
+/// Makes a device one on which nobody has made anything.
+inline void wipe_device(const std::string& path) {
+  constexpr std::size_t bytes = 2u << 20; // maps on devices of every alignment
+  auto fd = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
+  auto* start = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  ::close(fd);
+  BOOST_REQUIRE_MESSAGE(start != MAP_FAILED, path << " cannot be mapped");
+  std::memset(start, 0, bytes);
+  ::munmap(start, bytes);
+}
+
+/// A place of one test on the medium of the way, and options for a pool there.
 class pool_place {
 public:
   explicit pool_place(pool_way way) : way_(way) {
-    std::error_code why;
-    auto shared = std::filesystem::is_directory("/dev/shm", why) && way == pool_way::memory;
-    auto parent = shared ? std::filesystem::path{"/dev/shm"} : std::filesystem::current_path();
-    auto pattern = (parent / "pool-XXXXXX").string();
+    if (way == pool_way::persistent_memory && !std::filesystem::is_directory(persistent_memory())) {
+      device_ = persistent_memory();
+      return;
+    }
+    auto pattern = (parent(way) / "pool-XXXXXX").string();
     directory_ = ::mkdtemp(pattern.data());
   }
   pool_place(const pool_place&) = delete;
   pool_place& operator=(const pool_place&) = delete;
   ~pool_place() {
     std::error_code ignored;
-    std::filesystem::remove_all(directory_, ignored);
+    if (!directory_.empty())
+      std::filesystem::remove_all(directory_, ignored);
   }
 
-  std::string path() const { return directory_ + "/pool"; }
+  bool is_device() const { return !device_.empty(); }
+  std::string path() const { return is_device() ? device_ : directory_ + "/pool"; }
+
+  /// Makes a pool on a device, which is never done by opening it; elsewhere opening makes it.
+  void prepare() const {
+    if (!is_device())
+      return;
+    wipe_device(device_);
+    auto made = storage::create_pool(options());
+    BOOST_REQUIRE_MESSAGE(made, made.error().to_string());
+  }
 
   storage::pool_options options(std::uint64_t capacity_bytes = 64u << 20) const {
     storage::pool_options chosen;
     chosen.path = path();
-    chosen.capacity_bytes = capacity_bytes;
+    chosen.capacity_bytes = is_device() ? 0 : capacity_bytes;
     chosen.create_if_missing = true;
     chosen.window_bytes = 1u << 20;
-    chosen.medium =
-      way_ == pool_way::memory ? storage::pool_medium::memory : storage::pool_medium::file;
+    chosen.medium = medium();
     if (way_ == pool_way::mapped_file)
       chosen.data_path = storage::file_path::mapped;
     if (way_ == pool_way::direct_file)
@@ -55,8 +101,29 @@ public:
   }
 
 private:
+  static std::filesystem::path parent(pool_way way) {
+    std::error_code why;
+    if (way == pool_way::persistent_memory)
+      return persistent_memory();
+    if (way == pool_way::memory && std::filesystem::is_directory("/dev/shm", why))
+      return "/dev/shm";
+    return std::filesystem::current_path();
+  }
+
+  storage::pool_medium medium() const {
+    switch (way_) {
+    case pool_way::memory:
+      return storage::pool_medium::memory;
+    case pool_way::persistent_memory:
+      return storage::pool_medium::dax;
+    default:
+      return storage::pool_medium::file;
+    }
+  }
+
   pool_way way_;
   std::string directory_;
+  std::string device_;
   std::shared_ptr<memory_source> staging_ = std::make_shared<heap_memory_source>(16u << 20);
 };
 

@@ -48,6 +48,7 @@ public:
   /// The next line it prints; fails the test when it ends first or is silent for too long.
   std::string read_line();
 
+  bool ended() { return reap(false); }
   /// Waits for its end: the exit code, or 128 and the signal that killed it.
   int wait();
   /// True once it is stopped by SIGSTOP; false when it ended instead.

@@ -1,45 +1,11 @@
 // Training jobs and the service in processes of their own: killed in the middle of a pull, found whole afterwards.
-#include <millrace/runtime/client.hpp>
-#include <millrace/tests/support/service.hpp>
+#include <millrace/tests/support/training.hpp>
 
-#include <boost/test/unit_test.hpp>
-#include <nlohmann/json.hpp>
 #include <signal.h>
 
-using namespace millrace;
 using namespace millrace::testing;
-using nlohmann::json;
 
 namespace {
-
-service_options with_pool(const std::string& path) {
-  service_options o;
-  o.providers = "[{ name: pool, bucket: pmem, path: " + path + ", capacity: 128MiB }]";
-  o.more = "checkpoints: { staging_piece: 1MiB, staging_pieces: 4 }\n";
-  return o;
-}
-
-std::vector<std::string> trainer(
-  const service& s, int mib, int steps, const std::string& kill_point = {},
-  const std::string& mode = "direct") {
-  std::vector<std::string> command;
-  if (!kill_point.empty())
-    command = {"/usr/bin/env", "MILLRACE_KILL_POINT=" + kill_point};
-  command.insert(
-    command.end(),
-    {MILLRACE_TRAINER, s.address(), std::to_string(mib), std::to_string(steps), mode});
-  return command;
-}
-
-json checkpoints_of(const service& s) {
-  auto status = s.command({"status", "--json"});
-  BOOST_TEST_REQUIRE(status.code == 0, status.err);
-  return json::parse(status.out).at("nodes").at(0).at("providers").at(0).at("checkpoints");
-}
-
-bool says(const outcome& o, const std::string& what) {
-  return o.out.find(what) != std::string::npos;
-}
 
 // In memory, where slots are filled in place, and on the disk.
 struct pool_directory {
