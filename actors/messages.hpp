@@ -166,7 +166,6 @@ struct provider_entry {
   std::uint32_t weight = 1;
   bool checksums = true;    // what stores use unless the caller says otherwise
   bool checkpoints = false; // it keeps checkpoints
-  bool models = true;       // it keeps models of the repository
 
   friend bool operator==(const provider_entry&, const provider_entry&) = default;
 };
@@ -240,8 +239,7 @@ MILLRACE_INSPECT(
 MILLRACE_INSPECT(done_reply, x.unused)
 MILLRACE_INSPECT(directory_request, x.unused)
 MILLRACE_INSPECT(
-  provider_entry, x.name, x.node, x.address, x.kind, x.group, x.weight, x.checksums, x.checkpoints,
-  x.models)
+  provider_entry, x.name, x.node, x.address, x.kind, x.group, x.weight, x.checksums, x.checkpoints)
 MILLRACE_INSPECT(directory, x.node, x.eager_bytes_max, x.providers)
 MILLRACE_INSPECT(node_status_request, x.unused)
 MILLRACE_INSPECT(peer_path, x.peer, x.driver, x.bytes, x.transfers, x.failures)

@@ -20,8 +20,7 @@ actors::directory directory_of(const config::settings& settings) {
     for (auto& p : node.providers)
       where.providers.push_back(
         {p.name, node.name, node.listen, std::string{config::to_string(p.bucket)}, p.group,
-         p.weight, p.checksums, p.bucket == config::bucket_kind::pmem,
-         p.bucket != config::bucket_kind::pmem});
+         p.weight, p.checksums, p.bucket == config::bucket_kind::pmem});
   return where;
 }
 

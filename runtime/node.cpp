@@ -59,8 +59,7 @@ status node::state::open_provider(const config::provider_settings& p) {
   if (!opened)
     return opened.error();
   auto& added = *providers.emplace_back(std::move(*opened));
-  if (added.store())
-    local.stores[p.name] = added.store();
+  local.stores[p.name] = added.store();
   if (added.checkpoints())
     local.checkpoints[p.name] = added.checkpoints();
   return {};

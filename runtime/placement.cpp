@@ -45,13 +45,12 @@ bool keeps_checkpoints(const actors::provider_entry& provider, std::string_view 
 result<std::size_t> place(
   std::string_view model, std::string_view group,
   const std::vector<actors::provider_entry>& providers) {
-  auto best = draw(model, providers, [&](auto& p) { return p.models && p.group == group; });
+  auto best = draw(model, providers, [&](auto& p) { return p.group == group; });
   if (best < providers.size())
     return best;
   std::set<std::string> groups;
   for (auto& p : providers)
-    if (p.models)
-      groups.insert(p.group);
+    groups.insert(p.group);
   std::string known;
   for (auto& g : groups)
     known += (known.empty() ? "" : ", ") + g;

@@ -13,6 +13,11 @@ transport::staging_mode mode_of(const config::settings& s) {
                                                         : transport::staging_mode::on_demand;
 }
 
+storage::when_full full_of(const config::provider_settings& p) {
+  return p.full == config::when_full::evict ? storage::when_full::evict
+                                            : storage::when_full::refuse;
+}
+
 actors::operation_limits bounds_of(const config::settings& s) {
   actors::operation_limits l;
   l.windows_max = s.limits.windows_max;
@@ -69,9 +74,8 @@ result<std::unique_ptr<provider>> provider::open(
                                                    : out->open_bucket(p, e, memory);
   if (!bad.ok())
     return fail(bad);
-  if (out->bucket_)
-    out->store_ = e->adopt(actors::spawn_tensor_store(
-      e->system(), {p.name, p.group, out->bucket_, e->fabric(), store_limits_of(e->settings())}));
+  out->store_ = e->adopt(actors::spawn_tensor_store(
+    e->system(), {p.name, p.group, out->bucket_, e->fabric(), store_limits_of(e->settings())}));
   if (out->pool_)
     if (bad = out->serve_checkpoints(p, e, memory); !bad.ok())
       return fail(bad);
@@ -84,8 +88,7 @@ status provider::open_bucket(
   options.kind = config::to_string(p.bucket);
   options.path = p.path;
   options.capacity_bytes = p.capacity_bytes;
-  options.full =
-    p.full == config::when_full::evict ? storage::when_full::evict : storage::when_full::refuse;
+  options.full = full_of(p);
   options.io_threads = p.io_threads;
   options.window_bytes = p.window_bytes;
   options.inline_max_bytes = p.inline_max_bytes;
@@ -114,6 +117,7 @@ status provider::open_pool(
                                                                : storage::when_low_space::refuse;
   options.io_threads = p.io_threads;
   options.window_bytes = p.window_bytes;
+  options.models_full = full_of(p);
   options.staging = std::move(*staging);
   auto opened = storage::open_pool(std::move(options));
   if (!opened)
@@ -125,6 +129,7 @@ status provider::open_pool(
       return token.error();
     adopted_.push_back(std::move(*token));
   }
+  bucket_ = pool_->models();
   return {};
 }
 

@@ -227,7 +227,7 @@ future<std::vector<model_summary>> list_models(
   std::uint32_t page) {
   std::vector<std::size_t> providers;
   for (std::size_t i = 0; i < core->where().providers.size(); ++i)
-    if (core->where().providers[i].models && core->where().providers[i].group == group)
+    if (core->where().providers[i].group == group)
       providers.push_back(i);
   if (providers.empty())
     return ready_future<std::vector<model_summary>>(

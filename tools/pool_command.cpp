@@ -1,4 +1,4 @@
-// `millrace pool`: makes pools for checkpoints, and looks into those that no service has open.
+// `millrace pool`: makes pools, and looks into those that no service has open.
 #include <millrace/config/units.hpp>
 #include <millrace/storage/pmem/pool.hpp>
 #include <millrace/tools/output.hpp>
@@ -43,7 +43,8 @@ json to_json(const storage::pool_info& info) {
     {"largest_free_bytes", info.largest_free_bytes},
     {"models", info.models},
     {"shards", info.shards},
-    {"versions", info.versions}};
+    {"versions", info.versions},
+    {"repository_models", info.repository_models}};
 }
 
 void print(std::ostream& out, const storage::pool_info& info) {
@@ -51,7 +52,8 @@ void print(std::ostream& out, const storage::pool_info& info) {
       << human_size(info.free_bytes) << " free (largest piece "
       << human_size(info.largest_free_bytes) << ")\n"
       << "  " << counted(info.models, "model") << ", " << counted(info.shards, "shard") << ", "
-      << counted(info.versions, "version") << '\n'
+      << counted(info.versions, "version") << " of checkpoints; "
+      << counted(info.repository_models, "model") << " of the repository\n"
       << "  medium: " << to_string(info.medium)
       << (info.medium_note.empty() ? "" : ", " + printable(info.medium_note)) << '\n'
       << "  format " << info.format_version << ", made " << human_time(info.created_ns) << ", "
@@ -107,7 +109,7 @@ int check(invocation& call, const pool_arguments& arguments) {
            << counted(seen->versions, "version") << ", " << human_size(seen->verified_bytes)
            << " verified";
   if (seen->unreachable_bytes > 0)
-    call.out << ", " << human_size(seen->unreachable_bytes) << " that no shard knows";
+    call.out << ", " << human_size(seen->unreachable_bytes) << " that nothing names";
   call.out << '\n';
   return seen->problems.empty() ? exit_ok : exit_failed;
 }

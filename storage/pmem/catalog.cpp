@@ -2,6 +2,8 @@
 #include <millrace/core/kill_point.hpp>
 #include <millrace/storage/pmem/catalog.hpp>
 
+#include <sys/random.h>
+
 #include <algorithm>
 #include <cstring>
 
@@ -18,23 +20,17 @@ byte_buffer with_header(const Header& header, std::span<const std::byte> body) {
   return bytes;
 }
 
-// Stores and writes back; the fence comes with the publish.
-status fill(const core& c, std::uint64_t offset, std::span<const std::byte> bytes) {
-  c.persist.store(c.address(offset), bytes.data(), bytes.size());
-  return c.persist.flush(c.address(offset), bytes.size());
-}
-
 result<std::uint64_t> reserve_filled(
   core& c, change& into, object_type type, std::span<const std::byte> bytes) {
   auto object = into.reserve(bytes.size(), type);
   if (!object)
     return object;
-  if (auto bad = fill(c, *object, bytes); !bad.ok())
+  if (auto bad = fill_object(c, *object, bytes); !bad.ok())
     return fail(std::move(bad));
   return object;
 }
 
-checked_word word(const shard& s, word_kind kind, std::uint64_t number, std::uint64_t value) {
+checked_word word(const slot_owner& s, word_kind kind, std::uint64_t number, std::uint64_t value) {
   return {value, word_check(s.id, kind, number, value)};
 }
 
@@ -46,13 +42,22 @@ slot_word state_of(const slot& one) {
   return {};
 }
 
-std::uint64_t flags_of(bool finished, bool erased) {
-  return (finished ? flag_finished : 0) | (erased ? flag_erased : 0);
-}
-
 } // namespace
 
-result<slot> reserve_slot(core& c, change& into, const shard& s, std::uint64_t number) {
+std::uint64_t random_id() {
+  std::uint64_t id = 0;
+  while (id == 0)
+    if (::getrandom(&id, sizeof id, 0) != static_cast<ssize_t>(sizeof id))
+      id = 0;
+  return id;
+}
+
+status fill_object(const core& c, std::uint64_t offset, std::span<const std::byte> bytes) {
+  c.persist.store(c.address(offset), bytes.data(), bytes.size());
+  return c.persist.flush(c.address(offset), bytes.size());
+}
+
+result<slot> reserve_slot(core& c, change& into, const slot_owner& s, std::uint64_t number) {
   auto before = into.size();
   auto data = reserve_extents(into, s.shape->packed);
   if (!data)
@@ -73,7 +78,7 @@ result<slot> reserve_slot(core& c, change& into, const shard& s, std::uint64_t n
     .total_bytes = total, .owner = s.id, .slot = number, .extents = made.extents.size()};
   header.checksum = checksum_of(header, list);
   made.record_at = made.object + sizeof header + list.size();
-  if (auto bad = fill(c, made.object, with_header(header, list)); !bad.ok()) {
+  if (auto bad = fill_object(c, made.object, with_header(header, list)); !bad.ok()) {
     into.cancel_after(before);
     return fail(std::move(bad));
   }
@@ -86,40 +91,53 @@ void free_slot(change& into, const slot& one) {
     into.free(e.object);
 }
 
-slot_words& words_of(const core& c, const shard& s, std::uint64_t number) {
+void free_owner(change& into, const slot_owner& s) {
+  into.free(s.index);
+  for (auto& one : s.slots)
+    if (one.reserved())
+      free_slot(into, one);
+}
+
+slot_words& words_of(const core& c, const slot_owner& s, std::uint64_t number) {
   return c.objects->at<index_header>(s.index)->slots[number];
 }
 
-void set_object(core& c, change& into, const shard& s, std::uint64_t number, std::uint64_t value) {
+void set_object(core& c, change& into, const slot_owner& s, std::uint64_t number, std::uint64_t value) {
   into.set(words_of(c, s, number).object, s.id, word_kind::object, number, value);
 }
 
 void set_state(
-  core& c, change& into, const shard& s, std::uint64_t number, const slot_word& value) {
+  core& c, change& into, const slot_owner& s, std::uint64_t number, const slot_word& value) {
   into.set(words_of(c, s, number).state, pack(value, s.id, number));
 }
 
-void set_flags(core& c, change& into, const shard& s, bool finished, bool erased) {
-  into.set(
-    c.objects->at<index_header>(s.index)->flags, s.id, word_kind::flags, 0,
-    flags_of(finished, erased));
+void set_flags(core& c, change& into, const slot_owner& s, std::uint64_t flags) {
+  into.set(c.objects->at<index_header>(s.index)->flags, s.id, word_kind::flags, 0, flags);
 }
 
-result<std::uint64_t> write_index(core& c, change& into, const shard& s) {
-  auto spec = encode(s.spec);
+std::uint64_t flags_of(const shard& s) {
+  return (s.finished ? flag_finished : 0) | (s.erased ? flag_erased : 0);
+}
+
+byte_buffer index_bytes(const slot_owner& s, std::uint64_t flags, std::span<const std::byte> body) {
   index_header header;
-  header.total_bytes = sizeof header + spec.size();
-  header.spec_bytes = spec.size();
+  header.total_bytes = sizeof header + body.size();
+  header.body_bytes = body.size();
   header.id = s.id;
   header.window_bytes = s.window_bytes;
   header.stream_bytes = s.shape->packed.stream_bytes;
-  header.flags = word(s, word_kind::flags, 0, flags_of(s.finished, s.erased));
-  header.checksum = checksum_of(header, spec);
+  header.flags = word(s, word_kind::flags, 0, flags);
+  header.checksum = checksum_of(header, body);
   for (std::size_t i = 0; i < keep_max; ++i) {
     auto& one = s.slots[i];
     header.slots[i] = {word(s, word_kind::object, i, one.object), pack(state_of(one), s.id, i)};
   }
-  return reserve_filled(c, into, object_type::index, with_header(header, spec));
+  return with_header(header, body);
+}
+
+result<std::uint64_t> write_index(core& c, change& into, const shard& s) {
+  return reserve_filled(
+    c, into, object_type::index, index_bytes(s, flags_of(s), encode(s.spec)));
 }
 
 result<std::uint64_t> write_table(core& c, change& into, const table_map& next) {
@@ -128,7 +146,7 @@ result<std::uint64_t> write_table(core& c, change& into, const table_map& next) 
     table_body body;
     body.entries.reserve(next.size());
     for (auto& [key, index] : next)
-      body.entries.push_back({key.first, key.second, index});
+      body.entries.push_back({key, index});
     auto bytes = encode(body);
     table_header header{.total_bytes = sizeof header + bytes.size()};
     header.checksum = checksum_of(header, bytes);
@@ -145,7 +163,7 @@ result<std::uint64_t> write_table(core& c, change& into, const table_map& next) 
 }
 
 std::span<const std::byte> store_record(
-  core& c, const shard& s, std::uint64_t number, const slot& one,
+  core& c, const slot_owner& s, std::uint64_t number, const slot& one,
   const std::vector<std::uint64_t>& digests) {
   auto body = std::as_bytes(std::span{digests});
   version_header header{
@@ -163,13 +181,13 @@ std::span<const std::byte> store_record(
 }
 
 status write_record(
-  core& c, const shard& s, std::uint64_t number, const slot& one,
+  core& c, const slot_owner& s, std::uint64_t number, const slot& one,
   const std::vector<std::uint64_t>& digests) {
   auto range = store_record(c, s, number, one, digests);
   return c.persist.flush(range.data(), range.size());
 }
 
-status release_slot(core& c, shard& s, std::uint64_t number) {
+status release_slot(core& c, slot_owner& s, std::uint64_t number) {
   auto& one = s.slots[number];
   std::lock_guard guard{c.layout_mutex};
   change free{*c.objects};

@@ -1,4 +1,5 @@
 // The table of contents: each operation under a ticket, on the pool's threads where the medium makes it wait.
+#include <millrace/storage/pmem/calls.hpp>
 #include <millrace/storage/pmem/checkpoints.hpp>
 #include <millrace/storage/pmem/enroll.hpp>
 #include <millrace/storage/pmem/erase.hpp>
@@ -83,7 +84,7 @@ public:
     out.capacity_bytes = core_->file.size_bytes;
     for (auto& m : core_->all()) {
       std::lock_guard guard{m->mutex};
-      ++out.models;
+      out.models += !m->shards.empty();
       for (auto& [rank, s] : m->shards)
         for (auto& one : s->slots)
           out.used_bytes += one.reserved_bytes;
@@ -106,22 +107,9 @@ public:
   }
 
 private:
-  // A publish takes microseconds where cache lines are written back, and a wait for the disk elsewhere.
   template <class T, class Work>
   void run(completion<T> done, Work work) {
-    auto ticket = core_->operations.enter();
-    if (!ticket)
-      return done(fail(closed_status(*core_)));
-    auto job = [c = core_, ticket = std::move(ticket), done = std::move(done),
-                work = std::move(work)](const status& stopped) mutable {
-      auto outcome = stopped.ok() ? work(c, ticket) : result<T>{fail(stopped)};
-      ticket.reset();
-      done(std::move(outcome));
-    };
-    if (core_->persist.how() == write_back::cache_lines)
-      job({});
-    else
-      core_->pool.post(std::move(job));
+    run_call<T>(core_, core_->operations, std::move(done), std::move(work));
   }
 
   result<std::vector<checkpoint_summary>> list_models(

@@ -58,6 +58,15 @@ status core::load() {
   table = std::move(index.table);
   table_object = index.table_object;
   models = std::move(index.models);
+  last_version = index.last_version;
+  layers = std::move(index.layers);
+  stored_bytes = std::move(index.stored_bytes);
+  std::map<std::uint64_t, std::string> stored; // the one stored last is the one used last
+  for (auto& [name, m] : models)
+    if (auto v = find_stored(*m))
+      stored.emplace(v->number(), name);
+  for (auto& [number, name] : stored)
+    stored_models.touch(name);
   return {};
 }
 

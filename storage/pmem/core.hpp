@@ -8,7 +8,8 @@
 #include <millrace/storage/pmem/heap.hpp>
 #include <millrace/storage/pmem/load.hpp>
 #include <millrace/storage/pmem/pool_file.hpp>
-#include <millrace/storage/pmem/shard.hpp>
+#include <millrace/storage/pmem/stored_version.hpp>
+#include <millrace/storage/recently_used.hpp>
 
 #include <atomic>
 #include <cstdint>
@@ -70,11 +71,18 @@ struct core : std::enable_shared_from_this<core> {
   std::mutex layout_mutex; // held while space is reserved or the table changes
   table_map table;
   std::uint64_t table_object = 0;
+  std::uint64_t last_version = 0; // of the repository
 
   mutable std::mutex models_mutex;
   std::map<std::string, std::shared_ptr<model>> models;
+  recently_used stored_models; // names of the repository
+
+  std::shared_ptr<layer_table> layers;
+  std::shared_ptr<std::atomic<std::uint64_t>> stored_bytes;
+  std::atomic<std::uint64_t> evictions = 0;
 
   gate operations;
+  gate bucket_operations; // those of the bucket, which may close earlier
   std::atomic<bool> stopping = false;
   io::io_pool pool;
   io::io_pool preparer; // nobody waits for what it does

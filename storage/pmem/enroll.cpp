@@ -5,8 +5,6 @@
 #include <millrace/storage/pmem/enroll.hpp>
 #include <millrace/storage/pmem/erase.hpp>
 
-#include <sys/random.h>
-
 #include <algorithm>
 
 namespace millrace::storage::pmem {
@@ -14,14 +12,6 @@ namespace millrace::storage::pmem {
 namespace {
 
 constexpr int reclaims_max = 100'000;
-
-std::uint64_t random_id() {
-  std::uint64_t id = 0;
-  while (id == 0)
-    if (::getrandom(&id, sizeof id, 0) != static_cast<ssize_t>(sizeof id))
-      id = 0;
-  return id;
-}
 
 status refused(const shard_spec& spec, errc code, const std::string& what) {
   return {
@@ -87,7 +77,7 @@ status publish_shard(core& c, change& into, shard& next) {
   if (!index)
     return index.error();
   auto entries = c.table;
-  entries[{next.spec.model, next.spec.rank}] = *index;
+  entries[next.key] = *index;
   auto table = write_table(c, into, entries);
   if (!table)
     return table.error();
@@ -137,6 +127,7 @@ status settle(core& c, const model& m, shard& next) {
 
 status make_shard(core& c, model& m, shard_spec spec) {
   auto made = std::make_shared<shard>();
+  made->key = {entry_kind::shard, spec.model, spec.rank};
   made->id = random_id();
   made->window_bytes = c.options.window_bytes;
   made->shape = std::make_shared<const shard_shape>(shape_of(spec.tensors, made->window_bytes));
@@ -225,7 +216,7 @@ void leave_shard(core& c, const std::string& name, std::uint32_t rank, bool fini
   if (!finished)
     return;
   change mark{*c.objects};
-  set_flags(c, mark, *s, true, false);
+  set_flags(c, mark, *s, flag_finished);
   if (auto bad = c.publish(mark); !bad.ok()) {
     log().warn("a finished job is not marked so model={} rank={}: {}", name, rank, bad.to_string());
     return;

@@ -2,6 +2,7 @@
 #include <millrace/core/kill_point.hpp>
 #include <millrace/storage/pmem/catalog.hpp>
 #include <millrace/storage/pmem/erase.hpp>
+#include <millrace/storage/pmem/stored_version.hpp>
 
 #include <algorithm>
 #include <tuple>
@@ -25,7 +26,7 @@ std::shared_ptr<shard> find_shard(const model& m, std::uint32_t rank) {
 }
 
 void drop_if_empty(core& c, model& m) {
-  if (!m.shards.empty())
+  if (!m.shards.empty() || !m.versions.empty() || m.coming > 0)
     return;
   std::lock_guard guard{c.models_mutex};
   auto at = c.models.find(m.name);
@@ -35,21 +36,18 @@ void drop_if_empty(core& c, model& m) {
   c.models.erase(at); // whoever locks the model keeps it
 }
 
-status remove_shard(core& c, model& m, std::uint32_t rank) {
-  auto at = m.shards.find(rank);
-  auto s = at->second;
+status remove_owner(core& c, model& m, slot_owner& s) {
+  if (s.index == 0)
+    return {}; // the leases of two slots may be dropped at once
   {
     std::lock_guard guard{c.layout_mutex};
     change removal{*c.objects};
     auto next = c.table;
-    next.erase({m.name, rank});
+    next.erase(s.key);
     auto table = write_table(c, removal, next);
     if (!table)
       return table.error();
-    removal.free(s->index);
-    for (auto& one : s->slots)
-      if (one.reserved())
-        free_slot(removal, one);
+    free_owner(removal, s);
     MILLRACE_KILL_POINT("pmem.erase.before_publish");
     if (auto bad = c.publish(removal); !bad.ok())
       return bad;
@@ -57,9 +55,31 @@ status remove_shard(core& c, model& m, std::uint32_t rank) {
     c.table = std::move(next);
     c.table_object = *table;
   }
-  m.shards.erase(at);
+  s.index = 0;
+  if (s.key.kind == entry_kind::shard)
+    m.shards.erase(static_cast<std::uint32_t>(s.key.number));
+  else
+    m.versions.erase(s.key.number);
   drop_if_empty(c, m);
   return {};
+}
+
+namespace {
+
+status mark_erased(core& c, slot_owner& s, std::uint64_t flags) {
+  change mark{*c.objects};
+  set_flags(c, mark, s, flags | flag_erased);
+  MILLRACE_KILL_POINT("pmem.erase.before_publish");
+  if (auto bad = c.publish(mark); !bad.ok())
+    return bad;
+  s.erased = true;
+  return {};
+}
+
+} // namespace
+
+status erase_owner(core& c, model& m, slot_owner& s, std::uint64_t flags) {
+  return in_use(s) ? mark_erased(c, s, flags) : remove_owner(c, m, s);
 }
 
 namespace {
@@ -74,25 +94,14 @@ status check_detached(const model& m) {
   return {};
 }
 
-status mark_erased(core& c, shard& s) {
-  change mark{*c.objects};
-  set_flags(c, mark, s, s.finished, true);
-  MILLRACE_KILL_POINT("pmem.erase.before_publish");
-  if (auto bad = c.publish(mark); !bad.ok())
-    return bad;
-  s.erased = true;
-  return {};
-}
-
 // From the first shard on no step is complete any more; a crash in between leaves shards to erase again.
 status erase_shards(core& c, model& m) {
   auto shards = m.shards;
   for (auto& [rank, s] : shards) {
     if (s->erased)
       continue;
-    auto outcome = in_use(*s) ? mark_erased(c, *s) : remove_shard(c, m, rank);
-    if (!outcome.ok())
-      return outcome;
+    if (auto bad = erase_owner(c, m, *s, flags_of(*s)); !bad.ok())
+      return bad;
   }
   return {};
 }
@@ -139,11 +148,16 @@ status erase_model(core& c, const std::string& name, std::optional<std::uint64_t
 status finish_erasing(core& c) {
   for (auto& m : c.all()) {
     std::lock_guard guard{m->mutex};
-    auto shards = m->shards;
-    for (auto& [rank, s] : shards)
+    std::vector<std::shared_ptr<slot_owner>> left;
+    for (auto& [rank, s] : m->shards)
       if (s->erased)
-        if (auto bad = remove_shard(c, *m, rank); !bad.ok())
-          return bad;
+        left.push_back(s);
+    for (auto& [number, v] : m->versions)
+      if (v->erased)
+        left.push_back(v);
+    for (auto& s : left)
+      if (auto bad = remove_owner(c, *m, *s); !bad.ok())
+        return bad;
   }
   return {};
 }

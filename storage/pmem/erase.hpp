@@ -13,13 +13,16 @@ namespace millrace::storage::pmem {
 [[nodiscard]] status erase_model(
   core& c, const std::string& name, std::optional<std::uint64_t> step);
 
-/// Removes a shard that nobody uses, space and all, in one change. Needs the model's lock.
-[[nodiscard]] status remove_shard(core& c, model& m, std::uint32_t rank);
+/// Removes a shard or a stored version that nobody uses, space and all, in one change. Needs the model's lock.
+[[nodiscard]] status remove_owner(core& c, model& m, slot_owner& s);
 
-/// Finishes what a crash interrupted: shards that were erased while somebody read them.
+/// Makes it invisible, and removes it: at once, or when its last reader has gone. Needs the model's lock.
+[[nodiscard]] status erase_owner(core& c, model& m, slot_owner& s, std::uint64_t flags);
+
+/// Finishes what a crash interrupted: what was erased while somebody read it.
 [[nodiscard]] status finish_erasing(core& c);
 
-/// Takes a model without shards out of the map. Needs the model's lock.
+/// Takes a model of which nothing is left out of the map. Needs the model's lock.
 void drop_if_empty(core& c, model& m);
 
 /// Frees the one slot that is missed least of all models: see `when_low_space::reclaim`. False when there is none.

@@ -1,15 +1,12 @@
 // A slot is marked active before a byte of it may change, and done after all its bytes are persistent.
 #include <millrace/core/clock.hpp>
 #include <millrace/core/kill_point.hpp>
-#include <millrace/storage/model_check.hpp>
 #include <millrace/storage/pmem/catalog.hpp>
 #include <millrace/storage/pmem/erase.hpp>
 #include <millrace/storage/pmem/fill.hpp>
-#include <millrace/storage/pmem/lease.hpp>
-#include <millrace/storage/pmem/slot_io.hpp>
+#include <millrace/storage/pmem/filling.hpp>
 
 #include <algorithm>
-#include <atomic>
 
 namespace millrace::storage::pmem {
 
@@ -48,132 +45,67 @@ status mark_active(core& c, shard& s, std::uint64_t number, std::uint64_t step) 
   return {};
 }
 
-/// A version on its way in. The reservation and every job under way share it.
-struct filling : std::enable_shared_from_this<filling> {
-  leased_slot lent;
-  std::unique_ptr<slot_writer> data;
-  std::uint64_t step = 0;
-  gate::ticket ticket;
-  std::atomic<bool> publishing = false;
+/// A checkpoint's version on its way in.
+class saving final : public filling {
+public:
+  saving(leased_slot slot, gate::ticket ticket, std::uint32_t rank, std::uint64_t step)
+    : filling(std::move(slot), std::move(ticket)), rank_(rank), step_(step) {}
 
-  status within(const status& why) const {
+  status within(const status& why) const override {
     return why.within(
-      "saving step " + std::to_string(step) + " of model " + lent.of->name + ", rank " +
-      std::to_string(lent.which->spec.rank));
+      "saving step " + std::to_string(step_) + " of model " + lent().of->name + ", rank " +
+      std::to_string(rank_));
   }
 
-  void publish(std::vector<std::uint64_t> digests, completion<std::uint64_t> done);
+protected:
+  status check_digests(const std::vector<std::uint64_t>& digests) const override;
+  status prepare(std::vector<std::uint64_t> digests) override;
+  result<std::uint64_t> finish() override;
 
 private:
-  status may_publish(const std::vector<std::uint64_t>& digests);
-  status write_record(const std::vector<std::uint64_t>& digests);
-  status finish();
-
+  std::uint32_t rank_;
+  std::uint64_t step_;
   pmem::slot version_; // as it will be
 };
 
-status filling::may_publish(const std::vector<std::uint64_t>& digests) {
-  if (digests.size() != lent.shape->digests)
-    return {
-      errc::invalid_argument,
-      std::to_string(digests.size()) + " digests for " + std::to_string(lent.shape->digests) +
-        " blocks"};
-  if (auto bad = data->may_persist(); !bad.ok())
-    return bad;
-  if (publishing.exchange(true))
-    return {errc::invalid_argument, "published already"};
-  return {};
-}
-
-void filling::publish(std::vector<std::uint64_t> digests, completion<std::uint64_t> done) {
-  auto outcome = may_publish(digests);
-  if (outcome.ok())
-    outcome = write_record(digests);
-  if (!outcome.ok())
-    return done(fail(within(outcome)));
-  MILLRACE_KILL_POINT("pmem.persist.before");
-  data->persist([self = shared_from_this(), done = std::move(done)](status persisted) mutable {
-    MILLRACE_KILL_POINT("pmem.persist.after");
-    if (persisted.ok())
-      persisted = self->finish();
-    if (!persisted.ok())
-      persisted = self->within(persisted);
-    auto step = self->step;
-    // The slot is let go before the caller goes on: it may begin the next step at once.
-    self->data.reset();
-    self->lent.lease.reset();
-    self->ticket.reset();
-    self.reset();
-    persisted.ok() ? done(step) : done(fail(std::move(persisted)));
-  });
+status saving::check_digests(const std::vector<std::uint64_t>& digests) const {
+  if (digests.size() == lent().shape->digests)
+    return {};
+  return {
+    errc::invalid_argument,
+    std::to_string(digests.size()) + " digests for " + std::to_string(lent().shape->digests) +
+      " blocks"};
 }
 
 // The record rests in the slot, and counts for nothing before the slot's state names it. So it may become persistent
 // together with the data.
-status filling::write_record(const std::vector<std::uint64_t>& digests) {
-  auto& c = *lent.home;
-  std::lock_guard guard{lent.of->mutex};
-  auto& s = *lent.which;
-  version_ = s.slots[lent.number];
-  version_.sequence = ++lent.of->last_sequence;
+status saving::prepare(std::vector<std::uint64_t> digests) {
+  auto& c = *lent().home;
+  std::lock_guard guard{lent().of->mutex};
+  auto& s = *lent().which;
+  version_ = s.slots[lent().number];
+  version_.sequence = ++lent().of->last_sequence;
   version_.saved_at_ns = wall_clock_ns();
-  auto record = store_record(c, s, lent.number, version_, digests);
+  auto record = store_record(c, s, lent().number, version_, digests);
   return c.direct ? status{} : c.persist.flush(record.data(), record.size());
 }
 
-status filling::finish() {
-  auto& c = *lent.home;
-  std::lock_guard guard{lent.of->mutex};
-  auto& s = *lent.which;
+result<std::uint64_t> saving::finish() {
+  auto& c = *lent().home;
+  std::lock_guard guard{lent().of->mutex};
+  auto& s = *lent().which;
   change mark{*c.objects};
-  set_state(c, mark, s, lent.number, {slot_state::done, version_.sequence});
+  set_state(c, mark, s, lent().number, {slot_state::done, version_.sequence});
   MILLRACE_KILL_POINT("pmem.done.before_publish");
   if (auto bad = c.publish(mark); !bad.ok())
-    return bad;
+    return fail(std::move(bad));
   MILLRACE_KILL_POINT("pmem.done.after_publish");
-  auto& one = s.slots[lent.number];
+  auto& one = s.slots[lent().number];
   one.state = slot_state::done;
   one.sequence = version_.sequence;
   one.saved_at_ns = version_.saved_at_ns;
-  return {};
+  return step_;
 }
-
-/// What the caller holds. Dropping it abandons.
-class pmem_pending_version final : public pending_version {
-public:
-  explicit pmem_pending_version(std::shared_ptr<filling> f) : filling_(std::move(f)) {}
-  ~pmem_pending_version() override {
-    if (filling_->data)
-      filling_->data->abandon();
-  }
-
-  std::uint32_t window_count() const noexcept override { return windows_; }
-  void acquire(std::uint32_t index, completion<window> done) override {
-    if (filling_->publishing)
-      return done(fail(misused()));
-    filling_->data->acquire(index, std::move(done));
-  }
-  void commit(std::uint32_t index, completion<void> done) override {
-    if (filling_->publishing)
-      return done(fail(misused()));
-    filling_->data->commit(index, std::move(done));
-  }
-  void publish(std::vector<std::uint64_t> digests, completion<std::uint64_t> done) override {
-    if (filling_->publishing)
-      return done(fail(misused()));
-    filling_->publish(std::move(digests), std::move(done));
-  }
-  void written_back() override {
-    if (!filling_->publishing)
-      filling_->data->written_back();
-  }
-
-private:
-  status misused() const { return filling_->within({errc::invalid_argument, "published already"}); }
-
-  std::shared_ptr<filling> filling_;
-  std::uint32_t windows_ = filling_->data->window_count();
-};
 
 } // namespace
 
@@ -183,7 +115,7 @@ result<std::unique_ptr<pending_version>> begin_version(
   auto m = c->find(name);
   if (!m)
     return fail(no_such_model(name));
-  auto made = std::make_shared<filling>();
+  leased_slot lent;
   {
     std::lock_guard guard{m->mutex};
     auto s = find_shard(*m, rank);
@@ -197,12 +129,10 @@ result<std::unique_ptr<pending_version>> begin_version(
           std::to_string(rank) + ": no slot is free: " + uses_of(*m, *s));
     if (auto bad = mark_active(*c, *s, static_cast<std::uint64_t>(number), step); !bad.ok())
       return fail(std::move(bad));
-    made->lent = lease_to_write(c, m, s, static_cast<std::uint64_t>(number));
+    lent = lease_to_write(c, m, s, static_cast<std::uint64_t>(number));
   }
-  made->step = step;
-  made->ticket = std::move(ticket);
-  made->data = make_slot_writer(made->lent);
-  return std::make_unique<pmem_pending_version>(std::move(made));
+  return hand_out(
+    std::make_shared<saving>(std::move(lent), std::move(ticket), rank, step));
 }
 
 } // namespace millrace::storage::pmem

@@ -47,6 +47,12 @@ std::uint64_t header_checksum(
   return sum.value();
 }
 
+std::string describe(const table_key& key) {
+  auto number = std::to_string(key.number);
+  return "model " + key.model +
+    (key.kind == entry_kind::shard ? ", rank " + number : ", version " + number + " of the repository");
+}
+
 std::uint64_t checksum_of(const pool_root& root) noexcept {
   auto at = offsetof(pool_root, checksum);
   return header_checksum(&root, at + 8, at, {});
@@ -56,9 +62,9 @@ std::uint64_t checksum_of(const table_header& header, std::span<const std::byte>
   return header_checksum(&header, sizeof header, offsetof(table_header, checksum), body);
 }
 
-std::uint64_t checksum_of(const index_header& header, std::span<const std::byte> spec) noexcept {
+std::uint64_t checksum_of(const index_header& header, std::span<const std::byte> body) noexcept {
   auto at = offsetof(index_header, checksum);
-  return header_checksum(&header, at + 8, at, spec);
+  return header_checksum(&header, at + 8, at, body);
 }
 
 std::uint64_t checksum_of(const slot_header& header, std::span<const std::byte> extents) noexcept {

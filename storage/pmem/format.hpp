@@ -1,9 +1,11 @@
-// What lies in a pool: the root, the table of models, the index of a shard, its slots. Part of the stored format.
+// What lies in a pool: the root, the table of models, the index of a shard or of a repository's version, their slots.
+// Part of the stored format.
 #pragma once
 
 #include <millrace/core/checkpoint.hpp>
 #include <millrace/core/codec.hpp>
 #include <millrace/core/digest.hpp>
+#include <millrace/core/model.hpp>
 
 #include <array>
 #include <cstddef>
@@ -18,10 +20,10 @@ namespace millrace::storage::pmem {
 
 /// The layout name that libpmemobj keeps in the pool's own header.
 inline constexpr char pool_layout[] = "millrace-pool";
-inline constexpr std::uint32_t pool_format_version = 1;
+inline constexpr std::uint32_t pool_format_version = 2;
 
 /// Type numbers of objects in the pool.
-enum class object_type : std::uint64_t { table = 1, index = 2, slot = 3, data = 4 };
+enum class object_type : std::uint64_t { table = 1, index = 2, slot = 3, data = 4, stored_index = 5 };
 
 /// A word that is changed by libpmemobj's publish alone, with a check of its own: a flipped bit anywhere shows, and
 /// so does a word copied to another place. Both halves change in one publish.
@@ -31,13 +33,13 @@ struct checked_word {
 };
 
 /// Which word it is, so that no word passes for another one.
-enum class word_kind : std::uint64_t { table = 1, flags = 2, object = 3, state = 4 };
+enum class word_kind : std::uint64_t { table = 1, flags = 2, object = 3, state = 4, version = 5 };
 
 /// `owner`: the pool's or the shard's random id.
 std::uint64_t word_check(
   std::uint64_t owner, word_kind kind, std::uint64_t slot, std::uint64_t value) noexcept;
 
-/// The root object. Never rewritten but for its last word.
+/// The root object. Never rewritten but for its last two words.
 struct pool_root {
   static constexpr std::uint64_t magic_value = 0x4c4f4f505252494d; // "MIRRPOOL"
 
@@ -51,6 +53,7 @@ struct pool_root {
   std::uint64_t id = 0;         // owner of `table`'s check
   std::uint64_t checksum = 0;   // of all the above
   checked_word table;           // offset of the table object, 0 while there is none
+  checked_word last_version;    // the newest version of a repository's model ever given out
 };
 
 /// The table of models: this, then an encoded `table_body`. Replaced whole at every change.
@@ -62,14 +65,30 @@ struct table_header {
   std::uint64_t checksum = 0; // of the whole, this field as 0
 };
 
-struct table_entry {
+enum class entry_kind : std::uint8_t {
+  shard = 0,  // of a model's checkpoints
+  stored = 1, // a version of a model of the repository
+};
+
+/// What an entry is called: so a checkpointed model and one of the repository never meet under one name.
+struct table_key {
+  entry_kind kind = entry_kind::shard;
   std::string model;
-  std::uint32_t rank = 0;
+  std::uint64_t number = 0; // the shard's rank; the version
+
+  friend auto operator<=>(const table_key&, const table_key&) = default;
+};
+
+/// "model NAME, rank 3", "model NAME, version 7 of the repository".
+std::string describe(const table_key& key);
+
+struct table_entry {
+  table_key key;
   std::uint64_t index = 0; // offset of the index object
 };
 
 struct table_body {
-  std::vector<table_entry> entries; // sorted by model, then rank
+  std::vector<table_entry> entries; // sorted by key
 };
 
 /// The state of a slot in one word, its check included: libpmemobj changes a single word in place, without its log,
@@ -95,19 +114,28 @@ struct slot_words {
 
 inline constexpr std::uint64_t flag_finished = 1;
 inline constexpr std::uint64_t flag_erased = 2; // freed as soon as nobody reads it
-inline constexpr std::uint64_t flags_known = flag_finished | flag_erased;
+inline constexpr std::uint64_t flag_pinned = 4; // never evicted
+inline constexpr std::uint64_t flags_known = flag_finished | flag_erased | flag_pinned;
 
-/// The index of a shard: this, then its encoded `shard_spec`.
+/// What a version of the repository is, beside its slot. Its number and its wall clock are in the version's record, its
+/// `pinned` is in the flags.
+struct stored_body {
+  model_spec spec;
+  std::vector<described_layer> layers; // all that its graph names: erasing another model takes none of them away
+};
+
+/// The index of a shard, or of a version of the repository, which has one slot: this, then the encoded `shard_spec` or
+/// `stored_body`.
 struct index_header {
   static constexpr std::uint64_t magic_value = 0x584449444c48534d; // "MSHLDIDX"
 
   std::uint64_t magic = magic_value;
   std::uint64_t total_bytes = 0;
-  std::uint64_t spec_bytes = 0;
+  std::uint64_t body_bytes = 0;
   std::uint64_t id = 0;           // random: owner of the words' checks and of the slot objects
   std::uint64_t window_bytes = 0; // of the packing
   std::uint64_t stream_bytes = 0; // of the packing: what all extents of a slot hold
-  std::uint64_t checksum = 0;     // of all the above and the spec
+  std::uint64_t checksum = 0;     // of all the above and the body
   checked_word flags;
   std::array<slot_words, keep_max> slots;
 };
@@ -140,11 +168,11 @@ struct version_header {
   std::uint64_t magic = magic_value;
   std::uint64_t owner = 0;
   std::uint64_t slot = 0;
-  std::uint64_t step = 0;
+  std::uint64_t step = 0; // or the number of the repository's version
   std::uint64_t saved_at_ns = 0;
-  std::uint64_t sequence = 0; // counts the saves of a model
+  std::uint64_t sequence = 0; // counts the saves of a model; the same number
   std::uint64_t size_bytes = 0;
-  std::uint64_t digests = 0;
+  std::uint64_t digests = 0; // none when the repository was given none
   std::uint64_t checksum = 0; // of all the above and the digests
 };
 
@@ -155,7 +183,7 @@ std::uint64_t header_checksum(
 
 std::uint64_t checksum_of(const pool_root& root) noexcept;
 std::uint64_t checksum_of(const table_header& header, std::span<const std::byte> body) noexcept;
-std::uint64_t checksum_of(const index_header& header, std::span<const std::byte> spec) noexcept;
+std::uint64_t checksum_of(const index_header& header, std::span<const std::byte> body) noexcept;
 std::uint64_t checksum_of(const slot_header& header, std::span<const std::byte> extents) noexcept;
 std::uint64_t checksum_of(
   const version_header& header, std::span<const std::byte> digests) noexcept;
@@ -165,14 +193,24 @@ inline std::uint64_t slot_object_bytes(std::uint64_t extents, std::uint64_t dige
     digests * sizeof(std::uint64_t);
 }
 
-static_assert(sizeof(pool_root) == 88 && sizeof(checked_word) == 16);
+static_assert(sizeof(pool_root) == 104 && sizeof(checked_word) == 16);
 static_assert(sizeof(index_header) == 72 + keep_max * 24 && sizeof(slot_header) == 48);
 static_assert(sizeof(version_header) == 72 && sizeof(data_extent) == 24);
 static_assert(std::is_trivially_copyable_v<index_header>);
 
 template <class Inspector>
+typename Inspector::result_type inspect(Inspector& f, table_key& x) {
+  return f(x.kind, x.model, x.number);
+}
+
+template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, table_entry& x) {
-  return f(x.model, x.rank, x.index);
+  return f(x.key, x.index);
+}
+
+template <class Inspector>
+typename Inspector::result_type inspect(Inspector& f, stored_body& x) {
+  return f(x.spec, x.layers);
 }
 
 template <class Inspector>

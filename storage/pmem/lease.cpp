@@ -6,7 +6,7 @@
 namespace millrace::storage::pmem {
 
 slot_lease::slot_lease(
-  std::shared_ptr<core> home, std::shared_ptr<model> of, std::shared_ptr<shard> which,
+  std::shared_ptr<core> home, std::shared_ptr<model> of, std::shared_ptr<slot_owner> which,
   std::uint64_t number)
   : home_(std::move(home)), of_(std::move(of)), which_(std::move(which)), number_(number),
     changes_(which_->slots[number].changes) {}
@@ -19,14 +19,16 @@ slot_lease::~slot_lease() {
     one.state = slot_state::empty;
   if (!which_->erased || in_use(*which_))
     return;
-  if (auto bad = remove_shard(*home_, *of_, which_->spec.rank); !bad.ok())
-    log().warn("an erased shard keeps its space until the pool opens again: {}", bad.to_string());
+  if (auto bad = remove_owner(*home_, *of_, *which_); !bad.ok())
+    log().warn(
+      "what was erased keeps its space until the pool opens again: {}: {}", describe(which_->key),
+      bad.to_string());
 }
 
 namespace {
 
 leased_slot loan(
-  std::shared_ptr<core> home, std::shared_ptr<model> of, std::shared_ptr<shard> which,
+  std::shared_ptr<core> home, std::shared_ptr<model> of, std::shared_ptr<slot_owner> which,
   std::uint64_t number, std::shared_ptr<slot_lease> lease) {
   auto shape = which->shape;
   auto extents = which->slots[number].extents;
@@ -37,7 +39,7 @@ leased_slot loan(
 } // namespace
 
 leased_slot lease_to_write(
-  std::shared_ptr<core> home, std::shared_ptr<model> of, std::shared_ptr<shard> which,
+  std::shared_ptr<core> home, std::shared_ptr<model> of, std::shared_ptr<slot_owner> which,
   std::uint64_t number) {
   auto lease = std::make_shared<slot_lease>(home, of, which, number);
   which->slots[number].writer = lease;
@@ -45,7 +47,7 @@ leased_slot lease_to_write(
 }
 
 leased_slot lease_to_read(
-  std::shared_ptr<core> home, std::shared_ptr<model> of, std::shared_ptr<shard> which,
+  std::shared_ptr<core> home, std::shared_ptr<model> of, std::shared_ptr<slot_owner> which,
   std::uint64_t number) {
   auto& readers = which->slots[number].readers;
   auto lease = std::static_pointer_cast<slot_lease>(readers.lock());

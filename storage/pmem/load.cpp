@@ -1,4 +1,5 @@
 // From the root down: nothing is followed before it is checked.
+#include <millrace/storage/model_check.hpp>
 #include <millrace/storage/pmem/extents.hpp>
 #include <millrace/storage/pmem/load.hpp>
 #include <millrace/storage/pmem/pool_file.hpp>
@@ -27,17 +28,20 @@ public:
 
   loaded_index run() {
     auto root = heap_.root();
+    auto& last = root->last_version;
+    out_.last_version = last.value;
+    if (last.check != word_check(root->id, word_kind::version, 0, last.value)) {
+      problem_("the number of the last version does not match its check");
+      return std::move(out_);
+    }
     auto entries = read_table(*root);
     if (!entries) {
       problem_("the table of models: " + entries.error().detail());
       return std::move(out_);
     }
     for (auto& entry : *entries) {
-      auto what = "model " + entry.model + ", rank " + std::to_string(entry.rank) + ": ";
-      auto found = read_shard(entry);
-      if (found)
-        found = adopt(std::move(*found), entry.index);
-      if (!found && !problem_(what + found.error().detail()))
+      auto outcome = entry.key.kind == entry_kind::shard ? take_shard(entry) : take_stored(entry);
+      if (!outcome.ok() && !problem_(describe(entry.key) + ": " + outcome.detail()))
         return std::move(out_);
     }
     for (auto& [offset, object] : objects_)
@@ -83,44 +87,101 @@ private:
     return std::move(table->entries);
   }
 
-  result<std::shared_ptr<shard>> read_shard(const table_entry& entry) {
-    auto bytes = claim(entry.index, object_type::index, sizeof(index_header), "the index");
+  // What the header says, and the body that belongs to it.
+  struct opened_index {
+    index_header header;
+    std::span<const std::byte> body;
+    std::uint64_t object_bytes = 0;
+  };
+
+  result<opened_index> read_index(const table_entry& entry, object_type type) {
+    auto bytes = claim(entry.index, type, sizeof(index_header), "the index");
     if (!bytes)
       return fail(bytes.error());
     auto header = copy_from<index_header>(bytes->data());
     if (
-      header.magic != index_header::magic_value || header.spec_bytes > bytes->size() ||
-      header.total_bytes != sizeof header + header.spec_bytes || header.total_bytes > bytes->size())
+      header.magic != index_header::magic_value || header.body_bytes > bytes->size() ||
+      header.total_bytes != sizeof header + header.body_bytes || header.total_bytes > bytes->size())
       return fail(damaged("the header of its index is damaged"));
-    auto spec_bytes = bytes->subspan(sizeof header, header.spec_bytes);
-    if (header.checksum != checksum_of(header, spec_bytes))
+    auto body = bytes->subspan(sizeof header, header.body_bytes);
+    if (header.checksum != checksum_of(header, body))
       return fail(damaged("the checksum of its index does not match"));
-    auto found = std::make_shared<shard>();
-    auto spec = decode<shard_spec>(spec_bytes, "shard", {.decoded_bytes_max = 1u << 30});
-    if (!spec)
-      return fail(damaged(spec.error().detail()));
-    found->spec = std::move(*spec);
-    if (auto bad = check_spec(entry, header, *found); !bad.ok())
-      return fail(std::move(bad));
-    found->id = header.id;
-    found->index = entry.index;
-    for (std::size_t i = 0; i < keep_max; ++i)
-      if (auto bad = read_slot(*found, i, header.slots[i]); !bad.ok())
-        return fail(damaged("slot " + std::to_string(i) + ": " + bad.detail()));
-    return found;
+    return opened_index{header, body, bytes->size()};
   }
 
-  static status check_spec(const table_entry& entry, const index_header& header, shard& found) {
-    auto& spec = found.spec;
-    if (auto bad = validate(spec); !bad.ok())
+  status take_shard(const table_entry& entry) {
+    auto index = read_index(entry, object_type::index);
+    if (!index)
+      return index.error();
+    auto found = std::make_shared<shard>();
+    auto spec = decode<shard_spec>(index->body, "shard", {.decoded_bytes_max = 1u << 30});
+    if (!spec)
+      return damaged(spec.error().detail());
+    found->spec = std::move(*spec);
+    if (auto bad = validate(found->spec); !bad.ok())
       return damaged(bad.detail());
-    if (spec.model != entry.model || spec.rank != entry.rank)
+    if (found->spec.model != entry.key.model || found->spec.rank != entry.key.number)
       return damaged("its index is another shard's");
+    if (auto bad = read_owner(entry, index->header, found->spec.tensors, *found); !bad.ok())
+      return bad;
+    auto flags = index->header.flags.value;
+    if ((flags & flag_pinned) != 0)
+      return damaged("a shard is not pinned");
+    found->finished = (flags & flag_finished) != 0;
+    return adopt(std::move(found));
+  }
+
+  status take_stored(const table_entry& entry) {
+    auto index = read_index(entry, object_type::stored_index);
+    if (!index)
+      return index.error();
+    auto body = decode<stored_body>(
+      index->body, "a model of the repository", {.depth_max = 16, .decoded_bytes_max = 4ull << 30});
+    if (!body)
+      return damaged(body.error().detail());
+    auto found = std::make_shared<stored_version>();
+    found->spec = std::move(body->spec);
+    auto checked = check_spec(found->spec);
+    if (!checked)
+      return damaged(checked.error().detail());
+    if (found->spec.name != entry.key.model)
+      return damaged("its index is another model's");
+    if (auto bad = read_owner(entry, index->header, found->spec.tensors, *found); !bad.ok())
+      return bad;
+    if (auto bad = check_stored(*found); !bad.ok())
+      return bad;
+    auto layers = out_.layers->retain(std::move(checked->layers), body->layers);
+    if (!layers)
+      return damaged(layers.error().detail());
+    found->layers = std::move(*layers);
+    found->spec.pinned = (index->header.flags.value & flag_pinned) != 0;
+    found->size_bytes = checked->size_bytes;
+    found->index_bytes = index->object_bytes;
+    found->taken = {out_.stored_bytes, found->heap_bytes()};
+    return adopt(std::move(found));
+  }
+
+  status check_stored(const stored_version& v) const {
+    auto& one = v.slots[0];
+    if (v.reserved_slots() != 1 || !one.done())
+      return damaged("its one slot does not hold it");
+    if (one.sequence != v.number() || one.step != v.number() || v.number() > out_.last_version)
+      return damaged("its slot holds another version");
+    return {};
+  }
+
+  // What shards and stored versions have in common.
+  status read_owner(
+    const table_entry& entry, const index_header& header, const layout& tensors,
+    slot_owner& found) {
     if (
       header.window_bytes < io::window_bytes_min || header.window_bytes % io::direct_io_bytes != 0)
       return damaged("its windows are of " + std::to_string(header.window_bytes) + " bytes");
+    found.key = entry.key;
+    found.id = header.id;
+    found.index = entry.index;
     found.window_bytes = header.window_bytes;
-    found.shape = std::make_shared<const shard_shape>(shape_of(spec.tensors, header.window_bytes));
+    found.shape = std::make_shared<const shard_shape>(shape_of(tensors, header.window_bytes));
     if (header.stream_bytes != found.shape->packed.stream_bytes)
       return damaged("its slots are not as large as its tensors ask for");
     auto flags = header.flags.value;
@@ -128,12 +189,14 @@ private:
       header.flags.check != word_check(header.id, word_kind::flags, 0, flags) ||
       (flags & ~flags_known) != 0)
       return damaged("its flags do not match their check");
-    found.finished = (flags & flag_finished) != 0;
     found.erased = (flags & flag_erased) != 0;
+    for (std::size_t i = 0; i < keep_max; ++i)
+      if (auto bad = read_slot(found, i, header.slots[i]); !bad.ok())
+        return damaged("slot " + std::to_string(i) + ": " + bad.detail());
     return {};
   }
 
-  status read_slot(shard& s, std::uint64_t number, const slot_words& words) {
+  status read_slot(slot_owner& s, std::uint64_t number, const slot_words& words) {
     auto object = words.object.value;
     auto word = unpack(words.state, s.id, number);
     if (!word || words.object.check != word_check(s.id, word_kind::object, number, object))
@@ -159,7 +222,7 @@ private:
     return {};
   }
 
-  status read_slot_object(shard& s, std::uint64_t number, std::uint64_t offset) {
+  status read_slot_object(slot_owner& s, std::uint64_t number, std::uint64_t offset) {
     auto bytes = claim(offset, object_type::slot, sizeof(slot_header), "its space");
     if (!bytes)
       return bytes.error();
@@ -184,7 +247,7 @@ private:
   }
 
   // Each lies inside an object of its own, and they hold the stream, window by window.
-  status check_extents(const shard& s, slot& one) {
+  status check_extents(const slot_owner& s, slot& one) {
     auto& windows = s.shape->packed.windows;
     std::uint64_t at = 0;
     std::size_t next = 0;
@@ -208,20 +271,34 @@ private:
     return at == s.shape->packed.stream_bytes ? status{} : damaged("its data is not all there");
   }
 
-  result<std::shared_ptr<shard>> adopt(std::shared_ptr<shard> s, std::uint64_t index) {
-    auto& name = s->spec.model;
-    auto& known = out_.models[name];
+  std::shared_ptr<model> model_of(const slot_owner& s) {
+    auto& known = out_.models[s.key.model];
     if (!known)
-      known = std::make_shared<model>(name);
+      known = std::make_shared<model>(s.key.model);
+    return known;
+  }
+
+  status adopt(std::shared_ptr<shard> s) {
+    auto known = model_of(*s);
     if (!known->shards.empty() && known->world_size != s->spec.world_size)
-      return fail(damaged("its world size is not that of the model's other shards"));
+      return damaged("its world size is not that of the model's other shards");
     known->world_size = s->spec.world_size;
     if (!known->shards.emplace(s->spec.rank, s).second)
-      return fail(damaged("it is in the table twice"));
+      return damaged("it is in the table twice");
     for (auto& one : s->slots)
       known->last_sequence = std::max(known->last_sequence, one.sequence);
-    out_.table.emplace(std::pair{name, s->spec.rank}, index);
-    return s;
+    out_.table.emplace(s->key, s->index);
+    return {};
+  }
+
+  status adopt(std::shared_ptr<stored_version> v) {
+    auto known = model_of(*v);
+    if (!v->erased && find_stored(*known))
+      return damaged("another version stands under the same name");
+    if (!known->versions.emplace(v->number(), v).second)
+      return damaged("it is in the table twice");
+    out_.table.emplace(v->key, v->index);
+    return {};
   }
 
   const heap& heap_;
@@ -233,18 +310,26 @@ private:
 
 } // namespace
 
+namespace {
+
+bool right_count(const slot_owner& s, std::uint64_t digests) {
+  return digests == s.shape->digests || (digests == 0 && s.key.kind == entry_kind::stored);
+}
+
+} // namespace
+
 loaded_index load_index(const heap& objects, const problem_callback& problem) {
   return loader{objects, problem}.run();
 }
 
 result<std::vector<std::uint64_t>> read_digests(
-  const heap& objects, const shard& s, std::uint64_t number) {
+  const heap& objects, const slot_owner& s, std::uint64_t number) {
   auto& one = s.slots[number];
   auto from = objects.at<std::byte>(one.record_at);
   auto header = copy_from<version_header>(from);
   if (
     header.magic != version_header::magic_value || header.owner != s.id || header.slot != number ||
-    header.sequence != one.sequence || header.digests != s.shape->digests ||
+    header.sequence != one.sequence || !right_count(s, header.digests) ||
     header.size_bytes != s.shape->size_bytes)
     return fail(damaged("the record of its version is damaged"));
   std::vector<std::uint64_t> digests(header.digests);
@@ -256,8 +341,8 @@ result<std::vector<std::uint64_t>> read_digests(
   return digests;
 }
 
-std::vector<std::string> verify_version(
-  const heap& objects, const shard& s, const slot& version,
+std::vector<std::uint32_t> verify_version(
+  const heap& objects, const slot_owner& s, const slot& version,
   const std::vector<std::uint64_t>& digests) {
   std::vector<std::uint64_t> first(s.shape->tensor_bytes.size());
   for (std::size_t i = 1; i < first.size(); ++i)
@@ -272,11 +357,11 @@ std::vector<std::string> verify_version(
       if (digest(objects.at<std::byte>(run.offset), length) != digests[block])
         wrong[p.tensor] = true;
     }
-  std::vector<std::string> names;
-  for (std::size_t i = 0; i < wrong.size(); ++i)
+  std::vector<std::uint32_t> tensors;
+  for (std::uint32_t i = 0; i < wrong.size(); ++i)
     if (wrong[i])
-      names.push_back(s.spec.tensors.tensors[i].name);
-  return names;
+      tensors.push_back(i);
+  return tensors;
 }
 
 } // namespace millrace::storage::pmem

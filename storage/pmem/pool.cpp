@@ -2,6 +2,7 @@
 #include <millrace/core/assert.hpp>
 #include <millrace/storage/pmem/checkpoints.hpp>
 #include <millrace/storage/pmem/erase.hpp>
+#include <millrace/storage/pmem/models.hpp>
 #include <millrace/storage/pmem/pool.hpp>
 
 #include <fcntl.h>
@@ -39,8 +40,9 @@ pool_info info_of(const pool_root& root, const pool_file& file) {
 
 void count(const std::map<std::string, std::shared_ptr<model>>& models, pool_info& info) {
   for (auto& [name, m] : models) {
-    ++info.models;
     std::lock_guard guard{m->mutex};
+    info.models += !m->shards.empty();
+    info.repository_models += find_stored(*m) != nullptr;
     for (auto& [rank, s] : m->shards) {
       ++info.shards;
       for (auto& one : s->slots)
@@ -52,10 +54,12 @@ void count(const std::map<std::string, std::shared_ptr<model>>& models, pool_inf
 class pmem_pool final : public pool {
 public:
   pmem_pool(std::shared_ptr<core> c, io::file_handle shared)
-    : core_(std::move(c)), shared_(std::move(shared)), store_(make_checkpoint_store(core_)) {}
+    : core_(std::move(c)), shared_(std::move(shared)), store_(make_checkpoint_store(core_)),
+      bucket_(make_model_bucket(core_)) {}
   /// Waits for what the pool's own threads still hold, so that nobody but those who were lent something keeps the
   /// mapping, and the pool can be opened again at once.
   ~pmem_pool() override {
+    core_->bucket_operations.close();
     core_->operations.close();
     core_->stop();
   }
@@ -76,6 +80,7 @@ public:
   }
 
   std::shared_ptr<checkpoint_store> checkpoints() override { return store_; }
+  std::shared_ptr<bucket> models() override { return bucket_; }
 
   std::vector<file_mapping> mappings() const override {
     if (core_->direct)
@@ -87,6 +92,7 @@ private:
   std::shared_ptr<core> core_;
   io::file_handle shared_;
   std::shared_ptr<checkpoint_store> store_;
+  std::shared_ptr<bucket> bucket_;
 };
 
 status check_options(const pool_options& options) {
@@ -153,9 +159,9 @@ pool_info info_of(const looked_into& seen, const loaded_index& index) {
   return info;
 }
 
-std::string version_name(const shard& s, const slot& one) {
-  return "model " + s.spec.model + ", rank " + std::to_string(s.spec.rank) + ", step " +
-    std::to_string(one.step);
+std::string version_name(const slot_owner& s, const slot& one) {
+  auto name = describe(s.key);
+  return s.key.kind == entry_kind::shard ? name + ", step " + std::to_string(one.step) : name;
 }
 
 class checker {
@@ -164,36 +170,46 @@ public:
     : seen_(seen), report_(report), progress_(progress) {}
 
   void verify(const loaded_index& index) {
-    for_each_version(index, [&](const shard& s, std::size_t) { total_ += s.shape->size_bytes; });
-    for_each_version(index, [&](const shard& s, std::size_t i) { verify_one(s, i); });
+    for_each_version(
+      index, [&](auto& s, auto&, auto) { total_ += s.shape->size_bytes; });
+    for_each_version(
+      index, [&](auto& s, auto& tensors, auto number) { verify_one(s, tensors, number); });
   }
 
 private:
   template <class F>
   static void for_each_version(const loaded_index& index, F f) {
-    for (auto& [name, m] : index.models)
+    for (auto& [name, m] : index.models) {
       for (auto& [rank, s] : m->shards)
         for (std::size_t i = 0; i < s->slots.size(); ++i)
           if (s->slots[i].done())
-            f(*s, i);
+            f(*s, s->spec.tensors, i);
+      for (auto& [number, v] : m->versions)
+        f(*v, v->spec.tensors, 0);
+    }
   }
 
-  void verify_one(const shard& s, std::size_t number) {
+  void verify_one(const slot_owner& s, const layout& tensors, std::size_t number) {
     if (stopped_)
       return;
     auto& one = s.slots[number];
     auto digests = read_digests(*seen_.objects, s, number);
     MILLRACE_ASSERT(digests); // loading has read them
-    for (auto& tensor : verify_version(*seen_.objects, s, one, *digests))
-      report_.problems.push_back(
-        version_name(s, one) + ": tensor " + tensor + " does not match its checksums");
-    report_.verified_bytes += s.shape->size_bytes;
-    stopped_ = progress_ && !progress_(report_.verified_bytes, total_);
+    if (digests->size() == s.shape->digests) {
+      for (auto tensor : verify_version(*seen_.objects, s, one, *digests))
+        report_.problems.push_back(
+          version_name(s, one) + ": tensor " + tensors.tensors[tensor].name +
+          " does not match its checksums");
+      report_.verified_bytes += s.shape->size_bytes;
+    }
+    seen_bytes_ += s.shape->size_bytes;
+    stopped_ = progress_ && !progress_(seen_bytes_, total_);
   }
 
   const looked_into& seen_;
   check_report& report_;
   const progress_callback& progress_;
+  std::uint64_t seen_bytes_ = 0;
   std::uint64_t total_ = 0;
   bool stopped_ = false;
 };
@@ -247,7 +263,7 @@ result<check_report> check_pool(
     return true;
   });
   report.pool = info_of(*seen, index);
-  report.versions = report.pool.versions;
+  report.versions = report.pool.versions + report.pool.repository_models;
   report.unreachable_bytes = report.problems.empty() ? index.unreachable_bytes : 0;
   if (verify_bytes)
     checker{*seen, report, progress}.verify(index);

@@ -1,9 +1,10 @@
-// Pools: files and devices of persistent memory in which checkpoints rest. Opened by a node, made and inspected by
+// Pools: files and devices of persistent memory in which checkpoints and models rest. Opened by a node, made and inspected by
 // the command line.
 #pragma once
 
 #include <millrace/core/memory.hpp>
 #include <millrace/storage/checkpoint_store.hpp>
+#include <millrace/storage/when_full.hpp>
 
 #include <cstdint>
 #include <memory>
@@ -52,6 +53,9 @@ struct pool_options {
   /// Makes the pool where there is nothing; never touches what is there.
   bool create_if_missing = false;
   when_low_space low_space = when_low_space::refuse;
+  /// Most bytes that models of the repository may take; 0: what the checkpoints leave.
+  std::uint64_t models_capacity_bytes = 0;
+  when_full models_full = when_full::refuse;
   /// Touches the mapping after opening, in the background: the first touch of a page costs fifty times a later one.
   bool populate = true;
   /// Threads that persist, copy, read and write; 1 to 64.
@@ -79,26 +83,30 @@ struct pool_info {
   std::uint64_t size_bytes = 0;
   std::uint64_t free_bytes = 0; // in pieces large enough for data
   std::uint64_t largest_free_bytes = 0;
-  std::uint64_t models = 0;
+  std::uint64_t models = 0; // with checkpoints
   std::uint64_t shards = 0;
-  std::uint64_t versions = 0; // that are done
+  std::uint64_t versions = 0;          // that are done
+  std::uint64_t repository_models = 0; // one version each
 };
 
 struct check_report {
   pool_info pool;
   std::vector<std::string> problems; // empty: all is well
-  std::uint64_t versions = 0;
+  std::uint64_t versions = 0; // of checkpoints and of the repository
   std::uint64_t verified_bytes = 0;
-  std::uint64_t unreachable_bytes = 0; // of objects no shard knows
+  std::uint64_t unreachable_bytes = 0; // of objects nothing names
 };
 
-/// An open pool. The pool, its store, what it lent and what is being read share the mapping: it goes with the last.
+/// An open pool. The pool, its store, its bucket, what it lent and what is being read share the mapping: it goes with the last.
 class pool {
 public:
   virtual ~pool() = default;
 
   virtual pool_info info() const = 0;
+  /// Closing it closes the whole pool: close `models()` first.
   virtual std::shared_ptr<checkpoint_store> checkpoints() = 0;
+  /// Models of the repository. Their names and those of checkpoints are apart.
+  virtual std::shared_ptr<bucket> models() = 0;
 
   /// The whole file or device as mapped here, so that other processes can copy straight into it. Empty where windows
   /// are staging memory. Valid as long as this object.

@@ -180,13 +180,13 @@ status check_root(const pool_root& root, const std::string& path, std::uint64_t 
     return {
       errc::corrupt_data,
       own_error(path, "its root is none of Millrace's, or damaged; see `millrace pool check`")};
-  if (root.format_version > pool_format_version)
+  if (root.format_version != pool_format_version)
     return {
       errc::unsupported_version,
       own_error(
         path,
         "format version " + std::to_string(root.format_version) + ", this build knows " +
-          std::to_string(pool_format_version) + "; use the release that wrote it, or a newer one")};
+          std::to_string(pool_format_version) + "; use the release that wrote it")};
   if (root.checksum != checksum_of(root) || root.header_bytes != sizeof(pool_root))
     return {
       errc::corrupt_data,
@@ -273,6 +273,7 @@ status write_root(const heap& h, std::uint64_t size_bytes) {
   root.size_bytes = size_bytes;
   root.checksum = checksum_of(root);
   root.table.check = word_check(root.id, word_kind::table, 0, 0);
+  root.last_version.check = word_check(root.id, word_kind::version, 0, 0);
   auto place = h.root(true);
   if (!place)
     return {errc::no_space, "no room for the root object: " + pmemobj_reason()};

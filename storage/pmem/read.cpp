@@ -1,6 +1,8 @@
 // A version open for reading: its slot is leased until the last window of it is dropped.
+#include <millrace/storage/model_check.hpp>
 #include <millrace/storage/pmem/erase.hpp>
 #include <millrace/storage/pmem/read.hpp>
+#include <millrace/storage/pmem/room.hpp>
 #include <millrace/storage/pmem/slot_io.hpp>
 
 #include <set>
@@ -89,6 +91,28 @@ result<std::shared_ptr<opened_model>> open_version(
         "model " + name + ", rank " + std::to_string(rank) + ", slot " + std::to_string(at)));
     record = record_of(*s, s->slots[at], std::move(*digests));
     slot = lease_to_read(c, m, s, at);
+  }
+  return std::make_shared<pmem_opened_version>(std::move(record), slot);
+}
+
+result<std::shared_ptr<opened_model>> open_stored(
+  const std::shared_ptr<core>& c, const std::string& name, std::uint64_t version) {
+  auto m = c->find(name);
+  if (!m)
+    return fail(storage::no_such_model(name, version, 0));
+  model_record record;
+  leased_slot slot;
+  {
+    std::lock_guard guard{m->mutex};
+    auto v = find_stored(*m);
+    if (!v || (version != 0 && version != v->number()))
+      return fail(storage::no_such_model(name, version, v ? v->number() : 0));
+    auto digests = read_digests(*c->objects, *v, 0);
+    if (!digests)
+      return fail(digests.error().within(describe(v->key)));
+    record = {v->spec, v->number(), v->stored_at_ns(), std::move(*digests)};
+    slot = lease_to_read(c, m, v, 0);
+    touch_stored(*c, name);
   }
   return std::make_shared<pmem_opened_version>(std::move(record), slot);
 }

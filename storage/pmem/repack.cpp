@@ -20,8 +20,8 @@ constexpr int places_max = 8;
 
 struct candidate {
   std::shared_ptr<model> of;
-  std::uint32_t rank = 0;
-  std::uint64_t number = 0;
+  table_key key;
+  std::uint64_t number = 0; // of the slot
   std::uint64_t at = 0; // the end of its last extent
 };
 
@@ -36,6 +36,14 @@ std::uint64_t lowest(const slot& s) {
   for (auto& e : s.extents)
     low = std::min(low, e.offset);
   return low;
+}
+
+// Null when it is not there any more, or erased. Needs the model's lock.
+std::shared_ptr<slot_owner> find_owner(const model& m, const table_key& key) {
+  if (key.kind == entry_kind::shard)
+    return find_shard(m, static_cast<std::uint32_t>(key.number));
+  auto stored = find_stored(m);
+  return stored && stored->key == key ? stored : nullptr;
 }
 
 bool better(const slot& a, const slot& b) {
@@ -81,6 +89,8 @@ private:
     for (auto& [rank, s] : m.shards)
       for (auto& one : s->slots)
         sum += one.reserved_bytes;
+    for (auto& [number, v] : m.versions)
+      sum += v->slots[0].reserved_bytes;
     return sum;
   }
 
@@ -136,26 +146,33 @@ private:
     for (auto& m : c_->all()) {
       std::lock_guard guard{m->mutex};
       for (auto& [rank, s] : m->shards)
-        for (std::size_t i = 0; !s->erased && i < s->slots.size(); ++i) {
-          auto& one = s->slots[i];
-          if (!one.done() || one.extents.empty())
-            continue;
-          std::uint64_t end = 0;
-          for (auto& e : one.extents)
-            end = std::max(end, e.offset + e.length);
-          found.push_back({m, rank, i, end});
-        }
+        add_candidates(m, *s, found);
+      for (auto& [number, v] : m->versions)
+        add_candidates(m, *v, found);
     }
     std::sort(found.begin(), found.end(), [](auto& a, auto& b) { return a.at > b.at; });
     return found;
   }
 
+  static void add_candidates(
+    const std::shared_ptr<model>& m, const slot_owner& s, std::vector<candidate>& found) {
+    for (std::size_t i = 0; !s.erased && i < s.slots.size(); ++i) {
+      auto& one = s.slots[i];
+      if (!one.done() || one.extents.empty())
+        continue;
+      std::uint64_t end = 0;
+      for (auto& e : one.extents)
+        end = std::max(end, e.offset + e.length);
+      found.push_back({m, s.key, i, end});
+    }
+  }
+
   status move(const candidate& one) {
-    shard shape;
+    slot_owner shape;
     std::vector<std::uint64_t> digests;
     {
       std::lock_guard guard{one.of->mutex};
-      auto s = find_shard(*one.of, one.rank);
+      auto s = find_owner(*one.of, one.key);
       if (!s || !s->slots[one.number].done())
         return {};
       if (s->slots[one.number].in_use()) {
@@ -186,7 +203,7 @@ private:
     return switch_over(one, old, *place, digests);
   }
 
-  std::optional<new_place> find_place(const shard& s, std::uint64_t number) {
+  std::optional<new_place> find_place(const slot_owner& s, std::uint64_t number) {
     auto& old = s.slots[number];
     std::lock_guard guard{c_->layout_mutex};
     std::vector<new_place> places;
@@ -209,7 +226,7 @@ private:
     const candidate& one, const slot& old, new_place& place,
     const std::vector<std::uint64_t>& digests) {
     std::lock_guard guard{one.of->mutex};
-    auto s = find_shard(*one.of, one.rank);
+    auto s = find_owner(*one.of, one.key);
     if (!s || s->slots[one.number].changes != old.changes || s->slots[one.number].in_use()) {
       ++report_.skipped;
       return {};
@@ -230,6 +247,8 @@ private:
     MILLRACE_KILL_POINT("pmem.repack.after_publish");
     ++next.changes;
     now = std::move(next);
+    if (auto stored = find_stored(*one.of); stored.get() == s.get())
+      stored->taken = {c_->stored_bytes, stored->heap_bytes()};
     report_.moved_bytes += s->shape->packed.stream_bytes;
     return {};
   }

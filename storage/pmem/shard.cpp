@@ -1,6 +1,6 @@
 // Which step is complete, which slot is next.
 #include <millrace/core/digest.hpp>
-#include <millrace/storage/pmem/shard.hpp>
+#include <millrace/storage/pmem/stored_version.hpp>
 
 #include <algorithm>
 
@@ -18,7 +18,19 @@ shard_shape shape_of(const layout& tensors, std::uint64_t window_bytes) {
   return shape;
 }
 
-std::uint32_t shard::reserved_slots() const noexcept {
+std::shared_ptr<stored_version> find_stored(const model& m) {
+  for (auto& [number, v] : m.versions)
+    if (!v->erased)
+      return v;
+  return nullptr;
+}
+
+model_summary summarize(const stored_version& v) {
+  return {v.spec.name,      v.number(),    v.size_bytes, v.spec.tensors.tensors.size(),
+          v.stored_at_ns(), v.spec.pinned};
+}
+
+std::uint32_t slot_owner::reserved_slots() const noexcept {
   return static_cast<std::uint32_t>(
     std::count_if(slots.begin(), slots.end(), [](const slot& s) { return s.reserved(); }));
 }
@@ -105,7 +117,7 @@ int slot_to_fill(const model& m, const shard& s, std::uint64_t step) {
   return best;
 }
 
-bool in_use(const shard& s) noexcept {
+bool in_use(const slot_owner& s) noexcept {
   return std::any_of(s.slots.begin(), s.slots.end(), [](const slot& one) { return one.in_use(); });
 }
 

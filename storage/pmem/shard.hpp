@@ -50,20 +50,28 @@ struct shard_shape {
 
 shard_shape shape_of(const layout& tensors, std::uint64_t window_bytes);
 
-struct shard {
-  shard_spec spec;
+/// What has an index and slots, whatever the index describes: a shard, or a version of the repository.
+struct slot_owner {
+  table_key key;
   std::uint64_t id = 0;    // of the index
-  std::uint64_t index = 0; // offset of the index object
+  std::uint64_t index = 0; // offset of the index object; 0: none yet, or no more
   std::uint64_t window_bytes = 0;
   std::shared_ptr<const shard_shape> shape;
-  bool registered = false;
-  bool finished = false;
   bool erased = false; // invisible; freed when nobody reads it any more
   std::vector<slot> slots{keep_max};
 
   std::uint32_t reserved_slots() const noexcept;
 };
 
+struct shard : slot_owner {
+  shard_spec spec;
+  bool registered = false;
+  bool finished = false;
+};
+
+struct stored_version;
+
+/// Everything under one name: the shards of its checkpoints, and what the repository has of it.
 struct model {
   explicit model(std::string called) : name(std::move(called)) {}
 
@@ -71,6 +79,8 @@ struct model {
   std::mutex mutex; // guards all below
   std::uint32_t world_size = 0;
   std::map<std::uint32_t, std::shared_ptr<shard>> shards; // by rank
+  std::map<std::uint64_t, std::shared_ptr<stored_version>> versions; // at most one is not erased
+  std::uint32_t coming = 0; // versions of the repository on their way in
   std::uint64_t last_sequence = 0;
   bool gone = false; // taken out of the map: look it up again
 };
@@ -92,8 +102,8 @@ int protected_slot(const model& m, const shard& s);
 /// one saved longest ago; -1 when there is none.
 int slot_to_fill(const model& m, const shard& s, std::uint64_t step);
 
-/// True while a shard has slots that somebody uses.
-bool in_use(const shard& s) noexcept;
+/// True while it has slots that somebody uses.
+bool in_use(const slot_owner& s) noexcept;
 
 checkpoint_summary summarize(const model& m);
 

@@ -4,6 +4,7 @@
 #include <millrace/storage/memory/memory_bucket.hpp>
 #include <millrace/storage/rocksdb/rocksdb_bucket.hpp>
 #include <millrace/tests/support/held_completion.hpp>
+#include <millrace/tests/support/pool_place.hpp>
 #include <millrace/tests/support/scratch_directory.hpp>
 
 #include <boost/test/unit_test.hpp>
@@ -43,6 +44,27 @@ std::shared_ptr<bucket> open_rocksdb(
           }};
 }
 
+// The pool is larger than what models may take of it: its index and what it rounds up need room, too.
+bucket_factory pool_of(pool_way way) {
+  return [way](const contract_settings& s) -> std::shared_ptr<bucket> {
+    auto place = std::make_shared<pool_place>(way);
+    auto options = place->options(s.capacity_bytes + (32u << 20));
+    options.models_capacity_bytes = s.capacity_bytes;
+    options.models_full = s.full;
+    options.populate = false;
+    if (way == pool_way::direct_file)
+      options.staging = s.memory;
+    auto owner = open_pool(std::move(options));
+    BOOST_REQUIRE_MESSAGE(owner, why(owner));
+    auto subject = (*owner)->models();
+    return {subject.get(), [subject, owner = *owner, place](bucket*) mutable {
+              subject.reset();
+              owner.reset();
+              place.reset();
+            }};
+  };
+}
+
 bucket_factory rocksdb_with(std::function<void(rocksdb_bucket_options&)> change) {
   return [change](const contract_settings& s) { return open_rocksdb(s, change); };
 }
@@ -56,6 +78,9 @@ const bool registered[] = {
                         o.window_bytes = 512u << 10;
                       })),
   add_bucket_contract("rocksdb_buffered", rocksdb_with([](auto& o) { o.direct_io = false; })),
+  add_bucket_contract("pmem", pool_of(pool_way::memory)),
+  add_bucket_contract("pmem_on_a_file", pool_of(pool_way::direct_file)),
+  add_bucket_contract("pmem_on_a_mapped_file", pool_of(pool_way::mapped_file)),
 };
 
 } // namespace

@@ -1,0 +1,30 @@
+// Through the gate, and to the thread on which a call may wait. Used by the checkpoint store and the bucket.
+#pragma once
+
+#include <millrace/storage/pmem/core.hpp>
+
+#include <memory>
+#include <utility>
+
+namespace millrace::storage::pmem {
+
+/// Runs `work(core, ticket)`, and `done` with its outcome once the ticket is given back. A publish takes microseconds
+/// where cache lines are written back, and a wait for the disk elsewhere: then the work is done by a thread of the pool.
+template <class T, class Work>
+void run_call(const std::shared_ptr<core>& c, gate& entrance, completion<T> done, Work work) {
+  auto ticket = entrance.enter();
+  if (!ticket)
+    return done(fail(closed_status(*c)));
+  auto job = [c, ticket = std::move(ticket), done = std::move(done),
+              work = std::move(work)](const status& stopped) mutable {
+    auto outcome = stopped.ok() ? work(c, ticket) : result<T>{fail(stopped)};
+    ticket.reset();
+    done(std::move(outcome));
+  };
+  if (c->persist.how() == write_back::cache_lines)
+    job({});
+  else
+    c->pool.post(std::move(job));
+}
+
+} // namespace millrace::storage::pmem

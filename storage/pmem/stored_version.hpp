@@ -1,0 +1,65 @@
+// One version of a model of the repository as it is known in memory. Made by `stock.cpp` and by loading; kept by its
+// model, and by whoever fills or reads it.
+#pragma once
+
+#include <millrace/storage/layer_table.hpp>
+#include <millrace/storage/pmem/heap.hpp>
+#include <millrace/storage/pmem/shard.hpp>
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <optional>
+
+namespace millrace::storage::pmem {
+
+/// Bytes of the heap that versions of the repository take. Counted until the object here goes, with its last reader.
+class taken_bytes {
+public:
+  taken_bytes() = default;
+  taken_bytes(std::shared_ptr<std::atomic<std::uint64_t>> sum, std::uint64_t size_bytes)
+    : sum_(std::move(sum)), size_bytes_(size_bytes) {
+    *sum_ += size_bytes_;
+  }
+  taken_bytes(taken_bytes&& other) noexcept = default;
+  taken_bytes& operator=(taken_bytes&& other) noexcept {
+    std::swap(sum_, other.sum_);
+    std::swap(size_bytes_, other.size_bytes_);
+    return *this;
+  }
+  ~taken_bytes() {
+    if (sum_)
+      *sum_ -= size_bytes_;
+  }
+
+  std::uint64_t size_bytes() const noexcept { return size_bytes_; }
+
+private:
+  std::shared_ptr<std::atomic<std::uint64_t>> sum_;
+  std::uint64_t size_bytes_ = 0;
+};
+
+/// It has one slot. Guarded by its model's lock once it is published; before, by whoever fills it.
+struct stored_version : slot_owner {
+  model_spec spec;
+  std::uint64_t size_bytes = 0;
+  std::uint64_t index_bytes = 0; // of the index object, as taken from the heap
+  layer_lease layers;
+  taken_bytes taken;
+  /// Its objects while they are nobody's: an unpublished version leaves nothing when it goes.
+  std::optional<change> reserved;
+
+  std::uint64_t number() const noexcept { return key.number; }
+  std::uint64_t stored_at_ns() const noexcept { return slots[0].saved_at_ns; }
+  std::uint64_t flags() const noexcept {
+    return (erased ? flag_erased : 0) | (spec.pinned ? flag_pinned : 0);
+  }
+  std::uint64_t heap_bytes() const noexcept { return index_bytes + slots[0].reserved_bytes; }
+};
+
+/// The version that a name stands for; null when there is none. Needs the model's lock.
+std::shared_ptr<stored_version> find_stored(const model& m);
+
+model_summary summarize(const stored_version& v);
+
+} // namespace millrace::storage::pmem
