@@ -24,7 +24,7 @@ LIBRARIES = [
     (r"(infiniband|rdma)/", ["transport/verbs", "tests", "bench"]),
     (r"cuda", ["transport/cuda", "tests", "bench"]),
     (r"boost/test/", ["tests"]),
-    (r"Eigen/", ["examples"]),
+    (r"Eigen/", ["examples", "bench"]),
     (r"hiredis/", ["bench"]),
     (r"(hdf5|H5public|zip)\.h", ["storage/archive", "tests"]),
 ]

@@ -170,8 +170,7 @@ public:
     : seen_(seen), report_(report), progress_(progress) {}
 
   void verify(const loaded_index& index) {
-    for_each_version(
-      index, [&](auto& s, auto&, auto) { total_ += s.shape->size_bytes; });
+    for_each_version(index, [&](auto& s, auto&, auto) { total_ += s.shape->size_bytes; });
     for_each_version(
       index, [&](auto& s, auto& tensors, auto number) { verify_one(s, tensors, number); });
   }

@@ -1,7 +1,7 @@
 // Group commit: sync the data once, write one batch, tell everybody.
 #include <millrace/core/kill_point.hpp>
-#include <millrace/storage/rocksdb/committer.hpp>
 #include <millrace/storage/io/io_pool.hpp>
+#include <millrace/storage/rocksdb/committer.hpp>
 
 #include <algorithm>
 #include <map>

@@ -1,8 +1,8 @@
 // Loading the index, taking space, stopping.
 #include <millrace/core/kill_point.hpp>
+#include <millrace/storage/io/packing.hpp>
 #include <millrace/storage/model_check.hpp>
 #include <millrace/storage/rocksdb/engine.hpp>
-#include <millrace/storage/io/packing.hpp>
 
 #include <algorithm>
 #include <cstring>

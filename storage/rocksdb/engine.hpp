@@ -3,15 +3,15 @@
 #pragma once
 
 #include <millrace/storage/gate.hpp>
+#include <millrace/storage/io/file_io.hpp>
+#include <millrace/storage/io/io_pool.hpp>
+#include <millrace/storage/io/staging_queue.hpp>
 #include <millrace/storage/layer_table.hpp>
 #include <millrace/storage/rocksdb/committer.hpp>
-#include <millrace/storage/io/file_io.hpp>
 #include <millrace/storage/rocksdb/index.hpp>
-#include <millrace/storage/io/io_pool.hpp>
 #include <millrace/storage/rocksdb/model_table.hpp>
 #include <millrace/storage/rocksdb/rocksdb_bucket.hpp>
 #include <millrace/storage/rocksdb/segment_store.hpp>
-#include <millrace/storage/io/staging_queue.hpp>
 
 #include <atomic>
 #include <cstdint>

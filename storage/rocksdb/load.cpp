@@ -1,7 +1,7 @@
 // Open models and their reads.
+#include <millrace/storage/io/packing.hpp>
 #include <millrace/storage/model_check.hpp>
 #include <millrace/storage/rocksdb/load.hpp>
-#include <millrace/storage/io/packing.hpp>
 
 #include <cstring>
 #include <thread>

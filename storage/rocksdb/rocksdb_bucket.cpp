@@ -1,9 +1,9 @@
 // The bucket's calls: each passes the gate and goes to the pool, the committer, or memory.
+#include <millrace/storage/io/packing.hpp>
 #include <millrace/storage/model_check.hpp>
 #include <millrace/storage/rocksdb/engine.hpp>
 #include <millrace/storage/rocksdb/load.hpp>
 #include <millrace/storage/rocksdb/open_files.hpp>
-#include <millrace/storage/io/packing.hpp>
 #include <millrace/storage/rocksdb/rocksdb_bucket.hpp>
 #include <millrace/storage/rocksdb/store.hpp>
 

@@ -1,8 +1,8 @@
 // Windows lent, written on, and published.
 #include <millrace/core/clock.hpp>
 #include <millrace/core/kill_point.hpp>
-#include <millrace/storage/model_check.hpp>
 #include <millrace/storage/io/packing.hpp>
+#include <millrace/storage/model_check.hpp>
 #include <millrace/storage/rocksdb/store.hpp>
 
 #include <cstring>
