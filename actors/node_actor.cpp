@@ -87,6 +87,7 @@ private:
       return;
     }
     all.checkpoints = true;
+    all.used_bytes += part.used_bytes;
     all.registered = part.registered;
     all.saves_in_flight = part.saves_in_flight;
     all.saves_queued = part.saves_queued;

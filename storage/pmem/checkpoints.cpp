@@ -81,7 +81,8 @@ public:
 
   bucket_stats stats() const override {
     bucket_stats out;
-    out.capacity_bytes = core_->file.size_bytes;
+    auto size = core_->file.size_bytes, models = core_->stored_bytes->load();
+    out.capacity_bytes = size > models ? size - models : 0; // what the repository leaves
     for (auto& m : core_->all()) {
       std::lock_guard guard{m->mutex};
       out.models += !m->shards.empty();

@@ -1,5 +1,6 @@
-// After a kill at any instant the pool opens, and the newest complete step is the one acknowledged last or the one
-// under way, byte for byte.
+// After a kill at any instant the pool opens; the newest complete step is the one acknowledged last or the one under
+// way, and so is the version of each model of the repository, byte for byte.
+#include "crash_models.hpp"
 #include "small_checkpoints.hpp"
 
 #include <millrace/storage/pmem/kill_points.hpp>
@@ -44,6 +45,13 @@ struct expectation {
   }
 };
 
+/// What the repository must have under a name; generation 0: nothing.
+struct stored_expectation {
+  std::uint64_t settled = 0;
+  std::optional<std::uint64_t> pending;
+  std::uint64_t last = 0; // generation ever asked for
+};
+
 class crash_run {
 public:
   crash_run(const std::string& parent, std::uint64_t capacity_mib)
@@ -85,6 +93,9 @@ public:
       there.insert(m.model);
     for (auto& [name, e] : models_)
       settle(*at, name, e, there.contains(name), when);
+    auto repository = (*pool)->models();
+    for (auto& [name, e] : stored_)
+      settle_stored(*repository, name, e, when);
   }
 
   /// With everything erased nothing may be left.
@@ -95,6 +106,13 @@ public:
     for (auto& [name, e] : models_)
       if (e.there)
         BOOST_TEST(erase(*at, name).ok());
+    auto repository = (*pool)->models();
+    for (auto& [name, e] : stored_)
+      if (e.settled != 0)
+        BOOST_TEST(erase(*repository, name).ok());
+    BOOST_TEST(repository->stats().used_bytes == 0u);
+    BOOST_TEST(repository->close(10'000).ok());
+    repository.reset();
     BOOST_TEST(at->close(10'000).ok());
     at.reset();
     auto left = reserved(*pool);
@@ -128,6 +146,8 @@ private:
   }
 
   bool change_something(crash_child& process, std::mt19937_64& random) {
+    if (random() % 3 == 0)
+      return change_repository(process, random);
     static constexpr std::array names{"alone", "pair", "third", "fourth"};
     std::string name = names[random() % names.size()];
     auto& e = models_[name];
@@ -144,6 +164,45 @@ private:
       return ask(process, "leave " + who(name, e, rank) + (random() % 2 ? " 1" : " 0"));
     }
     return save_step(process, name, e, rank);
+  }
+
+  bool change_repository(crash_child& process, std::mt19937_64& random) {
+    // One of them is called as a checkpointed model is.
+    static constexpr std::array names{"alone", "net", "other"};
+    std::string name = names[random() % names.size()];
+    auto& e = stored_[name];
+    if (e.settled != 0 && random() % 4 == 0)
+      return ask(process, (random() % 2 ? "read " : "pin ") + name + " " + std::to_string(random() % 2));
+    auto next = e.settled != 0 && random() % 5 == 0 ? 0 : ++e.last;
+    e.pending = next;
+    auto verb = next == 0 ? "forget " : "store ";
+    if (!ask(process, verb + name + " " + std::to_string(next), next != 0))
+      return false;
+    if (!full_)
+      e.settled = next;
+    e.pending.reset();
+    return true;
+  }
+
+  static bool is_stored(
+    storage::bucket& at, const std::string& name, std::uint64_t generation) {
+    auto found = open(at, name);
+    if (!found || generation == 0)
+      return !found && generation == 0;
+    auto spec = (*found)->record().spec;
+    spec.pinned = false;
+    return spec == crash_spec(name, generation) &&
+      check_ranges(**found, everything(spec.tensors), crash_seed(name, generation)).ok();
+  }
+
+  static void settle_stored(
+    storage::bucket& at, const std::string& name, stored_expectation& e, const std::string& when) {
+    if (e.pending && is_stored(at, name, *e.pending))
+      e.settled = *e.pending;
+    e.pending.reset();
+    BOOST_CHECK_MESSAGE(
+      is_stored(at, name, e.settled),
+      when << ": model " << name << " is not of generation " << e.settled << ", nor of the next");
   }
 
   static std::string who(const std::string& name, const expectation& e, std::uint32_t rank) {
@@ -223,6 +282,7 @@ private:
   scratch_directory directory_;
   std::uint64_t capacity_mib_;
   std::map<std::string, expectation> models_;
+  std::map<std::string, stored_expectation> stored_;
   bool full_ = false;
   std::uint64_t refused_ = 0;
 };

@@ -19,7 +19,7 @@ namespace {
 
 using testing::scratch_directory;
 
-config::settings one_node(const scratch_directory& dir) {
+config::settings one_node(const scratch_directory& dir, const scratch_directory& memory) {
   config::settings s;
   s.node.name = "n0";
   s.node.listen = "unix:" + dir.path() + "/n0.sock";
@@ -34,7 +34,17 @@ config::settings one_node(const scratch_directory& dir) {
   kept.path = dir.path() + "/kept";
   kept.group = "kept";
   kept.window_bytes = 1 << 20;
-  s.providers = {fast, kept};
+  config::provider_settings pool;
+  pool.name = "pool";
+  pool.bucket = config::bucket_kind::pmem;
+  pool.capacity_bytes = 64 << 20;
+  pool.path = dir.path() + "/pool";
+  pool.group = "pool";
+  auto in_memory = pool;
+  in_memory.name = "mapped";
+  in_memory.path = memory.path() + "/pool";
+  in_memory.group = "mapped";
+  s.providers = {fast, kept, pool, in_memory};
   s.nodes = {{s.node.name, s.node.listen, s.providers}};
   return s;
 }
@@ -42,7 +52,8 @@ config::settings one_node(const scratch_directory& dir) {
 // A node and a client: `direct` asks its actors, otherwise its socket.
 struct service {
   scratch_directory dir;
-  config::settings settings = one_node(dir);
+  scratch_directory memory{"/dev/shm"}; // there a pool's models rest in place
+  config::settings settings = one_node(dir, memory);
   node n = node::embed(settings);
   client direct = n.client();
   client remote = client::connect(n.address());
@@ -100,13 +111,13 @@ BOOST_AUTO_TEST_SUITE(repository_end_to_end)
 
 BOOST_DATA_TEST_CASE(
   what_is_stored_loads_back_bit_for_bit,
-  data::make({false, true}) * data::make({"default", "kept"}), over_socket, group) {
+  data::make({false, true}) * data::make({"default", "kept", "pool", "mapped"}), over_socket, group) {
   service s;
   auto repo = s.repo(over_socket, group);
   auto m = assorted();
   auto r = repo.store("net/a", m.views).get();
   BOOST_TEST(r.size_bytes == 1000 * 300 * 2 + 512 * 700 * 4 + 512 * 4 + 8 + 105);
-  BOOST_TEST(r.durable == (std::string{group} == "kept"));
+  BOOST_TEST(r.durable == (std::string{group} == "kept" || std::string{group} == "pool"));
   auto back = m.blank();
   auto loaded = repo.load("net/a", back.targets()).get();
   BOOST_TEST(loaded.version == r.version);
@@ -117,7 +128,7 @@ BOOST_DATA_TEST_CASE(
 
 BOOST_DATA_TEST_CASE(
   rows_and_single_tensors_load_by_themselves,
-  data::make({false, true}) * data::make({"default", "kept"}), over_socket, group) {
+  data::make({false, true}) * data::make({"default", "kept", "pool", "mapped"}), over_socket, group) {
   service s;
   auto repo = s.repo(over_socket, group);
   auto m = assorted();
@@ -311,19 +322,20 @@ BOOST_AUTO_TEST_CASE(many_operations_at_once_all_end) {
     BOOST_TEST((back[i].bytes == models[i].bytes));
 }
 
-BOOST_AUTO_TEST_CASE(what_rocksdb_keeps_survives_a_restart) {
-  scratch_directory dir;
-  auto settings = one_node(dir);
+BOOST_DATA_TEST_CASE(
+  what_is_kept_survives_a_restart, data::make({"kept", "pool", "mapped"}), group) {
+  scratch_directory dir, memory{"/dev/shm"};
+  auto settings = one_node(dir, memory);
   auto m = assorted();
   std::uint64_t stored_version = 0;
   {
     auto n = node::embed(settings);
-    stored_version = n.client().repository("kept").store("m", m.views).get().version;
+    stored_version = n.client().repository(group).store("m", m.views).get().version;
   }
   auto n = node::embed(settings);
   auto c = client::connect(n.address());
   auto back = m.blank();
-  BOOST_TEST(c.repository("kept").load("m", back.targets()).get().version == stored_version);
+  BOOST_TEST(c.repository(group).load("m", back.targets()).get().version == stored_version);
   BOOST_TEST((back.bytes == m.bytes));
 }
 

@@ -1,6 +1,7 @@
 // Which pools are refused, and that refusing changes nothing: foreign, newer, truncated, damaged, open elsewhere.
 #include <millrace/storage/pmem/format.hpp>
 #include <millrace/storage/pmem/pool.hpp>
+#include <millrace/tests/support/bucket_driving.hpp>
 #include <millrace/tests/support/checkpoint_driving.hpp>
 #include <millrace/tests/support/held_completion.hpp>
 #include <millrace/tests/support/pool_place.hpp>
@@ -254,6 +255,20 @@ BOOST_AUTO_TEST_CASE(a_flipped_bit_in_any_word_of_a_slot_or_a_version_is_refused
   auto versions = f.find(version_header::magic_value);
   BOOST_REQUIRE(versions.size() == 2u);
   for (auto at : versions)
+    f.check_every_word(at, sizeof(version_header) + 5 * sizeof(std::uint64_t));
+}
+
+BOOST_AUTO_TEST_CASE(a_flipped_bit_in_any_word_of_a_models_index_or_slot_is_refused) {
+  fixture f;
+  {
+    auto subject = f.open_or_fail();
+    BOOST_REQUIRE(store(*subject->models(), spec_of("net", {mib, 300}), 1));
+  }
+  for (auto at : f.find(index_header::magic_value))
+    f.check_every_word(at, sizeof(index_header) + 32);
+  for (auto at : f.find(slot_header::magic_value))
+    f.check_every_word(at, sizeof(slot_header) + sizeof(data_extent));
+  for (auto at : f.find(version_header::magic_value))
     f.check_every_word(at, sizeof(version_header) + 5 * sizeof(std::uint64_t));
 }
 

@@ -1,0 +1,257 @@
+// What the bucket contract does not ask of a pool: what a restart keeps, and that models and checkpoints share one pool
+// without touching each other.
+#include <millrace/core/digest.hpp>
+#include <millrace/core/model_graph.hpp>
+#include <millrace/storage/pmem/pool.hpp>
+#include <millrace/tests/support/bucket_driving.hpp>
+#include <millrace/tests/support/checkpoint_driving.hpp>
+#include <millrace/tests/support/held_completion.hpp>
+#include <millrace/tests/support/pool_place.hpp>
+
+#include <boost/test/data/test_case.hpp>
+#include <boost/test/unit_test.hpp>
+#include <fcntl.h>
+#include <unistd.h>
+
+using namespace millrace;
+using namespace millrace::storage;
+using namespace millrace::testing;
+namespace data = boost::unit_test::data;
+
+namespace {
+
+constexpr std::uint64_t mib = 1u << 20;
+const auto ways =
+  data::make({pool_way::memory, pool_way::mapped_file, pool_way::direct_file});
+
+struct world {
+  explicit world(
+    pool_way way, std::uint64_t size_bytes = 64 * mib, when_full full = when_full::refuse)
+    : place(way), options(place.options(size_bytes)) {
+    options.populate = false;
+    options.models_full = full;
+    open();
+  }
+
+  void open() {
+    auto opened = open_pool(options);
+    BOOST_REQUIRE_MESSAGE(opened, why(opened));
+    owner = *opened;
+    models = owner->models();
+    checkpoints = owner->checkpoints();
+  }
+  void close() {
+    BOOST_TEST(models->close(10'000).ok());
+    BOOST_TEST(checkpoints->close(10'000).ok());
+    models.reset();
+    checkpoints.reset();
+    owner.reset();
+  }
+  check_report checked() {
+    close();
+    auto report = check_pool(place.path(), true);
+    BOOST_REQUIRE_MESSAGE(report, why(report));
+    open();
+    return *report;
+  }
+  /// Nothing is wrong, and nothing is lost.
+  void check_whole() {
+    auto report = checked();
+    for (auto& problem : report.problems)
+      BOOST_ERROR(problem);
+    BOOST_TEST(report.unreachable_bytes == 0u);
+  }
+  void store_or_fail(const std::string& name, std::uint64_t size_bytes, std::uint64_t seed) const {
+    auto version = store(*models, spec_of(name, {size_bytes, 300}), seed);
+    BOOST_REQUIRE_MESSAGE(version, why(version));
+  }
+  void pin(const std::string& name, bool pinned) const {
+    BOOST_REQUIRE(
+      await<void>([&](auto done) { models->pin(name, pinned, std::move(done)); }));
+  }
+  bool holds(const std::string& name, std::uint64_t seed) const {
+    auto outcome = check_model(*models, name, seed);
+    BOOST_TEST_MESSAGE(name << ": " << outcome.to_string());
+    return outcome.ok();
+  }
+
+  pool_place place;
+  pool_options options;
+  std::shared_ptr<pool> owner;
+  std::shared_ptr<bucket> models;
+  std::shared_ptr<checkpoint_store> checkpoints;
+};
+
+layer_id id_of(std::uint8_t n) {
+  layer_id id;
+  id.bytes.fill(n);
+  return id;
+}
+
+described_layer described(std::uint8_t n) { return {id_of(n), {std::byte{n}, std::byte{1}}}; }
+
+model_spec spec_with_layers(const std::string& name, std::uint8_t first, std::uint8_t second) {
+  auto spec = spec_of(name, {100, 200});
+  compact_graph graph;
+  graph.ids = {id_of(first), id_of(second)};
+  graph.inputs.resize(2);
+  spec.graph = encode_graph(graph);
+  spec.tensor_layers = {0, 1};
+  return spec;
+}
+
+result<std::vector<described_layer>> resolve(bucket& at, std::vector<layer_id> ids) {
+  return await<std::vector<described_layer>>(
+    [&](auto done) { at.resolve(std::move(ids), std::move(done)); });
+}
+
+} // namespace
+
+BOOST_AUTO_TEST_SUITE(pmem_bucket)
+
+BOOST_DATA_TEST_CASE(models_survive_a_restart_with_their_pins_and_layers, ways, way) {
+  world w{way};
+  w.store_or_fail("a", 3 * mib + 17, 1);
+  w.store_or_fail("a", 5 * mib, 2);
+  w.store_or_fail("pinned", 1000, 3);
+  w.pin("pinned", true);
+  BOOST_REQUIRE(
+    store(*w.models, spec_with_layers("net", 1, 2), 4, {described(1), described(2)}));
+  BOOST_REQUIRE(store(*w.models, spec_with_layers("tuned", 2, 3), 5, {described(3)}));
+  BOOST_REQUIRE(erase(*w.models, "net").ok());
+  auto before = w.models->stats();
+  auto record = (*open(*w.models, "a"))->record();
+  w.check_whole();
+  BOOST_TEST(w.holds("a", 2));
+  BOOST_TEST(((*open(*w.models, "a"))->record() == record));
+  BOOST_TEST((*open(*w.models, "pinned"))->record().spec.pinned);
+  BOOST_TEST(w.models->stats().models == 3u);
+  BOOST_TEST(w.models->stats().used_bytes == before.used_bytes);
+  auto layers = resolve(*w.models, {id_of(2), id_of(3)});
+  BOOST_REQUIRE(layers);
+  BOOST_TEST((*layers == std::vector{described(2), described(3)}));
+  BOOST_TEST(!resolve(*w.models, {id_of(1)}));
+}
+
+BOOST_DATA_TEST_CASE(a_version_is_not_used_twice_even_when_its_model_is_gone, ways, way) {
+  world w{way};
+  auto first = store(*w.models, spec_of("a", {100}), 1);
+  BOOST_REQUIRE(first);
+  BOOST_REQUIRE(erase(*w.models, "a").ok());
+  w.close();
+  w.open();
+  auto second = store(*w.models, spec_of("a", {100}), 1);
+  BOOST_REQUIRE(second);
+  BOOST_TEST(*second > *first);
+}
+
+BOOST_DATA_TEST_CASE(models_and_checkpoints_of_one_name_are_apart, ways, way) {
+  world w{way};
+  auto shard = shard_of("m", {2 * mib, 100});
+  BOOST_REQUIRE(enroll(*w.checkpoints, shard));
+  BOOST_REQUIRE(save(*w.checkpoints, shard, 7));
+  w.store_or_fail("m", mib, 1);
+  w.checkpoints->leave("m", 0, true);
+  w.close();
+  w.open();
+  BOOST_TEST(check_version(*w.checkpoints, shard, 7).ok());
+  BOOST_TEST(w.holds("m", 1));
+  auto info = w.owner->info();
+  BOOST_TEST(info.models == 1u);
+  BOOST_TEST(info.repository_models == 1u);
+  BOOST_REQUIRE(erase(*w.models, "m").ok());
+  BOOST_TEST(check_version(*w.checkpoints, shard, 7).ok());
+  w.store_or_fail("m", mib, 2);
+  BOOST_REQUIRE(erase(*w.checkpoints, "m").ok());
+  BOOST_TEST(list_all(*w.checkpoints).empty());
+  BOOST_TEST(w.holds("m", 2));
+  w.check_whole();
+}
+
+BOOST_DATA_TEST_CASE(a_full_pool_evicts_models_and_never_checkpoints, ways, way) {
+  world w{way, 48 * mib, when_full::evict};
+  auto shard = shard_of("job", {6 * mib});
+  BOOST_REQUIRE(enroll(*w.checkpoints, shard));
+  BOOST_REQUIRE(save(*w.checkpoints, shard, 1));
+  w.checkpoints->leave("job", 0, false);
+  for (std::uint64_t i = 0; i < 12; ++i)
+    w.store_or_fail("m" + std::to_string(i), 6 * mib, i);
+  BOOST_TEST(w.models->stats().evictions > 0u);
+  BOOST_TEST(w.holds("m11", 11));
+  BOOST_TEST(check_version(*w.checkpoints, shard, 1).ok());
+  auto kept = w.models->stats().models;
+  auto refused = reserve(*w.models, spec_of("large", {40 * mib}));
+  BOOST_REQUIRE(!refused);
+  BOOST_TEST((refused.error().code() == errc::no_space));
+  BOOST_TEST(w.models->stats().models == kept);
+  w.check_whole();
+}
+
+BOOST_DATA_TEST_CASE(repack_moves_models_but_none_that_is_read, ways, way) {
+  world w{way};
+  for (std::uint64_t i = 0; i < 6; ++i)
+    w.store_or_fail("m" + std::to_string(i), 5 * mib, i);
+  for (auto i : {0, 2, 3})
+    BOOST_REQUIRE(erase(*w.models, "m" + std::to_string(i)).ok());
+  auto reader = open(*w.models, "m4");
+  BOOST_REQUIRE(reader);
+  auto held = await<window>([&](auto done) { (*reader)->fetch({{0, 0, digest_block_bytes}}, done); });
+  BOOST_REQUIRE(held);
+  auto report = repack(*w.checkpoints);
+  BOOST_REQUIRE_MESSAGE(report, why(report));
+  BOOST_TEST(report->moved_bytes > 0u);
+  auto& p = held->pieces.at(0);
+  BOOST_TEST(is_filled(p.data, p.length, 4, 0, 0));
+  BOOST_TEST(check_ranges(**reader, everything((*reader)->record().spec.tensors), 4).ok());
+  held = fail(errc::ok, "");
+  reader = fail(errc::ok, "");
+  w.check_whole();
+  for (std::uint64_t i : {1, 4, 5})
+    BOOST_TEST(w.holds("m" + std::to_string(i), i));
+}
+
+BOOST_DATA_TEST_CASE(a_model_without_checksums_is_stored_moved_and_checked, ways, way) {
+  world w{way};
+  w.store_or_fail("gap", 6 * mib, 1);
+  auto spec = spec_of("bare", {5 * mib, 70});
+  auto room = reserve(*w.models, spec);
+  BOOST_REQUIRE(room);
+  BOOST_REQUIRE(fill_windows(**room, 2).ok());
+  BOOST_REQUIRE(
+    await<std::uint64_t>([&](auto done) { (*room)->publish({}, std::move(done)); }));
+  room->reset();
+  BOOST_REQUIRE(erase(*w.models, "gap").ok());
+  BOOST_REQUIRE(repack(*w.checkpoints));
+  w.check_whole();
+  auto back = open(*w.models, "bare");
+  BOOST_REQUIRE(back);
+  BOOST_TEST((*back)->record().digests.empty());
+  BOOST_TEST(check_ranges(**back, everything(spec.tensors), 2).ok());
+}
+
+BOOST_AUTO_TEST_CASE(checking_finds_changed_bytes_of_a_model) {
+  world w{pool_way::memory};
+  w.store_or_fail("net", mib, 1);
+  std::uint64_t at = 0;
+  {
+    auto lent = await<window>(
+      [&](auto done) { (*open(*w.models, "net"))->fetch({{1, 0, 300}}, std::move(done)); });
+    BOOST_REQUIRE(lent);
+    at = static_cast<std::uint64_t>(lent->pieces.at(0).data - w.owner->mappings().at(0).data);
+  }
+  w.close();
+  auto file = ::open(w.place.path().c_str(), O_RDWR);
+  char byte = 0;
+  BOOST_REQUIRE(::pread(file, &byte, 1, static_cast<off_t>(at)) == 1);
+  byte = static_cast<char>(byte ^ 4);
+  BOOST_REQUIRE(::pwrite(file, &byte, 1, static_cast<off_t>(at)) == 1);
+  ::close(file);
+  w.open();
+  auto report = w.checked();
+  BOOST_REQUIRE(report.problems.size() == 1u);
+  BOOST_TEST(
+    report.problems[0].find("model net, version 1 of the repository: tensor t1") == 0u,
+    report.problems[0]);
+}
+
+BOOST_AUTO_TEST_SUITE_END()
