@@ -76,8 +76,7 @@ status read_device(const pool_file& file, void* to, std::size_t length, std::uin
   auto piece = std::max<std::uint64_t>(device_number(info, "align"), descriptor_at);
   auto from = offset / piece * piece;
   auto bytes = (offset + length - from + piece - 1) / piece * piece;
-  auto p = ::mmap(
-    nullptr, bytes, PROT_READ, MAP_SHARED, file.file.get(), static_cast<off_t>(from));
+  auto p = ::mmap(nullptr, bytes, PROT_READ, MAP_SHARED, file.file.get(), static_cast<off_t>(from));
   if (p == MAP_FAILED)
     return status_from_errno(errno, doing);
   std::memcpy(to, static_cast<const std::byte*>(p) + (offset - from), length);

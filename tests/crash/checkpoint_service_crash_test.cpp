@@ -222,8 +222,9 @@ private:
     if (step == 0 && e.maybe_gone)
       return false;
     BOOST_TEST(
-      e.allows(step), when << ": the newest complete step of " << name << " is " << step << ", not "
-                           << e.acknowledged << " or " << e.pending);
+      e.allows(step),
+      when << ": the newest complete step of " << name << " is " << step << ", not "
+           << e.acknowledged << " or " << e.pending);
     e.maybe_gone = false;
     return true;
   }
@@ -272,7 +273,8 @@ void kill_at_every_point(const std::string& parent, const std::set<std::string>&
     BOOST_TEST(a_life(run, "after " + point));
     run.kill_service();
     run.verify("after " + point);
-    BOOST_TEST(reached != not_passed.contains(point), point << (reached ? "" : " not") << " passed");
+    BOOST_TEST(
+      reached != not_passed.contains(point), point << (reached ? "" : " not") << " passed");
   }
 }
 
@@ -286,7 +288,9 @@ void kill_at_random(const std::string& parent, int rounds) {
   for (auto round = 0; round < rounds; ++round) {
     auto victim = random() % 3;
     auto when = "round " + std::to_string(round) + " of seed " + std::to_string(seed) +
-      (victim == 0 ? ", trainer" : victim == 1 ? ", service" : ", both");
+      (victim == 0     ? ", trainer"
+         : victim == 1 ? ", service"
+                       : ", both");
     run.await_progress(2, when);
     std::this_thread::sleep_for(std::chrono::microseconds{random() % 20'000});
     if (victim != 1)
@@ -316,11 +320,13 @@ BOOST_AUTO_TEST_CASE(a_service_killed_at_a_named_point_leaves_the_newest_step_or
   kill_at_every_point(in_memory, {"pmem.commit.before_write"});
 }
 
-BOOST_AUTO_TEST_CASE(a_service_killed_at_a_named_point_leaves_the_newest_step_or_the_next_on_a_disk) {
+BOOST_AUTO_TEST_CASE(
+  a_service_killed_at_a_named_point_leaves_the_newest_step_or_the_next_on_a_disk) {
   kill_at_every_point(on_disk, {});
 }
 
-BOOST_AUTO_TEST_CASE(trainer_or_service_or_both_killed_at_any_instant_lose_at_most_the_step_under_way) {
+BOOST_AUTO_TEST_CASE(
+  trainer_or_service_or_both_killed_at_any_instant_lose_at_most_the_step_under_way) {
   kill_at_random(in_memory, 40);
 }
 

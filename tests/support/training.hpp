@@ -37,7 +37,12 @@ inline std::vector<std::string> trainer(
 inline nlohmann::json checkpoints_of(const service& s) {
   auto status = s.command({"status", "--json"});
   BOOST_TEST_REQUIRE(status.code == 0, status.err);
-  return nlohmann::json::parse(status.out).at("nodes").at(0).at("providers").at(0).at("checkpoints");
+  return nlohmann::json::parse(status.out)
+    .at("nodes")
+    .at(0)
+    .at("providers")
+    .at(0)
+    .at("checkpoints");
 }
 
 inline bool says(const outcome& o, const std::string& what) {
