@@ -30,7 +30,8 @@ public:
       if (!actor)
         return;
       auto boxed = std::make_shared<result<T>>(std::move(outcome));
-      run_in(self->system_, actor, [f, boxed]() mutable { f(std::move(*boxed)); });
+      // Moved, for the caller's thread may keep the completion after it ran: what `f` holds must not wait for it.
+      run_in(self->system_, actor, [f = std::move(f), boxed]() mutable { f(std::move(*boxed)); });
     };
   }
 

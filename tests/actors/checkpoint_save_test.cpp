@@ -88,6 +88,16 @@ BOOST_AUTO_TEST_CASE(a_second_save_waits_for_the_first_and_a_third_is_refused) {
   BOOST_TEST(status().saves_in_flight == 0u);
 }
 
+BOOST_AUTO_TEST_CASE(a_slot_is_free_again_though_a_thread_still_has_the_completion_that_filled_it) {
+  fabric->keeps_spent = true;
+  auto number = enroll(enrolling());
+  for (std::uint64_t step = 1; step <= 4; ++step)
+    save(number, step);
+  BOOST_TEST(fabric->spent.size() == 4u);
+  fabric->spent.clear();
+  BOOST_TEST(store->count("m", 0, slot_state::done) == 2u);
+}
+
 BOOST_AUTO_TEST_CASE(a_registration_may_choose_to_be_refused_instead) {
   auto request = enrolling();
   request.busy = when_saving::refuse;

@@ -32,6 +32,10 @@ public:
   /// Mappings adopted and not withdrawn, by their first byte.
   std::map<std::byte*, std::weak_ptr<void>> adopted;
 
+  /// Completions of transfers that ended, kept as a thread keeps them that was interrupted right after the call.
+  bool keeps_spent = false;
+  std::deque<completion<transport::transfer_report>> spent;
+
   /// Ends the oldest transfer as if its bytes had moved; reads bring `fill`, written back if that was asked for.
   void finish(std::byte fill = std::byte{7}, std::vector<std::uint64_t> digests = {}) {
     auto h = take();
@@ -40,6 +44,8 @@ public:
         std::memset(op.local, static_cast<int>(fill), op.length);
     h.what.hold.reset();
     h.done(transport::transfer_report{std::move(digests), "fake", h.what.write_back});
+    if (keeps_spent)
+      spent.push_back(std::move(h.done));
   }
 
   /// Does the oldest copy within the process.

@@ -83,7 +83,7 @@ public:
       return;
     wipe_device(device_);
     auto made = storage::create_pool(options());
-    BOOST_REQUIRE_MESSAGE(made, made.error().to_string());
+    BOOST_REQUIRE_MESSAGE(made, (made ? "" : made.error().to_string()));
   }
 
   storage::pool_options options(std::uint64_t capacity_bytes = 64u << 20) const {
@@ -92,6 +92,8 @@ public:
     chosen.capacity_bytes = is_device() ? 0 : capacity_bytes;
     chosen.create_if_missing = true;
     chosen.window_bytes = 1u << 20;
+    // Emulated, it takes seconds to be touched.
+    chosen.populate = way_ != pool_way::persistent_memory;
     chosen.medium = medium();
     if (way_ == pool_way::mapped_file)
       chosen.data_path = storage::file_path::mapped;
