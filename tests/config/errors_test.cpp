@@ -225,14 +225,15 @@ BOOST_AUTO_TEST_CASE(providers_need_what_their_bucket_needs) {
     bad("providers:\n- name: a\n  path: /p\n") ==
     "t.yaml:3:3: providers[0].path: a memory bucket has no such key, only rocksdb, pmem have");
   BOOST_TEST(
-    bad("providers: [{name: a, bucket: pmem, path: /p, window: 1MiB}]") ==
-    "t.yaml:1:47: providers[0].window: a pmem bucket has no such key, only rocksdb has");
+    bad("providers: [{name: a, bucket: pmem, path: /p, inline_max: 1MiB}]") ==
+    "t.yaml:1:47: providers[0].inline_max: a pmem bucket has no such key, only rocksdb has");
   BOOST_TEST(
     bad("providers: [{name: a, bucket: pmem}]") ==
     "t.yaml:1:13: providers[0] needs the key 'path', since its bucket is pmem");
   BOOST_TEST(
     bad("providers: [{name: a, io_threads: 2, bucket: memory}]") ==
-    "t.yaml:1:23: providers[0].io_threads: a memory bucket has no such key, only rocksdb has");
+    "t.yaml:1:23: providers[0].io_threads: a memory bucket has no such key, only rocksdb, pmem "
+    "have");
   BOOST_TEST(bad("providers: []") == "t.yaml:1:12: providers: needs at least one entry");
   std::string many = "providers:\n";
   for (int i = 0; i < 65; ++i)
