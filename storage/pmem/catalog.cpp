@@ -102,7 +102,8 @@ slot_words& words_of(const core& c, const slot_owner& s, std::uint64_t number) {
   return c.objects->at<index_header>(s.index)->slots[number];
 }
 
-void set_object(core& c, change& into, const slot_owner& s, std::uint64_t number, std::uint64_t value) {
+void set_object(
+  core& c, change& into, const slot_owner& s, std::uint64_t number, std::uint64_t value) {
   into.set(words_of(c, s, number).object, s.id, word_kind::object, number, value);
 }
 
@@ -136,8 +137,7 @@ byte_buffer index_bytes(const slot_owner& s, std::uint64_t flags, std::span<cons
 }
 
 result<std::uint64_t> write_index(core& c, change& into, const shard& s) {
-  return reserve_filled(
-    c, into, object_type::index, index_bytes(s, flags_of(s), encode(s.spec)));
+  return reserve_filled(c, into, object_type::index, index_bytes(s, flags_of(s), encode(s.spec)));
 }
 
 result<std::uint64_t> write_table(core& c, change& into, const table_map& next) {

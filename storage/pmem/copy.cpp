@@ -92,8 +92,7 @@ status copy_version(
     if (!goes_on())
       return {errc::cancelled, "stopped"};
     if (auto bad = copies.copy(w, from.extents, to.extents); !bad.ok())
-      return bad.within(
-        "copying a version of " + describe(s.key));
+      return bad.within("copying a version of " + describe(s.key));
   }
   if (c.direct)
     return ::fdatasync(c.direct_file.get()) == 0

@@ -131,8 +131,7 @@ result<std::unique_ptr<pending_version>> begin_version(
       return fail(std::move(bad));
     lent = lease_to_write(c, m, s, static_cast<std::uint64_t>(number));
   }
-  return hand_out(
-    std::make_shared<saving>(std::move(lent), std::move(ticket), rank, step));
+  return hand_out(std::make_shared<saving>(std::move(lent), std::move(ticket), rank, step));
 }
 
 } // namespace millrace::storage::pmem

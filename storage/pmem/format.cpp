@@ -50,7 +50,8 @@ std::uint64_t header_checksum(
 std::string describe(const table_key& key) {
   auto number = std::to_string(key.number);
   return "model " + key.model +
-    (key.kind == entry_kind::shard ? ", rank " + number : ", version " + number + " of the repository");
+    (key.kind == entry_kind::shard ? ", rank " + number
+                                   : ", version " + number + " of the repository");
 }
 
 std::uint64_t checksum_of(const pool_root& root) noexcept {

@@ -23,7 +23,13 @@ inline constexpr char pool_layout[] = "millrace-pool";
 inline constexpr std::uint32_t pool_format_version = 2;
 
 /// Type numbers of objects in the pool.
-enum class object_type : std::uint64_t { table = 1, index = 2, slot = 3, data = 4, stored_index = 5 };
+enum class object_type : std::uint64_t {
+  table = 1,
+  index = 2,
+  slot = 3,
+  data = 4,
+  stored_index = 5
+};
 
 /// A word that is changed by libpmemobj's publish alone, with a check of its own: a flipped bit anywhere shows, and
 /// so does a word copied to another place. Both halves change in one publish.
@@ -121,7 +127,8 @@ inline constexpr std::uint64_t flags_known = flag_finished | flag_erased | flag_
 /// `pinned` is in the flags.
 struct stored_body {
   model_spec spec;
-  std::vector<described_layer> layers; // all that its graph names: erasing another model takes none of them away
+  std::vector<described_layer>
+    layers; // all that its graph names: erasing another model takes none of them away
 };
 
 /// The index of a shard, or of a version of the repository, which has one slot: this, then the encoded `shard_spec` or
@@ -172,7 +179,7 @@ struct version_header {
   std::uint64_t saved_at_ns = 0;
   std::uint64_t sequence = 0; // counts the saves of a model; the same number
   std::uint64_t size_bytes = 0;
-  std::uint64_t digests = 0; // none when the repository was given none
+  std::uint64_t digests = 0;  // none when the repository was given none
   std::uint64_t checksum = 0; // of all the above and the digests
 };
 

@@ -106,14 +106,13 @@ public:
     completion<std::vector<model_summary>> done) override {
     run<std::vector<model_summary>>(
       std::move(done),
-      [prefix = std::move(prefix), after = std::move(after), count_max](
-        auto& c, auto&) -> result<std::vector<model_summary>> {
+      [prefix = std::move(prefix), after = std::move(after),
+       count_max](auto& c, auto&) -> result<std::vector<model_summary>> {
         return list_stored(*c, prefix, after, count_max);
       });
   }
 
-  void resolve(
-    std::vector<layer_id> ids, completion<std::vector<described_layer>> done) override {
+  void resolve(std::vector<layer_id> ids, completion<std::vector<described_layer>> done) override {
     auto ticket = core_->bucket_operations.enter();
     done(ticket ? core_->layers->resolve(ids) : fail(closed_status(*core_)));
   }
@@ -130,8 +129,7 @@ public:
   status close(std::uint32_t deadline_ms) override {
     auto& operations = core_->bucket_operations;
     operations.close();
-    auto left =
-      operations.wait_empty(steady_clock::now() + std::chrono::milliseconds{deadline_ms});
+    auto left = operations.wait_empty(steady_clock::now() + std::chrono::milliseconds{deadline_ms});
     if (left == 0)
       return {};
     return {

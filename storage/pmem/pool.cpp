@@ -53,7 +53,8 @@ void count(const std::map<std::string, std::shared_ptr<model>>& models, pool_inf
 class pmem_pool final : public pool {
 public:
   explicit pmem_pool(std::shared_ptr<core> c)
-    : core_(std::move(c)), store_(make_checkpoint_store(core_)), bucket_(make_model_bucket(core_)) {}
+    : core_(std::move(c)), store_(make_checkpoint_store(core_)), bucket_(make_model_bucket(core_)) {
+  }
   /// Waits for what the pool's own threads still hold, so that nobody but those who were lent something keeps the
   /// mapping, and the pool can be opened again at once.
   ~pmem_pool() override {
@@ -162,8 +163,7 @@ public:
     : seen_(seen), report_(report), progress_(progress) {}
 
   void verify(const loaded_index& index) {
-    for_each_version(
-      index, [&](auto& s, auto&, auto) { total_ += s.shape->size_bytes; });
+    for_each_version(index, [&](auto& s, auto&, auto) { total_ += s.shape->size_bytes; });
     for_each_version(
       index, [&](auto& s, auto& tensors, auto number) { verify_one(s, tensors, number); });
   }

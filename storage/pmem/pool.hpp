@@ -92,7 +92,7 @@ struct pool_info {
 struct check_report {
   pool_info pool;
   std::vector<std::string> problems; // empty: all is well
-  std::uint64_t versions = 0; // of checkpoints and of the repository
+  std::uint64_t versions = 0;        // of checkpoints and of the repository
   std::uint64_t verified_bytes = 0;
   std::uint64_t unreachable_bytes = 0; // of objects nothing names
 };

@@ -22,7 +22,7 @@ struct candidate {
   std::shared_ptr<model> of;
   table_key key;
   std::uint64_t number = 0; // of the slot
-  std::uint64_t at = 0; // the end of its last extent
+  std::uint64_t at = 0;     // the end of its last extent
 };
 
 /// A better place for a slot, reserved.

@@ -47,8 +47,7 @@ bool evictable(const stored_version& v) { return !v.spec.pinned && !in_use(v); }
 std::uint64_t free_bytes(core& c) {
   std::lock_guard guard{c.layout_mutex};
   auto capacity = capacity_of(c), taken = c.stored_bytes->load();
-  return std::min(
-    capacity > taken ? capacity - taken : 0, c.objects->probe_free().total_bytes);
+  return std::min(capacity > taken ? capacity - taken : 0, c.objects->probe_free().total_bytes);
 }
 
 std::uint64_t evictable_bytes(const core& c) {

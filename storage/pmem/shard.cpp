@@ -26,7 +26,7 @@ std::shared_ptr<stored_version> find_stored(const model& m) {
 }
 
 model_summary summarize(const stored_version& v) {
-  return {v.spec.name,      v.number(),    v.size_bytes, v.spec.tensors.tensors.size(),
+  return {v.spec.name,      v.number(),   v.size_bytes, v.spec.tensors.tensors.size(),
           v.stored_at_ns(), v.spec.pinned};
 }
 

@@ -78,7 +78,7 @@ struct model {
   const std::string name;
   std::mutex mutex; // guards all below
   std::uint32_t world_size = 0;
-  std::map<std::uint32_t, std::shared_ptr<shard>> shards; // by rank
+  std::map<std::uint32_t, std::shared_ptr<shard>> shards;            // by rank
   std::map<std::uint64_t, std::shared_ptr<stored_version>> versions; // at most one is not erased
   std::uint32_t coming = 0; // versions of the repository on their way in
   std::uint64_t last_sequence = 0;

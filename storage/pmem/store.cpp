@@ -52,8 +52,8 @@ private:
 
 // Puts the change together: all of it, or an error. A version that is being read stays until it was read.
 status storing::write(table_map& next, std::uint64_t& table, stored_version* old) {
-  auto &c = *home_;
-  auto &v = *version_;
+  auto& c = *home_;
+  auto& v = *version_;
   auto& into = *v.reserved;
   if (auto bad = write_record(c, v, 0, v.slots[0], digests_); !bad.ok())
     return bad;
@@ -76,8 +76,8 @@ status storing::write(table_map& next, std::uint64_t& table, stored_version* old
 }
 
 result<std::uint64_t> storing::finish() {
-  auto &c = *home_;
-  auto &v = *version_;
+  auto& c = *home_;
+  auto& v = *version_;
   std::lock_guard guard{of_->mutex};
   std::lock_guard layout{c.layout_mutex};
   auto old = find_stored(*of_);
