@@ -39,8 +39,7 @@ status obey(storage::checkpoint_store& at, const std::string& verb) {
 }
 
 status pin(storage::bucket& at, const std::string& model, bool pinned) {
-  auto outcome =
-    await<void>([&](auto done) { at.pin(model, pinned, std::move(done)); });
+  auto outcome = await<void>([&](auto done) { at.pin(model, pinned, std::move(done)); });
   return outcome ? status{} : outcome.error();
 }
 
@@ -94,8 +93,7 @@ int main(int argc, char** argv) {
   repository_verbs repository{*models};
   std::cout << "ready" << std::endl;
   for (std::string verb; std::cin >> verb;) {
-    auto outcome =
-      repository_verbs::knows(verb) ? repository.obey(verb) : obey(*checkpoints, verb);
+    auto outcome = repository_verbs::knows(verb) ? repository.obey(verb) : obey(*checkpoints, verb);
     std::cout << (outcome.ok() ? "done" : outcome.to_string()) << std::endl;
   }
 }

@@ -28,6 +28,7 @@ struct expectation {
   std::uint32_t world_size = 1;
   bool there = false;
   bool maybe_there = false;                     // being registered or erased
+  bool erasing = false;                         // shard by shard: a part of it may be left
   std::map<std::uint32_t, bool> attached;       // in the child that lives now
   std::map<std::uint32_t, std::uint64_t> saved; // by rank, acknowledged
   std::optional<std::pair<std::uint32_t, std::uint64_t>> saving;
@@ -161,7 +162,9 @@ private:
       return register_shard(process, name, e, rank);
     if (random() % 12 == 0) {
       e.attached[rank] = false;
-      return ask(process, "leave " + who(name, e, rank) + (random() % 2 ? " 1" : " 0"));
+      // A job that ends in order has no step that others still lack: repack keeps one version of it only.
+      auto finished = random() % 2 != 0 && e.saved[rank] == e.complete(false);
+      return ask(process, "leave " + who(name, e, rank) + (finished ? " 1" : " 0"));
     }
     return save_step(process, name, e, rank);
   }
@@ -172,7 +175,8 @@ private:
     std::string name = names[random() % names.size()];
     auto& e = stored_[name];
     if (e.settled != 0 && random() % 4 == 0)
-      return ask(process, (random() % 2 ? "read " : "pin ") + name + " " + std::to_string(random() % 2));
+      return ask(
+        process, (random() % 2 ? "read " : "pin ") + name + " " + std::to_string(random() % 2));
     auto next = e.settled != 0 && random() % 5 == 0 ? 0 : ++e.last;
     e.pending = next;
     auto verb = next == 0 ? "forget " : "store ";
@@ -184,8 +188,7 @@ private:
     return true;
   }
 
-  static bool is_stored(
-    storage::bucket& at, const std::string& name, std::uint64_t generation) {
+  static bool is_stored(storage::bucket& at, const std::string& name, std::uint64_t generation) {
     auto found = open(at, name);
     if (!found || generation == 0)
       return !found && generation == 0;
@@ -242,7 +245,7 @@ private:
         return false;
       attached = false;
     }
-    e.maybe_there = true;
+    e.maybe_there = e.erasing = true;
     if (!ask(process, "erase " + who(name, e, 0)))
       return false;
     auto world_size = e.world_size;
@@ -267,6 +270,14 @@ private:
     e.maybe_there = false;
     auto newest = open_version(at, name, 0);
     auto step = newest ? (*newest)->record().version : 0;
+    if (std::exchange(e.erasing, false) && step != e.complete(false)) {
+      newest = fail(errc::ok, "");
+      BOOST_TEST(erase(at, name).ok(), when << ": what is left of " << name);
+      auto world_size = e.world_size;
+      e = {};
+      e.world_size = world_size;
+      return;
+    }
     BOOST_CHECK_MESSAGE(
       step == e.complete(false) || step == e.complete(true),
       when << ": the newest complete step of " << name << " is " << step << ", not "
@@ -340,6 +351,6 @@ BOOST_AUTO_TEST_CASE(a_kill_at_any_instant_leaves_the_newest_step_or_the_next_on
   kill_at_random(on_disk, 64, 100);
 }
 
-BOOST_AUTO_TEST_CASE(a_full_pool_loses_nothing_to_a_kill) { kill_at_random(in_memory, 12, 60); }
+BOOST_AUTO_TEST_CASE(a_full_pool_loses_nothing_to_a_kill) { kill_at_random(in_memory, 16, 60); }
 
 BOOST_AUTO_TEST_SUITE_END()

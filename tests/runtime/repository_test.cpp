@@ -111,7 +111,8 @@ BOOST_AUTO_TEST_SUITE(repository_end_to_end)
 
 BOOST_DATA_TEST_CASE(
   what_is_stored_loads_back_bit_for_bit,
-  data::make({false, true}) * data::make({"default", "kept", "pool", "mapped"}), over_socket, group) {
+  data::make({false, true}) * data::make({"default", "kept", "pool", "mapped"}), over_socket,
+  group) {
   service s;
   auto repo = s.repo(over_socket, group);
   auto m = assorted();
@@ -128,7 +129,8 @@ BOOST_DATA_TEST_CASE(
 
 BOOST_DATA_TEST_CASE(
   rows_and_single_tensors_load_by_themselves,
-  data::make({false, true}) * data::make({"default", "kept", "pool", "mapped"}), over_socket, group) {
+  data::make({false, true}) * data::make({"default", "kept", "pool", "mapped"}), over_socket,
+  group) {
   service s;
   auto repo = s.repo(over_socket, group);
   auto m = assorted();
@@ -363,9 +365,20 @@ BOOST_AUTO_TEST_CASE(status_counts_what_happened) {
   auto& status = all[0].value();
   BOOST_TEST(status.node == "n0");
   BOOST_TEST(status.connections == 1u);
-  BOOST_TEST_REQUIRE(status.providers.size() == 2u);
+  BOOST_TEST_REQUIRE(status.providers.size() == s.settings.providers.size());
   BOOST_TEST(status.providers[0].stores == 1u);
   BOOST_TEST(status.providers[0].models == 1u);
+  // The pool of the other group has both parts.
+  auto& pool = status.providers[2];
+  BOOST_TEST(pool.kind == "pmem");
+  BOOST_TEST(pool.checkpoints);
+  BOOST_TEST(pool.models == 0u);
+  BOOST_TEST(pool.used_bytes == 0u);
+  s.repo(true, "pool").store("m", m.views).get();
+  pool = s.remote.status().get().at(0).value().providers.at(2);
+  BOOST_TEST(pool.models == 1u);
+  BOOST_TEST(pool.stores == 1u);
+  BOOST_TEST(pool.used_bytes > 0u);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -21,8 +21,7 @@ namespace data = boost::unit_test::data;
 namespace {
 
 constexpr std::uint64_t mib = 1u << 20;
-const auto ways =
-  data::make({pool_way::memory, pool_way::mapped_file, pool_way::direct_file});
+const auto ways = data::make({pool_way::memory, pool_way::mapped_file, pool_way::direct_file});
 
 struct world {
   explicit world(
@@ -66,8 +65,7 @@ struct world {
     BOOST_REQUIRE_MESSAGE(version, why(version));
   }
   void pin(const std::string& name, bool pinned) const {
-    BOOST_REQUIRE(
-      await<void>([&](auto done) { models->pin(name, pinned, std::move(done)); }));
+    BOOST_REQUIRE(await<void>([&](auto done) { models->pin(name, pinned, std::move(done)); }));
   }
   bool holds(const std::string& name, std::uint64_t seed) const {
     auto outcome = check_model(*models, name, seed);
@@ -115,8 +113,7 @@ BOOST_DATA_TEST_CASE(models_survive_a_restart_with_their_pins_and_layers, ways, 
   w.store_or_fail("a", 5 * mib, 2);
   w.store_or_fail("pinned", 1000, 3);
   w.pin("pinned", true);
-  BOOST_REQUIRE(
-    store(*w.models, spec_with_layers("net", 1, 2), 4, {described(1), described(2)}));
+  BOOST_REQUIRE(store(*w.models, spec_with_layers("net", 1, 2), 4, {described(1), described(2)}));
   BOOST_REQUIRE(store(*w.models, spec_with_layers("tuned", 2, 3), 5, {described(3)}));
   BOOST_REQUIRE(erase(*w.models, "net").ok());
   auto before = w.models->stats();
@@ -195,7 +192,9 @@ BOOST_DATA_TEST_CASE(repack_moves_models_but_none_that_is_read, ways, way) {
     BOOST_REQUIRE(erase(*w.models, "m" + std::to_string(i)).ok());
   auto reader = open(*w.models, "m4");
   BOOST_REQUIRE(reader);
-  auto held = await<window>([&](auto done) { (*reader)->fetch({{0, 0, digest_block_bytes}}, done); });
+  auto held = await<window>([&](auto done) {
+    (*reader)->fetch({{0, 0, digest_block_bytes}}, done);
+  });
   BOOST_REQUIRE(held);
   auto report = repack(*w.checkpoints);
   BOOST_REQUIRE_MESSAGE(report, why(report));
@@ -217,8 +216,7 @@ BOOST_DATA_TEST_CASE(a_model_without_checksums_is_stored_moved_and_checked, ways
   auto room = reserve(*w.models, spec);
   BOOST_REQUIRE(room);
   BOOST_REQUIRE(fill_windows(**room, 2).ok());
-  BOOST_REQUIRE(
-    await<std::uint64_t>([&](auto done) { (*room)->publish({}, std::move(done)); }));
+  BOOST_REQUIRE(await<std::uint64_t>([&](auto done) { (*room)->publish({}, std::move(done)); }));
   room->reset();
   BOOST_REQUIRE(erase(*w.models, "gap").ok());
   BOOST_REQUIRE(repack(*w.checkpoints));
@@ -234,8 +232,9 @@ BOOST_AUTO_TEST_CASE(checking_finds_changed_bytes_of_a_model) {
   w.store_or_fail("net", mib, 1);
   std::uint64_t at = 0;
   {
-    auto lent = await<window>(
-      [&](auto done) { (*open(*w.models, "net"))->fetch({{1, 0, 300}}, std::move(done)); });
+    auto lent = await<window>([&](auto done) {
+      (*open(*w.models, "net"))->fetch({{1, 0, 300}}, std::move(done));
+    });
     BOOST_REQUIRE(lent);
     at = static_cast<std::uint64_t>(lent->pieces.at(0).data - w.owner->mappings().at(0).data);
   }
