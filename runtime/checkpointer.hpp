@@ -59,6 +59,10 @@ struct pending_save {
 class checkpointer {
 public:
   explicit checkpointer(const std::shared_ptr<runtime::shard_state>& s);
+  checkpointer(const checkpointer& other);
+  checkpointer(checkpointer&&) noexcept = default;
+  checkpointer& operator=(checkpointer other) noexcept;
+  ~checkpointer() = default;
 
   /// Begins to save the registered tensors as `step`; returns at once. The provider pulls the bytes with its own
   /// threads and those of this process's runtime, never the caller's.
@@ -90,7 +94,11 @@ public:
 
 private:
   struct attachment; // the last one closes
-  std::shared_ptr<attachment> attached_;
+  struct offer;
+  runtime::shard_state& state() const noexcept;
+
+  std::shared_ptr<offer> offered_;
+  std::shared_ptr<attachment> attached_; // null in what a future keeps: see `offer`
 };
 
 } // namespace millrace
