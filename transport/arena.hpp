@@ -5,6 +5,7 @@
 #include <millrace/core/status.hpp>
 #include <millrace/transport/unique_fd.hpp>
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -74,13 +75,17 @@ public:
   std::byte* data() const noexcept { return data_; }
   std::uint64_t size_bytes() const noexcept { return size_bytes_; }
 
-  /// Fills the page table for `[offset, offset + length)`, so that the first transfer does not fault.
+  /// Fills the page table for `[offset, offset + length)`, so that later transfers do not fault.
   void populate(std::uint64_t offset, std::uint64_t length) noexcept;
+
+  /// True for the first caller.
+  bool first_use() noexcept { return !used_.exchange(true); }
 
 private:
   mapped_arena() = default;
   std::byte* data_ = nullptr;
   std::uint64_t size_bytes_ = 0;
+  std::atomic<bool> used_ = false;
 };
 
 } // namespace millrace::transport

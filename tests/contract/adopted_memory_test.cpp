@@ -2,6 +2,7 @@
 #include "shm_rig.hpp"
 
 #include <millrace/tests/support/held_completion.hpp>
+#include <millrace/tests/support/other_user.hpp>
 #include <millrace/tests/support/shared_file.hpp>
 #include <millrace/transport/copy.hpp>
 
@@ -115,8 +116,8 @@ BOOST_AUTO_TEST_CASE(a_file_cut_short_is_an_error_and_no_signal) {
 
 BOOST_AUTO_TEST_CASE(a_peer_of_another_user_gets_no_file_and_still_has_arenas) {
   constexpr uid_t stranger = 12345;
-  if (geteuid() != 0) {
-    std::cout << "skipped: adopted memory and another user: needs root\n";
+  if (auto why = testing::why_not_as(stranger); !why.empty()) {
+    std::cout << "skipped: adopted memory and another user: " << why << '\n';
     return;
   }
   two_processes p{stranger};
@@ -135,8 +136,8 @@ BOOST_AUTO_TEST_CASE(a_peer_of_another_user_gets_no_file_and_still_has_arenas) {
 // One piece in an arena, and, beyond what fits in one message, one in a file.
 BOOST_AUTO_TEST_CASE(what_a_peer_may_not_reach_fails_before_the_rest_moves) {
   constexpr uid_t stranger = 12345;
-  if (geteuid() != 0) {
-    std::cout << "skipped: adopted memory and another user: needs root\n";
+  if (auto why = testing::why_not_as(stranger); !why.empty()) {
+    std::cout << "skipped: adopted memory and another user: " << why << '\n';
     return;
   }
   two_processes p{stranger};

@@ -233,14 +233,19 @@ private:
     if (fds.size() != 1)
       return {errc::protocol_error, "an arena announced without its descriptor"};
     auto mapped = link.map(what, fds.front().get());
-    if (!mapped)
-      return mapped.error();
-    auto chunks = (what.size_bytes + populate_bytes - 1) / populate_bytes;
+    return mapped ? status{} : mapped.error();
+  }
+
+  // With the first move that uses an arena, since it costs what copying all of it once would: a process that
+  // restores from a pool's file never needs the staging arena.
+  void populate_soon(const std::shared_ptr<mapped_arena>& arena) {
+    if (!arena->first_use())
+      return;
+    auto chunks = (arena->size_bytes() + populate_bytes - 1) / populate_bytes;
     movers_->submit(
       static_cast<std::uint32_t>(chunks),
-      [arena = *mapped](std::uint32_t i) { arena->populate(i * populate_bytes, populate_bytes); },
-      [] {}, job_class::background);
-    return {};
+      [arena](std::uint32_t i) { arena->populate(i * populate_bytes, populate_bytes); }, [] {},
+      job_class::background);
   }
 
   static status on_announce_file(
@@ -299,6 +304,8 @@ private:
         return fail(local.error());
       job.ops.push_back({op.remote_offset, local->data, op.length, op.lead, op.tail});
       files |= local->file != nullptr;
+      if (local->arena)
+        populate_soon(local->arena);
       if (reached->empty() || !local->same_memory(reached->back()))
         reached->push_back(std::move(*local));
     }

@@ -1,0 +1,26 @@
+// Whether a test can play another user here. Used by tests that run as root.
+#pragma once
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <string>
+
+namespace millrace::testing {
+
+/// Why `uid` cannot take part in a test; empty when it can: root alone becomes another user, and some roots of file
+/// systems let nobody else through.
+inline std::string why_not_as(uid_t uid) {
+  if (::geteuid() != 0)
+    return "needs root";
+  auto place = std::filesystem::temp_directory_path().string();
+  auto child = ::fork();
+  if (child == 0)
+    ::_exit(::setuid(uid) == 0 && ::access(place.c_str(), X_OK) == 0 ? 0 : 1);
+  int state = 0;
+  ::waitpid(child, &state, 0);
+  return WIFEXITED(state) && WEXITSTATUS(state) == 0 ? "" : "no other user reaches " + place;
+}
+
+} // namespace millrace::testing
