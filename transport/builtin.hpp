@@ -4,6 +4,8 @@
 #include <millrace/transport/arena.hpp>
 #include <millrace/transport/copy_job.hpp>
 #include <millrace/transport/driver.hpp>
+#include <millrace/transport/tcp/tcp_options.hpp>
+#include <millrace/transport/verbs/verbs_options.hpp>
 
 #include <functional>
 #include <memory>
@@ -19,6 +21,8 @@ struct driver_deps {
   copy_limits limits;
   std::function<std::vector<std::shared_ptr<arena>>()> shared_arenas;
   std::uint64_t granule_bytes = 64u << 20;
+  tcp_options tcp;
+  verbs_options verbs;
 };
 
 /// Errors: `invalid_argument` naming the drivers there are.

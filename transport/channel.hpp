@@ -5,12 +5,16 @@
 #include <millrace/core/ids.hpp>
 #include <millrace/core/status.hpp>
 #include <millrace/transport/io_loop.hpp>
+#include <millrace/transport/socket_address.hpp>
 #include <millrace/transport/unique_fd.hpp>
 
+#include <array>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace millrace::transport {
@@ -45,6 +49,9 @@ struct peer_info {
   std::uint32_t pid = 0;
   std::uint32_t uid = 0;
   std::uint32_t protocol = 0; // version agreed on
+  /// The other end's address on a network; empty on a Unix socket, where `pid` and `uid` are known instead.
+  std::optional<socket_address> address;
+  bool connected_by_us = false; // this side connected, the peer listens
 };
 
 /// Every bound of a channel. The configuration's `channel` section sets them.
@@ -59,6 +66,9 @@ struct channel_options {
   std::uint32_t requests_queued_max = 1024; // requests waiting here for the peer's credits
   std::uint32_t fds_per_frame_max = 8;
 };
+
+/// A key for another connection between the same two processes.
+using channel_key = std::array<std::byte, 32>;
 
 class channel;
 
@@ -79,6 +89,11 @@ public:
 
   virtual const peer_info& peer() const noexcept = 0;
   virtual bool is_open() const noexcept = 0;
+
+  /// A secret that both ends of this channel compute alike for a label, and nobody else can: a hash over the
+  /// handshake's fresh nonces on a Unix socket, keying material of the session where it is encrypted.
+  /// For open channels.
+  virtual channel_key derive_key(std::string_view label) const = 0;
 
   /// Hands a frame over without blocking: written at once by the calling thread when the socket
   /// takes it, else queued. Descriptors are duplicated by the kernel; the caller keeps its own.

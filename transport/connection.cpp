@@ -39,6 +39,7 @@ connection::connection(
     fd_(std::move(fd)), queue_(fd_.get(), options.send_queue_bytes_max) {
   peer_.pid = who.pid;
   peer_.uid = who.uid;
+  peer_.connected_by_us = is_connector();
 }
 
 void connection::start() {
@@ -223,6 +224,12 @@ status connection::take_proof(const parsed_frame& arrived) {
     send_own(frame_kind::proof, prove(side_, their_hello_, our_hello_));
   open(std::move(*handler));
   return {};
+}
+
+// The hellos do not change once the channel is open.
+channel_key connection::derive_key(std::string_view label) const {
+  return is_connector() ? derive(label, our_hello_, their_hello_)
+                        : derive(label, their_hello_, our_hello_);
 }
 
 void connection::open(std::shared_ptr<channel_handler> handler) {

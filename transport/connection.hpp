@@ -36,6 +36,7 @@ public:
 
   const peer_info& peer() const noexcept override { return peer_; }
   bool is_open() const noexcept override { return phase_ == phase::open; }
+  channel_key derive_key(std::string_view label) const override;
   status send(
     frame_kind kind, std::uint64_t correlation, std::span<const std::byte> body,
     std::span<const int> fds) override;

@@ -19,12 +19,16 @@ public:
 
   status add_drivers(const fabric_options& options, const std::shared_ptr<io_loop>& loop) {
     driver_deps deps{
-      loop, movers_, options.limits,
+      loop,
+      movers_,
+      options.limits,
       [weak = weak_from_this()] {
         auto self = weak.lock();
         return self ? self->shared_arenas() : std::vector<std::shared_ptr<arena>>{};
       },
-      options.granule_bytes};
+      options.granule_bytes,
+      options.tcp,
+      options.verbs};
     for (auto& name : options.prefer) {
       auto made = make_driver(name, deps);
       if (!made)

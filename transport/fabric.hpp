@@ -9,6 +9,8 @@
 #include <millrace/transport/driver.hpp>
 #include <millrace/transport/local_copy.hpp>
 #include <millrace/transport/region.hpp>
+#include <millrace/transport/tcp/tcp_options.hpp>
+#include <millrace/transport/verbs/verbs_options.hpp>
 
 #include <memory>
 #include <string>
@@ -20,8 +22,10 @@ struct fabric_options {
   std::vector<std::string> prefer = {"local", "shm"}; // tried in this order
   std::uint32_t movers = 0;                           // 0: one a core, at most 8
   copy_limits limits;
-  std::uint64_t granule_bytes = 64u
-    << 20; // adopted files are mapped by peers in pieces of this size
+  /// Adopted files are mapped by peers in pieces of this size.
+  std::uint64_t granule_bytes = 64u << 20;
+  tcp_options tcp;
+  verbs_options verbs;
 };
 
 /// How the memory of `make_memory` comes to be.

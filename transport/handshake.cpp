@@ -34,6 +34,20 @@ void absorb(crypto_generichash_state& state, std::span<const std::byte> bytes) {
     &state, reinterpret_cast<const unsigned char*>(bytes.data()), bytes.size());
 }
 
+std::array<std::byte, 32> hash_of(
+  std::string_view purpose, std::span<const std::byte> detail,
+  std::span<const std::byte> connector_hello, std::span<const std::byte> acceptor_hello) {
+  std::array<std::byte, 32> out{};
+  crypto_generichash_state state;
+  crypto_generichash_init(&state, nullptr, 0, out.size());
+  absorb(state, std::as_bytes(std::span{purpose}));
+  absorb(state, detail);
+  absorb(state, connector_hello);
+  absorb(state, acceptor_hello);
+  crypto_generichash_final(&state, reinterpret_cast<unsigned char*>(out.data()), out.size());
+  return out;
+}
+
 } // namespace
 
 result<hello> decode_hello(std::span<const std::byte> bytes) {
@@ -66,17 +80,15 @@ result<std::uint32_t> agree(const hello& ours, const hello& theirs) {
 handshake_proof prove(
   handshake_side side, std::span<const std::byte> connector_hello,
   std::span<const std::byte> acceptor_hello) {
-  static constexpr std::string_view purpose = "millrace channel proof 1";
-  handshake_proof out{};
-  crypto_generichash_state state;
-  crypto_generichash_init(&state, nullptr, 0, out.size());
-  absorb(state, std::as_bytes(std::span{purpose}));
   auto role = static_cast<std::byte>(side);
-  absorb(state, {&role, 1});
-  absorb(state, connector_hello);
-  absorb(state, acceptor_hello);
-  crypto_generichash_final(&state, reinterpret_cast<unsigned char*>(out.data()), out.size());
-  return out;
+  return hash_of("millrace channel proof 1", {&role, 1}, connector_hello, acceptor_hello);
+}
+
+std::array<std::byte, 32> derive(
+  std::string_view label, std::span<const std::byte> connector_hello,
+  std::span<const std::byte> acceptor_hello) {
+  return hash_of(
+    "millrace channel key 1", std::as_bytes(std::span{label}), connector_hello, acceptor_hello);
 }
 
 bool equal(const handshake_proof& expected, std::span<const std::byte> received) noexcept {

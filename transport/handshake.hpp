@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 
 namespace millrace::transport {
 
@@ -59,6 +60,11 @@ using handshake_proof = std::array<std::byte, 32>;
 /// hash covers the fresh nonce of the side that listens, so the recording does not fit.
 handshake_proof prove(
   handshake_side side, std::span<const std::byte> connector_hello,
+  std::span<const std::byte> acceptor_hello);
+
+/// 32 bytes that follow from both hellos and the label.
+std::array<std::byte, 32> derive(
+  std::string_view label, std::span<const std::byte> connector_hello,
   std::span<const std::byte> acceptor_hello);
 
 bool equal(const handshake_proof& expected, std::span<const std::byte> received) noexcept;
