@@ -1,6 +1,5 @@
 // One load: open, check what was asked for, let the fabric push window after window, verify.
-#include <millrace/actors/layout_offsets.hpp>
-#include <millrace/actors/load_operation.hpp>
+#include <millrace/actors/reading_operation.hpp>
 
 #include <algorithm>
 #include <cstring>
@@ -10,7 +9,6 @@ namespace millrace::actors {
 
 namespace {
 
-using storage::opened_model;
 using storage::wanted;
 using storage::window;
 
@@ -22,46 +20,29 @@ struct range {
   std::uint64_t target = 0;
 };
 
-class load_operation : public timed_operation<load_request, load_receipt>,
-                       public std::enable_shared_from_this<load_operation> {
+class load_operation : public reading_operation<load_request, load_receipt> {
 public:
-  load_operation(
-    std::shared_ptr<operation_context> context, load_request request, model_opener open,
-    time_point arrived, answer<load_receipt> done)
-    : timed_operation(std::move(context), std::move(request), arrived, std::move(done)),
-      open_(std::move(open)) {}
-
-protected:
-  void start() override {
-    std::exchange(open_, nullptr)(context_->home<std::shared_ptr<opened_model>>(
-      [self = shared_from_this()](auto opened) { self->on_opened(std::move(opened)); }));
-  }
-
-  void let_go() override { model_.reset(); }
+  using reading_operation::reading_operation;
 
 private:
-  void on_opened(result<std::shared_ptr<opened_model>> opened) {
-    if (answered())
-      return;
-    if (!opened)
-      return give_up(opened.error());
-    model_ = std::move(*opened);
+  std::string name() const override { return "loading " + request_.model; }
+
+  result<std::vector<wanted>> choose() override {
     opened_at_ = steady_clock::now();
     receipt_.times.reserve_us = us_between(begun_, opened_at_);
     if (auto bad = select(); !bad.ok())
-      return give_up(bad.within("loading " + request_.model));
+      return fail(bad);
+    if (receipt_.verified)
+      offsets_ = layout_offsets{model().record().spec.tensors};
     std::vector<wanted> aligned;
     for (auto& r : ranges_)
       aligned.push_back(cover(r));
-    windows_ = model_->plan(aligned);
-    if (receipt_.verified)
-      offsets_ = layout_offsets{model_->record().spec.tensors};
-    pump();
+    return aligned;
   }
 
   // Turns selections into ranges; anything that does not fit is an error before a byte moves.
   status select() {
-    auto& record = model_->record();
+    auto& record = model().record();
     receipt_.verified = !record.digests.empty() || size_bytes(record.spec.tensors) == 0;
     std::unordered_map<std::string_view, std::uint32_t> by_name;
     for (auto& tensor : record.spec.tensors.tensors)
@@ -121,27 +102,11 @@ private:
 
   // The whole digest blocks around a range, so that they can be verified.
   wanted cover(const range& r) const {
-    auto bytes = *size_bytes(model_->record().spec.tensors.tensors[r.tensor]);
+    auto bytes = *size_bytes(model().record().spec.tensors.tensors[r.tensor]);
     auto first = r.first / digest_block_bytes * digest_block_bytes;
     auto last =
       (r.first + r.length + digest_block_bytes - 1) / digest_block_bytes * digest_block_bytes;
     return {r.tensor, first, std::min(last, bytes) - first};
-  }
-
-  void pump() {
-    auto self = shared_from_this();
-    while (!answered() && next_ < windows_.size() && in_flight_ < context_->bounds.windows_max) {
-      ++in_flight_;
-      // Ranges of a plan come in order: what this window takes begins where the last one ended.
-      auto first = range_at_;
-      advance(windows_[next_]);
-      model_->fetch(
-        std::move(windows_[next_++]), context_->home<window>([self, first](result<window> w) {
-          self->on_window(first, std::move(w));
-        }));
-    }
-    if (!answered() && in_flight_ == 0 && next_ == windows_.size())
-      finish();
   }
 
   // Where in `ranges_` a window's pieces begin: which range, and how much of its cover is done.
@@ -150,9 +115,14 @@ private:
     std::uint64_t done = 0;
   };
 
-  void advance(const std::vector<wanted>& planned) {
-    for (auto& w : planned)
-      step_cursor(range_at_, w.length);
+  // Ranges of a plan come in order: what a window takes begins where the one before it ended.
+  void find_starts() {
+    cursor at;
+    for (auto& window : plan()) {
+      starts_.push_back(at);
+      for (auto& w : window)
+        step_cursor(at, w.length);
+    }
   }
 
   void step_cursor(cursor& c, std::uint64_t length) const {
@@ -161,30 +131,29 @@ private:
       c = {c.range + 1, 0};
   }
 
-  void on_window(cursor at, result<window> w) {
-    if (answered())
-      return;
-    if (!w)
-      return give_up(w.error().within("loading " + request_.model));
+  void on_window(std::size_t index, window w) override {
+    if (starts_.empty())
+      find_starts();
+    auto at = starts_[index];
     std::vector<transport::copy_op> ops;
-    ops.reserve(w->pieces.size());
-    for (auto& piece : w->pieces) {
+    ops.reserve(w.pieces.size());
+    for (auto& piece : w.pieces) {
       ops.push_back(op_for(piece, ranges_[at.range]));
       step_cursor(at, piece.length);
     }
     if (eager_)
-      return on_moved(*w, copy_eager(ops));
+      return on_moved(w, copy_eager(ops));
     transport::transfer t;
     t.dir = transport::direction::write;
     t.remote = request_.target;
     t.digests = receipt_.verified;
-    t.hold = w->hold;
+    t.hold = w.hold;
     t.ops = std::move(ops);
     context_->fabric->submit(
       std::move(t),
-      context_->home<transport::transfer_report>(
-        [self = shared_from_this(), w = std::move(*w)](auto report) {
-          self->on_moved(w, std::move(report));
+      later<load_operation, transport::transfer_report>(
+        [w = std::move(w)](load_operation& self, auto report) {
+          self.on_moved(w, std::move(report));
         }));
   }
 
@@ -216,22 +185,19 @@ private:
   }
 
   void on_moved(const window& w, result<transport::transfer_report> report) {
-    if (answered())
-      return;
     if (!report)
-      return give_up(report.error().within("loading " + request_.model));
+      return give_up(report.error().within(name()));
     receipt_.driver = report->driver;
     if (auto bad = verify(w, report->digests); !bad.ok())
       return give_up(bad);
-    --in_flight_;
-    pump();
+    done_with_window();
   }
 
   status verify(const window& w, const std::vector<std::uint64_t>& computed) const {
     if (!receipt_.verified)
       return {};
     std::size_t at = 0;
-    auto& record = model_->record();
+    auto& record = model().record();
     for (auto& piece : w.pieces) {
       auto first = offsets_.digest_of(piece);
       for (std::uint64_t i = 0; i < digest_count(piece.length); ++i)
@@ -246,24 +212,19 @@ private:
     return {};
   }
 
-  void finish() {
+  void on_everything_read() override {
     auto now = steady_clock::now();
     receipt_.times.move_us = us_between(opened_at_, now);
     receipt_.model = request_.model;
-    receipt_.version = model_->record().version;
+    receipt_.version = model().record().version;
     receipt_.provider = context_->provider;
     succeed();
   }
 
-  model_opener open_;
   time_point opened_at_;
-  std::shared_ptr<opened_model> model_;
   std::vector<range> ranges_;
   layout_offsets offsets_;
-  std::vector<std::vector<wanted>> windows_;
-  cursor range_at_;
-  std::size_t next_ = 0;
-  std::uint32_t in_flight_ = 0;
+  std::vector<cursor> starts_; // per window
   bool eager_ = false;
 };
 

@@ -1,12 +1,9 @@
 // Trains with a checkpoint at every iteration; goes on from the newest one, however the last run ended.
 #include "background_saver.hpp"
-#include "phases.hpp"
+#include "setup.hpp"
 #include "summary.hpp"
 #include "training.hpp"
 #include "weights_file.hpp"
-
-#include <millrace/config/load.hpp>
-#include <millrace/runtime/client.hpp>
 
 #include <algorithm>
 
@@ -60,21 +57,15 @@ void tell_training(
 } // namespace
 
 status checkpoint_phase(const phase_options& options) {
-  auto settings = millrace::config::load_file(options.config);
-  if (!settings)
-    return settings.error();
-  auto digits = read_digits(options.data, split_seed);
-  if (!digits)
-    return digits.error();
-  auto client = millrace::client::of(*settings);
-  if (!client)
-    return client.error();
+  auto ready = set_up(options);
+  if (!ready)
+    return ready.error();
   summary tell{options.summary};
 
   mlp model{widths_for(10), 42};
   millrace::checkpoint_options shard;
   shard.model = options.job;
-  auto registered = client->checkpointer(shard, model.training_state()).result();
+  auto registered = ready->client.checkpointer(shard, model.training_state()).result();
   if (!registered)
     return registered.error();
   auto job = *registered;
@@ -91,12 +82,12 @@ status checkpoint_phase(const phase_options& options) {
   training_events events;
   save_every_iteration(events, job, spent);
   auto begun = steady_clock::now();
-  train(model, digits->train, plan, events);
+  train(model, ready->digits.train, plan, events);
   milliseconds took = steady_clock::now() - begun;
   spent.note(job.close(true));
   if (!spent.failed.ok())
     return spent.failed;
-  tell_training(tell, options, spent, took, model.accuracy(digits->test));
+  tell_training(tell, options, spent, took, model.accuracy(ready->digits.test));
   return write_weights(options.weights, model);
 }
 

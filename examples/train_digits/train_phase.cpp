@@ -1,13 +1,10 @@
 // Training with stores beside it; then transfer learning; then the durable store.
 #include "background_saver.hpp"
-#include "phases.hpp"
+#include "setup.hpp"
 #include "summary.hpp"
 #include "training.hpp"
 #include "transfer.hpp"
 #include "weights_file.hpp"
-
-#include <millrace/config/load.hpp>
-#include <millrace/runtime/client.hpp>
 
 #include <nlohmann/json.hpp>
 
@@ -142,28 +139,22 @@ status store_final(summary& tell, millrace::repository kept, mlp& model) {
 } // namespace
 
 status train_phase(const phase_options& options) {
-  auto settings = millrace::config::load_file(options.config);
-  if (!settings)
-    return settings.error();
-  auto digits = read_digits(options.data, split_seed);
-  if (!digits)
-    return digits.error();
-  auto client = millrace::client::of(*settings);
-  if (!client)
-    return client.error();
+  auto ready = set_up(options);
+  if (!ready)
+    return ready.error();
   summary tell{options.summary};
 
-  auto fast = client->repository("fast");
+  auto fast = ready->client.repository("fast");
   if (auto bad = store_untrained(tell, fast); !bad.ok())
     return bad;
   background_saver saver{fast};
-  auto first = train_first(*digits, options, saver);
+  auto first = train_first(ready->digits, options, saver);
   if (auto bad = saver.finish(); !bad.ok())
     return bad;
   tell_training(tell, first, saver, options.epochs);
-  if (auto bad = transfer(tell, fast, *digits); !bad.ok())
+  if (auto bad = transfer(tell, fast, ready->digits); !bad.ok())
     return bad;
-  if (auto bad = store_final(tell, client->repository("kept"), first.model); !bad.ok())
+  if (auto bad = store_final(tell, ready->client.repository("kept"), first.model); !bad.ok())
     return bad;
   if (auto bad = write_weights(options.weights, first.model); !bad.ok())
     return bad;

@@ -1,10 +1,7 @@
 // Loads the final model back and compares it with what was trained, bit for bit.
 #include "mlp.hpp"
-#include "phases.hpp"
+#include "setup.hpp"
 #include "summary.hpp"
-
-#include <millrace/config/load.hpp>
-#include <millrace/runtime/client.hpp>
 
 #include <cstring>
 #include <fstream>
@@ -53,21 +50,15 @@ status compare_strided(millrace::repository kept, mlp& model) {
 } // namespace
 
 status verify_phase(const phase_options& options) {
-  auto settings = millrace::config::load_file(options.config);
-  if (!settings)
-    return settings.error();
   auto expected = read_all(options.weights);
   if (!expected)
     return expected.error();
-  auto digits = read_digits(options.data, split_seed);
-  if (!digits)
-    return digits.error();
-  auto client = millrace::client::of(*settings);
-  if (!client)
-    return client.error();
+  auto ready = set_up(options);
+  if (!ready)
+    return ready.error();
   summary tell{options.summary};
 
-  auto kept = client->repository("kept");
+  auto kept = ready->client.repository("kept");
   mlp model{widths_for(10), 0}; // other weights than those expected
   std::vector<millrace::load_target> targets;
   for (auto& tensor : model.tensors())
@@ -83,7 +74,8 @@ status verify_phase(const phase_options& options) {
     "loaded {}, {} bytes, version {}, from {}, checksums {}, moved by {}: the same bit for "
     "bit, {:.2f} % of the test images right",
     final_name, loaded->size_bytes, loaded->version, loaded->provider,
-    loaded->verified ? "agree" : "not kept", loaded->driver, 100 * model.accuracy(digits->test));
+    loaded->verified ? "agree" : "not kept", loaded->driver,
+    100 * model.accuracy(ready->digits.test));
   return {};
 }
 

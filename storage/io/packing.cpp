@@ -4,6 +4,7 @@
 #include <millrace/storage/io/packing.hpp>
 
 #include <algorithm>
+#include <cstring>
 
 namespace millrace::storage::io {
 
@@ -196,6 +197,28 @@ packing pack(const std::vector<std::uint64_t>& tensor_bytes, std::uint64_t windo
 packing pack_contiguous(
   const std::vector<std::uint64_t>& tensor_bytes, std::uint64_t window_bytes) {
   return pack_all(tensor_bytes, window_bytes, true);
+}
+
+window lend(const packing& packed, std::uint32_t index, const memory_block& memory) {
+  auto& w = packed.windows[index];
+  window lent{index, {}, memory.owner};
+  lent.pieces.reserve(w.count);
+  for (auto i = w.first; i < w.first + w.count; ++i) {
+    auto& p = packed.pieces[i];
+    lent.pieces.push_back({p.tensor, p.tensor_offset, memory.data + (p.at - w.at), p.length});
+  }
+  return lent;
+}
+
+void clear_gaps(const packing& packed, std::uint32_t index, std::byte* data) {
+  auto& w = packed.windows[index];
+  std::uint64_t filled = 0;
+  for (auto i = w.first; i < w.first + w.count; ++i) {
+    auto begin = packed.pieces[i].at - w.at;
+    std::memset(data + filled, 0, begin - filled);
+    filled = begin + packed.pieces[i].length;
+  }
+  std::memset(data + filled, 0, w.size_bytes - filled);
 }
 
 std::uint64_t stream_end(const packing& packed) noexcept {

@@ -43,6 +43,12 @@ packing pack(const std::vector<std::uint64_t>& tensor_bytes, std::uint64_t windo
 /// each other without a gap: it lies in one run wherever the windows do. Part of the stored format, too.
 packing pack_contiguous(const std::vector<std::uint64_t>& tensor_bytes, std::uint64_t window_bytes);
 
+/// Window number `index` in memory that was acquired for it.
+window lend(const packing& packed, std::uint32_t index, const memory_block& memory);
+
+/// Clears what lies between a window's pieces: what was in its memory before is nobody's business on disk.
+void clear_gaps(const packing& packed, std::uint32_t index, std::byte* data);
+
 /// Where the last piece of the stream ends; what an inlined model takes.
 std::uint64_t stream_end(const packing& packed) noexcept;
 

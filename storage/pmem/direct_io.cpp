@@ -62,7 +62,6 @@ struct window_table : std::enable_shared_from_this<window_table> {
 
 private:
   window lend(std::uint32_t index, memory_block memory);
-  void clear_gaps(const io::packed_window& w, std::byte* data) const;
   void written(std::uint32_t index, const status& outcome);
 };
 
@@ -84,14 +83,7 @@ void window_table::acquire(
 }
 
 window window_table::lend(std::uint32_t index, memory_block memory) {
-  auto& packed = slot.shape->packed;
-  auto& w = packed.windows[index];
-  window lent{index, {}, memory.owner};
-  lent.pieces.reserve(w.count);
-  for (auto i = w.first; i < w.first + w.count; ++i) {
-    auto& p = packed.pieces[i];
-    lent.pieces.push_back({p.tensor, p.tensor_offset, memory.data + (p.at - w.at), p.length});
-  }
+  auto lent = io::lend(slot.shape->packed, index, memory);
   std::lock_guard guard{mutex};
   windows[index].memory = std::move(memory);
   windows[index].at = phase::lent;
@@ -104,7 +96,7 @@ void window_table::commit(std::uint32_t index, completion<void> done) {
       fail(errc::invalid_argument, "window " + std::to_string(index) + " is not acquired"));
   auto data = windows[index].memory.data;
   auto& w = slot.shape->packed.windows[index];
-  clear_gaps(w, data);
+  io::clear_gaps(slot.shape->packed, index, data);
   std::vector<std::function<status()>> jobs;
   for (auto& run : locate(slot.extents, w.at, w.size_bytes, job_bytes_max))
     jobs.emplace_back([self = shared_from_this(), run, data] {
@@ -119,18 +111,6 @@ void window_table::commit(std::uint32_t index, completion<void> done) {
       self.reset();
       outcome.ok() ? done({}) : done(fail(std::move(outcome)));
     });
-}
-
-// What was in the staging memory before is nobody's business on disk.
-void window_table::clear_gaps(const io::packed_window& w, std::byte* data) const {
-  auto& packed = slot.shape->packed;
-  std::uint64_t filled = 0;
-  for (auto i = w.first; i < w.first + w.count; ++i) {
-    auto begin = packed.pieces[i].at - w.at;
-    std::memset(data + filled, 0, begin - filled);
-    filled = begin + packed.pieces[i].length;
-  }
-  std::memset(data + filled, 0, w.size_bytes - filled);
 }
 
 void window_table::written(std::uint32_t index, const status& outcome) {

@@ -46,7 +46,6 @@ private:
   }
   bool advance(std::uint32_t index, phase from, phase to);
   window lend(std::uint32_t index, memory_block memory);
-  void clear_gaps(const packed_window& w, std::byte* data) const;
   void write_window(std::uint32_t index, std::byte* data, std::function<void(status)> done);
   void written(std::uint32_t index, const status& outcome);
   status may_publish(const std::vector<std::uint64_t>& digests);
@@ -81,13 +80,7 @@ void pending_version::acquire(
 }
 
 window pending_version::lend(std::uint32_t index, memory_block memory) {
-  auto& w = packed.windows[index];
-  window lent{index, {}, memory.owner};
-  lent.pieces.reserve(w.count);
-  for (auto i = w.first; i < w.first + w.count; ++i) {
-    auto& p = packed.pieces[i];
-    lent.pieces.push_back({p.tensor, p.tensor_offset, memory.data + (p.at - w.at), p.length});
-  }
+  auto lent = io::lend(packed, index, memory);
   std::lock_guard guard{mutex};
   slots[index].memory = std::move(memory);
   slots[index].at = phase::lent;
@@ -100,7 +93,7 @@ void pending_version::commit(std::uint32_t index, completion<void> done) {
   if (!advance(index, phase::lent, phase::committing))
     return done(misused("window " + std::to_string(index) + " is not acquired"));
   auto data = slots[index].memory.data;
-  clear_gaps(packed.windows[index], data);
+  io::clear_gaps(packed, index, data);
   write_window(
     index, data,
     [self = shared_from_this(), index, done = std::move(done)](status outcome) mutable {
@@ -110,17 +103,6 @@ void pending_version::commit(std::uint32_t index, completion<void> done) {
       self.reset();
       outcome.ok() ? done({}) : done(fail(std::move(outcome)));
     });
-}
-
-// What was in the staging memory before is nobody's business on disk.
-void pending_version::clear_gaps(const packed_window& w, std::byte* data) const {
-  std::uint64_t filled = 0;
-  for (auto i = w.first; i < w.first + w.count; ++i) {
-    auto begin = packed.pieces[i].at - w.at;
-    std::memset(data + filled, 0, begin - filled);
-    filled = begin + packed.pieces[i].length;
-  }
-  std::memset(data + filled, 0, w.size_bytes - filled);
 }
 
 void pending_version::write_window(

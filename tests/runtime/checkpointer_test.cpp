@@ -21,22 +21,6 @@ namespace {
 
 using testing::scratch_directory;
 
-// A directory in memory: there slots are used in place.
-class memory_directory {
-public:
-  memory_directory() {
-    std::string pattern = "/dev/shm/millrace-test-XXXXXX";
-    path_ = ::mkdtemp(pattern.data());
-  }
-  ~memory_directory() { std::filesystem::remove_all(path_); }
-  memory_directory(const memory_directory&) = delete;
-  memory_directory& operator=(const memory_directory&) = delete;
-  const std::string& path() const { return path_; }
-
-private:
-  std::string path_;
-};
-
 config::settings with_pool(const std::string& socket_directory, const std::string& pool_directory) {
   config::settings s;
   s.node.name = "n0";
@@ -71,7 +55,7 @@ struct service {
   client connect() { return client::connect("unix:" + dir.path() + "/n0.sock"); }
 
   scratch_directory dir;
-  memory_directory memory;
+  scratch_directory memory{"/dev/shm"}; // there slots are used in place
   config::settings settings;
   std::optional<node> n;
   std::optional<client> direct;

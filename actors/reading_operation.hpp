@@ -1,0 +1,98 @@
+// What operations that read a kept model window by window have in common. Loads and verifications derive from it.
+#pragma once
+
+#include <millrace/actors/layout_offsets.hpp>
+#include <millrace/actors/load_operation.hpp>
+
+#include <memory>
+#include <utility>
+#include <vector>
+
+namespace millrace::actors {
+
+/// Opens a model, plans what to read of it, and keeps at most `windows_max` of its windows in flight.
+template <class Request, class Receipt>
+class reading_operation : public timed_operation<Request, Receipt>,
+                          public std::enable_shared_from_this<reading_operation<Request, Receipt>> {
+public:
+  reading_operation(
+    std::shared_ptr<operation_context> context, Request request, model_opener open,
+    time_point arrived, answer<Receipt> done)
+    : timed_operation<Request, Receipt>(
+        std::move(context), std::move(request), arrived, std::move(done)),
+      open_(std::move(open)) {}
+
+protected:
+  /// What is being done to which model, for errors.
+  virtual std::string name() const = 0;
+  /// The model is open: says what to read of it, or why not.
+  virtual result<std::vector<storage::wanted>> choose() = 0;
+  /// Window number `index` of the plan is here. Its user says `done_with_window` or gives up.
+  virtual void on_window(std::size_t index, storage::window w) = 0;
+  /// Every window was used.
+  virtual void on_everything_read() = 0;
+
+  const storage::opened_model& model() const { return *model_; }
+  const std::vector<std::vector<storage::wanted>>& plan() const { return windows_; }
+
+  void done_with_window() {
+    --in_flight_;
+    pump();
+  }
+
+  /// Runs `f(*this as Self, x)` in the actor unless the operation has answered by then.
+  template <class Self, class T, class F>
+  completion<T> later(F f) {
+    return this->context_->template home<T>(
+      [self = this->shared_from_this(), f = std::move(f)](result<T> x) mutable {
+        if (!self->answered())
+          f(static_cast<Self&>(*self), std::move(x));
+      });
+  }
+
+private:
+  using base = reading_operation;
+
+  void start() final {
+    std::exchange(open_, nullptr)(later<base, std::shared_ptr<storage::opened_model>>(
+      [](base& self, auto opened) { self.on_opened(std::move(opened)); }));
+  }
+
+  void let_go() final { model_.reset(); }
+
+  void on_opened(result<std::shared_ptr<storage::opened_model>> opened) {
+    if (!opened)
+      return this->give_up(opened.error());
+    model_ = std::move(*opened);
+    auto chosen = choose();
+    if (!chosen)
+      return this->give_up(chosen.error().within(name()));
+    windows_ = model_->plan(*chosen);
+    pump();
+  }
+
+  void pump() {
+    while (!this->answered() && next_ < windows_.size() &&
+           in_flight_ < this->context_->bounds.windows_max) {
+      ++in_flight_;
+      auto index = next_++;
+      model_->fetch(
+        windows_[index],
+        later<base, storage::window>([index](base& self, result<storage::window> w) {
+          if (!w)
+            return self.give_up(w.error().within(self.name()));
+          self.on_window(index, std::move(*w));
+        }));
+    }
+    if (!this->answered() && in_flight_ == 0 && next_ == windows_.size())
+      on_everything_read();
+  }
+
+  model_opener open_;
+  std::shared_ptr<storage::opened_model> model_;
+  std::vector<std::vector<storage::wanted>> windows_;
+  std::size_t next_ = 0;
+  std::uint32_t in_flight_ = 0;
+};
+
+} // namespace millrace::actors

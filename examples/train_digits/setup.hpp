@@ -1,0 +1,19 @@
+// What every phase begins with: the data and a client of the cluster. Used by the phases.
+#pragma once
+
+#include "dataset.hpp"
+#include "phases.hpp"
+
+#include <millrace/runtime/client.hpp>
+
+namespace train_digits {
+
+struct phase_setup {
+  dataset digits;
+  millrace::client client;
+};
+
+/// Errors: those of the configuration, the data file and the client.
+millrace::result<phase_setup> set_up(const phase_options& options);
+
+} // namespace train_digits
