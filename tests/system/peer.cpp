@@ -1,5 +1,5 @@
-// A client in a process of its own: peer ADDRESS store|load|stall|churn MODEL MIB SEED.
-#include <millrace/runtime/client.hpp>
+// A client in a process of its own: peer ADDRESS|CONFIG store|load|stall|churn MODEL MIB SEED.
+#include <millrace/tests/system/connecting.hpp>
 #include <millrace/tests/system/sample.hpp>
 
 #include <signal.h>
@@ -62,7 +62,7 @@ int main(int argc, char** argv) {
   if (words.size() != 5)
     return 2;
   try {
-    task t{client::connect(words[0]), words[2], std::stoull(words[3]), std::stoull(words[4])};
+    task t{testing::connect_to(words[0]), words[2], std::stoull(words[3]), std::stoull(words[4])};
     return words[1] == "store" ? store(t)
       : words[1] == "load"     ? load(t)
       : words[1] == "stall"    ? stall(t)

@@ -1,6 +1,6 @@
-// A training job in a process of its own: trainer ADDRESS MIB STEPS [direct|snapshot].
+// A training job in a process of its own: trainer ADDRESS|CONFIG MIB STEPS [direct|snapshot].
 // Says what it found, saves every step up to STEPS, and ends in order. What it trains is a function of the step.
-#include <millrace/runtime/client.hpp>
+#include <millrace/tests/system/connecting.hpp>
 #include <millrace/tests/system/sample.hpp>
 
 #include <algorithm>
@@ -62,7 +62,7 @@ int main(int argc, char** argv) {
   try {
     bool snapshot = argc > 4 && std::string{argv[4]} == "snapshot";
     return train(
-      client::connect(argv[1]), std::stoull(argv[2]), std::stoull(argv[3]),
+      testing::connect_to(argv[1]), std::stoull(argv[2]), std::stoull(argv[3]),
       snapshot ? save_mode::snapshot : save_mode::direct);
   } catch (const std::exception& e) {
     std::cout << "failed " << e.what() << std::endl;

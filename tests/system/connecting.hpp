@@ -1,0 +1,24 @@
+// How the programs of tests find their service: by an address, or by the file of a cluster.
+#pragma once
+
+#include <millrace/config/load.hpp>
+#include <millrace/runtime/client.hpp>
+
+#include <string>
+
+namespace millrace::testing {
+
+/// `where`: "unix:/PATH", or the path of a configuration.
+inline client connect_to(const std::string& where) {
+  if (!where.starts_with('/'))
+    return client::connect(where);
+  auto settings = config::load_file(where);
+  if (!settings)
+    throw error{settings.error()};
+  auto made = client::of(*settings);
+  if (!made)
+    throw error{made.error()};
+  return std::move(*made);
+}
+
+} // namespace millrace::testing
