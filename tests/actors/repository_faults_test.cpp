@@ -19,33 +19,6 @@ namespace {
 
 constexpr std::uint64_t capacity_bytes = 4 << 20;
 
-// What may be said of a request that a fault met. Anything else is a defect.
-void demand_excuse(const status& why, const std::string& what) {
-  switch (why.code()) {
-  case errc::peer_lost:
-  case errc::io_error:
-  case errc::unsupported:
-  case errc::deadline_exceeded:
-  case errc::busy:
-  case errc::no_space:
-    return;
-  default:
-    demand(false, what + " failed with " + why.to_string());
-  }
-}
-
-// Bytes of a whole model as the content of `seed`.
-std::vector<std::byte> content(const layout& tensors, std::uint64_t seed) {
-  std::vector<std::byte> out(size_bytes(tensors));
-  std::uint64_t at = 0;
-  for (std::uint32_t i = 0; i < tensors.tensors.size(); ++i) {
-    auto length = *size_bytes(tensors.tensors[i]);
-    fill(out.data() + at, length, seed, i, 0);
-    at += length;
-  }
-  return out;
-}
-
 struct client {
   peer_id id;
   bool lost = false;

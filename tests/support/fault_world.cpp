@@ -1,6 +1,8 @@
 // Time stands still while actors work; what happens next is drawn.
 #include "fault_world.hpp"
 
+#include "bucket_driving.hpp"
+
 #include <millrace/core/log.hpp>
 #include <millrace/transport/local/local_driver.hpp>
 #include <millrace/transport/mover_pool.hpp>
@@ -57,6 +59,31 @@ std::optional<std::uint64_t> number_from_environment(const char* name) {
 
 } // namespace
 
+void demand_excuse(const status& why, const std::string& what) {
+  switch (why.code()) {
+  case errc::peer_lost:
+  case errc::io_error:
+  case errc::unsupported:
+  case errc::deadline_exceeded:
+  case errc::busy:
+  case errc::no_space:
+    return;
+  default:
+    demand(false, what + " failed with " + why.to_string());
+  }
+}
+
+std::vector<std::byte> content(const layout& tensors, std::uint64_t seed) {
+  std::vector<std::byte> out(size_bytes(tensors));
+  std::uint64_t at = 0;
+  for (std::uint32_t i = 0; i < tensors.tensors.size(); ++i) {
+    auto length = *size_bytes(tensors.tensors[i]);
+    fill(out.data() + at, length, seed, i, 0);
+    at += length;
+  }
+  return out;
+}
+
 peer_memory::peer_memory(const peer_id& owner, std::vector<std::byte> bytes, access_mode how)
   : owner_(owner), bytes_(std::make_unique<std::vector<std::byte>>(std::move(bytes))) {
   auto all = tensor_view::dense("all", dtype::u8, {bytes_->size()}, std::span{*bytes_});
@@ -90,8 +117,10 @@ fault_world::~fault_world() {
   // After a broken promise, too: nothing of this seed may meet the next one.
   open_.clear();
   over_ = true;
-  driver->end_all();
-  work_off();
+  do {
+    driver->end_all();
+    work_off();
+  } while (other_one());
 }
 
 peer_id fault_world::new_peer() {
@@ -101,8 +130,14 @@ peer_id fault_world::new_peer() {
   return id;
 }
 
-void fault_world::be(std::function<void(caf::event_based_actor*)> f) {
-  system.spawn<caf::hidden>([f = std::move(f)](caf::event_based_actor* self) { f(self); });
+caf::actor fault_world::new_session() {
+  return system.spawn<caf::hidden>([](caf::event_based_actor* self) -> caf::behavior {
+    return {[self](session_step& s) { s.run(self); }};
+  });
+}
+
+void fault_world::in(const caf::actor& session, std::function<void(caf::event_based_actor*)> f) {
+  caf::anon_send(session, session_step{std::move(f)});
 }
 
 void fault_world::answered(
@@ -146,7 +181,9 @@ void fault_world::happen() {
   auto what = random.below(100);
   if (what < 60 && work_one())
     return;
-  if (what < 90 && driver->step())
+  if (
+    what < 90 &&
+    (random.percent(50) ? driver->step() || other_one() : other_one() || driver->step()))
     return;
   pass(std::chrono::milliseconds{random.between(1, 120)});
 }
@@ -159,8 +196,10 @@ void fault_world::settle() {
 
 void fault_world::finish() {
   settle();
-  driver->end_all();
-  work_off();
+  do {
+    driver->end_all();
+    work_off();
+  } while (other_one());
   // Timers that watch deadlines end by themselves.
   for (int i = 0; i < 8; ++i)
     pass(250ms);

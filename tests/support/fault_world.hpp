@@ -7,6 +7,7 @@
 
 #include <millrace/transport/fabric.hpp>
 
+#include <caf/actor.hpp>
 #include <caf/event_based_actor.hpp>
 
 #include <functional>
@@ -27,6 +28,12 @@ inline void demand(bool holds, const std::string& promise) {
     throw promise_broken{promise};
 }
 
+/// What may be said of a request that a fault met. Anything else is a defect.
+void demand_excuse(const status& why, const std::string& what);
+
+/// Bytes of a whole model, as `fill` makes them.
+std::vector<std::byte> content(const layout& tensors, std::uint64_t seed);
+
 /// Memory of a simulated peer: exposed under the peer's identity, gone when it is withdrawn.
 class peer_memory {
 public:
@@ -43,6 +50,11 @@ private:
   transport::region region_;
 };
 
+/// What a session does next.
+struct session_step {
+  std::function<void(caf::event_based_actor*)> run;
+};
+
 class fault_world {
 public:
   explicit fault_world(std::uint64_t seed);
@@ -56,6 +68,8 @@ public:
   caf::actor_system system{config};
   std::shared_ptr<faulty_driver> driver;
   std::shared_ptr<transport::fabric> fabric;
+  /// Something else that may happen now; false if there is nothing. May be empty.
+  std::function<bool()> other;
 
   time_point now() { return system.clock().now(); }
   peer_id new_peer();
@@ -77,8 +91,12 @@ public:
         });
   }
 
-  /// Somebody who asks; questions of one arrive in their order.
-  void be(std::function<void(caf::event_based_actor*)> f);
+  /// Somebody through whom things are asked and said: they arrive in their order.
+  caf::actor new_session();
+  /// Runs `f` in a session, after whatever was given to it before.
+  void in(const caf::actor& session, std::function<void(caf::event_based_actor*)> f);
+  /// Runs `f` in a session of its own.
+  void be(std::function<void(caf::event_based_actor*)> f) { in(new_session(), std::move(f)); }
 
   /// Lets something happen: an actor works off a message, a transfer ends, or time passes.
   void happen();
@@ -100,6 +118,7 @@ private:
   void answered(const std::shared_ptr<question>& one, const std::function<void()>& then);
   void work_off();
   bool work_one();
+  bool other_one() { return other && other(); }
   void pass(std::chrono::milliseconds time);
 
   caf::scheduler::test_coordinator& sched_;
@@ -114,3 +133,5 @@ void run_seeds(
   const std::string& scenario, std::uint64_t seeds, const std::function<void(std::uint64_t)>& run);
 
 } // namespace millrace::testing
+
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(millrace::testing::session_step)
