@@ -43,6 +43,12 @@ struct known_model {
   std::uint64_t seed_of(std::uint64_t step) const { return step * 31 + name.back(); }
 };
 
+// Over all seeds: what succeeded in spite of everything, and which faults were met.
+struct {
+  std::uint64_t saves = 0, resumed = 0, restores = 0, refusals = 0;
+  fault_counts faults{};
+} tally;
+
 class checkpoint_run {
 public:
   explicit checkpoint_run(std::uint64_t seed) : world_(seed), dice_(world_.random.next()) {
@@ -75,6 +81,7 @@ public:
     for (auto& m : models_)
       check_versions(m);
     check_leaks();
+    world_.driver->add_counts(tally.faults);
   }
 
 private:
@@ -146,6 +153,7 @@ private:
         job->memory->withdraw();
         return demand_excuse(receipt.error(), "registering " + m.name);
       }
+      tally.resumed += receipt->resumed ? 1 : 0;
       check_promise(receipt->model, m);
       if (!job->gone)
         job->registration = receipt->registration;
@@ -185,6 +193,7 @@ private:
         excuse_save(receipt.error(), what);
     };
     auto durable = [this, &m, step, what](result<save_receipt> receipt) {
+      ++(receipt ? tally.saves : tally.refusals);
       if (!receipt)
         return excuse_save(receipt.error(), what);
       demand(receipt->step == step && receipt->complete, what + " is answered as what it was");
@@ -222,6 +231,7 @@ private:
         return receipt.error().code() == errc::not_found
           ? demand(promised == 0, "the newest step of " + m.name + " is there")
           : demand_excuse(receipt.error(), "restoring " + m.name);
+      ++tally.restores;
       demand(receipt->version >= promised, "a restore of " + m.name + " brings the newest step");
       demand(step == 0 || receipt->version == step, "a restore brings the step asked for");
       demand(receipt->verified, "a restore is verified");
@@ -348,6 +358,16 @@ BOOST_AUTO_TEST_SUITE(faults)
 
 BOOST_AUTO_TEST_CASE(checkpoints) {
   run_seeds("checkpoints", 5000, [](std::uint64_t seed) { checkpoint_run{seed}.run(); });
+  BOOST_TEST_MESSAGE(
+    tally.saves << " saves and " << tally.restores << " restores succeeded, " << tally.resumed
+                << " registrations went on, " << tally.refusals << " saves failed");
+  if (is_single_seed())
+    return;
+  BOOST_TEST(tally.saves > tally.refusals / 4);
+  BOOST_TEST(tally.restores > 0u);
+  BOOST_TEST(tally.resumed > 0u);
+  for (auto n : tally.faults)
+    BOOST_TEST(n > 0u);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

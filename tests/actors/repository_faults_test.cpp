@@ -43,6 +43,12 @@ struct loaded {
   std::vector<std::byte> bytes;
 };
 
+// Over all seeds: what succeeded in spite of everything, and which faults were met.
+struct {
+  std::uint64_t stores = 0, loads = 0, refusals = 0;
+  fault_counts faults{};
+} tally;
+
 class repository_run {
 public:
   explicit repository_run(std::uint64_t seed) : world_(seed), dice_(world_.random.next()) {
@@ -60,6 +66,8 @@ public:
   ~repository_run() { caf::anon_send_exit(store_, caf::exit_reason::kill); }
 
   void run() {
+    for (auto& m : models_)
+      store(m, dice_.one_of(clients_));
     for (auto left = dice_.between(6, 14); left > 0; --left) {
       act();
       for (auto pause = dice_.below(12); pause > 0; --pause)
@@ -70,6 +78,7 @@ public:
     world_.finish();
     check_models();
     check_leaks();
+    world_.driver->add_counts(tally.faults);
   }
 
 private:
@@ -120,6 +129,7 @@ private:
       // The client has its answer: its memory is its own again.
       if (memory)
         memory->withdraw();
+      ++(receipt ? tally.stores : tally.refusals);
       if (!receipt)
         return demand_excuse(receipt.error(), "storing " + m.name);
       demand(m.stored.emplace(receipt->version, seed).second, "a version is used once");
@@ -158,6 +168,7 @@ private:
       auto bytes = memory ? memory->bytes() : std::vector<std::byte>{};
       if (memory)
         memory->withdraw();
+      ++(receipt ? tally.loads : tally.refusals);
       if (!receipt)
         return check_refusal(receipt.error(), m, floor, erased);
       demand(receipt->version >= floor, "a load of " + m.name + " finds what was stored before it");
@@ -288,6 +299,15 @@ BOOST_AUTO_TEST_SUITE(faults)
 
 BOOST_AUTO_TEST_CASE(repository) {
   run_seeds("repository", 5000, [](std::uint64_t seed) { repository_run{seed}.run(); });
+  BOOST_TEST_MESSAGE(
+    tally.stores << " stores and " << tally.loads << " loads succeeded, " << tally.refusals
+                 << " did not");
+  if (is_single_seed())
+    return;
+  BOOST_TEST(tally.stores > tally.refusals / 4);
+  BOOST_TEST(tally.loads > tally.refusals / 10);
+  for (auto n : tally.faults)
+    BOOST_TEST(n > 0u);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -206,6 +206,8 @@ void fault_world::finish() {
   work_off();
 }
 
+bool is_single_seed() { return number_from_environment("MILLRACE_SEED").has_value(); }
+
 void run_seeds(
   const std::string& scenario, std::uint64_t seeds, const std::function<void(std::uint64_t)>& run) {
   configure_log("off");

@@ -127,6 +127,9 @@ private:
   bool over_ = false;         // nobody listens any more
 };
 
+/// True when one seed is repeated.
+bool is_single_seed();
+
 /// Runs a scenario with every seed: as many as MILLRACE_SEEDS says, else `seeds`; or with MILLRACE_SEED alone. A
 /// failing one is named together with the command that repeats it.
 void run_seeds(

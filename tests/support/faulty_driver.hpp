@@ -28,6 +28,8 @@ enum class fault : std::uint8_t {
   refuse,    // `unsupported`, before any byte moves
 };
 inline constexpr std::size_t fault_count = 9;
+/// A number for each fault.
+using fault_counts = std::array<std::uint64_t, fault_count>;
 
 /// How often each fault happens, in parts of their sum.
 struct fault_policy {
@@ -62,7 +64,11 @@ public:
 
   /// Transfers whose memory may still be touched.
   std::size_t held() const noexcept { return waiting_.size(); }
-  std::uint64_t count(fault f) const noexcept { return counts_[static_cast<std::size_t>(f)]; }
+  /// Adds how often each fault was drawn.
+  void add_counts(fault_counts& to) const {
+    for (std::size_t i = 0; i < fault_count; ++i)
+      to[i] += counts_[i];
+  }
   /// Transfers that reported, each counted once.
   std::uint64_t ended() const noexcept { return ended_; }
 
@@ -97,7 +103,7 @@ private:
   std::function<time_point()> now_;
   waiting_list waiting_;
   std::set<peer_id> lost_;
-  std::array<std::uint64_t, fault_count> counts_{};
+  fault_counts counts_{};
   std::uint64_t ended_ = 0;
 };
 
