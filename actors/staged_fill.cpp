@@ -111,12 +111,15 @@ private:
       work_->keep_digests(b.pieces[i], report->digests, at);
       copies.push_back({b.pieces[i].data, block.data + b.offsets[i], b.pieces[i].length});
     }
+    // Before the copy, which may be over at once, and the whole fill with it.
+    arrived_(b.size_bytes);
+    if (over())
+      return;
     // The completion keeps what is read and what is written.
     work_->context->fabric->copy(
       std::move(copies), work_->write_back,
       work_->context->home<void>([self = shared_from_this(), block, hold = hold_](
                                    const result<void>& copied) { self->on_copied(copied); }));
-    arrived_(b.size_bytes);
   }
 
   void on_copied(const result<void>& copied) {

@@ -1,7 +1,9 @@
 // The choice of a driver, and what every path moved.
 #include <millrace/core/codec.hpp>
+#include <millrace/core/log.hpp>
 #include <millrace/transport/builtin.hpp>
 #include <millrace/transport/fabric.hpp>
+#include <millrace/transport/once.hpp>
 #include <millrace/transport/staging_pool.hpp>
 
 #include <bit>
@@ -33,11 +35,15 @@ public:
       auto made = make_driver(name, deps);
       if (!made)
         return made.error();
-      drivers_.push_back(*made);
-      if (auto d = std::dynamic_pointer_cast<peer_driver>(*made))
-        peer_drivers_.push_back(std::move(d));
+      add_driver(std::move(*made));
     }
     return {};
+  }
+
+  void add_driver(std::shared_ptr<driver> d) {
+    if (auto talks = std::dynamic_pointer_cast<peer_driver>(d))
+      peer_drivers_.push_back(std::move(talks));
+    drivers_.push_back(std::move(d));
   }
 
   result<std::shared_ptr<memory_source>> make_memory(
@@ -119,18 +125,20 @@ private:
     for (auto& op : t.ops)
       bytes += op.length;
     auto owner = t.remote.owner;
+    auto counted = [self = shared_from_this(), owner, name = std::string{d.name()}, bytes,
+                    done = std::move(done)](result<transfer_report> report) {
+      {
+        std::lock_guard guard{self->mutex_};
+        auto& stats = self->stats_[{owner, name}];
+        ++(report ? stats.transfers : stats.failures);
+        stats.bytes += report ? bytes : 0;
+      }
+      done(std::move(report));
+    };
     d.submit(
-      std::move(t),
-      [self = shared_from_this(), owner, name = std::string{d.name()}, bytes,
-       done = std::move(done)](result<transfer_report> report) {
-        {
-          std::lock_guard guard{self->mutex_};
-          auto& stats = self->stats_[{owner, name}];
-          ++(report ? stats.transfers : stats.failures);
-          stats.bytes += report ? bytes : 0;
-        }
-        done(std::move(report));
-      });
+      std::move(t), once<transfer_report>(std::move(counted), [name = std::string{d.name()}] {
+        log().error("driver {} reported the end of a transfer twice; only the first counts", name);
+      }));
   }
 
   std::vector<std::shared_ptr<arena>> shared_arenas() const {
@@ -161,6 +169,14 @@ result<std::shared_ptr<fabric>> fabric::create(
     return fail(errc::invalid_argument, "granules have a power of two of bytes, 64 KiB at least");
   if (auto bad = made->add_drivers(options, loop); !bad.ok())
     return fail(bad);
+  return made;
+}
+
+std::shared_ptr<fabric> fabric::with_drivers(
+  const fabric_options& options, std::vector<std::shared_ptr<driver>> drivers) {
+  auto made = std::make_shared<fabric_impl>(options);
+  for (auto& d : drivers)
+    made->add_driver(std::move(d));
   return made;
 }
 

@@ -45,6 +45,10 @@ public:
   /// Errors: `invalid_argument` for a driver this build does not have.
   static result<std::shared_ptr<fabric>> create(
     const fabric_options& options, const std::shared_ptr<io_loop>& loop);
+  /// With drivers made elsewhere, tried in their order; `options.prefer` is not looked at. For a program's own
+  /// drivers, and for tests.
+  static std::shared_ptr<fabric> with_drivers(
+    const fabric_options& options, std::vector<std::shared_ptr<driver>> drivers);
   virtual ~fabric() = default;
 
   /// Makes registered memory of `options.size_bytes`. `pinned` is touched now and announced to peers;

@@ -44,24 +44,29 @@ void check_io(ssize_t moved, std::uint64_t wanted, const std::string& path) {
 } // namespace
 
 double timed_copy(
-  std::span<const std::byte> source, std::span<std::byte> target, unsigned threads) {
+  std::span<const std::byte> source, std::span<std::byte> target, unsigned threads,
+  std::uint32_t passes) {
+  auto pieces = (source.size() + piece_bytes - 1) / piece_bytes;
   return seconds_of([&] {
     std::atomic<std::uint64_t> next = 0;
     on_threads(threads, [&] {
-      for (std::uint64_t at; (at = next.fetch_add(piece_bytes)) < source.size();)
+      for (std::uint64_t i; (i = next++) < pieces * passes;) {
+        auto at = i % pieces * piece_bytes;
         transport::copy_bytes(
           target.data() + at, source.data() + at, std::min(piece_bytes, source.size() - at),
           transport::store_mode::streaming);
+      }
       transport::streaming_fence();
     });
   });
 }
 
 copy_floor::copy_floor(
-  contest& to, std::span<const std::byte> source, std::span<std::byte> target) {
+  contest& to, std::span<const std::byte> source, std::span<std::byte> target,
+  std::uint32_t passes) {
   auto most = std::max(std::thread::hardware_concurrency(), 1u);
   for (unsigned threads = 1; threads <= most; threads *= 2)
-    by_threads_.push_back(&to.add([=] { return timed_copy(source, target, threads); }));
+    by_threads_.push_back(&to.add([=] { return timed_copy(source, target, threads, passes); }));
 }
 
 double copy_floor::median() const {

@@ -12,14 +12,19 @@
 
 namespace millrace::bench {
 
-/// Copies between warm buffers with streaming stores, by `threads` threads in pieces of 1 MiB.
-double timed_copy(std::span<const std::byte> source, std::span<std::byte> target, unsigned threads);
+/// Copies between warm buffers with streaming stores, by `threads` threads in pieces of 1 MiB; all of it `passes`
+/// times.
+double timed_copy(
+  std::span<const std::byte> source, std::span<std::byte> target, unsigned threads,
+  std::uint32_t passes = 1);
 
 /// Plain copies in a contest, by one thread, two and so on up to the number of cores: the fastest is the floor.
 class copy_floor {
 public:
   copy_floor() = default;
-  copy_floor(contest& to, std::span<const std::byte> source, std::span<std::byte> target);
+  copy_floor(
+    contest& to, std::span<const std::byte> source, std::span<std::byte> target,
+    std::uint32_t passes = 1);
   double median() const;
 
 private:

@@ -17,6 +17,7 @@ class fake_checkpoint_store : public storage::checkpoint_store,
 public:
   storage::checkpoint_capabilities can = {.durable = true, .in_place = true, .cpu_flush = true};
   std::uint64_t capacity_bytes = 1 << 24;
+  bool window_per_tensor = false; // else one for the whole shard
 
   /// What is held back until the test lets it go, oldest first.
   bool hold_enroll = false, hold_begin = false, hold_publish = false, hold_repack = false;
@@ -38,7 +39,15 @@ public:
     version_summary state;
     std::vector<std::byte> bytes;
     std::vector<std::uint64_t> digests;
-    std::weak_ptr<void> in_use; // a window or a reader
+    std::weak_ptr<void> in_use; // a window or readers
+
+    /// Keeps the slot from being filled anew.
+    std::shared_ptr<void> use() {
+      auto kept = in_use.lock();
+      if (!kept)
+        in_use = kept = std::make_shared<int>(0);
+      return kept;
+    }
   };
   struct shard {
     shard_spec spec;
@@ -151,17 +160,24 @@ private:
   class pending : public storage::pending_version {
   public:
     pending(std::shared_ptr<fake_checkpoint_store> store, std::shared_ptr<slot> s, layout tensors)
-      : store_(std::move(store)), slot_(std::move(s)), tensors_(std::move(tensors)) {
-      slot_->in_use = use_;
+      : store_(std::move(store)), slot_(std::move(s)), use_(slot_->use()),
+        tensors_(std::move(tensors)) {
+      for (auto& all : everything(tensors_))
+        if (windows_.empty() || store_->window_per_tensor)
+          windows_.push_back({all});
+        else
+          windows_.back().push_back(all);
     }
     ~pending() override {
       if (slot_->state.state == slot_state::active)
         slot_->state = {};
     }
 
-    std::uint32_t window_count() const noexcept override { return slot_->bytes.empty() ? 0 : 1; }
+    std::uint32_t window_count() const noexcept override {
+      return static_cast<std::uint32_t>(windows_.size());
+    }
     void acquire(std::uint32_t index, completion<storage::window> done) override {
-      done(storage::window{index, pieces_of(*slot_, tensors_, everything(tensors_)), use_});
+      done(storage::window{index, pieces_of(*slot_, tensors_, windows_[index]), use_});
     }
     void commit(std::uint32_t, completion<void> done) override { done({}); }
     void publish(std::vector<std::uint64_t> digests, completion<std::uint64_t> done) override {
@@ -175,7 +191,9 @@ private:
         store->written_back += flushed ? 1 : 0;
         slot->digests = digests;
         slot->state.state = slot_state::done;
-        slot->state.saved_at_ns = wall_clock_ns();
+        // Whatever the clock does, later ones are newer.
+        slot->state.saved_at_ns = store->last_saved_ns_ =
+          std::max(store->last_saved_ns_ + 1, wall_clock_ns());
         done(slot->state.step);
       };
       store_->answer(store_->hold_publish, std::move(finish));
@@ -185,15 +203,16 @@ private:
   private:
     std::shared_ptr<fake_checkpoint_store> store_;
     std::shared_ptr<slot> slot_;
+    std::shared_ptr<void> use_;
     layout tensors_;
-    std::shared_ptr<int> use_ = std::make_shared<int>(0);
+    std::vector<std::vector<storage::wanted>> windows_;
     bool flushed_ = false;
   };
 
   class opened : public storage::opened_model {
   public:
     opened(std::shared_ptr<slot> s, model_record record)
-      : slot_(std::move(s)), record_(std::move(record)) {}
+      : slot_(std::move(s)), use_(slot_->use()), record_(std::move(record)) {}
     const model_record& record() const noexcept override { return record_; }
     std::vector<std::vector<storage::wanted>> plan(
       const std::vector<storage::wanted>& ranges) const override {
@@ -203,11 +222,12 @@ private:
       return windows;
     }
     void fetch(std::vector<storage::wanted> ranges, completion<storage::window> done) override {
-      done(storage::window{0, pieces_of(*slot_, record_.spec.tensors, ranges), slot_});
+      done(storage::window{0, pieces_of(*slot_, record_.spec.tensors, ranges), use_});
     }
 
   private:
     std::shared_ptr<slot> slot_;
+    std::shared_ptr<void> use_;
     model_record record_;
   };
 
@@ -306,6 +326,8 @@ private:
         }
     return fail(errc::not_found, "no such version of " + model);
   }
+
+  std::uint64_t last_saved_ns_ = 0;
 
   checkpoint_summary summarize(const std::string& model) const {
     checkpoint_summary out;

@@ -1,0 +1,172 @@
+// Many transfers in flight: by size, by segments, by peers.
+#include <millrace/bench/transfer/stage.hpp>
+
+#include <algorithm>
+#include <list>
+
+namespace millrace::bench {
+
+using transport::direction;
+
+namespace {
+
+constexpr std::uint64_t goal_bytes_min = 1u << 20;
+
+struct competitor {
+  std::string name;
+  const samples* times;
+  bool counts; // as a peer for the goal
+};
+
+class bandwidth_case {
+public:
+  bandwidth_case(stage& s, rig& r, const driver_kind& kind, const shape& how)
+    : stage_(s), kind_(kind), how_(how), works_(works_of(r, how)),
+      count_(std::max<std::uint64_t>(s.how.round_bytes() / how.size_bytes, how.depth())),
+      bytes_(count_ * how.size_bytes) {
+    ours_ = &contest_.add([this, &r] { return r.stream(works_, count_, how_.depth()); });
+  }
+
+  void against_iperf() {
+    if (!stage_.iperf || kind_.streams == 0 || how_.size_bytes < goal_bytes_min)
+      return;
+    // With the streams of one peer, however many there are.
+    add("iperf3", true, [this] {
+      return static_cast<double>(bytes_) / stage_.iperf->bytes_per_second(kind_.streams);
+    });
+  }
+
+  // Messages between memory of any kind are the peer: so is ours. Its one-sided transfers work in memory that UCX
+  // itself made to be shared, and are for comparison.
+  void against_ucx() {
+    auto one_sided = how_.dir == direction::read ? "ucp_get" : "ucp_put_bw";
+    add_ucx("posix", "tag_bw", true);
+    add_ucx("shm", "tag_bw", true);
+    add_ucx("posix", one_sided, false);
+  }
+
+  void against_copies() {
+    if (!kind_.copies)
+      return;
+    auto window = std::min(bytes_, how_.size_bytes * (how_.same_memory ? 1 : how_.depth()));
+    floor_.emplace(
+      contest_, stage_.source.first(window), stage_.target.first(window),
+      static_cast<std::uint32_t>(bytes_ / window));
+  }
+
+  /// The fastest of the others is the one compared with.
+  row run(const std::string& name) {
+    contest_.run(stage_.how.rounds);
+    row out;
+    out.name = name + "/" + kind_.column;
+    out.size_bytes = bytes_;
+    out.ours = *ours_;
+    std::ranges::sort(others_, {}, [](auto& one) { return one.times->median(); });
+    for (auto& one : others_)
+      if (out.peer.empty() && one.counts) {
+        out.peer = one.name;
+        out.peer_s = one.times->median();
+      } else {
+        out.others.emplace_back(one.name, one.times->median());
+      }
+    if (floor_)
+      out.floor_s = floor_->median();
+    return out;
+  }
+
+private:
+  void add(std::string name, bool counts, std::function<double()> run) {
+    others_.push_back({std::move(name), &contest_.add(std::move(run)), counts});
+  }
+
+  void add_ucx(const std::string& transports, const std::string& test, bool counts) {
+    add("ucx " + transports + " " + test, counts, [this, transports, test] {
+      auto figures = stage_.ucx->run(transports, test, how_.size_bytes, count_);
+      return static_cast<double>(bytes_) / figures.bytes_per_second;
+    });
+  }
+
+  stage& stage_;
+  const driver_kind& kind_;
+  const shape how_;
+  std::vector<work> works_;
+  std::uint64_t count_;
+  std::uint64_t bytes_; // of a round
+  contest contest_;
+  const samples* ours_;
+  std::vector<competitor> others_;
+  std::optional<copy_floor> floor_;
+};
+
+bool has_goals(const stage& s, const shape& how) {
+  return !s.how.quick && how.size_bytes >= goal_bytes_min;
+}
+
+void by_size(stage& s, rig& r, const driver_kind& kind, const shape& how) {
+  bandwidth_case c{s, r, kind, how};
+  c.against_iperf();
+  c.against_copies();
+  auto out = c.run("bandwidth/" + how.name());
+  if (has_goals(s, how) && kind.floor_min)
+    out.floor_min = kind.floor_min;
+  if (has_goals(s, how) && kind.streams > 0)
+    out.ratio_min = kind.peer_min;
+  s.out.add(std::move(out));
+}
+
+// Others use the same memory again and again: so do we, against them.
+void against_ucx(stage& s, rig& r, const driver_kind& kind, shape how) {
+  if (!s.ucx || !kind.copies || kind.one_process)
+    return;
+  how.same_memory = true;
+  bandwidth_case c{s, r, kind, how};
+  c.against_ucx();
+  auto out = c.run("same-memory/" + how.name());
+  if (has_goals(s, how))
+    out.ratio_min = kind.peer_min;
+  s.out.add(std::move(out));
+}
+
+} // namespace
+
+void sizes_section(stage& s) {
+  for (auto* kind : s.drivers)
+    if (auto r = s.rig_of(*kind))
+      for (auto size : s.how.sizes())
+        for (auto dir : directions) {
+          by_size(s, *r, *kind, {.dir = dir, .size_bytes = size});
+          against_ucx(s, *r, *kind, {.dir = dir, .size_bytes = size});
+        }
+}
+
+void segments_section(stage& s) {
+  auto sizes = s.how.quick ? std::vector<std::uint64_t>{1u << 20}
+                           : std::vector<std::uint64_t>{64u << 10, 1u << 20, 16u << 20};
+  for (auto* kind : s.drivers)
+    if (auto r = s.rig_of(*kind))
+      for (auto size : sizes)
+        for (std::uint32_t segments : {1u, 4u, 16u, 64u})
+          for (auto dir : directions) {
+            shape how{.dir = dir, .size_bytes = size, .segments = segments};
+            bandwidth_case c{s, *r, *kind, how};
+            s.out.add(c.run("segments/" + how.name() + "/" + std::to_string(segments)));
+          }
+}
+
+void peers_section(stage& s) {
+  for (auto* kind : s.drivers) {
+    if (kind->one_process)
+      continue;
+    for (std::uint32_t owners = 1; owners <= s.how.peers_max(); owners *= 2)
+      if (auto r = s.rig_of(*kind, owners))
+        for (auto dir : directions) {
+          shape how{.dir = dir, .size_bytes = 1u << 20, .owners = owners};
+          bandwidth_case c{s, *r, *kind, how};
+          c.against_iperf();
+          c.against_copies();
+          s.out.add(c.run("peers/" + how.name() + "/" + std::to_string(owners)));
+        }
+  }
+}
+
+} // namespace millrace::bench

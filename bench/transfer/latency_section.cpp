@@ -1,0 +1,108 @@
+// One transfer after the other, of everyone in turns: the median and the slowest hundredth of a round.
+#include <millrace/bench/transfer/stage.hpp>
+
+#include <cmath>
+#include <functional>
+#include <list>
+
+namespace millrace::bench {
+
+using transport::direction;
+
+namespace {
+
+constexpr std::uint32_t request_bytes = 64; // of a bare exchange: what names the bytes wanted
+constexpr std::uint32_t confirmation_bytes = 16;
+constexpr std::uint32_t poll_us = transport::io_loop_options{}.poll_us;
+constexpr double raw_factor_max = 1.5;
+constexpr std::uint64_t ucx_exchanges = 200;
+
+// A round's exchanges; keeps their slowest hundredth aside.
+double median_of(std::uint64_t exchanges, samples& p99, const std::function<double()>& exchange) {
+  samples all;
+  for (std::uint64_t i = 0; i < exchanges; ++i)
+    all.add(exchange());
+  p99.add(all.quantile(0.99));
+  return all.median();
+}
+
+// Whoever does the same with other means.
+struct competitor {
+  std::string name;
+  const samples* p50 = nullptr;
+  samples p99; // empty where it says none
+};
+
+using competitors = std::list<competitor>;
+
+void add_sockets(
+  stage& s, contest& c, const shape& how, competitors& to, std::list<tcp_ping_pong>& connections) {
+  auto size = static_cast<std::uint32_t>(how.size_bytes);
+  auto reads = how.dir == direction::read;
+  auto request = reads ? request_bytes : request_bytes + size;
+  auto response = reads ? size : confirmation_bytes;
+  for (auto us : {poll_us, 0u}) {
+    auto& connection = connections.emplace_back(us);
+    auto& one = to.emplace_back();
+    one.name = us > 0 ? "sockets" : "sockets, asleep";
+    one.p50 = &c.add([&s, &connection, &one, request, response] {
+      return median_of(
+        s.how.exchanges(), one.p99, [&] { return connection.exchange(request, response); });
+    });
+  }
+}
+
+void add_ucx(stage& s, contest& c, const shape& how, competitors& to) {
+  if (!s.ucx)
+    return;
+  auto test = how.dir == direction::read ? "ucp_get" : "ucp_put_lat";
+  auto& one = to.emplace_back();
+  one.name = std::string{"ucx "} + test;
+  one.p50 = &c.add(
+    [&s, test, how] { return s.ucx->run("posix", test, how.size_bytes, ucx_exchanges).p50_s; });
+}
+
+void measure(stage& s, rig& r, const driver_kind& kind, const shape& how) {
+  auto works = works_of(r, how);
+  contest c;
+  samples p99;
+  auto& ours =
+    c.add([&] { return median_of(s.how.exchanges(), p99, [&] { return r.move(works.front()); }); });
+  competitors others;
+  std::list<tcp_ping_pong> connections;
+  if (kind.streams > 0)
+    add_sockets(s, c, how, others, connections);
+  if (kind.copies && !kind.one_process)
+    add_ucx(s, c, how, others);
+  c.run(s.how.rounds);
+  row out;
+  out.name = "latency/" + how.name() + "/" + kind.column;
+  out.ours = ours;
+  out.others.emplace_back("p99", p99.median());
+  for (auto& one : others) {
+    // The first is the one compared with.
+    if (out.peer.empty()) {
+      out.peer = one.name;
+      out.peer_s = one.p50->median();
+    } else {
+      out.others.emplace_back(one.name, one.p50->median());
+    }
+    if (!one.p99.empty())
+      out.others.emplace_back(one.name + " p99", one.p99.median());
+  }
+  if (kind.streams > 0 && how.dir == direction::read && how.size_bytes == 4096 && !s.how.quick)
+    out.ratio_min = 1 / raw_factor_max;
+  s.out.add(std::move(out));
+}
+
+} // namespace
+
+void latency_section(stage& s) {
+  for (auto* kind : s.drivers)
+    if (auto r = s.rig_of(*kind))
+      for (auto size : s.how.latency_sizes())
+        for (auto dir : directions)
+          measure(s, *r, *kind, {.dir = dir, .size_bytes = size, .same_memory = true});
+}
+
+} // namespace millrace::bench

@@ -1,0 +1,104 @@
+// bench_transfer: drivers side by side, against others who move the same bytes. See bench/README.md; scripts/bench
+// transfer runs it.
+#include <millrace/bench/transfer/stage.hpp>
+#include <millrace/core/log.hpp>
+
+#include <CLI/CLI.hpp>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+
+namespace {
+
+using namespace millrace::bench;
+
+struct options {
+  bool quick = false;
+  bool no_peers = false;
+  std::string json, only, commit;
+  std::vector<std::string> drivers;
+  std::size_t rounds = 0;
+};
+
+void declare(CLI::App& app, options& o) {
+  std::vector<std::string> columns;
+  for (auto& kind : driver_table())
+    columns.push_back(kind.column);
+  app.add_flag("--quick", o.quick, "a smoke run of some seconds; its figures mean little");
+  app.add_flag("--no-peers", o.no_peers, "only ours and the floors");
+  app.add_option("--json", o.json, "one line a case, beside the table");
+  app.add_option("--only", o.only, "one section")
+    ->check(CLI::IsMember({"latency", "sizes", "segments", "peers"}));
+  app.add_option("--driver", o.drivers, "only these drivers")->check(CLI::IsMember(columns));
+  app.add_option("--rounds", o.rounds, "repetitions");
+  app.add_option("--commit", o.commit, "for the report");
+}
+
+std::vector<const driver_kind*> chosen(const std::vector<std::string>& names) {
+  std::vector<const driver_kind*> out;
+  for (auto& kind : driver_table())
+    if (names.empty() || std::ranges::find(names, kind.column) != names.end())
+      out.push_back(&kind);
+  return out;
+}
+
+void run_sections(stage& s, const std::string& only) {
+  auto wanted = [&](const std::string& name) { return only.empty() || only == name; };
+  if (wanted("latency"))
+    latency_section(s);
+  if (wanted("sizes"))
+    sizes_section(s);
+  if (wanted("segments"))
+    segments_section(s);
+  if (wanted("peers"))
+    peers_section(s);
+}
+
+int run(const options& o) {
+  clean_up_on_signals();
+  auto machine = machine_summary();
+  std::printf("%s%s%s\n", machine.c_str(), o.commit.empty() ? "" : ", commit ", o.commit.c_str());
+  report out{o.commit, machine};
+  scratch_directory files{"/tmp"};
+  extent how;
+  how.quick = o.quick;
+  how.rounds = o.rounds > 0 ? o.rounds : o.quick ? 3 : how.rounds;
+  // As large as the largest transfer, and as all that is in flight of smaller ones.
+  auto largest = std::max<std::uint64_t>(how.sizes().back(), 16u << 20);
+  warm_buffer source{largest}, target{largest};
+  source.fill_randomly(1);
+  stage s{how, out, files, chosen(o.drivers), {}, {}, source, target};
+  auto over_network = [](auto* kind) { return kind->streams > 0; };
+  if (!o.no_peers)
+    s.ucx = ucx_peer::find();
+  if (!o.no_peers && std::ranges::any_of(s.drivers, over_network))
+    s.iperf = iperf_peer::start();
+  out.print_header();
+  run_sections(s, o.only);
+  out.print_goals();
+  if (!o.json.empty())
+    if (auto bad = out.write_json(o.json); !bad.ok())
+      give_up(bad, "reporting");
+  return EXIT_SUCCESS;
+}
+
+} // namespace
+
+int main(int argc, char** argv) {
+  try {
+    if (argc == 4 && argv[1] == std::string{"--owner"})
+      return own(argv[2], argv[3]);
+    if (argc == 3 && argv[1] == std::string{"--echo"})
+      return answer_pings(static_cast<std::uint32_t>(std::atoi(argv[2])));
+    options o;
+    CLI::App app{"Drivers side by side, against others who move the same bytes."};
+    declare(app, o);
+    CLI11_PARSE(app, argc, argv);
+    return run(o);
+  } catch (const std::exception& e) {
+    std::fflush(stdout);
+    std::fprintf(stderr, "bench_transfer: %s\n", e.what());
+    return EXIT_FAILURE;
+  }
+}

@@ -1,0 +1,68 @@
+// What others take to move the same bytes: UCX's own benchmark, iperf3, and bare TCP sockets.
+#pragma once
+
+#include <millrace/bench/common/child.hpp>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+namespace millrace::bench {
+
+/// UCX over shared memory, by `ucx_perftest`. One server process a measurement: that is how it works.
+class ucx_peer {
+public:
+  /// Nothing, and a line on standard output, when it cannot be had.
+  static std::optional<ucx_peer> find();
+
+  struct figures {
+    double p50_s = 0;            // of one message
+    double bytes_per_second = 0; // over all of them
+  };
+  /// `test` as ucx_perftest names it: tag_bw, ucp_get, ucp_put_bw, ...; `transports` as UCX_TLS does: "posix" copies
+  /// through shared memory, "shm" may also copy straight out of the other process.
+  figures run(
+    const std::string& transports, const std::string& test, std::uint64_t size_bytes,
+    std::uint64_t iterations) const;
+
+private:
+  std::string version_;
+};
+
+/// iperf3 over loopback. Its server lives as long as this does.
+class iperf_peer {
+public:
+  static std::optional<iperf_peer> start();
+
+  /// What all streams together took in one second.
+  double bytes_per_second(std::uint32_t streams) const;
+
+private:
+  iperf_peer(child server, std::uint16_t port) : server_(std::move(server)), port_(port) {}
+
+  child server_;
+  std::uint16_t port_;
+};
+
+/// A request and its response over a TCP connection on loopback, to another process. It waits as our loop does: it
+/// polls for `poll_us` and then sleeps.
+class tcp_ping_pong {
+public:
+  explicit tcp_ping_pong(std::uint32_t poll_us);
+  ~tcp_ping_pong();
+  tcp_ping_pong(const tcp_ping_pong&) = delete;
+  tcp_ping_pong& operator=(const tcp_ping_pong&) = delete;
+
+  /// Seconds of one exchange.
+  double exchange(std::uint32_t request_bytes, std::uint32_t response_bytes);
+
+private:
+  child server_;
+  int fd_ = -1;
+  std::uint32_t poll_us_;
+};
+
+/// The program of the other side: `--echo POLL_US`. Prints its port.
+int answer_pings(std::uint32_t poll_us);
+
+} // namespace millrace::bench

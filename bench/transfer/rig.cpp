@@ -1,0 +1,261 @@
+// Listens on a Unix socket; owners connect, and say where their memory is on their standard output.
+#include <millrace/bench/transfer/rig.hpp>
+#include <millrace/core/codec.hpp>
+#include <millrace/core/future.hpp>
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstring>
+#include <iostream>
+#include <map>
+#include <semaphore>
+#include <sstream>
+#include <thread>
+
+namespace millrace::bench {
+
+using namespace transport;
+
+namespace {
+
+constexpr int owner_timeout_ms = 60'000;
+constexpr auto connect_patience = std::chrono::seconds{20};
+
+// Feeds a channel's events to a fabric.
+class fabric_link : public channel_handler {
+public:
+  explicit fabric_link(std::shared_ptr<fabric> f) : fabric_(std::move(f)) {}
+  void on_open(const std::shared_ptr<channel>& c) override { fabric_->peer_opened(c); }
+  void on_frame(channel& c, frame f) override { fabric_->on_frame(c, std::move(f)); }
+  void on_close(channel& c, const status& why) override { fabric_->peer_closed(c, why); }
+
+private:
+  std::shared_ptr<fabric> fabric_;
+};
+
+std::string to_text(const bulk_handle& h) {
+  auto bytes = encode(h);
+  return to_hex(reinterpret_cast<const std::uint8_t*>(bytes.data()), bytes.size());
+}
+
+bulk_handle handle_from(const std::string& text) {
+  byte_buffer bytes;
+  for (std::size_t i = 0; i + 1 < text.size(); i += 2)
+    bytes.push_back(static_cast<std::byte>(std::stoi(text.substr(i, 2), nullptr, 16)));
+  return need(decode<bulk_handle>(bytes, "handle"), "reading an owner's handle");
+}
+
+access_mode access_for(direction dir) {
+  return dir == direction::read ? access_mode::read : access_mode::write;
+}
+
+// Ordinary memory of a trainer, touched.
+class exposed_memory {
+public:
+  exposed_memory(std::uint64_t size_bytes, access_mode how) : size_bytes_(size_bytes) {
+    auto* data = mmap(
+      nullptr, size_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1,
+      0);
+    if (data == MAP_FAILED)
+      give_up(status_from_errno(errno, "an owner's memory"), "preparing");
+    data_ = static_cast<std::byte*>(data);
+    std::memset(data_, 0x5a, size_bytes);
+    region_ = need(
+      transport::expose(
+        {tensor_view::dense("bytes", dtype::u8, {size_bytes}, std::span{data_, size_bytes})}, how),
+      "exposing");
+  }
+  ~exposed_memory() {
+    region_.withdraw();
+    munmap(data_, size_bytes_);
+  }
+  exposed_memory(const exposed_memory&) = delete;
+  exposed_memory& operator=(const exposed_memory&) = delete;
+
+  bulk_handle handle() const { return region_.handle(); }
+
+private:
+  std::byte* data_;
+  std::uint64_t size_bytes_;
+  region region_;
+};
+
+} // namespace
+
+const std::vector<driver_kind>& driver_table() {
+  static const std::vector<driver_kind> table = {
+    {.name = "local", .column = "local", .one_process = true, .copies = true},
+    {.name = "shm", .column = "shm", .copies = true, .floor_min = 0.9, .peer_min = 1},
+  };
+  return table;
+}
+
+const driver_kind* find_driver(const std::string& column) {
+  for (auto& kind : driver_table())
+    if (kind.column == column)
+      return &kind;
+  return nullptr;
+}
+
+fabric_options options_of(const driver_kind& kind) {
+  fabric_options options;
+  options.prefer = {kind.name};
+  if (kind.adjust)
+    kind.adjust(options);
+  return options;
+}
+
+struct rig::exposed {
+  direction dir;
+  exposed_memory memory;
+  exposed(direction d, std::uint64_t size_bytes) : dir(d), memory(size_bytes, access_for(d)) {}
+};
+
+rig::rig(const driver_kind& kind, std::shared_ptr<io_loop> loop)
+  : kind_(kind), loop_(std::move(loop)) {}
+
+rig::~rig() {
+  owners_.clear();
+  own_.clear();
+  listener_.reset();
+  block_ = {};
+  loop_->stop();
+}
+
+result<std::unique_ptr<rig>> rig::make(
+  const driver_kind& kind, const std::string& directory, std::uint32_t owners) {
+  auto loop = io_loop::start({});
+  if (!loop)
+    return fail(loop.error());
+  std::unique_ptr<rig> made{new rig{kind, *loop}};
+  auto f = fabric::create(options_of(kind), *loop);
+  if (!f)
+    return fail(f.error());
+  made->fabric_ = std::move(*f);
+  if (!kind.one_process)
+    made->start_owners(directory, owners);
+  return made;
+}
+
+void rig::start_owners(const std::string& directory, std::uint32_t owners) {
+  auto address = "unix:" + directory + "/" + kind_.column + ".sock";
+  auto link = std::make_shared<fabric_link>(fabric_);
+  listener_ = need(
+    listener::open(
+      loop_, {.address = address, .allow_uids = {}}, {.local_name = "bench"},
+      [link](const peer_info&) { return link; }),
+    "listening");
+  for (std::uint32_t i = 0; i < owners; ++i) {
+    owners_.push_back(need(
+      child::start({"/proc/self/exe", "--owner", kind_.column, address}), "starting an owner"));
+    auto hello = need(owners_.back().read_line(owner_timeout_ms), "starting an owner");
+    if (hello != "ready")
+      give_up("an owner of " + kind_.column + " does not start: " + hello);
+  }
+}
+
+bulk_handle rig::expose(std::uint32_t owner, direction dir, std::uint64_t size_bytes) {
+  if (kind_.one_process) {
+    std::erase_if(own_, [&](auto& e) { return e.dir == dir; });
+    return own_.emplace_back(dir, size_bytes).memory.handle();
+  }
+  auto& o = owners_.at(owner);
+  auto how = std::to_string(static_cast<int>(access_for(dir)));
+  if (auto bad = o.write_line(how + " " + std::to_string(size_bytes)); !bad.ok())
+    give_up(bad, "exposing");
+  return handle_from(need(o.read_line(owner_timeout_ms), "exposing"));
+}
+
+std::span<std::byte> rig::local(std::uint64_t size_bytes) {
+  if (block_.size_bytes < size_bytes) {
+    block_ = {};
+    memory_ = need(
+      fabric_->make_memory({.name = "bench", .size_bytes = size_bytes}, staging_mode::pinned),
+      "memory");
+    block_ = need(memory_->allocate(size_bytes, 4096), "memory");
+  }
+  return {block_.data, size_bytes};
+}
+
+void rig::submit(const work& w, completion<transfer_report> done) {
+  transfer t;
+  t.dir = w.dir;
+  t.remote = w.remote;
+  t.ops = w.ops;
+  t.hold = block_.owner;
+  fabric_->submit(std::move(t), std::move(done));
+}
+
+double rig::move(const work& w) {
+  // Connections of a driver's own may still be on their way.
+  auto deadline = steady_clock::now() + connect_patience;
+  for (;;) {
+    auto begin = steady_clock::now();
+    promise<transfer_report> p{loop_};
+    auto f = p.get_future();
+    submit(w, [p](result<transfer_report> r) { p.set(std::move(r)); });
+    try {
+      f.get();
+      return std::chrono::duration<double>(steady_clock::now() - begin).count();
+    } catch (const error& e) {
+      if (e.code() != errc::peer_lost || steady_clock::now() > deadline)
+        throw;
+      std::this_thread::sleep_for(std::chrono::milliseconds{5});
+    }
+  }
+}
+
+double rig::stream(const std::vector<work>& works, std::uint64_t count, std::uint32_t depth) {
+  move(works.front());
+  std::counting_semaphore<> room{static_cast<std::ptrdiff_t>(depth)};
+  std::atomic<bool> failed = false;
+  auto seconds = seconds_of([&] {
+    for (std::uint64_t i = 0; i < count; ++i) {
+      room.acquire();
+      submit(works[i % works.size()], [&](result<transfer_report> r) {
+        if (!r)
+          failed = true;
+        room.release();
+      });
+    }
+    for (std::uint32_t i = 0; i < depth; ++i)
+      room.acquire();
+  });
+  if (failed)
+    give_up("a transfer by " + kind_.column + " failed");
+  return seconds;
+}
+
+int own(const std::string& column, const std::string& address) {
+  auto* kind = find_driver(column);
+  if (!kind)
+    give_up("no driver " + column);
+  auto loop = need(io_loop::start({}), "an owner");
+  auto f = need(fabric::create(options_of(*kind), loop), "an owner");
+  promise<void> connected;
+  connect(
+    loop, address, {.local_name = "owner:" + std::to_string(getpid())},
+    std::make_shared<fabric_link>(f), [connected](result<std::shared_ptr<channel>> c) {
+      connected.set(c ? result<void>{} : fail(c.error()));
+    });
+  connected.get_future().get();
+  std::cout << "ready" << std::endl;
+  std::map<int, std::unique_ptr<exposed_memory>> by_access;
+  for (std::string line; std::getline(std::cin, line);) {
+    std::istringstream words{line};
+    int how = 0;
+    std::uint64_t size_bytes = 0;
+    words >> how >> size_bytes;
+    auto& memory = by_access[how];
+    memory.reset();
+    memory = std::make_unique<exposed_memory>(size_bytes, static_cast<access_mode>(how));
+    std::cout << to_text(memory->handle()) << std::endl;
+  }
+  by_access.clear();
+  loop->stop();
+  return 0;
+}
+
+} // namespace millrace::bench

@@ -1,0 +1,84 @@
+// Two sides of one driver: this process moves the bytes, owners in other processes have the memory.
+#pragma once
+
+#include <millrace/bench/common/child.hpp>
+#include <millrace/bench/common/measure.hpp>
+#include <millrace/transport/fabric.hpp>
+
+#include <cstdint>
+#include <functional>
+#include <list>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace millrace::bench {
+
+/// One driver of the benchmark.
+struct driver_kind {
+  std::string name;   // of the driver
+  std::string column; // what cases are called
+  bool one_process = false;
+  /// It moves bytes by copying them within this machine's memory: plain copies are the floor, UCX's shared
+  /// memory the peer.
+  bool copies = false;
+  /// It moves them over so many TCP connections per peer: as many of iperf3 are the peer. 0: over none.
+  std::uint32_t streams = 0;
+  /// Goals from 1 MiB on: part of the floor's speed, times as fast as the peer.
+  std::optional<double> floor_min = {}, peer_min = {};
+  std::function<void(transport::fabric_options&)> adjust = {}; // may be empty
+};
+
+/// A driver is one row here.
+const std::vector<driver_kind>& driver_table();
+/// Null when there is none of that name.
+const driver_kind* find_driver(const std::string& column);
+
+transport::fabric_options options_of(const driver_kind& kind);
+
+/// One transfer to be repeated.
+struct work {
+  transport::direction dir = transport::direction::read;
+  bulk_handle remote;
+  std::vector<transport::copy_op> ops;
+};
+
+class rig {
+public:
+  /// Errors: `invalid_argument` when this build has no such driver; whatever else keeps it from connecting.
+  static result<std::unique_ptr<rig>> make(
+    const driver_kind& kind, const std::string& directory, std::uint32_t owners);
+  ~rig();
+
+  /// Memory of an owner, filled with bytes; replaces what it exposed for that direction before.
+  bulk_handle expose(std::uint32_t owner, transport::direction dir, std::uint64_t size_bytes);
+  /// Registered memory here, at least so large; the same until more is asked for.
+  std::span<std::byte> local(std::uint64_t size_bytes);
+
+  /// Moves one and waits as callers of the library do; seconds.
+  double move(const work& w);
+  /// Moves them in turns, `count` in all, `depth` in flight; seconds.
+  double stream(const std::vector<work>& works, std::uint64_t count, std::uint32_t depth);
+
+private:
+  rig(const driver_kind& kind, std::shared_ptr<transport::io_loop> loop);
+  void start_owners(const std::string& directory, std::uint32_t owners);
+  void submit(const work& w, completion<transport::transfer_report> done);
+
+  const driver_kind kind_;
+  std::shared_ptr<transport::io_loop> loop_;
+  std::shared_ptr<transport::fabric> fabric_;
+  std::shared_ptr<memory_source> memory_;
+  memory_block block_;
+  std::shared_ptr<transport::listener> listener_;
+  std::vector<child> owners_;
+  // Where everything is one process.
+  struct exposed;
+  std::list<exposed> own_;
+};
+
+/// The program of an owner: `--owner DRIVER ADDRESS`.
+int own(const std::string& column, const std::string& address);
+
+} // namespace millrace::bench

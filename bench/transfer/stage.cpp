@@ -1,0 +1,77 @@
+// Names, shapes, rigs.
+#include <millrace/bench/transfer/stage.hpp>
+
+#include <algorithm>
+
+namespace millrace::bench {
+
+using transport::direction;
+
+namespace {
+
+constexpr std::uint64_t flight_bytes = 16u << 20; // what is in flight, unless one is larger
+constexpr std::uint32_t depth_max = 16;
+
+} // namespace
+
+std::vector<std::uint64_t> extent::latency_sizes() const {
+  if (quick)
+    return {8, 4096};
+  return {8, 64, 512, 4096, 32u << 10, 256u << 10};
+}
+
+std::vector<std::uint64_t> extent::sizes() const {
+  if (quick)
+    return {64u << 10, 1u << 20};
+  return {64u << 10, 256u << 10, 1u << 20, 4u << 20, 16u << 20, 64u << 20, 256u << 20, 1u << 30};
+}
+
+std::unique_ptr<rig> stage::rig_of(const driver_kind& kind, std::uint32_t owners) {
+  auto made = rig::make(kind, files.path(), owners);
+  if (made)
+    return std::move(*made);
+  skip_aloud(kind.column, made.error().detail());
+  return nullptr;
+}
+
+std::uint32_t shape::depth() const {
+  return static_cast<std::uint32_t>(
+    std::clamp<std::uint64_t>(flight_bytes / size_bytes, 1, depth_max));
+}
+
+std::string direction_name(direction dir) { return dir == direction::read ? "read" : "write"; }
+
+std::string shape::name() const { return direction_name(dir) + "/" + bytes_name(size_bytes); }
+
+std::string bytes_name(std::uint64_t size_bytes) {
+  for (auto [shift, unit] : {std::pair{30, "GiB"}, {20, "MiB"}, {10, "KiB"}})
+    if (auto whole = size_bytes >> shift; whole > 0 && whole << shift == size_bytes)
+      return std::to_string(whole) + unit;
+  return std::to_string(size_bytes) + "B";
+}
+
+std::vector<work> works_of(rig& r, const shape& how) {
+  // As much between the segments as in them, so that nobody can join them.
+  auto gaps = how.segments > 1 ? 2u : 1u;
+  auto slot = how.size_bytes * gaps;
+  auto slots = how.same_memory ? 1 : how.depth();
+  auto per_owner = (slots + how.owners - 1) / how.owners;
+  auto memory = r.local(slot * slots);
+  std::vector<bulk_handle> handles;
+  for (std::uint32_t i = 0; i < how.owners; ++i)
+    handles.push_back(r.expose(i, how.dir, slot * per_owner));
+  auto piece = how.size_bytes / how.segments;
+  std::vector<work> out;
+  for (std::uint32_t i = 0; i < std::max(slots, how.owners); ++i) {
+    work w{how.dir, handles[i % how.owners], {}};
+    auto there = i / how.owners % per_owner * slot;
+    auto here = i % slots * slot;
+    for (std::uint32_t k = 0; k < how.segments; ++k)
+      w.ops.push_back(
+        {there + k * piece * gaps, memory.data() + here + k * piece * gaps, piece, 0, 0});
+    out.push_back(std::move(w));
+  }
+  return out;
+}
+
+} // namespace millrace::bench

@@ -1,0 +1,232 @@
+// Time stands still while actors work; what happens next is drawn.
+#include "fault_world.hpp"
+
+#include "bucket_driving.hpp"
+
+#include <millrace/core/log.hpp>
+#include <millrace/transport/local/local_driver.hpp>
+#include <millrace/transport/mover_pool.hpp>
+
+#include <boost/test/unit_test.hpp>
+
+#include <algorithm>
+#include <charconv>
+#include <cstdlib>
+#include <cstring>
+
+namespace millrace::testing {
+
+using namespace std::chrono_literals;
+
+namespace {
+
+// Everything is moved on the calling thread, so that nothing but the seed decides.
+constexpr transport::copy_limits inline_only{.inline_bytes_max = ~0ull};
+
+// Peers are memory of this process under names of their own.
+class peers_in_process : public transport::driver {
+public:
+  peers_in_process()
+    : local_(
+        transport::make_local_driver(std::make_shared<transport::mover_pool>(1), inline_only)) {}
+
+  std::string_view name() const noexcept override { return "local"; }
+  transport::driver_capabilities capabilities() const noexcept override {
+    return local_->capabilities();
+  }
+  bool reaches(const peer_id&) const noexcept override { return true; }
+  void submit(transport::transfer t, completion<transport::transfer_report> done) override {
+    t.remote.owner = this_peer();
+    local_->submit(std::move(t), std::move(done));
+  }
+
+private:
+  std::shared_ptr<transport::driver> local_;
+};
+
+std::shared_ptr<transport::driver> all_peers() {
+  static auto driver = std::make_shared<peers_in_process>();
+  return driver;
+}
+
+std::optional<std::uint64_t> number_from_environment(const char* name) {
+  auto* text = std::getenv(name);
+  std::uint64_t value = 0;
+  if (!text || std::from_chars(text, text + std::strlen(text), value).ec != std::errc{})
+    return std::nullopt;
+  return value;
+}
+
+} // namespace
+
+void demand_excuse(const status& why, const std::string& what) {
+  switch (why.code()) {
+  case errc::peer_lost:
+  case errc::io_error:
+  case errc::unsupported:
+  case errc::deadline_exceeded:
+  case errc::busy:
+  case errc::no_space:
+    return;
+  default:
+    demand(false, what + " failed with " + why.to_string());
+  }
+}
+
+std::vector<std::byte> content(const layout& tensors, std::uint64_t seed) {
+  std::vector<std::byte> out(size_bytes(tensors));
+  std::uint64_t at = 0;
+  for (std::uint32_t i = 0; i < tensors.tensors.size(); ++i) {
+    auto length = *size_bytes(tensors.tensors[i]);
+    fill(out.data() + at, length, seed, i, 0);
+    at += length;
+  }
+  return out;
+}
+
+peer_memory::peer_memory(const peer_id& owner, std::vector<std::byte> bytes, access_mode how)
+  : owner_(owner), bytes_(std::make_unique<std::vector<std::byte>>(std::move(bytes))) {
+  auto all = tensor_view::dense("all", dtype::u8, {bytes_->size()}, std::span{*bytes_});
+  region_ = transport::expose({all}, how).value();
+}
+
+bulk_handle peer_memory::handle() const {
+  auto h = region_.handle();
+  h.owner = owner_;
+  return h;
+}
+
+void peer_memory::withdraw() {
+  region_.withdraw();
+  bytes_->clear();
+  bytes_->shrink_to_fit();
+}
+
+fault_world::fault_world(std::uint64_t seed)
+  : random(seed), sched_(dynamic_cast<caf::scheduler::test_coordinator&>(system.scheduler())) {
+  system.await_actors_before_shutdown(false);
+  driver = std::make_shared<faulty_driver>(
+    all_peers(), fault_policy{}, random.next(), [this] { return now(); });
+  transport::fabric_options options;
+  options.movers = 1;
+  options.limits = inline_only;
+  fabric = transport::fabric::with_drivers(options, {driver});
+}
+
+fault_world::~fault_world() {
+  // After a broken promise, too: nothing of this seed may meet the next one.
+  open_.clear();
+  over_ = true;
+  do {
+    driver->end_all();
+    work_off();
+  } while (other_one());
+}
+
+peer_id fault_world::new_peer() {
+  peer_id id;
+  ++ids;
+  std::memcpy(id.bytes.data(), &ids, sizeof(ids));
+  return id;
+}
+
+caf::actor fault_world::new_session() {
+  return system.spawn<caf::hidden>([](caf::event_based_actor* self) -> caf::behavior {
+    return {[self](session_step& s) { s.run(self); }};
+  });
+}
+
+void fault_world::in(const caf::actor& session, std::function<void(caf::event_based_actor*)> f) {
+  caf::anon_send(session, session_step{std::move(f)});
+}
+
+void fault_world::answered(
+  const std::shared_ptr<question>& one, const std::function<void()>& then) {
+  std::erase(open_, one);
+  if (over_)
+    return;
+  try {
+    demand(now() <= one->deadline, one->what + " was answered after its deadline");
+    then();
+  } catch (...) {
+    if (!broken_)
+      broken_ = std::current_exception();
+  }
+}
+
+// Actors take turns in any order; each sees its messages in theirs.
+bool fault_world::work_one() {
+  if (sched_.jobs.empty())
+    return false;
+  std::swap(sched_.jobs.front(), sched_.jobs[random.below(sched_.jobs.size())]);
+  sched_.run_once();
+  if (broken_ && !over_)
+    std::rethrow_exception(broken_);
+  return true;
+}
+
+void fault_world::work_off() {
+  while (work_one()) {
+  }
+}
+
+void fault_world::pass(std::chrono::milliseconds time) {
+  work_off();
+  sched_.advance_time(time);
+  for (auto& one : open_)
+    demand(now() <= one->deadline, one->what + " had no answer by its deadline");
+}
+
+void fault_world::happen() {
+  auto what = random.below(100);
+  if (what < 60 && work_one())
+    return;
+  if (
+    what < 90 &&
+    (random.percent(50) ? driver->step() || other_one() : other_one() || driver->step()))
+    return;
+  pass(std::chrono::milliseconds{random.between(1, 120)});
+}
+
+void fault_world::settle() {
+  while (!open_.empty())
+    happen();
+  work_off();
+}
+
+void fault_world::finish() {
+  settle();
+  do {
+    driver->end_all();
+    work_off();
+  } while (other_one());
+  // Timers that watch deadlines end by themselves.
+  for (int i = 0; i < 8; ++i)
+    pass(250ms);
+  work_off();
+}
+
+bool is_single_seed() { return number_from_environment("MILLRACE_SEED").has_value(); }
+
+void run_seeds(
+  const std::string& scenario, std::uint64_t seeds, const std::function<void(std::uint64_t)>& run) {
+  configure_log("off");
+  auto first = number_from_environment("MILLRACE_SEED");
+  auto count = first ? 1 : number_from_environment("MILLRACE_SEEDS").value_or(seeds);
+  int failures = 0;
+  for (auto seed = first.value_or(0); count > 0 && failures < 5; ++seed, --count) {
+    // A crash names the last one.
+    BOOST_TEST_CHECKPOINT(scenario << ": MILLRACE_SEED=" << seed);
+    try {
+      run(seed);
+    } catch (const std::exception& e) {
+      ++failures;
+      BOOST_ERROR(
+        scenario << ", seed " << seed << ": " << e.what() << "; again: MILLRACE_SEED=" << seed
+                 << " test_faults --run_test=faults/" << scenario);
+    }
+  }
+  configure_log("warn");
+}
+
+} // namespace millrace::testing

@@ -1,0 +1,140 @@
+// One seed's world: actors under virtual time, a fabric above a faulty driver, peers that die. What is asked of the
+// product is asked through it; it keeps the deadlines.
+#pragma once
+
+#include "actor_fixture.hpp"
+#include "faulty_driver.hpp"
+
+#include <millrace/transport/fabric.hpp>
+
+#include <caf/actor.hpp>
+#include <caf/event_based_actor.hpp>
+
+#include <functional>
+#include <list>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace millrace::testing {
+
+/// A broken promise of the product, in words.
+struct promise_broken : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+inline void demand(bool holds, const std::string& promise) {
+  if (!holds)
+    throw promise_broken{promise};
+}
+
+/// What may be said of a request that a fault met. Anything else is a defect.
+void demand_excuse(const status& why, const std::string& what);
+
+/// Bytes of a whole model, as `fill` makes them.
+std::vector<std::byte> content(const layout& tensors, std::uint64_t seed);
+
+/// Memory of a simulated peer: exposed under the peer's identity, gone when it is withdrawn.
+class peer_memory {
+public:
+  peer_memory(const peer_id& owner, std::vector<std::byte> bytes, access_mode how);
+
+  bulk_handle handle() const;
+  std::vector<std::byte>& bytes() noexcept { return *bytes_; }
+  /// As the owner's end or its own wish does it: from here on every access is refused, and the bytes are freed.
+  void withdraw();
+
+private:
+  peer_id owner_;
+  std::unique_ptr<std::vector<std::byte>> bytes_;
+  transport::region region_;
+};
+
+/// What a session does next.
+struct session_step {
+  std::function<void(caf::event_based_actor*)> run;
+};
+
+class fault_world {
+public:
+  explicit fault_world(std::uint64_t seed);
+  ~fault_world();
+  fault_world(const fault_world&) = delete;
+  fault_world& operator=(const fault_world&) = delete;
+
+  dice random;
+  std::uint64_t ids = 0;
+  deterministic_config config;
+  caf::actor_system system{config};
+  std::shared_ptr<faulty_driver> driver;
+  std::shared_ptr<transport::fabric> fabric;
+  /// Something else that may happen now; false if there is nothing. May be empty.
+  std::function<bool()> other;
+
+  time_point now() { return system.clock().now(); }
+  peer_id new_peer();
+
+  /// Asks in the name of `self`; `then` hears the answer, which must come within `timeout_ms` and a little.
+  template <class Reply, class Handle, class Request>
+  void ask(
+    caf::event_based_actor* self, const Handle& whom, Request request, std::string what,
+    std::uint32_t timeout_ms, std::function<void(result<Reply>)> then) {
+    auto one = std::make_shared<question>();
+    one->what = std::move(what);
+    one->deadline = now() + std::chrono::milliseconds{timeout_ms} + tolerance;
+    open_.push_back(one);
+    self->request(whom, caf::infinite, std::move(request))
+      .then(
+        [this, one, then](Reply& reply) { answered(one, [&] { then(std::move(reply)); }); },
+        [this, one, then](caf::error& e) {
+          answered(one, [&] { then(fail(actors::to_status(e))); });
+        });
+  }
+
+  /// Somebody through whom things are asked and said: they arrive in their order.
+  caf::actor new_session();
+  /// Runs `f` in a session, after whatever was given to it before.
+  void in(const caf::actor& session, std::function<void(caf::event_based_actor*)> f);
+  /// Runs `f` in a session of its own.
+  void be(std::function<void(caf::event_based_actor*)> f) { in(new_session(), std::move(f)); }
+
+  /// Lets something happen: an actor works off a message, a transfer ends, or time passes.
+  void happen();
+  /// Lets everything happen until every question is answered.
+  void settle();
+  /// What a driver owes no longer is given up; what follows from it happens.
+  void finish();
+
+  std::size_t questions() const noexcept { return open_.size(); }
+
+private:
+  struct question {
+    std::string what;
+    time_point deadline;
+  };
+  // Deadlines are looked at four times a second.
+  static constexpr std::chrono::milliseconds tolerance{600};
+
+  void answered(const std::shared_ptr<question>& one, const std::function<void()>& then);
+  void work_off();
+  bool work_one();
+  bool other_one() { return other && other(); }
+  void pass(std::chrono::milliseconds time);
+
+  caf::scheduler::test_coordinator& sched_;
+  std::list<std::shared_ptr<question>> open_;
+  std::exception_ptr broken_; // CAF must not see it
+  bool over_ = false;         // nobody listens any more
+};
+
+/// True when one seed is repeated.
+bool is_single_seed();
+
+/// Runs a scenario with every seed: as many as MILLRACE_SEEDS says, else `seeds`; or with MILLRACE_SEED alone. A
+/// failing one is named together with the command that repeats it.
+void run_seeds(
+  const std::string& scenario, std::uint64_t seeds, const std::function<void(std::uint64_t)>& run);
+
+} // namespace millrace::testing
+
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(millrace::testing::session_step)
