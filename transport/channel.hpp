@@ -6,6 +6,7 @@
 #include <millrace/core/status.hpp>
 #include <millrace/transport/io_loop.hpp>
 #include <millrace/transport/socket_address.hpp>
+#include <millrace/transport/stream_door.hpp>
 #include <millrace/transport/unique_fd.hpp>
 
 #include <array>
@@ -19,6 +20,9 @@
 
 namespace millrace::transport {
 
+class resolver;    // resolver.hpp
+class tls_context; // tls/tls_context.hpp
+
 /// What a frame is for. The values travel on the wire: append, never renumber.
 /// Kinds below 16 belong to the channel itself and are never handed out.
 enum class frame_kind : std::uint8_t {
@@ -26,7 +30,7 @@ enum class frame_kind : std::uint8_t {
   ping = 2,
   pong = 3,
   goodbye = 4,  // the sender is closing in order; carries the reason
-  proof = 5,    // ends the handshake: a hash over both hellos
+  proof = 5,    // ends the handshake: the sender's key and its signature over both hellos
   request = 16, // asks an actor; uses one credit until its reply or refusal has been sent
   reply = 17,
   cancel = 18, // the requester gave up; the reply still comes
@@ -41,8 +45,9 @@ struct frame {
   std::vector<unique_fd> fds;
 };
 
-/// Who is at the other end. Everything but `name` and `versions` comes from the kernel or the
-/// handshake's own randomness, never from later messages.
+/// Who is at the other end. The identity is proved with the key behind it, on every channel; the
+/// address, or `pid` and `uid`, come from the kernel. `name` is what the peer says: where certificates
+/// are used it has been checked against the peer's.
 struct peer_info {
   peer_id id;
   std::string name; // node name, or "client:<pid>"
@@ -65,6 +70,14 @@ struct channel_options {
   std::uint32_t requests_max = 256;         // credits granted to the peer
   std::uint32_t requests_queued_max = 1024; // requests waiting here for the peer's credits
   std::uint32_t fds_per_frame_max = 8;
+  /// What proves members of the cluster to each other on a network. Null: tls:// addresses are refused.
+  std::shared_ptr<const tls_context> tls = nullptr;
+  /// Connecting only: the node that shall answer; another one is an error that names both. Empty: any.
+  std::string expected_name = {};
+  /// Looks up host names; null: the process's own.
+  std::shared_ptr<resolver> names = nullptr;
+  /// Connecting to a host with several addresses: how long one of them is tried alone.
+  std::uint32_t stagger_ms = 250;
 };
 
 /// A key for another connection between the same two processes.
@@ -107,32 +120,41 @@ public:
   virtual void close(status why, std::uint32_t drain_ms = 0) = 0;
 };
 
-/// Connects to "unix:/path" without blocking and shakes hands.
+/// Connects to "unix:/path" or "tls://host:port" without blocking and shakes hands.
 /// `done` runs on the loop, after `handler->on_open` when it succeeded.
-/// Errors: `unavailable` (nobody listens; says the path and the remedy), `permission_denied`,
-/// `deadline_exceeded` (no handshake in time), `unsupported_version`, `protocol_error`.
+/// Errors: `unavailable` (nobody listens; says the path and the remedy), `permission_denied` (the
+/// secrets differ, a certificate does not hold, another node answered), `deadline_exceeded` (no
+/// handshake in time, name lookup included), `unsupported_version`, `protocol_error`.
 void connect(
   const std::shared_ptr<io_loop>& loop, const std::string& address, const channel_options& options,
   std::shared_ptr<channel_handler> handler, completion<std::shared_ptr<channel>> done);
 
 struct listener_options {
-  std::string address; // "unix:/absolute/path"
+  std::string address; // "unix:/absolute/path", "tls://host:port" or "tls://[::]:port"
+  std::uint32_t connections_max = 256;
+  // Of Unix sockets.
   std::uint32_t socket_mode = 0600;
   std::vector<std::uint32_t> allow_uids; // besides the service's own user and root
-  std::uint32_t connections_max = 256;
+  // Of networks. Connections that have not proved themselves are bounded in all and for one source (an
+  // IPv4 address, 64 bits of an IPv6 one); the oldest gives way.
+  std::uint32_t handshakes_max = 256;
+  std::uint32_t handshakes_per_source_max = 64;
+  std::shared_ptr<stream_door> streams = nullptr; // takes bulk streams; null: they are refused
 };
 
 /// Accepts connections until destroyed; removes its socket then.
 class listener {
 public:
   virtual ~listener() = default;
+  /// As given; of a network with the port that was chosen, where 0 was asked for.
   virtual const std::string& address() const noexcept = 0;
 
   /// Makes the socket (and its directory, mode 0700, if missing) and accepts on the loop.
   /// `accept` gives the handler of a new connection, or null to refuse it.
   /// A socket file left by a dead process is taken over; a live one is `already_exists`; the
   /// decision is made under a lock file beside the socket, so that two starting services cannot
-  /// both win.
+  /// both win. On a network every address of the host's name is listened on, with one port; a host
+  /// of "[::]" takes IPv4 too. Looking the name up blocks the caller, so open no listener on the loop.
   static result<std::shared_ptr<listener>> open(
     const std::shared_ptr<io_loop>& loop, const listener_options& where,
     const channel_options& options,

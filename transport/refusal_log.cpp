@@ -1,0 +1,42 @@
+// Counting refusals by source, in bounded memory.
+#include <millrace/transport/refusal_log.hpp>
+
+namespace millrace::transport {
+
+std::optional<std::string> refusal_log::note(
+  const std::string& source, const std::string& why, time_point now) {
+  bool shared = false;
+  auto& e = entry_of(source, now, shared);
+  if (e.written != time_point{} && now - e.written < period) {
+    ++e.unwritten;
+    return std::nullopt;
+  }
+  auto line = "from=" + source + " why=\"" + why + "\"";
+  if (e.unwritten > 0)
+    line += " not_written=" + std::to_string(e.unwritten);
+  if (shared)
+    line += " (and from other sources, of which there are too many to name)";
+  e.written = now;
+  e.unwritten = 0;
+  return line;
+}
+
+refusal_log::entry& refusal_log::entry_of(const std::string& source, time_point now, bool& shared) {
+  auto found = sources_.find(source);
+  if (found != sources_.end())
+    return found->second;
+  if (sources_.size() >= sources_max_)
+    forget_old(now);
+  shared = sources_.size() >= sources_max_;
+  return shared ? others_ : sources_[source];
+}
+
+// A look over all of them costs something, so under attack it is taken now and then only.
+void refusal_log::forget_old(time_point now) {
+  if (looked_ != time_point{} && now - looked_ < period / 60)
+    return;
+  looked_ = now;
+  std::erase_if(sources_, [&](auto& e) { return now - e.second.written >= period; });
+}
+
+} // namespace millrace::transport

@@ -1,0 +1,42 @@
+// Says of which refusals a line is written: one for a source and minute, however many there are.
+// Used by listeners between hosts; knows no logger, so that a test can drive it.
+#pragma once
+
+#include <millrace/core/clock.hpp>
+#include <millrace/core/status.hpp>
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <unordered_map>
+
+namespace millrace::transport {
+
+/// Memory: `sources_max` entries; sources beyond them share one.
+class refusal_log {
+public:
+  static constexpr std::chrono::minutes period{1};
+
+  explicit refusal_log(std::size_t sources_max = 1024) : sources_max_(sources_max) {}
+
+  /// What to write for a refusal now, if anything.
+  std::optional<std::string> note(
+    const std::string& source, const std::string& why, time_point now);
+
+private:
+  struct entry {
+    time_point written{};
+    std::uint64_t unwritten = 0; // since
+  };
+
+  entry& entry_of(const std::string& source, time_point now, bool& shared);
+  void forget_old(time_point now);
+
+  const std::size_t sources_max_;
+  std::unordered_map<std::string, entry> sources_;
+  entry others_;
+  time_point looked_{};
+};
+
+} // namespace millrace::transport
