@@ -223,7 +223,8 @@ status gate::on_proof(guest& g) {
     std::find_if(guests_.begin(), guests_.end(), [&](auto& e) { return e.second.get() == &g; });
   auto keep = entry->second;
   guests_.erase(entry);
-  if (auto bad = keep->group.take(std::move(out)); !bad.ok())
+  // A member that comes again before we have noticed why is no stranger.
+  if (auto bad = keep->group.take(std::move(out)); !bad.ok() && bad.code() != errc::busy)
     refused(keep->source, bad);
   return {};
 }
