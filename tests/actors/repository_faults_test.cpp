@@ -63,7 +63,7 @@ public:
       clients_.push_back(std::make_shared<client>(client{world_.new_peer()}));
   }
 
-  ~repository_run() { caf::anon_send_exit(store_, caf::exit_reason::kill); }
+  ~repository_run() { end_provider(); }
 
   void run() {
     for (auto& m : models_)
@@ -73,6 +73,9 @@ public:
       for (auto pause = dice_.below(12); pause > 0; --pause)
         world_.happen();
     }
+    // Sometimes the provider ends in the middle: everybody hears of it.
+    if ((ended_ = dice_.percent(15)))
+      end_provider();
     world_.settle();
     check_loads();
     world_.finish();
@@ -82,6 +85,8 @@ public:
   }
 
 private:
+  void end_provider() { caf::anon_send_exit(store_, caf::exit_reason::kill); }
+
   layout tensors() {
     // A large one has several digest blocks.
     static constexpr std::uint64_t sizes[] = {1, 100, 4000, 10'000, 70'001};
@@ -192,9 +197,11 @@ private:
     ++m.erased;
     ++m.erasing;
     m.floor = 0;
-    auto heard = [&m](result<done_reply> reply) {
+    auto heard = [this, &m](result<done_reply> reply) {
       --m.erasing;
       m.floor = 0;
+      if (ended_)
+        return;
       demand(
         reply || reply.error().code() == errc::not_found,
         "a removal succeeds or finds nothing: " + why(reply));
@@ -257,7 +264,7 @@ private:
     }
   }
 
-  void check_leaks() {
+  void check_provider() {
     std::optional<provider_status> status;
     world_.be([&](auto* self) {
       world_.ask<provider_status>(
@@ -266,6 +273,11 @@ private:
     });
     world_.settle();
     demand(status->in_flight == 0 && status->queued == 0, "no operation is left in the provider");
+  }
+
+  void check_leaks() {
+    if (!ended_)
+      check_provider();
     demand(transport::exposed_regions() == 0, "no region stays exposed");
     demand(world_.driver->held() == 0, "no transfer is left");
     std::uint64_t counted = 0;
@@ -282,6 +294,7 @@ private:
 
   fault_world world_;
   dice dice_;
+  bool ended_ = false; // the provider
   std::shared_ptr<heap_memory_source> memory_ =
     std::make_shared<heap_memory_source>(capacity_bytes);
   std::shared_ptr<storage::bucket> bucket_ =

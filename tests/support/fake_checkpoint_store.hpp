@@ -17,7 +17,7 @@ class fake_checkpoint_store : public storage::checkpoint_store,
 public:
   storage::checkpoint_capabilities can = {.durable = true, .in_place = true, .cpu_flush = true};
   std::uint64_t capacity_bytes = 1 << 24;
-  bool window_per_tensor = false; // else one for the whole shard
+  bool window_per_tensor = false; // of saves and reads; else one for the whole shard
 
   /// What is held back until the test lets it go, oldest first.
   bool hold_enroll = false, hold_begin = false, hold_publish = false, hold_repack = false;
@@ -211,14 +211,18 @@ private:
 
   class opened : public storage::opened_model {
   public:
-    opened(std::shared_ptr<slot> s, model_record record)
-      : slot_(std::move(s)), use_(slot_->use()), record_(std::move(record)) {}
+    opened(std::shared_ptr<slot> s, model_record record, bool window_per_range)
+      : slot_(std::move(s)), use_(slot_->use()), record_(std::move(record)),
+        window_per_range_(window_per_range) {}
     const model_record& record() const noexcept override { return record_; }
     std::vector<std::vector<storage::wanted>> plan(
       const std::vector<storage::wanted>& ranges) const override {
       std::vector<std::vector<storage::wanted>> windows;
-      if (!ranges.empty())
-        windows.push_back(ranges);
+      for (auto& range : ranges)
+        if (windows.empty() || window_per_range_)
+          windows.push_back({range});
+        else
+          windows.back().push_back(range);
       return windows;
     }
     void fetch(std::vector<storage::wanted> ranges, completion<storage::window> done) override {
@@ -229,6 +233,7 @@ private:
     std::shared_ptr<slot> slot_;
     std::shared_ptr<void> use_;
     model_record record_;
+    bool window_per_range_;
   };
 
   static std::vector<storage::wanted> everything(const layout& tensors) {
@@ -322,7 +327,7 @@ private:
           record.spec.tensors = found->second.spec.tensors;
           record.version = *step;
           record.digests = s->digests;
-          return std::make_shared<opened>(s, std::move(record));
+          return std::make_shared<opened>(s, std::move(record), window_per_tensor);
         }
     return fail(errc::not_found, "no such version of " + model);
   }

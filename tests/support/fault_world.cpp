@@ -67,6 +67,7 @@ void demand_excuse(const status& why, const std::string& what) {
   case errc::deadline_exceeded:
   case errc::busy:
   case errc::no_space:
+  case errc::unavailable:
     return;
   default:
     demand(false, what + " failed with " + why.to_string());
