@@ -19,7 +19,7 @@ constexpr std::array<std::string_view, 6> log_levels = {"trace", "debug", "info"
 // Choices of an enumeration stand in the order of its values.
 constexpr std::array<std::string_view, 2> staging_modes = {"pinned", "on_demand"};
 constexpr std::array<std::string_view, 2> wishes = {"auto", "off"};
-constexpr std::array<std::string_view, 2> drivers = {"local", "shm"};
+constexpr std::array<std::string_view, 4> drivers = {"local", "shm", "verbs", "tcp"};
 constexpr std::array<std::string_view, 3> buckets = {"memory", "rocksdb", "pmem"};
 constexpr std::array<std::string_view, 2> when_full_choices = {"refuse", "evict"};
 constexpr std::array<std::string_view, 2> when_low_choices = {"refuse", "reclaim"};
@@ -91,10 +91,15 @@ constexpr auto node_keys = [] {
   return std::to_array<bound_key<s>>({
     {node.plain("name", name, "n0", "the node's name, unique in its cluster"), put<s, &s::name>},
     {node.plain(
-       "listen", address, {},
-       "where clients connect; without it, `millrace/NAME.sock` under `$XDG_RUNTIME_DIR`, or "
-       "`/run` for root, else `/tmp/millrace-UID/NAME.sock`"),
+       "listen", addresses, {},
+       "where clients connect, one address or a list; without it, `millrace/NAME.sock` under "
+       "`$XDG_RUNTIME_DIR`, or `/run` for root, else `/tmp/millrace-UID/NAME.sock`"),
      put<s, &s::listen>},
+    {node.plain(
+       "host", host, {},
+       "name or address of the node's host, for others, where `listen` says `0.0.0.0` or `[::]`; "
+       "without it, `name`"),
+     put<s, &s::host>},
     {node.ranged("socket_mode", mode, "0600", 0, 0777, "permissions of the socket, in octal"),
      put<s, &s::socket_mode>},
     {node.plain(
@@ -130,13 +135,13 @@ constexpr auto transport_keys = [] {
     {{"transport",
       "prefer",
       choices,
-      "[local, shm]",
+      "[local, shm, verbs, tcp]",
       0,
       0,
       drivers,
       false,
       {},
-      "drivers to use, best first"},
+      "drivers to use, best first; those that this machine cannot have are left out"},
      put<s, &s::prefer>},
     {transport.count("movers", "0", 0, 64, "threads that copy; 0 is one per core, at most 8"),
      put<s, &s::movers>},
@@ -146,6 +151,10 @@ constexpr auto transport_keys = [] {
        "eager_max", "4KiB", 0, 64 * kib,
        "payloads up to this size ride inside a message; 0 is never"),
      put<s, &s::eager_max_bytes>},
+    {transport.ms(
+       "retry_after", "10s", 10, hour_ms,
+       "how long a driver that failed with a peer is left out before it is tried again"),
+     put<s, &s::retry_after_ms>},
   });
 }();
 
@@ -176,6 +185,36 @@ constexpr auto channel_keys = [] {
      put<s, &s::poll_us>},
     {channel.count("connections_max", "256", 1, 65'536, "connections open at once"),
      put<s, &s::connections_max>},
+    {channel.count(
+       "handshakes_max", "256", 1, 65'536,
+       "connections from networks that have not proved themselves yet; the oldest gives way"),
+     put<s, &s::handshakes_max>},
+    {channel.count(
+       "handshakes_per_source_max", "64", 1, 65'536,
+       "of those, from one address (of IPv6, its first 64 bits)"),
+     put<s, &s::handshakes_per_source_max>},
+    {channel.ms(
+       "stagger", "250ms", 1, hour_ms,
+       "how long one address of a host with several is tried alone"),
+     put<s, &s::stagger_ms>},
+  });
+}();
+
+constexpr section security{"security"};
+constexpr auto security_keys = [] {
+  using s = security_settings;
+  return std::to_array<bound_key<s>>({
+    {security.plain(
+       "secret", path, {},
+       "the cluster's secret, made by `millrace cluster secret FILE`; the same on every host"),
+     put<s, &s::secret>},
+    {security.plain(
+       "certificate", path, {}, "instead of a secret: PEM file of this node's certificate"),
+     put<s, &s::certificate>},
+    {security.plain("key", path, {}, "PEM file of its key"), put<s, &s::key>},
+    {security.plain(
+       "authority", path, {}, "PEM file of the authority that signed all certificates"),
+     put<s, &s::authority>},
   });
 }();
 
@@ -301,19 +340,32 @@ constexpr auto provider_keys = [] {
   });
 }();
 
-constexpr section cluster{"cluster.nodes[]"};
+constexpr section cluster{"cluster"};
 constexpr auto cluster_keys = [] {
-  using s = cluster_node;
+  using s = cluster_settings;
   return std::to_array<bound_key<s>>({
-    {required(cluster.plain("name", name, {}, "the node's name; `serve --node NAME` is this one")),
-     put<s, &s::name>},
-    {cluster.plain("listen", address, {}, "as `node.listen`"), put<s, &s::listen>},
+    {cluster.count("port", "7710", 1, 65'535, "where nodes listen that say no address"),
+     put<s, &s::port>},
   });
 }();
 
-constexpr std::array<std::string_view, 9> top_level = {"node",    "staging",   "transport",
-                                                       "channel", "limits",    "checkpoints",
-                                                       "client",  "providers", "cluster"};
+constexpr section nodes{"cluster.nodes[]"};
+constexpr auto node_entry_keys = [] {
+  using s = cluster_node;
+  return std::to_array<bound_key<s>>({
+    {required(nodes.plain("name", name, {}, "the node's name; `serve --node NAME` is this one")),
+     put<s, &s::name>},
+    {nodes.plain(
+       "listen", addresses, {},
+       "as `node.listen`; without it, with `security`, also `tls://HOST:PORT`"),
+     put<s, &s::listen>},
+    {nodes.plain("host", host, {}, "as `node.host`"), put<s, &s::host>},
+  });
+}();
+
+constexpr std::array<std::string_view, 10> top_level = {
+  "node",   "staging",     "transport", "channel",   "security",
+  "limits", "checkpoints", "client",    "providers", "cluster"};
 
 std::vector<key_spec> all_keys() {
   std::vector<key_spec> all;
@@ -325,11 +377,13 @@ std::vector<key_spec> all_keys() {
   append(staging_keys);
   append(transport_keys);
   append(channel_keys);
+  append(security_keys);
   append(limits_keys);
   append(checkpoint_keys);
   append(client_keys);
   append(provider_keys);
   append(cluster_keys);
+  append(node_entry_keys);
   return all;
 }
 
@@ -370,6 +424,14 @@ std::span<const bound_key<channel_settings>> keys_of() {
   return channel_keys;
 }
 template <>
+std::span<const bound_key<security_settings>> keys_of() {
+  return security_keys;
+}
+template <>
+std::span<const bound_key<cluster_settings>> keys_of() {
+  return cluster_keys;
+}
+template <>
 std::span<const bound_key<limits_settings>> keys_of() {
   return limits_keys;
 }
@@ -387,7 +449,7 @@ std::span<const bound_key<provider_settings>> keys_of() {
 }
 template <>
 std::span<const bound_key<cluster_node>> keys_of() {
-  return cluster_keys;
+  return node_entry_keys;
 }
 
 } // namespace millrace::config

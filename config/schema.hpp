@@ -1,6 +1,7 @@
 // Every key of the configuration in one table. The reader, the JSON schema and the docs follow it.
 #pragma once
 
+#include <millrace/config/address.hpp>
 #include <millrace/config/settings.hpp>
 
 #include <cstdint>
@@ -15,7 +16,8 @@ namespace millrace::config {
 enum class key_type : std::uint8_t {
   name,        // 1 to 64 of A-Z a-z 0-9 . _ -
   path,        // of the file system
-  address,     // unix:/abs/path
+  addresses,   // one or several of unix:/abs/path and tls://host:port
+  host,        // a name or a number
   mode,        // permission bits in octal
   boolean,     // true, false
   count,       // a whole number
@@ -60,7 +62,6 @@ inline constexpr std::size_t providers_max = 64; // of one node
 inline constexpr std::size_t nodes_max = 256;    // of one file
 inline constexpr std::size_t users_max = 256;
 inline constexpr std::size_t name_bytes_max = 64;
-inline constexpr std::size_t socket_path_bytes_max = 107; // sockaddr_un holds no more
 
 /// The JSON schema (draft 07) by which editors complete and check a configuration.
 std::string json_schema();
@@ -92,6 +93,10 @@ template <>
 std::span<const bound_key<transport_settings>> keys_of();
 template <>
 std::span<const bound_key<channel_settings>> keys_of();
+template <>
+std::span<const bound_key<security_settings>> keys_of();
+template <>
+std::span<const bound_key<cluster_settings>> keys_of();
 template <>
 std::span<const bound_key<limits_settings>> keys_of();
 template <>

@@ -12,7 +12,10 @@ result<std::shared_ptr<driver>> make_driver(const std::string& name, const drive
     return make_shm_driver(
       deps.loop, deps.movers, {.limits = deps.limits, .granule_bytes = deps.granule_bytes},
       deps.shared_arenas);
-  return fail(errc::invalid_argument, "no driver is called " + name + "; there are: local, shm");
+  if (name == "verbs" || name == "tcp")
+    return fail(errc::unsupported, "this build has no driver " + name);
+  return fail(
+    errc::invalid_argument, "no driver is called " + name + "; there are: local, shm, verbs, tcp");
 }
 
 } // namespace millrace::transport

@@ -71,11 +71,11 @@ struct channel_options {
   std::uint32_t requests_queued_max = 1024; // requests waiting here for the peer's credits
   std::uint32_t fds_per_frame_max = 8;
   /// What proves members of the cluster to each other on a network. Null: tls:// addresses are refused.
-  std::shared_ptr<const tls_context> tls;
+  std::shared_ptr<const tls_context> tls = nullptr;
   /// Connecting only: the node that shall answer; another one is an error that names both. Empty: any.
-  std::string expected_name;
+  std::string expected_name = {};
   /// Looks up host names; null: the process's own.
-  std::shared_ptr<resolver> names;
+  std::shared_ptr<resolver> names = nullptr;
   /// Connecting to a host with several addresses: how long one of them is tried alone.
   std::uint32_t stagger_ms = 250;
 };
@@ -139,7 +139,7 @@ struct listener_options {
   // IPv4 address, 64 bits of an IPv6 one); the oldest gives way.
   std::uint32_t handshakes_max = 256;
   std::uint32_t handshakes_per_source_max = 64;
-  std::shared_ptr<stream_door> streams; // takes bulk streams; null: they are refused
+  std::shared_ptr<stream_door> streams = nullptr; // takes bulk streams; null: they are refused
 };
 
 /// Accepts connections until destroyed; removes its socket then.
