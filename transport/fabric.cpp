@@ -62,8 +62,6 @@ public:
   void add_driver(std::shared_ptr<driver> d) {
     if (auto with_peers = std::dynamic_pointer_cast<peer_driver>(d))
       peer_drivers_.push_back(std::move(with_peers));
-    if (auto door = std::dynamic_pointer_cast<transport::stream_door>(d))
-      door_ = std::move(door);
     drivers_.push_back(std::move(d));
   }
 
@@ -112,7 +110,16 @@ public:
     for (auto& d : peer_drivers_)
       if (reader.ok() && d->name() == name)
         return d->on_message(c, reader.rest(), std::move(f.fds));
-    c.close({errc::protocol_error, "a message for a driver this process does not use"});
+    // The peer uses drivers that this process does not: it will find that nobody answers there.
+    if (!reader.ok())
+      c.close({errc::protocol_error, "a driver's message without its name"});
+  }
+
+  std::shared_ptr<transport::stream_door> stream_door() const override {
+    for (auto& d : peer_drivers_)
+      if (auto door = d->door())
+        return door;
+    return nullptr;
   }
 
   void submit(transfer t, completion<transfer_report> done) override {
@@ -143,8 +150,6 @@ public:
     }
     return out;
   }
-
-  std::shared_ptr<transport::stream_door> stream_door() const override { return door_; }
 
 private:
   // A transfer on its way from driver to driver.
@@ -228,7 +233,6 @@ private:
   copy_limits limits_;
   std::vector<std::shared_ptr<driver>> drivers_;
   std::vector<std::shared_ptr<peer_driver>> peer_drivers_;
-  std::shared_ptr<transport::stream_door> door_;
   path_table paths_;
   mutable std::mutex mutex_;
   std::vector<std::weak_ptr<arena>> shared_;

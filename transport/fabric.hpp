@@ -87,6 +87,9 @@ public:
   /// A frame of kind `driver`.
   virtual void on_frame(channel& c, frame f) = 0;
 
+  /// Takes sockets that open with an admission; null without a driver that has streams.
+  virtual std::shared_ptr<transport::stream_door> stream_door() const { return nullptr; }
+
   /// Moves bytes by the first driver that reaches the owner. See `driver::submit`.
   ///
   /// When that fails with `unsupported`, `unavailable`, `io_error` or `peer_lost` while another driver still reaches the
@@ -97,9 +100,6 @@ public:
   virtual const std::shared_ptr<mover_pool>& movers() const noexcept = 0;
   /// Every way that was used, and the one that would be, to every peer.
   virtual std::vector<path_stats> paths() const = 0;
-
-  /// Who takes bulk streams that arrive at a listener; null without a driver that has some.
-  virtual std::shared_ptr<transport::stream_door> stream_door() const { return nullptr; }
 };
 
 /// Exposes tensors to holders of the region's handle. Errors as `gather_list::of`.
