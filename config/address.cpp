@@ -112,6 +112,18 @@ status check_address(std::string_view text) {
     text, " is not an address: it reads unix:/absolute/path, or tls://HOST:PORT between machines");
 }
 
+status check_endpoint(std::string_view text) {
+  bool any_port = text.ends_with(":0");
+  auto where =
+    parse_tls_address(std::string{tls_scheme} + std::string{text} + (any_port ? "1" : ""));
+  bool number = where &&
+    (where->host.find(':') != text.npos ||
+     where->host.find_first_not_of("0123456789.") == text.npos);
+  if (!number)
+    return refuse(text, " is not a numeric address such as 10.1.0.2:0 or [::1]:7711");
+  return {};
+}
+
 std::string to_address(const tls_endpoint& where) {
   bool brackets = where.host.find(':') != where.host.npos;
   return std::string{tls_scheme} + (brackets ? "[" : "") + where.host + (brackets ? "]:" : ":") +

@@ -31,6 +31,9 @@ status check_host(std::string_view text);
 inline bool is_unix_address(std::string_view text) { return text.starts_with("unix:"); }
 inline bool is_tls_address(std::string_view text) { return text.starts_with("tls://"); }
 
+/// Accepts numeric addresses with a port, which may be 0: "10.1.0.2:0", "[::1]:7711". Errors: `invalid_argument`.
+status check_endpoint(std::string_view text);
+
 /// Errors: as `check_address`.
 result<tls_endpoint> parse_tls_address(std::string_view text);
 

@@ -170,6 +170,11 @@ private:
         "channel.peer_timeout (" + ms(channel.peer_timeout_ms) +
           ") must be at least twice channel.heartbeat (" + ms(channel.heartbeat_ms) + ")");
     auto& client = values_.client;
+    auto& tcp = values_.tcp;
+    if (auto bad =
+          ordered("tcp.backoff_min", tcp.backoff_min_ms, "tcp.backoff_max", tcp.backoff_max_ms, ms);
+        !bad.ok())
+      return bad;
     return ordered(
       "client.reconnect_backoff_min", client.reconnect_backoff_min_ms,
       "client.reconnect_backoff_max", client.reconnect_backoff_max_ms, ms);
@@ -183,6 +188,8 @@ private:
           format_size);
         !bad.ok())
       return bad;
+    if (values_.verbs.mtu != 0 && values_.verbs.mtu < 256)
+      return error("verbs.mtu", "verbs.mtu: packets have 256 bytes at least; 0 is by itself");
     return ordered(
       "channel.frame_max", channel.frame_max_bytes, "channel.send_queue_max",
       channel.send_queue_max_bytes, format_size);

@@ -5,6 +5,7 @@
 #include <millrace/config/units.hpp>
 
 #include <algorithm>
+#include <cctype>
 #include <charconv>
 
 namespace millrace::config {
@@ -33,11 +34,20 @@ std::string_view kind_name(node_kind kind) {
 }
 
 bool is_list(key_type type) {
-  return type == key_type::choices || type == key_type::users || type == key_type::addresses;
+  return type == key_type::choices || type == key_type::users || type == key_type::addresses ||
+    type == key_type::endpoints || type == key_type::devices;
 }
 
 std::size_t entries_max(key_type type) {
-  return type == key_type::addresses ? addresses_max : users_max;
+  switch (type) {
+  case key_type::addresses:
+  case key_type::endpoints:
+    return addresses_max;
+  case key_type::devices:
+    return devices_max;
+  default:
+    return users_max;
+  }
 }
 
 tl::unexpected<status> refuse(std::string what) {
@@ -104,6 +114,23 @@ result<value> read_choice(const key_spec& key, const std::string& text) {
   return value{text, static_cast<std::uint64_t>(found - key.choices.begin()), {}};
 }
 
+status check_device(std::string_view text) {
+  auto port = text.find(':');
+  auto name = text.substr(0, port);
+  auto allowed = [](unsigned char c) {
+    return std::isalnum(c) || c == '_' || c == '-' || c == '.';
+  };
+  bool port_is_number = port == text.npos ||
+    (port + 1 < text.size() && text.size() - port <= 4 &&
+     text.find_first_not_of("0123456789", port + 1) == text.npos);
+  if (
+    name.empty() || name.size() > name_bytes_max ||
+    !std::all_of(name.begin(), name.end(), allowed) || !port_is_number)
+    return {
+      errc::invalid_argument, "'" + shown(text) + "' is not a device such as mlx5_0 or mlx5_0:1"};
+  return {};
+}
+
 result<value> read_user(const std::string& text) {
   auto odd = [](unsigned char c) { return c <= 0x20 || c == ':' || c == '/' || c == 0x7f; };
   if (text.empty() || text.size() > 255 || std::any_of(text.begin(), text.end(), odd))
@@ -126,9 +153,10 @@ std::string formatted(const key_spec& key, std::uint64_t number) {
 
 result<value> read_number(const key_spec& key, const std::string& raw) {
   auto text = shown(raw);
-  auto number = key.type == key_type::count ? parse_count(text)
-    : key.type == key_type::size            ? parse_size(text)
-                                            : parse_duration_us(text);
+  bool counts = key.type == key_type::count || key.type == key_type::count_or_auto;
+  auto number = counts           ? parse_count(text)
+    : key.type == key_type::size ? parse_size(text)
+                                 : parse_duration_us(text);
   if (!number)
     return fail(std::move(number.error()));
   if (key.type == key_type::duration_ms) {
@@ -162,6 +190,14 @@ result<value> read_scalar(const key_spec& key, const std::string& text) {
     return read_choice(key, text);
   case key_type::users:
     return read_user(text);
+  case key_type::endpoints:
+    return read_checked(text, check_endpoint);
+  case key_type::devices:
+    return read_checked(text, check_device);
+  case key_type::count_or_auto:
+    if (text == "auto")
+      return value{text, 0, {}};
+    break;
   case key_type::count:
   case key_type::size:
   case key_type::duration_ms:
@@ -191,6 +227,10 @@ private:
         return section(node, key, values.staging);
       if (key == "transport")
         return section(node, key, values.transport);
+      if (key == "tcp")
+        return section(node, key, values.tcp);
+      if (key == "verbs")
+        return section(node, key, values.verbs);
       if (key == "channel")
         return section(node, key, values.channel);
       if (key == "security")

@@ -34,6 +34,8 @@ json default_of(const key_spec& key) {
     return *parse_count(key.default_text);
   case key_type::choices:
   case key_type::users:
+  case key_type::endpoints:
+  case key_type::devices:
     return list_of(key.default_text);
   default:
     return key.default_text;
@@ -45,6 +47,14 @@ json number_or(const key_spec& key, const char* pattern) {
     {"anyOf",
      {{{"type", "integer"}, {"minimum", key.min}, {"maximum", key.max}},
       {{"type", "string"}, {"pattern", pattern}}}}};
+}
+
+json list_of_texts(std::size_t max) {
+  return {
+    {"type", "array"},
+    {"maxItems", max},
+    {"uniqueItems", true},
+    {"items", {{"type", "string"}, {"minLength", 1}}}};
 }
 
 json type_of(const key_spec& key) {
@@ -66,6 +76,15 @@ json type_of(const key_spec& key) {
   }
   case key_type::host:
     return {{"type", "string"}, {"minLength", 1}, {"maxLength", host_bytes_max}};
+  case key_type::endpoints:
+    return list_of_texts(addresses_max);
+  case key_type::devices:
+    return list_of_texts(devices_max);
+  case key_type::count_or_auto:
+    return {
+      {"anyOf",
+       {{{"type", "integer"}, {"minimum", key.min}, {"maximum", key.max}},
+        {{"type", "string"}, {"const", "auto"}}}}};
   case key_type::mode:
     return {
       {"anyOf",
@@ -163,6 +182,12 @@ std::string_view type_name(key_type type) {
     return "addresses";
   case key_type::host:
     return "host";
+  case key_type::endpoints:
+    return "list of addresses";
+  case key_type::devices:
+    return "list of devices";
+  case key_type::count_or_auto:
+    return "number";
   case key_type::mode:
     return "octal";
   case key_type::boolean:
@@ -200,6 +225,12 @@ std::string range_of(const key_spec& key) {
       std::to_string(socket_path_bytes_max) + " bytes, and `tls://HOST:PORT`";
   case key_type::host:
     return "a name, an IPv4 or IPv6 address";
+  case key_type::endpoints:
+    return "at most " + std::to_string(addresses_max) + " of `NUMBER:PORT`";
+  case key_type::devices:
+    return "at most " + std::to_string(devices_max);
+  case key_type::count_or_auto:
+    return "`auto`, " + std::to_string(key.min) + " to " + std::to_string(key.max);
   case key_type::mode:
     return "0 to 0777";
   case key_type::boolean:

@@ -5,6 +5,7 @@
 #include <millrace/core/status.hpp>
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -82,6 +83,62 @@ struct security_settings {
 
   bool configured() const { return !secret.empty() || !certificate.empty(); }
   friend bool operator==(const security_settings&, const security_settings&) = default;
+};
+
+/// Bulk over TCP: several streams for each peer.
+struct tcp_settings {
+  std::vector<std::string> listen; // "10.1.0.2:0"; a network of its own for bulk
+  std::uint32_t streams = 4;       // for each peer
+  std::uint32_t io_threads = 2;
+  std::uint64_t chunk_bytes = mib;
+  std::uint64_t small_max_bytes = 64 * kib;   // up to it, transfers take the first stream
+  std::uint32_t requests_max = 64;            // chunks asked for at a time, each stream
+  std::uint64_t inflight_max_bytes = 4 * mib; // each stream
+  std::uint32_t transfers_max = 65'536;       // waiting or running, each peer
+  std::uint64_t connect_timeout_ms = 5'000;
+  std::uint64_t admission_timeout_ms = 5'000;
+  std::uint64_t stall_timeout_ms = 10'000;
+  std::uint64_t backoff_min_ms = 50;
+  std::uint64_t backoff_max_ms = 2'000;
+  std::uint32_t attempts_max = 3; // streams that may break under one chunk
+  std::uint64_t keepalive_ms = 15'000;
+  std::uint64_t send_buffer_bytes = 0; // 0: the kernel decides
+  std::uint64_t receive_buffer_bytes = 0;
+  std::uint32_t admissions_max = 256;
+  std::uint32_t admissions_per_source_max = 64;
+  bool checksum = false;
+  bool encrypt = false;
+
+  friend bool operator==(const tcp_settings&, const tcp_settings&) = default;
+};
+
+/// Bulk over RDMA devices.
+struct verbs_settings {
+  std::vector<std::string> devices;       // "mlx5_0:1"; empty: all
+  std::optional<std::uint32_t> gid_index; // none: chosen by a rule
+  std::uint32_t mtu = 0;                  // 0: what the ports have
+  std::uint32_t queue_depth = 128;        // each rail of a peer
+  std::uint32_t sge_max = 30;
+  std::uint64_t inline_max_bytes = 220;
+  std::uint64_t message_max_bytes = mib;
+  std::uint64_t inflight_max_bytes = 16 * mib; // each rail of a peer
+  std::uint32_t signal_interval = 16;
+  std::uint64_t stripe_min_bytes = 4 * mib;
+  std::uint64_t poll_us = 50;
+  std::uint64_t sleep_ms = 1'000;
+  std::uint64_t connect_timeout_ms = 5'000;
+  std::uint64_t ack_timeout_ms = 67;
+  std::uint32_t ack_retries = 7;
+  std::uint64_t op_timeout_ms = 15'000;
+  std::uint32_t op_retries = 3;
+  std::uint64_t probe_interval_ms = 1'000;
+  std::uint32_t cache_entries_max = 4'096;
+  std::uint64_t cache_max_bytes = 0; // 0: half of the memory
+  bool watch_unmaps = true;
+  std::uint32_t grants_max = 4'096;
+  std::uint32_t windows_max = 65'536;
+
+  friend bool operator==(const verbs_settings&, const verbs_settings&) = default;
 };
 
 /// What the nodes of a file share.
@@ -198,6 +255,8 @@ struct settings {
 
   staging_settings staging;
   transport_settings transport;
+  tcp_settings tcp;
+  verbs_settings verbs;
   channel_settings channel;
   security_settings security;
   cluster_settings cluster;

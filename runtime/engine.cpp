@@ -1,5 +1,6 @@
 // Starting and stopping the threads of a process.
 #include <millrace/runtime/engine.hpp>
+#include <millrace/runtime/transport_options.hpp>
 
 #include <caf/atom.hpp>
 #include <unistd.h>
@@ -18,17 +19,6 @@ caf::actor_system_config make_caf_config() {
   config.set("scheduler.max-threads", std::size_t{2});
   config.set("scheduler.max-throughput", std::size_t{100});
   return config;
-}
-
-transport::fabric_options fabric_options_of(const config::settings& settings) {
-  auto& t = settings.transport;
-  transport::fabric_options o;
-  o.prefer = t.prefer;
-  o.prefer_is_explicit = t.prefer != config::transport_settings{}.prefer;
-  o.movers = t.movers;
-  o.limits.chunk_bytes = t.chunk_bytes;
-  o.retry_after_ms = static_cast<std::uint32_t>(t.retry_after_ms);
-  return o;
 }
 
 result<std::shared_ptr<const transport::tls_context>> tls_of(const config::settings& settings) {

@@ -50,7 +50,7 @@ json default_value(const config::key_spec& key) {
     return std::stoull(text);
   if (key.type == boolean)
     return text == "true";
-  if (key.type != choices && key.type != users)
+  if (key.type != choices && key.type != users && key.type != endpoints && key.type != devices)
     return text;
   json items = json::array();
   std::string item;

@@ -72,7 +72,7 @@ std::string other_value(const key_spec& key) {
   case key_type::size:
     return std::to_string(key.min + 1);
   case key_type::duration_ms:
-    return key.name == "reconnect_backoff_min" ? "1234ms" : "4321ms";
+    return key.name.ends_with("backoff_min") ? "1234ms" : "4321ms";
   case key_type::duration_us:
     return "4321us";
   case key_type::choice:
@@ -85,6 +85,12 @@ std::string other_value(const key_spec& key) {
   }
   case key_type::users:
     return "[1000, someone]";
+  case key_type::endpoints:
+    return "['10.1.0.2:0', '[::1]:7711']";
+  case key_type::devices:
+    return "[rxe0, 'mlx5_0:1']";
+  case key_type::count_or_auto:
+    return "3";
   }
   return {};
 }
