@@ -1,8 +1,7 @@
-// Random identities and their printed form.
+// Random values and their printed form.
 #include <millrace/core/assert.hpp>
 #include <millrace/core/ids.hpp>
 
-#include <pthread.h>
 #include <sodium.h>
 
 #include <cstdio>
@@ -19,22 +18,6 @@ void random_bytes(void* data, std::size_t size_bytes) noexcept {
   static const bool ready = sodium_init() >= 0;
   MILLRACE_ASSERT(ready);
   randombytes_buf(data, size_bytes);
-}
-
-namespace {
-
-peer_id own_id;
-
-} // namespace
-
-const peer_id& this_peer() noexcept {
-  // A forked child is another process: it must not speak in its parent's name.
-  static const bool made = [] {
-    own_id = random_id<peer_id>();
-    return pthread_atfork(nullptr, nullptr, [] { own_id = random_id<peer_id>(); }) == 0;
-  }();
-  MILLRACE_ASSERT(made);
-  return own_id;
 }
 
 std::string to_hex(const std::uint8_t* data, std::size_t size_bytes) {

@@ -42,7 +42,7 @@ Id random_id() noexcept {
   return id;
 }
 
-/// The identity of this process, made at first use.
+/// The identity of this process, made at first use: a hash of its key, see identity.hpp.
 const peer_id& this_peer() noexcept;
 
 std::string to_hex(const std::uint8_t* data, std::size_t size_bytes);

@@ -1,6 +1,8 @@
 // The connecting side of a channel.
 // Called by links and by whoever needs one connection only.
 #include <millrace/transport/connection.hpp>
+#include <millrace/transport/tls/tls_address.hpp>
+#include <millrace/transport/tls/tls_channel.hpp>
 
 #include <sys/socket.h>
 
@@ -13,15 +15,15 @@ namespace {
 // A listener whose backlog is full says EAGAIN and gives no event when there is room again.
 constexpr std::uint32_t retry_ms = 10;
 
-/// One attempt to connect. If the loop drops it, the caller still gets its answer.
+/// One attempt to connect to a Unix socket. If the loop drops it, the caller still gets its answer.
 class attempt : public std::enable_shared_from_this<attempt> {
 public:
   attempt(
     std::shared_ptr<io_loop> loop, std::string address, const channel_options& options,
     std::shared_ptr<channel_handler> handler, completion<std::shared_ptr<channel>> done)
     : loop_(std::move(loop)), address_(std::move(address)), options_(options),
-      handler_(std::move(handler)), done_(std::move(done)),
-      deadline_(steady_clock::now() + std::chrono::milliseconds{options.handshake_timeout_ms}) {}
+      handler_(std::move(handler)), done_(std::move(done)), began_(steady_clock::now()),
+      deadline_(began_ + std::chrono::milliseconds{options.handshake_timeout_ms}) {}
 
   ~attempt() { end(status{errc::unavailable, "the I/O loop has stopped"}); }
 
@@ -47,15 +49,13 @@ private:
     auto who = credentials_of(fd.get());
     if (!who)
       return end(who.error());
-    connection_hooks hooks;
-    hooks.admit = [h = std::move(handler_)](const peer_info&) { return h; };
-    hooks.done = [done = std::exchange(done_, nullptr),
-                  address = address_](result<std::shared_ptr<channel>> outcome) {
-      done(outcome ? std::move(outcome) : fail(outcome.error().within("connecting to " + address)));
-    };
-    std::make_shared<connection>(
-      loop_, handshake_side::connector, std::move(fd), *who, options_, std::move(hooks))
-      ->start();
+    auto hooks =
+      connector_hooks(address_, options_, std::move(handler_), std::exchange(done_, nullptr));
+    connection_seed seed;
+    seed.stream = make_unix_stream(std::move(fd));
+    seed.who = *who;
+    seed.began = began_;
+    std::make_shared<connection>(loop_, std::move(seed), options_, std::move(hooks))->start();
   }
 
   status explain(int error_number) const {
@@ -79,14 +79,40 @@ private:
   const channel_options options_;
   std::shared_ptr<channel_handler> handler_;
   completion<std::shared_ptr<channel>> done_;
+  const time_point began_;
   const time_point deadline_;
 };
 
+status wrong_node(const std::string& expected, const std::string& found) {
+  return {
+    errc::permission_denied,
+    "node " + found + " answered instead of node " + expected +
+      "; check which node has this address"};
+}
+
 } // namespace
+
+connection_hooks connector_hooks(
+  const std::string& address, const channel_options& options,
+  std::shared_ptr<channel_handler> handler, completion<std::shared_ptr<channel>> done) {
+  connection_hooks hooks;
+  hooks.admit = [h = std::move(handler), expected = options.expected_name](
+                  const peer_info& peer) -> result<std::shared_ptr<channel_handler>> {
+    if (!expected.empty() && peer.name != expected)
+      return fail(wrong_node(expected, peer.name));
+    return h;
+  };
+  hooks.done = [done = std::move(done), address](result<std::shared_ptr<channel>> outcome) {
+    done(outcome ? std::move(outcome) : fail(outcome.error().within("connecting to " + address)));
+  };
+  return hooks;
+}
 
 void connect(
   const std::shared_ptr<io_loop>& loop, const std::string& address, const channel_options& options,
   std::shared_ptr<channel_handler> handler, completion<std::shared_ptr<channel>> done) {
+  if (address.starts_with(tls_scheme))
+    return connect_tls(loop, address, options, std::move(handler), std::move(done));
   auto a = std::make_shared<attempt>(loop, address, options, std::move(handler), std::move(done));
   loop->post([a = std::move(a)] { a->run(); });
 }

@@ -9,7 +9,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <system_error>
 
 namespace millrace::transport {
 
@@ -31,24 +30,29 @@ struct connection::loop_tie {
 };
 
 connection::connection(
-  std::shared_ptr<io_loop> loop, handshake_side side, unique_fd fd, peer_credentials who,
-  const channel_options& options, connection_hooks hooks)
-  : loop_(std::move(loop)), side_(side), options_(options), who_(who), hooks_(std::move(hooks)),
+  std::shared_ptr<io_loop> loop, connection_seed seed, const channel_options& options,
+  connection_hooks hooks)
+  : loop_(std::move(loop)), side_(seed.side), options_(options), began_(seed.began),
+    hooks_(std::move(hooks)),
     parser_(
       handshake_bytes_max, std::min<std::uint32_t>(options.fds_per_frame_max, fds_at_once_max)),
-    fd_(std::move(fd)), queue_(fd_.get(), options.send_queue_bytes_max) {
-  peer_.pid = who.pid;
-  peer_.uid = who.uid;
+    stream_(std::move(seed.stream)), queue_(*stream_, options.send_queue_bytes_max) {
+  peer_.pid = seed.who.pid;
+  peer_.uid = seed.who.uid;
+  peer_.address = seed.address;
   peer_.connected_by_us = is_connector();
 }
 
 void connection::start() {
   auto tie = std::make_shared<loop_tie>(self());
-  auto watched =
-    loop_->watch(fd_.get(), EPOLLIN, [tie](std::uint32_t events) { tie->of->on_events(events); });
+  auto watched = loop_->watch(
+    stream_->fd(), EPOLLIN, [tie](std::uint32_t events) { tie->of->on_events(events); });
   if (!watched.ok())
     return finish(watched);
-  timer_ = loop_->run_after(options_.handshake_timeout_ms, [weak = weak_from_this()] {
+  auto left = std::chrono::ceil<std::chrono::milliseconds>(
+    began_ + std::chrono::milliseconds{options_.handshake_timeout_ms} - steady_clock::now());
+  auto left_ms = static_cast<std::uint32_t>(std::max<std::int64_t>(left.count(), 0));
+  timer_ = loop_->run_after(left_ms, [weak = weak_from_this()] {
     if (auto c = std::static_pointer_cast<connection>(weak.lock()))
       c->fault(status{
         errc::deadline_exceeded,
@@ -82,24 +86,44 @@ void connection::on_events(std::uint32_t events) {
 }
 
 void connection::read_some() {
+  read_turn();
+  if (phase_ != phase::closed)
+    settle_stream();
+}
+
+void connection::read_turn() {
   for (std::size_t taken = 0; phase_ != phase::closed && taken < read_turn_bytes;) {
     auto room = parser_.room();
-    auto got = receive_with_fds(fd_.get(), room, received_fds_);
+    auto got = stream_->receive(room, received_fds_);
     if (got.error_number == EAGAIN)
       return;
     if (got.error_number != 0)
-      return lost(std::generic_category().message(got.error_number));
+      return lost(stream_->explain(got.error_number));
     if (got.fds_lost)
       return fault(status{errc::protocol_error, "more descriptors than a frame may carry"});
     if (got.size_bytes == 0)
-      return lost("it closed the connection without a goodbye");
+      return lost(status{errc::peer_lost, "it closed the connection without a goodbye"});
     heard_ = true;
     taken += got.size_bytes;
     parser_.commit(got.size_bytes);
     // A short read has emptied the socket: the next one would only say so.
-    if (!deliver() || got.size_bytes < room.size())
+    if (!deliver() || (got.size_bytes < room.size() && !stream_->has_unread()))
       return;
   }
+}
+
+// A stream may keep bytes of either direction, of which the loop sees nothing at the socket.
+void connection::settle_stream() {
+  if (stream_->has_unsent()) {
+    std::lock_guard guard{send_mutex_};
+    arm_writing();
+  }
+  if (!stream_->has_unread() || std::exchange(read_posted_, true))
+    return;
+  loop_->post([c = self()] {
+    c->read_posted_ = false;
+    c->read_some();
+  });
 }
 
 // Hands out the whole frames received so far. False when that ended the connection.
@@ -208,26 +232,34 @@ status connection::take_hello(const parsed_frame& arrived) {
     granted_ = theirs->requests_max;
   }
   if (is_connector())
-    send_own(frame_kind::proof, prove(side_, our_hello_, their_hello_));
+    send_own(frame_kind::proof, prove(side_, stream_->binding(), our_hello_, their_hello_));
   return {};
 }
 
 status connection::take_proof(const parsed_frame& arrived) {
-  auto expected = is_connector() ? prove(handshake_side::acceptor, our_hello_, their_hello_)
-                                 : prove(handshake_side::connector, their_hello_, our_hello_);
-  if (!equal(expected, arrived.body))
-    return status{errc::permission_denied, "a proof that does not fit this connection"};
+  auto bad = is_connector() ? check_proof(
+                                arrived.body, peer_.id, handshake_side::acceptor,
+                                stream_->binding(), our_hello_, their_hello_)
+                            : check_proof(
+                                arrived.body, peer_.id, handshake_side::connector,
+                                stream_->binding(), their_hello_, our_hello_);
+  if (bad.ok())
+    bad = stream_->vouch_for(peer_.name);
+  if (!bad.ok())
+    return bad;
   auto handler = hooks_.admit(peer_);
   if (!handler)
     return handler.error();
   if (!is_connector())
-    send_own(frame_kind::proof, prove(side_, their_hello_, our_hello_));
+    send_own(frame_kind::proof, prove(side_, stream_->binding(), their_hello_, our_hello_));
   open(std::move(*handler));
   return {};
 }
 
 // The hellos do not change once the channel is open.
 channel_key connection::derive_key(std::string_view label) const {
+  if (auto exported = stream_->export_key(label))
+    return *exported;
   return is_connector() ? derive(label, our_hello_, their_hello_)
                         : derive(label, their_hello_, our_hello_);
 }
@@ -286,8 +318,10 @@ void connection::end_by_goodbye(std::span<const std::byte> body) {
     status{errc::peer_lost, describe_peer() + " closed the connection: " + reason.to_string()});
 }
 
-void connection::lost(const std::string& how) {
-  finish(status{errc::peer_lost, describe_peer() + " is gone: " + how});
+void connection::lost(const status& how) {
+  if (phase_ == phase::handshake && how.code() != errc::peer_lost)
+    return finish(how.within(describe_peer()));
+  finish(status{errc::peer_lost, describe_peer() + " is gone: " + how.detail()});
 }
 
 // Ends the connection because of the peer, telling it why.
@@ -319,8 +353,8 @@ void connection::finish(const status& given) {
   auto keep = shared_from_this();
   loop_->cancel_timer(timer_);
   loop_->cancel_timer(drain_timer_);
-  loop_->unwatch(fd_.get());
-  fd_ = unique_fd{};
+  loop_->unwatch(stream_->fd());
+  stream_->close();
   received_fds_.clear();
   if (auto handler = std::exchange(handler_, nullptr))
     handler->on_close(*this, why);
@@ -333,7 +367,9 @@ void connection::finish(const status& given) {
 
 std::string connection::describe_peer() const {
   auto name = peer_.name.empty() ? std::string{"process"} : "peer " + peer_.name;
-  return name + " (pid " + std::to_string(who_.pid) + ")";
+  return name +
+    (peer_.address ? " at " + peer_.address->to_string()
+                   : " (pid " + std::to_string(peer_.pid) + ")");
 }
 
 } // namespace millrace::transport

@@ -1,7 +1,8 @@
-// The channel over one Unix socket, from its handshake to its end.
+// The channel over one byte stream, from its handshake to its end.
 // Made by `connect` and by listeners; users see it as `channel`.
 #pragma once
 
+#include <millrace/transport/byte_stream.hpp>
 #include <millrace/transport/channel.hpp>
 #include <millrace/transport/frame_parser.hpp>
 #include <millrace/transport/handshake.hpp>
@@ -25,11 +26,25 @@ struct connection_hooks {
   std::function<void()> gone;
 };
 
+/// What a connection starts from.
+struct connection_seed {
+  handshake_side side = handshake_side::connector;
+  std::unique_ptr<byte_stream> stream;
+  peer_credentials who;                  // of a Unix socket
+  std::optional<socket_address> address; // of the other end on a network
+  time_point began;                      // when the handshake's time started to run
+};
+
+/// The hooks of a connecting side: names the address in errors, and checks which node answered.
+connection_hooks connector_hooks(
+  const std::string& address, const channel_options& options,
+  std::shared_ptr<channel_handler> handler, completion<std::shared_ptr<channel>> done);
+
 class connection final : public channel {
 public:
   connection(
-    std::shared_ptr<io_loop> loop, handshake_side side, unique_fd fd, peer_credentials who,
-    const channel_options& options, connection_hooks hooks);
+    std::shared_ptr<io_loop> loop, connection_seed seed, const channel_options& options,
+    connection_hooks hooks);
 
   /// Begins the handshake. On the loop, once.
   void start();
@@ -60,6 +75,8 @@ private:
   // connection.cpp: on the loop, without the lock.
   void on_events(std::uint32_t events);
   void read_some();
+  void read_turn();
+  void settle_stream();
   bool deliver();
   status take(const parsed_frame& frame);
   status take_in_handshake(const parsed_frame& frame);
@@ -70,7 +87,7 @@ private:
   void on_heartbeat();
   void schedule_heartbeat();
   void end_by_goodbye(std::span<const std::byte> body);
-  void lost(const std::string& how);
+  void lost(const status& how);
   void fault(const status& why);
   void finish(const status& why);
   std::string describe_peer() const;
@@ -97,7 +114,7 @@ private:
   const std::shared_ptr<io_loop> loop_;
   const handshake_side side_;
   const channel_options options_;
-  const peer_credentials who_;
+  const time_point began_;
   std::atomic<phase> phase_ = phase::handshake; // leaves `open` under the lock only
 
   // Of the loop.
@@ -110,12 +127,14 @@ private:
   byte_buffer their_hello_;
   std::uint64_t timer_ = 0;
   std::uint64_t drain_timer_ = 0;
+  bool read_posted_ = false;
   bool heard_ = false; // since the last heartbeat
   time_point heartbeat_at_{};
   std::chrono::milliseconds silence_{};
 
+  const std::unique_ptr<byte_stream> stream_;
+
   std::mutex send_mutex_; // guards all below
-  unique_fd fd_;
   send_queue queue_;
   bool writing_armed_ = false;
   status closing_why_;

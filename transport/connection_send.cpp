@@ -118,7 +118,7 @@ status connection::transmit(
     // The peer's last words may still be in our socket: reading them ends the connection.
     loop_->post([c = self()] {
       c->read_some();
-      c->lost("it does not read any more");
+      c->lost(status{errc::peer_lost, "it does not read any more"});
     });
     return status{errc::peer_lost, describe_peer() + " is gone: " + pushed.detail()};
   }
@@ -131,12 +131,12 @@ void connection::arm_writing() {
   if (std::exchange(writing_armed_, true))
     return;
   if (loop_->on_loop()) {
-    static_cast<void>(loop_->rewatch(fd_.get(), EPOLLIN | EPOLLOUT));
+    static_cast<void>(loop_->rewatch(stream_->fd(), EPOLLIN | EPOLLOUT));
     return;
   }
   loop_->post([c = self()] {
     if (c->phase_ != phase::closed)
-      static_cast<void>(c->loop_->rewatch(c->fd_.get(), EPOLLIN | EPOLLOUT));
+      static_cast<void>(c->loop_->rewatch(c->stream_->fd(), EPOLLIN | EPOLLOUT));
   });
 }
 
@@ -160,12 +160,12 @@ void connection::flush() {
   if (!flushed.ok()) {
     lock.unlock();
     read_some();
-    return lost(flushed.detail());
+    return lost(status{errc::peer_lost, flushed.detail()});
   }
   if (!queue_.empty())
     return;
   writing_armed_ = false;
-  static_cast<void>(loop_->rewatch(fd_.get(), EPOLLIN));
+  static_cast<void>(loop_->rewatch(stream_->fd(), EPOLLIN));
   auto drained = phase_ == phase::closing;
   lock.unlock();
   if (drained)

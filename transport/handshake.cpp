@@ -35,17 +35,24 @@ void absorb(crypto_generichash_state& state, std::span<const std::byte> bytes) {
 }
 
 std::array<std::byte, 32> hash_of(
-  std::string_view purpose, std::span<const std::byte> detail,
-  std::span<const std::byte> connector_hello, std::span<const std::byte> acceptor_hello) {
+  std::string_view purpose, std::initializer_list<std::span<const std::byte>> parts) {
   std::array<std::byte, 32> out{};
   crypto_generichash_state state;
   crypto_generichash_init(&state, nullptr, 0, out.size());
   absorb(state, std::as_bytes(std::span{purpose}));
-  absorb(state, detail);
-  absorb(state, connector_hello);
-  absorb(state, acceptor_hello);
+  for (auto part : parts)
+    absorb(state, part);
   crypto_generichash_final(&state, reinterpret_cast<unsigned char*>(out.data()), out.size());
   return out;
+}
+
+// What a side signs.
+std::array<std::byte, 32> transcript(
+  handshake_side side, std::span<const std::byte> binding,
+  std::span<const std::byte> connector_hello, std::span<const std::byte> acceptor_hello) {
+  auto role = static_cast<std::byte>(side);
+  return hash_of(
+    "millrace channel proof 2", {{&role, 1}, binding, connector_hello, acceptor_hello});
 }
 
 } // namespace
@@ -77,23 +84,34 @@ result<std::uint32_t> agree(const hello& ours, const hello& theirs) {
   return highest;
 }
 
-handshake_proof prove(
-  handshake_side side, std::span<const std::byte> connector_hello,
+byte_buffer prove(
+  handshake_side side, std::span<const std::byte> binding,
+  std::span<const std::byte> connector_hello, std::span<const std::byte> acceptor_hello) {
+  return encode(handshake_proof{
+    this_peer_key(),
+    sign_as_this_peer(transcript(side, binding, connector_hello, acceptor_hello))});
+}
+
+status check_proof(
+  std::span<const std::byte> received, const peer_id& claimed, handshake_side side,
+  std::span<const std::byte> binding, std::span<const std::byte> connector_hello,
   std::span<const std::byte> acceptor_hello) {
-  auto role = static_cast<std::byte>(side);
-  return hash_of("millrace channel proof 1", {&role, 1}, connector_hello, acceptor_hello);
+  auto proof = decode<handshake_proof>(received, "proof", limits);
+  if (!proof)
+    return proof.error();
+  if (peer_id_of(proof->key) != claimed)
+    return status{errc::permission_denied, "a claim to the identity of another process"};
+  auto signed_bytes = transcript(side, binding, connector_hello, acceptor_hello);
+  if (!is_signed_by(proof->key, signed_bytes, proof->signature))
+    return status{errc::permission_denied, "a proof that does not fit this connection"};
+  return {};
 }
 
 std::array<std::byte, 32> derive(
   std::string_view label, std::span<const std::byte> connector_hello,
   std::span<const std::byte> acceptor_hello) {
   return hash_of(
-    "millrace channel key 1", std::as_bytes(std::span{label}), connector_hello, acceptor_hello);
-}
-
-bool equal(const handshake_proof& expected, std::span<const std::byte> received) noexcept {
-  return received.size() == expected.size() &&
-    sodium_memcmp(expected.data(), received.data(), expected.size()) == 0;
+    "millrace channel key 1", {std::as_bytes(std::span{label}), connector_hello, acceptor_hello});
 }
 
 byte_buffer encode_goodbye(const status& why) {

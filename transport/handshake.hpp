@@ -3,6 +3,7 @@
 #pragma once
 
 #include <millrace/core/codec.hpp>
+#include <millrace/core/identity.hpp>
 #include <millrace/core/ids.hpp>
 #include <millrace/core/status.hpp>
 
@@ -52,22 +53,40 @@ result<std::uint32_t> agree(const hello& ours, const hello& theirs);
 
 enum class handshake_side : std::uint8_t { connector = 0, acceptor = 1 };
 
-using handshake_proof = std::array<std::byte, 32>;
+/// What a side sends once it has both hellos: its key, and its signature.
+struct handshake_proof {
+  identity_key key{};
+  identity_signature signature{};
 
-/// What `side` sends once it has both hellos, as they travelled.
+  friend bool operator==(const handshake_proof&, const handshake_proof&) = default;
+};
+
+template <class Inspector>
+typename Inspector::result_type inspect(Inspector& f, handshake_proof& x) {
+  return f(x.key, x.signature);
+}
+
+/// The proof of this process, on `side`. `binding` is that of the byte stream.
 ///
-/// *Problem*: a recorded stream, played back on a new connection, must not pass for a peer. The
-/// hash covers the fresh nonce of the side that listens, so the recording does not fit.
-handshake_proof prove(
-  handshake_side side, std::span<const std::byte> connector_hello,
+/// *Problem*: a recorded stream, played back on a new connection, must not pass for a peer, nor may one
+/// member of a cluster bear the identity of another. The signature covers the fresh nonces of both hellos,
+/// so that a recording does not fit; the identity is a hash of the key, so that nobody else can sign for
+/// it; and it covers the session underneath, so that nobody in between can pass a proof on.
+byte_buffer prove(
+  handshake_side side, std::span<const std::byte> binding,
+  std::span<const std::byte> connector_hello, std::span<const std::byte> acceptor_hello);
+
+/// Errors: `protocol_error` for bytes that hold no proof; `permission_denied` for one that does not
+/// belong to `claimed`, or to this connection.
+status check_proof(
+  std::span<const std::byte> received, const peer_id& claimed, handshake_side side,
+  std::span<const std::byte> binding, std::span<const std::byte> connector_hello,
   std::span<const std::byte> acceptor_hello);
 
 /// 32 bytes that follow from both hellos and the label.
 std::array<std::byte, 32> derive(
   std::string_view label, std::span<const std::byte> connector_hello,
   std::span<const std::byte> acceptor_hello);
-
-bool equal(const handshake_proof& expected, std::span<const std::byte> received) noexcept;
 
 /// Why a side closes. The detail is cut to fit.
 byte_buffer encode_goodbye(const status& why);

@@ -13,6 +13,19 @@ namespace {
 using channel_done = completion<std::shared_ptr<channel>>;
 using phase = link_state::phase;
 
+/// One attempt: the addresses one after the other, until one answers.
+struct trial {
+  time_point deadline;
+  std::size_t next = 0;
+  status why; // what kept us from those before
+
+  void failed(const status& cause) {
+    // What is more than absence tells more: "the secrets differ" rather than "no such socket".
+    auto code = why.ok() || why.code() == errc::unavailable ? cause.code() : why.code();
+    why = status{code, why.ok() ? cause.detail() : why.detail() + "; " + cause.detail()};
+  }
+};
+
 /// The work of a link; what runs on the loop holds it weakly.
 class link_core : public std::enable_shared_from_this<link_core> {
 public:
@@ -20,7 +33,10 @@ public:
     std::shared_ptr<io_loop> loop, const link_options& options,
     std::function<std::shared_ptr<channel_handler>()> make_handler)
     : loop_(std::move(loop)), options_(options), make_handler_(std::move(make_handler)) {
-    options_.channel.handshake_timeout_ms = options.connect_timeout_ms;
+    if (options_.addresses.empty())
+      options_.addresses = {options_.address};
+    else if (options_.address.empty())
+      options_.address = options_.addresses.front();
   }
 
   void acquire(channel_done done);
@@ -32,10 +48,12 @@ public:
     return state_;
   }
   const std::string& address() const noexcept { return options_.address; }
+  bool is_closed() const { return state().now == phase::closed; }
 
 private:
   void attempt(std::unique_lock<std::mutex>& lock);
   void attempted(result<std::shared_ptr<channel>> outcome);
+  void try_address(const std::shared_ptr<trial>& t);
   void schedule_attempt();
   status why_not() const;
 
@@ -120,17 +138,40 @@ void link_core::attempt(std::unique_lock<std::mutex>& lock) {
     auto core = promise->owner.lock();
     if (!core)
       return;
-    auto handler = std::make_shared<watching_handler>(core->make_handler_(), core);
     promise->answered = true;
-    connect(
-      core->loop_, core->options_.address, core->options_.channel, std::move(handler),
-      [weak = promise->owner](result<std::shared_ptr<channel>> outcome) {
-        if (auto owner = weak.lock())
-          owner->attempted(std::move(outcome));
-        else if (outcome)
-          (*outcome)->close(status{});
-      });
+    auto t = std::make_shared<trial>();
+    t->deadline =
+      steady_clock::now() + std::chrono::milliseconds{core->options_.connect_timeout_ms};
+    core->try_address(t);
   });
+}
+
+// An address that does not answer leaves those after it their share of the time.
+void link_core::try_address(const std::shared_ptr<trial>& t) {
+  auto& all = options_.addresses;
+  auto left = std::chrono::ceil<std::chrono::milliseconds>(t->deadline - steady_clock::now());
+  auto share = std::max<std::int64_t>(left.count(), 1) / static_cast<int>(all.size() - t->next);
+  auto channel_options = options_.channel;
+  channel_options.handshake_timeout_ms =
+    static_cast<std::uint32_t>(std::max<std::int64_t>(share, 1));
+  auto& address = all[t->next++];
+  auto handler = std::make_shared<watching_handler>(make_handler_(), weak_from_this());
+  connect(
+    loop_, address, channel_options, std::move(handler),
+    [weak = weak_from_this(), t](result<std::shared_ptr<channel>> outcome) {
+      auto owner = weak.lock();
+      if (!owner) {
+        if (outcome)
+          (*outcome)->close(status{});
+        return;
+      }
+      if (outcome)
+        return owner->attempted(std::move(outcome));
+      t->failed(outcome.error());
+      if (t->next == owner->options_.addresses.size() || owner->is_closed())
+        return owner->attempted(fail(t->why));
+      owner->try_address(t);
+    });
 }
 
 void link_core::attempted(result<std::shared_ptr<channel>> outcome) {

@@ -16,7 +16,7 @@ struct link_options {
   std::string address; // "unix:/absolute/path" or "tls://host:port"
   /// Several ways to the same node, tried in this order by each attempt; `address` is only its name then.
   /// A Unix socket that is not there costs no time.
-  std::vector<std::string> addresses;
+  std::vector<std::string> addresses = {};
   channel_options channel;
   std::uint32_t connect_timeout_ms = 5000; // for one attempt at all addresses, handshake included
   std::uint32_t backoff_min_ms = 50;       // between attempts; doubles after each failure

@@ -3,6 +3,8 @@
 #include <millrace/core/log.hpp>
 #include <millrace/transport/connection.hpp>
 #include <millrace/transport/socket_file.hpp>
+#include <millrace/transport/tls/tls_address.hpp>
+#include <millrace/transport/tls/tls_channel.hpp>
 
 #include <sys/epoll.h>
 #include <sys/socket.h>
@@ -133,9 +135,12 @@ void door::receive(unique_fd fd) {
   connection_hooks hooks;
   hooks.admit = [d = shared_from_this(), id](const peer_info& peer) { return d->admit(peer, id); };
   hooks.gone = [d = shared_from_this(), id] { d->left(id); };
-  std::make_shared<connection>(
-    loop_, handshake_side::acceptor, std::move(fd), *who, options_, std::move(hooks))
-    ->start();
+  connection_seed seed;
+  seed.side = handshake_side::acceptor;
+  seed.stream = make_unix_stream(std::move(fd));
+  seed.who = *who;
+  seed.began = steady_clock::now();
+  std::make_shared<connection>(loop_, std::move(seed), options_, std::move(hooks))->start();
 }
 
 status door::check(const peer_credentials& who) const {
@@ -212,6 +217,8 @@ result<std::shared_ptr<listener>> listener::open(
   const std::shared_ptr<io_loop>& loop, const listener_options& where,
   const channel_options& options,
   std::function<std::shared_ptr<channel_handler>(const peer_info&)> accept) {
+  if (where.address.starts_with(tls_scheme))
+    return listen_tls(loop, where, options, std::move(accept));
   auto file = socket_file::bind(where.address, where.socket_mode);
   if (!file)
     return fail(file.error());

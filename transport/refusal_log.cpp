@@ -1,4 +1,4 @@
-// A bounded table of who was refused when.
+// Counting refusals by source, in bounded memory.
 #include <millrace/core/log.hpp>
 #include <millrace/transport/refusal_log.hpp>
 
@@ -9,46 +9,57 @@ namespace millrace::transport {
 
 namespace {
 
-constexpr auto line_every = std::chrono::minutes{1};
-
 std::atomic<std::uint64_t> total = 0;
 
 } // namespace
 
-void refusal_log::forget_old(time_point now) {
-  std::erase_if(known_, [now](auto& e) { return now - e.second.said_at >= line_every; });
+std::optional<std::string> refusal_log::note(
+  const std::string& source, const std::string& why, time_point now) {
+  bool shared = false;
+  auto& e = entry_of(source, now, shared);
+  if (e.written != time_point{} && now - e.written < period) {
+    ++e.unwritten;
+    return std::nullopt;
+  }
+  auto line = "from=" + source + " why=\"" + why + "\"";
+  if (e.unwritten > 0)
+    line += " not_written=" + std::to_string(e.unwritten);
+  if (shared)
+    line += " (and from other sources, of which there are too many to name)";
+  e.written = now;
+  e.unwritten = 0;
+  return line;
 }
 
-std::uint64_t refusal_log::note(const std::string& source, time_point now) {
-  auto found = known_.find(source);
-  if (found == known_.end() && known_.size() >= sources_max_)
+refusal_log::entry& refusal_log::entry_of(const std::string& source, time_point now, bool& shared) {
+  auto found = sources_.find(source);
+  if (found != sources_.end())
+    return found->second;
+  if (sources_.size() >= sources_max_)
     forget_old(now);
-  if (found == known_.end() && known_.size() >= sources_max_)
-    found = known_.find("others");
-  if (found == known_.end()) {
-    known_[known_.size() < sources_max_ ? source : "others"] = {now, 0};
-    return 1;
-  }
-  auto& e = found->second;
-  ++e.since;
-  if (now - e.said_at < line_every)
-    return 0;
-  auto count = e.since;
-  e = {now, 0};
-  return count;
+  shared = sources_.size() >= sources_max_;
+  return shared ? others_ : sources_[source];
+}
+
+// A look over all of them costs something, so under attack it is taken now and then only.
+void refusal_log::forget_old(time_point now) {
+  if (looked_ != time_point{} && now - looked_ < period / 60)
+    return;
+  looked_ = now;
+  std::erase_if(sources_, [&](auto& e) { return now - e.second.written >= period; });
 }
 
 void refused(const std::string& source, const status& why) {
   static std::mutex mutex;
   static refusal_log known;
   ++total;
-  std::uint64_t count = 0;
+  std::optional<std::string> line;
   {
     std::lock_guard guard{mutex};
-    count = known.note(source, steady_clock::now());
+    line = known.note(source, why.to_string(), steady_clock::now());
   }
-  if (count > 0)
-    log().warn("refused connections from={} count={}: {}", source, count, why.to_string());
+  if (line)
+    log().warn("refused connection {}", *line);
 }
 
 std::uint64_t refusals() noexcept { return total; }

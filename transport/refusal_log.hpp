@@ -1,42 +1,49 @@
-// Says who was refused, without letting strangers fill the log. Used by whatever accepts sockets.
+// Says of which refusals a line is written: one for a source and minute, however many there are.
+// Used by whatever accepts sockets; the class knows no logger, so that a test can drive it.
 #pragma once
 
 #include <millrace/core/clock.hpp>
 #include <millrace/core/status.hpp>
 
+#include <chrono>
 #include <cstdint>
-#include <map>
+#include <optional>
 #include <string>
+#include <unordered_map>
 
 namespace millrace::transport {
 
-/// Decides which refusals are worth a line: the first of each source, then one a minute with the number of those
-/// in between. Remembers so many sources at most; all others share one entry.
+/// Memory: `sources_max` entries; sources beyond them share one.
 class refusal_log {
 public:
+  static constexpr std::chrono::minutes period{1};
+
   explicit refusal_log(std::size_t sources_max = 1024) : sources_max_(sources_max) {}
 
-  /// How many refusals a line shall speak for, or 0 for no line.
-  std::uint64_t note(const std::string& source, time_point now);
-
-  std::size_t sources() const noexcept { return known_.size(); }
+  /// What to write for a refusal now, if anything.
+  std::optional<std::string> note(
+    const std::string& source, const std::string& why, time_point now);
 
 private:
   struct entry {
-    time_point said_at;
-    std::uint64_t since = 0; // refusals without a line
+    time_point written{};
+    std::uint64_t unwritten = 0; // since
   };
+
+  entry& entry_of(const std::string& source, time_point now, bool& shared);
   void forget_old(time_point now);
 
-  std::size_t sources_max_;
-  std::map<std::string, entry> known_;
+  const std::size_t sources_max_;
+  std::unordered_map<std::string, entry> sources_;
+  entry others_;
+  time_point looked_{};
 };
 
-/// Logs the refusal of a connection from `source` (an address without its port), once per source and minute.
-/// Any thread.
+/// Writes the line for a connection from `source` (an address without its port) that was refused, if there is one.
+/// One table for the process. Any thread.
 void refused(const std::string& source, const status& why);
 
-/// Refusals of this process so far, logged or not.
+/// Refusals told to `refused` so far, written or not.
 std::uint64_t refusals() noexcept;
 
 } // namespace millrace::transport

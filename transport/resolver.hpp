@@ -40,4 +40,8 @@ public:
     time_point deadline, completion<std::vector<socket_address>> done) = 0;
 };
 
+/// The same in the calling thread, with port 0: as long as the system takes.
+/// Errors: `unavailable` for a name that is not known.
+result<std::vector<socket_address>> look_up(const std::string& host);
+
 } // namespace millrace::transport

@@ -23,6 +23,8 @@ iovec part_of(std::span<const std::byte> bytes) noexcept {
 status send_queue::push(
   const frame_header& header, std::span<const std::byte> body, std::span<const int> fds,
   bool beyond_bound) {
+  if (!fds.empty() && !stream_.carries_fds())
+    return status{errc::unsupported, "descriptors do not travel between hosts"};
   auto whole = frame_header_bytes + body.size();
   if (!beyond_bound && !empty() && bytes_ + whole > bytes_max_)
     return status{
@@ -33,7 +35,7 @@ status send_queue::push(
   std::size_t written = 0;
   if (empty()) {
     std::array<iovec, 2> parts{part_of(head), part_of(body)};
-    auto sent = send_with_fds(fd_, parts, fds);
+    auto sent = stream_.send(parts, fds);
     if (sent.error_number == ETOOMANYREFS)
       return status{errc::busy, "too many descriptors are on their way to other processes"};
     if (sent.error_number == EBADF && !fds.empty())
@@ -54,7 +56,7 @@ status send_queue::push(
 
 status send_queue::break_off(int error_number) {
   broken_ = true;
-  return status_from_errno(error_number, "writing to the socket");
+  return stream_.explain(error_number).within("writing");
 }
 
 status send_queue::keep(outgoing frame, std::span<const int> fds) {
@@ -74,7 +76,7 @@ status send_queue::flush() {
     std::vector<int> fds;
     for (auto& fd : frames_.front().fds)
       fds.push_back(fd.get());
-    auto sent = send_with_fds(fd_, {parts.data(), count}, fds);
+    auto sent = stream_.send({parts.data(), count}, fds);
     // Descriptors in flight go down as other processes take theirs: it is a matter of time only.
     if (sent.error_number == EAGAIN || sent.error_number == ETOOMANYREFS)
       return {};
@@ -82,7 +84,9 @@ status send_queue::flush() {
       return break_off(sent.error_number);
     advance(sent.size_bytes);
   }
-  return {};
+  auto rest = stream_.flush();
+  return rest.error_number == 0 || rest.error_number == EAGAIN ? status{}
+                                                               : break_off(rest.error_number);
 }
 
 // Descriptors travel with the first byte of a write, so a frame that has some starts a batch.

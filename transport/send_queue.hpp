@@ -1,10 +1,10 @@
-// Frames on their way into one socket: written at once if possible, else kept in order.
+// Frames on their way into one stream: written at once if possible, else kept in order.
 // Used by channels, under their send lock.
 #pragma once
 
 #include <millrace/core/codec.hpp>
+#include <millrace/transport/byte_stream.hpp>
 #include <millrace/transport/frame_parser.hpp>
-#include <millrace/transport/unix_socket.hpp>
 
 #include <deque>
 
@@ -12,12 +12,14 @@ namespace millrace::transport {
 
 class send_queue {
 public:
-  send_queue(int fd, std::uint64_t bytes_max) : fd_(fd), bytes_max_(bytes_max) {}
+  /// The stream outlives the queue.
+  send_queue(byte_stream& stream, std::uint64_t bytes_max)
+    : stream_(stream), bytes_max_(bytes_max) {}
 
-  /// Takes the frame: straight into the socket when nothing waits, else copied behind what waits.
+  /// Takes the frame: straight into the stream when nothing waits, else copied behind what waits.
   /// `beyond_bound` is for the channel's own small frames.
   /// Errors: `busy` when the bound is reached; `invalid_argument` for a descriptor that is none;
-  /// others when the system refuses. Nothing was sent then.
+  /// `unsupported` for descriptors where none can travel; others when the system refuses. Nothing was sent then.
   status push(
     const frame_header& header, std::span<const std::byte> body, std::span<const int> fds,
     bool beyond_bound = false);
@@ -28,7 +30,7 @@ public:
   /// True once the socket refused a write for good.
   bool broken() const noexcept { return broken_; }
 
-  bool empty() const noexcept { return frames_.empty(); }
+  bool empty() const { return frames_.empty() && !stream_.has_unsent(); }
   std::uint64_t size_bytes() const noexcept { return bytes_; }
   void clear() noexcept;
 
@@ -44,7 +46,7 @@ private:
   std::size_t gather(std::span<iovec> parts) const;
   void advance(std::size_t size_bytes);
 
-  int fd_;
+  byte_stream& stream_;
   std::uint64_t bytes_max_;
   std::uint64_t bytes_ = 0;
   bool broken_ = false;

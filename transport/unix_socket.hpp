@@ -3,13 +3,14 @@
 #pragma once
 
 #include <millrace/core/status.hpp>
+#include <millrace/transport/byte_stream.hpp>
 #include <millrace/transport/unique_fd.hpp>
 
-#include <sys/uio.h>
 #include <sys/un.h>
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -31,13 +32,6 @@ struct peer_credentials {
 };
 result<peer_credentials> credentials_of(int fd);
 
-/// What one read or write of a socket did.
-struct io_outcome {
-  std::size_t size_bytes = 0;
-  int error_number = 0;  // 0 on success; EAGAIN when the socket is not ready
-  bool fds_lost = false; // more descriptors came than there was room for
-};
-
 inline constexpr std::size_t fds_at_once_max = 64;
 
 /// Reads bytes and appends the descriptors that came with them. 0 bytes without error is the end.
@@ -45,5 +39,8 @@ io_outcome receive_with_fds(int fd, std::span<std::byte> room, std::vector<uniqu
 
 /// Writes as much as the socket takes; `fds` travel with the first byte.
 io_outcome send_with_fds(int fd, std::span<const iovec> parts, std::span<const int> fds) noexcept;
+
+/// The socket as a connection uses it.
+std::unique_ptr<byte_stream> make_unix_stream(unique_fd fd);
 
 } // namespace millrace::transport

@@ -315,7 +315,7 @@ BOOST_AUTO_TEST_CASE(an_identity_in_use_by_another_process_is_refused) {
     auto ours = encode(h);
     c.write(frame_kind::hello, ours);
     auto theirs = c.read();
-    c.write(frame_kind::proof, prove(handshake_side::connector, ours, theirs->body));
+    c.write(frame_kind::proof, prove(handshake_side::connector, {}, ours, theirs->body));
     return static_cast<int>(c.read_to_end().code());
   }};
   BOOST_TEST(impostor.wait() == static_cast<int>(errc::permission_denied));

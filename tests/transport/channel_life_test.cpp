@@ -24,7 +24,9 @@ channel_options lively(std::uint32_t heartbeat_ms, std::uint32_t timeout_ms) {
 int stay_connected(const std::string& address, int ready) {
   auto loop = *io_loop::start({});
   promise<std::shared_ptr<channel>> p{loop};
-  connect(loop, address, {}, std::make_shared<recorder>(), [p](auto o) { p.set(o); });
+  channel_options options;
+  options.tls = shared_tls();
+  connect(loop, address, options, std::make_shared<recorder>(), [p](auto o) { p.set(o); });
   if (!p.get_future().result())
     return 1;
   say_ready(ready);
@@ -92,11 +94,11 @@ BOOST_AUTO_TEST_CASE(a_killed_peer_is_lost_at_once_and_named) {
   service s;
   child_process client{[&](int ready) { return stay_connected(s.address(), ready); }};
   BOOST_REQUIRE(client.wait_ready());
-  auto pid = std::to_string(client.pid());
+  auto who = over_tls ? "127.0.0.1" : "pid " + std::to_string(client.pid());
   client.signal(SIGKILL);
   BOOST_REQUIRE(s.handler->wait_closings(1));
   BOOST_TEST((s.handler->closings[0].code() == errc::peer_lost));
-  BOOST_TEST(s.handler->closings[0].detail().find("pid " + pid) != std::string::npos);
+  BOOST_TEST(s.handler->closings[0].detail().find(who) != std::string::npos);
 }
 
 BOOST_AUTO_TEST_CASE(a_peer_that_hangs_is_lost_after_the_timeout) {
@@ -138,7 +140,7 @@ BOOST_AUTO_TEST_CASE(a_pause_of_this_process_does_not_make_its_peers_lost) {
 
 BOOST_AUTO_TEST_SUITE_END()
 
-BOOST_AUTO_TEST_SUITE(links)
+BOOST_AUTO_TEST_SUITE(links, *boost::unit_test::enable_if<!over_tls>())
 
 BOOST_AUTO_TEST_CASE(a_link_connects_at_first_use_and_keeps_its_channel) {
   service s;

@@ -5,6 +5,8 @@
 #include <millrace/transport/channel.hpp>
 #include <millrace/transport/frame_parser.hpp>
 #include <millrace/transport/handshake.hpp>
+#include <millrace/transport/tls/cluster_secret.hpp>
+#include <millrace/transport/tls/tls_context.hpp>
 #include <millrace/transport/unix_socket.hpp>
 
 #include <boost/test/unit_test.hpp>
@@ -42,6 +44,30 @@ struct temp_dir {
   }
   std::string path;
 };
+
+/// Tests of channels run once over Unix sockets and once, compiled with this, over TLS.
+#if defined(MILLRACE_TEST_OVER_TLS)
+inline constexpr bool over_tls = true;
+#else
+inline constexpr bool over_tls = false;
+#endif
+
+/// A context with a new secret.
+inline std::shared_ptr<const tls_context> make_tls() {
+  temp_dir dir;
+  tls_options o;
+  o.secret = dir.path + "/secret";
+  BOOST_REQUIRE(create_cluster_secret(o.secret).ok());
+  auto made = tls_context::open(o);
+  BOOST_REQUIRE_MESSAGE(made, (made ? "" : made.error().to_string()));
+  return *made;
+}
+
+/// The context that services and clients of a test share unless they say otherwise.
+inline std::shared_ptr<const tls_context> shared_tls() {
+  static auto one = make_tls();
+  return one;
+}
 
 struct kept_frame {
   frame_kind kind{};
@@ -108,6 +134,8 @@ inline result<std::shared_ptr<channel>> connect_to(
   const std::shared_ptr<io_loop>& loop, const std::string& address, channel_options options,
   std::shared_ptr<channel_handler> handler) {
   promise<std::shared_ptr<channel>> p{loop};
+  if (!options.tls)
+    options.tls = shared_tls();
   connect(loop, address, options, std::move(handler), [p](auto outcome) { p.set(outcome); });
   return p.get_future().result();
 }
@@ -118,11 +146,14 @@ struct service {
     : options(std::move(o)), where(std::move(w)) {
     if (options.local_name.empty())
       options.local_name = "n0";
+    if (!options.tls)
+      options.tls = shared_tls();
     if (where.address.empty())
-      where.address = "unix:" + dir.path + "/n0.sock";
+      where.address = over_tls ? "tls://127.0.0.1:0" : "unix:" + dir.path + "/n0.sock";
     auto made = listener::open(loop, where, options, [this](const peer_info&) { return handler; });
     BOOST_REQUIRE_MESSAGE(made, (made ? "" : made.error().to_string()));
     door = *made;
+    where.address = door->address();
   }
   ~service() {
     door = nullptr;
@@ -219,7 +250,7 @@ public:
     auto theirs = read();
     if (!theirs || theirs->kind != frame_kind::hello)
       return false;
-    write(frame_kind::proof, prove(handshake_side::connector, ours, theirs->body));
+    write(frame_kind::proof, prove(handshake_side::connector, {}, ours, theirs->body));
     auto proof = read();
     return proof && proof->kind == frame_kind::proof;
   }

@@ -36,6 +36,9 @@ void write_whole(int fd, const void* data, std::size_t size) {
   BOOST_REQUIRE(::write(fd, data, size) == static_cast<ssize_t>(size));
 }
 
+// What TLS does not have.
+const auto on_unix_sockets = boost::unit_test::enable_if<!over_tls>();
+
 } // namespace
 
 BOOST_AUTO_TEST_SUITE(channels)
@@ -46,12 +49,45 @@ BOOST_AUTO_TEST_CASE(both_sides_learn_who_is_at_the_other_end) {
   auto c = s.connect(client);
   BOOST_TEST(c->is_open());
   BOOST_TEST(c->peer().name == "n0");
-  BOOST_TEST(c->peer().pid == static_cast<std::uint32_t>(::getpid()));
-  BOOST_TEST(c->peer().uid == ::geteuid());
+  BOOST_TEST(c->peer().pid == (over_tls ? 0 : static_cast<std::uint32_t>(::getpid())));
+  BOOST_TEST(c->peer().uid == (over_tls ? 0 : ::geteuid()));
+  BOOST_TEST(c->peer().connected_by_us);
+  BOOST_TEST(c->peer().address.has_value() == over_tls);
+  if (over_tls)
+    BOOST_TEST("tls://" + c->peer().address->to_string() == s.address());
   BOOST_TEST((c->peer().id == this_peer()));
   BOOST_TEST(c->peer().protocol == protocol_version_max);
   BOOST_REQUIRE(s.handler->wait([&] { return s.handler->channels.size() == 1; }));
-  BOOST_TEST(s.handler->channels[0]->peer().name == "client:" + std::to_string(::getpid()));
+  auto& seen = s.handler->channels[0]->peer();
+  BOOST_TEST(seen.name == "client:" + std::to_string(::getpid()));
+  BOOST_TEST(!seen.connected_by_us);
+  if (over_tls)
+    BOOST_TEST(seen.address->host() == "127.0.0.1");
+}
+
+BOOST_AUTO_TEST_CASE(both_sides_derive_the_same_keys_one_for_each_label_and_channel) {
+  service s;
+  auto client = std::make_shared<recorder>();
+  auto c = s.connect(client);
+  auto other = s.connect(client);
+  BOOST_REQUIRE(s.handler->wait([&] { return s.handler->channels.size() == 2; }));
+  auto key = c->derive_key("a");
+  BOOST_TEST((key == s.handler->channels[0]->derive_key("a")));
+  BOOST_TEST((key != c->derive_key("b")));
+  BOOST_TEST((key != other->derive_key("a")));
+}
+
+BOOST_AUTO_TEST_CASE(another_node_than_expected_is_an_error_that_names_both) {
+  service s;
+  channel_options o;
+  o.expected_name = "n7";
+  auto c = connect_to(s.loop, s.address(), o, std::make_shared<recorder>());
+  BOOST_REQUIRE(!c);
+  BOOST_TEST((c.error().code() == errc::permission_denied));
+  BOOST_TEST(c.error().detail().find("node n0 answered instead of node n7") != std::string::npos);
+  BOOST_TEST(c.error().detail().find(s.address()) != std::string::npos);
+  o.expected_name = "n0";
+  BOOST_TEST(connect_to(s.loop, s.address(), o, std::make_shared<recorder>()).has_value());
 }
 
 BOOST_AUTO_TEST_CASE(frames_of_every_size_arrive_as_sent_both_ways) {
@@ -85,7 +121,7 @@ BOOST_AUTO_TEST_CASE(a_body_above_the_peers_bound_is_refused_here) {
   BOOST_TEST(s.handler->wait_frames(1));
 }
 
-BOOST_AUTO_TEST_CASE(descriptors_travel_with_their_frames) {
+BOOST_AUTO_TEST_CASE(descriptors_travel_with_their_frames, *on_unix_sockets) {
   service s;
   auto client = std::make_shared<recorder>();
   auto c = s.connect(client);
@@ -112,7 +148,8 @@ BOOST_AUTO_TEST_CASE(descriptors_travel_with_their_frames) {
   }
 }
 
-BOOST_AUTO_TEST_CASE(descriptors_queued_behind_a_full_socket_outlive_the_senders_copy) {
+BOOST_AUTO_TEST_CASE(
+  descriptors_queued_behind_a_full_socket_outlive_the_senders_copy, *on_unix_sockets) {
   service s;
   std::atomic<bool> hold = true;
   s.handler->react = [&](channel&, const frame&) {
@@ -139,7 +176,7 @@ BOOST_AUTO_TEST_CASE(descriptors_queued_behind_a_full_socket_outlive_the_senders
   client_loop->stop();
 }
 
-BOOST_AUTO_TEST_CASE(too_many_descriptors_and_closed_ones_are_refused_here) {
+BOOST_AUTO_TEST_CASE(too_many_descriptors_and_closed_ones_are_refused_here, *on_unix_sockets) {
   service s;
   auto client = std::make_shared<recorder>();
   auto c = s.connect(client);
@@ -264,7 +301,8 @@ BOOST_AUTO_TEST_CASE(close_writes_what_is_queued_and_gives_the_reason_to_the_oth
   auto& why = s.handler->closings[0];
   BOOST_TEST((why.code() == errc::peer_lost));
   BOOST_TEST(why.detail().find("going home") != std::string::npos);
-  BOOST_TEST(why.detail().find("pid " + std::to_string(::getpid())) != std::string::npos);
+  auto who = over_tls ? "127.0.0.1" : "pid " + std::to_string(::getpid());
+  BOOST_TEST(why.detail().find(who) != std::string::npos);
   BOOST_TEST(!c->is_open());
   client_loop->stop();
 }
@@ -337,7 +375,7 @@ BOOST_AUTO_TEST_CASE(a_thousand_connections_leak_no_descriptor) {
 
 BOOST_AUTO_TEST_SUITE_END()
 
-BOOST_AUTO_TEST_SUITE(listeners)
+BOOST_AUTO_TEST_SUITE(listeners, *on_unix_sockets)
 
 BOOST_AUTO_TEST_CASE(nobody_listening_is_said_with_path_and_remedy) {
   auto loop = make_loop();

@@ -73,6 +73,9 @@ public:
   bool reaches(const peer_id& owner) const noexcept override { return link_to(owner) != nullptr; }
 
   void peer_opened(const std::shared_ptr<channel>& c) override {
+    // Behind an address of a network is another host, or a way that carries no descriptors.
+    if (c->peer().address)
+      return;
     auto link = std::make_shared<peer_link>(c, options_.granule_bytes);
     {
       std::lock_guard guard{mutex_};

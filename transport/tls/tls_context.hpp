@@ -7,6 +7,8 @@
 #include <memory>
 #include <string>
 
+struct ssl_ctx_st;
+
 namespace millrace::transport {
 
 struct tls_options {
@@ -29,8 +31,12 @@ public:
   /// secret or key that others can read; `corrupt_data` for what a file does not hold. All name the file.
   static result<std::shared_ptr<const tls_context>> open(const tls_options& options);
 
+  virtual const tls_options& options() const noexcept = 0;
   /// True with certificates, false with the secret.
-  virtual bool by_certificate() const noexcept = 0;
+  bool by_certificate() const noexcept { return !options().certificate.empty(); }
+
+  /// OpenSSL's view of it, for `tls_stream`.
+  virtual ssl_ctx_st* native() const noexcept = 0;
 };
 
 } // namespace millrace::transport
