@@ -164,16 +164,26 @@ struct provider_entry {
   std::string kind;
   std::string group;
   std::uint32_t weight = 1;
-  bool checksums = true;    // what stores use unless the caller says otherwise
-  bool checkpoints = false; // it keeps checkpoints
+  bool checksums = true;              // what stores use unless the caller says otherwise
+  bool checkpoints = false;           // it keeps checkpoints
+  std::vector<std::string> addresses; // all of its node's; `address` is the first
 
   friend bool operator==(const provider_entry&, const provider_entry&) = default;
+};
+
+/// A node of the cluster, with or without providers.
+struct node_entry {
+  std::string name;
+  std::vector<std::string> addresses; // best first
+
+  friend bool operator==(const node_entry&, const node_entry&) = default;
 };
 
 struct directory {
   std::string node;
   std::uint32_t eager_bytes_max = 0;
   std::vector<provider_entry> providers; // of the whole cluster
+  std::vector<node_entry> nodes;
 
   friend bool operator==(const directory&, const directory&) = default;
 };
@@ -188,6 +198,10 @@ struct peer_path {
   std::uint64_t bytes = 0;
   std::uint64_t transfers = 0;
   std::uint64_t failures = 0;
+  bool chosen = false; // the next transfer with the peer goes this way
+  std::uint64_t rate_bytes_per_s = 0;
+  std::uint64_t fallbacks = 0;
+  std::string last_reason; // of the last failure
 
   friend bool operator==(const peer_path&, const peer_path&) = default;
 };
@@ -203,6 +217,7 @@ struct node_status {
   std::uint64_t staging_used_bytes = 0;
   std::vector<provider_status> providers;
   std::vector<peer_path> paths;
+  std::vector<std::string> addresses; // all it listens on; `address` is the first
 
   friend bool operator==(const node_status&, const node_status&) = default;
 };
@@ -239,13 +254,17 @@ MILLRACE_INSPECT(
 MILLRACE_INSPECT(done_reply, x.unused)
 MILLRACE_INSPECT(directory_request, x.unused)
 MILLRACE_INSPECT(
-  provider_entry, x.name, x.node, x.address, x.kind, x.group, x.weight, x.checksums, x.checkpoints)
-MILLRACE_INSPECT(directory, x.node, x.eager_bytes_max, x.providers)
+  provider_entry, x.name, x.node, x.address, x.kind, x.group, x.weight, x.checksums, x.checkpoints,
+  x.addresses)
+MILLRACE_INSPECT(node_entry, x.name, x.addresses)
+MILLRACE_INSPECT(directory, x.node, x.eager_bytes_max, x.providers, x.nodes)
 MILLRACE_INSPECT(node_status_request, x.unused)
-MILLRACE_INSPECT(peer_path, x.peer, x.driver, x.bytes, x.transfers, x.failures)
+MILLRACE_INSPECT(
+  peer_path, x.peer, x.driver, x.bytes, x.transfers, x.failures, x.chosen, x.rate_bytes_per_s,
+  x.fallbacks, x.last_reason)
 MILLRACE_INSPECT(
   node_status, x.node, x.address, x.version, x.pid, x.uptime_ms, x.connections,
-  x.staging_capacity_bytes, x.staging_used_bytes, x.providers, x.paths)
+  x.staging_capacity_bytes, x.staging_used_bytes, x.providers, x.paths, x.addresses)
 
 #undef MILLRACE_INSPECT
 

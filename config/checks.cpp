@@ -1,5 +1,6 @@
 // What the table cannot say of one key alone: values that follow from others, and sizes that must
 // fit.
+#include <millrace/config/address.hpp>
 #include <millrace/config/read.hpp>
 #include <millrace/config/schema.hpp>
 #include <millrace/config/units.hpp>
@@ -17,15 +18,16 @@ public:
 
   status run() {
     for (auto step :
-         {&completer::fill_nodes, &completer::check_names, &completer::check_access,
-          &completer::check_times, &completer::check_sizes, &completer::check_providers})
+         {&completer::fill_nodes, &completer::check_security, &completer::check_names,
+          &completer::check_access, &completer::check_times, &completer::check_sizes,
+          &completer::check_providers})
       if (auto bad = (this->*step)(); !bad.ok())
         return bad;
     return {};
   }
 
 private:
-  bool is_cluster() const { return draft_.has("cluster"); }
+  bool is_cluster() const { return values_.is_cluster; }
 
   std::string node_path(std::size_t node) const {
     return is_cluster() ? "cluster.nodes[" + std::to_string(node) + "]" : "node";
@@ -42,7 +44,7 @@ private:
   // Afterwards `nodes` holds every node, and `node` and `providers` the only one there is, if so.
   status fill_nodes() {
     if (is_cluster()) {
-      for (auto* key : {"node.name", "node.listen", "providers"})
+      for (auto* key : {"node.name", "node.listen", "node.host", "providers"})
         if (draft_.has(key))
           return error(
             key,
@@ -52,22 +54,52 @@ private:
     } else {
       if (values_.providers.empty())
         values_.providers.emplace_back().name = "fast";
-      values_.nodes.push_back({values_.node.name, values_.node.listen, values_.providers});
+      values_.nodes.push_back(
+        {values_.node.name, values_.node.listen, values_.providers, values_.node.host});
     }
     for (std::size_t i = 0; i < values_.nodes.size(); ++i) {
       auto& node = values_.nodes[i];
-      if (!node.listen.empty())
+      node.listens_by_default = node.listen.empty();
+      if (!node.listens_by_default)
         continue;
-      node.listen = default_listen(node.name);
-      if (node.listen.size() > socket_path_bytes_max + 5)
+      node.listen = default_addresses(values_, node);
+      if (auto& socket = node.listen.front(); !check_address(socket).ok())
         return error(
           node_path(i),
-          "the default address " + node.listen + " is too long for a socket; set 'listen'");
+          "the default address " + socket + " is too long for a socket; set 'listen'");
     }
     bool single = values_.nodes.size() == 1;
     values_.node.name = single ? values_.nodes[0].name : std::string{};
-    values_.node.listen = single ? values_.nodes[0].listen : std::string{};
+    values_.node.listen = single ? values_.nodes[0].listen : std::vector<std::string>{};
+    values_.node.host = single ? values_.nodes[0].host : std::string{};
     values_.providers = single ? values_.nodes[0].providers : std::vector<provider_settings>{};
+    return {};
+  }
+
+  // A secret or certificates, whole; and no address on a network without either.
+  status check_security() {
+    auto& s = values_.security;
+    bool some = !s.certificate.empty() || !s.key.empty() || !s.authority.empty();
+    bool all = !s.certificate.empty() && !s.key.empty() && !s.authority.empty();
+    if (some && !s.secret.empty())
+      return error(
+        "security.secret", "security: it is either a secret or certificates, here are both");
+    if (some && !all)
+      return error(
+        "security",
+        "security: certificates need the three keys 'certificate', 'key' and 'authority'");
+    if (s.configured())
+      return {};
+    for (std::size_t i = 0; i < values_.nodes.size(); ++i)
+      for (auto& address : values_.nodes[i].listen)
+        if (is_tls_address(address)) {
+          auto path = node_path(i) + ".listen";
+          return error(
+            path,
+            path + ": " + address +
+              " needs the key security.secret, the file of the cluster's secret (`millrace "
+              "cluster secret FILE` makes one), or certificates");
+        }
     return {};
   }
 
@@ -84,8 +116,9 @@ private:
       auto& node = values_.nodes[i];
       if (auto bad = claim("the name " + node.name, node_path(i) + ".name"); !bad.ok())
         return bad;
-      if (auto bad = claim("the address " + node.listen, node_path(i) + ".listen"); !bad.ok())
-        return bad;
+      for (auto& address : node.addresses())
+        if (auto bad = claim("the address " + address, node_path(i) + ".listen"); !bad.ok())
+          return bad;
     }
     // Providers and nodes are looked up in different places: they may share names.
     for (std::size_t i = 0; i < values_.nodes.size(); ++i)
@@ -137,6 +170,11 @@ private:
         "channel.peer_timeout (" + ms(channel.peer_timeout_ms) +
           ") must be at least twice channel.heartbeat (" + ms(channel.heartbeat_ms) + ")");
     auto& client = values_.client;
+    auto& tcp = values_.tcp;
+    if (auto bad =
+          ordered("tcp.backoff_min", tcp.backoff_min_ms, "tcp.backoff_max", tcp.backoff_max_ms, ms);
+        !bad.ok())
+      return bad;
     return ordered(
       "client.reconnect_backoff_min", client.reconnect_backoff_min_ms,
       "client.reconnect_backoff_max", client.reconnect_backoff_max_ms, ms);
@@ -150,6 +188,8 @@ private:
           format_size);
         !bad.ok())
       return bad;
+    if (values_.verbs.mtu != 0 && values_.verbs.mtu < 256)
+      return error("verbs.mtu", "verbs.mtu: packets have 256 bytes at least; 0 is by itself");
     return ordered(
       "channel.frame_max", channel.frame_max_bytes, "channel.send_queue_max",
       channel.send_queue_max_bytes, format_size);

@@ -1,6 +1,7 @@
 // Reads the file whole, within its bound, and takes it through parsing, reading and checking.
 #include <millrace/config/document.hpp>
 #include <millrace/config/load.hpp>
+#include <millrace/config/place.hpp>
 #include <millrace/config/read.hpp>
 
 #include <fcntl.h>
@@ -40,7 +41,9 @@ result<settings> load_file(const std::string& path) {
   ::close(file);
   if (!text)
     return fail(std::move(text.error()));
-  return parse(*text, path);
+  auto parsed = parse(*text, path);
+  return parsed ? place_in_job(std::move(*parsed), surroundings::of_this_process())
+                : std::move(parsed);
 }
 
 result<settings> parse(std::string_view text, const std::string& file_name) {

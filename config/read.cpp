@@ -5,6 +5,7 @@
 #include <millrace/config/units.hpp>
 
 #include <algorithm>
+#include <cctype>
 #include <charconv>
 
 namespace millrace::config {
@@ -32,7 +33,22 @@ std::string_view kind_name(node_kind kind) {
   return "something else";
 }
 
-bool is_list(key_type type) { return type == key_type::choices || type == key_type::users; }
+bool is_list(key_type type) {
+  return type == key_type::choices || type == key_type::users || type == key_type::addresses ||
+    type == key_type::endpoints || type == key_type::devices;
+}
+
+std::size_t entries_max(key_type type) {
+  switch (type) {
+  case key_type::addresses:
+  case key_type::endpoints:
+    return addresses_max;
+  case key_type::devices:
+    return devices_max;
+  default:
+    return users_max;
+  }
+}
 
 tl::unexpected<status> refuse(std::string what) {
   return fail(errc::invalid_argument, std::move(what));
@@ -60,25 +76,9 @@ result<value> read_path(const std::string& text) {
   return value{text, 0, {}};
 }
 
-result<value> read_address(const std::string& text) {
-  constexpr std::string_view scheme = "unix:";
-  if (text.starts_with("tls://") || text.starts_with("tcp://"))
-    return refuse(
-      "'" + shown(text) +
-      "': connections between machines are not in this version; "
-      "use unix:/path");
-  if (text.starts_with('/'))
-    return refuse(
-      "'" + shown(text) + "' is not an address; did you mean 'unix:" + shown(text) + "'?");
-  if (!text.starts_with(scheme) || text.size() == scheme.size() || text[scheme.size()] != '/')
-    return refuse("'" + shown(text) + "' is not an address: it reads unix:/absolute/path");
-  auto path_bytes = text.size() - scheme.size();
-  if (path_bytes > socket_path_bytes_max)
-    return refuse(
-      "'" + shown(text) + "': the path has " + std::to_string(path_bytes) +
-      " bytes, a socket's has at most " + std::to_string(socket_path_bytes_max));
-  if (auto path = read_path(text); !path)
-    return path;
+result<value> read_checked(const std::string& text, status (*check)(std::string_view)) {
+  if (auto bad = check(text); !bad.ok())
+    return fail(std::move(bad));
   return value{text, 0, {}};
 }
 
@@ -114,6 +114,23 @@ result<value> read_choice(const key_spec& key, const std::string& text) {
   return value{text, static_cast<std::uint64_t>(found - key.choices.begin()), {}};
 }
 
+status check_device(std::string_view text) {
+  auto port = text.find(':');
+  auto name = text.substr(0, port);
+  auto allowed = [](unsigned char c) {
+    return std::isalnum(c) || c == '_' || c == '-' || c == '.';
+  };
+  bool port_is_number = port == text.npos ||
+    (port + 1 < text.size() && text.size() - port <= 4 &&
+     text.find_first_not_of("0123456789", port + 1) == text.npos);
+  if (
+    name.empty() || name.size() > name_bytes_max ||
+    !std::all_of(name.begin(), name.end(), allowed) || !port_is_number)
+    return {
+      errc::invalid_argument, "'" + shown(text) + "' is not a device such as mlx5_0 or mlx5_0:1"};
+  return {};
+}
+
 result<value> read_user(const std::string& text) {
   auto odd = [](unsigned char c) { return c <= 0x20 || c == ':' || c == '/' || c == 0x7f; };
   if (text.empty() || text.size() > 255 || std::any_of(text.begin(), text.end(), odd))
@@ -136,9 +153,10 @@ std::string formatted(const key_spec& key, std::uint64_t number) {
 
 result<value> read_number(const key_spec& key, const std::string& raw) {
   auto text = shown(raw);
-  auto number = key.type == key_type::count ? parse_count(text)
-    : key.type == key_type::size            ? parse_size(text)
-                                            : parse_duration_us(text);
+  bool counts = key.type == key_type::count || key.type == key_type::count_or_auto;
+  auto number = counts           ? parse_count(text)
+    : key.type == key_type::size ? parse_size(text)
+                                 : parse_duration_us(text);
   if (!number)
     return fail(std::move(number.error()));
   if (key.type == key_type::duration_ms) {
@@ -159,8 +177,10 @@ result<value> read_scalar(const key_spec& key, const std::string& text) {
     return read_name(text);
   case key_type::path:
     return read_path(text);
-  case key_type::address:
-    return read_address(text);
+  case key_type::addresses:
+    return read_checked(text, check_address);
+  case key_type::host:
+    return read_checked(text, check_host);
   case key_type::mode:
     return read_mode(text);
   case key_type::boolean:
@@ -170,6 +190,14 @@ result<value> read_scalar(const key_spec& key, const std::string& text) {
     return read_choice(key, text);
   case key_type::users:
     return read_user(text);
+  case key_type::endpoints:
+    return read_checked(text, check_endpoint);
+  case key_type::devices:
+    return read_checked(text, check_device);
+  case key_type::count_or_auto:
+    if (text == "auto")
+      return value{text, 0, {}};
+    break;
   case key_type::count:
   case key_type::size:
   case key_type::duration_ms:
@@ -199,8 +227,14 @@ private:
         return section(node, key, values.staging);
       if (key == "transport")
         return section(node, key, values.transport);
+      if (key == "tcp")
+        return section(node, key, values.tcp);
+      if (key == "verbs")
+        return section(node, key, values.verbs);
       if (key == "channel")
         return section(node, key, values.channel);
+      if (key == "security")
+        return section(node, key, values.security);
       if (key == "limits")
         return section(node, key, values.limits);
       if (key == "checkpoints")
@@ -281,9 +315,16 @@ private:
       return read ? std::move(read)
                   : fail(doc_.error(node.at, path + ": " + read.error().detail()));
     }
+    value all;
+    if (key.type == key_type::addresses && node.kind == node_kind::scalar) {
+      auto only = read_scalar(key, node.text);
+      if (!only)
+        return fail(doc_.error(node.at, path + ": " + only.error().detail()));
+      all.list.push_back(std::move(only->text));
+      return all;
+    }
     if (node.kind != node_kind::list)
       return fail(mismatch(node, path, "a list"));
-    value all;
     for (auto child : node.children) {
       auto& item = doc_[child];
       if (item.kind != node_kind::scalar)
@@ -294,12 +335,13 @@ private:
       if (std::find(all.list.begin(), all.list.end(), read->text) != all.list.end())
         return fail(doc_.error(item.at, path + ": '" + shown(read->text) + "' is given twice"));
       all.list.push_back(std::move(read->text));
-      if (all.list.size() > users_max)
-        return fail(
-          doc_.error(item.at, path + ": more than " + std::to_string(users_max) + " entries"));
+      if (auto max = entries_max(key.type); all.list.size() > max)
+        return fail(doc_.error(item.at, path + ": more than " + std::to_string(max) + " entries"));
     }
     if (key.type == key_type::choices && all.list.empty())
       return fail(doc_.error(node.at, path + ": needs at least one of " + joined(key.choices)));
+    if (key.type == key_type::addresses && all.list.empty())
+      return fail(doc_.error(node.at, path + ": needs at least one address"));
     return all;
   }
 
@@ -360,13 +402,12 @@ private:
   }
 
   status cluster(const document_node& map) {
-    static constexpr std::string_view keys_known[] = {"nodes"};
-    auto bad = each_key(map, "cluster.", [&](auto& key, auto& node) -> status {
-      if (key == "nodes")
-        return each_entry(node, "cluster.nodes", nodes_max, [&](auto& entry, auto& path) {
-          return cluster_entry(entry, path);
-        });
-      return unknown_key(key, out_.place_of("cluster." + shown(key)), "cluster", keys_known);
+    static constexpr std::string_view others[] = {"nodes"};
+    out_.values.is_cluster = true;
+    auto bad = keys(map, "cluster", out_.values.cluster, others, [&](auto&, auto& list) {
+      return each_entry(list, "cluster.nodes", nodes_max, [&](auto& entry, auto& path) {
+        return cluster_entry(entry, path);
+      });
     });
     if (bad.ok() && out_.values.nodes.empty())
       return doc_.error(map.at, "cluster needs the key 'nodes'");
@@ -376,10 +417,13 @@ private:
   status cluster_entry(const document_node& entry, const std::string& path) {
     static constexpr std::string_view others[] = {"providers"};
     cluster_node node;
-    auto bad = keys(entry, path, node, others, [&](auto&, auto& list) {
+    auto bad = keys(entry, path, node, others, [&](auto&, auto& list) -> status {
+      // An empty list is a node without providers; a list left out is more likely forgotten.
+      if (list.kind == node_kind::list && list.children.empty())
+        return {};
       return providers(list, path + ".providers", node.providers);
     });
-    if (bad.ok() && node.providers.empty())
+    if (bad.ok() && !out_.has(path + ".providers"))
       return doc_.error(entry.at, path + " needs the key 'providers'");
     out_.values.nodes.push_back(std::move(node));
     return bad;

@@ -11,6 +11,7 @@ namespace {
 using json = nlohmann::ordered_json;
 
 constexpr auto name_pattern = "^[A-Za-z0-9._-]{1,64}$";
+constexpr auto address_pattern = "^(unix:/.{0,106}|tls://.+:[0-9]{1,5})$";
 constexpr auto size_pattern = "^[0-9]+ ?(B|KiB|MiB|GiB|TiB)?$";
 constexpr auto duration_pattern = "^(0|[0-9]+ ?(us|ms|s|m|h))$";
 
@@ -33,6 +34,8 @@ json default_of(const key_spec& key) {
     return *parse_count(key.default_text);
   case key_type::choices:
   case key_type::users:
+  case key_type::endpoints:
+  case key_type::devices:
     return list_of(key.default_text);
   default:
     return key.default_text;
@@ -46,17 +49,42 @@ json number_or(const key_spec& key, const char* pattern) {
       {{"type", "string"}, {"pattern", pattern}}}}};
 }
 
+json list_of_texts(std::size_t max) {
+  return {
+    {"type", "array"},
+    {"maxItems", max},
+    {"uniqueItems", true},
+    {"items", {{"type", "string"}, {"minLength", 1}}}};
+}
+
 json type_of(const key_spec& key) {
   switch (key.type) {
   case key_type::name:
     return {{"type", "string"}, {"pattern", name_pattern}};
   case key_type::path:
     return {{"type", "string"}, {"minLength", 1}};
-  case key_type::address:
+  case key_type::addresses: {
+    json one = {{"type", "string"}, {"pattern", address_pattern}};
     return {
-      {"type", "string"},
-      {"pattern", "^unix:/"},
-      {"maxLength", socket_path_bytes_max + std::string_view{"unix:"}.size()}};
+      {"anyOf",
+       {one,
+        {{"type", "array"},
+         {"minItems", 1},
+         {"maxItems", addresses_max},
+         {"uniqueItems", true},
+         {"items", one}}}}};
+  }
+  case key_type::host:
+    return {{"type", "string"}, {"minLength", 1}, {"maxLength", host_bytes_max}};
+  case key_type::endpoints:
+    return list_of_texts(addresses_max);
+  case key_type::devices:
+    return list_of_texts(devices_max);
+  case key_type::count_or_auto:
+    return {
+      {"anyOf",
+       {{{"type", "integer"}, {"minimum", key.min}, {"maximum", key.max}},
+        {{"type", "string"}, {"const", "auto"}}}}};
   case key_type::mode:
     return {
       {"anyOf",
@@ -150,8 +178,16 @@ std::string_view type_name(key_type type) {
     return "name";
   case key_type::path:
     return "path";
-  case key_type::address:
-    return "address";
+  case key_type::addresses:
+    return "addresses";
+  case key_type::host:
+    return "host";
+  case key_type::endpoints:
+    return "list of addresses";
+  case key_type::devices:
+    return "list of devices";
+  case key_type::count_or_auto:
+    return "number";
   case key_type::mode:
     return "octal";
   case key_type::boolean:
@@ -184,8 +220,17 @@ std::string range_of(const key_spec& key) {
   switch (key.type) {
   case key_type::name:
     return "1 to " + std::to_string(name_bytes_max) + " of `A-Z a-z 0-9 . _ -`";
-  case key_type::address:
-    return "`unix:/path`, path of at most " + std::to_string(socket_path_bytes_max) + " bytes";
+  case key_type::addresses:
+    return "at most " + std::to_string(addresses_max) + " of `unix:/path`, path of at most " +
+      std::to_string(socket_path_bytes_max) + " bytes, and `tls://HOST:PORT`";
+  case key_type::host:
+    return "a name, an IPv4 or IPv6 address";
+  case key_type::endpoints:
+    return "at most " + std::to_string(addresses_max) + " of `NUMBER:PORT`";
+  case key_type::devices:
+    return "at most " + std::to_string(devices_max);
+  case key_type::count_or_auto:
+    return "`auto`, " + std::to_string(key.min) + " to " + std::to_string(key.max);
   case key_type::mode:
     return "0 to 0777";
   case key_type::boolean:
@@ -227,6 +272,8 @@ std::string json_schema() {
   node["properties"]["providers"] = providers;
   node["required"].push_back("providers");
   properties["providers"] = providers;
+  // Empty: a node without providers.
+  node["properties"]["providers"].erase("minItems");
   properties["cluster"]["properties"]["nodes"] = list_object(node, nodes_max);
   properties["cluster"]["required"] = {"nodes"};
   root["definitions"]["provider"] = provider_object();
@@ -234,7 +281,8 @@ std::string json_schema() {
   root["if"] = {{"required", {"cluster"}}};
   root["then"] = {
     {"properties",
-     {{"providers", false}, {"node", {{"properties", {{"name", false}, {"listen", false}}}}}}}};
+     {{"providers", false},
+      {"node", {{"properties", {{"name", false}, {"listen", false}, {"host", false}}}}}}}};
   json schema = {
     {"$schema", "http://json-schema.org/draft-07/schema#"}, {"title", "Configuration of Millrace"}};
   schema.update(root);

@@ -19,7 +19,7 @@ constexpr std::array<std::string_view, 6> log_levels = {"trace", "debug", "info"
 // Choices of an enumeration stand in the order of its values.
 constexpr std::array<std::string_view, 2> staging_modes = {"pinned", "on_demand"};
 constexpr std::array<std::string_view, 2> wishes = {"auto", "off"};
-constexpr std::array<std::string_view, 2> drivers = {"local", "shm"};
+constexpr std::array<std::string_view, 4> drivers = {"local", "shm", "verbs", "tcp"};
 constexpr std::array<std::string_view, 3> buckets = {"memory", "rocksdb", "pmem"};
 constexpr std::array<std::string_view, 2> when_full_choices = {"refuse", "evict"};
 constexpr std::array<std::string_view, 2> when_low_choices = {"refuse", "reclaim"};
@@ -77,7 +77,10 @@ void put(Section& section, value&& v) {
     field = std::move(v.text);
   else if constexpr (std::is_same_v<field_type, std::vector<std::string>>)
     field = std::move(v.list);
-  else {
+  else if constexpr (std::is_same_v<field_type, std::optional<std::uint32_t>>) {
+    if (v.text != "auto")
+      field = static_cast<std::uint32_t>(v.number);
+  } else {
     field = static_cast<field_type>(v.number);
     MILLRACE_ASSERT(static_cast<std::uint64_t>(field) == v.number);
   }
@@ -91,10 +94,15 @@ constexpr auto node_keys = [] {
   return std::to_array<bound_key<s>>({
     {node.plain("name", name, "n0", "the node's name, unique in its cluster"), put<s, &s::name>},
     {node.plain(
-       "listen", address, {},
-       "where clients connect; without it, `millrace/NAME.sock` under `$XDG_RUNTIME_DIR`, or "
-       "`/run` for root, else `/tmp/millrace-UID/NAME.sock`"),
+       "listen", addresses, {},
+       "where clients connect, one address or a list; without it, `millrace/NAME.sock` under "
+       "`$XDG_RUNTIME_DIR`, or `/run` for root, else `/tmp/millrace-UID/NAME.sock`"),
      put<s, &s::listen>},
+    {node.plain(
+       "host", host, {},
+       "name or address of the node's host, for others, where `listen` says `0.0.0.0` or `[::]`; "
+       "without it, `name`"),
+     put<s, &s::host>},
     {node.ranged("socket_mode", mode, "0600", 0, 0777, "permissions of the socket, in octal"),
      put<s, &s::socket_mode>},
     {node.plain(
@@ -130,13 +138,13 @@ constexpr auto transport_keys = [] {
     {{"transport",
       "prefer",
       choices,
-      "[local, shm]",
+      "[local, shm, verbs, tcp]",
       0,
       0,
       drivers,
       false,
       {},
-      "drivers to use, best first"},
+      "drivers to use, best first; those that this machine cannot have are left out"},
      put<s, &s::prefer>},
     {transport.count("movers", "0", 0, 64, "threads that copy; 0 is one per core, at most 8"),
      put<s, &s::movers>},
@@ -146,6 +154,140 @@ constexpr auto transport_keys = [] {
        "eager_max", "4KiB", 0, 64 * kib,
        "payloads up to this size ride inside a message; 0 is never"),
      put<s, &s::eager_max_bytes>},
+    {transport.ms(
+       "retry_after", "10s", 10, hour_ms,
+       "how long a driver that failed with a peer is left out before it is tried again"),
+     put<s, &s::retry_after_ms>},
+  });
+}();
+
+constexpr section tcp{"tcp"};
+constexpr auto tcp_keys = [] {
+  using s = tcp_settings;
+  return std::to_array<bound_key<s>>({
+    {tcp.plain(
+       "listen", endpoints, "[]",
+       "addresses of a network of its own for bulk, told to every peer; port 0 is any. Without "
+       "them streams come in where channels do"),
+     put<s, &s::listen>},
+    {tcp.count(
+       "streams", "4", 1, 64, "streams for each peer; of both sides the smaller number counts"),
+     put<s, &s::streams>},
+    {tcp.count("io_threads", "2", 1, 64, "threads for all streams but the first ones"),
+     put<s, &s::io_threads>},
+    {tcp.size("chunk", "1MiB", 256 * kib, 64 * mib, "piece of a transfer that one stream moves"),
+     put<s, &s::chunk_bytes>},
+    {tcp.size(
+       "small_max", "64KiB", 0, mib,
+       "transfers up to this size take the first stream, where no large one is in their way"),
+     put<s, &s::small_max_bytes>},
+    {tcp.count("requests_max", "64", 1, 4'096, "chunks asked for on one stream at a time"),
+     put<s, &s::requests_max>},
+    {tcp.size(
+       "inflight_max", "4MiB", 256 * kib, gib,
+       "bytes asked for on one stream at a time; one chunk at least"),
+     put<s, &s::inflight_max_bytes>},
+    {tcp.count(
+       "transfers_max", "65536", 1, 16'777'216,
+       "transfers waiting or running with each peer before it is busy"),
+     put<s, &s::transfers_max>},
+    {tcp.ms("connect_timeout", "5s", 1, day_ms, "longest wait for the connection of a stream"),
+     put<s, &s::connect_timeout_ms>},
+    {tcp.ms("admission_timeout", "5s", 1, day_ms, "time a stream has to be admitted"),
+     put<s, &s::admission_timeout_ms>},
+    {tcp.ms(
+       "stall_timeout", "10s", 1, day_ms,
+       "time without a byte, while some are due, after which a stream counts as lost"),
+     put<s, &s::stall_timeout_ms>},
+    {tcp.ms("backoff_min", "50ms", 1, day_ms, "first wait before a lost stream is opened again"),
+     put<s, &s::backoff_min_ms>},
+    {tcp.ms("backoff_max", "2s", 1, day_ms, "longest such wait, reached by doubling"),
+     put<s, &s::backoff_max_ms>},
+    {tcp.count("attempts_max", "3", 1, 100, "streams that may break under one chunk"),
+     put<s, &s::attempts_max>},
+    {tcp.ms(
+       "keepalive", "15s", 0, 32'767 * second_ms,
+       "idle time before the kernel probes the other end, in whole seconds; 0 is never"),
+     put<s, &s::keepalive_ms>},
+    {tcp.size("send_buffer", "0", 0, gib, "send buffer of a socket; 0: the kernel decides"),
+     put<s, &s::send_buffer_bytes>},
+    {tcp.size("receive_buffer", "0", 0, gib, "receive buffer of a socket; 0: the kernel decides"),
+     put<s, &s::receive_buffer_bytes>},
+    {tcp.count("admissions_max", "256", 1, 65'536, "streams being admitted at a time"),
+     put<s, &s::admissions_max>},
+    {tcp.count("admissions_per_source_max", "64", 1, 65'536, "of those, from one address"),
+     put<s, &s::admissions_per_source_max>},
+    {tcp.plain("checksum", boolean, "false", "CRC32C of every chunk, if either side wants it"),
+     put<s, &s::checksum>},
+    {tcp.plain("encrypt", boolean, "false", "TLS 1.3 on every stream, if either side wants it"),
+     put<s, &s::encrypt>},
+  });
+}();
+
+constexpr section verbs{"verbs"};
+constexpr auto verbs_keys = [] {
+  using s = verbs_settings;
+  return std::to_array<bound_key<s>>({
+    {verbs.plain(
+       "devices", devices, "[]",
+       "devices to use, as `mlx5_0` or, for one port, `mlx5_0:1`; none named: all active ports"),
+     put<s, &s::devices>},
+    {verbs.ranged(
+       "gid_index", count_or_auto, "auto", 0, 255,
+       "GID of every port; `auto`: by the rule that `millrace doctor` explains"),
+     put<s, &s::gid_index>},
+    {verbs.count("mtu", "0", 0, 4'096, "bytes of a packet, at least 256; 0: what both ports have"),
+     put<s, &s::mtu>},
+    {verbs.count("queue_depth", "128", 2, 32'768, "requests under way on each rail of a peer"),
+     put<s, &s::queue_depth>},
+    {verbs.count("sge_max", "30", 1, 1'024, "pieces of one request; no more than the device takes"),
+     put<s, &s::sge_max>},
+    {verbs.size(
+       "inline_max", "220", 0, 4'096, "writes up to this size travel inside their request"),
+     put<s, &s::inline_max_bytes>},
+    {verbs.size("message_max", "1MiB", 4 * kib, 2 * gib, "longer pieces are cut"),
+     put<s, &s::message_max_bytes>},
+    {verbs.size("inflight_max", "16MiB", 64 * kib, tib, "bytes under way on each rail of a peer"),
+     put<s, &s::inflight_max_bytes>},
+    {verbs.count("signal_interval", "16", 1, 4'096, "every so many requests give a completion"),
+     put<s, &s::signal_interval>},
+    {verbs.size("stripe_min", "4MiB", 4 * kib, tib, "smaller transfers stay on one rail"),
+     put<s, &s::stripe_min_bytes>},
+    {verbs.ranged(
+       "poll", duration_us, "50us", 0, 1'000'000,
+       "busy polling after something happened, before the thread sleeps; 0 is never"),
+     put<s, &s::poll_us>},
+    {verbs.ms("sleep", "1s", 1, hour_ms, "longest sleep of that thread without a look around"),
+     put<s, &s::sleep_ms>},
+    {verbs.ms("connect_timeout", "5s", 1, hour_ms, "longest wait for a queue pair"),
+     put<s, &s::connect_timeout_ms>},
+    {verbs.ms(
+       "ack_timeout", "67ms", 1, hour_ms,
+       "wait for an acknowledgement, rounded up to what devices know"),
+     put<s, &s::ack_timeout_ms>},
+    {verbs.count("ack_retries", "7", 0, 7, "times the device sends again"),
+     put<s, &s::ack_retries>},
+    {verbs.ms("op_timeout", "15s", 1, day_ms, "time without progress after which a transfer fails"),
+     put<s, &s::op_timeout_ms>},
+    {verbs.count(
+       "op_retries", "3", 0, 100, "times a request is tried on another rail after one broke"),
+     put<s, &s::op_retries>},
+    {verbs.ms("probe_interval", "1s", 1, hour_ms, "how often a rail that failed is tried"),
+     put<s, &s::probe_interval_ms>},
+    {verbs.count(
+       "cache_entries_max", "4096", 1, 1'048'576, "registrations of memory outside arenas kept"),
+     put<s, &s::cache_entries_max>},
+    {verbs.size(
+       "cache_max", "0", 0, 1024 * tib, "bytes of all registrations; 0: half of the memory"),
+     put<s, &s::cache_max_bytes>},
+    {verbs.plain(
+       "watch_unmaps", boolean, "true",
+       "keep registrations beyond their use and let the kernel say what is unmapped"),
+     put<s, &s::watch_unmaps>},
+    {verbs.count("grants_max", "4096", 1, 1'048'576, "regions of which one peer has keys"),
+     put<s, &s::grants_max>},
+    {verbs.count("windows_max", "65536", 1, 16'777'216, "keys that one peer may hold"),
+     put<s, &s::windows_max>},
   });
 }();
 
@@ -176,6 +318,36 @@ constexpr auto channel_keys = [] {
      put<s, &s::poll_us>},
     {channel.count("connections_max", "256", 1, 65'536, "connections open at once"),
      put<s, &s::connections_max>},
+    {channel.count(
+       "handshakes_max", "256", 1, 65'536,
+       "connections from networks that have not proved themselves yet; the oldest gives way"),
+     put<s, &s::handshakes_max>},
+    {channel.count(
+       "handshakes_per_source_max", "64", 1, 65'536,
+       "of those, from one address (of IPv6, its first 64 bits)"),
+     put<s, &s::handshakes_per_source_max>},
+    {channel.ms(
+       "stagger", "250ms", 1, hour_ms,
+       "how long one address of a host with several is tried alone"),
+     put<s, &s::stagger_ms>},
+  });
+}();
+
+constexpr section security{"security"};
+constexpr auto security_keys = [] {
+  using s = security_settings;
+  return std::to_array<bound_key<s>>({
+    {security.plain(
+       "secret", path, {},
+       "the cluster's secret, made by `millrace cluster secret FILE`; the same on every host"),
+     put<s, &s::secret>},
+    {security.plain(
+       "certificate", path, {}, "instead of a secret: PEM file of this node's certificate"),
+     put<s, &s::certificate>},
+    {security.plain("key", path, {}, "PEM file of its key"), put<s, &s::key>},
+    {security.plain(
+       "authority", path, {}, "PEM file of the authority that signed all certificates"),
+     put<s, &s::authority>},
   });
 }();
 
@@ -301,19 +473,32 @@ constexpr auto provider_keys = [] {
   });
 }();
 
-constexpr section cluster{"cluster.nodes[]"};
+constexpr section cluster{"cluster"};
 constexpr auto cluster_keys = [] {
-  using s = cluster_node;
+  using s = cluster_settings;
   return std::to_array<bound_key<s>>({
-    {required(cluster.plain("name", name, {}, "the node's name; `serve --node NAME` is this one")),
-     put<s, &s::name>},
-    {cluster.plain("listen", address, {}, "as `node.listen`"), put<s, &s::listen>},
+    {cluster.count("port", "7710", 1, 65'535, "where nodes listen that say no address"),
+     put<s, &s::port>},
   });
 }();
 
-constexpr std::array<std::string_view, 9> top_level = {"node",    "staging",   "transport",
-                                                       "channel", "limits",    "checkpoints",
-                                                       "client",  "providers", "cluster"};
+constexpr section nodes{"cluster.nodes[]"};
+constexpr auto node_entry_keys = [] {
+  using s = cluster_node;
+  return std::to_array<bound_key<s>>({
+    {required(nodes.plain("name", name, {}, "the node's name; `serve --node NAME` is this one")),
+     put<s, &s::name>},
+    {nodes.plain(
+       "listen", addresses, {},
+       "as `node.listen`; without it, with `security`, also `tls://HOST:PORT`"),
+     put<s, &s::listen>},
+    {nodes.plain("host", host, {}, "as `node.host`"), put<s, &s::host>},
+  });
+}();
+
+constexpr std::array<std::string_view, 12> top_level = {
+  "node",     "staging", "transport",   "tcp",    "verbs",     "channel",
+  "security", "limits",  "checkpoints", "client", "providers", "cluster"};
 
 std::vector<key_spec> all_keys() {
   std::vector<key_spec> all;
@@ -324,12 +509,16 @@ std::vector<key_spec> all_keys() {
   append(node_keys);
   append(staging_keys);
   append(transport_keys);
+  append(tcp_keys);
+  append(verbs_keys);
   append(channel_keys);
+  append(security_keys);
   append(limits_keys);
   append(checkpoint_keys);
   append(client_keys);
   append(provider_keys);
   append(cluster_keys);
+  append(node_entry_keys);
   return all;
 }
 
@@ -366,8 +555,24 @@ std::span<const bound_key<transport_settings>> keys_of() {
   return transport_keys;
 }
 template <>
+std::span<const bound_key<tcp_settings>> keys_of() {
+  return tcp_keys;
+}
+template <>
+std::span<const bound_key<verbs_settings>> keys_of() {
+  return verbs_keys;
+}
+template <>
 std::span<const bound_key<channel_settings>> keys_of() {
   return channel_keys;
+}
+template <>
+std::span<const bound_key<security_settings>> keys_of() {
+  return security_keys;
+}
+template <>
+std::span<const bound_key<cluster_settings>> keys_of() {
+  return cluster_keys;
 }
 template <>
 std::span<const bound_key<limits_settings>> keys_of() {
@@ -387,7 +592,7 @@ std::span<const bound_key<provider_settings>> keys_of() {
 }
 template <>
 std::span<const bound_key<cluster_node>> keys_of() {
-  return cluster_keys;
+  return node_entry_keys;
 }
 
 } // namespace millrace::config

@@ -1,6 +1,7 @@
 // Every key of the configuration in one table. The reader, the JSON schema and the docs follow it.
 #pragma once
 
+#include <millrace/config/address.hpp>
 #include <millrace/config/settings.hpp>
 
 #include <cstdint>
@@ -13,18 +14,22 @@ namespace millrace::config {
 
 /// How the text of a value is read.
 enum class key_type : std::uint8_t {
-  name,        // 1 to 64 of A-Z a-z 0-9 . _ -
-  path,        // of the file system
-  address,     // unix:/abs/path
-  mode,        // permission bits in octal
-  boolean,     // true, false
-  count,       // a whole number
-  size,        // bytes: 4096, 64KiB, 1GiB
-  duration_ms, // 500ms, 5s, 2m; kept in milliseconds
-  duration_us, // 50us; kept in microseconds
-  choice,      // one of `choices`
-  choices,     // a list of different ones of `choices`, at least one
-  users        // a list of user names or uids
+  name,         // 1 to 64 of A-Z a-z 0-9 . _ -
+  path,         // of the file system
+  addresses,    // one or several of unix:/abs/path and tls://host:port
+  host,         // a name or a number
+  mode,         // permission bits in octal
+  boolean,      // true, false
+  count,        // a whole number
+  size,         // bytes: 4096, 64KiB, 1GiB
+  duration_ms,  // 500ms, 5s, 2m; kept in milliseconds
+  duration_us,  // 50us; kept in microseconds
+  choice,       // one of `choices`
+  choices,      // a list of different ones of `choices`, at least one
+  users,        // a list of user names or uids
+  endpoints,    // a list of numeric addresses with ports
+  devices,      // a list of RDMA devices, with or without a port
+  count_or_auto // a whole number, or `auto`
 };
 
 /// One key: what it accepts, what it is without being given, what it means.
@@ -59,8 +64,8 @@ std::span<const std::string_view> top_level_keys();
 inline constexpr std::size_t providers_max = 64; // of one node
 inline constexpr std::size_t nodes_max = 256;    // of one file
 inline constexpr std::size_t users_max = 256;
+inline constexpr std::size_t devices_max = 64;
 inline constexpr std::size_t name_bytes_max = 64;
-inline constexpr std::size_t socket_path_bytes_max = 107; // sockaddr_un holds no more
 
 /// The JSON schema (draft 07) by which editors complete and check a configuration.
 std::string json_schema();
@@ -91,7 +96,15 @@ std::span<const bound_key<staging_settings>> keys_of();
 template <>
 std::span<const bound_key<transport_settings>> keys_of();
 template <>
+std::span<const bound_key<tcp_settings>> keys_of();
+template <>
+std::span<const bound_key<verbs_settings>> keys_of();
+template <>
 std::span<const bound_key<channel_settings>> keys_of();
+template <>
+std::span<const bound_key<security_settings>> keys_of();
+template <>
+std::span<const bound_key<cluster_settings>> keys_of();
 template <>
 std::span<const bound_key<limits_settings>> keys_of();
 template <>

@@ -1,4 +1,5 @@
 // Picking a node of the file, and what a client needs to know of all of them.
+#include <millrace/config/address.hpp>
 #include <millrace/config/nearest.hpp>
 #include <millrace/config/settings.hpp>
 
@@ -42,6 +43,7 @@ result<settings> settings::for_node(std::string_view name) const {
     auto picked = *this;
     picked.node.name = node_entry.name;
     picked.node.listen = node_entry.listen;
+    picked.node.host = node_entry.host;
     picked.providers = node_entry.providers;
     return picked;
   }
@@ -59,7 +61,7 @@ std::vector<provider_location> settings::provider_locations() const {
   for (auto& node_entry : nodes)
     for (auto& provider : node_entry.providers)
       all.push_back(
-        {node_entry.name, node_entry.listen, provider.name, provider.group, provider.weight,
+        {node_entry.name, node_entry.addresses(), provider.name, provider.group, provider.weight,
          provider.bucket});
   return all;
 }
@@ -75,6 +77,22 @@ std::string default_listen(std::string_view node_name) {
     // One level below what is there: a service makes the directory of its socket, no more.
     directory = "/tmp/millrace-" + std::to_string(geteuid());
   return "unix:" + directory + "/" + std::string{node_name} + ".sock";
+}
+
+std::vector<std::string> default_addresses(const settings& all, const cluster_node& node) {
+  std::vector<std::string> listen{default_listen(node.name)};
+  if (all.is_cluster && all.security.configured())
+    listen.push_back(to_address(
+      {node.host.empty() ? node.name : node.host, static_cast<std::uint16_t>(all.cluster.port)}));
+  return listen;
+}
+
+std::vector<std::string> cluster_node::addresses() const {
+  auto all = listen;
+  for (auto& address : all)
+    if (auto where = parse_tls_address(address); where && is_any_host(where->host))
+      address = to_address({host.empty() ? name : host, where->port});
+  return all;
 }
 
 } // namespace millrace::config

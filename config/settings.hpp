@@ -5,6 +5,7 @@
 #include <millrace/core/status.hpp>
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -18,7 +19,10 @@ inline constexpr std::uint64_t gib = 1024 * mib;
 /// The process itself and who may talk to it.
 struct node_settings {
   std::string name = "n0";
-  std::string listen;               // "unix:/abs/path"; never empty after loading
+  /// "unix:/abs/path", "tls://host:port"; never empty after loading.
+  std::vector<std::string> listen;
+  /// The name or address of its host, for others; empty: `name`.
+  std::string host;
   std::uint32_t socket_mode = 0600; // permission bits of the socket
   /// Names or uids that may connect besides the service's own user and root.
   std::vector<std::string> allow_users;
@@ -44,10 +48,11 @@ struct staging_settings {
 
 /// How bytes move.
 struct transport_settings {
-  std::vector<std::string> prefer = {"local", "shm"}; // drivers, best first
-  std::uint32_t movers = 0;                           // 0: one per core, at most 8
+  std::vector<std::string> prefer = {"local", "shm", "verbs", "tcp"}; // drivers, best first
+  std::uint32_t movers = 0;                                           // 0: one per core, at most 8
   std::uint64_t chunk_bytes = mib;
   std::uint64_t eager_max_bytes = 4 * kib; // payloads up to this size ride inside a message
+  std::uint64_t retry_after_ms = 10'000;   // how long a driver that failed with a peer is left out
 
   friend bool operator==(const transport_settings&, const transport_settings&) = default;
 };
@@ -62,8 +67,85 @@ struct channel_settings {
   std::uint32_t requests_max = 256; // in flight, granted to each peer
   std::uint64_t poll_us = 50;       // how long at most to poll before sleeping; 0: never
   std::uint32_t connections_max = 256;
+  std::uint32_t handshakes_max = 256;           // from networks, not yet proved
+  std::uint32_t handshakes_per_source_max = 64; // of them from one address
+  std::uint64_t stagger_ms = 250;               // how long one address of a host is tried alone
 
   friend bool operator==(const channel_settings&, const channel_settings&) = default;
+};
+
+/// What proves members of the cluster to each other: a secret, or certificates. Files.
+struct security_settings {
+  std::string secret;
+  std::string certificate;
+  std::string key;
+  std::string authority;
+
+  bool configured() const { return !secret.empty() || !certificate.empty(); }
+  friend bool operator==(const security_settings&, const security_settings&) = default;
+};
+
+/// Bulk over TCP: several streams for each peer.
+struct tcp_settings {
+  std::vector<std::string> listen; // "10.1.0.2:0"; a network of its own for bulk
+  std::uint32_t streams = 4;       // for each peer
+  std::uint32_t io_threads = 2;
+  std::uint64_t chunk_bytes = mib;
+  std::uint64_t small_max_bytes = 64 * kib;   // up to it, transfers take the first stream
+  std::uint32_t requests_max = 64;            // chunks asked for at a time, each stream
+  std::uint64_t inflight_max_bytes = 4 * mib; // each stream
+  std::uint32_t transfers_max = 65'536;       // waiting or running, each peer
+  std::uint64_t connect_timeout_ms = 5'000;
+  std::uint64_t admission_timeout_ms = 5'000;
+  std::uint64_t stall_timeout_ms = 10'000;
+  std::uint64_t backoff_min_ms = 50;
+  std::uint64_t backoff_max_ms = 2'000;
+  std::uint32_t attempts_max = 3; // streams that may break under one chunk
+  std::uint64_t keepalive_ms = 15'000;
+  std::uint64_t send_buffer_bytes = 0; // 0: the kernel decides
+  std::uint64_t receive_buffer_bytes = 0;
+  std::uint32_t admissions_max = 256;
+  std::uint32_t admissions_per_source_max = 64;
+  bool checksum = false;
+  bool encrypt = false;
+
+  friend bool operator==(const tcp_settings&, const tcp_settings&) = default;
+};
+
+/// Bulk over RDMA devices.
+struct verbs_settings {
+  std::vector<std::string> devices;       // "mlx5_0:1"; empty: all
+  std::optional<std::uint32_t> gid_index; // none: chosen by a rule
+  std::uint32_t mtu = 0;                  // 0: what the ports have
+  std::uint32_t queue_depth = 128;        // each rail of a peer
+  std::uint32_t sge_max = 30;
+  std::uint64_t inline_max_bytes = 220;
+  std::uint64_t message_max_bytes = mib;
+  std::uint64_t inflight_max_bytes = 16 * mib; // each rail of a peer
+  std::uint32_t signal_interval = 16;
+  std::uint64_t stripe_min_bytes = 4 * mib;
+  std::uint64_t poll_us = 50;
+  std::uint64_t sleep_ms = 1'000;
+  std::uint64_t connect_timeout_ms = 5'000;
+  std::uint64_t ack_timeout_ms = 67;
+  std::uint32_t ack_retries = 7;
+  std::uint64_t op_timeout_ms = 15'000;
+  std::uint32_t op_retries = 3;
+  std::uint64_t probe_interval_ms = 1'000;
+  std::uint32_t cache_entries_max = 4'096;
+  std::uint64_t cache_max_bytes = 0; // 0: half of the memory
+  bool watch_unmaps = true;
+  std::uint32_t grants_max = 4'096;
+  std::uint32_t windows_max = 65'536;
+
+  friend bool operator==(const verbs_settings&, const verbs_settings&) = default;
+};
+
+/// What the nodes of a file share.
+struct cluster_settings {
+  std::uint32_t port = 7710; // of nodes that say no address
+
+  friend bool operator==(const cluster_settings&, const cluster_settings&) = default;
 };
 
 /// Bounds of the actors.
@@ -140,8 +222,14 @@ struct provider_settings {
 /// One node of a file that describes several.
 struct cluster_node {
   std::string name;
-  std::string listen;
+  std::vector<std::string> listen;
   std::vector<provider_settings> providers;
+  std::string host = {}; // the name or address of its host, for others; empty: `name`
+  bool listens_by_default = false;
+  bool host_from_job = false; // a scheduler said where it runs, not the file
+
+  /// Where others reach it: `listen`, in which its host stands for all addresses of it.
+  std::vector<std::string> addresses() const;
 
   friend bool operator==(const cluster_node&, const cluster_node&) = default;
 };
@@ -149,7 +237,7 @@ struct cluster_node {
 /// Where a client finds a provider.
 struct provider_location {
   std::string node;
-  std::string address;
+  std::vector<std::string> addresses;
   std::string provider;
   std::string group;
   std::uint32_t weight = 1;
@@ -167,11 +255,16 @@ struct settings {
 
   staging_settings staging;
   transport_settings transport;
+  tcp_settings tcp;
+  verbs_settings verbs;
   channel_settings channel;
+  security_settings security;
+  cluster_settings cluster;
   limits_settings limits;
   checkpoint_settings checkpoints;
   client_settings client;
 
+  bool is_cluster = false; // the file has a section `cluster`
   /// Every node of the file, in its order; at least one.
   std::vector<cluster_node> nodes;
 
@@ -190,5 +283,9 @@ struct settings {
 /// "unix:DIR/millrace/NAME.sock", DIR being $XDG_RUNTIME_DIR, or /run for root; else
 /// "unix:/tmp/millrace-UID/NAME.sock".
 std::string default_listen(std::string_view node_name);
+
+/// What a node listens on that says nothing: its default Unix socket, and in a cluster with `security` a port of its
+/// host.
+std::vector<std::string> default_addresses(const settings& all, const cluster_node& node);
 
 } // namespace millrace::config

@@ -3,8 +3,6 @@
 #include <millrace/runtime/client.hpp>
 #include <millrace/runtime/shard_state.hpp>
 
-#include <set>
-
 namespace millrace {
 
 result<client> client::open(const std::string& address, const config::settings& settings) {
@@ -64,16 +62,15 @@ class checkpoints client::checkpoints(const std::string& group) const {
 
 std::vector<actors::provider_entry> client::providers() const { return core_->where().providers; }
 
+std::vector<actors::node_entry> client::nodes() const { return core_->where().nodes; }
+
 future<std::vector<result<actors::node_status>>> client::status() const {
-  std::set<std::string> addresses;
-  for (auto& p : core_->where().providers)
-    addresses.insert(p.address);
   std::vector<future<actors::node_status>> asked;
-  for (auto& address : addresses) {
+  for (auto& node : core_->where().nodes) {
     auto done = core_->make_promise<actors::node_status>();
     asked.push_back(done.get_future());
     core_->ask<actors::node_actor, actors::node_status_request, actors::node_status>(
-      core_->node(address), {},
+      core_->node(node.name), {},
       [core = core_, done](result<actors::node_status> s) { done.set(std::move(s)); });
   }
   return when_all(asked);

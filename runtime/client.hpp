@@ -45,7 +45,11 @@ public:
   /// Providers of the cluster.
   std::vector<actors::provider_entry> providers() const;
 
-  /// How each node of the cluster stands; an error for one that does not answer.
+  /// Nodes of the cluster, in the order of its configuration.
+  std::vector<actors::node_entry> nodes() const;
+
+  /// How each node of the cluster stands, in the order of `nodes`; an error for one that does not answer within
+  /// `client.request_timeout`. All are asked at once.
   future<std::vector<result<actors::node_status>>> status() const;
 
 private:

@@ -3,6 +3,8 @@
 #include <millrace/runtime/caller.hpp>
 #include <millrace/runtime/client_core.hpp>
 
+#include <algorithm>
+
 namespace millrace::runtime {
 
 namespace {
@@ -10,17 +12,42 @@ namespace {
 // Names whose chains are remembered.
 constexpr std::size_t chains_max = 64;
 
+// The node at the address that a client was given, until it has said its name.
+constexpr auto first_node = "";
+
+const actors::node_entry* find_node(const actors::directory& where, const std::string& name) {
+  for (auto& node : where.nodes)
+    if (node.name == name)
+      return &node;
+  return nullptr;
+}
+
+// What older services do not say: one address a node, and nodes with providers only.
+void complete(actors::directory& where) {
+  for (auto& p : where.providers) {
+    if (p.addresses.empty())
+      p.addresses = {p.address};
+    if (!find_node(where, p.node))
+      where.nodes.push_back({p.node, p.addresses});
+  }
+}
+
+bool is_near(const std::string& address) { return address.starts_with("unix:"); }
+
 } // namespace
 
 actors::directory directory_of(const config::settings& settings) {
   actors::directory where;
   where.node = settings.node.name;
   where.eager_bytes_max = static_cast<std::uint32_t>(settings.transport.eager_max_bytes);
-  for (auto& node : settings.nodes)
+  for (auto& node : settings.nodes) {
+    auto addresses = node.addresses();
+    where.nodes.push_back({node.name, addresses});
     for (auto& p : node.providers)
       where.providers.push_back(
-        {p.name, node.name, node.listen, std::string{config::to_string(p.bucket)}, p.group,
-         p.weight, p.checksums, p.bucket == config::bucket_kind::pmem});
+        {p.name, node.name, addresses.front(), std::string{config::to_string(p.bucket)}, p.group,
+         p.weight, p.checksums, p.bucket == config::bucket_kind::pmem, addresses});
+  }
   return where;
 }
 
@@ -51,8 +78,8 @@ std::shared_ptr<client_core> client_core::of_node(
       core->stores_[i] = found->second;
     if (auto found = local.checkpoints.find(entry.name); found != local.checkpoints.end())
       core->checkpoints_[i] = found->second;
-    core->nodes_[entry.address] = local.node;
   }
+  core->nodes_[core->where_.node] = local.node;
   return core;
 }
 
@@ -80,24 +107,43 @@ client_core::~client_core() {
 
 void client_core::fetch_directory(completion<void> done) {
   ask<actors::node_actor, actors::directory_request, actors::directory>(
-    node(first_address_), {},
+    node(first_node), {},
     [self = shared_from_this(), done = std::move(done)](result<actors::directory> where) {
       if (!where)
         return done(fail(where.error()));
-      {
-        std::lock_guard guard{self->mutex_};
-        self->where_ = std::move(*where);
-        self->prepare_tables();
-      }
+      self->learn(std::move(*where));
       done({});
     });
 }
 
-std::shared_ptr<actors::remote_node> client_core::remote(const std::string& address) {
-  auto& r = remotes_[address];
-  if (!r)
+void client_core::learn(actors::directory where) {
+  std::lock_guard guard{mutex_};
+  where_ = std::move(where);
+  complete(where_);
+  prepare_tables();
+  auto* answered = const_cast<actors::node_entry*>(find_node(where_, where_.node));
+  if (!answered)
+    return;
+  auto& ways = answered->addresses;
+  bool known = std::find(ways.begin(), ways.end(), first_address_) != ways.end();
+  // The way that was given is a way, whatever the node calls itself: a tunnel, another name.
+  if (!known)
+    ways.push_back(first_address_);
+  // The connection stays, unless the node has a nearer door.
+  if (!is_near(first_address_) && std::any_of(ways.begin(), ways.end(), is_near))
+    return;
+  remotes_[where_.node] = remotes_[first_node];
+  nodes_[where_.node] = nodes_[first_node];
+}
+
+std::shared_ptr<actors::remote_node> client_core::remote(const std::string& node) {
+  auto& r = remotes_[node];
+  if (!r) {
+    auto* known = find_node(where_, node);
     r = actors::remote_node::create(
-      engine_->loop(), engine_->fabric(), engine_->link_options(address));
+      engine_->loop(), engine_->fabric(),
+      engine_->link_options(known ? *known : actors::node_entry{{}, {first_address_}}));
+  }
   return r;
 }
 
@@ -106,8 +152,7 @@ actors::tensor_store_actor client_core::store(std::size_t index) {
   auto& s = stores_[index];
   if (!s) {
     auto& entry = where_.providers[index];
-    s = actors::spawn_remote_store(
-      engine_->system(), remote(entry.address), entry.name, timeout_ms());
+    s = actors::spawn_remote_store(engine_->system(), remote(entry.node), entry.name, timeout_ms());
     proxies_.push_back(caf::actor_cast<caf::strong_actor_ptr>(s));
   }
   return s;
@@ -119,7 +164,7 @@ actors::checkpoint_manager_actor client_core::checkpoints(std::size_t index) {
   if (!c) {
     auto& entry = where_.providers[index];
     c = actors::spawn_remote_checkpoints(
-      engine_->system(), remote(entry.address), entry.name, timeout_ms());
+      engine_->system(), remote(entry.node), entry.name, timeout_ms());
     proxies_.push_back(caf::actor_cast<caf::strong_actor_ptr>(c));
   }
   return c;
@@ -129,11 +174,11 @@ std::uint32_t client_core::timeout_ms() const {
   return static_cast<std::uint32_t>(engine_->settings().client.request_timeout_ms);
 }
 
-actors::node_actor client_core::node(const std::string& address) {
+actors::node_actor client_core::node(const std::string& name) {
   std::lock_guard guard{mutex_};
-  auto& n = nodes_[address];
+  auto& n = nodes_[name];
   if (!n) {
-    n = actors::spawn_remote_node_actor(engine_->system(), remote(address), timeout_ms());
+    n = actors::spawn_remote_node_actor(engine_->system(), remote(name), timeout_ms());
     proxies_.push_back(caf::actor_cast<caf::strong_actor_ptr>(n));
   }
   return n;

@@ -59,8 +59,8 @@ public:
   actors::tensor_store_actor store(std::size_t index);
   /// The checkpoints of provider number `index`, which keeps some.
   actors::checkpoint_manager_actor checkpoints(std::size_t index);
-  /// The node at an address of the directory.
-  actors::node_actor node(const std::string& address);
+  /// A node of the directory, by its name.
+  actors::node_actor node(const std::string& name);
 
   /// `model_graph::chain_of(tensors)`; the same graph again, hashed already, when a name is stored with the same
   /// tensors as last time.
@@ -71,7 +71,8 @@ public:
 
 private:
   explicit client_core(std::shared_ptr<engine> e, actors::directory where);
-  std::shared_ptr<actors::remote_node> remote(const std::string& address);
+  std::shared_ptr<actors::remote_node> remote(const std::string& node);
+  void learn(actors::directory where);
   void prepare_tables();
   std::uint32_t timeout_ms() const;
 

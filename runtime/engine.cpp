@@ -1,5 +1,6 @@
 // Starting and stopping the threads of a process.
 #include <millrace/runtime/engine.hpp>
+#include <millrace/runtime/transport_options.hpp>
 
 #include <caf/atom.hpp>
 #include <unistd.h>
@@ -20,6 +21,21 @@ caf::actor_system_config make_caf_config() {
   return config;
 }
 
+result<std::shared_ptr<const transport::tls_context>> tls_of(const config::settings& settings) {
+  auto& s = settings.security;
+  if (!s.configured())
+    return nullptr;
+  auto opened = transport::tls_context::open({s.secret, s.certificate, s.key, s.authority});
+  return opened ? std::move(opened) : fail(opened.error().within("security"));
+}
+
+std::string joined(const std::vector<std::string>& addresses) {
+  std::string text;
+  for (auto& address : addresses)
+    text += (text.empty() ? "" : ", ") + address;
+  return text;
+}
+
 } // namespace
 
 engine::engine(const config::settings& settings)
@@ -28,16 +44,16 @@ engine::engine(const config::settings& settings)
 
 result<std::shared_ptr<engine>> engine::start(const config::settings& settings) {
   std::shared_ptr<engine> e{new engine{settings}};
+  auto tls = tls_of(settings);
+  if (!tls)
+    return fail(tls.error());
+  e->tls_ = std::move(*tls);
   auto loop =
     transport::io_loop::start({.poll_us = static_cast<std::uint32_t>(settings.channel.poll_us)});
   if (!loop)
     return fail(loop.error());
   e->loop_ = std::move(*loop);
-  transport::fabric_options options;
-  options.prefer = settings.transport.prefer;
-  options.movers = settings.transport.movers;
-  options.limits.chunk_bytes = settings.transport.chunk_bytes;
-  auto fabric = transport::fabric::create(options, e->loop_);
+  auto fabric = transport::fabric::create(fabric_options_of(settings), e->loop_);
   if (!fabric)
     return fail(fabric.error());
   e->fabric_ = std::move(*fabric);
@@ -74,14 +90,18 @@ transport::channel_options engine::channel_options() const {
   o.handshake_timeout_ms = static_cast<std::uint32_t>(c.handshake_timeout_ms);
   o.requests_max = c.requests_max;
   o.requests_queued_max = settings_.limits.queued_max;
+  o.tls = tls_;
+  o.stagger_ms = static_cast<std::uint32_t>(c.stagger_ms);
   return o;
 }
 
-transport::link_options engine::link_options(const std::string& address) const {
+transport::link_options engine::link_options(const actors::node_entry& node) const {
   auto& c = settings_.client;
   transport::link_options o;
-  o.address = address;
+  o.address = joined(node.addresses);
+  o.addresses = node.addresses;
   o.channel = channel_options();
+  o.channel.expected_name = node.name;
   o.channel.local_name = "client:" + std::to_string(getpid());
   o.connect_timeout_ms = static_cast<std::uint32_t>(c.connect_timeout_ms);
   o.backoff_min_ms = static_cast<std::uint32_t>(c.reconnect_backoff_min_ms);

@@ -2,10 +2,12 @@
 #pragma once
 
 #include <millrace/actors/delivery.hpp>
+#include <millrace/actors/messages.hpp>
 #include <millrace/config/settings.hpp>
 #include <millrace/transport/fabric.hpp>
 #include <millrace/transport/io_loop.hpp>
 #include <millrace/transport/link.hpp>
+#include <millrace/transport/tls/tls_context.hpp>
 
 #include <caf/actor_system.hpp>
 #include <caf/actor_system_config.hpp>
@@ -31,7 +33,8 @@ public:
   const config::settings& settings() const noexcept { return settings_; }
 
   transport::channel_options channel_options() const;
-  transport::link_options link_options(const std::string& address) const;
+  /// How to connect to a node: at any of its addresses, in their order. Without a name, whoever answers there.
+  transport::link_options link_options(const actors::node_entry& node) const;
 
   /// The actor is ended when the engine stops.
   template <class Handle>
@@ -52,6 +55,7 @@ private:
   std::unique_ptr<caf::actor_system> system_;
   std::shared_ptr<transport::io_loop> loop_;
   std::shared_ptr<transport::fabric> fabric_;
+  std::shared_ptr<const transport::tls_context> tls_; // null without `security`
   std::mutex mutex_;
   std::vector<caf::strong_actor_ptr> adopted_;
 };

@@ -2,6 +2,7 @@
 #include <millrace/actors/node_actor.hpp>
 #include <millrace/actors/session.hpp>
 #include <millrace/config/load.hpp>
+#include <millrace/config/place.hpp>
 #include <millrace/core/log.hpp>
 #include <millrace/runtime/caller.hpp>
 #include <millrace/runtime/node.hpp>
@@ -42,12 +43,13 @@ struct node::state {
   runtime::local_actors local;
   std::shared_ptr<actors::connection_table> connections =
     std::make_shared<actors::connection_table>();
-  std::shared_ptr<transport::listener> listener;
+  std::vector<std::string> addresses; // as others reach it
+  std::vector<std::shared_ptr<transport::listener>> listeners;
   time_point started = steady_clock::now();
   bool stopped = false;
 
   status open_provider(const config::provider_settings& p);
-  status open_socket();
+  status open_sockets();
   void spawn_self();
   actors::node_status status_now() const;
   std::uint64_t in_flight();
@@ -68,7 +70,8 @@ status node::state::open_provider(const config::provider_settings& p) {
 actors::node_status node::state::status_now() const {
   actors::node_status s;
   s.node = settings.node.name;
-  s.address = settings.node.listen;
+  s.address = addresses.front();
+  s.addresses = addresses;
   s.version = version;
   s.pid = static_cast<std::uint64_t>(getpid());
   s.uptime_ms = static_cast<std::uint64_t>(
@@ -78,7 +81,9 @@ actors::node_status node::state::status_now() const {
   s.staging_capacity_bytes = staging ? staging->capacity_bytes() : 0;
   s.staging_used_bytes = staging ? staging->used_bytes() : 0;
   for (auto& p : runs_on->fabric()->paths())
-    s.paths.push_back({p.peer, p.driver, p.bytes, p.transfers, p.failures});
+    s.paths.push_back(
+      {p.peer, p.driver, p.bytes, p.transfers, p.failures, p.chosen, p.rate_bytes_per_s,
+       p.fallbacks, p.last_reason});
   return s;
 }
 
@@ -92,30 +97,35 @@ void node::state::spawn_self() {
   local.node = runs_on->adopt(actors::spawn_node_actor(runs_on->system(), std::move(deps)));
 }
 
-status node::state::open_socket() {
+status node::state::open_sockets() {
   auto uids = uids_of(settings.node.allow_users);
   if (!uids)
     return uids.error();
   transport::listener_options where;
-  where.address = settings.node.listen;
   where.socket_mode = settings.node.socket_mode;
   where.allow_uids = std::move(*uids);
   where.connections_max = settings.channel.connections_max;
+  where.handshakes_max = settings.channel.handshakes_max;
+  where.handshakes_per_source_max = settings.channel.handshakes_per_source_max;
+  where.streams = runs_on->fabric()->stream_door();
   auto options = runs_on->channel_options();
   options.local_name = settings.node.name;
   auto targets = std::make_shared<actors::session_targets>();
   targets->providers = local.stores;
   targets->checkpoints = local.checkpoints;
   targets->node = local.node;
-  auto opened = transport::listener::open(
-    runs_on->loop(), where, options,
-    [&system = runs_on->system(), fabric = runs_on->fabric(), targets,
-     table = connections](const transport::peer_info&) {
-      return actors::make_session(system, fabric, targets, table);
-    });
-  if (!opened)
-    return opened.error();
-  listener = std::move(*opened);
+  for (auto& address : settings.node.listen) {
+    where.address = address;
+    auto opened = transport::listener::open(
+      runs_on->loop(), where, options,
+      [&system = runs_on->system(), fabric = runs_on->fabric(), targets,
+       table = connections](const transport::peer_info&) {
+        return actors::make_session(system, fabric, targets, table);
+      });
+    if (!opened)
+      return opened.error();
+    listeners.push_back(std::move(*opened));
+  }
   return {};
 }
 
@@ -139,8 +149,8 @@ void node::state::stop() {
   auto deadline =
     steady_clock::now() + std::chrono::milliseconds{settings.limits.shutdown_timeout_ms};
   connections->refuse();
-  if (listener)
-    listener->stop();
+  for (auto& l : listeners)
+    l->stop();
   while (!providers.empty() && steady_clock::now() < deadline && in_flight() > 0)
     std::this_thread::sleep_for(std::chrono::milliseconds{20});
   connections->close_all({errc::unavailable, "node " + settings.node.name + " was stopped"}, 1000);
@@ -148,7 +158,7 @@ void node::state::stop() {
     if (auto bad = p->close(static_cast<std::uint32_t>(settings.limits.shutdown_timeout_ms));
         !bad.ok())
       log().warn("provider not closed in order provider={} why=\"{}\"", p->name(), bad.to_string());
-  listener.reset();
+  listeners.clear();
   runs_on->end_actors();
   local = {};
   providers.clear();
@@ -173,6 +183,11 @@ void node::stop() {
 result<node> node::start(const config::settings& settings) {
   auto s = std::make_unique<state>();
   s->settings = settings;
+  s->addresses =
+    config::cluster_node{settings.node.name, settings.node.listen, {}, settings.node.host}
+      .addresses();
+  if (s->addresses.empty())
+    return fail(errc::invalid_argument, "node " + settings.node.name + " has no address");
   auto started = engine::start(settings);
   if (!started)
     return fail(started.error());
@@ -183,7 +198,7 @@ result<node> node::start(const config::settings& settings) {
     if (auto bad = n.state_->open_provider(p); !bad.ok())
       return fail(bad.within("provider " + p.name));
   n.state_->spawn_self();
-  if (auto bad = n.state_->open_socket(); !bad.ok())
+  if (auto bad = n.state_->open_sockets(); !bad.ok())
     return fail(bad.within("node " + settings.node.name));
   return n;
 }
@@ -199,7 +214,7 @@ node node::embed(const std::string& path, const std::string& name) {
   auto loaded = config::load_file(path);
   if (!loaded)
     throw error{loaded.error()};
-  auto picked = loaded->for_node(name);
+  auto picked = config::pick_node(*loaded, name, config::surroundings::of_this_process());
   if (!picked)
     throw error{picked.error()};
   return embed(*picked);
@@ -210,6 +225,7 @@ class client node::client() const {
     state_->runs_on, runtime::directory_of(state_->settings), state_->local)};
 }
 
-const std::string& node::address() const noexcept { return state_->settings.node.listen; }
+const std::string& node::address() const noexcept { return state_->addresses.front(); }
+const std::vector<std::string>& node::addresses() const noexcept { return state_->addresses; }
 
 } // namespace millrace

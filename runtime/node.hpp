@@ -18,7 +18,8 @@ public:
 
   /// As `start`; throws `millrace::error`.
   static node embed(const config::settings& settings);
-  /// Reads the file first; `name` picks a node when it describes several.
+  /// Reads the file first. When it describes several nodes, `name` picks one; without a name the host or a Slurm job
+  /// does, as for `millrace serve`.
   static node embed(const std::string& path, const std::string& name = {});
 
   node(node&&) noexcept;
@@ -28,7 +29,9 @@ public:
   /// A client that asks this node's providers directly, without a socket.
   class client client() const;
 
+  /// Where clients on this host connect: the first of `addresses`.
   const std::string& address() const noexcept;
+  const std::vector<std::string>& addresses() const noexcept;
 
   /// Refuses new work, lets what runs finish within `limits.shutdown_timeout`, closes. Idempotent.
   void stop();

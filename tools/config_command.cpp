@@ -22,14 +22,19 @@ int check(invocation& call, const std::string& file) {
       json providers = json::array();
       for (auto& p : node.providers)
         providers.push_back(to_json(p));
-      nodes.push_back({{"name", node.name}, {"address", node.listen}, {"providers", providers}});
+      auto addresses = node.addresses();
+      nodes.push_back(
+        {{"name", node.name},
+         {"address", addresses.front()},
+         {"addresses", addresses},
+         {"providers", providers}});
     }
     print_json(call, {{"ok", true}, {"file", file}, {"nodes", nodes}});
     return exit_ok;
   }
   call.out << file << ": ok, " << counted(settings->nodes.size(), "node") << '\n';
   for (auto& node : settings->nodes) {
-    call.out << "  " << node.name << " on " << node.listen << ":";
+    call.out << "  " << node.name << " on " << joined(node.addresses()) << ":";
     for (auto& p : node.providers)
       call.out << " " << describe(p);
     call.out << '\n';
@@ -45,7 +50,7 @@ json default_value(const config::key_spec& key) {
     return std::stoull(text);
   if (key.type == boolean)
     return text == "true";
-  if (key.type != choices && key.type != users)
+  if (key.type != choices && key.type != users && key.type != endpoints && key.type != devices)
     return text;
   json items = json::array();
   std::string item;
@@ -86,7 +91,7 @@ std::string line_of(const config::key_spec& key) {
 void print_default_yaml(std::ostream& out) {
   std::string_view section;
   for (auto& key : config::schema()) {
-    if (key.section == "cluster.nodes[]")
+    if (key.section.starts_with("cluster"))
       continue;
     bool list = key.section == "providers[]";
     bool first = std::exchange(section, key.section) != key.section;
@@ -103,7 +108,7 @@ int print_defaults(invocation& call) {
   }
   json document = json::object();
   for (auto& key : config::schema()) {
-    if (key.section == "cluster.nodes[]" || default_of(key).empty() || !key.only_for.empty())
+    if (key.section.starts_with("cluster") || default_of(key).empty() || !key.only_for.empty())
       continue;
     auto spec = key;
     spec.default_text = default_of(key);

@@ -1,9 +1,11 @@
 // `millrace serve`: a node as a process of its own, until a signal stops it.
 #include <millrace/config/load.hpp>
+#include <millrace/config/place.hpp>
 #include <millrace/core/log.hpp>
 #include <millrace/runtime/node.hpp>
 #include <millrace/tools/output.hpp>
 #include <millrace/tools/signals.hpp>
+#include <millrace/tools/text.hpp>
 
 #include <sys/resource.h>
 #include <unistd.h>
@@ -25,7 +27,7 @@ result<config::settings> settings_of(const serve_options& options) {
                                             : config::load_file(options.config_file);
   if (!loaded)
     return loaded;
-  return loaded->for_node(options.node);
+  return config::pick_node(*loaded, options.node, config::surroundings::of_this_process());
 }
 
 // Every connection takes a descriptor, and so does every arena of a peer.
@@ -39,7 +41,8 @@ void raise_file_limit() {
     log().warn("limit of open files not raised limit={}", before);
 }
 
-void print_ready(invocation& call, const config::settings& settings) {
+void print_ready(
+  invocation& call, const config::settings& settings, const std::vector<std::string>& addresses) {
   if (call.json) {
     json providers = json::array();
     for (auto& p : settings.providers)
@@ -47,7 +50,8 @@ void print_ready(invocation& call, const config::settings& settings) {
     // One line, so that whoever started the service reads a line and knows.
     call.out << json{{"ready",
                       {{"node", settings.node.name},
-                       {"address", settings.node.listen},
+                       {"address", addresses.front()},
+                       {"addresses", addresses},
                        {"pid", getpid()},
                        {"providers", providers}}}}
                   .dump(-1, ' ', false, json::error_handler_t::replace)
@@ -57,7 +61,7 @@ void print_ready(invocation& call, const config::settings& settings) {
   std::string providers;
   for (auto& p : settings.providers)
     providers += " " + describe(p);
-  call.out << "millrace: node " << settings.node.name << " ready on " << settings.node.listen
+  call.out << "millrace: node " << settings.node.name << " ready on " << joined(addresses)
            << " providers" << providers << std::endl;
 }
 
@@ -71,7 +75,7 @@ int serve(invocation& call, const serve_options& options) {
   auto node = node::start(*settings);
   if (!node)
     return report(call, node.error());
-  print_ready(call, *settings);
+  print_ready(call, *settings, node->addresses());
   auto number = signals.wait();
   log().info("stopping node={} signal={}", settings->node.name, number);
   node->stop();

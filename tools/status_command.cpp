@@ -5,30 +5,25 @@
 
 #include <memory>
 #include <ostream>
-#include <set>
 
 namespace millrace::tools {
 
 namespace {
 
 using actors::node_status;
-using outcomes = std::vector<std::pair<std::string, result<node_status>>>;
+using outcomes = std::vector<std::pair<actors::node_entry, result<node_status>>>;
 
-// The client answers in the order of the addresses.
 tl::expected<outcomes, failure> ask(const connection_options& options) {
   auto client = connect_to(options);
   if (!client)
     return tl::unexpected{client.error()};
-  std::set<std::string> addresses;
-  for (auto& p : client->providers())
-    addresses.insert(p.address);
   auto answers = client->status().result();
   if (!answers)
     return tl::unexpected{failure{answers.error()}};
   outcomes out;
-  auto address = addresses.begin();
-  for (auto& answer : *answers)
-    out.emplace_back(*address++, std::move(answer));
+  auto nodes = client->nodes();
+  for (std::size_t i = 0; i < nodes.size(); ++i)
+    out.emplace_back(std::move(nodes[i]), std::move((*answers)[i]));
   return out;
 }
 
@@ -84,12 +79,17 @@ json to_json(const node_status& s) {
     paths.push_back(
       {{"peer", p.peer},
        {"driver", p.driver},
+       {"chosen", p.chosen},
        {"bytes", p.bytes},
+       {"rate_bytes_per_s", p.rate_bytes_per_s},
        {"transfers", p.transfers},
-       {"failures", p.failures}});
+       {"failures", p.failures},
+       {"fallbacks", p.fallbacks},
+       {"last_reason", p.last_reason}});
   return {
     {"node", s.node},
     {"address", s.address},
+    {"addresses", s.addresses},
     {"version", s.version},
     {"pid", s.pid},
     {"uptime_ms", s.uptime_ms},
@@ -102,10 +102,14 @@ json to_json(const node_status& s) {
 
 void print_json_of(invocation& call, const outcomes& all) {
   json nodes = json::array();
-  for (auto& [address, answer] : all)
+  for (auto& [node, answer] : all)
     nodes.push_back(
       answer ? to_json(*answer)
-             : json{{"address", address}, {"error", millrace::tools::to_json(answer.error())}});
+             : json{
+                 {"node", node.name},
+                 {"address", node.addresses.front()},
+                 {"addresses", node.addresses},
+                 {"error", millrace::tools::to_json(answer.error())}});
   print_json(call, {{"nodes", nodes}});
 }
 
@@ -113,13 +117,7 @@ std::string used_of(std::uint64_t used_bytes, std::uint64_t capacity_bytes) {
   return human_size(used_bytes) + " of " + human_size(capacity_bytes);
 }
 
-void print(std::ostream& out, const node_status& s) {
-  out << "node " << printable(s.node) << " at " << printable(s.address) << ": up "
-      << human_duration(s.uptime_ms) << ", pid " << s.pid << ", version " << printable(s.version)
-      << ", " << counted(s.connections, "connection");
-  if (s.staging_capacity_bytes > 0)
-    out << ", staging " << used_of(s.staging_used_bytes, s.staging_capacity_bytes);
-  out << '\n';
+void print_providers(std::ostream& out, const node_status& s) {
   table providers{
     {"provider", "kind", "group", ">models", ">used", ">in flight", ">queued", ">stores", ">stored",
      ">loads", ">loaded", ">failures", ">evictions"}};
@@ -129,16 +127,34 @@ void print(std::ostream& out, const node_status& s) {
        std::to_string(p.in_flight), std::to_string(p.queued), std::to_string(p.stores),
        human_size(p.stored_bytes), std::to_string(p.loads), human_size(p.loaded_bytes),
        std::to_string(p.failures), std::to_string(p.evictions)});
-  providers.print(out, "  ");
-  print_checkpoints(out, s);
-  if (s.paths.empty())
-    return;
-  table paths{{"peer", "driver", ">bytes", ">transfers", ">failures"}};
+  if (!s.providers.empty())
+    providers.print(out, "  ");
+}
+
+// The star marks the way that the next transfer takes.
+void print_paths(std::ostream& out, const node_status& s) {
+  table paths{
+    {"peer", "driver", ">bytes", ">rate", ">transfers", ">failures", ">fallbacks", "last failure"}};
   for (auto& p : s.paths)
     paths.add(
-      {p.peer, p.driver, human_size(p.bytes), std::to_string(p.transfers),
-       std::to_string(p.failures)});
-  paths.print(out, "  ");
+      {p.peer, p.driver + (p.chosen ? " *" : ""), human_size(p.bytes),
+       human_size(p.rate_bytes_per_s) + "/s", std::to_string(p.transfers),
+       std::to_string(p.failures), std::to_string(p.fallbacks), p.last_reason});
+  if (!s.paths.empty())
+    paths.print(out, "  ");
+}
+
+void print(std::ostream& out, const node_status& s) {
+  out << "node " << printable(s.node) << " at "
+      << printable(s.addresses.empty() ? s.address : joined(s.addresses)) << ": up "
+      << human_duration(s.uptime_ms) << ", pid " << s.pid << ", version " << printable(s.version)
+      << ", " << counted(s.connections, "connection");
+  if (s.staging_capacity_bytes > 0)
+    out << ", staging " << used_of(s.staging_used_bytes, s.staging_capacity_bytes);
+  out << '\n';
+  print_providers(out, s);
+  print_checkpoints(out, s);
+  print_paths(out, s);
 }
 
 int show_status(invocation& call, const connection_options& options) {
@@ -148,15 +164,15 @@ int show_status(invocation& call, const connection_options& options) {
   if (call.json)
     print_json_of(call, *all);
   bool complete = true;
-  for (auto& [address, answer] : *all) {
+  for (auto& [node, answer] : *all) {
     complete &= answer.has_value();
     if (call.json)
       continue;
     if (answer)
       print(call.out, *answer);
     else
-      call.out << "node at " << address << ": no answer: " << printable(answer.error().detail())
-               << '\n';
+      call.out << "node " << printable(node.name) << " at " << printable(joined(node.addresses))
+               << ": no answer: " << printable(answer.error().detail()) << '\n';
   }
   return complete ? exit_ok : exit_failed;
 }

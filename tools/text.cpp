@@ -83,6 +83,13 @@ std::string printable(std::string_view text) {
   return out;
 }
 
+std::string joined(const std::vector<std::string>& items) {
+  std::string text;
+  for (auto& item : items)
+    text += (text.empty() ? "" : ", ") + item;
+  return text;
+}
+
 std::string counted(std::uint64_t count, std::string_view noun) {
   return std::to_string(count) + " " + std::string{noun} + (count == 1 ? "" : "s");
 }

@@ -21,6 +21,9 @@ std::string human_time(std::uint64_t since_epoch_ns);
 /// The text on one line and without control characters: "\n" and the like become "\x0a".
 std::string printable(std::string_view text);
 
+/// "a, b".
+std::string joined(const std::vector<std::string>& items);
+
 /// "1 model", "3 models".
 std::string counted(std::uint64_t count, std::string_view noun);
 

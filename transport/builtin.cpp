@@ -15,8 +15,10 @@ result<std::shared_ptr<driver>> make_driver(const std::string& name, const drive
       deps.shared_arenas);
   if (name == "tcp")
     return make_tcp_driver(deps.loop, deps.tcp);
+  if (name == "verbs")
+    return fail(errc::unsupported, "this build has no driver verbs");
   return fail(
-    errc::invalid_argument, "no driver is called " + name + "; there are: local, shm, tcp");
+    errc::invalid_argument, "no driver is called " + name + "; there are: local, shm, verbs, tcp");
 }
 
 } // namespace millrace::transport

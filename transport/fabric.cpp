@@ -1,23 +1,36 @@
-// The choice of a driver, and what every path moved.
+// The choice of a driver, and of the next one when it fails.
 #include <millrace/core/codec.hpp>
 #include <millrace/core/log.hpp>
 #include <millrace/transport/builtin.hpp>
 #include <millrace/transport/fabric.hpp>
 #include <millrace/transport/once.hpp>
+#include <millrace/transport/path_table.hpp>
 #include <millrace/transport/staging_pool.hpp>
 
 #include <bit>
-#include <map>
 #include <mutex>
+#include <optional>
 
 namespace millrace::transport {
 
 namespace {
 
+// Failures of a driver that say nothing of the memory: another one may do better.
+bool may_be_taken_on(errc code) {
+  return code == errc::unsupported || code == errc::unavailable || code == errc::io_error ||
+    code == errc::peer_lost;
+}
+
+// What a machine or a build lacks, not what somebody wrote wrongly.
+bool is_missing_here(errc code) {
+  return code == errc::unavailable || code == errc::unsupported || code == errc::not_found;
+}
+
 class fabric_impl : public fabric, public std::enable_shared_from_this<fabric_impl> {
 public:
   explicit fabric_impl(const fabric_options& options)
-    : movers_(std::make_shared<mover_pool>(options.movers)), limits_(options.limits) {}
+    : movers_(std::make_shared<mover_pool>(options.movers)), limits_(options.limits),
+      paths_(std::chrono::milliseconds{options.retry_after_ms}) {}
 
   status add_drivers(const fabric_options& options, const std::shared_ptr<io_loop>& loop) {
     driver_deps deps{
@@ -33,10 +46,17 @@ public:
       options.verbs};
     for (auto& name : options.prefer) {
       auto made = make_driver(name, deps);
-      if (!made)
+      if (made)
+        add_driver(std::move(*made));
+      else if (!is_missing_here(made.error().code()))
         return made.error();
-      add_driver(std::move(*made));
+      else
+        log().log(
+          options.prefer_is_explicit ? spdlog::level::warn : spdlog::level::debug,
+          "transport left out driver={} why=\"{}\"", name, made.error().detail());
     }
+    if (drivers_.empty())
+      return {errc::unavailable, "none of the drivers in transport.prefer works on this machine"};
     return {};
   }
 
@@ -72,20 +92,16 @@ public:
   }
 
   void peer_opened(const std::shared_ptr<channel>& c) override {
-    {
-      std::lock_guard guard{mutex_};
-      names_[c->peer().id] = c->peer().name;
-    }
+    paths_.peer_opened(c->peer().id, c->peer().name);
     for (auto& d : peer_drivers_)
       d->peer_opened(c);
   }
 
   void peer_closed(channel& c, const status& why) override {
+    // First of all, so that what one driver gives up is not handed to the next.
+    paths_.peer_closed(c.peer().id);
     for (auto& d : peer_drivers_)
       d->peer_closed(c, why);
-    std::lock_guard guard{mutex_};
-    names_.erase(c.peer().id);
-    std::erase_if(stats_, [&](auto& entry) { return entry.first.first == c.peer().id; });
   }
 
   void on_frame(channel& c, frame f) override {
@@ -108,46 +124,103 @@ public:
   }
 
   void submit(transfer t, completion<transfer_report> done) override {
-    for (auto& d : drivers_)
-      if (d->reaches(t.remote.owner))
-        return submit_by(*d, std::move(t), std::move(done));
-    done(fail(errc::peer_lost, "no driver reaches the process that owns the memory"));
+    attempt a;
+    a.done = std::move(done);
+    for (auto& op : t.ops)
+      a.bytes += op.length;
+    if (auto first = next_driver(t.remote.owner, a))
+      submit_by(*first, std::move(t), std::move(a));
+    else
+      a.done(fail(errc::peer_lost, "no driver reaches the process that owns the memory"));
   }
 
   const std::shared_ptr<mover_pool>& movers() const noexcept override { return movers_; }
 
   std::vector<path_stats> paths() const override {
-    std::lock_guard guard{mutex_};
     std::vector<path_stats> out;
-    for (auto& [key, stats] : stats_) {
-      out.push_back(stats);
-      auto name = names_.find(key.first);
-      out.back().peer = name == names_.end() ? "this process" : name->second;
-      out.back().driver = key.second;
+    auto now = steady_clock::now();
+    for (auto& row : paths_.rows()) {
+      auto choice = next_driver(row.peer, {});
+      // What was never used is listed if it is what would be.
+      if (choice)
+        row.drivers.try_emplace(*choice);
+      for (auto& [index, d] : row.drivers)
+        out.push_back(
+          {row.name, std::string{drivers_[index]->name()}, d.bytes, d.transfers, d.failures,
+           choice == index, d.rate.bytes_per_s(now), d.fallbacks, d.last_reason});
     }
     return out;
   }
 
 private:
-  void submit_by(driver& d, transfer t, completion<transfer_report> done) {
+  // A transfer on its way from driver to driver.
+  struct attempt {
     std::uint64_t bytes = 0;
-    for (auto& op : t.ops)
-      bytes += op.length;
+    std::uint64_t tried = 0; // one bit a driver
+    completion<transfer_report> done;
+  };
+
+  bool is_candidate(std::size_t index, const peer_id& owner, const attempt& a) const {
+    return (a.tried >> index & 1) == 0 && drivers_[index]->reaches(owner);
+  }
+
+  // The best driver that reaches the owner and was not tried; one that failed lately only if there is no other.
+  std::optional<std::size_t> next_driver(const peer_id& owner, const attempt& a) const {
+    std::optional<std::size_t> last_resort;
+    for (std::size_t i = 0; i < drivers_.size(); ++i) {
+      if (!is_candidate(i, owner, a))
+        continue;
+      if (!paths_.is_out(owner, i))
+        return i;
+      if (!last_resort)
+        last_resort = i;
+    }
+    return last_resort;
+  }
+
+  void submit_by(std::size_t index, transfer t, attempt a) {
+    a.tried |= std::uint64_t{1} << index;
     auto owner = t.remote.owner;
-    auto counted = [self = shared_from_this(), owner, name = std::string{d.name()}, bytes,
-                    done = std::move(done)](result<transfer_report> report) {
-      {
-        std::lock_guard guard{self->mutex_};
-        auto& stats = self->stats_[{owner, name}];
-        ++(report ? stats.transfers : stats.failures);
-        stats.bytes += report ? bytes : 0;
-      }
-      done(std::move(report));
+    // What may be done again is kept: only where another driver is there to do it.
+    std::optional<transfer> again;
+    if (next_driver(owner, a))
+      again = t;
+    auto& d = *drivers_[index];
+    auto ended = [self = shared_from_this(), index, owner, again = std::move(again),
+                  a = std::move(a)](result<transfer_report> report) mutable {
+      if (!report)
+        return self->fall_back(index, owner, std::move(again), std::move(a), report.error());
+      if (self->paths_.moved(owner, index, a.bytes))
+        log().info(
+          "path works again peer={} driver={}", self->paths_.name_of(owner),
+          self->drivers_[index]->name());
+      again.reset();
+      a.done(std::move(report));
     };
-    d.submit(
-      std::move(t), once<transfer_report>(std::move(counted), [name = std::string{d.name()}] {
-        log().error("driver {} reported the end of a transfer twice; only the first counts", name);
-      }));
+    d.submit(std::move(t), once<transfer_report>(std::move(ended), [name = std::string{d.name()}] {
+               log().error(
+                 "driver {} reported the end of a transfer twice; only the first counts", name);
+             }));
+  }
+
+  void fall_back(
+    std::size_t index, const peer_id& owner, std::optional<transfer> again, attempt a,
+    const status& why) {
+    auto next = again && may_be_taken_on(why.code()) && paths_.is_open(owner)
+      ? next_driver(owner, a)
+      : std::nullopt;
+    using failure = path_table::failure;
+    auto how = !next                    ? failure::final
+      : why.code() == errc::unsupported ? failure::refused
+                                        : failure::broken;
+    if (paths_.failed(owner, index, how, why))
+      log().warn(
+        "path changed peer={} from={} to={} why=\"{}\"", paths_.name_of(owner),
+        drivers_[index]->name(), drivers_[*next]->name(), why.detail());
+    if (next)
+      return submit_by(*next, std::move(*again), std::move(a));
+    again.reset();
+    a.done(fail(why));
   }
 
   std::vector<std::shared_ptr<arena>> shared_arenas() const {
@@ -163,10 +236,9 @@ private:
   copy_limits limits_;
   std::vector<std::shared_ptr<driver>> drivers_;
   std::vector<std::shared_ptr<peer_driver>> peer_drivers_;
+  path_table paths_;
   mutable std::mutex mutex_;
   std::vector<std::weak_ptr<arena>> shared_;
-  std::map<peer_id, std::string> names_;
-  std::map<std::pair<peer_id, std::string>, path_stats> stats_;
 };
 
 } // namespace

@@ -9,6 +9,7 @@
 #include <millrace/transport/driver.hpp>
 #include <millrace/transport/local_copy.hpp>
 #include <millrace/transport/region.hpp>
+#include <millrace/transport/stream_door.hpp>
 #include <millrace/transport/tcp/tcp_options.hpp>
 #include <millrace/transport/verbs/verbs_options.hpp>
 
@@ -19,8 +20,13 @@
 namespace millrace::transport {
 
 struct fabric_options {
-  std::vector<std::string> prefer = {"local", "shm"}; // tried in this order
-  std::uint32_t movers = 0;                           // 0: one a core, at most 8
+  /// Tried in this order; a driver that this machine cannot have is left out.
+  std::vector<std::string> prefer = {"local", "shm", "verbs", "tcp"};
+  /// Somebody asked for these drivers: one that is left out is worth a warning.
+  bool prefer_is_explicit = false;
+  /// How long a driver that failed with a peer, while another reached it, is not its first choice.
+  std::uint32_t retry_after_ms = 10'000;
+  std::uint32_t movers = 0; // 0: one a core, at most 8
   copy_limits limits;
   /// Adopted files are mapped by peers in pieces of this size.
   std::uint64_t granule_bytes = 64u << 20;
@@ -31,13 +37,17 @@ struct fabric_options {
 /// How the memory of `make_memory` comes to be.
 enum class staging_mode { pinned, on_demand };
 
-/// What was moved with one peer, for `status`.
+/// What one driver moved with one peer, for `status`.
 struct path_stats {
   std::string peer;
   std::string driver;
   std::uint64_t bytes = 0;
   std::uint64_t transfers = 0;
   std::uint64_t failures = 0;
+  bool chosen = false; // the next transfer with the peer goes this way
+  std::uint64_t rate_bytes_per_s = 0;
+  std::uint64_t fallbacks = 0; // transfers that failed here and were taken on by another driver
+  std::string last_reason;     // of the last failure
 };
 
 class fabric {
@@ -79,12 +89,17 @@ public:
   virtual void on_frame(channel& c, frame f) = 0;
 
   /// Takes sockets that open with an admission; null without a driver that has streams.
-  virtual std::shared_ptr<transport::stream_door> stream_door() const = 0;
+  virtual std::shared_ptr<transport::stream_door> stream_door() const { return nullptr; }
 
   /// Moves bytes by the first driver that reaches the owner. See `driver::submit`.
+  ///
+  /// When that fails with `unsupported`, `unavailable`, `io_error` or `peer_lost` while another driver still reaches the
+  /// owner, the whole transfer is done again by that one, and after anything but `unsupported` the driver that failed
+  /// is the last choice for `retry_after_ms`.
   virtual void submit(transfer t, completion<transfer_report> done) = 0;
 
   virtual const std::shared_ptr<mover_pool>& movers() const noexcept = 0;
+  /// Every way that was used, and the one that would be, to every peer.
   virtual std::vector<path_stats> paths() const = 0;
 };
 

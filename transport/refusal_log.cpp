@@ -1,7 +1,17 @@
 // Counting refusals by source, in bounded memory.
+#include <millrace/core/log.hpp>
 #include <millrace/transport/refusal_log.hpp>
 
+#include <atomic>
+#include <mutex>
+
 namespace millrace::transport {
+
+namespace {
+
+std::atomic<std::uint64_t> total = 0;
+
+} // namespace
 
 std::optional<std::string> refusal_log::note(
   const std::string& source, const std::string& why, time_point now) {
@@ -38,5 +48,20 @@ void refusal_log::forget_old(time_point now) {
   looked_ = now;
   std::erase_if(sources_, [&](auto& e) { return now - e.second.written >= period; });
 }
+
+void refused(const std::string& source, const status& why) {
+  static std::mutex mutex;
+  static refusal_log known;
+  ++total;
+  std::optional<std::string> line;
+  {
+    std::lock_guard guard{mutex};
+    line = known.note(source, why.to_string(), steady_clock::now());
+  }
+  if (line)
+    log().warn("refused connection {}", *line);
+}
+
+std::uint64_t refusals() noexcept { return total; }
 
 } // namespace millrace::transport

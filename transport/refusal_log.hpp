@@ -1,5 +1,5 @@
 // Says of which refusals a line is written: one for a source and minute, however many there are.
-// Used by listeners between hosts; knows no logger, so that a test can drive it.
+// Used by whatever accepts sockets; the class knows no logger, so that a test can drive it.
 #pragma once
 
 #include <millrace/core/clock.hpp>
@@ -38,5 +38,12 @@ private:
   entry others_;
   time_point looked_{};
 };
+
+/// Writes the line for a connection from `source` (an address without its port) that was refused, if there is one.
+/// One table for the process. Any thread.
+void refused(const std::string& source, const status& why);
+
+/// Refusals told to `refused` so far, written or not.
+std::uint64_t refusals() noexcept;
 
 } // namespace millrace::transport

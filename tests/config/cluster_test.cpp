@@ -6,6 +6,8 @@ using namespace millrace::config;
 
 namespace {
 
+using list = std::vector<std::string>;
+
 constexpr auto two_nodes = R"(staging: {size: 128MiB}
 node: {socket_mode: '0666', log_level: warn}
 cluster:
@@ -29,7 +31,7 @@ BOOST_AUTO_TEST_CASE(a_node_is_picked_by_name_and_inherits_the_rest) {
   BOOST_TEST(all.providers.empty());
   auto disk = all.for_node("disk").value();
   BOOST_TEST(disk.node.name == "disk");
-  BOOST_TEST(disk.node.listen == "unix:/run/disk.sock");
+  BOOST_TEST((disk.node.listen == list{"unix:/run/disk.sock"}));
   BOOST_TEST(disk.node.socket_mode == 0666u);
   BOOST_TEST(disk.node.log_level == "warn");
   BOOST_TEST(disk.staging.size_bytes == 128u << 20);
@@ -54,7 +56,7 @@ BOOST_AUTO_TEST_CASE(several_nodes_and_no_name_is_an_error_that_lists_them) {
 BOOST_AUTO_TEST_CASE(the_only_node_needs_no_name) {
   auto s = good("cluster: {nodes: [{name: solo, providers: [{name: p}]}]}");
   BOOST_TEST(s.node.name == "solo");
-  BOOST_TEST(s.node.listen == default_listen("solo"));
+  BOOST_TEST((s.node.listen == list{default_listen("solo")}));
   BOOST_TEST(s.providers.at(0).name == "p");
   BOOST_TEST((s.for_node().value() == s));
   BOOST_TEST((s.for_node("solo").value() == s));
@@ -66,18 +68,18 @@ BOOST_AUTO_TEST_CASE(the_only_node_needs_no_name) {
 
 BOOST_AUTO_TEST_CASE(clients_find_every_provider_with_its_address) {
   std::vector<provider_location> expected = {
-    {"mem0", "unix:/run/mem0.sock", "fast0", "default", 2, bucket_kind::memory},
-    {"mem0", "unix:/run/mem0.sock", "fast1", "other", 1, bucket_kind::memory},
-    {"disk", "unix:/run/disk.sock", "kept", "default", 1, bucket_kind::rocksdb}};
+    {"mem0", {"unix:/run/mem0.sock"}, "fast0", "default", 2, bucket_kind::memory},
+    {"mem0", {"unix:/run/mem0.sock"}, "fast1", "other", 1, bucket_kind::memory},
+    {"disk", {"unix:/run/disk.sock"}, "kept", "default", 1, bucket_kind::rocksdb}};
   auto all = good(two_nodes);
   BOOST_TEST((all.provider_locations() == expected));
   BOOST_TEST((all.for_node("disk")->provider_locations() == expected));
-  BOOST_TEST(good("").provider_locations().at(0).address == default_listen("n0"));
+  BOOST_TEST((good("").provider_locations().at(0).addresses == list{default_listen("n0")}));
 }
 
 BOOST_AUTO_TEST_CASE(what_belongs_to_a_node_is_refused_beside_a_cluster) {
   std::string cluster = "cluster: {nodes: [{name: a, providers: [{name: p}]}]}\n";
-  for (std::string key : {"name: b", "listen: 'unix:/b'"}) {
+  for (std::string key : {"name: b", "listen: 'unix:/b'", "host: b"}) {
     auto text = bad(cluster + "node: {" + key + "}");
     BOOST_TEST((text.find("t.yaml:2:8: node." + key.substr(0, key.find(':'))) == 0), text);
     BOOST_TEST((text.find("each entry of cluster.nodes has its own") != text.npos));

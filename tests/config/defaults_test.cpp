@@ -12,6 +12,8 @@ using namespace millrace::config;
 
 namespace {
 
+using list = std::vector<std::string>;
+
 // A document that gives one key.
 std::string document_with(const key_spec& key, std::string_view text) {
   auto entry = std::string{key.name} + ": " + std::string{text};
@@ -27,11 +29,22 @@ std::string document_with(const key_spec& key, std::string_view text) {
   if (key.section == "cluster.nodes[]")
     return "cluster: {nodes: [{" + std::string{has_name ? "" : "name: n, "} + entry +
       ", providers: [{name: p}]}]}\n";
+  if (key.section == "cluster")
+    return "cluster: {nodes: [{name: n, providers: [{name: p}]}], " + entry + "}\n";
+  // A certificate alone makes no sense.
+  if (key.section == "security" && key.name != "secret") {
+    std::string all = "security: {";
+    for (auto* name : {"certificate", "key", "authority"})
+      all += std::string{name} + ": " + (key.name == name ? std::string{text} : "/p") + ", ";
+    return all + "}\n";
+  }
   return std::string{key.section} + ": {" + entry + "}\n";
 }
 
 // The same document without the key.
 std::string document_without(const key_spec& key) {
+  if (key.section == "cluster")
+    return "cluster: {nodes: [{name: n, providers: [{name: p}]}]}\n";
   if (key.section != "providers[]")
     return "";
   return key.only_for.empty()
@@ -46,8 +59,10 @@ std::string other_value(const key_spec& key) {
     return "other.name-1";
   case key_type::path:
     return "/other";
-  case key_type::address:
+  case key_type::addresses:
     return "unix:/other.sock";
+  case key_type::host:
+    return "other.example";
   case key_type::mode:
     return "0640";
   case key_type::boolean:
@@ -57,7 +72,7 @@ std::string other_value(const key_spec& key) {
   case key_type::size:
     return std::to_string(key.min + 1);
   case key_type::duration_ms:
-    return key.name == "reconnect_backoff_min" ? "1234ms" : "4321ms";
+    return key.name.ends_with("backoff_min") ? "1234ms" : "4321ms";
   case key_type::duration_us:
     return "4321us";
   case key_type::choice:
@@ -70,6 +85,12 @@ std::string other_value(const key_spec& key) {
   }
   case key_type::users:
     return "[1000, someone]";
+  case key_type::endpoints:
+    return "['10.1.0.2:0', '[::1]:7711']";
+  case key_type::devices:
+    return "[rxe0, 'mlx5_0:1']";
+  case key_type::count_or_auto:
+    return "3";
   }
   return {};
 }
@@ -82,7 +103,7 @@ BOOST_AUTO_TEST_CASE(an_empty_file_is_one_node_with_one_memory_provider) {
   for (auto* text : {"", "\n# nothing\n", "---\n", "{}", "node:\nstaging:\n"}) {
     auto s = good(text);
     BOOST_TEST(s.node.name == "n0");
-    BOOST_TEST(s.node.listen == default_listen("n0"));
+    BOOST_TEST((s.node.listen == list{default_listen("n0")}));
     BOOST_TEST(s.node.socket_mode == 0600u);
     BOOST_TEST(s.node.allow_users.empty());
     BOOST_TEST(s.node.log_level == "info");
@@ -90,7 +111,7 @@ BOOST_AUTO_TEST_CASE(an_empty_file_is_one_node_with_one_memory_provider) {
     provider_settings fast;
     fast.name = "fast";
     BOOST_TEST((s.providers[0] == fast));
-    BOOST_TEST((s.nodes == std::vector<cluster_node>{{"n0", s.node.listen, {fast}}}));
+    BOOST_TEST((s.nodes == std::vector<cluster_node>{{"n0", s.node.listen, {fast}, {}, true}}));
   }
 }
 
@@ -99,7 +120,7 @@ BOOST_AUTO_TEST_CASE(the_defaults_are_these) {
   BOOST_TEST(s.staging.size_bytes == 256u << 20);
   BOOST_TEST((s.staging.mode == staging_mode::pinned));
   BOOST_TEST((s.staging.huge_pages == wish::automatic && s.staging.lock == wish::automatic));
-  BOOST_TEST((s.transport.prefer == std::vector<std::string>{"local", "shm"}));
+  BOOST_TEST((s.transport.prefer == list{"local", "shm", "verbs", "tcp"}));
   BOOST_TEST(s.transport.movers == 0u);
   BOOST_TEST(s.transport.chunk_bytes == 1u << 20);
   BOOST_TEST(s.transport.eager_max_bytes == 4096u);
@@ -110,6 +131,12 @@ BOOST_AUTO_TEST_CASE(the_defaults_are_these) {
   BOOST_TEST(s.channel.handshake_timeout_ms == 5000u);
   BOOST_TEST(s.channel.requests_max == 256u);
   BOOST_TEST(s.channel.poll_us == 50u);
+  BOOST_TEST(s.channel.handshakes_max == 256u);
+  BOOST_TEST(s.channel.handshakes_per_source_max == 64u);
+  BOOST_TEST(s.channel.stagger_ms == 250u);
+  BOOST_TEST(s.transport.retry_after_ms == 10'000u);
+  BOOST_TEST(s.cluster.port == 7710u);
+  BOOST_TEST(!s.security.configured());
   BOOST_TEST(s.channel.connections_max == 256u);
   BOOST_TEST(s.limits.request_timeout_ms == 60'000u);
   BOOST_TEST(s.limits.stores_max == 64u);
@@ -191,11 +218,11 @@ BOOST_AUTO_TEST_CASE(the_default_address_follows_the_runtime_directory_and_the_n
   auto* before = std::getenv("XDG_RUNTIME_DIR");
   std::string kept = before ? before : "";
   setenv("XDG_RUNTIME_DIR", "/run/user/7", 1);
-  BOOST_TEST(good("node: {name: a}").node.listen == "unix:/run/user/7/millrace/a.sock");
+  BOOST_TEST((good("node: {name: a}").node.listen == list{"unix:/run/user/7/millrace/a.sock"}));
   auto deep = "/" + std::string(120, 'd');
   setenv("XDG_RUNTIME_DIR", deep.c_str(), 1);
   BOOST_TEST((bad("staging:\nnode: {}\n").find("t.yaml:2:1: the default address unix:/ddd") == 0));
-  BOOST_TEST(good("node: {listen: 'unix:/s'}").node.listen == "unix:/s");
+  BOOST_TEST((good("node: {listen: 'unix:/s'}").node.listen == list{"unix:/s"}));
   setenv("XDG_RUNTIME_DIR", "relative", 1);
   auto fallback =
     geteuid() == 0 ? std::string{"/run/millrace"} : "/tmp/millrace-" + std::to_string(geteuid());
@@ -222,7 +249,7 @@ providers:
     path: /var/lib/millrace/kept
     when_full: evict
 )");
-  BOOST_TEST(s.node.listen == "unix:/run/millrace/n0.sock");
+  BOOST_TEST((s.node.listen == list{"unix:/run/millrace/n0.sock"}));
   BOOST_TEST(s.node.socket_mode == 0666u);
   BOOST_TEST((s.node.allow_users == std::vector<std::string>{"1000", "bob"}));
   BOOST_TEST(s.staging.size_bytes == 1u << 30);

@@ -64,7 +64,7 @@ BOOST_AUTO_TEST_CASE(every_key_has_a_line_of_words_and_a_sound_range) {
       BOOST_TEST(!key.doc.empty());
       BOOST_TEST((key.doc.find_first_of("|\n") == key.doc.npos));
       BOOST_TEST(key.min <= key.max);
-      bool computed = key.type == key_type::address;
+      bool computed = key.type == key_type::addresses || key.type == key_type::host;
       bool may_be_left_out = key.type == key_type::path;
       BOOST_TEST(key.default_text.empty() == (key.required || computed || may_be_left_out));
     }
@@ -104,7 +104,8 @@ BOOST_AUTO_TEST_CASE(the_json_schema_has_types_bounds_and_defaults) {
   BOOST_TEST(movers.at("type") == "integer");
   BOOST_TEST(movers.at("maximum") == 64);
   BOOST_TEST(movers.at("default") == 0);
-  BOOST_TEST(property(root, "transport", "prefer").at("default") == json({"local", "shm"}));
+  BOOST_TEST(
+    property(root, "transport", "prefer").at("default") == json({"local", "shm", "verbs", "tcp"}));
   BOOST_TEST(property(root, "node", "allow_users").at("default") == json::array());
   auto& provider = root.at("definitions").at("provider");
   BOOST_TEST(provider.at("properties").at("checksums").at("default") == true);

@@ -130,10 +130,10 @@ BOOST_AUTO_TEST_CASE(values_of_the_wrong_form_are_refused) {
     "'rocksdb'?");
   BOOST_TEST(
     bad("transport: {prefer: [shm, carrier_pigeon]}") ==
-    "t.yaml:1:27: transport.prefer: 'carrier_pigeon' is not one of local, shm");
+    "t.yaml:1:27: transport.prefer: 'carrier_pigeon' is not one of local, shm, verbs, tcp");
   BOOST_TEST(
     bad("transport: {prefer: []}") ==
-    "t.yaml:1:21: transport.prefer: needs at least one of local, shm");
+    "t.yaml:1:21: transport.prefer: needs at least one of local, shm, verbs, tcp");
   BOOST_TEST(
     bad("node: {name: 'a b'}") ==
     "t.yaml:1:14: node.name: 'a b' is not a name: 1 to 64 of A-Z a-z 0-9 . _ -");
@@ -151,19 +151,48 @@ BOOST_AUTO_TEST_CASE(values_of_the_wrong_form_are_refused) {
     "t.yaml:1:46: providers[0].path: 'a?b' is not a path");
 }
 
-BOOST_AUTO_TEST_CASE(addresses_are_absolute_unix_sockets) {
+BOOST_AUTO_TEST_CASE(addresses_are_absolute_unix_sockets_or_ports_of_hosts) {
   BOOST_TEST(
     bad("node: {listen: 'tls://host:7710'}") ==
-    "t.yaml:1:16: node.listen: 'tls://host:7710': connections between machines are not in this "
-    "version; use unix:/path");
+    "t.yaml:1:8: node.listen: tls://host:7710 needs the key security.secret, the file of the "
+    "cluster's secret (`millrace cluster secret FILE` makes one), or certificates");
+  std::string secret = "security: {secret: /s}\n";
+  for (std::string address :
+       {"tls://host:7710", "tls://h.example:1", "tls://10.0.0.2:7710", "tls://[::1]:65535",
+        "tls://[fe80::1%eth0]:7710", "tls://0.0.0.0:1"})
+    BOOST_TEST(
+      (good(secret + "node: {listen: '" + address + "'}").node.listen ==
+       std::vector<std::string>{address}));
+  auto refused = [&](const std::string& address) {
+    return bad(secret + "node: {listen: '" + address + "'}");
+  };
+  std::string where = "t.yaml:2:16: node.listen: ";
+  BOOST_TEST(refused("tls://host") == where + "'tls://host': it reads tls://HOST:PORT");
+  BOOST_TEST(refused("tls://:1") == where + "'tls://:1': '' is not the name or address of a host");
+  BOOST_TEST(
+    refused("tls://::1:7710") ==
+    where + "'tls://::1:7710': an IPv6 address stands in brackets, as in tls://[::1]:7710");
+  BOOST_TEST(
+    refused("tls://[::g]:1") ==
+    where + "'tls://[::g]:1': what stands in brackets is no IPv6 address");
+  for (std::string port : {"0", "65536", "x", "1x", "", "-1"})
+    BOOST_TEST(
+      refused("tls://h:" + port) ==
+      where + "'tls://h:" + port + "': the port is no number from 1 to 65535");
+  BOOST_TEST(refused("tls://1.2.3:1") == where + "'tls://1.2.3:1': '1.2.3' is not an IPv4 address");
+  BOOST_TEST(
+    refused("tcp://h:1") == where + "'tcp://h:1' is not an address; did you mean 'tls://h:1'?");
   BOOST_TEST(
     bad("node: {listen: /run/s}") ==
     "t.yaml:1:16: node.listen: '/run/s' is not an address; did you mean 'unix:/run/s'?");
   BOOST_TEST(
     bad("node: {listen: unix:s}") ==
-    "t.yaml:1:16: node.listen: 'unix:s' is not an address: it reads unix:/absolute/path");
+    "t.yaml:1:16: node.listen: 'unix:s' is not an address: it reads unix:/absolute/path, or "
+    "tls://HOST:PORT between machines");
   auto path = "/" + std::string(106, 'p');
-  BOOST_TEST(good("node: {listen: 'unix:" + path + "'}").node.listen == "unix:" + path);
+  BOOST_TEST(
+    (good("node: {listen: 'unix:" + path + "'}").node.listen ==
+     std::vector<std::string>{"unix:" + path}));
   auto text = bad("node: {listen: 'unix:" + path + "p'}");
   BOOST_TEST((text.find("the path has 108 bytes, a socket's has at most 107") != text.npos));
 }

@@ -24,7 +24,7 @@ using testing::scratch_directory;
 config::settings with_pool(const std::string& socket_directory, const std::string& pool_directory) {
   config::settings s;
   s.node.name = "n0";
-  s.node.listen = "unix:" + socket_directory + "/n0.sock";
+  s.node.listen = {"unix:" + socket_directory + "/n0.sock"};
   s.staging.size_bytes = 64 << 20;
   s.checkpoints.staging_piece_bytes = 1 << 20;
   s.checkpoints.staging_pieces = 4;
@@ -447,7 +447,7 @@ BOOST_AUTO_TEST_CASE(the_status_counts_registered_shards_and_saves) {
 BOOST_AUTO_TEST_CASE(without_a_pool_the_error_says_how_to_configure_one) {
   scratch_directory dir;
   config::settings settings;
-  settings.node.listen = "unix:" + dir.path() + "/n0.sock";
+  settings.node.listen = {"unix:" + dir.path() + "/n0.sock"};
   settings.providers.emplace_back().name = "fast";
   settings.providers[0].capacity_bytes = 1 << 20;
   settings.nodes = {{settings.node.name, settings.node.listen, settings.providers}};

@@ -22,7 +22,7 @@ namespace {
 
 config::settings memory_node(const scratch_directory& dir) {
   config::settings s;
-  s.node.listen = "unix:" + dir.path() + "/n0.sock";
+  s.node.listen = {"unix:" + dir.path() + "/n0.sock"};
   s.staging.size_bytes = 4 << 20;
   config::provider_settings fast;
   fast.name = "fast";

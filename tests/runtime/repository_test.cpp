@@ -22,7 +22,7 @@ using testing::scratch_directory;
 config::settings one_node(const scratch_directory& dir, const scratch_directory& memory) {
   config::settings s;
   s.node.name = "n0";
-  s.node.listen = "unix:" + dir.path() + "/n0.sock";
+  s.node.listen = {"unix:" + dir.path() + "/n0.sock"};
   s.staging.size_bytes = 32 << 20;
   config::provider_settings fast;
   fast.name = "fast";

@@ -1,5 +1,6 @@
 // Accepting, and the accepting side of an admission.
 #include <millrace/core/log.hpp>
+#include <millrace/transport/refusal_log.hpp>
 #include <millrace/transport/tcp/gate.hpp>
 
 #include <netinet/in.h>
@@ -234,11 +235,6 @@ void gate::refuse(std::uint64_t number, const status& why) {
     return;
   refused(found->second->source, why);
   remove(number);
-}
-
-void gate::refused(const std::string& source, const status& why) {
-  if (auto line = refusals_.note(source, why.to_string(), steady_clock::now()))
-    log().warn("refused a stream {}", *line);
 }
 
 void gate::remove(std::uint64_t number) {

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <millrace/transport/io_loop.hpp>
-#include <millrace/transport/refusal_log.hpp>
 #include <millrace/transport/stream_door.hpp>
 #include <millrace/transport/tcp/stream_opening.hpp>
 
@@ -53,7 +52,6 @@ private:
   status on_admission(guest& g);
   status on_proof(guest& g);
   void refuse(std::uint64_t number, const status& why);
-  void refused(const std::string& source, const status& why);
   void remove(std::uint64_t number);
 
   const std::shared_ptr<io_loop> loop_;
@@ -62,7 +60,6 @@ private:
   std::vector<std::shared_ptr<open_socket>> listening_;
   std::uint64_t next_ = 1;
   std::map<std::uint64_t, std::shared_ptr<guest>> guests_; // the oldest first
-  refusal_log refusals_;
 };
 
 } // namespace millrace::transport::tcp

@@ -91,7 +91,6 @@ private:
   std::unordered_map<std::string, std::uint32_t> visitors_of_;
   std::uint32_t connections_ = 0;
   std::unordered_map<std::string, std::vector<guest>> guests_;
-  refusal_log refusals_;
 };
 
 /// A connection until it has proved itself: first its first byte, then TLS, then the channel's handshake.
@@ -322,8 +321,7 @@ void tls_door::forget(const std::shared_ptr<visitor>& v) {
 }
 
 void tls_door::refused(const std::string& source, const status& why) {
-  if (auto line = refusals_.note(source, why.to_string(), steady_clock::now()))
-    log().warn("refused a connection address={} {}", where.address, *line);
+  transport::refused(source, why.within("connecting to " + where.address));
 }
 
 // That the identity is its own a peer has proved with its key. A node's name has no key: while one host uses

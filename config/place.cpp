@@ -1,0 +1,187 @@
+// Host names, with and without their domains, and the order of a Slurm job's hosts.
+#include <millrace/config/address.hpp>
+#include <millrace/config/host_list.hpp>
+#include <millrace/config/place.hpp>
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cstdlib>
+#include <optional>
+
+namespace millrace::config {
+
+namespace {
+
+std::string environment(const char* name) {
+  auto* text = std::getenv(name);
+  return text ? text : "";
+}
+
+// "n1" of "n1.cluster.example"; numbers have no domain.
+std::string_view short_of(std::string_view host) {
+  bool number = host.find_first_not_of("0123456789.") == host.npos;
+  return number ? host : host.substr(0, host.find('.'));
+}
+
+/// How closely two names of hosts have to agree.
+enum class closeness { exact, domain_left_out, domains_left_out };
+
+bool agree(std::string_view node, std::string_view host, closeness how) {
+  if (node.empty() || host.empty())
+    return false;
+  switch (how) {
+  case closeness::exact:
+    return node == host;
+  case closeness::domain_left_out:
+    return node == short_of(host);
+  case closeness::domains_left_out:
+    return short_of(node) == short_of(host);
+  }
+  return false;
+}
+
+bool runs_on(const cluster_node& node, std::string_view host, closeness how) {
+  return node.host.empty() ? agree(node.name, host, how)
+                           : agree(node.host, host, how) || agree(node.name, host, how);
+}
+
+std::vector<const cluster_node*> nodes_on(const settings& all, std::string_view host) {
+  std::vector<const cluster_node*> found;
+  for (auto how : {closeness::exact, closeness::domain_left_out, closeness::domains_left_out}) {
+    for (auto& node : all.nodes)
+      if (runs_on(node, host, how))
+        found.push_back(&node);
+    if (!found.empty())
+      break;
+  }
+  return found;
+}
+
+std::optional<std::size_t> number_in(const std::string& text) {
+  std::size_t number = 0;
+  auto end = text.data() + text.size();
+  auto [stop, bad] = std::from_chars(text.data(), end, number);
+  return bad == std::errc{} && stop == end ? std::optional{number} : std::nullopt;
+}
+
+std::optional<std::size_t> position_of(
+  const std::vector<std::string>& hosts, const surroundings& here) {
+  for (auto& name : {here.slurm_node_name, here.host_name})
+    for (auto how : {closeness::exact, closeness::domains_left_out})
+      for (std::size_t i = 0; i < hosts.size(); ++i)
+        if (agree(hosts[i], name, how))
+          return i;
+  return {};
+}
+
+result<std::vector<std::string>> hosts_of(const surroundings& here) {
+  if (here.slurm_node_list.empty())
+    return std::vector<std::string>{};
+  auto hosts = expand_host_list(here.slurm_node_list);
+  return hosts ? std::move(hosts) : fail(hosts.error().within("SLURM_JOB_NODELIST"));
+}
+
+bool says_where(const settings& all, const std::vector<std::string>& hosts) {
+  for (auto& node : all.nodes) {
+    if (!node.host.empty() && !node.host_from_job)
+      return true;
+    for (auto& host : hosts)
+      if (agree(node.name, host, closeness::domains_left_out))
+        return true;
+  }
+  return false;
+}
+
+// A node by its number in the file, for jobs whose hosts the file does not name.
+result<std::size_t> number_in_job(const settings& all, const surroundings& here) {
+  auto hosts = hosts_of(here);
+  if (!hosts)
+    return fail(hosts.error());
+  auto none = fail(errc::not_found, "");
+  if (says_where(all, *hosts))
+    return none;
+  auto number = number_in(here.slurm_task);
+  bool by_host = hosts->size() >= all.nodes.size();
+  if (by_host)
+    if (auto position = position_of(*hosts, here))
+      number = position;
+  if (!number)
+    return none;
+  if (*number >= all.nodes.size())
+    return fail(
+      errc::invalid_argument,
+      "this is " + std::string{by_host ? "host" : "task"} + " number " + std::to_string(*number) +
+        " (from 0) of the job, and the configuration describes " +
+        std::to_string(all.nodes.size()) + " nodes");
+  return *number;
+}
+
+status nobody_here(const settings& all, const surroundings& here) {
+  std::string names;
+  for (auto& node : all.nodes)
+    names += (names.empty() ? "" : ", ") + node.name;
+  auto several = !nodes_on(all, here.host_name).empty();
+  auto why = here.host_name.empty() ? ""
+    : several                       ? "; several are on this host, " + here.host_name
+                                    : "; none is on this host, " + here.host_name;
+  return {
+    errc::invalid_argument,
+    "the configuration describes several nodes, name the one to be: " + names + why};
+}
+
+} // namespace
+
+surroundings surroundings::of_this_process() {
+  surroundings here;
+  char name[256] = {};
+  if (gethostname(name, sizeof(name) - 1) == 0)
+    here.host_name = name;
+  here.slurm_node_list = environment("SLURM_JOB_NODELIST");
+  if (here.slurm_node_list.empty())
+    here.slurm_node_list = environment("SLURM_NODELIST");
+  here.slurm_node_name = environment("SLURMD_NODENAME");
+  here.slurm_task = environment("SLURM_PROCID");
+  here.slurm_local = environment("SLURM_LOCALID");
+  return here;
+}
+
+result<settings> place_in_job(settings all, const surroundings& here) {
+  if (!all.is_cluster)
+    return all;
+  auto hosts = hosts_of(here);
+  if (!hosts)
+    return fail(hosts.error());
+  if (hosts->size() < all.nodes.size() || says_where(all, *hosts))
+    return all;
+  for (std::size_t i = 0; i < all.nodes.size(); ++i) {
+    auto& node = all.nodes[i];
+    node.host = (*hosts)[i];
+    node.host_from_job = true;
+    if (node.listens_by_default)
+      node.listen = default_addresses(all, node);
+  }
+  if (all.nodes.size() == 1)
+    return all.for_node();
+  return all;
+}
+
+result<settings> pick_node(const settings& all, std::string_view name, const surroundings& here) {
+  if (!name.empty() || all.nodes.size() == 1)
+    return all.for_node(name);
+  for (auto& host : {here.host_name, here.slurm_node_name}) {
+    auto found = nodes_on(all, host);
+    if (found.size() == 1)
+      return all.for_node(found.front()->name);
+    auto local = number_in(here.slurm_local);
+    if (local && *local < found.size())
+      return all.for_node(found[*local]->name);
+  }
+  auto number = number_in_job(all, here);
+  if (number)
+    return all.for_node(all.nodes[*number].name);
+  return fail(number.error().code() == errc::not_found ? nobody_here(all, here) : number.error());
+}
+
+} // namespace millrace::config

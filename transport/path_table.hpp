@@ -1,0 +1,97 @@
+// What the fabric remembers of every driver with every peer: what it moved, how fast, when it failed. Kept by the fabric.
+#pragma once
+
+#include <millrace/core/clock.hpp>
+#include <millrace/core/ids.hpp>
+#include <millrace/core/status.hpp>
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <string>
+#include <vector>
+
+namespace millrace::transport {
+
+/// Bytes per second over the last ten seconds, or over the time since the first byte if that is shorter.
+class rate_meter {
+public:
+  void add(std::uint64_t bytes, time_point now);
+  std::uint64_t bytes_per_s(time_point now) const;
+
+private:
+  static constexpr std::int64_t window_s = 10;
+  struct second {
+    std::int64_t number = -1; // since the first byte
+    std::uint64_t bytes = 0;
+  };
+
+  std::array<second, window_s> seconds_{};
+  time_point first_{};
+};
+
+/// One driver with one peer.
+struct path_state {
+  std::uint64_t bytes = 0;
+  std::uint64_t transfers = 0;
+  std::uint64_t failures = 0;
+  std::uint64_t fallbacks = 0; // of the failures, those that another driver took on
+  std::string last_reason;     // of the last failure
+  rate_meter rate;
+  time_point out_until{}; // not the first choice until then
+  bool is_out = false;    // it failed, and has not worked since
+  bool refusal_told = false;
+};
+
+/// Threads: any. Bounded by the peers that are connected, times the drivers.
+class path_table {
+public:
+  explicit path_table(std::chrono::milliseconds retry_after) : retry_after_(retry_after) {}
+
+  void peer_opened(const peer_id& peer, const std::string& name);
+  void peer_closed(const peer_id& peer);
+  /// True for this process, and while a channel to the peer is open.
+  bool is_open(const peer_id& peer) const;
+  std::string name_of(const peer_id& peer) const;
+
+  /// True if the driver failed with the peer a short while ago.
+  bool is_out(const peer_id& peer, std::size_t driver) const;
+
+  /// Returns true if this is the first success after a failure.
+  bool moved(const peer_id& peer, std::size_t driver, std::uint64_t bytes);
+
+  /// What a failure means for the choice of later transfers.
+  enum class failure {
+    final,   // nobody else could take it on: the driver keeps its place
+    refused, // it does not do this transfer: others it does
+    broken,  // leave it out for a while
+  };
+  /// Returns true if this shall be told in the log.
+  bool failed(const peer_id& peer, std::size_t driver, failure how, const status& why);
+
+  struct row {
+    peer_id peer;
+    std::string name;
+    std::map<std::size_t, path_state> drivers;
+  };
+  /// Every peer that is connected or was this process.
+  std::vector<row> rows() const;
+
+private:
+  struct peer_state {
+    std::string name;
+    std::size_t channels = 0;
+    std::map<std::size_t, path_state> drivers;
+  };
+
+  const std::chrono::milliseconds retry_after_;
+  std::atomic<std::size_t> out_count_ =
+    0; // most of the time none: then no lock is needed to choose
+  mutable std::mutex mutex_;
+  std::map<peer_id, peer_state> peers_;
+};
+
+} // namespace millrace::transport
