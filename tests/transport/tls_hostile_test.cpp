@@ -436,25 +436,24 @@ BOOST_AUTO_TEST_CASE(garbled_records_end_that_channel_only) {
   s.check_good_client_works();
 }
 
-BOOST_AUTO_TEST_CASE(a_member_that_asks_for_new_keys_and_never_reads_holds_little) {
-  attacked s;
+BOOST_AUTO_TEST_CASE(a_member_that_asks_for_new_keys_and_never_reads_is_cut_off) {
+  channel_options impatient;
+  impatient.heartbeat_ms = 100;
+  impatient.peer_timeout_ms = 1000;
+  attacked s{impatient};
   raw_member m{s.address()};
   BOOST_REQUIRE(m.shake_tls());
   BOOST_REQUIRE(m.shake_hands());
   int small = 4096;
   ::setsockopt(m.fd(), SOL_SOCKET, SO_RCVBUF, &small, sizeof(small));
   BOOST_REQUIRE(s.handler->wait([&] { return s.handler->channels.size() == 2; }));
-  // Every request has an answer, which stays unread.
-  int asked = 0;
-  while (asked < 1000000 && SSL_key_update(m.ssl(), SSL_KEY_UPDATE_REQUESTED) == 1 &&
-         SSL_do_handshake(m.ssl()) == 1)
-    ++asked;
-  BOOST_TEST_MESSAGE("key updates asked for: " << asked);
+  // Every request has an answer, which stays unread: it fills the sockets, and then the service's patience.
+  auto until = steady_clock::now() + generous;
+  while (steady_clock::now() < until && SSL_key_update(m.ssl(), SSL_KEY_UPDATE_REQUESTED) == 1 &&
+         SSL_do_handshake(m.ssl()) == 1) {
+  }
   BOOST_REQUIRE(s.handler->wait_closings(1));
   BOOST_TEST((s.handler->closings[0].code() == errc::peer_lost));
-  BOOST_TEST(
-    s.handler->closings[0].detail().find("asks for new keys again and again") !=
-    std::string::npos);
   s.check_good_client_works();
   s.check_newcomers_are_served();
 }

@@ -19,7 +19,7 @@ namespace {
 
 constexpr std::size_t record_bytes_max = 16 * 1024;
 // Only answers that the peer provokes and does not read can pile up to this.
-constexpr std::size_t unsent_bytes_max = 1u << 20;
+constexpr std::size_t unsent_bytes_max = 256 * 1024;
 constexpr std::string_view client_prefix = "client:";
 
 /// Cuts a gather list into pieces that fill a record each.
