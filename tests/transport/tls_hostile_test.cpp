@@ -62,36 +62,52 @@ byte_buffer random_noise(std::mt19937& random, std::size_t size) {
   return out;
 }
 
-/// What an honest client sends on a connection, as it passes.
-byte_buffer recorded_connection(const std::string& address) {
-  auto fd = tcp_to(address);
-  std::unique_ptr<SSL, decltype(&SSL_free)> ssl{SSL_new(shared_tls()->native()), SSL_free};
-  auto *in = BIO_new(BIO_s_mem()), *out = BIO_new(BIO_s_mem());
-  SSL_set_bio(ssl.get(), in, out);
-  byte_buffer sent;
-  auto pass_on = [&] {
-    char room[4096];
-    for (int n = 0; (n = BIO_read(out, room, sizeof(room))) > 0;) {
-      auto bytes = bytes_in({room, static_cast<std::size_t>(n)});
-      sent.insert(sent.end(), bytes.begin(), bytes.end());
-      BOOST_REQUIRE(write_all(fd.get(), bytes));
-    }
-  };
-  while (SSL_connect(ssl.get()) != 1) {
-    pass_on();
-    char room[4096];
-    auto n = ::recv(fd.get(), room, sizeof(room), 0);
-    BOOST_REQUIRE(n > 0);
-    BIO_write(in, room, static_cast<int>(n));
+/// A member whose bytes leave when the test says so, and are kept.
+struct held_member {
+  explicit held_member(const std::string& address)
+    : fd(tcp_to(address)), ssl(SSL_new(shared_tls()->native()), SSL_free) {
+    SSL_set_bio(ssl.get(), in, out);
   }
-  pass_on();
+
+  // Returns with the last flight of the handshake still held.
+  void shake_tls() {
+    while (SSL_connect(ssl.get()) != 1) {
+      let_go();
+      char room[4096];
+      auto n = ::recv(fd.get(), room, sizeof(room), 0);
+      BOOST_REQUIRE(n > 0);
+      BIO_write(in, room, static_cast<int>(n));
+    }
+  }
+  void write(std::span<const std::byte> bytes) {
+    BOOST_REQUIRE(SSL_write(ssl.get(), bytes.data(), static_cast<int>(bytes.size())) > 0);
+  }
+  void let_go() {
+    byte_buffer bytes(BIO_ctrl_pending(out));
+    if (bytes.empty())
+      return;
+    BIO_read(out, bytes.data(), static_cast<int>(bytes.size()));
+    BOOST_REQUIRE(write_all(fd.get(), bytes));
+    sent.insert(sent.end(), bytes.begin(), bytes.end());
+  }
+
+  unique_fd fd;
+  BIO* in = BIO_new(BIO_s_mem());
+  BIO* out = BIO_new(BIO_s_mem());
+  std::unique_ptr<SSL, decltype(&SSL_free)> ssl;
+  byte_buffer sent;
+};
+
+/// What an honest client sends on a connection.
+byte_buffer recorded_connection(const std::string& address) {
+  held_member m{address};
+  m.shake_tls();
+  m.let_go();
   auto body = encode(raw_client::own_hello());
-  auto head = encode_header({frame_kind::hello, 0, static_cast<std::uint32_t>(body.size()), 0});
-  head[0] = head[0];
-  BOOST_REQUIRE(SSL_write(ssl.get(), head.data(), static_cast<int>(head.size())) > 0);
-  BOOST_REQUIRE(SSL_write(ssl.get(), body.data(), static_cast<int>(body.size())) > 0);
-  pass_on();
-  return sent;
+  m.write(encode_header({frame_kind::hello, 0, static_cast<std::uint32_t>(body.size()), 0}));
+  m.write(body);
+  m.let_go();
+  return m.sent;
 }
 
 /// Keeps the streams that it is given.
@@ -417,6 +433,20 @@ BOOST_AUTO_TEST_CASE(frames_that_lie_about_their_length_close_the_channel) {
   with_fds.write(encode_header({frame_kind::driver, 2, 0, 0}));
   BOOST_TEST((with_fds.read_to_end().code() == errc::protocol_error));
   s.check_good_client_works();
+}
+
+BOOST_AUTO_TEST_CASE(what_comes_together_with_the_end_of_the_handshake_is_read_at_once) {
+  kept_log lines;
+  channel_options patient;
+  patient.handshake_timeout_ms = 25000;
+  attacked s{patient};
+  held_member m{s.address()};
+  m.shake_tls();
+  m.write(encode_header({frame_kind::request, 0, 0, 0}));
+  m.let_go();
+  BOOST_TEST(is_closed_by_peer(m.fd.get()));
+  s.check_good_client_works();
+  BOOST_TEST(lines.count("out of the order of the handshake") == 1u);
 }
 
 BOOST_AUTO_TEST_CASE(garbled_records_end_that_channel_only) {

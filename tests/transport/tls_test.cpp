@@ -243,6 +243,8 @@ BOOST_AUTO_TEST_CASE(a_node_under_another_name_than_its_certificates_is_refused)
   auto liar = failure(s, s.address(), with(a.context("n1", "n1"), "n2"));
   BOOST_TEST((liar.code() == errc::permission_denied));
   BOOST_TEST(holds(liar, "node n2 bears a name that is not in its certificate"));
+  BOOST_TEST(
+    (failure(s, s.address(), with(a.context("n1.x"), ".x")).code() == errc::permission_denied));
   service lying{with(a.context("n5"), "n0"), at("tls://127.0.0.1:0")};
   auto why = failure(s, lying.address(), with(a.context("n1"), "n1"));
   BOOST_TEST((why.code() == errc::permission_denied));
