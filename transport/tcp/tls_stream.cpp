@@ -93,12 +93,13 @@ public:
 
   moved_bytes receive(std::span<const iovec> parts) noexcept override {
     std::lock_guard guard{mutex_};
+    no_broken_pipe quiet;
     moved_bytes got;
     for (auto& p : parts) {
       for (std::size_t at = 0; at < p.iov_len;) {
-        no_broken_pipe quiet;
         std::size_t n = 0;
         ERR_clear_error();
+        errno = 0;
         auto ok =
           SSL_read_ex(ssl_.get(), static_cast<std::byte*>(p.iov_base) + at, p.iov_len - at, &n);
         if (ok != 1)
@@ -204,8 +205,10 @@ private:
   }
 
   int flush_locked() noexcept {
+    if (staged_begin_ == staged_end_)
+      return 0;
+    no_broken_pipe quiet;
     while (staged_begin_ < staged_end_) {
-      no_broken_pipe quiet;
       std::size_t n = 0;
       ERR_clear_error();
       errno = 0;
