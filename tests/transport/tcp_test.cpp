@@ -7,7 +7,7 @@ using namespace millrace::transport::testing;
 
 namespace {
 
-constexpr std::uint64_t large = 32u << 20;
+constexpr std::uint64_t large = 16u << 20;
 
 // Remembers in which order transfers end.
 struct order_of_ends {
@@ -58,7 +58,7 @@ void check_turns(const tcp_options& options) {
 void check_broken_streams(direction dir, const tcp_options& options = small_options()) {
   pair_of_fabrics p{options};
   std::vector<std::byte> room(large);
-  for (std::uint64_t round = 0; round < 12; ++round) {
+  for (std::uint64_t round = 0; round < 8; ++round) {
     auto reads = dir == direction::read;
     auto expected = pattern(large, round);
     exposed_matrix memory{{1, large, 0}, reads ? access_mode::read : access_mode::write, round};
