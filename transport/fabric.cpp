@@ -1,5 +1,6 @@
 // The choice of a driver, and what every path moved.
 #include <millrace/core/codec.hpp>
+#include <millrace/core/log.hpp>
 #include <millrace/transport/builtin.hpp>
 #include <millrace/transport/fabric.hpp>
 #include <millrace/transport/staging_pool.hpp>
@@ -89,7 +90,10 @@ public:
     for (auto& d : peer_drivers_)
       if (reader.ok() && d->name() == name)
         return d->on_message(c, reader.rest(), std::move(f.fds));
-    c.close({errc::protocol_error, "a message for a driver this process does not use"});
+    if (!reader.ok())
+      return c.close({errc::protocol_error, "a driver's message without its name"});
+    // Settings differ: the peer finds out that this driver does not answer.
+    log().debug("message for a driver that is not used here driver={} peer={}", name, c.peer().name);
   }
 
   void submit(transfer t, completion<transfer_report> done) override {

@@ -6,6 +6,7 @@
 #include <millrace/transport/copy.hpp>
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 namespace millrace::transport {
@@ -27,6 +28,15 @@ public:
 
   /// Where `[offset, offset + length)` lies if it is dense memory of one tensor, else null.
   std::byte* dense_at(std::uint64_t offset, std::uint64_t length) const noexcept;
+
+  /// A run of bytes that lie next to each other in memory, too.
+  struct dense_range {
+    std::uint64_t offset = 0; // in the list
+    std::byte* data = nullptr;
+    std::uint64_t length = 0;
+  };
+  /// All of the list as such runs, in order; tensors that touch share one. Nothing if a tensor is strided.
+  std::optional<std::vector<dense_range>> dense_ranges() const;
 
   /// Copies `[offset, offset + length)` of the list to `target`. The range must lie inside.
   void read(std::uint64_t offset, std::byte* target, std::uint64_t length, store_mode mode) const;
