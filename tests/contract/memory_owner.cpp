@@ -1,4 +1,5 @@
-// The other process of the driver contract: exposes memory as a pipe tells it. memory_owner ADDRESS
+// The other process of the driver contract: exposes memory as a pipe tells it.
+// memory_owner ADDRESS [DRIVER [VERBS_DEVICE...]]
 #include <millrace/core/codec.hpp>
 #include <millrace/core/digest.hpp>
 #include <millrace/tests/support/exposed_matrix.hpp>
@@ -6,6 +7,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <iostream>
 #include <map>
 #include <sstream>
@@ -46,11 +48,12 @@ void obey(const std::string& line) {
 } // namespace
 
 int main(int argc, char** argv) {
-  if (argc != 2)
+  if (argc < 2)
     return 2;
   auto loop = io_loop::start({}).value();
   fabric_options options;
-  options.prefer = {"shm"};
+  options.prefer = {argc > 2 ? argv[2] : "shm"};
+  options.verbs.devices.assign(argv + std::min(argc, 3), argv + argc);
   options.movers = 2;
   auto f = fabric::create(options, loop).value();
   promise<void> connected;

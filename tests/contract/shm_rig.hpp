@@ -27,8 +27,7 @@ inline constexpr std::uint64_t rig_arena_bytes = 192u << 20;
 inline constexpr std::uint64_t rig_granule_bytes = 1u << 20;
 
 inline std::shared_ptr<transport::fabric> fabric_of(
-  const std::shared_ptr<io_loop>& loop, const std::string& driver) {
-  fabric_options options;
+  const std::shared_ptr<io_loop>& loop, const std::string& driver, fabric_options options = {}) {
   options.prefer = {driver};
   options.movers = 2;
   options.granule_bytes = rig_granule_bytes;
@@ -39,8 +38,23 @@ inline std::shared_ptr<transport::fabric> fabric_of(
 class shm_rig : public driver_rig {
 public:
   /// `uid`: the user that the child shall be, for tests that run as root.
-  explicit shm_rig(std::optional<uid_t> uid = std::nullopt)
-    : loop_(io_loop::start({}).value()), fabric_(fabric_of(loop_, "shm")) {
+  explicit shm_rig(std::optional<uid_t> uid = std::nullopt) : shm_rig(uid, "shm", {}, {}) {}
+
+  ~shm_rig() override {
+    kill_owner();
+    listener_.reset();
+    loop_->stop();
+    fclose(to_child_);
+    fclose(from_child_);
+  }
+
+protected:
+  /// `owner_words`: what the child's command line says of its fabric, after the address.
+  shm_rig(
+    std::optional<uid_t> uid, const std::string& driver, const fabric_options& options,
+    std::vector<std::string> owner_words)
+    : loop_(io_loop::start({}).value()), fabric_(fabric_of(loop_, driver, options)),
+      owner_words_(std::move(owner_words)) {
     memory_ =
       fabric_->make_memory({.name = "test", .size_bytes = rig_arena_bytes}, staging_mode::pinned)
         .value();
@@ -59,14 +73,7 @@ public:
     BOOST_REQUIRE(handler->wait_open());
   }
 
-  ~shm_rig() override {
-    kill_owner();
-    listener_.reset();
-    loop_->stop();
-    fclose(to_child_);
-    fclose(from_child_);
-  }
-
+public:
   transport::fabric& fabric() override { return *fabric_; }
   memory_source& memory() override { return *memory_; }
 
@@ -109,7 +116,13 @@ private:
         close(fd);
       if (uid && (setgroups(0, nullptr) != 0 || setgid(*uid) != 0 || setuid(*uid) != 0))
         _exit(126);
-      execl(MEMORY_OWNER, MEMORY_OWNER, address.c_str(), nullptr);
+      std::vector<char*> words;
+      std::string program = MEMORY_OWNER, where = address;
+      words = {program.data(), where.data()};
+      for (auto& word : owner_words_)
+        words.push_back(word.data());
+      words.push_back(nullptr);
+      execv(MEMORY_OWNER, words.data());
       _exit(127);
     }
     close(in[0]);
@@ -133,6 +146,7 @@ private:
   std::shared_ptr<transport::fabric> fabric_;
   std::shared_ptr<memory_source> memory_;
   std::shared_ptr<listener> listener_;
+  std::vector<std::string> owner_words_;
   pid_t child_ = 0;
   FILE* to_child_ = nullptr;
   FILE* from_child_ = nullptr;

@@ -34,6 +34,10 @@ void peer_link::send(message_kind kind, const Message& m) {
     log().debug("verbs message not sent peer={} why=\"{}\"", peer().name, sent.to_string());
 }
 
+template void peer_link::send(message_kind, const connect&);
+template void peer_link::send(message_kind, const ready&);
+template void peer_link::send(message_kind, const ask&);
+
 void peer_link::open() {
   send(message_kind::hello, ours_);
   parts_.thread->post([self = shared_from_this()] {
