@@ -1,8 +1,10 @@
 // `millrace doctor`: what this machine grants a service, and how to grant what it does not.
 #include <millrace/config/load.hpp>
 #include <millrace/config/place.hpp>
+#include <millrace/runtime/transport_options.hpp>
 #include <millrace/tools/doctor/cluster_checks.hpp>
 #include <millrace/tools/doctor/doctor.hpp>
+#include <millrace/tools/doctor/verbs_checks.hpp>
 #include <millrace/tools/output.hpp>
 #include <millrace/tools/text.hpp>
 
@@ -44,14 +46,19 @@ int examine(invocation& call, const doctor_options& options) {
   doctor::machine here;
   here.path = options.path;
   auto findings = doctor::examine(here);
-  if (!options.config_file.empty()) {
-    auto settings = config::load_file(options.config_file);
-    if (!settings)
-      return report(call, {settings.error(), exit_usage});
-    auto own = config::pick_node(*settings, {}, config::surroundings::of_this_process());
-    auto more = doctor::examine_cluster(
-      *settings, own ? own->node.name : std::string{}, doctor::network_calls::real());
+  auto add = [&](std::vector<doctor::finding> more) {
     findings.insert(findings.end(), more.begin(), more.end());
+  };
+  auto settings = options.config_file.empty() ? config::parse("", "defaults")
+                                              : config::load_file(options.config_file);
+  if (!settings)
+    return report(call, {settings.error(), exit_usage});
+  add(doctor::examine_verbs(
+    transport::describe_verbs_devices(runtime::verbs_options_of(settings->verbs))));
+  if (!options.config_file.empty()) {
+    auto own = config::pick_node(*settings, {}, config::surroundings::of_this_process());
+    add(doctor::examine_cluster(
+      *settings, own ? own->node.name : std::string{}, doctor::network_calls::real()));
   }
   if (!call.json) {
     print(call.out, findings);

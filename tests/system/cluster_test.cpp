@@ -1,6 +1,7 @@
 // Two nodes that share nothing but a network and a secret: addresses of the loopback network, processes of their own.
 #include <millrace/config/load.hpp>
 #include <millrace/runtime/client.hpp>
+#include <millrace/runtime/node.hpp>
 #include <millrace/tests/support/service.hpp>
 #include <millrace/tests/system/sample.hpp>
 
@@ -229,6 +230,42 @@ BOOST_AUTO_TEST_CASE(an_address_where_another_node_answers_is_refused) {
     BOOST_TEST_REQUIRE(!answer.has_value());
     BOOST_TEST((answer.error().code() == errc::permission_denied), answer.error().to_string());
   }
+}
+
+BOOST_AUTO_TEST_CASE(the_socket_is_taken_where_there_is_one_and_the_network_elsewhere) {
+  cluster c;
+  auto socket = c.dir / "a.sock";
+  auto file = c.dir.write(
+    "both.yaml",
+    "staging: { size: 32MiB }\nsecurity: { secret: " + c.secret +
+      " }\ncluster:\n  nodes:\n    - { name: a, listen: ['unix:" + socket + "', '" +
+      c.address("a") + "'], providers: [{ name: p, capacity: 64MiB }] }\n");
+  child_process a{{MILLRACE_PROGRAM, "serve", "-c", file}};
+  BOOST_TEST(says(a.read_line(), "ready on unix:" + socket + ", " + c.address("a")));
+  auto settings = config::load_file(file).value();
+  auto s = sample::of_mib(4).fill(1);
+  auto store = [&] { return client::of(settings)->repository().store("m", s.views).get().driver; };
+  BOOST_TEST(store() == "shm");
+  // As on another host.
+  BOOST_TEST(::unlink(socket.c_str()) == 0);
+  BOOST_TEST(store() == "tcp");
+}
+
+BOOST_AUTO_TEST_CASE(an_embedded_node_listens_on_its_network_too) {
+  cluster c;
+  auto n = node::embed(c.file, "a");
+  BOOST_TEST(n.address() == c.address("a"));
+  child_process b{c.serve("b")};
+  BOOST_TEST(says(b.read_line(), "node b ready"));
+  auto status = run_millrace({"status", "-c", c.file});
+  BOOST_TEST(status.code == 0, status.out + status.err);
+  // Its own client reaches the other node's providers.
+  auto repo = n.client().repository();
+  std::set<std::string> drivers;
+  for (int i = 0; i < 8; ++i)
+    drivers.insert(
+      repo.store("m" + std::to_string(i), sample::of_mib(1).fill(1).views).get().driver);
+  BOOST_TEST((drivers == std::set<std::string>{"local", "tcp"}));
 }
 
 BOOST_AUTO_TEST_CASE(a_job_scheduler_says_who_is_who) {

@@ -2,6 +2,7 @@
 #include <millrace/config/load.hpp>
 #include <millrace/tools/doctor/cluster_checks.hpp>
 #include <millrace/tools/doctor/doctor.hpp>
+#include <millrace/tools/doctor/verbs_checks.hpp>
 #include <millrace/tools/run.hpp>
 
 #include <boost/test/unit_test.hpp>
@@ -324,6 +325,26 @@ BOOST_AUTO_TEST_CASE(files_of_security_are_read) {
       examined("cluster: {nodes: [{name: a, providers: []}, {name: b, providers: []}]}"),
       "security"),
     check_state::note, "on their own host only");
+}
+
+BOOST_AUTO_TEST_CASE(ports_of_rdma_devices_say_which_gid_was_chosen_and_why) {
+  BOOST_TEST(examine_verbs({}).empty());
+  millrace::transport::verbs_state state;
+  state.locked_memory = "65536";
+  state.ports.resize(2);
+  state.ports[0].device = "rxe0";
+  state.ports[0].port = 1;
+  state.ports[0].active = true;
+  state.ports[0].gid = "::ffff:10.0.0.1";
+  state.ports[0].gid_index = 1;
+  state.ports[0].gid_rule = "an IPv4 address";
+  state.ports[1].device = "rxe1";
+  state.ports[1].port = 1;
+  state.ports[1].remark = "the port is down";
+  auto all = examine_verbs(state);
+  expect(called(all, "rdma rxe0:1"), check_state::ok, "gid 1 ::ffff:10.0.0.1 (an IPv4 address)");
+  expect(called(all, "rdma rxe1:1"), check_state::note, "not active");
+  expect(called(all, "rdma memory"), check_state::note, "65536");
 }
 
 BOOST_AUTO_TEST_SUITE_END()
