@@ -61,6 +61,7 @@ void connection::start() {
   });
   our_hello_ = own_hello();
   send_own(frame_kind::hello, our_hello_);
+  settle_stream();
 }
 
 byte_buffer connection::own_hello() const {

@@ -45,7 +45,9 @@ result<tls_address> parse_tls_address(const std::string& address) {
     out.host = out.host.substr(1, out.host.size() - 2);
   else if (out.host.find(':') != std::string::npos)
     return fail(bad(address, "an IPv6 address stands in brackets"));
-  auto unfit = [](unsigned char c) { return c <= ' ' || c == '/' || c == '@' || c == 0x7f; };
+  auto unfit = [](unsigned char c) {
+    return c <= ' ' || c == '/' || c == '@' || c == '[' || c == ']' || c == 0x7f;
+  };
   if (
     out.host.empty() || out.host.size() > host_bytes_max ||
     std::any_of(out.host.begin(), out.host.end(), unfit))

@@ -47,7 +47,7 @@ class visitor;
 /// The part of a listener that lives on the loop.
 class tls_door : public std::enable_shared_from_this<tls_door> {
 public:
-  using visitors = std::list<std::shared_ptr<visitor>>;
+  using visitors = std::list<visitor*>;
 
   tls_door(
     std::shared_ptr<io_loop> loop, listener_options where, const channel_options& options,
@@ -62,7 +62,7 @@ public:
   // For visitors.
   result<std::shared_ptr<channel_handler>> admit(const peer_info& peer);
   void left(const peer_info& peer);
-  void forget(const std::shared_ptr<visitor>& v);
+  void forget(visitor& v);
   void refused(const std::string& source, const status& why);
 
   const std::shared_ptr<io_loop> loop;
@@ -95,10 +95,14 @@ private:
 };
 
 /// A connection until it has proved itself: first its first byte, then TLS, then the channel's handshake.
+/// Kept alive by whatever it waits for on the loop; the door's list does not keep it.
 class visitor : public std::enable_shared_from_this<visitor> {
 public:
   visitor(std::shared_ptr<tls_door> door, unique_fd fd, const socket_address& from)
     : source(source_of(from)), door_(std::move(door)), fd_(std::move(fd)), from_(from) {}
+
+  visitor(const visitor&) = delete;
+  ~visitor() { door_->forget(*this); }
 
   void start();
   /// Ends it with a line in the log.
@@ -224,7 +228,7 @@ void visitor::refuse(const status& why) {
 void visitor::leave() {
   over_ = true;
   door_->loop->cancel_timer(timer_);
-  door_->forget(shared_from_this());
+  door_->forget(*this);
 }
 
 void tls_door::open() {
@@ -287,7 +291,7 @@ void tls_door::receive(unique_fd fd, const socket_address& from) {
   prepare_tcp_socket(fd.get(), options);
   auto v = std::make_shared<visitor>(shared_from_this(), std::move(fd), from);
   make_room(v->source);
-  v->place = visitors_.insert(visitors_.end(), v);
+  v->place = visitors_.insert(visitors_.end(), v.get());
   v->listed = true;
   ++visitors_of_[v->source];
   v->start();
@@ -299,29 +303,30 @@ void tls_door::make_room(const std::string& source) {
   if (of_source != visitors_of_.end() && of_source->second >= where.handshakes_per_source_max) {
     auto oldest = std::find_if(
       visitors_.begin(), visitors_.end(), [&](auto& v) { return v->source == source; });
-    auto v = *oldest;
-    return v->refuse(status{
+    return (*oldest)->refuse(status{
       errc::busy,
       "more than " + std::to_string(where.handshakes_per_source_max) +
         " handshakes of this source at a time"});
   }
   if (visitors_.size() < where.handshakes_max)
     return;
-  auto v = visitors_.front();
-  v->refuse(status{
+  visitors_.front()->refuse(status{
     errc::busy, "more than " + std::to_string(where.handshakes_max) + " handshakes at a time"});
 }
 
-void tls_door::forget(const std::shared_ptr<visitor>& v) {
-  if (!std::exchange(v->listed, false))
+void tls_door::forget(visitor& v) {
+  if (!std::exchange(v.listed, false))
     return;
-  visitors_.erase(v->place);
-  auto of_source = visitors_of_.find(v->source);
+  visitors_.erase(v.place);
+  auto of_source = visitors_of_.find(v.source);
   if (--of_source->second == 0)
     visitors_of_.erase(of_source);
 }
 
 void tls_door::refused(const std::string& source, const status& why) {
+  // That is this side's own end.
+  if (why.code() == errc::unavailable)
+    return;
   if (auto line = refusals_.note(source, why.to_string(), steady_clock::now()))
     log().warn("refused a connection address={} {}", where.address, *line);
 }

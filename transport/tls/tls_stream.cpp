@@ -19,7 +19,7 @@ namespace {
 
 constexpr std::size_t record_bytes_max = 16 * 1024;
 // Only answers that the peer provokes and does not read can pile up to this.
-constexpr std::size_t unsent_bytes_max = 1u << 20;
+constexpr std::size_t unsent_bytes_max = 256 * 1024;
 constexpr std::string_view client_prefix = "client:";
 
 /// Cuts a gather list into pieces that fill a record each.
@@ -219,8 +219,9 @@ status tls_stream::vouch_for(const std::string& name) const {
   std::unique_ptr<X509, decltype(&X509_free)> certificate{
     SSL_get1_peer_certificate(ssl_.get()), X509_free};
   constexpr auto flags = X509_CHECK_FLAG_ALWAYS_CHECK_SUBJECT | X509_CHECK_FLAG_NO_WILDCARDS;
+  // To OpenSSL a name that begins with a dot stands for all names that end so.
   if (
-    certificate &&
+    certificate && !name.starts_with('.') &&
     X509_check_host(certificate.get(), name.data(), name.size(), flags, nullptr) == 1)
     return {};
   return {
