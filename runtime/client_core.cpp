@@ -32,8 +32,6 @@ void complete(actors::directory& where) {
   }
 }
 
-bool is_near(const std::string& address) { return address.starts_with("unix:"); }
-
 } // namespace
 
 actors::directory directory_of(const config::settings& settings) {
@@ -121,17 +119,8 @@ void client_core::learn(actors::directory where) {
   where_ = std::move(where);
   complete(where_);
   prepare_tables();
-  auto* answered = const_cast<actors::node_entry*>(find_node(where_, where_.node));
-  if (!answered)
-    return;
-  auto& ways = answered->addresses;
-  bool known = std::find(ways.begin(), ways.end(), first_address_) != ways.end();
-  // The way that was given is a way, whatever the node calls itself: a tunnel, another name.
-  if (!known)
-    ways.push_back(first_address_);
-  // The connection stays, unless the node has a nearer door.
-  if (!is_near(first_address_) && std::any_of(ways.begin(), ways.end(), is_near))
-    return;
+  // The address that was given is the way to this node, whatever the node calls itself: there may be a tunnel between,
+  // and a service of the same name on this host.
   remotes_[where_.node] = remotes_[first_node];
   nodes_[where_.node] = nodes_[first_node];
 }

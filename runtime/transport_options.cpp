@@ -39,7 +39,6 @@ transport::tcp_options tcp_options_of(const config::tcp_settings& s) {
 
 transport::verbs_options verbs_options_of(const config::verbs_settings& s) {
   transport::verbs_options o;
-#ifdef MILLRACE_WITH_VERBS_OPTIONS
   o.devices = s.devices;
   o.gid_index = s.gid_index;
   o.mtu = s.mtu;
@@ -63,9 +62,6 @@ transport::verbs_options verbs_options_of(const config::verbs_settings& s) {
   o.watch_unmaps = s.watch_unmaps;
   o.grants_max = s.grants_max;
   o.windows_max = s.windows_max;
-#else
-  (void)s;
-#endif
   return o;
 }
 

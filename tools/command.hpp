@@ -51,6 +51,7 @@ void add_status_command(CLI::App& app, invocation& call);
 void add_models_command(CLI::App& app, invocation& call);
 void add_checkpoints_command(CLI::App& app, invocation& call);
 void add_pool_command(CLI::App& app, invocation& call);
+void add_cluster_command(CLI::App& app, invocation& call);
 void add_config_command(CLI::App& app, invocation& call);
 void add_doctor_command(CLI::App& app, invocation& call);
 

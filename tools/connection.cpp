@@ -1,4 +1,5 @@
 // The options that all commands of a client share.
+#include <millrace/config/address.hpp>
 #include <millrace/config/load.hpp>
 #include <millrace/config/units.hpp>
 #include <millrace/tools/connection.hpp>
@@ -29,18 +30,35 @@ status limit_waits(config::settings& settings, const std::string& timeout) {
   return {};
 }
 
+status check_address(const std::string& address, const config::settings& settings) {
+  if (auto bad = config::check_address(address); !bad.ok())
+    return bad.within("--address");
+  if (config::is_tls_address(address) && !settings.security.configured())
+    return {
+      errc::invalid_argument,
+      "--address " + address +
+        ": name the cluster's secret with --secret FILE, or a configuration " +
+        "that does with -c FILE"};
+  return {};
+}
+
 } // namespace
 
 void add_connection_options(CLI::App& command, connection_options& options) {
-  auto* file = command.add_option(
-    "-c,--config", options.config_file, "talk to every node that this configuration describes");
-  file->type_name("FILE");
+  command
+    .add_option(
+      "-c,--config", options.config_file,
+      "talk to every node that this configuration describes; with --address, connect as it says")
+    ->type_name("FILE");
   command
     .add_option(
       "--address", options.address,
-      "talk to the service at unix:/PATH (default: that of a service without configuration)")
-    ->type_name("ADDRESS")
-    ->excludes(file);
+      "talk to the cluster of the service at unix:/PATH or tls://HOST:PORT (default: that of a "
+      "service without configuration)")
+    ->type_name("ADDRESS");
+  command
+    .add_option("--secret", options.secret, "the cluster's secret, where no configuration says it")
+    ->type_name("FILE");
   command.add_option("--timeout", options.timeout, "longest wait for an answer (default: 60s)")
     ->type_name("TIME");
 }
@@ -61,9 +79,13 @@ tl::expected<client, failure> connect_to(const connection_options& options) {
   }
   if (auto bad = limit_waits(settings, options.timeout); !bad.ok())
     return tl::unexpected{failure{bad, exit_usage}};
-  if (!options.config_file.empty())
+  if (!options.secret.empty())
+    settings.security = {.secret = options.secret, .certificate = {}, .key = {}, .authority = {}};
+  if (options.address.empty() && !options.config_file.empty())
     return checked(client::of(settings));
   auto address = options.address.empty() ? config::default_listen("n0") : options.address;
+  if (auto bad = check_address(address, settings); !bad.ok())
+    return tl::unexpected{failure{bad, exit_usage}};
   return checked(client::open(address, settings));
 }
 

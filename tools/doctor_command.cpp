@@ -1,5 +1,10 @@
 // `millrace doctor`: what this machine grants a service, and how to grant what it does not.
+#include <millrace/config/load.hpp>
+#include <millrace/config/place.hpp>
+#include <millrace/runtime/transport_options.hpp>
+#include <millrace/tools/doctor/cluster_checks.hpp>
 #include <millrace/tools/doctor/doctor.hpp>
+#include <millrace/tools/doctor/verbs_checks.hpp>
 #include <millrace/tools/output.hpp>
 #include <millrace/tools/text.hpp>
 
@@ -32,10 +37,29 @@ void print(std::ostream& out, const std::vector<doctor::finding>& findings) {
   }
 }
 
-int examine(invocation& call, const std::string& path) {
+struct doctor_options {
+  std::string path = ".";
+  std::string config_file;
+};
+
+int examine(invocation& call, const doctor_options& options) {
   doctor::machine here;
-  here.path = path;
+  here.path = options.path;
   auto findings = doctor::examine(here);
+  auto add = [&](std::vector<doctor::finding> more) {
+    findings.insert(findings.end(), more.begin(), more.end());
+  };
+  auto settings = options.config_file.empty() ? config::parse("", "defaults")
+                                              : config::load_file(options.config_file);
+  if (!settings)
+    return report(call, {settings.error(), exit_usage});
+  add(doctor::examine_verbs(
+    transport::describe_verbs_devices(runtime::verbs_options_of(settings->verbs))));
+  if (!options.config_file.empty()) {
+    auto own = config::pick_node(*settings, {}, config::surroundings::of_this_process());
+    add(doctor::examine_cluster(
+      *settings, own ? own->node.name : std::string{}, doctor::network_calls::real()));
+  }
   if (!call.json) {
     print(call.out, findings);
     return exit_ok;
@@ -50,14 +74,19 @@ int examine(invocation& call, const std::string& path) {
 } // namespace
 
 void add_doctor_command(CLI::App& app, invocation& call) {
-  auto path = std::make_shared<std::string>(".");
+  auto options = std::make_shared<doctor_options>();
   auto* command =
-    add_command(app, call, "doctor", "Report what this machine offers and lacks", [&call, path] {
-      return examine(call, *path);
+    add_command(app, call, "doctor", "Report what this machine offers and lacks", [&call, options] {
+      return examine(call, *options);
     });
-  command->add_option("--path", *path, "directory whose file system is examined")
+  command->add_option("--path", options->path, "directory whose file system is examined")
     ->type_name("DIR")
     ->capture_default_str();
+  command
+    ->add_option(
+      "-c,--config", options->config_file,
+      "examine the files, hosts and ports of this configuration, too")
+    ->type_name("FILE");
 }
 
 } // namespace millrace::tools

@@ -3,8 +3,22 @@
 #include <millrace/transport/local/local_driver.hpp>
 #include <millrace/transport/shm/shm_driver.hpp>
 #include <millrace/transport/tcp/tcp_driver.hpp>
+#include <millrace/transport/verbs/verbs_driver.hpp>
 
 namespace millrace::transport {
+
+namespace {
+
+// A driver without a device would reach nobody.
+result<std::shared_ptr<driver>> make_verbs(const driver_deps& deps) {
+  auto made =
+    make_verbs_driver(deps.loop, deps.movers, deps.limits, deps.verbs, deps.shared_arenas);
+  if (auto& why = made->devices().remark; !why.empty())
+    return fail(errc::unavailable, why);
+  return made;
+}
+
+} // namespace
 
 result<std::shared_ptr<driver>> make_driver(const std::string& name, const driver_deps& deps) {
   if (name == "local")
@@ -16,7 +30,7 @@ result<std::shared_ptr<driver>> make_driver(const std::string& name, const drive
   if (name == "tcp")
     return make_tcp_driver(deps.loop, deps.tcp);
   if (name == "verbs")
-    return fail(errc::unsupported, "this build has no driver verbs");
+    return make_verbs(deps);
   return fail(
     errc::invalid_argument, "no driver is called " + name + "; there are: local, shm, verbs, tcp");
 }

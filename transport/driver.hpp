@@ -55,6 +55,8 @@ struct driver_capabilities {
   bool same_process = false;
   bool same_host = false;
   bool across_hosts = false;
+  bool strided_regions = true; // else `unsupported`
+  bool any_file = true;        // may be adopted as the local side; else tmpfs and DAX devices
 };
 
 class driver {

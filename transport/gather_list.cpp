@@ -112,6 +112,19 @@ std::byte* gather_list::dense_at(std::uint64_t offset, std::uint64_t length) con
   return x.outer.empty() && length <= x.size_bytes - inside ? x.data + inside : nullptr;
 }
 
+std::optional<std::vector<gather_list::dense_range>> gather_list::dense_ranges() const {
+  std::vector<dense_range> out;
+  for (auto& x : items_) {
+    if (!x.outer.empty())
+      return std::nullopt;
+    if (!out.empty() && out.back().data + out.back().length == x.data)
+      out.back().length += x.size_bytes;
+    else
+      out.push_back({x.first, x.data, x.size_bytes});
+  }
+  return out;
+}
+
 // Where byte `inside` of a tensor lies.
 std::byte* gather_list::run_at(const item& x, std::uint64_t inside) noexcept {
   auto run = inside / x.run_bytes;

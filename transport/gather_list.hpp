@@ -8,6 +8,7 @@
 #include <sys/uio.h>
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -38,6 +39,15 @@ public:
     std::uint64_t size_bytes = 0; // that they cover
   };
   listed_runs runs(std::uint64_t offset, std::uint64_t length, std::span<iovec> out) const;
+
+  /// A run of bytes that lie next to each other in memory, too.
+  struct dense_range {
+    std::uint64_t offset = 0; // in the list
+    std::byte* data = nullptr;
+    std::uint64_t length = 0;
+  };
+  /// All of the list as such runs, in order; tensors that touch share one. Nothing if a tensor is strided.
+  std::optional<std::vector<dense_range>> dense_ranges() const;
 
   /// Copies `[offset, offset + length)` of the list to `target`. The range must lie inside.
   void read(std::uint64_t offset, std::byte* target, std::uint64_t length, store_mode mode) const;

@@ -2,6 +2,7 @@
 #include <millrace/transport/region.hpp>
 
 #include <condition_variable>
+#include <map>
 #include <mutex>
 #include <unordered_map>
 
@@ -30,9 +31,33 @@ public:
   }
 
   void withdraw() {
-    std::unique_lock guard{mutex_};
-    withdrawn_ = true;
-    quiet_.wait(guard, [this] { return users_ == 0; });
+    std::map<std::uint64_t, std::function<void()>> hooks;
+    {
+      std::unique_lock guard{mutex_};
+      withdrawn_ = true;
+      quiet_.wait(guard, [this] { return users_ == 0; });
+      hooks.swap(hooks_);
+    }
+    for (auto& [id, f] : hooks)
+      f();
+  }
+
+  // 0 once it is withdrawn.
+  std::uint64_t add_hook(std::function<void()> f) {
+    std::lock_guard guard{mutex_};
+    if (withdrawn_)
+      return 0;
+    hooks_.emplace(++last_hook_, std::move(f));
+    return last_hook_;
+  }
+
+  void remove_hook(std::uint64_t id) {
+    std::function<void()> dropped;
+    std::lock_guard guard{mutex_};
+    if (auto found = hooks_.find(id); found != hooks_.end()) {
+      dropped = std::move(found->second);
+      hooks_.erase(found);
+    }
   }
 
 private:
@@ -40,6 +65,8 @@ private:
   std::condition_variable quiet_;
   std::uint32_t users_ = 0;
   bool withdrawn_ = false;
+  std::uint64_t last_hook_ = 0;
+  std::map<std::uint64_t, std::function<void()>> hooks_;
 };
 
 namespace {
@@ -109,6 +136,15 @@ result<region_lease> region_ref::lease() const {
     return fail(errc::permission_denied, "the memory behind the handle was withdrawn");
   return region_lease{entry_};
 }
+
+result<std::uint64_t> region_ref::on_withdraw(std::function<void()> f) const {
+  auto id = entry_->add_hook(std::move(f));
+  if (id == 0)
+    return fail(errc::permission_denied, "the memory behind the handle was withdrawn");
+  return id;
+}
+
+void region_ref::forget(std::uint64_t hook) const { entry_->remove_hook(hook); }
 
 result<region_ref> find_region(std::uint64_t number, const region_key& key, access_mode how) {
   auto& t = table();

@@ -4,6 +4,8 @@
 #include <millrace/core/bulk_handle.hpp>
 #include <millrace/transport/gather_list.hpp>
 
+#include <cstdint>
+#include <functional>
 #include <memory>
 
 namespace millrace::transport {
@@ -58,6 +60,13 @@ public:
   std::uint64_t size_bytes() const noexcept;
   /// Errors: `permission_denied` once the region is withdrawn.
   result<region_lease> lease() const;
+
+  /// Runs `f` when the region is withdrawn: after its last lease, before `withdraw` returns, on that thread. For
+  /// devices that reach the memory by themselves. The number forgets it.
+  /// Errors: `permission_denied` once the region is withdrawn.
+  result<std::uint64_t> on_withdraw(std::function<void()> f) const;
+  /// It may be running on another thread; it will not begin any more.
+  void forget(std::uint64_t hook) const;
 
 private:
   std::shared_ptr<region_entry> entry_;

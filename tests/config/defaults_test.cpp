@@ -68,7 +68,7 @@ std::string other_value(const key_spec& key) {
   case key_type::boolean:
     return key.default_text == "true" ? "false" : "true";
   case key_type::count:
-    return std::to_string(key.max);
+    return std::to_string(std::to_string(key.max) == key.default_text ? key.min : key.max);
   case key_type::size:
     return std::to_string(key.min + 1);
   case key_type::duration_ms:

@@ -53,7 +53,7 @@ BOOST_AUTO_TEST_CASE(every_example_of_the_document_is_a_good_configuration) {
     auto parsed = parse(text.substr(at, text.find("```", at) - at), "example");
     BOOST_TEST(parsed.has_value(), (parsed ? "" : parsed.error().to_string()));
   }
-  BOOST_TEST(examples == 3);
+  BOOST_TEST(examples == 5);
 }
 
 BOOST_AUTO_TEST_CASE(every_key_has_a_line_of_words_and_a_sound_range) {

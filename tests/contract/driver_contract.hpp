@@ -23,7 +23,9 @@ public:
   /// Digest of the matrix as it is now, row after row.
   virtual std::uint64_t content(const bulk_handle& handle) = 0;
 
-  /// The owner's process, or 0 if it is this one.
+  /// What the driver can do.
+  virtual transport::driver_capabilities capabilities() const { return {}; }
+  /// The process that maps our adopted files to copy, or 0 if there is no other.
   virtual pid_t owner_pid() const { return 0; }
   /// Ends the owner without warning. False if it is this process.
   virtual bool kill_owner() = 0;

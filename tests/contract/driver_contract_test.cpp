@@ -1,5 +1,5 @@
-// Every driver keeps the contract: `local` with memory of this process, `shm` with a child's.
-#include "process_rig.hpp"
+// Every driver keeps the contract: `local` with memory of this process, `shm` and `verbs` with a child's.
+#include "verbs_rig.hpp"
 
 #include <map>
 
@@ -42,6 +42,9 @@ private:
 const bool registered[] = {
   add_driver_contract("local", [] { return std::make_unique<local_rig>(); }),
   add_driver_contract("shm", [] { return std::make_unique<shm_rig>(); }),
+  // Where there are RDMA devices, and a test says which.
+  !verbs_rig::configured() ||
+    add_driver_contract("verbs", [] { return std::make_unique<verbs_rig>(); }),
 };
 
 } // namespace

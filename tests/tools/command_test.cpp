@@ -51,7 +51,9 @@ BOOST_AUTO_TEST_CASE(arguments_that_make_no_sense_get_one_line_and_exit_2) {
   BOOST_TEST(usage_error({"serve", "--frob"}).find("--frob") != std::string::npos);
   BOOST_TEST(usage_error({"models", "rm"}).find("MODEL") != std::string::npos);
   BOOST_TEST(
-    usage_error({"status", "-c", "x", "--address", "y"}).find("excludes") != std::string::npos);
+    usage_error({"status", "--address", "tls://a:1"}) ==
+    "millrace: status: --address tls://a:1: name the cluster's secret with --secret FILE, or a "
+    "configuration that does with -c FILE\n");
   BOOST_TEST(
     usage_error({"status", "--timeout", "5"}).starts_with("millrace: status: --timeout: "));
   BOOST_TEST(usage_error({"status", "--address", "tcp://a"}).starts_with("millrace: status: "));
@@ -95,6 +97,8 @@ BOOST_AUTO_TEST_CASE(every_command_has_a_manual_and_takes_json) {
          {"pool", "create"},
          {"pool", "check"},
          {"pool", "info"},
+         {"cluster", "secret"},
+         {"cluster", "nodes"},
          {"config", "check"},
          {"config", "defaults"},
          {"config", "schema"},
@@ -164,6 +168,8 @@ BOOST_AUTO_TEST_CASE(the_manual_knows_every_command) {
         "pool create",
         "pool check",
         "pool info",
+        "cluster secret",
+        "cluster nodes",
         "config check",
         "config defaults",
         "config schema",

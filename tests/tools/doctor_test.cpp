@@ -1,5 +1,8 @@
 // The checks of `millrace doctor` against machines made of a few files.
+#include <millrace/config/load.hpp>
+#include <millrace/tools/doctor/cluster_checks.hpp>
 #include <millrace/tools/doctor/doctor.hpp>
+#include <millrace/tools/doctor/verbs_checks.hpp>
 #include <millrace/tools/run.hpp>
 
 #include <boost/test/unit_test.hpp>
@@ -68,7 +71,7 @@ BOOST_AUTO_TEST_SUITE(doctor)
 BOOST_AUTO_TEST_CASE(a_machine_without_files_is_examined_without_harm) {
   fake_machine bare;
   auto all = examine(bare.m);
-  BOOST_TEST(all.size() == 18u);
+  BOOST_TEST(all.size() == 19u);
   for (auto& f : all) {
     BOOST_TEST(!f.check.empty());
     BOOST_TEST(!f.value.empty(), f.check);
@@ -84,7 +87,7 @@ BOOST_AUTO_TEST_CASE(garbage_in_every_file_is_examined_without_harm) {
         "/sys/fs/cgroup/cpu.max", "/sys/fs/cgroup/memory.max", "/proc/sys/kernel/yama/ptrace_scope",
         "/sys/class/infiniband/x/ports/1/state"})
     for (auto text : {"", "-", "9-1", ":::", "99999999999999999999999", "0-99999999999", "]["})
-      BOOST_TEST(examine(odd.put(file, text).m).size() == 18u);
+      BOOST_TEST(examine(odd.put(file, text).m).size() == 19u);
 }
 
 BOOST_AUTO_TEST_CASE(an_old_kernel_is_noted) {
@@ -246,12 +249,102 @@ BOOST_AUTO_TEST_CASE(the_command_prints_every_check_of_this_machine_as_json) {
   std::ostringstream err;
   BOOST_TEST(millrace::tools::run({"doctor", "--json", "--path", "/tmp"}, out, err) == 0);
   auto all = nlohmann::json::parse(out.str());
-  BOOST_TEST(all.size() == 18u);
+  BOOST_TEST(all.size() == 19u);
   for (auto& f : all) {
     auto state = f.at("state").get<std::string>();
     BOOST_TEST((state == "ok" || state == "note" || state == "missing"));
     BOOST_TEST(f.at("remedy").get<std::string>().empty() == (state == "ok"));
   }
+}
+
+BOOST_AUTO_TEST_CASE(tls_in_the_kernel_is_seen) {
+  fake_machine without;
+  expect(without.about("kernel tls"), check_state::note, "not loaded");
+  fake_machine with;
+  expect(with.put("/proc/net/tls_stat", "TlsCurrTxSw 0").about("kernel tls"), check_state::ok, "");
+}
+
+BOOST_AUTO_TEST_SUITE_END()
+
+BOOST_AUTO_TEST_SUITE(doctor_of_clusters)
+
+namespace {
+
+millrace::result<std::vector<std::string>> resolve(const std::string& host) {
+  if (host == "nowhere")
+    return millrace::fail(millrace::errc::unavailable, "Name or service not known");
+  return std::vector<std::string>{host == "loop" ? "127.0.1.1" : "10.0.0.2"};
+}
+
+int listen_anywhere(const std::string&, std::uint16_t port) {
+  return port == 1 ? EADDRINUSE : port == 2 ? EADDRNOTAVAIL : 0;
+}
+
+std::vector<finding> examined(const std::string& text, const std::string& own = {}) {
+  auto settings = millrace::config::parse(text, "t.yaml");
+  BOOST_TEST_REQUIRE(settings.has_value(), (settings ? "" : settings.error().to_string()));
+  return examine_cluster(*settings, own, {resolve, listen_anywhere});
+}
+
+finding called(const std::vector<finding>& all, const std::string& check) {
+  auto found = std::find_if(all.begin(), all.end(), [&](auto& f) { return f.check == check; });
+  BOOST_TEST_REQUIRE((found != all.end()), check << " is no check");
+  return *found;
+}
+
+std::string hosts(const std::string& port_of_a = "7") {
+  return "security: {secret: /absent/secret}\ncluster:\n  nodes:\n"
+         "  - {name: a, host: good, listen: 'tls://0.0.0.0:" +
+    port_of_a +
+    "', providers: []}\n"
+    "  - {name: loop, providers: []}\n  - {name: nowhere, providers: []}\n";
+}
+
+} // namespace
+
+BOOST_AUTO_TEST_CASE(names_of_hosts_are_looked_up) {
+  auto all = examined(hosts());
+  expect(called(all, "host good"), check_state::ok, "10.0.0.2");
+  expect(called(all, "host loop"), check_state::note, "which only this host reaches");
+  expect(called(all, "host nowhere"), check_state::missing, "Name or service not known");
+}
+
+BOOST_AUTO_TEST_CASE(ports_of_the_own_node_are_tried) {
+  expect(called(examined(hosts("7"), "a"), "port of a"), check_state::ok, "is free");
+  expect(called(examined(hosts("1"), "a"), "port of a"), check_state::note, "in use");
+  expect(called(examined(hosts("2"), "a"), "port of a"), check_state::missing, "Cannot assign");
+  for (auto& f : examined(hosts("1")))
+    BOOST_TEST(!f.check.starts_with("port"));
+}
+
+BOOST_AUTO_TEST_CASE(files_of_security_are_read) {
+  expect(called(examined(hosts()), "security"), check_state::missing, "/absent/secret");
+  expect(called(examined(""), "security"), check_state::ok, "one host");
+  expect(
+    called(
+      examined("cluster: {nodes: [{name: a, providers: []}, {name: b, providers: []}]}"),
+      "security"),
+    check_state::note, "on their own host only");
+}
+
+BOOST_AUTO_TEST_CASE(ports_of_rdma_devices_say_which_gid_was_chosen_and_why) {
+  BOOST_TEST(examine_verbs({}).empty());
+  millrace::transport::verbs_state state;
+  state.locked_memory = "65536";
+  state.ports.resize(2);
+  state.ports[0].device = "rxe0";
+  state.ports[0].port = 1;
+  state.ports[0].active = true;
+  state.ports[0].gid = "::ffff:10.0.0.1";
+  state.ports[0].gid_index = 1;
+  state.ports[0].gid_rule = "an IPv4 address";
+  state.ports[1].device = "rxe1";
+  state.ports[1].port = 1;
+  state.ports[1].remark = "the port is down";
+  auto all = examine_verbs(state);
+  expect(called(all, "rdma rxe0:1"), check_state::ok, "gid 1 ::ffff:10.0.0.1 (an IPv4 address)");
+  expect(called(all, "rdma rxe1:1"), check_state::note, "not active");
+  expect(called(all, "rdma memory"), check_state::note, "65536");
 }
 
 BOOST_AUTO_TEST_SUITE_END()

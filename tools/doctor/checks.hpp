@@ -33,6 +33,7 @@ finding check_open_files(const machine& m);
 
 // device_checks.cpp
 finding check_rdma(const machine& m);
+finding check_kernel_tls(const machine& m);
 finding check_gpus(const machine& m);
 finding check_persistent_memory(const machine& m);
 

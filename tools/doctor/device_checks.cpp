@@ -57,6 +57,14 @@ finding check_rdma(const machine& m) {
   return ok(join(found));
 }
 
+finding check_kernel_tls(const machine& m) {
+  if (m.exists("/proc/net/tls_stat") || m.exists("/sys/module/tls"))
+    return ok("available");
+  return note(
+    "not loaded; streams with tcp.encrypt are encrypted in the process",
+    "modprobe tls, where the kernel has it (CONFIG_TLS)");
+}
+
 finding check_gpus(const machine& m) {
   constexpr auto gpus = "/proc/driver/nvidia/gpus";
   std::vector<std::string> found;

@@ -26,6 +26,7 @@ constexpr auto all_checks = std::to_array<named_check>({
   {"pidfd", check_pidfd},
   {"open files", check_open_files},
   {"rdma devices", check_rdma},
+  {"kernel tls", check_kernel_tls},
   {"gpus", check_gpus},
   {"persistent memory", check_persistent_memory},
   {"direct i/o", check_direct_io},

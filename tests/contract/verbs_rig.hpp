@@ -1,0 +1,68 @@
+// A driver rig with two processes and an RDMA device each. MILLRACE_TEST_VERBS=OURS/THEIRS names them: "rxe0/rxe1",
+// several with commas. Used in the lab guest.
+#pragma once
+
+#include "process_rig.hpp"
+
+#include <millrace/tests/support/held_completion.hpp>
+
+#include <cstdlib>
+#include <sstream>
+
+namespace millrace::testing {
+
+struct verbs_devices {
+  std::vector<std::string> ours, theirs;
+
+  static verbs_devices from_environment() {
+    std::string text = std::getenv("MILLRACE_TEST_VERBS");
+    auto slash = text.find('/');
+    return {split(text.substr(0, slash)), split(text.substr(slash + 1))};
+  }
+
+private:
+  static std::vector<std::string> split(const std::string& list) {
+    std::vector<std::string> out;
+    std::istringstream words{list};
+    for (std::string word; std::getline(words, word, ',');)
+      out.push_back(word);
+    return out;
+  }
+};
+
+class verbs_rig : public process_rig {
+public:
+  static bool configured() { return std::getenv("MILLRACE_TEST_VERBS") != nullptr; }
+
+  explicit verbs_rig(verbs_devices which = verbs_devices::from_environment())
+    : process_rig(words_with(which.ours), words_with(which.theirs)) {
+    // Connected is not yet reachable: queue pairs come first.
+    auto handle = expose({1, 1, 0}, access_mode::read, 0);
+    auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds{60};
+    result<transfer_report> moved = fail(errc::unavailable, "not tried");
+    while (!moved && std::chrono::steady_clock::now() < deadline) {
+      usleep(10'000);
+      held_completion<transfer_report> done;
+      fabric().submit({direction::read, handle, {}, false, nullptr}, done.callback());
+      moved = done.take();
+    }
+    BOOST_REQUIRE_MESSAGE(moved.has_value(), why(moved));
+    withdraw(handle);
+  }
+
+  driver_capabilities capabilities() const override {
+    return {.same_host = true, .across_hosts = true, .strided_regions = false, .any_file = false};
+  }
+  // It has keys, no mappings.
+  pid_t owner_pid() const override { return 0; }
+
+private:
+  static std::vector<std::string> words_with(const std::vector<std::string>& devices) {
+    std::vector<std::string> words{"verbs"};
+    for (auto& device : devices)
+      words.push_back("device=" + device);
+    return words;
+  }
+};
+
+} // namespace millrace::testing

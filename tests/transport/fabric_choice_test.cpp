@@ -1,0 +1,296 @@
+// Which driver a fabric takes, and what it does when that one fails.
+#include <millrace/transport/fabric.hpp>
+#include <millrace/transport/path_table.hpp>
+
+#include <boost/test/unit_test.hpp>
+
+#include <deque>
+
+using namespace millrace;
+using namespace millrace::transport;
+
+namespace {
+
+// Reaches whom the test says; transfers wait until the test ends them.
+class fake_driver : public driver {
+public:
+  explicit fake_driver(std::string name) : name_(std::move(name)) {}
+
+  std::string_view name() const noexcept override { return name_; }
+  driver_capabilities capabilities() const noexcept override { return {.across_hosts = true}; }
+  bool reaches(const peer_id&) const noexcept override { return reaching; }
+  void submit(transfer t, completion<transfer_report> done) override {
+    waiting.push_back({std::move(t), std::move(done)});
+  }
+
+  void succeed() { end(transfer_report{{}, name_, false}); }
+  void fail_with(errc code) { end(fail(code, name_ + " does not work")); }
+
+  struct held {
+    transfer what;
+    completion<transfer_report> done;
+  };
+  bool reaching = true;
+  std::deque<held> waiting;
+
+private:
+  void end(result<transfer_report> how) {
+    BOOST_TEST_REQUIRE(!waiting.empty(), name_ << " has nothing to end");
+    auto h = std::move(waiting.front());
+    waiting.pop_front();
+    h.what = {};
+    h.done(std::move(how));
+  }
+
+  std::string name_;
+};
+
+class fake_channel : public channel {
+public:
+  explicit fake_channel(std::string name) {
+    who_.id.bytes.fill(7);
+    who_.name = std::move(name);
+  }
+  const peer_info& peer() const noexcept override { return who_; }
+  bool is_open() const noexcept override { return true; }
+  channel_key derive_key(std::string_view) const override { return {}; }
+  status send(
+    frame_kind, std::uint64_t, std::span<const std::byte>, std::span<const int>) override {
+    return {};
+  }
+  void close(status, std::uint32_t) override {}
+
+private:
+  peer_info who_;
+};
+
+struct fixture {
+  std::shared_ptr<fake_driver> fast = std::make_shared<fake_driver>("fast");
+  std::shared_ptr<fake_driver> slow = std::make_shared<fake_driver>("slow");
+  std::shared_ptr<fake_channel> peer = std::make_shared<fake_channel>("n7");
+  std::shared_ptr<fabric> f;
+  std::vector<std::byte> memory = std::vector<std::byte>(100);
+  std::vector<result<transfer_report>> ended;
+
+  explicit fixture(std::uint32_t retry_after_ms = 3'600'000) {
+    fabric_options options;
+    options.movers = 1;
+    options.retry_after_ms = retry_after_ms;
+    f = fabric::of_drivers(options, {fast, slow});
+    f->peer_opened(peer);
+  }
+
+  void submit(std::shared_ptr<void> hold = nullptr) {
+    transfer t;
+    t.remote.owner = peer->peer().id;
+    t.ops = {{.remote_offset = 3, .local = memory.data(), .length = 100}};
+    t.hold = std::move(hold);
+    f->submit(std::move(t), [this](result<transfer_report> r) { ended.push_back(std::move(r)); });
+  }
+
+  path_stats path(const std::string& driver) const {
+    for (auto& p : f->paths())
+      if (p.driver == driver)
+        return p;
+    BOOST_TEST_REQUIRE(false, "no path " << driver);
+    return {};
+  }
+};
+
+} // namespace
+
+BOOST_AUTO_TEST_SUITE(fabric_choice)
+
+BOOST_AUTO_TEST_CASE(the_first_driver_that_reaches_the_peer_is_taken) {
+  fixture t;
+  t.submit();
+  t.fast->succeed();
+  t.fast->reaching = false;
+  t.submit();
+  t.slow->succeed();
+  BOOST_TEST_REQUIRE(t.ended.size() == 2u);
+  BOOST_TEST(t.ended[0]->driver == "fast");
+  BOOST_TEST(t.ended[1]->driver == "slow");
+  t.slow->reaching = false;
+  t.submit();
+  BOOST_TEST((t.ended[2].error().code() == errc::peer_lost));
+}
+
+BOOST_AUTO_TEST_CASE(a_failure_is_taken_on_whole_by_the_next_driver) {
+  for (auto code : {errc::unsupported, errc::unavailable, errc::io_error, errc::peer_lost}) {
+    fixture t;
+    t.submit();
+    t.fast->fail_with(code);
+    BOOST_TEST(t.ended.empty());
+    BOOST_TEST_REQUIRE(t.slow->waiting.size() == 1u);
+    auto& again = t.slow->waiting.front().what;
+    BOOST_TEST((again.remote.owner == t.peer->peer().id));
+    BOOST_TEST_REQUIRE(again.ops.size() == 1u);
+    BOOST_TEST(again.ops[0].remote_offset == 3u);
+    BOOST_TEST((again.ops[0].local == t.memory.data() && again.ops[0].length == 100u));
+    t.slow->succeed();
+    BOOST_TEST_REQUIRE(t.ended.size() == 1u);
+    BOOST_TEST(t.ended[0]->driver == "slow");
+  }
+}
+
+BOOST_AUTO_TEST_CASE(what_another_driver_would_say_as_well_is_final) {
+  for (auto code :
+       {errc::permission_denied, errc::invalid_argument, errc::busy, errc::deadline_exceeded,
+        errc::corrupt_data}) {
+    fixture t;
+    t.submit();
+    t.fast->fail_with(code);
+    BOOST_TEST(t.slow->waiting.empty());
+    BOOST_TEST_REQUIRE(t.ended.size() == 1u);
+    BOOST_TEST((t.ended[0].error().code() == code));
+    BOOST_TEST(t.path("fast").failures == 1u);
+    BOOST_TEST(t.path("fast").fallbacks == 0u);
+    BOOST_TEST(t.path("fast").chosen);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(the_last_drivers_failure_is_the_transfers) {
+  fixture t;
+  t.submit();
+  t.fast->fail_with(errc::io_error);
+  t.slow->fail_with(errc::unavailable);
+  BOOST_TEST_REQUIRE(t.ended.size() == 1u);
+  BOOST_TEST((t.ended[0].error().code() == errc::unavailable));
+  BOOST_TEST(t.fast->waiting.empty());
+}
+
+BOOST_AUTO_TEST_CASE(a_driver_that_broke_is_left_out_for_a_while) {
+  fixture t;
+  t.submit();
+  t.fast->fail_with(errc::io_error);
+  t.slow->succeed();
+  BOOST_TEST(!t.path("fast").chosen);
+  BOOST_TEST(t.path("slow").chosen);
+  t.submit();
+  BOOST_TEST(t.fast->waiting.empty());
+  t.slow->succeed();
+  // It is still better than nothing.
+  t.slow->reaching = false;
+  t.submit();
+  t.fast->succeed();
+  BOOST_TEST(t.ended.at(2)->driver == "fast");
+  // And has shown that it works.
+  t.slow->reaching = true;
+  t.submit();
+  BOOST_TEST(t.fast->waiting.size() == 1u);
+}
+
+BOOST_AUTO_TEST_CASE(a_driver_that_broke_is_tried_again_afterwards) {
+  fixture t{0};
+  t.submit();
+  t.fast->fail_with(errc::io_error);
+  t.slow->succeed();
+  t.submit();
+  BOOST_TEST_REQUIRE(t.fast->waiting.size() == 1u);
+  t.fast->fail_with(errc::io_error);
+  t.slow->succeed();
+  t.submit();
+  t.fast->succeed();
+  BOOST_TEST(t.ended.at(2)->driver == "fast");
+  BOOST_TEST(t.path("fast").fallbacks == 2u);
+  BOOST_TEST(t.path("fast").transfers == 1u);
+}
+
+BOOST_AUTO_TEST_CASE(a_driver_that_cannot_do_one_transfer_does_the_next) {
+  fixture t;
+  t.submit();
+  t.fast->fail_with(errc::unsupported);
+  t.slow->succeed();
+  BOOST_TEST(t.path("fast").chosen);
+  t.submit();
+  BOOST_TEST(t.fast->waiting.size() == 1u);
+}
+
+BOOST_AUTO_TEST_CASE(when_the_peer_is_gone_nothing_is_tried_again) {
+  fixture t;
+  t.submit();
+  t.f->peer_closed(*t.peer, {errc::peer_lost, "gone"});
+  t.fast->fail_with(errc::peer_lost);
+  BOOST_TEST(t.slow->waiting.empty());
+  BOOST_TEST_REQUIRE(t.ended.size() == 1u);
+  BOOST_TEST((t.ended[0].error().code() == errc::peer_lost));
+  BOOST_TEST(t.f->paths().empty());
+}
+
+BOOST_AUTO_TEST_CASE(a_peer_with_two_channels_is_there_until_both_are_closed) {
+  fixture t;
+  t.f->peer_opened(t.peer);
+  t.f->peer_closed(*t.peer, {errc::peer_lost, "gone"});
+  t.submit();
+  t.fast->fail_with(errc::peer_lost);
+  t.slow->succeed();
+  BOOST_TEST(t.ended.at(0)->driver == "slow");
+  t.f->peer_closed(*t.peer, {errc::peer_lost, "gone"});
+  BOOST_TEST(t.f->paths().empty());
+}
+
+BOOST_AUTO_TEST_CASE(the_memory_is_held_as_long_as_a_driver_may_need_it) {
+  fixture t;
+  auto hold = std::make_shared<int>(1);
+  t.submit(hold);
+  BOOST_TEST(hold.use_count() > 1);
+  t.fast->fail_with(errc::io_error);
+  BOOST_TEST(hold.use_count() > 1);
+  t.slow->succeed();
+  BOOST_TEST(hold.use_count() == 1);
+}
+
+BOOST_AUTO_TEST_CASE(paths_tell_what_is_used_and_why) {
+  fixture t;
+  auto unused = t.f->paths();
+  BOOST_TEST_REQUIRE(unused.size() == 1u);
+  BOOST_TEST(unused[0].peer == "n7");
+  BOOST_TEST(unused[0].driver == "fast");
+  BOOST_TEST((unused[0].chosen && unused[0].transfers == 0u));
+  t.submit();
+  t.fast->fail_with(errc::io_error);
+  t.slow->succeed();
+  auto fast = t.path("fast");
+  BOOST_TEST((fast.failures == 1u && fast.fallbacks == 1u && fast.transfers == 0u));
+  BOOST_TEST((fast.last_reason.find("fast does not work") != std::string::npos));
+  auto slow = t.path("slow");
+  BOOST_TEST((slow.transfers == 1u && slow.bytes == 100u && slow.failures == 0u));
+  // All of them within the window, whose first second is not over.
+  BOOST_TEST((slow.rate_bytes_per_s > 0u && slow.rate_bytes_per_s <= 100u));
+}
+
+BOOST_AUTO_TEST_CASE(a_rate_is_of_the_last_seconds) {
+  using std::chrono::seconds;
+  rate_meter m;
+  time_point start{seconds{1000}};
+  BOOST_TEST(m.bytes_per_s(start) == 0u);
+  m.add(600, start);
+  BOOST_TEST(m.bytes_per_s(start) == 600u);
+  BOOST_TEST(m.bytes_per_s(start + seconds{1}) == 300u);
+  m.add(600, start + seconds{5});
+  BOOST_TEST(m.bytes_per_s(start + seconds{5}) == 200u);
+  BOOST_TEST(m.bytes_per_s(start + seconds{9}) == 120u);
+  BOOST_TEST(m.bytes_per_s(start + seconds{10}) == 60u);
+  BOOST_TEST(m.bytes_per_s(start + seconds{15}) == 0u);
+  m.add(50, start + seconds{10'000});
+  BOOST_TEST(m.bytes_per_s(start + seconds{10'000}) == 5u);
+}
+
+BOOST_AUTO_TEST_SUITE_END()
+
+BOOST_AUTO_TEST_SUITE(fabric_drivers)
+
+BOOST_AUTO_TEST_CASE(drivers_that_a_machine_lacks_are_left_out_and_unknown_ones_refused) {
+  auto loop = io_loop::start({}).value();
+  fabric_options options;
+  options.movers = 1;
+  BOOST_TEST(fabric::create(options, loop).has_value());
+  options.prefer = {"local", "carrier_pigeon"};
+  auto refused = fabric::create(options, loop);
+  BOOST_TEST_REQUIRE(!refused.has_value());
+  BOOST_TEST((refused.error().code() == errc::invalid_argument));
+  loop->stop();
+}
+
+BOOST_AUTO_TEST_SUITE_END()

@@ -1,0 +1,214 @@
+// Polling, sleeping, waking.
+// Started by the driver when there is a device.
+#include <millrace/transport/verbs/completion_thread.hpp>
+
+#include <millrace/core/log.hpp>
+
+#include <poll.h>
+#include <pthread.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+namespace millrace::transport::verbs {
+
+namespace {
+
+// How often deadlines are looked at while there are some.
+constexpr std::chrono::milliseconds tick_interval{20};
+
+} // namespace
+
+completion_thread::completion_thread(device_list devices, const verbs_options& options)
+  : devices_(std::move(devices)), poll_(options.poll_us), sleep_(std::max(options.sleep_ms, 1u)),
+    wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
+
+std::shared_ptr<completion_thread> completion_thread::start(
+  device_list devices, const verbs_options& options) {
+  std::shared_ptr<completion_thread> t{new completion_thread{std::move(devices), options}};
+  t->thread_ = std::thread{[t] {
+    t->run();
+    t->run_posted(); // what came before the end
+    t->sources_.clear();
+  }};
+  return t;
+}
+
+void completion_thread::post(std::function<void()> f) {
+  {
+    std::lock_guard guard{mutex_};
+    if (stopping_)
+      return;
+    posted_.push_back(std::move(f));
+  }
+  if (!sleeping_.load())
+    return;
+  std::uint64_t one = 1;
+  [[maybe_unused]] auto n = write(wake_.get(), &one, sizeof(one));
+}
+
+void completion_thread::add(std::shared_ptr<completion_source> source) {
+  sources_.push_back(std::move(source));
+}
+
+void completion_thread::remove(const completion_source* source) {
+  std::erase_if(sources_, [&](auto& s) { return s.get() == source; });
+}
+
+void completion_thread::stop() {
+  {
+    std::lock_guard guard{mutex_};
+    stopping_ = true;
+  }
+  std::uint64_t one = 1;
+  [[maybe_unused]] auto n = write(wake_.get(), &one, sizeof(one));
+  if (on_thread())
+    thread_.detach();
+  else if (thread_.joinable())
+    thread_.join();
+}
+
+bool completion_thread::is_stopping() {
+  std::lock_guard guard{mutex_};
+  return stopping_;
+}
+
+void completion_thread::run() {
+  pthread_setname_np(pthread_self(), "mr.verbs");
+  auto busy_until = steady_clock::now();
+  auto next_look = busy_until;
+  while (!is_stopping()) {
+    auto happened = run_posted();
+    happened |= serve_all();
+    auto now = steady_clock::now();
+    if (now >= next_look) {
+      look_at_deadlines();
+      next_look = now + tick_interval;
+    }
+    if (happened)
+      busy_until = now + poll_;
+    else if (now >= busy_until)
+      sleep();
+  }
+}
+
+void completion_thread::look_at_deadlines() {
+  auto now = steady_clock::now();
+  deadlines_ = false;
+  // A look may remove its source.
+  for (auto& s : std::vector<std::shared_ptr<completion_source>>{sources_})
+    deadlines_ |= s->tick(now);
+}
+
+bool completion_thread::run_posted() {
+  std::vector<std::function<void()>> due;
+  {
+    std::lock_guard guard{mutex_};
+    due.swap(posted_);
+  }
+  for (auto& f : due)
+    f();
+  return !due.empty();
+}
+
+bool completion_thread::serve_all() {
+  bool happened = false;
+  // Serving may end a source.
+  for (std::size_t i = 0; i < sources_.size(); ++i) {
+    auto s = sources_[i];
+    happened |= s->serve();
+  }
+  return happened;
+}
+
+// What comes after arming wakes; what came before is found by one more look.
+void completion_thread::sleep() {
+  look_at_deadlines();
+  for (auto& s : sources_)
+    s->arm();
+  sleeping_ = true;
+  bool idle = true;
+  {
+    std::lock_guard guard{mutex_};
+    idle = posted_.empty() && !stopping_;
+  }
+  idle = idle && !serve_all();
+  if (idle) {
+    std::vector<pollfd> fds{{wake_.get(), POLLIN, 0}};
+    for (auto& d : devices_) {
+      fds.push_back({d->channel()->fd, POLLIN, 0});
+      fds.push_back({d->context()->async_fd, POLLIN, 0});
+    }
+    auto longest = deadlines_ ? std::min(sleep_, tick_interval) : sleep_;
+    poll(fds.data(), fds.size(), static_cast<int>(longest.count()));
+  }
+  sleeping_ = false;
+  take_events();
+}
+
+void completion_thread::take_events() {
+  std::uint64_t count = 0;
+  [[maybe_unused]] auto n = read(wake_.get(), &count, sizeof(count));
+  for (auto& d : devices_) {
+    ibv_cq* cq = nullptr;
+    void* context = nullptr;
+    while (ibv_get_cq_event(d->channel(), &cq, &context) == 0)
+      ibv_ack_cq_events(cq, 1);
+    take_device_event(*d);
+  }
+}
+
+void completion_thread::take_device_event(device& d) {
+  ibv_async_event event{};
+  while (ibv_get_async_event(d.context(), &event) == 0) {
+    auto port_down = event.event_type == IBV_EVENT_PORT_ERR &&
+      static_cast<std::uint32_t>(event.element.port_num) == d.port();
+    auto fatal = event.event_type == IBV_EVENT_DEVICE_FATAL;
+    log().debug("RDMA device {} says: {}", d.name(), ibv_event_type_str(event.event_type));
+    ibv_ack_async_event(&event);
+    if (port_down || fatal)
+      for (auto& s : std::vector<std::shared_ptr<completion_source>>{sources_})
+        s->port_lost(d);
+  }
+}
+
+setup_thread::setup_thread() : thread_([this] { run(); }) {}
+
+void setup_thread::post(std::function<void()> f) {
+  std::lock_guard guard{mutex_};
+  if (stopping_)
+    return;
+  posted_.push_back(std::move(f));
+  changed_.notify_one();
+}
+
+void setup_thread::stop() {
+  std::vector<std::function<void()>> dropped;
+  {
+    std::lock_guard guard{mutex_};
+    stopping_ = true;
+    dropped.swap(posted_);
+    changed_.notify_one();
+  }
+  if (thread_.joinable())
+    thread_.join();
+}
+
+void setup_thread::run() {
+  pthread_setname_np(pthread_self(), "mr.verbs.setup");
+  while (true) {
+    std::vector<std::function<void()>> due;
+    {
+      std::unique_lock guard{mutex_};
+      changed_.wait(guard, [this] { return stopping_ || !posted_.empty(); });
+      if (stopping_)
+        return;
+      due.swap(posted_);
+    }
+    for (auto& f : due)
+      f();
+  }
+}
+
+} // namespace millrace::transport::verbs

@@ -1,0 +1,95 @@
+// The thread that owns every queue pair in use. Made by the driver; `peer_link` lives on it.
+#pragma once
+
+#include <millrace/core/clock.hpp>
+#include <millrace/transport/verbs/device.hpp>
+
+#include <atomic>
+#include <condition_variable>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+namespace millrace::transport::verbs {
+
+/// What the thread serves: the connection to one peer.
+class completion_source {
+public:
+  virtual ~completion_source() = default;
+  /// Takes completions and posts what may go out. True if anything happened.
+  virtual bool serve() = 0;
+  /// Before a sleep: completions shall wake the thread.
+  virtual void arm() = 0;
+  /// Looks at deadlines. Returns whether there will be some soon.
+  virtual bool tick(time_point now) = 0;
+  /// A port of a device went down.
+  virtual void port_lost(const device& d) = 0;
+};
+
+/// Runs what is posted, in order, and serves its sources: polls while something happens and `poll_us` longer, then
+/// sleeps on the devices' completion channels.
+///
+/// *Problem*: queue pairs, completions and the transfers they belong to would need a lock each if any thread could
+/// touch them. One thread has them all; what blocks in the kernel for long (registering, connecting) runs elsewhere.
+class completion_thread : public std::enable_shared_from_this<completion_thread> {
+public:
+  /// Runs until `stop`.
+  static std::shared_ptr<completion_thread> start(
+    device_list devices, const verbs_options& options);
+
+  /// Any thread. Dropped after `stop`.
+  void post(std::function<void()> f);
+  /// On the thread.
+  void add(std::shared_ptr<completion_source> source);
+  void remove(const completion_source* source);
+  bool on_thread() const noexcept { return std::this_thread::get_id() == thread_.get_id(); }
+
+  /// Runs what is posted and waits for the thread; from the thread itself (the last owner may let go inside a
+  /// completion) it ends soon after.
+  void stop();
+
+private:
+  completion_thread(device_list devices, const verbs_options& options);
+  void run();
+  bool is_stopping();
+  bool run_posted();
+  void look_at_deadlines();
+  bool serve_all();
+  void sleep();
+  void take_events();
+  void take_device_event(device& d);
+
+  const device_list devices_;
+  const std::chrono::microseconds poll_;
+  const std::chrono::milliseconds sleep_;
+  unique_fd wake_;
+  std::mutex mutex_;
+  std::vector<std::function<void()>> posted_;
+  bool stopping_ = false;
+  std::atomic<bool> sleeping_ = false;
+  std::vector<std::shared_ptr<completion_source>> sources_;
+  bool deadlines_ = false; // of some source
+  std::thread thread_;
+};
+
+/// One thread for calls that block in the kernel for long: queue pairs are made and connected there.
+class setup_thread {
+public:
+  setup_thread();
+  ~setup_thread() { stop(); }
+  void post(std::function<void()> f);
+  void stop();
+
+private:
+  void run();
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<std::function<void()>> posted_;
+  bool stopping_ = false;
+  std::thread thread_;
+};
+
+} // namespace millrace::transport::verbs

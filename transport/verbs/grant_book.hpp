@@ -1,0 +1,110 @@
+// Which of our regions one peer may reach, and by which keys. Owned by `peer_link`; asked by the peer.
+#pragma once
+
+#include <millrace/transport/mover_pool.hpp>
+#include <millrace/transport/region.hpp>
+#include <millrace/transport/verbs/arena_registry.hpp>
+#include <millrace/transport/verbs/queue_pair.hpp>
+#include <millrace/transport/verbs/registration_cache.hpp>
+
+#include <atomic>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+namespace millrace::transport::verbs {
+
+/// A queue pair of ours over which keys can hold now.
+struct live_pair {
+  std::uint32_t pair = 0;
+  std::uint32_t generation = 0;
+  std::uint32_t device_index = 0;
+  std::shared_ptr<device> port;
+};
+
+/// Keys for all ranges of a region over one queue pair.
+struct pair_grant {
+  live_pair over;
+  std::vector<std::shared_ptr<remote_key>> keys;
+};
+
+/// Where memory is registered from; one for all peers.
+struct memory_sources {
+  device_list devices;
+  std::shared_ptr<arena_registry> arenas;
+  std::shared_ptr<registration_cache> cache;
+};
+
+/// One region open to one peer.
+///
+/// *Problem*: whoever withdraws a region frees its memory next, and the peer's device asks nobody. So the keys are
+/// taken back by the region's own `withdraw`, before it returns, whatever the peer and the connection are doing.
+class grant {
+public:
+  using ranges = std::vector<gather_list::dense_range>;
+
+  /// Ends every access by the keys. Idempotent. Any thread.
+  void revoke() noexcept;
+  bool revoked() const;
+  ~grant();
+
+private:
+  friend class grant_book;
+
+  mutable std::mutex mutex_;
+  bool revoked_ = false;
+  bool made_ = false;
+  std::uint64_t region_bytes_ = 0;
+  ranges ranges_;
+  std::vector<std::shared_ptr<void>> registrations_; // one a range; null: exact ones, made for each device
+  std::vector<pair_grant> pairs_;
+  std::optional<region_ref> region_;
+  std::uint64_t hook_ = 0;
+};
+
+/// Threads: `prepare` on movers (it blocks while pages are pinned); the others any. Made by `make_shared` only.
+class grant_book : public std::enable_shared_from_this<grant_book> {
+public:
+  grant_book(
+    memory_sources sources, const verbs_options& options, std::function<void(std::uint64_t)> gone)
+    : sources_(std::move(sources)), options_(options), gone_(std::move(gone)) {}
+
+  /// Keys that still have to be bound, each over its queue pair.
+  struct prepared {
+    std::shared_ptr<grant> g;
+    std::vector<pair_grant> unbound;
+  };
+  /// Finds or makes the grant, with keys over all the pairs given.
+  /// Errors: `permission_denied`; `unsupported` for memory that devices cannot have and when bounds are reached.
+  result<prepared> prepare(
+    std::uint64_t region, const region_ref& memory, direction dir,
+    const std::vector<live_pair>& pairs);
+  /// The answer, with all pairs that are bound; `bound` joins them.
+  result<granted> answer(const std::shared_ptr<grant>& g, std::vector<pair_grant> bound);
+  /// Revokes everything.
+  void clear();
+
+  std::size_t size() const;
+  std::uint64_t windows() const noexcept { return windows_->load(); }
+
+private:
+  result<std::shared_ptr<grant>> find_or_make(std::uint64_t region, const region_ref& memory);
+  status register_ranges(grant& g, const gather_list& list, direction dir);
+  result<std::shared_ptr<void>> registration_of(const gather_list::dense_range& r);
+  result<pair_grant> keys_over(const grant& g, const live_pair& over, direction dir);
+  void forget(std::uint64_t region);
+
+  const memory_sources sources_;
+  const verbs_options options_;
+  const std::function<void(std::uint64_t)> gone_; // a region that the peer had keys of was withdrawn
+  const std::shared_ptr<std::atomic<std::uint64_t>> windows_ =
+    std::make_shared<std::atomic<std::uint64_t>>(0);
+  mutable std::mutex mutex_;
+  bool closed_ = false;
+  std::map<std::uint64_t, std::shared_ptr<grant>> grants_;
+};
+
+} // namespace millrace::transport::verbs

@@ -1,0 +1,67 @@
+// The machine's topology, read once by hwloc.
+// Called when devices are opened and when memory is registered.
+#include <millrace/transport/verbs/memory_distance.hpp>
+
+#include <hwloc.h>
+
+#include <memory>
+
+namespace millrace::transport::verbs {
+
+namespace {
+
+struct topology_free {
+  void operator()(hwloc_topology_t t) const noexcept { hwloc_topology_destroy(t); }
+};
+using topology_ptr = std::unique_ptr<hwloc_topology, topology_free>;
+
+topology_ptr load() {
+  hwloc_topology_t t = nullptr;
+  if (hwloc_topology_init(&t) != 0)
+    return nullptr;
+  topology_ptr out{t};
+  hwloc_topology_set_io_types_filter(t, HWLOC_TYPE_FILTER_KEEP_IMPORTANT);
+  return hwloc_topology_load(t) == 0 ? std::move(out) : nullptr;
+}
+
+hwloc_topology_t topology() {
+  static topology_ptr t = load();
+  return t.get();
+}
+
+std::uint64_t mask_of(hwloc_const_nodeset_t nodes) {
+  return nodes ? hwloc_bitmap_to_ith_ulong(nodes, 0) : 0;
+}
+
+} // namespace
+
+std::uint64_t node_mask_of_device(const std::string& device) {
+  if (!topology())
+    return 0;
+  for (hwloc_obj_t o = nullptr; (o = hwloc_get_next_osdev(topology(), o)) != nullptr;)
+    if (o->name && device == o->name)
+      if (auto* near = hwloc_get_non_io_ancestor_obj(topology(), o))
+        return mask_of(near->nodeset);
+  return 0;
+}
+
+std::uint64_t node_mask_of_memory(const std::byte* data, std::uint64_t size_bytes) {
+  if (!topology() || size_bytes == 0)
+    return 0;
+  std::unique_ptr<hwloc_bitmap_s, decltype(&hwloc_bitmap_free)> nodes{
+    hwloc_bitmap_alloc(), hwloc_bitmap_free};
+  auto found = hwloc_get_area_memlocation(
+    topology(), data, size_bytes, nodes.get(), HWLOC_MEMBIND_BYNODESET);
+  return found == 0 ? mask_of(nodes.get()) : 0;
+}
+
+std::string nodes_near_device(const std::string& device) {
+  auto mask = node_mask_of_device(device);
+  std::string out;
+  for (int i = 0; i < 64; ++i)
+    if (mask & (1ull << i))
+      out += (out.empty() ? "" : ",") + std::to_string(i);
+  return out;
+}
+
+} // namespace millrace::transport::verbs

@@ -1,0 +1,140 @@
+// What two verbs drivers say to each other over their channel.
+#pragma once
+
+#include <millrace/core/bulk_handle.hpp>
+#include <millrace/core/codec.hpp>
+#include <millrace/transport/verbs/gid_rule.hpp>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace millrace::transport::verbs {
+
+/// The values travel on the wire: append, never renumber.
+enum class message_kind : std::uint8_t {
+  hello = 1,
+  connect = 2,
+  ready = 3,
+  ask = 4,
+  granted = 5,
+  withdrawn = 6,
+};
+
+inline constexpr std::uint32_t protocol_version = 1;
+inline constexpr std::size_t rails_max = 64;
+
+/// One port as the other side must know it.
+struct rail_info {
+  gid_bytes gid{};
+  bool infiniband = false;
+  std::uint32_t lid = 0;
+  std::uint32_t mtu = 0; // bytes
+  std::uint32_t reads_max = 0;
+  std::uint64_t message_bytes_max = 0;
+};
+
+/// "These are my rails." Both compute the same pairs from both lists.
+struct hello {
+  std::uint32_t version = protocol_version;
+  std::vector<rail_info> rails;
+};
+
+/// "My queue pair for that pair of rails." A higher generation replaces what there was.
+struct connect {
+  std::uint32_t pair = 0;
+  std::uint32_t generation = 0;
+  std::uint32_t number = 0; // of the queue pair
+  std::uint32_t psn = 0;
+  rail_info rail;
+};
+
+/// "It can receive."
+struct ready {
+  std::uint32_t pair = 0;
+  std::uint32_t generation = 0;
+};
+
+/// "Let me reach that region."
+struct ask {
+  std::uint64_t number = 0;
+  std::uint64_t region = 0;
+  region_key key;
+  std::uint8_t dir = 0; // a `direction`, seen from the sender
+};
+
+/// A queue pair over which the keys of a grant hold.
+struct granted_pair {
+  std::uint32_t pair = 0;
+  std::uint32_t generation = 0;
+};
+
+/// Dense memory behind `length` bytes of the region. One key for each pair.
+struct granted_range {
+  std::uint64_t length = 0;
+  std::uint64_t address = 0;
+  std::vector<std::uint32_t> keys;
+};
+
+/// The ranges follow each other from the region's first byte.
+struct granted {
+  std::uint64_t number = 0;
+  std::uint8_t code = 0; // an `errc`
+  std::string detail;
+  std::uint64_t region_bytes = 0;
+  std::vector<granted_pair> pairs;
+  std::vector<granted_range> ranges;
+};
+
+/// "The keys of that region do not work any more."
+struct withdrawn {
+  std::uint64_t region = 0;
+};
+
+/// Checks what decoding cannot: counts, numbers of devices, and that ranges make up the region.
+/// Errors: `protocol_error`; `unsupported_version` for a hello of another version.
+[[nodiscard]] status check(const hello& m);
+[[nodiscard]] status check(const connect& m);
+[[nodiscard]] status check(const ready& m);
+[[nodiscard]] status check(const ask& m);
+[[nodiscard]] status check(const granted& m);
+[[nodiscard]] inline status check(const withdrawn&) { return {}; }
+
+template <class Inspector>
+typename Inspector::result_type inspect(Inspector& f, rail_info& x) {
+  return f(x.gid, x.infiniband, x.lid, x.mtu, x.reads_max, x.message_bytes_max);
+}
+template <class Inspector>
+typename Inspector::result_type inspect(Inspector& f, hello& x) {
+  return f(x.version, x.rails);
+}
+template <class Inspector>
+typename Inspector::result_type inspect(Inspector& f, connect& x) {
+  return f(x.pair, x.generation, x.number, x.psn, x.rail);
+}
+template <class Inspector>
+typename Inspector::result_type inspect(Inspector& f, ready& x) {
+  return f(x.pair, x.generation);
+}
+template <class Inspector>
+typename Inspector::result_type inspect(Inspector& f, ask& x) {
+  return f(x.number, x.region, x.key, x.dir);
+}
+template <class Inspector>
+typename Inspector::result_type inspect(Inspector& f, granted_pair& x) {
+  return f(x.pair, x.generation);
+}
+template <class Inspector>
+typename Inspector::result_type inspect(Inspector& f, granted_range& x) {
+  return f(x.length, x.address, x.keys);
+}
+template <class Inspector>
+typename Inspector::result_type inspect(Inspector& f, granted& x) {
+  return f(x.number, x.code, x.detail, x.region_bytes, x.pairs, x.ranges);
+}
+template <class Inspector>
+typename Inspector::result_type inspect(Inspector& f, withdrawn& x) {
+  return f(x.region);
+}
+
+} // namespace millrace::transport::verbs

@@ -1,0 +1,312 @@
+// Messages of the peer, and the owner's side: what it asks for is opened to it.
+// Called by the driver; lives on the completion thread.
+#include <millrace/core/log.hpp>
+#include <millrace/transport/verbs/peer_link.hpp>
+
+#include <algorithm>
+
+namespace millrace::transport::verbs {
+
+peer_link::peer_link(std::shared_ptr<channel> c, link_parts parts)
+  : channel_(std::move(c)), parts_(std::move(parts)),
+    book_(std::make_shared<grant_book>(
+      parts_.sources, parts_.options, [c = std::weak_ptr{channel_}](std::uint64_t region) {
+        byte_buffer body;
+        wire_writer{body}(std::string{"verbs"}, message_kind::withdrawn, withdrawn{region});
+        if (auto open = c.lock())
+          static_cast<void>(open->send(frame_kind::driver, 0, body));
+      })) {
+  pieces_max_ = parts_.options.sge_max;
+  for (auto& d : parts_.sources.devices) {
+    ours_.rails.push_back(d->now().value_or(device::address{}).rail);
+    pieces_max_ = std::min<std::size_t>(pieces_max_, d->sge_max());
+  }
+  for (auto& r : ours_.rails)
+    r.mtu = std::max(r.mtu, 256u); // its address may have gone since the start
+}
+
+template <class Message>
+void peer_link::send(message_kind kind, const Message& m) {
+  byte_buffer body;
+  wire_writer{body}(std::string{"verbs"}, kind, m);
+  // A failure here means the channel is closing; both sides learn of that.
+  if (auto sent = channel_->send(frame_kind::driver, 0, body); !sent.ok())
+    log().debug("verbs message not sent peer={} why=\"{}\"", peer().name, sent.to_string());
+}
+
+template void peer_link::send(message_kind, const connect&);
+template void peer_link::send(message_kind, const ready&);
+template void peer_link::send(message_kind, const ask&);
+
+void peer_link::open() {
+  send(message_kind::hello, ours_);
+  parts_.thread->post([self = shared_from_this()] {
+    if (!self->closed_)
+      self->parts_.thread->add(self);
+  });
+}
+
+template <class Message>
+status peer_link::deliver(wire_reader& reader, void (peer_link::*f)(Message)) {
+  Message m;
+  if (!reader(m))
+    return {};
+  if (auto bad = check(m); !bad.ok())
+    return bad;
+  parts_.thread->post([self = shared_from_this(), f, m = std::move(m)]() mutable {
+    if (!self->closed_)
+      (*self.*f)(std::move(m));
+  });
+  return {};
+}
+
+status peer_link::take(std::span<const std::byte> body) {
+  wire_reader reader{body};
+  message_kind kind{};
+  reader(kind);
+  status bad;
+  switch (kind) {
+  case message_kind::hello:
+    bad = deliver(reader, &peer_link::on_hello);
+    break;
+  case message_kind::connect:
+    bad = deliver(reader, &peer_link::on_connect);
+    break;
+  case message_kind::ready:
+    bad = deliver(reader, &peer_link::on_ready);
+    break;
+  case message_kind::granted:
+    bad = deliver(reader, &peer_link::on_granted);
+    break;
+  case message_kind::withdrawn:
+    bad = deliver(reader, &peer_link::on_withdrawn);
+    break;
+  case message_kind::ask: {
+    ask m;
+    bad = reader(m) ? on_ask(m) : status{};
+    break;
+  }
+  default:
+    return {}; // a kind of a later version
+  }
+  if (bad.ok() && !reader.ok())
+    bad = {errc::protocol_error, reader.fault()};
+  return bad;
+}
+
+void peer_link::on_hello(hello m) {
+  if (std::exchange(greeted_, true))
+    return;
+  // Both sides count the rails of the lower peer id first.
+  auto first = this_peer() < peer().id;
+  auto pairs = first ? pair_rails(ours_.rails, m.rails) : pair_rails(m.rails, ours_.rails);
+  for (std::uint32_t i = 0; i < pairs.size(); ++i) {
+    auto mine = first ? pairs[i].first : pairs[i].second;
+    rail::parts p{
+      parts_.sources.devices[mine], mine, i, peer().name, parts_.options, parts_.thread,
+      parts_.setup, weak_from_this()};
+    rails_.push_back(std::make_unique<rail>(*this, std::move(p)));
+    rails_.back()->begin();
+  }
+  if (pairs.empty())
+    log().debug("no RDMA device of the same network peer={}", peer().name);
+}
+
+rail* peer_link::find_rail(std::uint32_t pair) {
+  return pair < rails_.size() ? rails_[pair].get() : nullptr;
+}
+
+void peer_link::on_connect(connect m) {
+  if (auto* r = find_rail(m.pair))
+    r->on_connect(m);
+}
+
+void peer_link::on_ready(ready m) {
+  if (auto* r = find_rail(m.pair))
+    r->on_ready(m);
+}
+
+// -- the owner's side -----------------------------------------------------------------------------
+
+// On the loop: whoever has no right to it learns so at once.
+status peer_link::on_ask(const ask& m) {
+  if (auto bad = check(m); !bad.ok())
+    return bad;
+  auto how = m.dir == 1 ? access_mode::read : access_mode::write;
+  auto memory = find_region(m.region, m.key, how);
+  if (!memory) {
+    refuse(m.number, memory.error());
+    return {};
+  }
+  parts_.movers->submit(
+    1, [self = shared_from_this(), m, memory = *memory](std::uint32_t) { self->prepare(m, memory); },
+    [] {});
+  return {};
+}
+
+void peer_link::prepare(const ask& m, const region_ref& memory) {
+  auto prepared =
+    book_->prepare(m.region, memory, static_cast<direction>(m.dir), live_pairs());
+  if (!prepared)
+    return refuse(m.number, prepared.error());
+  parts_.thread->post([self = shared_from_this(), number = m.number, p = std::move(*prepared)] {
+    self->bind(number, p);
+  });
+}
+
+// The windows of one answer on their way to being bound.
+struct peer_link::bind_round {
+  std::uint64_t number = 0;
+  std::shared_ptr<grant> g;
+  std::vector<pair_grant> pairs;
+  std::vector<bool> failed; // of the pairs
+  std::size_t missing = 1;
+};
+
+void peer_link::bind(std::uint64_t number, grant_book::prepared p) {
+  auto round = std::make_shared<bind_round>();
+  round->number = number;
+  round->g = std::move(p.g);
+  round->pairs = std::move(p.unbound);
+  round->failed.resize(round->pairs.size());
+  for (std::size_t i = 0; i < round->pairs.size(); ++i) {
+    auto& over = round->pairs[i].over;
+    auto* r = find_rail(over.pair);
+    if (closed_ || !r || !r->live() || r->generation() != over.generation) {
+      round->failed[i] = true;
+      continue;
+    }
+    for (auto& key : round->pairs[i].keys) {
+      if (!key->needs_binding())
+        continue;
+      ++round->missing;
+      r->bind(key, [this, round, i](const status& outcome) {
+        if (!outcome.ok())
+          round->failed[i] = true;
+        bound(*round);
+      });
+    }
+  }
+  bound(*round);
+}
+
+void peer_link::bound(bind_round& round) {
+  if (--round.missing > 0)
+    return;
+  std::vector<pair_grant> good;
+  for (std::size_t i = 0; i < round.pairs.size(); ++i)
+    if (!round.failed[i])
+      good.push_back(std::move(round.pairs[i]));
+  auto m = book_->answer(round.g, std::move(good));
+  if (!m)
+    return refuse(round.number, m.error());
+  m->number = round.number;
+  send(message_kind::granted, *m);
+}
+
+void peer_link::refuse(std::uint64_t number, const status& why) {
+  granted m;
+  m.number = number;
+  m.code = static_cast<std::uint8_t>(why.code());
+  m.detail = why.detail();
+  send(message_kind::granted, m);
+}
+
+std::vector<live_pair> peer_link::live_pairs() const {
+  std::lock_guard guard{mutex_};
+  return live_;
+}
+
+// -- the life of the link -------------------------------------------------------------------------
+
+void peer_link::close(const status& why) {
+  reachable_ = false;
+  book_->clear();
+  parts_.thread->post([self = shared_from_this(), why] { self->close_now(why); });
+}
+
+void peer_link::close_now(const status& why) {
+  if (std::exchange(closed_, true))
+    return;
+  reachable_ = false;
+  book_->clear();
+  for (auto& r : rails_)
+    r->close();
+  parts_.thread->remove(this);
+  // A mover may still be reading for digests; its share keeps the memory.
+  for (auto& t : std::exchange(transfers_, {}))
+    t->done(fail(why));
+  known_.clear();
+  questions_.clear();
+}
+
+void peer_link::arm() {
+  for (auto& r : rails_)
+    r->arm();
+}
+
+bool peer_link::tick(time_point now) {
+  bool soon = !transfers_.empty();
+  for (auto& r : rails_)
+    soon |= r->tick(now);
+  for (auto& t : std::vector<transfer_ptr>{transfers_}) {
+    auto since = now - t->moved_at;
+    if (since > std::chrono::milliseconds{parts_.options.op_timeout_ms} && t->inflight == 0)
+      fail_transfer(
+        t, {errc::deadline_exceeded, "nothing moved with " + peer().name + " within " +
+              std::to_string(parts_.options.op_timeout_ms) + " ms"});
+  }
+  balance();
+  reap();
+  std::lock_guard guard{mutex_};
+  rail_stats_.clear();
+  for (auto& r : rails_)
+    rail_stats_.push_back(r->stats());
+  return soon;
+}
+
+void peer_link::port_lost(const device& d) {
+  for (auto& r : rails_)
+    if (&r->port() == &d && r->live())
+      r->lose({errc::unavailable, "the port went down"});
+}
+
+// Faster rails may have more under way.
+void peer_link::balance() {
+  std::vector<std::uint64_t> rates;
+  for (auto& r : rails_)
+    rates.push_back(r->rate());
+  auto most = depths(rates, parts_.options.queue_depth - 1);
+  for (std::size_t i = 0; i < rails_.size(); ++i)
+    rails_[i]->set_depth(most[i]);
+}
+
+void peer_link::rail_changed(rail&) {
+  dirty_ = true;
+  std::vector<live_pair> live;
+  for (auto& r : rails_)
+    if (r->live())
+      live.push_back(
+        {r->pair(), r->generation(), r->device_index(),
+         parts_.sources.devices[r->device_index()]});
+  {
+    std::lock_guard guard{mutex_};
+    live_ = std::move(live);
+  }
+  // What is known of regions misses the rail that came, or has keys for one that went.
+  for (auto i = known_.begin(); i != known_.end();) {
+    i->second.keys = nullptr;
+    i = i->second.asked == 0 ? known_.erase(i) : std::next(i);
+  }
+}
+
+verbs_stats peer_link::stats() const {
+  verbs_stats out;
+  out.grants = book_->size();
+  out.windows = book_->windows();
+  std::lock_guard guard{mutex_};
+  out.rails = rail_stats_;
+  return out;
+}
+
+} // namespace millrace::transport::verbs

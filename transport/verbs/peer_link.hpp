@@ -1,0 +1,142 @@
+// The verbs driver's connection to one peer: its rails, the transfers under way, and the keys of its regions.
+#pragma once
+
+#include <millrace/transport/channel.hpp>
+#include <millrace/transport/copy_job.hpp>
+#include <millrace/transport/verbs/completion_thread.hpp>
+#include <millrace/transport/verbs/grant_book.hpp>
+#include <millrace/transport/verbs/rail.hpp>
+#include <millrace/transport/verbs/running_transfer.hpp>
+
+#include <atomic>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+namespace millrace::transport::verbs {
+
+/// What every link uses.
+struct link_parts {
+  std::shared_ptr<completion_thread> thread;
+  std::shared_ptr<setup_thread> setup;
+  std::shared_ptr<mover_pool> movers;
+  copy_limits limits;
+  memory_sources sources;
+  verbs_options options;
+};
+
+/// Threads: the completion thread, unless it says otherwise.
+class peer_link : public completion_source,
+                  public rail_owner,
+                  public std::enable_shared_from_this<peer_link> {
+public:
+  peer_link(std::shared_ptr<channel> c, link_parts parts);
+
+  // -- any thread -------------------------------------------------------------------------------
+
+  const peer_info& peer() const noexcept { return channel_->peer(); }
+  bool reachable() const noexcept { return reachable_ && channel_->is_open(); }
+  /// Says hello.
+  void open();
+  /// A message of the peer. Errors: `protocol_error`; the channel is to be closed.
+  [[nodiscard]] status take(std::span<const std::byte> body);
+  void start(std::shared_ptr<running_transfer> t);
+  /// Ends everything; when the last transfer was told, no device touches its memory.
+  void close(const status& why);
+  verbs_stats stats() const;
+
+  // -- the completion thread ----------------------------------------------------------------------
+
+  void close_now(const status& why);
+  bool serve() override;
+  void arm() override;
+  bool tick(time_point now) override;
+  void port_lost(const device& d) override;
+
+  void send_connect(const connect& m) override { send(message_kind::connect, m); }
+  void send_ready(const ready& m) override { send(message_kind::ready, m); }
+  void rail_changed(rail& r) override;
+  void request_done(const std::shared_ptr<running_transfer>& t, const request& r) override;
+  void request_undone(
+    const std::shared_ptr<running_transfer>& t, request r, undone how,
+    const status& why) override;
+
+private:
+  using transfer_ptr = std::shared_ptr<running_transfer>;
+  /// Whose keys are meant: a handle with another key is another region.
+  struct region_name {
+    std::uint64_t region = 0;
+    region_key key;
+    direction dir = direction::read;
+    friend auto operator<=>(const region_name&, const region_name&) = default;
+  };
+  struct known_region {
+    std::shared_ptr<const key_set> keys; // null while the first answer is awaited
+    std::uint64_t asked = 0;             // number of the question under way; 0: none
+    std::uint64_t used_at = 0;
+  };
+  struct bind_round;
+
+  template <class Message>
+  void send(message_kind kind, const Message& m);
+  template <class Message>
+  status deliver(wire_reader& reader, void (peer_link::*f)(Message));
+  void on_hello(hello m);
+  void on_connect(connect m);
+  void on_ready(ready m);
+  void on_granted(granted m);
+  void on_withdrawn(withdrawn m);
+  // The owner's side.
+  status on_ask(const ask& m);
+  void prepare(const ask& m, const region_ref& memory);
+  void bind(std::uint64_t number, grant_book::prepared p);
+  void bound(bind_round& round);
+  void refuse(std::uint64_t number, const status& why);
+  std::vector<live_pair> live_pairs() const;
+
+  // The submitter's side.
+  static region_name name_of(const running_transfer& t);
+  void begin(const transfer_ptr& t);
+  void obtain_keys(const transfer_ptr& t);
+  void forget_region(const region_name& name);
+  void give_keys(const region_name& name, const result<std::shared_ptr<const key_set>>& keys);
+  void trim_known();
+  bool pump();
+  bool fill(rail& r);
+  transfer_ptr next_for(const rail& r);
+  bool post_next(rail& r, const transfer_ptr& t, const key_set::pair_keys& keys);
+  bool may_use(const rail& r, const running_transfer& t) const;
+  const rail* home_of(const running_transfer& t) const;
+  void choose_home(running_transfer& t);
+  void fail_transfer(const transfer_ptr& t, const status& why);
+  void reap();
+  void finish(const transfer_ptr& t);
+  void note_reachable();
+  void balance();
+  rail* find_rail(std::uint32_t pair);
+
+  const std::shared_ptr<channel> channel_;
+  const link_parts parts_;
+  const std::shared_ptr<grant_book> book_;
+  std::atomic<bool> reachable_ = false;
+  mutable std::mutex mutex_; // guards what other threads look at: the two below
+  std::vector<live_pair> live_;
+  std::vector<verbs_rail_stats> rail_stats_;
+
+  hello ours_;
+  std::size_t pieces_max_ = 1; // of a request
+  bool closed_ = false;
+  bool greeted_ = false;
+  bool dirty_ = false; // a transfer may have ended, or may go on
+  std::vector<std::unique_ptr<rail>> rails_;
+  std::vector<transfer_ptr> transfers_;
+  std::size_t turn_ = 0;
+  std::uint32_t homes_ = 0;
+  std::map<region_name, known_region> known_;
+  std::map<std::uint64_t, region_name> questions_;
+  std::uint64_t last_question_ = 0;
+  std::uint64_t clock_ = 0;
+};
+
+} // namespace millrace::transport::verbs

@@ -1,0 +1,293 @@
+// The submitter's side of a link: keys are asked for, requests cut, and rails filled in turn.
+// Called on the completion thread.
+#include <millrace/core/log.hpp>
+#include <millrace/transport/verbs/memory_distance.hpp>
+#include <millrace/transport/verbs/peer_link.hpp>
+
+#include <algorithm>
+
+namespace millrace::transport::verbs {
+
+void peer_link::start(std::shared_ptr<running_transfer> t) {
+  t->digesting = t->what.digests && t->what.dir == direction::write;
+  if (t->digesting)
+    settle(
+      *parts_.movers, parts_.limits, t, false, [self = shared_from_this(), t](result<copied> made) {
+        self->parts_.thread->post([self, t, made = std::move(made)] {
+          t->settled = *made;
+          t->digesting = false;
+          self->dirty_ = true;
+        });
+      });
+  parts_.thread->post([self = shared_from_this(), t] { self->begin(t); });
+}
+
+void peer_link::begin(const transfer_ptr& t) {
+  if (closed_)
+    return t->done(fail(errc::peer_lost, "the connection to " + peer().name + " is closed"));
+  t->moved_at = steady_clock::now();
+  choose_home(*t);
+  transfers_.push_back(t);
+  obtain_keys(t);
+  dirty_ = true;
+}
+
+// -- keys -----------------------------------------------------------------------------------------
+
+peer_link::region_name peer_link::name_of(const running_transfer& t) {
+  return {t.what.remote.region, t.what.remote.key, t.what.dir};
+}
+
+void peer_link::obtain_keys(const transfer_ptr& t) {
+  auto name = name_of(*t);
+  auto& known = known_[name];
+  known.used_at = ++clock_;
+  if (known.keys)
+    return give_keys(name, known.keys);
+  t->asking = true;
+  if (known.asked != 0)
+    return;
+  known.asked = ++last_question_;
+  questions_.emplace(known.asked, name);
+  send(
+    message_kind::ask,
+    ask{known.asked, name.region, name.key, static_cast<std::uint8_t>(name.dir)});
+}
+
+void peer_link::on_granted(granted m) {
+  auto question = questions_.find(m.number);
+  if (question == questions_.end())
+    return;
+  auto name = question->second;
+  questions_.erase(question);
+  auto known = known_.find(name);
+  if (known == known_.end() || known->second.asked != m.number)
+    return; // withdrawn meanwhile
+  if (m.code != 0) {
+    known_.erase(known);
+    return give_keys(name, fail(errc_from_wire(m.code), m.detail));
+  }
+  known->second.asked = 0;
+  known->second.keys = std::make_shared<const key_set>(key_set::of(m));
+  auto keys = known->second.keys;
+  trim_known();
+  give_keys(name, keys);
+}
+
+void peer_link::give_keys(
+  const region_name& name, const result<std::shared_ptr<const key_set>>& keys) {
+  dirty_ = true;
+  for (auto& t : std::vector<transfer_ptr>{transfers_}) {
+    if (!t->failure.ok() || name_of(*t) != name)
+      continue;
+    t->asking = false;
+    if (!keys) {
+      fail_transfer(t, keys.error());
+      continue;
+    }
+    t->keys = *keys;
+    auto bad = t->checked ? status{} : check_ops(t->what.ops, t->keys->region_bytes);
+    t->checked = true;
+    if (!bad.ok())
+      fail_transfer(t, bad);
+  }
+}
+
+// The least recently used go; who uses them now keeps them.
+void peer_link::trim_known() {
+  while (known_.size() > parts_.options.grants_max) {
+    auto oldest = known_.end();
+    for (auto i = known_.begin(); i != known_.end(); ++i)
+      if (i->second.asked == 0 && (oldest == known_.end() || i->second.used_at < oldest->second.used_at))
+        oldest = i;
+    if (oldest == known_.end())
+      return;
+    known_.erase(oldest);
+  }
+}
+
+void peer_link::forget_region(const region_name& name) {
+  if (auto found = known_.find(name); found != known_.end() && found->second.asked == 0)
+    known_.erase(found);
+}
+
+void peer_link::on_withdrawn(withdrawn m) {
+  for (auto i = known_.begin(); i != known_.end();)
+    i = i->first.region == m.region ? known_.erase(i) : std::next(i);
+  for (auto& t : std::vector<transfer_ptr>{transfers_})
+    if (t->what.remote.region == m.region)
+      fail_transfer(t, {errc::permission_denied, "the memory behind the handle was withdrawn"});
+  dirty_ = true;
+}
+
+// -- filling the rails ----------------------------------------------------------------------------
+
+bool peer_link::serve() {
+  bool happened = false;
+  for (auto& r : rails_)
+    happened |= r->serve();
+  if (happened || std::exchange(dirty_, false))
+    happened |= pump();
+  return happened;
+}
+
+bool peer_link::pump() {
+  auto some_up = std::any_of(rails_.begin(), rails_.end(), [](auto& r) { return r->up(); });
+  if (some_up)
+    for (auto& t : std::vector<transfer_ptr>{transfers_})
+      if (t->has_work() && !t->asking && !known_.contains(name_of(*t)))
+        obtain_keys(t);
+  bool posted = false;
+  for (auto& r : rails_)
+    posted |= fill(*r);
+  reap();
+  note_reachable();
+  return posted;
+}
+
+bool peer_link::fill(rail& r) {
+  bool posted = false;
+  while (r.has_room()) {
+    auto t = next_for(r);
+    if (!t || !post_next(r, t, *t->keys->over(r.pair(), r.generation())))
+      break;
+    posted = true;
+  }
+  r.flush();
+  return posted;
+}
+
+// Transfers take turns, request by request.
+peer_link::transfer_ptr peer_link::next_for(const rail& r) {
+  for (std::size_t i = 0; i < transfers_.size(); ++i) {
+    auto at = (turn_ + i) % transfers_.size();
+    auto& t = transfers_[at];
+    auto ready = t->has_work() && t->checked && t->keys && may_use(r, *t) &&
+      t->keys->over(r.pair(), r.generation());
+    if (!ready)
+      continue;
+    turn_ = at + 1;
+    return t;
+  }
+  return nullptr;
+}
+
+bool peer_link::may_use(const rail& r, const running_transfer& t) const {
+  if (t.total_bytes >= parts_.options.stripe_bytes_min)
+    return true;
+  auto* home = home_of(t);
+  return !home || home == &r;
+}
+
+// Null when it is down: any other will do.
+const rail* peer_link::home_of(const running_transfer& t) const {
+  auto* home = t.home < rails_.size() ? rails_[t.home].get() : nullptr;
+  auto usable = home && home->up() && (!t.keys || t.keys->over(home->pair(), home->generation()));
+  return usable ? home : nullptr;
+}
+
+// Near memory first; among those that are as near, one after the other.
+void peer_link::choose_home(running_transfer& t) {
+  std::vector<std::uint32_t> near, far;
+  for (auto& r : rails_) {
+    if (!r->up())
+      continue;
+    auto device_nodes = r->node_mask();
+    auto is_near = t.node_mask == 0 || device_nodes == 0 || (t.node_mask & device_nodes) != 0;
+    (is_near ? near : far).push_back(r->pair());
+  }
+  auto& among = near.empty() ? far : near;
+  if (!among.empty())
+    t.home = among[homes_++ % among.size()];
+}
+
+bool peer_link::post_next(rail& r, const transfer_ptr& t, const key_set::pair_keys& keys) {
+  request next;
+  if (!t->again.empty()) {
+    next = std::move(t->again.front());
+    t->again.pop_front();
+  } else {
+    request_limits limits{pieces_max_, r.message_bytes_max()};
+    next = t->cutter.cut(limits, t->keys->range_ends);
+  }
+  auto& ends = t->keys->range_ends;
+  auto range = static_cast<std::size_t>(
+    std::upper_bound(ends.begin(), ends.end(), next.remote_offset) - ends.begin());
+  auto first = range == 0 ? 0 : ends[range - 1];
+  auto address = t->keys->addresses[range] + (next.remote_offset - first);
+  auto key = keys.keys[range];
+  ++t->inflight;
+  auto last = t->again.empty() && t->cutter.at_end();
+  return r.post(
+    t, t->what.dir, std::move(next), address, key, t->keys_of_device[r.device_index()], last);
+}
+
+// -- what becomes of requests ---------------------------------------------------------------------
+
+void peer_link::request_done(const std::shared_ptr<running_transfer>& t, const request&) {
+  --t->inflight;
+  t->moved_at = steady_clock::now();
+  dirty_ = true;
+}
+
+void peer_link::request_undone(
+  const std::shared_ptr<running_transfer>& t, request r, undone how, const status& why) {
+  --t->inflight;
+  dirty_ = true;
+  if (how == undone::local_error)
+    return fail_transfer(t, {errc::io_error, why.within("moving with " + peer().name).detail()});
+  if (how == undone::refused) {
+    // Keys that do not work any more: the owner knows whether there are others.
+    forget_region(name_of(*t));
+    if (++t->refused > parts_.options.op_retries)
+      return fail_transfer(t, why.within("moving with " + peer().name));
+  }
+  if (how == undone::blamed && ++r.attempts > parts_.options.op_retries)
+    return fail_transfer(t, why.within("moving with " + peer().name));
+  t->again.push_back(std::move(r));
+}
+
+void peer_link::fail_transfer(const transfer_ptr& t, const status& why) {
+  if (t->failure.ok())
+    t->failure = why;
+  dirty_ = true;
+}
+
+void peer_link::reap() {
+  auto hope = std::any_of(rails_.begin(), rails_.end(), [](auto& r) { return r->hopeful(); });
+  if (!hope)
+    for (auto& t : transfers_)
+      fail_transfer(
+        t, rails_.empty() ? status{errc::unavailable, "no RDMA device reaches " + peer().name}
+                          : rails_.front()->last_error());
+  std::vector<transfer_ptr> ended;
+  for (auto& t : transfers_)
+    if (t->at_end())
+      ended.push_back(t);
+  std::erase_if(transfers_, [](auto& t) { return t->at_end(); });
+  for (auto& t : ended)
+    finish(t);
+}
+
+void peer_link::finish(const transfer_ptr& t) {
+  auto tell = [t](result<copied> outcome) {
+    t->what.hold.reset();
+    if (!outcome)
+      return t->done(fail(outcome.error()));
+    t->done(transfer_report{std::move(outcome->digests), "verbs", outcome->written_back});
+  };
+  if (!t->failure.ok())
+    return tell(fail(t->failure));
+  auto reads = t->what.dir == direction::read;
+  auto write_back = reads && t->what.write_back && can_write_back();
+  if (reads && (t->what.digests || write_back))
+    return settle(*parts_.movers, parts_.limits, t, write_back, std::move(tell));
+  tell(std::move(t->settled));
+}
+
+void peer_link::note_reachable() {
+  reachable_ =
+    std::any_of(rails_.begin(), rails_.end(), [](auto& r) { return r->hopeful(); });
+}
+
+} // namespace millrace::transport::verbs

@@ -1,0 +1,107 @@
+// One connected queue pair with its completion queue and the windows that were opened over it. Owned by a `rail`.
+#pragma once
+
+#include <millrace/transport/verbs/device.hpp>
+#include <millrace/transport/verbs/transfer_plan.hpp>
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <vector>
+
+namespace millrace::transport::verbs {
+
+/// A key with which one peer reaches exactly one range of this process: a memory window of type 2, which holds over
+/// one queue pair only, or, where the device has none, a registration of exactly that range.
+///
+/// Threads: any.
+class remote_key : public std::enable_shared_from_this<remote_key> {
+public:
+  /// What it shall open. `parent` registers more than the range, with this device.
+  struct range {
+    std::byte* data = nullptr;
+    std::uint64_t length = 0;
+    direction dir = direction::read; // what the peer may do
+    ibv_mr* parent = nullptr;
+    std::shared_ptr<void> parent_owner;
+  };
+  /// A window still has to be bound. `count`: of keys that live. Errors: `no_space`, `unsupported`.
+  static result<std::shared_ptr<remote_key>> make(
+    const std::shared_ptr<device>& d, range what, std::shared_ptr<std::atomic<std::uint64_t>> count);
+  ~remote_key() { revoke(); }
+
+  bool needs_binding() const noexcept { return needs_binding_; }
+  std::uint32_t key() const noexcept { return key_; }
+
+  /// When it returns no peer reaches the range by this key. Idempotent.
+  void revoke() noexcept;
+
+private:
+  friend class queue_pair;
+  remote_key() = default;
+
+  std::shared_ptr<device> device_;
+  std::shared_ptr<std::atomic<std::uint64_t>> count_;
+  range what_;
+  bool needs_binding_ = false;
+  std::uint32_t key_ = 0;
+  std::mutex mutex_;
+  mw_ptr window_;
+  mr_ptr region_;
+};
+
+/// Threads: made by one, then used by one at a time. Destroying it ends all access of the peer, and the device's to
+/// the memory of what is under way.
+class queue_pair {
+public:
+  /// As far as it can go without the peer. Errors: `no_space`, `io_error`, naming the device.
+  static result<std::unique_ptr<queue_pair>> open(
+    const std::shared_ptr<device>& d, const verbs_options& options);
+  ~queue_pair();
+
+  /// Our half of the connection.
+  connect offer() const;
+  /// Connects. May block for a second while the network finds the peer.
+  /// Errors: `unavailable` naming the device and the peer's address.
+  [[nodiscard]] status join(const connect& theirs, const verbs_options& options);
+
+  std::uint32_t reads_max() const noexcept { return reads_max_; }
+  std::uint64_t message_bytes_max() const noexcept { return message_bytes_max_; }
+
+  /// Posts; `signal`: a completion shall tell of it. Errors: `io_error`.
+  [[nodiscard]] status post(
+    std::uint64_t id, bool signal, direction dir, const request& what, std::uint64_t address,
+    std::uint32_t key, const local_keys& keys);
+  [[nodiscard]] status post_bind(std::uint64_t id, bool signal, remote_key& key);
+  /// A write of nothing: comes back if the peer is there.
+  [[nodiscard]] status post_probe(std::uint64_t id);
+
+  /// Completions that are there; empty if none.
+  std::span<const ibv_wc> poll();
+  /// The next completion wakes who waits for the device's channel.
+  void arm() noexcept { ibv_req_notify_cq(cq_.get(), 0); }
+
+private:
+  queue_pair() = default;
+  status create(const verbs_options& options);
+  status to_init();
+  status to_receive(const connect& theirs, const verbs_options& options);
+  status to_send(const verbs_options& options);
+  status post_one(ibv_send_wr& wr, bool signal);
+
+  std::shared_ptr<device> device_;
+  device::address address_;
+  cq_ptr cq_; // outlives qp_
+  qp_ptr qp_;
+  std::uint32_t psn_ = 0;
+  std::uint32_t inline_bytes_ = 0;
+  std::uint32_t reads_max_ = 0;
+  std::uint64_t message_bytes_max_ = 0;
+  std::vector<std::weak_ptr<remote_key>> keys_;
+  std::size_t keys_swept_at_ = 64;
+  std::vector<ibv_sge> pieces_;
+  std::array<ibv_wc, 32> completions_{};
+};
+
+} // namespace millrace::transport::verbs

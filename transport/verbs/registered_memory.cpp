@@ -1,0 +1,40 @@
+// Registering with all devices or none.
+// Called by `arena_registry` and `registration_cache`.
+#include <millrace/transport/verbs/memory_distance.hpp>
+#include <millrace/transport/verbs/registered_memory.hpp>
+
+#include <cerrno>
+
+namespace millrace::transport::verbs {
+
+status registration_error(int why, const device& d, std::uint64_t size_bytes) {
+  auto doing = "registering " + std::to_string(size_bytes) + " bytes with " + d.name();
+  if (why == ENOMEM)
+    return {
+      errc::no_space,
+      status_from_errno(why, doing).detail() +
+        "; raise the limit of locked memory (ulimit -l) or lower verbs.cache_bytes_max"};
+  if (why == EFAULT || why == EOPNOTSUPP || why == EINVAL || why == EPERM)
+    return {errc::unsupported, status_from_errno(why, doing).detail()};
+  return status_from_errno(why, doing);
+}
+
+result<std::shared_ptr<registered_memory>> registered_memory::add(
+  const device_list& devices, std::byte* data, std::uint64_t size_bytes) {
+  std::shared_ptr<registered_memory> m{new registered_memory};
+  m->devices_ = devices;
+  m->data_ = data;
+  m->size_bytes_ = size_bytes;
+  for (auto& d : devices) {
+    int access = IBV_ACCESS_LOCAL_WRITE | (d->has_windows() ? IBV_ACCESS_MW_BIND : 0);
+    mr_ptr made{ibv_reg_mr(d->pd(), data, size_bytes, access)};
+    if (!made)
+      return fail(registration_error(errno, *d, size_bytes));
+    m->regions_.push_back(std::move(made));
+  }
+  if (devices.size() > 1)
+    m->node_mask_ = node_mask_of_memory(data, size_bytes);
+  return m;
+}
+
+} // namespace millrace::transport::verbs

@@ -1,0 +1,91 @@
+// Registrations of memory that is not ours, kept for the next time. Asked when a region is granted to a peer.
+#pragma once
+
+#include <millrace/core/status.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+namespace millrace::transport::verbs {
+
+struct memory_range {
+  std::byte* data = nullptr;
+  std::uint64_t size_bytes = 0;
+
+  bool covers(const memory_range& other) const noexcept {
+    return other.data >= data && other.data + other.size_bytes <= data + size_bytes;
+  }
+  bool overlaps(const memory_range& other) const noexcept {
+    return data < other.data + other.size_bytes && other.data < data + size_bytes;
+  }
+};
+
+/// Keeps registrations of whole pages; the least recently used goes first.
+///
+/// *Problem*: pinning a page costs more than moving it, and a trainer exposes the same tensors at every step. But a
+/// registration of memory that was unmapped and mapped again names pages that nobody looks at any more. So one is
+/// kept beyond its last user only where the kernel tells of unmapping (`watch` said yes); elsewhere it ends with
+/// its last user, who promises that the memory lives as long. `invalidate` is for memory whose change neither of
+/// them sees.
+///
+/// Threads: any. Made by `make_shared` only: what it lends keeps it.
+class registration_cache : public std::enable_shared_from_this<registration_cache> {
+public:
+  struct bounds {
+    std::uint32_t entries_max = 0;
+    std::uint64_t bytes_max = 0;
+  };
+  /// What the cache needs done; fakes in tests. `unmapped`: appends what was unmapped since; runs under the cache's
+  /// lock.
+  struct hooks {
+    std::function<result<std::shared_ptr<void>>(const memory_range&)> make;
+    std::function<bool(const memory_range&)> watch;
+    std::function<void(const memory_range&)> unwatch;
+    std::function<void(std::vector<memory_range>&)> unmapped;
+  };
+
+  registration_cache(const bounds& most, hooks h);
+
+  /// A registration that covers `[data, data + size_bytes)`; used until the pointer goes. Blocks while pages are pinned.
+  /// Errors: those of `make`; `no_space` when what is in use leaves no room.
+  result<std::shared_ptr<void>> acquire(std::byte* data, std::uint64_t size_bytes);
+  /// No later `acquire` gets a registration that touches the range; what is in use stays until it is let go.
+  void invalidate(const std::byte* data, std::uint64_t size_bytes);
+  /// Drops what was unmapped in the meantime.
+  void sweep();
+
+  std::uint64_t entries() const;
+  std::uint64_t bytes() const;
+
+private:
+  struct entry {
+    memory_range where;
+    std::shared_ptr<void> value;
+    std::uint32_t users = 0;
+    bool watched = false;
+    bool valid = true;
+    std::uint64_t used_at = 0;
+  };
+  using entry_ptr = std::shared_ptr<entry>;
+
+  void note_unmapped();
+  void invalidate_locked(const memory_range& gone);
+  entry_ptr find(const memory_range& where);
+  status make_room(std::uint64_t size_bytes, std::vector<entry_ptr>& dropped);
+  std::shared_ptr<void> lend(const entry_ptr& e);
+  void give_back(const entry_ptr& e);
+  void remove_locked(const entry_ptr& e, std::vector<entry_ptr>& dropped);
+
+  const bounds most_;
+  const hooks hooks_;
+  mutable std::mutex mutex_;
+  std::vector<entry_ptr> entries_;
+  std::uint64_t bytes_ = 0;
+  std::uint64_t clock_ = 0;
+};
+
+} // namespace millrace::transport::verbs

@@ -1,0 +1,68 @@
+// A transfer under way. Made by the driver, moved by `peer_link`.
+#pragma once
+
+#include <millrace/core/clock.hpp>
+#include <millrace/transport/copy_job.hpp>
+#include <millrace/transport/verbs/registered_memory.hpp>
+#include <millrace/transport/verbs/transfer_plan.hpp>
+
+#include <deque>
+#include <memory>
+#include <vector>
+
+namespace millrace::transport::verbs {
+
+/// The keys of one region of the peer, as granted.
+struct key_set {
+  struct pair_keys {
+    std::uint32_t pair = 0;
+    std::uint32_t generation = 0; // of the queue pair over which they hold
+    std::vector<std::uint32_t> keys;
+  };
+
+  std::uint64_t region_bytes = 0;
+  std::vector<std::uint64_t> range_ends; // offsets in the region, ascending
+  std::vector<std::uint64_t> addresses;  // of the ranges
+  std::vector<pair_keys> pairs;
+
+  static key_set of(const granted& m);
+  /// Null if there are none for that queue pair.
+  const pair_keys* over(std::uint32_t pair, std::uint32_t generation) const noexcept;
+};
+
+/// Owned by the completion thread once it has started.
+struct running_transfer {
+  transfer what;
+  completion<transfer_report> done;
+  std::vector<std::shared_ptr<registered_memory>> memories;
+  std::vector<local_keys> keys_of_device; // by the device's index
+  std::uint64_t total_bytes = 0;
+  std::uint64_t node_mask = 0; // of its local memory
+
+  request_cutter cutter;
+  std::deque<request> again; // was posted, and has to be posted again
+  std::size_t inflight = 0;
+  std::shared_ptr<const key_set> keys;
+  bool asking = false;
+  bool checked = false; // its ranges, against the region
+  std::uint32_t refused = 0;
+  std::uint32_t home = 0; // the pair it stays on while that is up, unless it is striped
+  status failure;
+  time_point moved_at{};
+
+  // Of what is written digests are made while it goes out.
+  bool digesting = false;
+  copied settled;
+
+  bool has_work() const noexcept { return failure.ok() && (!again.empty() || !cutter.at_end()); }
+  bool at_end() const noexcept {
+    return inflight == 0 && !digesting && (!failure.ok() || (checked && again.empty() && cutter.at_end()));
+  }
+};
+
+/// What remains when the bytes are there: digests of the local side, and its lines written back, on the movers.
+void settle(
+  mover_pool& movers, const copy_limits& limits, std::shared_ptr<running_transfer> t,
+  bool write_back, completion<copied> done);
+
+} // namespace millrace::transport::verbs

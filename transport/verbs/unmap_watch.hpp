@@ -1,0 +1,52 @@
+// Learns from the kernel when memory of this process is unmapped. Used by the registration cache.
+#pragma once
+
+#include <millrace/transport/unique_fd.hpp>
+#include <millrace/transport/verbs/registration_cache.hpp>
+
+#include <array>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+namespace millrace::transport::verbs {
+
+/// True if the kernel lets this process watch (userfaultfd with events).
+bool can_watch_unmaps() noexcept;
+
+/// Watches ranges by userfaultfd: its thread reads the events UNMAP, REMOVE and REMAP. Page faults stay the kernel's:
+/// ranges are registered for write protection only, and nothing is ever protected.
+///
+/// Whoever unmaps waits until the event was read; from then on `take` tells of it. So what runs after the unmapping
+/// sees it. Neither the thread nor `take` allocates or frees while the events are locked: that could unmap, and
+/// would wait for itself.
+class unmap_watch {
+public:
+  /// Null where the kernel does not permit it: nothing is watched then.
+  static std::unique_ptr<unmap_watch> open();
+  ~unmap_watch();
+
+  /// False for memory whose unmapping the kernel does not tell: mappings of ordinary files, say.
+  bool watch(const memory_range& where) noexcept;
+  void unwatch(const memory_range& where) noexcept;
+  /// Appends what was unmapped since the last call.
+  void take(std::vector<memory_range>& out);
+
+private:
+  static constexpr std::size_t kept_max = 256;
+
+  unmap_watch() = default;
+  void serve() noexcept;
+  void read_one() noexcept;
+  void keep(std::uint64_t first, std::uint64_t last) noexcept;
+
+  unique_fd fd_;
+  unique_fd stop_;
+  std::mutex mutex_;
+  std::array<memory_range, kept_max> kept_{};
+  std::size_t count_ = 0;
+  std::thread thread_;
+};
+
+} // namespace millrace::transport::verbs

@@ -1,0 +1,303 @@
+// Finds the local side of a transfer, and hands it to the link of its peer.
+// Asked by the fabric.
+#include <millrace/core/log.hpp>
+#include <millrace/transport/verbs/peer_link.hpp>
+#include <millrace/transport/verbs/unmap_watch.hpp>
+#include <millrace/transport/verbs/verbs_driver.hpp>
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <unordered_map>
+
+namespace millrace::transport {
+
+namespace {
+
+using namespace verbs;
+
+constexpr std::uint32_t sweep_ms = 1000; // how soon registrations of freed memory go
+
+std::uint64_t half_of_memory() {
+  return static_cast<std::uint64_t>(sysconf(_SC_PHYS_PAGES)) *
+    static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE)) / 2;
+}
+
+std::shared_ptr<registration_cache> make_cache(
+  const device_list& devices, const verbs_options& options) {
+  std::shared_ptr<unmap_watch> watch = options.watch_unmaps ? unmap_watch::open() : nullptr;
+  registration_cache::hooks h;
+  h.make = [devices](const memory_range& where) -> result<std::shared_ptr<void>> {
+    return registered_memory::add(devices, where.data, where.size_bytes)
+      .map([](auto&& m) { return std::static_pointer_cast<void>(m); });
+  };
+  h.watch = [watch](const memory_range& where) { return watch && watch->watch(where); };
+  h.unwatch = [watch](const memory_range& where) { watch->unwatch(where); };
+  h.unmapped = [watch](std::vector<memory_range>& out) {
+    if (watch)
+      watch->take(out);
+  };
+  auto bytes = options.cache_bytes_max == 0 ? half_of_memory() : options.cache_bytes_max;
+  return std::make_shared<registration_cache>(
+    registration_cache::bounds{options.cache_entries_max, bytes}, std::move(h));
+}
+
+verbs_options within_reason(verbs_options o) {
+  o.queue_depth = std::clamp(o.queue_depth, 4u, 8192u);
+  o.sge_max = std::clamp(o.sge_max, 1u, 256u);
+  o.message_bytes_max = std::clamp<std::uint64_t>(o.message_bytes_max, 4096, 1u << 30);
+  o.inflight_bytes_max = std::max(o.inflight_bytes_max, o.message_bytes_max);
+  o.signal_interval = std::max(o.signal_interval, 1u);
+  return o;
+}
+
+class driver_impl : public verbs_driver, public std::enable_shared_from_this<driver_impl> {
+public:
+  driver_impl(
+    std::shared_ptr<io_loop> loop, std::shared_ptr<mover_pool> movers, const copy_limits& limits,
+    const verbs_options& options, std::function<std::vector<std::shared_ptr<arena>>()> shared)
+    : loop_(std::move(loop)), shared_(std::move(shared)) {
+    parts_.options = within_reason(options);
+    parts_.movers = std::move(movers);
+    parts_.limits = limits;
+    auto devices = open_devices(parts_.options, state_);
+    if (devices.empty()) {
+      log().debug("the verbs driver reaches nobody: {}", state_.remark);
+      return;
+    }
+    parts_.sources = {
+      devices, std::make_shared<arena_registry>(devices), make_cache(devices, parts_.options)};
+    parts_.thread = completion_thread::start(devices, parts_.options);
+    parts_.setup = std::make_shared<setup_thread>();
+  }
+
+  ~driver_impl() override {
+    if (!parts_.thread)
+      return;
+    parts_.thread->stop();
+    parts_.setup->stop();
+    for (auto& [c, link] : links_)
+      link->close_now({errc::unavailable, "the verbs driver ends"});
+  }
+
+  std::string_view name() const noexcept override { return "verbs"; }
+  driver_capabilities capabilities() const noexcept override {
+    return {
+      .same_host = true, .across_hosts = true, .strided_regions = false, .any_file = false};
+  }
+  bool reaches(const peer_id& owner) const noexcept override {
+    auto link = link_to(owner);
+    return link && link->reachable();
+  }
+  const verbs_state& devices() const noexcept override { return state_; }
+
+  verbs_stats stats() const override {
+    verbs_stats out;
+    if (!parts_.thread)
+      return out;
+    out.registrations = parts_.sources.cache->entries();
+    out.registered_bytes = parts_.sources.cache->bytes();
+    std::lock_guard guard{mutex_};
+    for (auto& [c, link] : links_) {
+      auto one = link->stats();
+      out.rails.insert(out.rails.end(), one.rails.begin(), one.rails.end());
+      out.grants += one.grants;
+      out.windows += one.windows;
+    }
+    return out;
+  }
+
+  void invalidate(const std::byte* data, std::uint64_t size_bytes) override {
+    if (parts_.thread)
+      parts_.sources.cache->invalidate(data, size_bytes);
+  }
+
+  void peer_opened(const std::shared_ptr<channel>& c) override {
+    if (!parts_.thread)
+      return;
+    auto link = std::make_shared<peer_link>(c, parts_);
+    {
+      std::lock_guard guard{mutex_};
+      links_[c.get()] = link;
+    }
+    link->open();
+    register_shared();
+    arm_sweep();
+  }
+
+  void peer_closed(channel& c, const status& why) override {
+    if (auto link = take_link(c))
+      link->close(why);
+  }
+
+  void on_message(channel& c, std::span<const std::byte> body, std::vector<unique_fd>) override {
+    std::shared_ptr<peer_link> link;
+    {
+      std::lock_guard guard{mutex_};
+      if (auto found = links_.find(&c); found != links_.end())
+        link = found->second;
+    }
+    if (!link)
+      return;
+    if (auto bad = link->take(body); !bad.ok())
+      c.close(bad.within("a verbs message"));
+  }
+
+  void submit(transfer t, completion<transfer_report> done) override {
+    auto link = link_to(t.remote.owner);
+    if (!link)
+      return done(fail(errc::peer_lost, "no connection to the process that owns the memory"));
+    auto running = std::make_shared<running_transfer>();
+    running->what = std::move(t);
+    running->done = std::move(done);
+    std::vector<std::shared_ptr<arena>> missing;
+    if (auto bad = locate(*running, missing); !bad.ok())
+      return running->done(fail(bad));
+    if (missing.empty())
+      return link->start(std::move(running));
+    // Registering blocks.
+    parts_.movers->submit(
+      1,
+      [self = shared_from_this(), link, running, missing](std::uint32_t) {
+        self->register_and_start(link, running, missing);
+      },
+      [] {});
+  }
+
+private:
+  std::shared_ptr<peer_link> link_to(const peer_id& owner) const noexcept {
+    std::lock_guard guard{mutex_};
+    for (auto& [c, link] : links_)
+      if (link->peer().id == owner)
+        return link;
+    return nullptr;
+  }
+
+  std::shared_ptr<peer_link> take_link(channel& c) {
+    std::lock_guard guard{mutex_};
+    auto found = links_.find(&c);
+    if (found == links_.end())
+      return nullptr;
+    auto link = std::move(found->second);
+    links_.erase(found);
+    return link;
+  }
+
+  void register_and_start(
+    const std::shared_ptr<peer_link>& link, const std::shared_ptr<running_transfer>& running,
+    std::vector<std::shared_ptr<arena>> missing) {
+    for (auto& a : missing)
+      if (auto made = parts_.sources.arenas->add(a); !made)
+        return running->done(fail(made.error()));
+    missing.clear();
+    auto bad = locate(*running, missing);
+    if (bad.ok() && !missing.empty())
+      bad = {errc::internal, "an arena went while it was registered"};
+    if (!bad.ok())
+      return running->done(fail(bad));
+    link->start(running);
+  }
+
+  // Finds registrations for the local side of every op. What must be registered first is left in `missing`.
+  status locate(running_transfer& t, std::vector<std::shared_ptr<arena>>& missing) const {
+    t.memories.clear();
+    t.total_bytes = 0;
+    std::vector<local_piece> pieces;
+    pieces.reserve(t.what.ops.size());
+    std::shared_ptr<arena> last;
+    for (auto& op : t.what.ops) {
+      auto* data = op.local - op.lead;
+      auto covered = op.lead + op.length + op.tail;
+      auto same = last && data >= last->data() &&
+        data + covered <= last->data() + last->size_bytes();
+      if (!same) {
+        auto place = find_arena(data, covered);
+        if (!place)
+          return place.error();
+        last = std::move(place->in);
+      }
+      auto registered = parts_.sources.arenas->find(*last);
+      if (!registered)
+        return registered.error();
+      if (!*registered) {
+        if (std::find(missing.begin(), missing.end(), last) == missing.end())
+          missing.push_back(last);
+        continue;
+      }
+      pieces.push_back({op.remote_offset, op.local, op.length, memory_index(t, *registered)});
+      t.total_bytes += op.length;
+    }
+    if (missing.empty())
+      plan(t, std::move(pieces));
+    return {};
+  }
+
+  static std::uint32_t memory_index(
+    running_transfer& t, const std::shared_ptr<registered_memory>& m) {
+    auto found = std::find(t.memories.begin(), t.memories.end(), m);
+    if (found == t.memories.end())
+      found = t.memories.insert(found, m);
+    return static_cast<std::uint32_t>(found - t.memories.begin());
+  }
+
+  void plan(running_transfer& t, std::vector<local_piece> pieces) const {
+    t.cutter = request_cutter{arrange(std::move(pieces))};
+    t.keys_of_device.assign(parts_.sources.devices.size(), {});
+    for (auto& m : t.memories) {
+      t.node_mask |= m->node_mask();
+      for (std::size_t d = 0; d < t.keys_of_device.size(); ++d)
+        t.keys_of_device[d].push_back(m->local_key(d));
+    }
+  }
+
+  void register_shared() {
+    parts_.movers->submit(
+      1,
+      [arenas = shared_(), registry = parts_.sources.arenas](std::uint32_t) {
+        for (auto& a : arenas)
+          if (auto made = registry->add(a); !made)
+            log().warn("arena not registered why=\"{}\"", made.error().to_string());
+      },
+      [] {}, job_class::background);
+  }
+
+  void arm_sweep() {
+    if (sweeping_.exchange(true))
+      return;
+    loop_->run_after(sweep_ms, [weak = weak_from_this()] {
+      if (auto self = weak.lock())
+        self->sweep();
+    });
+  }
+
+  void sweep() {
+    sweeping_ = false;
+    parts_.movers->submit(
+      1,
+      [sources = parts_.sources](std::uint32_t) {
+        sources.arenas->sweep();
+        sources.cache->sweep();
+      },
+      [] {}, job_class::background);
+    arm_sweep();
+  }
+
+  std::shared_ptr<io_loop> loop_;
+  std::function<std::vector<std::shared_ptr<arena>>()> shared_;
+  verbs_state state_;
+  link_parts parts_;
+  mutable std::mutex mutex_;
+  std::unordered_map<channel*, std::shared_ptr<peer_link>> links_;
+  std::atomic<bool> sweeping_ = false;
+};
+
+} // namespace
+
+std::shared_ptr<verbs_driver> make_verbs_driver(
+  std::shared_ptr<io_loop> loop, std::shared_ptr<mover_pool> movers, const copy_limits& limits,
+  const verbs_options& options, std::function<std::vector<std::shared_ptr<arena>>()> shared) {
+  return std::make_shared<driver_impl>(
+    std::move(loop), std::move(movers), limits, options, std::move(shared));
+}
+
+} // namespace millrace::transport

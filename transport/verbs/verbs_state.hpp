@@ -1,0 +1,63 @@
+// What the verbs driver found and how it fares, as data. Asked by `doctor` and `status`.
+#pragma once
+
+#include <millrace/transport/verbs/verbs_options.hpp>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace millrace::transport {
+
+/// One port of one device.
+struct verbs_port {
+  std::string device;
+  std::uint32_t port = 0;
+  bool active = false;
+  std::string link_layer; // "ethernet" or "infiniband"
+  std::uint32_t mtu = 0;  // bytes, active
+  std::string gid;        // the one chosen; empty: none
+  std::uint32_t gid_index = 0;
+  std::string gid_rule;      // why that one
+  std::string numa;          // nodes near it, "0" or "0,1"; empty: not known
+  std::uint32_t sge_max = 0; // limits of the device
+  std::uint32_t reads_max = 0;
+  std::uint64_t message_bytes_max = 0;
+  bool windows = false; // memory windows of type 2
+  std::string remark;   // why it is not used; empty if it is
+};
+
+/// The devices of this machine as a driver with these options sees them.
+struct verbs_state {
+  std::vector<verbs_port> ports;
+  std::string remark;            // why there is no device; empty if there is one
+  std::string locked_memory;     // the limit for this process: "unlimited" or bytes
+  bool unmaps_watched = false;   // the kernel tells of memory that is unmapped
+};
+
+/// Looks at the devices without keeping them. Blocks for some milliseconds.
+verbs_state describe_verbs_devices(const verbs_options& options);
+
+/// One rail to one peer.
+struct verbs_rail_stats {
+  std::string peer;
+  std::string device; // of this side
+  std::string state;  // "up", "connecting" or "down"
+  std::uint64_t bytes = 0;
+  std::uint64_t requests = 0;
+  std::uint64_t retried = 0;  // requests taken over by another rail or another try
+  std::uint64_t failures = 0; // times it broke
+  std::uint64_t rate_bytes_per_s = 0;
+  std::uint32_t depth = 0; // requests it may have under way now
+  std::string last_error;
+};
+
+struct verbs_stats {
+  std::vector<verbs_rail_stats> rails;
+  std::uint64_t registrations = 0; // in the cache now
+  std::uint64_t registered_bytes = 0;
+  std::uint64_t grants = 0; // regions of ours that peers have keys of
+  std::uint64_t windows = 0;
+};
+
+} // namespace millrace::transport
