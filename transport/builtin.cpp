@@ -2,6 +2,7 @@
 #include <millrace/transport/builtin.hpp>
 #include <millrace/transport/local/local_driver.hpp>
 #include <millrace/transport/shm/shm_driver.hpp>
+#include <millrace/transport/tcp/tcp_driver.hpp>
 
 namespace millrace::transport {
 
@@ -12,7 +13,10 @@ result<std::shared_ptr<driver>> make_driver(const std::string& name, const drive
     return make_shm_driver(
       deps.loop, deps.movers, {.limits = deps.limits, .granule_bytes = deps.granule_bytes},
       deps.shared_arenas);
-  return fail(errc::invalid_argument, "no driver is called " + name + "; there are: local, shm");
+  if (name == "tcp")
+    return make_tcp_driver(deps.loop, deps.tcp);
+  return fail(
+    errc::invalid_argument, "no driver is called " + name + "; there are: local, shm, tcp");
 }
 
 } // namespace millrace::transport

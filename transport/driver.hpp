@@ -5,6 +5,7 @@
 #include <millrace/core/clock.hpp>
 #include <millrace/core/status.hpp>
 #include <millrace/transport/channel.hpp>
+#include <millrace/transport/stream_door.hpp>
 
 #include <cstdint>
 #include <memory>
@@ -83,6 +84,8 @@ public:
   /// A frame of kind `driver` for this driver; `body` without the driver's name.
   virtual void on_message(
     channel& c, std::span<const std::byte> body, std::vector<unique_fd> fds) = 0;
+  /// Where connections of its own come in; null for drivers that have none.
+  virtual std::shared_ptr<stream_door> door() const { return nullptr; }
 };
 
 } // namespace millrace::transport

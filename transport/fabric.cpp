@@ -95,7 +95,16 @@ public:
     for (auto& d : peer_drivers_)
       if (reader.ok() && d->name() == name)
         return d->on_message(c, reader.rest(), std::move(f.fds));
-    c.close({errc::protocol_error, "a message for a driver this process does not use"});
+    // The peer uses drivers that this process does not: it will find that nobody answers there.
+    if (!reader.ok())
+      c.close({errc::protocol_error, "a driver's message without its name"});
+  }
+
+  std::shared_ptr<transport::stream_door> stream_door() const override {
+    for (auto& d : peer_drivers_)
+      if (auto door = d->door())
+        return door;
+    return nullptr;
   }
 
   void submit(transfer t, completion<transfer_report> done) override {

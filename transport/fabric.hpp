@@ -78,6 +78,9 @@ public:
   /// A frame of kind `driver`.
   virtual void on_frame(channel& c, frame f) = 0;
 
+  /// Takes sockets that open with an admission; null without a driver that has streams.
+  virtual std::shared_ptr<transport::stream_door> stream_door() const = 0;
+
   /// Moves bytes by the first driver that reaches the owner. See `driver::submit`.
   virtual void submit(transfer t, completion<transfer_report> done) = 0;
 

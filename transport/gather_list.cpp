@@ -112,8 +112,20 @@ std::byte* gather_list::dense_at(std::uint64_t offset, std::uint64_t length) con
   return x.outer.empty() && length <= x.size_bytes - inside ? x.data + inside : nullptr;
 }
 
+// Where byte `inside` of a tensor lies.
+std::byte* gather_list::run_at(const item& x, std::uint64_t inside) noexcept {
+  auto run = inside / x.run_bytes;
+  auto* at = x.data + inside % x.run_bytes;
+  for (auto d = x.outer.rbegin(); d != x.outer.rend(); ++d) {
+    at += static_cast<std::int64_t>(run % d->count) * d->stride_bytes;
+    run /= d->count;
+  }
+  return at;
+}
+
+// Calls `use(data, size_bytes)` for every run until it says no.
 template <class F>
-void gather_list::for_runs(std::uint64_t offset, std::uint64_t length, F copy) const {
+void gather_list::for_runs(std::uint64_t offset, std::uint64_t length, F use) const {
   MILLRACE_ASSERT(offset <= size_bytes_ && length <= size_bytes_ - offset);
   for (auto i = length > 0 ? find(offset) : 0; length > 0; ++i) {
     auto& x = items_[i];
@@ -122,19 +134,26 @@ void gather_list::for_runs(std::uint64_t offset, std::uint64_t length, F copy) c
     offset += left;
     length -= left;
     while (left > 0) {
-      auto run = inside / x.run_bytes;
-      auto within = inside % x.run_bytes;
-      auto* at = x.data + within;
-      for (auto d = x.outer.rbegin(); d != x.outer.rend(); ++d) {
-        at += static_cast<std::int64_t>(run % d->count) * d->stride_bytes;
-        run /= d->count;
-      }
-      auto bytes = std::min(left, x.run_bytes - within);
-      copy(at, bytes);
+      auto bytes = std::min(left, x.run_bytes - inside % x.run_bytes);
+      if (!use(run_at(x, inside), bytes))
+        return;
       inside += bytes;
       left -= bytes;
     }
   }
+}
+
+gather_list::listed_runs gather_list::runs(
+  std::uint64_t offset, std::uint64_t length, std::span<iovec> out) const {
+  listed_runs listed;
+  for_runs(offset, length, [&](std::byte* at, std::uint64_t bytes) {
+    if (listed.count == out.size())
+      return false;
+    out[listed.count++] = {at, bytes};
+    listed.size_bytes += bytes;
+    return true;
+  });
+  return listed;
 }
 
 void gather_list::read(
@@ -153,6 +172,7 @@ void gather_list::read(
     target += bytes;
     if (!shared)
       unwritten = target;
+    return true;
   });
   flush();
 }
@@ -162,6 +182,7 @@ void gather_list::write(
   for_runs(offset, length, [&](std::byte* at, std::uint64_t bytes) {
     copy_bytes(at, source, bytes, mode);
     source += bytes;
+    return true;
   });
 }
 

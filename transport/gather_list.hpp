@@ -5,7 +5,10 @@
 #include <millrace/core/tensor_view.hpp>
 #include <millrace/transport/copy.hpp>
 
+#include <sys/uio.h>
+
 #include <cstdint>
+#include <span>
 #include <vector>
 
 namespace millrace::transport {
@@ -27,6 +30,14 @@ public:
 
   /// Where `[offset, offset + length)` lies if it is dense memory of one tensor, else null.
   std::byte* dense_at(std::uint64_t offset, std::uint64_t length) const noexcept;
+
+  /// Lists the dense runs that make up `[offset, offset + length)`, in order, as many as `out` takes. The range
+  /// must lie inside.
+  struct listed_runs {
+    std::size_t count = 0;
+    std::uint64_t size_bytes = 0; // that they cover
+  };
+  listed_runs runs(std::uint64_t offset, std::uint64_t length, std::span<iovec> out) const;
 
   /// Copies `[offset, offset + length)` of the list to `target`. The range must lie inside.
   void read(std::uint64_t offset, std::byte* target, std::uint64_t length, store_mode mode) const;
@@ -51,8 +62,9 @@ private:
 
   static result<item> item_of(const tensor_view& view, access_mode how);
   std::size_t find(std::uint64_t offset) const noexcept;
+  static std::byte* run_at(const item& x, std::uint64_t inside) noexcept;
   template <class F>
-  void for_runs(std::uint64_t offset, std::uint64_t length, F copy) const;
+  void for_runs(std::uint64_t offset, std::uint64_t length, F use) const;
 
   std::vector<item> items_;
   std::uint64_t size_bytes_ = 0;

@@ -1,5 +1,5 @@
 // Adopted files between two processes: who may reach them, for how long; and copies within one process.
-#include "shm_rig.hpp"
+#include "process_rig.hpp"
 
 #include <millrace/tests/support/held_completion.hpp>
 #include <millrace/tests/support/other_user.hpp>
@@ -193,7 +193,7 @@ BOOST_AUTO_TEST_SUITE(copies_within_a_process)
 
 BOOST_AUTO_TEST_CASE(parts_of_any_size_and_alignment_arrive) {
   auto loop = io_loop::start({}).value();
-  auto f = fabric_of(loop, "local");
+  auto f = fabric_of(loop, {"local"});
   for (auto write_back : {false, transport::can_write_back()}) {
     auto source = pattern(5'000'001, 1);
     std::vector<std::byte> target(source.size() + 64, std::byte{0xee});

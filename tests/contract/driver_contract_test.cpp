@@ -1,5 +1,5 @@
 // Every driver keeps the contract: `local` with memory of this process, `shm` with a child's.
-#include "shm_rig.hpp"
+#include "process_rig.hpp"
 
 #include <map>
 
@@ -10,7 +10,7 @@ namespace {
 
 class local_rig : public driver_rig {
 public:
-  local_rig() : loop_(io_loop::start({}).value()), fabric_(fabric_of(loop_, "local")) {
+  local_rig() : loop_(io_loop::start({}).value()), fabric_(fabric_of(loop_, {"local"})) {
     memory_ =
       fabric_->make_memory({.name = "test", .size_bytes = rig_arena_bytes}, staging_mode::pinned)
         .value();

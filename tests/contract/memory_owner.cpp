@@ -1,4 +1,7 @@
-// The other process of the driver contract: exposes memory as a pipe tells it. memory_owner ADDRESS
+// The other process of the driver contract: exposes memory as a pipe tells it.
+// memory_owner ADDRESS DRIVER [WORD...]
+#include "rig_options.hpp"
+
 #include <millrace/core/codec.hpp>
 #include <millrace/core/digest.hpp>
 #include <millrace/tests/support/exposed_matrix.hpp>
@@ -46,13 +49,10 @@ void obey(const std::string& line) {
 } // namespace
 
 int main(int argc, char** argv) {
-  if (argc != 2)
+  if (argc < 3)
     return 2;
   auto loop = io_loop::start({}).value();
-  fabric_options options;
-  options.prefer = {"shm"};
-  options.movers = 2;
-  auto f = fabric::create(options, loop).value();
+  auto f = fabric::create(rig_options({argv + 2, argv + argc}), loop).value();
   promise<void> connected;
   connect(
     loop, argv[1], {.local_name = "client:" + std::to_string(getpid())},

@@ -84,6 +84,7 @@ public:
   }
   void peer_opened(const std::shared_ptr<transport::channel>&) override {}
   void peer_closed(transport::channel&, const status&) override {}
+  std::shared_ptr<transport::stream_door> stream_door() const override { return nullptr; }
   void on_frame(transport::channel&, transport::frame) override {}
   void submit(transport::transfer t, completion<transport::transfer_report> done) override {
     ++submitted;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "driver_contract.hpp"
+#include "rig_options.hpp"
 
 #include <millrace/core/codec.hpp>
 #include <millrace/core/digest.hpp>
@@ -23,24 +24,19 @@ using namespace transport;
 
 inline constexpr std::uint64_t rig_arena_bytes = 192u << 20;
 
-// Granules are small, so that modest transfers cross their borders.
-inline constexpr std::uint64_t rig_granule_bytes = 1u << 20;
-
 inline std::shared_ptr<transport::fabric> fabric_of(
-  const std::shared_ptr<io_loop>& loop, const std::string& driver) {
-  fabric_options options;
-  options.prefer = {driver};
-  options.movers = 2;
-  options.granule_bytes = rig_granule_bytes;
-  return fabric::create(options, loop).value();
+  const std::shared_ptr<io_loop>& loop, const std::vector<std::string>& words) {
+  return fabric::create(rig_options(words), loop).value();
 }
 
 /// The rig's process has the arenas; a child has the memory and is asked through a pipe.
-class shm_rig : public driver_rig {
+class process_rig : public driver_rig {
 public:
-  /// `uid`: the user that the child shall be, for tests that run as root.
-  explicit shm_rig(std::optional<uid_t> uid = std::nullopt)
-    : loop_(io_loop::start({}).value()), fabric_(fabric_of(loop_, "shm")) {
+  /// `here`, `there`: see `rig_options`. `uid`: the user that the child shall be, for tests that run as root.
+  process_rig(
+    const std::vector<std::string>& here, const std::vector<std::string>& there,
+    std::optional<uid_t> uid = std::nullopt)
+    : loop_(io_loop::start({}).value()), fabric_(fabric_of(loop_, here)) {
     memory_ =
       fabric_->make_memory({.name = "test", .size_bytes = rig_arena_bytes}, staging_mode::pinned)
         .value();
@@ -55,11 +51,11 @@ public:
     listener_ = listener::open(loop_, where, {.local_name = "rig"}, [handler](const peer_info&) {
                   return handler;
                 }).value();
-    start_child(address, uid);
+    start_child(address, there, uid);
     BOOST_REQUIRE(handler->wait_open());
   }
 
-  ~shm_rig() override {
+  ~process_rig() override {
     kill_owner();
     listener_.reset();
     loop_->stop();
@@ -98,7 +94,15 @@ public:
   pid_t owner_pid() const override { return child_; }
 
 private:
-  void start_child(const std::string& address, std::optional<uid_t> uid) {
+  void start_child(
+    const std::string& address, const std::vector<std::string>& words, std::optional<uid_t> uid) {
+    std::vector<char*> arguments;
+    std::string program = MEMORY_OWNER;
+    arguments.push_back(program.data());
+    arguments.push_back(const_cast<char*>(address.c_str()));
+    for (auto& w : words)
+      arguments.push_back(const_cast<char*>(w.c_str()));
+    arguments.push_back(nullptr);
     int in[2], out[2];
     BOOST_REQUIRE(pipe(in) == 0 && pipe(out) == 0);
     child_ = fork();
@@ -109,7 +113,7 @@ private:
         close(fd);
       if (uid && (setgroups(0, nullptr) != 0 || setgid(*uid) != 0 || setuid(*uid) != 0))
         _exit(126);
-      execl(MEMORY_OWNER, MEMORY_OWNER, address.c_str(), nullptr);
+      execv(program.c_str(), arguments.data());
       _exit(127);
     }
     close(in[0]);
@@ -136,6 +140,11 @@ private:
   pid_t child_ = 0;
   FILE* to_child_ = nullptr;
   FILE* from_child_ = nullptr;
+};
+
+class shm_rig : public process_rig {
+public:
+  explicit shm_rig(std::optional<uid_t> uid = std::nullopt) : process_rig({"shm"}, {"shm"}, uid) {}
 };
 
 } // namespace millrace::testing

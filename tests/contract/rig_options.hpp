@@ -1,0 +1,33 @@
+// What the two processes of a driver rig are told, as words. Used by the rig and by memory_owner.
+#pragma once
+
+#include <millrace/transport/fabric.hpp>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+namespace millrace::testing {
+
+// Pieces of every kind are small, so that modest transfers cross their borders.
+inline constexpr std::uint64_t rig_granule_bytes = 1u << 20;
+
+/// The driver's name, then for tcp any of: listen, checksum, encrypt, single (stream).
+inline transport::fabric_options rig_options(const std::vector<std::string>& words) {
+  auto said = [&](const char* word) { return std::count(words.begin(), words.end(), word) > 0; };
+  transport::fabric_options options;
+  options.prefer = {words.at(0)};
+  options.movers = 2;
+  options.granule_bytes = rig_granule_bytes;
+  options.tcp.streams = said("single") ? 1 : 3;
+  options.tcp.chunk_bytes = 256u << 10;
+  options.tcp.small_bytes_max = 16u << 10;
+  options.tcp.inflight_bytes_max = 512u << 10;
+  options.tcp.checksum = said("checksum");
+  options.tcp.encrypt = said("encrypt");
+  if (said("listen"))
+    options.tcp.listen = {"127.0.0.1:0"};
+  return options;
+}
+
+} // namespace millrace::testing

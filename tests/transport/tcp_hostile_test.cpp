@@ -1,0 +1,482 @@
+// Strangers and lying members at the streams of the tcp driver: refused, bounded, and others are unaffected.
+#include "tcp_support.hpp"
+
+#include <millrace/transport/refusal_log.hpp>
+
+using namespace millrace;
+using namespace millrace::transport;
+using namespace millrace::transport::testing;
+using namespace millrace::transport::tcp;
+
+namespace {
+
+// -- admissions -----------------------------------------------------------------------------------
+
+struct at_the_gate : liar_and_victim {
+  using liar_and_victim::liar_and_victim;
+  at_the_gate() { announce_myself(); }
+};
+
+tcp_options impatient() {
+  auto o = liar_and_victim::hostile_options();
+  o.admission_timeout_ms = 100;
+  o.admissions_per_source_max = 4;
+  return o;
+}
+
+struct at_an_impatient_gate : liar_and_victim {
+  at_an_impatient_gate() : liar_and_victim(impatient()) { announce_myself(); }
+};
+
+// -- streams --------------------------------------------------------------------------------------
+
+struct unit {
+  unit_header header;
+  byte_buffer rest;
+};
+
+struct on_a_stream : liar_and_victim {
+  exposed_matrix readable{{1, 100'000, 0}, access_mode::read, 3};
+  exposed_matrix writable{{1, 100'000, 0}, access_mode::write, 0};
+  std::unique_ptr<raw_socket> s;
+
+  on_a_stream() {
+    announce_myself();
+    open();
+  }
+  // The channel's frames and the stream take different ways: the victim may not know us yet.
+  void open(std::uint16_t slot = 0) {
+    BOOST_TEST_REQUIRE(eventually([&] {
+      s = std::make_unique<raw_socket>(address());
+      return admit(*s, own(slot), key);
+    }));
+  }
+
+  struct asked {
+    unit_kind kind = unit_kind::read;
+    std::uint64_t number = 1;
+    std::uint64_t region = 0;
+    region_key key;
+    std::vector<range> ranges;
+    std::uint64_t length = 0;
+    std::uint64_t extent = 0;
+  };
+  asked about(const exposed_matrix& m, std::uint64_t offset, std::uint64_t length) {
+    asked a;
+    a.kind = m.handle().allows == access_mode::read ? unit_kind::read : unit_kind::write;
+    a.region = m.handle().region;
+    a.key = m.handle().key;
+    a.ranges = {{offset, length}};
+    a.length = length;
+    a.extent = offset + length;
+    return a;
+  }
+  static byte_buffer request(const asked& a) {
+    unit_header h;
+    h.kind = a.kind;
+    h.ranges = static_cast<std::uint16_t>(a.ranges.size());
+    h.request = a.number;
+    h.length = a.length;
+    h.extent = a.extent;
+    byte_buffer out(header_bytes + target_bytes + range_bytes * a.ranges.size());
+    encode_header(h, out.data());
+    encode_target(a.region, a.key, out.data() + header_bytes);
+    for (std::size_t i = 0; i < a.ranges.size(); ++i)
+      encode_range(a.ranges[i], out.data() + header_bytes + target_bytes + i * range_bytes);
+    return out;
+  }
+  bool ask(const asked& a) { return s->write(request(a)); }
+  bool send_memory(
+    std::uint64_t number, std::uint64_t length, std::byte what, std::uint8_t code = 0) {
+    byte_buffer out(length + trailer_bytes, what);
+    encode_trailer({number, 0, code}, out.data() + length);
+    return s->write(out);
+  }
+  std::optional<unit> answer() {
+    std::array<std::byte, header_bytes> head{};
+    if (!s->read(head))
+      return std::nullopt;
+    unit u;
+    u.header = decode_header(head).value();
+    u.rest.resize(
+      u.header.body_bytes() + (u.header.has_payload() ? u.header.length + trailer_bytes : 0));
+    if (!s->read(u.rest))
+      return std::nullopt;
+    return u;
+  }
+  void refused_with(errc code) {
+    auto u = answer();
+    BOOST_TEST_REQUIRE(u.has_value());
+    BOOST_TEST((u->header.kind == unit_kind::outcome));
+    BOOST_TEST((static_cast<errc>(u->header.code) == code));
+  }
+  // The stream still works and the bytes are right.
+  void served() {
+    auto a = about(readable, 10, 1000);
+    a.number = 4711;
+    BOOST_TEST(ask(a));
+    auto u = answer();
+    BOOST_TEST_REQUIRE(u.has_value());
+    BOOST_TEST((u->header.kind == unit_kind::data && u->header.request == 4711u));
+    auto expected = pattern(1010, 3);
+    BOOST_TEST(std::equal(expected.begin() + 10, expected.end(), u->rest.begin()));
+  }
+  bool nothing_written() {
+    auto bytes = writable.dense();
+    return std::all_of(bytes.begin(), bytes.end(), [](std::byte b) { return b == std::byte{0}; });
+  }
+
+  // The victim asks us: what it wants is the next unit on the stream.
+  std::vector<std::byte> room = std::vector<std::byte>(4096, std::byte{0x5a});
+  held_completion<transfer_report> outcome;
+  unit_header asked_by_victim(direction dir, std::uint64_t length = 4096) {
+    bulk_handle h;
+    h.owner = this_peer();
+    h.region = 77;
+    victim->submit({dir, h, {{0, room.data(), length}}, false, nullptr}, outcome.callback());
+    auto u = answer();
+    BOOST_TEST_REQUIRE(u.has_value());
+    return u->header;
+  }
+  bool send_header(const unit_header& h) {
+    byte_buffer out(header_bytes);
+    encode_header(h, out.data());
+    return s->write(out);
+  }
+  bool untouched() {
+    return std::all_of(room.begin(), room.end(), [](std::byte b) { return b == std::byte{0x5a}; });
+  }
+};
+
+} // namespace
+
+BOOST_FIXTURE_TEST_SUITE(tcp_gate, at_the_gate)
+
+BOOST_AUTO_TEST_CASE(who_has_the_key_comes_in) {
+  BOOST_TEST(eventually([&] {
+    raw_socket s{address()};
+    return admit(s, own(), key);
+  }));
+}
+
+BOOST_AUTO_TEST_CASE(strange_bytes_are_refused) {
+  auto before = refusals();
+  for (auto text : {"GET / HTTP/1.1\r\nHost: a\r\n\r\n", "M", "MRSX", "\x16\x03\x01\x02\x00\x01"}) {
+    raw_socket s{address()};
+    std::string padded{text};
+    padded.resize(64, 'x');
+    BOOST_TEST(s.write(std::as_bytes(std::span{padded})));
+    BOOST_TEST(s.thrown_out());
+  }
+  BOOST_TEST(refusals() == before + 4);
+}
+
+BOOST_AUTO_TEST_CASE(a_group_that_nobody_told_of_is_refused) {
+  raw_socket s{address()};
+  auto a = own();
+  a.group[3] ^= 1;
+  BOOST_TEST(!admit(s, a, key));
+}
+
+BOOST_AUTO_TEST_CASE(a_guessed_key_is_refused) {
+  for (std::size_t byte : {0, 31}) {
+    raw_socket s{address()};
+    auto guessed = key;
+    guessed[byte] ^= std::byte{1};
+    BOOST_TEST(!admit(s, own(), guessed));
+    BOOST_TEST(s.thrown_out());
+  }
+}
+
+BOOST_AUTO_TEST_CASE(a_replayed_admission_is_refused) {
+  admission_record said;
+  BOOST_TEST_REQUIRE(eventually([&] {
+    raw_socket s{address()};
+    return admit(s, own(), key, &said);
+  }));
+  raw_socket replay{address()};
+  BOOST_TEST(replay.write(said.first));
+  admission_challenge fresh{};
+  BOOST_TEST(replay.read(fresh));
+  BOOST_TEST((fresh != said.challenge));
+  BOOST_TEST(replay.write(said.proof));
+  BOOST_TEST(replay.thrown_out());
+}
+
+BOOST_AUTO_TEST_CASE(a_stream_beyond_those_agreed_on_is_refused) {
+  raw_socket s{address()};
+  admit(s, own(3), key);
+  BOOST_TEST(s.thrown_out());
+  raw_socket zero{address()};
+  auto a = own();
+  a.serial = 0;
+  admit(zero, a, key);
+  BOOST_TEST(zero.thrown_out());
+}
+
+BOOST_AUTO_TEST_CASE(an_announcement_with_impossible_bounds_ends_the_channel) {
+  announce nothing;
+  say(message_kind::announce, nothing);
+  BOOST_TEST(thrown_out());
+}
+
+BOOST_AUTO_TEST_SUITE_END()
+
+BOOST_FIXTURE_TEST_SUITE(tcp_slow_strangers, at_an_impatient_gate)
+
+BOOST_AUTO_TEST_CASE(whoever_says_nothing_or_too_little_is_closed_in_time) {
+  raw_socket silent{address()};
+  raw_socket slow{address()};
+  BOOST_TEST(slow.write(std::array{admission_first_byte}));
+  BOOST_TEST(silent.thrown_out());
+  BOOST_TEST(slow.thrown_out());
+}
+
+BOOST_AUTO_TEST_CASE(a_crowd_is_refused_and_members_come_in_afterwards) {
+  std::vector<std::unique_ptr<raw_socket>> crowd;
+  for (int i = 0; i < 200; ++i)
+    crowd.push_back(std::make_unique<raw_socket>(address()));
+  for (auto& s : crowd)
+    BOOST_TEST(s->thrown_out());
+  BOOST_TEST(eventually([&] {
+    raw_socket s{address()};
+    return admit(s, own(), key);
+  }));
+}
+
+BOOST_AUTO_TEST_SUITE_END()
+
+BOOST_FIXTURE_TEST_SUITE(tcp_lying_submitters, on_a_stream)
+
+BOOST_AUTO_TEST_CASE(
+  a_wrong_key_a_foreign_region_and_a_range_outside_are_refused_and_the_stream_lives) {
+  auto wrong = about(readable, 0, 100);
+  wrong.key.bytes[5] ^= 1;
+  BOOST_TEST(ask(wrong));
+  refused_with(errc::permission_denied);
+  auto foreign = about(readable, 0, 100);
+  foreign.region += 100;
+  BOOST_TEST(ask(foreign));
+  refused_with(errc::permission_denied);
+  for (auto offset : {99'901ull, ~0ull - 50, ~0ull}) {
+    BOOST_TEST(ask(about(readable, offset, 100)));
+    refused_with(errc::permission_denied);
+  }
+  auto beyond = about(readable, 0, 100);
+  beyond.extent = 100'001;
+  BOOST_TEST(ask(beyond));
+  refused_with(errc::permission_denied);
+  served();
+}
+
+BOOST_AUTO_TEST_CASE(memory_for_reading_cannot_be_written_and_the_bytes_go_nowhere) {
+  auto a = about(readable, 0, 5000);
+  a.kind = unit_kind::write;
+  BOOST_TEST(ask(a));
+  BOOST_TEST(send_memory(a.number, 5000, std::byte{0x66}));
+  refused_with(errc::permission_denied);
+  BOOST_TEST((readable.dense() == pattern(100'000, 3)));
+  served();
+}
+
+BOOST_AUTO_TEST_CASE(a_write_outside_touches_nothing) {
+  BOOST_TEST(ask(about(writable, 99'000, 1001)));
+  BOOST_TEST(send_memory(1, 1001, std::byte{0x66}));
+  refused_with(errc::permission_denied);
+  BOOST_TEST(nothing_written());
+  served();
+}
+
+BOOST_AUTO_TEST_CASE(a_write_that_its_sender_could_not_read_is_answered_so) {
+  BOOST_TEST(ask(about(writable, 0, 1000)));
+  BOOST_TEST(send_memory(1, 1000, std::byte{1}, static_cast<std::uint8_t>(errc::io_error)));
+  refused_with(errc::io_error);
+  served();
+}
+
+BOOST_AUTO_TEST_CASE(a_length_beyond_the_bound_ends_the_channel) {
+  auto a = about(readable, 0, 100);
+  a.length = a.ranges[0].length = (256u << 10) + 1;
+  ask(a);
+  BOOST_TEST(thrown_out());
+}
+
+BOOST_AUTO_TEST_CASE(ranges_that_do_not_add_up_end_the_channel) {
+  auto a = about(readable, 0, 100);
+  a.length = 101;
+  ask(a);
+  BOOST_TEST(thrown_out());
+}
+
+BOOST_AUTO_TEST_CASE(ranges_that_wrap_around_end_the_channel) {
+  auto a = about(readable, 0, 100);
+  a.ranges = {{0, ~0ull - 10}, {0, 111}};
+  ask(a);
+  BOOST_TEST(thrown_out());
+}
+
+BOOST_AUTO_TEST_CASE(a_unit_of_no_kind_ends_the_channel) {
+  auto a = about(readable, 0, 100);
+  a.kind = static_cast<unit_kind>(9);
+  ask(a);
+  BOOST_TEST(thrown_out());
+}
+
+BOOST_AUTO_TEST_CASE(bytes_nobody_asked_for_end_the_channel) {
+  unit_header h;
+  h.kind = unit_kind::data;
+  h.request = 1;
+  h.length = 100;
+  BOOST_TEST(send_header(h));
+  BOOST_TEST(thrown_out());
+}
+
+BOOST_AUTO_TEST_CASE(an_answer_nobody_waits_for_ends_the_channel) {
+  unit_header h;
+  h.kind = unit_kind::outcome;
+  h.request = 1;
+  BOOST_TEST(send_header(h));
+  BOOST_TEST(thrown_out());
+}
+
+BOOST_AUTO_TEST_CASE(one_number_for_two_requests_ends_the_channel) {
+  // In one packet, so that none is answered before the next has come.
+  auto one = request(about(readable, 0, 1000));
+  auto two = one;
+  two.insert(two.end(), one.begin(), one.end());
+  BOOST_TEST(s->write(two));
+  BOOST_TEST(thrown_out());
+}
+
+BOOST_AUTO_TEST_CASE(more_requests_than_agreed_on_end_the_channel) {
+  // Not read by us: the answers fill the sockets, and the requests remain.
+  exposed_matrix much{{1, 16u << 20, 0}, access_mode::read, 1};
+  auto a = about(much, 0, 256u << 10);
+  for (a.number = 1; a.number < 200 && ask(a); ++a.number) {
+  }
+  BOOST_TEST(thrown_out());
+}
+
+BOOST_AUTO_TEST_CASE(memory_is_withdrawn_although_its_reader_does_not_read) {
+  exposed_matrix much{{1, 16u << 20, 0}, access_mode::read, 1};
+  auto a = about(much, 0, 256u << 10);
+  for (a.number = 1; a.number <= 4; ++a.number)
+    BOOST_TEST(ask(a));
+  much.withdraw(); // would not return if a lease were held meanwhile
+  for (int i = 0; i < 4; ++i) {
+    auto u = answer();
+    BOOST_TEST_REQUIRE(u.has_value());
+    BOOST_TEST((u->header.kind == unit_kind::data || u->header.kind == unit_kind::outcome));
+  }
+}
+
+BOOST_AUTO_TEST_CASE(memory_is_withdrawn_although_its_writer_does_not_write) {
+  BOOST_TEST(ask(about(writable, 0, 50'000)));
+  BOOST_TEST(s->write(byte_buffer(10'000, std::byte{1})));
+  eventually([&] { return writable.dense()[9'999] == std::byte{1}; });
+  writable.withdraw();
+  BOOST_TEST(s->write(byte_buffer(40'000, std::byte{2})));
+  byte_buffer trailer(trailer_bytes);
+  encode_trailer({1, 0, 0}, trailer.data());
+  BOOST_TEST(s->write(trailer));
+  refused_with(errc::permission_denied);
+  auto bytes = writable.dense();
+  BOOST_TEST((std::count(bytes.begin(), bytes.end(), std::byte{2}) == 0));
+}
+
+BOOST_AUTO_TEST_SUITE_END()
+
+BOOST_FIXTURE_TEST_SUITE(tcp_lying_owners, on_a_stream)
+
+BOOST_AUTO_TEST_CASE(more_bytes_than_asked_for_end_the_channel) {
+  auto h = asked_by_victim(direction::read);
+  BOOST_TEST(send_header({unit_kind::data, 0, 0, 0, h.request, 4097, 0}));
+  BOOST_TEST(thrown_out());
+  BOOST_TEST(!outcome.take().has_value());
+  BOOST_TEST(untouched());
+}
+
+BOOST_AUTO_TEST_CASE(bytes_for_another_request_end_the_channel) {
+  auto h = asked_by_victim(direction::read);
+  BOOST_TEST(send_header({unit_kind::data, 0, 0, 0, h.request + 1, 4096, 0}));
+  BOOST_TEST(thrown_out());
+  BOOST_TEST(!outcome.take().has_value());
+  BOOST_TEST(untouched());
+}
+
+BOOST_AUTO_TEST_CASE(bytes_for_a_write_end_the_channel) {
+  auto h = asked_by_victim(direction::write);
+  BOOST_TEST(send_header({unit_kind::data, 0, 0, 0, h.request, 4096, 0}));
+  BOOST_TEST(thrown_out());
+  BOOST_TEST(!outcome.take().has_value());
+  BOOST_TEST(untouched());
+}
+
+BOOST_AUTO_TEST_CASE(a_read_answered_without_bytes_ends_the_channel) {
+  auto h = asked_by_victim(direction::read);
+  BOOST_TEST(send_header({unit_kind::outcome, 0, 0, 0, h.request, 0, 0}));
+  BOOST_TEST(thrown_out());
+  BOOST_TEST(!outcome.take().has_value());
+}
+
+BOOST_AUTO_TEST_CASE(the_same_answer_twice_ends_the_channel) {
+  auto h = asked_by_victim(direction::read);
+  for (int i = 0; i < 2; ++i) {
+    BOOST_TEST(send_header({unit_kind::data, 0, 0, 0, h.request, 4096, 0}));
+    send_memory(h.request, 4096, std::byte{9});
+  }
+  BOOST_TEST(outcome.take().has_value());
+  BOOST_TEST((room == std::vector<std::byte>(4096, std::byte{9})));
+  BOOST_TEST(thrown_out());
+}
+
+BOOST_AUTO_TEST_CASE(the_words_of_a_refusal_are_bounded) {
+  auto h = asked_by_victim(direction::read);
+  BOOST_TEST(send_header({unit_kind::outcome, 4, 0, 1u << 30, h.request, 0, 0}));
+  BOOST_TEST(thrown_out());
+  BOOST_TEST(!outcome.take().has_value());
+}
+
+BOOST_AUTO_TEST_SUITE_END()
+
+namespace {
+
+tcp_options hasty() {
+  auto o = liar_and_victim::hostile_options();
+  o.stall_timeout_ms = 200;
+  return o;
+}
+
+struct silent_owner : liar_and_victim {
+  silent_owner() : liar_and_victim(hasty()) { announce_myself(); }
+};
+
+} // namespace
+
+BOOST_FIXTURE_TEST_CASE(an_owner_that_never_answers_ends_the_transfer_in_time, silent_owner) {
+  std::unique_ptr<raw_socket> s;
+  BOOST_TEST_REQUIRE(eventually([&] {
+    s = std::make_unique<raw_socket>(address());
+    return admit(*s, own(), key);
+  }));
+  std::vector<std::byte> room(4096);
+  bulk_handle h;
+  h.owner = this_peer();
+  auto moved = move(*victim, direction::read, h, room.data(), room.size());
+  BOOST_TEST((!moved && moved.error().code() == errc::deadline_exceeded));
+}
+
+BOOST_AUTO_TEST_CASE(refusals_are_logged_once_a_minute_for_each_of_a_bounded_number_of_sources) {
+  refusal_log log{3};
+  auto now = steady_clock::now();
+  BOOST_TEST(log.note("a", now) == 1u);
+  for (int i = 0; i < 10; ++i)
+    BOOST_TEST(log.note("a", now + std::chrono::seconds{59}) == 0u);
+  BOOST_TEST(log.note("b", now) == 1u);
+  BOOST_TEST(log.note("a", now + std::chrono::seconds{60}) == 11u);
+  std::uint64_t lines = 0;
+  for (int i = 0; i < 1000; ++i)
+    lines += log.note("c" + std::to_string(i), now + std::chrono::seconds{61}) > 0;
+  BOOST_TEST(lines <= 4u);
+  BOOST_TEST(log.sources() <= 4u);
+}

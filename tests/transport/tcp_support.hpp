@@ -1,0 +1,252 @@
+// Two fabrics of this process that reach each other by tcp, and a liar who speaks tcp's messages by hand.
+// Used by the tests of the tcp driver.
+#pragma once
+
+#include "channel_support.hpp"
+
+#include <millrace/core/codec.hpp>
+#include <millrace/tests/support/exposed_matrix.hpp>
+#include <millrace/tests/support/fabric_handler.hpp>
+#include <millrace/tests/support/heap_memory_source.hpp>
+#include <millrace/tests/support/held_completion.hpp>
+#include <millrace/transport/tcp/messages.hpp>
+#include <millrace/transport/tcp/wire.hpp>
+
+#include <netinet/in.h>
+
+#include <thread>
+
+namespace millrace::transport::testing {
+
+using millrace::testing::exposed_matrix;
+using millrace::testing::fabric_handler;
+using millrace::testing::held_completion;
+using millrace::testing::pattern;
+
+/// Small pieces and short times, so that little suffices to cross every border.
+inline tcp_options small_options() {
+  tcp_options o;
+  o.listen = {"127.0.0.1:0"};
+  o.streams = 3;
+  o.io_threads = 1;
+  o.chunk_bytes = 256u << 10;
+  o.small_bytes_max = 16u << 10;
+  o.inflight_bytes_max = 512u << 10;
+  o.backoff_min_ms = 5;
+  o.attempts_max = 100;
+  return o;
+}
+
+inline std::shared_ptr<fabric> tcp_fabric(
+  const std::shared_ptr<io_loop>& loop, const tcp_options& options) {
+  fabric_options o;
+  o.prefer = {"tcp"};
+  o.movers = 1;
+  o.tcp = options;
+  return fabric::create(o, loop).value();
+}
+
+template <class P>
+bool eventually(P condition) {
+  for (int i = 0; i < 3000; ++i) {
+    if (condition())
+      return true;
+    std::this_thread::sleep_for(std::chrono::milliseconds{10});
+  }
+  return false;
+}
+
+inline result<transfer_report> move(
+  fabric& f, direction dir, const bulk_handle& remote, std::byte* local, std::uint64_t length) {
+  held_completion<transfer_report> done;
+  f.submit({dir, remote, {{0, local, length}}, false, nullptr}, done.callback());
+  return done.take();
+}
+
+/// Connected TCP sockets of this process.
+inline std::vector<int> tcp_sockets() {
+  std::vector<int> out;
+  for (auto& entry : std::filesystem::directory_iterator{"/proc/self/fd"}) {
+    auto fd = std::stoi(entry.path().filename().string());
+    sockaddr_storage a{};
+    socklen_t size = sizeof(a);
+    if (::getpeername(fd, reinterpret_cast<sockaddr*>(&a), &size) == 0 && a.ss_family == AF_INET)
+      out.push_back(fd);
+  }
+  return out;
+}
+
+/// Two sides in one process: whatever one exposes the other can reach.
+struct pair_of_fabrics {
+  explicit pair_of_fabrics(const tcp_options& options = small_options())
+    : here(tcp_fabric(here_loop, options)), there(tcp_fabric(there_loop, options)) {
+    auto handler = std::make_shared<fabric_handler>(here);
+    auto open = listener::open(
+      here_loop, where(), {.local_name = "here"}, [handler](const peer_info&) { return handler; });
+    door = open.value();
+    connect();
+    BOOST_TEST_REQUIRE(handler->wait_open());
+  }
+  ~pair_of_fabrics() {
+    door = nullptr;
+    here_loop->stop();
+    there_loop->stop();
+  }
+
+  listener_options where() const {
+    return {.address = "unix:" + dir.path + "/s", .allow_uids = {}};
+  }
+  void connect() {
+    auto handler = std::make_shared<fabric_handler>(there);
+    link = connect_to(there_loop, where().address, {.local_name = "there"}, handler).value();
+    BOOST_TEST_REQUIRE(handler->wait_open());
+  }
+
+  temp_dir dir;
+  std::shared_ptr<io_loop> here_loop = make_loop();
+  std::shared_ptr<io_loop> there_loop = make_loop();
+  std::shared_ptr<fabric> here;
+  std::shared_ptr<fabric> there;
+  std::shared_ptr<listener> door;
+  std::shared_ptr<channel> link;
+};
+
+/// A socket without manners.
+class raw_socket {
+public:
+  explicit raw_socket(const std::string& address) {
+    auto to = socket_address::parse(address).value();
+    fd_ = unique_fd{::socket(to.family(), SOCK_STREAM | SOCK_CLOEXEC, 0)};
+    BOOST_TEST_REQUIRE(::connect(fd_.get(), to.get(), to.size_bytes()) == 0);
+  }
+
+  template <class Bytes>
+  bool write(const Bytes& bytes) {
+    std::span<const std::byte> left{bytes.data(), bytes.size()};
+    while (!left.empty()) {
+      auto n = ::send(fd_.get(), left.data(), left.size(), MSG_NOSIGNAL);
+      if (n <= 0)
+        return false;
+      left = left.subspan(static_cast<std::size_t>(n));
+    }
+    return true;
+  }
+
+  /// False if the other end closed before so many bytes.
+  template <class Bytes>
+  bool read(Bytes& bytes) {
+    for (std::size_t got = 0; got < bytes.size();) {
+      pollfd ready{fd_.get(), POLLIN, 0};
+      BOOST_TEST_REQUIRE(::poll(&ready, 1, 30000) == 1);
+      auto n = ::recv(fd_.get(), bytes.data() + got, bytes.size() - got, 0);
+      if (n <= 0)
+        return false;
+      got += static_cast<std::size_t>(n);
+    }
+    return true;
+  }
+  bool thrown_out() {
+    std::array<std::byte, 4096> more;
+    while (true) {
+      pollfd ready{fd_.get(), POLLIN, 0};
+      if (::poll(&ready, 1, 30000) != 1)
+        return false;
+      if (::recv(fd_.get(), more.data(), more.size(), 0) <= 0)
+        return true;
+    }
+  }
+
+private:
+  unique_fd fd_;
+};
+
+/// A peer of a real fabric, with the key of its channel and no conscience.
+struct liar_and_victim {
+  explicit liar_and_victim(const tcp_options& options = hostile_options())
+    : victim(tcp_fabric(loop, options)) {
+    auto handler = std::make_shared<fabric_handler>(victim);
+    auto address = "unix:" + dir.path + "/s";
+    door = listener::open(
+             loop, {.address = address, .allow_uids = {}}, {.local_name = "victim"},
+             [handler](const peer_info&) { return handler; })
+             .value();
+    liar = connect_to(loop, address, {.local_name = "liar"}, answers).value();
+    BOOST_TEST_REQUIRE(answers->wait_frames(1));
+    wire_reader reader{answers->frames.at(0).body};
+    std::string driver;
+    tcp::message_kind kind{};
+    BOOST_TEST_REQUIRE(reader(driver, kind, told));
+    key = tcp::admission_key(*liar, told.group);
+  }
+  ~liar_and_victim() {
+    liar->close({});
+    loop->stop();
+  }
+
+  static tcp_options hostile_options() {
+    auto o = small_options();
+    o.requests_max = 4;
+    o.attempts_max = 1;
+    return o;
+  }
+
+  template <class Message>
+  void say(tcp::message_kind kind, const Message& m) {
+    byte_buffer body;
+    wire_writer{body}(std::string{"tcp"}, kind, m);
+    static_cast<void>(liar->send(frame_kind::driver, 0, body));
+  }
+  void announce_myself() {
+    tcp::announce me;
+    me.group[0] = 1;
+    me.streams = 3;
+    me.requests_max = 1000;
+    me.chunk_bytes = 64u << 20;
+    say(tcp::message_kind::announce, me);
+  }
+  const std::string& address() const { return told.addresses.at(0); }
+
+  struct admission_record {
+    tcp::admission_message first{};
+    tcp::admission_challenge challenge{};
+    tcp::admission_proof proof{};
+  };
+
+  /// True if the victim let the stream in; a record of what the liar said goes to `said`.
+  bool admit(
+    raw_socket& s, tcp::admission a, const channel_key& with, admission_record* said = nullptr) {
+    random_bytes(a.nonce.data(), a.nonce.size());
+    admission_record r;
+    r.first = tcp::encode_admission(a);
+    if (!s.write(r.first) || !s.read(r.challenge))
+      return false;
+    r.proof = tcp::prove_connector(with, r.first, r.challenge);
+    if (said)
+      *said = r;
+    tcp::admission_proof theirs{};
+    return s.write(r.proof) && s.read(theirs) &&
+      theirs == tcp::prove_acceptor(with, r.first, r.challenge);
+  }
+  tcp::admission own(std::uint16_t slot = 0) {
+    tcp::admission a;
+    a.slot = slot;
+    a.serial = ++serials;
+    a.group = told.group;
+    return a;
+  }
+
+  // The other side closed the channel.
+  bool thrown_out() { return answers->wait_closings(1); }
+
+  temp_dir dir;
+  std::shared_ptr<io_loop> loop = make_loop();
+  std::shared_ptr<fabric> victim;
+  std::shared_ptr<listener> door;
+  std::shared_ptr<recorder> answers = std::make_shared<recorder>();
+  std::shared_ptr<channel> liar;
+  tcp::announce told;
+  channel_key key{};
+  std::uint64_t serials = 0;
+};
+
+} // namespace millrace::transport::testing

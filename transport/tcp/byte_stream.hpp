@@ -1,0 +1,38 @@
+// How the bytes of one stream get into its socket and out of it: as they are, or encrypted.
+// Used by `stream`, which alone knows what they mean.
+#pragma once
+
+#include <millrace/core/status.hpp>
+#include <millrace/transport/unique_fd.hpp>
+
+#include <sys/uio.h>
+
+#include <cstddef>
+#include <memory>
+#include <span>
+
+namespace millrace::transport::tcp {
+
+/// What one system call did.
+struct moved_bytes {
+  std::size_t size_bytes = 0; // received nothing and no error: the other end has closed
+  int error_number = 0;       // EAGAIN: nothing can be moved now
+  bool drained = false;       // received all there was: the next event says when there is more
+};
+
+/// Neither call blocks. Threads: one sends while another receives; no more than that.
+class byte_stream {
+public:
+  virtual ~byte_stream() = default;
+
+  virtual int fd() const noexcept = 0;
+  /// `more`: other bytes follow at once.
+  virtual moved_bytes send(std::span<const iovec> parts, bool more) noexcept = 0;
+  virtual moved_bytes receive(std::span<const iovec> parts) noexcept = 0;
+  /// Both directions end; the descriptor stays until the object goes.
+  virtual void shut() noexcept = 0;
+};
+
+std::unique_ptr<byte_stream> make_plain_stream(unique_fd fd);
+
+} // namespace millrace::transport::tcp

@@ -1,0 +1,52 @@
+// Numbers of fixed width in messages of fixed size, little endian. Used by the tcp driver's formats.
+#pragma once
+
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+namespace millrace::transport::tcp {
+
+static_assert(std::endian::native == std::endian::little, "numbers are copied as they lie");
+
+/// Writes one after the other; the caller has made the room.
+class byte_writer {
+public:
+  explicit byte_writer(std::byte* at) noexcept : at_(at) {}
+
+  void raw(const void* data, std::size_t size_bytes) noexcept {
+    std::memcpy(at_, data, size_bytes);
+    at_ += size_bytes;
+  }
+  template <class T>
+  void number(T x) noexcept {
+    raw(&x, sizeof(x));
+  }
+  std::byte* at() const noexcept { return at_; }
+
+private:
+  std::byte* at_;
+};
+
+/// Reads one after the other; the caller knows that they are there.
+class byte_reader {
+public:
+  explicit byte_reader(const std::byte* at) noexcept : at_(at) {}
+
+  void raw(void* data, std::size_t size_bytes) noexcept {
+    std::memcpy(data, at_, size_bytes);
+    at_ += size_bytes;
+  }
+  template <class T>
+  T number() noexcept {
+    T x{};
+    raw(&x, sizeof(x));
+    return x;
+  }
+
+private:
+  const std::byte* at_;
+};
+
+} // namespace millrace::transport::tcp

@@ -1,0 +1,65 @@
+// Admits streams: whatever socket comes, it must prove in time whose it is. Made by the tcp driver.
+#pragma once
+
+#include <millrace/transport/io_loop.hpp>
+#include <millrace/transport/stream_door.hpp>
+#include <millrace/transport/tcp/stream_opening.hpp>
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace millrace::transport::tcp {
+
+/// Who may be expecting a stream.
+struct expected_group {
+  channel_key key{};
+  /// On the loop. Errors are logged as refusals.
+  std::function<status(std::shared_ptr<admitted_socket>)> take;
+};
+
+/// *Problem*: anybody can connect. So a socket costs us one entry of a bounded table and a deadline until it has
+/// proved itself; one source has a part of the table only, and when it is full the oldest of the source with the most
+/// entries goes.
+///
+/// Threads: on the loop, but for `listen` and `close`.
+class gate : public stream_door, public std::enable_shared_from_this<gate> {
+public:
+  gate(
+    std::shared_ptr<io_loop> loop, const tcp_options& options,
+    std::function<std::optional<expected_group>(const group_id&)> find)
+    : loop_(std::move(loop)), options_(options), find_(std::move(find)) {}
+
+  /// Accepts at an address; the address with its real port.
+  /// Errors: `already_exists` when another process has it, `io_error`.
+  result<socket_address> listen(const std::string& address);
+  void receive(unique_fd fd, const socket_address& from) override;
+  /// Refuses everybody from now on.
+  void close();
+
+private:
+  struct guest;
+  struct open_socket;
+  void watch(const std::shared_ptr<open_socket>& s);
+  void accept_some(const std::shared_ptr<open_socket>& s);
+  void make_room();
+  std::size_t guests_of(const std::string& source) const;
+  void on_bytes(std::uint64_t number);
+  status on_message(guest& g);
+  status on_admission(guest& g);
+  status on_proof(guest& g);
+  void refuse(std::uint64_t number, const status& why);
+  void remove(std::uint64_t number);
+
+  const std::shared_ptr<io_loop> loop_;
+  const tcp_options options_;
+  std::function<std::optional<expected_group>(const group_id&)> find_; // null once closed
+  std::vector<std::shared_ptr<open_socket>> listening_;
+  std::uint64_t next_ = 1;
+  std::map<std::uint64_t, std::shared_ptr<guest>> guests_; // the oldest first
+};
+
+} // namespace millrace::transport::tcp

@@ -1,0 +1,53 @@
+// What two tcp drivers say to each other over their channel.
+#pragma once
+
+#include <millrace/transport/tcp/admission.hpp>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace millrace::transport::tcp {
+
+/// The values travel on the wire: append, never renumber.
+enum class message_kind : std::uint8_t { announce = 1, lost = 2, gone = 3 };
+
+/// "This is how you reach me, and these are my bounds."
+struct announce {
+  group_id group{};                   // for admissions of streams towards the sender
+  std::vector<std::string> addresses; // numeric; an unspecified one stands for that of the channel
+  bool door = false;                  // streams may come to the channel's own address
+  std::uint32_t streams = 0;
+  std::uint32_t requests_max = 0; // at a time on one stream
+  std::uint64_t chunk_bytes = 0;  // of one request
+  bool checksum = false;
+  bool encrypt = false;
+};
+
+/// "I have closed this stream; close it, too, so that I may ask again for what it was carrying."
+struct lost {
+  std::uint64_t serial = 0;
+};
+
+/// "Nothing that stream carried will touch memory here any more."
+struct gone {
+  std::uint64_t serial = 0;
+};
+
+template <class Inspector>
+typename Inspector::result_type inspect(Inspector& f, announce& x) {
+  return f(
+    x.group, x.addresses, x.door, x.streams, x.requests_max, x.chunk_bytes, x.checksum, x.encrypt);
+}
+template <class Inspector>
+typename Inspector::result_type inspect(Inspector& f, lost& x) {
+  return f(x.serial);
+}
+template <class Inspector>
+typename Inspector::result_type inspect(Inspector& f, gone& x) {
+  return f(x.serial);
+}
+
+inline constexpr std::size_t announced_addresses_max = 16;
+
+} // namespace millrace::transport::tcp

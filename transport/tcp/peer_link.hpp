@@ -1,0 +1,139 @@
+// One tcp driver's view of one peer: its streams, and the transfers that wait for them. Held by the driver.
+#pragma once
+
+#include <millrace/transport/channel.hpp>
+#include <millrace/transport/tcp/gate.hpp>
+#include <millrace/transport/tcp/messages.hpp>
+#include <millrace/transport/tcp/stream.hpp>
+#include <millrace/transport/tcp/tcp_options.hpp>
+
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <vector>
+
+namespace millrace::transport::tcp {
+
+/// The loops on which streams are served: the first streams of all peers by the channels' own loop, where a caller
+/// who waits reads the answer itself.
+struct stream_loops {
+  std::shared_ptr<io_loop> first;
+  std::vector<std::shared_ptr<io_loop>> others;
+
+  const std::shared_ptr<io_loop>& of(std::size_t slot) const {
+    return slot == 0 ? first : others[(slot - 1) % others.size()];
+  }
+};
+
+/// *Problem*: a stream may break while the channel lives. What it carried is asked for again on another one, but not
+/// before the peer has said that it will take nothing more from the broken one: else an old copy of a write, still
+/// in a socket's buffer, could land on top of a newer one.
+///
+/// Threads: any, except where it says otherwise; completions run without the lock.
+class peer_link : public stream_user, public std::enable_shared_from_this<peer_link> {
+public:
+  peer_link(
+    stream_loops loops, const tcp_options& options, std::shared_ptr<channel> c,
+    std::vector<std::string> addresses);
+
+  const peer_info& peer() const noexcept { return channel_->peer(); }
+  const group_id& group() const noexcept { return ours_.group; }
+  /// A stream could carry a transfer now, or is about to be opened.
+  bool reachable() const;
+
+  /// Announces us. On the loop.
+  void start();
+  /// Errors: `protocol_error`. On the loop.
+  [[nodiscard]] status on_message(std::span<const std::byte> body);
+  /// Takes a stream that was admitted to our group. On the loop.
+  [[nodiscard]] status accept(admitted_socket& s);
+  expected_group expectation();
+
+  void submit(transfer t, completion<transfer_report> done);
+  /// Ends every transfer, each once no stream touches its memory.
+  void close(const status& why);
+
+  void chunk_ended(stream& s, std::unique_ptr<chunk> c, status outcome) override;
+  void stream_closed(
+    stream& s, std::vector<std::unique_ptr<chunk>> unfinished, const status& why) override;
+
+private:
+  struct slot {
+    std::shared_ptr<stream> s; // null: none is open
+    std::uint64_t serial = 0;
+    std::uint32_t chunks = 0; // asked for and not ended
+    std::uint64_t bytes = 0;
+    std::uint32_t backoff_ms = 0;
+    // For noticing a stall: looks in a row at which the stream was busy and had not moved.
+    std::uint64_t moved = 0;
+    std::uint32_t still = 0;
+  };
+  struct broken_stream {
+    std::vector<std::unique_ptr<chunk>> chunks;
+    std::uint32_t looks = 0;
+  };
+  struct next_chunk {
+    std::unique_ptr<chunk> what;
+    std::shared_ptr<stream> on;
+    std::size_t slot = 0;
+  };
+  using jobs = std::deque<std::shared_ptr<job>>;
+
+  // -- opening ----------------------------------------------------------------------------------
+  status on_announce(announce theirs);
+  std::vector<socket_address> addresses_of(const announce& theirs) const;
+  void open(std::size_t slot);
+  void open_later(std::size_t slot, bool after_failure);
+  void add(std::size_t slot, admitted_socket& s);
+  void give_up(const status& why);
+  template <class Message>
+  void send(message_kind kind, const Message& m);
+
+  // -- handing out chunks -----------------------------------------------------------------------
+  void feed();
+  std::optional<next_chunk> pick();
+  std::optional<next_chunk> take_from(jobs& queue, std::size_t slot);
+  std::optional<std::size_t> small_slot() const;
+  std::optional<std::size_t> bulk_slot() const;
+  bool has_room(const slot& s) const noexcept;
+  bool is_small(const job& j) const noexcept;
+  void queue(std::shared_ptr<job> j, bool first);
+  void on_gone(std::uint64_t serial);
+  void on_lost(std::uint64_t serial);
+  void ask_again(std::vector<std::unique_ptr<chunk>> chunks);
+
+  // -- looking after streams --------------------------------------------------------------------
+  void look_later();
+  void look();
+  slot* slot_of(std::uint64_t serial);
+  std::size_t open_streams() const;
+
+  const stream_loops loops_;
+  const tcp_options options_;
+  const std::shared_ptr<channel> channel_;
+  announce ours_;
+  const std::uint32_t look_ms_;
+
+  mutable std::mutex mutex_; // guards what follows
+  bool closed_ = false;
+  status why_;
+  bool announced_ = false; // the peer has told us of itself
+  announce theirs_;
+  bool we_open_ = false;
+  std::vector<socket_address> towards_;
+  channel_key key_{};   // of streams towards the peer
+  bool hopeful_ = true; // transfers may wait for a stream to be opened
+  status last_failure_; // of opening one
+  std::uint32_t looks_without_stream_ = 0;
+  std::uint64_t next_serial_ = 1;
+  std::vector<slot> slots_;
+  jobs small_;
+  jobs turns_;
+  std::uint64_t transfers_ = 0;                   // not ended
+  std::map<std::uint64_t, broken_stream> broken_; // by serial: until the peer says `gone`
+  std::set<std::uint64_t> to_confirm_;            // the peer waits for our `gone`
+};
+
+} // namespace millrace::transport::tcp

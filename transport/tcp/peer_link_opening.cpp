@@ -1,0 +1,296 @@
+// How the streams of a link come to be, and how they are looked after.
+#include <millrace/core/codec.hpp>
+#include <millrace/core/digest.hpp>
+#include <millrace/core/log.hpp>
+#include <millrace/transport/tcp/peer_link.hpp>
+
+#include <algorithm>
+
+namespace millrace::transport::tcp {
+
+namespace {
+
+constexpr std::uint64_t ahead_bytes_first = 8u << 10;
+constexpr std::uint64_t ahead_bytes_others = 256;
+constexpr std::uint32_t looks_per_stall = 8;
+
+bool unspecified(const socket_address& a) { return a.host() == "0.0.0.0" || a.host() == "::"; }
+
+} // namespace
+
+peer_link::peer_link(
+  stream_loops loops, const tcp_options& options, std::shared_ptr<channel> c,
+  std::vector<std::string> addresses)
+  : loops_(std::move(loops)), options_(options), channel_(std::move(c)),
+    look_ms_(std::max(options.stall_timeout_ms / looks_per_stall, 1u)) {
+  random_bytes(ours_.group.data(), ours_.group.size());
+  ours_.addresses = std::move(addresses);
+  ours_.door = peer().address && !peer().connected_by_us;
+  ours_.streams = options_.streams;
+  ours_.requests_max = options_.requests_max;
+  ours_.chunk_bytes = options_.chunk_bytes / digest_block_bytes * digest_block_bytes;
+  ours_.checksum = options_.checksum;
+  ours_.encrypt = options_.encrypt;
+}
+
+template <class Message>
+void peer_link::send(message_kind kind, const Message& m) {
+  byte_buffer body;
+  wire_writer{body}(std::string{"tcp"}, kind, m);
+  auto sent = channel_->send(frame_kind::driver, 0, body);
+  // Without this message transfers would hang: better to have no channel.
+  if (!sent.ok() && sent.code() != errc::peer_lost)
+    channel_->close(sent.within("telling " + peer().name + " about streams"));
+}
+
+template void peer_link::send(message_kind, const lost&);
+template void peer_link::send(message_kind, const gone&);
+
+void peer_link::start() {
+  send(message_kind::announce, ours_);
+  look_later();
+}
+
+status peer_link::on_message(std::span<const std::byte> body) {
+  wire_reader reader{body};
+  message_kind kind{};
+  reader(kind);
+  status bad;
+  if (kind == message_kind::announce) {
+    announce theirs;
+    if (reader(theirs))
+      bad = on_announce(std::move(theirs));
+  } else if (lost gone_there; kind == message_kind::lost) {
+    if (reader(gone_there))
+      on_lost(gone_there.serial);
+  } else if (gone confirmed; kind == message_kind::gone) {
+    if (reader(confirmed))
+      on_gone(confirmed.serial);
+  }
+  return bad.ok() && !reader.ok() ? status{errc::protocol_error, reader.fault()} : bad;
+}
+
+status peer_link::on_announce(announce theirs) {
+  if (
+    theirs.addresses.size() > announced_addresses_max || theirs.streams == 0 ||
+    theirs.requests_max == 0 || theirs.chunk_bytes < digest_block_bytes)
+    return {errc::protocol_error, "an announcement with bounds that cannot be"};
+  auto towards = addresses_of(theirs);
+  auto they_can = !ours_.addresses.empty() || ours_.door;
+  std::size_t slots = std::min<std::size_t>(theirs.streams, options_.streams);
+  bool open_them = false;
+  {
+    std::lock_guard guard{mutex_};
+    if (announced_)
+      return {errc::protocol_error, "announced itself twice"};
+    announced_ = true;
+    // Both sides come to the same conclusion: whoever connected the channel, if it can.
+    we_open_ = !towards.empty() && (peer().connected_by_us || !they_can);
+    open_them = we_open_;
+    key_ = admission_key(*channel_, theirs.group);
+    towards_ = towards;
+    theirs_ = std::move(theirs);
+    slots_.resize(slots);
+  }
+  if (towards.empty() && !they_can)
+    give_up(
+      {errc::peer_lost,
+       "neither this process nor " + peer().name +
+         " listens for streams: set tcp.listen on one of them"});
+  for (std::size_t i = 0; open_them && i < slots; ++i)
+    open(i);
+  return {};
+}
+
+// Of what the peer announced, or the channel's own address.
+std::vector<socket_address> peer_link::addresses_of(const announce& theirs) const {
+  std::vector<socket_address> out;
+  for (auto& text : theirs.addresses) {
+    auto parsed = socket_address::parse(text);
+    if (parsed && unspecified(*parsed)) {
+      auto v6 = parsed->family() == AF_INET6;
+      parsed = peer().address
+        ? result<socket_address>{peer().address->with_port(parsed->port())}
+        : socket_address::parse((v6 ? "[::1]:" : "127.0.0.1:") + std::to_string(parsed->port()));
+    }
+    if (parsed)
+      out.push_back(*parsed);
+  }
+  if (out.empty() && theirs.door && peer().address && peer().connected_by_us)
+    out.push_back(*peer().address);
+  return out;
+}
+
+void peer_link::open(std::size_t slot) {
+  admission as;
+  std::vector<socket_address> towards;
+  channel_key key{};
+  {
+    std::lock_guard guard{mutex_};
+    if (closed_ || slots_[slot].s)
+      return;
+    as.slot = static_cast<std::uint16_t>(slot);
+    as.serial = next_serial_++;
+    as.group = theirs_.group;
+    towards = towards_;
+    key = key_;
+  }
+  open_stream(
+    loops_.first, options_, std::move(towards), key, as,
+    [weak = weak_from_this(), slot](result<std::shared_ptr<admitted_socket>> opened) {
+      auto self = weak.lock();
+      if (!self)
+        return;
+      if (opened)
+        return self->add(slot, **opened);
+      log().debug("no stream peer={}: {}", self->peer().name, opened.error().to_string());
+      if (self->open_streams() == 0)
+        self->give_up(
+          {errc::peer_lost,
+           "no stream to " + self->peer().name + ": " + opened.error().to_string()});
+      self->open_later(slot, true);
+    });
+}
+
+void peer_link::open_later(std::size_t slot, bool after_failure) {
+  std::uint32_t delay_ms = 0;
+  {
+    std::lock_guard guard{mutex_};
+    auto& backoff_ms = slots_[slot].backoff_ms;
+    backoff_ms = after_failure && backoff_ms > 0 ? std::min(2 * backoff_ms, options_.backoff_max_ms)
+                                                 : options_.backoff_min_ms;
+    delay_ms = backoff_ms;
+  }
+  loops_.first->run_after(delay_ms, [weak = weak_from_this(), slot] {
+    if (auto self = weak.lock())
+      self->open(slot);
+  });
+}
+
+expected_group peer_link::expectation() {
+  expected_group out;
+  out.key = admission_key(*channel_, ours_.group);
+  out.take = [weak = weak_from_this()](std::shared_ptr<admitted_socket> s) {
+    auto self = weak.lock();
+    return self ? self->accept(*s) : status{errc::peer_lost, "its channel is closed"};
+  };
+  return out;
+}
+
+status peer_link::accept(admitted_socket& s) {
+  std::shared_ptr<stream> former;
+  {
+    std::lock_guard guard{mutex_};
+    if (closed_ || !announced_ || we_open_)
+      return {errc::protocol_error, "a stream that nobody waits for"};
+    if (s.as.slot >= slots_.size() || s.as.serial == 0)
+      return {errc::protocol_error, "a stream of a number that was not agreed on"};
+    auto& slot = slots_[s.as.slot];
+    if (slot.serial != 0 && slot.serial >= s.as.serial)
+      return {errc::protocol_error, "a stream older than the one it would replace"};
+    former = slot.s;
+    if (slot.serial != 0 && !former)
+      return {errc::busy, "the stream it would replace is being closed"};
+  }
+  if (former) {
+    // The peer knows that it has broken; it will come again once we have noticed, too.
+    former->close({errc::peer_lost, peer().name + " opened another stream in place of this one"});
+    return {errc::busy, "the stream it would replace is being closed"};
+  }
+  add(s.as.slot, s);
+  return {};
+}
+
+void peer_link::add(std::size_t slot_number, admitted_socket& s) {
+  stream_limits limits;
+  limits.chunk_bytes = ours_.chunk_bytes;
+  limits.requests_max = options_.requests_max;
+  limits.awaited = slot_number == 0;
+  limits.ahead_bytes = slot_number == 0 ? ahead_bytes_first : ahead_bytes_others;
+  limits.guest_bytes_max = options_.small_bytes_max;
+  std::shared_ptr<stream> made;
+  {
+    std::lock_guard guard{mutex_};
+    if (closed_)
+      return;
+    limits.checksum = ours_.checksum || theirs_.checksum;
+    made = std::make_shared<stream>(
+      loops_.of(slot_number), make_plain_stream(std::move(s.fd)), s.as.serial, peer().name, limits,
+      weak_from_this());
+    auto backoff_ms = slots_[slot_number].backoff_ms;
+    slots_[slot_number] = {};
+    slots_[slot_number].s = made;
+    slots_[slot_number].serial = s.as.serial;
+    slots_[slot_number].backoff_ms = backoff_ms;
+    hopeful_ = true;
+    looks_without_stream_ = 0;
+  }
+  made->start();
+  feed();
+}
+
+bool peer_link::reachable() const {
+  std::lock_guard guard{mutex_};
+  return !closed_ && hopeful_ && channel_->is_open();
+}
+
+std::size_t peer_link::open_streams() const {
+  std::lock_guard guard{mutex_};
+  return static_cast<std::size_t>(
+    std::count_if(slots_.begin(), slots_.end(), [](auto& s) { return s.s != nullptr; }));
+}
+
+// -- looking after streams ------------------------------------------------------------------------
+
+void peer_link::look_later() {
+  loops_.first->run_after(look_ms_, [weak = weak_from_this()] {
+    if (auto self = weak.lock())
+      self->look();
+  });
+}
+
+// Time is counted in looks, so that a pause of this process itself is not taken for silence of the peer.
+void peer_link::look() {
+  std::vector<std::shared_ptr<stream>> stalled;
+  std::vector<std::unique_ptr<chunk>> unconfirmed;
+  bool alone = false;
+  {
+    std::lock_guard guard{mutex_};
+    if (closed_)
+      return;
+    for (auto& s : slots_) {
+      if (!s.s)
+        continue;
+      auto moved = s.s->moved();
+      s.still = s.s->busy() && moved == s.moved ? s.still + 1 : 0;
+      s.moved = moved;
+      if (s.still >= looks_per_stall)
+        stalled.push_back(s.s);
+    }
+    for (auto& [serial, b] : broken_)
+      if (++b.looks == looks_per_stall)
+        for (auto& c : b.chunks)
+          unconfirmed.push_back(std::move(c));
+    std::erase_if(broken_, [](auto& b) { return b.second.looks >= looks_per_stall; });
+    auto none = std::none_of(slots_.begin(), slots_.end(), [](auto& s) { return s.s != nullptr; });
+    looks_without_stream_ = none ? looks_without_stream_ + 1 : 0;
+    auto patience_ms = options_.connect_timeout_ms + options_.admission_timeout_ms;
+    alone = hopeful_ && !we_open_ && std::uint64_t{looks_without_stream_} * look_ms_ >= patience_ms;
+  }
+  for (auto& s : stalled)
+    s->close(
+      {errc::deadline_exceeded,
+       "a stream to " + peer().name + " moved nothing for " +
+         std::to_string(options_.stall_timeout_ms) + " ms"});
+  for (auto& c : unconfirmed) {
+    auto of = c->of;
+    of->end(
+      std::move(c),
+      {errc::peer_lost, peer().name + " does not confirm that a stream has been closed"});
+  }
+  if (alone)
+    give_up({errc::peer_lost, peer().name + " opened no stream"});
+  look_later();
+}
+
+} // namespace millrace::transport::tcp

@@ -1,0 +1,18 @@
+// Memory of a region that a request of the peer names. Made and used by `stream` on the owner's side.
+#pragma once
+
+#include <millrace/transport/region.hpp>
+#include <millrace/transport/tcp/payload.hpp>
+#include <millrace/transport/tcp/wire.hpp>
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+namespace millrace::transport::tcp {
+
+/// Checks key, access and every range of a request before a byte moves.
+/// Errors: `permission_denied`.
+result<std::unique_ptr<payload>> open_region(const unit_header& asked, unit_target target);
+
+} // namespace millrace::transport::tcp

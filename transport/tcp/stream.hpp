@@ -1,0 +1,162 @@
+// One admitted connection that carries memory, in both directions. Held by `peer_link`.
+#pragma once
+
+#include <millrace/transport/io_loop.hpp>
+#include <millrace/transport/tcp/byte_stream.hpp>
+#include <millrace/transport/tcp/job.hpp>
+#include <millrace/transport/tcp/payload.hpp>
+#include <millrace/transport/tcp/wire.hpp>
+
+#include <array>
+#include <atomic>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+namespace millrace::transport::tcp {
+
+class stream;
+
+/// Hears what becomes of chunks. Any thread, no lock held.
+class stream_user {
+public:
+  virtual ~stream_user() = default;
+  virtual void chunk_ended(stream& s, std::unique_ptr<chunk> c, status outcome) = 0;
+  /// Once, when nobody touches the memory of the unfinished chunks any more. `protocol_error`: the peer lies.
+  virtual void stream_closed(
+    stream& s, std::vector<std::unique_ptr<chunk>> unfinished, const status& why) = 0;
+};
+
+struct stream_limits {
+  std::uint64_t chunk_bytes = 0;  // of a request, either way
+  std::uint32_t requests_max = 0; // of the peer that are not answered
+  std::uint64_t ahead_bytes =
+    0; // read beyond a header, at the price of copying so much of the memory's bytes
+  std::uint64_t turn_bytes = 4u << 20; // until others on the same loop have their turn
+  /// A thread that is not the loop's sends no payload larger than this.
+  std::uint64_t guest_bytes_max = 64u << 10;
+  bool awaited = false; // callers that wait for its answers help the loop meanwhile
+  bool checksum = false;
+};
+
+/// Sends requests and answers in the order given; receives on its loop.
+///
+/// Threads: any, except where it says otherwise. Whoever finds the sending side idle sends, so that neither a
+/// request nor its answer waits for another thread.
+class stream : public std::enable_shared_from_this<stream> {
+public:
+  stream(
+    std::shared_ptr<io_loop> loop, std::unique_ptr<byte_stream> io, std::uint64_t serial,
+    std::string peer, const stream_limits& limits, std::weak_ptr<stream_user> user);
+
+  /// Begins to receive.
+  void start();
+  std::uint64_t serial() const noexcept { return serial_; }
+
+  /// Asks the peer for a chunk; `stream_user` hears the outcome. False, and the chunk stays, if the stream is closed.
+  [[nodiscard]] bool issue(std::unique_ptr<chunk>& c);
+
+  /// Ends it soon; `stream_closed` follows.
+  void close(const status& why);
+
+  /// Bytes moved so far either way, and whether more are due: a stream that is busy and does not move has stalled.
+  std::uint64_t moved() const noexcept { return moved_; }
+  bool busy() const;
+
+private:
+  struct tie;
+  // What waits to be sent: a header with its body, then memory and a trailer.
+  struct outgoing {
+    unit_header header;
+    std::vector<std::byte> head;
+    std::unique_ptr<payload> memory;
+    std::size_t head_sent = 0;
+    std::uint64_t memory_sent = 0;
+    std::array<std::byte, trailer_bytes> trailer{};
+    std::size_t trailer_sent = 0;
+    std::uint32_t crc = 0;
+
+    std::uint64_t memory_left() const noexcept;
+    bool complete() const noexcept;
+    void mark_sent(std::size_t size_bytes, std::span<const iovec> memory_pieces, bool checksum);
+  };
+  struct pending_chunk {
+    std::unique_ptr<chunk> what;
+    bool sent = false;               // nobody reads its memory to send it any more
+    std::optional<status> outcome{}; // came before that
+  };
+  enum class phase : std::uint8_t { header, body, memory, trailer };
+  using ended_chunk = std::pair<std::unique_ptr<chunk>, status>;
+
+  // -- sending ----------------------------------------------------------------------------------
+  void pump();
+  status send_queued(std::unique_lock<std::mutex>& lock, std::vector<ended_chunk>& ended);
+  void continue_on_loop();
+  moved_bytes send_some(outgoing& item);
+  void sent_locked(const unit_header& h, std::vector<ended_chunk>& ended);
+  void answer(std::uint64_t request, const status& outcome);
+  void tell(std::vector<ended_chunk>& ended);
+
+  // -- receiving, on the loop -------------------------------------------------------------------
+  void on_events(std::uint32_t events);
+  void receive_some(bool to_end);
+  moved_bytes receive_once();
+  void took(std::size_t size_bytes, std::span<const iovec> memory_pieces, std::size_t memory_bytes);
+  std::size_t wanted() const noexcept;
+  status advance();
+  bool advance_once(status& bad);
+  status on_header();
+  status on_body();
+  status on_request(std::span<const std::byte> body);
+  status on_outcome(std::span<const std::byte> words);
+  status on_data();
+  void take_memory_from_buffer();
+  status on_trailer();
+  status data_ended(const unit_trailer& t);
+  status admit_request(std::uint64_t request);
+  std::span<const std::byte> buffered() const noexcept {
+    return {in_.data() + in_begin_, in_end_ - in_begin_};
+  }
+
+  void finish(const status& why);
+  void leave();
+
+  const std::shared_ptr<io_loop> loop_;
+  const std::unique_ptr<byte_stream> io_;
+  const std::uint64_t serial_;
+  const std::string peer_;
+  const stream_limits limits_;
+  const std::weak_ptr<stream_user> user_;
+  std::atomic<std::uint64_t> moved_ = 0;
+  std::atomic<bool> receiving_ = false; // in the middle of a unit
+
+  mutable std::mutex mutex_; // guards what follows, up to the receiving side
+  bool closed_ = false;
+  bool left_ = false; // `stream_closed` was called
+  status why_;
+  bool sending_ = false;
+  bool again_ = false;       // somebody found it sending
+  bool continuing_ = false;  // the loop will go on sending
+  std::uint64_t budget_ = 0; // of this turn
+  std::deque<outgoing> out_;
+  std::uint64_t next_request_ = 1;
+  std::unordered_map<std::uint64_t, pending_chunk> pending_;
+  std::vector<std::uint64_t> unanswered_; // the peer's requests
+
+  // The receiving side, of the loop alone.
+  phase phase_ = phase::header;
+  unit_header header_;
+  std::unique_ptr<payload> sink_; // null: bytes that nobody wants
+  status refusal_;                // of the write that is being received
+  std::uint64_t memory_left_ = 0;
+  std::uint32_t crc_ = 0;
+  std::vector<std::byte> in_;
+  std::size_t in_begin_ = 0;
+  std::size_t in_end_ = 0;
+};
+
+} // namespace millrace::transport::tcp

@@ -1,0 +1,33 @@
+// Connects one stream to a peer and has it admitted. Used by `peer_link`.
+#pragma once
+
+#include <millrace/transport/io_loop.hpp>
+#include <millrace/transport/socket_address.hpp>
+#include <millrace/transport/tcp/admission.hpp>
+#include <millrace/transport/tcp/tcp_options.hpp>
+#include <millrace/transport/unique_fd.hpp>
+
+#include <memory>
+#include <vector>
+
+namespace millrace::transport::tcp {
+
+/// A socket on which both sides know who the other one is.
+struct admitted_socket {
+  unique_fd fd;
+  admission as;
+  channel_key key{}; // of this stream alone
+};
+
+/// Sets the options of a stream's socket.
+void prepare_socket(int fd, const tcp_options& options);
+
+/// Tries the addresses one after the other; `done` runs on the loop. On the loop only. What is dropped without
+/// having run `done` closes its socket.
+/// Errors: `unavailable` naming the address, `deadline_exceeded`, `permission_denied`.
+void open_stream(
+  const std::shared_ptr<io_loop>& loop, const tcp_options& options,
+  std::vector<socket_address> addresses, const channel_key& key, const admission& as,
+  completion<std::shared_ptr<admitted_socket>> done);
+
+} // namespace millrace::transport::tcp

@@ -1,0 +1,140 @@
+// The links to peers, and the gate through which their streams come.
+#include <millrace/transport/tcp/gate.hpp>
+#include <millrace/transport/tcp/peer_link.hpp>
+#include <millrace/transport/tcp/tcp_driver.hpp>
+
+#include <map>
+#include <mutex>
+#include <unordered_map>
+
+namespace millrace::transport {
+
+namespace {
+
+using tcp::peer_link;
+
+class tcp_driver : public peer_driver, public std::enable_shared_from_this<tcp_driver> {
+public:
+  tcp_driver(std::shared_ptr<io_loop> loop, const tcp_options& options) : options_(options) {
+    loops_.first = std::move(loop);
+  }
+
+  ~tcp_driver() override {
+    if (gate_)
+      gate_->close();
+    for (auto& [c, link] : links_)
+      link->close({errc::unavailable, "the driver is shutting down"});
+    // The last owner may let go on one of these loops: its handle then ends the thread by itself.
+    for (auto& loop : loops_.others)
+      if (!loop->on_loop())
+        loop->stop();
+  }
+
+  status open() {
+    for (std::uint32_t i = 0; i < std::min(options_.io_threads, options_.streams); ++i) {
+      auto loop = io_loop::start({.poll_us = 0});
+      if (!loop)
+        return loop.error();
+      loops_.others.push_back(std::move(*loop));
+    }
+    gate_ = std::make_shared<tcp::gate>(
+      loops_.first, options_, [weak = weak_from_this()](const tcp::group_id& group) {
+        auto self = weak.lock();
+        return self ? self->expected(group) : std::nullopt;
+      });
+    for (auto& address : options_.listen) {
+      auto at = gate_->listen(address);
+      if (!at)
+        return at.error();
+      addresses_.push_back(at->to_string());
+    }
+    return {};
+  }
+
+  std::string_view name() const noexcept override { return "tcp"; }
+  driver_capabilities capabilities() const noexcept override {
+    return {.same_process = false, .same_host = true, .across_hosts = true};
+  }
+  bool reaches(const peer_id& owner) const noexcept override { return link_to(owner) != nullptr; }
+  std::shared_ptr<stream_door> door() const override { return gate_; }
+
+  void peer_opened(const std::shared_ptr<channel>& c) override {
+    auto link = std::make_shared<peer_link>(loops_, options_, c, addresses_);
+    {
+      std::lock_guard guard{mutex_};
+      links_[c.get()] = link;
+    }
+    link->start();
+  }
+
+  void peer_closed(channel& c, const status& why) override {
+    std::shared_ptr<peer_link> link;
+    {
+      std::lock_guard guard{mutex_};
+      auto found = links_.find(&c);
+      if (found == links_.end())
+        return;
+      link = std::move(found->second);
+      links_.erase(found);
+    }
+    link->close(why);
+  }
+
+  void submit(transfer t, completion<transfer_report> done) override {
+    auto link = link_to(t.remote.owner);
+    if (!link)
+      return done(fail(errc::peer_lost, "no connection to the process that owns the memory"));
+    link->submit(std::move(t), std::move(done));
+  }
+
+  void on_message(channel& c, std::span<const std::byte> body, std::vector<unique_fd>) override {
+    std::shared_ptr<peer_link> link;
+    {
+      std::lock_guard guard{mutex_};
+      auto found = links_.find(&c);
+      if (found == links_.end())
+        return;
+      link = found->second;
+    }
+    if (auto bad = link->on_message(body); !bad.ok())
+      c.close(bad.within("a tcp message"));
+  }
+
+private:
+  std::shared_ptr<peer_link> link_to(const peer_id& owner) const noexcept {
+    std::lock_guard guard{mutex_};
+    for (auto& [c, link] : links_)
+      if (link->peer().id == owner && link->reachable())
+        return link;
+    return nullptr;
+  }
+
+  std::optional<tcp::expected_group> expected(const tcp::group_id& group) const {
+    std::lock_guard guard{mutex_};
+    for (auto& [c, link] : links_)
+      if (link->group() == group)
+        return link->expectation();
+    return std::nullopt;
+  }
+
+  const tcp_options options_;
+  tcp::stream_loops loops_;
+  std::shared_ptr<tcp::gate> gate_;
+  std::vector<std::string> addresses_;
+  mutable std::mutex mutex_;
+  std::unordered_map<channel*, std::shared_ptr<peer_link>> links_;
+};
+
+} // namespace
+
+result<std::shared_ptr<peer_driver>> make_tcp_driver(
+  const std::shared_ptr<io_loop>& loop, const tcp_options& options) {
+  if (auto bad = check(options); !bad.ok())
+    return fail(bad);
+  auto made = std::make_shared<tcp_driver>(loop, options);
+  if (auto bad = made->open(); !bad.ok())
+    return fail(bad);
+  return made;
+}
+
+} // namespace millrace::transport
