@@ -82,12 +82,28 @@ private:
   region region_;
 };
 
+// The channel is a Unix socket, so the streams need an address of their own.
+void over_loopback(fabric_options& options) { options.tcp.listen = {"127.0.0.1:0"}; }
+
 } // namespace
 
 const std::vector<driver_kind>& driver_table() {
   static const std::vector<driver_kind> table = {
     {.name = "local", .column = "local", .one_process = true, .copies = true},
     {.name = "shm", .column = "shm", .copies = true, .floor_min = 0.9, .peer_min = 1},
+    {.name = "tcp",
+     .column = "tcp",
+     .streams = tcp_options{}.streams,
+     .peer_min = 0.9,
+     .adjust = over_loopback},
+    {.name = "tcp",
+     .column = "tcp-encrypted",
+     .streams = tcp_options{}.streams,
+     .adjust =
+       [](fabric_options& options) {
+         over_loopback(options);
+         options.tcp.encrypt = true;
+       }},
   };
   return table;
 }

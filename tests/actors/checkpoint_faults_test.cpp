@@ -66,7 +66,10 @@ public:
       models_.push_back({name, tensors(), new_trainer()});
   }
 
-  ~checkpoint_run() { end_provider(); }
+  ~checkpoint_run() {
+    end_provider();
+    world_.close();
+  }
 
   void run() {
     for (auto left = dice_.between(10, 22); left > 0; --left) {

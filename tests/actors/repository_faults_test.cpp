@@ -63,7 +63,10 @@ public:
       clients_.push_back(std::make_shared<client>(client{world_.new_peer()}));
   }
 
-  ~repository_run() { end_provider(); }
+  ~repository_run() {
+    end_provider();
+    world_.close();
+  }
 
   void run() {
     for (auto& m : models_)

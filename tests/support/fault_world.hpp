@@ -105,7 +105,9 @@ public:
   /// What a driver owes no longer is given up; what follows from it happens.
   void finish();
 
-  std::size_t questions() const noexcept { return open_.size(); }
+  /// Everything ends and nobody listens: after a broken promise, too, nothing of this seed may meet the next one.
+  /// While what `other` needs is still there.
+  void close();
 
 private:
   struct question {
