@@ -76,7 +76,7 @@ struct fixture {
     fabric_options options;
     options.movers = 1;
     options.retry_after_ms = retry_after_ms;
-    f = fabric::of_drivers(options, {fast, slow});
+    f = fabric::with_drivers(options, {fast, slow});
     f->peer_opened(peer);
   }
 
