@@ -24,6 +24,8 @@ const bool registered[] = {
   add_tcp("tcp", {"tcp", "listen"}, {"tcp"}),
   add_tcp("tcp_towards_the_owner", {"tcp"}, {"tcp", "listen"}),
   add_tcp("tcp_checksum", {"tcp", "listen"}, {"tcp", "checksum"}),
+  add_tcp("tcp_encrypted", {"tcp", "listen", "encrypt"}, {"tcp"}),
+  add_tcp("tcp_encrypted_by_the_owner", {"tcp"}, {"tcp", "listen", "encrypt", "checksum"}),
   add_tcp("tcp_single_stream", {"tcp", "listen", "single"}, {"tcp"}),
 };
 

@@ -466,6 +466,37 @@ BOOST_FIXTURE_TEST_CASE(an_owner_that_never_answers_ends_the_transfer_in_time, s
   BOOST_TEST((!moved && moved.error().code() == errc::deadline_exceeded));
 }
 
+namespace {
+
+tcp_options secret() {
+  auto o = liar_and_victim::hostile_options();
+  o.encrypt = true;
+  return o;
+}
+
+struct clear_text : liar_and_victim {
+  clear_text() : liar_and_victim(secret()) { announce_myself(); }
+};
+
+} // namespace
+
+BOOST_FIXTURE_TEST_CASE(clear_text_is_not_understood_where_streams_are_encrypted, clear_text) {
+  std::unique_ptr<raw_socket> s;
+  BOOST_TEST_REQUIRE(eventually([&] {
+    s = std::make_unique<raw_socket>(address());
+    return admit(*s, own(), key);
+  }));
+  exposed_matrix memory{{1, 1000, 0}, access_mode::write, 0};
+  byte_buffer out(header_bytes + target_bytes + range_bytes + 1000 + trailer_bytes, std::byte{7});
+  encode_header({unit_kind::write, 0, 1, 0, 1, 1000, 1000}, out.data());
+  encode_target(memory.handle().region, memory.handle().key, out.data() + header_bytes);
+  encode_range({0, 1000}, out.data() + header_bytes + target_bytes);
+  encode_trailer({1, 0, 0}, out.data() + out.size() - trailer_bytes);
+  s->write(out);
+  BOOST_TEST(s->thrown_out());
+  BOOST_TEST((memory.dense() == std::vector<std::byte>(1000)));
+}
+
 BOOST_AUTO_TEST_CASE(refusals_are_logged_once_a_minute_for_each_of_a_bounded_number_of_sources) {
   refusal_log log{3};
   auto now = steady_clock::now();

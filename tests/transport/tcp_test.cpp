@@ -1,4 +1,4 @@
-// What the tcp driver does beyond the contract: turns, broken streams, withdrawn memory, nothing left behind.
+// What the tcp driver does beyond the contract: turns, broken streams, withdrawn memory.
 #include "tcp_support.hpp"
 
 using namespace millrace;
@@ -7,7 +7,7 @@ using namespace millrace::transport::testing;
 
 namespace {
 
-constexpr std::uint64_t large = 32u << 20;
+constexpr std::uint64_t large = 16u << 20;
 
 // Remembers in which order transfers end.
 struct order_of_ends {
@@ -55,10 +55,10 @@ void check_turns(const tcp_options& options) {
 }
 
 // Breaks one connection a round, right after a transfer has begun.
-void check_broken_streams(direction dir) {
-  pair_of_fabrics p;
+void check_broken_streams(direction dir, const tcp_options& options = small_options()) {
+  pair_of_fabrics p{options};
   std::vector<std::byte> room(large);
-  for (std::uint64_t round = 0; round < 12; ++round) {
+  for (std::uint64_t round = 0; round < 8; ++round) {
     auto reads = dir == direction::read;
     auto expected = pattern(large, round);
     exposed_matrix memory{{1, large, 0}, reads ? access_mode::read : access_mode::write, round};
@@ -94,6 +94,12 @@ BOOST_AUTO_TEST_CASE(so_it_does_on_a_single_stream) {
 BOOST_AUTO_TEST_CASE(reads_survive_broken_streams) { check_broken_streams(direction::read); }
 
 BOOST_AUTO_TEST_CASE(writes_survive_broken_streams) { check_broken_streams(direction::write); }
+
+BOOST_AUTO_TEST_CASE(so_do_writes_on_encrypted_ones) {
+  auto o = small_options();
+  o.encrypt = true;
+  check_broken_streams(direction::write, o);
+}
 
 BOOST_AUTO_TEST_CASE(streams_that_all_broke_are_opened_again) {
   pair_of_fabrics p;
@@ -152,30 +158,6 @@ BOOST_AUTO_TEST_CASE(both_sides_ask_at_the_same_time) {
     BOOST_TEST(moved.has_value(), millrace::testing::why(moved));
     BOOST_TEST(std::equal(expected.begin(), expected.end(), room.data() + i * large));
   }
-}
-
-BOOST_AUTO_TEST_CASE(a_thousand_channels_leave_nothing_behind) {
-  pair_of_fabrics p;
-  exposed_matrix memory{{1, 4096, 0}, access_mode::read, 3};
-  std::vector<std::byte> room(4096);
-  auto expected = pattern(4096, 3);
-  auto settled = [&] {
-    p.link->close({});
-    BOOST_TEST_REQUIRE(eventually([&] { return tcp_sockets().empty(); }));
-  };
-  settled();
-  auto descriptors = open_descriptors();
-  auto regions = exposed_regions();
-  for (int i = 0; i < 1000; ++i) {
-    p.connect();
-    auto moved = move(*p.there, direction::read, memory.handle(), room.data(), room.size());
-    BOOST_TEST_REQUIRE(moved.has_value(), millrace::testing::why(moved));
-    p.link->close({});
-  }
-  BOOST_TEST((room == expected));
-  settled();
-  BOOST_TEST(eventually([&] { return open_descriptors() <= descriptors; }));
-  BOOST_TEST(exposed_regions() == regions);
 }
 
 BOOST_AUTO_TEST_CASE(a_peer_without_the_driver_is_not_reached_and_its_channel_lives) {

@@ -29,6 +29,8 @@ public:
   /// `more`: other bytes follow at once.
   virtual moved_bytes send(std::span<const iovec> parts, bool more) noexcept = 0;
   virtual moved_bytes receive(std::span<const iovec> parts) noexcept = 0;
+  /// Passes on what `send` has taken and keeps; 0 once there is nothing left, EAGAIN: later.
+  virtual int flush() noexcept { return 0; }
   /// Both directions end; the descriptor stays until the object goes.
   virtual void shut() noexcept = 0;
 };

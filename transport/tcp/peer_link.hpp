@@ -87,6 +87,7 @@ private:
   void open(std::size_t slot);
   void open_later(std::size_t slot, bool after_failure);
   void add(std::size_t slot, admitted_socket& s);
+  result<std::unique_ptr<byte_stream>> bytes_of(admitted_socket& s) const;
   void give_up(const status& why);
   template <class Message>
   void send(message_kind kind, const Message& m);

@@ -3,6 +3,7 @@
 #include <millrace/core/digest.hpp>
 #include <millrace/core/log.hpp>
 #include <millrace/transport/tcp/peer_link.hpp>
+#include <millrace/transport/tcp/tls_stream.hpp>
 
 #include <algorithm>
 
@@ -208,6 +209,9 @@ void peer_link::add(std::size_t slot_number, admitted_socket& s) {
   limits.awaited = slot_number == 0;
   limits.ahead_bytes = slot_number == 0 ? ahead_bytes_first : ahead_bytes_others;
   limits.guest_bytes_max = options_.small_bytes_max;
+  auto io = bytes_of(s);
+  if (!io)
+    return give_up(io.error());
   std::shared_ptr<stream> made;
   {
     std::lock_guard guard{mutex_};
@@ -215,8 +219,7 @@ void peer_link::add(std::size_t slot_number, admitted_socket& s) {
       return;
     limits.checksum = ours_.checksum || theirs_.checksum;
     made = std::make_shared<stream>(
-      loops_.of(slot_number), make_plain_stream(std::move(s.fd)), s.as.serial, peer().name, limits,
-      weak_from_this());
+      loops_.of(slot_number), std::move(*io), s.as.serial, peer().name, limits, weak_from_this());
     auto backoff_ms = slots_[slot_number].backoff_ms;
     slots_[slot_number] = {};
     slots_[slot_number].s = made;
@@ -227,6 +230,19 @@ void peer_link::add(std::size_t slot_number, admitted_socket& s) {
   }
   made->start();
   feed();
+}
+
+result<std::unique_ptr<byte_stream>> peer_link::bytes_of(admitted_socket& s) const {
+  bool encrypted = false;
+  bool connects = false;
+  {
+    std::lock_guard guard{mutex_};
+    encrypted = ours_.encrypt || theirs_.encrypt;
+    connects = we_open_;
+  }
+  if (!encrypted)
+    return make_plain_stream(std::move(s.fd));
+  return make_tls_stream(std::move(s.fd), s.key, connects);
 }
 
 bool peer_link::reachable() const {

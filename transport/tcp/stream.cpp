@@ -53,7 +53,9 @@ void stream::start() {
       s.io_->fd(), EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET,
       [t](std::uint32_t events) { t->of->on_events(events); });
     if (!watched.ok())
-      s.finish(watched);
+      return s.finish(watched);
+    // Where bytes are encrypted, this begins the handshake.
+    s.on_events(EPOLLIN);
   };
   if (loop_->on_loop())
     watch();
@@ -234,7 +236,16 @@ status stream::send_queued(std::unique_lock<std::mutex>& lock, std::vector<ended
       sent_locked(item.header, ended);
     }
   }
-  return {};
+  if (closed_)
+    return {};
+  lock.unlock();
+  auto error_number = io_->flush();
+  lock.lock();
+  return error_number == 0 || error_number == EAGAIN ? status{} : broken(error_number);
+}
+
+status stream::broken(int error_number) const {
+  return {errc::peer_lost, peer_ + ": " + std::generic_category().message(error_number)};
 }
 
 void stream::continue_on_loop() {

@@ -122,6 +122,7 @@ private:
     return {in_.data() + in_begin_, in_end_ - in_begin_};
   }
 
+  status broken(int error_number) const;
   void finish(const status& why);
   void leave();
 

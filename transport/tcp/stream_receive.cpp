@@ -45,8 +45,7 @@ void stream::receive_some(bool to_end) {
       continue;
     }
     if (got.error_number != 0)
-      return finish(
-        {errc::peer_lost, peer_ + ": " + std::generic_category().message(got.error_number)});
+      return finish(broken(got.error_number));
     if (got.size_bytes == 0)
       return finish({errc::peer_lost, peer_ + " closed a stream"});
     taken += got.size_bytes;

@@ -1,0 +1,15 @@
+// Bytes of a stream under TLS 1.3, with the stream's own key as external PSK. Used by `peer_link` where a side wants it.
+#pragma once
+
+#include <millrace/transport/channel.hpp>
+#include <millrace/transport/tcp/byte_stream.hpp>
+
+namespace millrace::transport::tcp {
+
+/// The kernel encrypts where it can (kTLS), else OpenSSL does. The handshake goes on within `send` and `receive`; the
+/// side that connects begins it with its first call of either.
+/// Errors: `unsupported` where the library cannot.
+result<std::unique_ptr<byte_stream>> make_tls_stream(
+  unique_fd fd, const channel_key& key, bool connects);
+
+} // namespace millrace::transport::tcp
