@@ -1,6 +1,8 @@
 // What the tcp driver does beyond the contract: turns, broken streams, withdrawn memory.
 #include "tcp_support.hpp"
 
+#include <iostream>
+
 using namespace millrace;
 using namespace millrace::transport;
 using namespace millrace::transport::testing;
@@ -179,6 +181,29 @@ BOOST_AUTO_TEST_CASE(a_peer_without_the_driver_is_not_reached_and_its_channel_li
   BOOST_TEST(c->is_open());
   door = nullptr;
   loop->stop();
+}
+
+BOOST_AUTO_TEST_CASE(streams_come_to_any_address_and_to_ipv6) {
+  for (auto address : {"0.0.0.0:0", "[::1]:0", "[::]:0"}) {
+    auto o = small_options();
+    o.listen = {address};
+    auto loop = make_loop();
+    fabric_options probe;
+    probe.prefer = {"tcp"};
+    probe.tcp = o;
+    auto possible = fabric::create(probe, loop).has_value();
+    loop->stop();
+    if (!possible) {
+      std::cout << "skipped: streams to " << address << ": no such address here\n";
+      continue;
+    }
+    pair_of_fabrics p{o};
+    exposed_matrix memory{{1, 100'000, 0}, access_mode::read, 3};
+    std::vector<std::byte> room(100'000);
+    auto moved = move(*p.there, direction::read, memory.handle(), room.data(), room.size());
+    BOOST_TEST(moved.has_value(), millrace::testing::why(moved));
+    BOOST_TEST((room == pattern(100'000, 3)));
+  }
 }
 
 BOOST_AUTO_TEST_CASE(options_out_of_bounds_are_refused_by_name) {
