@@ -83,14 +83,13 @@ result<std::vector<std::string>> hosts_of(const surroundings& here) {
   return hosts ? std::move(hosts) : fail(hosts.error().within("SLURM_JOB_NODELIST"));
 }
 
-bool says_where(const settings& all, const std::vector<std::string>& hosts) {
-  for (auto& node : all.nodes) {
-    if (!node.host.empty() && !node.host_from_job)
+// The file goes by names, and knows some of the job's hosts: then a host it does not know is no mistake of order.
+bool knows_some(const settings& all, const std::vector<std::string>& hosts) {
+  if (all.cluster.hosts == host_source::job)
+    return false;
+  for (auto& host : hosts)
+    if (!nodes_on(all, host).empty())
       return true;
-    for (auto& host : hosts)
-      if (agree(node.name, host, closeness::domains_left_out))
-        return true;
-  }
   return false;
 }
 
@@ -100,7 +99,7 @@ result<std::size_t> number_in_job(const settings& all, const surroundings& here)
   if (!hosts)
     return fail(hosts.error());
   auto none = fail(errc::not_found, "");
-  if (says_where(all, *hosts))
+  if (knows_some(all, *hosts))
     return none;
   auto number = number_in(here.slurm_task);
   bool by_host = hosts->size() >= all.nodes.size();
@@ -148,17 +147,17 @@ surroundings surroundings::of_this_process() {
 }
 
 result<settings> place_in_job(settings all, const surroundings& here) {
-  if (!all.is_cluster)
+  if (all.cluster.hosts != host_source::job)
     return all;
   auto hosts = hosts_of(here);
   if (!hosts)
     return fail(hosts.error());
-  if (hosts->size() < all.nodes.size() || says_where(all, *hosts))
+  if (hosts->size() < all.nodes.size())
     return all;
   for (std::size_t i = 0; i < all.nodes.size(); ++i) {
     auto& node = all.nodes[i];
-    node.host = (*hosts)[i];
-    node.host_from_job = true;
+    if (node.host.empty())
+      node.host = (*hosts)[i];
     if (node.listens_by_default)
       node.listen = default_addresses(all, node);
   }

@@ -19,9 +19,9 @@ struct surroundings {
   static surroundings of_this_process();
 };
 
-/// Gives the nodes of a cluster the hosts of a Slurm job, in the order of both, so that the nodes' names need not be
-/// those of hosts. Does nothing where the file says where a node is: one of its names is a host of the job, or a node
-/// has `host`; nor where the job has fewer hosts than the file has nodes.
+/// With `cluster.hosts: job`, gives the nodes the hosts of the Slurm job, in the order of both, so that their names
+/// need not be those of hosts; all but those that have a `host`. Does nothing outside a job, nor where the job has
+/// fewer hosts than the file has nodes.
 /// Errors: `invalid_argument` for a list of hosts that is none.
 result<settings> place_in_job(settings all, const surroundings& here);
 

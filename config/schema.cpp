@@ -24,6 +24,7 @@ constexpr std::array<std::string_view, 3> buckets = {"memory", "rocksdb", "pmem"
 constexpr std::array<std::string_view, 2> when_full_choices = {"refuse", "evict"};
 constexpr std::array<std::string_view, 2> when_low_choices = {"refuse", "reclaim"};
 constexpr std::array<std::string_view, 2> repack_modes = {"off", "when_low"};
+constexpr std::array<std::string_view, 2> host_sources = {"names", "job"};
 constexpr std::array<std::string_view, 1> rocksdb_alone = {"rocksdb"};
 constexpr std::array<std::string_view, 1> pmem_alone = {"pmem"};
 constexpr std::array<std::string_view, 2> with_path = {"rocksdb", "pmem"};
@@ -477,6 +478,11 @@ constexpr section cluster{"cluster"};
 constexpr auto cluster_keys = [] {
   using s = cluster_settings;
   return std::to_array<bound_key<s>>({
+    {cluster.choice(
+       "hosts", "names", host_sources,
+       "where nodes run that do not say it: on the host of their name, or, the first node on the "
+       "first one and so on, on the hosts of the Slurm job that reads the file"),
+     put<s, &s::hosts>},
     {cluster.count("port", "7710", 1, 65'535, "where nodes listen that say no address"),
      put<s, &s::port>},
   });

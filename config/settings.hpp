@@ -141,8 +141,12 @@ struct verbs_settings {
   friend bool operator==(const verbs_settings&, const verbs_settings&) = default;
 };
 
+/// Where the hosts of nodes that say none are known from: their names, or the list of a Slurm job.
+enum class host_source : std::uint8_t { names, job };
+
 /// What the nodes of a file share.
 struct cluster_settings {
+  host_source hosts = host_source::names;
   std::uint32_t port = 7710; // of nodes that say no address
 
   friend bool operator==(const cluster_settings&, const cluster_settings&) = default;
@@ -226,7 +230,6 @@ struct cluster_node {
   std::vector<provider_settings> providers;
   std::string host = {}; // the name or address of its host, for others; empty: `name`
   bool listens_by_default = false;
-  bool host_from_job = false; // a scheduler said where it runs, not the file
 
   /// Where others reach it: `listen`, in which its host stands for all addresses of it.
   std::vector<std::string> addresses() const;

@@ -22,6 +22,7 @@ LIBRARIES = [
     (r"yaml-cpp/", ["config", "tests/config"]),
     (r"libpmem", ["storage/pmem", "tests"]),
     (r"(infiniband|rdma)/", ["transport/verbs", "tests", "bench"]),
+    (r"openssl/", ["transport/tls", "transport/tcp", "tests", "bench"]),
     (r"cuda", ["transport/cuda", "tests", "bench"]),
     (r"boost/test/", ["tests"]),
     (r"Eigen/", ["examples", "bench"]),

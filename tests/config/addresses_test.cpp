@@ -190,7 +190,7 @@ BOOST_AUTO_TEST_CASE(slurms_name_of_a_host_counts_where_the_systems_does_not) {
 }
 
 BOOST_AUTO_TEST_CASE(nodes_without_a_host_get_those_of_the_job_in_order) {
-  auto file = good(cluster_of(secret, {"mem", "disk"}));
+  auto file = good(cluster_of(secret, {"mem", "disk"}) + "  hosts: job\n");
   auto s = place_in_job(file, in_job("gpu[07-09]", "gpu08", "5")).value();
   BOOST_TEST((s.nodes[0].addresses() == list{default_listen("mem"), "tls://gpu07:7710"}));
   BOOST_TEST((s.nodes[1].addresses() == list{default_listen("disk"), "tls://gpu08:7710"}));
@@ -203,7 +203,7 @@ BOOST_AUTO_TEST_CASE(nodes_without_a_host_get_those_of_the_job_in_order) {
 }
 
 BOOST_AUTO_TEST_CASE(a_job_with_fewer_hosts_than_nodes_goes_by_the_number_of_the_task) {
-  auto file = good(cluster_of("", {"mem", "disk"}));
+  auto file = good(cluster_of("", {"mem", "disk"}) + "  hosts: job\n");
   auto here = in_job("gpu07", "gpu07", "1");
   auto s = place_in_job(file, here).value();
   BOOST_TEST((s == file));
@@ -214,19 +214,27 @@ BOOST_AUTO_TEST_CASE(a_job_with_fewer_hosts_than_nodes_goes_by_the_number_of_the
   BOOST_TEST((picked(s, in_job("gpu07", "gpu07", "x")).find("several nodes") != std::string::npos));
 }
 
-BOOST_AUTO_TEST_CASE(a_file_that_names_hosts_of_the_job_is_taken_at_its_word) {
+BOOST_AUTO_TEST_CASE(a_file_that_names_hosts_is_taken_at_its_word) {
+  // A job elsewhere that uses this cluster.
+  auto away = good(cluster_of(secret, {"store1", "store2"}));
+  BOOST_TEST((place_in_job(away, in_job("gpu[07-09]", "gpu09", "0")).value() == away));
+  // In the order of the job, where no name says more.
+  BOOST_TEST(picked(away, in_job("gpu[07-08]", "gpu08", "0")) == "store2");
   auto file = good(cluster_of(secret, {"gpu07", "gpu01"}));
   BOOST_TEST((place_in_job(file, in_job("gpu[07-09]", "gpu09", "0")).value() == file));
   BOOST_TEST(
     (picked(file, in_job("gpu[07-09]", "gpu09", "0")).find("name the one to be") !=
      std::string::npos));
-  auto hosts =
-    good("cluster: {nodes: [{name: a, host: h1, providers: []}, {name: b, providers: []}]}");
-  BOOST_TEST((place_in_job(hosts, in_job("gpu[07-09]", "gpu09", "0")).value() == hosts));
+  auto mixed = good(
+    std::string{secret} +
+    "cluster: {hosts: job, nodes: [{name: a, host: h1, providers: []}, {name: b, providers: []}]}");
+  auto placed = place_in_job(mixed, in_job("gpu[07-09]", "gpu09", "0")).value();
+  BOOST_TEST(placed.nodes[0].host == "h1");
+  BOOST_TEST(placed.nodes[1].host == "gpu08");
 }
 
 BOOST_AUTO_TEST_CASE(a_list_of_hosts_that_is_none_is_an_error_where_it_counts) {
-  auto cluster = good(cluster_of("", {"a", "b"}));
+  auto cluster = good(cluster_of("", {"a", "b"}) + "  hosts: job\n");
   auto wrong = place_in_job(cluster, in_job("n[", "n1", "0"));
   BOOST_TEST((wrong.error().detail().find("SLURM_JOB_NODELIST: 'n[' is no list") == 0));
   BOOST_TEST(place_in_job(good(""), in_job("n[", "n1", "0")).has_value());

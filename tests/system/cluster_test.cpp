@@ -273,7 +273,7 @@ BOOST_AUTO_TEST_CASE(a_job_scheduler_says_who_is_who) {
   auto file = c.dir.write(
     "job.yaml",
     "staging: { size: 32MiB }\nsecurity: { secret: " + c.secret +
-      " }\ncluster:\n  port: " + c.port +
+      " }\ncluster:\n  hosts: job\n  port: " + c.port +
       "\n  nodes:\n    - { name: mem, providers: [{ name: p, capacity: 64MiB }] }\n"
       "    - { name: disk, providers: [{ name: q, capacity: 64MiB }] }\n");
   auto in_job = [&](std::vector<std::string> words, const std::string& host) {

@@ -79,7 +79,9 @@ inline std::vector<int> tcp_sockets() {
 /// Two sides in one process: whatever one exposes the other can reach.
 struct pair_of_fabrics {
   explicit pair_of_fabrics(const tcp_options& options = small_options())
-    : here(tcp_fabric(here_loop, options)), there(tcp_fabric(there_loop, options)) {
+    : pair_of_fabrics(options, options) {}
+  pair_of_fabrics(const tcp_options& ours, const tcp_options& theirs)
+    : here(tcp_fabric(here_loop, ours)), there(tcp_fabric(there_loop, theirs)) {
     auto handler = std::make_shared<fabric_handler>(here);
     auto open = listener::open(
       here_loop, where(), {.local_name = "here"}, [handler](const peer_info&) { return handler; });

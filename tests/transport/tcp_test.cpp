@@ -1,6 +1,8 @@
 // What the tcp driver does beyond the contract: turns, broken streams, withdrawn memory.
 #include "tcp_support.hpp"
 
+#include <iostream>
+
 using namespace millrace;
 using namespace millrace::transport;
 using namespace millrace::transport::testing;
@@ -179,6 +181,60 @@ BOOST_AUTO_TEST_CASE(a_peer_without_the_driver_is_not_reached_and_its_channel_li
   BOOST_TEST(c->is_open());
   door = nullptr;
   loop->stop();
+}
+
+BOOST_AUTO_TEST_CASE(both_sides_keep_to_the_smaller_bounds) {
+  auto generous_side = small_options();
+  generous_side.chunk_bytes = generous_side.inflight_bytes_max = 4u << 20;
+  generous_side.streams = 6;
+  auto strict_side = small_options();
+  strict_side.requests_max = 1;
+  for (auto swapped : {false, true}) {
+    // Asked for at once, before either has heard of the other's bounds.
+    pair_of_fabrics p{swapped ? strict_side : generous_side, swapped ? generous_side : strict_side};
+    exposed_matrix memory{{1, 4u << 20, 0}, access_mode::read, 5};
+    std::vector<std::byte> room(8u << 20);
+    std::vector<held_completion<transfer_report>> done(4);
+    for (int i = 0; i < 4; ++i)
+      (i % 2 == 0 ? p.here : p.there)
+        ->submit(
+          {direction::read,
+           memory.handle(),
+           {{0, room.data() + i * (2u << 20), 2u << 20}},
+           false,
+           nullptr},
+          done[i].callback());
+    for (auto& d : done) {
+      auto moved = d.take();
+      BOOST_TEST(moved.has_value(), millrace::testing::why(moved));
+    }
+    auto expected = pattern(2u << 20, 5);
+    for (int i = 0; i < 4; ++i)
+      BOOST_TEST(std::equal(expected.begin(), expected.end(), room.data() + i * (2u << 20)));
+  }
+}
+
+BOOST_AUTO_TEST_CASE(streams_come_to_any_address_and_to_ipv6) {
+  for (auto address : {"0.0.0.0:0", "[::1]:0", "[::]:0"}) {
+    auto o = small_options();
+    o.listen = {address};
+    auto loop = make_loop();
+    fabric_options probe;
+    probe.prefer = {"tcp"};
+    probe.tcp = o;
+    auto possible = fabric::create(probe, loop).has_value();
+    loop->stop();
+    if (!possible) {
+      std::cout << "skipped: streams to " << address << ": no such address here\n";
+      continue;
+    }
+    pair_of_fabrics p{o};
+    exposed_matrix memory{{1, 100'000, 0}, access_mode::read, 3};
+    std::vector<std::byte> room(100'000);
+    auto moved = move(*p.there, direction::read, memory.handle(), room.data(), room.size());
+    BOOST_TEST(moved.has_value(), millrace::testing::why(moved));
+    BOOST_TEST((room == pattern(100'000, 3)));
+  }
 }
 
 BOOST_AUTO_TEST_CASE(options_out_of_bounds_are_refused_by_name) {

@@ -15,8 +15,7 @@ std::uint64_t covered(const copy_op& op) { return op.lead + op.length + op.tail;
 
 } // namespace
 
-job::job(transfer t, completion<transfer_report> done, std::uint64_t chunk_bytes)
-  : t_(std::move(t)), chunk_bytes_(chunk_bytes), done_(std::move(done)) {
+job::job(transfer t, completion<transfer_report> done) : t_(std::move(t)), done_(std::move(done)) {
   std::uint64_t digests = 0;
   for (auto& op : t_.ops) {
     bytes_ += op.length;
@@ -31,7 +30,7 @@ job::job(transfer t, completion<transfer_report> done, std::uint64_t chunk_bytes
   writes_back_ = t_.write_back && t_.dir == direction::read && can_write_back();
 }
 
-std::unique_ptr<chunk> job::take(const std::shared_ptr<job>& j) {
+std::unique_ptr<chunk> job::take(const std::shared_ptr<job>& j, std::uint64_t chunk_bytes) {
   std::lock_guard guard{j->mutex_};
   if (!j->failure_.ok())
     return nullptr;
@@ -44,7 +43,7 @@ std::unique_ptr<chunk> job::take(const std::shared_ptr<job>& j) {
     return nullptr;
   auto c = std::make_unique<chunk>();
   c->of = j;
-  j->cut(*c);
+  j->cut(*c, chunk_bytes);
   ++j->under_way_;
   return c;
 }
@@ -55,11 +54,11 @@ bool job::has_work() const {
 }
 
 // Every digest block belongs to one chunk, so that whoever moves it can digest it alone.
-void job::cut(chunk& c) {
+void job::cut(chunk& c, std::uint64_t chunk_bytes) {
   skip_finished_ops();
-  while (op_ < t_.ops.size() && c.slices.size() < ranges_max && c.bytes < chunk_bytes_) {
+  while (op_ < t_.ops.size() && c.slices.size() < ranges_max && c.bytes < chunk_bytes) {
     auto& op = t_.ops[op_];
-    auto length = std::min(op.length - at_, chunk_bytes_ - c.bytes);
+    auto length = std::min(op.length - at_, chunk_bytes - c.bytes);
     auto from = op.lead + at_;
     if (t_.digests && length < op.length - at_) {
       auto border = (from + length) / digest_block_bytes * digest_block_bytes;

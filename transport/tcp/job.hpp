@@ -35,7 +35,7 @@ struct chunk {
 /// Threads: any.
 class job {
 public:
-  job(transfer t, completion<transfer_report> done, std::uint64_t chunk_bytes);
+  job(transfer t, completion<transfer_report> done);
 
   const transfer& what() const noexcept { return t_; }
   std::uint64_t bytes() const noexcept { return bytes_; }
@@ -45,8 +45,8 @@ public:
   /// The lines that are filled shall be written back.
   bool writes_back() const noexcept { return writes_back_; }
 
-  /// The next chunk to be asked for, or null if there is none.
-  static std::unique_ptr<chunk> take(const std::shared_ptr<job>& j);
+  /// The next chunk to be asked for, of at most so many bytes (at least a digest block); null if there is none.
+  static std::unique_ptr<chunk> take(const std::shared_ptr<job>& j, std::uint64_t chunk_bytes);
   /// True while `take` would give one.
   bool has_work() const;
   /// To be asked for again.
@@ -57,13 +57,12 @@ public:
   void abandon(const status& why);
 
 private:
-  void cut(chunk& c);
+  void cut(chunk& c, std::uint64_t chunk_bytes);
   void skip_finished_ops();
   void fail_locked(const status& why);
   void finish_if_over(std::unique_lock<std::mutex>& lock);
 
   transfer t_;
-  const std::uint64_t chunk_bytes_;
   std::uint64_t bytes_ = 0;
   std::uint64_t extent_ = 0;
   bool writes_back_ = false;

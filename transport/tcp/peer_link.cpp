@@ -33,14 +33,7 @@ void peer_link::submit(transfer t, completion<transfer_report> done) {
     }
     done(std::move(outcome));
   };
-  std::uint64_t chunk_bytes = 0;
-  {
-    std::lock_guard guard{mutex_};
-    chunk_bytes = announced_ ? theirs_.chunk_bytes : options_.chunk_bytes;
-  }
-  chunk_bytes = std::min(chunk_bytes, options_.chunk_bytes) / digest_block_bytes;
-  queue(
-    std::make_shared<job>(std::move(t), std::move(ended), chunk_bytes * digest_block_bytes), false);
+  queue(std::make_shared<job>(std::move(t), std::move(ended)), false);
   feed();
 }
 
@@ -92,10 +85,13 @@ std::optional<peer_link::next_chunk> peer_link::pick() {
 }
 
 std::optional<peer_link::next_chunk> peer_link::take_from(jobs& queue, std::size_t slot) {
+  // What both sides take; known since the peer announced itself, before the first stream.
+  auto chunk_bytes =
+    std::min(theirs_.chunk_bytes, options_.chunk_bytes) / digest_block_bytes * digest_block_bytes;
   while (!queue.empty()) {
     auto j = std::move(queue.front());
     queue.pop_front();
-    auto c = job::take(j);
+    auto c = job::take(j, chunk_bytes);
     if (j->has_work())
       queue.push_back(std::move(j));
     if (!c)
