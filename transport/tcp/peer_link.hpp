@@ -66,6 +66,7 @@ private:
     std::uint32_t chunks = 0; // asked for and not ended
     std::uint64_t bytes = 0;
     std::uint32_t backoff_ms = 0;
+    std::uint32_t failures = 0; // to open it, in a row
     // For noticing a stall: looks in a row at which the stream was busy and had not moved.
     std::uint64_t moved = 0;
     std::uint32_t still = 0;
@@ -86,6 +87,7 @@ private:
   std::vector<socket_address> addresses_of(const announce& theirs) const;
   void open(std::size_t slot);
   void open_later(std::size_t slot, bool after_failure);
+  void not_opened(std::size_t slot, const status& why);
   void add(std::size_t slot, admitted_socket& s);
   result<std::unique_ptr<byte_stream>> bytes_of(admitted_socket& s) const;
   void give_up(const status& why);
@@ -109,7 +111,6 @@ private:
   void look_later();
   void look();
   slot* slot_of(std::uint64_t serial);
-  std::size_t open_streams() const;
 
   const stream_loops loops_;
   const tcp_options options_;
@@ -127,6 +128,7 @@ private:
   channel_key key_{};   // of streams towards the peer
   bool hopeful_ = true; // transfers may wait for a stream to be opened
   status last_failure_; // of opening one
+  bool opened_once_ = false;
   std::uint32_t looks_without_stream_ = 0;
   std::uint64_t next_serial_ = 1;
   std::vector<slot> slots_;

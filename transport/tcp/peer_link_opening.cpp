@@ -14,6 +14,8 @@ namespace {
 constexpr std::uint64_t ahead_bytes_first = 8u << 10;
 constexpr std::uint64_t ahead_bytes_others = 256;
 constexpr std::uint32_t looks_per_stall = 8;
+constexpr std::uint32_t failures_max =
+  3; // to open a stream again, before transfers stop waiting for it
 
 bool unspecified(const socket_address& a) { return a.host() == "0.0.0.0" || a.host() == "::"; }
 
@@ -144,13 +146,23 @@ void peer_link::open(std::size_t slot) {
         return;
       if (opened)
         return self->add(slot, **opened);
-      log().debug("no stream peer={}: {}", self->peer().name, opened.error().to_string());
-      if (self->open_streams() == 0)
-        self->give_up(
-          {errc::peer_lost,
-           "no stream to " + self->peer().name + ": " + opened.error().to_string()});
-      self->open_later(slot, true);
+      self->not_opened(slot, opened.error());
     });
+}
+
+// Where there never was a stream, another driver shall be tried at once; one that broke is worth some patience.
+void peer_link::not_opened(std::size_t slot, const status& why) {
+  log().debug("no stream peer={}: {}", peer().name, why.to_string());
+  bool hopeless = false;
+  {
+    std::lock_guard guard{mutex_};
+    auto failures = ++slots_[slot].failures;
+    hopeless = (!opened_once_ || failures >= failures_max) &&
+      std::none_of(slots_.begin(), slots_.end(), [](auto& s) { return s.s != nullptr; });
+  }
+  if (hopeless)
+    give_up({errc::peer_lost, "no stream to " + peer().name + ": " + why.to_string()});
+  open_later(slot, true);
 }
 
 void peer_link::open_later(std::size_t slot, bool after_failure) {
@@ -226,6 +238,7 @@ void peer_link::add(std::size_t slot_number, admitted_socket& s) {
     slots_[slot_number].serial = s.as.serial;
     slots_[slot_number].backoff_ms = backoff_ms;
     hopeful_ = true;
+    opened_once_ = true;
     looks_without_stream_ = 0;
   }
   made->start();
@@ -248,12 +261,6 @@ result<std::unique_ptr<byte_stream>> peer_link::bytes_of(admitted_socket& s) con
 bool peer_link::reachable() const {
   std::lock_guard guard{mutex_};
   return !closed_ && hopeful_ && channel_->is_open();
-}
-
-std::size_t peer_link::open_streams() const {
-  std::lock_guard guard{mutex_};
-  return static_cast<std::size_t>(
-    std::count_if(slots_.begin(), slots_.end(), [](auto& s) { return s.s != nullptr; }));
 }
 
 // -- looking after streams ------------------------------------------------------------------------
