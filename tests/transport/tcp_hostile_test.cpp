@@ -496,18 +496,3 @@ BOOST_FIXTURE_TEST_CASE(clear_text_is_not_understood_where_streams_are_encrypted
   BOOST_TEST(s->thrown_out());
   BOOST_TEST((memory.dense() == std::vector<std::byte>(1000)));
 }
-
-BOOST_AUTO_TEST_CASE(refusals_are_logged_once_a_minute_for_each_of_a_bounded_number_of_sources) {
-  refusal_log log{3};
-  auto now = steady_clock::now();
-  BOOST_TEST(log.note("a", now) == 1u);
-  for (int i = 0; i < 10; ++i)
-    BOOST_TEST(log.note("a", now + std::chrono::seconds{59}) == 0u);
-  BOOST_TEST(log.note("b", now) == 1u);
-  BOOST_TEST(log.note("a", now + std::chrono::seconds{60}) == 11u);
-  std::uint64_t lines = 0;
-  for (int i = 0; i < 1000; ++i)
-    lines += log.note("c" + std::to_string(i), now + std::chrono::seconds{61}) > 0;
-  BOOST_TEST(lines <= 4u);
-  BOOST_TEST(log.sources() <= 4u);
-}
