@@ -111,7 +111,13 @@ status grant_book::register_ranges(grant& g, const gather_list& list, direction 
     return {
       errc::unsupported,
       std::to_string(ranges->size()) + " pieces of memory are more than verbs.windows_max allows"};
-  for (auto& r : *ranges) {
+  // Otherwise every key comes with a registration of its own.
+  auto shared = std::any_of(sources_.devices.begin(), sources_.devices.end(), [](auto& d) {
+    return d->checks_windows();
+  });
+  if (!shared)
+    g.registrations_.resize(ranges->size());
+  for (auto& r : shared ? *ranges : grant::ranges{}) {
     auto registered = registration_of(r);
     // What is mapped for reading only can still be opened by itself, on some kernels.
     auto read_only = !registered && registered.error().code() == errc::unsupported &&

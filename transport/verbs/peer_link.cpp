@@ -97,8 +97,8 @@ status peer_link::take(std::span<const std::byte> body) {
 void peer_link::on_hello(hello m) {
   if (std::exchange(greeted_, true))
     return;
-  // Both sides count the rails of the lower peer id first.
-  auto first = this_peer() < peer().id;
+  // Both sides count the rails of the one that connected first.
+  auto first = peer().connected_by_us;
   auto pairs = first ? pair_rails(ours_.rails, m.rails) : pair_rails(m.rails, ours_.rails);
   for (std::uint32_t i = 0; i < pairs.size(); ++i) {
     auto mine = first ? pairs[i].first : pairs[i].second;

@@ -26,13 +26,16 @@ struct verbs_options {
 
   std::uint32_t connect_timeout_ms = 5000; // a queue pair that is not up by then is given up
   std::uint32_t ack_timeout_ms = 67;       // rounded up to what devices know: 4.096 us times a power of two
-  std::uint32_t ack_retries = 7;           // of the device, at most 7
+  std::uint32_t ack_retries = 6;           // of the device; soft-RoCE takes 7 for "for ever"
   std::uint32_t op_timeout_ms = 15'000;    // a transfer without progress for so long fails
   std::uint32_t op_retries = 3;            // times one request may be tried again after it broke a rail
   std::uint32_t probe_interval_ms = 1000;  // how often a rail that failed is tried
 
   std::uint32_t cache_entries_max = 4096;        // registrations of memory outside arenas
   std::uint64_t cache_bytes_max = 0;             // of all registrations; 0: half of the memory
+  /// Devices keep peers inside a memory window. Absent: all but soft-RoCE, which looks at the registration below the
+  /// window alone; there each window gets a registration of its own size.
+  std::optional<bool> windows_checked;
   bool watch_unmaps = true;                      // by userfaultfd; without it registrations end with their region
   std::uint32_t grants_max = 4096;               // regions that one peer has keys of; and that we keep keys of
   std::uint32_t windows_max = 65'536;            // keys that one peer may hold
