@@ -93,7 +93,8 @@ public:
     if (!reader.ok())
       return c.close({errc::protocol_error, "a driver's message without its name"});
     // Settings differ: the peer finds out that this driver does not answer.
-    log().debug("message for a driver that is not used here driver={} peer={}", name, c.peer().name);
+    log().debug(
+      "message for a driver that is not used here driver={} peer={}", name, c.peer().name);
   }
 
   void submit(transfer t, completion<transfer_report> done) override {

@@ -1,13 +1,16 @@
 // What only devices can show: windows that are closed, rails that fail and come back, nothing left behind.
 // MILLRACE_TEST_VERBS=OURS/THEIRS names the devices of two drivers in this process. Run in the lab guest.
-#include "../contract/verbs_rig.hpp"
-
+#include <millrace/core/codec.hpp>
 #include <millrace/core/log.hpp>
-#include <millrace/transport/staging_pool.hpp>
+#include <millrace/tests/support/exposed_matrix.hpp>
+#include <millrace/tests/support/held_completion.hpp>
+#include <millrace/tests/support/scratch_directory.hpp>
+#include <millrace/tests/support/verbs_devices.hpp>
 #include <millrace/transport/verbs/peer_link.hpp>
 #include <millrace/transport/verbs/verbs_driver.hpp>
 
 #include <boost/test/unit_test.hpp>
+#include <unistd.h>
 
 #include <array>
 #include <cstdio>
@@ -74,8 +77,7 @@ struct two_drivers {
   scratch_directory dir;
   std::shared_ptr<io_loop> loop = io_loop::start({}).value();
   std::shared_ptr<mover_pool> movers = std::make_shared<mover_pool>(2);
-  std::shared_ptr<arena> memory =
-    arena::create({.name = "lab", .size_bytes = arena_bytes}).value();
+  std::shared_ptr<arena> memory = arena::create({.name = "lab", .size_bytes = arena_bytes}).value();
   std::shared_ptr<verbs_driver> ours, theirs;
   std::shared_ptr<listener> door;
   std::shared_ptr<channel> line;
@@ -120,15 +122,15 @@ struct two_drivers {
   }
   std::size_t up() const {
     auto s = ours->stats();
-    return static_cast<std::size_t>(std::count_if(
-      s.rails.begin(), s.rails.end(), [](auto& r) { return r.state == "up"; }));
+    return static_cast<std::size_t>(
+      std::count_if(s.rails.begin(), s.rails.end(), [](auto& r) { return r.state == "up"; }));
   }
 
   held_completion<transfer_report> start_read(const bulk_handle& from, std::uint64_t length) {
     held_completion<transfer_report> done;
     std::fill_n(memory->data(), length, std::byte{0});
-    ours->submit({direction::read, from, {{0, memory->data(), length}}, false, memory},
-                 done.callback());
+    ours->submit(
+      {direction::read, from, {{0, memory->data(), length}}, false, memory}, done.callback());
     return done;
   }
   void read_and_check(std::uint64_t length, std::uint64_t salt) {
@@ -188,7 +190,8 @@ struct two_queue_pairs {
     r.local = {{0, local.data(), length, 0}};
     BOOST_REQUIRE(a->post(
                      ++posted, true, dir, r, reinterpret_cast<std::uintptr_t>(remote), key,
-                     {local.local_key(0)}).ok());
+                     {local.local_key(0)})
+                    .ok());
     return wait(*a);
   }
 };
@@ -227,9 +230,11 @@ struct opened_region {
     tensor_view view{{"t", dtype::u8, {length}}, data, {}};
     exposed = expose({view}, how).value();
     auto h = exposed.handle();
-    auto prepared = book->prepare(
-      h.region, find_region(h.region, h.key, how).value(), static_cast<direction>(how),
-      {{0, 1, 0, q.there[0]}}).value();
+    auto prepared = book
+                      ->prepare(
+                        h.region, find_region(h.region, h.key, how).value(),
+                        static_cast<direction>(how), {{0, 1, 0, q.there[0]}})
+                      .value();
     for (auto& key : prepared.unbound.at(0).keys)
       BOOST_TEST_REQUIRE(q.bind(*key) == IBV_WC_SUCCESS);
     keys = book->answer(prepared.g, std::move(prepared.unbound)).value();
@@ -318,8 +323,8 @@ BOOST_AUTO_TEST_CASE(withdrawing_under_way_ends_the_transfer_and_no_other) {
     auto large = d.start_read(m.handle(), 16 << 20);
     held_completion<transfer_report> small;
     auto* at = d.memory->data() + (20 << 20);
-    d.ours->submit({direction::read, lasting.handle(), {{0, at, 4096}}, false, d.memory},
-                   small.callback());
+    d.ours->submit(
+      {direction::read, lasting.handle(), {{0, at, 4096}}, false, d.memory}, small.callback());
     usleep(20'000 * static_cast<unsigned>(round));
     m.withdraw();
     auto ended = large.take();
@@ -411,13 +416,14 @@ BOOST_AUTO_TEST_CASE(a_rail_that_fails_under_way_is_left_and_comes_back) {
     auto address = std::string{"10.77.0."} + static_cast<char>(a + 1);
     // The kernel drops routes of an interface that goes down.
     run("ip route replace local " + address + " dev " + link + " table " + table);
-    run("ip route replace 10.77.0.0/24 dev " + std::string{link} + " src " + address + " table " + table);
+    run(
+      "ip route replace 10.77.0.0/24 dev " + std::string{link} + " src " + address + " table " +
+      table);
     BOOST_TEST(eventually([&] { return d.up() == 2; }), link);
     auto before = std::pair{bytes_over(d, 0), bytes_over(d, 1)};
     d.read_and_check(16 << 20, 8);
-    BOOST_TEST(eventually([&] {
-      return bytes_over(d, 0) > before.first && bytes_over(d, 1) > before.second;
-    }));
+    BOOST_TEST(eventually(
+      [&] { return bytes_over(d, 0) > before.first && bytes_over(d, 1) > before.second; }));
   }
 }
 

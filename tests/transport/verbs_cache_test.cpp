@@ -32,9 +32,9 @@ struct fake_device {
         return fail(errc::unsupported, "refused");
       ++made, ++alive;
       return std::shared_ptr<void>{new int{made}, [this](void* x) {
-        --alive;
-        delete static_cast<int*>(x);
-      }};
+                                     --alive;
+                                     delete static_cast<int*>(x);
+                                   }};
     };
     h.watch = [this](const memory_range&) { return watches; };
     h.unwatch = [this](const memory_range&) { ++unwatched; };
@@ -71,8 +71,8 @@ BOOST_AUTO_TEST_CASE(the_least_recently_used_goes_first) {
   fake_device d;
   for (int i = 0; i < 4; ++i)
     d.get(10 * i, page);
-  d.get(0, page);      // used again
-  d.get(100, page);    // the fifth: 10 goes
+  d.get(0, page);   // used again
+  d.get(100, page); // the fifth: 10 goes
   BOOST_TEST(d.cache->entries() == 4u);
   d.get(0, page);
   BOOST_TEST(d.made == 5);

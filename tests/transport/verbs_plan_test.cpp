@@ -107,8 +107,13 @@ BOOST_AUTO_TEST_SUITE(verbs_requests)
 BOOST_AUTO_TEST_CASE(pieces_that_touch_on_both_sides_become_one) {
   std::byte room[100];
   auto arranged = arrange(
-    {{30, room + 30, 10, 0}, {0, room, 10, 0}, {20, room + 20, 10, 0}, {10, room + 10, 10, 0},
-     {40, room + 50, 10, 0}, {50, room + 60, 10, 1}, {60, room + 70, 0, 1}});
+    {{30, room + 30, 10, 0},
+     {0, room, 10, 0},
+     {20, room + 20, 10, 0},
+     {10, room + 10, 10, 0},
+     {40, room + 50, 10, 0},
+     {50, room + 60, 10, 1},
+     {60, room + 70, 0, 1}});
   BOOST_TEST_REQUIRE(arranged.size() == 3u);
   BOOST_TEST(arranged[0].length == 40u);
   BOOST_TEST(arranged[1].remote_offset == 40u);

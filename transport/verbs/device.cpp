@@ -109,8 +109,9 @@ result<std::shared_ptr<device>> device::open(
 }
 
 bool device::has_windows() const noexcept {
-  return (limits_.device_cap_flags & (IBV_DEVICE_MEM_WINDOW_TYPE_2A | IBV_DEVICE_MEM_WINDOW_TYPE_2B)) !=
-    0 && limits_.max_mw > 0;
+  return (limits_.device_cap_flags &
+          (IBV_DEVICE_MEM_WINDOW_TYPE_2A | IBV_DEVICE_MEM_WINDOW_TYPE_2B)) != 0 &&
+    limits_.max_mw > 0;
 }
 
 std::uint32_t device::sge_max() const noexcept {
@@ -174,8 +175,8 @@ device_list open_devices(const verbs_options& options, verbs_state& state) {
   if (count == 0)
     state.remark = "this machine shows no RDMA device";
   else if (out.empty())
-    state.remark = "no RDMA port is usable: " + state.ports.front().device + ": " +
-      state.ports.front().remark;
+    state.remark =
+      "no RDMA port is usable: " + state.ports.front().device + ": " + state.ports.front().remark;
   return out;
 }
 
