@@ -287,8 +287,9 @@ void adopted_files_are_targets_of_reads(fixture& f) {
     auto* data = target.file.data() + odd_offset;
     auto moved = f.move(direction::read, remote, {{0, data, odd_bytes}}, true);
     if (is_unsupported(moved) && may_refuse_files(f)) {
-      BOOST_TEST(std::all_of(
-        data, data + odd_bytes, [](std::byte b) { return b == std::byte{0xee}; }), place);
+      BOOST_TEST(
+        std::all_of(data, data + odd_bytes, [](std::byte b) { return b == std::byte{0xee}; }),
+        place);
       continue;
     }
     BOOST_TEST_REQUIRE(moved.has_value(), place << ": " << why(moved));

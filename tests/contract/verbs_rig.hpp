@@ -1,34 +1,13 @@
-// A driver rig with two processes and an RDMA device each. MILLRACE_TEST_VERBS=OURS/THEIRS names them: "rxe0/rxe1",
-// several with commas. Used in the lab guest.
+// A driver rig with two processes and RDMA devices of their own, as MILLRACE_TEST_VERBS says.
+// Used by the driver contract in the lab guest.
 #pragma once
 
 #include "process_rig.hpp"
 
 #include <millrace/tests/support/held_completion.hpp>
-
-#include <cstdlib>
-#include <sstream>
+#include <millrace/tests/support/verbs_devices.hpp>
 
 namespace millrace::testing {
-
-struct verbs_devices {
-  std::vector<std::string> ours, theirs;
-
-  static verbs_devices from_environment() {
-    std::string text = std::getenv("MILLRACE_TEST_VERBS");
-    auto slash = text.find('/');
-    return {split(text.substr(0, slash)), split(text.substr(slash + 1))};
-  }
-
-private:
-  static std::vector<std::string> split(const std::string& list) {
-    std::vector<std::string> out;
-    std::istringstream words{list};
-    for (std::string word; std::getline(words, word, ',');)
-      out.push_back(word);
-    return out;
-  }
-};
 
 class verbs_rig : public process_rig {
 public:

@@ -1,8 +1,7 @@
 // Polling, sleeping, waking.
 // Started by the driver when there is a device.
-#include <millrace/transport/verbs/completion_thread.hpp>
-
 #include <millrace/core/log.hpp>
+#include <millrace/transport/verbs/completion_thread.hpp>
 
 #include <poll.h>
 #include <pthread.h>

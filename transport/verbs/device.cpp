@@ -14,6 +14,8 @@ namespace millrace::transport::verbs {
 
 namespace {
 
+constexpr std::uint32_t soft_vendor_id = 0xff'ffff; // rdma_rxe
+
 std::uint32_t bytes_of(ibv_mtu mtu) { return 128u << mtu; }
 
 gid_type type_of(const ibv_gid_entry& e) {
@@ -94,6 +96,7 @@ result<std::shared_ptr<device>> device::open(
     return failed("opening");
   if (errno = ibv_query_device(d->context(), &d->limits_); errno != 0)
     return failed("asking");
+  d->checks_windows_ = options.windows_checked.value_or(d->limits_.vendor_id != soft_vendor_id);
   d->name_ = d->limits_.phys_port_cnt > 1 ? name + ":" + std::to_string(port) : name;
   d->pd_.reset(ibv_alloc_pd(d->context()));
   d->channel_.reset(ibv_create_comp_channel(d->context()));
@@ -106,8 +109,9 @@ result<std::shared_ptr<device>> device::open(
 }
 
 bool device::has_windows() const noexcept {
-  return (limits_.device_cap_flags & (IBV_DEVICE_MEM_WINDOW_TYPE_2A | IBV_DEVICE_MEM_WINDOW_TYPE_2B)) !=
-    0 && limits_.max_mw > 0;
+  return (limits_.device_cap_flags &
+          (IBV_DEVICE_MEM_WINDOW_TYPE_2A | IBV_DEVICE_MEM_WINDOW_TYPE_2B)) != 0 &&
+    limits_.max_mw > 0;
 }
 
 std::uint32_t device::sge_max() const noexcept {
@@ -171,8 +175,8 @@ device_list open_devices(const verbs_options& options, verbs_state& state) {
   if (count == 0)
     state.remark = "this machine shows no RDMA device";
   else if (out.empty())
-    state.remark = "no RDMA port is usable: " + state.ports.front().device + ": " +
-      state.ports.front().remark;
+    state.remark =
+      "no RDMA port is usable: " + state.ports.front().device + ": " + state.ports.front().remark;
   return out;
 }
 

@@ -46,6 +46,8 @@ public:
   ibv_comp_channel* channel() const noexcept { return channel_.get(); }
   const ibv_device_attr& limits() const noexcept { return limits_; }
   bool has_windows() const noexcept;
+  /// The device keeps peers inside a window, whatever the registration below it covers.
+  bool checks_windows() const noexcept { return has_windows() && checks_windows_; }
   std::uint64_t node_mask() const noexcept { return node_mask_; } // see `node_mask_of_device`
   std::uint32_t sge_max() const noexcept; // reads have a limit of their own on some
 
@@ -65,6 +67,7 @@ private:
   std::uint32_t port_ = 0;
   std::uint64_t node_mask_ = 0;
   std::optional<std::uint32_t> gid_wanted_;
+  bool checks_windows_ = true;
   ibv_device_attr limits_{};
   context_ptr context_;
   pd_ptr pd_;

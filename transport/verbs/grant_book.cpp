@@ -111,11 +111,16 @@ status grant_book::register_ranges(grant& g, const gather_list& list, direction 
     return {
       errc::unsupported,
       std::to_string(ranges->size()) + " pieces of memory are more than verbs.windows_max allows"};
-  for (auto& r : *ranges) {
+  // Otherwise every key comes with a registration of its own.
+  auto shared = std::any_of(
+    sources_.devices.begin(), sources_.devices.end(), [](auto& d) { return d->checks_windows(); });
+  if (!shared)
+    g.registrations_.resize(ranges->size());
+  for (auto& r : shared ? *ranges : grant::ranges{}) {
     auto registered = registration_of(r);
     // What is mapped for reading only can still be opened by itself, on some kernels.
-    auto read_only = !registered && registered.error().code() == errc::unsupported &&
-      dir == direction::read;
+    auto read_only =
+      !registered && registered.error().code() == errc::unsupported && dir == direction::read;
     if (!registered && !read_only) {
       g.registrations_.clear();
       return {errc::unsupported, registered.error().detail()};
@@ -145,8 +150,8 @@ result<pair_grant> grant_book::keys_over(const grant& g, const live_pair& over, 
   for (std::size_t i = 0; i < g.ranges_.size(); ++i) {
     auto* parent = static_cast<registered_memory*>(g.registrations_[i].get());
     remote_key::range what{
-      g.ranges_[i].data, g.ranges_[i].length, dir,
-      parent ? parent->of(over.device_index) : nullptr, g.registrations_[i]};
+      g.ranges_[i].data, g.ranges_[i].length, dir, parent ? parent->of(over.device_index) : nullptr,
+      g.registrations_[i]};
     auto key = remote_key::make(over.port, std::move(what), windows_);
     if (!key)
       return fail(errc::unsupported, key.error().detail());
@@ -177,8 +182,7 @@ result<granted> grant_book::answer(const std::shared_ptr<grant>& g, std::vector<
   for (auto& p : g->pairs_)
     out.pairs.push_back({p.over.pair, p.over.generation});
   for (std::size_t i = 0; i < g->ranges_.size(); ++i) {
-    granted_range r{
-      g->ranges_[i].length, reinterpret_cast<std::uintptr_t>(g->ranges_[i].data), {}};
+    granted_range r{g->ranges_[i].length, reinterpret_cast<std::uintptr_t>(g->ranges_[i].data), {}};
     for (auto& p : g->pairs_)
       r.keys.push_back(p.keys[i]->key());
     out.ranges.push_back(std::move(r));

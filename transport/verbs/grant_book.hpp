@@ -59,7 +59,8 @@ private:
   bool made_ = false;
   std::uint64_t region_bytes_ = 0;
   ranges ranges_;
-  std::vector<std::shared_ptr<void>> registrations_; // one a range; null: exact ones, made for each device
+  std::vector<std::shared_ptr<void>>
+    registrations_; // one a range; null: exact ones, made for each device
   std::vector<pair_grant> pairs_;
   std::optional<region_ref> region_;
   std::uint64_t hook_ = 0;
@@ -99,7 +100,8 @@ private:
 
   const memory_sources sources_;
   const verbs_options options_;
-  const std::function<void(std::uint64_t)> gone_; // a region that the peer had keys of was withdrawn
+  const std::function<void(std::uint64_t)>
+    gone_; // a region that the peer had keys of was withdrawn
   const std::shared_ptr<std::atomic<std::uint64_t>> windows_ =
     std::make_shared<std::atomic<std::uint64_t>>(0);
   mutable std::mutex mutex_;

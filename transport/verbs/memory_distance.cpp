@@ -50,8 +50,8 @@ std::uint64_t node_mask_of_memory(const std::byte* data, std::uint64_t size_byte
     return 0;
   std::unique_ptr<hwloc_bitmap_s, decltype(&hwloc_bitmap_free)> nodes{
     hwloc_bitmap_alloc(), hwloc_bitmap_free};
-  auto found = hwloc_get_area_memlocation(
-    topology(), data, size_bytes, nodes.get(), HWLOC_MEMBIND_BYNODESET);
+  auto found =
+    hwloc_get_area_memlocation(topology(), data, size_bytes, nodes.get(), HWLOC_MEMBIND_BYNODESET);
   return found == 0 ? mask_of(nodes.get()) : 0;
 }
 

@@ -97,14 +97,20 @@ status peer_link::take(std::span<const std::byte> body) {
 void peer_link::on_hello(hello m) {
   if (std::exchange(greeted_, true))
     return;
-  // Both sides count the rails of the lower peer id first.
-  auto first = this_peer() < peer().id;
+  // Both sides count the rails of the one that connected first.
+  auto first = peer().connected_by_us;
   auto pairs = first ? pair_rails(ours_.rails, m.rails) : pair_rails(m.rails, ours_.rails);
   for (std::uint32_t i = 0; i < pairs.size(); ++i) {
     auto mine = first ? pairs[i].first : pairs[i].second;
     rail::parts p{
-      parts_.sources.devices[mine], mine, i, peer().name, parts_.options, parts_.thread,
-      parts_.setup, weak_from_this()};
+      parts_.sources.devices[mine],
+      mine,
+      i,
+      peer().name,
+      parts_.options,
+      parts_.thread,
+      parts_.setup,
+      weak_from_this()};
     rails_.push_back(std::make_unique<rail>(*this, std::move(p)));
     rails_.back()->begin();
   }
@@ -139,14 +145,14 @@ status peer_link::on_ask(const ask& m) {
     return {};
   }
   parts_.movers->submit(
-    1, [self = shared_from_this(), m, memory = *memory](std::uint32_t) { self->prepare(m, memory); },
+    1,
+    [self = shared_from_this(), m, memory = *memory](std::uint32_t) { self->prepare(m, memory); },
     [] {});
   return {};
 }
 
 void peer_link::prepare(const ask& m, const region_ref& memory) {
-  auto prepared =
-    book_->prepare(m.region, memory, static_cast<direction>(m.dir), live_pairs());
+  auto prepared = book_->prepare(m.region, memory, static_cast<direction>(m.dir), live_pairs());
   if (!prepared)
     return refuse(m.number, prepared.error());
   parts_.thread->post([self = shared_from_this(), number = m.number, p = std::move(*prepared)] {
@@ -253,8 +259,10 @@ bool peer_link::tick(time_point now) {
     auto since = now - t->moved_at;
     if (since > std::chrono::milliseconds{parts_.options.op_timeout_ms} && t->inflight == 0)
       fail_transfer(
-        t, {errc::deadline_exceeded, "nothing moved with " + peer().name + " within " +
-              std::to_string(parts_.options.op_timeout_ms) + " ms"});
+        t,
+        {errc::deadline_exceeded,
+         "nothing moved with " + peer().name + " within " +
+           std::to_string(parts_.options.op_timeout_ms) + " ms"});
   }
   balance();
   reap();
@@ -287,8 +295,7 @@ void peer_link::rail_changed(rail&) {
   for (auto& r : rails_)
     if (r->live())
       live.push_back(
-        {r->pair(), r->generation(), r->device_index(),
-         parts_.sources.devices[r->device_index()]});
+        {r->pair(), r->generation(), r->device_index(), parts_.sources.devices[r->device_index()]});
   {
     std::lock_guard guard{mutex_};
     live_ = std::move(live);

@@ -59,8 +59,7 @@ public:
   void rail_changed(rail& r) override;
   void request_done(const std::shared_ptr<running_transfer>& t, const request& r) override;
   void request_undone(
-    const std::shared_ptr<running_transfer>& t, request r, undone how,
-    const status& why) override;
+    const std::shared_ptr<running_transfer>& t, request r, undone how, const status& why) override;
 
 private:
   using transfer_ptr = std::shared_ptr<running_transfer>;
@@ -103,7 +102,7 @@ private:
   void give_keys(const region_name& name, const result<std::shared_ptr<const key_set>>& keys);
   void trim_known();
   bool pump();
-  bool fill(rail& r);
+  bool fill_rails();
   transfer_ptr next_for(const rail& r);
   bool post_next(rail& r, const transfer_ptr& t, const key_set::pair_keys& keys);
   bool may_use(const rail& r, const running_transfer& t) const;

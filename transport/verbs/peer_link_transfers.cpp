@@ -98,7 +98,9 @@ void peer_link::trim_known() {
   while (known_.size() > parts_.options.grants_max) {
     auto oldest = known_.end();
     for (auto i = known_.begin(); i != known_.end(); ++i)
-      if (i->second.asked == 0 && (oldest == known_.end() || i->second.used_at < oldest->second.used_at))
+      if (
+        i->second.asked == 0 &&
+        (oldest == known_.end() || i->second.used_at < oldest->second.used_at))
         oldest = i;
     if (oldest == known_.end())
       return;
@@ -137,24 +139,26 @@ bool peer_link::pump() {
     for (auto& t : std::vector<transfer_ptr>{transfers_})
       if (t->has_work() && !t->asking && !known_.contains(name_of(*t)))
         obtain_keys(t);
-  bool posted = false;
-  for (auto& r : rails_)
-    posted |= fill(*r);
+  auto posted = fill_rails();
   reap();
   note_reachable();
   return posted;
 }
 
-bool peer_link::fill(rail& r) {
-  bool posted = false;
-  while (r.has_room()) {
-    auto t = next_for(r);
-    if (!t || !post_next(r, t, *t->keys->over(r.pair(), r.generation())))
-      break;
-    posted = true;
+// One request a rail and round, so that a transfer spreads over all of them from its beginning.
+bool peer_link::fill_rails() {
+  bool some = false;
+  for (bool posted = true; posted; some |= posted) {
+    posted = false;
+    for (auto& r : rails_) {
+      auto t = r->has_room() ? next_for(*r) : nullptr;
+      if (t)
+        posted |= post_next(*r, t, *t->keys->over(r->pair(), r->generation()));
+    }
   }
-  r.flush();
-  return posted;
+  for (auto& r : rails_)
+    r->flush();
+  return some;
 }
 
 // Transfers take turns, request by request.
@@ -258,8 +262,9 @@ void peer_link::reap() {
   if (!hope)
     for (auto& t : transfers_)
       fail_transfer(
-        t, rails_.empty() ? status{errc::unavailable, "no RDMA device reaches " + peer().name}
-                          : rails_.front()->last_error());
+        t,
+        rails_.empty() ? status{errc::unavailable, "no RDMA device reaches " + peer().name}
+                       : rails_.front()->last_error());
   std::vector<transfer_ptr> ended;
   for (auto& t : transfers_)
     if (t->at_end())
@@ -286,8 +291,7 @@ void peer_link::finish(const transfer_ptr& t) {
 }
 
 void peer_link::note_reachable() {
-  reachable_ =
-    std::any_of(rails_.begin(), rails_.end(), [](auto& r) { return r->hopeful(); });
+  reachable_ = std::any_of(rails_.begin(), rails_.end(), [](auto& r) { return r->hopeful(); });
 }
 
 } // namespace millrace::transport::verbs

@@ -50,8 +50,8 @@ result<std::unique_ptr<queue_pair>> queue_pair::open(
 
 status queue_pair::create(const verbs_options& options) {
   auto depth = options.queue_depth;
-  cq_.reset(ibv_create_cq(
-    device_->context(), static_cast<int>(depth + 1), nullptr, device_->channel(), 0));
+  cq_.reset(
+    ibv_create_cq(device_->context(), static_cast<int>(depth + 1), nullptr, device_->channel(), 0));
   if (!cq_)
     return failed(errno, "making the completion queue for", *device_);
   ibv_qp_init_attr attr{};

@@ -28,7 +28,8 @@ public:
   };
   /// A window still has to be bound. `count`: of keys that live. Errors: `no_space`, `unsupported`.
   static result<std::shared_ptr<remote_key>> make(
-    const std::shared_ptr<device>& d, range what, std::shared_ptr<std::atomic<std::uint64_t>> count);
+    const std::shared_ptr<device>& d, range what,
+    std::shared_ptr<std::atomic<std::uint64_t>> count);
   ~remote_key() { revoke(); }
 
   bool needs_binding() const noexcept { return needs_binding_; }

@@ -20,7 +20,6 @@ rail_owner::undone kind_of(ibv_wc_status s) {
     return undone::refused;
   case IBV_WC_LOC_LEN_ERR:
   case IBV_WC_LOC_PROT_ERR:
-  case IBV_WC_LOC_QP_OP_ERR:
     return undone::local_error;
   default:
     return undone::blamed;
@@ -93,8 +92,7 @@ void rail::on_connect(const connect& m) {
     return;
   }
   auto was_hopeful = hopeful();
-  take_down(
-    {errc::unavailable, p_.peer + " connects anew"}, rail_owner::undone::untouched, false);
+  take_down({errc::unavailable, p_.peer + " connects anew"}, rail_owner::undone::untouched, false);
   grace_ = was_hopeful;
   theirs_ = m;
   if (begun_)
@@ -103,15 +101,13 @@ void rail::on_connect(const connect& m) {
 
 void rail::join() {
   state_ = state::joining;
-  on_setup_thread(
-    [this, q = std::exchange(making_, nullptr), m = *theirs_, options = p_.options] {
-      auto outcome = q->join(m, options);
-      return [this, q, outcome, generation = m.generation] { joined(generation, q, outcome); };
-    });
+  on_setup_thread([this, q = std::exchange(making_, nullptr), m = *theirs_, options = p_.options] {
+    auto outcome = q->join(m, options);
+    return [this, q, outcome, generation = m.generation] { joined(generation, q, outcome); };
+  });
 }
 
-void rail::joined(
-  std::uint32_t generation, std::shared_ptr<queue_pair> q, const status& outcome) {
+void rail::joined(std::uint32_t generation, std::shared_ptr<queue_pair> q, const status& outcome) {
   if (closed_ || state_ != state::joining || generation != generation_)
     return;
   if (!outcome.ok())
@@ -138,7 +134,8 @@ void rail::probe() {
   if (auto bad = q_->post_probe(id); !bad.ok())
     return lose(bad);
   note_posted(
-    {id, nullptr,
+    {id,
+     nullptr,
      [this](const status& outcome) {
        if (!outcome.ok() || state_ != state::probing)
          return;
@@ -205,7 +202,8 @@ bool rail::has_room() const noexcept {
 // Often enough that a quarter of what may be under way, in number or bytes, never waits for its completion.
 bool rail::wants_signal(bool last, std::uint64_t bytes) const noexcept {
   auto depth = std::min(depth_, p_.options.queue_depth - 1);
-  return last || unsignalled_ + 1 >= std::min(p_.options.signal_interval, std::max(depth / 4, 1u)) ||
+  return last ||
+    unsignalled_ + 1 >= std::min(p_.options.signal_interval, std::max(depth / 4, 1u)) ||
     unsignalled_bytes_ + bytes >= p_.options.inflight_bytes_max / 4;
 }
 
@@ -342,15 +340,17 @@ bool rail::tick(time_point now) {
   }
   if (state_ != state::up) {
     if (now >= deadline_)
-      lose({errc::deadline_exceeded, "no connection within " +
-              std::to_string(p_.options.connect_timeout_ms) + " ms"});
+      lose(
+        {errc::deadline_exceeded,
+         "no connection within " + std::to_string(p_.options.connect_timeout_ms) + " ms"});
     return true;
   }
   if (posted_.empty())
     return false;
   if (now - moved_at_ > ms(p_.options.op_timeout_ms))
-    lose({errc::deadline_exceeded, "nothing completed within " +
-            std::to_string(p_.options.op_timeout_ms) + " ms"});
+    lose(
+      {errc::deadline_exceeded,
+       "nothing completed within " + std::to_string(p_.options.op_timeout_ms) + " ms"});
   return true;
 }
 

@@ -9,11 +9,14 @@ namespace millrace::transport::verbs {
 
 namespace {
 
-mr_ptr register_exactly(const device& d, const remote_key::range& what) {
-  // Only what is written must be writable here.
-  int access = what.dir == direction::read ? IBV_ACCESS_REMOTE_READ
-                                           : IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
+mr_ptr register_exactly(const device& d, const remote_key::range& what, int access) {
   return mr_ptr{ibv_reg_mr(d.pd(), what.data, what.length, access)};
+}
+
+// Only what is written must be writable here.
+int access_of(direction dir) {
+  return dir == direction::read ? IBV_ACCESS_REMOTE_READ
+                                : IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
 }
 
 } // namespace
@@ -23,15 +26,18 @@ result<std::shared_ptr<remote_key>> remote_key::make(
   std::shared_ptr<remote_key> k{new remote_key};
   k->device_ = d;
   k->what_ = std::move(what);
+  if (d->has_windows() && !d->checks_windows()) {
+    k->region_ = register_exactly(*d, k->what_, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND);
+    k->what_.parent = k->region_.get();
+  }
   k->needs_binding_ = d->has_windows() && k->what_.parent;
   if (k->needs_binding_)
     k->window_.reset(ibv_alloc_mw(d->pd(), IBV_MW_TYPE_2));
   else
-    k->region_ = register_exactly(*d, k->what_);
-  if (k->region_)
-    k->key_ = k->region_->rkey;
-  if (!k->window_ && !k->region_)
+    k->region_ = register_exactly(*d, k->what_, access_of(k->what_.dir));
+  if (k->needs_binding_ ? !k->window_ : !k->region_)
     return fail(registration_error(errno, *d, k->what_.length));
+  k->key_ = k->needs_binding_ ? 0 : k->region_->rkey;
   k->count_ = std::move(count);
   ++*k->count_;
   return k;

@@ -57,8 +57,7 @@ public:
   }
 
   std::uint32_t chunks() const {
-    return static_cast<std::uint32_t>(
-      (blocks_.size() + blocks_per_chunk_ - 1) / blocks_per_chunk_);
+    return static_cast<std::uint32_t>((blocks_.size() + blocks_per_chunk_ - 1) / blocks_per_chunk_);
   }
 
   void run(std::uint32_t chunk) {

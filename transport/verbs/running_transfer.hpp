@@ -56,7 +56,8 @@ struct running_transfer {
 
   bool has_work() const noexcept { return failure.ok() && (!again.empty() || !cutter.at_end()); }
   bool at_end() const noexcept {
-    return inflight == 0 && !digesting && (!failure.ok() || (checked && again.empty() && cutter.at_end()));
+    return inflight == 0 && !digesting &&
+      (!failure.ok() || (checked && again.empty() && cutter.at_end()));
   }
 };
 

@@ -66,7 +66,9 @@ int common_bits(const gid_bytes& a, const gid_bytes& b) {
   return bits;
 }
 
-bool is_ipv4(const gid_bytes& gid) { return common_bits(gid, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff}) >= 96; }
+bool is_ipv4(const gid_bytes& gid) {
+  return common_bits(gid, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff}) >= 96;
+}
 
 bool alike(const rail_info& a, const rail_info& b) {
   return a.infiniband == b.infiniband && (a.infiniband || is_ipv4(a.gid) == is_ipv4(b.gid));
@@ -121,8 +123,8 @@ std::vector<std::uint32_t> depths(std::span<const std::uint64_t> rates, std::uin
   for (auto r : rates) {
     auto share = r == 0 || fastest == 0
       ? depth_max
-      : static_cast<std::uint32_t>(static_cast<double>(depth_max) * static_cast<double>(r) /
-                                   static_cast<double>(fastest));
+      : static_cast<std::uint32_t>(
+          static_cast<double>(depth_max) * static_cast<double>(r) / static_cast<double>(fastest));
     out.push_back(std::clamp(share, std::min(2u, depth_max), depth_max));
   }
   return out;

@@ -28,8 +28,9 @@ std::shared_ptr<registration_cache> make_cache(
   std::shared_ptr<unmap_watch> watch = options.watch_unmaps ? unmap_watch::open() : nullptr;
   registration_cache::hooks h;
   h.make = [devices](const memory_range& where) -> result<std::shared_ptr<void>> {
-    return registered_memory::add(devices, where.data, where.size_bytes)
-      .map([](auto&& m) { return std::static_pointer_cast<void>(m); });
+    return registered_memory::add(devices, where.data, where.size_bytes).map([](auto&& m) {
+      return std::static_pointer_cast<void>(m);
+    });
   };
   h.watch = [watch](const memory_range& where) { return watch && watch->watch(where); };
   h.unwatch = [watch](const memory_range& where) { watch->unwatch(where); };
@@ -82,8 +83,7 @@ public:
 
   std::string_view name() const noexcept override { return "verbs"; }
   driver_capabilities capabilities() const noexcept override {
-    return {
-      .same_host = true, .across_hosts = true, .strided_regions = false, .any_file = false};
+    return {.same_host = true, .across_hosts = true, .strided_regions = false, .any_file = false};
   }
   bool reaches(const peer_id& owner) const noexcept override {
     auto link = link_to(owner);
@@ -208,8 +208,8 @@ private:
     for (auto& op : t.what.ops) {
       auto* data = op.local - op.lead;
       auto covered = op.lead + op.length + op.tail;
-      auto same = last && data >= last->data() &&
-        data + covered <= last->data() + last->size_bytes();
+      auto same =
+        last && data >= last->data() && data + covered <= last->data() + last->size_bytes();
       if (!same) {
         auto place = find_arena(data, covered);
         if (!place)

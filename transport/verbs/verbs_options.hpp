@@ -14,28 +14,32 @@ struct verbs_options {
   std::optional<std::uint32_t> gid_index; // of every port; absent: by rule, see `choose_gid`
   std::uint32_t mtu = 0;                  // 256 to 4096; 0: the smaller of what the two ports have
 
-  std::uint32_t queue_depth = 128;               // work requests under way for each rail of a peer
-  std::uint32_t sge_max = 30;                    // pieces of one work request
-  std::uint32_t inline_bytes_max = 220;          // smaller writes travel inside their work request
-  std::uint64_t message_bytes_max = 1u << 20;    // longer ones are cut
-  std::uint64_t inflight_bytes_max = 16u << 20;  // for each rail of a peer
-  std::uint32_t signal_interval = 16;            // every so many requests give a completion
-  std::uint64_t stripe_bytes_min = 4u << 20;     // smaller transfers stay on one rail
-  std::uint32_t poll_us = 50;                    // busy polling after something happened; then sleep
-  std::uint32_t sleep_ms = 1000;                 // longest sleep without a look around
+  std::uint32_t queue_depth = 128;              // work requests under way for each rail of a peer
+  std::uint32_t sge_max = 30;                   // pieces of one work request
+  std::uint32_t inline_bytes_max = 220;         // smaller writes travel inside their work request
+  std::uint64_t message_bytes_max = 1u << 20;   // longer ones are cut
+  std::uint64_t inflight_bytes_max = 16u << 20; // for each rail of a peer
+  std::uint32_t signal_interval = 16;           // every so many requests give a completion
+  std::uint64_t stripe_bytes_min = 4u << 20;    // smaller transfers stay on one rail
+  std::uint32_t poll_us = 50;                   // busy polling after something happened; then sleep
+  std::uint32_t sleep_ms = 1000;                // longest sleep without a look around
 
   std::uint32_t connect_timeout_ms = 5000; // a queue pair that is not up by then is given up
-  std::uint32_t ack_timeout_ms = 67;       // rounded up to what devices know: 4.096 us times a power of two
-  std::uint32_t ack_retries = 7;           // of the device, at most 7
-  std::uint32_t op_timeout_ms = 15'000;    // a transfer without progress for so long fails
-  std::uint32_t op_retries = 3;            // times one request may be tried again after it broke a rail
-  std::uint32_t probe_interval_ms = 1000;  // how often a rail that failed is tried
+  std::uint32_t ack_timeout_ms =
+    67;                          // rounded up to what devices know: 4.096 us times a power of two
+  std::uint32_t ack_retries = 6; // of the device; soft-RoCE takes 7 for "for ever"
+  std::uint32_t op_timeout_ms = 15'000; // a transfer without progress for so long fails
+  std::uint32_t op_retries = 3; // times one request may be tried again after it broke a rail
+  std::uint32_t probe_interval_ms = 1000; // how often a rail that failed is tried
 
-  std::uint32_t cache_entries_max = 4096;        // registrations of memory outside arenas
-  std::uint64_t cache_bytes_max = 0;             // of all registrations; 0: half of the memory
-  bool watch_unmaps = true;                      // by userfaultfd; without it registrations end with their region
-  std::uint32_t grants_max = 4096;               // regions that one peer has keys of; and that we keep keys of
-  std::uint32_t windows_max = 65'536;            // keys that one peer may hold
+  std::uint32_t cache_entries_max = 4096; // registrations of memory outside arenas
+  std::uint64_t cache_bytes_max = 0;      // of all registrations; 0: half of the memory
+  /// Devices keep peers inside a memory window. Absent: all but soft-RoCE, which looks at the registration below the
+  /// window alone; there each window gets a registration of its own size.
+  std::optional<bool> windows_checked;
+  bool watch_unmaps = true;        // by userfaultfd; without it registrations end with their region
+  std::uint32_t grants_max = 4096; // regions that one peer has keys of; and that we keep keys of
+  std::uint32_t windows_max = 65'536; // keys that one peer may hold
 };
 
 } // namespace millrace::transport

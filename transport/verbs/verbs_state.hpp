@@ -30,9 +30,9 @@ struct verbs_port {
 /// The devices of this machine as a driver with these options sees them.
 struct verbs_state {
   std::vector<verbs_port> ports;
-  std::string remark;            // why there is no device; empty if there is one
-  std::string locked_memory;     // the limit for this process: "unlimited" or bytes
-  bool unmaps_watched = false;   // the kernel tells of memory that is unmapped
+  std::string remark;          // why there is no device; empty if there is one
+  std::string locked_memory;   // the limit for this process: "unlimited" or bytes
+  bool unmaps_watched = false; // the kernel tells of memory that is unmapped
 };
 
 /// Looks at the devices without keeping them. Blocks for some milliseconds.

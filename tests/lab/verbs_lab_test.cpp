@@ -1,0 +1,444 @@
+// What only devices can show: windows that are closed, rails that fail and come back, nothing left behind.
+// MILLRACE_TEST_VERBS=OURS/THEIRS names the devices of two drivers in this process. Run in the lab guest.
+#include <millrace/core/codec.hpp>
+#include <millrace/core/log.hpp>
+#include <millrace/tests/support/exposed_matrix.hpp>
+#include <millrace/tests/support/held_completion.hpp>
+#include <millrace/tests/support/scratch_directory.hpp>
+#include <millrace/tests/support/verbs_devices.hpp>
+#include <millrace/transport/verbs/peer_link.hpp>
+#include <millrace/transport/verbs/verbs_driver.hpp>
+
+#include <boost/test/unit_test.hpp>
+#include <unistd.h>
+
+#include <array>
+#include <cstdio>
+#include <filesystem>
+
+using namespace millrace;
+using namespace millrace::testing;
+using namespace millrace::transport;
+namespace vb = millrace::transport::verbs;
+
+namespace {
+
+constexpr std::uint64_t arena_bytes = 24u << 20;
+
+template <class Condition>
+bool eventually(Condition holds, int seconds = 60) {
+  for (int i = 0; i < 100 * seconds; ++i) {
+    if (holds())
+      return true;
+    usleep(10'000);
+  }
+  return false;
+}
+
+/// Runs a command of the guest; its output.
+std::string run(const std::string& command) {
+  std::string out;
+  auto* f = popen((command + " 2>&1").c_str(), "r");
+  BOOST_REQUIRE(f);
+  std::array<char, 4096> part{};
+  for (std::size_t n = 0; (n = fread(part.data(), 1, part.size(), f)) > 0;)
+    out.append(part.data(), n);
+  BOOST_TEST(pclose(f) == 0, command << ": " << out);
+  return out;
+}
+
+class driver_handler : public channel_handler {
+public:
+  explicit driver_handler(std::shared_ptr<peer_driver> d) : driver_(std::move(d)) {}
+  void on_open(const std::shared_ptr<channel>& c) override { driver_->peer_opened(c); }
+  void on_frame(channel& c, frame f) override {
+    wire_reader reader{f.body};
+    std::string name;
+    reader(name);
+    driver_->on_message(c, reader.rest(), std::move(f.fds));
+  }
+  void on_close(channel& c, const status& why) override { driver_->peer_closed(c, why); }
+
+private:
+  std::shared_ptr<peer_driver> driver_;
+};
+
+verbs_options with_devices(std::vector<std::string> devices) {
+  verbs_options o;
+  o.devices = std::move(devices);
+  o.probe_interval_ms = 200;
+  o.ack_timeout_ms = 20;
+  return o;
+}
+
+/// A submitter and an owner in one process, on devices of their own.
+struct two_drivers {
+  verbs_devices which = verbs_devices::from_environment();
+  scratch_directory dir;
+  std::shared_ptr<io_loop> loop = io_loop::start({}).value();
+  std::shared_ptr<mover_pool> movers = std::make_shared<mover_pool>(2);
+  std::shared_ptr<arena> memory = arena::create({.name = "lab", .size_bytes = arena_bytes}).value();
+  std::shared_ptr<verbs_driver> ours, theirs;
+  std::shared_ptr<listener> door;
+  std::shared_ptr<channel> line;
+
+  two_drivers() {
+    if (auto* level = std::getenv("MILLRACE_TEST_LOG"))
+      configure_log(level);
+    auto arenas = [a = memory] { return std::vector{a}; };
+    ours = make_verbs_driver(loop, movers, {}, with_devices(which.ours), arenas);
+    theirs = make_verbs_driver(loop, movers, {}, with_devices(which.theirs), arenas);
+    auto handler = std::make_shared<driver_handler>(theirs);
+    listener_options where;
+    where.address = "unix:" + dir.path() + "/s.sock";
+    door = listener::open(loop, where, {.local_name = "owner"}, [handler](const peer_info&) {
+             return handler;
+           }).value();
+    connect();
+  }
+  ~two_drivers() {
+    disconnect();
+    door = nullptr;
+    loop->stop();
+  }
+
+  void connect() {
+    promise<std::shared_ptr<channel>> opened;
+    transport::connect(
+      loop, door->address(), {.local_name = "submitter"}, std::make_shared<driver_handler>(ours),
+      [opened](auto c) { opened.set(c); });
+    line = opened.get_future().get();
+    BOOST_REQUIRE(eventually([&] { return up() == rails(); }));
+  }
+  void disconnect() {
+    line->close({errc::cancelled, "the test ends it"});
+    line = nullptr;
+    BOOST_REQUIRE(eventually([&] { return rails() == 0 && theirs->stats().rails.empty(); }));
+  }
+
+  std::size_t rails() const {
+    return line ? std::max<std::size_t>({1, which.ours.size(), which.theirs.size()})
+                : ours->stats().rails.size();
+  }
+  std::size_t up() const {
+    auto s = ours->stats();
+    return static_cast<std::size_t>(
+      std::count_if(s.rails.begin(), s.rails.end(), [](auto& r) { return r.state == "up"; }));
+  }
+
+  held_completion<transfer_report> start_read(const bulk_handle& from, std::uint64_t length) {
+    held_completion<transfer_report> done;
+    std::fill_n(memory->data(), length, std::byte{0});
+    ours->submit(
+      {direction::read, from, {{0, memory->data(), length}}, false, memory}, done.callback());
+    return done;
+  }
+  void read_and_check(std::uint64_t length, std::uint64_t salt) {
+    exposed_matrix m{{1, length, 0}, access_mode::read, salt};
+    auto done = start_read(m.handle(), length);
+    auto moved = done.take();
+    BOOST_TEST_REQUIRE(moved.has_value(), why(moved));
+    auto expected = pattern(length, salt);
+    BOOST_TEST(std::equal(expected.begin(), expected.end(), memory->data()));
+  }
+};
+
+// -- windows, on bare queue pairs -------------------------------------------------------------------
+
+/// Two queue pairs joined by hand: `a` reads and writes what `b` has opened.
+struct two_queue_pairs {
+  verbs_devices which = verbs_devices::from_environment();
+  verbs_state state;
+  verbs_options options;
+  vb::device_list here, there;
+  std::unique_ptr<vb::queue_pair> a, b;
+  std::uint64_t posted = 0;
+
+  two_queue_pairs() {
+    options.devices = {which.ours.front()};
+    here = vb::open_devices(options, state);
+    options.devices = {which.theirs.front()};
+    there = vb::open_devices(options, state);
+    BOOST_REQUIRE((here.size() == 1 && there.size() == 1));
+    join();
+  }
+  void join() {
+    a = vb::queue_pair::open(here[0], options).value();
+    b = vb::queue_pair::open(there[0], options).value();
+    BOOST_REQUIRE((a->join(b->offer(), options).ok() && b->join(a->offer(), options).ok()));
+  }
+
+  ibv_wc_status wait(vb::queue_pair& q) {
+    ibv_wc_status out = IBV_WC_GENERAL_ERR;
+    BOOST_REQUIRE(eventually([&] {
+      auto done = q.poll();
+      if (!done.empty())
+        out = done.front().status;
+      return !done.empty();
+    }));
+    return out;
+  }
+  ibv_wc_status bind(vb::remote_key& key) {
+    BOOST_REQUIRE(b->post_bind(++posted, true, key).ok());
+    return wait(*b);
+  }
+  ibv_wc_status move(
+    direction dir, vb::registered_memory& local, std::uint64_t length, const std::byte* remote,
+    std::uint32_t key) {
+    vb::request r;
+    r.length = length;
+    r.local = {{0, local.data(), length, 0}};
+    BOOST_REQUIRE(a->post(
+                     ++posted, true, dir, r, reinterpret_cast<std::uintptr_t>(remote), key,
+                     {local.local_key(0)})
+                    .ok());
+    return wait(*a);
+  }
+};
+
+vb::memory_sources sources_of(const vb::device_list& devices) {
+  vb::registration_cache::hooks h;
+  h.make = [devices](const vb::memory_range& r) -> result<std::shared_ptr<void>> {
+    return vb::registered_memory::add(devices, r.data, r.size_bytes).map([](auto&& m) {
+      return std::static_pointer_cast<void>(m);
+    });
+  };
+  h.watch = [](auto&) { return false; };
+  h.unwatch = [](auto&) {};
+  h.unmapped = [](auto&) {};
+  return {
+    devices, std::make_shared<vb::arena_registry>(devices),
+    std::make_shared<vb::registration_cache>(vb::registration_cache::bounds{16, 1u << 30}, h)};
+}
+
+struct opened_region {
+  two_queue_pairs q;
+  std::vector<std::byte> source = pattern(3 * 4096 + 100, 5);
+  std::vector<std::byte> target = std::vector<std::byte>(16'384);
+  std::shared_ptr<vb::registered_memory> local;
+  vb::memory_sources sources;
+  std::shared_ptr<vb::grant_book> book;
+  region exposed;
+  vb::granted keys;
+  std::byte* data = source.data() + 100; // neither it nor its end lies at a page
+  std::uint64_t length = 2 * 4096 + 77;
+
+  explicit opened_region(access_mode how)
+    : local(vb::registered_memory::add(q.here, target.data(), target.size()).value()),
+      sources(sources_of(q.there)),
+      book(std::make_shared<vb::grant_book>(sources, q.options, [](std::uint64_t) {})) {
+    tensor_view view{{"t", dtype::u8, {length}}, data, {}};
+    exposed = expose({view}, how).value();
+    auto h = exposed.handle();
+    auto prepared = book
+                      ->prepare(
+                        h.region, find_region(h.region, h.key, how).value(),
+                        static_cast<direction>(how), {{0, 1, 0, q.there[0]}})
+                      .value();
+    for (auto& key : prepared.unbound.at(0).keys)
+      BOOST_TEST_REQUIRE(q.bind(*key) == IBV_WC_SUCCESS);
+    keys = book->answer(prepared.g, std::move(prepared.unbound)).value();
+    BOOST_TEST_REQUIRE(keys.ranges.size() == 1u);
+  }
+
+  ibv_wc_status read(std::int64_t from, std::uint64_t bytes) {
+    return q.move(direction::read, *local, bytes, data + from, keys.ranges[0].keys[0]);
+  }
+};
+
+} // namespace
+
+BOOST_AUTO_TEST_SUITE(verbs_windows)
+
+BOOST_AUTO_TEST_CASE(a_window_opens_exactly_the_regions_bytes) {
+  opened_region r{access_mode::read};
+  BOOST_TEST(r.read(0, r.length) == IBV_WC_SUCCESS);
+  BOOST_TEST(std::equal(r.data, r.data + r.length, r.target.data()));
+  std::fill(r.target.begin(), r.target.end(), std::byte{0});
+  BOOST_TEST(r.read(1, r.length) == IBV_WC_REM_ACCESS_ERR);
+  BOOST_TEST((r.target[0] == std::byte{0}));
+}
+
+BOOST_AUTO_TEST_CASE(not_a_byte_before_it) {
+  opened_region r{access_mode::read};
+  BOOST_TEST(r.read(-1, 1) == IBV_WC_REM_ACCESS_ERR);
+}
+
+BOOST_AUTO_TEST_CASE(what_may_be_read_cannot_be_written) {
+  opened_region r{access_mode::read};
+  auto before = r.source;
+  BOOST_TEST(
+    r.q.move(direction::write, *r.local, 100, r.data, r.keys.ranges[0].keys[0]) ==
+    IBV_WC_REM_ACCESS_ERR);
+  BOOST_TEST((r.source == before));
+}
+
+BOOST_AUTO_TEST_CASE(what_may_be_written_cannot_be_read) {
+  opened_region r{access_mode::write};
+  std::fill(r.target.begin(), r.target.end(), std::byte{9});
+  BOOST_TEST(
+    r.q.move(direction::write, *r.local, r.length, r.data, r.keys.ranges[0].keys[0]) ==
+    IBV_WC_SUCCESS);
+  BOOST_TEST((r.data[0] == std::byte{9} && r.data[r.length - 1] == std::byte{9}));
+  BOOST_TEST((r.data[r.length] != std::byte{9}));
+  BOOST_TEST(r.read(0, 100) == IBV_WC_REM_ACCESS_ERR);
+}
+
+BOOST_AUTO_TEST_CASE(once_withdrawn_the_old_key_opens_nothing) {
+  opened_region r{access_mode::read};
+  BOOST_TEST(r.read(0, 4096) == IBV_WC_SUCCESS);
+  BOOST_TEST(r.book->windows() == 1u);
+  std::fill(r.target.begin(), r.target.end(), std::byte{0});
+  r.exposed.withdraw();
+  BOOST_TEST(r.book->windows() == 0u);
+  BOOST_TEST(r.sources.cache->entries() == 0u);
+  BOOST_TEST(r.read(0, 1) == IBV_WC_REM_ACCESS_ERR);
+  BOOST_TEST((r.target[0] == std::byte{0}));
+}
+
+BOOST_AUTO_TEST_CASE(the_key_of_one_peer_is_nothing_to_another) {
+  opened_region r{access_mode::read};
+  r.q.join(); // as another peer would
+  BOOST_TEST(r.read(0, 1) == IBV_WC_REM_ACCESS_ERR);
+}
+
+BOOST_AUTO_TEST_SUITE_END()
+
+BOOST_AUTO_TEST_SUITE(verbs_links)
+
+BOOST_AUTO_TEST_CASE(loss_and_delay_cost_time_and_nothing_else) {
+  two_drivers d;
+  run("ip netns exec sw tc qdisc add dev port0 root netem delay 2ms loss 1%");
+  for (std::uint64_t salt = 1; salt <= 3; ++salt)
+    d.read_and_check(2 << 20, salt);
+  run("ip netns exec sw tc qdisc del dev port0 root");
+  d.read_and_check(2 << 20, 9);
+}
+
+BOOST_AUTO_TEST_CASE(withdrawing_under_way_ends_the_transfer_and_no_other) {
+  two_drivers d;
+  exposed_matrix lasting{{1, 4096, 0}, access_mode::read, 2};
+  for (int round = 0; round < 5; ++round) {
+    exposed_matrix m{{1, 16 << 20, 0}, access_mode::read, 1};
+    auto large = d.start_read(m.handle(), 16 << 20);
+    held_completion<transfer_report> small;
+    auto* at = d.memory->data() + (20 << 20);
+    d.ours->submit(
+      {direction::read, lasting.handle(), {{0, at, 4096}}, false, d.memory}, small.callback());
+    usleep(20'000 * static_cast<unsigned>(round));
+    m.withdraw();
+    auto ended = large.take();
+    BOOST_TEST((ended || ended.error().code() == errc::permission_denied), why(ended));
+    auto other = small.take();
+    BOOST_TEST(other.has_value(), why(other));
+    auto expected = pattern(4096, 2);
+    BOOST_TEST(std::equal(expected.begin(), expected.end(), at));
+  }
+  d.read_and_check(1 << 20, 3);
+}
+
+BOOST_AUTO_TEST_CASE(nothing_is_left_after_many_cycles) {
+  two_drivers d;
+  auto census = [] {
+    auto text = run("rdma resource show");
+    std::size_t fds = 0;
+    for ([[maybe_unused]] auto& e : std::filesystem::directory_iterator{"/proc/self/fd"})
+      ++fds;
+    return std::pair{text, fds};
+  };
+  d.read_and_check(4096, 1);
+  d.disconnect();
+  d.connect();
+  auto let_go = [&] { d.theirs->invalidate(nullptr, ~0ull >> 1); }; // of what is kept for later
+  let_go();
+  auto before = census();
+  for (std::uint64_t i = 0; i < 300; ++i) {
+    exposed_matrix m{{1, 8192, 0}, access_mode::read, i};
+    auto moved = d.start_read(m.handle(), 8192).take();
+    BOOST_TEST_REQUIRE(moved.has_value(), why(moved));
+  }
+  for (int i = 0; i < 20; ++i) {
+    d.disconnect();
+    d.connect();
+    d.read_and_check(4096, static_cast<std::uint64_t>(i));
+  }
+  BOOST_TEST(eventually([&] { return d.theirs->stats().windows == 0; }));
+  BOOST_TEST(d.theirs->stats().grants == 0u);
+  let_go();
+  BOOST_TEST(d.theirs->stats().registrations == 0u);
+  BOOST_TEST(eventually([&] { return census() == before; }, 10));
+  BOOST_TEST(census().first == before.first);
+  BOOST_TEST(census().second == before.second);
+}
+
+BOOST_AUTO_TEST_SUITE_END()
+
+BOOST_AUTO_TEST_SUITE(verbs_rails)
+
+namespace {
+
+std::uint64_t bytes_over(const two_drivers& d, std::size_t rail) {
+  return d.ours->stats().rails.at(rail).bytes;
+}
+
+} // namespace
+
+BOOST_AUTO_TEST_CASE(large_transfers_use_every_rail_and_small_ones_take_turns) {
+  two_drivers d;
+  BOOST_TEST_REQUIRE(d.ours->stats().rails.size() == 2u);
+  d.read_and_check(16 << 20, 1);
+  BOOST_TEST(eventually([&] { return bytes_over(d, 0) + bytes_over(d, 1) >= 16u << 20; }));
+  BOOST_TEST(bytes_over(d, 0) >= 1u << 20);
+  BOOST_TEST(bytes_over(d, 1) >= 1u << 20);
+  for (std::uint64_t i = 0; i < 4; ++i)
+    d.read_and_check(4096, i);
+  auto s = d.ours->stats();
+  BOOST_TEST((s.rails[0].rate_bytes_per_s > 0 && s.rails[1].rate_bytes_per_s > 0));
+}
+
+BOOST_AUTO_TEST_CASE(a_rail_that_fails_under_way_is_left_and_comes_back) {
+  two_drivers d;
+  exposed_matrix m{{1, 20 << 20, 0}, access_mode::read, 4};
+  auto expected = pattern(20 << 20, 4);
+  // The submitter's interface and the owner's: the one is told at once, the other finds out.
+  for (auto* link : {"roce0", "roce2"}) {
+    auto done = d.start_read(m.handle(), 20 << 20);
+    BOOST_TEST(eventually([&] { return d.memory->data()[0] == expected[0]; }));
+    run(std::string{"ip link set "} + link + " down");
+    auto moved = done.take();
+    BOOST_TEST_REQUIRE(moved.has_value(), link << ": " << why(moved));
+    BOOST_TEST(std::equal(expected.begin(), expected.end(), d.memory->data()));
+    BOOST_TEST(eventually([&] { return d.up() == 1; }), link);
+    d.read_and_check(5 << 20, 7);
+    run(std::string{"ip link set "} + link + " up");
+    auto a = link[4];
+    auto table = std::to_string(100 + (a - '0'));
+    auto address = std::string{"10.77.0."} + static_cast<char>(a + 1);
+    // The kernel drops routes of an interface that goes down.
+    run("ip route replace local " + address + " dev " + link + " table " + table);
+    run(
+      "ip route replace 10.77.0.0/24 dev " + std::string{link} + " src " + address + " table " +
+      table);
+    BOOST_TEST(eventually([&] { return d.up() == 2; }), link);
+    auto before = std::pair{bytes_over(d, 0), bytes_over(d, 1)};
+    d.read_and_check(16 << 20, 8);
+    BOOST_TEST(eventually(
+      [&] { return bytes_over(d, 0) > before.first && bytes_over(d, 1) > before.second; }));
+  }
+}
+
+BOOST_AUTO_TEST_CASE(without_any_rail_transfers_end_and_the_driver_reaches_nobody) {
+  two_drivers d;
+  exposed_matrix m{{1, 20 << 20, 0}, access_mode::read, 4};
+  auto done = d.start_read(m.handle(), 20 << 20);
+  run("ip link set roce0 down");
+  run("ip link set roce1 down");
+  auto ended = done.take();
+  BOOST_TEST((ended || ended.error().code() == errc::unavailable), why(ended));
+  BOOST_TEST(eventually([&] { return !d.ours->reaches(this_peer()); }));
+  auto s = d.ours->stats();
+  BOOST_TEST(s.rails[0].state != "up");
+  BOOST_TEST(!s.rails[0].last_error.empty());
+}
+
+BOOST_AUTO_TEST_SUITE_END()

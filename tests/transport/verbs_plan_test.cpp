@@ -1,0 +1,250 @@
+// The parts of the verbs driver that need no device: addresses, pairs of rails, requests, messages.
+#include <millrace/transport/verbs/gid_rule.hpp>
+#include <millrace/transport/verbs/messages.hpp>
+#include <millrace/transport/verbs/transfer_plan.hpp>
+#include <millrace/transport/verbs/verbs_state.hpp>
+
+#include <arpa/inet.h>
+#include <boost/test/unit_test.hpp>
+
+#include <random>
+
+using namespace millrace;
+using namespace millrace::transport;
+using namespace millrace::transport::verbs;
+
+namespace {
+
+gid_bytes address(const char* text) {
+  gid_bytes out{};
+  BOOST_REQUIRE(inet_pton(AF_INET6, text, out.data()) == 1);
+  return out;
+}
+
+rail_info rail_at(const char* text, bool infiniband = false) {
+  rail_info out;
+  out.gid = address(text);
+  out.infiniband = infiniband;
+  out.mtu = 4096;
+  return out;
+}
+
+const gid_entry link_local{0, address("fe80::1"), gid_type::roce_v2};
+const gid_entry link_local_v1{1, address("fe80::1"), gid_type::roce_v1};
+const gid_entry ipv4_v1{2, address("::ffff:10.0.0.1"), gid_type::roce_v1};
+const gid_entry ipv4{3, address("::ffff:10.0.0.1"), gid_type::roce_v2};
+const gid_entry global{4, address("2001:db8::1"), gid_type::roce_v2};
+const gid_entry nil{5, address("::"), gid_type::roce_v2};
+
+std::uint32_t chosen(std::vector<gid_entry> entries) {
+  return choose_gid(entries, std::nullopt).value().entry.index;
+}
+
+} // namespace
+
+BOOST_AUTO_TEST_SUITE(verbs_gid_rule)
+
+BOOST_AUTO_TEST_CASE(what_carries_furthest_is_chosen) {
+  BOOST_TEST(chosen({link_local, link_local_v1, ipv4_v1, ipv4, global, nil}) == 3u);
+  BOOST_TEST(chosen({link_local, link_local_v1, ipv4_v1, global, nil}) == 4u);
+  BOOST_TEST(chosen({nil, ipv4_v1, link_local_v1, link_local}) == 0u);
+  BOOST_TEST(chosen({ipv4_v1, link_local_v1}) == 1u);
+  BOOST_TEST(chosen({{9, address("fe80::2"), gid_type::infiniband}, link_local_v1}) == 9u);
+}
+
+BOOST_AUTO_TEST_CASE(a_setting_overrules_and_is_said_to) {
+  std::vector<gid_entry> all{link_local, ipv4, nil};
+  auto set = choose_gid(all, 0);
+  BOOST_TEST_REQUIRE(set.has_value());
+  BOOST_TEST(set->entry.index == 0u);
+  BOOST_TEST(set->rule == "set by gid_index");
+  BOOST_TEST(choose_gid(all, std::nullopt)->rule == "RoCE v2 with an IPv4 address");
+  BOOST_TEST((choose_gid(all, 7).error().code() == errc::not_found));
+  BOOST_TEST((choose_gid(all, 5).error().code() == errc::not_found)); // there, but empty
+  BOOST_TEST((choose_gid({}, std::nullopt).error().code() == errc::not_found));
+}
+
+BOOST_AUTO_TEST_SUITE_END()
+
+BOOST_AUTO_TEST_SUITE(verbs_pairs)
+
+BOOST_AUTO_TEST_CASE(rails_of_one_subnet_belong_together_whatever_their_order) {
+  std::vector<rail_info> a{rail_at("::ffff:10.1.0.1"), rail_at("::ffff:10.2.0.1")};
+  std::vector<rail_info> b{rail_at("::ffff:10.2.0.2"), rail_at("::ffff:10.1.0.2")};
+  BOOST_TEST((pair_rails(a, b) == std::vector<rail_pairing>{{0, 1}, {1, 0}}));
+  BOOST_TEST((pair_rails(b, a) == std::vector<rail_pairing>{{0, 1}, {1, 0}}));
+}
+
+BOOST_AUTO_TEST_CASE(every_rail_of_the_side_with_more_is_used) {
+  std::vector<rail_info> one{rail_at("::ffff:10.0.0.1")};
+  std::vector<rail_info> three{
+    rail_at("::ffff:10.0.0.2"), rail_at("::ffff:10.0.0.3"), rail_at("::ffff:10.0.0.4")};
+  BOOST_TEST((pair_rails(one, three) == std::vector<rail_pairing>{{0, 0}, {0, 1}, {0, 2}}));
+  BOOST_TEST((pair_rails(three, one) == std::vector<rail_pairing>{{0, 0}, {1, 0}, {2, 0}}));
+}
+
+BOOST_AUTO_TEST_CASE(rails_of_different_networks_are_no_pair) {
+  std::vector<rail_info> v4{rail_at("::ffff:10.0.0.1")};
+  std::vector<rail_info> v6{rail_at("2001:db8::1")};
+  std::vector<rail_info> ib{rail_at("fe80::1", true)};
+  BOOST_TEST(pair_rails(v4, v6).empty());
+  BOOST_TEST(pair_rails(v4, ib).empty());
+  BOOST_TEST(pair_rails(v6, ib).empty());
+  BOOST_TEST(pair_rails(v4, {}).empty());
+  BOOST_TEST(pair_rails(ib, ib).size() == 1u);
+}
+
+BOOST_AUTO_TEST_CASE(slower_rails_have_less_under_way) {
+  std::vector<std::uint64_t> rates{1000, 500, 1, 0};
+  BOOST_TEST((depths(rates, 100) == std::vector<std::uint32_t>{100, 50, 2, 100}));
+  BOOST_TEST((depths({}, 100).empty()));
+}
+
+BOOST_AUTO_TEST_SUITE_END()
+
+BOOST_AUTO_TEST_SUITE(verbs_requests)
+
+BOOST_AUTO_TEST_CASE(pieces_that_touch_on_both_sides_become_one) {
+  std::byte room[100];
+  auto arranged = arrange(
+    {{30, room + 30, 10, 0},
+     {0, room, 10, 0},
+     {20, room + 20, 10, 0},
+     {10, room + 10, 10, 0},
+     {40, room + 50, 10, 0},
+     {50, room + 60, 10, 1},
+     {60, room + 70, 0, 1}});
+  BOOST_TEST_REQUIRE(arranged.size() == 3u);
+  BOOST_TEST(arranged[0].length == 40u);
+  BOOST_TEST(arranged[1].remote_offset == 40u);
+  BOOST_TEST(arranged[2].memory == 1u);
+}
+
+// Any cut of any pieces moves every byte once, between the right places, within all limits.
+BOOST_AUTO_TEST_CASE(requests_move_every_byte_once_within_the_limits) {
+  std::mt19937 random{7};
+  std::vector<std::byte> local(1 << 16);
+  for (int round = 0; round < 300; ++round) {
+    std::uint64_t region = 1 + random() % 5000;
+    std::vector<std::uint64_t> ends;
+    for (std::uint64_t end = 0; end < region; ends.push_back(end))
+      end = std::min<std::uint64_t>(region, end + 1 + random() % 700);
+    std::vector<local_piece> pieces;
+    std::vector<std::byte*> expected(region); // where each byte of the region shall lie
+    auto* at = local.data();
+    for (std::uint64_t offset = 0; offset < region;) {
+      auto length = std::min<std::uint64_t>(region - offset, 1 + random() % 200);
+      if (random() % 5 != 0) {
+        pieces.push_back({offset, at, length, 0});
+        for (std::uint64_t i = 0; i < length; ++i)
+          expected[offset + i] = at + i;
+      }
+      at += length + random() % 2 * 3;
+      offset += length;
+    }
+    std::shuffle(pieces.begin(), pieces.end(), random);
+    request_cutter cutter{arrange(std::move(pieces))};
+    request_limits limits{1 + random() % 8, 1 + random() % 1000};
+    std::vector<std::byte*> moved(region);
+    while (!cutter.at_end()) {
+      auto r = cutter.cut(limits, ends);
+      BOOST_TEST_REQUIRE((r.length > 0 && r.length <= limits.bytes_max));
+      BOOST_TEST_REQUIRE(r.local.size() <= limits.pieces_max);
+      auto end = *std::upper_bound(ends.begin(), ends.end(), r.remote_offset);
+      BOOST_TEST_REQUIRE(r.remote_offset + r.length <= end);
+      auto offset = r.remote_offset;
+      for (auto& p : r.local)
+        for (std::uint64_t i = 0; i < p.length; ++i) {
+          BOOST_TEST_REQUIRE(!moved[offset]);
+          moved[offset++] = p.data + i;
+        }
+      BOOST_TEST_REQUIRE(offset == r.remote_offset + r.length);
+    }
+    BOOST_TEST_REQUIRE((moved == expected));
+  }
+}
+
+BOOST_AUTO_TEST_SUITE_END()
+
+BOOST_AUTO_TEST_SUITE(verbs_messages)
+
+namespace {
+
+granted good_grant() {
+  granted m;
+  m.region_bytes = 30;
+  m.pairs = {{0, 1}, {3, 2}};
+  m.ranges = {{10, 0x1000, {1, 2}}, {20, 0x5000, {3, 4}}};
+  return m;
+}
+
+bool refused(const granted& m) { return check(m).code() == errc::protocol_error; }
+
+} // namespace
+
+BOOST_AUTO_TEST_CASE(a_grant_is_whole_and_consistent) {
+  BOOST_TEST(check(good_grant()).ok());
+  auto m = good_grant();
+  m.region_bytes = 31;
+  BOOST_TEST(refused(m));
+  m = good_grant();
+  m.region_bytes = 29;
+  BOOST_TEST(refused(m));
+  m = good_grant();
+  m.ranges[1].keys.pop_back();
+  BOOST_TEST(refused(m));
+  m = good_grant();
+  m.ranges[0].length = 0;
+  BOOST_TEST(refused(m));
+  m = good_grant();
+  m.ranges[1].length = ~0ull;
+  BOOST_TEST(refused(m));
+  m = good_grant();
+  m.ranges[0].address = ~0ull - 3;
+  BOOST_TEST(refused(m));
+  m = good_grant();
+  m.pairs[0].pair = rails_max;
+  BOOST_TEST(refused(m));
+  m.pairs.resize(rails_max + 1);
+  BOOST_TEST(refused(m));
+}
+
+BOOST_AUTO_TEST_CASE(numbers_that_no_device_has_are_refused) {
+  verbs::connect good{0, 1, 0xff'ffff, 0xff'ffff, rail_at("::ffff:10.0.0.1")};
+  BOOST_TEST(check(good).ok());
+  auto m = good;
+  m.number = 0x100'0000;
+  BOOST_TEST(!check(m).ok());
+  m = good;
+  m.psn = 0x100'0000;
+  BOOST_TEST(!check(m).ok());
+  m = good;
+  m.rail.mtu = 1000;
+  BOOST_TEST(!check(m).ok());
+  m = good;
+  m.pair = rails_max;
+  BOOST_TEST(!check(m).ok());
+  hello h;
+  BOOST_TEST(check(h).ok());
+  h.version = 2;
+  BOOST_TEST((check(h).code() == errc::unsupported_version));
+  h.version = 1;
+  h.rails.resize(rails_max + 1, good.rail);
+  BOOST_TEST((check(h).code() == errc::protocol_error));
+  ask a;
+  BOOST_TEST(!check(a).ok());
+  a.dir = 2;
+  BOOST_TEST(check(a).ok());
+}
+
+BOOST_AUTO_TEST_CASE(what_was_found_is_said_with_the_reason) {
+  verbs_options options;
+  options.devices = {"no-such-device"};
+  auto state = describe_verbs_devices(options);
+  BOOST_TEST(!state.remark.empty());
+  BOOST_TEST(!state.locked_memory.empty());
+  for (auto& port : state.ports)
+    BOOST_TEST(!port.remark.empty());
+}
+
+BOOST_AUTO_TEST_SUITE_END()
