@@ -1,4 +1,5 @@
 // The parts of the verbs driver that need no device: addresses, pairs of rails, requests, messages.
+#include <millrace/transport/fabric.hpp>
 #include <millrace/transport/verbs/gid_rule.hpp>
 #include <millrace/transport/verbs/messages.hpp>
 #include <millrace/transport/verbs/transfer_plan.hpp>
@@ -245,6 +246,53 @@ BOOST_AUTO_TEST_CASE(what_was_found_is_said_with_the_reason) {
   BOOST_TEST(!state.locked_memory.empty());
   for (auto& port : state.ports)
     BOOST_TEST(!port.remark.empty());
+}
+
+BOOST_AUTO_TEST_SUITE_END()
+
+BOOST_AUTO_TEST_SUITE(regions_and_devices)
+
+namespace {
+
+tensor_view bytes_at(std::byte* data, std::uint64_t length) {
+  return {{"t", dtype::u8, {length}}, data, {}};
+}
+
+} // namespace
+
+BOOST_AUTO_TEST_CASE(dense_ranges_follow_the_tensors_and_join_where_they_touch) {
+  std::byte room[100];
+  auto list = gather_list::of(
+    {bytes_at(room, 10), bytes_at(room + 10, 20), bytes_at(room + 50, 5), bytes_at(room + 40, 10)},
+    access_mode::read);
+  auto ranges = list->dense_ranges();
+  BOOST_TEST_REQUIRE(ranges.has_value());
+  BOOST_TEST_REQUIRE(ranges->size() == 3u);
+  BOOST_TEST(
+    (ranges->at(0).data == room && ranges->at(0).length == 30 && ranges->at(0).offset == 0));
+  BOOST_TEST((ranges->at(1).data == room + 50 && ranges->at(1).offset == 30));
+  BOOST_TEST((ranges->at(2).data == room + 40 && ranges->at(2).offset == 35));
+  tensor_view strided{{"s", dtype::u8, {4, 2}}, room, {8, 1}};
+  auto with_strides = gather_list::of({bytes_at(room, 10), strided}, access_mode::read);
+  BOOST_TEST(!with_strides->dense_ranges().has_value());
+}
+
+BOOST_AUTO_TEST_CASE(hooks_run_once_before_withdrawing_returns_unless_forgotten) {
+  std::byte room[100];
+  auto r = expose({bytes_at(room, 100)}, access_mode::read).value();
+  auto h = r.handle();
+  auto ref = find_region(h.region, h.key, access_mode::read).value();
+  int ran = 0, forgotten = 0;
+  BOOST_TEST(ref.on_withdraw([&] { ++ran; }).has_value());
+  ref.forget(ref.on_withdraw([&] { ++forgotten; }).value());
+  BOOST_TEST(ran == 0);
+  r.withdraw();
+  BOOST_TEST(ran == 1);
+  BOOST_TEST(forgotten == 0);
+  auto late = ref.on_withdraw([&] { ++ran; });
+  BOOST_TEST((!late && late.error().code() == errc::permission_denied));
+  r.withdraw();
+  BOOST_TEST(ran == 1);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

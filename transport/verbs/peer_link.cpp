@@ -144,9 +144,17 @@ status peer_link::on_ask(const ask& m) {
     refuse(m.number, memory.error());
     return {};
   }
+  if (++preparing_ > parts_.options.grants_max) {
+    --preparing_;
+    refuse(m.number, {errc::busy, "too many regions asked for at once"});
+    return {};
+  }
   parts_.movers->submit(
     1,
-    [self = shared_from_this(), m, memory = *memory](std::uint32_t) { self->prepare(m, memory); },
+    [self = shared_from_this(), m, memory = *memory](std::uint32_t) {
+      self->prepare(m, memory);
+      --self->preparing_;
+    },
     [] {});
   return {};
 }

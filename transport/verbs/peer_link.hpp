@@ -119,7 +119,8 @@ private:
   const link_parts parts_;
   const std::shared_ptr<grant_book> book_;
   std::atomic<bool> reachable_ = false;
-  mutable std::mutex mutex_; // guards what other threads look at: the two below
+  std::atomic<std::uint32_t> preparing_ = 0; // questions of the peer that movers work on
+  mutable std::mutex mutex_;                 // guards what other threads look at: the two below
   std::vector<live_pair> live_;
   std::vector<verbs_rail_stats> rail_stats_;
 

@@ -48,6 +48,9 @@ void rail::attempt(std::uint32_t generation) {
   state_ = state::opening;
   peer_ready_ = false;
   deadline_ = steady_clock::now() + ms(p_.options.connect_timeout_ms);
+  // One that is being made serves any generation.
+  if (std::exchange(open_pending_, true))
+    return;
   on_setup_thread([this, port = p_.port, options = p_.options] {
     auto made = queue_pair::open(port, options).map([](auto&& q) {
       return std::shared_ptr<queue_pair>{std::move(q)};
@@ -58,6 +61,7 @@ void rail::attempt(std::uint32_t generation) {
 
 // A queue pair without a partner is as good for a later generation.
 void rail::opened(result<std::shared_ptr<queue_pair>> made) {
+  open_pending_ = false;
   if (closed_ || state_ != state::opening)
     return;
   if (!made)

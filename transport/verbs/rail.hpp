@@ -131,6 +131,7 @@ private:
   bool begun_ = false;
   bool closed_ = false;
   bool grace_ = false;
+  bool open_pending_ = false;
   bool peer_ready_ = false;
   std::optional<connect> theirs_;
   std::shared_ptr<queue_pair> making_; // not joined yet
