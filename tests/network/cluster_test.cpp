@@ -74,7 +74,8 @@ public:
     return nlohmann::json::parse(done.out);
   }
   nlohmann::json node(const std::string& name) const {
-    for (auto& n : status(2).at("nodes"))
+    auto all = status(2);
+    for (auto& n : all.at("nodes"))
       if (n.value("node", "") == name)
         return n;
     return {};
