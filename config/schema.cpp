@@ -266,7 +266,7 @@ constexpr auto verbs_keys = [] {
        "ack_timeout", "67ms", 1, hour_ms,
        "wait for an acknowledgement, rounded up to what devices know"),
      put<s, &s::ack_timeout_ms>},
-    {verbs.count("ack_retries", "7", 0, 7, "times the device sends again"),
+    {verbs.count("ack_retries", "6", 0, 6, "times the device sends again"),
      put<s, &s::ack_retries>},
     {verbs.ms("op_timeout", "15s", 1, day_ms, "time without progress after which a transfer fails"),
      put<s, &s::op_timeout_ms>},

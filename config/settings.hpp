@@ -128,7 +128,7 @@ struct verbs_settings {
   std::uint64_t sleep_ms = 1'000;
   std::uint64_t connect_timeout_ms = 5'000;
   std::uint64_t ack_timeout_ms = 67;
-  std::uint32_t ack_retries = 7;
+  std::uint32_t ack_retries = 6;
   std::uint64_t op_timeout_ms = 15'000;
   std::uint32_t op_retries = 3;
   std::uint64_t probe_interval_ms = 1'000;

@@ -78,16 +78,18 @@ bool path_table::is_out(const peer_id& peer, std::size_t driver) const {
     steady_clock::now() < d->second.out_until;
 }
 
+// What ends after its peer's last channel is counted, too, but makes no entry of its own.
+path_table::peer_state& path_table::counted(const peer_id& peer) {
+  auto known = peers_.find(peer);
+  if (known != peers_.end())
+    return known->second;
+  return peer == this_peer() ? peers_[peer] : gone_;
+}
+
 bool path_table::moved(const peer_id& peer, std::size_t driver, std::uint64_t bytes) {
   auto now = steady_clock::now();
   std::lock_guard guard{mutex_};
-  auto p = peers_.find(peer);
-  if (p == peers_.end()) {
-    if (peer != this_peer())
-      return false; // the channel went first
-    p = peers_.try_emplace(peer).first;
-  }
-  auto& d = p->second.drivers[driver];
+  auto& d = counted(peer).drivers[driver];
   ++d.transfers;
   d.bytes += bytes;
   d.rate.add(bytes, now);
@@ -100,16 +102,11 @@ bool path_table::moved(const peer_id& peer, std::size_t driver, std::uint64_t by
 
 bool path_table::failed(const peer_id& peer, std::size_t driver, failure how, const status& why) {
   std::lock_guard guard{mutex_};
-  auto p = peers_.find(peer);
-  if (p == peers_.end()) {
-    if (peer != this_peer())
-      return false;
-    p = peers_.try_emplace(peer).first;
-  }
-  auto& d = p->second.drivers[driver];
+  auto& p = counted(peer);
+  auto& d = p.drivers[driver];
   ++d.failures;
   d.last_reason = why.to_string();
-  if (how == failure::final)
+  if (how == failure::final || &p == &gone_)
     return false;
   ++d.fallbacks;
   if (how == failure::refused)
@@ -127,6 +124,8 @@ std::vector<path_table::row> path_table::rows() const {
   std::vector<row> out;
   for (auto& [id, p] : peers_)
     out.push_back({id, p.channels == 0 ? "this process" : p.name, p.drivers});
+  if (!gone_.drivers.empty())
+    out.push_back({peer_id{}, "peers that are gone", gone_.drivers});
   return out;
 }
 

@@ -77,7 +77,7 @@ public:
     std::string name;
     std::map<std::size_t, path_state> drivers;
   };
-  /// Every peer that is connected or was this process.
+  /// Every peer that is connected or is this process, and one for all that are gone.
   std::vector<row> rows() const;
 
 private:
@@ -87,11 +87,14 @@ private:
     std::map<std::size_t, path_state> drivers;
   };
 
+  peer_state& counted(const peer_id& peer);
+
   const std::chrono::milliseconds retry_after_;
   std::atomic<std::size_t> out_count_ =
     0; // most of the time none: then no lock is needed to choose
   mutable std::mutex mutex_;
   std::map<peer_id, peer_state> peers_;
+  peer_state gone_; // counts of those that are no more
 };
 
 } // namespace millrace::transport

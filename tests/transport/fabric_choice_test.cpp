@@ -215,7 +215,9 @@ BOOST_AUTO_TEST_CASE(when_the_peer_is_gone_nothing_is_tried_again) {
   BOOST_TEST(t.slow->waiting.empty());
   BOOST_TEST_REQUIRE(t.ended.size() == 1u);
   BOOST_TEST((t.ended[0].error().code() == errc::peer_lost));
-  BOOST_TEST(t.f->paths().empty());
+  BOOST_TEST_REQUIRE(t.f->paths().size() == 1u);
+  BOOST_TEST(t.f->paths()[0].peer == "peers that are gone");
+  BOOST_TEST(t.f->paths()[0].failures == 1u);
 }
 
 BOOST_AUTO_TEST_CASE(a_peer_with_two_channels_is_there_until_both_are_closed) {
