@@ -265,7 +265,7 @@ bool peer_link::tick(time_point now) {
     soon |= r->tick(now);
   for (auto& t : std::vector<transfer_ptr>{transfers_}) {
     auto since = now - t->moved_at;
-    if (since > std::chrono::milliseconds{parts_.options.op_timeout_ms} && t->inflight == 0)
+    if (since > std::chrono::milliseconds{parts_.options.op_timeout_ms} && t->in_flight == 0)
       fail_transfer(
         t,
         {errc::deadline_exceeded,

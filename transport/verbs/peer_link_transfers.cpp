@@ -220,7 +220,7 @@ bool peer_link::post_next(rail& r, const transfer_ptr& t, const key_set::pair_ke
   auto first = range == 0 ? 0 : ends[range - 1];
   auto address = t->keys->addresses[range] + (next.remote_offset - first);
   auto key = keys.keys[range];
-  ++t->inflight;
+  ++t->in_flight;
   auto last = t->again.empty() && t->cutter.at_end();
   return r.post(
     t, t->what.dir, std::move(next), address, key, t->keys_of_device[r.device_index()], last);
@@ -229,14 +229,14 @@ bool peer_link::post_next(rail& r, const transfer_ptr& t, const key_set::pair_ke
 // -- what becomes of requests ---------------------------------------------------------------------
 
 void peer_link::request_done(const std::shared_ptr<running_transfer>& t, const request&) {
-  --t->inflight;
+  --t->in_flight;
   t->moved_at = steady_clock::now();
   dirty_ = true;
 }
 
 void peer_link::request_undone(
   const std::shared_ptr<running_transfer>& t, request r, undone how, const status& why) {
-  --t->inflight;
+  --t->in_flight;
   dirty_ = true;
   if (how == undone::local_error)
     return fail_transfer(t, {errc::io_error, why.within("moving with " + peer().name).detail()});

@@ -41,7 +41,7 @@ struct running_transfer {
 
   request_cutter cutter;
   std::deque<request> again; // was posted, and has to be posted again
-  std::size_t inflight = 0;
+  std::size_t in_flight = 0;
   std::shared_ptr<const key_set> keys;
   bool asking = false;
   bool checked = false; // its ranges, against the region
@@ -56,7 +56,7 @@ struct running_transfer {
 
   bool has_work() const noexcept { return failure.ok() && (!again.empty() || !cutter.at_end()); }
   bool at_end() const noexcept {
-    return inflight == 0 && !digesting &&
+    return in_flight == 0 && !digesting &&
       (!failure.ok() || (checked && again.empty() && cutter.at_end()));
   }
 };
