@@ -268,7 +268,9 @@ constexpr auto verbs_keys = [] {
      put<s, &s::ack_timeout_ms>},
     {verbs.count("ack_retries", "6", 0, 6, "times the device sends again"),
      put<s, &s::ack_retries>},
-    {verbs.ms("op_timeout", "15s", 1, day_ms, "time without progress after which a transfer fails"),
+    {verbs.ms(
+       "op_timeout", "15s", 1, day_ms,
+       "time without progress after which a transfer fails; after half of it, its rail"),
      put<s, &s::op_timeout_ms>},
     {verbs.count(
        "op_retries", "3", 0, 100, "times a request is tried on another rail after one broke"),

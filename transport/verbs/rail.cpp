@@ -351,10 +351,11 @@ bool rail::tick(time_point now) {
   }
   if (posted_.empty())
     return false;
-  if (now - moved_at_ > ms(p_.options.op_timeout_ms))
+  // Devices may forget to complete. The transfers that wait must have time left to be done elsewhere.
+  auto patience_ms = std::max(1u, p_.options.op_timeout_ms / 2);
+  if (now - moved_at_ > ms(patience_ms))
     lose(
-      {errc::deadline_exceeded,
-       "nothing completed within " + std::to_string(p_.options.op_timeout_ms) + " ms"});
+      {errc::deadline_exceeded, "nothing completed within " + std::to_string(patience_ms) + " ms"});
   return true;
 }
 

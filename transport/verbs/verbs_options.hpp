@@ -28,7 +28,8 @@ struct verbs_options {
   std::uint32_t ack_timeout_ms =
     67;                          // rounded up to what devices know: 4.096 us times a power of two
   std::uint32_t ack_retries = 6; // of the device; soft-RoCE takes 7 for "for ever"
-  std::uint32_t op_timeout_ms = 15'000; // a transfer without progress for so long fails
+  std::uint32_t op_timeout_ms =
+    15'000; // a transfer without progress for so long fails; a rail after half of it
   std::uint32_t op_retries = 3; // times one request may be tried again after it broke a rail
   std::uint32_t probe_interval_ms = 1000; // how often a rail that failed is tried
 
