@@ -31,11 +31,11 @@ public:
     return state_->ran;
   }
 
-  /// Waits half a minute at most.
+  /// Waits two minutes at most: some completions come after a thousand checks of a pool.
   result<T> take() {
     std::unique_lock guard{state_->mutex};
     auto came = state_->changed.wait_for(
-      guard, std::chrono::seconds{30}, [&] { return state_->outcome.has_value(); });
+      guard, std::chrono::seconds{120}, [&] { return state_->outcome.has_value(); });
     if (!came)
       return fail(errc::deadline_exceeded, "the completion was not run");
     auto outcome = std::move(*state_->outcome);
