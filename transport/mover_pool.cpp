@@ -15,6 +15,11 @@ namespace millrace::transport {
 
 namespace {
 
+// One long job shall not keep short ones waiting, and what several long ones read shall end one after the other: whoever
+// waits for them has the next ready by then. So a job that has begun goes on for so many chunks, while new ones get their
+// first chunk every other time.
+constexpr std::uint32_t turn_chunks = 8;
+
 struct job {
   std::uint32_t chunks;
   std::function<void(std::uint32_t)> run;
@@ -28,7 +33,9 @@ struct job {
 struct mover_pool::state {
   std::mutex mutex;
   std::condition_variable work;
-  std::deque<std::shared_ptr<job>> turns;      // transfers
+  std::deque<std::shared_ptr<job>> fresh;      // transfers of which nothing has run
+  std::deque<std::shared_ptr<job>> begun;      // the others; the first has the turn
+  bool fresh_next = true;
   std::deque<std::shared_ptr<job>> background; // while there are none of those
   bool stopping = false;
   std::vector<std::thread> threads;
@@ -36,16 +43,31 @@ struct mover_pool::state {
   // The next chunk of the job whose turn it is; the job goes to the end of the queue.
   bool take(std::shared_ptr<job>& out, std::uint32_t& chunk) {
     std::unique_lock guard{mutex};
-    work.wait(guard, [this] { return stopping || !turns.empty() || !background.empty(); });
-    auto& queue = turns.empty() ? background : turns;
+    work.wait(guard, [this] {
+      return stopping || !fresh.empty() || !begun.empty() || !background.empty();
+    });
+    auto& queue = next_queue();
     if (queue.empty())
       return false;
     out = std::move(queue.front());
     queue.pop_front();
     chunk = out->next++;
-    if (out->next < out->chunks)
-      queue.push_back(out);
+    if (out->next >= out->chunks)
+      return true;
+    auto& rest = &queue == &fresh ? begun : queue;
+    if (&queue == &fresh || out->next % turn_chunks == 0)
+      rest.push_back(out);
+    else
+      rest.push_front(out);
     return true;
+  }
+
+  std::deque<std::shared_ptr<job>>& next_queue() {
+    if (fresh.empty() && begun.empty())
+      return background;
+    auto new_one = begun.empty() || (!fresh.empty() && fresh_next);
+    fresh_next = !new_one;
+    return new_one ? fresh : begun;
   }
 
   void serve() {
@@ -102,7 +124,7 @@ void mover_pool::submit(
     std::lock_guard guard{state_->mutex};
     if (state_->stopping)
       return;
-    (kind == job_class::transfer ? state_->turns : state_->background).push_back(std::move(j));
+    (kind == job_class::transfer ? state_->fresh : state_->background).push_back(std::move(j));
   }
   if (chunks > 1)
     state_->work.notify_all();

@@ -16,7 +16,7 @@ enum class job_class {
 /// Runs chunks of jobs on a bounded number of threads.
 ///
 /// *Problem*: several threads should share one large transfer, and a small one must not wait behind it. So
-/// jobs take turns chunk by chunk: a free mover takes the next chunk of the job whose turn it is.
+/// jobs take turns of some chunks, and one that is new gets its first chunk before the others go on.
 class mover_pool {
 public:
   explicit mover_pool(std::uint32_t threads);

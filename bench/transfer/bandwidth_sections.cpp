@@ -48,7 +48,7 @@ public:
   void against_copies() {
     if (!kind_.copies)
       return;
-    auto window = std::min(bytes_, how_.size_bytes * (how_.same_memory ? 1 : how_.depth()));
+    auto window = std::min(bytes_, how_.size_bytes * (how_.same_memory ? 1 : how_.places()));
     floor_.emplace(
       contest_, stage_.source.first(window), stage_.target.first(window),
       static_cast<std::uint32_t>(bytes_ / window));

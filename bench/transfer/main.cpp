@@ -64,8 +64,7 @@ int run(const options& o) {
   extent how;
   how.quick = o.quick;
   how.rounds = o.rounds > 0 ? o.rounds : o.quick ? 3 : how.rounds;
-  // As large as the largest transfer, and as all that is in flight of smaller ones.
-  auto largest = std::max<std::uint64_t>(how.sizes().back(), 16u << 20);
+  auto largest = how.places_bytes_max();
   warm_buffer source{largest}, target{largest};
   source.fill_randomly(1);
   stage s{how, out, files, chosen(o.drivers), {}, {}, source, target};

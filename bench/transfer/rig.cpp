@@ -6,11 +6,10 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include <atomic>
 #include <cstring>
+#include <deque>
 #include <iostream>
 #include <map>
-#include <semaphore>
 #include <sstream>
 #include <thread>
 
@@ -195,13 +194,15 @@ std::span<std::byte> rig::local(std::uint64_t size_bytes) {
   return {block_.data, size_bytes};
 }
 
-void rig::submit(const work& w, completion<transfer_report> done) {
+future<transfer_report> rig::submit(const work& w) {
   transfer t;
   t.dir = w.dir;
   t.remote = w.remote;
   t.ops = w.ops;
   t.hold = block_.owner;
-  fabric_->submit(std::move(t), std::move(done));
+  promise<transfer_report> p{loop_};
+  fabric_->submit(std::move(t), [p](result<transfer_report> r) { p.set(std::move(r)); });
+  return p.get_future();
 }
 
 double rig::move(const work& w) {
@@ -209,11 +210,8 @@ double rig::move(const work& w) {
   auto deadline = steady_clock::now() + connect_patience;
   for (;;) {
     auto begin = steady_clock::now();
-    promise<transfer_report> p{loop_};
-    auto f = p.get_future();
-    submit(w, [p](result<transfer_report> r) { p.set(std::move(r)); });
     try {
-      f.get();
+      submit(w).get();
       return std::chrono::duration<double>(steady_clock::now() - begin).count();
     } catch (const error& e) {
       if (e.code() != errc::peer_lost || steady_clock::now() > deadline)
@@ -225,23 +223,18 @@ double rig::move(const work& w) {
 
 double rig::stream(const std::vector<work>& works, std::uint64_t count, std::uint32_t depth) {
   move(works.front());
-  std::counting_semaphore<> room{static_cast<std::ptrdiff_t>(depth)};
-  std::atomic<bool> failed = false;
-  auto seconds = seconds_of([&] {
+  return seconds_of([&] {
+    std::deque<future<transfer_report>> in_flight;
     for (std::uint64_t i = 0; i < count; ++i) {
-      room.acquire();
-      submit(works[i % works.size()], [&](result<transfer_report> r) {
-        if (!r)
-          failed = true;
-        room.release();
-      });
+      if (in_flight.size() == depth) {
+        in_flight.front().get();
+        in_flight.pop_front();
+      }
+      in_flight.push_back(submit(works[i % works.size()]));
     }
-    for (std::uint32_t i = 0; i < depth; ++i)
-      room.acquire();
+    for (auto& f : in_flight)
+      f.get();
   });
-  if (failed)
-    give_up("a transfer by " + kind_.column + " failed");
-  return seconds;
 }
 
 int own(const std::string& column, const std::string& address) {

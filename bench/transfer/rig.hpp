@@ -3,6 +3,7 @@
 
 #include <millrace/bench/common/child.hpp>
 #include <millrace/bench/common/measure.hpp>
+#include <millrace/core/future.hpp>
 #include <millrace/transport/fabric.hpp>
 
 #include <cstdint>
@@ -58,13 +59,14 @@ public:
 
   /// Moves one and waits as callers of the library do; seconds.
   double move(const work& w);
-  /// Moves them in turns, `count` in all, `depth` in flight; seconds.
+  /// Moves them in turns, `count` in all, `depth` in flight, and waits for the oldest as callers do; seconds.
+  /// Throws when one fails.
   double stream(const std::vector<work>& works, std::uint64_t count, std::uint32_t depth);
 
 private:
   rig(const driver_kind& kind, std::shared_ptr<transport::io_loop> loop);
   void start_owners(const std::string& directory, std::uint32_t owners);
-  void submit(const work& w, completion<transport::transfer_report> done);
+  future<transport::transfer_report> submit(const work& w);
 
   const driver_kind kind_;
   std::shared_ptr<transport::io_loop> loop_;

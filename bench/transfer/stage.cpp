@@ -9,8 +9,8 @@ using transport::direction;
 
 namespace {
 
-constexpr std::uint64_t flight_bytes = 16u << 20; // what is in flight, unless one is larger
-constexpr std::uint32_t depth_max = 16;
+constexpr std::uint64_t places_bytes = 64u << 20; // unless two transfers are larger
+constexpr std::uint32_t depth_max = 64;
 
 } // namespace
 
@@ -26,6 +26,13 @@ std::vector<std::uint64_t> extent::sizes() const {
   return {64u << 10, 256u << 10, 1u << 20, 4u << 20, 16u << 20, 64u << 20, 256u << 20, 1u << 30};
 }
 
+std::uint64_t extent::places_bytes_max() const {
+  std::uint64_t out = 0;
+  for (auto size : sizes())
+    out = std::max(out, size * shape{.size_bytes = size}.places());
+  return out;
+}
+
 std::unique_ptr<rig> stage::rig_of(const driver_kind& kind, std::uint32_t owners) {
   auto made = rig::make(kind, files.path(), owners);
   if (made)
@@ -35,8 +42,11 @@ std::unique_ptr<rig> stage::rig_of(const driver_kind& kind, std::uint32_t owners
 }
 
 std::uint32_t shape::depth() const {
-  return static_cast<std::uint32_t>(
-    std::clamp<std::uint64_t>(flight_bytes / size_bytes, 1, depth_max));
+  return static_cast<std::uint32_t>(std::min<std::uint64_t>(places(), depth_max));
+}
+
+std::uint64_t shape::places() const {
+  return std::max<std::uint64_t>(places_bytes / size_bytes, 2);
 }
 
 std::string direction_name(direction dir) { return dir == direction::read ? "read" : "write"; }
@@ -54,7 +64,7 @@ std::vector<work> works_of(rig& r, const shape& how) {
   // As much between the segments as in them, so that nobody can join them.
   auto gaps = how.segments > 1 ? 2u : 1u;
   auto slot = how.size_bytes * gaps;
-  auto slots = how.same_memory ? 1 : how.depth();
+  auto slots = how.same_memory ? std::uint64_t{1} : how.places();
   auto per_owner = (slots + how.owners - 1) / how.owners;
   auto memory = r.local(slot * slots);
   std::vector<bulk_handle> handles;
@@ -62,7 +72,7 @@ std::vector<work> works_of(rig& r, const shape& how) {
     handles.push_back(r.expose(i, how.dir, slot * per_owner));
   auto piece = how.size_bytes / how.segments;
   std::vector<work> out;
-  for (std::uint32_t i = 0; i < std::max(slots, how.owners); ++i) {
+  for (std::uint32_t i = 0; i < std::max<std::uint64_t>(slots, how.owners); ++i) {
     work w{how.dir, handles[i % how.owners], {}};
     auto there = i / how.owners % per_owner * slot;
     auto here = i % slots * slot;

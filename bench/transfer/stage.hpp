@@ -23,6 +23,7 @@ struct extent {
 
   std::vector<std::uint64_t> latency_sizes() const;
   std::vector<std::uint64_t> sizes() const;                      // of the bandwidth
+  std::uint64_t places_bytes_max() const;                        // of all places of a transfer
   std::uint64_t exchanges() const { return quick ? 200 : 4000; } // of one round of latencies
   std::uint64_t round_bytes() const { return quick ? 16u << 20 : std::uint64_t{1} << 30; }
   std::uint32_t peers_max() const { return quick ? 2 : 16; }
@@ -52,6 +53,8 @@ struct shape {
   bool same_memory = false; // all in flight use the same memory, as the benchmarks of others do
 
   std::uint32_t depth() const;
+  /// Places in memory, used in turn: of small transfers so many that no cache holds them.
+  std::uint64_t places() const;
   std::string name() const; // read/1MiB
 };
 

@@ -111,6 +111,26 @@ void many_pieces_in_any_order_are_one_transfer(fixture& f) {
   BOOST_TEST(std::equal(expected.begin(), expected.end(), local.data));
 }
 
+// Short ones and some long ones; each has a place of its own.
+void many_transfers_at_once_all_end_whole(fixture& f) {
+  constexpr std::size_t count = 150;
+  auto size_of = [](std::size_t i) { return i % 50 == 0 ? std::size_t{1} << 20 : 1 + i * 377; };
+  std::uint64_t total = 0;
+  for (std::size_t i = 0; i < count; ++i)
+    total += size_of(i);
+  auto local = f.lend(total);
+  auto remote = f.rig->expose({1, total, 0}, access_mode::read, 8);
+  std::vector<held_completion<transfer_report>> done(count);
+  std::uint64_t at = 0;
+  for (std::size_t i = 0; i < count; at += size_of(i), ++i)
+    f.rig->fabric().submit(
+      {direction::read, remote, {{at, local.data + at, size_of(i)}}, false, nullptr},
+      done[i].callback());
+  for (auto& one : done)
+    BOOST_TEST(one.take().has_value());
+  BOOST_TEST((copy_of(local) == pattern(total, 8)));
+}
+
 void digests_cover_blocks_of_what_was_read(fixture& f) {
   for (auto& shape : shapes_for(f)) {
     auto local = f.lend(shape.size_bytes());
@@ -409,6 +429,7 @@ const contract_case cases[] = {
   CASE(writes_arrive_byte_for_byte),
   CASE(strided_memory_moves_or_is_refused_before_a_byte_moves),
   CASE(many_pieces_in_any_order_are_one_transfer),
+  CASE(many_transfers_at_once_all_end_whole),
   CASE(digests_cover_blocks_of_what_was_read),
   CASE(digests_of_a_part_cover_its_whole_blocks),
   CASE(an_empty_transfer_succeeds),

@@ -70,20 +70,21 @@ struct fixture {
     m.dir = static_cast<std::uint8_t>(direction::read);
     m.ops = {{0, 1, offset, length, 0, 0}};
     send(message_kind::move, m);
-    shm::moved answer;
+    shm::answers all;
     auto came = answers->wait([&] {
       for (auto& f : answers->frames) {
         wire_reader reader{f.body};
         std::string driver;
         message_kind kind{};
         reader(driver, kind);
-        if (kind == message_kind::moved && reader(answer) && answer.number == m.number)
+        if (kind == message_kind::moved && reader(all) &&
+            all.outcomes.size() == 1 && all.outcomes.front().number == m.number)
           return true;
       }
       return false;
     });
     BOOST_TEST_REQUIRE(came);
-    return static_cast<errc>(answer.code);
+    return static_cast<errc>(all.outcomes.front().code);
   }
 
   bool untouched(std::uint64_t first, std::uint64_t last) const {

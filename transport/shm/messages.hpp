@@ -75,6 +75,11 @@ struct moved {
   bool written_back = false;
 };
 
+/// Outcomes of moves, in the order in which they ended.
+struct answers {
+  std::vector<moved> outcomes;
+};
+
 template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, announce& x) {
   return f(x.arena, x.size_bytes);
@@ -102,6 +107,10 @@ typename Inspector::result_type inspect(Inspector& f, move& x) {
 template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, moved& x) {
   return f(x.number, x.code, x.detail, x.digests, x.written_back);
+}
+template <class Inspector>
+typename Inspector::result_type inspect(Inspector& f, answers& x) {
+  return f(x.outcomes);
 }
 
 } // namespace millrace::transport::shm

@@ -12,6 +12,11 @@ namespace {
 
 // A peer may announce this many arenas; more is a defect or an attack.
 constexpr std::size_t mapped_arenas_max = 4096;
+// Every message wakes a thread of the peer, which costs as much as copying some 100 KiB. So an answer waits for others,
+// up to so many in all, while at least as many moves are under way and have no more bytes than this between them.
+constexpr std::size_t answers_held_max = 4;
+constexpr std::uint64_t bytes_while_held_max = 16u << 20;
+constexpr std::size_t digests_held_max = 1024;
 
 } // namespace
 
@@ -21,8 +26,6 @@ status peer_link::send(message_kind kind, const Message& m, std::span<const int>
   wire_writer{body}(std::string{"shm"}, kind, m);
   return channel_->send(frame_kind::driver, 0, body, fds);
 }
-
-template status peer_link::send(message_kind, const moved&, std::span<const int>);
 
 status peer_link::announce_arena(const std::shared_ptr<arena>& a) {
   std::lock_guard guard{mutex_};
@@ -113,6 +116,11 @@ std::optional<pending_move> peer_link::take(std::uint64_t number) {
   return pending;
 }
 
+void peer_link::on_answers(answers all) {
+  for (auto& answer : all.outcomes)
+    on_moved(std::move(answer));
+}
+
 void peer_link::on_moved(moved answer) {
   auto pending = take(answer.number);
   if (!pending)
@@ -143,6 +151,30 @@ std::vector<std::shared_ptr<void>> peer_link::close(const status& why) {
     pending.done(fail(why));
   }
   return touched;
+}
+
+void peer_link::began(std::uint64_t size_bytes) {
+  std::lock_guard guard{answers_mutex_};
+  ++moves_;
+  move_bytes_ += size_bytes;
+}
+
+void peer_link::ended(moved outcome, std::uint64_t size_bytes) {
+  answers due;
+  {
+    std::lock_guard guard{answers_mutex_};
+    --moves_;
+    move_bytes_ -= size_bytes;
+    auto small = outcome.digests.size() <= digests_held_max;
+    held_.outcomes.push_back(std::move(outcome));
+    if (
+      small && held_.outcomes.size() < answers_held_max && moves_ >= answers_held_max &&
+      move_bytes_ <= bytes_while_held_max)
+      return;
+    due = std::exchange(held_, {});
+  }
+  // A failure here means the channel is closing; the peer learns of that.
+  static_cast<void>(send(message_kind::moved, due));
 }
 
 status peer_link::admits(std::uint64_t arena) const {

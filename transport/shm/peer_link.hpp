@@ -56,7 +56,7 @@ public:
   void forget_freed();
   /// Asks the peer to move; `done` runs once, also when the link closes.
   void ask(move request, pending_move pending);
-  void on_moved(moved answer);
+  void on_answers(answers all);
   /// Fails what is under way. Returns what the peer may still be touching.
   std::vector<std::shared_ptr<void>> close(const status& why);
 
@@ -71,11 +71,15 @@ public:
   /// Errors: `permission_denied` for a range outside an announced arena, or not granted; `unsupported`.
   result<reached_memory> resolve(const move_op& op) const;
   const std::shared_ptr<std::atomic<bool>>& abandoned() const noexcept { return abandoned_; }
+  /// A move of so many bytes begins. `ended` follows.
+  void began(std::uint64_t size_bytes);
+  /// Tells the peer how a move ended; while several short ones are under way, together with the next.
+  void ended(moved outcome, std::uint64_t size_bytes);
 
+private:
   template <class Message>
   [[nodiscard]] status send(message_kind kind, const Message& m, std::span<const int> fds = {});
 
-private:
   // What an announced arena of ours was told as.
   struct announced {
     std::weak_ptr<arena> what;
@@ -87,6 +91,7 @@ private:
     std::shared_ptr<mapped_file> file;
   };
 
+  void on_moved(moved answer);
   std::optional<pending_move> take(std::uint64_t number);
   bool trusted_with_files() const noexcept;
   status announce_locked(const std::shared_ptr<arena>& a);
@@ -102,6 +107,11 @@ private:
   std::unordered_map<std::uint64_t, pending_move> pending_;
   std::map<std::uint64_t, announced> announced_;
   std::map<std::uint64_t, mapping> mapped_;
+
+  std::mutex answers_mutex_; // guards what follows
+  answers held_;
+  std::uint64_t moves_ = 0; // of the peer, under way
+  std::uint64_t move_bytes_ = 0;
 };
 
 } // namespace millrace::transport::shm

@@ -220,9 +220,9 @@ private:
       return {};
     }
     case message_kind::moved: {
-      moved answer;
-      if (reader(answer))
-        link->on_moved(std::move(answer));
+      answers all;
+      if (reader(all))
+        link->on_answers(std::move(all));
       return {};
     }
     }
@@ -262,7 +262,11 @@ private:
   }
 
   void on_move(const std::shared_ptr<peer_link>& link, shm::move request) {
-    auto answer = [link, number = request.number](result<copied> outcome) {
+    std::uint64_t size_bytes = 0; // wraps where a liar's lengths do
+    for (auto& op : request.ops)
+      size_bytes += op.length;
+    link->began(size_bytes);
+    auto answer = [link, size_bytes, number = request.number](result<copied> outcome) {
       moved m;
       m.number = number;
       if (outcome) {
@@ -272,8 +276,7 @@ private:
         m.code = static_cast<std::uint8_t>(outcome.error().code());
         m.detail = outcome.error().detail();
       }
-      // A failure here means the channel is closing; the peer learns of that.
-      static_cast<void>(link->send(message_kind::moved, m));
+      link->ended(std::move(m), size_bytes);
     };
     auto job = job_for(*link, request);
     if (!job)
