@@ -20,7 +20,13 @@ namespace {
 constexpr std::size_t batch_bytes = 4 * record_cutter::record_bytes_max;
 constexpr std::size_t read_ahead_bytes = 64u << 10;
 constexpr std::string_view identity = "millrace stream";
+// Names the hash of the key; either cipher goes with it.
 constexpr unsigned char aes_128_gcm_sha256[] = {0x13, 0x01};
+
+const char* suites(bulk_cipher preferred) noexcept {
+  return preferred == bulk_cipher::aes ? "TLS_AES_128_GCM_SHA256:TLS_CHACHA20_POLY1305_SHA256"
+                                       : "TLS_CHACHA20_POLY1305_SHA256:TLS_AES_128_GCM_SHA256";
+}
 
 struct free_context {
   void operator()(SSL_CTX* c) const noexcept { SSL_CTX_free(c); }
@@ -60,9 +66,9 @@ private:
 class tls_stream : public byte_stream {
 public:
   static result<std::unique_ptr<byte_stream>> make(
-    unique_fd fd, const channel_key& key, bool connects) {
+    unique_fd fd, const channel_key& key, bool connects, bulk_cipher preferred) {
     std::unique_ptr<tls_stream> s{new tls_stream{std::move(fd), key}};
-    if (auto bad = s->open(connects); !bad.ok())
+    if (auto bad = s->open(connects, preferred); !bad.ok())
       return fail(bad);
     return s;
   }
@@ -111,14 +117,16 @@ public:
 private:
   tls_stream(unique_fd fd, const channel_key& key) : socket_(std::move(fd)), key_(key) {}
 
-  status open(bool connects) {
+  status open(bool connects, bulk_cipher preferred) {
     context_.reset(SSL_CTX_new(TLS_method()));
     if (
       !context_ || SSL_CTX_set_min_proto_version(context_.get(), TLS1_3_VERSION) != 1 ||
-      SSL_CTX_set_ciphersuites(context_.get(), "TLS_AES_128_GCM_SHA256") != 1 ||
+      SSL_CTX_set_ciphersuites(context_.get(), suites(preferred)) != 1 ||
       SSL_CTX_set_num_tickets(context_.get(), 0) != 1)
       return cannot();
-    SSL_CTX_set_options(context_.get(), SSL_OP_ENABLE_KTLS);
+    SSL_CTX_set_options(
+      context_.get(),
+      SSL_OP_ENABLE_KTLS | SSL_OP_CIPHER_SERVER_PREFERENCE | SSL_OP_PRIORITIZE_CHACHA);
     SSL_CTX_set_default_read_buffer_len(context_.get(), read_ahead_bytes);
     ssl_.reset(SSL_new(context_.get()));
     if (!ssl_ || SSL_set_fd(ssl_.get(), socket_.fd()) != 1)
@@ -241,9 +249,18 @@ private:
 
 } // namespace
 
+bulk_cipher fast_cipher() noexcept {
+#if defined(__x86_64__)
+  static const bool aes = __builtin_cpu_supports("aes") && __builtin_cpu_supports("pclmul");
+  return aes ? bulk_cipher::aes : bulk_cipher::chacha;
+#else
+  return bulk_cipher::aes;
+#endif
+}
+
 result<std::unique_ptr<byte_stream>> make_tls_stream(
-  unique_fd fd, const channel_key& key, bool connects) {
-  return tls_stream::make(std::move(fd), key, connects);
+  unique_fd fd, const channel_key& key, bool connects, bulk_cipher preferred) {
+  return tls_stream::make(std::move(fd), key, connects, preferred);
 }
 
 } // namespace millrace::transport::tcp
