@@ -32,7 +32,8 @@ public:
       return;
     // With the streams of one peer, however many there are.
     add("iperf3", true, [this] {
-      return static_cast<double>(bytes_) / stage_.iperf->bytes_per_second(options_of(kind_).tcp.streams);
+      return static_cast<double>(bytes_) /
+        stage_.iperf->bytes_per_second(options_of(kind_).tcp.streams);
     });
   }
 

@@ -8,8 +8,8 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cstring>
 #include <cstdlib>
+#include <cstring>
 #include <iostream>
 #include <iterator>
 #include <map>
@@ -108,11 +108,7 @@ const std::vector<driver_kind>& driver_table() {
   static const std::vector<driver_kind> table = {
     {.name = "local", .column = "local", .one_process = true, .copies = true},
     {.name = "shm", .column = "shm", .copies = true, .floor_min = 0.9, .peer_min = 1},
-    {.name = "tcp",
-     .column = "tcp",
-     .streams = true,
-     .peer_min = 0.9,
-     .adjust = over_loopback},
+    {.name = "tcp", .column = "tcp", .streams = true, .peer_min = 0.9, .adjust = over_loopback},
     {.name = "tcp",
      .column = "tcp-encrypted",
      .streams = true,
