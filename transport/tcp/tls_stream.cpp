@@ -19,6 +19,8 @@ namespace {
 // What is encrypted before it leaves in one call, and what one call reads at most.
 constexpr std::size_t batch_bytes = 4 * record_cutter::record_bytes_max;
 constexpr std::size_t read_ahead_bytes = 64u << 10;
+// Only answers that the peer provokes and does not read can pile up to this.
+constexpr std::size_t unsent_bytes_max = 256u << 10;
 constexpr std::string_view identity = "millrace stream";
 // Names the hash of the key; either cipher goes with it.
 constexpr unsigned char aes_128_gcm_sha256[] = {0x13, 0x01};
@@ -95,6 +97,8 @@ public:
     std::lock_guard guard{mutex_};
     if (auto error_number = shake_hands(); error_number != 0)
       return {0, error_number, error_number == EAGAIN};
+    if (socket_.unsent_bytes() > unsent_bytes_max)
+      return {0, EPROTO, false};
     socket_.look_again();
     moved_bytes got;
     for (auto& p : parts) {
