@@ -216,7 +216,9 @@ constexpr auto tcp_keys = [] {
      put<s, &s::receive_buffer_bytes>},
     {tcp.count("admissions_max", "256", 1, 65'536, "streams being admitted at a time"),
      put<s, &s::admissions_max>},
-    {tcp.count("admissions_per_source_max", "64", 1, 65'536, "of those, from one address"),
+    {tcp.count(
+       "admissions_per_source_max", "64", 1, 65'536,
+       "of those, from one address (of IPv6, its first 64 bits)"),
      put<s, &s::admissions_per_source_max>},
     {tcp.plain("checksum", boolean, "false", "CRC32C of every chunk, if either side wants it"),
      put<s, &s::checksum>},
@@ -319,7 +321,8 @@ constexpr auto channel_keys = [] {
        "poll", duration_us, "50us", 0, 1'000'000,
        "longest adaptive polling before a thread sleeps; 0 is never"),
      put<s, &s::poll_us>},
-    {channel.count("connections_max", "256", 1, 65'536, "connections open at once"),
+    {channel.count(
+       "connections_max", "256", 1, 65'536, "connections open at once, at all addresses of a node"),
      put<s, &s::connections_max>},
     {channel.count(
        "handshakes_max", "256", 1, 65'536,
@@ -333,6 +336,13 @@ constexpr auto channel_keys = [] {
        "stagger", "250ms", 1, hour_ms,
        "how long one address of a host with several is tried alone"),
      put<s, &s::stagger_ms>},
+    {channel.count(
+       "lookups_max", "256", 1, 65'536, "host names being looked up, or waiting for it"),
+     put<s, &s::lookups_max>},
+    {channel.count("lookup_threads_max", "4", 1, 64, "threads that look them up"),
+     put<s, &s::lookup_threads_max>},
+    {channel.count("lookup_addresses_max", "16", 1, 256, "addresses of one name that are tried"),
+     put<s, &s::lookup_addresses_max>},
   });
 }();
 

@@ -70,6 +70,9 @@ struct channel_settings {
   std::uint32_t handshakes_max = 256;           // from networks, not yet proved
   std::uint32_t handshakes_per_source_max = 64; // of them from one address
   std::uint64_t stagger_ms = 250;               // how long one address of a host is tried alone
+  std::uint32_t lookups_max = 256;              // host names looked up, or waiting for it
+  std::uint32_t lookup_threads_max = 4;
+  std::uint32_t lookup_addresses_max = 16; // of one name
 
   friend bool operator==(const channel_settings&, const channel_settings&) = default;
 };

@@ -53,6 +53,9 @@ result<std::shared_ptr<engine>> engine::start(const config::settings& settings) 
   if (!loop)
     return fail(loop.error());
   e->loop_ = std::move(*loop);
+  auto& c = settings.channel;
+  e->names_ = transport::resolver::make(
+    transport::look_up, {c.lookup_threads_max, c.lookups_max, c.lookup_addresses_max});
   auto fabric = transport::fabric::create(fabric_options_of(settings), e->loop_);
   if (!fabric)
     return fail(fabric.error());
@@ -92,6 +95,7 @@ transport::channel_options engine::channel_options() const {
   o.requests_queued_max = settings_.limits.queued_max;
   o.tls = tls_;
   o.stagger_ms = static_cast<std::uint32_t>(c.stagger_ms);
+  o.names = names_;
   return o;
 }
 

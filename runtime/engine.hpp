@@ -7,6 +7,7 @@
 #include <millrace/transport/fabric.hpp>
 #include <millrace/transport/io_loop.hpp>
 #include <millrace/transport/link.hpp>
+#include <millrace/transport/resolver.hpp>
 #include <millrace/transport/tls/tls_context.hpp>
 
 #include <caf/actor_system.hpp>
@@ -56,6 +57,7 @@ private:
   std::shared_ptr<transport::io_loop> loop_;
   std::shared_ptr<transport::fabric> fabric_;
   std::shared_ptr<const transport::tls_context> tls_; // null without `security`
+  std::shared_ptr<transport::resolver> names_;
   std::mutex mutex_;
   std::vector<caf::strong_actor_ptr> adopted_;
 };

@@ -105,6 +105,7 @@ status node::state::open_sockets() {
   where.socket_mode = settings.node.socket_mode;
   where.allow_uids = std::move(*uids);
   where.connections_max = settings.channel.connections_max;
+  where.connections = std::make_shared<std::uint32_t>(0);
   where.handshakes_max = settings.channel.handshakes_max;
   where.handshakes_per_source_max = settings.channel.handshakes_per_source_max;
   where.streams = runs_on->fabric()->stream_door();

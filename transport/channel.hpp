@@ -45,6 +45,9 @@ struct frame {
   std::vector<unique_fd> fds;
 };
 
+/// Members that have the same secret show each other the same mark; the secret does not follow from it. Nil: no secret.
+using cluster_mark = std::array<std::uint8_t, 16>;
+
 /// Who is at the other end. The identity is proved with the key behind it, on every channel; the
 /// address, or `pid` and `uid`, come from the kernel. `name` is what the peer says: where certificates
 /// are used it has been checked against the peer's.
@@ -57,6 +60,7 @@ struct peer_info {
   /// The other end's address on a network; empty on a Unix socket, where `pid` and `uid` are known instead.
   std::optional<socket_address> address;
   bool connected_by_us = false; // this side connected, the peer listens
+  cluster_mark cluster{};       // what it says; proved only where the channel is encrypted
 };
 
 /// Every bound of a channel. The configuration's `channel` section sets them.
@@ -132,6 +136,8 @@ void connect(
 struct listener_options {
   std::string address; // "unix:/absolute/path", "tls://host:port" or "tls://[::]:port"
   std::uint32_t connections_max = 256;
+  /// How many there are, counted together by the listeners of one loop that share it. Null: each counts its own.
+  std::shared_ptr<std::uint32_t> connections = nullptr;
   // Of Unix sockets.
   std::uint32_t socket_mode = 0600;
   std::vector<std::uint32_t> allow_uids; // besides the service's own user and root
@@ -141,6 +147,10 @@ struct listener_options {
   std::uint32_t handshakes_per_source_max = 64;
   std::shared_ptr<stream_door> streams = nullptr; // takes bulk streams; null: they are refused
 };
+
+inline std::shared_ptr<std::uint32_t> counter_of(const listener_options& where) {
+  return where.connections ? where.connections : std::make_shared<std::uint32_t>(0);
+}
 
 /// Accepts connections until destroyed; removes its socket then.
 class listener {

@@ -3,6 +3,7 @@
 #include <millrace/transport/connection.hpp>
 #include <millrace/transport/tls/tls_address.hpp>
 #include <millrace/transport/tls/tls_channel.hpp>
+#include <millrace/transport/tls/tls_context.hpp>
 
 #include <sys/socket.h>
 
@@ -90,16 +91,27 @@ status wrong_node(const std::string& expected, const std::string& found) {
       "; check which node has this address"};
 }
 
+status other_cluster(const std::string& node) {
+  return {
+    errc::permission_denied,
+    "a node named " + node +
+      " answered that does not have the secret of this cluster; give one of the two another "
+      "`node.listen`"};
+}
+
 } // namespace
 
 connection_hooks connector_hooks(
   const std::string& address, const channel_options& options,
   std::shared_ptr<channel_handler> handler, completion<std::shared_ptr<channel>> done) {
   connection_hooks hooks;
-  hooks.admit = [h = std::move(handler), expected = options.expected_name](
+  hooks.admit = [h = std::move(handler), expected = options.expected_name,
+                 ours = options.tls ? options.tls->mark() : cluster_mark{}](
                   const peer_info& peer) -> result<std::shared_ptr<channel_handler>> {
     if (!expected.empty() && peer.name != expected)
       return fail(wrong_node(expected, peer.name));
+    if (!expected.empty() && peer.cluster != ours && ours != cluster_mark{})
+      return fail(other_cluster(peer.name));
     return h;
   };
   hooks.done = [done = std::move(done), address](result<std::shared_ptr<channel>> outcome) {

@@ -3,6 +3,7 @@
 #include <millrace/core/assert.hpp>
 #include <millrace/core/log.hpp>
 #include <millrace/transport/connection.hpp>
+#include <millrace/transport/tls/tls_context.hpp>
 
 #include <sys/epoll.h>
 #include <unistd.h>
@@ -73,6 +74,8 @@ byte_buffer connection::own_hello() const {
   h.frame_bytes_max = std::max(options_.frame_bytes_max, handshake_bytes_max);
   h.fds_per_frame_max = std::min<std::uint32_t>(options_.fds_per_frame_max, fds_at_once_max);
   random_bytes(h.nonce.data(), h.nonce.size());
+  if (options_.tls)
+    h.cluster = options_.tls->mark();
   return encode(h);
 }
 
@@ -226,6 +229,7 @@ status connection::take_hello(const parsed_frame& arrived) {
   peer_.id = theirs->id;
   peer_.name = theirs->name;
   peer_.protocol = *version;
+  peer_.cluster = theirs->cluster;
   {
     std::lock_guard guard{send_mutex_};
     peer_frame_bytes_max_ = theirs->frame_bytes_max;

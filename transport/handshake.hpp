@@ -32,6 +32,7 @@ struct hello {
   std::uint32_t frame_bytes_max = 0;
   std::uint32_t fds_per_frame_max = 0;
   std::array<std::uint8_t, 16> nonce{};
+  std::array<std::uint8_t, 16> cluster{}; // a `cluster_mark`
 
   friend bool operator==(const hello&, const hello&) = default;
 };
@@ -40,7 +41,7 @@ template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, hello& x) {
   return f(
     x.magic, x.version_min, x.version_max, x.id, x.name, x.requests_max, x.frame_bytes_max,
-    x.fds_per_frame_max, x.nonce);
+    x.fds_per_frame_max, x.nonce, x.cluster);
 }
 
 /// Reads a hello and checks every field.

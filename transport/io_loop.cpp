@@ -28,6 +28,8 @@ constexpr auto own_check = 1ms;
 // way.
 constexpr auto hand_over_max = 2ms;
 constexpr auto hand_over_check = 200us;
+// Between two yields while polling. A yield takes longer than a look, and what comes meanwhile waits for its end.
+constexpr auto yield_interval = 3us;
 
 enum class holder : std::uint8_t { nobody, own_thread, helper };
 
@@ -324,6 +326,7 @@ int loop_state::wait(const Leave& leave, time_point deadline, poll_bound& bound)
   auto until = std::min(deadline, next_timer_);
   auto poll_until = std::min<time_point>(until, begin + bound.current());
   auto now = begin;
+  auto yield_at = begin + yield_interval;
   do {
     if (auto ready = poller_->wait(0)) {
       bound.came_after(now - begin);
@@ -331,9 +334,13 @@ int loop_state::wait(const Leave& leave, time_point deadline, poll_bound& bound)
     }
     if (attention_ || leave())
       return 0;
+    now = steady_clock::now();
+    if (now < yield_at)
+      continue;
     // The peer we wait for may be queued behind us on this very core.
     ::sched_yield();
     now = steady_clock::now();
+    yield_at = now + yield_interval;
   } while (now < poll_until);
   auto ready = sleep(leave, until);
   bound.came_after(steady_clock::now() - begin);

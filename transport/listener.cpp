@@ -2,6 +2,7 @@
 // Opened by a node; runs on its I/O loop.
 #include <millrace/core/log.hpp>
 #include <millrace/transport/connection.hpp>
+#include <millrace/transport/door_listener.hpp>
 #include <millrace/transport/socket_file.hpp>
 #include <millrace/transport/tls/tls_address.hpp>
 #include <millrace/transport/tls/tls_channel.hpp>
@@ -31,7 +32,7 @@ public:
     std::shared_ptr<io_loop> loop, listener_options where, const channel_options& options,
     accept_function accept, std::unique_ptr<socket_file> file)
     : loop_(std::move(loop)), where_(std::move(where)), options_(options),
-      accept_(std::move(accept)), file_(std::move(file)) {}
+      accept_(std::move(accept)), file_(std::move(file)), connections_(counter_of(where_)) {}
 
   void open();
   void shut();  // any thread: once it returns, nobody is accepted any more
@@ -58,7 +59,7 @@ private:
   std::mutex accept_mutex_;
   accept_function accept_; // null once shut
   std::unique_ptr<socket_file> file_;
-  std::uint32_t connections_ = 0;
+  const std::shared_ptr<std::uint32_t> connections_;
   std::unordered_map<peer_id, guests> guests_;
 };
 
@@ -124,13 +125,13 @@ void door::receive(unique_fd fd) {
     log().warn("refused a connection address={}: {}", where_.address, allowed.to_string());
     return tell_why_not(fd.get(), allowed);
   }
-  if (connections_ >= where_.connections_max)
+  if (*connections_ >= where_.connections_max)
     return tell_why_not(
       fd.get(),
       status{
         errc::busy,
         "the service has all of its " + std::to_string(where_.connections_max) + " connections"});
-  ++connections_;
+  ++*connections_;
   auto id = std::make_shared<std::optional<peer_id>>();
   connection_hooks hooks;
   hooks.admit = [d = shared_from_this(), id](const peer_info& peer) { return d->admit(peer, id); };
@@ -177,39 +178,13 @@ result<std::shared_ptr<channel_handler>> door::admit(const peer_info& peer, cons
 }
 
 void door::left(const guest_id& id) {
-  --connections_;
+  --*connections_;
   if (!*id)
     return;
   auto found = guests_.find(**id);
   if (--found->second.connections == 0)
     guests_.erase(found);
 }
-
-class unix_listener final : public listener {
-public:
-  unix_listener(std::shared_ptr<io_loop> loop, std::string address, std::shared_ptr<door> d)
-    : loop_(std::move(loop)), address_(std::move(address)), door_(std::move(d)) {
-    loop_->post([d = door_] { d->open(); });
-  }
-  ~unix_listener() override { stop(); }
-
-  const std::string& address() const noexcept override { return address_; }
-
-  void stop() override {
-    std::lock_guard guard{mutex_};
-    auto d = std::exchange(door_, nullptr);
-    if (!d)
-      return;
-    d->shut();
-    loop_->post([d = std::move(d)] { d->close(); });
-  }
-
-private:
-  const std::shared_ptr<io_loop> loop_;
-  const std::string address_;
-  std::mutex mutex_;
-  std::shared_ptr<door> door_;
-};
 
 } // namespace
 
@@ -223,7 +198,7 @@ result<std::shared_ptr<listener>> listener::open(
   if (!file)
     return fail(file.error());
   auto d = std::make_shared<door>(loop, where, options, std::move(accept), std::move(*file));
-  return std::make_shared<unix_listener>(loop, where.address, std::move(d));
+  return std::make_shared<door_listener<door>>(loop, where.address, std::move(d));
 }
 
 } // namespace millrace::transport

@@ -1,8 +1,12 @@
 // Counting refusals by source, in bounded memory.
 #include <millrace/core/log.hpp>
 #include <millrace/transport/refusal_log.hpp>
+#include <millrace/transport/tls/tls_address.hpp>
+
+#include <netinet/in.h>
 
 #include <atomic>
+#include <cstring>
 #include <mutex>
 
 namespace millrace::transport {
@@ -12,6 +16,17 @@ namespace {
 std::atomic<std::uint64_t> total = 0;
 
 } // namespace
+
+std::string source_of(const socket_address& from) {
+  auto unmapped = without_mapping(from);
+  if (unmapped.family() != AF_INET6)
+    return unmapped.host();
+  sockaddr_in6 v6{};
+  std::memcpy(&v6, unmapped.get(), sizeof(v6));
+  std::memset(v6.sin6_addr.s6_addr + 8, 0, 8);
+  auto network = socket_address::from(reinterpret_cast<const sockaddr*>(&v6), sizeof(v6));
+  return network->host() + "/64";
+}
 
 std::optional<std::string> refusal_log::note(
   const std::string& source, const std::string& why, time_point now) {

@@ -4,6 +4,7 @@
 
 #include <millrace/core/clock.hpp>
 #include <millrace/core/status.hpp>
+#include <millrace/transport/socket_address.hpp>
 
 #include <chrono>
 #include <cstdint>
@@ -39,7 +40,10 @@ private:
   time_point looked_{};
 };
 
-/// Writes the line for a connection from `source` (an address without its port) that was refused, if there is one.
+/// What one attacker has one of: an IPv4 address, or the network half of an IPv6 one. Without the port.
+std::string source_of(const socket_address& from);
+
+/// Writes the line for a connection from `source` that was refused, if there is one.
 /// One table for the process. Any thread.
 void refused(const std::string& source, const status& why);
 

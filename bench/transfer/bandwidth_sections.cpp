@@ -28,11 +28,12 @@ public:
   }
 
   void against_iperf() {
-    if (!stage_.iperf || kind_.streams == 0 || how_.size_bytes < goal_bytes_min)
+    if (!stage_.iperf || !kind_.streams || how_.size_bytes < goal_bytes_min)
       return;
     // With the streams of one peer, however many there are.
     add("iperf3", true, [this] {
-      return static_cast<double>(bytes_) / stage_.iperf->bytes_per_second(kind_.streams);
+      return static_cast<double>(bytes_) /
+        stage_.iperf->bytes_per_second(options_of(kind_).tcp.streams);
     });
   }
 
@@ -109,7 +110,7 @@ void by_size(stage& s, rig& r, const driver_kind& kind, const shape& how) {
   auto out = c.run("bandwidth/" + how.name());
   if (has_goals(s, how) && kind.floor_min)
     out.floor_min = kind.floor_min;
-  if (has_goals(s, how) && kind.streams > 0)
+  if (has_goals(s, how) && kind.streams)
     out.ratio_min = kind.peer_min;
   s.out.add(std::move(out));
 }

@@ -70,7 +70,7 @@ void measure(stage& s, rig& r, const driver_kind& kind, const shape& how) {
     c.add([&] { return median_of(s.how.exchanges(), p99, [&] { return r.move(works.front()); }); });
   competitors others;
   std::list<tcp_ping_pong> connections;
-  if (kind.streams > 0)
+  if (kind.streams)
     add_sockets(s, c, how, others, connections);
   if (kind.copies && !kind.one_process)
     add_ucx(s, c, how, others);
@@ -91,7 +91,7 @@ void measure(stage& s, rig& r, const driver_kind& kind, const shape& how) {
     if (!one.p99.empty())
       out.others.emplace_back(one.name + " p99", one.p99.median());
   }
-  if (kind.streams > 0 && how.dir == direction::read && how.size_bytes == 4096 && !s.how.quick)
+  if (kind.streams && how.dir == direction::read && how.size_bytes == 4096 && !s.how.quick)
     out.ratio_min = 1 / raw_factor_max;
   s.out.add(std::move(out));
 }

@@ -17,7 +17,8 @@ struct options {
   bool quick = false;
   bool no_peers = false;
   std::string json, only, commit;
-  std::vector<std::string> drivers;
+  std::vector<std::string> drivers, tcp;
+  std::vector<std::uint64_t> sizes;
   std::size_t rounds = 0;
 };
 
@@ -31,6 +32,9 @@ void declare(CLI::App& app, options& o) {
   app.add_option("--only", o.only, "one section")
     ->check(CLI::IsMember({"latency", "sizes", "segments", "peers"}));
   app.add_option("--driver", o.drivers, "only these drivers")->check(CLI::IsMember(columns));
+  app.add_option("--size", o.sizes, "only these sizes of latency and sizes, such as 4KiB")
+    ->transform(CLI::AsSizeValue(false));
+  app.add_option("--tcp", o.tcp, "an option of the tcp drivers, such as streams=8; sizes in bytes");
   app.add_option("--rounds", o.rounds, "repetitions");
   app.add_option("--commit", o.commit, "for the report");
 }
@@ -61,14 +65,18 @@ int run(const options& o) {
   std::printf("%s%s%s\n", machine.c_str(), o.commit.empty() ? "" : ", commit ", o.commit.c_str());
   report out{o.commit, machine};
   scratch_directory files{"/tmp"};
+  for (auto& text : o.tcp)
+    if (auto bad = set_tcp_option(text); !bad.ok())
+      give_up(bad, "--tcp");
   extent how;
+  how.only_sizes = o.sizes;
   how.quick = o.quick;
   how.rounds = o.rounds > 0 ? o.rounds : o.quick ? 3 : how.rounds;
   auto largest = how.places_bytes_max();
   warm_buffer source{largest}, target{largest};
   source.fill_randomly(1);
   stage s{how, out, files, chosen(o.drivers), {}, {}, source, target};
-  auto over_network = [](auto* kind) { return kind->streams > 0; };
+  auto over_network = [](auto* kind) { return kind->streams; };
   if (!o.no_peers)
     s.ucx = ucx_peer::find();
   if (!o.no_peers && std::ranges::any_of(s.drivers, over_network))
@@ -86,8 +94,8 @@ int run(const options& o) {
 
 int main(int argc, char** argv) {
   try {
-    if (argc == 4 && argv[1] == std::string{"--owner"})
-      return own(argv[2], argv[3]);
+    if (argc >= 4 && argv[1] == std::string{"--owner"})
+      return own(argv[2], argv[3], {argv + 4, argv + argc});
     if (argc == 3 && argv[1] == std::string{"--echo"})
       return answer_pings(static_cast<std::uint32_t>(std::atoi(argv[2])));
     options o;

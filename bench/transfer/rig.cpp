@@ -6,9 +6,12 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cstdlib>
 #include <cstring>
 #include <deque>
 #include <iostream>
+#include <iterator>
 #include <map>
 #include <sstream>
 #include <thread>
@@ -81,8 +84,22 @@ private:
   region region_;
 };
 
+// What every tcp driver of this run is made with, and the words that said so.
+struct tcp_choice {
+  tcp_options options;
+  std::vector<std::string> texts;
+};
+
+tcp_choice& chosen_tcp() {
+  static tcp_choice chosen;
+  return chosen;
+}
+
 // The channel is a Unix socket, so the streams need an address of their own.
-void over_loopback(fabric_options& options) { options.tcp.listen = {"127.0.0.1:0"}; }
+void over_loopback(fabric_options& options) {
+  options.tcp = chosen_tcp().options;
+  options.tcp.listen = {"127.0.0.1:0"};
+}
 
 } // namespace
 
@@ -90,14 +107,10 @@ const std::vector<driver_kind>& driver_table() {
   static const std::vector<driver_kind> table = {
     {.name = "local", .column = "local", .one_process = true, .copies = true},
     {.name = "shm", .column = "shm", .copies = true, .floor_min = 0.9, .peer_min = 1},
-    {.name = "tcp",
-     .column = "tcp",
-     .streams = tcp_options{}.streams,
-     .peer_min = 0.9,
-     .adjust = over_loopback},
+    {.name = "tcp", .column = "tcp", .streams = true, .peer_min = 0.9, .adjust = over_loopback},
     {.name = "tcp",
      .column = "tcp-encrypted",
-     .streams = tcp_options{}.streams,
+     .streams = true,
      .adjust =
        [](fabric_options& options) {
          over_loopback(options);
@@ -105,6 +118,29 @@ const std::vector<driver_kind>& driver_table() {
        }},
   };
   return table;
+}
+
+status set_tcp_option(const std::string& text) {
+  auto& o = chosen_tcp().options;
+  const std::map<std::string, std::function<void(std::uint64_t)>> known = {
+    {"streams", [&](auto v) { o.streams = static_cast<std::uint32_t>(v); }},
+    {"io_threads", [&](auto v) { o.io_threads = static_cast<std::uint32_t>(v); }},
+    {"chunk", [&](auto v) { o.chunk_bytes = v; }},
+    {"inflight_max", [&](auto v) { o.inflight_bytes_max = v; }},
+    {"small_max", [&](auto v) { o.small_bytes_max = v; }},
+    {"send_buffer", [&](auto v) { o.send_buffer_bytes = v; }},
+    {"receive_buffer", [&](auto v) { o.receive_buffer_bytes = v; }}};
+  auto equals = text.find('=');
+  auto found = known.find(text.substr(0, equals));
+  if (equals == std::string::npos || found == known.end()) {
+    std::string names;
+    for (auto& [name, set] : known)
+      names += " " + name;
+    return {errc::invalid_argument, "no tcp option: " + text + "; NAME=NUMBER, of" + names};
+  }
+  found->second(std::strtoull(text.c_str() + equals + 1, nullptr, 10));
+  chosen_tcp().texts.push_back(text);
+  return check(o);
 }
 
 const driver_kind* find_driver(const std::string& column) {
@@ -163,8 +199,9 @@ void rig::start_owners(const std::string& directory, std::uint32_t owners) {
       [link](const peer_info&) { return link; }),
     "listening");
   for (std::uint32_t i = 0; i < owners; ++i) {
-    owners_.push_back(need(
-      child::start({"/proc/self/exe", "--owner", kind_.column, address}), "starting an owner"));
+    std::vector<std::string> command{"/proc/self/exe", "--owner", kind_.column, address};
+    std::ranges::copy(chosen_tcp().texts, std::back_inserter(command));
+    owners_.push_back(need(child::start(command), "starting an owner"));
     auto hello = need(owners_.back().read_line(owner_timeout_ms), "starting an owner");
     if (hello != "ready")
       give_up("an owner of " + kind_.column + " does not start: " + hello);
@@ -237,7 +274,12 @@ double rig::stream(const std::vector<work>& works, std::uint64_t count, std::uin
   });
 }
 
-int own(const std::string& column, const std::string& address) {
+int own(
+  const std::string& column, const std::string& address,
+  const std::vector<std::string>& tcp_texts) {
+  for (auto& text : tcp_texts)
+    if (auto bad = set_tcp_option(text); !bad.ok())
+      give_up(bad, "an owner");
   auto* kind = find_driver(column);
   if (!kind)
     give_up("no driver " + column);

@@ -24,8 +24,8 @@ struct driver_kind {
   /// It moves bytes by copying them within this machine's memory: plain copies are the floor, UCX's shared
   /// memory the peer.
   bool copies = false;
-  /// It moves them over so many TCP connections per peer: as many of iperf3 are the peer. 0: over none.
-  std::uint32_t streams = 0;
+  /// It moves them over TCP connections: as many of iperf3 as it has with each owner are the peer.
+  bool streams = false;
   /// Goals from 1 MiB on: part of the floor's speed, times as fast as the peer.
   std::optional<double> floor_min = {}, peer_min = {};
   std::function<void(transport::fabric_options&)> adjust = {}; // may be empty
@@ -35,6 +35,10 @@ struct driver_kind {
 const std::vector<driver_kind>& driver_table();
 /// Null when there is none of that name.
 const driver_kind* find_driver(const std::string& column);
+
+/// "streams=8": sets an option of the tcp driver for every rig made afterwards, on both sides. Sizes are in bytes.
+/// Errors: `invalid_argument` naming those that can be set.
+status set_tcp_option(const std::string& text);
 
 transport::fabric_options options_of(const driver_kind& kind);
 
@@ -80,7 +84,8 @@ private:
   std::list<exposed> own_;
 };
 
-/// The program of an owner: `--owner DRIVER ADDRESS`.
-int own(const std::string& column, const std::string& address);
+/// The program of an owner: `--owner DRIVER ADDRESS [TCP OPTION...]`.
+int own(
+  const std::string& column, const std::string& address, const std::vector<std::string>& tcp_texts);
 
 } // namespace millrace::bench

@@ -20,6 +20,7 @@ namespace millrace::bench {
 struct extent {
   std::size_t rounds = 5;
   bool quick = false;
+  std::vector<std::uint64_t> only_sizes; // empty: those of each section
 
   std::vector<std::uint64_t> latency_sizes() const;
   std::vector<std::uint64_t> sizes() const;                      // of the bandwidth

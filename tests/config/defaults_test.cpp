@@ -134,6 +134,9 @@ BOOST_AUTO_TEST_CASE(the_defaults_are_these) {
   BOOST_TEST(s.channel.handshakes_max == 256u);
   BOOST_TEST(s.channel.handshakes_per_source_max == 64u);
   BOOST_TEST(s.channel.stagger_ms == 250u);
+  BOOST_TEST(s.channel.lookups_max == 256u);
+  BOOST_TEST(s.channel.lookup_threads_max == 4u);
+  BOOST_TEST(s.channel.lookup_addresses_max == 16u);
   BOOST_TEST(s.transport.retry_after_ms == 10'000u);
   BOOST_TEST(s.cluster.port == 7710u);
   BOOST_TEST((s.cluster.hosts == host_source::names));

@@ -90,6 +90,23 @@ BOOST_AUTO_TEST_CASE(another_node_than_expected_is_an_error_that_names_both) {
   BOOST_TEST(connect_to(s.loop, s.address(), o, std::make_shared<recorder>()).has_value());
 }
 
+BOOST_AUTO_TEST_CASE(a_namesake_with_another_secret_is_refused, *on_unix_sockets) {
+  service s;
+  channel_options o;
+  o.expected_name = "n0";
+  o.tls = make_tls();
+  auto c = connect_to(s.loop, s.address(), o, std::make_shared<recorder>());
+  BOOST_REQUIRE(!c);
+  BOOST_TEST((c.error().code() == errc::permission_denied));
+  BOOST_TEST(c.error().detail().find("named n0") != std::string::npos);
+  // Whoever names no node takes what is there, and the node's own cluster is let in.
+  o.expected_name.clear();
+  BOOST_TEST(connect_to(s.loop, s.address(), o, std::make_shared<recorder>()).has_value());
+  o.expected_name = "n0";
+  o.tls = s.options.tls;
+  BOOST_TEST(connect_to(s.loop, s.address(), o, std::make_shared<recorder>()).has_value());
+}
+
 BOOST_AUTO_TEST_CASE(frames_of_every_size_arrive_as_sent_both_ways) {
   service s;
   s.handler->react = [](channel& c, const frame& f) {

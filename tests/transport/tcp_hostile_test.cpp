@@ -28,6 +28,18 @@ struct at_an_impatient_gate : liar_and_victim {
   at_an_impatient_gate() : liar_and_victim(impatient()) { announce_myself(); }
 };
 
+constexpr std::uint32_t few = 3;
+
+tcp_options short_of_room() {
+  auto o = liar_and_victim::hostile_options();
+  o.transfers_max = few;
+  return o;
+}
+
+struct with_room_for_few : liar_and_victim {
+  with_room_for_few() : liar_and_victim(short_of_room()) { announce_myself(); }
+};
+
 // -- streams --------------------------------------------------------------------------------------
 
 struct unit {
@@ -244,6 +256,36 @@ BOOST_AUTO_TEST_CASE(a_crowd_is_refused_and_members_come_in_afterwards) {
   }));
 }
 
+BOOST_AUTO_TEST_CASE(ten_thousand_strangers_stay_within_the_bounds_and_members_come_in) {
+  constexpr int strangers = 10'000, sources = 100;
+  auto before = open_descriptors();
+  std::size_t most = 0;
+  std::vector<std::unique_ptr<raw_socket>> held;
+  auto whole = encode_admission(own());
+  byte_buffer some{whole.begin(), whole.begin() + 40};
+  for (int i = 0; i < strangers; ++i) {
+    auto s = std::make_unique<raw_socket>(address(), "127.0.3." + std::to_string(i % sources + 1));
+    if (i % 3 == 1)
+      s->write(some);
+    else if (i % 3 == 2)
+      s->write(byte_buffer(64, std::byte{'x'}));
+    // Some stay, so that the bounds are reached; the others go at once.
+    if (i % 7 == 0)
+      held.push_back(std::move(s));
+    if (held.size() == 100)
+      held.clear();
+    if (i % 1000 != 999)
+      continue;
+    most = std::max(most, open_descriptors() - held.size());
+    raw_socket member{address()};
+    BOOST_TEST(admit(member, own(), key));
+  }
+  for (auto& s : held)
+    BOOST_TEST(s->thrown_out());
+  // Besides the strangers there may be the member and its stream before.
+  BOOST_TEST(most <= before + impatient().admissions_max + 8);
+}
+
 BOOST_AUTO_TEST_SUITE_END()
 
 BOOST_FIXTURE_TEST_SUITE(tcp_lying_submitters, on_a_stream)
@@ -357,6 +399,15 @@ BOOST_AUTO_TEST_CASE(more_requests_than_agreed_on_end_the_channel) {
   BOOST_TEST(thrown_out());
 }
 
+BOOST_AUTO_TEST_CASE(who_asks_and_does_not_read_holds_up_nobody_else) {
+  exposed_matrix much{{1, 16u << 20, 0}, access_mode::read, 1};
+  auto a = about(much, 0, 256u << 10);
+  for (a.number = 1; a.number <= 4; ++a.number)
+    BOOST_TEST(ask(a));
+  member other{*this};
+  BOOST_TEST(other.is_served());
+}
+
 BOOST_AUTO_TEST_CASE(memory_is_withdrawn_although_its_reader_does_not_read) {
   exposed_matrix much{{1, 16u << 20, 0}, access_mode::read, 1};
   auto a = about(much, 0, 256u << 10);
@@ -382,6 +433,89 @@ BOOST_AUTO_TEST_CASE(memory_is_withdrawn_although_its_writer_does_not_write) {
   refused_with(errc::permission_denied);
   auto bytes = writable.dense();
   BOOST_TEST((std::count(bytes.begin(), bytes.end(), std::byte{2}) == 0));
+}
+
+BOOST_AUTO_TEST_SUITE_END()
+
+BOOST_FIXTURE_TEST_SUITE(tcp_slow_owners, on_a_stream)
+
+BOOST_AUTO_TEST_CASE(of_a_large_transfer_no_more_is_asked_for_than_may_be_in_flight) {
+  auto chunk = hostile_options().chunk_bytes;
+  auto chunks = hostile_options().inflight_bytes_max / chunk;
+  room.resize(8 * chunk);
+  auto first = asked_by_victim(direction::read, room.size());
+  for (std::uint64_t i = 1; i < chunks; ++i)
+    BOOST_TEST(answer()->header.length == chunk);
+  // A small one waits for none of them; that its request is the next shows that there is no other.
+  std::vector<std::byte> little(100);
+  held_completion<transfer_report> soon;
+  bulk_handle h;
+  h.owner = this_peer();
+  victim->submit({direction::read, h, {{0, little.data(), 100}}, false, nullptr}, soon.callback());
+  auto small = answer();
+  BOOST_TEST_REQUIRE(small.has_value());
+  BOOST_TEST(small->header.length == 100u);
+  BOOST_TEST(s->waiting() == 0u);
+  BOOST_TEST(send_header({unit_kind::data, 0, 0, 0, small->header.request, 100, 0}));
+  BOOST_TEST(send_memory(small->header.request, 100, std::byte{7}));
+  BOOST_TEST(soon.take().has_value());
+  // Each answer makes room for one more.
+  BOOST_TEST(send_header({unit_kind::data, 0, 0, 0, first.request, chunk, 0}));
+  BOOST_TEST(send_memory(first.request, chunk, std::byte{7}));
+  BOOST_TEST(answer()->header.length == chunk);
+  {
+    member other{*this};
+    BOOST_TEST(other.is_served());
+  }
+  liar->close({errc::unavailable, "enough"});
+  BOOST_TEST(!outcome.take().has_value());
+}
+
+BOOST_AUTO_TEST_CASE(small_requests_beyond_the_bound_wait_for_answers) {
+  auto most = hostile_options().requests_max;
+  std::vector<held_completion<transfer_report>> done(most + 2);
+  std::vector<unit_header> asked;
+  bulk_handle h;
+  h.owner = this_peer();
+  for (auto& d : done)
+    victim->submit({direction::read, h, {{0, room.data(), 100}}, false, nullptr}, d.callback());
+  for (std::uint32_t i = 0; i < most; ++i)
+    asked.push_back(answer()->header);
+  BOOST_TEST(s->waiting() == 0u);
+  for (std::size_t i = 0; i < done.size(); ++i) {
+    BOOST_TEST(send_header({unit_kind::data, 0, 0, 0, asked.at(i).request, 100, 0}));
+    BOOST_TEST(send_memory(asked[i].request, 100, std::byte{7}));
+    if (asked.size() < done.size())
+      asked.push_back(answer()->header);
+  }
+  for (auto& d : done)
+    BOOST_TEST(d.take().has_value());
+}
+
+BOOST_AUTO_TEST_SUITE_END()
+
+BOOST_FIXTURE_TEST_SUITE(tcp_full, with_room_for_few)
+
+BOOST_AUTO_TEST_CASE(transfers_beyond_the_bound_are_busy_and_end_with_their_peer) {
+  std::vector<held_completion<transfer_report>> waiting(few);
+  std::vector<std::byte> room(4096);
+  bulk_handle h;
+  h.owner = this_peer();
+  auto submit = [&](auto& done) {
+    victim->submit({direction::read, h, {{0, room.data(), 4096}}, false, nullptr}, done.callback());
+  };
+  for (auto& w : waiting)
+    submit(w);
+  held_completion<transfer_report> refused;
+  submit(refused);
+  auto outcome = refused.take();
+  BOOST_TEST_REQUIRE(!outcome.has_value());
+  BOOST_TEST((outcome.error().code() == errc::busy));
+  member other{*this};
+  BOOST_TEST(other.is_served());
+  liar->close({errc::unavailable, "enough"});
+  for (auto& w : waiting)
+    BOOST_TEST(!w.take().has_value());
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -13,6 +13,7 @@
 #include <millrace/transport/tcp/wire.hpp>
 
 #include <netinet/in.h>
+#include <sys/ioctl.h>
 
 #include <thread>
 
@@ -116,9 +117,13 @@ struct pair_of_fabrics {
 /// A socket without manners.
 class raw_socket {
 public:
-  explicit raw_socket(const std::string& address) {
+  explicit raw_socket(const std::string& address, const std::string& source = {}) {
     auto to = socket_address::parse(address).value();
     fd_ = unique_fd{::socket(to.family(), SOCK_STREAM | SOCK_CLOEXEC, 0)};
+    if (!source.empty()) {
+      auto from = socket_address::parse(source + ":0").value();
+      BOOST_TEST_REQUIRE(::bind(fd_.get(), from.get(), from.size_bytes()) == 0);
+    }
     BOOST_TEST_REQUIRE(::connect(fd_.get(), to.get(), to.size_bytes()) == 0);
   }
 
@@ -156,6 +161,13 @@ public:
       if (::recv(fd_.get(), more.data(), more.size(), 0) <= 0)
         return true;
     }
+  }
+
+  /// Bytes that have come and were not read.
+  std::size_t waiting() const {
+    int n = 0;
+    BOOST_TEST_REQUIRE(::ioctl(fd_.get(), FIONREAD, &n) == 0);
+    return static_cast<std::size_t>(n);
   }
 
 private:
@@ -236,6 +248,30 @@ struct liar_and_victim {
     a.group = told.group;
     return a;
   }
+
+  /// An honest member, with channel and streams of its own.
+  struct member {
+    explicit member(liar_and_victim& to) : handler(std::make_shared<fabric_handler>(f)) {
+      link =
+        connect_to(loop, "unix:" + to.dir.path + "/s", {.local_name = "member"}, handler).value();
+      BOOST_TEST_REQUIRE(handler->wait_open());
+    }
+    ~member() {
+      link->close({});
+      loop->stop();
+    }
+    /// Bytes of the victim come as they are there.
+    bool is_served() {
+      exposed_matrix memory{{1, 100'000, 0}, access_mode::read, 6};
+      std::vector<std::byte> room(100'000);
+      auto moved = move(*f, direction::read, memory.handle(), room.data(), room.size());
+      return moved.has_value() && room == pattern(room.size(), 6);
+    }
+    std::shared_ptr<io_loop> loop = make_loop();
+    std::shared_ptr<fabric> f = tcp_fabric(loop, small_options());
+    std::shared_ptr<fabric_handler> handler;
+    std::shared_ptr<channel> link;
+  };
 
   // The other side closed the channel.
   bool thrown_out() { return answers->wait_closings(1); }

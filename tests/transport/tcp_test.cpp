@@ -1,6 +1,8 @@
 // What the tcp driver does beyond the contract: turns, broken streams, withdrawn memory.
 #include "tcp_support.hpp"
 
+#include <netinet/tcp.h>
+
 #include <iostream>
 
 using namespace millrace;
@@ -234,6 +236,22 @@ BOOST_AUTO_TEST_CASE(streams_come_to_any_address_and_to_ipv6) {
     auto moved = move(*p.there, direction::read, memory.handle(), room.data(), room.size());
     BOOST_TEST(moved.has_value(), millrace::testing::why(moved));
     BOOST_TEST((room == pattern(100'000, 3)));
+  }
+}
+
+// A host that vanishes closes no stream: the kernel finds out, where nothing is under way.
+BOOST_AUTO_TEST_CASE(idle_streams_are_probed) {
+  auto o = small_options();
+  o.keepalive_s = 7;
+  pair_of_fabrics p{o};
+  BOOST_TEST_REQUIRE(eventually([&] { return tcp_sockets().size() == 2 * o.streams; }));
+  for (auto fd : tcp_sockets()) {
+    int on = 0, idle_s = 0;
+    socklen_t size = sizeof(int);
+    ::getsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, &size);
+    ::getsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, &size);
+    BOOST_TEST(on == 1);
+    BOOST_TEST(idle_s == 7);
   }
 }
 

@@ -503,6 +503,16 @@ BOOST_AUTO_TEST_CASE(a_source_gets_a_line_a_minute_that_counts_what_was_left_out
   BOOST_TEST(!refusals.note("a", "z", now + 61s).has_value());
 }
 
+BOOST_AUTO_TEST_CASE(a_source_is_an_address_or_half_of_an_ipv6_one) {
+  auto source = [](const std::string& text) {
+    return source_of(socket_address::parse(text).value());
+  };
+  BOOST_TEST(source("10.0.0.2:1") == "10.0.0.2");
+  BOOST_TEST(source("[::ffff:10.0.0.2]:2") == "10.0.0.2");
+  BOOST_TEST(source("[2001:db8::1]:1") == source("[2001:db8::ffff:2]:2"));
+  BOOST_TEST(source("[2001:db8::1]:1") != source("[2001:db8:0:1::1]:1"));
+}
+
 BOOST_AUTO_TEST_CASE(sources_beyond_the_bound_share_a_line) {
   refusal_log refusals{4};
   auto now = steady_clock::now();

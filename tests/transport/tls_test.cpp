@@ -459,6 +459,27 @@ BOOST_AUTO_TEST_CASE(a_full_service_tells_members_that_it_is_busy) {
   BOOST_TEST(s.connect(client)->is_open());
 }
 
+BOOST_AUTO_TEST_CASE(listeners_that_share_a_count_share_the_bound) {
+  auto where = at("tls://127.0.0.1:0");
+  where.connections_max = 1;
+  where.connections = std::make_shared<std::uint32_t>(0);
+  service s{{}, where};
+  where.address = "unix:" + s.dir.path + "/n0.sock";
+  auto door =
+    listener::open(s.loop, where, s.options, [&s](const peer_info&) { return s.handler; });
+  BOOST_REQUIRE(door);
+  auto client = std::make_shared<recorder>();
+  auto first = s.connect(client);
+  auto refused = connect_to(s.loop, where.address, {}, client);
+  BOOST_REQUIRE(!refused);
+  BOOST_TEST((refused.error().code() == errc::busy));
+  first->close({});
+  BOOST_REQUIRE(s.handler->wait_closings(1));
+  settle(s.loop);
+  BOOST_TEST(connect_to(s.loop, where.address, {}, client).has_value());
+  BOOST_TEST((failure(s, s.address(), {}).code() == errc::busy));
+}
+
 BOOST_AUTO_TEST_SUITE_END()
 
 BOOST_AUTO_TEST_SUITE(links_with_several_addresses)

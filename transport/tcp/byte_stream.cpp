@@ -23,16 +23,7 @@ public:
   int fd() const noexcept override { return fd_.get(); }
 
   moved_bytes send(std::span<const iovec> parts, bool more) noexcept override {
-    msghdr message{};
-    message.msg_iov = const_cast<iovec*>(parts.data());
-    message.msg_iovlen = parts.size();
-    ssize_t n = 0;
-    do
-      n = ::sendmsg(fd_.get(), &message, MSG_DONTWAIT | MSG_NOSIGNAL | (more ? MSG_MORE : 0));
-    while (n < 0 && errno == EINTR);
-    if (n < 0)
-      return {0, errno, false};
-    return {static_cast<std::size_t>(n), 0, false};
+    return send_some(fd_.get(), parts, more);
   }
 
   moved_bytes receive(std::span<const iovec> parts) noexcept override {
@@ -56,6 +47,19 @@ private:
 };
 
 } // namespace
+
+moved_bytes send_some(int fd, std::span<const iovec> parts, bool more) noexcept {
+  msghdr message{};
+  message.msg_iov = const_cast<iovec*>(parts.data());
+  message.msg_iovlen = parts.size();
+  ssize_t n = 0;
+  do
+    n = ::sendmsg(fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL | (more ? MSG_MORE : 0));
+  while (n < 0 && errno == EINTR);
+  if (n < 0)
+    return {0, errno, false};
+  return {static_cast<std::size_t>(n), 0, false};
+}
 
 std::unique_ptr<byte_stream> make_plain_stream(unique_fd fd) {
   return std::make_unique<plain_stream>(std::move(fd));

@@ -35,6 +35,9 @@ public:
   virtual void shut() noexcept = 0;
 };
 
+/// One system call that does not wait: what `send` of a stream is whose bytes go to the socket as they are.
+moved_bytes send_some(int fd, std::span<const iovec> parts, bool more) noexcept;
+
 std::unique_ptr<byte_stream> make_plain_stream(unique_fd fd);
 
 } // namespace millrace::transport::tcp

@@ -137,7 +137,7 @@ void gate::make_room() {
 void gate::receive(unique_fd fd, const socket_address& from) {
   if (!find_)
     return;
-  auto source = from.host();
+  auto source = source_of(from);
   if (guests_of(source) >= options_.admissions_per_source_max)
     return refused(source, {errc::busy, "too many streams of one source ask for admission"});
   if (guests_.size() >= options_.admissions_max)

@@ -1,25 +1,34 @@
 // OpenSSL on a non-blocking socket. No certificates: both sides proved themselves when the stream was admitted.
 #include <millrace/transport/tcp/tls_stream.hpp>
+#include <millrace/transport/tls/record_cutter.hpp>
+#include <millrace/transport/tls/tls_socket.hpp>
 
 #include <openssl/err.h>
 #include <openssl/ssl.h>
 #include <pthread.h>
 #include <sys/socket.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <csignal>
-#include <cstring>
 #include <mutex>
-#include <vector>
 
 namespace millrace::transport::tcp {
 
 namespace {
 
-constexpr std::size_t staged_bytes_max = 64u << 10;
+// What is encrypted before it leaves in one call, and what one call reads at most.
+constexpr std::size_t batch_bytes = 4 * record_cutter::record_bytes_max;
+constexpr std::size_t read_ahead_bytes = 64u << 10;
+// Only answers that the peer provokes and does not read can pile up to this.
+constexpr std::size_t unsent_bytes_max = 256u << 10;
 constexpr std::string_view identity = "millrace stream";
+// Names the hash of the key; either cipher goes with it.
 constexpr unsigned char aes_128_gcm_sha256[] = {0x13, 0x01};
+
+const char* suites(bulk_cipher preferred) noexcept {
+  return preferred == bulk_cipher::aes ? "TLS_AES_128_GCM_SHA256:TLS_CHACHA20_POLY1305_SHA256"
+                                       : "TLS_CHACHA20_POLY1305_SHA256:TLS_AES_128_GCM_SHA256";
+}
 
 struct free_context {
   void operator()(SSL_CTX* c) const noexcept { SSL_CTX_free(c); }
@@ -28,8 +37,8 @@ struct free_session {
   void operator()(SSL* s) const noexcept { SSL_free(s); }
 };
 
-/// *Problem*: OpenSSL writes to sockets in a way that kills the process when the other end is gone. While one of
-/// these lives, this thread gets no such signal.
+/// *Problem*: OpenSSL's own socket functions, which the handshake needs so that the kernel may take over, write in a
+/// way that kills the process when the other end is gone. While one of these lives, this thread gets no such signal.
 class no_broken_pipe {
 public:
   no_broken_pipe() noexcept {
@@ -59,47 +68,43 @@ private:
 class tls_stream : public byte_stream {
 public:
   static result<std::unique_ptr<byte_stream>> make(
-    unique_fd fd, const channel_key& key, bool connects) {
+    unique_fd fd, const channel_key& key, bool connects, bulk_cipher preferred) {
     std::unique_ptr<tls_stream> s{new tls_stream{std::move(fd), key}};
-    if (auto bad = s->open(connects); !bad.ok())
+    if (auto bad = s->open(connects, preferred); !bad.ok())
       return fail(bad);
     return s;
   }
 
-  int fd() const noexcept override { return fd_.get(); }
+  int fd() const noexcept override { return socket_.fd(); }
 
-  // *Problem*: what was given to OpenSSL once must be given again until it is gone, but by then its memory may be
-  // withdrawn. So bytes are gathered here first; encrypting copies them anyway.
-  moved_bytes send(std::span<const iovec> parts, bool) noexcept override {
+  moved_bytes send(std::span<const iovec> parts, bool more) noexcept override {
     std::lock_guard guard{mutex_};
-    if (auto error_number = flush_locked(); error_number != 0)
+    if (auto error_number = shake_hands(); error_number != 0)
       return {0, error_number, false};
-    for (auto& p : parts) {
-      auto length = std::min(p.iov_len, staged_bytes_max - staged_end_);
-      std::memcpy(staged_.data() + staged_end_, p.iov_base, length);
-      staged_end_ += length;
-      if (length < p.iov_len)
-        break;
-    }
-    auto taken = staged_end_;
-    auto error_number = flush_locked();
-    return {taken, error_number == EAGAIN ? 0 : error_number, false};
+    if (kernel_encrypts_)
+      return send_some(socket_.fd(), parts, more);
+    if (auto error_number = socket_.write_out(); error_number != 0)
+      return {0, error_number, false};
+    return encrypt(parts);
   }
 
   int flush() noexcept override {
     std::lock_guard guard{mutex_};
-    return flush_locked();
+    return socket_.write_out();
   }
 
   moved_bytes receive(std::span<const iovec> parts) noexcept override {
     std::lock_guard guard{mutex_};
-    no_broken_pipe quiet;
+    if (auto error_number = shake_hands(); error_number != 0)
+      return {0, error_number, error_number == EAGAIN};
+    if (socket_.unsent_bytes() > unsent_bytes_max)
+      return {0, EPROTO, false};
+    socket_.look_again();
     moved_bytes got;
     for (auto& p : parts) {
       for (std::size_t at = 0; at < p.iov_len;) {
         std::size_t n = 0;
         ERR_clear_error();
-        errno = 0;
         auto ok =
           SSL_read_ex(ssl_.get(), static_cast<std::byte*>(p.iov_base) + at, p.iov_len - at, &n);
         if (ok != 1)
@@ -111,26 +116,25 @@ public:
     return got;
   }
 
-  void shut() noexcept override { ::shutdown(fd_.get(), SHUT_RDWR); }
+  void shut() noexcept override { ::shutdown(socket_.fd(), SHUT_RDWR); }
 
 private:
-  tls_stream(unique_fd fd, const channel_key& key) : fd_(std::move(fd)), key_(key) {}
+  tls_stream(unique_fd fd, const channel_key& key) : socket_(std::move(fd)), key_(key) {}
 
-  status open(bool connects) {
+  status open(bool connects, bulk_cipher preferred) {
     context_.reset(SSL_CTX_new(TLS_method()));
     if (
       !context_ || SSL_CTX_set_min_proto_version(context_.get(), TLS1_3_VERSION) != 1 ||
-      SSL_CTX_set_ciphersuites(context_.get(), "TLS_AES_128_GCM_SHA256") != 1 ||
+      SSL_CTX_set_ciphersuites(context_.get(), suites(preferred)) != 1 ||
       SSL_CTX_set_num_tickets(context_.get(), 0) != 1)
       return cannot();
-    SSL_CTX_set_options(context_.get(), SSL_OP_ENABLE_KTLS);
+    SSL_CTX_set_options(
+      context_.get(),
+      SSL_OP_ENABLE_KTLS | SSL_OP_CIPHER_SERVER_PREFERENCE | SSL_OP_PRIORITIZE_CHACHA);
+    SSL_CTX_set_default_read_buffer_len(context_.get(), read_ahead_bytes);
     ssl_.reset(SSL_new(context_.get()));
-    if (!ssl_ || SSL_set_fd(ssl_.get(), fd_.get()) != 1)
+    if (!ssl_ || SSL_set_fd(ssl_.get(), socket_.fd()) != 1)
       return cannot();
-    SSL_set_mode(
-      ssl_.get(),
-      SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER |
-        SSL_MODE_RELEASE_BUFFERS);
     SSL_set_app_data(ssl_.get(), this);
     if (connects) {
       SSL_set_psk_use_session_callback(ssl_.get(), use_key);
@@ -139,7 +143,6 @@ private:
       SSL_set_psk_find_session_callback(ssl_.get(), find_key);
       SSL_set_accept_state(ssl_.get());
     }
-    staged_.resize(staged_bytes_max);
     return {};
   }
 
@@ -180,63 +183,88 @@ private:
     return *out != nullptr ? 1 : 0;
   }
 
-  // The kernel's error number for the library's. EAGAIN also while the handshake waits for the other side.
-  int error_of(int returned) noexcept {
-    auto system = errno;
-    switch (SSL_get_error(ssl_.get(), returned)) {
-    case SSL_ERROR_WANT_READ:
-    case SSL_ERROR_WANT_WRITE:
-      return EAGAIN;
-    case SSL_ERROR_SYSCALL:
-      return system != 0 && system != EAGAIN ? system : ECONNRESET;
-    default:
-      return EPROTO;
+  // 0 once it is over; EAGAIN while it waits for the other side.
+  int shake_hands() noexcept {
+    if (established_)
+      return 0;
+    no_broken_pipe quiet;
+    ERR_clear_error();
+    errno = 0;
+    if (auto ok = SSL_do_handshake(ssl_.get()); ok != 1) {
+      auto system = errno;
+      auto error = SSL_get_error(ssl_.get(), ok);
+      if (error == SSL_ERROR_WANT_READ || error == SSL_ERROR_WANT_WRITE)
+        return EAGAIN;
+      return error == SSL_ERROR_SYSCALL && system != 0 ? system : EPROTO;
     }
+    established_ = true;
+    kernel_encrypts_ = BIO_get_ktls_send(SSL_get_wbio(ssl_.get()));
+    return kernel_encrypts_ || use_own_socket() ? 0 : ENOMEM;
+  }
+
+  // Several records with each call instead of one or two calls for each record.
+  bool use_own_socket() noexcept {
+    auto* bio = socket_.make_bio();
+    if (!bio)
+      return false;
+    SSL_set_bio(ssl_.get(), bio, bio);
+    SSL_set_read_ahead(ssl_.get(), 1);
+    return true;
+  }
+
+  moved_bytes encrypt(std::span<const iovec> parts) noexcept {
+    record_cutter records{parts};
+    moved_bytes out;
+    while (!records.at_end() && socket_.unsent_bytes() == 0 && socket_.write_error() == 0) {
+      socket_.gather();
+      while (!records.at_end() && socket_.unsent_bytes() < batch_bytes) {
+        auto piece = records.next();
+        std::size_t n = 0;
+        ERR_clear_error();
+        if (auto ok = SSL_write_ex(ssl_.get(), piece.data(), piece.size(), &n); ok != 1)
+          return {out.size_bytes, EPROTO, false};
+        out.size_bytes += n;
+      }
+      socket_.write_out();
+    }
+    return out;
   }
 
   moved_bytes ended(moved_bytes got, int returned) noexcept {
-    if (SSL_get_error(ssl_.get(), returned) == SSL_ERROR_ZERO_RETURN)
-      return got;
-    auto error_number = error_of(returned);
-    got.drained = error_number == EAGAIN;
+    auto error = SSL_get_error(ssl_.get(), returned);
+    got.drained = error == SSL_ERROR_WANT_READ;
     // What came before an error is given out first; the error comes again.
-    got.error_number = got.size_bytes > 0 ? 0 : error_number;
+    if (got.size_bytes > 0 || error == SSL_ERROR_ZERO_RETURN || socket_.ended())
+      return got;
+    got.error_number = got.drained ? EAGAIN
+      : socket_.read_error() != 0  ? socket_.read_error()
+                                   : EPROTO;
     return got;
   }
 
-  int flush_locked() noexcept {
-    if (staged_begin_ == staged_end_)
-      return 0;
-    no_broken_pipe quiet;
-    while (staged_begin_ < staged_end_) {
-      std::size_t n = 0;
-      ERR_clear_error();
-      errno = 0;
-      auto ok =
-        SSL_write_ex(ssl_.get(), staged_.data() + staged_begin_, staged_end_ - staged_begin_, &n);
-      if (ok != 1)
-        return error_of(ok);
-      staged_begin_ += n;
-    }
-    staged_begin_ = staged_end_ = 0;
-    return 0;
-  }
-
-  unique_fd fd_;
+  tls_socket socket_;
   const channel_key key_;
   std::unique_ptr<SSL_CTX, free_context> context_;
   std::mutex mutex_; // the library lets one thread at a time use a session
   std::unique_ptr<SSL, free_session> ssl_;
-  std::vector<std::byte> staged_;
-  std::size_t staged_begin_ = 0;
-  std::size_t staged_end_ = 0;
+  bool established_ = false;
+  bool kernel_encrypts_ = false;
 };
 
 } // namespace
 
+bulk_cipher fast_cipher() noexcept {
+#if defined(__x86_64__)
+  static const bool aes = __builtin_cpu_supports("aes") && __builtin_cpu_supports("pclmul");
+  return aes ? bulk_cipher::aes : bulk_cipher::chacha;
+#else
+  return bulk_cipher::aes;
+#endif
+}
+
 result<std::unique_ptr<byte_stream>> make_tls_stream(
-  unique_fd fd, const channel_key& key, bool connects) {
-  return tls_stream::make(std::move(fd), key, connects);
+  unique_fd fd, const channel_key& key, bool connects, bulk_cipher preferred) {
+  return tls_stream::make(std::move(fd), key, connects, preferred);
 }
 
 } // namespace millrace::transport::tcp

@@ -6,10 +6,14 @@
 
 namespace millrace::transport::tcp {
 
+/// AES-128-GCM where the processor has instructions for it, ChaCha20-Poly1305 elsewhere.
+enum class bulk_cipher : std::uint8_t { aes, chacha };
+bulk_cipher fast_cipher() noexcept;
+
 /// The kernel encrypts where it can (kTLS), else OpenSSL does. The handshake goes on within `send` and `receive`; the
-/// side that connects begins it with its first call of either.
+/// side that connects begins it with its first call of either. If either side prefers ChaCha, ChaCha it is.
 /// Errors: `unsupported` where the library cannot.
 result<std::unique_ptr<byte_stream>> make_tls_stream(
-  unique_fd fd, const channel_key& key, bool connects);
+  unique_fd fd, const channel_key& key, bool connects, bulk_cipher preferred = fast_cipher());
 
 } // namespace millrace::transport::tcp

@@ -37,6 +37,7 @@ public:
 
   const tls_options& options() const noexcept override { return options_; }
   SSL_CTX* native() const noexcept override { return native_.get(); }
+  const cluster_mark& mark() const noexcept override { return mark_; }
 
   status prepare() {
     native_.reset(SSL_CTX_new(TLS_method()));
@@ -73,6 +74,7 @@ private:
   const tls_options options_;
   std::unique_ptr<SSL_CTX, freed<SSL_CTX, SSL_CTX_free>> native_;
   std::array<unsigned char, 32> psk_{};
+  cluster_mark mark_{};
 };
 
 // -- by the secret ------------------------------------------------------------------------------
@@ -81,10 +83,13 @@ status context_impl::use_secret() {
   auto secret = load_cluster_secret(options_.secret);
   if (!secret)
     return secret.error();
-  constexpr std::string_view purpose = "millrace tls psk 1";
-  crypto_generichash(
-    psk_.data(), psk_.size(), reinterpret_cast<const unsigned char*>(purpose.data()),
-    purpose.size(), secret->data(), secret->size());
+  auto derive = [&](std::string_view purpose, auto& out) {
+    crypto_generichash(
+      out.data(), out.size(), reinterpret_cast<const unsigned char*>(purpose.data()),
+      purpose.size(), secret->data(), secret->size());
+  };
+  derive("millrace tls psk 1", psk_);
+  derive("millrace cluster mark 1", mark_);
   sodium_memzero(secret->data(), secret->size());
   auto* n = native_.get();
   if (SSL_CTX_set_ciphersuites(n, psk_suites) != 1)

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <millrace/core/status.hpp>
+#include <millrace/transport/channel.hpp>
 
 #include <memory>
 #include <string>
@@ -34,6 +35,9 @@ public:
   virtual const tls_options& options() const noexcept = 0;
   /// True with certificates, false with the secret.
   bool by_certificate() const noexcept { return !options().certificate.empty(); }
+
+  /// Nil with certificates: their members need not have the same files.
+  virtual const cluster_mark& mark() const noexcept = 0;
 
   /// OpenSSL's view of it, for `tls_stream`.
   virtual ssl_ctx_st* native() const noexcept = 0;

@@ -136,7 +136,7 @@ status tls_door::check_name(const peer_info& peer) const {
 }
 
 result<std::shared_ptr<channel_handler>> tls_door::admit(const peer_info& peer) {
-  if (connections_ >= where.connections_max)
+  if (*connections_ >= where.connections_max)
     return fail(
       errc::busy,
       "the service has all of its " + std::to_string(where.connections_max) + " connections");
@@ -150,7 +150,7 @@ result<std::shared_ptr<channel_handler>> tls_door::admit(const peer_info& peer) 
   }
   if (!handler)
     return fail(errc::unavailable, "the service accepts no connections now");
-  ++connections_;
+  ++*connections_;
   if (peer.name.starts_with(client_prefix))
     return handler;
   auto& bearers = guests_[peer.name];
@@ -163,7 +163,7 @@ result<std::shared_ptr<channel_handler>> tls_door::admit(const peer_info& peer) 
 }
 
 void tls_door::left(const peer_info& peer) {
-  --connections_;
+  --*connections_;
   auto known = guests_.find(peer.name);
   if (known == guests_.end())
     return;

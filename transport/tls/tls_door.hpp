@@ -27,7 +27,7 @@ public:
     std::shared_ptr<io_loop> loop, listener_options where, const channel_options& options,
     accept_function accept, std::vector<unique_fd> sockets)
     : loop(std::move(loop)), where(std::move(where)), options(options), accept_(std::move(accept)),
-      sockets_(std::move(sockets)) {}
+      sockets_(std::move(sockets)), connections_(counter_of(this->where)) {}
 
   void open();
   void shut();  // any thread: once it returns, nobody is accepted any more
@@ -63,7 +63,7 @@ private:
   std::vector<unique_fd> sockets_;
   visitors visitors_; // the oldest first
   std::unordered_map<std::string, std::uint32_t> visitors_of_;
-  std::uint32_t connections_ = 0;
+  const std::shared_ptr<std::uint32_t> connections_;
   std::unordered_map<std::string, std::vector<guest>> guests_;
   refusal_log refusals_;
 };

@@ -1,6 +1,7 @@
-// OpenSSL over a socket that never blocks: what it writes and the socket does not take is kept here.
-// Writes therefore never wait inside OpenSSL, and a frame can be given to it once only.
+// A channel's bytes under TLS 1.3, and what the session proves of the peer.
+// Made by `connect` and by listeners.
 #include <millrace/core/assert.hpp>
+#include <millrace/transport/tls/record_cutter.hpp>
 #include <millrace/transport/tls/tls_errors.hpp>
 #include <millrace/transport/tls/tls_stream.hpp>
 
@@ -17,120 +18,19 @@ namespace millrace::transport {
 
 namespace {
 
-constexpr std::size_t record_bytes_max = 16 * 1024;
+// What is encrypted before it leaves in one call.
+constexpr std::size_t batch_bytes = 4 * record_cutter::record_bytes_max;
 // Only answers that the peer provokes and does not read can pile up to this.
 constexpr std::size_t unsent_bytes_max = 256 * 1024;
 constexpr std::string_view client_prefix = "client:";
 
-/// Cuts a gather list into pieces that fill a record each.
-class record_cutter {
-public:
-  explicit record_cutter(std::span<const iovec> parts) : parts_(parts) { skip_empty(); }
-
-  bool at_end() const noexcept { return parts_.empty(); }
-
-  /// The next piece; valid until the next call.
-  std::span<const std::byte> next() {
-    auto first = rest_of_part();
-    if (first.size() >= record_bytes_max || parts_.size() == 1) {
-      auto piece = first.first(std::min(first.size(), record_bytes_max));
-      advance(piece.size());
-      return piece;
-    }
-    std::size_t size = 0;
-    while (!at_end() && size < record_.size()) {
-      auto part = rest_of_part();
-      auto taken = std::min(part.size(), record_.size() - size);
-      std::memcpy(record_.data() + size, part.data(), taken);
-      size += taken;
-      advance(taken);
-    }
-    return std::span{record_}.first(size);
-  }
-
-private:
-  std::span<const std::byte> rest_of_part() const noexcept {
-    return std::span{static_cast<const std::byte*>(parts_[0].iov_base), parts_[0].iov_len}.subspan(
-      begin_);
-  }
-  void advance(std::size_t size) noexcept {
-    begin_ += size;
-    skip_empty();
-  }
-  void skip_empty() noexcept {
-    while (!parts_.empty() && begin_ == parts_[0].iov_len) {
-      parts_ = parts_.subspan(1);
-      begin_ = 0;
-    }
-  }
-
-  std::span<const iovec> parts_;
-  std::size_t begin_ = 0;
-  std::array<std::byte, record_bytes_max> record_;
-};
-
 } // namespace
-
-/// The functions that OpenSSL calls, with the stream's lock held.
-struct tls_stream::socket_bio {
-  static tls_stream& of(BIO* bio) { return *static_cast<tls_stream*>(BIO_get_data(bio)); }
-
-  static int read(BIO* bio, char* data, int size) {
-    auto& s = of(bio);
-    BIO_clear_retry_flags(bio);
-    ssize_t n = -1;
-    errno = EAGAIN;
-    if (!std::exchange(s.emptied_, false)) {
-      do
-        n = ::recv(s.fd_.get(), data, static_cast<std::size_t>(size), MSG_DONTWAIT);
-      while (n < 0 && errno == EINTR);
-      s.emptied_ = n > 0 && n < size;
-    }
-    if (n < 0 && errno == EAGAIN)
-      BIO_set_retry_read(bio);
-    else if (n < 0)
-      s.read_error_ = errno;
-    else if (n == 0)
-      s.ended_ = true;
-    return static_cast<int>(n);
-  }
-
-  // Takes everything. A broken socket is told to whoever sends; the session stays readable.
-  static int write(BIO* bio, const char* data, int size) {
-    auto& s = of(bio);
-    BIO_clear_retry_flags(bio);
-    auto* bytes = reinterpret_cast<const std::byte*>(data);
-    s.out_.insert(s.out_.end(), bytes, bytes + size);
-    if (s.out_.size() - s.out_written_ == static_cast<std::size_t>(size))
-      s.write_out();
-    return size;
-  }
-
-  static long control(BIO*, int command, long, void*) { return command == BIO_CTRL_FLUSH ? 1 : 0; }
-
-  static BIO* make(tls_stream* s) {
-    static BIO_METHOD* const method = [] {
-      auto* m = BIO_meth_new(BIO_get_new_index() | BIO_TYPE_SOURCE_SINK, "millrace socket");
-      MILLRACE_ASSERT(m != nullptr);
-      BIO_meth_set_read(m, read);
-      BIO_meth_set_write(m, write);
-      BIO_meth_set_ctrl(m, control);
-      return m;
-    }();
-    auto* bio = BIO_new(method);
-    if (bio) {
-      BIO_set_data(bio, s);
-      BIO_set_init(bio, 1);
-    }
-    return bio;
-  }
-};
 
 void tls_stream::free_ssl::operator()(ssl_st* ssl) const noexcept { SSL_free(ssl); }
 
 tls_stream::tls_stream(
   std::shared_ptr<const tls_context> context, handshake_side side, unique_fd fd)
-  : context_(std::move(context)), side_(side), fd_(std::move(fd)) {}
+  : context_(std::move(context)), side_(side), socket_(std::move(fd)) {}
 
 tls_stream::~tls_stream() = default;
 
@@ -138,7 +38,7 @@ result<std::unique_ptr<tls_stream>> tls_stream::make(
   std::shared_ptr<const tls_context> context, handshake_side side, unique_fd fd) {
   std::unique_ptr<tls_stream> s{new tls_stream{std::move(context), side, std::move(fd)}};
   s->ssl_.reset(SSL_new(s->context_->native()));
-  auto* bio = s->ssl_ ? socket_bio::make(s.get()) : nullptr;
+  auto* bio = s->ssl_ ? s->socket_.make_bio() : nullptr;
   if (!bio)
     return fail(errc::internal, "OpenSSL cannot make a session: " + openssl_errors());
   SSL_set_bio(s->ssl_.get(), bio, bio);
@@ -151,12 +51,12 @@ result<std::unique_ptr<tls_stream>> tls_stream::make(
 
 int tls_stream::fd() const noexcept {
   std::lock_guard guard{mutex_};
-  return fd_.get();
+  return socket_.fd();
 }
 
 void tls_stream::close() noexcept {
   std::lock_guard guard{mutex_};
-  fd_ = unique_fd{};
+  socket_.close();
 }
 
 // -- the handshake ------------------------------------------------------------------------------
@@ -164,13 +64,13 @@ void tls_stream::close() noexcept {
 result<bool> tls_stream::shake_hands() {
   std::lock_guard guard{mutex_};
   if (!established_) {
-    emptied_ = false;
+    socket_.look_again();
     ERR_clear_error();
     auto outcome = SSL_do_handshake(ssl_.get());
     if (outcome != 1) {
       if (SSL_get_error(ssl_.get(), outcome) != SSL_ERROR_WANT_READ) {
         fault(outcome);
-        write_out(); // the alert that tells the peer
+        socket_.write_out(); // the alert that tells the peer
         return fail(failure_);
       }
     } else {
@@ -179,9 +79,9 @@ result<bool> tls_stream::shake_hands() {
       established_ = true;
     }
   }
-  if (auto error = write_out(); error != 0 && error != EAGAIN)
+  if (auto error = socket_.write_out(); error != 0 && error != EAGAIN)
     return fail(status_from_errno(error, "writing"));
-  return established_ && out_.empty();
+  return established_ && socket_.unsent_bytes() == 0;
 }
 
 // OpenSSL has checked it already; this holds whatever its options are.
@@ -203,8 +103,8 @@ status tls_stream::check_peer() const {
 void tls_stream::fault(int outcome) {
   tls_fault f;
   f.openssl_error = SSL_get_error(ssl_.get(), outcome) == SSL_ERROR_SSL ? ERR_peek_error() : 0;
-  f.error_number = read_error_;
-  f.ended = ended_;
+  f.error_number = socket_.read_error();
+  f.ended = socket_.ended();
   f.established = established_;
   f.verify_result = SSL_get_verify_result(ssl_.get());
   failure_ = explain_tls_fault(*context_, side_, f);
@@ -236,7 +136,8 @@ io_outcome tls_stream::receive(std::span<std::byte> room, std::vector<unique_fd>
   if (!failure_.ok())
     return {0, EPROTO, false};
   std::size_t got = 0;
-  emptied_ = dry_ = false;
+  socket_.look_again();
+  dry_ = false;
   while (got < room.size()) {
     std::size_t n = 0;
     ERR_clear_error();
@@ -254,7 +155,7 @@ io_outcome tls_stream::receive(std::span<std::byte> room, std::vector<unique_fd>
       break;
     return {0, dry_ ? EAGAIN : EPROTO, false};
   }
-  if (out_.size() - out_written_ > unsent_bytes_max)
+  if (socket_.unsent_bytes() > unsent_bytes_max)
     failure_ = {errc::protocol_error, "it asks for new keys again and again without reading"};
   return {got, 0, false};
 }
@@ -269,11 +170,13 @@ io_outcome tls_stream::send(std::span<const iovec> parts, std::span<const int> f
   std::lock_guard guard{mutex_};
   if (!failure_.ok())
     return {0, EPROTO, false};
-  if (auto error = write_out(); error != 0)
+  if (auto error = socket_.write_out(); error != 0)
     return {0, error, false};
   record_cutter records{parts};
   std::size_t taken = 0;
-  while (!records.at_end() && out_.empty() && write_error_ == 0) {
+  auto error = 0;
+  while (!records.at_end() && error == 0) {
+    socket_.gather();
     auto piece = records.next();
     std::size_t n = 0;
     ERR_clear_error();
@@ -283,38 +186,20 @@ io_outcome tls_stream::send(std::span<const iovec> parts, std::span<const int> f
       return {taken, EPROTO, false};
     }
     taken += n;
+    if (records.at_end() || socket_.unsent_bytes() >= batch_bytes)
+      error = socket_.write_out();
   }
-  return {taken, taken == 0 ? write_error_ : 0, false};
+  return {taken, 0, false};
 }
 
 bool tls_stream::has_unsent() const {
   std::lock_guard guard{mutex_};
-  return !out_.empty();
+  return socket_.unsent_bytes() > 0;
 }
 
 io_outcome tls_stream::flush() {
   std::lock_guard guard{mutex_};
-  return {0, write_out(), false};
-}
-
-// 0 when nothing is left; EAGAIN when the socket is full; else why it is broken, from then on.
-int tls_stream::write_out() {
-  while (write_error_ == 0 && out_written_ < out_.size()) {
-    auto n = ::send(
-      fd_.get(), out_.data() + out_written_, out_.size() - out_written_,
-      MSG_DONTWAIT | MSG_NOSIGNAL);
-    if (n >= 0)
-      out_written_ += static_cast<std::size_t>(n);
-    else if (errno == EAGAIN)
-      return EAGAIN;
-    else if (errno != EINTR)
-      write_error_ = errno;
-  }
-  out_.clear();
-  out_written_ = 0;
-  if (out_.capacity() > 4 * record_bytes_max)
-    out_.shrink_to_fit();
-  return write_error_;
+  return {0, socket_.write_out(), false};
 }
 
 status tls_stream::explain(int error_number) const {

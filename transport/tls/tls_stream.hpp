@@ -5,12 +5,12 @@
 #include <millrace/transport/byte_stream.hpp>
 #include <millrace/transport/handshake.hpp>
 #include <millrace/transport/tls/tls_context.hpp>
+#include <millrace/transport/tls/tls_socket.hpp>
 
 #include <memory>
 #include <mutex>
 
 struct ssl_st;
-struct bio_st;
 
 namespace millrace::transport {
 
@@ -43,13 +43,11 @@ private:
   struct free_ssl {
     void operator()(ssl_st* ssl) const noexcept;
   };
-  struct socket_bio; // tls_stream.cpp: what OpenSSL reads from and writes to
 
   tls_stream(std::shared_ptr<const tls_context> context, handshake_side side, unique_fd fd);
 
   void fault(int outcome);
   status check_peer() const;
-  int write_out();
   std::array<std::byte, 32> keying_material(
     std::string_view label, std::span<const std::byte> context) const;
 
@@ -57,17 +55,11 @@ private:
   const handshake_side side_;
 
   mutable std::mutex mutex_; // guards all below
-  unique_fd fd_;
+  tls_socket socket_;
   std::unique_ptr<ssl_st, free_ssl> ssl_;
   bool established_ = false;
-  bool dry_ = false;     // the last read ended because nothing more had come
-  bool emptied_ = false; // a short read has emptied the socket in this turn
-  bool ended_ = false;   // the peer closed
-  int read_error_ = 0;
-  int write_error_ = 0;
-  status failure_; // what broke the session
-  byte_buffer out_;
-  std::size_t out_written_ = 0;
+  bool dry_ = false; // the last read ended because nothing more had come
+  status failure_;   // what broke the session
 };
 
 } // namespace millrace::transport

@@ -1,12 +1,10 @@
 // A visitor's way in: its first byte, TLS, the channel's handshake, each within one deadline.
 #include <millrace/transport/tls/tls_visitor.hpp>
 
-#include <netinet/in.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
 #include <cerrno>
-#include <cstring>
 
 namespace millrace::transport {
 
@@ -14,17 +12,6 @@ namespace {
 
 constexpr unsigned char tls_first_byte = 0x16;   // a handshake record
 constexpr unsigned char stream_first_byte = 'M'; // an admission to the tcp driver
-
-// What one attacker has one of: an IPv4 address, or the network half of an IPv6 one.
-std::string source_of(const socket_address& from) {
-  if (from.family() != AF_INET6)
-    return from.host();
-  sockaddr_in6 v6{};
-  std::memcpy(&v6, from.get(), sizeof(v6));
-  std::memset(v6.sin6_addr.s6_addr + 8, 0, 8);
-  auto network = socket_address::from(reinterpret_cast<const sockaddr*>(&v6), sizeof(v6));
-  return network->host() + "/64";
-}
 
 } // namespace
 
