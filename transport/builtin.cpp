@@ -1,4 +1,4 @@
-// One line a driver.
+// One line a driver, and one a kind of device memory.
 #include <millrace/transport/builtin.hpp>
 #include <millrace/transport/local/local_driver.hpp>
 #include <millrace/transport/shm/shm_driver.hpp>
@@ -34,5 +34,7 @@ result<std::shared_ptr<driver>> make_driver(const std::string& name, const drive
   return fail(
     errc::invalid_argument, "no driver is called " + name + "; there are: local, shm, verbs, tcp");
 }
+
+std::vector<std::shared_ptr<device_kind>> builtin_device_kinds() { return {}; }
 
 } // namespace millrace::transport

@@ -1,8 +1,9 @@
-// The drivers of this build, by name. Only this file's source knows which kinds are optional.
+// The drivers and the kinds of device memory of this build. Only this file's source knows which kinds are optional.
 #pragma once
 
 #include <millrace/transport/arena.hpp>
 #include <millrace/transport/copy_job.hpp>
+#include <millrace/transport/device_memory.hpp>
 #include <millrace/transport/driver.hpp>
 #include <millrace/transport/tcp/tcp_options.hpp>
 #include <millrace/transport/verbs/verbs_options.hpp>
@@ -27,5 +28,8 @@ struct driver_deps {
 
 /// Errors: `invalid_argument` naming the drivers there are.
 result<std::shared_ptr<driver>> make_driver(const std::string& name, const driver_deps& deps);
+
+/// Empty where the build has none.
+std::vector<std::shared_ptr<device_kind>> builtin_device_kinds();
 
 } // namespace millrace::transport

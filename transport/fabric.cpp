@@ -29,8 +29,8 @@ bool is_missing_here(errc code) {
 class fabric_impl : public fabric, public std::enable_shared_from_this<fabric_impl> {
 public:
   explicit fabric_impl(const fabric_options& options)
-    : movers_(std::make_shared<mover_pool>(options.movers)), limits_(options.limits),
-      paths_(std::chrono::milliseconds{options.retry_after_ms}) {}
+    : movers_(std::make_shared<mover_pool>(options.movers, options.device_threads)),
+      limits_(options.limits), paths_(std::chrono::milliseconds{options.retry_after_ms}) {}
 
   status add_drivers(const fabric_options& options, const std::shared_ptr<io_loop>& loop) {
     driver_deps deps{

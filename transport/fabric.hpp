@@ -26,7 +26,8 @@ struct fabric_options {
   bool prefer_is_explicit = false;
   /// How long a driver that failed with a peer, while another reached it, is not its first choice.
   std::uint32_t retry_after_ms = 10'000;
-  std::uint32_t movers = 0; // 0: one a core, at most 8
+  std::uint32_t movers = 0;         // 0: one a core, at most 8
+  std::uint32_t device_threads = 2; // wait for copies of devices; none before there are any
   copy_limits limits;
   /// Adopted files are mapped by peers in pieces of this size.
   std::uint64_t granule_bytes = 64u << 20;

@@ -19,6 +19,7 @@ using namespace millrace::transport;
 
 namespace {
 
+std::unique_ptr<fake_device> device; // of which all memory is, if there is one
 std::map<std::uint64_t, std::unique_ptr<exposed_matrix>> owned;
 
 void obey(const std::string& line) {
@@ -31,7 +32,8 @@ void obey(const std::string& line) {
     int how = 0;
     std::uint64_t salt = 0;
     words >> shape.rows >> shape.row_bytes >> shape.gap_bytes >> how >> salt;
-    auto m = std::make_unique<exposed_matrix>(shape, static_cast<access_mode>(how), salt);
+    auto m =
+      std::make_unique<exposed_matrix>(shape, static_cast<access_mode>(how), salt, device.get());
     auto bytes = encode(m->handle());
     std::cout << to_hex(reinterpret_cast<const std::uint8_t*>(bytes.data()), bytes.size());
     owned[m->handle().region] = std::move(m);
@@ -51,6 +53,8 @@ void obey(const std::string& line) {
 int main(int argc, char** argv) {
   if (argc < 3)
     return 2;
+  if (std::find(argv + 3, argv + argc, std::string{"device"}) != argv + argc)
+    device = std::make_unique<fake_device>(fake_device_bytes);
   auto loop = io_loop::start({}).value();
   auto f = fabric::create(rig_options({argv + 2, argv + argc}), loop).value();
   promise<void> connected;

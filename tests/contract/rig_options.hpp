@@ -11,6 +11,8 @@ namespace millrace::testing {
 
 // Pieces of every kind are small, so that modest transfers cross their borders.
 inline constexpr std::uint64_t rig_granule_bytes = 1u << 20;
+// Of the device in whose memory the owner's matrices lie when it is told so.
+inline constexpr std::uint64_t fake_device_bytes = 512u << 20;
 
 /// The driver's name, then for tcp any of: listen, checksum, encrypt, single (stream); for verbs: device=NAME.
 inline transport::fabric_options rig_options(const std::vector<std::string>& words) {
