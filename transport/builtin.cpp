@@ -2,6 +2,7 @@
 #include <millrace/transport/builtin.hpp>
 #include <millrace/transport/local/local_driver.hpp>
 #include <millrace/transport/shm/shm_driver.hpp>
+#include <millrace/transport/staged/staged_driver.hpp>
 #include <millrace/transport/tcp/tcp_driver.hpp>
 #include <millrace/transport/verbs/verbs_driver.hpp>
 
@@ -31,8 +32,11 @@ result<std::shared_ptr<driver>> make_driver(const std::string& name, const drive
     return make_tcp_driver(deps.loop, deps.tcp);
   if (name == "verbs")
     return make_verbs(deps);
+  if (name == "staged")
+    return make_staged_driver(deps.loop, deps.movers, deps.staged, deps.move);
   return fail(
-    errc::invalid_argument, "no driver is called " + name + "; there are: local, shm, verbs, tcp");
+    errc::invalid_argument,
+    "no driver is called " + name + "; there are: local, shm, verbs, tcp, staged");
 }
 
 std::vector<std::shared_ptr<device_kind>> builtin_device_kinds() { return {}; }

@@ -5,6 +5,7 @@
 #include <millrace/transport/copy_job.hpp>
 #include <millrace/transport/device_memory.hpp>
 #include <millrace/transport/driver.hpp>
+#include <millrace/transport/staged/staged_options.hpp>
 #include <millrace/transport/tcp/tcp_options.hpp>
 #include <millrace/transport/verbs/verbs_options.hpp>
 
@@ -24,6 +25,9 @@ struct driver_deps {
   std::uint64_t granule_bytes = 64u << 20;
   tcp_options tcp;
   verbs_options verbs;
+  staged_options staged;
+  /// Submits to the fabric that the driver becomes part of.
+  std::function<void(transfer, completion<transfer_report>)> move;
 };
 
 /// Errors: `invalid_argument` naming the drivers there are.

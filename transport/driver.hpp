@@ -58,6 +58,7 @@ struct driver_capabilities {
   bool across_hosts = false;
   bool strided_regions = true; // else `unsupported`
   bool any_file = true;        // may be adopted as the local side; else tmpfs and DAX devices
+  bool host_memory = true;     // the owner's region may be the host's
   bool device_memory = false;  // the owner's region may be a device's, or some devices'
 };
 

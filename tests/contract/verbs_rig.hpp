@@ -4,7 +4,6 @@
 
 #include "process_rig.hpp"
 
-#include <millrace/tests/support/held_completion.hpp>
 #include <millrace/tests/support/verbs_devices.hpp>
 
 namespace millrace::testing {
@@ -15,18 +14,7 @@ public:
 
   explicit verbs_rig(verbs_devices which = verbs_devices::from_environment())
     : process_rig(words_with(which.ours), words_with(which.theirs)) {
-    // Connected is not yet reachable: queue pairs come first.
-    auto handle = expose({1, 1, 0}, access_mode::read, 0);
-    auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds{60};
-    result<transfer_report> moved = fail(errc::unavailable, "not tried");
-    while (!moved && std::chrono::steady_clock::now() < deadline) {
-      usleep(10'000);
-      held_completion<transfer_report> done;
-      fabric().submit({direction::read, handle, {}, false, nullptr}, done.callback());
-      moved = done.take();
-    }
-    BOOST_REQUIRE_MESSAGE(moved.has_value(), why(moved));
-    withdraw(handle);
+    wait_until_reached(); // queue pairs come first
   }
 
   driver_capabilities capabilities() const override {
