@@ -1,5 +1,8 @@
 // One line a driver, and one a kind of device memory.
 #include <millrace/transport/builtin.hpp>
+#ifdef MILLRACE_HAS_CUDA
+#include <millrace/transport/cuda/cuda_memory.hpp>
+#endif
 #include <millrace/transport/local/local_driver.hpp>
 #include <millrace/transport/shm/shm_driver.hpp>
 #include <millrace/transport/staged/staged_driver.hpp>
@@ -39,6 +42,12 @@ result<std::shared_ptr<driver>> make_driver(const std::string& name, const drive
     "no driver is called " + name + "; there are: local, shm, verbs, tcp, staged");
 }
 
-std::vector<std::shared_ptr<device_kind>> builtin_device_kinds() { return {}; }
+std::vector<std::shared_ptr<device_kind>> builtin_device_kinds() {
+  std::vector<std::shared_ptr<device_kind>> kinds;
+#ifdef MILLRACE_HAS_CUDA
+  kinds.push_back(make_cuda_kind());
+#endif
+  return kinds;
+}
 
 } // namespace millrace::transport

@@ -58,6 +58,9 @@ struct verbs_stats {
   std::uint64_t registered_bytes = 0;
   std::uint64_t grants = 0; // regions of ours that peers have keys of
   std::uint64_t windows = 0;
+  // Registrations of memory of GPUs that this process has made, by their ways.
+  std::uint64_t by_dma_buf = 0;
+  std::uint64_t by_peer_memory = 0;
 };
 
 } // namespace millrace::transport
