@@ -57,6 +57,8 @@ const bool registered[] = {
   // Where there are RDMA devices, and a test says which.
   !verbs_rig::configured() ||
     add_driver_contract("verbs", [] { return std::make_unique<verbs_rig>(); }),
+  !verbs_rig::configured() ||
+    add_driver_contract("verbs_staged", [] { return std::make_unique<verbs_rig>(true); }),
 };
 
 } // namespace

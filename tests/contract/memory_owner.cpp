@@ -7,6 +7,7 @@
 #include <millrace/tests/support/exposed_matrix.hpp>
 #include <millrace/tests/support/fabric_handler.hpp>
 
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <iostream>
@@ -53,8 +54,13 @@ void obey(const std::string& line) {
 int main(int argc, char** argv) {
   if (argc < 3)
     return 2;
-  if (std::find(argv + 3, argv + argc, std::string{"device"}) != argv + argc)
+  auto said = [&](const std::string& word) {
+    return std::find(argv + 3, argv + argc, word) != argv + argc;
+  };
+  if (said("device"))
     device = std::make_unique<fake_device>(fake_device_bytes);
+  if (said("export")) // a descriptor that is no dma-buf
+    device->export_as(open("/dev/null", O_RDWR));
   auto loop = io_loop::start({}).value();
   auto f = fabric::create(rig_options({argv + 2, argv + argc}), loop).value();
   promise<void> connected;

@@ -12,24 +12,33 @@ class verbs_rig : public process_rig {
 public:
   static bool configured() { return std::getenv("MILLRACE_TEST_VERBS") != nullptr; }
 
-  explicit verbs_rig(verbs_devices which = verbs_devices::from_environment())
-    : process_rig(words_with(which.ours), words_with(which.theirs)) {
+  /// `staged`: the memory of the owner is a device's that exports what no RDMA device takes.
+  explicit verbs_rig(bool staged = false, verbs_devices which = verbs_devices::from_environment())
+    : process_rig(
+        words_with(which.ours, staged ? words{"staged"} : words{}),
+        words_with(which.theirs, staged ? words{"staged", "device", "export"} : words{})),
+      staged_(staged) {
     wait_until_reached(); // queue pairs come first
   }
 
   driver_capabilities capabilities() const override {
-    return {.same_host = true, .across_hosts = true, .strided_regions = false, .any_file = false};
+    return {.same_host = true, .across_hosts = true, .strided_regions = staged_, .any_file = false};
   }
   // It has keys, no mappings.
   pid_t owner_pid() const override { return 0; }
 
 private:
-  static std::vector<std::string> words_with(const std::vector<std::string>& devices) {
-    std::vector<std::string> words{"verbs"};
+  using words = std::vector<std::string>;
+
+  static words words_with(const std::vector<std::string>& devices, const words& more) {
+    words out{"verbs"};
     for (auto& device : devices)
-      words.push_back("device=" + device);
-    return words;
+      out.push_back("device=" + device);
+    out.insert(out.end(), more.begin(), more.end());
+    return out;
   }
+
+  bool staged_;
 };
 
 } // namespace millrace::testing

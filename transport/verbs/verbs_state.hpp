@@ -24,6 +24,7 @@ struct verbs_port {
   std::uint32_t reads_max = 0;
   std::uint64_t message_bytes_max = 0;
   bool windows = false; // memory windows of type 2
+  bool dma_buf = false; // takes memory of other devices
   std::string remark;   // why it is not used; empty if it is
 };
 
