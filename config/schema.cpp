@@ -303,7 +303,7 @@ constexpr auto staged_keys = [] {
   using s = staged_settings;
   return std::to_array<bound_key<s>>({
     {staged.size(
-       "size", "64MiB", 256 * kib, tib,
+       "size", "64MiB", 4 * mib, tib,
        "memory through which bytes of GPUs pass that no network reaches; made when a peer first "
        "asks"),
      put<s, &s::size_bytes>},
