@@ -202,6 +202,7 @@ struct peer_path {
   std::uint64_t rate_bytes_per_s = 0;
   std::uint64_t fallbacks = 0;
   std::string last_reason; // of the last failure
+  std::string carrier;     // the driver that moved the bytes for this one
 
   friend bool operator==(const peer_path&, const peer_path&) = default;
 };
@@ -261,7 +262,7 @@ MILLRACE_INSPECT(directory, x.node, x.eager_bytes_max, x.providers, x.nodes)
 MILLRACE_INSPECT(node_status_request, x.unused)
 MILLRACE_INSPECT(
   peer_path, x.peer, x.driver, x.bytes, x.transfers, x.failures, x.chosen, x.rate_bytes_per_s,
-  x.fallbacks, x.last_reason)
+  x.fallbacks, x.last_reason, x.carrier)
 MILLRACE_INSPECT(
   node_status, x.node, x.address, x.version, x.pid, x.uptime_ms, x.connections,
   x.staging_capacity_bytes, x.staging_used_bytes, x.providers, x.paths, x.addresses)

@@ -188,6 +188,11 @@ private:
           format_size);
         !bad.ok())
       return bad;
+    if (auto bad = ordered(
+          "staged.chunk", values_.staged.chunk_bytes, "staged.size", values_.staged.size_bytes,
+          format_size);
+        !bad.ok())
+      return bad;
     if (values_.verbs.mtu != 0 && values_.verbs.mtu < 256)
       return error("verbs.mtu", "verbs.mtu: packets have 256 bytes at least; 0 is by itself");
     return ordered(

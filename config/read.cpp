@@ -231,6 +231,8 @@ private:
         return section(node, key, values.tcp);
       if (key == "verbs")
         return section(node, key, values.verbs);
+      if (key == "staged")
+        return section(node, key, values.staged);
       if (key == "channel")
         return section(node, key, values.channel);
       if (key == "security")

@@ -19,7 +19,7 @@ constexpr std::array<std::string_view, 6> log_levels = {"trace", "debug", "info"
 // Choices of an enumeration stand in the order of its values.
 constexpr std::array<std::string_view, 2> staging_modes = {"pinned", "on_demand"};
 constexpr std::array<std::string_view, 2> wishes = {"auto", "off"};
-constexpr std::array<std::string_view, 4> drivers = {"local", "shm", "verbs", "tcp"};
+constexpr std::array<std::string_view, 5> drivers = {"local", "shm", "verbs", "tcp", "staged"};
 constexpr std::array<std::string_view, 3> buckets = {"memory", "rocksdb", "pmem"};
 constexpr std::array<std::string_view, 2> when_full_choices = {"refuse", "evict"};
 constexpr std::array<std::string_view, 2> when_low_choices = {"refuse", "reclaim"};
@@ -139,7 +139,7 @@ constexpr auto transport_keys = [] {
     {{"transport",
       "prefer",
       choices,
-      "[local, shm, verbs, tcp]",
+      "[local, shm, verbs, tcp, staged]",
       0,
       0,
       drivers,
@@ -155,6 +155,10 @@ constexpr auto transport_keys = [] {
        "eager_max", "4KiB", 0, 64 * kib,
        "payloads up to this size ride inside a message; 0 is never"),
      put<s, &s::eager_max_bytes>},
+    {transport.count(
+       "device_threads", "2", 1, 64,
+       "threads that wait for copies of GPUs; none before there are any"),
+     put<s, &s::device_threads>},
     {transport.ms(
        "retry_after", "10s", 10, hour_ms,
        "how long a driver that failed with a peer is left out before it is tried again"),
@@ -293,6 +297,26 @@ constexpr auto verbs_keys = [] {
      put<s, &s::grants_max>},
     {verbs.count("windows_max", "65536", 1, 16'777'216, "keys that one peer may hold"),
      put<s, &s::windows_max>},
+  });
+}();
+
+constexpr section staged{"staged"};
+constexpr auto staged_keys = [] {
+  using s = staged_settings;
+  return std::to_array<bound_key<s>>({
+    {staged.size(
+       "size", "64MiB", 4 * mib, tib,
+       "memory through which bytes of GPUs pass that no network reaches; made when a peer first "
+       "asks"),
+     put<s, &s::size_bytes>},
+    {staged.size("chunk", "4MiB", 256 * kib, gib, "bytes that pass at a time"),
+     put<s, &s::chunk_bytes>},
+    {staged.count("chunks_max", "8", 1, 4'096, "chunks lent to one peer at a time"),
+     put<s, &s::chunks_max>},
+    {staged.ms(
+       "hold_timeout", "30s", 1, hour_ms,
+       "how long a peer may keep a chunk, and how long it waits for one before it is busy"),
+     put<s, &s::hold_timeout_ms>},
   });
 }();
 
@@ -514,8 +538,8 @@ constexpr auto node_entry_keys = [] {
   });
 }();
 
-constexpr std::array<std::string_view, 12> top_level = {
-  "node",     "staging", "transport",   "tcp",    "verbs",     "channel",
+constexpr std::array<std::string_view, 13> top_level = {
+  "node",     "staging", "transport",   "tcp",    "verbs",     "staged", "channel",
   "security", "limits",  "checkpoints", "client", "providers", "cluster"};
 
 std::vector<key_spec> all_keys() {
@@ -529,6 +553,7 @@ std::vector<key_spec> all_keys() {
   append(transport_keys);
   append(tcp_keys);
   append(verbs_keys);
+  append(staged_keys);
   append(channel_keys);
   append(security_keys);
   append(limits_keys);
@@ -579,6 +604,10 @@ std::span<const bound_key<tcp_settings>> keys_of() {
 template <>
 std::span<const bound_key<verbs_settings>> keys_of() {
   return verbs_keys;
+}
+template <>
+std::span<const bound_key<staged_settings>> keys_of() {
+  return staged_keys;
 }
 template <>
 std::span<const bound_key<channel_settings>> keys_of() {

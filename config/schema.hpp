@@ -100,6 +100,8 @@ std::span<const bound_key<tcp_settings>> keys_of();
 template <>
 std::span<const bound_key<verbs_settings>> keys_of();
 template <>
+std::span<const bound_key<staged_settings>> keys_of();
+template <>
 std::span<const bound_key<channel_settings>> keys_of();
 template <>
 std::span<const bound_key<security_settings>> keys_of();

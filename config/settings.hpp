@@ -48,8 +48,10 @@ struct staging_settings {
 
 /// How bytes move.
 struct transport_settings {
-  std::vector<std::string> prefer = {"local", "shm", "verbs", "tcp"}; // drivers, best first
-  std::uint32_t movers = 0;                                           // 0: one per core, at most 8
+  std::vector<std::string> prefer = {
+    "local", "shm", "verbs", "tcp", "staged"}; // drivers, best first
+  std::uint32_t movers = 0;                    // 0: one per core, at most 8
+  std::uint32_t device_threads = 2;            // wait for copies of GPUs
   std::uint64_t chunk_bytes = mib;
   std::uint64_t eager_max_bytes = 4 * kib; // payloads up to this size ride inside a message
   std::uint64_t retry_after_ms = 10'000;   // how long a driver that failed with a peer is left out
@@ -142,6 +144,16 @@ struct verbs_settings {
   std::uint32_t windows_max = 65'536;
 
   friend bool operator==(const verbs_settings&, const verbs_settings&) = default;
+};
+
+/// Memory of GPUs that no network reaches, through memory of the host.
+struct staged_settings {
+  std::uint64_t size_bytes = 64 * mib;
+  std::uint64_t chunk_bytes = 4 * mib;
+  std::uint32_t chunks_max = 8; // lent to one peer
+  std::uint64_t hold_timeout_ms = 30'000;
+
+  friend bool operator==(const staged_settings&, const staged_settings&) = default;
 };
 
 /// Where the hosts of nodes that say none are known from: their names, or the list of a Slurm job.
@@ -263,6 +275,7 @@ struct settings {
   transport_settings transport;
   tcp_settings tcp;
   verbs_settings verbs;
+  staged_settings staged;
   channel_settings channel;
   security_settings security;
   cluster_settings cluster;

@@ -39,6 +39,8 @@ struct bulk_handle {
   access_mode allows = access_mode::read;
   std::vector<segment> segments;
   std::vector<driver_key> driver_keys;
+  /// Some of it lies in memory of a device; which drivers are worth a try follows from that. The owner decides.
+  bool on_device = false;
 
   friend bool operator==(const bulk_handle&, const bulk_handle&) = default;
 };
@@ -58,7 +60,7 @@ typename Inspector::result_type inspect(Inspector& f, driver_key& x) {
 
 template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, bulk_handle& x) {
-  return f(x.owner, x.region, x.key, x.allows, x.segments, x.driver_keys);
+  return f(x.owner, x.region, x.key, x.allows, x.segments, x.driver_keys, x.on_device);
 }
 
 } // namespace millrace

@@ -16,7 +16,7 @@ result<std::shared_ptr<load_call>> load_call::make(
   auto list = transport::gather_list::of(call->targets_, access_mode::write);
   if (!list)
     return fail(list.error());
-  call->eager_ = list->size_bytes() <= call->core_->where().eager_bytes_max;
+  call->eager_ = list->on_host() && list->size_bytes() <= call->core_->where().eager_bytes_max;
   if (call->eager_)
     return call;
   call->region_ = transport::expose(std::move(*list), access_mode::write);

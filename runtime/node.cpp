@@ -83,7 +83,7 @@ actors::node_status node::state::status_now() const {
   for (auto& p : runs_on->fabric()->paths())
     s.paths.push_back(
       {p.peer, p.driver, p.bytes, p.transfers, p.failures, p.chosen, p.rate_bytes_per_s,
-       p.fallbacks, p.last_reason});
+       p.fallbacks, p.last_reason, p.carrier});
   return s;
 }
 

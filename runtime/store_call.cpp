@@ -94,13 +94,28 @@ status describe_graph(store_call& call, const model_graph& graph) {
   return match_tensors(spec, graph);
 }
 
+status copy_out(const transport::gather_list& list, std::byte* target) {
+  auto bytes = list.size_bytes();
+  if (!list.on_host()) {
+    transport::device_batch batch{transport::device_way::to_host};
+    list.copy_in_batch(batch, 0, target, bytes);
+    return batch.finish();
+  }
+  list.read(
+    0, target, bytes,
+    bytes >= transport::streaming_bytes_min ? transport::store_mode::streaming
+                                            : transport::store_mode::cached);
+  transport::streaming_fence();
+  return {};
+}
+
 // Few bytes ride in the message; others are exposed where they are, or where a snapshot of them is.
 status offer_bytes(store_call& call, const std::vector<tensor_view>& tensors, bool snapshot) {
   auto list = transport::gather_list::of(tensors, access_mode::read);
   if (!list)
     return list.error();
   auto bytes = list->size_bytes();
-  if (bytes <= call.core->where().eager_bytes_max) {
+  if (list->on_host() && bytes <= call.core->where().eager_bytes_max) {
     call.request.eager.resize(bytes);
     list->read(
       0, reinterpret_cast<std::byte*>(call.request.eager.data()), bytes,
@@ -112,11 +127,8 @@ status offer_bytes(store_call& call, const std::vector<tensor_view>& tensors, bo
     auto block = staging ? (*staging)->allocate(bytes, 64) : fail(staging.error());
     if (!block)
       return block.error().within("taking a snapshot (client.staging)");
-    list->read(
-      0, block->data, bytes,
-      bytes >= transport::streaming_bytes_min ? transport::store_mode::streaming
-                                              : transport::store_mode::cached);
-    transport::streaming_fence();
+    if (auto bad = copy_out(*list, block->data); !bad.ok())
+      return bad.within("taking a snapshot");
     tensor_view copy{{"snapshot", dtype::u8, {bytes}}, block->data, {}};
     list = transport::gather_list::of({copy}, access_mode::read);
     call.snapshot = std::move(*block);

@@ -65,15 +65,26 @@ transport::verbs_options verbs_options_of(const config::verbs_settings& s) {
   return o;
 }
 
+transport::staged_options staged_options_of(const config::staged_settings& s) {
+  transport::staged_options o;
+  o.size_bytes = s.size_bytes;
+  o.chunk_bytes = s.chunk_bytes;
+  o.chunks_max = s.chunks_max;
+  o.hold_timeout_ms = narrow(s.hold_timeout_ms);
+  return o;
+}
+
 transport::fabric_options fabric_options_of(const config::settings& s) {
   transport::fabric_options o;
   o.prefer = s.transport.prefer;
   o.prefer_is_explicit = s.transport.prefer != config::transport_settings{}.prefer;
   o.retry_after_ms = narrow(s.transport.retry_after_ms);
   o.movers = s.transport.movers;
+  o.device_threads = s.transport.device_threads;
   o.limits.chunk_bytes = s.transport.chunk_bytes;
   o.tcp = tcp_options_of(s.tcp);
   o.verbs = verbs_options_of(s.verbs);
+  o.staged = staged_options_of(s.staged);
   return o;
 }
 

@@ -4,6 +4,7 @@
 #include <millrace/runtime/transport_options.hpp>
 #include <millrace/tools/doctor/cluster_checks.hpp>
 #include <millrace/tools/doctor/doctor.hpp>
+#include <millrace/tools/doctor/gpu_checks.hpp>
 #include <millrace/tools/doctor/verbs_checks.hpp>
 #include <millrace/tools/output.hpp>
 #include <millrace/tools/text.hpp>
@@ -53,8 +54,9 @@ int examine(invocation& call, const doctor_options& options) {
                                               : config::load_file(options.config_file);
   if (!settings)
     return report(call, {settings.error(), exit_usage});
-  add(doctor::examine_verbs(
-    transport::describe_verbs_devices(runtime::verbs_options_of(settings->verbs))));
+  auto ports = transport::describe_verbs_devices(runtime::verbs_options_of(settings->verbs));
+  add(doctor::examine_verbs(ports));
+  add(doctor::examine_gpus(doctor::find_gpus(), ports));
   if (!options.config_file.empty()) {
     auto own = config::pick_node(*settings, {}, config::surroundings::of_this_process());
     add(doctor::examine_cluster(

@@ -79,6 +79,7 @@ json to_json(const node_status& s) {
     paths.push_back(
       {{"peer", p.peer},
        {"driver", p.driver},
+       {"carrier", p.carrier},
        {"chosen", p.chosen},
        {"bytes", p.bytes},
        {"rate_bytes_per_s", p.rate_bytes_per_s},
@@ -137,8 +138,8 @@ void print_paths(std::ostream& out, const node_status& s) {
     {"peer", "driver", ">bytes", ">rate", ">transfers", ">failures", ">fallbacks", "last failure"}};
   for (auto& p : s.paths)
     paths.add(
-      {p.peer, p.driver + (p.chosen ? " *" : ""), human_size(p.bytes),
-       human_size(p.rate_bytes_per_s) + "/s", std::to_string(p.transfers),
+      {p.peer, p.driver + (p.carrier.empty() ? "" : " over " + p.carrier) + (p.chosen ? " *" : ""),
+       human_size(p.bytes), human_size(p.rate_bytes_per_s) + "/s", std::to_string(p.transfers),
        std::to_string(p.failures), std::to_string(p.fallbacks), p.last_reason});
   if (!s.paths.empty())
     paths.print(out, "  ");

@@ -198,8 +198,14 @@ arena::~arena() {
     if (mine != table().by_address.end() && mine->second.expired())
       table().by_address.erase(mine);
   }
+  pins_.clear();
   if (!is_file_)
     munmap(data_, size_bytes_);
+}
+
+void arena::pin_for(device_memory& device) {
+  if (!is_file_)
+    pins_.pin_for(device, data_, size_bytes_);
 }
 
 result<arena_place> find_arena(const std::byte* data, std::uint64_t length) {
@@ -236,7 +242,10 @@ result<std::shared_ptr<mapped_arena>> mapped_arena::map(int fd, std::uint64_t si
   return m;
 }
 
-mapped_arena::~mapped_arena() { munmap(data_, size_bytes_); }
+mapped_arena::~mapped_arena() {
+  pins_.clear();
+  munmap(data_, size_bytes_);
+}
 
 void mapped_arena::populate(std::uint64_t offset, std::uint64_t length) noexcept {
   madvise(data_ + offset, std::min(length, size_bytes_ - offset), MADV_POPULATE_WRITE);

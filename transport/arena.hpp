@@ -3,6 +3,7 @@
 
 #include <millrace/core/memory.hpp>
 #include <millrace/core/status.hpp>
+#include <millrace/transport/device_memory.hpp>
 #include <millrace/transport/unique_fd.hpp>
 
 #include <atomic>
@@ -42,6 +43,8 @@ public:
   std::uint64_t size_bytes() const noexcept { return size_bytes_; }
   bool locked() const noexcept { return locked_; }
   bool huge() const noexcept { return huge_; }
+  /// The whole of it, before a device copies with a part. Not of adopted files, whose pages come and go.
+  void pin_for(device_memory& device);
 
 private:
   arena() = default;
@@ -54,6 +57,7 @@ private:
   std::uint64_t size_bytes_ = 0;
   bool locked_ = false;
   bool huge_ = false;
+  device_pins pins_;
 };
 
 /// The arena of this process in which `[data, data + length)` lies, and the offset there.
@@ -78,6 +82,9 @@ public:
   /// Fills the page table for `[offset, offset + length)`, so that later transfers do not fault.
   void populate(std::uint64_t offset, std::uint64_t length) noexcept;
 
+  /// The whole of it, before a device copies with a part.
+  void pin_for(device_memory& device) { pins_.pin_for(device, data_, size_bytes_); }
+
   /// True for the first caller.
   bool first_use() noexcept { return !used_.exchange(true); }
 
@@ -86,6 +93,7 @@ private:
   std::byte* data_ = nullptr;
   std::uint64_t size_bytes_ = 0;
   std::atomic<bool> used_ = false;
+  device_pins pins_;
 };
 
 } // namespace millrace::transport

@@ -1,7 +1,11 @@
-// One line a driver.
+// One line a driver, and one a kind of device memory.
 #include <millrace/transport/builtin.hpp>
+#ifdef MILLRACE_HAS_CUDA
+#include <millrace/transport/cuda/cuda_memory.hpp>
+#endif
 #include <millrace/transport/local/local_driver.hpp>
 #include <millrace/transport/shm/shm_driver.hpp>
+#include <millrace/transport/staged/staged_driver.hpp>
 #include <millrace/transport/tcp/tcp_driver.hpp>
 #include <millrace/transport/verbs/verbs_driver.hpp>
 
@@ -31,8 +35,19 @@ result<std::shared_ptr<driver>> make_driver(const std::string& name, const drive
     return make_tcp_driver(deps.loop, deps.tcp);
   if (name == "verbs")
     return make_verbs(deps);
+  if (name == "staged")
+    return make_staged_driver(deps.loop, deps.movers, deps.staged, deps.move);
   return fail(
-    errc::invalid_argument, "no driver is called " + name + "; there are: local, shm, verbs, tcp");
+    errc::invalid_argument,
+    "no driver is called " + name + "; there are: local, shm, verbs, tcp, staged");
+}
+
+std::vector<std::shared_ptr<device_kind>> builtin_device_kinds() {
+  std::vector<std::shared_ptr<device_kind>> kinds;
+#ifdef MILLRACE_HAS_CUDA
+  kinds.push_back(make_cuda_kind());
+#endif
+  return kinds;
 }
 
 } // namespace millrace::transport

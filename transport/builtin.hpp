@@ -1,9 +1,11 @@
-// The drivers of this build, by name. Only this file's source knows which kinds are optional.
+// The drivers and the kinds of device memory of this build. Only this file's source knows which kinds are optional.
 #pragma once
 
 #include <millrace/transport/arena.hpp>
 #include <millrace/transport/copy_job.hpp>
+#include <millrace/transport/device_memory.hpp>
 #include <millrace/transport/driver.hpp>
+#include <millrace/transport/staged/staged_options.hpp>
 #include <millrace/transport/tcp/tcp_options.hpp>
 #include <millrace/transport/verbs/verbs_options.hpp>
 
@@ -23,9 +25,15 @@ struct driver_deps {
   std::uint64_t granule_bytes = 64u << 20;
   tcp_options tcp;
   verbs_options verbs;
+  staged_options staged;
+  /// Submits to the fabric that the driver becomes part of.
+  std::function<void(transfer, completion<transfer_report>)> move;
 };
 
 /// Errors: `invalid_argument` naming the drivers there are.
 result<std::shared_ptr<driver>> make_driver(const std::string& name, const driver_deps& deps);
+
+/// Empty where the build has none.
+std::vector<std::shared_ptr<device_kind>> builtin_device_kinds();
 
 } // namespace millrace::transport

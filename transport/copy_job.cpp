@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <mutex>
+#include <span>
 
 namespace millrace::transport {
 
@@ -45,14 +46,18 @@ public:
     if (!lease)
       return note(lease.error());
     auto first = chunk == 0 ? 0 : chunk_ends_[chunk - 1];
-    for (auto i = first; i < chunk_ends_[chunk]; ++i) {
-      auto& s = slices_[i];
+    auto slices = std::span{slices_}.subspan(first, chunk_ends_[chunk] - first);
+    for (auto& s : slices) {
       auto ready = job_.prepare ? job_.prepare(s.op->local + s.first, s.length) : status{};
       if (!ready.ok())
         return note(std::move(ready));
-      copy(s, lease->memory());
+      if (lease->memory().on_host())
+        copy(s, lease->memory());
       MILLRACE_KILL_POINT("mover.slice");
     }
+    if (!lease->memory().on_host())
+      if (auto copied = copy_by_devices(slices, lease->memory()); !copied.ok())
+        return note(std::move(copied));
     if (mode_ != store_mode::cached)
       streaming_fence();
   }
@@ -100,6 +105,34 @@ private:
       auto length = std::min(s.length - at, digest_block_bytes - block_at);
       copy_block(s, at, length, digest_at, memory);
       at += length;
+    }
+  }
+
+  // Devices get the chunk at once; what is done block by block elsewhere follows.
+  status copy_by_devices(std::span<const slice> slices, const gather_list& memory) {
+    device_batch batch{job_.dir == direction::read ? device_way::to_host : device_way::from_host};
+    for (auto& s : slices)
+      memory.copy_in_batch(batch, s.op->remote_offset + s.first, s.op->local + s.first, s.length);
+    if (auto bad = batch.finish(); !bad.ok())
+      return bad;
+    for (auto& s : slices) {
+      if (job_.digests)
+        digest_local(s);
+      if (written_back_)
+        write_back(s.op->local + s.first, s.length);
+    }
+    return {};
+  }
+
+  void digest_local(const slice& s) {
+    auto* blocks = s.op->local - s.op->lead;
+    auto end = s.op->lead + s.first + s.length;
+    auto covered = s.op->lead + s.op->length + s.op->tail;
+    auto first = (s.op->lead + s.first) / digest_block_bytes;
+    for (auto block = first; block * digest_block_bytes < end; ++block) {
+      auto at = block * digest_block_bytes;
+      digests_[s.digests_at + block - first] =
+        digest(blocks + at, std::min(digest_block_bytes, covered - at));
     }
   }
 
@@ -171,13 +204,15 @@ status check_ops(const std::vector<copy_op>& ops, std::uint64_t region_bytes) {
 
 void run_copy_job(
   mover_pool& movers, const copy_limits& limits, copy_job job, completion<copied> done) {
+  auto on_host = job.memory.devices().empty();
   auto running = std::make_shared<running_job>(std::move(job), limits, std::move(done));
-  if (running->total_bytes() <= limits.inline_bytes_max) {
+  if (on_host && running->total_bytes() <= limits.inline_bytes_max) {
     for (std::uint32_t i = 0; i < running->chunks(); ++i)
       running->run(i);
     return running->finish();
   }
-  movers.submit(
+  auto& pool = on_host ? movers : movers.devices();
+  pool.submit(
     running->chunks(), [running](std::uint32_t i) { running->run(i); },
     [running] { running->finish(); });
 }

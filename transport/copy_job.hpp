@@ -40,7 +40,7 @@ struct copy_limits {
 /// Errors: `permission_denied` naming the range.
 [[nodiscard]] status check_ops(const std::vector<copy_op>& ops, std::uint64_t region_bytes);
 
-/// Runs the job. On a mover, or before returning if the job is tiny.
+/// Runs the job. On a mover, or before returning if the job is tiny; memory of devices on a thread for those.
 void run_copy_job(
   mover_pool& movers, const copy_limits& limits, copy_job job, completion<copied> done);
 

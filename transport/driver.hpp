@@ -46,8 +46,9 @@ struct transfer {
 struct transfer_report {
   /// With `digests`: per op, one value for each block of `lead + length + tail` bytes.
   std::vector<std::uint64_t> digests;
-  std::string_view driver;   // which one moved the bytes
-  bool written_back = false; // with `write_back`: it was done, a flush has nothing left to do
+  std::string_view driver;       // which one moved the bytes
+  bool written_back = false;     // with `write_back`: it was done, a flush has nothing left to do
+  std::string_view carrier = {}; // the driver that it gave the bytes to, if it moves none itself
 };
 
 /// What a driver can do, as data: the contract suite reads it.
@@ -57,6 +58,8 @@ struct driver_capabilities {
   bool across_hosts = false;
   bool strided_regions = true; // else `unsupported`
   bool any_file = true;        // may be adopted as the local side; else tmpfs and DAX devices
+  bool host_memory = true;     // the owner's region may be the host's
+  bool device_memory = false;  // the owner's region may be a device's, or some devices'
 };
 
 class driver {

@@ -29,8 +29,8 @@ bool is_missing_here(errc code) {
 class fabric_impl : public fabric, public std::enable_shared_from_this<fabric_impl> {
 public:
   explicit fabric_impl(const fabric_options& options)
-    : movers_(std::make_shared<mover_pool>(options.movers)), limits_(options.limits),
-      paths_(std::chrono::milliseconds{options.retry_after_ms}) {}
+    : movers_(std::make_shared<mover_pool>(options.movers, options.device_threads)),
+      limits_(options.limits), paths_(std::chrono::milliseconds{options.retry_after_ms}) {}
 
   status add_drivers(const fabric_options& options, const std::shared_ptr<io_loop>& loop) {
     driver_deps deps{
@@ -43,7 +43,13 @@ public:
       },
       options.granule_bytes,
       options.tcp,
-      options.verbs};
+      options.verbs,
+      options.staged,
+      [weak = weak_from_this()](transfer t, completion<transfer_report> done) {
+        if (auto self = weak.lock())
+          return self->submit(std::move(t), std::move(done));
+        done(fail(errc::unavailable, "the fabric ends"));
+      }};
     for (auto& name : options.prefer) {
       auto made = make_driver(name, deps);
       if (made)
@@ -126,6 +132,7 @@ public:
   void submit(transfer t, completion<transfer_report> done) override {
     attempt a;
     a.done = std::move(done);
+    a.on_device = t.remote.on_device;
     for (auto& op : t.ops)
       a.bytes += op.length;
     if (auto first = next_driver(t.remote.owner, a))
@@ -147,7 +154,8 @@ public:
       for (auto& [index, d] : row.drivers)
         out.push_back(
           {row.name, std::string{drivers_[index]->name()}, d.bytes, d.transfers, d.failures,
-           choice == index, d.rate.bytes_per_s(now), d.fallbacks, d.last_reason});
+           choice == index, d.rate.bytes_per_s(now), d.fallbacks, d.last_reason,
+           std::string{d.carrier}});
     }
     return out;
   }
@@ -156,12 +164,15 @@ private:
   // A transfer on its way from driver to driver.
   struct attempt {
     std::uint64_t bytes = 0;
+    bool on_device = false;  // so the handle says
     std::uint64_t tried = 0; // one bit a driver
     completion<transfer_report> done;
   };
 
   bool is_candidate(std::size_t index, const peer_id& owner, const attempt& a) const {
-    return (a.tried >> index & 1) == 0 && drivers_[index]->reaches(owner);
+    auto able = drivers_[index]->capabilities();
+    return (a.tried >> index & 1) == 0 && (a.on_device ? able.device_memory : able.host_memory) &&
+      drivers_[index]->reaches(owner);
   }
 
   // The best driver that reaches the owner and was not tried; one that failed lately only if there is no other.
@@ -190,7 +201,7 @@ private:
                   a = std::move(a)](result<transfer_report> report) mutable {
       if (!report)
         return self->fall_back(index, owner, std::move(again), std::move(a), report.error());
-      if (self->paths_.moved(owner, index, a.bytes))
+      if (self->paths_.moved(owner, index, a.bytes, report->carrier))
         log().info(
           "path works again peer={} driver={}", self->paths_.name_of(owner),
           self->drivers_[index]->name());

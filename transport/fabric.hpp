@@ -9,6 +9,7 @@
 #include <millrace/transport/driver.hpp>
 #include <millrace/transport/local_copy.hpp>
 #include <millrace/transport/region.hpp>
+#include <millrace/transport/staged/staged_options.hpp>
 #include <millrace/transport/stream_door.hpp>
 #include <millrace/transport/tcp/tcp_options.hpp>
 #include <millrace/transport/verbs/verbs_options.hpp>
@@ -21,17 +22,19 @@ namespace millrace::transport {
 
 struct fabric_options {
   /// Tried in this order; a driver that this machine cannot have is left out.
-  std::vector<std::string> prefer = {"local", "shm", "verbs", "tcp"};
+  std::vector<std::string> prefer = {"local", "shm", "verbs", "tcp", "staged"};
   /// Somebody asked for these drivers: one that is left out is worth a warning.
   bool prefer_is_explicit = false;
   /// How long a driver that failed with a peer, while another reached it, is not its first choice.
   std::uint32_t retry_after_ms = 10'000;
-  std::uint32_t movers = 0; // 0: one a core, at most 8
+  std::uint32_t movers = 0;         // 0: one a core, at most 8
+  std::uint32_t device_threads = 2; // wait for copies of devices; none before there are any
   copy_limits limits;
   /// Adopted files are mapped by peers in pieces of this size.
   std::uint64_t granule_bytes = 64u << 20;
   tcp_options tcp;
   verbs_options verbs;
+  staged_options staged;
 };
 
 /// How the memory of `make_memory` comes to be.
@@ -48,6 +51,7 @@ struct path_stats {
   std::uint64_t rate_bytes_per_s = 0;
   std::uint64_t fallbacks = 0; // transfers that failed here and were taken on by another driver
   std::string last_reason;     // of the last failure
+  std::string carrier;         // the driver that moved the bytes of the last transfer for this one
 };
 
 class fabric {
@@ -93,6 +97,7 @@ public:
 
   /// Moves bytes by the first driver that reaches the owner. See `driver::submit`.
   ///
+  /// For memory of devices those that can have it are tried; `transfer_report` says which way was taken.
   /// When that fails with `unsupported`, `unavailable`, `io_error` or `peer_lost` while another driver still reaches the
   /// owner, the whole transfer is done again by that one, and after anything but `unsupported` the driver that failed
   /// is the last choice for `retry_after_ms`.

@@ -91,9 +91,20 @@ result<gather_list> gather_list::of(const std::vector<tensor_view>& views, acces
       continue;
     made->first = out.size_bytes_;
     out.size_bytes_ += made->size_bytes;
+    out.place(*made);
     out.items_.push_back(std::move(*made));
   }
   return out;
+}
+
+// Finds out whose memory it is.
+void gather_list::place(item& x) {
+  auto device = find_device_memory(x.data);
+  if (!device)
+    return;
+  x.device = device.get();
+  if (std::find(devices_.begin(), devices_.end(), device) == devices_.end())
+    devices_.push_back(std::move(device));
 }
 
 std::size_t gather_list::find(std::uint64_t offset) const noexcept {
@@ -109,7 +120,8 @@ std::byte* gather_list::dense_at(std::uint64_t offset, std::uint64_t length) con
     return nullptr;
   auto& x = items_[find(offset)];
   auto inside = offset - x.first;
-  return x.outer.empty() && length <= x.size_bytes - inside ? x.data + inside : nullptr;
+  return !x.device && x.outer.empty() && length <= x.size_bytes - inside ? x.data + inside
+                                                                         : nullptr;
 }
 
 std::optional<std::vector<gather_list::dense_range>> gather_list::dense_ranges() const {
@@ -117,10 +129,11 @@ std::optional<std::vector<gather_list::dense_range>> gather_list::dense_ranges()
   for (auto& x : items_) {
     if (!x.outer.empty())
       return std::nullopt;
-    if (!out.empty() && out.back().data + out.back().length == x.data)
+    auto touches = !out.empty() && out.back().data + out.back().length == x.data;
+    if (touches && out.back().device == x.device)
       out.back().length += x.size_bytes;
     else
-      out.push_back({x.first, x.data, x.size_bytes});
+      out.push_back({x.first, x.data, x.size_bytes, x.device});
   }
   return out;
 }
@@ -136,7 +149,7 @@ std::byte* gather_list::run_at(const item& x, std::uint64_t inside) noexcept {
   return at;
 }
 
-// Calls `use(data, size_bytes)` for every run until it says no.
+// Calls `use(data, size_bytes, item)` for every run until it says no.
 template <class F>
 void gather_list::for_runs(std::uint64_t offset, std::uint64_t length, F use) const {
   MILLRACE_ASSERT(offset <= size_bytes_ && length <= size_bytes_ - offset);
@@ -148,7 +161,7 @@ void gather_list::for_runs(std::uint64_t offset, std::uint64_t length, F use) co
     length -= left;
     while (left > 0) {
       auto bytes = std::min(left, x.run_bytes - inside % x.run_bytes);
-      if (!use(run_at(x, inside), bytes))
+      if (!use(run_at(x, inside), bytes, x))
         return;
       inside += bytes;
       left -= bytes;
@@ -158,8 +171,9 @@ void gather_list::for_runs(std::uint64_t offset, std::uint64_t length, F use) co
 
 gather_list::listed_runs gather_list::runs(
   std::uint64_t offset, std::uint64_t length, std::span<iovec> out) const {
+  MILLRACE_ASSERT(on_host());
   listed_runs listed;
-  for_runs(offset, length, [&](std::byte* at, std::uint64_t bytes) {
+  for_runs(offset, length, [&](std::byte* at, std::uint64_t bytes, auto&) {
     if (listed.count == out.size())
       return false;
     out[listed.count++] = {at, bytes};
@@ -171,13 +185,14 @@ gather_list::listed_runs gather_list::runs(
 
 void gather_list::read(
   std::uint64_t offset, std::byte* target, std::uint64_t length, store_mode mode) const {
+  MILLRACE_ASSERT(on_host());
   // Short runs share cache lines: these are written back together, not once for every run.
   const auto* unwritten = target;
   auto flush = [&] {
     if (mode == store_mode::written_back)
       write_back(unwritten, static_cast<std::size_t>(target - unwritten));
   };
-  for_runs(offset, length, [&](const std::byte* at, std::uint64_t bytes) {
+  for_runs(offset, length, [&](const std::byte* at, std::uint64_t bytes, auto&) {
     auto shared = bytes < streaming_run_bytes_min;
     if (!shared)
       flush();
@@ -192,9 +207,19 @@ void gather_list::read(
 
 void gather_list::write(
   std::uint64_t offset, const std::byte* source, std::uint64_t length, store_mode mode) const {
-  for_runs(offset, length, [&](std::byte* at, std::uint64_t bytes) {
+  MILLRACE_ASSERT(on_host());
+  for_runs(offset, length, [&](std::byte* at, std::uint64_t bytes, auto&) {
     copy_bytes(at, source, bytes, mode);
     source += bytes;
+    return true;
+  });
+}
+
+void gather_list::copy_in_batch(
+  device_batch& batch, std::uint64_t offset, std::byte* host, std::uint64_t length) const {
+  for_runs(offset, length, [&](std::byte* at, std::uint64_t bytes, const item& x) {
+    batch.add(x.device, {at, host, bytes});
+    host += bytes;
     return true;
   });
 }

@@ -4,6 +4,7 @@
 #include <millrace/core/bulk_handle.hpp>
 #include <millrace/core/tensor_view.hpp>
 #include <millrace/transport/copy.hpp>
+#include <millrace/transport/device_memory.hpp>
 
 #include <sys/uio.h>
 
@@ -17,7 +18,8 @@ namespace millrace::transport {
 /// Maps logical offsets to dense or strided memory.
 ///
 /// Byte k of the list is byte k of the tensors written densely, row-major, one after the other: strides are
-/// resolved while copying, so a strided tensor needs no staging.
+/// resolved while copying, so a strided tensor needs no staging. Tensors may lie in memory of devices, each in that
+/// of another one; only `copy_in_batch` touches those.
 /// Threads: immutable once made; any thread may copy disjoint ranges.
 class gather_list {
 public:
@@ -29,10 +31,14 @@ public:
 
   std::uint64_t size_bytes() const noexcept { return size_bytes_; }
 
-  /// Where `[offset, offset + length)` lies if it is dense memory of one tensor, else null.
+  /// Those in whose memory some of it lies, each once.
+  const std::vector<std::shared_ptr<device_memory>>& devices() const noexcept { return devices_; }
+  bool on_host() const noexcept { return devices_.empty(); }
+
+  /// Where `[offset, offset + length)` lies if it is dense host memory of one tensor, else null.
   std::byte* dense_at(std::uint64_t offset, std::uint64_t length) const noexcept;
 
-  /// Lists the dense runs that make up `[offset, offset + length)`, in order, as many as `out` takes. The range
+  /// For lists on the host. Lists the dense runs that make up `[offset, offset + length)`, in order, as many as `out` takes. The range
   /// must lie inside.
   struct listed_runs {
     std::size_t count = 0;
@@ -45,16 +51,22 @@ public:
     std::uint64_t offset = 0; // in the list
     std::byte* data = nullptr;
     std::uint64_t length = 0;
+    device_memory* device = nullptr; // null: the host's
   };
   /// All of the list as such runs, in order; tensors that touch share one. Nothing if a tensor is strided.
   std::optional<std::vector<dense_range>> dense_ranges() const;
 
-  /// Copies `[offset, offset + length)` of the list to `target`. The range must lie inside.
+  /// For lists on the host. Copies `[offset, offset + length)` of the list to `target`. The range must lie inside.
   void read(std::uint64_t offset, std::byte* target, std::uint64_t length, store_mode mode) const;
 
-  /// Copies `length` bytes from `source` to `[offset, ...)` of the list.
+  /// For lists on the host. Copies `length` bytes from `source` to `[offset, ...)` of the list.
   void write(
     std::uint64_t offset, const std::byte* source, std::uint64_t length, store_mode mode) const;
+
+  /// Adds `[offset, offset + length)` to what is copied with `host`, wherever the memory lies. The batch must end
+  /// before the list.
+  void copy_in_batch(
+    device_batch& batch, std::uint64_t offset, std::byte* host, std::uint64_t length) const;
 
 private:
   struct dimension {
@@ -67,16 +79,19 @@ private:
     std::uint64_t size_bytes = 0;
     std::byte* data = nullptr;
     std::uint64_t run_bytes = 0;
-    std::vector<dimension> outer; // empty when dense
+    std::vector<dimension> outer;    // empty when dense
+    device_memory* device = nullptr; // kept by `devices_`
   };
 
   static result<item> item_of(const tensor_view& view, access_mode how);
   std::size_t find(std::uint64_t offset) const noexcept;
   static std::byte* run_at(const item& x, std::uint64_t inside) noexcept;
+  void place(item& x);
   template <class F>
   void for_runs(std::uint64_t offset, std::uint64_t length, F use) const;
 
   std::vector<item> items_;
+  std::vector<std::shared_ptr<device_memory>> devices_;
   std::uint64_t size_bytes_ = 0;
 };
 

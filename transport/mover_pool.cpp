@@ -88,7 +88,8 @@ std::uint32_t default_movers() noexcept {
   return std::clamp(std::thread::hardware_concurrency(), 1u, 8u);
 }
 
-mover_pool::mover_pool(std::uint32_t threads) : state_(std::make_shared<state>()) {
+mover_pool::mover_pool(std::uint32_t threads, std::uint32_t device_threads)
+  : state_(std::make_shared<state>()), device_threads_(device_threads) {
   auto count = threads == 0 ? default_movers() : threads;
   for (std::uint32_t i = 0; i < count; ++i)
     state_->threads.emplace_back([s = state_] { s->serve(); });
@@ -106,6 +107,13 @@ mover_pool::~mover_pool() {
       thread.detach();
     else
       thread.join();
+}
+
+mover_pool& mover_pool::devices() {
+  std::call_once(devices_made_, [this] {
+    devices_ = std::make_unique<mover_pool>(std::max(device_threads_, 1u));
+  });
+  return *devices_;
 }
 
 std::uint32_t mover_pool::threads() const noexcept {

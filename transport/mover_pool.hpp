@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <mutex>
 
 namespace millrace::transport {
 
@@ -19,7 +20,7 @@ enum class job_class {
 /// jobs take turns of some chunks, and one that is new gets its first chunk before the others go on.
 class mover_pool {
 public:
-  explicit mover_pool(std::uint32_t threads);
+  explicit mover_pool(std::uint32_t threads, std::uint32_t device_threads = 2);
   /// Finishes what was submitted, and joins.
   ~mover_pool();
   mover_pool(const mover_pool&) = delete;
@@ -33,9 +34,15 @@ public:
     std::uint32_t chunks, std::function<void(std::uint32_t)> run, std::function<void()> done,
     job_class kind = job_class::transfer);
 
+  /// A pool for copies by devices, which block their thread while it has nothing to do. Made when it is first asked for.
+  mover_pool& devices();
+
 private:
   struct state;
   std::shared_ptr<state> state_;
+  const std::uint32_t device_threads_;
+  std::once_flag devices_made_;
+  std::unique_ptr<mover_pool> devices_;
 };
 
 /// How many movers a setting of 0 means: one a core, at most eight.

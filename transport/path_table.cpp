@@ -86,13 +86,15 @@ path_table::peer_state& path_table::counted(const peer_id& peer) {
   return peer == this_peer() ? peers_[peer] : gone_;
 }
 
-bool path_table::moved(const peer_id& peer, std::size_t driver, std::uint64_t bytes) {
+bool path_table::moved(
+  const peer_id& peer, std::size_t driver, std::uint64_t bytes, std::string_view carrier) {
   auto now = steady_clock::now();
   std::lock_guard guard{mutex_};
   auto& d = counted(peer).drivers[driver];
   ++d.transfers;
   d.bytes += bytes;
   d.rate.add(bytes, now);
+  d.carrier = carrier;
   if (!d.is_out)
     return false;
   d.is_out = false;

@@ -12,6 +12,7 @@
 #include <map>
 #include <mutex>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace millrace::transport {
@@ -40,6 +41,7 @@ struct path_state {
   std::uint64_t failures = 0;
   std::uint64_t fallbacks = 0; // of the failures, those that another driver took on
   std::string last_reason;     // of the last failure
+  std::string_view carrier; // of the last transfer; names of drivers live as long as their fabric
   rate_meter rate;
   time_point out_until{}; // not the first choice until then
   bool is_out = false;    // it failed, and has not worked since
@@ -61,7 +63,8 @@ public:
   bool is_out(const peer_id& peer, std::size_t driver) const;
 
   /// Returns true if this is the first success after a failure.
-  bool moved(const peer_id& peer, std::size_t driver, std::uint64_t bytes);
+  bool moved(
+    const peer_id& peer, std::size_t driver, std::uint64_t bytes, std::string_view carrier);
 
   /// What a failure means for the choice of later transfers.
   enum class failure {

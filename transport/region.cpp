@@ -107,6 +107,7 @@ bulk_handle region::handle() const {
   h.region = entry_->number;
   h.key = entry_->key;
   h.allows = entry_->how;
+  h.on_device = !entry_->list.on_host();
   h.segments = {{0, entry_->list.size_bytes()}};
   return h;
 }
@@ -131,6 +132,10 @@ const gather_list& region_lease::memory() const noexcept { return entry_->list; 
 
 std::uint64_t region_ref::size_bytes() const noexcept { return entry_->list.size_bytes(); }
 
+const std::vector<std::shared_ptr<device_memory>>& region_ref::devices() const noexcept {
+  return entry_->list.devices();
+}
+
 result<region_lease> region_ref::lease() const {
   if (!entry_->enter())
     return fail(errc::permission_denied, "the memory behind the handle was withdrawn");
@@ -146,7 +151,8 @@ result<std::uint64_t> region_ref::on_withdraw(std::function<void()> f) const {
 
 void region_ref::forget(std::uint64_t hook) const { entry_->remove_hook(hook); }
 
-result<region_ref> find_region(std::uint64_t number, const region_key& key, access_mode how) {
+result<region_ref> find_region(
+  std::uint64_t number, const region_key& key, access_mode how, memory_reach reach) {
   auto& t = table();
   std::lock_guard guard{t.mutex};
   auto found = t.entries.find(number);
@@ -154,6 +160,11 @@ result<region_ref> find_region(std::uint64_t number, const region_key& key, acce
     found == t.entries.end() || !equal_constant_time(found->second->key, key) ||
     found->second->how != how)
     return fail(errc::permission_denied, "the handle names no memory that may be reached this way");
+  if (auto& devices = found->second->list.devices();
+      reach == memory_reach::host && !devices.empty())
+    return fail(
+      errc::unsupported,
+      "the memory is that of " + devices.front()->name() + ", which this driver cannot reach");
   return region_ref{found->second};
 }
 

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <vector>
 
 namespace millrace::transport {
 
@@ -58,6 +59,8 @@ public:
   explicit region_ref(std::shared_ptr<region_entry> entry) : entry_(std::move(entry)) {}
 
   std::uint64_t size_bytes() const noexcept;
+  /// Those in whose memory some of it lies; empty for memory of the host.
+  const std::vector<std::shared_ptr<device_memory>>& devices() const noexcept;
   /// Errors: `permission_denied` once the region is withdrawn.
   result<region_lease> lease() const;
 
@@ -72,9 +75,15 @@ private:
   std::shared_ptr<region_entry> entry_;
 };
 
+/// Which memory the caller can deal with.
+enum class memory_reach : std::uint8_t { host, any };
+
 /// Errors: `permission_denied`, the same words for a wrong number, a wrong key, a withdrawn region and the
-/// wrong kind of access, so that guessing learns nothing.
-result<region_ref> find_region(std::uint64_t number, const region_key& key, access_mode how);
+/// wrong kind of access, so that guessing learns nothing; `unsupported` for memory of a device, unless the caller
+/// said that it never touches it as the host's.
+result<region_ref> find_region(
+  std::uint64_t number, const region_key& key, access_mode how,
+  memory_reach reach = memory_reach::host);
 
 /// Regions exposed now in this process; for tests of leaks and `status`.
 std::size_t exposed_regions() noexcept;

@@ -120,7 +120,7 @@ BOOST_AUTO_TEST_CASE(the_defaults_are_these) {
   BOOST_TEST(s.staging.size_bytes == 256u << 20);
   BOOST_TEST((s.staging.mode == staging_mode::pinned));
   BOOST_TEST((s.staging.huge_pages == wish::automatic && s.staging.lock == wish::automatic));
-  BOOST_TEST((s.transport.prefer == list{"local", "shm", "verbs", "tcp"}));
+  BOOST_TEST((s.transport.prefer == list{"local", "shm", "verbs", "tcp", "staged"}));
   BOOST_TEST(s.transport.movers == 0u);
   BOOST_TEST(s.transport.chunk_bytes == 1u << 20);
   BOOST_TEST(s.transport.eager_max_bytes == 4096u);

@@ -130,10 +130,10 @@ BOOST_AUTO_TEST_CASE(values_of_the_wrong_form_are_refused) {
     "'rocksdb'?");
   BOOST_TEST(
     bad("transport: {prefer: [shm, carrier_pigeon]}") ==
-    "t.yaml:1:27: transport.prefer: 'carrier_pigeon' is not one of local, shm, verbs, tcp");
+    "t.yaml:1:27: transport.prefer: 'carrier_pigeon' is not one of local, shm, verbs, tcp, staged");
   BOOST_TEST(
     bad("transport: {prefer: []}") ==
-    "t.yaml:1:21: transport.prefer: needs at least one of local, shm, verbs, tcp");
+    "t.yaml:1:21: transport.prefer: needs at least one of local, shm, verbs, tcp, staged");
   BOOST_TEST(
     bad("node: {name: 'a b'}") ==
     "t.yaml:1:14: node.name: 'a b' is not a name: 1 to 64 of A-Z a-z 0-9 . _ -");

@@ -7,6 +7,7 @@
 #include <millrace/tests/support/exposed_matrix.hpp>
 #include <millrace/tests/support/fabric_handler.hpp>
 
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <iostream>
@@ -19,6 +20,7 @@ using namespace millrace::transport;
 
 namespace {
 
+std::unique_ptr<fake_device> device; // of which all memory is, if there is one
 std::map<std::uint64_t, std::unique_ptr<exposed_matrix>> owned;
 
 void obey(const std::string& line) {
@@ -31,7 +33,8 @@ void obey(const std::string& line) {
     int how = 0;
     std::uint64_t salt = 0;
     words >> shape.rows >> shape.row_bytes >> shape.gap_bytes >> how >> salt;
-    auto m = std::make_unique<exposed_matrix>(shape, static_cast<access_mode>(how), salt);
+    auto m =
+      std::make_unique<exposed_matrix>(shape, static_cast<access_mode>(how), salt, device.get());
     auto bytes = encode(m->handle());
     std::cout << to_hex(reinterpret_cast<const std::uint8_t*>(bytes.data()), bytes.size());
     owned[m->handle().region] = std::move(m);
@@ -51,6 +54,13 @@ void obey(const std::string& line) {
 int main(int argc, char** argv) {
   if (argc < 3)
     return 2;
+  auto said = [&](const std::string& word) {
+    return std::find(argv + 3, argv + argc, word) != argv + argc;
+  };
+  if (said("device"))
+    device = std::make_unique<fake_device>(fake_device_bytes);
+  if (said("export")) // a descriptor that is no dma-buf
+    device->export_as(open("/dev/null", O_RDWR));
   auto loop = io_loop::start({}).value();
   auto f = fabric::create(rig_options({argv + 2, argv + argc}), loop).value();
   promise<void> connected;

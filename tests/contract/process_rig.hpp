@@ -7,6 +7,7 @@
 #include <millrace/core/codec.hpp>
 #include <millrace/core/digest.hpp>
 #include <millrace/tests/support/fabric_handler.hpp>
+#include <millrace/tests/support/held_completion.hpp>
 #include <millrace/tests/support/scratch_directory.hpp>
 
 #include <boost/test/unit_test.hpp>
@@ -92,6 +93,22 @@ public:
   }
 
   pid_t owner_pid() const override { return child_; }
+
+protected:
+  // Connected is not yet reachable, where drivers have things to say to each other first.
+  void wait_until_reached() {
+    auto handle = expose({1, 1, 0}, access_mode::read, 0);
+    auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds{60};
+    result<transfer_report> moved = fail(errc::unavailable, "not tried");
+    while (!moved && std::chrono::steady_clock::now() < deadline) {
+      usleep(10'000);
+      held_completion<transfer_report> done;
+      fabric().submit({direction::read, handle, {}, false, nullptr}, done.callback());
+      moved = done.take();
+    }
+    BOOST_REQUIRE_MESSAGE(moved.has_value(), why(moved));
+    withdraw(handle);
+  }
 
 private:
   void start_child(

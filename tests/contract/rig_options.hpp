@@ -11,12 +11,21 @@ namespace millrace::testing {
 
 // Pieces of every kind are small, so that modest transfers cross their borders.
 inline constexpr std::uint64_t rig_granule_bytes = 1u << 20;
+// Of the device in whose memory the owner's matrices lie when it is told so.
+inline constexpr std::uint64_t fake_device_bytes = 512u << 20;
 
-/// The driver's name, then for tcp any of: listen, checksum, encrypt, single (stream); for verbs: device=NAME.
+/// The driver's name, then device: the owner's memory is a fake device's; export: which exports what nobody takes; staged: through staging memory where the
+/// driver cannot have that; for tcp any of: listen, checksum, encrypt, single (stream); for verbs: device=NAME.
 inline transport::fabric_options rig_options(const std::vector<std::string>& words) {
   auto said = [&](const char* word) { return std::count(words.begin(), words.end(), word) > 0; };
   transport::fabric_options options;
   options.prefer = {words.at(0)};
+  if (said("staged"))
+    options.prefer.push_back("staged");
+  // Modest transfers need several chunks, and more than there are at a time.
+  options.staged.size_bytes = 6u << 20;
+  options.staged.chunk_bytes = 1u << 20;
+  options.staged.chunks_max = 3;
   options.movers = 2;
   options.granule_bytes = rig_granule_bytes;
   options.tcp.streams = said("single") ? 1 : 3;

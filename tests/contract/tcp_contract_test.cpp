@@ -11,7 +11,10 @@ using words = std::vector<std::string>;
 // Nobody maps anything here: the contract asks for the owner's mappings by its process.
 class tcp_rig : public process_rig {
 public:
-  using process_rig::process_rig;
+  tcp_rig(const words& here, const words& there) : process_rig(here, there) {
+    if (std::count(here.begin(), here.end(), "staged") > 0)
+      wait_until_reached();
+  }
   pid_t owner_pid() const override { return 0; }
 };
 
@@ -26,6 +29,7 @@ const bool registered[] = {
   add_tcp("tcp_checksum", {"tcp", "listen"}, {"tcp", "checksum"}),
   add_tcp("tcp_encrypted", {"tcp", "listen", "encrypt"}, {"tcp"}),
   add_tcp("tcp_encrypted_by_the_owner", {"tcp"}, {"tcp", "listen", "encrypt", "checksum"}),
+  add_tcp("tcp_staged", {"tcp", "listen", "staged"}, {"tcp", "staged", "device"}),
   add_tcp("tcp_single_stream", {"tcp", "listen", "single"}, {"tcp"}),
 };
 

@@ -4,7 +4,6 @@
 
 #include "process_rig.hpp"
 
-#include <millrace/tests/support/held_completion.hpp>
 #include <millrace/tests/support/verbs_devices.hpp>
 
 namespace millrace::testing {
@@ -13,35 +12,33 @@ class verbs_rig : public process_rig {
 public:
   static bool configured() { return std::getenv("MILLRACE_TEST_VERBS") != nullptr; }
 
-  explicit verbs_rig(verbs_devices which = verbs_devices::from_environment())
-    : process_rig(words_with(which.ours), words_with(which.theirs)) {
-    // Connected is not yet reachable: queue pairs come first.
-    auto handle = expose({1, 1, 0}, access_mode::read, 0);
-    auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds{60};
-    result<transfer_report> moved = fail(errc::unavailable, "not tried");
-    while (!moved && std::chrono::steady_clock::now() < deadline) {
-      usleep(10'000);
-      held_completion<transfer_report> done;
-      fabric().submit({direction::read, handle, {}, false, nullptr}, done.callback());
-      moved = done.take();
-    }
-    BOOST_REQUIRE_MESSAGE(moved.has_value(), why(moved));
-    withdraw(handle);
+  /// `staged`: the memory of the owner is a device's that exports what no RDMA device takes.
+  explicit verbs_rig(bool staged = false, verbs_devices which = verbs_devices::from_environment())
+    : process_rig(
+        words_with(which.ours, staged ? words{"staged"} : words{}),
+        words_with(which.theirs, staged ? words{"staged", "device", "export"} : words{})),
+      staged_(staged) {
+    wait_until_reached(); // queue pairs come first
   }
 
   driver_capabilities capabilities() const override {
-    return {.same_host = true, .across_hosts = true, .strided_regions = false, .any_file = false};
+    return {.same_host = true, .across_hosts = true, .strided_regions = staged_, .any_file = false};
   }
   // It has keys, no mappings.
   pid_t owner_pid() const override { return 0; }
 
 private:
-  static std::vector<std::string> words_with(const std::vector<std::string>& devices) {
-    std::vector<std::string> words{"verbs"};
+  using words = std::vector<std::string>;
+
+  static words words_with(const std::vector<std::string>& devices, const words& more) {
+    words out{"verbs"};
     for (auto& device : devices)
-      words.push_back("device=" + device);
-    return words;
+      out.push_back("device=" + device);
+    out.insert(out.end(), more.begin(), more.end());
+    return out;
   }
+
+  bool staged_;
 };
 
 } // namespace millrace::testing

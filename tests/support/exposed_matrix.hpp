@@ -1,6 +1,7 @@
 // Memory for transport tests: rows that lie apart, exposed as one tensor.
 #pragma once
 
+#include "fake_device.hpp"
 #include "pattern.hpp"
 
 #include <millrace/transport/fabric.hpp>
@@ -21,13 +22,17 @@ struct matrix_shape {
 
 class exposed_matrix {
 public:
-  exposed_matrix(const matrix_shape& shape, access_mode how, std::uint64_t salt)
-    : shape_(shape), memory_(shape.rows * stride(), std::byte{0}) {
+  /// `device`: whose memory it shall be; null: the host's.
+  exposed_matrix(
+    const matrix_shape& shape, access_mode how, std::uint64_t salt, fake_device* device = nullptr)
+    : shape_(shape), memory_(device ? 0 : shape.rows * stride(), std::byte{0}) {
+    auto* data = device ? device->allocate(shape.rows * stride()) : memory_.data();
+    bytes_ = device ? device->shadow(data) : data;
     for (std::uint64_t k = 0; how == access_mode::read && k < shape.size_bytes(); ++k)
-      memory_[at(k)] = pattern_byte(k, salt);
+      bytes_[at(k)] = pattern_byte(k, salt);
     tensor_view view{
       {"m", dtype::u8, {shape.rows, shape.row_bytes}},
-      memory_.data(),
+      data,
       {static_cast<std::int64_t>(stride()), 1}};
     region_ = std::move(*transport::expose({view}, how));
     handle_ = region_.handle();
@@ -40,7 +45,7 @@ public:
   std::vector<std::byte> dense() const {
     std::vector<std::byte> out(shape_.size_bytes());
     for (std::uint64_t k = 0; k < out.size(); ++k)
-      out[k] = memory_[at(k)];
+      out[k] = bytes_[at(k)];
     return out;
   }
 
@@ -52,6 +57,7 @@ private:
 
   matrix_shape shape_;
   std::vector<std::byte> memory_;
+  std::byte* bytes_ = nullptr; // where the test finds them
   transport::region region_;
   bulk_handle handle_;
 };

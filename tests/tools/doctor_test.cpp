@@ -2,6 +2,7 @@
 #include <millrace/config/load.hpp>
 #include <millrace/tools/doctor/cluster_checks.hpp>
 #include <millrace/tools/doctor/doctor.hpp>
+#include <millrace/tools/doctor/gpu_checks.hpp>
 #include <millrace/tools/doctor/verbs_checks.hpp>
 #include <millrace/tools/run.hpp>
 
@@ -345,6 +346,30 @@ BOOST_AUTO_TEST_CASE(ports_of_rdma_devices_say_which_gid_was_chosen_and_why) {
   expect(called(all, "rdma rxe0:1"), check_state::ok, "gid 1 ::ffff:10.0.0.1 (an IPv4 address)");
   expect(called(all, "rdma rxe1:1"), check_state::note, "not active");
   expect(called(all, "rdma memory"), check_state::note, "65536");
+}
+
+BOOST_AUTO_TEST_CASE(gpus_say_by_which_way_their_bytes_would_leave) {
+  using millrace::transport::device_facts;
+  millrace::transport::verbs_state state;
+  state.ports.resize(3);
+  for (std::size_t i = 0; i < 3; ++i)
+    state.ports[i].port = 1;
+  state.ports[0].device = "mlx5_0";
+  state.ports[0].dma_buf = true;
+  state.ports[1].device = "rxe0";
+  state.ports[2].device = "rxe1";
+  state.ports[2].remark = "the port is down";
+  std::vector<device_facts> gpus{
+    {"cuda:0", "A", 1u << 30, true, false}, {"cuda:1", "B", 1u << 30, false, true}};
+  auto all = examine_gpus(gpus, state);
+  expect(
+    called(all, "gpu cuda:0"), check_state::note,
+    "A, 1 GiB, mlx5_0:1 by dma-buf, rxe0:1 by staging");
+  expect(
+    called(all, "gpu cuda:1"), check_state::ok,
+    "B, 1 GiB, mlx5_0:1 by peer memory, rxe0:1 by peer memory");
+  expect(called(examine_gpus(gpus, {}), "gpu cuda:0"), check_state::ok, "staging over tcp");
+  BOOST_TEST(examine_gpus({}, state).empty());
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -17,13 +17,13 @@ public:
   explicit fake_driver(std::string name) : name_(std::move(name)) {}
 
   std::string_view name() const noexcept override { return name_; }
-  driver_capabilities capabilities() const noexcept override { return {.across_hosts = true}; }
+  driver_capabilities capabilities() const noexcept override { return able; }
   bool reaches(const peer_id&) const noexcept override { return reaching; }
   void submit(transfer t, completion<transfer_report> done) override {
     waiting.push_back({std::move(t), std::move(done)});
   }
 
-  void succeed() { end(transfer_report{{}, name_, false}); }
+  void succeed(std::string_view carrier = {}) { end(transfer_report{{}, name_, false, carrier}); }
   void fail_with(errc code) { end(fail(code, name_ + " does not work")); }
 
   struct held {
@@ -31,6 +31,7 @@ public:
     completion<transfer_report> done;
   };
   bool reaching = true;
+  driver_capabilities able{.across_hosts = true};
   std::deque<held> waiting;
 
 private:
@@ -85,8 +86,9 @@ struct fixture {
     slow->waiting.clear();
   }
 
-  void submit(std::shared_ptr<void> hold = nullptr) {
+  void submit(std::shared_ptr<void> hold = nullptr, bool on_device = false) {
     transfer t;
+    t.remote.on_device = on_device;
     t.remote.owner = peer->peer().id;
     t.ops = {{.remote_offset = 3, .local = memory.data(), .length = 100}};
     t.hold = std::move(hold);
@@ -265,6 +267,26 @@ BOOST_AUTO_TEST_CASE(paths_tell_what_is_used_and_why) {
   BOOST_TEST((slow.transfers == 1u && slow.bytes == 100u && slow.failures == 0u));
   // All of them within the window, whose first second is not over.
   BOOST_TEST((slow.rate_bytes_per_s > 0u && slow.rate_bytes_per_s <= 100u));
+}
+
+BOOST_AUTO_TEST_CASE(memory_of_devices_goes_to_who_can_have_it_and_no_other_memory_to_who_cannot) {
+  fixture t;
+  t.slow->able = {.across_hosts = true, .host_memory = false, .device_memory = true};
+  t.submit(nullptr, true);
+  BOOST_TEST(t.fast->waiting.empty());
+  t.slow->succeed("fast");
+  BOOST_TEST(t.ended.at(0)->carrier == "fast");
+  BOOST_TEST(t.path("slow").carrier == "fast");
+  t.submit();
+  t.fast->fail_with(errc::io_error);
+  BOOST_TEST(t.slow->waiting.empty());
+  BOOST_TEST((t.ended.at(1).error().code() == errc::io_error));
+  // Who can have both may refuse this one.
+  t.fast->able.device_memory = true;
+  t.submit(nullptr, true);
+  t.fast->fail_with(errc::unsupported);
+  t.slow->succeed("fast");
+  BOOST_TEST(t.ended.at(2)->driver == "slow");
 }
 
 BOOST_AUTO_TEST_CASE(a_rate_is_of_the_last_seconds) {

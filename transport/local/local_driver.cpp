@@ -1,4 +1,5 @@
 // The smallest driver: read it first.
+#include <millrace/transport/arena.hpp>
 #include <millrace/transport/local/local_driver.hpp>
 
 namespace millrace::transport {
@@ -11,12 +12,14 @@ public:
     : movers_(std::move(movers)), limits_(limits) {}
 
   std::string_view name() const noexcept override { return "local"; }
-  driver_capabilities capabilities() const noexcept override { return {.same_process = true}; }
+  driver_capabilities capabilities() const noexcept override {
+    return {.same_process = true, .device_memory = true};
+  }
   bool reaches(const peer_id& owner) const noexcept override { return owner == this_peer(); }
 
   void submit(transfer t, completion<transfer_report> done) override {
     auto how = t.dir == direction::read ? access_mode::read : access_mode::write;
-    auto memory = find_region(t.remote.region, t.remote.key, how);
+    auto memory = find_region(t.remote.region, t.remote.key, how, memory_reach::any);
     if (!memory)
       return done(fail(memory.error()));
     if (auto bad = check_ops(t.ops, memory->size_bytes()); !bad.ok())
@@ -30,6 +33,13 @@ public:
       .hold = std::move(t.hold),
       .abandoned = nullptr,
       .prepare = {}};
+    if (!memory->devices().empty())
+      job.prepare = [memory = *memory](std::byte* local, std::uint64_t length) {
+        if (auto place = find_arena(local, length))
+          for (auto& device : memory.devices())
+            place->in->pin_for(*device);
+        return status{};
+      };
     run_copy_job(
       *movers_, limits_, std::move(job), [done = std::move(done)](result<copied> outcome) {
         if (!outcome)

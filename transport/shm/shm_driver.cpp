@@ -68,7 +68,9 @@ public:
       shared_(std::move(shared)) {}
 
   std::string_view name() const noexcept override { return "shm"; }
-  driver_capabilities capabilities() const noexcept override { return {.same_host = true}; }
+  driver_capabilities capabilities() const noexcept override {
+    return {.same_host = true, .device_memory = true};
+  }
 
   bool reaches(const peer_id& owner) const noexcept override { return link_to(owner) != nullptr; }
 
@@ -289,7 +291,8 @@ private:
       return fail(errc::protocol_error, "a move in no known direction");
     auto dir = static_cast<direction>(request.dir);
     auto memory = find_region(
-      request.region, request.key, dir == direction::read ? access_mode::read : access_mode::write);
+      request.region, request.key, dir == direction::read ? access_mode::read : access_mode::write,
+      memory_reach::any);
     if (!memory)
       return fail(memory.error());
     auto reached = std::make_shared<std::vector<reached_memory>>();
@@ -317,11 +320,22 @@ private:
     }
     if (auto bad = check_ops(job.ops, memory->size_bytes()); !bad.ok())
       return fail(bad);
-    if (files)
-      job.prepare = [reached = reached.get(), dir](std::byte* local, std::uint64_t length) {
-        return populate(*reached, local, length, dir);
+    if (files || !memory->devices().empty())
+      job.prepare = [reached = reached.get(), dir,
+                     memory = *memory](std::byte* local, std::uint64_t length) {
+        return prepare_for(memory, *reached, local, length, dir);
       };
     return job;
+  }
+
+  static status prepare_for(
+    const region_ref& memory, const std::vector<reached_memory>& reached, const std::byte* local,
+    std::uint64_t length, direction dir) {
+    for (auto& device : memory.devices())
+      for (auto& r : reached)
+        if (r.arena)
+          r.arena->pin_for(*device);
+    return populate(reached, local, length, dir);
   }
 
   // Of arenas the page tables were filled when they were announced.

@@ -55,6 +55,12 @@ std::string locked_memory_limit() {
   return limit.rlim_cur == RLIM_INFINITY ? "unlimited" : std::to_string(limit.rlim_cur);
 }
 
+// Without a dma-buf at hand: who could take one complains of the descriptor, not of the call.
+bool takes_dma_bufs(const device& d) {
+  mr_ptr none{ibv_reg_dmabuf_mr(d.pd(), 0, 4096, 0, -1, IBV_ACCESS_LOCAL_WRITE)};
+  return none || (errno != EOPNOTSUPP && errno != EPROTONOSUPPORT && errno != ENOSYS);
+}
+
 // What the state says of an opened port.
 verbs_port described(const device& d, const result<device::address>& now) {
   verbs_port out;
@@ -62,6 +68,7 @@ verbs_port described(const device& d, const result<device::address>& now) {
   out.port = d.port();
   out.sge_max = d.sge_max();
   out.windows = d.has_windows();
+  out.dma_buf = takes_dma_bufs(d);
   out.numa = nodes_near_device(out.device);
   if (!now) {
     out.remark = now.error().detail();

@@ -26,6 +26,10 @@ void grant::revoke() noexcept {
   for (auto& p : pairs)
     for (auto& k : p.keys)
       k->revoke();
+  // What the peer wrote shall be there for whoever is told next that it is.
+  if (region_ && !pairs.empty())
+    for (auto& device : region_->devices())
+      device->settle();
 }
 
 bool grant::revoked() const {
@@ -117,6 +121,10 @@ status grant_book::register_ranges(grant& g, const gather_list& list, direction 
   if (!shared)
     g.registrations_.resize(ranges->size());
   for (auto& r : shared ? *ranges : grant::ranges{}) {
+    if (r.device) { // every key has a registration of its own, by other means
+      g.registrations_.push_back(nullptr);
+      continue;
+    }
     auto registered = registration_of(r);
     // What is mapped for reading only can still be opened by itself, on some kernels.
     auto read_only =
@@ -149,9 +157,12 @@ result<pair_grant> grant_book::keys_over(const grant& g, const live_pair& over, 
   out.keys.reserve(g.ranges_.size());
   for (std::size_t i = 0; i < g.ranges_.size(); ++i) {
     auto* parent = static_cast<registered_memory*>(g.registrations_[i].get());
-    remote_key::range what{
-      g.ranges_[i].data, g.ranges_[i].length, dir, parent ? parent->of(over.device_index) : nullptr,
-      g.registrations_[i]};
+    remote_key::range what{g.ranges_[i].data,
+                           g.ranges_[i].length,
+                           dir,
+                           parent ? parent->of(over.device_index) : nullptr,
+                           g.registrations_[i],
+                           g.ranges_[i].device};
     auto key = remote_key::make(over.port, std::move(what), windows_);
     if (!key)
       return fail(errc::unsupported, key.error().detail());

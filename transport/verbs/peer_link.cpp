@@ -139,7 +139,7 @@ status peer_link::on_ask(const ask& m) {
   if (auto bad = check(m); !bad.ok())
     return bad;
   auto how = m.dir == 1 ? access_mode::read : access_mode::write;
-  auto memory = find_region(m.region, m.key, how);
+  auto memory = find_region(m.region, m.key, how, memory_reach::any);
   if (!memory) {
     refuse(m.number, memory.error());
     return {};

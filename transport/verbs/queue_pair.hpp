@@ -1,6 +1,7 @@
 // One connected queue pair with its completion queue and the windows that were opened over it. Owned by a `rail`.
 #pragma once
 
+#include <millrace/transport/device_memory.hpp>
 #include <millrace/transport/verbs/device.hpp>
 #include <millrace/transport/verbs/transfer_plan.hpp>
 
@@ -13,7 +14,7 @@
 namespace millrace::transport::verbs {
 
 /// A key with which one peer reaches exactly one range of this process: a memory window of type 2, which holds over
-/// one queue pair only, or, where the device has none, a registration of exactly that range.
+/// one queue pair only, or, where the device has none and for memory of GPUs, a registration of exactly that range.
 ///
 /// Threads: any.
 class remote_key : public std::enable_shared_from_this<remote_key> {
@@ -25,6 +26,7 @@ public:
     direction dir = direction::read; // what the peer may do
     ibv_mr* parent = nullptr;
     std::shared_ptr<void> parent_owner;
+    device_memory* of = nullptr; // whose memory it is; null: the host's
   };
   /// A window still has to be bound. `count`: of keys that live. Errors: `no_space`, `unsupported`.
   static result<std::shared_ptr<remote_key>> make(

@@ -7,6 +7,37 @@
 
 namespace millrace::transport::verbs {
 
+namespace {
+
+direct_registrations& counts() {
+  static direct_registrations c;
+  return c;
+}
+
+} // namespace
+
+const direct_registrations& registered_directly() noexcept { return counts(); }
+
+mr_ptr register_directly(
+  const device& d, device_memory& of, std::byte* data, std::uint64_t size_bytes, int access) {
+  auto address = reinterpret_cast<std::uintptr_t>(data);
+  if (auto range = of.export_range(data, size_bytes)) {
+    mr_ptr made{
+      ibv_reg_dmabuf_mr(d.pd(), range->offset, size_bytes, address, range->fd.get(), access)};
+    if (made) {
+      ++counts().by_dma_buf;
+      return made;
+    }
+  } else {
+    errno = EOPNOTSUPP;
+  }
+  if (!of.peer_memory())
+    return nullptr;
+  mr_ptr made{ibv_reg_mr(d.pd(), data, size_bytes, access)};
+  counts().by_peer_memory += made ? 1 : 0;
+  return made;
+}
+
 status registration_error(int why, const device& d, std::uint64_t size_bytes) {
   auto doing = "registering " + std::to_string(size_bytes) + " bytes with " + d.name();
   if (why == ENOMEM)

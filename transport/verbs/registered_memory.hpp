@@ -1,8 +1,10 @@
 // A run of bytes registered with every device. Kept for arenas and by the registration cache.
 #pragma once
 
+#include <millrace/transport/device_memory.hpp>
 #include <millrace/transport/verbs/device.hpp>
 
+#include <atomic>
 #include <vector>
 
 namespace millrace::transport::verbs {
@@ -31,6 +33,18 @@ private:
   std::uint64_t node_mask_ = 0;
   std::vector<mr_ptr> regions_;
 };
+
+/// Registers memory of a GPU or its like: by a dma-buf if both devices can, else by its addresses if a kernel module
+/// lets this one reach them. Null, and `errno` says why, if neither works.
+mr_ptr register_directly(
+  const device& d, device_memory& of, std::byte* data, std::uint64_t size_bytes, int access);
+
+/// How often that succeeded in this process, by its ways.
+struct direct_registrations {
+  std::atomic<std::uint64_t> by_dma_buf = 0;
+  std::atomic<std::uint64_t> by_peer_memory = 0;
+};
+const direct_registrations& registered_directly() noexcept;
 
 /// Why `ibv_reg_mr` refused, with the remedy.
 status registration_error(int why, const device& d, std::uint64_t size_bytes);

@@ -10,7 +10,8 @@ namespace millrace::transport::verbs {
 namespace {
 
 mr_ptr register_exactly(const device& d, const remote_key::range& what, int access) {
-  return mr_ptr{ibv_reg_mr(d.pd(), what.data, what.length, access)};
+  return what.of ? register_directly(d, *what.of, what.data, what.length, access)
+                 : mr_ptr{ibv_reg_mr(d.pd(), what.data, what.length, access)};
 }
 
 // Only what is written must be writable here.
@@ -26,7 +27,8 @@ result<std::shared_ptr<remote_key>> remote_key::make(
   std::shared_ptr<remote_key> k{new remote_key};
   k->device_ = d;
   k->what_ = std::move(what);
-  if (d->has_windows() && !d->checks_windows()) {
+  // The kernel opens no windows over a dma-buf.
+  if (d->has_windows() && !d->checks_windows() && !k->what_.of) {
     k->region_ = register_exactly(*d, k->what_, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND);
     k->what_.parent = k->region_.get();
   }

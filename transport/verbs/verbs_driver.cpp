@@ -83,7 +83,12 @@ public:
 
   std::string_view name() const noexcept override { return "verbs"; }
   driver_capabilities capabilities() const noexcept override {
-    return {.same_host = true, .across_hosts = true, .strided_regions = false, .any_file = false};
+    return {
+      .same_host = true,
+      .across_hosts = true,
+      .strided_regions = false,
+      .any_file = false,
+      .device_memory = true};
   }
   bool reaches(const peer_id& owner) const noexcept override {
     auto link = link_to(owner);
@@ -97,6 +102,8 @@ public:
       return out;
     out.registrations = parts_.sources.cache->entries();
     out.registered_bytes = parts_.sources.cache->bytes();
+    out.by_dma_buf = registered_directly().by_dma_buf;
+    out.by_peer_memory = registered_directly().by_peer_memory;
     std::lock_guard guard{mutex_};
     for (auto& [c, link] : links_) {
       auto one = link->stats();

@@ -24,6 +24,7 @@ struct verbs_port {
   std::uint32_t reads_max = 0;
   std::uint64_t message_bytes_max = 0;
   bool windows = false; // memory windows of type 2
+  bool dma_buf = false; // takes memory of other devices
   std::string remark;   // why it is not used; empty if it is
 };
 
@@ -58,6 +59,9 @@ struct verbs_stats {
   std::uint64_t registered_bytes = 0;
   std::uint64_t grants = 0; // regions of ours that peers have keys of
   std::uint64_t windows = 0;
+  // Registrations of memory of GPUs that this process has made, by their ways.
+  std::uint64_t by_dma_buf = 0;
+  std::uint64_t by_peer_memory = 0;
 };
 
 } // namespace millrace::transport

@@ -1,0 +1,206 @@
+// Stands in for NVIDIA's driver library in tests: two devices whose memory is a mapping without any access, so that whoever
+// follows a pointer into it crashes. Only what the CUDA memory of transport calls. Loaded by tests as libcuda.so.1.
+#include <cuda.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstring>
+#include <map>
+#include <mutex>
+
+namespace {
+
+constexpr std::size_t memory_bytes = 64u << 20; // of each device
+
+struct device_state {
+  char* view = nullptr;   // no access
+  char* shadow = nullptr; // the same pages
+  std::size_t used = 0;
+};
+
+struct driver_state {
+  std::mutex mutex;
+  bool started = false;
+  device_state devices[2];
+  std::map<const void*, std::size_t> pinned;
+  std::atomic<int> fail_with = 0;
+  std::atomic<unsigned> copies = 0, copies_2d = 0;
+  int dma_buf = -1;
+};
+
+driver_state& driver() {
+  static driver_state d;
+  return d;
+}
+
+thread_local int current_context = 0; // device + 1
+
+int device_of(CUdeviceptr at) {
+  auto* p = reinterpret_cast<char*>(at);
+  for (int i = 0; i < 2; ++i) {
+    auto* view = driver().devices[i].view;
+    if (view && p >= view && p < view + memory_bytes)
+      return i;
+  }
+  return -1;
+}
+
+char* reach(CUdeviceptr at) {
+  auto i = device_of(at);
+  auto* p = reinterpret_cast<char*>(at);
+  return i < 0 ? p : driver().devices[i].shadow + (p - driver().devices[i].view);
+}
+
+CUresult ready() {
+  if (auto code = driver().fail_with.load())
+    return static_cast<CUresult>(code);
+  return current_context == 0 ? CUDA_ERROR_INVALID_CONTEXT : CUDA_SUCCESS;
+}
+
+} // namespace
+
+extern "C" {
+
+// -- for tests ------------------------------------------------------------------------------------
+
+void* fake_cuda_allocate(int device, std::size_t size_bytes) {
+  auto& d = driver().devices[device];
+  auto* at = d.view + d.used;
+  d.used += (size_bytes + 511) / 512 * 512;
+  return at;
+}
+void* fake_cuda_shadow(void* at) { return reach(reinterpret_cast<CUdeviceptr>(at)); }
+void fake_cuda_fail_with(int code) { driver().fail_with = code; }
+void fake_cuda_export_as(int fd) { driver().dma_buf = fd; }
+unsigned fake_cuda_copies() { return driver().copies; }
+unsigned fake_cuda_copies_2d() { return driver().copies_2d; }
+unsigned fake_cuda_pins() {
+  std::lock_guard guard{driver().mutex};
+  return static_cast<unsigned>(driver().pinned.size());
+}
+
+// -- the library ----------------------------------------------------------------------------------
+
+CUresult CUDAAPI cuInit(unsigned int) {
+  auto& d = driver();
+  std::lock_guard guard{d.mutex};
+  if (d.started)
+    return CUDA_SUCCESS;
+  for (auto& device : d.devices) {
+    int fd = memfd_create("fake GPU", MFD_CLOEXEC);
+    if (fd < 0 || ftruncate(fd, memory_bytes) != 0)
+      return CUDA_ERROR_OUT_OF_MEMORY;
+    device.view = static_cast<char*>(mmap(nullptr, memory_bytes, PROT_NONE, MAP_SHARED, fd, 0));
+    device.shadow =
+      static_cast<char*>(mmap(nullptr, memory_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0));
+    close(fd);
+  }
+  d.started = true;
+  return CUDA_SUCCESS;
+}
+
+CUresult CUDAAPI cuGetErrorString(CUresult code, const char** out) {
+  *out = code == CUDA_ERROR_LAUNCH_FAILED ? "unspecified launch failure" : "some failure";
+  return CUDA_SUCCESS;
+}
+CUresult CUDAAPI cuDeviceGetCount(int* count) {
+  *count = 2;
+  return CUDA_SUCCESS;
+}
+CUresult CUDAAPI cuDeviceGet(CUdevice* device, int ordinal) {
+  *device = ordinal;
+  return CUDA_SUCCESS;
+}
+CUresult CUDAAPI cuDeviceGetName(char* name, int length, CUdevice) {
+  std::strncpy(name, "Fake GPU", static_cast<std::size_t>(length));
+  return CUDA_SUCCESS;
+}
+CUresult CUDAAPI cuDeviceTotalMem(std::size_t* bytes, CUdevice) {
+  *bytes = memory_bytes;
+  return CUDA_SUCCESS;
+}
+CUresult CUDAAPI cuDeviceGetAttribute(int* value, CUdevice_attribute which, CUdevice) {
+  *value = which == CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED && driver().dma_buf >= 0;
+  return CUDA_SUCCESS;
+}
+CUresult CUDAAPI cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice device) {
+  *context = reinterpret_cast<CUcontext>(static_cast<std::uintptr_t>(device) + 1);
+  return CUDA_SUCCESS;
+}
+CUresult CUDAAPI cuCtxPushCurrent(CUcontext context) {
+  current_context = static_cast<int>(reinterpret_cast<std::uintptr_t>(context));
+  return CUDA_SUCCESS;
+}
+CUresult CUDAAPI cuCtxPopCurrent(CUcontext*) {
+  if (current_context == 0)
+    return CUDA_ERROR_INVALID_CONTEXT;
+  current_context = 0;
+  return CUDA_SUCCESS;
+}
+CUresult CUDAAPI cuPointerGetAttribute(void* out, CUpointer_attribute which, CUdeviceptr at) {
+  if (!driver().started)
+    return CUDA_ERROR_NOT_INITIALIZED;
+  auto device = device_of(at);
+  if (device < 0)
+    return CUDA_ERROR_INVALID_VALUE;
+  if (which == CU_POINTER_ATTRIBUTE_MEMORY_TYPE)
+    *static_cast<unsigned int*>(out) = CU_MEMORYTYPE_DEVICE;
+  else if (which == CU_POINTER_ATTRIBUTE_IS_MANAGED)
+    *static_cast<unsigned int*>(out) = 0;
+  else if (which == CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL)
+    *static_cast<int*>(out) = device;
+  else
+    return CUDA_ERROR_INVALID_VALUE;
+  return CUDA_SUCCESS;
+}
+CUresult CUDAAPI cuPointerSetAttribute(const void*, CUpointer_attribute, CUdeviceptr) {
+  return CUDA_SUCCESS;
+}
+CUresult CUDAAPI cuStreamCreate(CUstream* stream, unsigned int) {
+  *stream = reinterpret_cast<CUstream>(std::uintptr_t{1});
+  return ready();
+}
+CUresult CUDAAPI cuStreamSynchronize(CUstream) { return ready(); }
+CUresult CUDAAPI cuEventCreate(CUevent* event, unsigned int) {
+  *event = reinterpret_cast<CUevent>(std::uintptr_t{1});
+  return ready();
+}
+CUresult CUDAAPI cuEventRecord(CUevent, CUstream) { return ready(); }
+CUresult CUDAAPI cuEventSynchronize(CUevent) { return ready(); }
+
+CUresult CUDAAPI cuMemcpyAsync(CUdeviceptr to, CUdeviceptr from, std::size_t bytes, CUstream) {
+  ++driver().copies;
+  std::memcpy(reach(to), reach(from), bytes);
+  return ready();
+}
+CUresult CUDAAPI cuMemcpy2DAsync(const CUDA_MEMCPY2D* m, CUstream) {
+  ++driver().copies_2d;
+  auto from = m->srcMemoryType == CU_MEMORYTYPE_DEVICE ? m->srcDevice : (CUdeviceptr)m->srcHost;
+  auto to = m->dstMemoryType == CU_MEMORYTYPE_DEVICE ? m->dstDevice : (CUdeviceptr)m->dstHost;
+  for (std::size_t row = 0; row < m->Height; ++row)
+    std::memcpy(reach(to) + row * m->dstPitch, reach(from) + row * m->srcPitch, m->WidthInBytes);
+  return ready();
+}
+CUresult CUDAAPI cuMemHostRegister(void* host, std::size_t bytes, unsigned int) {
+  std::lock_guard guard{driver().mutex};
+  auto made = driver().pinned.emplace(host, bytes).second;
+  return made ? CUDA_SUCCESS : CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
+}
+CUresult CUDAAPI cuMemHostUnregister(void* host) {
+  std::lock_guard guard{driver().mutex};
+  return driver().pinned.erase(host) > 0 ? CUDA_SUCCESS : CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
+}
+CUresult CUDAAPI cuMemGetHandleForAddressRange(
+  void* handle, CUdeviceptr at, std::size_t bytes, CUmemRangeHandleType, unsigned long long) {
+  if (at % 4096 != 0 || bytes % 4096 != 0)
+    return CUDA_ERROR_INVALID_VALUE;
+  *static_cast<int*>(handle) = dup(driver().dma_buf);
+  return CUDA_SUCCESS;
+}
+CUresult CUDAAPI
+cuFlushGPUDirectRDMAWrites(CUflushGPUDirectRDMAWritesTarget, CUflushGPUDirectRDMAWritesScope) {
+  return CUDA_SUCCESS;
+}
+
+} // extern "C"

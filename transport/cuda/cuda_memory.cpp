@@ -1,0 +1,314 @@
+// Copies on streams of our own in the primary context, which the program's own CUDA code uses, too.
+#include <millrace/transport/cuda/cuda_memory.hpp>
+#include <millrace/transport/cuda/driver_api.hpp>
+
+#include <unistd.h>
+
+#include <map>
+#include <mutex>
+
+namespace millrace::transport {
+
+namespace {
+
+using namespace cuda;
+
+constexpr std::uint64_t pitch_bytes_max = 0x7fff'ffff; // what every device takes
+
+// Rows of one length at one distance on either side: one order instead of many.
+struct rows {
+  device_run first;
+  std::uint64_t count = 1;
+  std::uint64_t device_pitch = 0;
+  std::uint64_t host_pitch = 0;
+};
+
+CUdeviceptr address_of(const std::byte* data) { return reinterpret_cast<CUdeviceptr>(data); }
+
+// The rows that `runs` begins with.
+rows rows_at(std::span<const device_run> runs) {
+  rows out{runs[0]};
+  auto length = runs[0].length;
+  if (runs.size() == 1 || runs[1].length != length)
+    return out;
+  auto device_pitch = address_of(runs[1].device) - address_of(runs[0].device);
+  auto host_pitch = address_of(runs[1].host) - address_of(runs[0].host);
+  auto fits = [&](std::uint64_t pitch) { return pitch >= length && pitch <= pitch_bytes_max; };
+  if (!fits(device_pitch) || !fits(host_pitch)) // backwards, or on top of each other
+    return out;
+  out.device_pitch = device_pitch;
+  out.host_pitch = host_pitch;
+  while (out.count < runs.size() && runs[out.count].length == length &&
+         runs[out.count].device == runs[0].device + out.count * device_pitch &&
+         runs[out.count].host == runs[0].host + out.count * host_pitch)
+    ++out.count;
+  return out;
+}
+
+class cuda_memory : public device_memory, public std::enable_shared_from_this<cuda_memory> {
+public:
+  cuda_memory(const driver_api& api, int ordinal)
+    : api_(api), ordinal_(ordinal), name_("cuda:" + std::to_string(ordinal)) {}
+
+  const std::string& name() const noexcept override { return name_; }
+  std::string_view kind() const noexcept override { return "cuda"; }
+
+  status copy(std::span<const device_run> runs, device_way way) override {
+    in_context here{*this};
+    if (!here.ok())
+      return error(here.code, "copying");
+    auto l = take_lane();
+    if (!l)
+      return l.error();
+    auto code = enqueue(*l, runs, way);
+    if (code == CUDA_SUCCESS)
+      code = api_.event_record(l->event, l->stream);
+    if (code == CUDA_SUCCESS)
+      code = api_.event_synchronize(l->event);
+    // What was ordered before something failed may still run.
+    if (code != CUDA_SUCCESS)
+      api_.stream_synchronize(l->stream);
+    std::lock_guard guard{mutex_};
+    lanes_.push_back(*l);
+    return code == CUDA_SUCCESS ? status{} : error(code, "copying");
+  }
+
+  result<dma_buf> export_range(std::byte* data, std::uint64_t length) override {
+    in_context here{*this};
+    if (!here.ok())
+      return fail(error(here.code, "exporting memory"));
+    if (!api_.handle_for_range || !attribute(CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED))
+      return fail(
+        errc::unsupported, name_ + " exports no dma-buf (it takes the open kernel modules)");
+    // So that the device's own synchronous copies and what others do to the memory keep their order.
+    unsigned int on = 1;
+    api_.pointer_set_attribute(&on, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, address_of(data));
+    auto page = static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
+    auto offset = address_of(data) % page;
+    auto whole = (offset + length + page - 1) / page * page;
+    int fd = -1;
+    auto code = api_.handle_for_range(
+      &fd, address_of(data) - offset, whole, CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD, 0);
+    if (code != CUDA_SUCCESS)
+      return fail(errc::unsupported, error(code, "exporting memory").detail());
+    return dma_buf{unique_fd{fd}, offset};
+  }
+
+  bool peer_memory() const noexcept override {
+    return access("/sys/module/nvidia_peermem", F_OK) == 0;
+  }
+
+  result<std::shared_ptr<void>> pin(std::byte* host, std::uint64_t length) override {
+    in_context here{*this};
+    auto code =
+      here.ok() ? api_.host_register(host, length, CU_MEMHOSTREGISTER_PORTABLE) : here.code;
+    if (code == CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED)
+      return std::shared_ptr<void>{};
+    if (code != CUDA_SUCCESS)
+      return fail(error(code, "pinning host memory"));
+    return std::shared_ptr<void>{host, [self = shared_from_this()](void* data) {
+                                   in_context there{*self};
+                                   self->api_.host_unregister(data);
+                                 }};
+  }
+
+  void settle() noexcept override {
+    in_context here{*this};
+    if (here.ok() && api_.flush_writes)
+      api_.flush_writes(
+        CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TARGET_CURRENT_CTX,
+        CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TO_OWNER);
+  }
+
+private:
+  struct lane {
+    CUstream stream = nullptr;
+    CUevent event = nullptr;
+  };
+
+  // The primary context, current while this lives.
+  struct in_context {
+    explicit in_context(cuda_memory& m) : api(m.api_), code(m.enter()) {}
+    ~in_context() {
+      CUcontext popped = nullptr;
+      if (ok())
+        api.context_pop(&popped);
+    }
+    in_context(const in_context&) = delete;
+    in_context& operator=(const in_context&) = delete;
+    bool ok() const { return code == CUDA_SUCCESS; }
+
+    const driver_api& api;
+    CUresult code;
+  };
+
+  CUresult enter() {
+    CUcontext context = nullptr;
+    {
+      std::lock_guard guard{mutex_};
+      if (!context_) {
+        CUdevice device{};
+        auto code = api_.device_get(&device, ordinal_);
+        if (code == CUDA_SUCCESS)
+          code = api_.primary_context_retain(&context_, device);
+        if (code != CUDA_SUCCESS)
+          return code;
+      }
+      context = context_;
+    }
+    return api_.context_push(context);
+  }
+
+  int attribute(CUdevice_attribute which) {
+    CUdevice device{};
+    int value = 0;
+    auto known = api_.device_get(&device, ordinal_) == CUDA_SUCCESS &&
+      api_.device_get_attribute(&value, which, device) == CUDA_SUCCESS;
+    return known ? value : 0;
+  }
+
+  // As many as copies run at a time.
+  result<lane> take_lane() {
+    std::lock_guard guard{mutex_};
+    if (!lanes_.empty()) {
+      auto l = lanes_.back();
+      lanes_.pop_back();
+      return l;
+    }
+    lane made;
+    auto code = api_.stream_create(&made.stream, CU_STREAM_NON_BLOCKING);
+    // Who waits sleeps: a thread that spins would take a core from the trainer.
+    if (code == CUDA_SUCCESS)
+      code = api_.event_create(&made.event, CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING);
+    if (code != CUDA_SUCCESS)
+      return fail(error(code, "making a stream"));
+    return made;
+  }
+
+  CUresult enqueue(const lane& l, std::span<const device_run> runs, device_way way) const {
+    while (!runs.empty()) {
+      auto r = rows_at(runs);
+      auto code = r.count == 1 ? enqueue_run(l, r.first, way) : enqueue_rows(l, r, way);
+      if (code != CUDA_SUCCESS)
+        return code;
+      runs = runs.subspan(r.count);
+    }
+    return CUDA_SUCCESS;
+  }
+
+  CUresult enqueue_run(const lane& l, const device_run& r, device_way way) const {
+    auto out = way == device_way::to_host;
+    return api_.memcpy_async(
+      address_of(out ? r.host : r.device), address_of(out ? r.device : r.host), r.length, l.stream);
+  }
+
+  CUresult enqueue_rows(const lane& l, const rows& r, device_way way) const {
+    CUDA_MEMCPY2D m{};
+    m.WidthInBytes = r.first.length;
+    m.Height = r.count;
+    if (way == device_way::to_host) {
+      m.srcMemoryType = CU_MEMORYTYPE_DEVICE;
+      m.srcDevice = address_of(r.first.device);
+      m.srcPitch = r.device_pitch;
+      m.dstMemoryType = CU_MEMORYTYPE_HOST;
+      m.dstHost = r.first.host;
+      m.dstPitch = r.host_pitch;
+    } else {
+      m.srcMemoryType = CU_MEMORYTYPE_HOST;
+      m.srcHost = r.first.host;
+      m.srcPitch = r.host_pitch;
+      m.dstMemoryType = CU_MEMORYTYPE_DEVICE;
+      m.dstDevice = address_of(r.first.device);
+      m.dstPitch = r.device_pitch;
+    }
+    return api_.memcpy_2d_async(&m, l.stream);
+  }
+
+  status error(CUresult code, const char* doing) const {
+    return {errc::io_error, name_ + ": " + doing + ": " + api_.words_for(code)};
+  }
+
+  const driver_api& api_;
+  const int ordinal_;
+  const std::string name_;
+  std::mutex mutex_;
+  CUcontext context_ = nullptr;
+  std::vector<lane> lanes_; // not in use
+};
+
+class cuda_kind : public device_kind {
+public:
+  std::string_view name() const noexcept override { return "cuda"; }
+
+  std::shared_ptr<device_memory> find(const std::byte* data) override {
+    auto* api = loaded_driver();
+    if (!api)
+      return nullptr;
+    auto where = address_of(data);
+    // Also refused where nobody has started CUDA in this process.
+    unsigned int type = 0;
+    auto known = api->pointer_get_attribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, where);
+    if (known != CUDA_SUCCESS || type != CU_MEMORYTYPE_DEVICE)
+      return nullptr;
+    unsigned int managed = 0;
+    api->pointer_get_attribute(&managed, CU_POINTER_ATTRIBUTE_IS_MANAGED, where);
+    if (managed != 0)
+      return nullptr;
+    int ordinal = 0;
+    api->pointer_get_attribute(&ordinal, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, where);
+    return memory_of(*api, ordinal);
+  }
+
+  result<std::vector<device_facts>> examine() override {
+    std::string why;
+    auto* api = load_driver(why);
+    if (!api)
+      return fail(errc::unavailable, why);
+    auto code = api->init(0);
+    int count = 0;
+    if (code == CUDA_SUCCESS)
+      code = api->device_get_count(&count);
+    if (code != CUDA_SUCCESS)
+      return fail(errc::unavailable, "the NVIDIA driver does not start: " + api->words_for(code));
+    std::vector<device_facts> out;
+    for (int i = 0; i < count; ++i)
+      out.push_back(facts_of(*api, i));
+    return out;
+  }
+
+private:
+  device_facts facts_of(const driver_api& api, int ordinal) {
+    auto m = memory_of(api, ordinal);
+    device_facts out{m->name(), {}, 0, false, m->peer_memory()};
+    CUdevice device{};
+    if (api.device_get(&device, ordinal) != CUDA_SUCCESS)
+      return out;
+    char model[128] = "";
+    std::size_t bytes = 0;
+    int exports = 0;
+    api.device_get_name(model, sizeof(model) - 1, device);
+    api.device_total_mem(&bytes, device);
+    api.device_get_attribute(&exports, CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED, device);
+    out.model = model;
+    out.size_bytes = bytes;
+    out.dma_buf = exports != 0 && api.handle_for_range;
+    return out;
+  }
+
+  std::shared_ptr<device_memory> memory_of(const driver_api& api, int ordinal) {
+    std::lock_guard guard{mutex_};
+    auto& m = devices_[ordinal];
+    if (!m)
+      m = std::make_shared<cuda_memory>(api, ordinal);
+    return m;
+  }
+
+  std::mutex mutex_;
+  std::map<int, std::shared_ptr<device_memory>> devices_;
+};
+
+} // namespace
+
+std::shared_ptr<device_kind> make_cuda_kind() { return std::make_shared<cuda_kind>(); }
+
+} // namespace millrace::transport

@@ -1,0 +1,47 @@
+// NVIDIA's driver library, looked up at run time, so that the same build runs where there is none.
+// Used by the memory of CUDA devices alone.
+#pragma once
+
+#include <cuda.h>
+
+#include <string>
+
+namespace millrace::transport::cuda {
+
+/// Its functions, in the versions that the header means. Those below the line may be null: older drivers lack them.
+struct driver_api {
+  decltype(&cuInit) init = nullptr;
+  decltype(&cuGetErrorString) get_error_string = nullptr;
+  decltype(&cuDeviceGetCount) device_get_count = nullptr;
+  decltype(&cuDeviceGet) device_get = nullptr;
+  decltype(&cuDeviceGetName) device_get_name = nullptr;
+  decltype(&cuDeviceTotalMem) device_total_mem = nullptr;
+  decltype(&cuDeviceGetAttribute) device_get_attribute = nullptr;
+  decltype(&cuDevicePrimaryCtxRetain) primary_context_retain = nullptr;
+  decltype(&cuCtxPushCurrent) context_push = nullptr;
+  decltype(&cuCtxPopCurrent) context_pop = nullptr;
+  decltype(&cuPointerGetAttribute) pointer_get_attribute = nullptr;
+  decltype(&cuPointerSetAttribute) pointer_set_attribute = nullptr;
+  decltype(&cuStreamCreate) stream_create = nullptr;
+  decltype(&cuStreamSynchronize) stream_synchronize = nullptr;
+  decltype(&cuEventCreate) event_create = nullptr;
+  decltype(&cuEventRecord) event_record = nullptr;
+  decltype(&cuEventSynchronize) event_synchronize = nullptr;
+  decltype(&cuMemcpyAsync) memcpy_async = nullptr;
+  decltype(&cuMemcpy2DAsync) memcpy_2d_async = nullptr;
+  decltype(&cuMemHostRegister) host_register = nullptr;
+  decltype(&cuMemHostUnregister) host_unregister = nullptr;
+  // ------
+  decltype(&cuMemGetHandleForAddressRange) handle_for_range = nullptr;
+  decltype(&cuFlushGPUDirectRDMAWrites) flush_writes = nullptr;
+
+  /// "out of memory"
+  std::string words_for(CUresult code) const;
+};
+
+/// The library, if something in this process has loaded it; else null, and then no pointer leads to a device. Cheap.
+const driver_api* loaded_driver();
+/// Loads the library; null, and why, if it is not there.
+const driver_api* load_driver(std::string& why);
+
+} // namespace millrace::transport::cuda

@@ -1,0 +1,142 @@
+// An arena in equal parts, made when the first peer asks.
+#include <millrace/transport/staged/chunk_pool.hpp>
+
+#include <cstring>
+
+namespace millrace::transport::staged {
+
+std::uint64_t chunk_pool::new_borrower() {
+  std::lock_guard guard{mutex_};
+  return ++borrowers_;
+}
+
+void chunk_pool::acquire(
+  std::uint64_t borrower, std::uint64_t request, std::function<void(result<chunk*>)> use) {
+  std::unique_lock lock{mutex_};
+  waiting_.push_back({borrower, request, std::move(use)});
+  post_serving(lock);
+}
+
+// For every request and for every chunk that comes back, so that none waits beside a free one; but no more than there
+// are chunks, however many requests come and are cancelled.
+void chunk_pool::post_serving(std::unique_lock<std::mutex>& lock) {
+  if (servings_ == count_)
+    return;
+  ++servings_;
+  lock.unlock();
+  movers_->devices().submit(
+    1, [self = shared_from_this()](std::uint32_t) { self->serve_one(); }, [] {});
+}
+
+void chunk_pool::serve_one() {
+  auto made = make_arena();
+  chunk* c = nullptr;
+  request next;
+  {
+    std::lock_guard guard{mutex_};
+    --servings_;
+    if (waiting_.empty() || (made.ok() && free_.empty()))
+      return;
+    next = std::move(waiting_.front());
+    waiting_.pop_front();
+    if (made.ok()) {
+      // The borrower's own, if there is one: its regions are there already.
+      auto own = std::find_if(
+        free_.begin(), free_.end(), [&](auto* f) { return f->borrower == next.borrower; });
+      auto taken = own == free_.end() ? free_.begin() : own;
+      c = *taken;
+      free_.erase(taken);
+    }
+  }
+  next.use(made.ok() ? result<chunk*>{c} : fail(made));
+}
+
+status chunk_pool::make_arena() {
+  std::lock_guard guard{making_};
+  if (arena_)
+    return {};
+  auto made =
+    arena::create({.name = "millrace-staged", .size_bytes = count_ * options_.chunk_bytes});
+  if (!made)
+    return made.error().within("staging for devices (staged.size)");
+  std::lock_guard lock{mutex_};
+  arena_ = std::move(*made);
+  for (std::uint64_t i = 0; i < count_; ++i) {
+    auto& c = *chunks_.emplace_back(std::make_unique<chunk>());
+    c.data = arena_->data() + i * options_.chunk_bytes;
+    c.size_bytes = options_.chunk_bytes;
+    free_.push_back(&c);
+  }
+  return {};
+}
+
+bool chunk_pool::cancel(std::uint64_t borrower, std::uint64_t number) {
+  request dropped; // ends without the lock
+  std::lock_guard guard{mutex_};
+  auto found = std::find_if(waiting_.begin(), waiting_.end(), [&](auto& r) {
+    return r.borrower == borrower && r.number == number;
+  });
+  if (found == waiting_.end())
+    return false;
+  dropped = std::move(*found);
+  waiting_.erase(found);
+  return true;
+}
+
+void chunk_pool::give_back(chunk* c, bool withdraw) {
+  if (!withdraw)
+    return put(c);
+  // Withdrawing waits for movers: not on the caller's thread.
+  movers_->devices().submit(
+    1,
+    [self = shared_from_this(), c](std::uint32_t) {
+      c->readable.withdraw();
+      c->writable.withdraw();
+      self->put(c);
+    },
+    [] {});
+}
+
+void chunk_pool::put(chunk* c) {
+  std::unique_lock lock{mutex_};
+  free_.push_back(c);
+  if (!waiting_.empty())
+    post_serving(lock);
+}
+
+bulk_handle chunk_pool::lend(chunk& c, std::uint64_t borrower, access_mode how) {
+  if (c.borrower != borrower) {
+    c.readable.withdraw();
+    c.writable.withdraw();
+    c.borrower = borrower;
+    // The region covers the whole chunk, and what another peer moved is nobody else's business.
+    std::memset(c.data, 0, c.size_bytes);
+  }
+  auto& r = how == access_mode::read ? c.readable : c.writable;
+  if (!r) {
+    // Of the host and dense: nothing to be refused.
+    tensor_view all{{"chunk", dtype::u8, {c.size_bytes}}, c.data, {}};
+    r = expose(gather_list::of({all}, how).value(), how);
+  }
+  return r.handle();
+}
+
+void chunk_pool::forget(std::uint64_t borrower) {
+  std::vector<chunk*> theirs;
+  {
+    std::lock_guard guard{mutex_};
+    for (auto* c : free_)
+      if (c->borrower == borrower)
+        theirs.push_back(c);
+    std::erase_if(free_, [&](auto* c) { return c->borrower == borrower; });
+  }
+  for (auto* c : theirs)
+    give_back(c, true);
+}
+
+chunk_pool::counts chunk_pool::now() const {
+  std::lock_guard guard{mutex_};
+  return {chunks_.size(), free_.size(), waiting_.size()};
+}
+
+} // namespace millrace::transport::staged

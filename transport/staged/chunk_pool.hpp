@@ -1,0 +1,93 @@
+// Staging memory of an owner of device memory: chunks that are lent to peers. One for all peers of a fabric.
+#pragma once
+
+#include <millrace/transport/arena.hpp>
+#include <millrace/transport/mover_pool.hpp>
+#include <millrace/transport/region.hpp>
+#include <millrace/transport/staged/staged_options.hpp>
+
+#include <algorithm>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+namespace millrace::transport::staged {
+
+/// One piece of staging memory. Whoever has it touches it alone, but for the peer that it is lent to.
+struct chunk {
+  std::byte* data = nullptr;
+  std::uint64_t size_bytes = 0;
+  std::uint64_t borrower = 0; // whose keys the regions have
+  region readable;
+  region writable;
+};
+
+/// Gives chunks in the order of asking.
+///
+/// *Problem*: exposing memory anew for every chunk would cost a peer with RDMA devices a question and a window each. So
+/// the regions of a chunk live on while it goes back and forth with one peer. Another peer gets new ones, and only
+/// after the old ones are withdrawn and the bytes are gone.
+/// Threads: any; whoever gets a chunk, gets it on a thread for devices. Made by `make_shared` only.
+class chunk_pool : public std::enable_shared_from_this<chunk_pool> {
+public:
+  chunk_pool(const staged_options& options, std::shared_ptr<mover_pool> movers)
+    : options_(options),
+      count_(std::max<std::uint64_t>(options.size_bytes / options.chunk_bytes, 1)),
+      movers_(std::move(movers)) {}
+
+  std::uint64_t chunks() const noexcept { return count_; } // once they are made
+
+  /// A number for a new borrower, that is a connection.
+  std::uint64_t new_borrower();
+
+  /// Calls `use` with a chunk as soon as there is one, or with why there will be none: `no_space`.
+  void acquire(
+    std::uint64_t borrower, std::uint64_t request, std::function<void(result<chunk*>)> use);
+  /// Forgets a request that waits; false if it does not wait any more.
+  bool cancel(std::uint64_t borrower, std::uint64_t request);
+  /// `withdraw`: somebody may still try to reach it by its regions.
+  void give_back(chunk* c, bool withdraw);
+  /// The handle by which the borrower reaches the chunk.
+  static bulk_handle lend(chunk& c, std::uint64_t borrower, access_mode how);
+  /// Withdraws the regions of a borrower that is gone, soon.
+  void forget(std::uint64_t borrower);
+
+  const std::shared_ptr<mover_pool>& movers() const noexcept { return movers_; }
+  /// Before a device copies with a chunk.
+  void pin_for(device_memory& device) { arena_->pin_for(device); }
+
+  struct counts {
+    std::size_t chunks = 0; // 0 before the first request
+    std::size_t free = 0;
+    std::size_t waiting = 0;
+  };
+  counts now() const;
+
+private:
+  struct request {
+    std::uint64_t borrower;
+    std::uint64_t number;
+    std::function<void(result<chunk*>)> use;
+  };
+
+  void post_serving(std::unique_lock<std::mutex>& lock);
+  void serve_one();
+  status make_arena();
+  void put(chunk* c);
+
+  const staged_options options_;
+  const std::uint64_t count_;
+  const std::shared_ptr<mover_pool> movers_;
+  std::mutex making_;
+  mutable std::mutex mutex_;
+  std::shared_ptr<arena> arena_;
+  std::vector<std::unique_ptr<chunk>> chunks_;
+  std::deque<chunk*> free_;
+  std::deque<request> waiting_;
+  std::uint64_t borrowers_ = 0;
+  std::size_t servings_ = 0; // posted and not begun
+};
+
+} // namespace millrace::transport::staged

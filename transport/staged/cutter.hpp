@@ -1,0 +1,46 @@
+// Cuts a transfer into pieces that pass through one chunk of staging memory each. Used by `asking_side`.
+#pragma once
+
+#include <millrace/core/bulk_handle.hpp>
+#include <millrace/transport/driver.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace millrace::transport::staged {
+
+/// What passes through one chunk: ranges of the region, packed one after the other, and the local side of them.
+struct piece {
+  std::vector<segment> ranges;
+  std::vector<copy_op> ops; // `remote_offset` is into the chunk
+  std::uint64_t bytes = 0;
+};
+
+/// Gives the pieces in the order of the ops. Every digest block belongs to one piece, so that the digests of the
+/// pieces, one after the other, are those of the transfer. A transfer without bytes has one empty piece: its handle
+/// is checked all the same.
+class cutter {
+public:
+  /// `what` must outlive it; `chunk_bytes` is a digest block at least.
+  cutter(const transfer& what, std::uint64_t chunk_bytes);
+
+  bool at_end() const noexcept { return op_ == what_->ops.size() && given_ > 0; }
+  /// Only before the end.
+  piece next();
+  /// Where the last op ends in the region; the largest number if one has no end.
+  std::uint64_t extent() const noexcept { return extent_; }
+
+private:
+  void skip_finished_ops();
+  std::uint64_t next_length(const copy_op& op, std::uint64_t room) const;
+
+  const transfer* what_;
+  const std::uint64_t chunk_bytes_;
+  std::uint64_t extent_ = 0;
+  std::size_t op_ = 0;
+  std::uint64_t at_ = 0; // in that op
+  std::size_t given_ = 0;
+};
+
+} // namespace millrace::transport::staged

@@ -1,0 +1,64 @@
+// Serves one peer that moves bytes with our device memory: lends chunks, fills and empties them.
+// Made by the staged driver for each peer.
+#pragma once
+
+#include <millrace/core/clock.hpp>
+#include <millrace/transport/channel.hpp>
+#include <millrace/transport/copy_job.hpp>
+#include <millrace/transport/staged/chunk_pool.hpp>
+#include <millrace/transport/staged/messages.hpp>
+
+#include <map>
+#include <memory>
+#include <mutex>
+
+namespace millrace::transport::staged {
+
+/// Copies between the region's memory and a chunk hold a lease each: withdrawing the region waits for one of them,
+/// never for a peer. The peer itself touches chunks alone.
+/// Threads: any. Made by `make_shared` only.
+class lending_side : public std::enable_shared_from_this<lending_side> {
+public:
+  lending_side(
+    std::shared_ptr<channel> c, std::shared_ptr<chunk_pool> pool, const staged_options& options)
+    : channel_(std::move(c)), pool_(std::move(pool)), options_(options),
+      borrower_(pool_->new_borrower()) {}
+
+  /// Errors: `protocol_error` for what no peer sends that keeps to the protocol.
+  [[nodiscard]] status on_stage(stage m);
+  [[nodiscard]] status on_commit(const commit& m);
+  void on_release(const release& m);
+  /// Takes back what was kept too long, and tells those that we are busy who have waited too long.
+  void expire(time_point now);
+  void close();
+
+  std::size_t requests() const; // waiting or with a chunk
+
+private:
+  enum class phase { waiting, filling, lent, emptying };
+  struct loan {
+    std::shared_ptr<const stage> asked;
+    region_ref memory;
+    phase now = phase::waiting;
+    time_point since;
+    chunk* what = nullptr;
+    bool given_up = false; // by the peer, while it is filled
+  };
+
+  void fill(std::uint64_t number, result<chunk*> given);
+  void empty(std::uint64_t number);
+  result<bulk_handle> filled(const loan& l);
+  status copy(const loan& l, device_way way);
+  void answer(std::uint64_t number, const result<bulk_handle>& outcome);
+  void tell_committed(std::uint64_t number, const status& outcome);
+
+  const std::shared_ptr<channel> channel_;
+  const std::shared_ptr<chunk_pool> pool_;
+  const staged_options options_;
+  const std::uint64_t borrower_;
+  mutable std::mutex mutex_;
+  bool closed_ = false;
+  std::map<std::uint64_t, loan> loans_;
+};
+
+} // namespace millrace::transport::staged

@@ -1,0 +1,34 @@
+// Bounds of messages.
+#include <millrace/core/digest.hpp>
+#include <millrace/transport/staged/messages.hpp>
+
+namespace millrace::transport::staged {
+
+status check(const hello& m) {
+  if (m.version != protocol_version)
+    return {
+      errc::unsupported_version,
+      "the peer stages by version " + std::to_string(m.version) + ", we by version " +
+        std::to_string(protocol_version)};
+  if (
+    m.chunk_bytes < digest_block_bytes || m.chunk_bytes > chunk_bytes_most || m.chunks_max == 0 ||
+    m.chunks_max > chunks_most)
+    return {errc::protocol_error, "a staged hello with senseless bounds"};
+  return {};
+}
+
+status check(const stage& m, std::uint64_t chunk_bytes) {
+  if (m.dir != 1 && m.dir != 2)
+    return {errc::protocol_error, "staging in no known direction"};
+  if (m.ranges.size() > ranges_max)
+    return {errc::protocol_error, "staging of too many ranges"};
+  std::uint64_t bytes = 0;
+  for (auto& r : m.ranges) {
+    if (r.length > chunk_bytes - bytes)
+      return {errc::protocol_error, "staging of more than a chunk"};
+    bytes += r.length;
+  }
+  return {};
+}
+
+} // namespace millrace::transport::staged

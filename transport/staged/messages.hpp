@@ -1,0 +1,101 @@
+// What two staged drivers say to each other over their channel.
+#pragma once
+
+#include <millrace/core/bulk_handle.hpp>
+#include <millrace/core/codec.hpp>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace millrace::transport::staged {
+
+/// The values travel on the wire: append, never renumber.
+enum class message_kind : std::uint8_t {
+  hello = 1,
+  stage = 2,
+  staged = 3,
+  commit = 4,
+  committed = 5,
+  release = 6,
+};
+
+inline constexpr std::uint32_t protocol_version = 1;
+inline constexpr std::uint64_t chunk_bytes_most = 1u << 30;
+inline constexpr std::uint32_t chunks_most = 4096;
+inline constexpr std::size_t ranges_max = 4096; // of one chunk
+
+/// "Ask for no more than this at a time."
+struct hello {
+  std::uint32_t version = protocol_version;
+  std::uint64_t chunk_bytes = 0;
+  std::uint32_t chunks_max = 0;
+};
+
+/// "Lend me a chunk for these ranges of your region: filled with them if I read."
+struct stage {
+  std::uint64_t number = 0;
+  std::uint64_t region = 0;
+  region_key key;
+  std::uint8_t dir = 0;     // a `direction`, seen from the sender
+  std::uint64_t extent = 0; // where the whole transfer ends in the region
+  std::vector<segment> ranges;
+};
+
+/// "Here it is": a region of the host that begins with the ranges, one after the other.
+struct staged {
+  std::uint64_t number = 0;
+  std::uint8_t code = 0; // an `errc`; then there is no chunk
+  std::string detail;
+  std::uint64_t region = 0;
+  region_key key;
+};
+
+/// "It is full: bring the bytes to the ranges, and take it back."
+struct commit {
+  std::uint64_t number = 0;
+};
+
+struct committed {
+  std::uint64_t number = 0;
+  std::uint8_t code = 0; // an `errc`
+  std::string detail;
+};
+
+/// "I need it no more."
+struct release {
+  std::uint64_t number = 0;
+  bool broken = false; // a transfer with it failed: somebody may still try to touch it
+};
+
+/// Checks what decoding cannot: bounds, directions, and that the ranges fit in a chunk of `chunk_bytes`.
+/// Errors: `protocol_error`; `unsupported_version` for a hello of another version.
+[[nodiscard]] status check(const hello& m);
+[[nodiscard]] status check(const stage& m, std::uint64_t chunk_bytes);
+
+template <class Inspector>
+typename Inspector::result_type inspect(Inspector& f, hello& x) {
+  return f(x.version, x.chunk_bytes, x.chunks_max);
+}
+template <class Inspector>
+typename Inspector::result_type inspect(Inspector& f, stage& x) {
+  return f(x.number, x.region, x.key, x.dir, x.extent, x.ranges);
+}
+template <class Inspector>
+typename Inspector::result_type inspect(Inspector& f, staged& x) {
+  return f(x.number, x.code, x.detail, x.region, x.key);
+}
+template <class Inspector>
+typename Inspector::result_type inspect(Inspector& f, commit& x) {
+  return f(x.number);
+}
+template <class Inspector>
+typename Inspector::result_type inspect(Inspector& f, committed& x) {
+  return f(x.number, x.code, x.detail);
+}
+template <class Inspector>
+typename Inspector::result_type inspect(Inspector& f, release& x) {
+  return f(x.number, x.broken);
+}
+
+} // namespace millrace::transport::staged

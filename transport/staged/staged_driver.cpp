@@ -1,0 +1,194 @@
+// Two sides for every peer: what we ask of it, what we lend to it.
+#include <millrace/core/digest.hpp>
+#include <millrace/transport/staged/asking_side.hpp>
+#include <millrace/transport/staged/lending_side.hpp>
+#include <millrace/transport/staged/send.hpp>
+#include <millrace/transport/staged/staged_driver.hpp>
+
+#include <algorithm>
+#include <unordered_map>
+
+namespace millrace::transport {
+
+namespace {
+
+using namespace staged;
+
+constexpr std::uint32_t sweep_ms = 1000; // how soon what is late is noticed
+
+staged_options within_reason(staged_options o) {
+  o.chunk_bytes = std::clamp(o.chunk_bytes, digest_block_bytes, chunk_bytes_most);
+  o.chunks_max = std::clamp(o.chunks_max, 1u, chunks_most);
+  return o;
+}
+
+struct peer_sides {
+  std::shared_ptr<channel> to;
+  std::shared_ptr<asking_side> asking;
+  std::shared_ptr<lending_side> lending;
+};
+
+class staged_driver : public peer_driver, public std::enable_shared_from_this<staged_driver> {
+public:
+  staged_driver(
+    std::shared_ptr<io_loop> loop, std::shared_ptr<mover_pool> movers,
+    const staged_options& options, asking_side::carrier move)
+    : loop_(std::move(loop)), options_(within_reason(options)), move_(std::move(move)),
+      pool_(std::make_shared<chunk_pool>(options_, std::move(movers))) {}
+
+  std::string_view name() const noexcept override { return "staged"; }
+  driver_capabilities capabilities() const noexcept override {
+    return {.same_host = true, .across_hosts = true, .host_memory = false, .device_memory = true};
+  }
+  bool reaches(const peer_id& owner) const noexcept override {
+    auto asking = asking_of(owner);
+    return asking && asking->ready();
+  }
+
+  void peer_opened(const std::shared_ptr<channel>& c) override {
+    // The owner answers before we lose patience: it lets us wait for one hold, and keeps us no longer than that.
+    std::chrono::milliseconds patience{2 * std::uint64_t{options_.hold_timeout_ms}};
+    {
+      std::lock_guard guard{mutex_};
+      links_[c.get()] = {
+        c, std::make_shared<asking_side>(c, move_, patience),
+        std::make_shared<lending_side>(c, pool_, options_)};
+    }
+    auto chunks = std::min<std::uint64_t>(options_.chunks_max, pool_->chunks());
+    hello m{protocol_version, options_.chunk_bytes, static_cast<std::uint32_t>(chunks)};
+    static_cast<void>(send(*c, message_kind::hello, m));
+    arm_sweep();
+  }
+
+  void peer_closed(channel& c, const status& why) override {
+    peer_sides link;
+    {
+      std::lock_guard guard{mutex_};
+      auto found = links_.find(&c);
+      if (found == links_.end())
+        return;
+      link = std::move(found->second);
+      links_.erase(found);
+    }
+    link.lending->close();
+    link.asking->close(why);
+  }
+
+  void submit(transfer t, completion<transfer_report> done) override {
+    if (!t.remote.on_device)
+      return done(fail(errc::unsupported, "memory of the host needs no staging"));
+    auto asking = asking_of(t.remote.owner);
+    if (!asking)
+      return done(fail(errc::peer_lost, "no connection to the process that owns the memory"));
+    asking->start(std::move(t), std::move(done));
+  }
+
+  void on_message(channel& c, std::span<const std::byte> body, std::vector<unique_fd>) override {
+    peer_sides link;
+    {
+      std::lock_guard guard{mutex_};
+      auto found = links_.find(&c);
+      if (found == links_.end())
+        return;
+      link = found->second;
+    }
+    wire_reader reader{body};
+    message_kind kind{};
+    reader(kind);
+    auto bad = take(link, kind, reader);
+    if (bad.ok() && !reader.ok())
+      bad = {errc::protocol_error, reader.fault()};
+    if (!bad.ok())
+      c.close(bad.within("a staged message"));
+  }
+
+private:
+  std::shared_ptr<asking_side> asking_of(const peer_id& owner) const noexcept {
+    std::lock_guard guard{mutex_};
+    for (auto& [c, link] : links_)
+      if (link.to->peer().id == owner && link.to->is_open())
+        return link.asking;
+    return nullptr;
+  }
+
+  static status take(const peer_sides& link, message_kind kind, wire_reader& reader) {
+    switch (kind) {
+    case message_kind::hello: {
+      hello m;
+      return reader(m) ? link.asking->on_hello(m) : status{};
+    }
+    case message_kind::stage: {
+      stage m;
+      return reader(m) ? link.lending->on_stage(std::move(m)) : status{};
+    }
+    case message_kind::staged: {
+      staged::staged m;
+      if (reader(m))
+        link.asking->on_staged(m);
+      return {};
+    }
+    case message_kind::commit: {
+      commit m;
+      return reader(m) ? link.lending->on_commit(m) : status{};
+    }
+    case message_kind::committed: {
+      committed m;
+      if (reader(m))
+        link.asking->on_committed(m);
+      return {};
+    }
+    case message_kind::release: {
+      release m;
+      if (reader(m))
+        link.lending->on_release(m);
+      return {};
+    }
+    }
+    return {}; // a kind of a later version
+  }
+
+  void arm_sweep() {
+    if (sweeping_.exchange(true))
+      return;
+    loop_->run_after(sweep_ms, [weak = weak_from_this()] {
+      if (auto self = weak.lock())
+        self->sweep();
+    });
+  }
+
+  void sweep() {
+    sweeping_ = false;
+    std::vector<peer_sides> links;
+    {
+      std::lock_guard guard{mutex_};
+      for (auto& [c, link] : links_)
+        links.push_back(link);
+    }
+    auto now = steady_clock::now();
+    for (auto& link : links) {
+      link.asking->expire(now);
+      link.lending->expire(now);
+    }
+    if (!links.empty())
+      arm_sweep();
+  }
+
+  const std::shared_ptr<io_loop> loop_;
+  const staged_options options_;
+  const asking_side::carrier move_;
+  const std::shared_ptr<chunk_pool> pool_;
+  mutable std::mutex mutex_;
+  std::unordered_map<channel*, peer_sides> links_;
+  std::atomic<bool> sweeping_ = false;
+};
+
+} // namespace
+
+std::shared_ptr<peer_driver> make_staged_driver(
+  std::shared_ptr<io_loop> loop, std::shared_ptr<mover_pool> movers, const staged_options& options,
+  std::function<void(transfer, completion<transfer_report>)> move) {
+  return std::make_shared<staged_driver>(
+    std::move(loop), std::move(movers), options, std::move(move));
+}
+
+} // namespace millrace::transport

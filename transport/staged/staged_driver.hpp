@@ -1,0 +1,19 @@
+// Moves bytes with device memory of peers that no other driver reaches: through staging memory of the owner, from where
+// the other drivers take them.
+#pragma once
+
+#include <millrace/transport/driver.hpp>
+#include <millrace/transport/mover_pool.hpp>
+#include <millrace/transport/staged/staged_options.hpp>
+
+#include <functional>
+#include <memory>
+
+namespace millrace::transport {
+
+/// `move`: submits a transfer with memory of the host to the fabric.
+std::shared_ptr<peer_driver> make_staged_driver(
+  std::shared_ptr<io_loop> loop, std::shared_ptr<mover_pool> movers, const staged_options& options,
+  std::function<void(transfer, completion<transfer_report>)> move);
+
+} // namespace millrace::transport
