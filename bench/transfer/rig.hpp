@@ -4,6 +4,7 @@
 #include <millrace/bench/common/child.hpp>
 #include <millrace/bench/common/measure.hpp>
 #include <millrace/transport/fabric.hpp>
+#include <millrace/transport/verbs/verbs_state.hpp>
 
 #include <cstdint>
 #include <functional>
@@ -15,6 +16,9 @@
 
 namespace millrace::bench {
 
+/// Who moves the bytes, and who has the memory.
+enum class side { mover, owner };
+
 /// One driver of the benchmark.
 struct driver_kind {
   std::string name;   // of the driver
@@ -25,9 +29,15 @@ struct driver_kind {
   bool copies = false;
   /// It moves them over so many TCP connections per peer: as many of iperf3 are the peer. 0: over none.
   std::uint32_t streams = 0;
-  /// Goals from 1 MiB on: part of the floor's speed, times as fast as the peer.
-  std::optional<double> floor_min = {}, peer_min = {};
+  /// It needs an RDMA device, see `rdma_ports`: perftest is the peer. Where this machine has none, it runs in the
+  /// lab guest.
+  bool rdma = false;
+  /// Goals from 1 MiB on: part of the floor's speed, times as fast as the peer; the same from 256 KiB on.
+  std::optional<double> floor_min = {}, peer_min = {}, peer_min_256kib = {};
   std::function<void(transport::fabric_options&)> adjust = {}; // may be empty
+
+  /// How many times as fast as the peer it shall be with transfers of so many bytes.
+  std::optional<double> peer_goal(std::uint64_t size_bytes) const;
 };
 
 /// A driver is one row here.
@@ -35,7 +45,13 @@ const std::vector<driver_kind>& driver_table();
 /// Null when there is none of that name.
 const driver_kind* find_driver(const std::string& column);
 
-transport::fabric_options options_of(const driver_kind& kind);
+transport::fabric_options options_of(const driver_kind& kind, side which = side::mover);
+
+/// The RDMA port of each side: the last that is active here moves, the first has the memory. Nothing without any.
+struct port_pair {
+  transport::verbs_port mover, owner;
+};
+std::optional<port_pair> rdma_ports();
 
 /// One transfer to be repeated.
 struct work {
@@ -46,7 +62,8 @@ struct work {
 
 class rig {
 public:
-  /// Errors: `invalid_argument` when this build has no such driver; whatever else keeps it from connecting.
+  /// Errors: `invalid_argument` when this build has no such driver; `unavailable` without the device it needs;
+  /// whatever else keeps it from connecting.
   static result<std::unique_ptr<rig>> make(
     const driver_kind& kind, const std::string& directory, std::uint32_t owners);
   ~rig();

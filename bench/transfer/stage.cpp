@@ -17,12 +17,16 @@ constexpr std::uint32_t depth_max = 16;
 std::vector<std::uint64_t> extent::latency_sizes() const {
   if (quick)
     return {8, 4096};
+  if (emulated)
+    return {4096};
   return {8, 64, 512, 4096, 32u << 10, 256u << 10};
 }
 
 std::vector<std::uint64_t> extent::sizes() const {
   if (quick)
     return {64u << 10, 1u << 20};
+  if (emulated)
+    return {64u << 10, 256u << 10, 1u << 20, 4u << 20, 16u << 20};
   return {64u << 10, 256u << 10, 1u << 20, 4u << 20, 16u << 20, 64u << 20, 256u << 20, 1u << 30};
 }
 
