@@ -25,15 +25,23 @@ std::string format(const char* pattern, Values... values) {
   return text;
 }
 
+// Bytes a second from which on they are counted in GB.
+constexpr double gigabytes_min = 1e8;
+
 std::string speed_or_time(const row& r, double seconds) {
-  return r.size_bytes >= speed_bytes_min
-    ? format("%.2f GB/s", static_cast<double>(r.size_bytes) / seconds * 1e-9)
-    : format("%.1f us", seconds * 1e6);
+  if (r.size_bytes < speed_bytes_min)
+    return format("%.1f us", seconds * 1e6);
+  auto speed = static_cast<double>(r.size_bytes) / seconds;
+  return speed >= gigabytes_min ? format("%.2f GB/s", speed * 1e-9)
+                                : format("%.1f MB/s", speed * 1e-6);
 }
 
 std::string spread(const row& r) {
+  auto speed = static_cast<double>(r.size_bytes) / r.ours.median();
   auto scaled = [&](double s) {
-    return r.size_bytes >= speed_bytes_min ? static_cast<double>(r.size_bytes) / s * 1e-9 : s * 1e6;
+    return r.size_bytes >= speed_bytes_min
+      ? static_cast<double>(r.size_bytes) / s * (speed >= gigabytes_min ? 1e-9 : 1e-6)
+      : s * 1e6;
   };
   auto a = scaled(r.ours.min());
   auto b = scaled(r.ours.max());
@@ -144,7 +152,8 @@ row from_json(const nlohmann::json& line) {
   if (r.peer_s)
     r.peer = line.at("peer");
   take(line, "floor_s", r.floor_s);
-  for (auto& [name, seconds] : line.value("others", nlohmann::json::object()).items())
+  auto others = line.value("others", nlohmann::json::object());
+  for (auto& [name, seconds] : others.items())
     r.others.emplace_back(name, seconds);
   r.stages = line.value("stages", "");
   r.machine = line.at("machine");

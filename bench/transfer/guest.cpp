@@ -44,7 +44,7 @@ void measure(stage& s, const guest_run& how, const driver_kind& kind) {
   if (where)
     std::printf("%s was measured on: %s\n", kind.column.c_str(), where->c_str());
   else if (!last.starts_with("skipped: "))
-    skip_aloud(kind.column, "the guest says: " + last);
+    skip_aloud(kind.column, where.error().detail() + "; the guest says: " + last);
   std::fflush(stdout);
 }
 

@@ -181,11 +181,11 @@ std::vector<double> perftest_peer::last_line(
       std::this_thread::sleep_for(std::chrono::milliseconds{100});
       auto client = need(child::start(asking, true), program);
       std::vector<double> figures;
-      auto met = false; // a client that finds its server begins with a ruler
+      auto met = false; // a client that finds its server says where both are
       for (auto& line : output_of(client)) {
         std::istringstream words{line};
         std::vector<double> numbers{std::istream_iterator<double>{words}, {}};
-        met |= line.starts_with("-----");
+        met |= line.find("remote address") != std::string::npos;
         if (words.eof() && numbers.size() >= columns)
           figures = std::move(numbers);
       }

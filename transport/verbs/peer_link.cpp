@@ -153,12 +153,21 @@ status peer_link::on_ask(const ask& m) {
     refuse(m.number, memory.error());
     return {};
   }
-  if (answering_ >= parts_.options.grants_max) {
-    refuse(m.number, {errc::busy, "too many regions asked for at once"});
+  if (auto bad = admit(m); !bad.ok()) {
+    refuse(m.number, bad);
     return {};
   }
-  ++answering_;
   prepare(std::make_shared<question>(m, std::move(*memory)));
+  return {};
+}
+
+// Honest peers ask for a region again when they have been answered.
+status peer_link::admit(const ask& m) {
+  std::lock_guard guard{mutex_};
+  if (answering_.size() >= parts_.options.grants_max)
+    return {errc::busy, "too many regions asked for at once"};
+  if (!answering_.insert(m.region).second)
+    return {errc::busy, "that region is being opened already"};
   return {};
 }
 
@@ -242,7 +251,10 @@ bool peer_link::covers_live_pairs(const granted& m) const {
 }
 
 void peer_link::answer(const question& q, result<granted> m) {
-  --answering_;
+  {
+    std::lock_guard guard{mutex_};
+    answering_.erase(q.m.region);
+  }
   if (!m)
     return refuse(q.m.number, m.error());
   m->number = q.m.number;

@@ -12,6 +12,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <vector>
 
 namespace millrace::transport::verbs {
@@ -90,6 +91,7 @@ private:
   void on_withdrawn(withdrawn m);
   // The owner's side.
   status on_ask(const ask& m);
+  status admit(const ask& m);
   void prepare(question_ptr q);
   void bind(const question_ptr& q, grant_book::prepared p);
   void bound(bind_round& round);
@@ -123,10 +125,9 @@ private:
   const link_parts parts_;
   const std::shared_ptr<grant_book> book_;
   std::atomic<bool> reachable_ = false;
-  std::atomic<std::uint32_t> answering_ = 0; // questions of the peer
-  std::atomic<std::uint64_t> backlog_bytes_ =
-    0;                       // of messages that the completion thread has yet to see
-  mutable std::mutex mutex_; // guards what other threads look at: the two below
+  std::atomic<std::uint64_t> backlog_bytes_ = 0; // messages that wait for the completion thread
+  mutable std::mutex mutex_;          // guards what other threads look at: the three below
+  std::set<std::uint64_t> answering_; // regions that the peer has asked for
   std::vector<live_pair> live_;
   std::vector<verbs_rail_stats> rail_stats_;
 
