@@ -72,7 +72,7 @@ int run(const options& o) {
   extent how;
   how.quick = o.quick;
   how.emulated = o.emulated;
-  how.rounds = o.rounds > 0 ? o.rounds : o.quick || o.emulated ? 3 : how.rounds;
+  how.rounds = o.rounds > 0 ? o.rounds : o.quick ? 3 : how.rounds;
   // As large as the largest transfer, and as all that is in flight of smaller ones.
   auto largest = std::max<std::uint64_t>(how.sizes().back(), 16u << 20);
   warm_buffer source{largest}, target{largest};
