@@ -297,6 +297,10 @@ constexpr auto verbs_keys = [] {
      put<s, &s::grants_max>},
     {verbs.count("windows_max", "65536", 1, 16'777'216, "keys that one peer may hold"),
      put<s, &s::windows_max>},
+    {verbs.size(
+       "backlog_max", "64MiB", mib, tib,
+       "messages of one peer that wait to be looked at; more end its channel"),
+     put<s, &s::backlog_bytes_max>},
   });
 }();
 

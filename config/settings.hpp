@@ -142,6 +142,7 @@ struct verbs_settings {
   bool watch_unmaps = true;
   std::uint32_t grants_max = 4'096;
   std::uint32_t windows_max = 65'536;
+  std::uint64_t backlog_bytes_max = 64u << 20;
 
   friend bool operator==(const verbs_settings&, const verbs_settings&) = default;
 };

@@ -62,6 +62,7 @@ transport::verbs_options verbs_options_of(const config::verbs_settings& s) {
   o.watch_unmaps = s.watch_unmaps;
   o.grants_max = s.grants_max;
   o.windows_max = s.windows_max;
+  o.backlog_bytes_max = s.backlog_bytes_max;
   return o;
 }
 

@@ -21,6 +21,7 @@ public:
   void add(double seconds) { values_.push_back(seconds); }
   bool empty() const noexcept { return values_.empty(); }
   std::size_t size() const noexcept { return values_.size(); }
+  const std::vector<double>& values() const noexcept { return values_; }
 
   /// `q` in [0, 1]; 0 is the smallest. Not a number without samples.
   double quantile(double q) const;

@@ -25,15 +25,23 @@ std::string format(const char* pattern, Values... values) {
   return text;
 }
 
+// Bytes a second from which on they are counted in GB.
+constexpr double gigabytes_min = 1e8;
+
 std::string speed_or_time(const row& r, double seconds) {
-  return r.size_bytes >= speed_bytes_min
-    ? format("%.2f GB/s", static_cast<double>(r.size_bytes) / seconds * 1e-9)
-    : format("%.1f us", seconds * 1e6);
+  if (r.size_bytes < speed_bytes_min)
+    return format("%.1f us", seconds * 1e6);
+  auto speed = static_cast<double>(r.size_bytes) / seconds;
+  return speed >= gigabytes_min ? format("%.2f GB/s", speed * 1e-9)
+                                : format("%.1f MB/s", speed * 1e-6);
 }
 
 std::string spread(const row& r) {
+  auto speed = static_cast<double>(r.size_bytes) / r.ours.median();
   auto scaled = [&](double s) {
-    return r.size_bytes >= speed_bytes_min ? static_cast<double>(r.size_bytes) / s * 1e-9 : s * 1e6;
+    return r.size_bytes >= speed_bytes_min
+      ? static_cast<double>(r.size_bytes) / s * (speed >= gigabytes_min ? 1e-9 : 1e-6)
+      : s * 1e6;
   };
   auto a = scaled(r.ours.min());
   auto b = scaled(r.ours.max());
@@ -106,6 +114,15 @@ nlohmann::json to_json(const row& r) {
     line["others"][name] = seconds;
   if (!r.stages.empty())
     line["stages"] = r.stages;
+  line["ours_all_s"] = r.ours.values();
+  auto add_goal = [&](const char* name, auto& goal) {
+    if (goal)
+      line["goals"][name] = *goal;
+  };
+  add_goal("ratio_min", r.ratio_min);
+  add_goal("floor_min", r.floor_min);
+  add_goal("seconds_max", r.seconds_max);
+  add_goal("bytes_max", r.bytes_max);
   for (auto& v : judge(r)) {
     line["goal"] = line.contains("goal") ? line["goal"].get<std::string>() + "; " + v.goal : v.goal;
     auto so_far = line.contains("met") ? line["met"] : nlohmann::json(true);
@@ -117,6 +134,35 @@ nlohmann::json to_json(const row& r) {
       line["met"] = so_far.get<bool>() && *v.met;
   }
   return line;
+}
+
+template <class T>
+void take(const nlohmann::json& from, const char* name, std::optional<T>& to) {
+  if (auto found = from.find(name); found != from.end() && !found->is_null())
+    to = found->get<T>();
+}
+
+row from_json(const nlohmann::json& line) {
+  row r;
+  r.name = line.at("case");
+  r.size_bytes = line.at("bytes");
+  for (double seconds : line.at("ours_all_s"))
+    r.ours.add(seconds);
+  take(line, "peer_s", r.peer_s);
+  if (r.peer_s)
+    r.peer = line.at("peer");
+  take(line, "floor_s", r.floor_s);
+  auto others = line.value("others", nlohmann::json::object());
+  for (auto& [name, seconds] : others.items())
+    r.others.emplace_back(name, seconds);
+  r.stages = line.value("stages", "");
+  r.machine = line.at("machine");
+  auto goals = line.value("goals", nlohmann::json::object());
+  take(goals, "ratio_min", r.ratio_min);
+  take(goals, "floor_min", r.floor_min);
+  take(goals, "seconds_max", r.seconds_max);
+  take(goals, "bytes_max", r.bytes_max);
+  return r;
 }
 
 } // namespace
@@ -162,12 +208,29 @@ void report::print_goals() const {
   std::printf("%zu of %zu goals met\n", met, all);
 }
 
+result<std::string> report::add_from(const std::string& json_path) {
+  std::ifstream file{json_path};
+  if (!file)
+    return fail(status_from_errno(errno, "reading " + json_path));
+  std::string machine;
+  try {
+    for (std::string line; std::getline(file, line);) {
+      auto r = from_json(nlohmann::json::parse(line));
+      machine = r.machine;
+      add(std::move(r));
+    }
+  } catch (const nlohmann::json::exception& e) {
+    return fail(errc::corrupt_data, json_path + ": " + e.what());
+  }
+  return machine;
+}
+
 status report::write_json(const std::string& path) const {
   std::ofstream file{path};
   for (auto& r : rows_) {
     auto line = to_json(r);
     line["commit"] = commit_;
-    line["machine"] = machine_;
+    line["machine"] = r.machine.empty() ? machine_ : r.machine;
     file << line.dump() << "\n";
   }
   file.close();

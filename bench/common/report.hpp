@@ -20,7 +20,8 @@ struct row {
   std::optional<double> peer_s;
   std::vector<std::pair<std::string, double>> others; // further peers and floors, for comparison
   std::optional<double> floor_s;
-  std::string stages; // where a provider says its time went
+  std::string stages;  // where a provider says its time went
+  std::string machine; // where it was measured, if not here
 
   /// Goals: times as fast as the peer, part of the floor's speed, how long, how large.
   std::optional<double> ratio_min;
@@ -40,6 +41,9 @@ public:
   void add(row r);
   /// Every goal with what was reached. A goal whose peer is missing counts as not measured.
   void print_goals() const;
+  /// Adds the rows that another run on another machine wrote. Returns where that was.
+  /// Errors: what the operating system says; `corrupt_data`.
+  result<std::string> add_from(const std::string& json_path);
   /// Errors: what the operating system says.
   [[nodiscard]] status write_json(const std::string& path) const;
 

@@ -37,6 +37,17 @@ public:
     });
   }
 
+  // As many in flight as ours.
+  void against_perftest() {
+    if (!stage_.perftest || !kind_.rdma)
+      return;
+    auto reads = how_.dir == direction::read;
+    add(reads ? "ib_read_bw" : "ib_write_bw", true, [this] {
+      return static_cast<double>(bytes_) /
+        stage_.perftest->bytes_per_second(how_.dir, how_.size_bytes, count_, how_.depth());
+    });
+  }
+
   // Messages between memory of any kind are the peer: so is ours. Its one-sided transfers work in memory that UCX
   // itself made to be shared, and are for comparison.
   void against_ucx() {
@@ -99,19 +110,16 @@ private:
   std::optional<copy_floor> floor_;
 };
 
-bool has_goals(const stage& s, const shape& how) {
-  return !s.how.quick && how.size_bytes >= goal_bytes_min;
-}
-
 void by_size(stage& s, rig& r, const driver_kind& kind, const shape& how) {
   bandwidth_case c{s, r, kind, how};
   c.against_iperf();
+  c.against_perftest();
   c.against_copies();
   auto out = c.run("bandwidth/" + how.name());
-  if (has_goals(s, how) && kind.floor_min)
+  if (!s.how.quick && how.size_bytes >= goal_bytes_min)
     out.floor_min = kind.floor_min;
-  if (has_goals(s, how) && kind.streams)
-    out.ratio_min = kind.peer_min;
+  if (!s.how.quick && !kind.copies)
+    out.ratio_min = kind.peer_goal(how.size_bytes);
   s.out.add(std::move(out));
 }
 
@@ -123,8 +131,8 @@ void against_ucx(stage& s, rig& r, const driver_kind& kind, shape how) {
   bandwidth_case c{s, r, kind, how};
   c.against_ucx();
   auto out = c.run("same-memory/" + how.name());
-  if (has_goals(s, how))
-    out.ratio_min = kind.peer_min;
+  if (!s.how.quick)
+    out.ratio_min = kind.peer_goal(how.size_bytes);
   s.out.add(std::move(out));
 }
 

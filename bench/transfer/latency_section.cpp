@@ -62,6 +62,19 @@ void add_ucx(stage& s, contest& c, const shape& how, competitors& to) {
     [&s, test, how] { return s.ucx->run("posix", test, how.size_bytes, ucx_exchanges).p50_s; });
 }
 
+// A write there is seen by the other side's polling, before anybody's completion.
+void add_perftest(stage& s, contest& c, const shape& how, competitors& to) {
+  if (!s.perftest)
+    return;
+  auto& one = to.emplace_back();
+  one.name = how.dir == direction::read ? "ib_read_lat" : "ib_write_lat";
+  one.p50 = &c.add([&s, &one, how] {
+    auto figures = s.perftest->latency(how.dir, how.size_bytes, s.how.exchanges());
+    one.p99.add(figures.p99_s);
+    return figures.p50_s;
+  });
+}
+
 void measure(stage& s, rig& r, const driver_kind& kind, const shape& how) {
   auto works = works_of(r, how);
   contest c;
@@ -74,6 +87,8 @@ void measure(stage& s, rig& r, const driver_kind& kind, const shape& how) {
     add_sockets(s, c, how, others, connections);
   if (kind.copies && !kind.one_process)
     add_ucx(s, c, how, others);
+  if (kind.rdma)
+    add_perftest(s, c, how, others);
   c.run(s.how.rounds);
   row out;
   out.name = "latency/" + how.name() + "/" + kind.column;
@@ -91,7 +106,9 @@ void measure(stage& s, rig& r, const driver_kind& kind, const shape& how) {
     if (!one.p99.empty())
       out.others.emplace_back(one.name + " p99", one.p99.median());
   }
-  if (kind.streams && how.dir == direction::read && how.size_bytes == 4096 && !s.how.quick)
+  if (
+    kind.streams && kind.peer_min && how.dir == direction::read && how.size_bytes == 4096 &&
+    !s.how.quick)
     out.ratio_min = 1 / raw_factor_max;
   s.out.add(std::move(out));
 }

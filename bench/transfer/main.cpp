@@ -1,5 +1,6 @@
 // bench_transfer: drivers side by side, against others who move the same bytes. See bench/README.md; scripts/bench
 // transfer runs it.
+#include <millrace/bench/transfer/guest.hpp>
 #include <millrace/bench/transfer/stage.hpp>
 #include <millrace/core/log.hpp>
 
@@ -16,7 +17,8 @@ using namespace millrace::bench;
 struct options {
   bool quick = false;
   bool no_peers = false;
-  std::string json, only, commit;
+  bool emulated = false;
+  std::string json, only, commit, guest;
   std::vector<std::string> drivers, tcp;
   std::vector<std::uint64_t> sizes;
   std::size_t rounds = 0;
@@ -27,6 +29,10 @@ void declare(CLI::App& app, options& o) {
   for (auto& kind : driver_table())
     columns.push_back(kind.column);
   app.add_flag("--quick", o.quick, "a smoke run of some seconds; its figures mean little");
+  app.add_flag("--emulated", o.emulated, "less of all, for devices that a guest emulates");
+  app.add_option(
+    "--guest", o.guest,
+    "runs a program in a guest with RDMA devices, for drivers that need some where here are none");
   app.add_flag("--no-peers", o.no_peers, "only ours and the floors");
   app.add_option("--json", o.json, "one line a case, beside the table");
   app.add_option("--only", o.only, "one section")
@@ -53,6 +59,8 @@ void run_sections(stage& s, const std::string& only) {
     latency_section(s);
   if (wanted("sizes"))
     sizes_section(s);
+  if (s.how.emulated)
+    return; // what takes long
   if (wanted("segments"))
     segments_section(s);
   if (wanted("peers"))
@@ -71,17 +79,22 @@ int run(const options& o) {
   extent how;
   how.only_sizes = o.sizes;
   how.quick = o.quick;
+  how.emulated = o.emulated;
   how.rounds = o.rounds > 0 ? o.rounds : o.quick ? 3 : how.rounds;
   auto largest = how.places_bytes_max();
   warm_buffer source{largest}, target{largest};
   source.fill_randomly(1);
-  stage s{how, out, files, chosen(o.drivers), {}, {}, source, target};
+  stage s{how, out, files, chosen(o.drivers), {}, {}, {}, source, target};
   auto over_network = [](auto* kind) { return kind->streams; };
   if (!o.no_peers)
     s.ucx = ucx_peer::find();
   if (!o.no_peers && std::ranges::any_of(s.drivers, over_network))
     s.iperf = iperf_peer::start();
+  if (!o.no_peers && std::ranges::any_of(s.drivers, &driver_kind::rdma))
+    s.perftest = perftest_peer::find();
   out.print_header();
+  if (!o.guest.empty())
+    measure_in_guest(s, {o.guest, o.only, o.no_peers, o.quick});
   run_sections(s, o.only);
   out.print_goals();
   if (!o.json.empty())

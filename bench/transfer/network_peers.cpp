@@ -12,9 +12,11 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdio>
 #include <cstring>
+#include <iterator>
 #include <sstream>
 #include <thread>
 #include <vector>
@@ -146,6 +148,77 @@ double iperf_peer::bytes_per_second(std::uint32_t streams) const {
     std::this_thread::sleep_for(std::chrono::milliseconds{100});
   }
   give_up("iperf3 says: " + said);
+}
+
+// -- perftest -----------------------------------------------------------------------------------
+
+std::optional<perftest_peer> perftest_peer::find() {
+  auto ports = rdma_ports();
+  if (!ports)
+    return std::nullopt; // the driver's own row says why
+  if (is_installed("ib_read_bw"))
+    return perftest_peer{std::move(*ports)};
+  skip_aloud("perftest", "ib_read_bw is not installed (package perftest)");
+  return std::nullopt;
+}
+
+// The table's last line of figures, of at least so many.
+std::vector<double> perftest_peer::last_line(
+  const std::string& program, std::vector<std::string> options, std::size_t columns) const {
+  options.insert(options.end(), {"-F", "-p", std::to_string(free_port())});
+  auto on = [&](const transport::verbs_port& p) {
+    std::vector<std::string> command{
+      program, "-d", p.device, "-i", std::to_string(p.port), "-x", std::to_string(p.gid_index)};
+    command.insert(command.end(), options.begin(), options.end());
+    return command;
+  };
+  auto asking = on(ports_.mover);
+  asking.push_back("127.0.0.1");
+  for (int attempts_left = 5; attempts_left > 0; --attempts_left) {
+    auto server = need(child::start(on(ports_.owner), true), program);
+    // The server may not listen yet; connecting to it to find out would be taken for the client.
+    for (int knocks_left = 50; knocks_left > 0; --knocks_left) {
+      std::this_thread::sleep_for(std::chrono::milliseconds{100});
+      auto client = need(child::start(asking, true), program);
+      std::vector<double> figures;
+      auto met = false; // a client that finds its server says where both are
+      for (auto& line : output_of(client)) {
+        std::istringstream words{line};
+        std::vector<double> numbers{std::istream_iterator<double>{words}, {}};
+        met |= line.find("remote address") != std::string::npos;
+        if (words.eof() && numbers.size() >= columns)
+          figures = std::move(numbers);
+      }
+      if (!figures.empty())
+        return figures;
+      if (met)
+        break; // the devices failed it: once more with another server
+    }
+  }
+  give_up(program + " prints no figures");
+}
+
+double perftest_peer::bytes_per_second(
+  transport::direction dir, std::uint64_t size_bytes, std::uint64_t count,
+  std::uint32_t depth) const {
+  constexpr std::uint64_t count_min = 5; // it takes no less
+  auto program = dir == transport::direction::read ? "ib_read_bw" : "ib_write_bw";
+  // bytes, iterations, peak and average in MiB/s, messages
+  auto line = last_line(
+    program,
+    {"-N", "-s", std::to_string(size_bytes), "-n", std::to_string(std::max(count, count_min)), "-t",
+     std::to_string(depth)},
+    5);
+  return line[3] * (1 << 20);
+}
+
+perftest_peer::figures perftest_peer::latency(
+  transport::direction dir, std::uint64_t size_bytes, std::uint64_t exchanges) const {
+  auto program = dir == transport::direction::read ? "ib_read_lat" : "ib_write_lat";
+  // bytes, iterations, least, most, typical, average, deviation, 99 %, 99.9 %
+  auto line =
+    last_line(program, {"-s", std::to_string(size_bytes), "-n", std::to_string(exchanges)}, 9);
+  return {line[4] * 1e-6, line[7] * 1e-6};
 }
 
 // -- sockets ------------------------------------------------------------------------------------

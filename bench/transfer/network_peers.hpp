@@ -1,11 +1,13 @@
-// What others take to move the same bytes: UCX's own benchmark, iperf3, and bare TCP sockets.
+// What others take to move the same bytes: UCX's own benchmark, iperf3, perftest, and bare TCP sockets.
 #pragma once
 
 #include <millrace/bench/common/child.hpp>
+#include <millrace/bench/transfer/rig.hpp>
 
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace millrace::bench {
 
@@ -42,6 +44,32 @@ private:
 
   child server_;
   std::uint16_t port_;
+};
+
+/// perftest's programs between the two RDMA ports of `rdma_ports`: reliable connections, the ports' own MTU. A server
+/// process a measurement: that is how they work.
+class perftest_peer {
+public:
+  static std::optional<perftest_peer> find();
+
+  /// ib_read_bw or ib_write_bw, so many messages, `depth` in flight.
+  double bytes_per_second(
+    transport::direction dir, std::uint64_t size_bytes, std::uint64_t count,
+    std::uint32_t depth) const;
+
+  struct figures {
+    double p50_s = 0, p99_s = 0;
+  };
+  /// ib_read_lat: until a read is done. ib_write_lat: half of a ping-pong of writes, each seen by polling the memory.
+  figures latency(
+    transport::direction dir, std::uint64_t size_bytes, std::uint64_t exchanges) const;
+
+private:
+  explicit perftest_peer(port_pair ports) : ports_(std::move(ports)) {}
+  std::vector<double> last_line(
+    const std::string& program, std::vector<std::string> options, std::size_t columns) const;
+
+  port_pair ports_;
 };
 
 /// A request and its response over a TCP connection on loopback, to another process. It waits as our loop does: it

@@ -101,6 +101,13 @@ void over_loopback(fabric_options& options) {
   options.tcp.listen = {"127.0.0.1:0"};
 }
 
+std::string name_of(const verbs_port& p) { return p.device + ":" + std::to_string(p.port); }
+
+void over_rdma(fabric_options& options, side which) {
+  if (auto ports = rdma_ports())
+    options.verbs.devices = {name_of(which == side::mover ? ports->mover : ports->owner)};
+}
+
 } // namespace
 
 const std::vector<driver_kind>& driver_table() {
@@ -116,6 +123,7 @@ const std::vector<driver_kind>& driver_table() {
          over_loopback(options);
          options.tcp.encrypt = true;
        }},
+    {.name = "verbs", .column = "verbs", .rdma = true, .peer_min = 0.9, .peer_min_256kib = 0.7},
   };
   return table;
 }
@@ -150,12 +158,28 @@ const driver_kind* find_driver(const std::string& column) {
   return nullptr;
 }
 
-fabric_options options_of(const driver_kind& kind) {
+std::optional<double> driver_kind::peer_goal(std::uint64_t size_bytes) const {
+  if (size_bytes >= 1u << 20)
+    return peer_min;
+  return size_bytes >= 256u << 10 ? peer_min_256kib : std::nullopt;
+}
+
+fabric_options options_of(const driver_kind& kind, side which) {
   fabric_options options;
   options.prefer = {kind.name};
   if (kind.adjust)
     kind.adjust(options);
+  if (kind.rdma)
+    over_rdma(options, which);
   return options;
+}
+
+std::optional<port_pair> rdma_ports() {
+  auto ports = describe_verbs_devices({}).ports;
+  std::erase_if(ports, [](auto& p) { return !p.remark.empty(); });
+  if (ports.empty())
+    return std::nullopt;
+  return port_pair{ports.back(), ports.front()};
 }
 
 struct rig::exposed {
@@ -177,6 +201,8 @@ rig::~rig() {
 
 result<std::unique_ptr<rig>> rig::make(
   const driver_kind& kind, const std::string& directory, std::uint32_t owners) {
+  if (kind.rdma && !rdma_ports())
+    return fail(errc::unavailable, describe_verbs_devices({}).remark);
   auto loop = io_loop::start({});
   if (!loop)
     return fail(loop.error());
@@ -284,7 +310,7 @@ int own(
   if (!kind)
     give_up("no driver " + column);
   auto loop = need(io_loop::start({}), "an owner");
-  auto f = need(fabric::create(options_of(*kind), loop), "an owner");
+  auto f = need(fabric::create(options_of(*kind, side::owner), loop), "an owner");
   promise<void> connected;
   connect(
     loop, address, {.local_name = "owner:" + std::to_string(getpid())},

@@ -5,6 +5,7 @@
 #include <millrace/bench/common/measure.hpp>
 #include <millrace/core/future.hpp>
 #include <millrace/transport/fabric.hpp>
+#include <millrace/transport/verbs/verbs_state.hpp>
 
 #include <cstdint>
 #include <functional>
@@ -16,6 +17,9 @@
 
 namespace millrace::bench {
 
+/// Who moves the bytes, and who has the memory.
+enum class side { mover, owner };
+
 /// One driver of the benchmark.
 struct driver_kind {
   std::string name;   // of the driver
@@ -26,9 +30,15 @@ struct driver_kind {
   bool copies = false;
   /// It moves them over TCP connections: as many of iperf3 as it has with each owner are the peer.
   bool streams = false;
-  /// Goals from 1 MiB on: part of the floor's speed, times as fast as the peer.
-  std::optional<double> floor_min = {}, peer_min = {};
+  /// It needs an RDMA device, see `rdma_ports`: perftest is the peer. Where this machine has none, it runs in the
+  /// lab guest.
+  bool rdma = false;
+  /// Goals from 1 MiB on: part of the floor's speed, times as fast as the peer; the same from 256 KiB on.
+  std::optional<double> floor_min = {}, peer_min = {}, peer_min_256kib = {};
   std::function<void(transport::fabric_options&)> adjust = {}; // may be empty
+
+  /// How many times as fast as the peer it shall be with transfers of so many bytes.
+  std::optional<double> peer_goal(std::uint64_t size_bytes) const;
 };
 
 /// A driver is one row here.
@@ -40,7 +50,13 @@ const driver_kind* find_driver(const std::string& column);
 /// Errors: `invalid_argument` naming those that can be set.
 status set_tcp_option(const std::string& text);
 
-transport::fabric_options options_of(const driver_kind& kind);
+transport::fabric_options options_of(const driver_kind& kind, side which = side::mover);
+
+/// The RDMA port of each side: the last that is active here moves, the first has the memory. Nothing without any.
+struct port_pair {
+  transport::verbs_port mover, owner;
+};
+std::optional<port_pair> rdma_ports();
 
 /// One transfer to be repeated.
 struct work {
@@ -51,7 +67,8 @@ struct work {
 
 class rig {
 public:
-  /// Errors: `invalid_argument` when this build has no such driver; whatever else keeps it from connecting.
+  /// Errors: `invalid_argument` when this build has no such driver; `unavailable` without the device it needs;
+  /// whatever else keeps it from connecting.
   static result<std::unique_ptr<rig>> make(
     const driver_kind& kind, const std::string& directory, std::uint32_t owners);
   ~rig();

@@ -19,6 +19,8 @@ std::vector<std::uint64_t> extent::latency_sizes() const {
     return only_sizes;
   if (quick)
     return {8, 4096};
+  if (emulated)
+    return {4096};
   return {8, 64, 512, 4096, 32u << 10, 256u << 10};
 }
 
@@ -27,6 +29,8 @@ std::vector<std::uint64_t> extent::sizes() const {
     return only_sizes;
   if (quick)
     return {64u << 10, 1u << 20};
+  if (emulated)
+    return {64u << 10, 256u << 10, 1u << 20, 4u << 20, 16u << 20};
   return {64u << 10, 256u << 10, 1u << 20, 4u << 20, 16u << 20, 64u << 20, 256u << 20, 1u << 30};
 }
 

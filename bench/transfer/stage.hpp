@@ -20,13 +20,18 @@ namespace millrace::bench {
 struct extent {
   std::size_t rounds = 5;
   bool quick = false;
+  bool emulated = false;                 // on devices that move some ten MB a second
   std::vector<std::uint64_t> only_sizes; // empty: those of each section
 
   std::vector<std::uint64_t> latency_sizes() const;
-  std::vector<std::uint64_t> sizes() const;                      // of the bandwidth
-  std::uint64_t places_bytes_max() const;                        // of all places of a transfer
-  std::uint64_t exchanges() const { return quick ? 200 : 4000; } // of one round of latencies
-  std::uint64_t round_bytes() const { return quick ? 16u << 20 : std::uint64_t{1} << 30; }
+  std::vector<std::uint64_t> sizes() const; // of the bandwidth
+  std::uint64_t places_bytes_max() const;   // of all places of a transfer
+  std::uint64_t exchanges() const {         // of one round of latencies
+    return quick || emulated ? 200 : 4000;
+  }
+  std::uint64_t round_bytes() const {
+    return quick || emulated ? 16u << 20 : std::uint64_t{1} << 30;
+  }
   std::uint32_t peers_max() const { return quick ? 2 : 16; }
 };
 
@@ -38,6 +43,7 @@ struct stage {
   std::vector<const driver_kind*> drivers;
   std::optional<ucx_peer> ucx;
   std::optional<iperf_peer> iperf;
+  std::optional<perftest_peer> perftest;
   warm_buffer& source; // for floors
   warm_buffer& target;
 

@@ -80,6 +80,7 @@ BOOST_AUTO_TEST_CASE(defaults_of_the_configuration_are_those_of_verbs) {
   SAME(a, b, watch_unmaps);
   SAME(a, b, grants_max);
   SAME(a, b, windows_max);
+  SAME(a, b, backlog_bytes_max);
 }
 
 BOOST_AUTO_TEST_CASE(what_is_written_arrives) {

@@ -27,6 +27,7 @@ rail_info rail_at(const char* text, bool infiniband = false) {
   out.gid = address(text);
   out.infiniband = infiniband;
   out.mtu = 4096;
+  out.message_bytes_max = 1u << 20;
   return out;
 }
 
@@ -221,6 +222,9 @@ BOOST_AUTO_TEST_CASE(numbers_that_no_device_has_are_refused) {
   BOOST_TEST(!check(m).ok());
   m = good;
   m.rail.mtu = 1000;
+  BOOST_TEST(!check(m).ok());
+  m = good;
+  m.rail.message_bytes_max = 100;
   BOOST_TEST(!check(m).ok());
   m = good;
   m.pair = rails_max;

@@ -15,6 +15,8 @@ status wrong(const char* what) { return {errc::protocol_error, what}; }
 status check(const rail_info& r) {
   if (r.mtu < 256 || r.mtu > 4096 || !std::has_single_bit(r.mtu))
     return wrong("a rail with an MTU that no device has");
+  if (r.message_bytes_max < r.mtu)
+    return wrong("a rail whose messages are smaller than its packets");
   if (r.reads_max > 65'535 || r.lid > 65'535)
     return wrong("a rail with limits that no device has");
   return {};

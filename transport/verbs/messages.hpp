@@ -91,7 +91,7 @@ struct withdrawn {
   std::uint64_t region = 0;
 };
 
-/// Checks what decoding cannot: counts, numbers of devices, and that ranges make up the region.
+/// Checks what decoding cannot: counts, limits of devices, and that ranges make up the region.
 /// Errors: `protocol_error`; `unsupported_version` for a hello of another version.
 [[nodiscard]] status check(const hello& m);
 [[nodiscard]] status check(const connect& m);

@@ -21,8 +21,11 @@ peer_link::peer_link(std::shared_ptr<channel> c, link_parts parts)
     ours_.rails.push_back(d->now().value_or(device::address{}).rail);
     pieces_max_ = std::min<std::size_t>(pieces_max_, d->sge_max());
   }
-  for (auto& r : ours_.rails)
-    r.mtu = std::max(r.mtu, 256u); // its address may have gone since the start
+  // Its address may have gone since the start.
+  for (auto& r : ours_.rails) {
+    r.mtu = std::max(r.mtu, 256u);
+    r.message_bytes_max = std::max<std::uint64_t>(r.message_bytes_max, r.mtu);
+  }
 }
 
 template <class Message>
@@ -47,13 +50,19 @@ void peer_link::open() {
 }
 
 template <class Message>
-status peer_link::deliver(wire_reader& reader, void (peer_link::*f)(Message)) {
+status peer_link::deliver(
+  wire_reader& reader, std::uint64_t size_bytes, void (peer_link::*f)(Message)) {
   Message m;
   if (!reader(m))
     return {};
   if (auto bad = check(m); !bad.ok())
     return bad;
-  parts_.thread->post([self = shared_from_this(), f, m = std::move(m)]() mutable {
+  auto weight = size_bytes + sizeof(Message);
+  if (backlog_bytes_ + weight > parts_.options.backlog_bytes_max)
+    return {errc::protocol_error, "more at once than verbs.backlog_max allows"};
+  backlog_bytes_ += weight;
+  parts_.thread->post([self = shared_from_this(), weight, f, m = std::move(m)]() mutable {
+    self->backlog_bytes_ -= weight;
     if (!self->closed_)
       (*self.*f)(std::move(m));
   });
@@ -67,19 +76,19 @@ status peer_link::take(std::span<const std::byte> body) {
   status bad;
   switch (kind) {
   case message_kind::hello:
-    bad = deliver(reader, &peer_link::on_hello);
+    bad = deliver(reader, body.size(), &peer_link::on_hello);
     break;
   case message_kind::connect:
-    bad = deliver(reader, &peer_link::on_connect);
+    bad = deliver(reader, body.size(), &peer_link::on_connect);
     break;
   case message_kind::ready:
-    bad = deliver(reader, &peer_link::on_ready);
+    bad = deliver(reader, body.size(), &peer_link::on_ready);
     break;
   case message_kind::granted:
-    bad = deliver(reader, &peer_link::on_granted);
+    bad = deliver(reader, body.size(), &peer_link::on_granted);
     break;
   case message_kind::withdrawn:
-    bad = deliver(reader, &peer_link::on_withdrawn);
+    bad = deliver(reader, body.size(), &peer_link::on_withdrawn);
     break;
   case message_kind::ask: {
     ask m;
@@ -144,42 +153,56 @@ status peer_link::on_ask(const ask& m) {
     refuse(m.number, memory.error());
     return {};
   }
-  if (++preparing_ > parts_.options.grants_max) {
-    --preparing_;
-    refuse(m.number, {errc::busy, "too many regions asked for at once"});
+  if (auto bad = admit(m); !bad.ok()) {
+    refuse(m.number, bad);
     return {};
   }
-  parts_.movers->submit(
-    1,
-    [self = shared_from_this(), m, memory = *memory](std::uint32_t) {
-      self->prepare(m, memory);
-      --self->preparing_;
-    },
-    [] {});
+  prepare(std::make_shared<question>(m, std::move(*memory)));
   return {};
 }
 
-void peer_link::prepare(const ask& m, const region_ref& memory) {
-  auto prepared = book_->prepare(m.region, memory, static_cast<direction>(m.dir), live_pairs());
-  if (!prepared)
-    return refuse(m.number, prepared.error());
-  parts_.thread->post([self = shared_from_this(), number = m.number, p = std::move(*prepared)] {
-    self->bind(number, p);
-  });
+// Honest peers ask for a region again when they have been answered.
+status peer_link::admit(const ask& m) {
+  std::lock_guard guard{mutex_};
+  if (answering_.size() >= parts_.options.grants_max)
+    return {errc::busy, "too many regions asked for at once"};
+  if (!answering_.insert(m.region).second)
+    return {errc::busy, "that region is being opened already"};
+  return {};
 }
+
+// What the peer asked, until it is answered.
+struct peer_link::question {
+  ask m;
+  region_ref memory;
+  question(const ask& asked, region_ref r) : m(asked), memory(std::move(r)) {}
+};
 
 // The windows of one answer on their way to being bound.
 struct peer_link::bind_round {
-  std::uint64_t number = 0;
+  question_ptr of;
   std::shared_ptr<grant> g;
   std::vector<pair_grant> pairs;
   std::vector<bool> failed; // of the pairs
   std::size_t missing = 1;
 };
 
-void peer_link::bind(std::uint64_t number, grant_book::prepared p) {
+void peer_link::prepare(question_ptr q) {
+  parts_.movers->submit(
+    1,
+    [self = shared_from_this(), q](std::uint32_t) {
+      auto made = self->book_->prepare(
+        q->m.region, q->memory, static_cast<direction>(q->m.dir), self->live_pairs());
+      self->parts_.thread->post([self, q, made = std::move(made)] {
+        made ? self->bind(q, *made) : self->answer(*q, fail(made.error()));
+      });
+    },
+    [] {});
+}
+
+void peer_link::bind(const question_ptr& q, grant_book::prepared p) {
   auto round = std::make_shared<bind_round>();
-  round->number = number;
+  round->of = q;
   round->g = std::move(p.g);
   round->pairs = std::move(p.unbound);
   round->failed.resize(round->pairs.size());
@@ -212,9 +235,29 @@ void peer_link::bound(bind_round& round) {
     if (!round.failed[i])
       good.push_back(std::move(round.pairs[i]));
   auto m = book_->answer(round.g, std::move(good));
+  // A queue pair was joined since the keys were made. The peer asks anew when one of its own comes up, but that may
+  // have been before this answer reaches it.
+  if (m && !covers_live_pairs(*m))
+    return prepare(round.of);
+  answer(*round.of, std::move(m));
+}
+
+bool peer_link::covers_live_pairs(const granted& m) const {
+  return std::all_of(rails_.begin(), rails_.end(), [&](auto& r) {
+    return !r->live() || std::any_of(m.pairs.begin(), m.pairs.end(), [&](auto& p) {
+      return p.pair == r->pair() && p.generation == r->generation();
+    });
+  });
+}
+
+void peer_link::answer(const question& q, result<granted> m) {
+  {
+    std::lock_guard guard{mutex_};
+    answering_.erase(q.m.region);
+  }
   if (!m)
-    return refuse(round.number, m.error());
-  m->number = round.number;
+    return refuse(q.m.number, m.error());
+  m->number = q.m.number;
   send(message_kind::granted, *m);
 }
 

@@ -12,6 +12,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <vector>
 
 namespace millrace::transport::verbs {
@@ -75,12 +76,14 @@ private:
     std::uint64_t asked = 0;             // number of the question under way; 0: none
     std::uint64_t used_at = 0;
   };
+  struct question;
+  using question_ptr = std::shared_ptr<const question>;
   struct bind_round;
 
   template <class Message>
   void send(message_kind kind, const Message& m);
   template <class Message>
-  status deliver(wire_reader& reader, void (peer_link::*f)(Message));
+  status deliver(wire_reader& reader, std::uint64_t size_bytes, void (peer_link::*f)(Message));
   void on_hello(hello m);
   void on_connect(connect m);
   void on_ready(ready m);
@@ -88,9 +91,12 @@ private:
   void on_withdrawn(withdrawn m);
   // The owner's side.
   status on_ask(const ask& m);
-  void prepare(const ask& m, const region_ref& memory);
-  void bind(std::uint64_t number, grant_book::prepared p);
+  status admit(const ask& m);
+  void prepare(question_ptr q);
+  void bind(const question_ptr& q, grant_book::prepared p);
   void bound(bind_round& round);
+  bool covers_live_pairs(const granted& m) const;
+  void answer(const question& q, result<granted> m);
   void refuse(std::uint64_t number, const status& why);
   std::vector<live_pair> live_pairs() const;
 
@@ -119,8 +125,9 @@ private:
   const link_parts parts_;
   const std::shared_ptr<grant_book> book_;
   std::atomic<bool> reachable_ = false;
-  std::atomic<std::uint32_t> preparing_ = 0; // questions of the peer that movers work on
-  mutable std::mutex mutex_;                 // guards what other threads look at: the two below
+  std::atomic<std::uint64_t> backlog_bytes_ = 0; // messages that wait for the completion thread
+  mutable std::mutex mutex_;          // guards what other threads look at: the three below
+  std::set<std::uint64_t> answering_; // regions that the peer has asked for
   std::vector<live_pair> live_;
   std::vector<verbs_rail_stats> rail_stats_;
 

@@ -85,11 +85,17 @@ void peer_link::give_keys(
       fail_transfer(t, keys.error());
       continue;
     }
-    t->keys = *keys;
-    auto bad = t->checked ? status{} : check_ops(t->what.ops, t->keys->region_bytes);
-    t->checked = true;
-    if (!bad.ok())
+    // Requests were cut along the ranges of the first answer.
+    auto other = t->keys && !t->keys->same_ranges(**keys);
+    auto bad = other
+      ? status{errc::protocol_error, peer().name + " says the region has other ranges than before"}
+      : check_ops(t->what.ops, (*keys)->region_bytes);
+    if (!bad.ok()) {
       fail_transfer(t, bad);
+      continue;
+    }
+    t->keys = *keys;
+    t->checked = true;
   }
 }
 

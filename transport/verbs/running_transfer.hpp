@@ -26,6 +26,9 @@ struct key_set {
   std::vector<pair_keys> pairs;
 
   static key_set of(const granted& m);
+  bool same_ranges(const key_set& other) const noexcept {
+    return range_ends == other.range_ends && addresses == other.addresses;
+  }
   /// Null if there are none for that queue pair.
   const pair_keys* over(std::uint32_t pair, std::uint32_t generation) const noexcept;
 };

@@ -1,0 +1,63 @@
+// A child that boots a guest; rows come back in a file.
+#include <millrace/bench/transfer/guest.hpp>
+
+#include <unistd.h>
+
+#include <cstdio>
+#include <filesystem>
+
+namespace millrace::bench {
+
+namespace {
+
+constexpr int guest_timeout_s = 900;
+
+std::vector<std::string> command_of(
+  const guest_run& how, const driver_kind& kind, const std::string& directory) {
+  auto self = std::filesystem::read_symlink("/proc/self/exe").string();
+  std::vector<std::string> out{
+    how.program, "--or-skip", "--devs",           "2",
+    "--share",   directory,   "--timeout",        std::to_string(guest_timeout_s),
+    "--",        self,        "--emulated",       "--driver",
+    kind.column, "--json",    directory + "/rows"};
+  if (how.no_peers)
+    out.push_back("--no-peers");
+  if (how.quick)
+    out.push_back("--quick");
+  if (!how.only.empty())
+    out.insert(out.end(), {"--only", how.only});
+  return out;
+}
+
+void measure(stage& s, const guest_run& how, const driver_kind& kind) {
+  scratch_directory shared{"/tmp"};
+  std::printf("%s: in a guest with emulated devices\n", kind.column.c_str());
+  std::fflush(stdout);
+  auto guest = need(child::start(command_of(how, kind, shared.path())), how.program);
+  std::string last;
+  while (auto line = guest.read_line(1000 * guest_timeout_s)) {
+    last = *line;
+    if (last.starts_with("skipped: "))
+      std::printf("%s\n", last.c_str());
+  }
+  auto where = s.out.add_from(shared.file("rows"));
+  if (where)
+    std::printf("%s was measured on: %s\n", kind.column.c_str(), where->c_str());
+  else if (!last.starts_with("skipped: "))
+    skip_aloud(kind.column, where.error().detail() + "; the guest says: " + last);
+  std::fflush(stdout);
+}
+
+} // namespace
+
+void measure_in_guest(stage& s, const guest_run& how) {
+  if (rdma_ports())
+    return;
+  auto there = s.drivers;
+  std::erase_if(there, [](auto* kind) { return !kind->rdma; });
+  std::erase_if(s.drivers, [](auto* kind) { return kind->rdma; });
+  for (auto* kind : there)
+    measure(s, how, *kind);
+}
+
+} // namespace millrace::bench

@@ -1,0 +1,93 @@
+// A thousand of everything, counted before and after: what devices hold, windows, descriptors, threads.
+// MILLRACE_TEST_VERBS=OURS/THEIRS names the devices of two drivers in this process. Run in the lab guest.
+#include "two_drivers.hpp"
+
+#include <filesystem>
+
+using namespace millrace;
+using namespace millrace::testing;
+using namespace millrace::transport;
+
+namespace {
+
+constexpr std::uint64_t cycles = 1000;
+
+std::size_t entries_of(const char* directory) {
+  std::filesystem::directory_iterator all{directory};
+  return static_cast<std::size_t>(std::distance(begin(all), end(all)));
+}
+
+struct census {
+  // Protection domains, completion queues, queue pairs, registrations of each device.
+  std::string resources = run("rdma resource show");
+  std::size_t descriptors = entries_of("/proc/self/fd");
+  std::size_t threads = entries_of("/proc/self/task");
+
+  friend bool operator==(const census&, const census&) = default;
+};
+
+std::ostream& operator<<(std::ostream& out, const census& c) {
+  return out << c.descriptors << " descriptors, " << c.threads << " threads, " << c.resources;
+}
+
+struct counted : two_drivers {
+  // `windows_checked`: true makes the owner keep registrations as with other devices.
+  explicit counted(std::optional<bool> windows_checked)
+    : two_drivers(
+        [&](verbs_options&, verbs_options& theirs) { theirs.windows_checked = windows_checked; }) {
+    // Once, for what is made at the first time and stays.
+    read_and_check(4096, 1);
+    disconnect();
+    connect();
+    let_go();
+    before = census{};
+  }
+  // Of what is kept for later.
+  void let_go() { theirs->invalidate(nullptr, ~0ull >> 1); }
+  void nothing_is_left() {
+    BOOST_TEST(eventually([&] { return theirs->stats().windows == 0; }));
+    BOOST_TEST(theirs->stats().grants == 0u);
+    let_go();
+    BOOST_TEST(theirs->stats().registrations == 0u);
+    BOOST_TEST(eventually([&] { return census{} == before; }, 10));
+    BOOST_TEST(census{} == before);
+  }
+
+  census before;
+};
+
+void regions_come_and_go(std::optional<bool> windows_checked) {
+  counted d{windows_checked};
+  for (std::uint64_t i = 0; i < cycles; ++i) {
+    exposed_matrix m{{1, 8192, 0}, access_mode::read, i};
+    auto moved = d.start_read(m.handle(), 8192).take();
+    BOOST_TEST_REQUIRE(moved.has_value(), why(moved));
+  }
+  d.nothing_is_left();
+}
+
+void peers_come_and_go(std::optional<bool> windows_checked) {
+  counted d{windows_checked};
+  for (std::uint64_t i = 0; i < cycles; ++i) {
+    d.disconnect();
+    d.connect();
+    d.read_and_check(4096, i);
+  }
+  d.nothing_is_left();
+}
+
+} // namespace
+
+BOOST_AUTO_TEST_SUITE(verbs_leaks)
+
+BOOST_AUTO_TEST_CASE(regions_leave_nothing) { regions_come_and_go(std::nullopt); }
+
+BOOST_AUTO_TEST_CASE(regions_leave_nothing_where_registrations_are_kept) {
+  regions_come_and_go(true);
+}
+
+BOOST_AUTO_TEST_CASE(peers_leave_nothing) { peers_come_and_go(std::nullopt); }
+
+BOOST_AUTO_TEST_CASE(peers_leave_nothing_where_registrations_are_kept) { peers_come_and_go(true); }
+
+BOOST_AUTO_TEST_SUITE_END()
