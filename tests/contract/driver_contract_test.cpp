@@ -45,6 +45,10 @@ const bool registered[] = {
   // Where there are RDMA devices, and a test says which.
   !verbs_rig::configured() ||
     add_driver_contract("verbs", [] { return std::make_unique<verbs_rig>(); }),
+  !verbs_rig::configured() ||
+    add_driver_contract(
+      "verbs_rdma_cm",
+      [] { return std::make_unique<verbs_rig>(std::vector<std::string>{"rdma_cm"}); }),
 };
 
 } // namespace

@@ -12,7 +12,7 @@ namespace millrace::testing {
 // Pieces of every kind are small, so that modest transfers cross their borders.
 inline constexpr std::uint64_t rig_granule_bytes = 1u << 20;
 
-/// The driver's name, then for tcp any of: listen, checksum, encrypt, single (stream); for verbs: device=NAME.
+/// The driver's name, then for tcp any of: listen, checksum, encrypt, single (stream); for verbs: device=NAME, rdma_cm.
 inline transport::fabric_options rig_options(const std::vector<std::string>& words) {
   auto said = [&](const char* word) { return std::count(words.begin(), words.end(), word) > 0; };
   transport::fabric_options options;
@@ -28,6 +28,8 @@ inline transport::fabric_options rig_options(const std::vector<std::string>& wor
   for (auto& word : words)
     if (word.starts_with("device="))
       options.verbs.devices.push_back(word.substr(7));
+  if (said("rdma_cm"))
+    options.verbs.connect = transport::verbs_connect::rdma_cm;
   if (said("listen"))
     options.tcp.listen = {"127.0.0.1:0"};
   return options;

@@ -13,8 +13,11 @@ class verbs_rig : public process_rig {
 public:
   static bool configured() { return std::getenv("MILLRACE_TEST_VERBS") != nullptr; }
 
-  explicit verbs_rig(verbs_devices which = verbs_devices::from_environment())
-    : process_rig(words_with(which.ours), words_with(which.theirs)) {
+  /// `more`: words for both processes, see rig_options.hpp.
+  explicit verbs_rig(const std::vector<std::string>& more = {})
+    : verbs_rig(verbs_devices::from_environment(), more) {}
+  verbs_rig(const verbs_devices& which, const std::vector<std::string>& more)
+    : process_rig(words_with(which.ours, more), words_with(which.theirs, more)) {
     // Connected is not yet reachable: queue pairs come first.
     auto handle = expose({1, 1, 0}, access_mode::read, 0);
     auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds{60};
@@ -27,6 +30,9 @@ public:
     }
     BOOST_REQUIRE_MESSAGE(moved.has_value(), why(moved));
     withdraw(handle);
+    for (auto& rail : fabric().verbs()->rails)
+      BOOST_TEST(
+        (rail.connected_by == "rdma_cm") == (std::count(more.begin(), more.end(), "rdma_cm") > 0));
   }
 
   driver_capabilities capabilities() const override {
@@ -36,8 +42,10 @@ public:
   pid_t owner_pid() const override { return 0; }
 
 private:
-  static std::vector<std::string> words_with(const std::vector<std::string>& devices) {
+  static std::vector<std::string> words_with(
+    const std::vector<std::string>& devices, const std::vector<std::string>& more) {
     std::vector<std::string> words{"verbs"};
+    words.insert(words.end(), more.begin(), more.end());
     for (auto& device : devices)
       words.push_back("device=" + device);
     return words;

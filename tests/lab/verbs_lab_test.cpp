@@ -1,21 +1,10 @@
 // What only devices can show: windows that are closed, rails that fail and come back, nothing left behind.
 // MILLRACE_TEST_VERBS=OURS/THEIRS names the devices of two drivers in this process. Run in the lab guest.
-#include <millrace/core/codec.hpp>
-#include <millrace/core/log.hpp>
-#include <millrace/tests/support/exposed_matrix.hpp>
-#include <millrace/tests/support/held_completion.hpp>
-#include <millrace/tests/support/scratch_directory.hpp>
-#include <millrace/tests/support/verbs_devices.hpp>
+#include "two_drivers.hpp"
+
 #include <millrace/transport/verbs/peer_link.hpp>
-#include <millrace/transport/verbs/verbs_driver.hpp>
 
-#include <boost/test/unit_test.hpp>
-#include <unistd.h>
-
-#include <array>
-#include <cstdio>
 #include <filesystem>
-#include <optional>
 
 using namespace millrace;
 using namespace millrace::testing;
@@ -23,129 +12,6 @@ using namespace millrace::transport;
 namespace vb = millrace::transport::verbs;
 
 namespace {
-
-constexpr std::uint64_t arena_bytes = 24u << 20;
-
-template <class Condition>
-bool eventually(Condition holds, int seconds = 60) {
-  for (int i = 0; i < 100 * seconds; ++i) {
-    if (holds())
-      return true;
-    usleep(10'000);
-  }
-  return false;
-}
-
-/// Runs a command of the guest; its output.
-std::string run(const std::string& command) {
-  std::string out;
-  auto* f = popen((command + " 2>&1").c_str(), "r");
-  BOOST_REQUIRE(f);
-  std::array<char, 4096> part{};
-  for (std::size_t n = 0; (n = fread(part.data(), 1, part.size(), f)) > 0;)
-    out.append(part.data(), n);
-  BOOST_TEST(pclose(f) == 0, command << ": " << out);
-  return out;
-}
-
-class driver_handler : public channel_handler {
-public:
-  explicit driver_handler(std::shared_ptr<peer_driver> d) : driver_(std::move(d)) {}
-  void on_open(const std::shared_ptr<channel>& c) override { driver_->peer_opened(c); }
-  void on_frame(channel& c, frame f) override {
-    wire_reader reader{f.body};
-    std::string name;
-    reader(name);
-    driver_->on_message(c, reader.rest(), std::move(f.fds));
-  }
-  void on_close(channel& c, const status& why) override { driver_->peer_closed(c, why); }
-
-private:
-  std::shared_ptr<peer_driver> driver_;
-};
-
-verbs_options with_devices(std::vector<std::string> devices) {
-  verbs_options o;
-  o.devices = std::move(devices);
-  o.probe_interval_ms = 200;
-  o.ack_timeout_ms = 20;
-  return o;
-}
-
-/// A submitter and an owner in one process, on devices of their own.
-struct two_drivers {
-  verbs_devices which = verbs_devices::from_environment();
-  scratch_directory dir;
-  std::shared_ptr<io_loop> loop = io_loop::start({}).value();
-  std::shared_ptr<mover_pool> movers = std::make_shared<mover_pool>(2);
-  std::shared_ptr<arena> memory = arena::create({.name = "lab", .size_bytes = arena_bytes}).value();
-  std::shared_ptr<verbs_driver> ours, theirs;
-  std::shared_ptr<listener> door;
-  std::shared_ptr<channel> line;
-
-  /// `windows_checked`: see `verbs_options`; true makes it keep registrations as with other devices.
-  explicit two_drivers(std::optional<bool> windows_checked = std::nullopt) {
-    if (auto* level = std::getenv("MILLRACE_TEST_LOG"))
-      configure_log(level);
-    auto arenas = [a = memory] { return std::vector{a}; };
-    auto options = with_devices(which.theirs);
-    options.windows_checked = windows_checked;
-    ours = make_verbs_driver(loop, movers, {}, with_devices(which.ours), arenas);
-    theirs = make_verbs_driver(loop, movers, {}, options, arenas);
-    auto handler = std::make_shared<driver_handler>(theirs);
-    listener_options where;
-    where.address = "unix:" + dir.path() + "/s.sock";
-    door = listener::open(loop, where, {.local_name = "owner"}, [handler](const peer_info&) {
-             return handler;
-           }).value();
-    connect();
-  }
-  ~two_drivers() {
-    disconnect();
-    door = nullptr;
-    loop->stop();
-  }
-
-  void connect() {
-    promise<std::shared_ptr<channel>> opened;
-    transport::connect(
-      loop, door->address(), {.local_name = "submitter"}, std::make_shared<driver_handler>(ours),
-      [opened](auto c) { opened.set(c); });
-    line = opened.get_future().get();
-    BOOST_REQUIRE(eventually([&] { return up() == rails(); }));
-  }
-  void disconnect() {
-    line->close({errc::cancelled, "the test ends it"});
-    line = nullptr;
-    BOOST_REQUIRE(eventually([&] { return rails() == 0 && theirs->stats().rails.empty(); }));
-  }
-
-  std::size_t rails() const {
-    return line ? std::max<std::size_t>({1, which.ours.size(), which.theirs.size()})
-                : ours->stats().rails.size();
-  }
-  std::size_t up() const {
-    auto s = ours->stats();
-    return static_cast<std::size_t>(
-      std::count_if(s.rails.begin(), s.rails.end(), [](auto& r) { return r.state == "up"; }));
-  }
-
-  held_completion<transfer_report> start_read(const bulk_handle& from, std::uint64_t length) {
-    held_completion<transfer_report> done;
-    std::fill_n(memory->data(), length, std::byte{0});
-    ours->submit(
-      {direction::read, from, {{0, memory->data(), length}}, false, memory}, done.callback());
-    return done;
-  }
-  void read_and_check(std::uint64_t length, std::uint64_t salt) {
-    exposed_matrix m{{1, length, 0}, access_mode::read, salt};
-    auto done = start_read(m.handle(), length);
-    auto moved = done.take();
-    BOOST_TEST_REQUIRE(moved.has_value(), why(moved));
-    auto expected = pattern(length, salt);
-    BOOST_TEST(std::equal(expected.begin(), expected.end(), memory->data()));
-  }
-};
 
 // -- windows, on bare queue pairs -------------------------------------------------------------------
 
@@ -343,8 +209,10 @@ BOOST_AUTO_TEST_CASE(withdrawing_under_way_ends_the_transfer_and_no_other) {
 
 namespace {
 
+// `windows_checked`: true makes it keep registrations as with other devices.
 void cycle(std::optional<bool> windows_checked) {
-  two_drivers d{windows_checked};
+  two_drivers d{
+    [&](verbs_options&, verbs_options& theirs) { theirs.windows_checked = windows_checked; }};
   auto census = [] {
     auto text = run("rdma resource show");
     std::size_t fds = 0;
