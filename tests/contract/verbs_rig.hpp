@@ -30,9 +30,10 @@ public:
     }
     BOOST_REQUIRE_MESSAGE(moved.has_value(), why(moved));
     withdraw(handle);
-    for (auto& rail : fabric().verbs()->rails)
-      BOOST_TEST(
-        (rail.connected_by == "rdma_cm") == (std::count(more.begin(), more.end(), "rdma_cm") > 0));
+    auto by_rdma_cm = std::count(more.begin(), more.end(), "rdma_cm") > 0;
+    auto stats = fabric().verbs().value();
+    for (auto& rail : stats.rails)
+      BOOST_TEST((rail.connected_by == "rdma_cm") == by_rdma_cm);
   }
 
   driver_capabilities capabilities() const override {
