@@ -207,6 +207,35 @@ struct peer_path {
   friend bool operator==(const peer_path&, const peer_path&) = default;
 };
 
+/// One pair of RDMA ports between the node and a peer.
+struct peer_rail {
+  std::string peer;
+  std::string device;       // of the node
+  std::string state;        // "up", "connecting" or "down"
+  std::string connected_by; // "channel" or "rdma_cm"
+  std::uint64_t bytes = 0;
+  std::uint64_t requests = 0;
+  std::uint64_t retried = 0;
+  std::uint64_t failures = 0;
+  std::uint64_t rate_bytes_per_s = 0;
+  std::uint32_t depth = 0; // requests it may have under way now
+  std::string last_error;
+
+  friend bool operator==(const peer_rail&, const peer_rail&) = default;
+};
+
+/// What a node has at its RDMA devices.
+struct rdma_status {
+  bool present = false; // it uses some
+  std::vector<peer_rail> rails;
+  std::uint64_t registrations = 0;
+  std::uint64_t registered_bytes = 0;
+  std::uint64_t grants = 0; // regions that peers have keys of
+  std::uint64_t windows = 0;
+
+  friend bool operator==(const rdma_status&, const rdma_status&) = default;
+};
+
 struct node_status {
   std::string node;
   std::string address;
@@ -219,6 +248,7 @@ struct node_status {
   std::vector<provider_status> providers;
   std::vector<peer_path> paths;
   std::vector<std::string> addresses; // all it listens on; `address` is the first
+  rdma_status rdma;
 
   friend bool operator==(const node_status&, const node_status&) = default;
 };
@@ -264,8 +294,13 @@ MILLRACE_INSPECT(
   peer_path, x.peer, x.driver, x.bytes, x.transfers, x.failures, x.chosen, x.rate_bytes_per_s,
   x.fallbacks, x.last_reason, x.carrier)
 MILLRACE_INSPECT(
+  peer_rail, x.peer, x.device, x.state, x.connected_by, x.bytes, x.requests, x.retried, x.failures,
+  x.rate_bytes_per_s, x.depth, x.last_error)
+MILLRACE_INSPECT(
+  rdma_status, x.present, x.rails, x.registrations, x.registered_bytes, x.grants, x.windows)
+MILLRACE_INSPECT(
   node_status, x.node, x.address, x.version, x.pid, x.uptime_ms, x.connections,
-  x.staging_capacity_bytes, x.staging_used_bytes, x.providers, x.paths, x.addresses)
+  x.staging_capacity_bytes, x.staging_used_bytes, x.providers, x.paths, x.addresses, x.rdma)
 
 #undef MILLRACE_INSPECT
 

@@ -5,6 +5,7 @@
 #include <millrace/config/schema.hpp>
 #include <millrace/config/units.hpp>
 
+#include <bit>
 #include <filesystem>
 #include <map>
 
@@ -193,8 +194,10 @@ private:
           format_size);
         !bad.ok())
       return bad;
-    if (values_.verbs.mtu != 0 && values_.verbs.mtu < 256)
-      return error("verbs.mtu", "verbs.mtu: packets have 256 bytes at least; 0 is by itself");
+    auto& verbs = values_.verbs;
+    if (verbs.mtu != 0 && (verbs.mtu < 256 || !std::has_single_bit(verbs.mtu)))
+      return error(
+        "verbs.mtu", "verbs.mtu: packets have 256, 512, 1024, 2048 or 4096 bytes; 0 is by itself");
     return ordered(
       "channel.frame_max", channel.frame_max_bytes, "channel.send_queue_max",
       channel.send_queue_max_bytes, format_size);

@@ -194,6 +194,8 @@ result<value> read_scalar(const key_spec& key, const std::string& text) {
     return read_checked(text, check_endpoint);
   case key_type::devices:
     return read_checked(text, check_device);
+  case key_type::boolean_or_auto:
+    return text == "auto" ? value{text, 0, {}} : read_boolean(text);
   case key_type::count_or_auto:
     if (text == "auto")
       return value{text, 0, {}};

@@ -91,6 +91,8 @@ json type_of(const key_spec& key) {
        {{{"type", "string"}, {"pattern", "^[0-7]{1,4}$"}}, {{"type", "integer"}, {"minimum", 0}}}}};
   case key_type::boolean:
     return {{"type", "boolean"}};
+  case key_type::boolean_or_auto:
+    return {{"anyOf", {{{"type", "boolean"}}, {{"type", "string"}, {"const", "auto"}}}}};
   case key_type::count:
     return {{"type", "integer"}, {"minimum", key.min}, {"maximum", key.max}};
   case key_type::size:
@@ -191,6 +193,7 @@ std::string_view type_name(key_type type) {
   case key_type::mode:
     return "octal";
   case key_type::boolean:
+  case key_type::boolean_or_auto:
     return "boolean";
   case key_type::count:
     return "number";
@@ -235,6 +238,8 @@ std::string range_of(const key_spec& key) {
     return "0 to 0777";
   case key_type::boolean:
     return "`true`, `false`";
+  case key_type::boolean_or_auto:
+    return "`auto`, `true`, `false`";
   case key_type::count:
     return std::to_string(key.min) + " to " + std::to_string(key.max);
   case key_type::size:

@@ -24,6 +24,7 @@ constexpr std::array<std::string_view, 3> buckets = {"memory", "rocksdb", "pmem"
 constexpr std::array<std::string_view, 2> when_full_choices = {"refuse", "evict"};
 constexpr std::array<std::string_view, 2> when_low_choices = {"refuse", "reclaim"};
 constexpr std::array<std::string_view, 2> repack_modes = {"off", "when_low"};
+constexpr std::array<std::string_view, 2> connect_choices = {"channel", "rdma_cm"};
 constexpr std::array<std::string_view, 2> host_sources = {"names", "job"};
 constexpr std::array<std::string_view, 1> rocksdb_alone = {"rocksdb"};
 constexpr std::array<std::string_view, 1> pmem_alone = {"pmem"};
@@ -81,6 +82,9 @@ void put(Section& section, value&& v) {
   else if constexpr (std::is_same_v<field_type, std::optional<std::uint32_t>>) {
     if (v.text != "auto")
       field = static_cast<std::uint32_t>(v.number);
+  } else if constexpr (std::is_same_v<field_type, std::optional<bool>>) {
+    if (v.text != "auto")
+      field = v.number != 0;
   } else {
     field = static_cast<field_type>(v.number);
     MILLRACE_ASSERT(static_cast<std::uint64_t>(field) == v.number);
@@ -243,18 +247,32 @@ constexpr auto verbs_keys = [] {
        "gid_index", count_or_auto, "auto", 0, 255,
        "GID of every port; `auto`: by the rule that `millrace doctor` explains"),
      put<s, &s::gid_index>},
-    {verbs.count("mtu", "0", 0, 4'096, "bytes of a packet, at least 256; 0: what both ports have"),
+    {verbs.count(
+       "mtu", "0", 0, 4'096,
+       "bytes of a packet, a power of two from 256 on; 0: the smaller of what the two ports have"),
      put<s, &s::mtu>},
-    {verbs.count("queue_depth", "128", 2, 32'768, "requests under way on each rail of a peer"),
+    {verbs.choice(
+       "connect", "channel", connect_choices,
+       "how queue pairs are connected; `rdma_cm` where both sides say so and have an IP address at "
+       "the "
+       "device, else `channel`"),
+     put<s, &s::connect>},
+    {verbs.count(
+       "setup_threads", "8", 1, 64,
+       "threads, made when needed, in which connecting waits for the network; one for each peer"),
+     put<s, &s::setup_threads>},
+    {verbs.count("queue_depth", "128", 4, 8'192, "requests under way on each rail of a peer"),
      put<s, &s::queue_depth>},
-    {verbs.count("sge_max", "30", 1, 1'024, "pieces of one request; no more than the device takes"),
+    {verbs.count("sge_max", "30", 1, 256, "pieces of one request; no more than the device takes"),
      put<s, &s::sge_max>},
     {verbs.size(
        "inline_max", "220", 0, 4'096, "writes up to this size travel inside their request"),
      put<s, &s::inline_max_bytes>},
-    {verbs.size("message_max", "1MiB", 4 * kib, 2 * gib, "longer pieces are cut"),
+    {verbs.size("message_max", "1MiB", 4 * kib, gib, "longer pieces are cut"),
      put<s, &s::message_max_bytes>},
-    {verbs.size("inflight_max", "16MiB", 64 * kib, tib, "bytes under way on each rail of a peer"),
+    {verbs.size(
+       "inflight_max", "16MiB", 64 * kib, tib,
+       "bytes under way on each rail of a peer; one request at least"),
      put<s, &s::inflight_max_bytes>},
     {verbs.count("signal_interval", "16", 1, 4'096, "every so many requests give a completion"),
      put<s, &s::signal_interval>},
@@ -289,6 +307,12 @@ constexpr auto verbs_keys = [] {
     {verbs.size(
        "cache_max", "0", 0, 1024 * tib, "bytes of all registrations; 0: half of the memory"),
      put<s, &s::cache_max_bytes>},
+    {verbs.plain(
+       "windows_checked", boolean_or_auto, "auto",
+       "the devices keep peers inside a memory window; `auto`: all but soft-RoCE do. `false` "
+       "registers "
+       "each window's range by itself"),
+     put<s, &s::windows_checked>},
     {verbs.plain(
        "watch_unmaps", boolean, "true",
        "keep registrations beyond their use and let the kernel say what is unmapped"),

@@ -14,22 +14,23 @@ namespace millrace::config {
 
 /// How the text of a value is read.
 enum class key_type : std::uint8_t {
-  name,         // 1 to 64 of A-Z a-z 0-9 . _ -
-  path,         // of the file system
-  addresses,    // one or several of unix:/abs/path and tls://host:port
-  host,         // a name or a number
-  mode,         // permission bits in octal
-  boolean,      // true, false
-  count,        // a whole number
-  size,         // bytes: 4096, 64KiB, 1GiB
-  duration_ms,  // 500ms, 5s, 2m; kept in milliseconds
-  duration_us,  // 50us; kept in microseconds
-  choice,       // one of `choices`
-  choices,      // a list of different ones of `choices`, at least one
-  users,        // a list of user names or uids
-  endpoints,    // a list of numeric addresses with ports
-  devices,      // a list of RDMA devices, with or without a port
-  count_or_auto // a whole number, or `auto`
+  name,           // 1 to 64 of A-Z a-z 0-9 . _ -
+  path,           // of the file system
+  addresses,      // one or several of unix:/abs/path and tls://host:port
+  host,           // a name or a number
+  mode,           // permission bits in octal
+  boolean,        // true, false
+  count,          // a whole number
+  size,           // bytes: 4096, 64KiB, 1GiB
+  duration_ms,    // 500ms, 5s, 2m; kept in milliseconds
+  duration_us,    // 50us; kept in microseconds
+  choice,         // one of `choices`
+  choices,        // a list of different ones of `choices`, at least one
+  users,          // a list of user names or uids
+  endpoints,      // a list of numeric addresses with ports
+  devices,        // a list of RDMA devices, with or without a port
+  count_or_auto,  // a whole number, or `auto`
+  boolean_or_auto // true, false, or `auto`
 };
 
 /// One key: what it accepts, what it is without being given, what it means.

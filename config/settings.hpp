@@ -117,12 +117,17 @@ struct tcp_settings {
   friend bool operator==(const tcp_settings&, const tcp_settings&) = default;
 };
 
+/// Who tells queue pairs of their partner.
+enum class verbs_connect : std::uint8_t { channel, rdma_cm };
+
 /// Bulk over RDMA devices.
 struct verbs_settings {
   std::vector<std::string> devices;       // "mlx5_0:1"; empty: all
   std::optional<std::uint32_t> gid_index; // none: chosen by a rule
   std::uint32_t mtu = 0;                  // 0: what the ports have
-  std::uint32_t queue_depth = 128;        // each rail of a peer
+  verbs_connect connect = verbs_connect::channel;
+  std::uint32_t setup_threads = 8; // at most
+  std::uint32_t queue_depth = 128; // each rail of a peer
   std::uint32_t sge_max = 30;
   std::uint64_t inline_max_bytes = 220;
   std::uint64_t message_max_bytes = mib;
@@ -138,7 +143,8 @@ struct verbs_settings {
   std::uint32_t op_retries = 3;
   std::uint64_t probe_interval_ms = 1'000;
   std::uint32_t cache_entries_max = 4'096;
-  std::uint64_t cache_max_bytes = 0; // 0: half of the memory
+  std::uint64_t cache_max_bytes = 0;   // 0: half of the memory
+  std::optional<bool> windows_checked; // none: as devices are known
   bool watch_unmaps = true;
   std::uint32_t grants_max = 4'096;
   std::uint32_t windows_max = 65'536;

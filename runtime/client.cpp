@@ -64,6 +64,10 @@ std::vector<actors::provider_entry> client::providers() const { return core_->wh
 
 std::vector<actors::node_entry> client::nodes() const { return core_->where().nodes; }
 
+void client::invalidate(const void* data, std::uint64_t size_bytes) const {
+  core_->runs_on()->fabric()->invalidate(data, size_bytes);
+}
+
 future<std::vector<result<actors::node_status>>> client::status() const {
   std::vector<future<actors::node_status>> asked;
   for (auto& node : core_->where().nodes) {

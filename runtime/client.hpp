@@ -52,6 +52,11 @@ public:
   /// `client.request_timeout`. All are asked at once.
   future<std::vector<result<actors::node_status>>> status() const;
 
+  /// Tells that memory which was stored from, loaded into or registered was unmapped, or will be: what is kept of it
+  /// for later transfers (registrations with RDMA devices) is let go, except under what is in use. A hint that frees
+  /// pinned pages early: without it they go when the kernel says that the memory is gone.
+  void invalidate(const void* data, std::uint64_t size_bytes) const;
+
 private:
   std::shared_ptr<runtime::client_core> core_;
 };

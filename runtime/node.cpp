@@ -67,6 +67,24 @@ status node::state::open_provider(const config::provider_settings& p) {
   return {};
 }
 
+namespace {
+
+actors::rdma_status rdma_status_of(const transport::verbs_stats& v) {
+  actors::rdma_status out;
+  out.present = true;
+  out.registrations = v.registrations;
+  out.registered_bytes = v.registered_bytes;
+  out.grants = v.grants;
+  out.windows = v.windows;
+  for (auto& r : v.rails)
+    out.rails.push_back(
+      {r.peer, r.device, r.state, r.connected_by, r.bytes, r.requests, r.retried, r.failures,
+       r.rate_bytes_per_s, r.depth, r.last_error});
+  return out;
+}
+
+} // namespace
+
 actors::node_status node::state::status_now() const {
   actors::node_status s;
   s.node = settings.node.name;
@@ -84,6 +102,8 @@ actors::node_status node::state::status_now() const {
     s.paths.push_back(
       {p.peer, p.driver, p.bytes, p.transfers, p.failures, p.chosen, p.rate_bytes_per_s,
        p.fallbacks, p.last_reason, p.carrier});
+  if (auto verbs = runs_on->fabric()->verbs())
+    s.rdma = rdma_status_of(*verbs);
   return s;
 }
 

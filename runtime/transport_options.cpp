@@ -42,6 +42,9 @@ transport::verbs_options verbs_options_of(const config::verbs_settings& s) {
   o.devices = s.devices;
   o.gid_index = s.gid_index;
   o.mtu = s.mtu;
+  o.connect = s.connect == config::verbs_connect::rdma_cm ? transport::verbs_connect::rdma_cm
+                                                          : transport::verbs_connect::channel;
+  o.setup_threads = s.setup_threads;
   o.queue_depth = s.queue_depth;
   o.sge_max = s.sge_max;
   o.inline_bytes_max = narrow(s.inline_max_bytes);
@@ -59,6 +62,7 @@ transport::verbs_options verbs_options_of(const config::verbs_settings& s) {
   o.probe_interval_ms = narrow(s.probe_interval_ms);
   o.cache_entries_max = s.cache_entries_max;
   o.cache_bytes_max = s.cache_max_bytes;
+  o.windows_checked = s.windows_checked;
   o.watch_unmaps = s.watch_unmaps;
   o.grants_max = s.grants_max;
   o.windows_max = s.windows_max;

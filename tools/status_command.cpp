@@ -70,6 +70,29 @@ void print_checkpoints(std::ostream& out, const node_status& s) {
     shown.print(out, "  ");
 }
 
+json to_json(const actors::rdma_status& s) {
+  json rails = json::array();
+  for (auto& r : s.rails)
+    rails.push_back(
+      {{"peer", r.peer},
+       {"device", r.device},
+       {"state", r.state},
+       {"connected_by", r.connected_by},
+       {"bytes", r.bytes},
+       {"rate_bytes_per_s", r.rate_bytes_per_s},
+       {"depth", r.depth},
+       {"requests", r.requests},
+       {"retried", r.retried},
+       {"failures", r.failures},
+       {"last_error", r.last_error}});
+  return {
+    {"rails", rails},
+    {"registrations", s.registrations},
+    {"registered_bytes", s.registered_bytes},
+    {"grants", s.grants},
+    {"windows", s.windows}};
+}
+
 json to_json(const node_status& s) {
   json providers = json::array();
   for (auto& p : s.providers)
@@ -87,7 +110,7 @@ json to_json(const node_status& s) {
        {"failures", p.failures},
        {"fallbacks", p.fallbacks},
        {"last_reason", p.last_reason}});
-  return {
+  json out = {
     {"node", s.node},
     {"address", s.address},
     {"addresses", s.addresses},
@@ -99,6 +122,9 @@ json to_json(const node_status& s) {
      {{"used_bytes", s.staging_used_bytes}, {"capacity_bytes", s.staging_capacity_bytes}}},
     {"providers", providers},
     {"paths", paths}};
+  if (s.rdma.present)
+    out["rdma"] = to_json(s.rdma);
+  return out;
 }
 
 void print_json_of(invocation& call, const outcomes& all) {
@@ -145,6 +171,24 @@ void print_paths(std::ostream& out, const node_status& s) {
     paths.print(out, "  ");
 }
 
+void print_rdma(std::ostream& out, const actors::rdma_status& s) {
+  if (!s.present)
+    return;
+  out << "  rdma: " << counted(s.rails.size(), "rail") << ", "
+      << counted(s.registrations, "registration") << " (" << human_size(s.registered_bytes) << "), "
+      << counted(s.grants, "grant") << ", " << counted(s.windows, "window") << '\n';
+  table rails{
+    {"rail to", "device", "state", "by", ">bytes", ">rate", ">depth", ">requests", ">retried",
+     ">failures", "last failure"}};
+  for (auto& r : s.rails)
+    rails.add(
+      {r.peer, r.device, r.state, r.connected_by, human_size(r.bytes),
+       human_size(r.rate_bytes_per_s) + "/s", std::to_string(r.depth), std::to_string(r.requests),
+       std::to_string(r.retried), std::to_string(r.failures), r.last_error});
+  if (!s.rails.empty())
+    rails.print(out, "  ");
+}
+
 void print(std::ostream& out, const node_status& s) {
   out << "node " << printable(s.node) << " at "
       << printable(s.addresses.empty() ? s.address : joined(s.addresses)) << ": up "
@@ -156,6 +200,7 @@ void print(std::ostream& out, const node_status& s) {
   print_providers(out, s);
   print_checkpoints(out, s);
   print_paths(out, s);
+  print_rdma(out, s.rdma);
 }
 
 int show_status(invocation& call, const connection_options& options) {

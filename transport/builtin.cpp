@@ -15,6 +15,8 @@ namespace {
 
 // A driver without a device would reach nobody.
 result<std::shared_ptr<driver>> make_verbs(const driver_deps& deps) {
+  if (auto bad = check(deps.verbs); !bad.ok())
+    return fail(bad);
   auto made =
     make_verbs_driver(deps.loop, deps.movers, deps.limits, deps.verbs, deps.shared_arenas);
   if (auto& why = made->devices().remark; !why.empty())

@@ -78,6 +78,10 @@ public:
   /// `unsupported` when the peer may not or cannot reach the local memory (an adopted file, a process of
   /// another user): nothing has moved, staging memory is the way.
   virtual void submit(transfer t, completion<transfer_report> done) = 0;
+
+  /// Forgets what it kept of this memory for later transfers, registrations with devices for one. Does nothing in
+  /// drivers that keep nothing. Any thread.
+  virtual void invalidate(const std::byte*, std::uint64_t) {}
 };
 
 /// A driver that talks to its twin in the peer over the channel. Called on the loop.

@@ -6,6 +6,7 @@
 #include <millrace/transport/once.hpp>
 #include <millrace/transport/path_table.hpp>
 #include <millrace/transport/staging_pool.hpp>
+#include <millrace/transport/verbs/verbs_driver.hpp>
 
 #include <bit>
 #include <mutex>
@@ -141,6 +142,11 @@ public:
       a.done(fail(errc::peer_lost, "no driver reaches the process that owns the memory"));
   }
 
+  void invalidate(const void* data, std::uint64_t size_bytes) override {
+    for (auto& d : drivers_)
+      d->invalidate(static_cast<const std::byte*>(data), size_bytes);
+  }
+
   const std::shared_ptr<mover_pool>& movers() const noexcept override { return movers_; }
 
   std::vector<path_stats> paths() const override {
@@ -158,6 +164,13 @@ public:
            std::string{d.carrier}});
     }
     return out;
+  }
+
+  std::optional<verbs_stats> verbs() const override {
+    for (auto& d : peer_drivers_)
+      if (auto* found = dynamic_cast<const verbs_driver*>(d.get()))
+        return found->stats();
+    return std::nullopt;
   }
 
 private:

@@ -13,8 +13,10 @@
 #include <millrace/transport/stream_door.hpp>
 #include <millrace/transport/tcp/tcp_options.hpp>
 #include <millrace/transport/verbs/verbs_options.hpp>
+#include <millrace/transport/verbs/verbs_state.hpp>
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -103,9 +105,16 @@ public:
   /// is the last choice for `retry_after_ms`.
   virtual void submit(transfer t, completion<transfer_report> done) = 0;
 
+  /// Memory of this process that was unmapped, or will be: drivers forget the registrations they kept of it, except
+  /// under what is exposed now. Needed by nobody whose kernel tells of unmapping, or who exposes memory anew each time:
+  /// registrations are kept beyond an exposure only where the kernel tells. Frees pinned pages at once. Any thread.
+  virtual void invalidate(const void* data, std::uint64_t size_bytes) = 0;
+
   virtual const std::shared_ptr<mover_pool>& movers() const noexcept = 0;
   /// Every way that was used, and the one that would be, to every peer.
   virtual std::vector<path_stats> paths() const = 0;
+  /// Of the driver that uses RDMA devices; none without it.
+  virtual std::optional<verbs_stats> verbs() const = 0;
 };
 
 /// Exposes tensors to holders of the region's handle. Errors as `gather_list::of`.

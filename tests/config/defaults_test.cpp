@@ -66,6 +66,7 @@ std::string other_value(const key_spec& key) {
   case key_type::mode:
     return "0640";
   case key_type::boolean:
+  case key_type::boolean_or_auto:
     return key.default_text == "true" ? "false" : "true";
   case key_type::count:
     return std::to_string(std::to_string(key.max) == key.default_text ? key.min : key.max);

@@ -59,6 +59,8 @@ const bool registered[] = {
     add_driver_contract("verbs", [] { return std::make_unique<verbs_rig>(); }),
   !verbs_rig::configured() ||
     add_driver_contract("verbs_staged", [] { return std::make_unique<verbs_rig>(true); }),
+  !verbs_rig::configured() ||
+    add_driver_contract("verbs_rdma_cm", [] { return std::make_unique<verbs_rig>(false, true); }),
 };
 
 } // namespace

@@ -15,7 +15,7 @@ inline constexpr std::uint64_t rig_granule_bytes = 1u << 20;
 inline constexpr std::uint64_t fake_device_bytes = 512u << 20;
 
 /// The driver's name, then device: the owner's memory is a fake device's; export: which exports what nobody takes; staged: through staging memory where the
-/// driver cannot have that; for tcp any of: listen, checksum, encrypt, single (stream); for verbs: device=NAME.
+/// driver cannot have that; for tcp any of: listen, checksum, encrypt, single (stream); for verbs: device=NAME, rdma_cm.
 inline transport::fabric_options rig_options(const std::vector<std::string>& words) {
   auto said = [&](const char* word) { return std::count(words.begin(), words.end(), word) > 0; };
   transport::fabric_options options;
@@ -37,6 +37,8 @@ inline transport::fabric_options rig_options(const std::vector<std::string>& wor
   for (auto& word : words)
     if (word.starts_with("device="))
       options.verbs.devices.push_back(word.substr(7));
+  if (said("rdma_cm"))
+    options.verbs.connect = transport::verbs_connect::rdma_cm;
   if (said("listen"))
     options.tcp.listen = {"127.0.0.1:0"};
   return options;

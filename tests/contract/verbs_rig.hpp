@@ -12,13 +12,19 @@ class verbs_rig : public process_rig {
 public:
   static bool configured() { return std::getenv("MILLRACE_TEST_VERBS") != nullptr; }
 
-  /// `staged`: the memory of the owner is a device's that exports what no RDMA device takes.
-  explicit verbs_rig(bool staged = false, verbs_devices which = verbs_devices::from_environment())
+  /// `staged`: the memory of the owner is a device's that exports what no RDMA device takes. `rdma_cm`: it connects the
+  /// queue pairs.
+  explicit verbs_rig(
+    bool staged = false, bool rdma_cm = false,
+    verbs_devices which = verbs_devices::from_environment())
     : process_rig(
-        words_with(which.ours, staged ? words{"staged"} : words{}),
-        words_with(which.theirs, staged ? words{"staged", "device", "export"} : words{})),
+        words_for(which.ours, staged, rdma_cm),
+        words_for(which.theirs, staged, rdma_cm, staged ? words{"device", "export"} : words{})),
       staged_(staged) {
     wait_until_reached(); // queue pairs come first
+    auto stats = fabric().verbs().value();
+    for (auto& rail : stats.rails)
+      BOOST_TEST((rail.connected_by == "rdma_cm") == rdma_cm);
   }
 
   driver_capabilities capabilities() const override {
@@ -30,10 +36,14 @@ public:
 private:
   using words = std::vector<std::string>;
 
-  static words words_with(const std::vector<std::string>& devices, const words& more) {
+  static words words_for(const words& devices, bool staged, bool rdma_cm, const words& more = {}) {
     words out{"verbs"};
     for (auto& device : devices)
       out.push_back("device=" + device);
+    if (staged)
+      out.push_back("staged");
+    if (rdma_cm)
+      out.push_back("rdma_cm");
     out.insert(out.end(), more.begin(), more.end());
     return out;
   }

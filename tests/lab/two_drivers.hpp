@@ -61,9 +61,12 @@ private:
   std::shared_ptr<peer_driver> driver_;
 };
 
+/// MILLRACE_TEST_VERBS_CONNECT=rdma_cm has queue pairs connected so.
 inline verbs_options with_devices(std::vector<std::string> devices) {
   verbs_options o;
   o.devices = std::move(devices);
+  if (auto* how = std::getenv("MILLRACE_TEST_VERBS_CONNECT"); how && std::string{how} == "rdma_cm")
+    o.connect = verbs_connect::rdma_cm;
   o.probe_interval_ms = 200;
   o.ack_timeout_ms = 20;
   return o;

@@ -263,7 +263,10 @@ BOOST_AUTO_TEST_CASE(a_rail_that_fails_under_way_is_left_and_comes_back) {
     run(
       "ip route replace 10.77.0.0/24 dev " + std::string{link} + " src " + address + " table " +
       table);
-    BOOST_TEST(eventually([&] { return d.up() == 2; }), link);
+    BOOST_TEST(
+      eventually([&] { return d.up() == 2; }),
+      link << ": " << d.ours->stats().rails[0].last_error << "; "
+           << d.theirs->stats().rails[0].last_error);
     auto before = std::pair{bytes_over(d, 0), bytes_over(d, 1)};
     d.read_and_check(16 << 20, 8);
     BOOST_TEST(eventually(

@@ -57,9 +57,12 @@ BOOST_AUTO_TEST_CASE(defaults_of_the_configuration_are_those_of_tcp) {
 BOOST_AUTO_TEST_CASE(defaults_of_the_configuration_are_those_of_verbs) {
   auto a = verbs_of("");
   transport::verbs_options b;
+  BOOST_TEST(transport::check(a).ok());
   SAME(a, b, devices);
   SAME(a, b, gid_index);
   SAME(a, b, mtu);
+  SAME(a, b, connect);
+  SAME(a, b, setup_threads);
   SAME(a, b, queue_depth);
   SAME(a, b, sge_max);
   SAME(a, b, inline_bytes_max);
@@ -77,6 +80,7 @@ BOOST_AUTO_TEST_CASE(defaults_of_the_configuration_are_those_of_verbs) {
   SAME(a, b, probe_interval_ms);
   SAME(a, b, cache_entries_max);
   SAME(a, b, cache_bytes_max);
+  SAME(a, b, windows_checked);
   SAME(a, b, watch_unmaps);
   SAME(a, b, grants_max);
   SAME(a, b, windows_max);
@@ -95,6 +99,10 @@ BOOST_AUTO_TEST_CASE(what_is_written_arrives) {
     verbs_of("verbs: {devices: ['mlx5_0:1'], gid_index: 0, inline_max: 64, watch_unmaps: false}");
   BOOST_TEST((verbs.devices == std::vector<std::string>{"mlx5_0:1"}));
   BOOST_TEST((verbs.gid_index == 0u && verbs.inline_bytes_max == 64u && !verbs.watch_unmaps));
+  BOOST_TEST((verbs_of("verbs: {connect: rdma_cm}").connect == transport::verbs_connect::rdma_cm));
+  BOOST_TEST((verbs_of("verbs: {windows_checked: true}").windows_checked == true));
+  BOOST_TEST((verbs_of("verbs: {windows_checked: false}").windows_checked == false));
+  BOOST_TEST(!verbs_of("verbs: {windows_checked: auto}").windows_checked.has_value());
 }
 
 BOOST_AUTO_TEST_CASE(drivers_that_are_written_are_asked_for) {

@@ -91,7 +91,9 @@ public:
     waiting.push_back({std::move(t), std::move(done)});
   }
   const std::shared_ptr<transport::mover_pool>& movers() const noexcept override { return none_; }
+  void invalidate(const void*, std::uint64_t) override {}
   std::vector<transport::path_stats> paths() const override { return {}; }
+  std::optional<transport::verbs_stats> verbs() const override { return std::nullopt; }
 
 private:
   held take() {

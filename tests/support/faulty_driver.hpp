@@ -54,6 +54,9 @@ public:
     return !lost_.contains(owner) && inner_->reaches(owner);
   }
   void submit(transport::transfer t, completion<transport::transfer_report> done) override;
+  void invalidate(const std::byte* data, std::uint64_t size_bytes) override {
+    inner_->invalidate(data, size_bytes);
+  }
 
   /// Lets one thing happen that is due, any of them; false if none is.
   bool step();

@@ -2,6 +2,7 @@
 #include <millrace/runtime/client.hpp>
 #include <millrace/tests/support/service.hpp>
 #include <millrace/tests/system/sample.hpp>
+#include <millrace/transport/verbs/verbs_state.hpp>
 
 #include <boost/test/unit_test.hpp>
 #include <nlohmann/json.hpp>
@@ -220,6 +221,10 @@ BOOST_AUTO_TEST_CASE(status_counts_what_was_done) {
   BOOST_TEST(node.at("providers").at(1).at("durable") == true);
   auto text = s.command({"status"}).out;
   BOOST_TEST((text.find("8 MiB of 64 MiB") != text.npos), text);
+  // No device, nothing of devices.
+  auto devices = transport::describe_verbs_devices({}).remark.empty();
+  BOOST_TEST(node.contains("rdma") == devices);
+  BOOST_TEST((text.find("rdma: ") != text.npos) == devices, text);
 }
 
 BOOST_AUTO_TEST_CASE(status_names_the_node_that_does_not_answer) {

@@ -1,4 +1,5 @@
 // Which driver a fabric takes, and what it does when that one fails.
+#include <millrace/tests/support/kept_log.hpp>
 #include <millrace/transport/fabric.hpp>
 #include <millrace/transport/path_table.hpp>
 
@@ -22,6 +23,9 @@ public:
   void submit(transfer t, completion<transfer_report> done) override {
     waiting.push_back({std::move(t), std::move(done)});
   }
+  void invalidate(const std::byte* data, std::uint64_t size_bytes) override {
+    invalidated.emplace_back(data, size_bytes);
+  }
 
   void succeed(std::string_view carrier = {}) { end(transfer_report{{}, name_, false, carrier}); }
   void fail_with(errc code) { end(fail(code, name_ + " does not work")); }
@@ -33,6 +37,7 @@ public:
   bool reaching = true;
   driver_capabilities able{.across_hosts = true};
   std::deque<held> waiting;
+  std::vector<std::pair<const std::byte*, std::uint64_t>> invalidated;
 
 private:
   void end(result<transfer_report> how) {
@@ -121,6 +126,18 @@ BOOST_AUTO_TEST_CASE(the_first_driver_that_reaches_the_peer_is_taken) {
   t.slow->reaching = false;
   t.submit();
   BOOST_TEST((t.ended[2].error().code() == errc::peer_lost));
+}
+
+BOOST_AUTO_TEST_CASE(every_driver_is_told_of_memory_that_goes) {
+  fixture t;
+  t.f->invalidate(t.memory.data() + 1, 98);
+  using told = decltype(t.fast->invalidated);
+  for (auto& d : {t.fast, t.slow})
+    BOOST_TEST((d->invalidated == told{{t.memory.data() + 1, 98}}));
+}
+
+BOOST_AUTO_TEST_CASE(without_rdma_devices_there_is_nothing_to_say_of_them) {
+  BOOST_TEST(!fixture{}.f->verbs().has_value());
 }
 
 BOOST_AUTO_TEST_CASE(a_failure_is_taken_on_whole_by_the_next_driver) {
@@ -319,6 +336,37 @@ BOOST_AUTO_TEST_CASE(drivers_that_a_machine_lacks_are_left_out_and_unknown_ones_
   auto refused = fabric::create(options, loop);
   BOOST_TEST_REQUIRE(!refused.has_value());
   BOOST_TEST((refused.error().code() == errc::invalid_argument));
+  loop->stop();
+}
+
+BOOST_AUTO_TEST_CASE(a_driver_left_out_is_worth_a_warning_only_if_somebody_asked_for_it) {
+  for (bool asked : {false, true}) {
+    millrace::testing::kept_log lines;
+    auto loop = io_loop::start({}).value();
+    fabric_options options;
+    options.movers = 1;
+    options.prefer = {"local", "verbs"};
+    options.prefer_is_explicit = asked;
+    options.verbs.devices = {"no_such_device"};
+    BOOST_TEST(fabric::create(options, loop).has_value());
+    loop->stop();
+    BOOST_TEST(lines.count("[warning] transport left out driver=verbs why=") == (asked ? 1u : 0u));
+    BOOST_TEST(lines.count("") == (asked ? 1u : 0u), lines.text());
+  }
+}
+
+BOOST_AUTO_TEST_CASE(without_any_driver_there_is_no_fabric) {
+  millrace::testing::kept_log lines;
+  auto loop = io_loop::start({}).value();
+  fabric_options options;
+  options.movers = 1;
+  options.prefer = {"verbs"};
+  options.prefer_is_explicit = true;
+  options.verbs.devices = {"no_such_device"};
+  auto refused = fabric::create(options, loop);
+  BOOST_TEST_REQUIRE(!refused.has_value());
+  BOOST_TEST((refused.error().code() == errc::unavailable));
+  BOOST_TEST(lines.count("driver=verbs") == 1u);
   loop->stop();
 }
 

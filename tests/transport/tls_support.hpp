@@ -1,20 +1,22 @@
-// Fakes and helpers of the TLS tests: a member that speaks byte by byte, kept log lines, certificates.
+// Fakes and helpers of the TLS tests: a member that speaks byte by byte, certificates.
 // Used by the tests of this folder.
 #pragma once
 
 #include "channel_support.hpp"
 
 #include <millrace/core/log.hpp>
+#include <millrace/tests/support/kept_log.hpp>
 #include <millrace/transport/resolver.hpp>
 
 #include <netinet/in.h>
 #include <openssl/ssl.h>
-#include <spdlog/sinks/ostream_sink.h>
 
 #include <algorithm>
 #include <sstream>
 
 namespace millrace::transport::testing {
+
+using millrace::testing::kept_log;
 
 inline socket_address where_of(const std::string& address) {
   auto parsed = socket_address::parse(address.substr(std::string{"tls://"}.size()));
@@ -156,31 +158,6 @@ private:
   unique_fd fd_;
   std::unique_ptr<SSL, free_ssl> ssl_;
   frame_parser parser_{64u << 20, 64};
-};
-
-/// Keeps the log lines of its scope from the terminal. Made before the loops that write them.
-class kept_log {
-public:
-  kept_log() : sink_(std::make_shared<spdlog::sinks::ostream_sink_mt>(text_)) {
-    log().sinks().swap(others_);
-    log().sinks().push_back(sink_);
-  }
-  ~kept_log() { log().sinks().swap(others_); }
-
-  /// Lines that hold the text. To be called when the loop that writes them is idle or stopped.
-  std::size_t count(const std::string& part) const {
-    std::istringstream in{text_.str()};
-    std::size_t n = 0;
-    for (std::string line; std::getline(in, line);)
-      n += line.find(part) != std::string::npos;
-    return n;
-  }
-  std::string text() const { return text_.str(); }
-
-private:
-  std::vector<spdlog::sink_ptr> others_;
-  std::ostringstream text_;
-  std::shared_ptr<spdlog::sinks::ostream_sink_mt> sink_;
 };
 
 /// Returns when everything that the loop had to do before is done.

@@ -1,5 +1,6 @@
 // The parts of the verbs driver that need no device: addresses, pairs of rails, requests, messages.
 #include <millrace/transport/fabric.hpp>
+#include <millrace/transport/verbs/cm_connection.hpp>
 #include <millrace/transport/verbs/gid_rule.hpp>
 #include <millrace/transport/verbs/messages.hpp>
 #include <millrace/transport/verbs/transfer_plan.hpp>
@@ -168,6 +169,38 @@ BOOST_AUTO_TEST_CASE(requests_move_every_byte_once_within_the_limits) {
 
 BOOST_AUTO_TEST_SUITE_END()
 
+BOOST_AUTO_TEST_SUITE(verbs_bounds)
+
+BOOST_AUTO_TEST_CASE(options_out_of_bounds_are_refused_by_name) {
+  auto loop = io_loop::start({}).value();
+  auto refused = [&](auto change) {
+    fabric_options o;
+    o.movers = 1;
+    o.prefer = {"local", "verbs"};
+    change(o.verbs);
+    auto made = fabric::create(o, loop);
+    BOOST_TEST_REQUIRE(!made.has_value());
+    BOOST_TEST((made.error().code() == errc::invalid_argument));
+    return made.error().detail();
+  };
+  BOOST_TEST(refused([](verbs_options& o) {
+               o.queue_depth = 3;
+             }) == "verbs: queue_depth is 3; it must be from 4 to 8192");
+  BOOST_TEST(refused([](verbs_options& o) {
+               o.mtu = 1500;
+             }) == "verbs: mtu is 1500; it must be 256, 512, 1024, 2048, 4096 or 0");
+  BOOST_TEST(refused([](verbs_options& o) {
+               o.devices = {"rxe0", "rxe1:"};
+             }) == "verbs: 'rxe1:' is not a device such as mlx5_0 or mlx5_0:1");
+  refused([](verbs_options& o) { o.sge_max = 0; });
+  refused([](verbs_options& o) { o.message_bytes_max = 4095; });
+  refused([](verbs_options& o) { o.setup_threads = 0; });
+  refused([](verbs_options& o) { o.gid_index = 256; });
+  loop->stop();
+}
+
+BOOST_AUTO_TEST_SUITE_END()
+
 BOOST_AUTO_TEST_SUITE(verbs_messages)
 
 namespace {
@@ -212,7 +245,7 @@ BOOST_AUTO_TEST_CASE(a_grant_is_whole_and_consistent) {
 }
 
 BOOST_AUTO_TEST_CASE(numbers_that_no_device_has_are_refused) {
-  verbs::connect good{0, 1, 0xff'ffff, 0xff'ffff, rail_at("::ffff:10.0.0.1")};
+  verbs::connect good{0, 1, 0xff'ffff, 0xff'ffff, rail_at("::ffff:10.0.0.1"), "10.0.0.1:47000", {}};
   BOOST_TEST(check(good).ok());
   auto m = good;
   m.number = 0x100'0000;
@@ -225,6 +258,9 @@ BOOST_AUTO_TEST_CASE(numbers_that_no_device_has_are_refused) {
   BOOST_TEST(!check(m).ok());
   m = good;
   m.rail.message_bytes_max = 100;
+  BOOST_TEST(!check(m).ok());
+  m = good;
+  m.cm_address = std::string(81, '1');
   BOOST_TEST(!check(m).ok());
   m = good;
   m.pair = rails_max;
@@ -240,6 +276,19 @@ BOOST_AUTO_TEST_CASE(numbers_that_no_device_has_are_refused) {
   BOOST_TEST(!check(a).ok());
   a.dir = 2;
   BOOST_TEST(check(a).ok());
+}
+
+BOOST_AUTO_TEST_CASE(a_request_by_rdma_cm_says_whose_it_is) {
+  cm_words words{random_id<cm_token>(), 63, 0x0102'0304};
+  auto bytes = words.encode();
+  BOOST_TEST((cm_words::decode(bytes) == words));
+  // Devices append to what they carry.
+  std::vector<std::byte> padded(bytes.begin(), bytes.end());
+  padded.resize(196);
+  BOOST_TEST((cm_words::decode(padded) == words));
+  padded.resize(cm_words::size_bytes - 1);
+  BOOST_TEST(!cm_words::decode(padded).has_value());
+  BOOST_TEST(!cm_words::decode({}).has_value());
 }
 
 BOOST_AUTO_TEST_CASE(what_was_found_is_said_with_the_reason) {

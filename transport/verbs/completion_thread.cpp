@@ -172,42 +172,4 @@ void completion_thread::take_device_event(device& d) {
   }
 }
 
-setup_thread::setup_thread() : thread_([this] { run(); }) {}
-
-void setup_thread::post(std::function<void()> f) {
-  std::lock_guard guard{mutex_};
-  if (stopping_)
-    return;
-  posted_.push_back(std::move(f));
-  changed_.notify_one();
-}
-
-void setup_thread::stop() {
-  std::vector<std::function<void()>> dropped;
-  {
-    std::lock_guard guard{mutex_};
-    stopping_ = true;
-    dropped.swap(posted_);
-    changed_.notify_one();
-  }
-  if (thread_.joinable())
-    thread_.join();
-}
-
-void setup_thread::run() {
-  pthread_setname_np(pthread_self(), "mr.verbs.setup");
-  while (true) {
-    std::vector<std::function<void()>> due;
-    {
-      std::unique_lock guard{mutex_};
-      changed_.wait(guard, [this] { return stopping_ || !posted_.empty(); });
-      if (stopping_)
-        return;
-      due.swap(posted_);
-    }
-    for (auto& f : due)
-      f();
-  }
-}
-
 } // namespace millrace::transport::verbs

@@ -5,7 +5,6 @@
 #include <millrace/transport/verbs/device.hpp>
 
 #include <atomic>
-#include <condition_variable>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -71,24 +70,6 @@ private:
   std::atomic<bool> sleeping_ = false;
   std::vector<std::shared_ptr<completion_source>> sources_;
   bool deadlines_ = false; // of some source
-  std::thread thread_;
-};
-
-/// One thread for calls that block in the kernel for long: queue pairs are made and connected there.
-class setup_thread {
-public:
-  setup_thread();
-  ~setup_thread() { stop(); }
-  void post(std::function<void()> f);
-  void stop();
-
-private:
-  void run();
-
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::vector<std::function<void()>> posted_;
-  bool stopping_ = false;
   std::thread thread_;
 };
 

@@ -140,7 +140,8 @@ result<device::address> device::now() const {
   out.rail.infiniband = port.link_layer == IBV_LINK_LAYER_INFINIBAND;
   out.rail.lid = port.lid;
   out.rail.mtu = bytes_of(port.active_mtu);
-  out.rail.reads_max = static_cast<std::uint32_t>(std::max(limits_.max_qp_rd_atom, 0));
+  auto reads_max = std::min(limits_.max_qp_rd_atom, limits_.max_qp_init_rd_atom);
+  out.rail.reads_max = static_cast<std::uint32_t>(std::max(reads_max, 0));
   out.rail.message_bytes_max = port.max_msg_sz;
   out.gid_index = gid->entry.index;
   out.gid_rule = gid->rule;

@@ -8,6 +8,7 @@ namespace millrace::transport::verbs {
 
 namespace {
 
+constexpr std::size_t address_bytes_max = 80;
 constexpr std::uint32_t number_max = 0xff'ffff; // queue pairs and sequence numbers have 24 bits
 
 status wrong(const char* what) { return {errc::protocol_error, what}; }
@@ -40,6 +41,8 @@ status check(const hello& m) {
 status check(const connect& m) {
   if (m.pair >= rails_max || m.number > number_max || m.psn > number_max)
     return wrong("a queue pair with a number out of range");
+  if (m.cm_address.size() > address_bytes_max)
+    return wrong("an address longer than any");
   return check(m.rail);
 }
 

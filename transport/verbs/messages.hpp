@@ -24,6 +24,10 @@ enum class message_kind : std::uint8_t {
 inline constexpr std::uint32_t protocol_version = 1;
 inline constexpr std::size_t rails_max = 64;
 
+/// Shown by whoever asks by rdma_cm, to show that the channel gave it to them.
+struct cm_token_tag;
+using cm_token = id128<cm_token_tag>;
+
 /// One port as the other side must know it.
 struct rail_info {
   gid_bytes gid{};
@@ -32,6 +36,7 @@ struct rail_info {
   std::uint32_t mtu = 0; // bytes
   std::uint32_t reads_max = 0;
   std::uint64_t message_bytes_max = 0;
+  bool cm = false; // its queue pairs shall be connected by rdma_cm, if the other port's shall, too
 };
 
 /// "These are my rails." Both compute the same pairs from both lists.
@@ -47,6 +52,9 @@ struct connect {
   std::uint32_t number = 0; // of the queue pair
   std::uint32_t psn = 0;
   rail_info rail;
+  /// By rdma_cm: where the side that was connected to over the channel listens, "10.0.0.2:47000", and the token.
+  std::string cm_address;
+  cm_token token;
 };
 
 /// "It can receive."
@@ -102,7 +110,7 @@ struct withdrawn {
 
 template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, rail_info& x) {
-  return f(x.gid, x.infiniband, x.lid, x.mtu, x.reads_max, x.message_bytes_max);
+  return f(x.gid, x.infiniband, x.lid, x.mtu, x.reads_max, x.message_bytes_max, x.cm);
 }
 template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, hello& x) {
@@ -110,7 +118,7 @@ typename Inspector::result_type inspect(Inspector& f, hello& x) {
 }
 template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, connect& x) {
-  return f(x.pair, x.generation, x.number, x.psn, x.rail);
+  return f(x.pair, x.generation, x.number, x.psn, x.rail, x.cm_address, x.token);
 }
 template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, ready& x) {

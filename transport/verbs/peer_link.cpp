@@ -19,6 +19,7 @@ peer_link::peer_link(std::shared_ptr<channel> c, link_parts parts)
   pieces_max_ = parts_.options.sge_max;
   for (auto& d : parts_.sources.devices) {
     ours_.rails.push_back(d->now().value_or(device::address{}).rail);
+    ours_.rails.back().cm = parts_.cm && parts_.cm_reaches[ours_.rails.size() - 1];
     pieces_max_ = std::min<std::size_t>(pieces_max_, d->sge_max());
   }
   // Its address may have gone since the start.
@@ -109,8 +110,12 @@ void peer_link::on_hello(hello m) {
   // Both sides count the rails of the one that connected first.
   auto first = peer().connected_by_us;
   auto pairs = first ? pair_rails(ours_.rails, m.rails) : pair_rails(m.rails, ours_.rails);
+  bool differ = false;
   for (std::uint32_t i = 0; i < pairs.size(); ++i) {
     auto mine = first ? pairs[i].first : pairs[i].second;
+    auto theirs = first ? pairs[i].second : pairs[i].first;
+    auto we_would = ours_.rails[mine].cm, they_would = m.rails[theirs].cm;
+    differ |= we_would != they_would;
     rail::parts p{
       parts_.sources.devices[mine],
       mine,
@@ -119,10 +124,17 @@ void peer_link::on_hello(hello m) {
       parts_.options,
       parts_.thread,
       parts_.setup,
+      we_would && they_would ? parts_.cm : nullptr,
+      !first,
       weak_from_this()};
     rails_.push_back(std::make_unique<rail>(*this, std::move(p)));
     rails_.back()->begin();
   }
+  if (differ)
+    log().info(
+      "queue pairs are connected over the channel peer={} why=\"only one side has verbs.connect: "
+      "rdma_cm and an IP address at its device\"",
+      peer().name);
   if (pairs.empty())
     log().debug("no RDMA device of the same network peer={}", peer().name);
 }

@@ -20,7 +20,9 @@ namespace millrace::transport::verbs {
 /// What every link uses.
 struct link_parts {
   std::shared_ptr<completion_thread> thread;
-  std::shared_ptr<setup_thread> setup;
+  std::shared_ptr<setup_pool> setup;
+  std::shared_ptr<cm_hub> cm;   // null: queue pairs are connected over the channel
+  std::vector<bool> cm_reaches; // the devices, by their index
   std::shared_ptr<mover_pool> movers;
   copy_limits limits;
   memory_sources sources;

@@ -2,6 +2,8 @@
 // Made on the set-up thread; used on the completion thread.
 #include <millrace/transport/verbs/queue_pair.hpp>
 
+#include <rdma/rdma_cma.h>
+
 #include <algorithm>
 #include <bit>
 #include <cerrno>
@@ -85,28 +87,54 @@ status queue_pair::to_init() {
   return why == 0 ? status{} : failed(why, "preparing", *device_);
 }
 
-connect queue_pair::offer() const { return {0, 0, qp_->qp_num, psn_, address_.rail}; }
+connect queue_pair::offer() const {
+  connect out;
+  out.number = qp_->qp_num;
+  out.psn = psn_;
+  out.rail = address_.rail;
+  return out;
+}
 
 status queue_pair::join(const connect& theirs, const verbs_options& options) {
-  auto bad = to_receive(theirs, options);
-  if (bad.ok())
-    bad = to_send(options);
-  if (!bad.ok())
-    return {errc::unavailable, "connecting to " + to_string(theirs.rail.gid) + ": " + bad.detail()};
+  auto outcome = to_receive(theirs, options);
+  if (outcome.ok())
+    outcome = to_send(options);
+  return joined(outcome, theirs, options);
+}
+
+status queue_pair::join(rdma_cm_id& id, const connect& theirs, const verbs_options& options) {
+  status outcome;
+  for (auto to : {IBV_QPS_INIT, IBV_QPS_RTR, IBV_QPS_RTS})
+    if (outcome.ok())
+      outcome = step_by(id, to, theirs, options);
+  return joined(outcome, theirs, options);
+}
+
+status queue_pair::joined(
+  const status& outcome, const connect& theirs, const verbs_options& options) {
+  if (!outcome.ok())
+    return {
+      errc::unavailable, "connecting to " + to_string(theirs.rail.gid) + ": " + outcome.detail()};
   message_bytes_max_ = std::min(
     {address_.rail.message_bytes_max, theirs.rail.message_bytes_max, options.message_bytes_max});
   message_bytes_max_ = std::max<std::uint64_t>(message_bytes_max_, 1);
   return {};
 }
 
-status queue_pair::to_receive(const connect& theirs, const verbs_options& options) {
+std::uint32_t queue_pair::reads_with(const connect& theirs) const noexcept {
+  return std::min(address_.rail.reads_max, theirs.rail.reads_max);
+}
+
+ibv_mtu queue_pair::mtu_with(const connect& theirs, const verbs_options& options) const noexcept {
   auto mtu = std::min(address_.rail.mtu, theirs.rail.mtu);
-  if (options.mtu != 0)
-    mtu = std::min(mtu, options.mtu);
-  reads_max_ = std::min(address_.rail.reads_max, theirs.rail.reads_max);
+  return mtu_of(options.mtu != 0 ? std::min(mtu, options.mtu) : mtu);
+}
+
+status queue_pair::to_receive(const connect& theirs, const verbs_options& options) {
+  reads_max_ = reads_with(theirs);
   ibv_qp_attr attr{};
   attr.qp_state = IBV_QPS_RTR;
-  attr.path_mtu = mtu_of(mtu);
+  attr.path_mtu = mtu_with(theirs, options);
   attr.dest_qp_num = theirs.number;
   attr.rq_psn = theirs.psn;
   attr.max_dest_rd_atomic = static_cast<std::uint8_t>(reads_max_);
@@ -136,6 +164,26 @@ status queue_pair::to_send(const verbs_options& options) {
     qp_.get(), &attr,
     IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
       IBV_QP_MAX_QP_RD_ATOMIC);
+  return why == 0 ? status{} : failed(why, "connecting", *device_);
+}
+
+// The partner, the path and the sequence numbers are the connection manager's; the bounds are ours.
+status queue_pair::step_by(
+  rdma_cm_id& id, ibv_qp_state to, const connect& theirs, const verbs_options& options) {
+  reads_max_ = reads_with(theirs);
+  ibv_qp_attr attr{};
+  attr.qp_state = to;
+  int mask = 0;
+  if (rdma_init_qp_attr(&id, &attr, &mask) != 0)
+    return failed(errno, "asking rdma_cm for", *device_);
+  attr.qp_access_flags = IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE;
+  attr.path_mtu = std::min(attr.path_mtu, mtu_with(theirs, options));
+  attr.max_dest_rd_atomic = attr.max_rd_atomic = static_cast<std::uint8_t>(reads_max_);
+  attr.min_rnr_timer = 12;
+  attr.timeout = timeout_exponent(options.ack_timeout_ms);
+  attr.retry_cnt = static_cast<std::uint8_t>(options.ack_retries);
+  attr.rnr_retry = 7;
+  int why = ibv_modify_qp(qp_.get(), &attr, mask);
   return why == 0 ? status{} : failed(why, "connecting", *device_);
 }
 

@@ -11,6 +11,8 @@
 #include <span>
 #include <vector>
 
+struct rdma_cm_id;
+
 namespace millrace::transport::verbs {
 
 /// A key with which one peer reaches exactly one range of this process: a memory window of type 2, which holds over
@@ -69,7 +71,11 @@ public:
   /// Errors: `unavailable` naming the device and the peer's address.
   [[nodiscard]] status join(const connect& theirs, const verbs_options& options);
 
-  std::uint32_t reads_max() const noexcept { return reads_max_; }
+  /// The same with what librdmacm found out, where its request was taken or answered.
+  [[nodiscard]] status join(rdma_cm_id& id, const connect& theirs, const verbs_options& options);
+
+  std::uint32_t number() const noexcept { return qp_->qp_num; }
+  std::uint32_t reads_with(const connect& theirs) const noexcept;
   std::uint64_t message_bytes_max() const noexcept { return message_bytes_max_; }
 
   /// Posts; `signal`: a completion shall tell of it. Errors: `io_error`.
@@ -91,6 +97,10 @@ private:
   status to_init();
   status to_receive(const connect& theirs, const verbs_options& options);
   status to_send(const verbs_options& options);
+  ibv_mtu mtu_with(const connect& theirs, const verbs_options& options) const noexcept;
+  status step_by(
+    rdma_cm_id& id, ibv_qp_state to, const connect& theirs, const verbs_options& options);
+  status joined(const status& outcome, const connect& theirs, const verbs_options& options);
   status post_one(ibv_send_wr& wr, bool signal);
 
   std::shared_ptr<device> device_;

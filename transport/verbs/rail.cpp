@@ -30,12 +30,12 @@ rail_owner::undone kind_of(ibv_wc_status s) {
 
 // -- connecting -----------------------------------------------------------------------------------
 
-// Runs `f` on the set-up thread; what it returns is run on the completion thread, if the owner still lives.
+// Runs `f` in the lane of the peer; what it returns is run on the completion thread, if the owner still lives.
 template <class F>
-void rail::on_setup_thread(F f) {
-  p_.setup->post([f = std::move(f), alive = p_.alive, thread = p_.thread] {
+void rail::set_up(setup_pool::turn when, F f) {
+  p_.setup->post(&owner_, when, [f = std::move(f), alive = p_.alive, thread = p_.thread] {
     auto then = f();
-    thread->post([then = std::move(then), alive] {
+    thread->post([then = std::move(then), alive]() mutable {
       if (auto owner = alive.lock())
         then();
     });
@@ -51,24 +51,39 @@ void rail::attempt(std::uint32_t generation) {
   // One that is being made serves any generation.
   if (std::exchange(open_pending_, true))
     return;
-  on_setup_thread([this, port = p_.port, options = p_.options] {
-    auto made = queue_pair::open(port, options).map([](auto&& q) {
-      return std::shared_ptr<queue_pair>{std::move(q)};
-    });
-    return [this, made] { opened(made); };
+  set_up(setup_pool::turn::first, [this, p = p_, lane = &owner_] {
+    return [this, made = make(p, lane)]() mutable { opened(std::move(made)); };
   });
 }
 
+result<rail::unjoined> rail::make(const parts& p, const void* lane) {
+  auto q = queue_pair::open(p.port, p.options);
+  if (!q)
+    return fail(q.error());
+  unjoined out{std::move(*q), nullptr};
+  if (!p.cm)
+    return out;
+  auto cm = cm_connection::open({p.cm, p.port, p.peer, p.options, p.setup, lane}, p.passive);
+  if (!cm)
+    return fail(cm.error());
+  out.cm = std::move(*cm);
+  return out;
+}
+
 // A queue pair without a partner is as good for a later generation.
-void rail::opened(result<std::shared_ptr<queue_pair>> made) {
+void rail::opened(result<unjoined> made) {
   open_pending_ = false;
+  if (made)
+    cm_ = std::move(made->cm);
   if (closed_ || state_ != state::opening)
-    return;
+    return drop_connection();
   if (!made)
     return lose(made.error());
-  making_ = std::move(*made);
+  making_ = std::move(made->q);
   state_ = state::offered;
   auto offer = making_->offer();
+  if (cm_)
+    cm_->announce(offer);
   offer.pair = p_.pair;
   offer.generation = generation_;
   owner_.send_connect(offer);
@@ -105,10 +120,34 @@ void rail::on_connect(const connect& m) {
 
 void rail::join() {
   state_ = state::joining;
-  on_setup_thread([this, q = std::exchange(making_, nullptr), m = *theirs_, options = p_.options] {
+  if (cm_)
+    return join_by_cm();
+  auto turn = failed_ ? setup_pool::turn::again : setup_pool::turn::first;
+  set_up(turn, [this, q = std::exchange(making_, nullptr), m = *theirs_, options = p_.options] {
     auto outcome = q->join(m, options);
     return [this, q, outcome, generation = m.generation] { joined(generation, q, outcome); };
   });
+}
+
+// Where `join` returns before it is done.
+void rail::join_by_cm() {
+  auto q = std::exchange(making_, nullptr);
+  auto tell = [this, q, generation = generation_, alive = p_.alive,
+               thread = p_.thread](const status& outcome) {
+    thread->post([this, q, generation, outcome, alive] {
+      if (auto owner = alive.lock())
+        joined(generation, q, outcome);
+    });
+  };
+  p_.setup->post(
+    &owner_, setup_pool::turn::first,
+    [cm = cm_, q, m = *theirs_, tell = std::move(tell)] { cm->join(q, m, tell); });
+}
+
+// Letting go of an identifier may wait for its events.
+void rail::drop_connection() {
+  if (cm_)
+    p_.setup->post(&owner_, setup_pool::turn::first, [cm = std::exchange(cm_, nullptr)] {});
 }
 
 void rail::joined(std::uint32_t generation, std::shared_ptr<queue_pair> q, const status& outcome) {
@@ -145,6 +184,7 @@ void rail::probe() {
          return;
        state_ = state::up;
        grace_ = true;
+       failed_ = false;
        log().debug("rail up device={} peer={}", p_.port->name(), p_.peer);
        owner_.rail_changed(*this);
      },
@@ -160,10 +200,12 @@ void rail::take_down(const status& why, rail_owner::undone first, bool counts) {
   auto generation = generation_;
   making_.reset();
   q_.reset(); // ends the device's access to what was under way
+  drop_connection();
   state_ = state::down;
   retry_at_ = steady_clock::now() + ms(p_.options.probe_interval_ms);
   if (counts) {
     ++failures_;
+    failed_ |= !was_up;
     last_error_ = why.within("rail " + p_.port->name() + " to " + p_.peer);
     if (was_up)
       log().info("rail lost: {}", last_error_.to_string());
@@ -363,6 +405,7 @@ verbs_rail_stats rail::stats() const {
   verbs_rail_stats out;
   out.peer = p_.peer;
   out.device = p_.port->name();
+  out.connected_by = p_.cm ? "rdma_cm" : "channel";
   out.state = up() ? "up" : state_ == state::down ? "down" : "connecting";
   out.bytes = bytes_;
   out.requests = requests_;

@@ -2,8 +2,10 @@
 #pragma once
 
 #include <millrace/core/clock.hpp>
+#include <millrace/transport/verbs/cm_connection.hpp>
 #include <millrace/transport/verbs/completion_thread.hpp>
 #include <millrace/transport/verbs/queue_pair.hpp>
+#include <millrace/transport/verbs/setup_pool.hpp>
 
 #include <deque>
 #include <functional>
@@ -48,8 +50,10 @@ public:
     std::string peer; // name, for errors
     verbs_options options;
     std::shared_ptr<completion_thread> thread;
-    std::shared_ptr<setup_thread> setup;
-    std::weak_ptr<void> alive; // of the owner
+    std::shared_ptr<setup_pool> setup;
+    std::shared_ptr<cm_hub> cm; // null: connected over the channel
+    bool passive = false;       // by rdma_cm: listens
+    std::weak_ptr<void> alive;  // of the owner
   };
   rail(rail_owner& owner, parts p) : owner_(owner), p_(std::move(p)) {}
 
@@ -109,9 +113,17 @@ private:
     std::function<void(const status&)> then;
   };
 
+  // A queue pair, and what will connect it if that is not the channel alone.
+  struct unjoined {
+    std::shared_ptr<queue_pair> q;
+    std::shared_ptr<cm_connection> cm;
+  };
+
   void attempt(std::uint32_t generation);
-  void opened(result<std::shared_ptr<queue_pair>> made);
+  static result<unjoined> make(const parts& p, const void* lane);
+  void opened(result<unjoined> made);
   void join();
+  void join_by_cm();
   void joined(std::uint32_t generation, std::shared_ptr<queue_pair> q, const status& outcome);
   void probe();
   void take_down(const status& why, rail_owner::undone first, bool counts);
@@ -122,7 +134,8 @@ private:
   void note_rate(std::uint64_t bytes);
   status error_of(const ibv_wc& wc) const;
   template <class F>
-  void on_setup_thread(F f);
+  void set_up(setup_pool::turn when, F f);
+  void drop_connection();
 
   rail_owner& owner_;
   const parts p_;
@@ -131,11 +144,13 @@ private:
   bool begun_ = false;
   bool closed_ = false;
   bool grace_ = false;
+  bool failed_ = false; // since it was up, if ever
   bool open_pending_ = false;
   bool peer_ready_ = false;
   std::optional<connect> theirs_;
   std::shared_ptr<queue_pair> making_; // not joined yet
   std::shared_ptr<queue_pair> q_;
+  std::shared_ptr<cm_connection> cm_; // of the one that is joined or on its way to it
   time_point deadline_{};
   time_point retry_at_{};
   time_point moved_at_{}; // last completion, or when something went out after a rest

@@ -1,5 +1,6 @@
 // Finds the local side of a transfer, and hands it to the link of its peer.
 // Asked by the fabric.
+#include <millrace/core/assert.hpp>
 #include <millrace/core/log.hpp>
 #include <millrace/transport/verbs/peer_link.hpp>
 #include <millrace/transport/verbs/unmap_watch.hpp>
@@ -43,22 +44,14 @@ std::shared_ptr<registration_cache> make_cache(
     registration_cache::bounds{options.cache_entries_max, bytes}, std::move(h));
 }
 
-verbs_options within_reason(verbs_options o) {
-  o.queue_depth = std::clamp(o.queue_depth, 4u, 8192u);
-  o.sge_max = std::clamp(o.sge_max, 1u, 256u);
-  o.message_bytes_max = std::clamp<std::uint64_t>(o.message_bytes_max, 4096, 1u << 30);
-  o.inflight_bytes_max = std::max(o.inflight_bytes_max, o.message_bytes_max);
-  o.signal_interval = std::max(o.signal_interval, 1u);
-  return o;
-}
-
 class driver_impl : public verbs_driver, public std::enable_shared_from_this<driver_impl> {
 public:
   driver_impl(
     std::shared_ptr<io_loop> loop, std::shared_ptr<mover_pool> movers, const copy_limits& limits,
     const verbs_options& options, std::function<std::vector<std::shared_ptr<arena>>()> shared)
     : loop_(std::move(loop)), shared_(std::move(shared)) {
-    parts_.options = within_reason(options);
+    MILLRACE_ASSERT(check(options).ok());
+    parts_.options = options;
     parts_.movers = std::move(movers);
     parts_.limits = limits;
     auto devices = open_devices(parts_.options, state_);
@@ -69,12 +62,16 @@ public:
     parts_.sources = {
       devices, std::make_shared<arena_registry>(devices), make_cache(devices, parts_.options)};
     parts_.thread = completion_thread::start(devices, parts_.options);
-    parts_.setup = std::make_shared<setup_thread>();
+    parts_.setup = std::make_shared<setup_pool>(parts_.options.setup_threads);
+    if (parts_.options.connect == verbs_connect::rdma_cm)
+      open_rdma_cm();
   }
 
   ~driver_impl() override {
     if (!parts_.thread)
       return;
+    if (parts_.cm)
+      parts_.cm->close();
     parts_.thread->stop();
     parts_.setup->stop();
     for (auto& [c, link] : links_)
@@ -172,6 +169,23 @@ public:
   }
 
 private:
+  // What it cannot reach is connected over the channel.
+  void open_rdma_cm() {
+    auto hub = cm_hub::open(loop_);
+    if (!hub)
+      return log().warn(
+        "queue pairs are connected over the channel why=\"{}\"", hub.error().detail());
+    for (auto& d : parts_.sources.devices) {
+      auto bound = (*hub)->bind(*d, {});
+      parts_.cm_reaches.push_back(bound.has_value());
+      if (!bound)
+        log().warn(
+          "queue pairs are connected over the channel device={} why=\"{}\"", d->name(),
+          bound.error().detail());
+    }
+    parts_.cm = std::move(*hub);
+  }
+
   std::shared_ptr<peer_link> link_to(const peer_id& owner) const noexcept {
     std::lock_guard guard{mutex_};
     for (auto& [c, link] : links_)

@@ -18,12 +18,9 @@ public:
   /// The devices as they were when the driver was made.
   virtual const verbs_state& devices() const noexcept = 0;
   virtual verbs_stats stats() const = 0;
-  /// Registrations of this memory are not used for later transfers. For memory whose unmapping the kernel does not
-  /// tell (see `verbs_state::unmaps_watched`) and that is exposed again; memory that is not exposed needs nothing.
-  virtual void invalidate(const std::byte* data, std::uint64_t size_bytes) = 0;
 };
 
-/// Without a device it reaches nobody, and its state says why.
+/// Without a device it reaches nobody, and its state says why. `check(options)` is ok.
 /// `shared`: arenas registered as soon as a peer connects, so that no transfer waits for it.
 std::shared_ptr<verbs_driver> make_verbs_driver(
   std::shared_ptr<io_loop> loop, std::shared_ptr<mover_pool> movers, const copy_limits& limits,

@@ -1,6 +1,8 @@
 // Every bound of the verbs driver. The configuration's `verbs` section sets them.
 #pragma once
 
+#include <millrace/core/status.hpp>
+
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -8,17 +10,24 @@
 
 namespace millrace::transport {
 
+/// How queue pairs find their partner: by messages of the channel, or by librdmacm, after messages of the channel
+/// have said where and with which token.
+enum class verbs_connect : std::uint8_t { channel, rdma_cm };
+
 struct verbs_options {
   /// "rxe0" (every active port of it) or "mlx5_0:1"; empty: every active port of every device.
   std::vector<std::string> devices;
   std::optional<std::uint32_t> gid_index; // of every port; absent: by rule, see `choose_gid`
   std::uint32_t mtu = 0;                  // 256 to 4096; 0: the smaller of what the two ports have
+  verbs_connect connect = verbs_connect::channel; // `rdma_cm` where both sides want it
+  /// At most; made when needed. What connects to a peer may wait there for the network, one thread a peer.
+  std::uint32_t setup_threads = 8;
 
   std::uint32_t queue_depth = 128;              // work requests under way for each rail of a peer
   std::uint32_t sge_max = 30;                   // pieces of one work request
   std::uint32_t inline_bytes_max = 220;         // smaller writes travel inside their work request
   std::uint64_t message_bytes_max = 1u << 20;   // longer ones are cut
-  std::uint64_t inflight_bytes_max = 16u << 20; // for each rail of a peer
+  std::uint64_t inflight_bytes_max = 16u << 20; // for each rail of a peer; one request at least
   std::uint32_t signal_interval = 16;           // every so many requests give a completion
   std::uint64_t stripe_bytes_min = 4u << 20;    // smaller transfers stay on one rail
   std::uint32_t poll_us = 50;                   // busy polling after something happened; then sleep
@@ -44,5 +53,8 @@ struct verbs_options {
   std::uint64_t backlog_bytes_max = 64u
     << 20; // messages of one peer that wait to be looked at; more end its channel
 };
+
+/// Errors: `invalid_argument` naming the option and its bounds.
+[[nodiscard]] status check(const verbs_options& options);
 
 } // namespace millrace::transport

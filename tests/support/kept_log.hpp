@@ -1,0 +1,40 @@
+// Log lines kept from the terminal, for a test to read. Used where a line is part of what is promised.
+#pragma once
+
+#include <millrace/core/log.hpp>
+
+#include <spdlog/sinks/ostream_sink.h>
+
+#include <memory>
+#include <sstream>
+#include <string>
+#include <vector>
+
+namespace millrace::testing {
+
+/// Keeps the log lines of its scope from the terminal. Made before the loops that write them.
+class kept_log {
+public:
+  kept_log() : sink_(std::make_shared<spdlog::sinks::ostream_sink_mt>(text_)) {
+    log().sinks().swap(others_);
+    log().sinks().push_back(sink_);
+  }
+  ~kept_log() { log().sinks().swap(others_); }
+
+  /// Lines that hold the text. To be called when the loop that writes them is idle or stopped.
+  std::size_t count(const std::string& part) const {
+    std::istringstream in{text_.str()};
+    std::size_t n = 0;
+    for (std::string line; std::getline(in, line);)
+      n += line.find(part) != std::string::npos;
+    return n;
+  }
+  std::string text() const { return text_.str(); }
+
+private:
+  std::vector<spdlog::sink_ptr> others_;
+  std::ostringstream text_;
+  std::shared_ptr<spdlog::sinks::ostream_sink_mt> sink_;
+};
+
+} // namespace millrace::testing

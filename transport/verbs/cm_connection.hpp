@@ -1,0 +1,87 @@
+// One queue pair's connection by librdmacm: the partner's request is awaited, or made. Owned by a `rail`.
+#pragma once
+
+#include <millrace/transport/verbs/cm_hub.hpp>
+#include <millrace/transport/verbs/messages.hpp>
+#include <millrace/transport/verbs/queue_pair.hpp>
+#include <millrace/transport/verbs/setup_pool.hpp>
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+
+namespace millrace::transport::verbs {
+
+/// What a request carries, so that the passive side knows whose it is.
+struct cm_words {
+  cm_token token;
+  std::uint32_t pair = 0;
+  std::uint32_t generation = 0;
+
+  static constexpr std::size_t size_bytes = 24;
+  std::array<std::byte, size_bytes> encode() const;
+  /// None if they are too few; devices append to them.
+  static std::optional<cm_words> decode(std::span<const std::byte> bytes);
+  friend bool operator==(const cm_words&, const cm_words&) = default;
+};
+
+/// The passive side listens, for this one partner and as long as that takes, at a port of the kernel's choice; where, and
+/// a token of 128 random bits, go to the partner over the channel. A request without the token, or for another queue
+/// pair than the channel announced, is refused.
+///
+/// Nothing here waits: events come on the loop and are handled in the lane of the peer. Whoever starts it watches the
+/// time, and lets go of it there, too.
+class cm_connection : public cm_listener, public std::enable_shared_from_this<cm_connection> {
+public:
+  struct parts {
+    std::shared_ptr<cm_hub> hub;
+    std::shared_ptr<device> port;
+    std::string peer; // name, for errors
+    verbs_options options;
+    std::weak_ptr<setup_pool> setup;
+    const void* lane = nullptr;
+  };
+  /// Binds to an address of the device; `passive`: listens there. Errors: `unavailable`, `io_error`.
+  static result<std::shared_ptr<cm_connection>> open(parts p, bool passive);
+
+  /// For the channel; nothing on the active side.
+  void announce(connect& ours) const;
+  /// Connects `q` with the partner that `theirs` announced. `done`: once it can receive, or cannot be connected; never
+  /// if this goes before. In the lane.
+  void join(
+    std::shared_ptr<queue_pair> q, const connect& theirs, std::function<void(const status&)> done);
+
+  void on_event(cm_event e) override;
+
+private:
+  explicit cm_connection(parts p) : p_(std::move(p)), token_(random_id<cm_token>()) {}
+  void handle(cm_event& e);
+  void finish(const status& outcome);
+  rdma_conn_param parameters() const;
+  // Active.
+  status ask_for_address();
+  status ask_for_route();
+  status ask();
+  status complete();
+  // Passive.
+  void consider(cm_event& e);
+  void accept();
+  static void refuse(const cm_event& e, const status& why);
+
+  const parts p_;
+  const cm_token token_; // of the passive side
+  bool passive_ = false;
+  bool accepted_ = false;
+  cm_id_ptr id_;                            // of the passive side: listens, then has accepted
+  std::string address_;                     // of the passive side
+  std::atomic<std::uint32_t> requests_ = 0; // on their way from the loop to the lane
+  std::optional<cm_event> request_;         // with the token
+  std::shared_ptr<queue_pair> q_;
+  connect theirs_;
+  std::function<void(const status&)> done_;
+};
+
+} // namespace millrace::transport::verbs

@@ -1,0 +1,89 @@
+// The process's door to librdmacm: identifiers, and the events that come for them. Made by the driver.
+#pragma once
+
+#include <millrace/transport/io_loop.hpp>
+#include <millrace/transport/socket_address.hpp>
+#include <millrace/transport/verbs/device.hpp>
+
+#include <rdma/rdma_cma.h>
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+namespace millrace::transport::verbs {
+
+class cm_hub;
+
+/// An identifier of librdmacm and the event channel that it needs.
+class cm_id {
+public:
+  cm_id(std::shared_ptr<cm_hub> hub, rdma_cm_id* id) : hub_(std::move(hub)), id_(id) {}
+  ~cm_id();
+  cm_id(const cm_id&) = delete;
+  cm_id& operator=(const cm_id&) = delete;
+
+  rdma_cm_id* get() const noexcept { return id_; }
+  /// Its address and the port that it listens at.
+  socket_address local_address() const;
+  /// Who asks, or answers; without a port.
+  std::string peer_host() const;
+  /// True once it is bound to that port of that device.
+  bool is_at(const device& d) const noexcept;
+
+private:
+  std::shared_ptr<cm_hub> hub_;
+  rdma_cm_id* id_;
+};
+using cm_id_ptr = std::shared_ptr<cm_id>;
+
+/// What happened, copied.
+struct cm_event {
+  rdma_cm_event_type type = RDMA_CM_EVENT_DEVICE_REMOVAL;
+  int status = 0;
+  cm_id_ptr request;            // of a connection that is asked for
+  std::uint32_t number = 0;     // of its queue pair
+  std::vector<std::byte> words; // its private data
+};
+
+class cm_listener {
+public:
+  virtual ~cm_listener() = default;
+  /// On the loop; must not block.
+  virtual void on_event(cm_event e) = 0;
+};
+
+/// Threads: any. The loop reads events; whoever gets them takes them elsewhere.
+class cm_hub : public std::enable_shared_from_this<cm_hub> {
+public:
+  /// Errors: `unavailable` where the kernel has no rdma_cm.
+  static result<std::shared_ptr<cm_hub>> open(std::shared_ptr<io_loop> loop);
+  ~cm_hub();
+  /// Before the loop's end: no more events.
+  void close();
+
+  /// Events for it go to `who` while that lives. Errors: `no_space`, `io_error`.
+  result<cm_id_ptr> make_id(std::weak_ptr<cm_listener> who);
+  /// The same for the identifier of a request.
+  void route(const cm_id& id, std::weak_ptr<cm_listener> who);
+
+  /// An identifier bound to an IP address of that port: to the one its GID is made of, else to one of an interface
+  /// that belongs to it. Errors: `unavailable` when there is none.
+  result<cm_id_ptr> bind(const device& d, std::weak_ptr<cm_listener> who);
+
+private:
+  friend class cm_id;
+  cm_hub(std::shared_ptr<io_loop> loop, rdma_event_channel* events)
+    : loop_(std::move(loop)), events_(events) {}
+  void take_events();
+  void take(rdma_cm_event* e);
+  void forget(rdma_cm_id* id);
+
+  const std::shared_ptr<io_loop> loop_;
+  rdma_event_channel* const events_;
+  std::mutex mutex_;
+  std::map<rdma_cm_id*, std::weak_ptr<cm_listener>> listeners_;
+};
+
+} // namespace millrace::transport::verbs

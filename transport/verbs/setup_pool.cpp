@@ -1,0 +1,87 @@
+// Lanes taking turns.
+#include <millrace/transport/verbs/setup_pool.hpp>
+
+#include <pthread.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace millrace::transport::verbs {
+
+void setup_pool::post(const void* lane, turn when, std::function<void()> f) {
+  std::lock_guard guard{mutex_};
+  if (stopping_)
+    return;
+  auto& l = lanes_[lane];
+  l.waiting.push_back({when, std::move(f)});
+  if (l.running || l.waiting.size() > 1)
+    return; // it is in line, or will be
+  line_up(lane, when);
+  // One that was woken and has not come yet counts as idle.
+  if (due_[0].size() + due_[1].size() > idle_ && threads_.size() < threads_max_)
+    threads_.emplace_back([this] { run(); });
+}
+
+void setup_pool::line_up(const void* lane, turn when) {
+  due_[static_cast<std::size_t>(when)].push_back(lane);
+  changed_.notify_one();
+}
+
+bool setup_pool::may_begin(turn when) const {
+  if (due_[static_cast<std::size_t>(when)].empty())
+    return false;
+  return when == turn::first || again_running_ < std::max(1u, threads_max_ - 1);
+}
+
+void setup_pool::run() {
+  pthread_setname_np(pthread_self(), "mr.verbs.setup");
+  std::unique_lock guard{mutex_};
+  while (true) {
+    ++idle_;
+    changed_.wait(guard, [this] { return stopping_ || has_due(); });
+    --idle_;
+    if (stopping_)
+      return;
+    run_one(guard);
+  }
+}
+
+void setup_pool::run_one(std::unique_lock<std::mutex>& guard) {
+  auto when = may_begin(turn::first) ? turn::first : turn::again;
+  auto& due = due_[static_cast<std::size_t>(when)];
+  auto lane = due.front();
+  due.pop_front();
+  auto mine = lanes_.find(lane);
+  auto t = std::move(mine->second.waiting.front());
+  mine->second.waiting.pop_front();
+  mine->second.running = true;
+  again_running_ += when == turn::again;
+  guard.unlock();
+  t.run();
+  t.run = nullptr; // what it holds goes without the lock
+  guard.lock();
+  again_running_ -= when == turn::again;
+  mine->second.running = false;
+  if (mine->second.waiting.empty())
+    lanes_.erase(mine);
+  else
+    line_up(lane, mine->second.waiting.front().when);
+}
+
+void setup_pool::stop() {
+  lanes dropped;
+  {
+    std::lock_guard guard{mutex_};
+    stopping_ = true;
+    // Lanes that run stay: their threads come back to them.
+    for (auto& [lane, l] : lanes_)
+      dropped[lane].waiting.swap(l.waiting);
+    due_[0].clear();
+    due_[1].clear();
+    changed_.notify_all();
+  }
+  for (auto& t : std::exchange(threads_, {}))
+    t.join();
+}
+
+} // namespace millrace::transport::verbs

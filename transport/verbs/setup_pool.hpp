@@ -1,0 +1,63 @@
+// Threads for calls that wait in the kernel: queue pairs are made and connected there. Made by the driver.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+namespace millrace::transport::verbs {
+
+/// Runs what is posted: of one lane in order, one at a time; of different lanes side by side.
+///
+/// *Problem*: connecting a queue pair waits up to a second in the kernel where the peer's network does not answer, and
+/// is tried again and again. With a lane for each peer, such a peer holds one thread, however many rails it has.
+/// What is tried again goes last and never takes the last thread, so that peers which do not answer do not keep those
+/// that come from being connected.
+/// Threads: made when there is something to do and none is idle, up to `threads_max`.
+class setup_pool {
+public:
+  explicit setup_pool(std::uint32_t threads_max) : threads_max_(threads_max) {}
+  ~setup_pool() { stop(); }
+
+  enum class turn : std::uint8_t { first, again };
+
+  /// Any thread. Dropped after `stop`. `lane`: whose; only compared.
+  void post(const void* lane, turn when, std::function<void()> f);
+  /// Drops what has not begun and waits for what has. Not from a task.
+  void stop();
+
+private:
+  struct task {
+    turn when = turn::first;
+    std::function<void()> run;
+  };
+  struct lane_tasks {
+    std::deque<task> waiting;
+    bool running = false;
+  };
+  using lanes = std::map<const void*, lane_tasks>;
+
+  void run();
+  void line_up(const void* lane, turn when);
+  bool may_begin(turn when) const;
+  bool has_due() const { return may_begin(turn::first) || may_begin(turn::again); }
+  void run_one(std::unique_lock<std::mutex>& guard);
+
+  const std::uint32_t threads_max_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  lanes lanes_;
+  std::deque<const void*> due_[2]; // lanes that wait for a thread, by the turn of their first task
+  std::uint32_t again_running_ = 0;
+  std::uint32_t idle_ = 0;
+  bool stopping_ = false;
+  std::vector<std::thread> threads_;
+};
+
+} // namespace millrace::transport::verbs
