@@ -50,6 +50,7 @@ std::optional<cm_words> cm_words::decode(std::span<const std::byte> bytes) {
 }
 
 result<std::shared_ptr<cm_connection>> cm_connection::open(parts p, bool passive) {
+  p.hub->sweep();
   std::shared_ptr<cm_connection> c{new cm_connection{std::move(p)}};
   auto id = c->p_.hub->bind(*c->p_.port, c);
   if (!id)

@@ -11,6 +11,8 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <functional>
+#include <iterator>
 #include <string_view>
 
 namespace millrace::transport::verbs {
@@ -120,7 +122,34 @@ result<std::shared_ptr<cm_hub>> cm_hub::open(std::shared_ptr<io_loop> loop) {
 
 cm_hub::~cm_hub() { rdma_destroy_event_channel(events_); }
 
+void cm_hub::let_go(std::shared_ptr<void> holder, const std::shared_ptr<device>& port) {
+  {
+    std::lock_guard guard{mutex_};
+    leaving_.emplace_back(port, std::move(holder));
+  }
+  sweep();
+}
+
+void cm_hub::sweep() {
+  std::vector<std::pair<std::shared_ptr<device>, std::shared_ptr<void>>> gone;
+  std::lock_guard guard{mutex_};
+  auto is_up = [](auto& entry) {
+    auto now = entry.first->now();
+    return now && now->active;
+  };
+  auto stay = std::partition(leaving_.begin(), leaving_.end(), std::not_fn(is_up));
+  gone.assign(std::move_iterator{stay}, std::move_iterator{leaving_.end()});
+  leaving_.erase(stay, leaving_.end());
+}
+
 void cm_hub::close() {
+  {
+    std::unique_lock guard{mutex_};
+    auto all = std::move(leaving_);
+    leaving_.clear();
+    guard.unlock();
+    all.clear();
+  }
   loop_->post([self = shared_from_this()] { self->loop_->unwatch(self->events_->fd); });
 }
 

@@ -63,6 +63,12 @@ public:
   /// Before the loop's end: no more events.
   void close();
 
+  /// Lets go of what holds identifiers at a port, once that is up: they say goodbye through it, and soft-RoCE's
+  /// management queue pair receives nothing any more after it could not send.
+  void let_go(std::shared_ptr<void> holder, const std::shared_ptr<device>& port);
+  /// Lets go of what waits for a port that is up now.
+  void sweep();
+
   /// Events for it go to `who` while that lives. Errors: `no_space`, `io_error`.
   result<cm_id_ptr> make_id(std::weak_ptr<cm_listener> who);
   /// The same for the identifier of a request.
@@ -84,6 +90,7 @@ private:
   rdma_event_channel* const events_;
   std::mutex mutex_;
   std::map<rdma_cm_id*, std::weak_ptr<cm_listener>> listeners_;
+  std::vector<std::pair<std::shared_ptr<device>, std::shared_ptr<void>>> leaving_;
 };
 
 } // namespace millrace::transport::verbs

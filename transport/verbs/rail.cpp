@@ -146,8 +146,13 @@ void rail::join_by_cm() {
 
 // Letting go of an identifier may wait for its events.
 void rail::drop_connection() {
-  if (cm_)
-    p_.setup->post(&owner_, setup_pool::turn::first, [cm = std::exchange(cm_, nullptr)] {});
+  if (!cm_)
+    return;
+  p_.setup->post(
+    &owner_, setup_pool::turn::first,
+    [cm = std::exchange(cm_, nullptr), hub = p_.cm, port = p_.port]() mutable {
+      hub->let_go(std::move(cm), port);
+    });
 }
 
 void rail::joined(std::uint32_t generation, std::shared_ptr<queue_pair> q, const status& outcome) {
@@ -207,8 +212,9 @@ void rail::take_down(const status& why, rail_owner::undone first, bool counts) {
     ++failures_;
     failed_ |= !was_up;
     last_error_ = why.within("rail " + p_.port->name() + " to " + p_.peer);
-    if (was_up)
-      log().info("rail lost: {}", last_error_.to_string());
+    log().log(
+      was_up ? spdlog::level::info : spdlog::level::debug, "{}: {}",
+      was_up ? "rail lost" : "rail not connected", last_error_.to_string());
   }
   auto undone = std::exchange(posted_, {});
   auto binds = std::exchange(binds_, {});
