@@ -33,8 +33,8 @@ struct job {
 struct mover_pool::state {
   std::mutex mutex;
   std::condition_variable work;
-  std::deque<std::shared_ptr<job>> fresh;      // transfers of which nothing has run
-  std::deque<std::shared_ptr<job>> begun;      // the others; the first has the turn
+  std::deque<std::shared_ptr<job>> fresh; // transfers of which nothing has run
+  std::deque<std::shared_ptr<job>> begun; // the others; the first has the turn
   bool fresh_next = true;
   std::deque<std::shared_ptr<job>> background; // while there are none of those
   bool stopping = false;

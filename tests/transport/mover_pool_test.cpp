@@ -19,7 +19,8 @@ struct fixture {
   std::optional<mover_pool> movers{1};
 
   fixture() {
-    movers->submit(1, [this](std::uint32_t) { everything.acquire(); }, [] {});
+    movers->submit(
+      1, [this](std::uint32_t) { everything.acquire(); }, [] {});
   }
 
   void submit(char name, std::uint32_t chunks, job_class kind = job_class::transfer) {

@@ -77,8 +77,9 @@ struct fixture {
         std::string driver;
         message_kind kind{};
         reader(driver, kind);
-        if (kind == message_kind::moved && reader(all) &&
-            all.outcomes.size() == 1 && all.outcomes.front().number == m.number)
+        if (
+          kind == message_kind::moved && reader(all) && all.outcomes.size() == 1 &&
+          all.outcomes.front().number == m.number)
           return true;
       }
       return false;
