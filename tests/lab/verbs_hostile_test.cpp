@@ -38,7 +38,7 @@ BOOST_AUTO_TEST_CASE(what_no_driver_says_ends_its_channel_and_no_other) {
     return [kind, m](fake_channel& to) { to.say(kind, m); };
   };
   auto connect_of = [&](auto change) {
-    vb::connect m{0, 1, 1, 1, rail()};
+    vb::connect m{0, 1, 1, 1, rail(), {}, {}};
     change(m);
     return m;
   };
@@ -90,11 +90,13 @@ BOOST_AUTO_TEST_CASE(what_nobody_asked_for_changes_nothing) {
   line->say(message_kind::granted, forged(1, generation, 4096));
   line->say(message_kind::granted, forged(~0ull, generation, 1ull << 60));
   line->say(message_kind::withdrawn, vb::withdrawn{7});
-  line->say(message_kind::connect, vb::connect{1, 9, 1, 1, rail()}); // pairs that are not there
-  line->say(message_kind::connect, vb::connect{vb::rails_max - 1, 1, 1, 1, rail()});
+  line->say(
+    message_kind::connect, vb::connect{1, 9, 1, 1, rail(), {}, {}}); // pairs that are not there
+  line->say(message_kind::connect, vb::connect{vb::rails_max - 1, 1, 1, 1, rail(), {}, {}});
   line->say(message_kind::ready, vb::ready{63, 1});
-  line->say(message_kind::ready, vb::ready{0, generation + 7});                   // not joined yet
-  line->say(message_kind::connect, vb::connect{0, generation - 1, 1, 1, rail()}); // long gone
+  line->say(message_kind::ready, vb::ready{0, generation + 7}); // not joined yet
+  line->say(
+    message_kind::connect, vb::connect{0, generation - 1, 1, 1, rail(), {}, {}}); // long gone
   BOOST_TEST(eventually([&] { return rail_state() == "up"; }));
   exposed_matrix m{{1, 4096, 0}, access_mode::read, 1};
   auto keys = ask(m.handle());
@@ -229,7 +231,7 @@ BOOST_AUTO_TEST_CASE(floods_leave_nothing_and_others_go_on) {
     line->say(message_kind::ask, vb::ask{i, h.region, h.key, 1});
   others_go_on();
   for (std::uint32_t i = 1; i <= 5'000; ++i)
-    line->say(message_kind::connect, vb::connect{0, generation + i, 1, 1, rail()});
+    line->say(message_kind::connect, vb::connect{0, generation + i, 1, 1, rail(), {}, {}});
   for (std::uint64_t i = 1; i <= 5'000; ++i)
     line->say(message_kind::withdrawn, vb::withdrawn{i});
   others_go_on();
