@@ -642,6 +642,49 @@ BOOST_AUTO_TEST_CASE(requests_that_come_and_go_leave_nothing_behind) {
   BOOST_TEST(is(peer.wait_lent(3000).code, errc::ok));
 }
 
+BOOST_AUTO_TEST_CASE(a_number_that_is_used_again_at_once_costs_no_chunk) {
+  auto options = small_options();
+  world w{options};
+  auto source = w.expose_tensor(1000, access_mode::read);
+  raw_peer peer{w};
+  for (int i = 0; i < 3000; ++i) {
+    // A request whose chunk is on its way may still have the number.
+    if (!w.lending->on_stage(w.request(5, source, {{0, 10}})).ok())
+      continue;
+    w.lending->on_release({5, false});
+    static_cast<void>(w.lending->on_stage(w.request(5, source, {{10, 10}})));
+    w.lending->on_release({5, false});
+  }
+  BOOST_TEST(eventually([&] {
+    w.lending->on_release({5, false});
+    auto now = w.pool->now();
+    return w.lending->requests() == 0 && now.waiting == 0 && now.free == now.chunks;
+  }));
+}
+
+BOOST_AUTO_TEST_CASE(an_owner_that_takes_back_its_word_while_bytes_move_is_not_heard) {
+  world w;
+  auto source = w.expose_tensor(100, access_mode::read);
+  std::vector<completion<transfer_report>> moving;
+  std::mutex mutex;
+  w.carry = [&](transfer, completion<transfer_report> done) {
+    std::lock_guard guard{mutex};
+    moving.push_back(std::move(done));
+  };
+  std::vector<std::byte> here(100);
+  held_completion<transfer_report> done;
+  w.submit(direction::read, source.handle, here, done);
+  BOOST_TEST(eventually([&] {
+    std::lock_guard guard{mutex};
+    return moving.size() == 1;
+  }));
+  w.asking->on_staged({1, static_cast<std::uint8_t>(errc::io_error), "no", 0, {}});
+  BOOST_TEST(!done.ready()); // somebody writes to the memory still
+  moving.front()(transfer_report{});
+  BOOST_TEST(done.take().has_value());
+  w.asking->on_staged({1, static_cast<std::uint8_t>(errc::io_error), "no", 0, {}});
+}
+
 BOOST_AUTO_TEST_CASE(an_owner_that_answers_senselessly_confuses_only_itself) {
   world w;
   auto source = w.expose_tensor(1000, access_mode::read, 1);

@@ -173,8 +173,9 @@ void peer_link::ended(moved outcome, std::uint64_t size_bytes) {
       return;
     due = std::exchange(held_, {});
   }
-  // A failure here means the channel is closing; the peer learns of that.
-  static_cast<void>(send(message_kind::moved, due));
+  // A peer that reads nothing would wait for these in vain.
+  if (auto sent = send(message_kind::moved, due); !sent.ok())
+    channel_->close(sent.within("answering moves"));
 }
 
 status peer_link::admits(std::uint64_t arena) const {

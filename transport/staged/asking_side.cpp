@@ -68,17 +68,15 @@ std::optional<stage> asking_side::next_request() {
 }
 
 void asking_side::on_staged(const staged& m) {
-  if (m.code != 0)
-    return end(m.number, {errc_from_wire(m.code), m.detail});
   transfer inner;
   bool wanted = false;
   {
     std::lock_guard guard{mutex_};
     auto found = chunks_.find(m.number);
-    // Answered twice: whoever does that has only itself to confuse.
+    // Answered twice, in whatever words: whoever does that has only itself to confuse.
     if (found != chunks_.end() && found->second.now != phase::asked)
       return;
-    if (found != chunks_.end() && found->second.of->failure.ok()) {
+    if (m.code == 0 && found != chunks_.end() && found->second.of->failure.ok()) {
       auto& c = found->second;
       auto& what = c.of->what;
       c.now = phase::moving;
@@ -98,6 +96,8 @@ void asking_side::on_staged(const staged& m) {
       [self = shared_from_this(), number = m.number](result<transfer_report> outcome) {
         self->on_moved(number, std::move(outcome));
       });
+  if (m.code != 0)
+    return end(m.number, {errc_from_wire(m.code), m.detail});
   give_back(m.number, false);
   end(m.number, {});
 }

@@ -7,7 +7,8 @@ namespace millrace::transport::staged {
 
 std::uint64_t chunk_pool::new_borrower() {
   std::lock_guard guard{mutex_};
-  return ++borrowers_;
+  live_.insert(++borrowers_);
+  return borrowers_;
 }
 
 void chunk_pool::acquire(
@@ -47,6 +48,12 @@ void chunk_pool::serve_one() {
       c = *taken;
       free_.erase(taken);
     }
+  }
+  if (!made.ok()) {
+    // No chunk will come back that would have the next one served.
+    std::unique_lock lock{mutex_};
+    if (!waiting_.empty())
+      post_serving(lock);
   }
   next.use(made.ok() ? result<chunk*>{c} : fail(made));
 }
@@ -99,6 +106,11 @@ void chunk_pool::give_back(chunk* c, bool withdraw) {
 
 void chunk_pool::put(chunk* c) {
   std::unique_lock lock{mutex_};
+  // Its borrower went away while it was copied.
+  if ((c->readable || c->writable) && !live_.contains(c->borrower)) {
+    lock.unlock();
+    return give_back(c, true);
+  }
   free_.push_back(c);
   if (!waiting_.empty())
     post_serving(lock);
@@ -125,6 +137,7 @@ void chunk_pool::forget(std::uint64_t borrower) {
   std::vector<chunk*> theirs;
   {
     std::lock_guard guard{mutex_};
+    live_.erase(borrower);
     for (auto* c : free_)
       if (c->borrower == borrower)
         theirs.push_back(c);

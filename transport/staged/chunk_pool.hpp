@@ -11,6 +11,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <vector>
 
 namespace millrace::transport::staged {
@@ -87,7 +88,8 @@ private:
   std::deque<chunk*> free_;
   std::deque<request> waiting_;
   std::uint64_t borrowers_ = 0;
-  std::size_t servings_ = 0; // posted and not begun
+  std::set<std::uint64_t> live_; // borrowers that were not forgotten
+  std::size_t servings_ = 0;     // posted and not begun
 };
 
 } // namespace millrace::transport::staged

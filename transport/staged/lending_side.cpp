@@ -36,6 +36,7 @@ status lending_side::on_stage(stage m) {
     answer(number, fail(errc::unsupported, "memory of the host needs no staging"));
     return {};
   }
+  std::uint64_t ticket = 0;
   {
     std::unique_lock lock{mutex_};
     if (loans_.contains(number))
@@ -45,23 +46,28 @@ status lending_side::on_stage(stage m) {
       answer(number, fail(errc::busy, "the peer has as many chunks as staged.chunks_max allows"));
       return {};
     }
+    ticket = ++tickets_;
     loans_.emplace(
       number,
       loan{
-        std::make_shared<const stage>(std::move(m)), *memory, phase::waiting, steady_clock::now()});
+        std::make_shared<const stage>(std::move(m)), *memory, ticket, phase::waiting,
+        steady_clock::now()});
   }
-  pool_->acquire(borrower_, number, [self = shared_from_this(), number](result<chunk*> given) {
-    self->fill(number, std::move(given));
-  });
+  pool_->acquire(
+    borrower_, ticket, [self = shared_from_this(), number, ticket](result<chunk*> given) {
+      self->fill(number, ticket, std::move(given));
+    });
   return {};
 }
 
-// The loan may have ended while it waited; its number is not used again.
-void lending_side::fill(std::uint64_t number, result<chunk*> given) {
+// The loan may have ended while it waited, and another have its number.
+void lending_side::fill(std::uint64_t number, std::uint64_t ticket, result<chunk*> given) {
   std::optional<loan> l;
   {
     std::lock_guard guard{mutex_};
     auto found = loans_.find(number);
+    if (found != loans_.end() && found->second.ticket != ticket)
+      found = loans_.end();
     if (found != loans_.end() && given) {
       found->second.what = *given;
       found->second.now = phase::filling;
@@ -180,11 +186,13 @@ void lending_side::on_release(const release& m) {
   if (found == loans_.end())
     return;
   switch (found->second.now) {
-  case phase::waiting:
+  case phase::waiting: {
+    auto ticket = found->second.ticket;
     loans_.erase(found);
     lock.unlock();
-    pool_->cancel(borrower_, m.number);
+    pool_->cancel(borrower_, ticket);
     return;
+  }
   case phase::filling:
     found->second.given_up = true;
     return;
@@ -201,7 +209,7 @@ void lending_side::on_release(const release& m) {
 }
 
 void lending_side::expire(time_point now) {
-  std::vector<std::uint64_t> unserved;
+  std::vector<std::pair<std::uint64_t, std::uint64_t>> unserved; // number, ticket
   std::vector<chunk*> kept;
   {
     std::lock_guard guard{mutex_};
@@ -217,14 +225,14 @@ void lending_side::expire(time_point now) {
       if (l.now == phase::lent)
         kept.push_back(l.what);
       else
-        unserved.push_back(i->first);
+        unserved.emplace_back(i->first, l.ticket);
       i = loans_.erase(i);
     }
   }
   for (auto* c : kept)
     pool_->give_back(c, true);
-  for (auto number : unserved) {
-    pool_->cancel(borrower_, number);
+  for (auto [number, ticket] : unserved) {
+    pool_->cancel(borrower_, ticket);
     answer(number, fail(errc::busy, "all staging memory for devices is in use (staged.size)"));
   }
 }
@@ -240,14 +248,14 @@ void lending_side::close() {
       if (l.now == phase::lent)
         kept.push_back(l.what);
       else if (l.now == phase::waiting)
-        waiting.push_back(i->first);
+        waiting.push_back(l.ticket);
       // What is being copied ends when that ends.
       auto copying = l.now == phase::filling || l.now == phase::emptying;
       i = copying ? std::next(i) : loans_.erase(i);
     }
   }
-  for (auto number : waiting)
-    pool_->cancel(borrower_, number);
+  for (auto ticket : waiting)
+    pool_->cancel(borrower_, ticket);
   for (auto* c : kept)
     pool_->give_back(c, true);
   pool_->forget(borrower_);

@@ -39,13 +39,14 @@ private:
   struct loan {
     std::shared_ptr<const stage> asked;
     region_ref memory;
+    std::uint64_t ticket = 0; // ours: a peer may use its number again
     phase now = phase::waiting;
     time_point since;
     chunk* what = nullptr;
     bool given_up = false; // by the peer, while it is filled
   };
 
-  void fill(std::uint64_t number, result<chunk*> given);
+  void fill(std::uint64_t number, std::uint64_t ticket, result<chunk*> given);
   void empty(std::uint64_t number);
   result<bulk_handle> filled(const loan& l);
   status copy(const loan& l, device_way way);
@@ -58,6 +59,7 @@ private:
   const std::uint64_t borrower_;
   mutable std::mutex mutex_;
   bool closed_ = false;
+  std::uint64_t tickets_ = 0;
   std::map<std::uint64_t, loan> loans_;
 };
 

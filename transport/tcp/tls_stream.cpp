@@ -11,6 +11,7 @@
 #include <cerrno>
 #include <csignal>
 #include <mutex>
+#include <optional>
 
 namespace millrace::transport::tcp {
 
@@ -99,6 +100,10 @@ public:
       return {0, error_number, error_number == EAGAIN};
     if (socket_.unsent_bytes() > unsent_bytes_max)
       return {0, EPROTO, false};
+    // With the kernel's encryption the library answers the peer by plain writes of its own.
+    std::optional<no_broken_pipe> quiet;
+    if (kernel_encrypts_)
+      quiet.emplace();
     socket_.look_again();
     moved_bytes got;
     for (auto& p : parts) {

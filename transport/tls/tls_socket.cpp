@@ -80,9 +80,14 @@ int tls_socket::write_out() noexcept {
       MSG_DONTWAIT | MSG_NOSIGNAL);
     if (n >= 0)
       out_written_ += static_cast<std::size_t>(n);
-    else if (errno == EAGAIN)
+    else if (errno == EAGAIN) {
+      // Or a peer that always leaves something unread makes what was sent long ago pile up.
+      if (out_written_ >= kept_capacity_max) {
+        out_.erase(out_.begin(), out_.begin() + static_cast<std::ptrdiff_t>(out_written_));
+        out_written_ = 0;
+      }
       return EAGAIN;
-    else if (errno != EINTR)
+    } else if (errno != EINTR)
       write_error_ = errno;
   }
   out_.clear();

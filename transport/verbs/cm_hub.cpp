@@ -125,6 +125,8 @@ cm_hub::~cm_hub() { rdma_destroy_event_channel(events_); }
 void cm_hub::let_go(std::shared_ptr<void> holder, const std::shared_ptr<device>& port) {
   {
     std::lock_guard guard{mutex_};
+    if (closed_)
+      return;
     leaving_.emplace_back(port, std::move(holder));
   }
   sweep();
@@ -145,6 +147,7 @@ void cm_hub::sweep() {
 void cm_hub::close() {
   {
     std::unique_lock guard{mutex_};
+    closed_ = true;
     auto all = std::move(leaving_);
     leaving_.clear();
     guard.unlock();

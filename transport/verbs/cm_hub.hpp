@@ -90,6 +90,7 @@ private:
   rdma_event_channel* const events_;
   std::mutex mutex_;
   std::map<rdma_cm_id*, std::weak_ptr<cm_listener>> listeners_;
+  bool closed_ = false;
   std::vector<std::pair<std::shared_ptr<device>, std::shared_ptr<void>>> leaving_;
 };
 
