@@ -254,8 +254,7 @@ constexpr auto verbs_keys = [] {
     {verbs.choice(
        "connect", "channel", connect_choices,
        "how queue pairs are connected; `rdma_cm` where both sides say so and have an IP address at "
-       "the "
-       "device, else `channel`"),
+       "the device, else `channel`"),
      put<s, &s::connect>},
     {verbs.count(
        "setup_threads", "8", 1, 64,
@@ -310,8 +309,7 @@ constexpr auto verbs_keys = [] {
     {verbs.plain(
        "windows_checked", boolean_or_auto, "auto",
        "the devices keep peers inside a memory window; `auto`: all but soft-RoCE do. `false` "
-       "registers "
-       "each window's range by itself"),
+       "registers each window's range by itself"),
      put<s, &s::windows_checked>},
     {verbs.plain(
        "watch_unmaps", boolean, "true",

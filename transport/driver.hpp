@@ -18,6 +18,11 @@ namespace millrace::transport {
 /// Seen from the submitting side: `read` brings the peer's bytes here, `write` takes ours there.
 enum class direction : std::uint8_t { read = 1, write = 2 };
 
+/// The right to the peer's memory that it takes.
+constexpr access_mode access_for(direction dir) noexcept {
+  return dir == direction::read ? access_mode::read : access_mode::write;
+}
+
 /// One contiguous piece of a transfer.
 struct copy_op {
   std::uint64_t remote_offset = 0; // into the handle's region

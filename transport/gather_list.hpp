@@ -38,8 +38,8 @@ public:
   /// Where `[offset, offset + length)` lies if it is dense host memory of one tensor, else null.
   std::byte* dense_at(std::uint64_t offset, std::uint64_t length) const noexcept;
 
-  /// For lists on the host. Lists the dense runs that make up `[offset, offset + length)`, in order, as many as `out` takes. The range
-  /// must lie inside.
+  /// For lists on the host. Lists the dense runs that make up `[offset, offset + length)`, in order, as many as `out`
+  /// takes. The range must lie inside.
   struct listed_runs {
     std::size_t count = 0;
     std::uint64_t size_bytes = 0; // that they cover

@@ -40,7 +40,7 @@ struct mover_pool::state {
   bool stopping = false;
   std::vector<std::thread> threads;
 
-  // The next chunk of the job whose turn it is; the job goes to the end of the queue.
+  // The next chunk of the job whose turn it is.
   bool take(std::shared_ptr<job>& out, std::uint32_t& chunk) {
     std::unique_lock guard{mutex};
     work.wait(guard, [this] {
@@ -52,14 +52,19 @@ struct mover_pool::state {
     out = std::move(queue.front());
     queue.pop_front();
     chunk = out->next++;
-    if (out->next >= out->chunks)
-      return true;
-    auto& rest = &queue == &fresh ? begun : queue;
-    if (&queue == &fresh || out->next % turn_chunks == 0)
-      rest.push_back(out);
-    else
-      rest.push_front(out);
+    if (out->next < out->chunks)
+      line_up(out, queue);
     return true;
+  }
+
+  // First while it has the turn, else last.
+  void line_up(const std::shared_ptr<job>& j, std::deque<std::shared_ptr<job>>& from) {
+    auto was_fresh = &from == &fresh;
+    auto& queue = was_fresh ? begun : from;
+    if (was_fresh || j->next % turn_chunks == 0)
+      queue.push_back(j);
+    else
+      queue.push_front(j);
   }
 
   std::deque<std::shared_ptr<job>>& next_queue() {

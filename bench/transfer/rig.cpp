@@ -49,10 +49,6 @@ bulk_handle handle_from(const std::string& text) {
   return need(decode<bulk_handle>(bytes, "handle"), "reading an owner's handle");
 }
 
-access_mode access_for(direction dir) {
-  return dir == direction::read ? access_mode::read : access_mode::write;
-}
-
 // Ordinary memory of a trainer, touched.
 class exposed_memory {
 public:

@@ -1,4 +1,5 @@
-// Every driver keeps the contract: `local` with memory of this process, `shm` and `verbs` with a child's; with a device's, too.
+// Every driver keeps the contract: `local` with memory of this process, `shm` and `verbs` with a child's; with a
+// device's, too.
 #include "verbs_rig.hpp"
 
 #include <map>

@@ -14,8 +14,9 @@ inline constexpr std::uint64_t rig_granule_bytes = 1u << 20;
 // Of the device in whose memory the owner's matrices lie when it is told so.
 inline constexpr std::uint64_t fake_device_bytes = 512u << 20;
 
-/// The driver's name, then device: the owner's memory is a fake device's; export: which exports what nobody takes; staged: through staging memory where the
-/// driver cannot have that; for tcp any of: listen, checksum, encrypt, single (stream); for verbs: device=NAME, rdma_cm.
+/// The driver's name, then device: the owner's memory is a fake device's; export: which exports what nobody takes;
+/// staged: through staging memory where the driver cannot have that; for tcp any of: listen, checksum, encrypt, single
+/// (stream); for verbs: device=NAME, rdma_cm.
 inline transport::fabric_options rig_options(const std::vector<std::string>& words) {
   auto said = [&](const char* word) { return std::count(words.begin(), words.end(), word) > 0; };
   transport::fabric_options options;

@@ -26,16 +26,16 @@ vb::granted forged(std::uint64_t number, std::uint32_t generation, std::uint64_t
 BOOST_FIXTURE_TEST_SUITE(verbs_lies, liar_and_victim)
 
 BOOST_AUTO_TEST_CASE(what_no_driver_says_ends_its_channel_and_no_other) {
-  using lie = std::function<void(fake_channel&)>;
+  using lie = std::function<void(liar_channel&)>;
   auto with_rail = [&](auto change) {
-    return [this, change](fake_channel& to) {
+    return [this, change](liar_channel& to) {
       vb::hello m{vb::protocol_version, {rail()}};
       change(m.rails[0]);
       to.say(message_kind::hello, m);
     };
   };
   auto saying = [](message_kind kind, auto m) {
-    return [kind, m](fake_channel& to) { to.say(kind, m); };
+    return [kind, m](liar_channel& to) { to.say(kind, m); };
   };
   auto connect_of = [&](auto change) {
     vb::connect m{0, 1, 1, 1, rail(), {}, {}};
@@ -48,8 +48,8 @@ BOOST_AUTO_TEST_CASE(what_no_driver_says_ends_its_channel_and_no_other) {
     return m;
   };
   std::vector<lie> lies = {
-    [](fake_channel& to) { to.deliver(std::vector<std::byte>(1, std::byte{1})); },
-    [this](fake_channel& to) {
+    [](liar_channel& to) { to.deliver(std::vector<std::byte>(1, std::byte{1})); },
+    [this](liar_channel& to) {
       to.say(
         message_kind::hello,
         vb::hello{vb::protocol_version, std::vector<vb::rail_info>(vb::rails_max + 1, rail())});

@@ -4,6 +4,7 @@
 
 #include "two_drivers.hpp"
 
+#include <millrace/tests/support/fake_channel.hpp>
 #include <millrace/transport/verbs/queue_pair.hpp>
 #include <millrace/transport/verbs/registered_memory.hpp>
 
@@ -15,17 +16,12 @@ namespace millrace::testing {
 
 namespace vb = millrace::transport::verbs;
 
-/// A channel without a socket. What the driver sends is kept; closing is told to the driver as a loop would.
-class fake_channel : public channel {
+/// What the driver sends is kept; closing is told to the driver as a loop would.
+class liar_channel : public fake_channel {
 public:
-  fake_channel(std::shared_ptr<io_loop> loop, std::shared_ptr<peer_driver> d)
-    : loop_(std::move(loop)), driver_(std::move(d)) {
-    peer_.id = random_id<peer_id>();
-    peer_.name = "liar";
-  }
-  const peer_info& peer() const noexcept override { return peer_; }
+  liar_channel(std::shared_ptr<io_loop> loop, std::shared_ptr<peer_driver> d)
+    : fake_channel(random_id<peer_id>(), "liar"), loop_(std::move(loop)), driver_(std::move(d)) {}
   bool is_open() const noexcept override { return open_; }
-  channel_key derive_key(std::string_view) const override { return {}; }
   status send(
     frame_kind, std::uint64_t, std::span<const std::byte> body, std::span<const int>) override {
     std::lock_guard guard{mutex_};
@@ -79,7 +75,6 @@ public:
 private:
   const std::shared_ptr<io_loop> loop_;
   const std::shared_ptr<peer_driver> driver_;
-  peer_info peer_;
   std::atomic<bool> open_ = true, ended_ = false;
   std::mutex mutex_;
   std::vector<byte_buffer> said_;
@@ -92,7 +87,7 @@ struct liar_and_victim {
     b.backlog_bytes_max = 1u << 20;
   }};
   std::shared_ptr<verbs_driver> victim = honest.theirs;
-  std::shared_ptr<fake_channel> line;
+  std::shared_ptr<liar_channel> line;
   // The liar's own device.
   verbs_state state;
   verbs_options options;
@@ -116,7 +111,7 @@ struct liar_and_victim {
   }
 
   void meet() {
-    line = std::make_shared<fake_channel>(honest.loop, victim);
+    line = std::make_shared<liar_channel>(honest.loop, victim);
     line->open();
   }
   void leave() {

@@ -1,4 +1,5 @@
 // Which driver a fabric takes, and what it does when that one fails.
+#include <millrace/tests/support/fake_channel.hpp>
 #include <millrace/tests/support/kept_log.hpp>
 #include <millrace/transport/fabric.hpp>
 #include <millrace/transport/path_table.hpp>
@@ -51,29 +52,11 @@ private:
   std::string name_;
 };
 
-class fake_channel : public channel {
-public:
-  explicit fake_channel(std::string name) {
-    who_.id.bytes.fill(7);
-    who_.name = std::move(name);
-  }
-  const peer_info& peer() const noexcept override { return who_; }
-  bool is_open() const noexcept override { return true; }
-  channel_key derive_key(std::string_view) const override { return {}; }
-  status send(
-    frame_kind, std::uint64_t, std::span<const std::byte>, std::span<const int>) override {
-    return {};
-  }
-  void close(status, std::uint32_t) override {}
-
-private:
-  peer_info who_;
-};
-
 struct fixture {
   std::shared_ptr<fake_driver> fast = std::make_shared<fake_driver>("fast");
   std::shared_ptr<fake_driver> slow = std::make_shared<fake_driver>("slow");
-  std::shared_ptr<fake_channel> peer = std::make_shared<fake_channel>("n7");
+  std::shared_ptr<testing::fake_channel> peer =
+    std::make_shared<testing::fake_channel>(random_id<peer_id>(), "n7");
   std::shared_ptr<fabric> f;
   std::vector<std::byte> memory = std::vector<std::byte>(100);
   std::vector<result<transfer_report>> ended;

@@ -125,8 +125,7 @@ BOOST_AUTO_TEST_CASE(memory_withdrawn_in_the_middle_ends_the_transfer_and_nothin
   std::vector<std::byte> room(large);
   exposed_matrix other{{1, 100'000, 0}, access_mode::read, 4};
   for (auto dir : {direction::read, direction::write}) {
-    exposed_matrix memory{
-      {1, large, 0}, dir == direction::read ? access_mode::read : access_mode::write, 3};
+    exposed_matrix memory{{1, large, 0}, access_for(dir), 3};
     std::vector<held_completion<transfer_report>> done(8);
     for (auto& d : done)
       p.there->submit(

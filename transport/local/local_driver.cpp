@@ -18,8 +18,7 @@ public:
   bool reaches(const peer_id& owner) const noexcept override { return owner == this_peer(); }
 
   void submit(transfer t, completion<transfer_report> done) override {
-    auto how = t.dir == direction::read ? access_mode::read : access_mode::write;
-    auto memory = find_region(t.remote.region, t.remote.key, how, memory_reach::any);
+    auto memory = find_region(t.remote.region, t.remote.key, access_for(t.dir), memory_reach::any);
     if (!memory)
       return done(fail(memory.error()));
     if (auto bad = check_ops(t.ops, memory->size_bytes()); !bad.ok())

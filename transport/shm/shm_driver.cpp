@@ -2,8 +2,10 @@
 #include <millrace/core/codec.hpp>
 #include <millrace/core/digest.hpp>
 #include <millrace/core/log.hpp>
+#include <millrace/transport/peer_links.hpp>
 #include <millrace/transport/shm/peer_link.hpp>
 #include <millrace/transport/shm/shm_driver.hpp>
+#include <millrace/transport/sweep_timer.hpp>
 
 #include <sys/epoll.h>
 #include <sys/syscall.h>
@@ -79,10 +81,7 @@ public:
     if (c->peer().address)
       return;
     auto link = std::make_shared<peer_link>(c, options_.granule_bytes);
-    {
-      std::lock_guard guard{mutex_};
-      links_[c.get()] = link;
-    }
+    links_.add(*c, link);
     for (auto& a : shared_())
       if (auto bad = link->announce_arena(a); !bad.ok())
         log().warn("arena not announced peer={} why=\"{}\"", link->peer().name, bad.to_string());
@@ -90,16 +89,8 @@ public:
   }
 
   void peer_closed(channel& c, const status& why) override {
-    std::shared_ptr<peer_link> link;
-    {
-      std::lock_guard guard{mutex_};
-      auto found = links_.find(&c);
-      if (found == links_.end())
-        return;
-      link = std::move(found->second);
-      links_.erase(found);
-    }
-    quarantine(link->peer(), link->close(why));
+    if (auto link = links_.take(c))
+      quarantine(link->peer(), link->close(why));
   }
 
   void submit(transfer t, completion<transfer_report> done) override {
@@ -126,14 +117,9 @@ public:
 
   void on_message(
     channel& c, std::span<const std::byte> body, std::vector<unique_fd> fds) override {
-    std::shared_ptr<peer_link> link;
-    {
-      std::lock_guard guard{mutex_};
-      auto found = links_.find(&c);
-      if (found == links_.end())
-        return;
-      link = found->second;
-    }
+    auto link = links_.find(c);
+    if (!link)
+      return;
     wire_reader reader{body};
     message_kind kind{};
     reader(kind);
@@ -146,11 +132,7 @@ public:
 
 private:
   std::shared_ptr<peer_link> link_to(const peer_id& owner) const noexcept {
-    std::lock_guard guard{mutex_};
-    for (auto& [c, link] : links_)
-      if (link->peer().id == owner && link->is_open())
-        return link;
-    return nullptr;
+    return links_.find_if([&](auto& link) { return link.peer().id == owner && link.is_open(); });
   }
 
   static result<prepared_move> prepare(
@@ -290,9 +272,7 @@ private:
     if (request.dir != 1 && request.dir != 2)
       return fail(errc::protocol_error, "a move in no known direction");
     auto dir = static_cast<direction>(request.dir);
-    auto memory = find_region(
-      request.region, request.key, dir == direction::read ? access_mode::read : access_mode::write,
-      memory_reach::any);
+    auto memory = find_region(request.region, request.key, access_for(dir), memory_reach::any);
     if (!memory)
       return fail(memory.error());
     auto reached = std::make_shared<std::vector<reached_memory>>();
@@ -370,23 +350,10 @@ private:
       loop_->run_after(quarantine_ms, [kept] { kept->clear(); });
   }
 
-  void arm_sweep() {
-    if (sweeping_.exchange(true))
-      return;
-    loop_->run_after(options_.sweep_ms, [weak = weak_from_this()] {
-      if (auto self = weak.lock())
-        self->sweep();
-    });
-  }
+  void arm_sweep() { sweeps_.arm(weak_from_this(), &shm_driver::sweep); }
 
   void sweep() {
-    sweeping_ = false;
-    std::vector<std::shared_ptr<peer_link>> links;
-    {
-      std::lock_guard guard{mutex_};
-      for (auto& [c, link] : links_)
-        links.push_back(link);
-    }
+    auto links = links_.all();
     for (auto& link : links)
       link->forget_freed();
     if (!links.empty())
@@ -397,9 +364,8 @@ private:
   std::shared_ptr<mover_pool> movers_;
   shm_driver_options options_;
   std::function<std::vector<std::shared_ptr<arena>>()> shared_;
-  mutable std::mutex mutex_;
-  std::unordered_map<channel*, std::shared_ptr<peer_link>> links_;
-  std::atomic<bool> sweeping_ = false;
+  peer_links<peer_link> links_;
+  sweep_timer sweeps_{loop_, options_.sweep_ms};
 };
 
 } // namespace

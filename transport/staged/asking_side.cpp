@@ -86,7 +86,7 @@ void asking_side::on_staged(const staged& m) {
       inner.remote.owner = channel_->peer().id;
       inner.remote.region = m.region;
       inner.remote.key = m.key;
-      inner.remote.allows = what.dir == direction::read ? access_mode::read : access_mode::write;
+      inner.remote.allows = access_for(what.dir);
       inner.remote.segments = {{0, c.what.bytes}};
     }
   }

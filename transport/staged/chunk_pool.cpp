@@ -77,17 +77,16 @@ status chunk_pool::make_arena() {
   return {};
 }
 
-bool chunk_pool::cancel(std::uint64_t borrower, std::uint64_t number) {
+void chunk_pool::cancel(std::uint64_t borrower, std::uint64_t number) {
   request dropped; // ends without the lock
   std::lock_guard guard{mutex_};
   auto found = std::find_if(waiting_.begin(), waiting_.end(), [&](auto& r) {
     return r.borrower == borrower && r.number == number;
   });
   if (found == waiting_.end())
-    return false;
+    return;
   dropped = std::move(*found);
   waiting_.erase(found);
-  return true;
 }
 
 void chunk_pool::give_back(chunk* c, bool withdraw) {

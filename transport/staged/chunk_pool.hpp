@@ -46,8 +46,8 @@ public:
   /// Calls `use` with a chunk as soon as there is one, or with why there will be none: `no_space`.
   void acquire(
     std::uint64_t borrower, std::uint64_t request, std::function<void(result<chunk*>)> use);
-  /// Forgets a request that waits; false if it does not wait any more.
-  bool cancel(std::uint64_t borrower, std::uint64_t request);
+  /// Forgets a request, if it still waits.
+  void cancel(std::uint64_t borrower, std::uint64_t request);
   /// `withdraw`: somebody may still try to reach it by its regions.
   void give_back(chunk* c, bool withdraw);
   /// The handle by which the borrower reaches the chunk.

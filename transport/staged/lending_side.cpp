@@ -22,7 +22,7 @@ status lending_side::on_stage(stage m) {
   if (auto bad = check(m, options_.chunk_bytes); !bad.ok())
     return bad;
   auto number = m.number;
-  auto how = m.dir == 1 ? access_mode::read : access_mode::write;
+  auto how = access_for(static_cast<direction>(m.dir));
   auto memory = find_region(m.region, m.key, how, memory_reach::any);
   if (!memory) {
     answer(number, fail(memory.error()));
@@ -78,12 +78,8 @@ void lending_side::fill(std::uint64_t number, std::uint64_t ticket, result<chunk
   }
   if (!given)
     return answer(number, fail(given.error()));
-  if (!l) {
-    std::unique_lock lock{mutex_};
-    auto gone = closed_;
-    lock.unlock();
-    return pool_->give_back(*given, gone);
-  }
+  if (!l)
+    return pool_->give_back(*given, false);
   auto outcome = filled(*l);
   bool keeps = false, gone = false;
   {
@@ -103,10 +99,9 @@ void lending_side::fill(std::uint64_t number, std::uint64_t ticket, result<chunk
 }
 
 result<bulk_handle> lending_side::filled(const loan& l) {
-  auto reads = l.asked->dir == 1;
-  auto handle =
-    chunk_pool::lend(*l.what, borrower_, reads ? access_mode::read : access_mode::write);
-  auto copied = reads ? copy(l, device_way::to_host) : status{};
+  auto dir = static_cast<direction>(l.asked->dir);
+  auto handle = chunk_pool::lend(*l.what, borrower_, access_for(dir));
+  auto copied = dir == direction::read ? copy(l, device_way::to_host) : status{};
   if (!copied.ok())
     return fail(copied);
   return handle;
@@ -165,13 +160,10 @@ void lending_side::empty(std::uint64_t number) {
   auto l = loans_.at(number); // stays while it is emptied
   lock.unlock();
   auto outcome = copy(l, device_way::from_host);
-  bool gone = false;
-  {
-    std::lock_guard guard{mutex_};
-    loans_.erase(number);
-    gone = closed_;
-  }
-  pool_->give_back(l.what, gone);
+  lock.lock();
+  loans_.erase(number);
+  lock.unlock();
+  pool_->give_back(l.what, false);
   tell_committed(number, outcome);
 }
 

@@ -1,12 +1,13 @@
 // Two sides for every peer: what we ask of it, what we lend to it.
 #include <millrace/core/digest.hpp>
+#include <millrace/transport/peer_links.hpp>
 #include <millrace/transport/staged/asking_side.hpp>
 #include <millrace/transport/staged/lending_side.hpp>
 #include <millrace/transport/staged/send.hpp>
 #include <millrace/transport/staged/staged_driver.hpp>
+#include <millrace/transport/sweep_timer.hpp>
 
 #include <algorithm>
-#include <unordered_map>
 
 namespace millrace::transport {
 
@@ -33,8 +34,9 @@ public:
   staged_driver(
     std::shared_ptr<io_loop> loop, std::shared_ptr<mover_pool> movers,
     const staged_options& options, asking_side::carrier move)
-    : loop_(std::move(loop)), options_(within_reason(options)), move_(std::move(move)),
-      pool_(std::make_shared<chunk_pool>(options_, std::move(movers))) {}
+    : options_(within_reason(options)), move_(std::move(move)),
+      pool_(std::make_shared<chunk_pool>(options_, std::move(movers))),
+      sweeps_(std::move(loop), sweep_ms) {}
 
   std::string_view name() const noexcept override { return "staged"; }
   driver_capabilities capabilities() const noexcept override {
@@ -48,12 +50,11 @@ public:
   void peer_opened(const std::shared_ptr<channel>& c) override {
     // The owner answers before we lose patience: it lets us wait for one hold, and keeps us no longer than that.
     std::chrono::milliseconds patience{2 * std::uint64_t{options_.hold_timeout_ms}};
-    {
-      std::lock_guard guard{mutex_};
-      links_[c.get()] = {
+    links_.add(
+      *c,
+      std::make_shared<peer_sides>(peer_sides{
         c, std::make_shared<asking_side>(c, move_, patience),
-        std::make_shared<lending_side>(c, pool_, options_)};
-    }
+        std::make_shared<lending_side>(c, pool_, options_)}));
     auto chunks = std::min<std::uint64_t>(options_.chunks_max, pool_->chunks());
     hello m{protocol_version, options_.chunk_bytes, static_cast<std::uint32_t>(chunks)};
     static_cast<void>(send(*c, message_kind::hello, m));
@@ -61,17 +62,10 @@ public:
   }
 
   void peer_closed(channel& c, const status& why) override {
-    peer_sides link;
-    {
-      std::lock_guard guard{mutex_};
-      auto found = links_.find(&c);
-      if (found == links_.end())
-        return;
-      link = std::move(found->second);
-      links_.erase(found);
+    if (auto link = links_.take(c)) {
+      link->lending->close();
+      link->asking->close(why);
     }
-    link.lending->close();
-    link.asking->close(why);
   }
 
   void submit(transfer t, completion<transfer_report> done) override {
@@ -84,18 +78,13 @@ public:
   }
 
   void on_message(channel& c, std::span<const std::byte> body, std::vector<unique_fd>) override {
-    peer_sides link;
-    {
-      std::lock_guard guard{mutex_};
-      auto found = links_.find(&c);
-      if (found == links_.end())
-        return;
-      link = found->second;
-    }
+    auto link = links_.find(c);
+    if (!link)
+      return;
     wire_reader reader{body};
     message_kind kind{};
     reader(kind);
-    auto bad = take(link, kind, reader);
+    auto bad = take(*link, kind, reader);
     if (bad.ok() && !reader.ok())
       bad = {errc::protocol_error, reader.fault()};
     if (!bad.ok())
@@ -104,11 +93,9 @@ public:
 
 private:
   std::shared_ptr<asking_side> asking_of(const peer_id& owner) const noexcept {
-    std::lock_guard guard{mutex_};
-    for (auto& [c, link] : links_)
-      if (link.to->peer().id == owner && link.to->is_open())
-        return link.asking;
-    return nullptr;
+    auto link =
+      links_.find_if([&](auto& l) { return l.to->peer().id == owner && l.to->is_open(); });
+    return link ? link->asking : nullptr;
   }
 
   static status take(const peer_sides& link, message_kind kind, wire_reader& reader) {
@@ -147,39 +134,24 @@ private:
     return {}; // a kind of a later version
   }
 
-  void arm_sweep() {
-    if (sweeping_.exchange(true))
-      return;
-    loop_->run_after(sweep_ms, [weak = weak_from_this()] {
-      if (auto self = weak.lock())
-        self->sweep();
-    });
-  }
+  void arm_sweep() { sweeps_.arm(weak_from_this(), &staged_driver::sweep); }
 
   void sweep() {
-    sweeping_ = false;
-    std::vector<peer_sides> links;
-    {
-      std::lock_guard guard{mutex_};
-      for (auto& [c, link] : links_)
-        links.push_back(link);
-    }
+    auto links = links_.all();
     auto now = steady_clock::now();
     for (auto& link : links) {
-      link.asking->expire(now);
-      link.lending->expire(now);
+      link->asking->expire(now);
+      link->lending->expire(now);
     }
     if (!links.empty())
       arm_sweep();
   }
 
-  const std::shared_ptr<io_loop> loop_;
   const staged_options options_;
   const asking_side::carrier move_;
   const std::shared_ptr<chunk_pool> pool_;
-  mutable std::mutex mutex_;
-  std::unordered_map<channel*, peer_sides> links_;
-  std::atomic<bool> sweeping_ = false;
+  peer_links<peer_sides> links_;
+  sweep_timer sweeps_;
 };
 
 } // namespace

@@ -1,8 +1,8 @@
 // Keyed BLAKE2b over what was said.
 #include <millrace/core/assert.hpp>
 #include <millrace/core/ids.hpp>
+#include <millrace/transport/bytes.hpp>
 #include <millrace/transport/tcp/admission.hpp>
-#include <millrace/transport/tcp/bytes.hpp>
 
 #include <sodium.h>
 

@@ -1,11 +1,8 @@
 // The links to peers, and the gate through which their streams come.
+#include <millrace/transport/peer_links.hpp>
 #include <millrace/transport/tcp/gate.hpp>
 #include <millrace/transport/tcp/peer_link.hpp>
 #include <millrace/transport/tcp/tcp_driver.hpp>
-
-#include <map>
-#include <mutex>
-#include <unordered_map>
 
 namespace millrace::transport {
 
@@ -22,7 +19,7 @@ public:
   ~tcp_driver() override {
     if (gate_)
       gate_->close();
-    for (auto& [c, link] : links_)
+    for (auto& link : links_.all())
       link->close({errc::unavailable, "the driver is shutting down"});
     // The last owner may let go on one of these loops: its handle then ends the thread by itself.
     for (auto& loop : loops_.others)
@@ -60,24 +57,13 @@ public:
 
   void peer_opened(const std::shared_ptr<channel>& c) override {
     auto link = std::make_shared<peer_link>(loops_, options_, c, addresses_);
-    {
-      std::lock_guard guard{mutex_};
-      links_[c.get()] = link;
-    }
+    links_.add(*c, link);
     link->start();
   }
 
   void peer_closed(channel& c, const status& why) override {
-    std::shared_ptr<peer_link> link;
-    {
-      std::lock_guard guard{mutex_};
-      auto found = links_.find(&c);
-      if (found == links_.end())
-        return;
-      link = std::move(found->second);
-      links_.erase(found);
-    }
-    link->close(why);
+    if (auto link = links_.take(c))
+      link->close(why);
   }
 
   void submit(transfer t, completion<transfer_report> done) override {
@@ -88,41 +74,28 @@ public:
   }
 
   void on_message(channel& c, std::span<const std::byte> body, std::vector<unique_fd>) override {
-    std::shared_ptr<peer_link> link;
-    {
-      std::lock_guard guard{mutex_};
-      auto found = links_.find(&c);
-      if (found == links_.end())
-        return;
-      link = found->second;
-    }
+    auto link = links_.find(c);
+    if (!link)
+      return;
     if (auto bad = link->on_message(body); !bad.ok())
       c.close(bad.within("a tcp message"));
   }
 
 private:
   std::shared_ptr<peer_link> link_to(const peer_id& owner) const noexcept {
-    std::lock_guard guard{mutex_};
-    for (auto& [c, link] : links_)
-      if (link->peer().id == owner && link->reachable())
-        return link;
-    return nullptr;
+    return links_.find_if([&](auto& link) { return link.peer().id == owner && link.reachable(); });
   }
 
   std::optional<tcp::expected_group> expected(const tcp::group_id& group) const {
-    std::lock_guard guard{mutex_};
-    for (auto& [c, link] : links_)
-      if (link->group() == group)
-        return link->expectation();
-    return std::nullopt;
+    auto link = links_.find_if([&](auto& l) { return l.group() == group; });
+    return link ? std::optional{link->expectation()} : std::nullopt;
   }
 
   const tcp_options options_;
   tcp::stream_loops loops_;
   std::shared_ptr<tcp::gate> gate_;
   std::vector<std::string> addresses_;
-  mutable std::mutex mutex_;
-  std::unordered_map<channel*, std::shared_ptr<peer_link>> links_;
+  peer_links<peer_link> links_;
 };
 
 } // namespace

@@ -1,24 +1,14 @@
 // The bounds of the bounds.
 #include <millrace/core/digest.hpp>
+#include <millrace/transport/option_bounds.hpp>
 #include <millrace/transport/socket_address.hpp>
 #include <millrace/transport/tcp/tcp_options.hpp>
 
 namespace millrace::transport {
 
-namespace {
-
-struct bound {
-  const char* name;
-  std::uint64_t value;
-  std::uint64_t min;
-  std::uint64_t max;
-};
-
-} // namespace
-
 status check(const tcp_options& o) {
   constexpr std::uint64_t day_ms = 86'400'000;
-  const bound bounds[] = {
+  const option_bound bounds[] = {
     {"streams", o.streams, 1, 64},
     {"io_threads", o.io_threads, 1, 64},
     {"chunk_bytes", o.chunk_bytes, digest_block_bytes, 64u << 20},
@@ -37,12 +27,8 @@ status check(const tcp_options& o) {
     {"receive_buffer_bytes", o.receive_buffer_bytes, 0, 1u << 30},
     {"admissions_max", o.admissions_max, 1, 65536},
     {"admissions_per_source_max", o.admissions_per_source_max, 1, 65536}};
-  for (auto& b : bounds)
-    if (b.value < b.min || b.value > b.max)
-      return {
-        errc::invalid_argument,
-        std::string{"tcp: "} + b.name + " is " + std::to_string(b.value) + "; it must be from " +
-          std::to_string(b.min) + " to " + std::to_string(b.max)};
+  if (auto bad = check_bounds("tcp", bounds); !bad.ok())
+    return bad;
   for (auto& address : o.listen)
     if (auto parsed = socket_address::parse(address); !parsed)
       return parsed.error().within("tcp: listen");

@@ -17,11 +17,7 @@ namespace millrace::transport::tcp {
 
 namespace {
 
-// What is encrypted before it leaves in one call, and what one call reads at most.
-constexpr std::size_t batch_bytes = 4 * record_cutter::record_bytes_max;
-constexpr std::size_t read_ahead_bytes = 64u << 10;
-// Only answers that the peer provokes and does not read can pile up to this.
-constexpr std::size_t unsent_bytes_max = 256u << 10;
+constexpr std::size_t read_ahead_bytes = 64u << 10; // what one call reads at most
 constexpr std::string_view identity = "millrace stream";
 // Names the hash of the key; either cipher goes with it.
 constexpr unsigned char aes_128_gcm_sha256[] = {0x13, 0x01};
@@ -98,7 +94,7 @@ public:
     std::lock_guard guard{mutex_};
     if (auto error_number = shake_hands(); error_number != 0)
       return {0, error_number, error_number == EAGAIN};
-    if (socket_.unsent_bytes() > unsent_bytes_max)
+    if (socket_.unsent_bytes() > tls_socket::unsent_bytes_max)
       return {0, EPROTO, false};
     // With the kernel's encryption the library answers the peer by plain writes of its own.
     std::optional<no_broken_pipe> quiet;
@@ -222,7 +218,7 @@ private:
     moved_bytes out;
     while (!records.at_end() && socket_.unsent_bytes() == 0 && socket_.write_error() == 0) {
       socket_.gather();
-      while (!records.at_end() && socket_.unsent_bytes() < batch_bytes) {
+      while (!records.at_end() && socket_.unsent_bytes() < record_cutter::batch_bytes) {
         auto piece = records.next();
         std::size_t n = 0;
         ERR_clear_error();

@@ -1,6 +1,6 @@
 // Reading distrusts every field.
 #include <millrace/core/assert.hpp>
-#include <millrace/transport/tcp/bytes.hpp>
+#include <millrace/transport/bytes.hpp>
 #include <millrace/transport/tcp/wire.hpp>
 
 namespace millrace::transport::tcp {

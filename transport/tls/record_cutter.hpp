@@ -15,6 +15,8 @@ namespace millrace::transport {
 class record_cutter {
 public:
   static constexpr std::size_t record_bytes_max = 16 * 1024;
+  /// What is encrypted before it leaves in one call.
+  static constexpr std::size_t batch_bytes = 4 * record_bytes_max;
 
   explicit record_cutter(std::span<const iovec> parts) : parts_(parts) { skip_empty(); }
 

@@ -17,6 +17,9 @@ namespace millrace::transport {
 /// Threads: under its user's lock.
 class tls_socket {
 public:
+  /// What its user lets wait here: only answers that the peer provokes and does not read can pile up to this.
+  static constexpr std::size_t unsent_bytes_max = 256 * 1024;
+
   explicit tls_socket(unique_fd fd) noexcept : fd_(std::move(fd)) {}
 
   /// For `SSL_set_bio`; null when OpenSSL has no memory. The socket must outlive it.

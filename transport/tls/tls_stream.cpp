@@ -18,10 +18,6 @@ namespace millrace::transport {
 
 namespace {
 
-// What is encrypted before it leaves in one call.
-constexpr std::size_t batch_bytes = 4 * record_cutter::record_bytes_max;
-// Only answers that the peer provokes and does not read can pile up to this.
-constexpr std::size_t unsent_bytes_max = 256 * 1024;
 constexpr std::string_view client_prefix = "client:";
 
 } // namespace
@@ -155,7 +151,7 @@ io_outcome tls_stream::receive(std::span<std::byte> room, std::vector<unique_fd>
       break;
     return {0, dry_ ? EAGAIN : EPROTO, false};
   }
-  if (socket_.unsent_bytes() > unsent_bytes_max)
+  if (socket_.unsent_bytes() > tls_socket::unsent_bytes_max)
     failure_ = {errc::protocol_error, "it asks for new keys again and again without reading"};
   return {got, 0, false};
 }
@@ -186,7 +182,7 @@ io_outcome tls_stream::send(std::span<const iovec> parts, std::span<const int> f
       return {taken, EPROTO, false};
     }
     taken += n;
-    if (records.at_end() || socket_.unsent_bytes() >= batch_bytes)
+    if (records.at_end() || socket_.unsent_bytes() >= record_cutter::batch_bytes)
       error = socket_.write_out();
   }
   return {taken, 0, false};

@@ -1,11 +1,11 @@
 // The steps of librdmacm, one event after the other.
 #include <millrace/core/log.hpp>
+#include <millrace/transport/bytes.hpp>
 #include <millrace/transport/refusal_log.hpp>
 #include <millrace/transport/verbs/cm_connection.hpp>
 
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
 #include <utility>
 
 namespace millrace::transport::verbs {
@@ -15,27 +15,16 @@ namespace {
 // Requests that wait to be looked at; the kernel keeps as many more.
 constexpr std::uint32_t requests_max = 8;
 
-void put(std::byte* at, std::uint32_t value) {
-  for (int i = 0; i < 4; ++i)
-    at[i] = static_cast<std::byte>(value >> (8 * i));
-}
-
-std::uint32_t get(const std::byte* at) {
-  std::uint32_t value = 0;
-  for (int i = 0; i < 4; ++i)
-    value |= static_cast<std::uint32_t>(at[i]) << (8 * i);
-  return value;
-}
-
 status failed(const char* doing) { return status_from_errno(errno, doing); }
 
 } // namespace
 
 std::array<std::byte, cm_words::size_bytes> cm_words::encode() const {
   std::array<std::byte, size_bytes> out{};
-  std::memcpy(out.data(), token.bytes.data(), token.bytes.size());
-  put(out.data() + 16, pair);
-  put(out.data() + 20, generation);
+  byte_writer to{out.data()};
+  to.raw(token.bytes.data(), token.bytes.size());
+  to.number(pair);
+  to.number(generation);
   return out;
 }
 
@@ -43,9 +32,10 @@ std::optional<cm_words> cm_words::decode(std::span<const std::byte> bytes) {
   if (bytes.size() < size_bytes)
     return std::nullopt;
   cm_words out;
-  std::memcpy(out.token.bytes.data(), bytes.data(), out.token.bytes.size());
-  out.pair = get(bytes.data() + 16);
-  out.generation = get(bytes.data() + 20);
+  byte_reader from{bytes.data()};
+  from.raw(out.token.bytes.data(), out.token.bytes.size());
+  out.pair = from.number<std::uint32_t>();
+  out.generation = from.number<std::uint32_t>();
   return out;
 }
 

@@ -161,13 +161,9 @@ result<cm_id_ptr> cm_hub::make_id(std::weak_ptr<cm_listener> who) {
   if (rdma_create_id(events_, &id, nullptr, RDMA_PS_TCP) != 0)
     return fail(status_from_errno(errno, "making an identifier of rdma_cm"));
   auto out = std::make_shared<cm_id>(shared_from_this(), id);
-  route(*out, std::move(who));
-  return out;
-}
-
-void cm_hub::route(const cm_id& id, std::weak_ptr<cm_listener> who) {
   std::lock_guard guard{mutex_};
-  listeners_[id.get()] = std::move(who);
+  listeners_[id] = std::move(who);
+  return out;
 }
 
 void cm_hub::forget(rdma_cm_id* id) {

@@ -71,8 +71,6 @@ public:
 
   /// Events for it go to `who` while that lives. Errors: `no_space`, `io_error`.
   result<cm_id_ptr> make_id(std::weak_ptr<cm_listener> who);
-  /// The same for the identifier of a request.
-  void route(const cm_id& id, std::weak_ptr<cm_listener> who);
 
   /// An identifier bound to an IP address of that port: to the one its GID is made of, else to one of an interface
   /// that belongs to it. Errors: `unavailable` when there is none.

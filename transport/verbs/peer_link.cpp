@@ -159,7 +159,7 @@ void peer_link::on_ready(ready m) {
 status peer_link::on_ask(const ask& m) {
   if (auto bad = check(m); !bad.ok())
     return bad;
-  auto how = m.dir == 1 ? access_mode::read : access_mode::write;
+  auto how = access_for(static_cast<direction>(m.dir));
   auto memory = find_region(m.region, m.key, how, memory_reach::any);
   if (!memory) {
     refuse(m.number, memory.error());

@@ -2,6 +2,8 @@
 // Asked by the fabric.
 #include <millrace/core/assert.hpp>
 #include <millrace/core/log.hpp>
+#include <millrace/transport/peer_links.hpp>
+#include <millrace/transport/sweep_timer.hpp>
 #include <millrace/transport/verbs/peer_link.hpp>
 #include <millrace/transport/verbs/unmap_watch.hpp>
 #include <millrace/transport/verbs/verbs_driver.hpp>
@@ -9,7 +11,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <unordered_map>
 
 namespace millrace::transport {
 
@@ -74,7 +75,7 @@ public:
       parts_.cm->close();
     parts_.thread->stop();
     parts_.setup->stop();
-    for (auto& [c, link] : links_)
+    for (auto& link : links_.all())
       link->close_now({errc::unavailable, "the verbs driver ends"});
   }
 
@@ -101,8 +102,7 @@ public:
     out.registered_bytes = parts_.sources.cache->bytes();
     out.by_dma_buf = registered_directly().by_dma_buf;
     out.by_peer_memory = registered_directly().by_peer_memory;
-    std::lock_guard guard{mutex_};
-    for (auto& [c, link] : links_) {
+    for (auto& link : links_.all()) {
       auto one = link->stats();
       out.rails.insert(out.rails.end(), one.rails.begin(), one.rails.end());
       out.grants += one.grants;
@@ -120,27 +120,19 @@ public:
     if (!parts_.thread)
       return;
     auto link = std::make_shared<peer_link>(c, parts_);
-    {
-      std::lock_guard guard{mutex_};
-      links_[c.get()] = link;
-    }
+    links_.add(*c, link);
     link->open();
     register_shared();
     arm_sweep();
   }
 
   void peer_closed(channel& c, const status& why) override {
-    if (auto link = take_link(c))
+    if (auto link = links_.take(c))
       link->close(why);
   }
 
   void on_message(channel& c, std::span<const std::byte> body, std::vector<unique_fd>) override {
-    std::shared_ptr<peer_link> link;
-    {
-      std::lock_guard guard{mutex_};
-      if (auto found = links_.find(&c); found != links_.end())
-        link = found->second;
-    }
+    auto link = links_.find(c);
     if (!link)
       return;
     if (auto bad = link->take(body); !bad.ok())
@@ -187,21 +179,7 @@ private:
   }
 
   std::shared_ptr<peer_link> link_to(const peer_id& owner) const noexcept {
-    std::lock_guard guard{mutex_};
-    for (auto& [c, link] : links_)
-      if (link->peer().id == owner)
-        return link;
-    return nullptr;
-  }
-
-  std::shared_ptr<peer_link> take_link(channel& c) {
-    std::lock_guard guard{mutex_};
-    auto found = links_.find(&c);
-    if (found == links_.end())
-      return nullptr;
-    auto link = std::move(found->second);
-    links_.erase(found);
-    return link;
+    return links_.find_if([&](auto& link) { return link.peer().id == owner; });
   }
 
   void register_and_start(
@@ -282,17 +260,9 @@ private:
       [] {}, job_class::background);
   }
 
-  void arm_sweep() {
-    if (sweeping_.exchange(true))
-      return;
-    loop_->run_after(sweep_ms, [weak = weak_from_this()] {
-      if (auto self = weak.lock())
-        self->sweep();
-    });
-  }
+  void arm_sweep() { sweeps_.arm(weak_from_this(), &driver_impl::sweep); }
 
   void sweep() {
-    sweeping_ = false;
     parts_.movers->submit(
       1,
       [sources = parts_.sources](std::uint32_t) {
@@ -307,9 +277,8 @@ private:
   std::function<std::vector<std::shared_ptr<arena>>()> shared_;
   verbs_state state_;
   link_parts parts_;
-  mutable std::mutex mutex_;
-  std::unordered_map<channel*, std::shared_ptr<peer_link>> links_;
-  std::atomic<bool> sweeping_ = false;
+  peer_links<peer_link> links_;
+  sweep_timer sweeps_{loop_, sweep_ms};
 };
 
 } // namespace

@@ -1,4 +1,5 @@
 // The bounds of the bounds.
+#include <millrace/transport/option_bounds.hpp>
 #include <millrace/transport/verbs/verbs_options.hpp>
 
 #include <bit>
@@ -7,13 +8,6 @@ namespace millrace::transport {
 
 namespace {
 
-struct bound {
-  const char* name;
-  std::uint64_t value;
-  std::uint64_t min;
-  std::uint64_t max;
-};
-
 status wrong(const std::string& what) { return {errc::invalid_argument, "verbs: " + what}; }
 
 } // namespace
@@ -21,7 +15,7 @@ status wrong(const std::string& what) { return {errc::invalid_argument, "verbs: 
 status check(const verbs_options& o) {
   constexpr std::uint64_t hour_ms = 3'600'000;
   constexpr std::uint64_t day_ms = 24 * hour_ms;
-  const bound bounds[] = {
+  const option_bound bounds[] = {
     {"gid_index", o.gid_index.value_or(0), 0, 255},
     {"setup_threads", o.setup_threads, 1, 64},
     {"queue_depth", o.queue_depth, 4, 8192},
@@ -43,11 +37,8 @@ status check(const verbs_options& o) {
     {"cache_bytes_max", o.cache_bytes_max, 0, 1ull << 50},
     {"grants_max", o.grants_max, 1, 1u << 20},
     {"windows_max", o.windows_max, 1, 1u << 24}};
-  for (auto& b : bounds)
-    if (b.value < b.min || b.value > b.max)
-      return wrong(
-        std::string{b.name} + " is " + std::to_string(b.value) + "; it must be from " +
-        std::to_string(b.min) + " to " + std::to_string(b.max));
+  if (auto bad = check_bounds("verbs", bounds); !bad.ok())
+    return bad;
   if (o.mtu != 0 && (o.mtu < 256 || o.mtu > 4096 || !std::has_single_bit(o.mtu)))
     return wrong(
       "mtu is " + std::to_string(o.mtu) + "; it must be 256, 512, 1024, 2048, 4096 or 0");

@@ -50,8 +50,8 @@ struct verbs_options {
   bool watch_unmaps = true;        // by userfaultfd; without it registrations end with their region
   std::uint32_t grants_max = 4096; // regions that one peer has keys of; and that we keep keys of
   std::uint32_t windows_max = 65'536; // keys that one peer may hold
-  std::uint64_t backlog_bytes_max = 64u
-    << 20; // messages of one peer that wait to be looked at; more end its channel
+  /// Messages of one peer that wait to be looked at; more end its channel.
+  std::uint64_t backlog_bytes_max = 64u << 20;
 };
 
 /// Errors: `invalid_argument` naming the option and its bounds.

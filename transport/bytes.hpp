@@ -1,4 +1,5 @@
-// Numbers of fixed width in messages of fixed size, little endian. Used by the tcp driver's formats.
+// Numbers of fixed width in messages of fixed size, little endian. Used where drivers'
+// messages are not made by the codec.
 #pragma once
 
 #include <bit>
@@ -6,7 +7,7 @@
 #include <cstdint>
 #include <cstring>
 
-namespace millrace::transport::tcp {
+namespace millrace::transport {
 
 static_assert(std::endian::native == std::endian::little, "numbers are copied as they lie");
 
@@ -49,4 +50,4 @@ private:
   const std::byte* at_;
 };
 
-} // namespace millrace::transport::tcp
+} // namespace millrace::transport

@@ -1,0 +1,33 @@
+// A channel without a socket, to whom the test says. What is sent is taken and forgotten: tests that want it override
+// `send`.
+#pragma once
+
+#include <millrace/transport/channel.hpp>
+
+#include <string>
+#include <utility>
+
+namespace millrace::testing {
+
+class fake_channel : public transport::channel {
+public:
+  fake_channel(const peer_id& id, std::string name) {
+    who_.id = id;
+    who_.name = std::move(name);
+  }
+
+  const transport::peer_info& peer() const noexcept override { return who_; }
+  bool is_open() const noexcept override { return true; }
+  transport::channel_key derive_key(std::string_view) const override { return {}; }
+  status send(
+    transport::frame_kind, std::uint64_t, std::span<const std::byte>,
+    std::span<const int>) override {
+    return {};
+  }
+  void close(status, std::uint32_t) override {}
+
+private:
+  transport::peer_info who_;
+};
+
+} // namespace millrace::testing
