@@ -55,6 +55,36 @@ struct gathering {
   }
 };
 
+// What the ops of a move reach, each memory once: a move may have a thousand times more ops.
+struct reached_places {
+  std::vector<reached_memory> all;
+  std::once_flag pinned;
+
+  void add(reached_memory&& m) {
+    auto same = [&](auto& r) { return m.same_memory(r); };
+    // Neighbours mostly lie in the same one.
+    if (std::find_if(all.rbegin(), all.rend(), same) == all.rend())
+      all.push_back(std::move(m));
+  }
+
+  void pin_for(const std::vector<std::shared_ptr<device_memory>>& devices) {
+    std::call_once(pinned, [&] {
+      for (auto& device : devices)
+        for (auto& r : all)
+          if (r.arena)
+            r.arena->pin_for(*device);
+    });
+  }
+
+  // Of arenas the page tables were filled when they were announced.
+  status populate(const std::byte* local, std::uint64_t length, direction dir) const {
+    for (auto& r : all)
+      if (r.file && local >= r.file->data() && local < r.file->data() + r.file->size_bytes())
+        return r.file->populate(static_cast<std::uint64_t>(local - r.file->data()), length, dir);
+    return {};
+  }
+};
+
 // A move that is ready to be asked for.
 struct prepared_move {
   shm::move request;
@@ -275,7 +305,7 @@ private:
     auto memory = find_region(request.region, request.key, access_for(dir), memory_reach::any);
     if (!memory)
       return fail(memory.error());
-    auto reached = std::make_shared<std::vector<reached_memory>>();
+    auto reached = std::make_shared<reached_places>();
     copy_job job{
       .dir = dir,
       .memory = *memory,
@@ -295,37 +325,17 @@ private:
       files |= local->file != nullptr;
       if (local->arena)
         populate_soon(local->arena);
-      if (reached->empty() || !local->same_memory(reached->back()))
-        reached->push_back(std::move(*local));
+      reached->add(std::move(*local));
     }
     if (auto bad = check_ops(job.ops, memory->size_bytes()); !bad.ok())
       return fail(bad);
     if (files || !memory->devices().empty())
       job.prepare = [reached = reached.get(), dir,
                      memory = *memory](std::byte* local, std::uint64_t length) {
-        return prepare_for(memory, *reached, local, length, dir);
+        reached->pin_for(memory.devices());
+        return reached->populate(local, length, dir);
       };
     return job;
-  }
-
-  static status prepare_for(
-    const region_ref& memory, const std::vector<reached_memory>& reached, const std::byte* local,
-    std::uint64_t length, direction dir) {
-    for (auto& device : memory.devices())
-      for (auto& r : reached)
-        if (r.arena)
-          r.arena->pin_for(*device);
-    return populate(reached, local, length, dir);
-  }
-
-  // Of arenas the page tables were filled when they were announced.
-  static status populate(
-    const std::vector<reached_memory>& reached, const std::byte* local, std::uint64_t length,
-    direction dir) {
-    for (auto& r : reached)
-      if (r.file && local >= r.file->data() && local < r.file->data() + r.file->size_bytes())
-        return r.file->populate(static_cast<std::uint64_t>(local - r.file->data()), length, dir);
-    return {};
   }
 
   // *Problem*: a peer that was only silent (stopped, say) may wake up and go on copying into memory that has
