@@ -12,20 +12,37 @@ namespace {
 
 constexpr int guest_timeout_s = 900;
 
+// The same program with the same options.
 std::vector<std::string> command_of(
-  const guest_run& how, const driver_kind& kind, const std::string& directory) {
+  const guest_run& how, const extent& extent, const driver_kind& kind,
+  const std::string& directory) {
   auto self = std::filesystem::read_symlink("/proc/self/exe").string();
   std::vector<std::string> out{
-    how.program, "--or-skip", "--devs",           "2",
-    "--share",   directory,   "--timeout",        std::to_string(guest_timeout_s),
-    "--",        self,        "--emulated",       "--driver",
-    kind.column, "--json",    directory + "/rows"};
+    how.program,
+    "--or-skip",
+    "--devs",
+    "2",
+    "--share",
+    directory,
+    "--timeout",
+    std::to_string(guest_timeout_s),
+    "--",
+    self,
+    "--emulated",
+    "--driver",
+    kind.column,
+    "--json",
+    directory + "/rows",
+    "--rounds",
+    std::to_string(extent.rounds)};
   if (how.no_peers)
     out.push_back("--no-peers");
-  if (how.quick)
+  if (extent.quick)
     out.push_back("--quick");
   if (!how.only.empty())
     out.insert(out.end(), {"--only", how.only});
+  for (auto size : extent.only_sizes)
+    out.insert(out.end(), {"--size", std::to_string(size)});
   return out;
 }
 
@@ -33,7 +50,7 @@ void measure(stage& s, const guest_run& how, const driver_kind& kind) {
   scratch_directory shared{"/tmp"};
   std::printf("%s: in a guest with emulated devices\n", kind.column.c_str());
   std::fflush(stdout);
-  auto guest = need(child::start(command_of(how, kind, shared.path())), how.program);
+  auto guest = need(child::start(command_of(how, s.how, kind, shared.path())), how.program);
   std::string last;
   while (auto line = guest.read_line(1000 * guest_timeout_s)) {
     last = *line;

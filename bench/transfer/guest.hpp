@@ -11,7 +11,6 @@ struct guest_run {
   std::string program; // as tests/lab/guest
   std::string only;    // one section; empty: all that are measured there
   bool no_peers = false;
-  bool quick = false;
 };
 
 /// Takes drivers that need an RDMA device out of the stage where this machine has none, and measures them by this same

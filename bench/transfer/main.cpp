@@ -94,7 +94,7 @@ int run(const options& o) {
     s.perftest = perftest_peer::find();
   out.print_header();
   if (!o.guest.empty())
-    measure_in_guest(s, {o.guest, o.only, o.no_peers, o.quick});
+    measure_in_guest(s, {o.guest, o.only, o.no_peers});
   run_sections(s, o.only);
   out.print_goals();
   if (!o.json.empty())

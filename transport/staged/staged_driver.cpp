@@ -1,5 +1,6 @@
 // Two sides for every peer: what we ask of it, what we lend to it.
 #include <millrace/core/digest.hpp>
+#include <millrace/transport/option_bounds.hpp>
 #include <millrace/transport/peer_links.hpp>
 #include <millrace/transport/staged/asking_side.hpp>
 #include <millrace/transport/staged/lending_side.hpp>
@@ -17,12 +18,6 @@ using namespace staged;
 
 constexpr std::uint32_t sweep_ms = 1000; // how soon what is late is noticed
 
-staged_options within_reason(staged_options o) {
-  o.chunk_bytes = std::clamp(o.chunk_bytes, digest_block_bytes, chunk_bytes_most);
-  o.chunks_max = std::clamp(o.chunks_max, 1u, chunks_most);
-  return o;
-}
-
 struct peer_sides {
   std::shared_ptr<channel> to;
   std::shared_ptr<asking_side> asking;
@@ -34,7 +29,7 @@ public:
   staged_driver(
     std::shared_ptr<io_loop> loop, std::shared_ptr<mover_pool> movers,
     const staged_options& options, asking_side::carrier move)
-    : options_(within_reason(options)), move_(std::move(move)),
+    : options_(options), move_(std::move(move)),
       pool_(std::make_shared<chunk_pool>(options_, std::move(movers))),
       sweeps_(std::move(loop), sweep_ms) {}
 
@@ -156,9 +151,21 @@ private:
 
 } // namespace
 
-std::shared_ptr<peer_driver> make_staged_driver(
+status check(const staged_options& o) {
+  constexpr std::uint64_t hour_ms = 3'600'000;
+  const option_bound bounds[] = {
+    {"chunk_bytes", o.chunk_bytes, digest_block_bytes, chunk_bytes_most},
+    {"size_bytes", o.size_bytes, o.chunk_bytes, 1ull << 40},
+    {"chunks_max", o.chunks_max, 1, chunks_most},
+    {"hold_timeout_ms", o.hold_timeout_ms, 1, hour_ms}};
+  return check_bounds("staged", bounds);
+}
+
+result<std::shared_ptr<peer_driver>> make_staged_driver(
   std::shared_ptr<io_loop> loop, std::shared_ptr<mover_pool> movers, const staged_options& options,
   std::function<void(transfer, completion<transfer_report>)> move) {
+  if (auto bad = check(options); !bad.ok())
+    return fail(bad);
   return std::make_shared<staged_driver>(
     std::move(loop), std::move(movers), options, std::move(move));
 }

@@ -1,16 +1,22 @@
 // Every bound of the staged driver. The configuration's `staged` section sets them.
 #pragma once
 
+#include <millrace/core/status.hpp>
+
 #include <cstdint>
 
 namespace millrace::transport {
 
 struct staged_options {
-  std::uint64_t size_bytes = 64u << 20; // of staging memory, made when a peer first asks
+  std::uint64_t size_bytes =
+    64u << 20; // of staging memory, made when a peer first asks; a chunk at least
   std::uint64_t chunk_bytes = 4u << 20; // that pass at a time; a digest block at least
   std::uint32_t chunks_max = 8;         // lent to one peer at a time
   /// How long a peer may keep a chunk, and how long it waits for one before it is told that we are busy.
   std::uint32_t hold_timeout_ms = 30'000;
 };
+
+/// Errors: `invalid_argument` naming the option and its bounds.
+[[nodiscard]] status check(const staged_options& options);
 
 } // namespace millrace::transport
