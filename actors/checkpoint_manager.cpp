@@ -326,6 +326,9 @@ private:
     out.saved_bytes = counters_->saved_bytes;
     out.restores = restores_;
     out.restored_bytes = restored_bytes_;
+    out.flushes = static_cast<bool>(deps_.flushed);
+    if (deps_.flushed)
+      out.flushed = deps_.flushed();
     out.in_flight = reads_.unanswered();
     out.queued = reads_.waiting();
     return out;
