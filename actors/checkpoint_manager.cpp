@@ -183,6 +183,7 @@ private:
     deps.queued_max = deps_.limits.saves_queued_max;
     deps.counters = counters_;
     deps.saved = deps_.saved;
+    deps.left = context_->home<void>([this](const result<void>&) { repacker_.run_if_low_again(); });
     return spawn_checkpoint_puller(system(), std::move(deps));
   }
 
