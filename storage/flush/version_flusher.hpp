@@ -9,6 +9,8 @@
 
 namespace millrace::storage {
 
+class model_directory;
+
 struct flush_options {
   std::string directory;                   // on a parallel file system, say
   std::uint32_t keep = 2;                  // whole steps per model that stay
@@ -48,7 +50,7 @@ private:
   explicit version_flusher(flush_options options) : options_(std::move(options)) {}
 
   status write(
-    class model_directory& directory, const std::string& place, const flush_request& what,
+    model_directory& directory, const std::string& place, const flush_request& what,
     const std::atomic<bool>& stopping) const;
 
   flush_options options_;
