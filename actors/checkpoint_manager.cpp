@@ -183,6 +183,7 @@ private:
     deps.queued_max = deps_.limits.saves_queued_max;
     deps.counters = counters_;
     deps.saved = deps_.saved;
+    deps.left = context_->home<void>([this](const result<void>&) { repacker_.run_if_low_again(); });
     return spawn_checkpoint_puller(system(), std::move(deps));
   }
 
@@ -326,6 +327,9 @@ private:
     out.saved_bytes = counters_->saved_bytes;
     out.restores = restores_;
     out.restored_bytes = restored_bytes_;
+    out.flushes = static_cast<bool>(deps_.flushed);
+    if (deps_.flushed)
+      out.flushed = deps_.flushed();
     out.in_flight = reads_.unanswered();
     out.queued = reads_.waiting();
     return out;

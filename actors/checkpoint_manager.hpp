@@ -33,6 +33,8 @@ struct checkpoint_manager_deps {
   std::uint32_t keep_min = 2;
   /// A version is done; on any thread, must not block. May be empty.
   std::function<void(const save_receipt&)> saved;
+  /// What became of those that are copied on. Empty: none are.
+  std::function<flush_counters()> flushed;
 };
 
 local_checkpoint_manager spawn_checkpoint_manager(

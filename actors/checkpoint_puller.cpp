@@ -194,6 +194,7 @@ private:
       return;
     give_up_if(request.why, [](auto&) { return true; });
     deps_.store->leave(context_->shard.model, context_->shard.rank, request.finished);
+    deps_.left({});
   }
 
   template <class Condition>

@@ -44,6 +44,7 @@ struct checkpoint_puller_deps {
   std::uint32_t queued_max = 4; // saves waiting behind the one in flight
   std::shared_ptr<save_counters> counters;
   std::function<void(const save_receipt&)> saved; // a version is done; may be empty
+  completion<void> left;                          // the store knows that the job is gone
 };
 
 checkpoint_puller_actor spawn_checkpoint_puller(

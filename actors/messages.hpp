@@ -115,6 +115,16 @@ struct provider_status_request {
   std::uint8_t unused = 0;
 };
 
+/// Steps of checkpoints that are copied on to a directory.
+struct flush_counters {
+  std::uint64_t waiting = 0; // models of which one waits or is being copied
+  std::uint64_t steps = 0;   // copied since the start, or found to be there
+  std::uint64_t failures = 0;
+  std::uint64_t bytes = 0; // of tensors
+
+  friend bool operator==(const flush_counters&, const flush_counters&) = default;
+};
+
 struct provider_status {
   std::string name;
   std::string kind;
@@ -140,6 +150,8 @@ struct provider_status {
   std::uint64_t saved_bytes = 0;
   std::uint64_t restores = 0;
   std::uint64_t restored_bytes = 0;
+  bool flushes = false; // it copies complete steps on
+  flush_counters flushed;
 
   friend bool operator==(const provider_status&, const provider_status&) = default;
 };
@@ -277,11 +289,12 @@ MILLRACE_INSPECT(pin_request, x.model, x.pinned)
 MILLRACE_INSPECT(resolve_request, x.ids)
 MILLRACE_INSPECT(layer_list, x.layers)
 MILLRACE_INSPECT(provider_status_request, x.unused)
+MILLRACE_INSPECT(flush_counters, x.waiting, x.steps, x.failures, x.bytes)
 MILLRACE_INSPECT(
   provider_status, x.name, x.kind, x.group, x.durable, x.models, x.capacity_bytes, x.used_bytes,
   x.evictions, x.in_flight, x.queued, x.stores, x.loads, x.failures, x.stored_bytes, x.loaded_bytes,
   x.checkpoints, x.registered, x.saves_in_flight, x.saves_queued, x.saves, x.saves_failed,
-  x.saved_bytes, x.restores, x.restored_bytes)
+  x.saved_bytes, x.restores, x.restored_bytes, x.flushes, x.flushed)
 MILLRACE_INSPECT(done_reply, x.unused)
 MILLRACE_INSPECT(directory_request, x.unused)
 MILLRACE_INSPECT(

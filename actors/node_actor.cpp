@@ -96,6 +96,8 @@ private:
     all.saved_bytes = part.saved_bytes;
     all.restores = part.restores;
     all.restored_bytes = part.restored_bytes;
+    all.flushes = part.flushes;
+    all.flushed = part.flushed;
     all.in_flight += part.in_flight;
     all.queued += part.queued;
   }

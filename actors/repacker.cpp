@@ -56,6 +56,11 @@ void repacker::run_if_low() {
   });
 }
 
+void repacker::run_if_low_again() {
+  low_at_bytes_ = 0;
+  run_if_low();
+}
+
 void repacker::stop(const status& why) {
   if (!stopped_)
     return;

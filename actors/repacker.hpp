@@ -31,6 +31,8 @@ public:
   void run(completion<repack_receipt> done, std::optional<time_point> deadline = std::nullopt);
   /// Begins one if the policy says so.
   void run_if_low();
+  /// The same once a job is gone: what it leaves may be freed, whatever the last one found.
+  void run_if_low_again();
   /// Stops what runs; whoever waits hears `why`.
   void stop(const status& why);
 

@@ -512,8 +512,8 @@ constexpr auto provider_keys = [] {
      put<s, &s::create>},
     {pmem_only(providers.choice(
        "low_space", "refuse", when_low_choices,
-       "what a checkpoint without room does: be refused, or reclaim the oldest versions beyond "
-       "`keep`")),
+       "what a checkpoint without room does: be refused, or reclaim old versions of models without "
+       "a job, never the newest")),
      put<s, &s::low_space>},
     {pmem_only(providers.choice(
        "repack", "off", repack_modes,

@@ -151,6 +151,7 @@ status provider::serve_checkpoints(
     deps.saved = [flusher = flusher_](const actors::save_receipt& receipt) {
       flusher->saved(receipt);
     };
+    deps.flushed = [flusher = flusher_] { return flusher->counters(); };
   }
   deps.limits = checkpoint_limits_of(e->settings());
   deps.repack.when_low = p.repack == config::repack_mode::when_low;

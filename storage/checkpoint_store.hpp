@@ -46,7 +46,8 @@ public:
   virtual void written_back() = 0;
 };
 
-/// Progress of a long operation: done and total bytes. Returns false to stop it. Any thread.
+/// Progress of a long operation: done and total bytes; a total of 0 says that nobody knows how far it is. Returns false
+/// to stop it. Any thread.
 using progress_callback = std::function<bool(std::uint64_t done, std::uint64_t total)>;
 
 /// A table of models' shards. Thread-safe. Completions run exactly once, on any thread, with no lock held.

@@ -98,7 +98,11 @@ public:
 
 private:
   void verify(const std::string& model, std::uint32_t rank, std::uint64_t step) {
-    auto outcome = from_.verify(model, rank, step);
+    auto outcome = [&] {
+      progress_line line{
+        call_, model + "@" + std::to_string(step) + " rank " + std::to_string(rank)};
+      return from_.verify(model, rank, step, line.callback());
+    }();
     json one = {{"model", model}, {"step", step}, {"rank", rank}};
     std::string verdict = "ok", size;
     if (!outcome) {

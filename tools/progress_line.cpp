@@ -14,6 +14,13 @@ namespace {
 constexpr auto redraw = std::chrono::milliseconds{100};
 constexpr std::size_t bar_width = 24;
 
+// One step to the right with every redraw.
+std::string moving_mark(std::chrono::milliseconds spent) {
+  std::string bar(bar_width, ' ');
+  bar[static_cast<std::size_t>(std::max<std::int64_t>(spent / redraw, 0)) % bar_width] = '#';
+  return bar;
+}
+
 } // namespace
 
 // Only the process's own standard error can be a terminal: tests give others.
@@ -46,8 +53,9 @@ storage::progress_callback progress_line::callback() {
 std::string progress_text(
   const std::string& what, std::uint64_t done, std::uint64_t total,
   std::chrono::milliseconds spent) {
-  auto share =
-    total == 0 ? 1.0 : std::min(1.0, static_cast<double>(done) / static_cast<double>(total));
+  if (total == 0)
+    return fmt::format("{} [{}] {} s", what, moving_mark(spent), spent.count() / 1000);
+  auto share = std::min(1.0, static_cast<double>(done) / static_cast<double>(total));
   auto filled = static_cast<std::size_t>(share * bar_width);
   auto rate = spent.count() <= 0
     ? 0.0

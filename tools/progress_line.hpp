@@ -33,7 +33,8 @@ private:
   bool visible_ = false;
 };
 
-/// "layer.pt [#####     ] 50%  1.2 GiB of 2.4 GiB  800 MiB/s": what is drawn.
+/// "layer.pt [#####     ] 50%  1.2 GiB of 2.4 GiB  800 MiB/s": what is drawn. Without a total, "repack [   #   ] 12 s"
+/// with a mark that moves.
 std::string progress_text(
   const std::string& what, std::uint64_t done, std::uint64_t total,
   std::chrono::milliseconds spent);

@@ -49,6 +49,12 @@ json to_json(const actors::provider_status& p) {
                           {"saves_queued", p.saves_queued}, {"saves", p.saves},
                           {"saves_failed", p.saves_failed}, {"saved_bytes", p.saved_bytes},
                           {"restores", p.restores},         {"restored_bytes", p.restored_bytes}};
+  if (p.flushes)
+    out["flush"] = {
+      {"waiting", p.flushed.waiting},
+      {"steps", p.flushed.steps},
+      {"failures", p.flushed.failures},
+      {"flushed_bytes", p.flushed.bytes}};
   return out;
 }
 
@@ -65,6 +71,21 @@ void print_checkpoints(std::ostream& out, const node_status& s) {
       {p.name, std::to_string(p.registered), std::to_string(p.saves_in_flight),
        std::to_string(p.saves_queued), std::to_string(p.saves), human_size(p.saved_bytes),
        std::to_string(p.saves_failed), std::to_string(p.restores), human_size(p.restored_bytes)});
+  }
+  if (any)
+    shown.print(out, "  ");
+}
+
+void print_flushes(std::ostream& out, const node_status& s) {
+  table shown{{"flushed on", ">waiting", ">steps", ">copied", ">failed"}};
+  bool any = false;
+  for (auto& p : s.providers) {
+    if (!p.flushes)
+      continue;
+    any = true;
+    shown.add(
+      {p.name, std::to_string(p.flushed.waiting), std::to_string(p.flushed.steps),
+       human_size(p.flushed.bytes), std::to_string(p.flushed.failures)});
   }
   if (any)
     shown.print(out, "  ");
@@ -199,6 +220,7 @@ void print(std::ostream& out, const node_status& s) {
   out << '\n';
   print_providers(out, s);
   print_checkpoints(out, s);
+  print_flushes(out, s);
   print_paths(out, s);
   print_rdma(out, s.rdma);
 }

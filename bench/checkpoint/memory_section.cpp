@@ -39,6 +39,8 @@ void saves(stage& s, const service& at, const model_table& table) {
   r.others.emplace_back("until staged", staged.median());
   name_peers(r, "save", s.peers, theirs);
   r.stages = stages_of(last);
+  for (auto& peer : peers)
+    r.stages += stages_of(peer.name(), peer.save_stages(peer_path(s.in_memory, peer.name())));
   if (!s.how.quick) {
     r.ratio_min = 9.23;
     r.floor_min = 0.75;

@@ -49,6 +49,15 @@ std::string stages_of(const save_receipt& r) {
     ", " + r.path;
 }
 
+std::string stages_of(
+  const std::string& peer, const std::vector<std::pair<std::string, double>>& seconds) {
+  std::string words;
+  for (auto& [name, s] : seconds)
+    words += (words.empty() ? " | " + peer + ", us: " : ", ") + name + " " +
+      std::to_string(static_cast<std::uint64_t>(s * 1e6));
+  return words;
+}
+
 void restores(
   stage& s, const service& at, const model_table& table, const scratch_directory& files, bool cold,
   row r) {

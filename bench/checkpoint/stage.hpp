@@ -56,6 +56,9 @@ void name_peers(
 
 /// A provider's own account of a save, in microseconds: the paper's figure 13.
 std::string stages_of(const save_receipt& r);
+/// The same of a peer, behind ours; empty where it cannot tell.
+std::string stages_of(
+  const std::string& peer, const std::vector<std::pair<std::string, double>>& seconds);
 
 /// Saves and restores with a pool in memory, written back as if it were persistent memory.
 void memory_section(stage& s);

@@ -51,12 +51,15 @@ void python_peer::send(const std::string& command) {
     give_up(bad, name_);
 }
 
-double python_peer::finish() {
-  auto answer = json::parse(need(process_.read_line(work_timeout_ms), name_));
-  if (answer.contains("error"))
-    give_up(name_ + ": " + answer["error"].get<std::string>());
-  return answer.value("s", 0.0);
+// The line, which says of no error.
+std::string python_peer::answer() {
+  auto line = need(process_.read_line(work_timeout_ms), name_);
+  if (auto said = json::parse(line); said.contains("error"))
+    give_up(name_ + ": " + said["error"].get<std::string>());
+  return line;
 }
+
+double python_peer::finish() { return json::parse(answer()).value("s", 0.0); }
 
 double python_peer::ask(const std::string& command) {
   send(command);
@@ -81,6 +84,15 @@ void python_peer::begin_restore(const std::string& path, bool cold) {
 double python_peer::save(const std::string& path, bool sync) {
   begin_save(path, sync);
   return finish();
+}
+
+std::vector<std::pair<std::string, double>> python_peer::save_stages(const std::string& path) {
+  send(json{{"do", "stages"}, {"path", path}}.dump());
+  std::vector<std::pair<std::string, double>> stages;
+  auto said = json::parse(answer());
+  for (auto& [name, seconds] : said.at("stages").items())
+    stages.emplace_back(name, seconds.get<double>());
+  return stages;
 }
 
 double python_peer::restore(const std::string& path, bool cold) {

@@ -6,6 +6,7 @@
 
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace millrace::bench {
@@ -22,6 +23,8 @@ public:
   /// Makes the tensors that are saved from now on.
   void build(const model_table& table);
   double save(const std::string& path, bool sync);
+  /// Seconds of one more save by what it does; empty where the peer cannot tell.
+  std::vector<std::pair<std::string, double>> save_stages(const std::string& path);
   /// `cold`: after the file's pages were dropped from the cache. No names: all tensors.
   double load(const std::string& path, bool cold, const std::vector<std::string>& names = {});
   /// Loads into the tensors that `build` made.
@@ -36,6 +39,7 @@ private:
   python_peer(std::string name, child process)
     : name_(std::move(name)), process_(std::move(process)) {}
   void send(const std::string& command);
+  std::string answer();
   double ask(const std::string& command);
 
   std::string name_;

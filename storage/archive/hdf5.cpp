@@ -84,6 +84,7 @@ private:
     hdf5_id properties{H5Pcreate(H5P_DATASET_CREATE), H5Pclose};
     // All bytes come; nobody needs zeros before.
     H5Pset_fill_time(properties.get(), H5D_FILL_TIME_NEVER);
+    H5Pset_obj_track_times(properties.get(), false);
     auto escaped = escape_hdf5_name(name);
     return {
       H5Dcreate2(file_, escaped.c_str(), type, space, links.get(), properties.get(), H5P_DEFAULT),
@@ -149,6 +150,8 @@ status write_hdf5(const std::string& path, tensor_source& source, meter& done) {
   hdf5_id properties{H5Pcreate(H5P_FILE_CREATE), H5Pclose};
   // The order of tensors and of metadata is kept.
   constexpr auto kept = H5P_CRT_ORDER_TRACKED | H5P_CRT_ORDER_INDEXED;
+  // Equal tensors make equal files.
+  H5Pset_obj_track_times(properties.get(), false);
   H5Pset_link_creation_order(properties.get(), kept);
   H5Pset_attr_creation_order(properties.get(), kept);
   hdf5_id file{H5Fcreate(path.c_str(), H5F_ACC_TRUNC, properties.get(), H5P_DEFAULT), H5Fclose};

@@ -103,12 +103,29 @@ private:
 
   // A failure of a known opcode has set `why_`, so that nobody calls it unknown.
   bool refuse(unsigned char opcode) {
+    if (why_.ok() && !known_ && (is_list(opcode) || is_fraction(opcode)))
+      why_ = {
+        errc::unsupported,
+        std::string{"the pickle has a "} + (is_list(opcode) ? "list" : "number") + beside_what() +
+          ", and only tensors are read; save the state_dict() of the model alone, or tensors of "
+          "the numbers (opcode " +
+          name_of(opcode) + ")"};
     if (why_.ok() && !known_)
       why_ = {
         errc::unsupported,
         "the pickle has the opcode " + name_of(opcode) +
           ", which no state dictionary of tensors needs"};
     return false;
+  }
+
+  static bool is_list(unsigned char opcode) { return opcode == ']' || opcode == 'l'; }
+  static bool is_fraction(unsigned char opcode) { return opcode == 'G' || opcode == 'F'; }
+
+  // The key of the value that was to come, if there is one.
+  std::string beside_what() const {
+    if (stack_.empty() || stack_.back().kind != pickle_kind::text)
+      return {};
+    return " (" + std::string{out_.text(stack_.back()).substr(0, 100)} + ")";
   }
 
   bool step_number(unsigned char opcode) {

@@ -73,14 +73,14 @@ public:
     if (depth > 32)
       return {errc::unsupported, "dictionaries nested more than 32 deep"};
     for (auto& [key, value] : from_.dictionary(dictionary)) {
-      if (key.kind != pickle_kind::text)
-        return {errc::unsupported, "a key in " + shown(prefix) + " that is no text"};
+      if (key.kind != pickle_kind::text && key.kind != pickle_kind::integer)
+        return {errc::unsupported, "a key in " + shown(prefix) + " that is no text and no number"};
       // Also against dictionaries that share parts, and grow when they are walked.
       if (++visited_ > layout_tensors_max)
         return {
           errc::corrupt_data,
           "a dictionary of more than " + std::to_string(layout_tensors_max) + " values"};
-      auto name = prefix + (prefix.empty() ? "" : ".") + std::string{from_.text(key)};
+      auto name = prefix + (prefix.empty() ? "" : ".") + text_of(key);
       if (name.size() > tensor_name_bytes_max)
         return {
           errc::unsupported,
@@ -90,7 +90,8 @@ public:
         ? read_tensor(value, std::move(name))
         : status{
             errc::unsupported,
-            shown(name) + " is neither a tensor nor a dictionary; save tensors only"};
+            shown(name) +
+              " is neither a tensor nor a dictionary; leave it out, or save torch.tensor of it"};
       if (!bad.ok())
         return bad;
     }
@@ -100,6 +101,12 @@ public:
   std::vector<state_entry> entries;
 
 private:
+  // Optimizers number what they keep.
+  std::string text_of(pickle_value key) const {
+    return key.kind == pickle_kind::text ? std::string{from_.text(key)}
+                                         : std::to_string(static_cast<std::int64_t>(key.at));
+  }
+
   static std::string shown(const std::string& name) {
     return name.empty() ? "the dictionary" : name;
   }

@@ -22,7 +22,7 @@ struct state_entry {
 /// A pickle that is read whole.
 inline constexpr std::uint64_t pickle_bytes_max = 256ull << 20;
 
-/// Reads dictionaries, nested ones too ("optimizer.state"), of text keys and tensors.
+/// Reads dictionaries, nested ones too ("optimizer.state"), of tensors by texts or numbers.
 /// Errors: `unsupported` naming what is no tensor, an opcode or a global; `corrupt_data`.
 result<std::vector<state_entry>> read_state_dict(std::string_view pickled);
 

@@ -80,7 +80,7 @@ status check_place(const zip_input& file, const tensor_desc& tensor, zipped_tens
     place.steps.clear();
   if (!place.steps.empty()) {
     auto elements = reach(tensor.shape, place.steps);
-    if (!elements || *elements > entry.size_bytes)
+    if (!elements || *elements > entry.size_bytes / element_bytes(tensor))
       return too_short();
     needed = *elements * element_bytes(tensor);
     if (*needed > strided_bytes_max)

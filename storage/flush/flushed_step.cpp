@@ -1,6 +1,7 @@
 // Reads what a flusher wrote, and compares.
 #include <millrace/core/digest.hpp>
 #include <millrace/storage/archive/formats.hpp>
+#include <millrace/storage/archive/origin.hpp>
 #include <millrace/storage/flush/flushed_step.hpp>
 #include <millrace/storage/flush/model_directory.hpp>
 
@@ -10,7 +11,7 @@ namespace millrace::storage {
 
 namespace {
 
-status verify_shard(tensor_source& source, const flushed_shard& shard) {
+status verify_shard(tensor_source& source, const shard_description& about) {
   std::vector<std::byte> buffer;
   auto& tensors = source.tensors().tensors;
   for (std::uint32_t i = 0; i < tensors.size(); ++i) {
@@ -21,17 +22,18 @@ status verify_shard(tensor_source& source, const flushed_shard& shard) {
     });
     if (!bad.ok())
       return bad;
-    if (running.value() != shard.digests[i].second)
+    if (running.value() != about.digests[i].second)
       return {
         errc::corrupt_data,
-        shard.file + ", tensor " + tensors[i].name + ": the bytes do not match their checksum"};
+        about.shard.file + ", tensor " + tensors[i].name +
+          ": the bytes do not match their checksum"};
   }
   return {};
 }
 
 } // namespace
 
-result<std::unique_ptr<tensor_source>> flushed_step::open_shard(std::uint32_t rank) const {
+result<shard_description> flushed_step::describe(std::uint32_t rank) const {
   auto found = std::find_if(manifest_.shards.begin(), manifest_.shards.end(), [&](auto& shard) {
     return shard.rank == rank;
   });
@@ -40,29 +42,48 @@ result<std::unique_ptr<tensor_source>> flushed_step::open_shard(std::uint32_t ra
       errc::not_found,
       path_ + " has " + std::to_string(manifest_.world_size) + " ranks, none of them " +
         std::to_string(rank));
-  auto file = path_ + "/" + found->file;
+  auto at = path_.rfind('/');
+  auto about = model_directory::in(path_.substr(0, at))
+                 .description(path_.substr(at + 1), rank, manifest_.world_size);
+  if (about && about->shard != *found)
+    return fail(
+      errc::corrupt_data,
+      path_ + ": the description of rank " + std::to_string(rank) + " is not the manifest's");
+  return about;
+}
+
+result<std::unique_ptr<tensor_source>> flushed_step::open(const shard_description& about) const {
+  auto file = path_ + "/" + about.shard.file;
   auto source = open_archive(file, archive_format::safetensors);
   if (!source)
     return source;
   auto& tensors = (*source)->tensors().tensors;
   std::error_code why;
-  bool same = std::filesystem::file_size(file, why) == found->size_bytes &&
-    tensors.size() == found->digests.size();
+  bool same = std::filesystem::file_size(file, why) == about.shard.size_bytes &&
+    tensors.size() == about.digests.size();
   for (std::size_t i = 0; same && i < tensors.size(); ++i)
-    same = tensors[i].name == found->digests[i].first;
+    same = tensors[i].name == about.digests[i].first;
   if (!same)
-    return fail(errc::corrupt_data, file + " is not the file that the manifest describes");
-  return source;
+    return fail(errc::corrupt_data, file + " is not the file that was described");
+  return std::make_unique<labelled_source>(std::move(*source), about.metadata);
+}
+
+result<std::unique_ptr<tensor_source>> flushed_step::open_shard(std::uint32_t rank) const {
+  auto about = describe(rank);
+  return about ? open(*about) : fail(about.error());
 }
 
 status flushed_step::verify() const {
   if (manifest_.shards.size() != manifest_.world_size)
     return {errc::corrupt_data, path_ + ": the manifest lacks shards"};
   for (auto& shard : manifest_.shards) {
-    auto source = open_shard(shard.rank);
+    auto about = describe(shard.rank);
+    if (!about)
+      return about.error();
+    auto source = open(*about);
     if (!source)
       return source.error();
-    if (auto bad = verify_shard(**source, shard); !bad.ok())
+    if (auto bad = verify_shard(**source, *about); !bad.ok())
       return bad;
   }
   return {};

@@ -10,15 +10,21 @@ public:
   const flush_manifest& manifest() const noexcept { return manifest_; }
   const std::string& path() const noexcept { return path_; }
 
-  /// Errors: `not_found`; `corrupt_data` when the file is not the one that the manifest describes.
+  /// What was written beside a shard's file. Errors: `not_found`; `corrupt_data` when it is not of this step.
+  result<shard_description> describe(std::uint32_t rank) const;
+
+  /// A shard as it was saved: what its file says of its origin is not among its metadata.
+  /// Errors: `not_found`; `corrupt_data` when the file is not the one that was described.
   result<std::unique_ptr<tensor_source>> open_shard(std::uint32_t rank) const;
 
-  /// Reads every byte and compares it with the manifest. Errors: `corrupt_data` naming the tensor.
+  /// Reads every byte and compares it with the descriptions. Errors: `corrupt_data` naming the tensor.
   [[nodiscard]] status verify() const;
 
 private:
   friend result<flushed_step> open_flushed(
     const std::string&, const std::string&, std::optional<std::uint64_t>);
+
+  result<std::unique_ptr<tensor_source>> open(const shard_description& about) const;
 
   std::string path_;
   flush_manifest manifest_;

@@ -1,4 +1,4 @@
-// Manifests as JSON.
+// Descriptions and manifests as JSON.
 #include <millrace/storage/flush/manifest.hpp>
 
 #include <nlohmann/json.hpp>
@@ -11,7 +11,8 @@ namespace {
 
 using json = nlohmann::ordered_json;
 
-constexpr auto format_name = "millrace-flushed";
+constexpr auto manifest_name = "millrace-flushed";
+constexpr auto description_name = "millrace-flushed-shard";
 constexpr std::uint64_t format_version = 1;
 
 std::string hex(std::uint64_t value) {
@@ -31,79 +32,122 @@ std::uint64_t number_of(const std::string& text) {
 }
 
 json to_tree(const flushed_shard& shard) {
-  json digests = json::array();
-  for (auto& [name, value] : shard.digests)
-    digests.push_back({name, hex(value)});
   return {
     {"rank", shard.rank},
     {"file", shard.file},
     {"size_bytes", shard.size_bytes},
-    {"saved_at_ns", shard.saved_at_ns},
-    {"axes", shard.axes},
-    {"metadata", shard.metadata},
-    {"xxh3_64", digests}};
+    {"saved_at_ns", shard.saved_at_ns}};
 }
 
-flushed_shard shard_of(const json& tree) {
+result<flushed_shard> shard_of(const json& tree) {
   flushed_shard shard;
   shard.rank = tree.at("rank").get<std::uint32_t>();
   shard.file = tree.at("file").get<std::string>();
   shard.size_bytes = tree.at("size_bytes").get<std::uint64_t>();
   shard.saved_at_ns = tree.at("saved_at_ns").get<std::uint64_t>();
-  shard.axes = tree.at("axes").get<text_pairs>();
-  shard.metadata = tree.at("metadata").get<text_pairs>();
-  for (auto& one : tree.at("xxh3_64"))
-    shard.digests.emplace_back(
-      one.at(0).get<std::string>(), number_of(one.at(1).get<std::string>()));
+  // It names a file of its own directory, and nothing else.
+  if (shard.file.empty() || shard.file.front() == '.' || shard.file.find('/') != std::string::npos)
+    return fail(errc::corrupt_data, "a manifest names the file " + shard.file);
   return shard;
 }
 
-// May throw what the library throws.
-result<flush_manifest> manifest_of(const json& tree) {
-  if (tree.at("format").get<std::string>() != format_name)
-    return fail(errc::corrupt_data, "no manifest of flushed checkpoints");
+status check_format(const json& tree, const char* name) {
+  if (tree.at("format").get<std::string>() != name)
+    return {errc::corrupt_data, std::string{"it is no "} + name};
   if (auto version = tree.at("version").get<std::uint64_t>(); version != format_version)
-    return fail(
+    return {
       errc::unsupported_version,
-      "a manifest of version " + std::to_string(version) + "; this is version " +
-        std::to_string(format_version));
+      "it is of version " + std::to_string(version) + "; this is version " +
+        std::to_string(format_version)};
+  return {};
+}
+
+// These may throw what the library throws.
+result<shard_description> description_of(const json& tree) {
+  if (auto bad = check_format(tree, description_name); !bad.ok())
+    return fail(bad);
+  auto shard = shard_of(tree);
+  if (!shard)
+    return fail(shard.error());
+  shard_description description;
+  description.model = tree.at("model").get<std::string>();
+  description.step = tree.at("step").get<std::uint64_t>();
+  description.world_size = tree.at("world_size").get<std::uint32_t>();
+  description.shard = std::move(*shard);
+  description.axes = tree.at("axes").get<text_pairs>();
+  description.metadata = tree.at("metadata").get<text_pairs>();
+  for (auto& one : tree.at("xxh3_64"))
+    description.digests.emplace_back(
+      one.at(0).get<std::string>(), number_of(one.at(1).get<std::string>()));
+  return description;
+}
+
+result<flush_manifest> manifest_of(const json& tree) {
+  if (auto bad = check_format(tree, manifest_name); !bad.ok())
+    return fail(bad);
   flush_manifest manifest;
   manifest.model = tree.at("model").get<std::string>();
   manifest.step = tree.at("step").get<std::uint64_t>();
   manifest.world_size = tree.at("world_size").get<std::uint32_t>();
   manifest.saved_at_ns = tree.at("saved_at_ns").get<std::uint64_t>();
   for (auto& one : tree.at("shards")) {
-    manifest.shards.push_back(shard_of(one));
-    auto& file = manifest.shards.back().file;
-    // It names a file of its own directory, and nothing else.
-    if (file.empty() || file.front() == '.' || file.find('/') != std::string::npos)
-      return fail(errc::corrupt_data, "a manifest names the file " + file);
+    auto shard = shard_of(one);
+    if (!shard)
+      return fail(shard.error());
+    manifest.shards.push_back(std::move(*shard));
   }
   return manifest;
 }
 
+template <class Read>
+auto parse(std::string_view text, Read read) -> decltype(read(json{})) {
+  try {
+    return read(json::parse(text));
+  } catch (const std::exception& error) {
+    return fail(errc::corrupt_data, std::string{"it cannot be read: "} + error.what());
+  }
+}
+
 } // namespace
+
+std::string to_json(const shard_description& description) {
+  json tree = {
+    {"format", description_name},
+    {"version", format_version},
+    {"model", description.model},
+    {"step", description.step},
+    {"world_size", description.world_size}};
+  tree.update(to_tree(description.shard));
+  json digests = json::array();
+  for (auto& [name, value] : description.digests)
+    digests.push_back({name, hex(value)});
+  tree["axes"] = description.axes;
+  tree["metadata"] = description.metadata;
+  tree["xxh3_64"] = std::move(digests);
+  return tree.dump(1) + "\n";
+}
 
 std::string to_json(const flush_manifest& manifest) {
   json shards = json::array();
   for (auto& shard : manifest.shards)
     shards.push_back(to_tree(shard));
-  json tree = {{"format", format_name},
-               {"version", format_version},
-               {"model", manifest.model},
-               {"step", manifest.step},
-               {"world_size", manifest.world_size},
-               {"saved_at_ns", manifest.saved_at_ns},
-               {"shards", shards}};
+  json tree = {
+    {"format", manifest_name},
+    {"version", format_version},
+    {"model", manifest.model},
+    {"step", manifest.step},
+    {"world_size", manifest.world_size},
+    {"saved_at_ns", manifest.saved_at_ns},
+    {"shards", shards}};
   return tree.dump(1) + "\n";
 }
 
+result<shard_description> parse_shard_description(std::string_view text) {
+  return parse(text, description_of);
+}
+
 result<flush_manifest> parse_flush_manifest(std::string_view text) {
-  try {
-    return manifest_of(json::parse(text));
-  } catch (const std::exception& error) {
-    return fail(errc::corrupt_data, std::string{"a manifest cannot be read: "} + error.what());
-  }
+  return parse(text, manifest_of);
 }
 
 } // namespace millrace::storage

@@ -11,15 +11,26 @@ struct flushed_shard {
   std::string file;             // in the step's directory
   std::uint64_t size_bytes = 0; // of the file
   std::uint64_t saved_at_ns = 0;
+
+  friend bool operator==(const flushed_shard&, const flushed_shard&) = default;
+};
+
+/// Written after the shard's file: it says that the file is there and durable.
+struct shard_description {
+  std::string model;
+  std::uint64_t step = 0;
+  std::uint32_t world_size = 1;
+  flushed_shard shard;
   text_pairs axes;
   text_pairs metadata;
   /// xxHash3-64 of every tensor's bytes, in the order of the layout.
   std::vector<std::pair<std::string, std::uint64_t>> digests;
 
-  friend bool operator==(const flushed_shard&, const flushed_shard&) = default;
+  friend bool operator==(const shard_description&, const shard_description&) = default;
 };
 
-/// A whole step. Its presence says that all shards are there and durable.
+/// A whole step. Its presence says that all shards are there and durable. What is known of every tensor stays in the
+/// descriptions: a manifest grows with the ranks alone.
 struct flush_manifest {
   std::string model;
   std::uint64_t step = 0;
@@ -32,8 +43,10 @@ struct flush_manifest {
 };
 
 /// JSON, versioned.
+std::string to_json(const shard_description& description);
 std::string to_json(const flush_manifest& manifest);
 /// Errors: `corrupt_data`; `unsupported_version` for one of a later version.
+result<shard_description> parse_shard_description(std::string_view text);
 result<flush_manifest> parse_flush_manifest(std::string_view text);
 
 } // namespace millrace::storage

@@ -1,6 +1,7 @@
 // Names, order and removal of flushed steps.
 #include <millrace/core/digest.hpp>
 #include <millrace/core/kill_point.hpp>
+#include <millrace/core/log.hpp>
 #include <millrace/storage/archive/output_file.hpp>
 #include <millrace/storage/flush/model_directory.hpp>
 #include <millrace/storage/io/file_io.hpp>
@@ -64,6 +65,25 @@ std::optional<model_directory::step_place> parse_step_name(const std::string& na
   if (!step || !rest.empty() || step_name(*step, attempt) != name)
     return std::nullopt;
   return model_directory::step_place{name, *step, attempt, false};
+}
+
+// "rank-R-of-W.json": rank and world size, if R < W.
+std::optional<std::pair<std::uint32_t, std::uint32_t>> parse_description_name(
+  const std::string& name) {
+  std::string_view rest{name};
+  if (!rest.starts_with("rank-"))
+    return std::nullopt;
+  rest.remove_prefix(5);
+  auto rank = take_number(rest);
+  if (!rank || !rest.starts_with("-of-"))
+    return std::nullopt;
+  rest.remove_prefix(4);
+  auto size = take_number(rest);
+  if (!size || *size > world_size_max || *rank >= *size)
+    return std::nullopt;
+  auto found = std::pair{static_cast<std::uint32_t>(*rank), static_cast<std::uint32_t>(*size)};
+  return shard_file_stem(found.first, found.second) + ".json" == name ? std::optional{found}
+                                                                      : std::nullopt;
 }
 
 result<std::string> read_file(const std::string& path) {
@@ -211,8 +231,26 @@ result<std::string> model_directory::latest() const {
   return text;
 }
 
+result<shard_description> model_directory::description(
+  const std::string& place, std::uint32_t rank, std::uint32_t world_size) const {
+  auto path = path_ + "/" + place + "/" + shard_file_stem(rank, world_size) + ".json";
+  auto text = read_file(path);
+  auto parsed = text ? parse_shard_description(*text) : fail(text.error());
+  if (!parsed)
+    return fail(parsed.error().within(path));
+  if (parsed->shard.rank != rank || parsed->world_size != world_size)
+    return fail(errc::corrupt_data, path + " describes another shard");
+  return parsed;
+}
+
+// Under the lock: while the description is there, another process may make the step whole, and what is whole
+// never changes.
 result<std::optional<std::string>> model_directory::place_for(
-  std::uint64_t step, std::uint32_t rank, std::uint32_t world_size, std::uint64_t saved_at_ns) {
+  const flushed_shard& shard, std::uint64_t step, std::uint32_t world_size,
+  std::uint32_t deadline_ms) {
+  auto lock = directory_lock::take(path_, deadline_ms);
+  if (!lock)
+    return fail(lock.error());
   std::uint64_t attempt = 1;
   for (auto& place : steps()) {
     if (place.step != step)
@@ -223,8 +261,10 @@ result<std::optional<std::string>> model_directory::place_for(
     auto about = manifest(place.name);
     if (!about)
       return fail(about.error());
-    for (auto& shard : about->shards)
-      if (shard.rank == rank && about->world_size == world_size && shard.saved_at_ns == saved_at_ns)
+    for (auto& there : about->shards)
+      if (
+        there.rank == shard.rank && about->world_size == world_size &&
+        there.saved_at_ns == shard.saved_at_ns)
         return std::nullopt;
   }
   auto name = step_name(step, attempt);
@@ -232,7 +272,7 @@ result<std::optional<std::string>> model_directory::place_for(
   if (auto bad = make_directory(path); !bad.ok())
     return fail(bad);
   // The description goes first: what it describes is about to change.
-  auto stem = path + "/" + shard_file_stem(rank, world_size);
+  auto stem = path + "/" + shard_file_stem(shard.rank, world_size);
   if (auto bad = remove_file(stem + ".json"); !bad.ok())
     return fail(bad);
   if (auto bad = io::sync_directory(path); !bad.ok())
@@ -240,37 +280,46 @@ result<std::optional<std::string>> model_directory::place_for(
   return name;
 }
 
-status model_directory::describe(
-  const std::string& place, std::uint64_t step, std::uint32_t world_size, flushed_shard shard) {
-  auto path = path_ + "/" + place + "/" + shard_file_stem(shard.rank, world_size) + ".json";
-  flush_manifest alone{model_, step, world_size, shard.saved_at_ns, {std::move(shard)}};
-  return write_whole_file(path, to_json(alone));
+status model_directory::describe(const std::string& place, const shard_description& description) {
+  auto path = path_ + "/" + place + "/" +
+    shard_file_stem(description.shard.rank, description.world_size) + ".json";
+  return write_whole_file(path, to_json(description));
 }
 
-// Writes the manifest if all shards of some world are there.
+// Writes the manifest if all shards of some world are there. Descriptions are counted before any is read: this is
+// asked after every shard.
 status model_directory::finish(const step_place& place) {
   auto path = path_ + "/" + place.name;
-  std::map<std::uint32_t, flush_manifest> worlds;
-  for (auto& name : names_in(path)) {
-    if (!name.starts_with("rank-") || !name.ends_with(".json"))
+  std::map<std::uint32_t, std::vector<std::uint32_t>> worlds;
+  for (auto& name : names_in(path))
+    if (auto one = parse_description_name(name))
+      worlds[one->second].push_back(one->first);
+  for (auto& [size, ranks] : worlds) {
+    if (ranks.size() != size)
       continue;
-    auto text = read_file(fs::path{path}.append(name));
-    auto one = text ? parse_flush_manifest(*text) : fail(text.error());
-    if (!one || one->shards.size() != 1)
-      continue; // being replaced, or foreign
-    auto& world = worlds.try_emplace(one->world_size, *one).first->second;
-    world.saved_at_ns = std::max(world.saved_at_ns, one->saved_at_ns);
-    if (world.shards.front() != one->shards.front())
-      world.shards.push_back(std::move(one->shards.front()));
-  }
-  for (auto& [size, world] : worlds) {
-    if (world.shards.size() != size)
-      continue;
-    std::sort(
-      world.shards.begin(), world.shards.end(), [](auto& a, auto& b) { return a.rank < b.rank; });
-    return write_whole_file(path + "/" + manifest_file, to_json(world));
+    auto world = gather(place, ranks, size);
+    if (world)
+      return write_whole_file(path + "/" + manifest_file, to_json(*world));
+    log().warn("a flushed step is not made whole: {}", world.error().to_string());
   }
   return {};
+}
+
+result<flush_manifest> model_directory::gather(
+  const step_place& place, std::vector<std::uint32_t> ranks, std::uint32_t world_size) const {
+  flush_manifest world;
+  world.step = place.step;
+  world.world_size = world_size;
+  std::sort(ranks.begin(), ranks.end());
+  for (auto rank : ranks) {
+    auto one = description(place.name, rank, world_size);
+    if (!one)
+      return fail(one.error());
+    world.model = one->model;
+    world.saved_at_ns = std::max(world.saved_at_ns, one->shard.saved_at_ns);
+    world.shards.push_back(std::move(one->shard));
+  }
+  return world;
 }
 
 status model_directory::move_latest(

@@ -39,17 +39,19 @@ public:
   /// Where a shard shall be written: the step's newest directory if that is not whole yet, else the next one. Null
   /// when this very version was flushed before. Leftovers of the same rank are removed.
   result<std::optional<std::string>> place_for(
-    std::uint64_t step, std::uint32_t rank, std::uint32_t world_size, std::uint64_t saved_at_ns);
+    const flushed_shard& shard, std::uint64_t step, std::uint32_t world_size,
+    std::uint32_t deadline_ms);
 
   /// The shard's file is there: describes it.
-  [[nodiscard]] status describe(
-    const std::string& place, std::uint64_t step, std::uint32_t world_size, flushed_shard shard);
+  [[nodiscard]] status describe(const std::string& place, const shard_description& description);
 
   /// Writes manifests of steps that have become whole, moves `latest` forward, and removes steps beyond `keep` and
   /// remains that were left before the oldest one kept. Never what `latest` names.
   [[nodiscard]] status settle(std::uint32_t keep, std::uint32_t deadline_ms);
 
   result<flush_manifest> manifest(const std::string& place) const;
+  result<shard_description> description(
+    const std::string& place, std::uint32_t rank, std::uint32_t world_size) const;
   /// The directory that `latest` names. Errors: `not_found`.
   result<std::string> latest() const;
 
@@ -58,6 +60,8 @@ private:
     : path_(std::move(path)), model_(std::move(model)) {}
 
   status finish(const step_place& place);
+  result<flush_manifest> gather(
+    const step_place& place, std::vector<std::uint32_t> ranks, std::uint32_t world_size) const;
   status move_latest(const std::vector<std::pair<flush_manifest, step_place>>& whole);
   status prune(std::vector<std::pair<flush_manifest, step_place>> whole, std::uint32_t keep);
   status remove_step(const step_place& place);

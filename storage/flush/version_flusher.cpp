@@ -1,22 +1,22 @@
-// One thread and a bounded queue; the order of writes is that of `model_directory`.
+// The tensors, their description, the rest: the order of writes is that of `model_directory`.
 #include <millrace/core/digest.hpp>
 #include <millrace/core/kill_point.hpp>
 #include <millrace/core/log.hpp>
 #include <millrace/storage/archive/opened_source.hpp>
+#include <millrace/storage/archive/origin.hpp>
 #include <millrace/storage/flush/model_directory.hpp>
 #include <millrace/storage/flush/version_flusher.hpp>
 #include <millrace/storage/io/file_io.hpp>
 
-#include <atomic>
-#include <condition_variable>
-#include <deque>
 #include <filesystem>
-#include <mutex>
-#include <thread>
 
 namespace millrace::storage {
 
 namespace {
+
+std::string shard_file(const flush_request& what) {
+  return shard_file_stem(what.rank, what.world_size) + ".safetensors";
+}
 
 /// Passes a source on and takes the digests of tensors as they go by, whole and from the front.
 class digesting_source final : public tensor_source {
@@ -51,140 +51,31 @@ private:
   std::vector<std::uint64_t> digests_;
 };
 
-class background_flusher final : public version_flusher {
-public:
-  explicit background_flusher(flush_options options)
-    : options_(std::move(options)), worker_([this] { work(); }) {}
-
-  ~background_flusher() override { static_cast<void>(close(0)); }
-
-  void flush(flush_request what, completion<flush_receipt> done) override {
-    {
-      std::lock_guard guard{mutex_};
-      if (!closing_ && waiting_.size() < options_.queue_max) {
-        waiting_.push_back({std::move(what), std::move(done)});
-        changed_.notify_all();
-        return;
-      }
+// What became of it: another process may have been the one to finish the step, and to remove it again.
+flush_receipt receipt_of(
+  const model_directory& directory, const flush_request& what,
+  const std::optional<std::string>& place) {
+  flush_receipt receipt;
+  auto latest = directory.latest();
+  auto step = what.version->record().version;
+  for (auto& one : directory.steps())
+    if (place ? one.name == *place : one.step == step && one.whole) {
+      receipt.file = directory.path() + "/" + one.name + "/" + shard_file(what);
+      receipt.whole = one.whole;
+      receipt.is_latest = latest && *latest == one.name;
     }
-    auto name = "flushing " + what.model;
-    done(
-      closing_ ? fail(errc::unavailable, name + ": shutting down")
-               : fail(
-                   errc::busy,
-                   name + ": " + std::to_string(options_.queue_max) + " versions wait already; " +
-                     options_.directory + " is slower than the saves"));
-  }
+  return receipt;
+}
 
-  status close(std::uint32_t deadline_ms) override {
-    std::unique_lock guard{mutex_};
-    closing_ = true;
-    changed_.notify_all();
-    bool drained = changed_.wait_for(
-      guard, std::chrono::milliseconds{deadline_ms}, [this] { return waiting_.empty() && !busy_; });
-    cancelled_ = true;
-    guard.unlock();
-    if (worker_.joinable())
-      worker_.join();
-    return drained ? status{}
-                   : status{errc::deadline_exceeded, "versions were left to flush at the end"};
-  }
-
-private:
-  struct job {
-    flush_request what;
-    completion<flush_receipt> done;
-  };
-
-  void work() {
-    std::unique_lock guard{mutex_};
-    for (;;) {
-      changed_.wait(guard, [this] { return closing_ || !waiting_.empty(); });
-      if (waiting_.empty())
-        return;
-      auto next = std::move(waiting_.front());
-      waiting_.pop_front();
-      busy_ = true;
-      guard.unlock();
-      auto outcome = cancelled_
-        ? fail(errc::cancelled, "flushing " + next.what.model + ": shutting down")
-        : copy(next.what);
-      next.what.version.reset(); // before anybody is told
-      next.done(std::move(outcome));
-      next = {};
-      guard.lock();
-      busy_ = false;
-      changed_.notify_all();
-    }
-  }
-
-  result<flush_receipt> copy(const flush_request& what) {
-    auto& record = what.version->record();
-    auto directory = model_directory::make(options_.directory, what.model);
-    if (!directory)
-      return fail(directory.error());
-    auto place =
-      directory->place_for(record.version, what.rank, what.world_size, record.stored_at_ns);
-    if (!place)
-      return fail(place.error());
-    if (*place)
-      if (auto bad = write(*directory, **place, what); !bad.ok())
-        return fail(bad.within("flushing " + what.model));
-    if (auto bad = directory->settle(options_.keep, options_.lock_deadline_ms); !bad.ok())
-      return fail(bad.within("flushing " + what.model));
-    return receipt_of(*directory, what, *place);
-  }
-
-  status write(model_directory& directory, const std::string& place, const flush_request& what) {
-    auto& record = what.version->record();
-    auto source = make_opened_source(what.version, options_.read_deadline_ms);
-    digesting_source passing{*source};
-    flushed_shard shard{what.rank, shard_file_stem(what.rank, what.world_size) + ".safetensors",
-                        0,         record.stored_at_ns,
-                        what.axes, record.spec.metadata,
-                        {}};
-    auto path = directory.path() + "/" + place + "/" + shard.file;
-    MILLRACE_KILL_POINT("flush.before_shard");
-    archive_options how{.replace = true, .progress = [this](auto, auto) { return !cancelled_; }};
-    if (auto bad = write_archive(archive_format::safetensors, path, passing, how); !bad.ok())
-      return bad;
-    MILLRACE_KILL_POINT("flush.after_shard");
-    std::error_code why;
-    shard.size_bytes = std::filesystem::file_size(path, why);
-    if (why)
-      return status_from_errno(why.value(), "examining " + path);
-    shard.digests = passing.digests();
-    auto bad = directory.describe(place, record.version, what.world_size, std::move(shard));
-    MILLRACE_KILL_POINT("flush.after_description");
-    return bad;
-  }
-
-  // What became of it: another process may have been the one to finish the step, and to remove it again.
-  static result<flush_receipt> receipt_of(
-    const model_directory& directory, const flush_request& what,
-    const std::optional<std::string>& place) {
-    flush_receipt receipt;
-    auto latest = directory.latest();
-    auto step = what.version->record().version;
-    for (auto& one : directory.steps())
-      if (place ? one.name == *place : one.step == step && one.whole) {
-        receipt.file = directory.path() + "/" + one.name + "/" +
-          shard_file_stem(what.rank, what.world_size) + ".safetensors";
-        receipt.whole = one.whole;
-        receipt.is_latest = latest && *latest == one.name;
-      }
-    return receipt;
-  }
-
-  flush_options options_;
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::deque<job> waiting_;
-  bool busy_ = false;
-  std::atomic<bool> closing_ = false;
-  std::atomic<bool> cancelled_ = false;
-  std::thread worker_; // last: it uses all of the above
-};
+/// The version as it shall lie in a file, its origin among the metadata.
+std::unique_ptr<tensor_source> source_of(
+  const flush_request& what, std::uint32_t read_deadline_ms) {
+  auto& record = what.version->record();
+  return std::make_unique<labelled_source>(
+    make_opened_source(what.version, read_deadline_ms),
+    with_origin(
+      record.spec.metadata, {what.model, record.version, what.rank, what.world_size, what.axes}));
+}
 
 // What a process that died left to do.
 status finish_all(const flush_options& options) {
@@ -204,8 +95,8 @@ status finish_all(const flush_options& options) {
 
 } // namespace
 
-result<std::unique_ptr<version_flusher>> version_flusher::open(flush_options options) {
-  if (options.directory.empty() || options.keep == 0 || options.queue_max == 0)
+result<version_flusher> version_flusher::open(flush_options options) {
+  if (options.directory.empty() || options.keep == 0)
     return fail(
       errc::invalid_argument, "flushing needs a directory, and at least one step to keep");
   if (auto bad = io::make_directories(options.directory); !bad.ok())
@@ -213,7 +104,55 @@ result<std::unique_ptr<version_flusher>> version_flusher::open(flush_options opt
   // One damaged model must not keep the others from being flushed.
   if (auto bad = finish_all(options); !bad.ok())
     log().warn("flushing to {}: {}", options.directory, bad.to_string());
-  return std::make_unique<background_flusher>(std::move(options));
+  return version_flusher{std::move(options)};
+}
+
+result<flush_receipt> version_flusher::flush(
+  const flush_request& what, const std::atomic<bool>& stopping) const {
+  auto& record = what.version->record();
+  auto directory = model_directory::make(options_.directory, what.model);
+  if (!directory)
+    return fail(directory.error());
+  auto place = directory->place_for(
+    {what.rank, shard_file(what), 0, record.stored_at_ns}, record.version, what.world_size,
+    options_.lock_deadline_ms);
+  if (!place)
+    return fail(place.error());
+  if (*place)
+    if (auto bad = write(*directory, **place, what, stopping); !bad.ok())
+      return fail(bad.within("flushing " + what.model));
+  if (auto bad = directory->settle(options_.keep, options_.lock_deadline_ms); !bad.ok())
+    return fail(bad.within("flushing " + what.model));
+  return receipt_of(*directory, what, *place);
+}
+
+status version_flusher::write(
+  model_directory& directory, const std::string& place, const flush_request& what,
+  const std::atomic<bool>& stopping) const {
+  auto& record = what.version->record();
+  auto source = source_of(what, options_.read_deadline_ms);
+  digesting_source passing{*source};
+  auto path = directory.path() + "/" + place + "/" + shard_file(what);
+  MILLRACE_KILL_POINT("flush.before_shard");
+  archive_options how{.replace = true, .progress = [&stopping](auto, auto) { return !stopping; }};
+  if (auto bad = write_archive(archive_format::safetensors, path, passing, how); !bad.ok())
+    return bad;
+  MILLRACE_KILL_POINT("flush.after_shard");
+  std::error_code why;
+  auto size_bytes = std::filesystem::file_size(path, why);
+  if (why)
+    return status_from_errno(why.value(), "examining " + path);
+  auto bad = directory.describe(
+    place,
+    {what.model,
+     record.version,
+     what.world_size,
+     {what.rank, shard_file(what), size_bytes, record.stored_at_ns},
+     what.axes,
+     record.spec.metadata,
+     passing.digests()});
+  MILLRACE_KILL_POINT("flush.after_description");
+  return bad;
 }
 
 } // namespace millrace::storage

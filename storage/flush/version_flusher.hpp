@@ -1,17 +1,19 @@
-// Copies versions of checkpoints on to a directory, in the background. Asked by whoever hears that one is durable.
+// Copies versions of checkpoints on to a directory. Asked, on a thread of theirs, by those who hear that one is durable.
 #pragma once
 
 #include <millrace/storage/archive/archive.hpp>
 
+#include <atomic>
 #include <memory>
 #include <string>
 
 namespace millrace::storage {
 
+class model_directory;
+
 struct flush_options {
   std::string directory;                   // on a parallel file system, say
   std::uint32_t keep = 2;                  // whole steps per model that stay
-  std::uint32_t queue_max = 64;            // versions that wait
   std::uint32_t read_deadline_ms = 60'000; // for each window of a version
   std::uint32_t lock_deadline_ms = 60'000; // for other processes in the directory
 };
@@ -35,19 +37,23 @@ struct flush_receipt {
 /// Files as `model_directory` describes them: `latest` always names a whole step, whenever the process dies, and
 /// moves only forward in the order of saves. A version that was flushed before is not written again.
 ///
-/// Threads: one of its own; calls from any. Completions run on that thread.
+/// Threads: any. Blocks the caller, as long as the directory's file system does.
 class version_flusher {
 public:
   /// Takes the directory as it is: finishes steps of which only the manifest or `latest` was missing.
-  static result<std::unique_ptr<version_flusher>> open(flush_options options);
+  static result<version_flusher> open(flush_options options);
 
-  virtual ~version_flusher() = default;
+  /// Errors: `cancelled` some MiB after `stopping` became true; what reading the version or writing the file says.
+  result<flush_receipt> flush(const flush_request& what, const std::atomic<bool>& stopping) const;
 
-  /// Errors: `busy` when the queue is full; what reading the version or writing the file says.
-  virtual void flush(flush_request what, completion<flush_receipt> done) = 0;
+private:
+  explicit version_flusher(flush_options options) : options_(std::move(options)) {}
 
-  /// Refuses new work, works off what waits, and cancels what is left after `deadline_ms`.
-  [[nodiscard]] virtual status close(std::uint32_t deadline_ms) = 0;
+  status write(
+    model_directory& directory, const std::string& place, const flush_request& what,
+    const std::atomic<bool>& stopping) const;
+
+  flush_options options_;
 };
 
 } // namespace millrace::storage

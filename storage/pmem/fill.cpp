@@ -85,7 +85,7 @@ status saving::prepare(std::vector<std::uint64_t> digests) {
   auto& s = *lent().which;
   version_ = s.slots[lent().number];
   version_.sequence = ++lent().of->last_sequence;
-  version_.saved_at_ns = wall_clock_ns();
+  version_.saved_at_ns = time_of_save(*lent().of, wall_clock_ns());
   auto record = store_record(c, s, lent().number, version_, digests);
   return c.direct ? status{} : c.persist.flush(record.data(), record.size());
 }

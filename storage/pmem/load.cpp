@@ -285,8 +285,10 @@ private:
     known->world_size = s->spec.world_size;
     if (!known->shards.emplace(s->spec.rank, s).second)
       return damaged("it is in the table twice");
-    for (auto& one : s->slots)
+    for (auto& one : s->slots) {
       known->last_sequence = std::max(known->last_sequence, one.sequence);
+      known->last_saved_at_ns = std::max(known->last_saved_at_ns, one.saved_at_ns);
+    }
     out_.table.emplace(s->key, s->index);
     return {};
   }

@@ -35,6 +35,10 @@ std::uint32_t slot_owner::reserved_slots() const noexcept {
     std::count_if(slots.begin(), slots.end(), [](const slot& s) { return s.reserved(); }));
 }
 
+std::uint64_t time_of_save(model& m, std::uint64_t now_ns) noexcept {
+  return m.last_saved_at_ns = std::max(m.last_saved_at_ns + 1, now_ns);
+}
+
 namespace {
 
 // Per step: how many shards have it done, and the last sequence number among them.

@@ -82,8 +82,13 @@ struct model {
   std::map<std::uint64_t, std::shared_ptr<stored_version>> versions; // at most one is not erased
   std::uint32_t coming = 0; // versions of the repository on their way in
   std::uint64_t last_sequence = 0;
-  bool gone = false; // taken out of the map: look it up again
+  std::uint64_t last_saved_at_ns = 0; // of checkpoints
+  bool gone = false;                  // taken out of the map: look it up again
 };
+
+/// When a version that is saved now counts as saved: later than every other one of the model, whatever the clock does.
+/// Those who copy versions on order them by it.
+std::uint64_t time_of_save(model& m, std::uint64_t now_ns) noexcept;
 
 /// Steps of which every shard of the world has a done version; ascending.
 std::vector<std::uint64_t> complete_steps(const model& m);

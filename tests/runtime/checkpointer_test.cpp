@@ -155,6 +155,12 @@ BOOST_AUTO_TEST_CASE(complete_steps_are_copied_on_and_the_latest_moves_last) {
   BOOST_TEST(step->manifest().shards.size() == 2);
   auto described = first.describe().get();
   BOOST_TEST(described.shards.at(0).slots.size() == 3);
+  auto flushed = [&] { return client.status().get().at(0)->providers.at(0).flushed; };
+  // Counted once the thread that copies has come home.
+  BOOST_TEST(testing::eventually([&] { return flushed().waiting == 0; }));
+  BOOST_TEST(flushed().steps >= 1u);
+  BOOST_TEST(flushed().failures == 0u);
+  BOOST_TEST(flushed().bytes > 0u);
 }
 
 BOOST_DATA_TEST_CASE(

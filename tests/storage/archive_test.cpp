@@ -2,6 +2,7 @@
 #include <millrace/storage/archive/archive.hpp>
 #include <millrace/storage/archive/npy.hpp>
 #include <millrace/storage/archive/state_dict.hpp>
+#include <millrace/tests/support/crafted_zip.hpp>
 #include <millrace/tests/support/held_completion.hpp>
 #include <millrace/tests/support/scratch_directory.hpp>
 #include <millrace/tests/support/tensors_in_memory.hpp>
@@ -9,10 +10,12 @@
 #include <boost/test/data/test_case.hpp>
 #include <boost/test/unit_test.hpp>
 
+#include <ctime>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <random>
+#include <thread>
 
 namespace millrace::storage {
 static std::ostream& operator<<(std::ostream& out, archive_format format) {
@@ -113,6 +116,9 @@ BOOST_DATA_TEST_CASE(the_same_tensors_make_the_same_file, data::make(all_formats
   scratch_directory dir;
   auto source = small();
   BOOST_TEST_REQUIRE(write_archive(format, dir.path() + "/a", source).ok());
+  // In another second: formats know times.
+  for (auto begun = std::time(nullptr); std::time(nullptr) == begun;)
+    std::this_thread::sleep_for(std::chrono::milliseconds{10});
   BOOST_TEST_REQUIRE(write_archive(format, dir.path() + "/b", source).ok());
   BOOST_TEST((contents(dir.path() + "/a") == contents(dir.path() + "/b")));
 }
@@ -414,6 +420,50 @@ BOOST_AUTO_TEST_CASE(values_that_are_no_tensors_are_named) {
   auto state = archive::read_state_dict("\x80\x02}(X\x05\0\0\0epochK\x03u."sv);
   BOOST_TEST((state.error().code() == errc::unsupported));
   BOOST_TEST(state.error().detail().find("epoch") != std::string::npos);
+}
+
+BOOST_AUTO_TEST_CASE(what_a_trainers_file_has_beside_tensors_is_named_with_a_remedy) {
+  using namespace std::string_view_literals;
+  auto refused = [](std::string_view pickled) {
+    auto state = archive::read_state_dict(pickled);
+    BOOST_TEST_REQUIRE(!state.has_value());
+    BOOST_TEST((state.error().code() == errc::unsupported));
+    return state.error().detail();
+  };
+  // {"param_groups": [...]} and {"loss": 0.5}.
+  auto list = refused("\x80\x02}(X\x0c\0\0\0param_groups]"sv);
+  BOOST_TEST(list.find("param_groups") != std::string::npos, list);
+  BOOST_TEST(list.find("state_dict()") != std::string::npos, list);
+  auto number = refused("\x80\x02}(X\x04\0\0\0lossG\x3f\xe0\0\0\0\0\0\0u."sv);
+  BOOST_TEST(number.find("loss") != std::string::npos, number);
+  auto epoch = refused("\x80\x02}(X\x05\0\0\0epochK\x03u."sv);
+  BOOST_TEST(epoch.find("torch.tensor") != std::string::npos, epoch);
+}
+
+BOOST_AUTO_TEST_CASE(numbers_are_names_too) {
+  // An optimizer's state: {0: {"exp_avg": tensor}}.
+  layout tensors{{{"exp_avg", dtype::f32, {4}}}};
+  auto inner = *archive::write_state_dict(tensors);
+  auto nested = "\x80\x02}K\x07" + inner.substr(2, inner.size() - 3) + "s.";
+  auto state = archive::read_state_dict(nested);
+  BOOST_TEST_REQUIRE(state.has_value(), why(state));
+  BOOST_TEST_REQUIRE(state->size() == 1u);
+  BOOST_TEST(state->at(0).tensor.name == "7.exp_avg");
+}
+
+BOOST_AUTO_TEST_CASE(strides_beyond_what_a_zip_file_claims_to_have_are_refused) {
+  scratch_directory dir;
+  auto path = dir.path() + "/a.pt";
+  auto pickled = *archive::write_state_dict(layout{{{"x", dtype::f64, {3}}}});
+  // Steps of 2^60 elements: the last one's place, in bytes, is more than 64 bits hold.
+  auto at = pickled.find("(K\x01t");
+  BOOST_TEST_REQUIRE(at != std::string::npos);
+  pickled.replace(at, 4, "(\x8a\x08" + std::string(7, '\0') + "\x10t");
+  write_crafted_zip(
+    path, {{"a/data.pkl", pickled}, {"a/data/0", std::string(24, 'x'), (1ull << 62) + 24}});
+  auto opened = open_archive(path, archive_format::torch);
+  BOOST_TEST((opened.error().code() == errc::corrupt_data), why(opened));
+  BOOST_TEST(opened.error().detail().find("does not lie in the") != std::string::npos);
 }
 
 BOOST_AUTO_TEST_CASE(circles_and_growth_end) {

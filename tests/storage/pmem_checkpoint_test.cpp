@@ -1,5 +1,6 @@
 // What a pool promises as a store of checkpoints, on every medium a test machine has.
 #include <millrace/storage/pmem/pool.hpp>
+#include <millrace/storage/pmem/shard.hpp>
 #include <millrace/tests/support/bucket_driving.hpp>
 #include <millrace/tests/support/checkpoint_driving.hpp>
 #include <millrace/tests/support/held_completion.hpp>
@@ -174,6 +175,14 @@ BOOST_DATA_TEST_CASE(newest_means_saved_last_whatever_the_number, ways, way) {
   w.save_or_fail(shard, 51);
   BOOST_TEST(*newest_step(*w.store, "a", 0) == 51u);
   BOOST_TEST(w.holds(shard, 50));
+}
+
+BOOST_AUTO_TEST_CASE(a_clock_that_is_set_back_makes_no_save_older) {
+  pmem::model m{"a"};
+  BOOST_TEST(pmem::time_of_save(m, 100) == 100u);
+  BOOST_TEST(pmem::time_of_save(m, 40) == 101u);
+  BOOST_TEST(pmem::time_of_save(m, 40) == 102u);
+  BOOST_TEST(pmem::time_of_save(m, 500) == 500u);
 }
 
 BOOST_DATA_TEST_CASE(a_slot_with_the_same_step_is_filled_before_an_older_one, ways, way) {

@@ -5,6 +5,9 @@
 
 #include <boost/test/unit_test.hpp>
 #include <nlohmann/json.hpp>
+#include <pty.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 using namespace millrace;
 using namespace millrace::testing;
@@ -12,8 +15,10 @@ using nlohmann::json;
 
 namespace {
 
-std::string with_pool(const scratch& dir) {
-  return "[{ name: ckpt, bucket: pmem, capacity: 128MiB, path: " + (dir / "pool") + " }]";
+std::string with_pool(
+  const scratch& dir, const std::string& capacity = "128MiB", const std::string& more = "") {
+  return "[{ name: ckpt, bucket: pmem, capacity: " + capacity + ", path: " + (dir / "pool") + more +
+    " }]";
 }
 
 tensors_in_memory content(std::uint64_t seed) {
@@ -30,13 +35,47 @@ json parsed(const outcome& o) {
   return json::parse(o.out);
 }
 
-void load(const service& s, const scratch& dir, std::uint64_t step) {
+outcome load(
+  const service& s, const scratch& dir, std::uint64_t step, const std::string& model,
+  const std::vector<std::string>& more = {}) {
   auto source = content(step);
   auto file = dir / ("in-" + std::to_string(step) + ".npz");
   BOOST_TEST_REQUIRE(storage::write_archive(storage::archive_format::npz, file, source).ok());
-  auto o =
-    s.command({"checkpoints", "load", file, "--model", "bert", "--step", std::to_string(step)});
+  std::vector<std::string> words = {"checkpoints",       "load", file, "--model", model, "--step",
+                                    std::to_string(step)};
+  words.insert(words.end(), more.begin(), more.end());
+  return s.command(std::move(words));
+}
+
+void load(const service& s, const scratch& dir, std::uint64_t step) {
+  auto o = load(s, dir, step, "bert");
   BOOST_TEST_REQUIRE(o.code == 0, o.err);
+}
+
+/// All that a command prints where it has a terminal.
+std::string on_a_terminal(std::vector<std::string> words) {
+  words.insert(words.begin(), MILLRACE_PROGRAM);
+  std::vector<char*> arguments;
+  for (auto& word : words)
+    arguments.push_back(word.data());
+  arguments.push_back(nullptr);
+  int terminal = -1;
+  auto child = ::forkpty(&terminal, nullptr, nullptr, nullptr);
+  BOOST_TEST_REQUIRE(child >= 0);
+  if (child == 0) {
+    ::execv(arguments[0], arguments.data());
+    ::_exit(127);
+  }
+  std::string shown;
+  char buffer[4096];
+  // The end of the last process at a terminal is an error there.
+  for (ssize_t got = 0; (got = ::read(terminal, buffer, sizeof buffer)) > 0;)
+    shown.append(buffer, static_cast<std::size_t>(got));
+  ::close(terminal);
+  int ended = 0;
+  ::waitpid(child, &ended, 0);
+  BOOST_TEST((WIFEXITED(ended) && WEXITSTATUS(ended) == 0), shown);
+  return shown;
 }
 
 bool holds(const std::string& file, std::uint64_t seed) {
@@ -107,6 +146,71 @@ BOOST_AUTO_TEST_CASE(space_is_reclaimed_and_models_removed) {
   BOOST_TEST(s.command({"checkpoints", "rm", "bert"}).code == 0);
   BOOST_TEST(s.command({"checkpoints", "rm", "bert"}).code == 1);
   BOOST_TEST(parsed(s.command({"checkpoints", "ls", "--json"})).at("checkpoints").empty());
+}
+
+BOOST_AUTO_TEST_CASE(steps_that_are_copied_on_show_in_the_status) {
+  scratch dir;
+  service s{dir, {.providers = with_pool(dir, "128MiB", ", flush_to: " + (dir / "flushed"))}};
+  load(s, dir, 10);
+  BOOST_TEST(eventually([&] {
+    auto nodes = parsed(s.command({"status", "--json"})).at("nodes");
+    auto flushed = nodes.at(0).at("providers").at(0).at("flush");
+    return flushed.at("steps") == 1 && flushed.at("waiting") == 0 && flushed.at("failures") == 0;
+  }));
+  BOOST_TEST(s.command({"status"}).out.find("flushed on") != std::string::npos);
+  BOOST_TEST(holds(dir / "flushed/bert/step-10/rank-0-of-1.safetensors", 10));
+}
+
+BOOST_AUTO_TEST_CASE(a_full_pool_refuses_reclaims_or_repacks_as_configured) {
+  // Four versions of the one model leave no room for two of the other.
+  for (auto& [how, fits] : std::vector<std::pair<std::string, bool>>{
+         {"", false}, {", low_space: reclaim", true}, {", repack: when_low", true}}) {
+    BOOST_TEST_CONTEXT(how) {
+      scratch dir;
+      service s{dir, {.providers = with_pool(dir, "24MiB", how)}};
+      for (std::uint64_t step : {1, 2, 3, 4})
+        BOOST_TEST(load(s, dir, step, "bert", {"--keep", "4"}).code == 0);
+      auto other = load(s, dir, 5, "gpt");
+      BOOST_TEST((other.code == 0) == fits, other.err);
+      if (!fits)
+        BOOST_TEST(other.err.find("bytes, free are") != std::string::npos, other.err);
+      auto all = parsed(s.command({"checkpoints", "ls", "bert", "--json"})).at("checkpoints").at(0);
+      BOOST_TEST(all.at("newest_step") == 4);
+      BOOST_TEST((all.at("complete_steps").size() == 4u) == !fits);
+      BOOST_TEST(s.command({"checkpoints", "dump", "bert", dir / "a.pt"}).code == 0);
+      BOOST_TEST(holds(dir / "a.pt", 4));
+    }
+  }
+}
+
+BOOST_AUTO_TEST_CASE(a_pool_that_is_low_is_repacked_when_a_job_has_ended) {
+  scratch dir;
+  service s{
+    dir,
+    {.providers = with_pool(dir, "128MiB", ", repack: when_low"),
+     .more = "checkpoints: { repack_below: 100 }\n"}};
+  load(s, dir, 10);
+  load(s, dir, 20);
+  BOOST_TEST(eventually([&] {
+    auto all = parsed(s.command({"checkpoints", "ls", "--json"})).at("checkpoints").at(0);
+    return all.at("complete_steps") == json{20};
+  }));
+}
+
+BOOST_AUTO_TEST_CASE(a_bar_is_drawn_on_a_terminal_and_nowhere_else) {
+  scratch dir;
+  service s{dir, {.providers = with_pool(dir)}};
+  load(s, dir, 10);
+  s.kill();
+  std::vector<std::string> verify = {"checkpoints", "verify", "--pool", dir / "pool"};
+  auto piped = run_millrace(verify);
+  BOOST_TEST_REQUIRE(piped.code == 0, piped.err);
+  BOOST_TEST(piped.err == "");
+  auto shown = on_a_terminal(verify);
+  BOOST_TEST(shown.find("\rbert@10 rank 0 [") != std::string::npos, shown);
+  BOOST_TEST(shown.find("%") != std::string::npos, shown);
+  // What is left in the end is the table alone.
+  BOOST_TEST(shown.find("\r\x1b[K") != std::string::npos, shown);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -1,5 +1,7 @@
 // Pools and checkpoints from the command line, on a pool that no service has open.
 #include <millrace/storage/archive/archive.hpp>
+#include <millrace/storage/flush/version_flusher.hpp>
+#include <millrace/tests/support/held_completion.hpp>
 #include <millrace/tests/support/pool_place.hpp>
 #include <millrace/tests/support/scratch_directory.hpp>
 #include <millrace/tests/support/tensors_in_memory.hpp>
@@ -203,6 +205,108 @@ BOOST_AUTO_TEST_CASE(ranks_go_to_files_of_their_own) {
   BOOST_TEST((other.parsed({"ls"}).at("checkpoints").at(0).at("complete_steps") == json{10}));
 }
 
+BOOST_AUTO_TEST_CASE(a_known_shard_keeps_its_slots_its_axes_and_its_words) {
+  place p;
+  auto file = [&](const std::string& run, const std::string& axis) {
+    auto source = content(7);
+    if (!run.empty())
+      source.say("again", run);
+    source.say("millrace.axis.tensor", axis);
+    auto path = p.file("with-" + run + ".safetensors");
+    BOOST_TEST_REQUIRE(
+      storage::write_archive(storage::archive_format::safetensors, path, source).ok());
+    return path;
+  };
+  auto first = file("", "1/4"), later = file("changed", "2/4");
+  auto load_as = [&](const std::string& path, std::uint64_t step, std::vector<std::string> more) {
+    std::vector<std::string> words = {"load",   path,     "--model",
+                                      "resnet", "--step", std::to_string(step)};
+    words.insert(words.end(), more.begin(), more.end());
+    auto o = p.checkpoints(words);
+    BOOST_TEST_REQUIRE(o.code == 0, o.err);
+  };
+  load_as(first, 1, {"--keep", "5"});
+  for (std::uint64_t step = 2; step <= 5; ++step)
+    load_as(later, step, {});
+  auto steps = [&] { return p.parsed({"ls"}).at("checkpoints").at(0).at("complete_steps"); };
+  BOOST_TEST((steps() == json{1, 2, 3, 4, 5}));
+  auto layout = p.parsed({"view", "resnet"}).at("layouts").at(0);
+  BOOST_TEST(layout.at("keep") == 5);
+  BOOST_TEST((layout.at("axes") == json{{"tensor", "1/4"}}));
+  BOOST_TEST((layout.at("metadata") == json{{"run", "seven"}}));
+  // Whoever says so gets fewer.
+  load_as(later, 6, {"--keep", "2"});
+  BOOST_TEST(steps().size() == 2u);
+}
+
+BOOST_AUTO_TEST_CASE(places_on_parallel_axes_are_shown_dumped_and_loaded) {
+  place p, other;
+  auto source = content(1);
+  source.say("millrace.axis.tensor", "3/4");
+  source.say("millrace.axis.pipeline", "0/2");
+  auto path = p.file("in.safetensors");
+  BOOST_TEST_REQUIRE(
+    storage::write_archive(storage::archive_format::safetensors, path, source).ok());
+  auto o = p.checkpoints({"load", path, "--model", "gpt", "--step", "1"});
+  BOOST_TEST_REQUIRE(o.code == 0, o.err);
+  json axes = {{"tensor", "3/4"}, {"pipeline", "0/2"}};
+  BOOST_TEST((p.parsed({"view", "gpt"}).at("layouts").at(0).at("axes") == axes));
+  BOOST_TEST((p.parsed({"ls"}).at("checkpoints").at(0).at("shards").at(0).at("axes") == axes));
+  auto shown = p.checkpoints({"view", "gpt"}).out;
+  BOOST_TEST(shown.find("tensor") != std::string::npos, shown);
+  BOOST_TEST(shown.find("3/4") != std::string::npos, shown);
+  for (std::string name : {"a.safetensors", "a.npz", "a.h5", "a.pt"}) {
+    BOOST_TEST_REQUIRE(p.checkpoints({"dump", "gpt", p.file(name)}).code == 0);
+    BOOST_TEST_REQUIRE(other.checkpoints({"load", p.file(name), "--model", name}).code == 0);
+    auto there = other.parsed({"view", name}).at("layouts").at(0);
+    BOOST_TEST((there.at("axes") == axes), name);
+    BOOST_TEST((there.at("metadata") == json{{"run", "seven"}}), name);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(a_file_that_names_its_world_is_loaded_by_rank_alone) {
+  place p, other;
+  for (std::uint32_t rank : {0u, 1u, 2u})
+    load(p, 10, {"--rank", std::to_string(rank), "--world-size", "3"});
+  BOOST_TEST_REQUIRE(p.checkpoints({"dump", "resnet", p.file("a-{rank}.npz")}).code == 0);
+  auto back = other.parsed({"load", p.file("a-{rank}.npz"), "--rank", "2"}).at("loaded").at(0);
+  BOOST_TEST(back.at("rank") == 2);
+  BOOST_TEST(back.at("world_size") == 3);
+  auto beyond = other.checkpoints({"load", p.file("a-1.npz"), "--rank", "3"});
+  BOOST_TEST(beyond.code == 2);
+  BOOST_TEST(beyond.err.find("rank 3") != std::string::npos, beyond.err);
+}
+
+BOOST_AUTO_TEST_CASE(what_was_flushed_is_loaded_back_without_saying_what_it_is) {
+  place p, other;
+  scratch_directory flushed;
+  load(p, 10, {"--rank", "0", "--world-size", "2"});
+  load(p, 10, {"--rank", "1", "--world-size", "2"});
+  {
+    auto options = p.medium.options();
+    options.create_if_missing = false;
+    auto pool = storage::open_pool(options);
+    BOOST_TEST_REQUIRE(pool.has_value(), why(pool));
+    auto flusher = storage::version_flusher::open({.directory = flushed.path()});
+    BOOST_TEST_REQUIRE(flusher.has_value(), why(flusher));
+    for (std::uint32_t rank : {0u, 1u}) {
+      auto version = await<std::shared_ptr<storage::opened_model>>(
+        [&](auto done) { (*pool)->checkpoints()->open("resnet", rank, 10, std::move(done)); });
+      BOOST_TEST_REQUIRE(version.has_value(), why(version));
+      auto copied =
+        flusher->flush({"resnet", rank, 2, {{"data", "0/1"}}, *version}, std::atomic<bool>{false});
+      BOOST_TEST_REQUIRE(copied.has_value(), why(copied));
+      BOOST_TEST_REQUIRE(other.checkpoints({"load", copied->file}).code == 0);
+    }
+  }
+  auto back = other.parsed({"ls"}).at("checkpoints").at(0);
+  BOOST_TEST((back.at("complete_steps") == json{10}));
+  BOOST_TEST((back.at("shards").at(1).at("axes") == json{{"data", "0/1"}}));
+  BOOST_TEST_REQUIRE(
+    other.checkpoints({"dump", "resnet", p.file("b.npz"), "--rank", "1"}).code == 0);
+  BOOST_TEST(difference_of(p.file("b.npz"), 10) == "");
+}
+
 BOOST_AUTO_TEST_CASE(steps_and_models_are_removed_and_space_comes_back) {
   place p;
   load(p, 10);
@@ -262,9 +366,16 @@ BOOST_AUTO_TEST_CASE(a_step_follows_the_last_at_sign) {
 BOOST_AUTO_TEST_CASE(progress_is_one_line) {
   auto text = tools::progress_text("a.pt", 512 << 20, 1 << 30, std::chrono::milliseconds{1000});
   BOOST_TEST(text == "a.pt [############            ]  50%  512 MiB of 1 GiB  512 MiB/s");
+}
+
+BOOST_AUTO_TEST_CASE(where_nobody_knows_how_far_it_is_a_mark_moves) {
+  using std::chrono::milliseconds;
   BOOST_TEST(
-    tools::progress_text("a", 0, 0, std::chrono::milliseconds{0}).find("100%") !=
-    std::string::npos);
+    tools::progress_text("repack", 0, 0, milliseconds{0}) ==
+    "repack [#                       ] 0 s");
+  BOOST_TEST(
+    tools::progress_text("repack", 0, 0, milliseconds{2600}) ==
+    "repack [  #                     ] 2 s");
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -41,7 +41,8 @@ public:
     const std::string& model, std::uint32_t rank, std::uint64_t step) = 0;
 
   virtual result<verified_version> verify(
-    const std::string& model, std::uint32_t rank, std::uint64_t step) = 0;
+    const std::string& model, std::uint32_t rank, std::uint64_t step,
+    const storage::progress_callback& progress) = 0;
 
   /// Enrolls the shard and saves what the source has as one version of it.
   [[nodiscard]] virtual status import(

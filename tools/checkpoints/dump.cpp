@@ -1,4 +1,5 @@
 // `millrace checkpoints dump`: a version becomes a file that other programs read.
+#include <millrace/storage/archive/origin.hpp>
 #include <millrace/tools/checkpoints/access.hpp>
 #include <millrace/tools/checkpoints/commands.hpp>
 #include <millrace/tools/checkpoints/version_name.hpp>
@@ -19,36 +20,6 @@ struct dump_options : checkpoint_place {
   std::string format;
   std::optional<std::uint32_t> rank;
   bool force = false;
-};
-
-/// A version with its origin among its metadata.
-class labelled_source final : public storage::tensor_source {
-public:
-  labelled_source(storage::tensor_source& inner, const shard_spec& shard, std::uint64_t step)
-    : inner_(inner), metadata_(inner.metadata()) {
-    auto say = [&](std::string_view key, std::string value) {
-      for (auto& [known, unused] : metadata_)
-        if (known == key)
-          return;
-      metadata_.emplace_back(key, std::move(value));
-    };
-    say(model_key, shard.model);
-    say(step_key, std::to_string(step));
-    say(rank_key, std::to_string(shard.rank));
-    say(world_size_key, std::to_string(shard.world_size));
-    for (auto& [axis, place] : shard.axes)
-      say(std::string{axis_key_prefix} + axis, place);
-  }
-
-  const layout& tensors() const noexcept override { return inner_.tensors(); }
-  const storage::text_pairs& metadata() const noexcept override { return metadata_; }
-  status read(std::uint32_t tensor, std::uint64_t offset, std::span<std::byte> into) override {
-    return inner_.read(tensor, offset, into);
-  }
-
-private:
-  storage::tensor_source& inner_;
-  storage::text_pairs metadata_;
 };
 
 tl::expected<storage::archive_format, failure> format_of(const dump_options& options) {
@@ -82,7 +53,9 @@ status write_one(
   auto source = from.open(model, rank, step);
   if (!source)
     return source.error();
-  labelled_source labelled{**source, *shard, step};
+  auto metadata = storage::with_origin(
+    (*source)->metadata(), {shard->model, step, shard->rank, shard->world_size, shard->axes});
+  storage::labelled_source labelled{std::move(*source), std::move(metadata)};
   progress_line line{call, file};
   return storage::write_archive(format, file, labelled, {options.force, line.callback()});
 }

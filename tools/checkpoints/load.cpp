@@ -1,4 +1,5 @@
 // `millrace checkpoints load`: a file becomes a version.
+#include <millrace/storage/archive/origin.hpp>
 #include <millrace/tools/checkpoints/access.hpp>
 #include <millrace/tools/checkpoints/commands.hpp>
 #include <millrace/tools/checkpoints/version_name.hpp>
@@ -6,7 +7,6 @@
 #include <millrace/tools/progress_line.hpp>
 #include <millrace/tools/text.hpp>
 
-#include <charconv>
 #include <memory>
 #include <ostream>
 
@@ -21,7 +21,7 @@ struct load_options : checkpoint_place {
   std::optional<std::uint64_t> step;
   std::optional<std::uint32_t> rank;
   std::optional<std::uint32_t> world_size;
-  std::uint32_t keep = 2;
+  std::optional<std::uint32_t> keep;
 };
 
 /// What a file shall become: what the command line says, else what the file says of itself.
@@ -30,51 +30,45 @@ struct imported {
   std::uint64_t step = 0;
 };
 
-template <class Number>
-std::optional<Number> number_of(const std::string& text) {
-  Number value = 0;
-  auto [end, bad] = std::from_chars(text.data(), text.data() + text.size(), value);
-  return bad == std::errc{} && end == text.data() + text.size() ? std::optional{value}
-                                                                : std::nullopt;
-}
-
-// Takes our own words out of the metadata.
-imported described_by(const storage::tensor_source& source, load_options& options) {
+result<imported> plan(const storage::tensor_source& source, const load_options& options) {
   imported found;
   found.shard.tensors = source.tensors();
-  for (auto& [key, value] : source.metadata()) {
-    if (key == model_key)
-      options.model = options.model.empty() ? value : options.model;
-    else if (key == step_key)
-      options.step = options.step ? options.step : number_of<std::uint64_t>(value);
-    else if (key == rank_key)
-      options.rank = options.rank ? options.rank : number_of<std::uint32_t>(value);
-    else if (key == world_size_key)
-      options.world_size =
-        options.world_size ? options.world_size : number_of<std::uint32_t>(value);
-    else if (key.starts_with(axis_key_prefix))
-      found.shard.axes.emplace_back(key.substr(axis_key_prefix.size()), value);
-    else
-      found.shard.metadata.emplace_back(key, value);
-  }
-  return found;
-}
-
-result<imported> plan(const storage::tensor_source& source, load_options options) {
-  auto found = described_by(source, options);
-  if (options.model.empty() || !options.step)
+  found.shard.metadata = source.metadata();
+  auto origin = storage::take_origin(found.shard.metadata);
+  auto model = options.model.empty() ? origin.model : options.model;
+  auto step = options.step ? options.step : origin.step;
+  if (!model || !step)
     return fail(
       errc::invalid_argument,
-      options.file + " does not say " + (options.model.empty() ? "its model" : "its step") +
-        ": name it with " + (options.model.empty() ? "--model" : "--step"));
-  found.shard.model = options.model;
-  found.shard.rank = options.rank.value_or(0);
-  found.shard.world_size = options.world_size.value_or(1);
-  found.shard.keep = options.keep;
-  found.step = *options.step;
+      options.file + " does not say " + (model ? "its step" : "its model") + ": name it with " +
+        (model ? "--step" : "--model"));
+  found.shard.model = *model;
+  found.shard.rank = options.rank.value_or(origin.rank.value_or(0));
+  found.shard.world_size = options.world_size.value_or(origin.world_size.value_or(1));
+  found.shard.axes = std::move(origin.axes);
+  found.shard.keep = options.keep.value_or(found.shard.keep);
+  found.step = *step;
   if (auto bad = validate(found.shard); !bad.ok())
     return fail(bad);
   return found;
+}
+
+// One that is there stays as it was registered: its slots hold versions.
+status adapt(checkpoint_access& to, shard_spec& shard, const load_options& options) {
+  auto known = to.describe_shard(shard.model, shard.rank);
+  if (!known)
+    return known.error().code() == errc::not_found ? status{} : known.error();
+  shard.keep = options.keep.value_or(known->keep);
+  shard.axes = std::move(known->axes);
+  shard.metadata = std::move(known->metadata);
+  return {};
+}
+
+// Without a world's size it is the file that knows which ranks there are.
+result<std::vector<std::pair<std::uint32_t, std::string>>> files_of(const load_options& options) {
+  if (options.rank && !options.world_size)
+    return std::vector{std::pair{*options.rank, file_of_rank(options.file, *options.rank)}};
+  return files_of_ranks(options.file, options.rank, options.world_size.value_or(1));
 }
 
 int load(invocation& call, const load_options& options) {
@@ -85,7 +79,7 @@ int load(invocation& call, const load_options& options) {
       return report(call, {named.error(), exit_usage});
     format = *named;
   }
-  auto files = files_of_ranks(options.file, options.rank, options.world_size.value_or(1));
+  auto files = files_of(options);
   if (!files)
     return report(call, {files.error(), exit_usage});
   std::unique_ptr<checkpoint_access> to;
@@ -107,6 +101,8 @@ int load(invocation& call, const load_options& options) {
         return report(call, opened.error());
       to = std::move(*opened);
     }
+    if (auto bad = adapt(*to, what->shard, options); !bad.ok())
+      return report(call, bad);
     progress_line line{call, file};
     auto bad = to->import(what->shard, what->step, **source, line.callback());
     if (!bad.ok())
@@ -154,9 +150,11 @@ void add_load_command(CLI::App& checkpoints, invocation& call) {
   command
     ->add_option("--world-size", options->world_size, "how many ranks (default: as dumped, else 1)")
     ->type_name("NUMBER");
-  command->add_option("--keep", options->keep, "versions to reserve for a shard that is new")
-    ->type_name("NUMBER")
-    ->capture_default_str();
+  command
+    ->add_option(
+      "--keep", options->keep,
+      "versions to reserve (default: as many as a known shard has, else 2)")
+    ->type_name("NUMBER");
   add_place_options(*command, *options);
 }
 

@@ -129,12 +129,14 @@ public:
   }
 
   result<verified_version> verify(
-    const std::string& model, std::uint32_t rank, std::uint64_t step) override {
+    const std::string& model, std::uint32_t rank, std::uint64_t step,
+    const storage::progress_callback& progress) override {
     auto source = open(model, rank, step);
     if (!source)
       return fail(source.error());
     verified_version seen;
     std::vector<std::byte> buffer(4u << 20);
+    auto all = size_bytes((*source)->tensors());
     auto& tensors = (*source)->tensors().tensors;
     for (std::uint32_t i = 0; i < tensors.size(); ++i) {
       auto total = size_bytes(tensors[i]).value_or(0);
@@ -147,6 +149,8 @@ public:
         }
         if (!bad.ok())
           return fail(bad);
+        if (progress && !progress(seen.size_bytes + at + step_bytes, all))
+          return fail(errc::cancelled, "stopped on request");
       }
       seen.size_bytes += total;
     }

@@ -92,8 +92,10 @@ public:
   }
 
   result<verified_version> verify(
-    const std::string& model, std::uint32_t rank, std::uint64_t step) override {
-    return all_.verify(model, rank, step).result().map([](const auto& receipt) {
+    const std::string& model, std::uint32_t rank, std::uint64_t step,
+    const storage::progress_callback& progress) override {
+    auto outcome = outcome_of(all_.verify(model, rank, step), progress);
+    return outcome.map([](const auto& receipt) {
       return verified_version{receipt.size_bytes, receipt.corrupt};
     });
   }
@@ -130,9 +132,9 @@ public:
   }
 
   std::vector<result<std::pair<std::string, storage::repack_report>>> repack(
-    const storage::progress_callback&) override {
+    const storage::progress_callback& progress) override {
     std::vector<result<std::pair<std::string, storage::repack_report>>> reports;
-    auto answers = all_.repack().result();
+    auto answers = outcome_of(all_.repack(), progress);
     if (!answers)
       return {fail(answers.error())};
     for (auto& one : *answers)
@@ -148,6 +150,16 @@ public:
   }
 
 private:
+  // The service does not say how far it is: only that time passes can be shown.
+  template <class T>
+  static result<T> outcome_of(future<T> coming, const storage::progress_callback& progress) {
+    constexpr auto redraw = std::chrono::milliseconds{100};
+    while (!coming.wait_for(redraw))
+      if (progress && !progress(0, 0))
+        coming.cancel();
+    return std::move(coming).result();
+  }
+
   static status check_step(
     const checkpoint_summary& model, std::uint32_t rank, std::uint64_t step) {
     std::string there;

@@ -1,0 +1,43 @@
+// Where a file's tensors came from, in words of its metadata. Written by `checkpoints dump` and by flushing, read by
+// `checkpoints load`.
+#pragma once
+
+#include <millrace/storage/archive/archive.hpp>
+
+namespace millrace::storage {
+
+struct version_origin {
+  std::optional<std::string> model;
+  std::optional<std::uint64_t> step;
+  std::optional<std::uint32_t> rank;
+  std::optional<std::uint32_t> world_size;
+  text_pairs axes;
+
+  friend bool operator==(const version_origin&, const version_origin&) = default;
+};
+
+/// The metadata and what is known of the origin: `millrace.model`, `.step`, `.rank`, `.world_size`, `.axis.NAME`.
+/// They replace what the metadata said of another origin.
+text_pairs with_origin(text_pairs metadata, const version_origin& origin);
+
+/// Takes the words of `with_origin` out of the metadata. Numbers that are none are left out.
+version_origin take_origin(text_pairs& metadata);
+
+/// A source with other metadata.
+class labelled_source final : public tensor_source {
+public:
+  labelled_source(std::unique_ptr<tensor_source> inner, text_pairs metadata)
+    : inner_(std::move(inner)), metadata_(std::move(metadata)) {}
+
+  const layout& tensors() const noexcept override { return inner_->tensors(); }
+  const text_pairs& metadata() const noexcept override { return metadata_; }
+  status read(std::uint32_t tensor, std::uint64_t offset, std::span<std::byte> into) override {
+    return inner_->read(tensor, offset, into);
+  }
+
+private:
+  std::unique_ptr<tensor_source> inner_;
+  text_pairs metadata_;
+};
+
+} // namespace millrace::storage
