@@ -2,6 +2,7 @@
 #include "channel_support.hpp"
 
 #include <millrace/core/codec.hpp>
+#include <millrace/core/digest.hpp>
 #include <millrace/tests/support/exposed_matrix.hpp>
 #include <millrace/tests/support/fabric_handler.hpp>
 #include <millrace/tests/support/shared_file.hpp>
@@ -61,14 +62,23 @@ struct fixture {
       file.mapping().fd);
   }
 
-  // Asks the victim to copy its memory to a place in the file; the code of its answer.
-  errc move_to(std::uint64_t offset, std::uint64_t length) {
+  // Of the victim's memory.
+  shm::move move_of(std::vector<shm::move_op> ops) {
     shm::move m;
     m.number = ++moves;
     m.region = memory.handle().region;
     m.key = memory.handle().key;
     m.dir = static_cast<std::uint8_t>(direction::read);
-    m.ops = {{0, 1, offset, length, 0, 0}};
+    m.ops = std::move(ops);
+    return m;
+  }
+
+  // Asks the victim to copy its memory to a place in the file; the code of its answer.
+  errc move_to(std::uint64_t offset, std::uint64_t length) {
+    return answer_to(move_of({{0, 1, offset, length, 0, 0}}));
+  }
+
+  errc answer_to(const shm::move& m) {
     send(message_kind::move, m);
     shm::answers all;
     auto came = answers->wait([&] {
@@ -203,6 +213,55 @@ BOOST_AUTO_TEST_CASE(a_file_that_may_not_be_written_is_out_of_reach_and_the_conn
   send(message_kind::grant, shm::grant{1, 0, granule});
   BOOST_TEST((move_to(0, 100) == errc::unsupported));
   BOOST_TEST((move_to(0, 100) == errc::unsupported));
+}
+
+BOOST_AUTO_TEST_SUITE_END()
+
+BOOST_FIXTURE_TEST_SUITE(hostile_moves, fixture)
+
+// A digest of one byte tells which it was.
+BOOST_AUTO_TEST_CASE(a_read_learns_nothing_of_what_lies_around_the_region) {
+  announce();
+  send(message_kind::grant, shm::grant{1, 0, file_bytes});
+  auto m = move_of({{99'999, 1, 0, 1, 0, 1}});
+  m.digests = true;
+  send(message_kind::move, m);
+  BOOST_TEST(thrown_out());
+}
+
+BOOST_AUTO_TEST_CASE(a_read_learns_nothing_of_what_lies_before_its_range) {
+  announce();
+  send(message_kind::grant, shm::grant{1, 0, file_bytes});
+  auto m = move_of({{0, 1, granule, 1, 5, 0}});
+  m.digests = true;
+  send(message_kind::move, m);
+  BOOST_TEST(thrown_out());
+}
+
+BOOST_AUTO_TEST_CASE(digests_of_far_more_than_a_move_writes_end_the_connection) {
+  announce();
+  send(message_kind::grant, shm::grant{1, 0, file_bytes});
+  auto m = move_of({{0, 1, 7 * granule, 1, digest_block_bytes, 0}});
+  m.dir = static_cast<std::uint8_t>(direction::write);
+  m.digests = true;
+  send(message_kind::move, m);
+  BOOST_TEST(thrown_out());
+}
+
+BOOST_AUTO_TEST_CASE(more_pieces_than_a_move_may_have_end_the_connection) {
+  announce();
+  send(message_kind::grant, shm::grant{1, 0, file_bytes});
+  send(message_kind::move, move_of(std::vector<shm::move_op>(shm::move_ops_max, {0, 1, 0, 1})));
+  BOOST_TEST((move_to(0, 1) == errc::ok));
+  send(message_kind::move, move_of(std::vector<shm::move_op>(shm::move_ops_max + 1, {0, 1, 0, 1})));
+  BOOST_TEST(thrown_out());
+}
+
+BOOST_AUTO_TEST_CASE(a_move_in_no_known_direction_ends_the_connection) {
+  auto m = move_of({});
+  m.dir = 3;
+  send(message_kind::move, m);
+  BOOST_TEST(thrown_out());
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -19,8 +19,6 @@ namespace {
 
 using namespace shm;
 
-// Ops of one move: bounds the message, whatever the number of tensors.
-constexpr std::size_t move_ops_max = 32768;
 // Bytes of page table filled in one turn of a mover.
 constexpr std::uint64_t populate_bytes = 2u << 20;
 // How long memory is kept from reuse when the kernel cannot tell whether a lost peer still runs.
@@ -85,6 +83,24 @@ struct reached_places {
   }
 };
 
+// Where each move of a transfer ends in its ops.
+std::vector<std::size_t> cut(const transfer& t) {
+  std::vector<std::size_t> ends;
+  std::size_t first = 0;
+  std::uint64_t digests = 0;
+  for (std::size_t i = 0; i < t.ops.size(); ++i) {
+    auto more = t.digests ? digests_at_most(t.ops[i].length) : 0;
+    if (i > first && (i - first == move_ops_max || digests + more > move_digests_max)) {
+      ends.push_back(i);
+      first = i;
+      digests = 0;
+    }
+    digests += more;
+  }
+  ends.push_back(t.ops.size());
+  return ends;
+}
+
 // A move that is ready to be asked for.
 struct prepared_move {
   shm::move request;
@@ -127,17 +143,22 @@ public:
     auto link = link_to(t.remote.owner);
     if (!link)
       return done(fail(errc::peer_lost, "no connection to the process that owns the memory"));
-    auto parts = std::max<std::size_t>((t.ops.size() + move_ops_max - 1) / move_ops_max, 1);
+    auto ends = cut(t);
     auto g = std::make_shared<gathering>();
-    g->missing = parts;
-    g->parts.resize(parts);
+    g->missing = ends.size();
+    g->parts.resize(ends.size());
     // All are made before the first is asked for: what cannot be reached fails before a byte moves.
     std::vector<prepared_move> moves;
-    for (std::size_t i = 0; i < parts; ++i) {
-      auto made = prepare(*link, t, i, g);
+    std::size_t first = 0;
+    for (auto end : ends) {
+      auto made = prepare(*link, t, {t.ops.data() + first, end - first});
       if (!made)
         return done(fail(made.error()));
+      made->pending.done = [g, part = moves.size()](result<copied> outcome) {
+        g->part(part, std::move(outcome));
+      };
       moves.push_back(std::move(*made));
+      first = end;
     }
     t.hold.reset();
     g->done = std::move(done);
@@ -166,7 +187,7 @@ private:
   }
 
   static result<prepared_move> prepare(
-    peer_link& link, const transfer& t, std::size_t part, const std::shared_ptr<gathering>& g) {
+    peer_link& link, const transfer& t, std::span<const copy_op> ops) {
     prepared_move out;
     out.request.region = t.remote.region;
     out.request.key = t.remote.key;
@@ -174,13 +195,9 @@ private:
     out.request.digests = t.digests;
     out.request.write_back = t.write_back;
     out.pending.hold = t.hold;
-    out.pending.done = [g, part](result<copied> outcome) { g->part(part, std::move(outcome)); };
-    auto first = part * move_ops_max;
-    auto last = std::min(first + move_ops_max, t.ops.size());
-    out.request.ops.reserve(last - first);
+    out.request.ops.reserve(ops.size());
     arena_place place;
-    for (auto i = first; i < last; ++i) {
-      auto& op = t.ops[i];
+    for (auto& op : ops) {
       auto covered = op.lead + op.length + op.tail;
       auto bad = locate(op.local - op.lead, covered, place);
       if (bad.ok())
@@ -229,9 +246,7 @@ private:
     }
     case message_kind::move: {
       shm::move request;
-      if (reader(request))
-        on_move(link, std::move(request));
-      return {};
+      return reader(request) ? on_move(link, std::move(request)) : status{};
     }
     case message_kind::moved: {
       answers all;
@@ -275,7 +290,9 @@ private:
     return link.map_file(what, std::move(fds.front()));
   }
 
-  void on_move(const std::shared_ptr<peer_link>& link, shm::move request) {
+  status on_move(const std::shared_ptr<peer_link>& link, shm::move request) {
+    if (auto bad = check(request); !bad.ok())
+      return bad;
     std::uint64_t size_bytes = 0; // wraps where a liar's lengths do
     for (auto& op : request.ops)
       size_bytes += op.length;
@@ -293,14 +310,14 @@ private:
       link->ended(std::move(m), size_bytes);
     };
     auto job = job_for(*link, request);
-    if (!job)
-      return answer(fail(job.error()));
-    run_copy_job(*movers_, options_.limits, std::move(*job), std::move(answer));
+    if (job)
+      run_copy_job(*movers_, options_.limits, std::move(*job), std::move(answer));
+    else
+      answer(fail(job.error()));
+    return {};
   }
 
   result<copy_job> job_for(peer_link& link, const shm::move& request) {
-    if (request.dir != 1 && request.dir != 2)
-      return fail(errc::protocol_error, "a move in no known direction");
     auto dir = static_cast<direction>(request.dir);
     auto memory = find_region(request.region, request.key, access_for(dir), memory_reach::any);
     if (!memory)
