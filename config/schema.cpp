@@ -170,6 +170,34 @@ constexpr auto transport_keys = [] {
   });
 }();
 
+constexpr section shm{"shm"};
+constexpr auto shm_keys = [] {
+  using s = shm_settings;
+  return std::to_array<bound_key<s>>({
+    {shm.count(
+       "transfers_max", "65536", 1, 16'777'216,
+       "transfers waiting or running with each peer before it is busy; 32768 pieces at most count "
+       "as one"),
+     put<s, &s::transfers_max>},
+    {shm.size(
+       "backlog_max", "256MiB", mib, tib,
+       "memory for the lists of pieces of one peer's transfers that wait or run; more are busy"),
+     put<s, &s::backlog_max_bytes>},
+    {shm.count(
+       "mapped_max", "4096", 1, 65'536,
+       "arenas and files of one peer that are mapped; more end its channel"),
+     put<s, &s::mapped_max>},
+    {shm.ms(
+       "answer_delay", "1ms", 1, 60 * second_ms,
+       "longest wait of a short transfer's end for others that are told with it"),
+     put<s, &s::answer_delay_ms>},
+    {shm.ms(
+       "answer_timeout", "10m", second_ms, day_ms,
+       "time without an answer, while some are due, after which a peer counts as lost"),
+     put<s, &s::answer_timeout_ms>},
+  });
+}();
+
 constexpr section tcp{"tcp"};
 constexpr auto tcp_keys = [] {
   using s = tcp_settings;
@@ -339,6 +367,10 @@ constexpr auto staged_keys = [] {
      put<s, &s::chunk_bytes>},
     {staged.count("chunks_max", "8", 1, 4'096, "chunks lent to one peer at a time"),
      put<s, &s::chunks_max>},
+    {staged.count(
+       "transfers_max", "65536", 1, 16'777'216,
+       "transfers that wait for chunks of each peer before it is busy"),
+     put<s, &s::transfers_max>},
     {staged.ms(
        "hold_timeout", "30s", 1, hour_ms,
        "how long a peer may keep a chunk, and how long it waits for one before it is busy"),
@@ -564,9 +596,9 @@ constexpr auto node_entry_keys = [] {
   });
 }();
 
-constexpr std::array<std::string_view, 13> top_level = {
-  "node",     "staging", "transport",   "tcp",    "verbs",     "staged", "channel",
-  "security", "limits",  "checkpoints", "client", "providers", "cluster"};
+constexpr std::array<std::string_view, 14> top_level = {
+  "node",    "staging",  "transport", "shm",         "tcp",    "verbs",     "staged",
+  "channel", "security", "limits",    "checkpoints", "client", "providers", "cluster"};
 
 std::vector<key_spec> all_keys() {
   std::vector<key_spec> all;
@@ -577,6 +609,7 @@ std::vector<key_spec> all_keys() {
   append(node_keys);
   append(staging_keys);
   append(transport_keys);
+  append(shm_keys);
   append(tcp_keys);
   append(verbs_keys);
   append(staged_keys);
@@ -622,6 +655,10 @@ std::span<const bound_key<staging_settings>> keys_of() {
 template <>
 std::span<const bound_key<transport_settings>> keys_of() {
   return transport_keys;
+}
+template <>
+std::span<const bound_key<shm_settings>> keys_of() {
+  return shm_keys;
 }
 template <>
 std::span<const bound_key<tcp_settings>> keys_of() {
