@@ -145,9 +145,18 @@ private:
     return {};
   }
 
+  // With what the digests of its first and last block cover besides.
+  status prepare(const slice& s) const {
+    if (!job_.prepare)
+      return {};
+    auto lead = job_.digests && s.first == 0 ? s.op->lead : 0;
+    auto tail = job_.digests && s.first + s.length == s.op->length ? s.op->tail : 0;
+    return job_.prepare(s.op->local + s.first - lead, lead + s.length + tail);
+  }
+
   status copy(const chunk& part, const gather_list& memory) {
     auto outcome = for_slices(part, [&](const slice& s) {
-      auto ready = job_.prepare ? job_.prepare(s.op->local + s.first, s.length) : status{};
+      auto ready = prepare(s);
       if (ready.ok() && memory.on_host())
         copy(s, memory);
       MILLRACE_KILL_POINT("mover.slice");

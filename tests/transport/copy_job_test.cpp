@@ -8,6 +8,7 @@
 #include <boost/test/unit_test.hpp>
 
 #include <algorithm>
+#include <mutex>
 #include <vector>
 
 using namespace millrace;
@@ -70,6 +71,26 @@ BOOST_AUTO_TEST_CASE(pieces_of_all_sizes_arrive_with_their_digests) {
     at += n;
   }
   BOOST_TEST((outcome->digests == expected));
+}
+
+// What only a digest reads may be as far from memory as what is copied.
+BOOST_AUTO_TEST_CASE(everything_that_is_read_is_prepared) {
+  constexpr std::uint64_t lead = 1000, length = 3 * digest_block_bytes, tail = 500;
+  exposed_matrix target{{1, length, 0}, access_mode::write, 0};
+  std::vector<std::byte> local(lead + length + tail);
+  auto job = read_of(target.handle());
+  job.dir = direction::write;
+  job.digests = true;
+  job.ops.push_back({0, local.data() + lead, length, lead, tail});
+  std::mutex mutex;
+  std::vector<bool> prepared(local.size());
+  job.prepare = [&](std::byte* at, std::uint64_t n) {
+    std::lock_guard guard{mutex};
+    std::fill_n(prepared.begin() + (at - local.data()), n, true);
+    return status{};
+  };
+  BOOST_TEST(run(std::move(job)).has_value());
+  BOOST_TEST(std::count(prepared.begin(), prepared.end(), false) == 0);
 }
 
 // Rows that are all the same one: far more bytes than there is memory for a list of their chunks.
