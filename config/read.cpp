@@ -229,6 +229,8 @@ private:
         return section(node, key, values.staging);
       if (key == "transport")
         return section(node, key, values.transport);
+      if (key == "shm")
+        return section(node, key, values.shm);
       if (key == "tcp")
         return section(node, key, values.tcp);
       if (key == "verbs")

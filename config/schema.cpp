@@ -1,6 +1,6 @@
 // The table of keys. A new key is one row here and one member in settings.hpp.
 #include <millrace/config/schema.hpp>
-#include <millrace/core/assert.hpp>
+#include <millrace/config/section.hpp>
 
 #include <algorithm>
 #include <array>
@@ -30,35 +30,6 @@ constexpr std::array<std::string_view, 1> rocksdb_alone = {"rocksdb"};
 constexpr std::array<std::string_view, 1> pmem_alone = {"pmem"};
 constexpr std::array<std::string_view, 2> with_path = {"rocksdb", "pmem"};
 
-/// Makes the rows of one section.
-struct section {
-  std::string_view path;
-
-  using text = std::string_view;
-  using number = std::uint64_t;
-  using words = std::span<const std::string_view>;
-
-  constexpr key_spec plain(text name, key_type type, text initial, text doc) const {
-    return {path, name, type, initial, 0, 0, {}, false, {}, doc};
-  }
-  constexpr key_spec ranged(
-    text name, key_type type, text initial, number min, number max, text doc) const {
-    return {path, name, type, initial, min, max, {}, false, {}, doc};
-  }
-  constexpr key_spec count(text name, text initial, number min, number max, text doc) const {
-    return ranged(name, key_type::count, initial, min, max, doc);
-  }
-  constexpr key_spec size(text name, text initial, number min, number max, text doc) const {
-    return ranged(name, key_type::size, initial, min, max, doc);
-  }
-  constexpr key_spec ms(text name, text initial, number min, number max, text doc) const {
-    return ranged(name, key_type::duration_ms, initial, min, max, doc);
-  }
-  constexpr key_spec choice(text name, text initial, words choices, text doc) const {
-    return {path, name, key_type::choice, initial, 0, 0, choices, false, {}, doc};
-  }
-};
-
 constexpr key_spec required(key_spec key) {
   key.required = true;
   return key;
@@ -70,26 +41,6 @@ constexpr key_spec only_for(std::span<const std::string_view> kinds, key_spec ke
 }
 constexpr key_spec rocksdb_only(key_spec key) { return only_for(rocksdb_alone, key); }
 constexpr key_spec pmem_only(key_spec key) { return only_for(pmem_alone, key); }
-
-template <class Section, auto Member>
-void put(Section& section, value&& v) {
-  auto& field = section.*Member;
-  using field_type = std::remove_reference_t<decltype(field)>;
-  if constexpr (std::is_same_v<field_type, std::string>)
-    field = std::move(v.text);
-  else if constexpr (std::is_same_v<field_type, std::vector<std::string>>)
-    field = std::move(v.list);
-  else if constexpr (std::is_same_v<field_type, std::optional<std::uint32_t>>) {
-    if (v.text != "auto")
-      field = static_cast<std::uint32_t>(v.number);
-  } else if constexpr (std::is_same_v<field_type, std::optional<bool>>) {
-    if (v.text != "auto")
-      field = v.number != 0;
-  } else {
-    field = static_cast<field_type>(v.number);
-    MILLRACE_ASSERT(static_cast<std::uint64_t>(field) == v.number);
-  }
-}
 
 using enum key_type;
 
@@ -167,6 +118,34 @@ constexpr auto transport_keys = [] {
        "retry_after", "10s", 10, hour_ms,
        "how long a driver that failed with a peer is left out before it is tried again"),
      put<s, &s::retry_after_ms>},
+  });
+}();
+
+constexpr section shm{"shm"};
+constexpr auto shm_keys = [] {
+  using s = shm_settings;
+  return std::to_array<bound_key<s>>({
+    {shm.count(
+       "transfers_max", "65536", 1, 16'777'216,
+       "transfers waiting or running with each peer before it is busy; 32768 pieces at most count "
+       "as one"),
+     put<s, &s::transfers_max>},
+    {shm.size(
+       "backlog_max", "256MiB", mib, tib,
+       "memory for the lists of pieces of one peer's transfers that wait or run; more are busy"),
+     put<s, &s::backlog_max_bytes>},
+    {shm.count(
+       "mapped_max", "4096", 1, 65'536,
+       "arenas and files of one peer that are mapped; more end its channel"),
+     put<s, &s::mapped_max>},
+    {shm.ms(
+       "answer_delay", "1ms", 1, 60 * second_ms,
+       "longest wait of a short transfer's end for others that are told with it"),
+     put<s, &s::answer_delay_ms>},
+    {shm.ms(
+       "answer_timeout", "10m", second_ms, day_ms,
+       "time without an answer, while some are due, after which a peer counts as lost"),
+     put<s, &s::answer_timeout_ms>},
   });
 }();
 
@@ -339,6 +318,10 @@ constexpr auto staged_keys = [] {
      put<s, &s::chunk_bytes>},
     {staged.count("chunks_max", "8", 1, 4'096, "chunks lent to one peer at a time"),
      put<s, &s::chunks_max>},
+    {staged.count(
+       "transfers_max", "65536", 1, 16'777'216,
+       "transfers that wait for chunks of each peer before it is busy"),
+     put<s, &s::transfers_max>},
     {staged.ms(
        "hold_timeout", "30s", 1, hour_ms,
        "how long a peer may keep a chunk, and how long it waits for one before it is busy"),
@@ -564,9 +547,9 @@ constexpr auto node_entry_keys = [] {
   });
 }();
 
-constexpr std::array<std::string_view, 13> top_level = {
-  "node",     "staging", "transport",   "tcp",    "verbs",     "staged", "channel",
-  "security", "limits",  "checkpoints", "client", "providers", "cluster"};
+constexpr std::array<std::string_view, 14> top_level = {
+  "node",    "staging",  "transport", "shm",         "tcp",    "verbs",     "staged",
+  "channel", "security", "limits",    "checkpoints", "client", "providers", "cluster"};
 
 std::vector<key_spec> all_keys() {
   std::vector<key_spec> all;
@@ -577,6 +560,7 @@ std::vector<key_spec> all_keys() {
   append(node_keys);
   append(staging_keys);
   append(transport_keys);
+  append(shm_keys);
   append(tcp_keys);
   append(verbs_keys);
   append(staged_keys);
@@ -622,6 +606,10 @@ std::span<const bound_key<staging_settings>> keys_of() {
 template <>
 std::span<const bound_key<transport_settings>> keys_of() {
   return transport_keys;
+}
+template <>
+std::span<const bound_key<shm_settings>> keys_of() {
+  return shm_keys;
 }
 template <>
 std::span<const bound_key<tcp_settings>> keys_of() {

@@ -97,6 +97,8 @@ std::span<const bound_key<staging_settings>> keys_of();
 template <>
 std::span<const bound_key<transport_settings>> keys_of();
 template <>
+std::span<const bound_key<shm_settings>> keys_of();
+template <>
 std::span<const bound_key<tcp_settings>> keys_of();
 template <>
 std::span<const bound_key<verbs_settings>> keys_of();

@@ -90,6 +90,17 @@ struct security_settings {
   friend bool operator==(const security_settings&, const security_settings&) = default;
 };
 
+/// Bulk between processes of one host.
+struct shm_settings {
+  std::uint32_t transfers_max = 65'536;        // with each peer
+  std::uint64_t backlog_max_bytes = 256 * mib; // of each peer
+  std::uint32_t mapped_max = 4'096;            // of each peer
+  std::uint64_t answer_delay_ms = 1;
+  std::uint64_t answer_timeout_ms = 600'000;
+
+  friend bool operator==(const shm_settings&, const shm_settings&) = default;
+};
+
 /// Bulk over TCP: several streams for each peer.
 struct tcp_settings {
   std::vector<std::string> listen; // "10.1.0.2:0"; a network of its own for bulk
@@ -157,7 +168,8 @@ struct verbs_settings {
 struct staged_settings {
   std::uint64_t size_bytes = 64 * mib;
   std::uint64_t chunk_bytes = 4 * mib;
-  std::uint32_t chunks_max = 8; // lent to one peer
+  std::uint32_t chunks_max = 8;         // lent to one peer
+  std::uint32_t transfers_max = 65'536; // waiting, each peer
   std::uint64_t hold_timeout_ms = 30'000;
 
   friend bool operator==(const staged_settings&, const staged_settings&) = default;
@@ -280,6 +292,7 @@ struct settings {
 
   staging_settings staging;
   transport_settings transport;
+  shm_settings shm;
   tcp_settings tcp;
   verbs_settings verbs;
   staged_settings staged;

@@ -10,6 +10,16 @@ std::uint32_t narrow(std::uint64_t value) { return static_cast<std::uint32_t>(va
 
 } // namespace
 
+transport::shm_options shm_options_of(const config::shm_settings& s) {
+  transport::shm_options o;
+  o.transfers_max = s.transfers_max;
+  o.backlog_bytes_max = s.backlog_max_bytes;
+  o.mapped_max = s.mapped_max;
+  o.answer_delay_ms = narrow(s.answer_delay_ms);
+  o.answer_timeout_ms = narrow(s.answer_timeout_ms);
+  return o;
+}
+
 transport::tcp_options tcp_options_of(const config::tcp_settings& s) {
   transport::tcp_options o;
   o.listen = s.listen;
@@ -75,6 +85,7 @@ transport::staged_options staged_options_of(const config::staged_settings& s) {
   o.size_bytes = s.size_bytes;
   o.chunk_bytes = s.chunk_bytes;
   o.chunks_max = s.chunks_max;
+  o.transfers_max = s.transfers_max;
   o.hold_timeout_ms = narrow(s.hold_timeout_ms);
   return o;
 }
@@ -87,6 +98,7 @@ transport::fabric_options fabric_options_of(const config::settings& s) {
   o.movers = s.transport.movers;
   o.device_threads = s.transport.device_threads;
   o.limits.chunk_bytes = s.transport.chunk_bytes;
+  o.shm = shm_options_of(s.shm);
   o.tcp = tcp_options_of(s.tcp);
   o.verbs = verbs_options_of(s.verbs);
   o.staged = staged_options_of(s.staged);

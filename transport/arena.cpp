@@ -15,6 +15,7 @@
 #include <fstream>
 #include <map>
 #include <mutex>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -27,6 +28,7 @@ namespace millrace::transport {
 namespace {
 
 constexpr std::uint64_t huge_page_bytes = 2u << 20;
+constexpr std::uint64_t stat_block_bytes = 512;
 constexpr int required_seals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 
 std::uint64_t round_up(std::uint64_t value, std::uint64_t unit) {
@@ -72,17 +74,23 @@ int touch(std::byte* data, std::uint64_t size_bytes) {
   auto part_bytes = round_up(size_bytes / parts, huge_page_bytes);
   std::vector<std::thread> threads;
   std::atomic<int> failed = 0;
+  auto touch_part = [&](std::uint64_t at) {
+    auto length = std::min(part_bytes, size_bytes - at);
+    if (madvise(data + at, length, MADV_POPULATE_WRITE) == 0)
+      return;
+    if (errno != EINVAL)
+      failed = errno;
+    else // kernels before 5.14
+      for (std::uint64_t page = 0; page < length; page += 4096)
+        *static_cast<volatile std::byte*>(data + at + page) = std::byte{0};
+  };
+  threads.reserve(parts);
   for (std::uint64_t at = 0; at < size_bytes; at += part_bytes)
-    threads.emplace_back([&, at] {
-      auto length = std::min(part_bytes, size_bytes - at);
-      if (madvise(data + at, length, MADV_POPULATE_WRITE) == 0)
-        return;
-      if (errno != EINVAL)
-        failed = errno;
-      else // kernels before 5.14
-        for (std::uint64_t page = 0; page < length; page += 4096)
-          *static_cast<volatile std::byte*>(data + at + page) = std::byte{0};
-    });
+    try {
+      threads.emplace_back(touch_part, at);
+    } catch (const std::system_error&) {
+      touch_part(at); // more slowly, but no worse
+    }
   for (auto& t : threads)
     t.join();
   return failed;
@@ -233,6 +241,9 @@ result<std::shared_ptr<mapped_arena>> mapped_arena::map(int fd, std::uint64_t si
     size_bytes == 0 || static_cast<std::uint64_t>(info.st_size) < size_bytes)
     return fail(
       errc::permission_denied, "the peer's arena is no sealed memfd of the announced size");
+  // Arenas are touched when they are made; pages that are not there yet would be charged to this process.
+  if (static_cast<std::uint64_t>(info.st_blocks) * stat_block_bytes < size_bytes)
+    return fail(errc::permission_denied, "the peer's arena has holes");
   auto* data = mmap(nullptr, size_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
   if (data == MAP_FAILED)
     return fail(status_from_errno(errno, "mapping a peer's arena"));

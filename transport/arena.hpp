@@ -70,7 +70,7 @@ result<arena_place> find_arena(const std::byte* data, std::uint64_t length);
 /// An arena of another process, mapped here. Mapping checks the seals, so the peer cannot shrink it under us.
 class mapped_arena {
 public:
-  /// Errors: `permission_denied` for a descriptor that is no sealed memfd of at least `size_bytes`.
+  /// Errors: `permission_denied` for a descriptor that is no sealed memfd of at least `size_bytes`, all there.
   static result<std::shared_ptr<mapped_arena>> map(int fd, std::uint64_t size_bytes);
   ~mapped_arena();
   mapped_arena(const mapped_arena&) = delete;

@@ -31,7 +31,8 @@ result<std::shared_ptr<driver>> make_driver(const std::string& name, const drive
     return make_local_driver(deps.movers, deps.limits);
   if (name == "shm")
     return make_shm_driver(
-      deps.loop, deps.movers, {.limits = deps.limits, .granule_bytes = deps.granule_bytes},
+      deps.loop, deps.movers,
+      {.limits = deps.limits, .granule_bytes = deps.granule_bytes, .bounds = deps.shm},
       deps.shared_arenas);
   if (name == "tcp")
     return make_tcp_driver(deps.loop, deps.tcp);

@@ -5,6 +5,7 @@
 #include <millrace/transport/copy_job.hpp>
 #include <millrace/transport/device_memory.hpp>
 #include <millrace/transport/driver.hpp>
+#include <millrace/transport/shm/shm_options.hpp>
 #include <millrace/transport/staged/staged_options.hpp>
 #include <millrace/transport/tcp/tcp_options.hpp>
 #include <millrace/transport/verbs/verbs_options.hpp>
@@ -23,6 +24,7 @@ struct driver_deps {
   copy_limits limits;
   std::function<std::vector<std::shared_ptr<arena>>()> shared_arenas;
   std::uint64_t granule_bytes = 64u << 20;
+  shm_options shm;
   tcp_options tcp;
   verbs_options verbs;
   staged_options staged;

@@ -7,11 +7,14 @@
 
 #include <algorithm>
 #include <mutex>
-#include <span>
+#include <optional>
 
 namespace millrace::transport {
 
 namespace {
+
+// Of one job, whatever its size.
+constexpr std::uint64_t chunks_max = 1u << 20;
 
 // Part of one op that one mover copies. `digests_at`: where its first digest goes.
 struct slice {
@@ -23,41 +26,83 @@ struct slice {
 
 std::uint64_t digests_of(const copy_op& op) { return digest_count(op.lead + op.length + op.tail); }
 
+// Cuts at digest blocks, as far as it is asked to: a list of all slices may be far longer than that of the ops.
+class cutter {
+public:
+  // Between two slices.
+  struct place {
+    std::size_t op = 0;
+    std::uint64_t at = 0;      // in that op
+    std::uint64_t digests = 0; // of the ops before it
+    friend bool operator==(const place&, const place&) = default;
+  };
+
+  cutter(const std::vector<copy_op>& ops, std::uint64_t slice_bytes)
+    : ops_(&ops), slice_bytes_(slice_bytes) {}
+
+  std::optional<slice> next(place& p) const {
+    for (; p.op < ops_->size(); ++p.op, p.at = 0) {
+      auto& op = (*ops_)[p.op];
+      if (p.at < op.length) {
+        auto block_at = (op.lead + p.at) % digest_block_bytes;
+        auto length = std::min(op.length - p.at, slice_bytes_ - block_at);
+        slice out{&op, p.at, length, p.digests + (op.lead + p.at) / digest_block_bytes};
+        p.at += length;
+        return out;
+      }
+      p.digests += digests_of(op);
+    }
+    return std::nullopt;
+  }
+
+private:
+  const std::vector<copy_op>* ops_;
+  std::uint64_t slice_bytes_;
+};
+
+// What one mover copies in one turn.
+struct chunk {
+  cutter::place first, last;
+};
+
 class running_job {
 public:
   running_job(copy_job job, const copy_limits& limits, completion<copied> done)
     : job_(std::move(job)), done_(std::move(done)) {
-    for (auto& op : job_.ops)
+    std::uint64_t digests = 0;
+    for (auto& op : job_.ops) {
       total_ += op.length;
+      digests += digests_of(op);
+    }
+    if (job_.digests)
+      digests_.resize(digests);
     written_back_ = job_.write_back && job_.dir == direction::read && can_write_back();
     mode_ = written_back_             ? store_mode::written_back
       : total_ >= streaming_bytes_min ? store_mode::streaming
                                       : store_mode::cached;
-    cut(std::max(limits.chunk_bytes / digest_block_bytes, std::uint64_t{1}) * digest_block_bytes);
+    chunk_bytes_ = whole_blocks(std::max(limits.chunk_bytes, total_ / chunks_max));
   }
 
   std::uint64_t total_bytes() const { return total_; }
-  std::uint32_t chunks() const { return static_cast<std::uint32_t>(chunk_ends_.size()); }
 
-  void run(std::uint32_t chunk) {
+  // No fewer than there are: each but the last has `chunk_bytes_` at least.
+  std::uint32_t chunks() const {
+    return static_cast<std::uint32_t>(
+      std::max((total_ + chunk_bytes_ - 1) / chunk_bytes_, std::uint64_t{1}));
+  }
+
+  void run(std::uint32_t index) {
+    auto part = take();
+    if (part.first == part.last && index > 0)
+      return;
     if (failed_ || (job_.abandoned && *job_.abandoned))
       return note(status{errc::cancelled, "the transfer was abandoned"});
     auto lease = job_.memory.lease();
     if (!lease)
       return note(lease.error());
-    auto first = chunk == 0 ? 0 : chunk_ends_[chunk - 1];
-    auto slices = std::span{slices_}.subspan(first, chunk_ends_[chunk] - first);
-    for (auto& s : slices) {
-      auto ready = job_.prepare ? job_.prepare(s.op->local + s.first, s.length) : status{};
-      if (!ready.ok())
-        return note(std::move(ready));
-      if (lease->memory().on_host())
-        copy(s, lease->memory());
-      MILLRACE_KILL_POINT("mover.slice");
-    }
-    if (!lease->memory().on_host())
-      if (auto copied = copy_by_devices(slices, lease->memory()); !copied.ok())
-        return note(std::move(copied));
+    auto outcome = copy(part, lease->memory());
+    if (!outcome.ok())
+      return note(std::move(outcome));
     if (mode_ != store_mode::cached)
       streaming_fence();
   }
@@ -71,28 +116,53 @@ public:
   }
 
 private:
-  // Cuts at digest blocks; small ops share a chunk.
-  void cut(std::uint64_t chunk_bytes) {
-    std::uint64_t in_chunk = 0;
-    std::uint64_t digests = 0;
-    for (auto& op : job_.ops) {
-      for (std::uint64_t at = 0; at < op.length;) {
-        auto block_at = (op.lead + at) % digest_block_bytes;
-        auto length = std::min(op.length - at, chunk_bytes - block_at);
-        slices_.push_back({&op, at, length, digests + (op.lead + at) / digest_block_bytes});
-        at += length;
-        in_chunk += length;
-        if (in_chunk >= chunk_bytes) {
-          chunk_ends_.push_back(slices_.size());
-          in_chunk = 0;
-        }
-      }
-      digests += digests_of(op);
+  static std::uint64_t whole_blocks(std::uint64_t bytes) {
+    return std::max(bytes / digest_block_bytes, std::uint64_t{1}) * digest_block_bytes;
+  }
+
+  cutter cut() const { return {job_.ops, chunk_bytes_}; }
+
+  // The next chunk, whoever asks; small ops share one.
+  chunk take() {
+    std::lock_guard guard{mutex_};
+    chunk out{next_, next_};
+    for (std::uint64_t bytes = 0; bytes < chunk_bytes_;) {
+      auto s = cut().next(out.last);
+      if (!s)
+        break;
+      bytes += s->length;
     }
-    if (chunk_ends_.empty() || chunk_ends_.back() != slices_.size())
-      chunk_ends_.push_back(slices_.size());
-    if (job_.digests)
-      digests_.resize(digests);
+    next_ = out.last;
+    return out;
+  }
+
+  template <class F>
+  status for_slices(const chunk& part, F use) const {
+    for (auto at = part.first; at != part.last;)
+      if (auto s = cut().next(at))
+        if (status bad = use(*s); !bad.ok())
+          return bad;
+    return {};
+  }
+
+  // With what the digests of its first and last block cover besides.
+  status prepare(const slice& s) const {
+    if (!job_.prepare)
+      return {};
+    auto lead = job_.digests && s.first == 0 ? s.op->lead : 0;
+    auto tail = job_.digests && s.first + s.length == s.op->length ? s.op->tail : 0;
+    return job_.prepare(s.op->local + s.first - lead, lead + s.length + tail);
+  }
+
+  status copy(const chunk& part, const gather_list& memory) {
+    auto outcome = for_slices(part, [&](const slice& s) {
+      auto ready = prepare(s);
+      if (ready.ok() && memory.on_host())
+        copy(s, memory);
+      MILLRACE_KILL_POINT("mover.slice");
+      return ready;
+    });
+    return outcome.ok() && !memory.on_host() ? copy_by_devices(part, memory) : outcome;
   }
 
   void copy(const slice& s, const gather_list& memory) {
@@ -109,19 +179,21 @@ private:
   }
 
   // Devices get the chunk at once; what is done block by block elsewhere follows.
-  status copy_by_devices(std::span<const slice> slices, const gather_list& memory) {
+  status copy_by_devices(const chunk& part, const gather_list& memory) {
     device_batch batch{job_.dir == direction::read ? device_way::to_host : device_way::from_host};
-    for (auto& s : slices)
+    static_cast<void>(for_slices(part, [&](const slice& s) {
       memory.copy_in_batch(batch, s.op->remote_offset + s.first, s.op->local + s.first, s.length);
+      return status{};
+    }));
     if (auto bad = batch.finish(); !bad.ok())
       return bad;
-    for (auto& s : slices) {
+    return for_slices(part, [&](const slice& s) {
       if (job_.digests)
         digest_local(s);
       if (written_back_)
         write_back(s.op->local + s.first, s.length);
-    }
-    return {};
+      return status{};
+    });
   }
 
   void digest_local(const slice& s) {
@@ -151,12 +223,9 @@ private:
                                   : copy_and_digest(remote, local, length, mode_);
       return;
     }
-    auto* source = job_.dir == direction::read ? remote : local - (covered_at - block_start);
-    if (source)
-      digests_[digest_at] = digest(source, block_end - block_start);
+    // Only the local side has bytes around the range: what lies around it in the region is nobody's business.
     move_bytes(s, at, length, memory);
-    if (!source)
-      digests_[digest_at] = digest(local, length);
+    digests_[digest_at] = digest(local - (covered_at - block_start), block_end - block_start);
   }
 
   void move_bytes(
@@ -182,11 +251,11 @@ private:
   std::uint64_t total_ = 0;
   bool written_back_ = false;
   store_mode mode_ = store_mode::cached;
-  std::vector<slice> slices_;
-  std::vector<std::size_t> chunk_ends_; // past the last slice of each chunk
+  std::uint64_t chunk_bytes_ = 0;
   std::vector<std::uint64_t> digests_;
   std::atomic<bool> failed_ = false;
   std::mutex mutex_;
+  cutter::place next_; // guarded, as is what follows
   status why_;
 };
 
@@ -205,8 +274,10 @@ status check_ops(const std::vector<copy_op>& ops, std::uint64_t region_bytes) {
 void run_copy_job(
   mover_pool& movers, const copy_limits& limits, copy_job job, completion<copied> done) {
   auto on_host = job.memory.devices().empty();
+  // Preparing may wait for a disk.
+  auto waits = !on_host || job.prepare != nullptr;
   auto running = std::make_shared<running_job>(std::move(job), limits, std::move(done));
-  if (on_host && running->total_bytes() <= limits.inline_bytes_max) {
+  if (!waits && running->total_bytes() <= limits.inline_bytes_max) {
     for (std::uint32_t i = 0; i < running->chunks(); ++i)
       running->run(i);
     return running->finish();

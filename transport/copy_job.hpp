@@ -21,7 +21,8 @@ struct copy_job {
   bool write_back = false;                      // of the arena side, for reads
   std::shared_ptr<void> hold;                   // keeps the arena side
   std::shared_ptr<std::atomic<bool>> abandoned; // may be null; true stops it at the next chunk
-  /// May be empty. Called by the mover before it touches that part of the arena side; an error ends the job.
+  /// May be empty. Called by the mover before it touches that part of the arena side, and may block; an error ends the
+  /// job.
   std::function<status(std::byte* local, std::uint64_t length)> prepare;
 };
 
@@ -40,7 +41,8 @@ struct copy_limits {
 /// Errors: `permission_denied` naming the range.
 [[nodiscard]] status check_ops(const std::vector<copy_op>& ops, std::uint64_t region_bytes);
 
-/// Runs the job. On a mover, or before returning if the job is tiny; memory of devices on a thread for those.
+/// Runs the job. On a mover, or before returning if the job is tiny and has nothing to prepare; memory of devices on a
+/// thread for those.
 void run_copy_job(
   mover_pool& movers, const copy_limits& limits, copy_job job, completion<copied> done);
 

@@ -29,7 +29,7 @@ struct copy_op {
   std::byte* local = nullptr;      // registered memory: inside an arena or an adopted file mapping
   std::uint64_t length = 0;
   /// Bytes before and after the local range that only the digests cover: `local - lead` is the first byte
-  /// of a digest block. Registered memory, too. For writes.
+  /// of a digest block, and each is less than one. Registered memory, too. For writes.
   std::uint64_t lead = 0;
   std::uint64_t tail = 0;
 };

@@ -43,6 +43,7 @@ public:
         return self ? self->shared_arenas() : std::vector<std::shared_ptr<arena>>{};
       },
       options.granule_bytes,
+      options.shm,
       options.tcp,
       options.verbs,
       options.staged,
@@ -272,6 +273,8 @@ result<std::shared_ptr<fabric>> fabric::create(
   auto made = std::make_shared<fabric_impl>(options);
   if (!std::has_single_bit(options.granule_bytes) || options.granule_bytes < 64u << 10)
     return fail(errc::invalid_argument, "granules have a power of two of bytes, 64 KiB at least");
+  if (auto bad = made->movers()->check(); !bad.ok())
+    return fail(bad);
   if (auto bad = made->add_drivers(options, loop); !bad.ok())
     return fail(bad);
   return made;

@@ -9,6 +9,7 @@
 #include <millrace/transport/driver.hpp>
 #include <millrace/transport/local_copy.hpp>
 #include <millrace/transport/region.hpp>
+#include <millrace/transport/shm/shm_options.hpp>
 #include <millrace/transport/staged/staged_options.hpp>
 #include <millrace/transport/stream_door.hpp>
 #include <millrace/transport/tcp/tcp_options.hpp>
@@ -34,6 +35,7 @@ struct fabric_options {
   copy_limits limits;
   /// Adopted files are mapped by peers in pieces of this size.
   std::uint64_t granule_bytes = 64u << 20;
+  shm_options shm;
   tcp_options tcp;
   verbs_options verbs;
   staged_options staged;

@@ -11,6 +11,7 @@
 #include <atomic>
 #include <condition_variable>
 #include <mutex>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -427,7 +428,12 @@ result<std::shared_ptr<io_loop>> io_loop::start(io_loop_options options) {
   auto made = poller::open();
   if (!made)
     return fail(made.error());
-  return std::make_shared<loop_handle>(std::make_shared<loop_state>(std::move(*made), options));
+  auto state = std::make_shared<loop_state>(std::move(*made), options);
+  try {
+    return std::make_shared<loop_handle>(std::move(state));
+  } catch (const std::system_error& e) {
+    return fail(errc::no_space, std::string{"the thread that waits for sockets: "} + e.what());
+  }
 }
 
 } // namespace millrace::transport

@@ -30,6 +30,13 @@ constexpr std::uint64_t granule_bytes_max = 1ull << 40;
 // Page tables are filled in pieces of this size.
 constexpr std::uint64_t populate_bytes_max = 1u << 20;
 
+// Addresses, and where they may be touched zeros; null if there are none.
+void* reserve_addresses(std::uint64_t size_bytes, int protection) {
+  auto* at =
+    mmap(nullptr, size_bytes, protection, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  return at == MAP_FAILED ? nullptr : at;
+}
+
 // Only sysfs knows the size of a DAX device, and that it is one.
 result<std::uint64_t> dax_device_bytes(dev_t device) {
   namespace fs = std::filesystem;
@@ -73,12 +80,13 @@ result<std::shared_ptr<mapped_file>> mapped_file::reserve(unique_fd fd, const ex
   // Other file systems write-protect a page when they have written it out; the next store faults.
   m->filled_stays_ = fstatfs(m->fd_.get(), &system) == 0 && system.f_type == TMPFS_MAGIC;
   m->reserved_bytes_ = where.size_bytes + 2 * alignment;
-  auto* reserved = mmap(
-    nullptr, m->reserved_bytes_, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (reserved == MAP_FAILED)
+  m->filled_bytes_ = where.size_bytes / m->populate_bytes_ + 1;
+  m->reserved_ = static_cast<std::byte*>(reserve_addresses(m->reserved_bytes_, PROT_NONE));
+  m->filled_ = static_cast<std::atomic<std::uint8_t>*>(
+    reserve_addresses(m->filled_bytes_, PROT_READ | PROT_WRITE));
+  if (!m->reserved_ || !m->filled_)
     return fail(errc::unsupported, "no addresses for the peer's file");
-  m->reserved_ = static_cast<std::byte*>(reserved);
-  auto address = reinterpret_cast<std::uintptr_t>(reserved);
+  auto address = reinterpret_cast<std::uintptr_t>(m->reserved_);
   m->data_ = m->reserved_ + (where.file_offset - address) % alignment;
   return m;
 }
@@ -86,6 +94,8 @@ result<std::shared_ptr<mapped_file>> mapped_file::reserve(unique_fd fd, const ex
 mapped_file::~mapped_file() {
   if (reserved_)
     munmap(reserved_, reserved_bytes_);
+  if (filled_)
+    munmap(static_cast<void*>(filled_), filled_bytes_);
 }
 
 status mapped_file::grant(std::uint64_t offset, std::uint64_t length) {
@@ -94,17 +104,22 @@ status mapped_file::grant(std::uint64_t offset, std::uint64_t length) {
     length <= size - offset && (length % where_.granule_bytes == 0 || length == size - offset);
   if (!whole)
     return {errc::permission_denied, "a grant that is not made of granules"};
-  for (auto end = offset + length; offset < end; offset += where_.granule_bytes)
-    if (auto bad = map_granule(offset); !bad.ok())
+  std::lock_guard guard{mutex_};
+  for (auto end = offset + length; offset < end;) {
+    auto next = granted_.upper_bound(offset);
+    if (next != granted_.begin() && std::prev(next)->second > offset) {
+      offset = std::prev(next)->second;
+      continue;
+    }
+    auto gap = std::min(end, next == granted_.end() ? end : next->first) - offset;
+    if (auto bad = map_locked(offset, gap); !bad.ok())
       return bad;
+    add_locked(offset, gap);
+  }
   return {};
 }
 
-status mapped_file::map_granule(std::uint64_t offset) {
-  std::lock_guard guard{mutex_};
-  if (granules_.contains(offset))
-    return {};
-  auto length = std::min(where_.granule_bytes, where_.size_bytes - offset);
+status mapped_file::map_locked(std::uint64_t offset, std::uint64_t length) {
   auto at = static_cast<off_t>(where_.file_offset + offset);
   auto map = [&](int flags) {
     return mmap(data_ + offset, length, PROT_READ | PROT_WRITE, flags | MAP_FIXED, fd_.get(), at);
@@ -117,18 +132,31 @@ status mapped_file::map_granule(std::uint64_t offset) {
   }
   if (mapped == MAP_FAILED)
     return {errc::unsupported, status_from_errno(errno, "mapping a peer's file").detail()};
-  auto pieces = (length + populate_bytes_ - 1) / populate_bytes_;
-  granules_.emplace(offset, new std::atomic<std::uint8_t>[pieces]());
   return {};
+}
+
+// A gap becomes one run with the neighbours that it touches.
+void mapped_file::add_locked(std::uint64_t offset, std::uint64_t length) {
+  auto end = offset + length;
+  if (auto after = granted_.find(end); after != granted_.end()) {
+    end = after->second;
+    granted_.erase(after);
+  }
+  auto next = granted_.upper_bound(offset);
+  if (next != granted_.begin() && std::prev(next)->second == offset)
+    std::prev(next)->second = end;
+  else
+    granted_.emplace(offset, end);
 }
 
 bool mapped_file::granted(std::uint64_t offset, std::uint64_t length) const {
   std::lock_guard guard{mutex_};
-  for (auto at = offset / where_.granule_bytes * where_.granule_bytes; at < offset + length;
-       at += where_.granule_bytes)
-    if (!granules_.contains(at))
-      return false;
-  return true;
+  return granted_locked(offset, length);
+}
+
+bool mapped_file::granted_locked(std::uint64_t offset, std::uint64_t length) const {
+  auto next = granted_.upper_bound(offset);
+  return length == 0 || (next != granted_.begin() && std::prev(next)->second >= offset + length);
 }
 
 status mapped_file::populate(std::uint64_t offset, std::uint64_t length, direction dir) {
@@ -136,17 +164,11 @@ status mapped_file::populate(std::uint64_t offset, std::uint64_t length, directi
   auto writes = dir == direction::read;
   auto advice = writes ? MADV_POPULATE_WRITE : MADV_POPULATE_READ;
   auto wanted = static_cast<std::uint8_t>(writes ? 2 : 1);
+  if (!granted(offset, length))
+    return {errc::permission_denied, "a part of the peer's file that was not granted"};
   auto end = offset + length;
   for (auto at = offset / populate_bytes_ * populate_bytes_; at < end; at += populate_bytes_) {
-    std::atomic<std::uint8_t>* piece = nullptr;
-    {
-      std::lock_guard guard{mutex_};
-      auto granule = at / where_.granule_bytes * where_.granule_bytes;
-      auto found = granules_.find(granule);
-      if (found == granules_.end())
-        return {errc::permission_denied, "a part of the peer's file that was not granted"};
-      piece = &found->second[(at - granule) / populate_bytes_];
-    }
+    auto* piece = filled_ + at / populate_bytes_;
     if (*piece >= wanted && (filled_stays_ || !writes))
       continue;
     auto bytes = std::min(populate_bytes_, where_.size_bytes - at);

@@ -54,11 +54,10 @@ public:
   [[nodiscard]] status populate(std::uint64_t offset, std::uint64_t length, direction dir);
 
 private:
-  // What has been filled so far, for each `populate_bytes_` of a granule.
-  using filled = std::unique_ptr<std::atomic<std::uint8_t>[]>;
-
   mapped_file() = default;
-  status map_granule(std::uint64_t offset);
+  bool granted_locked(std::uint64_t offset, std::uint64_t length) const;
+  status map_locked(std::uint64_t offset, std::uint64_t length);
+  void add_locked(std::uint64_t offset, std::uint64_t length);
 
   unique_fd fd_;
   extent where_;
@@ -68,8 +67,11 @@ private:
   std::byte* reserved_ = nullptr;
   std::uint64_t reserved_bytes_ = 0;
   std::byte* data_ = nullptr;
+  // What has been filled so far, for each `populate_bytes_`. Of a large file most of it never becomes memory.
+  std::atomic<std::uint8_t>* filled_ = nullptr;
+  std::uint64_t filled_bytes_ = 0;
   mutable std::mutex mutex_;
-  std::map<std::uint64_t, filled> granules_; // by offset
+  std::map<std::uint64_t, std::uint64_t> granted_; // where runs begin and end; they do not touch
 };
 
 } // namespace millrace::transport

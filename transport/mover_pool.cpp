@@ -1,4 +1,5 @@
 // A queue of jobs that take turns.
+#include <millrace/core/log.hpp>
 #include <millrace/transport/mover_pool.hpp>
 
 #include <pthread.h>
@@ -8,6 +9,7 @@
 #include <condition_variable>
 #include <deque>
 #include <mutex>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -95,9 +97,22 @@ std::uint32_t default_movers() noexcept {
 
 mover_pool::mover_pool(std::uint32_t threads, std::uint32_t device_threads)
   : state_(std::make_shared<state>()), device_threads_(device_threads) {
-  auto count = threads == 0 ? default_movers() : threads;
-  for (std::uint32_t i = 0; i < count; ++i)
-    state_->threads.emplace_back([s = state_] { s->serve(); });
+  wanted_ = threads == 0 ? default_movers() : threads;
+  try {
+    for (std::uint32_t i = 0; i < wanted_; ++i)
+      state_->threads.emplace_back([s = state_] { s->serve(); });
+  } catch (const std::system_error&) {
+    // Those there are do the work; `check` tells.
+  }
+}
+
+status mover_pool::check() const {
+  if (threads() == wanted_)
+    return {};
+  return {
+    errc::no_space,
+    "the system gives only " + std::to_string(threads()) + " of " + std::to_string(wanted_) +
+      " threads that copy (ulimit -u, or the control group's pids.max)"};
 }
 
 mover_pool::~mover_pool() {
@@ -117,8 +132,10 @@ mover_pool::~mover_pool() {
 mover_pool& mover_pool::devices() {
   std::call_once(devices_made_, [this] {
     devices_ = std::make_unique<mover_pool>(std::max(device_threads_, 1u));
+    if (auto fewer = devices_->check(); !fewer.ok())
+      log().warn("fewer threads wait for devices why=\"{}\"", fewer.detail());
   });
-  return *devices_;
+  return devices_->threads() > 0 ? *devices_ : *this;
 }
 
 std::uint32_t mover_pool::threads() const noexcept {

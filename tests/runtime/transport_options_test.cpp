@@ -27,6 +27,17 @@ transport::verbs_options verbs_of(const std::string& text) {
 
 BOOST_AUTO_TEST_SUITE(transport_options)
 
+BOOST_AUTO_TEST_CASE(defaults_of_the_configuration_are_those_of_shm) {
+  auto a = runtime::shm_options_of(parsed("").shm);
+  transport::shm_options b;
+  BOOST_TEST(transport::check(a).ok());
+  SAME(a, b, transfers_max);
+  SAME(a, b, backlog_bytes_max);
+  SAME(a, b, mapped_max);
+  SAME(a, b, answer_delay_ms);
+  SAME(a, b, answer_timeout_ms);
+}
+
 BOOST_AUTO_TEST_CASE(defaults_of_the_configuration_are_those_of_tcp) {
   auto a = tcp_of("");
   transport::tcp_options b;
@@ -95,6 +106,8 @@ BOOST_AUTO_TEST_CASE(what_is_written_arrives) {
   BOOST_TEST(tcp.keepalive_s == 2u);
   BOOST_TEST(tcp_of("tcp: {keepalive: 0}").keepalive_s == 0u);
   BOOST_TEST(transport::check(tcp).ok());
+  auto shm = runtime::fabric_options_of(parsed("shm: {backlog_max: 1MiB, mapped_max: 7}")).shm;
+  BOOST_TEST((shm.backlog_bytes_max == 1u << 20 && shm.mapped_max == 7u));
   auto verbs =
     verbs_of("verbs: {devices: ['mlx5_0:1'], gid_index: 0, inline_max: 64, watch_unmaps: false}");
   BOOST_TEST((verbs.devices == std::vector<std::string>{"mlx5_0:1"}));

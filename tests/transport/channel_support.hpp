@@ -104,6 +104,11 @@ public:
     std::unique_lock lock{mutex_};
     return changed_.wait_for(lock, generous, condition);
   }
+  template <class P>
+  bool look(P condition) {
+    std::lock_guard guard{mutex_};
+    return condition();
+  }
   bool wait_frames(std::size_t n) {
     return wait([&] { return frames.size() >= n; });
   }

@@ -1,9 +1,15 @@
 // Whose chunk comes next.
+#include <millrace/transport/arena.hpp>
+#include <millrace/transport/io_loop.hpp>
 #include <millrace/transport/mover_pool.hpp>
 
 #include <boost/test/unit_test.hpp>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <functional>
 #include <optional>
 #include <semaphore>
 #include <string>
@@ -81,6 +87,58 @@ BOOST_AUTO_TEST_CASE(preparations_wait_for_transfers) {
 BOOST_AUTO_TEST_CASE(a_job_without_chunks_ends) {
   submit('a', 0);
   BOOST_TEST(run() == ".");
+}
+
+BOOST_AUTO_TEST_SUITE_END()
+
+BOOST_AUTO_TEST_SUITE(mover_pool_without_threads)
+
+// Runs `body` as a user to whom the system gives no more threads; what it returns, 0 if the machine cannot do that.
+static int without_threads(const std::function<int()>& body) {
+  constexpr uid_t nobody_else = 64'123;
+  auto child = fork();
+  if (child == 0) {
+    rlimit none{1, 1};
+    if ((geteuid() == 0 && setuid(nobody_else) != 0) || setrlimit(RLIMIT_NPROC, &none) != 0)
+      _exit(0);
+    _exit(body());
+  }
+  int state = 0;
+  waitpid(child, &state, 0);
+  return WIFEXITED(state) ? WEXITSTATUS(state) : 1000 + WTERMSIG(state);
+}
+
+BOOST_AUTO_TEST_CASE(a_fabric_says_that_it_cannot_have_its_threads) {
+  BOOST_TEST(without_threads([] {
+               mover_pool pool{2};
+               return pool.threads() == 0 && pool.check().code() == millrace::errc::no_space ? 0
+                                                                                             : 1;
+             }) == 0);
+}
+
+BOOST_AUTO_TEST_CASE(a_pool_without_threads_for_devices_uses_its_own) {
+  {
+    mover_pool pool{1};
+    BOOST_TEST(&pool.devices() != &pool);
+  }
+  BOOST_TEST(without_threads([] {
+               mover_pool none{1};
+               return &none.devices() == &none ? 0 : 1;
+             }) == 0);
+}
+
+BOOST_AUTO_TEST_CASE(a_loop_says_that_it_cannot_have_its_thread) {
+  BOOST_TEST(without_threads([] {
+               auto loop = io_loop::start({});
+               return !loop && loop.error().code() == millrace::errc::no_space ? 0 : 1;
+             }) == 0);
+}
+
+BOOST_AUTO_TEST_CASE(an_arena_is_touched_without_threads) {
+  BOOST_TEST(without_threads([] {
+               auto a = arena::create({.name = "t", .size_bytes = 130u << 20, .lock = false});
+               return a && (*a)->data()[(*a)->size_bytes() - 1] == std::byte{0} ? 0 : 1;
+             }) == 0);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -2,10 +2,17 @@
 #include "channel_support.hpp"
 
 #include <millrace/core/codec.hpp>
+#include <millrace/core/digest.hpp>
 #include <millrace/tests/support/exposed_matrix.hpp>
 #include <millrace/tests/support/fabric_handler.hpp>
 #include <millrace/tests/support/shared_file.hpp>
 #include <millrace/transport/shm/messages.hpp>
+
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+#include <fstream>
+#include <semaphore>
 
 using namespace millrace;
 using namespace millrace::transport;
@@ -25,12 +32,19 @@ struct fixture {
   temp_dir dir;
   shared_file file{"/dev/shm/millrace-hostile-" + std::to_string(getpid()), file_bytes};
   std::shared_ptr<io_loop> loop = make_loop();
-  std::shared_ptr<fabric> victim = fabric::create({}, loop).value();
+  std::shared_ptr<fabric> victim = fabric::create(modest(), loop).value();
   std::shared_ptr<listener> door;
   std::shared_ptr<recorder> answers = std::make_shared<recorder>();
   std::shared_ptr<channel> liar;
   exposed_matrix memory{{1, 100'000, 0}, access_mode::read, 3};
   std::uint64_t moves = 0;
+
+  static fabric_options modest() {
+    fabric_options o;
+    o.movers = 1;
+    o.shm.backlog_bytes_max = 4u << 20;
+    return o;
+  }
 
   fixture() {
     std::fill_n(file.data(), file_bytes, std::byte{0x5a});
@@ -61,31 +75,61 @@ struct fixture {
       file.mapping().fd);
   }
 
-  // Asks the victim to copy its memory to a place in the file; the code of its answer.
-  errc move_to(std::uint64_t offset, std::uint64_t length) {
+  // Of the victim's memory.
+  shm::move move_of(std::vector<shm::move_op> ops) {
     shm::move m;
     m.number = ++moves;
     m.region = memory.handle().region;
     m.key = memory.handle().key;
     m.dir = static_cast<std::uint8_t>(direction::read);
-    m.ops = {{0, 1, offset, length, 0, 0}};
+    m.ops = std::move(ops);
+    return m;
+  }
+
+  // Asks the victim to copy its memory to a place in the file; the code of its answer.
+  errc move_to(std::uint64_t offset, std::uint64_t length) {
+    return answer_to(move_of({{0, 1, offset, length, 0, 0}}));
+  }
+
+  errc answer_to(const shm::move& m) {
     send(message_kind::move, m);
-    shm::answers all;
-    auto came = answers->wait([&] {
-      for (auto& f : answers->frames) {
-        wire_reader reader{f.body};
-        std::string driver;
-        message_kind kind{};
-        reader(driver, kind);
-        if (
-          kind == message_kind::moved && reader(all) && all.outcomes.size() == 1 &&
-          all.outcomes.front().number == m.number)
-          return true;
-      }
-      return false;
-    });
+    return wait_answer(m.number);
+  }
+
+  errc wait_answer(std::uint64_t number) {
+    errc code{};
+    auto came = answers->wait([&] { return find_answer(number, code); });
     BOOST_TEST_REQUIRE(came);
-    return static_cast<errc>(all.outcomes.front().code);
+    return code;
+  }
+
+  bool find_answer(std::uint64_t number, errc& code) const {
+    for (auto& f : answers->frames) {
+      wire_reader reader{f.body};
+      std::string driver;
+      message_kind kind{};
+      shm::answers all;
+      reader(driver, kind);
+      if (kind == message_kind::moved && reader(all))
+        for (auto& outcome : all.outcomes)
+          if (outcome.number == number) {
+            code = static_cast<errc>(outcome.code);
+            return true;
+          }
+    }
+    return false;
+  }
+  bool answered(std::uint64_t number) {
+    errc code{};
+    return answers->look([&] { return find_answer(number, code); });
+  }
+
+  // What was submitted to the only mover before, of any class, has ended.
+  void finish_movers() {
+    auto ended = std::make_shared<std::binary_semaphore>(0);
+    victim->movers()->submit(
+      1, [](std::uint32_t) {}, [ended] { ended->release(); }, job_class::background);
+    ended->acquire();
   }
 
   bool untouched(std::uint64_t first, std::uint64_t last) const {
@@ -96,6 +140,36 @@ struct fixture {
   // The other side closed the connection.
   bool thrown_out() { return answers->wait_closings(1); }
 };
+
+// Keeps the victim's only mover from everything else.
+struct busy_mover {
+  std::shared_ptr<std::binary_semaphore> end = std::make_shared<std::binary_semaphore>(0);
+  explicit busy_mover(const fixture& f) {
+    f.victim->movers()->submit(
+      1, [end = end](std::uint32_t) { end->acquire(); }, [] {});
+  }
+  ~busy_mover() { end->release(); }
+};
+
+// Mappings of this process whose name contains a word.
+std::size_t mappings_of(const std::string& word) {
+  std::ifstream maps{"/proc/self/maps"};
+  std::size_t n = 0;
+  for (std::string line; std::getline(maps, line);)
+    n += line.find(word) != std::string::npos;
+  return n;
+}
+
+// A sealed memfd, as arenas are.
+unique_fd sealed_memfd(const char* name, std::uint64_t size_bytes, std::uint64_t touched_bytes) {
+  unique_fd fd{memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING)};
+  BOOST_TEST_REQUIRE(ftruncate(fd.get(), static_cast<off_t>(size_bytes)) == 0);
+  std::vector<std::byte> bytes(touched_bytes, std::byte{1});
+  BOOST_TEST_REQUIRE(
+    pwrite(fd.get(), bytes.data(), bytes.size(), 0) == static_cast<ssize_t>(touched_bytes));
+  BOOST_TEST_REQUIRE(fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0);
+  return fd;
+}
 
 } // namespace
 
@@ -138,6 +212,20 @@ BOOST_AUTO_TEST_CASE(nothing_can_be_moved_after_a_file_was_forgotten) {
   send(message_kind::forget, shm::forget{1});
   BOOST_TEST((move_to(0, 100) == errc::permission_denied));
   BOOST_TEST(untouched(0, file_bytes));
+}
+
+// Of 2^28 granules; a list of them would take longer than anybody waits.
+BOOST_AUTO_TEST_CASE(grants_of_huge_files_are_not_counted_out) {
+  constexpr std::uint64_t size = granule << 28;
+  unique_fd huge{memfd_create("hostile-huge", MFD_CLOEXEC)};
+  BOOST_TEST_REQUIRE(ftruncate(huge.get(), static_cast<off_t>(size)) == 0);
+  send(message_kind::announce_file, shm::announce_file{1, size, 0, granule}, huge.get());
+  send(message_kind::grant, shm::grant{1, 2 * granule, granule});
+  send(message_kind::grant, shm::grant{1, 0, size / 2});
+  BOOST_TEST((move_to(size / 2 - 1, 1) == errc::ok));
+  BOOST_TEST((move_to(size / 2 - 1, 2) == errc::permission_denied));
+  send(message_kind::grant, shm::grant{1, size / 2, size / 2});
+  BOOST_TEST((move_to(size / 2 - 1, 2) == errc::ok));
 }
 
 BOOST_AUTO_TEST_CASE(a_grant_that_is_not_made_of_granules_ends_the_connection) {
@@ -203,6 +291,130 @@ BOOST_AUTO_TEST_CASE(a_file_that_may_not_be_written_is_out_of_reach_and_the_conn
   send(message_kind::grant, shm::grant{1, 0, granule});
   BOOST_TEST((move_to(0, 100) == errc::unsupported));
   BOOST_TEST((move_to(0, 100) == errc::unsupported));
+}
+
+BOOST_AUTO_TEST_SUITE_END()
+
+BOOST_FIXTURE_TEST_SUITE(hostile_moves, fixture)
+
+// A digest of one byte tells which it was.
+BOOST_AUTO_TEST_CASE(a_read_learns_nothing_of_what_lies_around_the_region) {
+  announce();
+  send(message_kind::grant, shm::grant{1, 0, file_bytes});
+  auto m = move_of({{99'999, 1, 0, 1, 0, 1}});
+  m.digests = true;
+  send(message_kind::move, m);
+  BOOST_TEST(thrown_out());
+}
+
+BOOST_AUTO_TEST_CASE(a_read_learns_nothing_of_what_lies_before_its_range) {
+  announce();
+  send(message_kind::grant, shm::grant{1, 0, file_bytes});
+  auto m = move_of({{0, 1, granule, 1, 5, 0}});
+  m.digests = true;
+  send(message_kind::move, m);
+  BOOST_TEST(thrown_out());
+}
+
+BOOST_AUTO_TEST_CASE(digests_of_far_more_than_a_move_writes_end_the_connection) {
+  announce();
+  send(message_kind::grant, shm::grant{1, 0, file_bytes});
+  auto m = move_of({{0, 1, 7 * granule, 1, digest_block_bytes, 0}});
+  m.dir = static_cast<std::uint8_t>(direction::write);
+  m.digests = true;
+  send(message_kind::move, m);
+  BOOST_TEST(thrown_out());
+}
+
+BOOST_AUTO_TEST_CASE(more_pieces_than_a_move_may_have_end_the_connection) {
+  announce();
+  send(message_kind::grant, shm::grant{1, 0, file_bytes});
+  send(message_kind::move, move_of(std::vector<shm::move_op>(shm::move_ops_max, {0, 1, 0, 1})));
+  BOOST_TEST((move_to(0, 1) == errc::ok));
+  send(message_kind::move, move_of(std::vector<shm::move_op>(shm::move_ops_max + 1, {0, 1, 0, 1})));
+  BOOST_TEST(thrown_out());
+}
+
+BOOST_AUTO_TEST_CASE(a_move_in_no_known_direction_ends_the_connection) {
+  auto m = move_of({});
+  m.dir = 3;
+  send(message_kind::move, m);
+  BOOST_TEST(thrown_out());
+}
+
+// Whoever touches the pages of an arena first pays for them.
+BOOST_AUTO_TEST_CASE(an_arena_that_was_not_touched_ends_the_connection) {
+  constexpr std::uint64_t size = 64u << 20;
+  auto fd = sealed_memfd("hostile-sparse", size, 4096);
+  send(message_kind::announce, shm::announce{1, size}, fd.get());
+  BOOST_TEST(thrown_out());
+  BOOST_TEST(mappings_of("hostile-sparse") == 0u);
+}
+
+BOOST_AUTO_TEST_CASE(what_is_refused_does_not_touch_the_arena) {
+  constexpr std::uint64_t size = 1u << 20;
+  auto fd = sealed_memfd("hostile-holes", size, size);
+  send(message_kind::announce, shm::announce{1, size}, fd.get());
+  BOOST_TEST((move_to(size - 1, 2) == errc::permission_denied));
+  BOOST_TEST_REQUIRE(fallocate(fd.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, size) == 0);
+  BOOST_TEST((answer_to(move_of({{100'000, 1, 0, 1, 0, 0}})) == errc::permission_denied));
+  BOOST_TEST((answer_to(move_of({})) == errc::ok));
+  finish_movers();
+  struct stat info {};
+  BOOST_TEST(fstat(fd.get(), &info) == 0);
+  BOOST_TEST(info.st_blocks == 0);
+}
+
+BOOST_AUTO_TEST_CASE(more_moves_than_there_is_memory_for_are_busy) {
+  announce();
+  send(message_kind::grant, shm::grant{1, 0, file_bytes});
+  auto large = [&] { return move_of(std::vector<shm::move_op>(shm::move_ops_max, {0, 1, 0, 1})); };
+  std::vector<std::uint64_t> numbers;
+  {
+    busy_mover busy{*this};
+    for (int i = 0; i < 8; ++i) {
+      auto m = large();
+      numbers.push_back(m.number);
+      send(message_kind::move, m);
+    }
+    BOOST_TEST((wait_answer(numbers.back()) == errc::busy));
+    BOOST_TEST(!answered(numbers.front()));
+  }
+  BOOST_TEST((wait_answer(numbers.front()) == errc::ok));
+  BOOST_TEST((answer_to(large()) == errc::ok));
+}
+
+BOOST_AUTO_TEST_CASE(files_are_paged_in_by_a_mover_however_short_the_move) {
+  announce();
+  send(message_kind::grant, shm::grant{1, 0, file_bytes});
+  std::uint64_t number = 0;
+  {
+    busy_mover busy{*this};
+    auto m = move_of({{0, 1, 0, 1, 0, 0}});
+    number = m.number;
+    send(message_kind::move, m);
+    // Asked for later, and refused by the loop.
+    BOOST_TEST((answer_to(move_of({{0, 2, 0, 1, 0, 0}})) == errc::permission_denied));
+    BOOST_TEST(!answered(number));
+  }
+  BOOST_TEST((wait_answer(number) == errc::ok));
+}
+
+BOOST_AUTO_TEST_CASE(memory_of_a_peer_that_is_gone_is_unmapped_by_a_mover) {
+  constexpr std::uint64_t size = 1u << 20;
+  auto fd = sealed_memfd("hostile-arena", size, size);
+  send(message_kind::announce, shm::announce{2, size}, fd.get());
+  BOOST_TEST((answer_to(move_of({{0, 2, 0, 1, 0, 0}})) == errc::ok));
+  BOOST_TEST(mappings_of("hostile-arena") == 1u);
+  finish_movers();
+  {
+    busy_mover busy{*this};
+    send(message_kind::forget, shm::forget{2});
+    BOOST_TEST((answer_to(move_of({{0, 2, 0, 1, 0, 0}})) == errc::permission_denied));
+    BOOST_TEST(mappings_of("hostile-arena") == 1u);
+  }
+  finish_movers();
+  BOOST_TEST(mappings_of("hostile-arena") == 0u);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -186,4 +186,46 @@ BOOST_AUTO_TEST_CASE(an_owner_that_answers_senselessly_confuses_only_itself) {
   BOOST_TEST((here == pattern(1000, 1)));
 }
 
+BOOST_AUTO_TEST_CASE(transfers_wait_for_an_owner_in_bounded_number) {
+  auto options = small_options();
+  options.chunks_max = 1;
+  options.transfers_max = 2;
+  world w{options};
+  auto source = w.expose_tensor(1000, access_mode::read);
+  std::vector<std::byte> room(1000);
+  w.to_owner->deliver = [](message_kind, wire_reader&) { return status{}; }; // answers nothing
+  std::vector<held_completion<transfer_report>> done(4);
+  for (auto& d : done)
+    w.submit(direction::read, source.handle, room, d);
+  auto last = done.back().take();
+  BOOST_TEST((!last && last.error().code() == errc::busy));
+  w.asking->close({errc::peer_lost, "the test ends"});
+  for (int i = 0; i < 3; ++i)
+    BOOST_TEST((done[i].take().error().code() == errc::peer_lost));
+}
+
+BOOST_AUTO_TEST_CASE(a_peer_that_takes_no_answer_is_left) {
+  world w;
+  auto source = w.expose_tensor(1000, access_mode::read);
+  w.to_peer->full = true;
+  auto wrong_key = w.request(1, source, {});
+  wrong_key.key.bytes[0] ^= 1;
+  BOOST_TEST(w.lending->on_stage(std::move(wrong_key)).ok());
+  BOOST_TEST(w.to_peer->closed.load());
+}
+
+BOOST_AUTO_TEST_CASE(a_peer_that_takes_no_end_of_a_commit_is_left) {
+  world w;
+  w.to_peer->full = true;
+  BOOST_TEST(w.lending->on_commit({77}).ok());
+  BOOST_TEST(w.to_peer->closed.load());
+}
+
+BOOST_AUTO_TEST_CASE(an_owner_that_takes_no_release_is_left) {
+  world w;
+  w.to_owner->full = true;
+  w.asking->on_staged({.number = 77, .code = 0, .detail = {}, .region = 1, .key = {}});
+  BOOST_TEST(w.to_owner->closed.load());
+}
+
 BOOST_AUTO_TEST_SUITE_END()

@@ -15,6 +15,7 @@
 
 #include <boost/test/unit_test.hpp>
 
+#include <atomic>
 #include <functional>
 #include <map>
 #include <memory>
@@ -36,6 +37,8 @@ public:
   wire() : fake_channel(this_peer(), "n7") {} // so that the local driver can be the carrier
   status send(
     frame_kind, std::uint64_t, std::span<const std::byte> body, std::span<const int>) override {
+    if (full)
+      return {errc::busy, "the send queue is full"};
     wire_reader reader{body};
     std::string driver;
     message_kind kind{};
@@ -46,7 +49,11 @@ public:
     return {};
   }
 
+  void close(status, std::uint32_t) override { closed = true; }
+
   receiver deliver;
+  std::atomic<bool> full = false; // takes nothing
+  std::atomic<bool> closed = false;
 };
 
 template <class Message>
@@ -61,6 +68,7 @@ inline staged_options small_options() {
     .size_bytes = 4 * chunk_bytes,
     .chunk_bytes = chunk_bytes,
     .chunks_max = 3,
+    .transfers_max = 1000,
     .hold_timeout_ms = 3'600'000};
 }
 
@@ -88,7 +96,7 @@ struct world {
       [this](transfer t, completion<transfer_report> done) {
         carry(std::move(t), std::move(done));
       },
-      std::chrono::milliseconds{o.hold_timeout_ms});
+      std::chrono::milliseconds{o.hold_timeout_ms}, o.transfers_max);
     lending = std::make_shared<lending_side>(to_peer, pool, o);
     to_owner->deliver = [to = std::weak_ptr{lending}](message_kind kind, wire_reader& r) {
       auto l = to.lock();

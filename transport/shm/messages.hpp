@@ -2,6 +2,8 @@
 #pragma once
 
 #include <millrace/core/bulk_handle.hpp>
+#include <millrace/core/digest.hpp>
+#include <millrace/core/status.hpp>
 
 #include <cstdint>
 #include <string>
@@ -55,6 +57,10 @@ struct move_op {
   std::uint64_t tail = 0;
 };
 
+// Of one move: bound its message and its answer, whatever the number and size of the tensors.
+inline constexpr std::size_t move_ops_max = 32'768;
+inline constexpr std::uint64_t move_digests_max = 1u << 20;
+
 /// "Copy between your region and my arena." The owner of the region does it: it alone knows the addresses, checks
 /// the key, and can stop when the memory is withdrawn.
 struct move {
@@ -79,6 +85,16 @@ struct moved {
 struct answers {
   std::vector<moved> outcomes;
 };
+
+/// No fewer than the digests that an op brings: `lead` and `tail` are less than a block each.
+constexpr std::uint64_t digests_at_most(std::uint64_t length) noexcept {
+  return length / digest_block_bytes + 3;
+}
+
+/// Checks what decoding cannot: the direction, the bounds of a move, and that only writes have digests of more than
+/// what they move.
+/// Errors: `protocol_error`.
+[[nodiscard]] status check(const move& m);
 
 template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, announce& x) {

@@ -10,15 +10,24 @@ namespace millrace::transport::shm {
 
 namespace {
 
-// A peer may announce this many arenas; more is a defect or an attack.
-constexpr std::size_t mapped_arenas_max = 4096;
 // Every message wakes a thread of the peer, which costs as much as copying some 100 KiB. So an answer waits for others,
 // up to so many in all, while at least as many moves are under way and have no more bytes than this between them.
 constexpr std::size_t answers_held_max = 4;
 constexpr std::uint64_t bytes_while_held_max = 16u << 20;
 constexpr std::size_t digests_held_max = 1024;
+// What a move takes besides its pieces.
+constexpr std::uint64_t move_memory_bytes = 1024;
 
 } // namespace
+
+move_weight weigh(const move& m) {
+  move_weight out{0, move_memory_bytes + m.ops.size() * sizeof(copy_op)};
+  for (auto& op : m.ops) {
+    out.bytes += op.length; // wraps where a liar's lengths do
+    out.memory_bytes += m.digests ? digests_at_most(op.length) * sizeof(std::uint64_t) : 0;
+  }
+  return out;
+}
 
 template <class Message>
 status peer_link::send(message_kind kind, const Message& m, std::span<const int> fds) {
@@ -87,17 +96,26 @@ void peer_link::forget_freed() {
 }
 
 void peer_link::ask(move request, pending_move pending) {
+  status refused;
   {
     std::lock_guard guard{mutex_};
-    if (!closed_) {
+    if (closed_) {
+      refused = {errc::peer_lost, "the connection to " + peer().name + " is closed"};
+    } else if (pending_.size() >= options_.transfers_max) {
+      refused = {
+        errc::busy,
+        std::to_string(pending_.size()) + " transfers wait for " + peer().name +
+          " (shm.transfers_max)"};
+    } else {
+      if (pending_.empty())
+        heard_ = steady_clock::now();
       request.number = next_++;
       pending_.emplace(request.number, std::move(pending));
     }
   }
-  // Moved only when it got a number.
-  if (request.number == 0)
-    // NOLINTNEXTLINE(bugprone-use-after-move)
-    return pending.done(fail(errc::peer_lost, "the connection to " + peer().name + " is closed"));
+  if (!refused.ok())
+    // Moved only when it was taken. NOLINTNEXTLINE(bugprone-use-after-move)
+    return pending.done(fail(refused));
   auto sent = send(message_kind::move, request);
   if (sent.ok())
     return;
@@ -116,7 +134,24 @@ std::optional<pending_move> peer_link::take(std::uint64_t number) {
   return pending;
 }
 
+void peer_link::expire(time_point now) {
+  {
+    std::lock_guard guard{mutex_};
+    std::chrono::milliseconds patience{options_.answer_timeout_ms};
+    if (pending_.empty() || now < heard_ || now - heard_ <= patience)
+      return;
+  }
+  // What it may still touch is kept until its process has ended; a new connection starts afresh.
+  channel_->close(
+    {errc::deadline_exceeded,
+     peer().name + " answered no transfer for longer than shm.answer_timeout"});
+}
+
 void peer_link::on_answers(answers all) {
+  {
+    std::lock_guard guard{mutex_};
+    heard_ = steady_clock::now();
+  }
   for (auto& answer : all.outcomes)
     on_moved(std::move(answer));
 }
@@ -142,7 +177,8 @@ std::vector<std::shared_ptr<void>> peer_link::close(const status& why) {
     std::lock_guard guard{mutex_};
     closed_ = true;
     failed.swap(pending_);
-    mapped_.clear();
+    for (auto& [arena, m] : std::exchange(mapped_, {}))
+      drop_locked(m);
   }
   abandoned_->store(true);
   std::vector<std::shared_ptr<void>> touched;
@@ -153,33 +189,53 @@ std::vector<std::shared_ptr<void>> peer_link::close(const status& why) {
   return touched;
 }
 
-void peer_link::began(std::uint64_t size_bytes) {
+status peer_link::began(const move_weight& what) {
   std::lock_guard guard{answers_mutex_};
   ++moves_;
-  move_bytes_ += size_bytes;
+  under_way_.bytes += what.bytes;
+  under_way_.memory_bytes += what.memory_bytes;
+  if (under_way_.memory_bytes <= options_.backlog_bytes_max)
+    return {};
+  return {errc::busy, "more moves at once than shm.backlog_max has memory for"};
 }
 
-void peer_link::ended(moved outcome, std::uint64_t size_bytes) {
+bool peer_link::ended(moved outcome, const move_weight& what) {
   answers due;
   {
     std::lock_guard guard{answers_mutex_};
     --moves_;
-    move_bytes_ -= size_bytes;
+    under_way_.bytes -= what.bytes;
+    under_way_.memory_bytes -= what.memory_bytes;
     auto small = outcome.digests.size() <= digests_held_max;
     held_.outcomes.push_back(std::move(outcome));
     if (
       small && held_.outcomes.size() < answers_held_max && moves_ >= answers_held_max &&
-      move_bytes_ <= bytes_while_held_max)
-      return;
+      under_way_.bytes <= bytes_while_held_max)
+      return true;
     due = std::exchange(held_, {});
   }
+  tell(due);
+  return false;
+}
+
+void peer_link::tell_held() {
+  answers due;
+  {
+    std::lock_guard guard{answers_mutex_};
+    due = std::exchange(held_, {});
+  }
+  if (!due.outcomes.empty())
+    tell(due);
+}
+
+void peer_link::tell(const answers& due) {
   // A peer that reads nothing would wait for these in vain.
   if (auto sent = send(message_kind::moved, due); !sent.ok())
     channel_->close(sent.within("answering moves"));
 }
 
 status peer_link::admits(std::uint64_t arena) const {
-  if (mapped_.size() >= mapped_arenas_max || mapped_.contains(arena))
+  if (mapped_.size() >= options_.mapped_max || mapped_.contains(arena))
     return {errc::protocol_error, "announced too many arenas, or one of them twice"};
   return {};
 }
@@ -220,13 +276,26 @@ status peer_link::take_grant(const grant& what) {
   if (bad.code() != errc::unsupported)
     return bad;
   // What runs keeps it; what comes is told.
-  file = nullptr;
+  drop_locked(std::exchange(found->second, {}));
   return {};
 }
 
 void peer_link::unmap(std::uint64_t arena) {
   std::lock_guard guard{mutex_};
-  mapped_.erase(arena);
+  if (auto node = mapped_.extract(arena))
+    drop_locked(std::move(node.mapped()));
+}
+
+void peer_link::drop_locked(mapping m) {
+  if (m.arena)
+    unmapped_.push_back(std::move(m.arena));
+  if (m.file)
+    unmapped_.push_back(std::move(m.file));
+}
+
+std::vector<std::shared_ptr<void>> peer_link::take_unmapped() {
+  std::lock_guard guard{mutex_};
+  return std::exchange(unmapped_, {});
 }
 
 result<reached_memory> peer_link::resolve(const move_op& op) const {

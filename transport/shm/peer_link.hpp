@@ -1,12 +1,14 @@
 // One shm driver's view of one peer: what was announced either way, and which moves are under way.
 #pragma once
 
+#include <millrace/core/clock.hpp>
 #include <millrace/transport/arena.hpp>
 #include <millrace/transport/channel.hpp>
 #include <millrace/transport/copy_job.hpp>
 #include <millrace/transport/driver.hpp>
 #include <millrace/transport/mapped_file.hpp>
 #include <millrace/transport/shm/messages.hpp>
+#include <millrace/transport/shm/shm_options.hpp>
 
 #include <atomic>
 #include <map>
@@ -31,16 +33,22 @@ struct reached_memory {
   std::shared_ptr<mapped_arena> arena; // or
   std::shared_ptr<mapped_file> file;
 
-  bool same_memory(const reached_memory& other) const noexcept {
-    return arena == other.arena && file == other.file;
-  }
+  /// Where the mapping begins.
+  std::byte* begin() const noexcept { return arena ? arena->data() : file->data(); }
 };
+
+/// What a move of the peer takes while it is under way.
+struct move_weight {
+  std::uint64_t bytes = 0;        // that it copies
+  std::uint64_t memory_bytes = 0; // of ours, for its pieces and its answer
+};
+move_weight weigh(const move& m);
 
 /// Threads: any; completions run without the lock.
 class peer_link {
 public:
-  peer_link(std::shared_ptr<channel> c, std::uint64_t granule_bytes)
-    : channel_(std::move(c)), granule_bytes_(granule_bytes) {}
+  peer_link(std::shared_ptr<channel> c, std::uint64_t granule_bytes, const shm_options& options)
+    : channel_(std::move(c)), granule_bytes_(granule_bytes), options_(options) {}
 
   const peer_info& peer() const noexcept { return channel_->peer(); }
   bool is_open() const noexcept { return channel_->is_open(); }
@@ -54,9 +62,11 @@ public:
   [[nodiscard]] status offer(const arena_place& place, std::uint64_t length);
   /// Tells the peer which announced arenas are gone.
   void forget_freed();
-  /// Asks the peer to move; `done` runs once, also when the link closes.
+  /// Asks the peer to move; `done` runs once, also when the link closes. Errors: `busy`.
   void ask(move request, pending_move pending);
   void on_answers(answers all);
+  /// Closes the channel to a peer that owes answers and gave none in time.
+  void expire(time_point now);
   /// Fails what is under way. Returns what the peer may still be touching.
   std::vector<std::shared_ptr<void>> close(const status& why);
 
@@ -68,13 +78,18 @@ public:
   [[nodiscard]] status map_file(const announce_file& what, unique_fd fd);
   [[nodiscard]] status take_grant(const grant& what);
   void unmap(std::uint64_t arena);
+  /// What the peer does not share any more. The last user of a mapping pays for unmapping it, which takes long: not
+  /// on the loop.
+  std::vector<std::shared_ptr<void>> take_unmapped();
   /// Errors: `permission_denied` for a range outside an announced arena, or not granted; `unsupported`.
   result<reached_memory> resolve(const move_op& op) const;
   const std::shared_ptr<std::atomic<bool>>& abandoned() const noexcept { return abandoned_; }
-  /// A move of so many bytes begins. `ended` follows.
-  void began(std::uint64_t size_bytes);
-  /// Tells the peer how a move ended; while several short ones are under way, together with the next.
-  void ended(moved outcome, std::uint64_t size_bytes);
+  /// A move begins. `ended` follows, at once after an error: `busy`.
+  [[nodiscard]] status began(const move_weight& what);
+  /// Tells the peer how a move ended; while several short ones are under way, together with the next. True if it was
+  /// not told yet: `tell_held` follows soon.
+  bool ended(moved outcome, const move_weight& what);
+  void tell_held();
 
 private:
   template <class Message>
@@ -92,26 +107,31 @@ private:
   };
 
   void on_moved(moved answer);
+  void tell(const answers& due);
   std::optional<pending_move> take(std::uint64_t number);
   bool trusted_with_files() const noexcept;
   status announce_locked(const std::shared_ptr<arena>& a);
   status grant_locked(const arena_place& place, std::uint64_t length);
   status admits(std::uint64_t arena) const;
+  void drop_locked(mapping m);
 
   std::shared_ptr<channel> channel_;
   const std::uint64_t granule_bytes_;
+  const shm_options options_;
   std::shared_ptr<std::atomic<bool>> abandoned_ = std::make_shared<std::atomic<bool>>(false);
   mutable std::mutex mutex_;
   bool closed_ = false;
   std::uint64_t next_ = 1;
   std::unordered_map<std::uint64_t, pending_move> pending_;
+  time_point heard_; // an answer, or the question before any
   std::map<std::uint64_t, announced> announced_;
   std::map<std::uint64_t, mapping> mapped_;
+  std::vector<std::shared_ptr<void>> unmapped_;
 
   std::mutex answers_mutex_; // guards what follows
   answers held_;
   std::uint64_t moves_ = 0; // of the peer, under way
-  std::uint64_t move_bytes_ = 0;
+  move_weight under_way_;
 };
 
 } // namespace millrace::transport::shm

@@ -2,6 +2,7 @@
 #include <millrace/core/codec.hpp>
 #include <millrace/core/digest.hpp>
 #include <millrace/core/log.hpp>
+#include <millrace/transport/option_bounds.hpp>
 #include <millrace/transport/peer_links.hpp>
 #include <millrace/transport/shm/peer_link.hpp>
 #include <millrace/transport/shm/shm_driver.hpp>
@@ -11,7 +12,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include <algorithm>
+#include <map>
 
 namespace millrace::transport {
 
@@ -19,12 +20,11 @@ namespace {
 
 using namespace shm;
 
-// Ops of one move: bounds the message, whatever the number of tensors.
-constexpr std::size_t move_ops_max = 32768;
 // Bytes of page table filled in one turn of a mover.
 constexpr std::uint64_t populate_bytes = 2u << 20;
 // How long memory is kept from reuse when the kernel cannot tell whether a lost peer still runs.
 constexpr std::uint32_t quarantine_ms = 60'000;
+constexpr std::uint32_t sweep_ms = 1000; // how soon what is late or freed is noticed
 
 // One submitted transfer, possibly cut into several moves.
 struct gathering {
@@ -57,20 +57,21 @@ struct gathering {
 
 // What the ops of a move reach, each memory once: a move may have a thousand times more ops.
 struct reached_places {
-  std::vector<reached_memory> all;
+  std::map<const std::byte*, reached_memory> all; // by where they begin
+  const std::byte* last = nullptr;                // neighbours mostly lie in the same one
   std::once_flag pinned;
 
   void add(reached_memory&& m) {
-    auto same = [&](auto& r) { return m.same_memory(r); };
-    // Neighbours mostly lie in the same one.
-    if (std::find_if(all.rbegin(), all.rend(), same) == all.rend())
-      all.push_back(std::move(m));
+    if (auto* begin = m.begin(); begin != last) {
+      last = begin;
+      all.try_emplace(begin, std::move(m));
+    }
   }
 
   void pin_for(const std::vector<std::shared_ptr<device_memory>>& devices) {
     std::call_once(pinned, [&] {
       for (auto& device : devices)
-        for (auto& r : all)
+        for (auto& [begin, r] : all)
           if (r.arena)
             r.arena->pin_for(*device);
     });
@@ -78,12 +79,29 @@ struct reached_places {
 
   // Of arenas the page tables were filled when they were announced.
   status populate(const std::byte* local, std::uint64_t length, direction dir) const {
-    for (auto& r : all)
-      if (r.file && local >= r.file->data() && local < r.file->data() + r.file->size_bytes())
-        return r.file->populate(static_cast<std::uint64_t>(local - r.file->data()), length, dir);
-    return {};
+    auto& [begin, r] = *std::prev(all.upper_bound(local));
+    return r.file ? r.file->populate(static_cast<std::uint64_t>(local - begin), length, dir)
+                  : status{};
   }
 };
+
+// Where each move of a transfer ends in its ops.
+std::vector<std::size_t> cut(const transfer& t) {
+  std::vector<std::size_t> ends;
+  std::size_t first = 0;
+  std::uint64_t digests = 0;
+  for (std::size_t i = 0; i < t.ops.size(); ++i) {
+    auto more = t.digests ? digests_at_most(t.ops[i].length) : 0;
+    if (i > first && (i - first == move_ops_max || digests + more > move_digests_max)) {
+      ends.push_back(i);
+      first = i;
+      digests = 0;
+    }
+    digests += more;
+  }
+  ends.push_back(t.ops.size());
+  return ends;
+}
 
 // A move that is ready to be asked for.
 struct prepared_move {
@@ -110,7 +128,7 @@ public:
     // Behind an address of a network is another host, or a way that carries no descriptors.
     if (c->peer().address)
       return;
-    auto link = std::make_shared<peer_link>(c, options_.granule_bytes);
+    auto link = std::make_shared<peer_link>(c, options_.granule_bytes, options_.bounds);
     links_.add(*c, link);
     for (auto& a : shared_())
       if (auto bad = link->announce_arena(a); !bad.ok())
@@ -119,25 +137,32 @@ public:
   }
 
   void peer_closed(channel& c, const status& why) override {
-    if (auto link = links_.take(c))
+    if (auto link = links_.take(c)) {
       quarantine(link->peer(), link->close(why));
+      unmap_soon(*link);
+    }
   }
 
   void submit(transfer t, completion<transfer_report> done) override {
     auto link = link_to(t.remote.owner);
     if (!link)
       return done(fail(errc::peer_lost, "no connection to the process that owns the memory"));
-    auto parts = std::max<std::size_t>((t.ops.size() + move_ops_max - 1) / move_ops_max, 1);
+    auto ends = cut(t);
     auto g = std::make_shared<gathering>();
-    g->missing = parts;
-    g->parts.resize(parts);
+    g->missing = ends.size();
+    g->parts.resize(ends.size());
     // All are made before the first is asked for: what cannot be reached fails before a byte moves.
     std::vector<prepared_move> moves;
-    for (std::size_t i = 0; i < parts; ++i) {
-      auto made = prepare(*link, t, i, g);
+    std::size_t first = 0;
+    for (auto end : ends) {
+      auto made = prepare(*link, t, {t.ops.data() + first, end - first});
       if (!made)
         return done(fail(made.error()));
+      made->pending.done = [g, part = moves.size()](result<copied> outcome) {
+        g->part(part, std::move(outcome));
+      };
       moves.push_back(std::move(*made));
+      first = end;
     }
     t.hold.reset();
     g->done = std::move(done);
@@ -166,7 +191,7 @@ private:
   }
 
   static result<prepared_move> prepare(
-    peer_link& link, const transfer& t, std::size_t part, const std::shared_ptr<gathering>& g) {
+    peer_link& link, const transfer& t, std::span<const copy_op> ops) {
     prepared_move out;
     out.request.region = t.remote.region;
     out.request.key = t.remote.key;
@@ -174,13 +199,9 @@ private:
     out.request.digests = t.digests;
     out.request.write_back = t.write_back;
     out.pending.hold = t.hold;
-    out.pending.done = [g, part](result<copied> outcome) { g->part(part, std::move(outcome)); };
-    auto first = part * move_ops_max;
-    auto last = std::min(first + move_ops_max, t.ops.size());
-    out.request.ops.reserve(last - first);
+    out.request.ops.reserve(ops.size());
     arena_place place;
-    for (auto i = first; i < last; ++i) {
-      auto& op = t.ops[i];
+    for (auto& op : ops) {
       auto covered = op.lead + op.length + op.tail;
       auto bad = locate(op.local - op.lead, covered, place);
       if (bad.ok())
@@ -219,19 +240,20 @@ private:
       return on_announce_file(*link, reader, fds);
     case message_kind::grant: {
       grant what;
-      return reader(what) ? link->take_grant(what) : status{};
+      auto bad = reader(what) ? link->take_grant(what) : status{};
+      unmap_soon(*link);
+      return bad;
     }
     case message_kind::forget: {
       forget gone;
       if (reader(gone))
         link->unmap(gone.arena);
+      unmap_soon(*link);
       return {};
     }
     case message_kind::move: {
       shm::move request;
-      if (reader(request))
-        on_move(link, std::move(request));
-      return {};
+      return reader(request) ? on_move(link, std::move(request)) : status{};
     }
     case message_kind::moved: {
       answers all;
@@ -265,6 +287,14 @@ private:
       job_class::background);
   }
 
+  // Of many gigabytes, pinned for a device perhaps: on a mover.
+  void unmap_soon(peer_link& link) {
+    auto gone = std::make_shared<std::vector<std::shared_ptr<void>>>(link.take_unmapped());
+    if (!gone->empty())
+      movers_->submit(
+        1, [gone](std::uint32_t) { gone->clear(); }, [] {});
+  }
+
   static status on_announce_file(
     peer_link& link, wire_reader& reader, std::vector<unique_fd>& fds) {
     announce_file what;
@@ -275,12 +305,13 @@ private:
     return link.map_file(what, std::move(fds.front()));
   }
 
-  void on_move(const std::shared_ptr<peer_link>& link, shm::move request) {
-    std::uint64_t size_bytes = 0; // wraps where a liar's lengths do
-    for (auto& op : request.ops)
-      size_bytes += op.length;
-    link->began(size_bytes);
-    auto answer = [link, size_bytes, number = request.number](result<copied> outcome) {
+  status on_move(const std::shared_ptr<peer_link>& link, shm::move request) {
+    if (auto bad = check(request); !bad.ok())
+      return bad;
+    auto weight = weigh(request);
+    auto busy = link->began(weight);
+    auto answer = [weak = weak_from_this(), link, weight,
+                   number = request.number](result<copied> outcome) {
       moved m;
       m.number = number;
       if (outcome) {
@@ -290,17 +321,19 @@ private:
         m.code = static_cast<std::uint8_t>(outcome.error().code());
         m.detail = outcome.error().detail();
       }
-      link->ended(std::move(m), size_bytes);
+      auto self = link->ended(std::move(m), weight) ? weak.lock() : nullptr;
+      if (self)
+        self->delays_.arm(weak, &shm_driver::tell_held);
     };
-    auto job = job_for(*link, request);
-    if (!job)
-      return answer(fail(job.error()));
-    run_copy_job(*movers_, options_.limits, std::move(*job), std::move(answer));
+    auto job = busy.ok() ? job_for(*link, request) : fail(busy);
+    if (job)
+      run_copy_job(*movers_, options_.limits, std::move(*job), std::move(answer));
+    else
+      answer(fail(job.error()));
+    return {};
   }
 
   result<copy_job> job_for(peer_link& link, const shm::move& request) {
-    if (request.dir != 1 && request.dir != 2)
-      return fail(errc::protocol_error, "a move in no known direction");
     auto dir = static_cast<direction>(request.dir);
     auto memory = find_region(request.region, request.key, access_for(dir), memory_reach::any);
     if (!memory)
@@ -323,12 +356,13 @@ private:
         return fail(local.error());
       job.ops.push_back({op.remote_offset, local->data, op.length, op.lead, op.tail});
       files |= local->file != nullptr;
-      if (local->arena)
-        populate_soon(local->arena);
       reached->add(std::move(*local));
     }
     if (auto bad = check_ops(job.ops, memory->size_bytes()); !bad.ok())
       return fail(bad);
+    for (auto& [begin, r] : reached->all)
+      if (r.arena)
+        populate_soon(r.arena);
     if (files || !memory->devices().empty())
       job.prepare = [reached = reached.get(), dir,
                      memory = *memory](std::byte* local, std::uint64_t length) {
@@ -352,10 +386,13 @@ private:
       return;
     }
     auto owned = std::make_shared<unique_fd>(fd);
-    auto watched = loop_->watch(fd, EPOLLIN, [kept, owned, loop = loop_.get()](std::uint32_t) {
-      kept->clear();
-      loop->unwatch(owned->get());
-    });
+    // What is let go may be the last user of the loop.
+    auto watched =
+      loop_->watch(fd, EPOLLIN, [kept, owned, weak = std::weak_ptr{loop_}](std::uint32_t) {
+        if (auto loop = weak.lock())
+          loop->unwatch(owned->get());
+        kept->clear();
+      });
     if (!watched.ok())
       loop_->run_after(quarantine_ms, [kept] { kept->clear(); });
   }
@@ -364,10 +401,17 @@ private:
 
   void sweep() {
     auto links = links_.all();
-    for (auto& link : links)
+    for (auto& link : links) {
       link->forget_freed();
+      link->expire(steady_clock::now());
+    }
     if (!links.empty())
       arm_sweep();
+  }
+
+  void tell_held() {
+    for (auto& link : links_.all())
+      link->tell_held();
   }
 
   std::shared_ptr<io_loop> loop_;
@@ -375,14 +419,28 @@ private:
   shm_driver_options options_;
   std::function<std::vector<std::shared_ptr<arena>>()> shared_;
   peer_links<peer_link> links_;
-  sweep_timer sweeps_{loop_, options_.sweep_ms};
+  sweep_timer sweeps_{loop_, sweep_ms};
+  sweep_timer delays_{loop_, options_.bounds.answer_delay_ms};
 };
 
 } // namespace
 
-std::shared_ptr<peer_driver> make_shm_driver(
+status check(const shm_options& o) {
+  constexpr std::uint64_t day_ms = 86'400'000;
+  const option_bound bounds[] = {
+    {"transfers_max", o.transfers_max, 1, 1u << 24},
+    {"backlog_bytes_max", o.backlog_bytes_max, 1u << 20, 1ull << 40},
+    {"mapped_max", o.mapped_max, 1, 65'536},
+    {"answer_delay_ms", o.answer_delay_ms, 1, 60'000},
+    {"answer_timeout_ms", o.answer_timeout_ms, 1'000, day_ms}};
+  return check_bounds("shm", bounds);
+}
+
+result<std::shared_ptr<peer_driver>> make_shm_driver(
   std::shared_ptr<io_loop> loop, std::shared_ptr<mover_pool> movers,
   const shm_driver_options& options, std::function<std::vector<std::shared_ptr<arena>>()> shared) {
+  if (auto bad = check(options.bounds); !bad.ok())
+    return fail(bad);
   return std::make_shared<shm_driver>(
     std::move(loop), std::move(movers), options, std::move(shared));
 }

@@ -3,6 +3,7 @@
 
 #include <millrace/transport/arena.hpp>
 #include <millrace/transport/copy_job.hpp>
+#include <millrace/transport/shm/shm_options.hpp>
 
 #include <functional>
 #include <memory>
@@ -13,11 +14,12 @@ namespace millrace::transport {
 struct shm_driver_options {
   copy_limits limits;
   std::uint64_t granule_bytes = 64u << 20; // see `fabric_options`
-  std::uint32_t sweep_ms = 1000;           // how soon a freed on-demand arena is unmapped by peers
+  shm_options bounds;
 };
 
+/// Errors: those of `check`.
 /// `shared`: arenas announced to every peer as soon as it connects, so that no transfer waits for the mapping.
-std::shared_ptr<peer_driver> make_shm_driver(
+result<std::shared_ptr<peer_driver>> make_shm_driver(
   std::shared_ptr<io_loop> loop, std::shared_ptr<mover_pool> movers,
   const shm_driver_options& options, std::function<std::vector<std::shared_ptr<arena>>()> shared);
 

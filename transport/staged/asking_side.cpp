@@ -25,17 +25,23 @@ std::size_t asking_side::chunks() const {
 }
 
 void asking_side::start(transfer t, completion<transfer_report> done) {
+  status refused;
   {
     std::lock_guard guard{mutex_};
-    if (bounds_ && !closed_) {
+    if (!bounds_ || closed_)
+      refused = {errc::peer_lost, "the connection to " + channel_->peer().name + " is closed"};
+    else if (turns_.size() >= transfers_max_)
+      refused = {
+        errc::busy,
+        std::to_string(turns_.size()) + " transfers wait for " + channel_->peer().name +
+          " (staged.transfers_max)"};
+    else
       turns_.push_back(
         std::make_shared<running>(std::move(t), std::move(done), bounds_->chunk_bytes));
-      done = nullptr;
-    }
   }
   // Moved only where it got its turn.
-  if (done) // NOLINT(bugprone-use-after-move)
-    return done(fail(errc::peer_lost, "the connection to " + channel_->peer().name + " is closed"));
+  if (!refused.ok())
+    return done(fail(refused)); // NOLINT(bugprone-use-after-move)
   pump();
 }
 
@@ -122,8 +128,11 @@ void asking_side::on_moved(std::uint64_t number, result<transfer_report> outcome
     give_back(number, false);
     return end(number, {});
   }
-  if (auto sent = send(*channel_, message_kind::commit, commit{number}); !sent.ok())
-    end(number, sent);
+  auto sent = send(*channel_, message_kind::commit, commit{number});
+  if (sent.ok())
+    return;
+  give_back(number, false);
+  end(number, sent);
 }
 
 void asking_side::note(const running_ptr& t, std::size_t index, transfer_report report) {
@@ -218,9 +227,8 @@ void asking_side::finish(const running_ptr& t) {
   t->done(std::move(t->report));
 }
 
-// What cannot be sent any more finds its end with the connection.
 void asking_side::give_back(std::uint64_t number, bool broken) {
-  static_cast<void>(send(*channel_, message_kind::release, release{number, broken}));
+  send_or_close(*channel_, message_kind::release, release{number, broken});
 }
 
 } // namespace millrace::transport::staged

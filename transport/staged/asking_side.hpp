@@ -24,14 +24,17 @@ public:
   /// Moves bytes with memory of the host: the fabric.
   using carrier = std::function<void(transfer, completion<transfer_report>)>;
 
-  asking_side(std::shared_ptr<channel> c, carrier move, std::chrono::milliseconds patience)
-    : channel_(std::move(c)), move_(std::move(move)), patience_(patience) {}
+  asking_side(
+    std::shared_ptr<channel> c, carrier move, std::chrono::milliseconds patience,
+    std::size_t transfers_max)
+    : channel_(std::move(c)), move_(std::move(move)), patience_(patience),
+      transfers_max_(transfers_max) {}
 
   /// The peer has said what it lends.
   bool ready() const;
   [[nodiscard]] status on_hello(const hello& m);
 
-  /// Transfers take turns, piece by piece.
+  /// Transfers take turns, piece by piece. Errors: `busy` while too many do.
   void start(transfer t, completion<transfer_report> done);
   void on_staged(const staged& m);
   void on_committed(const committed& m);
@@ -81,6 +84,7 @@ private:
   const std::shared_ptr<channel> channel_;
   const carrier move_;
   const std::chrono::milliseconds patience_;
+  const std::size_t transfers_max_;
   mutable std::mutex mutex_;
   std::optional<hello> bounds_;
   bool closed_ = false;

@@ -132,8 +132,7 @@ void lending_side::answer(std::uint64_t number, const result<bulk_handle>& outco
     m.code = static_cast<std::uint8_t>(outcome.error().code());
     m.detail = outcome.error().detail();
   }
-  // A failure here means the channel is closing; the peer learns of that.
-  static_cast<void>(send(*channel_, message_kind::staged, m));
+  send_or_close(*channel_, message_kind::staged, m);
 }
 
 status lending_side::on_commit(const commit& m) {
@@ -169,7 +168,7 @@ void lending_side::empty(std::uint64_t number) {
 
 void lending_side::tell_committed(std::uint64_t number, const status& outcome) {
   committed m{number, static_cast<std::uint8_t>(outcome.code()), outcome.detail()};
-  static_cast<void>(send(*channel_, message_kind::committed, m));
+  send_or_close(*channel_, message_kind::committed, m);
 }
 
 void lending_side::on_release(const release& m) {

@@ -13,4 +13,12 @@ template <class Message>
   return c.send(frame_kind::driver, 0, body);
 }
 
+/// The same, of what the other side waits for: a channel that cannot take it is closed.
+template <class Message>
+void send_or_close(channel& c, message_kind kind, const Message& m) {
+  auto sent = send(c, kind, m);
+  if (!sent.ok() && sent.code() != errc::peer_lost)
+    c.close(sent.within("a staged message"));
+}
+
 } // namespace millrace::transport::staged

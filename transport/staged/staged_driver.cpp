@@ -48,11 +48,11 @@ public:
     links_.add(
       *c,
       std::make_shared<peer_sides>(peer_sides{
-        c, std::make_shared<asking_side>(c, move_, patience),
+        c, std::make_shared<asking_side>(c, move_, patience, options_.transfers_max),
         std::make_shared<lending_side>(c, pool_, options_)}));
     auto chunks = std::min<std::uint64_t>(options_.chunks_max, pool_->chunks());
     hello m{protocol_version, options_.chunk_bytes, static_cast<std::uint32_t>(chunks)};
-    static_cast<void>(send(*c, message_kind::hello, m));
+    send_or_close(*c, message_kind::hello, m);
     arm_sweep();
   }
 
@@ -157,6 +157,7 @@ status check(const staged_options& o) {
     {"chunk_bytes", o.chunk_bytes, digest_block_bytes, chunk_bytes_most},
     {"size_bytes", o.size_bytes, o.chunk_bytes, 1ull << 40},
     {"chunks_max", o.chunks_max, 1, chunks_most},
+    {"transfers_max", o.transfers_max, 1, 1u << 24},
     {"hold_timeout_ms", o.hold_timeout_ms, 1, hour_ms}};
   return check_bounds("staged", bounds);
 }

@@ -1,0 +1,151 @@
+// The bounds of what one peer and this process owe each other.
+#include <millrace/core/codec.hpp>
+#include <millrace/tests/support/fake_channel.hpp>
+#include <millrace/tests/support/held_completion.hpp>
+#include <millrace/transport/shm/peer_link.hpp>
+
+#include <boost/test/unit_test.hpp>
+
+#include <optional>
+#include <vector>
+
+using namespace millrace;
+using namespace millrace::testing;
+using namespace millrace::transport;
+using namespace millrace::transport::shm;
+
+namespace {
+
+// Keeps what is told of moves, and why it was closed.
+class kept_channel : public fake_channel {
+public:
+  kept_channel() : fake_channel(this_peer(), "n7") {}
+
+  status send(
+    frame_kind, std::uint64_t, std::span<const std::byte> body, std::span<const int>) override {
+    wire_reader reader{body};
+    std::string driver;
+    message_kind kind{};
+    reader(driver, kind);
+    answers all;
+    move asked;
+    if (kind == message_kind::moved && reader(all))
+      told.push_back(all.outcomes.size());
+    if (kind == message_kind::move && reader(asked))
+      numbers.push_back(asked.number);
+    return {};
+  }
+  void close(status why, std::uint32_t) override { closed = why; }
+
+  std::vector<std::size_t> told; // outcomes in each message
+  std::vector<std::uint64_t> numbers;
+  std::optional<status> closed;
+};
+
+struct fixture {
+  std::shared_ptr<kept_channel> channel = std::make_shared<kept_channel>();
+  shm_options options;
+
+  std::unique_ptr<peer_link> link() const {
+    return std::make_unique<peer_link>(channel, 64u << 20, options);
+  }
+  static bool passed(const result<copied>& r, errc code) {
+    return r ? code == errc::ok : r.error().code() == code;
+  }
+};
+
+constexpr auto hour = std::chrono::hours{1};
+
+} // namespace
+
+BOOST_FIXTURE_TEST_SUITE(shm_link, fixture)
+
+BOOST_AUTO_TEST_CASE(more_transfers_than_the_bound_find_the_peer_busy) {
+  options.transfers_max = 2;
+  auto l = link();
+  held_completion<copied> first, second, third, fourth;
+  l->ask({}, {first.callback(), 0, nullptr});
+  l->ask({}, {second.callback(), 0, nullptr});
+  l->ask({}, {third.callback(), 0, nullptr});
+  BOOST_TEST(passed(third.take(), errc::busy));
+  BOOST_TEST(channel->numbers.size() == 2u);
+  l->on_answers({{moved{channel->numbers[0], 0, "", {}, false}}});
+  BOOST_TEST(passed(first.take(), errc::ok));
+  l->ask({}, {fourth.callback(), 0, nullptr});
+  BOOST_TEST(channel->numbers.size() == 3u);
+  l->close({errc::peer_lost, "the test ends"});
+  BOOST_TEST(passed(second.take(), errc::peer_lost));
+  BOOST_TEST(passed(fourth.take(), errc::peer_lost));
+}
+
+BOOST_AUTO_TEST_CASE(a_peer_that_answers_nothing_is_given_up) {
+  auto l = link();
+  l->expire(steady_clock::now() + hour);
+  BOOST_TEST(!channel->closed.has_value());
+  held_completion<copied> done;
+  l->ask({}, {done.callback(), 0, nullptr});
+  l->expire(steady_clock::now());
+  BOOST_TEST(!channel->closed.has_value());
+  l->expire(steady_clock::now() + hour);
+  BOOST_TEST_REQUIRE(channel->closed.has_value());
+  BOOST_TEST((channel->closed->code() == errc::deadline_exceeded));
+  l->close(*channel->closed);
+  BOOST_TEST(passed(done.take(), errc::deadline_exceeded));
+}
+
+// Whoever gave up waits for the process to end before the memory is used again.
+BOOST_AUTO_TEST_CASE(what_the_peer_may_still_touch_is_handed_back) {
+  auto l = link();
+  auto hold = std::make_shared<int>(7);
+  held_completion<copied> done;
+  l->ask({}, {done.callback(), 0, hold});
+  auto touched = l->close({errc::deadline_exceeded, "no answer"});
+  BOOST_TEST_REQUIRE(touched.size() == 1u);
+  BOOST_TEST(touched.front() == hold);
+}
+
+BOOST_AUTO_TEST_CASE(ends_that_wait_for_others_are_told_without_them) {
+  auto l = link();
+  for (int i = 0; i < 6; ++i)
+    BOOST_TEST(l->began({100, 100}).ok());
+  BOOST_TEST(l->ended(moved{1, 0, "", {}, false}, {100, 100}));
+  BOOST_TEST(channel->told.empty());
+  l->tell_held();
+  BOOST_TEST((channel->told == std::vector<std::size_t>{1}));
+  l->tell_held();
+  BOOST_TEST((channel->told == std::vector<std::size_t>{1}));
+  BOOST_TEST(l->ended(moved{2, 0, "", {}, false}, {100, 100}));
+  // Now there are too few to wait for.
+  BOOST_TEST(!l->ended(moved{3, 0, "", {}, false}, {100, 100}));
+  BOOST_TEST((channel->told == std::vector<std::size_t>{1, 2}));
+}
+
+BOOST_AUTO_TEST_CASE(moves_beyond_the_backlog_are_busy_until_others_end) {
+  options.backlog_bytes_max = 1000;
+  auto l = link();
+  BOOST_TEST(l->began({0, 900}).ok());
+  BOOST_TEST((l->began({0, 101}).code() == errc::busy));
+  l->ended({}, {0, 101});
+  BOOST_TEST(l->began({0, 100}).ok());
+}
+
+BOOST_AUTO_TEST_CASE(a_move_weighs_what_its_lists_take) {
+  move m;
+  auto nothing = weigh(m).memory_bytes;
+  BOOST_TEST(nothing > 0u);
+  m.ops.resize(1000);
+  auto pieces = weigh(m).memory_bytes;
+  BOOST_TEST(pieces >= nothing + 1000 * sizeof(copy_op));
+  m.digests = true;
+  m.ops.front().length = 1u << 30;
+  BOOST_TEST(weigh(m).memory_bytes >= pieces + 4096 * sizeof(std::uint64_t));
+  BOOST_TEST(weigh(m).bytes == 1u << 30);
+}
+
+BOOST_AUTO_TEST_CASE(options_have_bounds) {
+  BOOST_TEST(check(options).ok());
+  options.transfers_max = 0;
+  BOOST_TEST((check(options).code() == errc::invalid_argument));
+}
+
+BOOST_AUTO_TEST_SUITE_END()
