@@ -52,7 +52,7 @@ struct on_a_stream : liar_and_victim {
   exposed_matrix writable{{1, 100'000, 0}, access_mode::write, 0};
   std::unique_ptr<raw_socket> s;
 
-  on_a_stream() {
+  explicit on_a_stream(const tcp_options& options = hostile_options()) : liar_and_victim(options) {
     announce_myself();
     open();
   }
@@ -578,6 +578,7 @@ namespace {
 tcp_options hasty() {
   auto o = liar_and_victim::hostile_options();
   o.stall_timeout_ms = 200;
+  o.send_buffer_bytes = 32u << 10; // so that what is not read remains to be sent
   return o;
 }
 
@@ -599,6 +600,70 @@ BOOST_FIXTURE_TEST_CASE(an_owner_that_never_answers_ends_the_transfer_in_time, s
   auto moved = move(*victim, direction::read, h, room.data(), room.size());
   BOOST_TEST((!moved && moved.error().code() == errc::deadline_exceeded));
 }
+
+namespace {
+
+struct busy_owner : on_a_stream {
+  busy_owner() : on_a_stream(hasty()) {}
+  // Does something again and again, until the transfer ends or the stream does.
+  template <class F>
+  void keep_moving(F step) {
+    for (int i = 0; i < 3000 && !outcome.ready() && step(); ++i)
+      std::this_thread::sleep_for(std::chrono::milliseconds{10});
+    BOOST_TEST_REQUIRE(eventually([&] { return outcome.ready(); }));
+    auto moved = outcome.take();
+    BOOST_TEST_REQUIRE(!moved.has_value());
+    BOOST_TEST((moved.error().code() == errc::deadline_exceeded), moved.error().to_string());
+  }
+};
+
+} // namespace
+
+BOOST_FIXTURE_TEST_SUITE(tcp_busy_owners, busy_owner)
+
+BOOST_AUTO_TEST_CASE(an_owner_that_only_asks_itself_ends_the_transfer_in_time) {
+  asked_by_victim(direction::read);
+  auto a = about(readable, 0, 100'000);
+  keep_moving([&] {
+    auto served = ask(a) && answer();
+    ++a.number;
+    return served;
+  });
+}
+
+BOOST_AUTO_TEST_CASE(an_owner_that_answers_others_first_ends_the_transfer_in_time) {
+  asked_by_victim(direction::read);
+  std::vector<std::byte> others(4096);
+  bulk_handle h;
+  h.owner = this_peer();
+  keep_moving([&] {
+    held_completion<transfer_report> done;
+    victim->submit(
+      {direction::read, h, {{0, others.data(), others.size()}}, false, nullptr}, done.callback());
+    auto u = answer();
+    return u && send_header({unit_kind::data, 0, 0, 0, u->header.request, others.size(), 0}) &&
+      send_memory(u->header.request, others.size(), std::byte{1}) && done.take().has_value();
+  });
+}
+
+BOOST_AUTO_TEST_CASE(an_answer_that_drips_ends_the_transfer_in_time) {
+  room.resize(100'000);
+  auto h = asked_by_victim(direction::read, room.size());
+  BOOST_TEST(send_header({unit_kind::data, 0, 0, 0, h.request, h.length, 0}));
+  keep_moving([&] { return s->write(byte_buffer(8, std::byte{1})); });
+}
+
+BOOST_AUTO_TEST_CASE(a_write_that_drips_away_ends_in_time) {
+  room.resize(1u << 20);
+  bulk_handle h;
+  h.owner = this_peer();
+  victim->submit(
+    {direction::write, h, {{0, room.data(), room.size()}}, false, nullptr}, outcome.callback());
+  std::array<std::byte, 1024> little;
+  keep_moving([&] { return s->read(little); });
+}
+
+BOOST_AUTO_TEST_SUITE_END()
 
 namespace {
 

@@ -66,10 +66,8 @@ private:
     std::uint32_t chunks = 0; // asked for and not ended
     std::uint64_t bytes = 0;
     std::uint32_t backoff_ms = 0;
-    std::uint32_t failures = 0; // to open it, in a row
-    // For noticing a stall: looks in a row at which the stream was busy and had not moved.
-    std::uint64_t moved = 0;
-    std::uint32_t still = 0;
+    std::uint32_t failures = 0;         // to open it, in a row
+    std::optional<stall_watch> watch{}; // of `s`
   };
   struct broken_stream {
     std::vector<std::unique_ptr<chunk>> chunks;
