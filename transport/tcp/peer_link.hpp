@@ -86,7 +86,7 @@ private:
   void open(std::size_t slot);
   void open_later(std::size_t slot, bool after_failure);
   void not_opened(std::size_t slot, const status& why);
-  void add(std::size_t slot, admitted_socket& s);
+  [[nodiscard]] status add(std::size_t slot, admitted_socket& s);
   result<std::unique_ptr<byte_stream>> bytes_of(admitted_socket& s) const;
   void give_up(const status& why);
   template <class Message>

@@ -146,9 +146,9 @@ void peer_link::open(std::size_t slot) {
       auto self = weak.lock();
       if (!self)
         return;
-      if (opened)
-        return self->add(slot, **opened);
-      self->not_opened(slot, opened.error());
+      auto added = opened ? self->add(slot, **opened) : opened.error();
+      if (!added.ok())
+        self->not_opened(slot, added);
     });
 }
 
@@ -212,11 +212,10 @@ status peer_link::accept(admitted_socket& s) {
     former->close({errc::peer_lost, peer().name + " opened another stream in place of this one"});
     return {errc::busy, "the stream it would replace is being closed"};
   }
-  add(s.as.slot, s);
-  return {};
+  return add(s.as.slot, s);
 }
 
-void peer_link::add(std::size_t slot_number, admitted_socket& s) {
+status peer_link::add(std::size_t slot_number, admitted_socket& s) {
   stream_limits limits;
   limits.chunk_bytes = ours_.chunk_bytes;
   limits.requests_max = options_.requests_max;
@@ -225,12 +224,12 @@ void peer_link::add(std::size_t slot_number, admitted_socket& s) {
   limits.guest_bytes_max = options_.small_bytes_max;
   auto io = bytes_of(s);
   if (!io)
-    return give_up(io.error());
+    return io.error();
   std::shared_ptr<stream> made;
   {
     std::lock_guard guard{mutex_};
     if (closed_)
-      return;
+      return why_;
     limits.checksum = ours_.checksum || theirs_.checksum;
     made = std::make_shared<stream>(
       loops_.of(slot_number), std::move(*io), s.as.serial, peer().name, limits, weak_from_this());
@@ -247,6 +246,7 @@ void peer_link::add(std::size_t slot_number, admitted_socket& s) {
   }
   made->start();
   feed();
+  return {};
 }
 
 result<std::unique_ptr<byte_stream>> peer_link::bytes_of(admitted_socket& s) const {
