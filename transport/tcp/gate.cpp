@@ -94,7 +94,7 @@ void gate::accept_some(const std::shared_ptr<open_socket>& s) {
       continue;
     }
     if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
-      log().warn("no descriptors left to accept streams address={}", s->at.to_string());
+      no_descriptors_left(s->at.to_string());
       loop_->unwatch(s->fd.get());
       loop_->run_after(pause_ms, [weak = weak_from_this(), s] {
         if (auto g = weak.lock(); g && g->find_)
