@@ -15,7 +15,7 @@ namespace millrace::transport::tcp {
 namespace {
 
 constexpr int accepts_per_turn = 32;
-constexpr int backlog = 128;
+constexpr int backlog = 1024; // what overflows comes again after a second: members, too
 // Without descriptors to accept with, the socket stays ready: look again a little later.
 constexpr std::uint32_t pause_ms = 100;
 
