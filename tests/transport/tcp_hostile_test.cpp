@@ -3,6 +3,7 @@
 
 #include <millrace/tests/support/kept_log.hpp>
 #include <millrace/transport/refusal_log.hpp>
+#include <millrace/transport/tcp/crc32c.hpp>
 
 using namespace millrace;
 using namespace millrace::transport;
@@ -101,9 +102,10 @@ struct on_a_stream : liar_and_victim {
   }
   bool ask(const asked& a) { return s->write(request(a)); }
   bool send_memory(
-    std::uint64_t number, std::uint64_t length, std::byte what, std::uint8_t code = 0) {
+    std::uint64_t number, std::uint64_t length, std::byte what, std::uint8_t code = 0,
+    std::uint32_t crc = 0) {
     byte_buffer out(length + trailer_bytes, what);
-    encode_trailer({number, 0, code}, out.data() + length);
+    encode_trailer({number, crc, code}, out.data() + length);
     return s->write(out);
   }
   std::optional<unit> answer() {
@@ -667,6 +669,61 @@ BOOST_AUTO_TEST_CASE(a_write_that_drips_away_ends_in_time) {
     {direction::write, h, {{0, room.data(), room.size()}}, false, nullptr}, outcome.callback());
   std::array<std::byte, 1024> little;
   keep_moving([&] { return s->read(little); });
+}
+
+BOOST_AUTO_TEST_SUITE_END()
+
+namespace {
+
+tcp_options checked() {
+  auto o = liar_and_victim::hostile_options();
+  o.checksum = true;
+  return o;
+}
+
+struct with_checksums : on_a_stream {
+  with_checksums() : on_a_stream(checked()) {}
+  static std::uint32_t crc_of(std::uint64_t length, std::byte what) {
+    byte_buffer bytes(length, what);
+    iovec all{bytes.data(), bytes.size()};
+    return add_crc32c(0, {&all, 1}, length);
+  }
+};
+
+} // namespace
+
+BOOST_FIXTURE_TEST_SUITE(tcp_checksums, with_checksums)
+
+BOOST_AUTO_TEST_CASE(bytes_with_their_checksum_are_taken) {
+  auto h = asked_by_victim(direction::read);
+  BOOST_TEST(send_header({unit_kind::data, 0, 0, 0, h.request, 4096, 0}));
+  BOOST_TEST(send_memory(h.request, 4096, std::byte{7}, 0, crc_of(4096, std::byte{7})));
+  auto moved = outcome.take();
+  BOOST_TEST(moved.has_value(), millrace::testing::why(moved));
+  BOOST_TEST((room == std::vector<std::byte>(4096, std::byte{7})));
+  auto a = about(writable, 0, 1000);
+  BOOST_TEST(ask(a));
+  BOOST_TEST(send_memory(a.number, 1000, std::byte{7}, 0, crc_of(1000, std::byte{7})));
+  refused_with(errc::ok);
+}
+
+BOOST_AUTO_TEST_CASE(an_answer_with_another_checksum_ends_its_stream_and_is_not_reported_good) {
+  auto h = asked_by_victim(direction::read);
+  BOOST_TEST(send_header({unit_kind::data, 0, 0, 0, h.request, 4096, 0}));
+  BOOST_TEST(send_memory(h.request, 4096, std::byte{7}, 0, crc_of(4096, std::byte{7}) ^ 1));
+  BOOST_TEST(s->thrown_out());
+  auto moved = outcome.take();
+  BOOST_TEST_REQUIRE(!moved.has_value());
+  BOOST_TEST((moved.error().code() == errc::corrupt_data), moved.error().to_string());
+  BOOST_TEST(liar->is_open());
+}
+
+BOOST_AUTO_TEST_CASE(a_write_with_another_checksum_ends_its_stream_unanswered) {
+  auto a = about(writable, 0, 1000);
+  BOOST_TEST(ask(a));
+  BOOST_TEST(send_memory(a.number, 1000, std::byte{7}, 0, crc_of(1000, std::byte{7}) ^ 1));
+  BOOST_TEST(!answer().has_value());
+  BOOST_TEST(liar->is_open());
 }
 
 BOOST_AUTO_TEST_SUITE_END()
