@@ -96,6 +96,7 @@ private:
   }
 
   caf::result<model_record> describe(describe_request request) {
+    store_context::entered inside{*context_};
     auto rp = make_response_promise<model_record>();
     bucket().open(
       std::move(request.model), request.version,
@@ -110,6 +111,7 @@ private:
   }
 
   caf::result<model_list> list(const list_request& request) {
+    store_context::entered inside{*context_};
     auto rp = make_response_promise<model_list>();
     bucket().list(
       request.prefix, request.after, std::min(request.count_max, listed_max),
@@ -120,12 +122,14 @@ private:
   }
 
   caf::result<done_reply> erase(const erase_request& request) {
+    store_context::entered inside{*context_};
     auto rp = make_response_promise<done_reply>();
     bucket().erase(request.model, acknowledge(rp));
     return rp;
   }
 
   caf::result<done_reply> pin(const pin_request& request) {
+    store_context::entered inside{*context_};
     auto rp = make_response_promise<done_reply>();
     bucket().pin(request.model, request.pinned, acknowledge(rp));
     return rp;
@@ -134,6 +138,7 @@ private:
   caf::result<layer_list> resolve(resolve_request request) {
     if (request.ids.size() > layers_resolved_max)
       return caf::make_error(errc::invalid_argument, std::string{"too many layers in one request"});
+    store_context::entered inside{*context_};
     auto rp = make_response_promise<layer_list>();
     bucket().resolve(
       std::move(request.ids),

@@ -109,7 +109,8 @@ private:
   void send_own(frame_kind kind, std::span<const std::byte> body); // takes the lock
   void send_if_idle(frame_kind kind);                              // takes the lock
   void flush();                                                    // takes the lock; on the loop
-  void drain(std::uint32_t drain_ms);                              // takes the lock; on the loop
+  void wait_for_room();
+  void drain(std::uint32_t drain_ms); // takes the lock; on the loop
 
   const std::shared_ptr<io_loop> loop_;
   const handshake_side side_;
@@ -137,6 +138,7 @@ private:
   std::mutex send_mutex_; // guards all below
   send_queue queue_;
   bool writing_armed_ = false;
+  bool retrying_ = false; // by a timer, while it is armed
   status closing_why_;
   std::uint32_t peer_frame_bytes_max_ = 0;
   std::uint32_t peer_fds_max_ = 0;

@@ -9,6 +9,13 @@
 
 namespace millrace::transport {
 
+namespace {
+
+// Between looks whether other processes have taken their descriptors.
+constexpr std::uint32_t retry_ms = 10;
+
+} // namespace
+
 status connection::send(
   frame_kind kind, std::uint64_t correlation, std::span<const std::byte> body,
   std::span<const int> fds) {
@@ -163,13 +170,25 @@ void connection::flush() {
     return lost(status{errc::peer_lost, flushed.detail()});
   }
   if (!queue_.empty())
-    return;
-  writing_armed_ = false;
+    return wait_for_room();
+  writing_armed_ = retrying_ = false;
   static_cast<void>(loop_->rewatch(stream_->fd(), EPOLLIN));
   auto drained = phase_ == phase::closing;
   lock.unlock();
   if (drained)
     finish({});
+}
+
+// A socket that has room says so again and again; where room is not what is missing, time must do.
+void connection::wait_for_room() {
+  auto retry = queue_.needs_retry();
+  if (retry)
+    loop_->run_after(retry_ms, [weak = weak_from_this()] {
+      if (auto c = std::static_pointer_cast<connection>(weak.lock()))
+        c->flush();
+    });
+  if (std::exchange(retrying_, retry) != retry)
+    static_cast<void>(loop_->rewatch(stream_->fd(), retry ? EPOLLIN : EPOLLIN | EPOLLOUT));
 }
 
 void connection::close(status why, std::uint32_t drain_ms) {

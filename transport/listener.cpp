@@ -3,6 +3,7 @@
 #include <millrace/core/log.hpp>
 #include <millrace/transport/connection.hpp>
 #include <millrace/transport/door_listener.hpp>
+#include <millrace/transport/refusal_log.hpp>
 #include <millrace/transport/socket_file.hpp>
 #include <millrace/transport/tls/tls_address.hpp>
 #include <millrace/transport/tls/tls_channel.hpp>
@@ -97,7 +98,7 @@ bool door::accept_one() {
   }
   auto why = errno;
   if (why == EMFILE || why == ENFILE || why == ENOBUFS || why == ENOMEM) {
-    log().warn("no descriptors left to accept connections address={}", where_.address);
+    no_descriptors_left(where_.address);
     pause();
   }
   return why == ECONNABORTED || why == EINTR;

@@ -1,6 +1,8 @@
-// A driver's links to its peers, one for each channel. Kept by every driver that talks to its twin.
+// A driver's links to its peers, one for each channel, found by channel and by peer. Kept by every driver that talks to
+// its twin.
 #pragma once
 
+#include <millrace/core/ids.hpp>
 #include <millrace/transport/channel.hpp>
 
 #include <memory>
@@ -19,6 +21,7 @@ public:
 
   void add(const channel& c, pointer link) {
     std::lock_guard guard{mutex_};
+    by_peer_[c.peer().id].push_back(link);
     links_[&c] = std::move(link);
   }
   /// Null if there is none.
@@ -31,9 +34,27 @@ public:
   pointer take(const channel& c) {
     std::lock_guard guard{mutex_};
     auto node = links_.extract(&c);
-    return node ? std::move(node.mapped()) : nullptr;
+    if (!node)
+      return nullptr;
+    auto of_peer = by_peer_.find(c.peer().id);
+    std::erase(of_peer->second, node.mapped());
+    if (of_peer->second.empty())
+      by_peer_.erase(of_peer);
+    return std::move(node.mapped());
   }
-  /// One for which `wanted(link)` holds, which is asked under the lock; null if there is none.
+  /// The peer's first link for which `usable(link)` holds, which is asked under the lock; null if there is none.
+  template <class F>
+  pointer to(const peer_id& peer, F usable) const {
+    std::lock_guard guard{mutex_};
+    auto of_peer = by_peer_.find(peer);
+    if (of_peer == by_peer_.end())
+      return nullptr;
+    for (auto& link : of_peer->second)
+      if (usable(*link))
+        return link;
+    return nullptr;
+  }
+  /// One of any peer for which `wanted(link)` holds, asked under the lock; null if there is none. Looks at all of them.
   template <class F>
   pointer find_if(F wanted) const {
     std::lock_guard guard{mutex_};
@@ -54,6 +75,8 @@ public:
 private:
   mutable std::mutex mutex_;
   std::unordered_map<const channel*, pointer> links_;
+  std::unordered_map<peer_id, std::vector<pointer>>
+    by_peer_; // the same; a peer may have several channels
 };
 
 } // namespace millrace::transport

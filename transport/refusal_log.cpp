@@ -13,7 +13,16 @@ namespace millrace::transport {
 
 namespace {
 
-std::atomic<std::uint64_t> total = 0;
+struct process_table {
+  std::atomic<std::uint64_t> total = 0;
+  std::mutex mutex;
+  refusal_log known;
+};
+
+process_table& table() {
+  static process_table one;
+  return one;
+}
 
 } // namespace
 
@@ -64,19 +73,30 @@ void refusal_log::forget_old(time_point now) {
   std::erase_if(sources_, [&](auto& e) { return now - e.second.written >= period; });
 }
 
-void refused(const std::string& source, const status& why) {
-  static std::mutex mutex;
-  static refusal_log known;
-  ++total;
+void refused(const std::string& source, const status& why, std::string_view address) {
+  auto& t = table();
+  ++t.total;
   std::optional<std::string> line;
   {
-    std::lock_guard guard{mutex};
-    line = known.note(source, why.to_string(), steady_clock::now());
+    std::lock_guard guard{t.mutex};
+    line = t.known.note(source, why.to_string(), steady_clock::now());
   }
   if (line)
-    log().warn("refused connection {}", *line);
+    log().warn(
+      "refused a connection {}{}{}{}", address.empty() ? "" : "address=", address,
+      address.empty() ? "" : " ", *line);
 }
 
-std::uint64_t refusals() noexcept { return total; }
+void no_descriptors_left(std::string_view address) {
+  refused("everywhere", {errc::no_space, "no descriptors left to accept connections"}, address);
+}
+
+std::uint64_t refusals() noexcept { return table().total; }
+
+void forget_refusals() {
+  auto& t = table();
+  std::lock_guard guard{t.mutex};
+  t.known.forget();
+}
 
 } // namespace millrace::transport

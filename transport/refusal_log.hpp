@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 
 namespace millrace::transport {
@@ -24,6 +25,12 @@ public:
   /// What to write for a refusal now, if anything.
   std::optional<std::string> note(
     const std::string& source, const std::string& why, time_point now);
+
+  /// Every source is new again.
+  void forget() {
+    sources_.clear();
+    others_ = {};
+  }
 
 private:
   struct entry {
@@ -43,11 +50,17 @@ private:
 /// What one attacker has one of: an IPv4 address, or the network half of an IPv6 one. Without the port.
 std::string source_of(const socket_address& from);
 
-/// Writes the line for a connection from `source` that was refused, if there is one.
-/// One table for the process. Any thread.
-void refused(const std::string& source, const status& why);
+/// Writes the line for a connection from `source` that was refused, if there is one; `address`: ours that it came to.
+/// One table for all doors of the process. Any thread.
+void refused(const std::string& source, const status& why, std::string_view address = {});
+
+/// The same for whoever it is that cannot be accepted, since the process or the system has no more descriptors.
+void no_descriptors_left(std::string_view address);
 
 /// Refusals told to `refused` so far, written or not.
 std::uint64_t refusals() noexcept;
+
+/// Every source is new again: tests of lines follow each other faster than a minute.
+void forget_refusals();
 
 } // namespace millrace::transport

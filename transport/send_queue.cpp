@@ -36,11 +36,12 @@ status send_queue::push(
   if (empty()) {
     std::array<iovec, 2> parts{part_of(head), part_of(body)};
     auto sent = stream_.send(parts, fds);
-    if (sent.error_number == ETOOMANYREFS)
+    auto too_many = sent.error_number == ETOOMANYREFS;
+    if (too_many && !beyond_bound)
       return status{errc::busy, "too many descriptors are on their way to other processes"};
     if (sent.error_number == EBADF && !fds.empty())
       return status{errc::invalid_argument, "a descriptor to send is not open"};
-    if (sent.error_number != 0 && sent.error_number != EAGAIN)
+    if (sent.error_number != 0 && sent.error_number != EAGAIN && !too_many)
       return break_off(sent.error_number);
     if (sent.size_bytes == whole)
       return {};
@@ -70,6 +71,7 @@ status send_queue::keep(outgoing frame, std::span<const int> fds) {
 }
 
 status send_queue::flush() {
+  needs_retry_ = false;
   while (!frames_.empty()) {
     std::array<iovec, batch_max> parts;
     auto count = gather(parts);
@@ -78,7 +80,8 @@ status send_queue::flush() {
       fds.push_back(fd.get());
     auto sent = stream_.send({parts.data(), count}, fds);
     // Descriptors in flight go down as other processes take theirs: it is a matter of time only.
-    if (sent.error_number == EAGAIN || sent.error_number == ETOOMANYREFS)
+    needs_retry_ = sent.error_number == ETOOMANYREFS;
+    if (sent.error_number == EAGAIN || needs_retry_)
       return {};
     if (sent.error_number != 0)
       return break_off(sent.error_number);

@@ -27,6 +27,9 @@ public:
   /// Writes until the socket is full or nothing is left. Errors: the socket is broken.
   status flush();
 
+  /// What the last `flush` left waits for other processes to take descriptors: no event of the socket tells when.
+  bool needs_retry() const noexcept { return needs_retry_; }
+
   /// True once the socket refused a write for good.
   bool broken() const noexcept { return broken_; }
 
@@ -50,6 +53,7 @@ private:
   std::uint64_t bytes_max_;
   std::uint64_t bytes_ = 0;
   bool broken_ = false;
+  bool needs_retry_ = false;
   std::deque<outgoing> frames_;
 };
 

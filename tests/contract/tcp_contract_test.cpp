@@ -1,6 +1,8 @@
 // The tcp driver keeps the contract in each of its settings, with the memory of a child.
 #include "process_rig.hpp"
 
+#include <millrace/tests/support/kernel_tls.hpp>
+
 using namespace millrace;
 using namespace millrace::testing;
 
@@ -34,3 +36,29 @@ const bool registered[] = {
 };
 
 } // namespace
+
+BOOST_AUTO_TEST_SUITE(tcp_kernel)
+
+BOOST_AUTO_TEST_CASE(every_stream_of_the_contract_is_encrypted_by_the_kernel_where_it_can) {
+  if (!kernel_has_tls())
+    return;
+  const words here{"tcp", "listen", "encrypt"};
+  tcp_rig rig{here, {"tcp"}};
+  auto handle = rig.expose({1, 64u << 20, 0}, access_mode::read, 5);
+  std::vector<std::byte> room(64u << 20);
+  held_completion<transfer_report> done;
+  rig.fabric().submit(
+    {direction::read, handle, {{0, room.data(), room.size()}}, false, nullptr}, done.callback());
+  BOOST_TEST_REQUIRE(done.take().has_value());
+  BOOST_TEST((room == pattern(room.size(), 5)));
+  // The last of them may still be shaking hands.
+  auto encrypted = [count = rig_options(here).tcp.streams] {
+    auto streams = tcp_sockets();
+    return streams.size() == count && std::all_of(streams.begin(), streams.end(), kernel_encrypts);
+  };
+  for (int i = 0; i < 6000 && !encrypted(); ++i)
+    usleep(10'000);
+  BOOST_TEST(encrypted());
+}
+
+BOOST_AUTO_TEST_SUITE_END()

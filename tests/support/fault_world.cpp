@@ -113,12 +113,23 @@ void peer_memory::withdraw() {
 fault_world::fault_world(std::uint64_t seed)
   : random(seed), sched_(dynamic_cast<caf::scheduler::test_coordinator&>(system.scheduler())) {
   system.await_actors_before_shutdown(false);
-  driver = std::make_shared<faulty_driver>(
-    all_peers(), fault_policy{}, random.next(), [this] { return now(); });
+  auto time = [this] { return now(); };
+  auto policy = fault_policy{};
+  std::vector<std::shared_ptr<transport::driver>> drivers;
+  if (random.percent(50)) {
+    // A driver whose bytes may still come leaves nothing to another, unless the peer is gone.
+    policy.weight_of(fault::late) = 0;
+    second = std::make_shared<faulty_driver>(all_peers(), no_faults(), random.next(), time);
+  }
+  driver = std::make_shared<faulty_driver>(all_peers(), policy, random.next(), time);
+  drivers.push_back(driver);
+  if (second)
+    drivers.push_back(second);
   transport::fabric_options options;
   options.movers = 1;
   options.limits = inline_only;
-  fabric = transport::fabric::with_drivers(options, {driver});
+  options.retry_after_ms = 0; // by the world's clock the first one is always worth another try
+  fabric = transport::fabric::with_drivers(options, std::move(drivers));
 }
 
 fault_world::~fault_world() { close(); }
@@ -137,7 +148,38 @@ peer_id fault_world::new_peer() {
   peer_id id;
   ++ids;
   std::memcpy(id.bytes.data(), &ids, sizeof(ids));
+  auto& c = channels_[id] = std::make_shared<fake_channel>(id, "peer " + std::to_string(ids));
+  fabric->peer_opened(c);
   return id;
+}
+
+// As the fabric's owner does it: from the moment the channel is closed nothing is handed from driver to driver.
+void fault_world::lose(const peer_id& peer) {
+  if (auto c = channels_.extract(peer)) {
+    auto before = counts();
+    fabric->peer_closed(*c.mapped(), {errc::peer_lost, "the peer is gone"});
+    auto after = counts();
+    of_lost_.ended += before.ended - after.ended;
+    of_lost_.fallbacks += before.fallbacks - after.fallbacks;
+  }
+  if (second)
+    second->lose(peer);
+  driver->lose(peer);
+}
+
+fault_world::path_counts fault_world::counts() const {
+  auto out = of_lost_;
+  for (auto& path : fabric->paths()) {
+    out.ended += path.transfers + path.failures;
+    out.fallbacks += path.fallbacks;
+  }
+  return out;
+}
+
+void fault_world::demand_drivers_rest() const {
+  demand(driver->held() == 0, "no transfer is left");
+  auto ended = driver->ended() + (second ? second->ended() : 0);
+  demand(counts().ended == ended, "every transfer is counted once");
 }
 
 caf::actor fault_world::new_session() {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "actor_fixture.hpp"
+#include "fake_channel.hpp"
 #include "faulty_driver.hpp"
 
 #include <millrace/transport/fabric.hpp>
@@ -12,6 +13,7 @@
 
 #include <functional>
 #include <list>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -67,12 +69,21 @@ public:
   deterministic_config config;
   caf::actor_system system{config};
   std::shared_ptr<faulty_driver> driver;
+  /// In half of the worlds: takes on, without fault, what the first one fails to do. Null in the others.
+  std::shared_ptr<faulty_driver> second;
   std::shared_ptr<transport::fabric> fabric;
   /// Something else that may happen now; false if there is nothing. May be empty.
   std::function<bool()> other;
 
   time_point now() { return system.clock().now(); }
   peer_id new_peer();
+  /// Its process is gone, and so is its channel.
+  void lose(const peer_id& peer);
+
+  /// That no transfer is left and each was counted once.
+  void demand_drivers_rest() const;
+  /// Transfers that failed and were taken on by the second driver.
+  std::uint64_t fallbacks() const { return counts().fallbacks; }
 
   /// Asks in the name of `self`; `then` hears the answer, which must come within `timeout_ms` and a little.
   template <class Reply, class Handle, class Request>
@@ -117,6 +128,13 @@ private:
   // Deadlines are looked at four times a second.
   static constexpr std::chrono::milliseconds tolerance{600};
 
+  // What the fabric counted.
+  struct path_counts {
+    std::uint64_t ended = 0;
+    std::uint64_t fallbacks = 0;
+  };
+  path_counts counts() const;
+
   void answered(const std::shared_ptr<question>& one, const std::function<void()>& then);
   void work_off();
   bool work_one();
@@ -124,6 +142,8 @@ private:
   void pass(std::chrono::milliseconds time);
 
   caf::scheduler::test_coordinator& sched_;
+  std::map<peer_id, std::shared_ptr<fake_channel>> channels_;
+  path_counts of_lost_; // whose rows went with them
   std::list<std::shared_ptr<question>> open_;
   std::exception_ptr broken_; // CAF must not see it
   bool over_ = false;         // nobody listens any more

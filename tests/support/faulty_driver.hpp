@@ -35,7 +35,11 @@ using fault_counts = std::array<std::uint64_t, fault_count>;
 struct fault_policy {
   std::array<std::uint32_t, fault_count> weights = {30, 25, 12, 8, 8, 6, 5, 3, 3};
   std::chrono::milliseconds delay_max{700};
+
+  std::uint32_t& weight_of(fault f) { return weights[static_cast<std::size_t>(f)]; }
 };
+
+inline fault_policy no_faults() { return {{1}, {}}; }
 
 /// Decorates a driver that ends its transfers before `submit` returns. Single-threaded: time passes and
 /// transfers end when the test says so.

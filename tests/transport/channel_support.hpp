@@ -12,6 +12,7 @@
 #include <boost/test/unit_test.hpp>
 #include <fcntl.h>
 #include <poll.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -21,6 +22,7 @@
 #include <cstring>
 #include <filesystem>
 #include <functional>
+#include <iostream>
 #include <mutex>
 
 namespace millrace::transport::testing {
@@ -315,6 +317,19 @@ inline byte_buffer bytes_of(std::size_t size, std::uint8_t seed = 1) {
   for (std::size_t i = 0; i < size; ++i)
     out[i] = static_cast<std::byte>((i * 131 + i / 251 + seed) & 0xff);
   return out;
+}
+
+/// Room for so many descriptors; where the system allows fewer the test ends, aloud.
+inline bool room_for_descriptors(std::size_t count) {
+  rlimit limit{};
+  BOOST_TEST_REQUIRE(::getrlimit(RLIMIT_NOFILE, &limit) == 0);
+  limit.rlim_cur = limit.rlim_max;
+  BOOST_TEST_REQUIRE(::setrlimit(RLIMIT_NOFILE, &limit) == 0);
+  if (limit.rlim_cur >= count)
+    return true;
+  std::cout << "skipped: " << count << " open descriptors: the limit is " << limit.rlim_cur
+            << std::endl;
+  return false;
 }
 
 inline std::size_t open_descriptors() {

@@ -214,6 +214,34 @@ BOOST_AUTO_TEST_CASE(a_driver_that_cannot_do_one_transfer_does_the_next) {
   BOOST_TEST(t.fast->waiting.size() == 1u);
 }
 
+BOOST_AUTO_TEST_CASE(fifty_failures_are_one_line_until_the_driver_works_again) {
+  for (auto code : {errc::io_error, errc::unsupported}) {
+    testing::kept_log lines;
+    auto was = log().level();
+    log().set_level(spdlog::level::info);
+    // Tried again each time.
+    fixture t{0};
+    auto fail_often = [&] {
+      for (int i = 0; i < 50; ++i) {
+        t.submit();
+        t.fast->fail_with(code);
+        t.slow->succeed();
+      }
+    };
+    fail_often();
+    BOOST_TEST(lines.count("path changed peer=n7 from=fast to=slow why=\"fast does not") == 1u);
+    BOOST_TEST(lines.count("") == 1u, lines.text());
+    t.submit();
+    t.fast->succeed();
+    fail_often();
+    log().set_level(was);
+    // What is not supported says nothing of the next transfer.
+    auto broke = code == errc::io_error;
+    BOOST_TEST(lines.count("path works again peer=n7 driver=fast") == (broke ? 1u : 0u));
+    BOOST_TEST(lines.count("path changed") == (broke ? 2u : 1u));
+  }
+}
+
 BOOST_AUTO_TEST_CASE(when_the_peer_is_gone_nothing_is_tried_again) {
   fixture t;
   t.submit();

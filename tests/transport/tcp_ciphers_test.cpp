@@ -1,9 +1,11 @@
 // Encrypted byte streams between two ends of one socket: either cipher, and every border between records.
 #include <millrace/core/ids.hpp>
+#include <millrace/tests/support/kernel_tls.hpp>
 #include <millrace/tests/support/pattern.hpp>
 #include <millrace/transport/tcp/tls_stream.hpp>
 
 #include <boost/test/unit_test.hpp>
+#include <fcntl.h>
 #include <sys/socket.h>
 
 #include <cerrno>
@@ -26,15 +28,31 @@ channel_key key_of(std::uint8_t seed) {
   return k;
 }
 
+// Of TCP: those that the kernel can encrypt.
+std::pair<unique_fd, unique_fd> connected_sockets() {
+  unique_fd door{::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)};
+  unique_fd one{::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)};
+  sockaddr_in at{};
+  at.sin_family = AF_INET;
+  at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  auto* name = reinterpret_cast<sockaddr*>(&at);
+  socklen_t size = sizeof(at);
+  BOOST_TEST_REQUIRE(::bind(door.get(), name, size) == 0);
+  BOOST_TEST_REQUIRE(::listen(door.get(), 1) == 0);
+  BOOST_TEST_REQUIRE(::getsockname(door.get(), name, &size) == 0);
+  BOOST_TEST_REQUIRE(::connect(one.get(), name, size) == 0);
+  unique_fd two{::accept4(door.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC)};
+  BOOST_TEST_REQUIRE(::fcntl(one.get(), F_SETFL, O_NONBLOCK) == 0);
+  return {std::move(one), std::move(two)};
+}
+
 ends make_ends(
   bulk_cipher connects, bulk_cipher accepts, const channel_key& key = key_of(1),
   const channel_key& other = key_of(1)) {
-  int fds[2];
-  BOOST_TEST_REQUIRE(
-    ::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, fds) == 0);
+  auto [one, two] = connected_sockets();
   return {
-    make_tls_stream(unique_fd{fds[0]}, key, true, connects).value(),
-    make_tls_stream(unique_fd{fds[1]}, other, false, accepts).value()};
+    make_tls_stream(std::move(one), key, true, connects).value(),
+    make_tls_stream(std::move(two), other, false, accepts).value()};
 }
 
 // Sends all of `parts` one way and gives what came out, read in pieces of so many bytes; or the error.
@@ -97,6 +115,19 @@ BOOST_AUTO_TEST_CASE(whatever_either_side_prefers_bytes_arrive_both_ways) {
         BOOST_TEST((carry(*e.accepts, *e.connects, parts, piece).bytes == bytes));
       }
     }
+}
+
+BOOST_AUTO_TEST_CASE(the_kernel_encrypts_where_it_can) {
+  if (!testing::kernel_has_tls())
+    return;
+  for (auto cipher : {bulk_cipher::aes, bulk_cipher::chacha}) {
+    auto e = make_ends(cipher, cipher);
+    auto bytes = testing::pattern(100, 5);
+    BOOST_TEST((carry(*e.connects, *e.accepts, {{bytes.data(), 100}}, 100).bytes == bytes));
+    BOOST_TEST((carry(*e.accepts, *e.connects, {{bytes.data(), 100}}, 100).bytes == bytes));
+    BOOST_TEST(testing::kernel_encrypts(e.connects->fd()));
+    BOOST_TEST(testing::kernel_encrypts(e.accepts->fd()));
+  }
 }
 
 BOOST_AUTO_TEST_CASE(another_key_is_refused) {

@@ -1,12 +1,15 @@
 // Strangers and lying members at the streams of the tcp driver: refused, bounded, and others are unaffected.
 #include "tcp_support.hpp"
 
+#include <millrace/tests/support/kept_log.hpp>
 #include <millrace/transport/refusal_log.hpp>
+#include <millrace/transport/tcp/crc32c.hpp>
 
 using namespace millrace;
 using namespace millrace::transport;
 using namespace millrace::transport::testing;
 using namespace millrace::transport::tcp;
+using millrace::testing::kept_log;
 
 namespace {
 
@@ -52,7 +55,7 @@ struct on_a_stream : liar_and_victim {
   exposed_matrix writable{{1, 100'000, 0}, access_mode::write, 0};
   std::unique_ptr<raw_socket> s;
 
-  on_a_stream() {
+  explicit on_a_stream(const tcp_options& options = hostile_options()) : liar_and_victim(options) {
     announce_myself();
     open();
   }
@@ -99,9 +102,10 @@ struct on_a_stream : liar_and_victim {
   }
   bool ask(const asked& a) { return s->write(request(a)); }
   bool send_memory(
-    std::uint64_t number, std::uint64_t length, std::byte what, std::uint8_t code = 0) {
+    std::uint64_t number, std::uint64_t length, std::byte what, std::uint8_t code = 0,
+    std::uint32_t crc = 0) {
     byte_buffer out(length + trailer_bytes, what);
-    encode_trailer({number, 0, code}, out.data() + length);
+    encode_trailer({number, crc, code}, out.data() + length);
     return s->write(out);
   }
   std::optional<unit> answer() {
@@ -256,37 +260,41 @@ BOOST_AUTO_TEST_CASE(a_crowd_is_refused_and_members_come_in_afterwards) {
   }));
 }
 
-BOOST_AUTO_TEST_CASE(ten_thousand_strangers_stay_within_the_bounds_and_members_come_in) {
-  constexpr int strangers = 10'000, sources = 100;
+BOOST_AUTO_TEST_SUITE_END()
+
+BOOST_AUTO_TEST_CASE(ten_thousand_strangers_at_once_stay_within_the_bounds_and_members_come_in) {
+  constexpr std::size_t strangers = 10'000, sources = 100;
+  if (!room_for_descriptors(strangers + 1'000))
+    return;
+  kept_log lines;
+  forget_refusals();
+  at_an_impatient_gate gate;
   auto before = open_descriptors();
   std::size_t most = 0;
+  // All of them stay at their end, whatever is said at ours.
   std::vector<std::unique_ptr<raw_socket>> held;
-  auto whole = encode_admission(own());
+  auto whole = encode_admission(gate.own());
   byte_buffer some{whole.begin(), whole.begin() + 40};
-  for (int i = 0; i < strangers; ++i) {
-    auto s = std::make_unique<raw_socket>(address(), "127.0.3." + std::to_string(i % sources + 1));
+  for (std::size_t i = 0; i < strangers; ++i) {
+    auto source = "127.0.3." + std::to_string(i % sources + 1);
+    held.push_back(std::make_unique<raw_socket>(gate.address(), source));
     if (i % 3 == 1)
-      s->write(some);
+      held.back()->write(some);
     else if (i % 3 == 2)
-      s->write(byte_buffer(64, std::byte{'x'}));
-    // Some stay, so that the bounds are reached; the others go at once.
-    if (i % 7 == 0)
-      held.push_back(std::move(s));
-    if (held.size() == 100)
-      held.clear();
+      held.back()->write(byte_buffer(64, std::byte{'x'}));
     if (i % 1000 != 999)
       continue;
     most = std::max(most, open_descriptors() - held.size());
-    raw_socket member{address()};
-    BOOST_TEST(admit(member, own(), key));
+    raw_socket member{gate.address()};
+    BOOST_TEST(gate.admit(member, gate.own(), gate.key));
   }
   for (auto& s : held)
     BOOST_TEST(s->thrown_out());
   // Besides the strangers there may be the member and its stream before.
   BOOST_TEST(most <= before + impatient().admissions_max + 8);
+  BOOST_TEST(lines.count("refused a connection") <= sources);
+  BOOST_TEST(lines.count("from=127.0.3.1 ") == 1u);
 }
-
-BOOST_AUTO_TEST_SUITE_END()
 
 BOOST_FIXTURE_TEST_SUITE(tcp_lying_submitters, on_a_stream)
 
@@ -578,6 +586,7 @@ namespace {
 tcp_options hasty() {
   auto o = liar_and_victim::hostile_options();
   o.stall_timeout_ms = 200;
+  o.send_buffer_bytes = 32u << 10; // so that what is not read remains to be sent
   return o;
 }
 
@@ -599,6 +608,125 @@ BOOST_FIXTURE_TEST_CASE(an_owner_that_never_answers_ends_the_transfer_in_time, s
   auto moved = move(*victim, direction::read, h, room.data(), room.size());
   BOOST_TEST((!moved && moved.error().code() == errc::deadline_exceeded));
 }
+
+namespace {
+
+struct busy_owner : on_a_stream {
+  busy_owner() : on_a_stream(hasty()) {}
+  // Does something again and again, until the transfer ends or the stream does.
+  template <class F>
+  void keep_moving(F step) {
+    for (int i = 0; i < 3000 && !outcome.ready() && step(); ++i)
+      std::this_thread::sleep_for(std::chrono::milliseconds{10});
+    BOOST_TEST_REQUIRE(eventually([&] { return outcome.ready(); }));
+    auto moved = outcome.take();
+    BOOST_TEST_REQUIRE(!moved.has_value());
+    BOOST_TEST((moved.error().code() == errc::deadline_exceeded), moved.error().to_string());
+  }
+};
+
+} // namespace
+
+BOOST_FIXTURE_TEST_SUITE(tcp_busy_owners, busy_owner)
+
+BOOST_AUTO_TEST_CASE(an_owner_that_only_asks_itself_ends_the_transfer_in_time) {
+  asked_by_victim(direction::read);
+  auto a = about(readable, 0, 100'000);
+  keep_moving([&] {
+    auto served = ask(a) && answer();
+    ++a.number;
+    return served;
+  });
+}
+
+BOOST_AUTO_TEST_CASE(an_owner_that_answers_others_first_ends_the_transfer_in_time) {
+  asked_by_victim(direction::read);
+  std::vector<std::byte> others(4096);
+  bulk_handle h;
+  h.owner = this_peer();
+  keep_moving([&] {
+    held_completion<transfer_report> done;
+    victim->submit(
+      {direction::read, h, {{0, others.data(), others.size()}}, false, nullptr}, done.callback());
+    auto u = answer();
+    return u && send_header({unit_kind::data, 0, 0, 0, u->header.request, others.size(), 0}) &&
+      send_memory(u->header.request, others.size(), std::byte{1}) && done.take().has_value();
+  });
+}
+
+BOOST_AUTO_TEST_CASE(an_answer_that_drips_ends_the_transfer_in_time) {
+  room.resize(100'000);
+  auto h = asked_by_victim(direction::read, room.size());
+  BOOST_TEST(send_header({unit_kind::data, 0, 0, 0, h.request, h.length, 0}));
+  keep_moving([&] { return s->write(byte_buffer(8, std::byte{1})); });
+}
+
+BOOST_AUTO_TEST_CASE(a_write_that_drips_away_ends_in_time) {
+  room.resize(1u << 20);
+  bulk_handle h;
+  h.owner = this_peer();
+  victim->submit(
+    {direction::write, h, {{0, room.data(), room.size()}}, false, nullptr}, outcome.callback());
+  std::array<std::byte, 1024> little;
+  keep_moving([&] { return s->read(little); });
+}
+
+BOOST_AUTO_TEST_SUITE_END()
+
+namespace {
+
+tcp_options checked() {
+  auto o = liar_and_victim::hostile_options();
+  o.checksum = true;
+  return o;
+}
+
+struct with_checksums : on_a_stream {
+  with_checksums() : on_a_stream(checked()) {}
+  static std::uint32_t crc_of(std::uint64_t length, std::byte what) {
+    byte_buffer bytes(length, what);
+    iovec all{bytes.data(), bytes.size()};
+    return add_crc32c(0, {&all, 1}, length);
+  }
+};
+
+} // namespace
+
+BOOST_FIXTURE_TEST_SUITE(tcp_checksums, with_checksums)
+
+BOOST_AUTO_TEST_CASE(bytes_with_their_checksum_are_taken) {
+  auto h = asked_by_victim(direction::read);
+  BOOST_TEST(send_header({unit_kind::data, 0, 0, 0, h.request, 4096, 0}));
+  BOOST_TEST(send_memory(h.request, 4096, std::byte{7}, 0, crc_of(4096, std::byte{7})));
+  auto moved = outcome.take();
+  BOOST_TEST(moved.has_value(), millrace::testing::why(moved));
+  BOOST_TEST((room == std::vector<std::byte>(4096, std::byte{7})));
+  auto a = about(writable, 0, 1000);
+  BOOST_TEST(ask(a));
+  BOOST_TEST(send_memory(a.number, 1000, std::byte{7}, 0, crc_of(1000, std::byte{7})));
+  refused_with(errc::ok);
+}
+
+BOOST_AUTO_TEST_CASE(an_answer_with_another_checksum_ends_its_stream_and_is_not_reported_good) {
+  auto h = asked_by_victim(direction::read);
+  BOOST_TEST(send_header({unit_kind::data, 0, 0, 0, h.request, 4096, 0}));
+  BOOST_TEST(send_memory(h.request, 4096, std::byte{7}, 0, crc_of(4096, std::byte{7}) ^ 1));
+  BOOST_TEST(s->thrown_out());
+  auto moved = outcome.take();
+  BOOST_TEST_REQUIRE(!moved.has_value());
+  BOOST_TEST((moved.error().code() == errc::corrupt_data), moved.error().to_string());
+  BOOST_TEST(liar->is_open());
+}
+
+BOOST_AUTO_TEST_CASE(a_write_with_another_checksum_ends_its_stream_unanswered) {
+  auto a = about(writable, 0, 1000);
+  BOOST_TEST(ask(a));
+  BOOST_TEST(send_memory(a.number, 1000, std::byte{7}, 0, crc_of(1000, std::byte{7}) ^ 1));
+  BOOST_TEST(!answer().has_value());
+  BOOST_TEST(liar->is_open());
+}
+
+BOOST_AUTO_TEST_SUITE_END()
 
 namespace {
 

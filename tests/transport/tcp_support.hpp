@@ -9,6 +9,7 @@
 #include <millrace/tests/support/fabric_handler.hpp>
 #include <millrace/tests/support/heap_memory_source.hpp>
 #include <millrace/tests/support/held_completion.hpp>
+#include <millrace/tests/support/kernel_tls.hpp>
 #include <millrace/transport/tcp/messages.hpp>
 #include <millrace/transport/tcp/wire.hpp>
 
@@ -23,6 +24,7 @@ using millrace::testing::exposed_matrix;
 using millrace::testing::fabric_handler;
 using millrace::testing::held_completion;
 using millrace::testing::pattern;
+using millrace::testing::tcp_sockets;
 
 /// Small pieces and short times, so that little suffices to cross every border.
 inline tcp_options small_options() {
@@ -62,19 +64,6 @@ inline result<transfer_report> move(
   held_completion<transfer_report> done;
   f.submit({dir, remote, {{0, local, length}}, false, nullptr}, done.callback());
   return done.take();
-}
-
-/// Connected TCP sockets of this process.
-inline std::vector<int> tcp_sockets() {
-  std::vector<int> out;
-  for (auto& entry : std::filesystem::directory_iterator{"/proc/self/fd"}) {
-    auto fd = std::stoi(entry.path().filename().string());
-    sockaddr_storage a{};
-    socklen_t size = sizeof(a);
-    if (::getpeername(fd, reinterpret_cast<sockaddr*>(&a), &size) == 0 && a.ss_family == AF_INET)
-      out.push_back(fd);
-  }
-  return out;
 }
 
 /// Two sides in one process: whatever one exposes the other can reach.

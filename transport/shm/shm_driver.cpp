@@ -187,7 +187,7 @@ public:
 
 private:
   std::shared_ptr<peer_link> link_to(const peer_id& owner) const noexcept {
-    return links_.find_if([&](auto& link) { return link.peer().id == owner && link.is_open(); });
+    return links_.to(owner, [](auto& link) { return link.is_open(); });
   }
 
   static result<prepared_move> prepare(

@@ -88,8 +88,7 @@ public:
 
 private:
   std::shared_ptr<asking_side> asking_of(const peer_id& owner) const noexcept {
-    auto link =
-      links_.find_if([&](auto& l) { return l.to->peer().id == owner && l.to->is_open(); });
+    auto link = links_.to(owner, [](auto& l) { return l.to->is_open(); });
     return link ? link->asking : nullptr;
   }
 

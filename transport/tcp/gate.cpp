@@ -15,7 +15,7 @@ namespace millrace::transport::tcp {
 namespace {
 
 constexpr int accepts_per_turn = 32;
-constexpr int backlog = 128;
+constexpr int backlog = 1024; // what overflows comes again after a second: members, too
 // Without descriptors to accept with, the socket stays ready: look again a little later.
 constexpr std::uint32_t pause_ms = 100;
 
@@ -94,7 +94,7 @@ void gate::accept_some(const std::shared_ptr<open_socket>& s) {
       continue;
     }
     if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
-      log().warn("no descriptors left to accept streams address={}", s->at.to_string());
+      no_descriptors_left(s->at.to_string());
       loop_->unwatch(s->fd.get());
       loop_->run_after(pause_ms, [weak = weak_from_this(), s] {
         if (auto g = weak.lock(); g && g->find_)

@@ -66,10 +66,8 @@ private:
     std::uint32_t chunks = 0; // asked for and not ended
     std::uint64_t bytes = 0;
     std::uint32_t backoff_ms = 0;
-    std::uint32_t failures = 0; // to open it, in a row
-    // For noticing a stall: looks in a row at which the stream was busy and had not moved.
-    std::uint64_t moved = 0;
-    std::uint32_t still = 0;
+    std::uint32_t failures = 0;         // to open it, in a row
+    std::optional<stall_watch> watch{}; // of `s`
   };
   struct broken_stream {
     std::vector<std::unique_ptr<chunk>> chunks;
@@ -88,7 +86,7 @@ private:
   void open(std::size_t slot);
   void open_later(std::size_t slot, bool after_failure);
   void not_opened(std::size_t slot, const status& why);
-  void add(std::size_t slot, admitted_socket& s);
+  [[nodiscard]] status add(std::size_t slot, admitted_socket& s);
   result<std::unique_ptr<byte_stream>> bytes_of(admitted_socket& s) const;
   void give_up(const status& why);
   template <class Message>

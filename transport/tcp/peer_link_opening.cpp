@@ -14,6 +14,8 @@ namespace {
 constexpr std::uint64_t ahead_bytes_first = 8u << 10;
 constexpr std::uint64_t ahead_bytes_others = 256;
 constexpr std::uint32_t looks_per_stall = 8;
+// What may lie before an answer, of both sides' transfers, in what we let be in flight: the peer may let more.
+constexpr std::uint64_t ahead_max = 4;
 constexpr std::uint32_t failures_max =
   3; // to open a stream again, before transfers stop waiting for it
 
@@ -144,9 +146,9 @@ void peer_link::open(std::size_t slot) {
       auto self = weak.lock();
       if (!self)
         return;
-      if (opened)
-        return self->add(slot, **opened);
-      self->not_opened(slot, opened.error());
+      auto added = opened ? self->add(slot, **opened) : opened.error();
+      if (!added.ok())
+        self->not_opened(slot, added);
     });
 }
 
@@ -210,11 +212,10 @@ status peer_link::accept(admitted_socket& s) {
     former->close({errc::peer_lost, peer().name + " opened another stream in place of this one"});
     return {errc::busy, "the stream it would replace is being closed"};
   }
-  add(s.as.slot, s);
-  return {};
+  return add(s.as.slot, s);
 }
 
-void peer_link::add(std::size_t slot_number, admitted_socket& s) {
+status peer_link::add(std::size_t slot_number, admitted_socket& s) {
   stream_limits limits;
   limits.chunk_bytes = ours_.chunk_bytes;
   limits.requests_max = options_.requests_max;
@@ -223,26 +224,29 @@ void peer_link::add(std::size_t slot_number, admitted_socket& s) {
   limits.guest_bytes_max = options_.small_bytes_max;
   auto io = bytes_of(s);
   if (!io)
-    return give_up(io.error());
+    return io.error();
   std::shared_ptr<stream> made;
   {
     std::lock_guard guard{mutex_};
     if (closed_)
-      return;
+      return why_;
     limits.checksum = ours_.checksum || theirs_.checksum;
     made = std::make_shared<stream>(
       loops_.of(slot_number), std::move(*io), s.as.serial, peer().name, limits, weak_from_this());
     auto backoff_ms = slots_[slot_number].backoff_ms;
+    auto in_flight = std::max(options_.inflight_bytes_max, options_.chunk_bytes);
     slots_[slot_number] = {};
     slots_[slot_number].s = made;
     slots_[slot_number].serial = s.as.serial;
     slots_[slot_number].backoff_ms = backoff_ms;
+    slots_[slot_number].watch.emplace(looks_per_stall, ahead_max * in_flight);
     hopeful_ = true;
     opened_once_ = true;
     looks_without_stream_ = 0;
   }
   made->start();
   feed();
+  return {};
 }
 
 result<std::unique_ptr<byte_stream>> peer_link::bytes_of(admitted_socket& s) const {
@@ -284,10 +288,7 @@ void peer_link::look() {
     for (auto& s : slots_) {
       if (!s.s)
         continue;
-      auto moved = s.s->moved();
-      s.still = s.s->busy() && moved == s.moved ? s.still + 1 : 0;
-      s.moved = moved;
-      if (s.still >= looks_per_stall)
+      if (s.watch->look(s.s->progress()))
         stalled.push_back(s.s);
     }
     for (auto& [serial, b] : broken_)
@@ -303,8 +304,8 @@ void peer_link::look() {
   for (auto& s : stalled)
     s->close(
       {errc::deadline_exceeded,
-       "a stream to " + peer().name + " moved nothing for " +
-         std::to_string(options_.stall_timeout_ms) + " ms"});
+       "a stream to " + peer().name + " did not carry on with what was asked for first for " +
+         std::to_string(options_.stall_timeout_ms) + " ms (tcp.stall_timeout)"});
   for (auto& c : unconfirmed) {
     auto of = c->of;
     of->end(

@@ -63,11 +63,15 @@ void stream::start() {
     loop_->post(std::move(watch));
 }
 
-bool stream::busy() const {
-  if (receiving_)
-    return true;
+stream_progress stream::progress() const {
+  stream_progress now;
+  now.moved_bytes = moved_;
   std::lock_guard guard{mutex_};
-  return !closed_ && (!pending_.empty() || !out_.empty());
+  now.busy = receiving_ || (!closed_ && (!pending_.empty() || !out_.empty()));
+  for (auto& [request, pending] : pending_)
+    if (now.oldest_request == 0 || request < now.oldest_request)
+      now.oldest_request = request;
+  return now;
 }
 
 void stream::close(const status& why) {

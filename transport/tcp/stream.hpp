@@ -5,6 +5,7 @@
 #include <millrace/transport/tcp/byte_stream.hpp>
 #include <millrace/transport/tcp/job.hpp>
 #include <millrace/transport/tcp/payload.hpp>
+#include <millrace/transport/tcp/stall_watch.hpp>
 #include <millrace/transport/tcp/wire.hpp>
 
 #include <array>
@@ -63,9 +64,7 @@ public:
   /// Ends it soon; `stream_closed` follows.
   void close(const status& why);
 
-  /// Bytes moved so far either way, and whether more are due: a stream that is busy and does not move has stalled.
-  std::uint64_t moved() const noexcept { return moved_; }
-  bool busy() const;
+  stream_progress progress() const;
 
 private:
   struct tie;

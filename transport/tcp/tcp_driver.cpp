@@ -83,7 +83,7 @@ public:
 
 private:
   std::shared_ptr<peer_link> link_to(const peer_id& owner) const noexcept {
-    return links_.find_if([&](auto& link) { return link.peer().id == owner && link.reachable(); });
+    return links_.to(owner, [](auto& link) { return link.reachable(); });
   }
 
   std::optional<tcp::expected_group> expected(const tcp::group_id& group) const {

@@ -106,6 +106,7 @@ public:
       for (std::size_t at = 0; at < p.iov_len;) {
         std::size_t n = 0;
         ERR_clear_error();
+        errno = 0;
         auto ok =
           SSL_read_ex(ssl_.get(), static_cast<std::byte*>(p.iov_base) + at, p.iov_len - at, &n);
         if (ok != 1)
@@ -131,7 +132,9 @@ private:
       return cannot();
     SSL_CTX_set_options(
       context_.get(),
-      SSL_OP_ENABLE_KTLS | SSL_OP_CIPHER_SERVER_PREFERENCE | SSL_OP_PRIORITIZE_CHACHA);
+      SSL_OP_ENABLE_KTLS | SSL_OP_CIPHER_SERVER_PREFERENCE | SSL_OP_PRIORITIZE_CHACHA |
+        // A stream may end without words: its units say whether they are whole.
+        SSL_OP_IGNORE_UNEXPECTED_EOF);
     SSL_CTX_set_default_read_buffer_len(context_.get(), read_ahead_bytes);
     ssl_.reset(SSL_new(context_.get()));
     if (!ssl_ || SSL_set_fd(ssl_.get(), socket_.fd()) != 1)
@@ -232,14 +235,15 @@ private:
   }
 
   moved_bytes ended(moved_bytes got, int returned) noexcept {
+    auto system = errno;
     auto error = SSL_get_error(ssl_.get(), returned);
     got.drained = error == SSL_ERROR_WANT_READ;
     // What came before an error is given out first; the error comes again.
     if (got.size_bytes > 0 || error == SSL_ERROR_ZERO_RETURN || socket_.ended())
       return got;
-    got.error_number = got.drained ? EAGAIN
-      : socket_.read_error() != 0  ? socket_.read_error()
-                                   : EPROTO;
+    // The library reads the socket itself where the kernel encrypts.
+    auto failed = kernel_encrypts_ && error == SSL_ERROR_SYSCALL ? system : socket_.read_error();
+    got.error_number = got.drained ? EAGAIN : failed != 0 ? failed : EPROTO;
     return got;
   }
 

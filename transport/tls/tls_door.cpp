@@ -1,5 +1,6 @@
 // Accepting, bounding and refusing on behalf of a listener. Strangers are few and short-lived.
 #include <millrace/core/log.hpp>
+#include <millrace/transport/refusal_log.hpp>
 #include <millrace/transport/tls/tls_address.hpp>
 #include <millrace/transport/tls/tls_visitor.hpp>
 
@@ -59,7 +60,7 @@ bool tls_door::accept_one(int listening) {
   }
   auto why = errno;
   if (why == EMFILE || why == ENFILE || why == ENOBUFS || why == ENOMEM) {
-    refused("everywhere", status{errc::no_space, "no descriptors left to accept connections"});
+    no_descriptors_left(where.address);
     pause();
   }
   // Errors of the network belong to the one connection that was lost.
@@ -116,8 +117,7 @@ void tls_door::refused(const std::string& source, const status& why) {
   // That is this side's own end.
   if (why.code() == errc::unavailable)
     return;
-  if (auto line = refusals_.note(source, why.to_string(), steady_clock::now()))
-    log().warn("refused a connection address={} {}", where.address, *line);
+  transport::refused(source, why, where.address);
 }
 
 // That the identity is its own a peer has proved with its key. A node's name has no key: while one host uses

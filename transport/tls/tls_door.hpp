@@ -3,7 +3,7 @@
 #pragma once
 
 #include <millrace/transport/channel.hpp>
-#include <millrace/transport/refusal_log.hpp>
+#include <millrace/transport/socket_address.hpp>
 
 #include <functional>
 #include <list>
@@ -65,7 +65,6 @@ private:
   std::unordered_map<std::string, std::uint32_t> visitors_of_;
   const std::shared_ptr<std::uint32_t> connections_;
   std::unordered_map<std::string, std::vector<guest>> guests_;
-  refusal_log refusals_;
 };
 
 } // namespace millrace::transport

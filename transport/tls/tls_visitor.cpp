@@ -1,4 +1,5 @@
 // A visitor's way in: its first byte, TLS, the channel's handshake, each within one deadline.
+#include <millrace/transport/refusal_log.hpp>
 #include <millrace/transport/tls/tls_visitor.hpp>
 
 #include <sys/epoll.h>

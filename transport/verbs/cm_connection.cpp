@@ -200,7 +200,7 @@ void cm_connection::accept() {
 }
 
 void cm_connection::refuse(const cm_event& e, const status& why) {
-  refused(e.request->peer_host(), why);
+  refused(e.request->source(), why);
   rdma_reject(e.request->get(), nullptr, 0);
 }
 

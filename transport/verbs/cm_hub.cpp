@@ -1,5 +1,6 @@
 // Identifiers and events of librdmacm.
 #include <millrace/core/log.hpp>
+#include <millrace/transport/refusal_log.hpp>
 #include <millrace/transport/verbs/cm_hub.hpp>
 
 #include <fcntl.h>
@@ -92,7 +93,7 @@ socket_address cm_id::local_address() const {
   return address_of(rdma_get_local_addr(id_)).with_port(ntohs(rdma_get_src_port(id_)));
 }
 
-std::string cm_id::peer_host() const { return address_of(rdma_get_peer_addr(id_)).host(); }
+std::string cm_id::source() const { return source_of(address_of(rdma_get_peer_addr(id_))); }
 
 bool cm_id::is_at(const device& d) const noexcept {
   return id_->verbs && id_->port_num == d.port() &&

@@ -27,8 +27,8 @@ public:
   rdma_cm_id* get() const noexcept { return id_; }
   /// Its address and the port that it listens at.
   socket_address local_address() const;
-  /// Who asks, or answers; without a port.
-  std::string peer_host() const;
+  /// Who asks, or answers, as `source_of` names it.
+  std::string source() const;
   /// True once it is bound to that port of that device.
   bool is_at(const device& d) const noexcept;
 

@@ -179,7 +179,9 @@ private:
   }
 
   std::shared_ptr<peer_link> link_to(const peer_id& owner) const noexcept {
-    return links_.find_if([&](auto& link) { return link.peer().id == owner; });
+    auto link = links_.to(owner, [](auto& l) { return l.reachable(); });
+    // One without rails may still get some.
+    return link ? link : links_.to(owner, [](auto&) { return true; });
   }
 
   void register_and_start(
