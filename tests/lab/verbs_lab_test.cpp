@@ -75,7 +75,8 @@ vb::memory_sources sources_of(const vb::device_list& devices) {
   h.unwatch = [](auto&) {};
   h.unmapped = [](auto&) {};
   return {
-    devices, std::make_shared<vb::arena_registry>(devices),
+    devices,
+    std::make_shared<vb::arena_registry>(vb::registering_with(devices), std::chrono::seconds{1}),
     std::make_shared<vb::registration_cache>(vb::registration_cache::bounds{16, 1u << 30}, h)};
 }
 

@@ -61,7 +61,10 @@ public:
       return;
     }
     parts_.sources = {
-      devices, std::make_shared<arena_registry>(devices), make_cache(devices, parts_.options)};
+      devices,
+      std::make_shared<arena_registry>(
+        registering_with(devices), std::chrono::milliseconds{parts_.options.register_retry_ms}),
+      make_cache(devices, parts_.options)};
     parts_.thread = completion_thread::start(devices, parts_.options);
     parts_.setup = std::make_shared<setup_pool>(parts_.options.setup_threads);
     if (parts_.options.connect == verbs_connect::rdma_cm)
@@ -255,7 +258,7 @@ private:
       [arenas = shared_(), registry = parts_.sources.arenas](std::uint32_t) {
         for (auto& a : arenas)
           if (auto made = registry->add(a); !made)
-            log().warn("arena not registered why=\"{}\"", made.error().to_string());
+            log().debug("arena not registered why=\"{}\"", made.error().to_string());
       },
       [] {}, job_class::background);
   }
