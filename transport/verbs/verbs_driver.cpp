@@ -65,8 +65,17 @@ public:
       std::make_shared<arena_registry>(
         registering_with(devices), std::chrono::milliseconds{parts_.options.register_retry_ms}),
       make_cache(devices, parts_.options)};
-    parts_.thread = completion_thread::start(devices, parts_.options);
-    parts_.setup = std::make_shared<setup_pool>(parts_.options.setup_threads);
+    auto thread = completion_thread::start(devices, parts_.options);
+    auto setup = setup_pool::start(parts_.options.setup_threads);
+    if (!thread || !setup) {
+      state_.remark = (thread ? setup.error() : thread.error()).to_string();
+      log().warn("the verbs driver reaches nobody: {}", state_.remark);
+      if (thread)
+        (*thread)->stop();
+      return;
+    }
+    parts_.thread = std::move(*thread);
+    parts_.setup = std::move(*setup);
     if (parts_.options.connect == verbs_connect::rdma_cm)
       open_rdma_cm();
   }
