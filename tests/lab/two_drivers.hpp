@@ -45,6 +45,20 @@ inline std::string run(const std::string& command) {
   return out;
 }
 
+inline void link_down(int interface) {
+  run("ip link set roce" + std::to_string(interface) + " down");
+}
+
+/// The kernel drops routes of an interface that goes down.
+inline void link_up(int interface) {
+  auto name = "roce" + std::to_string(interface);
+  auto address = "10.77.0." + std::to_string(interface + 1);
+  auto table = " table " + std::to_string(100 + interface);
+  run("ip link set " + name + " up");
+  run("ip route replace local " + address + " dev " + name + table);
+  run("ip route replace 10.77.0.0/24 dev " + name + " src " + address + table);
+}
+
 class driver_handler : public channel_handler {
 public:
   explicit driver_handler(std::shared_ptr<peer_driver> d) : driver_(std::move(d)) {}

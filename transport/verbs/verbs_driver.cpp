@@ -139,8 +139,12 @@ public:
   }
 
   void peer_closed(channel& c, const status& why) override {
-    if (auto link = links_.take(c))
-      link->close(why);
+    // It stays until it has ended everything, for the driver's own end to find it.
+    if (auto link = links_.find(c))
+      link->close(why, [weak = weak_from_this(), &c] {
+        if (auto self = weak.lock())
+          self->links_.take(c);
+      });
   }
 
   void on_message(channel& c, std::span<const std::byte> body, std::vector<unique_fd>) override {
@@ -191,7 +195,9 @@ private:
   }
 
   std::shared_ptr<peer_link> link_to(const peer_id& owner) const noexcept {
-    return links_.find_if([&](auto& link) { return link.peer().id == owner; });
+    // Two nodes that dial each other have two; the rails of one may be down.
+    auto up = links_.find_if([&](auto& l) { return l.peer().id == owner && l.reachable(); });
+    return up ? up : links_.find_if([&](auto& l) { return l.peer().id == owner; });
   }
 
   void register_and_start(
