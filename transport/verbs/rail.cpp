@@ -343,6 +343,7 @@ bool rail::serve() {
 // Requests complete in order: what was posted before this one is done.
 void rail::complete(const ibv_wc& wc) {
   moved_at_ = steady_clock::now();
+  ++completions_;
   std::uint64_t bytes = 0;
   while (!posted_.empty() && posted_.front().id <= wc.wr_id) {
     auto p = std::move(posted_.front());
@@ -416,6 +417,7 @@ verbs_rail_stats rail::stats() const {
   out.state = up() ? "up" : state_ == state::down ? "down" : "connecting";
   out.bytes = bytes_;
   out.requests = requests_;
+  out.completions = completions_;
   out.retried = retried_;
   out.failures = failures_;
   out.rate_bytes_per_s = rate_;

@@ -171,7 +171,7 @@ private:
   std::uint64_t rate_ = 0;
   std::uint64_t rate_bytes_ = 0;
   time_point rate_since_{};
-  std::uint64_t bytes_ = 0, requests_ = 0, retried_ = 0, failures_ = 0;
+  std::uint64_t bytes_ = 0, requests_ = 0, completions_ = 0, retried_ = 0, failures_ = 0;
   status last_error_;
 };
 

@@ -49,8 +49,8 @@ class driver_impl : public verbs_driver, public std::enable_shared_from_this<dri
 public:
   driver_impl(
     std::shared_ptr<io_loop> loop, std::shared_ptr<mover_pool> movers, const copy_limits& limits,
-    const verbs_options& options, std::function<std::vector<std::shared_ptr<arena>>()> shared)
-    : loop_(std::move(loop)), shared_(std::move(shared)) {
+    const verbs_options& options)
+    : loop_(std::move(loop)) {
     MILLRACE_ASSERT(check(options).ok());
     parts_.options = options;
     parts_.movers = std::move(movers);
@@ -134,8 +134,24 @@ public:
     auto link = std::make_shared<peer_link>(c, parts_);
     links_.add(*c, link);
     link->open();
-    register_shared();
     arm_sweep();
+  }
+
+  // Once, and before anybody waits for it.
+  void memory_made(const std::shared_ptr<arena>& a) override {
+    if (!parts_.thread)
+      return;
+    arm_sweep();
+    parts_.movers->submit(
+      1,
+      [weak = std::weak_ptr{a}, registry = parts_.sources.arenas](std::uint32_t) {
+        auto alive = weak.lock();
+        if (!alive)
+          return;
+        if (auto made = registry->add(alive); !made)
+          log().debug("arena not registered why=\"{}\"", made.error().to_string());
+      },
+      [] {}, job_class::background);
   }
 
   void peer_closed(channel& c, const status& why) override {
@@ -267,17 +283,6 @@ private:
     }
   }
 
-  void register_shared() {
-    parts_.movers->submit(
-      1,
-      [arenas = shared_(), registry = parts_.sources.arenas](std::uint32_t) {
-        for (auto& a : arenas)
-          if (auto made = registry->add(a); !made)
-            log().debug("arena not registered why=\"{}\"", made.error().to_string());
-      },
-      [] {}, job_class::background);
-  }
-
   void arm_sweep() { sweeps_.arm(weak_from_this(), &driver_impl::sweep); }
 
   void sweep() {
@@ -292,7 +297,6 @@ private:
   }
 
   std::shared_ptr<io_loop> loop_;
-  std::function<std::vector<std::shared_ptr<arena>>()> shared_;
   verbs_state state_;
   link_parts parts_;
   peer_links<peer_link> links_;
@@ -303,9 +307,8 @@ private:
 
 std::shared_ptr<verbs_driver> make_verbs_driver(
   std::shared_ptr<io_loop> loop, std::shared_ptr<mover_pool> movers, const copy_limits& limits,
-  const verbs_options& options, std::function<std::vector<std::shared_ptr<arena>>()> shared) {
-  return std::make_shared<driver_impl>(
-    std::move(loop), std::move(movers), limits, options, std::move(shared));
+  const verbs_options& options) {
+  return std::make_shared<driver_impl>(std::move(loop), std::move(movers), limits, options);
 }
 
 } // namespace millrace::transport
