@@ -279,6 +279,10 @@ constexpr auto verbs_keys = [] {
      put<s, &s::op_retries>},
     {verbs.ms("probe_interval", "1s", 1, hour_ms, "how often a rail that failed is tried"),
      put<s, &s::probe_interval_ms>},
+    {verbs.ms(
+       "register_retry", "10s", 1, hour_ms,
+       "how often staging memory that lacked room for its registration is tried"),
+     put<s, &s::register_retry_ms>},
     {verbs.count(
        "cache_entries_max", "4096", 1, 1'048'576, "registrations of memory outside arenas kept"),
      put<s, &s::cache_entries_max>},

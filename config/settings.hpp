@@ -153,6 +153,7 @@ struct verbs_settings {
   std::uint64_t op_timeout_ms = 15'000;
   std::uint32_t op_retries = 3;
   std::uint64_t probe_interval_ms = 1'000;
+  std::uint64_t register_retry_ms = 10'000;
   std::uint32_t cache_entries_max = 4'096;
   std::uint64_t cache_max_bytes = 0;   // 0: half of the memory
   std::optional<bool> windows_checked; // none: as devices are known

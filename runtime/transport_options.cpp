@@ -70,6 +70,7 @@ transport::verbs_options verbs_options_of(const config::verbs_settings& s) {
   o.op_timeout_ms = narrow(s.op_timeout_ms);
   o.op_retries = s.op_retries;
   o.probe_interval_ms = narrow(s.probe_interval_ms);
+  o.register_retry_ms = narrow(s.register_retry_ms);
   o.cache_entries_max = s.cache_entries_max;
   o.cache_bytes_max = s.cache_max_bytes;
   o.windows_checked = s.windows_checked;

@@ -17,8 +17,7 @@ namespace {
 result<std::shared_ptr<driver>> make_verbs(const driver_deps& deps) {
   if (auto bad = check(deps.verbs); !bad.ok())
     return fail(bad);
-  auto made =
-    make_verbs_driver(deps.loop, deps.movers, deps.limits, deps.verbs, deps.shared_arenas);
+  auto made = make_verbs_driver(deps.loop, deps.movers, deps.limits, deps.verbs);
   if (auto& why = made->devices().remark; !why.empty())
     return fail(errc::unavailable, why);
   return made;

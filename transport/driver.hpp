@@ -67,6 +67,8 @@ struct driver_capabilities {
   bool device_memory = false;  // the owner's region may be a device's, or some devices'
 };
 
+class arena;
+
 class driver {
 public:
   virtual ~driver() = default;
@@ -83,6 +85,10 @@ public:
   /// `unsupported` when the peer may not or cannot reach the local memory (an adopted file, a process of
   /// another user): nothing has moved, staging memory is the way.
   virtual void submit(transfer t, completion<transfer_report> done) = 0;
+
+  /// Memory of this process that transfers will use: what a driver prepares once for all of it, registrations with
+  /// devices for one, it may begin now, without keeping it. Does not block. Any thread.
+  virtual void memory_made(const std::shared_ptr<arena>&) {}
 
   /// Forgets what it kept of this memory for later transfers, registrations with devices for one. Does nothing in
   /// drivers that keep nothing. Any thread.

@@ -85,6 +85,7 @@ public:
       std::lock_guard guard{mutex_};
       shared_.push_back(*a);
     }
+    tell_of(*a);
     return make_staging_pool(std::move(*a));
   }
 
@@ -92,6 +93,7 @@ public:
     auto a = arena::adopt(mapping);
     if (!a)
       return fail(a.error());
+    tell_of(*a);
     return std::shared_ptr<void>{std::move(*a)};
   }
 
@@ -246,6 +248,11 @@ private:
       return submit_by(*next, std::move(*again), std::move(a));
     again.reset();
     a.done(fail(why));
+  }
+
+  void tell_of(const std::shared_ptr<arena>& a) const {
+    for (auto& d : drivers_)
+      d->memory_made(a);
   }
 
   std::vector<std::shared_ptr<arena>> shared_arenas() const {

@@ -1,8 +1,11 @@
-// Every message of the verbs driver, decoded and checked, from bytes nobody vouches for.
+// Every message of the verbs driver, and what strangers send by rdma_cm, decoded and checked, from bytes nobody vouches
+// for.
 // Run by libFuzzer.
 #include <millrace/core/assert.hpp>
+#include <millrace/transport/verbs/cm_connection.hpp>
 #include <millrace/transport/verbs/messages.hpp>
 
+#include <algorithm>
 #include <cstdint>
 
 using namespace millrace;
@@ -30,6 +33,18 @@ void try_one(wire_reader& reader) {
   }
 }
 
+// No message of the channel: private data of a request, as it comes.
+constexpr vb::message_kind by_rdma_cm{7};
+
+void try_words(std::span<const std::byte> bytes) {
+  auto words = vb::cm_words::decode(bytes);
+  MILLRACE_ASSERT(words.has_value() == (bytes.size() >= vb::cm_words::size_bytes));
+  if (!words)
+    return;
+  auto again = words->encode();
+  MILLRACE_ASSERT(std::equal(again.begin(), again.end(), bytes.begin()));
+}
+
 } // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
@@ -54,6 +69,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     break;
   case vb::message_kind::withdrawn:
     try_one<vb::withdrawn>(reader);
+    break;
+  case by_rdma_cm:
+    try_words(reader.rest());
     break;
   }
   return 0;

@@ -15,6 +15,8 @@
 
 #include <array>
 #include <cstdio>
+#include <filesystem>
+#include <fstream>
 #include <optional>
 
 namespace millrace::testing {
@@ -43,6 +45,33 @@ inline std::string run(const std::string& command) {
     out.append(part.data(), n);
   BOOST_TEST(pclose(f) == 0, command << ": " << out);
   return out;
+}
+
+/// One letter a thread of this process with that name, "R" or "S", as proc(5) has them.
+inline std::string states_of_threads(const std::string& name) {
+  std::string out;
+  for (auto& task : std::filesystem::directory_iterator{"/proc/self/task"}) {
+    std::ifstream in{task.path() / "stat"};
+    std::string text{std::istreambuf_iterator<char>{in}, {}};
+    auto end = text.rfind(')');
+    if (end != std::string::npos && text.find('(' + name + ')') != std::string::npos)
+      out += text.at(end + 2);
+  }
+  return out;
+}
+
+inline void link_down(int interface) {
+  run("ip link set roce" + std::to_string(interface) + " down");
+}
+
+/// The kernel drops routes of an interface that goes down.
+inline void link_up(int interface) {
+  auto name = "roce" + std::to_string(interface);
+  auto address = "10.77.0." + std::to_string(interface + 1);
+  auto table = " table " + std::to_string(100 + interface);
+  run("ip link set " + name + " up");
+  run("ip route replace local " + address + " dev " + name + table);
+  run("ip route replace 10.77.0.0/24 dev " + name + " src " + address + table);
 }
 
 class driver_handler : public channel_handler {
@@ -90,11 +119,12 @@ struct two_drivers {
   explicit two_drivers(Change change) {
     if (auto* level = std::getenv("MILLRACE_TEST_LOG"))
       configure_log(level);
-    auto arenas = [a = memory] { return std::vector{a}; };
     auto one = with_devices(which.ours), other = with_devices(which.theirs);
     change(one, other);
-    ours = make_verbs_driver(loop, movers, {}, one, arenas);
-    theirs = make_verbs_driver(loop, movers, {}, other, arenas);
+    ours = make_verbs_driver(loop, movers, {}, one);
+    theirs = make_verbs_driver(loop, movers, {}, other);
+    for (auto& d : {ours, theirs})
+      d->memory_made(memory);
     auto handler = std::make_shared<driver_handler>(theirs);
     listener_options where;
     where.address = "unix:" + dir.path() + "/s.sock";

@@ -26,7 +26,7 @@ struct two_sides {
   verbs_options options;
   std::shared_ptr<io_loop> loop = io_loop::start({}).value();
   std::shared_ptr<vb::cm_hub> hub = vb::cm_hub::open(loop).value();
-  std::shared_ptr<vb::setup_pool> setup = std::make_shared<vb::setup_pool>(4);
+  std::shared_ptr<vb::setup_pool> setup = vb::setup_pool::start(4).value();
   vb::device_list here, there;
   side asks, listens;
 

@@ -2,7 +2,12 @@
 // MILLRACE_TEST_VERBS=OURS/THEIRS names the devices of two drivers in this process. Run in the lab guest.
 #include "two_drivers.hpp"
 
+#include <millrace/core/future.hpp>
+#include <millrace/tests/support/fake_channel.hpp>
 #include <millrace/transport/verbs/peer_link.hpp>
+
+#include <atomic>
+#include <future>
 
 using namespace millrace;
 using namespace millrace::testing;
@@ -64,9 +69,12 @@ struct two_queue_pairs {
   }
 };
 
-vb::memory_sources sources_of(const vb::device_list& devices) {
+// `before`: each registration.
+vb::memory_sources sources_of(
+  const vb::device_list& devices, std::function<void()> before = [] {}) {
   vb::registration_cache::hooks h;
-  h.make = [devices](const vb::memory_range& r) -> result<std::shared_ptr<void>> {
+  h.make = [devices, before](const vb::memory_range& r) -> result<std::shared_ptr<void>> {
+    before();
     return vb::registered_memory::add(devices, r.data, r.size_bytes).map([](auto&& m) {
       return std::static_pointer_cast<void>(m);
     });
@@ -75,7 +83,8 @@ vb::memory_sources sources_of(const vb::device_list& devices) {
   h.unwatch = [](auto&) {};
   h.unmapped = [](auto&) {};
   return {
-    devices, std::make_shared<vb::arena_registry>(devices),
+    devices,
+    std::make_shared<vb::arena_registry>(vb::registering_with(devices), std::chrono::seconds{1}),
     std::make_shared<vb::registration_cache>(vb::registration_cache::bounds{16, 1u << 30}, h)};
 }
 
@@ -170,9 +179,64 @@ BOOST_AUTO_TEST_CASE(the_key_of_one_peer_is_nothing_to_another) {
   BOOST_TEST(r.read(0, 1) == IBV_WC_REM_ACCESS_ERR);
 }
 
+BOOST_AUTO_TEST_CASE(what_is_small_goes_inline_and_needs_no_local_key) {
+  opened_region r{access_mode::write};
+  auto send = [&](std::uint64_t length) {
+    vb::request w;
+    w.length = length;
+    w.local = {{0, r.target.data(), length, 0}};
+    auto nobodys = r.local->local_key(0) ^ 0x5a00;
+    auto at = reinterpret_cast<std::uintptr_t>(r.data);
+    BOOST_TEST_REQUIRE(
+      r.q.a->post(++r.q.posted, true, direction::write, w, at, r.keys.ranges[0].keys[0], {nobodys})
+        .ok());
+    std::fill(r.target.begin(), r.target.end(), std::byte{1}); // it was copied at once
+    return r.q.wait(*r.q.a);
+  };
+  std::fill(r.target.begin(), r.target.end(), std::byte{9});
+  BOOST_TEST(send(r.q.options.inline_bytes_max) == IBV_WC_SUCCESS);
+  BOOST_TEST(
+    (r.data[0] == std::byte{9} && r.data[r.q.options.inline_bytes_max - 1] == std::byte{9}));
+  BOOST_TEST(send(r.q.options.inline_bytes_max + 1) == IBV_WC_LOC_PROT_ERR);
+}
+
+BOOST_AUTO_TEST_CASE(a_closed_queue_pair_lets_nobody_in_whoever_holds_it) {
+  opened_region r{access_mode::read};
+  BOOST_TEST(r.read(0, 4096) == IBV_WC_SUCCESS);
+  r.q.b->close();
+  BOOST_TEST(r.book->windows() == 0u);
+  BOOST_TEST(r.read(0, 4096) == IBV_WC_RETRY_EXC_ERR);
+}
+
 BOOST_AUTO_TEST_SUITE_END()
 
+// Large transfers take seconds, so that they can be met in their middle.
+static void slowly(verbs_options& ours, verbs_options&) {
+  ours.message_bytes_max = 64u << 10;
+  ours.queue_depth = 4;
+  ours.ack_timeout_ms = 200;
+}
+static void slow_down(int port) {
+  run("ip netns exec sw tc qdisc add dev port" + std::to_string(port) + " root netem delay 10ms");
+}
+
 BOOST_AUTO_TEST_SUITE(verbs_links)
+
+BOOST_AUTO_TEST_CASE(an_idle_driver_sleeps_and_wakes) {
+  two_drivers d;
+  for (std::uint64_t round = 0; round < 3; ++round) {
+    BOOST_TEST(eventually([] { return states_of_threads("mr.verbs") == "SS"; }));
+    d.read_and_check(100'000, round);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(most_requests_need_no_completion) {
+  two_drivers d{[](verbs_options& ours, verbs_options&) { ours.message_bytes_max = 4096; }};
+  d.read_and_check(8 << 20, 1);
+  BOOST_TEST(eventually([&] { return d.ours->stats().rails[0].requests >= 2048; }));
+  auto s = d.ours->stats().rails[0];
+  BOOST_TEST(4 * s.completions < s.requests);
+}
 
 BOOST_AUTO_TEST_CASE(loss_and_delay_cost_time_and_nothing_else) {
   two_drivers d;
@@ -194,8 +258,10 @@ BOOST_AUTO_TEST_CASE(loss_and_delay_cost_time_and_nothing_else) {
 }
 
 BOOST_AUTO_TEST_CASE(withdrawing_under_way_ends_the_transfer_and_no_other) {
-  two_drivers d;
+  two_drivers d{slowly};
+  slow_down(0);
   exposed_matrix lasting{{1, 4096, 0}, access_mode::read, 2};
+  auto first = pattern(1, 1)[0];
   for (int round = 0; round < 5; ++round) {
     exposed_matrix m{{1, 16 << 20, 0}, access_mode::read, 1};
     auto large = d.start_read(m.handle(), 16 << 20);
@@ -203,16 +269,112 @@ BOOST_AUTO_TEST_CASE(withdrawing_under_way_ends_the_transfer_and_no_other) {
     auto* at = d.memory->data() + (20 << 20);
     d.ours->submit(
       {direction::read, lasting.handle(), {{0, at, 4096}}, false, d.memory}, small.callback());
-    usleep(20'000 * static_cast<unsigned>(round));
+    // At first while its keys are asked for, then in its middle.
+    BOOST_TEST(eventually([&] { return round == 0 || d.memory->data()[0] == first; }));
     m.withdraw();
     auto ended = large.take();
-    BOOST_TEST((ended || ended.error().code() == errc::permission_denied), why(ended));
+    BOOST_TEST((!ended && ended.error().code() == errc::permission_denied), why(ended));
     auto other = small.take();
     BOOST_TEST(other.has_value(), why(other));
     auto expected = pattern(4096, 2);
     BOOST_TEST(std::equal(expected.begin(), expected.end(), at));
   }
   d.read_and_check(1 << 20, 3);
+}
+
+BOOST_AUTO_TEST_CASE(of_several_links_to_a_peer_one_that_is_up_is_taken) {
+  two_drivers d;
+  std::vector<std::shared_ptr<fake_channel>> mute;
+  auto on_loop = [&](auto what) {
+    promise<int> ran;
+    d.loop->post([&] {
+      for (auto& c : mute)
+        what(*c);
+      ran.set(0);
+    });
+    ran.get_future().get();
+  };
+  for (int i = 0; i < 16; ++i)
+    mute.push_back(std::make_shared<fake_channel>(this_peer(), "mute"));
+  on_loop([&](channel& c) { d.ours->peer_opened(c.shared_from_this()); });
+  BOOST_TEST(d.ours->reaches(this_peer()));
+  d.read_and_check(1 << 20, 1);
+  on_loop([&](channel& c) { d.ours->peer_closed(c, {errc::peer_lost, "the test ends it"}); });
+}
+
+BOOST_AUTO_TEST_CASE(a_peer_that_goes_while_its_memory_is_registered_keeps_nobody_waiting) {
+  verbs_options options;
+  options.devices = {verbs_devices::from_environment().theirs.front()};
+  options.windows_checked = true;
+  verbs_state state;
+  auto devices = vb::open_devices(options, state);
+  std::promise<void> go_on;
+  auto held = go_on.get_future().share();
+  std::atomic<bool> registering = false, returned = false, closed = false;
+  auto parts = vb::link_parts{
+    vb::completion_thread::start(devices, options).value(),
+    vb::setup_pool::start(1).value(),
+    nullptr,
+    {},
+    std::make_shared<mover_pool>(2),
+    {},
+    sources_of(
+      devices,
+      [&, held] {
+        registering = true;
+        held.wait();
+      }),
+    options};
+  auto link = std::make_shared<vb::peer_link>(
+    std::make_shared<fake_channel>(random_id<peer_id>(), "goes"), parts);
+  link->open();
+  exposed_matrix m{{1, 8192, 0}, access_mode::read, 1};
+  byte_buffer body;
+  wire_writer{body}(vb::message_kind::ask, vb::ask{1, m.handle().region, m.handle().key, 1});
+  BOOST_TEST_REQUIRE(link->take(body).ok());
+  BOOST_TEST_REQUIRE(eventually([&] { return registering.load(); }));
+  std::thread loop{[&] {
+    link->close({errc::peer_lost, "gone"}, [&] { closed = true; });
+    returned = true;
+  }};
+  BOOST_TEST(eventually([&] { return returned.load(); }, 20));
+  BOOST_TEST(!closed);
+  go_on.set_value();
+  loop.join();
+  BOOST_TEST(eventually([&] { return closed.load(); }));
+  m.withdraw();
+  BOOST_TEST(link->stats().windows == 0u);
+  BOOST_TEST(parts.sources.cache->entries() == 0u);
+  parts.thread->stop();
+}
+
+BOOST_AUTO_TEST_CASE(a_write_whose_digests_lag_is_not_given_up) {
+  constexpr std::uint64_t length = 100'000;
+  two_drivers d{[](verbs_options& ours, verbs_options&) { ours.op_timeout_ms = 3000; }};
+  exposed_matrix m{{1, length, 0}, access_mode::write, 0};
+  auto write = [&](std::uint64_t salt, bool digests) {
+    held_completion<transfer_report> done;
+    auto bytes = pattern(length, salt);
+    std::copy(bytes.begin(), bytes.end(), d.memory->data());
+    d.ours->submit(
+      {direction::write, m.handle(), {{0, d.memory->data(), length}}, digests, d.memory},
+      done.callback());
+    return done;
+  };
+  BOOST_TEST_REQUIRE(write(1, false).take().has_value()); // the keys are there now
+  std::promise<void> go_on;
+  auto held = go_on.get_future().share();
+  std::atomic<int> holding = 0;
+  d.movers->submit(
+    2, [&, held](std::uint32_t) { ++holding, held.wait(); }, [] {});
+  BOOST_TEST_REQUIRE(eventually([&] { return holding == 2; }));
+  auto done = write(2, true);
+  BOOST_TEST(eventually([&] { return m.dense() == pattern(length, 2); }));
+  usleep(7'000'000); // more than twice op_timeout
+  go_on.set_value();
+  auto moved = done.take();
+  BOOST_TEST_REQUIRE(moved.has_value(), why(moved));
+  BOOST_TEST(!moved->digests.empty());
 }
 
 BOOST_AUTO_TEST_SUITE_END()
@@ -245,10 +407,10 @@ BOOST_AUTO_TEST_CASE(a_rail_that_fails_under_way_is_left_and_comes_back) {
   exposed_matrix m{{1, 20 << 20, 0}, access_mode::read, 4};
   auto expected = pattern(20 << 20, 4);
   // The submitter's interface and the owner's: the one is told at once, the other finds out.
-  for (auto* link : {"roce0", "roce2"}) {
+  for (auto link : {0, 2}) {
     auto done = d.start_read(m.handle(), 20 << 20);
     BOOST_TEST(eventually([&] { return d.memory->data()[0] == expected[0]; }));
-    run(std::string{"ip link set "} + link + " down");
+    link_down(link);
     auto moved = done.take();
     BOOST_TEST_REQUIRE(moved.has_value(), link << ": " << why(moved));
     BOOST_TEST(std::equal(expected.begin(), expected.end(), d.memory->data()));
@@ -258,15 +420,7 @@ BOOST_AUTO_TEST_CASE(a_rail_that_fails_under_way_is_left_and_comes_back) {
       return d.up() == 1;
     };
     BOOST_TEST(eventually(left), link);
-    run(std::string{"ip link set "} + link + " up");
-    auto a = link[4];
-    auto table = std::to_string(100 + (a - '0'));
-    auto address = std::string{"10.77.0."} + static_cast<char>(a + 1);
-    // The kernel drops routes of an interface that goes down.
-    run("ip route replace local " + address + " dev " + link + " table " + table);
-    run(
-      "ip route replace 10.77.0.0/24 dev " + std::string{link} + " src " + address + " table " +
-      table);
+    link_up(link);
     BOOST_TEST(
       eventually([&] { return d.up() == 2; }),
       link << ": " << d.ours->stats().rails[0].last_error << "; "
@@ -279,13 +433,17 @@ BOOST_AUTO_TEST_CASE(a_rail_that_fails_under_way_is_left_and_comes_back) {
 }
 
 BOOST_AUTO_TEST_CASE(without_any_rail_transfers_end_and_the_driver_reaches_nobody) {
-  two_drivers d;
+  two_drivers d{slowly};
+  slow_down(0);
+  slow_down(1);
   exposed_matrix m{{1, 20 << 20, 0}, access_mode::read, 4};
+  auto first = pattern(1, 4)[0];
   auto done = d.start_read(m.handle(), 20 << 20);
-  run("ip link set roce0 down");
-  run("ip link set roce1 down");
+  BOOST_TEST(eventually([&] { return d.memory->data()[0] == first; }));
+  link_down(0);
+  link_down(1);
   auto ended = done.take();
-  BOOST_TEST((ended || ended.error().code() == errc::unavailable), why(ended));
+  BOOST_TEST((!ended && ended.error().code() == errc::unavailable), why(ended));
   BOOST_TEST(eventually([&] { return !d.ours->reaches(this_peer()); }));
   auto s = d.ours->stats();
   BOOST_TEST(s.rails[0].state != "up");

@@ -25,8 +25,15 @@ public:
   status send(
     frame_kind, std::uint64_t, std::span<const std::byte> body, std::span<const int>) override {
     std::lock_guard guard{mutex_};
+    if (auto fails = std::exchange(next_fails_, {}); !fails.ok())
+      return fails;
     said_.emplace_back(body.begin(), body.end());
     return {};
+  }
+  /// The driver's next message does not go out.
+  void fail_next(status why) {
+    std::lock_guard guard{mutex_};
+    next_fails_ = std::move(why);
   }
   void close(status why, std::uint32_t) override {
     if (!open_.exchange(false))
@@ -77,13 +84,14 @@ private:
   const std::shared_ptr<peer_driver> driver_;
   std::atomic<bool> open_ = true, ended_ = false;
   std::mutex mutex_;
+  status next_fails_;
   std::vector<byte_buffer> said_;
 };
 
 /// Two honest drivers, and a liar who is a peer of the owner's, `victim`.
 struct liar_and_victim {
   two_drivers honest{[](verbs_options& a, verbs_options& b) {
-    a.op_timeout_ms = b.op_timeout_ms = 4000;
+    a.op_timeout_ms = b.op_timeout_ms = 8000; // longer than an attempt to connect
     b.backlog_bytes_max = 1u << 20;
   }};
   std::shared_ptr<verbs_driver> victim = honest.theirs;

@@ -89,6 +89,7 @@ BOOST_AUTO_TEST_CASE(defaults_of_the_configuration_are_those_of_verbs) {
   SAME(a, b, op_timeout_ms);
   SAME(a, b, op_retries);
   SAME(a, b, probe_interval_ms);
+  SAME(a, b, register_retry_ms);
   SAME(a, b, cache_entries_max);
   SAME(a, b, cache_bytes_max);
   SAME(a, b, windows_checked);

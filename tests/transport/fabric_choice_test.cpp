@@ -24,6 +24,7 @@ public:
   void submit(transfer t, completion<transfer_report> done) override {
     waiting.push_back({std::move(t), std::move(done)});
   }
+  void memory_made(const std::shared_ptr<arena>& a) override { made.push_back(a); }
   void invalidate(const std::byte* data, std::uint64_t size_bytes) override {
     invalidated.emplace_back(data, size_bytes);
   }
@@ -38,6 +39,7 @@ public:
   bool reaching = true;
   driver_capabilities able{.across_hosts = true};
   std::deque<held> waiting;
+  std::vector<std::weak_ptr<arena>> made;
   std::vector<std::pair<const std::byte*, std::uint64_t>> invalidated;
 
 private:
@@ -109,6 +111,18 @@ BOOST_AUTO_TEST_CASE(the_first_driver_that_reaches_the_peer_is_taken) {
   t.slow->reaching = false;
   t.submit();
   BOOST_TEST((t.ended[2].error().code() == errc::peer_lost));
+}
+
+BOOST_AUTO_TEST_CASE(every_driver_is_told_of_memory_that_comes_and_keeps_none) {
+  fixture t;
+  {
+    auto staging = t.f->make_memory({.name = "told", .size_bytes = 1u << 20}, staging_mode::pinned);
+    BOOST_TEST_REQUIRE(staging.has_value());
+    for (auto& d : {t.fast, t.slow})
+      BOOST_TEST((d->made.size() == 1 && !d->made[0].expired()));
+  }
+  for (auto& d : {t.fast, t.slow})
+    BOOST_TEST(d->made[0].expired());
 }
 
 BOOST_AUTO_TEST_CASE(every_driver_is_told_of_memory_that_goes) {

@@ -1,4 +1,6 @@
 // Registrations kept and dropped, with a fake device; and what the kernel tells of unmapping.
+#include <millrace/tests/support/kept_log.hpp>
+#include <millrace/transport/verbs/arena_registry.hpp>
 #include <millrace/transport/verbs/registration_cache.hpp>
 #include <millrace/transport/verbs/unmap_watch.hpp>
 
@@ -210,6 +212,71 @@ BOOST_AUTO_TEST_CASE(more_than_it_can_keep_is_told_as_one_range) {
   for (int i = 0; i < 1000; ++i)
     madvise(m.data + i % 60 * page, page, MADV_DONTNEED);
   BOOST_TEST(told(*w, {m.data + 59 * page, page}));
+}
+
+BOOST_AUTO_TEST_SUITE_END()
+
+// -- arenas ----------------------------------------------------------------------------------------
+
+namespace {
+
+/// Registers arenas with no device at all, or says why not.
+struct registrar {
+  int asked = 0;
+  status refusal;
+  arena_registry registry;
+  std::shared_ptr<transport::arena> memory =
+    transport::arena::create({.name = "registrar", .size_bytes = 1u << 20}).value();
+
+  explicit registrar(std::chrono::milliseconds retry_after)
+    : registry(
+        [this](const transport::arena& a) -> result<std::shared_ptr<registered_memory>> {
+          ++asked;
+          if (!refusal.ok())
+            return fail(refusal);
+          return registered_memory::add({}, a.data(), a.size_bytes());
+        },
+        retry_after) {}
+};
+
+} // namespace
+
+BOOST_AUTO_TEST_SUITE(verbs_arena_registry)
+
+BOOST_AUTO_TEST_CASE(want_of_room_is_for_other_drivers_and_told_once) {
+  testing::kept_log lines;
+  registrar r{std::chrono::hours{1}};
+  r.refusal = {errc::no_space, "raise the limit"};
+  for (int i = 0; i < 3; ++i) {
+    auto made = r.registry.add(r.memory);
+    BOOST_TEST((!made && made.error().code() == errc::unsupported));
+    BOOST_TEST(made.error().detail() == "raise the limit");
+    auto found = r.registry.find(*r.memory);
+    BOOST_TEST((!found && found.error().code() == errc::unsupported));
+  }
+  BOOST_TEST(r.asked == 1); // pages are not pinned for nothing, transfer by transfer
+  BOOST_TEST(lines.count("raise the limit") == 1u, lines.text());
+}
+
+BOOST_AUTO_TEST_CASE(room_that_comes_later_is_used) {
+  registrar r{std::chrono::milliseconds{0}};
+  r.refusal = {errc::no_space, "raise the limit"};
+  BOOST_TEST(!r.registry.add(r.memory).has_value());
+  auto found = r.registry.find(*r.memory);
+  BOOST_TEST((found && !*found)); // to be tried
+  r.refusal = {};
+  auto made = r.registry.add(r.memory);
+  BOOST_TEST_REQUIRE((made && *made));
+  BOOST_TEST(r.registry.find(*r.memory).value() == *made);
+  BOOST_TEST(r.asked == 2);
+}
+
+BOOST_AUTO_TEST_CASE(what_devices_cannot_have_is_not_tried_again) {
+  registrar r{std::chrono::milliseconds{0}};
+  r.refusal = {errc::unsupported, "no such memory"};
+  for (int i = 0; i < 3; ++i)
+    BOOST_TEST(!r.registry.add(r.memory).has_value());
+  BOOST_TEST(r.asked == 1);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -1,8 +1,10 @@
 // The threads in which connecting waits for networks: who waits for whom.
 #include <millrace/core/future.hpp>
+#include <millrace/tests/support/kept_log.hpp>
 #include <millrace/transport/verbs/setup_pool.hpp>
 
 #include <boost/test/unit_test.hpp>
+#include <pthread.h>
 
 #include <array>
 #include <atomic>
@@ -18,7 +20,8 @@ namespace {
 
 /// Tasks that tell when they run and, if held, wait until the test lets them go.
 struct fixture {
-  explicit fixture(std::uint32_t threads_max) : pool(threads_max) {}
+  explicit fixture(std::uint32_t threads_max)
+    : owned(setup_pool::start(threads_max).value()), pool(*owned) {}
   // Whatever is held must go before the pool can end.
   ~fixture() {
     for (auto& gate : gates)
@@ -47,7 +50,8 @@ struct fixture {
 
   std::array<char, 16> lanes{};
   std::vector<promise<int>> gates;
-  setup_pool pool;
+  std::shared_ptr<setup_pool> owned;
+  setup_pool& pool;
 };
 
 bool is_ready(const promise<int>& p) { return p.get_future().wait_for(std::chrono::seconds{0}); }
@@ -121,11 +125,29 @@ BOOST_AUTO_TEST_CASE(who_comes_goes_before_what_is_tried_again) {
   BOOST_TEST((order == std::vector<int>{2, 4, 6, 1, 3, 5}));
 }
 
+BOOST_AUTO_TEST_CASE(where_no_thread_more_can_be_had_those_that_run_do_it_all) {
+  testing::kept_log lines;
+  fixture t{4};
+  t.hold(0);
+  pthread_attr_t usual;
+  pthread_getattr_default_np(&usual);
+  auto huge = usual;
+  BOOST_TEST_REQUIRE(pthread_attr_setstacksize(&huge, std::size_t{1} << 47) == 0);
+  BOOST_TEST_REQUIRE(pthread_setattr_default_np(&huge) == 0);
+  auto behind = t.post(1);
+  pthread_setattr_default_np(&usual);
+  BOOST_TEST(lines.count("starting a thread that connects RDMA") == 1u, lines.text());
+  BOOST_TEST(!is_ready(behind));
+  t.gates[0].set(0);
+  fixture::wait(behind);
+}
+
 BOOST_AUTO_TEST_CASE(stopping_waits_for_what_runs_and_drops_the_rest) {
   auto token = std::make_shared<int>(0);
   std::weak_ptr<int> dropped = token;
   std::atomic<bool> ended = false;
-  setup_pool pool{1};
+  auto owned = setup_pool::start(1).value();
+  auto& pool = *owned;
   promise<int> began;
   char lane = 0;
   pool.post(&lane, turn::first, [&, began] {

@@ -1,5 +1,6 @@
 // One registration an arena, made by whoever needs it first.
 // Called at start for shared arenas, and for the first transfer of others.
+#include <millrace/core/log.hpp>
 #include <millrace/transport/verbs/arena_registry.hpp>
 
 #include <linux/magic.h>
@@ -20,21 +21,23 @@ bool may_be_pinned(const arena& a) {
   return S_ISCHR(info.st_mode) || fs.f_type == TMPFS_MAGIC || fs.f_type == HUGETLBFS_MAGIC;
 }
 
-result<std::shared_ptr<registered_memory>> registered(const device_list& devices, const arena& a) {
-  if (!may_be_pinned(a))
-    return fail(
+} // namespace
+
+arena_registry::maker registering_with(device_list devices) {
+  return [devices = std::move(devices)](const arena& a) {
+    if (may_be_pinned(a))
+      return registered_memory::add(devices, a.data(), a.size_bytes());
+    return result<std::shared_ptr<registered_memory>>{fail(
       errc::unsupported,
       "RDMA devices cannot have files but those on tmpfs and DAX devices; the bytes take the way "
-      "through staging memory");
-  return registered_memory::add(devices, a.data(), a.size_bytes());
+      "through staging memory")};
+  };
 }
-
-} // namespace
 
 result<std::shared_ptr<registered_memory>> arena_registry::find(const arena& a) const {
   std::lock_guard guard{mutex_};
   auto found = entries_.find(a.id());
-  if (found == entries_.end() || found->second.making)
+  if (found == entries_.end() || found->second.making || !found->second.is_settled())
     return std::shared_ptr<registered_memory>{};
   return found->second.made;
 }
@@ -43,19 +46,33 @@ result<std::shared_ptr<registered_memory>> arena_registry::add(const std::shared
   std::unique_lock guard{mutex_};
   auto& mine = entries_[a->id()];
   made_.wait(guard, [&] { return !mine.making; });
-  if (!mine.what.expired() && (!mine.made || *mine.made))
+  if (!mine.what.expired() && mine.is_settled())
     return mine.made;
   mine.what = a;
   mine.making = true;
   guard.unlock();
-  auto made = registered(devices_, *a);
+  auto made = make_(*a);
   guard.lock();
   mine.making = false;
-  // What lacked room now may find it later.
-  if (made || made.error().code() == errc::unsupported)
-    mine.made = made;
+  settle(mine, std::move(made));
   made_.notify_all();
-  return made;
+  return mine.made;
+}
+
+// What lacked room now may find it later: the limit of locked memory counts for all of the process, and is raised
+// from outside.
+void arena_registry::settle(entry& mine, result<std::shared_ptr<registered_memory>> made) {
+  mine.failed_until = time_point::max();
+  mine.made = std::move(made);
+  if (mine.made || mine.made.error().code() == errc::unsupported)
+    return;
+  mine.failed_until = steady_clock::now() + retry_after_;
+  mine.made = fail(errc::unsupported, mine.made.error().detail());
+  if (!std::exchange(lack_told_, true))
+    log().warn(
+      "staging memory not registered with RDMA devices; its transfers take another driver "
+      "why=\"{}\"",
+      mine.made.error().detail());
 }
 
 void arena_registry::sweep() {

@@ -1,10 +1,13 @@
 // The arenas and adopted mappings of this process, registered once each. Asked for the local side of transfers.
 #pragma once
 
+#include <millrace/core/clock.hpp>
 #include <millrace/transport/arena.hpp>
 #include <millrace/transport/verbs/registered_memory.hpp>
 
+#include <chrono>
 #include <condition_variable>
+#include <functional>
 #include <map>
 #include <mutex>
 
@@ -13,13 +16,16 @@ namespace millrace::transport::verbs {
 /// Threads: any.
 class arena_registry {
 public:
-  explicit arena_registry(device_list devices) : devices_(std::move(devices)) {}
+  using maker = std::function<result<std::shared_ptr<registered_memory>>(const arena&)>;
+  /// `make` registers. What failed for want of room is tried again after `retry_after`.
+  arena_registry(maker make, std::chrono::milliseconds retry_after)
+    : make_(std::move(make)), retry_after_(retry_after) {}
 
-  /// What is registered already, without blocking; null if it is not. Errors: the remembered `unsupported`.
+  /// What is registered already, without blocking; null if it is not, or may be tried again.
+  /// Errors: the remembered `unsupported`.
   result<std::shared_ptr<registered_memory>> find(const arena& a) const;
   /// Registers it, if nobody has. Blocks.
-  /// Errors: `unsupported` for a file that is neither on tmpfs nor a DAX device: others write pages back on their
-  /// own, and would not see what a device changed; and for what a device refuses.
+  /// Errors: `unsupported`, whatever the reason: nothing has moved, and other drivers need no registration.
   result<std::shared_ptr<registered_memory>> add(const std::shared_ptr<arena>& a);
   /// Lets go of arenas that are gone.
   void sweep();
@@ -29,12 +35,22 @@ private:
     std::weak_ptr<arena> what;
     bool making = false;
     result<std::shared_ptr<registered_memory>> made;
-  };
+    time_point failed_until = time_point::max(); // of a failure
 
-  device_list devices_;
+    bool is_settled() const { return made ? *made != nullptr : steady_clock::now() < failed_until; }
+  };
+  void settle(entry& mine, result<std::shared_ptr<registered_memory>> made);
+
+  const maker make_;
+  const std::chrono::milliseconds retry_after_;
   mutable std::mutex mutex_;
   std::condition_variable made_;
   std::map<std::uint64_t, entry> entries_; // by the arena's id
+  bool lack_told_ = false;
 };
+
+/// Registers whole arenas with these devices. Errors: as `registered_memory::add`; `unsupported` for a file that is
+/// neither on tmpfs nor a DAX device: others write pages back on their own, and would not see what a device changed.
+arena_registry::maker registering_with(device_list devices);
 
 } // namespace millrace::transport::verbs

@@ -77,9 +77,9 @@ void cm_connection::on_event(cm_event e) {
     return;
   }
   if (auto setup = p_.setup.lock())
-    setup->post(
-      p_.lane, setup_pool::turn::first,
-      [self = shared_from_this(), e = std::move(e)]() mutable { self->handle(e); });
+    setup->post(p_.lane, p_.turn, [self = shared_from_this(), e = std::move(e)]() mutable {
+      self->handle(e);
+    });
 }
 
 void cm_connection::handle(cm_event& e) {

@@ -43,6 +43,7 @@ public:
     verbs_options options;
     std::weak_ptr<setup_pool> setup;
     const void* lane = nullptr;
+    setup_pool::turn turn = setup_pool::turn::first;
   };
   /// Binds to an address of the device; `passive`: listens there. Errors: `unavailable`, `io_error`.
   static result<std::shared_ptr<cm_connection>> open(parts p, bool passive);

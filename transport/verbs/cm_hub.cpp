@@ -12,7 +12,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <functional>
 #include <iterator>
 #include <string_view>
 
@@ -134,15 +133,20 @@ void cm_hub::let_go(std::shared_ptr<void> holder, const std::shared_ptr<device>&
 }
 
 void cm_hub::sweep() {
-  std::vector<std::pair<std::shared_ptr<device>, std::shared_ptr<void>>> gone;
-  std::lock_guard guard{mutex_};
-  auto is_up = [](auto& entry) {
+  // Asking a port takes time, and the loop needs the lock.
+  decltype(leaving_) all;
+  {
+    std::lock_guard guard{mutex_};
+    all.swap(leaving_);
+  }
+  auto is_down = [](auto& entry) {
     auto now = entry.first->now();
-    return now && now->active;
+    return !now || !now->active;
   };
-  auto stay = std::partition(leaving_.begin(), leaving_.end(), std::not_fn(is_up));
-  gone.assign(std::move_iterator{stay}, std::move_iterator{leaving_.end()});
-  leaving_.erase(stay, leaving_.end());
+  auto gone = std::partition(all.begin(), all.end(), is_down);
+  std::lock_guard guard{mutex_};
+  if (!closed_)
+    leaving_.insert(leaving_.end(), std::move_iterator{all.begin()}, std::move_iterator{gone});
 }
 
 void cm_hub::close() {

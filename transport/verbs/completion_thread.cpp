@@ -3,12 +3,13 @@
 #include <millrace/core/log.hpp>
 #include <millrace/transport/verbs/completion_thread.hpp>
 
-#include <poll.h>
 #include <pthread.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <system_error>
 
 namespace millrace::transport::verbs {
 
@@ -17,20 +18,38 @@ namespace {
 // How often deadlines are looked at while there are some.
 constexpr std::chrono::milliseconds tick_interval{20};
 
+std::vector<int> descriptors_of(const device_list& devices, int wake) {
+  std::vector<int> out{wake};
+  for (auto& d : devices) {
+    out.push_back(d->channel()->fd);
+    out.push_back(d->context()->async_fd);
+  }
+  return out;
+}
+
 } // namespace
 
-completion_thread::completion_thread(device_list devices, const verbs_options& options)
+completion_thread::completion_thread(
+  device_list devices, const verbs_options& options, unique_fd wake)
   : devices_(std::move(devices)), poll_(options.poll_us), sleep_(std::max(options.sleep_ms, 1u)),
-    wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
+    wake_(std::move(wake)), watch_(descriptors_of(devices_, wake_.get())) {}
 
-std::shared_ptr<completion_thread> completion_thread::start(
+result<std::shared_ptr<completion_thread>> completion_thread::start(
   device_list devices, const verbs_options& options) {
-  std::shared_ptr<completion_thread> t{new completion_thread{std::move(devices), options}};
-  t->thread_ = std::thread{[t] {
-    t->run();
-    t->run_posted(); // what came before the end
-    t->sources_.clear();
-  }};
+  unique_fd wake{eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
+  if (!wake)
+    return fail(status_from_errno(errno, "making the event that wakes the completion thread"));
+  std::shared_ptr<completion_thread> t{
+    new completion_thread{std::move(devices), options, std::move(wake)}};
+  try {
+    t->thread_ = std::thread{[t] {
+      t->run();
+      t->run_posted(); // what came before the end
+      t->sources_.clear();
+    }};
+  } catch (const std::system_error& e) {
+    return fail(errc::no_space, std::string{"starting the completion thread: "} + e.what());
+  }
   return t;
 }
 
@@ -134,16 +153,22 @@ void completion_thread::sleep() {
   }
   idle = idle && !serve_all();
   if (idle) {
-    std::vector<pollfd> fds{{wake_.get(), POLLIN, 0}};
-    for (auto& d : devices_) {
-      fds.push_back({d->channel()->fd, POLLIN, 0});
-      fds.push_back({d->context()->async_fd, POLLIN, 0});
-    }
     auto longest = deadlines_ ? std::min(sleep_, tick_interval) : sleep_;
-    poll(fds.data(), fds.size(), static_cast<int>(longest.count()));
+    for (auto broken : watch_.sleep(longest))
+      lose_device(broken);
   }
   sleeping_ = false;
   take_events();
+}
+
+void completion_thread::lose_device(int broken) {
+  for (auto& d : devices_) {
+    if (broken != d->context()->async_fd)
+      continue;
+    log().warn("RDMA device {} is gone; it is used again after a restart", d->name());
+    for (auto& s : std::vector<std::shared_ptr<completion_source>>{sources_})
+      s->port_lost(*d);
+  }
 }
 
 void completion_thread::take_events() {

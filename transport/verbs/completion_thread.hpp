@@ -2,6 +2,7 @@
 #pragma once
 
 #include <millrace/core/clock.hpp>
+#include <millrace/transport/verbs/descriptor_watch.hpp>
 #include <millrace/transport/verbs/device.hpp>
 
 #include <atomic>
@@ -34,8 +35,8 @@ public:
 /// touch them. One thread has them all; what blocks in the kernel for long (registering, connecting) runs elsewhere.
 class completion_thread : public std::enable_shared_from_this<completion_thread> {
 public:
-  /// Runs until `stop`.
-  static std::shared_ptr<completion_thread> start(
+  /// Runs until `stop`. Errors: `no_space` when the process may have no more descriptors or threads.
+  static result<std::shared_ptr<completion_thread>> start(
     device_list devices, const verbs_options& options);
 
   /// Any thread. Dropped after `stop`.
@@ -50,20 +51,22 @@ public:
   void stop();
 
 private:
-  completion_thread(device_list devices, const verbs_options& options);
+  completion_thread(device_list devices, const verbs_options& options, unique_fd wake);
   void run();
   bool is_stopping();
   bool run_posted();
   void look_at_deadlines();
   bool serve_all();
   void sleep();
+  void lose_device(int broken);
   void take_events();
   void take_device_event(device& d);
 
   const device_list devices_;
   const std::chrono::microseconds poll_;
   const std::chrono::milliseconds sleep_;
-  unique_fd wake_;
+  const unique_fd wake_;
+  descriptor_watch watch_;
   std::mutex mutex_;
   std::vector<std::function<void()>> posted_;
   bool stopping_ = false;

@@ -3,6 +3,7 @@
 #include <millrace/transport/verbs/grant_book.hpp>
 
 #include <algorithm>
+#include <utility>
 
 namespace millrace::transport::verbs {
 
@@ -14,18 +15,16 @@ status withdrawn_error() {
 
 } // namespace
 
+// Under the lock: when the peer goes while the region is withdrawn, both do this, and neither may return before it is
+// done.
 void grant::revoke() noexcept {
-  std::vector<pair_grant> pairs;
-  std::vector<std::shared_ptr<void>> registrations;
-  {
-    std::lock_guard guard{mutex_};
-    revoked_ = true;
-    pairs.swap(pairs_);
-    registrations.swap(registrations_);
-  }
+  std::lock_guard guard{mutex_};
+  revoked_ = true;
+  auto pairs = std::exchange(pairs_, {});
   for (auto& p : pairs)
     for (auto& k : p.keys)
       k->revoke();
+  registrations_.clear();
   // What the peer wrote shall be there for whoever is told next that it is.
   if (region_ && !pairs.empty())
     for (auto& device : region_->devices())
@@ -210,11 +209,15 @@ void grant_book::forget(std::uint64_t region) {
   }
 }
 
+void grant_book::shut() {
+  std::lock_guard guard{mutex_};
+  closed_ = true;
+}
+
 void grant_book::clear() {
   std::map<std::uint64_t, std::shared_ptr<grant>> dropped;
   {
     std::lock_guard guard{mutex_};
-    closed_ = true;
     dropped.swap(grants_);
   }
   // Movers may hold some; what they have is taken back all the same.

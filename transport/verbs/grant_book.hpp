@@ -46,7 +46,7 @@ class grant {
 public:
   using ranges = std::vector<gather_list::dense_range>;
 
-  /// Ends every access by the keys. Idempotent. Any thread.
+  /// Ends every access by the keys. Idempotent; who comes second waits for the first. Any thread.
   void revoke() noexcept;
   bool revoked() const;
   ~grant();
@@ -85,7 +85,9 @@ public:
     const std::vector<live_pair>& pairs);
   /// The answer, with all pairs that are bound; `bound` joins them.
   result<granted> answer(const std::shared_ptr<grant>& g, std::vector<pair_grant> bound);
-  /// Revokes everything.
+  /// Opens nothing more. Does not block.
+  void shut();
+  /// Revokes everything, after `shut`. Blocks while memory is registered.
   void clear();
 
   std::size_t size() const;

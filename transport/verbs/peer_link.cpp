@@ -30,12 +30,18 @@ peer_link::peer_link(std::shared_ptr<channel> c, link_parts parts)
 }
 
 template <class Message>
-void peer_link::send(message_kind kind, const Message& m) {
+status peer_link::try_send(message_kind kind, const Message& m) {
   byte_buffer body;
   wire_writer{body}(std::string{"verbs"}, kind, m);
-  // A failure here means the channel is closing; both sides learn of that.
-  if (auto sent = channel_->send(frame_kind::driver, 0, body); !sent.ok())
-    log().debug("verbs message not sent peer={} why=\"{}\"", peer().name, sent.to_string());
+  return channel_->send(frame_kind::driver, 0, body);
+}
+
+// Somebody waits for every message: better to have no channel than one that lost some.
+template <class Message>
+void peer_link::send(message_kind kind, const Message& m) {
+  if (auto sent = try_send(kind, m); !sent.ok() && sent.code() != errc::peer_lost)
+    channel_->close(
+      {errc::peer_lost, "telling " + peer().name + " about RDMA: " + sent.to_string()});
 }
 
 template void peer_link::send(message_kind, const connect&);
@@ -177,9 +183,9 @@ status peer_link::on_ask(const ask& m) {
 status peer_link::admit(const ask& m) {
   std::lock_guard guard{mutex_};
   if (answering_.size() >= parts_.options.grants_max)
-    return {errc::busy, "too many regions asked for at once"};
+    return {errc::unsupported, "too many regions asked for at once"};
   if (!answering_.insert(m.region).second)
-    return {errc::busy, "that region is being opened already"};
+    return {errc::unsupported, "that region is being opened already"};
   return {};
 }
 
@@ -270,7 +276,10 @@ void peer_link::answer(const question& q, result<granted> m) {
   if (!m)
     return refuse(q.m.number, m.error());
   m->number = q.m.number;
-  send(message_kind::granted, *m);
+  auto sent = try_send(message_kind::granted, *m);
+  // Keys of many ranges over many queue pairs may be more than the peer takes at once.
+  if (!sent.ok())
+    refuse(q.m.number, {errc::unsupported, sent.detail()});
 }
 
 void peer_link::refuse(std::uint64_t number, const status& why) {
@@ -288,21 +297,33 @@ std::vector<live_pair> peer_link::live_pairs() const {
 
 // -- the life of the link -------------------------------------------------------------------------
 
-void peer_link::close(const status& why) {
+// Taking windows back waits for memory that is being registered, and takes its time where there are many.
+void peer_link::close(const status& why, std::function<void()> then) {
   reachable_ = false;
-  book_->clear();
-  parts_.thread->post([self = shared_from_this(), why] { self->close_now(why); });
+  book_->shut();
+  parts_.movers->submit(
+    1,
+    [self = shared_from_this(), why, then = std::move(then)](std::uint32_t) {
+      self->book_->clear();
+      self->parts_.thread->post([self, why, then] {
+        self->close_now(why);
+        then();
+      });
+    },
+    [] {});
 }
 
 void peer_link::close_now(const status& why) {
   if (std::exchange(closed_, true))
     return;
   reachable_ = false;
+  book_->shut();
   book_->clear();
   for (auto& r : rails_)
     r->close();
   parts_.thread->remove(this);
   // A mover may still be reading for digests; its share keeps the memory.
+  ended_.clear();
   for (auto& t : std::exchange(transfers_, {}))
     t->done(fail(why));
   known_.clear();
@@ -318,15 +339,9 @@ bool peer_link::tick(time_point now) {
   bool soon = !transfers_.empty();
   for (auto& r : rails_)
     soon |= r->tick(now);
-  for (auto& t : std::vector<transfer_ptr>{transfers_}) {
-    auto since = now - t->moved_at;
-    if (since > std::chrono::milliseconds{parts_.options.op_timeout_ms} && t->in_flight == 0)
-      fail_transfer(
-        t,
-        {errc::deadline_exceeded,
-         "nothing moved with " + peer().name + " within " +
-           std::to_string(parts_.options.op_timeout_ms) + " ms"});
-  }
+  for (auto& t : transfers_)
+    if (now - t->moved_at > std::chrono::milliseconds{parts_.options.op_timeout_ms})
+      look_at_stuck(t);
   balance();
   reap();
   std::lock_guard guard{mutex_};
@@ -334,6 +349,20 @@ bool peer_link::tick(time_point now) {
   for (auto& r : rails_)
     rail_stats_.push_back(r->stats());
   return soon;
+}
+
+// One whose bytes are there waits for nothing but our own movers. The caller's deadline is another matter, and may
+// leave time for another driver.
+void peer_link::look_at_stuck(const transfer_ptr& t) {
+  if (t->in_flight > 0 || t->digesting)
+    return;
+  if (t->asking)
+    give_up_question(name_of(*t));
+  fail_transfer(
+    t,
+    {errc::unavailable,
+     "nothing moved with " + peer().name + " within " +
+       std::to_string(parts_.options.op_timeout_ms) + " ms"});
 }
 
 void peer_link::port_lost(const device& d) {
@@ -365,6 +394,7 @@ void peer_link::rail_changed(rail&) {
   }
   // What is known of regions misses the rail that came, or has keys for one that went.
   for (auto i = known_.begin(); i != known_.end();) {
+    keys_went_ = true;
     i->second.keys = nullptr;
     i = i->second.asked == 0 ? known_.erase(i) : std::next(i);
   }

@@ -45,8 +45,9 @@ public:
   /// A message of the peer. Errors: `protocol_error`; the channel is to be closed.
   [[nodiscard]] status take(std::span<const std::byte> body);
   void start(std::shared_ptr<running_transfer> t);
-  /// Ends everything; when the last transfer was told, no device touches its memory.
-  void close(const status& why);
+  /// Ends everything without blocking; when the last transfer was told, no device touches its memory. `then` runs
+  /// on the completion thread.
+  void close(const status& why, std::function<void()> then);
   verbs_stats stats() const;
 
   // -- the completion thread ----------------------------------------------------------------------
@@ -83,6 +84,8 @@ private:
   struct bind_round;
 
   template <class Message>
+  status try_send(message_kind kind, const Message& m);
+  template <class Message>
   void send(message_kind kind, const Message& m);
   template <class Message>
   status deliver(wire_reader& reader, std::uint64_t size_bytes, void (peer_link::*f)(Message));
@@ -107,6 +110,7 @@ private:
   void begin(const transfer_ptr& t);
   void obtain_keys(const transfer_ptr& t);
   void forget_region(const region_name& name);
+  void give_up_question(const region_name& name);
   void give_keys(const region_name& name, const result<std::shared_ptr<const key_set>>& keys);
   void trim_known();
   bool pump();
@@ -116,7 +120,10 @@ private:
   bool may_use(const rail& r, const running_transfer& t) const;
   const rail* home_of(const running_transfer& t) const;
   void choose_home(running_transfer& t);
+  void look_at_stuck(const transfer_ptr& t);
   void fail_transfer(const transfer_ptr& t, const status& why);
+  void note_end(const transfer_ptr& t);
+  status why_no_rail() const;
   void reap();
   void finish(const transfer_ptr& t);
   void note_reachable();
@@ -137,9 +144,11 @@ private:
   std::size_t pieces_max_ = 1; // of a request
   bool closed_ = false;
   bool greeted_ = false;
-  bool dirty_ = false; // a transfer may have ended, or may go on
+  bool dirty_ = false;     // a transfer may have ended, or may go on
+  bool keys_went_ = false; // some transfer may have to ask anew
   std::vector<std::unique_ptr<rail>> rails_;
   std::vector<transfer_ptr> transfers_;
+  std::vector<transfer_ptr> ended_; // of them
   std::size_t turn_ = 0;
   std::uint32_t homes_ = 0;
   std::map<region_name, known_region> known_;

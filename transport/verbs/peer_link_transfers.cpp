@@ -16,7 +16,7 @@ void peer_link::start(std::shared_ptr<running_transfer> t) {
         self->parts_.thread->post([self, t, made = std::move(made)] {
           t->settled = *made;
           t->digesting = false;
-          self->dirty_ = true;
+          self->note_end(t);
         });
       });
   parts_.thread->post([self = shared_from_this(), t] { self->begin(t); });
@@ -27,6 +27,7 @@ void peer_link::begin(const transfer_ptr& t) {
     return t->done(fail(errc::peer_lost, "the connection to " + peer().name + " is closed"));
   t->moved_at = steady_clock::now();
   choose_home(*t);
+  t->place = transfers_.size();
   transfers_.push_back(t);
   obtain_keys(t);
   dirty_ = true;
@@ -54,6 +55,19 @@ void peer_link::obtain_keys(const transfer_ptr& t) {
     ask{known.asked, name.region, name.key, static_cast<std::uint8_t>(name.dir)});
 }
 
+// Nobody answers: whoever still wants to know asks anew.
+void peer_link::give_up_question(const region_name& name) {
+  auto found = known_.find(name);
+  if (found == known_.end() || found->second.asked == 0)
+    return;
+  questions_.erase(found->second.asked);
+  known_.erase(found);
+  for (auto& t : transfers_)
+    if (name_of(*t) == name)
+      t->asking = false;
+  keys_went_ = true;
+}
+
 void peer_link::on_granted(granted m) {
   auto question = questions_.find(m.number);
   if (question == questions_.end())
@@ -77,7 +91,7 @@ void peer_link::on_granted(granted m) {
 void peer_link::give_keys(
   const region_name& name, const result<std::shared_ptr<const key_set>>& keys) {
   dirty_ = true;
-  for (auto& t : std::vector<transfer_ptr>{transfers_}) {
+  for (auto& t : transfers_) {
     if (!t->failure.ok() || name_of(*t) != name)
       continue;
     t->asking = false;
@@ -96,6 +110,7 @@ void peer_link::give_keys(
     }
     t->keys = *keys;
     t->checked = true;
+    note_end(t); // if there is nothing to move
   }
 }
 
@@ -111,21 +126,22 @@ void peer_link::trim_known() {
     if (oldest == known_.end())
       return;
     known_.erase(oldest);
+    keys_went_ = true;
   }
 }
 
 void peer_link::forget_region(const region_name& name) {
   if (auto found = known_.find(name); found != known_.end() && found->second.asked == 0)
     known_.erase(found);
+  keys_went_ = true;
 }
 
 void peer_link::on_withdrawn(withdrawn m) {
   for (auto i = known_.begin(); i != known_.end();)
     i = i->first.region == m.region ? known_.erase(i) : std::next(i);
-  for (auto& t : std::vector<transfer_ptr>{transfers_})
+  for (auto& t : transfers_)
     if (t->what.remote.region == m.region)
       fail_transfer(t, {errc::permission_denied, "the memory behind the handle was withdrawn"});
-  dirty_ = true;
 }
 
 // -- filling the rails ----------------------------------------------------------------------------
@@ -141,8 +157,8 @@ bool peer_link::serve() {
 
 bool peer_link::pump() {
   auto some_up = std::any_of(rails_.begin(), rails_.end(), [](auto& r) { return r->up(); });
-  if (some_up)
-    for (auto& t : std::vector<transfer_ptr>{transfers_})
+  if (some_up && std::exchange(keys_went_, false))
+    for (auto& t : transfers_)
       if (t->has_work() && !t->asking && !known_.contains(name_of(*t)))
         obtain_keys(t);
   auto posted = fill_rails();
@@ -237,13 +253,15 @@ bool peer_link::post_next(rail& r, const transfer_ptr& t, const key_set::pair_ke
 void peer_link::request_done(const std::shared_ptr<running_transfer>& t, const request&) {
   --t->in_flight;
   t->moved_at = steady_clock::now();
-  dirty_ = true;
+  note_end(t);
 }
 
 void peer_link::request_undone(
   const std::shared_ptr<running_transfer>& t, request r, undone how, const status& why) {
   --t->in_flight;
-  dirty_ = true;
+  dirty_ = keys_went_ = true;
+  if (!t->failure.ok())
+    return note_end(t);
   if (how == undone::local_error)
     return fail_transfer(t, {errc::io_error, why.within("moving with " + peer().name).detail()});
   if (how == undone::refused) {
@@ -260,24 +278,36 @@ void peer_link::request_undone(
 void peer_link::fail_transfer(const transfer_ptr& t, const status& why) {
   if (t->failure.ok())
     t->failure = why;
+  note_end(t);
+}
+
+void peer_link::note_end(const transfer_ptr& t) {
   dirty_ = true;
+  if (t->at_end() && !std::exchange(t->ended, true))
+    ended_.push_back(t);
+}
+
+// Whatever ended the rails says nothing of these transfers: another driver may move them.
+status peer_link::why_no_rail() const {
+  for (auto& r : rails_)
+    if (!r->last_error().ok())
+      return {errc::unavailable, r->last_error().detail()};
+  return {errc::unavailable, "no RDMA device reaches " + peer().name};
 }
 
 void peer_link::reap() {
   auto hope = std::any_of(rails_.begin(), rails_.end(), [](auto& r) { return r->hopeful(); });
-  if (!hope)
+  if (!hope && !transfers_.empty()) {
+    auto why = why_no_rail();
     for (auto& t : transfers_)
-      fail_transfer(
-        t,
-        rails_.empty() ? status{errc::unavailable, "no RDMA device reaches " + peer().name}
-                       : rails_.front()->last_error());
-  std::vector<transfer_ptr> ended;
-  for (auto& t : transfers_)
-    if (t->at_end())
-      ended.push_back(t);
-  std::erase_if(transfers_, [](auto& t) { return t->at_end(); });
-  for (auto& t : ended)
+      fail_transfer(t, why);
+  }
+  for (auto& t : std::exchange(ended_, {})) {
+    transfers_.back()->place = t->place;
+    std::swap(transfers_[t->place], transfers_.back());
+    transfers_.pop_back();
     finish(t);
+  }
 }
 
 void peer_link::finish(const transfer_ptr& t) {

@@ -187,7 +187,7 @@ status queue_pair::step_by(
   return why == 0 ? status{} : failed(why, "connecting", *device_);
 }
 
-queue_pair::~queue_pair() {
+void queue_pair::close() noexcept {
   if (!qp_)
     return;
   ibv_qp_attr attr{};

@@ -56,14 +56,17 @@ private:
   mr_ptr region_;
 };
 
-/// Threads: made by one, then used by one at a time. Destroying it ends all access of the peer, and the device's to
-/// the memory of what is under way.
+/// Threads: made by one, then used by one at a time.
 class queue_pair {
 public:
   /// As far as it can go without the peer. Errors: `no_space`, `io_error`, naming the device.
   static result<std::unique_ptr<queue_pair>> open(
     const std::shared_ptr<device>& d, const verbs_options& options);
-  ~queue_pair();
+  ~queue_pair() { close(); }
+
+  /// Ends all access of the peer, and the device's to the memory of what is under way, whoever still holds it. Nothing
+  /// can be done with it any more. Idempotent.
+  void close() noexcept;
 
   /// Our half of the connection.
   connect offer() const;

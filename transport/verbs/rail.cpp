@@ -32,8 +32,8 @@ rail_owner::undone kind_of(ibv_wc_status s) {
 
 // Runs `f` in the lane of the peer; what it returns is run on the completion thread, if the owner still lives.
 template <class F>
-void rail::set_up(setup_pool::turn when, F f) {
-  p_.setup->post(&owner_, when, [f = std::move(f), alive = p_.alive, thread = p_.thread] {
+void rail::set_up(F f) {
+  p_.setup->post(&owner_, turn(), [f = std::move(f), alive = p_.alive, thread = p_.thread] {
     auto then = f();
     thread->post([then = std::move(then), alive]() mutable {
       if (auto owner = alive.lock())
@@ -42,28 +42,30 @@ void rail::set_up(setup_pool::turn when, F f) {
   });
 }
 
+void rail::start_deadline() { deadline_ = steady_clock::now() + ms(p_.options.connect_timeout_ms); }
+
 void rail::attempt(std::uint32_t generation) {
   begun_ = true;
   generation_ = generation;
   state_ = state::opening;
   peer_ready_ = false;
-  deadline_ = steady_clock::now() + ms(p_.options.connect_timeout_ms);
+  start_deadline();
   // One that is being made serves any generation.
   if (std::exchange(open_pending_, true))
     return;
-  set_up(setup_pool::turn::first, [this, p = p_, lane = &owner_] {
-    return [this, made = make(p, lane)]() mutable { opened(std::move(made)); };
+  set_up([this, p = p_, lane = &owner_, when = turn()] {
+    return [this, made = make(p, lane, when)]() mutable { opened(std::move(made)); };
   });
 }
 
-result<rail::unjoined> rail::make(const parts& p, const void* lane) {
+result<rail::unjoined> rail::make(const parts& p, const void* lane, setup_pool::turn when) {
   auto q = queue_pair::open(p.port, p.options);
   if (!q)
     return fail(q.error());
   unjoined out{std::move(*q), nullptr};
   if (!p.cm)
     return out;
-  auto cm = cm_connection::open({p.cm, p.port, p.peer, p.options, p.setup, lane}, p.passive);
+  auto cm = cm_connection::open({p.cm, p.port, p.peer, p.options, p.setup, lane, when}, p.passive);
   if (!cm)
     return fail(cm.error());
   out.cm = std::move(*cm);
@@ -122,8 +124,7 @@ void rail::join() {
   state_ = state::joining;
   if (cm_)
     return join_by_cm();
-  auto turn = failed_ ? setup_pool::turn::again : setup_pool::turn::first;
-  set_up(turn, [this, q = std::exchange(making_, nullptr), m = *theirs_, options = p_.options] {
+  set_up([this, q = std::exchange(making_, nullptr), m = *theirs_, options = p_.options] {
     auto outcome = q->join(m, options);
     return [this, q, outcome, generation = m.generation] { joined(generation, q, outcome); };
   });
@@ -131,6 +132,8 @@ void rail::join() {
 
 // Where `join` returns before it is done.
 void rail::join_by_cm() {
+  // A request that is lost is sent again by the kernel after 4.3 s: it has all of the time for itself.
+  start_deadline();
   auto q = std::exchange(making_, nullptr);
   auto tell = [this, q, generation = generation_, alive = p_.alive,
                thread = p_.thread](const status& outcome) {
@@ -140,8 +143,7 @@ void rail::join_by_cm() {
     });
   };
   p_.setup->post(
-    &owner_, setup_pool::turn::first,
-    [cm = cm_, q, m = *theirs_, tell = std::move(tell)] { cm->join(q, m, tell); });
+    &owner_, turn(), [cm = cm_, q, m = *theirs_, tell = std::move(tell)] { cm->join(q, m, tell); });
 }
 
 // Letting go of an identifier may wait for its events.
@@ -149,8 +151,7 @@ void rail::drop_connection() {
   if (!cm_)
     return;
   p_.setup->post(
-    &owner_, setup_pool::turn::first,
-    [cm = std::exchange(cm_, nullptr), hub = p_.cm, port = p_.port]() mutable {
+    &owner_, turn(), [cm = std::exchange(cm_, nullptr), hub = p_.cm, port = p_.port]() mutable {
       hub->let_go(std::move(cm), port);
     });
 }
@@ -204,7 +205,8 @@ void rail::take_down(const status& why, rail_owner::undone first, bool counts) {
   auto was_up = up();
   auto generation = generation_;
   making_.reset();
-  q_.reset(); // ends the device's access to what was under way
+  if (auto q = std::exchange(q_, nullptr))
+    q->close(); // what connected it may not have let go of it yet
   drop_connection();
   state_ = state::down;
   retry_at_ = steady_clock::now() + ms(p_.options.probe_interval_ms);
@@ -341,6 +343,7 @@ bool rail::serve() {
 // Requests complete in order: what was posted before this one is done.
 void rail::complete(const ibv_wc& wc) {
   moved_at_ = steady_clock::now();
+  ++completions_;
   std::uint64_t bytes = 0;
   while (!posted_.empty() && posted_.front().id <= wc.wr_id) {
     auto p = std::move(posted_.front());
@@ -393,7 +396,7 @@ bool rail::tick(time_point now) {
   if (state_ != state::up) {
     if (now >= deadline_)
       lose(
-        {errc::deadline_exceeded,
+        {errc::unavailable,
          "no connection within " + std::to_string(p_.options.connect_timeout_ms) + " ms"});
     return true;
   }
@@ -402,8 +405,7 @@ bool rail::tick(time_point now) {
   // Devices may forget to complete. The transfers that wait must have time left to be done elsewhere.
   auto patience_ms = std::max(1u, p_.options.op_timeout_ms / 2);
   if (now - moved_at_ > ms(patience_ms))
-    lose(
-      {errc::deadline_exceeded, "nothing completed within " + std::to_string(patience_ms) + " ms"});
+    lose({errc::unavailable, "nothing completed within " + std::to_string(patience_ms) + " ms"});
   return true;
 }
 
@@ -415,6 +417,7 @@ verbs_rail_stats rail::stats() const {
   out.state = up() ? "up" : state_ == state::down ? "down" : "connecting";
   out.bytes = bytes_;
   out.requests = requests_;
+  out.completions = completions_;
   out.retried = retried_;
   out.failures = failures_;
   out.rate_bytes_per_s = rate_;

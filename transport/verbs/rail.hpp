@@ -120,7 +120,7 @@ private:
   };
 
   void attempt(std::uint32_t generation);
-  static result<unjoined> make(const parts& p, const void* lane);
+  static result<unjoined> make(const parts& p, const void* lane, setup_pool::turn when);
   void opened(result<unjoined> made);
   void join();
   void join_by_cm();
@@ -133,8 +133,13 @@ private:
   void note_posted(posted p, bool signalled);
   void note_rate(std::uint64_t bytes);
   status error_of(const ibv_wc& wc) const;
+  /// What failed before goes last.
+  setup_pool::turn turn() const noexcept {
+    return failed_ ? setup_pool::turn::again : setup_pool::turn::first;
+  }
   template <class F>
-  void set_up(setup_pool::turn when, F f);
+  void set_up(F f);
+  void start_deadline();
   void drop_connection();
 
   rail_owner& owner_;
@@ -166,7 +171,7 @@ private:
   std::uint64_t rate_ = 0;
   std::uint64_t rate_bytes_ = 0;
   time_point rate_since_{};
-  std::uint64_t bytes_ = 0, requests_ = 0, retried_ = 0, failures_ = 0;
+  std::uint64_t bytes_ = 0, requests_ = 0, completions_ = 0, retried_ = 0, failures_ = 0;
   status last_error_;
 };
 

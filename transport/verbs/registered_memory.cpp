@@ -44,7 +44,8 @@ status registration_error(int why, const device& d, std::uint64_t size_bytes) {
     return {
       errc::no_space,
       status_from_errno(why, doing).detail() +
-        "; raise the limit of locked memory (ulimit -l) or lower verbs.cache_bytes_max"};
+        "; raise the limit of locked memory (ulimit -l, LimitMEMLOCK= of a service) or lower "
+        "staging.size and verbs.cache_max"};
   if (why == EFAULT || why == EOPNOTSUPP || why == EINVAL || why == EPERM)
     return {errc::unsupported, status_from_errno(why, doing).detail()};
   return status_from_errno(why, doing);

@@ -37,7 +37,8 @@ result<std::shared_ptr<void>> registration_cache::acquire(
     // Entered before it is made, so that what is unmapped meanwhile is not missed.
     e->where = where;
     e->users = 1;
-    entries_.push_back(e);
+    entries_.emplace(where.data, e);
+    longest_bytes_ = std::max(longest_bytes_, where.size_bytes);
     bytes_ += where.size_bytes;
   }
   dropped.clear();
@@ -57,18 +58,14 @@ void registration_cache::invalidate(const std::byte* data, std::uint64_t size_by
   std::vector<entry_ptr> dropped;
   std::lock_guard guard{mutex_};
   invalidate_locked({const_cast<std::byte*>(data), size_bytes});
-  for (auto& e : std::vector<entry_ptr>{entries_})
-    if (!e->valid && e->users == 0)
-      remove_locked(e, dropped);
+  drop_invalid(dropped);
 }
 
 void registration_cache::sweep() {
   std::vector<entry_ptr> dropped;
   std::lock_guard guard{mutex_};
   note_unmapped();
-  for (auto& e : std::vector<entry_ptr>{entries_})
-    if (!e->valid && e->users == 0)
-      remove_locked(e, dropped);
+  drop_invalid(dropped);
 }
 
 std::uint64_t registration_cache::entries() const {
@@ -88,38 +85,55 @@ void registration_cache::note_unmapped() {
     invalidate_locked(range);
 }
 
+// Entries overlap, so one that touches the range may begin as far before it as the longest is long.
+template <class F>
+registration_cache::entry_ptr registration_cache::first_touching(
+  const memory_range& where, F wanted) {
+  auto address = reinterpret_cast<std::uintptr_t>(where.data);
+  auto first = reinterpret_cast<const std::byte*>(address - std::min(address, longest_bytes_));
+  auto end = where.data + where.size_bytes;
+  for (auto i = entries_.lower_bound(first); i != entries_.end() && i->first < end; ++i)
+    if (i->second->where.overlaps(where) && wanted(i->second))
+      return i->second;
+  return nullptr;
+}
+
 void registration_cache::invalidate_locked(const memory_range& gone) {
-  for (auto& e : entries_)
-    if (e->where.overlaps(gone))
-      e->valid = false;
+  first_touching(gone, [](auto& e) {
+    e->valid = false;
+    return false;
+  });
+}
+
+void registration_cache::drop_invalid(std::vector<entry_ptr>& dropped) {
+  for (auto i = idle_.begin(); i != idle_.end();) {
+    auto e = (i++)->second;
+    if (!e->valid)
+      remove_locked(e, dropped);
+  }
 }
 
 registration_cache::entry_ptr registration_cache::find(const memory_range& where) {
-  for (auto& e : entries_)
-    if (e->valid && e->value && e->where.covers(where))
-      return e;
-  return nullptr;
+  return first_touching(
+    where, [&](auto& e) { return e->valid && e->value && e->where.covers(where); });
 }
 
 status registration_cache::make_room(std::uint64_t size_bytes, std::vector<entry_ptr>& dropped) {
   while (entries_.size() >= most_.entries_max || bytes_ + size_bytes > most_.bytes_max) {
-    entry_ptr oldest;
-    for (auto& e : entries_)
-      if (e->users == 0 && (!oldest || e->used_at < oldest->used_at))
-        oldest = e;
-    if (!oldest)
+    if (idle_.empty())
       return {
         errc::no_space,
         "registering " + std::to_string(size_bytes) + " bytes: " + std::to_string(entries_.size()) +
           " registrations of " + std::to_string(bytes_) +
           " bytes are in use; raise verbs.cache_entries_max or verbs.cache_bytes_max"};
-    remove_locked(oldest, dropped);
+    remove_locked(idle_.begin()->second, dropped);
   }
   return {};
 }
 
 std::shared_ptr<void> registration_cache::lend(const entry_ptr& e) {
-  ++e->users;
+  if (e->users++ == 0)
+    idle_.erase(e->used_at);
   e->used_at = ++clock_;
   return {e->value.get(), [self = shared_from_this(), e](void*) { self->give_back(e); }};
 }
@@ -127,22 +141,28 @@ std::shared_ptr<void> registration_cache::lend(const entry_ptr& e) {
 void registration_cache::give_back(const entry_ptr& e) {
   std::vector<entry_ptr> dropped;
   std::lock_guard guard{mutex_};
-  if (--e->users == 0 && (!e->valid || !e->watched))
-    remove_locked(e, dropped);
+  if (--e->users == 0)
+    e->valid && e->watched ? static_cast<void>(idle_.emplace(e->used_at, e))
+                           : remove_locked(e, dropped);
 }
 
-void registration_cache::remove_locked(const entry_ptr& e, std::vector<entry_ptr>& dropped) {
-  auto mine = std::find(entries_.begin(), entries_.end(), e);
-  if (mine == entries_.end())
+// By value: the caller's may be the one in a list.
+void registration_cache::remove_locked(entry_ptr e, std::vector<entry_ptr>& dropped) {
+  auto [first, last] = entries_.equal_range(e->where.data);
+  auto mine = std::find_if(first, last, [&](auto& other) { return other.second == e; });
+  if (mine == last)
     return;
   entries_.erase(mine);
+  if (e->users == 0)
+    idle_.erase(e->used_at);
   bytes_ -= e->where.size_bytes;
+  if (entries_.empty())
+    longest_bytes_ = 0;
   // Watching a range ends for all who share it.
-  auto shared = std::any_of(
-    entries_.begin(), entries_.end(), [&](auto& other) { return other->where.overlaps(e->where); });
+  auto shared = first_touching(e->where, [](auto&) { return true; }) != nullptr;
   if (e->watched && !shared)
     hooks_.unwatch(e->where);
-  dropped.push_back(e);
+  dropped.push_back(std::move(e));
 }
 
 } // namespace millrace::transport::verbs

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <vector>
@@ -74,16 +75,21 @@ private:
 
   void note_unmapped();
   void invalidate_locked(const memory_range& gone);
+  template <class F>
+  entry_ptr first_touching(const memory_range& where, F wanted);
+  void drop_invalid(std::vector<entry_ptr>& dropped);
   entry_ptr find(const memory_range& where);
   status make_room(std::uint64_t size_bytes, std::vector<entry_ptr>& dropped);
   std::shared_ptr<void> lend(const entry_ptr& e);
   void give_back(const entry_ptr& e);
-  void remove_locked(const entry_ptr& e, std::vector<entry_ptr>& dropped);
+  void remove_locked(entry_ptr e, std::vector<entry_ptr>& dropped);
 
   const bounds most_;
   const hooks hooks_;
   mutable std::mutex mutex_;
-  std::vector<entry_ptr> entries_;
+  std::multimap<const std::byte*, entry_ptr> entries_; // by where they begin
+  std::uint64_t longest_bytes_ = 0;                    // no entry is longer
+  std::map<std::uint64_t, entry_ptr> idle_;            // by when they were used last
   std::uint64_t bytes_ = 0;
   std::uint64_t clock_ = 0;
 };

@@ -52,6 +52,8 @@ struct running_transfer {
   std::uint32_t home = 0; // the pair it stays on while that is up, unless it is striped
   status failure;
   time_point moved_at{};
+  std::size_t place = 0; // in the list of its link
+  bool ended = false;    // will be told in a moment
 
   // Of what is written digests are made while it goes out.
   bool digesting = false;

@@ -1,12 +1,33 @@
 // Lanes taking turns.
+#include <millrace/core/log.hpp>
 #include <millrace/transport/verbs/setup_pool.hpp>
 
 #include <pthread.h>
 
 #include <algorithm>
+#include <string>
+#include <system_error>
 #include <utility>
 
 namespace millrace::transport::verbs {
+
+result<std::shared_ptr<setup_pool>> setup_pool::start(std::uint32_t threads_max) {
+  std::shared_ptr<setup_pool> pool{new setup_pool{threads_max}};
+  std::lock_guard guard{pool->mutex_};
+  if (auto bad = pool->add_thread(); !bad.ok())
+    return fail(bad);
+  return pool;
+}
+
+status setup_pool::add_thread() {
+  try {
+    threads_.emplace_back([this] { run(); });
+  } catch (const std::system_error& e) {
+    return {errc::no_space, std::string{"starting a thread that connects RDMA: "} + e.what()};
+  }
+  ++idle_;
+  return {};
+}
 
 void setup_pool::post(const void* lane, turn when, std::function<void()> f) {
   std::lock_guard guard{mutex_};
@@ -17,9 +38,11 @@ void setup_pool::post(const void* lane, turn when, std::function<void()> f) {
   if (l.running || l.waiting.size() > 1)
     return; // it is in line, or will be
   line_up(lane, when);
-  // One that was woken and has not come yet counts as idle.
-  if (due_[0].size() + due_[1].size() > idle_ && threads_.size() < threads_max_)
-    threads_.emplace_back([this] { run(); });
+  // One that was woken or made and has not come yet counts as idle.
+  if (due_[0].size() + due_[1].size() <= idle_ || threads_.size() >= threads_max_)
+    return;
+  if (auto bad = add_thread(); !bad.ok())
+    log().warn("{}; what there is to do waits for those that run", bad.detail());
 }
 
 void setup_pool::line_up(const void* lane, turn when) {
@@ -37,12 +60,12 @@ void setup_pool::run() {
   pthread_setname_np(pthread_self(), "mr.verbs.setup");
   std::unique_lock guard{mutex_};
   while (true) {
-    ++idle_;
     changed_.wait(guard, [this] { return stopping_ || has_due(); });
     --idle_;
     if (stopping_)
       return;
     run_one(guard);
+    ++idle_;
   }
 }
 

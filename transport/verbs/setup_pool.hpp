@@ -1,6 +1,8 @@
 // Threads for calls that wait in the kernel: queue pairs are made and connected there. Made by the driver.
 #pragma once
 
+#include <millrace/core/status.hpp>
+
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
@@ -19,10 +21,11 @@ namespace millrace::transport::verbs {
 /// is tried again and again. With a lane for each peer, such a peer holds one thread, however many rails it has.
 /// What is tried again goes last and never takes the last thread, so that peers which do not answer do not keep those
 /// that come from being connected.
-/// Threads: made when there is something to do and none is idle, up to `threads_max`.
+/// Threads: one at the start; others when there is something to do and none is idle, up to `threads_max`.
 class setup_pool {
 public:
-  explicit setup_pool(std::uint32_t threads_max) : threads_max_(threads_max) {}
+  /// Errors: `no_space` when the process may have no thread more.
+  static result<std::shared_ptr<setup_pool>> start(std::uint32_t threads_max);
   ~setup_pool() { stop(); }
 
   enum class turn : std::uint8_t { first, again };
@@ -43,6 +46,8 @@ private:
   };
   using lanes = std::map<const void*, lane_tasks>;
 
+  explicit setup_pool(std::uint32_t threads_max) : threads_max_(threads_max) {}
+  status add_thread();
   void run();
   void line_up(const void* lane, turn when);
   bool may_begin(turn when) const;

@@ -49,8 +49,8 @@ class driver_impl : public verbs_driver, public std::enable_shared_from_this<dri
 public:
   driver_impl(
     std::shared_ptr<io_loop> loop, std::shared_ptr<mover_pool> movers, const copy_limits& limits,
-    const verbs_options& options, std::function<std::vector<std::shared_ptr<arena>>()> shared)
-    : loop_(std::move(loop)), shared_(std::move(shared)) {
+    const verbs_options& options)
+    : loop_(std::move(loop)) {
     MILLRACE_ASSERT(check(options).ok());
     parts_.options = options;
     parts_.movers = std::move(movers);
@@ -61,9 +61,21 @@ public:
       return;
     }
     parts_.sources = {
-      devices, std::make_shared<arena_registry>(devices), make_cache(devices, parts_.options)};
-    parts_.thread = completion_thread::start(devices, parts_.options);
-    parts_.setup = std::make_shared<setup_pool>(parts_.options.setup_threads);
+      devices,
+      std::make_shared<arena_registry>(
+        registering_with(devices), std::chrono::milliseconds{parts_.options.register_retry_ms}),
+      make_cache(devices, parts_.options)};
+    auto thread = completion_thread::start(devices, parts_.options);
+    auto setup = setup_pool::start(parts_.options.setup_threads);
+    if (!thread || !setup) {
+      state_.remark = (thread ? setup.error() : thread.error()).to_string();
+      log().warn("the verbs driver reaches nobody: {}", state_.remark);
+      if (thread)
+        (*thread)->stop();
+      return;
+    }
+    parts_.thread = std::move(*thread);
+    parts_.setup = std::move(*setup);
     if (parts_.options.connect == verbs_connect::rdma_cm)
       open_rdma_cm();
   }
@@ -122,13 +134,33 @@ public:
     auto link = std::make_shared<peer_link>(c, parts_);
     links_.add(*c, link);
     link->open();
-    register_shared();
     arm_sweep();
   }
 
+  // Once, and before anybody waits for it.
+  void memory_made(const std::shared_ptr<arena>& a) override {
+    if (!parts_.thread)
+      return;
+    arm_sweep();
+    parts_.movers->submit(
+      1,
+      [weak = std::weak_ptr{a}, registry = parts_.sources.arenas](std::uint32_t) {
+        auto alive = weak.lock();
+        if (!alive)
+          return;
+        if (auto made = registry->add(alive); !made)
+          log().debug("arena not registered why=\"{}\"", made.error().to_string());
+      },
+      [] {}, job_class::background);
+  }
+
   void peer_closed(channel& c, const status& why) override {
-    if (auto link = links_.take(c))
-      link->close(why);
+    // It stays until it has ended everything, for the driver's own end to find it.
+    if (auto link = links_.find(c))
+      link->close(why, [weak = weak_from_this(), &c] {
+        if (auto self = weak.lock())
+          self->links_.take(c);
+      });
   }
 
   void on_message(channel& c, std::span<const std::byte> body, std::vector<unique_fd>) override {
@@ -179,6 +211,7 @@ private:
   }
 
   std::shared_ptr<peer_link> link_to(const peer_id& owner) const noexcept {
+    // Two nodes that dial each other have two; the rails of one may be down.
     auto link = links_.to(owner, [](auto& l) { return l.reachable(); });
     // One without rails may still get some.
     return link ? link : links_.to(owner, [](auto&) { return true; });
@@ -251,17 +284,6 @@ private:
     }
   }
 
-  void register_shared() {
-    parts_.movers->submit(
-      1,
-      [arenas = shared_(), registry = parts_.sources.arenas](std::uint32_t) {
-        for (auto& a : arenas)
-          if (auto made = registry->add(a); !made)
-            log().warn("arena not registered why=\"{}\"", made.error().to_string());
-      },
-      [] {}, job_class::background);
-  }
-
   void arm_sweep() { sweeps_.arm(weak_from_this(), &driver_impl::sweep); }
 
   void sweep() {
@@ -276,7 +298,6 @@ private:
   }
 
   std::shared_ptr<io_loop> loop_;
-  std::function<std::vector<std::shared_ptr<arena>>()> shared_;
   verbs_state state_;
   link_parts parts_;
   peer_links<peer_link> links_;
@@ -287,9 +308,8 @@ private:
 
 std::shared_ptr<verbs_driver> make_verbs_driver(
   std::shared_ptr<io_loop> loop, std::shared_ptr<mover_pool> movers, const copy_limits& limits,
-  const verbs_options& options, std::function<std::vector<std::shared_ptr<arena>>()> shared) {
-  return std::make_shared<driver_impl>(
-    std::move(loop), std::move(movers), limits, options, std::move(shared));
+  const verbs_options& options) {
+  return std::make_shared<driver_impl>(std::move(loop), std::move(movers), limits, options);
 }
 
 } // namespace millrace::transport

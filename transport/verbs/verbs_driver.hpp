@@ -21,9 +21,8 @@ public:
 };
 
 /// Without a device it reaches nobody, and its state says why. `check(options)` is ok.
-/// `shared`: arenas registered as soon as a peer connects, so that no transfer waits for it.
 std::shared_ptr<verbs_driver> make_verbs_driver(
   std::shared_ptr<io_loop> loop, std::shared_ptr<mover_pool> movers, const copy_limits& limits,
-  const verbs_options& options, std::function<std::vector<std::shared_ptr<arena>>()> shared);
+  const verbs_options& options);
 
 } // namespace millrace::transport

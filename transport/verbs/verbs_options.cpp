@@ -33,6 +33,7 @@ status check(const verbs_options& o) {
     {"op_timeout_ms", o.op_timeout_ms, 1, day_ms},
     {"op_retries", o.op_retries, 0, 100},
     {"probe_interval_ms", o.probe_interval_ms, 1, hour_ms},
+    {"register_retry_ms", o.register_retry_ms, 1, hour_ms},
     {"cache_entries_max", o.cache_entries_max, 1, 1u << 20},
     {"cache_bytes_max", o.cache_bytes_max, 0, 1ull << 50},
     {"grants_max", o.grants_max, 1, 1u << 20},

@@ -42,6 +42,8 @@ struct verbs_options {
   std::uint32_t op_retries = 3; // times one request may be tried again after it broke a rail
   std::uint32_t probe_interval_ms = 1000; // how often a rail that failed is tried
 
+  /// How often staging memory that could not be registered for want of locked memory is tried.
+  std::uint32_t register_retry_ms = 10'000;
   std::uint32_t cache_entries_max = 4096; // registrations of memory outside arenas
   std::uint64_t cache_bytes_max = 0;      // of all registrations; 0: half of the memory
   /// Devices keep peers inside a memory window. Absent: all but soft-RoCE, which looks at the registration below the

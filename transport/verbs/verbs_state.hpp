@@ -47,8 +47,9 @@ struct verbs_rail_stats {
   std::string connected_by; // "channel" or "rdma_cm"
   std::uint64_t bytes = 0;
   std::uint64_t requests = 0;
-  std::uint64_t retried = 0;  // requests taken over by another rail or another try
-  std::uint64_t failures = 0; // times it broke
+  std::uint64_t completions = 0; // that the device gave for them
+  std::uint64_t retried = 0;     // requests taken over by another rail or another try
+  std::uint64_t failures = 0;    // times it broke
   std::uint64_t rate_bytes_per_s = 0;
   std::uint32_t depth = 0; // requests it may have under way now
   std::string last_error;
