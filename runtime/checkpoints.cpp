@@ -46,8 +46,11 @@ future<actors::load_receipt> restore_into(
   request.timeout_ms = timeout_ms(*core, timeout);
   for (auto& t : targets)
     request.selections.push_back({t.desc, false, 0});
-  return load_into<checkpoint_manager_actor>(
-    core, core->checkpoints(provider), std::move(request), std::move(targets));
+  auto call = load_call::make(core);
+  auto out = call->outcome();
+  load_into<checkpoint_manager_actor>(
+    call, core, core->checkpoints(provider), std::move(request), std::move(targets));
+  return out;
 }
 
 } // namespace runtime

@@ -195,8 +195,9 @@ pending_save shard_state::save(std::uint64_t step, save_mode mode) {
     if (self && !staged.ready())
       self->abandon();
   };
-  record->staged.on_cancel(undo);
-  record->durable.on_cancel(undo);
+  // Nobody has the futures yet: they are kept.
+  static_cast<void>(record->staged.on_cancel(undo));
+  static_cast<void>(record->durable.on_cancel(undo));
   core_->runs_on()->loop()->post([self = shared_from_this(), record] { self->send(record); });
   return {step, record->staged.get_future(), record->durable.get_future()};
 }
