@@ -258,7 +258,9 @@ BOOST_AUTO_TEST_CASE(a_shard_has_one_job_at_a_time) {
   service s;
   model m, n;
   auto first = s.direct->checkpointer(named("m"), m.views()).get();
-  auto second = s.direct->checkpointer(named("m"), n.views()).result();
+  auto soon = named("m");
+  soon.timeout = 1s; // nobody is going to leave
+  auto second = s.direct->checkpointer(soon, n.views()).result();
   BOOST_TEST((second.error().code() == errc::busy));
   BOOST_TEST(saved(first, m, 1).ok());
 }
@@ -365,6 +367,34 @@ BOOST_AUTO_TEST_CASE(a_save_after_one_that_failed_is_not_begun_and_fails_with_it
   BOOST_TEST((not_begun.staged.result().error().code() == lost.durable.result().error().code()));
   BOOST_TEST(!checkpoints.fence().ok());
   BOOST_TEST(checkpoints.fence().ok());
+}
+
+BOOST_AUTO_TEST_CASE(closing_raises_a_save_that_failed) {
+  service s;
+  auto c = s.connect();
+  model m;
+  auto checkpoints = c.checkpointer(named("m"), m.views()).get();
+  BOOST_TEST(saved(checkpoints, m, 1).ok());
+  s.stop();
+  static_cast<void>(checkpoints.save(2));
+  auto told = checkpoints.close();
+  BOOST_TEST((told.code() == errc::unavailable || told.code() == errc::peer_lost));
+  BOOST_TEST(checkpoints.close().ok());
+  BOOST_TEST(transport::exposed_regions() == 0u);
+}
+
+BOOST_AUTO_TEST_CASE(parallel_axes_and_metadata_are_kept_with_a_shard) {
+  service s;
+  auto c = s.connect();
+  model m;
+  auto options = named("m", 1, 2);
+  options.axes = {{"tensor", "1/2"}, {"data", "0/1"}};
+  options.metadata = {{"run", "42"}};
+  auto checkpoints = c.checkpointer(options, m.views()).get();
+  auto shard = c.checkpoints().describe_shard("m", 1).get();
+  BOOST_TEST((shard.axes == options.axes));
+  BOOST_TEST((shard.metadata == options.metadata));
+  BOOST_TEST((checkpoints.describe().get().shards.at(0).axes == options.axes));
 }
 
 BOOST_AUTO_TEST_CASE(a_cancelled_save_leaves_the_tensors_alone_and_the_next_one_works) {
