@@ -3,7 +3,6 @@
 #include <millrace/core/log.hpp>
 #include <millrace/runtime/checkpoint_call.hpp>
 #include <millrace/runtime/load_call.hpp>
-#include <millrace/runtime/placement.hpp>
 #include <millrace/runtime/shard_state.hpp>
 
 #include <algorithm>
@@ -59,10 +58,6 @@ result<std::shared_ptr<shard_state>> shard_state::make(
   // Nothing is exposed before there is somebody to read it; but memory that cannot be is refused now.
   if (auto list = transport::gather_list::of(s->tensors_, access_mode::read); !list)
     return fail(list.error().within("checkpoints of " + options.model));
-  auto provider = place_checkpoints(options.model, options.group, s->core_->where().providers);
-  if (!provider)
-    return fail(provider.error());
-  s->provider_ = *provider;
   return s;
 }
 
@@ -77,9 +72,15 @@ std::chrono::milliseconds shard_state::patience() const {
 // -- registering --------------------------------------------------------------------------------
 
 void shard_state::attach(completion<void> done) {
-  enroll_patiently([done = std::move(done)](const result<std::uint64_t>& r) {
-    done(r ? result<void>{} : fail(r.error()));
-  });
+  find_keeper(
+    core_, options_.group, options_.model,
+    [self = shared_from_this(), done = std::move(done)](const result<std::size_t>& provider) {
+      if (!provider)
+        return done(fail(provider.error().within("registering " + self->options_.model)));
+      self->provider_ = *provider;
+      self->enroll_patiently(
+        [done](const result<std::uint64_t>& r) { done(r ? result<void>{} : fail(r.error())); });
+    });
 }
 
 // The job before this one, or the connection before this one, may not have been missed yet.
@@ -461,8 +462,10 @@ future<actors::load_receipt> shard_state::restore(std::optional<std::uint64_t> s
 
 future<actors::load_receipt> shard_state::restore_shard(
   std::uint32_t rank, std::vector<tensor_view> targets, std::optional<std::uint64_t> step) {
-  return restore_into(
-    core_, provider_, options_.model, rank, step, std::move(targets), options_.timeout);
+  auto call = load_call::make(core_);
+  restore_into(
+    call, core_, provider_, options_.model, rank, step, std::move(targets), options_.timeout);
+  return call->outcome();
 }
 
 future<checkpoint_summary> shard_state::describe() const {

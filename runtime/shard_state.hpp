@@ -17,12 +17,12 @@ namespace millrace::runtime {
 /// Threads: any.
 class shard_state : public std::enable_shared_from_this<shard_state> {
 public:
-  /// Checks options and tensors and chooses the provider; asks nobody yet.
+  /// Checks options and tensors; asks nobody yet.
   static result<std::shared_ptr<shard_state>> make(
     std::shared_ptr<client_core> core, const checkpoint_options& options,
     std::vector<tensor_view> tensors);
 
-  /// Registers for the first time. A former job that has just died may still be attached for a moment.
+  /// Finds the provider and registers for the first time. A former job that has just died may still be attached for a moment.
   void attach(completion<void> done);
 
   pending_save save(std::uint64_t step, save_mode mode);
@@ -85,7 +85,7 @@ private:
   std::shared_ptr<client_core> core_;
   checkpoint_options options_;
   std::vector<tensor_view> tensors_;
-  std::size_t provider_ = 0;
+  std::size_t provider_ = 0; // found by `attach`
   shard_spec shard_;
   actors::enroll_receipt receipt_; // of the first registration
 

@@ -1,5 +1,6 @@
 // What a checkpointer makes of a service that is late, silent, or answers when it is too late.
 #include <millrace/runtime/client.hpp>
+#include <millrace/runtime/placement.hpp>
 #include <millrace/tests/support/process.hpp>
 #include <millrace/tests/support/scripted_service.hpp>
 #include <millrace/transport/region.hpp>
@@ -125,9 +126,8 @@ BOOST_AUTO_TEST_CASE(a_late_failure_leaves_a_newer_registration_alone) {
   auto job = attach();
   std::vector<std::function<void(result<save_receipt>)>> asked;
   promise<void> both;
-  service.on<durable_request>([](auto&, auto) {});
-  service.on<save_request>([&](auto&, auto reply) {
-    asked.push_back(reply);
+  service.on<save_request>([&](auto&, auto reply) { asked.push_back(reply); });
+  service.on<durable_request>([&](auto&, auto) {
     if (asked.size() == 2)
       both.set({});
   });
@@ -215,6 +215,54 @@ BOOST_AUTO_TEST_CASE(a_registration_refused_in_the_end_says_what_was_waited_for)
     return e.code() == errc::busy &&
       e.why().detail().find("channel.peer_timeout") != std::string::npos;
   });
+}
+
+BOOST_AUTO_TEST_CASE(of_several_providers_that_have_a_model_the_one_saved_to_last_is_asked) {
+  // A name that is placed in none of the two that have it.
+  testing::scripted_service three{{pool("p"), pool("q"), pool("r")}};
+  auto client = client::connect(three.address());
+  std::string name;
+  for (int i = 0; name.empty(); ++i)
+    if (place_checkpoints(std::to_string(i), "", client.providers()).value() == 0)
+      name = std::to_string(i);
+  auto having = [&](std::uint64_t saved_at_ns) {
+    checkpoint_summary m;
+    m.model = name;
+    m.shards.resize(1);
+    m.shards[0].slots = {{slot_state::done, saved_at_ns, saved_at_ns, false}};
+    return actors::checkpoint_list{{m}};
+  };
+  three.on_for<actors::list_checkpoints_request>(
+    [=](const std::string& provider, auto&, auto reply) {
+      reply(provider == "p" ? actors::checkpoint_list{} : having(provider == "q" ? 1 : 2));
+    });
+  auto found = client.checkpoints().describe(name).get();
+  BOOST_TEST(found.shards.at(0).slots.at(0).step == 2u);
+  // One that cannot be asked may be the one.
+  three.on_for<actors::list_checkpoints_request>(
+    [](const std::string& provider, auto&, auto reply) {
+      if (provider == "r")
+        reply(fail(errc::unavailable, "away"));
+      else
+        reply(actors::checkpoint_list{});
+    });
+  auto unknown = client.checkpoints().describe(name).result();
+  BOOST_TEST_REQUIRE(!unknown.has_value());
+  BOOST_TEST((unknown.error().code() == errc::unavailable));
+  BOOST_TEST(unknown.error().detail().find("provider r") != std::string::npos);
+}
+
+BOOST_AUTO_TEST_CASE(a_shard_that_does_not_hold_together_is_refused) {
+  shard_spec shard;
+  shard.model = "m";
+  shard.tensors.tensors = {{"a", dtype::f64, {1ull << 62, 1ull << 62}}};
+  service.on<actors::describe_shard_request>([&](auto&, auto reply) { reply(shard); });
+  auto refused = c.checkpoints().describe_shard("m", 0).result();
+  BOOST_TEST((!refused && refused.error().code() == errc::protocol_error));
+  shard.tensors.tensors = {{"a", dtype::f64, {1}}};
+  BOOST_TEST(c.checkpoints().describe_shard("m", 0).result().has_value());
+  refused = c.checkpoints().describe_shard("n", 0).result();
+  BOOST_TEST((!refused && refused.error().code() == errc::protocol_error));
 }
 
 BOOST_AUTO_TEST_SUITE_END()

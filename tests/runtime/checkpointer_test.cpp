@@ -1,5 +1,6 @@
 // Checkpoints end to end: a node in this process with a pool, asked directly and through its socket.
 #include <millrace/runtime/node.hpp>
+#include <millrace/runtime/placement.hpp>
 #include <millrace/storage/flush/flushed_step.hpp>
 #include <millrace/tests/support/process.hpp>
 #include <millrace/tests/support/scratch_directory.hpp>
@@ -381,6 +382,45 @@ BOOST_AUTO_TEST_CASE(closing_raises_a_save_that_failed) {
   BOOST_TEST((told.code() == errc::unavailable || told.code() == errc::peer_lost));
   BOOST_TEST(checkpoints.close().ok());
   BOOST_TEST(transport::exposed_regions() == 0u);
+}
+
+BOOST_AUTO_TEST_CASE(checkpoints_are_found_where_they_are_after_the_providers_have_changed) {
+  service s;
+  model m;
+  {
+    auto before = s.direct->checkpointer(named("m"), m.views()).get();
+    BOOST_TEST(saved(before, m, 5).ok());
+    BOOST_TEST(before.close().ok());
+  }
+  s.stop();
+  auto second = s.settings.providers[0];
+  second.name = "second";
+  second.path = s.memory.path() + "/second.pool";
+  second.weight = 1000;
+  s.settings.providers.push_back(second);
+  s.settings.nodes[0].providers = s.settings.providers;
+  s.start();
+  auto c = s.connect();
+  BOOST_TEST_REQUIRE(place_checkpoints("m", "", c.providers()).value() == 1u);
+  auto again = c.checkpointer(named("m"), m.views()).get();
+  BOOST_TEST(again.registration().resumed);
+  BOOST_TEST(again.registration().provider == "pool");
+  m.become(99);
+  BOOST_TEST(again.restore().get().version == 5u);
+  BOOST_TEST(m.is(5));
+  BOOST_TEST(saved(again, m, 6).ok());
+  BOOST_TEST(again.close().ok());
+  auto all = c.checkpoints();
+  BOOST_TEST((all.describe("m").get().complete_steps == std::vector<std::uint64_t>{5, 6}));
+  BOOST_TEST(all.describe_shard("m", 0).get().model == "m");
+  BOOST_TEST(all.verify("m", 0, 6).get().corrupt.empty());
+  BOOST_TEST(all.load("m", 0, {}, m.views()).get().version == 6u);
+  BOOST_TEST(all.erase("m").result().has_value());
+  BOOST_TEST((all.load("m", 0, {}, m.views()).result().error().code() == errc::not_found));
+  // Nobody has it now: it goes where it is placed.
+  auto anew = c.checkpointer(named("m"), m.views()).get();
+  BOOST_TEST(!anew.registration().resumed);
+  BOOST_TEST(anew.registration().provider == "second");
 }
 
 BOOST_AUTO_TEST_CASE(parallel_axes_and_metadata_are_kept_with_a_shard) {

@@ -51,13 +51,22 @@ public:
   /// How requests of this kind are answered from now on. Those without a script are refused with `unsupported`.
   template <class Request>
   void on(script<Request> f) {
+    on_for<Request>([f = std::move(f)](const std::string&, const Request& request, auto reply) {
+      f(request, std::move(reply));
+    });
+  }
+
+  /// The same for a script that wants to know which provider was asked.
+  template <class Request>
+  void on_for(std::function<void(const std::string& provider, const Request&, answer<Request>)> f) {
     std::lock_guard guard{scripts_->mutex};
     scripts_->by_kind[actors::message_traits<Request>::kind] =
       [f = std::move(f)](
-        std::shared_ptr<transport::channel> c, std::uint64_t number, wire_reader& reader) {
+        std::shared_ptr<transport::channel> c, std::uint64_t number, const std::string& provider,
+        wire_reader& reader) {
         Request request;
         if (reader(request))
-          f(request, [c, number](result<actors::reply_of<Request>> reply) {
+          f(provider, request, [c, number](result<actors::reply_of<Request>> reply) {
             static_cast<void>(
               c->send(transport::frame_kind::reply, number, actors::encode_reply(reply)));
           });
@@ -72,8 +81,8 @@ public:
   }
 
 private:
-  using any_script =
-    std::function<void(std::shared_ptr<transport::channel>, std::uint64_t, wire_reader&)>;
+  using any_script = std::function<void(
+    std::shared_ptr<transport::channel>, std::uint64_t, const std::string&, wire_reader&)>;
   struct script_table {
     std::mutex mutex;
     std::map<actors::message_kind, any_script> by_kind;
@@ -99,7 +108,7 @@ private:
           run = found->second;
       }
       if (run)
-        return run(c.shared_from_this(), f.correlation, reader);
+        return run(c.shared_from_this(), f.correlation, head.target, reader);
       static_cast<void>(c.send(
         transport::frame_kind::reply, f.correlation,
         actors::encode_reply<actors::done_reply>(fail(errc::unsupported, "no script"))));
