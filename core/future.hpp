@@ -13,6 +13,7 @@
 #include <mutex>
 #include <optional>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 namespace millrace {
@@ -136,12 +137,13 @@ public:
   }
 
   /// Gives the operation up: the outcome becomes `cancelled` unless it is there already. When this
-  /// returns, nothing touches the operation's tensors any more.
+  /// returns, nothing touches the operation's tensors any more; whoever cancels second waits for the first.
   void cancel() const {
     std::function<void()> undo;
     {
-      std::lock_guard guard{state_->mutex};
-      state_->cancelling = true;
+      std::unique_lock guard{state_->mutex};
+      if (std::exchange(state_->cancelling, true))
+        return state_->changed.wait(guard, [this] { return state_->value.has_value(); });
       undo.swap(state_->on_cancel);
     }
     if (undo)
@@ -188,11 +190,14 @@ public:
   /// Sets the outcome; false if there was one already.
   bool set(result<T> outcome) const { return guard_->state->set(std::move(outcome)); }
 
-  /// Runs when the caller cancels, before the outcome is set.
-  void on_cancel(std::function<void()> f) const {
+  /// Runs when the caller cancels, before the outcome is set. False when it came too late to be kept: the outcome is
+  /// there, or the caller is cancelling; then nothing may be begun any more.
+  [[nodiscard]] bool on_cancel(std::function<void()> f) const {
     std::lock_guard lock{guard_->state->mutex};
-    if (!guard_->state->value)
-      guard_->state->on_cancel = std::move(f);
+    if (guard_->state->value || guard_->state->cancelling)
+      return false;
+    guard_->state->on_cancel = std::move(f);
+    return true;
   }
 
 private:

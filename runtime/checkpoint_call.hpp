@@ -3,6 +3,7 @@
 
 #include <millrace/core/tensor_view.hpp>
 #include <millrace/runtime/caller.hpp>
+#include <millrace/runtime/load_call.hpp>
 
 #include <chrono>
 #include <optional>
@@ -22,14 +23,27 @@ future<Reply> ask_checkpoints(
   return done.get_future();
 }
 
+/// Finds the provider that keeps a model's checkpoints: the one in which its name is placed, unless another one of the
+/// group has it, from before the list of providers changed. The placed one when none has it.
+/// Errors: `not_found` saying how to configure one; why a provider could not be asked, when it may be the one.
+void find_keeper(
+  const std::shared_ptr<client_core>& core, const std::string& group, const std::string& model,
+  completion<std::size_t> done);
+
 /// A model's shards, versions and complete steps now. Errors: `not_found`.
 future<checkpoint_summary> describe_checkpoints(
   const std::shared_ptr<client_core>& core, std::size_t provider, const std::string& model);
 
-/// Writes tensors of a version (without a step: of the newest complete one) to where the views point.
-future<actors::load_receipt> restore_into(
+/// What a shard was registered as. Errors: `not_found`; `protocol_error` for one that does not hold together.
+future<shard_spec> describe_shard(
   const std::shared_ptr<client_core>& core, std::size_t provider, const std::string& model,
-  std::uint32_t rank, std::optional<std::uint64_t> step, std::vector<tensor_view> targets,
+  std::uint32_t rank);
+
+/// Writes tensors of a version (without a step: of the newest complete one) to where the views point.
+void restore_into(
+  const std::shared_ptr<load_call>& call, const std::shared_ptr<client_core>& core,
+  std::size_t provider, const std::string& model, std::uint32_t rank,
+  std::optional<std::uint64_t> step, std::vector<tensor_view> targets,
   std::chrono::milliseconds timeout);
 
 } // namespace millrace::runtime

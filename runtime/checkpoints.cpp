@@ -13,44 +13,21 @@ namespace {
 
 constexpr std::uint32_t list_page = 1000;
 
-} // namespace
-
-namespace runtime {
-
-future<checkpoint_summary> describe_checkpoints(
-  const std::shared_ptr<client_core>& core, std::size_t provider, const std::string& model) {
-  auto done = core->make_promise<checkpoint_summary>();
-  // A listing that starts with a model's name starts with that model.
-  core->ask<checkpoint_manager_actor, actors::list_checkpoints_request, actors::checkpoint_list>(
-    core->checkpoints(provider), {model, {}, 1},
-    [core, done, model](result<actors::checkpoint_list> r) {
-      if (!r)
-        return static_cast<void>(done.set(fail(r.error())));
-      if (r->models.empty() || r->models.front().model != model)
-        return static_cast<void>(
-          done.set(fail(errc::not_found, "there are no checkpoints of " + model)));
-      done.set(std::move(r->models.front()));
-    });
+// Asks the provider that keeps a model's checkpoints.
+template <class Reply, class Ask>
+future<Reply> ask_keeper(
+  const std::shared_ptr<runtime::client_core>& core, const std::string& group,
+  const std::string& model, Ask ask) {
+  auto done = core->make_promise<Reply>();
+  runtime::find_keeper(core, group, model, [done, ask](const result<std::size_t>& provider) {
+    if (!provider)
+      return static_cast<void>(done.set(fail(provider.error())));
+    ask(*provider).then([done](const result<Reply>& r) { done.set(r); });
+  });
   return done.get_future();
 }
 
-future<actors::load_receipt> restore_into(
-  const std::shared_ptr<client_core>& core, std::size_t provider, const std::string& model,
-  std::uint32_t rank, std::optional<std::uint64_t> step, std::vector<tensor_view> targets,
-  std::chrono::milliseconds timeout) {
-  actors::restore_request request;
-  request.model = model;
-  request.rank = rank;
-  request.latest = !step;
-  request.step = step.value_or(0);
-  request.timeout_ms = timeout_ms(*core, timeout);
-  for (auto& t : targets)
-    request.selections.push_back({t.desc, false, 0});
-  return load_into<checkpoint_manager_actor>(
-    core, core->checkpoints(provider), std::move(request), std::move(targets));
-}
-
-} // namespace runtime
+} // namespace
 
 checkpoints::checkpoints(std::shared_ptr<runtime::client_core> core, std::string group)
   : core_(std::move(core)), group_(std::move(group)) {}
@@ -78,48 +55,54 @@ future<std::vector<checkpoint_summary>> checkpoints::list(const std::string& pre
 }
 
 future<checkpoint_summary> checkpoints::describe(const std::string& model) {
-  auto provider = place_checkpoints(model, group_, core_->where().providers);
-  if (!provider)
-    return ready_future<checkpoint_summary>(fail(provider.error()));
-  return runtime::describe_checkpoints(core_, *provider, model);
+  return ask_keeper<checkpoint_summary>(
+    core_, group_, model, [core = core_, model](std::size_t provider) {
+      return runtime::describe_checkpoints(core, provider, model);
+    });
 }
 
 future<shard_spec> checkpoints::describe_shard(const std::string& model, std::uint32_t rank) {
-  auto provider = place_checkpoints(model, group_, core_->where().providers);
-  if (!provider)
-    return ready_future<shard_spec>(fail(provider.error()));
-  return runtime::ask_checkpoints<actors::describe_shard_request>(core_, *provider, {model, rank});
+  return ask_keeper<shard_spec>(
+    core_, group_, model, [core = core_, model, rank](std::size_t provider) {
+      return runtime::describe_shard(core, provider, model, rank);
+    });
 }
 
 future<actors::load_receipt> checkpoints::load(
   const std::string& model, std::uint32_t rank, std::optional<std::uint64_t> step,
   std::vector<tensor_view> targets, std::chrono::milliseconds timeout) {
-  auto provider = place_checkpoints(model, group_, core_->where().providers);
-  if (!provider)
-    return ready_future<actors::load_receipt>(fail(provider.error()));
-  return runtime::restore_into(core_, *provider, model, rank, step, std::move(targets), timeout);
+  auto call = runtime::load_call::make(core_);
+  auto out = call->outcome();
+  runtime::find_keeper(
+    core_, group_, model,
+    [core = core_, call, model, rank, step, targets = std::move(targets),
+     timeout](const result<std::size_t>& provider) {
+      if (provider)
+        runtime::restore_into(call, core, *provider, model, rank, step, targets, timeout);
+      else
+        call->finish(fail(provider.error()));
+    });
+  return out;
 }
 
 future<actors::verify_receipt> checkpoints::verify(
   const std::string& model, std::uint32_t rank, std::uint64_t step,
   std::chrono::milliseconds timeout) {
-  auto provider = place_checkpoints(model, group_, core_->where().providers);
-  if (!provider)
-    return ready_future<actors::verify_receipt>(fail(provider.error()));
-  return runtime::ask_checkpoints<actors::verify_request>(
-    core_, *provider, {model, rank, step, runtime::timeout_ms(*core_, timeout)});
+  actors::verify_request request{model, rank, step, runtime::timeout_ms(*core_, timeout)};
+  return ask_keeper<actors::verify_receipt>(
+    core_, group_, model, [core = core_, request](std::size_t provider) {
+      return runtime::ask_checkpoints(core, provider, request);
+    });
 }
 
 future<void> checkpoints::erase(const std::string& model, std::optional<std::uint64_t> step) {
-  auto provider = place_checkpoints(model, group_, core_->where().providers);
-  if (!provider)
-    return ready_future<void>(fail(provider.error()));
+  actors::erase_checkpoint_request request{model, step.has_value(), step.value_or(0)};
   auto done = core_->make_promise<void>();
-  core_->ask<checkpoint_manager_actor, actors::erase_checkpoint_request, actors::done_reply>(
-    core_->checkpoints(*provider), {model, step.has_value(), step.value_or(0)},
-    [core = core_, done](const result<actors::done_reply>& r) {
-      done.set(r ? result<void>{} : fail(r.error()));
-    });
+  ask_keeper<actors::done_reply>(core_, group_, model, [core = core_, request](std::size_t p) {
+    return runtime::ask_checkpoints(core, p, request);
+  }).then([done](const result<actors::done_reply>& r) {
+    done.set(r ? result<void>{} : fail(r.error()));
+  });
   return done.get_future();
 }
 
@@ -141,13 +124,6 @@ future<std::vector<result<std::pair<std::string, actors::repack_receipt>>>> chec
     asked.push_back(
       ready_future<named>(fail(place_checkpoints({}, group_, core_->where().providers).error())));
   return when_all(asked);
-}
-
-result<actors::provider_entry> checkpoints::provider_of(const std::string& model) const {
-  auto provider = place_checkpoints(model, group_, core_->where().providers);
-  if (!provider)
-    return fail(provider.error());
-  return core_->where().providers[*provider];
 }
 
 } // namespace millrace

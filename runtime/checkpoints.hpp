@@ -21,7 +21,8 @@ class client_core;
 
 /// The checkpoints kept by a group of providers; by all that keep some, when the group is empty.
 ///
-/// A model's shards all rest in one provider, the same for every client.
+/// A model's shards all rest in one provider, the same for every client: the one in which its name is placed, or, when
+/// it came there before the list of providers changed, the one that has it. Of several the one saved to last.
 /// Errors common to all: `not_found` when no provider keeps checkpoints; `peer_lost` and `unavailable` naming the
 /// provider's address; `deadline_exceeded`.
 /// Threads: any.
@@ -53,9 +54,6 @@ public:
   /// Reclaims what finished and dead jobs left, in every provider: its name and what was done there.
   future<std::vector<result<std::pair<std::string, actors::repack_receipt>>>> repack(
     std::chrono::milliseconds timeout = {});
-
-  /// The provider that keeps a model's checkpoints.
-  result<actors::provider_entry> provider_of(const std::string& model) const;
 
 private:
   std::shared_ptr<runtime::client_core> core_;

@@ -23,13 +23,18 @@ const actors::node_entry* find_node(const actors::directory& where, const std::s
 }
 
 // What older services do not say: one address a node, and nodes with providers only.
-void complete(actors::directory& where) {
+status complete(actors::directory& where) {
   for (auto& p : where.providers) {
     if (p.addresses.empty())
       p.addresses = {p.address};
     if (!find_node(where, p.node))
       where.nodes.push_back({p.node, p.addresses});
   }
+  for (auto& node : where.nodes)
+    if (node.addresses.empty())
+      return {
+        errc::protocol_error, "the service's directory names no address of node " + node.name};
+  return {};
 }
 
 } // namespace
@@ -109,6 +114,8 @@ void client_core::fetch_directory(completion<void> done) {
     [self = shared_from_this(), done = std::move(done)](result<actors::directory> where) {
       if (!where)
         return done(fail(where.error()));
+      if (auto bad = complete(*where); !bad.ok())
+        return done(fail(bad));
       self->learn(std::move(*where));
       done({});
     });
@@ -117,7 +124,6 @@ void client_core::fetch_directory(completion<void> done) {
 void client_core::learn(actors::directory where) {
   std::lock_guard guard{mutex_};
   where_ = std::move(where);
-  complete(where_);
   prepare_tables();
   // The address that was given is the way to this node, whatever the node calls itself: there may be a tunnel between,
   // and a service of the same name on this host.

@@ -7,55 +7,59 @@
 
 #include <chrono>
 #include <memory>
+#include <mutex>
 #include <utility>
 #include <vector>
 
 namespace millrace::runtime {
 
-/// What was asked for, or the client's request timeout.
+/// What was asked for, or the client's request timeout; at most what a message can say.
 std::uint32_t timeout_ms(const client_core& core, std::chrono::milliseconds wanted);
 
 /// One load under way: the targets stay exposed until the outcome is known.
+///
+/// It can be given up from the start, before it knows its targets: what comes later touches nothing.
 class load_call : public std::enable_shared_from_this<load_call> {
 public:
-  /// Few bytes come inside the reply: then nothing is exposed.
-  static result<std::shared_ptr<load_call>> make(
-    std::shared_ptr<client_core> core, std::vector<tensor_view> targets);
+  static std::shared_ptr<load_call> make(std::shared_ptr<client_core> core);
 
-  /// What goes into the request: empty when the bytes come inside the reply.
-  bulk_handle target() const { return eager_ ? bulk_handle{} : region_.handle(); }
+  /// Exposes the targets and says what goes into the request: nothing when few bytes come inside the reply.
+  /// Errors: of views that cannot be written; `cancelled`.
+  result<bulk_handle> open(std::vector<tensor_view> targets);
   future<actors::load_receipt> outcome() const { return done_.get_future(); }
 
   void finish(result<actors::load_receipt> outcome);
 
 private:
-  load_call(std::shared_ptr<client_core> core, std::vector<tensor_view> targets)
-    : core_(std::move(core)), done_(core_->make_promise<actors::load_receipt>()),
-      targets_(std::move(targets)) {}
+  explicit load_call(std::shared_ptr<client_core> core)
+    : core_(std::move(core)), done_(core_->make_promise<actors::load_receipt>()) {}
 
+  void give_up();
   result<actors::load_receipt> scatter(actors::load_receipt r) const;
 
   std::shared_ptr<client_core> core_;
   promise<actors::load_receipt> done_;
-  transport::region region_;
   std::vector<tensor_view> targets_;
   bool eager_ = false;
+
+  // Held while this thread exposes or writes to the targets: giving up waits for that.
+  std::mutex mutex_;
+  bool given_up_ = false;
+  transport::region region_;
 };
 
-/// Sends a request whose `target` shall be these views. One selection per view.
+/// Sends a request whose `target` shall be these views. One selection per view. The call tells the outcome.
 template <class Handle, class Request>
-future<actors::load_receipt> load_into(
-  const std::shared_ptr<client_core>& core, const Handle& whom, Request request,
-  std::vector<tensor_view> targets) {
-  auto call = load_call::make(core, std::move(targets));
-  if (!call)
-    return ready_future<actors::load_receipt>(fail(call.error()));
-  request.target = (*call)->target();
-  auto out = (*call)->outcome();
+void load_into(
+  const std::shared_ptr<load_call>& call, const std::shared_ptr<client_core>& core,
+  const Handle& whom, Request request, std::vector<tensor_view> targets) {
+  auto target = call->open(std::move(targets));
+  if (!target)
+    return call->finish(fail(target.error()));
+  request.target = std::move(*target);
   core->ask<Handle, Request, actors::load_receipt>(
     whom, std::move(request),
-    [call = *call](result<actors::load_receipt> r) { call->finish(std::move(r)); });
-  return out;
+    [call](result<actors::load_receipt> r) { call->finish(std::move(r)); });
 }
 
 } // namespace millrace::runtime

@@ -1,6 +1,5 @@
 // Chooses providers, exposes memory, and keeps it exposed exactly as long as an operation runs.
-#include <millrace/core/codec.hpp>
-#include <millrace/runtime/caller.hpp>
+#include <millrace/runtime/describe_call.hpp>
 #include <millrace/runtime/load_call.hpp>
 #include <millrace/runtime/placement.hpp>
 #include <millrace/runtime/repository.hpp>
@@ -8,7 +7,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <unordered_map>
 
 namespace millrace {
@@ -20,9 +18,10 @@ using runtime::client_core;
 
 constexpr std::uint32_t list_page = 1000;
 
-future<load_receipt> begin_load(
-  const std::shared_ptr<client_core>& core, std::size_t provider, const std::string& model,
-  std::vector<load_target> targets, const load_options& options) {
+void begin_load(
+  const std::shared_ptr<runtime::load_call>& call, const std::shared_ptr<client_core>& core,
+  std::size_t provider, const std::string& model, std::vector<load_target> targets,
+  const load_options& options) {
   actors::load_request request;
   request.model = model;
   request.version = options.version;
@@ -33,29 +32,33 @@ future<load_receipt> begin_load(
       {target.into.desc, target.first_row.has_value(), target.first_row.value_or(0)});
     views.push_back(std::move(target.into));
   }
-  return runtime::load_into<tensor_store_actor>(
-    core, core->store(provider), std::move(request), std::move(views));
+  runtime::load_into<tensor_store_actor>(
+    call, core, core->store(provider), std::move(request), std::move(views));
 }
 
 // The targets of a load into one buffer.
 result<std::vector<load_target>> pack(
   const std::vector<tensor_desc>& chosen, std::span<std::byte> buffer) {
-  std::vector<load_target> targets;
-  std::uint64_t at = 0;
-  for (auto& tensor : chosen) {
-    targets.push_back({{tensor, buffer.data() + at, {}}, {}});
-    at += size_bytes(tensor).value_or(0);
-    if (at > buffer.size())
-      break;
-  }
   std::uint64_t needed = 0;
-  for (auto& tensor : chosen)
-    needed += size_bytes(tensor).value_or(0);
+  for (auto& tensor : chosen) {
+    auto bytes = size_bytes(tensor);
+    if (!bytes)
+      return fail(bytes.error());
+    // The same tensor may be asked for more than once.
+    if (__builtin_add_overflow(needed, *bytes, &needed))
+      return fail(errc::invalid_argument, "the size of the tensors overflows 64 bits");
+  }
   if (needed > buffer.size())
     return fail(
       errc::no_space,
       "the tensors have " + std::to_string(needed) + " bytes, the buffer " +
         std::to_string(buffer.size()));
+  std::vector<load_target> targets;
+  std::uint64_t at = 0;
+  for (auto& tensor : chosen) {
+    targets.push_back({{tensor, buffer.data() + at, {}}, {}});
+    at += *size_bytes(tensor);
+  }
   return targets;
 }
 
@@ -66,9 +69,16 @@ future<loaded_tensors> load_chosen(
   std::span<std::byte> buffer, load_options options, Choose choose) {
   auto done = core->make_promise<loaded_tensors>();
   auto out = done.get_future();
-  core->ask<tensor_store_actor, actors::describe_request, model_record>(
-    core->store(provider), {model, options.version},
-    [core, provider, model, buffer, options, choose, done](result<model_record> record) mutable {
+  auto call = runtime::load_call::make(core);
+  // From the start: the buffer is the caller's again once it has cancelled, wherever the load is by then.
+  static_cast<void>(done.on_cancel([weak = std::weak_ptr{call}] {
+    if (auto c = weak.lock())
+      c->outcome().cancel();
+  }));
+  runtime::ask_record(
+    core, provider, model, options.version,
+    [core, call, provider, model, buffer, options, choose,
+     done](const result<model_record>& record) mutable {
       if (!record)
         return static_cast<void>(done.set(fail(record.error())));
       auto chosen = choose(*record);
@@ -79,16 +89,38 @@ future<loaded_tensors> load_chosen(
       loaded_tensors loaded;
       for (auto& t : *targets)
         loaded.tensors.push_back(t.into);
-      auto running = begin_load(core, provider, model, std::move(*targets), options);
-      done.on_cancel([running] { running.cancel(); });
-      running.then([done, loaded](const result<load_receipt>& r) mutable {
+      call->outcome().then([done, loaded](const result<load_receipt>& r) mutable {
         if (!r)
           return static_cast<void>(done.set(fail(r.error())));
         loaded.receipt = *r;
         done.set(std::move(loaded));
       });
+      begin_load(call, core, provider, model, std::move(*targets), options);
     });
   return out;
+}
+
+// The tensors of each layer in turn.
+result<std::vector<tensor_desc>> tensors_of(
+  const model_record& record, const std::vector<layer_id>& layers) {
+  auto graph = decode_graph(record.spec.graph);
+  if (!graph)
+    return fail(graph.error());
+  std::unordered_map<layer_id, std::vector<std::size_t>> by_layer;
+  for (auto& id : graph->ids)
+    by_layer[id];
+  for (std::size_t t = 0; t < record.spec.tensor_layers.size(); ++t)
+    by_layer[graph->ids[record.spec.tensor_layers[t]]].push_back(t);
+  std::vector<tensor_desc> chosen;
+  for (auto& id : layers) {
+    auto found = by_layer.find(id);
+    if (found == by_layer.end())
+      return fail(
+        errc::not_found, fmt::format("model {} has no layer {}", record.spec.name, to_string(id)));
+    for (auto t : found->second)
+      chosen.push_back(record.spec.tensors.tensors[t]);
+  }
+  return chosen;
 }
 
 } // namespace
@@ -121,7 +153,10 @@ future<load_receipt> repository::load(
   auto provider = place(model, group_, core_->where().providers);
   if (!provider)
     return ready_future<load_receipt>(fail(provider.error()));
-  return begin_load(core_, *provider, model, std::move(targets), options);
+  auto call = runtime::load_call::make(core_);
+  auto out = call->outcome();
+  begin_load(call, core_, *provider, model, std::move(targets), options);
+  return out;
 }
 
 future<loaded_tensors> repository::load(
@@ -159,24 +194,8 @@ future<loaded_tensors> repository::load_layers(
     return ready_future<loaded_tensors>(fail(provider.error()));
   return load_chosen(
     core_, *provider, model, buffer, options,
-    [layers = std::move(layers),
-     model](const model_record& record) -> result<std::vector<tensor_desc>> {
-      auto graph = decode_graph(record.spec.graph);
-      if (!graph)
-        return fail(graph.error());
-      std::vector<tensor_desc> chosen;
-      for (auto& id : layers) {
-        bool known = false;
-        for (std::size_t i = 0; i < graph->ids.size(); ++i)
-          known |= graph->ids[i] == id;
-        if (!known)
-          return fail(
-            errc::not_found, fmt::format("model {} has no layer {}", model, to_string(id)));
-        for (std::size_t t = 0; t < record.spec.tensor_layers.size(); ++t)
-          if (graph->ids[record.spec.tensor_layers[t]] == id)
-            chosen.push_back(record.spec.tensors.tensors[t]);
-      }
-      return chosen;
+    [layers = std::move(layers)](const model_record& record) {
+      return tensors_of(record, layers);
     });
 }
 
@@ -186,8 +205,8 @@ future<model_info> repository::describe(const std::string& model, std::uint64_t 
     return ready_future<model_info>(fail(provider.error()));
   auto done = core_->make_promise<model_info>();
   auto out = done.get_future();
-  core_->ask<tensor_store_actor, actors::describe_request, model_record>(
-    core_->store(*provider), {model, version},
+  runtime::ask_record(
+    core_, *provider, model, version,
     [core = core_, index = *provider, done](result<model_record> record) {
       if (!record)
         return static_cast<void>(done.set(fail(record.error())));

@@ -3,7 +3,6 @@
 #include <millrace/core/log.hpp>
 #include <millrace/runtime/checkpoint_call.hpp>
 #include <millrace/runtime/load_call.hpp>
-#include <millrace/runtime/placement.hpp>
 #include <millrace/runtime/shard_state.hpp>
 
 #include <algorithm>
@@ -14,9 +13,11 @@ using actors::checkpoint_manager_actor;
 
 namespace {
 
-// How long a registration waits for the service to notice that a former job is gone.
-constexpr std::chrono::seconds former_job_gone_within{2};
-constexpr std::uint32_t try_again_ms = 50;
+// By how much a registration outlasts the time in which the service notices that a former job's host is gone.
+constexpr std::chrono::seconds former_job_grace{2};
+// The pause between two tries, at first and at last.
+constexpr std::uint32_t try_again_ms_min = 50;
+constexpr std::uint32_t try_again_ms_max = 1000;
 // By how much waits here outlast the deadlines of what they wait for.
 constexpr std::chrono::seconds grace{5};
 
@@ -24,6 +25,14 @@ constexpr std::chrono::seconds grace{5};
 bool ends_registration(errc code) {
   return code == errc::peer_lost || code == errc::unavailable || code == errc::not_found;
 }
+
+// An error that this side may have come to by itself: the service may still be reading the tensors.
+bool may_still_run(errc code) {
+  return code == errc::deadline_exceeded || code == errc::peer_lost || code == errc::unavailable ||
+    code == errc::protocol_error || code == errc::internal;
+}
+
+status closed_error() { return {errc::unavailable, "the checkpointer is closed"}; }
 
 } // namespace
 
@@ -49,10 +58,6 @@ result<std::shared_ptr<shard_state>> shard_state::make(
   // Nothing is exposed before there is somebody to read it; but memory that cannot be is refused now.
   if (auto list = transport::gather_list::of(s->tensors_, access_mode::read); !list)
     return fail(list.error().within("checkpoints of " + options.model));
-  auto provider = place_checkpoints(options.model, options.group, s->core_->where().providers);
-  if (!provider)
-    return fail(provider.error());
-  s->provider_ = *provider;
   return s;
 }
 
@@ -67,41 +72,68 @@ std::chrono::milliseconds shard_state::patience() const {
 // -- registering --------------------------------------------------------------------------------
 
 void shard_state::attach(completion<void> done) {
-  enroll_patiently([done = std::move(done)](const result<std::uint64_t>& r) {
-    done(r ? result<void>{} : fail(r.error()));
-  });
+  find_keeper(
+    core_, options_.group, options_.model,
+    [self = shared_from_this(), done = std::move(done)](const result<std::size_t>& provider) {
+      if (!provider)
+        return done(fail(provider.error().within("registering " + self->options_.model)));
+      self->provider_ = *provider;
+      self->enroll_patiently(
+        [done](const result<std::uint64_t>& r) { done(r ? result<void>{} : fail(r.error())); });
+    });
 }
 
 // The job before this one, or the connection before this one, may not have been missed yet.
 void shard_state::enroll_patiently(completion<std::uint64_t> done) {
-  enroll_until(steady_clock::now() + former_job_gone_within, std::move(done));
+  auto missed_within =
+    std::chrono::milliseconds{core_->runs_on()->settings().channel.peer_timeout_ms};
+  auto wait = std::min<std::chrono::milliseconds>(
+    missed_within + former_job_grace, std::chrono::milliseconds{timeout_ms()});
+  enroll_until(steady_clock::now() + wait, wait, try_again_ms_min, std::move(done));
 }
 
-void shard_state::enroll_until(time_point until, completion<std::uint64_t> done) {
-  enroll([self = shared_from_this(), until, done = std::move(done)](result<std::uint64_t> r) {
-    if (r || r.error().code() != errc::busy || steady_clock::now() > until)
+void shard_state::enroll_until(
+  time_point until, std::chrono::milliseconds wait, std::uint32_t pause_ms,
+  completion<std::uint64_t> done) {
+  enroll([self = shared_from_this(), until, wait, pause_ms,
+          done = std::move(done)](result<std::uint64_t> r) {
+    if (r || r.error().code() != errc::busy)
       return done(std::move(r));
-    self->core_->runs_on()->loop()->run_after(
-      try_again_ms, [self, until, done] { self->enroll_until(until, done); });
+    if (steady_clock::now() > until)
+      return done(fail(
+        errc::busy,
+        r.error().detail() + "; waited " + std::to_string(wait.count()) +
+          " ms for a former job to be missed (channel.peer_timeout)"));
+    self->core_->runs_on()->loop()->run_after(pause_ms, [self, until, wait, pause_ms, done] {
+      self->enroll_until(until, wait, std::min(2 * pause_ms, try_again_ms_max), done);
+    });
   });
 }
 
 // One at a time; who asks meanwhile shares its outcome.
 void shard_state::enroll(completion<std::uint64_t> done) {
+  std::unique_lock guard{mutex_};
+  if (left_ || registration_ != 0) {
+    auto outcome =
+      left_ ? fail(closed_error()) : result<std::uint64_t>{std::uint64_t{registration_}};
+    guard.unlock();
+    return done(std::move(outcome));
+  }
+  enrolling_.push_back(std::move(done));
+  if (std::exchange(enroll_asked_, true))
+    return;
+  guard.unlock();
+  ask_to_enroll();
+}
+
+void shard_state::ask_to_enroll() {
   actors::enroll_request request;
   {
-    std::unique_lock guard{mutex_};
-    if (registration_ != 0) {
-      auto number = registration_;
-      guard.unlock();
-      return done(number);
-    }
-    enrolling_.push_back(std::move(done));
-    if (enrolling_.size() > 1)
-      return;
+    std::lock_guard guard{mutex_};
     if (!region_) {
       auto list = transport::gather_list::of(tensors_, access_mode::read);
       region_ = transport::expose(std::move(*list), access_mode::read);
+      ++exposure_;
     }
     request.source = region_.handle();
   }
@@ -118,15 +150,28 @@ void shard_state::enroll(completion<std::uint64_t> done) {
 void shard_state::on_enrolled(result<actors::enroll_receipt> r) {
   std::vector<completion<std::uint64_t>> waiting;
   auto outcome = r.map([](auto& receipt) { return receipt.registration; });
+  std::uint64_t unwanted = 0;
+  bool again = false;
   {
     std::lock_guard guard{mutex_};
-    if (r) {
+    // Given up meanwhile: the memory that was registered is withdrawn. Who has come since then wants another one.
+    if (!region_) {
+      unwanted = outcome.value_or(0);
+      again = !left_ && !enrolling_.empty();
+      outcome = fail(closed_error());
+    } else if (r) {
       registration_ = r->registration;
       if (receipt_.registration == 0)
         receipt_ = std::move(*r);
     }
-    waiting.swap(enrolling_);
+    enroll_asked_ = again;
+    if (!again)
+      waiting.swap(enrolling_);
   }
+  if (unwanted != 0)
+    ask_to_leave(unwanted, false, [](const result<void>&) {});
+  if (again)
+    ask_to_enroll();
   for (auto& done : waiting)
     done(outcome);
 }
@@ -137,14 +182,25 @@ void shard_state::forget_registration(std::uint64_t registration) {
     registration_ = 0;
 }
 
-// The caller gave a save up and wants its tensors to itself: the memory goes, and the registration with it.
-void shard_state::abandon() {
+void shard_state::withdraw() {
   transport::region withdrawn;
   {
     std::lock_guard guard{mutex_};
     std::swap(withdrawn, region_);
   }
   withdrawn.withdraw();
+}
+
+// Nobody shall read the tensors any more: the memory goes, and the registration with it, be it still on its way.
+void shard_state::abandon(const status& why) {
+  withdraw();
+  std::vector<completion<std::uint64_t>> waiting;
+  {
+    std::lock_guard guard{mutex_};
+    waiting.swap(enrolling_);
+  }
+  for (auto& done : waiting)
+    done(fail(why));
   leave(false, [](const result<void>&) {});
 }
 
@@ -156,8 +212,12 @@ void shard_state::leave(bool finished, completion<void> done) {
   }
   if (number == 0)
     return done({});
+  ask_to_leave(number, finished, std::move(done));
+}
+
+void shard_state::ask_to_leave(std::uint64_t registration, bool finished, completion<void> done) {
   core_->ask<checkpoint_manager_actor, actors::leave_request, actors::done_reply>(
-    core_->checkpoints(provider_), {number, finished},
+    core_->checkpoints(provider_), {registration, finished},
     [done = std::move(done)](result<actors::done_reply> r) {
       // Gone already is as good.
       if (r || ends_registration(r.error().code()))
@@ -182,7 +242,7 @@ pending_save shard_state::save(std::uint64_t step, save_mode mode) {
   {
     std::lock_guard guard{mutex_};
     if (closed_)
-      return failed_save(*record, {errc::unavailable, "the checkpointer is closed"});
+      return failed_save(*record, closed_error());
     not_begun_ = std::exchange(failed_, std::nullopt);
     if (not_begun_)
       return failed_save(*record, *not_begun_);
@@ -193,10 +253,11 @@ pending_save shard_state::save(std::uint64_t step, save_mode mode) {
   auto undo = [weak = weak_from_this(), staged = record->staged.get_future()] {
     auto self = weak.lock();
     if (self && !staged.ready())
-      self->abandon();
+      self->abandon({errc::cancelled, "cancelled by the caller"});
   };
-  record->staged.on_cancel(undo);
-  record->durable.on_cancel(undo);
+  // Nobody has the futures yet: they are kept.
+  static_cast<void>(record->staged.on_cancel(undo));
+  static_cast<void>(record->durable.on_cancel(undo));
   core_->runs_on()->loop()->post([self = shared_from_this(), record] { self->send(record); });
   return {step, record->staged.get_future(), record->durable.get_future()};
 }
@@ -222,6 +283,7 @@ void shard_state::send_to(const save_record_ptr& record, std::uint64_t registrat
   {
     std::lock_guard guard{mutex_};
     attempt = ++record->attempt;
+    record->exposure = exposure_;
   }
   auto self = shared_from_this();
   auto to = core_->checkpoints(provider_);
@@ -293,6 +355,7 @@ void shard_state::forget(const save_record_ptr& record) {
 
 void shard_state::fail_save(
   const save_record_ptr& record, std::uint64_t registration, const status& why) {
+  bool in_reach; // of who was asked to save it
   {
     std::lock_guard guard{mutex_};
     if (std::exchange(record->over, true))
@@ -300,9 +363,15 @@ void shard_state::fail_save(
     std::erase(saves_, record);
     if (!failed_)
       failed_ = why;
+    in_reach = region_ && record->exposure == exposure_;
   }
   if (registration != 0 && ends_registration(why.code()))
     forget_registration(registration);
+  // The trainer changes its tensors once it hears of this: then nobody may read them any more. And memory that was
+  // registered but cannot be read is registered anew.
+  bool reading = !record->staged.get_future().ready() && may_still_run(why.code());
+  if (in_reach && (reading || why.code() == errc::permission_denied))
+    abandon(why);
   record->staged.set(fail(why));
   record->durable.set(fail(why));
 }
@@ -340,14 +409,15 @@ status shard_state::close(bool finished) {
       late = {
         errc::deadline_exceeded,
         "step " + std::to_string(record->step) + " of " + options_.model + " was not finished"};
+  {
+    std::lock_guard guard{mutex_};
+    left_ = true;
+  }
   auto left = core_->make_promise<void>();
   leave(finished, [left](result<void> r) { left.set(std::move(r)); });
   auto gone = left.get_future();
   auto in_time = gone.wait_for(patience());
-  {
-    std::lock_guard guard{mutex_};
-    region_.withdraw();
-  }
+  withdraw();
   auto failure = take_failure();
   if (failure.ok())
     failure = late;
@@ -365,8 +435,13 @@ void shard_state::drop() {
   auto& engine = *core_->runs_on();
   bool must_not_wait = engine.loop()->on_loop() || actors::handler_scope::inside() ||
     actors::inline_unit::current(engine.system());
-  if (must_not_wait)
-    return abandon();
+  if (must_not_wait) {
+    {
+      std::lock_guard guard{mutex_};
+      left_ = true;
+    }
+    return abandon(closed_error());
+  }
   if (auto failed = close(false); !failed.ok())
     log().error(
       "a checkpoint was lost model={} rank={} why=\"{}\"", options_.model, options_.rank,
@@ -387,8 +462,10 @@ future<actors::load_receipt> shard_state::restore(std::optional<std::uint64_t> s
 
 future<actors::load_receipt> shard_state::restore_shard(
   std::uint32_t rank, std::vector<tensor_view> targets, std::optional<std::uint64_t> step) {
-  return restore_into(
-    core_, provider_, options_.model, rank, step, std::move(targets), options_.timeout);
+  auto call = load_call::make(core_);
+  restore_into(
+    call, core_, provider_, options_.model, rank, step, std::move(targets), options_.timeout);
+  return call->outcome();
 }
 
 future<checkpoint_summary> shard_state::describe() const {

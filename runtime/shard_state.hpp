@@ -17,12 +17,12 @@ namespace millrace::runtime {
 /// Threads: any.
 class shard_state : public std::enable_shared_from_this<shard_state> {
 public:
-  /// Checks options and tensors and chooses the provider; asks nobody yet.
+  /// Checks options and tensors; asks nobody yet.
   static result<std::shared_ptr<shard_state>> make(
     std::shared_ptr<client_core> core, const checkpoint_options& options,
     std::vector<tensor_view> tensors);
 
-  /// Registers for the first time. A former job that has just died may still be attached for a moment.
+  /// Finds the provider and registers for the first time. A former job that has just died may still be attached for a moment.
   void attach(completion<void> done);
 
   pending_save save(std::uint64_t step, save_mode mode);
@@ -42,7 +42,8 @@ private:
     std::uint64_t step = 0;
     save_mode mode = save_mode::direct;
     promise<save_receipt> staged, durable;
-    std::uint32_t attempt = 0; // answers of earlier ones are stale
+    std::uint32_t attempt = 0;  // answers of earlier ones are stale
+    std::uint64_t exposure = 0; // whose handle the service has; 0 before it was asked
     bool over = false;
   };
   using save_record_ptr = std::shared_ptr<save_record>;
@@ -53,9 +54,12 @@ private:
   std::chrono::milliseconds patience() const;
 
   void enroll(completion<std::uint64_t> done);
+  void ask_to_enroll();
   void on_enrolled(result<actors::enroll_receipt> r);
   void enroll_patiently(completion<std::uint64_t> done);
-  void enroll_until(time_point until, completion<std::uint64_t> done);
+  void enroll_until(
+    time_point until, std::chrono::milliseconds wait, std::uint32_t pause_ms,
+    completion<std::uint64_t> done);
 
   void send(const save_record_ptr& record);
   void send_to(const save_record_ptr& record, std::uint64_t registration);
@@ -69,8 +73,10 @@ private:
   void fail_save(const save_record_ptr& record, std::uint64_t registration, const status& why);
   void forget(const save_record_ptr& record);
   void forget_registration(std::uint64_t registration);
-  void abandon();
+  void withdraw();
+  void abandon(const status& why);
   void leave(bool finished, completion<void> done);
+  void ask_to_leave(std::uint64_t registration, bool finished, completion<void> done);
 
   std::vector<save_record_ptr> under_way() const;
   pending_save failed_save(const save_record& record, const status& why) const;
@@ -79,18 +85,21 @@ private:
   std::shared_ptr<client_core> core_;
   checkpoint_options options_;
   std::vector<tensor_view> tensors_;
-  std::size_t provider_ = 0;
+  std::size_t provider_ = 0; // found by `attach`
   shard_spec shard_;
   actors::enroll_receipt receipt_; // of the first registration
 
   mutable std::mutex mutex_;
   transport::region region_;
+  std::uint64_t exposure_ = 0;                       // how often the tensors have been exposed
   std::uint64_t registration_ = 0;                   // 0: none
-  std::vector<completion<std::uint64_t>> enrolling_; // who waits for the one on its way
+  bool enroll_asked_ = false;                        // one is on its way
+  std::vector<completion<std::uint64_t>> enrolling_; // who waits for it
   std::deque<save_record_ptr> saves_;                // not yet over
   std::optional<status> failed_;                     // not yet raised
   std::optional<status> not_begun_;                  // why the last save was not
-  bool closed_ = false;
+  bool closed_ = false;                              // no save begins any more
+  bool left_ = false;                                // nor a registration
 };
 
 } // namespace millrace::runtime

@@ -1,6 +1,7 @@
 // Storing: spec from graph and tensors, memory exposed or copied, layers described at most once.
 #include <millrace/core/codec.hpp>
 #include <millrace/runtime/listing.hpp>
+#include <millrace/runtime/load_call.hpp>
 #include <millrace/runtime/store_call.hpp>
 #include <millrace/transport/region.hpp>
 
@@ -168,70 +169,15 @@ future<receipt> begin_store(
   auto out = call->done.get_future();
   if (auto bad = prepare(*call, model, graph, tensors, options); !bad.ok())
     return ready_future<receipt>(fail(bad.within("storing " + model)));
-  auto otherwise = core->runs_on()->settings().client.request_timeout_ms;
-  call->request.timeout_ms =
-    static_cast<std::uint32_t>(options.timeout.count() > 0 ? options.timeout.count() : otherwise);
+  call->request.timeout_ms = timeout_ms(*core, options.timeout);
   call->request.checksums = options.checksums.value_or(core->where().providers[provider].checksums);
-  call->done.on_cancel([weak = std::weak_ptr{call}] {
+  // Nobody has the future yet: it is kept.
+  static_cast<void>(call->done.on_cancel([weak = std::weak_ptr{call}] {
     if (auto c = weak.lock())
       c->region.withdraw();
-  });
+  }));
   call->send();
   return out;
-}
-
-namespace {
-
-void finish_info(
-  const std::shared_ptr<client_core>& core, model_info info,
-  const std::vector<described_layer>& fetched, const promise<model_info>& done) {
-  for (auto& layer : fetched) {
-    auto description = decode<layer_description>(layer.description, "a layer description");
-    if (!description)
-      return static_cast<void>(done.set(fail(description.error())));
-    core->layers().add(layer.id, std::move(*description));
-  }
-  // The cache is bounded: what it had to forget meanwhile is taken from the reply.
-  for (auto& id : info.graph.ids) {
-    auto known = core->layers().find(id);
-    for (auto i = fetched.begin(); !known && i != fetched.end(); ++i)
-      if (i->id == id)
-        known = std::make_shared<const layer_description>(
-          *decode<layer_description>(i->description, "a layer description"));
-    info.layers.push_back(std::move(known));
-  }
-  done.set(std::move(info));
-}
-
-} // namespace
-
-void resolve_layers(
-  const std::shared_ptr<client_core>& core, std::size_t provider, model_record record,
-  const promise<model_info>& done) {
-  model_info info;
-  info.provider = core->where().providers[provider].name;
-  if (!record.spec.graph.empty()) {
-    auto graph = decode_graph(record.spec.graph);
-    if (!graph)
-      return static_cast<void>(done.set(fail(graph.error())));
-    info.graph = std::move(*graph);
-  }
-  info.record = std::move(record);
-  actors::resolve_request request;
-  for (auto& id : info.graph.ids)
-    if (!core->layers().find(id))
-      request.ids.push_back(id);
-  std::sort(request.ids.begin(), request.ids.end());
-  request.ids.erase(std::unique(request.ids.begin(), request.ids.end()), request.ids.end());
-  if (request.ids.empty())
-    return finish_info(core, std::move(info), {}, done);
-  core->ask<tensor_store_actor, actors::resolve_request, actors::layer_list>(
-    core->store(provider), std::move(request),
-    [core, info, done](result<actors::layer_list> layers) {
-      if (!layers)
-        return static_cast<void>(done.set(fail(layers.error())));
-      finish_info(core, info, layers->layers, done);
-    });
 }
 
 future<std::vector<model_summary>> list_models(

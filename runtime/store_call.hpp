@@ -12,11 +12,6 @@ future<receipt> begin_store(
   const std::shared_ptr<client_core>& core, std::size_t provider, const std::string& model,
   const model_graph& graph, std::vector<tensor_view> tensors, const store_options& options);
 
-/// Completes a record to a `model_info`: what the cache does not know is fetched in one request.
-void resolve_layers(
-  const std::shared_ptr<client_core>& core, std::size_t provider, model_record record,
-  const promise<model_info>& done);
-
 /// Lists page by page from every provider of a group, and merges.
 future<std::vector<model_summary>> list_models(
   const std::shared_ptr<client_core>& core, const std::string& group, const std::string& prefix,

@@ -5,6 +5,7 @@
 #include <map>
 #include <mutex>
 #include <unordered_map>
+#include <utility>
 
 namespace millrace::transport {
 
@@ -30,16 +31,26 @@ public:
       quiet_.notify_all();
   }
 
+  bool exposed() const {
+    std::lock_guard guard{mutex_};
+    return !withdrawn_;
+  }
+
+  // Whoever comes second returns no earlier than the first: then nobody reaches the memory for either.
   void withdraw() {
     std::map<std::uint64_t, std::function<void()>> hooks;
     {
       std::unique_lock guard{mutex_};
-      withdrawn_ = true;
+      if (std::exchange(withdrawn_, true))
+        return quiet_.wait(guard, [this] { return gone_; });
       quiet_.wait(guard, [this] { return users_ == 0; });
       hooks.swap(hooks_);
     }
     for (auto& [id, f] : hooks)
       f();
+    std::lock_guard guard{mutex_};
+    gone_ = true;
+    quiet_.notify_all();
   }
 
   // 0 once it is withdrawn.
@@ -61,10 +72,11 @@ public:
   }
 
 private:
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::condition_variable quiet_;
   std::uint32_t users_ = 0;
   bool withdrawn_ = false;
+  bool gone_ = false; // withdrawn, and the hooks have run
   std::uint64_t last_hook_ = 0;
   std::map<std::uint64_t, std::function<void()>> hooks_;
 };
@@ -101,6 +113,8 @@ region& region::operator=(region&& other) noexcept {
   return *this;
 }
 
+region::operator bool() const noexcept { return entry_ && entry_->exposed(); }
+
 bulk_handle region::handle() const {
   bulk_handle h;
   h.owner = this_peer();
@@ -120,7 +134,6 @@ void region::withdraw() noexcept {
     table().entries.erase(entry_->number);
   }
   entry_->withdraw();
-  entry_.reset();
 }
 
 region_lease::~region_lease() {

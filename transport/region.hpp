@@ -22,13 +22,14 @@ public:
   region& operator=(region&& other) noexcept;
   ~region() { withdraw(); }
 
-  explicit operator bool() const noexcept { return entry_ != nullptr; }
+  /// Whether it stands for memory that has not been withdrawn.
+  explicit operator bool() const noexcept;
 
   /// The handle to send to whoever shall move the bytes. One segment: the whole region.
   bulk_handle handle() const;
 
   /// Refuses every later access and returns once no mover touches the memory any more (the time of one
-  /// chunk at most). Idempotent.
+  /// chunk at most). Idempotent; any thread, several at once.
   void withdraw() noexcept;
 
 private:

@@ -87,7 +87,7 @@ BOOST_AUTO_TEST_CASE(when_all_keeps_order_and_errors) {
 BOOST_AUTO_TEST_CASE(cancel_undoes_first_and_a_late_value_is_dropped) {
   promise<int> p;
   bool undone = false;
-  p.on_cancel([&] { undone = true; });
+  BOOST_TEST(p.on_cancel([&] { undone = true; }));
   auto f = p.get_future();
   f.cancel();
   BOOST_TEST(undone);
@@ -97,10 +97,43 @@ BOOST_AUTO_TEST_CASE(cancel_undoes_first_and_a_late_value_is_dropped) {
 
 BOOST_AUTO_TEST_CASE(an_error_that_comes_of_undoing_reads_as_cancelled) {
   promise<int> p;
-  p.on_cancel([p] { p.set(fail(errc::permission_denied, "the memory was withdrawn")); });
+  BOOST_TEST(
+    p.on_cancel([p] { p.set(fail(errc::permission_denied, "the memory was withdrawn")); }));
   auto f = p.get_future();
   f.cancel();
   BOOST_TEST((f.result().error().code() == errc::cancelled));
+}
+
+BOOST_AUTO_TEST_CASE(what_would_undo_an_operation_is_refused_once_it_is_over_or_being_cancelled) {
+  promise<int> p;
+  bool kept_meanwhile = true;
+  BOOST_TEST(p.on_cancel([&] { kept_meanwhile = p.on_cancel([] {}); }));
+  p.get_future().cancel();
+  BOOST_TEST(!kept_meanwhile);
+  BOOST_TEST(!p.on_cancel([] {}));
+}
+
+BOOST_AUTO_TEST_CASE(whoever_cancels_second_waits_until_the_first_has_undone) {
+  promise<int> p;
+  promise<void> undoing, go_on;
+  std::atomic<bool> undone = false;
+  BOOST_TEST(p.on_cancel([&] {
+    undoing.set({});
+    go_on.get_future().get();
+    undone = true;
+  }));
+  auto f = p.get_future();
+  std::thread first{[f] { f.cancel(); }};
+  undoing.get_future().get();
+  bool seen = false;
+  std::thread second{[&] {
+    f.cancel();
+    seen = undone;
+  }};
+  go_on.set({});
+  first.join();
+  second.join();
+  BOOST_TEST(seen);
 }
 
 BOOST_AUTO_TEST_CASE(a_dropped_promise_fails_its_future) {

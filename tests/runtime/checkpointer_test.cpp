@@ -1,5 +1,6 @@
 // Checkpoints end to end: a node in this process with a pool, asked directly and through its socket.
 #include <millrace/runtime/node.hpp>
+#include <millrace/runtime/placement.hpp>
 #include <millrace/storage/flush/flushed_step.hpp>
 #include <millrace/tests/support/process.hpp>
 #include <millrace/tests/support/scratch_directory.hpp>
@@ -264,7 +265,9 @@ BOOST_AUTO_TEST_CASE(a_shard_has_one_job_at_a_time) {
   service s;
   model m, n;
   auto first = s.direct->checkpointer(named("m"), m.views()).get();
-  auto second = s.direct->checkpointer(named("m"), n.views()).result();
+  auto soon = named("m");
+  soon.timeout = 1s; // nobody is going to leave
+  auto second = s.direct->checkpointer(soon, n.views()).result();
   BOOST_TEST((second.error().code() == errc::busy));
   BOOST_TEST(saved(first, m, 1).ok());
 }
@@ -371,6 +374,73 @@ BOOST_AUTO_TEST_CASE(a_save_after_one_that_failed_is_not_begun_and_fails_with_it
   BOOST_TEST((not_begun.staged.result().error().code() == lost.durable.result().error().code()));
   BOOST_TEST(!checkpoints.fence().ok());
   BOOST_TEST(checkpoints.fence().ok());
+}
+
+BOOST_AUTO_TEST_CASE(closing_raises_a_save_that_failed) {
+  service s;
+  auto c = s.connect();
+  model m;
+  auto checkpoints = c.checkpointer(named("m"), m.views()).get();
+  BOOST_TEST(saved(checkpoints, m, 1).ok());
+  s.stop();
+  static_cast<void>(checkpoints.save(2));
+  auto told = checkpoints.close();
+  BOOST_TEST((told.code() == errc::unavailable || told.code() == errc::peer_lost));
+  BOOST_TEST(checkpoints.close().ok());
+  BOOST_TEST(transport::exposed_regions() == 0u);
+}
+
+BOOST_AUTO_TEST_CASE(checkpoints_are_found_where_they_are_after_the_providers_have_changed) {
+  service s;
+  model m;
+  {
+    auto before = s.direct->checkpointer(named("m"), m.views()).get();
+    BOOST_TEST(saved(before, m, 5).ok());
+    BOOST_TEST(before.close().ok());
+  }
+  s.stop();
+  auto second = s.settings.providers[0];
+  second.name = "second";
+  second.path = s.memory.path() + "/second.pool";
+  second.weight = 1000;
+  s.settings.providers.push_back(second);
+  s.settings.nodes[0].providers = s.settings.providers;
+  s.start();
+  auto c = s.connect();
+  BOOST_TEST_REQUIRE(place_checkpoints("m", "", c.providers()).value() == 1u);
+  auto again = c.checkpointer(named("m"), m.views()).get();
+  BOOST_TEST(again.registration().resumed);
+  BOOST_TEST(again.registration().provider == "pool");
+  m.become(99);
+  BOOST_TEST(again.restore().get().version == 5u);
+  BOOST_TEST(m.is(5));
+  BOOST_TEST(saved(again, m, 6).ok());
+  BOOST_TEST(again.close().ok());
+  auto all = c.checkpoints();
+  BOOST_TEST((all.describe("m").get().complete_steps == std::vector<std::uint64_t>{5, 6}));
+  BOOST_TEST(all.describe_shard("m", 0).get().model == "m");
+  BOOST_TEST(all.verify("m", 0, 6).get().corrupt.empty());
+  BOOST_TEST(all.load("m", 0, {}, m.views()).get().version == 6u);
+  BOOST_TEST(all.erase("m").result().has_value());
+  BOOST_TEST((all.load("m", 0, {}, m.views()).result().error().code() == errc::not_found));
+  // Nobody has it now: it goes where it is placed.
+  auto anew = c.checkpointer(named("m"), m.views()).get();
+  BOOST_TEST(!anew.registration().resumed);
+  BOOST_TEST(anew.registration().provider == "second");
+}
+
+BOOST_AUTO_TEST_CASE(parallel_axes_and_metadata_are_kept_with_a_shard) {
+  service s;
+  auto c = s.connect();
+  model m;
+  auto options = named("m", 1, 2);
+  options.axes = {{"tensor", "1/2"}, {"data", "0/1"}};
+  options.metadata = {{"run", "42"}};
+  auto checkpoints = c.checkpointer(options, m.views()).get();
+  auto shard = c.checkpoints().describe_shard("m", 1).get();
+  BOOST_TEST((shard.axes == options.axes));
+  BOOST_TEST((shard.metadata == options.metadata));
+  BOOST_TEST((checkpoints.describe().get().shards.at(0).axes == options.axes));
 }
 
 BOOST_AUTO_TEST_CASE(a_cancelled_save_leaves_the_tensors_alone_and_the_next_one_works) {

@@ -1,0 +1,268 @@
+// What a checkpointer makes of a service that is late, silent, or answers when it is too late.
+#include <millrace/runtime/client.hpp>
+#include <millrace/runtime/placement.hpp>
+#include <millrace/tests/support/process.hpp>
+#include <millrace/tests/support/scripted_service.hpp>
+#include <millrace/transport/region.hpp>
+
+#include <boost/test/unit_test.hpp>
+
+#include <atomic>
+#include <mutex>
+
+using namespace millrace;
+using namespace std::chrono_literals;
+using actors::done_reply;
+using actors::durable_request;
+using actors::enroll_request;
+using actors::leave_request;
+using actors::save_request;
+
+namespace {
+
+actors::provider_entry pool(const std::string& name) {
+  actors::provider_entry p;
+  p.name = name;
+  p.group = "default";
+  p.checkpoints = true;
+  return p;
+}
+
+// Registers whoever asks, under one number after the other; saves at once.
+struct fixture {
+  testing::scripted_service service{{pool("p")}};
+  client c = client::connect(service.address());
+  std::vector<std::byte> bytes = std::vector<std::byte>(100'000);
+  std::atomic<std::uint64_t> registrations = 0;
+  std::mutex mutex;
+  std::vector<std::uint64_t> left;
+
+  fixture() {
+    service.on<actors::list_checkpoints_request>(
+      [](auto&, auto reply) { reply(actors::checkpoint_list{}); });
+    service.on<leave_request>([this](auto& request, auto reply) {
+      std::lock_guard guard{mutex};
+      left.push_back(request.registration);
+      reply(done_reply{});
+    });
+    enrolls();
+    saves();
+  }
+
+  void enrolls() {
+    service.on<enroll_request>([this](auto&, auto reply) { reply(next_registration()); });
+  }
+
+  actors::enroll_receipt next_registration() {
+    actors::enroll_receipt r;
+    r.registration = ++registrations;
+    return r;
+  }
+
+  void saves() {
+    service.on<save_request>([](auto& r, auto reply) { reply(receipt_of(r.step)); });
+    service.on<durable_request>([](auto& r, auto reply) { reply(receipt_of(r.step)); });
+  }
+
+  // From now on saves are begun and never heard of again.
+  void falls_silent() {
+    service.on<save_request>([](auto&, auto) {});
+    service.on<durable_request>([](auto&, auto) {});
+  }
+
+  void refuses_saves(errc why) {
+    service.on<save_request>([why](auto&, auto reply) { reply(fail(why, "no")); });
+    service.on<durable_request>([why](auto&, auto reply) { reply(fail(why, "no")); });
+  }
+
+  static save_receipt receipt_of(std::uint64_t step) {
+    save_receipt r;
+    r.step = step;
+    return r;
+  }
+
+  checkpointer attach(std::chrono::milliseconds timeout = 30s) {
+    checkpoint_options o;
+    o.model = "m";
+    o.timeout = timeout;
+    return c.checkpointer(o, {{{"a", dtype::u8, {bytes.size()}}, bytes.data(), {}}}).get();
+  }
+
+  bool has_left(std::uint64_t registration) {
+    return testing::eventually([&] {
+      std::lock_guard guard{mutex};
+      return std::find(left.begin(), left.end(), registration) != left.end();
+    });
+  }
+
+  // A save that works, with memory that the service may read.
+  void expect_saved(checkpointer& job, std::uint64_t step) {
+    auto save = job.save(step);
+    BOOST_TEST(save.durable.result().has_value());
+    BOOST_TEST(job.fence().ok());
+    BOOST_TEST(transport::exposed_regions() == 1u);
+  }
+};
+
+} // namespace
+
+BOOST_FIXTURE_TEST_SUITE(checkpointer_clients, fixture)
+
+BOOST_AUTO_TEST_CASE(tensors_are_out_of_reach_when_a_save_is_not_heard_of_in_time) {
+  auto job = attach(300ms);
+  falls_silent();
+  auto save = job.save(1);
+  BOOST_TEST((save.staged.result().error().code() == errc::deadline_exceeded));
+  // The trainer goes on now, and the service may still be reading.
+  BOOST_TEST(transport::exposed_regions() == 0u);
+  BOOST_TEST(has_left(1));
+  BOOST_TEST(!job.fence().ok());
+  saves();
+  expect_saved(job, 2);
+  BOOST_TEST(registrations == 2u);
+}
+
+BOOST_AUTO_TEST_CASE(a_late_failure_leaves_a_newer_registration_alone) {
+  auto job = attach();
+  std::vector<std::function<void(result<save_receipt>)>> asked;
+  promise<void> both;
+  service.on<save_request>([&](auto&, auto reply) { asked.push_back(reply); });
+  service.on<durable_request>([&](auto&, auto) {
+    if (asked.size() == 2)
+      both.set({});
+  });
+  auto first = job.save(1), second = job.save(2);
+  both.get_future().get();
+  asked[0](fail(errc::deadline_exceeded, "late"));
+  BOOST_TEST(!first.staged.result().has_value());
+  saves();
+  // Fails with what the first has to tell; the one after it is begun.
+  BOOST_TEST(!job.save(3).staged.result().has_value());
+  BOOST_TEST(job.save(3).durable.result().has_value());
+  asked[1](fail(errc::deadline_exceeded, "late"));
+  BOOST_TEST(!second.staged.result().has_value());
+  BOOST_TEST(!job.fence().ok());
+  expect_saved(job, 4);
+  BOOST_TEST(registrations == 2u);
+}
+
+BOOST_AUTO_TEST_CASE(a_save_given_up_while_it_registers_again_does_not_spoil_the_next) {
+  auto job = attach();
+  refuses_saves(errc::not_found);
+  promise<std::function<void(result<actors::enroll_receipt>)>> asked;
+  service.on<enroll_request>([asked](auto&, auto reply) { asked.set(std::move(reply)); });
+  auto save = job.save(1);
+  auto reply = asked.get_future().get();
+  save.staged.cancel();
+  BOOST_TEST(transport::exposed_regions() == 0u);
+  BOOST_TEST(!save.durable.result().has_value());
+  BOOST_TEST(!job.fence().ok());
+  saves();
+  enrolls();
+  reply(next_registration());
+  // What was registered for memory that is gone is ended.
+  BOOST_TEST(has_left(2));
+  expect_saved(job, 2);
+  BOOST_TEST(registrations == 3u);
+}
+
+BOOST_AUTO_TEST_CASE(who_saves_while_a_given_up_registration_is_on_its_way_gets_one_of_its_own) {
+  auto job = attach();
+  refuses_saves(errc::not_found);
+  promise<std::function<void(result<actors::enroll_receipt>)>> asked;
+  service.on<enroll_request>([asked](auto&, auto reply) { asked.set(std::move(reply)); });
+  auto save = job.save(1);
+  auto reply = asked.get_future().get();
+  save.staged.cancel();
+  BOOST_TEST(!job.fence().ok());
+  saves();
+  enrolls();
+  auto next = job.save(2);
+  reply(next_registration());
+  BOOST_TEST(next.durable.result().has_value());
+  BOOST_TEST(has_left(2));
+  BOOST_TEST(registrations == 3u);
+}
+
+BOOST_AUTO_TEST_CASE(memory_that_was_registered_and_cannot_be_read_is_registered_anew) {
+  auto job = attach();
+  refuses_saves(errc::permission_denied);
+  BOOST_TEST(!job.save(1).durable.result().has_value());
+  BOOST_TEST(!job.fence().ok());
+  BOOST_TEST(has_left(1));
+  saves();
+  expect_saved(job, 2);
+  BOOST_TEST(registrations == 2u);
+}
+
+BOOST_AUTO_TEST_CASE(a_former_job_is_waited_for_until_its_host_must_have_been_missed) {
+  // Longer than the end of a process takes to be noticed, shorter than that of a host.
+  auto missed = steady_clock::now() + 3s;
+  service.on<enroll_request>([=, this](auto&, auto reply) {
+    if (steady_clock::now() < missed)
+      reply(fail(errc::busy, "a job is attached"));
+    else
+      reply(next_registration());
+  });
+  auto job = attach();
+  BOOST_TEST(registrations == 1u);
+}
+
+BOOST_AUTO_TEST_CASE(a_registration_refused_in_the_end_says_what_was_waited_for) {
+  service.on<enroll_request>(
+    [](auto&, auto reply) { reply(fail(errc::busy, "a job is attached")); });
+  BOOST_CHECK_EXCEPTION(attach(200ms), error, [](const error& e) {
+    return e.code() == errc::busy &&
+      e.why().detail().find("channel.peer_timeout") != std::string::npos;
+  });
+}
+
+BOOST_AUTO_TEST_CASE(of_several_providers_that_have_a_model_the_one_saved_to_last_is_asked) {
+  // A name that is placed in none of the two that have it.
+  testing::scripted_service three{{pool("p"), pool("q"), pool("r")}};
+  auto client = client::connect(three.address());
+  std::string name;
+  for (int i = 0; name.empty(); ++i)
+    if (place_checkpoints(std::to_string(i), "", client.providers()).value() == 0)
+      name = std::to_string(i);
+  auto having = [&](std::uint64_t saved_at_ns) {
+    checkpoint_summary m;
+    m.model = name;
+    m.shards.resize(1);
+    m.shards[0].slots = {{slot_state::done, saved_at_ns, saved_at_ns, false}};
+    return actors::checkpoint_list{{m}};
+  };
+  three.on_for<actors::list_checkpoints_request>(
+    [=](const std::string& provider, auto&, auto reply) {
+      reply(provider == "p" ? actors::checkpoint_list{} : having(provider == "q" ? 1 : 2));
+    });
+  auto found = client.checkpoints().describe(name).get();
+  BOOST_TEST(found.shards.at(0).slots.at(0).step == 2u);
+  // One that cannot be asked may be the one.
+  three.on_for<actors::list_checkpoints_request>(
+    [](const std::string& provider, auto&, auto reply) {
+      if (provider == "r")
+        reply(fail(errc::unavailable, "away"));
+      else
+        reply(actors::checkpoint_list{});
+    });
+  auto unknown = client.checkpoints().describe(name).result();
+  BOOST_TEST_REQUIRE(!unknown.has_value());
+  BOOST_TEST((unknown.error().code() == errc::unavailable));
+  BOOST_TEST(unknown.error().detail().find("provider r") != std::string::npos);
+}
+
+BOOST_AUTO_TEST_CASE(a_shard_that_does_not_hold_together_is_refused) {
+  shard_spec shard;
+  shard.model = "m";
+  shard.tensors.tensors = {{"a", dtype::f64, {1ull << 62, 1ull << 62}}};
+  service.on<actors::describe_shard_request>([&](auto&, auto reply) { reply(shard); });
+  auto refused = c.checkpoints().describe_shard("m", 0).result();
+  BOOST_TEST((!refused && refused.error().code() == errc::protocol_error));
+  shard.tensors.tensors = {{"a", dtype::f64, {1}}};
+  BOOST_TEST(c.checkpoints().describe_shard("m", 0).result().has_value());
+  refused = c.checkpoints().describe_shard("n", 0).result();
+  BOOST_TEST((!refused && refused.error().code() == errc::protocol_error));
+}
+
+BOOST_AUTO_TEST_SUITE_END()

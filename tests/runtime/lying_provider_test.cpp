@@ -1,0 +1,170 @@
+// What a client makes of a provider that lies, comes too late, or leaves things out.
+#include <millrace/core/codec.hpp>
+#include <millrace/core/model_graph.hpp>
+#include <millrace/runtime/client.hpp>
+#include <millrace/tests/support/scripted_service.hpp>
+#include <millrace/transport/region.hpp>
+
+#include <boost/test/unit_test.hpp>
+
+using namespace millrace;
+using actors::describe_request;
+using actors::erase_request;
+using actors::load_request;
+using actors::resolve_request;
+
+namespace {
+
+actors::provider_entry named(const std::string& name) {
+  actors::provider_entry p;
+  p.name = name;
+  p.group = "default";
+  return p;
+}
+
+model_record record_of(std::vector<tensor_desc> tensors) {
+  model_record r;
+  r.spec.name = "m";
+  r.spec.tensors.tensors = std::move(tensors);
+  r.version = 1;
+  return r;
+}
+
+// A chain of one layer for every tensor, as a provider would describe it.
+model_record with_graph(const std::vector<tensor_desc>& tensors) {
+  auto r = record_of(tensors);
+  auto graph = compact(model_graph::chain_of(r.spec.tensors)).value();
+  r.spec.graph = encode_graph(graph);
+  r.spec.tensor_layers.resize(tensors.size());
+  return r;
+}
+
+struct fixture {
+  testing::scripted_service service{{named("p")}};
+  client c = client::connect(service.address());
+  repository repo = c.repository();
+  std::vector<std::byte> buffer = std::vector<std::byte>(100'000);
+
+  fixture() {
+    service.on<erase_request>([](auto&, auto reply) { reply(actors::done_reply{}); });
+  }
+
+  void describes(const model_record& record) {
+    service.on<describe_request>([record](auto&, auto reply) { reply(record); });
+  }
+
+  void expect_refused(const model_record& record, std::vector<std::string> names = {}) {
+    describes(record);
+    auto loaded = repo.load("m", std::move(names), buffer).result();
+    BOOST_TEST((!loaded && loaded.error().code() == errc::protocol_error));
+    auto described = repo.describe("m").result();
+    BOOST_TEST((!described && described.error().code() == errc::protocol_error));
+    BOOST_TEST(service.asked<load_request>() == 0u);
+    BOOST_TEST(transport::exposed_regions() == 0u);
+  }
+
+  // When this returns, the client has handled the replies that were sent before, and the service what followed.
+  void settle() {
+    repo.erase("x").get();
+    repo.erase("x").get();
+  }
+};
+
+} // namespace
+
+BOOST_FIXTURE_TEST_SUITE(lying_providers, fixture)
+
+BOOST_AUTO_TEST_CASE(a_load_cancelled_while_the_model_is_described_touches_nothing) {
+  promise<std::function<void(result<model_record>)>> asked;
+  service.on<describe_request>([asked](auto&, auto reply) { asked.set(std::move(reply)); });
+  auto load = repo.load("m", std::vector<std::string>{}, buffer);
+  auto reply = asked.get_future().get();
+  load.cancel();
+  BOOST_TEST((load.result().error().code() == errc::cancelled));
+  reply(record_of({{"a", dtype::u8, {buffer.size()}}}));
+  settle();
+  BOOST_TEST(service.asked<load_request>() == 0u);
+  BOOST_TEST(transport::exposed_regions() == 0u);
+}
+
+BOOST_AUTO_TEST_CASE(bytes_inside_a_reply_do_not_arrive_after_a_cancellation) {
+  auto small = std::span{buffer}.first(100); // few enough for that
+  promise<std::function<void(result<load_receipt>)>> asked;
+  service.on<load_request>([asked](auto&, auto reply) { asked.set(std::move(reply)); });
+  tensor_view view{{"a", dtype::u8, {small.size()}}, small.data(), {}};
+  auto load = repo.load("m", {{view, {}}});
+  auto reply = asked.get_future().get();
+  load.cancel();
+  load_receipt r;
+  r.eager.resize(small.size());
+  std::fill(r.eager.begin(), r.eager.end(), std::uint8_t{42});
+  reply(r);
+  settle();
+  BOOST_TEST((buffer == std::vector<std::byte>(buffer.size())));
+}
+
+BOOST_AUTO_TEST_CASE(sizes_that_overflow_expose_nothing) {
+  std::vector<tensor_desc> tensors;
+  for (char name = 'a'; name <= 'p'; ++name)
+    tensors.push_back({{name}, dtype::f64, {1ull << 57}});
+  expect_refused(record_of(tensors));
+  // One that is honest by itself, asked for until the sum wraps.
+  tensors.resize(1);
+  describes(record_of(tensors));
+  auto loaded = repo.load("m", std::vector<std::string>(16, "a"), buffer).result();
+  BOOST_TEST((!loaded && loaded.error().code() == errc::invalid_argument));
+  BOOST_TEST(transport::exposed_regions() == 0u);
+}
+
+BOOST_AUTO_TEST_CASE(tensors_of_layers_that_are_not_there_are_refused) {
+  auto record = with_graph({{"a", dtype::u8, {10}}, {"b", dtype::u8, {10}}});
+  auto id = decode_graph(record.spec.graph)->ids[0];
+  record.spec.tensor_layers = {0, 1'000'000};
+  expect_refused(record);
+  auto loaded = repo.load_layers("m", {id}, buffer).result();
+  BOOST_TEST((!loaded && loaded.error().code() == errc::protocol_error));
+}
+
+BOOST_AUTO_TEST_CASE(the_record_of_another_model_or_version_is_refused) {
+  auto record = record_of({{"a", dtype::u8, {10}}});
+  record.spec.name = "n";
+  expect_refused(record);
+  record.spec.name = "m";
+  describes(record);
+  BOOST_TEST(repo.describe("m", 1).result().has_value());
+  BOOST_TEST((repo.describe("m", 2).result().error().code() == errc::protocol_error));
+}
+
+BOOST_AUTO_TEST_CASE(a_layer_that_is_left_out_or_not_asked_for_is_not_taken) {
+  auto record = with_graph({{"a.w", dtype::u8, {10}}});
+  describes(record);
+  layer_description lie;
+  lie.kind = "lie";
+  auto other = random_id<layer_id>();
+  service.on<resolve_request>([&](auto&, auto reply) {
+    reply(actors::layer_list{{{other, encode(lie)}}});
+  });
+  auto described = repo.describe("m").result();
+  BOOST_TEST((!described && described.error().code() == errc::protocol_error));
+  // Were the stranger remembered, nobody would be asked for it.
+  compact_graph strange{{other}, {{}}};
+  record.spec.graph = encode_graph(strange);
+  describes(record);
+  auto asked = service.asked<resolve_request>();
+  BOOST_TEST(repo.describe("m").result().has_value());
+  BOOST_TEST(service.asked<resolve_request>() == asked + 1);
+}
+
+BOOST_AUTO_TEST_CASE(a_directory_with_a_node_that_has_no_address_is_refused) {
+  service.on<actors::directory_request>([this](auto&, auto reply) {
+    actors::directory where;
+    where.node = "n0";
+    where.nodes = {{"n0", {service.address()}}, {"n1", {}}};
+    reply(where);
+  });
+  BOOST_CHECK_EXCEPTION(client::connect(service.address()), error, [](const error& e) {
+    return e.code() == errc::protocol_error;
+  });
+}
+
+BOOST_AUTO_TEST_SUITE_END()

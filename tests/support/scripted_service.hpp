@@ -1,0 +1,127 @@
+// A service that says what the test wants: every request is answered by a script, now, later, or never. For clients.
+#pragma once
+
+#include <millrace/actors/envelope.hpp>
+#include <millrace/tests/support/scratch_directory.hpp>
+#include <millrace/transport/channel.hpp>
+#include <millrace/transport/io_loop.hpp>
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace millrace::testing {
+
+/// Threads: any; scripts run on the service's I/O loop.
+class scripted_service {
+public:
+  template <class Request>
+  using answer = std::function<void(result<actors::reply_of<Request>>)>;
+  template <class Request>
+  using script = std::function<void(const Request&, answer<Request>)>;
+
+  /// Its directory lists these providers, all of its one node "n0".
+  explicit scripted_service(std::vector<actors::provider_entry> providers) {
+    actors::directory where;
+    where.node = "n0";
+    where.eager_bytes_max = 4096;
+    for (auto& p : providers) {
+      p.node = where.node;
+      p.address = address();
+    }
+    where.providers = std::move(providers);
+    on<actors::directory_request>([where](auto&, auto reply) { reply(where); });
+    transport::listener_options at;
+    at.address = address();
+    listener_ = transport::listener::open(loop_, at, {.local_name = where.node}, [this](auto&) {
+                  return std::make_shared<handler>(scripts_);
+                }).value();
+  }
+
+  ~scripted_service() { loop_->stop(); }
+  scripted_service(const scripted_service&) = delete;
+  scripted_service& operator=(const scripted_service&) = delete;
+
+  std::string address() const { return "unix:" + dir_.path() + "/n0.sock"; }
+
+  /// How requests of this kind are answered from now on. Those without a script are refused with `unsupported`.
+  template <class Request>
+  void on(script<Request> f) {
+    on_for<Request>([f = std::move(f)](const std::string&, const Request& request, auto reply) {
+      f(request, std::move(reply));
+    });
+  }
+
+  /// The same for a script that wants to know which provider was asked.
+  template <class Request>
+  void on_for(std::function<void(const std::string& provider, const Request&, answer<Request>)> f) {
+    std::lock_guard guard{scripts_->mutex};
+    scripts_->by_kind[actors::message_traits<Request>::kind] =
+      [f = std::move(f)](
+        std::shared_ptr<transport::channel> c, std::uint64_t number, const std::string& provider,
+        wire_reader& reader) {
+        Request request;
+        if (reader(request))
+          f(provider, request, [c, number](result<actors::reply_of<Request>> reply) {
+            static_cast<void>(
+              c->send(transport::frame_kind::reply, number, actors::encode_reply(reply)));
+          });
+      };
+  }
+
+  /// Requests of this kind that have come.
+  template <class Request>
+  std::size_t asked() const {
+    std::lock_guard guard{scripts_->mutex};
+    return scripts_->asked[actors::message_traits<Request>::kind];
+  }
+
+private:
+  using any_script = std::function<void(
+    std::shared_ptr<transport::channel>, std::uint64_t, const std::string&, wire_reader&)>;
+  struct script_table {
+    std::mutex mutex;
+    std::map<actors::message_kind, any_script> by_kind;
+    std::map<actors::message_kind, std::size_t> asked;
+  };
+
+  class handler : public transport::channel_handler {
+  public:
+    explicit handler(std::shared_ptr<script_table> scripts) : scripts_(std::move(scripts)) {}
+
+    void on_open(const std::shared_ptr<transport::channel>&) override {}
+    void on_close(transport::channel&, const status&) override {}
+    void on_frame(transport::channel& c, transport::frame f) override {
+      wire_reader reader{f.body};
+      actors::request_head head;
+      if (f.kind != transport::frame_kind::request || !reader(head))
+        return;
+      any_script run;
+      {
+        std::lock_guard guard{scripts_->mutex};
+        ++scripts_->asked[head.kind];
+        if (auto found = scripts_->by_kind.find(head.kind); found != scripts_->by_kind.end())
+          run = found->second;
+      }
+      if (run)
+        return run(c.shared_from_this(), f.correlation, head.target, reader);
+      static_cast<void>(c.send(
+        transport::frame_kind::reply, f.correlation,
+        actors::encode_reply<actors::done_reply>(fail(errc::unsupported, "no script"))));
+    }
+
+  private:
+    std::shared_ptr<script_table> scripts_;
+  };
+
+  scratch_directory dir_;
+  std::shared_ptr<transport::io_loop> loop_ = transport::io_loop::start({}).value();
+  std::shared_ptr<script_table> scripts_ = std::make_shared<script_table>();
+  std::shared_ptr<transport::listener> listener_;
+};
+
+} // namespace millrace::testing

@@ -1,0 +1,79 @@
+// Regions: withdrawn by several threads, hooks, leases.
+#include <millrace/core/future.hpp>
+#include <millrace/transport/region.hpp>
+
+#include <boost/test/unit_test.hpp>
+
+#include <atomic>
+#include <thread>
+
+using namespace millrace;
+using namespace millrace::transport;
+
+namespace {
+
+region exposed(std::vector<std::byte>& bytes) {
+  tensor_view all{{"a", dtype::u8, {bytes.size()}}, bytes.data(), {}};
+  return expose(gather_list::of({all}, access_mode::read).value(), access_mode::read);
+}
+
+region_ref found(const region& r) {
+  auto handle = r.handle();
+  return find_region(handle.region, handle.key, access_mode::read).value();
+}
+
+} // namespace
+
+BOOST_AUTO_TEST_SUITE(regions)
+
+BOOST_AUTO_TEST_CASE(whoever_withdraws_second_returns_after_the_hooks_of_the_first) {
+  std::vector<std::byte> bytes(100);
+  auto r = exposed(bytes);
+  promise<void> withdrawing, go_on;
+  std::atomic<bool> taken_back = false;
+  BOOST_TEST(found(r)
+               .on_withdraw([&] {
+                 withdrawing.set({});
+                 go_on.get_future().get();
+                 taken_back = true;
+               })
+               .has_value());
+  std::thread first{[&] { r.withdraw(); }};
+  withdrawing.get_future().get();
+  BOOST_TEST(!r);
+  bool seen = false;
+  std::thread second{[&] {
+    r.withdraw();
+    seen = taken_back;
+  }};
+  go_on.set({});
+  first.join();
+  second.join();
+  BOOST_TEST(seen);
+  BOOST_TEST(exposed_regions() == 0u);
+}
+
+BOOST_AUTO_TEST_CASE(many_threads_withdraw_one_region) {
+  std::vector<std::byte> bytes(100);
+  for (int i = 0; i < 200; ++i) {
+    auto r = exposed(bytes);
+    std::vector<std::thread> threads;
+    for (int t = 0; t < 4; ++t)
+      threads.emplace_back([&] { r.withdraw(); });
+    for (auto& t : threads)
+      t.join();
+    BOOST_TEST(exposed_regions() == 0u);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(a_withdrawn_region_lends_nothing_and_takes_no_hook) {
+  std::vector<std::byte> bytes(100);
+  auto r = exposed(bytes);
+  auto ref = found(r);
+  BOOST_TEST(ref.lease().has_value());
+  r.withdraw();
+  BOOST_TEST((ref.lease().error().code() == errc::permission_denied));
+  BOOST_TEST((ref.on_withdraw([] {}).error().code() == errc::permission_denied));
+}
+
+BOOST_AUTO_TEST_SUITE_END()
