@@ -6,6 +6,7 @@
 #include <millrace/tests/support/bucket_driving.hpp>
 #include <millrace/tests/support/heap_memory_source.hpp>
 #include <millrace/tests/support/held_completion.hpp>
+#include <millrace/tests/support/memory_bound.hpp>
 
 #include <boost/test/unit_test.hpp>
 
@@ -317,6 +318,18 @@ void a_full_bucket_says_so(const bucket_factory& factory) {
   BOOST_REQUIRE(store(*w.subject, spec_of("b", {5 * mib}), 2));
 }
 
+// Before anything is made for it that is as large as its shape says.
+void a_model_larger_than_the_bucket_costs_no_memory(const bucket_factory& factory) {
+  world w{factory, {.capacity_bytes = 8 * mib}};
+  BOOST_REQUIRE(store(*w.subject, spec_of("a", {mib}), 1));
+  {
+    memory_bound bound{256 * mib};
+    CHECK_CODE(reserve(*w.subject, spec_of("b", {16 * mib * mib})), no_space);
+    CHECK_CODE(reserve(*w.subject, spec_of("c", {1, 16 * mib * mib, 3})), no_space);
+  }
+  CHECK_OK(check_model(*w.subject, "a", 1));
+}
+
 void the_least_recently_used_model_makes_room(const bucket_factory& factory) {
   world w{factory, {.capacity_bytes = 10 * mib, .full = when_full::evict}};
   if (!w.subject->capabilities().evicts) {
@@ -552,6 +565,7 @@ const named_case cases[] = {
   CASE(ranges_of_digest_blocks_are_read_alone),
   CASE(ranges_that_touch_or_overlap_stay_apart),
   CASE(a_full_bucket_says_so),
+  CASE(a_model_larger_than_the_bucket_costs_no_memory),
   CASE(the_least_recently_used_model_makes_room),
   CASE(pinned_and_open_models_are_not_evicted),
   CASE(layers_are_described_once),
