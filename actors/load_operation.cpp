@@ -1,5 +1,6 @@
 // One load: open, check what was asked for, let the fabric push window after window, verify.
 #include <millrace/actors/reading_operation.hpp>
+#include <millrace/core/assert.hpp>
 
 #include <algorithm>
 #include <cstring>
@@ -161,6 +162,7 @@ private:
   transport::copy_op op_for(const storage::piece& piece, const range& r) const {
     auto first = std::max(piece.tensor_offset, r.first);
     auto last = std::min(piece.tensor_offset + piece.length, r.first + r.length);
+    MILLRACE_ASSERT(piece.tensor == r.tensor && first < last);
     transport::copy_op op;
     op.remote_offset = r.target + (first - r.first);
     op.local = piece.data + (first - piece.tensor_offset);

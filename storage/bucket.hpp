@@ -82,7 +82,7 @@ public:
   virtual std::vector<std::vector<wanted>> plan(const std::vector<wanted>& ranges) const = 0;
 
   /// Brings the bytes of one planned window to memory. Pieces cover exactly the ranges, in their order
-  /// (a range may be cut into several pieces at digest-block borders).
+  /// (a range may be cut into several pieces at digest-block borders; ranges that touch or overlap stay apart).
   virtual void fetch(std::vector<wanted> ranges, completion<window> done) = 0;
 };
 

@@ -124,19 +124,9 @@ class range_cutter {
 public:
   explicit range_cutter(std::uint64_t window_bytes) : window_bytes_(window_bytes) {}
 
-  void add(placed_piece part) {
-    while (part.length > 0) {
-      auto now = fitting(part);
-      if (now == 0) {
-        out_.push_back(std::move(list_));
-        list_.clear();
-        runs_ = {};
-        continue;
-      }
-      runs_.add({part.tensor, part.tensor_offset, now, part.at});
-      append(part, now);
-      part.tensor_offset += now, part.at += now, part.length -= now;
-    }
+  void add(const packing& packed, const wanted& range) {
+    joins_ = false;
+    for_each_part(packed, range, [&](const placed_piece& part) { add(part); });
   }
 
   std::vector<std::vector<wanted>> finish() {
@@ -146,6 +136,22 @@ public:
   }
 
 private:
+  void add(placed_piece part) {
+    while (part.length > 0) {
+      auto now = fitting(part);
+      if (now == 0) {
+        out_.push_back(std::move(list_));
+        list_.clear();
+        runs_ = {};
+        joins_ = false;
+        continue;
+      }
+      runs_.add({part.tensor, part.tensor_offset, now, part.at});
+      append(part, now);
+      part.tensor_offset += now, part.at += now, part.length -= now;
+    }
+  }
+
   bool fits(const placed_piece& part, std::uint64_t length) const {
     return runs_.memory_bytes() + runs_.cost(part.at, length) <= window_bytes_;
   }
@@ -161,18 +167,19 @@ private:
     return length;
   }
 
+  // Parts of one range follow each other; those of two stay apart even where they touch, since they go to two places.
   void append(const placed_piece& part, std::uint64_t length) {
-    if (
-      !list_.empty() && list_.back().tensor == part.tensor &&
-      list_.back().tensor_offset + list_.back().length == part.tensor_offset)
+    if (joins_)
       list_.back().length += length;
     else
       list_.push_back({part.tensor, part.tensor_offset, length});
+    joins_ = true;
   }
 
   std::uint64_t window_bytes_;
   run_collector runs_;
   std::vector<wanted> list_;
+  bool joins_ = false; // the last of `list_` is of the range that is being cut
   std::vector<std::vector<wanted>> out_;
 };
 
@@ -235,7 +242,7 @@ std::vector<std::vector<wanted>> cut_ranges(
   const packing& packed, const std::vector<wanted>& ranges, std::uint64_t window_bytes) {
   range_cutter cutter{window_bytes};
   for (auto& range : ranges)
-    for_each_part(packed, range, [&](const placed_piece& part) { cutter.add(part); });
+    cutter.add(packed, range);
   return cutter.finish();
 }
 

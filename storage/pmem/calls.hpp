@@ -3,10 +3,21 @@
 
 #include <millrace/storage/pmem/core.hpp>
 
+#include <exception>
 #include <memory>
 #include <utility>
 
 namespace millrace::storage::pmem {
+
+/// Memory that runs out ends the call, not the thread, nor the actor that made it.
+template <class T, class Work>
+result<T> attempt(const std::shared_ptr<core>& c, Work& work, gate::ticket& ticket) {
+  try {
+    return work(c, ticket);
+  } catch (const std::exception& e) {
+    return fail(errc::internal, "pool " + c->file.path + ": " + e.what());
+  }
+}
 
 /// Runs `work(core, ticket)`, and `done` with its outcome once the ticket is given back. A publish takes microseconds
 /// where cache lines are written back, and a wait for the disk elsewhere: then the work is done by a thread of the pool.
@@ -17,7 +28,7 @@ void run_call(const std::shared_ptr<core>& c, gate& entrance, completion<T> done
     return done(fail(closed_status(*c)));
   auto job = [c, ticket = std::move(ticket), done = std::move(done),
               work = std::move(work)](const status& stopped) mutable {
-    auto outcome = stopped.ok() ? work(c, ticket) : result<T>{fail(stopped)};
+    auto outcome = stopped.ok() ? attempt<T>(c, work, ticket) : result<T>{fail(stopped)};
     ticket.reset();
     done(std::move(outcome));
   };

@@ -93,16 +93,23 @@ status publish_shard(core& c, change& into, shard& next) {
   return {};
 }
 
-status no_room(core& c, const shard& next, const status& why) {
-  if (why.code() != errc::no_space)
-    return why;
+// Needs `layout_mutex`.
+status no_room(core& c, const shard_spec& spec, std::uint64_t slot_bytes) {
   auto free = c.objects->probe_free();
-  auto asked = next.shape->packed.stream_bytes * next.spec.keep;
   return refused(
-    next.spec, errc::no_space,
-    std::to_string(next.spec.keep) + " slots take " + std::to_string(asked) + " bytes, free are " +
-      std::to_string(free.total_bytes) + " in the pool " + c.file.path +
+    spec, errc::no_space,
+    std::to_string(spec.keep) + " slots take " + std::to_string(slot_bytes * spec.keep) +
+      " bytes, free are " + std::to_string(free.total_bytes) + " in the pool " + c.file.path +
       "; erase checkpoints, repack, or make a larger pool");
+}
+
+// What no pool of this size takes is refused before anything is made that grows with the layout, or is given up for it.
+status check_possible(core& c, const shard_spec& spec) {
+  auto bytes = size_bytes(spec.tensors);
+  if (bytes <= c.file.size_bytes / spec.keep)
+    return {};
+  std::lock_guard guard{c.layout_mutex};
+  return no_room(c, spec, bytes);
 }
 
 status settle(core& c, const model& m, shard& next) {
@@ -122,7 +129,9 @@ status settle(core& c, const model& m, shard& next) {
     if (outcome.ok())
       outcome = publish_shard(c, into, next);
   }
-  return outcome.ok() ? outcome : no_room(c, next, outcome);
+  if (outcome.code() == errc::no_space)
+    return no_room(c, next.spec, next.shape->packed.stream_bytes);
+  return outcome;
 }
 
 status make_shard(core& c, model& m, shard_spec spec) {
@@ -169,6 +178,8 @@ result<enrolled_shard> try_enroll(core& c, model& m, const shard_spec& spec) {
 
 result<enrolled_shard> enroll_shard(core& c, shard_spec spec) {
   if (auto bad = validate(spec); !bad.ok())
+    return fail(std::move(bad));
+  if (auto bad = check_possible(c, spec); !bad.ok())
     return fail(std::move(bad));
   for (auto attempt = 0; attempt < reclaims_max; ++attempt) {
     auto m = c.find_or_make(spec.model);

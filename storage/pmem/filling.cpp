@@ -44,7 +44,11 @@ namespace {
 class handed_out final : public pending_version {
 public:
   explicit handed_out(std::shared_ptr<filling> f) : filling_(std::move(f)) {}
-  ~handed_out() override { filling_->abandon(); }
+  // What is being published is the pool's: one of its threads may be letting go of it.
+  ~handed_out() override {
+    if (!filling_->publishing())
+      filling_->data().abandon();
+  }
 
   std::uint32_t window_count() const noexcept override { return windows_; }
   void acquire(std::uint32_t index, completion<window> done) override {

@@ -30,12 +30,8 @@ public:
   void publish(std::vector<std::uint64_t> digests, completion<std::uint64_t> done);
 
   bool publishing() const noexcept { return publishing_; }
+  /// Not to be asked for once it is publishing.
   slot_writer& data() const noexcept { return *data_; }
-  /// Nobody waits for windows any more.
-  void abandon() const {
-    if (data_)
-      data_->abandon();
-  }
 
 protected:
   /// Whether there are as many as there must be.

@@ -11,21 +11,21 @@ namespace {
 
 constexpr std::uint64_t flush_bytes = 4u << 20;
 
-// Where the ranges lie in the mapping, in as few pieces as there are runs.
+// Where the ranges lie in the mapping: each in as few pieces as it has runs, none in one piece with another.
 std::vector<piece> pieces_of(const leased_slot& slot, const std::vector<wanted>& ranges) {
   std::vector<piece> pieces;
-  for (auto& range : ranges)
+  for (auto& range : ranges) {
+    auto first = pieces.size();
     for (auto& part : io::parts_of(slot.shape->packed, range)) {
       auto run = locate(slot.extents, part.at, part.length).front();
       auto data = slot.home->address(run.offset);
-      auto joins = !pieces.empty() && pieces.back().tensor == part.tensor &&
-        pieces.back().tensor_offset + pieces.back().length == part.tensor_offset &&
-        pieces.back().data + pieces.back().length == data;
+      auto joins = pieces.size() > first && pieces.back().data + pieces.back().length == data;
       if (joins)
         pieces.back().length += part.length;
       else
         pieces.push_back({part.tensor, part.tensor_offset, data, part.length});
     }
+  }
   return pieces;
 }
 

@@ -95,6 +95,12 @@ status no_room(const core& c, std::uint64_t asked, std::uint64_t free) {
 
 } // namespace
 
+status check_possible(core& c, std::uint64_t size_bytes) {
+  if (size_bytes <= capacity_of(c))
+    return {};
+  return no_room(c, size_bytes, free_bytes(c));
+}
+
 // Nothing is evicted for a model that would not fit even then.
 status take_room(core& c, stored_version& v, std::uint64_t body_bytes) {
   for (auto judged = false;;) {

@@ -7,6 +7,10 @@
 
 namespace millrace::storage::pmem {
 
+/// Whether an empty repository would have room for a model of that size: asked before anything is made that grows with
+/// its layout. Errors: `no_space`.
+[[nodiscard]] status check_possible(core& c, std::uint64_t size_bytes);
+
 /// Reserves the objects of a version that has its shape: its index with a body of so many bytes, and its slot.
 /// Errors: `no_space` with bytes asked for and free.
 [[nodiscard]] status take_room(core& c, stored_version& v, std::uint64_t body_bytes);

@@ -110,10 +110,12 @@ result<std::uint64_t> storing::finish() {
 }
 
 result<std::shared_ptr<stored_version>> describe_version(
-  const core& c, model_spec spec, const std::vector<described_layer>& layers) {
+  core& c, model_spec spec, const std::vector<described_layer>& layers) {
   auto checked = check_spec(spec);
   if (!checked)
     return fail(checked.error());
+  if (auto bad = check_possible(c, checked->size_bytes); !bad.ok())
+    return fail(bad.within("storing model " + spec.name));
   auto made = std::make_shared<stored_version>();
   auto named = c.layers->retain(std::move(checked->layers), layers);
   if (!named)

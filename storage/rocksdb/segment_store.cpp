@@ -124,15 +124,29 @@ status segment_store::trim() {
   return {};
 }
 
+// Needs the lock.
+std::uint64_t segment_store::free_bytes() const {
+  return options_.capacity_bytes - std::min(used_bytes_, options_.capacity_bytes);
+}
+
+// Needs the lock.
+status segment_store::full(std::uint64_t asked_bytes) const {
+  return {
+    errc::no_space,
+    "asked for " + std::to_string(asked_bytes) + " bytes, free are " +
+      std::to_string(free_bytes()) + " of " + std::to_string(options_.capacity_bytes) + " under " +
+      options_.path + "; erase models, or raise the bucket's capacity"};
+}
+
+status segment_store::check_possible(std::uint64_t size_bytes) const {
+  std::lock_guard guard{mutex_};
+  return size_bytes <= options_.capacity_bytes ? status{} : full(size_bytes);
+}
+
 status segment_store::take_share(std::uint64_t size_bytes) {
   std::lock_guard guard{mutex_};
-  auto free = options_.capacity_bytes - std::min(used_bytes_, options_.capacity_bytes);
-  if (size_bytes > free)
-    return {
-      errc::no_space,
-      "asked for " + std::to_string(size_bytes) + " bytes, free are " + std::to_string(free) +
-        " of " + std::to_string(options_.capacity_bytes) + " under " + options_.path +
-        "; erase models, or raise the bucket's capacity"};
+  if (size_bytes > free_bytes())
+    return full(size_bytes);
   used_bytes_ += size_bytes;
   return {};
 }

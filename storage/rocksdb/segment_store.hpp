@@ -89,6 +89,8 @@ public:
   /// Removes segments in which nothing is claimed, keeping one for reuse.
   [[nodiscard]] status trim();
 
+  /// Whether so many bytes fit when nothing else is there. Errors: those of `allocate`.
+  [[nodiscard]] status check_possible(std::uint64_t size_bytes) const;
   /// Errors: `no_space` with what was asked for, what is free, and the capacity.
   result<space_lease> allocate(std::uint64_t size_bytes);
   /// Takes a share of the capacity and no extents.
@@ -117,6 +119,8 @@ private:
 
   std::byte* buffer_for(const file_run& run) const noexcept;
   [[nodiscard]] status open_existing();
+  std::uint64_t free_bytes() const;
+  status full(std::uint64_t asked_bytes) const;
   [[nodiscard]] status take_share(std::uint64_t size_bytes);
   [[nodiscard]] status grow(std::uint64_t missing_bytes);
   [[nodiscard]] status add_segment(std::uint64_t size_bytes);

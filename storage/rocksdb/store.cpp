@@ -252,6 +252,9 @@ void reserve_model(
   auto checked = check_spec(spec);
   if (!checked)
     return done(fail(checked.error()));
+  // Before anything is made that grows with its layout.
+  if (auto bad = e->space->check_possible(checked->size_bytes); !bad.ok())
+    return done(fail(bad.within("storing model " + spec.name)));
   auto named = e->layers->retain(std::move(checked->layers), layers);
   if (!named)
     return done(fail(named.error().within("storing model " + spec.name)));

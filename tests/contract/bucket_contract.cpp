@@ -6,6 +6,7 @@
 #include <millrace/tests/support/bucket_driving.hpp>
 #include <millrace/tests/support/heap_memory_source.hpp>
 #include <millrace/tests/support/held_completion.hpp>
+#include <millrace/tests/support/memory_bound.hpp>
 
 #include <boost/test/unit_test.hpp>
 
@@ -283,6 +284,22 @@ void ranges_of_digest_blocks_are_read_alone(const bucket_factory& factory) {
       await<window>([&](auto done) { (*model)->fetch({bad}, std::move(done)); }), invalid_argument);
 }
 
+// What was asked for twice arrives twice, what touches arrives apart: a caller has a place for each range.
+void ranges_that_touch_or_overlap_stay_apart(const bucket_factory& factory) {
+  world w{factory};
+  constexpr auto block = digest_block_bytes;
+  BOOST_REQUIRE(store(*w.subject, spec_of("m", {5 * block + 100, 70, 3 * mib}), 6));
+  auto model = open(*w.subject, "m");
+  BOOST_REQUIRE(model);
+  for (const auto& ranges : std::vector<std::vector<wanted>>{
+         {{0, 0, block}, {0, block, block}, {1, 0, 70}},
+         {{0, 0, block}, {0, 0, block}, {0, block, 2 * block}, {0, 2 * block, block}, {1, 0, 70}},
+         {{0, 2 * block, block}, {0, 3 * block, 2 * block + 100}, {1, 0, 70}, {2, 0, block}},
+         {{2, 0, 2 * mib}, {2, 2 * mib, mib}, {1, 0, 70}, {1, 0, 70}},
+         {{0, block, block}, {0, 0, block}, {0, block, block}}})
+    CHECK_OK(check_ranges(**model, ranges, 6));
+}
+
 // -- capacity ---------------------------------------------------------------------------------
 
 void a_full_bucket_says_so(const bucket_factory& factory) {
@@ -299,6 +316,18 @@ void a_full_bucket_says_so(const bucket_factory& factory) {
   CHECK_OK(erase(*w.subject, "a"));
   BOOST_TEST(settles_at(*w.subject, 0));
   BOOST_REQUIRE(store(*w.subject, spec_of("b", {5 * mib}), 2));
+}
+
+// Before anything is made for it that is as large as its shape says.
+void a_model_larger_than_the_bucket_costs_no_memory(const bucket_factory& factory) {
+  world w{factory, {.capacity_bytes = 8 * mib}};
+  BOOST_REQUIRE(store(*w.subject, spec_of("a", {mib}), 1));
+  {
+    memory_bound bound{256 * mib};
+    CHECK_CODE(reserve(*w.subject, spec_of("b", {16 * mib * mib})), no_space);
+    CHECK_CODE(reserve(*w.subject, spec_of("c", {1, 16 * mib * mib, 3})), no_space);
+  }
+  CHECK_OK(check_model(*w.subject, "a", 1));
 }
 
 void the_least_recently_used_model_makes_room(const bucket_factory& factory) {
@@ -534,7 +563,9 @@ const named_case cases[] = {
   CASE(an_erased_model_stays_readable_while_open),
   CASE(versions_are_never_used_twice),
   CASE(ranges_of_digest_blocks_are_read_alone),
+  CASE(ranges_that_touch_or_overlap_stay_apart),
   CASE(a_full_bucket_says_so),
+  CASE(a_model_larger_than_the_bucket_costs_no_memory),
   CASE(the_least_recently_used_model_makes_room),
   CASE(pinned_and_open_models_are_not_evicted),
   CASE(layers_are_described_once),

@@ -148,6 +148,31 @@ BOOST_DATA_TEST_CASE(
   BOOST_TEST((bias == m.bytes[2]));
 }
 
+// Rows of one tensor whose digest blocks are the same, are neighbours, or overlap, and a small tensor after them.
+BOOST_DATA_TEST_CASE(
+  several_ranges_of_one_tensor_load_each_into_its_place,
+  data::make({false, true}) * data::make({"default", "kept", "pool", "mapped"}), over_socket,
+  group) {
+  service s;
+  auto repo = s.repo(over_socket, group);
+  auto m = assorted();
+  repo.store("net/a", m.views).get();
+  constexpr std::uint64_t row = 700 * 4;
+  for (auto [a, b] : {std::pair{10, 11}, {10, 100}, {80, 100}, {100, 10}, {90, 95}, {10, 10}}) {
+    std::vector<std::byte> one(10 * row), two(20 * row), bias(512 * 4);
+    repo
+      .load(
+        "net/a",
+        {{{{"layer1.weight", dtype::f32, {10, 700}}, one.data(), {}}, a},
+         {{{"layer1.weight", dtype::f32, {20, 700}}, two.data(), {}}, b},
+         {{{"layer1.bias", dtype::f32, {512}}, bias.data(), {}}, {}}})
+      .get();
+    BOOST_TEST(std::memcmp(one.data(), m.bytes[1].data() + a * row, one.size()) == 0);
+    BOOST_TEST(std::memcmp(two.data(), m.bytes[1].data() + b * row, two.size()) == 0);
+    BOOST_TEST((bias == m.bytes[2]));
+  }
+}
+
 BOOST_DATA_TEST_CASE(
   strided_tensors_are_stored_and_loaded_in_place, data::make({false, true}), over_socket) {
   service s;

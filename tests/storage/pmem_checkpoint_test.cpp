@@ -4,6 +4,7 @@
 #include <millrace/tests/support/bucket_driving.hpp>
 #include <millrace/tests/support/checkpoint_driving.hpp>
 #include <millrace/tests/support/held_completion.hpp>
+#include <millrace/tests/support/memory_bound.hpp>
 #include <millrace/tests/support/pool_place.hpp>
 
 #include <boost/test/data/monomorphic.hpp>
@@ -281,6 +282,28 @@ BOOST_DATA_TEST_CASE(registration_reserves_all_slots_or_nothing, ways, way) {
   w.enroll_or_fail(shard_of("a", {24 * mib}));
   w.reopen();
   BOOST_TEST(list_all(*w.store).size() == 1u);
+}
+
+BOOST_DATA_TEST_CASE(a_shard_larger_than_the_pool_costs_neither_memory_nor_versions, ways, way) {
+  world w{way};
+  w.close();
+  w.options.low_space = when_low_space::reclaim;
+  w.open();
+  auto old = shard_of("old", {mib});
+  w.enroll_or_fail(old);
+  w.save_or_fail(old, 1);
+  w.save_or_fail(old, 2);
+  w.store->leave("old", 0, true);
+  {
+    memory_bound bound{256 * mib};
+    auto refused = enroll(*w.store, shard_of("large", {16 * mib * mib}));
+    BOOST_REQUIRE(!refused);
+    BOOST_TEST((refused.error().code() == errc::no_space));
+    BOOST_TEST(refused.error().detail().find(std::to_string(32 * mib * mib)) != std::string::npos);
+  }
+  BOOST_TEST(list_all(*w.store).size() == 1u);
+  BOOST_TEST(w.holds(old, 1));
+  BOOST_TEST(w.holds(old, 2));
 }
 
 BOOST_DATA_TEST_CASE(keep_grows_and_shrinks_with_a_new_registration, ways, way) {
