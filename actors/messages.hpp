@@ -244,6 +244,8 @@ struct rdma_status {
   std::uint64_t registered_bytes = 0;
   std::uint64_t grants = 0; // regions that peers have keys of
   std::uint64_t windows = 0;
+  std::uint64_t by_dma_buf = 0;     // registrations of memory of GPUs
+  std::uint64_t by_peer_memory = 0; // the same, by their addresses
 
   friend bool operator==(const rdma_status&, const rdma_status&) = default;
 };
@@ -310,7 +312,8 @@ MILLRACE_INSPECT(
   peer_rail, x.peer, x.device, x.state, x.connected_by, x.bytes, x.requests, x.retried, x.failures,
   x.rate_bytes_per_s, x.depth, x.last_error)
 MILLRACE_INSPECT(
-  rdma_status, x.present, x.rails, x.registrations, x.registered_bytes, x.grants, x.windows)
+  rdma_status, x.present, x.rails, x.registrations, x.registered_bytes, x.grants, x.windows,
+  x.by_dma_buf, x.by_peer_memory)
 MILLRACE_INSPECT(
   node_status, x.node, x.address, x.version, x.pid, x.uptime_ms, x.connections,
   x.staging_capacity_bytes, x.staging_used_bytes, x.providers, x.paths, x.addresses, x.rdma)

@@ -262,7 +262,14 @@ constexpr auto verbs_keys = [] {
      put<s, &s::poll_us>},
     {verbs.ms("sleep", "1s", 1, hour_ms, "longest sleep of that thread without a look around"),
      put<s, &s::sleep_ms>},
-    {verbs.ms("connect_timeout", "5s", 1, hour_ms, "longest wait for a queue pair"),
+    {verbs.plain(
+       "bind_thread", boolean, "true",
+       "keep that thread on the processors of the devices' NUMA nodes"),
+     put<s, &s::bind_thread>},
+    {verbs.ms(
+       "connect_timeout", "5s", 1, hour_ms,
+       "longest wait for a queue pair; with `rdma_cm` once more for its request, which the kernel "
+       "repeats after 4.3 s"),
      put<s, &s::connect_timeout_ms>},
     {verbs.ms(
        "ack_timeout", "67ms", 1, hour_ms,

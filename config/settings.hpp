@@ -147,6 +147,7 @@ struct verbs_settings {
   std::uint64_t stripe_min_bytes = 4 * mib;
   std::uint64_t poll_us = 50;
   std::uint64_t sleep_ms = 1'000;
+  bool bind_thread = true;
   std::uint64_t connect_timeout_ms = 5'000;
   std::uint64_t ack_timeout_ms = 67;
   std::uint32_t ack_retries = 6;

@@ -76,6 +76,8 @@ actors::rdma_status rdma_status_of(const transport::verbs_stats& v) {
   out.registered_bytes = v.registered_bytes;
   out.grants = v.grants;
   out.windows = v.windows;
+  out.by_dma_buf = v.by_dma_buf;
+  out.by_peer_memory = v.by_peer_memory;
   for (auto& r : v.rails)
     out.rails.push_back(
       {r.peer, r.device, r.state, r.connected_by, r.bytes, r.requests, r.retried, r.failures,

@@ -64,6 +64,7 @@ transport::verbs_options verbs_options_of(const config::verbs_settings& s) {
   o.stripe_bytes_min = s.stripe_min_bytes;
   o.poll_us = narrow(s.poll_us);
   o.sleep_ms = narrow(s.sleep_ms);
+  o.bind_thread = s.bind_thread;
   o.connect_timeout_ms = narrow(s.connect_timeout_ms);
   o.ack_timeout_ms = narrow(s.ack_timeout_ms);
   o.ack_retries = s.ack_retries;

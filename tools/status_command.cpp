@@ -111,7 +111,9 @@ json to_json(const actors::rdma_status& s) {
     {"registrations", s.registrations},
     {"registered_bytes", s.registered_bytes},
     {"grants", s.grants},
-    {"windows", s.windows}};
+    {"windows", s.windows},
+    {"by_dma_buf", s.by_dma_buf},
+    {"by_peer_memory", s.by_peer_memory}};
 }
 
 json to_json(const node_status& s) {
@@ -197,7 +199,11 @@ void print_rdma(std::ostream& out, const actors::rdma_status& s) {
     return;
   out << "  rdma: " << counted(s.rails.size(), "rail") << ", "
       << counted(s.registrations, "registration") << " (" << human_size(s.registered_bytes) << "), "
-      << counted(s.grants, "grant") << ", " << counted(s.windows, "window") << '\n';
+      << counted(s.grants, "grant") << ", " << counted(s.windows, "window");
+  if (s.by_dma_buf + s.by_peer_memory > 0)
+    out << "; memory of GPUs registered " << s.by_dma_buf << " times by dma-buf, "
+        << s.by_peer_memory << " by peer memory";
+  out << '\n';
   table rails{
     {"rail to", "device", "state", "by", ">bytes", ">rate", ">depth", ">requests", ">retried",
      ">failures", "last failure"}};

@@ -40,6 +40,9 @@ public:
   /// Of the device's kind; what one device of a kind pins is pinned for all of them.
   virtual std::string_view kind() const noexcept = 0;
 
+  /// Where it is plugged in, "0000:3b:00.0"; empty where that is not known.
+  virtual std::string pci_address() const { return {}; }
+
   /// Copies all runs, in any order. Blocks until the device is done, so it runs on threads of its own
   /// (`mover_pool::devices`), and touches nothing once it has returned, whatever it returns.
   /// Errors: `io_error` naming the device; then the target bytes are undefined.

@@ -34,7 +34,7 @@ void try_one(wire_reader& reader) {
 }
 
 // No message of the channel: private data of a request, as it comes.
-constexpr vb::message_kind by_rdma_cm{7};
+constexpr vb::message_kind by_rdma_cm{200};
 
 void try_words(std::span<const std::byte> bytes) {
   auto words = vb::cm_words::decode(bytes);
@@ -51,6 +51,10 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   wire_reader reader{{reinterpret_cast<const std::byte*>(data), size}};
   vb::message_kind kind{};
   reader(kind);
+  if (kind == by_rdma_cm) {
+    try_words(reader.rest());
+    return 0;
+  }
   switch (kind) {
   case vb::message_kind::hello:
     try_one<vb::hello>(reader);
@@ -70,8 +74,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   case vb::message_kind::withdrawn:
     try_one<vb::withdrawn>(reader);
     break;
-  case by_rdma_cm:
-    try_words(reader.rest());
+  case vb::message_kind::lost:
+    try_one<vb::lost>(reader);
     break;
   }
   return 0;

@@ -63,6 +63,7 @@ BOOST_AUTO_TEST_CASE(what_no_driver_says_ends_its_channel_and_no_other) {
     saying(message_kind::connect, connect_of([](auto& m) { m.number = 1u << 24; })),
     saying(message_kind::connect, connect_of([](auto& m) { m.psn = ~0u; })),
     saying(message_kind::ready, vb::ready{vb::rails_max, 1}),
+    saying(message_kind::lost, vb::lost{vb::rails_max, 1}),
     saying(message_kind::ask, vb::ask{1, 1, {}, 3}),
     saying(message_kind::granted, granted_of([](auto& m) { m.region_bytes = 5000; })),
     saying(message_kind::granted, granted_of([](auto& m) { m.ranges[0].length = ~0ull; })),
@@ -95,6 +96,9 @@ BOOST_AUTO_TEST_CASE(what_nobody_asked_for_changes_nothing) {
   line->say(message_kind::connect, vb::connect{vb::rails_max - 1, 1, 1, 1, rail(), {}, {}});
   line->say(message_kind::ready, vb::ready{63, 1});
   line->say(message_kind::ready, vb::ready{0, generation + 7}); // not joined yet
+  line->say(message_kind::lost, vb::lost{63, 1});
+  line->say(message_kind::lost, vb::lost{0, generation - 1});
+  line->say(message_kind::lost, vb::lost{0, generation + 7});
   line->say(
     message_kind::connect, vb::connect{0, generation - 1, 1, 1, rail(), {}, {}}); // long gone
   BOOST_TEST(eventually([&] { return rail_state() == "up"; }));
@@ -105,6 +109,19 @@ BOOST_AUTO_TEST_CASE(what_nobody_asked_for_changes_nothing) {
   BOOST_TEST(
     move(direction::read, keys.ranges[0].address, 4096, keys.ranges[0].keys.at(0)) ==
     IBV_WC_SUCCESS);
+  BOOST_TEST(line->is_open());
+  others_go_on();
+}
+
+BOOST_AUTO_TEST_CASE(a_peer_that_lost_its_end_is_believed_once) {
+  greet_and_connect();
+  for (int i = 0; i < 3; ++i) {
+    BOOST_TEST_REQUIRE(eventually([&] { return rail_state() == "up"; }));
+    line->say(message_kind::lost, vb::lost{0, generation});
+    line->say(message_kind::lost, vb::lost{0, generation});
+    BOOST_TEST(eventually([&] { return rail_state() == "connecting"; }));
+    connect();
+  }
   BOOST_TEST(line->is_open());
   others_go_on();
 }

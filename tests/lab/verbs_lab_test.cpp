@@ -173,6 +173,23 @@ BOOST_AUTO_TEST_CASE(once_withdrawn_the_old_key_opens_nothing) {
   BOOST_TEST((r.target[0] == std::byte{0}));
 }
 
+BOOST_AUTO_TEST_CASE(withdrawing_ends_keys_that_were_not_told_yet) {
+  opened_region r{access_mode::read};
+  auto h = r.exposed.handle();
+  r.q.join(); // whose keys are on their way
+  auto prepared = r.book
+                    ->prepare(
+                      h.region, find_region(h.region, h.key, access_mode::read).value(),
+                      direction::read, {{0, 2, 0, r.q.there[0]}})
+                    .value();
+  auto& key = *prepared.unbound.at(0).keys.at(0);
+  BOOST_TEST_REQUIRE(r.q.bind(key) == IBV_WC_SUCCESS);
+  r.exposed.withdraw();
+  BOOST_TEST(r.book->windows() == 0u);
+  BOOST_TEST(r.q.move(direction::read, *r.local, 1, r.data, key.key()) == IBV_WC_REM_ACCESS_ERR);
+  BOOST_TEST(!r.book->answer(prepared.g, std::move(prepared.unbound)).has_value());
+}
+
 BOOST_AUTO_TEST_CASE(the_key_of_one_peer_is_nothing_to_another) {
   opened_region r{access_mode::read};
   r.q.join(); // as another peer would
@@ -197,7 +214,8 @@ BOOST_AUTO_TEST_CASE(what_is_small_goes_inline_and_needs_no_local_key) {
   BOOST_TEST(send(r.q.options.inline_bytes_max) == IBV_WC_SUCCESS);
   BOOST_TEST(
     (r.data[0] == std::byte{9} && r.data[r.q.options.inline_bytes_max - 1] == std::byte{9}));
-  BOOST_TEST(send(r.q.options.inline_bytes_max + 1) == IBV_WC_LOC_PROT_ERR);
+  // Devices differ in what they call it.
+  BOOST_TEST(send(r.q.options.inline_bytes_max + 1) != IBV_WC_SUCCESS);
 }
 
 BOOST_AUTO_TEST_CASE(a_closed_queue_pair_lets_nobody_in_whoever_holds_it) {
@@ -402,24 +420,24 @@ BOOST_AUTO_TEST_CASE(large_transfers_use_every_rail_and_small_ones_take_turns) {
   BOOST_TEST((s.rails[0].rate_bytes_per_s > 0 && s.rails[1].rate_bytes_per_s > 0));
 }
 
-BOOST_AUTO_TEST_CASE(a_rail_that_fails_under_way_is_left_and_comes_back) {
+namespace {
+
+// Nobody sends anything once the link is down and nothing is under way.
+void fails_and_comes_back(bool under_way) {
   two_drivers d;
   exposed_matrix m{{1, 20 << 20, 0}, access_mode::read, 4};
   auto expected = pattern(20 << 20, 4);
-  // The submitter's interface and the owner's: the one is told at once, the other finds out.
+  // The submitter's interface and the owner's: the one is told by its device, the other by its peer.
   for (auto link : {0, 2}) {
     auto done = d.start_read(m.handle(), 20 << 20);
-    BOOST_TEST(eventually([&] { return d.memory->data()[0] == expected[0]; }));
+    BOOST_TEST(
+      eventually([&] { return under_way ? d.memory->data()[0] == expected[0] : done.ready(); }));
     link_down(link);
     auto moved = done.take();
     BOOST_TEST_REQUIRE(moved.has_value(), link << ": " << why(moved));
     BOOST_TEST(std::equal(expected.begin(), expected.end(), d.memory->data()));
-    // If it was done by then, the side whose port is up finds out with the next one.
-    auto left = [&] {
-      d.read_and_check(5 << 20, 7);
-      return d.up() == 1;
-    };
-    BOOST_TEST(eventually(left), link);
+    BOOST_TEST(eventually([&] { return d.up() == 1; }), link);
+    d.read_and_check(5 << 20, 7);
     link_up(link);
     BOOST_TEST(
       eventually([&] { return d.up() == 2; }),
@@ -430,6 +448,16 @@ BOOST_AUTO_TEST_CASE(a_rail_that_fails_under_way_is_left_and_comes_back) {
     BOOST_TEST(eventually(
       [&] { return bytes_over(d, 0) > before.first && bytes_over(d, 1) > before.second; }));
   }
+}
+
+} // namespace
+
+BOOST_AUTO_TEST_CASE(a_rail_that_fails_under_way_is_left_and_comes_back) {
+  fails_and_comes_back(true);
+}
+
+BOOST_AUTO_TEST_CASE(a_rail_that_fails_at_rest_is_left_and_comes_back) {
+  fails_and_comes_back(false);
 }
 
 BOOST_AUTO_TEST_CASE(without_any_rail_transfers_end_and_the_driver_reaches_nobody) {

@@ -83,6 +83,7 @@ BOOST_AUTO_TEST_CASE(defaults_of_the_configuration_are_those_of_verbs) {
   SAME(a, b, stripe_bytes_min);
   SAME(a, b, poll_us);
   SAME(a, b, sleep_ms);
+  SAME(a, b, bind_thread);
   SAME(a, b, connect_timeout_ms);
   SAME(a, b, ack_timeout_ms);
   SAME(a, b, ack_retries);

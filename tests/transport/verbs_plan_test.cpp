@@ -103,6 +103,21 @@ BOOST_AUTO_TEST_CASE(slower_rails_have_less_under_way) {
   BOOST_TEST((depths({}, 100).empty()));
 }
 
+BOOST_AUTO_TEST_CASE(of_several_rails_the_nearest_take_turns) {
+  std::vector<rail_distance> rails = {
+    {4, false, false}, {5, true, false}, {6, true, true}, {7, false, true}, {8, true, true}};
+  BOOST_TEST(choose_rail(rails, 0).value() == 6u);
+  BOOST_TEST(choose_rail(rails, 1).value() == 8u);
+  BOOST_TEST(choose_rail(rails, 2).value() == 6u);
+  // One near device is better than none, whichever side it is on.
+  rails = {{4, false, false}, {5, true, false}, {7, false, true}};
+  BOOST_TEST(choose_rail(rails, 0).value() == 5u);
+  BOOST_TEST(choose_rail(rails, 1).value() == 7u);
+  rails = {{1, false, false}, {4, false, false}};
+  BOOST_TEST(choose_rail(rails, 3).value() == 4u);
+  BOOST_TEST(!choose_rail({}, 0).has_value());
+}
+
 BOOST_AUTO_TEST_SUITE_END()
 
 BOOST_AUTO_TEST_SUITE(verbs_requests)

@@ -4,6 +4,7 @@
 
 #include <unistd.h>
 
+#include <cstdio>
 #include <map>
 #include <mutex>
 
@@ -52,6 +53,13 @@ public:
 
   const std::string& name() const noexcept override { return name_; }
   std::string_view kind() const noexcept override { return "cuda"; }
+  std::string pci_address() const override {
+    char text[32];
+    std::snprintf(
+      text, sizeof(text), "%04x:%02x:%02x.0", attribute(CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID),
+      attribute(CU_DEVICE_ATTRIBUTE_PCI_BUS_ID), attribute(CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID));
+    return text;
+  }
 
   status copy(std::span<const device_run> runs, device_way way) override {
     in_context here{*this};
@@ -159,7 +167,7 @@ private:
     return api_.context_push(context);
   }
 
-  int attribute(CUdevice_attribute which) {
+  int attribute(CUdevice_attribute which) const {
     CUdevice device{};
     int value = 0;
     auto known = api_.device_get(&device, ordinal_) == CUDA_SUCCESS &&

@@ -2,6 +2,7 @@
 // Started by the driver when there is a device.
 #include <millrace/core/log.hpp>
 #include <millrace/transport/verbs/completion_thread.hpp>
+#include <millrace/transport/verbs/memory_distance.hpp>
 
 #include <pthread.h>
 #include <sys/eventfd.h>
@@ -18,6 +19,17 @@ namespace {
 // How often deadlines are looked at while there are some.
 constexpr std::chrono::milliseconds tick_interval{20};
 
+// 0 if it is not known of one.
+std::uint64_t nodes_of(const device_list& devices) {
+  std::uint64_t out = 0;
+  for (auto& d : devices) {
+    if (d->node_mask() == 0)
+      return 0;
+    out |= d->node_mask();
+  }
+  return out;
+}
+
 std::vector<int> descriptors_of(const device_list& devices, int wake) {
   std::vector<int> out{wake};
   for (auto& d : devices) {
@@ -32,7 +44,8 @@ std::vector<int> descriptors_of(const device_list& devices, int wake) {
 completion_thread::completion_thread(
   device_list devices, const verbs_options& options, unique_fd wake)
   : devices_(std::move(devices)), poll_(options.poll_us), sleep_(std::max(options.sleep_ms, 1u)),
-    wake_(std::move(wake)), watch_(descriptors_of(devices_, wake_.get())) {}
+    near_devices_(options.bind_thread), wake_(std::move(wake)),
+    watch_(descriptors_of(devices_, wake_.get())) {}
 
 result<std::shared_ptr<completion_thread>> completion_thread::start(
   device_list devices, const verbs_options& options) {
@@ -94,6 +107,8 @@ bool completion_thread::is_stopping() {
 
 void completion_thread::run() {
   pthread_setname_np(pthread_self(), "mr.verbs");
+  if (near_devices_)
+    stay_near(nodes_of(devices_));
   auto busy_until = steady_clock::now();
   auto next_look = busy_until;
   while (!is_stopping()) {

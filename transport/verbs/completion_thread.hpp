@@ -65,6 +65,7 @@ private:
   const device_list devices_;
   const std::chrono::microseconds poll_;
   const std::chrono::milliseconds sleep_;
+  const bool near_devices_;
   const unique_fd wake_;
   descriptor_watch watch_;
   std::mutex mutex_;

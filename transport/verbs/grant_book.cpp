@@ -1,6 +1,7 @@
 // Registering what a peer may reach, opening it, and taking it back.
 // Asked by `peer_link` for every `ask` of the peer.
 #include <millrace/transport/verbs/grant_book.hpp>
+#include <millrace/transport/verbs/memory_distance.hpp>
 
 #include <algorithm>
 #include <utility>
@@ -8,6 +9,16 @@
 namespace millrace::transport::verbs {
 
 namespace {
+
+// Looking at every page would take as long as registering them: where some ranges begin tells enough.
+std::uint64_t nodes_of(const grant::ranges& memory) {
+  constexpr std::size_t looked_at_max = 16;
+  std::uint64_t out = 0;
+  for (std::size_t i = 0; i < std::min(memory.size(), looked_at_max); ++i)
+    out |= memory[i].device ? node_mask_of_pci(memory[i].device->pci_address())
+                            : node_mask_of_memory(memory[i].data, 1);
+  return out;
+}
 
 status withdrawn_error() {
   return {errc::permission_denied, "the memory behind the handle was withdrawn"};
@@ -20,6 +31,9 @@ status withdrawn_error() {
 void grant::revoke() noexcept {
   std::lock_guard guard{mutex_};
   revoked_ = true;
+  for (auto& weak : std::exchange(unanswered_, {}))
+    if (auto key = weak.lock())
+      key->revoke();
   auto pairs = std::exchange(pairs_, {});
   for (auto& p : pairs)
     for (auto& k : p.keys)
@@ -72,6 +86,7 @@ result<grant_book::prepared> grant_book::prepare(
     auto made = keys_over(**g, over, dir);
     if (!made)
       return fail(made.error());
+    (*g)->unanswered_.insert((*g)->unanswered_.end(), made->keys.begin(), made->keys.end());
     out.unbound.push_back(std::move(*made));
   }
   return out;
@@ -134,6 +149,8 @@ status grant_book::register_ranges(grant& g, const gather_list& list, direction 
     }
     g.registrations_.push_back(registered ? std::move(*registered) : nullptr);
   }
+  if (sources_.devices.size() > 1)
+    g.node_mask_ = nodes_of(*ranges);
   g.ranges_ = std::move(*ranges);
   g.region_bytes_ = list.size_bytes();
   return {};
@@ -180,6 +197,7 @@ result<granted> grant_book::answer(const std::shared_ptr<grant>& g, std::vector<
         k->revoke();
     return fail(withdrawn_error());
   }
+  g->unanswered_.clear();
   for (auto& b : bound) {
     for (auto& p : g->pairs_)
       if (p.over.pair == b.over.pair)
@@ -190,7 +208,8 @@ result<granted> grant_book::answer(const std::shared_ptr<grant>& g, std::vector<
   granted out;
   out.region_bytes = g->region_bytes_;
   for (auto& p : g->pairs_)
-    out.pairs.push_back({p.over.pair, p.over.generation});
+    out.pairs.push_back(
+      {p.over.pair, p.over.generation, are_near(g->node_mask_, p.over.port->node_mask())});
   for (std::size_t i = 0; i < g->ranges_.size(); ++i) {
     granted_range r{g->ranges_[i].length, reinterpret_cast<std::uintptr_t>(g->ranges_[i].data), {}};
     for (auto& p : g->pairs_)

@@ -58,10 +58,12 @@ private:
   bool revoked_ = false;
   bool made_ = false;
   std::uint64_t region_bytes_ = 0;
+  std::uint64_t node_mask_ = 0; // of the memory
   ranges ranges_;
   std::vector<std::shared_ptr<void>>
     registrations_; // one a range; null: exact ones, made for each device
   std::vector<pair_grant> pairs_;
+  std::vector<std::weak_ptr<remote_key>> unanswered_; // made, and perhaps bound, but not told yet
   std::optional<region_ref> region_;
   std::uint64_t hook_ = 0;
 };

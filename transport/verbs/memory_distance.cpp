@@ -29,6 +29,9 @@ hwloc_topology_t topology() {
   return t.get();
 }
 
+using bitmap_ptr = std::unique_ptr<hwloc_bitmap_s, decltype(&hwloc_bitmap_free)>;
+bitmap_ptr make_bitmap() { return {hwloc_bitmap_alloc(), hwloc_bitmap_free}; }
+
 std::uint64_t mask_of(hwloc_const_nodeset_t nodes) {
   return nodes ? hwloc_bitmap_to_ith_ulong(nodes, 0) : 0;
 }
@@ -48,11 +51,31 @@ std::uint64_t node_mask_of_device(const std::string& device) {
 std::uint64_t node_mask_of_memory(const std::byte* data, std::uint64_t size_bytes) {
   if (!topology() || size_bytes == 0)
     return 0;
-  std::unique_ptr<hwloc_bitmap_s, decltype(&hwloc_bitmap_free)> nodes{
-    hwloc_bitmap_alloc(), hwloc_bitmap_free};
+  auto nodes = make_bitmap();
   auto found =
     hwloc_get_area_memlocation(topology(), data, size_bytes, nodes.get(), HWLOC_MEMBIND_BYNODESET);
   return found == 0 ? mask_of(nodes.get()) : 0;
+}
+
+std::uint64_t node_mask_of_pci(const std::string& address) {
+  auto* o = topology() && !address.empty()
+    ? hwloc_get_pcidev_by_busidstring(topology(), address.c_str())
+    : nullptr;
+  auto* near = o ? hwloc_get_non_io_ancestor_obj(topology(), o) : nullptr;
+  return near ? mask_of(near->nodeset) : 0;
+}
+
+void stay_near(std::uint64_t node_mask) {
+  if (!topology() || node_mask == 0)
+    return;
+  bitmap_ptr nodes = make_bitmap(), cpus = make_bitmap(), allowed = make_bitmap();
+  hwloc_bitmap_from_ith_ulong(nodes.get(), 0, node_mask);
+  hwloc_cpuset_from_nodeset(topology(), cpus.get(), nodes.get());
+  if (hwloc_get_cpubind(topology(), allowed.get(), HWLOC_CPUBIND_THREAD) != 0)
+    return;
+  hwloc_bitmap_and(cpus.get(), cpus.get(), allowed.get());
+  if (!hwloc_bitmap_iszero(cpus.get()))
+    hwloc_set_cpubind(topology(), cpus.get(), HWLOC_CPUBIND_THREAD);
 }
 
 std::string nodes_near_device(const std::string& device) {

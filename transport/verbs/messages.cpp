@@ -48,6 +48,8 @@ status check(const connect& m) {
 
 status check(const ready& m) { return m.pair < rails_max ? status{} : wrong("no such pair"); }
 
+status check(const lost& m) { return m.pair < rails_max ? status{} : wrong("no such pair"); }
+
 status check(const ask& m) {
   return m.dir == 1 || m.dir == 2 ? status{} : wrong("a grant in no known direction");
 }

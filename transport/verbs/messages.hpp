@@ -19,6 +19,7 @@ enum class message_kind : std::uint8_t {
   ask = 4,
   granted = 5,
   withdrawn = 6,
+  lost = 7,
 };
 
 inline constexpr std::uint32_t protocol_version = 1;
@@ -63,6 +64,12 @@ struct ready {
   std::uint32_t generation = 0;
 };
 
+/// "My end of it is gone." Nothing would tell the other side while it sends nothing.
+struct lost {
+  std::uint32_t pair = 0;
+  std::uint32_t generation = 0;
+};
+
 /// "Let me reach that region."
 struct ask {
   std::uint64_t number = 0;
@@ -75,6 +82,7 @@ struct ask {
 struct granted_pair {
   std::uint32_t pair = 0;
   std::uint32_t generation = 0;
+  bool near = true; // the owner's device to the memory; true where that is not known
 };
 
 /// Dense memory behind `length` bytes of the region. One key for each pair.
@@ -104,6 +112,7 @@ struct withdrawn {
 [[nodiscard]] status check(const hello& m);
 [[nodiscard]] status check(const connect& m);
 [[nodiscard]] status check(const ready& m);
+[[nodiscard]] status check(const lost& m);
 [[nodiscard]] status check(const ask& m);
 [[nodiscard]] status check(const granted& m);
 [[nodiscard]] inline status check(const withdrawn&) { return {}; }
@@ -125,12 +134,16 @@ typename Inspector::result_type inspect(Inspector& f, ready& x) {
   return f(x.pair, x.generation);
 }
 template <class Inspector>
+typename Inspector::result_type inspect(Inspector& f, lost& x) {
+  return f(x.pair, x.generation);
+}
+template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, ask& x) {
   return f(x.number, x.region, x.key, x.dir);
 }
 template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, granted_pair& x) {
-  return f(x.pair, x.generation);
+  return f(x.pair, x.generation, x.near);
 }
 template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, granted_range& x) {

@@ -46,6 +46,7 @@ void peer_link::send(message_kind kind, const Message& m) {
 
 template void peer_link::send(message_kind, const connect&);
 template void peer_link::send(message_kind, const ready&);
+template void peer_link::send(message_kind, const lost&);
 template void peer_link::send(message_kind, const ask&);
 
 void peer_link::open() {
@@ -90,6 +91,9 @@ status peer_link::take(std::span<const std::byte> body) {
     break;
   case message_kind::ready:
     bad = deliver(reader, body.size(), &peer_link::on_ready);
+    break;
+  case message_kind::lost:
+    bad = deliver(reader, body.size(), &peer_link::on_lost);
     break;
   case message_kind::granted:
     bad = deliver(reader, body.size(), &peer_link::on_granted);
@@ -157,6 +161,11 @@ void peer_link::on_connect(connect m) {
 void peer_link::on_ready(ready m) {
   if (auto* r = find_rail(m.pair))
     r->on_ready(m);
+}
+
+void peer_link::on_lost(lost m) {
+  if (auto* r = find_rail(m.pair))
+    r->on_lost(m);
 }
 
 // -- the owner's side -----------------------------------------------------------------------------

@@ -60,6 +60,7 @@ public:
 
   void send_connect(const connect& m) override { send(message_kind::connect, m); }
   void send_ready(const ready& m) override { send(message_kind::ready, m); }
+  void send_lost(const lost& m) override { send(message_kind::lost, m); }
   void rail_changed(rail& r) override;
   void request_done(const std::shared_ptr<running_transfer>& t, const request& r) override;
   void request_undone(
@@ -92,6 +93,7 @@ private:
   void on_hello(hello m);
   void on_connect(connect m);
   void on_ready(ready m);
+  void on_lost(lost m);
   void on_granted(granted m);
   void on_withdrawn(withdrawn m);
   // The owner's side.

@@ -26,7 +26,6 @@ void peer_link::begin(const transfer_ptr& t) {
   if (closed_)
     return t->done(fail(errc::peer_lost, "the connection to " + peer().name + " is closed"));
   t->moved_at = steady_clock::now();
-  choose_home(*t);
   t->place = transfers_.size();
   transfers_.push_back(t);
   obtain_keys(t);
@@ -109,7 +108,9 @@ void peer_link::give_keys(
       continue;
     }
     t->keys = *keys;
-    t->checked = true;
+    // Of what is there already, the owner's side is known only now.
+    if (!std::exchange(t->checked, true))
+      choose_home(*t);
     note_end(t); // if there is nothing to move
   }
 }
@@ -212,19 +213,14 @@ const rail* peer_link::home_of(const running_transfer& t) const {
   return usable ? home : nullptr;
 }
 
-// Near memory first; among those that are as near, one after the other.
 void peer_link::choose_home(running_transfer& t) {
-  std::vector<std::uint32_t> near, far;
-  for (auto& r : rails_) {
-    if (!r->up())
-      continue;
-    auto device_nodes = r->node_mask();
-    auto is_near = t.node_mask == 0 || device_nodes == 0 || (t.node_mask & device_nodes) != 0;
-    (is_near ? near : far).push_back(r->pair());
-  }
-  auto& among = near.empty() ? far : near;
-  if (!among.empty())
-    t.home = among[homes_++ % among.size()];
+  std::vector<rail_distance> able;
+  for (auto& r : rails_)
+    if (auto* keys = r->up() ? t.keys->over(r->pair(), r->generation()) : nullptr)
+      able.push_back({r->pair(), are_near(t.node_mask, r->node_mask()), keys->near});
+  if (auto home = choose_rail(able, homes_))
+    t.home = *home;
+  ++homes_;
 }
 
 bool peer_link::post_next(rail& r, const transfer_ptr& t, const key_set::pair_keys& keys) {

@@ -113,7 +113,8 @@ void rail::on_connect(const connect& m) {
     return;
   }
   auto was_hopeful = hopeful();
-  take_down({errc::unavailable, p_.peer + " connects anew"}, rail_owner::undone::untouched, false);
+  take_down(
+    {errc::unavailable, p_.peer + " connects anew"}, rail_owner::undone::untouched, ending::anew);
   grace_ = was_hopeful;
   theirs_ = m;
   if (begun_)
@@ -177,6 +178,12 @@ void rail::on_ready(const ready& m) {
     probe();
 }
 
+void rail::on_lost(const lost& m) {
+  if (m.generation == generation_ && live())
+    take_down(
+      {errc::unavailable, p_.peer + " lost its end"}, rail_owner::undone::untouched, ending::there);
+}
+
 void rail::probe() {
   state_ = state::probing;
   auto id = next_id_++;
@@ -198,11 +205,13 @@ void rail::probe() {
     true);
 }
 
-void rail::lose(const status& why) { take_down(why, rail_owner::undone::blamed, true); }
+void rail::lose(const status& why) { take_down(why, rail_owner::undone::blamed, ending::here); }
 
-// `counts`: it is a failure; else the peer only wants to begin anew.
-void rail::take_down(const status& why, rail_owner::undone first, bool counts) {
+void rail::take_down(const status& why, rail_owner::undone first, ending how) {
   auto was_up = up();
+  auto counts = how != ending::anew;
+  if (how == ending::here && live())
+    owner_.send_lost({p_.pair, generation_});
   auto generation = generation_;
   making_.reset();
   if (auto q = std::exchange(q_, nullptr))
@@ -243,7 +252,7 @@ void rail::take_down(const status& why, rail_owner::undone first, bool counts) {
 
 void rail::close() {
   closed_ = true;
-  take_down({errc::peer_lost, "closed"}, rail_owner::undone::untouched, false);
+  take_down({errc::peer_lost, "closed"}, rail_owner::undone::untouched, ending::anew);
 }
 
 // -- work -----------------------------------------------------------------------------------------
@@ -349,7 +358,7 @@ void rail::complete(const ibv_wc& wc) {
     auto p = std::move(posted_.front());
     if (p.id == wc.wr_id && wc.status != IBV_WC_SUCCESS) {
       posted_.front() = std::move(p);
-      return take_down(error_of(wc), kind_of(wc.status), true);
+      return take_down(error_of(wc), kind_of(wc.status), ending::here);
     }
     posted_.pop_front();
     inflight_bytes_ -= p.what.length;

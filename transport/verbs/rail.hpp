@@ -24,6 +24,7 @@ public:
   virtual ~rail_owner() = default;
   virtual void send_connect(const connect& m) = 0;
   virtual void send_ready(const ready& m) = 0;
+  virtual void send_lost(const lost& m) = 0;
   /// It came up, or what was under way on it has ended with it.
   virtual void rail_changed(rail& r) = 0;
   virtual void request_done(const std::shared_ptr<running_transfer>& t, const request& r) = 0;
@@ -38,7 +39,7 @@ public:
 ///
 ///   down → opening → offered (ours sent) → joining (theirs known) → joined (ours can receive) → probing → up
 ///
-/// Whatever fails on the way leads to `down`; from there it is tried every `probe_interval_ms`. From `up` one more try
+/// Whoever loses one that was joined tells the other. Whatever fails on the way leads to `down`; from there it is tried every `probe_interval_ms`. From `up` one more try
 /// follows at once.
 /// Threads: the completion thread.
 class rail {
@@ -60,6 +61,7 @@ public:
   void begin() { attempt(generation_ + 1); }
   void on_connect(const connect& m);
   void on_ready(const ready& m);
+  void on_lost(const lost& m);
   /// It broke; what is under way goes back to the owner.
   void lose(const status& why);
   void close();
@@ -126,7 +128,9 @@ private:
   void join_by_cm();
   void joined(std::uint32_t generation, std::shared_ptr<queue_pair> q, const status& outcome);
   void probe();
-  void take_down(const status& why, rail_owner::undone first, bool counts);
+  /// The peer begins anew, which is no failure; it failed here; it failed there, so the peer has said.
+  enum class ending { anew, here, there };
+  void take_down(const status& why, rail_owner::undone first, ending how);
   void complete(const ibv_wc& wc);
   bool post_binds();
   bool wants_signal(bool last, std::uint64_t bytes) const noexcept;

@@ -115,6 +115,20 @@ std::vector<rail_pairing> pair_rails(
   return out;
 }
 
+std::optional<std::uint32_t> choose_rail(std::span<const rail_distance> rails, std::uint32_t turn) {
+  std::vector<std::uint32_t> nearest;
+  int most = 0;
+  for (auto& r : rails) {
+    auto near = int{r.near_here} + int{r.near_there};
+    if (near > most)
+      nearest.clear();
+    most = std::max(most, near);
+    if (near == most)
+      nearest.push_back(r.pair);
+  }
+  return nearest.empty() ? std::nullopt : std::optional{nearest[turn % nearest.size()]};
+}
+
 std::vector<std::uint32_t> depths(std::span<const std::uint64_t> rates, std::uint32_t depth_max) {
   std::uint64_t fastest = 0;
   for (auto r : rates)

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -67,6 +68,17 @@ struct rail_pairing {
 /// longest prefix, among those that have the fewest partners yet. Both sides compute the same from the same lists.
 std::vector<rail_pairing> pair_rails(
   std::span<const rail_info> first, std::span<const rail_info> second);
+
+/// How near the devices of a rail are to the memory of a transfer, on this side and on the other.
+struct rail_distance {
+  std::uint32_t pair = 0;
+  bool near_here = true;
+  bool near_there = true;
+};
+
+/// The rail of a transfer that stays on one: among those with the most near devices the next one with every `turn`. None
+/// where there are none.
+std::optional<std::uint32_t> choose_rail(std::span<const rail_distance> rails, std::uint32_t turn);
 
 /// Requests that each rail may have under way: the fastest all of `depth_max`, the others in proportion to their
 /// rate, 2 at least. A rate of 0 is not known yet and counts as the fastest.

@@ -32,6 +32,7 @@ struct verbs_options {
   std::uint64_t stripe_bytes_min = 4u << 20;    // smaller transfers stay on one rail
   std::uint32_t poll_us = 50;                   // busy polling after something happened; then sleep
   std::uint32_t sleep_ms = 1000;                // longest sleep without a look around
+  bool bind_thread = true; // the thread of the queue pairs runs on NUMA nodes of the devices
 
   std::uint32_t connect_timeout_ms = 5000; // a queue pair that is not up by then is given up
   std::uint32_t ack_timeout_ms =
