@@ -63,6 +63,11 @@ struct peer_info {
   cluster_mark cluster{};       // what it says; proved only where the channel is encrypted
 };
 
+/// Its name, and its host where it is another: processes of two hosts may have one name.
+inline std::string name_and_host(const peer_info& peer) {
+  return peer.address ? peer.name + "@" + peer.address->host() : peer.name;
+}
+
 /// Every bound of a channel. The configuration's `channel` section sets them.
 struct channel_options {
   std::string local_name;                    // announced to the peer

@@ -102,7 +102,7 @@ public:
   }
 
   void peer_opened(const std::shared_ptr<channel>& c) override {
-    paths_.peer_opened(c->peer().id, c->peer().name);
+    paths_.peer_opened(c->peer().id, name_and_host(c->peer()));
     for (auto& d : peer_drivers_)
       d->peer_opened(c);
   }
@@ -142,7 +142,7 @@ public:
     if (auto first = next_driver(t.remote.owner, a))
       submit_by(*first, std::move(t), std::move(a));
     else
-      a.done(fail(errc::peer_lost, "no driver reaches the process that owns the memory"));
+      a.done(fail(nobody_reaches(t.remote.owner, a)));
   }
 
   void invalidate(const void* data, std::uint64_t size_bytes) override {
@@ -189,6 +189,28 @@ private:
     auto able = drivers_[index]->capabilities();
     return (a.tried >> index & 1) == 0 && (a.on_device ? able.device_memory : able.host_memory) &&
       drivers_[index]->reaches(owner);
+  }
+
+  status nobody_reaches(const peer_id& owner, const attempt& a) const {
+    if (!paths_.is_open(owner))
+      return {
+        errc::peer_lost,
+        "the process that owns the memory is not connected: it ended, or was lost"};
+    auto words = "no driver reaches " + paths_.name_of(owner) + ":";
+    for (std::size_t i = 0; i < drivers_.size(); ++i) {
+      auto able = drivers_[i]->capabilities();
+      auto last = paths_.last_reason(owner, i);
+      words += (i > 0 ? ", " : " ") + std::string{drivers_[i]->name()};
+      words += !(a.on_device ? able.device_memory : able.host_memory)
+        ? a.on_device ? " (not for memory of devices)" : " (for memory of devices only)"
+        : last.empty() ? " (no way there)"
+                       : " (failed: " + last + ")";
+    }
+    return {
+      errc::peer_lost,
+      words +
+        "; both sides need one driver in transport.prefer that works between them, which "
+        "`millrace doctor` tells on each"};
   }
 
   // The best driver that reaches the owner and was not tried; one that failed lately only if there is no other.

@@ -66,6 +66,15 @@ std::string path_table::name_of(const peer_id& peer) const {
   return found == peers_.end() || found->second.channels == 0 ? "this process" : found->second.name;
 }
 
+std::string path_table::last_reason(const peer_id& peer, std::size_t driver) const {
+  std::lock_guard guard{mutex_};
+  auto p = peers_.find(peer);
+  if (p == peers_.end())
+    return {};
+  auto d = p->second.drivers.find(driver);
+  return d == p->second.drivers.end() ? std::string{} : d->second.last_reason;
+}
+
 bool path_table::is_out(const peer_id& peer, std::size_t driver) const {
   if (out_count_ == 0)
     return false;

@@ -58,6 +58,8 @@ public:
   /// True for this process, and while a channel to the peer is open.
   bool is_open(const peer_id& peer) const;
   std::string name_of(const peer_id& peer) const;
+  /// Why the driver failed with the peer last; empty if it never did.
+  std::string last_reason(const peer_id& peer, std::size_t driver) const;
 
   /// True if the driver failed with the peer a short while ago.
   bool is_out(const peer_id& peer, std::size_t driver) const;

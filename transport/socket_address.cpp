@@ -19,6 +19,9 @@ status bad_address(const std::string& text, const char* why) {
 } // namespace
 
 result<socket_address> socket_address::parse(const std::string& text) {
+  // What follows would not be looked at.
+  if (text.find('\0') != std::string::npos)
+    return fail(errc::invalid_argument, "an address with a zero byte");
   auto colon = text.rfind(':');
   if (colon == std::string::npos || colon + 1 == text.size())
     return fail(bad_address(text, "the port is missing"));

@@ -16,6 +16,11 @@ public:
     who_.name = std::move(name);
   }
 
+  /// Makes it one between hosts.
+  void set_address(const std::string& text) {
+    who_.address = transport::socket_address::parse(text).value();
+  }
+
   const transport::peer_info& peer() const noexcept override { return who_; }
   bool is_open() const noexcept override { return true; }
   transport::channel_key derive_key(std::string_view) const override { return {}; }

@@ -1,4 +1,5 @@
-// A client in a process of its own: peer ADDRESS|CONFIG store|load|stall|churn MODEL MIB SEED.
+// A client in a process of its own: peer ADDRESS|CONFIG store|load|stall|churn|rounds MODEL MIB SEED. What moved the
+// bytes goes to stderr: "stored by tcp".
 #include <millrace/tests/system/connecting.hpp>
 #include <millrace/tests/system/sample.hpp>
 
@@ -21,8 +22,9 @@ struct task {
 
 int store(task& t) {
   auto s = sample::of_mib(t.mib).fill(t.seed);
-  std::cout << "stored " << t.connection.repository().store(t.model, s.views).get().version
-            << std::endl;
+  auto receipt = t.connection.repository().store(t.model, s.views).get();
+  std::cout << "stored " << receipt.version << std::endl;
+  std::cerr << "stored by " << receipt.driver << std::endl;
   return 0;
 }
 
@@ -35,6 +37,7 @@ int load(task& t) {
   auto receipt = t.connection.repository().load(t.model, targets).get();
   bool same = arrived.bytes == expected.bytes;
   std::cout << (same ? "same" : "different") << (receipt.verified ? " verified" : "") << std::endl;
+  std::cerr << "loaded by " << receipt.driver << std::endl;
   return same ? 0 : 3;
 }
 
@@ -55,6 +58,18 @@ int churn(task& t) {
               << std::endl;
 }
 
+// Other contents each time, loaded again; ends with the first failure.
+int rounds(task& t) {
+  for (; true; ++t.seed) {
+    auto s = sample::of_mib(t.mib).fill(t.seed);
+    auto receipt = t.connection.repository().store(t.model, s.views).get();
+    std::cout << "stored " << t.seed << std::endl;
+    std::cerr << "stored by " << receipt.driver << std::endl;
+    if (load(t) != 0)
+      return 3;
+  }
+}
+
 } // namespace
 
 int main(int argc, char** argv) {
@@ -67,6 +82,7 @@ int main(int argc, char** argv) {
       : words[1] == "load"     ? load(t)
       : words[1] == "stall"    ? stall(t)
       : words[1] == "churn"    ? churn(t)
+      : words[1] == "rounds"   ? rounds(t)
                                : 2;
   } catch (const std::exception& e) {
     std::cerr << e.what() << std::endl;

@@ -45,6 +45,9 @@ int train(const client& c, std::uint64_t mib, std::uint64_t steps, save_mode mod
       last = save.durable.get();
     std::cout << "saved " << step << std::endl;
   }
+  // By now every way to the node is open: this shows the one that is preferred.
+  auto restored = job.restore().get();
+  std::cerr << "restored by " << restored.driver << std::endl;
   auto closed = job.close(true);
   std::sort(took_us.begin(), took_us.end());
   if (!took_us.empty())

@@ -7,6 +7,7 @@
 #include <boost/test/unit_test.hpp>
 
 #include <deque>
+#include <set>
 
 using namespace millrace;
 using namespace millrace::transport;
@@ -123,6 +124,40 @@ BOOST_AUTO_TEST_CASE(every_driver_is_told_of_memory_that_comes_and_keeps_none) {
   }
   for (auto& d : {t.fast, t.slow})
     BOOST_TEST(d->made[0].expired());
+}
+
+BOOST_AUTO_TEST_CASE(where_no_driver_reaches_the_peer_all_are_named_with_their_reasons) {
+  fixture t;
+  t.submit();
+  t.fast->fail_with(errc::io_error);
+  t.slow->succeed();
+  t.fast->reaching = t.slow->reaching = false;
+  t.submit();
+  auto detail = t.ended.at(1).error().detail();
+  BOOST_TEST(
+    detail.starts_with(
+      "no driver reaches n7: fast (failed: io_error: fast does not work), slow (no way there); "),
+    detail);
+  BOOST_TEST(detail.find("transport.prefer") != std::string::npos);
+  t.submit(nullptr, true);
+  BOOST_TEST(
+    t.ended.at(2).error().detail().find("slow (not for memory of devices)") != std::string::npos);
+  t.f->peer_closed(*t.peer, {errc::peer_lost, "gone"});
+  t.submit();
+  BOOST_TEST(t.ended.at(3).error().detail().find("is not connected") != std::string::npos);
+}
+
+BOOST_AUTO_TEST_CASE(processes_of_one_name_are_told_apart_by_their_hosts) {
+  fixture t;
+  for (auto address : {"10.0.0.1:5", "10.0.0.2:5"}) {
+    auto c = std::make_shared<testing::fake_channel>(random_id<peer_id>(), "client:7");
+    c->set_address(address);
+    t.f->peer_opened(c);
+  }
+  std::set<std::string> names;
+  for (auto& p : t.f->paths())
+    names.insert(p.peer);
+  BOOST_TEST((names == std::set<std::string>{"client:7@10.0.0.1", "client:7@10.0.0.2", "n7"}));
 }
 
 BOOST_AUTO_TEST_CASE(every_driver_is_told_of_memory_that_goes) {

@@ -19,7 +19,8 @@ void peer_link::submit(transfer t, completion<transfer_report> done) {
     else if (transfers_ >= options_.transfers_max)
       refused = {
         errc::busy,
-        "there are " + std::to_string(transfers_) + " transfers with " + peer().name + " already"};
+        "there are " + std::to_string(transfers_) + " transfers with " + peer().name +
+          " already; raise tcp.transfers_max, or ask for fewer at a time"};
     else
       ++transfers_;
   }

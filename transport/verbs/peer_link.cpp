@@ -130,7 +130,7 @@ void peer_link::on_hello(hello m) {
       parts_.sources.devices[mine],
       mine,
       i,
-      peer().name,
+      name_and_host(peer()),
       parts_.options,
       parts_.thread,
       parts_.setup,
