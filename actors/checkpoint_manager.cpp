@@ -5,6 +5,7 @@
 #include <millrace/actors/registration_table.hpp>
 #include <millrace/actors/repacker.hpp>
 #include <millrace/actors/verify_operation.hpp>
+#include <millrace/core/codec.hpp>
 #include <millrace/core/log.hpp>
 
 #include <caf/actor_clock.hpp>
@@ -20,7 +21,9 @@ namespace {
 
 using wide_interface = local_checkpoint_manager::extend<caf::reacts_to<step>>;
 
+// Of one page: its models, and their bytes, which must fit into a frame with room to spare.
 constexpr std::uint32_t listed_max = 1000;
+constexpr std::size_t listed_bytes_max = 1u << 20;
 constexpr auto tick_every = std::chrono::milliseconds{250};
 
 class checkpoint_manager : public wide_interface::base {
@@ -274,12 +277,29 @@ private:
 
   caf::result<checkpoint_list> list(const list_checkpoints_request& request) {
     auto rp = make_response_promise<checkpoint_list>();
+    auto count = std::min(request.count_max, listed_max);
     deps_.store->list(
-      request.prefix, request.after, std::min(request.count_max, listed_max),
-      context_->home<std::vector<checkpoint_summary>>([rp](auto models) mutable {
-        answer_with(rp, models.map([](auto& m) { return checkpoint_list{std::move(m)}; }));
+      request.prefix, request.after, count,
+      context_->home<std::vector<checkpoint_summary>>([rp, count](auto models) mutable {
+        answer_with(rp, models.map([&](auto& m) { return page_of(std::move(m), count); }));
       }));
     return rp;
+  }
+
+  // As many as fit, at least one.
+  static checkpoint_list page_of(std::vector<checkpoint_summary> models, std::uint32_t count) {
+    checkpoint_list page;
+    page.more = models.size() >= count;
+    std::size_t bytes = 0;
+    for (auto& m : models) {
+      bytes += encode(m).size();
+      if (bytes > listed_bytes_max && !page.models.empty()) {
+        page.more = true;
+        break;
+      }
+      page.models.push_back(std::move(m));
+    }
+    return page;
   }
 
   caf::result<shard_spec> describe(const describe_shard_request& request) {
@@ -305,7 +325,9 @@ private:
     auto rp = make_response_promise<repack_receipt>();
     repacker_.run(
       [rp](result<repack_receipt> outcome) mutable { answer_with(rp, std::move(outcome)); },
-      deadline_of(request.timeout_ms, deps_.limits, steady_clock::now()));
+      deadline_of(
+        request.work_ms != 0 ? request.work_ms : request.timeout_ms, deps_.limits,
+        steady_clock::now()));
     return rp;
   }
 
@@ -356,10 +378,7 @@ private:
     auto now = system().clock().now();
     for (auto& e : std::list{enrolling_})
       if (e->deadline < now)
-        refuse(
-          e,
-          {errc::deadline_exceeded,
-           "provider " + deps_.name + " did not reserve the slots within the request's time"});
+        refuse(e, late(deps_.name, "reserve the slots"));
     reads_.give_up_late(now);
     reads_.reap();
     if (!enrolling_.empty() || !reads_.empty())

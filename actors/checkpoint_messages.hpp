@@ -101,6 +101,7 @@ struct restore_request {
 
 struct checkpoint_list {
   std::vector<checkpoint_summary> models;
+  bool more = true; // after the last of these; what older services, which do not say it, may have
 
   friend bool operator==(const checkpoint_list&, const checkpoint_list&) = default;
 };
@@ -139,6 +140,8 @@ struct erase_checkpoint_request {
 
 struct repack_request {
   std::uint32_t timeout_ms = 0;
+  std::uint32_t work_ms =
+    0; // of that, until it stops where it is, so that the answer comes in time; 0: all
 };
 
 struct repack_receipt {
@@ -149,6 +152,7 @@ struct repack_receipt {
   std::uint64_t skipped = 0;
   std::uint64_t largest_free_bytes_before = 0;
   std::uint64_t largest_free_bytes_after = 0;
+  bool stopped_early = false; // there is more to do
 
   friend bool operator==(const repack_receipt&, const repack_receipt&) = default;
 };
@@ -170,16 +174,16 @@ MILLRACE_INSPECT(
   x.path, x.times)
 MILLRACE_INSPECT(
   restore_request, x.model, x.rank, x.latest, x.step, x.selections, x.target, x.timeout_ms)
-MILLRACE_INSPECT(checkpoint_list, x.models)
+MILLRACE_INSPECT(checkpoint_list, x.models, x.more)
 MILLRACE_INSPECT(list_checkpoints_request, x.prefix, x.after, x.count_max)
 MILLRACE_INSPECT(describe_shard_request, x.model, x.rank)
 MILLRACE_INSPECT(verify_request, x.model, x.rank, x.step, x.timeout_ms)
 MILLRACE_INSPECT(verify_receipt, x.size_bytes, x.corrupt)
 MILLRACE_INSPECT(erase_checkpoint_request, x.model, x.one_step, x.step)
-MILLRACE_INSPECT(repack_request, x.timeout_ms)
+MILLRACE_INSPECT(repack_request, x.timeout_ms, x.work_ms)
 MILLRACE_INSPECT(
   repack_receipt, x.freed_bytes, x.moved_bytes, x.versions_freed, x.remains_freed, x.skipped,
-  x.largest_free_bytes_before, x.largest_free_bytes_after)
+  x.largest_free_bytes_before, x.largest_free_bytes_after, x.stopped_early)
 
 #undef MILLRACE_INSPECT
 

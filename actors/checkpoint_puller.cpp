@@ -218,9 +218,7 @@ private:
   void tick() {
     ticking_ = false;
     give_up_if(
-      {errc::deadline_exceeded,
-       "provider " + deps_.provider + " did not finish within the request's time"},
-      [at = now()](auto& asked) { return asked.deadline < at; });
+      late(deps_.provider, "finish"), [at = now()](auto& asked) { return asked.deadline < at; });
     if (!queue_.empty())
       arm_tick();
   }

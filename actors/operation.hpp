@@ -14,9 +14,10 @@ namespace millrace::actors {
 
 /// Bounds of every operation.
 struct operation_limits {
-  std::uint32_t windows_max = 8;        // windows in flight per operation
-  std::uint32_t eager_bytes_max = 4096; // payloads up to this ride in messages
-  std::uint32_t request_timeout_ms = 60'000;
+  std::uint32_t windows_max = 8;                    // windows in flight per operation
+  std::uint32_t eager_bytes_max = 4096;             // payloads up to this ride in messages
+  std::uint32_t request_timeout_ms = 60'000;        // of requests that name no time
+  std::uint32_t request_timeout_max_ms = 3'600'000; // of those that do
 };
 
 /// What the operations of one provider's actor need. Everything but `home` runs in the actor.
@@ -41,9 +42,17 @@ inline std::uint64_t us_between(time_point from, time_point to) {
 /// When a request that arrived now must have been answered.
 inline time_point deadline_of(
   std::uint32_t timeout_ms, const operation_limits& bounds, time_point arrived) {
-  auto bounded =
-    timeout_ms == 0 ? bounds.request_timeout_ms : std::min(timeout_ms, bounds.request_timeout_ms);
+  auto bounded = timeout_ms == 0 ? bounds.request_timeout_ms
+                                 : std::min(timeout_ms, bounds.request_timeout_max_ms);
   return arrived + std::chrono::milliseconds{bounded};
+}
+
+/// Why a request was given up at its deadline.
+inline status late(const std::string& provider, const std::string& what) {
+  return {
+    errc::deadline_exceeded,
+    "provider " + provider + " did not " + what +
+      " within the request's time (which is at most limits.request_timeout_max)"};
 }
 
 /// An operation under way. It answers exactly once. `arrived` is the actor system's time, which tests hold still.

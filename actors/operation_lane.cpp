@@ -44,14 +44,13 @@ void operation_lane::reap() {
 }
 
 void operation_lane::give_up_late(time_point now) {
-  status late{
-    errc::deadline_exceeded, "provider " + provider_ + " did not finish within the request's time"};
+  auto why = late(provider_, "finish");
   for (auto& op : running_)
     if (!op->answered() && op->deadline() < now)
-      op->give_up(late);
+      op->give_up(why);
   for (auto& op : waiting_)
     if (op->deadline() < now)
-      op->give_up(late);
+      op->give_up(why);
 }
 
 void operation_lane::give_up_all(const status& why) {

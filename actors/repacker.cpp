@@ -15,6 +15,7 @@ repack_receipt receipt_of(const storage::repack_report& r) {
   out.skipped = r.skipped;
   out.largest_free_bytes_before = r.largest_free_bytes_before;
   out.largest_free_bytes_after = r.largest_free_bytes_after;
+  out.stopped_early = r.stopped_early;
   return out;
 }
 

@@ -171,7 +171,13 @@ private:
         "channel.peer_timeout (" + ms(channel.peer_timeout_ms) +
           ") must be at least twice channel.heartbeat (" + ms(channel.heartbeat_ms) + ")");
     auto& client = values_.client;
+    auto& limits = values_.limits;
     auto& tcp = values_.tcp;
+    if (auto bad = ordered(
+          "limits.request_timeout", limits.request_timeout_ms, "limits.request_timeout_max",
+          limits.request_timeout_max_ms, ms);
+        !bad.ok())
+      return bad;
     if (auto bad =
           ordered("tcp.backoff_min", tcp.backoff_min_ms, "tcp.backoff_max", tcp.backoff_max_ms, ms);
         !bad.ok())

@@ -412,8 +412,12 @@ constexpr section limits{"limits"};
 constexpr auto limits_keys = [] {
   using s = limits_settings;
   return std::to_array<bound_key<s>>({
-    {limits.ms("request_timeout", "60s", 1, day_ms, "longest a provider works on one request"),
+    {limits.ms(
+       "request_timeout", "60s", 1, day_ms,
+       "how long a provider works on a request that names no time"),
      put<s, &s::request_timeout_ms>},
+    {limits.ms("request_timeout_max", "1h", 1, day_ms, "longest time that a request may name"),
+     put<s, &s::request_timeout_max_ms>},
     {limits.count("stores_max", "64", 1, 65'536, "stores in flight in each provider"),
      put<s, &s::stores_max>},
     {limits.count("loads_max", "256", 1, 65'536, "loads in flight in each provider"),

@@ -190,9 +190,10 @@ struct cluster_settings {
 
 /// Bounds of the actors.
 struct limits_settings {
-  std::uint64_t request_timeout_ms = 60'000;
-  std::uint32_t stores_max = 64; // in flight, each provider
-  std::uint32_t loads_max = 256; // in flight, each provider
+  std::uint64_t request_timeout_ms = 60'000;        // of requests that name no time
+  std::uint64_t request_timeout_max_ms = 3'600'000; // of those that do
+  std::uint32_t stores_max = 64;                    // in flight, each provider
+  std::uint32_t loads_max = 256;                    // in flight, each provider
   std::uint32_t queued_max = 1024;
   std::uint32_t windows_max = 8; // in flight, each operation
   std::uint64_t shutdown_timeout_ms = 10'000;

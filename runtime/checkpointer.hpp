@@ -66,7 +66,8 @@ public:
 
   /// Begins to save the registered tensors as `step`; returns at once. The provider pulls the bytes with its own
   /// threads and those of this process's runtime, never the caller's.
-  /// Errors: `busy` with `when_saving::refuse`; `no_space`, `peer_lost`; an earlier save's, once.
+  /// Errors: `busy` with `when_saving::refuse`; `no_space`, `peer_lost`; an earlier save's, once. Once it has failed
+  /// nobody reads the tensors any more.
   pending_save save(std::uint64_t step, save_mode mode = save_mode::direct);
 
   /// Waits until the tensors may be changed: at once, unless a pull still runs. Call it before the update.
@@ -78,7 +79,8 @@ public:
   /// any byte moves; `corrupt_data` when a checksum does not match.
   future<actors::load_receipt> restore(std::optional<std::uint64_t> step = {});
 
-  /// The same for any shard of the model, into any memory: for loading with another world size.
+  /// The same for any shard of the model, into any memory. A job of another world size takes another name and reads the
+  /// shards of the former one with `checkpoints::load`.
   future<actors::load_receipt> restore_shard(
     std::uint32_t rank, std::vector<tensor_view> targets, std::optional<std::uint64_t> step = {});
 

@@ -11,7 +11,8 @@ using actors::checkpoint_manager_actor;
 
 namespace {
 
-constexpr std::uint32_t list_page = 1000;
+// Models of one page, at most: the service makes it smaller where they are large.
+constexpr std::uint32_t list_page = 256;
 
 // Asks the provider that keeps a model's checkpoints.
 template <class Reply, class Ask>
@@ -33,22 +34,22 @@ checkpoints::checkpoints(std::shared_ptr<runtime::client_core> core, std::string
   : core_(std::move(core)), group_(std::move(group)) {}
 
 future<std::vector<checkpoint_summary>> checkpoints::list(const std::string& prefix) {
-  using page = std::vector<checkpoint_summary>;
+  using page = runtime::listing_page<checkpoint_summary>;
   auto providers = checkpoint_providers(group_, core_->where().providers);
   if (providers.empty())
-    return ready_future<page>(
+    return ready_future<std::vector<checkpoint_summary>>(
       fail(place_checkpoints(prefix, group_, core_->where().providers).error()));
-  auto done = core_->make_promise<page>();
+  auto done = core_->make_promise<std::vector<checkpoint_summary>>();
   auto ask = [core = core_,
               prefix](std::size_t provider, const std::string& after, completion<page> answer) {
     core->ask<checkpoint_manager_actor, actors::list_checkpoints_request, actors::checkpoint_list>(
       core->checkpoints(provider), {prefix, after, list_page},
       [answer](result<actors::checkpoint_list> r) {
-        answer(r.map([](auto& all) { return std::move(all.models); }));
+        answer(r.map([](auto& all) { return page{std::move(all.models), all.more}; }));
       });
   };
   std::make_shared<runtime::listing<checkpoint_summary>>(
-    std::move(providers), list_page, std::move(ask),
+    std::move(providers), std::move(ask),
     [](const checkpoint_summary& m) -> const std::string& { return m.model; }, done)
     ->begin();
   return done.get_future();
@@ -110,12 +111,15 @@ future<std::vector<result<std::pair<std::string, actors::repack_receipt>>>> chec
   std::chrono::milliseconds timeout) {
   using named = std::pair<std::string, actors::repack_receipt>;
   std::vector<future<named>> asked;
+  // The last tenth is for the answer.
+  auto whole_ms = runtime::timeout_ms(*core_, timeout);
+  auto work_ms = std::max(whole_ms - whole_ms / 10, 1u);
   for (auto provider : checkpoint_providers(group_, core_->where().providers)) {
     auto done = core_->make_promise<named>();
     asked.push_back(done.get_future());
     auto name = core_->where().providers[provider].name;
     core_->ask<checkpoint_manager_actor, actors::repack_request, actors::repack_receipt>(
-      core_->checkpoints(provider), {runtime::timeout_ms(*core_, timeout)},
+      core_->checkpoints(provider), {whole_ms, work_ms},
       [core = core_, done, name](result<actors::repack_receipt> r) {
         done.set(r.map([&](auto& receipt) { return named{name, receipt}; }));
       });

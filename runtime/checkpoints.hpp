@@ -51,7 +51,8 @@ public:
   /// Removes a model, or one step of it. Errors: `not_found`; `busy` while a job is attached.
   future<void> erase(const std::string& model, std::optional<std::uint64_t> step = {});
 
-  /// Reclaims what finished and dead jobs left, in every provider: its name and what was done there.
+  /// Reclaims what finished and dead jobs left, in every provider: its name and what was done there. When the time is
+  /// nearly over it stops where it is, and says so.
   future<std::vector<result<std::pair<std::string, actors::repack_receipt>>>> repack(
     std::chrono::milliseconds timeout = {});
 

@@ -12,20 +12,27 @@
 
 namespace millrace::runtime {
 
+/// Some of what there is, sorted.
+template <class Item>
+struct listing_page {
+  std::vector<Item> items;
+  bool more = false; // there may be, after the last of these
+};
+
 /// A listing under way. `Item` is what a page holds; `name_of(item)` is what it is sorted by.
 template <class Item>
 class listing : public std::enable_shared_from_this<listing<Item>> {
 public:
-  using page = std::vector<Item>;
+  using page = listing_page<Item>;
   /// Asks a provider for the page that follows the name `after`.
   using ask_page =
     std::function<void(std::size_t provider, const std::string& after, completion<page>)>;
 
   listing(
-    std::vector<std::size_t> providers, std::size_t page_items, ask_page ask,
-    const std::string& (*name_of)(const Item&), promise<page> done)
-    : providers_(std::move(providers)), page_items_(page_items), ask_(std::move(ask)),
-      name_of_(name_of), done_(std::move(done)) {}
+    std::vector<std::size_t> providers, ask_page ask, const std::string& (*name_of)(const Item&),
+    promise<std::vector<Item>> done)
+    : providers_(std::move(providers)), ask_(std::move(ask)), name_of_(name_of),
+      done_(std::move(done)) {}
 
   void begin() { next(0, {}); }
 
@@ -38,22 +45,22 @@ private:
       done_.set(std::move(found_));
       return;
     }
-    ask_(providers_[at], after, [self = this->shared_from_this(), at](result<page> r) {
+    ask_(providers_[at], after, [self = this->shared_from_this(), at, after](result<page> r) {
       if (!r)
         return static_cast<void>(self->done_.set(fail(r.error())));
-      bool more = r->size() >= self->page_items_;
-      auto last = r->empty() ? std::string{} : self->name_of_(r->back());
-      std::move(r->begin(), r->end(), std::back_inserter(self->found_));
+      // Names go on from page to page, whatever the provider says: it must come to an end.
+      auto last = r->items.empty() ? after : self->name_of_(r->items.back());
+      bool more = r->more && last > after;
+      std::move(r->items.begin(), r->items.end(), std::back_inserter(self->found_));
       self->next(more ? at : at + 1, more ? last : std::string{});
     });
   }
 
   std::vector<std::size_t> providers_;
-  std::size_t page_items_;
   ask_page ask_;
   const std::string& (*name_of_)(const Item&);
-  promise<page> done_;
-  page found_;
+  promise<std::vector<Item>> done_;
+  std::vector<Item> found_;
 };
 
 } // namespace millrace::runtime

@@ -12,6 +12,7 @@
 #include <pwd.h>
 #include <unistd.h>
 
+#include <charconv>
 #include <map>
 #include <thread>
 
@@ -24,11 +25,16 @@ using runtime::engine;
 result<std::vector<std::uint32_t>> uids_of(const std::vector<std::string>& users) {
   std::vector<std::uint32_t> out;
   for (auto& user : users) {
-    bool digits = user.find_first_not_of("0123456789") == std::string::npos;
-    auto* entry = digits ? nullptr : getpwnam(user.c_str());
-    if (!digits && !entry)
-      return fail(errc::invalid_argument, "node.allow_users: this system has no user " + user);
-    out.push_back(digits ? static_cast<std::uint32_t>(std::stoul(user)) : entry->pw_uid);
+    std::uint32_t uid = 0;
+    auto* end = user.data() + user.size();
+    auto [rest, bad] = std::from_chars(user.data(), end, uid);
+    // The largest number stands for nobody.
+    bool number = bad == std::errc{} && rest == end && uid != static_cast<uid_t>(-1);
+    auto* entry = number || user.empty() ? nullptr : getpwnam(user.c_str());
+    if (!number && !entry)
+      return fail(
+        errc::invalid_argument, "node.allow_users: this system has no user \"" + user + "\"");
+    out.push_back(number ? uid : entry->pw_uid);
   }
   return out;
 }

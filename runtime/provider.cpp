@@ -23,6 +23,7 @@ actors::operation_limits bounds_of(const config::settings& s) {
   l.windows_max = s.limits.windows_max;
   l.eager_bytes_max = static_cast<std::uint32_t>(s.transport.eager_max_bytes);
   l.request_timeout_ms = static_cast<std::uint32_t>(s.limits.request_timeout_ms);
+  l.request_timeout_max_ms = static_cast<std::uint32_t>(s.limits.request_timeout_max_ms);
   return l;
 }
 

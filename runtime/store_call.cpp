@@ -193,12 +193,15 @@ future<std::vector<model_summary>> list_models(
   auto done = core->make_promise<std::vector<model_summary>>();
   auto ask = [core, prefix, page](std::size_t provider, const std::string& after, auto answer) {
     core->ask<tensor_store_actor, actors::list_request, actors::model_list>(
-      core->store(provider), {prefix, after, page}, [answer](result<actors::model_list> r) {
-        answer(r.map([](auto& list) { return std::move(list.models); }));
+      core->store(provider), {prefix, after, page}, [answer, page](result<actors::model_list> r) {
+        answer(r.map([page](auto& list) {
+          auto more = list.models.size() >= page;
+          return listing_page<model_summary>{std::move(list.models), more};
+        }));
       });
   };
   std::make_shared<listing<model_summary>>(
-    std::move(providers), page, std::move(ask),
+    std::move(providers), std::move(ask),
     [](const model_summary& m) -> const std::string& { return m.name; }, done)
     ->begin();
   return done.get_future();

@@ -36,6 +36,7 @@ struct repack_report {
   std::uint64_t skipped = 0;        // being read or filled now
   std::uint64_t largest_free_bytes_before = 0;
   std::uint64_t largest_free_bytes_after = 0;
+  bool stopped_early = false; // by its progress callback or because the store closes
 };
 
 /// A version being filled.

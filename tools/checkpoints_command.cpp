@@ -182,6 +182,17 @@ int remove(invocation& call, const checkpoints_options& options) {
   return failed.empty() ? exit_ok : exit_failed;
 }
 
+status stopped_early(invocation& call, const std::string& where) {
+  status why{
+    errc::deadline_exceeded,
+    where +
+      " stopped before it was through: run it again, or with a longer --timeout (a service "
+      "allows limits.request_timeout_max)"};
+  if (!call.json)
+    report(call, why);
+  return why;
+}
+
 int repack(invocation& call, const checkpoints_options& options) {
   auto from = open_access(options);
   if (!from)
@@ -201,6 +212,8 @@ int repack(invocation& call, const checkpoints_options& options) {
     auto document = to_json(r);
     document["where"] = where;
     done.push_back(document);
+    if (r.stopped_early)
+      failed.push_back(to_json(stopped_early(call, where)));
     lines.add(
       {where, human_size(r.freed_bytes), std::to_string(r.versions_freed),
        std::to_string(r.remains_freed), human_size(r.moved_bytes), std::to_string(r.skipped),

@@ -24,7 +24,8 @@ status check_known(const model& m, const shard_spec& spec) {
     return refused(
       spec, errc::invalid_argument,
       "its checkpoints are of a world of " + std::to_string(m.world_size) + ", this job's is " +
-        std::to_string(spec.world_size) + "; erase them, or take another name");
+        std::to_string(spec.world_size) +
+        "; take another name and load their shards from there, or erase them");
   auto at = m.shards.find(spec.rank);
   if (at == m.shards.end())
     return {};

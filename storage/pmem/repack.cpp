@@ -72,7 +72,8 @@ public:
         return fail(std::move(bad));
     }
     report_.largest_free_bytes_after = largest_free();
-    if (goes_on(0) && progress_)
+    report_.stopped_early = stopped_;
+    if (!stopped_ && progress_)
       progress_(total_, total_);
     return report_;
   }

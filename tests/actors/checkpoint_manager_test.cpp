@@ -1,7 +1,10 @@
 // Registrations and whatever concerns no single one of them, with a store and a fabric that wait for the test.
 #include "checkpoint_fixture.hpp"
 
+#include <millrace/core/codec.hpp>
 #include <millrace/tests/support/process.hpp>
+
+#include <thread>
 
 using namespace millrace;
 using namespace millrace::actors;
@@ -197,6 +200,58 @@ BOOST_AUTO_TEST_CASE(repacks_asked_for_while_one_runs_share_its_report) {
   sched.run();
   BOOST_TEST(outcome<repack_receipt>(a)->freed_bytes == 7u);
   BOOST_TEST(outcome<repack_receipt>(b)->freed_bytes == 7u);
+}
+
+BOOST_AUTO_TEST_CASE(a_repack_that_its_time_stopped_says_so) {
+  store->hold_repack = true;
+  store->freed_by_repack = 7;
+  auto asked = ask(manager, repack_request{1000, 1});
+  // It looks at the clock of the machine, for it runs in threads of the store.
+  auto over = steady_clock::now() + std::chrono::milliseconds{5};
+  while (steady_clock::now() < over)
+    std::this_thread::yield();
+  store->release();
+  sched.run();
+  auto receipt = outcome<repack_receipt>(asked);
+  BOOST_TEST_REQUIRE(receipt.has_value());
+  BOOST_TEST(receipt->stopped_early);
+  BOOST_TEST(receipt->freed_bytes == 0u);
+}
+
+BOOST_AUTO_TEST_CASE(a_request_has_the_time_it_names_up_to_the_longest_allowed) {
+  operation_limits bounds;
+  bounds.request_timeout_ms = 100;
+  bounds.request_timeout_max_ms = 1000;
+  auto after = [&](std::uint32_t timeout_ms) {
+    return deadline_of(timeout_ms, bounds, time_point{}) - time_point{};
+  };
+  BOOST_TEST((after(0) == std::chrono::milliseconds{100}));
+  BOOST_TEST((after(500) == std::chrono::milliseconds{500}));
+  BOOST_TEST((after(5000) == std::chrono::milliseconds{1000}));
+}
+
+BOOST_AUTO_TEST_CASE(a_page_of_a_listing_is_bounded_in_bytes) {
+  // Each as large as a model of hundreds of ranks.
+  constexpr int models = 10;
+  for (int i = 0; i < models; ++i) {
+    auto r = enrolling("m" + std::to_string(i));
+    r.shard.axes.resize(10'000, {"tensor", "some of many words"});
+    enroll(std::move(r));
+  }
+  std::vector<std::string> names;
+  int pages = 0;
+  for (bool more = true; more; ++pages) {
+    auto asked = ask(manager, list_checkpoints_request{"", names.empty() ? "" : names.back()});
+    auto page = outcome<checkpoint_list>(asked);
+    BOOST_TEST_REQUIRE(page.has_value());
+    BOOST_TEST_REQUIRE(!page->models.empty());
+    BOOST_TEST(encode(*page).size() < 2u << 20);
+    for (auto& m : page->models)
+      names.push_back(m.model);
+    more = page->more;
+  }
+  BOOST_TEST(names.size() == std::size_t{models});
+  BOOST_TEST(pages > 1);
 }
 
 BOOST_AUTO_TEST_CASE(a_restore_pushes_the_newest_version_into_the_callers_memory) {

@@ -144,6 +144,7 @@ BOOST_AUTO_TEST_CASE(the_defaults_are_these) {
   BOOST_TEST(!s.security.configured());
   BOOST_TEST(s.channel.connections_max == 256u);
   BOOST_TEST(s.limits.request_timeout_ms == 60'000u);
+  BOOST_TEST(s.limits.request_timeout_max_ms == 3'600'000u);
   BOOST_TEST(s.limits.stores_max == 64u);
   BOOST_TEST(s.limits.loads_max == 256u);
   BOOST_TEST(s.limits.queued_max == 1024u);

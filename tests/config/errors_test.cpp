@@ -231,6 +231,9 @@ BOOST_AUTO_TEST_CASE(sizes_that_do_not_fit_each_other_are_refused) {
     bad("verbs: {mtu: 1500}") ==
     "t.yaml:1:9: verbs.mtu: packets have 256, 512, 1024, 2048 or 4096 bytes; 0 is by itself");
   BOOST_TEST(
+    bad("limits: {request_timeout: 2h}") ==
+    "t.yaml:1:10: limits.request_timeout (2h) must not be above limits.request_timeout_max (1h)");
+  BOOST_TEST(
     bad("client: {reconnect_backoff_min: 3s}") ==
     "t.yaml:1:10: client.reconnect_backoff_min (3s) must not be above "
     "client.reconnect_backoff_max (2s)");

@@ -252,6 +252,23 @@ BOOST_AUTO_TEST_CASE(of_several_providers_that_have_a_model_the_one_saved_to_las
   BOOST_TEST(unknown.error().detail().find("provider r") != std::string::npos);
 }
 
+BOOST_AUTO_TEST_CASE(pages_of_any_size_are_listed_until_there_are_no_more) {
+  service.on<actors::list_checkpoints_request>([](auto& request, auto reply) {
+    auto next = request.after.empty() ? 0 : std::stoi(request.after) + 1;
+    checkpoint_summary m;
+    m.model = std::to_string(next);
+    reply(actors::checkpoint_list{{m}, next < 4});
+  });
+  BOOST_TEST(c.checkpoints().list().get().size() == 5u);
+  // One that begins again with every page is left.
+  service.on<actors::list_checkpoints_request>([](auto&, auto reply) {
+    checkpoint_summary m;
+    m.model = "a";
+    reply(actors::checkpoint_list{{m}, true});
+  });
+  BOOST_TEST(c.checkpoints().list().result().has_value());
+}
+
 BOOST_AUTO_TEST_CASE(a_shard_that_does_not_hold_together_is_refused) {
   shard_spec shard;
   shard.model = "m";

@@ -366,6 +366,32 @@ BOOST_DATA_TEST_CASE(
   BOOST_TEST((back.bytes == m.bytes));
 }
 
+BOOST_AUTO_TEST_CASE(users_that_are_none_are_refused_by_name) {
+  scratch_directory dir, memory{"/dev/shm"};
+  auto settings = one_node(dir, memory);
+  for (auto user : {"", "99999999999999999999", "4294967296", "4294967295", "-1", "1000x"}) {
+    settings.node.allow_users = {user};
+    auto refused = node::start(settings);
+    BOOST_TEST_REQUIRE(!refused.has_value());
+    BOOST_TEST((refused.error().code() == errc::invalid_argument));
+    BOOST_TEST(refused.error().detail().find('"' + std::string{user} + '"') != std::string::npos);
+  }
+  settings.node.allow_users = {"0", std::to_string(getuid())};
+  BOOST_TEST(node::start(settings).has_value());
+}
+
+BOOST_AUTO_TEST_CASE(a_time_too_long_for_a_message_is_the_longest_there_is) {
+  service s;
+  auto repo = s.repo(true);
+  auto m = assorted();
+  // Cut to 32 bits it would be over at once.
+  auto forever = std::chrono::milliseconds{(1ll << 32) + 1};
+  repo.store("m", m.views, {.timeout = forever}).get();
+  auto back = m.blank();
+  repo.load("m", back.targets(), {.timeout = forever}).get();
+  BOOST_TEST((back.bytes == m.bytes));
+}
+
 BOOST_AUTO_TEST_CASE(closing_node_or_client_ends_what_waits) {
   service s;
   model m;

@@ -142,11 +142,11 @@ public:
     storage::progress_callback progress, completion<storage::repack_report> done) override {
     ++repacks;
     answer(hold_repack, [this, progress = std::move(progress), done = std::move(done)] {
-      if (!progress(0, 1))
-        return done(fail(errc::cancelled, "stopped"));
-      capacity_bytes += freed_by_repack;
       storage::repack_report report;
-      report.freed_bytes = freed_by_repack;
+      report.stopped_early = !progress(0, 1);
+      if (!report.stopped_early)
+        report.freed_bytes = freed_by_repack;
+      capacity_bytes += report.freed_bytes;
       done(report);
     });
   }
@@ -348,6 +348,7 @@ private:
       shown.size_bytes = size_bytes(s.spec.tensors);
       shown.registered = s.registered;
       shown.finished = s.finished;
+      shown.axes = s.spec.axes;
       for (auto& one : s.slots) {
         shown.slots.push_back(one->state);
         if (one->state.state == slot_state::done)

@@ -111,7 +111,8 @@ json to_json(const storage::repack_report& report) {
     {"remains_freed", report.remains_freed},
     {"skipped", report.skipped},
     {"largest_free_bytes_before", report.largest_free_bytes_before},
-    {"largest_free_bytes_after", report.largest_free_bytes_after}};
+    {"largest_free_bytes_after", report.largest_free_bytes_after},
+    {"stopped_early", report.stopped_early}};
 }
 
 void print(std::ostream& out, const std::vector<checkpoint_summary>& models) {

@@ -144,7 +144,7 @@ public:
           named.first,
           storage::repack_report{
             r.freed_bytes, r.moved_bytes, r.versions_freed, r.remains_freed, r.skipped,
-            r.largest_free_bytes_before, r.largest_free_bytes_after}};
+            r.largest_free_bytes_before, r.largest_free_bytes_after, r.stopped_early}};
       }));
     return reports;
   }
