@@ -188,6 +188,10 @@ BOOST_AUTO_TEST_CASE(every_key_changes_the_settings) {
       with = "node: {allow_users: [1000, someone], socket_mode: 0666}";
       without = "node: {socket_mode: 0666}";
     }
+    if (key.name == "request_timeout_max") {
+      with = "limits: {request_timeout: 1s, request_timeout_max: 1s}";
+      without = "limits: {request_timeout: 1s}";
+    }
     if (key.name == "send_queue_max") {
       with = "channel: {send_queue_max: 1MiB, frame_max: 1MiB}";
       without = "channel: {frame_max: 1MiB}";
