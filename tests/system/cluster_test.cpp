@@ -4,6 +4,7 @@
 #include <millrace/runtime/node.hpp>
 #include <millrace/tests/support/service.hpp>
 #include <millrace/tests/system/sample.hpp>
+#include <millrace/tests/transport/tls_certificates.hpp>
 
 #include <arpa/inet.h>
 #include <boost/test/unit_test.hpp>
@@ -44,15 +45,15 @@ struct cluster {
   explicit cluster(const std::string& more = {}) {
     auto made = run_millrace({"cluster", "secret", secret});
     BOOST_TEST_REQUIRE(made.code == 0, made.err);
-    file = dir.write("cluster.yaml", text(secret) + more);
+    file = dir.write("cluster.yaml", text("secret: " + secret) + more);
   }
 
   std::string address(const std::string& node) const {
     return "tls://127.0.0." + std::string{node == "a" ? "2" : "3"} + ":" + port;
   }
 
-  std::string text(const std::string& secret_file) const {
-    return "staging: { size: 32MiB }\nsecurity: { secret: " + secret_file +
+  std::string text(const std::string& security) const {
+    return "staging: { size: 32MiB }\nsecurity: { " + security +
       " }\n"
       "checkpoints: { staging_piece: 1MiB, staging_pieces: 4 }\n"
       "client: { connect_timeout: 20s }\n"
@@ -113,6 +114,45 @@ BOOST_AUTO_TEST_CASE(models_are_stored_and_loaded_over_the_network) {
   BOOST_TEST(providers.size() == 2u);
   auto listed = run_millrace({"models", "ls", "-c", c.file, "--json"});
   BOOST_TEST(json::parse(listed.out).at("models").size() == 8u);
+}
+
+BOOST_AUTO_TEST_CASE(members_with_certificates_work_together_and_others_stay_outside) {
+  cluster c;
+  transport::testing::authority ours{"ours"}, foreign{"foreign"};
+  // Each process has a certificate of its own, and so a file of its own.
+  auto file_of = [&](transport::testing::authority& by, const std::string& bearer) {
+    auto o = by.issue(bearer);
+    return c.dir.write(
+      bearer + std::to_string(&by == &ours) + ".yaml",
+      c.text("certificate: " + o.certificate + ", key: " + o.key + ", authority: " + o.authority));
+  };
+  auto serve = [&](const std::string& node, const std::string& file) {
+    return std::vector<std::string>{MILLRACE_PROGRAM, "serve", "-c", file, "--node", node};
+  };
+  child_process a{serve("a", file_of(ours, "a"))};
+  child_process b{serve("b", file_of(ours, "b"))};
+  BOOST_TEST(says(a.read_line(), "node a ready"), a.err());
+  BOOST_TEST(says(b.read_line(), "node b ready"), b.err());
+  auto file = file_of(ours, "job");
+  {
+    auto repo = client::of(config::load_file(file).value())->repository();
+    for (std::uint64_t i = 0; i < 4; ++i) {
+      auto model = "m" + std::to_string(i);
+      BOOST_TEST(repo.store(model, sample::of_mib(4).fill(i).views).get().driver == "tcp");
+      auto arrived = sample::of_mib(4);
+      BOOST_TEST(repo.load(model, targets_of(arrived)).get().verified);
+      BOOST_TEST((arrived.bytes == sample::of_mib(4).fill(i).bytes));
+    }
+  }
+  auto status = run_millrace({"status", "--json", "-c", file});
+  BOOST_TEST_REQUIRE(status.code == 0, status.err);
+  std::set<std::string> nodes;
+  for (auto& n : json::parse(status.out).at("nodes"))
+    if (n.contains("uptime_ms"))
+      nodes.insert(n.at("node"));
+  BOOST_TEST((nodes == std::set<std::string>{"a", "b"}));
+  auto outside = run_millrace({"status", "-c", file_of(foreign, "job")});
+  BOOST_TEST(outside.code != 0, outside.out);
 }
 
 BOOST_AUTO_TEST_CASE(checkpoints_are_saved_and_restored_over_the_network) {
