@@ -185,7 +185,9 @@ constexpr auto tcp_keys = [] {
      put<s, &s::admission_timeout_ms>},
     {tcp.ms(
        "stall_timeout", "10s", 1, day_ms,
-       "time without a byte, while some are due, after which a stream counts as lost"),
+       "time in which the chunk that was asked for first must end, or its stream move 64 KiB; else "
+       "the stream counts as lost. Other transfers' bytes give it time only up to four times "
+       "`tcp.inflight_max`"),
      put<s, &s::stall_timeout_ms>},
     {tcp.ms("backoff_min", "50ms", 1, day_ms, "first wait before a lost stream is opened again"),
      put<s, &s::backoff_min_ms>},
