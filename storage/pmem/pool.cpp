@@ -1,5 +1,6 @@
 // Opening, making, looking into pools.
 #include <millrace/core/assert.hpp>
+#include <millrace/core/log.hpp>
 #include <millrace/storage/pmem/checkpoints.hpp>
 #include <millrace/storage/pmem/erase.hpp>
 #include <millrace/storage/pmem/models.hpp>
@@ -38,16 +39,14 @@ pool_info info_of(const pool_root& root, const pool_file& file) {
   return info;
 }
 
-void count(const std::map<std::string, std::shared_ptr<model>>& models, pool_info& info) {
-  for (auto& [name, m] : models) {
-    std::lock_guard guard{m->mutex};
-    info.models += !m->shards.empty();
-    info.repository_models += find_stored(*m) != nullptr;
-    for (auto& [rank, s] : m->shards) {
-      ++info.shards;
-      for (auto& one : s->slots)
-        info.versions += one.done();
-    }
+void count(model& m, pool_info& info) {
+  std::lock_guard guard{m.mutex};
+  info.models += !m.shards.empty();
+  info.repository_models += find_stored(m) != nullptr;
+  for (auto& [rank, s] : m.shards) {
+    ++info.shards;
+    for (auto& one : s->slots)
+      info.versions += one.done();
   }
 }
 
@@ -67,11 +66,8 @@ public:
   pool_info info() const override {
     auto info = info_of(*core_->objects->root(), core_->file);
     info.direct_io = core_->direct;
-    {
-      std::lock_guard guard{core_->models_mutex};
-      auto models = core_->models;
-      count(models, info);
-    }
+    for (auto& m : core_->all())
+      count(*m, info);
     std::lock_guard guard{core_->layout_mutex};
     auto free = core_->objects->probe_free();
     info.free_bytes = free.total_bytes;
@@ -152,7 +148,9 @@ result<looked_into> look_into(const std::string& path) {
 
 pool_info info_of(const looked_into& seen, const loaded_index& index) {
   auto info = info_of(*seen.objects->root(), seen.file);
-  count(index.models, info);
+  info.direct_io = seen.file.medium == pool_medium::file && knows_direct_io(seen.file);
+  for (auto& [name, m] : index.models)
+    count(*m, info);
   auto free = seen.objects->probe_free();
   info.free_bytes = free.total_bytes;
   info.largest_free_bytes = free.largest_bytes;
@@ -232,7 +230,7 @@ std::string_view to_string(pool_medium medium) noexcept {
 result<pool_info> create_pool(const pool_options& options) {
   if (auto bad = check_options(options); !bad.ok())
     return fail(std::move(bad));
-  if (auto bad = make_pool(options.path, options.capacity_bytes); !bad.ok())
+  if (auto bad = make_pool(options.path, options.capacity_bytes, options.medium); !bad.ok())
     return fail(std::move(bad));
   return inspect_pool(options.path);
 }
@@ -274,13 +272,17 @@ result<std::shared_ptr<pool>> open_pool(pool_options options) {
     return fail(std::move(bad));
   auto& path = options.path;
   if (options.create_if_missing && is_missing(path))
-    if (auto bad = make_pool(path, options.capacity_bytes); !bad.ok())
+    if (auto bad = make_pool(path, options.capacity_bytes, pool_medium::automatic); !bad.ok())
       return fail(std::move(bad));
   auto file = open_pool_file(path, options.medium);
   if (!file)
     return fail(file.error());
   if (auto bad = check_headers(*file); !bad.ok())
     return fail(std::move(bad));
+  if (options.capacity_bytes != 0 && options.capacity_bytes / 4096 * 4096 != file->size_bytes)
+    log().warn(
+      "a pool keeps the size with which it was made path={} size_bytes={} configured_bytes={}",
+      path, file->size_bytes, options.capacity_bytes);
   auto shared = open_for_peers(*file);
   if (!shared)
     return fail(shared.error().within("opening pool " + path + " for peers"));

@@ -47,7 +47,7 @@ enum class file_path : std::uint8_t {
 struct pool_options {
   /// A device (/dev/dax0.0) or a file.
   std::string path;
-  /// Size of the file when it is made; 0 for a device: all of it.
+  /// Size of the file when it is made; 0 for a device: all of it. One that is there keeps its own.
   std::uint64_t capacity_bytes = 0;
   pool_medium medium = pool_medium::automatic;
   /// Makes the pool where there is nothing; never touches what is there.
@@ -79,7 +79,7 @@ struct pool_info {
   pool_medium medium = pool_medium::automatic;
   /// The medium in words: what it promises and what not.
   std::string medium_note;
-  bool direct_io = false; // data goes by direct I/O
+  bool direct_io = false; // data goes by direct I/O; of a pool at rest: it can
   std::uint64_t size_bytes = 0;
   std::uint64_t free_bytes = 0; // in pieces large enough for data
   std::uint64_t largest_free_bytes = 0;

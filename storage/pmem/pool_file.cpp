@@ -5,6 +5,8 @@
 
 #include <fcntl.h>
 #include <linux/magic.h>
+#include <signal.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/random.h>
 #include <sys/stat.h>
@@ -14,6 +16,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -297,11 +300,50 @@ status make_pool_at(
   return write_root(**made, recorded_bytes);
 }
 
+status check_medium(const std::string& path, pool_medium expected, pool_medium found) {
+  if (expected == pool_medium::automatic || expected == found)
+    return {};
+  return {
+    errc::invalid_argument,
+    own_error(
+      path,
+      "the medium is to be " + std::string{to_string(expected)} + ", but what is there is " +
+        std::string{to_string(found)} + "; name another path, or another medium")};
+}
+
+status check_medium_of_file(const std::string& path, pool_medium expected) {
+  auto file = io::open_file(path, O_RDWR);
+  return file ? check_medium(path, expected, find_medium(file->get(), false)) : file.error();
+}
+
+constexpr char creating[] = ".creating-";
+
+// Removes what processes left that were killed while they made a pool here.
+void sweep_unfinished(const std::filesystem::path& path) {
+  auto prefix = path.filename().string() + creating;
+  std::error_code ignored;
+  for (auto& entry : std::filesystem::directory_iterator{path.parent_path(), ignored}) {
+    auto name = entry.path().filename().string();
+    if (!name.starts_with(prefix))
+      continue;
+    auto pid = std::strtol(name.c_str() + prefix.size(), nullptr, 10);
+    if (pid <= 0 || ::kill(static_cast<pid_t>(pid), 0) == 0 || errno != ESRCH)
+      continue;
+    // libpmemobj holds it while it makes the pool: its process may be one that is not to be seen from here.
+    auto file = io::open_file(entry.path().string(), O_RDWR);
+    if (file && ::flock(file->get(), LOCK_EX | LOCK_NB) == 0)
+      std::filesystem::remove(entry.path(), ignored);
+  }
+}
+
 // Made under another name and linked when it is whole, so that no crash leaves half a pool under this one.
-status make_pool_file(const std::string& path, std::uint64_t size_bytes) {
-  auto unfinished = path + ".creating-" + std::to_string(::getpid());
+status make_pool_file(const std::string& path, std::uint64_t size_bytes, pool_medium expected) {
+  auto unfinished = path + creating + std::to_string(::getpid());
+  sweep_unfinished(std::filesystem::absolute(path));
   ::unlink(unfinished.c_str());
   auto outcome = make_pool_at(unfinished, size_bytes, size_bytes);
+  if (outcome.ok())
+    outcome = check_medium_of_file(unfinished, expected);
   MILLRACE_KILL_POINT("pmem.create.before_link");
   if (outcome.ok())
     outcome = sync_file(unfinished);
@@ -314,7 +356,7 @@ status make_pool_file(const std::string& path, std::uint64_t size_bytes) {
 
 } // namespace
 
-status make_pool(const std::string& path, std::uint64_t size_bytes) {
+status make_pool(const std::string& path, std::uint64_t size_bytes, pool_medium expected) {
   struct stat info {};
   if (::stat(path.c_str(), &info) == 0) {
     if (!S_ISCHR(info.st_mode) || !is_dax_device(info))
@@ -324,6 +366,8 @@ status make_pool(const std::string& path, std::uint64_t size_bytes) {
     if (size_bytes != 0)
       return {
         errc::invalid_argument, own_error(path, "a device gives its size itself; leave it out")};
+    if (auto bad = check_medium(path, expected, pool_medium::dax); !bad.ok())
+      return bad;
     return make_pool_at(path, 0, device_bytes(info));
   }
   constexpr std::uint64_t size_bytes_min = 16u << 20;
@@ -334,7 +378,7 @@ status make_pool(const std::string& path, std::uint64_t size_bytes) {
         path,
         "a pool of " + std::to_string(size_bytes) + " bytes; the least is " +
           std::to_string(size_bytes_min))};
-  return make_pool_file(path, size_bytes / 4096 * 4096);
+  return make_pool_file(path, size_bytes / 4096 * 4096, expected);
 }
 
 std::string medium_note(pool_medium medium) {

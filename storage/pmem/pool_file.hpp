@@ -33,8 +33,10 @@ result<pool_file> open_pool_file(const std::string& path, pool_medium wanted);
 [[nodiscard]] status check_root(
   const pool_root& root, const std::string& path, std::uint64_t file_bytes);
 
-/// Makes a pool with an empty index, whole or not at all.
-[[nodiscard]] status make_pool(const std::string& path, std::uint64_t size_bytes);
+/// Makes a pool with an empty index, whole or not at all. Errors: `invalid_argument` when what is there is not the
+/// medium that is expected.
+[[nodiscard]] status make_pool(
+  const std::string& path, std::uint64_t size_bytes, pool_medium expected);
 
 /// What a medium promises.
 std::string medium_note(pool_medium medium);

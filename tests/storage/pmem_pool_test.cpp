@@ -4,6 +4,7 @@
 #include <millrace/tests/support/bucket_driving.hpp>
 #include <millrace/tests/support/checkpoint_driving.hpp>
 #include <millrace/tests/support/held_completion.hpp>
+#include <millrace/tests/support/kept_log.hpp>
 #include <millrace/tests/support/pool_place.hpp>
 
 #include <boost/test/unit_test.hpp>
@@ -12,6 +13,7 @@
 #include <unistd.h>
 
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 
@@ -130,6 +132,55 @@ BOOST_AUTO_TEST_CASE(making_a_pool_never_touches_what_is_there) {
   BOOST_REQUIRE(!refused);
   BOOST_TEST((refused.error().code() == errc::already_exists));
   BOOST_TEST((contents(f.place.path()) == before));
+}
+
+BOOST_AUTO_TEST_CASE(a_pool_is_made_only_on_the_medium_that_is_named) {
+  pool_place place{pool_way::mapped_file};
+  auto options = place.options();
+  for (auto wrong : {pool_medium::memory, pool_medium::dax}) {
+    options.medium = wrong;
+    auto refused = create_pool(options);
+    BOOST_REQUIRE(!refused);
+    BOOST_TEST((refused.error().code() == errc::invalid_argument));
+    BOOST_TEST(mentions(refused.error(), std::string{to_string(wrong)}));
+    BOOST_TEST(std::filesystem::is_empty(std::filesystem::path{place.path()}.parent_path()));
+  }
+  options.medium = pool_medium::file;
+  auto made = create_pool(options);
+  BOOST_REQUIRE_MESSAGE(made, why(made));
+  BOOST_TEST((made->medium == pool_medium::file));
+}
+
+BOOST_AUTO_TEST_CASE(what_a_killed_creation_left_goes_with_the_next_one) {
+  pool_place place{pool_way::mapped_file};
+  auto child = ::fork();
+  if (child == 0)
+    ::_exit(0);
+  BOOST_REQUIRE(child > 0);
+  BOOST_REQUIRE(::waitpid(child, nullptr, 0) == child);
+  auto dead = place.path() + ".creating-" + std::to_string(child);
+  auto alive = place.path() + ".creating-" + std::to_string(::getppid());
+  auto other = place.path() + ".creating-by-hand";
+  for (auto& path : {dead, alive, other})
+    std::ofstream{path} << "half a pool";
+  auto made = create_pool(place.options());
+  BOOST_REQUIRE_MESSAGE(made, why(made));
+  BOOST_TEST(!std::filesystem::exists(dead));
+  BOOST_TEST(std::filesystem::exists(alive));
+  BOOST_TEST(std::filesystem::exists(other));
+}
+
+BOOST_AUTO_TEST_CASE(a_pool_keeps_its_size_and_says_when_another_is_configured) {
+  fixture f;
+  for (auto size : {pool_bytes, 2 * pool_bytes}) {
+    kept_log log;
+    auto options = f.options();
+    options.capacity_bytes = size;
+    auto opened = open_pool(options);
+    BOOST_REQUIRE_MESSAGE(opened, why(opened));
+    BOOST_TEST((*opened)->info().size_bytes == pool_bytes);
+    BOOST_TEST(log.count("configured_bytes") == (size == pool_bytes ? 0u : 1u));
+  }
 }
 
 BOOST_AUTO_TEST_CASE(a_pool_tells_what_it_is) {
