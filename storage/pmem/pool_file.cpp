@@ -311,8 +311,10 @@ status check_medium(const std::string& path, pool_medium expected, pool_medium f
         std::string{to_string(found)} + "; name another path, or another medium")};
 }
 
-status check_medium_of_file(const std::string& path, pool_medium expected) {
-  auto file = io::open_file(path, O_RDWR);
+// Of a file that shall get that path.
+status check_medium_of_file(
+  const std::string& unfinished, const std::string& path, pool_medium expected) {
+  auto file = io::open_file(unfinished, O_RDWR);
   return file ? check_medium(path, expected, find_medium(file->get(), false)) : file.error();
 }
 
@@ -343,7 +345,7 @@ status make_pool_file(const std::string& path, std::uint64_t size_bytes, pool_me
   ::unlink(unfinished.c_str());
   auto outcome = make_pool_at(unfinished, size_bytes, size_bytes);
   if (outcome.ok())
-    outcome = check_medium_of_file(unfinished, expected);
+    outcome = check_medium_of_file(unfinished, path, expected);
   MILLRACE_KILL_POINT("pmem.create.before_link");
   if (outcome.ok())
     outcome = sync_file(unfinished);
