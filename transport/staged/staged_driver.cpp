@@ -103,7 +103,7 @@ private:
       return reader(m) ? link.lending->on_stage(std::move(m)) : status{};
     }
     case message_kind::staged: {
-      staged::staged m;
+      transport::staged::staged m;
       if (reader(m))
         link.asking->on_staged(m);
       return {};
