@@ -140,8 +140,8 @@ struct erase_checkpoint_request {
 
 struct repack_request {
   std::uint32_t timeout_ms = 0;
-  std::uint32_t work_ms =
-    0; // of that, until it stops where it is, so that the answer comes in time; 0: all
+  /// Of that, until it stops where it is, so that the answer comes in time; 0: all.
+  std::uint32_t work_ms = 0;
 };
 
 struct repack_receipt {

@@ -22,7 +22,8 @@ public:
     std::shared_ptr<client_core> core, const checkpoint_options& options,
     std::vector<tensor_view> tensors);
 
-  /// Finds the provider and registers for the first time. A former job that has just died may still be attached for a moment.
+  /// Finds the provider and registers for the first time. A former job that has just died may still be attached for a
+  /// moment.
   void attach(completion<void> done);
 
   pending_save save(std::uint64_t step, save_mode mode);

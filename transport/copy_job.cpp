@@ -34,7 +34,6 @@ public:
     std::size_t op = 0;
     std::uint64_t at = 0;      // in that op
     std::uint64_t digests = 0; // of the ops before it
-    friend bool operator==(const place&, const place&) = default;
   };
 
   cutter(const std::vector<copy_op>& ops, std::uint64_t slice_bytes)
@@ -61,9 +60,7 @@ private:
 };
 
 // What one mover copies in one turn.
-struct chunk {
-  cutter::place first, last;
-};
+using chunk = std::vector<slice>;
 
 class running_job {
 public:
@@ -93,7 +90,7 @@ public:
 
   void run(std::uint32_t index) {
     auto part = take();
-    if (part.first == part.last && index > 0)
+    if (part.empty() && index > 0)
       return;
     if (failed_ || (job_.abandoned && *job_.abandoned))
       return note(status{errc::cancelled, "the transfer was abandoned"});
@@ -120,29 +117,19 @@ private:
     return std::max(bytes / digest_block_bytes, std::uint64_t{1}) * digest_block_bytes;
   }
 
-  cutter cut() const { return {job_.ops, chunk_bytes_}; }
-
   // The next chunk, whoever asks; small ops share one.
   chunk take() {
+    cutter cut{job_.ops, chunk_bytes_};
+    chunk out;
     std::lock_guard guard{mutex_};
-    chunk out{next_, next_};
     for (std::uint64_t bytes = 0; bytes < chunk_bytes_;) {
-      auto s = cut().next(out.last);
+      auto s = cut.next(next_);
       if (!s)
         break;
       bytes += s->length;
+      out.push_back(*s);
     }
-    next_ = out.last;
     return out;
-  }
-
-  template <class F>
-  status for_slices(const chunk& part, F use) const {
-    for (auto at = part.first; at != part.last;)
-      if (auto s = cut().next(at))
-        if (status bad = use(*s); !bad.ok())
-          return bad;
-    return {};
   }
 
   // With what the digests of its first and last block cover besides.
@@ -155,14 +142,14 @@ private:
   }
 
   status copy(const chunk& part, const gather_list& memory) {
-    auto outcome = for_slices(part, [&](const slice& s) {
-      auto ready = prepare(s);
-      if (ready.ok() && memory.on_host())
+    for (auto& s : part) {
+      if (auto bad = prepare(s); !bad.ok())
+        return bad;
+      if (memory.on_host())
         copy(s, memory);
       MILLRACE_KILL_POINT("mover.slice");
-      return ready;
-    });
-    return outcome.ok() && !memory.on_host() ? copy_by_devices(part, memory) : outcome;
+    }
+    return memory.on_host() ? status{} : copy_by_devices(part, memory);
   }
 
   void copy(const slice& s, const gather_list& memory) {
@@ -181,19 +168,17 @@ private:
   // Devices get the chunk at once; what is done block by block elsewhere follows.
   status copy_by_devices(const chunk& part, const gather_list& memory) {
     device_batch batch{job_.dir == direction::read ? device_way::to_host : device_way::from_host};
-    static_cast<void>(for_slices(part, [&](const slice& s) {
+    for (auto& s : part)
       memory.copy_in_batch(batch, s.op->remote_offset + s.first, s.op->local + s.first, s.length);
-      return status{};
-    }));
     if (auto bad = batch.finish(); !bad.ok())
       return bad;
-    return for_slices(part, [&](const slice& s) {
+    for (auto& s : part) {
       if (job_.digests)
         digest_local(s);
       if (written_back_)
         write_back(s.op->local + s.first, s.length);
-      return status{};
-    });
+    }
+    return {};
   }
 
   void digest_local(const slice& s) {

@@ -97,7 +97,7 @@ bool door::accept_one() {
     return true;
   }
   auto why = errno;
-  if (why == EMFILE || why == ENFILE || why == ENOBUFS || why == ENOMEM) {
+  if (lacks_descriptors(why)) {
     no_descriptors_left(where_.address);
     pause();
   }

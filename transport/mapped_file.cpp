@@ -151,10 +151,6 @@ void mapped_file::add_locked(std::uint64_t offset, std::uint64_t length) {
 
 bool mapped_file::granted(std::uint64_t offset, std::uint64_t length) const {
   std::lock_guard guard{mutex_};
-  return granted_locked(offset, length);
-}
-
-bool mapped_file::granted_locked(std::uint64_t offset, std::uint64_t length) const {
   auto next = granted_.upper_bound(offset);
   return length == 0 || (next != granted_.begin() && std::prev(next)->second >= offset + length);
 }

@@ -55,7 +55,6 @@ public:
 
 private:
   mapped_file() = default;
-  bool granted_locked(std::uint64_t offset, std::uint64_t length) const;
   status map_locked(std::uint64_t offset, std::uint64_t length);
   void add_locked(std::uint64_t offset, std::uint64_t length);
 

@@ -75,8 +75,8 @@ public:
 private:
   mutable std::mutex mutex_;
   std::unordered_map<const channel*, pointer> links_;
-  std::unordered_map<peer_id, std::vector<pointer>>
-    by_peer_; // the same; a peer may have several channels
+  // The same; a peer may have several channels.
+  std::unordered_map<peer_id, std::vector<pointer>> by_peer_;
 };
 
 } // namespace millrace::transport

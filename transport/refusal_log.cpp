@@ -6,6 +6,7 @@
 #include <netinet/in.h>
 
 #include <atomic>
+#include <cerrno>
 #include <cstring>
 #include <mutex>
 
@@ -85,6 +86,11 @@ void refused(const std::string& source, const status& why, std::string_view addr
     log().warn(
       "refused a connection {}{}{}{}", address.empty() ? "" : "address=", address,
       address.empty() ? "" : " ", *line);
+}
+
+bool lacks_descriptors(int error_number) noexcept {
+  return error_number == EMFILE || error_number == ENFILE || error_number == ENOBUFS ||
+    error_number == ENOMEM;
 }
 
 void no_descriptors_left(std::string_view address) {

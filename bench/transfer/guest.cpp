@@ -17,24 +17,10 @@ std::vector<std::string> command_of(
   const guest_run& how, const extent& extent, const driver_kind& kind,
   const std::string& directory) {
   auto self = std::filesystem::read_symlink("/proc/self/exe").string();
-  std::vector<std::string> out{
-    how.program,
-    "--or-skip",
-    "--devs",
-    "2",
-    "--share",
-    directory,
-    "--timeout",
-    std::to_string(guest_timeout_s),
-    "--",
-    self,
-    "--emulated",
-    "--driver",
-    kind.column,
-    "--json",
-    directory + "/rows",
-    "--rounds",
-    std::to_string(extent.rounds)};
+  std::vector<std::string> out{how.program, "--or-skip", "--devs", "2", "--share", directory};
+  out.insert(out.end(), {"--timeout", std::to_string(guest_timeout_s), "--", self, "--emulated"});
+  out.insert(out.end(), {"--driver", kind.column, "--json", directory + "/rows"});
+  out.insert(out.end(), {"--rounds", std::to_string(extent.rounds)});
   if (how.no_peers)
     out.push_back("--no-peers");
   if (extent.quick)

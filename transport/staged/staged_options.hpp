@@ -8,8 +8,8 @@
 namespace millrace::transport {
 
 struct staged_options {
-  std::uint64_t size_bytes =
-    64u << 20; // of staging memory, made when a peer first asks; a chunk at least
+  /// Of staging memory, made when a peer first asks; a chunk at least.
+  std::uint64_t size_bytes = 64u << 20;
   std::uint64_t chunk_bytes = 4u << 20; // that pass at a time; a digest block at least
   std::uint32_t chunks_max = 8;         // lent to one peer at a time
   std::uint32_t transfers_max = 65'536; // that wait for chunks of each peer before it is busy

@@ -93,7 +93,7 @@ void gate::accept_some(const std::shared_ptr<open_socket>& s) {
         receive(std::move(fd), *who);
       continue;
     }
-    if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
+    if (lacks_descriptors(errno)) {
       no_descriptors_left(s->at.to_string());
       loop_->unwatch(s->fd.get());
       loop_->run_after(pause_ms, [weak = weak_from_this(), s] {

@@ -59,13 +59,13 @@ bool tls_door::accept_one(int listening) {
     return true;
   }
   auto why = errno;
-  if (why == EMFILE || why == ENFILE || why == ENOBUFS || why == ENOMEM) {
+  if (lacks_descriptors(why)) {
     no_descriptors_left(where.address);
     pause();
+    return false;
   }
   // Errors of the network belong to the one connection that was lost.
-  return why != EAGAIN && why != EMFILE && why != ENFILE && why != ENOBUFS && why != ENOMEM &&
-    why != EBADF && why != EINVAL;
+  return why != EAGAIN && why != EBADF && why != EINVAL;
 }
 
 void tls_door::pause() {

@@ -13,6 +13,10 @@ constexpr std::uint32_t number_max = 0xff'ffff; // queue pairs and sequence numb
 
 status wrong(const char* what) { return {errc::protocol_error, what}; }
 
+status check_pair(std::uint32_t pair) {
+  return pair < rails_max ? status{} : wrong("no such pair");
+}
+
 status check(const rail_info& r) {
   if (r.mtu < 256 || r.mtu > 4096 || !std::has_single_bit(r.mtu))
     return wrong("a rail with an MTU that no device has");
@@ -46,9 +50,8 @@ status check(const connect& m) {
   return check(m.rail);
 }
 
-status check(const ready& m) { return m.pair < rails_max ? status{} : wrong("no such pair"); }
-
-status check(const lost& m) { return m.pair < rails_max ? status{} : wrong("no such pair"); }
+status check(const ready& m) { return check_pair(m.pair); }
+status check(const lost& m) { return check_pair(m.pair); }
 
 status check(const ask& m) {
   return m.dir == 1 || m.dir == 2 ? status{} : wrong("a grant in no known direction");

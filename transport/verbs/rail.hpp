@@ -39,8 +39,8 @@ public:
 ///
 ///   down → opening → offered (ours sent) → joining (theirs known) → joined (ours can receive) → probing → up
 ///
-/// Whoever loses one that was joined tells the other. Whatever fails on the way leads to `down`; from there it is tried every `probe_interval_ms`. From `up` one more try
-/// follows at once.
+/// Whoever loses one that was joined tells the other. Whatever fails on the way leads to `down`; from there it is tried
+/// every `probe_interval_ms`. From `up` one more try follows at once.
 /// Threads: the completion thread.
 class rail {
 public:

@@ -125,7 +125,7 @@ status registration_cache::make_room(std::uint64_t size_bytes, std::vector<entry
         errc::no_space,
         "registering " + std::to_string(size_bytes) + " bytes: " + std::to_string(entries_.size()) +
           " registrations of " + std::to_string(bytes_) +
-          " bytes are in use; raise verbs.cache_entries_max or verbs.cache_bytes_max"};
+          " bytes are in use; raise verbs.cache_entries_max or verbs.cache_max"};
     remove_locked(idle_.begin()->second, dropped);
   }
   return {};
