@@ -59,6 +59,8 @@ void repacker::run_if_low() {
 
 void repacker::run_if_low_again() {
   low_at_bytes_ = 0;
+  // One that runs may have passed what the job leaves.
+  again_ = stopped_ != nullptr;
   run_if_low();
 }
 
@@ -66,6 +68,7 @@ void repacker::stop(const status& why) {
   if (!stopped_)
     return;
   *stopped_ = true;
+  again_ = false;
   finish(fail(why));
 }
 
@@ -73,6 +76,8 @@ void repacker::finish(const result<repack_receipt>& outcome) {
   stopped_ = nullptr;
   for (auto& done : std::exchange(waiting_, {}))
     done(outcome);
+  if (std::exchange(again_, false))
+    run_if_low_again();
 }
 
 } // namespace millrace::actors

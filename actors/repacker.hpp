@@ -44,6 +44,7 @@ private:
   repack_policy policy_;
   std::vector<completion<repack_receipt>> waiting_;
   std::shared_ptr<std::atomic<bool>> stopped_; // of the one that runs; null when none does
+  bool again_ = false;                         // a job has left since that one began
   std::uint64_t low_at_bytes_ = 0;             // used bytes after the last repack for want of space
 };
 

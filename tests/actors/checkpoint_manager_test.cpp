@@ -191,6 +191,24 @@ BOOST_AUTO_TEST_CASE(a_repack_begins_when_little_is_free_and_again_when_a_job_ha
   BOOST_TEST(store->repacks == 2u);
 }
 
+BOOST_AUTO_TEST_CASE(a_job_that_leaves_while_a_repack_runs_is_repacked_after_it) {
+  deps.repack = {.when_low = true, .below_percent = 50};
+  store->hold_repack = true;
+  restart();
+  store->capacity_bytes = 1'000'000;
+  auto number = enroll(enrolling("a"));
+  auto leaving = ask(manager, leave_request{number, false, trainer});
+  BOOST_TEST(outcome<done_reply>(leaving).has_value());
+  sched.run();
+  BOOST_TEST(store->repacks == 1u);
+  store->release();
+  sched.run();
+  BOOST_TEST(store->repacks == 2u);
+  store->release();
+  sched.run();
+  BOOST_TEST(store->repacks == 2u);
+}
+
 BOOST_AUTO_TEST_CASE(repacks_asked_for_while_one_runs_share_its_report) {
   store->hold_repack = true;
   store->freed_by_repack = 7;
