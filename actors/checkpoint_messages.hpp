@@ -16,7 +16,7 @@ struct asker {
   std::uint64_t connection = 0; // of that peer: what it registered goes with it
 };
 
-/// What happens to a save while another one of the same shard is in flight.
+/// What happens to a save while another one of the same shard is in flight, or every slot it could fill is being read.
 enum class when_saving : std::uint8_t { wait = 0, refuse = 1 };
 
 /// Registers a shard, once per job: all of its memory, readable.

@@ -168,7 +168,8 @@ std::span<const std::byte> store_record(
   auto body = std::as_bytes(std::span{digests});
   version_header header{
     .owner = s.id,
-    .slot = number,
+    .slot = static_cast<std::uint32_t>(number),
+    .run = one.run,
     .step = one.step,
     .saved_at_ns = one.saved_at_ns,
     .sequence = one.sequence,

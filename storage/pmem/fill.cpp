@@ -7,6 +7,7 @@
 #include <millrace/storage/pmem/filling.hpp>
 
 #include <algorithm>
+#include <atomic>
 
 namespace millrace::storage::pmem {
 
@@ -14,7 +15,7 @@ namespace {
 
 // What keeps every slot of a shard from being filled.
 std::string uses_of(const model& m, const shard& s) {
-  auto kept = protected_slot(m, s);
+  auto kept = protected_slot(s, newest_complete(m));
   std::string words;
   for (std::size_t i = 0; i < s.slots.size(); ++i) {
     auto& one = s.slots[i];
@@ -57,6 +58,8 @@ public:
       std::to_string(rank_));
   }
 
+  bool complete() const noexcept override { return complete_; }
+
 protected:
   status check_digests(const std::vector<std::uint64_t>& digests) const override;
   status prepare(std::vector<std::uint64_t> digests) override;
@@ -66,6 +69,7 @@ private:
   std::uint32_t rank_;
   std::uint64_t step_;
   pmem::slot version_; // as it will be
+  std::atomic<bool> complete_ = false;
 };
 
 status saving::check_digests(const std::vector<std::uint64_t>& digests) const {
@@ -85,6 +89,7 @@ status saving::prepare(std::vector<std::uint64_t> digests) {
   auto& s = *lent().which;
   version_ = s.slots[lent().number];
   version_.sequence = ++lent().of->last_sequence;
+  version_.run = lent().of->run;
   version_.saved_at_ns = time_of_save(*lent().of, wall_clock_ns());
   auto record = store_record(c, s, lent().number, version_, digests);
   return c.direct ? status{} : c.persist.flush(record.data(), record.size());
@@ -103,7 +108,9 @@ result<std::uint64_t> saving::finish() {
   auto& one = s.slots[lent().number];
   one.state = slot_state::done;
   one.sequence = version_.sequence;
+  one.run = version_.run;
   one.saved_at_ns = version_.saved_at_ns;
+  complete_ = is_complete(*lent().of, {step_, version_.run});
   return step_;
 }
 
@@ -111,7 +118,7 @@ result<std::uint64_t> saving::finish() {
 
 result<std::unique_ptr<pending_version>> begin_version(
   const std::shared_ptr<core>& c, const std::string& name, std::uint32_t rank, std::uint64_t step,
-  gate::ticket ticket) {
+  std::function<void()> freed, gate::ticket ticket) {
   auto m = c->find(name);
   if (!m)
     return fail(no_such_model(name));
@@ -121,12 +128,15 @@ result<std::unique_ptr<pending_version>> begin_version(
     auto s = find_shard(*m, rank);
     if (!s || !s->registered)
       return fail(no_such_shard(name, rank));
+    s->freed = nullptr;
     auto number = slot_to_fill(*m, *s, step);
-    if (number < 0)
+    if (number < 0) {
+      s->freed = std::move(freed);
       return fail(
         errc::busy,
         "saving step " + std::to_string(step) + " of model " + name + ", rank " +
           std::to_string(rank) + ": no slot is free: " + uses_of(*m, *s));
+    }
     if (auto bad = mark_active(*c, *s, static_cast<std::uint64_t>(number), step); !bad.ok())
       return fail(std::move(bad));
     lent = lease_to_write(c, m, s, static_cast<std::uint64_t>(number));

@@ -174,7 +174,8 @@ struct version_header {
 
   std::uint64_t magic = magic_value;
   std::uint64_t owner = 0;
-  std::uint64_t slot = 0;
+  std::uint32_t slot = 0;
+  std::uint32_t run = 0;  // of the job that saved it; 0 for the repository
   std::uint64_t step = 0; // or the number of the repository's version
   std::uint64_t saved_at_ns = 0;
   std::uint64_t sequence = 0; // counts the saves of a model; the same number

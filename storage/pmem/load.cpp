@@ -218,6 +218,7 @@ private:
       return digests.error();
     auto header = copy_from<version_header>(heap_.at<std::byte>(one.record_at));
     one.step = header.step;
+    one.run = header.run;
     one.saved_at_ns = header.saved_at_ns;
     return {};
   }
@@ -288,6 +289,7 @@ private:
     for (auto& one : s->slots) {
       known->last_sequence = std::max(known->last_sequence, one.sequence);
       known->last_saved_at_ns = std::max(known->last_saved_at_ns, one.saved_at_ns);
+      known->run = std::max(known->run, one.run);
     }
     out_.table.emplace(s->key, s->index);
     return {};

@@ -7,6 +7,7 @@
 #include <millrace/storage/pmem/format.hpp>
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -27,6 +28,7 @@ struct slot {
   slot_state state = slot_state::empty;
   std::uint64_t step = 0;
   std::uint64_t sequence = 0; // of a version that is done
+  std::uint32_t run = 0;      // likewise: the job's that saved it
   std::uint64_t saved_at_ns = 0;
   std::uint64_t changes =
     0; // counts fills and frees, so that a mover notices what happened meanwhile
@@ -59,6 +61,8 @@ struct slot_owner {
   std::shared_ptr<const shard_shape> shape;
   bool erased = false; // invisible; freed when nobody reads it any more
   std::vector<slot> slots{keep_max};
+  /// Waits for a slot that is in use; runs once, without the lock, when one is let go of.
+  std::function<void()> freed;
 
   std::uint32_t reserved_slots() const noexcept;
 };
@@ -83,25 +87,43 @@ struct model {
   std::uint32_t coming = 0; // versions of the repository on their way in
   std::uint64_t last_sequence = 0;
   std::uint64_t last_saved_at_ns = 0; // of checkpoints
-  bool gone = false;                  // taken out of the map: look it up again
+  std::uint32_t run = 0;              // the job's that saves now, or saved last
+  std::set<std::uint32_t>
+    joined;          // ranks that have registered in it; none yet since the pool was opened
+  bool gone = false; // taken out of the map: look it up again
 };
 
 /// When a version that is saved now counts as saved: later than every other one of the model, whatever the clock does.
 /// Those who copy versions on order them by it.
 std::uint64_t time_of_save(model& m, std::uint64_t now_ns) noexcept;
 
-/// Steps of which every shard of the world has a done version; ascending.
+/// What one run of a job saved as one step. *Problem*: a job that went back saves steps again whose numbers are there.
+/// While some ranks have the step anew and others only as it was, those versions do not belong together.
+struct version_set {
+  std::uint64_t step = 0;
+  std::uint32_t run = 0;
+};
+
+/// A rank registers: a new run, if it has registered in this one or the pool was opened since.
+void join_run(model& m, std::uint32_t rank);
+
+/// Whether every shard of the world has a done version of the set.
+bool is_complete(const model& m, const version_set& set);
+
+/// Steps that are complete; ascending.
 std::vector<std::uint64_t> complete_steps(const model& m);
 
-/// The complete step that was saved last.
-std::optional<std::uint64_t> newest_complete_step(const model& m);
+/// What was saved last and is complete: of all steps, or of one.
+std::optional<version_set> newest_complete(
+  const model& m, std::optional<std::uint64_t> step = std::nullopt);
 
-/// The slot of a shard's version of a step, the one saved last if there are two; -1 when there is none.
+/// The slot of a shard's version of a step, or of a set, the one saved last if there are several; -1 when there is none.
 int find_version(const shard& s, std::uint64_t step) noexcept;
+int find_version(const shard& s, const version_set& set) noexcept;
 
-/// The slots of a shard that hold a version nobody may take: the newest complete step's, or while the world is
-/// not complete the newest of the shard itself.
-int protected_slot(const model& m, const shard& s);
+/// The slot of a shard that holds a version nobody may take: of what is complete and newest in its model, or while
+/// nothing is complete the newest of the shard itself.
+int protected_slot(const shard& s, const std::optional<version_set>& newest) noexcept;
 
 /// The slot to fill with `step`: none that is protected or in use. An empty one, else one with the same step, else the
 /// one saved longest ago; -1 when there is none.
