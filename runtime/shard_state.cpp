@@ -50,6 +50,7 @@ result<std::shared_ptr<shard_state>> shard_state::make(
   shard.keep = options.keep;
   shard.axes = options.axes;
   shard.metadata = options.metadata;
+  random_bytes(&shard.life, sizeof(shard.life));
   for (auto& t : tensors)
     shard.tensors.tensors.push_back(t.desc);
   if (auto bad = validate(shard); !bad.ok())

@@ -60,8 +60,9 @@ using progress_callback = std::function<bool(std::uint64_t done, std::uint64_t t
 /// as `version`, the wall clock as `stored_at_ns`, and the digests.
 ///
 /// *Newest* means saved last, whatever the step's number: a job that went back to an older step goes on from there.
-/// A step is *complete* when every shard of the world has a done version of it, saved by the same run of the job. A run
-/// ends when one of its ranks registers again, or the pool is closed.
+/// A step is *complete* when every shard of the world has a done version of it, saved in the same *run*. A run goes on
+/// while its ranks register again as what they were (`shard_spec::life`), whatever ended their registrations; another
+/// life in place of one of them begins the next.
 class checkpoint_store {
 public:
   virtual ~checkpoint_store() = default;

@@ -125,13 +125,14 @@ status settle(core& c, const model& m, shard& next) {
   return outcome.ok() ? publish_shard(c, into, next) : outcome;
 }
 
-status make_shard(core& c, model& m, shard_spec spec) {
+status make_shard(core& c, model& m, shard_spec spec, std::uint64_t run) {
   auto made = std::make_shared<shard>();
   made->key = {entry_kind::shard, spec.model, spec.rank};
   made->id = random_id();
   made->window_bytes = c.options.window_bytes;
   made->shape = std::make_shared<const shard_shape>(shape_of(spec.tensors, made->window_bytes));
   made->spec = std::move(spec);
+  made->run = run;
   made->registered = true;
   if (auto bad = settle(c, m, *made); !bad.ok())
     return bad;
@@ -140,10 +141,12 @@ status make_shard(core& c, model& m, shard_spec spec) {
   return {};
 }
 
-status resume_shard(core& c, model& m, shard& known, shard_spec spec) {
+status resume_shard(core& c, model& m, shard& known, shard_spec spec, std::uint64_t run) {
   auto next = known;
-  auto same = known.spec == spec && !known.finished && known.reserved_slots() == spec.keep;
+  auto same = known.spec == spec && known.run == run && !known.finished &&
+    known.reserved_slots() == spec.keep;
   next.spec = std::move(spec);
+  next.run = run;
   next.finished = false;
   next.registered = true;
   if (!same)
@@ -164,12 +167,13 @@ result<enrolled_shard> try_enroll(core& c, model& m, const shard_spec& spec) {
   if (auto bad = check_known(m, spec); !bad.ok())
     return fail(std::move(bad));
   auto known = find_shard(m, spec.rank);
-  auto outcome = known ? resume_shard(c, m, *known, spec) : make_shard(c, m, spec);
+  auto run = run_to_join(m, spec);
+  auto outcome = known ? resume_shard(c, m, *known, spec, run) : make_shard(c, m, spec, run);
   if (!outcome.ok()) {
     drop_if_empty(c, m);
     return fail(std::move(outcome));
   }
-  join_run(m, spec.rank);
+  m.run = run;
   for (auto& one : find_shard(m, spec.rank)->slots)
     c.make_ready(one.extents);
   return enrolled_shard{summarize(m), known != nullptr};

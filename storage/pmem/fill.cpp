@@ -30,7 +30,9 @@ std::string uses_of(const model& m, const shard& s) {
   return words;
 }
 
-status mark_active(core& c, shard& s, std::uint64_t number, std::uint64_t step) {
+// Its run is that of the moment in which it begins: what was to be saved before another job came is no part of that one.
+status mark_active(core& c, model& m, shard& s, std::uint64_t number, std::uint64_t step) {
+  auto run = run_to_save(m, s, step);
   change mark{*c.objects};
   set_state(c, mark, s, number, {slot_state::active, std::min(step, slot_word::payload_max)});
   MILLRACE_KILL_POINT("pmem.begin.before_publish");
@@ -41,6 +43,7 @@ status mark_active(core& c, shard& s, std::uint64_t number, std::uint64_t step) 
   one.state = slot_state::active;
   one.step = step;
   one.sequence = 0;
+  one.run = s.run = m.run = run;
   one.saved_at_ns = 0;
   ++one.changes;
   return {};
@@ -89,7 +92,6 @@ status saving::prepare(std::vector<std::uint64_t> digests) {
   auto& s = *lent().which;
   version_ = s.slots[lent().number];
   version_.sequence = ++lent().of->last_sequence;
-  version_.run = lent().of->run;
   version_.saved_at_ns = time_of_save(*lent().of, wall_clock_ns());
   auto record = store_record(c, s, lent().number, version_, digests);
   return c.direct ? status{} : c.persist.flush(record.data(), record.size());
@@ -108,9 +110,8 @@ result<std::uint64_t> saving::finish() {
   auto& one = s.slots[lent().number];
   one.state = slot_state::done;
   one.sequence = version_.sequence;
-  one.run = version_.run;
   one.saved_at_ns = version_.saved_at_ns;
-  complete_ = is_complete(*lent().of, {step_, version_.run});
+  complete_ = is_complete(*lent().of, {step_, one.run});
   return step_;
 }
 
@@ -137,7 +138,7 @@ result<std::unique_ptr<pending_version>> begin_version(
         "saving step " + std::to_string(step) + " of model " + name + ", rank " +
           std::to_string(rank) + ": no slot is free: " + uses_of(*m, *s));
     }
-    if (auto bad = mark_active(*c, *s, static_cast<std::uint64_t>(number), step); !bad.ok())
+    if (auto bad = mark_active(*c, *m, *s, static_cast<std::uint64_t>(number), step); !bad.ok())
       return fail(std::move(bad));
     lent = lease_to_write(c, m, s, static_cast<std::uint64_t>(number));
   }

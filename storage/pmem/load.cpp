@@ -128,6 +128,7 @@ private:
     if ((flags & flag_pinned) != 0)
       return damaged("a shard is not pinned");
     found->finished = (flags & flag_finished) != 0;
+    found->run = index->header.run;
     return adopt(std::move(found));
   }
 
@@ -289,8 +290,9 @@ private:
     for (auto& one : s->slots) {
       known->last_sequence = std::max(known->last_sequence, one.sequence);
       known->last_saved_at_ns = std::max(known->last_saved_at_ns, one.saved_at_ns);
-      known->run = std::max(known->run, one.run);
+      s->run = std::max(s->run, one.run);
     }
+    known->run = std::max(known->run, s->run);
     out_.table.emplace(s->key, s->index);
     return {};
   }

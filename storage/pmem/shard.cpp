@@ -41,7 +41,7 @@ std::uint64_t time_of_save(model& m, std::uint64_t now_ns) noexcept {
 
 namespace {
 
-using set_key = std::pair<std::uint64_t, std::uint32_t>; // step, run
+using set_key = std::pair<std::uint64_t, std::uint64_t>; // step, run
 
 // How many shards have a set's version done, and the last sequence number among them.
 struct set_count {
@@ -86,12 +86,24 @@ int newest_slot(const shard& s, Condition holds) noexcept {
 
 } // namespace
 
-void join_run(model& m, std::uint32_t rank) {
-  if (m.joined.empty() || m.joined.contains(rank)) {
-    ++m.run;
-    m.joined.clear();
+std::uint64_t run_to_join(const model& m, const shard_spec& spec) {
+  auto at = m.shards.find(spec.rank);
+  if (at != m.shards.end()) {
+    auto& known = *at->second;
+    if (spec.life != 0 && known.spec.life == spec.life)
+      return m.run; // it lives on
+    if (known.run == m.run)
+      return m.run + 1; // it is another one
   }
-  m.joined.insert(rank);
+  // Late, or the first of a new job: then others of the model's run are gone.
+  auto others_live = std::ranges::all_of(
+    m.shards, [&](auto& entry) { return entry.second->run != m.run || entry.second->registered; });
+  return others_live ? m.run : m.run + 1;
+}
+
+std::uint64_t run_to_save(const model& m, const shard& s, std::uint64_t step) noexcept {
+  auto newest = newest_slot(s, [&](const slot& one) { return one.run == m.run; });
+  return newest >= 0 && s.slots[newest].step >= step ? m.run + 1 : m.run;
 }
 
 bool is_complete(const model& m, const version_set& set) {

@@ -28,7 +28,7 @@ struct slot {
   slot_state state = slot_state::empty;
   std::uint64_t step = 0;
   std::uint64_t sequence = 0; // of a version that is done
-  std::uint32_t run = 0;      // likewise: the job's that saved it
+  std::uint64_t run = 0;      // likewise: in which it was saved
   std::uint64_t saved_at_ns = 0;
   std::uint64_t changes =
     0; // counts fills and frees, so that a mover notices what happened meanwhile
@@ -69,6 +69,7 @@ struct slot_owner {
 
 struct shard : slot_owner {
   shard_spec spec;
+  std::uint64_t run = 0; // the last one in which it was registered, or saved
   bool registered = false;
   bool finished = false;
 };
@@ -87,25 +88,28 @@ struct model {
   std::uint32_t coming = 0; // versions of the repository on their way in
   std::uint64_t last_sequence = 0;
   std::uint64_t last_saved_at_ns = 0; // of checkpoints
-  std::uint32_t run = 0;              // the job's that saves now, or saved last
-  std::set<std::uint32_t>
-    joined;          // ranks that have registered in it; none yet since the pool was opened
-  bool gone = false; // taken out of the map: look it up again
+  std::uint64_t run = 0;              // of its jobs, the one that saves now, or saved last
+  bool gone = false;                  // taken out of the map: look it up again
 };
 
 /// When a version that is saved now counts as saved: later than every other one of the model, whatever the clock does.
 /// Those who copy versions on order them by it.
 std::uint64_t time_of_save(model& m, std::uint64_t now_ns) noexcept;
 
-/// What one run of a job saved as one step. *Problem*: a job that went back saves steps again whose numbers are there.
+/// What was saved as one step in one run. *Problem*: a job that went back saves steps again whose numbers are there.
 /// While some ranks have the step anew and others only as it was, those versions do not belong together.
 struct version_set {
   std::uint64_t step = 0;
-  std::uint32_t run = 0;
+  std::uint64_t run = 0;
 };
 
-/// A rank registers: a new run, if it has registered in this one or the pool was opened since.
-void join_run(model& m, std::uint32_t rank);
+/// The run in which a rank registers: the model's, or the one after it where an earlier job has a part in the model's.
+/// docs/decisions/011-runs.md says how that is known.
+std::uint64_t run_to_join(const model& m, const shard_spec& spec);
+
+/// The run in which a registered shard saves a step: the model's, or the one after it when the shard has that step in
+/// the model's, or a later one, so that its job must have gone back.
+std::uint64_t run_to_save(const model& m, const shard& s, std::uint64_t step) noexcept;
 
 /// Whether every shard of the world has a done version of the set.
 bool is_complete(const model& m, const version_set& set);
