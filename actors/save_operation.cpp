@@ -42,8 +42,8 @@ class save_operation_impl : public save_operation,
 public:
   save_operation_impl(
     std::shared_ptr<puller_context> context, const save_request& request, events events)
-    : context_(std::move(context)), snapshot_(request.snapshot), events_(std::move(events)),
-      created_(steady_clock::now()) {
+    : context_(std::move(context)), snapshot_(request.snapshot), went_back_(request.went_back),
+      events_(std::move(events)), created_(steady_clock::now()) {
     receipt_.model = context_->shard.model;
     receipt_.rank = context_->shard.rank;
     receipt_.step = request.step;
@@ -82,7 +82,8 @@ private:
         alive->on_freed();
     });
     context_->store->begin(
-      receipt_.model, receipt_.rank, receipt_.step, [freed = std::move(freed)] { freed({}); },
+      {receipt_.model, receipt_.rank, receipt_.step, went_back_},
+      [freed = std::move(freed)] { freed({}); },
       context_->home<std::unique_ptr<pending_version>>(
         [self = shared_from_this()](auto slot) { self->on_slot(std::move(slot)); }));
   }
@@ -178,7 +179,7 @@ private:
   }
 
   std::shared_ptr<puller_context> context_;
-  const bool snapshot_;
+  const bool snapshot_, went_back_;
   bool in_place_ = true;
   events events_;
   save_receipt receipt_;

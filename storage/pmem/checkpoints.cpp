@@ -43,13 +43,12 @@ public:
   }
 
   void begin(
-    std::string model, std::uint32_t rank, std::uint64_t step, std::function<void()> freed,
+    save_spec what, std::function<void()> freed,
     completion<std::unique_ptr<pending_version>> done) override {
     run<std::unique_ptr<pending_version>>(
       std::move(done),
-      [model = std::move(model), rank, step,
-       freed = std::move(freed)](auto& c, auto& ticket) mutable {
-        return begin_version(c, model, rank, step, std::move(freed), std::move(ticket));
+      [what = std::move(what), freed = std::move(freed)](auto& c, auto& ticket) mutable {
+        return begin_version(c, what, std::move(freed), std::move(ticket));
       });
   }
 

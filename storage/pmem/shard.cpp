@@ -95,15 +95,19 @@ std::uint64_t run_to_join(const model& m, const shard_spec& spec) {
     if (known.run == m.run)
       return m.run + 1; // it is another one
   }
-  // Late, or the first of a new job: then others of the model's run are gone.
-  auto others_live = std::ranges::all_of(
-    m.shards, [&](auto& entry) { return entry.second->run != m.run || entry.second->registered; });
-  return others_live ? m.run : m.run + 1;
+  // Late, or the first of a new job: then others of the model's run are gone without having ended in order.
+  auto others_missed = std::ranges::any_of(m.shards, [&](auto& entry) {
+    auto& other = *entry.second;
+    auto gone = other.run == m.run && !other.registered && !other.finished;
+    return gone && (spec.life == 0 || other.spec.life != spec.life);
+  });
+  return others_missed ? m.run + 1 : m.run;
 }
 
-std::uint64_t run_to_save(const model& m, const shard& s, std::uint64_t step) noexcept {
+std::uint64_t run_to_save(const model& m, const shard& s, const save_spec& what) noexcept {
   auto newest = newest_slot(s, [&](const slot& one) { return one.run == m.run; });
-  return newest >= 0 && s.slots[newest].step >= step ? m.run + 1 : m.run;
+  auto again = newest >= 0 && s.slots[newest].step >= what.step;
+  return again || (what.went_back && s.run == m.run) ? m.run + 1 : m.run;
 }
 
 bool is_complete(const model& m, const version_set& set) {

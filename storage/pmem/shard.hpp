@@ -3,6 +3,7 @@
 #pragma once
 
 #include <millrace/core/checkpoint.hpp>
+#include <millrace/storage/checkpoint_store.hpp>
 #include <millrace/storage/io/packing.hpp>
 #include <millrace/storage/pmem/format.hpp>
 
@@ -12,7 +13,6 @@
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -107,9 +107,9 @@ struct version_set {
 /// docs/decisions/011-runs.md says how that is known.
 std::uint64_t run_to_join(const model& m, const shard_spec& spec);
 
-/// The run in which a registered shard saves a step: the model's, or the one after it when the shard has that step in
-/// the model's, or a later one, so that its job must have gone back.
-std::uint64_t run_to_save(const model& m, const shard& s, std::uint64_t step) noexcept;
+/// The run in which a registered shard saves a step: the model's, or the one after it when its job has gone back, as
+/// it says itself or as its versions in the model's run tell.
+std::uint64_t run_to_save(const model& m, const shard& s, const save_spec& what) noexcept;
 
 /// Whether every shard of the world has a done version of the set.
 bool is_complete(const model& m, const version_set& set);

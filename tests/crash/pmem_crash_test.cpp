@@ -3,6 +3,7 @@
 #include "crash_models.hpp"
 #include "small_checkpoints.hpp"
 
+#include <millrace/core/clock.hpp>
 #include <millrace/storage/pmem/kill_points.hpp>
 #include <millrace/tests/support/crash_child.hpp>
 #include <millrace/tests/support/held_completion.hpp>
@@ -30,9 +31,13 @@ struct expectation {
   bool maybe_there = false;                     // being registered or erased
   bool erasing = false;                         // shard by shard: a part of it may be left
   std::map<std::uint32_t, bool> attached;       // in the child that lives now
-  std::set<std::uint32_t> joined;               // registered in the run of the job that saves now
+  bool unsure = false;                          // what its last registration has come to
+  std::set<std::uint32_t> joined;               // have a part in the run that saves now
+  std::map<std::uint32_t, std::uint64_t> lives; // as what they register
+  std::map<std::uint32_t, std::uint64_t> known; // as what they are registered
   std::map<std::uint32_t, std::uint64_t> saved; // by rank, acknowledged
   std::optional<std::pair<std::uint32_t, std::uint64_t>> saving;
+  std::uint64_t saving_since_ns = 0;
 
   std::uint64_t complete(bool with_pending) const {
     auto least = ~std::uint64_t{0};
@@ -52,6 +57,25 @@ struct expectation {
     for (auto& [rank, own] : saved)
       own = std::min(own, step);
     joined.clear();
+  }
+
+  /// All ranks are other ones from now on: the first of them that registers begins a new run.
+  void restart(std::uint64_t& last_life) {
+    go_back();
+    unsure = false;
+    known.clear();
+    for (std::uint32_t rank = 0; rank < world_size; ++rank)
+      lives[rank] = ++last_life;
+  }
+
+  /// A rank is registered: the run goes on when it is the one that was known, or comes new to others that are there.
+  void join(std::uint32_t rank) {
+    auto others_live = std::ranges::all_of(joined, [&](auto other) { return attached[other]; });
+    if (known[rank] != lives[rank] && (joined.contains(rank) || !others_live))
+      go_back();
+    known[rank] = lives[rank];
+    joined.insert(rank);
+    attached[rank] = true;
   }
 };
 
@@ -73,7 +97,9 @@ public:
     crash_child process{CRASH_CHILD, pool_path() + ":" + std::to_string(capacity_mib_), kill_point};
     for (auto& [name, e] : models_) {
       e.attached.clear();
-      e.go_back();
+      // A job lives on, or is started anew.
+      if (e.unsure || random() % 2 == 0)
+        e.restart(last_life_);
     }
     auto hello = process.hear();
     if (!hello)
@@ -176,8 +202,8 @@ private:
       return register_shard(process, name, e, rank);
     if (random() % 12 == 0) {
       e.attached[rank] = false;
-      // A job that ends in order has no step that others still lack: repack keeps one version of it only.
-      auto finished = random() % 2 != 0 && e.saved[rank] == e.complete(false);
+      // Whether that a rank ended in order is known after a kill is open, and with it whether others join its run.
+      auto finished = e.world_size == 1 && random() % 2 != 0;
       return ask(process, "leave " + who(name, e, rank) + (finished ? " 1" : " 0"));
     }
     return save_step(process, name, e, rank);
@@ -228,15 +254,16 @@ private:
 
   bool register_shard(
     crash_child& process, const std::string& name, expectation& e, std::uint32_t rank) {
-    e.maybe_there = true;
-    if (!ask(process, "enroll " + who(name, e, rank), true))
+    e.maybe_there = e.unsure = true;
+    // It lost its connection, or was replaced.
+    if (e.lives[rank] == 0 || random() % 3 == 0)
+      e.lives[rank] = ++last_life_;
+    if (!ask(process, "enroll " + who(name, e, rank) + " " + std::to_string(e.lives[rank]), true))
       return false;
+    e.unsure = false;
     if (!full_) {
       e.there = true;
-      e.attached[rank] = true;
-      if (e.joined.contains(rank))
-        e.go_back();
-      e.joined.insert(rank);
+      e.join(rank);
     }
     e.maybe_there = false;
     return true;
@@ -249,9 +276,11 @@ private:
     if (step > e.complete(false) + 1)
       return true;
     e.saving = {rank, step};
+    e.saving_since_ns = wall_clock_ns();
     if (!ask(process, "save " + who(name, e, rank) + " " + std::to_string(step)))
       return false;
     e.saved[rank] = step;
+    e.joined.insert(rank);
     e.saving.reset();
     return true;
   }
@@ -287,6 +316,7 @@ private:
     e.maybe_there = false;
     auto newest = open_version(at, name, 0);
     auto step = newest ? (*newest)->record().version : 0;
+    e.unsure |= e.erasing;
     if (std::exchange(e.erasing, false) && step != e.complete(false)) {
       newest = fail(errc::ok, "");
       BOOST_TEST(erase(at, name).ok(), when << ": what is left of " << name);
@@ -301,8 +331,12 @@ private:
            << e.complete(false) << (newest ? "" : ": " + newest.error().to_string()));
     if (e.saving) {
       auto [rank, under_way] = *e.saving;
-      if (open_version(at, name, rank, under_way))
+      auto saved = open_version(at, name, rank, under_way);
+      // An earlier run may have left one.
+      if (saved && (*saved)->record().stored_at_ns >= e.saving_since_ns) {
         e.saved[rank] = under_way;
+        e.joined.insert(rank);
+      }
       e.saving.reset();
     }
   }
@@ -311,6 +345,7 @@ private:
   std::uint64_t capacity_mib_;
   std::map<std::string, expectation> models_;
   std::map<std::string, stored_expectation> stored_;
+  std::uint64_t last_life_ = 0;
   bool full_ = false;
   std::uint64_t refused_ = 0;
 };

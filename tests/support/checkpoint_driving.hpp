@@ -24,6 +24,8 @@ result<storage::enrolled_shard> enroll(storage::checkpoint_store& subject, shard
 result<std::unique_ptr<storage::pending_version>> begin(
   storage::checkpoint_store& subject, std::string model, std::uint32_t rank, std::uint64_t step,
   std::function<void()> freed = {});
+result<std::unique_ptr<storage::pending_version>> begin(
+  storage::checkpoint_store& subject, storage::save_spec what, std::function<void()> freed = {});
 result<std::shared_ptr<storage::opened_model>> open_version(
   storage::checkpoint_store& subject, std::string model, std::uint32_t rank,
   std::optional<std::uint64_t> step = {});

@@ -21,7 +21,8 @@ public:
 
   /// What is held back until the test lets it go, oldest first.
   bool hold_enroll = false, hold_begin = false, hold_publish = false, hold_repack = false;
-  bool hold_answer = false; // to a begin that was tried
+  bool hold_answer = false;    // to a begin that was tried
+  std::uint64_t went_back = 0; // saves that said so
   std::deque<std::function<void()>> held;
   void release() {
     auto f = std::move(held.front());
@@ -94,14 +95,13 @@ public:
   }
 
   void begin(
-    std::string model, std::uint32_t rank, std::uint64_t step, std::function<void()> freed,
+    storage::save_spec what, std::function<void()> freed,
     completion<std::unique_ptr<storage::pending_version>> done) override {
     answer(
-      hold_begin,
-      [this, model = std::move(model), rank, step, freed = std::move(freed),
-       done = std::move(done)] {
+      hold_begin, [this, what = std::move(what), freed = std::move(freed), done = std::move(done)] {
+        went_back += what.went_back;
         auto outcome = std::make_shared<result<std::unique_ptr<storage::pending_version>>>(
-          try_begin(model, rank, step, freed));
+          try_begin(what.model, what.rank, what.step, freed));
         answer(hold_answer, [outcome, done] { done(std::move(*outcome)); });
       });
   }
