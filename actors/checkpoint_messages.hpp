@@ -16,7 +16,7 @@ struct asker {
   std::uint64_t connection = 0; // of that peer: what it registered goes with it
 };
 
-/// What happens to a save while another one of the same shard is in flight.
+/// What happens to a save while another one of the same shard is in flight, or every slot it could fill is being read.
 enum class when_saving : std::uint8_t { wait = 0, refuse = 1 };
 
 /// Registers a shard, once per job: all of its memory, readable.
@@ -51,6 +51,7 @@ struct save_request {
   std::uint64_t step = 0;
   bool snapshot = false; // through staging memory first, so that `staged` comes early
   std::uint32_t timeout_ms = 0;
+  bool went_back = false; // the first one after a restore by a rank that had saved before
   asker from = {};
 };
 
@@ -166,7 +167,7 @@ struct repack_receipt {
 MILLRACE_INSPECT(enroll_request, x.shard, x.source, x.busy, x.timeout_ms)
 MILLRACE_INSPECT(enroll_receipt, x.registration, x.provider, x.durable, x.resumed, x.model)
 MILLRACE_INSPECT(leave_request, x.registration, x.finished)
-MILLRACE_INSPECT(save_request, x.registration, x.step, x.snapshot, x.timeout_ms)
+MILLRACE_INSPECT(save_request, x.registration, x.step, x.snapshot, x.timeout_ms, x.went_back)
 MILLRACE_INSPECT(durable_request, x.registration, x.step, x.timeout_ms)
 MILLRACE_INSPECT(save_times, x.queued_us, x.begin_us, x.pull_us, x.persist_us)
 MILLRACE_INSPECT(

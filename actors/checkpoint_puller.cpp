@@ -49,6 +49,7 @@ public:
     context_->blocks = deps_.blocks;
     context_->shard = std::move(deps_.shard);
     context_->source = std::move(deps_.source);
+    context_->busy = deps_.busy;
   }
 
   const char* name() const override { return "checkpoint_puller"; }
@@ -107,7 +108,7 @@ private:
     if (queue_.empty())
       return {};
     auto running = ": step " + std::to_string(queue_.front()->request.step) + " is being saved";
-    if (deps_.busy == when_saving::refuse)
+    if (context_->busy == when_saving::refuse)
       return {errc::busy, name + running};
     if (queue_.size() > deps_.queued_max)
       return {

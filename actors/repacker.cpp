@@ -37,12 +37,13 @@ void repacker::run(completion<repack_receipt> done, std::optional<time_point> de
 }
 
 void repacker::run_if_low() {
+  if (!policy_.when_low || stopped_)
+    return;
   auto stats = store_->stats();
   auto free = stats.capacity_bytes - std::min(stats.used_bytes, stats.capacity_bytes);
   // Once more only after something has been added: what the last one could not free stays.
   if (
-    !policy_.when_low || stopped_ || stats.used_bytes <= low_at_bytes_ ||
-    free >= stats.capacity_bytes / 100 * policy_.below_percent)
+    stats.used_bytes <= low_at_bytes_ || free >= stats.capacity_bytes / 100 * policy_.below_percent)
     return;
   run([this](const result<repack_receipt>& outcome) {
     low_at_bytes_ = store_->stats().used_bytes;

@@ -3,8 +3,6 @@
 #include <millrace/core/kill_point.hpp>
 #include <millrace/core/log.hpp>
 
-#include <algorithm>
-
 namespace millrace::actors {
 
 namespace {
@@ -44,8 +42,8 @@ class save_operation_impl : public save_operation,
 public:
   save_operation_impl(
     std::shared_ptr<puller_context> context, const save_request& request, events events)
-    : context_(std::move(context)), snapshot_(request.snapshot), events_(std::move(events)),
-      created_(steady_clock::now()) {
+    : context_(std::move(context)), snapshot_(request.snapshot), went_back_(request.went_back),
+      events_(std::move(events)), created_(steady_clock::now()) {
     receipt_.model = context_->shard.model;
     receipt_.rank = context_->shard.rank;
     receipt_.step = request.step;
@@ -58,15 +56,14 @@ public:
   void begin() override {
     begun_ = steady_clock::now();
     receipt_.times.queued_us = us_between(created_, begun_);
-    context_->store->begin(
-      receipt_.model, receipt_.rank, receipt_.step,
-      context_->home<std::unique_ptr<pending_version>>(
-        [self = shared_from_this()](auto slot) { self->on_slot(std::move(slot)); }));
+    ask_for_slot();
   }
 
   void give_up(const status& why) override {
-    if (!ended())
-      end(fail(why.within(name())));
+    if (ended())
+      return;
+    auto waited = busy_.ok() ? why : status{why.code(), why.detail() + "; " + busy_.detail()};
+    end(fail(waited.within(name())));
   }
 
 private:
@@ -77,9 +74,38 @@ private:
       std::to_string(receipt_.rank);
   }
 
+  void ask_for_slot() {
+    busy_ = {};
+    freed_ = false;
+    auto freed = context_->home<void>([self = weak_from_this()](const auto&) {
+      if (auto alive = self.lock())
+        alive->on_freed();
+    });
+    context_->store->begin(
+      {receipt_.model, receipt_.rank, receipt_.step, went_back_},
+      [freed = std::move(freed)] { freed({}); },
+      context_->home<std::unique_ptr<pending_version>>(
+        [self = shared_from_this()](auto slot) { self->on_slot(std::move(slot)); }));
+  }
+
+  // Somebody reads what would be filled: asked again when it is let go of, which may be known before that it is busy.
+  void wait_for_slot(const status& busy) {
+    busy_ = busy;
+    if (freed_)
+      ask_for_slot();
+  }
+
+  void on_freed() {
+    freed_ = true;
+    if (!ended() && !busy_.ok())
+      ask_for_slot();
+  }
+
   void on_slot(result<std::unique_ptr<pending_version>> slot) {
     if (ended())
       return;
+    if (!slot && slot.error().code() == errc::busy && context_->busy == when_saving::wait)
+      return wait_for_slot(slot.error());
     if (!slot)
       return give_up(slot.error());
     MILLRACE_KILL_POINT("save.begun");
@@ -140,25 +166,7 @@ private:
     MILLRACE_KILL_POINT("save.published");
     receipt_.times.persist_us = us_between(filled_at_, steady_clock::now());
     receipt_.durable = context_->store->capabilities().durable;
-    if (context_->shard.world_size == 1) {
-      receipt_.complete = true;
-      return end(std::move(receipt_));
-    }
-    // A listing that starts with a model's name starts with that model.
-    context_->store->list(
-      receipt_.model, {}, 1,
-      context_->home<std::vector<checkpoint_summary>>(
-        [self = shared_from_this()](const auto& models) { self->on_listed(models); }));
-  }
-
-  void on_listed(const result<std::vector<checkpoint_summary>>& models) {
-    if (ended())
-      return;
-    // The version is done; not knowing of the others is no failure of this save.
-    if (models && !models->empty() && models->front().model == receipt_.model) {
-      auto& complete = models->front().complete_steps;
-      receipt_.complete = std::binary_search(complete.begin(), complete.end(), receipt_.step);
-    }
+    receipt_.complete = slot_->complete();
     end(std::move(receipt_));
   }
 
@@ -171,11 +179,13 @@ private:
   }
 
   std::shared_ptr<puller_context> context_;
-  const bool snapshot_;
+  const bool snapshot_, went_back_;
   bool in_place_ = true;
   events events_;
   save_receipt receipt_;
   time_point created_, begun_, pull_at_, filled_at_;
+  status busy_; // why there was no slot, while it waits for one
+  bool freed_ = false;
   std::shared_ptr<pull_work> work_ = std::make_shared<pull_work>();
   std::unique_ptr<pending_version> slot_;
   std::shared_ptr<window_pull> pull_;

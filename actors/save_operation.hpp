@@ -19,6 +19,7 @@ public:
   std::shared_ptr<staging_blocks> blocks; // for snapshots, and where slots cannot be reached
   shard_spec shard;
   bulk_handle source;
+  when_saving busy = when_saving::wait;
   bool direct = true; // false once a transfer straight to a slot was refused
 };
 

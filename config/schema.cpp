@@ -512,8 +512,9 @@ constexpr auto provider_keys = [] {
      put<s, &s::create>},
     {pmem_only(providers.choice(
        "low_space", "refuse", when_low_choices,
-       "what a checkpoint without room does: be refused, or reclaim old versions of models without "
-       "a job, never the newest")),
+       "what a checkpoint without room does: be refused, or reclaim what jobs left that are not "
+       "attached: second versions of finished ones, and versions of others beyond their newest "
+       "two")),
      put<s, &s::low_space>},
     {pmem_only(providers.choice(
        "repack", "off", repack_modes,

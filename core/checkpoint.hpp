@@ -24,9 +24,15 @@ struct shard_spec {
   std::vector<std::pair<std::string, std::string>> axes;
   std::vector<std::pair<std::string, std::string>> metadata; // the user's own words
   std::uint32_t keep = 2; // slots reserved at registration, 2 to `keep_max`
+  /// Names the one that registers, from when it begins to when it ends, however often it registers: random, or one for
+  /// all ranks of a job. 0: none that would be known again.
+  std::uint64_t life = 0;
 
   friend bool operator==(const shard_spec&, const shard_spec&) = default;
 };
+
+/// The life of all that is loaded from files: rank by rank, by one command after the other.
+inline constexpr std::uint64_t life_of_imports = 1;
 
 /// Checks names, layout, rank < world_size <= `world_size_max`, and 2 <= keep <= `keep_max`.
 [[nodiscard]] status validate(const shard_spec& shard);
@@ -74,7 +80,7 @@ struct checkpoint_summary {
 
 template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, shard_spec& x) {
-  return f(x.model, x.rank, x.world_size, x.tensors, x.axes, x.metadata, x.keep);
+  return f(x.model, x.rank, x.world_size, x.tensors, x.axes, x.metadata, x.keep, x.life);
 }
 
 template <class Inspector>

@@ -33,6 +33,9 @@ struct checkpoint_options {
   when_saving busy = when_saving::wait; // a save while another one is in flight
   std::string group = {};               // of providers; empty: any that keeps checkpoints
   std::chrono::milliseconds timeout{0}; // of each operation; 0: the client's request timeout
+  // Names this life of the job, where all its ranks know one name for it that the next life does not have; 0: the rank
+  // has one of its own.
+  std::uint64_t life = 0;
 };
 
 /// How a save goes about it.

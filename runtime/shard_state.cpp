@@ -50,6 +50,9 @@ result<std::shared_ptr<shard_state>> shard_state::make(
   shard.keep = options.keep;
   shard.axes = options.axes;
   shard.metadata = options.metadata;
+  shard.life = options.life;
+  if (shard.life == 0)
+    random_bytes(&shard.life, sizeof(shard.life));
   for (auto& t : tensors)
     shard.tensors.tensors.push_back(t.desc);
   if (auto bad = validate(shard); !bad.ok())
@@ -248,6 +251,8 @@ pending_save shard_state::save(std::uint64_t step, save_mode mode) {
       return failed_save(*record, *not_begun_);
     record->staged = core_->make_promise<save_receipt>();
     record->durable = core_->make_promise<save_receipt>();
+    record->went_back = std::exchange(went_back_, false);
+    has_saved_ = true;
     saves_.push_back(record);
   }
   auto undo = [weak = weak_from_this(), staged = record->staged.get_future()] {
@@ -292,6 +297,7 @@ void shard_state::send_to(const save_record_ptr& record, std::uint64_t registrat
   request.step = record->step;
   request.snapshot = record->mode == save_mode::snapshot;
   request.timeout_ms = timeout_ms();
+  request.went_back = record->went_back;
   core_->ask<checkpoint_manager_actor, actors::save_request, save_receipt>(
     to, request, [self, record, attempt, registration](result<save_receipt> r) {
       self->on_staged(record, attempt, registration, std::move(r));
@@ -457,6 +463,11 @@ future<actors::load_receipt> shard_state::restore(std::optional<std::uint64_t> s
         errc::busy,
         "step " + std::to_string(record->step) + " of " + options_.model +
           " is still being read from these tensors; call fence() first"));
+  {
+    // What it saves next does not belong to what others have saved until now.
+    std::lock_guard guard{mutex_};
+    went_back_ = has_saved_;
+  }
   return restore_shard(options_.rank, tensors_, step);
 }
 

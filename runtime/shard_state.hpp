@@ -42,6 +42,7 @@ private:
   struct save_record {
     std::uint64_t step = 0;
     save_mode mode = save_mode::direct;
+    bool went_back = false; // the first one after a restore
     promise<save_receipt> staged, durable;
     std::uint32_t attempt = 0;  // answers of earlier ones are stale
     std::uint64_t exposure = 0; // whose handle the service has; 0 before it was asked
@@ -99,6 +100,8 @@ private:
   std::deque<save_record_ptr> saves_;                // not yet over
   std::optional<status> failed_;                     // not yet raised
   std::optional<status> not_begun_;                  // why the last save was not
+  bool has_saved_ = false;                           // or tried to
+  bool went_back_ = false;                           // restored since then
   bool closed_ = false;                              // no save begins any more
   bool left_ = false;                                // nor a registration
 };

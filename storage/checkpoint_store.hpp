@@ -39,12 +39,23 @@ struct repack_report {
   bool stopped_early = false; // by its progress callback or because the store closes
 };
 
+/// A version that is to be saved.
+struct save_spec {
+  std::string model;
+  std::uint32_t rank = 0;
+  std::uint64_t step = 0;
+  bool went_back = false; // the rank has saved in this life, and restored something since
+};
+
 /// A version being filled.
 class pending_version : public reservation {
 public:
   /// Whoever moved the bytes has written every line of them back to the persistence domain: `publish` need not.
   /// Only where `cpu_flush` holds.
   virtual void written_back() = 0;
+
+  /// After `publish` has succeeded: whether the step was complete then.
+  virtual bool complete() const noexcept = 0;
 };
 
 /// Progress of a long operation: done and total bytes; a total of 0 says that nobody knows how far it is. Returns false
@@ -57,7 +68,9 @@ using progress_callback = std::function<bool(std::uint64_t done, std::uint64_t t
 /// as `version`, the wall clock as `stored_at_ns`, and the digests.
 ///
 /// *Newest* means saved last, whatever the step's number: a job that went back to an older step goes on from there.
-/// A step is *complete* when every shard of the world has a done version of it.
+/// A step is *complete* when every shard of the world has a done version of it, saved in the same *run*. A run goes on
+/// while its ranks register again as what they were (`shard_spec::life`), whatever ended their registrations; another
+/// life in place of one of them begins the next, and so does the first save of a rank that went back.
 class checkpoint_store {
 public:
   virtual ~checkpoint_store() = default;
@@ -81,8 +94,11 @@ public:
   /// persistent, unless `written_back` was called, and only then marks the slot *done* with step, wall clock and
   /// digests, atomically; its value is the step. An abandoned reservation leaves the slot empty.
   /// Errors: `not_found` for a shard that is not enrolled; `busy` when every slot is in use, naming what uses it.
+  ///
+  /// `freed`, which may be empty, is kept only when the answer is `busy`: it runs once, on any thread and with no lock
+  /// held, when a slot of the shard is let go of (maybe before `done` has run). The next `begin` or `leave` forgets it.
   virtual void begin(
-    std::string model, std::uint32_t rank, std::uint64_t step,
+    save_spec what, std::function<void()> freed,
     completion<std::unique_ptr<pending_version>> done) = 0;
 
   /// Opens a shard's version: of a step, or of the newest complete step.

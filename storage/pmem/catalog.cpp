@@ -120,13 +120,15 @@ std::uint64_t flags_of(const shard& s) {
   return (s.finished ? flag_finished : 0) | (s.erased ? flag_erased : 0);
 }
 
-byte_buffer index_bytes(const slot_owner& s, std::uint64_t flags, std::span<const std::byte> body) {
+byte_buffer index_bytes(
+  const slot_owner& s, std::uint64_t run, std::uint64_t flags, std::span<const std::byte> body) {
   index_header header;
   header.total_bytes = sizeof header + body.size();
   header.body_bytes = body.size();
   header.id = s.id;
   header.window_bytes = s.window_bytes;
   header.stream_bytes = s.shape->packed.stream_bytes;
+  header.run = run;
   header.flags = word(s, word_kind::flags, 0, flags);
   header.checksum = checksum_of(header, body);
   for (std::size_t i = 0; i < keep_max; ++i) {
@@ -137,7 +139,8 @@ byte_buffer index_bytes(const slot_owner& s, std::uint64_t flags, std::span<cons
 }
 
 result<std::uint64_t> write_index(core& c, change& into, const shard& s) {
-  return reserve_filled(c, into, object_type::index, index_bytes(s, flags_of(s), encode(s.spec)));
+  return reserve_filled(
+    c, into, object_type::index, index_bytes(s, s.run, flags_of(s), encode(s.spec)));
 }
 
 result<std::uint64_t> write_table(core& c, change& into, const table_map& next) {
@@ -169,6 +172,7 @@ std::span<const std::byte> store_record(
   version_header header{
     .owner = s.id,
     .slot = number,
+    .run = one.run,
     .step = one.step,
     .saved_at_ns = one.saved_at_ns,
     .sequence = one.sequence,

@@ -37,7 +37,8 @@ std::uint64_t flags_of(const shard& s);
 result<std::uint64_t> write_index(core& c, change& into, const shard& s);
 
 /// The index object of anything, with its slots as they are in memory. It takes `sizeof(index_header)` and the body.
-byte_buffer index_bytes(const slot_owner& s, std::uint64_t flags, std::span<const std::byte> body);
+byte_buffer index_bytes(
+  const slot_owner& s, std::uint64_t run, std::uint64_t flags, std::span<const std::byte> body);
 
 /// Fills a reserved object and writes it back: persistent after the next fence.
 [[nodiscard]] status fill_object(

@@ -30,24 +30,35 @@ public:
   }
 
   void leave(std::string model, std::uint32_t rank, bool finished) override {
-    if (auto ticket = core_->operations.enter())
-      leave_shard(*core_, model, rank, finished);
+    auto ticket = core_->operations.enter();
+    if (!ticket)
+      return;
+    if (auto s = leave_shard(*core_, model, rank, finished))
+      run<void>(
+        [](auto) {},
+        [model = std::move(model), s](auto& c, auto&) -> result<void> {
+          mark_finished(*c, model, s);
+          return {};
+        });
   }
 
   void begin(
-    std::string model, std::uint32_t rank, std::uint64_t step,
+    save_spec what, std::function<void()> freed,
     completion<std::unique_ptr<pending_version>> done) override {
     run<std::unique_ptr<pending_version>>(
-      std::move(done), [model = std::move(model), rank, step](auto& c, auto& ticket) {
-        return begin_version(c, model, rank, step, std::move(ticket));
+      std::move(done),
+      [what = std::move(what), freed = std::move(freed)](auto& c, auto& ticket) mutable {
+        return begin_version(c, what, std::move(freed), std::move(ticket));
       });
   }
 
   void open(
     std::string model, std::uint32_t rank, std::optional<std::uint64_t> step,
     completion<std::shared_ptr<opened_model>> done) override {
-    auto ticket = core_->operations.enter();
-    done(ticket ? open_version(core_, model, rank, step) : fail(closed_status(*core_)));
+    run<std::shared_ptr<opened_model>>(
+      std::move(done), [model = std::move(model), rank, step](auto& c, auto&) {
+        return open_version(c, model, rank, step);
+      });
   }
 
   void list(

@@ -11,7 +11,7 @@ namespace millrace::storage::pmem {
 
 namespace {
 
-constexpr int reclaims_max = 100'000;
+constexpr int attempts_max = 100'000;
 
 status refused(const shard_spec& spec, errc code, const std::string& what) {
   return {
@@ -45,7 +45,7 @@ status check_known(const model& m, const shard_spec& spec) {
 // Slots beyond `keep`, the least missed first: empty ones, then those saved longest ago.
 std::vector<std::uint64_t> beyond_keep(const model& m, const shard& s, std::uint32_t keep) {
   std::vector<std::uint64_t> candidates;
-  auto kept = protected_slot(m, s);
+  auto kept = protected_slot(s, newest_complete(m));
   for (std::size_t i = 0; i < s.slots.size(); ++i)
     if (s.slots[i].reserved() && !s.slots[i].in_use() && static_cast<int>(i) != kept)
       candidates.push_back(i);
@@ -94,54 +94,45 @@ status publish_shard(core& c, change& into, shard& next) {
   return {};
 }
 
-// Needs `layout_mutex`.
-status no_room(core& c, const shard_spec& spec, std::uint64_t slot_bytes) {
+status no_room(core& c, const shard_spec& spec) {
+  std::lock_guard guard{c.layout_mutex};
   auto free = c.objects->probe_free();
   return refused(
     spec, errc::no_space,
-    std::to_string(spec.keep) + " slots take " + std::to_string(slot_bytes * spec.keep) +
-      " bytes, free are " + std::to_string(free.total_bytes) + " in the pool " + c.file.path +
+    std::to_string(spec.keep) + " slots take " +
+      std::to_string(size_bytes(spec.tensors) * spec.keep) + " bytes, free are " +
+      std::to_string(free.total_bytes) + " in the pool " + c.file.path +
       "; erase checkpoints, repack, or make a larger pool");
 }
 
 // What no pool of this size takes is refused before anything is made that grows with the layout, or is given up for it.
-status check_possible(core& c, const shard_spec& spec) {
-  auto bytes = size_bytes(spec.tensors);
-  if (bytes <= c.file.size_bytes / spec.keep)
-    return {};
-  std::lock_guard guard{c.layout_mutex};
-  return no_room(c, spec, bytes);
+bool is_possible(const core& c, const shard_spec& spec) {
+  return size_bytes(spec.tensors) <= c.file.size_bytes / spec.keep;
 }
 
 status settle(core& c, const model& m, shard& next) {
   std::lock_guard guard{c.layout_mutex};
-  status outcome;
-  {
-    change into{*c.objects};
-    for (auto number : beyond_keep(m, next, next.spec.keep)) {
-      auto& one = next.slots[number];
-      free_slot(into, one);
-      auto changes = one.changes + 1;
-      one = {};
-      one.changes = changes;
-    }
-    outcome = fill_up(c, into, next);
-    MILLRACE_KILL_POINT("pmem.enroll.reserved");
-    if (outcome.ok())
-      outcome = publish_shard(c, into, next);
+  change into{*c.objects};
+  for (auto number : beyond_keep(m, next, next.spec.keep)) {
+    auto& one = next.slots[number];
+    free_slot(into, one);
+    auto changes = one.changes + 1;
+    one = {};
+    one.changes = changes;
   }
-  if (outcome.code() == errc::no_space)
-    return no_room(c, next.spec, next.shape->packed.stream_bytes);
-  return outcome;
+  auto outcome = fill_up(c, into, next);
+  MILLRACE_KILL_POINT("pmem.enroll.reserved");
+  return outcome.ok() ? publish_shard(c, into, next) : outcome;
 }
 
-status make_shard(core& c, model& m, shard_spec spec) {
+status make_shard(core& c, model& m, shard_spec spec, std::uint64_t run) {
   auto made = std::make_shared<shard>();
   made->key = {entry_kind::shard, spec.model, spec.rank};
   made->id = random_id();
   made->window_bytes = c.options.window_bytes;
   made->shape = std::make_shared<const shard_shape>(shape_of(spec.tensors, made->window_bytes));
   made->spec = std::move(spec);
+  made->run = run;
   made->registered = true;
   if (auto bad = settle(c, m, *made); !bad.ok())
     return bad;
@@ -150,10 +141,12 @@ status make_shard(core& c, model& m, shard_spec spec) {
   return {};
 }
 
-status resume_shard(core& c, model& m, shard& known, shard_spec spec) {
+status resume_shard(core& c, model& m, shard& known, shard_spec spec, std::uint64_t run) {
   auto next = known;
-  auto same = known.spec == spec && !known.finished && known.reserved_slots() == spec.keep;
+  auto same = known.spec == spec && known.run == run && !known.finished &&
+    known.reserved_slots() == spec.keep;
   next.spec = std::move(spec);
+  next.run = run;
   next.finished = false;
   next.registered = true;
   if (!same)
@@ -163,13 +156,24 @@ status resume_shard(core& c, model& m, shard& known, shard_spec spec) {
   return {};
 }
 
+// Bytes that slots of it will take which it does not have.
+std::uint64_t missing_bytes(const model& m, const shard_spec& spec) {
+  auto known = find_shard(m, spec.rank);
+  auto there = known ? std::min(known->reserved_slots(), spec.keep) : 0;
+  return size_bytes(spec.tensors) * (spec.keep - there);
+}
+
 result<enrolled_shard> try_enroll(core& c, model& m, const shard_spec& spec) {
   if (auto bad = check_known(m, spec); !bad.ok())
     return fail(std::move(bad));
   auto known = find_shard(m, spec.rank);
-  auto outcome = known ? resume_shard(c, m, *known, spec) : make_shard(c, m, spec);
-  if (!outcome.ok())
+  auto run = run_to_join(m, spec);
+  auto outcome = known ? resume_shard(c, m, *known, spec, run) : make_shard(c, m, spec, run);
+  if (!outcome.ok()) {
+    drop_if_empty(c, m);
     return fail(std::move(outcome));
+  }
+  m.run = run;
   for (auto& one : find_shard(m, spec.rank)->slots)
     c.make_ready(one.extents);
   return enrolled_shard{summarize(m), known != nullptr};
@@ -180,61 +184,62 @@ result<enrolled_shard> try_enroll(core& c, model& m, const shard_spec& spec) {
 result<enrolled_shard> enroll_shard(core& c, shard_spec spec) {
   if (auto bad = validate(spec); !bad.ok())
     return fail(std::move(bad));
-  if (auto bad = check_possible(c, spec); !bad.ok())
-    return fail(std::move(bad));
-  for (auto attempt = 0; attempt < reclaims_max; ++attempt) {
-    auto m = c.find_or_make(spec.model);
+  if (!is_possible(c, spec))
+    return fail(no_room(c, spec));
+  auto reclaims = c.options.low_space == when_low_space::reclaim;
+  for (auto attempt = 0; attempt < attempts_max; ++attempt) {
+    std::uint64_t missing = 0;
     {
+      auto m = c.find_or_make(spec.model);
       std::lock_guard guard{m->mutex};
       if (m->gone)
         continue;
+      missing = missing_bytes(*m, spec);
       auto outcome = try_enroll(c, *m, spec);
-      if (!outcome)
-        drop_if_empty(c, *m);
-      if (
-        outcome || outcome.error().code() != errc::no_space ||
-        c.options.low_space == when_low_space::refuse)
-        return outcome;
-      if (attempt + 1 == reclaims_max)
+      if (outcome || outcome.error().code() != errc::no_space)
         return outcome;
     }
-    auto freed = reclaim_one(c);
+    if (!reclaims)
+      return fail(no_room(c, spec));
+    auto freed = reclaim_room(c, missing);
     if (!freed)
       return fail(freed.error());
-    if (*freed)
-      continue;
-    // Nothing to free: the last refusal stands, unless somebody else made room meanwhile.
-    auto again = c.find_or_make(spec.model);
-    std::lock_guard guard{again->mutex};
-    if (again->gone)
-      continue;
-    auto outcome = try_enroll(c, *again, spec);
-    if (!outcome)
-      drop_if_empty(c, *again);
-    return outcome;
+    reclaims = *freed > 0; // once more, for others may have made room meanwhile
   }
   return fail(refused(spec, errc::busy, "its model comes and goes; try again"));
 }
 
-void leave_shard(core& c, const std::string& name, std::uint32_t rank, bool finished) {
+std::shared_ptr<shard> leave_shard(
+  core& c, const std::string& name, std::uint32_t rank, bool finished) {
+  auto m = c.find(name);
+  if (!m)
+    return nullptr;
+  std::lock_guard guard{m->mutex};
+  auto s = find_shard(*m, rank);
+  if (!s || !s->registered)
+    return nullptr;
+  s->registered = false;
+  s->freed = nullptr;
+  s->finished = finished;
+  return finished ? s : nullptr;
+}
+
+void mark_finished(core& c, const std::string& name, const std::shared_ptr<shard>& s) {
   auto m = c.find(name);
   if (!m)
     return;
   std::lock_guard guard{m->mutex};
-  auto s = find_shard(*m, rank);
-  if (!s || !s->registered)
-    return;
-  s->registered = false;
-  if (!finished)
-    return;
+  if (find_shard(*m, s->spec.rank) != s || !s->finished)
+    return; // erased, or taken up again
   change mark{*c.objects};
   set_flags(c, mark, *s, flag_finished);
   if (auto bad = c.publish(mark); !bad.ok()) {
-    log().warn("a finished job is not marked so model={} rank={}: {}", name, rank, bad.to_string());
+    log().warn(
+      "a finished job is not marked so model={} rank={}: {}", name, s->spec.rank, bad.to_string());
+    s->finished = false;
     return;
   }
   MILLRACE_KILL_POINT("pmem.leave.after_publish");
-  s->finished = true;
 }
 
 } // namespace millrace::storage::pmem

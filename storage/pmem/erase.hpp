@@ -25,8 +25,9 @@ namespace millrace::storage::pmem {
 /// Takes a model of which nothing is left out of the map. Needs the model's lock.
 void drop_if_empty(core& c, model& m);
 
-/// Frees the one slot that is missed least of all models: see `when_low_space::reclaim`. False when there is none.
-result<bool> reclaim_one(core& c);
+/// Frees the slots that are missed least of all models until so many bytes more may be reserved: see
+/// `when_low_space::reclaim`. Bytes freed: none when all of them together would not do.
+result<std::uint64_t> reclaim_room(core& c, std::uint64_t missing_bytes);
 
 /// The error of a model or shard that is not there.
 status no_such_model(const std::string& name);

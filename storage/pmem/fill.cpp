@@ -7,6 +7,7 @@
 #include <millrace/storage/pmem/filling.hpp>
 
 #include <algorithm>
+#include <atomic>
 
 namespace millrace::storage::pmem {
 
@@ -14,7 +15,7 @@ namespace {
 
 // What keeps every slot of a shard from being filled.
 std::string uses_of(const model& m, const shard& s) {
-  auto kept = protected_slot(m, s);
+  auto kept = protected_slot(s, newest_complete(m));
   std::string words;
   for (std::size_t i = 0; i < s.slots.size(); ++i) {
     auto& one = s.slots[i];
@@ -29,17 +30,20 @@ std::string uses_of(const model& m, const shard& s) {
   return words;
 }
 
-status mark_active(core& c, shard& s, std::uint64_t number, std::uint64_t step) {
+// Its run is that of the moment in which it begins: what was to be saved before another job came is no part of that one.
+status mark_active(core& c, model& m, shard& s, std::uint64_t number, const save_spec& what) {
+  auto run = run_to_save(m, s, what);
   change mark{*c.objects};
-  set_state(c, mark, s, number, {slot_state::active, std::min(step, slot_word::payload_max)});
+  set_state(c, mark, s, number, {slot_state::active, std::min(what.step, slot_word::payload_max)});
   MILLRACE_KILL_POINT("pmem.begin.before_publish");
   if (auto bad = c.publish(mark); !bad.ok())
     return bad;
   MILLRACE_KILL_POINT("pmem.begin.after_publish");
   auto& one = s.slots[number];
   one.state = slot_state::active;
-  one.step = step;
+  one.step = what.step;
   one.sequence = 0;
+  one.run = s.run = m.run = run;
   one.saved_at_ns = 0;
   ++one.changes;
   return {};
@@ -57,6 +61,8 @@ public:
       std::to_string(rank_));
   }
 
+  bool complete() const noexcept override { return complete_; }
+
 protected:
   status check_digests(const std::vector<std::uint64_t>& digests) const override;
   status prepare(std::vector<std::uint64_t> digests) override;
@@ -66,6 +72,7 @@ private:
   std::uint32_t rank_;
   std::uint64_t step_;
   pmem::slot version_; // as it will be
+  std::atomic<bool> complete_ = false;
 };
 
 status saving::check_digests(const std::vector<std::uint64_t>& digests) const {
@@ -104,34 +111,39 @@ result<std::uint64_t> saving::finish() {
   one.state = slot_state::done;
   one.sequence = version_.sequence;
   one.saved_at_ns = version_.saved_at_ns;
+  complete_ = is_complete(*lent().of, {step_, one.run});
   return step_;
 }
 
 } // namespace
 
 result<std::unique_ptr<pending_version>> begin_version(
-  const std::shared_ptr<core>& c, const std::string& name, std::uint32_t rank, std::uint64_t step,
+  const std::shared_ptr<core>& c, const save_spec& what, std::function<void()> freed,
   gate::ticket ticket) {
-  auto m = c->find(name);
+  auto m = c->find(what.model);
   if (!m)
-    return fail(no_such_model(name));
+    return fail(no_such_model(what.model));
   leased_slot lent;
   {
     std::lock_guard guard{m->mutex};
-    auto s = find_shard(*m, rank);
+    auto s = find_shard(*m, what.rank);
     if (!s || !s->registered)
-      return fail(no_such_shard(name, rank));
-    auto number = slot_to_fill(*m, *s, step);
-    if (number < 0)
+      return fail(no_such_shard(what.model, what.rank));
+    s->freed = nullptr;
+    auto number = slot_to_fill(*m, *s, what.step);
+    if (number < 0) {
+      s->freed = std::move(freed);
       return fail(
         errc::busy,
-        "saving step " + std::to_string(step) + " of model " + name + ", rank " +
-          std::to_string(rank) + ": no slot is free: " + uses_of(*m, *s));
-    if (auto bad = mark_active(*c, *s, static_cast<std::uint64_t>(number), step); !bad.ok())
+        "saving step " + std::to_string(what.step) + " of model " + what.model + ", rank " +
+          std::to_string(what.rank) + ": no slot is free: " + uses_of(*m, *s));
+    }
+    if (auto bad = mark_active(*c, *m, *s, static_cast<std::uint64_t>(number), what); !bad.ok())
       return fail(std::move(bad));
     lent = lease_to_write(c, m, s, static_cast<std::uint64_t>(number));
   }
-  return hand_out(std::make_shared<saving>(std::move(lent), std::move(ticket), rank, step));
+  return hand_out(
+    std::make_shared<saving>(std::move(lent), std::move(ticket), what.rank, what.step));
 }
 
 } // namespace millrace::storage::pmem

@@ -4,6 +4,7 @@
 #include <millrace/storage/pmem/core.hpp>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -11,7 +12,7 @@ namespace millrace::storage::pmem {
 
 /// See `checkpoint_store::begin`; blocks for as long as one publish takes.
 result<std::unique_ptr<pending_version>> begin_version(
-  const std::shared_ptr<core>& c, const std::string& name, std::uint32_t rank, std::uint64_t step,
+  const std::shared_ptr<core>& c, const save_spec& what, std::function<void()> freed,
   gate::ticket ticket);
 
 } // namespace millrace::storage::pmem

@@ -71,6 +71,8 @@ public:
       filling_->data().written_back();
   }
 
+  bool complete() const noexcept override { return filling_->complete(); }
+
 private:
   status misused() const { return filling_->within({errc::invalid_argument, "published already"}); }
 

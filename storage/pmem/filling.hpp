@@ -29,6 +29,9 @@ public:
   /// Makes the bytes persistent, and then the version visible.
   void publish(std::vector<std::uint64_t> digests, completion<std::uint64_t> done);
 
+  /// Once it is published: whether all that belongs to it is there. What stands alone is complete.
+  virtual bool complete() const noexcept { return publishing_; }
+
   bool publishing() const noexcept { return publishing_; }
   /// Not to be asked for once it is publishing.
   slot_writer& data() const noexcept { return *data_; }

@@ -20,7 +20,7 @@ namespace millrace::storage::pmem {
 
 /// The layout name that libpmemobj keeps in the pool's own header.
 inline constexpr char pool_layout[] = "millrace-pool";
-inline constexpr std::uint32_t pool_format_version = 2;
+inline constexpr std::uint32_t pool_format_version = 3;
 
 /// Type numbers of objects in the pool.
 enum class object_type : std::uint64_t {
@@ -142,7 +142,8 @@ struct index_header {
   std::uint64_t id = 0;           // random: owner of the words' checks and of the slot objects
   std::uint64_t window_bytes = 0; // of the packing
   std::uint64_t stream_bytes = 0; // of the packing: what all extents of a slot hold
-  std::uint64_t checksum = 0;     // of all the above and the body
+  std::uint64_t run = 0; // of its model's jobs, joined with the registration; 0 for the repository
+  std::uint64_t checksum = 0; // of all the above and the body
   checked_word flags;
   std::array<slot_words, keep_max> slots;
 };
@@ -175,6 +176,7 @@ struct version_header {
   std::uint64_t magic = magic_value;
   std::uint64_t owner = 0;
   std::uint64_t slot = 0;
+  std::uint64_t run = 0;  // in which it was saved; 0 for the repository
   std::uint64_t step = 0; // or the number of the repository's version
   std::uint64_t saved_at_ns = 0;
   std::uint64_t sequence = 0; // counts the saves of a model; the same number
@@ -201,8 +203,8 @@ inline std::uint64_t slot_object_bytes(std::uint64_t extents, std::uint64_t dige
 }
 
 static_assert(sizeof(pool_root) == 104 && sizeof(checked_word) == 16);
-static_assert(sizeof(index_header) == 72 + keep_max * 24 && sizeof(slot_header) == 48);
-static_assert(sizeof(version_header) == 72 && sizeof(data_extent) == 24);
+static_assert(sizeof(index_header) == 80 + keep_max * 24 && sizeof(slot_header) == 48);
+static_assert(sizeof(version_header) == 80 && sizeof(data_extent) == 24);
 static_assert(std::is_trivially_copyable_v<index_header>);
 
 template <class Inspector>

@@ -3,6 +3,8 @@
 #include <millrace/storage/pmem/erase.hpp>
 #include <millrace/storage/pmem/lease.hpp>
 
+#include <utility>
+
 namespace millrace::storage::pmem {
 
 slot_lease::slot_lease(
@@ -12,17 +14,39 @@ slot_lease::slot_lease(
     changes_(which_->slots[number].changes) {}
 
 slot_lease::~slot_lease() {
-  std::lock_guard guard{of_->mutex};
-  auto& one = which_->slots[number_];
-  // Abandoned. What is stored says `active` until the slot is filled again: so it would after a crash.
-  if (one.state == slot_state::active && one.changes == changes_ && one.writer.expired())
-    one.state = slot_state::empty;
-  if (!which_->erased || in_use(*which_))
-    return;
-  if (auto bad = remove_owner(*home_, *of_, *which_); !bad.ok())
-    log().warn(
-      "what was erased keeps its space until the pool opens again: {}: {}", describe(which_->key),
-      bad.to_string());
+  std::function<void()> freed;
+  auto last_of_erased = false;
+  {
+    std::lock_guard guard{of_->mutex};
+    auto& one = which_->slots[number_];
+    // Abandoned. What is stored says `active` until the slot is filled again: so it would after a crash.
+    if (one.state == slot_state::active && one.changes == changes_ && one.writer.expired())
+      one.state = slot_state::empty;
+    last_of_erased = which_->erased && !in_use(*which_);
+    freed = std::exchange(which_->freed, nullptr);
+  }
+  if (last_of_erased)
+    remove();
+  // By a thread of the pool: whoever dropped this may be in the middle of something.
+  if (freed)
+    home_->pool.post([freed = std::move(freed)](const status&) { freed(); });
+}
+
+// Where a publish waits for a disk, a thread of the pool does it: anybody may have dropped this.
+void slot_lease::remove() {
+  auto work = [home = home_, of = of_, which = which_](const auto&) {
+    std::lock_guard guard{of->mutex};
+    if (in_use(*which))
+      return;
+    if (auto bad = remove_owner(*home, *of, *which); !bad.ok())
+      log().warn(
+        "what was erased keeps its space until the pool opens again: {}: {}", describe(which->key),
+        bad.to_string());
+  };
+  if (home_->persist.how() == write_back::cache_lines)
+    work(status{});
+  else
+    home_->pool.post(std::move(work));
 }
 
 namespace {

@@ -20,6 +20,8 @@ public:
   slot_lease& operator=(const slot_lease&) = delete;
 
 private:
+  void remove();
+
   std::shared_ptr<core> home_;
   std::shared_ptr<model> of_;
   std::shared_ptr<slot_owner> which_;

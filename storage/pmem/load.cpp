@@ -128,6 +128,7 @@ private:
     if ((flags & flag_pinned) != 0)
       return damaged("a shard is not pinned");
     found->finished = (flags & flag_finished) != 0;
+    found->run = index->header.run;
     return adopt(std::move(found));
   }
 
@@ -218,6 +219,7 @@ private:
       return digests.error();
     auto header = copy_from<version_header>(heap_.at<std::byte>(one.record_at));
     one.step = header.step;
+    one.run = header.run;
     one.saved_at_ns = header.saved_at_ns;
     return {};
   }
@@ -288,7 +290,9 @@ private:
     for (auto& one : s->slots) {
       known->last_sequence = std::max(known->last_sequence, one.sequence);
       known->last_saved_at_ns = std::max(known->last_saved_at_ns, one.saved_at_ns);
+      s->run = std::max(s->run, one.run);
     }
+    known->run = std::max(known->run, s->run);
     out_.table.emplace(s->key, s->index);
     return {};
   }

@@ -188,7 +188,9 @@ status check_root(const pool_root& root, const std::string& path, std::uint64_t 
       own_error(
         path,
         "format version " + std::to_string(root.format_version) + ", this build knows " +
-          std::to_string(pool_format_version) + "; use the release that wrote it")};
+          std::to_string(pool_format_version) +
+          "; use the release that wrote it, or dump its checkpoints with that and load the files "
+          "into a new pool")};
   if (root.checksum != checksum_of(root) || root.header_bytes != sizeof(pool_root))
     return {
       errc::corrupt_data,

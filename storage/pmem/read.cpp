@@ -80,8 +80,9 @@ result<std::shared_ptr<opened_model>> open_version(
     auto s = find_shard(*m, rank);
     if (!s)
       return fail(no_such_shard(name, rank));
-    auto wanted_step = step ? step : newest_complete_step(*m);
-    auto number = wanted_step ? find_version(*s, *wanted_step) : -1;
+    // A step that is not complete is opened when it is named.
+    auto set = newest_complete(*m, step);
+    auto number = set ? find_version(*s, *set) : step ? find_version(*s, *step) : -1;
     if (number < 0)
       return fail(no_such_step(*m, *s, step));
     auto at = static_cast<std::uint64_t>(number);

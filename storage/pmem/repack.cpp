@@ -106,10 +106,11 @@ private:
 
   status free_unneeded(model& m) {
     std::lock_guard guard{m.mutex};
+    auto newest = newest_complete(m);
     for (auto& [rank, s] : m.shards) {
       if (s->registered || s->erased)
         continue;
-      auto kept = protected_slot(m, *s);
+      auto kept = protected_slot(*s, newest);
       for (std::size_t i = 0; i < s->slots.size(); ++i) {
         auto& one = s->slots[i];
         auto spare = !one.done() || s->finished;
@@ -195,8 +196,9 @@ private:
     auto copied =
       copy_version(*c_, shape, old, place->made, digests, [this] { return goes_on(0); });
     if (!copied.ok()) {
-      // What is wrong with a version is for whoever restores it; it stays where it is.
-      if (copied.code() != errc::cancelled)
+      // What is wrong with a version is for whoever restores it; it stays where it is. One that was filled again
+      // meanwhile is not what was read.
+      if (copied.code() != errc::cancelled && is_unchanged(one, old))
         log().warn("a version was not moved: {}", copied.to_string());
       ++report_.skipped;
       return {};
@@ -220,6 +222,12 @@ private:
     if (best == places.end() || !better(best->made, old))
       return std::nullopt;
     return std::move(*best);
+  }
+
+  static bool is_unchanged(const candidate& one, const slot& old) {
+    std::lock_guard guard{one.of->mutex};
+    auto s = find_owner(*one.of, one.key);
+    return s && s->slots[one.number].changes == old.changes;
   }
 
   // The slot may have been filled, freed or opened while it was copied: then the copy is given up.

@@ -108,17 +108,17 @@ status take_room(core& c, stored_version& v, std::uint64_t body_bytes) {
     auto outcome = try_take(c, v, body_bytes, asked);
     if (outcome.ok() || outcome.code() != errc::no_space)
       return outcome;
-    auto free = free_bytes(c);
     if (c.options.models_full == when_full::refuse)
-      return no_room(c, asked, free);
-    if (!judged && asked > free + evictable_bytes(c))
-      return no_room(c, asked, free);
+      return no_room(c, asked, free_bytes(c));
+    if (!judged)
+      if (auto free = free_bytes(c); asked > free + evictable_bytes(c))
+        return no_room(c, asked, free);
     judged = true;
     auto evicted = evict_one(c);
     if (!evicted)
       return evicted.error();
     if (!*evicted)
-      return no_room(c, asked, free);
+      return no_room(c, asked, free_bytes(c));
   }
 }
 

@@ -41,70 +41,113 @@ std::uint64_t time_of_save(model& m, std::uint64_t now_ns) noexcept {
 
 namespace {
 
-// Per step: how many shards have it done, and the last sequence number among them.
-struct step_count {
+using set_key = std::pair<std::uint64_t, std::uint64_t>; // step, run
+
+// How many shards have a set's version done, and the last sequence number among them.
+struct set_count {
   std::uint32_t shards = 0;
   std::uint64_t sequence = 0;
 };
 
-std::map<std::uint64_t, step_count> count_steps(const model& m) {
-  std::map<std::uint64_t, step_count> steps;
-  for (auto& [rank, s] : m.shards) {
-    std::map<std::uint64_t, std::uint64_t> own;
-    if (!s->erased)
-      for (auto& one : s->slots)
-        if (one.done())
-          own[one.step] = std::max(own[one.step], one.sequence);
-    for (auto& [step, sequence] : own) {
-      auto& count = steps[step];
-      ++count.shards;
-      count.sequence = std::max(count.sequence, sequence);
-    }
+void count_versions(const shard& s, std::map<set_key, set_count>& sets) {
+  std::map<set_key, std::uint64_t> own;
+  for (auto& one : s.slots)
+    if (one.done())
+      own[{one.step, one.run}] = std::max(own[{one.step, one.run}], one.sequence);
+  for (auto& [key, sequence] : own) {
+    auto& count = sets[key];
+    ++count.shards;
+    count.sequence = std::max(count.sequence, sequence);
   }
-  return steps;
 }
 
-} // namespace
-
-std::vector<std::uint64_t> complete_steps(const model& m) {
-  std::vector<std::uint64_t> complete;
-  for (auto& [step, count] : count_steps(m))
-    if (count.shards == m.world_size)
-      complete.push_back(step);
-  return complete;
+// None while shards of the world are missing: then nothing is complete.
+std::map<set_key, set_count> complete_sets(const model& m) {
+  std::map<set_key, set_count> sets;
+  if (m.shards.size() < m.world_size)
+    return sets;
+  for (auto& [rank, s] : m.shards)
+    if (!s->erased)
+      count_versions(*s, sets);
+  std::erase_if(sets, [&](auto& entry) { return entry.second.shards != m.world_size; });
+  return sets;
 }
 
-std::optional<std::uint64_t> newest_complete_step(const model& m) {
-  std::optional<std::uint64_t> newest;
-  std::uint64_t sequence = 0;
-  for (auto& [step, count] : count_steps(m))
-    if (count.shards == m.world_size && count.sequence >= sequence)
-      newest = step, sequence = count.sequence;
-  return newest;
-}
-
-int find_version(const shard& s, std::uint64_t step) noexcept {
+template <class Condition>
+int newest_slot(const shard& s, Condition holds) noexcept {
   int found = -1;
   for (std::size_t i = 0; i < s.slots.size(); ++i) {
     auto& one = s.slots[i];
-    if (one.done() && one.step == step && (found < 0 || one.sequence > s.slots[found].sequence))
+    if (one.done() && holds(one) && (found < 0 || one.sequence > s.slots[found].sequence))
       found = static_cast<int>(i);
   }
   return found;
 }
 
-int protected_slot(const model& m, const shard& s) {
-  if (auto step = newest_complete_step(m))
-    return find_version(s, *step);
-  int newest = -1;
-  for (std::size_t i = 0; i < s.slots.size(); ++i)
-    if (s.slots[i].done() && (newest < 0 || s.slots[i].sequence > s.slots[newest].sequence))
-      newest = static_cast<int>(i);
+} // namespace
+
+std::uint64_t run_to_join(const model& m, const shard_spec& spec) {
+  auto at = m.shards.find(spec.rank);
+  if (at != m.shards.end()) {
+    auto& known = *at->second;
+    if (spec.life != 0 && known.spec.life == spec.life)
+      return m.run; // it lives on
+    if (known.run == m.run)
+      return m.run + 1; // it is another one
+  }
+  // Late, or the first of a new job: then others of the model's run are gone without having ended in order.
+  auto others_missed = std::ranges::any_of(m.shards, [&](auto& entry) {
+    auto& other = *entry.second;
+    auto gone = other.run == m.run && !other.registered && !other.finished;
+    return gone && (spec.life == 0 || other.spec.life != spec.life);
+  });
+  return others_missed ? m.run + 1 : m.run;
+}
+
+std::uint64_t run_to_save(const model& m, const shard& s, const save_spec& what) noexcept {
+  auto newest = newest_slot(s, [&](const slot& one) { return one.run == m.run; });
+  auto again = newest >= 0 && s.slots[newest].step >= what.step;
+  return again || (what.went_back && s.run == m.run) ? m.run + 1 : m.run;
+}
+
+bool is_complete(const model& m, const version_set& set) {
+  return m.shards.size() == m.world_size && std::ranges::all_of(m.shards, [&](auto& entry) {
+           return !entry.second->erased && find_version(*entry.second, set) >= 0;
+         });
+}
+
+std::vector<std::uint64_t> complete_steps(const model& m) {
+  std::vector<std::uint64_t> complete;
+  for (auto& [key, count] : complete_sets(m))
+    if (complete.empty() || complete.back() != key.first)
+      complete.push_back(key.first);
+  return complete;
+}
+
+std::optional<version_set> newest_complete(const model& m, std::optional<std::uint64_t> step) {
+  std::optional<version_set> newest;
+  std::uint64_t sequence = 0;
+  for (auto& [key, count] : complete_sets(m))
+    if ((!step || key.first == *step) && count.sequence >= sequence)
+      newest = {key.first, key.second}, sequence = count.sequence;
   return newest;
 }
 
+int find_version(const shard& s, std::uint64_t step) noexcept {
+  return newest_slot(s, [=](const slot& one) { return one.step == step; });
+}
+
+int find_version(const shard& s, const version_set& set) noexcept {
+  return newest_slot(
+    s, [&](const slot& one) { return one.step == set.step && one.run == set.run; });
+}
+
+int protected_slot(const shard& s, const std::optional<version_set>& newest) noexcept {
+  return newest ? find_version(s, *newest) : newest_slot(s, [](auto&) { return true; });
+}
+
 int slot_to_fill(const model& m, const shard& s, std::uint64_t step) {
-  auto kept = protected_slot(m, s);
+  auto kept = protected_slot(s, newest_complete(m));
   auto rank = [step](const slot& one) { return !one.done() ? 0 : one.step == step ? 1 : 2; };
   int best = -1;
   for (std::size_t i = 0; i < s.slots.size(); ++i) {

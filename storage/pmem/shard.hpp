@@ -3,15 +3,16 @@
 #pragma once
 
 #include <millrace/core/checkpoint.hpp>
+#include <millrace/storage/checkpoint_store.hpp>
 #include <millrace/storage/io/packing.hpp>
 #include <millrace/storage/pmem/format.hpp>
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -27,6 +28,7 @@ struct slot {
   slot_state state = slot_state::empty;
   std::uint64_t step = 0;
   std::uint64_t sequence = 0; // of a version that is done
+  std::uint64_t run = 0;      // likewise: in which it was saved
   std::uint64_t saved_at_ns = 0;
   std::uint64_t changes =
     0; // counts fills and frees, so that a mover notices what happened meanwhile
@@ -59,12 +61,15 @@ struct slot_owner {
   std::shared_ptr<const shard_shape> shape;
   bool erased = false; // invisible; freed when nobody reads it any more
   std::vector<slot> slots{keep_max};
+  /// Waits for a slot that is in use; runs once, without the lock, when one is let go of.
+  std::function<void()> freed;
 
   std::uint32_t reserved_slots() const noexcept;
 };
 
 struct shard : slot_owner {
   shard_spec spec;
+  std::uint64_t run = 0; // the last one in which it was registered, or saved
   bool registered = false;
   bool finished = false;
 };
@@ -83,6 +88,7 @@ struct model {
   std::uint32_t coming = 0; // versions of the repository on their way in
   std::uint64_t last_sequence = 0;
   std::uint64_t last_saved_at_ns = 0; // of checkpoints
+  std::uint64_t run = 0;              // of its jobs, the one that saves now, or saved last
   bool gone = false;                  // taken out of the map: look it up again
 };
 
@@ -90,18 +96,38 @@ struct model {
 /// Those who copy versions on order them by it.
 std::uint64_t time_of_save(model& m, std::uint64_t now_ns) noexcept;
 
-/// Steps of which every shard of the world has a done version; ascending.
+/// What was saved as one step in one run. *Problem*: a job that went back saves steps again whose numbers are there.
+/// While some ranks have the step anew and others only as it was, those versions do not belong together.
+struct version_set {
+  std::uint64_t step = 0;
+  std::uint64_t run = 0;
+};
+
+/// The run in which a rank registers: the model's, or the one after it where an earlier job has a part in the model's.
+/// docs/decisions/011-runs.md says how that is known.
+std::uint64_t run_to_join(const model& m, const shard_spec& spec);
+
+/// The run in which a registered shard saves a step: the model's, or the one after it when its job has gone back, as
+/// it says itself or as its versions in the model's run tell.
+std::uint64_t run_to_save(const model& m, const shard& s, const save_spec& what) noexcept;
+
+/// Whether every shard of the world has a done version of the set.
+bool is_complete(const model& m, const version_set& set);
+
+/// Steps that are complete; ascending.
 std::vector<std::uint64_t> complete_steps(const model& m);
 
-/// The complete step that was saved last.
-std::optional<std::uint64_t> newest_complete_step(const model& m);
+/// What was saved last and is complete: of all steps, or of one.
+std::optional<version_set> newest_complete(
+  const model& m, std::optional<std::uint64_t> step = std::nullopt);
 
-/// The slot of a shard's version of a step, the one saved last if there are two; -1 when there is none.
+/// The slot of a shard's version of a step, or of a set, the one saved last if there are several; -1 when there is none.
 int find_version(const shard& s, std::uint64_t step) noexcept;
+int find_version(const shard& s, const version_set& set) noexcept;
 
-/// The slots of a shard that hold a version nobody may take: the newest complete step's, or while the world is
-/// not complete the newest of the shard itself.
-int protected_slot(const model& m, const shard& s);
+/// The slot of a shard that holds a version nobody may take: of what is complete and newest in its model, or while
+/// nothing is complete the newest of the shard itself.
+int protected_slot(const shard& s, const std::optional<version_set>& newest) noexcept;
 
 /// The slot to fill with `step`: none that is protected or in use. An empty one, else one with the same step, else the
 /// one saved longest ago; -1 when there is none.

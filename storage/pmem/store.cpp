@@ -57,7 +57,7 @@ status storing::write(table_map& next, std::uint64_t& table, stored_version* old
   auto& into = *v.reserved;
   if (auto bad = write_record(c, v, 0, v.slots[0], digests_); !bad.ok())
     return bad;
-  if (auto bad = fill_object(c, v.index, index_bytes(v, v.flags(), body_)); !bad.ok())
+  if (auto bad = fill_object(c, v.index, index_bytes(v, 0, v.flags(), body_)); !bad.ok())
     return bad;
   next.emplace(v.key, v.index);
   if (old && in_use(*old)) {

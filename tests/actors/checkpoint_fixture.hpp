@@ -113,6 +113,13 @@ struct checkpoint_fixture : actor_fixture {
     return {registration, step, 1000, trainer};
   }
 
+  /// Somebody reads a version of rank 0 of "m" until it is dropped.
+  std::shared_ptr<storage::opened_model> read(std::uint64_t step) {
+    std::shared_ptr<storage::opened_model> opened;
+    store->open("m", 0, step, [&](auto found) { opened = std::move(*found); });
+    return opened;
+  }
+
   actors::provider_status status() {
     auto pending = ask(manager, actors::provider_status_request{});
     return outcome<actors::provider_status>(pending).value();

@@ -111,6 +111,69 @@ BOOST_AUTO_TEST_CASE(a_registration_may_choose_to_be_refused_instead) {
   BOOST_TEST(outcome<save_receipt>(a).has_value());
 }
 
+BOOST_AUTO_TEST_CASE(a_save_waits_for_whoever_reads_the_slot_it_fills) {
+  auto number = enroll(enrolling());
+  save(number, 1);
+  save(number, 2);
+  auto reader = read(1);
+  auto waiting = ask(manager, saving(number, 3)), behind = ask(manager, saving(number, 4));
+  BOOST_TEST(fabric->waiting.empty());
+  BOOST_TEST(status().saves_queued == 1u);
+  reader = nullptr;
+  sched.run();
+  for (auto* save : {&waiting, &behind}) {
+    BOOST_TEST_REQUIRE(fabric->waiting.size() == 1u);
+    fabric->deliver();
+    sched.run();
+    BOOST_TEST(outcome<save_receipt>(*save).has_value());
+  }
+}
+
+BOOST_AUTO_TEST_CASE(a_slot_that_is_let_go_of_before_the_refusal_arrives_is_asked_for_again) {
+  auto number = enroll(enrolling());
+  save(number, 1);
+  save(number, 2);
+  auto reader = read(1);
+  store->hold_answer = true;
+  auto waiting = ask(manager, saving(number, 3));
+  reader = nullptr;
+  sched.run();
+  store->hold_answer = false;
+  store->release();
+  sched.run();
+  BOOST_TEST_REQUIRE(fabric->waiting.size() == 1u);
+  fabric->deliver();
+  sched.run();
+  BOOST_TEST(outcome<save_receipt>(waiting).has_value());
+}
+
+BOOST_AUTO_TEST_CASE(a_slot_that_is_read_for_too_long_is_named_when_the_save_is_late) {
+  auto number = enroll(enrolling());
+  save(number, 1);
+  save(number, 2);
+  auto reader = read(1);
+  auto waiting = ask(manager, saving(number, 3));
+  pass(1500ms);
+  auto late = outcome<save_receipt>(waiting);
+  BOOST_TEST((late.error().code() == errc::deadline_exceeded));
+  BOOST_TEST(late.error().detail().find("in use") != std::string::npos);
+  reader = nullptr;
+  sched.run();
+  BOOST_TEST(fabric->waiting.empty());
+  save(number, 4);
+}
+
+BOOST_AUTO_TEST_CASE(a_registration_that_does_not_wait_is_refused_a_slot_that_is_read) {
+  auto request = enrolling();
+  request.busy = when_saving::refuse;
+  auto number = enroll(std::move(request));
+  save(number, 1);
+  save(number, 2);
+  auto reader = read(1);
+  auto refused = ask(manager, saving(number, 3));
+  BOOST_TEST((outcome<save_receipt>(refused).error().code() == errc::busy));
+}
+
 BOOST_AUTO_TEST_CASE(a_late_save_is_given_up_on_both_answers_and_its_slot_is_empty) {
   auto number = enroll(enrolling());
   save(number, 1);
@@ -122,12 +185,15 @@ BOOST_AUTO_TEST_CASE(a_late_save_is_given_up_on_both_answers_and_its_slot_is_emp
   BOOST_TEST(store->count("m", 0, slot_state::active) == 0u);
   BOOST_TEST_REQUIRE(store->find("m", 0, 1, slot_state::done));
   // A mover may still be writing there: it is not lent again before that is over.
-  auto slot = store->shards[{"m", 0}].slots;
-  auto busy = ask(manager, saving(number, 3));
-  BOOST_TEST((outcome<save_receipt>(busy).error().code() == errc::busy));
+  auto waiting = ask(manager, saving(number, 3));
+  BOOST_TEST(fabric->submitted == 2u);
   fabric->deliver();
   sched.run();
   BOOST_TEST(!store->find("m", 0, 2, slot_state::done));
+  BOOST_TEST(fabric->submitted == 3u);
+  fabric->deliver();
+  sched.run();
+  BOOST_TEST(outcome<save_receipt>(waiting).has_value());
   save(number, 4);
 }
 

@@ -116,9 +116,19 @@ public:
     service_->wait();
   }
 
-  void start_job() {
+  void start_job(const std::string& kill_point = {}) {
+    if (!kill_point.empty())
+      ::setenv("MILLRACE_KILL_POINT", kill_point.c_str(), 1);
     job_.emplace(address_, "pair", "stay");
+    ::unsetenv("MILLRACE_KILL_POINT");
     durable_at_rest_ = 0;
+  }
+  /// Until the job that was started with a kill point has come to it.
+  void await_end_of_job(const std::string& when) {
+    bool over = eventually([&] { return job_->process().ended(); });
+    BOOST_TEST_REQUIRE(over, when << ": the job lives on");
+    hear(*job_, when);
+    BOOST_TEST(job_->process().wait() == 128 + SIGKILL, when << ": " << job_->process().err());
   }
   void kill_job() {
     job_->process().signal(SIGKILL);
@@ -173,6 +183,22 @@ public:
       return false;
     models_.erase(model);
     return true;
+  }
+
+  /// A command that is not waited for, so that a kill may find it at work.
+  void begin_command(std::vector<std::string> words) {
+    words.insert(words.begin(), MILLRACE_PROGRAM);
+    words.insert(words.end(), {"--address", address_});
+    command_.emplace(std::move(words));
+  }
+  void begin_removal(const std::string& model) {
+    models_[model].maybe_gone = true;
+    begin_command({"checkpoints", "rm", model});
+  }
+  void await_command() {
+    if (command_)
+      command_->wait();
+    command_.reset();
   }
 
   /// Looks into the pool, which nobody has open.
@@ -237,6 +263,7 @@ private:
   int verified_ = 0;
   std::optional<child_process> service_;
   std::optional<training_job> job_;
+  std::optional<child_process> command_; // goes on by itself
 };
 
 /// Everything that passes the points of a pool: jobs that begin and end, room that is freed, versions that move into
@@ -295,7 +322,15 @@ void kill_at_random(const std::string& parent, int rounds) {
          : victim == 1 ? ", service"
                        : ", both");
     run.await_progress(2, when);
-    std::this_thread::sleep_for(std::chrono::microseconds{random() % 20'000});
+    // Meanwhile another job has come, registering again what was left of it, and gone; now its place is cared for.
+    auto care = random() % 3;
+    if (care > 0)
+      BOOST_TEST(run.run_job("large other", 1 + random() % 3, when));
+    if (care == 1)
+      run.begin_command({"checkpoints", "repack"});
+    if (care == 2)
+      run.begin_removal("large other");
+    std::this_thread::sleep_for(std::chrono::microseconds{random() % (care > 0 ? 60'000 : 20'000)});
     if (victim != 1)
       run.kill_job();
     if (victim == 0) {
@@ -304,12 +339,29 @@ void kill_at_random(const std::string& parent, int rounds) {
       run.await_progress(0, when + ": the next trainer");
     }
     run.kill_service();
+    run.await_command();
     run.verify(when);
     BOOST_TEST_REQUIRE(run.start_service());
     if (victim == 2)
       run.start_job();
   }
   BOOST_TEST(run.verified() == rounds);
+}
+
+void kill_trainer_that_has_asked(const std::string& parent) {
+  crash_run run{parent};
+  for (auto count : {1, 2, 5}) {
+    auto when = "checkpointer.save_sent:" + std::to_string(count);
+    BOOST_TEST_REQUIRE(run.start_service());
+    run.start_job(when);
+    run.await_end_of_job(when);
+    // Its place is free for the next one, which goes on from whatever was done.
+    run.start_job();
+    run.await_progress(1, "after " + when);
+    run.kill_job();
+    run.kill_service();
+    run.verify(when);
+  }
 }
 
 constexpr auto in_memory = "/dev/shm";
@@ -326,6 +378,11 @@ BOOST_AUTO_TEST_CASE(a_service_killed_at_a_named_point_leaves_the_newest_step_or
 BOOST_AUTO_TEST_CASE(
   a_service_killed_at_a_named_point_leaves_the_newest_step_or_the_next_on_a_disk) {
   kill_at_every_point(on_disk, {});
+}
+
+BOOST_AUTO_TEST_CASE(
+  a_trainer_killed_when_it_has_asked_for_a_save_leaves_the_step_or_the_one_before) {
+  kill_trainer_that_has_asked(in_memory);
 }
 
 BOOST_AUTO_TEST_CASE(

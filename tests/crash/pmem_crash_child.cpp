@@ -25,6 +25,7 @@ status obey(storage::checkpoint_store& at, const std::string& verb) {
   std::cin >> model >> rank >> world_size;
   auto shard = small_shard(model, rank, world_size);
   if (verb == "enroll") {
+    std::cin >> shard.life;
     auto enrolled = enroll(at, shard);
     return enrolled ? status{} : enrolled.error();
   }

@@ -34,9 +34,15 @@ result<enrolled_shard> enroll(checkpoint_store& subject, shard_spec shard) {
 }
 
 result<std::unique_ptr<pending_version>> begin(
-  checkpoint_store& subject, std::string model, std::uint32_t rank, std::uint64_t step) {
+  checkpoint_store& subject, std::string model, std::uint32_t rank, std::uint64_t step,
+  std::function<void()> freed) {
+  return begin(subject, {std::move(model), rank, step}, std::move(freed));
+}
+
+result<std::unique_ptr<pending_version>> begin(
+  checkpoint_store& subject, save_spec what, std::function<void()> freed) {
   return await<std::unique_ptr<pending_version>>(
-    [&](auto done) { subject.begin(std::move(model), rank, step, std::move(done)); });
+    [&](auto done) { subject.begin(std::move(what), std::move(freed), std::move(done)); });
 }
 
 result<std::shared_ptr<opened_model>> open_version(

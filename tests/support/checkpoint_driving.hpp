@@ -4,6 +4,7 @@
 #include <millrace/storage/checkpoint_store.hpp>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -21,7 +22,10 @@ std::uint64_t content_seed(const std::string& model, std::uint32_t rank, std::ui
 
 result<storage::enrolled_shard> enroll(storage::checkpoint_store& subject, shard_spec shard);
 result<std::unique_ptr<storage::pending_version>> begin(
-  storage::checkpoint_store& subject, std::string model, std::uint32_t rank, std::uint64_t step);
+  storage::checkpoint_store& subject, std::string model, std::uint32_t rank, std::uint64_t step,
+  std::function<void()> freed = {});
+result<std::unique_ptr<storage::pending_version>> begin(
+  storage::checkpoint_store& subject, storage::save_spec what, std::function<void()> freed = {});
 result<std::shared_ptr<storage::opened_model>> open_version(
   storage::checkpoint_store& subject, std::string model, std::uint32_t rank,
   std::optional<std::uint64_t> step = {});

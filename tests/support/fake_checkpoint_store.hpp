@@ -21,6 +21,8 @@ public:
 
   /// What is held back until the test lets it go, oldest first.
   bool hold_enroll = false, hold_begin = false, hold_publish = false, hold_repack = false;
+  bool hold_answer = false;    // to a begin that was tried
+  std::uint64_t went_back = 0; // saves that said so
   std::deque<std::function<void()>> held;
   void release() {
     auto f = std::move(held.front());
@@ -40,12 +42,17 @@ public:
     std::vector<std::byte> bytes;
     std::vector<std::uint64_t> digests;
     std::weak_ptr<void> in_use; // a window or readers
+    // Of the shard: shared with whoever may still use the slot when the store is gone.
+    std::shared_ptr<std::function<void()>> freed;
 
     /// Keeps the slot from being filled anew.
     std::shared_ptr<void> use() {
       auto kept = in_use.lock();
       if (!kept)
-        in_use = kept = std::make_shared<int>(0);
+        in_use = kept = {freed.get(), [freed = freed](void*) {
+                           if (auto tell = std::exchange(*freed, nullptr))
+                             tell();
+                         }};
       return kept;
     }
   };
@@ -54,6 +61,7 @@ public:
     bool registered = false;
     bool finished = false;
     std::vector<std::shared_ptr<slot>> slots;
+    std::shared_ptr<std::function<void()>> freed = std::make_shared<std::function<void()>>();
   };
   std::map<std::pair<std::string, std::uint32_t>, shard> shards;
 
@@ -81,16 +89,21 @@ public:
   void leave(std::string model, std::uint32_t rank, bool finished) override {
     left.emplace_back(model, finished);
     auto& s = shards[{model, rank}];
+    *s.freed = nullptr;
     s.registered = false;
     s.finished = finished;
   }
 
   void begin(
-    std::string model, std::uint32_t rank, std::uint64_t step,
+    storage::save_spec what, std::function<void()> freed,
     completion<std::unique_ptr<storage::pending_version>> done) override {
-    answer(hold_begin, [this, model = std::move(model), rank, step, done = std::move(done)] {
-      done(try_begin(model, rank, step));
-    });
+    answer(
+      hold_begin, [this, what = std::move(what), freed = std::move(freed), done = std::move(done)] {
+        went_back += what.went_back;
+        auto outcome = std::make_shared<result<std::unique_ptr<storage::pending_version>>>(
+          try_begin(what.model, what.rank, what.step, freed));
+        answer(hold_answer, [outcome, done] { done(std::move(*outcome)); });
+      });
   }
 
   void open(
@@ -159,8 +172,10 @@ public:
 private:
   class pending : public storage::pending_version {
   public:
-    pending(std::shared_ptr<fake_checkpoint_store> store, std::shared_ptr<slot> s, layout tensors)
-      : store_(std::move(store)), slot_(std::move(s)), use_(slot_->use()),
+    pending(
+      std::shared_ptr<fake_checkpoint_store> store, std::string model, std::shared_ptr<slot> s,
+      layout tensors)
+      : store_(std::move(store)), model_(std::move(model)), slot_(std::move(s)), use_(slot_->use()),
         tensors_(std::move(tensors)) {
       for (auto& all : everything(tensors_))
         if (windows_.empty() || store_->window_per_tensor)
@@ -199,9 +214,13 @@ private:
       store_->answer(store_->hold_publish, std::move(finish));
     }
     void written_back() override { flushed_ = true; }
+    bool complete() const noexcept override {
+      return store_->is_complete(model_, slot_->state.step);
+    }
 
   private:
     std::shared_ptr<fake_checkpoint_store> store_;
+    std::string model_;
     std::shared_ptr<slot> slot_;
     std::shared_ptr<void> use_;
     layout tensors_;
@@ -288,15 +307,18 @@ private:
     while (s.slots.size() < spec.keep) {
       s.slots.push_back(std::make_shared<slot>());
       s.slots.back()->bytes.resize(bytes);
+      s.slots.back()->freed = s.freed;
     }
     return storage::enrolled_shard{summarize(spec.model), resumed};
   }
 
   result<std::unique_ptr<storage::pending_version>> try_begin(
-    const std::string& model, std::uint32_t rank, std::uint64_t step) {
+    const std::string& model, std::uint32_t rank, std::uint64_t step,
+    const std::function<void()>& freed) {
     auto found = shards.find({model, rank});
     if (found == shards.end())
       return fail(errc::not_found, "no shard of " + model);
+    *found->second.freed = nullptr;
     std::shared_ptr<slot> best;
     std::shared_ptr<slot> newest;
     for (auto& s : found->second.slots)
@@ -307,10 +329,12 @@ private:
       if (s != newest && s->in_use.expired() && s->state.state != slot_state::active)
         if (!best || s->state.saved_at_ns < best->state.saved_at_ns)
           best = s;
-    if (!best)
+    if (!best) {
+      *found->second.freed = freed;
       return fail(errc::busy, "every slot of " + model + " is in use");
+    }
     best->state = {slot_state::active, step, 0, false};
-    return std::make_unique<pending>(shared_from_this(), best, found->second.spec.tensors);
+    return std::make_unique<pending>(shared_from_this(), model, best, found->second.spec.tensors);
   }
 
   result<std::shared_ptr<storage::opened_model>> try_open(
@@ -333,6 +357,11 @@ private:
   }
 
   std::uint64_t last_saved_ns_ = 0;
+
+  bool is_complete(const std::string& model, std::uint64_t step) const {
+    auto steps = summarize(model).complete_steps;
+    return std::binary_search(steps.begin(), steps.end(), step);
+  }
 
   checkpoint_summary summarize(const std::string& model) const {
     checkpoint_summary out;

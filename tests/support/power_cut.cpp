@@ -8,7 +8,9 @@ namespace millrace::testing {
 
 namespace {
 
-// Lines of a cut that are tried one by one, and subsets drawn at random.
+// Up to so many images all that a cut may leave are tried: eight lines of two contents each.
+constexpr std::size_t images_whole_max = 256;
+// Of a cut that may leave more: lines that are tried one by one, and subsets drawn at random.
 constexpr std::size_t single_lines_max = 6;
 constexpr int random_subsets = 3;
 
@@ -38,8 +40,11 @@ power_cut_recorder::line_image power_cut_recorder::now(std::uint64_t line) const
 }
 
 void power_cut_recorder::uncertain(std::uint64_t line, bool bulk) {
-  auto& entry = lines_.try_emplace(line, uncertain_line{now(line), {}, bulk}).first->second;
+  auto [at, fresh] = lines_.try_emplace(line, uncertain_line{now(line), bulk, {}, {}});
+  auto& entry = at->second;
   entry.bulk |= bulk;
+  if (!fresh)
+    entry.since.push_back(now(line)); // it may have been evicted before what comes now
 }
 
 void power_cut_recorder::stores(const void* target, const void*, std::size_t size_bytes) {
@@ -56,8 +61,11 @@ void power_cut_recorder::flushes(const void* target, std::size_t size_bytes) {
   if (!watching() || size_bytes == 0 || forgets_flushes_)
     return;
   auto last = line_of(static_cast<const std::byte*>(target) + size_bytes - 1);
-  for (auto i = lines_.lower_bound(line_of(target)); i != lines_.end() && i->first <= last; ++i)
-    i->second.flushed = {now(i->first)};
+  for (auto i = lines_.lower_bound(line_of(target)); i != lines_.end() && i->first <= last; ++i) {
+    auto& [line, state] = *i;
+    state.flushed = state.since.size();
+    state.since.push_back(now(line));
+  }
   cut("flush");
 }
 
@@ -67,11 +75,14 @@ void power_cut_recorder::fences() {
     return;
   for (auto i = lines_.begin(); i != lines_.end();) {
     auto& line = i->second;
-    if (!line.flushed.empty()) {
-      line.certain = line.flushed.back();
-      line.flushed.clear();
+    if (line.flushed) {
+      auto certain = line.since.begin() + static_cast<std::ptrdiff_t>(*line.flushed);
+      line.certain = *certain;
+      line.since.erase(line.since.begin(), certain + 1);
+      line.flushed.reset();
     }
-    i = !line.bulk && line.certain == now(i->first) ? lines_.erase(i) : std::next(i);
+    auto is_certain = line.since.empty() && line.certain == now(i->first);
+    i = !line.bulk && is_certain ? lines_.erase(i) : std::next(i);
   }
   cut("fence");
 }
@@ -112,34 +123,74 @@ void power_cut_recorder::published() {
   mutex_.unlock();
 }
 
+std::vector<power_cut_recorder::choice> power_cut_recorder::choices_now() const {
+  std::vector<choice> choices;
+  for (auto& [line, state] : lines_) {
+    std::vector<line_image> contents{state.certain};
+    auto present = now(line);
+    for (auto& content : state.since)
+      if (content != present && std::ranges::find(contents, content) == contents.end())
+        contents.push_back(content);
+    if (contents.front() != present)
+      contents.push_back(present);
+    if (contents.size() > 1)
+      choices.push_back({line, std::move(contents)});
+  }
+  return choices;
+}
+
 void power_cut_recorder::cut(const std::string& where) {
   ++cuts_;
-  auto count = lines_.size();
-  attempt(where + ", nothing more arrived", [](std::size_t) { return true; });
-  if (count == 0)
-    return;
-  attempt(where + ", everything arrived", [](std::size_t) { return false; });
-  for (std::size_t i = 0; i < std::min(count, single_lines_max); ++i) {
-    auto chosen = count <= single_lines_max ? i : random_() % count;
-    attempt(where + ", only one line arrived", [=](std::size_t line) { return line != chosen; });
-    attempt(where + ", one line is missing", [=](std::size_t line) { return line == chosen; });
+  std::memcpy(image_.data(), live_.data(), live_.size());
+  auto choices = choices_now();
+  std::size_t images = 1;
+  for (auto& c : choices)
+    images = std::min(images * c.contents.size(), images_whole_max + 1);
+  if (images > images_whole_max)
+    return sample(where, choices);
+  ++whole_cuts_;
+  enumerate(where, choices);
+}
+
+void power_cut_recorder::enumerate(const std::string& where, const std::vector<choice>& choices) {
+  std::vector<std::size_t> picks(choices.size());
+  std::size_t carried = 0; // to this line when counting on, the first one fastest
+  do {
+    attempt(where + ", one of all images", choices, [&](std::size_t i) { return picks[i]; });
+    for (carried = 0;
+         carried < picks.size() && ++picks[carried] == choices[carried].contents.size(); ++carried)
+      picks[carried] = 0;
+  } while (carried < picks.size());
+}
+
+void power_cut_recorder::sample(const std::string& where, const std::vector<choice>& choices) {
+  auto certain = [](std::size_t) { return std::size_t{0}; };
+  auto present = [&](std::size_t i) { return choices[i].contents.size() - 1; };
+  attempt(where + ", nothing more arrived", choices, certain);
+  attempt(where + ", everything arrived", choices, present);
+  for (std::size_t i = 0; i < std::min(choices.size(), single_lines_max); ++i) {
+    auto chosen = choices.size() <= single_lines_max ? i : random_() % choices.size();
+    attempt(where + ", only one line arrived", choices, [&](std::size_t line) {
+      return line == chosen ? present(line) : 0;
+    });
+    attempt(where + ", one line is missing", choices, [&](std::size_t line) {
+      return line == chosen ? 0 : present(line);
+    });
   }
   for (int i = 0; i < random_subsets; ++i)
-    attempt(where + ", some arrived", [this](std::size_t) { return random_() % 2 == 0; });
+    attempt(where + ", some arrived", choices, [&](std::size_t line) {
+      return random_() % choices[line].contents.size();
+    });
 }
 
 void power_cut_recorder::attempt(
-  const std::string& what, const std::function<bool(std::size_t)>& reverts) {
+  const std::string& what, const std::vector<choice>& choices,
+  const std::function<std::size_t(std::size_t)>& pick) {
   ++images_;
-  std::memcpy(image_.data(), live_.data(), live_.size());
-  std::size_t at = 0;
-  for (auto& [line, state] : lines_)
-    if (reverts(at++)) {
-      // A line that was written back but not fenced may have got there, too.
-      auto& old =
-        !state.flushed.empty() && random_() % 2 == 0 ? state.flushed.back() : state.certain;
-      std::memcpy(image_.data() + line * line_bytes, old.data(), line_bytes);
-    }
+  for (std::size_t i = 0; i < choices.size(); ++i)
+    std::memcpy(
+      image_.data() + choices[i].line * line_bytes, choices[i].contents[pick(i)].data(),
+      line_bytes);
   attempt_(image_, what);
 }
 

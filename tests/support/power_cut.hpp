@@ -8,6 +8,7 @@
 #include <functional>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <random>
 #include <span>
 #include <vector>
@@ -17,8 +18,9 @@ namespace millrace::testing {
 /// Records the pool's own stores, flushes and fences, and makes images of the pool as a power cut would leave it.
 ///
 /// A line is certain once it was flushed after its last store and a fence followed; bulk data once the pool says that
-/// it is persistent. Until then a cut leaves the certain content or what was stored meanwhile, each line by itself.
-/// libpmemobj's own changes are trusted: no cut happens in the middle of one.
+/// it is persistent. Until then a cut leaves the certain content or any that was there since, each line by itself: all
+/// that may follow where that is not too much, else some of it. libpmemobj's own changes are trusted: no cut happens
+/// in the middle of one.
 class power_cut_recorder : public storage::pmem::persist_observer {
 public:
   /// Gets an image, called at every point where a cut is tried. Must not touch the pool.
@@ -28,11 +30,13 @@ public:
   void watch(std::span<const std::byte> live, try_image attempt);
   void stop();
 
-  /// Drops every `forget`th call of that kind, as a defect would: for a test of the test.
+  /// Drops every call of that kind, as a defect would: for a test of the test.
   void forget_flushes() { forgets_flushes_ = true; }
   void forget_bulk() { forgets_bulk_ = true; }
 
   std::uint64_t cuts() const { return cuts_; }
+  /// Of these, those of which every image was tried.
+  std::uint64_t whole_cuts() const { return whole_cuts_; }
   std::uint64_t images() const { return images_; }
 
   void stores(const void* target, const void* source, std::size_t size_bytes) override;
@@ -48,9 +52,17 @@ private:
   using line_image = std::array<std::byte, line_bytes>;
 
   struct uncertain_line {
-    line_image certain;              // what is there for sure
-    std::vector<line_image> flushed; // written back, not yet fenced: at most the latest
+    line_image certain; // what was there last for sure
     bool bulk = false;
+    std::vector<line_image>
+      since; // what else it was, in that order; what it is now is not among it
+    std::optional<std::size_t> flushed; // of `since`: written back, not yet fenced
+  };
+  /// What one line may be.
+  struct choice {
+    std::uint64_t line = 0;
+    std::vector<line_image>
+      contents; // different ones, at least two: the certain one first, the present one last
   };
 
   std::uint64_t line_of(const void* p) const;
@@ -58,7 +70,12 @@ private:
   line_image now(std::uint64_t line) const;
   void uncertain(std::uint64_t line, bool bulk);
   void cut(const std::string& where);
-  void attempt(const std::string& what, const std::function<bool(std::size_t)>& reverts);
+  std::vector<choice> choices_now() const;
+  void enumerate(const std::string& where, const std::vector<choice>& choices);
+  void sample(const std::string& where, const std::vector<choice>& choices);
+  void attempt(
+    const std::string& what, const std::vector<choice>& choices,
+    const std::function<std::size_t(std::size_t)>& pick);
 
   std::mutex mutex_;
   std::span<const std::byte> live_;
@@ -69,6 +86,7 @@ private:
   bool forgets_flushes_ = false;
   bool forgets_bulk_ = false;
   std::uint64_t cuts_ = 0;
+  std::uint64_t whole_cuts_ = 0;
   std::uint64_t images_ = 0;
 };
 

@@ -118,6 +118,27 @@ BOOST_AUTO_TEST_CASE(files_go_in_and_come_out_whole) {
   BOOST_TEST(s.command({"checkpoints", "view", "bert"}).out.find("layer.7") != std::string::npos);
 }
 
+BOOST_AUTO_TEST_CASE(ranks_that_are_loaded_one_by_one_make_whole_steps) {
+  scratch dir;
+  service s{dir, {.providers = with_pool(dir)}};
+  for (std::string rank : {"0", "1"})
+    for (std::uint64_t step : {10, 20}) {
+      auto o = load(s, dir, step, "pair", {"--rank", rank, "--world-size", "2"});
+      BOOST_TEST_REQUIRE(o.code == 0, o.err);
+    }
+  auto all = parsed(s.command({"checkpoints", "ls", "--json"})).at("checkpoints");
+  BOOST_TEST_REQUIRE(all.size() == 1u);
+  BOOST_TEST((all[0].at("complete_steps") == json{10, 20}));
+  // Whoever goes on from there saves steps of its own.
+  auto again = load(s, dir, 20, "pair", {"--rank", "1", "--world-size", "2"});
+  BOOST_TEST_REQUIRE(again.code == 0, again.err);
+  all = parsed(s.command({"checkpoints", "ls", "--json"})).at("checkpoints");
+  BOOST_TEST(all[0].at("newest_step") == 20);
+  BOOST_TEST(s.command({"checkpoints", "dump", "pair", dir / "{rank}.npz"}).code == 0);
+  for (std::string rank : {"0", "1"})
+    BOOST_TEST(holds(dir / (rank + ".npz"), 20), rank);
+}
+
 BOOST_AUTO_TEST_CASE(a_pool_in_service_is_not_opened_twice_and_is_there_at_rest) {
   scratch dir;
   service s{dir, {.providers = with_pool(dir)}};

@@ -161,6 +161,7 @@ public:
     shard_spec shard, std::uint64_t step, storage::tensor_source& source,
     const storage::progress_callback& progress) override {
     auto finished = is_finished(describe(shard.model), shard.rank);
+    shard.life = life_of_imports;
     auto enrolled = await<storage::enrolled_shard>(
       short_wait, [&](auto done) { store_->enroll(shard, std::move(done)); });
     if (!enrolled)
@@ -188,7 +189,7 @@ private:
     const shard_spec& shard, std::uint64_t step, storage::tensor_source& source,
     const storage::progress_callback& progress) {
     auto version = await<std::unique_ptr<storage::pending_version>>(short_wait, [&](auto done) {
-      store_->begin(shard.model, shard.rank, step, std::move(done));
+      store_->begin({shard.model, shard.rank, step}, {}, std::move(done));
     });
     return version ? version_filler{**version, source, progress}.fill() : version.error();
   }

@@ -116,7 +116,8 @@ public:
       .keep = shard.keep,
       .axes = shard.axes,
       .metadata = shard.metadata,
-      .group = group_};
+      .group = group_,
+      .life = life_of_imports};
     auto saver = client_.checkpointer(options, std::move(views)).result();
     if (!saver)
       return saver.error();
