@@ -229,7 +229,7 @@ struct ping {
   std::uint32_t request_bytes = 0; // with this
   std::uint32_t response_bytes = 0;
 };
-constexpr std::uint32_t ping_bytes_max = 4u << 20;
+constexpr std::uint32_t ping_bytes_max = (1u << 30) + 4096;
 
 bool send_all(int fd, const std::byte* data, std::size_t length) {
   while (length > 0) {
@@ -252,6 +252,7 @@ bool receive_all(int fd, std::byte* data, std::size_t length, std::uint32_t poll
     if (got > 0) {
       data += got;
       length -= static_cast<std::size_t>(got);
+      until = steady_clock::now() + std::chrono::microseconds{poll_us};
     } else if (steady_clock::now() > until) {
       pollfd ready{fd, POLLIN, 0};
       poll(&ready, 1, -1);
@@ -282,13 +283,13 @@ tcp_ping_pong::tcp_ping_pong(std::uint32_t poll_us) : poll_us_(poll_us) {
 tcp_ping_pong::~tcp_ping_pong() { close(fd_); }
 
 double tcp_ping_pong::exchange(std::uint32_t request_bytes, std::uint32_t response_bytes) {
-  thread_local std::vector<std::byte> bytes(ping_bytes_max);
+  bytes_.resize(std::max({bytes_.size(), std::size_t{request_bytes}, std::size_t{response_bytes}}));
   ping p{request_bytes, response_bytes};
-  std::memcpy(bytes.data(), &p, sizeof(p));
+  std::memcpy(bytes_.data(), &p, sizeof(p));
   return seconds_of([&] {
     if (
-      !send_all(fd_, bytes.data(), request_bytes) ||
-      !receive_all(fd_, bytes.data(), response_bytes, poll_us_))
+      !send_all(fd_, bytes_.data(), request_bytes) ||
+      !receive_all(fd_, bytes_.data(), response_bytes, poll_us_))
       give_up("the other side of a socket is gone");
   });
 }
@@ -306,12 +307,14 @@ int answer_pings(std::uint32_t poll_us) {
   std::fflush(stdout);
   auto fd = accept4(door, nullptr, nullptr, SOCK_CLOEXEC);
   send_at_once(fd);
-  std::vector<std::byte> bytes(ping_bytes_max);
+  std::vector<std::byte> bytes(sizeof(ping));
   while (receive_all(fd, bytes.data(), sizeof(ping), poll_us)) {
     ping p;
     std::memcpy(&p, bytes.data(), sizeof(p));
     if (p.request_bytes > ping_bytes_max || p.response_bytes > ping_bytes_max)
       return 1;
+    bytes.resize(
+      std::max({bytes.size(), std::size_t{p.request_bytes}, std::size_t{p.response_bytes}}));
     if (
       !receive_all(fd, bytes.data(), p.request_bytes - sizeof(ping), poll_us) ||
       !send_all(fd, bytes.data(), p.response_bytes))

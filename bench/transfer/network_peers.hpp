@@ -73,7 +73,7 @@ private:
 };
 
 /// A request and its response over a TCP connection on loopback, to another process. It waits as our loop does: it
-/// polls for `poll_us` and then sleeps.
+/// polls for `poll_us` after the last bytes and then sleeps.
 class tcp_ping_pong {
 public:
   explicit tcp_ping_pong(std::uint32_t poll_us);
@@ -88,6 +88,7 @@ private:
   child server_;
   int fd_ = -1;
   std::uint32_t poll_us_;
+  std::vector<std::byte> bytes_; // as many as the largest exchange so far has
 };
 
 /// The program of the other side: `--echo POLL_US`. Prints its port.
