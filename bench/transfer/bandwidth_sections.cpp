@@ -55,7 +55,8 @@ public:
     auto one_sided = how_.dir == direction::read ? "ucp_get" : "ucp_put_bw";
     add_ucx("posix", "tag_bw", true);
     add_ucx("shm", "tag_bw", true);
-    add_ucx("posix", one_sided, false);
+    if (how_.size_bytes >= goal_bytes_min)
+      add_ucx("posix", one_sided, false);
   }
 
   void against_copies() {

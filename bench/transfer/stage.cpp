@@ -31,7 +31,7 @@ std::vector<std::uint64_t> extent::sizes() const {
   if (!only_sizes.empty())
     return only_sizes;
   if (quick)
-    return {8, 64 * kib, mib};
+    return {8, mib};
   if (emulated)
     return {8, 512, 4 * kib, 64 * kib, 256 * kib, mib, 4 * mib, 16 * mib, 64 * mib};
   return {8,   64,      512,      4 * kib,  16 * kib,  64 * kib, 256 * kib,
@@ -45,6 +45,8 @@ std::vector<std::uint64_t> extent::segmented_sizes() const {
 }
 
 std::vector<std::uint32_t> extent::segments() const {
+  if (quick)
+    return {1, 64};
   if (emulated)
     return {1, 8, 64};
   return {1, 4, 16, 64};
@@ -78,7 +80,7 @@ std::uint64_t extent::exchanges(std::uint64_t size_bytes) const {
 }
 
 std::uint64_t extent::transfers(const shape& how) const {
-  auto most = quick || emulated ? 2 * kib : 128 * kib;
+  auto most = quick ? kib : emulated ? 2 * kib : 32 * kib;
   return std::clamp<std::uint64_t>(round_bytes() / how.size_bytes, how.depth(), most);
 }
 
