@@ -94,7 +94,7 @@ int run(const options& o) {
   if (!o.no_peers)
     s.ucx = ucx_peer::find();
   if (!o.no_peers && std::ranges::any_of(s.drivers, over_network))
-    s.iperf = iperf_peer::start();
+    s.iperf = iperf_peer::start(how.rounds);
   if (!o.no_peers && std::ranges::any_of(s.drivers, &driver_kind::rdma))
     s.perftest = perftest_peer::find();
   out.print_header();
