@@ -28,9 +28,10 @@ const samples& contest::add(std::function<double()> run) {
   return contestants_.back()->times;
 }
 
-void contest::run(std::size_t rounds) {
+void contest::run(std::size_t rounds, bool warm_up) {
   for (auto& c : contestants_)
-    c->run();
+    if (warm_up)
+      c->run();
   for (std::size_t round = 0; round < rounds; ++round)
     for (auto& c : contestants_)
       c->times.add(c->run());

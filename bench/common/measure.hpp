@@ -36,15 +36,15 @@ private:
 /// Seconds that `f` takes by the monotonic clock.
 double seconds_of(const std::function<void()>& f);
 
-/// Things to be timed in turns: every round runs each of them once, in order, after one round that
-/// does not count.
+/// Things to be timed in turns: every round runs each of them once, in order.
 class contest {
 public:
   /// `run` returns its own time, or throws `millrace::error`, which ends the benchmark.
   /// The samples live as long as the contest.
   const samples& add(std::function<double()> run);
 
-  void run(std::size_t rounds);
+  /// `warm_up`: after one round that does not count.
+  void run(std::size_t rounds, bool warm_up = true);
 
 private:
   struct contestant {

@@ -15,7 +15,7 @@ namespace millrace::bench {
 
 namespace {
 
-// Below this a time says more than a speed.
+// Below this a time says more than a speed, unless many were transferred.
 constexpr std::uint64_t speed_bytes_min = 1u << 20;
 
 template <class... Values>
@@ -25,26 +25,37 @@ std::string format(const char* pattern, Values... values) {
   return text;
 }
 
-// Bytes a second from which on they are counted in GB.
-constexpr double gigabytes_min = 1e8;
+bool shows_speed(const row& r) { return r.transfers > 0 || r.size_bytes >= speed_bytes_min; }
 
-std::string speed_or_time(const row& r, double seconds) {
-  if (r.size_bytes < speed_bytes_min)
-    return format("%.1f us", seconds * 1e6);
-  auto speed = static_cast<double>(r.size_bytes) / seconds;
-  return speed >= gigabytes_min ? format("%.2f GB/s", speed * 1e-9)
-                                : format("%.1f MB/s", speed * 1e-6);
+// A figure in the unit that fits it.
+struct unit {
+  double from;  // bytes a second or seconds, at least
+  double scale; // what it is multiplied by
+  const char* name;
+  int decimals;
+};
+constexpr unit speeds[] = {{1e8, 1e-9, "GB/s", 2}, {1e5, 1e-6, "MB/s", 1}, {0, 1e-3, "kB/s", 1}};
+constexpr unit times[] = {{1, 1, "s", 2}, {1e-2, 1e3, "ms", 1}, {0, 1e6, "us", 1}};
+
+double figure(const row& r, double seconds) {
+  return shows_speed(r) ? static_cast<double>(r.size_bytes) / seconds : seconds;
 }
 
+const unit& unit_of(const row& r, double seconds) {
+  return *std::ranges::find_if(
+    shows_speed(r) ? speeds : times, [&](auto& u) { return !(figure(r, seconds) < u.from); });
+}
+
+std::string speed_or_time(const row& r, double seconds) {
+  auto& u = unit_of(r, seconds);
+  return format("%.*f %s", u.decimals, figure(r, seconds) * u.scale, u.name);
+}
+
+// In the median's unit.
 std::string spread(const row& r) {
-  auto speed = static_cast<double>(r.size_bytes) / r.ours.median();
-  auto scaled = [&](double s) {
-    return r.size_bytes >= speed_bytes_min
-      ? static_cast<double>(r.size_bytes) / s * (speed >= gigabytes_min ? 1e-9 : 1e-6)
-      : s * 1e6;
-  };
-  auto a = scaled(r.ours.min());
-  auto b = scaled(r.ours.max());
+  auto& u = unit_of(r, r.ours.median());
+  auto a = figure(r, r.ours.min()) * u.scale;
+  auto b = figure(r, r.ours.max()) * u.scale;
   return format("%.2f..%.2f", std::min(a, b), std::max(a, b));
 }
 
@@ -110,6 +121,8 @@ nlohmann::json to_json(const row& r) {
     {"ours_min_s", r.ours.min()},
     {"ours_max_s", r.ours.max()},
     {"repetitions", r.ours.size()}};
+  if (r.transfers > 0)
+    line["transfers"] = r.transfers;
   for (auto& [name, seconds] : r.others)
     line["others"][name] = seconds;
   if (!r.stages.empty())
@@ -146,6 +159,7 @@ row from_json(const nlohmann::json& line) {
   row r;
   r.name = line.at("case");
   r.size_bytes = line.at("bytes");
+  r.transfers = line.value("transfers", std::uint64_t{0});
   for (double seconds : line.at("ours_all_s"))
     r.ours.add(seconds);
   take(line, "peer_s", r.peer_s);

@@ -15,6 +15,7 @@ namespace millrace::bench {
 struct row {
   std::string name;
   std::uint64_t size_bytes = 0;
+  std::uint64_t transfers = 0; // that they went in, where there were many
   samples ours;
   std::string peer;
   std::optional<double> peer_s;

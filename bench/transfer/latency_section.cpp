@@ -1,6 +1,7 @@
 // One transfer after the other, of everyone in turns: the median and the slowest hundredth of a round.
 #include <millrace/bench/transfer/stage.hpp>
 
+#include <algorithm>
 #include <cmath>
 #include <functional>
 #include <list>
@@ -15,7 +16,9 @@ constexpr std::uint32_t request_bytes = 64; // of a bare exchange: what names th
 constexpr std::uint32_t confirmation_bytes = 16;
 constexpr std::uint32_t poll_us = transport::io_loop_options{}.poll_us;
 constexpr double raw_factor_max = 1.5;
-constexpr std::uint64_t ucx_exchanges = 200;
+constexpr std::uint64_t ucx_exchanges_max = 200;
+// Below, a transfer costs what its messages cost.
+constexpr std::uint64_t floor_bytes_min = 256u << 10;
 
 // A round's exchanges; keeps their slowest hundredth aside.
 double median_of(std::uint64_t exchanges, samples& p99, const std::function<double()>& exchange) {
@@ -45,9 +48,9 @@ void add_sockets(
     auto& connection = connections.emplace_back(us);
     auto& one = to.emplace_back();
     one.name = us > 0 ? "sockets" : "sockets, asleep";
-    one.p50 = &c.add([&s, &connection, &one, request, response] {
+    one.p50 = &c.add([&s, &connection, &one, request, response, size] {
       return median_of(
-        s.how.exchanges(), one.p99, [&] { return connection.exchange(request, response); });
+        s.how.exchanges(size), one.p99, [&] { return connection.exchange(request, response); });
     });
   }
 }
@@ -58,8 +61,10 @@ void add_ucx(stage& s, contest& c, const shape& how, competitors& to) {
   auto test = how.dir == direction::read ? "ucp_get" : "ucp_put_lat";
   auto& one = to.emplace_back();
   one.name = std::string{"ucx "} + test;
-  one.p50 = &c.add(
-    [&s, test, how] { return s.ucx->run("posix", test, how.size_bytes, ucx_exchanges).p50_s; });
+  auto exchanges = std::min(s.how.exchanges(how.size_bytes), ucx_exchanges_max);
+  one.p50 = &c.add([&s, test, how, exchanges] {
+    return s.ucx->run("posix", test, how.size_bytes, exchanges).p50_s;
+  });
 }
 
 // A write there is seen by the other side's polling, before anybody's completion.
@@ -69,7 +74,7 @@ void add_perftest(stage& s, contest& c, const shape& how, competitors& to) {
   auto& one = to.emplace_back();
   one.name = how.dir == direction::read ? "ib_read_lat" : "ib_write_lat";
   one.p50 = &c.add([&s, &one, how] {
-    auto figures = s.perftest->latency(how.dir, how.size_bytes, s.how.exchanges());
+    auto figures = s.perftest->latency(how.dir, how.size_bytes, s.how.exchanges(how.size_bytes));
     one.p99.add(figures.p99_s);
     return figures.p50_s;
   });
@@ -79,8 +84,9 @@ void measure(stage& s, rig& r, const driver_kind& kind, const shape& how) {
   auto works = works_of(r, how);
   contest c;
   samples p99;
+  auto exchanges = s.how.exchanges(how.size_bytes);
   auto& ours =
-    c.add([&] { return median_of(s.how.exchanges(), p99, [&] { return r.move(works.front()); }); });
+    c.add([&] { return median_of(exchanges, p99, [&] { return r.move(works.front()); }); });
   competitors others;
   std::list<tcp_ping_pong> connections;
   if (kind.streams)
@@ -89,11 +95,18 @@ void measure(stage& s, rig& r, const driver_kind& kind, const shape& how) {
     add_ucx(s, c, how, others);
   if (kind.rdma)
     add_perftest(s, c, how, others);
+  std::optional<copy_floor> floor;
+  if (kind.copies && how.size_bytes >= floor_bytes_min)
+    floor.emplace(
+      c, s.source.first(how.size_bytes), s.target.first(how.size_bytes),
+      static_cast<std::uint32_t>(exchanges));
   c.run(s.how.rounds);
   row out;
   out.name = "latency/" + how.name() + "/" + kind.column;
   out.ours = ours;
   out.others.emplace_back("p99", p99.median());
+  if (floor)
+    out.floor_s = floor->median() / static_cast<double>(exchanges);
   // The fastest is the one compared with: polling is no help to anybody where cores are short.
   others.sort([](auto& a, auto& b) { return a.p50->median() < b.p50->median(); });
   for (auto& one : others) {

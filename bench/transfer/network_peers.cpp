@@ -1,5 +1,4 @@
 // Programs run and their output read; sockets by hand.
-#include <millrace/bench/common/measure.hpp>
 #include <millrace/bench/common/peers.hpp>
 #include <millrace/bench/transfer/network_peers.hpp>
 #include <millrace/core/clock.hpp>
@@ -18,6 +17,7 @@
 #include <cstring>
 #include <iterator>
 #include <sstream>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -47,12 +47,18 @@ std::uint16_t free_port() {
   return ntohs(at.sin_port);
 }
 
-// All that a program prints.
-std::vector<std::string> output_of(child& program) {
+// All that a program prints until it ends.
+std::vector<std::string> output_of(child& program, std::string_view name) {
   std::vector<std::string> lines;
-  while (auto line = program.read_line(program_timeout_ms))
-    lines.push_back(std::move(*line));
-  return lines;
+  for (;;) {
+    auto line = program.read_line(program_timeout_ms);
+    if (line)
+      lines.push_back(std::move(*line));
+    else if (line.error().code() == errc::peer_lost)
+      return lines;
+    else
+      give_up(line.error(), name);
+  }
 }
 
 bool is_installed(const std::string& program) {
@@ -97,7 +103,7 @@ ucx_peer::figures ucx_peer::run(
   for (int attempts_left = 50; attempts_left > 0; --attempts_left) {
     std::this_thread::sleep_for(std::chrono::milliseconds{50});
     auto client = need(child::start(asking, true), "ucx_perftest");
-    auto lines = output_of(client);
+    auto lines = output_of(client, "ucx_perftest");
     // iterations,p50,average,overall latency (us),average,overall bandwidth (MiB/s),...
     std::array<double, 6> columns{};
     char comma = 0;
@@ -113,22 +119,32 @@ ucx_peer::figures ucx_peer::run(
 
 // -- iperf3 -------------------------------------------------------------------------------------
 
-std::optional<iperf_peer> iperf_peer::start() {
+std::optional<iperf_peer> iperf_peer::start(std::size_t rounds) {
   if (!is_installed("iperf3")) {
     skip_aloud("iperf3", "it is not installed (package iperf3)");
     return std::nullopt;
   }
   auto port = free_port();
-  auto server = child::start({"iperf3", "-s", "-B", "127.0.0.1", "-p", std::to_string(port)}, true);
+  // Its reports would fill the pipe to us, and then it would wait for somebody to read them.
+  auto server = child::start(
+    {"iperf3", "-s", "-B", "127.0.0.1", "-p", std::to_string(port), "--logfile", "/dev/null"},
+    true);
   if (!server)
     give_up(server.error(), "iperf3");
   // One connection without a word: it says an error and goes on.
   for (int attempts_left = 100; attempts_left > 0 && !accepts(port); --attempts_left)
     std::this_thread::sleep_for(std::chrono::milliseconds{20});
-  return iperf_peer{std::move(*server), port};
+  return iperf_peer{std::move(*server), port, rounds};
 }
 
-double iperf_peer::bytes_per_second(std::uint32_t streams) const {
+double iperf_peer::bytes_per_second(std::uint32_t streams) {
+  auto& known = measured_[streams];
+  while (known.size() < rounds_)
+    known.add(1 / once(streams));
+  return 1 / known.median();
+}
+
+double iperf_peer::once(std::uint32_t streams) const {
   std::string said;
   for (int attempts_left = 20; attempts_left > 0; --attempts_left) {
     auto client = need(
@@ -138,7 +154,7 @@ double iperf_peer::bytes_per_second(std::uint32_t streams) const {
         true),
       "iperf3");
     std::string text;
-    for (auto& line : output_of(client))
+    for (auto& line : output_of(client, "iperf3"))
       text += line + "\n";
     auto answer = nlohmann::json::parse(text, nullptr, false);
     if (answer.is_object() && answer.contains("end") && answer["end"].contains("sum_received"))
@@ -182,7 +198,7 @@ std::vector<double> perftest_peer::last_line(
       auto client = need(child::start(asking, true), program);
       std::vector<double> figures;
       auto met = false; // a client that finds its server says where both are
-      for (auto& line : output_of(client)) {
+      for (auto& line : output_of(client, program)) {
         std::istringstream words{line};
         std::vector<double> numbers{std::istream_iterator<double>{words}, {}};
         met |= line.find("remote address") != std::string::npos;
@@ -229,7 +245,7 @@ struct ping {
   std::uint32_t request_bytes = 0; // with this
   std::uint32_t response_bytes = 0;
 };
-constexpr std::uint32_t ping_bytes_max = 4u << 20;
+constexpr std::uint32_t ping_bytes_max = (1u << 30) + 4096;
 
 bool send_all(int fd, const std::byte* data, std::size_t length) {
   while (length > 0) {
@@ -252,6 +268,7 @@ bool receive_all(int fd, std::byte* data, std::size_t length, std::uint32_t poll
     if (got > 0) {
       data += got;
       length -= static_cast<std::size_t>(got);
+      until = steady_clock::now() + std::chrono::microseconds{poll_us};
     } else if (steady_clock::now() > until) {
       pollfd ready{fd, POLLIN, 0};
       poll(&ready, 1, -1);
@@ -282,13 +299,13 @@ tcp_ping_pong::tcp_ping_pong(std::uint32_t poll_us) : poll_us_(poll_us) {
 tcp_ping_pong::~tcp_ping_pong() { close(fd_); }
 
 double tcp_ping_pong::exchange(std::uint32_t request_bytes, std::uint32_t response_bytes) {
-  thread_local std::vector<std::byte> bytes(ping_bytes_max);
+  bytes_.resize(std::max({bytes_.size(), std::size_t{request_bytes}, std::size_t{response_bytes}}));
   ping p{request_bytes, response_bytes};
-  std::memcpy(bytes.data(), &p, sizeof(p));
+  std::memcpy(bytes_.data(), &p, sizeof(p));
   return seconds_of([&] {
     if (
-      !send_all(fd_, bytes.data(), request_bytes) ||
-      !receive_all(fd_, bytes.data(), response_bytes, poll_us_))
+      !send_all(fd_, bytes_.data(), request_bytes) ||
+      !receive_all(fd_, bytes_.data(), response_bytes, poll_us_))
       give_up("the other side of a socket is gone");
   });
 }
@@ -306,12 +323,14 @@ int answer_pings(std::uint32_t poll_us) {
   std::fflush(stdout);
   auto fd = accept4(door, nullptr, nullptr, SOCK_CLOEXEC);
   send_at_once(fd);
-  std::vector<std::byte> bytes(ping_bytes_max);
+  std::vector<std::byte> bytes(sizeof(ping));
   while (receive_all(fd, bytes.data(), sizeof(ping), poll_us)) {
     ping p;
     std::memcpy(&p, bytes.data(), sizeof(p));
     if (p.request_bytes > ping_bytes_max || p.response_bytes > ping_bytes_max)
       return 1;
+    bytes.resize(
+      std::max({bytes.size(), std::size_t{p.request_bytes}, std::size_t{p.response_bytes}}));
     if (
       !receive_all(fd, bytes.data(), p.request_bytes - sizeof(ping), poll_us) ||
       !send_all(fd, bytes.data(), p.response_bytes))

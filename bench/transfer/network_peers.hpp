@@ -2,9 +2,11 @@
 #pragma once
 
 #include <millrace/bench/common/child.hpp>
+#include <millrace/bench/common/measure.hpp>
 #include <millrace/bench/transfer/rig.hpp>
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -34,16 +36,21 @@ private:
 /// iperf3 over loopback. Its server lives as long as this does.
 class iperf_peer {
 public:
-  static std::optional<iperf_peer> start();
+  static std::optional<iperf_peer> start(std::size_t rounds);
 
-  /// What all streams together took in one second.
-  double bytes_per_second(std::uint32_t streams) const;
+  /// What all streams together take in one second; the median of some. It sends no messages, so what was measured for a
+  /// number of streams holds for every size.
+  double bytes_per_second(std::uint32_t streams);
 
 private:
-  iperf_peer(child server, std::uint16_t port) : server_(std::move(server)), port_(port) {}
+  iperf_peer(child server, std::uint16_t port, std::size_t rounds)
+    : server_(std::move(server)), port_(port), rounds_(rounds) {}
+  double once(std::uint32_t streams) const;
 
   child server_;
   std::uint16_t port_;
+  std::size_t rounds_;
+  std::map<std::uint32_t, samples> measured_; // seconds a byte by streams
 };
 
 /// perftest's programs between the two RDMA ports of `rdma_ports`: reliable connections, the ports' own MTU. A server
@@ -73,7 +80,7 @@ private:
 };
 
 /// A request and its response over a TCP connection on loopback, to another process. It waits as our loop does: it
-/// polls for `poll_us` and then sleeps.
+/// polls for `poll_us` after the last bytes and then sleeps.
 class tcp_ping_pong {
 public:
   explicit tcp_ping_pong(std::uint32_t poll_us);
@@ -88,6 +95,7 @@ private:
   child server_;
   int fd_ = -1;
   std::uint32_t poll_us_;
+  std::vector<std::byte> bytes_; // as many as the largest exchange so far has
 };
 
 /// The program of the other side: `--echo POLL_US`. Prints its port.

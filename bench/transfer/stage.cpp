@@ -9,7 +9,10 @@ using transport::direction;
 
 namespace {
 
-constexpr std::uint64_t places_bytes = 64u << 20; // unless two transfers are larger
+constexpr std::uint64_t kib = 1u << 10, mib = 1u << 20, gib = 1u << 30;
+
+constexpr std::uint64_t places_bytes = 64 * mib; // unless two transfers are larger
+constexpr std::uint64_t places_max = 1024;
 constexpr std::uint32_t depth_max = 64;
 
 } // namespace
@@ -18,27 +21,67 @@ std::vector<std::uint64_t> extent::latency_sizes() const {
   if (!only_sizes.empty())
     return only_sizes;
   if (quick)
-    return {8, 4096};
+    return {8, 4 * kib};
   if (emulated)
-    return {4096};
-  return {8, 64, 512, 4096, 32u << 10, 256u << 10};
+    return {8, 512, 4 * kib, 32 * kib, 256 * kib, 4 * mib};
+  return {8, 64, 512, 4 * kib, 32 * kib, 256 * kib, 2 * mib, 16 * mib, 128 * mib, gib};
 }
 
 std::vector<std::uint64_t> extent::sizes() const {
   if (!only_sizes.empty())
     return only_sizes;
   if (quick)
-    return {64u << 10, 1u << 20};
+    return {8, mib};
   if (emulated)
-    return {64u << 10, 256u << 10, 1u << 20, 4u << 20, 16u << 20};
-  return {64u << 10, 256u << 10, 1u << 20, 4u << 20, 16u << 20, 64u << 20, 256u << 20, 1u << 30};
+    return {8, 512, 4 * kib, 64 * kib, 256 * kib, mib, 4 * mib, 16 * mib, 64 * mib};
+  return {8,   64,      512,      4 * kib,  16 * kib,  64 * kib, 256 * kib,
+          mib, 4 * mib, 16 * mib, 64 * mib, 256 * mib, gib};
+}
+
+std::vector<std::uint64_t> extent::segmented_sizes() const {
+  if (quick || emulated)
+    return {mib};
+  return {64 * kib, mib, 16 * mib};
+}
+
+std::vector<std::uint32_t> extent::segments() const {
+  if (quick)
+    return {1, 64};
+  if (emulated)
+    return {1, 8, 64};
+  return {1, 4, 16, 64};
+}
+
+std::vector<std::uint32_t> extent::peers() const {
+  if (quick)
+    return {1, 2};
+  if (emulated)
+    return {1, 4, 16};
+  return {1, 2, 4, 8, 16};
 }
 
 std::uint64_t extent::places_bytes_max() const {
   std::uint64_t out = 0;
   for (auto size : sizes())
     out = std::max(out, size * shape{.size_bytes = size}.places());
+  for (auto size : latency_sizes())
+    out = std::max(out, size);
   return out;
+}
+
+bool extent::takes_long(std::uint64_t size_bytes) const {
+  return emulated && size_bytes > 16 * mib;
+}
+
+std::uint64_t extent::round_bytes() const { return quick || emulated ? 16 * mib : gib; }
+
+std::uint64_t extent::exchanges(std::uint64_t size_bytes) const {
+  return std::clamp<std::uint64_t>(round_bytes() / size_bytes, 1, quick || emulated ? 200 : 4000);
+}
+
+std::uint64_t extent::transfers(const shape& how) const {
+  auto most = quick ? kib : emulated ? 2 * kib : 32 * kib;
+  return std::clamp<std::uint64_t>(round_bytes() / how.size_bytes, how.depth(), most);
 }
 
 std::unique_ptr<rig> stage::rig_of(const driver_kind& kind, std::uint32_t owners) {
@@ -54,7 +97,7 @@ std::uint32_t shape::depth() const {
 }
 
 std::uint64_t shape::places() const {
-  return std::max<std::uint64_t>(places_bytes / size_bytes, 2);
+  return std::clamp<std::uint64_t>(places_bytes / size_bytes, 2, places_max);
 }
 
 std::string direction_name(direction dir) { return dir == direction::read ? "read" : "write"; }

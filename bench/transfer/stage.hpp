@@ -16,6 +16,20 @@
 
 namespace millrace::bench {
 
+/// Transfers of one size, several in flight, each with memory of its own on both sides.
+struct shape {
+  transport::direction dir = transport::direction::read;
+  std::uint64_t size_bytes = 0;
+  std::uint32_t segments = 1; // equal ones, with gaps between them on both sides
+  std::uint32_t owners = 1;
+  bool same_memory = false; // all in flight use the same memory, as the benchmarks of others do
+
+  std::uint32_t depth() const;
+  /// Places in memory, used in turn: of small transfers so many that no cache holds them.
+  std::uint64_t places() const;
+  std::string name() const; // read/1MiB
+};
+
 /// How much is measured.
 struct extent {
   std::size_t rounds = 5;
@@ -25,14 +39,20 @@ struct extent {
 
   std::vector<std::uint64_t> latency_sizes() const;
   std::vector<std::uint64_t> sizes() const; // of the bandwidth
-  std::uint64_t places_bytes_max() const;   // of all places of a transfer
-  std::uint64_t exchanges() const {         // of one round of latencies
-    return quick || emulated ? 200 : 4000;
-  }
-  std::uint64_t round_bytes() const {
-    return quick || emulated ? 16u << 20 : std::uint64_t{1} << 30;
-  }
-  std::uint32_t peers_max() const { return quick ? 2 : 16; }
+  std::vector<std::uint64_t> segmented_sizes() const;
+  std::vector<std::uint32_t> segments() const;
+  std::vector<std::uint32_t> peers() const;
+  std::uint64_t places_bytes_max() const; // of all places of a transfer
+
+  /// Where one transfer takes seconds it is measured once, without peers.
+  bool takes_long(std::uint64_t size_bytes) const;
+  /// Of one round of latencies.
+  std::uint64_t exchanges(std::uint64_t size_bytes) const;
+  /// Of one round of bandwidths.
+  std::uint64_t transfers(const shape& how) const;
+
+private:
+  std::uint64_t round_bytes() const;
 };
 
 /// Everything that sections use in turns.
@@ -49,20 +69,6 @@ struct stage {
 
   /// Nothing, and a line on standard output, where the driver cannot be had.
   std::unique_ptr<rig> rig_of(const driver_kind& kind, std::uint32_t owners = 1);
-};
-
-/// Transfers of one size, several in flight, each with memory of its own on both sides.
-struct shape {
-  transport::direction dir = transport::direction::read;
-  std::uint64_t size_bytes = 0;
-  std::uint32_t segments = 1; // equal ones, with gaps between them on both sides
-  std::uint32_t owners = 1;
-  bool same_memory = false; // all in flight use the same memory, as the benchmarks of others do
-
-  std::uint32_t depth() const;
-  /// Places in memory, used in turn: of small transfers so many that no cache holds them.
-  std::uint64_t places() const;
-  std::string name() const; // read/1MiB
 };
 
 /// "4KiB".
