@@ -1,6 +1,7 @@
 // A table of contents; saves are in the pullers, restores and verifications in operations of their own.
 #include <millrace/actors/checkpoint_manager.hpp>
 #include <millrace/actors/load_operation.hpp>
+#include <millrace/actors/open_answers.hpp>
 #include <millrace/actors/operation_lane.hpp>
 #include <millrace/actors/registration_table.hpp>
 #include <millrace/actors/repacker.hpp>
@@ -65,6 +66,7 @@ public:
     for (auto& e : std::list{enrolling_})
       refuse(e, why);
     repacker_.stop(why);
+    answers_.give_up_all(why);
     // The pullers end with their last handle's owner: here.
     for (auto& r : registrations_.remove_all())
       caf::anon_send_exit(r.puller, caf::exit_reason::kill);
@@ -280,9 +282,10 @@ private:
     auto count = std::min(request.count_max, listed_max);
     deps_.store->list(
       request.prefix, request.after, count,
-      context_->home<std::vector<checkpoint_summary>>([rp, count](auto models) mutable {
-        answer_with(rp, models.map([&](auto& m) { return page_of(std::move(m), count); }));
-      }));
+      context_->home<std::vector<checkpoint_summary>>(
+        [answer = answers_.keep(rp), count](auto models) mutable {
+          answer(models.map([&](auto& m) { return page_of(std::move(m), count); }));
+        }));
     return rp;
   }
 
@@ -305,8 +308,7 @@ private:
   caf::result<shard_spec> describe(const describe_shard_request& request) {
     auto rp = make_response_promise<shard_spec>();
     deps_.store->describe(
-      request.model, request.rank,
-      context_->home<shard_spec>([rp](auto shard) mutable { answer_with(rp, std::move(shard)); }));
+      request.model, request.rank, context_->home<shard_spec>(answers_.keep(rp)));
     return rp;
   }
 
@@ -314,8 +316,8 @@ private:
     auto rp = make_response_promise<done_reply>();
     deps_.store->erase(
       request.model, request.one_step ? std::optional{request.step} : std::nullopt,
-      context_->home<void>([rp](result<void> outcome) mutable {
-        answer_with(rp, outcome.map([] { return done_reply{}; }));
+      context_->home<void>([answer = answers_.keep(rp)](result<void> outcome) {
+        answer(outcome.map([] { return done_reply{}; }));
       }));
     return rp;
   }
@@ -357,14 +359,6 @@ private:
     return out;
   }
 
-  template <class Receipt>
-  static void answer_with(caf::typed_response_promise<Receipt>& rp, result<Receipt> outcome) {
-    if (!outcome)
-      rp.deliver(to_caf_error(outcome.error()));
-    else
-      rp.deliver(std::move(*outcome));
-  }
-
   // -- deadlines --------------------------------------------------------------------------------
 
   void arm_tick() {
@@ -391,6 +385,7 @@ private:
   std::list<enrolling_ptr> enrolling_;
   operation_lane reads_; // restores and verifications
   repacker repacker_;
+  open_answers answers_; // of what the store was asked and nothing above does
   std::shared_ptr<save_counters> counters_ = std::make_shared<save_counters>();
   std::uint64_t restores_ = 0;
   std::uint64_t restored_bytes_ = 0;

@@ -1,5 +1,6 @@
 // Saves in their order, each with its two answers, until the registration ends.
 #include <millrace/actors/checkpoint_puller.hpp>
+#include <millrace/actors/open_answers.hpp>
 #include <millrace/core/log.hpp>
 
 #include <caf/actor_clock.hpp>
@@ -19,13 +20,6 @@ using save_promise = caf::typed_response_promise<save_receipt>;
 constexpr auto tick_every = std::chrono::milliseconds{250};
 // Saves that have ended and whose second question may still be on its way.
 constexpr std::size_t remembered_max = 16;
-
-void answer_with(save_promise& rp, const result<save_receipt>& outcome) {
-  if (outcome)
-    rp.deliver(*outcome);
-  else
-    rp.deliver(to_caf_error(outcome.error()));
-}
 
 // A save that was asked for.
 struct asked_save {

@@ -1,5 +1,6 @@
 // Directory from memory, status from the providers.
 #include <millrace/actors/node_actor.hpp>
+#include <millrace/actors/open_answers.hpp>
 
 #include <caf/typed_event_based_actor.hpp>
 
@@ -27,16 +28,20 @@ public:
     };
   }
 
+  void on_exit() override {
+    answers_.give_up_all({errc::unavailable, "the node is shutting down"});
+  }
+
 private:
   // A status to be filled by everybody it names.
   struct gathering {
     node_status status;
     std::size_t missing = 0;
-    caf::typed_response_promise<node_status> rp;
+    std::function<void(result<node_status>)> answer;
 
     void one_less() {
       if (--missing == 0)
-        rp.deliver(std::move(status));
+        answer(std::move(status));
     }
   };
 
@@ -46,8 +51,8 @@ private:
     g->status.providers.resize(deps_.providers.size());
     for (auto& p : g->status.providers)
       p.name = nobody;
-    g->rp = make_response_promise<node_status>();
-    auto rp = g->rp;
+    auto rp = make_response_promise<node_status>();
+    g->answer = answers_.keep(rp);
     g->missing = 1;
     for (std::size_t i = 0; i < deps_.providers.size(); ++i) {
       auto& p = deps_.providers[i];
@@ -103,6 +108,7 @@ private:
   }
 
   node_actor_deps deps_;
+  open_answers answers_;
 };
 
 } // namespace

@@ -1,12 +1,11 @@
 // A proxy turns a message into a frame, and the reply, error or loss back into a message.
 #include <millrace/actors/delivery.hpp>
 #include <millrace/actors/envelope.hpp>
+#include <millrace/actors/open_answers.hpp>
 #include <millrace/actors/remote.hpp>
 
 #include <caf/actor_addr.hpp>
 #include <caf/typed_event_based_actor.hpp>
-
-#include <map>
 
 namespace millrace::actors {
 
@@ -32,8 +31,8 @@ public:
   const char* name() const override { return "remote"; }
 
   void on_exit() override {
-    for (auto& [number, give_up] : std::exchange(pending_, {}))
-      give_up(status{errc::unavailable, "the connection to " + node_->address() + " is closing"});
+    answers_.give_up_all(
+      {errc::unavailable, "the connection to " + node_->address() + " is closing"});
   }
 
 protected:
@@ -41,23 +40,16 @@ protected:
   caf::result<reply_of<Request>> ask(const Request& request) {
     using reply = reply_of<Request>;
     auto rp = this->template make_response_promise<reply>();
-    auto number = next_++;
-    pending_.emplace(number, [rp](const status& why) mutable { rp.deliver(to_caf_error(why)); });
     auto self = caf::actor_cast<caf::actor_addr>(caf::actor_cast<caf::strong_actor_ptr>(this));
     node_->ask(
       encode_request(target_, request), timeout_of(request, timeout_ms_),
-      [this, self, rp, number, &system = this->system()](raw_reply raw) {
+      [self, answer = answers_.keep(rp), &system = this->system()](raw_reply raw) {
         auto outcome = raw ? decode_reply<reply>(*raw) : result<reply>{fail(raw.error())};
         auto alive = caf::actor_cast<caf::strong_actor_ptr>(self);
         if (!alive)
           return;
-        run_in(system, alive, [this, rp, number, outcome = std::move(outcome)]() mutable {
-          if (pending_.erase(number) == 0)
-            return;
-          if (outcome)
-            rp.deliver(std::move(*outcome));
-          else
-            rp.deliver(to_caf_error(outcome.error()));
+        run_in(system, alive, [answer, outcome = std::move(outcome)]() mutable {
+          answer(std::move(outcome));
         });
       });
     return rp;
@@ -67,8 +59,7 @@ private:
   std::shared_ptr<remote_node> node_;
   const std::string target_;
   const std::uint32_t timeout_ms_;
-  std::uint64_t next_ = 1;
-  std::map<std::uint64_t, std::function<void(const status&)>> pending_;
+  open_answers answers_;
 };
 
 using store_interface = tensor_store_actor::extend<caf::reacts_to<step>>;

@@ -1,4 +1,5 @@
 // The provider's actor: a table of contents; the operations themselves are in files of their own.
+#include <millrace/actors/open_answers.hpp>
 #include <millrace/actors/operation_lane.hpp>
 #include <millrace/actors/store_context.hpp>
 #include <millrace/core/log.hpp>
@@ -51,6 +52,7 @@ public:
     status why{errc::unavailable, "provider " + context_->deps.name + " is shutting down"};
     stores_.give_up_all(why);
     loads_.give_up_all(why);
+    answers_.give_up_all(why);
   }
 
 private:
@@ -100,13 +102,14 @@ private:
     auto rp = make_response_promise<model_record>();
     bucket().open(
       std::move(request.model), request.version,
-      context_->home<std::shared_ptr<storage::opened_model>>([rp](auto opened) mutable {
-        answer_with(rp, opened.map([](auto& model) {
-          auto record = model->record();
-          record.digests.clear();
-          return record;
+      context_->home<std::shared_ptr<storage::opened_model>>(
+        [answer = answers_.keep(rp)](auto opened) mutable {
+          answer(opened.map([](auto& model) {
+            auto record = model->record();
+            record.digests.clear();
+            return record;
+          }));
         }));
-      }));
     return rp;
   }
 
@@ -115,8 +118,8 @@ private:
     auto rp = make_response_promise<model_list>();
     bucket().list(
       request.prefix, request.after, std::min(request.count_max, listed_max),
-      context_->home<std::vector<model_summary>>([rp](auto models) mutable {
-        answer_with(rp, models.map([](auto& m) { return model_list{std::move(m)}; }));
+      context_->home<std::vector<model_summary>>([answer = answers_.keep(rp)](auto models) mutable {
+        answer(models.map([](auto& m) { return model_list{std::move(m)}; }));
       }));
     return rp;
   }
@@ -142,9 +145,10 @@ private:
     auto rp = make_response_promise<layer_list>();
     bucket().resolve(
       std::move(request.ids),
-      context_->home<std::vector<described_layer>>([rp](auto layers) mutable {
-        answer_with(rp, layers.map([](auto& l) { return layer_list{std::move(l)}; }));
-      }));
+      context_->home<std::vector<described_layer>>(
+        [answer = answers_.keep(rp)](auto layers) mutable {
+          answer(layers.map([](auto& l) { return layer_list{std::move(l)}; }));
+        }));
     return rp;
   }
 
@@ -165,17 +169,9 @@ private:
   }
 
   completion<void> acknowledge(caf::typed_response_promise<done_reply> rp) {
-    return context_->home<void>([rp](result<void> outcome) mutable {
-      answer_with(rp, outcome.map([] { return done_reply{}; }));
+    return context_->home<void>([answer = answers_.keep(std::move(rp))](result<void> outcome) {
+      answer(outcome.map([] { return done_reply{}; }));
     });
-  }
-
-  template <class Receipt>
-  static void answer_with(caf::typed_response_promise<Receipt>& rp, result<Receipt> outcome) {
-    if (!outcome)
-      rp.deliver(to_caf_error(outcome.error()));
-    else
-      rp.deliver(std::move(*outcome));
   }
 
   template <class Receipt>
@@ -216,6 +212,7 @@ private:
 
   std::shared_ptr<store_context> context_;
   operation_lane stores_, loads_;
+  open_answers answers_; // of what the bucket was asked and no operation does
   bool ticking_ = false;
 };
 

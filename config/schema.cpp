@@ -80,7 +80,9 @@ constexpr auto staging_keys = [] {
        "mode", "pinned", staging_modes,
        "touched and registered once at start, or at each request (for comparison only)"),
      put<s, &s::mode>},
-    {staging.choice("huge_pages", "auto", wishes, "huge pages where the system grants them"),
+    {staging.choice(
+       "huge_pages", "auto", wishes,
+       "huge pages of the system's pool, if it has some and node.allow_users names nobody"),
      put<s, &s::huge_pages>},
     {staging.choice("lock", "auto", wishes, "keep the arena from being swapped out, if allowed"),
      put<s, &s::lock>},

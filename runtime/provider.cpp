@@ -49,10 +49,11 @@ actors::checkpoint_limits checkpoint_limits_of(const config::settings& s) {
 result<std::shared_ptr<memory_source>> node_memory::make(
   const std::string& name, std::uint64_t size_bytes) {
   auto& s = engine_->settings();
+  // Other users do not get pages of the system's pool, see `shm::peer_link::offer`.
   return engine_->fabric()->make_memory(
     {.name = "millrace." + name,
      .size_bytes = size_bytes,
-     .huge_pages = s.staging.huge_pages == config::wish::automatic,
+     .huge_pages = s.staging.huge_pages == config::wish::automatic && s.node.allow_users.empty(),
      .lock = s.staging.lock == config::wish::automatic},
     mode_of(s));
 }

@@ -4,8 +4,10 @@
 #include <millrace/transport/mapped_file.hpp>
 
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -231,6 +233,11 @@ result<arena_place> find_arena(const std::byte* data, std::uint64_t length) {
       return arena_place{std::move(a), offset};
   }
   return fail(errc::internal, "memory that is in no arena");
+}
+
+bool is_of_huge_page_pool(int fd) noexcept {
+  struct statfs system {};
+  return fstatfs(fd, &system) == 0 && system.f_type == HUGETLBFS_MAGIC;
 }
 
 result<std::shared_ptr<mapped_arena>> mapped_arena::map(int fd, std::uint64_t size_bytes) {

@@ -67,6 +67,11 @@ struct arena_place {
 };
 result<arena_place> find_arena(const std::byte* data, std::uint64_t length);
 
+/// True if the descriptor's memory are pages of the system's pool of huge pages. Seals keep nobody who has it from
+/// taking them out again, and where the pool has no other page, the next access is a signal (SIGBUS); of other memory
+/// it is a new page of zeros.
+bool is_of_huge_page_pool(int fd) noexcept;
+
 /// An arena of another process, mapped here. Mapping checks the seals, so the peer cannot shrink it under us.
 class mapped_arena {
 public:

@@ -363,4 +363,23 @@ BOOST_AUTO_TEST_CASE(ending_the_actor_answers_everyone) {
   BOOST_TEST(store->count("m", 0, slot_state::active) == 0u);
 }
 
+BOOST_AUTO_TEST_CASE(ending_the_actor_answers_what_the_store_has_not_answered_yet) {
+  store->hold_table = true;
+  auto listing = ask(manager, list_checkpoints_request{});
+  auto describing = ask(manager, describe_shard_request{"m", 0});
+  auto erasing = ask(manager, erase_checkpoint_request{"m", false, 0});
+  BOOST_TEST_REQUIRE(store->held.size() == 3u);
+  stop();
+  BOOST_TEST_REQUIRE(answered());
+  BOOST_TEST((outcome<checkpoint_list>(listing).error().code() == errc::unavailable));
+  BOOST_TEST_REQUIRE(answered());
+  BOOST_TEST((outcome<shard_spec>(describing).error().code() == errc::unavailable));
+  BOOST_TEST_REQUIRE(answered());
+  BOOST_TEST((outcome<done_reply>(erasing).error().code() == errc::unavailable));
+  while (!store->held.empty())
+    store->release();
+  sched.run();
+  BOOST_TEST(!answered());
+}
+
 BOOST_AUTO_TEST_SUITE_END()

@@ -16,13 +16,52 @@ namespace {
 
 constexpr std::uint64_t capacity = 1 << 20;
 
+// Answers nothing before the test says so.
+class silent_bucket : public storage::bucket {
+public:
+  std::string_view kind() const noexcept override { return "silent"; }
+  storage::bucket_capabilities capabilities() const noexcept override { return {}; }
+  void reserve(
+    model_spec, std::vector<described_layer>,
+    completion<std::unique_ptr<storage::reservation>> done) override {
+    keep(std::move(done));
+  }
+  void open(
+    std::string, std::uint64_t, completion<std::shared_ptr<storage::opened_model>> done) override {
+    keep(std::move(done));
+  }
+  void erase(std::string, completion<void> done) override { keep(std::move(done)); }
+  void pin(std::string, bool, completion<void> done) override { keep(std::move(done)); }
+  void list(
+    std::string, std::string, std::uint32_t, completion<std::vector<model_summary>> done) override {
+    keep(std::move(done));
+  }
+  void resolve(std::vector<layer_id>, completion<std::vector<described_layer>> done) override {
+    keep(std::move(done));
+  }
+  storage::bucket_stats stats() const override { return {}; }
+  status close(std::uint32_t) override { return {}; }
+
+  std::vector<std::function<void()>> held;
+
+private:
+  template <class T>
+  void keep(completion<T> done) {
+    held.push_back([done = std::move(done)] { done(fail(errc::not_found, "nothing here")); });
+  }
+};
+
 struct fixture : actor_fixture {
   std::shared_ptr<fake_fabric> fabric = std::make_shared<fake_fabric>();
   std::shared_ptr<storage::bucket> bucket =
     storage::open_memory_bucket({std::make_shared<heap_memory_source>(capacity), capacity}).value();
   tensor_store_actor store;
 
-  fixture() {
+  fixture() { restart(); }
+
+  /// An actor of the bucket as it is now.
+  void restart() {
+    stop();
     tensor_store_deps deps{"p", "default", bucket, fabric, {}};
     deps.limits.stores_max = 2;
     deps.limits.queued_max = 1;
@@ -30,9 +69,14 @@ struct fixture : actor_fixture {
     sched.run();
   }
 
-  ~fixture() {
-    caf::anon_send_exit(store, caf::exit_reason::kill);
+  void stop() {
+    if (store)
+      caf::anon_send_exit(store, caf::exit_reason::kill);
     sched.run();
+  }
+
+  ~fixture() {
+    stop();
     while (!fabric->waiting.empty())
       fabric->fail_oldest({errc::cancelled, "end of test"});
     sched.run();
@@ -124,6 +168,36 @@ BOOST_AUTO_TEST_CASE(ending_the_actor_answers_everyone) {
   sched.run();
   for (auto* p : {&a, &b, &c})
     BOOST_TEST((outcome<store_receipt>(*p).error().code() == errc::unavailable));
+}
+
+BOOST_AUTO_TEST_CASE(ending_the_actor_answers_what_the_bucket_has_not_answered_yet) {
+  auto silent = std::make_shared<silent_bucket>();
+  bucket = silent;
+  restart();
+  auto describing = ask(describe_request{"m", 0});
+  auto listing = ask(list_request{});
+  auto erasing = ask(erase_request{"m"});
+  auto pinning = ask(pin_request{"m", true});
+  auto resolving = ask(resolve_request{});
+  BOOST_TEST_REQUIRE(silent->held.size() == 5u);
+  stop();
+  auto given_up = [&](auto outcome) {
+    return !outcome && outcome.error().code() == errc::unavailable;
+  };
+  BOOST_TEST_REQUIRE(answered());
+  BOOST_TEST(given_up(outcome<model_record>(describing)));
+  BOOST_TEST_REQUIRE(answered());
+  BOOST_TEST(given_up(outcome<model_list>(listing)));
+  BOOST_TEST_REQUIRE(answered());
+  BOOST_TEST(given_up(outcome<done_reply>(erasing)));
+  BOOST_TEST_REQUIRE(answered());
+  BOOST_TEST(given_up(outcome<done_reply>(pinning)));
+  BOOST_TEST_REQUIRE(answered());
+  BOOST_TEST(given_up(outcome<layer_list>(resolving)));
+  for (auto& answer : silent->held)
+    answer();
+  sched.run();
+  BOOST_TEST(!answered());
 }
 
 BOOST_AUTO_TEST_CASE(few_bytes_need_no_transfer) {

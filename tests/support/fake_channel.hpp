@@ -16,6 +16,8 @@ public:
     who_.name = std::move(name);
   }
 
+  /// Whose process the peer is.
+  void set_user(std::uint32_t uid) { who_.uid = uid; }
   /// Makes it one between hosts.
   void set_address(const std::string& text) {
     who_.address = transport::socket_address::parse(text).value();

@@ -23,6 +23,7 @@ public:
   bool hold_enroll = false, hold_begin = false, hold_publish = false, hold_repack = false;
   bool hold_answer = false;    // to a begin that was tried
   std::uint64_t went_back = 0; // saves that said so
+  bool hold_table = false;     // listing, describing, erasing
   std::deque<std::function<void()>> held;
   void release() {
     auto f = std::move(held.front());
@@ -115,40 +116,26 @@ public:
   void list(
     std::string prefix, std::string after, std::uint32_t count_max,
     completion<std::vector<checkpoint_summary>> done) override {
-    std::vector<checkpoint_summary> out;
-    for (auto& [key, s] : shards)
-      if (key.first.starts_with(prefix) && key.first > after)
-        if (out.empty() || out.back().model != key.first)
-          if (out.size() < count_max)
-            out.push_back(summarize(key.first));
-    done(std::move(out));
+    answer(
+      hold_table,
+      [this, prefix = std::move(prefix), after = std::move(after), count_max,
+       done = std::move(done)] { done(try_list(prefix, after, count_max)); });
   }
 
   void describe(std::string model, std::uint32_t rank, completion<shard_spec> done) override {
-    auto found = shards.find({model, rank});
-    if (found == shards.end())
-      return done(fail(errc::not_found, "no shard of " + model));
-    done(found->second.spec);
+    answer(hold_table, [this, model = std::move(model), rank, done = std::move(done)] {
+      auto found = shards.find({model, rank});
+      done(
+        found == shards.end() ? result<shard_spec>{fail(errc::not_found, "no shard of " + model)}
+                              : found->second.spec);
+    });
   }
 
   void erase(std::string model, std::optional<std::uint64_t> step, completion<void> done) override {
-    bool found = false;
-    for (auto i = shards.begin(); i != shards.end();) {
-      if (i->first.first != model) {
-        ++i;
-        continue;
-      }
-      if (i->second.registered)
-        return done(fail(errc::busy, model + " has a job"));
-      for (auto& s : i->second.slots)
-        if (step && s->state.step == *step && s->state.state == slot_state::done) {
-          s->state = {};
-          found = true;
-        }
-      found |= !step;
-      i = step ? std::next(i) : shards.erase(i);
-    }
-    found ? done({}) : done(fail(errc::not_found, "nothing of " + model));
+    answer(hold_table, [this, model = std::move(model), step, done = std::move(done)] {
+      auto bad = try_erase(model, step);
+      bad.ok() ? done({}) : done(fail(bad));
+    });
   }
 
   void repack(
@@ -288,6 +275,37 @@ private:
       for (auto& one : s.slots)
         bytes += one->bytes.size();
     return bytes;
+  }
+
+  std::vector<checkpoint_summary> try_list(
+    const std::string& prefix, const std::string& after, std::uint32_t count_max) const {
+    std::vector<checkpoint_summary> out;
+    for (auto& [key, s] : shards)
+      if (key.first.starts_with(prefix) && key.first > after)
+        if (out.empty() || out.back().model != key.first)
+          if (out.size() < count_max)
+            out.push_back(summarize(key.first));
+    return out;
+  }
+
+  status try_erase(const std::string& model, std::optional<std::uint64_t> step) {
+    bool found = false;
+    for (auto i = shards.begin(); i != shards.end();) {
+      if (i->first.first != model) {
+        ++i;
+        continue;
+      }
+      if (i->second.registered)
+        return {errc::busy, model + " has a job"};
+      for (auto& s : i->second.slots)
+        if (step && s->state.step == *step && s->state.state == slot_state::done) {
+          s->state = {};
+          found = true;
+        }
+      found |= !step;
+      i = step ? std::next(i) : shards.erase(i);
+    }
+    return found ? status{} : status{errc::not_found, "nothing of " + model};
   }
 
   result<storage::enrolled_shard> try_enroll(const shard_spec& spec) {

@@ -5,7 +5,11 @@
 #include <millrace/transport/shm/peer_link.hpp>
 
 #include <boost/test/unit_test.hpp>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
+#include <iostream>
 #include <optional>
 #include <vector>
 
@@ -29,6 +33,7 @@ public:
     reader(driver, kind);
     answers all;
     move asked;
+    announced += kind == message_kind::announce ? 1 : 0;
     if (kind == message_kind::moved && reader(all))
       told.push_back(all.outcomes.size());
     if (kind == message_kind::move && reader(asked))
@@ -39,6 +44,7 @@ public:
 
   std::vector<std::size_t> told; // outcomes in each message
   std::vector<std::uint64_t> numbers;
+  std::size_t announced = 0; // arenas
   std::optional<status> closed;
 };
 
@@ -54,7 +60,26 @@ struct fixture {
   }
 };
 
+// A sealed memfd, as a peer would announce it.
+class sealed_memory {
+public:
+  sealed_memory(std::uint64_t size_bytes, unsigned flags)
+    : fd_(memfd_create("peer", MFD_CLOEXEC | MFD_ALLOW_SEALING | flags)) {
+    if (fd_ && (flags & MFD_HUGETLB) == 0)
+      BOOST_REQUIRE(posix_fallocate(fd(), 0, static_cast<off_t>(size_bytes)) == 0);
+    else if (fd_)
+      BOOST_REQUIRE(ftruncate(fd(), static_cast<off_t>(size_bytes)) == 0);
+    if (fd_)
+      BOOST_REQUIRE(fcntl(fd(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0);
+  }
+  int fd() const noexcept { return fd_.get(); }
+
+private:
+  unique_fd fd_;
+};
+
 constexpr auto hour = std::chrono::hours{1};
+constexpr std::uint64_t arena_bytes = 4u << 20; // whole pages of the pool, too
 
 } // namespace
 
@@ -140,6 +165,45 @@ BOOST_AUTO_TEST_CASE(a_move_weighs_what_its_lists_take) {
   m.ops.front().length = 1u << 30;
   BOOST_TEST(weigh(m).memory_bytes >= pieces + 4096 * sizeof(std::uint64_t));
   BOOST_TEST(weigh(m).bytes == 1u << 30);
+}
+
+// The one who gave them can take them out again, and the next access would be a signal.
+BOOST_AUTO_TEST_CASE(huge_pages_of_another_user_are_out_of_reach_and_the_connection_lives) {
+  sealed_memory huge{arena_bytes, MFD_HUGETLB}, plain{arena_bytes, 0};
+  if (huge.fd() < 0) {
+    std::cout << "skipped: huge pages of another user: this kernel has no pool of them\n";
+    return;
+  }
+  channel->set_user(geteuid() + 1);
+  auto l = link();
+  BOOST_TEST(l->map({1, arena_bytes}, huge.fd()).ok());
+  BOOST_TEST(l->map({2, arena_bytes}, plain.fd()).ok());
+  auto refused = l->resolve({0, 1, 0, 4096, 0, 0});
+  BOOST_TEST_REQUIRE(!refused.has_value());
+  BOOST_TEST((refused.error().code() == errc::unsupported));
+  BOOST_TEST(l->resolve({0, 2, 0, 4096, 0, 0}).has_value());
+  // Its number is taken nevertheless.
+  BOOST_TEST((l->map({1, arena_bytes}, plain.fd()).code() == errc::protocol_error));
+}
+
+BOOST_AUTO_TEST_CASE(another_user_does_not_get_our_huge_pages) {
+  auto huge = arena::create({.name = "huge", .size_bytes = arena_bytes}).value();
+  auto plain =
+    arena::create({.name = "plain", .size_bytes = arena_bytes, .huge_pages = false}).value();
+  if (!huge->huge()) {
+    std::cout << "skipped: our huge pages and another user: the system's pool has too few\n";
+    return;
+  }
+  channel->set_user(geteuid() + 1);
+  auto l = link();
+  BOOST_TEST(l->announce_arena(huge).ok());
+  BOOST_TEST((l->offer({huge, 0}, 4096).code() == errc::unsupported));
+  BOOST_TEST(channel->announced == 0u);
+  BOOST_TEST(l->offer({plain, 0}, 4096).ok());
+  BOOST_TEST(channel->announced == 1u);
+  channel->set_user(geteuid());
+  BOOST_TEST(l->offer({huge, 0}, 4096).ok());
+  BOOST_TEST(channel->announced == 2u);
 }
 
 BOOST_AUTO_TEST_CASE(options_have_bounds) {

@@ -37,24 +37,32 @@ status peer_link::send(message_kind kind, const Message& m, std::span<const int>
 }
 
 status peer_link::announce_arena(const std::shared_ptr<arena>& a) {
+  if (!gets(*a))
+    return {};
   std::lock_guard guard{mutex_};
   return announce_locked(a);
 }
 
 status peer_link::offer(const arena_place& place, std::uint64_t length) {
-  if (place.in->is_file() && !trusted_with_files())
+  if (!gets(*place.in))
     return {
       errc::unsupported,
-      peer().name + " belongs to another user, who does not get the descriptor of a file"};
+      peer().name + " belongs to another user, who does not get the descriptor of " +
+        (place.in->is_file() ? "a file" : "huge pages of the system's pool")};
   std::lock_guard guard{mutex_};
   auto told = announce_locked(place.in);
   return told.ok() && place.in->is_file() ? grant_locked(place, length) : told;
 }
 
-// Whoever has the descriptor can read and change all of the file, and whoever maps it takes a signal when the
-// other one cuts it short. Processes of one user can do worse to each other anyway.
-bool peer_link::trusted_with_files() const noexcept {
+// Whoever has the descriptor can read and change all of a file, and whoever maps it takes a signal when the other one
+// cuts it short; so it is with pages of the system's pool, which the other one can take away. Processes of one user
+// can do worse to each other anyway.
+bool peer_link::trusted_with_faults() const noexcept {
   return peer().uid == geteuid() || peer().uid == 0;
+}
+
+bool peer_link::gets(const arena& a) const noexcept {
+  return trusted_with_faults() || !(a.is_file() || a.huge());
 }
 
 status peer_link::announce_locked(const std::shared_ptr<arena>& a) {
@@ -240,14 +248,19 @@ status peer_link::admits(std::uint64_t arena) const {
   return {};
 }
 
-result<std::shared_ptr<mapped_arena>> peer_link::map(const announce& what, int fd) {
+status peer_link::map(const announce& what, int fd) {
   std::lock_guard guard{mutex_};
-  if (auto bad = admits(what.arena); !bad.ok())
-    return fail(bad);
-  auto made = mapped_arena::map(fd, what.size_bytes);
-  if (made && !closed_)
-    mapped_.emplace(what.arena, mapping{*made, nullptr});
-  return made;
+  if (auto bad = admits(what.arena); !bad.ok() || closed_)
+    return bad;
+  mapping made;
+  if (trusted_with_faults() || !is_of_huge_page_pool(fd)) {
+    auto arena = mapped_arena::map(fd, what.size_bytes);
+    if (!arena)
+      return arena.error();
+    made.arena = std::move(*arena);
+  }
+  mapped_.emplace(what.arena, std::move(made));
+  return {};
 }
 
 status peer_link::map_file(const announce_file& what, unique_fd fd) {
@@ -255,7 +268,7 @@ status peer_link::map_file(const announce_file& what, unique_fd fd) {
   if (auto bad = admits(what.arena); !bad.ok() || closed_)
     return bad;
   mapping made;
-  if (trusted_with_files()) {
+  if (trusted_with_faults()) {
     auto file =
       mapped_file::reserve(std::move(fd), {what.size_bytes, what.file_offset, what.granule_bytes});
     if (!file && file.error().code() != errc::unsupported)
@@ -305,7 +318,8 @@ result<reached_memory> peer_link::resolve(const move_op& op) const {
     return fail(errc::permission_denied, "the move names an arena that was not announced");
   auto& [arena, file] = found->second;
   if (!arena && !file)
-    return fail(errc::unsupported, "this process cannot map the file or does not trust its owner");
+    return fail(
+      errc::unsupported, "this process cannot map the memory or does not trust its owner");
   auto size = arena ? arena->size_bytes() : file->size_bytes();
   // In this order nothing can wrap around.
   bool inside = op.offset <= size && op.lead <= op.offset && op.length <= size - op.offset &&

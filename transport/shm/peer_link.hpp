@@ -55,10 +55,10 @@ public:
 
   // -- our arenas, the peer's regions ---------------------------------------------------------
 
-  /// Tells the peer of an arena once.
+  /// Tells the peer of an arena once; nothing of one that it does not get, see `offer`.
   [[nodiscard]] status announce_arena(const std::shared_ptr<arena>& a);
   /// Lets the peer reach a part of an arena: announces it, and of an adopted file grants the granules.
-  /// Errors: `unsupported` for an adopted file and a peer of another user.
+  /// Errors: `unsupported` for an adopted file or huge pages of the system's pool, and a peer of another user.
   [[nodiscard]] status offer(const arena_place& place, std::uint64_t length);
   /// Tells the peer which announced arenas are gone.
   void forget_freed();
@@ -72,9 +72,10 @@ public:
 
   // -- the peer's arenas, our regions ---------------------------------------------------------
 
-  result<std::shared_ptr<mapped_arena>> map(const announce& what, int fd);
-  /// A file that cannot be mapped, or of a peer that we do not trust with our page faults, is remembered as such:
-  /// moves that name it are answered `unsupported`.
+  // What cannot be mapped, or whose owner we do not trust with our page faults, is remembered as such: moves that name
+  // it are answered `unsupported`.
+
+  [[nodiscard]] status map(const announce& what, int fd);
   [[nodiscard]] status map_file(const announce_file& what, unique_fd fd);
   [[nodiscard]] status take_grant(const grant& what);
   void unmap(std::uint64_t arena);
@@ -109,7 +110,8 @@ private:
   void on_moved(moved answer);
   void tell(const answers& due);
   std::optional<pending_move> take(std::uint64_t number);
-  bool trusted_with_files() const noexcept;
+  bool trusted_with_faults() const noexcept;
+  bool gets(const arena& a) const noexcept;
   status announce_locked(const std::shared_ptr<arena>& a);
   status grant_locked(const arena_place& place, std::uint64_t length);
   status admits(std::uint64_t arena) const;

@@ -271,8 +271,7 @@ private:
       return {};
     if (fds.size() != 1)
       return {errc::protocol_error, "an arena announced without its descriptor"};
-    auto mapped = link.map(what, fds.front().get());
-    return mapped ? status{} : mapped.error();
+    return link.map(what, fds.front().get());
   }
 
   // With the first move that uses an arena, since it costs what copying all of it once would: a process that

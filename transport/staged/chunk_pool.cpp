@@ -62,8 +62,9 @@ status chunk_pool::make_arena() {
   std::lock_guard guard{making_};
   if (arena_)
     return {};
-  auto made =
-    arena::create({.name = "millrace-staged", .size_bytes = count_ * options_.chunk_bytes});
+  // Peers of other users map it, too, and take no pages of the system's pool.
+  auto made = arena::create(
+    {.name = "millrace-staged", .size_bytes = count_ * options_.chunk_bytes, .huge_pages = false});
   if (!made)
     return made.error().within("staging for devices (staged.size)");
   std::lock_guard lock{mutex_};

@@ -1,0 +1,53 @@
+// What an actor has promised to answer while another thread works on it. Used by actors that ask buckets or peers.
+#pragma once
+
+#include <millrace/actors/vocabulary.hpp>
+
+#include <caf/typed_response_promise.hpp>
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <utility>
+
+namespace millrace::actors {
+
+template <class Reply>
+void answer_with(caf::typed_response_promise<Reply>& rp, result<Reply> outcome) {
+  if (!outcome)
+    rp.deliver(to_caf_error(outcome.error()));
+  else
+    rp.deliver(std::move(*outcome));
+}
+
+/// Answers each request once, whatever becomes of the actor.
+///
+/// *Problem*: a promise that goes with its actor tells nobody, and whoever asked waits for the whole of his deadline.
+/// What comes home to an actor that has ended is dropped, the promise with it. So a promise stays here until it is
+/// kept, and `give_up_all` in the actor's `on_exit` answers what is left.
+///
+/// A member of one actor, used inside it alone.
+class open_answers {
+public:
+  /// What answers the promise, inside the actor; calls after the first, or after `give_up_all`, do nothing.
+  template <class Reply>
+  std::function<void(result<Reply>)> keep(caf::typed_response_promise<Reply> rp) {
+    auto number = next_++;
+    open_.emplace(number, [rp](const status& why) mutable { rp.deliver(to_caf_error(why)); });
+    return [this, rp = std::move(rp), number](result<Reply> outcome) mutable {
+      if (open_.erase(number) > 0)
+        answer_with(rp, std::move(outcome));
+    };
+  }
+
+  void give_up_all(const status& why) {
+    for (auto& [number, give_up] : std::exchange(open_, {}))
+      give_up(why);
+  }
+
+private:
+  std::uint64_t next_ = 1;
+  std::map<std::uint64_t, std::function<void(const status&)>> open_;
+};
+
+} // namespace millrace::actors
