@@ -81,7 +81,9 @@ std::uint64_t extent::exchanges(std::uint64_t size_bytes) const {
 
 std::uint64_t extent::transfers(const shape& how) const {
   auto most = quick ? kib : emulated ? 2 * kib : 32 * kib;
-  return std::clamp<std::uint64_t>(round_bytes() / how.size_bytes, how.depth(), most);
+  // As many as can be in flight, where figures shall mean something.
+  std::uint64_t least = quick ? 1 : how.depth();
+  return std::clamp<std::uint64_t>(round_bytes() / how.size_bytes, least, most);
 }
 
 std::unique_ptr<rig> stage::rig_of(const driver_kind& kind, std::uint32_t owners) {
