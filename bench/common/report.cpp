@@ -9,6 +9,7 @@
 #include <cmath>
 #include <cstdio>
 #include <fstream>
+#include <span>
 #include <thread>
 
 namespace millrace::bench {
@@ -35,15 +36,16 @@ struct unit {
   int decimals;
 };
 constexpr unit speeds[] = {{1e8, 1e-9, "GB/s", 2}, {1e5, 1e-6, "MB/s", 1}, {0, 1e-3, "kB/s", 1}};
-constexpr unit times[] = {{1, 1, "s", 2}, {1e-2, 1e3, "ms", 1}, {0, 1e6, "us", 1}};
+constexpr unit times[] = {
+  {1, 1, "s", 2}, {1e-2, 1e3, "ms", 1}, {1e-6, 1e6, "us", 1}, {0, 1e9, "ns", 0}};
 
 double figure(const row& r, double seconds) {
   return shows_speed(r) ? static_cast<double>(r.size_bytes) / seconds : seconds;
 }
 
 const unit& unit_of(const row& r, double seconds) {
-  return *std::ranges::find_if(
-    shows_speed(r) ? speeds : times, [&](auto& u) { return !(figure(r, seconds) < u.from); });
+  auto units = shows_speed(r) ? std::span<const unit>{speeds} : std::span<const unit>{times};
+  return *std::ranges::find_if(units, [&](auto& u) { return !(figure(r, seconds) < u.from); });
 }
 
 std::string speed_or_time(const row& r, double seconds) {

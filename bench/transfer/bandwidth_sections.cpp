@@ -40,8 +40,6 @@ public:
 
   // As many in flight as ours.
   void against_perftest() {
-    if (!stage_.perftest || !kind_.rdma || stage_.how.takes_long(how_.size_bytes))
-      return;
     auto reads = how_.dir == direction::read;
     add(reads ? "ib_read_bw" : "ib_write_bw", true, [this] {
       return static_cast<double>(bytes_) /
@@ -117,23 +115,27 @@ private:
 void by_size(stage& s, rig& r, const driver_kind& kind, const shape& how) {
   bandwidth_case c{s, r, kind, how};
   c.against_iperf();
-  c.against_perftest();
   c.against_copies();
   auto out = c.run("bandwidth/" + how.name());
   if (!s.how.quick && how.size_bytes >= goal_bytes_min)
     out.floor_min = kind.floor_min;
-  if (!s.how.quick && !kind.copies && !s.how.takes_long(how.size_bytes))
+  if (!s.how.quick && kind.streams)
     out.ratio_min = kind.peer_goal(how.size_bytes);
   s.out.add(std::move(out));
 }
 
 // Others use the same memory again and again: so do we, against them.
-void against_ucx(stage& s, rig& r, const driver_kind& kind, shape how) {
-  if (!s.ucx || !kind.copies || kind.one_process)
+void in_same_memory(stage& s, rig& r, const driver_kind& kind, shape how) {
+  auto ucx = s.ucx && kind.copies && !kind.one_process;
+  auto perftest = s.perftest && kind.rdma && !s.how.takes_long(how.size_bytes);
+  if (!ucx && !perftest)
     return;
   how.same_memory = true;
   bandwidth_case c{s, r, kind, how};
-  c.against_ucx();
+  if (ucx)
+    c.against_ucx();
+  if (perftest)
+    c.against_perftest();
   auto out = c.run("same-memory/" + how.name());
   if (!s.how.quick)
     out.ratio_min = kind.peer_goal(how.size_bytes);
@@ -152,7 +154,7 @@ void sizes_section(stage& s) {
       for (auto size : s.how.sizes())
         for (auto dir : directions) {
           by_size(s, *r, *kind, {.dir = dir, .size_bytes = size});
-          against_ucx(s, *r, *kind, {.dir = dir, .size_bytes = size});
+          in_same_memory(s, *r, *kind, {.dir = dir, .size_bytes = size});
         }
 }
 

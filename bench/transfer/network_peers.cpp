@@ -168,6 +168,12 @@ double iperf_peer::once(std::uint32_t streams) const {
 
 // -- perftest -----------------------------------------------------------------------------------
 
+namespace {
+
+constexpr std::uint64_t perftest_count_min = 5; // it takes no less
+
+} // namespace
+
 std::optional<perftest_peer> perftest_peer::find() {
   auto ports = rdma_ports();
   if (!ports)
@@ -217,13 +223,12 @@ std::vector<double> perftest_peer::last_line(
 double perftest_peer::bytes_per_second(
   transport::direction dir, std::uint64_t size_bytes, std::uint64_t count,
   std::uint32_t depth) const {
-  constexpr std::uint64_t count_min = 5; // it takes no less
   auto program = dir == transport::direction::read ? "ib_read_bw" : "ib_write_bw";
   // bytes, iterations, peak and average in MiB/s, messages
   auto line = last_line(
     program,
-    {"-N", "-s", std::to_string(size_bytes), "-n", std::to_string(std::max(count, count_min)), "-t",
-     std::to_string(depth)},
+    {"-N", "-s", std::to_string(size_bytes), "-n",
+     std::to_string(std::max(count, perftest_count_min)), "-t", std::to_string(depth)},
     5);
   return line[3] * (1 << 20);
 }
@@ -232,8 +237,11 @@ perftest_peer::figures perftest_peer::latency(
   transport::direction dir, std::uint64_t size_bytes, std::uint64_t exchanges) const {
   auto program = dir == transport::direction::read ? "ib_read_lat" : "ib_write_lat";
   // bytes, iterations, least, most, typical, average, deviation, 99 %, 99.9 %
-  auto line =
-    last_line(program, {"-s", std::to_string(size_bytes), "-n", std::to_string(exchanges)}, 9);
+  auto line = last_line(
+    program,
+    {"-s", std::to_string(size_bytes), "-n",
+     std::to_string(std::max(exchanges, perftest_count_min))},
+    9);
   return {line[4] * 1e-6, line[7] * 1e-6};
 }
 

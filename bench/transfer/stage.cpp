@@ -23,7 +23,7 @@ std::vector<std::uint64_t> extent::latency_sizes() const {
   if (quick)
     return {8, 4 * kib};
   if (emulated)
-    return {8, 512, 4 * kib, 32 * kib, 256 * kib, 4 * mib};
+    return {8, 512, 4 * kib, 256 * kib, 4 * mib};
   return {8, 64, 512, 4 * kib, 32 * kib, 256 * kib, 2 * mib, 16 * mib, 128 * mib, gib};
 }
 
@@ -33,7 +33,7 @@ std::vector<std::uint64_t> extent::sizes() const {
   if (quick)
     return {8, mib};
   if (emulated)
-    return {8, 512, 4 * kib, 64 * kib, 256 * kib, mib, 4 * mib, 16 * mib, 64 * mib};
+    return {8, 4 * kib, 64 * kib, 256 * kib, mib, 4 * mib, 16 * mib, 64 * mib};
   return {8,   64,      512,      4 * kib,  16 * kib,  64 * kib, 256 * kib,
           mib, 4 * mib, 16 * mib, 64 * mib, 256 * mib, gib};
 }
@@ -81,7 +81,9 @@ std::uint64_t extent::exchanges(std::uint64_t size_bytes) const {
 
 std::uint64_t extent::transfers(const shape& how) const {
   auto most = quick ? kib : emulated ? 2 * kib : 32 * kib;
-  return std::clamp<std::uint64_t>(round_bytes() / how.size_bytes, how.depth(), most);
+  // As many as can be in flight, where figures shall mean something.
+  std::uint64_t least = quick ? 1 : how.depth();
+  return std::clamp<std::uint64_t>(round_bytes() / how.size_bytes, least, most);
 }
 
 std::unique_ptr<rig> stage::rig_of(const driver_kind& kind, std::uint32_t owners) {
