@@ -111,6 +111,19 @@ BOOST_AUTO_TEST_CASE(a_registration_may_choose_to_be_refused_instead) {
   BOOST_TEST(outcome<save_receipt>(a).has_value());
 }
 
+BOOST_AUTO_TEST_CASE(a_rank_that_went_back_says_so_to_the_store) {
+  auto number = enroll(enrolling());
+  save(number, 1);
+  BOOST_TEST(store->went_back == 0u);
+  auto request = saving(number, 1);
+  request.went_back = true;
+  auto again = ask(manager, request);
+  fabric->deliver();
+  sched.run();
+  BOOST_TEST(outcome<save_receipt>(again).has_value());
+  BOOST_TEST(store->went_back == 1u);
+}
+
 BOOST_AUTO_TEST_CASE(a_save_waits_for_whoever_reads_the_slot_it_fills) {
   auto number = enroll(enrolling());
   save(number, 1);

@@ -122,6 +122,28 @@ BOOST_AUTO_TEST_CASE(tensors_are_out_of_reach_when_a_save_is_not_heard_of_in_tim
   BOOST_TEST(registrations == 2u);
 }
 
+BOOST_AUTO_TEST_CASE(the_first_save_after_a_restore_says_that_its_rank_went_back) {
+  auto job = attach();
+  std::vector<bool> said;
+  service.on<actors::restore_request>(
+    [](auto&, auto reply) { reply(fail(errc::not_found, "nothing is there")); });
+  service.on<save_request>([&](auto& request, auto reply) {
+    {
+      std::lock_guard guard{mutex};
+      said.push_back(request.went_back);
+    }
+    reply(receipt_of(request.step));
+  });
+  BOOST_TEST(!job.restore().result());
+  expect_saved(job, 1);
+  expect_saved(job, 2);
+  BOOST_TEST(!job.restore().result());
+  expect_saved(job, 2);
+  expect_saved(job, 3);
+  std::lock_guard guard{mutex};
+  BOOST_TEST((said == std::vector{false, false, true, false}));
+}
+
 BOOST_AUTO_TEST_CASE(a_late_failure_leaves_a_newer_registration_alone) {
   auto job = attach();
   std::vector<std::function<void(result<save_receipt>)>> asked;

@@ -4,6 +4,7 @@
 
 #include <millrace/storage/pmem/pool.hpp>
 #include <millrace/tests/support/checkpoint_driving.hpp>
+#include <millrace/tests/support/held_completion.hpp>
 #include <millrace/tests/support/pool_place.hpp>
 
 #include <boost/test/unit_test.hpp>
