@@ -22,9 +22,7 @@ namespace {
 
 using wide_interface = local_checkpoint_manager::extend<caf::reacts_to<step>>;
 
-// Of one page: its models, and their bytes, which must fit into a frame with room to spare.
-constexpr std::uint32_t listed_max = 1000;
-constexpr std::size_t listed_bytes_max = 1u << 20;
+constexpr std::uint32_t listed_max = 1000; // models of one page
 constexpr auto tick_every = std::chrono::milliseconds{250};
 
 class checkpoint_manager : public wide_interface::base {
@@ -283,20 +281,20 @@ private:
     deps_.store->list(
       request.prefix, request.after, count,
       context_->home<std::vector<checkpoint_summary>>(
-        [answer = answers_.keep(rp), count](auto models) mutable {
+        [this, answer = answers_.keep(rp), count](auto models) mutable {
           answer(models.map([&](auto& m) { return page_of(std::move(m), count); }));
         }));
     return rp;
   }
 
   // As many as fit, at least one.
-  static checkpoint_list page_of(std::vector<checkpoint_summary> models, std::uint32_t count) {
+  checkpoint_list page_of(std::vector<checkpoint_summary> models, std::uint32_t count) const {
     checkpoint_list page;
     page.more = models.size() >= count;
     std::size_t bytes = 0;
     for (auto& m : models) {
       bytes += encode(m).size();
-      if (bytes > listed_bytes_max && !page.models.empty()) {
+      if (bytes > deps_.page_bytes_max && !page.models.empty()) {
         page.more = true;
         break;
       }

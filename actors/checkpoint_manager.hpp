@@ -29,6 +29,8 @@ struct checkpoint_manager_deps {
   std::shared_ptr<staging_blocks> blocks; // may be null: then there are no snapshots
   checkpoint_limits limits;
   repack_policy repack;
+  /// Of a page of models, unless one alone has more: half of what a message may have.
+  std::uint64_t page_bytes_max = 1u << 20;
   /// Slots every shard is given at least.
   std::uint32_t keep_min = 2;
   /// A version is done; on any thread, must not block. May be empty.

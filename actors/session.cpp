@@ -234,7 +234,8 @@ private:
     auto sent = c.send(frame_kind::reply, number, encode_reply(r));
     // Too large or too many to queue: the peer must still hear something.
     if (!sent.ok() && sent.code() != errc::peer_lost)
-      sent = c.send(frame_kind::reply, number, encode_reply<Reply>(fail(sent)));
+      sent = c.send(
+        frame_kind::reply, number, encode_reply<Reply>(fail(sent.within("sending the answer"))));
     if (!sent.ok() && c.is_open())
       c.close(sent);
   }

@@ -15,7 +15,8 @@ namespace millrace {
 /// pages it takes 1.1 times as long. tmpfs gives them only where an administrator mounted it so; this call needs
 /// nobody's leave, and what it did stays with the file.
 ///
-/// Cost:    0.5 to 6 ms for 2 MiB (more on a busy machine), once; a microsecond when it is done already. The bytes stay usable meanwhile.
+/// Cost:    0.5 to 6 ms for 2 MiB (more on a busy machine), once; a microsecond when it is done already. The bytes stay
+///          usable meanwhile.
 /// Threads: any; parts of one range from several threads, to share the time.
 std::uint64_t gather_huge_pages(std::byte* data, std::uint64_t size_bytes) noexcept;
 

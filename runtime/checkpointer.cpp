@@ -17,8 +17,8 @@ struct checkpointer::attachment {
 
 /// What the future of a registration keeps, from which every copy that a program takes is attached.
 ///
-/// *Problem*: the thread that completes a future lets go of it a little later than the program has taken its copy. Did it
-/// hold an attachment, the last one might go there, where nobody may wait for a save to drain.
+/// *Problem*: the thread that completes a future lets go of it a little later than the program has taken its copy. Did
+/// it hold an attachment, the last one might go there, where nobody may wait for a save to drain.
 struct checkpointer::offer {
   explicit offer(std::shared_ptr<runtime::shard_state> s) : state(std::move(s)) {}
   ~offer() {

@@ -4,6 +4,8 @@
 #include <millrace/runtime/provider.hpp>
 #include <millrace/storage/builtin.hpp>
 
+#include <algorithm>
+
 namespace millrace::runtime {
 
 namespace {
@@ -156,6 +158,8 @@ status provider::serve_checkpoints(
     deps.flushed = [flusher = flusher_] { return flusher->counters(); };
   }
   deps.limits = checkpoint_limits_of(e->settings());
+  deps.page_bytes_max =
+    std::min<std::uint64_t>(deps.page_bytes_max, e->settings().channel.frame_max_bytes / 2);
   deps.repack.when_low = p.repack == config::repack_mode::when_low;
   deps.repack.below_percent = s.repack_below_percent;
   // Where slots are not mapped, windows are staging memory already.

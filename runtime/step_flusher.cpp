@@ -1,4 +1,5 @@
 // One step at a time; of a model that was saved meanwhile the newest complete one next.
+#include <millrace/core/gathering.hpp>
 #include <millrace/core/log.hpp>
 #include <millrace/runtime/step_flusher.hpp>
 #include <millrace/storage/await.hpp>
@@ -24,35 +25,8 @@ constexpr auto open_wait = std::chrono::minutes{1};
 // For a copy to notice that it shall stop.
 constexpr auto stop_wait = std::chrono::seconds{1};
 
-/// Shards of one step as they are opened, in any order.
-class opening {
-public:
-  opening(std::uint32_t count, completion<std::vector<flush_request>> done)
-    : shards_(count), left_(count), done_(std::move(done)) {}
-
-  void arrived(std::uint32_t rank, result<flush_request> shard) {
-    {
-      std::lock_guard guard{mutex_};
-      if (shard)
-        shards_[rank] = std::move(*shard);
-      else if (why_.ok())
-        why_ = shard.error();
-      if (--left_ > 0)
-        return;
-    }
-    if (why_.ok())
-      done_(std::move(shards_));
-    else
-      done_(fail(why_));
-  }
-
-private:
-  std::mutex mutex_;
-  std::vector<flush_request> shards_;
-  std::uint32_t left_;
-  status why_;
-  completion<std::vector<flush_request>> done_;
-};
+// Shards of one step as they are opened, by rank.
+using opening = gathering<flush_request>;
 
 void open_shard(
   storage::checkpoint_store& store, const std::string& model, std::uint32_t rank,

@@ -27,7 +27,7 @@ status connection::send(
     return status{
       errc::invalid_argument,
       "a message of " + std::to_string(body.size()) + " bytes; " + describe_peer() +
-        " takes at most " + std::to_string(peer_frame_bytes_max_)};
+        " takes at most " + std::to_string(peer_frame_bytes_max_) + " (its channel.frame_max)"};
   if (fds.size() > peer_fds_max_)
     return status{
       errc::invalid_argument,

@@ -102,9 +102,9 @@ public:
   /// Moves bytes by the first driver that reaches the owner. See `driver::submit`.
   ///
   /// For memory of devices those that can have it are tried; `transfer_report` says which way was taken.
-  /// When that fails with `unsupported`, `unavailable`, `io_error` or `peer_lost` while another driver still reaches the
-  /// owner, the whole transfer is done again by that one, and after anything but `unsupported` the driver that failed
-  /// is the last choice for `retry_after_ms`.
+  /// When that fails with `unsupported`, `unavailable`, `io_error` or `peer_lost` while another driver still reaches
+  /// the owner, the whole transfer is done again by that one, and after anything but `unsupported` the driver that
+  /// failed is the last choice for `retry_after_ms`.
   virtual void submit(transfer t, completion<transfer_report> done) = 0;
 
   /// Memory of this process that was unmapped, or will be: drivers forget the registrations they kept of it, except

@@ -17,9 +17,9 @@ namespace millrace::transport {
 
 namespace {
 
-// One long job shall not keep short ones waiting, and what several long ones read shall end one after the other: whoever
-// waits for them has the next ready by then. So a job that has begun goes on for so many chunks, while new ones get their
-// first chunk every other time.
+// One long job shall not keep short ones waiting, and what several long ones read shall end one after the other:
+// whoever waits for them has the next ready by then. So a job that has begun goes on for so many chunks, while new ones
+// get their first chunk every other time.
 constexpr std::uint32_t turn_chunks = 8;
 
 struct job {

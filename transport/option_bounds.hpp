@@ -1,6 +1,7 @@
 // The check that a driver's options lie within their bounds. Used by `check` of each driver's options.
 #pragma once
 
+#include <millrace/core/durations.hpp>
 #include <millrace/core/status.hpp>
 
 #include <cstdint>

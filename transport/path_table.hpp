@@ -1,4 +1,4 @@
-// What the fabric remembers of every driver with every peer: what it moved, how fast, when it failed. Kept by the fabric.
+// What the fabric, which keeps it, remembers of every driver with every peer: bytes, rates, failures.
 #pragma once
 
 #include <millrace/core/clock.hpp>

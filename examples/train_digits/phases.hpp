@@ -1,4 +1,5 @@
-// The phases of train_digits: train and store; checkpoint and resume; later, perhaps after a restart of the providers, verify.
+// The phases of train_digits: train and store; checkpoint and resume; later, perhaps after the providers were started
+// anew, verify.
 #pragma once
 
 #include <millrace/core/status.hpp>

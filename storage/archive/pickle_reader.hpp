@@ -1,4 +1,4 @@
-// A pickle's values as data: texts, numbers, tuples, dictionaries, and calls that nobody makes. Used by `state_dict.cpp`.
+// A pickle's values as data: texts, numbers, tuples, dictionaries, calls that nobody makes. Used by `state_dict.cpp`.
 #pragma once
 
 #include <millrace/core/status.hpp>

@@ -1,4 +1,4 @@
-// Copies versions of checkpoints on to a directory. Asked, on a thread of theirs, by those who hear that one is durable.
+// Copies versions of checkpoints on to a directory. Asked, on a thread of theirs, by who hears that one is durable.
 #pragma once
 
 #include <millrace/storage/archive/archive.hpp>

@@ -270,6 +270,14 @@ BOOST_AUTO_TEST_CASE(a_page_of_a_listing_is_bounded_in_bytes) {
   }
   BOOST_TEST(names.size() == std::size_t{models});
   BOOST_TEST(pages > 1);
+  // One model alone may have more.
+  deps.page_bytes_max = 1;
+  restart();
+  auto asked = ask(manager, list_checkpoints_request{});
+  auto page = outcome<checkpoint_list>(asked);
+  BOOST_TEST_REQUIRE(page.has_value());
+  BOOST_TEST(page->models.size() == 1u);
+  BOOST_TEST(page->more);
 }
 
 BOOST_AUTO_TEST_CASE(a_restore_pushes_the_newest_version_into_the_callers_memory) {

@@ -1,5 +1,5 @@
 // A switch between network interfaces that loses, delays and cuts as it is told: `test_wire FIFO IF IF...`.
-// Started by tests, in a network namespace that they made. Commands come through the FIFO, a line each, answered by "ok":
+// Started by tests, in a network namespace that they made. Commands come by the FIFO, a line each, answered by "ok":
 //   loss PERCENT   of all frames, by chance
 //   delay MS       of every frame
 //   cut I J        nothing passes between the interfaces number I and J

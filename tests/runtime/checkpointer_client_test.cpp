@@ -20,13 +20,7 @@ using actors::save_request;
 
 namespace {
 
-actors::provider_entry pool(const std::string& name) {
-  actors::provider_entry p;
-  p.name = name;
-  p.group = "default";
-  p.checkpoints = true;
-  return p;
-}
+actors::provider_entry pool(const std::string& name) { return testing::listed(name, true); }
 
 // Registers whoever asks, under one number after the other; saves at once.
 struct fixture {

@@ -15,13 +15,6 @@ using actors::resolve_request;
 
 namespace {
 
-actors::provider_entry named(const std::string& name) {
-  actors::provider_entry p;
-  p.name = name;
-  p.group = "default";
-  return p;
-}
-
 model_record record_of(std::vector<tensor_desc> tensors) {
   model_record r;
   r.spec.name = "m";
@@ -40,7 +33,7 @@ model_record with_graph(const std::vector<tensor_desc>& tensors) {
 }
 
 struct fixture {
-  testing::scripted_service service{{named("p")}};
+  testing::scripted_service service{{testing::listed("p")}};
   client c = client::connect(service.address());
   repository repo = c.repository();
   std::vector<std::byte> buffer = std::vector<std::byte>(100'000);

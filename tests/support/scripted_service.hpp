@@ -16,6 +16,15 @@
 
 namespace millrace::testing {
 
+/// Of the directory's default group, with checkpoints or with models alone.
+inline actors::provider_entry listed(const std::string& name, bool checkpoints = false) {
+  actors::provider_entry p;
+  p.name = name;
+  p.group = "default";
+  p.checkpoints = checkpoints;
+  return p;
+}
+
 /// Threads: any; scripts run on the service's I/O loop.
 class scripted_service {
 public:

@@ -1,5 +1,5 @@
-// Strangers at the gate of the tcp driver, and members that ask for what is not theirs: refused, bounded, and others are
-// unaffected.
+// Strangers at the gate of the tcp driver, and members that ask for what is not theirs: refused, bounded, and nobody
+// else notices.
 #include "tcp_liar.hpp"
 
 #include <millrace/tests/support/kept_log.hpp>

@@ -80,8 +80,8 @@ std::string driver_api::words_for(CUresult code) const {
   return words;
 }
 
-// *Problem*: this is asked for every tensor, also where there is no GPU, and looking for a library takes some 10 µs. But
-// there is nothing new to find before another library has been loaded.
+// *Problem*: this is asked for every tensor, also where there is no GPU, and looking for a library takes some 10 µs.
+// But there is nothing new to find before another library has been loaded.
 const driver_api* loaded_driver() {
   if (auto* api = found.load(std::memory_order_acquire))
     return api;

@@ -1,13 +1,11 @@
 // What a peer may ask for in one message.
-#include <millrace/transport/driver.hpp>
+#include <millrace/transport/is_direction.hpp>
 #include <millrace/transport/shm/messages.hpp>
 
 namespace millrace::transport::shm {
 
 status check(const move& m) {
-  if (
-    m.dir != static_cast<std::uint8_t>(direction::read) &&
-    m.dir != static_cast<std::uint8_t>(direction::write))
+  if (!is_direction(m.dir))
     return {errc::protocol_error, "a move in no known direction"};
   if (m.ops.size() > move_ops_max)
     return {errc::protocol_error, "a move of more pieces than one may have"};

@@ -1,6 +1,7 @@
 // Asks the owner of a region to copy, and copies for peers that ask.
 #include <millrace/core/codec.hpp>
 #include <millrace/core/digest.hpp>
+#include <millrace/core/gathering.hpp>
 #include <millrace/core/log.hpp>
 #include <millrace/transport/option_bounds.hpp>
 #include <millrace/transport/peer_links.hpp>
@@ -26,34 +27,15 @@ constexpr std::uint64_t populate_bytes = 2u << 20;
 constexpr std::uint32_t quarantine_ms = 60'000;
 constexpr std::uint32_t sweep_ms = 1000; // how soon what is late or freed is noticed
 
-// One submitted transfer, possibly cut into several moves.
-struct gathering {
-  std::mutex mutex;
-  std::vector<copied> parts;
-  std::size_t missing = 0;
-  status first_error;
-  completion<transfer_report> done;
-
-  void part(std::size_t index, result<copied> outcome) {
-    {
-      std::lock_guard guard{mutex};
-      if (outcome)
-        parts[index] = std::move(*outcome);
-      else if (first_error.ok())
-        first_error = outcome.error();
-      if (--missing > 0)
-        return;
-    }
-    if (!first_error.ok())
-      return done(fail(first_error));
-    transfer_report report{std::move(parts.front().digests), "shm", parts.front().written_back};
-    for (std::size_t i = 1; i < parts.size(); ++i) {
-      report.digests.insert(report.digests.end(), parts[i].digests.begin(), parts[i].digests.end());
-      report.written_back &= parts[i].written_back;
-    }
-    done(std::move(report));
+// What a transfer that was cut into these moves comes to.
+transfer_report report_of(std::vector<copied> parts) {
+  transfer_report report{std::move(parts.front().digests), "shm", parts.front().written_back};
+  for (std::size_t i = 1; i < parts.size(); ++i) {
+    report.digests.insert(report.digests.end(), parts[i].digests.begin(), parts[i].digests.end());
+    report.written_back &= parts[i].written_back;
   }
-};
+  return report;
+}
 
 // What the ops of a move reach, each memory once: a move may have a thousand times more ops.
 struct reached_places {
@@ -147,25 +129,25 @@ public:
     auto link = link_to(t.remote.owner);
     if (!link)
       return done(fail(errc::peer_lost, "no connection to the process that owns the memory"));
-    auto ends = cut(t);
-    auto g = std::make_shared<gathering>();
-    g->missing = ends.size();
-    g->parts.resize(ends.size());
     // All are made before the first is asked for: what cannot be reached fails before a byte moves.
     std::vector<prepared_move> moves;
     std::size_t first = 0;
-    for (auto end : ends) {
+    for (auto end : cut(t)) {
       auto made = prepare(*link, t, {t.ops.data() + first, end - first});
       if (!made)
         return done(fail(made.error()));
-      made->pending.done = [g, part = moves.size()](result<copied> outcome) {
-        g->part(part, std::move(outcome));
-      };
       moves.push_back(std::move(*made));
       first = end;
     }
     t.hold.reset();
-    g->done = std::move(done);
+    auto all =
+      std::make_shared<gathering<copied>>(moves.size(), [done = std::move(done)](auto parts) {
+        done(std::move(parts).map(report_of));
+      });
+    for (std::size_t i = 0; i < moves.size(); ++i)
+      moves[i].pending.done = [all, i](result<copied> outcome) {
+        all->arrived(i, std::move(outcome));
+      };
     for (auto& m : moves)
       link->ask(std::move(m.request), std::move(m.pending));
   }
@@ -425,13 +407,12 @@ private:
 } // namespace
 
 status check(const shm_options& o) {
-  constexpr std::uint64_t day_ms = 86'400'000;
   const option_bound bounds[] = {
     {"transfers_max", o.transfers_max, 1, 1u << 24},
     {"backlog_bytes_max", o.backlog_bytes_max, 1u << 20, 1ull << 40},
     {"mapped_max", o.mapped_max, 1, 65'536},
     {"answer_delay_ms", o.answer_delay_ms, 1, 60'000},
-    {"answer_timeout_ms", o.answer_timeout_ms, 1'000, day_ms}};
+    {"answer_timeout_ms", o.answer_timeout_ms, second_ms, day_ms}};
   return check_bounds("shm", bounds);
 }
 

@@ -1,5 +1,6 @@
 // Bounds of messages.
 #include <millrace/core/digest.hpp>
+#include <millrace/transport/is_direction.hpp>
 #include <millrace/transport/staged/messages.hpp>
 
 namespace millrace::transport::staged {
@@ -18,7 +19,7 @@ status check(const hello& m) {
 }
 
 status check(const stage& m, std::uint64_t chunk_bytes) {
-  if (m.dir != 1 && m.dir != 2)
+  if (!is_direction(m.dir))
     return {errc::protocol_error, "staging in no known direction"};
   if (m.ranges.size() > ranges_max)
     return {errc::protocol_error, "staging of too many ranges"};

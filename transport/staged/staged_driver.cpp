@@ -151,7 +151,6 @@ private:
 } // namespace
 
 status check(const staged_options& o) {
-  constexpr std::uint64_t hour_ms = 3'600'000;
   const option_bound bounds[] = {
     {"chunk_bytes", o.chunk_bytes, digest_block_bytes, chunk_bytes_most},
     {"size_bytes", o.size_bytes, o.chunk_bytes, 1ull << 40},

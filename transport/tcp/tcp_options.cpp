@@ -7,7 +7,6 @@
 namespace millrace::transport {
 
 status check(const tcp_options& o) {
-  constexpr std::uint64_t day_ms = 86'400'000;
   const option_bound bounds[] = {
     {"streams", o.streams, 1, 64},
     {"io_threads", o.io_threads, 1, 64},

@@ -1,4 +1,4 @@
-// Bytes of a stream under TLS 1.3, with the stream's own key as external PSK. Used by `peer_link` where a side wants it.
+// Bytes of a stream under TLS 1.3, its own key as external PSK. Used by `peer_link` where a side wants it.
 #pragma once
 
 #include <millrace/transport/channel.hpp>

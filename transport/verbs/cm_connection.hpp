@@ -28,8 +28,8 @@ struct cm_words {
   friend bool operator==(const cm_words&, const cm_words&) = default;
 };
 
-/// The passive side listens, for this one partner and as long as that takes, at a port of the kernel's choice; where, and
-/// a token of 128 random bits, go to the partner over the channel. A request without the token, or for another queue
+/// The passive side listens, for this one partner and as long as that takes, at a port of the kernel's choice; where,
+/// and a token of 128 random bits, go to the partner over the channel. A request without the token, or for another queue
 /// pair than the channel announced, is refused.
 ///
 /// Nothing here waits: events come on the loop and are handled in the lane of the peer. Whoever starts it watches the

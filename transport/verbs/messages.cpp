@@ -1,5 +1,6 @@
 // Rules that every message of a peer must keep before anything is done with it.
 // Called for each message that arrives.
+#include <millrace/transport/is_direction.hpp>
 #include <millrace/transport/verbs/messages.hpp>
 
 #include <bit>
@@ -54,7 +55,7 @@ status check(const ready& m) { return check_pair(m.pair); }
 status check(const lost& m) { return check_pair(m.pair); }
 
 status check(const ask& m) {
-  return m.dir == 1 || m.dir == 2 ? status{} : wrong("a grant in no known direction");
+  return is_direction(m.dir) ? status{} : wrong("a grant in no known direction");
 }
 
 status check(const granted& m) {

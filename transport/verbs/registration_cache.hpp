@@ -51,7 +51,8 @@ public:
 
   registration_cache(const bounds& most, hooks h);
 
-  /// A registration that covers `[data, data + size_bytes)`; used until the pointer goes. Blocks while pages are pinned.
+  /// A registration that covers `[data, data + size_bytes)`; used until the pointer goes. Blocks while pages are
+  /// pinned.
   /// Errors: those of `make`; `no_space` when what is in use leaves no room.
   result<std::shared_ptr<void>> acquire(std::byte* data, std::uint64_t size_bytes);
   /// No later `acquire` gets a registration that touches the range; what is in use stays until it is let go.

@@ -76,8 +76,8 @@ struct rail_distance {
   bool near_there = true;
 };
 
-/// The rail of a transfer that stays on one: among those with the most near devices the next one with every `turn`. None
-/// where there are none.
+/// The rail of a transfer that stays on one: among those with the most near devices the next one with every `turn`.
+/// None where there are none.
 std::optional<std::uint32_t> choose_rail(std::span<const rail_distance> rails, std::uint32_t turn);
 
 /// Requests that each rail may have under way: the fastest all of `depth_max`, the others in proportion to their

@@ -13,8 +13,6 @@ status wrong(const std::string& what) { return {errc::invalid_argument, "verbs: 
 } // namespace
 
 status check(const verbs_options& o) {
-  constexpr std::uint64_t hour_ms = 3'600'000;
-  constexpr std::uint64_t day_ms = 24 * hour_ms;
   const option_bound bounds[] = {
     {"gid_index", o.gid_index.value_or(0), 0, 255},
     {"setup_threads", o.setup_threads, 1, 64},

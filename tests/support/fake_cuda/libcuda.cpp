@@ -1,5 +1,5 @@
-// Stands in for NVIDIA's driver library in tests: two devices whose memory is a mapping without any access, so that whoever
-// follows a pointer into it crashes. Only what the CUDA memory of transport calls. Loaded by tests as libcuda.so.1.
+// Stands in for NVIDIA's driver library in tests: two devices whose memory is a mapping without any access, so that
+// whoever follows a pointer into it crashes. Only what the CUDA memory of transport calls. Loaded as libcuda.so.1.
 #include <cuda.h>
 #include <sys/mman.h>
 #include <unistd.h>

@@ -1,0 +1,48 @@
+// The outcomes of several things that were asked for at once. Used by whoever passes on all of them or the first error.
+#pragma once
+
+#include <millrace/core/status.hpp>
+
+#include <cstddef>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+namespace millrace {
+
+/// Runs `done` with all values, in the order of their indices, or with the error that came first; not before the last
+/// outcome is there, so that nothing is under way any more. Shared by the completions that call `arrived`.
+///
+/// Threads: any.
+template <class T>
+class gathering {
+public:
+  /// `count`: one at least.
+  gathering(std::size_t count, completion<std::vector<T>> done)
+    : values_(count), missing_(count), done_(std::move(done)) {}
+
+  void arrived(std::size_t index, result<T> outcome) {
+    {
+      std::lock_guard guard{mutex_};
+      if (outcome)
+        values_[index] = std::move(*outcome);
+      else if (first_error_.ok())
+        first_error_ = outcome.error();
+      if (--missing_ > 0)
+        return;
+    }
+    if (first_error_.ok())
+      done_(std::move(values_));
+    else
+      done_(fail(first_error_));
+  }
+
+private:
+  std::mutex mutex_;
+  std::vector<T> values_;
+  std::size_t missing_;
+  status first_error_;
+  completion<std::vector<T>> done_;
+};
+
+} // namespace millrace
