@@ -8,8 +8,8 @@ namespace millrace::testing {
 
 namespace {
 
-// Up to so many images all that a cut may leave are tried: eight lines of two contents each.
-constexpr std::size_t images_whole_max = 256;
+// Up to so many images all that a cut may leave are tried: six lines of two contents each.
+constexpr std::size_t images_whole_max = 64;
 // Of a cut that may leave more: lines that are tried one by one, and subsets drawn at random.
 constexpr std::size_t single_lines_max = 6;
 constexpr int random_subsets = 3;
