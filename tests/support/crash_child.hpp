@@ -53,8 +53,12 @@ public:
       killer_.join();
     if (pid_ > 0) {
       ::kill(pid_, SIGKILL);
-      ::waitpid(pid_, nullptr, 0);
+      int status = 0;
+      ::waitpid(pid_, &status, 0);
       pid_ = -1;
+      BOOST_CHECK_MESSAGE(
+        WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL,
+        "the child ended by itself, with wait status " << status);
     }
   }
 

@@ -9,6 +9,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <filesystem>
+
 using namespace millrace;
 using namespace millrace::testing;
 using nlohmann::json;
@@ -40,6 +42,7 @@ outcome load(
   const std::vector<std::string>& more = {}) {
   auto source = content(step);
   auto file = dir / ("in-" + std::to_string(step) + ".npz");
+  std::filesystem::remove(file);
   BOOST_TEST_REQUIRE(storage::write_archive(storage::archive_format::npz, file, source).ok());
   std::vector<std::string> words = {"checkpoints",       "load", file, "--model", model, "--step",
                                     std::to_string(step)};
