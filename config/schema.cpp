@@ -11,8 +11,6 @@ namespace millrace::config {
 
 namespace {
 
-constexpr std::uint64_t tib = 1024 * gib;
-
 constexpr std::array<std::string_view, 6> log_levels = {"trace", "debug", "info",
                                                         "warn",  "error", "off"};
 // Choices of an enumeration stand in the order of its values.

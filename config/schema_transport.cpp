@@ -9,8 +9,6 @@ namespace millrace::config {
 
 namespace {
 
-constexpr std::uint64_t tib = 1024 * gib;
-
 // Choices of an enumeration stand in the order of its values.
 constexpr std::array<std::string_view, 5> drivers = {"local", "shm", "verbs", "tcp", "staged"};
 constexpr std::array<std::string_view, 2> connect_choices = {"channel", "rdma_cm"};

@@ -15,6 +15,7 @@ namespace millrace::config {
 inline constexpr std::uint64_t kib = 1024;
 inline constexpr std::uint64_t mib = 1024 * kib;
 inline constexpr std::uint64_t gib = 1024 * mib;
+inline constexpr std::uint64_t tib = 1024 * gib;
 
 /// The process itself and who may talk to it.
 struct node_settings {

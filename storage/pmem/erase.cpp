@@ -168,8 +168,8 @@ namespace {
 constexpr std::size_t versions_kept = 2;
 
 struct victim {
-  int order =
-    0; // 0: nothing whole in it; 1: second version of a finished job; 2: beyond what is kept of a dead one
+  // 0: nothing whole in it; 1: second version of a finished job; 2: beyond what is kept of a dead one.
+  int order = 0;
   std::uint64_t saved_at_ns = 0;
   std::uint64_t bytes = 0;
   std::shared_ptr<model> of;

@@ -279,7 +279,7 @@ result<std::shared_ptr<pool>> open_pool(pool_options options) {
     return fail(file.error());
   if (auto bad = check_headers(*file); !bad.ok())
     return fail(std::move(bad));
-  if (options.capacity_bytes != 0 && options.capacity_bytes / 4096 * 4096 != file->size_bytes)
+  if (options.capacity_bytes != 0 && file_bytes_of(options.capacity_bytes) != file->size_bytes)
     log().warn(
       "a pool keeps the size with which it was made path={} size_bytes={} configured_bytes={}",
       path, file->size_bytes, options.capacity_bytes);

@@ -32,10 +32,10 @@ std::string_view to_string(pool_medium medium) noexcept;
 
 /// What happens when registering a shard finds too little space.
 enum class when_low_space : std::uint8_t {
-  refuse,  // `no_space`
-  reclaim, // first remains of dead jobs and second versions of finished ones, then old versions of jobs that are
-  // not attached; never a model's newest complete step, nor the last two versions of a job that has not ended
-  // in order
+  refuse, // `no_space`
+  /// First remains of dead jobs and second versions of finished ones, then old versions of jobs that are not attached;
+  /// never a model's newest complete step, nor the last two versions of a job that has not ended in order.
+  reclaim,
 };
 
 /// How data of the medium `file` gets there.

@@ -382,7 +382,7 @@ status make_pool(const std::string& path, std::uint64_t size_bytes, pool_medium 
         path,
         "a pool of " + std::to_string(size_bytes) + " bytes; the least is " +
           std::to_string(size_bytes_min))};
-  return make_pool_file(path, size_bytes / 4096 * 4096, expected);
+  return make_pool_file(path, file_bytes_of(size_bytes), expected);
 }
 
 std::string medium_note(pool_medium medium) {

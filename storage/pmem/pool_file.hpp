@@ -33,6 +33,11 @@ result<pool_file> open_pool_file(const std::string& path, pool_medium wanted);
 [[nodiscard]] status check_root(
   const pool_root& root, const std::string& path, std::uint64_t file_bytes);
 
+/// The size of a file for a pool of that capacity: whole pages.
+constexpr std::uint64_t file_bytes_of(std::uint64_t capacity_bytes) noexcept {
+  return io::round_down(capacity_bytes, 4096);
+}
+
 /// Makes a pool with an empty index, whole or not at all. Errors: `invalid_argument` when what is there is not the
 /// medium that is expected.
 [[nodiscard]] status make_pool(

@@ -41,29 +41,29 @@ std::uint64_t time_of_save(model& m, std::uint64_t now_ns) noexcept {
 
 namespace {
 
-using set_key = std::pair<std::uint64_t, std::uint64_t>; // step, run
-
 // How many shards have a set's version done, and the last sequence number among them.
 struct set_count {
   std::uint32_t shards = 0;
   std::uint64_t sequence = 0;
 };
 
-void count_versions(const shard& s, std::map<set_key, set_count>& sets) {
-  std::map<set_key, std::uint64_t> own;
+void count_versions(const shard& s, std::map<version_set, set_count>& sets) {
+  std::map<version_set, std::uint64_t> own;
   for (auto& one : s.slots)
-    if (one.done())
-      own[{one.step, one.run}] = std::max(own[{one.step, one.run}], one.sequence);
-  for (auto& [key, sequence] : own) {
-    auto& count = sets[key];
+    if (one.done()) {
+      auto& sequence = own[{one.step, one.run}];
+      sequence = std::max(sequence, one.sequence);
+    }
+  for (auto& [set, sequence] : own) {
+    auto& count = sets[set];
     ++count.shards;
     count.sequence = std::max(count.sequence, sequence);
   }
 }
 
 // None while shards of the world are missing: then nothing is complete.
-std::map<set_key, set_count> complete_sets(const model& m) {
-  std::map<set_key, set_count> sets;
+std::map<version_set, set_count> complete_sets(const model& m) {
+  std::map<version_set, set_count> sets;
   if (m.shards.size() < m.world_size)
     return sets;
   for (auto& [rank, s] : m.shards)
@@ -118,18 +118,18 @@ bool is_complete(const model& m, const version_set& set) {
 
 std::vector<std::uint64_t> complete_steps(const model& m) {
   std::vector<std::uint64_t> complete;
-  for (auto& [key, count] : complete_sets(m))
-    if (complete.empty() || complete.back() != key.first)
-      complete.push_back(key.first);
+  for (auto& [set, count] : complete_sets(m))
+    if (complete.empty() || complete.back() != set.step)
+      complete.push_back(set.step);
   return complete;
 }
 
 std::optional<version_set> newest_complete(const model& m, std::optional<std::uint64_t> step) {
   std::optional<version_set> newest;
   std::uint64_t sequence = 0;
-  for (auto& [key, count] : complete_sets(m))
-    if ((!step || key.first == *step) && count.sequence >= sequence)
-      newest = {key.first, key.second}, sequence = count.sequence;
+  for (auto& [set, count] : complete_sets(m))
+    if ((!step || set.step == *step) && count.sequence >= sequence)
+      newest = set, sequence = count.sequence;
   return newest;
 }
 
@@ -138,8 +138,7 @@ int find_version(const shard& s, std::uint64_t step) noexcept {
 }
 
 int find_version(const shard& s, const version_set& set) noexcept {
-  return newest_slot(
-    s, [&](const slot& one) { return one.step == set.step && one.run == set.run; });
+  return newest_slot(s, [&](const slot& one) { return version_set{one.step, one.run} == set; });
 }
 
 int protected_slot(const shard& s, const std::optional<version_set>& newest) noexcept {

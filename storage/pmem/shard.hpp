@@ -7,6 +7,7 @@
 #include <millrace/storage/io/packing.hpp>
 #include <millrace/storage/pmem/format.hpp>
 
+#include <compare>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -101,6 +102,8 @@ std::uint64_t time_of_save(model& m, std::uint64_t now_ns) noexcept;
 struct version_set {
   std::uint64_t step = 0;
   std::uint64_t run = 0;
+
+  friend auto operator<=>(const version_set&, const version_set&) = default;
 };
 
 /// The run in which a rank registers: the model's, or the one after it where an earlier job has a part in the model's.

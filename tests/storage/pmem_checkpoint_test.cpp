@@ -108,11 +108,7 @@ BOOST_DATA_TEST_CASE(a_step_is_complete_when_all_ranks_have_it, ways, way) {
 
 BOOST_DATA_TEST_CASE(newest_means_saved_last_whatever_the_number, ways, way) {
   world w{way};
-  auto shard = shard_of("a", {mib});
-  w.enroll_or_fail(shard);
-  w.save_or_fail(shard, 100);
-  w.save_or_fail(shard, 101);
-  w.save_or_fail(shard, 50);
+  auto shard = w.saved({100, 101, 50});
   w.reopen();
   BOOST_TEST(*newest_step(*w.store, "a", 0) == 50u);
   BOOST_TEST(w.holds(shard, 101));
@@ -145,10 +141,7 @@ BOOST_DATA_TEST_CASE(a_slot_with_the_same_step_is_filled_before_an_older_one, wa
 
 BOOST_DATA_TEST_CASE(whoever_waits_for_a_slot_hears_when_its_reader_lets_go, ways, way) {
   world w{way};
-  auto shard = shard_of("a", {mib});
-  w.enroll_or_fail(shard);
-  w.save_or_fail(shard, 1);
-  w.save_or_fail(shard, 2);
+  auto shard = w.saved({1, 2});
   auto reader = open_version(*w.store, "a", 0, 1);
   BOOST_REQUIRE(reader);
   std::promise<void> replaced, freed;
@@ -164,10 +157,7 @@ BOOST_DATA_TEST_CASE(whoever_waits_for_a_slot_hears_when_its_reader_lets_go, way
 
 BOOST_DATA_TEST_CASE(a_slot_being_read_is_not_filled, ways, way) {
   world w{way};
-  auto shard = shard_of("a", {mib});
-  w.enroll_or_fail(shard);
-  w.save_or_fail(shard, 1);
-  w.save_or_fail(shard, 2);
+  auto shard = w.saved({1, 2});
   auto reader = open_version(*w.store, "a", 0, 1);
   BOOST_REQUIRE(reader);
   auto refused = begin(*w.store, "a", 0, 3);
@@ -181,9 +171,7 @@ BOOST_DATA_TEST_CASE(a_slot_being_read_is_not_filled, ways, way) {
 
 BOOST_AUTO_TEST_CASE(a_slot_whose_window_a_lost_peer_may_still_hold_is_not_filled) {
   world w{in_place_way()};
-  auto shard = shard_of("a", {mib});
-  w.enroll_or_fail(shard);
-  w.save_or_fail(shard, 1);
+  auto shard = w.saved({1});
   std::shared_ptr<void> hold;
   {
     auto pending = begin(*w.store, "a", 0, 2);
@@ -271,10 +259,7 @@ BOOST_DATA_TEST_CASE(a_shard_larger_than_the_pool_costs_neither_memory_nor_versi
 
 BOOST_DATA_TEST_CASE(keep_grows_and_shrinks_with_a_new_registration, ways, way) {
   world w{way};
-  auto shard = shard_of("a", {mib});
-  w.enroll_or_fail(shard);
-  w.save_or_fail(shard, 1);
-  w.save_or_fail(shard, 2);
+  auto shard = w.saved({1, 2});
   w.store->leave("a", 0, false);
   shard.keep = 4;
   w.enroll_or_fail(shard);
@@ -316,10 +301,7 @@ BOOST_DATA_TEST_CASE(erasing_waits_for_jobs_but_not_for_readers, ways, way) {
 
 BOOST_DATA_TEST_CASE(one_step_can_be_erased, ways, way) {
   world w{way};
-  auto shard = shard_of("a", {mib});
-  w.enroll_or_fail(shard);
-  w.save_or_fail(shard, 1);
-  w.save_or_fail(shard, 2);
+  auto shard = w.saved({1, 2});
   w.store->leave("a", 0, false);
   BOOST_TEST((erase(*w.store, "a", 9).code() == errc::not_found));
   BOOST_TEST(erase(*w.store, "a", 2).ok());

@@ -10,6 +10,7 @@
 #include <boost/test/unit_test.hpp>
 
 #include <cstdint>
+#include <initializer_list>
 #include <memory>
 #include <optional>
 #include <string>
@@ -52,6 +53,14 @@ struct world {
     auto outcome = save(*store, shard, step);
     BOOST_REQUIRE_MESSAGE(outcome, why(outcome));
     BOOST_REQUIRE(*outcome == step);
+  }
+  /// Model `a` of one tensor of 1 MiB, registered, with these steps.
+  shard_spec saved(std::initializer_list<std::uint64_t> steps) {
+    auto shard = shard_of("a", {mib});
+    enroll_or_fail(shard);
+    for (auto step : steps)
+      save_or_fail(shard, step);
+    return shard;
   }
   bool holds(const shard_spec& shard, std::optional<std::uint64_t> step = {}) {
     auto outcome = check_version(*store, shard, step);
