@@ -28,13 +28,17 @@ const samples& contest::add(std::function<double()> run) {
   return contestants_.back()->times;
 }
 
-void contest::run(std::size_t rounds, bool warm_up) {
-  for (auto& c : contestants_)
-    if (warm_up)
-      c->run();
-  for (std::size_t round = 0; round < rounds; ++round)
+void contest::run(std::size_t rounds, bool warm_up, double at_least_s) {
+  if (warm_up)
     for (auto& c : contestants_)
-      c->times.add(c->run());
+      c->run();
+  double measured_s = 0;
+  for (std::size_t round = 0; round < rounds || measured_s < at_least_s; ++round)
+    for (auto& c : contestants_) {
+      auto seconds = c->run();
+      c->times.add(seconds);
+      measured_s += seconds;
+    }
 }
 
 void give_up(const status& why, std::string_view doing) { throw error{why.within(doing)}; }

@@ -43,8 +43,8 @@ public:
   /// The samples live as long as the contest.
   const samples& add(std::function<double()> run);
 
-  /// `warm_up`: after one round that does not count.
-  void run(std::size_t rounds, bool warm_up = true);
+  /// `warm_up`: after one round that does not count. More rounds follow until `at_least_s` seconds were measured.
+  void run(std::size_t rounds, bool warm_up = true, double at_least_s = 0);
 
 private:
   struct contestant {

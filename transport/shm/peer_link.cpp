@@ -11,9 +11,9 @@ namespace millrace::transport::shm {
 namespace {
 
 // Every message wakes a thread of the peer, which costs as much as copying some 100 KiB. So an answer waits for others,
-// up to so many in all, while at least as many moves are under way and have no more bytes than this between them.
+// up to so many in all, while at least as many moves are under way and have on average no more bytes than this.
 constexpr std::size_t answers_held_max = 4;
-constexpr std::uint64_t bytes_while_held_max = 16u << 20;
+constexpr std::uint64_t bytes_while_held_max = 4u << 20;
 constexpr std::size_t digests_held_max = 1024;
 // What a move takes besides its pieces.
 constexpr std::uint64_t move_memory_bytes = 1024;
@@ -218,7 +218,7 @@ bool peer_link::ended(moved outcome, const move_weight& what) {
     held_.outcomes.push_back(std::move(outcome));
     if (
       small && held_.outcomes.size() < answers_held_max && moves_ >= answers_held_max &&
-      under_way_.bytes <= bytes_while_held_max)
+      under_way_.bytes / bytes_while_held_max <= moves_)
       return true;
     due = std::exchange(held_, {});
   }
