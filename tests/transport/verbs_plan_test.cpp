@@ -1,7 +1,9 @@
 // The parts of the verbs driver that need no device: addresses, pairs of rails, requests, messages.
+#include <millrace/tests/transport/gpu_host.hpp>
 #include <millrace/transport/fabric.hpp>
 #include <millrace/transport/verbs/cm_connection.hpp>
 #include <millrace/transport/verbs/gid_rule.hpp>
+#include <millrace/transport/verbs/memory_distance.hpp>
 #include <millrace/transport/verbs/messages.hpp>
 #include <millrace/transport/verbs/transfer_plan.hpp>
 #include <millrace/transport/verbs/verbs_state.hpp>
@@ -14,6 +16,7 @@
 using namespace millrace;
 using namespace millrace::transport;
 using namespace millrace::transport::verbs;
+using millrace::testing::gpu_host;
 
 namespace {
 
@@ -104,18 +107,28 @@ BOOST_AUTO_TEST_CASE(slower_rails_have_less_under_way) {
 }
 
 BOOST_AUTO_TEST_CASE(of_several_rails_the_nearest_take_turns) {
-  std::vector<rail_distance> rails = {
-    {4, false, false}, {5, true, false}, {6, true, true}, {7, false, true}, {8, true, true}};
+  std::vector<rail_distance> rails = {{4, 3, 3}, {5, 2, 3}, {6, 2, 2}, {7, 3, 2}, {8, 2, 2}};
   BOOST_TEST(choose_rail(rails, 0).value() == 6u);
   BOOST_TEST(choose_rail(rails, 1).value() == 8u);
   BOOST_TEST(choose_rail(rails, 2).value() == 6u);
   // One near device is better than none, whichever side it is on.
-  rails = {{4, false, false}, {5, true, false}, {7, false, true}};
+  rails = {{4, 3, 3}, {5, 2, 3}, {7, 3, 2}};
   BOOST_TEST(choose_rail(rails, 0).value() == 5u);
   BOOST_TEST(choose_rail(rails, 1).value() == 7u);
-  rails = {{1, false, false}, {4, false, false}};
+  // Behind the switch of a GPU there is one of them.
+  rails = {{4, 2, 1}, {5, 2, 0}, {7, 2, 1}};
+  BOOST_TEST(choose_rail(rails, 1).value() == 5u);
+  rails = {{1, 3, 3}, {4, 3, 3}};
   BOOST_TEST(choose_rail(rails, 3).value() == 4u);
   BOOST_TEST(!choose_rail({}, 0).has_value());
+}
+
+BOOST_AUTO_TEST_CASE(devices_behind_the_switch_of_a_gpu_are_nearest) {
+  BOOST_TEST((distance_over_pci("mlx5_0", "0000:02:00.0", gpu_host) == distance::same_switch));
+  BOOST_TEST((distance_over_pci("mlx5_1", "0000:02:00.0", gpu_host) == distance::same_root));
+  BOOST_TEST((distance_over_pci("mlx5_2", "0000:02:00.0", gpu_host) == std::nullopt));
+  BOOST_TEST((distance_over_pci("mlx5_9", "0000:02:00.0", gpu_host) == std::nullopt));
+  BOOST_TEST((distance_over_pci("mlx5_0", "0000:77:00.0", gpu_host) == std::nullopt));
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -11,13 +11,35 @@ namespace millrace::transport::verbs {
 namespace {
 
 // Looking at every page would take as long as registering them: where some ranges begin tells enough.
+constexpr std::size_t looked_at_max = 16;
+
 std::uint64_t nodes_of(const grant::ranges& memory) {
-  constexpr std::size_t looked_at_max = 16;
   std::uint64_t out = 0;
   for (std::size_t i = 0; i < std::min(memory.size(), looked_at_max); ++i)
     out |= memory[i].device ? node_mask_of_pci(memory[i].device->pci_address())
                             : node_mask_of_memory(memory[i].data, 1);
   return out;
+}
+
+// Empty unless all of it, as far as is looked at, is memory of one GPU.
+std::string gpu_of(const grant::ranges& memory) {
+  std::string out;
+  for (std::size_t i = 0; i < std::min(memory.size(), looked_at_max); ++i) {
+    auto address = memory[i].device ? memory[i].device->pci_address() : std::string{};
+    if (address.empty() || (i > 0 && address != out))
+      return {};
+    out = std::move(address);
+  }
+  return out;
+}
+
+std::uint8_t distance_from(
+  const device& port, const std::string& pci_address, std::uint64_t node_mask) {
+  std::optional<distance> over_pci;
+  if (!pci_address.empty())
+    over_pci = distance_over_pci(ibv_get_device_name(port.context()->device), pci_address);
+  return static_cast<std::uint8_t>(
+    over_pci.value_or(distance_between(node_mask, port.node_mask())));
 }
 
 status withdrawn_error() {
@@ -149,8 +171,10 @@ status grant_book::register_ranges(grant& g, const gather_list& list, direction 
     }
     g.registrations_.push_back(registered ? std::move(*registered) : nullptr);
   }
-  if (sources_.devices.size() > 1)
+  if (sources_.devices.size() > 1) {
     g.node_mask_ = nodes_of(*ranges);
+    g.pci_address_ = gpu_of(*ranges);
+  }
   g.ranges_ = std::move(*ranges);
   g.region_bytes_ = list.size_bytes();
   return {};
@@ -209,7 +233,8 @@ result<granted> grant_book::answer(const std::shared_ptr<grant>& g, std::vector<
   out.region_bytes = g->region_bytes_;
   for (auto& p : g->pairs_)
     out.pairs.push_back(
-      {p.over.pair, p.over.generation, are_near(g->node_mask_, p.over.port->node_mask())});
+      {p.over.pair, p.over.generation,
+       distance_from(*p.over.port, g->pci_address_, g->node_mask_)});
   for (std::size_t i = 0; i < g->ranges_.size(); ++i) {
     granted_range r{g->ranges_[i].length, reinterpret_cast<std::uintptr_t>(g->ranges_[i].data), {}};
     for (auto& p : g->pairs_)

@@ -59,6 +59,7 @@ private:
   bool made_ = false;
   std::uint64_t region_bytes_ = 0;
   std::uint64_t node_mask_ = 0; // of the memory
+  std::string pci_address_;     // of the GPU whose memory it is, if it is one's
   ranges ranges_;
   std::vector<std::shared_ptr<void>>
     registrations_; // one a range; null: exact ones, made for each device

@@ -15,18 +15,41 @@ struct topology_free {
 };
 using topology_ptr = std::unique_ptr<hwloc_topology, topology_free>;
 
-topology_ptr load() {
+// Empty: of this machine.
+topology_ptr load(const std::string& xml) {
   hwloc_topology_t t = nullptr;
   if (hwloc_topology_init(&t) != 0)
     return nullptr;
   topology_ptr out{t};
   hwloc_topology_set_io_types_filter(t, HWLOC_TYPE_FILTER_KEEP_IMPORTANT);
+  if (
+    !xml.empty() &&
+    hwloc_topology_set_xmlbuffer(t, xml.c_str(), static_cast<int>(xml.size() + 1)) != 0)
+    return nullptr;
   return hwloc_topology_load(t) == 0 ? std::move(out) : nullptr;
 }
 
 hwloc_topology_t topology() {
-  static topology_ptr t = load();
+  static topology_ptr t = load({});
   return t.get();
+}
+
+// Null where the topology does not know it.
+hwloc_obj_t find_device(hwloc_topology_t t, const std::string& device) {
+  for (hwloc_obj_t o = nullptr; t && (o = hwloc_get_next_osdev(t, o)) != nullptr;)
+    if (o->name && device == o->name)
+      return o;
+  return nullptr;
+}
+
+hwloc_obj_t find_pci(hwloc_topology_t t, const std::string& address) {
+  return t && !address.empty() ? hwloc_get_pcidev_by_busidstring(t, address.c_str()) : nullptr;
+}
+
+bool is_above(hwloc_obj_t bridge, hwloc_obj_t o) {
+  while (o && o != bridge)
+    o = o->parent;
+  return o != nullptr;
 }
 
 using bitmap_ptr = std::unique_ptr<hwloc_bitmap_s, decltype(&hwloc_bitmap_free)>;
@@ -36,16 +59,16 @@ std::uint64_t mask_of(hwloc_const_nodeset_t nodes) {
   return nodes ? hwloc_bitmap_to_ith_ulong(nodes, 0) : 0;
 }
 
+// Of what an I/O object hangs on.
+std::uint64_t mask_above(hwloc_obj_t o) {
+  auto* near = o ? hwloc_get_non_io_ancestor_obj(topology(), o) : nullptr;
+  return near ? mask_of(near->nodeset) : 0;
+}
+
 } // namespace
 
 std::uint64_t node_mask_of_device(const std::string& device) {
-  if (!topology())
-    return 0;
-  for (hwloc_obj_t o = nullptr; (o = hwloc_get_next_osdev(topology(), o)) != nullptr;)
-    if (o->name && device == o->name)
-      if (auto* near = hwloc_get_non_io_ancestor_obj(topology(), o))
-        return mask_of(near->nodeset);
-  return 0;
+  return mask_above(find_device(topology(), device));
 }
 
 std::uint64_t node_mask_of_memory(const std::byte* data, std::uint64_t size_bytes) {
@@ -58,11 +81,20 @@ std::uint64_t node_mask_of_memory(const std::byte* data, std::uint64_t size_byte
 }
 
 std::uint64_t node_mask_of_pci(const std::string& address) {
-  auto* o = topology() && !address.empty()
-    ? hwloc_get_pcidev_by_busidstring(topology(), address.c_str())
-    : nullptr;
-  auto* near = o ? hwloc_get_non_io_ancestor_obj(topology(), o) : nullptr;
-  return near ? mask_of(near->nodeset) : 0;
+  return mask_above(find_pci(topology(), address));
+}
+
+std::optional<distance> distance_over_pci(
+  const std::string& device, const std::string& pci_address, const std::string& topology_xml) {
+  auto other = topology_xml.empty() ? nullptr : load(topology_xml);
+  auto* t = topology_xml.empty() ? topology() : other.get();
+  auto* from = find_device(t, device);
+  auto* to = find_pci(t, pci_address);
+  for (auto* o = from; to && o; o = o->parent)
+    if (o->type == HWLOC_OBJ_BRIDGE && is_above(o, to))
+      return o->attr->bridge.upstream_type == HWLOC_OBJ_BRIDGE_PCI ? distance::same_switch
+                                                                   : distance::same_root;
+  return std::nullopt;
 }
 
 void stay_near(std::uint64_t node_mask) {

@@ -82,7 +82,7 @@ struct ask {
 struct granted_pair {
   std::uint32_t pair = 0;
   std::uint32_t generation = 0;
-  bool near = true; // the owner's device to the memory; true where that is not known
+  std::uint8_t distance = 2; // a `distance`, of the owner's device to the memory
 };
 
 /// Dense memory behind `length` bytes of the region. One key for each pair.
@@ -143,7 +143,7 @@ typename Inspector::result_type inspect(Inspector& f, ask& x) {
 }
 template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, granted_pair& x) {
-  return f(x.pair, x.generation, x.near);
+  return f(x.pair, x.generation, x.distance);
 }
 template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, granted_range& x) {

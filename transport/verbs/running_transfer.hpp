@@ -17,7 +17,7 @@ struct key_set {
   struct pair_keys {
     std::uint32_t pair = 0;
     std::uint32_t generation = 0; // of the queue pair over which they hold
-    bool near = true;             // the owner's device to the memory
+    std::uint8_t distance = 2;    // of the owner's device to the memory
     std::vector<std::uint32_t> keys;
   };
 

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <limits>
 
 namespace millrace::transport::verbs {
 
@@ -117,13 +118,13 @@ std::vector<rail_pairing> pair_rails(
 
 std::optional<std::uint32_t> choose_rail(std::span<const rail_distance> rails, std::uint32_t turn) {
   std::vector<std::uint32_t> nearest;
-  int most = 0;
+  auto shortest = std::numeric_limits<std::uint32_t>::max();
   for (auto& r : rails) {
-    auto near = int{r.near_here} + int{r.near_there};
-    if (near > most)
+    auto way = r.here + r.there;
+    if (way < shortest)
       nearest.clear();
-    most = std::max(most, near);
-    if (near == most)
+    shortest = std::min(shortest, way);
+    if (way == shortest)
       nearest.push_back(r.pair);
   }
   return nearest.empty() ? std::nullopt : std::optional{nearest[turn % nearest.size()]};

@@ -69,14 +69,14 @@ struct rail_pairing {
 std::vector<rail_pairing> pair_rails(
   std::span<const rail_info> first, std::span<const rail_info> second);
 
-/// How near the devices of a rail are to the memory of a transfer, on this side and on the other.
+/// From the devices of a rail to the memory of a transfer, on this side and on the other: see `distance`.
 struct rail_distance {
   std::uint32_t pair = 0;
-  bool near_here = true;
-  bool near_there = true;
+  std::uint32_t here = 0;
+  std::uint32_t there = 0;
 };
 
-/// The rail of a transfer that stays on one: among those with the most near devices the next one with every `turn`.
+/// The rail of a transfer that stays on one: among those of the shortest way in all the next one with every `turn`.
 /// None where there are none.
 std::optional<std::uint32_t> choose_rail(std::span<const rail_distance> rails, std::uint32_t turn);
 
