@@ -234,8 +234,10 @@ private:
   caf::result<load_receipt> restore(restore_request request) {
     actor_home::entered inside{*context_};
     auto rp = make_response_promise<load_receipt>();
-    auto open = opener(
-      request.model, request.rank, request.latest ? std::nullopt : std::optional{request.step});
+    storage::version_choice which;
+    if (!request.latest)
+      which.step = request.step;
+    auto open = opener(request.model, request.rank, which);
     load_request load;
     load.model = std::move(request.model);
     load.selections = std::move(request.selections);
@@ -257,7 +259,7 @@ private:
   caf::result<verify_receipt> verify(verify_request request) {
     actor_home::entered inside{*context_};
     auto rp = make_response_promise<verify_receipt>();
-    auto open = opener(request.model, request.rank, request.step);
+    auto open = opener(request.model, request.rank, {request.step, request.saved_at_ns});
     auto done = [this, rp](result<verify_receipt> outcome) mutable {
       answer_with(rp, std::move(outcome));
       send(this, step{[this] { reads_.reap(); }});
@@ -267,9 +269,9 @@ private:
     return rp;
   }
 
-  model_opener opener(std::string model, std::uint32_t rank, std::optional<std::uint64_t> step) {
-    return [store = deps_.store, model = std::move(model), rank, step](auto opened) {
-      store->open(model, rank, step, std::move(opened));
+  model_opener opener(std::string model, std::uint32_t rank, storage::version_choice which) {
+    return [store = deps_.store, model = std::move(model), rank, which](auto opened) {
+      store->open(model, rank, which, std::move(opened));
     };
   }
 

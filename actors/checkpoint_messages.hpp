@@ -124,6 +124,7 @@ struct verify_request {
   std::uint32_t rank = 0;
   std::uint64_t step = 0;
   std::uint32_t timeout_ms = 0;
+  std::uint64_t saved_at_ns = 0; // of several versions of the step this one; 0: that of a restore
 };
 
 struct verify_receipt {
@@ -178,7 +179,7 @@ MILLRACE_INSPECT(
 MILLRACE_INSPECT(checkpoint_list, x.models, x.more)
 MILLRACE_INSPECT(list_checkpoints_request, x.prefix, x.after, x.count_max)
 MILLRACE_INSPECT(describe_shard_request, x.model, x.rank)
-MILLRACE_INSPECT(verify_request, x.model, x.rank, x.step, x.timeout_ms)
+MILLRACE_INSPECT(verify_request, x.model, x.rank, x.step, x.timeout_ms, x.saved_at_ns)
 MILLRACE_INSPECT(verify_receipt, x.size_bytes, x.corrupt)
 MILLRACE_INSPECT(erase_checkpoint_request, x.model, x.one_step, x.step)
 MILLRACE_INSPECT(repack_request, x.timeout_ms, x.work_ms)

@@ -143,6 +143,8 @@ MILLRACE_KILL_POINT=mover.slice:2406 checkpoint --job digits/killed \
   --out "$directory/killed.bin" || status=$?
 [ "$status" = 137 ] || die "the trainer was to be killed and ended with $status"
 checkpoint --job digits/killed --out "$directory/killed.bin"
+grep -q '^digits/killed: goes on after iteration [1-9]' "$summary" ||
+  die "the killed job began anew instead of going on from its newest checkpoint"
 cmp "$directory/undisturbed.bin" "$directory/killed.bin" ||
   die "the killed job came to other weights than the undisturbed one"
 echo "killed in the middle of a pull and started again: the same weights bit for bit" |

@@ -88,8 +88,9 @@ future<actors::load_receipt> checkpoints::load(
 
 future<actors::verify_receipt> checkpoints::verify(
   const std::string& model, std::uint32_t rank, std::uint64_t step,
-  std::chrono::milliseconds timeout) {
-  actors::verify_request request{model, rank, step, runtime::timeout_ms(*core_, timeout)};
+  std::chrono::milliseconds timeout, std::uint64_t saved_at_ns) {
+  actors::verify_request request{
+    model, rank, step, runtime::timeout_ms(*core_, timeout), saved_at_ns};
   return ask_keeper<actors::verify_receipt>(
     core_, group_, model, [core = core_, request](std::size_t provider) {
       return runtime::ask_checkpoints(core, provider, request);

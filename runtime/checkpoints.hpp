@@ -43,10 +43,12 @@ public:
     const std::string& model, std::uint32_t rank, std::optional<std::uint64_t> step,
     std::vector<tensor_view> targets, std::chrono::milliseconds timeout = {});
 
-  /// Reads a version again where it rests and names the tensors whose checksums do not match.
+  /// Reads a version again where it rests and names the tensors whose checksums do not match. `saved_at_ns`: of several
+  /// versions of the step the one with this time, as `describe` tells; 0: the one that a restore would take.
+  /// Errors: `not_found`.
   future<actors::verify_receipt> verify(
     const std::string& model, std::uint32_t rank, std::uint64_t step,
-    std::chrono::milliseconds timeout = {});
+    std::chrono::milliseconds timeout = {}, std::uint64_t saved_at_ns = 0);
 
   /// Removes a model, or one step of it. Errors: `not_found`; `busy` while a job is attached.
   future<void> erase(const std::string& model, std::optional<std::uint64_t> step = {});

@@ -32,7 +32,7 @@ void open_shard(
   storage::checkpoint_store& store, const std::string& model, std::uint32_t rank,
   std::uint64_t step, const std::shared_ptr<opening>& into) {
   store.open(
-    model, rank, step,
+    model, rank, {step},
     [&store, model, rank, into](result<std::shared_ptr<storage::opened_model>> version) {
       if (!version)
         return into->arrived(rank, fail(version.error()));

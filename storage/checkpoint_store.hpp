@@ -62,6 +62,14 @@ public:
 /// to stop it. Any thread.
 using progress_callback = std::function<bool(std::uint64_t done, std::uint64_t total)>;
 
+/// One of a shard's versions.
+struct version_choice {
+  std::optional<std::uint64_t> step = {}; // absent: the newest complete one
+  /// A rank may have saved a step more than once: the version with this time, as a listing shows it, whatever `step`
+  /// says. 0: the one that a restore would take.
+  std::uint64_t saved_at_ns = 0;
+};
+
 /// A table of models' shards. Thread-safe. Completions run exactly once, on any thread, with no lock held.
 ///
 /// A version is an `opened_model`: its record has the shard's layout as `spec.tensors`, the model's name, the step
@@ -101,10 +109,10 @@ public:
     save_spec what, std::function<void()> freed,
     completion<std::unique_ptr<pending_version>> done) = 0;
 
-  /// Opens a shard's version: of a step, or of the newest complete step.
+  /// Opens a shard's version.
   /// Errors: `not_found` naming the steps that are there; a step that is not complete is opened when named.
   virtual void open(
-    std::string model, std::uint32_t rank, std::optional<std::uint64_t> step,
+    std::string model, std::uint32_t rank, version_choice which,
     completion<std::shared_ptr<opened_model>> done) = 0;
 
   /// Up to `count_max` models whose names start with `prefix` and sort after `after`, in name order.

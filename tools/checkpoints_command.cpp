@@ -71,7 +71,8 @@ int view(invocation& call, const checkpoints_options& options) {
   return exit_ok;
 }
 
-/// Every version that is done, one after the other; damage is counted, and does not end it.
+/// Every version that is done, one after the other; damage is counted, and does not end it. Nor does a job that saves on:
+/// versions that it has replaced meanwhile are told, and no failures.
 class verifier {
 public:
   verifier(invocation& call, checkpoint_access& from, std::optional<std::uint32_t> rank)
@@ -83,28 +84,36 @@ public:
         if (
           slot.state == slot_state::done && (!step || slot.step == *step) &&
           (!rank_ || shard.rank == *rank_))
-          verify(model.model, shard.rank, slot.step);
+          verify(model.model, shard.rank, slot);
   }
 
   int finish() {
     if (call_.json)
-      print_json(call_, {{"verified", seen_}, {"failed", failed_}});
+      print_json(call_, {{"verified", seen_}, {"replaced", replaced_}, {"failed", failed_}});
     else
       lines_.print(call_.out);
     return bad_ ? exit_failed : exit_ok;
   }
 
-  bool found_any() const { return !seen_.empty() || !failed_.empty(); }
+  bool found_any() const { return !seen_.empty() || !replaced_.empty() || !failed_.empty(); }
 
 private:
-  void verify(const std::string& model, std::uint32_t rank, std::uint64_t step) {
+  void verify(const std::string& model, std::uint32_t rank, const version_summary& version) {
+    auto step = std::to_string(version.step);
     auto outcome = [&] {
-      progress_line line{
-        call_, model + "@" + std::to_string(step) + " rank " + std::to_string(rank)};
-      return from_.verify(model, rank, step, line.callback());
+      progress_line line{call_, model + "@" + step + " rank " + std::to_string(rank)};
+      return from_.verify(model, rank, version, line.callback());
     }();
-    json one = {{"model", model}, {"step", step}, {"rank", rank}};
+    json one = {
+      {"model", model},
+      {"step", version.step},
+      {"rank", rank},
+      {"saved_at_ns", version.saved_at_ns}};
     std::string verdict = "ok", size;
+    if (!outcome && outcome.error().code() == errc::not_found) {
+      replaced_.push_back(one);
+      return lines_.add({model, step, std::to_string(rank), "", "replaced meanwhile"});
+    }
     if (!outcome) {
       one["error"] = to_json(outcome.error());
       verdict = outcome.error().to_string();
@@ -121,7 +130,7 @@ private:
       seen_.push_back(one);
     }
     bad_ |= verdict != "ok";
-    lines_.add({model, std::to_string(step), std::to_string(rank), size, verdict});
+    lines_.add({model, step, std::to_string(rank), size, verdict});
   }
 
   invocation& call_;
@@ -129,6 +138,7 @@ private:
   std::optional<std::uint32_t> rank_;
   table lines_{{"model", ">step", ">rank", ">size", "verdict"}};
   json seen_ = json::array();
+  json replaced_ = json::array();
   json failed_ = json::array();
   bool bad_ = false;
 };
@@ -151,12 +161,12 @@ int verify(invocation& call, const checkpoints_options& options) {
   if (!model)
     return report(call, model.error());
   all.verify(*model, version.step);
-  if (version.step && !all.found_any())
+  if ((version.step || options.rank) && !all.found_any()) {
+    auto step = version.step ? "step " + std::to_string(*version.step) : "version";
+    auto rank = options.rank ? " of rank " + std::to_string(*options.rank) : "";
     return report(
-      call,
-      status{
-        errc::not_found,
-        version.model + " has no step " + std::to_string(*version.step) + " that is done"});
+      call, status{errc::not_found, version.model + " has no " + step + rank + " that is done"});
+  }
   return all.finish();
 }
 

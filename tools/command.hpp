@@ -45,6 +45,9 @@ CLI::App* add_command(
   CLI::App& parent, invocation& call, const std::string& name, const std::string& what,
   std::function<int()> run);
 
+/// For options of 64 bits: CLI11's own conversion takes "-1" for the largest of them, and cuts what is larger.
+CLI::Validator whole_number();
+
 // One of each per file; `run.cpp` has the table.
 void add_serve_command(CLI::App& app, invocation& call);
 void add_status_command(CLI::App& app, invocation& call);

@@ -112,7 +112,8 @@ void add_describe(CLI::App& models, invocation& call) {
     [&call, options] { return describe(call, *options); });
   command->add_option("model", options->model, "name of the model")->type_name("MODEL")->required();
   command->add_option("--version", options->version, "a version that is still there (0: newest)")
-    ->type_name("NUMBER");
+    ->type_name("NUMBER")
+    ->check(whole_number());
   add_connection_options(*command, *options);
   add_group_option(*command, *options);
 }

@@ -1,5 +1,6 @@
 // The table of commands, and what becomes of arguments that none of them understands.
 #include <millrace/config/nearest.hpp>
+#include <millrace/config/units.hpp>
 #include <millrace/tools/command.hpp>
 #include <millrace/tools/run.hpp>
 #include <millrace/version.hpp>
@@ -52,6 +53,15 @@ int report_usage(invocation& call, const CLI::App& app, const CLI::ParseError& e
 }
 
 } // namespace
+
+CLI::Validator whole_number() {
+  return {
+    [](std::string& text) {
+      auto number = config::parse_count(text);
+      return number ? std::string{} : number.error().detail();
+    },
+    ""};
+}
 
 int run(std::vector<std::string> arguments, std::ostream& out, std::ostream& err) {
   CLI::App app{"Moves tensors beside training: stores, loads and keeps models.", "millrace"};

@@ -53,11 +53,11 @@ public:
   }
 
   void open(
-    std::string model, std::uint32_t rank, std::optional<std::uint64_t> step,
+    std::string model, std::uint32_t rank, version_choice which,
     completion<std::shared_ptr<opened_model>> done) override {
     run<std::shared_ptr<opened_model>>(
-      std::move(done), [model = std::move(model), rank, step](auto& c, auto&) {
-        return open_version(c, model, rank, step);
+      std::move(done), [model = std::move(model), rank, which](auto& c, auto&) {
+        return open_version(c, model, rank, which);
       });
   }
 

@@ -380,8 +380,9 @@ status make_pool(const std::string& path, std::uint64_t size_bytes, pool_medium 
       errc::invalid_argument,
       own_error(
         path,
-        "a pool of " + std::to_string(size_bytes) + " bytes; the least is " +
-          std::to_string(size_bytes_min))};
+        (size_bytes == 0 ? "no size was named for the pool"
+                         : "a pool of " + std::to_string(size_bytes) + " bytes") +
+          "; the least is " + std::to_string(size_bytes_min) + " bytes")};
   return make_pool_file(path, file_bytes_of(size_bytes), expected);
 }
 

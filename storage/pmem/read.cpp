@@ -65,11 +65,20 @@ model_record record_of(const shard& s, const slot& one, std::vector<std::uint64_
   return record;
 }
 
+// A step that is not complete is opened when it is named. Negative: there is none.
+int find_version(const model& m, const shard& s, const version_choice& which) {
+  if (which.saved_at_ns != 0)
+    return find_version_saved_at(s, which.saved_at_ns);
+  if (auto set = newest_complete(m, which.step))
+    return find_version(s, *set);
+  return which.step ? find_version(s, *which.step) : -1;
+}
+
 } // namespace
 
 result<std::shared_ptr<opened_model>> open_version(
   const std::shared_ptr<core>& c, const std::string& name, std::uint32_t rank,
-  std::optional<std::uint64_t> step) {
+  const version_choice& which) {
   auto m = c->find(name);
   if (!m)
     return fail(no_such_model(name));
@@ -80,11 +89,9 @@ result<std::shared_ptr<opened_model>> open_version(
     auto s = find_shard(*m, rank);
     if (!s)
       return fail(no_such_shard(name, rank));
-    // A step that is not complete is opened when it is named.
-    auto set = newest_complete(*m, step);
-    auto number = set ? find_version(*s, *set) : step ? find_version(*s, *step) : -1;
+    auto number = find_version(*m, *s, which);
     if (number < 0)
-      return fail(no_such_step(*m, *s, step));
+      return fail(no_such_step(*m, *s, which.step));
     auto at = static_cast<std::uint64_t>(number);
     auto digests = read_digests(*c->objects, *s, at);
     if (!digests)

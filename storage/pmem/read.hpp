@@ -17,6 +17,6 @@ result<std::shared_ptr<opened_model>> open_stored(
 /// See `checkpoint_store::open`.
 result<std::shared_ptr<opened_model>> open_version(
   const std::shared_ptr<core>& c, const std::string& name, std::uint32_t rank,
-  std::optional<std::uint64_t> step);
+  const version_choice& which);
 
 } // namespace millrace::storage::pmem

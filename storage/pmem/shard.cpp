@@ -141,6 +141,10 @@ int find_version(const shard& s, const version_set& set) noexcept {
   return newest_slot(s, [&](const slot& one) { return version_set{one.step, one.run} == set; });
 }
 
+int find_version_saved_at(const shard& s, std::uint64_t saved_at_ns) noexcept {
+  return newest_slot(s, [=](const slot& one) { return one.saved_at_ns == saved_at_ns; });
+}
+
 int protected_slot(const shard& s, const std::optional<version_set>& newest) noexcept {
   return newest ? find_version(s, *newest) : newest_slot(s, [](auto&) { return true; });
 }

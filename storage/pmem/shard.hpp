@@ -127,6 +127,8 @@ std::optional<version_set> newest_complete(
 /// The slot of a shard's version of a step, or of a set, the one saved last if there are several; -1 when there is none.
 int find_version(const shard& s, std::uint64_t step) noexcept;
 int find_version(const shard& s, const version_set& set) noexcept;
+/// Times of saves are unique within a model.
+int find_version_saved_at(const shard& s, std::uint64_t saved_at_ns) noexcept;
 
 /// The slot of a shard that holds a version nobody may take: of what is complete and newest in its model, or while
 /// nothing is complete the newest of the shard itself.

@@ -116,7 +116,7 @@ struct checkpoint_fixture : actor_fixture {
   /// Somebody reads a version of rank 0 of "m" until it is dropped.
   std::shared_ptr<storage::opened_model> read(std::uint64_t step) {
     std::shared_ptr<storage::opened_model> opened;
-    store->open("m", 0, step, [&](auto found) { opened = std::move(*found); });
+    store->open("m", 0, {step}, [&](auto found) { opened = std::move(*found); });
     return opened;
   }
 

@@ -80,10 +80,10 @@ void check_flushed(
 class silent_store final : public fake_checkpoint_store {
 public:
   void open(
-    std::string, std::uint32_t rank, std::optional<std::uint64_t> step,
+    std::string, std::uint32_t rank, storage::version_choice which,
     completion<std::shared_ptr<storage::opened_model>> done) override {
-    auto version =
-      std::make_shared<opened_in_memory>(shard_at(rank, step.value_or(1)), step.value_or(1), 1);
+    auto step = which.step.value_or(1);
+    auto version = std::make_shared<opened_in_memory>(shard_at(rank, step), step, 1);
     version->be_silent();
     done(std::shared_ptr<storage::opened_model>{std::move(version)});
   }

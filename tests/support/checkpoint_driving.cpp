@@ -49,7 +49,7 @@ result<std::shared_ptr<opened_model>> open_version(
   checkpoint_store& subject, std::string model, std::uint32_t rank,
   std::optional<std::uint64_t> step) {
   return await<std::shared_ptr<opened_model>>(
-    [&](auto done) { subject.open(std::move(model), rank, step, std::move(done)); });
+    [&](auto done) { subject.open(std::move(model), rank, {step}, std::move(done)); });
 }
 
 result<std::uint64_t> finish(

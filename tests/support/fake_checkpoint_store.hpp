@@ -108,9 +108,9 @@ public:
   }
 
   void open(
-    std::string model, std::uint32_t rank, std::optional<std::uint64_t> step,
+    std::string model, std::uint32_t rank, storage::version_choice which,
     completion<std::shared_ptr<storage::opened_model>> done) override {
-    done(try_open(model, rank, step));
+    done(try_open(model, rank, which.step));
   }
 
   void list(

@@ -1,4 +1,5 @@
 // Checkpoints of a running service from the command line: in as files, listed, verified, and out again.
+#include <millrace/runtime/client.hpp>
 #include <millrace/storage/archive/archive.hpp>
 #include <millrace/tests/support/service.hpp>
 #include <millrace/tests/support/tensors_in_memory.hpp>
@@ -9,7 +10,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cstring>
 #include <filesystem>
+#include <future>
+#include <thread>
 
 using namespace millrace;
 using namespace millrace::testing;
@@ -140,6 +145,44 @@ BOOST_AUTO_TEST_CASE(ranks_that_are_loaded_one_by_one_make_whole_steps) {
   BOOST_TEST(s.command({"checkpoints", "dump", "pair", dir / "{rank}.npz"}).code == 0);
   for (std::string rank : {"0", "1"})
     BOOST_TEST(holds(dir / (rank + ".npz"), 20), rank);
+}
+
+// Every version lives for two saves only, far shorter than a command takes.
+BOOST_AUTO_TEST_CASE(versions_of_a_job_that_saves_on_are_dumped_whole_and_verified) {
+  scratch dir;
+  service s{dir, {.providers = with_pool(dir)}};
+  std::promise<void> first_saved;
+  std::jthread job{[&](const std::stop_token& stop) {
+    std::vector<std::uint64_t> numbers(100'000);
+    auto bytes = std::as_writable_bytes(std::span{numbers});
+    auto saver =
+      client::connect(s.address())
+        .checkpointer(
+          {.model = "live"}, {tensor_view::dense("step", dtype::u64, {numbers.size()}, bytes)})
+        .get();
+    for (std::uint64_t step = 1; !stop.stop_requested(); ++step) {
+      std::ranges::fill(numbers, step);
+      saver.save(step).durable.get();
+      if (step == 2)
+        first_saved.set_value();
+    }
+  }};
+  BOOST_TEST_REQUIRE(
+    (first_saved.get_future().wait_for(std::chrono::minutes{1}) == std::future_status::ready));
+  for (int i = 0; i < 5; ++i) {
+    auto dumped =
+      parsed(s.command({"checkpoints", "dump", "live", dir / "live.npz", "--force", "--json"}));
+    auto file = storage::open_archive(dir / "live.npz");
+    BOOST_TEST_REQUIRE(file.has_value());
+    auto bytes = read_tensor(**file, 0).value();
+    std::vector<std::uint64_t> numbers(bytes.size() / 8);
+    std::memcpy(numbers.data(), bytes.data(), bytes.size());
+    auto step = dumped.at("step").get<std::uint64_t>();
+    BOOST_TEST(std::ranges::count(numbers, step) == 100'000);
+    auto verified = parsed(s.command({"checkpoints", "verify", "live", "--json"}));
+    BOOST_TEST(verified.at("failed").empty());
+    BOOST_TEST(verified.at("verified").size() + verified.at("replaced").size() >= 1u);
+  }
 }
 
 BOOST_AUTO_TEST_CASE(a_pool_in_service_is_not_opened_twice_and_is_there_at_rest) {

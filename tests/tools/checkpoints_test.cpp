@@ -104,6 +104,18 @@ std::string difference_of(const std::string& path, std::uint64_t seed) {
   return {};
 }
 
+// The weight's bytes are somewhere in the pool's file: one of them changes.
+void spoil(const place& p, const tensors_in_memory& all) {
+  std::fstream file{p.pool, std::ios::in | std::ios::out | std::ios::binary};
+  std::string bytes{std::istreambuf_iterator<char>{file}, {}};
+  std::string weight(reinterpret_cast<const char*>(all.bytes(0).data()), all.bytes(0).size());
+  auto at = bytes.find(weight);
+  BOOST_TEST_REQUIRE(at != std::string::npos);
+  file.clear();
+  file.seekp(static_cast<std::streamoff>(at + 1000));
+  file.put(static_cast<char>(~weight[1000]));
+}
+
 } // namespace
 
 BOOST_AUTO_TEST_SUITE(pools_at_rest)
@@ -169,7 +181,9 @@ BOOST_AUTO_TEST_CASE(dumping_says_what_it_lacks) {
   BOOST_TEST(p.checkpoints({"dump", "resnet@11", p.file("a.npz")}).code == 1);
   BOOST_TEST(p.checkpoints({"dump", "resnet", p.file("a.npz"), "--rank", "1"}).code == 2);
   BOOST_TEST(p.checkpoints({"dump", "resnet", p.file("a.npz")}).code == 0);
-  BOOST_TEST(p.checkpoints({"dump", "resnet", p.file("a.npz")}).code == 1);
+  auto there = p.checkpoints({"dump", "resnet", p.file("a.npz")});
+  BOOST_TEST(there.code == 1);
+  BOOST_TEST(there.err.find("--force") != std::string::npos, there.err);
   BOOST_TEST(p.checkpoints({"dump", "resnet", p.file("a.npz"), "--force"}).code == 0);
 }
 
@@ -291,7 +305,7 @@ BOOST_AUTO_TEST_CASE(what_was_flushed_is_loaded_back_without_saying_what_it_is) 
     BOOST_TEST_REQUIRE(flusher.has_value(), why(flusher));
     for (std::uint32_t rank : {0u, 1u}) {
       auto version = await<std::shared_ptr<storage::opened_model>>(
-        [&](auto done) { (*pool)->checkpoints()->open("resnet", rank, 10, std::move(done)); });
+        [&](auto done) { (*pool)->checkpoints()->open("resnet", rank, {10}, std::move(done)); });
       BOOST_TEST_REQUIRE(version.has_value(), why(version));
       auto copied =
         flusher->flush({"resnet", rank, 2, {{"data", "0/1"}}, *version}, std::atomic<bool>{false});
@@ -325,18 +339,7 @@ BOOST_AUTO_TEST_CASE(steps_and_models_are_removed_and_space_comes_back) {
 BOOST_AUTO_TEST_CASE(damage_is_found_by_verify_and_check) {
   place p;
   load(p, 10);
-  auto expected = content(10);
-  // The weight's bytes are somewhere in the pool's file: one of them changes.
-  std::fstream file{p.pool, std::ios::in | std::ios::out | std::ios::binary};
-  std::string bytes{std::istreambuf_iterator<char>{file}, {}};
-  std::string weight(
-    reinterpret_cast<const char*>(expected.bytes(0).data()), expected.bytes(0).size());
-  auto at = bytes.find(weight);
-  BOOST_TEST_REQUIRE(at != std::string::npos);
-  file.clear();
-  file.seekp(static_cast<std::streamoff>(at + 1000));
-  file.put(static_cast<char>(~weight[1000]));
-  file.close();
+  spoil(p, content(10));
   auto verified = p.checkpoints({"verify", "resnet", "--json"});
   BOOST_TEST(verified.code == 1);
   BOOST_TEST(
@@ -351,6 +354,64 @@ BOOST_AUTO_TEST_CASE(damage_is_found_by_verify_and_check) {
 BOOST_AUTO_TEST_SUITE_END()
 
 BOOST_AUTO_TEST_SUITE(names_of_versions)
+
+// Loading again fills the other slot: both have the step.
+BOOST_AUTO_TEST_CASE(damage_is_found_in_the_older_of_two_versions_of_a_step) {
+  place p;
+  load(p, 1);
+  auto twice = file_with(p, "again.safetensors", 2);
+  BOOST_TEST_REQUIRE(p.checkpoints({"load", twice, "--model", "resnet", "--step", "1"}).code == 0);
+  auto all = p.parsed({"verify"}).at("verified");
+  BOOST_TEST_REQUIRE(all.size() == 2u);
+  BOOST_TEST(all.at(0).at("saved_at_ns") != all.at(1).at("saved_at_ns"));
+  spoil(p, content(1));
+  auto found = p.checkpoints({"verify", "--json"});
+  BOOST_TEST(found.code == 1);
+  std::map<std::uint64_t, std::size_t> damaged; // by time
+  auto told = json::parse(found.out);
+  for (auto& one : told.at("verified"))
+    damaged[one.at("saved_at_ns")] = one.at("corrupt").size();
+  BOOST_TEST_REQUIRE(damaged.size() == 2u);
+  BOOST_TEST(damaged.begin()->second == 1u);
+  BOOST_TEST(damaged.rbegin()->second == 0u);
+}
+
+BOOST_AUTO_TEST_CASE(a_pattern_loads_as_many_ranks_as_its_first_file_says) {
+  place p;
+  for (auto* rank : {"0", "1"})
+    load(p, 4, {"--rank", rank, "--world-size", "2"});
+  BOOST_TEST_REQUIRE(p.checkpoints({"dump", "resnet", p.file("r{rank}.npz")}).code == 0);
+  place other;
+  auto o = other.checkpoints({"load", p.file("r{rank}.npz")});
+  BOOST_TEST(o.code == 0, o.err);
+  BOOST_TEST(other.parsed({"view", "resnet"}).at("complete_steps") == json::array({4}));
+  // One that says nothing of itself is not taken for the only one.
+  file_with(p, "plain-0.safetensors", 1);
+  o = other.checkpoints(
+    {"load", p.file("plain-{rank}.safetensors"), "--model", "plain", "--step", "1"});
+  BOOST_TEST(o.code == 2);
+  BOOST_TEST(o.err.find("--world-size") != std::string::npos, o.err);
+}
+
+BOOST_AUTO_TEST_CASE(steps_are_whole_numbers_of_64_bits) {
+  place p;
+  auto file = file_with(p, "one.safetensors", 1);
+  for (auto* step : {"-1", "18446744073709551616", "1.5", ""}) {
+    auto o = p.checkpoints({"load", file, "--model", "m", "--step", step});
+    BOOST_TEST(o.code == 2, step);
+  }
+  BOOST_TEST(p.parsed({"ls"}).at("checkpoints").empty());
+  BOOST_TEST(
+    p.checkpoints({"load", file, "--model", "m", "--step", "18446744073709551615"}).code == 0);
+}
+
+BOOST_AUTO_TEST_CASE(verifying_a_rank_that_is_not_there_says_so) {
+  place p;
+  load(p, 1);
+  auto o = p.checkpoints({"verify", "resnet", "--rank", "7"});
+  BOOST_TEST(o.code == 1);
+  BOOST_TEST(o.err.find("rank 7") != std::string::npos, o.err);
+}
 
 BOOST_AUTO_TEST_CASE(a_step_follows_the_last_at_sign) {
   using tools::parse_version_name;

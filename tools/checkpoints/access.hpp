@@ -36,12 +36,14 @@ public:
   virtual result<checkpoint_summary> describe(const std::string& model) = 0;
   virtual result<shard_spec> describe_shard(const std::string& model, std::uint32_t rank) = 0;
 
-  /// A version as a source. Errors: `not_found` naming the steps that are there.
+  /// A version as a source, the same whatever is saved meanwhile. Memory: of a service all of the shard.
+  /// Errors: `not_found` naming the steps that are there.
   virtual result<std::unique_ptr<storage::tensor_source>> open(
     const std::string& model, std::uint32_t rank, std::uint64_t step) = 0;
 
+  /// Of the shard's versions this one. Errors: `not_found` when it was replaced meanwhile.
   virtual result<verified_version> verify(
-    const std::string& model, std::uint32_t rank, std::uint64_t step,
+    const std::string& model, std::uint32_t rank, const version_summary& version,
     const storage::progress_callback& progress) = 0;
 
   /// Enrolls the shard and saves what the source has as one version of it.

@@ -9,6 +9,7 @@
 
 #include <memory>
 #include <ostream>
+#include <set>
 
 namespace millrace::tools {
 
@@ -43,10 +44,20 @@ result<std::uint64_t> step_of(const checkpoint_summary& model, const version_nam
   return fail(errc::not_found, "no step of " + model.model + " is complete; name one: MODEL@STEP");
 }
 
+// A job that saves on replaces versions: without a named step the then newest is taken, so many times.
+constexpr int attempts_max = 10;
+
+/// One version, rank by rank.
+struct dumped {
+  std::string model;
+  std::uint64_t step = 0;
+  std::vector<std::pair<std::uint32_t, std::string>> files;
+};
+
 status write_one(
-  invocation& call, checkpoint_access& from, const dump_options& options,
-  storage::archive_format format, const std::string& model, std::uint64_t step, std::uint32_t rank,
-  const std::string& file) {
+  invocation& call, checkpoint_access& from, storage::archive_format format,
+  const std::string& model, std::uint64_t step, std::uint32_t rank, const std::string& file,
+  bool replace) {
   auto shard = from.describe_shard(model, rank);
   if (!shard)
     return shard.error();
@@ -57,7 +68,36 @@ status write_one(
     (*source)->metadata(), {shard->model, step, shard->rank, shard->world_size, shard->axes});
   storage::labelled_source labelled{std::move(*source), std::move(metadata)};
   progress_line line{call, file};
-  return storage::write_archive(format, file, labelled, {options.force, line.callback()});
+  auto bad = storage::write_archive(format, file, labelled, {replace, line.callback()});
+  if (bad.code() == errc::already_exists)
+    return {bad.code(), file + " exists: replace it with --force, or name another file"};
+  return bad;
+}
+
+// None: a job has replaced the newest version meanwhile. `ours`: files that this command wrote.
+tl::expected<std::optional<dumped>, failure> try_to_dump(
+  invocation& call, checkpoint_access& from, const dump_options& options,
+  storage::archive_format format, std::set<std::string>& ours) {
+  auto version = parse_version_name(options.version);
+  auto model = from.describe(version.model);
+  if (!model)
+    return tl::unexpected{failure{model.error()}};
+  auto step = step_of(*model, version);
+  if (!step)
+    return tl::unexpected{failure{step.error()}};
+  auto files = files_of_ranks(options.file, options.rank, model->world_size);
+  if (!files)
+    return tl::unexpected{failure{files.error(), exit_usage}};
+  for (auto& [rank, file] : *files) {
+    auto replace = options.force || ours.contains(file);
+    auto bad = write_one(call, from, format, model->model, *step, rank, file, replace);
+    if (bad.code() == errc::not_found && !version.step)
+      return std::nullopt;
+    if (!bad.ok())
+      return tl::unexpected{failure{bad}};
+    ours.insert(file);
+  }
+  return dumped{model->model, *step, std::move(*files)};
 }
 
 int dump(invocation& call, const dump_options& options) {
@@ -67,31 +107,33 @@ int dump(invocation& call, const dump_options& options) {
   auto from = open_access(options);
   if (!from)
     return report(call, from.error());
-  auto version = parse_version_name(options.version);
-  auto model = (*from)->describe(version.model);
-  if (!model)
-    return report(call, model.error());
-  auto step = step_of(*model, version);
-  if (!step)
-    return report(call, step.error());
-  auto files = files_of_ranks(options.file, options.rank, model->world_size);
-  if (!files)
-    return report(call, {files.error(), exit_usage});
+  std::set<std::string> ours;
+  tl::expected<std::optional<dumped>, failure> outcome;
+  for (int i = 0; i < attempts_max && outcome && !*outcome; ++i)
+    outcome = try_to_dump(call, **from, options, *format, ours);
+  if (!outcome)
+    return report(call, outcome.error());
+  if (!*outcome)
+    return report(
+      call,
+      status{
+        errc::busy,
+        options.version + " was saved over " + std::to_string(attempts_max) +
+          " times while it was dumped: dump one rank with --rank, or have the job keep more "
+          "versions"});
+  auto& done = **outcome;
   json written = json::array();
-  for (auto& [rank, file] : *files) {
-    auto bad = write_one(call, **from, options, *format, model->model, *step, rank, file);
-    if (!bad.ok())
-      return report(call, bad);
+  for (auto& [rank, file] : done.files) {
     written.push_back({{"rank", rank}, {"file", file}});
     if (!call.json)
-      call.out << printable(model->model) << "@" << *step << " rank " << rank << ": "
+      call.out << printable(done.model) << "@" << done.step << " rank " << rank << ": "
                << printable(file) << " (" << to_string(*format) << ")\n";
   }
   if (call.json)
     print_json(
       call,
-      {{"model", model->model},
-       {"step", *step},
+      {{"model", done.model},
+       {"step", done.step},
        {"format", to_string(*format)},
        {"files", written}});
   return exit_ok;

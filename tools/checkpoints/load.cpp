@@ -65,10 +65,23 @@ status adapt(checkpoint_access& to, shard_spec& shard, const load_options& optio
 }
 
 // Without a world's size it is the file that knows which ranks there are.
-result<std::vector<std::pair<std::uint32_t, std::string>>> files_of(const load_options& options) {
+result<std::vector<std::pair<std::uint32_t, std::string>>> files_of(
+  const load_options& options, std::optional<storage::archive_format> format) {
   if (options.rank && !options.world_size)
     return std::vector{std::pair{*options.rank, file_of_rank(options.file, *options.rank)}};
-  return files_of_ranks(options.file, options.rank, options.world_size.value_or(1));
+  auto first = file_of_rank(options.file, 0);
+  if (options.world_size || first == options.file)
+    return files_of_ranks(options.file, options.rank, options.world_size.value_or(1));
+  auto source = storage::open_archive(first, format);
+  if (!source)
+    return fail(source.error());
+  auto metadata = (*source)->metadata();
+  auto world_size = storage::take_origin(metadata).world_size;
+  if (!world_size)
+    return fail(
+      errc::invalid_argument,
+      first + " does not say how many ranks there are: name them with --world-size");
+  return files_of_ranks(options.file, {}, *world_size);
 }
 
 int load(invocation& call, const load_options& options) {
@@ -79,7 +92,7 @@ int load(invocation& call, const load_options& options) {
       return report(call, {named.error(), exit_usage});
     format = *named;
   }
-  auto files = files_of(options);
+  auto files = files_of(options, format);
   if (!files)
     return report(call, {files.error(), exit_usage});
   std::unique_ptr<checkpoint_access> to;
@@ -90,7 +103,7 @@ int load(invocation& call, const load_options& options) {
       return report(call, source.error());
     auto each = options;
     each.file = file;
-    if (options.world_size || options.rank)
+    if (options.world_size || options.rank || files->size() > 1)
       each.rank = rank;
     auto what = plan(**source, each);
     if (!what)
@@ -130,10 +143,7 @@ void add_load_command(CLI::App& checkpoints, invocation& call) {
     add_command(checkpoints, call, "load", "Save a file's tensors as a version", [&call, options] {
       return load(call, *options);
     });
-  command
-    ->add_option(
-      "FILE", options->file,
-      "the file; with {rank} in its name and --world-size, one of every rank")
+  command->add_option("FILE", options->file, "the file; with {rank} in its name, one of every rank")
     ->type_name("")
     ->required();
   command
@@ -144,7 +154,8 @@ void add_load_command(CLI::App& checkpoints, invocation& call) {
   command->add_option("--model", options->model, "the model (default: as the file was dumped)")
     ->type_name("NAME");
   command->add_option("--step", options->step, "the step (default: as the file was dumped)")
-    ->type_name("NUMBER");
+    ->type_name("NUMBER")
+    ->check(whole_number());
   command->add_option("--rank", options->rank, "the rank (default: as dumped, else 0)")
     ->type_name("NUMBER");
   command

@@ -121,17 +121,13 @@ public:
 
   result<std::unique_ptr<storage::tensor_source>> open(
     const std::string& model, std::uint32_t rank, std::uint64_t step) override {
-    auto version = await<std::shared_ptr<storage::opened_model>>(
-      short_wait, [&](auto done) { store_->open(model, rank, step, std::move(done)); });
-    if (!version)
-      return fail(version.error());
-    return storage::make_opened_source(std::move(*version));
+    return open_one(model, rank, {step});
   }
 
   result<verified_version> verify(
-    const std::string& model, std::uint32_t rank, std::uint64_t step,
+    const std::string& model, std::uint32_t rank, const version_summary& version,
     const storage::progress_callback& progress) override {
-    auto source = open(model, rank, step);
+    auto source = open_one(model, rank, {version.step, version.saved_at_ns});
     if (!source)
       return fail(source.error());
     verified_version seen;
@@ -185,6 +181,15 @@ public:
   }
 
 private:
+  result<std::unique_ptr<storage::tensor_source>> open_one(
+    const std::string& model, std::uint32_t rank, storage::version_choice which) {
+    auto version = await<std::shared_ptr<storage::opened_model>>(
+      short_wait, [&](auto done) { store_->open(model, rank, which, std::move(done)); });
+    if (!version)
+      return fail(version.error());
+    return storage::make_opened_source(std::move(*version));
+  }
+
   status fill(
     const shard_spec& shard, std::uint64_t step, storage::tensor_source& source,
     const storage::progress_callback& progress) {

@@ -9,57 +9,36 @@ namespace millrace::tools {
 
 namespace {
 
-// Small tensors come together: each load is a message and an answer.
-constexpr std::uint64_t batch_bytes = 64ull << 20;
-
-/// A version that is loaded some tensors at a time. Memory: one batch, or the largest tensor.
-class service_source final : public storage::tensor_source {
+/// A version in this process: one transfer brought all of it, and so no save came between its tensors.
+class loaded_source final : public storage::tensor_source {
 public:
-  service_source(checkpoints from, shard_spec shard, std::uint64_t step)
-    : from_(std::move(from)), shard_(std::move(shard)), step_(step) {}
+  explicit loaded_source(shard_spec shard) : shard_(std::move(shard)) {
+    for (auto& tensor : shard_.tensors.tensors)
+      held_.emplace_back(size_bytes(tensor).value_or(0));
+  }
+
+  /// Where its tensors go.
+  std::vector<tensor_view> targets() {
+    std::vector<tensor_view> out;
+    for (std::size_t i = 0; i < held_.size(); ++i)
+      if (!held_[i].empty())
+        out.push_back({shard_.tensors.tensors[i], held_[i].data(), {}});
+    return out;
+  }
 
   const layout& tensors() const noexcept override { return shard_.tensors; }
   const storage::text_pairs& metadata() const noexcept override { return shard_.metadata; }
 
   status read(std::uint32_t tensor, std::uint64_t offset, std::span<std::byte> into) override {
-    if (tensor < first_ || tensor >= first_ + held_.size())
-      if (auto bad = load(tensor); !bad.ok())
-        return bad;
-    auto& held = held_[tensor - first_];
+    auto& held = held_.at(tensor);
     MILLRACE_ASSERT(offset <= held.size() && into.size() <= held.size() - offset);
-    std::memcpy(into.data(), held.data() + offset, into.size());
+    if (!into.empty())
+      std::memcpy(into.data(), held.data() + offset, into.size());
     return {};
   }
 
 private:
-  // This tensor, and those that follow as long as they are small.
-  status load(std::uint32_t first) {
-    auto& all = shard_.tensors.tensors;
-    std::vector<tensor_view> targets;
-    std::uint64_t total = 0;
-    held_.clear();
-    first_ = first;
-    for (auto i = first; i < all.size(); ++i) {
-      auto bytes = size_bytes(all[i]).value_or(0);
-      if (i > first && total + bytes > batch_bytes)
-        break;
-      total += bytes;
-      held_.emplace_back(bytes);
-      if (bytes > 0)
-        targets.push_back({all[i], held_.back().data(), {}});
-    }
-    if (targets.empty())
-      return {};
-    auto loaded = from_.load(shard_.model, shard_.rank, step_, std::move(targets)).result();
-    if (!loaded)
-      held_.clear();
-    return loaded ? status{} : loaded.error();
-  }
-
-  checkpoints from_;
   shard_spec shard_;
-  std::uint64_t step_;
-  std::uint32_t first_ = 0;
   std::vector<std::vector<std::byte>> held_;
 };
 
@@ -88,13 +67,21 @@ public:
     auto shard = describe_shard(model, rank);
     if (!shard)
       return fail(shard.error());
-    return std::make_unique<service_source>(all_, std::move(*shard), step);
+    auto source = std::make_unique<loaded_source>(std::move(*shard));
+    auto targets = source->targets();
+    if (targets.empty())
+      return source;
+    auto loaded = all_.load(model, rank, step, std::move(targets)).result();
+    if (!loaded)
+      return fail(loaded.error());
+    return source;
   }
 
   result<verified_version> verify(
-    const std::string& model, std::uint32_t rank, std::uint64_t step,
+    const std::string& model, std::uint32_t rank, const version_summary& version,
     const storage::progress_callback& progress) override {
-    auto outcome = outcome_of(all_.verify(model, rank, step), progress);
+    auto outcome =
+      outcome_of(all_.verify(model, rank, version.step, {}, version.saved_at_ns), progress);
     return outcome.map([](const auto& receipt) {
       return verified_version{receipt.size_bytes, receipt.corrupt};
     });
