@@ -255,6 +255,7 @@ private:
         break;
       places.push_back({std::move(into), std::move(*made)});
     }
+    c_->persist.fence(); // what was written into those that are given up is not left on its way
     auto best = std::min_element(
       places.begin(), places.end(), [](auto& a, auto& b) { return better(a.made, b.made); });
     if (best == places.end() || !better(best->made, old))
