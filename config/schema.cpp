@@ -188,7 +188,7 @@ constexpr auto provider_keys = [] {
        "low_space", "refuse", when_low_choices,
        "what a checkpoint without room does: be refused, or reclaim what jobs left that are not "
        "attached: second versions of finished ones, and versions of others beyond their newest "
-       "two")),
+       "two; never any of a model whose newest complete step is damaged")),
      put<s, &s::low_space>},
     {pmem_only(providers.choice(
        "repack", "off", repack_modes,

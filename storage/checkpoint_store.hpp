@@ -33,7 +33,7 @@ struct repack_report {
   std::uint64_t moved_bytes = 0;
   std::uint64_t versions_freed = 0; // second versions of finished jobs, beyond `keep`
   std::uint64_t remains_freed = 0;  // active slots of dead jobs
-  std::uint64_t skipped = 0;        // being read or filled now
+  std::uint64_t skipped = 0; // being read or filled now, or needed: what would stay is damaged
   std::uint64_t largest_free_bytes_before = 0;
   std::uint64_t largest_free_bytes_after = 0;
   bool stopped_early = false; // by its progress callback or because the store closes
@@ -127,8 +127,9 @@ public:
   virtual void erase(
     std::string model, std::optional<std::uint64_t> step, completion<void> done) = 0;
 
-  /// Frees second versions of finished jobs and active slots of dead ones, and joins what is fragmented. May be
-  /// killed at any instant. Blocks nobody but the shard being moved, and never touches what is being read.
+  /// Frees second versions of finished jobs and active slots of dead ones, and joins what is fragmented. A version goes
+  /// only after the one that stays, of all ranks, was read and is what it was. May be killed at any instant. Blocks
+  /// nobody but the shard being moved, and never touches what is being read.
   virtual void repack(progress_callback progress, completion<repack_report> done) = 0;
 
   virtual bucket_stats stats() const = 0;

@@ -3,6 +3,7 @@
 
 #include <millrace/storage/pmem/core.hpp>
 
+#include <cstdint>
 #include <exception>
 #include <memory>
 #include <utility>
@@ -19,10 +20,19 @@ result<T> attempt(const std::shared_ptr<core>& c, Work& work, gate::ticket& tick
   }
 }
 
-/// Runs `work(core, ticket)`, and `done` with its outcome once the ticket is given back. A publish takes microseconds
-/// where cache lines are written back, and a wait for the disk elsewhere: then the work is done by a thread of the pool.
+/// Where the work of a call is done.
+enum class call_place : std::uint8_t {
+  /// A publish takes microseconds where cache lines are written back, and a wait for the disk elsewhere: then a thread
+  /// of the pool does it, else the caller.
+  by_medium,
+  pool, // what reads or writes many bytes
+};
+
+/// Runs `work(core, ticket)`, and `done` with its outcome once the ticket is given back.
 template <class T, class Work>
-void run_call(const std::shared_ptr<core>& c, gate& entrance, completion<T> done, Work work) {
+void run_call(
+  const std::shared_ptr<core>& c, gate& entrance, completion<T> done, Work work,
+  call_place place = call_place::by_medium) {
   auto ticket = entrance.enter();
   if (!ticket)
     return done(fail(closed_status(*c)));
@@ -32,7 +42,7 @@ void run_call(const std::shared_ptr<core>& c, gate& entrance, completion<T> done
     ticket.reset();
     done(std::move(outcome));
   };
-  if (c->persist.how() == write_back::cache_lines)
+  if (place == call_place::by_medium && c->persist.how() == write_back::cache_lines)
     job({});
   else
     c->pool.post(std::move(job));

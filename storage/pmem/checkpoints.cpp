@@ -24,9 +24,12 @@ public:
   }
 
   void enroll(shard_spec shard, completion<enrolled_shard> done) override {
-    run<enrolled_shard>(std::move(done), [shard = std::move(shard)](auto& c, auto&) {
-      return enroll_shard(*c, shard);
-    });
+    // What is reclaimed for it goes after what stays was read.
+    auto reclaims = core_->options.low_space == when_low_space::reclaim;
+    run_call<enrolled_shard>(
+      core_, core_->operations, std::move(done),
+      [shard = std::move(shard)](auto& c, auto&) { return enroll_shard(*c, shard); },
+      reclaims ? call_place::pool : call_place::by_medium);
   }
 
   void leave(std::string model, std::uint32_t rank, bool finished) override {

@@ -4,6 +4,7 @@
 #include <millrace/storage/pmem/catalog.hpp>
 #include <millrace/storage/pmem/enroll.hpp>
 #include <millrace/storage/pmem/erase.hpp>
+#include <millrace/storage/pmem/reclaim.hpp>
 
 #include <algorithm>
 

@@ -5,7 +5,6 @@
 #include <millrace/storage/pmem/stored_version.hpp>
 
 #include <algorithm>
-#include <tuple>
 
 namespace millrace::storage::pmem {
 
@@ -160,107 +159,6 @@ status finish_erasing(core& c) {
         return bad;
   }
   return {};
-}
-
-namespace {
-
-// Versions that a job which has not ended in order finds again in any case.
-constexpr std::size_t versions_kept = 2;
-
-struct victim {
-  // 0: nothing whole in it; 1: second version of a finished job; 2: beyond what is kept of a dead one.
-  int order = 0;
-  std::uint64_t saved_at_ns = 0;
-  std::uint64_t bytes = 0;
-  std::shared_ptr<model> of;
-  std::uint32_t rank = 0;
-  std::uint64_t number = 0;
-  std::uint64_t changes = 0; // of the slot, when it was found
-};
-
-// The versions of a shard that may go, the oldest first; needs the model's lock.
-void add_victims(
-  const std::shared_ptr<model>& m, const shard& s, const std::optional<version_set>& newest,
-  std::vector<victim>& victims) {
-  auto kept = protected_slot(s, newest);
-  auto first = victims.size();
-  std::size_t done = 0;
-  for (std::size_t i = 0; i < s.slots.size(); ++i) {
-    auto& one = s.slots[i];
-    done += one.done();
-    if (!one.reserved() || one.in_use() || static_cast<int>(i) == kept)
-      continue;
-    auto order = !one.done() ? 0 : s.finished ? 1 : 2;
-    victims.push_back(
-      {order, one.done() ? one.saved_at_ns : 0, one.reserved_bytes, m, s.spec.rank, i,
-       one.changes});
-  }
-  if (s.finished)
-    return;
-  auto versions = std::partition(
-    victims.begin() + static_cast<std::ptrdiff_t>(first), victims.end(),
-    [](auto& v) { return v.order == 0; });
-  std::sort(
-    versions, victims.end(), [](auto& a, auto& b) { return a.saved_at_ns < b.saved_at_ns; });
-  auto spare = static_cast<std::ptrdiff_t>(done - std::min(done, versions_kept));
-  victims.erase(versions + std::min(spare, victims.end() - versions), victims.end());
-}
-
-std::vector<victim> find_victims(const core& c) {
-  std::vector<victim> victims;
-  for (auto& m : c.all()) {
-    std::lock_guard guard{m->mutex};
-    auto newest = newest_complete(*m);
-    for (auto& [rank, s] : m->shards)
-      if (!s->registered && !s->erased)
-        add_victims(m, *s, newest, victims);
-  }
-  std::sort(victims.begin(), victims.end(), [](auto& a, auto& b) {
-    return std::tie(a.order, a.saved_at_ns) < std::tie(b.order, b.saved_at_ns);
-  });
-  return victims;
-}
-
-// False when its shard has changed meanwhile.
-result<bool> take(core& c, const victim& v) {
-  std::lock_guard guard{v.of->mutex};
-  auto s = find_shard(*v.of, v.rank);
-  if (!s || s->registered)
-    return false;
-  auto& one = s->slots[v.number];
-  if (!one.reserved() || one.in_use() || one.changes != v.changes)
-    return false;
-  // Other ranks may have made it a part of what is complete.
-  if (one.done() && static_cast<int>(v.number) == protected_slot(*s, newest_complete(*v.of)))
-    return false;
-  if (auto bad = release_slot(c, *s, v.number); !bad.ok())
-    return fail(std::move(bad));
-  return true;
-}
-
-} // namespace
-
-result<std::uint64_t> reclaim_room(core& c, std::uint64_t missing_bytes) {
-  auto victims = find_victims(c);
-  std::uint64_t free = 0, reclaimable = 0, freed = 0;
-  {
-    std::lock_guard guard{c.layout_mutex};
-    free = c.objects->probe_free().total_bytes;
-  }
-  for (auto& v : victims)
-    reclaimable += v.bytes;
-  if (free + reclaimable < missing_bytes)
-    return 0;
-  for (auto& v : victims) {
-    // What is free may lie in pieces that are too small: then one more, and the caller tries again.
-    if (freed > 0 && free + freed >= missing_bytes)
-      break;
-    auto taken = take(c, v);
-    if (!taken)
-      return fail(taken.error());
-    freed += *taken ? v.bytes : 0;
-  }
-  return freed;
 }
 
 } // namespace millrace::storage::pmem

@@ -1,4 +1,4 @@
-// Taking models, steps and space away. Used by the store, by leases, and when space is low.
+// Taking models and steps away. Used by the store, and by leases.
 #pragma once
 
 #include <millrace/storage/pmem/core.hpp>
@@ -24,10 +24,6 @@ namespace millrace::storage::pmem {
 
 /// Takes a model of which nothing is left out of the map. Needs the model's lock.
 void drop_if_empty(core& c, model& m);
-
-/// Frees the slots that are missed least of all models until so many bytes more may be reserved: see
-/// `when_low_space::reclaim`. Bytes freed: none when all of them together would not do.
-result<std::uint64_t> reclaim_room(core& c, std::uint64_t missing_bytes);
 
 /// The error of a model or shard that is not there.
 status no_such_model(const std::string& name);

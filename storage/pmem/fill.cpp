@@ -94,7 +94,8 @@ status saving::prepare(std::vector<std::uint64_t> digests) {
   version_.sequence = ++lent().of->last_sequence;
   version_.saved_at_ns = time_of_save(*lent().of, wall_clock_ns());
   auto record = store_record(c, s, lent().number, version_, digests);
-  return c.direct ? status{} : c.persist.flush(record.data(), record.size());
+  // With a fence, for another thread may publish.
+  return c.direct ? status{} : c.persist.persist(record.data(), record.size());
 }
 
 result<std::uint64_t> saving::finish() {

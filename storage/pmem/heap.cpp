@@ -200,11 +200,14 @@ void change::free(std::uint64_t object) {
 
 status change::publish(const persistence& persist) {
   persist.publishes();
-  if (::pmemobj_publish(home_->pool(), actions_.data(), actions_.size()) != 0)
-    return {errc::no_space, "changing the index of the pool: " + pmemobj_reason()};
-  actions_.clear();
+  auto failed = ::pmemobj_publish(home_->pool(), actions_.data(), actions_.size()) != 0;
+  auto outcome = failed
+    ? status{errc::no_space, "changing the index of the pool: " + pmemobj_reason()}
+    : status{};
   persist.published();
-  return {};
+  if (outcome.ok())
+    actions_.clear();
+  return outcome;
 }
 
 void change::cancel() {

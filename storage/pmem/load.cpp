@@ -347,27 +347,4 @@ result<std::vector<std::uint64_t>> read_digests(
   return digests;
 }
 
-std::vector<std::uint32_t> verify_version(
-  const heap& objects, const slot_owner& s, const slot& version,
-  const std::vector<std::uint64_t>& digests) {
-  std::vector<std::uint64_t> first(s.shape->tensor_bytes.size());
-  for (std::size_t i = 1; i < first.size(); ++i)
-    first[i] = first[i - 1] + digest_count(s.shape->tensor_bytes[i - 1]);
-  std::vector<bool> wrong(first.size());
-  for (auto& p : s.shape->packed.pieces)
-    for (std::uint64_t from = 0; from < p.length; from += digest_block_bytes) {
-      auto length = std::min(digest_block_bytes, p.length - from);
-      // A window is in one run, and so is a block.
-      auto run = locate(version.extents, p.at + from, length).front();
-      auto block = first[p.tensor] + (p.tensor_offset + from) / digest_block_bytes;
-      if (digest(objects.at<std::byte>(run.offset), length) != digests[block])
-        wrong[p.tensor] = true;
-    }
-  std::vector<std::uint32_t> tensors;
-  for (std::uint32_t i = 0; i < wrong.size(); ++i)
-    if (wrong[i])
-      tensors.push_back(i);
-  return tensors;
-}
-
 } // namespace millrace::storage::pmem

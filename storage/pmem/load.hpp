@@ -40,10 +40,4 @@ loaded_index load_index(const heap& objects, const problem_callback& problem);
 result<std::vector<std::uint64_t>> read_digests(
   const heap& objects, const slot_owner& s, std::uint64_t number);
 
-/// Compares a version's bytes where they rest with its digests, of which there must be some; returns the tensors that
-/// differ.
-std::vector<std::uint32_t> verify_version(
-  const heap& objects, const slot_owner& s, const slot& version,
-  const std::vector<std::uint64_t>& digests);
-
 } // namespace millrace::storage::pmem

@@ -76,8 +76,10 @@ public:
   void persist(std::function<void(status)> done) override {
     auto home = slot_.home;
     std::vector<std::function<status()>> jobs;
-    if (!written_back_)
-      for (auto& run : locate(slot_.extents, 0, slot_.shape->packed.stream_bytes, job_bytes()))
+    for (auto& run : locate(slot_.extents, 0, slot_.shape->packed.stream_bytes, job_bytes()))
+      if (written_back_)
+        home->persist.bulk_written_back(home->address(run.offset), run.length);
+      else
         jobs.emplace_back([home, run] {
           auto outcome = home->persist.bulk_flush(home->address(run.offset), run.length);
           // Of this thread's lines; the thread that publishes has none of them.

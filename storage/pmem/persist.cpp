@@ -29,7 +29,10 @@ status persistence::persist(const void* target, std::size_t size_bytes) const {
 }
 
 status persistence::bulk_flush(const void* target, std::size_t size_bytes) const {
-  return write_back_range(target, size_bytes);
+  auto outcome = write_back_range(target, size_bytes);
+  if (observer_ && outcome.ok())
+    observer_->bulk_flushes(target, size_bytes);
+  return outcome;
 }
 
 void persistence::bulk_copy(void* target, const void* source, std::size_t size_bytes) const {

@@ -11,7 +11,8 @@
 
 namespace millrace::storage::pmem {
 
-/// What a test sees of the order in which bytes become persistent. Any thread; the calls of one thread in order.
+/// What a test sees of the order in which bytes become persistent. Any thread; the calls of one thread in order, each on
+/// the thread that does what it tells: a fence is one of that thread's lines alone.
 class persist_observer {
 public:
   virtual ~persist_observer() = default;
@@ -24,10 +25,14 @@ public:
 
   /// From now on foreign bytes (copied by a peer, or by a device) may arrive in the range, unflushed.
   virtual void bulk_begins(const void* target, std::size_t size_bytes) = 0;
-  /// All bytes of the range are persistent now, whoever wrote them.
+  /// What arrived in the range is on its way, as of `flushes`.
+  virtual void bulk_flushes(const void* target, std::size_t size_bytes) = 0;
+  /// Whoever moved the bytes of the range has written them back, and has said so.
+  virtual void bulk_written_back(const void* target, std::size_t size_bytes) = 0;
+  /// Nothing arrives any more, and all bytes of the range are taken for persistent.
   virtual void bulk_persisted(const void* target, std::size_t size_bytes) = 0;
 
-  /// Around one atomic change of the index by libpmemobj: before, the old state is what a power cut leaves.
+  /// Around one atomic change of the index by libpmemobj, or an attempt: before, the old state is what a power cut leaves.
   virtual void publishes() = 0;
   virtual void published() = 0;
 };
@@ -64,7 +69,12 @@ public:
   }
   /// Writes back what arrived in the range, with no fence: many threads may share a slot.
   [[nodiscard]] status bulk_flush(const void* target, std::size_t size_bytes) const;
-  /// After `bulk_flush` of all its parts, or when whoever wrote the bytes has written them back, and a fence.
+  /// Instead of it, where the mover has done so.
+  void bulk_written_back(const void* target, std::size_t size_bytes) const {
+    if (observer_)
+      observer_->bulk_written_back(target, size_bytes);
+  }
+  /// After either for all its parts, and a fence by each thread that flushed.
   void bulk_persisted(const void* target, std::size_t size_bytes) const {
     if (observer_)
       observer_->bulk_persisted(target, size_bytes);

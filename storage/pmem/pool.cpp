@@ -5,6 +5,7 @@
 #include <millrace/storage/pmem/erase.hpp>
 #include <millrace/storage/pmem/models.hpp>
 #include <millrace/storage/pmem/pool.hpp>
+#include <millrace/storage/pmem/verify.hpp>
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -193,7 +194,7 @@ private:
     auto digests = read_digests(*seen_.objects, s, number);
     MILLRACE_ASSERT(digests); // loading has read them
     if (digests->size() == s.shape->digests) {
-      for (auto tensor : verify_version(*seen_.objects, s, one, *digests))
+      for (auto tensor : differing_tensors(*seen_.objects, s, one, *digests))
         report_.problems.push_back(
           version_name(s, one) + ": tensor " + tensors.tensors[tensor].name +
           " does not match its checksums");

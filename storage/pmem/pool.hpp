@@ -34,7 +34,8 @@ std::string_view to_string(pool_medium medium) noexcept;
 enum class when_low_space : std::uint8_t {
   refuse, // `no_space`
   /// First remains of dead jobs and second versions of finished ones, then old versions of jobs that are not attached;
-  /// never a model's newest complete step, nor the last two versions of a job that has not ended in order.
+  /// never a model's newest complete step, nor the last two versions of a job that has not ended in order, nor any while
+  /// that newest step is damaged.
   reclaim,
 };
 

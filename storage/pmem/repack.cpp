@@ -1,4 +1,4 @@
-// First what nobody misses is freed, slot by slot; then what lies in pieces or far up is copied to a better place,
+// First what nobody misses is freed, slot by slot, when what stays is whole; then what lies in pieces or far up is copied to a better place,
 // and its slot switched over in one publish. A crash leaves the old place or the new one.
 #include <millrace/core/kill_point.hpp>
 #include <millrace/core/log.hpp>
@@ -6,6 +6,7 @@
 #include <millrace/storage/pmem/copy.hpp>
 #include <millrace/storage/pmem/erase.hpp>
 #include <millrace/storage/pmem/repack.hpp>
+#include <millrace/storage/pmem/verify.hpp>
 
 #include <algorithm>
 #include <exception>
@@ -62,7 +63,7 @@ public:
     for (auto& m : c_->all()) {
       if (!goes_on(0))
         break;
-      if (auto bad = free_unneeded(*m); !bad.ok())
+      if (auto bad = free_unneeded(m); !bad.ok())
         return fail(std::move(bad));
     }
     for (auto& one : candidates()) {
@@ -104,23 +105,60 @@ private:
 
   // -- freeing
 
-  status free_unneeded(model& m) {
-    std::lock_guard guard{m.mutex};
-    auto newest = newest_complete(m);
-    for (auto& [rank, s] : m.shards) {
-      if (s->registered || s->erased)
-        continue;
-      auto kept = protected_slot(*s, newest);
-      for (std::size_t i = 0; i < s->slots.size(); ++i) {
-        auto& one = s->slots[i];
-        auto spare = !one.done() || s->finished;
-        if (!one.reserved() || !spare || static_cast<int>(i) == kept)
+  status free_unneeded(const std::shared_ptr<model>& m) {
+    std::optional<std::vector<kept_slot>> whole;
+    if (has_spare_versions(*m))
+      whole = whole_slots(m);
+    std::lock_guard guard{m->mutex};
+    auto kept = kept_slots(*m);
+    for (auto& s : left_shards(*m))
+      for (auto i : spare_slots(*m, *s)) {
+        if (s->slots[i].done() && kept != whole) {
+          ++report_.skipped;
           continue;
+        }
         if (auto bad = free_one(*s, i); !bad.ok())
           return bad;
       }
-    }
     return {};
+  }
+
+  // What stays of a model, when it was found to be whole.
+  std::optional<std::vector<kept_slot>> whole_slots(const std::shared_ptr<model>& m) {
+    auto kept = verify_kept(c_, m, [this] { return goes_on(0); });
+    if (kept)
+      return std::move(*kept);
+    if (kept.error().code() != errc::cancelled)
+      log().warn("versions are not freed: {}", kept.error().to_string());
+    return std::nullopt;
+  }
+
+  // Those no job is attached to. Needs the model's lock.
+  static std::vector<std::shared_ptr<shard>> left_shards(const model& m) {
+    std::vector<std::shared_ptr<shard>> left;
+    for (auto& [rank, s] : m.shards)
+      if (!s->registered && !s->erased)
+        left.push_back(s);
+    return left;
+  }
+
+  // Slots whose content is not missed, whole or not. Needs the model's lock.
+  static std::vector<std::size_t> spare_slots(const model& m, const shard& s) {
+    std::vector<std::size_t> spare;
+    auto kept = protected_slot(s, newest_complete(m));
+    for (std::size_t i = 0; i < s.slots.size(); ++i) {
+      auto& one = s.slots[i];
+      if (one.reserved() && (!one.done() || s.finished) && static_cast<int>(i) != kept)
+        spare.push_back(i);
+    }
+    return spare;
+  }
+
+  static bool has_spare_versions(model& m) {
+    std::lock_guard guard{m.mutex};
+    return std::ranges::any_of(left_shards(m), [&](auto& s) {
+      return std::ranges::any_of(spare_slots(m, *s), [&](auto i) { return s->slots[i].done(); });
+    });
   }
 
   status free_one(shard& s, std::uint64_t number) {
@@ -217,6 +255,7 @@ private:
         break;
       places.push_back({std::move(into), std::move(*made)});
     }
+    c_->persist.fence(); // what was written into those that are given up is not left on its way
     auto best = std::min_element(
       places.begin(), places.end(), [](auto& a, auto& b) { return better(a.made, b.made); });
     if (best == places.end() || !better(best->made, old))

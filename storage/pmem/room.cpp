@@ -17,6 +17,7 @@ status reserve_objects(core& c, stored_version& v, std::uint64_t body_bytes) {
   if (!made)
     return made.error();
   v.slots[0] = std::move(*made);
+  c.persist.fence(); // another thread may publish
   auto index = into.reserve(sizeof(index_header) + body_bytes, object_type::stored_index);
   if (!index)
     return index.error();

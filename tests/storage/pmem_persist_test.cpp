@@ -8,8 +8,10 @@
 
 #include <boost/test/unit_test.hpp>
 
+#include <map>
 #include <mutex>
 #include <set>
+#include <thread>
 
 using namespace millrace;
 using namespace millrace::storage;
@@ -29,20 +31,33 @@ public:
     std::lock_guard guard{mutex_};
     for_lines(target, size_bytes, [&](auto line) {
       if (stored_.erase(line) > 0)
-        flushed_.insert(line);
+        flushed_[line] = std::this_thread::get_id();
     });
   }
   void fences() override {
     std::lock_guard guard{mutex_};
-    flushed_.clear();
+    std::erase_if(flushed_, [](auto& entry) { return entry.second == std::this_thread::get_id(); });
   }
   void bulk_begins(const void* target, std::size_t size_bytes) override {
     std::lock_guard guard{mutex_};
     for_lines(target, size_bytes, [&](auto line) { bulk_.insert(line); });
   }
-  void bulk_persisted(const void* target, std::size_t size_bytes) override {
+  void bulk_flushes(const void* target, std::size_t size_bytes) override {
+    std::lock_guard guard{mutex_};
+    for_lines(target, size_bytes, [&](auto line) {
+      if (bulk_.erase(line) > 0)
+        flushed_[line] = std::this_thread::get_id();
+    });
+  }
+  void bulk_written_back(const void* target, std::size_t size_bytes) override {
     std::lock_guard guard{mutex_};
     for_lines(target, size_bytes, [&](auto line) { bulk_.erase(line); });
+  }
+  void bulk_persisted(const void* target, std::size_t size_bytes) override {
+    std::lock_guard guard{mutex_};
+    for_lines(target, size_bytes, [&](auto line) {
+      early_ += bulk_.contains(line) || flushed_.contains(line);
+    });
   }
   void publishes() override {
     std::lock_guard guard{mutex_};
@@ -54,6 +69,7 @@ public:
 
   int loose() const { return loose_; }         // publishes while own stores were not persistent
   int with_bulk() const { return with_bulk_; } // publishes while a slot was being filled
+  int early() const { return early_; }         // lines that were taken for persistent, and were not
   int publishes_seen() const { return publishes_; }
   int stores_seen() const { return stores_; }
   std::size_t bulk_lines() const { return bulk_.size(); }
@@ -67,8 +83,9 @@ private:
   }
 
   std::mutex mutex_;
-  std::set<std::uintptr_t> stored_, flushed_, bulk_;
-  int loose_ = 0, with_bulk_ = 0, publishes_ = 0, stores_ = 0;
+  std::set<std::uintptr_t> stored_, bulk_;
+  std::map<std::uintptr_t, std::thread::id> flushed_; // by whom
+  int loose_ = 0, with_bulk_ = 0, early_ = 0, publishes_ = 0, stores_ = 0;
 };
 
 } // namespace
@@ -108,6 +125,7 @@ BOOST_AUTO_TEST_CASE(every_publish_finds_its_bytes_persistent) {
   BOOST_TEST(recorder->publishes_seen() >= 15);
   BOOST_TEST(recorder->stores_seen() >= 16);
   BOOST_TEST(recorder->loose() == 0);
+  BOOST_TEST(recorder->early() == 0);
   BOOST_TEST(recorder->with_bulk() == 0);
 }
 

@@ -40,7 +40,7 @@ power_cut_recorder::line_image power_cut_recorder::now(std::uint64_t line) const
 }
 
 void power_cut_recorder::uncertain(std::uint64_t line, bool bulk) {
-  auto [at, fresh] = lines_.try_emplace(line, uncertain_line{now(line), bulk, {}, {}});
+  auto [at, fresh] = lines_.try_emplace(line, uncertain_line{now(line), bulk, {}, {}, {}});
   auto& entry = at->second;
   entry.bulk |= bulk;
   if (!fresh)
@@ -56,16 +56,25 @@ void power_cut_recorder::stores(const void* target, const void*, std::size_t siz
     uncertain(line, false);
 }
 
-void power_cut_recorder::flushes(const void* target, std::size_t size_bytes) {
-  std::lock_guard guard{mutex_};
-  if (!watching() || size_bytes == 0 || forgets_flushes_)
-    return;
+std::ranges::subrange<power_cut_recorder::line_map::iterator> power_cut_recorder::lines_in(
+  const void* target, std::size_t size_bytes) {
   auto last = line_of(static_cast<const std::byte*>(target) + size_bytes - 1);
-  for (auto i = lines_.lower_bound(line_of(target)); i != lines_.end() && i->first <= last; ++i) {
-    auto& [line, state] = *i;
+  return {lines_.lower_bound(line_of(target)), lines_.upper_bound(last)};
+}
+
+void power_cut_recorder::flush_lines(const void* target, std::size_t size_bytes) {
+  for (auto& [line, state] : lines_in(target, size_bytes)) {
     state.flushed = state.since.size();
+    state.flusher = std::this_thread::get_id();
     state.since.push_back(now(line));
   }
+}
+
+void power_cut_recorder::flushes(const void* target, std::size_t size_bytes) {
+  std::lock_guard guard{mutex_};
+  if (!watching() || size_bytes == 0 || forgets_.no_flushes)
+    return;
+  flush_lines(target, size_bytes);
   cut("flush");
 }
 
@@ -75,7 +84,7 @@ void power_cut_recorder::fences() {
     return;
   for (auto i = lines_.begin(); i != lines_.end();) {
     auto& line = i->second;
-    if (line.flushed) {
+    if (line.flushed && line.flusher == std::this_thread::get_id()) {
       auto certain = line.since.begin() + static_cast<std::ptrdiff_t>(*line.flushed);
       line.certain = *certain;
       line.since.erase(line.since.begin(), certain + 1);
@@ -97,16 +106,41 @@ void power_cut_recorder::bulk_begins(const void* target, std::size_t size_bytes)
   cut("bulk begins");
 }
 
+void power_cut_recorder::bulk_flushes(const void* target, std::size_t size_bytes) {
+  std::lock_guard guard{mutex_};
+  if (!watching() || size_bytes == 0 || forgets_.no_bulk)
+    return;
+  // What has arrived, and none of it certain.
+  cut("bulk arrived");
+  auto left_out = forgets_.first_line_of_bulk ? std::min(line_bytes, size_bytes) : 0;
+  if (left_out < size_bytes)
+    flush_lines(static_cast<const std::byte*>(target) + left_out, size_bytes - left_out);
+}
+
+void power_cut_recorder::bulk_written_back(const void* target, std::size_t size_bytes) {
+  std::lock_guard guard{mutex_};
+  if (!watching() || size_bytes == 0 || forgets_.no_bulk)
+    return;
+  cut("bulk arrived");
+  for (auto& [line, state] : lines_in(target, size_bytes)) {
+    state.certain = now(line);
+    state.since.clear();
+    state.flushed.reset();
+  }
+}
+
 void power_cut_recorder::bulk_persisted(const void* target, std::size_t size_bytes) {
   std::lock_guard guard{mutex_};
   if (!watching() || size_bytes == 0)
     return;
-  // What has arrived, and none of it certain.
-  cut("bulk arrived");
-  if (forgets_bulk_)
-    return;
-  auto last = line_of(static_cast<const std::byte*>(target) + size_bytes - 1);
-  lines_.erase(lines_.lower_bound(line_of(target)), lines_.upper_bound(last));
+  // From here on they are lines like others: what was never flushed and fenced goes on being uncertain.
+  auto range = lines_in(target, size_bytes);
+  for (auto i = range.begin(); i != range.end();) {
+    auto& line = i->second;
+    line.bulk = false;
+    auto is_certain = line.since.empty() && line.certain == now(i->first);
+    i = is_certain ? lines_.erase(i) : std::next(i);
+  }
   cut("bulk persisted");
 }
 
