@@ -167,11 +167,10 @@ private:
 struct liar_and_victim {
   explicit liar_and_victim(const tcp_options& options = hostile_options())
     : victim(tcp_fabric(loop, options)) {
-    auto handler = std::make_shared<fabric_handler>(victim);
     auto address = "unix:" + dir.path + "/s";
     door = listener::open(
              loop, {.address = address, .allow_uids = {}}, {.local_name = "victim"},
-             [handler](const peer_info&) { return handler; })
+             [handler = handler](const peer_info&) { return handler; })
              .value();
     liar = connect_to(loop, address, {.local_name = "liar"}, answers).value();
     BOOST_TEST_REQUIRE(answers->wait_frames(1));
@@ -268,6 +267,7 @@ struct liar_and_victim {
   temp_dir dir;
   std::shared_ptr<io_loop> loop = make_loop();
   std::shared_ptr<fabric> victim;
+  std::shared_ptr<fabric_handler> handler = std::make_shared<fabric_handler>(victim);
   std::shared_ptr<listener> door;
   std::shared_ptr<recorder> answers = std::make_shared<recorder>();
   std::shared_ptr<channel> liar;

@@ -504,6 +504,20 @@ BOOST_AUTO_TEST_CASE(a_source_gets_a_line_a_minute_that_counts_what_was_left_out
   BOOST_TEST(!refusals.note("a", "z", now + 61s).has_value());
 }
 
+BOOST_AUTO_TEST_CASE(a_reason_that_was_left_out_is_told_with_the_next_line) {
+  refusal_log refusals;
+  auto now = steady_clock::now();
+  BOOST_TEST(refusals.note("a", "scan", now).value() == "from=a why=\"scan\"");
+  for (auto why : {"scan", "secret", "name", "scan"})
+    BOOST_TEST(!refusals.note("a", why, now + 1s).has_value());
+  BOOST_TEST(
+    refusals.note("a", "scan", now + 60s).value() ==
+    "from=a why=\"scan\" not_written=4 among_them=\"secret\"");
+  BOOST_TEST(!refusals.note("a", "secret", now + 61s).has_value());
+  BOOST_TEST(
+    refusals.note("a", "secret", now + 120s).value() == "from=a why=\"secret\" not_written=1");
+}
+
 BOOST_AUTO_TEST_CASE(all_doors_of_a_process_write_one_line_for_a_source) {
   kept_log lines;
   forget_refusals();
