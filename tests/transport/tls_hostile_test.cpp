@@ -152,6 +152,16 @@ BOOST_AUTO_TEST_CASE(plain_talkers_and_noise_are_cut_off_and_logged_once) {
   BOOST_TEST(lines.count("from=127.0.0.1 why=\"protocol_error: it does not speak TLS\"") == 1u);
 }
 
+BOOST_AUTO_TEST_CASE(who_leaves_without_a_word_is_not_refused) {
+  attacked s;
+  auto before = refusals();
+  for (int i = 0; i < 20; ++i)
+    tcp_to(s.address());
+  s.check_newcomers_are_served();
+  settle(s.loop);
+  BOOST_TEST(refusals() == before);
+}
+
 BOOST_AUTO_TEST_CASE(records_that_lie_about_their_length_are_cut_off) {
   attacked s;
   std::mt19937 random{8};
