@@ -63,7 +63,10 @@ private:
       node.listens_by_default = node.listen.empty();
       if (!node.listens_by_default)
         continue;
-      node.listen = default_addresses(values_, node);
+      auto listen = default_addresses(values_, node);
+      if (!listen)
+        return error("cluster.port", listen.error().detail());
+      node.listen = std::move(*listen);
       if (auto& socket = node.listen.front(); !check_address(socket).ok())
         return error(
           node_path(i),

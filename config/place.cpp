@@ -3,6 +3,7 @@
 #include <millrace/config/host_list.hpp>
 #include <millrace/config/place.hpp>
 
+#include <netdb.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -14,9 +15,20 @@ namespace millrace::config {
 
 namespace {
 
+// Of the names of nodes that are no hosts: how many are looked up before they are believed to be none.
+constexpr std::size_t lookups_max = 4;
+
 std::string environment(const char* name) {
   auto* text = std::getenv(name);
   return text ? text : "";
+}
+
+bool can_look_up_host(const std::string& name) {
+  addrinfo* found = nullptr;
+  auto code = ::getaddrinfo(name.c_str(), nullptr, nullptr, &found);
+  if (found)
+    ::freeaddrinfo(found);
+  return code == 0;
 }
 
 // "n1" of "n1.cluster.example"; numbers have no domain.
@@ -93,6 +105,68 @@ bool knows_some(const settings& all, const std::vector<std::string>& hosts) {
   return false;
 }
 
+bool listens_on_network(const cluster_node& node) {
+  return std::any_of(node.listen.begin(), node.listen.end(), is_tls_address);
+}
+
+// No address of it is known before its host is.
+bool lacks_host(const settings& all, const cluster_node& node) {
+  if (!node.host.empty())
+    return false;
+  if (node.listens_by_default)
+    return all.security.configured();
+  return std::any_of(node.listen.begin(), node.listen.end(), [](auto& address) {
+    auto where = parse_tls_address(address);
+    return where && is_any_host(where->host);
+  });
+}
+
+// Names that are no hosts can be meant for those of the job only. Where one is a host, the cluster may be elsewhere.
+bool means_the_job(
+  const settings& all, const std::vector<std::string>& hosts, const surroundings& here) {
+  if (all.cluster.hosts != host_source::automatic)
+    return all.cluster.hosts == host_source::job;
+  auto silent = [](auto& node) {
+    return node.host.empty() && node.listens_by_default && listens_on_network(node);
+  };
+  if (!std::all_of(all.nodes.begin(), all.nodes.end(), silent) || knows_some(all, hosts))
+    return false;
+  auto last = all.nodes.begin() + std::min(all.nodes.size(), lookups_max);
+  return std::none_of(all.nodes.begin(), last, [&](auto& node) {
+    return !here.can_look_up || here.can_look_up(node.name);
+  });
+}
+
+status give_hosts(settings& all, const std::vector<std::string>& hosts) {
+  auto each = all.nodes.size() / hosts.size();
+  auto with_one_more = all.nodes.size() % hosts.size();
+  std::size_t next = 0;
+  for (std::size_t h = 0; h < hosts.size(); ++h)
+    for (auto end = next + each + (h < with_one_more); next < end; ++next) {
+      auto& node = all.nodes[next];
+      if (node.host.empty())
+        node.host = hosts[h];
+      if (!node.listens_by_default)
+        continue;
+      auto listen = default_addresses(all, node);
+      if (!listen)
+        return listen.error();
+      node.listen = std::move(*listen);
+    }
+  return {};
+}
+
+status no_job(const settings& all) {
+  for (auto& node : all.nodes)
+    if (lacks_host(all, node))
+      return {
+        errc::invalid_argument,
+        "cluster.hosts is 'job', and this process is in none: where the node " + node.name +
+          " is cannot be known. Start it by srun or sbatch, or set SLURM_JOB_NODELIST to the list "
+          "of the job's hosts (squeue -h -j JOB -o %N), or give every node a 'host' or 'listen'"};
+  return {};
+}
+
 // A node by its number in the file, for jobs whose hosts the file does not name.
 result<std::size_t> number_in_job(const settings& all, const surroundings& here) {
   auto hosts = hosts_of(here);
@@ -117,17 +191,42 @@ result<std::size_t> number_in_job(const settings& all, const surroundings& here)
   return *number;
 }
 
-status nobody_here(const settings& all, const surroundings& here) {
+template <class Nodes>
+std::string names_of(const Nodes& nodes) {
   std::string names;
+  for (auto& node : nodes)
+    names += (names.empty() ? "" : ", ") + node->name;
+  return names;
+}
+
+status nobody_here(const settings& all, const surroundings& here) {
+  std::vector<const cluster_node*> nodes;
   for (auto& node : all.nodes)
-    names += (names.empty() ? "" : ", ") + node.name;
+    nodes.push_back(&node);
   auto several = !nodes_on(all, here.host_name).empty();
   auto why = here.host_name.empty() ? ""
     : several                       ? "; several are on this host, " + here.host_name
                                     : "; none is on this host, " + here.host_name;
   return {
     errc::invalid_argument,
-    "the configuration describes several nodes, name the one to be: " + names + why};
+    "the configuration describes several nodes, name the one to be: " + names_of(nodes) + why};
+}
+
+// Of several on one host; the file's order is that of the host's tasks.
+result<const cluster_node*> local_one(
+  const std::vector<const cluster_node*>& found, const settings& all, const surroundings& here) {
+  if (found.size() == 1)
+    return found.front();
+  auto local = number_in(here.slurm_local);
+  if (!local)
+    return fail(nobody_here(all, here));
+  if (*local >= found.size())
+    return fail(
+      errc::invalid_argument,
+      "this is task number " + std::to_string(*local) +
+        " (from 0) of its host, on which the configuration has " + std::to_string(found.size()) +
+        " nodes: " + names_of(found));
+  return found[*local];
 }
 
 } // namespace
@@ -143,27 +242,26 @@ surroundings surroundings::of_this_process() {
   here.slurm_node_name = environment("SLURMD_NODENAME");
   here.slurm_task = environment("SLURM_PROCID");
   here.slurm_local = environment("SLURM_LOCALID");
+  here.can_look_up = can_look_up_host;
   return here;
 }
 
 result<settings> place_in_job(settings all, const surroundings& here) {
-  if (all.cluster.hosts != host_source::job)
+  if (!all.is_cluster || all.cluster.hosts == host_source::names)
     return all;
   auto hosts = hosts_of(here);
   if (!hosts)
     return fail(hosts.error());
-  if (hosts->size() < all.nodes.size())
-    return all;
-  for (std::size_t i = 0; i < all.nodes.size(); ++i) {
-    auto& node = all.nodes[i];
-    if (node.host.empty())
-      node.host = (*hosts)[i];
-    if (node.listens_by_default)
-      node.listen = default_addresses(all, node);
+  if (hosts->empty()) {
+    auto bad = all.cluster.hosts == host_source::job ? no_job(all) : status{};
+    return bad.ok() ? result<settings>{std::move(all)} : fail(std::move(bad));
   }
-  if (all.nodes.size() == 1)
-    return all.for_node();
-  return all;
+  if (!means_the_job(all, *hosts, here))
+    return all;
+  if (auto bad = give_hosts(all, *hosts); !bad.ok())
+    return fail(std::move(bad));
+  all.cluster.hosts = host_source::job;
+  return all.nodes.size() == 1 ? all.for_node() : all;
 }
 
 result<settings> pick_node(const settings& all, std::string_view name, const surroundings& here) {
@@ -171,11 +269,10 @@ result<settings> pick_node(const settings& all, std::string_view name, const sur
     return all.for_node(name);
   for (auto& host : {here.host_name, here.slurm_node_name}) {
     auto found = nodes_on(all, host);
-    if (found.size() == 1)
-      return all.for_node(found.front()->name);
-    auto local = number_in(here.slurm_local);
-    if (local && *local < found.size())
-      return all.for_node(found[*local]->name);
+    if (found.empty())
+      continue;
+    auto one = local_one(found, all, here);
+    return one ? all.for_node((*one)->name) : fail(one.error());
   }
   auto number = number_in_job(all, here);
   if (number)

@@ -20,7 +20,7 @@ constexpr std::array<std::string_view, 3> buckets = {"memory", "rocksdb", "pmem"
 constexpr std::array<std::string_view, 2> when_full_choices = {"refuse", "evict"};
 constexpr std::array<std::string_view, 2> when_low_choices = {"refuse", "reclaim"};
 constexpr std::array<std::string_view, 2> repack_modes = {"off", "when_low"};
-constexpr std::array<std::string_view, 2> host_sources = {"names", "job"};
+constexpr std::array<std::string_view, 3> host_sources = {"auto", "names", "job"};
 constexpr std::array<std::string_view, 1> rocksdb_alone = {"rocksdb"};
 constexpr std::array<std::string_view, 1> pmem_alone = {"pmem"};
 constexpr std::array<std::string_view, 2> with_path = {"rocksdb", "pmem"};
@@ -216,11 +216,15 @@ constexpr auto cluster_keys = [] {
   using s = cluster_settings;
   return std::to_array<bound_key<s>>({
     {cluster.choice(
-       "hosts", "names", host_sources,
-       "where nodes run that do not say it: on the host of their name, or, the first node on the "
-       "first one and so on, on the hosts of the Slurm job that reads the file"),
+       "hosts", "auto", host_sources,
+       "where nodes run that do not say it: on the host of their name, or, the first ones on the "
+       "first one and so on, on the hosts of the Slurm job that reads the file; by itself, on the "
+       "job's where the names mean no hosts"),
      put<s, &s::hosts>},
-    {cluster.count("port", "7710", 1, 65'535, "where nodes listen that say no address"),
+    {cluster.count(
+       "port", "7710", 1, 65'535,
+       "where nodes listen that say no address; of several on one host the first, the others at "
+       "the next ports"),
      put<s, &s::port>},
   });
 }();

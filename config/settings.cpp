@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <limits>
 
 namespace millrace::config {
 
@@ -79,11 +80,20 @@ std::string default_listen(std::string_view node_name) {
   return "unix:" + directory + "/" + std::string{node_name} + ".sock";
 }
 
-std::vector<std::string> default_addresses(const settings& all, const cluster_node& node) {
+result<std::vector<std::string>> default_addresses(const settings& all, const cluster_node& node) {
   std::vector<std::string> listen{default_listen(node.name)};
-  if (all.is_cluster && all.security.configured())
-    listen.push_back(to_address(
-      {node.host.empty() ? node.name : node.host, static_cast<std::uint16_t>(all.cluster.port)}));
+  if (!all.is_cluster || !all.security.configured())
+    return listen;
+  auto host_of = [](const cluster_node& n) { return n.host.empty() ? n.name : n.host; };
+  auto port = all.cluster.port;
+  for (auto other = all.nodes.data(); other != &node; ++other)
+    port += other->listens_by_default && host_of(*other) == host_of(node);
+  if (port > std::numeric_limits<std::uint16_t>::max())
+    return fail(
+      errc::invalid_argument,
+      "there are more nodes on " + host_of(node) + " than ports from cluster.port, " +
+        std::to_string(all.cluster.port) + ", on");
+  listen.push_back(to_address({host_of(node), static_cast<std::uint16_t>(port)}));
   return listen;
 }
 

@@ -178,13 +178,14 @@ struct staged_settings {
   friend bool operator==(const staged_settings&, const staged_settings&) = default;
 };
 
-/// Where the hosts of nodes that say none are known from: their names, or the list of a Slurm job.
-enum class host_source : std::uint8_t { names, job };
+/// Where the hosts of nodes that say none are known from: their names, or the list of a Slurm job. `automatic` is the
+/// job where nothing else can be meant: see `place_in_job`.
+enum class host_source : std::uint8_t { automatic, names, job };
 
 /// What the nodes of a file share.
 struct cluster_settings {
-  host_source hosts = host_source::names;
-  std::uint32_t port = 7710; // of nodes that say no address
+  host_source hosts = host_source::automatic;
+  std::uint32_t port = 7710; // of nodes that say no address; of several on one host, of the first
 
   friend bool operator==(const cluster_settings&, const cluster_settings&) = default;
 };
@@ -327,8 +328,9 @@ struct settings {
 /// "unix:/tmp/millrace-UID/NAME.sock".
 std::string default_listen(std::string_view node_name);
 
-/// What a node listens on that says nothing: its default Unix socket, and in a cluster with `security` a port of its
-/// host.
-std::vector<std::string> default_addresses(const settings& all, const cluster_node& node);
+/// What a node of `all` listens on that says nothing: its default Unix socket, and in a cluster with `security` a port
+/// of its host. Of several nodes on a host each one gets the next port, in the order of the file.
+/// Errors: `invalid_argument` where there is no such port.
+result<std::vector<std::string>> default_addresses(const settings& all, const cluster_node& node);
 
 } // namespace millrace::config

@@ -44,15 +44,18 @@ std::optional<std::string> refusal_log::note(
   auto& e = entry_of(source, now, shared);
   if (e.written != time_point{} && now - e.written < period) {
     ++e.unwritten;
+    if (e.other_why.empty() && why != e.why)
+      e.other_why = why;
     return std::nullopt;
   }
   auto line = "from=" + source + " why=\"" + why + "\"";
   if (e.unwritten > 0)
     line += " not_written=" + std::to_string(e.unwritten);
+  if (!e.other_why.empty() && e.other_why != why)
+    line += " among_them=\"" + e.other_why + "\"";
   if (shared)
     line += " (and from other sources, of which there are too many to name)";
-  e.written = now;
-  e.unwritten = 0;
+  e = {.written = now, .why = why};
   return line;
 }
 

@@ -22,7 +22,8 @@ public:
 
   explicit refusal_log(std::size_t sources_max = 1024) : sources_max_(sources_max) {}
 
-  /// What to write for a refusal now, if anything.
+  /// What to write for a refusal now, if anything: why, how many of the source were not written since its last line,
+  /// and one reason among those that neither line tells.
   std::optional<std::string> note(
     const std::string& source, const std::string& why, time_point now);
 
@@ -35,7 +36,9 @@ public:
 private:
   struct entry {
     time_point written{};
+    std::string why{};
     std::uint64_t unwritten = 0; // since
+    std::string other_why{};     // the first of those that was another
   };
 
   entry& entry_of(const std::string& source, time_point now, bool& shared);

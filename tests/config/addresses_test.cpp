@@ -202,16 +202,104 @@ BOOST_AUTO_TEST_CASE(nodes_without_a_host_get_those_of_the_job_in_order) {
     "this is host number 2 (from 0) of the job, and the configuration describes 2 nodes");
 }
 
-BOOST_AUTO_TEST_CASE(a_job_with_fewer_hosts_than_nodes_goes_by_the_number_of_the_task) {
-  auto file = good(cluster_of("", {"mem", "disk"}) + "  hosts: job\n");
-  auto here = in_job("gpu07", "gpu07", "1");
-  auto s = place_in_job(file, here).value();
-  BOOST_TEST((s == file));
-  BOOST_TEST(picked(s, here) == "disk");
+BOOST_AUTO_TEST_CASE(a_job_with_fewer_hosts_than_nodes_has_several_on_a_host) {
+  auto file = good(cluster_of(secret, {"a", "b", "c", "d", "e"}) + "  hosts: job\n  port: 9000\n");
+  auto s = place_in_job(file, in_job("gpu[07-08]", "gpu07", "0")).value();
+  list network;
+  for (auto& node : s.nodes)
+    network.push_back(node.addresses().at(1));
   BOOST_TEST(
-    picked(s, in_job("gpu07", "gpu07", "2")) ==
-    "this is task number 2 (from 0) of the job, and the configuration describes 2 nodes");
-  BOOST_TEST((picked(s, in_job("gpu07", "gpu07", "x")).find("several nodes") != std::string::npos));
+    (network ==
+     list{
+       "tls://gpu07:9000", "tls://gpu07:9001", "tls://gpu07:9002", "tls://gpu08:9000",
+       "tls://gpu08:9001"}));
+  // Tasks may be spread over the hosts in any way.
+  auto task = [](std::string host, std::string number, std::string local) {
+    auto here = in_job("gpu[07-08]", std::move(host), std::move(number));
+    here.slurm_local = std::move(local);
+    return here;
+  };
+  BOOST_TEST(picked(s, task("gpu07", "2", "2")) == "c");
+  BOOST_TEST(picked(s, task("gpu07", "4", "2")) == "c");
+  BOOST_TEST(picked(s, task("gpu08", "1", "0")) == "d");
+  BOOST_TEST(
+    picked(s, task("gpu08", "1", "2")) ==
+    "this is task number 2 (from 0) of its host, on which the configuration has 2 nodes: d, e");
+  BOOST_TEST(
+    (picked(s, task("gpu08", "1", "x")).find("several are on this host") != std::string::npos));
+}
+
+BOOST_AUTO_TEST_CASE(nodes_of_one_host_listen_at_one_port_after_the_other) {
+  auto s = good(
+    std::string{secret} +
+    "cluster: {port: 65534, nodes: [{name: a, host: n1, providers: []}, {name: b, providers: []},"
+    " {name: c, host: n1, providers: []}, {name: d, host: n1, listen: 'tls://n1:7', providers: "
+    "[]}]}");
+  BOOST_TEST(s.nodes[0].listen.at(1) == "tls://n1:65534");
+  BOOST_TEST(s.nodes[1].listen.at(1) == "tls://b:65534");
+  BOOST_TEST(s.nodes[2].listen.at(1) == "tls://n1:65535");
+  auto beyond = bad(
+    std::string{secret} +
+    "cluster: {port: 65535, nodes: [{name: a, host: n1, providers: []}, {name: c, host: n1, "
+    "providers: []}]}");
+  BOOST_TEST(
+    (beyond.find("there are more nodes on n1 than ports from cluster.port, 65535, on") !=
+     std::string::npos),
+    beyond);
+  auto job = good(cluster_of(secret, {"a", "b"}) + "  hosts: job\n  port: 65535\n");
+  BOOST_TEST(
+    (place_in_job(job, in_job("n1", "n1", "0")).error().detail().find("more nodes on n1 than") !=
+     std::string::npos));
+}
+
+BOOST_AUTO_TEST_CASE(in_a_job_whose_hosts_alone_can_be_meant_nodes_get_them) {
+  auto names_nothing = [](surroundings here) {
+    here.can_look_up = [](const std::string&) { return false; };
+    return here;
+  };
+  auto file = good(cluster_of(secret, {"x", "y"}));
+  auto here = names_nothing(in_job("vm", "vm", "1"));
+  here.slurm_local = "1";
+  auto s = place_in_job(file, here).value();
+  BOOST_TEST((s.nodes[0].addresses() == list{default_listen("x"), "tls://vm:7710"}));
+  BOOST_TEST((s.nodes[1].addresses() == list{default_listen("y"), "tls://vm:7711"}));
+  BOOST_TEST(picked(s, here) == "y");
+  // One name that means a host, one address or one host of a node's own: then the file knows where its nodes are.
+  auto some = here;
+  some.can_look_up = [](const std::string& name) { return name == "y"; };
+  BOOST_TEST((place_in_job(file, some).value() == file));
+  auto as_told = good(cluster_of(secret, {"x", "y"}) + "  hosts: names\n");
+  BOOST_TEST((place_in_job(as_told, here).value() == as_told));
+  auto known = good(cluster_of(secret, {"x", "vm"}));
+  BOOST_TEST((place_in_job(known, here).value() == known));
+  auto hosted = good(
+    std::string{secret} +
+    "cluster: {nodes: [{name: x, providers: []}, {name: y, host: h, providers: []}]}");
+  BOOST_TEST((place_in_job(hosted, here).value() == hosted));
+  auto on_sockets = good(cluster_of("", {"x", "y"}));
+  BOOST_TEST((place_in_job(on_sockets, here).value() == on_sockets));
+  BOOST_TEST(picked(on_sockets, here) == "y");
+  auto no_job = names_nothing(on_host("vm"));
+  BOOST_TEST((place_in_job(file, no_job).value() == file));
+}
+
+BOOST_AUTO_TEST_CASE(hosts_of_a_job_outside_of_one_are_an_error_that_says_what_to_do) {
+  auto why = [](const std::string& text) {
+    auto placed = place_in_job(good(text), on_host("login"));
+    return placed ? "" : placed.error().detail();
+  };
+  auto detail = why(cluster_of(secret, {"x", "y"}) + "  hosts: job\n");
+  BOOST_TEST((detail.find("cluster.hosts is 'job', and this process is in none") == 0));
+  BOOST_TEST((detail.find("SLURM_JOB_NODELIST") != std::string::npos));
+  auto everywhere = std::string{secret} +
+    "cluster: {hosts: job, nodes: [{name: x, listen: 'tls://0.0.0.0:1', providers: []}]}";
+  BOOST_TEST((why(everywhere).find("where the node x is") != std::string::npos));
+  // Where no address depends on it.
+  BOOST_TEST(why(cluster_of("", {"x", "y"}) + "  hosts: job\n") == "");
+  auto known = std::string{secret} +
+    "cluster: {hosts: job, nodes: [{name: x, host: h, providers: []}, {name: y, listen: "
+    "'tls://g:1', providers: []}]}";
+  BOOST_TEST(why(known) == "");
 }
 
 BOOST_AUTO_TEST_CASE(a_file_that_names_hosts_is_taken_at_its_word) {

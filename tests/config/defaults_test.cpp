@@ -140,7 +140,7 @@ BOOST_AUTO_TEST_CASE(the_defaults_are_these) {
   BOOST_TEST(s.channel.lookup_addresses_max == 16u);
   BOOST_TEST(s.transport.retry_after_ms == 10'000u);
   BOOST_TEST(s.cluster.port == 7710u);
-  BOOST_TEST((s.cluster.hosts == host_source::names));
+  BOOST_TEST((s.cluster.hosts == host_source::automatic));
   BOOST_TEST(!s.security.configured());
   BOOST_TEST(s.channel.connections_max == 256u);
   BOOST_TEST(s.limits.request_timeout_ms == 60'000u);

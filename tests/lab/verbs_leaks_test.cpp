@@ -2,6 +2,8 @@
 // MILLRACE_TEST_VERBS=OURS/THEIRS names the devices of two drivers in this process. Run in the lab guest.
 #include "two_drivers.hpp"
 
+#include <sys/socket.h>
+
 #include <filesystem>
 
 using namespace millrace;
@@ -21,7 +23,8 @@ struct census {
   // Protection domains, completion queues, queue pairs, registrations of each device.
   std::string resources = run("rdma resource show");
   std::size_t descriptors = entries_of("/proc/self/fd");
-  std::size_t threads = entries_of("/proc/self/task");
+  // Those that set up queue pairs come when there is something to do, up to a bound, and stay.
+  std::size_t threads = entries_of("/proc/self/task") - states_of_threads("mr.verbs.setup").size();
 
   friend bool operator==(const census&, const census&) = default;
 };
@@ -51,6 +54,7 @@ struct counted : two_drivers {
     BOOST_TEST(theirs->stats().registrations == 0u);
     BOOST_TEST(eventually([&] { return census{} == before; }, 10));
     BOOST_TEST(census{} == before);
+    BOOST_TEST(states_of_threads("mr.verbs.setup").size() <= 2 * verbs_options{}.setup_threads);
   }
 
   census before;
@@ -76,6 +80,37 @@ void peers_come_and_go(std::optional<bool> windows_checked) {
   d.nothing_is_left();
 }
 
+// The channel is how a peer's death is noticed: its sockets end without a word.
+void break_channels() {
+  for (auto& entry : std::filesystem::directory_iterator{"/proc/self/fd"}) {
+    auto fd = std::stoi(entry.path().filename().string());
+    sockaddr_storage a{};
+    socklen_t size = sizeof(a);
+    if (::getpeername(fd, reinterpret_cast<sockaddr*>(&a), &size) == 0 && a.ss_family == AF_UNIX)
+      ::shutdown(fd, SHUT_RDWR);
+  }
+}
+
+void peers_die_within_transfers() {
+  constexpr std::uint64_t length = 128u << 10;
+  counted d{std::nullopt};
+  std::uint64_t died = 0;
+  for (std::uint64_t i = 0; i < cycles; ++i) {
+    d.disconnect();
+    d.connect();
+    exposed_matrix m{{1, length, 0}, access_mode::read, i};
+    auto done = d.start_read(m.handle(), length);
+    usleep(static_cast<useconds_t>(100 * (i % 20)));
+    break_channels();
+    died += !done.take().has_value();
+  }
+  BOOST_TEST(died > cycles / 4);
+  d.disconnect();
+  d.connect();
+  d.read_and_check(length, 1);
+  d.nothing_is_left();
+}
+
 } // namespace
 
 BOOST_AUTO_TEST_SUITE(verbs_leaks)
@@ -89,5 +124,7 @@ BOOST_AUTO_TEST_CASE(regions_leave_nothing_where_registrations_are_kept) {
 BOOST_AUTO_TEST_CASE(peers_leave_nothing) { peers_come_and_go(std::nullopt); }
 
 BOOST_AUTO_TEST_CASE(peers_leave_nothing_where_registrations_are_kept) { peers_come_and_go(true); }
+
+BOOST_AUTO_TEST_CASE(deaths_within_transfers_leave_nothing) { peers_die_within_transfers(); }
 
 BOOST_AUTO_TEST_SUITE_END()

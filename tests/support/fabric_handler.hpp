@@ -21,18 +21,27 @@ public:
   void on_frame(transport::channel& c, transport::frame f) override {
     fabric_->on_frame(c, std::move(f));
   }
-  void on_close(transport::channel& c, const status& why) override { fabric_->peer_closed(c, why); }
-
-  bool wait_open() {
-    std::unique_lock guard{mutex_};
-    return changed_.wait_for(guard, std::chrono::seconds{30}, [this] { return opened_; });
+  void on_close(transport::channel& c, const status& why) override {
+    fabric_->peer_closed(c, why);
+    std::lock_guard guard{mutex_};
+    closed_ = true;
+    changed_.notify_all();
   }
 
+  bool wait_open() { return wait_for(opened_); }
+  bool wait_closed() { return wait_for(closed_); }
+
 private:
+  bool wait_for(const bool& what) {
+    std::unique_lock guard{mutex_};
+    return changed_.wait_for(guard, std::chrono::seconds{30}, [&] { return what; });
+  }
+
   std::shared_ptr<transport::fabric> fabric_;
   std::mutex mutex_;
   std::condition_variable changed_;
   bool opened_ = false;
+  bool closed_ = false;
 };
 
 } // namespace millrace::testing

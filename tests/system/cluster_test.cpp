@@ -334,4 +334,32 @@ BOOST_AUTO_TEST_CASE(a_job_scheduler_says_who_is_who) {
     json::parse(status.out).at("nodes").at(1).at("addresses").at(1) == "tls://127.0.0.3:" + c.port);
 }
 
+BOOST_AUTO_TEST_CASE(two_tasks_of_one_host_are_the_nodes_of_a_file_that_names_no_hosts) {
+  cluster c;
+  auto file = c.dir.write(
+    "job.yaml",
+    "staging: { size: 32MiB }\nsecurity: { secret: " + c.secret +
+      " }\ncluster:\n  port: " + c.port +
+      "\n  nodes:\n    - { name: mr_no_host_a, providers: [{ name: p, capacity: 64MiB }] }\n"
+      "    - { name: mr_no_host_b, providers: [{ name: q, capacity: 64MiB }] }\n");
+  auto in_job = [&](const std::string& task, std::vector<std::string> words) {
+    std::vector<std::string> all{"/usr/bin/env",
+                                 "SLURM_NODELIST=127.0.0.4",
+                                 "SLURM_PROCID=" + task,
+                                 "SLURM_LOCALID=" + task,
+                                 "SLURMD_NODENAME=127.0.0.4",
+                                 "XDG_RUNTIME_DIR=" + c.dir.path.string(),
+                                 MILLRACE_PROGRAM};
+    all.insert(all.end(), words.begin(), words.end());
+    return all;
+  };
+  auto next_port = std::to_string(std::stoi(c.port) + 1);
+  child_process first{in_job("0", {"serve", "-c", file})};
+  BOOST_TEST(says(first.read_line(), ", tls://127.0.0.4:" + c.port));
+  child_process second{in_job("1", {"serve", "-c", file})};
+  BOOST_TEST(says(second.read_line(), ", tls://127.0.0.4:" + next_port));
+  auto nodes = run_program(in_job("7", {"cluster", "nodes", "-c", file, "--json"}));
+  BOOST_TEST(nodes.code == 0, nodes.err + nodes.out);
+}
+
 BOOST_AUTO_TEST_SUITE_END()

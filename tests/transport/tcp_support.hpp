@@ -71,26 +71,20 @@ struct pair_of_fabrics {
   explicit pair_of_fabrics(const tcp_options& options = small_options())
     : pair_of_fabrics(options, options) {}
   pair_of_fabrics(const tcp_options& ours, const tcp_options& theirs)
-    : here(tcp_fabric(here_loop, ours)), there(tcp_fabric(there_loop, theirs)) {
-    auto handler = std::make_shared<fabric_handler>(here);
-    auto open = listener::open(
-      here_loop, where(), {.local_name = "here"}, [handler](const peer_info&) { return handler; });
-    door = open.value();
-    connect();
-    BOOST_TEST_REQUIRE(handler->wait_open());
-  }
+    : pair_of_fabrics(ours, theirs, "unix:") {}
+  /// Channels over TLS, whose port takes streams, too.
+  struct on_network {};
+  pair_of_fabrics(const tcp_options& options, on_network)
+    : pair_of_fabrics(options, options, "tls://127.0.0.1:0") {}
   ~pair_of_fabrics() {
     door = nullptr;
     here_loop->stop();
     there_loop->stop();
   }
 
-  listener_options where() const {
-    return {.address = "unix:" + dir.path + "/s", .allow_uids = {}};
-  }
   void connect() {
     auto handler = std::make_shared<fabric_handler>(there);
-    link = connect_to(there_loop, where().address, {.local_name = "there"}, handler).value();
+    link = connect_to(there_loop, door->address(), {.local_name = "there"}, handler).value();
     BOOST_TEST_REQUIRE(handler->wait_open());
   }
 
@@ -101,6 +95,20 @@ struct pair_of_fabrics {
   std::shared_ptr<fabric> there;
   std::shared_ptr<listener> door;
   std::shared_ptr<channel> link;
+
+private:
+  pair_of_fabrics(const tcp_options& ours, const tcp_options& theirs, std::string address)
+    : here(tcp_fabric(here_loop, ours)), there(tcp_fabric(there_loop, theirs)) {
+    if (address == "unix:")
+      address += dir.path + "/s";
+    auto handler = std::make_shared<fabric_handler>(here);
+    auto open = listener::open(
+      here_loop, {.address = address, .allow_uids = {}, .streams = here->stream_door()},
+      {.local_name = "here", .tls = shared_tls()}, [handler](const peer_info&) { return handler; });
+    door = open.value();
+    connect();
+    BOOST_TEST_REQUIRE(handler->wait_open());
+  }
 };
 
 /// A socket without manners.
@@ -167,11 +175,10 @@ private:
 struct liar_and_victim {
   explicit liar_and_victim(const tcp_options& options = hostile_options())
     : victim(tcp_fabric(loop, options)) {
-    auto handler = std::make_shared<fabric_handler>(victim);
     auto address = "unix:" + dir.path + "/s";
     door = listener::open(
              loop, {.address = address, .allow_uids = {}}, {.local_name = "victim"},
-             [handler](const peer_info&) { return handler; })
+             [handler = handler](const peer_info&) { return handler; })
              .value();
     liar = connect_to(loop, address, {.local_name = "liar"}, answers).value();
     BOOST_TEST_REQUIRE(answers->wait_frames(1));
@@ -268,6 +275,7 @@ struct liar_and_victim {
   temp_dir dir;
   std::shared_ptr<io_loop> loop = make_loop();
   std::shared_ptr<fabric> victim;
+  std::shared_ptr<fabric_handler> handler = std::make_shared<fabric_handler>(victim);
   std::shared_ptr<listener> door;
   std::shared_ptr<recorder> answers = std::make_shared<recorder>();
   std::shared_ptr<channel> liar;

@@ -152,6 +152,16 @@ BOOST_AUTO_TEST_CASE(plain_talkers_and_noise_are_cut_off_and_logged_once) {
   BOOST_TEST(lines.count("from=127.0.0.1 why=\"protocol_error: it does not speak TLS\"") == 1u);
 }
 
+BOOST_AUTO_TEST_CASE(who_leaves_without_a_word_is_not_refused) {
+  attacked s;
+  auto before = refusals();
+  for (int i = 0; i < 20; ++i)
+    tcp_to(s.address());
+  s.check_newcomers_are_served();
+  settle(s.loop);
+  BOOST_TEST(refusals() == before);
+}
+
 BOOST_AUTO_TEST_CASE(records_that_lie_about_their_length_are_cut_off) {
   attacked s;
   std::mt19937 random{8};
@@ -502,6 +512,20 @@ BOOST_AUTO_TEST_CASE(a_source_gets_a_line_a_minute_that_counts_what_was_left_out
   BOOST_TEST(refusals.note("b", "y", now + 30s).has_value());
   BOOST_TEST(refusals.note("a", "z", now + 60s).value() == "from=a why=\"z\" not_written=59");
   BOOST_TEST(!refusals.note("a", "z", now + 61s).has_value());
+}
+
+BOOST_AUTO_TEST_CASE(a_reason_that_was_left_out_is_told_with_the_next_line) {
+  refusal_log refusals;
+  auto now = steady_clock::now();
+  BOOST_TEST(refusals.note("a", "scan", now).value() == "from=a why=\"scan\"");
+  for (auto why : {"scan", "secret", "name", "scan"})
+    BOOST_TEST(!refusals.note("a", why, now + 1s).has_value());
+  BOOST_TEST(
+    refusals.note("a", "scan", now + 60s).value() ==
+    "from=a why=\"scan\" not_written=4 among_them=\"secret\"");
+  BOOST_TEST(!refusals.note("a", "secret", now + 61s).has_value());
+  BOOST_TEST(
+    refusals.note("a", "secret", now + 120s).value() == "from=a why=\"secret\" not_written=1");
 }
 
 BOOST_AUTO_TEST_CASE(all_doors_of_a_process_write_one_line_for_a_source) {

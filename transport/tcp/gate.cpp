@@ -15,7 +15,7 @@ namespace millrace::transport::tcp {
 namespace {
 
 constexpr int accepts_per_turn = 32;
-constexpr int backlog = 1024; // what overflows comes again after a second: members, too
+constexpr std::uint32_t backlog = 1024; // what overflows comes again after a second: members, too
 // Without descriptors to accept with, the socket stays ready: look again a little later.
 constexpr std::uint32_t pause_ms = 100;
 
@@ -172,8 +172,12 @@ void gate::on_bytes(std::uint64_t number) {
     auto n = ::recv(g->fd.get(), room.data() + g->got, room.size() - g->got, MSG_DONTWAIT);
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
       return;
-    if (n <= 0)
-      return refuse(number, {errc::protocol_error, "a stream ended within its admission"});
+    if (n <= 0) {
+      auto polite = g->challenged || g->got == 0;
+      return refuse(
+        number,
+        {polite ? errc::peer_lost : errc::protocol_error, "a stream ended within its admission"});
+    }
     g->got += static_cast<std::size_t>(n);
     if (!g->challenged && g->first[0] != admission_first_byte)
       return refuse(number, {errc::protocol_error, "the first bytes are no stream's"});
@@ -187,6 +191,22 @@ void gate::on_bytes(std::uint64_t number) {
   }
 }
 
+void gate::retire(const group_id& group) {
+  auto lifetime =
+    std::chrono::milliseconds{options_.connect_timeout_ms + options_.admission_timeout_ms};
+  retired_.push_back({group, steady_clock::now() + lifetime});
+  // As many as there may be sockets of that wait to be accepted or admitted.
+  if (retired_.size() > backlog + options_.admissions_max)
+    retired_.pop_front();
+}
+
+bool gate::is_retired(const group_id& group) {
+  auto now = steady_clock::now();
+  while (!retired_.empty() && retired_.front().until <= now)
+    retired_.pop_front();
+  return std::any_of(retired_.begin(), retired_.end(), [&](auto& r) { return r.group == group; });
+}
+
 status gate::on_message(guest& g) { return g.challenged ? on_proof(g) : on_admission(g); }
 
 status gate::on_admission(guest& g) {
@@ -194,6 +214,8 @@ status gate::on_admission(guest& g) {
   if (!as)
     return as.error();
   auto group = find_(as->group);
+  if (!group && is_retired(as->group))
+    return {errc::peer_lost, "a stream whose channel has closed"};
   if (!group)
     return {errc::permission_denied, "a stream of a group that is not expected"};
   g.as = *as;
@@ -223,8 +245,9 @@ status gate::on_proof(guest& g) {
     std::find_if(guests_.begin(), guests_.end(), [&](auto& e) { return e.second.get() == &g; });
   auto keep = entry->second;
   guests_.erase(entry);
-  // A member that comes again before we have noticed why is no stranger.
-  if (auto bad = keep->group.take(std::move(out)); !bad.ok() && bad.code() != errc::busy)
+  // A member that comes before we are ready for it is no stranger, nor one that has gone.
+  auto bad = keep->group.take(std::move(out));
+  if (!bad.ok() && bad.code() != errc::busy && bad.code() != errc::peer_lost)
     refused(keep->source, bad);
   return {};
 }
@@ -233,7 +256,9 @@ void gate::refuse(std::uint64_t number, const status& why) {
   auto found = guests_.find(number);
   if (found == guests_.end())
     return;
-  refused(found->second->source, why);
+  // It has gone by itself.
+  if (why.code() != errc::peer_lost)
+    refused(found->second->source, why);
   remove(number);
 }
 

@@ -1,10 +1,12 @@
 // Admits streams: whatever socket comes, it must prove in time whose it is. Made by the tcp driver.
 #pragma once
 
+#include <millrace/core/clock.hpp>
 #include <millrace/transport/io_loop.hpp>
 #include <millrace/transport/stream_door.hpp>
 #include <millrace/transport/tcp/stream_opening.hpp>
 
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -17,13 +19,15 @@ namespace millrace::transport::tcp {
 /// Who may be expecting a stream.
 struct expected_group {
   channel_key key{};
-  /// On the loop. Errors are logged as refusals.
+  /// On the loop. Errors are logged as refusals, but for `busy` and `peer_lost`: a member is no stranger.
   std::function<status(std::shared_ptr<admitted_socket>)> take;
 };
 
 /// *Problem*: anybody can connect. So a socket costs us one entry of a bounded table and a deadline until it has
 /// proved itself; one source has a part of the table only, and when it is full the oldest of the source with the most
 /// entries goes.
+///
+/// A member may end while its streams are on their way; nothing of that counts as a refusal, which are for strangers.
 ///
 /// Threads: on the loop, but for `listen` and `close`.
 class gate : public stream_door, public std::enable_shared_from_this<gate> {
@@ -37,12 +41,18 @@ public:
   /// Errors: `already_exists` when another process has it, `io_error`.
   result<socket_address> listen(const std::string& address);
   void receive(unique_fd fd, const socket_address& from) override;
+  /// The channel of this group has closed; streams that come all the same are closed, too.
+  void retire(const group_id& group);
   /// Refuses everybody from now on.
   void close();
 
 private:
   struct guest;
   struct open_socket;
+  struct retired_group {
+    group_id group{};
+    time_point until;
+  };
   void watch(const std::shared_ptr<open_socket>& s);
   void accept_some(const std::shared_ptr<open_socket>& s);
   void make_room();
@@ -51,6 +61,7 @@ private:
   status on_message(guest& g);
   status on_admission(guest& g);
   status on_proof(guest& g);
+  bool is_retired(const group_id& group);
   void refuse(std::uint64_t number, const status& why);
   void remove(std::uint64_t number);
 
@@ -60,6 +71,7 @@ private:
   std::vector<std::shared_ptr<open_socket>> listening_;
   std::uint64_t next_ = 1;
   std::map<std::uint64_t, std::shared_ptr<guest>> guests_; // the oldest first
+  std::deque<retired_group> retired_;                      // the same
 };
 
 } // namespace millrace::transport::tcp

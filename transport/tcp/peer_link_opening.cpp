@@ -196,13 +196,18 @@ status peer_link::accept(admitted_socket& s) {
   std::shared_ptr<stream> former;
   {
     std::lock_guard guard{mutex_};
-    if (closed_ || !announced_ || we_open_)
+    if (closed_)
+      return {errc::peer_lost, "its channel is closed"};
+    // It took another way than the channel's frames, and was faster.
+    if (!announced_)
+      return {errc::busy, "what its peer announces has not come yet"};
+    if (we_open_)
       return {errc::protocol_error, "a stream that nobody waits for"};
     if (s.as.slot >= slots_.size() || s.as.serial == 0)
       return {errc::protocol_error, "a stream of a number that was not agreed on"};
     auto& slot = slots_[s.as.slot];
     if (slot.serial != 0 && slot.serial >= s.as.serial)
-      return {errc::protocol_error, "a stream older than the one it would replace"};
+      return {errc::busy, "a stream older than the one it would replace"};
     former = slot.s;
     if (slot.serial != 0 && !former)
       return {errc::busy, "the stream it would replace is being closed"};
@@ -229,7 +234,7 @@ status peer_link::add(std::size_t slot_number, admitted_socket& s) {
   {
     std::lock_guard guard{mutex_};
     if (closed_)
-      return why_;
+      return {errc::peer_lost, why_.detail()};
     limits.checksum = ours_.checksum || theirs_.checksum;
     made = std::make_shared<stream>(
       loops_.of(slot_number), std::move(*io), s.as.serial, peer().name, limits, weak_from_this());

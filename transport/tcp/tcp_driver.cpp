@@ -62,8 +62,11 @@ public:
   }
 
   void peer_closed(channel& c, const status& why) override {
-    if (auto link = links_.take(c))
-      link->close(why);
+    auto link = links_.take(c);
+    if (!link)
+      return;
+    gate_->retire(link->group());
+    link->close(why);
   }
 
   void submit(transfer t, completion<transfer_report> done) override {

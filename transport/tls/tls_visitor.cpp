@@ -39,8 +39,9 @@ void tls_visitor::on_first_byte() {
   auto n = ::recv(fd_.get(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
   if (n < 0 && (errno == EAGAIN || errno == EINTR))
     return;
+  // Nothing was refused to it: a member that has reached us at another address leaves so, too.
   if (n <= 0)
-    return refuse(status{errc::peer_lost, "it closed the connection without a word"});
+    return end(status{errc::peer_lost, "it closed the connection without a word"});
   if (byte == tls_first_byte)
     return begin_tls();
   if (byte != stream_first_byte)
@@ -102,11 +103,15 @@ void tls_visitor::begin_channel(std::unique_ptr<tls_stream> stream) {
 }
 
 void tls_visitor::refuse(const status& why) {
-  auto keep = shared_from_this();
-  if (std::exchange(over_, true))
+  if (over_)
     return;
-  leave();
   door_->refused(source, why);
+  end(why);
+}
+
+void tls_visitor::end(const status& why) {
+  auto keep = shared_from_this();
+  leave();
   if (fd_)
     door_->loop->unwatch(fd_.get());
   fd_ = unique_fd{};

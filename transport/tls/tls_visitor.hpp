@@ -31,6 +31,7 @@ private:
   void on_first_byte();
   void begin_tls();
   void begin_channel(std::unique_ptr<tls_stream> stream);
+  void end(const status& why);
   void leave();
 
   const std::shared_ptr<tls_door> door_;
