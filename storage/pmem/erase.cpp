@@ -68,9 +68,10 @@ namespace {
 status mark_erased(core& c, slot_owner& s, std::uint64_t flags) {
   change mark{*c.objects};
   set_flags(c, mark, s, flags | flag_erased);
-  MILLRACE_KILL_POINT("pmem.erase.before_publish");
+  MILLRACE_KILL_POINT("pmem.mark.before_publish");
   if (auto bad = c.publish(mark); !bad.ok())
     return bad;
+  MILLRACE_KILL_POINT("pmem.mark.after_publish");
   s.erased = true;
   return {};
 }
@@ -114,10 +115,10 @@ status erase_step(core& c, model& m, std::uint64_t step) {
       found = true;
       change forget{*c.objects};
       set_state(c, forget, *s, static_cast<std::uint64_t>(number), {});
-      MILLRACE_KILL_POINT("pmem.erase.before_publish");
+      MILLRACE_KILL_POINT("pmem.forget.before_publish");
       if (auto bad = c.publish(forget); !bad.ok())
         return bad;
-      MILLRACE_KILL_POINT("pmem.erase.after_publish");
+      MILLRACE_KILL_POINT("pmem.forget.after_publish");
       auto& one = s->slots[number];
       one.state = slot_state::empty;
       one.sequence = 0;

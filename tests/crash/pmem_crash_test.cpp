@@ -37,6 +37,7 @@ struct expectation {
   std::map<std::uint32_t, std::uint64_t> known; // as what they are registered
   std::map<std::uint32_t, std::uint64_t> saved; // by rank, acknowledged
   std::optional<std::pair<std::uint32_t, std::uint64_t>> saving;
+  std::optional<std::uint64_t> leaves; // a step is being erased: that which is newest then
   std::uint64_t saving_since_ns = 0;
 
   std::uint64_t complete(bool with_pending) const {
@@ -49,6 +50,14 @@ struct expectation {
       least = std::min(least, step);
     }
     return least;
+  }
+
+  /// What was complete is erased, and this is newest now: a job that goes on from it is another one.
+  void fall_back_to(std::uint64_t step, std::uint64_t& last_life) {
+    for (std::uint32_t rank = 0; rank < world_size; ++rank)
+      saved[rank] = step;
+    leaves.reset();
+    restart(last_life);
   }
 
   /// The job goes on from its complete step: what only some ranks have of a later one is of no use to it.
@@ -86,15 +95,23 @@ struct stored_expectation {
   std::uint64_t last = 0; // generation ever asked for
 };
 
+/// Where the pool is, and how full it gets.
+struct pool_room {
+  std::string parent;
+  std::uint64_t capacity_mib = 64;
+  bool reclaims = false;
+};
+
 class crash_run {
 public:
-  crash_run(const std::string& parent, std::uint64_t capacity_mib)
-    : directory_(parent), capacity_mib_(capacity_mib) {}
+  explicit crash_run(const pool_room& room)
+    : directory_(room.parent), capacity_mib_(room.capacity_mib), reclaims_(room.reclaims) {}
 
   /// Sends changes until the child is dead; returns false when it outlived them all.
   bool run(
     const std::string& kill_point, std::chrono::microseconds delay, std::mt19937_64& random) {
-    crash_child process{CRASH_CHILD, pool_path() + ":" + std::to_string(capacity_mib_), kill_point};
+    auto argument = pool_path() + ":" + std::to_string(capacity_mib_) + (reclaims_ ? "r" : "");
+    crash_child process{CRASH_CHILD, argument, kill_point};
     for (auto& [name, e] : models_) {
       e.attached.clear();
       // A job lives on, or is started anew.
@@ -194,7 +211,9 @@ private:
     auto& e = models_[name];
     e.world_size = name == "pair" ? 2 : 1;
     if (e.there && random() % 24 == 0)
-      return erase_model(process, name, e);
+      return erase_model(process, name, e, random() % 2 != 0);
+    if (e.there && random() % 24 == 0)
+      return erase_step(process, name, e, random() % 2 != 0);
     if (random() % 16 == 0)
       return ask(process, "repack");
     auto rank = static_cast<std::uint32_t>(random() % e.world_size);
@@ -285,19 +304,45 @@ private:
     return true;
   }
 
-  bool erase_model(crash_child& process, const std::string& name, expectation& e) {
+  // A job that goes ends its registrations, and what it leaves may be read while it is erased.
+  bool prepare_removal(
+    crash_child& process, const std::string& name, expectation& e, bool is_read) {
     for (auto& [rank, attached] : e.attached) {
       if (attached && !ask(process, "leave " + who(name, e, rank) + " 0"))
         return false;
       attached = false;
     }
+    auto newest = std::to_string(e.complete(false));
+    return !is_read || newest == "0" || ask(process, "open " + who(name, e, 0) + " " + newest);
+  }
+
+  bool erase_model(crash_child& process, const std::string& name, expectation& e, bool is_read) {
+    if (!prepare_removal(process, name, e, is_read))
+      return false;
     e.maybe_there = e.erasing = true;
     if (!ask(process, "erase " + who(name, e, 0)))
       return false;
     auto world_size = e.world_size;
     e = {};
     e.world_size = world_size;
-    return true;
+    return !is_read || ask(process, "close");
+  }
+
+  bool erase_step(crash_child& process, const std::string& name, expectation& e, bool is_read) {
+    auto step = std::to_string(e.complete(false));
+    if (step == "0")
+      return true;
+    if (!prepare_removal(process, name, e, is_read))
+      return false;
+    process.say("before " + name + " " + step);
+    auto before = process.hear();
+    if (!before)
+      return false;
+    e.leaves = std::stoull(*before);
+    if (!ask(process, "forget_step " + who(name, e, 0) + " " + step))
+      return false;
+    e.fall_back_to(*e.leaves, last_life_);
+    return !is_read || ask(process, "close");
   }
 
   void settle(
@@ -325,6 +370,8 @@ private:
       e.world_size = world_size;
       return;
     }
+    if (auto leaves = std::exchange(e.leaves, {}); leaves && step == *leaves)
+      e.fall_back_to(step, last_life_);
     BOOST_CHECK_MESSAGE(
       step == e.complete(false) || step == e.complete(true),
       when << ": the newest complete step of " << name << " is " << step << ", not "
@@ -343,6 +390,7 @@ private:
 
   scratch_directory directory_;
   std::uint64_t capacity_mib_;
+  bool reclaims_;
   std::map<std::string, expectation> models_;
   std::map<std::string, stored_expectation> stored_;
   std::uint64_t last_life_ = 0;
@@ -350,10 +398,9 @@ private:
   std::uint64_t refused_ = 0;
 };
 
-/// `missed`: points that are not on this medium's way.
-void kill_at_every_point(
-  const std::string& parent, std::uint64_t capacity_mib, const std::set<std::string_view>& missed) {
-  crash_run run{parent, capacity_mib};
+/// `missed`: points that are not on this medium's way. Returns how many requests found the pool full.
+std::uint64_t kill_at_every_point(const pool_room& room, const std::set<std::string_view>& missed) {
+  crash_run run{room};
   std::mt19937_64 random{1};
   std::set<std::string_view> reached;
   for (auto point : storage::pmem::kill_points)
@@ -368,15 +415,16 @@ void kill_at_every_point(
     BOOST_TEST_MESSAGE(point << (reached.contains(point) ? "" : ": not reached"));
   for (auto point : storage::pmem::kill_points)
     BOOST_TEST(reached.contains(point) != missed.contains(point), point);
+  return run.refused();
 }
 
 /// Returns how many requests found the pool full.
-std::uint64_t kill_at_random(const std::string& parent, std::uint64_t capacity_mib, int rounds) {
+std::uint64_t kill_at_random(const pool_room& room, int rounds) {
   auto seed = std::random_device{}();
   BOOST_TEST_MESSAGE("seed " << seed);
   std::mt19937_64 random{seed};
-  crash_run run{parent, capacity_mib};
-  for (auto round = 0; round < rounds; ++round) {
+  crash_run run{room};
+  for (auto round = 0; round < crash_rounds(rounds); ++round) {
     run.run("", std::chrono::microseconds{1 + random() % 40'000}, random);
     run.verify("round " + std::to_string(round) + " of seed " + std::to_string(seed));
   }
@@ -392,23 +440,29 @@ const auto on_disk = std::filesystem::temp_directory_path().string();
 BOOST_AUTO_TEST_SUITE(pmem_crash)
 
 BOOST_AUTO_TEST_CASE(a_kill_at_a_named_point_leaves_the_newest_step_or_the_next) {
-  kill_at_every_point(in_memory, 64, {"pmem.commit.before_write"});
+  kill_at_every_point({in_memory}, {"pmem.commit.before_write"});
 }
 
 BOOST_AUTO_TEST_CASE(a_kill_at_a_named_point_leaves_the_newest_step_or_the_next_on_a_disk) {
-  kill_at_every_point(on_disk, 64, {});
+  kill_at_every_point({on_disk}, {});
 }
 
 BOOST_AUTO_TEST_CASE(a_kill_at_any_instant_leaves_the_newest_step_or_the_next) {
-  kill_at_random(in_memory, 64, 200);
+  kill_at_random({in_memory}, 200);
 }
 
 BOOST_AUTO_TEST_CASE(a_kill_at_any_instant_leaves_the_newest_step_or_the_next_on_a_disk) {
-  kill_at_random(on_disk, 64, 100);
+  kill_at_random({on_disk}, 100);
 }
 
 BOOST_AUTO_TEST_CASE(a_full_pool_loses_nothing_to_a_kill) {
-  BOOST_TEST(kill_at_random(in_memory, 16, 60) > 0u);
+  for (auto reclaims : {false, true})
+    BOOST_TEST(kill_at_random({in_memory, 16, reclaims}, 30) > 0u);
+}
+
+BOOST_AUTO_TEST_CASE(a_full_pool_that_reclaims_loses_nothing_to_a_kill_at_a_named_point) {
+  auto refused = kill_at_every_point({in_memory, 16, true}, {"pmem.commit.before_write"});
+  BOOST_TEST(refused > 0u);
 }
 
 BOOST_AUTO_TEST_SUITE_END()
