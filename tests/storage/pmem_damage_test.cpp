@@ -55,10 +55,16 @@ std::vector<shard_spec> finished_job(
   return shards;
 }
 
-bool has_no_size(const world& w) {
-  if (w.place.is_device())
+// Opens the pool again, with low_space: reclaim. False, aloud, where its size cannot be chosen.
+bool reclaims(world& w) {
+  if (w.place.is_device()) {
     std::cout << "skipped: low space: a device is as large as it is" << std::endl;
-  return w.place.is_device();
+    return false;
+  }
+  w.close();
+  w.options.low_space = when_low_space::reclaim;
+  w.open();
+  return true;
 }
 
 } // namespace pmem_damage_tests
@@ -103,11 +109,8 @@ BOOST_DATA_TEST_CASE(repack_frees_no_version_of_any_rank_while_that_of_one_is_da
 
 BOOST_DATA_TEST_CASE(low_space_reclaims_no_version_while_the_newest_is_damaged, ways, way) {
   world w{way};
-  if (has_no_size(w))
+  if (!reclaims(w))
     return;
-  w.close();
-  w.options.low_space = when_low_space::reclaim;
-  w.open();
   auto rotten = finished_job(w, "rotten", 1, {1, 2}).front();
   auto sound = finished_job(w, "sound", 1, {1, 2}).front();
   damage(w, rotten, 2);
@@ -127,11 +130,8 @@ BOOST_DATA_TEST_CASE(low_space_reclaims_no_version_while_the_newest_is_damaged, 
 
 BOOST_DATA_TEST_CASE(a_job_that_died_keeps_all_while_its_newest_version_is_damaged, ways, way) {
   world w{way};
-  if (has_no_size(w))
+  if (!reclaims(w))
     return;
-  w.close();
-  w.options.low_space = when_low_space::reclaim;
-  w.open();
   auto dead = shard_of("dead", {4 * mib}, 0, 1, 3);
   w.enroll_or_fail(dead);
   for (auto step : {1, 2, 3})
