@@ -1,6 +1,7 @@
 // Copy with streaming stores, in the widest vectors the processor has.
 #include <millrace/transport/copy.hpp>
 
+#include <algorithm>
 #include <cstring>
 
 #if defined(__x86_64__)
@@ -16,26 +17,45 @@ namespace {
 
 constexpr std::size_t line_bytes = 64;
 
-__attribute__((target("avx2"))) void stream_lines_avx2(
-  std::byte* target, const std::byte* source, std::size_t lines) {
-  for (; lines > 0; --lines, target += line_bytes, source += line_bytes) {
-    auto low = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(source));
-    auto high = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(source + 32));
-    _mm256_stream_si256(reinterpret_cast<__m256i*>(target), low);
-    _mm256_stream_si256(reinterpret_cast<__m256i*>(target + 32), high);
-  }
+// Two lines.
+constexpr std::size_t unit_bytes = 2 * line_bytes;
+// A long copy goes on in so many places at once: processors read ahead within a page only, and wait at the beginning of
+// the next. Shorter runs do not make up for the pages begun.
+constexpr std::size_t places_at_once = 4;
+constexpr std::size_t run_units_min = (32u << 10) / unit_bytes;
+constexpr std::size_t run_units_max = (256u << 10) / unit_bytes;
+
+// Each copies `places` runs of so many units that follow each other, all at once.
+using stream_runs = void (*)(std::byte*, const std::byte*, std::size_t units, std::size_t places);
+
+__attribute__((target("avx2"))) void stream_runs_avx2(
+  std::byte* target, const std::byte* source, std::size_t units, std::size_t places) {
+  auto run_bytes = units * unit_bytes;
+  for (std::size_t unit = 0; unit < run_bytes; unit += unit_bytes)
+    for (auto at = unit; at < places * run_bytes; at += run_bytes) {
+      const auto* from = reinterpret_cast<const __m256i*>(source + at);
+      auto* to = reinterpret_cast<__m256i*>(target + at);
+      auto first = _mm256_loadu_si256(from), second = _mm256_loadu_si256(from + 1);
+      auto third = _mm256_loadu_si256(from + 2), fourth = _mm256_loadu_si256(from + 3);
+      _mm256_stream_si256(to, first);
+      _mm256_stream_si256(to + 1, second);
+      _mm256_stream_si256(to + 2, third);
+      _mm256_stream_si256(to + 3, fourth);
+    }
 }
 
-void stream_lines_sse2(std::byte* target, const std::byte* source, std::size_t lines) {
-  for (; lines > 0; --lines, target += line_bytes, source += line_bytes)
-    for (std::size_t i = 0; i < line_bytes; i += 16)
-      _mm_stream_si128(
-        reinterpret_cast<__m128i*>(target + i),
-        _mm_loadu_si128(reinterpret_cast<const __m128i*>(source + i)));
+void stream_runs_sse2(
+  std::byte* target, const std::byte* source, std::size_t units, std::size_t places) {
+  auto run_bytes = units * unit_bytes;
+  for (std::size_t unit = 0; unit < run_bytes; unit += unit_bytes)
+    for (auto at = unit; at < places * run_bytes; at += run_bytes)
+      for (auto i = at; i < at + unit_bytes; i += sizeof(__m128i))
+        _mm_stream_si128(
+          reinterpret_cast<__m128i*>(target + i),
+          _mm_loadu_si128(reinterpret_cast<const __m128i*>(source + i)));
 }
 
-using stream_lines = void (*)(std::byte*, const std::byte*, std::size_t);
-const stream_lines widest = __builtin_cpu_supports("avx2") ? stream_lines_avx2 : stream_lines_sse2;
+const stream_runs widest = __builtin_cpu_supports("avx2") ? stream_runs_avx2 : stream_runs_sse2;
 
 __attribute__((target("clwb"))) void back_clwb(const std::byte* line) {
   _mm_clwb(const_cast<std::byte*>(line));
@@ -78,9 +98,15 @@ void copy_bytes(
   // Streaming stores need an aligned target; the ragged ends go the ordinary way.
   auto head = -reinterpret_cast<std::uintptr_t>(target) % line_bytes;
   copy_ragged(target, source, head, mode);
-  auto lines = (size_bytes - head) / line_bytes;
-  widest(target + head, source + head, lines);
-  auto done = head + lines * line_bytes;
+  auto done = head;
+  auto left = (size_bytes - head) / unit_bytes;
+  while (left > 0) {
+    auto places = left < places_at_once * run_units_min ? 1 : places_at_once;
+    auto units = places == 1 ? left : std::min(left / places, run_units_max);
+    widest(target + done, source + done, units, places);
+    done += places * units * unit_bytes;
+    left -= places * units;
+  }
   copy_ragged(target + done, source + done, size_bytes - done, mode);
 }
 

@@ -3,6 +3,10 @@
 #include <millrace/bench/common/measure.hpp>
 #include <millrace/transport/copy.hpp>
 
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -10,6 +14,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <cstring>
 #include <thread>
 #include <vector>
 
@@ -20,6 +25,20 @@ namespace {
 constexpr std::uint64_t piece_bytes = 1u << 20;
 constexpr std::uint64_t block_bytes = 8u << 20;
 constexpr std::uint64_t sector_bytes = 4096;
+
+#if defined(__x86_64__)
+__attribute__((target("avx2"))) void stream(
+  std::byte* target, const std::byte* source, std::size_t size_bytes) {
+  std::size_t at = 0;
+  for (; at + 64 <= size_bytes; at += 64) {
+    auto low = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(source + at));
+    auto high = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(source + at + 32));
+    _mm256_stream_si256(reinterpret_cast<__m256i*>(target + at), low);
+    _mm256_stream_si256(reinterpret_cast<__m256i*>(target + at + 32), high);
+  }
+  std::memcpy(target + at, source + at, size_bytes - at);
+}
+#endif
 
 // Runs `f` on this thread and `threads - 1` others.
 void on_threads(unsigned threads, const std::function<void()>& f) {
@@ -43,18 +62,24 @@ void check_io(ssize_t moved, std::uint64_t wanted, const std::string& path) {
 
 } // namespace
 
+void plain_copy(std::byte* target, const std::byte* source, std::size_t size_bytes) {
+#if defined(__x86_64__)
+  if (__builtin_cpu_supports("avx2"))
+    return stream(target, source, size_bytes);
+#endif
+  std::memcpy(target, source, size_bytes);
+}
+
 double timed_copy(
   std::span<const std::byte> source, std::span<std::byte> target, unsigned threads,
-  std::uint32_t passes) {
+  std::uint32_t passes, decltype(plain_copy)& copy) {
   auto pieces = (source.size() + piece_bytes - 1) / piece_bytes;
   return seconds_of([&] {
     std::atomic<std::uint64_t> next = 0;
     on_threads(threads, [&] {
       for (std::uint64_t i; (i = next++) < pieces * passes;) {
         auto at = i % pieces * piece_bytes;
-        transport::copy_bytes(
-          target.data() + at, source.data() + at, std::min(piece_bytes, source.size() - at),
-          transport::store_mode::streaming);
+        copy(target.data() + at, source.data() + at, std::min(piece_bytes, source.size() - at));
       }
       transport::streaming_fence();
     });

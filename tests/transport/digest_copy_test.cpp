@@ -1,6 +1,7 @@
 // Copying and digesting in one pass gives the copy and the digest, whatever the size, the place and the processor.
 #include <millrace/core/digest.hpp>
 #include <millrace/tests/support/pattern.hpp>
+#include <millrace/transport/copy.hpp>
 #include <millrace/transport/digest_copy.hpp>
 
 #include <boost/test/unit_test.hpp>
@@ -66,6 +67,26 @@ void check(F copy, std::size_t size_bytes, std::size_t source_shift, std::size_t
 } // namespace
 
 BOOST_AUTO_TEST_SUITE(digest_copies_suite)
+
+// About where a copy begins to go on in several places, and where those are as long as they get.
+BOOST_AUTO_TEST_CASE(copies_of_any_length_and_place_are_exact) {
+  constexpr std::size_t kib = 1024;
+  std::vector<std::size_t> lengths = sizes();
+  for (auto about : {256 * std::size_t{1}, 128 * kib, 256 * kib, kib * kib, 1200 * kib, 2048 * kib})
+    for (auto more : {0, 1, 63, 64, 127, 128, 191})
+      lengths.insert(
+        lengths.end(),
+        {about - static_cast<std::size_t>(more), about + static_cast<std::size_t>(more)});
+  for (auto mode : {store_mode::streaming, store_mode::written_back, store_mode::cached})
+    for (auto length : lengths)
+      for (std::size_t shift : {0, 1, 33, 63}) {
+        auto sum = [&](std::byte* target, const std::byte* source, std::size_t size_bytes) {
+          copy_bytes(target, source, size_bytes, mode);
+          return digest(source, size_bytes);
+        };
+        check(sum, length, (shift * 7) % 64, shift);
+      }
+}
 
 BOOST_AUTO_TEST_CASE(every_way_of_this_processor_agrees_with_the_library) {
   if (digest_copies().empty())
