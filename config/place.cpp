@@ -191,8 +191,7 @@ result<std::size_t> number_in_job(const settings& all, const surroundings& here)
   return *number;
 }
 
-template <class Nodes>
-std::string names_of(const Nodes& nodes) {
+std::string names_of(const std::vector<const cluster_node*>& nodes) {
   std::string names;
   for (auto& node : nodes)
     names += (names.empty() ? "" : ", ") + node->name;

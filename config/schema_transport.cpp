@@ -67,9 +67,9 @@ constexpr auto shm_keys = [] {
        "arenas and files of one peer that are mapped; more end its channel"),
      put<s, &s::mapped_max>},
     {shm.ms(
-       "answer_delay", "1ms", 1, 60 * second_ms,
-       "longest wait of a short transfer's end for others that are told with it"),
-     put<s, &s::answer_delay_ms>},
+       "batch_delay", "1ms", 1, 60 * second_ms,
+       "longest wait of a short transfer, or of its end, for others that go in the same message"),
+     put<s, &s::batch_delay_ms>},
     {shm.ms(
        "answer_timeout", "10m", second_ms, day_ms,
        "time without an answer, while some are due, after which a peer counts as lost"),
@@ -182,6 +182,10 @@ constexpr auto verbs_keys = [] {
        "inflight_max", "16MiB", 64 * kib, tib,
        "bytes under way on each rail of a peer; one request at least"),
      put<s, &s::inflight_max_bytes>},
+    {verbs.size(
+       "port_inflight_max", "32MiB", 64 * kib, tib,
+       "bytes under way over one port to all peers; one request at least on each rail"),
+     put<s, &s::port_inflight_max_bytes>},
     {verbs.count("signal_interval", "16", 1, 4'096, "every so many requests give a completion"),
      put<s, &s::signal_interval>},
     {verbs.size("stripe_min", "4MiB", 4 * kib, tib, "smaller transfers stay on one rail"),

@@ -84,16 +84,16 @@ result<std::vector<std::string>> default_addresses(const settings& all, const cl
   std::vector<std::string> listen{default_listen(node.name)};
   if (!all.is_cluster || !all.security.configured())
     return listen;
-  auto host_of = [](const cluster_node& n) { return n.host.empty() ? n.name : n.host; };
+  auto& host = node.host_name();
   auto port = all.cluster.port;
   for (auto other = all.nodes.data(); other != &node; ++other)
-    port += other->listens_by_default && host_of(*other) == host_of(node);
+    port += other->listens_by_default && other->host_name() == host;
   if (port > std::numeric_limits<std::uint16_t>::max())
     return fail(
       errc::invalid_argument,
-      "there are more nodes on " + host_of(node) + " than ports from cluster.port, " +
+      "there are more nodes on " + host + " than ports from cluster.port, " +
         std::to_string(all.cluster.port) + ", on");
-  listen.push_back(to_address({host_of(node), static_cast<std::uint16_t>(port)}));
+  listen.push_back(to_address({host, static_cast<std::uint16_t>(port)}));
   return listen;
 }
 
@@ -101,7 +101,7 @@ std::vector<std::string> cluster_node::addresses() const {
   auto all = listen;
   for (auto& address : all)
     if (auto where = parse_tls_address(address); where && is_any_host(where->host))
-      address = to_address({host.empty() ? name : host, where->port});
+      address = to_address({host_name(), where->port});
   return all;
 }
 

@@ -96,7 +96,7 @@ struct shm_settings {
   std::uint32_t transfers_max = 65'536;        // with each peer
   std::uint64_t backlog_max_bytes = 256 * mib; // of each peer
   std::uint32_t mapped_max = 4'096;            // of each peer
-  std::uint64_t answer_delay_ms = 1;
+  std::uint64_t batch_delay_ms = 1;
   std::uint64_t answer_timeout_ms = 600'000;
 
   friend bool operator==(const shm_settings&, const shm_settings&) = default;
@@ -144,6 +144,7 @@ struct verbs_settings {
   std::uint64_t inline_max_bytes = 220;
   std::uint64_t message_max_bytes = mib;
   std::uint64_t inflight_max_bytes = 16 * mib; // each rail of a peer
+  std::uint64_t port_inflight_max_bytes = 32 * mib;
   std::uint32_t signal_interval = 16;
   std::uint64_t stripe_min_bytes = 4 * mib;
   std::uint64_t poll_us = 50;
@@ -270,6 +271,8 @@ struct cluster_node {
   std::string host = {}; // the name or address of its host, for others; empty: `name`
   bool listens_by_default = false;
 
+  /// Where its host is looked up, for others.
+  const std::string& host_name() const noexcept { return host.empty() ? name : host; }
   /// Where others reach it: `listen`, in which its host stands for all addresses of it.
   std::vector<std::string> addresses() const;
 

@@ -15,7 +15,7 @@ transport::shm_options shm_options_of(const config::shm_settings& s) {
   o.transfers_max = s.transfers_max;
   o.backlog_bytes_max = s.backlog_max_bytes;
   o.mapped_max = s.mapped_max;
-  o.answer_delay_ms = narrow(s.answer_delay_ms);
+  o.batch_delay_ms = narrow(s.batch_delay_ms);
   o.answer_timeout_ms = narrow(s.answer_timeout_ms);
   return o;
 }
@@ -60,6 +60,7 @@ transport::verbs_options verbs_options_of(const config::verbs_settings& s) {
   o.inline_bytes_max = narrow(s.inline_max_bytes);
   o.message_bytes_max = s.message_max_bytes;
   o.inflight_bytes_max = s.inflight_max_bytes;
+  o.port_inflight_bytes_max = s.port_inflight_max_bytes;
   o.signal_interval = s.signal_interval;
   o.stripe_bytes_min = s.stripe_min_bytes;
   o.poll_us = narrow(s.poll_us);

@@ -37,7 +37,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   try_one<
     store_request, store_receipt, load_request, load_receipt, describe_request, list_request,
     model_list, erase_request, pin_request, resolve_request, layer_list, provider_status, directory,
-    node_status, request_head, reply_head, shm::announce, shm::forget, shm::move, shm::answers,
+    node_status, request_head, reply_head, shm::announce, shm::forget, shm::asks, shm::answers,
     shm::announce_file, shm::grant, enroll_request, enroll_receipt, leave_request, save_request,
     durable_request, save_receipt, restore_request, checkpoint_list, list_checkpoints_request,
     describe_shard_request, shard_spec, verify_request, verify_receipt, erase_checkpoint_request,

@@ -34,7 +34,7 @@ BOOST_AUTO_TEST_CASE(defaults_of_the_configuration_are_those_of_shm) {
   SAME(a, b, transfers_max);
   SAME(a, b, backlog_bytes_max);
   SAME(a, b, mapped_max);
-  SAME(a, b, answer_delay_ms);
+  SAME(a, b, batch_delay_ms);
   SAME(a, b, answer_timeout_ms);
 }
 
@@ -79,6 +79,7 @@ BOOST_AUTO_TEST_CASE(defaults_of_the_configuration_are_those_of_verbs) {
   SAME(a, b, inline_bytes_max);
   SAME(a, b, message_bytes_max);
   SAME(a, b, inflight_bytes_max);
+  SAME(a, b, port_inflight_bytes_max);
   SAME(a, b, signal_interval);
   SAME(a, b, stripe_bytes_min);
   SAME(a, b, poll_us);

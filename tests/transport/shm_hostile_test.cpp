@@ -91,8 +91,10 @@ struct fixture {
     return answer_to(move_of({{0, 1, offset, length, 0, 0}}));
   }
 
+  void ask(const shm::move& m) { send(message_kind::asks, shm::asks{{m}}); }
+
   errc answer_to(const shm::move& m) {
-    send(message_kind::move, m);
+    ask(m);
     return wait_answer(m.number);
   }
 
@@ -110,7 +112,7 @@ struct fixture {
       message_kind kind{};
       shm::answers all;
       reader(driver, kind);
-      if (kind == message_kind::moved && reader(all))
+      if (kind == message_kind::answers && reader(all))
         for (auto& outcome : all.outcomes)
           if (outcome.number == number) {
             code = static_cast<errc>(outcome.code);
@@ -303,7 +305,7 @@ BOOST_AUTO_TEST_CASE(a_read_learns_nothing_of_what_lies_around_the_region) {
   send(message_kind::grant, shm::grant{1, 0, file_bytes});
   auto m = move_of({{99'999, 1, 0, 1, 0, 1}});
   m.digests = true;
-  send(message_kind::move, m);
+  ask(m);
   BOOST_TEST(thrown_out());
 }
 
@@ -312,7 +314,7 @@ BOOST_AUTO_TEST_CASE(a_read_learns_nothing_of_what_lies_before_its_range) {
   send(message_kind::grant, shm::grant{1, 0, file_bytes});
   auto m = move_of({{0, 1, granule, 1, 5, 0}});
   m.digests = true;
-  send(message_kind::move, m);
+  ask(m);
   BOOST_TEST(thrown_out());
 }
 
@@ -322,23 +324,44 @@ BOOST_AUTO_TEST_CASE(digests_of_far_more_than_a_move_writes_end_the_connection) 
   auto m = move_of({{0, 1, 7 * granule, 1, digest_block_bytes, 0}});
   m.dir = static_cast<std::uint8_t>(direction::write);
   m.digests = true;
-  send(message_kind::move, m);
+  ask(m);
   BOOST_TEST(thrown_out());
 }
 
 BOOST_AUTO_TEST_CASE(more_pieces_than_a_move_may_have_end_the_connection) {
   announce();
   send(message_kind::grant, shm::grant{1, 0, file_bytes});
-  send(message_kind::move, move_of(std::vector<shm::move_op>(shm::move_ops_max, {0, 1, 0, 1})));
+  ask(move_of(std::vector<shm::move_op>(shm::move_ops_max, {0, 1, 0, 1})));
   BOOST_TEST((move_to(0, 1) == errc::ok));
-  send(message_kind::move, move_of(std::vector<shm::move_op>(shm::move_ops_max + 1, {0, 1, 0, 1})));
+  ask(move_of(std::vector<shm::move_op>(shm::move_ops_max + 1, {0, 1, 0, 1})));
   BOOST_TEST(thrown_out());
+}
+
+BOOST_AUTO_TEST_CASE(a_liar_among_several_moves_ends_the_connection) {
+  announce();
+  send(message_kind::grant, shm::grant{1, 0, file_bytes});
+  auto right = move_of({{0, 1, 0, 1, 0, 0}}), wrong = move_of({});
+  wrong.dir = 3;
+  send(message_kind::asks, shm::asks{{right, wrong}});
+  BOOST_TEST(thrown_out());
+}
+
+BOOST_AUTO_TEST_CASE(several_moves_in_one_message_are_bounded_as_alone) {
+  announce();
+  send(message_kind::grant, shm::grant{1, 0, file_bytes});
+  shm::asks many;
+  for (int i = 0; i < 10'000; ++i)
+    many.moves.push_back(move_of({{0, 1, 0, 1, 0, 0}}));
+  busy_mover busy{*this};
+  send(message_kind::asks, many);
+  BOOST_TEST((wait_answer(many.moves.back().number) == errc::busy));
+  BOOST_TEST(!answered(many.moves.front().number));
 }
 
 BOOST_AUTO_TEST_CASE(a_move_in_no_known_direction_ends_the_connection) {
   auto m = move_of({});
   m.dir = 3;
-  send(message_kind::move, m);
+  ask(m);
   BOOST_TEST(thrown_out());
 }
 
@@ -375,7 +398,7 @@ BOOST_AUTO_TEST_CASE(more_moves_than_there_is_memory_for_are_busy) {
     for (int i = 0; i < 8; ++i) {
       auto m = large();
       numbers.push_back(m.number);
-      send(message_kind::move, m);
+      ask(m);
     }
     BOOST_TEST((wait_answer(numbers.back()) == errc::busy));
     BOOST_TEST(!answered(numbers.front()));
@@ -392,7 +415,7 @@ BOOST_AUTO_TEST_CASE(files_are_paged_in_by_a_mover_however_short_the_move) {
     busy_mover busy{*this};
     auto m = move_of({{0, 1, 0, 1, 0, 0}});
     number = m.number;
-    send(message_kind::move, m);
+    ask(m);
     // Asked for later, and refused by the loop.
     BOOST_TEST((answer_to(move_of({{0, 2, 0, 1, 0, 0}})) == errc::permission_denied));
     BOOST_TEST(!answered(number));

@@ -32,17 +32,22 @@ public:
     message_kind kind{};
     reader(driver, kind);
     answers all;
-    move asked;
+    asks questions;
     announced += kind == message_kind::announce ? 1 : 0;
-    if (kind == message_kind::moved && reader(all))
+    if (kind == message_kind::answers && reader(all))
       told.push_back(all.outcomes.size());
-    if (kind == message_kind::move && reader(asked))
-      numbers.push_back(asked.number);
-    return {};
+    if (kind == message_kind::asks && reader(questions)) {
+      asked.push_back(questions.moves.size());
+      for (auto& m : questions.moves)
+        numbers.push_back(m.number);
+    }
+    return sends;
   }
   void close(status why, std::uint32_t) override { closed = why; }
 
-  std::vector<std::size_t> told; // outcomes in each message
+  status sends;
+  std::vector<std::size_t> told;  // outcomes in each message
+  std::vector<std::size_t> asked; // moves in each message
   std::vector<std::uint64_t> numbers;
   std::size_t announced = 0; // arenas
   std::optional<status> closed;
@@ -89,14 +94,14 @@ BOOST_AUTO_TEST_CASE(more_transfers_than_the_bound_find_the_peer_busy) {
   options.transfers_max = 2;
   auto l = link();
   held_completion<copied> first, second, third, fourth;
-  l->ask({}, {first.callback(), 0, nullptr});
-  l->ask({}, {second.callback(), 0, nullptr});
-  l->ask({}, {third.callback(), 0, nullptr});
+  l->ask({}, {first.callback(), 0, 0, nullptr});
+  l->ask({}, {second.callback(), 0, 0, nullptr});
+  l->ask({}, {third.callback(), 0, 0, nullptr});
   BOOST_TEST(passed(third.take(), errc::busy));
   BOOST_TEST(channel->numbers.size() == 2u);
   l->on_answers({{moved{channel->numbers[0], 0, "", {}, false}}});
   BOOST_TEST(passed(first.take(), errc::ok));
-  l->ask({}, {fourth.callback(), 0, nullptr});
+  l->ask({}, {fourth.callback(), 0, 0, nullptr});
   BOOST_TEST(channel->numbers.size() == 3u);
   l->close({errc::peer_lost, "the test ends"});
   BOOST_TEST(passed(second.take(), errc::peer_lost));
@@ -108,7 +113,7 @@ BOOST_AUTO_TEST_CASE(a_peer_that_answers_nothing_is_given_up) {
   l->expire(steady_clock::now() + hour);
   BOOST_TEST(!channel->closed.has_value());
   held_completion<copied> done;
-  l->ask({}, {done.callback(), 0, nullptr});
+  l->ask({}, {done.callback(), 0, 0, nullptr});
   l->expire(steady_clock::now());
   BOOST_TEST(!channel->closed.has_value());
   l->expire(steady_clock::now() + hour);
@@ -123,7 +128,7 @@ BOOST_AUTO_TEST_CASE(what_the_peer_may_still_touch_is_handed_back) {
   auto l = link();
   auto hold = std::make_shared<int>(7);
   held_completion<copied> done;
-  l->ask({}, {done.callback(), 0, hold});
+  l->ask({}, {done.callback(), 0, 0, hold});
   auto touched = l->close({errc::deadline_exceeded, "no answer"});
   BOOST_TEST_REQUIRE(touched.size() == 1u);
   BOOST_TEST(touched.front() == hold);
@@ -135,14 +140,84 @@ BOOST_AUTO_TEST_CASE(ends_that_wait_for_others_are_told_without_them) {
     BOOST_TEST(l->began({100, 100}).ok());
   BOOST_TEST(l->ended(moved{1, 0, "", {}, false}, {100, 100}));
   BOOST_TEST(channel->told.empty());
-  l->tell_held();
+  l->send_held();
   BOOST_TEST((channel->told == std::vector<std::size_t>{1}));
-  l->tell_held();
+  l->send_held();
   BOOST_TEST((channel->told == std::vector<std::size_t>{1}));
   BOOST_TEST(l->ended(moved{2, 0, "", {}, false}, {100, 100}));
   // Now there are too few to wait for.
   BOOST_TEST(!l->ended(moved{3, 0, "", {}, false}, {100, 100}));
   BOOST_TEST((channel->told == std::vector<std::size_t>{1, 2}));
+}
+
+BOOST_AUTO_TEST_CASE(questions_wait_for_others_while_the_peer_has_enough_to_do) {
+  auto l = link();
+  std::vector<held_completion<copied>> done(15);
+  auto ask = [&](std::size_t i) { return l->ask({}, {done[i].callback(), 1 << 20, 0, nullptr}); };
+  for (std::size_t i = 0; i < 8; ++i)
+    BOOST_TEST(!ask(i));
+  BOOST_TEST(channel->asked == std::vector<std::size_t>(8, 1));
+  for (std::size_t i = 8; i < 11; ++i)
+    BOOST_TEST(ask(i));
+  BOOST_TEST(channel->asked.size() == 8u);
+  BOOST_TEST(!ask(11));
+  BOOST_TEST(channel->asked.back() == 4u);
+  // One that waits goes at the latest when `send_held` is called, or when the peer runs short.
+  BOOST_TEST(ask(12));
+  l->send_held();
+  BOOST_TEST(channel->asked.back() == 1u);
+  BOOST_TEST(ask(13));
+  auto answer = [&](std::size_t i) {
+    l->on_answers({{moved{channel->numbers[i], 0, "", {}, false}}});
+  };
+  for (std::size_t i = 0; i < 5; ++i) {
+    BOOST_TEST(channel->numbers.size() == 13u);
+    answer(i);
+  }
+  BOOST_TEST(channel->numbers.size() == 14u);
+  for (std::size_t i = 5; i < 14; ++i)
+    answer(i);
+  for (std::size_t i = 0; i < 14; ++i)
+    BOOST_TEST(passed(done[i].take(), errc::ok));
+}
+
+BOOST_AUTO_TEST_CASE(large_transfers_do_not_keep_others_waiting) {
+  auto l = link();
+  std::vector<held_completion<copied>> done(10);
+  for (auto& d : done)
+    BOOST_TEST(!l->ask({}, {d.callback(), 64u << 20, 0, nullptr}));
+  BOOST_TEST(channel->numbers.size() == done.size());
+  l->close({errc::peer_lost, "the test ends"});
+}
+
+// Its memory is still to be touched.
+BOOST_AUTO_TEST_CASE(answers_to_what_was_not_asked_yet_are_ignored) {
+  auto l = link();
+  std::vector<held_completion<copied>> done(9);
+  for (auto& d : done)
+    l->ask({}, {d.callback(), 1, 0, nullptr});
+  BOOST_TEST_REQUIRE(channel->numbers.size() == 8u);
+  auto early = channel->numbers.back() + 1;
+  l->on_answers({{moved{early, 0, "", {}, false}}});
+  BOOST_TEST(!done.back().ready());
+  l->send_held();
+  BOOST_TEST_REQUIRE(channel->numbers.back() == early);
+  l->on_answers({{moved{early, 0, "", {}, false}}});
+  BOOST_TEST(passed(done.back().take(), errc::ok));
+  l->close({errc::peer_lost, "the test ends"});
+}
+
+BOOST_AUTO_TEST_CASE(questions_that_cannot_be_sent_fail_together) {
+  auto l = link();
+  std::vector<held_completion<copied>> done(10);
+  for (auto& d : done)
+    l->ask({}, {d.callback(), 1, 0, nullptr});
+  channel->sends = {errc::busy, "the queue is full"};
+  l->send_held();
+  BOOST_TEST(passed(done[8].take(), errc::busy));
+  BOOST_TEST(passed(done[9].take(), errc::busy));
+  BOOST_TEST(!done[7].ready());
+  l->close({errc::peer_lost, "the test ends"});
 }
 
 BOOST_AUTO_TEST_CASE(moves_beyond_the_backlog_are_busy_until_others_end) {

@@ -15,8 +15,8 @@ namespace millrace::transport::shm {
 enum class message_kind : std::uint8_t {
   announce = 1,
   forget = 2,
-  move = 3,
-  moved = 4,
+  asks = 3,
+  answers = 4,
   announce_file = 5,
   grant = 6,
 };
@@ -73,6 +73,11 @@ struct move {
   bool write_back = false; // the lines written in the arena, to the persistence domain
 };
 
+/// Moves asked for at once.
+struct asks {
+  std::vector<move> moves;
+};
+
 struct moved {
   std::uint64_t number = 0;
   std::uint8_t code = 0; // an `errc`
@@ -119,6 +124,10 @@ typename Inspector::result_type inspect(Inspector& f, move_op& x) {
 template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, move& x) {
   return f(x.number, x.region, x.key, x.dir, x.digests, x.ops, x.write_back);
+}
+template <class Inspector>
+typename Inspector::result_type inspect(Inspector& f, asks& x) {
+  return f(x.moves);
 }
 template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, moved& x) {

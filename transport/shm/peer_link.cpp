@@ -10,10 +10,13 @@ namespace millrace::transport::shm {
 
 namespace {
 
-// Every message wakes a thread of the peer, which costs as much as copying some 100 KiB. So an answer waits for others,
-// up to so many in all, while at least as many moves are under way and have on average no more bytes than this.
-constexpr std::size_t answers_held_max = 4;
+// Every message wakes a thread of the peer, which costs as much as copying some 100 KiB. So questions and answers wait
+// for others, up to so many in all, while more moves than that are under way and have on average no more bytes than
+// this. An asker leaves more to do: its next question comes only when it has woken up.
+constexpr std::size_t held_max = 4;
+constexpr std::size_t asked_ahead = 2 * held_max;
 constexpr std::uint64_t bytes_while_held_max = 4u << 20;
+constexpr std::size_t ops_held_max = 1024;
 constexpr std::size_t digests_held_max = 1024;
 // What a move takes besides its pieces.
 constexpr std::uint64_t move_memory_bytes = 1024;
@@ -103,8 +106,9 @@ void peer_link::forget_freed() {
   }
 }
 
-void peer_link::ask(move request, pending_move pending) {
+bool peer_link::ask(move request, pending_move pending) {
   status refused;
+  asks due;
   {
     std::lock_guard guard{mutex_};
     if (closed_) {
@@ -118,26 +122,49 @@ void peer_link::ask(move request, pending_move pending) {
       if (pending_.empty())
         heard_ = steady_clock::now();
       request.number = next_++;
+      pending_bytes_ += pending.bytes;
       pending_.emplace(request.number, std::move(pending));
+      auto later = ask_later(request);
+      asks_held_.moves.push_back(std::move(request));
+      if (later)
+        return true;
+      due = std::exchange(asks_held_, {});
     }
   }
-  if (!refused.ok())
+  if (refused.ok())
+    ask_now(std::move(due));
+  else
     // Moved only when it was taken. NOLINTNEXTLINE(bugprone-use-after-move)
-    return pending.done(fail(refused));
-  auto sent = send(message_kind::move, request);
-  if (sent.ok())
-    return;
-  if (auto mine = take(request.number))
-    mine->done(fail(sent));
+    pending.done(fail(refused));
+  return false;
 }
 
-// None if closing has answered it already.
+// Needs the lock, and the request among what is pending.
+bool peer_link::ask_later(const move& request) const {
+  auto held = asks_held_.moves.size();
+  return request.ops.size() <= ops_held_max && held + 1 < held_max &&
+    pending_.size() - held > asked_ahead &&
+    pending_bytes_ / pending_.size() <= bytes_while_held_max;
+}
+
+void peer_link::ask_now(asks due) {
+  auto sent = due.moves.empty() ? status{} : send(message_kind::asks, due);
+  if (sent.ok())
+    return;
+  for (auto& m : due.moves)
+    if (auto mine = take(m.number))
+      mine->done(fail(sent));
+}
+
+// None if closing has answered it already, and for the answer to a question that was not asked yet.
 std::optional<pending_move> peer_link::take(std::uint64_t number) {
   std::lock_guard guard{mutex_};
   auto found = pending_.find(number);
-  if (found == pending_.end())
+  auto& held = asks_held_.moves;
+  if (found == pending_.end() || (!held.empty() && number >= held.front().number))
     return std::nullopt;
   auto pending = std::move(found->second);
+  pending_bytes_ -= pending.bytes;
   pending_.erase(found);
   return pending;
 }
@@ -162,6 +189,14 @@ void peer_link::on_answers(answers all) {
   }
   for (auto& answer : all.outcomes)
     on_moved(std::move(answer));
+  asks due;
+  {
+    std::lock_guard guard{mutex_};
+    if (pending_.size() - asks_held_.moves.size() > asked_ahead)
+      return;
+    due = std::exchange(asks_held_, {});
+  }
+  ask_now(std::move(due));
 }
 
 void peer_link::on_moved(moved answer) {
@@ -185,6 +220,7 @@ std::vector<std::shared_ptr<void>> peer_link::close(const status& why) {
     std::lock_guard guard{mutex_};
     closed_ = true;
     failed.swap(pending_);
+    asks_held_ = {};
     for (auto& [arena, m] : std::exchange(mapped_, {}))
       drop_locked(m);
   }
@@ -215,22 +251,28 @@ bool peer_link::ended(moved outcome, const move_weight& what) {
     under_way_.bytes -= what.bytes;
     under_way_.memory_bytes -= what.memory_bytes;
     auto small = outcome.digests.size() <= digests_held_max;
-    held_.outcomes.push_back(std::move(outcome));
+    answers_held_.outcomes.push_back(std::move(outcome));
     if (
-      small && held_.outcomes.size() < answers_held_max && moves_ >= answers_held_max &&
+      small && answers_held_.outcomes.size() < held_max && moves_ >= held_max &&
       under_way_.bytes / bytes_while_held_max <= moves_)
       return true;
-    due = std::exchange(held_, {});
+    due = std::exchange(answers_held_, {});
   }
   tell(due);
   return false;
 }
 
-void peer_link::tell_held() {
+void peer_link::send_held() {
+  asks questions;
+  {
+    std::lock_guard guard{mutex_};
+    questions = std::exchange(asks_held_, {});
+  }
+  ask_now(std::move(questions));
   answers due;
   {
     std::lock_guard guard{answers_mutex_};
-    due = std::exchange(held_, {});
+    due = std::exchange(answers_held_, {});
   }
   if (!due.outcomes.empty())
     tell(due);
@@ -238,7 +280,7 @@ void peer_link::tell_held() {
 
 void peer_link::tell(const answers& due) {
   // A peer that reads nothing would wait for these in vain.
-  if (auto sent = send(message_kind::moved, due); !sent.ok())
+  if (auto sent = send(message_kind::answers, due); !sent.ok())
     channel_->close(sent.within("answering moves"));
 }
 

@@ -23,6 +23,7 @@ namespace millrace::transport::shm {
 /// A move asked of the peer.
 struct pending_move {
   completion<copied> done;
+  std::uint64_t bytes = 0;   // that it copies
   std::uint64_t digests = 0; // how many the answer must bring
   std::shared_ptr<void> hold;
 };
@@ -62,8 +63,9 @@ public:
   [[nodiscard]] status offer(const arena_place& place, std::uint64_t length);
   /// Tells the peer which announced arenas are gone.
   void forget_freed();
-  /// Asks the peer to move; `done` runs once, also when the link closes. Errors: `busy`.
-  void ask(move request, pending_move pending);
+  /// Asks the peer to move, while it has others to do perhaps together with the next; `done` runs once, also when the
+  /// link closes. True if it was not asked yet: `send_held` follows soon. Errors: `busy`.
+  bool ask(move request, pending_move pending);
   void on_answers(answers all);
   /// Closes the channel to a peer that owes answers and gave none in time.
   void expire(time_point now);
@@ -88,9 +90,10 @@ public:
   /// A move begins. `ended` follows, at once after an error: `busy`.
   [[nodiscard]] status began(const move_weight& what);
   /// Tells the peer how a move ended; while several short ones are under way, together with the next. True if it was
-  /// not told yet: `tell_held` follows soon.
+  /// not told yet: `send_held` follows soon.
   bool ended(moved outcome, const move_weight& what);
-  void tell_held();
+  /// Sends the questions and the answers that waited for others.
+  void send_held();
 
 private:
   template <class Message>
@@ -108,6 +111,8 @@ private:
   };
 
   void on_moved(moved answer);
+  bool ask_later(const move& request) const;
+  void ask_now(asks due);
   void tell(const answers& due);
   std::optional<pending_move> take(std::uint64_t number);
   bool trusted_with_faults() const noexcept;
@@ -125,13 +130,15 @@ private:
   bool closed_ = false;
   std::uint64_t next_ = 1;
   std::unordered_map<std::uint64_t, pending_move> pending_;
+  std::uint64_t pending_bytes_ = 0;
+  asks asks_held_;   // pending, but not asked yet
   time_point heard_; // an answer, or the question before any
   std::map<std::uint64_t, announced> announced_;
   std::map<std::uint64_t, mapping> mapped_;
   std::vector<std::shared_ptr<void>> unmapped_;
 
   std::mutex answers_mutex_; // guards what follows
-  answers held_;
+  answers answers_held_;
   std::uint64_t moves_ = 0; // of the peer, under way
   move_weight under_way_;
 };

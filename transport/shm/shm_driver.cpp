@@ -148,8 +148,11 @@ public:
       moves[i].pending.done = [all, i](result<copied> outcome) {
         all->arrived(i, std::move(outcome));
       };
+    bool held = false;
     for (auto& m : moves)
-      link->ask(std::move(m.request), std::move(m.pending));
+      held = link->ask(std::move(m.request), std::move(m.pending)) || held;
+    if (held)
+      delays_.arm(weak_from_this(), &shm_driver::send_held);
   }
 
   void on_message(
@@ -192,6 +195,7 @@ private:
         return fail(bad);
       out.request.ops.push_back(
         {op.remote_offset, place.in->id(), place.offset + op.lead, op.length, op.lead, op.tail});
+      out.pending.bytes += op.length;
       out.pending.digests += t.digests ? digest_count(covered) : 0;
     }
     return out;
@@ -233,11 +237,16 @@ private:
       unmap_soon(*link);
       return {};
     }
-    case message_kind::move: {
-      shm::move request;
-      return reader(request) ? on_move(link, std::move(request)) : status{};
+    case message_kind::asks: {
+      asks all;
+      status bad;
+      if (reader(all))
+        for (auto& request : all.moves)
+          if (bad.ok())
+            bad = on_move(link, std::move(request));
+      return bad;
     }
-    case message_kind::moved: {
+    case message_kind::answers: {
       answers all;
       if (reader(all))
         link->on_answers(std::move(all));
@@ -304,7 +313,7 @@ private:
       }
       auto self = link->ended(std::move(m), weight) ? weak.lock() : nullptr;
       if (self)
-        self->delays_.arm(weak, &shm_driver::tell_held);
+        self->delays_.arm(weak, &shm_driver::send_held);
     };
     auto job = busy.ok() ? job_for(*link, request) : fail(busy);
     if (job)
@@ -390,9 +399,9 @@ private:
       arm_sweep();
   }
 
-  void tell_held() {
+  void send_held() {
     for (auto& link : links_.all())
-      link->tell_held();
+      link->send_held();
   }
 
   std::shared_ptr<io_loop> loop_;
@@ -401,7 +410,7 @@ private:
   std::function<std::vector<std::shared_ptr<arena>>()> shared_;
   peer_links<peer_link> links_;
   sweep_timer sweeps_{loop_, sweep_ms};
-  sweep_timer delays_{loop_, options_.bounds.answer_delay_ms};
+  sweep_timer delays_{loop_, options_.bounds.batch_delay_ms};
 };
 
 } // namespace
@@ -411,7 +420,7 @@ status check(const shm_options& o) {
     {"transfers_max", o.transfers_max, 1, 1u << 24},
     {"backlog_bytes_max", o.backlog_bytes_max, 1u << 20, 1ull << 40},
     {"mapped_max", o.mapped_max, 1, 65'536},
-    {"answer_delay_ms", o.answer_delay_ms, 1, 60'000},
+    {"batch_delay_ms", o.batch_delay_ms, 1, 60'000},
     {"answer_timeout_ms", o.answer_timeout_ms, second_ms, day_ms}};
   return check_bounds("shm", bounds);
 }

@@ -21,6 +21,7 @@ status check(const verbs_options& o) {
     {"inline_bytes_max", o.inline_bytes_max, 0, 4096},
     {"message_bytes_max", o.message_bytes_max, 4096, 1u << 30},
     {"inflight_bytes_max", o.inflight_bytes_max, 64u << 10, 1ull << 40},
+    {"port_inflight_bytes_max", o.port_inflight_bytes_max, 64u << 10, 1ull << 40},
     {"signal_interval", o.signal_interval, 1, 4096},
     {"stripe_bytes_min", o.stripe_bytes_min, 4096, 1ull << 40},
     {"poll_us", o.poll_us, 0, 1'000'000},

@@ -28,10 +28,12 @@ struct verbs_options {
   std::uint32_t inline_bytes_max = 220;         // smaller writes travel inside their work request
   std::uint64_t message_bytes_max = 1u << 20;   // longer ones are cut
   std::uint64_t inflight_bytes_max = 16u << 20; // for each rail of a peer; one request at least
-  std::uint32_t signal_interval = 16;           // every so many requests give a completion
-  std::uint64_t stripe_bytes_min = 4u << 20;    // smaller transfers stay on one rail
-  std::uint32_t poll_us = 50;                   // busy polling after something happened; then sleep
-  std::uint32_t sleep_ms = 1000;                // longest sleep without a look around
+  std::uint64_t port_inflight_bytes_max = 32u
+    << 20;                            // over one port to all peers; one request a rail at least
+  std::uint32_t signal_interval = 16; // every so many requests give a completion
+  std::uint64_t stripe_bytes_min = 4u << 20; // smaller transfers stay on one rail
+  std::uint32_t poll_us = 50;                // busy polling after something happened; then sleep
+  std::uint32_t sleep_ms = 1000;             // longest sleep without a look around
   bool bind_thread = true; // the thread of the queue pairs runs on NUMA nodes of the devices
 
   std::uint32_t connect_timeout_ms = 5000; // a queue pair that is not up by then is given up
