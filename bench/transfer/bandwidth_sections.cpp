@@ -11,9 +11,6 @@ using transport::direction;
 namespace {
 
 constexpr std::uint64_t goal_bytes_min = 1u << 20;
-// The same work takes from one moment to the next half as long again: what shall be nearly as fast as something else
-// is measured for so long.
-constexpr double close_seconds = 5;
 // Below, a transfer costs what its messages cost, and copies say nothing of that.
 constexpr std::uint64_t floor_bytes_min = 4u << 10;
 
@@ -120,7 +117,7 @@ void by_size(stage& s, rig& r, const driver_kind& kind, const shape& how) {
   c.against_iperf();
   c.against_copies();
   auto floor_min = !s.how.quick && how.size_bytes >= goal_bytes_min ? kind.floor_min : std::nullopt;
-  auto out = c.run("bandwidth/" + how.name(), floor_min ? close_seconds : 0);
+  auto out = c.run("bandwidth/" + how.name(), floor_min ? s.how.close_seconds() : 0);
   out.floor_min = floor_min;
   if (!s.how.quick && kind.streams)
     out.ratio_min = kind.peer_goal(how.size_bytes);
@@ -140,7 +137,7 @@ void in_same_memory(stage& s, rig& r, const driver_kind& kind, shape how) {
   if (perftest)
     c.against_perftest();
   auto goal = s.how.quick ? std::nullopt : kind.peer_goal(how.size_bytes);
-  auto out = c.run("same-memory/" + how.name(), goal && perftest ? close_seconds : 0);
+  auto out = c.run("same-memory/" + how.name(), goal && perftest ? s.how.close_seconds() : 0);
   out.ratio_min = goal;
   s.out.add(std::move(out));
 }

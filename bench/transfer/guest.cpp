@@ -10,7 +10,7 @@ namespace millrace::bench {
 
 namespace {
 
-constexpr int guest_timeout_s = 900;
+constexpr int guest_timeout_s = 1800;
 
 // The same program with the same options.
 std::vector<std::string> command_of(
@@ -20,7 +20,8 @@ std::vector<std::string> command_of(
   std::vector<std::string> out{how.program, "--or-skip", "--devs", "2", "--share", directory};
   out.insert(out.end(), {"--timeout", std::to_string(guest_timeout_s), "--", self, "--emulated"});
   out.insert(out.end(), {"--driver", kind.column, "--json", directory + "/rows"});
-  out.insert(out.end(), {"--rounds", std::to_string(extent.rounds)});
+  if (how.rounds > 0)
+    out.insert(out.end(), {"--rounds", std::to_string(how.rounds)});
   if (how.no_peers)
     out.push_back("--no-peers");
   if (extent.quick)

@@ -11,6 +11,7 @@ struct guest_run {
   std::string program; // as tests/lab/guest
   std::string only;    // one section; empty: all that are measured there
   bool no_peers = false;
+  std::size_t rounds = 0; // 0: as many as an emulated device usually gets
 };
 
 /// Takes drivers that need an RDMA device out of the stage where this machine has none, and measures them by this same

@@ -14,7 +14,7 @@ namespace {
 
 using namespace millrace::bench;
 
-constexpr std::size_t emulated_rounds_max = 3;
+constexpr std::size_t few_rounds = 3;      // where nobody asks for more
 constexpr std::uint64_t page_bytes = 4096; // enough where nobody needs the floors' memory
 
 struct options {
@@ -81,9 +81,7 @@ int run(const options& o) {
   how.only_sizes = o.sizes;
   how.quick = o.quick;
   how.emulated = o.emulated;
-  how.rounds = o.rounds > 0 ? o.rounds : o.quick ? 3 : how.rounds;
-  if (how.emulated)
-    how.rounds = std::min(how.rounds, emulated_rounds_max);
+  how.rounds = o.rounds > 0 ? o.rounds : o.quick || o.emulated ? few_rounds : how.rounds;
   auto drivers = chosen(o.drivers);
   auto largest =
     std::ranges::any_of(drivers, &driver_kind::copies) ? how.places_bytes_max() : page_bytes;
@@ -99,7 +97,7 @@ int run(const options& o) {
     s.perftest = perftest_peer::find();
   out.print_header();
   if (!o.guest.empty())
-    measure_in_guest(s, {o.guest, o.only, o.no_peers});
+    measure_in_guest(s, {o.guest, o.only, o.no_peers, o.rounds});
   run_sections(s, o.only);
   out.print_goals();
   if (!o.json.empty())

@@ -75,6 +75,8 @@ bool extent::takes_long(std::uint64_t size_bytes) const {
 
 std::uint64_t extent::round_bytes() const { return quick || emulated ? 16 * mib : gib; }
 
+double extent::close_seconds() const { return emulated ? 30 : 5; }
+
 std::uint64_t extent::exchanges(std::uint64_t size_bytes) const {
   return std::clamp<std::uint64_t>(round_bytes() / size_bytes, 1, quick || emulated ? 200 : 4000);
 }

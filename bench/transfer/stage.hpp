@@ -50,6 +50,9 @@ struct extent {
   std::uint64_t exchanges(std::uint64_t size_bytes) const;
   /// Of one round of bandwidths.
   std::uint64_t transfers(const shape& how) const;
+  /// How long what shall be nearly as fast as something else is measured: the same work takes from one moment to the next
+  /// half as long again.
+  double close_seconds() const;
 
 private:
   std::uint64_t round_bytes() const;

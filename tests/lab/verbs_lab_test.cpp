@@ -256,6 +256,19 @@ BOOST_AUTO_TEST_CASE(most_requests_need_no_completion) {
   BOOST_TEST(4 * s.completions < s.requests);
 }
 
+// Whoever asks many peers at once would have more coming than the port takes. Requests alone on their rail, each with
+// a completion, show that the bound holds.
+BOOST_AUTO_TEST_CASE(a_port_has_so_many_bytes_under_way_and_each_rail_one_request) {
+  two_drivers d{[](verbs_options& ours, verbs_options&) {
+    ours.message_bytes_max = 64u << 10;
+    ours.port_inflight_bytes_max = 64u << 10;
+  }};
+  d.read_and_check(8 << 20, 1);
+  BOOST_TEST(eventually([&] { return d.ours->stats().rails[0].requests >= 128; }));
+  auto s = d.ours->stats().rails[0];
+  BOOST_TEST(s.completions >= s.requests);
+}
+
 BOOST_AUTO_TEST_CASE(loss_and_delay_cost_time_and_nothing_else) {
   two_drivers d;
   run("ip netns exec sw tc qdisc add dev port0 root netem delay 2ms loss 1%");

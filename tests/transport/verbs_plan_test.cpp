@@ -107,18 +107,24 @@ BOOST_AUTO_TEST_CASE(slower_rails_have_less_under_way) {
 }
 
 BOOST_AUTO_TEST_CASE(of_several_rails_the_nearest_take_turns) {
-  std::vector<rail_distance> rails = {{4, 3, 3}, {5, 2, 3}, {6, 2, 2}, {7, 3, 2}, {8, 2, 2}};
+  using enum distance;
+  std::vector<rail_distance> rails = {
+    {4, elsewhere, elsewhere},
+    {5, same_node, elsewhere},
+    {6, same_node, same_node},
+    {7, elsewhere, same_node},
+    {8, same_node, same_node}};
   BOOST_TEST(choose_rail(rails, 0).value() == 6u);
   BOOST_TEST(choose_rail(rails, 1).value() == 8u);
   BOOST_TEST(choose_rail(rails, 2).value() == 6u);
   // One near device is better than none, whichever side it is on.
-  rails = {{4, 3, 3}, {5, 2, 3}, {7, 3, 2}};
+  rails = {{4, elsewhere, elsewhere}, {5, same_node, elsewhere}, {7, elsewhere, same_node}};
   BOOST_TEST(choose_rail(rails, 0).value() == 5u);
   BOOST_TEST(choose_rail(rails, 1).value() == 7u);
   // Behind the switch of a GPU there is one of them.
-  rails = {{4, 2, 1}, {5, 2, 0}, {7, 2, 1}};
+  rails = {{4, same_node, same_root}, {5, same_node, same_switch}, {7, same_node, same_root}};
   BOOST_TEST(choose_rail(rails, 1).value() == 5u);
-  rails = {{1, 3, 3}, {4, 3, 3}};
+  rails = {{1, elsewhere, elsewhere}, {4, elsewhere, elsewhere}};
   BOOST_TEST(choose_rail(rails, 3).value() == 4u);
   BOOST_TEST(!choose_rail({}, 0).has_value());
 }

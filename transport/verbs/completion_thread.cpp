@@ -45,7 +45,7 @@ completion_thread::completion_thread(
   device_list devices, const verbs_options& options, unique_fd wake)
   : devices_(std::move(devices)), poll_(options.poll_us), sleep_(std::max(options.sleep_ms, 1u)),
     near_devices_(options.bind_thread), wake_(std::move(wake)),
-    watch_(descriptors_of(devices_, wake_.get())) {}
+    watch_(descriptors_of(devices_, wake_.get())), inflight_bytes_(devices_.size()) {}
 
 result<std::shared_ptr<completion_thread>> completion_thread::start(
   device_list devices, const verbs_options& options) {

@@ -45,6 +45,10 @@ public:
   void add(std::shared_ptr<completion_source> source);
   void remove(const completion_source* source);
   bool on_thread() const noexcept { return std::this_thread::get_id() == thread_.get_id(); }
+  /// Bytes under way over a device, of all rails. On the thread.
+  std::uint64_t& inflight_bytes(std::uint32_t device_index) {
+    return inflight_bytes_[device_index];
+  }
 
   /// Runs what is posted and waits for the thread; from the thread itself (the last owner may let go inside a
   /// completion) it ends soon after.
@@ -73,6 +77,7 @@ private:
   bool stopping_ = false;
   std::atomic<bool> sleeping_ = false;
   std::vector<std::shared_ptr<completion_source>> sources_;
+  std::vector<std::uint64_t> inflight_bytes_;
   bool deadlines_ = false; // of some source
   std::thread thread_;
 };

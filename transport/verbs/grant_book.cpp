@@ -33,13 +33,12 @@ std::string gpu_of(const grant::ranges& memory) {
   return out;
 }
 
-std::uint8_t distance_from(
+distance distance_from(
   const device& port, const std::string& pci_address, std::uint64_t node_mask) {
   std::optional<distance> over_pci;
   if (!pci_address.empty())
     over_pci = distance_over_pci(ibv_get_device_name(port.context()->device), pci_address);
-  return static_cast<std::uint8_t>(
-    over_pci.value_or(distance_between(node_mask, port.node_mask())));
+  return over_pci.value_or(distance_between(node_mask, port.node_mask()));
 }
 
 status withdrawn_error() {

@@ -4,6 +4,7 @@
 #include <millrace/core/bulk_handle.hpp>
 #include <millrace/core/codec.hpp>
 #include <millrace/transport/verbs/gid_rule.hpp>
+#include <millrace/transport/verbs/memory_distance.hpp>
 
 #include <cstdint>
 #include <string>
@@ -82,7 +83,7 @@ struct ask {
 struct granted_pair {
   std::uint32_t pair = 0;
   std::uint32_t generation = 0;
-  std::uint8_t distance = 2; // a `distance`, of the owner's device to the memory
+  distance way = distance::same_node; // from the owner's device to the memory
 };
 
 /// Dense memory behind `length` bytes of the region. One key for each pair.
@@ -143,7 +144,7 @@ typename Inspector::result_type inspect(Inspector& f, ask& x) {
 }
 template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, granted_pair& x) {
-  return f(x.pair, x.generation, x.distance);
+  return f(x.pair, x.generation, x.way);
 }
 template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, granted_range& x) {

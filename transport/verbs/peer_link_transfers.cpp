@@ -217,9 +217,7 @@ void peer_link::choose_home(running_transfer& t) {
   std::vector<rail_distance> able;
   for (auto& r : rails_)
     if (auto* keys = r->up() ? t.keys->over(r->pair(), r->generation()) : nullptr)
-      able.push_back(
-        {r->pair(), static_cast<std::uint32_t>(distance_between(t.node_mask, r->node_mask())),
-         keys->distance});
+      able.push_back({r->pair(), distance_between(t.node_mask, r->node_mask()), keys->way});
   if (auto home = choose_rail(able, homes_))
     t.home = *home;
   ++homes_;

@@ -231,7 +231,7 @@ void rail::take_down(const status& why, rail_owner::undone first, ending how) {
   auto binds = std::exchange(binds_, {});
   unsignalled_ = 0;
   unsignalled_bytes_ = 0;
-  inflight_bytes_ = 0;
+  port_bytes() -= std::exchange(inflight_bytes_, 0);
   if (counts && was_up && !closed_)
     attempt(generation + 1);
   else
@@ -259,7 +259,8 @@ void rail::close() {
 
 bool rail::has_room() const noexcept {
   auto depth = std::min(depth_, p_.options.queue_depth - 1);
-  return up() && posted_.size() < depth && inflight_bytes_ < p_.options.inflight_bytes_max;
+  return up() && posted_.size() < depth && inflight_bytes_ < p_.options.inflight_bytes_max &&
+    (posted_.empty() || port_bytes() < p_.options.port_inflight_bytes_max);
 }
 
 // Often enough that a quarter of what may be under way, in number or bytes, never waits for its completion.
@@ -291,6 +292,7 @@ void rail::note_posted(posted p, bool signalled) {
     rate_bytes_ = 0;
   }
   inflight_bytes_ += p.what.length;
+  port_bytes() += p.what.length;
   unsignalled_ = signalled ? 0 : unsignalled_ + 1;
   unsignalled_bytes_ = signalled ? 0 : unsignalled_bytes_ + p.what.length;
   posted_.push_back(std::move(p));
@@ -362,6 +364,7 @@ void rail::complete(const ibv_wc& wc) {
     }
     posted_.pop_front();
     inflight_bytes_ -= p.what.length;
+    port_bytes() -= p.what.length;
     bytes += p.what.length;
     if (p.work) {
       ++requests_;

@@ -133,6 +133,7 @@ private:
   void take_down(const status& why, rail_owner::undone first, ending how);
   void complete(const ibv_wc& wc);
   bool post_binds();
+  std::uint64_t& port_bytes() const { return p_.thread->inflight_bytes(p_.device_index); }
   bool wants_signal(bool last, std::uint64_t bytes) const noexcept;
   void note_posted(posted p, bool signalled);
   void note_rate(std::uint64_t bytes);

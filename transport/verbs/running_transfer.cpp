@@ -17,7 +17,7 @@ key_set key_set::of(const granted& m) {
     out.addresses.push_back(r.address);
   }
   for (std::size_t i = 0; i < m.pairs.size(); ++i) {
-    pair_keys keys{m.pairs[i].pair, m.pairs[i].generation, m.pairs[i].distance, {}};
+    pair_keys keys{m.pairs[i].pair, m.pairs[i].generation, m.pairs[i].way, {}};
     keys.keys.reserve(m.ranges.size());
     for (auto& r : m.ranges)
       keys.keys.push_back(r.keys[i]);

@@ -16,8 +16,8 @@ namespace millrace::transport::verbs {
 struct key_set {
   struct pair_keys {
     std::uint32_t pair = 0;
-    std::uint32_t generation = 0; // of the queue pair over which they hold
-    std::uint8_t distance = 2;    // of the owner's device to the memory
+    std::uint32_t generation = 0;       // of the queue pair over which they hold
+    distance way = distance::same_node; // from the owner's device to the memory
     std::vector<std::uint32_t> keys;
   };
 

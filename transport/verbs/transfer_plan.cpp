@@ -118,9 +118,9 @@ std::vector<rail_pairing> pair_rails(
 
 std::optional<std::uint32_t> choose_rail(std::span<const rail_distance> rails, std::uint32_t turn) {
   std::vector<std::uint32_t> nearest;
-  auto shortest = std::numeric_limits<std::uint32_t>::max();
+  auto shortest = std::numeric_limits<int>::max();
   for (auto& r : rails) {
-    auto way = r.here + r.there;
+    auto way = static_cast<int>(r.here) + static_cast<int>(r.there);
     if (way < shortest)
       nearest.clear();
     shortest = std::min(shortest, way);

@@ -69,11 +69,11 @@ struct rail_pairing {
 std::vector<rail_pairing> pair_rails(
   std::span<const rail_info> first, std::span<const rail_info> second);
 
-/// From the devices of a rail to the memory of a transfer, on this side and on the other: see `distance`.
+/// From the devices of a rail to the memory of a transfer, on this side and on the other.
 struct rail_distance {
   std::uint32_t pair = 0;
-  std::uint32_t here = 0;
-  std::uint32_t there = 0;
+  distance here = distance::same_node;
+  distance there = distance::same_node;
 };
 
 /// The rail of a transfer that stays on one: among those of the shortest way in all the next one with every `turn`.
