@@ -1,5 +1,5 @@
-// First what nobody misses is freed, slot by slot, when what stays is whole; then what lies in pieces or far up is copied to a better place,
-// and its slot switched over in one publish. A crash leaves the old place or the new one.
+// First what nobody misses is freed, slot by slot, when what stays is whole; then what lies in pieces or far up is
+// copied to a better place, and its slot switched over in one publish. A crash leaves the old place or the new one.
 #include <millrace/core/kill_point.hpp>
 #include <millrace/core/log.hpp>
 #include <millrace/storage/pmem/catalog.hpp>
@@ -110,16 +110,16 @@ private:
     if (has_spare_versions(*m))
       whole = whole_slots(m);
     std::lock_guard guard{m->mutex};
-    auto kept = kept_slots(*m);
-    for (auto& s : left_shards(*m))
-      for (auto i : spare_slots(*m, *s)) {
-        if (s->slots[i].done() && kept != whole) {
-          ++report_.skipped;
-          continue;
-        }
-        if (auto bad = free_one(*s, i); !bad.ok())
-          return bad;
+    auto spare = spare_slots(*m);
+    auto may_go = !spare.empty() && kept_slots(*m) == whole;
+    for (auto& [s, number] : spare) {
+      if (s->slots[number].done() && !may_go) {
+        ++report_.skipped;
+        continue;
       }
+      if (auto bad = free_one(*s, number); !bad.ok())
+        return bad;
+    }
     return {};
   }
 
@@ -133,32 +133,32 @@ private:
     return std::nullopt;
   }
 
-  // Those no job is attached to. Needs the model's lock.
-  static std::vector<std::shared_ptr<shard>> left_shards(const model& m) {
-    std::vector<std::shared_ptr<shard>> left;
-    for (auto& [rank, s] : m.shards)
-      if (!s->registered && !s->erased)
-        left.push_back(s);
-    return left;
-  }
+  struct spare_slot {
+    std::shared_ptr<shard> of;
+    std::size_t number = 0;
+  };
 
-  // Slots whose content is not missed, whole or not. Needs the model's lock.
-  static std::vector<std::size_t> spare_slots(const model& m, const shard& s) {
-    std::vector<std::size_t> spare;
-    auto kept = protected_slot(s, newest_complete(m));
-    for (std::size_t i = 0; i < s.slots.size(); ++i) {
-      auto& one = s.slots[i];
-      if (one.reserved() && (!one.done() || s.finished) && static_cast<int>(i) != kept)
-        spare.push_back(i);
+  // Of shards no job is attached to, what is not missed, whole or not. Needs the model's lock.
+  static std::vector<spare_slot> spare_slots(const model& m) {
+    std::vector<spare_slot> spare;
+    auto newest = newest_complete(m);
+    for (auto& [rank, s] : m.shards) {
+      if (s->registered || s->erased)
+        continue;
+      auto kept = protected_slot(*s, newest);
+      for (std::size_t i = 0; i < s->slots.size(); ++i) {
+        auto& one = s->slots[i];
+        if (one.reserved() && (!one.done() || s->finished) && static_cast<int>(i) != kept)
+          spare.push_back({s, i});
+      }
     }
     return spare;
   }
 
   static bool has_spare_versions(model& m) {
     std::lock_guard guard{m.mutex};
-    return std::ranges::any_of(left_shards(m), [&](auto& s) {
-      return std::ranges::any_of(spare_slots(m, *s), [&](auto i) { return s->slots[i].done(); });
-    });
+    return std::ranges::any_of(
+      spare_slots(m), [](auto& spare) { return spare.of->slots[spare.number].done(); });
   }
 
   status free_one(shard& s, std::uint64_t number) {

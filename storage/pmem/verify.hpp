@@ -63,8 +63,8 @@ std::vector<kept_slot> kept_slots(const model& m);
 
 /// *Problem*: bytes rot. What is second to a damaged version may be all that is left of a model.
 ///
-/// Reads what `kept_slots` names and compares it, all of it: of a model in several shards one rank's damage spoils a step.
-/// Another version of the model may go only while `kept_slots` still equals what this returns.
+/// Reads what `kept_slots` names and compares it, all of it: of a model in several shards one rank's damage spoils a
+/// step. Another version of the model may go only while `kept_slots` still equals what this returns.
 /// Cost:    reads the bytes, on the calling thread; the slots are leased meanwhile.
 /// Errors:  `corrupt_data` naming rank, step, tensor and the remedy; `io_error`; `cancelled` when `goes_on` says no.
 /// Threads: any, without the model's lock.

@@ -20,9 +20,9 @@ namespace millrace::testing {
 /// Records the pool's own stores, flushes and fences, and makes images of the pool as a power cut would leave it.
 ///
 /// A line is certain once it was flushed after its last store and a fence of the same thread followed; bulk data
-/// likewise, or once its mover has written it back. Until then a cut leaves the certain content or any that was there since, each line by itself: all
-/// that may follow where that is not too much, else some of it. libpmemobj's own changes are trusted: no cut happens
-/// in the middle of one.
+/// likewise, or once its mover has written it back. Until then a cut leaves the certain content or any that was there
+/// since, each line by itself: all that may follow where that is not too much, else some of it. libpmemobj's own
+/// changes are trusted: no cut happens in the middle of one.
 class power_cut_recorder : public storage::pmem::persist_observer {
 public:
   /// Gets an image, called at every point where a cut is tried. Must not touch the pool.

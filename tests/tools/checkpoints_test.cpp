@@ -351,10 +351,6 @@ BOOST_AUTO_TEST_CASE(damage_is_found_by_verify_and_check) {
   BOOST_TEST(!std::filesystem::exists(p.file("a.npz")));
 }
 
-BOOST_AUTO_TEST_SUITE_END()
-
-BOOST_AUTO_TEST_SUITE(names_of_versions)
-
 // Loading again fills the other slot: both have the step.
 BOOST_AUTO_TEST_CASE(damage_is_found_in_the_older_of_two_versions_of_a_step) {
   place p;
@@ -412,6 +408,10 @@ BOOST_AUTO_TEST_CASE(verifying_a_rank_that_is_not_there_says_so) {
   BOOST_TEST(o.code == 1);
   BOOST_TEST(o.err.find("rank 7") != std::string::npos, o.err);
 }
+
+BOOST_AUTO_TEST_SUITE_END()
+
+BOOST_AUTO_TEST_SUITE(names_of_versions)
 
 BOOST_AUTO_TEST_CASE(a_step_follows_the_last_at_sign) {
   using tools::parse_version_name;

@@ -27,10 +27,6 @@ struct counted : pair_of_fabrics {
     regions = exposed_regions();
   }
 
-  void settle() {
-    link->close({});
-    BOOST_TEST_REQUIRE(eventually([&] { return tcp_sockets().empty(); }));
-  }
   void nothing_is_left() {
     settle();
     BOOST_TEST(eventually([&] { return open_descriptors() <= descriptors; }));

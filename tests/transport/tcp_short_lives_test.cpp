@@ -20,11 +20,6 @@ tcp_options with_many_streams() {
 struct short_lives : pair_of_fabrics {
   short_lives() : pair_of_fabrics(with_many_streams()) { settle(); }
 
-  /// Everything that came has been admitted or turned away.
-  void settle() {
-    link->close({});
-    BOOST_TEST_REQUIRE(eventually([] { return tcp_sockets().empty(); }));
-  }
   kept_log lines;
   std::uint64_t before = refusals();
 };

@@ -87,6 +87,11 @@ struct pair_of_fabrics {
     link = connect_to(there_loop, door->address(), {.local_name = "there"}, handler).value();
     BOOST_TEST_REQUIRE(handler->wait_open());
   }
+  /// Everything that came has been admitted or turned away, and is gone.
+  void settle() {
+    link->close({});
+    BOOST_TEST_REQUIRE(eventually([] { return tcp_sockets().empty(); }));
+  }
 
   temp_dir dir;
   std::shared_ptr<io_loop> here_loop = make_loop();
