@@ -190,6 +190,25 @@ BOOST_AUTO_TEST_CASE(large_transfers_do_not_keep_others_waiting) {
   l->close({errc::peer_lost, "the test ends"});
 }
 
+BOOST_AUTO_TEST_CASE(transfers_of_many_pieces_go_alone) {
+  auto l = link();
+  std::vector<held_completion<copied>> done(12);
+  auto ask = [&](std::size_t i, std::size_t pieces) {
+    move m;
+    m.ops.resize(pieces);
+    return l->ask(std::move(m), {done[i].callback(), 1, 0, nullptr});
+  };
+  for (std::size_t i = 0; i < 8; ++i)
+    BOOST_TEST(!ask(i, 1));
+  BOOST_TEST(ask(8, 200));
+  BOOST_TEST(!ask(9, 30'000));
+  BOOST_TEST((channel->asked == std::vector<std::size_t>(10, 1)));
+  BOOST_TEST(ask(10, 200));
+  BOOST_TEST(ask(11, 200));
+  BOOST_TEST((channel->asked == std::vector<std::size_t>(11, 1)));
+  l->close({errc::peer_lost, "the test ends"});
+}
+
 // Its memory is still to be touched.
 BOOST_AUTO_TEST_CASE(answers_to_what_was_not_asked_yet_are_ignored) {
   auto l = link();

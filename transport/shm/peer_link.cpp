@@ -16,7 +16,8 @@ namespace {
 constexpr std::size_t held_max = 4;
 constexpr std::size_t asked_ahead = 2 * held_max;
 constexpr std::uint64_t bytes_while_held_max = 4u << 20;
-constexpr std::size_t ops_held_max = 1024;
+constexpr std::size_t ops_held_max =
+  256; // together: what fits a frame alone shall not fail in company
 constexpr std::size_t digests_held_max = 1024;
 // What a move takes besides its pieces.
 constexpr std::uint64_t move_memory_bytes = 1024;
@@ -108,7 +109,8 @@ void peer_link::forget_freed() {
 
 bool peer_link::ask(move request, pending_move pending) {
   status refused;
-  asks due;
+  asks before, due;
+  bool later = false;
   {
     std::lock_guard guard{mutex_};
     if (closed_) {
@@ -124,26 +126,29 @@ bool peer_link::ask(move request, pending_move pending) {
       request.number = next_++;
       pending_bytes_ += pending.bytes;
       pending_.emplace(request.number, std::move(pending));
-      auto later = ask_later(request);
+      auto ops = request.ops.size();
+      for (auto& m : asks_held_.moves)
+        ops += m.ops.size();
+      if (ops > ops_held_max)
+        before = std::exchange(asks_held_, {});
+      later = request.ops.size() <= ops_held_max && ask_later();
       asks_held_.moves.push_back(std::move(request));
-      if (later)
-        return true;
-      due = std::exchange(asks_held_, {});
+      if (!later)
+        due = std::exchange(asks_held_, {});
     }
   }
-  if (refused.ok())
-    ask_now(std::move(due));
-  else
+  if (!refused.ok())
     // Moved only when it was taken. NOLINTNEXTLINE(bugprone-use-after-move)
     pending.done(fail(refused));
-  return false;
+  ask_now(std::move(before));
+  ask_now(std::move(due));
+  return later;
 }
 
-// Needs the lock, and the request among what is pending.
-bool peer_link::ask_later(const move& request) const {
+// Needs the lock, and the next one among what is pending.
+bool peer_link::ask_later() const {
   auto held = asks_held_.moves.size();
-  return request.ops.size() <= ops_held_max && held + 1 < held_max &&
-    pending_.size() - held > asked_ahead &&
+  return held + 1 < held_max && pending_.size() - held > asked_ahead &&
     pending_bytes_ / pending_.size() <= bytes_while_held_max;
 }
 

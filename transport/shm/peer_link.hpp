@@ -111,7 +111,7 @@ private:
   };
 
   void on_moved(moved answer);
-  bool ask_later(const move& request) const;
+  bool ask_later() const;
   void ask_now(asks due);
   void tell(const answers& due);
   std::optional<pending_move> take(std::uint64_t number);
