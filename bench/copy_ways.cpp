@@ -1,15 +1,18 @@
 // Copies in pieces of 1 MiB between warm buffers: by memcpy, by plain streaming stores (the floor of the other
-// benchmarks), and by the runtime's movers' way. Run by hand: bench_copy_ways [ROUNDS].
+// benchmarks), and as movers do, with digests and without. Run by hand: bench_copy_ways [ROUNDS].
 #include <millrace/bench/common/floors.hpp>
 #include <millrace/bench/common/measure.hpp>
 #include <millrace/bench/common/model_table.hpp>
+#include <millrace/core/digest.hpp>
 #include <millrace/transport/copy.hpp>
+#include <millrace/transport/digest_copy.hpp>
 
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <thread>
+#include <vector>
 
 using namespace millrace;
 using namespace millrace::bench;
@@ -27,6 +30,12 @@ void by_movers(std::byte* target, const std::byte* source, std::size_t size_byte
   transport::copy_bytes(target, source, size_bytes, transport::store_mode::streaming);
 }
 
+void by_movers_with_digests(std::byte* target, const std::byte* source, std::size_t size_bytes) {
+  std::vector<std::uint64_t> digests(digest_count(size_bytes));
+  transport::copy_and_digest(
+    target, source, size_bytes, transport::store_mode::streaming, digests.data());
+}
+
 struct way {
   const char* name;
   decltype(plain_copy)& copy;
@@ -39,7 +48,10 @@ int main(int argc, char** argv) {
   warm_buffer source{memory_bytes}, target{memory_bytes};
   source.fill_randomly(1);
   const way ways[] = {
-    {"memcpy", by_memcpy}, {"plain streaming", plain_copy}, {"movers", by_movers}};
+    {"memcpy", by_memcpy},
+    {"plain streaming", plain_copy},
+    {"movers", by_movers},
+    {"movers, digests", by_movers_with_digests}};
   auto most = std::max(std::thread::hardware_concurrency(), 1u);
   std::printf("%-18s %8s %12s\n", "way", "threads", "GB/s");
   for (unsigned threads = 1; threads <= most; threads *= 2) {

@@ -156,12 +156,17 @@ private:
     if (!job_.digests)
       return move_bytes(s, 0, s.length, memory);
     // Block by block: the block is read from memory once, for the digest, and copied from the cache.
+    // Whole blocks that follow each other on both sides are copied at once.
     auto digest_at = s.digests_at;
-    for (std::uint64_t at = 0; at < s.length; ++digest_at) {
+    for (std::uint64_t at = 0; at < s.length;) {
       auto block_at = (s.op->lead + s.first + at) % digest_block_bytes;
       auto length = std::min(s.length - at, digest_block_bytes - block_at);
-      copy_block(s, at, length, digest_at, memory);
+      auto whole = (s.length - at) / digest_block_bytes * digest_block_bytes;
+      if (block_at == 0 && whole > length && dense_at(s, at, whole, memory))
+        length = whole;
+      copy_blocks(s, at, length, digest_at, memory);
       at += length;
+      digest_at += digest_count(length);
     }
   }
 
@@ -193,24 +198,28 @@ private:
     }
   }
 
-  void copy_block(
+  static std::byte* dense_at(
+    const slice& s, std::uint64_t at, std::uint64_t length, const gather_list& memory) {
+    return memory.dense_at(s.op->remote_offset + s.first + at, length);
+  }
+
+  // A part of one block, or several whole ones that lie dense.
+  void copy_blocks(
     const slice& s, std::uint64_t at, std::uint64_t length, std::uint64_t digest_at,
     const gather_list& memory) {
     auto* local = s.op->local + s.first + at;
-    auto* remote = memory.dense_at(s.op->remote_offset + s.first + at, length);
+    auto* remote = dense_at(s, at, length, memory);
     auto covered_at = s.op->lead + s.first + at;
     auto block_start = covered_at / digest_block_bytes * digest_block_bytes;
     auto block_end =
       std::min(block_start + digest_block_bytes, s.op->lead + s.op->length + s.op->tail);
-    if (remote && length == block_end - block_start) {
-      auto reads = job_.dir == direction::read;
-      digests_[digest_at] = reads ? copy_and_digest(local, remote, length, mode_)
-                                  : copy_and_digest(remote, local, length, mode_);
-      return;
-    }
+    auto* digests = &digests_[digest_at];
+    if (remote && length >= block_end - block_start)
+      return job_.dir == direction::read ? copy_and_digest(local, remote, length, mode_, digests)
+                                         : copy_and_digest(remote, local, length, mode_, digests);
     // Only the local side has bytes around the range: what lies around it in the region is nobody's business.
     move_bytes(s, at, length, memory);
-    digests_[digest_at] = digest(local - (covered_at - block_start), block_end - block_start);
+    *digests = digest(local - (covered_at - block_start), block_end - block_start);
   }
 
   void move_bytes(

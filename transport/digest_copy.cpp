@@ -35,8 +35,12 @@ constexpr std::size_t stripe_bytes = XXH_STRIPE_LEN;
 constexpr std::size_t secret_bytes = XXH_SECRET_DEFAULT_SIZE;
 // Stripes until the accumulators are scrambled; each uses the secret from 8 bytes further on.
 constexpr std::size_t block_stripes = (secret_bytes - stripe_bytes) / XXH_SECRET_CONSUME_RATE;
+// So many blocks are copied at once, as in a copy without digests.
+constexpr std::size_t places_at_once = 4;
 // How far ahead of the loads lines are fetched: the stores keep the processor's own prefetching from it.
-constexpr std::size_t ahead_bytes = 1024;
+template <std::size_t places>
+constexpr std::size_t ahead_bytes = places == 1 ? 1024 : 256;
+constexpr std::uint64_t one_pass_bytes_min = 1024;
 
 struct alignas(64) accumulators {
   xxh_u64 lanes[8] = {XXH_PRIME32_3, XXH_PRIME64_1, XXH_PRIME64_2, XXH_PRIME64_3,
@@ -77,75 +81,151 @@ MILLRACE_AVX2 __m256i scramble_half(__m256i sum, const xxh_u8* secret) {
   return _mm256_add_epi64(_mm256_mul_epu32(mixed, prime), _mm256_slli_epi64(high, 32));
 }
 
-// Both copy and add up `stripes` stripes, of which the first is the first of a block.
-__attribute__((target("avx512f"))) void stream_stripes_avx512(
-  std::byte* target, const std::byte* source, std::size_t stripes, accumulators& a) {
-  auto sum = _mm512_load_si512(a.lanes);
-  for (std::size_t i = 0; i < stripes;) {
-    auto last = std::min(stripes, i + block_stripes);
-    for (const auto* secret = XXH3_kSecret; i < last; ++i, secret += XXH_SECRET_CONSUME_RATE) {
-      const auto* from = source + i * stripe_bytes;
-      _mm_prefetch(reinterpret_cast<const char*>(from + ahead_bytes), _MM_HINT_T0);
-      auto data = _mm512_loadu_si512(from);
-      _mm512_stream_si512(reinterpret_cast<__m512i*>(target + i * stripe_bytes), data);
-      sum = add_stripe(sum, data, secret);
-    }
-    if (i % block_stripes == 0)
-      sum = scramble(sum);
-  }
-  _mm512_store_si512(a.lanes, sum);
+MILLRACE_AVX512 __m512i
+copy_stripe_avx512(std::byte* target, const std::byte* source, __m512i sum, const xxh_u8* secret) {
+  auto data = _mm512_loadu_si512(source);
+  _mm512_stream_si512(reinterpret_cast<__m512i*>(target), data);
+  return add_stripe(sum, data, secret);
 }
 
-__attribute__((target("avx2"))) void stream_stripes_avx2(
-  std::byte* target, const std::byte* source, std::size_t stripes, accumulators& a) {
-  auto* lanes = reinterpret_cast<__m256i*>(a.lanes);
-  auto low = _mm256_load_si256(lanes), high = _mm256_load_si256(lanes + 1);
-  for (std::size_t i = 0; i < stripes;) {
-    auto last = std::min(stripes, i + block_stripes);
-    for (const auto* secret = XXH3_kSecret; i < last; ++i, secret += XXH_SECRET_CONSUME_RATE) {
-      const auto* from = reinterpret_cast<const __m256i*>(source + i * stripe_bytes);
-      auto* to = reinterpret_cast<__m256i*>(target + i * stripe_bytes);
-      _mm_prefetch(reinterpret_cast<const char*>(from) + ahead_bytes, _MM_HINT_T0);
-      auto first = _mm256_loadu_si256(from), second = _mm256_loadu_si256(from + 1);
-      _mm256_stream_si256(to, first);
-      _mm256_stream_si256(to + 1, second);
-      low = add_half(low, first, secret);
-      high = add_half(high, second, secret + 32);
+struct halves {
+  __m256i low, high;
+};
+
+MILLRACE_AVX2 void copy_stripe_avx2(
+  std::byte* target, const std::byte* source, halves& sum, const xxh_u8* secret) {
+  const auto* from = reinterpret_cast<const __m256i*>(source);
+  auto* to = reinterpret_cast<__m256i*>(target);
+  auto first = _mm256_loadu_si256(from), second = _mm256_loadu_si256(from + 1);
+  _mm256_stream_si256(to, first);
+  _mm256_stream_si256(to + 1, second);
+  sum.low = add_half(sum.low, first, secret);
+  sum.high = add_half(sum.high, second, secret + 32);
+}
+
+// Both copy and add up as many stripes in each of so many digest blocks that follow each other, two by two. The first
+// is the first of a block of xxHash's.
+
+struct with_avx512 {
+  template <std::size_t places>
+  __attribute__((target("avx512f"))) static void stream_stripes(
+    std::byte* target, const std::byte* source, std::size_t stripes, accumulators* a) {
+    __m512i sums[places];
+    for (std::size_t p = 0; p < places; ++p)
+      sums[p] = _mm512_load_si512(a[p].lanes);
+    for (std::size_t done = 0; done < stripes;) {
+      auto last = std::min(stripes, done + block_stripes);
+      const auto* secret = XXH3_kSecret;
+      for (auto i = done; i < last; i += 2, secret += std::size_t{2} * XXH_SECRET_CONSUME_RATE)
+        for (std::size_t p = 0; p < places; ++p) {
+          auto at = p * digest_block_bytes + i * stripe_bytes;
+          const auto* ahead = reinterpret_cast<const char*>(source + at) + ahead_bytes<places>;
+          _mm_prefetch(ahead, _MM_HINT_T0);
+          _mm_prefetch(ahead + stripe_bytes, _MM_HINT_T0);
+          sums[p] = copy_stripe_avx512(target + at, source + at, sums[p], secret);
+          at += stripe_bytes;
+          if (i + 1 < last)
+            sums[p] = copy_stripe_avx512(
+              target + at, source + at, sums[p], secret + XXH_SECRET_CONSUME_RATE);
+        }
+      done = last;
+      if (done % block_stripes == 0)
+        for (auto& sum : sums)
+          sum = scramble(sum);
     }
-    if (i % block_stripes == 0) {
-      low = scramble_half(low, XXH3_kSecret + secret_bytes - stripe_bytes);
-      high = scramble_half(high, XXH3_kSecret + secret_bytes - 32);
+    for (std::size_t p = 0; p < places; ++p)
+      _mm512_store_si512(a[p].lanes, sums[p]);
+  }
+};
+
+struct with_avx2 {
+  template <std::size_t places>
+  __attribute__((target("avx2"))) static void stream_stripes(
+    std::byte* target, const std::byte* source, std::size_t stripes, accumulators* a) {
+    halves sums[places];
+    for (std::size_t p = 0; p < places; ++p) {
+      const auto* lanes = reinterpret_cast<const __m256i*>(a[p].lanes);
+      sums[p] = {_mm256_load_si256(lanes), _mm256_load_si256(lanes + 1)};
+    }
+    for (std::size_t done = 0; done < stripes;) {
+      auto last = std::min(stripes, done + block_stripes);
+      const auto* secret = XXH3_kSecret;
+      for (auto i = done; i < last; i += 2, secret += std::size_t{2} * XXH_SECRET_CONSUME_RATE)
+        for (std::size_t p = 0; p < places; ++p) {
+          auto at = p * digest_block_bytes + i * stripe_bytes;
+          const auto* ahead = reinterpret_cast<const char*>(source + at) + ahead_bytes<places>;
+          _mm_prefetch(ahead, _MM_HINT_T0);
+          _mm_prefetch(ahead + stripe_bytes, _MM_HINT_T0);
+          copy_stripe_avx2(target + at, source + at, sums[p], secret);
+          at += stripe_bytes;
+          if (i + 1 < last)
+            copy_stripe_avx2(target + at, source + at, sums[p], secret + XXH_SECRET_CONSUME_RATE);
+        }
+      done = last;
+      if (done % block_stripes == 0)
+        for (auto& sum : sums) {
+          sum.low = scramble_half(sum.low, XXH3_kSecret + secret_bytes - stripe_bytes);
+          sum.high = scramble_half(sum.high, XXH3_kSecret + secret_bytes - 32);
+        }
+    }
+    for (std::size_t p = 0; p < places; ++p) {
+      auto* lanes = reinterpret_cast<__m256i*>(a[p].lanes);
+      _mm256_store_si256(lanes, sums[p].low);
+      _mm256_store_si256(lanes + 1, sums[p].high);
     }
   }
-  _mm256_store_si256(lanes, low);
-  _mm256_store_si256(lanes + 1, high);
-}
+};
 
 #undef MILLRACE_AVX512
 #undef MILLRACE_AVX2
 
-// The last stripe ends with the last byte, overlaps the one before it, and is never the end of a block.
-template <void (*stream_stripes)(std::byte*, const std::byte*, std::size_t, accumulators&)>
-std::uint64_t copy_in_one_pass(
-  std::byte* target, const std::byte* source, std::uint64_t size_bytes, store_mode mode) {
-  accumulators a;
+// `places` blocks of so many bytes. The last stripe of each ends with its last byte, overlaps the one before it, and is
+// never the end of a block of xxHash's.
+template <class Way, std::size_t places>
+void copy_blocks(
+  std::byte* target, const std::byte* source, std::uint64_t size_bytes, store_mode mode,
+  std::uint64_t* digests) {
+  accumulators a[places];
   auto stripes = (size_bytes - 1) / stripe_bytes;
-  stream_stripes(target, source, stripes, a);
+  Way::template stream_stripes<places>(target, source, stripes, a);
   auto done = stripes * stripe_bytes;
-  copy_bytes(target + done, source + done, size_bytes - done, mode);
-  XXH3_accumulate_512(
-    a.lanes, reinterpret_cast<const xxh_u8*>(source) + size_bytes - stripe_bytes,
-    XXH3_kSecret + secret_bytes - stripe_bytes - XXH_SECRET_LASTACC_START);
-  return XXH3_mergeAccs(
-    a.lanes, XXH3_kSecret + XXH_SECRET_MERGEACCS_START, size_bytes * XXH_PRIME64_1);
+  for (auto& sums : a) {
+    copy_bytes(target + done, source + done, size_bytes - done, mode);
+    XXH3_accumulate_512(
+      sums.lanes, reinterpret_cast<const xxh_u8*>(source) + size_bytes - stripe_bytes,
+      XXH3_kSecret + secret_bytes - stripe_bytes - XXH_SECRET_LASTACC_START);
+    *digests++ = XXH3_mergeAccs(
+      sums.lanes, XXH3_kSecret + XXH_SECRET_MERGEACCS_START, size_bytes * XXH_PRIME64_1);
+    target += size_bytes;
+    source += size_bytes;
+  }
+}
+
+template <class Way>
+void copy_in_one_pass(
+  std::byte* target, const std::byte* source, std::uint64_t size_bytes, store_mode mode,
+  std::uint64_t* digests) {
+  for (std::size_t blocks = 0; size_bytes > 0; digests += blocks) {
+    blocks = size_bytes < places_at_once * digest_block_bytes ? 1 : places_at_once;
+    auto length = std::min(size_bytes, blocks * digest_block_bytes);
+    if (blocks > 1)
+      copy_blocks<Way, places_at_once>(target, source, digest_block_bytes, mode, digests);
+    else if (length >= one_pass_bytes_min)
+      copy_blocks<Way, 1>(target, source, length, mode, digests);
+    else
+      *digests = copy_in_turns(target, source, length, mode);
+    target += length;
+    source += length;
+    size_bytes -= length;
+  }
 }
 
 std::vector<digest_copy> find_copies() {
   std::vector<digest_copy> out;
   if (__builtin_cpu_supports("avx512f"))
-    out.push_back(copy_in_one_pass<stream_stripes_avx512>);
+    out.push_back(copy_in_one_pass<with_avx512>);
   if (__builtin_cpu_supports("avx2"))
-    out.push_back(copy_in_one_pass<stream_stripes_avx2>);
+    out.push_back(copy_in_one_pass<with_avx2>);
   return out;
 }
 
@@ -157,18 +237,22 @@ std::vector<digest_copy> find_copies() { return {}; }
 
 } // namespace
 
-std::uint64_t copy_and_digest(
-  std::byte* target, const std::byte* source, std::uint64_t size_bytes, store_mode mode) {
-  if (mode == store_mode::cached) {
-    copy_bytes(target, source, size_bytes, mode);
-    return digest(target, size_bytes);
-  }
-  constexpr std::uint64_t one_pass_bytes_min = 1024;
+void copy_and_digest(
+  std::byte* target, const std::byte* source, std::uint64_t size_bytes, store_mode mode,
+  std::uint64_t* digests) {
   auto aligned = reinterpret_cast<std::uintptr_t>(target) % 64 == 0;
   auto& copies = digest_copies();
-  if (copies.empty() || !aligned || size_bytes < one_pass_bytes_min)
-    return copy_in_turns(target, source, size_bytes, mode);
-  return copies.front()(target, source, size_bytes, mode);
+  if (mode != store_mode::cached && aligned && !copies.empty())
+    return copies.front()(target, source, size_bytes, mode, digests);
+  for (std::uint64_t at = 0; at < size_bytes; at += digest_block_bytes) {
+    auto length = std::min(size_bytes - at, digest_block_bytes);
+    if (mode == store_mode::cached) {
+      copy_bytes(target + at, source + at, length, mode);
+      *digests++ = digest(target + at, length);
+    } else {
+      *digests++ = copy_in_turns(target + at, source + at, length, mode);
+    }
+  }
 }
 
 const std::vector<digest_copy>& digest_copies() {
