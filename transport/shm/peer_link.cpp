@@ -11,11 +11,13 @@ namespace millrace::transport::shm {
 namespace {
 
 // Every message wakes a thread of the peer, which costs as much as copying some 100 KiB. So questions and answers wait
-// for others, up to so many in all, while more moves than that are under way and have on average no more bytes than
-// this. An asker leaves more to do: its next question comes only when it has woken up.
-constexpr std::size_t held_max = 4;
-constexpr std::size_t asked_ahead = 2 * held_max;
+// for others, while the moves under way have on average no more bytes than this.
 constexpr std::uint64_t bytes_while_held_max = 4u << 20;
+constexpr std::size_t held_max = 16;
+// Never more than a quarter of what is under way, which gives the other side enough to do meanwhile.
+constexpr std::size_t held_at_most(std::size_t under_way) {
+  return std::min(held_max, under_way / 4);
+}
 constexpr std::size_t ops_held_max =
   256; // together: what fits a frame alone shall not fail in company
 constexpr std::size_t digests_held_max = 1024;
@@ -148,7 +150,7 @@ bool peer_link::ask(move request, pending_move pending) {
 // Needs the lock, and the next one among what is pending.
 bool peer_link::ask_later() const {
   auto held = asks_held_.moves.size();
-  return held + 1 < held_max && pending_.size() - held > asked_ahead &&
+  return held + 1 < held_at_most(pending_.size() - held - 1) &&
     pending_bytes_ / pending_.size() <= bytes_while_held_max;
 }
 
@@ -197,7 +199,8 @@ void peer_link::on_answers(answers all) {
   asks due;
   {
     std::lock_guard guard{mutex_};
-    if (pending_.size() - asks_held_.moves.size() > asked_ahead)
+    auto held = asks_held_.moves.size();
+    if (held < held_at_most(pending_.size() - held))
       return;
     due = std::exchange(asks_held_, {});
   }
@@ -258,7 +261,7 @@ bool peer_link::ended(moved outcome, const move_weight& what) {
     auto small = outcome.digests.size() <= digests_held_max;
     answers_held_.outcomes.push_back(std::move(outcome));
     if (
-      small && answers_held_.outcomes.size() < held_max && moves_ >= held_max &&
+      small && answers_held_.outcomes.size() < held_at_most(moves_) &&
       under_way_.bytes / bytes_while_held_max <= moves_)
       return true;
     due = std::exchange(answers_held_, {});
