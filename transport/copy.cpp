@@ -19,9 +19,7 @@ constexpr std::size_t line_bytes = 64;
 
 // Two lines.
 constexpr std::size_t unit_bytes = 2 * line_bytes;
-// A long copy goes on in so many places at once: processors read ahead within a page only, and wait at the beginning of
-// the next. Shorter runs do not make up for the pages begun.
-constexpr std::size_t places_at_once = 4;
+// In each of several places; shorter runs do not make up for the pages begun.
 constexpr std::size_t run_units_min = (32u << 10) / unit_bytes;
 constexpr std::size_t run_units_max = (256u << 10) / unit_bytes;
 
@@ -101,7 +99,7 @@ void copy_bytes(
   auto done = head;
   auto left = (size_bytes - head) / unit_bytes;
   while (left > 0) {
-    auto places = left < places_at_once * run_units_min ? 1 : places_at_once;
+    auto places = left < copy_places * run_units_min ? 1 : copy_places;
     auto units = places == 1 ? left : std::min(left / places, run_units_max);
     widest(target + done, source + done, units, places);
     done += places * units * unit_bytes;

@@ -31,6 +31,10 @@ void streaming_fence() noexcept;
 /// Transfers of at least this many bytes stream.
 inline constexpr std::uint64_t streaming_bytes_min = 1u << 20;
 
+/// A long copy goes on in so many places at once: processors read ahead within a page only, and wait at the beginning of
+/// the next.
+inline constexpr std::size_t copy_places = 4;
+
 /// A run shorter than this is written with ordinary stores in every mode.
 inline constexpr std::uint64_t streaming_run_bytes_min = 256;
 

@@ -162,9 +162,13 @@ private:
       auto block_at = (s.op->lead + s.first + at) % digest_block_bytes;
       auto length = std::min(s.length - at, digest_block_bytes - block_at);
       auto whole = (s.length - at) / digest_block_bytes * digest_block_bytes;
-      if (block_at == 0 && whole > length && dense_at(s, at, whole, memory))
+      auto remote_at = s.op->remote_offset + s.first + at;
+      auto* remote = block_at == 0 && whole > length ? memory.dense_at(remote_at, whole) : nullptr;
+      if (remote)
         length = whole;
-      copy_blocks(s, at, length, digest_at, memory);
+      else
+        remote = memory.dense_at(remote_at, length);
+      copy_blocks(s, at, length, digest_at, remote, memory);
       at += length;
       digest_at += digest_count(length);
     }
@@ -198,17 +202,11 @@ private:
     }
   }
 
-  static std::byte* dense_at(
-    const slice& s, std::uint64_t at, std::uint64_t length, const gather_list& memory) {
-    return memory.dense_at(s.op->remote_offset + s.first + at, length);
-  }
-
-  // A part of one block, or several whole ones that lie dense.
+  // A part of one block, or several whole ones that lie dense. `remote`: where, if it is dense.
   void copy_blocks(
     const slice& s, std::uint64_t at, std::uint64_t length, std::uint64_t digest_at,
-    const gather_list& memory) {
+    std::byte* remote, const gather_list& memory) {
     auto* local = s.op->local + s.first + at;
-    auto* remote = dense_at(s, at, length, memory);
     auto covered_at = s.op->lead + s.first + at;
     auto block_start = covered_at / digest_block_bytes * digest_block_bytes;
     auto block_end =

@@ -14,7 +14,7 @@ struct shm_options {
   std::uint64_t backlog_bytes_max = 256u << 20;
   /// Arenas and files of one peer that are mapped; more end its channel.
   std::uint32_t mapped_max = 4096;
-  /// The end of a short move waits no longer than this for others to be told with it.
+  /// A short move, or its end, waits no longer than this for others that go in the same message.
   std::uint32_t batch_delay_ms = 1;
   /// Time without any answer, while some are due, after which a peer counts as lost.
   std::uint32_t answer_timeout_ms = 600'000;
