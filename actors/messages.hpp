@@ -3,6 +3,7 @@
 
 #include <millrace/core/bulk_handle.hpp>
 #include <millrace/core/model.hpp>
+#include <millrace/storage/flush/flush_counters.hpp>
 
 #include <cstdint>
 #include <string>
@@ -115,16 +116,6 @@ struct provider_status_request {
   std::uint8_t unused = 0;
 };
 
-/// Steps of checkpoints that are copied on to a directory.
-struct flush_counters {
-  std::uint64_t waiting = 0; // models of which one waits or is being copied
-  std::uint64_t steps = 0;   // copied since the start, or found to be there
-  std::uint64_t failures = 0;
-  std::uint64_t bytes = 0; // of tensors
-
-  friend bool operator==(const flush_counters&, const flush_counters&) = default;
-};
-
 struct provider_status {
   std::string name;
   std::string kind;
@@ -151,7 +142,7 @@ struct provider_status {
   std::uint64_t restores = 0;
   std::uint64_t restored_bytes = 0;
   bool flushes = false; // it copies complete steps on
-  flush_counters flushed;
+  storage::flush_counters flushed;
 
   friend bool operator==(const provider_status&, const provider_status&) = default;
 };
@@ -291,7 +282,6 @@ MILLRACE_INSPECT(pin_request, x.model, x.pinned)
 MILLRACE_INSPECT(resolve_request, x.ids)
 MILLRACE_INSPECT(layer_list, x.layers)
 MILLRACE_INSPECT(provider_status_request, x.unused)
-MILLRACE_INSPECT(flush_counters, x.waiting, x.steps, x.failures, x.bytes)
 MILLRACE_INSPECT(
   provider_status, x.name, x.kind, x.group, x.durable, x.models, x.capacity_bytes, x.used_bytes,
   x.evictions, x.in_flight, x.queued, x.stores, x.loads, x.failures, x.stored_bytes, x.loaded_bytes,

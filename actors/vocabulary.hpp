@@ -1,7 +1,7 @@
 // The only door to CAF's headers: typed interfaces and what crosses between `status` and `caf::error`.
 #pragma once
 
-#include <millrace/actors/checkpoint_messages.hpp>
+#include <millrace/actors/checkpoint/checkpoint_messages.hpp>
 #include <millrace/actors/messages.hpp>
 #include <millrace/core/status.hpp>
 

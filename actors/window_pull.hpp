@@ -3,7 +3,7 @@
 
 #include <millrace/actors/layout_offsets.hpp>
 #include <millrace/actors/operation.hpp>
-#include <millrace/actors/staging_blocks.hpp>
+#include <millrace/actors/staging/staging_blocks.hpp>
 #include <millrace/core/bulk_handle.hpp>
 #include <millrace/storage/bucket.hpp>
 

@@ -1,6 +1,6 @@
 // Round trips of 4 KiB between two processes: through a channel, and through a bare socket with
 // epoll. Run by hand: bench_channel_pingpong [ROUNDS].
-#include <millrace/transport/channel.hpp>
+#include <millrace/net/channel/channel.hpp>
 
 #include <sys/epoll.h>
 #include <sys/socket.h>
@@ -13,6 +13,7 @@
 #include <functional>
 
 using namespace millrace;
+using namespace millrace::net;
 using namespace millrace::transport;
 
 namespace {

@@ -4,8 +4,8 @@
 #include <millrace/bench/common/measure.hpp>
 #include <millrace/bench/common/model_table.hpp>
 #include <millrace/core/digest.hpp>
-#include <millrace/transport/copy.hpp>
-#include <millrace/transport/digest_copy.hpp>
+#include <millrace/transport/copy/copy.hpp>
+#include <millrace/transport/copy/digest_copy.hpp>
 
 #include <algorithm>
 #include <cstdio>

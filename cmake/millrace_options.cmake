@@ -31,10 +31,15 @@ elseif(MILLRACE_SANITIZE STREQUAL "fuzzer")
   target_link_options(millrace_flags INTERFACE -fsanitize=address,undefined)
 endif()
 
-# millrace_room(NAME SOURCES ... PUBLIC ... PRIVATE ...): the library millrace_NAME.
+# millrace_room(NAME [EXCEPT REGEX] PUBLIC ... PRIVATE ...): the library millrace_NAME of all sources in this folder
+# and those below it, so that a new file or a new kind needs no line here. EXCEPT: paths that are left out.
 function(millrace_room name)
-  cmake_parse_arguments(ARG "" "" "SOURCES;PUBLIC;PRIVATE" ${ARGN})
-  add_library(millrace_${name} STATIC ${ARG_SOURCES})
+  cmake_parse_arguments(ARG "" "EXCEPT" "PUBLIC;PRIVATE" ${ARGN})
+  file(GLOB_RECURSE sources CONFIGURE_DEPENDS RELATIVE "${CMAKE_CURRENT_SOURCE_DIR}" *.cpp)
+  if(ARG_EXCEPT)
+    list(FILTER sources EXCLUDE REGEX "${ARG_EXCEPT}")
+  endif()
+  add_library(millrace_${name} STATIC ${sources})
   add_library(millrace::${name} ALIAS millrace_${name})
   target_include_directories(millrace_${name} PUBLIC "${CMAKE_BINARY_DIR}/include")
   target_link_libraries(millrace_${name} PUBLIC ${ARG_PUBLIC} PRIVATE ${ARG_PRIVATE} millrace_flags)

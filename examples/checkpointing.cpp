@@ -1,6 +1,6 @@
 // A training loop that saves every step, "crashes", and goes on from the newest step in a new run.
 #include <millrace/config/load.hpp>
-#include <millrace/runtime/node.hpp>
+#include <millrace/runtime/node/node.hpp>
 
 #include <cstdlib>
 #include <filesystem>

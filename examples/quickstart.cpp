@@ -1,6 +1,6 @@
 // A node in this process, a model stored in it, and some rows of one tensor loaded back.
 #include <millrace/config/load.hpp>
-#include <millrace/runtime/node.hpp>
+#include <millrace/runtime/node/node.hpp>
 
 #include <algorithm>
 #include <cstdlib>

@@ -1,8 +1,8 @@
 // `millrace cluster`: the secret that makes hosts a cluster, and who of it answers.
+#include <millrace/net/tls/cluster_secret.hpp>
 #include <millrace/tools/connection.hpp>
 #include <millrace/tools/output.hpp>
 #include <millrace/tools/text.hpp>
-#include <millrace/transport/tls/cluster_secret.hpp>
 
 #include <memory>
 #include <ostream>
@@ -12,7 +12,7 @@ namespace millrace::tools {
 namespace {
 
 int make_secret(invocation& call, const std::string& file) {
-  if (auto bad = transport::create_cluster_secret(file); !bad.ok())
+  if (auto bad = net::create_cluster_secret(file); !bad.ok())
     return report(call, bad);
   if (call.json)
     print_json(call, {{"secret", file}});

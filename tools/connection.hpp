@@ -1,7 +1,7 @@
 // How a command finds the service it talks to: by a configuration, by address, or at the default one.
 #pragma once
 
-#include <millrace/runtime/client.hpp>
+#include <millrace/runtime/client/client.hpp>
 #include <millrace/tools/command.hpp>
 
 #include <string>

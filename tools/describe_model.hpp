@@ -1,7 +1,7 @@
 // A stored model for people and as JSON. Used by `millrace models`.
 #pragma once
 
-#include <millrace/runtime/repository.hpp>
+#include <millrace/runtime/client/repository.hpp>
 #include <millrace/tools/output.hpp>
 
 #include <iosfwd>

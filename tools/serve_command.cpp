@@ -2,7 +2,7 @@
 #include <millrace/config/load.hpp>
 #include <millrace/config/place.hpp>
 #include <millrace/core/log.hpp>
-#include <millrace/runtime/node.hpp>
+#include <millrace/runtime/node/node.hpp>
 #include <millrace/tools/output.hpp>
 #include <millrace/tools/signals.hpp>
 #include <millrace/tools/text.hpp>

@@ -1,10 +1,10 @@
 // The drivers and the kinds of device memory of this build. Only this file's source knows which kinds are optional.
 #pragma once
 
-#include <millrace/transport/arena.hpp>
-#include <millrace/transport/copy_job.hpp>
-#include <millrace/transport/device_memory.hpp>
+#include <millrace/transport/copy/copy_job.hpp>
 #include <millrace/transport/driver.hpp>
+#include <millrace/transport/memory/arena.hpp>
+#include <millrace/transport/memory/device_memory.hpp>
 #include <millrace/transport/shm/shm_options.hpp>
 #include <millrace/transport/staged/staged_options.hpp>
 #include <millrace/transport/tcp/tcp_options.hpp>
@@ -19,7 +19,7 @@ namespace millrace::transport {
 
 /// What a driver may use.
 struct driver_deps {
-  std::shared_ptr<io_loop> loop;
+  std::shared_ptr<net::io_loop> loop;
   std::shared_ptr<mover_pool> movers;
   copy_limits limits;
   std::function<std::vector<std::shared_ptr<arena>>()> shared_arenas;

@@ -4,8 +4,8 @@
 #include <millrace/core/bulk_handle.hpp>
 #include <millrace/core/clock.hpp>
 #include <millrace/core/status.hpp>
-#include <millrace/transport/channel.hpp>
-#include <millrace/transport/stream_door.hpp>
+#include <millrace/net/channel/channel.hpp>
+#include <millrace/net/channel/stream_door.hpp>
 
 #include <cstdint>
 #include <memory>
@@ -98,14 +98,14 @@ public:
 /// A driver that talks to its twin in the peer over the channel. Called on the loop.
 class peer_driver : public driver {
 public:
-  virtual void peer_opened(const std::shared_ptr<channel>& c) = 0;
+  virtual void peer_opened(const std::shared_ptr<net::channel>& c) = 0;
   /// Ends every transfer with the peer.
-  virtual void peer_closed(channel& c, const status& why) = 0;
+  virtual void peer_closed(net::channel& c, const status& why) = 0;
   /// A frame of kind `driver` for this driver; `body` without the driver's name.
   virtual void on_message(
-    channel& c, std::span<const std::byte> body, std::vector<unique_fd> fds) = 0;
+    net::channel& c, std::span<const std::byte> body, std::vector<net::unique_fd> fds) = 0;
   /// Where connections of its own come in; null for drivers that have none.
-  virtual std::shared_ptr<stream_door> door() const { return nullptr; }
+  virtual std::shared_ptr<net::stream_door> door() const { return nullptr; }
 };
 
 } // namespace millrace::transport

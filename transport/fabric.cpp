@@ -3,9 +3,9 @@
 #include <millrace/core/log.hpp>
 #include <millrace/transport/builtin.hpp>
 #include <millrace/transport/fabric.hpp>
+#include <millrace/transport/memory/staging_pool.hpp>
 #include <millrace/transport/once.hpp>
 #include <millrace/transport/path_table.hpp>
-#include <millrace/transport/staging_pool.hpp>
 #include <millrace/transport/verbs/verbs_driver.hpp>
 
 #include <bit>
@@ -33,7 +33,7 @@ public:
     : movers_(std::make_shared<mover_pool>(options.movers, options.device_threads)),
       limits_(options.limits), paths_(std::chrono::milliseconds{options.retry_after_ms}) {}
 
-  status add_drivers(const fabric_options& options, const std::shared_ptr<io_loop>& loop) {
+  status add_drivers(const fabric_options& options, const std::shared_ptr<net::io_loop>& loop) {
     driver_deps deps{
       loop,
       movers_,
@@ -101,20 +101,20 @@ public:
     run_local_copies(*movers_, limits_, std::move(parts), write_back, std::move(done));
   }
 
-  void peer_opened(const std::shared_ptr<channel>& c) override {
-    paths_.peer_opened(c->peer().id, name_and_host(c->peer()));
+  void peer_opened(const std::shared_ptr<net::channel>& c) override {
+    paths_.peer_opened(c->peer().id, net::name_and_host(c->peer()));
     for (auto& d : peer_drivers_)
       d->peer_opened(c);
   }
 
-  void peer_closed(channel& c, const status& why) override {
+  void peer_closed(net::channel& c, const status& why) override {
     // First of all, so that what one driver gives up is not handed to the next.
     paths_.peer_closed(c.peer().id);
     for (auto& d : peer_drivers_)
       d->peer_closed(c, why);
   }
 
-  void on_frame(channel& c, frame f) override {
+  void on_frame(net::channel& c, net::frame f) override {
     wire_reader reader{f.body};
     std::string name;
     reader(name);
@@ -126,7 +126,7 @@ public:
       c.close({errc::protocol_error, "a driver's message without its name"});
   }
 
-  std::shared_ptr<transport::stream_door> stream_door() const override {
+  std::shared_ptr<net::stream_door> stream_door() const override {
     for (auto& d : peer_drivers_)
       if (auto door = d->door())
         return door;
@@ -298,7 +298,7 @@ private:
 } // namespace
 
 result<std::shared_ptr<fabric>> fabric::create(
-  const fabric_options& options, const std::shared_ptr<io_loop>& loop) {
+  const fabric_options& options, const std::shared_ptr<net::io_loop>& loop) {
   auto made = std::make_shared<fabric_impl>(options);
   if (!std::has_single_bit(options.granule_bytes) || options.granule_bytes < 64u << 10)
     return fail(errc::invalid_argument, "granules have a power of two of bytes, 64 KiB at least");

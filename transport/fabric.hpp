@@ -3,15 +3,15 @@
 
 #include <millrace/core/memory.hpp>
 #include <millrace/core/tensor_view.hpp>
-#include <millrace/transport/arena.hpp>
-#include <millrace/transport/channel.hpp>
-#include <millrace/transport/copy_job.hpp>
+#include <millrace/net/channel/channel.hpp>
+#include <millrace/net/channel/stream_door.hpp>
+#include <millrace/transport/copy/copy_job.hpp>
+#include <millrace/transport/copy/local_copy.hpp>
 #include <millrace/transport/driver.hpp>
-#include <millrace/transport/local_copy.hpp>
-#include <millrace/transport/region.hpp>
+#include <millrace/transport/memory/arena.hpp>
+#include <millrace/transport/memory/region.hpp>
 #include <millrace/transport/shm/shm_options.hpp>
 #include <millrace/transport/staged/staged_options.hpp>
-#include <millrace/transport/stream_door.hpp>
 #include <millrace/transport/tcp/tcp_options.hpp>
 #include <millrace/transport/verbs/verbs_options.hpp>
 #include <millrace/transport/verbs/verbs_state.hpp>
@@ -62,7 +62,7 @@ class fabric {
 public:
   /// Errors: `invalid_argument` for a driver this build does not have.
   static result<std::shared_ptr<fabric>> create(
-    const fabric_options& options, const std::shared_ptr<io_loop>& loop);
+    const fabric_options& options, const std::shared_ptr<net::io_loop>& loop);
   /// With drivers made elsewhere, tried in their order; `options.prefer` is not looked at. For a program's own
   /// drivers, and for tests.
   static std::shared_ptr<fabric> with_drivers(
@@ -91,13 +91,13 @@ public:
   virtual void copy(std::vector<local_copy> parts, bool write_back, completion<void> done) = 0;
 
   /// Lets the fabric reach the process behind a channel. On the loop, from the channel's handler.
-  virtual void peer_opened(const std::shared_ptr<channel>& c) = 0;
-  virtual void peer_closed(channel& c, const status& why) = 0;
+  virtual void peer_opened(const std::shared_ptr<net::channel>& c) = 0;
+  virtual void peer_closed(net::channel& c, const status& why) = 0;
   /// A frame of kind `driver`.
-  virtual void on_frame(channel& c, frame f) = 0;
+  virtual void on_frame(net::channel& c, net::frame f) = 0;
 
   /// Takes sockets that open with an admission; null without a driver that has streams.
-  virtual std::shared_ptr<transport::stream_door> stream_door() const { return nullptr; }
+  virtual std::shared_ptr<net::stream_door> stream_door() const { return nullptr; }
 
   /// Moves bytes by the first driver that reaches the owner. See `driver::submit`.
   ///

@@ -1,6 +1,6 @@
 // Counts, and the memory of failures.
+#include <millrace/transport/memory/region.hpp>
 #include <millrace/transport/path_table.hpp>
-#include <millrace/transport/region.hpp>
 
 #include <algorithm>
 

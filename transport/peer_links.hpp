@@ -3,7 +3,7 @@
 #pragma once
 
 #include <millrace/core/ids.hpp>
-#include <millrace/transport/channel.hpp>
+#include <millrace/net/channel/channel.hpp>
 
 #include <memory>
 #include <mutex>
@@ -19,19 +19,19 @@ class peer_links {
 public:
   using pointer = std::shared_ptr<Link>;
 
-  void add(const channel& c, pointer link) {
+  void add(const net::channel& c, pointer link) {
     std::lock_guard guard{mutex_};
     by_peer_[c.peer().id].push_back(link);
     links_[&c] = std::move(link);
   }
   /// Null if there is none.
-  pointer find(const channel& c) const {
+  pointer find(const net::channel& c) const {
     std::lock_guard guard{mutex_};
     auto found = links_.find(&c);
     return found == links_.end() ? nullptr : found->second;
   }
   /// The same, and forgets it.
-  pointer take(const channel& c) {
+  pointer take(const net::channel& c) {
     std::lock_guard guard{mutex_};
     auto node = links_.extract(&c);
     if (!node)
@@ -74,7 +74,7 @@ public:
 
 private:
   mutable std::mutex mutex_;
-  std::unordered_map<const channel*, pointer> links_;
+  std::unordered_map<const net::channel*, pointer> links_;
   // The same; a peer may have several channels.
   std::unordered_map<peer_id, std::vector<pointer>> by_peer_;
 };

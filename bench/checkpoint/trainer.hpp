@@ -3,8 +3,8 @@
 
 #include <millrace/bench/common/child.hpp>
 #include <millrace/bench/common/model_table.hpp>
-#include <millrace/runtime/checkpointer.hpp>
-#include <millrace/runtime/client.hpp>
+#include <millrace/runtime/client/checkpointer.hpp>
+#include <millrace/runtime/client/client.hpp>
 
 #include <cstdint>
 #include <string>

@@ -1,7 +1,7 @@
 // Copies by threads; pread and pwrite.
 #include <millrace/bench/common/floors.hpp>
 #include <millrace/bench/common/measure.hpp>
-#include <millrace/transport/copy.hpp>
+#include <millrace/transport/copy/copy.hpp>
 
 #if defined(__x86_64__)
 #include <immintrin.h>

@@ -2,7 +2,7 @@
 #include <millrace/bench/common/measure.hpp>
 #include <millrace/bench/common/service.hpp>
 #include <millrace/config/load.hpp>
-#include <millrace/runtime/node.hpp>
+#include <millrace/runtime/node/node.hpp>
 
 #include <csignal>
 #include <cstdio>

@@ -2,7 +2,7 @@
 #pragma once
 
 #include <millrace/bench/common/child.hpp>
-#include <millrace/runtime/client.hpp>
+#include <millrace/runtime/client/client.hpp>
 
 #include <cstdint>
 #include <optional>

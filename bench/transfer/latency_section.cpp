@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::uint32_t request_bytes = 64; // of a bare exchange: what names the bytes wanted
 constexpr std::uint32_t confirmation_bytes = 16;
-constexpr std::uint32_t poll_us = transport::io_loop_options{}.poll_us;
+constexpr std::uint32_t poll_us = net::io_loop_options{}.poll_us;
 constexpr double raw_factor_max = 1.5;
 constexpr std::uint64_t ucx_exchanges_max = 200;
 // Below, a transfer costs what its messages cost.

@@ -85,16 +85,16 @@ public:
   double stream(const std::vector<work>& works, std::uint64_t count, std::uint32_t depth);
 
 private:
-  rig(const driver_kind& kind, std::shared_ptr<transport::io_loop> loop);
+  rig(const driver_kind& kind, std::shared_ptr<net::io_loop> loop);
   void start_owners(const std::string& directory, std::uint32_t owners);
   future<transport::transfer_report> submit(const work& w);
 
   const driver_kind kind_;
-  std::shared_ptr<transport::io_loop> loop_;
+  std::shared_ptr<net::io_loop> loop_;
   std::shared_ptr<transport::fabric> fabric_;
   std::shared_ptr<memory_source> memory_;
   memory_block block_;
-  std::shared_ptr<transport::listener> listener_;
+  std::shared_ptr<net::listener> listener_;
   std::vector<child> owners_;
   // Where everything is one process.
   struct exposed;

@@ -4,7 +4,7 @@
 
 #include "mlp.hpp"
 
-#include <millrace/runtime/repository.hpp>
+#include <millrace/runtime/client/repository.hpp>
 
 #include <chrono>
 #include <string>

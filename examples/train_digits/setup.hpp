@@ -4,7 +4,7 @@
 #include "dataset.hpp"
 #include "phases.hpp"
 
-#include <millrace/runtime/client.hpp>
+#include <millrace/runtime/client/client.hpp>
 
 namespace train_digits {
 

@@ -3,7 +3,7 @@
 
 #include "training.hpp"
 
-#include <millrace/runtime/repository.hpp>
+#include <millrace/runtime/client/repository.hpp>
 
 #include <string>
 

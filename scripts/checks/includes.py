@@ -9,10 +9,11 @@ import sys
 ROOMS = {
     "core": {"core"},
     "config": {"core", "config"},
-    "transport": {"core", "transport"},
-    "storage": {"core", "storage"},
-    "actors": {"core", "config", "transport", "storage", "actors"},
-    "runtime": {"core", "config", "transport", "storage", "actors", "runtime"},
+    "net": {"core", "config", "net"},
+    "transport": {"core", "config", "net", "transport"},
+    "storage": {"core", "config", "storage"},
+    "actors": {"core", "config", "net", "transport", "storage", "actors"},
+    "runtime": {"core", "config", "net", "transport", "storage", "actors", "runtime"},
 }
 
 # A header that matches may be included only below these folders.
@@ -22,7 +23,7 @@ LIBRARIES = [
     (r"yaml-cpp/", ["config", "tests/config"]),
     (r"libpmem", ["storage/pmem", "tests"]),
     (r"(infiniband|rdma)/", ["transport/verbs", "tests", "bench"]),
-    (r"openssl/", ["transport/tls", "transport/tcp", "tests", "bench"]),
+    (r"openssl/", ["net/tls", "transport/tcp", "tests", "bench"]),
     (r"cuda", ["transport/cuda", "tests", "bench"]),
     (r"boost/test/", ["tests"]),
     (r"Eigen/", ["examples", "bench"]),

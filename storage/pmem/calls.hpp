@@ -1,7 +1,7 @@
 // Through the gate, and to the thread on which a call may wait. Used by the checkpoint store and the bucket.
 #pragma once
 
-#include <millrace/storage/pmem/core.hpp>
+#include <millrace/storage/pmem/pool_state.hpp>
 
 #include <cstdint>
 #include <exception>

@@ -2,8 +2,8 @@
 // reclaiming and repack.
 #pragma once
 
-#include <millrace/storage/pmem/core.hpp>
-#include <millrace/storage/pmem/extents.hpp>
+#include <millrace/storage/pmem/medium/extents.hpp>
+#include <millrace/storage/pmem/pool_state.hpp>
 
 #include <cstdint>
 #include <span>

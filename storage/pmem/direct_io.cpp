@@ -2,7 +2,7 @@
 #include <millrace/core/kill_point.hpp>
 #include <millrace/storage/io/io_buffer.hpp>
 #include <millrace/storage/model_check.hpp>
-#include <millrace/storage/pmem/extents.hpp>
+#include <millrace/storage/pmem/medium/extents.hpp>
 #include <millrace/storage/pmem/slot_io.hpp>
 
 #include <unistd.h>

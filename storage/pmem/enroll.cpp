@@ -1,10 +1,10 @@
 // A shard's index and all its slots in one publish; or a known shard taken up again.
 #include <millrace/core/kill_point.hpp>
 #include <millrace/core/log.hpp>
+#include <millrace/storage/pmem/care/erase.hpp>
+#include <millrace/storage/pmem/care/reclaim.hpp>
 #include <millrace/storage/pmem/catalog.hpp>
 #include <millrace/storage/pmem/enroll.hpp>
-#include <millrace/storage/pmem/erase.hpp>
-#include <millrace/storage/pmem/reclaim.hpp>
 
 #include <algorithm>
 

@@ -1,7 +1,7 @@
 // Registration of shards. Used by the store.
 #pragma once
 
-#include <millrace/storage/pmem/core.hpp>
+#include <millrace/storage/pmem/pool_state.hpp>
 
 namespace millrace::storage::pmem {
 

@@ -1,6 +1,6 @@
 // The last lease of a slot sets right what its loan left behind.
 #include <millrace/core/log.hpp>
-#include <millrace/storage/pmem/erase.hpp>
+#include <millrace/storage/pmem/care/erase.hpp>
 #include <millrace/storage/pmem/lease.hpp>
 
 #include <utility>

@@ -1,7 +1,7 @@
 // Keeps a slot as it is: held by reservations, readers, and whoever may still touch what was lent.
 #pragma once
 
-#include <millrace/storage/pmem/core.hpp>
+#include <millrace/storage/pmem/pool_state.hpp>
 
 #include <cstdint>
 #include <memory>

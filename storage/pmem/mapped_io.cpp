@@ -1,6 +1,6 @@
 // One window that is the slot itself.
 #include <millrace/storage/model_check.hpp>
-#include <millrace/storage/pmem/extents.hpp>
+#include <millrace/storage/pmem/medium/extents.hpp>
 #include <millrace/storage/pmem/slot_io.hpp>
 
 #include <mutex>

@@ -1,11 +1,11 @@
 // Opening, making, looking into pools.
 #include <millrace/core/assert.hpp>
 #include <millrace/core/log.hpp>
-#include <millrace/storage/pmem/checkpoints.hpp>
-#include <millrace/storage/pmem/erase.hpp>
-#include <millrace/storage/pmem/models.hpp>
+#include <millrace/storage/pmem/care/erase.hpp>
+#include <millrace/storage/pmem/care/verify.hpp>
+#include <millrace/storage/pmem/pmem_bucket.hpp>
+#include <millrace/storage/pmem/pmem_checkpoint_store.hpp>
 #include <millrace/storage/pmem/pool.hpp>
-#include <millrace/storage/pmem/verify.hpp>
 
 #include <fcntl.h>
 #include <sys/stat.h>

@@ -3,8 +3,8 @@
 #pragma once
 
 #include <millrace/storage/layer_table.hpp>
-#include <millrace/storage/pmem/heap.hpp>
-#include <millrace/storage/pmem/shard.hpp>
+#include <millrace/storage/pmem/medium/heap.hpp>
+#include <millrace/storage/pmem/model_map.hpp>
 
 #include <atomic>
 #include <cstdint>

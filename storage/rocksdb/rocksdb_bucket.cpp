@@ -2,10 +2,10 @@
 #include <millrace/storage/io/packing.hpp>
 #include <millrace/storage/model_check.hpp>
 #include <millrace/storage/rocksdb/engine.hpp>
-#include <millrace/storage/rocksdb/load.hpp>
-#include <millrace/storage/rocksdb/open_files.hpp>
+#include <millrace/storage/rocksdb/index_reader.hpp>
+#include <millrace/storage/rocksdb/opening.hpp>
 #include <millrace/storage/rocksdb/rocksdb_bucket.hpp>
-#include <millrace/storage/rocksdb/store.hpp>
+#include <millrace/storage/rocksdb/storing.hpp>
 
 namespace millrace::storage {
 

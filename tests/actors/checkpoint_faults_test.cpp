@@ -1,11 +1,11 @@
 // Trainers that register, save, die and come back over a driver that misbehaves, with an oracle outside.
-#include <millrace/actors/checkpoint_manager.hpp>
+#include <millrace/actors/checkpoint/checkpoint_manager.hpp>
 #include <millrace/tests/support/bucket_driving.hpp>
 #include <millrace/tests/support/fake_checkpoint_store.hpp>
 #include <millrace/tests/support/fault_world.hpp>
 #include <millrace/tests/support/heap_memory_source.hpp>
 #include <millrace/tests/support/held_completion.hpp>
-#include <millrace/transport/copy.hpp>
+#include <millrace/transport/copy/copy.hpp>
 
 #include <boost/test/unit_test.hpp>
 

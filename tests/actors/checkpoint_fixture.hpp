@@ -1,12 +1,12 @@
 // A checkpoint manager with a fake store and a fake fabric: bytes move when the test says so.
 #pragma once
 
-#include <millrace/actors/checkpoint_manager.hpp>
+#include <millrace/actors/checkpoint/checkpoint_manager.hpp>
 #include <millrace/core/digest.hpp>
 #include <millrace/tests/support/actor_fixture.hpp>
 #include <millrace/tests/support/fake_checkpoint_store.hpp>
 #include <millrace/tests/support/fake_fabric.hpp>
-#include <millrace/transport/mover_pool.hpp>
+#include <millrace/transport/copy/mover_pool.hpp>
 
 #include <boost/test/unit_test.hpp>
 

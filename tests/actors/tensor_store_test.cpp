@@ -1,5 +1,5 @@
 // The provider's actor under the deterministic scheduler: a fake fabric, a virtual clock.
-#include <millrace/actors/tensor_store.hpp>
+#include <millrace/actors/store/tensor_store.hpp>
 #include <millrace/core/digest.hpp>
 #include <millrace/storage/memory/memory_bucket.hpp>
 #include <millrace/tests/support/actor_fixture.hpp>

@@ -4,7 +4,7 @@
 #include <millrace/tests/support/held_completion.hpp>
 #include <millrace/tests/support/other_user.hpp>
 #include <millrace/tests/support/shared_file.hpp>
-#include <millrace/transport/copy.hpp>
+#include <millrace/transport/copy/copy.hpp>
 
 #include <fstream>
 #include <iostream>

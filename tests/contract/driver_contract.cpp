@@ -5,7 +5,7 @@
 #include <millrace/tests/support/held_completion.hpp>
 #include <millrace/tests/support/scratch_directory.hpp>
 #include <millrace/tests/support/shared_file.hpp>
-#include <millrace/transport/copy.hpp>
+#include <millrace/transport/copy/copy.hpp>
 
 #include <boost/test/unit_test.hpp>
 

@@ -3,7 +3,7 @@
 // for a step and `durable N` when that is done; goes on when the service comes back; with `stay`, until it is killed.
 #include "small_checkpoints.hpp"
 
-#include <millrace/runtime/client.hpp>
+#include <millrace/runtime/client/client.hpp>
 
 #include <algorithm>
 #include <iostream>

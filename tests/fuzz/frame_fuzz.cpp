@@ -1,10 +1,11 @@
 // Feeds any bytes to the frame parser, in pieces, and checks its bounds.
 // Run by libFuzzer.
 #include <millrace/core/assert.hpp>
-#include <millrace/transport/frame_parser.hpp>
+#include <millrace/net/channel/frame_parser.hpp>
 
 #include <algorithm>
 
+using namespace millrace::net;
 using namespace millrace::transport;
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {

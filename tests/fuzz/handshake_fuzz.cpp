@@ -1,9 +1,10 @@
 // Reads hellos and goodbyes from any bytes; what is accepted must survive the wire.
 // Run by libFuzzer.
 #include <millrace/core/assert.hpp>
-#include <millrace/transport/handshake.hpp>
+#include <millrace/net/channel/handshake.hpp>
 
 using namespace millrace;
+using namespace millrace::net;
 using namespace millrace::transport;
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {

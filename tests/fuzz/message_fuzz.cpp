@@ -1,5 +1,5 @@
 // Every message of actors and of the shm driver, decoded from bytes nobody vouches for.
-#include <millrace/actors/envelope.hpp>
+#include <millrace/actors/wire/envelope.hpp>
 #include <millrace/transport/shm/messages.hpp>
 
 #include <cstdlib>

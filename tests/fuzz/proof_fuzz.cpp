@@ -1,12 +1,13 @@
 // Reads the proof that ends a handshake from any bytes: none that this process has not signed may pass.
 // Run by libFuzzer.
 #include <millrace/core/assert.hpp>
-#include <millrace/transport/handshake.hpp>
+#include <millrace/net/channel/handshake.hpp>
 
 #include <algorithm>
 #include <array>
 
 using namespace millrace;
+using namespace millrace::net;
 using namespace millrace::transport;
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {

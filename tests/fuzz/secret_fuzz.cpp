@@ -1,11 +1,12 @@
 // Reads the cluster's secret from any text; what is accepted must be written and read alike.
 // Run by libFuzzer.
 #include <millrace/core/assert.hpp>
-#include <millrace/transport/tls/cluster_secret.hpp>
+#include <millrace/net/tls/cluster_secret.hpp>
 
 #include <string_view>
 
 using namespace millrace;
+using namespace millrace::net;
 using namespace millrace::transport;
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {

@@ -1,12 +1,12 @@
 // Numeric addresses, as peers announce them for their streams. Run by libFuzzer.
 #include <millrace/core/assert.hpp>
-#include <millrace/transport/socket_address.hpp>
+#include <millrace/net/socket/socket_address.hpp>
 
 #include <cstddef>
 #include <cstdint>
 
 using namespace millrace;
-using transport::socket_address;
+using net::socket_address;
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   std::string text{reinterpret_cast<const char*>(data), size};

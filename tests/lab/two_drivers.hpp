@@ -143,7 +143,7 @@ struct two_drivers {
 
   void connect() {
     promise<std::shared_ptr<channel>> opened;
-    transport::connect(
+    net::connect(
       loop, door->address(), {.local_name = "submitter"}, std::make_shared<driver_handler>(ours),
       [opened](auto c) { opened.set(c); });
     line = opened.get_future().get();

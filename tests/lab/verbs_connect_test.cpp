@@ -3,12 +3,13 @@
 #include "two_drivers.hpp"
 
 #include <millrace/core/future.hpp>
+#include <millrace/net/channel/refusal_log.hpp>
 #include <millrace/tests/support/kept_log.hpp>
-#include <millrace/transport/refusal_log.hpp>
 #include <millrace/transport/verbs/cm_connection.hpp>
 
 using namespace millrace;
 using namespace millrace::testing;
+using namespace millrace::net;
 using namespace millrace::transport;
 namespace vb = millrace::transport::verbs;
 

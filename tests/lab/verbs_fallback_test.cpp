@@ -35,7 +35,7 @@ struct two_fabrics {
              return handler;
            }).value();
     held_completion<std::shared_ptr<channel>> opened;
-    transport::connect(
+    net::connect(
       loop, door->address(), {.local_name = "submitter"}, std::make_shared<fabric_handler>(ours),
       opened.callback());
     line = opened.take().value();

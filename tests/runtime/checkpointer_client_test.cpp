@@ -1,9 +1,9 @@
 // What a checkpointer makes of a service that is late, silent, or answers when it is too late.
-#include <millrace/runtime/client.hpp>
-#include <millrace/runtime/placement.hpp>
+#include <millrace/runtime/client/calls/placement.hpp>
+#include <millrace/runtime/client/client.hpp>
 #include <millrace/tests/support/process.hpp>
 #include <millrace/tests/support/scripted_service.hpp>
-#include <millrace/transport/region.hpp>
+#include <millrace/transport/memory/region.hpp>
 
 #include <boost/test/unit_test.hpp>
 

@@ -1,10 +1,10 @@
 // Checkpoints end to end: a node in this process with a pool, asked directly and through its socket.
-#include <millrace/runtime/node.hpp>
-#include <millrace/runtime/placement.hpp>
+#include <millrace/runtime/client/calls/placement.hpp>
+#include <millrace/runtime/node/node.hpp>
 #include <millrace/storage/flush/flushed_step.hpp>
 #include <millrace/tests/support/process.hpp>
 #include <millrace/tests/support/scratch_directory.hpp>
-#include <millrace/transport/region.hpp>
+#include <millrace/transport/memory/region.hpp>
 
 #include <boost/test/data/test_case.hpp>
 #include <boost/test/unit_test.hpp>

@@ -1,6 +1,6 @@
 // A peer that may connect but lies: refused, nothing read or written, the others unaffected.
-#include <millrace/actors/envelope.hpp>
-#include <millrace/runtime/node.hpp>
+#include <millrace/actors/wire/envelope.hpp>
+#include <millrace/runtime/node/node.hpp>
 #include <millrace/tests/support/exposed_matrix.hpp>
 #include <millrace/tests/support/scratch_directory.hpp>
 
@@ -37,7 +37,7 @@ class raw_peer : public channel_handler, public std::enable_shared_from_this<raw
 public:
   void connect_to(const std::shared_ptr<io_loop>& loop, const std::string& address) {
     promise<void> connected;
-    transport::connect(
+    net::connect(
       loop, address, {.local_name = "liar"}, shared_from_this(),
       [this, connected](result<std::shared_ptr<channel>> c) {
         if (c)

@@ -1,9 +1,9 @@
 // What a client makes of a provider that lies, comes too late, or leaves things out.
 #include <millrace/core/codec.hpp>
 #include <millrace/core/model_graph.hpp>
-#include <millrace/runtime/client.hpp>
+#include <millrace/runtime/client/client.hpp>
 #include <millrace/tests/support/scripted_service.hpp>
-#include <millrace/transport/region.hpp>
+#include <millrace/transport/memory/region.hpp>
 
 #include <boost/test/unit_test.hpp>
 

@@ -1,5 +1,5 @@
 // Weighted rendezvous hashing: balance, stability, weights.
-#include <millrace/runtime/placement.hpp>
+#include <millrace/runtime/client/calls/placement.hpp>
 
 #include <boost/test/unit_test.hpp>
 

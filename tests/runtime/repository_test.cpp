@@ -1,7 +1,7 @@
 // The public API end to end: a node in this process, asked directly and through its socket.
-#include <millrace/runtime/node.hpp>
+#include <millrace/runtime/node/node.hpp>
 #include <millrace/tests/support/scratch_directory.hpp>
-#include <millrace/transport/region.hpp>
+#include <millrace/transport/memory/region.hpp>
 
 #include <boost/test/data/test_case.hpp>
 #include <boost/test/unit_test.hpp>

@@ -1,7 +1,7 @@
 // What a pool promises as a store of checkpoints, on every medium a test machine has.
 #include "pmem_world.hpp"
 
-#include <millrace/storage/pmem/shard.hpp>
+#include <millrace/storage/pmem/model_map.hpp>
 #include <millrace/tests/support/bucket_driving.hpp>
 #include <millrace/tests/support/held_completion.hpp>
 #include <millrace/tests/support/memory_bound.hpp>

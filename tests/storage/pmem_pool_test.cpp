@@ -1,5 +1,5 @@
 // Which pools are refused, and that refusing changes nothing: foreign, newer, truncated, damaged, open elsewhere.
-#include <millrace/storage/pmem/format.hpp>
+#include <millrace/storage/pmem/medium/format.hpp>
 #include <millrace/storage/pmem/pool.hpp>
 #include <millrace/tests/support/bucket_driving.hpp>
 #include <millrace/tests/support/checkpoint_driving.hpp>

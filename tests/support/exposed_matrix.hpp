@@ -5,7 +5,7 @@
 #include "pattern.hpp"
 
 #include <millrace/transport/fabric.hpp>
-#include <millrace/transport/region.hpp>
+#include <millrace/transport/memory/region.hpp>
 
 #include <cstring>
 

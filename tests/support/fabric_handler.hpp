@@ -8,20 +8,18 @@
 
 namespace millrace::testing {
 
-class fabric_handler : public transport::channel_handler {
+class fabric_handler : public net::channel_handler {
 public:
   explicit fabric_handler(std::shared_ptr<transport::fabric> f) : fabric_(std::move(f)) {}
 
-  void on_open(const std::shared_ptr<transport::channel>& c) override {
+  void on_open(const std::shared_ptr<net::channel>& c) override {
     fabric_->peer_opened(c);
     std::lock_guard guard{mutex_};
     opened_ = true;
     changed_.notify_all();
   }
-  void on_frame(transport::channel& c, transport::frame f) override {
-    fabric_->on_frame(c, std::move(f));
-  }
-  void on_close(transport::channel& c, const status& why) override {
+  void on_frame(net::channel& c, net::frame f) override { fabric_->on_frame(c, std::move(f)); }
+  void on_close(net::channel& c, const status& why) override {
     fabric_->peer_closed(c, why);
     std::lock_guard guard{mutex_};
     closed_ = true;

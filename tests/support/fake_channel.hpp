@@ -2,14 +2,14 @@
 // `send`.
 #pragma once
 
-#include <millrace/transport/channel.hpp>
+#include <millrace/net/channel/channel.hpp>
 
 #include <string>
 #include <utility>
 
 namespace millrace::testing {
 
-class fake_channel : public transport::channel {
+class fake_channel : public net::channel {
 public:
   fake_channel(const peer_id& id, std::string name) {
     who_.id = id;
@@ -20,21 +20,20 @@ public:
   void set_user(std::uint32_t uid) { who_.uid = uid; }
   /// Makes it one between hosts.
   void set_address(const std::string& text) {
-    who_.address = transport::socket_address::parse(text).value();
+    who_.address = net::socket_address::parse(text).value();
   }
 
-  const transport::peer_info& peer() const noexcept override { return who_; }
+  const net::peer_info& peer() const noexcept override { return who_; }
   bool is_open() const noexcept override { return true; }
-  transport::channel_key derive_key(std::string_view) const override { return {}; }
+  net::channel_key derive_key(std::string_view) const override { return {}; }
   status send(
-    transport::frame_kind, std::uint64_t, std::span<const std::byte>,
-    std::span<const int>) override {
+    net::frame_kind, std::uint64_t, std::span<const std::byte>, std::span<const int>) override {
     return {};
   }
   void close(status, std::uint32_t) override {}
 
 private:
-  transport::peer_info who_;
+  net::peer_info who_;
 };
 
 } // namespace millrace::testing

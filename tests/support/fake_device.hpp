@@ -1,7 +1,7 @@
 // Memory of a device that the host cannot touch: whoever follows its pointers crashes. Used by tests of transports.
 #pragma once
 
-#include <millrace/transport/device_memory.hpp>
+#include <millrace/transport/memory/device_memory.hpp>
 
 #include <sys/mman.h>
 #include <unistd.h>
@@ -97,7 +97,7 @@ private:
         return fail(errc::unsupported, name_ + " exports nothing");
       ++exports;
       return transport::dma_buf{
-        transport::unique_fd{dup(exported)}, static_cast<std::uint64_t>(data - view_)};
+        net::unique_fd{dup(exported)}, static_cast<std::uint64_t>(data - view_)};
     }
     bool peer_memory() const noexcept override { return false; }
     result<std::shared_ptr<void>> pin(std::byte* host, std::uint64_t) override {

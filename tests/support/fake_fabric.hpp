@@ -82,10 +82,10 @@ public:
     std::vector<transport::local_copy> parts, bool write_back, completion<void> done) override {
     copying.push_back({std::move(parts), write_back, std::move(done)});
   }
-  void peer_opened(const std::shared_ptr<transport::channel>&) override {}
-  void peer_closed(transport::channel&, const status&) override {}
-  std::shared_ptr<transport::stream_door> stream_door() const override { return nullptr; }
-  void on_frame(transport::channel&, transport::frame) override {}
+  void peer_opened(const std::shared_ptr<net::channel>&) override {}
+  void peer_closed(net::channel&, const status&) override {}
+  std::shared_ptr<net::stream_door> stream_door() const override { return nullptr; }
+  void on_frame(net::channel&, net::frame) override {}
   void submit(transport::transfer t, completion<transport::transfer_report> done) override {
     ++submitted;
     waiting.push_back({std::move(t), std::move(done)});

@@ -4,8 +4,8 @@
 #include "bucket_driving.hpp"
 
 #include <millrace/core/log.hpp>
+#include <millrace/transport/copy/mover_pool.hpp>
 #include <millrace/transport/local/local_driver.hpp>
-#include <millrace/transport/mover_pool.hpp>
 
 #include <boost/test/unit_test.hpp>
 

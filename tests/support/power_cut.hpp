@@ -1,7 +1,7 @@
 // What a power cut may leave of a pool: every store that was not written back may be there or not, line by line.
 #pragma once
 
-#include <millrace/storage/pmem/persist.hpp>
+#include <millrace/storage/pmem/medium/persist.hpp>
 
 #include <array>
 #include <cstdint>

@@ -1,10 +1,10 @@
 // A service that says what the test wants: every request is answered by a script, now, later, or never. For clients.
 #pragma once
 
-#include <millrace/actors/envelope.hpp>
+#include <millrace/actors/wire/envelope.hpp>
+#include <millrace/net/channel/channel.hpp>
+#include <millrace/net/loop/io_loop.hpp>
 #include <millrace/tests/support/scratch_directory.hpp>
-#include <millrace/transport/channel.hpp>
-#include <millrace/transport/io_loop.hpp>
 
 #include <functional>
 #include <map>
@@ -44,9 +44,9 @@ public:
     }
     where.providers = std::move(providers);
     on<actors::directory_request>([where](auto&, auto reply) { reply(where); });
-    transport::listener_options at;
+    net::listener_options at;
     at.address = address();
-    listener_ = transport::listener::open(loop_, at, {.local_name = where.node}, [this](auto&) {
+    listener_ = net::listener::open(loop_, at, {.local_name = where.node}, [this](auto&) {
                   return std::make_shared<handler>(scripts_);
                 }).value();
   }
@@ -71,13 +71,12 @@ public:
     std::lock_guard guard{scripts_->mutex};
     scripts_->by_kind[actors::message_traits<Request>::kind] =
       [f = std::move(f)](
-        std::shared_ptr<transport::channel> c, std::uint64_t number, const std::string& provider,
+        std::shared_ptr<net::channel> c, std::uint64_t number, const std::string& provider,
         wire_reader& reader) {
         Request request;
         if (reader(request))
           f(provider, request, [c, number](result<actors::reply_of<Request>> reply) {
-            static_cast<void>(
-              c->send(transport::frame_kind::reply, number, actors::encode_reply(reply)));
+            static_cast<void>(c->send(net::frame_kind::reply, number, actors::encode_reply(reply)));
           });
       };
   }
@@ -91,23 +90,23 @@ public:
 
 private:
   using any_script = std::function<void(
-    std::shared_ptr<transport::channel>, std::uint64_t, const std::string&, wire_reader&)>;
+    std::shared_ptr<net::channel>, std::uint64_t, const std::string&, wire_reader&)>;
   struct script_table {
     std::mutex mutex;
     std::map<actors::message_kind, any_script> by_kind;
     std::map<actors::message_kind, std::size_t> asked;
   };
 
-  class handler : public transport::channel_handler {
+  class handler : public net::channel_handler {
   public:
     explicit handler(std::shared_ptr<script_table> scripts) : scripts_(std::move(scripts)) {}
 
-    void on_open(const std::shared_ptr<transport::channel>&) override {}
-    void on_close(transport::channel&, const status&) override {}
-    void on_frame(transport::channel& c, transport::frame f) override {
+    void on_open(const std::shared_ptr<net::channel>&) override {}
+    void on_close(net::channel&, const status&) override {}
+    void on_frame(net::channel& c, net::frame f) override {
       wire_reader reader{f.body};
       actors::request_head head;
-      if (f.kind != transport::frame_kind::request || !reader(head))
+      if (f.kind != net::frame_kind::request || !reader(head))
         return;
       any_script run;
       {
@@ -119,7 +118,7 @@ private:
       if (run)
         return run(c.shared_from_this(), f.correlation, head.target, reader);
       static_cast<void>(c.send(
-        transport::frame_kind::reply, f.correlation,
+        net::frame_kind::reply, f.correlation,
         actors::encode_reply<actors::done_reply>(fail(errc::unsupported, "no script"))));
     }
 
@@ -128,9 +127,9 @@ private:
   };
 
   scratch_directory dir_;
-  std::shared_ptr<transport::io_loop> loop_ = transport::io_loop::start({}).value();
+  std::shared_ptr<net::io_loop> loop_ = net::io_loop::start({}).value();
   std::shared_ptr<script_table> scripts_ = std::make_shared<script_table>();
-  std::shared_ptr<transport::listener> listener_;
+  std::shared_ptr<net::listener> listener_;
 };
 
 } // namespace millrace::testing

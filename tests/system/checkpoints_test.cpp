@@ -1,5 +1,5 @@
 // Checkpoints of a running service from the command line: in as files, listed, verified, and out again.
-#include <millrace/runtime/client.hpp>
+#include <millrace/runtime/client/client.hpp>
 #include <millrace/storage/archive/archive.hpp>
 #include <millrace/tests/support/service.hpp>
 #include <millrace/tests/support/tensors_in_memory.hpp>

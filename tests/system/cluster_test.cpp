@@ -1,10 +1,10 @@
 // Two nodes that share nothing but a network and a secret: addresses of the loopback network, processes of their own.
 #include <millrace/config/load.hpp>
-#include <millrace/runtime/client.hpp>
-#include <millrace/runtime/node.hpp>
+#include <millrace/runtime/client/client.hpp>
+#include <millrace/runtime/node/node.hpp>
+#include <millrace/tests/net/tls_certificates.hpp>
 #include <millrace/tests/support/service.hpp>
 #include <millrace/tests/system/sample.hpp>
-#include <millrace/tests/transport/tls_certificates.hpp>
 
 #include <arpa/inet.h>
 #include <boost/test/unit_test.hpp>
@@ -118,9 +118,9 @@ BOOST_AUTO_TEST_CASE(models_are_stored_and_loaded_over_the_network) {
 
 BOOST_AUTO_TEST_CASE(members_with_certificates_work_together_and_others_stay_outside) {
   cluster c;
-  transport::testing::authority ours{"ours"}, foreign{"foreign"};
+  net::testing::authority ours{"ours"}, foreign{"foreign"};
   // Each process has a certificate of its own, and so a file of its own.
-  auto file_of = [&](transport::testing::authority& by, const std::string& bearer) {
+  auto file_of = [&](net::testing::authority& by, const std::string& bearer) {
     auto o = by.issue(bearer);
     return c.dir.write(
       bearer + std::to_string(&by == &ours) + ".yaml",

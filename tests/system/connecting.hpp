@@ -2,7 +2,7 @@
 #pragma once
 
 #include <millrace/config/load.hpp>
-#include <millrace/runtime/client.hpp>
+#include <millrace/runtime/client/client.hpp>
 
 #include <string>
 

@@ -1,5 +1,5 @@
 // Processes that are killed: the others go on, and nothing is lost but what the dead were doing.
-#include <millrace/runtime/client.hpp>
+#include <millrace/runtime/client/client.hpp>
 #include <millrace/tests/support/service.hpp>
 #include <millrace/tests/system/sample.hpp>
 

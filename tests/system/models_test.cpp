@@ -1,5 +1,5 @@
 // Models across processes: stored here, loaded there, and what the command says of them.
-#include <millrace/runtime/client.hpp>
+#include <millrace/runtime/client/client.hpp>
 #include <millrace/tests/support/service.hpp>
 #include <millrace/tests/system/sample.hpp>
 #include <millrace/transport/verbs/verbs_state.hpp>

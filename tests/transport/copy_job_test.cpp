@@ -2,7 +2,7 @@
 #include <millrace/core/digest.hpp>
 #include <millrace/tests/support/exposed_matrix.hpp>
 #include <millrace/tests/support/held_completion.hpp>
-#include <millrace/transport/copy_job.hpp>
+#include <millrace/transport/copy/copy_job.hpp>
 #include <millrace/transport/fabric.hpp>
 
 #include <boost/test/unit_test.hpp>

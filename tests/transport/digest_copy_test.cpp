@@ -1,8 +1,8 @@
 // Copying and digesting in one pass gives the copy and the digest, whatever the size, the place and the processor.
 #include <millrace/core/digest.hpp>
 #include <millrace/tests/support/pattern.hpp>
-#include <millrace/transport/copy.hpp>
-#include <millrace/transport/digest_copy.hpp>
+#include <millrace/transport/copy/copy.hpp>
+#include <millrace/transport/copy/digest_copy.hpp>
 
 #include <boost/test/unit_test.hpp>
 

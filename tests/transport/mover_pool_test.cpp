@@ -1,7 +1,7 @@
 // Whose chunk comes next.
-#include <millrace/transport/arena.hpp>
-#include <millrace/transport/io_loop.hpp>
-#include <millrace/transport/mover_pool.hpp>
+#include <millrace/net/loop/io_loop.hpp>
+#include <millrace/transport/copy/mover_pool.hpp>
+#include <millrace/transport/memory/arena.hpp>
 
 #include <boost/test/unit_test.hpp>
 #include <sys/resource.h>
@@ -14,6 +14,7 @@
 #include <semaphore>
 #include <string>
 
+using namespace millrace::net;
 using namespace millrace::transport;
 
 namespace {

@@ -1,6 +1,6 @@
 // Regions: withdrawn by several threads, hooks, leases.
 #include <millrace/core/future.hpp>
-#include <millrace/transport/region.hpp>
+#include <millrace/transport/memory/region.hpp>
 
 #include <boost/test/unit_test.hpp>
 

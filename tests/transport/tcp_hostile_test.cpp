@@ -2,10 +2,11 @@
 // else notices.
 #include "tcp_liar.hpp"
 
+#include <millrace/net/channel/refusal_log.hpp>
 #include <millrace/tests/support/kept_log.hpp>
-#include <millrace/transport/refusal_log.hpp>
 
 using namespace millrace;
+using namespace millrace::net;
 using namespace millrace::transport;
 using namespace millrace::transport::testing;
 using namespace millrace::transport::tcp;

@@ -1,10 +1,11 @@
 // Members that leave while their streams are being admitted: nobody takes them for strangers.
 #include "tcp_liar.hpp"
 
+#include <millrace/net/channel/refusal_log.hpp>
 #include <millrace/tests/support/kept_log.hpp>
-#include <millrace/transport/refusal_log.hpp>
 
 using namespace millrace;
+using namespace millrace::net;
 using namespace millrace::transport;
 using namespace millrace::transport::testing;
 using millrace::testing::kept_log;

@@ -1,10 +1,11 @@
 // Sleeping on descriptors of which some break.
-#include <millrace/transport/unique_fd.hpp>
+#include <millrace/net/socket/unique_fd.hpp>
 #include <millrace/transport/verbs/descriptor_watch.hpp>
 
 #include <boost/test/unit_test.hpp>
 #include <unistd.h>
 
+using namespace millrace::net;
 using namespace millrace::transport;
 using namespace millrace::transport::verbs;
 

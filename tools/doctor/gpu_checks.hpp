@@ -2,7 +2,7 @@
 #pragma once
 
 #include <millrace/tools/doctor/doctor.hpp>
-#include <millrace/transport/device_memory.hpp>
+#include <millrace/transport/memory/device_memory.hpp>
 #include <millrace/transport/verbs/verbs_state.hpp>
 
 #include <vector>

@@ -99,7 +99,7 @@ public:
       &fd, address_of(data) - offset, whole, CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD, 0);
     if (code != CUDA_SUCCESS)
       return fail(errc::unsupported, error(code, "exporting memory").detail());
-    return dma_buf{unique_fd{fd}, offset};
+    return dma_buf{net::unique_fd{fd}, offset};
   }
 
   bool peer_memory() const noexcept override {

@@ -1,7 +1,7 @@
 // Memory of NVIDIA GPUs as device memory.
 #pragma once
 
-#include <millrace/transport/device_memory.hpp>
+#include <millrace/transport/memory/device_memory.hpp>
 
 #include <memory>
 

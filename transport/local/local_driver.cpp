@@ -1,6 +1,6 @@
 // The smallest driver: read it first.
-#include <millrace/transport/arena.hpp>
 #include <millrace/transport/local/local_driver.hpp>
+#include <millrace/transport/memory/arena.hpp>
 
 namespace millrace::transport {
 

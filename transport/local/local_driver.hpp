@@ -1,7 +1,7 @@
 // Moves bytes inside this process: movers copy between a region and an arena.
 #pragma once
 
-#include <millrace/transport/copy_job.hpp>
+#include <millrace/transport/copy/copy_job.hpp>
 
 #include <memory>
 

@@ -39,7 +39,7 @@ template <class Message>
 status peer_link::send(message_kind kind, const Message& m, std::span<const int> fds) {
   byte_buffer body;
   wire_writer{body}(std::string{"shm"}, kind, m);
-  return channel_->send(frame_kind::driver, 0, body, fds);
+  return channel_->send(net::frame_kind::driver, 0, body, fds);
 }
 
 status peer_link::announce_arena(const std::shared_ptr<arena>& a) {
@@ -313,7 +313,7 @@ status peer_link::map(const announce& what, int fd) {
   return {};
 }
 
-status peer_link::map_file(const announce_file& what, unique_fd fd) {
+status peer_link::map_file(const announce_file& what, net::unique_fd fd) {
   std::lock_guard guard{mutex_};
   if (auto bad = admits(what.arena); !bad.ok() || closed_)
     return bad;

@@ -2,11 +2,11 @@
 #pragma once
 
 #include <millrace/core/clock.hpp>
-#include <millrace/transport/arena.hpp>
-#include <millrace/transport/channel.hpp>
-#include <millrace/transport/copy_job.hpp>
+#include <millrace/net/channel/channel.hpp>
+#include <millrace/transport/copy/copy_job.hpp>
 #include <millrace/transport/driver.hpp>
-#include <millrace/transport/mapped_file.hpp>
+#include <millrace/transport/memory/arena.hpp>
+#include <millrace/transport/memory/mapped_file.hpp>
 #include <millrace/transport/shm/messages.hpp>
 #include <millrace/transport/shm/shm_options.hpp>
 
@@ -48,10 +48,11 @@ move_weight weigh(const move& m);
 /// Threads: any; completions run without the lock.
 class peer_link {
 public:
-  peer_link(std::shared_ptr<channel> c, std::uint64_t granule_bytes, const shm_options& options)
+  peer_link(
+    std::shared_ptr<net::channel> c, std::uint64_t granule_bytes, const shm_options& options)
     : channel_(std::move(c)), granule_bytes_(granule_bytes), options_(options) {}
 
-  const peer_info& peer() const noexcept { return channel_->peer(); }
+  const net::peer_info& peer() const noexcept { return channel_->peer(); }
   bool is_open() const noexcept { return channel_->is_open(); }
 
   // -- our arenas, the peer's regions ---------------------------------------------------------
@@ -78,7 +79,7 @@ public:
   // it are answered `unsupported`.
 
   [[nodiscard]] status map(const announce& what, int fd);
-  [[nodiscard]] status map_file(const announce_file& what, unique_fd fd);
+  [[nodiscard]] status map_file(const announce_file& what, net::unique_fd fd);
   [[nodiscard]] status take_grant(const grant& what);
   void unmap(std::uint64_t arena);
   /// What the peer does not share any more. The last user of a mapping pays for unmapping it, which takes long: not
@@ -122,7 +123,7 @@ private:
   status admits(std::uint64_t arena) const;
   void drop_locked(mapping m);
 
-  std::shared_ptr<channel> channel_;
+  std::shared_ptr<net::channel> channel_;
   const std::uint64_t granule_bytes_;
   const shm_options options_;
   std::shared_ptr<std::atomic<bool>> abandoned_ = std::make_shared<std::atomic<bool>>(false);

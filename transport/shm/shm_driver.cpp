@@ -3,11 +3,11 @@
 #include <millrace/core/digest.hpp>
 #include <millrace/core/gathering.hpp>
 #include <millrace/core/log.hpp>
+#include <millrace/net/loop/sweep_timer.hpp>
 #include <millrace/transport/option_bounds.hpp>
 #include <millrace/transport/peer_links.hpp>
 #include <millrace/transport/shm/peer_link.hpp>
 #include <millrace/transport/shm/shm_driver.hpp>
-#include <millrace/transport/sweep_timer.hpp>
 
 #include <sys/epoll.h>
 #include <sys/syscall.h>
@@ -94,7 +94,7 @@ struct prepared_move {
 class shm_driver : public peer_driver, public std::enable_shared_from_this<shm_driver> {
 public:
   shm_driver(
-    std::shared_ptr<io_loop> loop, std::shared_ptr<mover_pool> movers,
+    std::shared_ptr<net::io_loop> loop, std::shared_ptr<mover_pool> movers,
     const shm_driver_options& options, std::function<std::vector<std::shared_ptr<arena>>()> shared)
     : loop_(std::move(loop)), movers_(std::move(movers)), options_(options),
       shared_(std::move(shared)) {}
@@ -106,7 +106,7 @@ public:
 
   bool reaches(const peer_id& owner) const noexcept override { return link_to(owner) != nullptr; }
 
-  void peer_opened(const std::shared_ptr<channel>& c) override {
+  void peer_opened(const std::shared_ptr<net::channel>& c) override {
     // Behind an address of a network is another host, or a way that carries no descriptors.
     if (c->peer().address)
       return;
@@ -118,7 +118,7 @@ public:
     arm_sweep();
   }
 
-  void peer_closed(channel& c, const status& why) override {
+  void peer_closed(net::channel& c, const status& why) override {
     if (auto link = links_.take(c)) {
       quarantine(link->peer(), link->close(why));
       unmap_soon(*link);
@@ -156,7 +156,7 @@ public:
   }
 
   void on_message(
-    channel& c, std::span<const std::byte> body, std::vector<unique_fd> fds) override {
+    net::channel& c, std::span<const std::byte> body, std::vector<net::unique_fd> fds) override {
     auto link = links_.find(c);
     if (!link)
       return;
@@ -218,7 +218,7 @@ private:
 
   status take(
     const std::shared_ptr<peer_link>& link, message_kind kind, wire_reader& reader,
-    std::vector<unique_fd> fds) {
+    std::vector<net::unique_fd> fds) {
     switch (kind) {
     case message_kind::announce:
       return on_announce(*link, reader, fds);
@@ -256,7 +256,7 @@ private:
     return {}; // a kind of a later version
   }
 
-  status on_announce(peer_link& link, wire_reader& reader, std::vector<unique_fd>& fds) {
+  status on_announce(peer_link& link, wire_reader& reader, std::vector<net::unique_fd>& fds) {
     announce what;
     if (!reader(what))
       return {};
@@ -286,7 +286,7 @@ private:
   }
 
   static status on_announce_file(
-    peer_link& link, wire_reader& reader, std::vector<unique_fd>& fds) {
+    peer_link& link, wire_reader& reader, std::vector<net::unique_fd>& fds) {
     announce_file what;
     if (!reader(what))
       return {};
@@ -364,7 +364,7 @@ private:
 
   // *Problem*: a peer that was only silent (stopped, say) may wake up and go on copying into memory that has
   // been given to somebody else. What a lost peer could still touch stays away until its process is gone.
-  void quarantine(const peer_info& peer, std::vector<std::shared_ptr<void>> touched) {
+  void quarantine(const net::peer_info& peer, std::vector<std::shared_ptr<void>> touched) {
     if (touched.empty())
       return;
     auto kept = std::make_shared<std::vector<std::shared_ptr<void>>>(std::move(touched));
@@ -375,7 +375,7 @@ private:
       loop_->run_after(quarantine_ms, [kept] { kept->clear(); });
       return;
     }
-    auto owned = std::make_shared<unique_fd>(fd);
+    auto owned = std::make_shared<net::unique_fd>(fd);
     // What is let go may be the last user of the loop.
     auto watched =
       loop_->watch(fd, EPOLLIN, [kept, owned, weak = std::weak_ptr{loop_}](std::uint32_t) {
@@ -404,13 +404,13 @@ private:
       link->send_held();
   }
 
-  std::shared_ptr<io_loop> loop_;
+  std::shared_ptr<net::io_loop> loop_;
   std::shared_ptr<mover_pool> movers_;
   shm_driver_options options_;
   std::function<std::vector<std::shared_ptr<arena>>()> shared_;
   peer_links<peer_link> links_;
-  sweep_timer sweeps_{loop_, sweep_ms};
-  sweep_timer delays_{loop_, options_.bounds.batch_delay_ms};
+  net::sweep_timer sweeps_{loop_, sweep_ms};
+  net::sweep_timer delays_{loop_, options_.bounds.batch_delay_ms};
 };
 
 } // namespace
@@ -426,7 +426,7 @@ status check(const shm_options& o) {
 }
 
 result<std::shared_ptr<peer_driver>> make_shm_driver(
-  std::shared_ptr<io_loop> loop, std::shared_ptr<mover_pool> movers,
+  std::shared_ptr<net::io_loop> loop, std::shared_ptr<mover_pool> movers,
   const shm_driver_options& options, std::function<std::vector<std::shared_ptr<arena>>()> shared) {
   if (auto bad = check(options.bounds); !bad.ok())
     return fail(bad);

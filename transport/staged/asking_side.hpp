@@ -3,7 +3,7 @@
 #pragma once
 
 #include <millrace/core/clock.hpp>
-#include <millrace/transport/channel.hpp>
+#include <millrace/net/channel/channel.hpp>
 #include <millrace/transport/staged/cutter.hpp>
 #include <millrace/transport/staged/messages.hpp>
 
@@ -25,7 +25,7 @@ public:
   using carrier = std::function<void(transfer, completion<transfer_report>)>;
 
   asking_side(
-    std::shared_ptr<channel> c, carrier move, std::chrono::milliseconds patience,
+    std::shared_ptr<net::channel> c, carrier move, std::chrono::milliseconds patience,
     std::size_t transfers_max)
     : channel_(std::move(c)), move_(std::move(move)), patience_(patience),
       transfers_max_(transfers_max) {}
@@ -81,7 +81,7 @@ private:
   void finish(const running_ptr& t);
   void give_back(std::uint64_t number, bool broken);
 
-  const std::shared_ptr<channel> channel_;
+  const std::shared_ptr<net::channel> channel_;
   const carrier move_;
   const std::chrono::milliseconds patience_;
   const std::size_t transfers_max_;

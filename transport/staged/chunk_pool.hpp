@@ -1,9 +1,9 @@
 // Staging memory of an owner of device memory: chunks that are lent to peers. One for all peers of a fabric.
 #pragma once
 
-#include <millrace/transport/arena.hpp>
-#include <millrace/transport/mover_pool.hpp>
-#include <millrace/transport/region.hpp>
+#include <millrace/transport/copy/mover_pool.hpp>
+#include <millrace/transport/memory/arena.hpp>
+#include <millrace/transport/memory/region.hpp>
 #include <millrace/transport/staged/staged_options.hpp>
 
 #include <algorithm>

@@ -3,8 +3,8 @@
 #pragma once
 
 #include <millrace/core/clock.hpp>
-#include <millrace/transport/channel.hpp>
-#include <millrace/transport/copy_job.hpp>
+#include <millrace/net/channel/channel.hpp>
+#include <millrace/transport/copy/copy_job.hpp>
 #include <millrace/transport/staged/chunk_pool.hpp>
 #include <millrace/transport/staged/messages.hpp>
 
@@ -20,7 +20,8 @@ namespace millrace::transport::staged {
 class lending_side : public std::enable_shared_from_this<lending_side> {
 public:
   lending_side(
-    std::shared_ptr<channel> c, std::shared_ptr<chunk_pool> pool, const staged_options& options)
+    std::shared_ptr<net::channel> c, std::shared_ptr<chunk_pool> pool,
+    const staged_options& options)
     : channel_(std::move(c)), pool_(std::move(pool)), options_(options),
       borrower_(pool_->new_borrower()) {}
 
@@ -53,7 +54,7 @@ private:
   void answer(std::uint64_t number, const result<bulk_handle>& outcome);
   void tell_committed(std::uint64_t number, const status& outcome);
 
-  const std::shared_ptr<channel> channel_;
+  const std::shared_ptr<net::channel> channel_;
   const std::shared_ptr<chunk_pool> pool_;
   const staged_options options_;
   const std::uint64_t borrower_;

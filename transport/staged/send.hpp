@@ -1,21 +1,21 @@
 // Puts a message of the staged driver on a channel. Used by both sides.
 #pragma once
 
-#include <millrace/transport/channel.hpp>
+#include <millrace/net/channel/channel.hpp>
 #include <millrace/transport/staged/messages.hpp>
 
 namespace millrace::transport::staged {
 
 template <class Message>
-[[nodiscard]] status send(channel& c, message_kind kind, const Message& m) {
+[[nodiscard]] status send(net::channel& c, message_kind kind, const Message& m) {
   byte_buffer body;
   wire_writer{body}(std::string{"staged"}, kind, m);
-  return c.send(frame_kind::driver, 0, body);
+  return c.send(net::frame_kind::driver, 0, body);
 }
 
 /// The same, of what the other side waits for: a channel that cannot take it is closed.
 template <class Message>
-void send_or_close(channel& c, message_kind kind, const Message& m) {
+void send_or_close(net::channel& c, message_kind kind, const Message& m) {
   auto sent = send(c, kind, m);
   if (!sent.ok() && sent.code() != errc::peer_lost)
     c.close(sent.within("a staged message"));

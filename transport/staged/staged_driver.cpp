@@ -1,12 +1,12 @@
 // Two sides for every peer: what we ask of it, what we lend to it.
 #include <millrace/core/digest.hpp>
+#include <millrace/net/loop/sweep_timer.hpp>
 #include <millrace/transport/option_bounds.hpp>
 #include <millrace/transport/peer_links.hpp>
 #include <millrace/transport/staged/asking_side.hpp>
 #include <millrace/transport/staged/lending_side.hpp>
 #include <millrace/transport/staged/send.hpp>
 #include <millrace/transport/staged/staged_driver.hpp>
-#include <millrace/transport/sweep_timer.hpp>
 
 #include <algorithm>
 
@@ -19,7 +19,7 @@ using namespace staged;
 constexpr std::uint32_t sweep_ms = 1000; // how soon what is late is noticed
 
 struct peer_sides {
-  std::shared_ptr<channel> to;
+  std::shared_ptr<net::channel> to;
   std::shared_ptr<asking_side> asking;
   std::shared_ptr<lending_side> lending;
 };
@@ -27,7 +27,7 @@ struct peer_sides {
 class staged_driver : public peer_driver, public std::enable_shared_from_this<staged_driver> {
 public:
   staged_driver(
-    std::shared_ptr<io_loop> loop, std::shared_ptr<mover_pool> movers,
+    std::shared_ptr<net::io_loop> loop, std::shared_ptr<mover_pool> movers,
     const staged_options& options, asking_side::carrier move)
     : options_(options), move_(std::move(move)),
       pool_(std::make_shared<chunk_pool>(options_, std::move(movers))),
@@ -42,7 +42,7 @@ public:
     return asking && asking->ready();
   }
 
-  void peer_opened(const std::shared_ptr<channel>& c) override {
+  void peer_opened(const std::shared_ptr<net::channel>& c) override {
     // The owner answers before we lose patience: it lets us wait for one hold, and keeps us no longer than that.
     std::chrono::milliseconds patience{2 * std::uint64_t{options_.hold_timeout_ms}};
     links_.add(
@@ -56,7 +56,7 @@ public:
     arm_sweep();
   }
 
-  void peer_closed(channel& c, const status& why) override {
+  void peer_closed(net::channel& c, const status& why) override {
     if (auto link = links_.take(c)) {
       link->lending->close();
       link->asking->close(why);
@@ -72,7 +72,8 @@ public:
     asking->start(std::move(t), std::move(done));
   }
 
-  void on_message(channel& c, std::span<const std::byte> body, std::vector<unique_fd>) override {
+  void on_message(
+    net::channel& c, std::span<const std::byte> body, std::vector<net::unique_fd>) override {
     auto link = links_.find(c);
     if (!link)
       return;
@@ -145,7 +146,7 @@ private:
   const asking_side::carrier move_;
   const std::shared_ptr<chunk_pool> pool_;
   peer_links<peer_sides> links_;
-  sweep_timer sweeps_;
+  net::sweep_timer sweeps_;
 };
 
 } // namespace
@@ -161,8 +162,8 @@ status check(const staged_options& o) {
 }
 
 result<std::shared_ptr<peer_driver>> make_staged_driver(
-  std::shared_ptr<io_loop> loop, std::shared_ptr<mover_pool> movers, const staged_options& options,
-  std::function<void(transfer, completion<transfer_report>)> move) {
+  std::shared_ptr<net::io_loop> loop, std::shared_ptr<mover_pool> movers,
+  const staged_options& options, std::function<void(transfer, completion<transfer_report>)> move) {
   if (auto bad = check(options); !bad.ok())
     return fail(bad);
   return std::make_shared<staged_driver>(

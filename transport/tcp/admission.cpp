@@ -14,7 +14,7 @@ constexpr std::array<std::uint8_t, 4> magic{'M', 'R', 'S', 'T'};
 constexpr std::uint16_t version = 1;
 
 std::array<std::byte, 32> mac(
-  const channel_key& key, std::string_view role, const admission_message& first,
+  const net::channel_key& key, std::string_view role, const admission_message& first,
   const admission_challenge& challenge) {
   crypto_generichash_state state;
   std::array<std::byte, 32> out{};
@@ -65,22 +65,25 @@ result<admission> decode_admission(std::span<const std::byte, 64> bytes) {
   return a;
 }
 
-channel_key admission_key(const channel& c, const group_id& group) {
+net::channel_key admission_key(const net::channel& c, const group_id& group) {
   return c.derive_key("millrace tcp stream " + to_hex(group.data(), group.size()));
 }
 
 admission_proof prove_connector(
-  const channel_key& key, const admission_message& first, const admission_challenge& challenge) {
+  const net::channel_key& key, const admission_message& first,
+  const admission_challenge& challenge) {
   return mac(key, "connector", first, challenge);
 }
 
 admission_proof prove_acceptor(
-  const channel_key& key, const admission_message& first, const admission_challenge& challenge) {
+  const net::channel_key& key, const admission_message& first,
+  const admission_challenge& challenge) {
   return mac(key, "acceptor", first, challenge);
 }
 
-channel_key stream_key(
-  const channel_key& key, const admission_message& first, const admission_challenge& challenge) {
+net::channel_key stream_key(
+  const net::channel_key& key, const admission_message& first,
+  const admission_challenge& challenge) {
   return mac(key, "stream", first, challenge);
 }
 

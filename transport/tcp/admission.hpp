@@ -3,7 +3,7 @@
 #pragma once
 
 #include <millrace/core/status.hpp>
-#include <millrace/transport/channel.hpp>
+#include <millrace/net/channel/channel.hpp>
 
 #include <array>
 #include <cstdint>
@@ -36,17 +36,20 @@ admission_message encode_admission(const admission& a);
 result<admission> decode_admission(std::span<const std::byte, 64> bytes);
 
 /// The key of a group's admissions, from its channel.
-channel_key admission_key(const channel& c, const group_id& group);
+net::channel_key admission_key(const net::channel& c, const group_id& group);
 
 /// What the connecting side answers to the challenge, and what the accepting side says last. They cover every byte
 /// that went before; without the key nobody can make one, and none fits another connection.
 admission_proof prove_connector(
-  const channel_key& key, const admission_message& first, const admission_challenge& challenge);
+  const net::channel_key& key, const admission_message& first,
+  const admission_challenge& challenge);
 admission_proof prove_acceptor(
-  const channel_key& key, const admission_message& first, const admission_challenge& challenge);
+  const net::channel_key& key, const admission_message& first,
+  const admission_challenge& challenge);
 /// The secret of the stream itself.
-channel_key stream_key(
-  const channel_key& key, const admission_message& first, const admission_challenge& challenge);
+net::channel_key stream_key(
+  const net::channel_key& key, const admission_message& first,
+  const admission_challenge& challenge);
 
 bool equal(const admission_proof& a, const admission_proof& b) noexcept;
 

@@ -18,7 +18,7 @@ std::size_t total(std::span<const iovec> parts) noexcept {
 
 class plain_stream : public byte_stream {
 public:
-  explicit plain_stream(unique_fd fd) noexcept : fd_(std::move(fd)) {}
+  explicit plain_stream(net::unique_fd fd) noexcept : fd_(std::move(fd)) {}
 
   int fd() const noexcept override { return fd_.get(); }
 
@@ -43,7 +43,7 @@ public:
   void shut() noexcept override { ::shutdown(fd_.get(), SHUT_RDWR); }
 
 private:
-  unique_fd fd_;
+  net::unique_fd fd_;
 };
 
 } // namespace
@@ -61,7 +61,7 @@ moved_bytes send_some(int fd, std::span<const iovec> parts, bool more) noexcept 
   return {static_cast<std::size_t>(n), 0, false};
 }
 
-std::unique_ptr<byte_stream> make_plain_stream(unique_fd fd) {
+std::unique_ptr<byte_stream> make_plain_stream(net::unique_fd fd) {
   return std::make_unique<plain_stream>(std::move(fd));
 }
 

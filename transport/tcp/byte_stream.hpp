@@ -3,7 +3,7 @@
 #pragma once
 
 #include <millrace/core/status.hpp>
-#include <millrace/transport/unique_fd.hpp>
+#include <millrace/net/socket/unique_fd.hpp>
 
 #include <sys/uio.h>
 
@@ -38,6 +38,6 @@ public:
 /// One system call that does not wait: what `send` of a stream is whose bytes go to the socket as they are.
 moved_bytes send_some(int fd, std::span<const iovec> parts, bool more) noexcept;
 
-std::unique_ptr<byte_stream> make_plain_stream(unique_fd fd);
+std::unique_ptr<byte_stream> make_plain_stream(net::unique_fd fd);
 
 } // namespace millrace::transport::tcp

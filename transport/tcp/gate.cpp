@@ -1,6 +1,6 @@
 // Accepting, and the accepting side of an admission.
 #include <millrace/core/log.hpp>
-#include <millrace/transport/refusal_log.hpp>
+#include <millrace/net/channel/refusal_log.hpp>
 #include <millrace/transport/tcp/gate.hpp>
 
 #include <netinet/in.h>
@@ -22,13 +22,13 @@ constexpr std::uint32_t pause_ms = 100;
 } // namespace
 
 struct gate::open_socket {
-  unique_fd fd;
-  socket_address at;
+  net::unique_fd fd;
+  net::socket_address at;
 };
 
 /// A socket that has not proved itself.
 struct gate::guest {
-  unique_fd fd;
+  net::unique_fd fd;
   std::string source;
   std::uint64_t timer = 0;
   bool challenged = false;
@@ -40,13 +40,13 @@ struct gate::guest {
   admission_challenge challenge{};
 };
 
-result<socket_address> gate::listen(const std::string& address) {
-  auto parsed = socket_address::parse(address);
+result<net::socket_address> gate::listen(const std::string& address) {
+  auto parsed = net::socket_address::parse(address);
   if (!parsed)
     return fail(parsed.error());
   auto doing = "listening for streams at " + address;
   auto s = std::make_shared<open_socket>();
-  s->fd = unique_fd{::socket(parsed->family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0)};
+  s->fd = net::unique_fd{::socket(parsed->family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0)};
   if (!s->fd)
     return fail(status_from_errno(errno, doing));
   int on = 1;
@@ -60,7 +60,7 @@ result<socket_address> gate::listen(const std::string& address) {
   sockaddr_storage bound{};
   socklen_t size = sizeof(bound);
   ::getsockname(s->fd.get(), reinterpret_cast<sockaddr*>(&bound), &size);
-  auto at = socket_address::from(reinterpret_cast<const sockaddr*>(&bound), size);
+  auto at = net::socket_address::from(reinterpret_cast<const sockaddr*>(&bound), size);
   if (!at)
     return at;
   s->at = *at;
@@ -86,15 +86,15 @@ void gate::accept_some(const std::shared_ptr<open_socket>& s) {
   for (int i = 0; i < accepts_per_turn; ++i) {
     sockaddr_storage from{};
     socklen_t size = sizeof(from);
-    unique_fd fd{::accept4(
+    net::unique_fd fd{::accept4(
       s->fd.get(), reinterpret_cast<sockaddr*>(&from), &size, SOCK_NONBLOCK | SOCK_CLOEXEC)};
     if (fd) {
-      if (auto who = socket_address::from(reinterpret_cast<const sockaddr*>(&from), size))
+      if (auto who = net::socket_address::from(reinterpret_cast<const sockaddr*>(&from), size))
         receive(std::move(fd), *who);
       continue;
     }
-    if (lacks_descriptors(errno)) {
-      no_descriptors_left(s->at.to_string());
+    if (net::lacks_descriptors(errno)) {
+      net::no_descriptors_left(s->at.to_string());
       loop_->unwatch(s->fd.get());
       loop_->run_after(pause_ms, [weak = weak_from_this(), s] {
         if (auto g = weak.lock(); g && g->find_)
@@ -134,12 +134,12 @@ void gate::make_room() {
   refuse(oldest->first, {errc::busy, "too many streams ask for admission; this one was slow"});
 }
 
-void gate::receive(unique_fd fd, const socket_address& from) {
+void gate::receive(net::unique_fd fd, const net::socket_address& from) {
   if (!find_)
     return;
-  auto source = source_of(from);
+  auto source = net::source_of(from);
   if (guests_of(source) >= options_.admissions_per_source_max)
-    return refused(source, {errc::busy, "too many streams of one source ask for admission"});
+    return net::refused(source, {errc::busy, "too many streams of one source ask for admission"});
   if (guests_.size() >= options_.admissions_max)
     make_room();
   prepare_socket(fd.get(), options_);
@@ -153,7 +153,7 @@ void gate::receive(unique_fd fd, const socket_address& from) {
         self->on_bytes(number);
     });
   if (!watched.ok())
-    return refused(g->source, watched);
+    return net::refused(g->source, watched);
   g->timer = loop_->run_after(options_.admission_timeout_ms, [weak = weak_from_this(), number] {
     if (auto self = weak.lock())
       self->refuse(number, {errc::deadline_exceeded, "a stream did not prove itself in time"});
@@ -248,7 +248,7 @@ status gate::on_proof(guest& g) {
   // A member that comes before we are ready for it is no stranger, nor one that has gone.
   auto bad = keep->group.take(std::move(out));
   if (!bad.ok() && bad.code() != errc::busy && bad.code() != errc::peer_lost)
-    refused(keep->source, bad);
+    net::refused(keep->source, bad);
   return {};
 }
 
@@ -258,7 +258,7 @@ void gate::refuse(std::uint64_t number, const status& why) {
     return;
   // It has gone by itself.
   if (why.code() != errc::peer_lost)
-    refused(found->second->source, why);
+    net::refused(found->second->source, why);
   remove(number);
 }
 

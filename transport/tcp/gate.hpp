@@ -2,8 +2,8 @@
 #pragma once
 
 #include <millrace/core/clock.hpp>
-#include <millrace/transport/io_loop.hpp>
-#include <millrace/transport/stream_door.hpp>
+#include <millrace/net/channel/stream_door.hpp>
+#include <millrace/net/loop/io_loop.hpp>
 #include <millrace/transport/tcp/stream_opening.hpp>
 
 #include <deque>
@@ -18,7 +18,7 @@ namespace millrace::transport::tcp {
 
 /// Who may be expecting a stream.
 struct expected_group {
-  channel_key key{};
+  net::channel_key key{};
   /// On the loop. Errors are logged as refusals, but for `busy` and `peer_lost`: a member is no stranger.
   std::function<status(std::shared_ptr<admitted_socket>)> take;
 };
@@ -30,17 +30,17 @@ struct expected_group {
 /// A member may end while its streams are on their way; nothing of that counts as a refusal, which are for strangers.
 ///
 /// Threads: on the loop, but for `listen` and `close`.
-class gate : public stream_door, public std::enable_shared_from_this<gate> {
+class gate : public net::stream_door, public std::enable_shared_from_this<gate> {
 public:
   gate(
-    std::shared_ptr<io_loop> loop, const tcp_options& options,
+    std::shared_ptr<net::io_loop> loop, const tcp_options& options,
     std::function<std::optional<expected_group>(const group_id&)> find)
     : loop_(std::move(loop)), options_(options), find_(std::move(find)) {}
 
   /// Accepts at an address; the address with its real port.
   /// Errors: `already_exists` when another process has it, `io_error`.
-  result<socket_address> listen(const std::string& address);
-  void receive(unique_fd fd, const socket_address& from) override;
+  result<net::socket_address> listen(const std::string& address);
+  void receive(net::unique_fd fd, const net::socket_address& from) override;
   /// The channel of this group has closed; streams that come all the same are closed, too.
   void retire(const group_id& group);
   /// Refuses everybody from now on.
@@ -65,7 +65,7 @@ private:
   void refuse(std::uint64_t number, const status& why);
   void remove(std::uint64_t number);
 
-  const std::shared_ptr<io_loop> loop_;
+  const std::shared_ptr<net::io_loop> loop_;
   const tcp_options options_;
   std::function<std::optional<expected_group>(const group_id&)> find_; // null once closed
   std::vector<std::shared_ptr<open_socket>> listening_;

@@ -1,6 +1,6 @@
 // Cutting at digest blocks, and the end of a transfer.
 #include <millrace/core/digest.hpp>
-#include <millrace/transport/copy.hpp>
+#include <millrace/transport/copy/copy.hpp>
 #include <millrace/transport/tcp/job.hpp>
 #include <millrace/transport/tcp/wire.hpp>
 

@@ -1,7 +1,7 @@
 // One tcp driver's view of one peer: its streams, and the transfers that wait for them. Held by the driver.
 #pragma once
 
-#include <millrace/transport/channel.hpp>
+#include <millrace/net/channel/channel.hpp>
 #include <millrace/transport/tcp/gate.hpp>
 #include <millrace/transport/tcp/messages.hpp>
 #include <millrace/transport/tcp/stream.hpp>
@@ -19,10 +19,10 @@ namespace millrace::transport::tcp {
 /// The loops on which streams are served: the first streams of all peers by the channels' own loop, where a caller
 /// who waits reads the answer itself.
 struct stream_loops {
-  std::shared_ptr<io_loop> first;
-  std::vector<std::shared_ptr<io_loop>> others;
+  std::shared_ptr<net::io_loop> first;
+  std::vector<std::shared_ptr<net::io_loop>> others;
 
-  const std::shared_ptr<io_loop>& of(std::size_t slot) const {
+  const std::shared_ptr<net::io_loop>& of(std::size_t slot) const {
     return slot == 0 ? first : others[(slot - 1) % others.size()];
   }
 };
@@ -35,10 +35,10 @@ struct stream_loops {
 class peer_link : public stream_user, public std::enable_shared_from_this<peer_link> {
 public:
   peer_link(
-    stream_loops loops, const tcp_options& options, std::shared_ptr<channel> c,
+    stream_loops loops, const tcp_options& options, std::shared_ptr<net::channel> c,
     std::vector<std::string> addresses);
 
-  const peer_info& peer() const noexcept { return channel_->peer(); }
+  const net::peer_info& peer() const noexcept { return channel_->peer(); }
   const group_id& group() const noexcept { return ours_.group; }
   /// A stream could carry a transfer now, or is about to be opened.
   bool reachable() const;
@@ -82,7 +82,7 @@ private:
 
   // -- opening ----------------------------------------------------------------------------------
   status on_announce(announce theirs);
-  std::vector<socket_address> addresses_of(const announce& theirs) const;
+  std::vector<net::socket_address> addresses_of(const announce& theirs) const;
   void open(std::size_t slot);
   void open_later(std::size_t slot, bool after_failure);
   void not_opened(std::size_t slot, const status& why);
@@ -112,7 +112,7 @@ private:
 
   const stream_loops loops_;
   const tcp_options options_;
-  const std::shared_ptr<channel> channel_;
+  const std::shared_ptr<net::channel> channel_;
   announce ours_;
   const std::uint32_t look_ms_;
 
@@ -122,10 +122,10 @@ private:
   bool announced_ = false; // the peer has told us of itself
   announce theirs_;
   bool we_open_ = false;
-  std::vector<socket_address> towards_;
-  channel_key key_{};   // of streams towards the peer
-  bool hopeful_ = true; // transfers may wait for a stream to be opened
-  status last_failure_; // of opening one
+  std::vector<net::socket_address> towards_;
+  net::channel_key key_{}; // of streams towards the peer
+  bool hopeful_ = true;    // transfers may wait for a stream to be opened
+  status last_failure_;    // of opening one
   bool opened_once_ = false;
   std::uint32_t looks_without_stream_ = 0;
   std::uint64_t next_serial_ = 1;

@@ -19,12 +19,12 @@ constexpr std::uint64_t ahead_max = 4;
 constexpr std::uint32_t failures_max =
   3; // to open a stream again, before transfers stop waiting for it
 
-bool unspecified(const socket_address& a) { return a.host() == "0.0.0.0" || a.host() == "::"; }
+bool unspecified(const net::socket_address& a) { return a.host() == "0.0.0.0" || a.host() == "::"; }
 
 } // namespace
 
 peer_link::peer_link(
-  stream_loops loops, const tcp_options& options, std::shared_ptr<channel> c,
+  stream_loops loops, const tcp_options& options, std::shared_ptr<net::channel> c,
   std::vector<std::string> addresses)
   : loops_(std::move(loops)), options_(options), channel_(std::move(c)),
     look_ms_(std::max(options.stall_timeout_ms / looks_per_stall, 1u)) {
@@ -42,7 +42,7 @@ template <class Message>
 void peer_link::send(message_kind kind, const Message& m) {
   byte_buffer body;
   wire_writer{body}(std::string{"tcp"}, kind, m);
-  auto sent = channel_->send(frame_kind::driver, 0, body);
+  auto sent = channel_->send(net::frame_kind::driver, 0, body);
   // Without this message transfers would hang: better to have no channel.
   if (!sent.ok() && sent.code() != errc::peer_lost)
     channel_->close(sent.within("telling " + peer().name + " about streams"));
@@ -108,15 +108,16 @@ status peer_link::on_announce(announce theirs) {
 }
 
 // Of what the peer announced, or the channel's own address.
-std::vector<socket_address> peer_link::addresses_of(const announce& theirs) const {
-  std::vector<socket_address> out;
+std::vector<net::socket_address> peer_link::addresses_of(const announce& theirs) const {
+  std::vector<net::socket_address> out;
   for (auto& text : theirs.addresses) {
-    auto parsed = socket_address::parse(text);
+    auto parsed = net::socket_address::parse(text);
     if (parsed && unspecified(*parsed)) {
       auto v6 = parsed->family() == AF_INET6;
       parsed = peer().address
-        ? result<socket_address>{peer().address->with_port(parsed->port())}
-        : socket_address::parse((v6 ? "[::1]:" : "127.0.0.1:") + std::to_string(parsed->port()));
+        ? result<net::socket_address>{peer().address->with_port(parsed->port())}
+        : net::socket_address::parse(
+            (v6 ? "[::1]:" : "127.0.0.1:") + std::to_string(parsed->port()));
     }
     if (parsed)
       out.push_back(*parsed);
@@ -128,8 +129,8 @@ std::vector<socket_address> peer_link::addresses_of(const announce& theirs) cons
 
 void peer_link::open(std::size_t slot) {
   admission as;
-  std::vector<socket_address> towards;
-  channel_key key{};
+  std::vector<net::socket_address> towards;
+  net::channel_key key{};
   {
     std::lock_guard guard{mutex_};
     if (closed_ || slots_[slot].s)

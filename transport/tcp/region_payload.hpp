@@ -1,7 +1,7 @@
 // Memory of a region that a request of the peer names. Made and used by `stream` on the owner's side.
 #pragma once
 
-#include <millrace/transport/region.hpp>
+#include <millrace/transport/memory/region.hpp>
 #include <millrace/transport/tcp/payload.hpp>
 #include <millrace/transport/tcp/wire.hpp>
 

@@ -1,7 +1,7 @@
 // One admitted connection that carries memory, in both directions. Held by `peer_link`.
 #pragma once
 
-#include <millrace/transport/io_loop.hpp>
+#include <millrace/net/loop/io_loop.hpp>
 #include <millrace/transport/tcp/byte_stream.hpp>
 #include <millrace/transport/tcp/job.hpp>
 #include <millrace/transport/tcp/payload.hpp>
@@ -51,7 +51,7 @@ struct stream_limits {
 class stream : public std::enable_shared_from_this<stream> {
 public:
   stream(
-    std::shared_ptr<io_loop> loop, std::unique_ptr<byte_stream> io, std::uint64_t serial,
+    std::shared_ptr<net::io_loop> loop, std::unique_ptr<byte_stream> io, std::uint64_t serial,
     std::string peer, const stream_limits& limits, std::weak_ptr<stream_user> user);
 
   /// Begins to receive.
@@ -125,7 +125,7 @@ private:
   void finish(const status& why);
   void leave();
 
-  const std::shared_ptr<io_loop> loop_;
+  const std::shared_ptr<net::io_loop> loop_;
   const std::unique_ptr<byte_stream> io_;
   const std::uint64_t serial_;
   const std::string peer_;

@@ -22,8 +22,8 @@ void set(int fd, int level, int name, T value) {
 class opening : public std::enable_shared_from_this<opening> {
 public:
   opening(
-    std::shared_ptr<io_loop> loop, const tcp_options& options,
-    std::vector<socket_address> addresses, const channel_key& key, const admission& as,
+    std::shared_ptr<net::io_loop> loop, const tcp_options& options,
+    std::vector<net::socket_address> addresses, const net::channel_key& key, const admission& as,
     completion<std::shared_ptr<admitted_socket>> done)
     : loop_(std::move(loop)), options_(options), addresses_(std::move(addresses)), key_(key),
       as_(as), done_(std::move(done)) {}
@@ -32,7 +32,7 @@ public:
     if (next_ == addresses_.size())
       return finish(fail(why_));
     auto& to = addresses_[next_++];
-    fd_ = unique_fd{::socket(to.family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0)};
+    fd_ = net::unique_fd{::socket(to.family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0)};
     if (!fd_)
       return failed(status_from_errno(errno, "making a socket for a stream"));
     prepare_socket(fd_.get(), options_);
@@ -155,15 +155,15 @@ private:
     finish(std::move(out));
   }
 
-  const std::shared_ptr<io_loop> loop_;
+  const std::shared_ptr<net::io_loop> loop_;
   const tcp_options options_;
-  const std::vector<socket_address> addresses_;
-  const channel_key key_;
+  const std::vector<net::socket_address> addresses_;
+  const net::channel_key key_;
   admission as_;
   completion<std::shared_ptr<admitted_socket>> done_;
   std::size_t next_ = 0;
   status why_{errc::unavailable, "the peer told no address for streams"};
-  unique_fd fd_;
+  net::unique_fd fd_;
   bool watching_ = false;
   bool connected_ = false;
   bool challenged_ = false;
@@ -192,8 +192,8 @@ void prepare_socket(int fd, const tcp_options& options) {
 }
 
 void open_stream(
-  const std::shared_ptr<io_loop>& loop, const tcp_options& options,
-  std::vector<socket_address> addresses, const channel_key& key, const admission& as,
+  const std::shared_ptr<net::io_loop>& loop, const tcp_options& options,
+  std::vector<net::socket_address> addresses, const net::channel_key& key, const admission& as,
   completion<std::shared_ptr<admitted_socket>> done) {
   std::make_shared<opening>(loop, options, std::move(addresses), key, as, std::move(done))
     ->try_next();

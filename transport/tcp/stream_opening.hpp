@@ -1,11 +1,11 @@
 // Connects one stream to a peer and has it admitted. Used by `peer_link`.
 #pragma once
 
-#include <millrace/transport/io_loop.hpp>
-#include <millrace/transport/socket_address.hpp>
+#include <millrace/net/loop/io_loop.hpp>
+#include <millrace/net/socket/socket_address.hpp>
+#include <millrace/net/socket/unique_fd.hpp>
 #include <millrace/transport/tcp/admission.hpp>
 #include <millrace/transport/tcp/tcp_options.hpp>
-#include <millrace/transport/unique_fd.hpp>
 
 #include <memory>
 #include <vector>
@@ -14,9 +14,9 @@ namespace millrace::transport::tcp {
 
 /// A socket on which both sides know who the other one is.
 struct admitted_socket {
-  unique_fd fd;
+  net::unique_fd fd;
   admission as;
-  channel_key key{}; // of this stream alone
+  net::channel_key key{}; // of this stream alone
 };
 
 /// Sets the options of a stream's socket.
@@ -26,8 +26,8 @@ void prepare_socket(int fd, const tcp_options& options);
 /// having run `done` closes its socket.
 /// Errors: `unavailable` naming the address, `deadline_exceeded`, `permission_denied`.
 void open_stream(
-  const std::shared_ptr<io_loop>& loop, const tcp_options& options,
-  std::vector<socket_address> addresses, const channel_key& key, const admission& as,
+  const std::shared_ptr<net::io_loop>& loop, const tcp_options& options,
+  std::vector<net::socket_address> addresses, const net::channel_key& key, const admission& as,
   completion<std::shared_ptr<admitted_socket>> done);
 
 } // namespace millrace::transport::tcp

@@ -12,7 +12,7 @@ using tcp::peer_link;
 
 class tcp_driver : public peer_driver, public std::enable_shared_from_this<tcp_driver> {
 public:
-  tcp_driver(std::shared_ptr<io_loop> loop, const tcp_options& options) : options_(options) {
+  tcp_driver(std::shared_ptr<net::io_loop> loop, const tcp_options& options) : options_(options) {
     loops_.first = std::move(loop);
   }
 
@@ -29,7 +29,7 @@ public:
 
   status open() {
     for (std::uint32_t i = 0; i < std::min(options_.io_threads, options_.streams); ++i) {
-      auto loop = io_loop::start({.poll_us = 0});
+      auto loop = net::io_loop::start({.poll_us = 0});
       if (!loop)
         return loop.error();
       loops_.others.push_back(std::move(*loop));
@@ -53,15 +53,15 @@ public:
     return {.same_process = false, .same_host = true, .across_hosts = true};
   }
   bool reaches(const peer_id& owner) const noexcept override { return link_to(owner) != nullptr; }
-  std::shared_ptr<stream_door> door() const override { return gate_; }
+  std::shared_ptr<net::stream_door> door() const override { return gate_; }
 
-  void peer_opened(const std::shared_ptr<channel>& c) override {
+  void peer_opened(const std::shared_ptr<net::channel>& c) override {
     auto link = std::make_shared<peer_link>(loops_, options_, c, addresses_);
     links_.add(*c, link);
     link->start();
   }
 
-  void peer_closed(channel& c, const status& why) override {
+  void peer_closed(net::channel& c, const status& why) override {
     auto link = links_.take(c);
     if (!link)
       return;
@@ -76,7 +76,8 @@ public:
     link->submit(std::move(t), std::move(done));
   }
 
-  void on_message(channel& c, std::span<const std::byte> body, std::vector<unique_fd>) override {
+  void on_message(
+    net::channel& c, std::span<const std::byte> body, std::vector<net::unique_fd>) override {
     auto link = links_.find(c);
     if (!link)
       return;
@@ -104,7 +105,7 @@ private:
 } // namespace
 
 result<std::shared_ptr<peer_driver>> make_tcp_driver(
-  const std::shared_ptr<io_loop>& loop, const tcp_options& options) {
+  const std::shared_ptr<net::io_loop>& loop, const tcp_options& options) {
   if (auto bad = check(options); !bad.ok())
     return fail(bad);
   auto made = std::make_shared<tcp_driver>(loop, options);

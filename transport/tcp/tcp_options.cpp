@@ -1,7 +1,7 @@
 // The bounds of the bounds.
 #include <millrace/core/digest.hpp>
+#include <millrace/net/socket/socket_address.hpp>
 #include <millrace/transport/option_bounds.hpp>
-#include <millrace/transport/socket_address.hpp>
 #include <millrace/transport/tcp/tcp_options.hpp>
 
 namespace millrace::transport {
@@ -29,7 +29,7 @@ status check(const tcp_options& o) {
   if (auto bad = check_bounds("tcp", bounds); !bad.ok())
     return bad;
   for (auto& address : o.listen)
-    if (auto parsed = socket_address::parse(address); !parsed)
+    if (auto parsed = net::socket_address::parse(address); !parsed)
       return parsed.error().within("tcp: listen");
   return {};
 }

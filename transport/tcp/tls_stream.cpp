@@ -1,7 +1,7 @@
 // OpenSSL on a non-blocking socket. No certificates: both sides proved themselves when the stream was admitted.
+#include <millrace/net/tls/record_cutter.hpp>
+#include <millrace/net/tls/tls_socket.hpp>
 #include <millrace/transport/tcp/tls_stream.hpp>
-#include <millrace/transport/tls/record_cutter.hpp>
-#include <millrace/transport/tls/tls_socket.hpp>
 
 #include <openssl/err.h>
 #include <openssl/ssl.h>
@@ -65,7 +65,7 @@ private:
 class tls_stream : public byte_stream {
 public:
   static result<std::unique_ptr<byte_stream>> make(
-    unique_fd fd, const channel_key& key, bool connects, bulk_cipher preferred) {
+    net::unique_fd fd, const net::channel_key& key, bool connects, bulk_cipher preferred) {
     std::unique_ptr<tls_stream> s{new tls_stream{std::move(fd), key}};
     if (auto bad = s->open(connects, preferred); !bad.ok())
       return fail(bad);
@@ -94,7 +94,7 @@ public:
     std::lock_guard guard{mutex_};
     if (auto error_number = shake_hands(); error_number != 0)
       return {0, error_number, error_number == EAGAIN};
-    if (socket_.unsent_bytes() > tls_socket::unsent_bytes_max)
+    if (socket_.unsent_bytes() > net::tls_socket::unsent_bytes_max)
       return {0, EPROTO, false};
     // With the kernel's encryption the library answers the peer by plain writes of its own.
     std::optional<no_broken_pipe> quiet;
@@ -121,7 +121,7 @@ public:
   void shut() noexcept override { ::shutdown(socket_.fd(), SHUT_RDWR); }
 
 private:
-  tls_stream(unique_fd fd, const channel_key& key) : socket_(std::move(fd)), key_(key) {}
+  tls_stream(net::unique_fd fd, const net::channel_key& key) : socket_(std::move(fd)), key_(key) {}
 
   status open(bool connects, bulk_cipher preferred) {
     context_.reset(SSL_CTX_new(TLS_method()));
@@ -217,11 +217,11 @@ private:
   }
 
   moved_bytes encrypt(std::span<const iovec> parts) noexcept {
-    record_cutter records{parts};
+    net::record_cutter records{parts};
     moved_bytes out;
     while (!records.at_end() && socket_.unsent_bytes() == 0 && socket_.write_error() == 0) {
       socket_.gather();
-      while (!records.at_end() && socket_.unsent_bytes() < record_cutter::batch_bytes) {
+      while (!records.at_end() && socket_.unsent_bytes() < net::record_cutter::batch_bytes) {
         auto piece = records.next();
         std::size_t n = 0;
         ERR_clear_error();
@@ -247,8 +247,8 @@ private:
     return got;
   }
 
-  tls_socket socket_;
-  const channel_key key_;
+  net::tls_socket socket_;
+  const net::channel_key key_;
   std::unique_ptr<SSL_CTX, free_context> context_;
   std::mutex mutex_; // the library lets one thread at a time use a session
   std::unique_ptr<SSL, free_session> ssl_;
@@ -268,7 +268,7 @@ bulk_cipher fast_cipher() noexcept {
 }
 
 result<std::unique_ptr<byte_stream>> make_tls_stream(
-  unique_fd fd, const channel_key& key, bool connects, bulk_cipher preferred) {
+  net::unique_fd fd, const net::channel_key& key, bool connects, bulk_cipher preferred) {
   return tls_stream::make(std::move(fd), key, connects, preferred);
 }
 

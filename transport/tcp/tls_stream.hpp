@@ -1,7 +1,7 @@
 // Bytes of a stream under TLS 1.3, its own key as external PSK. Used by `peer_link` where a side wants it.
 #pragma once
 
-#include <millrace/transport/channel.hpp>
+#include <millrace/net/channel/channel.hpp>
 #include <millrace/transport/tcp/byte_stream.hpp>
 
 namespace millrace::transport::tcp {
@@ -14,6 +14,7 @@ bulk_cipher fast_cipher() noexcept;
 /// side that connects begins it with its first call of either. If either side prefers ChaCha, ChaCha it is.
 /// Errors: `unsupported` where the library cannot.
 result<std::unique_ptr<byte_stream>> make_tls_stream(
-  unique_fd fd, const channel_key& key, bool connects, bulk_cipher preferred = fast_cipher());
+  net::unique_fd fd, const net::channel_key& key, bool connects,
+  bulk_cipher preferred = fast_cipher());
 
 } // namespace millrace::transport::tcp

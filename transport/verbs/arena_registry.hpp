@@ -2,7 +2,7 @@
 #pragma once
 
 #include <millrace/core/clock.hpp>
-#include <millrace/transport/arena.hpp>
+#include <millrace/transport/memory/arena.hpp>
 #include <millrace/transport/verbs/registered_memory.hpp>
 
 #include <chrono>

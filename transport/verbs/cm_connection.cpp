@@ -1,7 +1,7 @@
 // The steps of librdmacm, one event after the other.
 #include <millrace/core/log.hpp>
+#include <millrace/net/channel/refusal_log.hpp>
 #include <millrace/transport/bytes.hpp>
-#include <millrace/transport/refusal_log.hpp>
 #include <millrace/transport/verbs/cm_connection.hpp>
 
 #include <algorithm>
@@ -131,7 +131,7 @@ rdma_conn_param cm_connection::parameters() const {
 // -- the active side ------------------------------------------------------------------------------
 
 status cm_connection::ask_for_address() {
-  auto to = socket_address::parse(theirs_.cm_address);
+  auto to = net::socket_address::parse(theirs_.cm_address);
   if (!to)
     return to.error();
   auto timeout = static_cast<int>(p_.options.connect_timeout_ms);
@@ -200,7 +200,7 @@ void cm_connection::accept() {
 }
 
 void cm_connection::refuse(const cm_event& e, const status& why) {
-  refused(e.request->source(), why);
+  net::refused(e.request->source(), why);
   rdma_reject(e.request->get(), nullptr, 0);
 }
 

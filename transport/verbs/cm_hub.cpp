@@ -1,6 +1,6 @@
 // Identifiers and events of librdmacm.
 #include <millrace/core/log.hpp>
-#include <millrace/transport/refusal_log.hpp>
+#include <millrace/net/channel/refusal_log.hpp>
 #include <millrace/transport/verbs/cm_hub.hpp>
 
 #include <fcntl.h>
@@ -26,19 +26,19 @@ bool is_usable(const in6_addr& a) {
   return !IN6_IS_ADDR_LINKLOCAL(&a) && !IN6_IS_ADDR_LOOPBACK(&a) && !IN6_IS_ADDR_UNSPECIFIED(&a);
 }
 
-void add(std::vector<socket_address>& out, const sockaddr* a, socklen_t size_bytes) {
-  if (auto made = socket_address::from(a, size_bytes))
+void add(std::vector<net::socket_address>& out, const sockaddr* a, socklen_t size_bytes) {
+  if (auto made = net::socket_address::from(a, size_bytes))
     out.push_back(made->with_port(0));
 }
 
-void add_ipv4(std::vector<socket_address>& out, const void* four_bytes) {
+void add_ipv4(std::vector<net::socket_address>& out, const void* four_bytes) {
   sockaddr_in a{};
   a.sin_family = AF_INET;
   std::memcpy(&a.sin_addr, four_bytes, 4);
   add(out, reinterpret_cast<sockaddr*>(&a), sizeof(a));
 }
 
-void add_ipv6(std::vector<socket_address>& out, const in6_addr& address) {
+void add_ipv6(std::vector<net::socket_address>& out, const in6_addr& address) {
   if (!is_usable(address))
     return;
   sockaddr_in6 a{};
@@ -48,7 +48,7 @@ void add_ipv6(std::vector<socket_address>& out, const in6_addr& address) {
 }
 
 // GIDs of Ethernet are made of IP addresses.
-void add_gid(std::vector<socket_address>& out, const rail_info& rail) {
+void add_gid(std::vector<net::socket_address>& out, const rail_info& rail) {
   if (rail.infiniband)
     return;
   in6_addr a;
@@ -59,7 +59,7 @@ void add_gid(std::vector<socket_address>& out, const rail_info& rail) {
     add_ipv6(out, a);
 }
 
-void add_interfaces(std::vector<socket_address>& out) {
+void add_interfaces(std::vector<net::socket_address>& out) {
   ifaddrs* list = nullptr;
   if (getifaddrs(&list) != 0)
     return;
@@ -76,9 +76,9 @@ void add_interfaces(std::vector<socket_address>& out) {
   freeifaddrs(list);
 }
 
-socket_address address_of(const sockaddr* a) {
+net::socket_address address_of(const sockaddr* a) {
   auto size = a->sa_family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
-  return socket_address::from(a, static_cast<socklen_t>(size)).value_or(socket_address{});
+  return net::socket_address::from(a, static_cast<socklen_t>(size)).value_or(net::socket_address{});
 }
 
 } // namespace
@@ -88,11 +88,11 @@ cm_id::~cm_id() {
   rdma_destroy_id(id_);
 }
 
-socket_address cm_id::local_address() const {
+net::socket_address cm_id::local_address() const {
   return address_of(rdma_get_local_addr(id_)).with_port(ntohs(rdma_get_src_port(id_)));
 }
 
-std::string cm_id::source() const { return source_of(address_of(rdma_get_peer_addr(id_))); }
+std::string cm_id::source() const { return net::source_of(address_of(rdma_get_peer_addr(id_))); }
 
 bool cm_id::is_at(const device& d) const noexcept {
   return id_->verbs && id_->port_num == d.port() &&
@@ -100,7 +100,7 @@ bool cm_id::is_at(const device& d) const noexcept {
     ibv_get_device_name(d.context()->device);
 }
 
-result<std::shared_ptr<cm_hub>> cm_hub::open(std::shared_ptr<io_loop> loop) {
+result<std::shared_ptr<cm_hub>> cm_hub::open(std::shared_ptr<net::io_loop> loop) {
   auto* events = rdma_create_event_channel();
   if (!events)
     return fail(
@@ -177,7 +177,7 @@ void cm_hub::forget(rdma_cm_id* id) {
 }
 
 result<cm_id_ptr> cm_hub::bind(const device& d, std::weak_ptr<cm_listener> who) {
-  std::vector<socket_address> candidates;
+  std::vector<net::socket_address> candidates;
   if (auto now = d.now())
     add_gid(candidates, now->rail);
   add_interfaces(candidates);

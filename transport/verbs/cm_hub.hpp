@@ -1,8 +1,8 @@
 // The process's door to librdmacm: identifiers, and the events that come for them. Made by the driver.
 #pragma once
 
-#include <millrace/transport/io_loop.hpp>
-#include <millrace/transport/socket_address.hpp>
+#include <millrace/net/loop/io_loop.hpp>
+#include <millrace/net/socket/socket_address.hpp>
 #include <millrace/transport/verbs/device.hpp>
 
 #include <rdma/rdma_cma.h>
@@ -26,7 +26,7 @@ public:
 
   rdma_cm_id* get() const noexcept { return id_; }
   /// Its address and the port that it listens at.
-  socket_address local_address() const;
+  net::socket_address local_address() const;
   /// Who asks, or answers, as `source_of` names it.
   std::string source() const;
   /// True once it is bound to that port of that device.
@@ -58,7 +58,7 @@ public:
 class cm_hub : public std::enable_shared_from_this<cm_hub> {
 public:
   /// Errors: `unavailable` where the kernel has no rdma_cm.
-  static result<std::shared_ptr<cm_hub>> open(std::shared_ptr<io_loop> loop);
+  static result<std::shared_ptr<cm_hub>> open(std::shared_ptr<net::io_loop> loop);
   ~cm_hub();
   /// Before the loop's end: no more events.
   void close();
@@ -78,13 +78,13 @@ public:
 
 private:
   friend class cm_id;
-  cm_hub(std::shared_ptr<io_loop> loop, rdma_event_channel* events)
+  cm_hub(std::shared_ptr<net::io_loop> loop, rdma_event_channel* events)
     : loop_(std::move(loop)), events_(events) {}
   void take_events();
   void take(rdma_cm_event* e);
   void forget(rdma_cm_id* id);
 
-  const std::shared_ptr<io_loop> loop_;
+  const std::shared_ptr<net::io_loop> loop_;
   rdma_event_channel* const events_;
   std::mutex mutex_;
   std::map<rdma_cm_id*, std::weak_ptr<cm_listener>> listeners_;

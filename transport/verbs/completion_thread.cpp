@@ -42,14 +42,14 @@ std::vector<int> descriptors_of(const device_list& devices, int wake) {
 } // namespace
 
 completion_thread::completion_thread(
-  device_list devices, const verbs_options& options, unique_fd wake)
+  device_list devices, const verbs_options& options, net::unique_fd wake)
   : devices_(std::move(devices)), poll_(options.poll_us), sleep_(std::max(options.sleep_ms, 1u)),
     near_devices_(options.bind_thread), wake_(std::move(wake)),
     watch_(descriptors_of(devices_, wake_.get())), inflight_bytes_(devices_.size()) {}
 
 result<std::shared_ptr<completion_thread>> completion_thread::start(
   device_list devices, const verbs_options& options) {
-  unique_fd wake{eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
+  net::unique_fd wake{eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
   if (!wake)
     return fail(status_from_errno(errno, "making the event that wakes the completion thread"));
   std::shared_ptr<completion_thread> t{

@@ -55,7 +55,7 @@ public:
   void stop();
 
 private:
-  completion_thread(device_list devices, const verbs_options& options, unique_fd wake);
+  completion_thread(device_list devices, const verbs_options& options, net::unique_fd wake);
   void run();
   bool is_stopping();
   bool run_posted();
@@ -70,7 +70,7 @@ private:
   const std::chrono::microseconds poll_;
   const std::chrono::milliseconds sleep_;
   const bool near_devices_;
-  const unique_fd wake_;
+  const net::unique_fd wake_;
   descriptor_watch watch_;
   std::mutex mutex_;
   std::vector<std::function<void()>> posted_;

@@ -1,7 +1,7 @@
 // One port of one RDMA device, opened. Made at start by the driver; used by everything here.
 #pragma once
 
-#include <millrace/transport/unique_fd.hpp>
+#include <millrace/net/socket/unique_fd.hpp>
 #include <millrace/transport/verbs/messages.hpp>
 #include <millrace/transport/verbs/verbs_options.hpp>
 #include <millrace/transport/verbs/verbs_state.hpp>

@@ -1,8 +1,8 @@
 // Which of our regions one peer may reach, and by which keys. Owned by `peer_link`; asked by the peer.
 #pragma once
 
-#include <millrace/transport/mover_pool.hpp>
-#include <millrace/transport/region.hpp>
+#include <millrace/transport/copy/mover_pool.hpp>
+#include <millrace/transport/memory/region.hpp>
 #include <millrace/transport/verbs/arena_registry.hpp>
 #include <millrace/transport/verbs/queue_pair.hpp>
 #include <millrace/transport/verbs/registration_cache.hpp>

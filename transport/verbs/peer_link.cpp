@@ -7,14 +7,14 @@
 
 namespace millrace::transport::verbs {
 
-peer_link::peer_link(std::shared_ptr<channel> c, link_parts parts)
+peer_link::peer_link(std::shared_ptr<net::channel> c, link_parts parts)
   : channel_(std::move(c)), parts_(std::move(parts)),
     book_(std::make_shared<grant_book>(
       parts_.sources, parts_.options, [c = std::weak_ptr{channel_}](std::uint64_t region) {
         byte_buffer body;
         wire_writer{body}(std::string{"verbs"}, message_kind::withdrawn, withdrawn{region});
         if (auto open = c.lock())
-          static_cast<void>(open->send(frame_kind::driver, 0, body));
+          static_cast<void>(open->send(net::frame_kind::driver, 0, body));
       })) {
   pieces_max_ = parts_.options.sge_max;
   for (auto& d : parts_.sources.devices) {
@@ -33,7 +33,7 @@ template <class Message>
 status peer_link::try_send(message_kind kind, const Message& m) {
   byte_buffer body;
   wire_writer{body}(std::string{"verbs"}, kind, m);
-  return channel_->send(frame_kind::driver, 0, body);
+  return channel_->send(net::frame_kind::driver, 0, body);
 }
 
 // Somebody waits for every message: better to have no channel than one that lost some.
@@ -130,7 +130,7 @@ void peer_link::on_hello(hello m) {
       parts_.sources.devices[mine],
       mine,
       i,
-      name_and_host(peer()),
+      net::name_and_host(peer()),
       parts_.options,
       parts_.thread,
       parts_.setup,

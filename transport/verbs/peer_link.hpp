@@ -1,8 +1,8 @@
 // The verbs driver's connection to one peer: its rails, the transfers under way, and the keys of its regions.
 #pragma once
 
-#include <millrace/transport/channel.hpp>
-#include <millrace/transport/copy_job.hpp>
+#include <millrace/net/channel/channel.hpp>
+#include <millrace/transport/copy/copy_job.hpp>
 #include <millrace/transport/verbs/completion_thread.hpp>
 #include <millrace/transport/verbs/grant_book.hpp>
 #include <millrace/transport/verbs/rail.hpp>
@@ -34,11 +34,11 @@ class peer_link : public completion_source,
                   public rail_owner,
                   public std::enable_shared_from_this<peer_link> {
 public:
-  peer_link(std::shared_ptr<channel> c, link_parts parts);
+  peer_link(std::shared_ptr<net::channel> c, link_parts parts);
 
   // -- any thread -------------------------------------------------------------------------------
 
-  const peer_info& peer() const noexcept { return channel_->peer(); }
+  const net::peer_info& peer() const noexcept { return channel_->peer(); }
   bool reachable() const noexcept { return reachable_ && channel_->is_open(); }
   /// Says hello.
   void open();
@@ -132,7 +132,7 @@ private:
   void balance();
   rail* find_rail(std::uint32_t pair);
 
-  const std::shared_ptr<channel> channel_;
+  const std::shared_ptr<net::channel> channel_;
   const link_parts parts_;
   const std::shared_ptr<grant_book> book_;
   std::atomic<bool> reachable_ = false;

@@ -1,7 +1,7 @@
 // One connected queue pair with its completion queue and the windows that were opened over it. Owned by a `rail`.
 #pragma once
 
-#include <millrace/transport/device_memory.hpp>
+#include <millrace/transport/memory/device_memory.hpp>
 #include <millrace/transport/verbs/device.hpp>
 #include <millrace/transport/verbs/transfer_plan.hpp>
 

@@ -1,7 +1,7 @@
 // A run of bytes registered with every device. Kept for arenas and by the registration cache.
 #pragma once
 
-#include <millrace/transport/device_memory.hpp>
+#include <millrace/transport/memory/device_memory.hpp>
 #include <millrace/transport/verbs/device.hpp>
 
 #include <atomic>

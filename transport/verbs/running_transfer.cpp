@@ -1,7 +1,7 @@
 // Keys looked up; digests block by block.
 // Called on the completion thread; the work runs on movers.
 #include <millrace/core/digest.hpp>
-#include <millrace/transport/copy.hpp>
+#include <millrace/transport/copy/copy.hpp>
 #include <millrace/transport/verbs/running_transfer.hpp>
 
 #include <algorithm>

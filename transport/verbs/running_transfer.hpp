@@ -2,7 +2,7 @@
 #pragma once
 
 #include <millrace/core/clock.hpp>
-#include <millrace/transport/copy_job.hpp>
+#include <millrace/transport/copy/copy_job.hpp>
 #include <millrace/transport/verbs/registered_memory.hpp>
 #include <millrace/transport/verbs/transfer_plan.hpp>
 

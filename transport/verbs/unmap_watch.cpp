@@ -24,13 +24,13 @@ namespace {
 constexpr std::uint64_t events = UFFD_FEATURE_EVENT_UNMAP | UFFD_FEATURE_EVENT_REMOVE |
   UFFD_FEATURE_EVENT_REMAP | UFFD_FEATURE_PAGEFAULT_FLAG_WP;
 
-unique_fd open_with_events() noexcept {
+net::unique_fd open_with_events() noexcept {
   constexpr int flags = O_CLOEXEC | O_NONBLOCK;
   // Processes without privileges get it for faults of their own only; there will be none anyway.
   int fd = static_cast<int>(syscall(SYS_userfaultfd, flags | UFFD_USER_MODE_ONLY));
   if (fd < 0)
     fd = static_cast<int>(syscall(SYS_userfaultfd, flags));
-  unique_fd out{fd};
+  net::unique_fd out{fd};
   uffdio_api api{};
   api.api = UFFD_API;
   api.features = events;
@@ -50,7 +50,7 @@ bool can_watch_unmaps() noexcept { return static_cast<bool>(open_with_events());
 std::unique_ptr<unmap_watch> unmap_watch::open() {
   std::unique_ptr<unmap_watch> w{new unmap_watch};
   w->fd_ = open_with_events();
-  w->stop_ = unique_fd{eventfd(0, EFD_CLOEXEC)};
+  w->stop_ = net::unique_fd{eventfd(0, EFD_CLOEXEC)};
   if (!w->fd_ || !w->stop_)
     return nullptr;
   w->thread_ = std::thread{[raw = w.get()] { raw->serve(); }};

@@ -1,7 +1,7 @@
 // Learns from the kernel when memory of this process is unmapped. Used by the registration cache.
 #pragma once
 
-#include <millrace/transport/unique_fd.hpp>
+#include <millrace/net/socket/unique_fd.hpp>
 #include <millrace/transport/verbs/registration_cache.hpp>
 
 #include <array>
@@ -41,8 +41,8 @@ private:
   void read_one() noexcept;
   void keep(std::uint64_t first, std::uint64_t last) noexcept;
 
-  unique_fd fd_;
-  unique_fd stop_;
+  net::unique_fd fd_;
+  net::unique_fd stop_;
   std::mutex mutex_;
   std::array<memory_range, kept_max> kept_{};
   std::size_t count_ = 0;

@@ -2,8 +2,8 @@
 // Asked by the fabric.
 #include <millrace/core/assert.hpp>
 #include <millrace/core/log.hpp>
+#include <millrace/net/loop/sweep_timer.hpp>
 #include <millrace/transport/peer_links.hpp>
-#include <millrace/transport/sweep_timer.hpp>
 #include <millrace/transport/verbs/peer_link.hpp>
 #include <millrace/transport/verbs/unmap_watch.hpp>
 #include <millrace/transport/verbs/verbs_driver.hpp>
@@ -48,8 +48,8 @@ std::shared_ptr<registration_cache> make_cache(
 class driver_impl : public verbs_driver, public std::enable_shared_from_this<driver_impl> {
 public:
   driver_impl(
-    std::shared_ptr<io_loop> loop, std::shared_ptr<mover_pool> movers, const copy_limits& limits,
-    const verbs_options& options)
+    std::shared_ptr<net::io_loop> loop, std::shared_ptr<mover_pool> movers,
+    const copy_limits& limits, const verbs_options& options)
     : loop_(std::move(loop)) {
     MILLRACE_ASSERT(check(options).ok());
     parts_.options = options;
@@ -128,7 +128,7 @@ public:
       parts_.sources.cache->invalidate(data, size_bytes);
   }
 
-  void peer_opened(const std::shared_ptr<channel>& c) override {
+  void peer_opened(const std::shared_ptr<net::channel>& c) override {
     if (!parts_.thread)
       return;
     auto link = std::make_shared<peer_link>(c, parts_);
@@ -154,7 +154,7 @@ public:
       [] {}, job_class::background);
   }
 
-  void peer_closed(channel& c, const status& why) override {
+  void peer_closed(net::channel& c, const status& why) override {
     // It stays until it has ended everything, for the driver's own end to find it.
     if (auto link = links_.find(c))
       link->close(why, [weak = weak_from_this(), &c] {
@@ -163,7 +163,8 @@ public:
       });
   }
 
-  void on_message(channel& c, std::span<const std::byte> body, std::vector<unique_fd>) override {
+  void on_message(
+    net::channel& c, std::span<const std::byte> body, std::vector<net::unique_fd>) override {
     auto link = links_.find(c);
     if (!link)
       return;
@@ -297,17 +298,17 @@ private:
     arm_sweep();
   }
 
-  std::shared_ptr<io_loop> loop_;
+  std::shared_ptr<net::io_loop> loop_;
   verbs_state state_;
   link_parts parts_;
   peer_links<peer_link> links_;
-  sweep_timer sweeps_{loop_, sweep_ms};
+  net::sweep_timer sweeps_{loop_, sweep_ms};
 };
 
 } // namespace
 
 std::shared_ptr<verbs_driver> make_verbs_driver(
-  std::shared_ptr<io_loop> loop, std::shared_ptr<mover_pool> movers, const copy_limits& limits,
+  std::shared_ptr<net::io_loop> loop, std::shared_ptr<mover_pool> movers, const copy_limits& limits,
   const verbs_options& options) {
   return std::make_shared<driver_impl>(std::move(loop), std::move(movers), limits, options);
 }

@@ -1,9 +1,9 @@
 // Moves bytes between hosts by RDMA: the submitter reads and writes the owner's memory with keys that the owner lent.
 #pragma once
 
-#include <millrace/transport/arena.hpp>
-#include <millrace/transport/copy_job.hpp>
+#include <millrace/transport/copy/copy_job.hpp>
 #include <millrace/transport/driver.hpp>
+#include <millrace/transport/memory/arena.hpp>
 #include <millrace/transport/verbs/verbs_options.hpp>
 #include <millrace/transport/verbs/verbs_state.hpp>
 
@@ -22,7 +22,7 @@ public:
 
 /// Without a device it reaches nobody, and its state says why. `check(options)` is ok.
 std::shared_ptr<verbs_driver> make_verbs_driver(
-  std::shared_ptr<io_loop> loop, std::shared_ptr<mover_pool> movers, const copy_limits& limits,
+  std::shared_ptr<net::io_loop> loop, std::shared_ptr<mover_pool> movers, const copy_limits& limits,
   const verbs_options& options);
 
 } // namespace millrace::transport

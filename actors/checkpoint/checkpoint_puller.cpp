@@ -1,0 +1,248 @@
+// Saves in their order, each with its two answers, until the registration ends.
+#include <millrace/actors/checkpoint/checkpoint_puller.hpp>
+#include <millrace/actors/open_answers.hpp>
+#include <millrace/core/log.hpp>
+
+#include <caf/actor_clock.hpp>
+#include <caf/send.hpp>
+#include <caf/typed_event_based_actor.hpp>
+
+#include <deque>
+#include <optional>
+
+namespace millrace::actors {
+
+namespace {
+
+using wide_interface = checkpoint_puller_actor::extend<caf::reacts_to<step>>;
+using save_promise = caf::typed_response_promise<save_receipt>;
+
+constexpr auto tick_every = std::chrono::milliseconds{250};
+// Saves that have ended and whose second question may still be on its way.
+constexpr std::size_t remembered_max = 16;
+
+// A save that was asked for.
+struct asked_save {
+  save_request request;
+  time_point deadline;
+  std::shared_ptr<save_operation> operation; // null while it waits
+  std::optional<save_promise> staged;        // until answered
+  std::vector<save_promise> durable;
+  std::optional<result<save_receipt>> outcome;
+};
+using asked_save_ptr = std::shared_ptr<asked_save>;
+
+class checkpoint_puller : public wide_interface::base {
+public:
+  checkpoint_puller(caf::actor_config& config, checkpoint_puller_deps deps)
+    : wide_interface::base(config), deps_(std::move(deps)),
+      context_(std::make_shared<puller_context>(
+        system(), caf::actor_cast<caf::strong_actor_ptr>(this), deps_.provider, deps_.fabric,
+        deps_.bounds)) {
+    context_->store = deps_.store;
+    context_->blocks = deps_.blocks;
+    context_->shard = std::move(deps_.shard);
+    context_->source = std::move(deps_.source);
+    context_->busy = deps_.busy;
+  }
+
+  const char* name() const override { return "checkpoint_puller"; }
+
+  behavior_type make_behavior() override {
+    set_default_handler(caf::drop);
+    return {
+      [this](const save_request& r) { return save(r); },
+      [this](const durable_request& r) { return durable(r); },
+      [this](const end_registration& r) { return end(r); },
+      [this](step& s) { work(s); },
+    };
+  }
+
+  void on_exit() override {
+    actor_home::entered inside{*context_};
+    leave({false, {errc::unavailable, "provider " + deps_.provider + " is shutting down"}});
+  }
+
+private:
+  // As in the tensor store: what one step cannot do must not end the actor.
+  void work(step& s) {
+    actor_home::entered inside{*context_};
+    try {
+      s.run();
+    } catch (const std::exception& e) {
+      log().error("provider {}: {}", deps_.provider, e.what());
+    }
+  }
+
+  time_point now() { return system().clock().now(); }
+
+  caf::result<save_receipt> save(const save_request& request) {
+    actor_home::entered inside{*context_};
+    auto rp = make_response_promise<save_receipt>();
+    auto asked = std::make_shared<asked_save>();
+    asked->request = request;
+    asked->deadline = deadline_of(request.timeout_ms, deps_.bounds, now());
+    asked->staged = rp;
+    if (auto bad = refusal(); !bad.ok()) {
+      finish(asked, fail(bad));
+      return rp;
+    }
+    queue_.push_back(asked);
+    count_queue();
+    if (queue_.size() == 1)
+      start(asked);
+    arm_tick();
+    return rp;
+  }
+
+  status refusal() const {
+    auto name = context_->shard.model + ", rank " + std::to_string(context_->shard.rank);
+    if (left_)
+      return {errc::not_found, "the registration of " + name + " has ended; register again"};
+    if (queue_.empty())
+      return {};
+    auto running = ": step " + std::to_string(queue_.front()->request.step) + " is being saved";
+    if (context_->busy == when_saving::refuse)
+      return {errc::busy, name + running};
+    if (queue_.size() > deps_.queued_max)
+      return {
+        errc::busy,
+        name + running + " and " + std::to_string(deps_.queued_max) +
+          " saves wait (checkpoints.saves_queued_max)"};
+    return {};
+  }
+
+  void start(const asked_save_ptr& asked) {
+    save_operation::events events;
+    events.staged = [asked](const save_receipt& receipt) {
+      if (auto rp = std::exchange(asked->staged, std::nullopt))
+        rp->deliver(receipt);
+    };
+    events.ended = [this, asked](result<save_receipt> outcome) {
+      finish(asked, std::move(outcome));
+    };
+    asked->operation = save_operation::make(context_, asked->request, std::move(events));
+    try {
+      asked->operation->begin();
+    } catch (const std::exception& e) {
+      asked->operation->give_up({errc::no_space, "provider " + deps_.provider + ": " + e.what()});
+    }
+  }
+
+  // Answers what has been asked of the save, and keeps its outcome for what has not.
+  void finish(const asked_save_ptr& asked, result<save_receipt> outcome) {
+    ++(outcome ? deps_.counters->saves : deps_.counters->failed);
+    if (outcome)
+      deps_.counters->saved_bytes += outcome->size_bytes;
+    if (outcome && deps_.saved)
+      deps_.saved(*outcome);
+    if (auto rp = std::exchange(asked->staged, std::nullopt))
+      answer_with(*rp, outcome);
+    for (auto& rp : asked->durable)
+      answer_with(rp, outcome);
+    asked->durable.clear();
+    asked->outcome = std::move(outcome);
+    ended_.push_back(asked);
+    if (ended_.size() > remembered_max)
+      ended_.pop_front();
+    bool was_running = !queue_.empty() && queue_.front() == asked;
+    std::erase(queue_, asked);
+    count_queue();
+    // Not from here: whoever walks the queue, and the save itself, come to their end first.
+    if (was_running && !queue_.empty())
+      send(this, step{[this] { start_next(); }});
+  }
+
+  void start_next() {
+    if (!queue_.empty() && !queue_.front()->operation)
+      start(queue_.front());
+  }
+
+  caf::result<save_receipt> durable(const durable_request& request) {
+    auto is_it = [&](auto& asked) { return asked->request.step == request.step; };
+    auto rp = make_response_promise<save_receipt>();
+    if (auto found = std::find_if(queue_.rbegin(), queue_.rend(), is_it); found != queue_.rend()) {
+      auto& asked = **found;
+      asked.durable.push_back(rp);
+      asked.deadline =
+        std::max(asked.deadline, deadline_of(request.timeout_ms, deps_.bounds, now()));
+    } else if (auto old = std::find_if(ended_.rbegin(), ended_.rend(), is_it);
+               old != ended_.rend()) {
+      answer_with(rp, *(*old)->outcome);
+    } else {
+      rp.deliver(caf::make_error(
+        errc::not_found, "step " + std::to_string(request.step) + " is not being saved"));
+    }
+    return rp;
+  }
+
+  caf::result<done_reply> end(const end_registration& request) {
+    actor_home::entered inside{*context_};
+    leave(request);
+    quit();
+    return done_reply{};
+  }
+
+  // The saves first, so that their slots are free when the store hears of it.
+  void leave(const end_registration& request) {
+    if (std::exchange(left_, true))
+      return;
+    give_up_if(request.why, [](auto&) { return true; });
+    deps_.store->leave(context_->shard.model, context_->shard.rank, request.finished);
+    deps_.left({});
+  }
+
+  template <class Condition>
+  void give_up_if(const status& why, Condition holds) {
+    for (auto& asked : std::deque{queue_}) {
+      if (!holds(*asked))
+        continue;
+      if (asked->operation)
+        asked->operation->give_up(why);
+      else
+        finish(asked, fail(why));
+    }
+  }
+
+  void arm_tick() {
+    if (std::exchange(ticking_, true))
+      return;
+    delayed_send(this, tick_every, step{[this] { tick(); }});
+  }
+
+  void tick() {
+    ticking_ = false;
+    give_up_if(
+      late(deps_.provider, "finish"), [at = now()](auto& asked) { return asked.deadline < at; });
+    if (!queue_.empty())
+      arm_tick();
+  }
+
+  // Keeps the provider's sums in step with this queue.
+  void count_queue() {
+    auto running = std::uint64_t{queue_.empty() ? 0u : 1u};
+    auto waiting = queue_.size() - running;
+    deps_.counters->in_flight += running - counted_running_;
+    deps_.counters->queued += waiting - counted_waiting_;
+    counted_running_ = running;
+    counted_waiting_ = waiting;
+  }
+
+  checkpoint_puller_deps deps_;
+  std::shared_ptr<puller_context> context_;
+  std::deque<asked_save_ptr> queue_; // the first one runs
+  std::deque<asked_save_ptr> ended_;
+  std::uint64_t counted_running_ = 0;
+  std::uint64_t counted_waiting_ = 0;
+  bool left_ = false;
+  bool ticking_ = false;
+};
+
+} // namespace
+
+checkpoint_puller_actor spawn_checkpoint_puller(
+  caf::actor_system& system, checkpoint_puller_deps deps) {
+  return system.spawn<checkpoint_puller>(std::move(deps));
+}
+
+} // namespace millrace::actors

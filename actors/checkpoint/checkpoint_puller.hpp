@@ -1,0 +1,55 @@
+// The actor of one registered shard: one save at a time. Spawned and asked by the checkpoint manager.
+#pragma once
+
+#include <millrace/actors/checkpoint/save_operation.hpp>
+#include <millrace/actors/vocabulary.hpp>
+
+#include <atomic>
+#include <memory>
+#include <string>
+
+namespace millrace::actors {
+
+/// What all pullers of a provider count.
+struct save_counters {
+  std::atomic<std::uint64_t> in_flight = 0;
+  std::atomic<std::uint64_t> queued = 0;
+  std::atomic<std::uint64_t> saves = 0;
+  std::atomic<std::uint64_t> failed = 0;
+  std::atomic<std::uint64_t> saved_bytes = 0;
+};
+
+/// The job is gone or over: what is under way is given up with `why`, and the shard is left.
+struct end_registration {
+  bool finished = false;
+  status why;
+};
+
+/// Private to the manager, which knows who may ask.
+using checkpoint_puller_actor = caf::typed_actor<
+  caf::replies_to<save_request>::with<save_receipt>,
+  caf::replies_to<durable_request>::with<save_receipt>,
+  // Answered when the store knows; the actor ends then.
+  caf::replies_to<end_registration>::with<done_reply>>;
+
+struct checkpoint_puller_deps {
+  std::string provider;
+  std::shared_ptr<transport::fabric> fabric;
+  operation_limits bounds;
+  std::shared_ptr<storage::checkpoint_store> store;
+  std::shared_ptr<staging_blocks> blocks; // may be null: then there are no snapshots
+  shard_spec shard;
+  bulk_handle source;
+  when_saving busy = when_saving::wait;
+  std::uint32_t queued_max = 4; // saves waiting behind the one in flight
+  std::shared_ptr<save_counters> counters;
+  std::function<void(const save_receipt&)> saved; // a version is done; may be empty
+  completion<void> left;                          // the store knows that the job is gone
+};
+
+checkpoint_puller_actor spawn_checkpoint_puller(
+  caf::actor_system& system, checkpoint_puller_deps deps);
+
+} // namespace millrace::actors
+
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(millrace::actors::end_registration)

@@ -1,0 +1,45 @@
+// A map whose keys cannot be guessed.
+#include <millrace/actors/checkpoint/registration_table.hpp>
+
+namespace millrace::actors {
+
+std::uint64_t registration_table::add(registration entry) {
+  std::uint64_t number = 0;
+  // 0 means "none" in requests.
+  while (number == 0 || entries_.contains(number))
+    random_bytes(&number, sizeof(number));
+  entries_.emplace(number, std::move(entry));
+  return number;
+}
+
+const registration* registration_table::find(std::uint64_t number, const asker& from) const {
+  auto found = entries_.find(number);
+  return found != entries_.end() && found->second.owner.peer == from.peer ? &found->second
+                                                                          : nullptr;
+}
+
+registration registration_table::remove(std::uint64_t number) {
+  return std::move(entries_.extract(number).mapped());
+}
+
+std::vector<registration> registration_table::remove_all_of(const asker& gone) {
+  std::vector<registration> out;
+  for (auto i = entries_.begin(); i != entries_.end();) {
+    if (same_connection(i->second.owner, gone)) {
+      out.push_back(std::move(i->second));
+      i = entries_.erase(i);
+    } else {
+      ++i;
+    }
+  }
+  return out;
+}
+
+std::vector<registration> registration_table::remove_all() {
+  std::vector<registration> out;
+  for (auto& [number, entry] : std::exchange(entries_, {}))
+    out.push_back(entry);
+  return out;
+}
+
+} // namespace millrace::actors

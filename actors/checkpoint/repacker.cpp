@@ -1,0 +1,84 @@
+// Begins, joins, stops.
+#include <millrace/actors/checkpoint/repacker.hpp>
+#include <millrace/core/log.hpp>
+
+namespace millrace::actors {
+
+namespace {
+
+repack_receipt receipt_of(const storage::repack_report& r) {
+  repack_receipt out;
+  out.freed_bytes = r.freed_bytes;
+  out.moved_bytes = r.moved_bytes;
+  out.versions_freed = r.versions_freed;
+  out.remains_freed = r.remains_freed;
+  out.skipped = r.skipped;
+  out.largest_free_bytes_before = r.largest_free_bytes_before;
+  out.largest_free_bytes_after = r.largest_free_bytes_after;
+  out.stopped_early = r.stopped_early;
+  return out;
+}
+
+} // namespace
+
+void repacker::run(completion<repack_receipt> done, std::optional<time_point> deadline) {
+  waiting_.push_back(std::move(done));
+  if (stopped_)
+    return;
+  auto stopped = stopped_ = std::make_shared<std::atomic<bool>>(false);
+  store_->repack(
+    [stopped, deadline](std::uint64_t, std::uint64_t) {
+      return !*stopped && (!deadline || steady_clock::now() < *deadline);
+    },
+    context_->home<storage::repack_report>([this, stopped](const auto& report) {
+      if (stopped_ == stopped)
+        finish(report.map(receipt_of));
+    }));
+}
+
+void repacker::run_if_low() {
+  if (!policy_.when_low || stopped_)
+    return;
+  auto stats = store_->stats();
+  auto free = stats.capacity_bytes - std::min(stats.used_bytes, stats.capacity_bytes);
+  // Once more only after something has been added: what the last one could not free stays.
+  if (
+    stats.used_bytes <= low_at_bytes_ || free >= stats.capacity_bytes / 100 * policy_.below_percent)
+    return;
+  run([this](const result<repack_receipt>& outcome) {
+    low_at_bytes_ = store_->stats().used_bytes;
+    if (outcome)
+      log().info(
+        "space was low: repacked provider={} freed_bytes={} moved_bytes={}", context_->provider,
+        outcome->freed_bytes, outcome->moved_bytes);
+    else
+      log().warn(
+        "space is low and the repack failed provider={} why=\"{}\"", context_->provider,
+        outcome.error().to_string());
+  });
+}
+
+void repacker::run_if_low_again() {
+  low_at_bytes_ = 0;
+  // One that runs may have passed what the job leaves.
+  again_ = stopped_ != nullptr;
+  run_if_low();
+}
+
+void repacker::stop(const status& why) {
+  if (!stopped_)
+    return;
+  *stopped_ = true;
+  again_ = false;
+  finish(fail(why));
+}
+
+void repacker::finish(const result<repack_receipt>& outcome) {
+  stopped_ = nullptr;
+  for (auto& done : std::exchange(waiting_, {}))
+    done(outcome);
+  if (std::exchange(again_, false))
+    run_if_low_again();
+}
+
+} // namespace millrace::actors

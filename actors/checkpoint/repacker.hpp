@@ -1,0 +1,51 @@
+// Runs repacks of one store, one at a time: on command, or when space is low. Owned by the checkpoint manager.
+#pragma once
+
+#include <millrace/actors/checkpoint/checkpoint_messages.hpp>
+#include <millrace/actors/operation.hpp>
+#include <millrace/storage/checkpoint_store.hpp>
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <vector>
+
+namespace millrace::actors {
+
+/// When space is reclaimed without being asked for.
+struct repack_policy {
+  bool when_low = false;            // when registering finds no room, or less than this is free
+  std::uint32_t below_percent = 10; // of the capacity
+};
+
+/// Lives in one actor; the repack itself runs in threads of the store.
+class repacker {
+public:
+  repacker(
+    std::shared_ptr<operation_context> context, std::shared_ptr<storage::checkpoint_store> store,
+    const repack_policy& policy)
+    : context_(std::move(context)), store_(std::move(store)), policy_(policy) {}
+
+  /// Begins one, or joins the one that runs. One begun here stops at `deadline`.
+  void run(completion<repack_receipt> done, std::optional<time_point> deadline = std::nullopt);
+  /// Begins one if the policy says so.
+  void run_if_low();
+  /// The same once a job is gone: what it leaves may be freed, whatever the last one found.
+  void run_if_low_again();
+  /// Stops what runs; whoever waits hears `why`.
+  void stop(const status& why);
+
+private:
+  void finish(const result<repack_receipt>& outcome);
+
+  std::shared_ptr<operation_context> context_;
+  std::shared_ptr<storage::checkpoint_store> store_;
+  repack_policy policy_;
+  std::vector<completion<repack_receipt>> waiting_;
+  std::shared_ptr<std::atomic<bool>> stopped_; // of the one that runs; null when none does
+  bool again_ = false;                         // a job has left since that one began
+  std::uint64_t low_at_bytes_ = 0;             // used bytes after the last repack for want of space
+};
+
+} // namespace millrace::actors

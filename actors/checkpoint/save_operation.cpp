@@ -1,0 +1,201 @@
+// The walk of a save. Kill points name the instants that crash tests choose.
+#include <millrace/actors/checkpoint/save_operation.hpp>
+#include <millrace/core/kill_point.hpp>
+#include <millrace/core/log.hpp>
+
+namespace millrace::actors {
+
+namespace {
+
+using storage::pending_version;
+
+// Straight to the slot; where the peer may not reach it, through staging, from then on.
+window_filler fill_where_possible(
+  std::shared_ptr<puller_context> context, std::shared_ptr<pull_work> work,
+  std::function<void()> on_staging) {
+  auto staged = context->blocks ? fill_through_staging(work, context->blocks) : nullptr;
+  return [context, direct = fill_directly(work), staged,
+          on_staging](storage::window w, auto arrived, auto done) {
+    if (staged && !context->direct) {
+      on_staging();
+      return staged(std::move(w), std::move(arrived), std::move(done));
+    }
+    auto copy = w;
+    direct(
+      std::move(copy), arrived,
+      [context, staged, on_staging, w = std::move(w), arrived,
+       done](result<filled_window> filled) mutable {
+        if (filled || filled.error().code() != errc::unsupported || !staged)
+          return done(std::move(filled));
+        if (std::exchange(context->direct, false))
+          log().info(
+            "saves go through staging memory model={} rank={} why=\"{}\"", context->shard.model,
+            context->shard.rank, filled.error().to_string());
+        on_staging();
+        staged(std::move(w), std::move(arrived), std::move(done));
+      });
+  };
+}
+
+class save_operation_impl : public save_operation,
+                            public std::enable_shared_from_this<save_operation_impl> {
+public:
+  save_operation_impl(
+    std::shared_ptr<puller_context> context, const save_request& request, events events)
+    : context_(std::move(context)), snapshot_(request.snapshot), went_back_(request.went_back),
+      events_(std::move(events)), created_(steady_clock::now()) {
+    receipt_.model = context_->shard.model;
+    receipt_.rank = context_->shard.rank;
+    receipt_.step = request.step;
+    receipt_.provider = context_->provider;
+    // Where slots are not mapped, windows are staging memory anyway.
+    in_place_ = context_->store->capabilities().in_place;
+    receipt_.path = in_place_ ? "direct" : "staged";
+  }
+
+  void begin() override {
+    begun_ = steady_clock::now();
+    receipt_.times.queued_us = us_between(created_, begun_);
+    ask_for_slot();
+  }
+
+  void give_up(const status& why) override {
+    if (ended())
+      return;
+    auto waited = busy_.ok() ? why : status{why.code(), why.detail() + "; " + busy_.detail()};
+    end(fail(waited.within(name())));
+  }
+
+private:
+  bool ended() const { return !events_.ended; }
+
+  std::string name() const {
+    return "saving step " + std::to_string(receipt_.step) + " of " + receipt_.model + ", rank " +
+      std::to_string(receipt_.rank);
+  }
+
+  void ask_for_slot() {
+    busy_ = {};
+    freed_ = false;
+    auto freed = context_->home<void>([self = weak_from_this()](const auto&) {
+      if (auto alive = self.lock())
+        alive->on_freed();
+    });
+    context_->store->begin(
+      {receipt_.model, receipt_.rank, receipt_.step, went_back_},
+      [freed = std::move(freed)] { freed({}); },
+      context_->home<std::unique_ptr<pending_version>>(
+        [self = shared_from_this()](auto slot) { self->on_slot(std::move(slot)); }));
+  }
+
+  // Somebody reads what would be filled: asked again when it is let go of, which may be known before that it is busy.
+  void wait_for_slot(const status& busy) {
+    busy_ = busy;
+    if (freed_)
+      ask_for_slot();
+  }
+
+  void on_freed() {
+    freed_ = true;
+    if (!ended() && !busy_.ok())
+      ask_for_slot();
+  }
+
+  void on_slot(result<std::unique_ptr<pending_version>> slot) {
+    if (ended())
+      return;
+    if (!slot && slot.error().code() == errc::busy && context_->busy == when_saving::wait)
+      return wait_for_slot(slot.error());
+    if (!slot)
+      return give_up(slot.error());
+    MILLRACE_KILL_POINT("save.begun");
+    pull_at_ = steady_clock::now();
+    receipt_.times.begin_us = us_between(begun_, pull_at_);
+    slot_ = std::move(*slot);
+    auto self = shared_from_this();
+    work_->context = context_;
+    work_->source = context_->source;
+    work_->offsets = layout_offsets{context_->shard.tensors};
+    work_->write_back = context_->store->capabilities().cpu_flush;
+    receipt_.size_bytes = work_->offsets.size_bytes();
+    window_pull::events events;
+    events.arrived = [self] { self->on_arrived(); };
+    events.done = [self](result<filled_window> filled) { self->on_filled(std::move(filled)); };
+    pull_ = std::make_shared<window_pull>(work_, *slot_, filler(), std::move(events));
+    pull_->start();
+  }
+
+  window_filler filler() {
+    auto self = shared_from_this();
+    auto on_staging = [self] { self->receipt_.path = "staged"; };
+    if (!snapshot_ || !in_place_ || !context_->blocks)
+      return fill_where_possible(context_, work_, on_staging);
+    on_staging();
+    return fill_through_staging(work_, context_->blocks);
+  }
+
+  void on_arrived() {
+    if (ended())
+      return;
+    receipt_.times.pull_us = us_between(pull_at_, steady_clock::now());
+    events_.staged(receipt_);
+  }
+
+  void on_filled(result<filled_window> filled) {
+    if (ended())
+      return;
+    if (!filled)
+      return give_up(filled.error());
+    MILLRACE_KILL_POINT("save.filled");
+    receipt_.driver = std::move(filled->driver);
+    filled_at_ = steady_clock::now();
+    receipt_.times.pull_us = us_between(pull_at_, filled_at_);
+    if (work_->write_back && filled->written_back)
+      slot_->written_back();
+    slot_->publish(
+      std::move(work_->digests),
+      context_->home<std::uint64_t>(
+        [self = shared_from_this()](const result<std::uint64_t>& r) { self->on_published(r); }));
+  }
+
+  void on_published(const result<std::uint64_t>& step) {
+    if (ended())
+      return;
+    if (!step)
+      return give_up(step.error());
+    MILLRACE_KILL_POINT("save.published");
+    receipt_.times.persist_us = us_between(filled_at_, steady_clock::now());
+    receipt_.durable = context_->store->capabilities().durable;
+    receipt_.complete = slot_->complete();
+    end(std::move(receipt_));
+  }
+
+  void end(result<save_receipt> outcome) {
+    auto ended = std::exchange(events_, {}).ended;
+    if (pull_)
+      std::exchange(pull_, nullptr)->stop();
+    slot_.reset();
+    ended(std::move(outcome));
+  }
+
+  std::shared_ptr<puller_context> context_;
+  const bool snapshot_, went_back_;
+  bool in_place_ = true;
+  events events_;
+  save_receipt receipt_;
+  time_point created_, begun_, pull_at_, filled_at_;
+  status busy_; // why there was no slot, while it waits for one
+  bool freed_ = false;
+  std::shared_ptr<pull_work> work_ = std::make_shared<pull_work>();
+  std::unique_ptr<pending_version> slot_;
+  std::shared_ptr<window_pull> pull_;
+};
+
+} // namespace
+
+std::shared_ptr<save_operation> save_operation::make(
+  std::shared_ptr<puller_context> context, const save_request& request, events events) {
+  return std::make_shared<save_operation_impl>(std::move(context), request, std::move(events));
+}
+
+} // namespace millrace::actors

@@ -1,0 +1,44 @@
+// One save of a registered shard: slot, pull, persist, done. Run by the shard's puller.
+#pragma once
+
+#include <millrace/actors/checkpoint/checkpoint_messages.hpp>
+#include <millrace/actors/window_pull.hpp>
+#include <millrace/storage/checkpoint_store.hpp>
+
+#include <functional>
+#include <memory>
+
+namespace millrace::actors {
+
+/// What the saves of one registration share.
+class puller_context : public operation_context {
+public:
+  using operation_context::operation_context;
+
+  std::shared_ptr<storage::checkpoint_store> store;
+  std::shared_ptr<staging_blocks> blocks; // for snapshots, and where slots cannot be reached
+  shard_spec shard;
+  bulk_handle source;
+  when_saving busy = when_saving::wait;
+  bool direct = true; // false once a transfer straight to a slot was refused
+};
+
+/// A save under way. Both events run once, `staged` first or not at all; in the actor.
+class save_operation {
+public:
+  struct events {
+    std::function<void(save_receipt)> staged; // the trainer may change its tensors
+    completion<save_receipt> ended;           // the version is done, or why it is not
+  };
+
+  virtual ~save_operation() = default;
+
+  virtual void begin() = 0;
+  /// Ends it with an error unless it has ended. The slot goes back once nobody can touch it any more.
+  virtual void give_up(const status& why) = 0;
+
+  static std::shared_ptr<save_operation> make(
+    std::shared_ptr<puller_context> context, const save_request& request, events events);
+};
+
+} // namespace millrace::actors

@@ -1,0 +1,26 @@
+// What the operations of one tensor store share: its rooms and its counters.
+#pragma once
+
+#include <millrace/actors/load_operation.hpp>
+#include <millrace/actors/operation.hpp>
+#include <millrace/actors/store/tensor_store.hpp>
+
+#include <memory>
+#include <utility>
+
+namespace millrace::actors {
+
+class store_context : public operation_context {
+public:
+  store_context(caf::actor_system& system, const caf::strong_actor_ptr& self, tensor_store_deps d)
+    : operation_context(system, self, d.name, d.fabric, d.limits), deps(std::move(d)) {}
+
+  const tensor_store_deps deps;
+  provider_status counters; // only the counting fields are kept here
+};
+
+std::shared_ptr<operation> make_store_operation(
+  std::shared_ptr<store_context> context, store_request request, time_point arrived,
+  answer<store_receipt> done);
+
+} // namespace millrace::actors

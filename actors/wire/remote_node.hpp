@@ -1,0 +1,40 @@
+// Another process that can be asked: matches replies to requests. Shared by the proxies of its actors.
+#pragma once
+
+#include <millrace/core/codec.hpp>
+#include <millrace/core/status.hpp>
+#include <millrace/net/channel/channel.hpp>
+#include <millrace/net/channel/link.hpp>
+#include <millrace/transport/fabric.hpp>
+
+#include <memory>
+#include <span>
+#include <string>
+
+namespace millrace::actors {
+
+/// What a request became: the body of the reply frame (valid during the call), or why there is none.
+using raw_reply = result<std::span<const std::byte>>;
+
+/// A connection that is made when first needed and again when it was lost.
+///
+/// Every request ends: with its reply, with `peer_lost` when the connection breaks (the request may have been
+/// served), with `unavailable` when none can be made, or with `deadline_exceeded`. Threads: any.
+class remote_node : public std::enable_shared_from_this<remote_node> {
+public:
+  static std::shared_ptr<remote_node> create(
+    const std::shared_ptr<net::io_loop>& loop, std::shared_ptr<transport::fabric> fabric,
+    const net::link_options& options);
+  virtual ~remote_node() = default;
+
+  virtual const std::string& address() const noexcept = 0;
+
+  /// Sends a request frame. `done` runs once, on any thread.
+  virtual void ask(
+    byte_buffer body, std::uint32_t timeout_ms, std::function<void(raw_reply)> done) = 0;
+
+  /// Fails what is under way and connects no more.
+  virtual void close(const status& why) = 0;
+};
+
+} // namespace millrace::actors

@@ -1,0 +1,97 @@
+// The first messages of a connection: hello, proof, goodbye. Pure functions on bytes.
+// Used by channels on both sides, and by the listener to say why it refuses.
+#pragma once
+
+#include <millrace/core/codec.hpp>
+#include <millrace/core/identity.hpp>
+#include <millrace/core/ids.hpp>
+#include <millrace/core/status.hpp>
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace millrace::net {
+
+inline constexpr std::uint32_t protocol_version_min = 1;
+inline constexpr std::uint32_t protocol_version_max = 1;
+/// No frame before the end of the handshake, and no goodbye, is larger.
+inline constexpr std::uint32_t handshake_bytes_max = 4096;
+inline constexpr std::size_t peer_name_bytes_max = 256;
+
+/// Says who speaks, in which versions, and what it lets the other side send.
+struct hello {
+  std::string magic = "millrace";
+  std::uint32_t version_min = protocol_version_min;
+  std::uint32_t version_max = protocol_version_max;
+  peer_id id;
+  std::string name;
+  std::uint32_t requests_max = 0;
+  std::uint32_t frame_bytes_max = 0;
+  std::uint32_t fds_per_frame_max = 0;
+  std::array<std::uint8_t, 16> nonce{};
+  std::array<std::uint8_t, 16> cluster{}; // a `cluster_mark`
+
+  friend bool operator==(const hello&, const hello&) = default;
+};
+
+template <class Inspector>
+typename Inspector::result_type inspect(Inspector& f, hello& x) {
+  return f(
+    x.magic, x.version_min, x.version_max, x.id, x.name, x.requests_max, x.frame_bytes_max,
+    x.fds_per_frame_max, x.nonce, x.cluster);
+}
+
+/// Reads a hello and checks every field.
+/// Errors: `protocol_error` naming the fault.
+result<hello> decode_hello(std::span<const std::byte> bytes);
+
+/// The highest version both sides speak.
+/// Errors: `unsupported_version` naming both ranges.
+result<std::uint32_t> agree(const hello& ours, const hello& theirs);
+
+enum class handshake_side : std::uint8_t { connector = 0, acceptor = 1 };
+
+/// What a side sends once it has both hellos: its key, and its signature.
+struct handshake_proof {
+  identity_key key{};
+  identity_signature signature{};
+
+  friend bool operator==(const handshake_proof&, const handshake_proof&) = default;
+};
+
+template <class Inspector>
+typename Inspector::result_type inspect(Inspector& f, handshake_proof& x) {
+  return f(x.key, x.signature);
+}
+
+/// The proof of this process, on `side`. `binding` is that of the byte stream.
+///
+/// *Problem*: a recorded stream, played back on a new connection, must not pass for a peer, nor may one
+/// member of a cluster bear the identity of another. The signature covers the fresh nonces of both hellos,
+/// so that a recording does not fit; the identity is a hash of the key, so that nobody else can sign for
+/// it; and it covers the session underneath, so that nobody in between can pass a proof on.
+byte_buffer prove(
+  handshake_side side, std::span<const std::byte> binding,
+  std::span<const std::byte> connector_hello, std::span<const std::byte> acceptor_hello);
+
+/// Errors: `protocol_error` for bytes that hold no proof; `permission_denied` for one that does not
+/// belong to `claimed`, or to this connection.
+status check_proof(
+  std::span<const std::byte> received, const peer_id& claimed, handshake_side side,
+  std::span<const std::byte> binding, std::span<const std::byte> connector_hello,
+  std::span<const std::byte> acceptor_hello);
+
+/// 32 bytes that follow from both hellos and the label.
+std::array<std::byte, 32> derive(
+  std::string_view label, std::span<const std::byte> connector_hello,
+  std::span<const std::byte> acceptor_hello);
+
+/// Why a side closes. The detail is cut to fit.
+byte_buffer encode_goodbye(const status& why);
+/// The reason; `protocol_error` for bytes that hold none.
+status decode_goodbye(std::span<const std::byte> bytes);
+
+} // namespace millrace::net

@@ -1,0 +1,63 @@
+// Frames on their way into one stream: written at once if possible, else kept in order.
+// Used by channels, under their send lock.
+#pragma once
+
+#include <millrace/core/codec.hpp>
+#include <millrace/net/channel/byte_stream.hpp>
+#include <millrace/net/channel/frame_parser.hpp>
+
+#include <deque>
+
+namespace millrace::net {
+
+class send_queue {
+public:
+  /// The stream outlives the queue.
+  send_queue(byte_stream& stream, std::uint64_t bytes_max)
+    : stream_(stream), bytes_max_(bytes_max) {}
+
+  /// Takes the frame: straight into the stream when nothing waits, else copied behind what waits.
+  /// `beyond_bound` is for the channel's own small frames.
+  /// Errors: `busy` when the bound is reached; `invalid_argument` for a descriptor that is none;
+  /// `unsupported` for descriptors where none can travel; others when the system refuses. Nothing was sent then.
+  status push(
+    const frame_header& header, std::span<const std::byte> body, std::span<const int> fds,
+    bool beyond_bound = false);
+
+  /// Writes until the socket is full or nothing is left. Errors: the socket is broken.
+  status flush();
+
+  /// What the last `flush` left waits for other processes to take descriptors: no event of the socket tells when.
+  bool needs_retry() const noexcept { return needs_retry_; }
+
+  /// True once the socket refused a write for good.
+  bool broken() const noexcept { return broken_; }
+
+  bool empty() const { return frames_.empty() && !stream_.has_unsent(); }
+  std::uint64_t size_bytes() const noexcept { return bytes_; }
+  void clear() noexcept;
+
+private:
+  struct outgoing {
+    byte_buffer bytes;
+    std::size_t written = 0;
+    std::vector<unique_fd> fds;
+  };
+
+  status break_off(int error_number);
+  status keep(outgoing frame, std::span<const int> fds);
+  std::size_t gather(std::span<iovec> parts) const;
+  void advance(std::size_t size_bytes);
+
+  byte_stream& stream_;
+  std::uint64_t bytes_max_;
+  std::uint64_t bytes_ = 0;
+  bool broken_ = false;
+  bool needs_retry_ = false;
+  std::deque<outgoing> frames_;
+};
+
+/// Duplicates descriptors, so that their owner may close them before they have been sent.
+result<std::vector<unique_fd>> duplicate(std::span<const int> fds);
+
+} // namespace millrace::net

@@ -1,0 +1,54 @@
+// The epoll set of an I/O loop: descriptors, their callbacks, and the event that interrupts a wait.
+// Used by `io_loop` alone; whoever holds the loop's role calls everything but `interrupt`.
+#pragma once
+
+#include <millrace/core/status.hpp>
+#include <millrace/net/socket/unique_fd.hpp>
+
+#include <sys/epoll.h>
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <unordered_map>
+
+namespace millrace::net {
+
+class poller {
+public:
+  using callback = std::function<void(std::uint32_t)>;
+
+  static result<std::unique_ptr<poller>> open();
+
+  status watch(int fd, std::uint32_t events, callback f);
+  status rewatch(int fd, std::uint32_t events);
+  void unwatch(int fd);
+
+  /// Forgets every descriptor; destroys the callbacks without running them.
+  void clear();
+
+  /// Waits for events; -1 waits for ever. Returns how many `dispatch` shall handle.
+  int wait(int timeout_ms);
+
+  /// Runs the callbacks of the last `wait`.
+  void dispatch(int ready);
+
+  /// Ends the current or the next `wait`. Any thread.
+  void interrupt() noexcept;
+
+private:
+  // A descriptor number may be reused while an event of its former owner is still in the batch.
+  struct watcher {
+    std::uint32_t generation = 0;
+    callback f;
+  };
+
+  unique_fd epoll_;
+  unique_fd event_;
+  std::uint32_t generations_ = 0;
+  std::unordered_map<int, std::shared_ptr<watcher>> watchers_;
+  std::array<epoll_event, 64> ready_{};
+};
+
+} // namespace millrace::net

@@ -1,0 +1,34 @@
+// The file of a listening Unix socket, and the lock that says who may listen there.
+// Used by listeners.
+#pragma once
+
+#include <millrace/core/status.hpp>
+#include <millrace/net/socket/unique_fd.hpp>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+namespace millrace::net {
+
+/// A bound, listening socket. Destroying it removes its file and its lock file.
+class socket_file {
+public:
+  /// Makes the directory (mode 0700) if missing, takes the lock, replaces a dead process's socket,
+  /// binds. Errors: `already_exists` when a live process listens there or the path is something
+  /// else.
+  static result<std::unique_ptr<socket_file>> bind(const std::string& address, std::uint32_t mode);
+
+  ~socket_file();
+
+  int fd() const noexcept { return socket_.get(); }
+  /// Removes the files; the socket itself stays until destruction.
+  void remove() noexcept;
+
+private:
+  std::string path_;
+  unique_fd lock_;
+  unique_fd socket_;
+};
+
+} // namespace millrace::net

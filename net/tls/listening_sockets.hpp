@@ -1,0 +1,22 @@
+// The TCP sockets of one listener: one for each address of its host's name, all with one port.
+// Opened by `listen_tls`.
+#pragma once
+
+#include <millrace/core/status.hpp>
+#include <millrace/net/socket/unique_fd.hpp>
+
+#include <string>
+#include <vector>
+
+namespace millrace::net {
+
+struct listening_sockets {
+  std::vector<unique_fd> fds;
+  std::string address; // tls://host:port, with the port that was chosen
+};
+
+/// Errors: `invalid_argument` for what is no tls:// address; `unavailable` for a name that is not known;
+/// `already_exists` when the port is taken.
+result<listening_sockets> open_listening_sockets(const std::string& address);
+
+} // namespace millrace::net

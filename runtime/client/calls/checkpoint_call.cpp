@@ -1,0 +1,137 @@
+// Who keeps a model's checkpoints, and what is asked of it.
+#include <millrace/runtime/client/calls/checkpoint_call.hpp>
+#include <millrace/runtime/client/calls/placement.hpp>
+
+#include <algorithm>
+
+namespace millrace::runtime {
+
+using actors::checkpoint_manager_actor;
+
+namespace {
+
+// When a model was saved last; 0 before its first version is done.
+std::uint64_t saved_last_ns(const checkpoint_summary& model) {
+  std::uint64_t last = 0;
+  for (auto& shard : model.shards)
+    for (auto& slot : shard.slots)
+      last = std::max(last, slot.saved_at_ns);
+  return last;
+}
+
+// Asks the other providers of a group whether they have a model that is not where its name is placed.
+void find_elsewhere(
+  const std::shared_ptr<client_core>& core, std::size_t placed, std::vector<std::size_t> others,
+  const std::string& model, completion<std::size_t> done) {
+  std::vector<future<checkpoint_summary>> asked;
+  for (auto provider : others)
+    asked.push_back(describe_checkpoints(core, provider, model));
+  when_all(asked).then([core, placed, others, model, done = std::move(done)](
+                         const result<std::vector<result<checkpoint_summary>>>& answers) {
+    auto best = placed;
+    std::uint64_t best_saved_ns = 0;
+    status not_asked;
+    for (std::size_t i = 0; i < others.size(); ++i) {
+      auto& answer = (*answers)[i];
+      if (!answer && answer.error().code() != errc::not_found)
+        not_asked = answer.error().within(
+          "asking provider " + core->where().providers[others[i]].name + " whether it has " +
+          model);
+      if (!answer || (best != placed && saved_last_ns(*answer) <= best_saved_ns))
+        continue;
+      best = others[i];
+      best_saved_ns = saved_last_ns(*answer);
+    }
+    // Not knowing is not the same as knowing that there are none: a job would begin from nothing.
+    if (best == placed && !not_asked.ok())
+      return done(fail(
+        not_asked.code(),
+        not_asked.detail() +
+          "; if it is gone for good, take it out of the providers, or name a group"));
+    done(best);
+  });
+}
+
+} // namespace
+
+void find_keeper(
+  const std::shared_ptr<client_core>& core, const std::string& group, const std::string& model,
+  completion<std::size_t> done) {
+  auto placed = place_checkpoints(model, group, core->where().providers);
+  if (!placed)
+    return done(fail(placed.error()));
+  auto others = checkpoint_providers(group, core->where().providers);
+  std::erase(others, *placed);
+  if (others.empty())
+    return done(*placed);
+  describe_checkpoints(core, *placed, model)
+    .then([core, placed = *placed, others, model,
+           done = std::move(done)](const result<checkpoint_summary>& there) {
+      if (there)
+        done(placed);
+      else if (there.error().code() != errc::not_found)
+        done(fail(there.error()));
+      else
+        find_elsewhere(core, placed, others, model, done);
+    });
+}
+
+future<checkpoint_summary> describe_checkpoints(
+  const std::shared_ptr<client_core>& core, std::size_t provider, const std::string& model) {
+  auto done = core->make_promise<checkpoint_summary>();
+  // A listing that starts with a model's name starts with that model.
+  core->ask<checkpoint_manager_actor, actors::list_checkpoints_request, actors::checkpoint_list>(
+    core->checkpoints(provider), {model, {}, 1},
+    [core, done, model](result<actors::checkpoint_list> r) {
+      if (!r)
+        return static_cast<void>(done.set(fail(r.error())));
+      if (r->models.empty() || r->models.front().model != model)
+        return static_cast<void>(
+          done.set(fail(errc::not_found, "there are no checkpoints of " + model)));
+      done.set(std::move(r->models.front()));
+    });
+  return done.get_future();
+}
+
+future<shard_spec> describe_shard(
+  const std::shared_ptr<client_core>& core, std::size_t provider, const std::string& model,
+  std::uint32_t rank) {
+  auto done = core->make_promise<shard_spec>();
+  core->ask<checkpoint_manager_actor, actors::describe_shard_request, shard_spec>(
+    core->checkpoints(provider), {model, rank},
+    [core, done, provider, model, rank](result<shard_spec> shard) {
+      if (!shard)
+        return static_cast<void>(done.set(std::move(shard)));
+      auto bad = validate(*shard);
+      if (bad.ok() && (shard->model != model || shard->rank != rank))
+        bad = {
+          errc::protocol_error,
+          "it is rank " + std::to_string(shard->rank) + " of " + shard->model};
+      if (!bad.ok())
+        return static_cast<void>(done.set(fail(
+          errc::protocol_error,
+          "what provider " + core->where().providers[provider].name + " says of rank " +
+            std::to_string(rank) + " of " + model + ": " + bad.detail())));
+      done.set(std::move(shard));
+    });
+  return done.get_future();
+}
+
+void restore_into(
+  const std::shared_ptr<load_call>& call, const std::shared_ptr<client_core>& core,
+  std::size_t provider, const std::string& model, std::uint32_t rank,
+  std::optional<std::uint64_t> step, std::vector<tensor_view> targets,
+  std::chrono::milliseconds timeout) {
+  actors::restore_request request;
+  request.model = model;
+  request.rank = rank;
+  request.latest = !step;
+  request.step = step.value_or(0);
+  request.timeout_ms = timeout_ms(*core, timeout);
+  for (auto& t : targets)
+    request.selections.push_back({t.desc, false, 0});
+  load_into<checkpoint_manager_actor>(
+    call, core, core->checkpoints(provider), std::move(request), std::move(targets));
+}
+
+} // namespace millrace::runtime

@@ -1,0 +1,49 @@
+// Single questions to a provider's checkpoints. Internal: needs CAF.
+#pragma once
+
+#include <millrace/core/tensor_view.hpp>
+#include <millrace/runtime/client/calls/caller.hpp>
+#include <millrace/runtime/client/calls/load_call.hpp>
+
+#include <chrono>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace millrace::runtime {
+
+template <class Request, class Reply = actors::reply_of<Request>>
+future<Reply> ask_checkpoints(
+  const std::shared_ptr<client_core>& core, std::size_t provider, Request request) {
+  auto done = core->make_promise<Reply>();
+  core->ask<actors::checkpoint_manager_actor, Request, Reply>(
+    core->checkpoints(provider), std::move(request),
+    [core, done](result<Reply> r) { done.set(std::move(r)); });
+  return done.get_future();
+}
+
+/// Finds the provider that keeps a model's checkpoints: the one in which its name is placed, unless another one of the
+/// group has it, from before the list of providers changed. The placed one when none has it.
+/// Errors: `not_found` saying how to configure one; why a provider could not be asked, when it may be the one.
+void find_keeper(
+  const std::shared_ptr<client_core>& core, const std::string& group, const std::string& model,
+  completion<std::size_t> done);
+
+/// A model's shards, versions and complete steps now. Errors: `not_found`.
+future<checkpoint_summary> describe_checkpoints(
+  const std::shared_ptr<client_core>& core, std::size_t provider, const std::string& model);
+
+/// What a shard was registered as. Errors: `not_found`; `protocol_error` for one that does not hold together.
+future<shard_spec> describe_shard(
+  const std::shared_ptr<client_core>& core, std::size_t provider, const std::string& model,
+  std::uint32_t rank);
+
+/// Writes tensors of a version (without a step: of the newest complete one) to where the views point.
+void restore_into(
+  const std::shared_ptr<load_call>& call, const std::shared_ptr<client_core>& core,
+  std::size_t provider, const std::string& model, std::uint32_t rank,
+  std::optional<std::uint64_t> step, std::vector<tensor_view> targets,
+  std::chrono::milliseconds timeout);
+
+} // namespace millrace::runtime

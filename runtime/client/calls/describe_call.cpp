@@ -1,0 +1,110 @@
+// Records and layers: asked for, checked, completed.
+#include <millrace/core/codec.hpp>
+#include <millrace/runtime/client/calls/describe_call.hpp>
+#include <millrace/storage/model_check.hpp>
+
+#include <algorithm>
+#include <unordered_map>
+
+namespace millrace::runtime {
+
+namespace {
+
+using actors::tensor_store_actor;
+
+status broken(const client_core& core, std::size_t provider, const std::string& what) {
+  return {
+    errc::protocol_error,
+    "what provider " + core.where().providers[provider].name + " says " + what};
+}
+
+status check(
+  const client_core& core, std::size_t provider, const std::string& model, std::uint64_t version,
+  const model_record& record) {
+  if (record.spec.name != model || (version != 0 && record.version != version))
+    return broken(
+      core, provider,
+      "is of model " + record.spec.name + ", version " + std::to_string(record.version) +
+        ", asked for was " + model);
+  // The same that a provider checks before it stores.
+  if (auto checked = storage::check_spec(record.spec); !checked)
+    return broken(core, provider, "of " + checked.error().detail());
+  return {};
+}
+
+// A description under way: what the cache knows is filled in, what it does not is asked for.
+struct resolving {
+  std::shared_ptr<client_core> core;
+  std::size_t provider = 0;
+  model_info info;
+  std::vector<layer_id> asked; // sorted
+
+  // Layers not asked for are not taken: another provider's models may have them.
+  result<model_info> complete(const std::vector<described_layer>& fetched) {
+    std::unordered_map<layer_id, std::shared_ptr<const layer_description>> fresh;
+    for (auto& layer : fetched) {
+      if (!std::binary_search(asked.begin(), asked.end(), layer.id))
+        continue;
+      auto description = decode<layer_description>(layer.description, "a layer description");
+      if (!description)
+        return fail(description.error());
+      core->layers().add(layer.id, *description);
+      fresh[layer.id] = std::make_shared<const layer_description>(std::move(*description));
+    }
+    for (std::size_t i = 0; i < info.layers.size(); ++i) {
+      if (info.layers[i])
+        continue;
+      auto& id = info.graph.ids[i];
+      auto found = fresh.find(id);
+      if (found == fresh.end())
+        return fail(broken(
+          *core, provider, "of " + info.record.spec.name + " leaves out layer " + to_string(id)));
+      info.layers[i] = found->second;
+    }
+    return std::move(info);
+  }
+};
+
+} // namespace
+
+void ask_record(
+  const std::shared_ptr<client_core>& core, std::size_t provider, const std::string& model,
+  std::uint64_t version, completion<model_record> done) {
+  core->ask<tensor_store_actor, actors::describe_request, model_record>(
+    core->store(provider), {model, version},
+    [core, provider, model, version, done = std::move(done)](result<model_record> record) {
+      if (record)
+        if (auto bad = check(*core, provider, model, version, *record); !bad.ok())
+          record = fail(bad);
+      done(std::move(record));
+    });
+}
+
+void resolve_layers(
+  const std::shared_ptr<client_core>& core, std::size_t provider, model_record record,
+  const promise<model_info>& done) {
+  auto r = std::make_shared<resolving>();
+  r->core = core;
+  r->provider = provider;
+  r->info.provider = core->where().providers[provider].name;
+  if (!record.spec.graph.empty()) {
+    auto graph = decode_graph(record.spec.graph);
+    if (!graph)
+      return static_cast<void>(done.set(fail(graph.error())));
+    r->info.graph = std::move(*graph);
+  }
+  r->info.record = std::move(record);
+  for (auto& id : r->info.graph.ids)
+    if (!r->info.layers.emplace_back(core->layers().find(id)))
+      r->asked.push_back(id);
+  std::sort(r->asked.begin(), r->asked.end());
+  r->asked.erase(std::unique(r->asked.begin(), r->asked.end()), r->asked.end());
+  if (r->asked.empty())
+    return static_cast<void>(done.set(r->complete({})));
+  core->ask<tensor_store_actor, actors::resolve_request, actors::layer_list>(
+    core->store(provider), {r->asked}, [r, done](const result<actors::layer_list>& layers) {
+      done.set(layers ? r->complete(layers->layers) : fail(layers.error()));
+    });
+}
+
+} // namespace millrace::runtime

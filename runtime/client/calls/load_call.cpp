@@ -1,0 +1,72 @@
+// Exposing, withdrawing, and scattering what came inside a reply.
+#include <millrace/runtime/client/calls/load_call.hpp>
+
+#include <algorithm>
+#include <limits>
+
+namespace millrace::runtime {
+
+using actors::load_receipt;
+
+std::uint32_t timeout_ms(const client_core& core, std::chrono::milliseconds wanted) {
+  auto otherwise = core.runs_on()->settings().client.request_timeout_ms;
+  auto asked = wanted.count() > 0 ? static_cast<std::uint64_t>(wanted.count()) : otherwise;
+  return static_cast<std::uint32_t>(
+    std::min<std::uint64_t>(asked, std::numeric_limits<std::uint32_t>::max()));
+}
+
+std::shared_ptr<load_call> load_call::make(std::shared_ptr<client_core> core) {
+  std::shared_ptr<load_call> call{new load_call{std::move(core)}};
+  // Nobody has the future yet: it is kept.
+  static_cast<void>(call->done_.on_cancel([weak = std::weak_ptr{call}] {
+    if (auto c = weak.lock())
+      c->give_up();
+  }));
+  return call;
+}
+
+result<bulk_handle> load_call::open(std::vector<tensor_view> targets) {
+  auto list = transport::gather_list::of(targets, access_mode::write);
+  if (!list)
+    return fail(list.error());
+  targets_ = std::move(targets);
+  eager_ = list->on_host() && list->size_bytes() <= core_->where().eager_bytes_max;
+  if (eager_)
+    return bulk_handle{};
+  std::lock_guard guard{mutex_};
+  if (given_up_)
+    return fail(errc::cancelled, "cancelled by the caller");
+  region_ = transport::expose(std::move(*list), access_mode::write);
+  return region_.handle();
+}
+
+void load_call::give_up() {
+  {
+    std::lock_guard guard{mutex_};
+    given_up_ = true;
+  }
+  region_.withdraw();
+}
+
+void load_call::finish(result<load_receipt> outcome) {
+  // After this nobody writes to the caller's memory any more.
+  region_.withdraw();
+  if (std::lock_guard guard{mutex_}; outcome && eager_ && !given_up_)
+    outcome = scatter(std::move(*outcome));
+  done_.set(std::move(outcome));
+}
+
+result<load_receipt> load_call::scatter(load_receipt r) const {
+  auto list = transport::gather_list::of(targets_, access_mode::write);
+  if (!list)
+    return fail(list.error());
+  if (list->size_bytes() != r.eager.size())
+    return fail(errc::protocol_error, "the provider sent another number of bytes than asked for");
+  list->write(
+    0, reinterpret_cast<const std::byte*>(r.eager.data()), r.eager.size(),
+    transport::store_mode::cached);
+  r.eager.clear();
+  return r;
+}
+
+} // namespace millrace::runtime

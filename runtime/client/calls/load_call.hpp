@@ -1,0 +1,65 @@
+// Memory of the caller that a provider fills: exposed exactly as long as the operation runs. Internal: needs CAF.
+#pragma once
+
+#include <millrace/core/tensor_view.hpp>
+#include <millrace/runtime/client/calls/caller.hpp>
+#include <millrace/transport/memory/region.hpp>
+
+#include <chrono>
+#include <memory>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+namespace millrace::runtime {
+
+/// What was asked for, or the client's request timeout; at most what a message can say.
+std::uint32_t timeout_ms(const client_core& core, std::chrono::milliseconds wanted);
+
+/// One load under way: the targets stay exposed until the outcome is known.
+///
+/// It can be given up from the start, before it knows its targets: what comes later touches nothing.
+class load_call : public std::enable_shared_from_this<load_call> {
+public:
+  static std::shared_ptr<load_call> make(std::shared_ptr<client_core> core);
+
+  /// Exposes the targets and says what goes into the request: nothing when few bytes come inside the reply.
+  /// Errors: of views that cannot be written; `cancelled`.
+  result<bulk_handle> open(std::vector<tensor_view> targets);
+  future<actors::load_receipt> outcome() const { return done_.get_future(); }
+
+  void finish(result<actors::load_receipt> outcome);
+
+private:
+  explicit load_call(std::shared_ptr<client_core> core)
+    : core_(std::move(core)), done_(core_->make_promise<actors::load_receipt>()) {}
+
+  void give_up();
+  result<actors::load_receipt> scatter(actors::load_receipt r) const;
+
+  std::shared_ptr<client_core> core_;
+  promise<actors::load_receipt> done_;
+  std::vector<tensor_view> targets_;
+  bool eager_ = false;
+
+  // Held while this thread exposes or writes to the targets: giving up waits for that.
+  std::mutex mutex_;
+  bool given_up_ = false;
+  transport::region region_;
+};
+
+/// Sends a request whose `target` shall be these views. One selection per view. The call tells the outcome.
+template <class Handle, class Request>
+void load_into(
+  const std::shared_ptr<load_call>& call, const std::shared_ptr<client_core>& core,
+  const Handle& whom, Request request, std::vector<tensor_view> targets) {
+  auto target = call->open(std::move(targets));
+  if (!target)
+    return call->finish(fail(target.error()));
+  request.target = std::move(*target);
+  core->ask<Handle, Request, actors::load_receipt>(
+    whom, std::move(request),
+    [call](result<actors::load_receipt> r) { call->finish(std::move(r)); });
+}
+
+} // namespace millrace::runtime

@@ -1,0 +1,85 @@
+// Weighted rendezvous hashing.
+#include <millrace/core/digest.hpp>
+#include <millrace/runtime/client/calls/placement.hpp>
+
+#include <cmath>
+#include <set>
+#include <string>
+
+namespace millrace {
+
+namespace {
+
+// Of n lots with weight w the provider with the largest -w / ln(u) wins in proportion to its weight.
+double lot(std::string_view model, const actors::provider_entry& provider) {
+  std::string key{provider.name};
+  key += '\0';
+  key += model;
+  auto u = (static_cast<double>(digest(key.data(), key.size()) >> 11) + 0.5) * 0x1p-53;
+  return -static_cast<double>(provider.weight) / std::log(u);
+}
+
+// The winner among those that `takes_part` accepts; the size of the list when there is none.
+template <class Condition>
+std::size_t draw(
+  std::string_view model, const std::vector<actors::provider_entry>& providers,
+  Condition takes_part) {
+  std::size_t best = providers.size();
+  double best_lot = 0;
+  for (std::size_t i = 0; i < providers.size(); ++i) {
+    if (!takes_part(providers[i]))
+      continue;
+    auto l = lot(model, providers[i]);
+    if (best == providers.size() || l > best_lot)
+      best = i, best_lot = l;
+  }
+  return best;
+}
+
+bool keeps_checkpoints(const actors::provider_entry& provider, std::string_view group) {
+  return provider.checkpoints && (group.empty() || provider.group == group);
+}
+
+} // namespace
+
+result<std::size_t> place(
+  std::string_view model, std::string_view group,
+  const std::vector<actors::provider_entry>& providers) {
+  auto best = draw(model, providers, [&](auto& p) { return p.group == group; });
+  if (best < providers.size())
+    return best;
+  std::set<std::string> groups;
+  for (auto& p : providers)
+    groups.insert(p.group);
+  std::string known;
+  for (auto& g : groups)
+    known += (known.empty() ? "" : ", ") + g;
+  return fail(
+    errc::not_found,
+    "no provider is in group " + std::string{group} +
+      "; there are: " + (known.empty() ? "none" : known));
+}
+
+result<std::size_t> place_checkpoints(
+  std::string_view model, std::string_view group,
+  const std::vector<actors::provider_entry>& providers) {
+  auto best = draw(model, providers, [&](auto& p) { return keeps_checkpoints(p, group); });
+  if (best < providers.size())
+    return best;
+  return fail(
+    errc::not_found,
+    "no provider" + (group.empty() ? "" : " of group " + std::string{group}) +
+      " keeps checkpoints; configure one of kind pmem: providers: [{ name: pool, bucket: pmem, "
+      "path: FILE_OR_DEVICE, capacity: SIZE }]");
+}
+
+std::vector<std::size_t> checkpoint_providers(
+  std::string_view group, const std::vector<actors::provider_entry>& providers) {
+  std::vector<std::size_t> out;
+  for (std::size_t i = 0; i < providers.size(); ++i)
+    if (keeps_checkpoints(providers[i], group))
+      out.push_back(i);
+  return out;
+}
+
+} // namespace millrace

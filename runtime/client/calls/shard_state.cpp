@@ -1,0 +1,486 @@
+// Registering, saving, telling failures once. Messages leave on the I/O loop, so that `save` costs the trainer little.
+#include <millrace/core/kill_point.hpp>
+#include <millrace/core/log.hpp>
+#include <millrace/runtime/client/calls/checkpoint_call.hpp>
+#include <millrace/runtime/client/calls/load_call.hpp>
+#include <millrace/runtime/client/calls/shard_state.hpp>
+
+#include <algorithm>
+
+namespace millrace::runtime {
+
+using actors::checkpoint_manager_actor;
+
+namespace {
+
+// By how much a registration outlasts the time in which the service notices that a former job's host is gone.
+constexpr std::chrono::seconds former_job_grace{2};
+// The pause between two tries, at first and at last.
+constexpr std::uint32_t try_again_ms_min = 50;
+constexpr std::uint32_t try_again_ms_max = 1000;
+// By how much waits here outlast the deadlines of what they wait for.
+constexpr std::chrono::seconds grace{5};
+
+// The registration behind a request is gone; the process may be well.
+bool ends_registration(errc code) {
+  return code == errc::peer_lost || code == errc::unavailable || code == errc::not_found;
+}
+
+// An error that this side may have come to by itself: the service may still be reading the tensors.
+bool may_still_run(errc code) {
+  return code == errc::deadline_exceeded || code == errc::peer_lost || code == errc::unavailable ||
+    code == errc::protocol_error || code == errc::internal;
+}
+
+status closed_error() { return {errc::unavailable, "the checkpointer is closed"}; }
+
+} // namespace
+
+shard_state::shard_state(std::shared_ptr<client_core> core, const checkpoint_options& options)
+  : core_(std::move(core)), options_(options) {}
+
+result<std::shared_ptr<shard_state>> shard_state::make(
+  std::shared_ptr<client_core> core, const checkpoint_options& options,
+  std::vector<tensor_view> tensors) {
+  std::shared_ptr<shard_state> s{new shard_state{std::move(core), options}};
+  auto& shard = s->shard_;
+  shard.model = options.model;
+  shard.rank = options.rank;
+  shard.world_size = options.world_size;
+  shard.keep = options.keep;
+  shard.axes = options.axes;
+  shard.metadata = options.metadata;
+  shard.life = options.life;
+  if (shard.life == 0)
+    random_bytes(&shard.life, sizeof(shard.life));
+  for (auto& t : tensors)
+    shard.tensors.tensors.push_back(t.desc);
+  if (auto bad = validate(shard); !bad.ok())
+    return fail(bad);
+  s->tensors_ = std::move(tensors);
+  // Nothing is exposed before there is somebody to read it; but memory that cannot be is refused now.
+  if (auto list = transport::gather_list::of(s->tensors_, access_mode::read); !list)
+    return fail(list.error().within("checkpoints of " + options.model));
+  return s;
+}
+
+std::uint32_t shard_state::timeout_ms() const {
+  return runtime::timeout_ms(*core_, options_.timeout);
+}
+
+std::chrono::milliseconds shard_state::patience() const {
+  return std::chrono::milliseconds{timeout_ms()} + grace;
+}
+
+// -- registering --------------------------------------------------------------------------------
+
+void shard_state::attach(completion<void> done) {
+  find_keeper(
+    core_, options_.group, options_.model,
+    [self = shared_from_this(), done = std::move(done)](const result<std::size_t>& provider) {
+      if (!provider)
+        return done(fail(provider.error().within("registering " + self->options_.model)));
+      self->provider_ = *provider;
+      self->enroll_patiently(
+        [done](const result<std::uint64_t>& r) { done(r ? result<void>{} : fail(r.error())); });
+    });
+}
+
+// The job before this one, or the connection before this one, may not have been missed yet.
+void shard_state::enroll_patiently(completion<std::uint64_t> done) {
+  auto missed_within =
+    std::chrono::milliseconds{core_->runs_on()->settings().channel.peer_timeout_ms};
+  auto wait = std::min<std::chrono::milliseconds>(
+    missed_within + former_job_grace, std::chrono::milliseconds{timeout_ms()});
+  enroll_until(steady_clock::now() + wait, wait, try_again_ms_min, std::move(done));
+}
+
+void shard_state::enroll_until(
+  time_point until, std::chrono::milliseconds wait, std::uint32_t pause_ms,
+  completion<std::uint64_t> done) {
+  enroll([self = shared_from_this(), until, wait, pause_ms,
+          done = std::move(done)](result<std::uint64_t> r) {
+    if (r || r.error().code() != errc::busy)
+      return done(std::move(r));
+    if (steady_clock::now() > until)
+      return done(fail(
+        errc::busy,
+        r.error().detail() + "; waited " + std::to_string(wait.count()) +
+          " ms for a former job to be missed (channel.peer_timeout)"));
+    self->core_->runs_on()->loop()->run_after(pause_ms, [self, until, wait, pause_ms, done] {
+      self->enroll_until(until, wait, std::min(2 * pause_ms, try_again_ms_max), done);
+    });
+  });
+}
+
+// One at a time; who asks meanwhile shares its outcome.
+void shard_state::enroll(completion<std::uint64_t> done) {
+  std::unique_lock guard{mutex_};
+  if (left_ || registration_ != 0) {
+    auto outcome =
+      left_ ? fail(closed_error()) : result<std::uint64_t>{std::uint64_t{registration_}};
+    guard.unlock();
+    return done(std::move(outcome));
+  }
+  enrolling_.push_back(std::move(done));
+  if (std::exchange(enroll_asked_, true))
+    return;
+  guard.unlock();
+  ask_to_enroll();
+}
+
+void shard_state::ask_to_enroll() {
+  actors::enroll_request request;
+  {
+    std::lock_guard guard{mutex_};
+    if (!region_) {
+      auto list = transport::gather_list::of(tensors_, access_mode::read);
+      region_ = transport::expose(std::move(*list), access_mode::read);
+      ++exposure_;
+    }
+    request.source = region_.handle();
+  }
+  request.shard = shard_;
+  request.busy = options_.busy;
+  request.timeout_ms = timeout_ms();
+  core_->ask<checkpoint_manager_actor, actors::enroll_request, actors::enroll_receipt>(
+    core_->checkpoints(provider_), std::move(request),
+    [self = shared_from_this()](result<actors::enroll_receipt> r) {
+      self->on_enrolled(std::move(r));
+    });
+}
+
+void shard_state::on_enrolled(result<actors::enroll_receipt> r) {
+  std::vector<completion<std::uint64_t>> waiting;
+  auto outcome = r.map([](auto& receipt) { return receipt.registration; });
+  std::uint64_t unwanted = 0;
+  bool again = false;
+  {
+    std::lock_guard guard{mutex_};
+    // Given up meanwhile: the memory that was registered is withdrawn. Who has come since then wants another one.
+    if (!region_) {
+      unwanted = outcome.value_or(0);
+      again = !left_ && !enrolling_.empty();
+      outcome = fail(closed_error());
+    } else if (r) {
+      registration_ = r->registration;
+      if (receipt_.registration == 0)
+        receipt_ = std::move(*r);
+    }
+    enroll_asked_ = again;
+    if (!again)
+      waiting.swap(enrolling_);
+  }
+  if (unwanted != 0)
+    ask_to_leave(unwanted, false, [](const result<void>&) {});
+  if (again)
+    ask_to_enroll();
+  for (auto& done : waiting)
+    done(outcome);
+}
+
+void shard_state::forget_registration(std::uint64_t registration) {
+  std::lock_guard guard{mutex_};
+  if (registration_ == registration)
+    registration_ = 0;
+}
+
+void shard_state::withdraw() {
+  transport::region withdrawn;
+  {
+    std::lock_guard guard{mutex_};
+    std::swap(withdrawn, region_);
+  }
+  withdrawn.withdraw();
+}
+
+// Nobody shall read the tensors any more: the memory goes, and the registration with it, be it still on its way.
+void shard_state::abandon(const status& why) {
+  withdraw();
+  std::vector<completion<std::uint64_t>> waiting;
+  {
+    std::lock_guard guard{mutex_};
+    waiting.swap(enrolling_);
+  }
+  for (auto& done : waiting)
+    done(fail(why));
+  leave(false, [](const result<void>&) {});
+}
+
+void shard_state::leave(bool finished, completion<void> done) {
+  std::uint64_t number;
+  {
+    std::lock_guard guard{mutex_};
+    number = std::exchange(registration_, 0);
+  }
+  if (number == 0)
+    return done({});
+  ask_to_leave(number, finished, std::move(done));
+}
+
+void shard_state::ask_to_leave(std::uint64_t registration, bool finished, completion<void> done) {
+  core_->ask<checkpoint_manager_actor, actors::leave_request, actors::done_reply>(
+    core_->checkpoints(provider_), {registration, finished},
+    [done = std::move(done)](result<actors::done_reply> r) {
+      // Gone already is as good.
+      if (r || ends_registration(r.error().code()))
+        done({});
+      else
+        done(fail(r.error()));
+    });
+}
+
+// -- saving -------------------------------------------------------------------------------------
+
+pending_save shard_state::failed_save(const save_record& record, const status& why) const {
+  auto named = why.within("step " + std::to_string(record.step) + " was not saved");
+  return {
+    record.step, ready_future<save_receipt>(fail(named)), ready_future<save_receipt>(fail(named))};
+}
+
+pending_save shard_state::save(std::uint64_t step, save_mode mode) {
+  auto record = std::make_shared<save_record>();
+  record->step = step;
+  record->mode = mode;
+  {
+    std::lock_guard guard{mutex_};
+    if (closed_)
+      return failed_save(*record, closed_error());
+    not_begun_ = std::exchange(failed_, std::nullopt);
+    if (not_begun_)
+      return failed_save(*record, *not_begun_);
+    record->staged = core_->make_promise<save_receipt>();
+    record->durable = core_->make_promise<save_receipt>();
+    record->went_back = std::exchange(went_back_, false);
+    has_saved_ = true;
+    saves_.push_back(record);
+  }
+  auto undo = [weak = weak_from_this(), staged = record->staged.get_future()] {
+    auto self = weak.lock();
+    if (self && !staged.ready())
+      self->abandon({errc::cancelled, "cancelled by the caller"});
+  };
+  // Nobody has the futures yet: they are kept.
+  static_cast<void>(record->staged.on_cancel(undo));
+  static_cast<void>(record->durable.on_cancel(undo));
+  core_->runs_on()->loop()->post([self = shared_from_this(), record] { self->send(record); });
+  return {step, record->staged.get_future(), record->durable.get_future()};
+}
+
+void shard_state::send(const save_record_ptr& record) {
+  std::uint64_t number;
+  {
+    std::lock_guard guard{mutex_};
+    number = registration_;
+  }
+  if (number != 0)
+    return send_to(record, number);
+  enroll_patiently([self = shared_from_this(), record](result<std::uint64_t> r) {
+    if (r)
+      self->send_to(record, *r);
+    else
+      self->fail_save(record, 0, r.error().within("registering again"));
+  });
+}
+
+void shard_state::send_to(const save_record_ptr& record, std::uint64_t registration) {
+  std::uint32_t attempt;
+  {
+    std::lock_guard guard{mutex_};
+    attempt = ++record->attempt;
+    record->exposure = exposure_;
+  }
+  auto self = shared_from_this();
+  auto to = core_->checkpoints(provider_);
+  actors::save_request request;
+  request.registration = registration;
+  request.step = record->step;
+  request.snapshot = record->mode == save_mode::snapshot;
+  request.timeout_ms = timeout_ms();
+  request.went_back = record->went_back;
+  core_->ask<checkpoint_manager_actor, actors::save_request, save_receipt>(
+    to, request, [self, record, attempt, registration](result<save_receipt> r) {
+      self->on_staged(record, attempt, registration, std::move(r));
+    });
+  core_->ask<checkpoint_manager_actor, actors::durable_request, save_receipt>(
+    to, {registration, record->step, request.timeout_ms},
+    [self, record, attempt, registration](result<save_receipt> r) {
+      self->on_durable(record, attempt, registration, std::move(r));
+    });
+  MILLRACE_KILL_POINT("checkpointer.save_sent");
+}
+
+void shard_state::on_staged(
+  const save_record_ptr& record, std::uint32_t attempt, std::uint64_t registration,
+  result<save_receipt> r) {
+  {
+    std::lock_guard guard{mutex_};
+    if (record->over || attempt != record->attempt)
+      return;
+  }
+  if (r)
+    return static_cast<void>(record->staged.set(std::move(r)));
+  if (!begins_anew(record, registration, r.error()))
+    fail_save(record, registration, r.error());
+}
+
+// A service that does not know the registration has not begun the save: it can be asked again, once.
+bool shard_state::begins_anew(
+  const save_record_ptr& record, std::uint64_t registration, const status& why) {
+  {
+    std::lock_guard guard{mutex_};
+    if (why.code() != errc::not_found || record->attempt > 1)
+      return false;
+    ++record->attempt; // what was asked with the old number is stale
+  }
+  forget_registration(registration);
+  send(record);
+  return true;
+}
+
+void shard_state::on_durable(
+  const save_record_ptr& record, std::uint32_t attempt, std::uint64_t registration,
+  result<save_receipt> r) {
+  {
+    std::lock_guard guard{mutex_};
+    if (record->over || attempt != record->attempt)
+      return;
+  }
+  if (!r)
+    return fail_save(record, registration, r.error());
+  forget(record);
+  record->staged.set(*r);
+  record->durable.set(std::move(r));
+}
+
+void shard_state::forget(const save_record_ptr& record) {
+  std::lock_guard guard{mutex_};
+  record->over = true;
+  std::erase(saves_, record);
+}
+
+void shard_state::fail_save(
+  const save_record_ptr& record, std::uint64_t registration, const status& why) {
+  bool in_reach; // of who was asked to save it
+  {
+    std::lock_guard guard{mutex_};
+    if (std::exchange(record->over, true))
+      return;
+    std::erase(saves_, record);
+    if (!failed_)
+      failed_ = why;
+    in_reach = region_ && record->exposure == exposure_;
+  }
+  if (registration != 0 && ends_registration(why.code()))
+    forget_registration(registration);
+  // The trainer changes its tensors once it hears of this: then nobody may read them any more. And memory that was
+  // registered but cannot be read is registered anew.
+  bool reading = !record->staged.get_future().ready() && may_still_run(why.code());
+  if (in_reach && (reading || why.code() == errc::permission_denied))
+    abandon(why);
+  record->staged.set(fail(why));
+  record->durable.set(fail(why));
+}
+
+std::vector<shard_state::save_record_ptr> shard_state::under_way() const {
+  std::lock_guard guard{mutex_};
+  return {saves_.begin(), saves_.end()};
+}
+
+status shard_state::take_failure() {
+  std::lock_guard guard{mutex_};
+  auto failed = std::exchange(failed_, std::nullopt);
+  auto not_begun = std::exchange(not_begun_, std::nullopt);
+  return failed ? *failed : not_begun.value_or(status{});
+}
+
+status shard_state::fence() {
+  for (auto& record : under_way())
+    if (!record->staged.get_future().wait_for(patience()))
+      return {
+        errc::deadline_exceeded,
+        "step " + std::to_string(record->step) + " of " + options_.model + " is still being read"};
+  return take_failure();
+}
+
+status shard_state::close(bool finished) {
+  {
+    std::lock_guard guard{mutex_};
+    if (std::exchange(closed_, true))
+      return {};
+  }
+  status late;
+  for (auto& record : under_way())
+    if (!record->durable.get_future().wait_for(patience()))
+      late = {
+        errc::deadline_exceeded,
+        "step " + std::to_string(record->step) + " of " + options_.model + " was not finished"};
+  {
+    std::lock_guard guard{mutex_};
+    left_ = true;
+  }
+  auto left = core_->make_promise<void>();
+  leave(finished, [left](result<void> r) { left.set(std::move(r)); });
+  auto gone = left.get_future();
+  auto in_time = gone.wait_for(patience());
+  withdraw();
+  auto failure = take_failure();
+  if (failure.ok())
+    failure = late;
+  if (failure.ok() && in_time && !gone.result())
+    failure = gone.result().error().within("ending the registration of " + options_.model);
+  return failure;
+}
+
+void shard_state::drop() {
+  {
+    std::lock_guard guard{mutex_};
+    if (closed_)
+      return;
+  }
+  auto& engine = *core_->runs_on();
+  bool must_not_wait = engine.loop()->on_loop() || actors::handler_scope::inside() ||
+    actors::inline_unit::current(engine.system());
+  if (must_not_wait) {
+    {
+      std::lock_guard guard{mutex_};
+      left_ = true;
+    }
+    return abandon(closed_error());
+  }
+  if (auto failed = close(false); !failed.ok())
+    log().error(
+      "a checkpoint was lost model={} rank={} why=\"{}\"", options_.model, options_.rank,
+      failed.to_string());
+}
+
+// -- restoring ----------------------------------------------------------------------------------
+
+future<actors::load_receipt> shard_state::restore(std::optional<std::uint64_t> step) {
+  for (auto& record : under_way())
+    if (!record->staged.get_future().ready())
+      return ready_future<actors::load_receipt>(fail(
+        errc::busy,
+        "step " + std::to_string(record->step) + " of " + options_.model +
+          " is still being read from these tensors; call fence() first"));
+  {
+    // What it saves next does not belong to what others have saved until now.
+    std::lock_guard guard{mutex_};
+    went_back_ = has_saved_;
+  }
+  return restore_shard(options_.rank, tensors_, step);
+}
+
+future<actors::load_receipt> shard_state::restore_shard(
+  std::uint32_t rank, std::vector<tensor_view> targets, std::optional<std::uint64_t> step) {
+  auto call = load_call::make(core_);
+  restore_into(
+    call, core_, provider_, options_.model, rank, step, std::move(targets), options_.timeout);
+  return call->outcome();
+}
+
+future<checkpoint_summary> shard_state::describe() const {
+  return describe_checkpoints(core_, provider_, options_.model);
+}
+
+} // namespace millrace::runtime

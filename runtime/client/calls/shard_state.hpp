@@ -1,0 +1,109 @@
+// One shard of a training job as its process keeps it: registration, saves under way, failures not yet told.
+// Behind `checkpointer`. Internal: needs CAF.
+#pragma once
+
+#include <millrace/runtime/client/calls/caller.hpp>
+#include <millrace/runtime/client/checkpointer.hpp>
+#include <millrace/transport/memory/region.hpp>
+
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+namespace millrace::runtime {
+
+/// Threads: any.
+class shard_state : public std::enable_shared_from_this<shard_state> {
+public:
+  /// Checks options and tensors; asks nobody yet.
+  static result<std::shared_ptr<shard_state>> make(
+    std::shared_ptr<client_core> core, const checkpoint_options& options,
+    std::vector<tensor_view> tensors);
+
+  /// Finds the provider and registers for the first time. A former job that has just died may still be attached for a
+  /// moment.
+  void attach(completion<void> done);
+
+  pending_save save(std::uint64_t step, save_mode mode);
+  status fence();
+  future<actors::load_receipt> restore(std::optional<std::uint64_t> step);
+  future<actors::load_receipt> restore_shard(
+    std::uint32_t rank, std::vector<tensor_view> targets, std::optional<std::uint64_t> step);
+  future<checkpoint_summary> describe() const;
+  const actors::enroll_receipt& receipt() const noexcept { return receipt_; }
+  status close(bool finished);
+  /// The last owner goes: closes, logs what failed. Does not wait on a thread that must not.
+  void drop();
+
+private:
+  // A save that was begun. Its fields but the promises are guarded by `mutex_`.
+  struct save_record {
+    std::uint64_t step = 0;
+    save_mode mode = save_mode::direct;
+    bool went_back = false; // the first one after a restore
+    promise<save_receipt> staged, durable;
+    std::uint32_t attempt = 0;  // answers of earlier ones are stale
+    std::uint64_t exposure = 0; // whose handle the service has; 0 before it was asked
+    bool over = false;
+  };
+  using save_record_ptr = std::shared_ptr<save_record>;
+
+  shard_state(std::shared_ptr<client_core> core, const checkpoint_options& options);
+
+  std::uint32_t timeout_ms() const;
+  std::chrono::milliseconds patience() const;
+
+  void enroll(completion<std::uint64_t> done);
+  void ask_to_enroll();
+  void on_enrolled(result<actors::enroll_receipt> r);
+  void enroll_patiently(completion<std::uint64_t> done);
+  void enroll_until(
+    time_point until, std::chrono::milliseconds wait, std::uint32_t pause_ms,
+    completion<std::uint64_t> done);
+
+  void send(const save_record_ptr& record);
+  void send_to(const save_record_ptr& record, std::uint64_t registration);
+  void on_staged(
+    const save_record_ptr& record, std::uint32_t attempt, std::uint64_t registration,
+    result<save_receipt> r);
+  void on_durable(
+    const save_record_ptr& record, std::uint32_t attempt, std::uint64_t registration,
+    result<save_receipt> r);
+  bool begins_anew(const save_record_ptr& record, std::uint64_t registration, const status& why);
+  void fail_save(const save_record_ptr& record, std::uint64_t registration, const status& why);
+  void forget(const save_record_ptr& record);
+  void forget_registration(std::uint64_t registration);
+  void withdraw();
+  void abandon(const status& why);
+  void leave(bool finished, completion<void> done);
+  void ask_to_leave(std::uint64_t registration, bool finished, completion<void> done);
+
+  std::vector<save_record_ptr> under_way() const;
+  pending_save failed_save(const save_record& record, const status& why) const;
+  status take_failure();
+
+  std::shared_ptr<client_core> core_;
+  checkpoint_options options_;
+  std::vector<tensor_view> tensors_;
+  std::size_t provider_ = 0; // found by `attach`
+  shard_spec shard_;
+  actors::enroll_receipt receipt_; // of the first registration
+
+  mutable std::mutex mutex_;
+  transport::region region_;
+  std::uint64_t exposure_ = 0;                       // how often the tensors have been exposed
+  std::uint64_t registration_ = 0;                   // 0: none
+  bool enroll_asked_ = false;                        // one is on its way
+  std::vector<completion<std::uint64_t>> enrolling_; // who waits for it
+  std::deque<save_record_ptr> saves_;                // not yet over
+  std::optional<status> failed_;                     // not yet raised
+  std::optional<status> not_begun_;                  // why the last save was not
+  bool has_saved_ = false;                           // or tried to
+  bool went_back_ = false;                           // restored since then
+  bool closed_ = false;                              // no save begins any more
+  bool left_ = false;                                // nor a registration
+};
+
+} // namespace millrace::runtime

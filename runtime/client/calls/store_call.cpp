@@ -1,0 +1,210 @@
+// Storing: spec from graph and tensors, memory exposed or copied, layers described at most once.
+#include <millrace/core/codec.hpp>
+#include <millrace/runtime/client/calls/listing.hpp>
+#include <millrace/runtime/client/calls/load_call.hpp>
+#include <millrace/runtime/client/calls/store_call.hpp>
+#include <millrace/transport/memory/region.hpp>
+
+#include <algorithm>
+#include <unordered_map>
+
+namespace millrace::runtime {
+
+namespace {
+
+using actors::store_request;
+using actors::tensor_store_actor;
+
+// One store under way.
+struct store_call : std::enable_shared_from_this<store_call> {
+  std::shared_ptr<client_core> core;
+  std::size_t provider = 0;
+  promise<receipt> done;
+  store_request request;
+  std::vector<layer_id> ids; // of the graph
+  memory_block snapshot;
+  transport::region region;
+  bool told_all = false;
+
+  void send() {
+    auto message = request;
+    if (!told_all) {
+      auto& told = core->told(provider);
+      std::erase_if(message.layers, [&](auto& layer) { return told.contains(layer.id); });
+    }
+    core->ask<tensor_store_actor, store_request, receipt>(
+      core->store(provider), std::move(message),
+      [self = shared_from_this()](result<receipt> r) { self->answered(std::move(r)); });
+  }
+
+  void answered(result<receipt> r) {
+    if (!r && r.error().code() == errc::unknown_layers && !told_all) {
+      told_all = true;
+      return send();
+    }
+    region.withdraw();
+    if (r)
+      core->told(provider).add(ids);
+    done.set(std::move(r));
+  }
+};
+
+// Which layer each tensor belongs to. The graph's tensors must be those of the layout.
+status match_tensors(model_spec& spec, const model_graph& graph) {
+  struct place {
+    std::uint32_t layer;
+    const tensor_desc* tensor;
+  };
+  std::unordered_map<std::string, place> by_name;
+  for (std::uint32_t i = 0; i < graph.layers().size(); ++i)
+    for (auto& t : graph.layers()[i].tensors)
+      by_name.emplace(tensor_name(graph.layers()[i], t), place{i, &t});
+  if (by_name.size() != spec.tensors.tensors.size())
+    return {
+      errc::invalid_argument,
+      "the graph has " + std::to_string(by_name.size()) + " tensors, " +
+        std::to_string(spec.tensors.tensors.size()) + " were given"};
+  for (auto& t : spec.tensors.tensors) {
+    auto found = by_name.find(t.name);
+    if (found == by_name.end())
+      return {errc::invalid_argument, "the graph has no tensor " + t.name};
+    auto& expected = *found->second.tensor;
+    if (expected.type != t.type || expected.shape != t.shape)
+      return {
+        errc::invalid_argument,
+        "tensor " + t.name + " is " + describe(t) + ", its layer says " + describe(expected)};
+    spec.tensor_layers.push_back(found->second.layer);
+  }
+  return {};
+}
+
+// Fills in the graph and the descriptions of its layers, which the client remembers, too.
+status describe_graph(store_call& call, const model_graph& graph) {
+  auto known = hashed(graph);
+  if (!known)
+    return known.error();
+  auto& spec = call.request.spec;
+  spec.graph = (*known)->encoded;
+  call.ids = (*known)->compact.ids;
+  for (auto& [id, description] : (*known)->descriptions) {
+    call.request.layers.push_back({id, description});
+    if (!call.core->layers().find(id))
+      if (auto decoded = decode<layer_description>(description, "a layer description"))
+        call.core->layers().add(id, std::move(*decoded));
+  }
+  return match_tensors(spec, graph);
+}
+
+status copy_out(const transport::gather_list& list, std::byte* target) {
+  auto bytes = list.size_bytes();
+  if (!list.on_host()) {
+    transport::device_batch batch{transport::device_way::to_host};
+    list.copy_in_batch(batch, 0, target, bytes);
+    return batch.finish();
+  }
+  list.read(
+    0, target, bytes,
+    bytes >= transport::streaming_bytes_min ? transport::store_mode::streaming
+                                            : transport::store_mode::cached);
+  transport::streaming_fence();
+  return {};
+}
+
+// Few bytes ride in the message; others are exposed where they are, or where a snapshot of them is.
+status offer_bytes(store_call& call, const std::vector<tensor_view>& tensors, bool snapshot) {
+  auto list = transport::gather_list::of(tensors, access_mode::read);
+  if (!list)
+    return list.error();
+  auto bytes = list->size_bytes();
+  if (list->on_host() && bytes <= call.core->where().eager_bytes_max) {
+    call.request.eager.resize(bytes);
+    list->read(
+      0, reinterpret_cast<std::byte*>(call.request.eager.data()), bytes,
+      transport::store_mode::cached);
+    return {};
+  }
+  if (snapshot) {
+    auto staging = call.core->staging();
+    auto block = staging ? (*staging)->allocate(bytes, 64) : fail(staging.error());
+    if (!block)
+      return block.error().within("taking a snapshot (client.staging)");
+    if (auto bad = copy_out(*list, block->data); !bad.ok())
+      return bad.within("taking a snapshot");
+    tensor_view copy{{"snapshot", dtype::u8, {bytes}}, block->data, {}};
+    list = transport::gather_list::of({copy}, access_mode::read);
+    call.snapshot = std::move(*block);
+  }
+  call.region = transport::expose(std::move(*list), access_mode::read);
+  call.request.source = call.region.handle();
+  return {};
+}
+
+status prepare(
+  store_call& call, const std::string& model, const model_graph& graph,
+  const std::vector<tensor_view>& tensors, const store_options& options) {
+  auto& spec = call.request.spec;
+  spec.name = model;
+  spec.metadata = options.metadata;
+  spec.pinned = options.pinned;
+  for (auto& t : tensors)
+    spec.tensors.tensors.push_back(t.desc);
+  if (auto bad = validate_model_name(model); !bad.ok())
+    return bad;
+  if (auto bad = validate(spec.tensors); !bad.ok())
+    return bad;
+  if (auto bad = describe_graph(call, graph); !bad.ok())
+    return bad;
+  return offer_bytes(call, tensors, options.snapshot);
+}
+
+} // namespace
+
+future<receipt> begin_store(
+  const std::shared_ptr<client_core>& core, std::size_t provider, const std::string& model,
+  const model_graph& graph, std::vector<tensor_view> tensors, const store_options& options) {
+  auto call = std::make_shared<store_call>();
+  call->core = core;
+  call->provider = provider;
+  call->done = core->make_promise<receipt>();
+  auto out = call->done.get_future();
+  if (auto bad = prepare(*call, model, graph, tensors, options); !bad.ok())
+    return ready_future<receipt>(fail(bad.within("storing " + model)));
+  call->request.timeout_ms = timeout_ms(*core, options.timeout);
+  call->request.checksums = options.checksums.value_or(core->where().providers[provider].checksums);
+  // Nobody has the future yet: it is kept.
+  static_cast<void>(call->done.on_cancel([weak = std::weak_ptr{call}] {
+    if (auto c = weak.lock())
+      c->region.withdraw();
+  }));
+  call->send();
+  return out;
+}
+
+future<std::vector<model_summary>> list_models(
+  const std::shared_ptr<client_core>& core, const std::string& group, const std::string& prefix,
+  std::uint32_t page) {
+  std::vector<std::size_t> providers;
+  for (std::size_t i = 0; i < core->where().providers.size(); ++i)
+    if (core->where().providers[i].group == group)
+      providers.push_back(i);
+  if (providers.empty())
+    return ready_future<std::vector<model_summary>>(
+      fail(place(prefix, group, core->where().providers).error()));
+  auto done = core->make_promise<std::vector<model_summary>>();
+  auto ask = [core, prefix, page](std::size_t provider, const std::string& after, auto answer) {
+    core->ask<tensor_store_actor, actors::list_request, actors::model_list>(
+      core->store(provider), {prefix, after, page}, [answer, page](result<actors::model_list> r) {
+        answer(r.map([page](auto& list) {
+          auto more = list.models.size() >= page;
+          return listing_page<model_summary>{std::move(list.models), more};
+        }));
+      });
+  };
+  std::make_shared<listing<model_summary>>(
+    std::move(providers), std::move(ask),
+    [](const model_summary& m) -> const std::string& { return m.name; }, done)
+    ->begin();
+  return done.get_future();
+}
+
+} // namespace millrace::runtime

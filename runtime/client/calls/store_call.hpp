@@ -1,0 +1,36 @@
+// The longer operations of a repository, each in terms of one client core. Internal: needs CAF.
+#pragma once
+
+#include <millrace/runtime/client/calls/caller.hpp>
+#include <millrace/runtime/client/calls/placement.hpp>
+#include <millrace/runtime/client/repository.hpp>
+
+namespace millrace::runtime {
+
+/// Stores to provider number `provider`.
+future<receipt> begin_store(
+  const std::shared_ptr<client_core>& core, std::size_t provider, const std::string& model,
+  const model_graph& graph, std::vector<tensor_view> tensors, const store_options& options);
+
+/// Lists page by page from every provider of a group, and merges.
+future<std::vector<model_summary>> list_models(
+  const std::shared_ptr<client_core>& core, const std::string& group, const std::string& prefix,
+  std::uint32_t page);
+
+/// Requests that only say whether they worked.
+template <class Request>
+future<void> acknowledge(
+  const std::shared_ptr<client_core>& core, const std::string& group, const std::string& model,
+  Request request) {
+  auto provider = place(model, group, core->where().providers);
+  if (!provider)
+    return ready_future<void>(fail(provider.error()));
+  auto done = core->make_promise<void>();
+  auto out = done.get_future();
+  core->ask<actors::tensor_store_actor, Request, actors::done_reply>(
+    core->store(*provider), std::move(request),
+    [core, done](result<actors::done_reply> r) { done.set(r ? result<void>{} : fail(r.error())); });
+  return out;
+}
+
+} // namespace millrace::runtime

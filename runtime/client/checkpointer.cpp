@@ -1,0 +1,83 @@
+// The facade: its last copy closes what it stands for.
+#include <millrace/runtime/client/calls/shard_state.hpp>
+#include <millrace/runtime/client/checkpointer.hpp>
+
+#include <mutex>
+
+namespace millrace {
+
+struct checkpointer::attachment {
+  explicit attachment(std::shared_ptr<runtime::shard_state> s) : state(std::move(s)) {}
+  ~attachment() { state->drop(); }
+  attachment(const attachment&) = delete;
+  attachment& operator=(const attachment&) = delete;
+
+  std::shared_ptr<runtime::shard_state> state;
+};
+
+/// What the future of a registration keeps, from which every copy that a program takes is attached.
+///
+/// *Problem*: the thread that completes a future lets go of it a little later than the program has taken its copy. Did
+/// it hold an attachment, the last one might go there, where nobody may wait for a save to drain.
+struct checkpointer::offer {
+  explicit offer(std::shared_ptr<runtime::shard_state> s) : state(std::move(s)) {}
+  ~offer() {
+    if (!taken)
+      state->drop();
+  }
+  offer(const offer&) = delete;
+  offer& operator=(const offer&) = delete;
+
+  std::shared_ptr<attachment> take() {
+    std::lock_guard guard{mutex};
+    auto alive = attached.lock();
+    if (!alive)
+      attached = alive = std::make_shared<attachment>(state);
+    taken = true;
+    return alive;
+  }
+
+  const std::shared_ptr<runtime::shard_state> state;
+  std::mutex mutex;
+  std::weak_ptr<attachment> attached;
+  bool taken = false;
+};
+
+checkpointer::checkpointer(const std::shared_ptr<runtime::shard_state>& s)
+  : offered_(std::make_shared<offer>(s)) {}
+
+checkpointer::checkpointer(const checkpointer& other)
+  : offered_(other.offered_), attached_(other.attached_ ? other.attached_ : offered_->take()) {}
+
+checkpointer& checkpointer::operator=(checkpointer other) noexcept {
+  std::swap(offered_, other.offered_);
+  std::swap(attached_, other.attached_);
+  return *this;
+}
+
+runtime::shard_state& checkpointer::state() const noexcept { return *offered_->state; }
+
+pending_save checkpointer::save(std::uint64_t step, save_mode mode) {
+  return state().save(step, mode);
+}
+
+status checkpointer::fence() { return state().fence(); }
+
+future<actors::load_receipt> checkpointer::restore(std::optional<std::uint64_t> step) {
+  return state().restore(step);
+}
+
+future<actors::load_receipt> checkpointer::restore_shard(
+  std::uint32_t rank, std::vector<tensor_view> targets, std::optional<std::uint64_t> step) {
+  return state().restore_shard(rank, std::move(targets), step);
+}
+
+future<checkpoint_summary> checkpointer::describe() const { return state().describe(); }
+
+const actors::enroll_receipt& checkpointer::registration() const noexcept {
+  return state().receipt();
+}
+
+status checkpointer::close(bool finished) { return state().close(finished); }
+
+} // namespace millrace

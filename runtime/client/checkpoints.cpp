@@ -1,0 +1,134 @@
+// Which provider is asked what.
+#include <millrace/runtime/client/calls/checkpoint_call.hpp>
+#include <millrace/runtime/client/calls/listing.hpp>
+#include <millrace/runtime/client/calls/load_call.hpp>
+#include <millrace/runtime/client/calls/placement.hpp>
+#include <millrace/runtime/client/checkpoints.hpp>
+
+namespace millrace {
+
+using actors::checkpoint_manager_actor;
+
+namespace {
+
+// Models of one page, at most: the service makes it smaller where they are large.
+constexpr std::uint32_t list_page = 256;
+
+// Asks the provider that keeps a model's checkpoints.
+template <class Reply, class Ask>
+future<Reply> ask_keeper(
+  const std::shared_ptr<runtime::client_core>& core, const std::string& group,
+  const std::string& model, Ask ask) {
+  auto done = core->make_promise<Reply>();
+  runtime::find_keeper(core, group, model, [done, ask](const result<std::size_t>& provider) {
+    if (!provider)
+      return static_cast<void>(done.set(fail(provider.error())));
+    ask(*provider).then([done](const result<Reply>& r) { done.set(r); });
+  });
+  return done.get_future();
+}
+
+} // namespace
+
+checkpoints::checkpoints(std::shared_ptr<runtime::client_core> core, std::string group)
+  : core_(std::move(core)), group_(std::move(group)) {}
+
+future<std::vector<checkpoint_summary>> checkpoints::list(const std::string& prefix) {
+  using page = runtime::listing_page<checkpoint_summary>;
+  auto providers = checkpoint_providers(group_, core_->where().providers);
+  if (providers.empty())
+    return ready_future<std::vector<checkpoint_summary>>(
+      fail(place_checkpoints(prefix, group_, core_->where().providers).error()));
+  auto done = core_->make_promise<std::vector<checkpoint_summary>>();
+  auto ask = [core = core_,
+              prefix](std::size_t provider, const std::string& after, completion<page> answer) {
+    core->ask<checkpoint_manager_actor, actors::list_checkpoints_request, actors::checkpoint_list>(
+      core->checkpoints(provider), {prefix, after, list_page},
+      [answer](result<actors::checkpoint_list> r) {
+        answer(r.map([](auto& all) { return page{std::move(all.models), all.more}; }));
+      });
+  };
+  std::make_shared<runtime::listing<checkpoint_summary>>(
+    std::move(providers), std::move(ask),
+    [](const checkpoint_summary& m) -> const std::string& { return m.model; }, done)
+    ->begin();
+  return done.get_future();
+}
+
+future<checkpoint_summary> checkpoints::describe(const std::string& model) {
+  return ask_keeper<checkpoint_summary>(
+    core_, group_, model, [core = core_, model](std::size_t provider) {
+      return runtime::describe_checkpoints(core, provider, model);
+    });
+}
+
+future<shard_spec> checkpoints::describe_shard(const std::string& model, std::uint32_t rank) {
+  return ask_keeper<shard_spec>(
+    core_, group_, model, [core = core_, model, rank](std::size_t provider) {
+      return runtime::describe_shard(core, provider, model, rank);
+    });
+}
+
+future<actors::load_receipt> checkpoints::load(
+  const std::string& model, std::uint32_t rank, std::optional<std::uint64_t> step,
+  std::vector<tensor_view> targets, std::chrono::milliseconds timeout) {
+  auto call = runtime::load_call::make(core_);
+  auto out = call->outcome();
+  runtime::find_keeper(
+    core_, group_, model,
+    [core = core_, call, model, rank, step, targets = std::move(targets),
+     timeout](const result<std::size_t>& provider) {
+      if (provider)
+        runtime::restore_into(call, core, *provider, model, rank, step, targets, timeout);
+      else
+        call->finish(fail(provider.error()));
+    });
+  return out;
+}
+
+future<actors::verify_receipt> checkpoints::verify(
+  const std::string& model, std::uint32_t rank, std::uint64_t step,
+  std::chrono::milliseconds timeout, std::uint64_t saved_at_ns) {
+  actors::verify_request request{
+    model, rank, step, runtime::timeout_ms(*core_, timeout), saved_at_ns};
+  return ask_keeper<actors::verify_receipt>(
+    core_, group_, model, [core = core_, request](std::size_t provider) {
+      return runtime::ask_checkpoints(core, provider, request);
+    });
+}
+
+future<void> checkpoints::erase(const std::string& model, std::optional<std::uint64_t> step) {
+  actors::erase_checkpoint_request request{model, step.has_value(), step.value_or(0)};
+  auto done = core_->make_promise<void>();
+  ask_keeper<actors::done_reply>(core_, group_, model, [core = core_, request](std::size_t p) {
+    return runtime::ask_checkpoints(core, p, request);
+  }).then([done](const result<actors::done_reply>& r) {
+    done.set(r ? result<void>{} : fail(r.error()));
+  });
+  return done.get_future();
+}
+
+future<std::vector<result<std::pair<std::string, actors::repack_receipt>>>> checkpoints::repack(
+  std::chrono::milliseconds timeout) {
+  using named = std::pair<std::string, actors::repack_receipt>;
+  std::vector<future<named>> asked;
+  // The last tenth is for the answer.
+  auto whole_ms = runtime::timeout_ms(*core_, timeout);
+  auto work_ms = std::max(whole_ms - whole_ms / 10, 1u);
+  for (auto provider : checkpoint_providers(group_, core_->where().providers)) {
+    auto done = core_->make_promise<named>();
+    asked.push_back(done.get_future());
+    auto name = core_->where().providers[provider].name;
+    core_->ask<checkpoint_manager_actor, actors::repack_request, actors::repack_receipt>(
+      core_->checkpoints(provider), {whole_ms, work_ms},
+      [core = core_, done, name](result<actors::repack_receipt> r) {
+        done.set(r.map([&](auto& receipt) { return named{name, receipt}; }));
+      });
+  }
+  if (asked.empty())
+    asked.push_back(
+      ready_future<named>(fail(place_checkpoints({}, group_, core_->where().providers).error())));
+  return when_all(asked);
+}
+
+} // namespace millrace

@@ -1,0 +1,83 @@
+// Opening connections, and the questions that concern whole nodes.
+#include <millrace/runtime/client/calls/caller.hpp>
+#include <millrace/runtime/client/calls/shard_state.hpp>
+#include <millrace/runtime/client/client.hpp>
+
+namespace millrace {
+
+result<client> client::open(const std::string& address, const config::settings& settings) {
+  auto engine = runtime::engine::start(settings);
+  if (!engine)
+    return fail(engine.error());
+  auto core = runtime::client_core::of_cluster(std::move(*engine), {}, address);
+  auto done = core->make_promise<void>();
+  core->fetch_directory([done](result<void> r) { done.set(std::move(r)); });
+  auto outcome = done.get_future().result();
+  if (!outcome) {
+    auto& why = outcome.error();
+    auto named = why.detail().find(address) != std::string::npos;
+    return fail(named ? why : why.within("connecting to " + address));
+  }
+  return client{std::move(core)};
+}
+
+client client::connect(const std::string& address, const config::settings& settings) {
+  auto opened = open(address, settings);
+  if (!opened)
+    throw error{opened.error()};
+  return std::move(*opened);
+}
+
+result<client> client::of(const config::settings& settings) {
+  auto engine = runtime::engine::start(settings);
+  if (!engine)
+    return fail(engine.error());
+  return client{
+    runtime::client_core::of_cluster(std::move(*engine), runtime::directory_of(settings), {})};
+}
+
+class repository client::repository(const std::string& group) const {
+  return {core_, group};
+}
+
+future<class checkpointer> client::checkpointer(
+  const checkpoint_options& options, std::vector<tensor_view> tensors) const {
+  using class_type = class checkpointer;
+  auto state = runtime::shard_state::make(core_, options, std::move(tensors));
+  if (!state)
+    return ready_future<class_type>(fail(state.error()));
+  auto done = core_->make_promise<class_type>();
+  (*state)->attach([done, s = *state](const result<void>& attached) {
+    if (attached)
+      done.set(class_type{s});
+    else
+      done.set(fail(attached.error()));
+  });
+  return done.get_future();
+}
+
+class checkpoints client::checkpoints(const std::string& group) const {
+  return {core_, group};
+}
+
+std::vector<actors::provider_entry> client::providers() const { return core_->where().providers; }
+
+std::vector<actors::node_entry> client::nodes() const { return core_->where().nodes; }
+
+void client::invalidate(const void* data, std::uint64_t size_bytes) const {
+  core_->runs_on()->fabric()->invalidate(data, size_bytes);
+}
+
+future<std::vector<result<actors::node_status>>> client::status() const {
+  std::vector<future<actors::node_status>> asked;
+  for (auto& node : core_->where().nodes) {
+    auto done = core_->make_promise<actors::node_status>();
+    asked.push_back(done.get_future());
+    core_->ask<actors::node_actor, actors::node_status_request, actors::node_status>(
+      core_->node(node.name), {},
+      [core = core_, done](result<actors::node_status> s) { done.set(std::move(s)); });
+  }
+  return when_all(asked);
+}
+
+} // namespace millrace

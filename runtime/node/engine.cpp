@@ -1,0 +1,156 @@
+// Starting and stopping the threads of a process.
+#include <millrace/runtime/node/engine.hpp>
+#include <millrace/runtime/transport_options.hpp>
+
+#include <caf/atom.hpp>
+#include <unistd.h>
+
+#include <condition_variable>
+#include <thread>
+
+namespace millrace::runtime {
+
+namespace {
+
+caf::actor_system_config make_caf_config() {
+  caf::actor_system_config config;
+  // Handlers run where their messages arrive; the scheduler serves timers and bursts only.
+  config.set("scheduler.policy", caf::atom("sharing"));
+  config.set("scheduler.max-threads", std::size_t{2});
+  config.set("scheduler.max-throughput", std::size_t{100});
+  return config;
+}
+
+result<std::shared_ptr<const net::tls_context>> tls_of(const config::settings& settings) {
+  auto& s = settings.security;
+  if (!s.configured())
+    return nullptr;
+  auto opened = net::tls_context::open({s.secret, s.certificate, s.key, s.authority});
+  return opened ? std::move(opened) : fail(opened.error().within("security"));
+}
+
+std::string joined(const std::vector<std::string>& addresses) {
+  std::string text;
+  for (auto& address : addresses)
+    text += (text.empty() ? "" : ", ") + address;
+  return text;
+}
+
+} // namespace
+
+engine::engine(const config::settings& settings)
+  : settings_(settings), caf_config_(make_caf_config()),
+    system_(std::make_unique<caf::actor_system>(caf_config_)) {}
+
+result<std::shared_ptr<engine>> engine::start(const config::settings& settings) {
+  std::shared_ptr<engine> e{new engine{settings}};
+  auto tls = tls_of(settings);
+  if (!tls)
+    return fail(tls.error());
+  e->tls_ = std::move(*tls);
+  auto loop =
+    net::io_loop::start({.poll_us = static_cast<std::uint32_t>(settings.channel.poll_us)});
+  if (!loop)
+    return fail(loop.error());
+  e->loop_ = std::move(*loop);
+  auto& c = settings.channel;
+  e->names_ = net::resolver::make(
+    net::look_up, {c.lookup_threads_max, c.lookups_max, c.lookup_addresses_max});
+  auto fabric = transport::fabric::create(fabric_options_of(settings), e->loop_);
+  if (!fabric)
+    return fail(fabric.error());
+  e->fabric_ = std::move(*fabric);
+  return e;
+}
+
+engine::~engine() {
+  if (loop_)
+    loop_->stop();
+  end_actors();
+  fabric_.reset();
+  // An actor that somebody outside still names must not keep us.
+  system_->await_actors_before_shutdown(false);
+  system_.reset();
+}
+
+void engine::end_actors() {
+  std::vector<caf::strong_actor_ptr> actors;
+  {
+    std::lock_guard guard{mutex_};
+    actors.swap(adopted_);
+  }
+  for (auto& actor : actors)
+    actors::end_actor(*system_, actor);
+}
+
+net::channel_options engine::channel_options() const {
+  auto& c = settings_.channel;
+  net::channel_options o;
+  o.frame_bytes_max = static_cast<std::uint32_t>(c.frame_max_bytes);
+  o.send_queue_bytes_max = c.send_queue_max_bytes;
+  o.heartbeat_ms = static_cast<std::uint32_t>(c.heartbeat_ms);
+  o.peer_timeout_ms = static_cast<std::uint32_t>(c.peer_timeout_ms);
+  o.handshake_timeout_ms = static_cast<std::uint32_t>(c.handshake_timeout_ms);
+  o.requests_max = c.requests_max;
+  o.requests_queued_max = settings_.limits.queued_max;
+  o.tls = tls_;
+  o.stagger_ms = static_cast<std::uint32_t>(c.stagger_ms);
+  o.names = names_;
+  return o;
+}
+
+net::link_options engine::link_options(const actors::node_entry& node) const {
+  auto& c = settings_.client;
+  net::link_options o;
+  o.address = joined(node.addresses);
+  o.addresses = node.addresses;
+  o.channel = channel_options();
+  o.channel.expected_name = node.name;
+  o.channel.local_name = "client:" + std::to_string(getpid());
+  o.connect_timeout_ms = static_cast<std::uint32_t>(c.connect_timeout_ms);
+  o.backoff_min_ms = static_cast<std::uint32_t>(c.reconnect_backoff_min_ms);
+  o.backoff_max_ms = static_cast<std::uint32_t>(c.reconnect_backoff_max_ms);
+  return o;
+}
+
+namespace {
+
+// Threads that stop engines; the process does not end under them.
+class stopping_threads {
+public:
+  ~stopping_threads() {
+    std::unique_lock guard{mutex_};
+    changed_.wait_for(guard, std::chrono::seconds{10}, [this] { return running_ == 0; });
+  }
+
+  void add(std::shared_ptr<engine> e) {
+    {
+      std::lock_guard guard{mutex_};
+      ++running_;
+    }
+    std::thread{[this, e = std::move(e)]() mutable {
+      e.reset();
+      std::lock_guard guard{mutex_};
+      --running_;
+      changed_.notify_all();
+    }}.detach();
+  }
+
+private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  int running_ = 0;
+};
+
+} // namespace
+
+void release(std::shared_ptr<engine> e) {
+  static stopping_threads elsewhere;
+  bool inside = e &&
+    (e->loop()->on_loop() || actors::handler_scope::inside() ||
+     actors::inline_unit::current(e->system()));
+  if (inside)
+    elsewhere.add(std::move(e));
+}
+
+} // namespace millrace::runtime

@@ -1,0 +1,258 @@
+// Starting and stopping a service, room by room.
+#include <millrace/actors/node/node_actor.hpp>
+#include <millrace/actors/wire/session.hpp>
+#include <millrace/config/load.hpp>
+#include <millrace/config/place.hpp>
+#include <millrace/core/log.hpp>
+#include <millrace/runtime/client/calls/caller.hpp>
+#include <millrace/runtime/node/node.hpp>
+#include <millrace/runtime/node/provider.hpp>
+#include <millrace/version.hpp>
+
+#include <pwd.h>
+#include <unistd.h>
+
+#include <charconv>
+#include <map>
+#include <thread>
+
+namespace millrace {
+
+namespace {
+
+using runtime::engine;
+
+result<std::vector<std::uint32_t>> uids_of(const std::vector<std::string>& users) {
+  std::vector<std::uint32_t> out;
+  for (auto& user : users) {
+    std::uint32_t uid = 0;
+    auto* end = user.data() + user.size();
+    auto [rest, bad] = std::from_chars(user.data(), end, uid);
+    // The largest number stands for nobody.
+    bool number = bad == std::errc{} && rest == end && uid != static_cast<uid_t>(-1);
+    auto* entry = number || user.empty() ? nullptr : getpwnam(user.c_str());
+    if (!number && !entry)
+      return fail(
+        errc::invalid_argument, "node.allow_users: this system has no user \"" + user + "\"");
+    out.push_back(number ? uid : entry->pw_uid);
+  }
+  return out;
+}
+
+} // namespace
+
+struct node::state {
+  config::settings settings;
+  std::shared_ptr<engine> runs_on;
+  std::unique_ptr<runtime::node_memory> memory;
+  std::vector<std::unique_ptr<runtime::provider>> providers;
+  runtime::local_actors local;
+  std::shared_ptr<actors::connection_table> connections =
+    std::make_shared<actors::connection_table>();
+  std::vector<std::string> addresses; // as others reach it
+  std::vector<std::shared_ptr<net::listener>> listeners;
+  time_point started = steady_clock::now();
+  bool stopped = false;
+
+  status open_provider(const config::provider_settings& p);
+  status open_sockets();
+  void spawn_self();
+  actors::node_status status_now() const;
+  std::uint64_t in_flight();
+  void stop();
+};
+
+status node::state::open_provider(const config::provider_settings& p) {
+  auto opened = runtime::provider::open(p, runs_on, *memory);
+  if (!opened)
+    return opened.error();
+  auto& added = *providers.emplace_back(std::move(*opened));
+  local.stores[p.name] = added.store();
+  if (added.checkpoints())
+    local.checkpoints[p.name] = added.checkpoints();
+  return {};
+}
+
+namespace {
+
+actors::rdma_status rdma_status_of(const transport::verbs_stats& v) {
+  actors::rdma_status out;
+  out.present = true;
+  out.registrations = v.registrations;
+  out.registered_bytes = v.registered_bytes;
+  out.grants = v.grants;
+  out.windows = v.windows;
+  out.by_dma_buf = v.by_dma_buf;
+  out.by_peer_memory = v.by_peer_memory;
+  for (auto& r : v.rails)
+    out.rails.push_back(
+      {r.peer, r.device, r.state, r.connected_by, r.bytes, r.requests, r.retried, r.failures,
+       r.rate_bytes_per_s, r.depth, r.last_error});
+  return out;
+}
+
+} // namespace
+
+actors::node_status node::state::status_now() const {
+  actors::node_status s;
+  s.node = settings.node.name;
+  s.address = addresses.front();
+  s.addresses = addresses;
+  s.version = version;
+  s.pid = static_cast<std::uint64_t>(getpid());
+  s.uptime_ms = static_cast<std::uint64_t>(
+    std::chrono::duration_cast<std::chrono::milliseconds>(steady_clock::now() - started).count());
+  s.connections = connections->size();
+  auto& staging = memory->staging_in_use();
+  s.staging_capacity_bytes = staging ? staging->capacity_bytes() : 0;
+  s.staging_used_bytes = staging ? staging->used_bytes() : 0;
+  for (auto& p : runs_on->fabric()->paths())
+    s.paths.push_back(
+      {p.peer, p.driver, p.bytes, p.transfers, p.failures, p.chosen, p.rate_bytes_per_s,
+       p.fallbacks, p.last_reason, p.carrier});
+  if (auto verbs = runs_on->fabric()->verbs())
+    s.rdma = rdma_status_of(*verbs);
+  return s;
+}
+
+void node::state::spawn_self() {
+  actors::node_actor_deps deps;
+  deps.who_is_where = runtime::directory_of(settings);
+  // The actor ends before the state does.
+  deps.own_state = [this] { return status_now(); };
+  for (auto& p : providers)
+    deps.providers.push_back({p->store(), p->checkpoints()});
+  local.node = runs_on->adopt(actors::spawn_node_actor(runs_on->system(), std::move(deps)));
+}
+
+status node::state::open_sockets() {
+  auto uids = uids_of(settings.node.allow_users);
+  if (!uids)
+    return uids.error();
+  net::listener_options where;
+  where.socket_mode = settings.node.socket_mode;
+  where.allow_uids = std::move(*uids);
+  where.connections_max = settings.channel.connections_max;
+  where.connections = std::make_shared<std::uint32_t>(0);
+  where.handshakes_max = settings.channel.handshakes_max;
+  where.handshakes_per_source_max = settings.channel.handshakes_per_source_max;
+  where.streams = runs_on->fabric()->stream_door();
+  auto options = runs_on->channel_options();
+  options.local_name = settings.node.name;
+  auto targets = std::make_shared<actors::session_targets>();
+  targets->providers = local.stores;
+  targets->checkpoints = local.checkpoints;
+  targets->node = local.node;
+  for (auto& address : settings.node.listen) {
+    where.address = address;
+    auto opened = net::listener::open(
+      runs_on->loop(), where, options,
+      [&system = runs_on->system(), fabric = runs_on->fabric(), targets, table = connections](
+        const net::peer_info&) { return actors::make_session(system, fabric, targets, table); });
+    if (!opened)
+      return opened.error();
+    listeners.push_back(std::move(*opened));
+  }
+  return {};
+}
+
+// Operations that clients still wait for; a provider that does not answer counts for none.
+std::uint64_t node::state::in_flight() {
+  auto core = runtime::client_core::of_node(runs_on, runtime::directory_of(settings), local);
+  promise<actors::node_status> done;
+  core->ask<actors::node_actor, actors::node_status_request, actors::node_status>(
+    local.node, {}, [done](result<actors::node_status> s) { done.set(std::move(s)); });
+  auto answer = done.get_future();
+  std::uint64_t total = 0;
+  if (answer.wait_for(std::chrono::seconds{1}) && answer.result())
+    for (auto& p : answer.result()->providers)
+      total += p.in_flight + p.queued + p.saves_in_flight + p.saves_queued;
+  return total;
+}
+
+void node::state::stop() {
+  if (std::exchange(stopped, true))
+    return;
+  auto deadline =
+    steady_clock::now() + std::chrono::milliseconds{settings.limits.shutdown_timeout_ms};
+  connections->refuse();
+  for (auto& l : listeners)
+    l->stop();
+  while (!providers.empty() && steady_clock::now() < deadline && in_flight() > 0)
+    std::this_thread::sleep_for(std::chrono::milliseconds{20});
+  connections->close_all({errc::unavailable, "node " + settings.node.name + " was stopped"}, 1000);
+  for (auto& p : providers)
+    if (auto bad = p->close(static_cast<std::uint32_t>(settings.limits.shutdown_timeout_ms));
+        !bad.ok())
+      log().warn("provider not closed in order provider={} why=\"{}\"", p->name(), bad.to_string());
+  listeners.clear();
+  runs_on->end_actors();
+  local = {};
+  providers.clear();
+  memory.reset();
+  runtime::release(std::exchange(runs_on, nullptr));
+}
+
+node::node(std::unique_ptr<state> s) : state_(std::move(s)) {}
+node::node(node&&) noexcept = default;
+node& node::operator=(node&& other) noexcept {
+  stop();
+  state_ = std::move(other.state_);
+  return *this;
+}
+node::~node() { stop(); }
+
+void node::stop() {
+  if (state_)
+    state_->stop();
+}
+
+result<node> node::start(const config::settings& settings) {
+  auto s = std::make_unique<state>();
+  s->settings = settings;
+  s->addresses =
+    config::cluster_node{settings.node.name, settings.node.listen, {}, settings.node.host}
+      .addresses();
+  if (s->addresses.empty())
+    return fail(errc::invalid_argument, "node " + settings.node.name + " has no address");
+  auto started = engine::start(settings);
+  if (!started)
+    return fail(started.error());
+  s->runs_on = std::move(*started);
+  s->memory = std::make_unique<runtime::node_memory>(s->runs_on);
+  node n{std::move(s)};
+  for (auto& p : settings.providers)
+    if (auto bad = n.state_->open_provider(p); !bad.ok())
+      return fail(bad.within("provider " + p.name));
+  n.state_->spawn_self();
+  if (auto bad = n.state_->open_sockets(); !bad.ok())
+    return fail(bad.within("node " + settings.node.name));
+  return n;
+}
+
+node node::embed(const config::settings& settings) {
+  auto started = start(settings);
+  if (!started)
+    throw error{started.error()};
+  return std::move(*started);
+}
+
+node node::embed(const std::string& path, const std::string& name) {
+  auto loaded = config::load_file(path);
+  if (!loaded)
+    throw error{loaded.error()};
+  auto picked = config::pick_node(*loaded, name, config::surroundings::of_this_process());
+  if (!picked)
+    throw error{picked.error()};
+  return embed(*picked);
+}
+
+class client node::client() const {
+  return millrace::client{runtime::client_core::of_node(
+    state_->runs_on, runtime::directory_of(state_->settings), state_->local)};
+}
+
+const std::string& node::address() const noexcept { return state_->addresses.front(); }
+const std::vector<std::string>& node::addresses() const noexcept { return state_->addresses; }
+
+} // namespace millrace

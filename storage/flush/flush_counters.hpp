@@ -1,0 +1,23 @@
+// What copying steps on has come to. Kept by the step flusher; told in the provider's status.
+#pragma once
+
+#include <cstdint>
+
+namespace millrace::storage {
+
+/// Steps of checkpoints that are copied on to a directory.
+struct flush_counters {
+  std::uint64_t waiting = 0; // models of which one waits or is being copied
+  std::uint64_t steps = 0;   // copied since the start, or found to be there
+  std::uint64_t failures = 0;
+  std::uint64_t bytes = 0; // of tensors
+
+  friend bool operator==(const flush_counters&, const flush_counters&) = default;
+};
+
+template <class Inspector>
+typename Inspector::result_type inspect(Inspector& f, flush_counters& x) {
+  return f(x.waiting, x.steps, x.failures, x.bytes);
+}
+
+} // namespace millrace::storage

@@ -1,0 +1,283 @@
+// One step at a time; of a model that was saved meanwhile the newest complete one next.
+#include <millrace/core/gathering.hpp>
+#include <millrace/core/log.hpp>
+#include <millrace/storage/await.hpp>
+#include <millrace/storage/flush/step_flusher.hpp>
+#include <millrace/storage/flush/version_flusher.hpp>
+
+#include <condition_variable>
+#include <deque>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <string>
+
+namespace millrace::storage {
+
+namespace {
+
+// Models that are looked at when a service starts.
+constexpr std::uint32_t models_max = 100'000;
+// For a store that rests in memory to open its versions.
+constexpr auto open_wait = std::chrono::minutes{1};
+// For a copy to notice that it shall stop.
+constexpr auto stop_wait = std::chrono::seconds{1};
+
+// Shards of one step as they are opened, by rank.
+using opening = gathering<flush_request>;
+
+void open_shard(
+  checkpoint_store& store, const std::string& model, std::uint32_t rank, std::uint64_t step,
+  const std::shared_ptr<opening>& into) {
+  store.open(
+    model, rank, {step},
+    [&store, model, rank, into](result<std::shared_ptr<opened_model>> version) {
+      if (!version)
+        return into->arrived(rank, fail(version.error()));
+      store.describe(
+        model, rank, [rank, into, version = std::move(*version)](result<shard_spec> shard) {
+          into->arrived(rank, shard.map([&](auto& s) {
+            return flush_request{s.model, s.rank, s.world_size, s.axes, version};
+          }));
+        });
+    });
+}
+
+// Opens all shards of a step, or none: from then on their slots are not filled again. The store outlives the outcome.
+void open_step(
+  checkpoint_store& store, const std::string& model, std::uint64_t step,
+  completion<std::vector<flush_request>> done) {
+  store.describe(model, 0, [&store, model, step, done = std::move(done)](result<shard_spec> first) {
+    if (!first)
+      return done(fail(first.error()));
+    auto into = std::make_shared<opening>(first->world_size, done);
+    for (std::uint32_t rank = 0; rank < first->world_size; ++rank)
+      open_shard(store, model, rank, step, into);
+  });
+}
+
+} // namespace
+
+class step_flusher::worker : public std::enable_shared_from_this<worker> {
+public:
+  worker(
+    const step_flusher_options& o, std::shared_ptr<checkpoint_store> store, version_flusher flusher)
+    : provider_(o.provider), directory_(o.flush.directory), every_(o.every),
+      store_(std::move(store)), flusher_(std::move(flusher)) {}
+
+  // What became complete but was not copied before the service ended. Nothing is opened before its turn: there may be
+  // many, and no job saves yet.
+  void catch_up() {
+    store_->list({}, {}, models_max, [self = shared_from_this()](const auto& models) {
+      for (std::size_t i = 0; models && i < models->size(); ++i)
+        self->store_->open(
+          (*models)[i].model, 0, {}, [self, model = (*models)[i].model](const auto& newest) {
+            // A step that was copied before is not written again.
+            if (newest && self->is_wanted(model, (*newest)->record().version))
+              self->wait_in_line({model, (*newest)->record().version, {}});
+          });
+    });
+  }
+
+  // Opened at once: later the slot may have been filled again.
+  void saved(const std::string& model, std::uint64_t step) {
+    if (is_wanted(model, step))
+      open_and_wait(model, step);
+  }
+
+  void run() {
+    std::unique_lock guard{mutex_};
+    for (;;) {
+      changed_.wait(guard, [this] { return !turns_.empty() || (closing_ && models_.empty()); });
+      if (turns_.empty() || stopping_)
+        break;
+      auto next = std::move(turns_.front());
+      turns_.pop_front();
+      guard.unlock();
+      auto outcome = try_copy(next);
+      end_turn(next.model, next.step, outcome);
+      next = {};
+      guard.lock();
+    }
+    ended_ = true;
+    changed_.notify_all();
+  }
+
+  flush_counters counters() const {
+    std::lock_guard guard{mutex_};
+    auto now = counters_;
+    now.waiting = models_.size();
+    return now;
+  }
+
+  /// True when the thread has come to its end, within the deadline or soon after.
+  bool close(std::chrono::milliseconds deadline, bool& drained) {
+    std::unique_lock guard{mutex_};
+    closing_ = true;
+    changed_.notify_all();
+    drained = changed_.wait_for(guard, deadline, [this] { return ended_; });
+    if (drained)
+      return true;
+    stopping_ = true;
+    auto dropped = std::exchange(turns_, {});
+    models_.clear();
+    changed_.notify_all();
+    return changed_.wait_for(guard, stop_wait, [this] { return ended_; });
+  }
+
+  const std::string& directory() const noexcept { return directory_; }
+
+private:
+  struct turn {
+    std::string model;
+    std::uint64_t step = 0;
+    std::vector<flush_request> shards; // empty: not opened yet
+  };
+
+  // Else it is none of ours, or its turn comes when what the model has under way is over.
+  bool is_wanted(const std::string& model, std::uint64_t step) {
+    if (step % every_ != 0)
+      return false;
+    std::lock_guard guard{mutex_};
+    if (closing_)
+      return false;
+    auto [at, idle] = models_.try_emplace(model);
+    if (!idle)
+      at->second = step;
+    return idle;
+  }
+
+  void open_and_wait(const std::string& model, std::uint64_t step) {
+    open_step(
+      *store_, model, step,
+      [self = shared_from_this(), model, step](result<std::vector<flush_request>> shards) {
+        if (shards)
+          self->wait_in_line({model, step, std::move(*shards)});
+        else
+          self->end_turn(model, step, shards.error());
+      });
+  }
+
+  void wait_in_line(turn one) {
+    std::lock_guard guard{mutex_};
+    if (stopping_)
+      return;
+    turns_.push_back(std::move(one));
+    changed_.notify_all();
+  }
+
+  status try_copy(turn& one) {
+    try {
+      return copy(one);
+    } catch (const std::exception& e) {
+      return {errc::internal, e.what()};
+    }
+  }
+
+  status copy(turn& one) {
+    if (one.shards.empty())
+      if (auto bad = open(one); !bad.ok())
+        return bad;
+    for (auto& shard : one.shards) {
+      auto bytes = size_bytes(shard.version->record().spec.tensors);
+      auto outcome = flusher_.flush(shard, stopping_);
+      shard.version.reset(); // its slot may be filled again
+      if (!outcome)
+        return outcome.error();
+      std::lock_guard guard{mutex_};
+      counters_.bytes += bytes;
+    }
+    return {};
+  }
+
+  // One that was not opened when it was found may have been followed by others.
+  status open(turn& one) {
+    {
+      std::lock_guard guard{mutex_};
+      if (auto at = models_.find(one.model); at != models_.end() && at->second)
+        one.step = *std::exchange(at->second, std::nullopt);
+    }
+    auto shards = await<std::vector<flush_request>>(
+      open_wait, [&](auto done) { open_step(*store_, one.model, one.step, std::move(done)); });
+    if (!shards)
+      return shards.error();
+    one.shards = std::move(*shards);
+    return {};
+  }
+
+  void end_turn(const std::string& model, std::uint64_t step, const status& outcome) {
+    std::optional<std::uint64_t> next;
+    {
+      std::lock_guard guard{mutex_};
+      ++(outcome.ok() ? counters_.steps : counters_.failures);
+      auto at = models_.find(model);
+      if (at != models_.end())
+        next = std::exchange(at->second, std::nullopt);
+      if (at != models_.end() && !next)
+        models_.erase(at);
+      changed_.notify_all();
+      if (stopping_)
+        return;
+    }
+    if (!outcome.ok())
+      log().warn(
+        "a checkpoint was not copied on provider={} model={} step={} why=\"{}\"", provider_, model,
+        step, outcome.to_string());
+    if (next)
+      open_and_wait(model, *next);
+  }
+
+  const std::string provider_;
+  const std::string directory_;
+  const std::uint64_t every_;
+  const std::shared_ptr<checkpoint_store> store_;
+  const version_flusher flusher_;
+
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  /// Those that are opened, wait or are copied, and what became complete since then.
+  std::map<std::string, std::optional<std::uint64_t>> models_;
+  std::deque<turn> turns_;
+  flush_counters counters_;
+  bool closing_ = false;
+  bool ended_ = false;
+  std::atomic<bool> stopping_ = false;
+};
+
+step_flusher::step_flusher(std::shared_ptr<worker> w)
+  : worker_(std::move(w)), thread_([w = worker_] { w->run(); }) {}
+
+step_flusher::~step_flusher() { static_cast<void>(close(0)); }
+
+result<std::shared_ptr<step_flusher>> step_flusher::open(
+  step_flusher_options options, std::shared_ptr<checkpoint_store> store) {
+  auto flusher = version_flusher::open(options.flush);
+  if (!flusher)
+    return fail(flusher.error().within("flush_to"));
+  auto made = std::make_shared<worker>(options, std::move(store), std::move(*flusher));
+  made->catch_up();
+  return std::shared_ptr<step_flusher>{new step_flusher{std::move(made)}};
+}
+
+void step_flusher::saved(const std::string& model, std::uint64_t step) {
+  worker_->saved(model, step);
+}
+
+flush_counters step_flusher::counters() const { return worker_->counters(); }
+
+status step_flusher::close(std::uint32_t deadline_ms) {
+  if (!thread_.joinable())
+    return {};
+  bool drained = false;
+  if (worker_->close(std::chrono::milliseconds{deadline_ms}, drained)) {
+    thread_.join();
+    return drained ? status{}
+                   : status{errc::deadline_exceeded, "steps were left to copy at the end"};
+  }
+  thread_.detach();
+  return {
+    errc::deadline_exceeded,
+    "a copy to " + worker_->directory() + " does not end; it was left behind"};
+}
+
+} // namespace millrace::storage

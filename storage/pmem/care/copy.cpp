@@ -1,0 +1,74 @@
+// Within the mapping, or through memory of its own and direct I/O.
+#include <millrace/storage/pmem/care/copy.hpp>
+#include <millrace/storage/pmem/care/verify.hpp>
+#include <millrace/storage/pmem/medium/extents.hpp>
+
+#include <unistd.h>
+
+#include <cerrno>
+
+namespace millrace::storage::pmem {
+
+namespace {
+
+class copier {
+public:
+  copier(core& c, const slot_owner& s, const std::vector<std::uint64_t>& digests)
+    : c_(c), check_(*s.shape, digests), source_(c, s.window_bytes) {}
+
+  status copy(
+    const io::packed_window& w, const std::vector<data_extent>& from,
+    const std::vector<data_extent>& to) {
+    auto data = source_.read(w, from);
+    if (!data)
+      return data.error();
+    auto target = locate(to, w.at, w.size_bytes).front().offset;
+    return c_.direct ? copy_by_io(w, *data, target) : copy_in_mapping(w, *data, target);
+  }
+
+private:
+  status copy_in_mapping(
+    const io::packed_window& w, const std::byte* data, std::uint64_t target) const {
+    c_.persist.bulk_copy(c_.address(target), data, w.size_bytes);
+    if (auto bad = check_.compare(w, c_.address(target)); !bad.ok())
+      return bad;
+    return c_.persist.bulk_flush(c_.address(target), w.size_bytes);
+  }
+
+  status copy_by_io(const io::packed_window& w, const std::byte* data, std::uint64_t target) const {
+    if (auto bad = check_.compare(w, data); !bad.ok())
+      return bad;
+    return io::write_all(c_.direct_file, data, w.size_bytes, target, c_.file.path);
+  }
+
+  core& c_;
+  window_check check_;
+  window_source source_;
+};
+
+} // namespace
+
+status copy_version(
+  core& c, const slot_owner& s, const slot& from, const slot& to,
+  const std::vector<std::uint64_t>& digests, const std::function<bool()>& goes_on) {
+  copier copies{c, s, digests};
+  if (!c.direct)
+    for (auto& e : to.extents)
+      c.persist.bulk_begins(c.address(e.offset), e.length);
+  for (auto& w : s.shape->packed.windows) {
+    if (!goes_on())
+      return {errc::cancelled, "stopped"};
+    if (auto bad = copies.copy(w, from.extents, to.extents); !bad.ok())
+      return bad.within("copying a version of " + describe(s.key));
+  }
+  if (c.direct)
+    return ::fdatasync(c.direct_file.get()) == 0
+      ? status{}
+      : status_from_errno(errno, "syncing " + c.file.path);
+  c.persist.fence();
+  for (auto& e : to.extents)
+    c.persist.bulk_persisted(c.address(e.offset), e.length);
+  return {};
+}
+
+} // namespace millrace::storage::pmem

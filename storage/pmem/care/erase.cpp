@@ -1,0 +1,165 @@
+// What is being read stays until it was read; everything else goes in one publish a shard.
+#include <millrace/core/kill_point.hpp>
+#include <millrace/storage/pmem/care/erase.hpp>
+#include <millrace/storage/pmem/catalog.hpp>
+#include <millrace/storage/pmem/stored_version.hpp>
+
+#include <algorithm>
+
+namespace millrace::storage::pmem {
+
+status no_such_model(const std::string& name) {
+  return {errc::not_found, "no checkpoints of a model named " + name};
+}
+
+status no_such_shard(const std::string& name, std::uint32_t rank) {
+  return {
+    errc::not_found,
+    "no checkpoints of rank " + std::to_string(rank) + " of model " + name +
+      "; it was never registered"};
+}
+
+std::shared_ptr<shard> find_shard(const model& m, std::uint32_t rank) {
+  auto at = m.shards.find(rank);
+  return at == m.shards.end() || at->second->erased ? nullptr : at->second;
+}
+
+void drop_if_empty(core& c, model& m) {
+  if (!m.shards.empty() || !m.versions.empty() || m.coming > 0)
+    return;
+  std::lock_guard guard{c.models_mutex};
+  auto at = c.models.find(m.name);
+  if (at == c.models.end() || at->second.get() != &m)
+    return;
+  m.gone = true;
+  c.models.erase(at); // whoever locks the model keeps it
+}
+
+status remove_owner(core& c, model& m, slot_owner& s) {
+  if (s.index == 0)
+    return {}; // the leases of two slots may be dropped at once
+  {
+    std::lock_guard guard{c.layout_mutex};
+    change removal{*c.objects};
+    auto next = c.table;
+    next.erase(s.key);
+    auto table = write_table(c, removal, next);
+    if (!table)
+      return table.error();
+    free_owner(removal, s);
+    MILLRACE_KILL_POINT("pmem.erase.before_publish");
+    if (auto bad = c.publish(removal); !bad.ok())
+      return bad;
+    MILLRACE_KILL_POINT("pmem.erase.after_publish");
+    c.table = std::move(next);
+    c.table_object = *table;
+  }
+  s.index = 0;
+  if (s.key.kind == entry_kind::shard)
+    m.shards.erase(static_cast<std::uint32_t>(s.key.number));
+  else
+    m.versions.erase(s.key.number);
+  drop_if_empty(c, m);
+  return {};
+}
+
+namespace {
+
+status mark_erased(core& c, slot_owner& s, std::uint64_t flags) {
+  change mark{*c.objects};
+  set_flags(c, mark, s, flags | flag_erased);
+  MILLRACE_KILL_POINT("pmem.mark.before_publish");
+  if (auto bad = c.publish(mark); !bad.ok())
+    return bad;
+  MILLRACE_KILL_POINT("pmem.mark.after_publish");
+  s.erased = true;
+  return {};
+}
+
+} // namespace
+
+status erase_owner(core& c, model& m, slot_owner& s, std::uint64_t flags) {
+  return in_use(s) ? mark_erased(c, s, flags) : remove_owner(c, m, s);
+}
+
+namespace {
+
+status check_detached(const model& m) {
+  for (auto& [rank, s] : m.shards)
+    if (s->registered)
+      return {
+        errc::busy,
+        "erasing checkpoints of " + m.name + ": a job is attached to rank " + std::to_string(rank) +
+          "; end it first"};
+  return {};
+}
+
+// From the first shard on no step is complete any more; a crash in between leaves shards to erase again.
+status erase_shards(core& c, model& m) {
+  auto shards = m.shards;
+  for (auto& [rank, s] : shards) {
+    if (s->erased)
+      continue;
+    if (auto bad = erase_owner(c, m, *s, flags_of(*s)); !bad.ok())
+      return bad;
+  }
+  return {};
+}
+
+// Its slots stay reserved; they are empty from now on, but not filled again before their readers are gone.
+status erase_step(core& c, model& m, std::uint64_t step) {
+  auto found = false;
+  for (auto& [rank, s] : m.shards)
+    for (auto number = find_version(*s, step); !s->erased && number >= 0;
+         number = find_version(*s, step)) {
+      found = true;
+      change forget{*c.objects};
+      set_state(c, forget, *s, static_cast<std::uint64_t>(number), {});
+      MILLRACE_KILL_POINT("pmem.forget.before_publish");
+      if (auto bad = c.publish(forget); !bad.ok())
+        return bad;
+      MILLRACE_KILL_POINT("pmem.forget.after_publish");
+      auto& one = s->slots[number];
+      one.state = slot_state::empty;
+      one.sequence = 0;
+      ++one.changes;
+    }
+  if (!found)
+    return {errc::not_found, "model " + m.name + " has no version of step " + std::to_string(step)};
+  return {};
+}
+
+} // namespace
+
+status erase_model(core& c, const std::string& name, std::optional<std::uint64_t> step) {
+  auto m = c.find(name);
+  if (!m)
+    return no_such_model(name);
+  std::lock_guard guard{m->mutex};
+  auto visible = std::any_of(
+    m->shards.begin(), m->shards.end(), [](auto& entry) { return !entry.second->erased; });
+  if (!visible)
+    return no_such_model(name);
+  if (auto bad = check_detached(*m); !bad.ok())
+    return bad;
+  return step ? erase_step(c, *m, *step) : erase_shards(c, *m);
+}
+
+status finish_erasing(core& c) {
+  for (auto& m : c.all()) {
+    std::lock_guard guard{m->mutex};
+    std::vector<std::shared_ptr<slot_owner>> left;
+    for (auto& [rank, s] : m->shards)
+      if (s->erased)
+        left.push_back(s);
+    for (auto& [number, v] : m->versions)
+      if (v->erased)
+        left.push_back(v);
+    for (auto& s : left)
+      if (auto bad = remove_owner(c, *m, *s); !bad.ok())
+        return bad;
+  }
+  return {};
+}
+
+} // namespace millrace::storage::pmem

@@ -1,0 +1,13 @@
+// Getting space back, and in one piece. Run by the store on a thread of its own.
+#pragma once
+
+#include <millrace/storage/pmem/pool_state.hpp>
+
+namespace millrace::storage::pmem {
+
+/// See `checkpoint_store::repack`. Errors: `busy` while another one runs.
+void start_repack(
+  const std::shared_ptr<core>& c, progress_callback progress, gate::ticket ticket,
+  completion<repack_report> done);
+
+} // namespace millrace::storage::pmem

@@ -1,0 +1,88 @@
+// One run if possible; else whole windows, as many together as fit.
+#include <millrace/core/assert.hpp>
+#include <millrace/storage/io/file_io.hpp>
+#include <millrace/storage/pmem/medium/extents.hpp>
+
+#include <algorithm>
+
+namespace millrace::storage::pmem {
+
+namespace {
+
+// libpmemobj puts its header in front of an object; data starts on the next page border.
+constexpr std::uint64_t alignment_bytes = io::direct_io_bytes;
+
+std::uint64_t end_of(const io::packed_window& w) { return w.at + w.size_bytes; }
+
+bool reserve_one(change& into, std::uint64_t length, reserved_extents& out) {
+  auto object = into.reserve(length + alignment_bytes, object_type::data);
+  if (!object)
+    return false;
+  out.extents.push_back({*object, io::round_up(*object, alignment_bytes), length});
+  out.taken_bytes += into.reserved_bytes();
+  return true;
+}
+
+// The most windows from `first` on that fit into one run; 0 if not even one does.
+std::size_t windows_fitting(change& into, const io::packing& packed, std::size_t first) {
+  auto& windows = packed.windows;
+  std::size_t fits = 0, most = windows.size() - first;
+  while (fits < most) {
+    auto middle = fits + (most - fits + 1) / 2;
+    auto length = end_of(windows[first + middle - 1]) - windows[first].at;
+    auto before = into.size();
+    reserved_extents trial;
+    if (reserve_one(into, length, trial)) {
+      into.cancel_after(before);
+      fits = middle;
+    } else {
+      most = middle - 1;
+    }
+  }
+  return fits;
+}
+
+} // namespace
+
+result<reserved_extents> reserve_extents(change& into, const io::packing& packed) {
+  reserved_extents out;
+  auto before = into.size();
+  auto& windows = packed.windows;
+  if (windows.empty() || reserve_one(into, packed.stream_bytes, out))
+    return out;
+  for (std::size_t first = 0; first < windows.size();) {
+    auto count = out.extents.size() < extents_max ? windows_fitting(into, packed, first) : 0;
+    auto length = count == 0 ? 0 : end_of(windows[first + count - 1]) - windows[first].at;
+    if (count == 0 || !reserve_one(into, length, out)) {
+      into.cancel_after(before);
+      return fail(errc::no_space, "no room for " + std::to_string(packed.stream_bytes) + " bytes");
+    }
+    first += count;
+  }
+  return out;
+}
+
+std::vector<located_run> locate(
+  const std::vector<data_extent>& extents, std::uint64_t at, std::uint64_t length,
+  std::uint64_t run_max_bytes) {
+  std::vector<located_run> runs;
+  std::uint64_t from = 0;
+  for (auto& e : extents) {
+    if (at >= e.length) {
+      at -= e.length;
+      continue;
+    }
+    while (length > 0 && at < e.length) {
+      auto part = std::min({length, e.length - at, run_max_bytes});
+      runs.push_back({e.offset + at, part, from});
+      at += part, from += part, length -= part;
+    }
+    at = 0;
+    if (length == 0)
+      break;
+  }
+  MILLRACE_ASSERT(length == 0);
+  return runs;
+}
+
+} // namespace millrace::storage::pmem

@@ -1,0 +1,218 @@
+// libpmemobj: opening, reserving, publishing.
+#include <millrace/core/assert.hpp>
+#include <millrace/storage/pmem/medium/heap.hpp>
+
+#include <libpmemobj.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <mutex>
+#include <string_view>
+
+namespace millrace::storage::pmem {
+
+namespace {
+
+// The unit in which libpmemobj hands out what is large.
+constexpr std::uint64_t chunk_bytes = 256 * 1024;
+constexpr std::uint64_t header_bytes =
+  64; // at least what it keeps of an object's chunks for itself
+
+// Objects from this size on get chunks of their own. By itself the library puts those of up to 2.3 MiB side by side
+// into blocks of 4 MiB: of 2304 KiB one fits, and a block is free only when all of it is. Ten chunks are the fewest
+// that it always gives whole.
+constexpr std::uint64_t own_chunks_bytes = 768 * 1024;
+constexpr std::uint64_t chunks_min = 10;
+
+std::uint64_t size_to_ask_for(std::uint64_t size_bytes) {
+  if (size_bytes < own_chunks_bytes)
+    return size_bytes;
+  return std::max(size_bytes, chunks_min * chunk_bytes - header_bytes);
+}
+
+// Settings of the library count for every pool opened after them.
+std::mutex& library_mutex() {
+  static std::mutex mutex;
+  return mutex;
+}
+
+// One arena: with one a thread, each would keep chunks of its own for the few small objects there are.
+void configure_library(heap_access access) {
+  auto global = POBJ_ARENAS_ASSIGNMENT_GLOBAL;
+  ::pmemobj_ctl_set(nullptr, "heap.arenas_assignment_type", &global);
+  int copy_on_write = access == heap_access::copy_on_write ? 1 : 0;
+  ::pmemobj_ctl_set(nullptr, "copy_on_write.at_open", &copy_on_write);
+}
+
+status refusal(int error, const std::string& doing) {
+  auto detail = doing + ": " + pmemobj_reason();
+  switch (error) {
+  case EAGAIN:
+    return {errc::busy, detail + "; it is open elsewhere: close it there first"};
+  case EINVAL:
+    return {errc::corrupt_data, detail + "; see `millrace pool check`"};
+  case EEXIST:
+    return {errc::already_exists, detail};
+  case ENOSPC:
+  case ENOMEM:
+  case EFBIG:
+    return {errc::no_space, detail};
+  default:
+    return {status_from_errno(error, doing).code(), detail};
+  }
+}
+
+} // namespace
+
+std::string pmemobj_reason() {
+  auto words = ::pmemobj_errormsg();
+  return words && *words ? words : "libpmemobj gives no reason";
+}
+
+result<std::unique_ptr<heap>> heap::open(const std::string& path, heap_access access) {
+  std::lock_guard guard{library_mutex()};
+  configure_library(access);
+  auto pool = ::pmemobj_open(path.c_str(), pool_layout);
+  if (!pool)
+    return fail(refusal(errno, "opening pool " + path));
+  return std::unique_ptr<heap>{new heap{pool}};
+}
+
+result<std::unique_ptr<heap>> heap::create(const std::string& path, std::uint64_t size_bytes) {
+  std::lock_guard guard{library_mutex()};
+  configure_library(heap_access::read_write);
+  auto pool = ::pmemobj_create(path.c_str(), pool_layout, size_bytes, 0600);
+  if (!pool)
+    return fail(refusal(errno, "making pool " + path));
+  return std::unique_ptr<heap>{new heap{pool}};
+}
+
+bool heap::reserve(
+  std::uint64_t size_bytes, object_type type, pobj_action& action, std::uint64_t& offset) const {
+  if (size_bytes > PMEMOBJ_MAX_ALLOC_SIZE)
+    return false;
+  auto got = ::pmemobj_reserve(
+    pool_, &action, size_to_ask_for(size_bytes), static_cast<std::uint64_t>(type));
+  offset = got.off;
+  return !OID_IS_NULL(got);
+}
+
+heap::~heap() { ::pmemobj_close(pool_); }
+
+pool_root* heap::root(bool make) const {
+  auto size = ::pmemobj_root_size(pool_);
+  if (make ? size != 0 && size != sizeof(pool_root) : size < sizeof(pool_root))
+    return nullptr;
+  return static_cast<pool_root*>(pmemobj_direct(::pmemobj_root(pool_, sizeof(pool_root))));
+}
+
+std::unordered_map<std::uint64_t, object_info> heap::objects() const {
+  std::unordered_map<std::uint64_t, object_info> found;
+  for (auto at = ::pmemobj_first(pool_); !OID_IS_NULL(at); at = ::pmemobj_next(at))
+    found.emplace(
+      at.off,
+      object_info{
+        static_cast<object_type>(::pmemobj_type_num(at)), ::pmemobj_alloc_usable_size(at)});
+  return found;
+}
+
+// Reserves the largest piece of at most `size_bytes` there is; returns what it holds, 0 when there is none.
+std::uint64_t heap::take_largest(std::uint64_t size_bytes, std::vector<pobj_action>& taken) const {
+  auto attempt = [&](std::uint64_t chunks) {
+    std::uint64_t offset = 0;
+    taken.emplace_back();
+    auto got =
+      reserve(chunks * chunk_bytes - header_bytes, object_type::data, taken.back(), offset);
+    if (!got)
+      taken.pop_back();
+    return got;
+  };
+  if (!attempt(chunks_min))
+    return 0;
+  ::pmemobj_cancel(pool_, &taken.back(), 1);
+  taken.pop_back();
+  std::uint64_t fits = chunks_min, most = std::max(chunks_min, size_bytes / chunk_bytes);
+  while (fits < most) {
+    auto middle = fits + (most - fits + 1) / 2;
+    if (!attempt(middle)) {
+      most = middle - 1;
+      continue;
+    }
+    ::pmemobj_cancel(pool_, &taken.back(), 1);
+    taken.pop_back();
+    fits = middle;
+  }
+  return attempt(fits) ? fits * chunk_bytes : 0;
+}
+
+heap::free_space heap::probe_free() const {
+  constexpr std::size_t pieces_max = 4096;
+  free_space found;
+  std::vector<pobj_action> taken;
+  auto bound = std::uint64_t{PMEMOBJ_MAX_ALLOC_SIZE};
+  while (taken.size() < pieces_max) {
+    bound = take_largest(bound, taken);
+    if (bound == 0)
+      break;
+    found.total_bytes += bound;
+    found.largest_bytes = std::max(found.largest_bytes, bound);
+  }
+  if (!taken.empty())
+    ::pmemobj_cancel(pool_, taken.data(), taken.size());
+  return found;
+}
+
+result<std::uint64_t> change::reserve(std::uint64_t size_bytes, object_type type) {
+  pobj_action action;
+  std::uint64_t offset = 0;
+  if (!home_->reserve(size_bytes, type, action, offset))
+    return fail(
+      errc::no_space, "no piece of " + std::to_string(size_bytes) + " bytes is free in the pool");
+  actions_.push_back(action);
+  return offset;
+}
+
+void change::cancel_after(std::size_t count) {
+  MILLRACE_ASSERT(count <= actions_.size());
+  if (count == actions_.size())
+    return;
+  ::pmemobj_cancel(home_->pool(), actions_.data() + count, actions_.size() - count);
+  actions_.resize(count);
+}
+
+void change::set(
+  checked_word& word, std::uint64_t owner, word_kind kind, std::uint64_t slot,
+  std::uint64_t value) {
+  set(word.value, value);
+  set(word.check, word_check(owner, kind, slot, value));
+}
+
+void change::set(std::uint64_t& word, std::uint64_t value) {
+  actions_.emplace_back();
+  ::pmemobj_set_value(home_->pool(), &actions_.back(), &word, value);
+}
+
+void change::free(std::uint64_t object) {
+  auto oid = ::pmemobj_oid(home_->at<void>(object));
+  actions_.emplace_back();
+  ::pmemobj_defer_free(home_->pool(), oid, &actions_.back());
+}
+
+status change::publish(const persistence& persist) {
+  persist.publishes();
+  auto failed = ::pmemobj_publish(home_->pool(), actions_.data(), actions_.size()) != 0;
+  auto outcome = failed
+    ? status{errc::no_space, "changing the index of the pool: " + pmemobj_reason()}
+    : status{};
+  persist.published();
+  if (outcome.ok())
+    actions_.clear();
+  return outcome;
+}
+
+void change::cancel() {
+  if (!actions_.empty())
+    ::pmemobj_cancel(home_->pool(), actions_.data(), actions_.size());
+}
+
+} // namespace millrace::storage::pmem

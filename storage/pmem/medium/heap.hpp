@@ -1,0 +1,118 @@
+// One open libpmemobj pool and atomic changes of it. Used by the parts of storage/pmem; the only place, with
+// pool_file.cpp, that calls libpmemobj.
+#pragma once
+
+#include <millrace/core/status.hpp>
+#include <millrace/storage/pmem/medium/format.hpp>
+#include <millrace/storage/pmem/medium/persist.hpp>
+
+#include <libpmemobj/action_base.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+namespace millrace::storage::pmem {
+
+/// An allocated object, as the heap sees it.
+struct object_info {
+  object_type type{};
+  std::uint64_t size_bytes = 0; // usable
+};
+
+enum class heap_access : std::uint8_t {
+  read_write,
+  copy_on_write, // nothing of what changes reaches the file; not for devices
+};
+
+/// Objects are named by their offset in the file, which is also their offset in the mapping.
+/// Threads: any.
+class heap {
+public:
+  /// Errors: `busy` when it is open elsewhere, `corrupt_data`, `io_error`; with libpmemobj's own words.
+  static result<std::unique_ptr<heap>> open(const std::string& path, heap_access access);
+  /// Makes a new pool; `size_bytes` 0 for a device. Errors: `already_exists`, `no_space`, `io_error`.
+  static result<std::unique_ptr<heap>> create(const std::string& path, std::uint64_t size_bytes);
+  ~heap();
+  heap(const heap&) = delete;
+  heap& operator=(const heap&) = delete;
+
+  std::byte* base() const noexcept { return reinterpret_cast<std::byte*>(pool_); }
+  template <class T>
+  T* at(std::uint64_t offset) const noexcept {
+    return reinterpret_cast<T*>(base() + offset);
+  }
+  std::uint64_t offset_of(const void* p) const noexcept {
+    return static_cast<std::uint64_t>(static_cast<const std::byte*>(p) - base());
+  }
+
+  /// The root object; made when `make` says so. Null when there is none of the right size.
+  pool_root* root(bool make = false) const;
+
+  std::unordered_map<std::uint64_t, object_info> objects() const;
+
+  /// Bytes free in pieces large enough for data (2.5 MiB), and the largest such piece: found by reserving
+  /// all of it for a moment. Nobody else may reserve meanwhile.
+  struct free_space {
+    std::uint64_t total_bytes = 0;
+    std::uint64_t largest_bytes = 0;
+  };
+  free_space probe_free() const;
+
+  PMEMobjpool* pool() const noexcept { return pool_; }
+
+  /// Reserves an object; false when there is no room. The action is to be published or cancelled.
+  bool reserve(
+    std::uint64_t size_bytes, object_type type, pobj_action& action, std::uint64_t& offset) const;
+
+private:
+  explicit heap(PMEMobjpool* pool) : pool_(pool) {}
+
+  std::uint64_t take_largest(std::uint64_t size_bytes, std::vector<pobj_action>& taken) const;
+
+  PMEMobjpool* pool_;
+};
+
+/// What libpmemobj said last on this thread.
+std::string pmemobj_reason();
+
+/// One atomic change: objects reserved, objects freed, words set; all at `publish`, or nothing.
+/// Destroying it unpublished cancels. Threads: one at a time.
+class change {
+public:
+  explicit change(const heap& home) : home_(&home) {}
+  change(change&& other) noexcept
+    : home_(other.home_), actions_(std::exchange(other.actions_, {})) {}
+  change& operator=(change&&) = delete;
+  ~change() { cancel(); }
+
+  /// Room for an object, nobody's until published. Its bytes are whatever was there.
+  /// Errors: `no_space`.
+  result<std::uint64_t> reserve(std::uint64_t size_bytes, object_type type);
+  /// Usable bytes of the object reserved last.
+  std::uint64_t reserved_bytes() const noexcept { return actions_.back().heap.usable_size; }
+  /// Takes back the reservations made since there were `count` actions.
+  void cancel_after(std::size_t count);
+  std::size_t size() const noexcept { return actions_.size(); }
+
+  void set(
+    checked_word& word, std::uint64_t owner, word_kind kind, std::uint64_t slot,
+    std::uint64_t value);
+  void set(std::uint64_t& word, std::uint64_t value);
+  void free(std::uint64_t object);
+
+  /// Errors: `no_space` when the pool has no room even for the log of the change.
+  [[nodiscard]] status publish(const persistence& persist);
+
+private:
+  void cancel();
+
+  const heap* home_;
+  std::vector<pobj_action> actions_;
+};
+
+} // namespace millrace::storage::pmem

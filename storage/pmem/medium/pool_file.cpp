@@ -1,0 +1,413 @@
+// Looking before touching: kinds of files, locks, headers.
+#include <millrace/core/clock.hpp>
+#include <millrace/core/kill_point.hpp>
+#include <millrace/storage/pmem/medium/pool_file.hpp>
+
+#include <fcntl.h>
+#include <linux/magic.h>
+#include <signal.h>
+#include <sys/file.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+namespace millrace::storage::pmem {
+
+namespace {
+
+// libpmemobj's own header (its stored format, version 6), as far as we must know it before it may look.
+constexpr std::uint32_t pmemobj_major = 6;
+struct foreign_header {
+  char signature[8];
+  std::uint32_t major = 0;
+};
+constexpr std::uint64_t descriptor_at = 4096;
+struct pool_descriptor {
+  char layout[1024];
+  std::uint64_t lanes_offset, lanes;
+  std::uint64_t heap_offset;
+  std::uint64_t unused[124];
+  std::uint64_t checksum;
+  std::uint64_t root_offset;
+  std::uint64_t run_id;
+  std::uint64_t root_size;
+  std::uint64_t conversion_flags;
+  std::uint64_t heap_size;
+};
+static_assert(offsetof(pool_descriptor, root_offset) == 2048);
+
+std::string own_error(const std::string& path, const std::string& what) {
+  return "pool " + path + ": " + what;
+}
+
+bool is_dax_device(const struct stat& info) {
+  auto link = "/sys/dev/char/" + std::to_string(major(info.st_rdev)) + ":" +
+    std::to_string(minor(info.st_rdev)) + "/subsystem";
+  std::error_code why;
+  return std::filesystem::read_symlink(link, why).filename() == "dax";
+}
+
+// What sysfs knows of a device: "size" or "align", in bytes.
+std::uint64_t device_number(const struct stat& info, const std::string& what) {
+  std::ifstream file{
+    "/sys/dev/char/" + std::to_string(major(info.st_rdev)) + ":" +
+    std::to_string(minor(info.st_rdev)) + "/" + what};
+  std::uint64_t number = 0;
+  file >> number;
+  return number;
+}
+
+std::uint64_t device_bytes(const struct stat& info) { return device_number(info, "size"); }
+
+// A device cannot be read, only mapped, in pieces of its alignment.
+status read_device(const pool_file& file, void* to, std::size_t length, std::uint64_t offset) {
+  auto doing = "reading the headers of " + file.path;
+  struct stat info {};
+  if (::fstat(file.file.get(), &info) != 0)
+    return status_from_errno(errno, doing);
+  auto piece = std::max<std::uint64_t>(device_number(info, "align"), descriptor_at);
+  auto from = offset / piece * piece;
+  auto bytes = (offset + length - from + piece - 1) / piece * piece;
+  auto p = ::mmap(nullptr, bytes, PROT_READ, MAP_SHARED, file.file.get(), static_cast<off_t>(from));
+  if (p == MAP_FAILED)
+    return status_from_errno(errno, doing);
+  std::memcpy(to, static_cast<const std::byte*>(p) + (offset - from), length);
+  ::munmap(p, bytes);
+  return {};
+}
+
+status read_bytes(const pool_file& file, void* to, std::size_t length, std::uint64_t offset) {
+  return file.device ? read_device(file, to, length, offset)
+                     : io::read_all(file.file, to, length, offset, file.path);
+}
+
+// Not `pmem_is_pmem`: what that says can be forced by the environment.
+bool maps_synchronously(int fd) {
+  auto p = ::mmap(nullptr, descriptor_at, PROT_READ, MAP_SHARED_VALIDATE | MAP_SYNC, fd, 0);
+  if (p == MAP_FAILED)
+    return false;
+  ::munmap(p, descriptor_at);
+  return true;
+}
+
+pool_medium find_medium(int fd, bool device) {
+  if (device)
+    return pool_medium::dax;
+  struct statfs info {};
+  if (::fstatfs(fd, &info) == 0)
+    for (std::uint64_t type : {TMPFS_MAGIC + 0ul, HUGETLBFS_MAGIC + 0ul, RAMFS_MAGIC + 0ul})
+      if (static_cast<std::uint32_t>(info.f_type) == type)
+        return pool_medium::memory;
+  return maps_synchronously(fd) ? pool_medium::dax : pool_medium::file;
+}
+
+// "process 4711 (millrace)", found in the kernel's table of locks; "another process" if it is not to be seen.
+std::string who_locks(const struct stat& info) {
+  std::ifstream locks{"/proc/locks"};
+  for (std::string line; std::getline(locks, line);) {
+    std::istringstream words{line};
+    std::string number, kind, advisory, access, place;
+    long pid = -1;
+    if (!(words >> number >> kind >> advisory >> access >> pid >> place) || pid <= 0)
+      continue;
+    auto inode = place.substr(place.rfind(':') + 1);
+    if (kind != "FLOCK" || inode != std::to_string(info.st_ino))
+      continue;
+    std::string name;
+    std::ifstream{"/proc/" + std::to_string(pid) + "/comm"} >> name;
+    return "process " + std::to_string(pid) + (name.empty() ? "" : " (" + name + ")");
+  }
+  return "another process";
+}
+
+// Of the open file, not of the process: kept until the last copy of the descriptor is closed. libpmemobj's own lock
+// is of another kind, comes later, and is not in the way of this one.
+status lock(const io::file_handle& file, const std::string& path, const struct stat& info) {
+  struct flock whole {};
+  whole.l_type = F_WRLCK;
+  whole.l_whence = SEEK_SET;
+  if (::fcntl(file.get(), F_OFD_SETLK, &whole) == 0)
+    return {};
+  if (errno == EAGAIN || errno == EACCES)
+    return {
+      errc::busy, own_error(path, "open in " + who_locks(info) + "; stop it, or ask it instead")};
+  return status_from_errno(errno, "locking pool " + path);
+}
+
+} // namespace
+
+result<pool_file> open_pool_file(const std::string& path, pool_medium wanted) {
+  auto file = io::open_file(path, O_RDWR);
+  if (!file && file.error().code() == errc::not_found)
+    return fail(
+      errc::not_found, own_error(path, "there is nothing; make one with `millrace pool create`"));
+  if (!file)
+    return fail(file.error());
+  struct stat info {};
+  if (::fstat(file->get(), &info) != 0)
+    return fail(status_from_errno(errno, "examining " + path));
+  pool_file found;
+  found.path = path;
+  found.device = S_ISCHR(info.st_mode) && is_dax_device(info);
+  if (!found.device && !S_ISREG(info.st_mode))
+    return fail(
+      errc::invalid_argument,
+      own_error(path, "neither a file nor a devdax device; name one of those"));
+  if (auto bad = lock(*file, path, info); !bad.ok())
+    return fail(std::move(bad));
+  found.size_bytes = found.device ? device_bytes(info) : static_cast<std::uint64_t>(info.st_size);
+  auto real = find_medium(file->get(), found.device);
+  if (wanted == pool_medium::dax && real != pool_medium::dax)
+    return fail(
+      errc::invalid_argument,
+      own_error(path, "configured as dax, but it cannot be mapped with MAP_SYNC"));
+  found.medium = wanted == pool_medium::automatic ? real : wanted;
+  found.file = std::move(*file);
+  return found;
+}
+
+status check_root(const pool_root& root, const std::string& path, std::uint64_t file_bytes) {
+  if (root.magic != pool_root::magic_value)
+    return {
+      errc::corrupt_data,
+      own_error(path, "its root is none of Millrace's, or damaged; see `millrace pool check`")};
+  if (root.format_version != pool_format_version)
+    return {
+      errc::unsupported_version,
+      own_error(
+        path,
+        "format version " + std::to_string(root.format_version) + ", this build knows " +
+          std::to_string(pool_format_version) +
+          "; use the release that wrote it, or dump its checkpoints with that and load the files "
+          "into a new pool")};
+  if (root.checksum != checksum_of(root) || root.header_bytes != sizeof(pool_root))
+    return {
+      errc::corrupt_data,
+      own_error(path, "the checksum of its root does not match; see `millrace pool check`")};
+  if (root.features != 0)
+    return {
+      errc::unsupported_version,
+      own_error(path, "uses features this build does not know; use the release that wrote it")};
+  if (root.size_bytes > file_bytes)
+    return {
+      errc::corrupt_data,
+      own_error(
+        path,
+        "truncated: " + std::to_string(root.size_bytes) + " bytes when it was made, " +
+          std::to_string(file_bytes) + " now; restore the file from a copy")};
+  return {};
+}
+
+status check_headers(const pool_file& file) {
+  auto& path = file.path;
+  auto not_ours = [&](const std::string& what) {
+    return status{
+      errc::invalid_argument,
+      own_error(path, what + "; name another path, or remove what is there")};
+  };
+  foreign_header header{};
+  const foreign_header blank{};
+  pool_descriptor descriptor;
+  if (file.size_bytes < descriptor_at + sizeof descriptor)
+    return not_ours(
+      "no pool of Millrace, or one of which only " + std::to_string(file.size_bytes) +
+      " bytes are left");
+  if (auto bad = read_bytes(file, &header, sizeof header, 0); !bad.ok())
+    return bad;
+  if (auto bad = read_bytes(file, &descriptor, sizeof descriptor, descriptor_at); !bad.ok())
+    return bad;
+  if (file.device && std::memcmp(&header, &blank, sizeof header) == 0)
+    return {
+      errc::not_found,
+      own_error(path, "no pool is on the device; make one with `millrace pool create`")};
+  if (std::memcmp(header.signature, "PMEMOBJ", 8) != 0)
+    return not_ours("no pool of Millrace (no libpmemobj signature)");
+  if (header.major != pmemobj_major)
+    return {
+      errc::unsupported_version,
+      own_error(path, "written by another format of libpmemobj, " + std::to_string(header.major))};
+  if (std::strncmp(descriptor.layout, pool_layout, sizeof descriptor.layout) != 0)
+    return not_ours("a pool of another program (another layout name)");
+  if (
+    descriptor.heap_offset > file.size_bytes ||
+    descriptor.heap_size > file.size_bytes - descriptor.heap_offset)
+    return {
+      errc::corrupt_data,
+      own_error(
+        path,
+        "truncated: its heap ends at " +
+          std::to_string(descriptor.heap_offset + descriptor.heap_size) + ", the file at " +
+          std::to_string(file.size_bytes) + "; restore the file from a copy")};
+  pool_root root;
+  if (
+    descriptor.root_size < sizeof root || descriptor.root_offset < descriptor.heap_offset ||
+    descriptor.root_offset > file.size_bytes - sizeof root)
+    return {
+      errc::corrupt_data, own_error(path, "it has no root object; see `millrace pool check`")};
+  if (auto bad = read_bytes(file, &root, sizeof root, descriptor.root_offset); !bad.ok())
+    return bad;
+  return check_root(root, path, file.size_bytes);
+}
+
+namespace {
+
+template <class T>
+void randomize(T& value) {
+  if (::getrandom(&value, sizeof value, 0) != static_cast<ssize_t>(sizeof value))
+    std::abort();
+}
+
+status write_root(const heap& h, std::uint64_t size_bytes) {
+  pool_root root;
+  root.header_bytes = sizeof root;
+  randomize(root.uuid);
+  randomize(root.id);
+  root.created_ns = wall_clock_ns();
+  root.size_bytes = size_bytes;
+  root.checksum = checksum_of(root);
+  root.table.check = word_check(root.id, word_kind::table, 0, 0);
+  root.last_version.check = word_check(root.id, word_kind::version, 0, 0);
+  auto place = h.root(true);
+  if (!place)
+    return {errc::no_space, "no room for the root object: " + pmemobj_reason()};
+  // Before anybody has the pool open: whatever its medium, the kernel makes it durable at the end.
+  persistence persist{write_back::cache_lines};
+  persist.store(place, &root, sizeof root);
+  return persist.persist(place, sizeof root);
+}
+
+status sync_file(const std::string& path) {
+  auto file = io::open_file(path, O_RDWR);
+  if (!file)
+    return file.error();
+  return ::fsync(file->get()) == 0 ? status{} : status_from_errno(errno, "syncing " + path);
+}
+
+status make_pool_at(
+  const std::string& path, std::uint64_t size_bytes, std::uint64_t recorded_bytes) {
+  auto made = heap::create(path, size_bytes);
+  if (!made)
+    return made.error();
+  return write_root(**made, recorded_bytes);
+}
+
+status check_medium(const std::string& path, pool_medium expected, pool_medium found) {
+  if (expected == pool_medium::automatic || expected == found)
+    return {};
+  return {
+    errc::invalid_argument,
+    own_error(
+      path,
+      "the medium is to be " + std::string{to_string(expected)} + ", but what is there is " +
+        std::string{to_string(found)} + "; name another path, or another medium")};
+}
+
+// Of a file that shall get that path.
+status check_medium_of_file(
+  const std::string& unfinished, const std::string& path, pool_medium expected) {
+  auto file = io::open_file(unfinished, O_RDWR);
+  return file ? check_medium(path, expected, find_medium(file->get(), false)) : file.error();
+}
+
+constexpr char creating[] = ".creating-";
+
+// Removes what processes left that were killed while they made a pool here.
+void sweep_unfinished(const std::filesystem::path& path) {
+  auto prefix = path.filename().string() + creating;
+  std::error_code ignored;
+  for (auto& entry : std::filesystem::directory_iterator{path.parent_path(), ignored}) {
+    auto name = entry.path().filename().string();
+    if (!name.starts_with(prefix))
+      continue;
+    auto pid = std::strtol(name.c_str() + prefix.size(), nullptr, 10);
+    if (pid <= 0 || ::kill(static_cast<pid_t>(pid), 0) == 0 || errno != ESRCH)
+      continue;
+    // libpmemobj holds it while it makes the pool: its process may be one that is not to be seen from here.
+    auto file = io::open_file(entry.path().string(), O_RDWR);
+    if (file && ::flock(file->get(), LOCK_EX | LOCK_NB) == 0)
+      std::filesystem::remove(entry.path(), ignored);
+  }
+}
+
+// Made under another name and linked when it is whole, so that no crash leaves half a pool under this one.
+status make_pool_file(const std::string& path, std::uint64_t size_bytes, pool_medium expected) {
+  auto unfinished = path + creating + std::to_string(::getpid());
+  sweep_unfinished(std::filesystem::absolute(path));
+  ::unlink(unfinished.c_str());
+  auto outcome = make_pool_at(unfinished, size_bytes, size_bytes);
+  if (outcome.ok())
+    outcome = check_medium_of_file(unfinished, path, expected);
+  MILLRACE_KILL_POINT("pmem.create.before_link");
+  if (outcome.ok())
+    outcome = sync_file(unfinished);
+  if (outcome.ok() && ::link(unfinished.c_str(), path.c_str()) != 0)
+    outcome = status_from_errno(errno, "making pool " + path);
+  ::unlink(unfinished.c_str());
+  auto directory = std::filesystem::absolute(path).parent_path().string();
+  return outcome.ok() ? io::sync_directory(directory) : outcome;
+}
+
+} // namespace
+
+status make_pool(const std::string& path, std::uint64_t size_bytes, pool_medium expected) {
+  struct stat info {};
+  if (::stat(path.c_str(), &info) == 0) {
+    if (!S_ISCHR(info.st_mode) || !is_dax_device(info))
+      return {
+        errc::already_exists,
+        own_error(path, "something is there already; remove it first if it may go")};
+    if (size_bytes != 0)
+      return {
+        errc::invalid_argument, own_error(path, "a device gives its size itself; leave it out")};
+    if (auto bad = check_medium(path, expected, pool_medium::dax); !bad.ok())
+      return bad;
+    return make_pool_at(path, 0, device_bytes(info));
+  }
+  constexpr std::uint64_t size_bytes_min = 16u << 20;
+  if (size_bytes < size_bytes_min)
+    return {
+      errc::invalid_argument,
+      own_error(
+        path,
+        (size_bytes == 0 ? "no size was named for the pool"
+                         : "a pool of " + std::to_string(size_bytes) + " bytes") +
+          "; the least is " + std::to_string(size_bytes_min) + " bytes")};
+  return make_pool_file(path, file_bytes_of(size_bytes), expected);
+}
+
+std::string medium_note(pool_medium medium) {
+  switch (medium) {
+  case pool_medium::dax:
+    return "persistent memory: versions survive kill -9 and power loss; cache lines are written "
+           "back";
+  case pool_medium::memory:
+    return "main memory in place of persistent memory: versions survive kill -9, not the machine";
+  case pool_medium::file:
+    return "a file behind the kernel: versions survive kill -9 and power loss";
+  case pool_medium::automatic:
+    break;
+  }
+  return "not found out yet";
+}
+
+bool knows_direct_io(const pool_file& file) {
+  auto direct = io::open_file(file.path, O_RDWR | O_DIRECT);
+  if (!direct)
+    return false;
+  std::unique_ptr<void, decltype(&std::free)> page{
+    std::aligned_alloc(io::direct_io_bytes, io::direct_io_bytes), &std::free};
+  return io::read_all(*direct, page.get(), io::direct_io_bytes, 0, file.path).ok();
+}
+
+} // namespace millrace::storage::pmem

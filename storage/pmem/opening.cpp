@@ -1,0 +1,128 @@
+// A version open for reading: its slot is leased until the last window of it is dropped.
+#include <millrace/storage/model_check.hpp>
+#include <millrace/storage/pmem/care/erase.hpp>
+#include <millrace/storage/pmem/opening.hpp>
+#include <millrace/storage/pmem/repository_space.hpp>
+#include <millrace/storage/pmem/slot_io.hpp>
+
+#include <set>
+
+namespace millrace::storage::pmem {
+
+namespace {
+
+class pmem_opened_version final : public opened_model {
+public:
+  pmem_opened_version(model_record record, const leased_slot& slot)
+    : record_(std::move(record)), data_(make_slot_reader(slot)) {}
+
+  const model_record& record() const noexcept override { return record_; }
+  std::vector<std::vector<wanted>> plan(const std::vector<wanted>& ranges) const override {
+    return data_->plan(ranges);
+  }
+  void fetch(std::vector<wanted> ranges, completion<window> done) override {
+    data_->fetch(std::move(ranges), std::move(done));
+  }
+
+private:
+  model_record record_;
+  std::unique_ptr<slot_reader> data_;
+};
+
+std::string listed(const std::vector<std::uint64_t>& steps) {
+  constexpr std::size_t named_max = 16;
+  if (steps.empty())
+    return "none";
+  std::string words;
+  auto first = steps.size() > named_max ? steps.size() - named_max : 0;
+  for (auto i = first; i < steps.size(); ++i)
+    words += (words.empty() ? "" : ", ") + std::to_string(steps[i]);
+  return words;
+}
+
+status no_such_step(const model& m, const shard& s, std::optional<std::uint64_t> step) {
+  std::set<std::uint64_t> own;
+  for (auto& one : s.slots)
+    if (one.done())
+      own.insert(one.step);
+  auto what = "model " + m.name + ", rank " + std::to_string(s.spec.rank) + " of " +
+    std::to_string(m.world_size) + ": ";
+  what += step ? "no version of step " + std::to_string(*step) : std::string{"no step is complete"};
+  return {
+    errc::not_found,
+    what + "; steps of this shard: " + listed({own.begin(), own.end()}) +
+      "; complete: " + listed(complete_steps(m))};
+}
+
+model_record record_of(const shard& s, const slot& one, std::vector<std::uint64_t> digests) {
+  model_record record;
+  record.spec.name = s.spec.model;
+  record.spec.tensors = s.spec.tensors;
+  record.spec.metadata = s.spec.metadata;
+  record.version = one.step;
+  record.stored_at_ns = one.saved_at_ns;
+  record.digests = std::move(digests);
+  return record;
+}
+
+// A step that is not complete is opened when it is named. Negative: there is none.
+int find_version(const model& m, const shard& s, const version_choice& which) {
+  if (which.saved_at_ns != 0)
+    return find_version_saved_at(s, which.saved_at_ns);
+  if (auto set = newest_complete(m, which.step))
+    return find_version(s, *set);
+  return which.step ? find_version(s, *which.step) : -1;
+}
+
+} // namespace
+
+result<std::shared_ptr<opened_model>> open_version(
+  const std::shared_ptr<core>& c, const std::string& name, std::uint32_t rank,
+  const version_choice& which) {
+  auto m = c->find(name);
+  if (!m)
+    return fail(no_such_model(name));
+  model_record record;
+  leased_slot slot;
+  {
+    std::lock_guard guard{m->mutex};
+    auto s = find_shard(*m, rank);
+    if (!s)
+      return fail(no_such_shard(name, rank));
+    auto number = find_version(*m, *s, which);
+    if (number < 0)
+      return fail(no_such_step(*m, *s, which.step));
+    auto at = static_cast<std::uint64_t>(number);
+    auto digests = read_digests(*c->objects, *s, at);
+    if (!digests)
+      return fail(digests.error().within(
+        "model " + name + ", rank " + std::to_string(rank) + ", slot " + std::to_string(at)));
+    record = record_of(*s, s->slots[at], std::move(*digests));
+    slot = lease_to_read(c, m, s, at);
+  }
+  return std::make_shared<pmem_opened_version>(std::move(record), slot);
+}
+
+result<std::shared_ptr<opened_model>> open_stored(
+  const std::shared_ptr<core>& c, const std::string& name, std::uint64_t version) {
+  auto m = c->find(name);
+  if (!m)
+    return fail(storage::no_such_model(name, version, 0));
+  model_record record;
+  leased_slot slot;
+  {
+    std::lock_guard guard{m->mutex};
+    auto v = find_stored(*m);
+    if (!v || (version != 0 && version != v->number()))
+      return fail(storage::no_such_model(name, version, v ? v->number() : 0));
+    auto digests = read_digests(*c->objects, *v, 0);
+    if (!digests)
+      return fail(digests.error().within(describe(v->key)));
+    record = {v->spec, v->number(), v->stored_at_ns(), std::move(*digests)};
+    slot = lease_to_read(c, m, v, 0);
+    touch_stored(*c, name);
+  }
+  return std::make_shared<pmem_opened_version>(std::move(record), slot);
+}
+
+} // namespace millrace::storage::pmem

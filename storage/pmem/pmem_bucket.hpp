@@ -1,0 +1,12 @@
+// The repository's bucket of an open pool. Made by the pool.
+#pragma once
+
+#include <millrace/storage/pmem/pool_state.hpp>
+
+#include <memory>
+
+namespace millrace::storage::pmem {
+
+std::shared_ptr<bucket> make_model_bucket(std::shared_ptr<core> c);
+
+} // namespace millrace::storage::pmem

@@ -1,0 +1,12 @@
+// The store of an open pool. Made by the pool.
+#pragma once
+
+#include <millrace/storage/pmem/pool_state.hpp>
+
+#include <memory>
+
+namespace millrace::storage::pmem {
+
+std::shared_ptr<checkpoint_store> make_checkpoint_store(std::shared_ptr<core> c);
+
+} // namespace millrace::storage::pmem

@@ -1,0 +1,155 @@
+// Taking over an index, touching the mapping, ending the threads.
+#include <millrace/core/huge_pages.hpp>
+#include <millrace/core/log.hpp>
+#include <millrace/storage/pmem/pool_state.hpp>
+
+#include <fcntl.h>
+#include <sys/mman.h>
+
+#include <cerrno>
+
+namespace millrace::storage::pmem {
+
+namespace {
+
+#ifndef MADV_POPULATE_WRITE
+constexpr int MADV_POPULATE_WRITE = 23;
+#endif
+
+write_back write_back_of(pool_medium medium) {
+  return medium == pool_medium::file ? write_back::msync : write_back::cache_lines;
+}
+
+bool wants_direct_io(const pool_options& options, const pool_file& file) {
+  return file.medium == pool_medium::file && options.staging &&
+    options.data_path != file_path::mapped && knows_direct_io(file);
+}
+
+} // namespace
+
+core::core(pool_options settings, pool_file opened, std::unique_ptr<heap> objects_in)
+  : options(std::move(settings)), file(std::move(opened)), objects(std::move(objects_in)),
+    persist(write_back_of(file.medium), options.observer), direct(wants_direct_io(options, file)),
+    pool(options.io_threads, "pool " + file.path), preparer(1, "pool " + file.path) {
+  if (!direct)
+    return;
+  if (auto handle = io::open_file(file.path, O_RDWR | O_DIRECT))
+    direct_file = std::move(*handle);
+  staging =
+    std::make_unique<io::staging_queue>(options.staging, options.waiting_max, "pool " + file.path);
+}
+
+core::~core() { stop(); }
+
+status core::load() {
+  status first;
+  auto index = load_index(*objects, [&](const std::string& problem) {
+    first = {
+      errc::corrupt_data,
+      "pool " + file.path + ": " + problem + "; see `millrace pool check`, and restore a copy"};
+    return false;
+  });
+  if (!first.ok())
+    return first;
+  if (index.unreachable_bytes > 0)
+    log().warn(
+      "a pool holds objects that nothing names path={} bytes={}", file.path,
+      index.unreachable_bytes);
+  table = std::move(index.table);
+  table_object = index.table_object;
+  models = std::move(index.models);
+  last_version = index.last_version;
+  layers = std::move(index.layers);
+  stored_bytes = std::move(index.stored_bytes);
+  std::map<std::uint64_t, std::string> stored; // the one stored last is the one used last
+  for (auto& [name, m] : models)
+    if (auto v = find_stored(*m))
+      stored.emplace(v->number(), name);
+  for (auto& [number, name] : stored)
+    stored_models.touch(name);
+  return {};
+}
+
+// Populating a mapping that is there already costs little, so nobody asks what is.
+void core::populate() {
+  if (!options.populate || direct)
+    return;
+  constexpr std::uint64_t threads = 2;
+  auto part = io::round_up(file.size_bytes / threads, 2u << 20);
+  for (std::uint64_t i = 0; i < threads; ++i) {
+    auto from = std::min(i * part, file.size_bytes);
+    auto to = std::min(from + part, file.size_bytes);
+    populating_.emplace_back([this, from, to] { populate_part(from, to); });
+  }
+}
+
+void core::populate_part(std::uint64_t from, std::uint64_t to) const {
+  constexpr std::uint64_t step = 16u << 20;
+  for (; from < to && !stopping; from += step)
+    if (::madvise(address(from), std::min(step, to - from), MADV_POPULATE_WRITE) != 0) {
+      if (errno != EINTR)
+        log().debug("a pool's mapping is not touched path={} error={}", file.path, errno);
+      return;
+    }
+}
+
+void core::make_ready(const std::vector<data_extent>& extents) {
+  // Only memory file systems have small pages to be gathered.
+  if (!options.populate || direct || file.medium != pool_medium::memory)
+    return;
+  constexpr std::uint64_t step = 64u << 20;
+  for (auto& e : extents)
+    for (std::uint64_t at = 0; at < e.length; at += step)
+      // Not kept alive by it: `stop` waits.
+      preparer.post([this, from = e.offset + at, length = std::min(step, e.length - at)](auto&) {
+        if (stopping)
+          return;
+        populate_part(from, from + length);
+        gather_huge_pages(address(from), length);
+      });
+}
+
+void core::stop() {
+  stopping = true;
+  for (auto& thread : populating_)
+    io::join_or_detach(thread);
+  {
+    std::unique_lock guard{repack_mutex};
+    auto thread = std::move(repacker);
+    guard.unlock();
+    io::join_or_detach(thread);
+  }
+  if (staging)
+    staging->stop();
+  pool.stop();
+  preparer.stop();
+}
+
+std::shared_ptr<model> core::find(const std::string& name) const {
+  std::lock_guard guard{models_mutex};
+  auto at = models.find(name);
+  return at == models.end() ? nullptr : at->second;
+}
+
+std::shared_ptr<model> core::find_or_make(const std::string& name) {
+  std::lock_guard guard{models_mutex};
+  auto& known = models[name];
+  if (!known)
+    known = std::make_shared<model>(name);
+  return known;
+}
+
+std::vector<std::shared_ptr<model>> core::all() const {
+  std::lock_guard guard{models_mutex};
+  std::vector<std::shared_ptr<model>> out;
+  out.reserve(models.size());
+  for (auto& [name, one] : models)
+    out.push_back(one);
+  return out;
+}
+
+status closed_status(const core& c) {
+  return {errc::unavailable, "pool " + c.file.path + " is closed"};
+}
+
+} // namespace millrace::storage::pmem

@@ -1,0 +1,104 @@
+// Everything the parts of one open pool share. Kept by the pool, its store, reservations, readers, and whatever was
+// lent.
+#pragma once
+
+#include <millrace/storage/gate.hpp>
+#include <millrace/storage/io/io_pool.hpp>
+#include <millrace/storage/io/staging_queue.hpp>
+#include <millrace/storage/pmem/index_reader.hpp>
+#include <millrace/storage/pmem/medium/heap.hpp>
+#include <millrace/storage/pmem/medium/pool_file.hpp>
+#include <millrace/storage/pmem/stored_version.hpp>
+#include <millrace/storage/recently_used.hpp>
+
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace millrace::storage::pmem {
+
+/// Requests to a disk, and pieces in which many threads write back a slot, are cut to this size.
+inline constexpr std::uint64_t job_bytes_max = 1u << 20;
+
+/// *Lifetime*: reservations, readers and lent windows keep it, and with it the mapping and the lock; its threads never
+/// keep it for long. After `stop` every call is answered `unavailable`.
+///
+/// *Locks*, in the order in which they are taken: a model's, `layout_mutex`, `models_mutex`. No two models' at once.
+struct core : std::enable_shared_from_this<core> {
+  core(pool_options settings, pool_file opened, std::unique_ptr<heap> pool);
+  ~core();
+  core(const core&) = delete;
+  core& operator=(const core&) = delete;
+
+  /// Takes over the index. Errors: `corrupt_data`.
+  [[nodiscard]] status load();
+
+  /// Begins to touch the mapping.
+  void populate();
+
+  /// Touches a slot's bytes and gathers them in huge pages, in the background, so that a process that maps them for
+  /// the first time fills its page table quickly: a restore after a crash. A second or more for 1 GiB, once; a
+  /// millisecond when it is done already.
+  void make_ready(const std::vector<data_extent>& extents);
+
+  /// Ends the threads. The gate must be closed.
+  void stop();
+
+  std::shared_ptr<model> find(const std::string& name) const;
+  std::shared_ptr<model> find_or_make(const std::string& name);
+  std::vector<std::shared_ptr<model>> all() const;
+
+  std::byte* address(std::uint64_t offset) const noexcept { return objects->base() + offset; }
+
+  /// Writes a change's new objects off and makes it.
+  [[nodiscard]] status publish(change& c) const {
+    persist.fence();
+    return c.publish(persist);
+  }
+
+  const pool_options options;
+  const pool_file file;
+  const std::unique_ptr<heap> objects;
+  const persistence persist;
+  const bool direct; // data goes by direct I/O
+  io::file_handle direct_file;
+
+  std::mutex layout_mutex; // held while space is reserved or the table changes
+  table_map table;
+  std::uint64_t table_object = 0;
+  std::uint64_t last_version = 0; // of the repository
+
+  mutable std::mutex models_mutex;
+  std::map<std::string, std::shared_ptr<model>> models;
+  recently_used stored_models; // names of the repository
+
+  std::shared_ptr<layer_table> layers;
+  std::shared_ptr<std::atomic<std::uint64_t>> stored_bytes;
+  std::atomic<std::uint64_t> evictions = 0;
+
+  gate operations;
+  gate bucket_operations; // those of the bucket, which may close earlier
+  std::atomic<bool> stopping = false;
+  io::io_pool pool;
+  io::io_pool preparer; // nobody waits for what it does
+  std::unique_ptr<io::staging_queue> staging;
+
+  std::mutex repack_mutex; // guards `repacking` and its thread
+  bool repacking = false;
+  std::thread repacker;
+
+private:
+  void populate_part(std::uint64_t from, std::uint64_t to) const;
+
+  std::vector<std::thread> populating_;
+};
+
+/// The error every call gets after closing.
+status closed_status(const core& c);
+
+} // namespace millrace::storage::pmem

@@ -1,0 +1,150 @@
+// A slot is marked active before a byte of it may change, and done after all its bytes are persistent.
+#include <millrace/core/clock.hpp>
+#include <millrace/core/kill_point.hpp>
+#include <millrace/storage/pmem/care/erase.hpp>
+#include <millrace/storage/pmem/catalog.hpp>
+#include <millrace/storage/pmem/saving.hpp>
+#include <millrace/storage/pmem/slot_filling.hpp>
+
+#include <algorithm>
+#include <atomic>
+
+namespace millrace::storage::pmem {
+
+namespace {
+
+// What keeps every slot of a shard from being filled.
+std::string uses_of(const model& m, const shard& s) {
+  auto kept = protected_slot(s, newest_complete(m));
+  std::string words;
+  for (std::size_t i = 0; i < s.slots.size(); ++i) {
+    auto& one = s.slots[i];
+    if (!one.reserved())
+      continue;
+    words += (words.empty() ? "slot " : ", slot ") + std::to_string(i) + " (step " +
+      std::to_string(one.step) + ") ";
+    words += static_cast<int>(i) == kept ? "holds the newest step"
+      : !one.writer.expired()            ? "is being filled, or a lost peer may still write to it"
+                                         : "is being read";
+  }
+  return words;
+}
+
+// Its run is that of the moment in which it begins: what was to be saved before another job came is no part of that one.
+status mark_active(core& c, model& m, shard& s, std::uint64_t number, const save_spec& what) {
+  auto run = run_to_save(m, s, what);
+  change mark{*c.objects};
+  set_state(c, mark, s, number, {slot_state::active, std::min(what.step, slot_word::payload_max)});
+  MILLRACE_KILL_POINT("pmem.begin.before_publish");
+  if (auto bad = c.publish(mark); !bad.ok())
+    return bad;
+  MILLRACE_KILL_POINT("pmem.begin.after_publish");
+  auto& one = s.slots[number];
+  one.state = slot_state::active;
+  one.step = what.step;
+  one.sequence = 0;
+  one.run = s.run = m.run = run;
+  one.saved_at_ns = 0;
+  ++one.changes;
+  return {};
+}
+
+/// A checkpoint's version on its way in.
+class saving final : public filling {
+public:
+  saving(leased_slot slot, gate::ticket ticket, std::uint32_t rank, std::uint64_t step)
+    : filling(std::move(slot), std::move(ticket)), rank_(rank), step_(step) {}
+
+  status within(const status& why) const override {
+    return why.within(
+      "saving step " + std::to_string(step_) + " of model " + lent().of->name + ", rank " +
+      std::to_string(rank_));
+  }
+
+  bool complete() const noexcept override { return complete_; }
+
+protected:
+  status check_digests(const std::vector<std::uint64_t>& digests) const override;
+  status prepare(std::vector<std::uint64_t> digests) override;
+  result<std::uint64_t> finish() override;
+
+private:
+  std::uint32_t rank_;
+  std::uint64_t step_;
+  pmem::slot version_; // as it will be
+  std::atomic<bool> complete_ = false;
+};
+
+status saving::check_digests(const std::vector<std::uint64_t>& digests) const {
+  if (digests.size() == lent().shape->digests)
+    return {};
+  return {
+    errc::invalid_argument,
+    std::to_string(digests.size()) + " digests for " + std::to_string(lent().shape->digests) +
+      " blocks"};
+}
+
+// The record rests in the slot, and counts for nothing before the slot's state names it. So it may become persistent
+// together with the data.
+status saving::prepare(std::vector<std::uint64_t> digests) {
+  auto& c = *lent().home;
+  std::lock_guard guard{lent().of->mutex};
+  auto& s = *lent().which;
+  version_ = s.slots[lent().number];
+  version_.sequence = ++lent().of->last_sequence;
+  version_.saved_at_ns = time_of_save(*lent().of, wall_clock_ns());
+  auto record = store_record(c, s, lent().number, version_, digests);
+  // With a fence, for another thread may publish.
+  return c.direct ? status{} : c.persist.persist(record.data(), record.size());
+}
+
+result<std::uint64_t> saving::finish() {
+  auto& c = *lent().home;
+  std::lock_guard guard{lent().of->mutex};
+  auto& s = *lent().which;
+  change mark{*c.objects};
+  set_state(c, mark, s, lent().number, {slot_state::done, version_.sequence});
+  MILLRACE_KILL_POINT("pmem.done.before_publish");
+  if (auto bad = c.publish(mark); !bad.ok())
+    return fail(std::move(bad));
+  MILLRACE_KILL_POINT("pmem.done.after_publish");
+  auto& one = s.slots[lent().number];
+  one.state = slot_state::done;
+  one.sequence = version_.sequence;
+  one.saved_at_ns = version_.saved_at_ns;
+  complete_ = is_complete(*lent().of, {step_, one.run});
+  return step_;
+}
+
+} // namespace
+
+result<std::unique_ptr<pending_version>> begin_version(
+  const std::shared_ptr<core>& c, const save_spec& what, std::function<void()> freed,
+  gate::ticket ticket) {
+  auto m = c->find(what.model);
+  if (!m)
+    return fail(no_such_model(what.model));
+  leased_slot lent;
+  {
+    std::lock_guard guard{m->mutex};
+    auto s = find_shard(*m, what.rank);
+    if (!s || !s->registered)
+      return fail(no_such_shard(what.model, what.rank));
+    s->freed = nullptr;
+    auto number = slot_to_fill(*m, *s, what.step);
+    if (number < 0) {
+      s->freed = std::move(freed);
+      return fail(
+        errc::busy,
+        "saving step " + std::to_string(what.step) + " of model " + what.model + ", rank " +
+          std::to_string(what.rank) + ": no slot is free: " + uses_of(*m, *s));
+    }
+    if (auto bad = mark_active(*c, *m, *s, static_cast<std::uint64_t>(number), what); !bad.ok())
+      return fail(std::move(bad));
+    lent = lease_to_write(c, m, s, static_cast<std::uint64_t>(number));
+  }
+  return hand_out(
+    std::make_shared<saving>(std::move(lent), std::move(ticket), what.rank, what.step));
+}
+
+} // namespace millrace::storage::pmem

@@ -1,0 +1,89 @@
+// Bytes first, then the version: no version is ever visible whose bytes are not persistent.
+#include <millrace/core/kill_point.hpp>
+#include <millrace/storage/pmem/slot_filling.hpp>
+
+namespace millrace::storage::pmem {
+
+status filling::may_publish(const std::vector<std::uint64_t>& digests) {
+  if (auto bad = check_digests(digests); !bad.ok())
+    return bad;
+  if (auto bad = data_->may_persist(); !bad.ok())
+    return bad;
+  if (publishing_.exchange(true))
+    return {errc::invalid_argument, "published already"};
+  return {};
+}
+
+void filling::publish(std::vector<std::uint64_t> digests, completion<std::uint64_t> done) {
+  auto outcome = may_publish(digests);
+  if (outcome.ok())
+    outcome = prepare(std::move(digests));
+  if (!outcome.ok())
+    return done(fail(within(outcome)));
+  MILLRACE_KILL_POINT("pmem.persist.before");
+  data_->persist([self = shared_from_this(), done = std::move(done)](status persisted) mutable {
+    MILLRACE_KILL_POINT("pmem.persist.after");
+    auto outcome = persisted.ok() ? self->finish() : fail(std::move(persisted));
+    if (!outcome)
+      outcome = fail(self->within(outcome.error()));
+    // The slot is let go before the caller goes on: it may begin the next step at once.
+    self->let_go();
+    self.reset();
+    done(std::move(outcome));
+  });
+}
+
+void filling::let_go() {
+  data_.reset();
+  lent_.lease.reset();
+  ticket_.reset();
+}
+
+namespace {
+
+class handed_out final : public pending_version {
+public:
+  explicit handed_out(std::shared_ptr<filling> f) : filling_(std::move(f)) {}
+  // What is being published is the pool's: one of its threads may be letting go of it.
+  ~handed_out() override {
+    if (!filling_->publishing())
+      filling_->data().abandon();
+  }
+
+  std::uint32_t window_count() const noexcept override { return windows_; }
+  void acquire(std::uint32_t index, completion<window> done) override {
+    if (filling_->publishing())
+      return done(fail(misused()));
+    filling_->data().acquire(index, std::move(done));
+  }
+  void commit(std::uint32_t index, completion<void> done) override {
+    if (filling_->publishing())
+      return done(fail(misused()));
+    filling_->data().commit(index, std::move(done));
+  }
+  void publish(std::vector<std::uint64_t> digests, completion<std::uint64_t> done) override {
+    if (filling_->publishing())
+      return done(fail(misused()));
+    filling_->publish(std::move(digests), std::move(done));
+  }
+  void written_back() override {
+    if (!filling_->publishing())
+      filling_->data().written_back();
+  }
+
+  bool complete() const noexcept override { return filling_->complete(); }
+
+private:
+  status misused() const { return filling_->within({errc::invalid_argument, "published already"}); }
+
+  std::shared_ptr<filling> filling_;
+  std::uint32_t windows_ = filling_->data().window_count();
+};
+
+} // namespace
+
+std::unique_ptr<pending_version> hand_out(std::shared_ptr<filling> f) {
+  return std::make_unique<handed_out>(std::move(f));
+}
+
+} // namespace millrace::storage::pmem

@@ -1,0 +1,16 @@
+// Storing models of the repository: from the room that is taken to the version that takes its name. Used by the bucket.
+#pragma once
+
+#include <millrace/storage/pmem/pool_state.hpp>
+
+#include <memory>
+#include <vector>
+
+namespace millrace::storage::pmem {
+
+/// See `bucket::reserve`; blocks for as long as evictions take.
+result<std::unique_ptr<reservation>> reserve_model(
+  const std::shared_ptr<core>& c, model_spec spec, const std::vector<described_layer>& layers,
+  gate::ticket ticket);
+
+} // namespace millrace::storage::pmem

@@ -1,0 +1,138 @@
+// Copy with streaming stores, in the widest vectors the processor has.
+#include <millrace/transport/copy/copy.hpp>
+
+#include <algorithm>
+#include <cstring>
+
+#if defined(__x86_64__)
+#include <cpuid.h>
+#include <immintrin.h>
+#endif
+
+namespace millrace::transport {
+
+#if defined(__x86_64__)
+
+namespace {
+
+constexpr std::size_t line_bytes = 64;
+
+// Two lines.
+constexpr std::size_t unit_bytes = 2 * line_bytes;
+// In each of several places; shorter runs do not make up for the pages begun.
+constexpr std::size_t run_units_min = (32u << 10) / unit_bytes;
+constexpr std::size_t run_units_max = (256u << 10) / unit_bytes;
+
+// Each copies `places` runs of so many units that follow each other, all at once.
+using stream_runs = void (*)(std::byte*, const std::byte*, std::size_t units, std::size_t places);
+
+__attribute__((target("avx2"))) void stream_runs_avx2(
+  std::byte* target, const std::byte* source, std::size_t units, std::size_t places) {
+  auto run_bytes = units * unit_bytes;
+  for (std::size_t unit = 0; unit < run_bytes; unit += unit_bytes)
+    for (auto at = unit; at < places * run_bytes; at += run_bytes) {
+      const auto* from = reinterpret_cast<const __m256i*>(source + at);
+      auto* to = reinterpret_cast<__m256i*>(target + at);
+      auto first = _mm256_loadu_si256(from), second = _mm256_loadu_si256(from + 1);
+      auto third = _mm256_loadu_si256(from + 2), fourth = _mm256_loadu_si256(from + 3);
+      _mm256_stream_si256(to, first);
+      _mm256_stream_si256(to + 1, second);
+      _mm256_stream_si256(to + 2, third);
+      _mm256_stream_si256(to + 3, fourth);
+    }
+}
+
+void stream_runs_sse2(
+  std::byte* target, const std::byte* source, std::size_t units, std::size_t places) {
+  auto run_bytes = units * unit_bytes;
+  for (std::size_t unit = 0; unit < run_bytes; unit += unit_bytes)
+    for (auto at = unit; at < places * run_bytes; at += run_bytes)
+      for (auto i = at; i < at + unit_bytes; i += sizeof(__m128i))
+        _mm_stream_si128(
+          reinterpret_cast<__m128i*>(target + i),
+          _mm_loadu_si128(reinterpret_cast<const __m128i*>(source + i)));
+}
+
+const stream_runs widest = __builtin_cpu_supports("avx2") ? stream_runs_avx2 : stream_runs_sse2;
+
+__attribute__((target("clwb"))) void back_clwb(const std::byte* line) {
+  _mm_clwb(const_cast<std::byte*>(line));
+}
+__attribute__((target("clflushopt"))) void back_clflushopt(const std::byte* line) {
+  _mm_clflushopt(const_cast<std::byte*>(line));
+}
+void back_clflush(const std::byte* line) { _mm_clflush(line); }
+
+using write_line_back = void (*)(const std::byte*);
+
+// Asked of the processor itself: not every compiler knows these features by name. Every x86-64 has clflush.
+write_line_back gentlest() {
+  constexpr unsigned has_clflushopt = 1u << 23, has_clwb = 1u << 24;
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  if (__get_cpuid_count(7, 0, &a, &b, &c, &d) == 0)
+    return back_clflush;
+  if (b & has_clwb)
+    return back_clwb;
+  return b & has_clflushopt ? back_clflushopt : back_clflush;
+}
+
+const write_line_back line_back = gentlest();
+
+void copy_ragged(
+  std::byte* target, const std::byte* source, std::size_t size_bytes, store_mode mode) {
+  if (size_bytes == 0)
+    return;
+  std::memcpy(target, source, size_bytes);
+  if (mode == store_mode::written_back)
+    write_back(target, size_bytes);
+}
+
+} // namespace
+
+void copy_bytes(
+  std::byte* target, const std::byte* source, std::size_t size_bytes, store_mode mode) {
+  if (mode == store_mode::cached || size_bytes < streaming_run_bytes_min)
+    return copy_ragged(target, source, size_bytes, mode);
+  // Streaming stores need an aligned target; the ragged ends go the ordinary way.
+  auto head = -reinterpret_cast<std::uintptr_t>(target) % line_bytes;
+  copy_ragged(target, source, head, mode);
+  auto done = head;
+  auto left = (size_bytes - head) / unit_bytes;
+  while (left > 0) {
+    auto places = left < copy_places * run_units_min ? 1 : copy_places;
+    auto units = places == 1 ? left : std::min(left / places, run_units_max);
+    widest(target + done, source + done, units, places);
+    done += places * units * unit_bytes;
+    left -= places * units;
+  }
+  copy_ragged(target + done, source + done, size_bytes - done, mode);
+}
+
+bool can_write_back() noexcept { return true; }
+
+void write_back(const std::byte* data, std::size_t size_bytes) noexcept {
+  if (size_bytes == 0)
+    return;
+  const auto* end = data + size_bytes;
+  for (data -= reinterpret_cast<std::uintptr_t>(data) % line_bytes; data < end; data += line_bytes)
+    line_back(data);
+}
+
+void streaming_fence() noexcept { _mm_sfence(); }
+
+#else
+
+void copy_bytes(std::byte* target, const std::byte* source, std::size_t size_bytes, store_mode) {
+  if (size_bytes > 0)
+    std::memcpy(target, source, size_bytes);
+}
+
+bool can_write_back() noexcept { return false; }
+
+void write_back(const std::byte*, std::size_t) noexcept {}
+
+void streaming_fence() noexcept { __atomic_thread_fence(__ATOMIC_RELEASE); }
+
+#endif
+
+} // namespace millrace::transport

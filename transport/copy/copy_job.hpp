@@ -1,0 +1,49 @@
+// Cuts the ops of a transfer into chunks and runs them on movers against one region of this process.
+#pragma once
+
+#include <millrace/transport/copy/mover_pool.hpp>
+#include <millrace/transport/driver.hpp>
+#include <millrace/transport/memory/region.hpp>
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <vector>
+
+namespace millrace::transport {
+
+/// Where a job may copy by which rules.
+struct copy_job {
+  direction dir = direction::read; // read: region → arena; write: arena → region
+  region_ref memory;
+  std::vector<copy_op> ops; // checked: inside the region and the arena
+  bool digests = false;
+  bool write_back = false;                      // of the arena side, for reads
+  std::shared_ptr<void> hold;                   // keeps the arena side
+  std::shared_ptr<std::atomic<bool>> abandoned; // may be null; true stops it at the next chunk
+  /// May be empty. Called by the mover before it touches that part of the arena side, and may block; an error ends the
+  /// job.
+  std::function<status(std::byte* local, std::uint64_t length)> prepare;
+};
+
+/// What a job leaves behind.
+struct copied {
+  std::vector<std::uint64_t> digests;
+  bool written_back = false;
+};
+
+struct copy_limits {
+  std::uint64_t chunk_bytes = 1u << 20;       // what a mover copies in one turn
+  std::uint64_t inline_bytes_max = 32u << 10; // smaller jobs run on the calling thread
+};
+
+/// Checks that every op lies inside a region of `region_bytes`.
+/// Errors: `permission_denied` naming the range.
+[[nodiscard]] status check_ops(const std::vector<copy_op>& ops, std::uint64_t region_bytes);
+
+/// Runs the job. On a mover, or before returning if the job is tiny and has nothing to prepare; memory of devices on a
+/// thread for those.
+void run_copy_job(
+  mover_pool& movers, const copy_limits& limits, copy_job job, completion<copied> done);
+
+} // namespace millrace::transport

@@ -1,0 +1,63 @@
+// Parts cut into chunks; small parts share one.
+// Called by the fabric.
+#include <millrace/transport/copy/copy.hpp>
+#include <millrace/transport/copy/local_copy.hpp>
+
+#include <algorithm>
+
+namespace millrace::transport {
+
+namespace {
+
+using chunk = std::vector<local_copy>;
+
+std::vector<chunk> cut(const std::vector<local_copy>& parts, std::uint64_t chunk_bytes) {
+  std::vector<chunk> out{{}};
+  std::uint64_t room = chunk_bytes;
+  for (auto& part : parts)
+    for (std::uint64_t at = 0; at < part.length;) {
+      auto length = std::min(part.length - at, room);
+      out.back().push_back({part.target + at, part.source + at, length});
+      at += length;
+      room -= length;
+      if (room == 0) {
+        out.emplace_back();
+        room = chunk_bytes;
+      }
+    }
+  return out;
+}
+
+void run(const chunk& pieces, store_mode mode) {
+  for (auto& piece : pieces)
+    copy_bytes(piece.target, piece.source, piece.length, mode);
+  if (mode != store_mode::cached)
+    streaming_fence();
+}
+
+} // namespace
+
+void run_local_copies(
+  mover_pool& movers, const copy_limits& limits, std::vector<local_copy> parts, bool write_back,
+  completion<void> done) {
+  if (write_back && !can_write_back())
+    return done(fail(errc::unsupported, "this processor has no instruction to write lines back"));
+  std::uint64_t total = 0;
+  for (auto& part : parts)
+    total += part.length;
+  auto mode = write_back           ? store_mode::written_back
+    : total >= streaming_bytes_min ? store_mode::streaming
+                                   : store_mode::cached;
+  auto chunks = std::make_shared<std::vector<chunk>>(cut(parts, limits.chunk_bytes));
+  if (total <= limits.inline_bytes_max) {
+    for (auto& c : *chunks)
+      run(c, mode);
+    return done({});
+  }
+  movers.submit(
+    static_cast<std::uint32_t>(chunks->size()),
+    [chunks, mode](std::uint32_t i) { run((*chunks)[i], mode); },
+    [done = std::move(done)] { done({}); });
+}
+
+} // namespace millrace::transport

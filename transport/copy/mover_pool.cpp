@@ -1,0 +1,165 @@
+// A queue of jobs that take turns.
+#include <millrace/core/log.hpp>
+#include <millrace/transport/copy/mover_pool.hpp>
+
+#include <pthread.h>
+
+#include <algorithm>
+#include <atomic>
+#include <condition_variable>
+#include <deque>
+#include <mutex>
+#include <system_error>
+#include <thread>
+#include <vector>
+
+namespace millrace::transport {
+
+namespace {
+
+// One long job shall not keep short ones waiting, and what several long ones read shall end one after the other:
+// whoever waits for them has the next ready by then. So a job that has begun goes on for so many chunks, while new ones
+// get their first chunk every other time.
+constexpr std::uint32_t turn_chunks = 8;
+
+struct job {
+  std::uint32_t chunks;
+  std::function<void(std::uint32_t)> run;
+  std::function<void()> done;
+  std::uint32_t next = 0;              // guarded by the pool's mutex
+  std::atomic<std::uint32_t> left = 0; // chunks not finished
+};
+
+} // namespace
+
+struct mover_pool::state {
+  std::mutex mutex;
+  std::condition_variable work;
+  std::deque<std::shared_ptr<job>> fresh; // transfers of which nothing has run
+  std::deque<std::shared_ptr<job>> begun; // the others; the first has the turn
+  bool fresh_next = true;
+  std::deque<std::shared_ptr<job>> background; // while there are none of those
+  bool stopping = false;
+  std::vector<std::thread> threads;
+
+  // The next chunk of the job whose turn it is.
+  bool take(std::shared_ptr<job>& out, std::uint32_t& chunk) {
+    std::unique_lock guard{mutex};
+    work.wait(guard, [this] {
+      return stopping || !fresh.empty() || !begun.empty() || !background.empty();
+    });
+    auto& queue = next_queue();
+    if (queue.empty())
+      return false;
+    out = std::move(queue.front());
+    queue.pop_front();
+    chunk = out->next++;
+    if (out->next < out->chunks)
+      line_up(out, queue);
+    return true;
+  }
+
+  // First while it has the turn, else last.
+  void line_up(const std::shared_ptr<job>& j, std::deque<std::shared_ptr<job>>& from) {
+    auto was_fresh = &from == &fresh;
+    auto& queue = was_fresh ? begun : from;
+    if (was_fresh || j->next % turn_chunks == 0)
+      queue.push_back(j);
+    else
+      queue.push_front(j);
+  }
+
+  std::deque<std::shared_ptr<job>>& next_queue() {
+    if (fresh.empty() && begun.empty())
+      return background;
+    auto new_one = begun.empty() || (!fresh.empty() && fresh_next);
+    fresh_next = !new_one;
+    return new_one ? fresh : begun;
+  }
+
+  void serve() {
+    pthread_setname_np(pthread_self(), "mr.mover");
+    std::shared_ptr<job> current;
+    std::uint32_t chunk = 0;
+    while (take(current, chunk)) {
+      if (chunk < current->chunks)
+        current->run(chunk);
+      if (current->left.fetch_sub(1) == 1)
+        current->done();
+      current.reset();
+    }
+  }
+};
+
+std::uint32_t default_movers() noexcept {
+  return std::clamp(std::thread::hardware_concurrency(), 1u, 8u);
+}
+
+mover_pool::mover_pool(std::uint32_t threads, std::uint32_t device_threads)
+  : state_(std::make_shared<state>()), device_threads_(device_threads) {
+  wanted_ = threads == 0 ? default_movers() : threads;
+  try {
+    for (std::uint32_t i = 0; i < wanted_; ++i)
+      state_->threads.emplace_back([s = state_] { s->serve(); });
+  } catch (const std::system_error&) {
+    // Those there are do the work; `check` tells.
+  }
+}
+
+status mover_pool::check() const {
+  if (threads() == wanted_)
+    return {};
+  return {
+    errc::no_space,
+    "the system gives only " + std::to_string(threads()) + " of " + std::to_string(wanted_) +
+      " threads that copy (ulimit -u, or the control group's pids.max)"};
+}
+
+mover_pool::~mover_pool() {
+  {
+    std::lock_guard guard{state_->mutex};
+    state_->stopping = true;
+  }
+  state_->work.notify_all();
+  // The last owner may let go inside a `done`: a mover cannot join itself.
+  for (auto& thread : state_->threads)
+    if (thread.get_id() == std::this_thread::get_id())
+      thread.detach();
+    else
+      thread.join();
+}
+
+mover_pool& mover_pool::devices() {
+  std::call_once(devices_made_, [this] {
+    devices_ = std::make_unique<mover_pool>(std::max(device_threads_, 1u));
+    if (auto fewer = devices_->check(); !fewer.ok())
+      log().warn("fewer threads wait for devices why=\"{}\"", fewer.detail());
+  });
+  return devices_->threads() > 0 ? *devices_ : *this;
+}
+
+std::uint32_t mover_pool::threads() const noexcept {
+  return static_cast<std::uint32_t>(state_->threads.size());
+}
+
+void mover_pool::submit(
+  std::uint32_t chunks, std::function<void(std::uint32_t)> run, std::function<void()> done,
+  job_class kind) {
+  auto j = std::make_shared<job>();
+  j->chunks = chunks;
+  j->run = std::move(run);
+  j->done = std::move(done);
+  j->left = std::max(chunks, 1u);
+  {
+    std::lock_guard guard{state_->mutex};
+    if (state_->stopping)
+      return;
+    (kind == job_class::transfer ? state_->fresh : state_->background).push_back(std::move(j));
+  }
+  if (chunks > 1)
+    state_->work.notify_all();
+  else
+    state_->work.notify_one();
+}
+
+} // namespace millrace::transport

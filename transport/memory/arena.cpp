@@ -1,0 +1,272 @@
+// memfd arenas and the table that finds them by address.
+#include <millrace/core/log.hpp>
+#include <millrace/transport/memory/arena.hpp>
+#include <millrace/transport/memory/mapped_file.hpp>
+
+#include <fcntl.h>
+#include <linux/magic.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <cstdlib>
+#include <fstream>
+#include <map>
+#include <mutex>
+#include <system_error>
+#include <thread>
+#include <vector>
+
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23
+#endif
+
+namespace millrace::transport {
+
+namespace {
+
+constexpr std::uint64_t huge_page_bytes = 2u << 20;
+constexpr std::uint64_t stat_block_bytes = 512;
+constexpr int required_seals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
+
+std::uint64_t round_up(std::uint64_t value, std::uint64_t unit) {
+  return (value + unit - 1) / unit * unit;
+}
+
+struct arena_table {
+  std::mutex mutex;
+  std::map<const std::byte*, std::weak_ptr<arena>> by_address;
+};
+
+arena_table& table() {
+  static arena_table t;
+  return t;
+}
+
+std::uint64_t next_id() {
+  static std::atomic<std::uint64_t> next = 1;
+  return next++;
+}
+
+// True if a living arena reaches into the range. The table's mutex is held; what is found alive is left in
+// `keep`, since its destructor takes the mutex, too.
+bool overlaps(
+  const std::byte* data, std::uint64_t size_bytes, std::vector<std::shared_ptr<arena>>& keep) {
+  auto& all = table().by_address;
+  auto i = all.lower_bound(data);
+  if (i != all.begin())
+    --i;
+  for (; i != all.end() && i->first < data + size_bytes; ++i)
+    if (auto a = i->second.lock()) {
+      keep.push_back(a);
+      if (a->data() + a->size_bytes() > data)
+        return true;
+    }
+  return false;
+}
+
+// Touches every page; with several threads, since zeroing pages is what takes the time.
+int touch(std::byte* data, std::uint64_t size_bytes) {
+  auto parts =
+    std::clamp<std::uint64_t>(size_bytes / (64u << 20), 1, std::thread::hardware_concurrency());
+  auto part_bytes = round_up(size_bytes / parts, huge_page_bytes);
+  std::vector<std::thread> threads;
+  std::atomic<int> failed = 0;
+  auto touch_part = [&](std::uint64_t at) {
+    auto length = std::min(part_bytes, size_bytes - at);
+    if (madvise(data + at, length, MADV_POPULATE_WRITE) == 0)
+      return;
+    if (errno != EINVAL)
+      failed = errno;
+    else // kernels before 5.14
+      for (std::uint64_t page = 0; page < length; page += 4096)
+        *static_cast<volatile std::byte*>(data + at + page) = std::byte{0};
+  };
+  threads.reserve(parts);
+  for (std::uint64_t at = 0; at < size_bytes; at += part_bytes)
+    try {
+      threads.emplace_back(touch_part, at);
+    } catch (const std::system_error&) {
+      touch_part(at); // more slowly, but no worse
+    }
+  for (auto& t : threads)
+    t.join();
+  return failed;
+}
+
+// What the system says it can give without swapping; the largest number if it does not say.
+std::uint64_t available_bytes() {
+  std::ifstream meminfo{"/proc/meminfo"};
+  for (std::string line; std::getline(meminfo, line);)
+    if (line.starts_with("MemAvailable:"))
+      return std::strtoull(line.c_str() + sizeof("MemAvailable:"), nullptr, 10) * 1024;
+  return ~std::uint64_t{0};
+}
+
+// A memfd of the size asked for, mapped; huge pages only if the pool has enough of them.
+int open_memfd(const arena_options& options, std::uint64_t size_bytes, bool huge, void*& data) {
+  int fd =
+    memfd_create(options.name.c_str(), MFD_CLOEXEC | MFD_ALLOW_SEALING | (huge ? MFD_HUGETLB : 0u));
+  if (fd < 0)
+    return -1;
+  if (ftruncate(fd, static_cast<off_t>(size_bytes)) == 0) {
+    data = mmap(nullptr, size_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (data != MAP_FAILED)
+      return fd;
+  }
+  int why = errno;
+  close(fd);
+  errno = why;
+  return -1;
+}
+
+} // namespace
+
+result<std::shared_ptr<arena>> arena::create(const arena_options& options) {
+  auto doing =
+    "making an arena of " + std::to_string(options.size_bytes) + " bytes for " + options.name;
+  if (options.size_bytes == 0)
+    return fail(errc::invalid_argument, doing);
+  // Touching more than there is would wake the kernel's memory killer instead of failing.
+  if (auto available = available_bytes(); options.size_bytes > available)
+    return fail(
+      errc::no_space,
+      doing + ": the system has " + std::to_string(available) + " bytes available; give it less");
+  std::shared_ptr<arena> a{new arena};
+  void* data = nullptr;
+  a->huge_ = options.huge_pages && options.size_bytes >= huge_page_bytes;
+  a->size_bytes_ = round_up(options.size_bytes, a->huge_ ? huge_page_bytes : 4096);
+  if (a->huge_)
+    a->fd_ = net::unique_fd{open_memfd(options, a->size_bytes_, true, data)};
+  if (!a->fd_) {
+    a->huge_ = false;
+    a->size_bytes_ = round_up(options.size_bytes, 4096);
+    a->fd_ = net::unique_fd{open_memfd(options, a->size_bytes_, false, data)};
+  }
+  if (!a->fd_)
+    return fail(status_from_errno(errno, doing));
+  a->data_ = static_cast<std::byte*>(data);
+  if (!a->huge_)
+    madvise(a->data_, a->size_bytes_, MADV_HUGEPAGE);
+  if (int why = touch(a->data_, a->size_bytes_); why != 0)
+    return fail(errc::no_space, status_from_errno(why, doing).detail());
+  a->locked_ = options.lock && mlock(a->data_, a->size_bytes_) == 0;
+  if (fcntl(a->fd(), F_ADD_SEALS, required_seals) != 0)
+    return fail(status_from_errno(errno, doing));
+  a->id_ = next_id();
+  std::lock_guard guard{table().mutex};
+  table().by_address[a->data_] = a;
+  return a;
+}
+
+result<std::shared_ptr<arena>> arena::adopt(const file_mapping& mapping) {
+  auto page = static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
+  auto doing = "registering a mapping of " + std::to_string(mapping.size_bytes) + " bytes";
+  auto flags = fcntl(mapping.fd, F_GETFL);
+  if (
+    !mapping.data || reinterpret_cast<std::uintptr_t>(mapping.data) % page != 0 ||
+    mapping.file_offset % page != 0 || flags < 0 || (flags & O_ACCMODE) != O_RDWR)
+    return fail(
+      errc::invalid_argument,
+      doing + ": it needs whole pages and a descriptor open for reading and writing");
+  auto there = mappable_bytes(mapping.fd);
+  if (!there)
+    return fail(there.error().within(doing));
+  if (
+    mapping.size_bytes == 0 || *there < mapping.file_offset ||
+    *there - mapping.file_offset < mapping.size_bytes)
+    return fail(
+      errc::invalid_argument, doing + ": the file has " + std::to_string(*there) + " bytes");
+  std::shared_ptr<arena> a{new arena};
+  a->is_file_ = true;
+  a->fd_ = net::unique_fd{fcntl(mapping.fd, F_DUPFD_CLOEXEC, 0)};
+  if (!a->fd_)
+    return fail(status_from_errno(errno, doing));
+  a->id_ = next_id();
+  a->file_offset_ = mapping.file_offset;
+  a->size_bytes_ = mapping.size_bytes;
+  std::vector<std::shared_ptr<arena>> keep;
+  std::lock_guard guard{table().mutex};
+  if (overlaps(mapping.data, mapping.size_bytes, keep))
+    return fail(errc::already_exists, doing + ": part of it is registered already");
+  a->data_ = mapping.data;
+  table().by_address[a->data_] = a;
+  return a;
+}
+
+arena::~arena() {
+  if (!data_)
+    return;
+  {
+    std::lock_guard guard{table().mutex};
+    // A mapping given up may have been adopted again in the meantime.
+    auto mine = table().by_address.find(data_);
+    if (mine != table().by_address.end() && mine->second.expired())
+      table().by_address.erase(mine);
+  }
+  pins_.clear();
+  if (!is_file_)
+    munmap(data_, size_bytes_);
+}
+
+void arena::pin_for(device_memory& device) {
+  if (!is_file_)
+    pins_.pin_for(device, data_, size_bytes_);
+}
+
+result<arena_place> find_arena(const std::byte* data, std::uint64_t length) {
+  // Outlives the guard: its destructor takes the same mutex.
+  std::shared_ptr<arena> a;
+  {
+    std::lock_guard guard{table().mutex};
+    auto after = table().by_address.upper_bound(data);
+    if (after != table().by_address.begin())
+      a = std::prev(after)->second.lock();
+  }
+  if (a) {
+    auto offset = static_cast<std::uint64_t>(data - a->data());
+    if (offset <= a->size_bytes() && length <= a->size_bytes() - offset)
+      return arena_place{std::move(a), offset};
+  }
+  return fail(errc::internal, "memory that is in no arena");
+}
+
+bool is_of_huge_page_pool(int fd) noexcept {
+  struct statfs system {};
+  return fstatfs(fd, &system) == 0 && system.f_type == HUGETLBFS_MAGIC;
+}
+
+result<std::shared_ptr<mapped_arena>> mapped_arena::map(int fd, std::uint64_t size_bytes) {
+  struct stat info {};
+  int seals = fcntl(fd, F_GET_SEALS);
+  if (
+    seals < 0 || (seals & required_seals) != required_seals || fstat(fd, &info) != 0 ||
+    size_bytes == 0 || static_cast<std::uint64_t>(info.st_size) < size_bytes)
+    return fail(
+      errc::permission_denied, "the peer's arena is no sealed memfd of the announced size");
+  // Arenas are touched when they are made; pages that are not there yet would be charged to this process.
+  if (static_cast<std::uint64_t>(info.st_blocks) * stat_block_bytes < size_bytes)
+    return fail(errc::permission_denied, "the peer's arena has holes");
+  auto* data = mmap(nullptr, size_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  if (data == MAP_FAILED)
+    return fail(status_from_errno(errno, "mapping a peer's arena"));
+  std::shared_ptr<mapped_arena> m{new mapped_arena};
+  m->data_ = static_cast<std::byte*>(data);
+  m->size_bytes_ = size_bytes;
+  return m;
+}
+
+mapped_arena::~mapped_arena() {
+  pins_.clear();
+  munmap(data_, size_bytes_);
+}
+
+void mapped_arena::populate(std::uint64_t offset, std::uint64_t length) noexcept {
+  madvise(data_ + offset, std::min(length, size_bytes_ - offset), MADV_POPULATE_WRITE);
+}
+
+} // namespace millrace::transport

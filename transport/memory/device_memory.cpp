@@ -1,0 +1,93 @@
+// The kinds of device memory of this process.
+#include <millrace/core/log.hpp>
+#include <millrace/transport/builtin.hpp>
+#include <millrace/transport/copy/copy.hpp>
+#include <millrace/transport/memory/device_memory.hpp>
+
+#include <algorithm>
+#include <shared_mutex>
+
+namespace millrace::transport {
+
+namespace {
+
+// Bounds the list, whatever the strides.
+constexpr std::size_t runs_max = 16384;
+
+struct kind_table {
+  std::shared_mutex mutex;
+  std::vector<std::shared_ptr<device_kind>> kinds = builtin_device_kinds();
+};
+
+kind_table& table() {
+  static kind_table t;
+  return t;
+}
+
+} // namespace
+
+std::vector<std::shared_ptr<device_kind>> device_kinds() {
+  std::shared_lock guard{table().mutex};
+  return table().kinds;
+}
+
+std::shared_ptr<void> add_device_kind(std::shared_ptr<device_kind> kind) {
+  std::lock_guard guard{table().mutex};
+  table().kinds.push_back(kind);
+  return {kind.get(), [kind](void*) {
+            std::lock_guard lock{table().mutex};
+            std::erase(table().kinds, kind);
+          }};
+}
+
+std::shared_ptr<device_memory> find_device_memory(const std::byte* data) {
+  std::shared_lock guard{table().mutex};
+  for (auto& kind : table().kinds)
+    if (auto found = kind->find(data))
+      return found;
+  return nullptr;
+}
+
+void device_batch::add(device_memory* device, const device_run& run) {
+  if (!device) {
+    auto out = way_ == device_way::to_host;
+    copy_bytes(
+      out ? run.host : run.device, out ? run.device : run.host, run.length, store_mode::cached);
+    return;
+  }
+  if (device != device_ || waiting_.size() == runs_max)
+    flush();
+  device_ = device;
+  waiting_.push_back(run);
+}
+
+status device_batch::finish() {
+  flush();
+  return std::exchange(failure_, {});
+}
+
+void device_batch::flush() {
+  if (!waiting_.empty() && failure_.ok())
+    failure_ = device_->copy(waiting_, way_);
+  waiting_.clear();
+}
+
+void device_pins::pin_for(device_memory& device, std::byte* data, std::uint64_t length) {
+  std::lock_guard guard{mutex_};
+  auto same = [&](auto& p) { return p.first == device.kind(); };
+  if (std::any_of(pins_.begin(), pins_.end(), same))
+    return;
+  auto made = device.pin(data, length);
+  if (!made)
+    log().warn(
+      "host memory not pinned for {}, copies are slower why=\"{}\"", device.name(),
+      made.error().to_string());
+  pins_.emplace_back(device.kind(), made ? std::move(*made) : nullptr);
+}
+
+void device_pins::clear() noexcept {
+  std::lock_guard guard{mutex_};
+  pins_.clear();
+}
+
+} // namespace millrace::transport
