@@ -8,6 +8,7 @@ import unittest
 sys.dont_write_bytecode = True
 
 import includes
+import quotes
 import sizes
 
 
@@ -90,6 +91,30 @@ class the_includes_check(unittest.TestCase):
     def test_refuses_what_does_not_exist_or_climbs_out(self):
         self.assertEqual(self.faults("actors/a.cpp", "millrace/core/nothing.hpp"), 1)
         self.assertEqual(self.faults("core/ids.cpp", "../storage/bucket.hpp", '"'), 1)
+
+
+class the_quotes_check(unittest.TestCase):
+    FILE = "int main() {\n  first();\n  second();\n\n  third();\n}\n"
+
+    def faults(self, *block, named="a.cpp"):
+        marker = [f"<!-- {named} -->"] if named else []
+        lines = ["Words.", "", *marker, "```cpp", *block, "```"]
+        return [fault for _, fault in quotes.faults_of(lines, {"a.cpp": self.FILE}.get)]
+
+    def test_takes_lines_that_stand_together_whatever_their_indentation(self):
+        self.assertEqual(self.faults("first();", "second();"), [])
+        self.assertEqual(self.faults("    second();", "", "    third();"), [])
+
+    def test_takes_an_ellipsis_for_what_was_left_out(self):
+        self.assertEqual(self.faults("int main() {", "  // ...", "  third();"), [])
+
+    def test_refuses_what_the_file_does_not_have_in_this_order(self):
+        self.assertEqual(self.faults("first();", "third();"), ["a.cpp does not have this: first();"])
+        self.assertEqual(self.faults("third();", "...", "first();"), ["a.cpp does not have this: first();"])
+
+    def test_refuses_code_of_no_file_or_of_one_that_is_gone(self):
+        self.assertEqual(len(self.faults("first();", named=None)), 1)
+        self.assertEqual(self.faults("first();", named="b.cpp"), ["b.cpp does not exist"])
 
 
 class the_performance_page(unittest.TestCase):
