@@ -116,6 +116,12 @@ class the_quotes_check(unittest.TestCase):
         self.assertEqual(len(self.faults("first();", named=None)), 1)
         self.assertEqual(self.faults("first();", named="b.cpp"), ["b.cpp does not exist"])
 
+    def test_follows_links_and_paths_outside_of_code(self):
+        there = {"docs/a.md", "core/ids.hpp"}.__contains__
+        lines = ["[a](a.md#part) [b](b.md) [c](https://c)", "```", "[d](d.md) `core/d`", "```", "`core/ids` `core/none`"]
+        self.assertEqual([n for n, _ in quotes.broken_links("docs", lines, there)], [1])
+        self.assertEqual([what for _, what in quotes.missing_paths(lines, there)], ["core/none does not exist"])
+
 
 class the_performance_page(unittest.TestCase):
     def row(self, case, ratio=None, ratio_min=None, floor=None, floor_min=None, met="judge"):

@@ -1,4 +1,4 @@
-"""Checks that code quoted in documents is code that is compiled and run. Called by scripts/lint with the documents.
+"""Checks what documents say of files: quoted code, links, and paths. Called by scripts/lint with the documents.
 
 A fenced block below a comment that names a file of the tree is a quotation:
 
@@ -9,6 +9,9 @@ A fenced block below a comment that names a file of the tree is a quotation:
 
 Its lines must stand in that file, one after the other; only indentation may differ. A line `...`, with or without a
 comment sign before it, stands for any lines left out. Every block of C++ must be a quotation.
+
+The target of a relative link must exist. With --paths, so must every path of the tree in backticks, as `core/ids.hpp`
+or, without its ending, `core/ids`.
 """
 import os
 import re
@@ -16,6 +19,9 @@ import sys
 
 FENCE = re.compile(r"^\s*```(\w*)\s*$")
 SOURCE = re.compile(r"^\s*<!-- ([\w./-]+\.\w+) -->\s*$")
+LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
+PATH = re.compile(r"`((?:actors|bench|config|core|docs|examples|net|runtime|scripts|storage|tests|tools|transport)"
+                  r"/[\w./-]*)`")
 LEFT_OUT = re.compile(r"^(//|#|--)?\s*\.\.\.$")
 
 
@@ -76,6 +82,32 @@ def faults_of(lines, read):
             yield number, f"{source} does not have this: {missing}"
 
 
+def outside_blocks(lines):
+    """Yields (line number, line) of what is not fenced."""
+    inside = False
+    for number, line in enumerate(lines, 1):
+        if FENCE.match(line):
+            inside = not inside
+        elif not inside:
+            yield number, line
+
+
+def broken_links(folder, lines, exists):
+    """Yields (line number, what is wrong) of relative links in a document of `folder`."""
+    for number, line in outside_blocks(lines):
+        for target in LINK.findall(line):
+            if "://" not in target and not exists(os.path.normpath(os.path.join(folder, target))):
+                yield number, f"the link to {target} leads nowhere"
+
+
+def missing_paths(lines, exists):
+    """Yields (line number, what is wrong) of paths of the tree in backticks."""
+    for number, line in outside_blocks(lines):
+        for path in PATH.findall(line):
+            if "NAME" not in path and not any(exists(path + ending) for ending in ("", ".hpp", ".cpp")):
+                yield number, f"{path} does not exist"
+
+
 def read(path):
     if not os.path.isfile(path):
         return None
@@ -83,11 +115,16 @@ def read(path):
         return file.read()
 
 
-def main(paths):
+def main(arguments):
     bad = 0
-    for path in paths:
-        for number, fault in faults_of(read(path).split("\n"), read):
-            print(f"{path}:{number}: {fault}")
+    for document in (a for a in arguments if a != "--paths"):
+        lines = read(document).split("\n")
+        faults = list(faults_of(lines, read))
+        faults += broken_links(os.path.dirname(document), lines, os.path.exists)
+        if "--paths" in arguments:
+            faults += missing_paths(lines, os.path.exists)
+        for number, fault in sorted(faults):
+            print(f"{document}:{number}: {fault}")
             bad += 1
     return 1 if bad else 0
 
