@@ -24,7 +24,9 @@ struct contract_settings {
 using bucket_factory =
   std::function<std::shared_ptr<storage::bucket>(const contract_settings& settings)>;
 
-/// Adds the suite under a name to this test program. A kind differs by its capabilities alone.
-bool add_bucket_contract(const std::string& name, bucket_factory factory);
+/// Adds the suite under a name to this test program, as tests of the calling file. A kind differs by its
+/// capabilities alone.
+bool add_bucket_contract(
+  const std::string& name, bucket_factory factory, const char* file = __builtin_FILE());
 
 } // namespace millrace::testing

@@ -482,7 +482,7 @@ const contract_case cases[] = {
 } // namespace
 
 bool add_driver_contract(
-  const std::string& name, std::function<std::unique_ptr<driver_rig>()> make) {
+  const std::string& name, std::function<std::unique_ptr<driver_rig>()> make, const char* file) {
   namespace ut = boost::unit_test;
   auto* suite = BOOST_TEST_SUITE("driver_contract_" + name);
   for (auto& c : cases) {
@@ -490,7 +490,7 @@ bool add_driver_contract(
       fixture f{make()};
       c.run(f);
     };
-    suite->add(ut::make_test_case(run, c.name, __FILE__, __LINE__));
+    suite->add(ut::make_test_case(run, c.name, file, __LINE__));
   }
   ut::framework::master_test_suite().add(suite);
   return true;

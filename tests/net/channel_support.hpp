@@ -8,6 +8,7 @@
 #include <millrace/net/socket/unix_socket.hpp>
 #include <millrace/net/tls/cluster_secret.hpp>
 #include <millrace/net/tls/tls_context.hpp>
+#include <millrace/tests/support/skipped.hpp>
 
 #include <boost/test/unit_test.hpp>
 #include <fcntl.h>
@@ -327,8 +328,8 @@ inline bool room_for_descriptors(std::size_t count) {
   BOOST_TEST_REQUIRE(::setrlimit(RLIMIT_NOFILE, &limit) == 0);
   if (limit.rlim_cur >= count)
     return true;
-  std::cout << "skipped: " << count << " open descriptors: the limit is " << limit.rlim_cur
-            << std::endl;
+  millrace::testing::skipped(
+    std::to_string(count) + " open descriptors: the limit is " + std::to_string(limit.rlim_cur));
   return false;
 }
 

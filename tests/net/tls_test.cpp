@@ -3,6 +3,7 @@
 #include "tls_support.hpp"
 
 #include <millrace/net/channel/link.hpp>
+#include <millrace/tests/support/skipped.hpp>
 
 #include <sys/stat.h>
 
@@ -54,7 +55,7 @@ bool has_ipv6() {
   auto loopback = *socket_address::parse("[::1]:0");
   auto has = fd && ::bind(fd.get(), loopback.get(), loopback.size_bytes()) == 0;
   if (!has)
-    BOOST_TEST_MESSAGE("skipped: IPv6: this machine has no loopback address of it");
+    millrace::testing::skipped("IPv6: this machine has no loopback address of it");
   return has;
 }
 

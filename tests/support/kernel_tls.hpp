@@ -1,6 +1,8 @@
 // Whether this kernel can encrypt TCP connections, and whether it does. Used by tests of encrypted streams.
 #pragma once
 
+#include <millrace/tests/support/skipped.hpp>
+
 #include <boost/test/unit_test.hpp>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -24,7 +26,7 @@ inline bool kernel_has_tls() {
   auto has = std::find(layers.begin(), layers.end(), "tls") != layers.end();
   BOOST_TEST_REQUIRE((has || !std::getenv("MILLRACE_TEST_KTLS")), "the kernel has no module tls");
   if (!has)
-    std::cout << "skipped: encryption by the kernel: its module tls is not loaded" << std::endl;
+    millrace::testing::skipped("encryption by the kernel: its module tls is not loaded");
   return has;
 }
 

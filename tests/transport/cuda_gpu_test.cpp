@@ -1,6 +1,7 @@
 // Memory of a GPU that is really there; skipped aloud where there is none.
 #include <millrace/tests/support/held_completion.hpp>
 #include <millrace/tests/support/pattern.hpp>
+#include <millrace/tests/support/skipped.hpp>
 #include <millrace/transport/cuda/cuda_memory.hpp>
 #include <millrace/transport/fabric.hpp>
 #include <millrace/transport/local/local_driver.hpp>
@@ -29,7 +30,7 @@ struct skip_without_gpu {
     auto found = make_cuda_kind()->examine();
     if (found && !found->empty())
       return;
-    std::cout << "skipped: cuda_gpu: " << (found ? "no GPU" : found.error().detail()) << std::endl;
+    millrace::testing::skipped("cuda_gpu: " + (found ? "no GPU" : found.error().detail()));
     std::_Exit(77);
   }
 };

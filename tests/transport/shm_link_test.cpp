@@ -2,6 +2,7 @@
 #include <millrace/core/codec.hpp>
 #include <millrace/tests/support/fake_channel.hpp>
 #include <millrace/tests/support/held_completion.hpp>
+#include <millrace/tests/support/skipped.hpp>
 #include <millrace/transport/shm/peer_link.hpp>
 
 #include <boost/test/unit_test.hpp>
@@ -275,7 +276,7 @@ BOOST_AUTO_TEST_CASE(a_move_weighs_what_its_lists_take) {
 BOOST_AUTO_TEST_CASE(huge_pages_of_another_user_are_out_of_reach_and_the_connection_lives) {
   sealed_memory huge{arena_bytes, MFD_HUGETLB}, plain{arena_bytes, 0};
   if (huge.fd() < 0) {
-    std::cout << "skipped: huge pages of another user: this kernel has no pool of them\n";
+    millrace::testing::skipped("huge pages of another user: this kernel has no pool of them");
     return;
   }
   channel->set_user(geteuid() + 1);
@@ -295,7 +296,7 @@ BOOST_AUTO_TEST_CASE(another_user_does_not_get_our_huge_pages) {
   auto plain =
     arena::create({.name = "plain", .size_bytes = arena_bytes, .huge_pages = false}).value();
   if (!huge->huge()) {
-    std::cout << "skipped: our huge pages and another user: the system's pool has too few\n";
+    millrace::testing::skipped("our huge pages and another user: the system's pool has too few");
     return;
   }
   channel->set_user(geteuid() + 1);

@@ -2,9 +2,8 @@
 // Used by the tests of the tcp driver.
 #pragma once
 
-#include "channel_support.hpp"
-
 #include <millrace/core/codec.hpp>
+#include <millrace/tests/net/channel_support.hpp>
 #include <millrace/tests/support/exposed_matrix.hpp>
 #include <millrace/tests/support/fabric_handler.hpp>
 #include <millrace/tests/support/heap_memory_source.hpp>

@@ -1,6 +1,8 @@
 // What the tcp driver does beyond the contract: turns, broken streams, withdrawn memory.
 #include "tcp_support.hpp"
 
+#include <millrace/tests/support/skipped.hpp>
+
 #include <netinet/tcp.h>
 
 #include <iostream>
@@ -226,7 +228,7 @@ BOOST_AUTO_TEST_CASE(streams_come_to_any_address_and_to_ipv6) {
     auto possible = fabric::create(probe, loop).has_value();
     loop->stop();
     if (!possible) {
-      std::cout << "skipped: streams to " << address << ": no such address here\n";
+      millrace::testing::skipped("streams to " + address + ": no such address here");
       continue;
     }
     pair_of_fabrics p{o};

@@ -133,7 +133,7 @@ std::string who_locks(const struct stat& info) {
 
 // Of the open file, not of the process: kept until the last copy of the descriptor is closed. libpmemobj's own lock
 // is of another kind, comes later, and is not in the way of this one.
-status lock(const io::file_handle& file, const std::string& path, const struct stat& info) {
+status lock_file(const io::file_handle& file, const std::string& path, const struct stat& info) {
   struct flock whole {};
   whole.l_type = F_WRLCK;
   whole.l_whence = SEEK_SET;
@@ -164,7 +164,7 @@ result<pool_file> open_pool_file(const std::string& path, pool_medium wanted) {
     return fail(
       errc::invalid_argument,
       own_error(path, "neither a file nor a devdax device; name one of those"));
-  if (auto bad = lock(*file, path, info); !bad.ok())
+  if (auto bad = lock_file(*file, path, info); !bad.ok())
     return fail(std::move(bad));
   found.size_bytes = found.device ? device_bytes(info) : static_cast<std::uint64_t>(info.st_size);
   auto real = find_medium(file->get(), found.device);
