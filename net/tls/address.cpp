@@ -1,5 +1,5 @@
 // Reading tls:// addresses; what every TCP socket of a channel is told.
-#include <millrace/net/tls/tls_address.hpp>
+#include <millrace/net/tls/address.hpp>
 
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <cstring>
 
-namespace millrace::net {
+namespace millrace::net::tls {
 
 namespace {
 
@@ -27,18 +27,18 @@ void set(int fd, int level, int name, int value) noexcept {
 
 } // namespace
 
-std::string tls_address::to_string() const {
+std::string host_and_port::to_string() const {
   return (is_v6 ? "[" + host + "]" : host) + ":" + std::to_string(port);
 }
 
-result<tls_address> parse_tls_address(const std::string& address) {
-  if (!address.starts_with(tls_scheme))
+result<host_and_port> parse_address(const std::string& address) {
+  if (!address.starts_with(scheme))
     return fail(bad(address, "it has another scheme"));
-  auto rest = address.substr(tls_scheme.size());
+  auto rest = address.substr(scheme.size());
   auto colon = rest.rfind(':');
   if (colon == std::string::npos)
     return fail(bad(address, "the port is missing"));
-  tls_address out;
+  host_and_port out;
   out.host = rest.substr(0, colon);
   out.is_v6 = out.host.size() > 2 && out.host.front() == '[' && out.host.back() == ']';
   if (out.is_v6)
@@ -72,7 +72,7 @@ void prepare_tcp_socket(int fd, const channel_options& options) noexcept {
   set(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, timeout_ms);
 }
 
-status tls_is_not_configured(const std::string& address) {
+status not_configured(const std::string& address) {
   return {
     errc::invalid_argument,
     "address " + address +
@@ -80,19 +80,4 @@ status tls_is_not_configured(const std::string& address) {
       "made by `millrace cluster secret`, or certificates, on every node and client"};
 }
 
-socket_address without_mapping(const socket_address& address) {
-  if (address.family() != AF_INET6)
-    return address;
-  sockaddr_in6 v6{};
-  std::memcpy(&v6, address.get(), sizeof(v6));
-  if (!IN6_IS_ADDR_V4MAPPED(&v6.sin6_addr))
-    return address;
-  sockaddr_in v4{};
-  v4.sin_family = AF_INET;
-  v4.sin_port = v6.sin6_port;
-  std::memcpy(&v4.sin_addr, v6.sin6_addr.s6_addr + 12, sizeof(v4.sin_addr));
-  auto out = socket_address::from(reinterpret_cast<const sockaddr*>(&v4), sizeof(v4));
-  return out ? *out : address;
-}
-
-} // namespace millrace::net
+} // namespace millrace::net::tls

@@ -1,16 +1,16 @@
 // What a broken TLS session means for whoever runs the cluster, with the remedy.
-// Called by `tls_stream` and `tls_context`.
+// Called by `stream` and `context`.
 #pragma once
 
 #include <millrace/net/channel/handshake.hpp>
-#include <millrace/net/tls/tls_context.hpp>
+#include <millrace/net/tls/context.hpp>
 
 #include <string>
 
-namespace millrace::net {
+namespace millrace::net::tls {
 
 /// What is known of a session that broke.
-struct tls_fault {
+struct session_fault {
   unsigned long openssl_error = 0; // the first of OpenSSL's queue; 0 if it has none
   int error_number = 0;            // of the socket
   bool ended = false;              // the peer closed
@@ -20,9 +20,9 @@ struct tls_fault {
 
 /// Errors: `permission_denied` when the two sides do not trust each other, `protocol_error` when the other side
 /// speaks something else, `peer_lost` when it went away.
-status explain_tls_fault(const tls_context& context, handshake_side side, const tls_fault& fault);
+status explain_fault(const context& context, handshake_side side, const session_fault& fault);
 
 /// OpenSSL's own words for the errors in its queue, which is emptied.
 std::string openssl_errors();
 
-} // namespace millrace::net
+} // namespace millrace::net::tls

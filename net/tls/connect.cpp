@@ -2,9 +2,9 @@
 // Called by `connect`.
 #include <millrace/net/channel/connection.hpp>
 #include <millrace/net/socket/resolver.hpp>
-#include <millrace/net/tls/tls_address.hpp>
-#include <millrace/net/tls/tls_channel.hpp>
-#include <millrace/net/tls/tls_handshake.hpp>
+#include <millrace/net/tls/address.hpp>
+#include <millrace/net/tls/channel.hpp>
+#include <millrace/net/tls/handshake.hpp>
 
 #include <sys/epoll.h>
 #include <sys/socket.h>
@@ -13,20 +13,20 @@
 #include <cerrno>
 #include <cstring>
 
-namespace millrace::net {
+namespace millrace::net::tls {
 
 namespace {
 
 /// One attempt. What waits on the loop keeps it; when the loop drops all of that, the caller gets its answer.
-class tls_attempt : public std::enable_shared_from_this<tls_attempt> {
+class attempt : public std::enable_shared_from_this<attempt> {
 public:
-  tls_attempt(
+  attempt(
     std::shared_ptr<io_loop> loop, std::string address, const channel_options& options,
     std::shared_ptr<channel_handler> handler, completion<std::shared_ptr<channel>> done)
     : loop_(std::move(loop)), address_(std::move(address)), options_(options),
       handler_(std::move(handler)), done_(std::move(done)), began_(steady_clock::now()) {}
-  tls_attempt(const tls_attempt&) = delete;
-  ~tls_attempt() { answer(status{errc::unavailable, "the I/O loop has stopped"}); }
+  attempt(const attempt&) = delete;
+  ~attempt() { answer(status{errc::unavailable, "the I/O loop has stopped"}); }
 
   void run();
 
@@ -45,7 +45,7 @@ private:
   void note_failure(const socket_address& to, int error_number);
   void fail_if_none_left();
   void shake_hands(runner winner);
-  void open(std::unique_ptr<tls_stream> stream, const socket_address& to);
+  void open(std::unique_ptr<stream> s, const socket_address& to);
   void drop_runners();
   void end(const status& why);
   void answer(const status& why);
@@ -60,18 +60,18 @@ private:
   std::vector<socket_address> addresses_;
   std::size_t next_ = 0;
   std::vector<runner> runners_;
-  std::weak_ptr<tls_handshake> handshake_;
+  std::weak_ptr<handshake> handshake_;
   std::string failures_;
   std::uint64_t deadline_timer_ = 0;
   std::uint64_t stagger_timer_ = 0;
 };
 
-void tls_attempt::run() {
-  auto where = parse_tls_address(address_);
+void attempt::run() {
+  auto where = parse_address(address_);
   if (!where)
     return answer(where.error());
   if (!options_.tls)
-    return answer(tls_is_not_configured(address_));
+    return answer(not_configured(address_));
   if (where->port == 0)
     return answer(
       status{errc::invalid_argument, "address " + address_ + ": port 0 is for listening"});
@@ -89,7 +89,7 @@ void tls_attempt::run() {
   });
 }
 
-void tls_attempt::take_addresses(result<std::vector<socket_address>> found) {
+void attempt::take_addresses(result<std::vector<socket_address>> found) {
   if (!done_)
     return;
   if (!found)
@@ -100,14 +100,14 @@ void tls_attempt::take_addresses(result<std::vector<socket_address>> found) {
 }
 
 // Starts with the next address, and with the one after it if this one has not answered soon.
-void tls_attempt::start_next() {
+void attempt::start_next() {
   while (done_ && next_ < addresses_.size())
     if (start(addresses_[next_++]))
       return arm_stagger();
   fail_if_none_left();
 }
 
-void tls_attempt::arm_stagger() {
+void attempt::arm_stagger() {
   loop_->cancel_timer(stagger_timer_);
   if (next_ < addresses_.size())
     stagger_timer_ = loop_->run_after(options_.stagger_ms, [weak = weak_from_this()] {
@@ -116,7 +116,7 @@ void tls_attempt::arm_stagger() {
     });
 }
 
-bool tls_attempt::start(const socket_address& to) {
+bool attempt::start(const socket_address& to) {
   unique_fd fd{::socket(to.family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0)};
   if (!fd || (::connect(fd.get(), to.get(), to.size_bytes()) != 0 && errno != EINPROGRESS)) {
     note_failure(to, errno);
@@ -133,7 +133,7 @@ bool tls_attempt::start(const socket_address& to) {
   return false;
 }
 
-void tls_attempt::on_writable(int fd) {
+void attempt::on_writable(int fd) {
   auto keep = shared_from_this();
   auto found = std::find_if(
     runners_.begin(), runners_.end(), [&](const runner& r) { return r.fd.get() == fd; });
@@ -152,13 +152,13 @@ void tls_attempt::on_writable(int fd) {
   start_next();
 }
 
-void tls_attempt::note_failure(const socket_address& to, int error_number) {
+void attempt::note_failure(const socket_address& to, int error_number) {
   if (!failures_.empty())
     failures_ += ", ";
   failures_ += to.to_string() + ": " + std::strerror(error_number);
 }
 
-void tls_attempt::fail_if_none_left() {
+void attempt::fail_if_none_left() {
   if (done_ && runners_.empty() && next_ == addresses_.size())
     end(status{
       errc::unavailable,
@@ -166,30 +166,30 @@ void tls_attempt::fail_if_none_left() {
         "); is the service running, and does it listen on that network?"});
 }
 
-void tls_attempt::shake_hands(runner winner) {
+void attempt::shake_hands(runner winner) {
   drop_runners();
   doing_ = "waiting for the TLS handshake";
   prepare_tcp_socket(winner.fd.get(), options_);
-  auto stream = tls_stream::make(options_.tls, handshake_side::connector, std::move(winner.fd));
-  if (!stream)
-    return end(stream.error());
-  auto handshake = std::make_shared<tls_handshake>(
-    loop_, std::move(*stream),
-    [a = shared_from_this(), to = winner.to](result<std::unique_ptr<tls_stream>> outcome) {
+  auto made = stream::make(options_.tls, handshake_side::connector, std::move(winner.fd));
+  if (!made)
+    return end(made.error());
+  auto shaking = std::make_shared<handshake>(
+    loop_, std::move(*made),
+    [a = shared_from_this(), to = winner.to](result<std::unique_ptr<stream>> outcome) {
       if (!outcome)
         a->end(
           outcome.error().within("connecting to " + a->address_ + " (" + to.to_string() + ")"));
       else if (a->done_)
         a->open(std::move(*outcome), to);
     });
-  handshake_ = handshake;
-  handshake->start();
+  handshake_ = shaking;
+  shaking->start();
 }
 
-void tls_attempt::open(std::unique_ptr<tls_stream> stream, const socket_address& to) {
+void attempt::open(std::unique_ptr<stream> s, const socket_address& to) {
   loop_->cancel_timer(deadline_timer_);
   connection_seed seed;
-  seed.stream = std::move(stream);
+  seed.stream = std::move(s);
   seed.address = to;
   seed.began = began_;
   auto hooks =
@@ -197,35 +197,34 @@ void tls_attempt::open(std::unique_ptr<tls_stream> stream, const socket_address&
   std::make_shared<connection>(loop_, std::move(seed), options_, std::move(hooks))->start();
 }
 
-void tls_attempt::drop_runners() {
+void attempt::drop_runners() {
   loop_->cancel_timer(stagger_timer_);
   next_ = addresses_.size();
   for (auto& r : std::exchange(runners_, {}))
     loop_->unwatch(r.fd.get());
 }
 
-void tls_attempt::end(const status& why) {
+void attempt::end(const status& why) {
   auto keep = shared_from_this();
   drop_runners();
   loop_->cancel_timer(deadline_timer_);
   answer(why);
-  if (auto handshake = handshake_.lock())
-    handshake->abort(why);
+  if (auto shaking = handshake_.lock())
+    shaking->abort(why);
 }
 
-void tls_attempt::answer(const status& why) {
+void attempt::answer(const status& why) {
   if (auto done = std::exchange(done_, nullptr))
     done(fail(why));
 }
 
 } // namespace
 
-void connect_tls(
+void connect(
   const std::shared_ptr<io_loop>& loop, const std::string& address, const channel_options& options,
   std::shared_ptr<channel_handler> handler, completion<std::shared_ptr<channel>> done) {
-  auto a =
-    std::make_shared<tls_attempt>(loop, address, options, std::move(handler), std::move(done));
+  auto a = std::make_shared<attempt>(loop, address, options, std::move(handler), std::move(done));
   loop->post([a = std::move(a)] { a->run(); });
 }
 
-} // namespace millrace::net
+} // namespace millrace::net::tls

@@ -1,7 +1,7 @@
 // OpenSSL's view of a socket, by functions of ours instead of its own, which may end the process by a signal.
 // Used by the TLS streams of channels and of bulk.
 #include <millrace/core/assert.hpp>
-#include <millrace/net/tls/tls_socket.hpp>
+#include <millrace/net/tls/socket.hpp>
 
 #include <openssl/bio.h>
 #include <sys/socket.h>
@@ -9,7 +9,7 @@
 #include <cerrno>
 #include <utility>
 
-namespace millrace::net {
+namespace millrace::net::tls {
 
 namespace {
 
@@ -17,8 +17,8 @@ constexpr std::size_t kept_capacity_max = 128 * 1024; // while nothing waits to 
 
 } // namespace
 
-struct tls_socket::methods {
-  static tls_socket& of(BIO* bio) { return *static_cast<tls_socket*>(BIO_get_data(bio)); }
+struct socket::methods {
+  static socket& of(BIO* bio) { return *static_cast<socket*>(BIO_get_data(bio)); }
 
   static int read(BIO* bio, char* data, int size) {
     auto& s = of(bio);
@@ -55,7 +55,7 @@ struct tls_socket::methods {
   static long control(BIO*, int command, long, void*) { return command == BIO_CTRL_FLUSH ? 1 : 0; }
 };
 
-bio_st* tls_socket::make_bio() {
+bio_st* socket::make_bio() {
   static BIO_METHOD* const method = [] {
     auto* m = BIO_meth_new(BIO_get_new_index() | BIO_TYPE_SOURCE_SINK, "millrace socket");
     MILLRACE_ASSERT(m != nullptr);
@@ -72,7 +72,7 @@ bio_st* tls_socket::make_bio() {
   return bio;
 }
 
-int tls_socket::write_out() noexcept {
+int socket::write_out() noexcept {
   gathering_ = false;
   while (write_error_ == 0 && out_written_ < out_.size()) {
     auto n = ::send(
@@ -97,4 +97,4 @@ int tls_socket::write_out() noexcept {
   return write_error_;
 }
 
-} // namespace millrace::net
+} // namespace millrace::net::tls

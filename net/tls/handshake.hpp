@@ -3,32 +3,32 @@
 #pragma once
 
 #include <millrace/net/loop/io_loop.hpp>
-#include <millrace/net/tls/tls_stream.hpp>
+#include <millrace/net/tls/stream.hpp>
 
 #include <memory>
 
-namespace millrace::net {
+namespace millrace::net::tls {
 
 /// Everything on the loop. `done` runs once, also when the loop stops.
-class tls_handshake : public std::enable_shared_from_this<tls_handshake> {
+class handshake : public std::enable_shared_from_this<handshake> {
 public:
-  using completed = completion<std::unique_ptr<tls_stream>>;
+  using completed = completion<std::unique_ptr<stream>>;
 
-  tls_handshake(std::shared_ptr<io_loop> loop, std::unique_ptr<tls_stream> stream, completed done);
-  tls_handshake(const tls_handshake&) = delete;
-  ~tls_handshake();
+  handshake(std::shared_ptr<io_loop> loop, std::unique_ptr<stream> s, completed done);
+  handshake(const handshake&) = delete;
+  ~handshake();
 
   void start();
   void abort(const status& why);
 
 private:
   void step();
-  void end(result<std::unique_ptr<tls_stream>> outcome);
+  void end(result<std::unique_ptr<stream>> outcome);
 
   const std::shared_ptr<io_loop> loop_;
-  std::unique_ptr<tls_stream> stream_;
+  std::unique_ptr<stream> stream_;
   completed done_;
   std::uint32_t events_ = 0; // that are waited for
 };
 
-} // namespace millrace::net
+} // namespace millrace::net::tls

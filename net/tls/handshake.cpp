@@ -1,20 +1,19 @@
 // Waits for the socket and lets the stream go on, until it says that it is ready.
-#include <millrace/net/tls/tls_handshake.hpp>
+#include <millrace/net/tls/handshake.hpp>
 
 #include <sys/epoll.h>
 
-namespace millrace::net {
+namespace millrace::net::tls {
 
-tls_handshake::tls_handshake(
-  std::shared_ptr<io_loop> loop, std::unique_ptr<tls_stream> stream, completed done)
-  : loop_(std::move(loop)), stream_(std::move(stream)), done_(std::move(done)) {}
+handshake::handshake(std::shared_ptr<io_loop> loop, std::unique_ptr<stream> s, completed done)
+  : loop_(std::move(loop)), stream_(std::move(s)), done_(std::move(done)) {}
 
-tls_handshake::~tls_handshake() {
+handshake::~handshake() {
   if (auto done = std::exchange(done_, nullptr))
     done(fail(errc::unavailable, "the I/O loop has stopped"));
 }
 
-void tls_handshake::start() {
+void handshake::start() {
   events_ = EPOLLIN;
   auto watched = loop_->watch(
     stream_->fd(), events_, [self = shared_from_this()](std::uint32_t) { self->step(); });
@@ -23,7 +22,7 @@ void tls_handshake::start() {
   step();
 }
 
-void tls_handshake::step() {
+void handshake::step() {
   auto keep = shared_from_this();
   auto over = stream_->shake_hands();
   if (!over)
@@ -37,15 +36,15 @@ void tls_handshake::step() {
     static_cast<void>(loop_->rewatch(stream_->fd(), wanted));
 }
 
-void tls_handshake::abort(const status& why) {
+void handshake::abort(const status& why) {
   if (done_)
     end(fail(why));
 }
 
-void tls_handshake::end(result<std::unique_ptr<tls_stream>> outcome) {
+void handshake::end(result<std::unique_ptr<stream>> outcome) {
   auto keep = shared_from_this();
-  auto* stream = outcome ? outcome->get() : stream_.get();
-  loop_->unwatch(stream->fd());
+  auto* over = outcome ? outcome->get() : stream_.get();
+  loop_->unwatch(over->fd());
   auto done = std::exchange(done_, nullptr);
   if (!outcome)
     stream_ = nullptr;
@@ -53,4 +52,4 @@ void tls_handshake::end(result<std::unique_ptr<tls_stream>> outcome) {
     done(std::move(outcome));
 }
 
-} // namespace millrace::net
+} // namespace millrace::net::tls

@@ -1,8 +1,8 @@
 // Setting OpenSSL up: TLS 1.3 alone, both sides proved, nothing remembered between connections.
 #include <millrace/net/tls/cluster_secret.hpp>
+#include <millrace/net/tls/context.hpp>
+#include <millrace/net/tls/errors.hpp>
 #include <millrace/net/tls/private_file.hpp>
-#include <millrace/net/tls/tls_context.hpp>
-#include <millrace/net/tls/tls_errors.hpp>
 
 #include <openssl/err.h>
 #include <openssl/pem.h>
@@ -12,7 +12,7 @@
 #include <array>
 #include <cstring>
 
-namespace millrace::net {
+namespace millrace::net::tls {
 
 namespace {
 
@@ -30,12 +30,12 @@ struct freed {
 };
 using session_ptr = std::unique_ptr<SSL_SESSION, freed<SSL_SESSION, SSL_SESSION_free>>;
 
-class context_impl final : public tls_context {
+class context_impl final : public context {
 public:
-  explicit context_impl(const tls_options& options) : options_(options) {}
+  explicit context_impl(const context_options& options) : options_(options) {}
   ~context_impl() override { sodium_memzero(psk_.data(), psk_.size()); }
 
-  const tls_options& options() const noexcept override { return options_; }
+  const context_options& options() const noexcept override { return options_; }
   SSL_CTX* native() const noexcept override { return native_.get(); }
   const cluster_mark& mark() const noexcept override { return mark_; }
 
@@ -71,7 +71,7 @@ private:
     return *static_cast<const context_impl*>(SSL_CTX_get_app_data(SSL_get_SSL_CTX(ssl)));
   }
 
-  const tls_options options_;
+  const context_options options_;
   std::unique_ptr<SSL_CTX, freed<SSL_CTX, SSL_CTX_free>> native_;
   std::array<unsigned char, 32> psk_{};
   cluster_mark mark_{};
@@ -177,7 +177,7 @@ status context_impl::use_key() {
   return {};
 }
 
-status check(const tls_options& o) {
+status check(const context_options& o) {
   auto given = !o.certificate.empty() + !o.key.empty() + !o.authority.empty();
   if (given != 0 && given != 3)
     return {
@@ -193,7 +193,7 @@ status check(const tls_options& o) {
 
 } // namespace
 
-result<std::shared_ptr<const tls_context>> tls_context::open(const tls_options& options) {
+result<std::shared_ptr<const context>> context::open(const context_options& options) {
   if (auto bad = check(options); !bad.ok())
     return fail(bad);
   auto made = std::make_shared<context_impl>(options);
@@ -202,4 +202,4 @@ result<std::shared_ptr<const tls_context>> tls_context::open(const tls_options& 
   return made;
 }
 
-} // namespace millrace::net
+} // namespace millrace::net::tls

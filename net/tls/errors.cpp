@@ -1,5 +1,5 @@
 // OpenSSL's reasons, told as what an operator has to do.
-#include <millrace/net/tls/tls_errors.hpp>
+#include <millrace/net/tls/errors.hpp>
 
 #include <openssl/err.h>
 #include <openssl/ssl.h>
@@ -8,7 +8,7 @@
 #include <array>
 #include <cstring>
 
-namespace millrace::net {
+namespace millrace::net::tls {
 
 namespace {
 
@@ -21,14 +21,14 @@ std::string words_of(unsigned long error) {
   return text.data();
 }
 
-status secrets_differ(const tls_context& context) {
+status secrets_differ(const context& context) {
   return {
     errc::permission_denied,
     "the other side has another secret than the one in " + context.options().secret +
       "; give every node and client a copy of the same file"};
 }
 
-status modes_differ(const tls_context& context) {
+status modes_differ(const context& context) {
   return {
     errc::permission_denied,
     context.by_certificate()
@@ -38,7 +38,7 @@ status modes_differ(const tls_context& context) {
         "perhaps certificates or none; configure `security` alike on every node and client"};
 }
 
-status with_secret(const tls_context& context, int reason, const std::string& words) {
+status with_secret(const context& context, int reason, const std::string& words) {
   switch (reason) {
   case SSL_R_BINDER_DOES_NOT_VERIFY:
   case SSL_R_SSLV3_ALERT_ILLEGAL_PARAMETER:
@@ -60,7 +60,7 @@ status with_secret(const tls_context& context, int reason, const std::string& wo
 }
 
 status with_certificates(
-  const tls_context& context, int reason, long verify_result, const std::string& words) {
+  const context& context, int reason, long verify_result, const std::string& words) {
   auto& ours = context.options();
   switch (reason) {
   case SSL_R_CERTIFICATE_VERIFY_FAILED:
@@ -98,7 +98,7 @@ bool speaks_something_else(int reason) {
 
 } // namespace
 
-status explain_tls_fault(const tls_context& context, handshake_side side, const tls_fault& fault) {
+status explain_fault(const context& context, handshake_side side, const session_fault& fault) {
   if (fault.openssl_error == 0) {
     auto how = fault.error_number != 0 ? std::string{std::strerror(fault.error_number)}
       : fault.ended                    ? std::string{"it closed the connection"}
@@ -127,4 +127,4 @@ std::string openssl_errors() {
   return out.empty() ? "no reason given" : out;
 }
 
-} // namespace millrace::net
+} // namespace millrace::net::tls

@@ -1,25 +1,25 @@
 // TLS 1.3 over one TCP socket, as a byte stream. OpenSSL's object is used under one lock.
-// Made by `connect` and by listeners; shaken by `tls_handshake`; used by connections.
+// Made by `connect` and by listeners; shaken by `handshake`; used by connections.
 #pragma once
 
 #include <millrace/net/channel/byte_stream.hpp>
 #include <millrace/net/channel/handshake.hpp>
-#include <millrace/net/tls/tls_context.hpp>
-#include <millrace/net/tls/tls_socket.hpp>
+#include <millrace/net/tls/context.hpp>
+#include <millrace/net/tls/socket.hpp>
 
 #include <memory>
 #include <mutex>
 
 struct ssl_st;
 
-namespace millrace::net {
+namespace millrace::net::tls {
 
-class tls_stream final : public byte_stream {
+class stream final : public byte_stream {
 public:
   /// Errors: `internal` when OpenSSL has no memory.
-  static result<std::unique_ptr<tls_stream>> make(
-    std::shared_ptr<const tls_context> context, handshake_side side, unique_fd fd);
-  ~tls_stream() override;
+  static result<std::unique_ptr<stream>> make(
+    std::shared_ptr<const context> context, handshake_side side, unique_fd fd);
+  ~stream() override;
 
   /// Goes on with the handshake as far as the socket allows: true once it is over and all of it written.
   /// Errors: `permission_denied` (the secrets differ, a certificate does not hold), `protocol_error`,
@@ -44,22 +44,22 @@ private:
     void operator()(ssl_st* ssl) const noexcept;
   };
 
-  tls_stream(std::shared_ptr<const tls_context> context, handshake_side side, unique_fd fd);
+  stream(std::shared_ptr<const context> context, handshake_side side, unique_fd fd);
 
   void fault(int outcome);
   status check_peer() const;
   std::array<std::byte, 32> keying_material(
     std::string_view label, std::span<const std::byte> context) const;
 
-  const std::shared_ptr<const tls_context> context_;
+  const std::shared_ptr<const context> context_;
   const handshake_side side_;
 
   mutable std::mutex mutex_; // guards all below
-  tls_socket socket_;
+  socket socket_;
   std::unique_ptr<ssl_st, free_ssl> ssl_;
   bool established_ = false;
   bool dry_ = false; // the last read ended because nothing more had come
   status failure_;   // what broke the session
 };
 
-} // namespace millrace::net
+} // namespace millrace::net::tls

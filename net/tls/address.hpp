@@ -7,11 +7,11 @@
 #include <cstdint>
 #include <string>
 
-namespace millrace::net {
+namespace millrace::net::tls {
 
-inline constexpr std::string_view tls_scheme = "tls://";
+inline constexpr std::string_view scheme = "tls://";
 
-struct tls_address {
+struct host_and_port {
   std::string host; // a name, or a numeric address without brackets
   std::uint16_t port = 0;
   bool is_v6 = false; // was in brackets
@@ -22,15 +22,12 @@ struct tls_address {
 
 /// Reads "tls://host:port" or "tls://[v6]:port".
 /// Errors: `invalid_argument` saying what is wrong.
-result<tls_address> parse_tls_address(const std::string& address);
+result<host_and_port> parse_address(const std::string& address);
 
 /// Small frames leave at once, and an end that nobody answers for is noticed.
 void prepare_tcp_socket(int fd, const channel_options& options) noexcept;
 
 /// The refusal of a tls:// address where nothing proves who is at the other end.
-status tls_is_not_configured(const std::string& address);
+status not_configured(const std::string& address);
 
-/// An IPv4 address as such, also where an IPv6 socket accepted it.
-socket_address without_mapping(const socket_address& address);
-
-} // namespace millrace::net
+} // namespace millrace::net::tls

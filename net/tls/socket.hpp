@@ -9,18 +9,18 @@
 
 struct bio_st;
 
-namespace millrace::net {
+namespace millrace::net::tls {
 
 /// *Problem*: what was given to OpenSSL once and did not fit into the socket must be given again, the same bytes. So
 /// the socket takes every record; what the kernel does not take is kept here, and its user gives no more meanwhile.
 ///
 /// Threads: under its user's lock.
-class tls_socket {
+class socket {
 public:
   /// What its user lets wait here: only answers that the peer provokes and does not read can pile up to this.
   static constexpr std::size_t unsent_bytes_max = 256 * 1024;
 
-  explicit tls_socket(unique_fd fd) noexcept : fd_(std::move(fd)) {}
+  explicit socket(unique_fd fd) noexcept : fd_(std::move(fd)) {}
 
   /// For `SSL_set_bio`; null when OpenSSL has no memory. The socket must outlive it.
   bio_st* make_bio();
@@ -56,4 +56,4 @@ private:
   std::size_t out_written_ = 0;
 };
 
-} // namespace millrace::net
+} // namespace millrace::net::tls

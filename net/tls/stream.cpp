@@ -1,9 +1,9 @@
 // A channel's bytes under TLS 1.3, and what the session proves of the peer.
 // Made by `connect` and by listeners.
 #include <millrace/core/assert.hpp>
+#include <millrace/net/tls/errors.hpp>
 #include <millrace/net/tls/record_cutter.hpp>
-#include <millrace/net/tls/tls_errors.hpp>
-#include <millrace/net/tls/tls_stream.hpp>
+#include <millrace/net/tls/stream.hpp>
 
 #include <openssl/err.h>
 #include <openssl/ssl.h>
@@ -14,7 +14,7 @@
 #include <cerrno>
 #include <cstring>
 
-namespace millrace::net {
+namespace millrace::net::tls {
 
 namespace {
 
@@ -22,17 +22,16 @@ constexpr std::string_view client_prefix = "client:";
 
 } // namespace
 
-void tls_stream::free_ssl::operator()(ssl_st* ssl) const noexcept { SSL_free(ssl); }
+void stream::free_ssl::operator()(ssl_st* ssl) const noexcept { SSL_free(ssl); }
 
-tls_stream::tls_stream(
-  std::shared_ptr<const tls_context> context, handshake_side side, unique_fd fd)
+stream::stream(std::shared_ptr<const context> context, handshake_side side, unique_fd fd)
   : context_(std::move(context)), side_(side), socket_(std::move(fd)) {}
 
-tls_stream::~tls_stream() = default;
+stream::~stream() = default;
 
-result<std::unique_ptr<tls_stream>> tls_stream::make(
-  std::shared_ptr<const tls_context> context, handshake_side side, unique_fd fd) {
-  std::unique_ptr<tls_stream> s{new tls_stream{std::move(context), side, std::move(fd)}};
+result<std::unique_ptr<stream>> stream::make(
+  std::shared_ptr<const context> context, handshake_side side, unique_fd fd) {
+  std::unique_ptr<stream> s{new stream{std::move(context), side, std::move(fd)}};
   s->ssl_.reset(SSL_new(s->context_->native()));
   auto* bio = s->ssl_ ? s->socket_.make_bio() : nullptr;
   if (!bio)
@@ -45,19 +44,19 @@ result<std::unique_ptr<tls_stream>> tls_stream::make(
   return s;
 }
 
-int tls_stream::fd() const noexcept {
+int stream::fd() const noexcept {
   std::lock_guard guard{mutex_};
   return socket_.fd();
 }
 
-void tls_stream::close() noexcept {
+void stream::close() noexcept {
   std::lock_guard guard{mutex_};
   socket_.close();
 }
 
 // -- the handshake ------------------------------------------------------------------------------
 
-result<bool> tls_stream::shake_hands() {
+result<bool> stream::shake_hands() {
   std::lock_guard guard{mutex_};
   if (!established_) {
     socket_.look_again();
@@ -81,7 +80,7 @@ result<bool> tls_stream::shake_hands() {
 }
 
 // OpenSSL has checked it already; this holds whatever its options are.
-status tls_stream::check_peer() const {
+status stream::check_peer() const {
   if (SSL_version(ssl_.get()) != TLS1_3_VERSION)
     return {errc::protocol_error, "not TLS 1.3"};
   if (!context_->by_certificate())
@@ -96,18 +95,18 @@ status tls_stream::check_peer() const {
 }
 
 // Keeps why the session broke; the queue of OpenSSL's errors is the thread's, and read here only.
-void tls_stream::fault(int outcome) {
-  tls_fault f;
+void stream::fault(int outcome) {
+  session_fault f;
   f.openssl_error = SSL_get_error(ssl_.get(), outcome) == SSL_ERROR_SSL ? ERR_peek_error() : 0;
   f.error_number = socket_.read_error();
   f.ended = socket_.ended();
   f.established = established_;
   f.verify_result = SSL_get_verify_result(ssl_.get());
-  failure_ = explain_tls_fault(*context_, side_, f);
+  failure_ = explain_fault(*context_, side_, f);
   ERR_clear_error();
 }
 
-status tls_stream::vouch_for(const std::string& name) const {
+status stream::vouch_for(const std::string& name) const {
   // A client claims no node's name; that it is of the cluster has been checked.
   if (!context_->by_certificate() || name.starts_with(client_prefix))
     return {};
@@ -127,7 +126,7 @@ status tls_stream::vouch_for(const std::string& name) const {
 
 // -- bytes --------------------------------------------------------------------------------------
 
-io_outcome tls_stream::receive(std::span<std::byte> room, std::vector<unique_fd>&) {
+io_outcome stream::receive(std::span<std::byte> room, std::vector<unique_fd>&) {
   std::lock_guard guard{mutex_};
   if (!failure_.ok())
     return {0, EPROTO, false};
@@ -151,17 +150,17 @@ io_outcome tls_stream::receive(std::span<std::byte> room, std::vector<unique_fd>
       break;
     return {0, dry_ ? EAGAIN : EPROTO, false};
   }
-  if (socket_.unsent_bytes() > tls_socket::unsent_bytes_max)
+  if (socket_.unsent_bytes() > socket::unsent_bytes_max)
     failure_ = {errc::protocol_error, "it asks for new keys again and again without reading"};
   return {got, 0, false};
 }
 
-bool tls_stream::has_unread() const {
+bool stream::has_unread() const {
   std::lock_guard guard{mutex_};
   return !dry_;
 }
 
-io_outcome tls_stream::send(std::span<const iovec> parts, std::span<const int> fds) {
+io_outcome stream::send(std::span<const iovec> parts, std::span<const int> fds) {
   MILLRACE_ASSERT(fds.empty());
   std::lock_guard guard{mutex_};
   if (!failure_.ok())
@@ -188,17 +187,17 @@ io_outcome tls_stream::send(std::span<const iovec> parts, std::span<const int> f
   return {taken, 0, false};
 }
 
-bool tls_stream::has_unsent() const {
+bool stream::has_unsent() const {
   std::lock_guard guard{mutex_};
   return socket_.unsent_bytes() > 0;
 }
 
-io_outcome tls_stream::flush() {
+io_outcome stream::flush() {
   std::lock_guard guard{mutex_};
   return {0, socket_.write_out(), false};
 }
 
-status tls_stream::explain(int error_number) const {
+status stream::explain(int error_number) const {
   std::lock_guard guard{mutex_};
   if (error_number == EPROTO && !failure_.ok())
     return failure_;
@@ -207,7 +206,7 @@ status tls_stream::explain(int error_number) const {
 
 // -- keys ---------------------------------------------------------------------------------------
 
-std::array<std::byte, 32> tls_stream::keying_material(
+std::array<std::byte, 32> stream::keying_material(
   std::string_view label, std::span<const std::byte> context) const {
   std::array<std::byte, 32> out{};
   std::lock_guard guard{mutex_};
@@ -218,13 +217,13 @@ std::array<std::byte, 32> tls_stream::keying_material(
   return out;
 }
 
-byte_buffer tls_stream::binding() const {
+byte_buffer stream::binding() const {
   auto material = keying_material("EXPORTER-millrace-identity", {});
   return {material.begin(), material.end()};
 }
 
-std::optional<std::array<std::byte, 32>> tls_stream::export_key(std::string_view label) const {
+std::optional<std::array<std::byte, 32>> stream::export_key(std::string_view label) const {
   return keying_material("EXPORTER-millrace-key", std::as_bytes(std::span{label}));
 }
 
-} // namespace millrace::net
+} // namespace millrace::net::tls
