@@ -12,7 +12,7 @@ namespace millrace::tools {
 namespace {
 
 int make_secret(invocation& call, const std::string& file) {
-  if (auto bad = net::create_cluster_secret(file); !bad.ok())
+  if (auto bad = net::tls::create_cluster_secret(file); !bad.ok())
     return report(call, bad);
   if (call.json)
     print_json(call, {{"secret", file}});

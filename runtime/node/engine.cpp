@@ -21,11 +21,11 @@ caf::actor_system_config make_caf_config() {
   return config;
 }
 
-result<std::shared_ptr<const net::tls_context>> tls_of(const config::settings& settings) {
+result<std::shared_ptr<const net::tls::context>> tls_of(const config::settings& settings) {
   auto& s = settings.security;
   if (!s.configured())
     return nullptr;
-  auto opened = net::tls_context::open({s.secret, s.certificate, s.key, s.authority});
+  auto opened = net::tls::context::open({s.secret, s.certificate, s.key, s.authority});
   return opened ? std::move(opened) : fail(opened.error().within("security"));
 }
 

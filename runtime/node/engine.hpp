@@ -7,7 +7,7 @@
 #include <millrace/net/channel/link.hpp>
 #include <millrace/net/loop/io_loop.hpp>
 #include <millrace/net/socket/resolver.hpp>
-#include <millrace/net/tls/tls_context.hpp>
+#include <millrace/net/tls/context.hpp>
 #include <millrace/transport/fabric.hpp>
 
 #include <caf/actor_system.hpp>
@@ -56,7 +56,7 @@ private:
   std::unique_ptr<caf::actor_system> system_;
   std::shared_ptr<net::io_loop> loop_;
   std::shared_ptr<transport::fabric> fabric_;
-  std::shared_ptr<const net::tls_context> tls_; // null without `security`
+  std::shared_ptr<const net::tls::context> tls_; // null without `security`
   std::shared_ptr<net::resolver> names_;
   std::mutex mutex_;
   std::vector<caf::strong_actor_ptr> adopted_;

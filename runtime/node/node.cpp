@@ -136,7 +136,7 @@ status node::state::open_sockets() {
   where.connections = std::make_shared<std::uint32_t>(0);
   where.handshakes_max = settings.channel.handshakes_max;
   where.handshakes_per_source_max = settings.channel.handshakes_per_source_max;
-  where.streams = runs_on->fabric()->stream_door();
+  where.streams = runs_on->fabric()->stream_acceptor();
   auto options = runs_on->channel_options();
   options.local_name = settings.node.name;
   auto targets = std::make_shared<actors::session_targets>();

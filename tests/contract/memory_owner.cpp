@@ -15,6 +15,7 @@
 #include <sstream>
 
 using namespace millrace;
+using namespace millrace::net;
 using namespace millrace::testing;
 using namespace millrace::transport;
 

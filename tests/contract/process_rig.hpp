@@ -21,6 +21,7 @@
 
 namespace millrace::testing {
 
+using namespace net;
 using namespace transport;
 
 inline constexpr std::uint64_t rig_arena_bytes = 192u << 20;

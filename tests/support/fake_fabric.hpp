@@ -84,7 +84,7 @@ public:
   }
   void peer_opened(const std::shared_ptr<net::channel>&) override {}
   void peer_closed(net::channel&, const status&) override {}
-  std::shared_ptr<net::stream_door> stream_door() const override { return nullptr; }
+  std::shared_ptr<net::stream_acceptor> stream_acceptor() const override { return nullptr; }
   void on_frame(net::channel&, net::frame) override {}
   void submit(transport::transfer t, completion<transport::transfer_report> done) override {
     ++submitted;

@@ -12,6 +12,7 @@
 #include <optional>
 
 using namespace millrace;
+using namespace millrace::net;
 using namespace millrace::transport;
 using namespace millrace::transport::tcp;
 

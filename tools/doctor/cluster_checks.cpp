@@ -1,6 +1,6 @@
 // Files of a cluster, names in it, and ports of this host.
 #include <millrace/config/address.hpp>
-#include <millrace/net/tls/tls_context.hpp>
+#include <millrace/net/tls/context.hpp>
 #include <millrace/tools/doctor/checks.hpp>
 #include <millrace/tools/doctor/cluster_checks.hpp>
 
@@ -83,7 +83,7 @@ finding check_security(const config::settings& s) {
           "millrace cluster secret FILE, and security: { secret: FILE }")
       : ok("none, and none is needed on one host");
   auto opened =
-    net::tls_context::open({given.secret, given.certificate, given.key, given.authority});
+    net::tls::context::open({given.secret, given.certificate, given.key, given.authority});
   if (!opened)
     return missing(opened.error().detail(), "make the file right, as the line above says");
   return ok(

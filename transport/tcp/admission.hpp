@@ -1,5 +1,5 @@
 // How a bulk stream proves whose it is: three messages of fixed size and a key that the channel gave both sides.
-// Pure functions on bytes; used by `gate` and `stream_opening`.
+// Pure functions on bytes; used by `stream_admission` and `stream_opening`.
 #pragma once
 
 #include <millrace/core/status.hpp>

@@ -16,7 +16,7 @@ enum class message_kind : std::uint8_t { announce = 1, lost = 2, gone = 3 };
 struct announce {
   group_id group{};                   // for admissions of streams towards the sender
   std::vector<std::string> addresses; // numeric; an unspecified one stands for that of the channel
-  bool door = false;                  // streams may come to the channel's own address
+  bool by_channel_address = false;    // streams may come to the channel's own address
   std::uint32_t streams = 0;
   std::uint32_t requests_max = 0; // at a time on one stream
   std::uint64_t chunk_bytes = 0;  // of one request
@@ -37,7 +37,8 @@ struct gone {
 template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, announce& x) {
   return f(
-    x.group, x.addresses, x.door, x.streams, x.requests_max, x.chunk_bytes, x.checksum, x.encrypt);
+    x.group, x.addresses, x.by_channel_address, x.streams, x.requests_max, x.chunk_bytes,
+    x.checksum, x.encrypt);
 }
 template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, lost& x) {

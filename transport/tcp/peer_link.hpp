@@ -2,9 +2,9 @@
 #pragma once
 
 #include <millrace/net/channel/channel.hpp>
-#include <millrace/transport/tcp/gate.hpp>
 #include <millrace/transport/tcp/messages.hpp>
 #include <millrace/transport/tcp/stream.hpp>
+#include <millrace/transport/tcp/stream_admission.hpp>
 #include <millrace/transport/tcp/tcp_options.hpp>
 
 #include <deque>

@@ -1,7 +1,7 @@
 // Moves bytes between hosts over several TCP streams for each peer: what reaches everywhere.
 #pragma once
 
-#include <millrace/net/channel/stream_door.hpp>
+#include <millrace/net/channel/stream_acceptor.hpp>
 #include <millrace/transport/driver.hpp>
 #include <millrace/transport/tcp/tcp_options.hpp>
 

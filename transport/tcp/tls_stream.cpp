@@ -1,6 +1,6 @@
 // OpenSSL on a non-blocking socket. No certificates: both sides proved themselves when the stream was admitted.
 #include <millrace/net/tls/record_cutter.hpp>
-#include <millrace/net/tls/tls_socket.hpp>
+#include <millrace/net/tls/socket.hpp>
 #include <millrace/transport/tcp/tls_stream.hpp>
 
 #include <openssl/err.h>
@@ -94,7 +94,7 @@ public:
     std::lock_guard guard{mutex_};
     if (auto error_number = shake_hands(); error_number != 0)
       return {0, error_number, error_number == EAGAIN};
-    if (socket_.unsent_bytes() > net::tls_socket::unsent_bytes_max)
+    if (socket_.unsent_bytes() > net::tls::socket::unsent_bytes_max)
       return {0, EPROTO, false};
     // With the kernel's encryption the library answers the peer by plain writes of its own.
     std::optional<no_broken_pipe> quiet;
@@ -217,11 +217,11 @@ private:
   }
 
   moved_bytes encrypt(std::span<const iovec> parts) noexcept {
-    net::record_cutter records{parts};
+    net::tls::record_cutter records{parts};
     moved_bytes out;
     while (!records.at_end() && socket_.unsent_bytes() == 0 && socket_.write_error() == 0) {
       socket_.gather();
-      while (!records.at_end() && socket_.unsent_bytes() < net::record_cutter::batch_bytes) {
+      while (!records.at_end() && socket_.unsent_bytes() < net::tls::record_cutter::batch_bytes) {
         auto piece = records.next();
         std::size_t n = 0;
         ERR_clear_error();
@@ -247,7 +247,7 @@ private:
     return got;
   }
 
-  net::tls_socket socket_;
+  net::tls::socket socket_;
   const net::channel_key key_;
   std::unique_ptr<SSL_CTX, free_context> context_;
   std::mutex mutex_; // the library lets one thread at a time use a session
