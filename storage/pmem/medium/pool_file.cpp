@@ -1,5 +1,6 @@
 // Looking before touching: kinds of files, locks, headers.
 #include <millrace/core/clock.hpp>
+#include <millrace/core/dax_device.hpp>
 #include <millrace/core/kill_point.hpp>
 #include <millrace/storage/pmem/medium/pool_file.hpp>
 
@@ -10,7 +11,6 @@
 #include <sys/mman.h>
 #include <sys/random.h>
 #include <sys/stat.h>
-#include <sys/sysmacros.h>
 #include <sys/vfs.h>
 #include <unistd.h>
 
@@ -51,24 +51,9 @@ std::string own_error(const std::string& path, const std::string& what) {
   return "pool " + path + ": " + what;
 }
 
-bool is_dax_device(const struct stat& info) {
-  auto link = "/sys/dev/char/" + std::to_string(major(info.st_rdev)) + ":" +
-    std::to_string(minor(info.st_rdev)) + "/subsystem";
-  std::error_code why;
-  return std::filesystem::read_symlink(link, why).filename() == "dax";
+std::optional<dax_device> device_of(const struct stat& info) {
+  return S_ISCHR(info.st_mode) ? find_dax_device(info.st_rdev) : std::nullopt;
 }
-
-// What sysfs knows of a device: "size" or "align", in bytes.
-std::uint64_t device_number(const struct stat& info, const std::string& what) {
-  std::ifstream file{
-    "/sys/dev/char/" + std::to_string(major(info.st_rdev)) + ":" +
-    std::to_string(minor(info.st_rdev)) + "/" + what};
-  std::uint64_t number = 0;
-  file >> number;
-  return number;
-}
-
-std::uint64_t device_bytes(const struct stat& info) { return device_number(info, "size"); }
 
 // A device cannot be read, only mapped, in pieces of its alignment.
 status read_device(const pool_file& file, void* to, std::size_t length, std::uint64_t offset) {
@@ -76,7 +61,8 @@ status read_device(const pool_file& file, void* to, std::size_t length, std::uin
   struct stat info {};
   if (::fstat(file.file.get(), &info) != 0)
     return status_from_errno(errno, doing);
-  auto piece = std::max<std::uint64_t>(device_number(info, "align"), descriptor_at);
+  auto device = device_of(info).value_or(dax_device{});
+  auto piece = std::max(device.alignment_bytes, descriptor_at);
   auto from = offset / piece * piece;
   auto bytes = (offset + length - from + piece - 1) / piece * piece;
   auto p = ::mmap(nullptr, bytes, PROT_READ, MAP_SHARED, file.file.get(), static_cast<off_t>(from));
@@ -159,14 +145,15 @@ result<pool_file> open_pool_file(const std::string& path, pool_medium wanted) {
     return fail(status_from_errno(errno, "examining " + path));
   pool_file found;
   found.path = path;
-  found.device = S_ISCHR(info.st_mode) && is_dax_device(info);
+  auto device = device_of(info);
+  found.device = device.has_value();
   if (!found.device && !S_ISREG(info.st_mode))
     return fail(
       errc::invalid_argument,
       own_error(path, "neither a file nor a devdax device; name one of those"));
   if (auto bad = lock(*file, path, info); !bad.ok())
     return fail(std::move(bad));
-  found.size_bytes = found.device ? device_bytes(info) : static_cast<std::uint64_t>(info.st_size);
+  found.size_bytes = device ? device->size_bytes : static_cast<std::uint64_t>(info.st_size);
   auto real = find_medium(file->get(), found.device);
   if (wanted == pool_medium::dax && real != pool_medium::dax)
     return fail(
@@ -363,7 +350,8 @@ status make_pool_file(const std::string& path, std::uint64_t size_bytes, pool_me
 status make_pool(const std::string& path, std::uint64_t size_bytes, pool_medium expected) {
   struct stat info {};
   if (::stat(path.c_str(), &info) == 0) {
-    if (!S_ISCHR(info.st_mode) || !is_dax_device(info))
+    auto device = device_of(info);
+    if (!device)
       return {
         errc::already_exists,
         own_error(path, "something is there already; remove it first if it may go")};
@@ -372,7 +360,7 @@ status make_pool(const std::string& path, std::uint64_t size_bytes, pool_medium 
         errc::invalid_argument, own_error(path, "a device gives its size itself; leave it out")};
     if (auto bad = check_medium(path, expected, pool_medium::dax); !bad.ok())
       return bad;
-    return make_pool_at(path, 0, device_bytes(info));
+    return make_pool_at(path, 0, device->size_bytes);
   }
   constexpr std::uint64_t size_bytes_min = 16u << 20;
   if (size_bytes < size_bytes_min)
