@@ -21,12 +21,12 @@ T copy_from(const std::byte* from) {
   return value;
 }
 
-class loader {
+class index_reader {
 public:
-  loader(const heap& objects, const problem_callback& problem)
+  index_reader(const heap& objects, const problem_callback& problem)
     : heap_(objects), problem_(problem), objects_(objects.objects()) {}
 
-  loaded_index run() {
+  pool_index run() {
     auto root = heap_.root();
     auto& last = root->last_version;
     out_.last_version = last.value;
@@ -311,7 +311,7 @@ private:
   const problem_callback& problem_;
   std::unordered_map<std::uint64_t, object_info> objects_;
   std::unordered_set<std::uint64_t> claimed_;
-  loaded_index out_;
+  pool_index out_;
 };
 
 } // namespace
@@ -324,8 +324,8 @@ bool right_count(const slot_owner& s, std::uint64_t digests) {
 
 } // namespace
 
-loaded_index load_index(const heap& objects, const problem_callback& problem) {
-  return loader{objects, problem}.run();
+pool_index read_pool_index(const heap& objects, const problem_callback& problem) {
+  return index_reader{objects, problem}.run();
 }
 
 result<std::vector<std::uint64_t>> read_digests(

@@ -9,6 +9,8 @@
 
 namespace millrace::storage::rocksdb {
 
+using namespace io;
+
 engine::engine(rocksdb_bucket_options settings, bucket_files opened)
   : options(std::move(settings)), files(std::move(opened)), space(files.space),
     pool(options.io_threads, "the rocksdb bucket"),

@@ -11,6 +11,8 @@ namespace millrace::storage {
 
 namespace rocksdb {
 
+using namespace io;
+
 namespace {
 
 class rocksdb_bucket final : public bucket {
@@ -201,7 +203,7 @@ status check_options(const rocksdb_bucket_options& options) {
 result<std::shared_ptr<bucket>> open_rocksdb_bucket(rocksdb_bucket_options options) {
   if (auto bad = rocksdb::check_options(options); !bad.ok())
     return fail(std::move(bad));
-  auto files = rocksdb::open_files(options);
+  auto files = rocksdb::open_bucket_files(options);
   if (!files)
     return fail(files.error());
   auto e = std::make_shared<rocksdb::engine>(std::move(options), std::move(*files));

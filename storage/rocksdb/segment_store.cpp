@@ -17,6 +17,8 @@
 
 namespace millrace::storage::rocksdb {
 
+using namespace io;
+
 space_lease::~space_lease() {
   if (store_)
     store_->release(charged_bytes_, extents_);
