@@ -142,7 +142,7 @@ struct provider_status {
   std::uint64_t restores = 0;
   std::uint64_t restored_bytes = 0;
   bool flushes = false; // it copies complete steps on
-  storage::flush_counters flushed;
+  storage::flush::flush_counters flushed;
 
   friend bool operator==(const provider_status&, const provider_status&) = default;
 };

@@ -18,7 +18,7 @@ void io_pool::post(job work) {
       return;
     }
   }
-  work({errc::unavailable, owner_ + " is closed"});
+  work({errc::unavailable, "{} is closed", owner_});
 }
 
 void io_pool::post_all(

@@ -16,7 +16,7 @@ result<T> attempt(const std::shared_ptr<pool_state>& state, Work& work, gate::ti
   try {
     return work(state, ticket);
   } catch (const std::exception& e) {
-    return fail(errc::internal, "pool " + state->file.path + ": " + e.what());
+    return fail(errc::internal, "pool {}: {}", state->file.path, e.what());
   }
 }
 

@@ -15,18 +15,17 @@ namespace {
 constexpr int attempts_max = 100'000;
 
 status refused(const shard_spec& spec, errc code, const std::string& what) {
-  return {
-    code,
-    "registering rank " + std::to_string(spec.rank) + " of model " + spec.model + ": " + what};
+  return {code, "registering rank {} of model {}: {}", spec.rank, spec.model, what};
 }
 
 status check_known(const model& m, const shard_spec& spec) {
   if (!m.shards.empty() && m.world_size != spec.world_size)
     return refused(
       spec, errc::invalid_argument,
-      "its checkpoints are of a world of " + std::to_string(m.world_size) + ", this job's is " +
-        std::to_string(spec.world_size) +
-        "; take another name and load their shards from there, or erase them");
+      fmt::format(
+        "its checkpoints are of a world of {}, this job's is {}; take another name and load their "
+        "shards from there, or erase them",
+        m.world_size, spec.world_size));
   auto at = m.shards.find(spec.rank);
   if (at == m.shards.end())
     return {};
@@ -100,10 +99,10 @@ status no_room(pool_state& state, const shard_spec& spec) {
   auto free = state.objects->probe_free();
   return refused(
     spec, errc::no_space,
-    std::to_string(spec.keep) + " slots take " +
-      std::to_string(size_bytes(spec.tensors) * spec.keep) + " bytes, free are " +
-      std::to_string(free.total_bytes) + " in the pool " + state.file.path +
-      "; erase checkpoints, repack, or make a larger pool");
+    fmt::format(
+      "{} slots take {} bytes, free are {} in the pool {}; erase checkpoints, repack, or make a "
+      "larger pool",
+      spec.keep, size_bytes(spec.tensors) * spec.keep, free.total_bytes, state.file.path));
 }
 
 // What no pool of this size takes is refused before anything is made that grows with the layout, or is given up for it.

@@ -177,7 +177,7 @@ private:
     slot_owner& found) {
     if (
       header.window_bytes < io::window_bytes_min || header.window_bytes % io::direct_io_bytes != 0)
-      return damaged("its windows are of " + std::to_string(header.window_bytes) + " bytes");
+      return damaged(fmt::format("its windows are of {} bytes", header.window_bytes));
     found.key = entry.key;
     found.id = header.id;
     found.index = entry.index;
@@ -193,7 +193,7 @@ private:
     found.erased = (flags & flag_erased) != 0;
     for (std::size_t i = 0; i < keep_max; ++i)
       if (auto bad = read_slot(found, i, header.slots[i]); !bad.ok())
-        return damaged("slot " + std::to_string(i) + ": " + bad.detail());
+        return damaged(fmt::format("slot {}: {}", i, bad.detail()));
     return {};
   }
 

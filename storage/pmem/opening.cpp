@@ -45,13 +45,11 @@ status no_such_step(const model& m, const shard& s, std::optional<std::uint64_t>
   for (auto& one : s.slots)
     if (one.done())
       own.insert(one.step);
-  auto what = "model " + m.name + ", rank " + std::to_string(s.spec.rank) + " of " +
-    std::to_string(m.world_size) + ": ";
-  what += step ? "no version of step " + std::to_string(*step) : std::string{"no step is complete"};
+  auto what = fmt::format("model {}, rank {} of {}: ", m.name, s.spec.rank, m.world_size);
+  what += step ? fmt::format("no version of step {}", *step) : std::string{"no step is complete"};
   return {
-    errc::not_found,
-    what + "; steps of this shard: " + listed({own.begin(), own.end()}) +
-      "; complete: " + listed(complete_steps(m))};
+    errc::not_found, "{}; steps of this shard: {}; complete: {}", what,
+    listed({own.begin(), own.end()}), listed(complete_steps(m))};
 }
 
 model_record record_of(const shard& s, const slot& one, std::vector<std::uint64_t> digests) {
@@ -95,8 +93,8 @@ result<std::shared_ptr<opened_model>> open_version(
     auto at = static_cast<std::uint64_t>(number);
     auto digests = read_digests(*state->objects, *s, at);
     if (!digests)
-      return fail(digests.error().within(
-        "model " + name + ", rank " + std::to_string(rank) + ", slot " + std::to_string(at)));
+      return fail(
+        digests.error().within(fmt::format("model {}, rank {}, slot {}", name, rank, at)));
     record = record_of(*s, s->slots[at], std::move(*digests));
     slot = lease_to_read(state, m, s, at);
   }

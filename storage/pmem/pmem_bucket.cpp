@@ -135,8 +135,8 @@ public:
       return {};
     return {
       errc::deadline_exceeded,
-      "closing the models of pool " + state_->file.path + ": " + std::to_string(left) +
-        " operations were still under way after " + std::to_string(deadline_ms) + " ms"};
+      "closing the models of pool {}: {} operations were still under way after {} ms",
+      state_->file.path, left, deadline_ms};
   }
 
 private:

@@ -115,9 +115,8 @@ public:
       state_->operations.wait_empty(steady_clock::now() + std::chrono::milliseconds{deadline_ms});
     if (left > 0)
       return {
-        errc::deadline_exceeded,
-        "closing pool " + state_->file.path + ": " + std::to_string(left) +
-          " operations were still under way after " + std::to_string(deadline_ms) + " ms"};
+        errc::deadline_exceeded, "closing pool {}: {} operations were still under way after {} ms",
+        state_->file.path, left, deadline_ms};
     state_->stop();
     return {};
   }

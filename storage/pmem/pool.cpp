@@ -94,7 +94,7 @@ private:
 
 status check_options(const pool_options& options) {
   auto wrong = [&](const std::string& what) {
-    return status{errc::invalid_argument, "pool " + options.path + ": " + what};
+    return status{errc::invalid_argument, "pool {}: {}", options.path, what};
   };
   if (options.path.empty())
     return {errc::invalid_argument, "a pool needs the path of a file or device"};
@@ -103,7 +103,7 @@ status check_options(const pool_options& options) {
   if (
     options.window_bytes < io::window_bytes_min || options.window_bytes % io::direct_io_bytes != 0)
     return wrong(
-      "window_bytes must be a multiple of 4096, at least " + std::to_string(io::window_bytes_min));
+      fmt::format("window_bytes must be a multiple of 4096, at least {}", io::window_bytes_min));
   if (options.data_path == file_path::direct && !options.staging)
     return wrong("direct I/O needs staging memory");
   if (options.staging && options.staging->capacity_bytes() < options.window_bytes)
@@ -114,7 +114,7 @@ status check_options(const pool_options& options) {
 // What peers are handed: opened anew, since the lock lives as long as anybody has the descriptor that took it. A job
 // that outlives a killed service must not keep the next one out.
 result<io::file_handle> open_for_peers(const pool_file& file) {
-  return io::open_file("/proc/self/fd/" + std::to_string(file.file.get()), O_RDWR);
+  return io::open_file(fmt::format("/proc/self/fd/{}", file.file.get()), O_RDWR);
 }
 
 bool is_missing(const std::string& path) {
@@ -141,7 +141,7 @@ result<looked_into> look_into(const std::string& path) {
   auto root = (*objects)->root();
   if (!root)
     return fail(
-      errc::corrupt_data, "pool " + path + ": it has no root object; make it anew, or restore it");
+      errc::corrupt_data, "pool {}: it has no root object; make it anew, or restore it", path);
   if (auto bad = check_root(*root, path, file->size_bytes); !bad.ok())
     return fail(std::move(bad));
   return looked_into{std::move(*file), std::move(*objects)};
@@ -160,7 +160,7 @@ pool_info info_of(const looked_into& seen, const pool_index& index) {
 
 std::string version_name(const slot_owner& s, const slot& one) {
   auto name = describe(s.key);
-  return s.key.kind == entry_kind::shard ? name + ", step " + std::to_string(one.step) : name;
+  return s.key.kind == entry_kind::shard ? fmt::format("{}, step {}", name, one.step) : name;
 }
 
 class checker {
@@ -242,7 +242,7 @@ result<pool_info> inspect_pool(const std::string& path) {
     return fail(seen.error());
   status first;
   auto index = read_pool_index(*seen->objects, [&](const std::string& problem) {
-    first = {errc::corrupt_data, "pool " + path + ": " + problem + "; see `millrace pool check`"};
+    first = {errc::corrupt_data, "pool {}: {}; see `millrace pool check`", path, problem};
     return false;
   });
   if (!first.ok())
@@ -293,7 +293,7 @@ result<std::shared_ptr<pool>> open_pool(pool_options options) {
   auto root = (*objects)->root();
   if (!root)
     return fail(
-      errc::corrupt_data, "pool " + path + ": it has no root object; see `millrace pool check`");
+      errc::corrupt_data, "pool {}: it has no root object; see `millrace pool check`", path);
   if (auto bad = check_root(*root, path, file->size_bytes); !bad.ok())
     return fail(std::move(bad));
   auto state =
@@ -304,8 +304,7 @@ result<std::shared_ptr<pool>> open_pool(pool_options options) {
     return fail(std::move(bad));
   if (state->options.data_path == file_path::direct && !state->direct)
     return fail(
-      errc::unsupported,
-      "pool " + state->file.path + ": direct I/O is asked for, but not known there");
+      errc::unsupported, "pool {}: direct I/O is asked for, but not known there", state->file.path);
   state->populate();
   return std::make_shared<pmem_pool>(std::move(state), std::move(*shared));
 }

@@ -45,8 +45,8 @@ status pool_state::load() {
   status first;
   auto index = read_pool_index(*objects, [&](const std::string& problem) {
     first = {
-      errc::corrupt_data,
-      "pool " + file.path + ": " + problem + "; see `millrace pool check`, and restore a copy"};
+      errc::corrupt_data, "pool {}: {}; see `millrace pool check`, and restore a copy", file.path,
+      problem};
     return false;
   });
   if (!first.ok())
@@ -149,7 +149,7 @@ std::vector<std::shared_ptr<model>> pool_state::all() const {
 }
 
 status closed_status(const pool_state& state) {
-  return {errc::unavailable, "pool " + state.file.path + " is closed"};
+  return {errc::unavailable, "pool {} is closed", state.file.path};
 }
 
 } // namespace millrace::storage::pmem

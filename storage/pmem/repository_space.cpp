@@ -90,9 +90,12 @@ result<bool> evict_one(pool_state& state) {
 status no_room(const pool_state& state, std::uint64_t asked, std::uint64_t free) {
   return {
     errc::no_space,
-    "asked for " + std::to_string(asked) + " bytes, free are " + std::to_string(free) + " of " +
-      std::to_string(capacity_of(state)) + " in the pool " + state.file.path +
-      "; erase models or checkpoints, repack, or make a larger pool"};
+    "asked for {} bytes, free are {} of {} in the pool {}; erase models or checkpoints, repack, or "
+    "make a larger pool",
+    asked,
+    free,
+    capacity_of(state),
+    state.file.path};
 }
 
 } // namespace

@@ -21,8 +21,7 @@ std::string uses_of(const model& m, const shard& s) {
     auto& one = s.slots[i];
     if (!one.reserved())
       continue;
-    words += (words.empty() ? "slot " : ", slot ") + std::to_string(i) + " (step " +
-      std::to_string(one.step) + ") ";
+    words += fmt::format("{}{} (step {}) ", (words.empty() ? "slot " : ", slot "), i, one.step);
     words += static_cast<int>(i) == kept ? "holds the newest step"
       : !one.writer.expired()            ? "is being filled, or a lost peer may still write to it"
                                          : "is being read";
@@ -59,8 +58,7 @@ public:
 
   status within(const status& why) const override {
     return why.within(
-      "saving step " + std::to_string(step_) + " of model " + lent().of->name + ", rank " +
-      std::to_string(rank_));
+      fmt::format("saving step {} of model {}, rank {}", step_, lent().of->name, rank_));
   }
 
   bool complete() const noexcept override { return complete_; }
@@ -81,9 +79,7 @@ status saving::check_digests(const std::vector<std::uint64_t>& digests) const {
   if (digests.size() == lent().shape->digests)
     return {};
   return {
-    errc::invalid_argument,
-    std::to_string(digests.size()) + " digests for " + std::to_string(lent().shape->digests) +
-      " blocks"};
+    errc::invalid_argument, "{} digests for {} blocks", digests.size(), lent().shape->digests};
 }
 
 // The record rests in the slot, and counts for nothing before the slot's state names it. So it may become persistent
@@ -137,9 +133,8 @@ result<std::unique_ptr<pending_version>> begin_version(
     if (number < 0) {
       s->freed = std::move(freed);
       return fail(
-        errc::busy,
-        "saving step " + std::to_string(what.step) + " of model " + what.model + ", rank " +
-          std::to_string(what.rank) + ": no slot is free: " + uses_of(*m, *s));
+        errc::busy, "saving step {} of model {}, rank {}: no slot is free: {}", what.step,
+        what.model, what.rank, uses_of(*m, *s));
     }
     if (auto bad = mark_active(*state, *m, *s, static_cast<std::uint64_t>(number), what); !bad.ok())
       return fail(std::move(bad));

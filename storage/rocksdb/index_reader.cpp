@@ -17,8 +17,8 @@ namespace fs = std::filesystem;
 
 status foreign(const std::string& path, const std::string& what) {
   return {
-    errc::invalid_argument,
-    path + " holds other things (" + what + "); name an empty directory for the bucket"};
+    errc::invalid_argument, "{} holds other things ({}); name an empty directory for the bucket",
+    path, what};
 }
 
 // RocksDB writes CURRENT last: before that its directory has only these.
@@ -51,7 +51,7 @@ bool has_index(const std::string& path) {
 status check_directory(const std::string& path) {
   std::error_code why;
   if (fs::exists(path, why) && !fs::is_directory(path, why))
-    return {errc::invalid_argument, path + " is not a directory; name one for the bucket"};
+    return {errc::invalid_argument, "{} is not a directory; name one for the bucket", path};
   if (auto bad = io::make_directories(path); !bad.ok())
     return bad;
   return has_index(path) ? status{} : check_beginnings(path);
@@ -66,7 +66,7 @@ result<io::file_handle> lock_directory(const std::string& path) {
   if (::flock(file->get(), LOCK_EX | LOCK_NB) == 0)
     return file;
   if (errno == EWOULDBLOCK)
-    return fail(errc::busy, path + " is open in a live process; stop it first");
+    return fail(errc::busy, "{} is open in a live process; stop it first", path);
   return fail(status_from_errno(errno, "locking " + path));
 }
 
@@ -83,8 +83,8 @@ result<std::unique_ptr<index>> open_index(const std::string& path) {
   auto fresh = !has_index(path);
   if (fresh && has_segments(path))
     return fail(
-      errc::corrupt_data,
-      path + " has segments but no index; restore " + directory + " or empty the directory");
+      errc::corrupt_data, "{} has segments but no index; restore {} or empty the directory", path,
+      directory);
   auto db = index::open(directory, fresh);
   if (!db)
     return db;

@@ -9,14 +9,12 @@
 namespace millrace::storage::pmem {
 
 status no_such_model(const std::string& name) {
-  return {errc::not_found, "no checkpoints of a model named " + name};
+  return {errc::not_found, "no checkpoints of a model named {}", name};
 }
 
 status no_such_shard(const std::string& name, std::uint32_t rank) {
   return {
-    errc::not_found,
-    "no checkpoints of rank " + std::to_string(rank) + " of model " + name +
-      "; it was never registered"};
+    errc::not_found, "no checkpoints of rank {} of model {}; it was never registered", rank, name};
 }
 
 std::shared_ptr<shard> find_shard(const model& m, std::uint32_t rank) {
@@ -88,9 +86,8 @@ status check_detached(const model& m) {
   for (auto& [rank, s] : m.shards)
     if (s->registered)
       return {
-        errc::busy,
-        "erasing checkpoints of " + m.name + ": a job is attached to rank " + std::to_string(rank) +
-          "; end it first"};
+        errc::busy, "erasing checkpoints of {}: a job is attached to rank {}; end it first", m.name,
+        rank};
   return {};
 }
 
@@ -125,7 +122,7 @@ status erase_step(pool_state& state, model& m, std::uint64_t step) {
       ++one.changes;
     }
   if (!found)
-    return {errc::not_found, "model " + m.name + " has no version of step " + std::to_string(step)};
+    return {errc::not_found, "model {} has no version of step {}", m.name, step};
   return {};
 }
 

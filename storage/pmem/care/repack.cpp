@@ -317,7 +317,7 @@ void start_repack(
   std::unique_lock guard{state->repack_mutex};
   if (state->repacking || state->stopping) {
     guard.unlock();
-    return done(fail(errc::busy, "pool " + state->file.path + " is being repacked; try again"));
+    return done(fail(errc::busy, "pool {} is being repacked; try again", state->file.path));
   }
   state->repacking = true;
   io::join_or_detach(state->repacker);

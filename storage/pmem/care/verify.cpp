@@ -36,9 +36,7 @@ status window_check::compare(const io::packed_window& w, const std::byte* data) 
   auto wrong = differing(w, data);
   if (wrong.empty())
     return {};
-  return {
-    errc::corrupt_data,
-    "tensor " + std::to_string(wrong.front()) + " does not match its checksums"};
+  return {errc::corrupt_data, "tensor {} does not match its checksums", wrong.front()};
 }
 
 std::vector<std::uint32_t> differing_tensors(
@@ -113,9 +111,14 @@ status is_damaged(const kept_version& kept, const std::string& what) {
   auto step = std::to_string(kept.step);
   return {
     errc::corrupt_data,
-    "model " + name + ", rank " + std::to_string(kept.spec.rank) + ", step " + step + ": " + what +
-      "; older versions of it stay until it is gone: `millrace checkpoints rm " + name + "@" +
-      step + "`"};
+    "model {}, rank {}, step {}: {}; older versions of it stay until it is gone: `millrace "
+    "checkpoints rm {}@{}`",
+    name,
+    kept.spec.rank,
+    step,
+    what,
+    name,
+    step};
 }
 
 status verify(
