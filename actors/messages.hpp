@@ -59,7 +59,7 @@ struct load_request {
   std::string model;
   std::uint64_t version = 0; // 0: the newest
   std::vector<selection> selections;
-  bulk_handle target; // without segments: send the bytes in the receipt (few only)
+  bulk_handle target; // without memory: the receipt carries the bytes (few only)
   std::uint32_t timeout_ms = 0;
 };
 
@@ -142,7 +142,7 @@ struct provider_status {
   std::uint64_t restores = 0;
   std::uint64_t restored_bytes = 0;
   bool flushes = false; // it copies complete steps on
-  storage::flush_counters flushed;
+  storage::flush::flush_counters flushed;
 
   friend bool operator==(const provider_status&, const provider_status&) = default;
 };

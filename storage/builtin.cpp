@@ -55,7 +55,7 @@ result<std::shared_ptr<bucket>> open_bucket(const bucket_options& options) {
     known.append(known.empty() ? "" : ", ").append(kind.name);
   }
   return fail(
-    errc::invalid_argument, "no kind of bucket is called " + options.kind + "; there are " + known);
+    errc::invalid_argument, "no kind of bucket is called {}; there are {}", options.kind, known);
 }
 
 } // namespace millrace::storage

@@ -223,7 +223,7 @@ private:
       handle = &request.source;
     if constexpr (requires { request.target; })
       handle = &request.target;
-    if (!handle || handle->segments.empty() || handle->owner == c.peer().id)
+    if (!handle || !handle->length_bytes || handle->owner == c.peer().id)
       return {};
     return {
       errc::permission_denied, "the handle names memory of another process than " + c.peer().name};

@@ -147,16 +147,16 @@ status provider::serve_checkpoints(
   deps.store = pool_->checkpoints();
   deps.fabric = e->fabric();
   if (!p.flush_to.empty()) {
-    storage::step_flusher_options options;
+    storage::flush::step_flusher_options options;
     options.provider = p.name;
     options.flush.directory = p.flush_to;
     options.flush.keep = p.flush_keep;
     options.every = p.flush_every;
-    auto flusher = storage::step_flusher::open(std::move(options), deps.store);
+    auto flusher = storage::flush::step_flusher::open(std::move(options), deps.store);
     if (!flusher)
       return flusher.error();
     flusher_ = std::move(*flusher);
-    deps.keep_min = storage::step_flusher::keep_min;
+    deps.keep_min = storage::flush::step_flusher::keep_min;
     deps.saved = [flusher = flusher_](const actors::save_receipt& receipt) {
       if (receipt.complete)
         flusher->saved(receipt.model, receipt.step);

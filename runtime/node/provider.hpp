@@ -56,8 +56,8 @@ private:
   std::string name_;
   std::shared_ptr<storage::bucket> bucket_;
   std::shared_ptr<storage::pool> pool_;
-  std::shared_ptr<storage::step_flusher> flusher_; // null: versions are not copied on
-  std::vector<std::shared_ptr<void>> adopted_;     // the pool's mappings; go before the pool
+  std::shared_ptr<storage::flush::step_flusher> flusher_; // null: versions are not copied on
+  std::vector<std::shared_ptr<void>> adopted_;            // the pool's mappings; go before the pool
   actors::tensor_store_actor store_;
   actors::local_checkpoint_manager checkpoints_;
 };

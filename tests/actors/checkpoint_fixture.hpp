@@ -86,7 +86,7 @@ struct checkpoint_fixture : actor_fixture {
       bytes += size;
     }
     if (bytes > 0)
-      r.source.segments = {{0, bytes}};
+      r.source.length_bytes = bytes;
     r.timeout_ms = 1000;
     r.from = trainer;
     return r;

@@ -144,12 +144,12 @@ BOOST_AUTO_TEST_CASE(complete_steps_are_copied_on_and_the_latest_moves_last) {
     BOOST_TEST(saved(second, right, step).ok());
   }
   auto latest_is = [&](std::uint64_t step) {
-    auto opened = storage::open_flushed(slow.path(), "m");
+    auto opened = storage::flush::open_flushed(slow.path(), "m");
     return opened && opened->manifest().step == step;
   };
   // Steps may be passed over while another one is copied; the last one asked for never is.
   BOOST_TEST(testing::eventually([&] { return latest_is(4); }));
-  auto step = storage::open_flushed(slow.path(), "m");
+  auto step = storage::flush::open_flushed(slow.path(), "m");
   BOOST_REQUIRE(step);
   auto whole = step->verify();
   BOOST_TEST(whole.ok(), whole.to_string());

@@ -38,7 +38,7 @@ public:
 
   /// A version as a source, the same whatever is saved meanwhile. Memory: of a service all of the shard.
   /// Errors: `not_found` naming the steps that are there.
-  virtual result<std::unique_ptr<storage::tensor_source>> open(
+  virtual result<std::unique_ptr<storage::archive::tensor_source>> open(
     const std::string& model, std::uint32_t rank, std::uint64_t step) = 0;
 
   /// Of the shard's versions this one. Errors: `not_found` when it was replaced meanwhile.
@@ -48,7 +48,7 @@ public:
 
   /// Enrolls the shard and saves what the source has as one version of it.
   [[nodiscard]] virtual status import(
-    shard_spec shard, std::uint64_t step, storage::tensor_source& source,
+    shard_spec shard, std::uint64_t step, storage::archive::tensor_source& source,
     const storage::progress_callback& progress) = 0;
 
   [[nodiscard]] virtual status erase(

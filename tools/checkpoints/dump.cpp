@@ -23,13 +23,13 @@ struct dump_options : checkpoint_place {
   bool force = false;
 };
 
-tl::expected<storage::archive_format, failure> format_of(const dump_options& options) {
+tl::expected<storage::archive::archive_format, failure> format_of(const dump_options& options) {
   if (!options.format.empty()) {
-    auto named = storage::parse_format(options.format);
-    return named ? tl::expected<storage::archive_format, failure>{*named}
+    auto named = storage::archive::parse_format(options.format);
+    return named ? tl::expected<storage::archive::archive_format, failure>{*named}
                  : tl::unexpected{failure{named.error(), exit_usage}};
   }
-  if (auto promised = storage::format_of_name(options.file))
+  if (auto promised = storage::archive::format_of_name(options.file))
     return *promised;
   return tl::unexpected{failure{
     {errc::invalid_argument, options.file + " does not tell its format: name it with --format"},
@@ -55,7 +55,7 @@ struct dumped {
 };
 
 status write_one(
-  invocation& call, checkpoint_access& from, storage::archive_format format,
+  invocation& call, checkpoint_access& from, storage::archive::archive_format format,
   const std::string& model, std::uint64_t step, std::uint32_t rank, const std::string& file,
   bool replace) {
   auto shard = from.describe_shard(model, rank);
@@ -64,11 +64,11 @@ status write_one(
   auto source = from.open(model, rank, step);
   if (!source)
     return source.error();
-  auto metadata = storage::with_origin(
+  auto metadata = storage::archive::with_origin(
     (*source)->metadata(), {shard->model, step, shard->rank, shard->world_size, shard->axes});
-  storage::labelled_source labelled{std::move(*source), std::move(metadata)};
+  storage::archive::labelled_source labelled{std::move(*source), std::move(metadata)};
   progress_line line{call, file};
-  auto bad = storage::write_archive(format, file, labelled, {replace, line.callback()});
+  auto bad = storage::archive::write_archive(format, file, labelled, {replace, line.callback()});
   if (bad.code() == errc::already_exists)
     return {bad.code(), file + " exists: replace it with --force, or name another file"};
   return bad;
@@ -77,7 +77,7 @@ status write_one(
 // None: a job has replaced the newest version meanwhile. `ours`: files that this command wrote.
 tl::expected<std::optional<dumped>, failure> try_to_dump(
   invocation& call, checkpoint_access& from, const dump_options& options,
-  storage::archive_format format, std::set<std::string>& ours) {
+  storage::archive::archive_format format, std::set<std::string>& ours) {
   auto version = parse_version_name(options.version);
   auto model = from.describe(version.model);
   if (!model)

@@ -22,7 +22,7 @@ constexpr std::uint32_t list_page = 1000;
 class version_filler {
 public:
   version_filler(
-    storage::pending_version& version, storage::tensor_source& source,
+    storage::pending_version& version, storage::archive::tensor_source& source,
     const storage::progress_callback& progress)
     : version_(version), source_(source), progress_(progress),
       total_(size_bytes(source.tensors())) {
@@ -70,7 +70,7 @@ private:
   }
 
   storage::pending_version& version_;
-  storage::tensor_source& source_;
+  storage::archive::tensor_source& source_;
   const storage::progress_callback& progress_;
   std::uint64_t total_;
   std::uint64_t done_ = 0;
@@ -119,7 +119,7 @@ public:
       short_wait, [&](auto done) { store_->describe(model, rank, std::move(done)); });
   }
 
-  result<std::unique_ptr<storage::tensor_source>> open(
+  result<std::unique_ptr<storage::archive::tensor_source>> open(
     const std::string& model, std::uint32_t rank, std::uint64_t step) override {
     return open_one(model, rank, {step});
   }
@@ -154,7 +154,7 @@ public:
   }
 
   status import(
-    shard_spec shard, std::uint64_t step, storage::tensor_source& source,
+    shard_spec shard, std::uint64_t step, storage::archive::tensor_source& source,
     const storage::progress_callback& progress) override {
     auto finished = is_finished(describe(shard.model), shard.rank);
     shard.life = life_of_imports;
@@ -181,17 +181,17 @@ public:
   }
 
 private:
-  result<std::unique_ptr<storage::tensor_source>> open_one(
+  result<std::unique_ptr<storage::archive::tensor_source>> open_one(
     const std::string& model, std::uint32_t rank, storage::version_choice which) {
     auto version = await<std::shared_ptr<storage::opened_model>>(
       short_wait, [&](auto done) { store_->open(model, rank, which, std::move(done)); });
     if (!version)
       return fail(version.error());
-    return storage::make_opened_source(std::move(*version));
+    return storage::archive::make_opened_source(std::move(*version));
   }
 
   status fill(
-    const shard_spec& shard, std::uint64_t step, storage::tensor_source& source,
+    const shard_spec& shard, std::uint64_t step, storage::archive::tensor_source& source,
     const storage::progress_callback& progress) {
     auto version = await<std::unique_ptr<storage::pending_version>>(short_wait, [&](auto done) {
       store_->begin({shard.model, shard.rank, step}, {}, std::move(done));

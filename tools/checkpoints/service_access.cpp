@@ -10,7 +10,7 @@ namespace millrace::tools {
 namespace {
 
 /// A version in this process: one transfer brought all of it, and so no save came between its tensors.
-class loaded_source final : public storage::tensor_source {
+class loaded_source final : public storage::archive::tensor_source {
 public:
   explicit loaded_source(shard_spec shard) : shard_(std::move(shard)) {
     for (auto& tensor : shard_.tensors.tensors)
@@ -27,7 +27,7 @@ public:
   }
 
   const layout& tensors() const noexcept override { return shard_.tensors; }
-  const storage::text_pairs& metadata() const noexcept override { return shard_.metadata; }
+  const storage::archive::text_pairs& metadata() const noexcept override { return shard_.metadata; }
 
   status read(std::uint32_t tensor, std::uint64_t offset, std::span<std::byte> into) override {
     auto& held = held_.at(tensor);
@@ -57,7 +57,7 @@ public:
     return all_.describe_shard(model, rank).result();
   }
 
-  result<std::unique_ptr<storage::tensor_source>> open(
+  result<std::unique_ptr<storage::archive::tensor_source>> open(
     const std::string& model, std::uint32_t rank, std::uint64_t step) override {
     auto known = describe(model);
     if (!known)
@@ -89,7 +89,7 @@ public:
 
   // The provider pulls out of this process: the whole shard is in memory here.
   status import(
-    shard_spec shard, std::uint64_t step, storage::tensor_source& source,
+    shard_spec shard, std::uint64_t step, storage::archive::tensor_source& source,
     const storage::progress_callback& progress) override {
     std::vector<std::vector<std::byte>> memory;
     std::vector<tensor_view> views;
@@ -168,7 +168,7 @@ private:
   }
 
   static status read_all(
-    storage::tensor_source& source, std::vector<std::vector<std::byte>>& memory,
+    storage::archive::tensor_source& source, std::vector<std::vector<std::byte>>& memory,
     std::vector<tensor_view>& views, const storage::progress_callback& progress) {
     auto& tensors = source.tensors().tensors;
     auto total = size_bytes(source.tensors());

@@ -1,18 +1,16 @@
 // Reserved addresses, filled granule by granule.
 // Used by the shm driver for files its peers have adopted.
+#include <millrace/core/dax_device.hpp>
 #include <millrace/transport/memory/mapped_file.hpp>
 
 #include <linux/magic.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <sys/sysmacros.h>
 #include <sys/vfs.h>
 
 #include <algorithm>
 #include <bit>
 #include <cerrno>
-#include <filesystem>
-#include <fstream>
 
 #ifndef MADV_POPULATE_READ
 #define MADV_POPULATE_READ 22
@@ -37,19 +35,6 @@ void* reserve_addresses(std::uint64_t size_bytes, int protection) {
   return at == MAP_FAILED ? nullptr : at;
 }
 
-// Only sysfs knows the size of a DAX device, and that it is one.
-result<std::uint64_t> dax_device_bytes(dev_t device) {
-  namespace fs = std::filesystem;
-  auto node = fs::path{"/sys/dev/char"} /
-    (std::to_string(major(device)) + ":" + std::to_string(minor(device)));
-  std::error_code none;
-  std::uint64_t size = 0;
-  std::ifstream{node / "size"} >> size;
-  if (fs::read_symlink(node / "subsystem", none).filename() != "dax" || size == 0)
-    return fail(errc::invalid_argument, "it is neither a regular file nor a DAX device");
-  return size;
-}
-
 } // namespace
 
 result<std::uint64_t> mappable_bytes(int fd) {
@@ -59,7 +44,8 @@ result<std::uint64_t> mappable_bytes(int fd) {
   if (S_ISREG(info.st_mode))
     return static_cast<std::uint64_t>(info.st_size);
   if (S_ISCHR(info.st_mode))
-    return dax_device_bytes(info.st_rdev);
+    if (auto device = find_dax_device(info.st_rdev); device && device->size_bytes > 0)
+      return device->size_bytes;
   return fail(errc::invalid_argument, "it is neither a regular file nor a DAX device");
 }
 

@@ -122,7 +122,7 @@ bulk_handle region::handle() const {
   h.key = entry_->key;
   h.allows = entry_->how;
   h.on_device = !entry_->list.on_host();
-  h.segments = {{0, entry_->list.size_bytes()}};
+  h.length_bytes = entry_->list.size_bytes();
   return h;
 }
 

@@ -93,7 +93,7 @@ void asking_side::on_staged(const staged& m) {
       inner.remote.region = m.region;
       inner.remote.key = m.key;
       inner.remote.allows = access_for(what.dir);
-      inner.remote.segments = {{0, c.what.bytes}};
+      inner.remote.length_bytes = c.what.bytes;
     }
   }
   if (wanted)
