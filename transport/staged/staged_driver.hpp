@@ -1,5 +1,6 @@
-// Moves bytes with device memory of peers that no other driver reaches: through staging memory of the owner, from where
-// the other drivers take them.
+// Moves bytes with a peer's device memory that no other driver reaches. They pass through the
+// owner's staging memory, which the other drivers reach.
+// Made by `builtin`.
 #pragma once
 
 #include <millrace/transport/copy/mover_pool.hpp>
@@ -11,7 +12,8 @@
 
 namespace millrace::transport {
 
-/// `move`: submits a transfer with memory of the host to the fabric. Errors: those of `check`.
+/// Makes the driver. `move` submits a transfer with host memory to the fabric.
+/// Errors:  those of `check`.
 result<std::shared_ptr<peer_driver>> make_staged_driver(
   std::shared_ptr<net::io_loop> loop, std::shared_ptr<mover_pool> movers,
   const staged_options& options, std::function<void(transfer, completion<transfer_report>)> move);
