@@ -12,8 +12,7 @@
 
 namespace millrace::transport {
 
-/// Makes the driver. `move` submits a transfer with host memory to the fabric.
-/// Errors:  those of `check`.
+/// `move`: submits a transfer with memory of the host to the fabric. Errors: those of `check`.
 result<std::shared_ptr<peer_driver>> make_staged_driver(
   std::shared_ptr<net::io_loop> loop, std::shared_ptr<mover_pool> movers,
   const staged_options& options, std::function<void(transfer, completion<transfer_report>)> move);
