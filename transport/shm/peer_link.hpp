@@ -1,4 +1,6 @@
-// One shm driver's view of one peer: what was announced either way, and which moves are under way.
+// The shm driver's state for one peer: the arenas announced in either direction, and the moves in
+// flight.
+// Held by the driver, one for each channel.
 #pragma once
 
 #include <millrace/core/clock.hpp>
@@ -20,32 +22,33 @@
 
 namespace millrace::transport::shm {
 
-/// A move asked of the peer.
+/// A move that was requested from the peer.
 struct pending_move {
   completion<copied> done;
-  std::uint64_t bytes = 0;   // that it copies
-  std::uint64_t digests = 0; // how many the answer must bring
+  std::uint64_t bytes = 0;   // bytes to copy
+  std::uint64_t digests = 0; // the number that the answer must bring
   std::shared_ptr<void> hold;
 };
 
-/// Memory of this process that a transfer of the peer touches.
+/// Memory of this process that a transfer of the peer touches. One of `arena` and `file` is set.
 struct reached_memory {
   std::byte* data = nullptr;
-  std::shared_ptr<mapped_arena> arena; // or
+  std::shared_ptr<mapped_arena> arena; // null if the memory is a file's
   std::shared_ptr<mapped_file> file;
 
-  /// Where the mapping begins.
+  /// Returns where the mapping begins.
   std::byte* begin() const noexcept { return arena ? arena->data() : file->data(); }
 };
 
-/// What a move of the peer takes while it is under way.
+/// What a move of the peer uses while it runs.
 struct move_weight {
-  std::uint64_t bytes = 0;        // that it copies
-  std::uint64_t memory_bytes = 0; // of ours, for its pieces and its answer
+  std::uint64_t bytes = 0;        // bytes to copy
+  std::uint64_t memory_bytes = 0; // our memory for its pieces and its answer
 };
 move_weight weigh(const move& m);
 
-/// Threads: any; completions run without the lock.
+/// Announces arenas, requests moves and runs the peer's moves. Completions run without the lock.
+/// Threads: any.
 class peer_link {
 public:
   peer_link(
@@ -55,57 +58,65 @@ public:
   const net::peer_info& peer() const noexcept { return channel_->peer(); }
   bool is_open() const noexcept { return channel_->is_open(); }
 
-  // -- our arenas, the peer's regions ---------------------------------------------------------
+  // For our arenas and the peer's regions:
 
-  /// Tells the peer of an arena once; nothing of one that it does not get, see `offer`.
+  /// Announces an arena once. Arenas that the peer may not have are skipped (see `offer`).
   [[nodiscard]] status announce_arena(const std::shared_ptr<arena>& a);
-  /// Lets the peer reach a part of an arena: announces it, and of an adopted file grants the granules.
-  /// Errors: `unsupported` for an adopted file or huge pages of the system's pool, and a peer of another user.
+  /// Lets the peer reach a part of an arena: announces the arena, and grants the granules of an
+  /// adopted file.
+  /// Errors:  `unsupported` if the peer runs as another user, and the arena is an adopted file or
+  ///          has huge pages of the system's pool.
   [[nodiscard]] status offer(const arena_place& place, std::uint64_t length);
   /// Tells the peer which announced arenas are gone.
   void forget_freed();
-  /// Asks the peer to move, while it has others to do perhaps together with the next; `done` runs once, also when the
-  /// link closes. True if it was not asked yet: `send_held` follows soon. Errors: `busy`.
+  /// Requests a move from the peer. While the peer has other moves to do, the request may wait for
+  /// the next one. `done` runs once, also when the link closes. Returns true if the request was not
+  /// sent yet; `send_held` must follow soon.
+  /// Errors:  `busy`.
   bool ask(move request, pending_move pending);
   void on_answers(answers all);
-  /// Closes the channel to a peer that owes answers and gave none in time.
+  /// Closes the channel to a peer that did not answer in time.
   void expire(time_point now);
-  /// Fails what is under way. Returns what the peer may still be touching.
+  /// Fails the moves in flight. Returns the holds of the memory that the peer may still be
+  /// touching.
   std::vector<std::shared_ptr<void>> close(const status& why);
 
-  // -- the peer's arenas, our regions ---------------------------------------------------------
+  // For the peer's arenas and our regions:
 
-  // What cannot be mapped, or whose owner we do not trust with our page faults, is remembered as such: moves that name
-  // it are answered `unsupported`.
+  // Arenas that cannot be mapped are remembered, and so are arenas of a peer that may not cause us
+  // page faults. Moves that name them are answered `unsupported`.
 
   [[nodiscard]] status map(const announce& what, int fd);
   [[nodiscard]] status map_file(const announce_file& what, net::unique_fd fd);
   [[nodiscard]] status take_grant(const grant& what);
   void unmap(std::uint64_t arena);
-  /// What the peer does not share any more. The last user of a mapping pays for unmapping it, which takes long: not
-  /// on the loop.
+  /// Returns the mappings that the peer no longer shares. Their last user unmaps them, which takes
+  /// long, so it must not be the I/O loop.
   std::vector<std::shared_ptr<void>> take_unmapped();
-  /// Errors: `permission_denied` for a range outside an announced arena, or not granted; `unsupported`.
+  /// Returns the memory of one op.
+  /// Errors:  `permission_denied` for a range outside an announced arena, or not granted;
+  ///          `unsupported`.
   result<reached_memory> resolve(const move_op& op) const;
   const std::shared_ptr<std::atomic<bool>>& abandoned() const noexcept { return abandoned_; }
-  /// A move begins. `ended` follows, at once after an error: `busy`.
+  /// Counts a move that begins. `ended` must follow, at once after an error.
+  /// Errors:  `busy`.
   [[nodiscard]] status began(const move_weight& what);
-  /// Tells the peer how a move ended; while several short ones are under way, together with the next. True if it was
-  /// not told yet: `send_held` follows soon.
+  /// Tells the peer how a move ended. While several short moves run, the answer may wait for the
+  /// next one. Returns true if it was not sent yet; `send_held` must follow soon.
   bool ended(moved outcome, const move_weight& what);
-  /// Sends the questions and the answers that waited for others.
+  /// Sends the requests and the answers that waited.
   void send_held();
 
 private:
   template <class Message>
   [[nodiscard]] status send(message_kind kind, const Message& m, std::span<const int> fds = {});
 
-  // What an announced arena of ours was told as.
+  // An arena of ours as it was announced.
   struct announced {
     std::weak_ptr<arena> what;
-    std::set<std::uint64_t> granules; // granted
+    std::set<std::uint64_t> granules; // granules that were granted
   };
-  // An arena or a file of the peer; neither if it was refused.
+  // An arena or a file of the peer. Both are null if it was refused.
   struct mapping {
     std::shared_ptr<mapped_arena> arena;
     std::shared_ptr<mapped_file> file;
@@ -132,15 +143,15 @@ private:
   std::uint64_t next_ = 1;
   std::unordered_map<std::uint64_t, pending_move> pending_;
   std::uint64_t pending_bytes_ = 0;
-  asks asks_held_;   // pending, but not asked yet
-  time_point heard_; // an answer, or the question before any
+  asks asks_held_;   // pending, but not sent yet
+  time_point heard_; // when the last answer came, or the request before the first one
   std::map<std::uint64_t, announced> announced_;
   std::map<std::uint64_t, mapping> mapped_;
   std::vector<std::shared_ptr<void>> unmapped_;
 
   std::mutex answers_mutex_; // guards what follows
   answers answers_held_;
-  std::uint64_t moves_ = 0; // of the peer, under way
+  std::uint64_t moves_ = 0; // the peer's moves in flight
   move_weight under_way_;
 };
 

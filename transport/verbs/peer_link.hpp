@@ -1,4 +1,6 @@
-// The verbs driver's connection to one peer: its rails, the transfers under way, and the keys of its regions.
+// The verbs driver's connection to one peer: its rails, its transfers in flight, and the keys of
+// its regions.
+// Made by the driver for each channel.
 #pragma once
 
 #include <millrace/net/channel/channel.hpp>
@@ -17,40 +19,42 @@
 
 namespace millrace::transport::verbs {
 
-/// What every link uses.
+/// The objects that every link uses.
 struct link_parts {
   std::shared_ptr<completion_thread> thread;
   std::shared_ptr<setup_pool> setup;
   std::shared_ptr<cm_hub> cm;   // null: queue pairs are connected over the channel
-  std::vector<bool> cm_reaches; // the devices, by their index
+  std::vector<bool> cm_reaches; // for each device, by its index
   std::shared_ptr<mover_pool> movers;
   copy_limits limits;
   memory_sources sources;
   verbs_options options;
 };
 
-/// Threads: the completion thread, unless it says otherwise.
+/// Runs the transfers with one peer, as submitter and as owner.
+/// Threads: the completion thread, except where stated.
 class peer_link : public completion_source,
                   public rail_owner,
                   public std::enable_shared_from_this<peer_link> {
 public:
   peer_link(std::shared_ptr<net::channel> c, link_parts parts);
 
-  // -- any thread -------------------------------------------------------------------------------
+  // Any thread may call these:
 
   const net::peer_info& peer() const noexcept { return channel_->peer(); }
   bool reachable() const noexcept { return reachable_ && channel_->is_open(); }
-  /// Says hello.
+  /// Sends the hello.
   void open();
-  /// A message of the peer. Errors: `protocol_error`; the channel is to be closed.
+  /// Takes a message of the peer. After an error the channel must be closed.
+  /// Errors:  `protocol_error`.
   [[nodiscard]] status take(std::span<const std::byte> body);
   void start(std::shared_ptr<running_transfer> t);
-  /// Ends everything without blocking; when the last transfer was told, no device touches its memory. `then` runs
-  /// on the completion thread.
+  /// Ends everything without blocking. When the last transfer was completed, no device touches its
+  /// memory. `then` runs on the completion thread.
   void close(const status& why, std::function<void()> then);
   verbs_stats stats() const;
 
-  // -- the completion thread ----------------------------------------------------------------------
+  // Only the completion thread calls these:
 
   void close_now(const status& why);
   bool serve() override;
@@ -68,7 +72,7 @@ public:
 
 private:
   using transfer_ptr = std::shared_ptr<running_transfer>;
-  /// Whose keys are meant: a handle with another key is another region.
+  /// The region and its key: a handle with another key is another region.
   struct region_name {
     std::uint64_t region = 0;
     region_key key;
@@ -76,8 +80,8 @@ private:
     friend auto operator<=>(const region_name&, const region_name&) = default;
   };
   struct known_region {
-    std::shared_ptr<const key_set> keys; // null while the first answer is awaited
-    std::uint64_t asked = 0;             // number of the question under way; 0: none
+    std::shared_ptr<const key_set> keys; // null until the first answer
+    std::uint64_t asked = 0;             // the number of the `ask` in flight; 0: none
     std::uint64_t used_at = 0;
   };
   struct question;
@@ -96,7 +100,7 @@ private:
   void on_lost(lost m);
   void on_granted(granted m);
   void on_withdrawn(withdrawn m);
-  // The owner's side.
+  // The owner's side:
   status on_ask(const ask& m);
   status admit(const ask& m);
   void prepare(question_ptr q);
@@ -107,7 +111,7 @@ private:
   void refuse(std::uint64_t number, const status& why);
   std::vector<live_pair> live_pairs() const;
 
-  // The submitter's side.
+  // The submitter's side:
   static region_name name_of(const running_transfer& t);
   void begin(const transfer_ptr& t);
   void obtain_keys(const transfer_ptr& t);
@@ -136,21 +140,21 @@ private:
   const link_parts parts_;
   const std::shared_ptr<grant_book> book_;
   std::atomic<bool> reachable_ = false;
-  std::atomic<std::uint64_t> backlog_bytes_ = 0; // messages that wait for the completion thread
-  mutable std::mutex mutex_;          // guards what other threads look at: the three below
-  std::set<std::uint64_t> answering_; // regions that the peer has asked for
+  std::atomic<std::uint64_t> backlog_bytes_ = 0; // of messages that wait for the completion thread
+  mutable std::mutex mutex_;                     // guards the next three, which other threads read
+  std::set<std::uint64_t> answering_;            // regions that the peer has asked for
   std::vector<live_pair> live_;
   std::vector<verbs_rail_stats> rail_stats_;
 
   hello ours_;
-  std::size_t pieces_max_ = 1; // of a request
+  std::size_t pieces_max_ = 1; // per request
   bool closed_ = false;
   bool greeted_ = false;
-  bool dirty_ = false;     // a transfer may have ended, or may go on
-  bool keys_went_ = false; // some transfer may have to ask anew
+  bool dirty_ = false;     // a transfer may have ended, or may continue
+  bool keys_went_ = false; // some transfer may have to ask again
   std::vector<std::unique_ptr<rail>> rails_;
   std::vector<transfer_ptr> transfers_;
-  std::vector<transfer_ptr> ended_; // of them
+  std::vector<transfer_ptr> ended_; // those of `transfers_` that ended
   std::size_t turn_ = 0;
   std::uint32_t homes_ = 0;
   std::map<region_name, known_region> known_;
