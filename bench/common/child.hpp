@@ -1,5 +1,5 @@
 // Processes that the benchmark starts and always ends: services, helpers, Redis.
-// Used by every benchmark.
+// Used by the store, checkpoint and transfer benchmarks.
 #pragma once
 
 #include <millrace/core/status.hpp>

@@ -1,5 +1,5 @@
 // What the machine itself can do with the same bytes: plain copies, and plain O_DIRECT files.
-// Used by every benchmark as the floor.
+// The benchmarks use them as the floor.
 #pragma once
 
 #include <millrace/bench/common/measure.hpp>

@@ -1,5 +1,5 @@
 // The models to store: uniform and varied layers, and real ones by their tensor tables.
-// Used by the store and checkpoint benchmarks.
+// Used by the benchmarks.
 #pragma once
 
 #include <millrace/core/model_graph.hpp>

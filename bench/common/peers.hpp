@@ -1,6 +1,6 @@
 // Other libraries that do the same work. A peer that this machine lacks is skipped, and its name is
 // printed.
-// Used by the store and checkpoint benchmarks.
+// Used by the store, checkpoint and transfer benchmarks.
 #pragma once
 
 #include <millrace/bench/common/child.hpp>

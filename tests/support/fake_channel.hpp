@@ -1,6 +1,6 @@
 // A channel without a socket; the test says who the peer is. It drops what is sent. Tests that need
 // the frames override `send`.
-// Used by transport and actor tests.
+// Used by transport and lab tests, and by fault_world.
 #pragma once
 
 #include <millrace/net/channel/channel.hpp>

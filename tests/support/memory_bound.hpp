@@ -1,6 +1,6 @@
 // Bounds the memory that the process may still allocate, so that unbounded allocation fails instead
 // of slowing the machine.
-// Used by tests of decoders.
+// Used by contract and storage tests.
 #pragma once
 
 #include <boost/test/unit_test.hpp>

@@ -170,8 +170,8 @@ private:
   std::shared_ptr<cm_connection> cm_; // of the queue pair that is joined or being joined
   time_point deadline_{};
   time_point retry_at_{};
-  time_point
-    moved_at_{}; // when the last completion came, or the first request after a pause went out
+  // When the last completion came, or the first request after a pause went out.
+  time_point moved_at_{};
 
   std::deque<posted> posted_;
   std::deque<waiting_bind> binds_;

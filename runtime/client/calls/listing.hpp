@@ -1,5 +1,5 @@
 // Lists page by page, from one provider after the other.
-// Internal, used by `repository` and `checkpoints`.
+// Internal, used by `store_call` and `checkpoints`.
 #pragma once
 
 #include <millrace/core/future.hpp>

@@ -1,5 +1,5 @@
 // Loads into the caller's memory, which is exposed exactly as long as the operation runs.
-// Internal, used by `repository` and `checkpoints`; needs CAF.
+// Internal, used by `repository`, `checkpoints` and `shard_state`; needs CAF.
 #pragma once
 
 #include <millrace/core/tensor_view.hpp>

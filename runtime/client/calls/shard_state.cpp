@@ -376,7 +376,7 @@ void shard_state::fail_save(
   if (registration != 0 && ends_registration(why.code()))
     forget_registration(registration);
   // Once the trainer gets this failure it changes its tensors, so the service must not read them
-  // any more. And memory that was registered but cannot be read is registered anew.
+  // any more. And memory that was registered but cannot be read is registered again.
   bool reading = !record->staged.get_future().ready() && may_still_run(why.code());
   if (in_reach && (reading || why.code() == errc::permission_denied))
     abandon(why);
