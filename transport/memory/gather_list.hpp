@@ -41,12 +41,13 @@ public:
   /// tensor, else null.
   std::byte* dense_at(std::uint64_t offset, std::uint64_t length) const noexcept;
 
-  /// Lists the dense runs that make up `[offset, offset + length)`, in order, as many as fit in
-  /// `out`. For lists on the host. The range must lie inside the list.
+  /// What `runs` has listed.
   struct listed_runs {
     std::size_t count = 0;
     std::uint64_t size_bytes = 0; // bytes that they cover
   };
+  /// Lists the dense runs that make up `[offset, offset + length)`, in order, as many as fit in
+  /// `out`. For lists on the host. The range must lie inside the list.
   listed_runs runs(std::uint64_t offset, std::uint64_t length, std::span<iovec> out) const;
 
   /// A range of the list whose bytes are dense in memory, too.

@@ -7,8 +7,9 @@
 
 namespace millrace::transport::tcp {
 
-/// Returns AES-128-GCM where the processor has instructions for it, else ChaCha20-Poly1305.
+/// AES-128-GCM or ChaCha20-Poly1305.
 enum class bulk_cipher : std::uint8_t { aes, chacha };
+/// Returns AES where the processor has instructions for it, else ChaCha.
 bulk_cipher fast_cipher() noexcept;
 
 /// Makes an encrypted stream. The kernel encrypts where it can (kTLS), else OpenSSL does. The
