@@ -1,5 +1,5 @@
-// Reserves addresses and maps granules there one by one.
-// Used by the shm driver for files that its peers have adopted.
+// Reserved addresses, filled granule by granule.
+// Used by the shm driver for files its peers have adopted.
 #include <millrace/transport/memory/mapped_file.hpp>
 
 #include <linux/magic.h>
@@ -37,7 +37,7 @@ void* reserve_addresses(std::uint64_t size_bytes, int protection) {
   return at == MAP_FAILED ? nullptr : at;
 }
 
-// Only sysfs knows that a device is a DAX device, and its size.
+// Only sysfs knows the size of a DAX device, and that it is one.
 result<std::uint64_t> dax_device_bytes(dev_t device) {
   namespace fs = std::filesystem;
   auto node = fs::path{"/sys/dev/char"} /
