@@ -1,4 +1,4 @@
-// `millrace cluster`: the secret that makes hosts a cluster, and who of it answers.
+// `millrace cluster`: makes the secret of a cluster, and shows which of its nodes answer.
 #include <millrace/net/tls/cluster_secret.hpp>
 #include <millrace/tools/connection.hpp>
 #include <millrace/tools/output.hpp>

@@ -1,4 +1,4 @@
-// `millrace config`: checks a file before a service has to refuse it, and prints what may be in one.
+// `millrace config`: checks a file before a service has to refuse it, and prints the possible keys.
 #include <millrace/config/load.hpp>
 #include <millrace/config/schema.hpp>
 #include <millrace/tools/output.hpp>
@@ -42,7 +42,7 @@ int check(invocation& call, const std::string& file) {
   return exit_ok;
 }
 
-// A default as JSON has it: numbers, truth values and lists are themselves, the rest is text.
+// Returns a default as JSON: numbers, booleans and lists keep their type, everything else is text.
 json default_value(const config::key_spec& key) {
   using enum config::key_type;
   std::string text{key.default_text};
@@ -64,13 +64,14 @@ json default_value(const config::key_spec& key) {
   return items;
 }
 
-// The provider that a file without any has; keys of other kinds of buckets stand there as comments.
+// Returns a key's default. The provider's name is that of the provider that a file without any
+// provider gets. Keys of other kinds of buckets appear as comments.
 std::string_view default_of(const config::key_spec& key) {
   static const auto provider = config::parse("", "defaults")->providers.front();
   return key.section == "providers[]" && key.name == "name" ? provider.name : key.default_text;
 }
 
-// "rocksdb, pmem".
+// Returns "rocksdb, pmem".
 std::string kinds_of(const config::key_spec& key) {
   std::string text;
   for (auto kind : key.only_for)
@@ -78,7 +79,7 @@ std::string kinds_of(const config::key_spec& key) {
   return text;
 }
 
-// A comment keeps the place of a key that has no default or belongs to another kind of bucket.
+// A key that has no default, or belongs to another kind of bucket, is printed as a comment.
 std::string line_of(const config::key_spec& key) {
   bool left_out = default_of(key).empty() || !key.only_for.empty();
   auto line = std::string{left_out ? "# " : ""} + std::string{key.name} + ": ";

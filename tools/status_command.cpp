@@ -1,4 +1,4 @@
-// `millrace status`: how every node of a cluster stands.
+// `millrace status`: shows the state of every node of a cluster.
 #include <millrace/tools/connection.hpp>
 #include <millrace/tools/output.hpp>
 #include <millrace/tools/text.hpp>
@@ -181,7 +181,7 @@ void print_providers(std::ostream& out, const node_status& s) {
     providers.print(out, "  ");
 }
 
-// The star marks the way that the next transfer takes.
+// The star marks the driver that the next transfer uses.
 void print_paths(std::ostream& out, const node_status& s) {
   table paths{
     {"peer", "driver", ">bytes", ">rate", ">transfers", ">failures", ">fallbacks", "last failure"}};

@@ -1,4 +1,4 @@
-// Opening connections, and the questions that concern whole nodes.
+// Opens connections, and sends the requests that concern whole nodes.
 #include <millrace/runtime/client/calls/caller.hpp>
 #include <millrace/runtime/client/calls/shard_state.hpp>
 #include <millrace/runtime/client/client.hpp>

@@ -1,4 +1,4 @@
-// Starting and stopping a service, room by room.
+// Starts and stops a service, part by part.
 #include <millrace/actors/node/node_actor.hpp>
 #include <millrace/actors/wire/session.hpp>
 #include <millrace/config/load.hpp>
@@ -28,7 +28,7 @@ result<std::vector<std::uint32_t>> uids_of(const std::vector<std::string>& users
     std::uint32_t uid = 0;
     auto* end = user.data() + user.size();
     auto [rest, bad] = std::from_chars(user.data(), end, uid);
-    // The largest number stands for nobody.
+    // The largest number is no valid user id.
     bool number = bad == std::errc{} && rest == end && uid != static_cast<uid_t>(-1);
     auto* entry = number || user.empty() ? nullptr : getpwnam(user.c_str());
     if (!number && !entry)
@@ -156,7 +156,8 @@ status node::state::open_sockets() {
   return {};
 }
 
-// Operations that clients still wait for; a provider that does not answer counts for none.
+// Counts the operations that clients still wait for. A provider that does not answer counts for
+// none.
 std::uint64_t node::state::in_flight() {
   auto core = runtime::client_core::of_node(runs_on, runtime::directory_of(settings), local);
   promise<actors::node_status> done;

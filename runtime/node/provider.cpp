@@ -1,4 +1,4 @@
-// Buckets of every kind, and pools, from their settings.
+// Opens buckets of every kind, and pools, from their settings.
 #include <millrace/actors/checkpoint/checkpoint_manager.hpp>
 #include <millrace/actors/store/tensor_store.hpp>
 #include <millrace/runtime/node/provider.hpp>
@@ -51,7 +51,7 @@ actors::checkpoint_limits checkpoint_limits_of(const config::settings& s) {
 result<std::shared_ptr<memory_source>> node_memory::make(
   const std::string& name, std::uint64_t size_bytes) {
   auto& s = engine_->settings();
-  // Other users do not get pages of the system's pool, see `shm::peer_link::offer`.
+  // Other users do not get pages from the system's pool, see `shm::peer_link::offer`.
   return engine_->fabric()->make_memory(
     {.name = "millrace." + name,
      .size_bytes = size_bytes,

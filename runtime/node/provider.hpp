@@ -1,4 +1,5 @@
-// One provider of a node: where its data rests, and the actors that answer for it. Internal: needs CAF.
+// One provider of a node: its bucket or pool, and the actors that serve it.
+// Internal, used by `node`; needs CAF.
 #pragma once
 
 #include <millrace/actors/vocabulary.hpp>
@@ -13,15 +14,16 @@
 
 namespace millrace::runtime {
 
-/// Memory from the node's fabric, made once and shared by the providers that rest elsewhere.
+/// Memory from the node's fabric, made once and shared by the providers that store elsewhere than
+/// in memory.
 class node_memory {
 public:
   explicit node_memory(std::shared_ptr<engine> e) : engine_(std::move(e)) {}
 
   result<std::shared_ptr<memory_source>> make(const std::string& name, std::uint64_t size_bytes);
-  /// The staging arena, made at first use.
+  /// Returns the staging arena, which is made at first use.
   result<std::shared_ptr<memory_source>> staging();
-  /// Null before the first use.
+  /// Returns null before the first use.
   const std::shared_ptr<memory_source>& staging_in_use() const noexcept { return staging_; }
 
 private:
@@ -29,19 +31,19 @@ private:
   std::shared_ptr<memory_source> staging_;
 };
 
-/// Open until destroyed; `close` first, and end the actors.
+/// A provider is open until it is destroyed. Call `close` first, and end the actors.
 class provider {
 public:
-  /// Blocks while a kind reads its disk.
+  /// Opens a provider. Blocks while its bucket reads the disk.
   static result<std::unique_ptr<provider>> open(
     const config::provider_settings& p, const std::shared_ptr<engine>& e, node_memory& memory);
 
   const std::string& name() const noexcept { return name_; }
   const actors::tensor_store_actor& store() const noexcept { return store_; }
-  /// Null unless it keeps checkpoints.
+  /// Null unless the provider keeps checkpoints.
   const actors::local_checkpoint_manager& checkpoints() const noexcept { return checkpoints_; }
 
-  /// Refuses new work and returns when what was begun is done or `deadline_ms` is over.
+  /// Refuses new work. Returns when the operations in flight are done or `deadline_ms` is over.
   status close(std::uint32_t deadline_ms);
 
 private:
@@ -56,8 +58,8 @@ private:
   std::string name_;
   std::shared_ptr<storage::bucket> bucket_;
   std::shared_ptr<storage::pool> pool_;
-  std::shared_ptr<storage::flush::step_flusher> flusher_; // null: versions are not copied on
-  std::vector<std::shared_ptr<void>> adopted_;            // the pool's mappings; go before the pool
+  std::shared_ptr<storage::flush::step_flusher> flusher_; // null: versions are not flushed
+  std::vector<std::shared_ptr<void>> adopted_; // the pool's mappings, which must go before the pool
   actors::tensor_store_actor store_;
   actors::local_checkpoint_manager checkpoints_;
 };

@@ -1,4 +1,5 @@
-// The actor in whose name a client asks: carries replies from actors to futures. Internal: needs CAF.
+// The actor that sends a client's requests and hands the replies to futures.
+// Internal, used by `client_core::ask`; needs CAF.
 #pragma once
 
 #include <millrace/actors/delivery.hpp>
@@ -22,11 +23,12 @@ public:
     return {[](actors::step& s) { s.run(); }};
   }
 
-  // Whoever is asked answers within the request's time: stores by their tick, proxies by theirs.
+  // No timeout here: the actor that is asked answers within the request's time, by its own tick.
   template <class Handle, class Request, class Reply>
   void ask(const Handle& target, Request request, completion<Reply> done) {
     auto shared = std::make_shared<completion<Reply>>(std::move(done));
-    // What the completion owns goes before the handler ends: it may be the last to hold the client.
+    // Destroy what the completion owns before the handler ends: it may hold the last reference to
+    // the client.
     auto finish = [shared](result<Reply> outcome) {
       actors::handler_scope inside;
       auto f = std::move(*shared);

@@ -1,4 +1,4 @@
-// Connections and proxies of a client.
+// The connections and proxies of a client.
 #include <millrace/actors/wire/remote.hpp>
 #include <millrace/runtime/client/calls/caller.hpp>
 #include <millrace/runtime/client/calls/client_core.hpp>
@@ -9,10 +9,10 @@ namespace millrace::runtime {
 
 namespace {
 
-// Names whose chains are remembered.
+// The number of names whose chains are remembered.
 constexpr std::size_t chains_max = 64;
 
-// The node at the address that a client was given, until it has said its name.
+// The key of the node at the address given to the client, until the node has said its name.
 constexpr auto first_node = "";
 
 const actors::node_entry* find_node(const actors::directory& where, const std::string& name) {
@@ -22,7 +22,8 @@ const actors::node_entry* find_node(const actors::directory& where, const std::s
   return nullptr;
 }
 
-// What older services do not say: one address a node, and nodes with providers only.
+// Fills in what older services leave out: they send one address per node, and only nodes with
+// providers.
 status complete(actors::directory& where) {
   for (auto& p : where.providers) {
     if (p.addresses.empty())
@@ -125,8 +126,8 @@ void client_core::learn(actors::directory where) {
   std::lock_guard guard{mutex_};
   where_ = std::move(where);
   prepare_tables();
-  // The address that was given is the way to this node, whatever the node calls itself: there may be a tunnel between,
-  // and a service of the same name on this host.
+  // The address given leads to this node, whatever the node calls itself. There may be a tunnel
+  // between, and a service of the same name on this host.
   remotes_[where_.node] = remotes_[first_node];
   nodes_[where_.node] = nodes_[first_node];
 }

@@ -1,4 +1,5 @@
-// What the facades of one client share: where the providers are and how to ask them. Internal: needs CAF.
+// The state that one client's facades share: where the providers are and how to ask them.
+// Internal, behind `client`, `repository` and `checkpoints`; needs CAF.
 #pragma once
 
 #include <millrace/actors/vocabulary.hpp>
@@ -14,7 +15,8 @@
 
 namespace millrace::runtime {
 
-/// Every provider a configuration describes. `node` of the result is the node picked, if any.
+/// Returns every provider that a configuration describes. `node` of the result is the node picked,
+/// if any.
 actors::directory directory_of(const config::settings& settings);
 
 /// The actors of a node in this process.
@@ -27,17 +29,18 @@ struct local_actors {
 /// Threads: any.
 class client_core : public std::enable_shared_from_this<client_core> {
 public:
-  /// A client of the node in this process: its stores are asked directly.
+  /// Makes a client of the node in this process, whose stores it asks directly.
   static std::shared_ptr<client_core> of_node(
     std::shared_ptr<engine> e, actors::directory where, const local_actors& local);
 
-  /// A client of other processes. `where.providers` may be empty: `fetch_directory` fills it.
+  /// Makes a client of other processes. `where.providers` may be empty; `fetch_directory` then
+  /// fills it.
   static std::shared_ptr<client_core> of_cluster(
     std::shared_ptr<engine> e, actors::directory where, const std::string& address);
 
   ~client_core();
 
-  /// Asks the node at the first address who is where. For clients made from an address alone.
+  /// Asks the node at the first address for the directory. For clients made from an address alone.
   void fetch_directory(completion<void> done);
 
   const actors::directory& where() const noexcept { return where_; }
@@ -45,28 +48,28 @@ public:
   layer_cache& layers() noexcept { return layers_; }
   told_layers& told(std::size_t provider) { return *told_[provider]; }
 
-  /// A promise whose waiters help with the I/O.
+  /// Makes a promise whose waiters help with the I/O.
   template <class T>
   promise<T> make_promise() const {
     return promise<T>{engine_->loop()};
   }
 
-  /// Sends a request to a typed actor, here or elsewhere, from any thread.
+  /// Sends a request to a typed actor, in this process or another. Threads: any.
   template <class Handle, class Request, class Reply>
   void ask(const Handle& target, Request request, completion<Reply> done);
 
-  /// The store of provider number `index`; its proxy is made at first use.
+  /// Returns the store of provider number `index`. Its proxy is made at first use.
   actors::tensor_store_actor store(std::size_t index);
-  /// The checkpoints of provider number `index`, which keeps some.
+  /// Returns the checkpoint manager of provider number `index`, which must keep checkpoints.
   actors::checkpoint_manager_actor checkpoints(std::size_t index);
-  /// A node of the directory, by its name.
+  /// Returns the actor of a node of the directory, by the node's name.
   actors::node_actor node(const std::string& name);
 
-  /// `model_graph::chain_of(tensors)`; the same graph again, hashed already, when a name is stored with the same
-  /// tensors as last time.
+  /// Returns `model_graph::chain_of(tensors)`. When a name is stored with the same tensors as last
+  /// time, it returns the same graph again, already hashed.
   std::shared_ptr<const model_graph> chain_for(const std::string& model, const layout& tensors);
 
-  /// The client's own staging memory, made at first use.
+  /// Returns the client's own staging memory, made at first use.
   result<std::shared_ptr<memory_source>> staging();
 
 private:
