@@ -1,4 +1,4 @@
-// How the bytes of one stream get into its socket and out of it: as they are, or encrypted.
+// The socket of one bulk stream: its bytes go as they are, or encrypted.
 // Used by `stream`, which alone knows what they mean.
 #pragma once
 
@@ -20,10 +20,15 @@ struct moved_bytes {
   bool drained = false;       // received all there was: the next event says when there is more
 };
 
+/// Kept apart from `net::byte_stream`, which serves channels: that one carries descriptors, proves who the peer is and
+/// keeps what the socket does not take; this one gathers, tells when the socket is drained, and lets one thread send
+/// while another receives, without a lock where nothing is encrypted. What encryption needs they share
+/// (`net::tls::session`).
+///
 /// Neither call blocks. Threads: one sends while another receives; no more than that.
-class byte_stream {
+class bulk_socket {
 public:
-  virtual ~byte_stream() = default;
+  virtual ~bulk_socket() = default;
 
   virtual int fd() const noexcept = 0;
   /// `more`: other bytes follow at once.
@@ -38,6 +43,6 @@ public:
 /// One system call that does not wait: what `send` of a stream is whose bytes go to the socket as they are.
 moved_bytes send_some(int fd, std::span<const iovec> parts, bool more) noexcept;
 
-std::unique_ptr<byte_stream> make_plain_stream(net::unique_fd fd);
+std::unique_ptr<bulk_socket> make_plain_socket(net::unique_fd fd);
 
 } // namespace millrace::transport::tcp

@@ -2,7 +2,7 @@
 #pragma once
 
 #include <millrace/net/channel/channel.hpp>
-#include <millrace/transport/tcp/byte_stream.hpp>
+#include <millrace/transport/tcp/bulk_socket.hpp>
 
 namespace millrace::transport::tcp {
 
@@ -13,7 +13,7 @@ bulk_cipher fast_cipher() noexcept;
 /// The kernel encrypts where it can (kTLS), else OpenSSL does. The handshake goes on within `send` and `receive`; the
 /// side that connects begins it with its first call of either. If either side prefers ChaCha, ChaCha it is.
 /// Errors: `unsupported` where the library cannot.
-result<std::unique_ptr<byte_stream>> make_tls_stream(
+result<std::unique_ptr<bulk_socket>> make_encrypted_socket(
   net::unique_fd fd, const net::channel_key& key, bool connects,
   bulk_cipher preferred = fast_cipher());
 
