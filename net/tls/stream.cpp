@@ -2,7 +2,6 @@
 // Made by `connect` and by listeners.
 #include <millrace/core/assert.hpp>
 #include <millrace/net/tls/errors.hpp>
-#include <millrace/net/tls/record_cutter.hpp>
 #include <millrace/net/tls/stream.hpp>
 
 #include <openssl/err.h>
@@ -22,36 +21,28 @@ constexpr std::string_view client_prefix = "client:";
 
 } // namespace
 
-void stream::free_ssl::operator()(ssl_st* ssl) const noexcept { SSL_free(ssl); }
-
 stream::stream(std::shared_ptr<const context> context, handshake_side side, unique_fd fd)
-  : context_(std::move(context)), side_(side), socket_(std::move(fd)) {}
+  : context_(std::move(context)), side_(side), session_(std::move(fd)) {}
 
 stream::~stream() = default;
 
 result<std::unique_ptr<stream>> stream::make(
   std::shared_ptr<const context> context, handshake_side side, unique_fd fd) {
   std::unique_ptr<stream> s{new stream{std::move(context), side, std::move(fd)}};
-  s->ssl_.reset(SSL_new(s->context_->native()));
-  auto* bio = s->ssl_ ? s->socket_.make_bio() : nullptr;
-  if (!bio)
+  auto connects = side == handshake_side::connector;
+  if (!s->session_.open(s->context_->native(), connects) || !s->session_.use_socket())
     return fail(errc::internal, "OpenSSL cannot make a session: " + openssl_errors());
-  SSL_set_bio(s->ssl_.get(), bio, bio);
-  if (side == handshake_side::connector)
-    SSL_set_connect_state(s->ssl_.get());
-  else
-    SSL_set_accept_state(s->ssl_.get());
   return s;
 }
 
 int stream::fd() const noexcept {
   std::lock_guard guard{mutex_};
-  return socket_.fd();
+  return session_.socket.fd();
 }
 
 void stream::close() noexcept {
   std::lock_guard guard{mutex_};
-  socket_.close();
+  session_.socket.close();
 }
 
 // -- the handshake ------------------------------------------------------------------------------
@@ -59,13 +50,11 @@ void stream::close() noexcept {
 result<bool> stream::shake_hands() {
   std::lock_guard guard{mutex_};
   if (!established_) {
-    socket_.look_again();
-    ERR_clear_error();
-    auto outcome = SSL_do_handshake(ssl_.get());
-    if (outcome != 1) {
-      if (SSL_get_error(ssl_.get(), outcome) != SSL_ERROR_WANT_READ) {
+    session_.socket.look_again();
+    if (auto outcome = session_.shake_hands(); outcome != 1) {
+      if (session_.error_of(outcome) != SSL_ERROR_WANT_READ) {
         fault(outcome);
-        socket_.write_out(); // the alert that tells the peer
+        session_.socket.write_out(); // the alert that tells the peer
         return fail(failure_);
       }
     } else {
@@ -74,22 +63,22 @@ result<bool> stream::shake_hands() {
       established_ = true;
     }
   }
-  if (auto error = socket_.write_out(); error != 0 && error != EAGAIN)
+  if (auto error = session_.socket.write_out(); error != 0 && error != EAGAIN)
     return fail(status_from_errno(error, "writing"));
-  return established_ && socket_.unsent_bytes() == 0;
+  return established_ && session_.socket.unsent_bytes() == 0;
 }
 
 // OpenSSL has checked it already; this holds whatever its options are.
 status stream::check_peer() const {
-  if (SSL_version(ssl_.get()) != TLS1_3_VERSION)
+  if (SSL_version(session_.native()) != TLS1_3_VERSION)
     return {errc::protocol_error, "not TLS 1.3"};
   if (!context_->by_certificate())
-    return SSL_session_reused(ssl_.get()) == 1
+    return SSL_session_reused(session_.native()) == 1
       ? status{}
       : status{errc::permission_denied, "the other side has not shown that it knows the secret"};
   std::unique_ptr<X509, decltype(&X509_free)> certificate{
-    SSL_get1_peer_certificate(ssl_.get()), X509_free};
-  return certificate && SSL_get_verify_result(ssl_.get()) == X509_V_OK
+    SSL_get1_peer_certificate(session_.native()), X509_free};
+  return certificate && SSL_get_verify_result(session_.native()) == X509_V_OK
     ? status{}
     : status{errc::permission_denied, "the other side has shown no valid certificate"};
 }
@@ -97,11 +86,11 @@ status stream::check_peer() const {
 // Keeps why the session broke; the queue of OpenSSL's errors is the thread's, and read here only.
 void stream::fault(int outcome) {
   session_fault f;
-  f.openssl_error = SSL_get_error(ssl_.get(), outcome) == SSL_ERROR_SSL ? ERR_peek_error() : 0;
-  f.error_number = socket_.read_error();
-  f.ended = socket_.ended();
+  f.openssl_error = session_.error_of(outcome) == SSL_ERROR_SSL ? ERR_peek_error() : 0;
+  f.error_number = session_.socket.read_error();
+  f.ended = session_.socket.ended();
   f.established = established_;
-  f.verify_result = SSL_get_verify_result(ssl_.get());
+  f.verify_result = SSL_get_verify_result(session_.native());
   failure_ = explain_fault(*context_, side_, f);
   ERR_clear_error();
 }
@@ -112,7 +101,7 @@ status stream::vouch_for(const std::string& name) const {
     return {};
   std::lock_guard guard{mutex_};
   std::unique_ptr<X509, decltype(&X509_free)> certificate{
-    SSL_get1_peer_certificate(ssl_.get()), X509_free};
+    SSL_get1_peer_certificate(session_.native()), X509_free};
   constexpr auto flags = X509_CHECK_FLAG_ALWAYS_CHECK_SUBJECT | X509_CHECK_FLAG_NO_WILDCARDS;
   // To OpenSSL a name that begins with a dot stands for all names that end so.
   if (
@@ -131,26 +120,18 @@ io_outcome stream::receive(std::span<std::byte> room, std::vector<unique_fd>&) {
   if (!failure_.ok())
     return {0, EPROTO, false};
   std::size_t got = 0;
-  socket_.look_again();
+  session_.socket.look_again();
   dry_ = false;
-  while (got < room.size()) {
-    std::size_t n = 0;
-    ERR_clear_error();
-    auto outcome = SSL_read_ex(ssl_.get(), room.data() + got, room.size() - got, &n);
-    if (outcome == 1) {
-      got += n;
-      continue;
-    }
-    auto error = SSL_get_error(ssl_.get(), outcome);
+  if (auto outcome = session_.read(room, got); outcome != 1) {
+    auto error = session_.error_of(outcome);
     dry_ = error == SSL_ERROR_WANT_READ;
-    if (error != SSL_ERROR_WANT_READ && error != SSL_ERROR_ZERO_RETURN)
+    if (!dry_ && error != SSL_ERROR_ZERO_RETURN)
       fault(outcome);
     // What came before the end is handed out first; the next call says the rest.
-    if (got > 0 || error == SSL_ERROR_ZERO_RETURN)
-      break;
-    return {0, dry_ ? EAGAIN : EPROTO, false};
+    if (got == 0 && error != SSL_ERROR_ZERO_RETURN)
+      return {0, dry_ ? EAGAIN : EPROTO, false};
   }
-  if (socket_.unsent_bytes() > socket::unsent_bytes_max)
+  if (session_.socket.unsent_bytes() > socket::unsent_bytes_max)
     failure_ = {errc::protocol_error, "it asks for new keys again and again without reading"};
   return {got, 0, false};
 }
@@ -165,36 +146,24 @@ io_outcome stream::send(std::span<const iovec> parts, std::span<const int> fds) 
   std::lock_guard guard{mutex_};
   if (!failure_.ok())
     return {0, EPROTO, false};
-  if (auto error = socket_.write_out(); error != 0)
+  if (auto error = session_.socket.write_out(); error != 0)
     return {0, error, false};
-  record_cutter records{parts};
   std::size_t taken = 0;
-  auto error = 0;
-  while (!records.at_end() && error == 0) {
-    socket_.gather();
-    auto piece = records.next();
-    std::size_t n = 0;
-    ERR_clear_error();
-    auto outcome = SSL_write_ex(ssl_.get(), piece.data(), piece.size(), &n);
-    if (outcome != 1) {
-      fault(outcome);
-      return {taken, EPROTO, false};
-    }
-    taken += n;
-    if (records.at_end() || socket_.unsent_bytes() >= record_cutter::batch_bytes)
-      error = socket_.write_out();
+  if (auto outcome = session_.write(parts, taken); outcome != 1) {
+    fault(outcome);
+    return {taken, EPROTO, false};
   }
   return {taken, 0, false};
 }
 
 bool stream::has_unsent() const {
   std::lock_guard guard{mutex_};
-  return socket_.unsent_bytes() > 0;
+  return session_.socket.unsent_bytes() > 0;
 }
 
 io_outcome stream::flush() {
   std::lock_guard guard{mutex_};
-  return {0, socket_.write_out(), false};
+  return {0, session_.socket.write_out(), false};
 }
 
 status stream::explain(int error_number) const {
@@ -211,7 +180,7 @@ std::array<std::byte, 32> stream::keying_material(
   std::array<std::byte, 32> out{};
   std::lock_guard guard{mutex_};
   auto made = SSL_export_keying_material(
-    ssl_.get(), reinterpret_cast<unsigned char*>(out.data()), out.size(), label.data(),
+    session_.native(), reinterpret_cast<unsigned char*>(out.data()), out.size(), label.data(),
     label.size(), reinterpret_cast<const unsigned char*>(context.data()), context.size(), 1);
   MILLRACE_ASSERT(made == 1);
   return out;

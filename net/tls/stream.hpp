@@ -5,12 +5,10 @@
 #include <millrace/net/channel/byte_stream.hpp>
 #include <millrace/net/channel/handshake.hpp>
 #include <millrace/net/tls/context.hpp>
-#include <millrace/net/tls/socket.hpp>
+#include <millrace/net/tls/session.hpp>
 
 #include <memory>
 #include <mutex>
-
-struct ssl_st;
 
 namespace millrace::net::tls {
 
@@ -40,10 +38,6 @@ public:
   status vouch_for(const std::string& name) const override;
 
 private:
-  struct free_ssl {
-    void operator()(ssl_st* ssl) const noexcept;
-  };
-
   stream(std::shared_ptr<const context> context, handshake_side side, unique_fd fd);
 
   void fault(int outcome);
@@ -55,8 +49,7 @@ private:
   const handshake_side side_;
 
   mutable std::mutex mutex_; // guards all below
-  socket socket_;
-  std::unique_ptr<ssl_st, free_ssl> ssl_;
+  session session_;
   bool established_ = false;
   bool dry_ = false; // the last read ended because nothing more had come
   status failure_;   // what broke the session

@@ -91,7 +91,7 @@ private:
   void open_later(std::size_t slot, bool after_failure);
   void not_opened(std::size_t slot, const status& why);
   [[nodiscard]] status add(std::size_t slot, admitted_socket& s);
-  result<std::unique_ptr<byte_stream>> bytes_of(admitted_socket& s) const;
+  result<std::unique_ptr<bulk_socket>> bytes_of(admitted_socket& s) const;
   void give_up(const status& why);
   template <class Message>
   void send(message_kind kind, const Message& m);

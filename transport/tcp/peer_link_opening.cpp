@@ -2,8 +2,8 @@
 #include <millrace/core/codec.hpp>
 #include <millrace/core/digest.hpp>
 #include <millrace/core/log.hpp>
+#include <millrace/transport/tcp/encrypted_socket.hpp>
 #include <millrace/transport/tcp/peer_link.hpp>
-#include <millrace/transport/tcp/tls_stream.hpp>
 
 #include <algorithm>
 
@@ -255,7 +255,7 @@ status peer_link::add(std::size_t slot_number, admitted_socket& s) {
   return {};
 }
 
-result<std::unique_ptr<byte_stream>> peer_link::bytes_of(admitted_socket& s) const {
+result<std::unique_ptr<bulk_socket>> peer_link::bytes_of(admitted_socket& s) const {
   bool encrypted = false;
   bool connects = false;
   {
@@ -264,8 +264,8 @@ result<std::unique_ptr<byte_stream>> peer_link::bytes_of(admitted_socket& s) con
     connects = we_open_;
   }
   if (!encrypted)
-    return make_plain_stream(std::move(s.fd));
-  return make_tls_stream(std::move(s.fd), s.key, connects);
+    return make_plain_socket(std::move(s.fd));
+  return make_encrypted_socket(std::move(s.fd), s.key, connects);
 }
 
 bool peer_link::reachable() const {

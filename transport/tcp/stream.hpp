@@ -3,7 +3,7 @@
 #pragma once
 
 #include <millrace/net/loop/io_loop.hpp>
-#include <millrace/transport/tcp/byte_stream.hpp>
+#include <millrace/transport/tcp/bulk_socket.hpp>
 #include <millrace/transport/tcp/job.hpp>
 #include <millrace/transport/tcp/payload.hpp>
 #include <millrace/transport/tcp/stall_watch.hpp>
@@ -53,7 +53,7 @@ struct stream_limits {
 class stream : public std::enable_shared_from_this<stream> {
 public:
   stream(
-    std::shared_ptr<net::io_loop> loop, std::unique_ptr<byte_stream> io, std::uint64_t serial,
+    std::shared_ptr<net::io_loop> loop, std::unique_ptr<bulk_socket> io, std::uint64_t serial,
     std::string peer, const stream_limits& limits, std::weak_ptr<stream_user> user);
 
   /// Begins to receive.
@@ -129,7 +129,7 @@ private:
   void leave();
 
   const std::shared_ptr<net::io_loop> loop_;
-  const std::unique_ptr<byte_stream> io_;
+  const std::unique_ptr<bulk_socket> io_;
   const std::uint64_t serial_;
   const std::string peer_;
   const stream_limits limits_;

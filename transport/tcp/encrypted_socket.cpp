@@ -1,7 +1,7 @@
 // OpenSSL on a non-blocking socket. No certificates: both sides proved themselves when the stream was admitted.
-#include <millrace/net/tls/record_cutter.hpp>
-#include <millrace/net/tls/socket.hpp>
-#include <millrace/transport/tcp/tls_stream.hpp>
+#include <millrace/net/tls/errors.hpp>
+#include <millrace/net/tls/session.hpp>
+#include <millrace/transport/tcp/encrypted_socket.hpp>
 
 #include <openssl/err.h>
 #include <openssl/ssl.h>
@@ -29,9 +29,6 @@ const char* suites(bulk_cipher preferred) noexcept {
 
 struct free_context {
   void operator()(SSL_CTX* c) const noexcept { SSL_CTX_free(c); }
-};
-struct free_session {
-  void operator()(SSL* s) const noexcept { SSL_free(s); }
 };
 
 /// *Problem*: OpenSSL's own socket functions, which the handshake needs so that the kernel may take over, write in a
@@ -62,66 +59,63 @@ private:
   sigset_t before_;
 };
 
-class tls_stream : public byte_stream {
+class encrypted_socket : public bulk_socket {
 public:
-  static result<std::unique_ptr<byte_stream>> make(
+  static result<std::unique_ptr<bulk_socket>> make(
     net::unique_fd fd, const net::channel_key& key, bool connects, bulk_cipher preferred) {
-    std::unique_ptr<tls_stream> s{new tls_stream{std::move(fd), key}};
+    std::unique_ptr<encrypted_socket> s{new encrypted_socket{std::move(fd), key}};
     if (auto bad = s->open(connects, preferred); !bad.ok())
       return fail(bad);
     return s;
   }
 
-  int fd() const noexcept override { return socket_.fd(); }
+  int fd() const noexcept override { return session_.socket.fd(); }
 
   moved_bytes send(std::span<const iovec> parts, bool more) noexcept override {
     std::lock_guard guard{mutex_};
     if (auto error_number = shake_hands(); error_number != 0)
       return {0, error_number, false};
     if (kernel_encrypts_)
-      return send_some(socket_.fd(), parts, more);
-    if (auto error_number = socket_.write_out(); error_number != 0)
+      return send_some(fd(), parts, more);
+    if (auto error_number = session_.socket.write_out(); error_number != 0)
       return {0, error_number, false};
-    return encrypt(parts);
+    moved_bytes out;
+    if (session_.write(parts, out.size_bytes) != 1)
+      out.error_number = EPROTO;
+    return out;
   }
 
   int flush() noexcept override {
     std::lock_guard guard{mutex_};
-    return socket_.write_out();
+    return session_.socket.write_out();
   }
 
   moved_bytes receive(std::span<const iovec> parts) noexcept override {
     std::lock_guard guard{mutex_};
     if (auto error_number = shake_hands(); error_number != 0)
       return {0, error_number, error_number == EAGAIN};
-    if (socket_.unsent_bytes() > net::tls::socket::unsent_bytes_max)
+    if (session_.socket.unsent_bytes() > net::tls::socket::unsent_bytes_max)
       return {0, EPROTO, false};
     // With the kernel's encryption the library answers the peer by plain writes of its own.
     std::optional<no_broken_pipe> quiet;
     if (kernel_encrypts_)
       quiet.emplace();
-    socket_.look_again();
+    session_.socket.look_again();
     moved_bytes got;
     for (auto& p : parts) {
-      for (std::size_t at = 0; at < p.iov_len;) {
-        std::size_t n = 0;
-        ERR_clear_error();
-        errno = 0;
-        auto ok =
-          SSL_read_ex(ssl_.get(), static_cast<std::byte*>(p.iov_base) + at, p.iov_len - at, &n);
-        if (ok != 1)
-          return ended(got, ok);
-        at += n;
-        got.size_bytes += n;
-      }
+      auto outcome =
+        session_.read({static_cast<std::byte*>(p.iov_base), p.iov_len}, got.size_bytes);
+      if (outcome != 1)
+        return ended(got, outcome);
     }
     return got;
   }
 
-  void shut() noexcept override { ::shutdown(socket_.fd(), SHUT_RDWR); }
+  void shut() noexcept override { ::shutdown(session_.socket.fd(), SHUT_RDWR); }
 
 private:
-  tls_stream(net::unique_fd fd, const net::channel_key& key) : socket_(std::move(fd)), key_(key) {}
+  encrypted_socket(net::unique_fd fd, const net::channel_key& key)
+    : key_(key), session_(std::move(fd)) {}
 
   status open(bool connects, bulk_cipher preferred) {
     context_.reset(SSL_CTX_new(TLS_method()));
@@ -136,28 +130,26 @@ private:
         // A stream may end without words: its units say whether they are whole.
         SSL_OP_IGNORE_UNEXPECTED_EOF);
     SSL_CTX_set_default_read_buffer_len(context_.get(), read_ahead_bytes);
-    ssl_.reset(SSL_new(context_.get()));
-    if (!ssl_ || SSL_set_fd(ssl_.get(), socket_.fd()) != 1)
+    if (!session_.open(context_.get(), connects))
       return cannot();
-    SSL_set_app_data(ssl_.get(), this);
-    if (connects) {
-      SSL_set_psk_use_session_callback(ssl_.get(), use_key);
-      SSL_set_connect_state(ssl_.get());
-    } else {
-      SSL_set_psk_find_session_callback(ssl_.get(), find_key);
-      SSL_set_accept_state(ssl_.get());
-    }
+    // OpenSSL's own functions for sockets: only through them the kernel can take over.
+    auto* ssl = session_.native();
+    if (SSL_set_fd(ssl, fd()) != 1)
+      return cannot();
+    SSL_set_app_data(ssl, this);
+    if (connects)
+      SSL_set_psk_use_session_callback(ssl, use_key);
+    else
+      SSL_set_psk_find_session_callback(ssl, find_key);
     return {};
   }
 
   static status cannot() {
-    char text[256] = "";
-    ERR_error_string_n(ERR_get_error(), text, sizeof(text));
-    return {errc::unsupported, std::string{"TLS 1.3 for a stream: "} + text};
+    return {errc::unsupported, "TLS 1.3 for a stream: " + net::tls::openssl_errors()};
   }
 
   static SSL_SESSION* session_of(SSL* ssl) {
-    auto* self = static_cast<tls_stream*>(SSL_get_app_data(ssl));
+    auto* self = static_cast<encrypted_socket*>(SSL_get_app_data(ssl));
     auto* made = SSL_SESSION_new();
     const auto* cipher = SSL_CIPHER_find(ssl, aes_128_gcm_sha256);
     if (
@@ -192,66 +184,42 @@ private:
     if (established_)
       return 0;
     no_broken_pipe quiet;
-    ERR_clear_error();
-    errno = 0;
-    if (auto ok = SSL_do_handshake(ssl_.get()); ok != 1) {
+    if (auto outcome = session_.shake_hands(); outcome != 1) {
       auto system = errno;
-      auto error = SSL_get_error(ssl_.get(), ok);
+      auto error = session_.error_of(outcome);
       if (error == SSL_ERROR_WANT_READ || error == SSL_ERROR_WANT_WRITE)
         return EAGAIN;
       return error == SSL_ERROR_SYSCALL && system != 0 ? system : EPROTO;
     }
     established_ = true;
-    kernel_encrypts_ = BIO_get_ktls_send(SSL_get_wbio(ssl_.get()));
+    kernel_encrypts_ = BIO_get_ktls_send(SSL_get_wbio(session_.native()));
     return kernel_encrypts_ || use_own_socket() ? 0 : ENOMEM;
   }
 
   // Several records with each call instead of one or two calls for each record.
   bool use_own_socket() noexcept {
-    auto* bio = socket_.make_bio();
-    if (!bio)
-      return false;
-    SSL_set_bio(ssl_.get(), bio, bio);
-    SSL_set_read_ahead(ssl_.get(), 1);
-    return true;
-  }
-
-  moved_bytes encrypt(std::span<const iovec> parts) noexcept {
-    net::tls::record_cutter records{parts};
-    moved_bytes out;
-    while (!records.at_end() && socket_.unsent_bytes() == 0 && socket_.write_error() == 0) {
-      socket_.gather();
-      while (!records.at_end() && socket_.unsent_bytes() < net::tls::record_cutter::batch_bytes) {
-        auto piece = records.next();
-        std::size_t n = 0;
-        ERR_clear_error();
-        if (auto ok = SSL_write_ex(ssl_.get(), piece.data(), piece.size(), &n); ok != 1)
-          return {out.size_bytes, EPROTO, false};
-        out.size_bytes += n;
-      }
-      socket_.write_out();
-    }
-    return out;
+    SSL_set_read_ahead(session_.native(), 1);
+    return session_.use_socket();
   }
 
   moved_bytes ended(moved_bytes got, int returned) noexcept {
     auto system = errno;
-    auto error = SSL_get_error(ssl_.get(), returned);
+    auto error = session_.error_of(returned);
     got.drained = error == SSL_ERROR_WANT_READ;
     // What came before an error is given out first; the error comes again.
-    if (got.size_bytes > 0 || error == SSL_ERROR_ZERO_RETURN || socket_.ended())
+    if (got.size_bytes > 0 || error == SSL_ERROR_ZERO_RETURN || session_.socket.ended())
       return got;
     // The library reads the socket itself where the kernel encrypts.
-    auto failed = kernel_encrypts_ && error == SSL_ERROR_SYSCALL ? system : socket_.read_error();
+    auto failed =
+      kernel_encrypts_ && error == SSL_ERROR_SYSCALL ? system : session_.socket.read_error();
     got.error_number = got.drained ? EAGAIN : failed != 0 ? failed : EPROTO;
     return got;
   }
 
-  net::tls::socket socket_;
   const net::channel_key key_;
   std::unique_ptr<SSL_CTX, free_context> context_;
   std::mutex mutex_; // the library lets one thread at a time use a session
-  std::unique_ptr<SSL, free_session> ssl_;
+  net::tls::session session_;
   bool established_ = false;
   bool kernel_encrypts_ = false;
 };
@@ -267,9 +235,9 @@ bulk_cipher fast_cipher() noexcept {
 #endif
 }
 
-result<std::unique_ptr<byte_stream>> make_tls_stream(
+result<std::unique_ptr<bulk_socket>> make_encrypted_socket(
   net::unique_fd fd, const net::channel_key& key, bool connects, bulk_cipher preferred) {
-  return tls_stream::make(std::move(fd), key, connects, preferred);
+  return encrypted_socket::make(std::move(fd), key, connects, preferred);
 }
 
 } // namespace millrace::transport::tcp

@@ -1,5 +1,5 @@
 // System calls on the sockets of streams.
-#include <millrace/transport/tcp/byte_stream.hpp>
+#include <millrace/transport/tcp/bulk_socket.hpp>
 
 #include <sys/socket.h>
 
@@ -16,9 +16,9 @@ std::size_t total(std::span<const iovec> parts) noexcept {
   return sum;
 }
 
-class plain_stream : public byte_stream {
+class plain_socket : public bulk_socket {
 public:
-  explicit plain_stream(net::unique_fd fd) noexcept : fd_(std::move(fd)) {}
+  explicit plain_socket(net::unique_fd fd) noexcept : fd_(std::move(fd)) {}
 
   int fd() const noexcept override { return fd_.get(); }
 
@@ -61,8 +61,8 @@ moved_bytes send_some(int fd, std::span<const iovec> parts, bool more) noexcept 
   return {static_cast<std::size_t>(n), 0, false};
 }
 
-std::unique_ptr<byte_stream> make_plain_stream(net::unique_fd fd) {
-  return std::make_unique<plain_stream>(std::move(fd));
+std::unique_ptr<bulk_socket> make_plain_socket(net::unique_fd fd) {
+  return std::make_unique<plain_socket>(std::move(fd));
 }
 
 } // namespace millrace::transport::tcp
