@@ -1,6 +1,7 @@
 // A program's connection to Millrace: to a node in this process, or to others by address.
 #pragma once
 
+#include <millrace/actors/node/node_messages.hpp>
 #include <millrace/config/settings.hpp>
 #include <millrace/runtime/client/checkpointer.hpp>
 #include <millrace/runtime/client/checkpoints.hpp>

@@ -1,7 +1,8 @@
 // The tensor repository as a program sees it: store, load, describe, list, delete; futures throughout.
 #pragma once
 
-#include <millrace/actors/messages.hpp>
+#include <millrace/actors/node/node_messages.hpp>
+#include <millrace/actors/store/store_messages.hpp>
 #include <millrace/core/future.hpp>
 #include <millrace/core/model_graph.hpp>
 #include <millrace/core/tensor_view.hpp>

@@ -1,8 +1,9 @@
 // Single questions to a provider's checkpoints. Internal: needs CAF.
 #pragma once
 
+#include <millrace/actors/checkpoint/checkpoint_messages.hpp>
 #include <millrace/core/tensor_view.hpp>
-#include <millrace/runtime/client/calls/caller.hpp>
+#include <millrace/runtime/client/calls/client_core.hpp>
 #include <millrace/runtime/client/calls/load_call.hpp>
 
 #include <chrono>
@@ -12,16 +13,6 @@
 #include <vector>
 
 namespace millrace::runtime {
-
-template <class Request, class Reply = actors::reply_of<Request>>
-future<Reply> ask_checkpoints(
-  const std::shared_ptr<client_core>& core, std::size_t provider, Request request) {
-  auto done = core->make_promise<Reply>();
-  core->ask<actors::checkpoint_manager_actor, Request, Reply>(
-    core->checkpoints(provider), std::move(request),
-    [core, done](result<Reply> r) { done.set(std::move(r)); });
-  return done.get_future();
-}
 
 /// Finds the provider that keeps a model's checkpoints: the one in which its name is placed, unless another one of the
 /// group has it, from before the list of providers changed. The placed one when none has it.

@@ -1,7 +1,7 @@
 // What a provider says of a stored model, checked before anything follows from it. Internal: needs CAF.
 #pragma once
 
-#include <millrace/runtime/client/calls/caller.hpp>
+#include <millrace/runtime/client/calls/client_core.hpp>
 #include <millrace/runtime/client/repository.hpp>
 
 #include <string>

@@ -1,8 +1,9 @@
 // Memory of the caller that a provider fills: exposed exactly as long as the operation runs. Internal: needs CAF.
 #pragma once
 
+#include <millrace/actors/load_messages.hpp>
 #include <millrace/core/tensor_view.hpp>
-#include <millrace/runtime/client/calls/caller.hpp>
+#include <millrace/runtime/client/calls/client_core.hpp>
 #include <millrace/transport/memory/region.hpp>
 
 #include <chrono>
@@ -49,17 +50,17 @@ private:
 };
 
 /// Sends a request whose `target` shall be these views. One selection per view. The call tells the outcome.
-template <class Handle, class Request>
+template <class Service, class Request>
 void load_into(
   const std::shared_ptr<load_call>& call, const std::shared_ptr<client_core>& core,
-  const Handle& whom, Request request, std::vector<tensor_view> targets) {
+  std::size_t provider, Request request, std::vector<tensor_view> targets) {
   auto target = call->open(std::move(targets));
   if (!target)
     return call->finish(fail(target.error()));
   request.target = std::move(*target);
-  core->ask<Handle, Request, actors::load_receipt>(
-    whom, std::move(request),
-    [call](result<actors::load_receipt> r) { call->finish(std::move(r)); });
+  core->ask<Service>(provider, std::move(request), [call](result<actors::load_receipt> r) {
+    call->finish(std::move(r));
+  });
 }
 
 } // namespace millrace::runtime

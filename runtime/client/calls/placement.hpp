@@ -1,7 +1,7 @@
 // Which provider keeps a name: every client computes the same answer, alone. Used by the repository.
 #pragma once
 
-#include <millrace/actors/messages.hpp>
+#include <millrace/actors/node/node_messages.hpp>
 #include <millrace/core/status.hpp>
 
 #include <string_view>
