@@ -2,6 +2,7 @@
 // Every program begins here.
 #pragma once
 
+#include <millrace/actors/node/node_messages.hpp>
 #include <millrace/config/settings.hpp>
 #include <millrace/runtime/client/checkpointer.hpp>
 #include <millrace/runtime/client/checkpoints.hpp>

@@ -13,7 +13,6 @@ namespace millrace {
 
 namespace {
 
-using actors::tensor_store_actor;
 using runtime::client_core;
 
 constexpr std::uint32_t list_page = 1000;
@@ -32,8 +31,8 @@ void begin_load(
       {target.into.desc, target.first_row.has_value(), target.first_row.value_or(0)});
     views.push_back(std::move(target.into));
   }
-  runtime::load_into<tensor_store_actor>(
-    call, core, core->store(provider), std::move(request), std::move(views));
+  runtime::load_into<actors::store_service>(
+    call, core, provider, std::move(request), std::move(views));
 }
 
 // Returns the targets of a load into one buffer.

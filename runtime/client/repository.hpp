@@ -2,7 +2,8 @@
 // Programs get one from `client::repository`; every call returns a future.
 #pragma once
 
-#include <millrace/actors/messages.hpp>
+#include <millrace/actors/node/node_messages.hpp>
+#include <millrace/actors/store/store_messages.hpp>
 #include <millrace/core/future.hpp>
 #include <millrace/core/model_graph.hpp>
 #include <millrace/core/tensor_view.hpp>

@@ -3,7 +3,7 @@
 #pragma once
 
 #include <millrace/actors/delivery.hpp>
-#include <millrace/actors/messages.hpp>
+#include <millrace/actors/node/node_messages.hpp>
 #include <millrace/config/settings.hpp>
 #include <millrace/net/channel/link.hpp>
 #include <millrace/net/loop/io_loop.hpp>

@@ -71,17 +71,20 @@ result<std::shared_ptr<memory_source>> node_memory::staging() {
 }
 
 result<std::unique_ptr<provider>> provider::open(
-  const config::provider_settings& p, const std::shared_ptr<engine>& e, node_memory& memory) {
+  const config::provider_settings& p, const std::shared_ptr<engine>& e, node_memory& memory,
+  actors::service_table& services) {
   std::unique_ptr<provider> out{new provider};
   out->name_ = p.name;
   auto bad = p.bucket == config::bucket_kind::pmem ? out->open_pool(p, e, memory)
                                                    : out->open_bucket(p, e, memory);
   if (!bad.ok())
     return fail(bad);
-  out->store_ = e->adopt(actors::spawn_tensor_store(
-    e->system(), {p.name, p.group, out->bucket_, e->fabric(), store_limits_of(e->settings())}));
+  services.add<actors::store_service>(
+    p.name,
+    e->adopt(actors::spawn_tensor_store(
+      e->system(), {p.name, p.group, out->bucket_, e->fabric(), store_limits_of(e->settings())})));
   if (out->pool_)
-    if (bad = out->serve_checkpoints(p, e, memory); !bad.ok())
+    if (bad = out->serve_checkpoints(p, e, memory, services); !bad.ok())
       return fail(bad);
   return out;
 }
@@ -138,7 +141,8 @@ status provider::open_pool(
 }
 
 status provider::serve_checkpoints(
-  const config::provider_settings& p, const std::shared_ptr<engine>& e, node_memory& memory) {
+  const config::provider_settings& p, const std::shared_ptr<engine>& e, node_memory& memory,
+  actors::service_table& services) {
   auto& s = e->settings().checkpoints;
   actors::checkpoint_manager_deps deps;
   deps.name = p.name;
@@ -178,7 +182,8 @@ status provider::serve_checkpoints(
       return blocks.error();
     deps.blocks = std::move(*blocks);
   }
-  checkpoints_ = e->adopt(actors::spawn_checkpoint_manager(e->system(), std::move(deps)));
+  services.add<actors::checkpoint_service>(
+    p.name, e->adopt(actors::spawn_checkpoint_manager(e->system(), std::move(deps))));
   return {};
 }
 

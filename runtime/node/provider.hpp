@@ -2,7 +2,7 @@
 // Internal, used by `node`; needs CAF.
 #pragma once
 
-#include <millrace/actors/vocabulary.hpp>
+#include <millrace/actors/wire/service_table.hpp>
 #include <millrace/runtime/node/engine.hpp>
 #include <millrace/storage/bucket.hpp>
 #include <millrace/storage/flush/step_flusher.hpp>
@@ -34,14 +34,12 @@ private:
 /// A provider is open until it is destroyed. Call `close` first, and end the actors.
 class provider {
 public:
-  /// Opens a provider. Blocks while its bucket reads the disk.
+  /// Its actors stand in `services` then. Blocks while a kind reads its disk.
   static result<std::unique_ptr<provider>> open(
-    const config::provider_settings& p, const std::shared_ptr<engine>& e, node_memory& memory);
+    const config::provider_settings& p, const std::shared_ptr<engine>& e, node_memory& memory,
+    actors::service_table& services);
 
   const std::string& name() const noexcept { return name_; }
-  const actors::tensor_store_actor& store() const noexcept { return store_; }
-  /// Null unless the provider keeps checkpoints.
-  const actors::local_checkpoint_manager& checkpoints() const noexcept { return checkpoints_; }
 
   /// Refuses new work. Returns when the operations in flight are done or `deadline_ms` is over.
   status close(std::uint32_t deadline_ms);
@@ -53,15 +51,14 @@ private:
   status open_pool(
     const config::provider_settings& p, const std::shared_ptr<engine>& e, node_memory& memory);
   status serve_checkpoints(
-    const config::provider_settings& p, const std::shared_ptr<engine>& e, node_memory& memory);
+    const config::provider_settings& p, const std::shared_ptr<engine>& e, node_memory& memory,
+    actors::service_table& services);
 
   std::string name_;
   std::shared_ptr<storage::bucket> bucket_;
   std::shared_ptr<storage::pool> pool_;
-  std::shared_ptr<storage::flush::step_flusher> flusher_; // null: versions are not flushed
-  std::vector<std::shared_ptr<void>> adopted_; // the pool's mappings, which must go before the pool
-  actors::tensor_store_actor store_;
-  actors::local_checkpoint_manager checkpoints_;
+  std::shared_ptr<storage::flush::step_flusher> flusher_; // null: versions are not copied on
+  std::vector<std::shared_ptr<void>> adopted_;     // the pool's mappings; go before the pool
 };
 
 } // namespace millrace::runtime

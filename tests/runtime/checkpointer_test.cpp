@@ -156,7 +156,7 @@ BOOST_AUTO_TEST_CASE(complete_steps_are_copied_on_and_the_latest_moves_last) {
   BOOST_TEST(step->manifest().shards.size() == 2);
   auto described = first.describe().get();
   BOOST_TEST(described.shards.at(0).slots.size() == 3);
-  auto flushed = [&] { return client.status().get().at(0)->providers.at(0).flushed; };
+  auto flushed = [&] { return client.status().get().at(0)->providers.at(0).checkpoints.flushed; };
   // Counted once the thread that copies has come home.
   BOOST_TEST(testing::eventually([&] { return flushed().waiting == 0; }));
   BOOST_TEST(flushed().steps >= 1u);
@@ -514,10 +514,10 @@ BOOST_AUTO_TEST_CASE(the_status_counts_registered_shards_and_saves) {
   BOOST_TEST_REQUIRE(nodes.size() == 1u);
   auto& p = nodes[0]->providers.at(0);
   BOOST_TEST(p.name == "pool");
-  BOOST_TEST(p.checkpoints);
-  BOOST_TEST(p.registered == 1u);
-  BOOST_TEST(p.saves == 1u);
-  BOOST_TEST(p.saves_in_flight == 0u);
+  BOOST_TEST(p.checkpoints.kept);
+  BOOST_TEST(p.checkpoints.registered == 1u);
+  BOOST_TEST(p.checkpoints.saves == 1u);
+  BOOST_TEST(p.checkpoints.saves_in_flight == 0u);
 }
 
 BOOST_AUTO_TEST_CASE(without_a_pool_the_error_says_how_to_configure_one) {

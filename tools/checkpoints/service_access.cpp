@@ -121,20 +121,10 @@ public:
 
   std::vector<result<std::pair<std::string, storage::repack_report>>> repack(
     const storage::progress_callback& progress) override {
-    std::vector<result<std::pair<std::string, storage::repack_report>>> reports;
     auto answers = outcome_of(all_.repack(), progress);
     if (!answers)
       return {fail(answers.error())};
-    for (auto& one : *answers)
-      reports.push_back(one.map([](auto& named) {
-        auto& r = named.second;
-        return std::pair{
-          named.first,
-          storage::repack_report{
-            r.freed_bytes, r.moved_bytes, r.versions_freed, r.remains_freed, r.skipped,
-            r.largest_free_bytes_before, r.largest_free_bytes_after, r.stopped_early}};
-      }));
-    return reports;
+    return std::move(*answers);
   }
 
 private:

@@ -6,7 +6,7 @@
 
 namespace millrace::runtime {
 
-using actors::checkpoint_manager_actor;
+using actors::checkpoint_service;
 
 namespace {
 
@@ -81,9 +81,9 @@ void find_keeper(
 future<checkpoint_summary> describe_checkpoints(
   const std::shared_ptr<client_core>& core, std::size_t provider, const std::string& model) {
   auto done = core->make_promise<checkpoint_summary>();
-  // A listing whose prefix is a model's name begins with that model.
-  core->ask<checkpoint_manager_actor, actors::list_checkpoints_request, actors::checkpoint_list>(
-    core->checkpoints(provider), {model, {}, 1},
+  // A listing that starts with a model's name starts with that model.
+  core->ask<checkpoint_service>(
+    provider, actors::list_checkpoints_request{model, {}, 1},
     [core, done, model](result<actors::checkpoint_list> r) {
       if (!r)
         return static_cast<void>(done.set(fail(r.error())));
@@ -99,8 +99,8 @@ future<shard_spec> describe_shard(
   const std::shared_ptr<client_core>& core, std::size_t provider, const std::string& model,
   std::uint32_t rank) {
   auto done = core->make_promise<shard_spec>();
-  core->ask<checkpoint_manager_actor, actors::describe_shard_request, shard_spec>(
-    core->checkpoints(provider), {model, rank},
+  core->ask<checkpoint_service>(
+    provider, actors::describe_shard_request{model, rank},
     [core, done, provider, model, rank](result<shard_spec> shard) {
       if (!shard)
         return static_cast<void>(done.set(std::move(shard)));
@@ -132,8 +132,7 @@ void restore_into(
   request.timeout_ms = timeout_ms(*core, timeout);
   for (auto& t : targets)
     request.selections.push_back({t.desc, false, 0});
-  load_into<checkpoint_manager_actor>(
-    call, core, core->checkpoints(provider), std::move(request), std::move(targets));
+  load_into<checkpoint_service>(call, core, provider, std::move(request), std::move(targets));
 }
 
 } // namespace millrace::runtime

@@ -2,8 +2,9 @@
 // Internal, used by `checkpoints` and `shard_state`; needs CAF.
 #pragma once
 
+#include <millrace/actors/checkpoint/checkpoint_messages.hpp>
 #include <millrace/core/tensor_view.hpp>
-#include <millrace/runtime/client/calls/caller.hpp>
+#include <millrace/runtime/client/calls/client_core.hpp>
 #include <millrace/runtime/client/calls/load_call.hpp>
 
 #include <chrono>
@@ -14,21 +15,9 @@
 
 namespace millrace::runtime {
 
-template <class Request, class Reply = actors::reply_of<Request>>
-future<Reply> ask_checkpoints(
-  const std::shared_ptr<client_core>& core, std::size_t provider, Request request) {
-  auto done = core->make_promise<Reply>();
-  core->ask<actors::checkpoint_manager_actor, Request, Reply>(
-    core->checkpoints(provider), std::move(request),
-    [core, done](result<Reply> r) { done.set(std::move(r)); });
-  return done.get_future();
-}
-
-/// Finds the provider that keeps a model's checkpoints. This is the provider in which the name is
-/// placed, unless another one of the group has the model from before the list of providers changed.
-/// If none has it, this is the placed one.
-/// Errors:  `not_found` saying how to configure one; the reason why a provider could not be asked,
-///          if it may be the one.
+/// Finds the provider that keeps a model's checkpoints: the one in which its name is placed, unless another one of the
+/// group has it, from before the list of providers changed. The placed one when none has it.
+/// Errors: `not_found` saying how to configure one; why a provider could not be asked, when it may be the one.
 void find_keeper(
   const std::shared_ptr<client_core>& core, const std::string& group, const std::string& model,
   completion<std::size_t> done);

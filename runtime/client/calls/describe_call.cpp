@@ -10,7 +10,7 @@ namespace millrace::runtime {
 
 namespace {
 
-using actors::tensor_store_actor;
+using actors::store_service;
 
 status broken(const client_core& core, std::size_t provider, const std::string& what) {
   return {
@@ -70,8 +70,8 @@ struct resolving {
 void ask_record(
   const std::shared_ptr<client_core>& core, std::size_t provider, const std::string& model,
   std::uint64_t version, completion<model_record> done) {
-  core->ask<tensor_store_actor, actors::describe_request, model_record>(
-    core->store(provider), {model, version},
+  core->ask<store_service>(
+    provider, actors::describe_request{model, version},
     [core, provider, model, version, done = std::move(done)](result<model_record> record) {
       if (record)
         if (auto bad = check(*core, provider, model, version, *record); !bad.ok())
@@ -101,8 +101,9 @@ void resolve_layers(
   r->asked.erase(std::unique(r->asked.begin(), r->asked.end()), r->asked.end());
   if (r->asked.empty())
     return static_cast<void>(done.set(r->complete({})));
-  core->ask<tensor_store_actor, actors::resolve_request, actors::layer_list>(
-    core->store(provider), {r->asked}, [r, done](const result<actors::layer_list>& layers) {
+  core->ask<store_service>(
+    provider, actors::resolve_request{r->asked},
+    [r, done](const result<actors::layer_list>& layers) {
       done.set(layers ? r->complete(layers->layers) : fail(layers.error()));
     });
 }

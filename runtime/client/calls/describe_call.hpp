@@ -2,7 +2,7 @@
 // Internal, used by `repository`; needs CAF.
 #pragma once
 
-#include <millrace/runtime/client/calls/caller.hpp>
+#include <millrace/runtime/client/calls/client_core.hpp>
 #include <millrace/runtime/client/repository.hpp>
 
 #include <string>

@@ -2,8 +2,9 @@
 // Internal, used by `repository`, `checkpoints` and `shard_state`; needs CAF.
 #pragma once
 
+#include <millrace/actors/load_messages.hpp>
 #include <millrace/core/tensor_view.hpp>
-#include <millrace/runtime/client/calls/caller.hpp>
+#include <millrace/runtime/client/calls/client_core.hpp>
 #include <millrace/transport/memory/region.hpp>
 
 #include <chrono>
@@ -50,19 +51,18 @@ private:
   transport::region region_;
 };
 
-/// Sends a request with these views as its `target`, one selection per view. The call reports the
-/// outcome.
-template <class Handle, class Request>
+/// Sends a request whose `target` shall be these views. One selection per view. The call tells the outcome.
+template <class Service, class Request>
 void load_into(
   const std::shared_ptr<load_call>& call, const std::shared_ptr<client_core>& core,
-  const Handle& whom, Request request, std::vector<tensor_view> targets) {
+  std::size_t provider, Request request, std::vector<tensor_view> targets) {
   auto target = call->open(std::move(targets));
   if (!target)
     return call->finish(fail(target.error()));
   request.target = std::move(*target);
-  core->ask<Handle, Request, actors::load_receipt>(
-    whom, std::move(request),
-    [call](result<actors::load_receipt> r) { call->finish(std::move(r)); });
+  core->ask<Service>(provider, std::move(request), [call](result<actors::load_receipt> r) {
+    call->finish(std::move(r));
+  });
 }
 
 } // namespace millrace::runtime

@@ -2,7 +2,7 @@
 // Used by the repository and by checkpoints.
 #pragma once
 
-#include <millrace/actors/messages.hpp>
+#include <millrace/actors/node/node_messages.hpp>
 #include <millrace/core/status.hpp>
 
 #include <string_view>

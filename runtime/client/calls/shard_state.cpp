@@ -10,7 +10,7 @@
 
 namespace millrace::runtime {
 
-using actors::checkpoint_manager_actor;
+using actors::checkpoint_service;
 
 namespace {
 
@@ -144,9 +144,8 @@ void shard_state::ask_to_enroll() {
   request.shard = shard_;
   request.busy = options_.busy;
   request.timeout_ms = timeout_ms();
-  core_->ask<checkpoint_manager_actor, actors::enroll_request, actors::enroll_receipt>(
-    core_->checkpoints(provider_), std::move(request),
-    [self = shared_from_this()](result<actors::enroll_receipt> r) {
+  core_->ask<checkpoint_service>(
+    provider_, std::move(request), [self = shared_from_this()](result<actors::enroll_receipt> r) {
       self->on_enrolled(std::move(r));
     });
 }
@@ -222,8 +221,8 @@ void shard_state::leave(bool finished, completion<void> done) {
 }
 
 void shard_state::ask_to_leave(std::uint64_t registration, bool finished, completion<void> done) {
-  core_->ask<checkpoint_manager_actor, actors::leave_request, actors::done_reply>(
-    core_->checkpoints(provider_), {registration, finished},
+  core_->ask<checkpoint_service>(
+    provider_, actors::leave_request{registration, finished},
     [done = std::move(done)](result<actors::done_reply> r) {
       // A registration that is already gone counts as ended.
       if (r || ends_registration(r.error().code()))
@@ -292,19 +291,18 @@ void shard_state::send_to(const save_record_ptr& record, std::uint64_t registrat
     record->exposure = exposure_;
   }
   auto self = shared_from_this();
-  auto to = core_->checkpoints(provider_);
   actors::save_request request;
   request.registration = registration;
   request.step = record->step;
   request.snapshot = record->mode == save_mode::snapshot;
   request.timeout_ms = timeout_ms();
   request.went_back = record->went_back;
-  core_->ask<checkpoint_manager_actor, actors::save_request, save_receipt>(
-    to, request, [self, record, attempt, registration](result<save_receipt> r) {
+  core_->ask<checkpoint_service>(
+    provider_, request, [self, record, attempt, registration](result<save_receipt> r) {
       self->on_staged(record, attempt, registration, std::move(r));
     });
-  core_->ask<checkpoint_manager_actor, actors::durable_request, save_receipt>(
-    to, {registration, record->step, request.timeout_ms},
+  core_->ask<checkpoint_service>(
+    provider_, actors::durable_request{registration, record->step, request.timeout_ms},
     [self, record, attempt, registration](result<save_receipt> r) {
       self->on_durable(record, attempt, registration, std::move(r));
     });

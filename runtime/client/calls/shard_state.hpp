@@ -3,7 +3,7 @@
 // Internal, behind `checkpointer`; needs CAF.
 #pragma once
 
-#include <millrace/runtime/client/calls/caller.hpp>
+#include <millrace/runtime/client/calls/client_core.hpp>
 #include <millrace/runtime/client/checkpointer.hpp>
 #include <millrace/transport/memory/region.hpp>
 

@@ -14,7 +14,7 @@ namespace millrace::runtime {
 namespace {
 
 using actors::store_request;
-using actors::tensor_store_actor;
+using actors::store_service;
 
 // One store in progress.
 struct store_call : std::enable_shared_from_this<store_call> {
@@ -33,8 +33,8 @@ struct store_call : std::enable_shared_from_this<store_call> {
       auto& told = core->told(provider);
       std::erase_if(message.layers, [&](auto& layer) { return told.contains(layer.id); });
     }
-    core->ask<tensor_store_actor, store_request, receipt>(
-      core->store(provider), std::move(message),
+    core->ask<store_service>(
+      provider, std::move(message),
       [self = shared_from_this()](result<receipt> r) { self->answered(std::move(r)); });
   }
 
@@ -194,8 +194,9 @@ future<std::vector<model_summary>> list_models(
       fail(place(prefix, group, core->where().providers).error()));
   auto done = core->make_promise<std::vector<model_summary>>();
   auto ask = [core, prefix, page](std::size_t provider, const std::string& after, auto answer) {
-    core->ask<tensor_store_actor, actors::list_request, actors::model_list>(
-      core->store(provider), {prefix, after, page}, [answer, page](result<actors::model_list> r) {
+    core->ask<store_service>(
+      provider, actors::list_request{prefix, after, page},
+      [answer, page](result<actors::model_list> r) {
         answer(r.map([page](auto& list) {
           auto more = list.models.size() >= page;
           return listing_page<model_summary>{std::move(list.models), more};

@@ -2,7 +2,7 @@
 // Internal, used by `repository`; needs CAF.
 #pragma once
 
-#include <millrace/runtime/client/calls/caller.hpp>
+#include <millrace/runtime/client/calls/client_core.hpp>
 #include <millrace/runtime/client/calls/placement.hpp>
 #include <millrace/runtime/client/repository.hpp>
 
@@ -28,8 +28,8 @@ future<void> acknowledge(
     return ready_future<void>(fail(provider.error()));
   auto done = core->make_promise<void>();
   auto out = done.get_future();
-  core->ask<actors::tensor_store_actor, Request, actors::done_reply>(
-    core->store(*provider), std::move(request),
+  core->ask<actors::store_service>(
+    *provider, std::move(request),
     [core, done](result<actors::done_reply> r) { done.set(r ? result<void>{} : fail(r.error())); });
   return out;
 }
