@@ -61,6 +61,8 @@ public:
   void on_exit() override {
     actor_home::entered inside{*context_};
     leave({false, {errc::unavailable, "provider " + deps_.provider + " is shutting down"}});
+    // The store keeps completions that it has not run, and they keep the context.
+    context_->store.reset();
   }
 
 private:

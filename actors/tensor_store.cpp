@@ -53,6 +53,7 @@ public:
     stores_.give_up_all(why);
     loads_.give_up_all(why);
     answers_.give_up_all(why);
+    context_->let_go_of_bucket();
   }
 
 private:
