@@ -27,6 +27,8 @@ public:
   virtual transport::driver_capabilities capabilities() const { return {}; }
   /// The process that maps our adopted files to copy, or 0 if there is no other.
   virtual pid_t owner_pid() const { return 0; }
+  /// Keeps the owner from doing anything more before it is killed. Nothing if it is this process.
+  virtual void stop_owner() {}
   /// Ends the owner without warning. False if it is this process.
   virtual bool kill_owner() = 0;
 };
