@@ -28,6 +28,9 @@ public:
   virtual transport::driver_capabilities capabilities() const { return {}; }
   /// Returns the process that maps our adopted files to copy, or 0 if there is no other.
   virtual pid_t owner_pid() const { return 0; }
+  /// Stops the owner before it is killed, so that it does nothing more. Does nothing if the owner is
+  /// this process.
+  virtual void stop_owner() {}
   /// Ends the owner without warning. Returns false if the owner is this process.
   virtual bool kill_owner() = 0;
 };

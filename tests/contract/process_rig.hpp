@@ -85,6 +85,10 @@ public:
   std::uint64_t content(const bulk_handle& handle) override {
     return std::stoull(ask("content " + std::to_string(handle.region)));
   }
+  void stop_owner() override {
+    if (child_ > 0)
+      kill(child_, SIGSTOP);
+  }
   bool kill_owner() override {
     if (child_ > 0) {
       kill(child_, SIGKILL);

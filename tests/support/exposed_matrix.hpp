@@ -29,8 +29,8 @@ public:
     : shape_(shape), memory_(device ? 0 : shape.rows * stride(), std::byte{0}) {
     auto* data = device ? device->allocate(shape.rows * stride()) : memory_.data();
     bytes_ = device ? device->shadow(data) : data;
-    for (std::uint64_t k = 0; how == access_mode::read && k < shape.size_bytes(); ++k)
-      bytes_[at(k)] = pattern_byte(k, salt);
+    for (std::uint64_t row = 0; how == access_mode::read && row < shape.rows; ++row)
+      write_pattern(bytes_ + row * stride(), row * shape.row_bytes, shape.row_bytes, salt);
     tensor_view view{
       {"m", dtype::u8, {shape.rows, shape.row_bytes}},
       data,
@@ -45,16 +45,13 @@ public:
   /// Returns the rows, one after the other.
   std::vector<std::byte> dense() const {
     std::vector<std::byte> out(shape_.size_bytes());
-    for (std::uint64_t k = 0; k < out.size(); ++k)
-      out[k] = bytes_[at(k)];
+    for (std::uint64_t row = 0; row < shape_.rows; ++row)
+      std::memcpy(out.data() + row * shape_.row_bytes, bytes_ + row * stride(), shape_.row_bytes);
     return out;
   }
 
 private:
   std::uint64_t stride() const { return shape_.row_bytes + shape_.gap_bytes; }
-  std::uint64_t at(std::uint64_t k) const {
-    return k / shape_.row_bytes * stride() + k % shape_.row_bytes;
-  }
 
   matrix_shape shape_;
   std::vector<std::byte> memory_;
