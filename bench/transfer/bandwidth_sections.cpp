@@ -34,7 +34,7 @@ public:
     // With the streams of one peer, however many there are.
     add("iperf3", true, [this] {
       return static_cast<double>(bytes_) /
-        stage_.iperf->bytes_per_second(options_of(kind_).tcp.streams);
+        stage_.iperf->bytes_per_second(options_of(kind_).drivers.of<tcp_options>().streams);
     });
   }
 

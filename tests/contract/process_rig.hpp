@@ -23,13 +23,6 @@ namespace millrace::testing {
 
 using namespace transport;
 
-inline constexpr std::uint64_t rig_arena_bytes = 192u << 20;
-
-inline std::shared_ptr<transport::fabric> fabric_of(
-  const std::shared_ptr<io_loop>& loop, const std::vector<std::string>& words) {
-  return fabric::create(rig_options(words), loop).value();
-}
-
 /// The rig's process has the arenas; a child has the memory and is asked through a pipe.
 class process_rig : public driver_rig {
 public:

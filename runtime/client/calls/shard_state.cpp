@@ -89,7 +89,7 @@ void shard_state::attach(completion<void> done) {
 // The job before this one, or the connection before this one, may not have been missed yet.
 void shard_state::enroll_patiently(completion<std::uint64_t> done) {
   auto missed_within =
-    std::chrono::milliseconds{core_->runs_on()->settings().channel.peer_timeout_ms};
+    std::chrono::milliseconds{core_->runs_on()->channel_options().peer_timeout_ms};
   auto wait = std::min<std::chrono::milliseconds>(
     missed_within + former_job_grace, std::chrono::milliseconds{timeout_ms()});
   enroll_until(steady_clock::now() + wait, wait, try_again_ms_min, std::move(done));
