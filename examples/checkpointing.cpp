@@ -1,4 +1,5 @@
-// A training loop that saves every step, "crashes", and goes on from the newest step in a new run.
+// A training loop that saves every step, "crashes", and continues from the newest step in a new
+// run.
 #include <millrace/runtime/configuration.hpp>
 #include <millrace/runtime/node/node.hpp>
 
@@ -18,7 +19,7 @@ void update(parameters& weight) {
     w = 0.5F * w + 1.0F;
 }
 
-// The shard of one rank, registered once: from here on the service knows where the tensors lie.
+// Registers the shard of one rank once. From then on the service knows where the tensors lie.
 millrace::checkpointer register_shard(const millrace::client& client, parameters& weight) {
   auto tensors = std::vector{
     tensor_view::dense("weight", dtype::f32, {weight.size() / 256, 256}, std::span{weight})};
@@ -63,7 +64,7 @@ int main() {
     {
       parameters weight(512 * 256);
       train(register_shard(node.client(), weight), weight, 0, 10);
-    } // what follows starts with nothing but the pool
+    } // the next run has only the pool
     outcome = resume(node.client());
   } catch (const std::exception& why) {
     std::cerr << "checkpointing: " << why.what() << "\n";

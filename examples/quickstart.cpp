@@ -1,4 +1,4 @@
-// A node in this process, a model stored in it, and some rows of one tensor loaded back.
+// A node in this process: the program stores a model in it, and loads some rows of one tensor back.
 #include <millrace/runtime/configuration.hpp>
 #include <millrace/runtime/node/node.hpp>
 
@@ -13,7 +13,7 @@ using millrace::dtype;
 using millrace::tensor_view;
 
 bool store_and_load(millrace::repository repo) {
-  // Any memory of yours is a tensor; a model's architecture is a graph of layers.
+  // Any memory can hold a tensor. A model's architecture is a graph of layers.
   std::vector<float> weight(512 * 256), bias(512);
   std::iota(weight.begin(), weight.end(), 0.0F);
   millrace::model_graph graph;

@@ -19,7 +19,7 @@ struct opened_checkpoints {
   std::shared_ptr<checkpoint_store> store;
   /// Mapped files to which other processes may copy directly; see `fabric::adopt`.
   std::vector<file_mapping> mappings;
-  step_flusher_options flush; // `flush.directory` empty: steps are not copied on
+  flush::step_flusher_options flush; // `flush.directory` empty: steps are not copied on
   bool repack_when_low = false;
 };
 

@@ -24,8 +24,7 @@ result<const bucket_kind*> bucket_called(std::string_view name) {
     known.append(known.empty() ? "" : ", ").append(its_name);
   }
   return fail(
-    errc::invalid_argument,
-    "there is no kind of bucket called " + std::string{name} + "; the kinds are: " + known);
+    errc::invalid_argument, "there is no kind of bucket called {}; the kinds are: {}", name, known);
 }
 
 } // namespace millrace::storage

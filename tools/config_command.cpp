@@ -1,4 +1,4 @@
-// `millrace config`: checks a file before a service has to refuse it, and prints what may be in one.
+// `millrace config`: checks a file before a service has to refuse it, and prints the possible keys.
 #include <millrace/runtime/configuration.hpp>
 #include <millrace/tools/output.hpp>
 #include <millrace/tools/text.hpp>

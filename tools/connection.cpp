@@ -1,4 +1,4 @@
-// The options that all commands of a client share.
+// The options that all commands with a client share.
 #include <millrace/config/address.hpp>
 #include <millrace/config/units.hpp>
 #include <millrace/runtime/configuration.hpp>
@@ -15,7 +15,7 @@ tl::expected<client, failure> checked(result<client> made) {
   return tl::unexpected{failure{made.error(), code}};
 }
 
-// Waits of people are shorter than those of programs.
+// A person waits less long than a program.
 status limit_waits(config::settings& settings, const std::string& timeout) {
   if (timeout.empty())
     return {};

@@ -1,4 +1,4 @@
-// `millrace doctor`: what this machine grants a service, and how to grant what it does not.
+// `millrace doctor`: shows what this machine grants a service, and how to grant what is missing.
 #include <millrace/config/place.hpp>
 #include <millrace/runtime/configuration.hpp>
 #include <millrace/tools/doctor/cluster_checks.hpp>

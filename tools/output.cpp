@@ -1,4 +1,4 @@
-// Errors and JSON: the two things that scripts read.
+// Prints errors and JSON, the two outputs that scripts read.
 #include <millrace/config/units.hpp>
 #include <millrace/runtime/configuration.hpp>
 #include <millrace/tools/output.hpp>

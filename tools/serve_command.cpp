@@ -1,4 +1,4 @@
-// `millrace serve`: a node as a process of its own, until a signal stops it.
+// `millrace serve`: runs a node as a process until a signal stops it.
 #include <millrace/config/place.hpp>
 #include <millrace/core/log.hpp>
 #include <millrace/runtime/configuration.hpp>
@@ -47,7 +47,8 @@ void print_ready(
     json providers = json::array();
     for (auto& p : settings.providers)
       providers.push_back(to_json(p));
-    // One line, so that whoever started the service reads a line and knows.
+    // One line, so that the program that started the service can read one line and know that it is
+    // ready.
     call.out << json{{"ready",
                       {{"node", settings.node.name},
                        {"address", addresses.front()},

@@ -1,4 +1,4 @@
-// `millrace status`: how every node of a cluster stands.
+// `millrace status`: shows the state of every node of a cluster.
 #include <millrace/tools/connection.hpp>
 #include <millrace/tools/output.hpp>
 #include <millrace/tools/text.hpp>
@@ -34,28 +34,29 @@ json to_json(const actors::provider_status& p) {
     {"kind", p.kind},
     {"group", p.group},
     {"durable", p.durable},
-    {"models", p.models},
+    {"models", p.store.models},
     {"used_bytes", p.used_bytes},
     {"capacity_bytes", p.capacity_bytes},
     {"in_flight", p.in_flight},
     {"queued", p.queued},
-    {"stores", p.stores},
-    {"loads", p.loads},
-    {"failures", p.failures},
-    {"evictions", p.evictions},
-    {"stored_bytes", p.stored_bytes},
-    {"loaded_bytes", p.loaded_bytes}};
-  if (p.checkpoints)
-    out["checkpoints"] = {{"registered", p.registered},     {"saves_in_flight", p.saves_in_flight},
-                          {"saves_queued", p.saves_queued}, {"saves", p.saves},
-                          {"saves_failed", p.saves_failed}, {"saved_bytes", p.saved_bytes},
-                          {"restores", p.restores},         {"restored_bytes", p.restored_bytes}};
-  if (p.flushes)
+    {"stores", p.store.stores},
+    {"loads", p.store.loads},
+    {"failures", p.store.failures},
+    {"evictions", p.store.evictions},
+    {"stored_bytes", p.store.stored_bytes},
+    {"loaded_bytes", p.store.loaded_bytes}};
+  auto& c = p.checkpoints;
+  if (c.kept)
+    out["checkpoints"] = {{"registered", c.registered},     {"saves_in_flight", c.saves_in_flight},
+                          {"saves_queued", c.saves_queued}, {"saves", c.saves},
+                          {"saves_failed", c.saves_failed}, {"saved_bytes", c.saved_bytes},
+                          {"restores", c.restores},         {"restored_bytes", c.restored_bytes}};
+  if (c.flushes)
     out["flush"] = {
-      {"waiting", p.flushed.waiting},
-      {"steps", p.flushed.steps},
-      {"failures", p.flushed.failures},
-      {"flushed_bytes", p.flushed.bytes}};
+      {"waiting", c.flushed.waiting},
+      {"steps", c.flushed.steps},
+      {"failures", c.flushed.failures},
+      {"flushed_bytes", c.flushed.bytes}};
   return out;
 }
 
@@ -65,13 +66,14 @@ void print_checkpoints(std::ostream& out, const node_status& s) {
      ">restored"}};
   bool any = false;
   for (auto& p : s.providers) {
-    if (!p.checkpoints)
+    auto& c = p.checkpoints;
+    if (!c.kept)
       continue;
     any = true;
     shown.add(
-      {p.name, std::to_string(p.registered), std::to_string(p.saves_in_flight),
-       std::to_string(p.saves_queued), std::to_string(p.saves), human_size(p.saved_bytes),
-       std::to_string(p.saves_failed), std::to_string(p.restores), human_size(p.restored_bytes)});
+      {p.name, std::to_string(c.registered), std::to_string(c.saves_in_flight),
+       std::to_string(c.saves_queued), std::to_string(c.saves), human_size(c.saved_bytes),
+       std::to_string(c.saves_failed), std::to_string(c.restores), human_size(c.restored_bytes)});
   }
   if (any)
     shown.print(out, "  ");
@@ -81,12 +83,13 @@ void print_flushes(std::ostream& out, const node_status& s) {
   table shown{{"flushed on", ">waiting", ">steps", ">copied", ">failed"}};
   bool any = false;
   for (auto& p : s.providers) {
-    if (!p.flushes)
+    auto& flushed = p.checkpoints.flushed;
+    if (!p.checkpoints.flushes)
       continue;
     any = true;
     shown.add(
-      {p.name, std::to_string(p.flushed.waiting), std::to_string(p.flushed.steps),
-       human_size(p.flushed.bytes), std::to_string(p.flushed.failures)});
+      {p.name, std::to_string(flushed.waiting), std::to_string(flushed.steps),
+       human_size(flushed.bytes), std::to_string(flushed.failures)});
   }
   if (any)
     shown.print(out, "  ");
@@ -175,7 +178,7 @@ void print_providers(std::ostream& out, const node_status& s) {
     providers.print(out, "  ");
 }
 
-// The star marks the way that the next transfer takes.
+// The star marks the driver that the next transfer uses.
 void print_paths(std::ostream& out, const node_status& s) {
   table paths{
     {"peer", "driver", ">bytes", ">rate", ">transfers", ">failures", ">fallbacks", "last failure"}};

@@ -5,7 +5,7 @@
 #include <millrace/core/clock.hpp>
 #include <millrace/core/status.hpp>
 #include <millrace/net/channel/channel.hpp>
-#include <millrace/net/channel/stream_door.hpp>
+#include <millrace/net/channel/stream_acceptor.hpp>
 #include <millrace/transport/driver_report.hpp>
 
 #include <cstdint>
@@ -111,7 +111,7 @@ public:
   virtual void on_message(
     net::channel& c, std::span<const std::byte> body, std::vector<net::unique_fd> fds) = 0;
   /// Where connections of its own come in; null for drivers that have none.
-  virtual std::shared_ptr<net::stream_door> door() const { return nullptr; }
+  virtual std::shared_ptr<net::stream_acceptor> stream_acceptor() const { return nullptr; }
 };
 
 } // namespace millrace::transport

@@ -133,10 +133,10 @@ public:
       c.close({errc::protocol_error, "a driver's message without its name"});
   }
 
-  std::shared_ptr<net::stream_door> stream_door() const override {
+  std::shared_ptr<net::stream_acceptor> stream_acceptor() const override {
     for (auto& d : peer_drivers_)
-      if (auto door = d->door())
-        return door;
+      if (auto streams = d->stream_acceptor())
+        return streams;
     return nullptr;
   }
 

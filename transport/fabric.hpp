@@ -4,7 +4,7 @@
 #include <millrace/core/memory.hpp>
 #include <millrace/core/tensor_view.hpp>
 #include <millrace/net/channel/channel.hpp>
-#include <millrace/net/channel/stream_door.hpp>
+#include <millrace/net/channel/stream_acceptor.hpp>
 #include <millrace/transport/copy/copy_job.hpp>
 #include <millrace/transport/copy/local_copy.hpp>
 #include <millrace/transport/driver.hpp>
@@ -74,7 +74,7 @@ public:
   virtual void on_frame(net::channel& c, net::frame f) = 0;
 
   /// Takes sockets that open with an admission; null without a driver that has streams.
-  virtual std::shared_ptr<net::stream_door> stream_door() const { return nullptr; }
+  virtual std::shared_ptr<net::stream_acceptor> stream_acceptor() const { return nullptr; }
 
   /// Moves bytes by the first driver that reaches the owner. See `driver::submit`.
   ///

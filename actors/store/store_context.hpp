@@ -1,4 +1,4 @@
-// What the operations of one tensor store share: its rooms and its counters.
+// What the operations of one tensor store share: what it was spawned with.
 #pragma once
 
 #include <millrace/actors/load_operation.hpp>
@@ -16,7 +16,6 @@ public:
     : operation_context(system, self, d.name, d.fabric, d.limits), deps(std::move(d)) {}
 
   const tensor_store_deps deps;
-  provider_status counters; // only the counting fields are kept here
 };
 
 std::shared_ptr<operation> make_store_operation(

@@ -1,4 +1,4 @@
-// Listens on a Unix socket; owners connect, and say where their memory is on their standard output.
+// Listens on a Unix socket. Owners connect, and print where their memory is on standard output.
 #include <millrace/bench/transfer/rig.hpp>
 #include <millrace/config/scalar.hpp>
 #include <millrace/config/section.hpp>
@@ -84,7 +84,7 @@ private:
   region region_;
 };
 
-// What every tcp driver of this run is made with, and the words that said so.
+// The options of every tcp driver of this run, and the texts that set them.
 struct tcp_choice {
   tcp_options options;
   std::vector<std::string> texts;
@@ -95,7 +95,7 @@ tcp_choice& chosen_tcp() {
   return chosen;
 }
 
-// The channel is a Unix socket, so the streams need an address of their own.
+// The channel is a Unix socket, so the streams need their own address.
 void over_loopback(fabric_options& options) {
   auto& tcp = options.drivers.edit<tcp_options>() = chosen_tcp().options;
   tcp.listen = {"127.0.0.1:0"};
@@ -266,7 +266,7 @@ future<transfer_report> rig::submit(const work& w) {
 }
 
 double rig::move(const work& w) {
-  // Connections of a driver's own may still be on their way.
+  // The driver's own connections may not be established yet.
   auto deadline = steady_clock::now() + connect_patience;
   for (;;) {
     auto begin = steady_clock::now();

@@ -1,4 +1,5 @@
-// Reading the configuration and the data. Used by the phases.
+// Reads the configuration and the data.
+// Used by the phases.
 #include "setup.hpp"
 
 #include <millrace/runtime/configuration.hpp>

@@ -1,4 +1,4 @@
-// Starting and stopping the threads of a process.
+// Starts and stops the threads of a process.
 #include <millrace/config/section.hpp>
 #include <millrace/net/network_options.hpp>
 #include <millrace/runtime/node/engine.hpp>
@@ -15,18 +15,19 @@ namespace {
 
 caf::actor_system_config make_caf_config() {
   caf::actor_system_config config;
-  // Handlers run where their messages arrive; the scheduler serves timers and bursts only.
+  // Handlers run on the thread where their message arrives. The scheduler serves timers and bursts
+  // only.
   config.set("scheduler.policy", caf::atom("sharing"));
   config.set("scheduler.max-threads", std::size_t{2});
   config.set("scheduler.max-throughput", std::size_t{100});
   return config;
 }
 
-result<std::shared_ptr<const net::tls_context>> tls_of(const config::settings& settings) {
+result<std::shared_ptr<const net::tls::context>> tls_of(const config::settings& settings) {
   auto& s = settings.security;
   if (!s.configured())
     return nullptr;
-  auto opened = net::tls_context::open({s.secret, s.certificate, s.key, s.authority});
+  auto opened = net::tls::context::open({s.secret, s.certificate, s.key, s.authority});
   return opened ? std::move(opened) : fail(opened.error().within("security"));
 }
 
@@ -77,7 +78,7 @@ engine::~engine() {
     loop_->stop();
   end_actors();
   fabric_.reset();
-  // An actor that somebody outside still names must not keep us.
+  // An actor that outside code still references must not delay the shutdown.
   system_->await_actors_before_shutdown(false);
   system_.reset();
 }
@@ -116,7 +117,7 @@ net::link_options engine::link_options(const actors::node_entry& node) const {
 
 namespace {
 
-// Threads that stop engines; the process does not end under them.
+// Threads that stop engines. The process waits for them before it ends.
 class stopping_threads {
 public:
   ~stopping_threads() {

@@ -1,4 +1,4 @@
-// A bucket of any kind from its settings, and the checkpoints of kinds that keep some.
+// Opens a bucket of any kind from its settings, and serves the checkpoints of kinds that keep some.
 #include <millrace/actors/checkpoint/checkpoint_manager.hpp>
 #include <millrace/actors/store/tensor_store.hpp>
 #include <millrace/runtime/node/provider.hpp>
@@ -46,7 +46,7 @@ actors::checkpoint_limits checkpoint_limits_of(const config::settings& s) {
 result<std::shared_ptr<memory_source>> node_memory::make(
   const std::string& name, std::uint64_t size_bytes) {
   auto& s = engine_->settings();
-  // Other users do not get pages of the system's pool, see `shm::peer_link::offer`.
+  // Other users do not get pages from the system's pool, see `shm::peer_link::offer`.
   return engine_->fabric()->make_memory(
     {.name = "millrace." + name,
      .size_bytes = size_bytes,
@@ -66,16 +66,19 @@ result<std::shared_ptr<memory_source>> node_memory::staging() {
 }
 
 result<std::unique_ptr<provider>> provider::open(
-  const config::provider_settings& p, const std::shared_ptr<engine>& e, node_memory& memory) {
+  const config::provider_settings& p, const std::shared_ptr<engine>& e, node_memory& memory,
+  actors::service_table& services) {
   std::unique_ptr<provider> out{new provider};
   out->name_ = p.name;
   if (auto bad = out->open_bucket(p, e, memory); !bad.ok())
     return fail(bad);
-  out->store_ = e->adopt(actors::spawn_tensor_store(
-    e->system(),
-    {p.name, p.group, out->opened_.models, e->fabric(), store_limits_of(e->settings())}));
+  services.add<actors::store_service>(
+    p.name,
+    e->adopt(actors::spawn_tensor_store(
+      e->system(),
+      {p.name, p.group, out->opened_.models, e->fabric(), store_limits_of(e->settings())})));
   if (out->opened_.checkpoints)
-    if (auto bad = out->serve_checkpoints(p, e, memory); !bad.ok())
+    if (auto bad = out->serve_checkpoints(p, e, memory, services); !bad.ok())
       return fail(bad);
   return out;
 }
@@ -104,7 +107,8 @@ status provider::open_bucket(
 }
 
 status provider::serve_checkpoints(
-  const config::provider_settings& p, const std::shared_ptr<engine>& e, node_memory& memory) {
+  const config::provider_settings& p, const std::shared_ptr<engine>& e, node_memory& memory,
+  actors::service_table& services) {
   auto& s = e->settings().checkpoints;
   actors::checkpoint_manager_deps deps;
   deps.name = p.name;
@@ -116,11 +120,11 @@ status provider::serve_checkpoints(
   if (!kept.flush.flush.directory.empty()) {
     auto options = kept.flush;
     options.provider = p.name;
-    auto flusher = storage::step_flusher::open(std::move(options), deps.store);
+    auto flusher = storage::flush::step_flusher::open(std::move(options), deps.store);
     if (!flusher)
       return flusher.error();
     flusher_ = std::move(*flusher);
-    deps.keep_min = storage::step_flusher::keep_min;
+    deps.keep_min = storage::flush::step_flusher::keep_min;
     deps.saved = [flusher = flusher_](const actors::save_receipt& receipt) {
       if (receipt.complete)
         flusher->saved(receipt.model, receipt.step);
@@ -142,7 +146,8 @@ status provider::serve_checkpoints(
       return blocks.error();
     deps.blocks = std::move(*blocks);
   }
-  checkpoints_ = e->adopt(actors::spawn_checkpoint_manager(e->system(), std::move(deps)));
+  services.add<actors::checkpoint_service>(
+    p.name, e->adopt(actors::spawn_checkpoint_manager(e->system(), std::move(deps))));
   return {};
 }
 

@@ -89,14 +89,14 @@ public:
 
   void acquire(std::uint32_t index, completion<window> done) override {
     if (published_ || index >= window_count())
-      return done(misused("no window " + std::to_string(index) + " to acquire"));
+      return done(misused(fmt::format("no window {} to acquire", index)));
     lent_ = true;
     done(window{index, model_.memory->pieces(), model_.memory});
   }
 
   void commit(std::uint32_t index, completion<void> done) override {
     if (published_ || index >= window_count() || !lent_ || committed_)
-      return done(misused("window " + std::to_string(index) + " is not acquired"));
+      return done(misused(fmt::format("window {} is not acquired", index)));
     committed_ = true;
     done({});
   }
@@ -115,7 +115,7 @@ public:
 
 private:
   tl::unexpected<status> misused(const std::string& how) const {
-    return fail(errc::invalid_argument, "model " + model_.record.spec.name + ": " + how);
+    return fail(errc::invalid_argument, "model {}: {}", model_.record.spec.name, how);
   }
 
   std::shared_ptr<memory_bucket> owner_;
@@ -370,8 +370,7 @@ status memory_bucket::close(std::uint32_t deadline_ms) {
     return {};
   return {
     errc::deadline_exceeded,
-    "closing the memory bucket: " + std::to_string(left) + " reservations were still open after " +
-      std::to_string(deadline_ms) + " ms"};
+    "closing the memory bucket: {} reservations were still open after {} ms", left, deadline_ms};
 }
 
 } // namespace
@@ -385,9 +384,8 @@ result<std::shared_ptr<bucket>> open_memory_bucket(
     options.capacity_bytes = available;
   if (options.capacity_bytes > available)
     return fail(
-      errc::invalid_argument,
-      "a memory bucket of " + std::to_string(options.capacity_bytes) +
-        " bytes, but its arena has " + std::to_string(available));
+      errc::invalid_argument, "a memory bucket of {} bytes, but its arena has {}",
+      options.capacity_bytes, available);
   return std::make_shared<memory_bucket>(options, std::move(memory));
 }
 

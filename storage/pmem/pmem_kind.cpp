@@ -29,8 +29,8 @@ template <>
 key_table<storage::pmem_options> keys_of() {
   using o = storage::pmem_options;
   using pool = storage::pool_options;
-  using flusher = storage::step_flusher_options;
-  using flush = storage::flush_options;
+  using flusher = storage::flush::step_flusher_options;
+  using flush = storage::flush::flush_options;
   // In the order of the enumerations.
   static constexpr key_text low_space_choices[] = {"refuse", "reclaim"};
   static constexpr key_text repack_choices[] = {"off", "when_low"};

@@ -17,7 +17,7 @@ struct pmem_options {
     return p;
   }();
   repack_mode repack = repack_mode::off;
-  step_flusher_options flush; // `flush.directory` empty: steps are not copied on
+  flush::step_flusher_options flush; // `flush.directory` empty: steps are not copied on
 };
 
 /// It uses staging memory only where the pool cannot be mapped, piece by piece.

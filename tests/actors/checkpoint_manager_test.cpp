@@ -32,7 +32,7 @@ struct manager_fixture : checkpoint_fixture {
       bytes += *size_bytes(t);
       r.selections.push_back({std::move(t), false, 0});
     }
-    r.target.segments = {{0, bytes}};
+    r.target.length_bytes = bytes;
     r.target.allows = access_mode::write;
     r.timeout_ms = 1000;
     return r;
@@ -66,7 +66,7 @@ BOOST_AUTO_TEST_CASE(a_registration_reserves_its_slots_and_is_counted) {
 BOOST_AUTO_TEST_CASE(
   memory_of_another_size_than_the_tensors_is_refused_before_anything_is_reserved) {
   auto request = enrolling();
-  request.source.segments[0].length -= 1;
+  request.source.length_bytes = *request.source.length_bytes - 1;
   BOOST_TEST((try_enroll(request).error().code() == errc::invalid_argument));
   request = enrolling();
   request.shard.keep = 1;

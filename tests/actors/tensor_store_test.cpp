@@ -86,7 +86,7 @@ struct fixture : actor_fixture {
     store_request r;
     r.spec.name = name;
     r.spec.tensors.tensors = {{"t", dtype::u8, {bytes}}};
-    r.source.segments = {{0, bytes}};
+    r.source.length_bytes = bytes;
     r.checksums = false;
     r.timeout_ms = 1000;
     return r;
@@ -250,7 +250,7 @@ BOOST_AUTO_TEST_CASE(digests_of_a_push_are_compared_with_those_of_the_store) {
   load_request l;
   l.model = "m";
   l.selections = {{{"t", dtype::u8, {10'000}}, false, 0}};
-  l.target.segments = {{0, 10'000}};
+  l.target.length_bytes = 10'000;
   auto fine = ask(l);
   fabric->finish({}, {good});
   sched.run();
@@ -269,7 +269,7 @@ BOOST_AUTO_TEST_CASE(a_reader_keeps_the_version_it_opened) {
   load_request l;
   l.model = "m";
   l.selections = {{{"t", dtype::u8, {10'000}}, false, 0}};
-  l.target.segments = {{0, 10'000}};
+  l.target.length_bytes = 10'000;
   auto loading = ask(l);
   auto second = ask(request("m"));
   std::swap(fabric->waiting[0], fabric->waiting[1]);

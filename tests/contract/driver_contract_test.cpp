@@ -1,5 +1,5 @@
-// Every driver keeps the contract: `local` with memory of this process, `shm` and `verbs` with a child's; with a
-// device's, too.
+// Runs the contract with every driver: `local` with memory of this process, `shm` and `verbs` with
+// memory of a child; also with device memory.
 #include "local_rig.hpp"
 #include "verbs_rig.hpp"
 
@@ -19,7 +19,7 @@ const bool registered[] = {
     [] {
       return std::make_unique<process_rig>(words{"shm"}, words{"shm", "device"});
     }),
-  // Where there are RDMA devices, and a test says which.
+  // Only where a test names the RDMA devices.
   !verbs_rig::configured() ||
     add_driver_contract("verbs", [] { return std::make_unique<verbs_rig>(); }),
   !verbs_rig::configured() ||

@@ -1,5 +1,5 @@
-// The other process of the driver contract: exposes memory as a pipe tells it.
-// memory_owner ADDRESS DRIVER [WORD...]
+// The other process of the driver contract. It exposes memory as commands on a pipe tell it.
+// Usage: memory_owner ADDRESS DRIVER [WORD...]
 #include "rig_options.hpp"
 
 #include <millrace/core/codec.hpp>
@@ -15,12 +15,13 @@
 #include <sstream>
 
 using namespace millrace;
+using namespace millrace::net;
 using namespace millrace::testing;
 using namespace millrace::transport;
 
 namespace {
 
-std::unique_ptr<fake_device> device; // of which all memory is, if there is one
+std::unique_ptr<fake_device> device; // all memory is this device's, if there is one
 std::map<std::uint64_t, std::unique_ptr<exposed_matrix>> owned;
 
 void obey(const std::string& line) {
@@ -59,7 +60,8 @@ int main(int argc, char** argv) {
   };
   if (said("device"))
     device = std::make_unique<fake_device>(fake_device_bytes);
-  if (said("export")) // a descriptor that is no dma-buf
+  // A descriptor that is not a dma-buf.
+  if (said("export"))
     device->export_as(open("/dev/null", O_RDWR));
   auto loop = io_loop::start({}).value();
   auto f = fabric::create(rig_options({argv + 2, argv + argc}), loop).value();

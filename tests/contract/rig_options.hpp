@@ -1,4 +1,5 @@
-// What the two processes of a driver rig are told, as words. Used by the rig and by memory_owner.
+// The options of the two processes of a driver rig, given as words.
+// Used by the rig and by memory_owner.
 #pragma once
 
 #include <millrace/transport/fabric.hpp>
@@ -12,22 +13,23 @@
 
 namespace millrace::testing {
 
-// Pieces of every kind are small, so that modest transfers cross their borders.
+// Everything is cut small, so that modest transfers cross the borders.
 inline constexpr std::uint64_t rig_arena_bytes = 192u << 20;
 inline constexpr std::uint64_t rig_granule_bytes = 1u << 20;
-// Of the device in whose memory the owner's matrices lie when it is told so.
+// The size of the device whose memory the owner's matrices use when the words say so.
 inline constexpr std::uint64_t fake_device_bytes = 512u << 20;
 
-/// The driver's name, then device: the owner's memory is a fake device's; export: which exports what nobody takes;
-/// staged: through staging memory where the driver cannot have that; for tcp any of: listen, checksum, encrypt, single
-/// (stream); for verbs: device=NAME, rdma_cm.
+/// Reads the words: the driver's name, then any of these. device: the owner's memory is a fake
+/// device's. export: that device exports a descriptor that no driver accepts. staged: bytes go
+/// through staging memory where the driver cannot reach device memory. For tcp: listen, checksum,
+/// encrypt, single (stream). For verbs: device=NAME, rdma_cm.
 inline transport::fabric_options rig_options(const std::vector<std::string>& words) {
   auto said = [&](const char* word) { return std::count(words.begin(), words.end(), word) > 0; };
   transport::fabric_options options;
   options.prefer = {words.at(0)};
   if (said("staged"))
     options.prefer.push_back("staged");
-  // Modest transfers need several chunks, and more than there are at a time.
+  // Modest transfers need several chunks, more than exist at one time.
   auto& staged = options.drivers.edit<transport::staged_options>();
   staged.size_bytes = 6u << 20;
   staged.chunk_bytes = 1u << 20;

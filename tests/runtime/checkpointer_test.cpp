@@ -148,19 +148,19 @@ BOOST_AUTO_TEST_CASE(complete_steps_are_copied_on_and_the_latest_moves_last) {
     BOOST_TEST(saved(second, right, step).ok());
   }
   auto latest_is = [&](std::uint64_t step) {
-    auto opened = storage::open_flushed(slow.path(), "m");
+    auto opened = storage::flush::open_flushed(slow.path(), "m");
     return opened && opened->manifest().step == step;
   };
   // Steps may be passed over while another one is copied; the last one asked for never is.
   BOOST_TEST(testing::eventually([&] { return latest_is(4); }));
-  auto step = storage::open_flushed(slow.path(), "m");
+  auto step = storage::flush::open_flushed(slow.path(), "m");
   BOOST_REQUIRE(step);
   auto whole = step->verify();
   BOOST_TEST(whole.ok(), whole.to_string());
   BOOST_TEST(step->manifest().shards.size() == 2);
   auto described = first.describe().get();
   BOOST_TEST(described.shards.at(0).slots.size() == 3);
-  auto flushed = [&] { return client.status().get().at(0)->providers.at(0).flushed; };
+  auto flushed = [&] { return client.status().get().at(0)->providers.at(0).checkpoints.flushed; };
   // Counted once the thread that copies has come home.
   BOOST_TEST(testing::eventually([&] { return flushed().waiting == 0; }));
   BOOST_TEST(flushed().steps >= 1u);
@@ -518,10 +518,10 @@ BOOST_AUTO_TEST_CASE(the_status_counts_registered_shards_and_saves) {
   BOOST_TEST_REQUIRE(nodes.size() == 1u);
   auto& p = nodes[0]->providers.at(0);
   BOOST_TEST(p.name == "pool");
-  BOOST_TEST(p.checkpoints);
-  BOOST_TEST(p.registered == 1u);
-  BOOST_TEST(p.saves == 1u);
-  BOOST_TEST(p.saves_in_flight == 0u);
+  BOOST_TEST(p.checkpoints.kept);
+  BOOST_TEST(p.checkpoints.registered == 1u);
+  BOOST_TEST(p.checkpoints.saves == 1u);
+  BOOST_TEST(p.checkpoints.saves_in_flight == 0u);
 }
 
 BOOST_AUTO_TEST_CASE(without_a_pool_the_error_says_how_to_configure_one) {

@@ -422,18 +422,18 @@ BOOST_AUTO_TEST_CASE(status_counts_what_happened) {
   BOOST_TEST(status.node == "n0");
   BOOST_TEST(status.connections == 1u);
   BOOST_TEST_REQUIRE(status.providers.size() == s.settings.providers.size());
-  BOOST_TEST(status.providers[0].stores == 1u);
-  BOOST_TEST(status.providers[0].models == 1u);
+  BOOST_TEST(status.providers[0].store.stores == 1u);
+  BOOST_TEST(status.providers[0].store.models == 1u);
   // The pool of the other group has both parts.
   auto& pool = status.providers[2];
   BOOST_TEST(pool.kind == "pmem");
-  BOOST_TEST(pool.checkpoints);
-  BOOST_TEST(pool.models == 0u);
+  BOOST_TEST(pool.checkpoints.kept);
+  BOOST_TEST(pool.store.models == 0u);
   BOOST_TEST(pool.used_bytes == 0u);
   s.repo(true, "pool").store("m", m.views).get();
   pool = s.remote.status().get().at(0).value().providers.at(2);
-  BOOST_TEST(pool.models == 1u);
-  BOOST_TEST(pool.stores == 1u);
+  BOOST_TEST(pool.store.models == 1u);
+  BOOST_TEST(pool.store.stores == 1u);
   BOOST_TEST(pool.used_bytes > 0u);
 }
 

@@ -1,4 +1,5 @@
-// Bytes that tell where they belong. Used by transport tests on both sides of a process border.
+// Bytes that show which region and offset they belong to.
+// Used by transport tests on both sides of a process border.
 #pragma once
 
 #include <cstddef>
@@ -7,7 +8,7 @@
 
 namespace millrace::testing {
 
-/// Byte `k` of a test region; `salt` tells regions apart.
+/// Returns byte `k` of a test region. `salt` distinguishes regions.
 inline std::byte pattern_byte(std::uint64_t k, std::uint64_t salt) {
   return static_cast<std::byte>((k ^ k >> 8 ^ k >> 16) * 31 + salt);
 }

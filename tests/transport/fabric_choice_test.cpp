@@ -11,6 +11,7 @@
 #include <set>
 
 using namespace millrace;
+using namespace millrace::net;
 using namespace millrace::transport;
 
 namespace {

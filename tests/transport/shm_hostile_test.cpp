@@ -1,8 +1,7 @@
 // A peer that speaks the shm driver's messages by hand and lies about files: refused, and nothing is touched.
-#include "channel_support.hpp"
-
 #include <millrace/core/codec.hpp>
 #include <millrace/core/digest.hpp>
+#include <millrace/tests/net/channel_support.hpp>
 #include <millrace/tests/support/exposed_matrix.hpp>
 #include <millrace/tests/support/fabric_handler.hpp>
 #include <millrace/tests/support/shared_file.hpp>
@@ -16,8 +15,9 @@
 #include <semaphore>
 
 using namespace millrace;
+using namespace millrace::net;
+using namespace millrace::net::testing;
 using namespace millrace::transport;
-using namespace millrace::transport::testing;
 using millrace::testing::exposed_matrix;
 using millrace::testing::fabric_handler;
 using millrace::testing::pattern;

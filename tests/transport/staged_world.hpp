@@ -24,6 +24,7 @@
 
 namespace millrace::testing {
 
+using namespace net;
 using namespace transport;
 using namespace transport::staged;
 

@@ -6,6 +6,7 @@
 #include <iostream>
 
 using namespace millrace;
+using namespace millrace::net;
 using namespace millrace::transport;
 using namespace millrace::transport::testing;
 

@@ -14,6 +14,7 @@
 #include <random>
 
 using namespace millrace;
+using namespace millrace::net;
 using namespace millrace::transport;
 using namespace millrace::transport::verbs;
 using millrace::testing::gpu_host;

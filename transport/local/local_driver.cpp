@@ -1,4 +1,4 @@
-// The smallest driver: read it first.
+// The smallest driver. Read it first, before writing another one.
 #include <millrace/transport/local/local_driver.hpp>
 #include <millrace/transport/memory/arena.hpp>
 

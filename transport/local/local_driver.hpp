@@ -1,4 +1,5 @@
 // Moves bytes inside this process: movers copy between a region and an arena.
+// Made by `builtin`.
 #pragma once
 
 #include <millrace/transport/driver_kind.hpp>

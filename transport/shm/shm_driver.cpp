@@ -109,7 +109,7 @@ public:
     auto link = std::make_shared<peer_link>(c, deps_.granule_bytes, options_);
     links_.add(*c, link);
     for (auto& a : deps_.shared_arenas())
-      if (auto bad = link->announce_arena(a); !bad.ok())
+      if (auto bad = link->asking.announce_arena(a); !bad.ok())
         log().warn("arena not announced peer={} why=\"{}\"", link->peer().name, bad.to_string());
     arm_sweep();
   }
@@ -146,7 +146,7 @@ public:
       };
     bool held = false;
     for (auto& m : moves)
-      held = link->ask(std::move(m.request), std::move(m.pending)) || held;
+      held = link->asking.ask(std::move(m.request), std::move(m.pending)) || held;
     if (held)
       delays_.arm(weak_from_this(), &shm_driver::send_held);
   }
@@ -186,7 +186,7 @@ private:
       auto covered = op.lead + op.length + op.tail;
       auto bad = locate(op.local - op.lead, covered, place);
       if (bad.ok())
-        bad = link.offer(place, covered);
+        bad = link.asking.offer(place, covered);
       if (!bad.ok())
         return fail(bad);
       out.request.ops.push_back(
@@ -222,14 +222,14 @@ private:
       return on_announce_file(*link, reader, fds);
     case message_kind::grant: {
       grant what;
-      auto bad = reader(what) ? link->take_grant(what) : status{};
+      auto bad = reader(what) ? link->lending.take_grant(what) : status{};
       unmap_soon(*link);
       return bad;
     }
     case message_kind::forget: {
       forget gone;
       if (reader(gone))
-        link->unmap(gone.arena);
+        link->lending.unmap(gone.arena);
       unmap_soon(*link);
       return {};
     }
@@ -245,7 +245,7 @@ private:
     case message_kind::answers: {
       answers all;
       if (reader(all))
-        link->on_answers(std::move(all));
+        link->asking.on_answers(std::move(all));
       return {};
     }
     }
@@ -258,7 +258,7 @@ private:
       return {};
     if (fds.size() != 1)
       return {errc::protocol_error, "an arena announced without its descriptor"};
-    return link.map(what, fds.front().get());
+    return link.lending.map(what, fds.front().get());
   }
 
   // With the first move that uses an arena, since it costs what copying all of it once would: a process that
@@ -275,7 +275,7 @@ private:
 
   // Of many gigabytes, pinned for a device perhaps: on a mover.
   void unmap_soon(peer_link& link) {
-    auto gone = std::make_shared<std::vector<std::shared_ptr<void>>>(link.take_unmapped());
+    auto gone = std::make_shared<std::vector<std::shared_ptr<void>>>(link.lending.take_unmapped());
     if (!gone->empty())
       deps_.movers->submit(
         1, [gone](std::uint32_t) { gone->clear(); }, [] {});
@@ -288,14 +288,14 @@ private:
       return {};
     if (fds.size() != 1)
       return {errc::protocol_error, "a file announced without its descriptor"};
-    return link.map_file(what, std::move(fds.front()));
+    return link.lending.map_file(what, std::move(fds.front()));
   }
 
   status on_move(const std::shared_ptr<peer_link>& link, shm::move request) {
     if (auto bad = check(request); !bad.ok())
       return bad;
     auto weight = weigh(request);
-    auto busy = link->began(weight);
+    auto busy = link->lending.began(weight);
     auto answer = [weak = weak_from_this(), link, weight,
                    number = request.number](result<copied> outcome) {
       moved m;
@@ -307,7 +307,7 @@ private:
         m.code = static_cast<std::uint8_t>(outcome.error().code());
         m.detail = outcome.error().detail();
       }
-      auto self = link->ended(std::move(m), weight) ? weak.lock() : nullptr;
+      auto self = link->lending.ended(std::move(m), weight) ? weak.lock() : nullptr;
       if (self)
         self->delays_.arm(weak, &shm_driver::send_held);
     };
@@ -332,12 +332,12 @@ private:
       .digests = request.digests,
       .write_back = request.write_back,
       .hold = reached,
-      .abandoned = link.abandoned(),
+      .abandoned = link.lending.abandoned(),
       .prepare = {}};
     job.ops.reserve(request.ops.size());
     bool files = false;
     for (auto& op : request.ops) {
-      auto local = link.resolve(op);
+      auto local = link.lending.resolve(op);
       if (!local)
         return fail(local.error());
       job.ops.push_back({op.remote_offset, local->data, op.length, op.lead, op.tail});
@@ -388,8 +388,8 @@ private:
   void sweep() {
     auto links = links_.all();
     for (auto& link : links) {
-      link->forget_freed();
-      link->expire(steady_clock::now());
+      link->asking.forget_freed();
+      link->asking.expire(steady_clock::now());
     }
     if (!links.empty())
       arm_sweep();

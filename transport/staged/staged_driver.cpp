@@ -1,4 +1,4 @@
-// Two sides for every peer: what we ask of it, what we lend to it.
+// Keeps two sides for every peer: what we ask of it, and what we lend to it.
 #include <millrace/core/digest.hpp>
 #include <millrace/net/loop/sweep_timer.hpp>
 #include <millrace/transport/peer_links.hpp>
@@ -15,7 +15,7 @@ namespace {
 
 using namespace staged;
 
-constexpr std::uint32_t sweep_ms = 1000; // how soon what is late is noticed
+constexpr std::uint32_t sweep_ms = 1000; // how soon a late answer is noticed
 
 struct peer_sides {
   std::shared_ptr<net::channel> to;
@@ -42,7 +42,8 @@ public:
   }
 
   void peer_opened(const std::shared_ptr<net::channel>& c) override {
-    // The owner answers before we lose patience: it lets us wait for one hold, and keeps us no longer than that.
+    // Longer than the owner's own timeouts: a request waits for at most one hold, and a chunk is
+    // kept for one more.
     std::chrono::milliseconds patience{2 * std::uint64_t{options_.hold_timeout_ms}};
     links_.add(
       *c,
@@ -125,7 +126,7 @@ private:
       return {};
     }
     }
-    return {}; // a kind of a later version
+    return {}; // a message kind of a later version
   }
 
   void arm_sweep() { sweeps_.arm(weak_from_this(), &staged_driver::sweep); }

@@ -1,5 +1,6 @@
-// Moves bytes with device memory of peers that no other driver reaches: through staging memory of the owner, from where
-// the other drivers take them.
+// Moves bytes with a peer's device memory that no other driver reaches. They pass through the
+// owner's staging memory, which the other drivers reach.
+// Made by `builtin`.
 #pragma once
 
 #include <millrace/transport/driver_kind.hpp>

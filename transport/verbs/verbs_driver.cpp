@@ -162,7 +162,7 @@ public:
   void peer_opened(const std::shared_ptr<net::channel>& c) override {
     if (!parts_.thread)
       return;
-    auto link = std::make_shared<peer_link>(c, parts_);
+    auto link = peer_link::make(c, parts_);
     links_.add(*c, link);
     link->open();
     arm_sweep();

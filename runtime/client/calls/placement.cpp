@@ -11,7 +11,7 @@ namespace millrace {
 
 namespace {
 
-// Of n lots with weight w the provider with the largest -w / ln(u) wins in proportion to its weight.
+// With the score -w / ln(u), a provider of weight w wins in proportion to its weight.
 double lot(std::string_view model, const actors::provider_entry& provider) {
   std::string key{provider.name};
   key += '\0';
@@ -20,7 +20,8 @@ double lot(std::string_view model, const actors::provider_entry& provider) {
   return -static_cast<double>(provider.weight) / std::log(u);
 }
 
-// The winner among those that `takes_part` accepts; the size of the list when there is none.
+// Returns the winner among the providers that `takes_part` accepts; the size of the list when there
+// is none.
 template <class Condition>
 std::size_t draw(
   std::string_view model, const std::vector<actors::provider_entry>& providers,
