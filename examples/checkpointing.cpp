@@ -1,6 +1,6 @@
 // A training loop that saves every step, "crashes", and continues from the newest step in a new
 // run.
-#include <millrace/config/load.hpp>
+#include <millrace/runtime/configuration.hpp>
 #include <millrace/runtime/node/node.hpp>
 
 #include <cstdlib>
@@ -60,7 +60,7 @@ int main() {
     auto yaml = "{node: {listen: 'unix:" + directory +
       "/n0.sock'}, providers: [{name: kept, bucket: pmem, capacity: 64MiB, path: '" + directory +
       "/pool'}]}";
-    auto node = millrace::node::embed(millrace::config::parse(yaml, "checkpointing").value());
+    auto node = millrace::node::embed(millrace::parse_configuration(yaml, "checkpointing").value());
     {
       parameters weight(512 * 256);
       train(register_shard(node.client(), weight), weight, 0, 10);

@@ -1,5 +1,5 @@
 // A node in this process: the program stores a model in it, and loads some rows of one tensor back.
-#include <millrace/config/load.hpp>
+#include <millrace/runtime/configuration.hpp>
 #include <millrace/runtime/node/node.hpp>
 
 #include <algorithm>
@@ -47,7 +47,7 @@ int main() {
   bool same = false;
   try {
     auto yaml = "{node: {listen: 'unix:" + directory + "/n0.sock'}, providers: [{name: fast}]}";
-    auto node = millrace::node::embed(millrace::config::parse(yaml, "quickstart").value());
+    auto node = millrace::node::embed(millrace::parse_configuration(yaml, "quickstart").value());
     same = store_and_load(node.client().repository()); // elsewhere: client::connect(address)
   } catch (const std::exception& why) {
     std::cerr << "quickstart: " << why.what() << "\n";

@@ -1,7 +1,7 @@
 // The options that all commands with a client share.
 #include <millrace/config/address.hpp>
-#include <millrace/config/load.hpp>
 #include <millrace/config/units.hpp>
+#include <millrace/runtime/configuration.hpp>
 #include <millrace/tools/connection.hpp>
 
 namespace millrace::tools {
@@ -72,7 +72,7 @@ void add_group_option(CLI::App& command, connection_options& options) {
 tl::expected<client, failure> connect_to(const connection_options& options) {
   config::settings settings;
   if (!options.config_file.empty()) {
-    auto loaded = config::load_file(options.config_file);
+    auto loaded = load_configuration(options.config_file);
     if (!loaded)
       return tl::unexpected{failure{loaded.error(), exit_usage}};
     settings = std::move(*loaded);

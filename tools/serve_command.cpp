@@ -1,7 +1,7 @@
 // `millrace serve`: runs a node as a process until a signal stops it.
-#include <millrace/config/load.hpp>
 #include <millrace/config/place.hpp>
 #include <millrace/core/log.hpp>
+#include <millrace/runtime/configuration.hpp>
 #include <millrace/runtime/node/node.hpp>
 #include <millrace/tools/output.hpp>
 #include <millrace/tools/signals.hpp>
@@ -23,8 +23,8 @@ struct serve_options {
 };
 
 result<config::settings> settings_of(const serve_options& options) {
-  auto loaded = options.config_file.empty() ? config::parse("", "defaults")
-                                            : config::load_file(options.config_file);
+  auto loaded = options.config_file.empty() ? parse_configuration("", "defaults")
+                                            : load_configuration(options.config_file);
   if (!loaded)
     return loaded;
   return config::pick_node(*loaded, options.node, config::surroundings::of_this_process());

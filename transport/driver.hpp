@@ -6,9 +6,11 @@
 #include <millrace/core/status.hpp>
 #include <millrace/net/channel/channel.hpp>
 #include <millrace/net/channel/stream_acceptor.hpp>
+#include <millrace/transport/driver_report.hpp>
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -93,6 +95,10 @@ public:
   /// Forgets what it kept of this memory for later transfers, registrations with devices for one. Does nothing in
   /// drivers that keep nothing. Any thread.
   virtual void invalidate(const std::byte*, std::uint64_t) {}
+
+  /// What `millrace status` shall show of the driver, beside what it moved; nothing in drivers that have no state worth
+  /// showing. Any thread.
+  virtual std::optional<driver_report> report() const { return std::nullopt; }
 };
 
 /// A driver that talks to its twin in the peer over the channel. Called on the loop.

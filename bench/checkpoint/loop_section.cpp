@@ -1,6 +1,7 @@
 // Runs a loop of forward, backward and update on one core, with a save in every iteration and
 // without saves.
 #include <millrace/bench/checkpoint/stage.hpp>
+#include <millrace/transport/fabric_options.hpp>
 
 #include <Eigen/Core>
 
@@ -65,7 +66,8 @@ void slowdown(stage& s, const service& at) {
   std::memset(parameters.data(), 0, parameters.size());
   training work{parameters, s.how.quick ? 1 : 12};
   config::settings settings;
-  settings.transport.movers = 1; // one core computes, the other one copies
+  settings.options.edit<transport::fabric_options>().movers =
+    1; // one core computes, the other one copies
   auto client = at.connect(settings);
   auto checkpoints = attach(client, table, parameters);
   std::uint64_t step = 0;

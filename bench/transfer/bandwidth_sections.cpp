@@ -34,7 +34,7 @@ public:
     // With as many streams as one peer uses, whatever the number of peers.
     add("iperf3", true, [this] {
       return static_cast<double>(bytes_) /
-        stage_.iperf->bytes_per_second(options_of(kind_).tcp.streams);
+        stage_.iperf->bytes_per_second(options_of(kind_).drivers.of<tcp_options>().streams);
     });
   }
 

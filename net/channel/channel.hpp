@@ -70,7 +70,7 @@ inline std::string name_and_host(const peer_info& peer) {
   return peer.address ? peer.name + "@" + peer.address->host() : peer.name;
 }
 
-/// Every bound of a channel. The configuration's `channel` section sets them.
+/// Every bound of a channel. `network_options` has those that the configuration sets.
 struct channel_options {
   std::string local_name;                    // announced to the peer
   std::uint32_t frame_bytes_max = 16u << 20; // larger frames close the channel

@@ -4,9 +4,7 @@
 
 #include <millrace/actors/wire/service_table.hpp>
 #include <millrace/runtime/node/engine.hpp>
-#include <millrace/storage/bucket.hpp>
-#include <millrace/storage/flush/step_flusher.hpp>
-#include <millrace/storage/pmem/pool.hpp>
+#include <millrace/storage/bucket_kind.hpp>
 
 #include <memory>
 #include <string>
@@ -48,17 +46,14 @@ private:
   provider() = default;
   status open_bucket(
     const config::provider_settings& p, const std::shared_ptr<engine>& e, node_memory& memory);
-  status open_pool(
-    const config::provider_settings& p, const std::shared_ptr<engine>& e, node_memory& memory);
   status serve_checkpoints(
     const config::provider_settings& p, const std::shared_ptr<engine>& e, node_memory& memory,
     actors::service_table& services);
 
   std::string name_;
-  std::shared_ptr<storage::bucket> bucket_;
-  std::shared_ptr<storage::pool> pool_;
+  storage::opened_bucket opened_;
   std::shared_ptr<storage::flush::step_flusher> flusher_; // null: versions are not copied on
-  std::vector<std::shared_ptr<void>> adopted_;     // the pool's mappings; go before the pool
+  std::vector<std::shared_ptr<void>> adopted_; // mappings of checkpoints; go before `opened_`
 };
 
 } // namespace millrace::runtime

@@ -54,7 +54,7 @@ private:
 struct fixture : actor_fixture {
   std::shared_ptr<fake_fabric> fabric = std::make_shared<fake_fabric>();
   std::shared_ptr<storage::bucket> bucket =
-    storage::open_memory_bucket({std::make_shared<heap_memory_source>(capacity), capacity}).value();
+    storage::open_memory_bucket({capacity}, std::make_shared<heap_memory_source>(capacity)).value();
   tensor_store_actor store;
 
   fixture() { restart(); }

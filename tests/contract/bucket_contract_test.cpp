@@ -21,7 +21,7 @@ std::shared_ptr<bucket> opened(result<std::shared_ptr<bucket>> outcome) {
 }
 
 std::shared_ptr<bucket> open_memory(const contract_settings& s) {
-  return opened(open_memory_bucket({s.memory, s.capacity_bytes, s.full}));
+  return opened(open_memory_bucket({s.capacity_bytes, s.full}, s.memory));
 }
 
 // Windows and segments are small, so that models of a test's size meet many of their borders.

@@ -25,13 +25,6 @@ namespace millrace::testing {
 using namespace net;
 using namespace transport;
 
-inline constexpr std::uint64_t rig_arena_bytes = 192u << 20;
-
-inline std::shared_ptr<transport::fabric> fabric_of(
-  const std::shared_ptr<io_loop>& loop, const std::vector<std::string>& words) {
-  return fabric::create(rig_options(words), loop).value();
-}
-
 /// This process has the arenas. A child has the memory and gets commands through a pipe.
 class process_rig : public driver_rig {
 public:

@@ -4,6 +4,7 @@
 
 #include "process_rig.hpp"
 
+#include <millrace/tests/support/driver_reports.hpp>
 #include <millrace/tests/support/verbs_devices.hpp>
 
 namespace millrace::testing {
@@ -23,9 +24,8 @@ public:
       staged_(staged) {
     // Queue pairs must be connected first.
     wait_until_reached();
-    auto stats = fabric().verbs().value();
-    for (auto& rail : stats.rails)
-      BOOST_TEST((rail.connected_by == "rdma_cm") == rdma_cm);
+    for (auto& way : reported(fabric(), "connected_by"))
+      BOOST_TEST((way == "rdma_cm") == rdma_cm);
   }
 
   driver_capabilities capabilities() const override {

@@ -1,6 +1,7 @@
 // A peer that may connect but lies: refused, nothing read or written, the others unaffected.
 #include <millrace/actors/wire/envelope.hpp>
 #include <millrace/runtime/node/node.hpp>
+#include <millrace/storage/memory/memory_options.hpp>
 #include <millrace/tests/support/exposed_matrix.hpp>
 #include <millrace/tests/support/scratch_directory.hpp>
 
@@ -27,7 +28,7 @@ config::settings memory_node(const scratch_directory& dir) {
   s.staging.size_bytes = 4 << 20;
   config::provider_settings fast;
   fast.name = "fast";
-  fast.capacity_bytes = 32 << 20;
+  fast.options.edit<storage::memory_bucket_options>().capacity_bytes = 32 << 20;
   s.providers = {fast};
   s.nodes = {{s.node.name, s.node.listen, s.providers}};
   return s;

@@ -34,8 +34,8 @@ constexpr std::uint64_t slowdown = 1;
 class peers_in_process : public transport::driver {
 public:
   peers_in_process()
-    : local_(
-        transport::make_local_driver(std::make_shared<transport::mover_pool>(1), inline_only)) {}
+    : local_(transport::make_local_driver(
+        {.movers = std::make_shared<transport::mover_pool>(1), .limits = inline_only})) {}
 
   std::string_view name() const noexcept override { return "local"; }
   transport::driver_capabilities capabilities() const noexcept override {

@@ -6,6 +6,7 @@
 #include <millrace/tests/support/fabric_handler.hpp>
 #include <millrace/tests/support/shared_file.hpp>
 #include <millrace/transport/shm/messages.hpp>
+#include <millrace/transport/shm/shm_options.hpp>
 
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -42,7 +43,7 @@ struct fixture {
   static fabric_options modest() {
     fabric_options o;
     o.movers = 1;
-    o.shm.backlog_bytes_max = 4u << 20;
+    o.drivers.edit<shm_options>().backlog_bytes_max = 4u << 20;
     return o;
   }
 

@@ -46,7 +46,7 @@ inline std::shared_ptr<fabric> tcp_fabric(
   fabric_options o;
   o.prefer = {"tcp"};
   o.movers = 1;
-  o.tcp = options;
+  o.drivers.edit<tcp_options>() = options;
   return fabric::create(o, loop).value();
 }
 

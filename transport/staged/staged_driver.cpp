@@ -1,7 +1,6 @@
 // Keeps two sides for every peer: what we ask of it, and what we lend to it.
 #include <millrace/core/digest.hpp>
 #include <millrace/net/loop/sweep_timer.hpp>
-#include <millrace/transport/option_bounds.hpp>
 #include <millrace/transport/peer_links.hpp>
 #include <millrace/transport/staged/asking_side.hpp>
 #include <millrace/transport/staged/lending_side.hpp>
@@ -152,23 +151,9 @@ private:
 
 } // namespace
 
-status check(const staged_options& o) {
-  const option_bound bounds[] = {
-    {"chunk_bytes", o.chunk_bytes, digest_block_bytes, chunk_bytes_most},
-    {"size_bytes", o.size_bytes, o.chunk_bytes, 1ull << 40},
-    {"chunks_max", o.chunks_max, 1, chunks_most},
-    {"transfers_max", o.transfers_max, 1, 1u << 24},
-    {"hold_timeout_ms", o.hold_timeout_ms, 1, hour_ms}};
-  return check_bounds("staged", bounds);
-}
-
 result<std::shared_ptr<peer_driver>> make_staged_driver(
-  std::shared_ptr<net::io_loop> loop, std::shared_ptr<mover_pool> movers,
-  const staged_options& options, std::function<void(transfer, completion<transfer_report>)> move) {
-  if (auto bad = check(options); !bad.ok())
-    return fail(bad);
-  return std::make_shared<staged_driver>(
-    std::move(loop), std::move(movers), options, std::move(move));
+  const driver_deps& deps, const staged_options& options) {
+  return std::make_shared<staged_driver>(deps.loop, deps.movers, options, deps.move);
 }
 
 } // namespace millrace::transport

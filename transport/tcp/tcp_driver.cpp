@@ -105,10 +105,8 @@ private:
 } // namespace
 
 result<std::shared_ptr<peer_driver>> make_tcp_driver(
-  const std::shared_ptr<net::io_loop>& loop, const tcp_options& options) {
-  if (auto bad = check(options); !bad.ok())
-    return fail(bad);
-  auto made = std::make_shared<tcp_driver>(loop, options);
+  const driver_deps& deps, const tcp_options& options) {
+  auto made = std::make_shared<tcp_driver>(deps.loop, options);
   if (auto bad = made->open(); !bad.ok())
     return fail(bad);
   return made;

@@ -1,5 +1,6 @@
 // Connections and proxies of a client.
 #include <millrace/runtime/client/calls/client_core.hpp>
+#include <millrace/storage/builtin.hpp>
 
 #include <algorithm>
 
@@ -41,14 +42,16 @@ status complete(actors::directory& where) {
 actors::directory directory_of(const config::settings& settings) {
   actors::directory where;
   where.node = settings.node.name;
-  where.eager_bytes_max = static_cast<std::uint32_t>(settings.transport.eager_max_bytes);
+  where.eager_bytes_max = settings.options.of<transport::fabric_options>().eager_bytes_max;
   for (auto& node : settings.nodes) {
     auto addresses = node.addresses();
     where.nodes.push_back({node.name, addresses});
-    for (auto& p : node.providers)
+    for (auto& p : node.providers) {
+      auto kind = storage::bucket_called(p.bucket);
       where.providers.push_back(
-        {p.name, node.name, addresses.front(), std::string{config::to_string(p.bucket)}, p.group,
-         p.weight, p.checksums, p.bucket == config::bucket_kind::pmem, addresses});
+        {p.name, node.name, addresses.front(), p.bucket, p.group, p.weight, p.checksums,
+         kind && (*kind)->keeps_checkpoints, addresses});
+    }
   }
   return where;
 }

@@ -1,6 +1,7 @@
 // Weighted rendezvous hashing.
 #include <millrace/core/digest.hpp>
 #include <millrace/runtime/client/calls/placement.hpp>
+#include <millrace/storage/builtin.hpp>
 
 #include <cmath>
 #include <set>
@@ -67,11 +68,14 @@ result<std::size_t> place_checkpoints(
   auto best = draw(model, providers, [&](auto& p) { return keeps_checkpoints(p, group); });
   if (best < providers.size())
     return best;
+  std::string kinds;
+  for (auto& kind : storage::builtin_buckets())
+    if (kind.keeps_checkpoints)
+      kinds += (kinds.empty() ? "bucket: " : ", or bucket: ") + std::string{kind.section.keys.name};
   return fail(
     errc::not_found,
     "no provider" + (group.empty() ? "" : " of group " + std::string{group}) +
-      " keeps checkpoints; configure one of kind pmem: providers: [{ name: pool, bucket: pmem, "
-      "path: FILE_OR_DEVICE, capacity: SIZE }]");
+      " keeps checkpoints; configure a provider of a kind that does: " + kinds);
 }
 
 std::vector<std::size_t> checkpoint_providers(

@@ -90,7 +90,7 @@ void shard_state::attach(completion<void> done) {
 // The service may not have noticed yet that the job before this one, or its connection, is gone.
 void shard_state::enroll_patiently(completion<std::uint64_t> done) {
   auto missed_within =
-    std::chrono::milliseconds{core_->runs_on()->settings().channel.peer_timeout_ms};
+    std::chrono::milliseconds{core_->runs_on()->channel_options().peer_timeout_ms};
   auto wait = std::min<std::chrono::milliseconds>(
     missed_within + former_job_grace, std::chrono::milliseconds{timeout_ms()});
   enroll_until(steady_clock::now() + wait, wait, try_again_ms_min, std::move(done));
