@@ -68,8 +68,10 @@ function(millrace_precompile target)
   endif()
 endfunction()
 
-# millrace_unite(TARGET SOURCE...): compiles up to ten sources of a folder at once, which share their templates.
+# millrace_unite(TARGET SOURCE...): compiles up to ten sources of a folder at once, which share their templates. The
+# lists of kinds stay alone, because tests/toys puts others in their place.
 function(millrace_unite target)
+  set_source_files_properties(builtin.cpp PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
   foreach(source IN LISTS ARGN)
     get_filename_component(folder "${source}" DIRECTORY)
     math(EXPR part "0${members_${folder}}")

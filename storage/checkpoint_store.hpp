@@ -3,6 +3,7 @@
 
 #include <millrace/core/checkpoint.hpp>
 #include <millrace/storage/bucket.hpp>
+#include <millrace/storage/repack_report.hpp>
 
 #include <cstdint>
 #include <functional>
@@ -25,18 +26,6 @@ struct checkpoint_capabilities {
 struct enrolled_shard {
   checkpoint_summary model; // as it is now, all shards
   bool resumed = false;     // the shard was there already; its versions stay
-};
-
-/// What a repack did.
-struct repack_report {
-  std::uint64_t freed_bytes = 0;
-  std::uint64_t moved_bytes = 0;
-  std::uint64_t versions_freed = 0; // second versions of finished jobs, beyond `keep`
-  std::uint64_t remains_freed = 0;  // active slots of dead jobs
-  std::uint64_t skipped = 0; // being read or filled now, or needed: what would stay is damaged
-  std::uint64_t largest_free_bytes_before = 0;
-  std::uint64_t largest_free_bytes_after = 0;
-  bool stopped_early = false; // by its progress callback or because the store closes
 };
 
 /// A version that is to be saved.

@@ -338,7 +338,8 @@ private:
     });
     world_.settle();
     demand(status->registered == 0, "no registration is left");
-    demand(status->saves_in_flight == 0 && status->saves_queued == 0, "no save is left");
+    auto& saves = status->checkpoints;
+    demand(saves.saves_in_flight == 0 && saves.saves_queued == 0, "no save is left");
     demand(status->in_flight == 0 && status->queued == 0, "no restore is left");
   }
 

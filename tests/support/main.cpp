@@ -1,4 +1,4 @@
-// The entry of every Boost.Test program. `test_net -- io_loop_test.cpp` runs the cases of that file alone:
+// The entry point of every Boost.Test program. `test_net -- io_loop_test.cpp` runs the cases of that file alone:
 // a program holds the tests of a whole room, CTest runs it once for each entry. The last line of output counts what
 // passed, failed and was skipped, for scripts/test.
 #include <millrace/tests/support/skipped.hpp>

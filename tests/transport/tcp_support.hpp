@@ -19,6 +19,8 @@
 
 namespace millrace::transport::testing {
 
+using namespace net;
+using namespace net::testing;
 using millrace::testing::exposed_matrix;
 using millrace::testing::fabric_handler;
 using millrace::testing::held_completion;
@@ -44,7 +46,7 @@ inline std::shared_ptr<fabric> tcp_fabric(
   fabric_options o;
   o.prefer = {"tcp"};
   o.movers = 1;
-  o.tcp = options;
+  o.drivers.edit<tcp_options>() = options;
   return fabric::create(o, loop).value();
 }
 
@@ -107,7 +109,7 @@ private:
       address += dir.path + "/s";
     auto handler = std::make_shared<fabric_handler>(here);
     auto open = listener::open(
-      here_loop, {.address = address, .allow_uids = {}, .streams = here->stream_door()},
+      here_loop, {.address = address, .allow_uids = {}, .streams = here->stream_acceptor()},
       {.local_name = "here", .tls = shared_tls()}, [handler](const peer_info&) { return handler; });
     door = open.value();
     connect();
