@@ -16,6 +16,9 @@ endif()
 add_library(millrace_flags INTERFACE)
 target_compile_options(millrace_flags INTERFACE -Wall -Wextra -Werror
   $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized -Wno-restrict -Wno-stringop-overflow -Wno-stringop-overread -Wno-array-bounds>)
+if(MILLRACE_KILL_POINTS)
+  target_compile_definitions(millrace_flags INTERFACE MILLRACE_KILL_POINTS)
+endif()
 if(MILLRACE_SANITIZE STREQUAL "address")
   # Debian's CAF is not instrumented and passes null where its own code allows it.
   target_compile_options(millrace_flags INTERFACE

@@ -23,6 +23,7 @@ struct phase_options {
   std::string summary;            // what was found is appended there too; empty: nowhere
   std::string report;             // train writes its measurements there as JSON; empty: nowhere
   std::string job = "digits/job"; // under which `checkpoint` keeps its checkpoints
+  std::uint64_t killed_at = 0; // `checkpoint` kills itself while it saves this iteration; 0: never
   int epochs = 30;
   double accuracy_min = 0.93;
 };
