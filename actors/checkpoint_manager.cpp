@@ -25,10 +25,10 @@ using wide_interface = local_checkpoint_manager::extend<caf::reacts_to<step>>;
 constexpr std::uint32_t listed_max = 1000; // models of one page
 constexpr auto tick_every = std::chrono::milliseconds{250};
 
-class checkpoint_manager : public wide_interface::base {
+class checkpoint_manager : public handed_over<wide_interface::base> {
 public:
   checkpoint_manager(caf::actor_config& config, checkpoint_manager_deps deps)
-    : wide_interface::base(config), deps_(std::move(deps)),
+    : handed_over(config), deps_(std::move(deps)),
       context_(std::make_shared<operation_context>(
         system(), caf::actor_cast<caf::strong_actor_ptr>(this), deps_.name, deps_.fabric,
         deps_.limits)),

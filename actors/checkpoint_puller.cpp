@@ -32,10 +32,10 @@ struct asked_save {
 };
 using asked_save_ptr = std::shared_ptr<asked_save>;
 
-class checkpoint_puller : public wide_interface::base {
+class checkpoint_puller : public handed_over<wide_interface::base> {
 public:
   checkpoint_puller(caf::actor_config& config, checkpoint_puller_deps deps)
-    : wide_interface::base(config), deps_(std::move(deps)),
+    : handed_over(config), deps_(std::move(deps)),
       context_(std::make_shared<puller_context>(
         system(), caf::actor_cast<caf::strong_actor_ptr>(this), deps_.provider, deps_.fabric,
         deps_.bounds)) {

@@ -21,12 +21,13 @@ std::uint32_t timeout_of(const Request& request, std::uint32_t otherwise) {
 
 /// Common to all proxies. `Base` is the typed actor's base with `step` added.
 template <class Base>
-class proxy : public Base {
+class proxy : public handed_over<Base> {
 public:
   proxy(
     caf::actor_config& config, std::shared_ptr<remote_node> node, std::string target,
     std::uint32_t timeout_ms)
-    : Base(config), node_(std::move(node)), target_(std::move(target)), timeout_ms_(timeout_ms) {}
+    : handed_over<Base>(config), node_(std::move(node)), target_(std::move(target)),
+      timeout_ms_(timeout_ms) {}
 
   const char* name() const override { return "remote"; }
 

@@ -21,9 +21,9 @@ using asker_actor = caf::typed_actor<caf::reacts_to<step>>;
 std::atomic<std::uint64_t> last_number = 0; // of the sessions of this process
 
 // Owns the requests under way of one peer.
-class request_asker : public asker_actor::base {
+class request_asker : public handed_over<asker_actor::base> {
 public:
-  using asker_actor::base::base;
+  using handed_over::handed_over;
 
   const char* name() const override { return "session"; }
 

@@ -20,10 +20,10 @@ constexpr std::uint32_t layers_resolved_max = 65536;
 constexpr std::uint32_t listed_max = 10'000;
 constexpr auto tick_every = std::chrono::milliseconds{250};
 
-class tensor_store : public wide_interface::base {
+class tensor_store : public handed_over<wide_interface::base> {
 public:
   tensor_store(caf::actor_config& config, tensor_store_deps deps)
-    : wide_interface::base(config),
+    : handed_over(config),
       context_(std::make_shared<store_context>(
         system(), caf::actor_cast<caf::strong_actor_ptr>(this), std::move(deps))),
       stores_(context_->provider, limits().stores_max, limits().queued_max, [this] { arm_tick(); }),

@@ -11,9 +11,9 @@ namespace millrace::runtime {
 
 using caller_actor = caf::typed_actor<caf::reacts_to<actors::step>>;
 
-class caller : public caller_actor::base {
+class caller : public actors::handed_over<caller_actor::base> {
 public:
-  using caller_actor::base::base;
+  using handed_over::handed_over;
 
   const char* name() const override { return "caller"; }
 
