@@ -3,6 +3,7 @@
 #include <millrace/actors/envelope.hpp>
 #include <millrace/actors/session.hpp>
 #include <millrace/core/log.hpp>
+#include <millrace/core/race_plant.hpp>
 
 #include <caf/send.hpp>
 #include <caf/typed_event_based_actor.hpp>
@@ -35,6 +36,7 @@ public:
   template <class Handle, class Request>
   void ask(
     const Handle& target, Request request, std::function<void(result<reply_of<Request>>)> done) {
+    MILLRACE_PLANTED_RACE("session");
     // The targets answer every request within its deadline.
     this->request(target, caf::infinite, std::move(request))
       .then(

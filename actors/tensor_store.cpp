@@ -3,6 +3,7 @@
 #include <millrace/actors/operation_lane.hpp>
 #include <millrace/actors/store_context.hpp>
 #include <millrace/core/log.hpp>
+#include <millrace/core/race_plant.hpp>
 
 #include <caf/actor_clock.hpp>
 #include <caf/send.hpp>
@@ -73,6 +74,7 @@ private:
 
   caf::result<store_receipt> store(store_request request) {
     store_context::entered inside{*context_};
+    MILLRACE_PLANTED_RACE("tensor_store");
     auto rp = make_response_promise<store_receipt>();
     auto done = [this, rp](result<store_receipt> outcome) mutable {
       finished(stores_, outcome, context_->counters.stores, context_->counters.stored_bytes);
