@@ -33,7 +33,7 @@ struct row {
 
 class report {
 public:
-  /// `commit`, `machine`: written into every JSON line.
+  /// `commit`, `machine`: written into every JSON line, as is the date.
   report(std::string commit, std::string machine)
     : commit_(std::move(commit)), machine_(std::move(machine)) {}
 
