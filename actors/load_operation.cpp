@@ -56,7 +56,7 @@ private:
       if (!bad.ok())
         return bad;
     }
-    eager_ = request_.target.segments.empty();
+    eager_ = !request_.target.length_bytes;
     if (eager_ && receipt_.size_bytes > context_->bounds.eager_bytes_max)
       return {errc::invalid_argument, "too many bytes for a message; offer memory for them"};
     if (!eager_ && size_bytes(request_.target) != receipt_.size_bytes)

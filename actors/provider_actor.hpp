@@ -41,6 +41,7 @@ public:
       lane.give_up_all(why);
     give_up_all(why);
     answers_.give_up_all(why);
+    context_->let_go();
   }
 
 protected:

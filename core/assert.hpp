@@ -1,9 +1,9 @@
-// The one assertion of the code base: it stays on in release. Used by every room.
+// The assertion, which stays on in release builds. Used by every room.
 #pragma once
 
 namespace millrace {
 
-/// Prints the broken invariant with its place and aborts.
+/// Prints the broken invariant with its file and line, and aborts.
 [[noreturn]] void assertion_failed(const char* expression, const char* file, int line) noexcept;
 
 } // namespace millrace

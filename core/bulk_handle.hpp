@@ -1,15 +1,15 @@
-// Names memory that another process may move bytes into or out of. Travels in messages.
+// The handle: names memory that another process may move bytes into or out of. Travels in messages.
 #pragma once
 
 #include <millrace/core/ids.hpp>
 
 #include <cstdint>
-#include <string>
+#include <optional>
 #include <vector>
 
 namespace millrace {
 
-/// A range of an exposed region, counted from the region's first byte.
+/// A range of an exposed region. The offset counts from the region's first byte.
 struct segment {
   std::uint64_t offset = 0;
   std::uint64_t length = 0;
@@ -20,47 +20,55 @@ struct segment {
 /// What the holder of a handle may do with the memory.
 enum class access_mode : std::uint8_t { read = 1, write = 2 };
 
-/// What one driver needs beyond the region's key (an rkey per NIC, say).
-struct driver_key {
-  std::string driver;
-  std::vector<std::uint8_t> blob;
-
-  friend bool operator==(const driver_key&, const driver_key&) = default;
-};
-
-/// Who owns the memory, which parts of it, and the keys that open it.
+/// Names one exposed region: its owner, its size, and the key that opens it.
 ///
-/// A region is a *logical* run of bytes: the owner alone knows at which addresses (dense or strided)
-/// they lie, so a handle discloses no address and cannot name memory outside the region.
+/// A region is a *logical* run of bytes. Only the owner knows the addresses (dense or strided), so
+/// a handle discloses no address and cannot name memory outside the region.
 struct bulk_handle {
   peer_id owner;
   std::uint64_t region = 0;
   region_key key;
   access_mode allows = access_mode::read;
-  std::vector<segment> segments;
-  std::vector<driver_key> driver_keys;
-  /// Some of it lies in memory of a device; which drivers are worth a try follows from that. The owner decides.
+  /// The region's size. Absent in a handle that names no memory.
+  std::optional<std::uint64_t> length_bytes;
+  /// Some of the region lies in device memory. The owner sets it, and drivers are chosen by it.
   bool on_device = false;
 
   friend bool operator==(const bulk_handle&, const bulk_handle&) = default;
 };
 
-/// Sum of the segments' lengths; saturates at the largest number.
-std::uint64_t size_bytes(const bulk_handle& handle) noexcept;
+/// The size of the memory that the handle names; 0 when it names none.
+inline std::uint64_t size_bytes(const bulk_handle& handle) noexcept {
+  return handle.length_bytes.value_or(0);
+}
 
 template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, segment& x) {
   return f(x.offset, x.length);
 }
 
-template <class Inspector>
-typename Inspector::result_type inspect(Inspector& f, driver_key& x) {
-  return f(x.driver, x.blob);
-}
+namespace detail {
 
+/// The sum of the lengths; saturates at the largest number. Absent for no range at all.
+std::optional<std::uint64_t> total_bytes(const std::vector<segment>& ranges) noexcept;
+
+} // namespace detail
+
+// On the wire a handle has a list of ranges, of which we write one, and a reserved empty list.
 template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, bulk_handle& x) {
-  return f(x.owner, x.region, x.key, x.allows, x.segments, x.driver_keys, x.on_device);
+  std::vector<segment> ranges, reserved;
+  if constexpr (Inspector::reads_state)
+    if (x.length_bytes)
+      ranges.push_back({0, *x.length_bytes});
+  auto say = [&] { return f(x.owner, x.region, x.key, x.allows, ranges, reserved, x.on_device); };
+  if constexpr (Inspector::writes_state) {
+    auto outcome = say();
+    x.length_bytes = detail::total_bytes(ranges);
+    return outcome;
+  } else {
+    return say();
+  }
 }
 
 } // namespace millrace

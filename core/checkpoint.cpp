@@ -1,4 +1,4 @@
-// Checks of what a training job registers.
+// Checks of what a training job registers. Called by the checkpoint manager and by pools.
 #include <millrace/core/checkpoint.hpp>
 #include <millrace/core/model.hpp>
 
@@ -8,19 +8,17 @@ status validate(const shard_spec& shard) {
   if (auto bad = validate_model_name(shard.model); !bad.ok())
     return bad;
   auto wrong = [&](const std::string& what) {
-    return status{errc::invalid_argument, "checkpoints of " + shard.model + ": " + what};
+    return status{errc::invalid_argument, "checkpoints of {}: {}", shard.model, what};
   };
   if (shard.world_size == 0 || shard.world_size > world_size_max)
     return wrong(
-      "a world size of " + std::to_string(shard.world_size) + ", which must be 1 to " +
-      std::to_string(world_size_max));
+      fmt::format("world size {} is not between 1 and {}", shard.world_size, world_size_max));
   if (shard.rank >= shard.world_size)
-    return wrong(
-      "rank " + std::to_string(shard.rank) + " of a world of " + std::to_string(shard.world_size));
+    return wrong(fmt::format("there is no rank {} of {} ranks", shard.rank, shard.world_size));
   if (shard.keep < 2 || shard.keep > keep_max)
-    return wrong(
-      "keep " + std::to_string(shard.keep) + ", which must be 2 to " + std::to_string(keep_max) +
-      " (one slot fills while another one stays)");
+    return wrong(fmt::format(
+      "keep {} is not between 2 and {} (one slot is filled while another one stays)", shard.keep,
+      keep_max));
   for (auto* words : {&shard.axes, &shard.metadata})
     for (auto& [key, value] : *words)
       if (!is_utf8(key) || !is_utf8(value))

@@ -1,4 +1,5 @@
-// What is known of checkpoints: shards, their versions, complete steps. Pools keep it, messages carry it.
+// Descriptions of checkpoints: shards, their versions, complete steps. Pools keep them, messages
+// carry them.
 #pragma once
 
 #include <millrace/core/tensor.hpp>
@@ -13,25 +14,26 @@ namespace millrace {
 inline constexpr std::uint32_t world_size_max = 65536;
 inline constexpr std::uint32_t keep_max = 64;
 
-/// One rank's part of a model, as registered once per training job. The set of shards 0 to `world_size - 1`
-/// of one step is what can be restored.
+/// One rank's part of a model, registered once per training job. A step can be restored when all
+/// shards, 0 to `world_size - 1`, have it.
 struct shard_spec {
   std::string model;
   std::uint32_t rank = 0;
   std::uint32_t world_size = 1;
   layout tensors; // of this shard
-  /// The rank's place along parallel axes, in the user's words: {"tensor", "1/4"}. May be empty.
+  /// The rank's position along the parallel axes, as the user names them: {"tensor", "1/4"}. May be
+  /// empty.
   std::vector<std::pair<std::string, std::string>> axes;
-  std::vector<std::pair<std::string, std::string>> metadata; // the user's own words
+  std::vector<std::pair<std::string, std::string>> metadata; // free text of the user
   std::uint32_t keep = 2; // slots reserved at registration, 2 to `keep_max`
-  /// Names the one that registers, from when it begins to when it ends, however often it registers: random, or one for
-  /// all ranks of a job. 0: none that would be known again.
+  /// Identifies one run of the job, or of this rank: the same value at every registration until the
+  /// process ends. 0: unknown, so the next registration counts as another run.
   std::uint64_t life = 0;
 
   friend bool operator==(const shard_spec&, const shard_spec&) = default;
 };
 
-/// The life of all that is loaded from files: rank by rank, by one command after the other.
+/// The `life` of shards that are loaded from files, one rank after the other by separate commands.
 inline constexpr std::uint64_t life_of_imports = 1;
 
 /// Checks names, layout, rank < world_size <= `world_size_max`, and 2 <= keep <= `keep_max`.
@@ -39,9 +41,9 @@ inline constexpr std::uint64_t life_of_imports = 1;
 
 /// State of one slot of a shard.
 enum class slot_state : std::uint8_t {
-  empty = 0,  // reserved, nothing in it
-  active = 1, // bytes are arriving, or were when the writer died
-  done = 2,   // whole, persistent, with checksums
+  empty = 0,  // reserved, holds no version
+  active = 1, // bytes are arriving, or were arriving when the writer died
+  done = 2,   // complete, persistent, with checksums
 };
 
 /// One version of a shard in its slot.
@@ -54,26 +56,26 @@ struct version_summary {
   friend bool operator==(const version_summary&, const version_summary&) = default;
 };
 
-/// A shard in a pool: what a listing shows.
+/// A shard in a pool, as a listing shows it.
 struct shard_summary {
   std::uint32_t rank = 0;
   std::uint64_t tensors = 0;
   std::uint64_t size_bytes = 0;     // of one version
   std::uint64_t reserved_bytes = 0; // of all its slots
-  bool registered = false;          // a job is attached now
-  bool finished = false;            // its job said it was over: one version is enough
+  bool registered = false;          // a job is attached
+  bool finished = false;            // its job ended in order, so one version is enough
   std::vector<std::pair<std::string, std::string>> axes;
   std::vector<version_summary> slots;
 
   friend bool operator==(const shard_summary&, const shard_summary&) = default;
 };
 
-/// A model with checkpoints.
+/// A model with checkpoints, as a listing shows it.
 struct checkpoint_summary {
   std::string model;
   std::uint32_t world_size = 1;
-  std::vector<shard_summary> shards;         // registered so far, by rank
-  std::vector<std::uint64_t> complete_steps; // all shards done; ascending
+  std::vector<shard_summary> shards;         // those registered so far, by rank
+  std::vector<std::uint64_t> complete_steps; // steps that every shard has; ascending
 
   friend bool operator==(const checkpoint_summary&, const checkpoint_summary&) = default;
 };

@@ -1,4 +1,4 @@
-// Time for deadlines (monotonic) and for records (wall clock).
+// Clocks: a monotonic one for deadlines, the wall clock for records. Used by every room.
 #pragma once
 
 #include <chrono>
@@ -9,7 +9,7 @@ namespace millrace {
 using steady_clock = std::chrono::steady_clock;
 using time_point = steady_clock::time_point;
 
-/// Nanoseconds since the epoch, for "stored at" in records.
+/// The wall clock in nanoseconds since the epoch, as records keep it.
 inline std::uint64_t wall_clock_ns() noexcept {
   using namespace std::chrono;
   return static_cast<std::uint64_t>(

@@ -1,4 +1,4 @@
-// The untyped half of the wire codec.
+// The parts of the wire codec that do not depend on a type. Called by every encoding and decoding.
 #include <millrace/core/codec.hpp>
 
 #include <cstring>

@@ -1,5 +1,5 @@
-// The wire codec: an inspector over the same `inspect` functions that describe every message.
-// Used by channels and stored manifests. Little endian, integers as LEB128, structs length-prefixed.
+// The wire codec: writes and reads values through their `inspect` functions. Little endian,
+// integers as LEB128, structs length-prefixed. Used by channels and for stored records.
 #pragma once
 
 #include <millrace/core/ids.hpp>
@@ -19,10 +19,10 @@ namespace millrace {
 
 using byte_buffer = std::vector<std::byte>;
 
-/// Bounds of one decoding, checked before anything is allocated.
+/// Limits of one decoding, checked before memory is allocated.
 struct decode_limits {
   std::uint32_t depth_max = 16;
-  /// Memory that decoded containers may take, whatever their length fields claim.
+  /// Most memory that decoded containers may take, whatever their length fields claim.
   std::uint64_t decoded_bytes_max = 64u << 20;
 };
 
@@ -63,11 +63,11 @@ private:
   byte_buffer& out_;
 };
 
-/// Reads values from bytes that nobody vouches for. The first fault sticks; later reads do nothing.
+/// Reads values from untrusted bytes. The first fault is kept, and later reads do nothing.
 ///
 /// Never reads outside `in`, never allocates more than the limits allow, never recurses deeper than
-/// `depth_max`. A struct longer than this version knows is skipped to its end; a shorter one leaves the
-/// missing fields at their defaults.
+/// `depth_max`. Unknown fields at the end of a struct are skipped; missing ones keep their
+/// defaults.
 class wire_reader {
 public:
   using result_type = bool;
@@ -85,7 +85,7 @@ public:
   }
 
   bool ok() const noexcept { return fault_ == nullptr; }
-  /// Why reading failed, in words; null while it did not.
+  /// Why reading failed, in words; null when it did not.
   const char* fault() const noexcept { return fault_; }
   bool at_end() const noexcept { return at_ == end_; }
   std::span<const std::byte> rest() const noexcept { return {at_, end_}; }
@@ -134,7 +134,7 @@ private:
   const char* fault_ = nullptr;
 };
 
-/// The bytes of one value.
+/// Returns the bytes of one value.
 template <class T>
 byte_buffer encode(const T& value) {
   byte_buffer out;
@@ -150,13 +150,11 @@ result<T> decode(std::span<const std::byte> in, std::string_view what, decode_li
   wire_reader reader{in, limits};
   reader(value);
   if (!reader.ok())
-    return fail(errc::protocol_error, std::string{what} + ": " + reader.fault());
+    return fail(errc::protocol_error, "{}: {}", what, reader.fault());
   if (!reader.at_end())
-    return fail(errc::protocol_error, std::string{what} + ": bytes after its end");
+    return fail(errc::protocol_error, "{}: extra bytes at its end", what);
   return value;
 }
-
-// -- implementation ---------------------------------------------------------------------------
 
 namespace detail {
 
@@ -165,7 +163,7 @@ struct is_std_array : std::false_type {};
 template <class T, std::size_t N>
 struct is_std_array<std::array<T, N>> : std::true_type {};
 
-// One byte each on the wire, copied whole.
+// Elements of one byte, which are copied in bulk.
 template <class T>
 inline constexpr bool is_byte_like =
   std::is_same_v<T, std::byte> || std::is_same_v<T, std::uint8_t>;

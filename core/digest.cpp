@@ -1,4 +1,5 @@
-// xxHash3 with run-time choice of the vector width.
+// xxHash3, which chooses its vector width at run time. Called where bytes are stored, moved and
+// verified.
 #include <millrace/core/assert.hpp>
 #include <millrace/core/digest.hpp>
 

@@ -1,4 +1,4 @@
-// Block-wise checksums of tensors (xxHash3, 64 bits): computed on store, verified on load.
+// Checksums of tensors, block by block (xxHash3, 64 bits). Computed on store, verified on load.
 #pragma once
 
 #include <cstddef>
@@ -7,14 +7,15 @@
 
 namespace millrace {
 
-/// Bytes of a tensor covered by one digest. Blocks start at the tensor's first byte; the last one
-/// may be shorter; a tensor without bytes has none. Part of every stored format.
+/// Bytes of a tensor that one digest covers. Blocks start at the tensor's first byte, and the last
+/// one may be shorter. A tensor without bytes has no digest. Part of every stored format.
 inline constexpr std::uint64_t digest_block_bytes = 256 * 1024;
 
-/// xxHash3-64 of `size_bytes` at `data`, with the widest vectors this processor has.
+/// Returns the xxHash3-64 of `size_bytes` at `data`, computed with the widest vectors of the
+/// processor.
 std::uint64_t digest(const void* data, std::size_t size_bytes) noexcept;
 
-/// The same value, computed piece by piece while the bytes pass.
+/// Computes the same value from bytes that arrive piece by piece.
 class running_digest {
 public:
   running_digest() noexcept;
@@ -26,10 +27,10 @@ public:
   std::uint64_t value() const noexcept;
 
 private:
-  void* state_; // the library's, which does not tell its size
+  void* state_; // allocated by the library, which hides its size
 };
 
-/// Number of digests of a tensor of `size_bytes`.
+/// Returns the number of digests of a tensor of `size_bytes`.
 constexpr std::uint64_t digest_count(std::uint64_t size_bytes) noexcept {
   return (size_bytes + digest_block_bytes - 1) / digest_block_bytes;
 }

@@ -1,4 +1,4 @@
-// Lengths of time in the unit of most settings. For the bounds of options.
+// Lengths of time in milliseconds, the unit of most settings. Used for bounds of options.
 #pragma once
 
 #include <cstdint>

@@ -1,8 +1,10 @@
-// What every operation of the public API returns at once, and the promise behind it.
+// The future that every operation of the public API returns at once, and its promise. Used by
+// programs and by the runtime.
 #pragma once
 
 #include <millrace/core/assert.hpp>
 #include <millrace/core/clock.hpp>
+#include <millrace/core/gathering.hpp>
 #include <millrace/core/status.hpp>
 
 #include <atomic>
@@ -18,20 +20,20 @@
 
 namespace millrace {
 
-/// Lets a thread that waits for a future do the runtime's I/O meanwhile.
+/// Lets a thread that waits for a future do the runtime's I/O in the meantime.
 ///
-/// *Problem*: a reply that first wakes an I/O thread, which then wakes the waiting thread, costs two
-/// wake-ups; at 4 KiB they are most of the latency. A waiting thread that reads the socket itself
-/// needs one, or none while it polls.
+/// *Problem*: a reply that wakes an I/O thread, which then wakes the waiting thread, costs two
+/// wake-ups. At 4 KiB they are most of the latency. A waiting thread that reads the socket itself
+/// needs one wake-up, or none while it polls.
 class progress {
 public:
   virtual ~progress() = default;
 
-  /// Makes progress until `done()` holds, `deadline` passes, or another thread already drives the
-  /// I/O (then it returns at once and the caller waits the ordinary way).
+  /// Does I/O until `done()` holds or `deadline` passes. Returns at once when another thread does
+  /// the I/O already; the caller then waits the ordinary way.
   virtual void help(const std::function<bool()>& done, time_point deadline) = 0;
 
-  /// Makes a thread inside `help` look at its `done()` again. Any thread, never blocks.
+  /// Makes a thread inside `help` check its `done()` again. Any thread, never blocks.
   virtual void nudge() noexcept = 0;
 };
 
@@ -56,7 +58,8 @@ struct future_state {
       std::lock_guard guard{mutex};
       if (value)
         return false;
-      // Undoing an operation makes it fail in its own way first; what the caller asked for is what it reads.
+      // Undoing an operation may fail it with another error first. The caller cancelled, and reads
+      // that.
       if (cancelling && !outcome)
         outcome = fail(errc::cancelled, "cancelled by the caller");
       value.emplace(std::move(outcome));
@@ -89,8 +92,8 @@ struct future_state {
 
 /// The outcome of an operation that may still be running.
 ///
-/// Every operation has a deadline of its own, so a future always becomes ready. Dropping one
-/// detaches: the operation goes on, nobody is told. Copies share the outcome.
+/// Every operation has a deadline, so a future always becomes ready. Dropping a future does not
+/// stop its operation. Copies share the outcome.
 /// Threads: any; several may wait on copies of one future.
 template <class T>
 class [[nodiscard]] future {
@@ -112,18 +115,19 @@ public:
       return *outcome;
   }
 
-  /// Waits and returns the value or the status. Does not throw.
+  /// Waits and returns the value, or the status that says why there is none. Does not throw.
   [[nodiscard]] const millrace::result<T>& result() const& { return wait(); }
   [[nodiscard]] millrace::result<T> result() && { return wait(); }
 
-  /// Waits at most `timeout`; true once the outcome is there. The operation goes on either way.
+  /// Waits at most `timeout` and returns whether the outcome is there. The operation goes on either
+  /// way.
   template <class Rep, class Period>
   bool wait_for(std::chrono::duration<Rep, Period> timeout) const {
     return state_->wait_until(steady_clock::now() + timeout);
   }
 
-  /// Calls `f(const result<T>&)` once the outcome is there: at once if it is, else on the thread that
-  /// completes the operation. `f` must neither block nor throw.
+  /// Calls `f(const result<T>&)` with the outcome: at once if it is there, otherwise on the thread
+  /// that completes the operation. `f` must neither block nor throw.
   template <class F>
   void then(F f) const {
     {
@@ -136,8 +140,8 @@ public:
     f(*state_->value);
   }
 
-  /// Gives the operation up: the outcome becomes `cancelled` unless it is there already. When this
-  /// returns, nothing touches the operation's tensors any more; whoever cancels second waits for the first.
+  /// Cancels the operation: the outcome becomes `cancelled` unless it is there already. After the
+  /// return nothing touches the operation's tensors. A second caller waits for the first.
   void cancel() const {
     std::function<void()> undo;
     {
@@ -151,7 +155,8 @@ public:
     state_->set(fail(errc::cancelled, "cancelled by the caller"));
   }
 
-  /// `co_await future` gives a `result<T>`; the coroutine resumes on the completing thread.
+  /// `co_await future` gives a `result<T>`. The coroutine resumes on the thread that completes the
+  /// operation.
   auto operator co_await() const {
     struct awaiter {
       std::shared_ptr<state_type> state;
@@ -175,8 +180,8 @@ private:
   std::shared_ptr<state_type> state_;
 };
 
-/// The producing end. Copies share one outcome; if the last copy goes without having set one, the
-/// future fails with `internal`, so that no waiter is left alone.
+/// The producing end of a future. Copies share one outcome. If the last copy is destroyed before
+/// one is set, the future fails with `internal`, so that no thread waits for ever.
 template <class T>
 class promise {
 public:
@@ -187,11 +192,12 @@ public:
 
   future<T> get_future() const { return future<T>{guard_->state}; }
 
-  /// Sets the outcome; false if there was one already.
+  /// Sets the outcome. Returns false if there was one already.
   bool set(result<T> outcome) const { return guard_->state->set(std::move(outcome)); }
 
-  /// Runs when the caller cancels, before the outcome is set. False when it came too late to be kept: the outcome is
-  /// there, or the caller is cancelling; then nothing may be begun any more.
+  /// Sets what runs when the caller cancels, before the outcome is set. Returns false when it is
+  /// too late: the outcome is there, or the caller is cancelling. The operation must not be started
+  /// then.
   [[nodiscard]] bool on_cancel(std::function<void()> f) const {
     std::lock_guard lock{guard_->state->mutex};
     if (guard_->state->value || guard_->state->cancelling)
@@ -208,7 +214,7 @@ private:
   std::shared_ptr<guard> guard_;
 };
 
-/// A future that is ready from the start.
+/// Returns a future that is ready.
 template <class T>
 future<T> ready_future(result<T> outcome) {
   promise<T> p;
@@ -216,33 +222,20 @@ future<T> ready_future(result<T> outcome) {
   return p.get_future();
 }
 
-/// Ready when all of them are; holds every outcome, in order.
+/// Returns a future that is ready when all of `futures` are. It holds every outcome, in order.
 template <class T>
 future<std::vector<result<T>>> when_all(const std::vector<future<T>>& futures) {
-  struct gathering {
-    std::mutex mutex;
-    std::vector<result<T>> outcomes;
-    std::size_t missing;
-    promise<std::vector<result<T>>> done;
-  };
-  auto g = std::make_shared<gathering>();
-  g->missing = futures.size();
-  g->outcomes.assign(futures.size(), fail(errc::internal, "not ready"));
-  auto out = g->done.get_future();
+  using outcomes = std::vector<result<T>>;
   if (futures.empty())
-    g->done.set(std::vector<result<T>>{});
+    return ready_future<outcomes>(outcomes{});
+  promise<outcomes> done;
+  auto all = std::make_shared<gathering<result<T>>>(
+    futures.size(), [done](result<outcomes> gathered) { done.set(std::move(gathered)); });
   for (std::size_t i = 0; i < futures.size(); ++i)
-    futures[i].then([g, i](const result<T>& outcome) {
-      bool last;
-      {
-        std::lock_guard lock{g->mutex};
-        g->outcomes[i] = outcome;
-        last = --g->missing == 0;
-      }
-      if (last)
-        g->done.set(std::move(g->outcomes));
+    futures[i].then([all, i](const result<T>& outcome) {
+      all->arrived(i, result<result<T>>{tl::in_place, outcome});
     });
-  return out;
+  return done.get_future();
 }
 
 } // namespace millrace

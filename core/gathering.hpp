@@ -1,4 +1,5 @@
-// The outcomes of several things that were asked for at once. Used by whoever passes on all of them or the first error.
+// Joins the outcomes of several operations that run at once. Used where the results are passed on
+// together.
 #pragma once
 
 #include <millrace/core/status.hpp>
@@ -10,14 +11,15 @@
 
 namespace millrace {
 
-/// Runs `done` with all values, in the order of their indices, or with the error that came first; not before the last
-/// outcome is there, so that nothing is under way any more. Shared by the completions that call `arrived`.
+/// Runs `done` with all values, in the order of their indices, or with the error that came first.
+/// It runs when the last outcome has arrived, so that no operation is under way any more. The
+/// completions of the operations share it and call `arrived`.
 ///
 /// Threads: any.
 template <class T>
 class gathering {
 public:
-  /// `count`: one at least.
+  /// `count`: at least one.
   gathering(std::size_t count, completion<std::vector<T>> done)
     : values_(count), missing_(count), done_(std::move(done)) {}
 

@@ -1,5 +1,5 @@
-// One request for each huge page: one for the whole range takes the kernel ten times as long.
-// Asked by whoever keeps large mappings for long.
+// One request for each huge page, since a single request for the whole range takes the kernel ten
+// times as long. Called for large mappings that stay for long.
 #include <millrace/core/huge_pages.hpp>
 
 #include <sys/mman.h>

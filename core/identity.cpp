@@ -1,4 +1,4 @@
-// One key pair a process, and the identity that follows from it.
+// One key pair per process, and the identity derived from it. Called by the handshake of channels.
 #include <millrace/core/assert.hpp>
 #include <millrace/core/identity.hpp>
 

@@ -1,4 +1,4 @@
-// Random values and their printed form.
+// Random values and their printed form. Called by every room.
 #include <millrace/core/assert.hpp>
 #include <millrace/core/ids.hpp>
 

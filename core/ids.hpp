@@ -1,4 +1,5 @@
-// Identities: 128-bit values that name processes and layers, and keys that cannot be guessed.
+// Identities: 128-bit values that name processes and layers, and keys that cannot be guessed. Used
+// by every room.
 #pragma once
 
 #include <millrace/core/status.hpp>
@@ -25,9 +26,9 @@ struct peer_tag;
 struct key_tag;
 struct layer_tag;
 
-/// One process during one life: a restart gets another one.
+/// Identifies one process from start to end. A restarted process has another identity.
 using peer_id = id128<peer_tag>;
-/// The capability to move bytes into or out of one exposed region.
+/// The key that permits moving bytes into or out of one exposed region.
 using region_key = id128<key_tag>;
 /// The structural identity of a leaf layer.
 using layer_id = id128<layer_tag>;
@@ -42,7 +43,8 @@ Id random_id() noexcept {
   return id;
 }
 
-/// The identity of this process, made at first use: a hash of its key, see identity.hpp.
+/// Returns the identity of this process: a hash of its public key, made at first use (see
+/// identity.hpp).
 const peer_id& this_peer() noexcept;
 
 std::string to_hex(const std::uint8_t* data, std::size_t size_bytes);
@@ -52,7 +54,7 @@ std::string to_string(const id128<Tag>& id) {
   return to_hex(id.bytes.data(), id.bytes.size());
 }
 
-/// True if equal; takes the same time whichever byte differs.
+/// Returns whether the keys are equal. Takes the same time whichever byte differs.
 bool equal_constant_time(const region_key& a, const region_key& b) noexcept;
 
 template <class Inspector, class Tag>

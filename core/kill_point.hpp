@@ -1,5 +1,5 @@
-// Named places at which crash tests let the process die. Called by storage where a crash is
-// delicate.
+// Kill points: named places at which crash tests kill the process. Passed by storage code whose
+// order of writes matters.
 #pragma once
 
 #include <unistd.h>
@@ -15,7 +15,8 @@ namespace detail {
 /// `NAME` or `NAME:COUNT`, from the environment, read once; null in every ordinary process.
 inline const char* const armed_kill_point = std::getenv("MILLRACE_KILL_POINT");
 
-/// Kills the process if `name` is the armed point and was passed COUNT times (1 when left out).
+/// Kills the process when `name` is the armed point and is passed for the COUNT-th time (1 if left
+/// out).
 inline void pass_kill_point(const char* name) noexcept {
   static int passed = 0;
   auto length = std::strlen(name);
@@ -33,7 +34,8 @@ inline void pass_kill_point(const char* name) noexcept {
 
 } // namespace millrace
 
-/// Always compiled in, so that what is tested is what is shipped; costs one predictable branch.
+/// Compiled into every build, so that tests run the code that is shipped. Costs one predictable
+/// branch.
 #define MILLRACE_KILL_POINT(name)                                                                  \
   do {                                                                                             \
     if (::millrace::detail::armed_kill_point) [[unlikely]]                                         \

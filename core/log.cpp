@@ -1,4 +1,4 @@
-// The one logger.
+// The one logger of the process. Called by every room.
 #include <millrace/core/log.hpp>
 
 #include <spdlog/sinks/stdout_color_sinks.h>
@@ -16,7 +16,7 @@ spdlog::logger& log() {
 }
 
 bool configure_log(const std::string& level) {
-  // spdlog takes any unknown name for "off".
+  // spdlog treats an unknown name as "off".
   auto parsed = spdlog::level::from_str(level);
   if (parsed == spdlog::level::off && level != "off")
     return false;

@@ -1,12 +1,13 @@
-// Log lines to standard error through spdlog: one line an event, `key=value` after the sentence.
+// The log: one line per event to standard error through spdlog, `key=value` after the sentence.
+// Used by every room.
 #pragma once
 
 #include <spdlog/spdlog.h>
 
 namespace millrace {
 
-/// Millrace's own logger, so that a program that embeds us keeps its own. Writes to standard error, from level
-/// `warn` on until `configure_log` says otherwise. Any thread.
+/// Returns Millrace's own logger; a program that embeds the library keeps its own. It writes to
+/// standard error, from level `warn` up unless `configure_log` set another one. Any thread.
 spdlog::logger& log();
 
 /// Sets the level by name: trace, debug, info, warn, error, off.

@@ -1,4 +1,4 @@
-// Memory in which tensors rest or pass through. Arenas give it; buckets are given it.
+// Registered memory in which tensors are stored or staged. Lent by arenas, used by buckets.
 #pragma once
 
 #include <millrace/core/status.hpp>
@@ -9,39 +9,40 @@
 
 namespace millrace {
 
-/// A run of registered memory. Giving up the last copy of `owner` returns it.
+/// A run of registered memory. It is returned when the last copy of `owner` is destroyed.
 ///
-/// *Problem*: a peer that stopped answering may still be copying into memory we lent it, while the
-/// request it served was given up long ago. Whoever might still touch the bytes holds `owner`.
+/// *Problem*: a peer that stopped answering may still copy into memory that it was lent, long after
+/// its request has failed. Code that may still touch the bytes keeps a copy of `owner`.
 struct memory_block {
   std::byte* data = nullptr;
   std::uint64_t size_bytes = 0;
   std::shared_ptr<void> owner;
 };
 
-/// A file or device that somebody mapped whole and shared: its bytes are reachable by descriptor and offset, too.
+/// A file or device that is mapped shared, so that its bytes can be reached by descriptor and
+/// offset, too.
 struct file_mapping {
-  int fd = -1; // of whoever made the mapping, who keeps it open as long as the mapping is used
+  int fd = -1; // stays the owner's, who keeps it open while the mapping is used
   std::uint64_t file_offset = 0;
   std::byte* data = nullptr;
   std::uint64_t size_bytes = 0;
 };
 
-/// Something that lends registered memory: a staging pool, or a mapping of its own.
+/// Lends registered memory: a staging pool, or a mapping of its own.
 class memory_source {
 public:
   virtual ~memory_source() = default;
 
   /// Lends `size_bytes` aligned to `alignment` (a power of two, at most 4096).
   ///
-  /// Errors:  `no_space` with what was asked for and what is free.
+  /// Errors:  `no_space` with the bytes asked for and the bytes free.
   /// Threads: any.
   virtual result<memory_block> allocate(std::uint64_t size_bytes, std::size_t alignment) = 0;
 
-  /// True if the memory lies in huge pages, so that devices can take it in few large runs.
+  /// Whether the memory lies in huge pages, so that devices can access it in few large runs.
   virtual bool contiguous() const noexcept = 0;
 
-  /// Bytes that could be lent in total, and bytes lent now.
+  /// Bytes that can be lent in total, and bytes that are lent now.
   virtual std::uint64_t capacity_bytes() const noexcept = 0;
   virtual std::uint64_t used_bytes() const noexcept = 0;
 };

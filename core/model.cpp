@@ -1,4 +1,4 @@
-// Checks and summaries of model records.
+// Checks and summaries of model records. Called by buckets and by the actors that ask them.
 #include <millrace/core/model.hpp>
 
 namespace millrace {
@@ -6,9 +6,8 @@ namespace millrace {
 status validate_model_name(std::string_view name) {
   if (name.empty() || name.size() > model_name_bytes_max)
     return {
-      errc::invalid_argument,
-      "a model's name has 1 to " + std::to_string(model_name_bytes_max) + " bytes, this one has " +
-        std::to_string(name.size())};
+      errc::invalid_argument, "a model's name must have 1 to {} bytes, this one has {}",
+      model_name_bytes_max, name.size()};
   if (!is_utf8(name))
     return {errc::invalid_argument, "a model's name must be UTF-8 without NUL"};
   return {};

@@ -1,4 +1,4 @@
-// What is known of one stored version of a model. Buckets keep it, messages carry it.
+// Descriptions of stored versions of models. Buckets keep them, messages carry them.
 #pragma once
 
 #include <millrace/core/ids.hpp>
@@ -17,7 +17,7 @@ inline constexpr std::size_t model_name_bytes_max = 512;
 /// Checks a model's name: 1 to `model_name_bytes_max` bytes of UTF-8, no NUL.
 [[nodiscard]] status validate_model_name(std::string_view name);
 
-/// The structure of a layer as it travels with a model: its id and its encoded description.
+/// The structure of a layer as it is sent with a model: its id and its encoded description.
 struct described_layer {
   layer_id id;
   std::vector<std::byte> description; // encoded `layer_description`
@@ -25,25 +25,25 @@ struct described_layer {
   friend bool operator==(const described_layer&, const described_layer&) = default;
 };
 
-/// What the client says of the model it stores.
+/// What a client states about the model that it stores.
 struct model_spec {
   std::string name;
   std::vector<std::byte> graph; // encoded `compact_graph`; empty when there is none
-  /// Per tensor the index of its layer in the graph; may be empty.
+  /// For each tensor the index of its layer in the graph; may be empty.
   std::vector<std::uint32_t> tensor_layers;
   layout tensors;
-  std::vector<std::pair<std::string, std::string>> metadata; // the user's own words
+  std::vector<std::pair<std::string, std::string>> metadata; // free text of the user
   bool pinned = false;                                       // never evicted
 
   friend bool operator==(const model_spec&, const model_spec&) = default;
 };
 
-/// A stored version: the spec and what the store added.
+/// A stored version: the client's spec and what the bucket added.
 struct model_record {
   model_spec spec;
-  std::uint64_t version = 0;      // from a counter of the bucket: never used twice, later is larger
+  std::uint64_t version = 0;      // from the bucket's counter: never reused, later ones are larger
   std::uint64_t stored_at_ns = 0; // wall clock
-  /// Per tensor in order, `digest_count(bytes)` values each; empty when stored without checksums.
+  /// `digest_count(bytes)` values for each tensor, in order; empty when stored without checksums.
   std::vector<std::uint64_t> digests;
 
   friend bool operator==(const model_record&, const model_record&) = default;

@@ -45,9 +45,9 @@ std::vector<std::uint32_t> dependency_order(std::size_t count, InputsOf inputs_o
 }
 
 std::string called(const std::vector<layer>& layers, std::size_t index) {
-  auto text = "layer " + std::to_string(index);
   auto& label = layers[index].label;
-  return label.empty() ? text : text + " (" + label + ")";
+  return label.empty() ? fmt::format("layer {}", index)
+                       : fmt::format("layer {} ({})", index, label);
 }
 
 // What is left after Kahn's order holds a cycle, and every layer left has an input that is left
@@ -72,7 +72,7 @@ status describe_cycle(const std::vector<layer>& layers, const std::vector<std::u
   for (std::size_t i = 1; i < std::min(path.size(), named_max); ++i)
     text += " is fed by " + called(layers, path[i]);
   if (path.size() > named_max)
-    text += " and " + std::to_string(path.size() - named_max) + " more";
+    text += fmt::format(" and {} more", path.size() - named_max);
   return {errc::invalid_argument, text + " is fed by " + called(layers, path[0])};
 }
 
@@ -157,16 +157,13 @@ private:
 
 status check_inputs(const std::vector<layer>& layers) {
   if (layers.size() > graph_layers_max)
-    return {
-      errc::invalid_argument,
-      "a graph has at most " + std::to_string(graph_layers_max) + " layers"};
+    return {errc::invalid_argument, "a graph may have at most {} layers", graph_layers_max};
   for (std::size_t i = 0; i < layers.size(); ++i)
     for (auto input : layers[i].inputs)
       if (input >= layers.size())
         return {
-          errc::invalid_argument,
-          called(layers, i) + " is fed by layer " + std::to_string(input) +
-            ", which is not in the graph of " + std::to_string(layers.size()) + " layers"};
+          errc::invalid_argument, "{} is fed by layer {}, which is not in the graph of {} layers",
+          called(layers, i), input, layers.size()};
   return {};
 }
 
@@ -193,8 +190,7 @@ public:
     if (in_.varint(version) && version != graph_version)
       return fail(
         errc::unsupported_version,
-        "graph: its encoding has version " + std::to_string(version) + ", this is version " +
-          std::to_string(graph_version));
+        "graph: its encoding has version {}, this build reads version {}", version, graph_version);
     in_.varint(count);
     // A layer takes two bytes at least: its header, and a byte that tells its id.
     if (count > graph_layers_max || count > in_.rest().size() / 2)
@@ -211,7 +207,7 @@ public:
     if (ok() && dependency_order(count, inputs_of).size() != count)
       stumble("a cycle");
     if (!ok())
-      return fail(errc::protocol_error, std::string{"graph: "} + (fault_ ? fault_ : in_.fault()));
+      return fail(errc::protocol_error, "graph: {}", fault_ ? fault_ : in_.fault());
     return std::move(graph_);
   }
 

@@ -1,5 +1,5 @@
-// A model's architecture: its leaf layers and what feeds what. Hashed to ids that labels do not
-// change.
+// A model's architecture: its leaf layers and their inputs, hashed to ids that do not depend on
+// labels. Built by clients, decoded by providers.
 #pragma once
 
 #include <millrace/core/ids.hpp>
@@ -17,9 +17,9 @@
 
 namespace millrace {
 
-/// One leaf layer: everything that makes its structure, and a label that does not.
+/// One leaf layer: its structure, and a label that is not part of the structure.
 struct layer {
-  std::string label;                                           // display only, never hashed
+  std::string label;                                           // for display only, never hashed
   std::string kind;                                            // class: "Linear", "Conv2d"
   std::vector<std::pair<std::string, std::string>> attributes; // hyper-parameters, any order
   /// The layer's tensors by role ("weight", "bias"), dtype and shape.
@@ -28,14 +28,15 @@ struct layer {
   std::vector<std::uint32_t> inputs;
 };
 
-/// The name under which a layer's tensor is stored: "<label>.<role>", or the role where there is no label.
+/// Returns the name under which a layer's tensor is stored: "<label>.<role>", or the role if there
+/// is no label.
 std::string tensor_name(const layer& l, const tensor_desc& tensor);
 
 struct hashed_graph;
 class model_graph;
 result<std::shared_ptr<const hashed_graph>> hashed(const model_graph& graph);
 
-/// Only leaf layers (DStore, section 3). Layers may be added before what feeds them.
+/// An architecture of leaf layers (DStore, section 3). A layer may be added before its inputs.
 class model_graph {
 public:
   /// Adds a layer and returns its index. Tensors of a model are named "<label>.<role>".
@@ -44,18 +45,19 @@ public:
   const std::vector<layer>& layers() const noexcept { return layers_; }
   bool empty() const noexcept { return layers_.empty(); }
 
-  /// All tensors, layer by layer, named "<label>.<role>"; the role alone where the label is empty.
+  /// Returns all tensors, layer by layer, named as `tensor_name` does.
   layout tensors() const;
 
-  /// A chain of layers, each fed by the one before: what a table of tensors gives when the real
-  /// architecture is not known. Tensors are grouped by the text before the last dot (those without
-  /// one share a layer without label), groups and their members in order of first appearance.
+  /// Returns a chain of layers, each fed by the one before. Used for a table of tensors whose
+  /// architecture is not known. Tensors are grouped by the text before the last dot; those without
+  /// a dot share a layer without a label. Groups and their members keep the order of first
+  /// appearance.
   static model_graph chain_of(const layout& tensors);
 
 private:
   friend result<std::shared_ptr<const hashed_graph>> hashed(const model_graph& graph);
 
-  // What was computed for the layers as they are; copies of a graph share it.
+  // The result computed for the present layers. Copies of a graph share it.
   struct memo {
     memo() = default;
     memo(const memo& other) : value(other.get()) {}
@@ -80,7 +82,7 @@ private:
   memo memo_;
 };
 
-/// What an id stands for: the structure of one layer without label and inputs. Immutable.
+/// What an id stands for: the structure of one layer without its label and inputs. Immutable.
 struct layer_description {
   std::string kind;
   std::vector<std::pair<std::string, std::string>> attributes;
@@ -89,11 +91,11 @@ struct layer_description {
   friend bool operator==(const layer_description&, const layer_description&) = default;
 };
 
-/// The description in its one canonical order (attributes by key, tensors by role), so that layers
+/// Returns the description in canonical order (attributes by key, tensors by role), so that layers
 /// of equal structure have equal encoded descriptions.
 layer_description describe(const layer& l);
 
-/// Layers of one graph.
+/// Most layers of one graph.
 inline constexpr std::size_t graph_layers_max = 1u << 20;
 
 /// Computes the identity of every leaf layer of a model from its structure alone.
@@ -108,7 +110,8 @@ inline constexpr std::size_t graph_layers_max = 1u << 20;
 ///          already hashed.
 result<std::vector<layer_id>> identify_layers(const model_graph& graph);
 
-/// The architecture as it travels and rests: an id per leaf layer and the list of its inputs.
+/// The architecture as it is sent and stored: for each leaf layer its id and the list of its
+/// inputs.
 struct compact_graph {
   std::vector<layer_id> ids;
   std::vector<std::vector<std::uint32_t>> inputs; // same length as ids
@@ -116,18 +119,18 @@ struct compact_graph {
   friend bool operator==(const compact_graph&, const compact_graph&) = default;
 };
 
-/// Hashes and compacts in one step. Errors as `identify_layers`.
+/// Returns the ids and inputs of all layers. Errors: as `identify_layers`.
 result<compact_graph> compact(const model_graph& graph);
 
-/// About 18 bytes a layer of a chain: repeated ids are written once, inputs as distances.
-/// The two lists must be of one length and every input an index of the graph, as `compact` makes
-/// it.
+/// Returns the encoded graph, about 18 bytes per layer of a chain. A repeated id is written once,
+/// and inputs are written as distances. Both lists must have the same length and every input must
+/// be an index of the graph, as in what `compact` returns.
 std::vector<std::byte> encode_graph(const compact_graph& graph);
 
-/// Reads what `encode_graph` wrote, from bytes nobody vouches for.
+/// Returns the graph that `encode_graph` wrote, read from untrusted bytes. Every input of it is an
+/// index of the graph, and it has no cycle.
 ///
-/// The graph it gives is sound: every input names another layer of it, and there is no cycle.
-/// Cost:   O(bytes), no recursion; never allocates more than some 40 times the input.
+/// Cost:   O(bytes), no recursion; allocates at most some 40 times the input.
 /// Errors: `protocol_error` with the fault, `unsupported_version`.
 result<compact_graph> decode_graph(std::span<const std::byte> bytes);
 
@@ -136,7 +139,7 @@ typename Inspector::result_type inspect(Inspector& f, layer_description& x) {
   return f(x.kind, x.attributes, x.tensors);
 }
 
-/// All that follows from an architecture and is sent with every model that has it.
+/// What is derived from an architecture and sent with every model that has it.
 struct hashed_graph {
   compact_graph compact;
   std::vector<std::byte> encoded; // of `compact`
@@ -144,7 +147,7 @@ struct hashed_graph {
   std::vector<std::pair<layer_id, std::vector<std::byte>>> descriptions;
 };
 
-/// Hashes, compacts and describes a graph; once, however often it is asked. Any thread.
+/// Returns the hashed graph. It is computed once per state of the graph. Any thread.
 /// Errors: as `identify_layers`.
 result<std::shared_ptr<const hashed_graph>> hashed(const model_graph& graph);
 

@@ -1,4 +1,4 @@
-// Names and wire numbers of the error codes.
+// Names and wire numbers of the error codes. Called by every room.
 #include <millrace/core/status.hpp>
 
 #include <array>
@@ -72,17 +72,17 @@ errc errc_from_wire(std::uint8_t value) noexcept {
 }
 
 status status::within(std::string_view context) const {
-  return status{code_, std::string{context} + ": " + detail_};
+  return status{code_, "{}: {}", context, detail_};
 }
 
 std::string status::to_string() const {
   std::string text{millrace::to_string(code_)};
-  return detail_.empty() ? text : text + ": " + detail_;
+  return detail_.empty() ? text : fmt::format("{}: {}", text, detail_);
 }
 
 status status_from_errno(int error_number, std::string_view doing) {
-  auto text = std::string{doing} + ": " + std::generic_category().message(error_number);
-  return status{errc_from_errno(error_number), std::move(text)};
+  return {
+    errc_from_errno(error_number), "{}: {}", doing, std::generic_category().message(error_number)};
 }
 
 } // namespace millrace

@@ -1,4 +1,4 @@
-// Sizes, spellings and checks of tensors.
+// Sizes, spellings and checks of tensors. Called by every room.
 #include <millrace/core/tensor.hpp>
 
 #include <array>
@@ -52,12 +52,12 @@ result<std::uint64_t> dense_bytes(const tensor_desc& tensor, std::size_t first) 
     overflow |= __builtin_mul_overflow(elements, tensor.shape[i], &elements);
   }
   if (overflow || elements > elements_max)
-    return fail(errc::invalid_argument, "tensor " + tensor.name + ": its size overflows 64 bits");
+    return fail(errc::invalid_argument, "tensor {}: its size overflows 64 bits", tensor.name);
   auto bits = elements * bits_per_element(tensor.type);
   if (bits % 8 != 0)
     return fail(
-      errc::invalid_argument,
-      "tensor " + tensor.name + ": " + describe(tensor) + " does not fill whole bytes");
+      errc::invalid_argument, "tensor {}: {} does not fill whole bytes", tensor.name,
+      describe(tensor));
   return bits / 8;
 }
 
@@ -71,7 +71,7 @@ result<dtype> parse_dtype(std::string_view name) {
   for (std::uint8_t i = 0; i < dtype_count; ++i)
     if (rows[i].name == name || rows[i].alias == name)
       return static_cast<dtype>(i);
-  return fail(errc::invalid_argument, "no dtype is called " + std::string{name});
+  return fail(errc::invalid_argument, "no dtype is called {}", name);
 }
 
 std::uint32_t bits_per_element(dtype type) noexcept {
@@ -114,18 +114,16 @@ bool is_utf8(std::string_view text) noexcept {
 status validate(const tensor_desc& tensor) {
   if (tensor.name.empty() || tensor.name.size() > tensor_name_bytes_max)
     return {
-      errc::invalid_argument,
-      "a tensor's name has 1 to " + std::to_string(tensor_name_bytes_max) +
-        " bytes, this one has " + std::to_string(tensor.name.size())};
+      errc::invalid_argument, "a tensor's name must have 1 to {} bytes, this one has {}",
+      tensor_name_bytes_max, tensor.name.size()};
   if (!is_utf8(tensor.name))
     return {errc::invalid_argument, "a tensor's name must be UTF-8 without NUL"};
   if (!known(tensor.type))
-    return {errc::invalid_argument, "tensor " + tensor.name + ": unknown dtype"};
+    return {errc::invalid_argument, "tensor {}: unknown dtype", tensor.name};
   if (tensor.shape.size() > tensor_rank_max)
     return {
-      errc::invalid_argument,
-      "tensor " + tensor.name + ": rank " + std::to_string(tensor.shape.size()) + " is above " +
-        std::to_string(tensor_rank_max)};
+      errc::invalid_argument, "tensor {}: rank {} is above {}", tensor.name, tensor.shape.size(),
+      tensor_rank_max};
   auto bytes = size_bytes(tensor);
   return bytes ? status{} : bytes.error();
 }
@@ -140,16 +138,14 @@ std::string describe(const tensor_desc& tensor) {
 
 status validate(const layout& tensors) {
   if (tensors.tensors.size() > layout_tensors_max)
-    return {
-      errc::invalid_argument,
-      "a model has at most " + std::to_string(layout_tensors_max) + " tensors"};
+    return {errc::invalid_argument, "a model may have at most {} tensors", layout_tensors_max};
   std::unordered_set<std::string_view> names;
   std::uint64_t sum = 0;
   for (auto& tensor : tensors.tensors) {
     if (auto bad = validate(tensor); !bad.ok())
       return bad;
     if (!names.insert(tensor.name).second)
-      return {errc::invalid_argument, "two tensors are called " + tensor.name};
+      return {errc::invalid_argument, "two tensors are called {}", tensor.name};
     if (__builtin_add_overflow(sum, *size_bytes(tensor), &sum) || sum >> 63 != 0)
       return {errc::invalid_argument, "the model's size overflows 63 bits"};
   }

@@ -1,4 +1,5 @@
-// What a tensor is: dtype, shape, name; and a model's layout, the ordered list of its tensors.
+// Descriptions of tensors (dtype, shape, name) and of a model's layout, the ordered list of its
+// tensors. Used by every room.
 #pragma once
 
 #include <millrace/core/status.hpp>
@@ -11,7 +12,8 @@
 
 namespace millrace {
 
-/// Element types of the safetensors format. The values are stored on disk: append, never renumber.
+/// The element types of the safetensors format. Their numbers are stored on disk: append, never
+/// renumber.
 enum class dtype : std::uint8_t {
   boolean = 0,
   f4 = 1,
@@ -36,16 +38,16 @@ enum class dtype : std::uint8_t {
 };
 inline constexpr std::uint8_t dtype_count = 20;
 
-/// The safetensors spelling: "BF16", "F8_E4M3".
+/// Returns the safetensors spelling: "BF16", "F8_E4M3".
 std::string_view to_string(dtype type) noexcept;
-/// Reads a safetensors spelling, or the names numpy and PyTorch use ("float32", "bfloat16").
+/// Reads a safetensors spelling, or a name that NumPy and PyTorch use ("float32", "bfloat16").
 result<dtype> parse_dtype(std::string_view name);
 std::uint32_t bits_per_element(dtype type) noexcept;
 
 inline constexpr std::size_t tensor_name_bytes_max = 1024;
 inline constexpr std::size_t tensor_rank_max = 32;
 
-/// A tensor without its bytes. An empty shape is a scalar; a zero anywhere in it means no elements.
+/// Describes a tensor. An empty shape means a scalar; a zero in the shape means no elements.
 struct tensor_desc {
   std::string name;
   dtype type = dtype::f32;
@@ -54,23 +56,24 @@ struct tensor_desc {
   friend bool operator==(const tensor_desc&, const tensor_desc&) = default;
 };
 
-/// Bytes of the tensor when dense.
-/// Errors: `invalid_argument` when the product overflows or sub-byte elements do not fill whole bytes.
+/// Returns the bytes of the tensor when dense.
+/// Errors: `invalid_argument` when the product overflows or sub-byte elements do not fill whole
+///         bytes.
 result<std::uint64_t> size_bytes(const tensor_desc& tensor);
 
-/// Bytes of one row along the first dimension; the whole tensor for a scalar.
+/// Returns the bytes of one row along the first dimension; of the whole tensor for a scalar.
 result<std::uint64_t> row_bytes(const tensor_desc& tensor);
 
 /// Checks name (UTF-8, 1 to `tensor_name_bytes_max` bytes, no NUL), dtype, rank and size.
 [[nodiscard]] status validate(const tensor_desc& tensor);
 
-/// True for well-formed UTF-8 without NUL.
+/// Returns true for well-formed UTF-8 without NUL.
 bool is_utf8(std::string_view text) noexcept;
 
-/// "BF16[4096, 1024]".
+/// Returns dtype and shape as text: "BF16[4096, 1024]".
 std::string describe(const tensor_desc& tensor);
 
-/// Tensors of one model, in the order in which they rest. Names are unique.
+/// The tensors of one model, in the order in which they are stored. Names are unique.
 struct layout {
   std::vector<tensor_desc> tensors;
 
@@ -82,7 +85,7 @@ inline constexpr std::size_t layout_tensors_max = 1u << 20;
 /// Checks every tensor, the uniqueness of names, and that the sum of bytes fits 63 bits.
 [[nodiscard]] status validate(const layout& tensors);
 
-/// Sum of the tensors' bytes. The layout must be valid.
+/// Returns the sum of the tensors' bytes. The layout must be valid.
 std::uint64_t size_bytes(const layout& tensors);
 
 template <class Inspector>

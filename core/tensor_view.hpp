@@ -1,4 +1,4 @@
-// A tensor's bytes where the caller keeps them, dense or strided. The currency of the public API.
+// A tensor in the caller's memory, dense or strided. Passed to most calls of the public API.
 #pragma once
 
 #include <millrace/core/tensor.hpp>
@@ -11,14 +11,15 @@
 
 namespace millrace {
 
-/// Describes memory of the caller; owns nothing. The memory must outlive the operation it is given to.
+/// Describes a tensor in the caller's memory and does not own it. The memory must outlive the
+/// operation.
 struct tensor_view {
   tensor_desc desc;
   std::byte* data = nullptr;
-  /// Distance in bytes between neighbours along each dimension; empty means dense, row-major.
+  /// The distance in bytes between neighbours along each dimension. Empty means dense, row-major.
   std::vector<std::int64_t> strides_bytes;
 
-  /// A dense view of `elements`.
+  /// Returns a dense view of `elements`.
   template <class T>
   static tensor_view dense(
     std::string name, dtype type, std::vector<std::uint64_t> shape, std::span<T> elements) {
@@ -29,7 +30,8 @@ struct tensor_view {
   }
 };
 
-/// Checks description, strides (rank, no sub-byte dtype) and that data is there if there are bytes.
+/// Checks the description, the strides (rank, no sub-byte dtype), and that `data` is set if there
+/// are bytes.
 [[nodiscard]] status validate(const tensor_view& view);
 
 } // namespace millrace

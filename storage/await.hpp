@@ -30,8 +30,7 @@ result<T> await(std::chrono::milliseconds deadline, Start start) {
   std::unique_lock guard{coming->mutex};
   if (!coming->changed.wait_for(guard, deadline, [&] { return coming->outcome.has_value(); }))
     return fail(
-      errc::deadline_exceeded,
-      "the storage did not answer within " + std::to_string(deadline.count()) + " ms");
+      errc::deadline_exceeded, "the storage did not answer within {} ms", deadline.count());
   return std::move(*coming->outcome);
 }
 

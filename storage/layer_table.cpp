@@ -17,8 +17,8 @@ result<layer_lease> layer_table::retain(
   for (auto& id : ids)
     if (!entries_.count(id) && !offered.count(id))
       return fail(
-        errc::unknown_layers,
-        "layer " + to_string(id) + " is not described here yet; send its description along");
+        errc::unknown_layers, "layer {} is not described here yet; send its description along",
+        to_string(id));
   for (auto& id : ids) {
     auto& known = entries_[id];
     if (known.models++ == 0)
@@ -33,7 +33,7 @@ result<std::vector<described_layer>> layer_table::resolve(const std::vector<laye
   for (auto& id : ids) {
     auto known = entries_.find(id);
     if (known == entries_.end())
-      return fail(errc::not_found, "no model here has layer " + to_string(id));
+      return fail(errc::not_found, "no model here has layer {}", to_string(id));
     layers.push_back({id, known->second.description});
   }
   return layers;

@@ -15,15 +15,13 @@ status check_tensor_layers(const model_spec& spec, std::size_t layer_count) {
     return {};
   if (spec.tensor_layers.size() != spec.tensors.tensors.size())
     return {
-      errc::invalid_argument,
-      std::to_string(spec.tensors.tensors.size()) + " tensors, but layer indices for " +
-        std::to_string(spec.tensor_layers.size())};
+      errc::invalid_argument, "{} tensors, but layer indices for {}", spec.tensors.tensors.size(),
+      spec.tensor_layers.size()};
   for (auto index : spec.tensor_layers)
     if (index >= layer_count)
       return {
-        errc::invalid_argument,
-        "a tensor of layer " + std::to_string(index) + ", but the graph has " +
-          std::to_string(layer_count) + " layers"};
+        errc::invalid_argument, "a tensor of layer {}, but the graph has {} layers", index,
+        layer_count};
   return {};
 }
 
@@ -35,7 +33,7 @@ result<std::vector<layer_id>> layers_of(const model_spec& spec) {
   }
   auto graph = decode_graph(spec.graph);
   if (!graph)
-    return fail(errc::invalid_argument, "its graph cannot be read: " + graph.error().detail());
+    return fail(errc::invalid_argument, "its graph cannot be read: {}", graph.error().detail());
   if (auto bad = check_tensor_layers(spec, graph->ids.size()); !bad.ok())
     return fail(std::move(bad));
   auto ids = std::move(graph->ids);
@@ -51,7 +49,7 @@ result<checked_spec> check_spec(const model_spec& spec) {
     return fail(std::move(bad));
   auto context = "model " + spec.name;
   if (auto bad = validate(spec.tensors); !bad.ok())
-    return fail(errc::invalid_argument, context + ": " + bad.detail());
+    return fail(errc::invalid_argument, "{}: {}", context, bad.detail());
   auto layers = layers_of(spec);
   if (!layers)
     return fail(layers.error().within(context));
@@ -74,18 +72,14 @@ status check_digests(
     expected += digest_count(bytes);
   if (digests.size() == expected)
     return {};
-  return {
-    errc::invalid_argument,
-    std::to_string(digests.size()) + " digests for " + std::to_string(expected) + " blocks"};
+  return {errc::invalid_argument, "{} digests for {} blocks", digests.size(), expected};
 }
 
 status check_ranges(
   const std::vector<std::uint64_t>& tensor_bytes, const std::vector<wanted>& ranges) {
   for (auto& range : ranges) {
     if (range.tensor >= tensor_bytes.size())
-      return {
-        errc::invalid_argument,
-        "tensor " + std::to_string(range.tensor) + " of " + std::to_string(tensor_bytes.size())};
+      return {errc::invalid_argument, "tensor {} of {}", range.tensor, tensor_bytes.size()};
     auto size = tensor_bytes[range.tensor];
     auto inside = range.tensor_offset <= size && range.length <= size - range.tensor_offset;
     auto ends = inside && range.tensor_offset + range.length == size;
@@ -94,20 +88,21 @@ status check_ranges(
       (range.length % digest_block_bytes != 0 && !ends))
       return {
         errc::invalid_argument,
-        "bytes " + std::to_string(range.tensor_offset) + "+" + std::to_string(range.length) +
-          " of tensor " + std::to_string(range.tensor) + ", which has " + std::to_string(size) +
-          " bytes; ranges start and end on blocks of " + std::to_string(digest_block_bytes)};
+        "bytes {}+{} of tensor {}, which has {} bytes; ranges start and end on blocks of {}",
+        range.tensor_offset,
+        range.length,
+        range.tensor,
+        size,
+        digest_block_bytes};
   }
   return {};
 }
 
 status no_such_model(const std::string& name, std::uint64_t version, std::uint64_t newest) {
   if (newest == 0)
-    return {errc::not_found, "no model named " + name};
+    return {errc::not_found, "no model named {}", name};
   return {
-    errc::not_found,
-    "model " + name + " has no version " + std::to_string(version) + "; the one there is " +
-      std::to_string(newest)};
+    errc::not_found, "model {} has no version {}; the one there is {}", name, version, newest};
 }
 
 } // namespace millrace::storage

@@ -1,8 +1,9 @@
-// `millrace status`: how every node of a cluster stands.
+// `millrace status`: shows the state of every node of a cluster.
 #include <millrace/tools/connection.hpp>
 #include <millrace/tools/output.hpp>
 #include <millrace/tools/text.hpp>
 
+#include <algorithm>
 #include <memory>
 #include <ostream>
 
@@ -94,29 +95,20 @@ void print_flushes(std::ostream& out, const node_status& s) {
     shown.print(out, "  ");
 }
 
-json to_json(const actors::rdma_status& s) {
-  json rails = json::array();
-  for (auto& r : s.rails)
-    rails.push_back(
-      {{"peer", r.peer},
-       {"device", r.device},
-       {"state", r.state},
-       {"connected_by", r.connected_by},
-       {"bytes", r.bytes},
-       {"rate_bytes_per_s", r.rate_bytes_per_s},
-       {"depth", r.depth},
-       {"requests", r.requests},
-       {"retried", r.retried},
-       {"failures", r.failures},
-       {"last_error", r.last_error}});
-  return {
-    {"rails", rails},
-    {"registrations", s.registrations},
-    {"registered_bytes", s.registered_bytes},
-    {"grants", s.grants},
-    {"windows", s.windows},
-    {"by_dma_buf", s.by_dma_buf},
-    {"by_peer_memory", s.by_peer_memory}};
+void add(json& out, const std::vector<transport::report_line>& lines) {
+  for (auto& line : lines)
+    out[line.name] = line.is_number ? json(line.number) : json(line.text);
+}
+
+json to_json(const transport::driver_report& r) {
+  json out = json::object();
+  for (auto& t : r.tables) {
+    auto& rows = out[t.name] = json::array();
+    for (auto& lines : t.rows)
+      add(rows.emplace_back(json::object()), lines);
+  }
+  add(out, r.lines);
+  return out;
 }
 
 json to_json(const node_status& s) {
@@ -148,8 +140,10 @@ json to_json(const node_status& s) {
      {{"used_bytes", s.staging_used_bytes}, {"capacity_bytes", s.staging_capacity_bytes}}},
     {"providers", providers},
     {"paths", paths}};
-  if (s.rdma.present)
-    out["rdma"] = to_json(s.rdma);
+  // What a driver calls its report stands beside the node's own keys.
+  for (auto& r : s.reports)
+    if (!out.contains(r.about))
+      out[r.about] = to_json(r);
   return out;
 }
 
@@ -184,7 +178,7 @@ void print_providers(std::ostream& out, const node_status& s) {
     providers.print(out, "  ");
 }
 
-// The star marks the way that the next transfer takes.
+// The star marks the driver that the next transfer uses.
 void print_paths(std::ostream& out, const node_status& s) {
   table paths{
     {"peer", "driver", ">bytes", ">rate", ">transfers", ">failures", ">fallbacks", "last failure"}};
@@ -197,26 +191,47 @@ void print_paths(std::ostream& out, const node_status& s) {
     paths.print(out, "  ");
 }
 
-void print_rdma(std::ostream& out, const actors::rdma_status& s) {
-  if (!s.present)
-    return;
-  out << "  rdma: " << counted(s.rails.size(), "rail") << ", "
-      << counted(s.registrations, "registration") << " (" << human_size(s.registered_bytes) << "), "
-      << counted(s.grants, "grant") << ", " << counted(s.windows, "window");
-  if (s.by_dma_buf + s.by_peer_memory > 0)
-    out << "; memory of GPUs registered " << s.by_dma_buf << " times by dma-buf, "
-        << s.by_peer_memory << " by peer memory";
-  out << '\n';
-  table rails{
-    {"rail to", "device", "state", "by", ">bytes", ">rate", ">depth", ">requests", ">retried",
-     ">failures", "last failure"}};
-  for (auto& r : s.rails)
-    rails.add(
-      {r.peer, r.device, r.state, r.connected_by, human_size(r.bytes),
-       human_size(r.rate_bytes_per_s) + "/s", std::to_string(r.depth), std::to_string(r.requests),
-       std::to_string(r.retried), std::to_string(r.failures), r.last_error});
-  if (!s.rails.empty())
-    rails.print(out, "  ");
+// "registered_bytes" and its number as "registered", "1.5 KiB".
+std::pair<std::string, std::string> shown(const transport::report_line& line) {
+  auto name = line.name;
+  auto take = [&](std::string_view unit) {
+    bool has = name.ends_with(unit);
+    if (has && name.size() > unit.size())
+      name.resize(name.size() - unit.size() - 1);
+    return has && line.is_number;
+  };
+  auto text = take("bytes_per_s") ? human_size(line.number) + "/s"
+    : take("bytes")               ? human_size(line.number)
+    : line.is_number              ? std::to_string(line.number)
+                                  : line.text;
+  std::replace(name.begin(), name.end(), '_', ' ');
+  return {name, text};
+}
+
+void print_report(std::ostream& out, const transport::driver_report& r) {
+  std::string facts;
+  for (auto& line : r.lines) {
+    auto [name, text] = shown(line);
+    facts += (facts.empty() ? " " : ", ") + name + " " + text;
+  }
+  out << "  " << printable(r.about) << ":" << printable(facts) << '\n';
+  for (auto& t : r.tables) {
+    if (t.rows.empty())
+      continue;
+    std::vector<std::string> headings;
+    for (auto& line : t.rows.front())
+      headings.push_back((line.is_number ? ">" : "") + printable(shown(line).first));
+    table rows{std::move(headings)};
+    for (auto& lines : t.rows) {
+      std::vector<std::string> cells;
+      for (auto& line : lines)
+        cells.push_back(shown(line).second);
+      // The table counts on it, and a node may say anything.
+      cells.resize(t.rows.front().size());
+      rows.add(std::move(cells));
+    }
+    rows.print(out, "  ");
+  }
 }
 
 void print(std::ostream& out, const node_status& s) {
@@ -231,7 +246,8 @@ void print(std::ostream& out, const node_status& s) {
   print_checkpoints(out, s);
   print_flushes(out, s);
   print_paths(out, s);
-  print_rdma(out, s.rdma);
+  for (auto& r : s.reports)
+    print_report(out, r);
 }
 
 int show_status(invocation& call, const connection_options& options) {

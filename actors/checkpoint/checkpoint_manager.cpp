@@ -162,7 +162,8 @@ private:
   void refuse(const enrolling_ptr& e, const status& why) {
     e->refused = true;
     std::erase(enrolling_, e);
-    e->rp.deliver(to_caf_error(why));
+    // The store may keep `e` for ever, and a promise holds its actor.
+    std::exchange(e->rp, {}).deliver(to_caf_error(why));
   }
 
   template <class Request>

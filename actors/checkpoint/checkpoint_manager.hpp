@@ -42,7 +42,7 @@ struct checkpoint_manager_deps {
   /// A version is done; on any thread, must not block. May be empty.
   std::function<void(const save_receipt&)> saved;
   /// What became of those that are copied on. Empty: none are.
-  std::function<storage::flush_counters()> flushed;
+  std::function<storage::flush::flush_counters()> flushed;
 };
 
 local_checkpoint_manager spawn_checkpoint_manager(

@@ -18,7 +18,7 @@ struct checkpoint_status {
   std::uint64_t restores = 0;
   std::uint64_t restored_bytes = 0;
   bool flushes = false; // it copies complete steps on
-  storage::flush_counters flushed;
+  storage::flush::flush_counters flushed;
 
   friend bool operator==(const checkpoint_status&, const checkpoint_status&) = default;
 };

@@ -3,6 +3,7 @@
 
 #include <millrace/actors/provider_status.hpp>
 #include <millrace/actors/service.hpp>
+#include <millrace/transport/driver_report.hpp>
 
 #include <cstdint>
 #include <string>
@@ -75,42 +76,13 @@ MILLRACE_INSPECT(
   peer_path, x.peer, x.driver, x.bytes, x.transfers, x.failures, x.chosen, x.rate_bytes_per_s,
   x.fallbacks, x.last_reason, x.carrier)
 
-/// One pair of RDMA ports between the node and a peer.
-struct peer_rail {
-  std::string peer;
-  std::string device;       // of the node
-  std::string state;        // "up", "connecting" or "down"
-  std::string connected_by; // "channel" or "rdma_cm"
-  std::uint64_t bytes = 0;
-  std::uint64_t requests = 0;
-  std::uint64_t retried = 0;
-  std::uint64_t failures = 0;
-  std::uint64_t rate_bytes_per_s = 0;
-  std::uint32_t depth = 0; // requests it may have under way now
-  std::string last_error;
+/// A place on the wire where former versions had a struct: they read one with nothing in it, and theirs is skipped.
+struct former_struct {
+  bool unused = false;
 
-  friend bool operator==(const peer_rail&, const peer_rail&) = default;
+  friend bool operator==(const former_struct&, const former_struct&) = default;
 };
-MILLRACE_INSPECT(
-  peer_rail, x.peer, x.device, x.state, x.connected_by, x.bytes, x.requests, x.retried, x.failures,
-  x.rate_bytes_per_s, x.depth, x.last_error)
-
-/// What a node has at its RDMA devices.
-struct rdma_status {
-  bool present = false; // it uses some
-  std::vector<peer_rail> rails;
-  std::uint64_t registrations = 0;
-  std::uint64_t registered_bytes = 0;
-  std::uint64_t grants = 0; // regions that peers have keys of
-  std::uint64_t windows = 0;
-  std::uint64_t by_dma_buf = 0;     // registrations of memory of GPUs
-  std::uint64_t by_peer_memory = 0; // the same, by their addresses
-
-  friend bool operator==(const rdma_status&, const rdma_status&) = default;
-};
-MILLRACE_INSPECT(
-  rdma_status, x.present, x.rails, x.registrations, x.registered_bytes, x.grants, x.windows,
-  x.by_dma_buf, x.by_peer_memory)
+MILLRACE_INSPECT(former_struct, x.unused)
 
 struct node_status {
   std::string node;
@@ -124,13 +96,15 @@ struct node_status {
   std::vector<provider_status> providers;
   std::vector<peer_path> paths;
   std::vector<std::string> addresses; // all it listens on; `address` is the first
-  rdma_status rdma;
+  former_struct rdma;                 // what `reports` say now
+  std::vector<transport::driver_report> reports;
 
   friend bool operator==(const node_status&, const node_status&) = default;
 };
 MILLRACE_INSPECT(
   node_status, x.node, x.address, x.version, x.pid, x.uptime_ms, x.connections,
-  x.staging_capacity_bytes, x.staging_used_bytes, x.providers, x.paths, x.addresses, x.rdma)
+  x.staging_capacity_bytes, x.staging_used_bytes, x.providers, x.paths, x.addresses, x.rdma,
+  x.reports)
 
 /// What requests to a node name as their target.
 inline constexpr auto node_itself = "";

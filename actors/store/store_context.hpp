@@ -15,7 +15,10 @@ public:
   store_context(caf::actor_system& system, const caf::strong_actor_ptr& self, tensor_store_deps d)
     : operation_context(system, self, d.name, d.fabric, d.limits), deps(std::move(d)) {}
 
-  const tensor_store_deps deps;
+  /// Ends a cycle when the actor ends: the bucket keeps completions that it has not run, and they keep the context.
+  void let_go() { deps.bucket.reset(); }
+
+  tensor_store_deps deps;
 };
 
 std::shared_ptr<operation> make_store_operation(

@@ -26,7 +26,7 @@ public:
   }
 
 private:
-  bool holds(const bulk_handle& x) { return x.segments.empty() || x.owner == owner_; }
+  bool holds(const bulk_handle& x) { return !x.length_bytes || x.owner == owner_; }
   bool holds(const std::string&) { return true; }
   template <class Tag>
   bool holds(const id128<Tag>&) {

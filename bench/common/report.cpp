@@ -1,4 +1,4 @@
-// Columns, JSON keys, and the comparison with the goals.
+// Prints columns and JSON, and compares the results with the goals.
 #include <millrace/bench/common/report.hpp>
 
 #include <nlohmann/json.hpp>
@@ -17,7 +17,7 @@ namespace millrace::bench {
 
 namespace {
 
-// Below this a time says more than a speed, unless many were transferred.
+// Below this size a row shows a time instead of a speed, unless it has many transfers.
 constexpr std::uint64_t speed_bytes_min = 1u << 20;
 
 template <class... Values>
@@ -29,10 +29,10 @@ std::string format(const char* pattern, Values... values) {
 
 bool shows_speed(const row& r) { return r.transfers > 0 || r.size_bytes >= speed_bytes_min; }
 
-// A figure in the unit that fits it.
+// A unit and the figures that it fits.
 struct unit {
-  double from;  // bytes a second or seconds, at least
-  double scale; // what it is multiplied by
+  double from;  // bytes per second, or seconds: the least figure for this unit
+  double scale; // the factor for this unit
   const char* name;
   int decimals;
 };
@@ -54,7 +54,7 @@ std::string speed_or_time(const row& r, double seconds) {
   return format("%.*f %s", u.decimals, figure(r, seconds) * u.scale, u.name);
 }
 
-// In the median's unit.
+// Returns the spread in the median's unit.
 std::string spread(const row& r) {
   auto& u = unit_of(r, r.ours.median());
   auto a = figure(r, r.ours.min()) * u.scale;

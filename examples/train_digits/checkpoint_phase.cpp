@@ -1,4 +1,5 @@
-// Trains with a checkpoint at every iteration; goes on from the newest one, however the last run ended.
+// Trains with a checkpoint at every iteration, and continues from the newest one, however the last
+// run ended.
 #include "background_saver.hpp"
 #include "setup.hpp"
 #include "summary.hpp"
@@ -14,7 +15,7 @@ using millrace::steady_clock;
 
 namespace {
 
-// Time that a trainer spent on its checkpoints, and what went wrong first.
+// The time that a trainer spent on its checkpoints, and the first failure.
 struct account {
   milliseconds saving{0}, longest_save{0}, waiting{0};
   std::uint64_t saves = 0;

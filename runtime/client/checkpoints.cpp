@@ -1,4 +1,4 @@
-// Which provider is asked what.
+// Sends each request to the provider that keeps the model.
 #include <millrace/runtime/client/calls/checkpoint_call.hpp>
 #include <millrace/runtime/client/calls/listing.hpp>
 #include <millrace/runtime/client/calls/load_call.hpp>
@@ -11,7 +11,7 @@ using actors::checkpoint_service;
 
 namespace {
 
-// Models of one page, at most: the service makes it smaller where they are large.
+// The most models per page; the service sends fewer when they are large.
 constexpr std::uint32_t list_page = 256;
 
 // Asks the provider that keeps a model's checkpoints.
@@ -112,7 +112,7 @@ future<std::vector<result<std::pair<std::string, actors::repack_receipt>>>> chec
   std::chrono::milliseconds timeout) {
   using named = std::pair<std::string, actors::repack_receipt>;
   std::vector<future<named>> asked;
-  // The last tenth is for the answer.
+  // The last tenth of the time is left for the answer.
   auto whole_ms = runtime::timeout_ms(*core_, timeout);
   auto work_ms = std::max(whole_ms - whole_ms / 10, 1u);
   for (auto provider : checkpoint_providers(group_, core_->where().providers)) {

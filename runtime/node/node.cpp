@@ -1,10 +1,11 @@
-// Starting and stopping a service, room by room.
+// Starts and stops a service, part by part.
 #include <millrace/actors/node/node_actor.hpp>
 #include <millrace/actors/wire/session.hpp>
-#include <millrace/config/load.hpp>
 #include <millrace/config/place.hpp>
 #include <millrace/core/log.hpp>
+#include <millrace/net/network_options.hpp>
 #include <millrace/runtime/client/calls/client_core.hpp>
+#include <millrace/runtime/configuration.hpp>
 #include <millrace/runtime/node/node.hpp>
 #include <millrace/runtime/node/provider.hpp>
 #include <millrace/version.hpp>
@@ -28,7 +29,7 @@ result<std::vector<std::uint32_t>> uids_of(const std::vector<std::string>& users
     std::uint32_t uid = 0;
     auto* end = user.data() + user.size();
     auto [rest, bad] = std::from_chars(user.data(), end, uid);
-    // The largest number stands for nobody.
+    // The largest number is no valid user id.
     bool number = bad == std::errc{} && rest == end && uid != static_cast<uid_t>(-1);
     auto* entry = number || user.empty() ? nullptr : getpwnam(user.c_str());
     if (!number && !entry)
@@ -70,26 +71,6 @@ status node::state::open_provider(const config::provider_settings& p) {
   return {};
 }
 
-namespace {
-
-actors::rdma_status rdma_status_of(const transport::verbs_stats& v) {
-  actors::rdma_status out;
-  out.present = true;
-  out.registrations = v.registrations;
-  out.registered_bytes = v.registered_bytes;
-  out.grants = v.grants;
-  out.windows = v.windows;
-  out.by_dma_buf = v.by_dma_buf;
-  out.by_peer_memory = v.by_peer_memory;
-  for (auto& r : v.rails)
-    out.rails.push_back(
-      {r.peer, r.device, r.state, r.connected_by, r.bytes, r.requests, r.retried, r.failures,
-       r.rate_bytes_per_s, r.depth, r.last_error});
-  return out;
-}
-
-} // namespace
-
 actors::node_status node::state::status_now() const {
   actors::node_status s;
   s.node = settings.node.name;
@@ -107,8 +88,7 @@ actors::node_status node::state::status_now() const {
     s.paths.push_back(
       {p.peer, p.driver, p.bytes, p.transfers, p.failures, p.chosen, p.rate_bytes_per_s,
        p.fallbacks, p.last_reason, p.carrier});
-  if (auto verbs = runs_on->fabric()->verbs())
-    s.rdma = rdma_status_of(*verbs);
+  s.reports = runs_on->fabric()->reports();
   return s;
 }
 
@@ -127,14 +107,11 @@ status node::state::open_sockets() {
   auto uids = uids_of(settings.node.allow_users);
   if (!uids)
     return uids.error();
-  net::listener_options where;
+  auto where = settings.options.of<net::network_options>().listener;
   where.socket_mode = settings.node.socket_mode;
   where.allow_uids = std::move(*uids);
-  where.connections_max = settings.channel.connections_max;
   where.connections = std::make_shared<std::uint32_t>(0);
-  where.handshakes_max = settings.channel.handshakes_max;
-  where.handshakes_per_source_max = settings.channel.handshakes_per_source_max;
-  where.streams = runs_on->fabric()->stream_door();
+  where.streams = runs_on->fabric()->stream_acceptor();
   auto options = runs_on->channel_options();
   options.local_name = settings.node.name;
   for (auto& address : settings.node.listen) {
@@ -152,7 +129,8 @@ status node::state::open_sockets() {
   return {};
 }
 
-// Operations that clients still wait for; a provider that does not answer counts for none.
+// Counts the operations that clients still wait for. A provider that does not answer counts for
+// none.
 std::uint64_t node::state::in_flight() {
   if (!services->find<actors::node_service>(actors::node_itself))
     return 0; // it did not come to that
@@ -233,7 +211,7 @@ node node::embed(const config::settings& settings) {
 }
 
 node node::embed(const std::string& path, const std::string& name) {
-  auto loaded = config::load_file(path);
+  auto loaded = load_configuration(path);
   if (!loaded)
     throw error{loaded.error()};
   auto picked = config::pick_node(*loaded, name, config::surroundings::of_this_process());

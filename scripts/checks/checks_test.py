@@ -92,6 +92,20 @@ class the_includes_check(unittest.TestCase):
         self.assertEqual(self.faults("actors/a.cpp", "millrace/core/nothing.hpp"), 1)
         self.assertEqual(self.faults("core/ids.cpp", "../storage/bucket.hpp", '"'), 1)
 
+    def named(self, path, line):
+        kinds = [("transport", "tcp"), ("storage", "memory")]
+        return [kind for pattern, kind in includes.names_of_kinds(path, kinds) if pattern.search(line)]
+
+    def test_keeps_the_names_of_kinds_in_their_folders(self):
+        include = "#include <millrace/transport/tcp/tcp_options.hpp>"
+        self.assertEqual(self.named("transport/fabric.cpp", include), ["tcp"])
+        self.assertEqual(self.named("runtime/node/engine.cpp", "o.edit<tcp_options>()"), ["tcp"])
+        self.assertEqual(self.named("config/read.cpp", 'key == "tcp"'), ["tcp"])
+        self.assertEqual(self.named("config/read.cpp", 'key == "memory"'), [])
+        self.assertEqual(self.named("runtime/node/node.cpp", "storage::memory_bucket_options o;"), ["memory"])
+        for path in ("transport/builtin.cpp", "transport/tcp/gate.cpp", "tests/transport/tcp_test.cpp"):
+            self.assertEqual(self.named(path, include), [])
+
 
 class the_quotes_check(unittest.TestCase):
     FILE = "int main() {\n  first();\n  second();\n\n  third();\n}\n"

@@ -13,7 +13,7 @@
 #include <cstring>
 #include <unordered_set>
 
-namespace millrace::storage {
+namespace millrace::storage::archive {
 
 namespace {
 
@@ -41,7 +41,7 @@ status check_source(const tensor_source& source) {
     if (key.empty() || !is_utf8(key) || !is_utf8(value))
       return {errc::invalid_argument, "metadata must be UTF-8, and its keys not empty"};
     if (!keys.insert(key).second)
-      return {errc::invalid_argument, "the metadata has two values for " + key};
+      return {errc::invalid_argument, "the metadata has two values for {}", key};
   }
   return {};
 }
@@ -83,10 +83,10 @@ status meter::add(std::uint64_t size_bytes) {
 status check_range(
   const layout& tensors, std::uint32_t tensor, std::uint64_t offset, std::uint64_t length) {
   if (tensor >= tensors.tensors.size())
-    return {errc::invalid_argument, "there is no tensor " + std::to_string(tensor)};
+    return {errc::invalid_argument, "there is no tensor {}", tensor};
   auto total = size_bytes(tensors.tensors[tensor]).value_or(0);
   if (offset > total || length > total - offset)
-    return {errc::invalid_argument, "a range beyond tensor " + tensors.tensors[tensor].name};
+    return {errc::invalid_argument, "a range beyond tensor {}", tensors.tensors[tensor].name};
   if (
     offset % tensor_read_alignment != 0 ||
     (length % tensor_read_alignment != 0 && offset + length != total))
@@ -102,8 +102,8 @@ result<archive_format> parse_format(std::string_view name) {
   auto found = std::find(format_names.begin(), format_names.end(), name);
   if (found == format_names.end())
     return fail(
-      errc::invalid_argument,
-      "no format is called " + std::string{name} + "; there are safetensors, npz, hdf5 and torch");
+      errc::invalid_argument, "no format is called {}; there are safetensors, npz, hdf5 and torch",
+      name);
   return static_cast<archive_format>(found - format_names.begin());
 }
 
@@ -122,7 +122,7 @@ result<archive_format> format_of_content(const std::string& path) {
   if (::fstat(file->get(), &about) != 0)
     return fail(status_from_errno(errno, "examining " + path));
   if (!S_ISREG(about.st_mode))
-    return fail(errc::invalid_argument, path + " is not a regular file");
+    return fail(errc::invalid_argument, "{} is not a regular file", path);
   std::array<char, 16> head{};
   auto known = std::min<std::uint64_t>(head.size(), static_cast<std::uint64_t>(about.st_size));
   if (auto bad = io::read_all(*file, head.data(), known, 0, path); !bad.ok())
@@ -137,7 +137,7 @@ result<archive_format> format_of_content(const std::string& path) {
     return *promised;
   return fail(
     errc::invalid_argument,
-    path + " does not begin like safetensors, npz, hdf5 or torch; name its format");
+    "{} does not begin like safetensors, npz, hdf5 or torch; name its format", path);
 }
 
 status write_archive(
@@ -177,8 +177,8 @@ result<std::unique_ptr<tensor_source>> open_archive(
   if (!opened)
     return fail(opened.error().within("opening " + path));
   if (auto bad = validate((*opened)->tensors()); !bad.ok())
-    return fail(errc::corrupt_data, "opening " + path + ": " + bad.detail());
+    return fail(errc::corrupt_data, "opening {}: {}", path, bad.detail());
   return opened;
 }
 
-} // namespace millrace::storage
+} // namespace millrace::storage::archive

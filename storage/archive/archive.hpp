@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-namespace millrace::storage {
+namespace millrace::storage::archive {
 
 using text_pairs = std::vector<std::pair<std::string, std::string>>;
 
@@ -69,4 +69,4 @@ struct archive_options {
 result<std::unique_ptr<tensor_source>> open_archive(
   const std::string& path, std::optional<archive_format> format = std::nullopt);
 
-} // namespace millrace::storage
+} // namespace millrace::storage::archive

@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-namespace millrace::storage {
+namespace millrace::storage::archive {
 
 /// Counts bytes that were written and tells who waits. The caller's answer decides whether to go on.
 class meter {
@@ -43,10 +43,6 @@ template <class Sink>
 /// `invalid_argument` unless the range lies in the tensor and begins and ends where ranges may.
 [[nodiscard]] status check_range(
   const layout& tensors, std::uint32_t tensor, std::uint64_t offset, std::uint64_t length);
-
-} // namespace millrace::storage
-
-namespace millrace::storage::archive {
 
 // Writers fill the existing file at `path`, which nobody else knows yet; what they leave on failure is removed.
 [[nodiscard]] status write_safetensors(const std::string& path, tensor_source& source, meter& done);

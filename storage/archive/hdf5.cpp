@@ -41,7 +41,7 @@ public:
     bool good = write_text_attribute(file_, hdf5_format_attribute, "1");
     for (auto& [key, value] : source_.metadata()) {
       if (key == hdf5_format_attribute)
-        return {errc::unsupported, "metadata may not be called " + key + " in HDF5"};
+        return {errc::unsupported, "metadata may not be called {} in HDF5", key};
       if (!good)
         break;
       good = write_text_attribute(file_, key, value);
@@ -137,7 +137,7 @@ status reserve(const std::string& path, const tensor_source& source) {
   if (
     ::fallocate(file->get(), FALLOC_FL_KEEP_SIZE, 0, static_cast<off_t>(bytes)) != 0 &&
     errno == ENOSPC)
-    return {errc::no_space, "no room for " + std::to_string(bytes) + " bytes"};
+    return {errc::no_space, "no room for {} bytes", bytes};
   return {};
 }
 

@@ -69,7 +69,7 @@ herr_t hdf5_source::visit(hid_t group, const char* name, const H5L_info_t* about
   auto& source = *static_cast<hdf5_source*>(self);
   auto full = source.prefix_ + (source.ours_ ? unescape_hdf5_name(name) : name);
   if (about->type != H5L_TYPE_HARD) {
-    source.why_ = {errc::unsupported, full + " is a link to elsewhere; copy what it points to"};
+    source.why_ = {errc::unsupported, "{} is a link to elsewhere; copy what it points to", full};
     return -1;
   }
   hdf5_id object{H5Oopen(group, name, H5P_DEFAULT), H5Oclose};
@@ -100,7 +100,7 @@ status hdf5_source::list_group(hid_t group) {
   if (H5Oget_info2(group, &about, H5O_INFO_BASIC) < 0)
     return hdf5_status("examining the group " + prefix_);
   if (depth_ == depth_max || !groups_.insert(about.addr).second)
-    return {errc::corrupt_data, "groups in a circle, or too deep, at " + prefix_};
+    return {errc::corrupt_data, "groups in a circle, or too deep, at {}", prefix_};
   ++depth_;
   H5G_info_t links;
   hdf5_id properties{H5Gget_create_plist(group), H5Pclose};
@@ -122,13 +122,13 @@ status hdf5_source::add_dataset(hdf5_id dataset, std::string name) {
   if (
     !properties.ok() || H5Pget_external_count(properties.get()) != 0 ||
     H5Pget_layout(properties.get()) == H5D_VIRTUAL)
-    return {errc::unsupported, "the bytes of " + name + " lie in other files"};
+    return {errc::unsupported, "the bytes of {} lie in other files", name};
   hdf5_id type{H5Dget_type(dataset.get()), H5Tclose};
   hdf5_id space{H5Dget_space(dataset.get()), H5Sclose};
   auto rank = space.ok() ? H5Sget_simple_extent_ndims(space.get()) : -1;
   auto found = type.ok() ? dtype_of_hdf5(type.get()) : std::nullopt;
   if (!found || rank < 0 || H5Sget_simple_extent_type(space.get()) == H5S_NULL)
-    return {errc::unsupported, name + " has elements that no tensor has"};
+    return {errc::unsupported, "{} has elements that no tensor has", name};
   std::vector<hsize_t> extents(static_cast<std::size_t>(rank));
   H5Sget_simple_extent_dims(space.get(), extents.data(), nullptr);
   tensor_desc tensor{std::move(name), *found, {extents.begin(), extents.end()}};
@@ -139,7 +139,7 @@ status hdf5_source::add_dataset(hdf5_id dataset, std::string name) {
     if (auto bad = restore_type(dataset.get(), tensor); !bad.ok())
       return bad;
   if (tensors_.tensors.size() == layout_tensors_max)
-    return {errc::corrupt_data, "more than " + std::to_string(layout_tensors_max) + " datasets"};
+    return {errc::corrupt_data, "more than {} datasets", layout_tensors_max};
   tensors_.tensors.push_back(std::move(tensor));
   datasets_.push_back({std::move(dataset), hdf5_type_of(*found), std::move(shape)});
   return {};
@@ -154,8 +154,7 @@ status hdf5_source::restore_type(hid_t dataset, tensor_desc& tensor) {
   hdf5_id attribute{H5Aopen(dataset, hdf5_shape_attribute, H5P_DEFAULT), H5Aclose};
   hdf5_id space{attribute.ok() ? H5Aget_space(attribute.get()) : -1, H5Sclose};
   auto rank = space.ok() ? H5Sget_simple_extent_npoints(space.get()) : -1;
-  auto contradicts =
-    status{errc::corrupt_data, "the dtype beside " + tensor.name + " contradicts it"};
+  auto contradicts = status{errc::corrupt_data, "the dtype beside {} contradicts it", tensor.name};
   if (!type || rank < 0 || rank > static_cast<hssize_t>(tensor_rank_max))
     return contradicts;
   tensor_desc original{tensor.name, *type, {}};

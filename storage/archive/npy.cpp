@@ -100,18 +100,17 @@ private:
 };
 
 tl::unexpected<status> wrong(const std::string& what) {
-  return fail(errc::corrupt_data, "NPY header: " + what);
+  return fail(errc::corrupt_data, "NPY header: {}", what);
 }
 
 result<bool> parse_descr(literal_reader& in, npy_header& header) {
   auto text = in.take_text();
   if (!text)
     return fail(
-      errc::unsupported,
-      "NPY header: records of several fields (" + std::string{in.rest().substr(0, 40)} +
-        "); store each field as an array");
-  auto unsupported = fail(
-    errc::unsupported, "NPY header: elements of type '" + std::string{text->substr(0, 40)} + "'");
+      errc::unsupported, "NPY header: records of several fields ({}); store each field as an array",
+      in.rest().substr(0, 40));
+  auto unsupported =
+    fail(errc::unsupported, "NPY header: elements of type '{}'", text->substr(0, 40));
   auto order = text->empty() ? '\0' : text->front();
   auto code = *text;
   if (order == '<' || order == '>' || order == '|' || order == '=')
@@ -141,7 +140,7 @@ result<bool> parse_shape(literal_reader& in, npy_header& header) {
       return wrong("an extent of the shape is no number");
     header.tensor.shape.push_back(*extent);
     if (header.tensor.shape.size() > tensor_rank_max)
-      return wrong("a rank above " + std::to_string(tensor_rank_max));
+      return wrong(fmt::format("a rank above {}", tensor_rank_max));
     if (!in.take(',')) {
       if (!in.take(')'))
         return wrong("the shape does not end");
@@ -197,7 +196,7 @@ std::string write_npy_header(const tensor_desc& tensor) {
   auto text =
     "{'descr': '" + code_of(numpy_type(tensor.type)) + "', 'fortran_order': False, 'shape': (";
   for (auto extent : shape)
-    text += std::to_string(extent) + ", ";
+    text += fmt::format("{}, ", extent);
   if (shape.size() > 1)
     text.resize(text.size() - 2);
   text += "), }";
@@ -217,13 +216,11 @@ result<npy_header> parse_npy_header(std::string_view text) {
     return static_cast<std::uint64_t>(static_cast<unsigned char>(text[at]));
   };
   if (byte(6) < 1 || byte(6) > 3 || byte(7) != 0)
-    return fail(
-      errc::unsupported_version,
-      "NPY header of version " + std::to_string(byte(6)) + "." + std::to_string(byte(7)));
+    return fail(errc::unsupported_version, "NPY header of version {}.{}", byte(6), byte(7));
   std::uint64_t begin = byte(6) == 1 ? 10 : 12;
   auto length = byte(8) | byte(9) << 8 | (byte(6) == 1 ? 0 : byte(10) << 16 | byte(11) << 24);
   if (length > npy_header_bytes_max - begin || length > text.size() - begin)
-    return wrong("a length of " + std::to_string(length));
+    return wrong(fmt::format("a length of {}", length));
   auto header = parse_literal(text.substr(begin, length));
   if (header)
     header->data_offset = begin + length;

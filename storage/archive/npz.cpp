@@ -42,9 +42,8 @@ status restore_type(tensor_desc& tensor, const tensor_desc& original) {
     shape = {size_bytes(original).value_or(0)};
   if (tensor.type != numpy_type(original.type) || tensor.shape != shape)
     return {
-      errc::corrupt_data,
-      "the array " + tensor.name + ", " + describe(tensor) + ", cannot be the tensor " +
-        describe(original)};
+      errc::corrupt_data, "the array {}, {}, cannot be the tensor {}", tensor.name,
+      describe(tensor), describe(original)};
   tensor = original;
   return {};
 }
@@ -98,7 +97,7 @@ result<std::unique_ptr<tensor_source>> open_npz(const std::string& path) {
     if (name == table_entry)
       continue;
     if (!name.ends_with(array_ending))
-      return fail(errc::unsupported, "the entry " + name + " is no array");
+      return fail(errc::unsupported, "the entry {} is no array", name);
     auto header = read_header(*file, i);
     if (!header)
       return fail(header.error());

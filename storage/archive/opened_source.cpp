@@ -7,7 +7,7 @@
 #include <chrono>
 #include <cstring>
 
-namespace millrace::storage {
+namespace millrace::storage::archive {
 
 namespace {
 
@@ -72,9 +72,8 @@ private:
       auto bytes = std::min(digest_block_bytes, from.length - at);
       if (digest(from.data + at, bytes) != digests[first_digest_[from.tensor] + block])
         return {
-          errc::corrupt_data,
-          "tensor " + tensors().tensors[from.tensor].name + ", block " + std::to_string(block) +
-            ": the bytes do not match their checksum"};
+          errc::corrupt_data, "tensor {}, block {}: the bytes do not match their checksum",
+          tensors().tensors[from.tensor].name, block};
     }
     return {};
   }
@@ -92,4 +91,4 @@ std::unique_ptr<tensor_source> make_opened_source(
   return std::make_unique<opened_source>(std::move(version), deadline_ms);
 }
 
-} // namespace millrace::storage
+} // namespace millrace::storage::archive

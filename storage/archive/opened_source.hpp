@@ -3,7 +3,7 @@
 
 #include <millrace/storage/archive/archive.hpp>
 
-namespace millrace::storage {
+namespace millrace::storage::archive {
 
 /// Reads a version through its windows, waiting for each at most `deadline_ms`. Where the version has digests,
 /// every block is compared with its own.
@@ -11,4 +11,4 @@ namespace millrace::storage {
 std::unique_ptr<tensor_source> make_opened_source(
   std::shared_ptr<opened_model> version, std::uint32_t deadline_ms = 60'000);
 
-} // namespace millrace::storage
+} // namespace millrace::storage::archive

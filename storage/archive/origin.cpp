@@ -3,7 +3,7 @@
 
 #include <charconv>
 
-namespace millrace::storage {
+namespace millrace::storage::archive {
 
 namespace {
 
@@ -61,4 +61,4 @@ version_origin take_origin(text_pairs& metadata) {
   return found;
 }
 
-} // namespace millrace::storage
+} // namespace millrace::storage::archive

@@ -4,7 +4,7 @@
 
 #include <millrace/storage/archive/archive.hpp>
 
-namespace millrace::storage {
+namespace millrace::storage::archive {
 
 struct version_origin {
   std::optional<std::string> model;
@@ -40,4 +40,4 @@ private:
   text_pairs metadata_;
 };
 
-} // namespace millrace::storage
+} // namespace millrace::storage::archive

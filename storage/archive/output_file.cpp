@@ -12,12 +12,12 @@
 #include <cstdio>
 #include <filesystem>
 
-namespace millrace::storage {
+namespace millrace::storage::archive {
 
 namespace {
 
 status exists_already(const std::string& target) {
-  return {errc::already_exists, target + " exists; ask to replace it or name another file"};
+  return {errc::already_exists, "{} exists; ask to replace it or name another file", target};
 }
 
 status check_target(const std::string& target, bool replace) {
@@ -25,7 +25,7 @@ status check_target(const std::string& target, bool replace) {
   if (::lstat(target.c_str(), &about) != 0)
     return errno == ENOENT ? status{} : status_from_errno(errno, "examining " + target);
   if (!S_ISREG(about.st_mode))
-    return {errc::invalid_argument, target + " exists and is no regular file"};
+    return {errc::invalid_argument, "{} exists and is no regular file", target};
   return replace ? status{} : exists_already(target);
 }
 
@@ -54,15 +54,15 @@ result<output_file> output_file::create(const std::string& target, bool replace)
   if (auto bad = check_target(target, replace); !bad.ok())
     return fail(bad);
   for (int attempt = 0; attempt < 100; ++attempt) {
-    auto path = directory_of(target) + "/" + std::string{output_file_prefix} +
-      std::to_string(::getpid()) + "-" + std::to_string(++count);
+    auto path =
+      fmt::format("{}/{}{}-{}", directory_of(target), output_file_prefix, ::getpid(), ++count);
     auto made = io::open_file(path, O_WRONLY | O_CREAT | O_EXCL, 0666);
     if (made)
       return output_file{target, std::move(path), replace};
     if (made.error().code() != errc::already_exists)
       return fail(made.error().within("writing " + target));
   }
-  return fail(errc::already_exists, "writing " + target + ": too many unfinished files beside it");
+  return fail(errc::already_exists, "writing {}: too many unfinished files beside it", target);
 }
 
 output_file::output_file(output_file&& other) noexcept
@@ -106,4 +106,4 @@ status write_whole_file(const std::string& target, std::string_view text) {
   return file->publish();
 }
 
-} // namespace millrace::storage
+} // namespace millrace::storage::archive

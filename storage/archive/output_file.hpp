@@ -7,7 +7,7 @@
 #include <string_view>
 #include <utility>
 
-namespace millrace::storage {
+namespace millrace::storage::archive {
 
 /// Names of files under way begin so; whoever owns a directory may remove those of dead processes.
 inline constexpr std::string_view output_file_prefix = ".millrace-writing-";
@@ -43,4 +43,4 @@ private:
 /// The directory in which `path` lies.
 std::string directory_of(const std::string& path);
 
-} // namespace millrace::storage
+} // namespace millrace::storage::archive

@@ -60,7 +60,7 @@ public:
       auto opcode = number(1);
       if (!opcode || !step(static_cast<unsigned char>(*opcode))) {
         if (why_.ok())
-          why_ = {errc::corrupt_data, "the pickle is malformed at byte " + std::to_string(at_)};
+          why_ = {errc::corrupt_data, "the pickle is malformed at byte {}", at_};
         return fail(why_);
       }
       if (
@@ -106,15 +106,14 @@ private:
     if (why_.ok() && !known_ && (is_list(opcode) || is_fraction(opcode)))
       why_ = {
         errc::unsupported,
-        std::string{"the pickle has a "} + (is_list(opcode) ? "list" : "number") + beside_what() +
-          ", and only tensors are read; save the state_dict() of the model alone, or tensors of "
-          "the numbers (opcode " +
-          name_of(opcode) + ")"};
+        "the pickle has a {}{}, and only tensors are read; save the state_dict() of the model "
+        "alone, or tensors of the numbers (opcode {})",
+        (is_list(opcode) ? "list" : "number"), beside_what(), name_of(opcode)};
     if (why_.ok() && !known_)
       why_ = {
         errc::unsupported,
-        "the pickle has the opcode " + name_of(opcode) +
-          ", which no state dictionary of tensors needs"};
+        "the pickle has the opcode {}, which no state dictionary of tensors needs",
+        name_of(opcode)};
     return false;
   }
 
@@ -284,8 +283,8 @@ private:
         return push({pickle_kind::global, 0, i});
     why_ = {
       errc::unsupported,
-      "the pickle mentions " + std::string{module.substr(0, 100)} + "." +
-        std::string{name.substr(0, 100)} + ", which is no part of a state dictionary of tensors"};
+      "the pickle mentions {}.{}, which is no part of a state dictionary of tensors",
+      module.substr(0, 100), name.substr(0, 100)};
     return false;
   }
 

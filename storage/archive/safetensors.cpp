@@ -64,19 +64,15 @@ status check_places(const tensor_table& table, std::uint64_t data_bytes) {
     auto& place = table.places[i];
     if (place.begin != at || place.end < place.begin)
       return {
-        errc::corrupt_data, "tensor " + tensor.name + " does not lie where the one before it ends"};
+        errc::corrupt_data, "tensor {} does not lie where the one before it ends", tensor.name};
     if (place.end - place.begin != *size_bytes(tensor))
       return {
-        errc::corrupt_data,
-        "tensor " + tensor.name + ", " + describe(tensor) + ", has " +
-          std::to_string(place.end - place.begin) + " bytes"};
+        errc::corrupt_data, "tensor {}, {}, has {} bytes", tensor.name, describe(tensor),
+        place.end - place.begin};
     at = place.end;
   }
   if (at != data_bytes)
-    return {
-      errc::corrupt_data,
-      "the tensors have " + std::to_string(at) + " bytes, the file has " +
-        std::to_string(data_bytes)};
+    return {errc::corrupt_data, "the tensors have {} bytes, the file has {}", at, data_bytes};
   return {};
 }
 
@@ -91,9 +87,7 @@ result<safetensors_header> parse_safetensors(
   std::uint64_t length = 0;
   std::memcpy(&length, head.data(), head.size());
   if (length > tensor_table_bytes_max || length > file_bytes - head.size())
-    return fail(
-      errc::corrupt_data,
-      "a table of " + std::to_string(length) + " bytes in a file of " + std::to_string(file_bytes));
+    return fail(errc::corrupt_data, "a table of {} bytes in a file of {}", length, file_bytes);
   std::string text(length, '\0');
   if (auto bad = read(head.size(), std::as_writable_bytes(std::span{text})); !bad.ok())
     return fail(bad);
@@ -131,7 +125,7 @@ status write_safetensors(const std::string& path, tensor_source& source, meter& 
   auto data_offset = 8 + length;
   // Told at once, and not after half an hour, that there is no room.
   if (::fallocate(file->get(), 0, 0, static_cast<off_t>(data_offset + end)) != 0 && errno == ENOSPC)
-    return {errc::no_space, "no room for " + std::to_string(data_offset + end) + " bytes"};
+    return {errc::no_space, "no room for {} bytes", data_offset + end};
   if (auto bad = io::write_all(*file, &length, 8, 0, path); !bad.ok())
     return bad;
   if (auto bad = io::write_all(*file, text.data(), length, 8, path); !bad.ok())

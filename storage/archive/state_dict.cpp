@@ -74,24 +74,20 @@ public:
       return {errc::unsupported, "dictionaries nested more than 32 deep"};
     for (auto& [key, value] : from_.dictionary(dictionary)) {
       if (key.kind != pickle_kind::text && key.kind != pickle_kind::integer)
-        return {errc::unsupported, "a key in " + shown(prefix) + " that is no text and no number"};
+        return {errc::unsupported, "a key in {} that is no text and no number", shown(prefix)};
       // Also against dictionaries that share parts, and grow when they are walked.
       if (++visited_ > layout_tensors_max)
-        return {
-          errc::corrupt_data,
-          "a dictionary of more than " + std::to_string(layout_tensors_max) + " values"};
+        return {errc::corrupt_data, "a dictionary of more than {} values", layout_tensors_max};
       auto name = prefix + (prefix.empty() ? "" : ".") + text_of(key);
       if (name.size() > tensor_name_bytes_max)
-        return {
-          errc::unsupported,
-          "a name of more than " + std::to_string(tensor_name_bytes_max) + " bytes"};
+        return {errc::unsupported, "a name of more than {} bytes", tensor_name_bytes_max};
       auto bad = value.kind == pickle_kind::dictionary ? read(value, name, depth + 1)
         : value.kind == pickle_kind::call
         ? read_tensor(value, std::move(name))
         : status{
             errc::unsupported,
-            shown(name) +
-              " is neither a tensor nor a dictionary; leave it out, or save torch.tensor of it"};
+            "{} is neither a tensor nor a dictionary; leave it out, or save torch.tensor of it",
+            shown(name)};
       if (!bad.ok())
         return bad;
     }
@@ -179,8 +175,7 @@ private:
 
   static status malformed(const std::string& name) {
     return {
-      errc::corrupt_data,
-      "the pickle of " + name.substr(0, 200) + " is no tensor as PyTorch saves it"};
+      errc::corrupt_data, "the pickle of {} is no tensor as PyTorch saves it", name.substr(0, 200)};
   }
 
   const pickle& from_;
@@ -314,9 +309,8 @@ result<std::string> write_state_dict(const layout& tensors) {
     auto type = torch_type_of(tensor.type);
     if (!type)
       return fail(
-        errc::unsupported,
-        "tensor " + tensor.name + ": PyTorch has no " + std::string{to_string(tensor.type)} +
-          "; use safetensors");
+        errc::unsupported, "tensor {}: PyTorch has no {}; use safetensors", tensor.name,
+        to_string(tensor.type));
     write_tensor(out, tensor, *type, i);
   }
   out.op("u.");

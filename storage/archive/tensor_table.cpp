@@ -103,7 +103,7 @@ public:
   }
 
   bool parse_error(std::size_t at, const std::string&, const json::exception&) override {
-    why = "no JSON at byte " + std::to_string(at);
+    why = fmt::format("no JSON at byte {}", at);
     return false;
   }
 
@@ -186,8 +186,9 @@ std::string to_json(const tensor_table& table) {
     auto& tensor = table.tensors.tensors[i];
     text += text.size() > 1 ? "," : "";
     text += quoted(tensor.name) + ":{\"dtype\":\"" + std::string{to_string(tensor.type)};
-    text += "\",\"shape\":" + json(tensor.shape).dump() + ",\"data_offsets\":[" +
-      std::to_string(table.places[i].begin) + "," + std::to_string(table.places[i].end) + "]}";
+    text += fmt::format(
+      "\",\"shape\":{},\"data_offsets\":[{},{}]}}", json(tensor.shape).dump(),
+      table.places[i].begin, table.places[i].end);
   }
   return text + "}";
 }
@@ -197,7 +198,7 @@ result<tensor_table> parse_tensor_table(std::string_view text) {
     return fail(errc::corrupt_data, "the table of tensors is larger than 100 MB");
   table_reader reader;
   if (!json::sax_parse(text.begin(), text.end(), &reader))
-    return fail(errc::corrupt_data, "the table of tensors has " + reader.why);
+    return fail(errc::corrupt_data, "the table of tensors has {}", reader.why);
   if (auto bad = validate(reader.table.tensors); !bad.ok())
     return fail(errc::corrupt_data, bad.detail());
   return std::move(reader.table);

@@ -78,13 +78,13 @@ result<zipped_tensor> place_of(
   auto& name = from.tensor.name;
   auto at = entries.find("data/" + from.key);
   if (!at)
-    return fail(errc::corrupt_data, "tensor " + name + ": there is no storage " + from.key);
+    return fail(errc::corrupt_data, "tensor {}: there is no storage {}", name, from.key);
   if (file.entries()[*at].size_bytes < from.storage_bytes)
-    return fail(errc::corrupt_data, "tensor " + name + ": its storage is cut");
+    return fail(errc::corrupt_data, "tensor {}: its storage is cut", name);
   zipped_tensor place{*at, 0, std::move(from.steps), 0};
   auto bits = bits_per_element(from.tensor.type);
   if (__builtin_mul_overflow(from.offset, bits / 8, &place.offset))
-    return fail(errc::corrupt_data, "tensor " + name + ": it begins beyond its storage");
+    return fail(errc::corrupt_data, "tensor {}: it begins beyond its storage", name);
   if (big_endian)
     place.swap_bytes = from.tensor.type == dtype::c64 ? 4 : bits / 8;
   return place;
@@ -107,7 +107,7 @@ status write_torch(const std::string& path, tensor_source& source, meter& done) 
   if (auto bad = add("byteorder", "little"); !bad.ok())
     return bad;
   for (std::uint32_t i = 0; i < source.tensors().tensors.size(); ++i)
-    if (auto bad = (*zip)->add_tensor("archive/data/" + std::to_string(i), "", i, alignment);
+    if (auto bad = (*zip)->add_tensor(fmt::format("archive/data/{}", i), "", i, alignment);
         !bad.ok())
       return bad;
   if (!source.metadata().empty())

@@ -14,7 +14,7 @@ inline status status_of(const zip_error_t& error, const std::string& doing) {
     return status_from_errno(error.sys_err, doing);
   zip_error_t copy;
   zip_error_init_with_code(&copy, error.zip_err);
-  status why{errc::corrupt_data, doing + ": " + zip_error_strerror(&copy)};
+  status why{errc::corrupt_data, "{}: {}", doing, zip_error_strerror(&copy)};
   zip_error_fini(&copy);
   return why;
 }

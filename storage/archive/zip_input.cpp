@@ -24,18 +24,16 @@ status check_entry(const zip_stat_t& about) {
     return {errc::corrupt_data, "an entry without name, size or method"};
   std::string name{about.name};
   if (about.encryption_method != ZIP_EM_NONE)
-    return {errc::unsupported, "the entry " + name + " is encrypted"};
+    return {errc::unsupported, "the entry {} is encrypted", name};
   bool stored = about.comp_method == ZIP_CM_STORE;
   if (!stored && about.comp_method != ZIP_CM_DEFLATE)
     return {
-      errc::unsupported,
-      "the entry " + name + " is compressed by method " + std::to_string(about.comp_method) +
-        "; store it or use deflate"};
+      errc::unsupported, "the entry {} is compressed by method {}; store it or use deflate", name,
+      about.comp_method};
   if (stored ? about.size != about.comp_size : about.size / deflate_ratio_max > about.comp_size)
     return {
-      errc::corrupt_data,
-      "the entry " + name + " promises " + std::to_string(about.size) + " bytes and has " +
-        std::to_string(about.comp_size)};
+      errc::corrupt_data, "the entry {} promises {} bytes and has {}", name, about.size,
+      about.comp_size};
   return {};
 }
 
@@ -63,7 +61,7 @@ result<zip_input> zip_input::open(const std::string& path) {
 status zip_input::list() {
   auto count = zip_get_num_entries(file_.get(), 0);
   if (count < 0 || count > entries_max)
-    return {errc::corrupt_data, "a zip file of " + std::to_string(count) + " entries"};
+    return {errc::corrupt_data, "a zip file of {} entries", count};
   for (zip_uint64_t i = 0; i < static_cast<zip_uint64_t>(count); ++i) {
     zip_stat_t about;
     zip_stat_init(&about);
@@ -112,7 +110,7 @@ status zip_input::read_on(std::span<std::byte> into) {
       return why;
     }
     if (got == 0)
-      return {errc::corrupt_data, reading + ": it ends early"};
+      return {errc::corrupt_data, "{}: it ends early", reading};
     position_ += static_cast<std::uint64_t>(got);
     into = into.subspan(static_cast<std::size_t>(got));
   }
@@ -122,7 +120,7 @@ status zip_input::read_on(std::span<std::byte> into) {
 status zip_input::read(std::size_t entry, std::uint64_t offset, std::span<std::byte> into) {
   auto& about = entries_[entry];
   if (offset > about.size_bytes || into.size() > about.size_bytes - offset)
-    return {errc::corrupt_data, "the entry " + about.name + " ends before its tensor does"};
+    return {errc::corrupt_data, "the entry {} ends before its tensor does", about.name};
   if (auto bad = move_to(entry, offset); !bad.ok())
     return bad;
   if (auto bad = read_on(into); !bad.ok())
@@ -140,9 +138,8 @@ result<std::string> zip_input::read_text(std::size_t entry, std::uint64_t bytes_
   auto& about = entries_[entry];
   if (about.size_bytes > bytes_max)
     return fail(
-      errc::corrupt_data,
-      "the entry " + about.name + " has " + std::to_string(about.size_bytes) + " bytes; at most " +
-        std::to_string(bytes_max) + " are read");
+      errc::corrupt_data, "the entry {} has {} bytes; at most {} are read", about.name,
+      about.size_bytes, bytes_max);
   std::string text(about.size_bytes, '\0');
   if (auto bad = read(entry, 0, std::as_writable_bytes(std::span{text})); !bad.ok())
     return fail(bad);

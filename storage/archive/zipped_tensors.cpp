@@ -68,10 +68,9 @@ private:
 status check_place(const zip_input& file, const tensor_desc& tensor, zipped_tensor& place) {
   auto& entry = file.entries()[place.entry];
   auto too_short = [&] {
-    return status{
-      errc::corrupt_data,
-      "tensor " + tensor.name + ", " + describe(tensor) + ", does not lie in the " +
-        std::to_string(entry.size_bytes) + " bytes of " + entry.name};
+    return status{errc::corrupt_data, "tensor {}, {}, does not lie in the {} bytes of {}",
+                  tensor.name,        describe(tensor),
+                  entry.size_bytes,   entry.name};
   };
   auto needed = size_bytes(tensor);
   if (!needed)
@@ -86,8 +85,9 @@ status check_place(const zip_input& file, const tensor_desc& tensor, zipped_tens
     if (*needed > strided_bytes_max)
       return {
         errc::unsupported,
-        "tensor " + tensor.name + " does not lie in C order, and has more bytes (" +
-          std::to_string(*needed) + ") than are put in order here; store it contiguous"};
+        "tensor {} does not lie in C order, and has more bytes ({}) than are put in order here; "
+        "store it contiguous",
+        tensor.name, *needed};
   }
   if (place.offset > entry.size_bytes || *needed > entry.size_bytes - place.offset)
     return too_short();

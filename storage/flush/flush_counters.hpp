@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-namespace millrace::storage {
+namespace millrace::storage::flush {
 
 /// Steps of checkpoints that are copied on to a directory.
 struct flush_counters {
@@ -20,4 +20,4 @@ typename Inspector::result_type inspect(Inspector& f, flush_counters& x) {
   return f(x.waiting, x.steps, x.failures, x.bytes);
 }
 
-} // namespace millrace::storage
+} // namespace millrace::storage::flush

@@ -7,7 +7,9 @@
 
 #include <filesystem>
 
-namespace millrace::storage {
+namespace millrace::storage::flush {
+
+using namespace archive;
 
 namespace {
 
@@ -24,9 +26,8 @@ status verify_shard(tensor_source& source, const shard_description& about) {
       return bad;
     if (running.value() != about.digests[i].second)
       return {
-        errc::corrupt_data,
-        about.shard.file + ", tensor " + tensors[i].name +
-          ": the bytes do not match their checksum"};
+        errc::corrupt_data, "{}, tensor {}: the bytes do not match their checksum",
+        about.shard.file, tensors[i].name};
   }
   return {};
 }
@@ -39,16 +40,13 @@ result<shard_description> flushed_step::describe(std::uint32_t rank) const {
   });
   if (found == manifest_.shards.end())
     return fail(
-      errc::not_found,
-      path_ + " has " + std::to_string(manifest_.world_size) + " ranks, none of them " +
-        std::to_string(rank));
+      errc::not_found, "{} has {} ranks, none of them {}", path_, manifest_.world_size, rank);
   auto at = path_.rfind('/');
   auto about = model_directory::in(path_.substr(0, at))
                  .description(path_.substr(at + 1), rank, manifest_.world_size);
   if (about && about->shard != *found)
     return fail(
-      errc::corrupt_data,
-      path_ + ": the description of rank " + std::to_string(rank) + " is not the manifest's");
+      errc::corrupt_data, "{}: the description of rank {} is not the manifest's", path_, rank);
   return about;
 }
 
@@ -64,7 +62,7 @@ result<std::unique_ptr<tensor_source>> flushed_step::open(const shard_descriptio
   for (std::size_t i = 0; same && i < tensors.size(); ++i)
     same = tensors[i].name == about.digests[i].first;
   if (!same)
-    return fail(errc::corrupt_data, file + " is not the file that was described");
+    return fail(errc::corrupt_data, "{} is not the file that was described", file);
   return std::make_unique<labelled_source>(std::move(*source), about.metadata);
 }
 
@@ -75,7 +73,7 @@ result<std::unique_ptr<tensor_source>> flushed_step::open_shard(std::uint32_t ra
 
 status flushed_step::verify() const {
   if (manifest_.shards.size() != manifest_.world_size)
-    return {errc::corrupt_data, path_ + ": the manifest lacks shards"};
+    return {errc::corrupt_data, "{}: the manifest lacks shards", path_};
   for (auto& shard : manifest_.shards) {
     auto about = describe(shard.rank);
     if (!about)
@@ -107,9 +105,8 @@ result<flushed_step> open_flushed(
   }
   if (name.empty())
     return fail(
-      errc::not_found,
-      directory + " has no step " + std::to_string(*step) + " of " + model +
-        (there.empty() ? "; it has none" : "; it has " + there));
+      errc::not_found, "{} has no step {} of {}{}", directory, *step, model,
+      (there.empty() ? "; it has none" : "; it has " + there));
   auto manifest = from.manifest(name);
   if (!manifest)
     return fail(manifest.error());
@@ -119,4 +116,4 @@ result<flushed_step> open_flushed(
   return opened;
 }
 
-} // namespace millrace::storage
+} // namespace millrace::storage::flush

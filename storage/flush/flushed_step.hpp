@@ -3,7 +3,7 @@
 
 #include <millrace/storage/flush/manifest.hpp>
 
-namespace millrace::storage {
+namespace millrace::storage::flush {
 
 class flushed_step {
 public:
@@ -15,7 +15,7 @@ public:
 
   /// A shard as it was saved: what its file says of its origin is not among its metadata.
   /// Errors: `not_found`; `corrupt_data` when the file is not the one that was described.
-  result<std::unique_ptr<tensor_source>> open_shard(std::uint32_t rank) const;
+  result<std::unique_ptr<archive::tensor_source>> open_shard(std::uint32_t rank) const;
 
   /// Reads every byte and compares it with the descriptions. Errors: `corrupt_data` naming the tensor.
   [[nodiscard]] status verify() const;
@@ -24,7 +24,7 @@ private:
   friend result<flushed_step> open_flushed(
     const std::string&, const std::string&, std::optional<std::uint64_t>);
 
-  result<std::unique_ptr<tensor_source>> open(const shard_description& about) const;
+  result<std::unique_ptr<archive::tensor_source>> open(const shard_description& about) const;
 
   std::string path_;
   flush_manifest manifest_;
@@ -36,4 +36,4 @@ result<flushed_step> open_flushed(
   const std::string& directory, const std::string& model,
   std::optional<std::uint64_t> step = std::nullopt);
 
-} // namespace millrace::storage
+} // namespace millrace::storage::flush

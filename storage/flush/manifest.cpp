@@ -5,7 +5,9 @@
 
 #include <charconv>
 
-namespace millrace::storage {
+namespace millrace::storage::flush {
+
+using namespace archive;
 
 namespace {
 
@@ -47,18 +49,17 @@ result<flushed_shard> shard_of(const json& tree) {
   shard.saved_at_ns = tree.at("saved_at_ns").get<std::uint64_t>();
   // It names a file of its own directory, and nothing else.
   if (shard.file.empty() || shard.file.front() == '.' || shard.file.find('/') != std::string::npos)
-    return fail(errc::corrupt_data, "a manifest names the file " + shard.file);
+    return fail(errc::corrupt_data, "a manifest names the file {}", shard.file);
   return shard;
 }
 
 status check_format(const json& tree, const char* name) {
   if (tree.at("format").get<std::string>() != name)
-    return {errc::corrupt_data, std::string{"it is no "} + name};
+    return {errc::corrupt_data, "it is no {}", name};
   if (auto version = tree.at("version").get<std::uint64_t>(); version != format_version)
     return {
-      errc::unsupported_version,
-      "it is of version " + std::to_string(version) + "; this is version " +
-        std::to_string(format_version)};
+      errc::unsupported_version, "it is of version {}; this is version {}", version,
+      format_version};
   return {};
 }
 
@@ -104,7 +105,7 @@ auto parse(std::string_view text, Read read) -> decltype(read(json{})) {
   try {
     return read(json::parse(text));
   } catch (const std::exception& error) {
-    return fail(errc::corrupt_data, std::string{"it cannot be read: "} + error.what());
+    return fail(errc::corrupt_data, "it cannot be read: {}", error.what());
   }
 }
 
@@ -150,4 +151,4 @@ result<flush_manifest> parse_flush_manifest(std::string_view text) {
   return parse(text, manifest_of);
 }
 
-} // namespace millrace::storage
+} // namespace millrace::storage::flush

@@ -3,7 +3,7 @@
 
 #include <millrace/storage/archive/archive.hpp>
 
-namespace millrace::storage {
+namespace millrace::storage::flush {
 
 /// One shard of a flushed step.
 struct flushed_shard {
@@ -21,8 +21,8 @@ struct shard_description {
   std::uint64_t step = 0;
   std::uint32_t world_size = 1;
   flushed_shard shard;
-  text_pairs axes;
-  text_pairs metadata;
+  archive::text_pairs axes;
+  archive::text_pairs metadata;
   /// xxHash3-64 of every tensor's bytes, in the order of the layout.
   std::vector<std::pair<std::string, std::uint64_t>> digests;
 
@@ -49,4 +49,4 @@ std::string to_json(const flush_manifest& manifest);
 result<shard_description> parse_shard_description(std::string_view text);
 result<flush_manifest> parse_flush_manifest(std::string_view text);
 
-} // namespace millrace::storage
+} // namespace millrace::storage::flush

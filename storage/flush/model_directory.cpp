@@ -18,7 +18,9 @@
 #include <map>
 #include <thread>
 
-namespace millrace::storage {
+namespace millrace::storage::flush {
+
+using namespace archive;
 
 namespace {
 
@@ -47,7 +49,7 @@ std::optional<std::uint64_t> take_number(std::string_view& text) {
 }
 
 std::string step_name(std::uint64_t step, std::uint64_t attempt) {
-  return "step-" + std::to_string(step) + (attempt > 1 ? "." + std::to_string(attempt) : "");
+  return fmt::format("step-{}{}", step, (attempt > 1 ? fmt::format(".{}", attempt) : ""));
 }
 
 // Only names that `step_name` makes: whatever else lies here belongs to somebody else.
@@ -94,7 +96,7 @@ result<std::string> read_file(const std::string& path) {
   if (::fstat(file->get(), &about) != 0)
     return fail(status_from_errno(errno, "examining " + path));
   if (static_cast<std::uint64_t>(about.st_size) > manifest_bytes_max)
-    return fail(errc::corrupt_data, path + " is too large");
+    return fail(errc::corrupt_data, "{} is too large", path);
   std::string text(static_cast<std::size_t>(about.st_size), '\0');
   if (auto bad = io::read_all(*file, text.data(), text.size(), 0, path); !bad.ok())
     return fail(bad);
@@ -151,7 +153,7 @@ public:
       if (errno != EWOULDBLOCK && errno != EINTR)
         return fail(status_from_errno(errno, "locking " + path));
       if (std::chrono::steady_clock::now() > deadline)
-        return fail(errc::deadline_exceeded, "another process keeps " + path + " locked");
+        return fail(errc::deadline_exceeded, "another process keeps {} locked", path);
       std::this_thread::sleep_for(std::chrono::milliseconds{5});
     }
     return directory_lock{std::move(*file)};
@@ -180,7 +182,7 @@ std::string directory_name_of(std::string_view model) {
 }
 
 std::string shard_file_stem(std::uint32_t rank, std::uint32_t world_size) {
-  return "rank-" + std::to_string(rank) + "-of-" + std::to_string(world_size);
+  return fmt::format("rank-{}-of-{}", rank, world_size);
 }
 
 model_directory model_directory::at(const std::string& root, const std::string& model) {
@@ -216,7 +218,7 @@ result<flush_manifest> model_directory::manifest(const std::string& place) const
   if (!parsed)
     return fail(parsed.error().within(path));
   if (parsed->model != model_ && !model_.empty())
-    return fail(errc::corrupt_data, path + " is of the model " + parsed->model);
+    return fail(errc::corrupt_data, "{} is of the model {}", path, parsed->model);
   return parsed;
 }
 
@@ -227,7 +229,7 @@ result<std::string> model_directory::latest() const {
   while (text->ends_with('\n'))
     text->pop_back();
   if (!parse_step_name(*text))
-    return fail(errc::corrupt_data, path_ + "/" + latest_file + " names no step");
+    return fail(errc::corrupt_data, "{}/{} names no step", path_, latest_file);
   return text;
 }
 
@@ -239,7 +241,7 @@ result<shard_description> model_directory::description(
   if (!parsed)
     return fail(parsed.error().within(path));
   if (parsed->shard.rank != rank || parsed->world_size != world_size)
-    return fail(errc::corrupt_data, path + " describes another shard");
+    return fail(errc::corrupt_data, "{} describes another shard", path);
   return parsed;
 }
 
@@ -407,4 +409,4 @@ status model_directory::remove_step(const step_place& place) {
   return why ? status_from_errno(why.value(), "removing " + path) : status{};
 }
 
-} // namespace millrace::storage
+} // namespace millrace::storage::flush

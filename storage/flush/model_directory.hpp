@@ -6,7 +6,7 @@
 
 #include <optional>
 
-namespace millrace::storage {
+namespace millrace::storage::flush {
 
 /// The name of a model as a file's: letters, digits, '_', '-' and inner '.' stay, other bytes become "%2F". Long
 /// ones are cut and end in a digest.
@@ -73,4 +73,4 @@ private:
 /// The file of one shard in its step's directory, without its ending.
 std::string shard_file_stem(std::uint32_t rank, std::uint32_t world_size);
 
-} // namespace millrace::storage
+} // namespace millrace::storage::flush

@@ -12,7 +12,7 @@
 #include <optional>
 #include <string>
 
-namespace millrace::storage {
+namespace millrace::storage::flush {
 
 namespace {
 
@@ -276,8 +276,7 @@ status step_flusher::close(std::uint32_t deadline_ms) {
   }
   thread_.detach();
   return {
-    errc::deadline_exceeded,
-    "a copy to " + worker_->directory() + " does not end; it was left behind"};
+    errc::deadline_exceeded, "a copy to {} does not end; it was left behind", worker_->directory()};
 }
 
-} // namespace millrace::storage
+} // namespace millrace::storage::flush

@@ -8,7 +8,7 @@
 #include <memory>
 #include <thread>
 
-namespace millrace::storage {
+namespace millrace::storage::flush {
 
 struct step_flusher_options {
   std::string provider; // its name, for the log
@@ -53,4 +53,4 @@ private:
   std::thread thread_;
 };
 
-} // namespace millrace::storage
+} // namespace millrace::storage::flush

@@ -10,7 +10,9 @@
 
 #include <filesystem>
 
-namespace millrace::storage {
+namespace millrace::storage::flush {
+
+using namespace archive;
 
 namespace {
 
@@ -155,4 +157,4 @@ status version_flusher::write(
   return bad;
 }
 
-} // namespace millrace::storage
+} // namespace millrace::storage::flush

@@ -7,7 +7,7 @@
 #include <memory>
 #include <string>
 
-namespace millrace::storage {
+namespace millrace::storage::flush {
 
 class model_directory;
 
@@ -23,7 +23,7 @@ struct flush_request {
   std::string model;
   std::uint32_t rank = 0;
   std::uint32_t world_size = 1;
-  text_pairs axes;
+  archive::text_pairs axes;
   std::shared_ptr<opened_model>
     version; // its `version` is the step, its `stored_at_ns` the save order
 };
@@ -56,4 +56,4 @@ private:
   flush_options options_;
 };
 
-} // namespace millrace::storage
+} // namespace millrace::storage::flush

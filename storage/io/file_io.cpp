@@ -29,7 +29,7 @@ result<file_handle> open_file(const std::string& path, int flags, unsigned mode)
 namespace {
 
 std::string place(const std::string& path, std::uint64_t offset, std::uint64_t size_bytes) {
-  return path + " at byte " + std::to_string(offset) + ", " + std::to_string(size_bytes) + " bytes";
+  return fmt::format("{} at byte {}, {} bytes", path, offset, size_bytes);
 }
 
 } // namespace
@@ -61,7 +61,7 @@ status read_all(
     if (got < 0)
       return status_from_errno(errno, "reading " + place(path, offset, size_bytes));
     if (got == 0)
-      return {errc::corrupt_data, "the file ends early: " + place(path, offset, size_bytes)};
+      return {errc::corrupt_data, "the file ends early: {}", place(path, offset, size_bytes)};
     at += got, offset += got, size_bytes -= got;
   }
   return {};

@@ -1,4 +1,5 @@
-// A plain queue served by a few threads.
+// A queue of jobs and the threads that run them. Called by the engine of a kind that uses a disk.
+#include <millrace/core/gathering.hpp>
 #include <millrace/storage/io/io_pool.hpp>
 
 namespace millrace::storage::io {
@@ -17,20 +18,24 @@ void io_pool::post(job work) {
       return;
     }
   }
-  work({errc::unavailable, owner_ + " is closed"});
+  work({errc::unavailable, "{} is closed", owner_});
 }
 
 void io_pool::post_all(
   std::vector<std::function<status()>> parts, std::function<void(status)> done) {
   if (parts.empty())
     return done({});
-  auto group = std::make_shared<job_group>(parts.size(), std::move(done));
-  for (auto& work : parts)
-    post([group, work = std::move(work)](const status& stopped) mutable {
+  struct nothing {};
+  auto all = std::make_shared<gathering<nothing>>(
+    parts.size(), [done = std::move(done)](result<std::vector<nothing>> outcome) {
+      done(outcome ? status{} : outcome.error());
+    });
+  for (std::size_t i = 0; i < parts.size(); ++i)
+    post([all, i, work = std::move(parts[i])](const status& stopped) mutable {
       auto outcome = stopped.ok() ? work() : stopped;
-      // What the work kept is given up before anybody hears that it is over.
+      // What the work kept is released before the operation is reported as over.
       work = nullptr;
-      group->finished(outcome);
+      outcome.ok() ? all->arrived(i, nothing{}) : all->arrived(i, fail(std::move(outcome)));
     });
 }
 
@@ -70,19 +75,6 @@ void join_or_detach(std::thread& thread) {
     thread.detach();
   else
     thread.join();
-}
-
-void job_group::finished(const status& outcome) {
-  std::function<void(status)> report;
-  {
-    std::lock_guard guard{mutex_};
-    if (first_error_.ok() && !outcome.ok())
-      first_error_ = outcome;
-    if (--missing_ > 0)
-      return;
-    report = std::move(done_);
-  }
-  report(std::move(first_error_));
 }
 
 } // namespace millrace::storage::io

@@ -1,5 +1,5 @@
-// The threads of a kind that rests on a disk or a device. What touches it, and every completion, runs
-// on them.
+// The threads of a kind of bucket that uses a disk or a device. They do its I/O and run its
+// completions. Used by the engine of such a kind.
 #pragma once
 
 #include <millrace/core/status.hpp>
@@ -19,19 +19,20 @@ namespace millrace::storage::io {
 /// Threads: any may post.
 class io_pool {
 public:
-  /// Told `unavailable` instead of being run when the pool has stopped.
+  /// Called with `unavailable` when the pool has stopped; it then does nothing but report that.
   using job = std::function<void(const status&)>;
 
-  /// `owner`: what is closed once the pool has stopped, in words.
+  /// `owner`: named in the error of jobs that come after `stop`.
   io_pool(std::uint32_t threads, std::string owner);
   ~io_pool() { stop(); }
 
   void post(job work);
 
-  /// Posts the parts of one operation; `done` gets the first error, on the thread of the last part.
+  /// Posts the parts of one operation. `done` gets the first error, on the thread of the last part.
   void post_all(std::vector<std::function<status()>> parts, std::function<void(status)> done);
 
-  /// Runs what was posted, then ends the threads. A job may call it: its own thread ends by itself.
+  /// Runs the jobs that were posted, then ends the threads. A job may call it; its own thread then
+  /// ends by itself.
   void stop();
 
 private:
@@ -50,22 +51,7 @@ private:
   std::string owner_;
 };
 
-/// Joins a thread, or lets it go when it is the calling one.
+/// Joins a thread, or detaches it when it is the calling one.
 void join_or_detach(std::thread& thread);
-
-/// Collects the outcomes of jobs that together make one operation; the last one reports.
-class job_group {
-public:
-  job_group(std::size_t jobs, std::function<void(status)> done)
-    : missing_(jobs), done_(std::move(done)) {}
-
-  void finished(const status& outcome);
-
-private:
-  std::mutex mutex_;
-  std::size_t missing_;
-  status first_error_;
-  std::function<void(status)> done_;
-};
 
 } // namespace millrace::storage::io

@@ -30,16 +30,13 @@ void staging_queue::acquire(
   {
     std::lock_guard guard{shared_->mutex};
     if (shared_->stopping)
-      refused = {errc::unavailable, shared_->owner + " is closed"};
+      refused = {errc::unavailable, "{} is closed", shared_->owner};
     else if (size_bytes > shared_->memory->capacity_bytes())
       refused = {
-        errc::no_space,
-        "a window of " + std::to_string(size_bytes) + " bytes, but the staging memory has " +
-          std::to_string(shared_->memory->capacity_bytes()) + " in all"};
+        errc::no_space, "a window of {} bytes, but the staging memory has {} in all", size_bytes,
+        shared_->memory->capacity_bytes()};
     else if (shared_->waiting.size() >= waiting_max_)
-      refused = {
-        errc::busy,
-        std::to_string(waiting_max_) + " windows wait for staging memory already; try again"};
+      refused = {errc::busy, "{} windows wait for staging memory already; try again", waiting_max_};
     else
       shared_->waiting.push_back({size_bytes, std::move(asker), std::move(done)});
   }
@@ -99,7 +96,7 @@ void staging_queue::shared::end_gone() {
   {
     std::lock_guard guard{mutex};
     if (stopping)
-      why = {errc::unavailable, owner + " is closed"};
+      why = {errc::unavailable, "{} is closed", owner};
     else if (!std::exchange(asker_gone, false))
       return;
     auto left = std::stable_partition(waiting.begin(), waiting.end(), [this](const waiter& w) {

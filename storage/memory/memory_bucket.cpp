@@ -28,7 +28,7 @@ using stored_model_ptr = std::shared_ptr<const stored_model>;
 
 class memory_bucket final : public bucket, public std::enable_shared_from_this<memory_bucket> {
 public:
-  explicit memory_bucket(memory_bucket_options options);
+  memory_bucket(const memory_bucket_options& options, std::shared_ptr<memory_source> memory);
 
   std::string_view kind() const noexcept override { return "memory"; }
   bucket_capabilities capabilities() const noexcept override {
@@ -63,7 +63,8 @@ private:
   std::vector<model_summary> try_list(
     const std::string& prefix, const std::string& after, std::uint32_t count_max) const;
 
-  memory_bucket_options options_;
+  const memory_bucket_options options_;
+  const std::shared_ptr<memory_source> memory_;
   std::shared_ptr<capacity_account> account_;
   std::shared_ptr<layer_table> layers_ = std::make_shared<layer_table>();
   gate gate_;
@@ -88,14 +89,14 @@ public:
 
   void acquire(std::uint32_t index, completion<window> done) override {
     if (published_ || index >= window_count())
-      return done(misused("no window " + std::to_string(index) + " to acquire"));
+      return done(misused(fmt::format("no window {} to acquire", index)));
     lent_ = true;
     done(window{index, model_.memory->pieces(), model_.memory});
   }
 
   void commit(std::uint32_t index, completion<void> done) override {
     if (published_ || index >= window_count() || !lent_ || committed_)
-      return done(misused("window " + std::to_string(index) + " is not acquired"));
+      return done(misused(fmt::format("window {} is not acquired", index)));
     committed_ = true;
     done({});
   }
@@ -114,7 +115,7 @@ public:
 
 private:
   tl::unexpected<status> misused(const std::string& how) const {
-    return fail(errc::invalid_argument, "model " + model_.record.spec.name + ": " + how);
+    return fail(errc::invalid_argument, "model {}: {}", model_.record.spec.name, how);
   }
 
   std::shared_ptr<memory_bucket> owner_;
@@ -166,8 +167,9 @@ private:
   stored_model_ptr model_;
 };
 
-memory_bucket::memory_bucket(memory_bucket_options options)
-  : options_(std::move(options)),
+memory_bucket::memory_bucket(
+  const memory_bucket_options& options, std::shared_ptr<memory_source> memory)
+  : options_(options), memory_(std::move(memory)),
     account_(std::make_shared<capacity_account>(options_.capacity_bytes)) {}
 
 tl::unexpected<status> closed() { return fail(errc::unavailable, "the memory bucket is closed"); }
@@ -206,7 +208,7 @@ result<std::unique_ptr<reservation>> memory_bucket::try_reserve(
 result<std::shared_ptr<room>> memory_bucket::find_room(
   const std::vector<std::uint64_t>& tensor_bytes) {
   for (;;) {
-    auto found = room::take(*options_.memory, account_, tensor_bytes);
+    auto found = room::take(*memory_, account_, tensor_bytes);
     if (
       found || found.error().code() != errc::no_space || options_.full == when_full::refuse ||
       !could_fit(room_bytes(tensor_bytes)))
@@ -368,24 +370,23 @@ status memory_bucket::close(std::uint32_t deadline_ms) {
     return {};
   return {
     errc::deadline_exceeded,
-    "closing the memory bucket: " + std::to_string(left) + " reservations were still open after " +
-      std::to_string(deadline_ms) + " ms"};
+    "closing the memory bucket: {} reservations were still open after {} ms", left, deadline_ms};
 }
 
 } // namespace
 
-result<std::shared_ptr<bucket>> open_memory_bucket(memory_bucket_options options) {
-  if (!options.memory)
+result<std::shared_ptr<bucket>> open_memory_bucket(
+  memory_bucket_options options, std::shared_ptr<memory_source> memory) {
+  if (!memory)
     return fail(errc::invalid_argument, "a memory bucket needs an arena to rest in");
-  auto available = options.memory->capacity_bytes();
+  auto available = memory->capacity_bytes();
   if (options.capacity_bytes == 0)
     options.capacity_bytes = available;
   if (options.capacity_bytes > available)
     return fail(
-      errc::invalid_argument,
-      "a memory bucket of " + std::to_string(options.capacity_bytes) +
-        " bytes, but its arena has " + std::to_string(available));
-  return std::make_shared<memory_bucket>(std::move(options));
+      errc::invalid_argument, "a memory bucket of {} bytes, but its arena has {}",
+      options.capacity_bytes, available);
+  return std::make_shared<memory_bucket>(options, std::move(memory));
 }
 
 } // namespace millrace::storage

@@ -3,22 +3,15 @@
 
 #include <millrace/core/memory.hpp>
 #include <millrace/storage/bucket.hpp>
-#include <millrace/storage/when_full.hpp>
+#include <millrace/storage/memory/memory_options.hpp>
 
-#include <cstdint>
 #include <memory>
 
 namespace millrace::storage {
 
-struct memory_bucket_options {
-  /// Where the models rest; others may use it too.
-  std::shared_ptr<memory_source> memory;
-  /// Most bytes the models may take, alignment included; 0: all that `memory` can lend.
-  std::uint64_t capacity_bytes = 0;
-  when_full full = when_full::refuse;
-};
-
+/// The models rest in `memory`; others may use it too.
 /// Errors: `invalid_argument` without memory, or for a capacity beyond what the memory has.
-result<std::shared_ptr<bucket>> open_memory_bucket(memory_bucket_options options);
+result<std::shared_ptr<bucket>> open_memory_bucket(
+  memory_bucket_options options, std::shared_ptr<memory_source> memory);
 
 } // namespace millrace::storage

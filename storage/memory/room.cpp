@@ -39,10 +39,8 @@ result<std::shared_ptr<room>> room::take(
   if (!account->take(asked))
     return fail(
       errc::no_space,
-      "asked for " + std::to_string(asked) + " bytes, free are " +
-        std::to_string(account->capacity_bytes() - account->used_bytes()) + " of " +
-        std::to_string(account->capacity_bytes()) +
-        "; erase models, or raise the bucket's capacity");
+      "asked for {} bytes, free are {} of {}; erase models, or raise the bucket's capacity", asked,
+      account->capacity_bytes() - account->used_bytes(), account->capacity_bytes());
   std::shared_ptr<room> taken{new room{std::move(account), asked}};
   for (std::uint32_t i = 0; i < tensor_bytes.size(); ++i)
     if (tensor_bytes[i] > 0)

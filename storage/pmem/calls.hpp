@@ -12,11 +12,11 @@ namespace millrace::storage::pmem {
 
 /// Memory that runs out ends the call, not the thread, nor the actor that made it.
 template <class T, class Work>
-result<T> attempt(const std::shared_ptr<core>& c, Work& work, gate::ticket& ticket) {
+result<T> attempt(const std::shared_ptr<pool_state>& state, Work& work, gate::ticket& ticket) {
   try {
-    return work(c, ticket);
+    return work(state, ticket);
   } catch (const std::exception& e) {
-    return fail(errc::internal, "pool " + c->file.path + ": " + e.what());
+    return fail(errc::internal, "pool {}: {}", state->file.path, e.what());
   }
 }
 
@@ -31,21 +31,21 @@ enum class call_place : std::uint8_t {
 /// Runs `work(core, ticket)`, and `done` with its outcome once the ticket is given back.
 template <class T, class Work>
 void run_call(
-  const std::shared_ptr<core>& c, gate& entrance, completion<T> done, Work work,
+  const std::shared_ptr<pool_state>& state, gate& entrance, completion<T> done, Work work,
   call_place place = call_place::by_medium) {
   auto ticket = entrance.enter();
   if (!ticket)
-    return done(fail(closed_status(*c)));
-  auto job = [c, ticket = std::move(ticket), done = std::move(done),
+    return done(fail(closed_status(*state)));
+  auto job = [state, ticket = std::move(ticket), done = std::move(done),
               work = std::move(work)](const status& stopped) mutable {
-    auto outcome = stopped.ok() ? attempt<T>(c, work, ticket) : result<T>{fail(stopped)};
+    auto outcome = stopped.ok() ? attempt<T>(state, work, ticket) : result<T>{fail(stopped)};
     ticket.reset();
     done(std::move(outcome));
   };
-  if (place == call_place::by_medium && c->persist.how() == write_back::cache_lines)
+  if (place == call_place::by_medium && state->persist.how() == write_back::cache_lines)
     job({});
   else
-    c->pool.post(std::move(job));
+    state->pool.post(std::move(job));
 }
 
 } // namespace millrace::storage::pmem

@@ -21,11 +21,11 @@ byte_buffer with_header(const Header& header, std::span<const std::byte> body) {
 }
 
 result<std::uint64_t> reserve_filled(
-  core& c, change& into, object_type type, std::span<const std::byte> bytes) {
+  pool_state& state, change& into, object_type type, std::span<const std::byte> bytes) {
   auto object = into.reserve(bytes.size(), type);
   if (!object)
     return object;
-  if (auto bad = fill_object(c, *object, bytes); !bad.ok())
+  if (auto bad = fill_object(state, *object, bytes); !bad.ok())
     return fail(std::move(bad));
   return object;
 }
@@ -52,12 +52,14 @@ std::uint64_t random_id() {
   return id;
 }
 
-status fill_object(const core& c, std::uint64_t offset, std::span<const std::byte> bytes) {
-  c.persist.store(c.address(offset), bytes.data(), bytes.size());
-  return c.persist.flush(c.address(offset), bytes.size());
+status fill_object(
+  const pool_state& state, std::uint64_t offset, std::span<const std::byte> bytes) {
+  state.persist.store(state.address(offset), bytes.data(), bytes.size());
+  return state.persist.flush(state.address(offset), bytes.size());
 }
 
-result<slot> reserve_slot(core& c, change& into, const slot_owner& s, std::uint64_t number) {
+result<slot> reserve_slot(
+  pool_state& state, change& into, const slot_owner& s, std::uint64_t number) {
   auto before = into.size();
   auto data = reserve_extents(into, s.shape->packed);
   if (!data)
@@ -78,7 +80,7 @@ result<slot> reserve_slot(core& c, change& into, const slot_owner& s, std::uint6
     .total_bytes = total, .owner = s.id, .slot = number, .extents = made.extents.size()};
   header.checksum = checksum_of(header, list);
   made.record_at = made.object + sizeof header + list.size();
-  if (auto bad = fill_object(c, made.object, with_header(header, list)); !bad.ok()) {
+  if (auto bad = fill_object(state, made.object, with_header(header, list)); !bad.ok()) {
     into.cancel_after(before);
     return fail(std::move(bad));
   }
@@ -98,22 +100,23 @@ void free_owner(change& into, const slot_owner& s) {
       free_slot(into, one);
 }
 
-slot_words& words_of(const core& c, const slot_owner& s, std::uint64_t number) {
-  return c.objects->at<index_header>(s.index)->slots[number];
+slot_words& words_of(const pool_state& state, const slot_owner& s, std::uint64_t number) {
+  return state.objects->at<index_header>(s.index)->slots[number];
 }
 
 void set_object(
-  core& c, change& into, const slot_owner& s, std::uint64_t number, std::uint64_t value) {
-  into.set(words_of(c, s, number).object, s.id, word_kind::object, number, value);
+  pool_state& state, change& into, const slot_owner& s, std::uint64_t number, std::uint64_t value) {
+  into.set(words_of(state, s, number).object, s.id, word_kind::object, number, value);
 }
 
 void set_state(
-  core& c, change& into, const slot_owner& s, std::uint64_t number, const slot_word& value) {
-  into.set(words_of(c, s, number).state, pack(value, s.id, number));
+  pool_state& state, change& into, const slot_owner& s, std::uint64_t number,
+  const slot_word& value) {
+  into.set(words_of(state, s, number).state, pack(value, s.id, number));
 }
 
-void set_flags(core& c, change& into, const slot_owner& s, std::uint64_t flags) {
-  into.set(c.objects->at<index_header>(s.index)->flags, s.id, word_kind::flags, 0, flags);
+void set_flags(pool_state& state, change& into, const slot_owner& s, std::uint64_t flags) {
+  into.set(state.objects->at<index_header>(s.index)->flags, s.id, word_kind::flags, 0, flags);
 }
 
 std::uint64_t flags_of(const shard& s) {
@@ -138,12 +141,12 @@ byte_buffer index_bytes(
   return with_header(header, body);
 }
 
-result<std::uint64_t> write_index(core& c, change& into, const shard& s) {
+result<std::uint64_t> write_index(pool_state& state, change& into, const shard& s) {
   return reserve_filled(
-    c, into, object_type::index, index_bytes(s, s.run, flags_of(s), encode(s.spec)));
+    state, into, object_type::index, index_bytes(s, s.run, flags_of(s), encode(s.spec)));
 }
 
-result<std::uint64_t> write_table(core& c, change& into, const table_map& next) {
+result<std::uint64_t> write_table(pool_state& state, change& into, const table_map& next) {
   std::uint64_t object = 0;
   if (!next.empty()) {
     table_body body;
@@ -153,20 +156,20 @@ result<std::uint64_t> write_table(core& c, change& into, const table_map& next) 
     auto bytes = encode(body);
     table_header header{.total_bytes = sizeof header + bytes.size()};
     header.checksum = checksum_of(header, bytes);
-    auto made = reserve_filled(c, into, object_type::table, with_header(header, bytes));
+    auto made = reserve_filled(state, into, object_type::table, with_header(header, bytes));
     if (!made)
       return made;
     object = *made;
   }
-  auto root = c.objects->root();
+  auto root = state.objects->root();
   into.set(root->table, root->id, word_kind::table, 0, object);
-  if (c.table_object != 0)
-    into.free(c.table_object);
+  if (state.table_object != 0)
+    into.free(state.table_object);
   return object;
 }
 
 std::span<const std::byte> store_record(
-  core& c, const slot_owner& s, std::uint64_t number, const slot& one,
+  pool_state& state, const slot_owner& s, std::uint64_t number, const slot& one,
   const std::vector<std::uint64_t>& digests) {
   auto body = std::as_bytes(std::span{digests});
   version_header header{
@@ -180,26 +183,26 @@ std::span<const std::byte> store_record(
     .digests = digests.size()};
   header.checksum = checksum_of(header, body);
   auto bytes = with_header(header, body);
-  c.persist.store(c.address(one.record_at), bytes.data(), bytes.size());
-  return {c.address(one.record_at), bytes.size()};
+  state.persist.store(state.address(one.record_at), bytes.data(), bytes.size());
+  return {state.address(one.record_at), bytes.size()};
 }
 
 status write_record(
-  core& c, const slot_owner& s, std::uint64_t number, const slot& one,
+  pool_state& state, const slot_owner& s, std::uint64_t number, const slot& one,
   const std::vector<std::uint64_t>& digests) {
-  auto range = store_record(c, s, number, one, digests);
-  return c.persist.flush(range.data(), range.size());
+  auto range = store_record(state, s, number, one, digests);
+  return state.persist.flush(range.data(), range.size());
 }
 
-status release_slot(core& c, slot_owner& s, std::uint64_t number) {
+status release_slot(pool_state& state, slot_owner& s, std::uint64_t number) {
   auto& one = s.slots[number];
-  std::lock_guard guard{c.layout_mutex};
-  change free{*c.objects};
-  set_object(c, free, s, number, 0);
-  set_state(c, free, s, number, {});
+  std::lock_guard guard{state.layout_mutex};
+  change free{*state.objects};
+  set_object(state, free, s, number, 0);
+  set_state(state, free, s, number, {});
   free_slot(free, one);
   MILLRACE_KILL_POINT("pmem.free.before_publish");
-  if (auto bad = c.publish(free); !bad.ok())
+  if (auto bad = state.publish(free); !bad.ok())
     return bad;
   MILLRACE_KILL_POINT("pmem.free.after_publish");
   auto changes = one.changes + 1;

@@ -16,25 +16,27 @@ std::uint64_t random_id();
 
 /// Reserves a slot's data and its object, and fills the object. Needs `layout_mutex`.
 /// Errors: `no_space`, with nothing left in the change.
-result<slot> reserve_slot(core& c, change& into, const slot_owner& s, std::uint64_t number);
+result<slot> reserve_slot(
+  pool_state& state, change& into, const slot_owner& s, std::uint64_t number);
 
 /// Gives a slot's space back with the change.
 void free_slot(change& into, const slot& one);
 
 /// The words of a slot as they are stored.
-slot_words& words_of(const core& c, const slot_owner& s, std::uint64_t number);
+slot_words& words_of(const pool_state& state, const slot_owner& s, std::uint64_t number);
 
 void set_object(
-  core& c, change& into, const slot_owner& s, std::uint64_t number, std::uint64_t value);
+  pool_state& state, change& into, const slot_owner& s, std::uint64_t number, std::uint64_t value);
 void set_state(
-  core& c, change& into, const slot_owner& s, std::uint64_t number, const slot_word& value);
-void set_flags(core& c, change& into, const slot_owner& s, std::uint64_t flags);
+  pool_state& state, change& into, const slot_owner& s, std::uint64_t number,
+  const slot_word& value);
+void set_flags(pool_state& state, change& into, const slot_owner& s, std::uint64_t flags);
 
 /// The flags as they are in memory.
 std::uint64_t flags_of(const shard& s);
 
 /// Writes a new index object of a shard with its slots as they are in memory. Errors: `no_space`.
-result<std::uint64_t> write_index(core& c, change& into, const shard& s);
+result<std::uint64_t> write_index(pool_state& state, change& into, const shard& s);
 
 /// The index object of anything, with its slots as they are in memory. It takes `sizeof(index_header)` and the body.
 byte_buffer index_bytes(
@@ -42,24 +44,24 @@ byte_buffer index_bytes(
 
 /// Fills a reserved object and writes it back: persistent after the next fence.
 [[nodiscard]] status fill_object(
-  const core& c, std::uint64_t offset, std::span<const std::byte> bytes);
+  const pool_state& state, std::uint64_t offset, std::span<const std::byte> bytes);
 
 /// Writes a new table and lets the change switch to it. Needs `layout_mutex`; the caller takes over `next` and the
 /// returned offset once the change is published. Errors: `no_space`.
-result<std::uint64_t> write_table(core& c, change& into, const table_map& next);
+result<std::uint64_t> write_table(pool_state& state, change& into, const table_map& next);
 
 /// Fills the record of a slot's version: the range, stored, but not written back.
 std::span<const std::byte> store_record(
-  core& c, const slot_owner& s, std::uint64_t number, const slot& one,
+  pool_state& state, const slot_owner& s, std::uint64_t number, const slot& one,
   const std::vector<std::uint64_t>& digests);
 
 /// The same, and written back: persistent after the next fence.
 [[nodiscard]] status write_record(
-  core& c, const slot_owner& s, std::uint64_t number, const slot& one,
+  pool_state& state, const slot_owner& s, std::uint64_t number, const slot& one,
   const std::vector<std::uint64_t>& digests);
 
 /// Frees one slot and what is in it, at once. Needs the model's lock and takes `layout_mutex`.
-[[nodiscard]] status release_slot(core& c, slot_owner& s, std::uint64_t number);
+[[nodiscard]] status release_slot(pool_state& state, slot_owner& s, std::uint64_t number);
 
 /// Gives back all that an owner has: its index and its slots.
 void free_owner(change& into, const slot_owner& s);

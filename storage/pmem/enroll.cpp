@@ -15,18 +15,17 @@ namespace {
 constexpr int attempts_max = 100'000;
 
 status refused(const shard_spec& spec, errc code, const std::string& what) {
-  return {
-    code,
-    "registering rank " + std::to_string(spec.rank) + " of model " + spec.model + ": " + what};
+  return {code, "registering rank {} of model {}: {}", spec.rank, spec.model, what};
 }
 
 status check_known(const model& m, const shard_spec& spec) {
   if (!m.shards.empty() && m.world_size != spec.world_size)
     return refused(
       spec, errc::invalid_argument,
-      "its checkpoints are of a world of " + std::to_string(m.world_size) + ", this job's is " +
-        std::to_string(spec.world_size) +
-        "; take another name and load their shards from there, or erase them");
+      fmt::format(
+        "its checkpoints are of a world of {}, this job's is {}; take another name and load their "
+        "shards from there, or erase them",
+        m.world_size, spec.world_size));
   auto at = m.shards.find(spec.rank);
   if (at == m.shards.end())
     return {};
@@ -59,12 +58,12 @@ std::vector<std::uint64_t> beyond_keep(const model& m, const shard& s, std::uint
   return candidates;
 }
 
-status fill_up(core& c, change& into, shard& next) {
+status fill_up(pool_state& state, change& into, shard& next) {
   for (std::size_t i = 0; i < keep_max && next.reserved_slots() < next.spec.keep; ++i) {
     auto& one = next.slots[i];
     if (one.reserved())
       continue;
-    auto made = reserve_slot(c, into, next, i);
+    auto made = reserve_slot(state, into, next, i);
     if (!made)
       return made.error();
     made->changes = one.changes + 1;
@@ -74,46 +73,46 @@ status fill_up(core& c, change& into, shard& next) {
 }
 
 // Writes the index of `next` and the table that names it; what `next` was made from goes. All or nothing.
-status publish_shard(core& c, change& into, shard& next) {
-  auto index = write_index(c, into, next);
+status publish_shard(pool_state& state, change& into, shard& next) {
+  auto index = write_index(state, into, next);
   if (!index)
     return index.error();
-  auto entries = c.table;
+  auto entries = state.table;
   entries[next.key] = *index;
-  auto table = write_table(c, into, entries);
+  auto table = write_table(state, into, entries);
   if (!table)
     return table.error();
   if (next.index != 0)
     into.free(next.index);
   MILLRACE_KILL_POINT("pmem.enroll.before_publish");
-  if (auto bad = c.publish(into); !bad.ok())
+  if (auto bad = state.publish(into); !bad.ok())
     return bad;
   MILLRACE_KILL_POINT("pmem.enroll.after_publish");
   next.index = *index;
-  c.table = std::move(entries);
-  c.table_object = *table;
+  state.table = std::move(entries);
+  state.table_object = *table;
   return {};
 }
 
-status no_room(core& c, const shard_spec& spec) {
-  std::lock_guard guard{c.layout_mutex};
-  auto free = c.objects->probe_free();
+status no_room(pool_state& state, const shard_spec& spec) {
+  std::lock_guard guard{state.layout_mutex};
+  auto free = state.objects->probe_free();
   return refused(
     spec, errc::no_space,
-    std::to_string(spec.keep) + " slots take " +
-      std::to_string(size_bytes(spec.tensors) * spec.keep) + " bytes, free are " +
-      std::to_string(free.total_bytes) + " in the pool " + c.file.path +
-      "; erase checkpoints, repack, or make a larger pool");
+    fmt::format(
+      "{} slots take {} bytes, free are {} in the pool {}; erase checkpoints, repack, or make a "
+      "larger pool",
+      spec.keep, size_bytes(spec.tensors) * spec.keep, free.total_bytes, state.file.path));
 }
 
 // What no pool of this size takes is refused before anything is made that grows with the layout, or is given up for it.
-bool is_possible(const core& c, const shard_spec& spec) {
-  return size_bytes(spec.tensors) <= c.file.size_bytes / spec.keep;
+bool is_possible(const pool_state& state, const shard_spec& spec) {
+  return size_bytes(spec.tensors) <= state.file.size_bytes / spec.keep;
 }
 
-status settle(core& c, const model& m, shard& next) {
-  std::lock_guard guard{c.layout_mutex};
-  change into{*c.objects};
+status settle(pool_state& state, const model& m, shard& next) {
+  std::lock_guard guard{state.layout_mutex};
+  change into{*state.objects};
   for (auto number : beyond_keep(m, next, next.spec.keep)) {
     auto& one = next.slots[number];
     free_slot(into, one);
@@ -121,28 +120,28 @@ status settle(core& c, const model& m, shard& next) {
     one = {};
     one.changes = changes;
   }
-  auto outcome = fill_up(c, into, next);
+  auto outcome = fill_up(state, into, next);
   MILLRACE_KILL_POINT("pmem.enroll.reserved");
-  return outcome.ok() ? publish_shard(c, into, next) : outcome;
+  return outcome.ok() ? publish_shard(state, into, next) : outcome;
 }
 
-status make_shard(core& c, model& m, shard_spec spec, std::uint64_t run) {
+status make_shard(pool_state& state, model& m, shard_spec spec, std::uint64_t run) {
   auto made = std::make_shared<shard>();
   made->key = {entry_kind::shard, spec.model, spec.rank};
   made->id = random_id();
-  made->window_bytes = c.options.window_bytes;
+  made->window_bytes = state.options.window_bytes;
   made->shape = std::make_shared<const shard_shape>(shape_of(spec.tensors, made->window_bytes));
   made->spec = std::move(spec);
   made->run = run;
   made->registered = true;
-  if (auto bad = settle(c, m, *made); !bad.ok())
+  if (auto bad = settle(state, m, *made); !bad.ok())
     return bad;
   m.world_size = made->spec.world_size;
   m.shards.emplace(made->spec.rank, std::move(made));
   return {};
 }
 
-status resume_shard(core& c, model& m, shard& known, shard_spec spec, std::uint64_t run) {
+status resume_shard(pool_state& state, model& m, shard& known, shard_spec spec, std::uint64_t run) {
   auto next = known;
   auto same = known.spec == spec && known.run == run && !known.finished &&
     known.reserved_slots() == spec.keep;
@@ -151,7 +150,7 @@ status resume_shard(core& c, model& m, shard& known, shard_spec spec, std::uint6
   next.finished = false;
   next.registered = true;
   if (!same)
-    if (auto bad = settle(c, m, next); !bad.ok())
+    if (auto bad = settle(state, m, next); !bad.ok())
       return bad;
   known = std::move(next);
   return {};
@@ -164,45 +163,46 @@ std::uint64_t missing_bytes(const model& m, const shard_spec& spec) {
   return size_bytes(spec.tensors) * (spec.keep - there);
 }
 
-result<enrolled_shard> try_enroll(core& c, model& m, const shard_spec& spec) {
+result<enrolled_shard> try_enroll(pool_state& state, model& m, const shard_spec& spec) {
   if (auto bad = check_known(m, spec); !bad.ok())
     return fail(std::move(bad));
   auto known = find_shard(m, spec.rank);
   auto run = run_to_join(m, spec);
-  auto outcome = known ? resume_shard(c, m, *known, spec, run) : make_shard(c, m, spec, run);
+  auto outcome =
+    known ? resume_shard(state, m, *known, spec, run) : make_shard(state, m, spec, run);
   if (!outcome.ok()) {
-    drop_if_empty(c, m);
+    drop_if_empty(state, m);
     return fail(std::move(outcome));
   }
   m.run = run;
   for (auto& one : find_shard(m, spec.rank)->slots)
-    c.make_ready(one.extents);
+    state.make_ready(one.extents);
   return enrolled_shard{summarize(m), known != nullptr};
 }
 
 } // namespace
 
-result<enrolled_shard> enroll_shard(core& c, shard_spec spec) {
+result<enrolled_shard> enroll_shard(pool_state& state, shard_spec spec) {
   if (auto bad = validate(spec); !bad.ok())
     return fail(std::move(bad));
-  if (!is_possible(c, spec))
-    return fail(no_room(c, spec));
-  auto reclaims = c.options.low_space == when_low_space::reclaim;
+  if (!is_possible(state, spec))
+    return fail(no_room(state, spec));
+  auto reclaims = state.options.low_space == when_low_space::reclaim;
   for (auto attempt = 0; attempt < attempts_max; ++attempt) {
     std::uint64_t missing = 0;
     {
-      auto m = c.find_or_make(spec.model);
+      auto m = state.find_or_make(spec.model);
       std::lock_guard guard{m->mutex};
       if (m->gone)
         continue;
       missing = missing_bytes(*m, spec);
-      auto outcome = try_enroll(c, *m, spec);
+      auto outcome = try_enroll(state, *m, spec);
       if (outcome || outcome.error().code() != errc::no_space)
         return outcome;
     }
     if (!reclaims)
-      return fail(no_room(c, spec));
-    auto freed = reclaim_room(c, missing);
+      return fail(no_room(state, spec));
+    auto freed = reclaim_space(state, missing);
     if (!freed)
       return fail(freed.error());
     reclaims = *freed > 0; // once more, for others may have made room meanwhile
@@ -211,8 +211,8 @@ result<enrolled_shard> enroll_shard(core& c, shard_spec spec) {
 }
 
 std::shared_ptr<shard> leave_shard(
-  core& c, const std::string& name, std::uint32_t rank, bool finished) {
-  auto m = c.find(name);
+  pool_state& state, const std::string& name, std::uint32_t rank, bool finished) {
+  auto m = state.find(name);
   if (!m)
     return nullptr;
   std::lock_guard guard{m->mutex};
@@ -225,16 +225,16 @@ std::shared_ptr<shard> leave_shard(
   return finished ? s : nullptr;
 }
 
-void mark_finished(core& c, const std::string& name, const std::shared_ptr<shard>& s) {
-  auto m = c.find(name);
+void mark_finished(pool_state& state, const std::string& name, const std::shared_ptr<shard>& s) {
+  auto m = state.find(name);
   if (!m)
     return;
   std::lock_guard guard{m->mutex};
   if (find_shard(*m, s->spec.rank) != s || !s->finished)
     return; // erased, or taken up again
-  change mark{*c.objects};
-  set_flags(c, mark, *s, flag_finished);
-  if (auto bad = c.publish(mark); !bad.ok()) {
+  change mark{*state.objects};
+  set_flags(state, mark, *s, flag_finished);
+  if (auto bad = state.publish(mark); !bad.ok()) {
     log().warn(
       "a finished job is not marked so model={} rank={}: {}", name, s->spec.rank, bad.to_string());
     s->finished = false;

@@ -6,13 +6,13 @@
 namespace millrace::storage::pmem {
 
 /// See `checkpoint_store::enroll`; blocks.
-result<enrolled_shard> enroll_shard(core& c, shard_spec spec);
+result<enrolled_shard> enroll_shard(pool_state& state, shard_spec spec);
 
 /// See `checkpoint_store::leave`; never waits for a disk. The shard if `mark_finished` is to follow, which may.
 std::shared_ptr<shard> leave_shard(
-  core& c, const std::string& name, std::uint32_t rank, bool finished);
+  pool_state& state, const std::string& name, std::uint32_t rank, bool finished);
 
 /// Makes it durable that the job of a shard ended in order, unless the shard was erased or taken up again meanwhile.
-void mark_finished(core& c, const std::string& name, const std::shared_ptr<shard>& s);
+void mark_finished(pool_state& state, const std::string& name, const std::shared_ptr<shard>& s);
 
 } // namespace millrace::storage::pmem

@@ -21,12 +21,12 @@ T copy_from(const std::byte* from) {
   return value;
 }
 
-class loader {
+class index_reader {
 public:
-  loader(const heap& objects, const problem_callback& problem)
+  index_reader(const heap& objects, const problem_callback& problem)
     : heap_(objects), problem_(problem), objects_(objects.objects()) {}
 
-  loaded_index run() {
+  pool_index run() {
     auto root = heap_.root();
     auto& last = root->last_version;
     out_.last_version = last.value;
@@ -177,7 +177,7 @@ private:
     slot_owner& found) {
     if (
       header.window_bytes < io::window_bytes_min || header.window_bytes % io::direct_io_bytes != 0)
-      return damaged("its windows are of " + std::to_string(header.window_bytes) + " bytes");
+      return damaged(fmt::format("its windows are of {} bytes", header.window_bytes));
     found.key = entry.key;
     found.id = header.id;
     found.index = entry.index;
@@ -193,7 +193,7 @@ private:
     found.erased = (flags & flag_erased) != 0;
     for (std::size_t i = 0; i < keep_max; ++i)
       if (auto bad = read_slot(found, i, header.slots[i]); !bad.ok())
-        return damaged("slot " + std::to_string(i) + ": " + bad.detail());
+        return damaged(fmt::format("slot {}: {}", i, bad.detail()));
     return {};
   }
 
@@ -311,7 +311,7 @@ private:
   const problem_callback& problem_;
   std::unordered_map<std::uint64_t, object_info> objects_;
   std::unordered_set<std::uint64_t> claimed_;
-  loaded_index out_;
+  pool_index out_;
 };
 
 } // namespace
@@ -324,8 +324,8 @@ bool right_count(const slot_owner& s, std::uint64_t digests) {
 
 } // namespace
 
-loaded_index load_index(const heap& objects, const problem_callback& problem) {
-  return loader{objects, problem}.run();
+pool_index read_pool_index(const heap& objects, const problem_callback& problem) {
+  return index_reader{objects, problem}.run();
 }
 
 result<std::vector<std::uint64_t>> read_digests(

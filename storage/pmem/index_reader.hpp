@@ -17,7 +17,7 @@ namespace millrace::storage::pmem {
 /// Offsets of index objects: what the stored table says.
 using table_map = std::map<table_key, std::uint64_t>;
 
-struct loaded_index {
+struct pool_index {
   table_map table;
   std::uint64_t table_object = 0;
   std::map<std::string, std::shared_ptr<model>> models;
@@ -33,7 +33,7 @@ struct loaded_index {
 using problem_callback = std::function<bool(const std::string&)>;
 
 /// What is found is left out of the result where it is wrong.
-loaded_index load_index(const heap& objects, const problem_callback& problem);
+pool_index read_pool_index(const heap& objects, const problem_callback& problem);
 
 /// Reads the record of a slot's version; a version of the repository may have been stored without digests.
 /// Errors: `corrupt_data` saying what does not match.

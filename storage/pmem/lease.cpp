@@ -8,7 +8,7 @@
 namespace millrace::storage::pmem {
 
 slot_lease::slot_lease(
-  std::shared_ptr<core> home, std::shared_ptr<model> of, std::shared_ptr<slot_owner> which,
+  std::shared_ptr<pool_state> home, std::shared_ptr<model> of, std::shared_ptr<slot_owner> which,
   std::uint64_t number)
   : home_(std::move(home)), of_(std::move(of)), which_(std::move(which)), number_(number),
     changes_(which_->slots[number].changes) {}
@@ -52,7 +52,7 @@ void slot_lease::remove() {
 namespace {
 
 leased_slot loan(
-  std::shared_ptr<core> home, std::shared_ptr<model> of, std::shared_ptr<slot_owner> which,
+  std::shared_ptr<pool_state> home, std::shared_ptr<model> of, std::shared_ptr<slot_owner> which,
   std::uint64_t number, std::shared_ptr<slot_lease> lease) {
   auto shape = which->shape;
   auto extents = which->slots[number].extents;
@@ -63,7 +63,7 @@ leased_slot loan(
 } // namespace
 
 leased_slot lease_to_write(
-  std::shared_ptr<core> home, std::shared_ptr<model> of, std::shared_ptr<slot_owner> which,
+  std::shared_ptr<pool_state> home, std::shared_ptr<model> of, std::shared_ptr<slot_owner> which,
   std::uint64_t number) {
   auto lease = std::make_shared<slot_lease>(home, of, which, number);
   which->slots[number].writer = lease;
@@ -71,7 +71,7 @@ leased_slot lease_to_write(
 }
 
 leased_slot lease_to_read(
-  std::shared_ptr<core> home, std::shared_ptr<model> of, std::shared_ptr<slot_owner> which,
+  std::shared_ptr<pool_state> home, std::shared_ptr<model> of, std::shared_ptr<slot_owner> which,
   std::uint64_t number) {
   auto& readers = which->slots[number].readers;
   auto lease = std::static_pointer_cast<slot_lease>(readers.lock());

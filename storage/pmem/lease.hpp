@@ -13,7 +13,7 @@ namespace millrace::storage::pmem {
 class slot_lease {
 public:
   slot_lease(
-    std::shared_ptr<core> home, std::shared_ptr<model> of, std::shared_ptr<slot_owner> which,
+    std::shared_ptr<pool_state> home, std::shared_ptr<model> of, std::shared_ptr<slot_owner> which,
     std::uint64_t number);
   ~slot_lease();
   slot_lease(const slot_lease&) = delete;
@@ -22,7 +22,7 @@ public:
 private:
   void remove();
 
-  std::shared_ptr<core> home_;
+  std::shared_ptr<pool_state> home_;
   std::shared_ptr<model> of_;
   std::shared_ptr<slot_owner> which_;
   std::uint64_t number_;
@@ -31,7 +31,7 @@ private:
 
 /// A slot on loan, with what is needed to fill or read it.
 struct leased_slot {
-  std::shared_ptr<core> home;
+  std::shared_ptr<pool_state> home;
   std::shared_ptr<model> of;
   std::shared_ptr<slot_owner> which;
   std::uint64_t number = 0;
@@ -43,10 +43,10 @@ struct leased_slot {
 /// Leases for filling, and for reading. Need the model's lock, unless nobody else knows the
 /// owner yet. The lease must be dropped without it.
 leased_slot lease_to_write(
-  std::shared_ptr<core> home, std::shared_ptr<model> of, std::shared_ptr<slot_owner> which,
+  std::shared_ptr<pool_state> home, std::shared_ptr<model> of, std::shared_ptr<slot_owner> which,
   std::uint64_t number);
 leased_slot lease_to_read(
-  std::shared_ptr<core> home, std::shared_ptr<model> of, std::shared_ptr<slot_owner> which,
+  std::shared_ptr<pool_state> home, std::shared_ptr<model> of, std::shared_ptr<slot_owner> which,
   std::uint64_t number);
 
 } // namespace millrace::storage::pmem

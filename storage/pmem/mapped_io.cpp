@@ -50,16 +50,14 @@ public:
 
   void acquire(std::uint32_t index, completion<window> done) override {
     if (index >= window_count() || at_ != phase::idle)
-      return done(
-        fail(errc::invalid_argument, "window " + std::to_string(index) + " cannot be acquired"));
+      return done(fail(errc::invalid_argument, "window {} cannot be acquired", index));
     at_ = phase::lent;
     done(window{index, pieces_of(slot_, everything(*slot_.shape)), slot_.lease});
   }
 
   void commit(std::uint32_t index, completion<void> done) override {
     if (index >= window_count() || at_ != phase::lent)
-      return done(
-        fail(errc::invalid_argument, "window " + std::to_string(index) + " is not acquired"));
+      return done(fail(errc::invalid_argument, "window {} is not acquired", index));
     at_ = phase::committed;
     done({});
   }

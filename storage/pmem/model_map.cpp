@@ -207,12 +207,11 @@ std::string first_difference(const layout& there, const layout& asked) {
   for (std::size_t i = 0; i < count; ++i) {
     auto &a = there.tensors[i], &b = asked.tensors[i];
     if (a != b)
-      return "tensor " + std::to_string(i) + " is " + a.name + " " + describe(a) + " there, " +
-        b.name + " " + describe(b) + " now";
+      return fmt::format(
+        "tensor {} is {} {} there, {} {} now", i, a.name, describe(a), b.name, describe(b));
   }
   if (there.tensors.size() != asked.tensors.size())
-    return std::to_string(there.tensors.size()) + " tensors there, " +
-      std::to_string(asked.tensors.size()) + " now";
+    return fmt::format("{} tensors there, {} now", there.tensors.size(), asked.tensors.size());
   return {};
 }
 

@@ -45,13 +45,11 @@ status no_such_step(const model& m, const shard& s, std::optional<std::uint64_t>
   for (auto& one : s.slots)
     if (one.done())
       own.insert(one.step);
-  auto what = "model " + m.name + ", rank " + std::to_string(s.spec.rank) + " of " +
-    std::to_string(m.world_size) + ": ";
-  what += step ? "no version of step " + std::to_string(*step) : std::string{"no step is complete"};
+  auto what = fmt::format("model {}, rank {} of {}: ", m.name, s.spec.rank, m.world_size);
+  what += step ? fmt::format("no version of step {}", *step) : std::string{"no step is complete"};
   return {
-    errc::not_found,
-    what + "; steps of this shard: " + listed({own.begin(), own.end()}) +
-      "; complete: " + listed(complete_steps(m))};
+    errc::not_found, "{}; steps of this shard: {}; complete: {}", what,
+    listed({own.begin(), own.end()}), listed(complete_steps(m))};
 }
 
 model_record record_of(const shard& s, const slot& one, std::vector<std::uint64_t> digests) {
@@ -77,9 +75,9 @@ int find_version(const model& m, const shard& s, const version_choice& which) {
 } // namespace
 
 result<std::shared_ptr<opened_model>> open_version(
-  const std::shared_ptr<core>& c, const std::string& name, std::uint32_t rank,
+  const std::shared_ptr<pool_state>& state, const std::string& name, std::uint32_t rank,
   const version_choice& which) {
-  auto m = c->find(name);
+  auto m = state->find(name);
   if (!m)
     return fail(no_such_model(name));
   model_record record;
@@ -93,19 +91,19 @@ result<std::shared_ptr<opened_model>> open_version(
     if (number < 0)
       return fail(no_such_step(*m, *s, which.step));
     auto at = static_cast<std::uint64_t>(number);
-    auto digests = read_digests(*c->objects, *s, at);
+    auto digests = read_digests(*state->objects, *s, at);
     if (!digests)
-      return fail(digests.error().within(
-        "model " + name + ", rank " + std::to_string(rank) + ", slot " + std::to_string(at)));
+      return fail(
+        digests.error().within(fmt::format("model {}, rank {}, slot {}", name, rank, at)));
     record = record_of(*s, s->slots[at], std::move(*digests));
-    slot = lease_to_read(c, m, s, at);
+    slot = lease_to_read(state, m, s, at);
   }
   return std::make_shared<pmem_opened_version>(std::move(record), slot);
 }
 
 result<std::shared_ptr<opened_model>> open_stored(
-  const std::shared_ptr<core>& c, const std::string& name, std::uint64_t version) {
-  auto m = c->find(name);
+  const std::shared_ptr<pool_state>& state, const std::string& name, std::uint64_t version) {
+  auto m = state->find(name);
   if (!m)
     return fail(storage::no_such_model(name, version, 0));
   model_record record;
@@ -115,12 +113,12 @@ result<std::shared_ptr<opened_model>> open_stored(
     auto v = find_stored(*m);
     if (!v || (version != 0 && version != v->number()))
       return fail(storage::no_such_model(name, version, v ? v->number() : 0));
-    auto digests = read_digests(*c->objects, *v, 0);
+    auto digests = read_digests(*state->objects, *v, 0);
     if (!digests)
       return fail(digests.error().within(describe(v->key)));
     record = {v->spec, v->number(), v->stored_at_ns(), std::move(*digests)};
-    slot = lease_to_read(c, m, v, 0);
-    touch_stored(*c, name);
+    slot = lease_to_read(state, m, v, 0);
+    touch_stored(*state, name);
   }
   return std::make_shared<pmem_opened_version>(std::move(record), slot);
 }

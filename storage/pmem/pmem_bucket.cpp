@@ -20,8 +20,8 @@ struct locked_version {
   std::shared_ptr<stored_version> version;
 };
 
-locked_version lock_stored(const core& c, const std::string& name) {
-  locked_version found{c.find(name), {}, nullptr};
+locked_version lock_stored(const pool_state& state, const std::string& name) {
+  locked_version found{state.find(name), {}, nullptr};
   if (found.of) {
     found.lock = std::unique_lock{found.of->mutex};
     found.version = find_stored(*found.of);
@@ -29,25 +29,25 @@ locked_version lock_stored(const core& c, const std::string& name) {
   return found;
 }
 
-status erase_stored(core& c, const std::string& name) {
-  auto at = lock_stored(c, name);
+status erase_stored(pool_state& state, const std::string& name) {
+  auto at = lock_stored(state, name);
   if (!at.version)
     return storage::no_such_model(name, 0, 0);
-  if (auto bad = erase_owner(c, *at.of, *at.version, at.version->flags()); !bad.ok())
+  if (auto bad = erase_owner(state, *at.of, *at.version, at.version->flags()); !bad.ok())
     return bad;
-  forget_stored(c, name);
+  forget_stored(state, name);
   return {};
 }
 
-status pin_stored(core& c, const std::string& name, bool pinned) {
-  auto at = lock_stored(c, name);
+status pin_stored(pool_state& state, const std::string& name, bool pinned) {
+  auto at = lock_stored(state, name);
   if (!at.version)
     return storage::no_such_model(name, 0, 0);
   auto& spec = at.version->spec;
   auto was = std::exchange(spec.pinned, pinned);
-  change mark{*c.objects};
-  set_flags(c, mark, *at.version, at.version->flags());
-  auto outcome = c.publish(mark);
+  change mark{*state.objects};
+  set_flags(state, mark, *at.version, at.version->flags());
+  auto outcome = state.publish(mark);
   MILLRACE_KILL_POINT("pmem.pin.after_publish");
   if (!outcome.ok())
     spec.pinned = was;
@@ -62,14 +62,14 @@ result<void> as_result(status outcome) {
 
 class pmem_bucket final : public bucket {
 public:
-  explicit pmem_bucket(std::shared_ptr<core> c) : core_(std::move(c)) {}
+  explicit pmem_bucket(std::shared_ptr<pool_state> state) : state_(std::move(state)) {}
 
   std::string_view kind() const noexcept override { return "pmem"; }
   bucket_capabilities capabilities() const noexcept override {
     return {
-      .durable = core_->file.medium != pool_medium::memory,
-      .in_place = !core_->direct,
-      .evicts = core_->options.models_full == when_full::evict};
+      .durable = state_->file.medium != pool_medium::memory,
+      .in_place = !state_->direct,
+      .evicts = state_->options.models_full == when_full::evict};
   }
 
   void reserve(
@@ -77,27 +77,28 @@ public:
     completion<std::unique_ptr<reservation>> done) override {
     run<std::unique_ptr<reservation>>(
       std::move(done),
-      [spec = std::move(spec), layers = std::move(layers)](auto& c, auto& ticket) mutable {
-        return reserve_model(c, std::move(spec), layers, std::move(ticket));
+      [spec = std::move(spec), layers = std::move(layers)](auto& state, auto& ticket) mutable {
+        return reserve_model(state, std::move(spec), layers, std::move(ticket));
       });
   }
 
   void open(std::string name, std::uint64_t version, completion<std::shared_ptr<opened_model>> done)
     override {
     run<std::shared_ptr<opened_model>>(
-      std::move(done),
-      [name = std::move(name), version](auto& c, auto&) { return open_stored(c, name, version); });
+      std::move(done), [name = std::move(name), version](auto& state, auto&) {
+        return open_stored(state, name, version);
+      });
   }
 
   void erase(std::string name, completion<void> done) override {
-    run<void>(std::move(done), [name = std::move(name)](auto& c, auto&) {
-      return as_result(erase_stored(*c, name));
+    run<void>(std::move(done), [name = std::move(name)](auto& state, auto&) {
+      return as_result(erase_stored(*state, name));
     });
   }
 
   void pin(std::string name, bool pinned, completion<void> done) override {
-    run<void>(std::move(done), [name = std::move(name), pinned](auto& c, auto&) {
-      return as_result(pin_stored(*c, name, pinned));
+    run<void>(std::move(done), [name = std::move(name), pinned](auto& state, auto&) {
+      return as_result(pin_stored(*state, name, pinned));
     });
   }
 
@@ -107,47 +108,48 @@ public:
     run<std::vector<model_summary>>(
       std::move(done),
       [prefix = std::move(prefix), after = std::move(after),
-       count_max](auto& c, auto&) -> result<std::vector<model_summary>> {
-        return list_stored(*c, prefix, after, count_max);
+       count_max](auto& state, auto&) -> result<std::vector<model_summary>> {
+        return list_stored(*state, prefix, after, count_max);
       });
   }
 
   void resolve(std::vector<layer_id> ids, completion<std::vector<described_layer>> done) override {
-    auto ticket = core_->bucket_operations.enter();
-    done(ticket ? core_->layers->resolve(ids) : fail(closed_status(*core_)));
+    auto ticket = state_->bucket_operations.enter();
+    done(ticket ? state_->layers->resolve(ids) : fail(closed_status(*state_)));
   }
 
   bucket_stats stats() const override {
     bucket_stats out;
     out.models = count_stored();
-    out.capacity_bytes = capacity_of(*core_);
-    out.used_bytes = *core_->stored_bytes;
-    out.evictions = core_->evictions;
+    out.capacity_bytes = capacity_of(*state_);
+    out.used_bytes = *state_->stored_bytes;
+    out.evictions = state_->evictions;
     return out;
   }
 
   status close(std::uint32_t deadline_ms) override {
-    auto& operations = core_->bucket_operations;
+    auto& operations = state_->bucket_operations;
     operations.close();
     auto left = operations.wait_empty(steady_clock::now() + std::chrono::milliseconds{deadline_ms});
     if (left == 0)
       return {};
     return {
       errc::deadline_exceeded,
-      "closing the models of pool " + core_->file.path + ": " + std::to_string(left) +
-        " operations were still under way after " + std::to_string(deadline_ms) + " ms"};
+      "closing the models of pool {}: {} operations were still under way after {} ms",
+      state_->file.path, left, deadline_ms};
   }
 
 private:
   template <class T, class Work>
   void run(completion<T> done, Work work) {
-    run_call<T>(core_, core_->bucket_operations, std::move(done), std::move(work));
+    run_call<T>(state_, state_->bucket_operations, std::move(done), std::move(work));
   }
 
   static std::vector<model_summary> list_stored(
-    const core& c, const std::string& prefix, const std::string& after, std::uint32_t count_max) {
+    const pool_state& state, const std::string& prefix, const std::string& after,
+    std::uint32_t count_max) {
     std::vector<model_summary> page;
-    for (auto& m : c.all()) {
+    for (auto& m : state.all()) {
       if (page.size() == count_max)
         break;
       if (m->name <= after || !m->name.starts_with(prefix))
@@ -160,17 +162,17 @@ private:
   }
 
   std::uint64_t count_stored() const {
-    std::lock_guard guard{core_->models_mutex};
-    return core_->stored_models.oldest_first().size();
+    std::lock_guard guard{state_->models_mutex};
+    return state_->stored_models.oldest_first().size();
   }
 
-  std::shared_ptr<core> core_;
+  std::shared_ptr<pool_state> state_;
 };
 
 } // namespace
 
-std::shared_ptr<bucket> make_model_bucket(std::shared_ptr<core> c) {
-  return std::make_shared<pmem_bucket>(std::move(c));
+std::shared_ptr<bucket> make_pmem_bucket(std::shared_ptr<pool_state> state) {
+  return std::make_shared<pmem_bucket>(std::move(state));
 }
 
 } // namespace millrace::storage::pmem

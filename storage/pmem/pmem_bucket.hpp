@@ -7,6 +7,6 @@
 
 namespace millrace::storage::pmem {
 
-std::shared_ptr<bucket> make_model_bucket(std::shared_ptr<core> c);
+std::shared_ptr<bucket> make_pmem_bucket(std::shared_ptr<pool_state> state);
 
 } // namespace millrace::storage::pmem

@@ -13,34 +13,34 @@ namespace {
 
 class pmem_checkpoint_store final : public checkpoint_store {
 public:
-  explicit pmem_checkpoint_store(std::shared_ptr<core> c) : core_(std::move(c)) {}
+  explicit pmem_checkpoint_store(std::shared_ptr<pool_state> state) : state_(std::move(state)) {}
 
   checkpoint_capabilities capabilities() const noexcept override {
-    auto medium = core_->file.medium;
+    auto medium = state_->file.medium;
     return {
       .durable = medium != pool_medium::memory,
-      .in_place = !core_->direct,
-      .cpu_flush = core_->persist.how() == write_back::cache_lines};
+      .in_place = !state_->direct,
+      .cpu_flush = state_->persist.how() == write_back::cache_lines};
   }
 
   void enroll(shard_spec shard, completion<enrolled_shard> done) override {
     // What is reclaimed for it goes after what stays was read.
-    auto reclaims = core_->options.low_space == when_low_space::reclaim;
+    auto reclaims = state_->options.low_space == when_low_space::reclaim;
     run_call<enrolled_shard>(
-      core_, core_->operations, std::move(done),
-      [shard = std::move(shard)](auto& c, auto&) { return enroll_shard(*c, shard); },
+      state_, state_->operations, std::move(done),
+      [shard = std::move(shard)](auto& state, auto&) { return enroll_shard(*state, shard); },
       reclaims ? call_place::pool : call_place::by_medium);
   }
 
   void leave(std::string model, std::uint32_t rank, bool finished) override {
-    auto ticket = core_->operations.enter();
+    auto ticket = state_->operations.enter();
     if (!ticket)
       return;
-    if (auto s = leave_shard(*core_, model, rank, finished))
+    if (auto s = leave_shard(*state_, model, rank, finished))
       run<void>(
         [](auto) {},
-        [model = std::move(model), s](auto& c, auto&) -> result<void> {
-          mark_finished(*c, model, s);
+        [model = std::move(model), s](auto& state, auto&) -> result<void> {
+          mark_finished(*state, model, s);
           return {};
         });
   }
@@ -50,8 +50,8 @@ public:
     completion<std::unique_ptr<pending_version>> done) override {
     run<std::unique_ptr<pending_version>>(
       std::move(done),
-      [what = std::move(what), freed = std::move(freed)](auto& c, auto& ticket) mutable {
-        return begin_version(c, what, std::move(freed), std::move(ticket));
+      [what = std::move(what), freed = std::move(freed)](auto& state, auto& ticket) mutable {
+        return begin_version(state, what, std::move(freed), std::move(ticket));
       });
   }
 
@@ -59,45 +59,46 @@ public:
     std::string model, std::uint32_t rank, version_choice which,
     completion<std::shared_ptr<opened_model>> done) override {
     run<std::shared_ptr<opened_model>>(
-      std::move(done), [model = std::move(model), rank, which](auto& c, auto&) {
-        return open_version(c, model, rank, which);
+      std::move(done), [model = std::move(model), rank, which](auto& state, auto&) {
+        return open_version(state, model, rank, which);
       });
   }
 
   void list(
     std::string prefix, std::string after, std::uint32_t count_max,
     completion<std::vector<checkpoint_summary>> done) override {
-    auto ticket = core_->operations.enter();
+    auto ticket = state_->operations.enter();
     if (!ticket)
-      return done(fail(closed_status(*core_)));
+      return done(fail(closed_status(*state_)));
     done(list_models(prefix, after, count_max));
   }
 
   void describe(std::string model, std::uint32_t rank, completion<shard_spec> done) override {
-    auto ticket = core_->operations.enter();
-    done(ticket ? describe_shard(model, rank) : fail(closed_status(*core_)));
+    auto ticket = state_->operations.enter();
+    done(ticket ? describe_shard(model, rank) : fail(closed_status(*state_)));
   }
 
   void erase(std::string model, std::optional<std::uint64_t> step, completion<void> done) override {
-    run<void>(std::move(done), [model = std::move(model), step](auto& c, auto&) -> result<void> {
-      if (auto bad = erase_model(*c, model, step); !bad.ok())
-        return fail(std::move(bad));
-      return {};
-    });
+    run<void>(
+      std::move(done), [model = std::move(model), step](auto& state, auto&) -> result<void> {
+        if (auto bad = erase_model(*state, model, step); !bad.ok())
+          return fail(std::move(bad));
+        return {};
+      });
   }
 
   void repack(progress_callback progress, completion<repack_report> done) override {
-    auto ticket = core_->operations.enter();
+    auto ticket = state_->operations.enter();
     if (!ticket)
-      return done(fail(closed_status(*core_)));
-    start_repack(core_, std::move(progress), std::move(ticket), std::move(done));
+      return done(fail(closed_status(*state_)));
+    start_repack(state_, std::move(progress), std::move(ticket), std::move(done));
   }
 
   bucket_stats stats() const override {
     bucket_stats out;
-    auto size = core_->file.size_bytes, models = core_->stored_bytes->load();
+    auto size = state_->file.size_bytes, models = state_->stored_bytes->load();
     out.capacity_bytes = size > models ? size - models : 0; // what the repository leaves
-    for (auto& m : core_->all()) {
+    for (auto& m : state_->all()) {
       std::lock_guard guard{m->mutex};
       out.models += !m->shards.empty();
       for (auto& [rank, s] : m->shards)
@@ -108,29 +109,28 @@ public:
   }
 
   status close(std::uint32_t deadline_ms) override {
-    core_->operations.close();
-    core_->stopping = true; // ends a repack at its next window
+    state_->operations.close();
+    state_->stopping = true; // ends a repack at its next window
     auto left =
-      core_->operations.wait_empty(steady_clock::now() + std::chrono::milliseconds{deadline_ms});
+      state_->operations.wait_empty(steady_clock::now() + std::chrono::milliseconds{deadline_ms});
     if (left > 0)
       return {
-        errc::deadline_exceeded,
-        "closing pool " + core_->file.path + ": " + std::to_string(left) +
-          " operations were still under way after " + std::to_string(deadline_ms) + " ms"};
-    core_->stop();
+        errc::deadline_exceeded, "closing pool {}: {} operations were still under way after {} ms",
+        state_->file.path, left, deadline_ms};
+    state_->stop();
     return {};
   }
 
 private:
   template <class T, class Work>
   void run(completion<T> done, Work work) {
-    run_call<T>(core_, core_->operations, std::move(done), std::move(work));
+    run_call<T>(state_, state_->operations, std::move(done), std::move(work));
   }
 
   result<std::vector<checkpoint_summary>> list_models(
     const std::string& prefix, const std::string& after, std::uint32_t count_max) const {
     std::vector<checkpoint_summary> page;
-    for (auto& m : core_->all()) {
+    for (auto& m : state_->all()) {
       if (page.size() == count_max)
         break;
       if (m->name <= after || !m->name.starts_with(prefix))
@@ -144,7 +144,7 @@ private:
   }
 
   result<shard_spec> describe_shard(const std::string& name, std::uint32_t rank) const {
-    auto m = core_->find(name);
+    auto m = state_->find(name);
     if (!m)
       return fail(no_such_model(name));
     std::lock_guard guard{m->mutex};
@@ -154,13 +154,13 @@ private:
     return s->spec;
   }
 
-  std::shared_ptr<core> core_;
+  std::shared_ptr<pool_state> state_;
 };
 
 } // namespace
 
-std::shared_ptr<checkpoint_store> make_checkpoint_store(std::shared_ptr<core> c) {
-  return std::make_shared<pmem_checkpoint_store>(std::move(c));
+std::shared_ptr<checkpoint_store> make_pmem_checkpoint_store(std::shared_ptr<pool_state> state) {
+  return std::make_shared<pmem_checkpoint_store>(std::move(state));
 }
 
 } // namespace millrace::storage::pmem

@@ -7,6 +7,6 @@
 
 namespace millrace::storage::pmem {
 
-std::shared_ptr<checkpoint_store> make_checkpoint_store(std::shared_ptr<core> c);
+std::shared_ptr<checkpoint_store> make_pmem_checkpoint_store(std::shared_ptr<pool_state> state);
 
 } // namespace millrace::storage::pmem

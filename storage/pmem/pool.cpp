@@ -53,24 +53,24 @@ void count(model& m, pool_info& info) {
 
 class pmem_pool final : public pool {
 public:
-  pmem_pool(std::shared_ptr<core> c, io::file_handle shared)
-    : core_(std::move(c)), shared_(std::move(shared)), store_(make_checkpoint_store(core_)),
-      bucket_(make_model_bucket(core_)) {}
+  pmem_pool(std::shared_ptr<pool_state> state, io::file_handle shared)
+    : state_(std::move(state)), shared_(std::move(shared)),
+      store_(make_pmem_checkpoint_store(state_)), bucket_(make_pmem_bucket(state_)) {}
   /// Waits for what the pool's own threads still hold, so that nobody but those who were lent something keeps the
   /// mapping, and the pool can be opened again at once.
   ~pmem_pool() override {
-    core_->bucket_operations.close();
-    core_->operations.close();
-    core_->stop();
+    state_->bucket_operations.close();
+    state_->operations.close();
+    state_->stop();
   }
 
   pool_info info() const override {
-    auto info = info_of(*core_->objects->root(), core_->file);
-    info.direct_io = core_->direct;
-    for (auto& m : core_->all())
+    auto info = info_of(*state_->objects->root(), state_->file);
+    info.direct_io = state_->direct;
+    for (auto& m : state_->all())
       count(*m, info);
-    std::lock_guard guard{core_->layout_mutex};
-    auto free = core_->objects->probe_free();
+    std::lock_guard guard{state_->layout_mutex};
+    auto free = state_->objects->probe_free();
     info.free_bytes = free.total_bytes;
     info.largest_free_bytes = free.largest_bytes;
     return info;
@@ -80,13 +80,13 @@ public:
   std::shared_ptr<bucket> models() override { return bucket_; }
 
   std::vector<file_mapping> mappings() const override {
-    if (core_->direct)
+    if (state_->direct)
       return {};
-    return {{shared_.get(), 0, core_->objects->base(), core_->file.size_bytes}};
+    return {{shared_.get(), 0, state_->objects->base(), state_->file.size_bytes}};
   }
 
 private:
-  std::shared_ptr<core> core_;
+  std::shared_ptr<pool_state> state_;
   io::file_handle shared_;
   std::shared_ptr<checkpoint_store> store_;
   std::shared_ptr<bucket> bucket_;
@@ -94,7 +94,7 @@ private:
 
 status check_options(const pool_options& options) {
   auto wrong = [&](const std::string& what) {
-    return status{errc::invalid_argument, "pool " + options.path + ": " + what};
+    return status{errc::invalid_argument, "pool {}: {}", options.path, what};
   };
   if (options.path.empty())
     return {errc::invalid_argument, "a pool needs the path of a file or device"};
@@ -103,7 +103,7 @@ status check_options(const pool_options& options) {
   if (
     options.window_bytes < io::window_bytes_min || options.window_bytes % io::direct_io_bytes != 0)
     return wrong(
-      "window_bytes must be a multiple of 4096, at least " + std::to_string(io::window_bytes_min));
+      fmt::format("window_bytes must be a multiple of 4096, at least {}", io::window_bytes_min));
   if (options.data_path == file_path::direct && !options.staging)
     return wrong("direct I/O needs staging memory");
   if (options.staging && options.staging->capacity_bytes() < options.window_bytes)
@@ -114,7 +114,7 @@ status check_options(const pool_options& options) {
 // What peers are handed: opened anew, since the lock lives as long as anybody has the descriptor that took it. A job
 // that outlives a killed service must not keep the next one out.
 result<io::file_handle> open_for_peers(const pool_file& file) {
-  return io::open_file("/proc/self/fd/" + std::to_string(file.file.get()), O_RDWR);
+  return io::open_file(fmt::format("/proc/self/fd/{}", file.file.get()), O_RDWR);
 }
 
 bool is_missing(const std::string& path) {
@@ -141,13 +141,13 @@ result<looked_into> look_into(const std::string& path) {
   auto root = (*objects)->root();
   if (!root)
     return fail(
-      errc::corrupt_data, "pool " + path + ": it has no root object; make it anew, or restore it");
+      errc::corrupt_data, "pool {}: it has no root object; make it anew, or restore it", path);
   if (auto bad = check_root(*root, path, file->size_bytes); !bad.ok())
     return fail(std::move(bad));
   return looked_into{std::move(*file), std::move(*objects)};
 }
 
-pool_info info_of(const looked_into& seen, const loaded_index& index) {
+pool_info info_of(const looked_into& seen, const pool_index& index) {
   auto info = info_of(*seen.objects->root(), seen.file);
   info.direct_io = seen.file.medium == pool_medium::file && knows_direct_io(seen.file);
   for (auto& [name, m] : index.models)
@@ -160,7 +160,7 @@ pool_info info_of(const looked_into& seen, const loaded_index& index) {
 
 std::string version_name(const slot_owner& s, const slot& one) {
   auto name = describe(s.key);
-  return s.key.kind == entry_kind::shard ? name + ", step " + std::to_string(one.step) : name;
+  return s.key.kind == entry_kind::shard ? fmt::format("{}, step {}", name, one.step) : name;
 }
 
 class checker {
@@ -168,7 +168,7 @@ public:
   checker(const looked_into& seen, check_report& report, const progress_callback& progress)
     : seen_(seen), report_(report), progress_(progress) {}
 
-  void verify(const loaded_index& index) {
+  void verify(const pool_index& index) {
     for_each_version(index, [&](auto& s, auto&, auto) { total_ += s.shape->size_bytes; });
     for_each_version(
       index, [&](auto& s, auto& tensors, auto number) { verify_one(s, tensors, number); });
@@ -176,7 +176,7 @@ public:
 
 private:
   template <class F>
-  static void for_each_version(const loaded_index& index, F f) {
+  static void for_each_version(const pool_index& index, F f) {
     for (auto& [name, m] : index.models) {
       for (auto& [rank, s] : m->shards)
         for (std::size_t i = 0; i < s->slots.size(); ++i)
@@ -241,8 +241,8 @@ result<pool_info> inspect_pool(const std::string& path) {
   if (!seen)
     return fail(seen.error());
   status first;
-  auto index = load_index(*seen->objects, [&](const std::string& problem) {
-    first = {errc::corrupt_data, "pool " + path + ": " + problem + "; see `millrace pool check`"};
+  auto index = read_pool_index(*seen->objects, [&](const std::string& problem) {
+    first = {errc::corrupt_data, "pool {}: {}; see `millrace pool check`", path, problem};
     return false;
   });
   if (!first.ok())
@@ -256,7 +256,7 @@ result<check_report> check_pool(
   if (!seen)
     return fail(seen.error());
   check_report report;
-  auto index = load_index(*seen->objects, [&](const std::string& problem) {
+  auto index = read_pool_index(*seen->objects, [&](const std::string& problem) {
     report.problems.push_back(problem);
     return true;
   });
@@ -293,19 +293,20 @@ result<std::shared_ptr<pool>> open_pool(pool_options options) {
   auto root = (*objects)->root();
   if (!root)
     return fail(
-      errc::corrupt_data, "pool " + path + ": it has no root object; see `millrace pool check`");
+      errc::corrupt_data, "pool {}: it has no root object; see `millrace pool check`", path);
   if (auto bad = check_root(*root, path, file->size_bytes); !bad.ok())
     return fail(std::move(bad));
-  auto c = std::make_shared<core>(std::move(options), std::move(*file), std::move(*objects));
-  if (auto bad = c->load(); !bad.ok())
+  auto state =
+    std::make_shared<pool_state>(std::move(options), std::move(*file), std::move(*objects));
+  if (auto bad = state->load(); !bad.ok())
     return fail(std::move(bad));
-  if (auto bad = finish_erasing(*c); !bad.ok())
+  if (auto bad = finish_erasing(*state); !bad.ok())
     return fail(std::move(bad));
-  if (c->options.data_path == file_path::direct && !c->direct)
+  if (state->options.data_path == file_path::direct && !state->direct)
     return fail(
-      errc::unsupported, "pool " + c->file.path + ": direct I/O is asked for, but not known there");
-  c->populate();
-  return std::make_shared<pmem_pool>(std::move(c), std::move(*shared));
+      errc::unsupported, "pool {}: direct I/O is asked for, but not known there", state->file.path);
+  state->populate();
+  return std::make_shared<pmem_pool>(std::move(state), std::move(*shared));
 }
 
 } // namespace millrace::storage

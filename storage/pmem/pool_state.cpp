@@ -27,7 +27,7 @@ bool wants_direct_io(const pool_options& options, const pool_file& file) {
 
 } // namespace
 
-core::core(pool_options settings, pool_file opened, std::unique_ptr<heap> objects_in)
+pool_state::pool_state(pool_options settings, pool_file opened, std::unique_ptr<heap> objects_in)
   : options(std::move(settings)), file(std::move(opened)), objects(std::move(objects_in)),
     persist(write_back_of(file.medium), options.observer), direct(wants_direct_io(options, file)),
     pool(options.io_threads, "pool " + file.path), preparer(1, "pool " + file.path) {
@@ -39,14 +39,14 @@ core::core(pool_options settings, pool_file opened, std::unique_ptr<heap> object
     std::make_unique<io::staging_queue>(options.staging, options.waiting_max, "pool " + file.path);
 }
 
-core::~core() { stop(); }
+pool_state::~pool_state() { stop(); }
 
-status core::load() {
+status pool_state::load() {
   status first;
-  auto index = load_index(*objects, [&](const std::string& problem) {
+  auto index = read_pool_index(*objects, [&](const std::string& problem) {
     first = {
-      errc::corrupt_data,
-      "pool " + file.path + ": " + problem + "; see `millrace pool check`, and restore a copy"};
+      errc::corrupt_data, "pool {}: {}; see `millrace pool check`, and restore a copy", file.path,
+      problem};
     return false;
   });
   if (!first.ok())
@@ -71,7 +71,7 @@ status core::load() {
 }
 
 // Populating a mapping that is there already costs little, so nobody asks what is.
-void core::populate() {
+void pool_state::populate() {
   if (!options.populate || direct)
     return;
   constexpr std::uint64_t threads = 2;
@@ -83,7 +83,7 @@ void core::populate() {
   }
 }
 
-void core::populate_part(std::uint64_t from, std::uint64_t to) const {
+void pool_state::populate_part(std::uint64_t from, std::uint64_t to) const {
   constexpr std::uint64_t step = 16u << 20;
   for (; from < to && !stopping; from += step)
     if (::madvise(address(from), std::min(step, to - from), MADV_POPULATE_WRITE) != 0) {
@@ -93,7 +93,7 @@ void core::populate_part(std::uint64_t from, std::uint64_t to) const {
     }
 }
 
-void core::make_ready(const std::vector<data_extent>& extents) {
+void pool_state::make_ready(const std::vector<data_extent>& extents) {
   // Only memory file systems have small pages to be gathered.
   if (!options.populate || direct || file.medium != pool_medium::memory)
     return;
@@ -109,7 +109,7 @@ void core::make_ready(const std::vector<data_extent>& extents) {
       });
 }
 
-void core::stop() {
+void pool_state::stop() {
   stopping = true;
   for (auto& thread : populating_)
     io::join_or_detach(thread);
@@ -125,13 +125,13 @@ void core::stop() {
   preparer.stop();
 }
 
-std::shared_ptr<model> core::find(const std::string& name) const {
+std::shared_ptr<model> pool_state::find(const std::string& name) const {
   std::lock_guard guard{models_mutex};
   auto at = models.find(name);
   return at == models.end() ? nullptr : at->second;
 }
 
-std::shared_ptr<model> core::find_or_make(const std::string& name) {
+std::shared_ptr<model> pool_state::find_or_make(const std::string& name) {
   std::lock_guard guard{models_mutex};
   auto& known = models[name];
   if (!known)
@@ -139,7 +139,7 @@ std::shared_ptr<model> core::find_or_make(const std::string& name) {
   return known;
 }
 
-std::vector<std::shared_ptr<model>> core::all() const {
+std::vector<std::shared_ptr<model>> pool_state::all() const {
   std::lock_guard guard{models_mutex};
   std::vector<std::shared_ptr<model>> out;
   out.reserve(models.size());
@@ -148,8 +148,8 @@ std::vector<std::shared_ptr<model>> core::all() const {
   return out;
 }
 
-status closed_status(const core& c) {
-  return {errc::unavailable, "pool " + c.file.path + " is closed"};
+status closed_status(const pool_state& state) {
+  return {errc::unavailable, "pool {} is closed", state.file.path};
 }
 
 } // namespace millrace::storage::pmem

@@ -29,11 +29,11 @@ inline constexpr std::uint64_t job_bytes_max = 1u << 20;
 /// keep it for long. After `stop` every call is answered `unavailable`.
 ///
 /// *Locks*, in the order in which they are taken: a model's, `layout_mutex`, `models_mutex`. No two models' at once.
-struct core : std::enable_shared_from_this<core> {
-  core(pool_options settings, pool_file opened, std::unique_ptr<heap> pool);
-  ~core();
-  core(const core&) = delete;
-  core& operator=(const core&) = delete;
+struct pool_state : std::enable_shared_from_this<pool_state> {
+  pool_state(pool_options settings, pool_file opened, std::unique_ptr<heap> pool);
+  ~pool_state();
+  pool_state(const pool_state&) = delete;
+  pool_state& operator=(const pool_state&) = delete;
 
   /// Takes over the index. Errors: `corrupt_data`.
   [[nodiscard]] status load();
@@ -56,9 +56,9 @@ struct core : std::enable_shared_from_this<core> {
   std::byte* address(std::uint64_t offset) const noexcept { return objects->base() + offset; }
 
   /// Writes a change's new objects off and makes it.
-  [[nodiscard]] status publish(change& c) const {
+  [[nodiscard]] status publish(change& state) const {
     persist.fence();
-    return c.publish(persist);
+    return state.publish(persist);
   }
 
   const pool_options options;
@@ -99,6 +99,6 @@ private:
 };
 
 /// The error every call gets after closing.
-status closed_status(const core& c);
+status closed_status(const pool_state& state);
 
 } // namespace millrace::storage::pmem

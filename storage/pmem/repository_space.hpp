@@ -9,19 +9,19 @@ namespace millrace::storage::pmem {
 
 /// Whether an empty repository would have room for a model of that size: asked before anything is made that grows with
 /// its layout. Errors: `no_space`.
-[[nodiscard]] status check_possible(core& c, std::uint64_t size_bytes);
+[[nodiscard]] status check_possible(pool_state& state, std::uint64_t size_bytes);
 
 /// Reserves the objects of a version that has its shape: its index with a body of so many bytes, and its slot.
 /// Errors: `no_space` with bytes asked for and free.
-[[nodiscard]] status take_room(core& c, stored_version& v, std::uint64_t body_bytes);
+[[nodiscard]] status take_space(pool_state& state, stored_version& v, std::uint64_t body_bytes);
 
 /// Bytes that all models of the repository may take.
-std::uint64_t capacity_of(const core& c) noexcept;
+std::uint64_t capacity_of(const pool_state& state) noexcept;
 
 /// The name is not the repository's any more. Needs the model's lock.
-void forget_stored(core& c, const std::string& name);
+void forget_stored(pool_state& state, const std::string& name);
 
 /// The name was stored or opened. Needs the model's lock.
-void touch_stored(core& c, const std::string& name);
+void touch_stored(pool_state& state, const std::string& name);
 
 } // namespace millrace::storage::pmem

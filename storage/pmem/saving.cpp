@@ -21,8 +21,7 @@ std::string uses_of(const model& m, const shard& s) {
     auto& one = s.slots[i];
     if (!one.reserved())
       continue;
-    words += (words.empty() ? "slot " : ", slot ") + std::to_string(i) + " (step " +
-      std::to_string(one.step) + ") ";
+    words += fmt::format("{}{} (step {}) ", (words.empty() ? "slot " : ", slot "), i, one.step);
     words += static_cast<int>(i) == kept ? "holds the newest step"
       : !one.writer.expired()            ? "is being filled, or a lost peer may still write to it"
                                          : "is being read";
@@ -31,12 +30,14 @@ std::string uses_of(const model& m, const shard& s) {
 }
 
 // Its run is that of the moment in which it begins: what was to be saved before another job came is no part of that one.
-status mark_active(core& c, model& m, shard& s, std::uint64_t number, const save_spec& what) {
+status mark_active(
+  pool_state& state, model& m, shard& s, std::uint64_t number, const save_spec& what) {
   auto run = run_to_save(m, s, what);
-  change mark{*c.objects};
-  set_state(c, mark, s, number, {slot_state::active, std::min(what.step, slot_word::payload_max)});
+  change mark{*state.objects};
+  set_state(
+    state, mark, s, number, {slot_state::active, std::min(what.step, slot_word::payload_max)});
   MILLRACE_KILL_POINT("pmem.begin.before_publish");
-  if (auto bad = c.publish(mark); !bad.ok())
+  if (auto bad = state.publish(mark); !bad.ok())
     return bad;
   MILLRACE_KILL_POINT("pmem.begin.after_publish");
   auto& one = s.slots[number];
@@ -50,15 +51,14 @@ status mark_active(core& c, model& m, shard& s, std::uint64_t number, const save
 }
 
 /// A checkpoint's version on its way in.
-class saving final : public filling {
+class saving final : public slot_filling {
 public:
   saving(leased_slot slot, gate::ticket ticket, std::uint32_t rank, std::uint64_t step)
-    : filling(std::move(slot), std::move(ticket)), rank_(rank), step_(step) {}
+    : slot_filling(std::move(slot), std::move(ticket)), rank_(rank), step_(step) {}
 
   status within(const status& why) const override {
     return why.within(
-      "saving step " + std::to_string(step_) + " of model " + lent().of->name + ", rank " +
-      std::to_string(rank_));
+      fmt::format("saving step {} of model {}, rank {}", step_, lent().of->name, rank_));
   }
 
   bool complete() const noexcept override { return complete_; }
@@ -79,33 +79,31 @@ status saving::check_digests(const std::vector<std::uint64_t>& digests) const {
   if (digests.size() == lent().shape->digests)
     return {};
   return {
-    errc::invalid_argument,
-    std::to_string(digests.size()) + " digests for " + std::to_string(lent().shape->digests) +
-      " blocks"};
+    errc::invalid_argument, "{} digests for {} blocks", digests.size(), lent().shape->digests};
 }
 
 // The record rests in the slot, and counts for nothing before the slot's state names it. So it may become persistent
 // together with the data.
 status saving::prepare(std::vector<std::uint64_t> digests) {
-  auto& c = *lent().home;
+  auto& state = *lent().home;
   std::lock_guard guard{lent().of->mutex};
   auto& s = *lent().which;
   version_ = s.slots[lent().number];
   version_.sequence = ++lent().of->last_sequence;
   version_.saved_at_ns = time_of_save(*lent().of, wall_clock_ns());
-  auto record = store_record(c, s, lent().number, version_, digests);
+  auto record = store_record(state, s, lent().number, version_, digests);
   // With a fence, for another thread may publish.
-  return c.direct ? status{} : c.persist.persist(record.data(), record.size());
+  return state.direct ? status{} : state.persist.persist(record.data(), record.size());
 }
 
 result<std::uint64_t> saving::finish() {
-  auto& c = *lent().home;
+  auto& state = *lent().home;
   std::lock_guard guard{lent().of->mutex};
   auto& s = *lent().which;
-  change mark{*c.objects};
-  set_state(c, mark, s, lent().number, {slot_state::done, version_.sequence});
+  change mark{*state.objects};
+  set_state(state, mark, s, lent().number, {slot_state::done, version_.sequence});
   MILLRACE_KILL_POINT("pmem.done.before_publish");
-  if (auto bad = c.publish(mark); !bad.ok())
+  if (auto bad = state.publish(mark); !bad.ok())
     return fail(std::move(bad));
   MILLRACE_KILL_POINT("pmem.done.after_publish");
   auto& one = s.slots[lent().number];
@@ -119,9 +117,9 @@ result<std::uint64_t> saving::finish() {
 } // namespace
 
 result<std::unique_ptr<pending_version>> begin_version(
-  const std::shared_ptr<core>& c, const save_spec& what, std::function<void()> freed,
+  const std::shared_ptr<pool_state>& state, const save_spec& what, std::function<void()> freed,
   gate::ticket ticket) {
-  auto m = c->find(what.model);
+  auto m = state->find(what.model);
   if (!m)
     return fail(no_such_model(what.model));
   leased_slot lent;
@@ -135,13 +133,12 @@ result<std::unique_ptr<pending_version>> begin_version(
     if (number < 0) {
       s->freed = std::move(freed);
       return fail(
-        errc::busy,
-        "saving step " + std::to_string(what.step) + " of model " + what.model + ", rank " +
-          std::to_string(what.rank) + ": no slot is free: " + uses_of(*m, *s));
+        errc::busy, "saving step {} of model {}, rank {}: no slot is free: {}", what.step,
+        what.model, what.rank, uses_of(*m, *s));
     }
-    if (auto bad = mark_active(*c, *m, *s, static_cast<std::uint64_t>(number), what); !bad.ok())
+    if (auto bad = mark_active(*state, *m, *s, static_cast<std::uint64_t>(number), what); !bad.ok())
       return fail(std::move(bad));
-    lent = lease_to_write(c, m, s, static_cast<std::uint64_t>(number));
+    lent = lease_to_write(state, m, s, static_cast<std::uint64_t>(number));
   }
   return hand_out(
     std::make_shared<saving>(std::move(lent), std::move(ticket), what.rank, what.step));

@@ -12,7 +12,7 @@ namespace millrace::storage::pmem {
 
 /// See `checkpoint_store::begin`; blocks for as long as one publish takes.
 result<std::unique_ptr<pending_version>> begin_version(
-  const std::shared_ptr<core>& c, const save_spec& what, std::function<void()> freed,
+  const std::shared_ptr<pool_state>& state, const save_spec& what, std::function<void()> freed,
   gate::ticket ticket);
 
 } // namespace millrace::storage::pmem

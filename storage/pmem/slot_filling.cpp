@@ -4,7 +4,7 @@
 
 namespace millrace::storage::pmem {
 
-status filling::may_publish(const std::vector<std::uint64_t>& digests) {
+status slot_filling::may_publish(const std::vector<std::uint64_t>& digests) {
   if (auto bad = check_digests(digests); !bad.ok())
     return bad;
   if (auto bad = data_->may_persist(); !bad.ok())
@@ -14,7 +14,7 @@ status filling::may_publish(const std::vector<std::uint64_t>& digests) {
   return {};
 }
 
-void filling::publish(std::vector<std::uint64_t> digests, completion<std::uint64_t> done) {
+void slot_filling::publish(std::vector<std::uint64_t> digests, completion<std::uint64_t> done) {
   auto outcome = may_publish(digests);
   if (outcome.ok())
     outcome = prepare(std::move(digests));
@@ -33,7 +33,7 @@ void filling::publish(std::vector<std::uint64_t> digests, completion<std::uint64
   });
 }
 
-void filling::let_go() {
+void slot_filling::let_go() {
   data_.reset();
   lent_.lease.reset();
   ticket_.reset();
@@ -41,11 +41,11 @@ void filling::let_go() {
 
 namespace {
 
-class handed_out final : public pending_version {
+class lent_version final : public pending_version {
 public:
-  explicit handed_out(std::shared_ptr<filling> f) : filling_(std::move(f)) {}
+  explicit lent_version(std::shared_ptr<slot_filling> f) : filling_(std::move(f)) {}
   // What is being published is the pool's: one of its threads may be letting go of it.
-  ~handed_out() override {
+  ~lent_version() override {
     if (!filling_->publishing())
       filling_->data().abandon();
   }
@@ -76,14 +76,14 @@ public:
 private:
   status misused() const { return filling_->within({errc::invalid_argument, "published already"}); }
 
-  std::shared_ptr<filling> filling_;
+  std::shared_ptr<slot_filling> filling_;
   std::uint32_t windows_ = filling_->data().window_count();
 };
 
 } // namespace
 
-std::unique_ptr<pending_version> hand_out(std::shared_ptr<filling> f) {
-  return std::make_unique<handed_out>(std::move(f));
+std::unique_ptr<pending_version> hand_out(std::shared_ptr<slot_filling> f) {
+  return std::make_unique<lent_version>(std::move(f));
 }
 
 } // namespace millrace::storage::pmem

@@ -15,13 +15,13 @@
 namespace millrace::storage::pmem {
 
 /// The reservation and every job under way share it.
-class filling : public std::enable_shared_from_this<filling> {
+class slot_filling : public std::enable_shared_from_this<slot_filling> {
 public:
-  filling(leased_slot slot, gate::ticket ticket)
+  slot_filling(leased_slot slot, gate::ticket ticket)
     : lent_(std::move(slot)), ticket_(std::move(ticket)), data_(make_slot_writer(lent_)) {}
-  virtual ~filling() = default;
-  filling(const filling&) = delete;
-  filling& operator=(const filling&) = delete;
+  virtual ~slot_filling() = default;
+  slot_filling(const slot_filling&) = delete;
+  slot_filling& operator=(const slot_filling&) = delete;
 
   /// What was being done when it failed.
   virtual status within(const status& why) const = 0;
@@ -57,6 +57,6 @@ private:
 };
 
 /// What the caller is given. Dropping it abandons.
-std::unique_ptr<pending_version> hand_out(std::shared_ptr<filling> f);
+std::unique_ptr<pending_version> hand_out(std::shared_ptr<slot_filling> f);
 
 } // namespace millrace::storage::pmem

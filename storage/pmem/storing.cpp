@@ -13,12 +13,12 @@ namespace millrace::storage::pmem {
 namespace {
 
 /// A model of the repository on its way in. Until it is published nobody else knows its version.
-class storing final : public filling {
+class storing final : public slot_filling {
 public:
   storing(
     leased_slot slot, gate::ticket ticket, std::shared_ptr<stored_version> version,
     byte_buffer body)
-    : filling(std::move(slot), std::move(ticket)), home_(lent().home), of_(lent().of),
+    : slot_filling(std::move(slot), std::move(ticket)), home_(lent().home), of_(lent().of),
       version_(std::move(version)), body_(std::move(body)) {}
   ~storing() override {
     std::lock_guard guard{of_->mutex};
@@ -43,7 +43,7 @@ protected:
 private:
   status write(table_map& next, std::uint64_t& table, stored_version* old);
 
-  std::shared_ptr<core> home_;
+  std::shared_ptr<pool_state> home_;
   std::shared_ptr<model> of_;
   std::shared_ptr<stored_version> version_;
   byte_buffer body_;
@@ -52,77 +52,77 @@ private:
 
 // Puts the change together: all of it, or an error. A version that is being read stays until it was read.
 status storing::write(table_map& next, std::uint64_t& table, stored_version* old) {
-  auto& c = *home_;
+  auto& state = *home_;
   auto& v = *version_;
   auto& into = *v.reserved;
-  if (auto bad = write_record(c, v, 0, v.slots[0], digests_); !bad.ok())
+  if (auto bad = write_record(state, v, 0, v.slots[0], digests_); !bad.ok())
     return bad;
-  if (auto bad = fill_object(c, v.index, index_bytes(v, 0, v.flags(), body_)); !bad.ok())
+  if (auto bad = fill_object(state, v.index, index_bytes(v, 0, v.flags(), body_)); !bad.ok())
     return bad;
   next.emplace(v.key, v.index);
   if (old && in_use(*old)) {
-    set_flags(c, into, *old, old->flags() | flag_erased);
+    set_flags(state, into, *old, old->flags() | flag_erased);
   } else if (old) {
     next.erase(old->key);
     free_owner(into, *old);
   }
-  auto written = write_table(c, into, next);
+  auto written = write_table(state, into, next);
   if (!written)
     return written.error();
   table = *written;
-  auto root = c.objects->root();
+  auto root = state.objects->root();
   into.set(root->last_version, root->id, word_kind::version, 0, v.number());
   return {};
 }
 
 result<std::uint64_t> storing::finish() {
-  auto& c = *home_;
+  auto& state = *home_;
   auto& v = *version_;
   std::lock_guard guard{of_->mutex};
-  std::lock_guard layout{c.layout_mutex};
+  std::lock_guard layout{state.layout_mutex};
   auto old = find_stored(*of_);
-  auto next = c.table;
+  auto next = state.table;
   std::uint64_t table = 0;
   auto& one = v.slots[0];
-  v.key.number = one.step = one.sequence = c.last_version + 1;
+  v.key.number = one.step = one.sequence = state.last_version + 1;
   one.saved_at_ns = wall_clock_ns();
   one.state = slot_state::done;
   if (auto bad = write(next, table, old.get()); !bad.ok())
     return fail(std::move(bad));
   MILLRACE_KILL_POINT("pmem.store.before_publish");
-  if (auto bad = c.publish(*v.reserved); !bad.ok())
+  if (auto bad = state.publish(*v.reserved); !bad.ok())
     return fail(std::move(bad));
   MILLRACE_KILL_POINT("pmem.store.after_publish");
   v.reserved.reset();
-  c.table = std::move(next);
-  c.table_object = table;
-  c.last_version = v.number();
+  state.table = std::move(next);
+  state.table_object = table;
+  state.last_version = v.number();
   if (old) {
     old->erased = true;
-    if (!c.table.contains(old->key)) {
+    if (!state.table.contains(old->key)) {
       old->index = 0;
       of_->versions.erase(old->number());
     }
   }
   of_->versions.emplace(v.number(), version_);
-  touch_stored(c, of_->name);
+  touch_stored(state, of_->name);
   return v.number();
 }
 
 result<std::shared_ptr<stored_version>> describe_version(
-  core& c, model_spec spec, const std::vector<described_layer>& layers) {
+  pool_state& state, model_spec spec, const std::vector<described_layer>& layers) {
   auto checked = check_spec(spec);
   if (!checked)
     return fail(checked.error());
-  if (auto bad = check_possible(c, checked->size_bytes); !bad.ok())
+  if (auto bad = check_possible(state, checked->size_bytes); !bad.ok())
     return fail(bad.within("storing model " + spec.name));
   auto made = std::make_shared<stored_version>();
-  auto named = c.layers->retain(std::move(checked->layers), layers);
+  auto named = state.layers->retain(std::move(checked->layers), layers);
   if (!named)
     return fail(named.error().within("storing model " + spec.name));
   made->key = {entry_kind::stored, spec.name, 0};
   made->id = random_id();
-  made->window_bytes = c.options.window_bytes;
+  made->window_bytes = state.options.window_bytes;
   made->shape = std::make_shared<const shard_shape>(shape_of(spec.tensors, made->window_bytes));
   made->size_bytes = checked->size_bytes;
   made->layers = std::move(*named);
@@ -130,17 +130,17 @@ result<std::shared_ptr<stored_version>> describe_version(
   return made;
 }
 
-result<byte_buffer> encode_body(const core& c, const stored_version& v) {
-  auto layers = c.layers->resolve(v.layers.ids());
+result<byte_buffer> encode_body(const pool_state& state, const stored_version& v) {
+  auto layers = state.layers->resolve(v.layers.ids());
   if (!layers)
     return fail(layers.error());
   return encode(stored_body{v.spec, std::move(*layers)});
 }
 
 // Keeps a model from being dropped while a version of it is on its way in.
-std::shared_ptr<model> expect_version(core& c, const std::string& name) {
+std::shared_ptr<model> expect_version(pool_state& state, const std::string& name) {
   for (;;) {
-    auto m = c.find_or_make(name);
+    auto m = state.find_or_make(name);
     std::lock_guard guard{m->mutex};
     if (m->gone)
       continue;
@@ -152,19 +152,19 @@ std::shared_ptr<model> expect_version(core& c, const std::string& name) {
 } // namespace
 
 result<std::unique_ptr<reservation>> reserve_model(
-  const std::shared_ptr<core>& c, model_spec spec, const std::vector<described_layer>& layers,
-  gate::ticket ticket) {
-  auto version = describe_version(*c, std::move(spec), layers);
+  const std::shared_ptr<pool_state>& state, model_spec spec,
+  const std::vector<described_layer>& layers, gate::ticket ticket) {
+  auto version = describe_version(*state, std::move(spec), layers);
   if (!version)
     return fail(version.error());
   auto& v = **version;
   auto context = "storing model " + v.spec.name;
-  auto body = encode_body(*c, v);
+  auto body = encode_body(*state, v);
   if (!body)
     return fail(body.error().within(context));
-  if (auto bad = take_room(*c, v, body->size()); !bad.ok())
+  if (auto bad = take_space(*state, v, body->size()); !bad.ok())
     return fail(bad.within(context));
-  auto slot = lease_to_write(c, expect_version(*c, v.spec.name), *version, 0);
+  auto slot = lease_to_write(state, expect_version(*state, v.spec.name), *version, 0);
   return hand_out(std::make_shared<storing>(
     std::move(slot), std::move(ticket), std::move(*version), std::move(*body)));
 }

@@ -10,7 +10,7 @@ namespace millrace::storage::pmem {
 
 /// See `bucket::reserve`; blocks for as long as evictions take.
 result<std::unique_ptr<reservation>> reserve_model(
-  const std::shared_ptr<core>& c, model_spec spec, const std::vector<described_layer>& layers,
-  gate::ticket ticket);
+  const std::shared_ptr<pool_state>& state, model_spec spec,
+  const std::vector<described_layer>& layers, gate::ticket ticket);
 
 } // namespace millrace::storage::pmem

@@ -9,6 +9,8 @@
 
 namespace millrace::storage::rocksdb {
 
+using namespace io;
+
 engine::engine(rocksdb_bucket_options settings, bucket_files opened)
   : options(std::move(settings)), files(std::move(opened)), space(files.space),
     pool(options.io_threads, "the rocksdb bucket"),
@@ -16,7 +18,7 @@ engine::engine(rocksdb_bucket_options settings, bucket_files opened)
     commits(*files.db, *files.space) {}
 
 status closed_status(const engine& e) {
-  return {errc::unavailable, "the rocksdb bucket " + e.options.path + " is closed"};
+  return {errc::unavailable, "the rocksdb bucket {} is closed", e.options.path};
 }
 
 // -- loading ----------------------------------------------------------------------------------
@@ -111,14 +113,14 @@ status engine::load_model(
   auto context = "model " + std::string{name};
   auto checked = check_spec(record->model.spec);
   if (!checked || record->model.spec.name != name)
-    return {errc::corrupt_data, context + ": its record makes no sense"};
+    return {errc::corrupt_data, "{}: its record makes no sense", context};
   std::vector<described_layer> offered;
   for (auto& id : checked->layers)
     if (auto at = described.find(id); at != described.end() && !layers->knows(id))
       offered.push_back(at->second);
   auto named = layers->retain(checked->layers, offered);
   if (!named)
-    return {errc::corrupt_data, context + ": " + named.error().detail()};
+    return {errc::corrupt_data, "{}: {}", context, named.error().detail()};
   layers->mark_saved(checked->layers);
   auto packed = pack(checked->tensor_bytes, record->window_bytes);
   auto lease = record->inlined ? space->claim_charge(stream_end(packed))
@@ -126,7 +128,7 @@ status engine::load_model(
   if (!lease)
     return lease.error().within(context);
   if (!record->inlined && lease->charged_bytes() < packed.stream_bytes)
-    return {errc::corrupt_data, context + ": its extents are too small for its tensors"};
+    return {errc::corrupt_data, "{}: its extents are too small for its tensors", context};
   auto version = record->model.version;
   loaded[version] = std::make_shared<const stored_version>(
     stored_version{summarize(record->model), std::move(*lease), std::move(*named)});

@@ -22,8 +22,6 @@
 
 namespace millrace::storage::rocksdb {
 
-using namespace io;
-
 /// Requests to the disk are cut to this size, so that the threads share one window.
 inline constexpr std::uint64_t io_bytes_max = 1u << 20;
 
@@ -31,7 +29,7 @@ inline constexpr std::uint64_t record_cache_bytes = 64u << 20;
 
 /// What is on disk, opened and checked, before any thread runs.
 struct bucket_files {
-  file_handle lock;
+  io::file_handle lock;
   std::unique_ptr<index> db;
   std::shared_ptr<segment_store> space;
 };
@@ -63,8 +61,8 @@ struct engine : std::enable_shared_from_this<engine> {
   std::uint64_t last_version = 0; // the committer's thread only
   std::atomic<std::uint64_t> evictions = 0;
   gate operations;
-  io_pool pool;
-  staging_queue staging;
+  io::io_pool pool;
+  io::staging_queue staging;
   committer commits;
 
   // Versions of which nobody knows whether the index has them: their space must not be used again.

@@ -17,8 +17,8 @@ namespace fs = std::filesystem;
 
 status foreign(const std::string& path, const std::string& what) {
   return {
-    errc::invalid_argument,
-    path + " holds other things (" + what + "); name an empty directory for the bucket"};
+    errc::invalid_argument, "{} holds other things ({}); name an empty directory for the bucket",
+    path, what};
 }
 
 // RocksDB writes CURRENT last: before that its directory has only these.
@@ -51,22 +51,22 @@ bool has_index(const std::string& path) {
 status check_directory(const std::string& path) {
   std::error_code why;
   if (fs::exists(path, why) && !fs::is_directory(path, why))
-    return {errc::invalid_argument, path + " is not a directory; name one for the bucket"};
-  if (auto bad = make_directories(path); !bad.ok())
+    return {errc::invalid_argument, "{} is not a directory; name one for the bucket", path};
+  if (auto bad = io::make_directories(path); !bad.ok())
     return bad;
   return has_index(path) ? status{} : check_beginnings(path);
 }
 
 // The kernel drops the lock with the process, however it ends.
-result<file_handle> lock_directory(const std::string& path) {
-  auto file = open_file(path + "/bucket.lock", O_RDWR | O_CREAT);
+result<io::file_handle> lock_directory(const std::string& path) {
+  auto file = io::open_file(path + "/bucket.lock", O_RDWR | O_CREAT);
   if (!file)
     return fail(
       file.error().code(), file.error().detail() + "; the bucket's directory must be writable");
   if (::flock(file->get(), LOCK_EX | LOCK_NB) == 0)
     return file;
   if (errno == EWOULDBLOCK)
-    return fail(errc::busy, path + " is open in a live process; stop it first");
+    return fail(errc::busy, "{} is open in a live process; stop it first", path);
   return fail(status_from_errno(errno, "locking " + path));
 }
 
@@ -83,8 +83,8 @@ result<std::unique_ptr<index>> open_index(const std::string& path) {
   auto fresh = !has_index(path);
   if (fresh && has_segments(path))
     return fail(
-      errc::corrupt_data,
-      path + " has segments but no index; restore " + directory + " or empty the directory");
+      errc::corrupt_data, "{} has segments but no index; restore {} or empty the directory", path,
+      directory);
   auto db = index::open(directory, fresh);
   if (!db)
     return db;
@@ -116,7 +116,7 @@ status settle_capacity(rocksdb_bucket_options& options) {
 
 } // namespace
 
-result<bucket_files> open_files(rocksdb_bucket_options& options) {
+result<bucket_files> open_bucket_files(rocksdb_bucket_options& options) {
   auto& path = options.path;
   if (auto bad = check_directory(path); !bad.ok())
     return fail(std::move(bad));
@@ -127,15 +127,15 @@ result<bucket_files> open_files(rocksdb_bucket_options& options) {
   if (!db)
     return fail(db.error());
   auto segments = path + "/segments";
-  if (auto bad = make_directories(segments); !bad.ok())
+  if (auto bad = io::make_directories(segments); !bad.ok())
     return fail(std::move(bad));
-  if (auto bad = sync_directory(path); !bad.ok())
+  if (auto bad = io::sync_directory(path); !bad.ok())
     return fail(std::move(bad));
   // Where the directory itself was made just now; its parent may be one we cannot open.
-  static_cast<void>(sync_directory(fs::absolute(path).parent_path()));
+  static_cast<void>(io::sync_directory(fs::absolute(path).parent_path()));
   if (auto bad = settle_capacity(options); !bad.ok())
     return fail(std::move(bad));
-  if (options.direct_io && !supports_direct_io(segments)) {
+  if (options.direct_io && !io::supports_direct_io(segments)) {
     log().info(
       "this file system knows no direct I/O, writing through the page cache path={}", path);
     options.direct_io = false;

@@ -11,6 +11,8 @@ namespace millrace::storage {
 
 namespace rocksdb {
 
+using namespace io;
+
 namespace {
 
 class rocksdb_bucket final : public bucket {
@@ -165,32 +167,31 @@ status rocksdb_bucket::close(std::uint32_t deadline_ms) {
     return {};
   return {
     errc::deadline_exceeded,
-    "closing the rocksdb bucket " + engine_->options.path + ": " + std::to_string(left) +
-      " operations were not over after " + std::to_string(deadline_ms) + " ms and were ended"};
+    "closing the rocksdb bucket {}: {} operations were not over after {} ms and were ended",
+    engine_->options.path, left, deadline_ms};
 }
 
 rocksdb_bucket::~rocksdb_bucket() { static_cast<void>(close(0)); }
 
 status check_options(const rocksdb_bucket_options& options) {
   auto wrong = [&](const std::string& how) {
-    return status{errc::invalid_argument, "rocksdb bucket " + options.path + ": " + how};
+    return status{errc::invalid_argument, "rocksdb bucket {}: {}", options.path, how};
   };
   if (options.path.empty())
     return wrong("no path");
   if (options.window_bytes < window_bytes_min || options.window_bytes % direct_io_bytes != 0)
-    return wrong(
-      "window_bytes is " + std::to_string(options.window_bytes) +
-      ", and must be a multiple of 4096, at least " + std::to_string(window_bytes_min));
+    return wrong(fmt::format(
+      "window_bytes is {}, and must be a multiple of 4096, at least {}", options.window_bytes,
+      window_bytes_min));
   if (!options.staging || options.staging->capacity_bytes() < options.window_bytes)
     return wrong(
-      "its staging memory must have at least window_bytes, " +
-      std::to_string(options.window_bytes));
+      fmt::format("its staging memory must have at least window_bytes, {}", options.window_bytes));
   if (options.inline_max_bytes > options.window_bytes)
     return wrong("inline_max_bytes is larger than window_bytes");
   if (options.io_threads == 0 || options.io_threads > 64)
     return wrong("io_threads must be 1 to 64");
   if (options.segment_bytes < extent_unit_bytes || options.segment_bytes % extent_unit_bytes != 0)
-    return wrong("segment_bytes must be a multiple of " + std::to_string(extent_unit_bytes));
+    return wrong(fmt::format("segment_bytes must be a multiple of {}", extent_unit_bytes));
   return {};
 }
 
@@ -201,7 +202,7 @@ status check_options(const rocksdb_bucket_options& options) {
 result<std::shared_ptr<bucket>> open_rocksdb_bucket(rocksdb_bucket_options options) {
   if (auto bad = rocksdb::check_options(options); !bad.ok())
     return fail(std::move(bad));
-  auto files = rocksdb::open_files(options);
+  auto files = rocksdb::open_bucket_files(options);
   if (!files)
     return fail(files.error());
   auto e = std::make_shared<rocksdb::engine>(std::move(options), std::move(*files));
@@ -210,6 +211,12 @@ result<std::shared_ptr<bucket>> open_rocksdb_bucket(rocksdb_bucket_options optio
   if (!loaded.ok())
     return fail(std::move(loaded));
   return opened;
+}
+
+result<std::shared_ptr<bucket>> open_rocksdb_bucket(
+  rocksdb_bucket_options options, std::shared_ptr<memory_source> staging) {
+  options.staging = std::move(staging);
+  return open_rocksdb_bucket(std::move(options));
 }
 
 } // namespace millrace::storage

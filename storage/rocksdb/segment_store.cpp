@@ -17,6 +17,8 @@
 
 namespace millrace::storage::rocksdb {
 
+using namespace io;
+
 space_lease::~space_lease() {
   if (store_)
     store_->release(charged_bytes_, extents_);
@@ -89,9 +91,8 @@ result<space_lease> segment_store::claim(std::vector<extent> extents) {
   for (auto& e : extents) {
     if (!free_.carve(e))
       return fail(
-        errc::corrupt_data,
-        "bytes " + std::to_string(e.offset) + "+" + std::to_string(e.length) + " of " +
-          segment_path(e.file) + " are missing or belong to another model");
+        errc::corrupt_data, "bytes {}+{} of {} are missing or belong to another model", e.offset,
+        e.length, segment_path(e.file));
     size += e.length;
   }
   used_bytes_ += size;
@@ -133,9 +134,11 @@ std::uint64_t segment_store::free_bytes() const {
 status segment_store::full(std::uint64_t asked_bytes) const {
   return {
     errc::no_space,
-    "asked for " + std::to_string(asked_bytes) + " bytes, free are " +
-      std::to_string(free_bytes()) + " of " + std::to_string(options_.capacity_bytes) + " under " +
-      options_.path + "; erase models, or raise the bucket's capacity"};
+    "asked for {} bytes, free are {} of {} under {}; erase models, or raise the bucket's capacity",
+    asked_bytes,
+    free_bytes(),
+    options_.capacity_bytes,
+    options_.path};
 }
 
 status segment_store::check_possible(std::uint64_t size_bytes) const {
@@ -204,8 +207,7 @@ status segment_store::add_segment(std::uint64_t size_bytes) {
     error = errno;
   auto outcome = error == 0
     ? sync_directory(options_.path)
-    : status_from_errno(
-        error, "taking " + std::to_string(size_bytes) + " bytes of disk for " + path);
+    : status_from_errno(error, fmt::format("taking {} bytes of disk for {}", size_bytes, path));
   if (!outcome.ok()) {
     ::unlink(path.c_str());
     return outcome;

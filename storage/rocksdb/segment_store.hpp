@@ -16,8 +16,6 @@
 
 namespace millrace::storage::rocksdb {
 
-using namespace io;
-
 class segment_store;
 
 /// Space of one version: extents of segment files, or only a share of the capacity (what rests
@@ -110,7 +108,7 @@ private:
   friend class space_lease;
 
   struct segment {
-    file_handle file;
+    io::file_handle file;
     std::string path;
     std::uint64_t size_bytes = 0;
   };
@@ -124,7 +122,7 @@ private:
   [[nodiscard]] status take_share(std::uint64_t size_bytes);
   [[nodiscard]] status grow(std::uint64_t missing_bytes);
   [[nodiscard]] status add_segment(std::uint64_t size_bytes);
-  result<file_handle> open_segment(const std::string& path, int flags) const;
+  result<io::file_handle> open_segment(const std::string& path, int flags) const;
   std::string segment_path(std::uint32_t number) const;
   const segment& find(std::uint32_t file) const;
   void release(std::uint64_t charged_bytes, const std::vector<extent>& extents);

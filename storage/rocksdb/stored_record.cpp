@@ -69,18 +69,18 @@ status check_format(index& db, const std::string& path) {
       return db.write({{keys::format, ours}});
     return {
       errc::invalid_argument,
-      path + " holds a database that is not a Millrace bucket; choose another directory"};
+      "{} holds a database that is not a Millrace bucket; choose another directory", path};
   }
   if (**found == ours)
     return {};
   if (!(*found)->starts_with(format_magic))
     return {
       errc::invalid_argument,
-      path + " holds a database that is not a Millrace bucket; choose another directory"};
+      "{} holds a database that is not a Millrace bucket; choose another directory", path};
   return {
     errc::unsupported_version,
-    path + " has format " + (*found)->substr(format_magic.size()) + ", this build reads format " +
-      std::to_string(format_version) + "; open it with the build that wrote it"};
+    "{} has format {}, this build reads format {}; open it with the build that wrote it", path,
+    (*found)->substr(format_magic.size()), format_version};
 }
 
 } // namespace millrace::storage::rocksdb

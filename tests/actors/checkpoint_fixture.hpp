@@ -63,14 +63,14 @@ struct checkpoint_fixture : actor_fixture {
   }
 
   void stop() {
-    caf::anon_send_exit(manager, caf::exit_reason::kill);
+    if (manager)
+      caf::anon_send_exit(manager, caf::exit_reason::kill);
     sched.run();
   }
 
   /// A manager of `deps` as they are now.
   void restart() {
-    if (manager)
-      stop();
+    stop();
     manager = actors::spawn_checkpoint_manager(system, deps);
     sched.run();
   }
@@ -86,7 +86,7 @@ struct checkpoint_fixture : actor_fixture {
       bytes += size;
     }
     if (bytes > 0)
-      r.source.segments = {{0, bytes}};
+      r.source.length_bytes = bytes;
     r.timeout_ms = 1000;
     r.from = trainer;
     return r;

@@ -32,7 +32,7 @@ struct manager_fixture : checkpoint_fixture {
       bytes += *size_bytes(t);
       r.selections.push_back({std::move(t), false, 0});
     }
-    r.target.segments = {{0, bytes}};
+    r.target.length_bytes = bytes;
     r.target.allows = access_mode::write;
     r.timeout_ms = 1000;
     return r;
@@ -66,7 +66,7 @@ BOOST_AUTO_TEST_CASE(a_registration_reserves_its_slots_and_is_counted) {
 BOOST_AUTO_TEST_CASE(
   memory_of_another_size_than_the_tensors_is_refused_before_anything_is_reserved) {
   auto request = enrolling();
-  request.source.segments[0].length -= 1;
+  request.source.length_bytes = *request.source.length_bytes - 1;
   BOOST_TEST((try_enroll(request).error().code() == errc::invalid_argument));
   request = enrolling();
   request.shard.keep = 1;
@@ -388,6 +388,26 @@ BOOST_AUTO_TEST_CASE(ending_the_actor_answers_what_the_store_has_not_answered_ye
     store->release();
   sched.run();
   BOOST_TEST(!answered());
+}
+
+BOOST_AUTO_TEST_CASE(an_ended_actor_and_a_store_that_never_answers_let_go_of_each_other) {
+  auto number = enroll(enrolling());
+  store->hold_enroll = store->hold_begin = store->hold_table = store->hold_repack = true;
+  auto staged = ask(manager, saving(number, 1));
+  auto registering = ask(manager, enrolling("other"));
+  auto describing = ask(manager, describe_shard_request{"m", 0});
+  auto repacking = ask(manager, repack_request{});
+  BOOST_TEST_REQUIRE(store->held.size() == 4u);
+  stop();
+  manager = nullptr;
+  // A timer holds whom it wakes, an answer who gave it.
+  pass(1s);
+  BOOST_TEST(!outcome<save_receipt>(staged).has_value());
+  BOOST_TEST(!outcome<enroll_receipt>(registering).has_value());
+  BOOST_TEST(!outcome<shard_spec>(describing).has_value());
+  BOOST_TEST(!outcome<repack_receipt>(repacking).has_value());
+  // The fixture's own two.
+  BOOST_TEST(store.use_count() == 2);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

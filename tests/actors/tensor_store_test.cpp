@@ -54,7 +54,7 @@ private:
 struct fixture : actor_fixture {
   std::shared_ptr<fake_fabric> fabric = std::make_shared<fake_fabric>();
   std::shared_ptr<storage::bucket> bucket =
-    storage::open_memory_bucket({std::make_shared<heap_memory_source>(capacity), capacity}).value();
+    storage::open_memory_bucket({capacity}, std::make_shared<heap_memory_source>(capacity)).value();
   tensor_store_actor store;
 
   fixture() { restart(); }
@@ -86,7 +86,7 @@ struct fixture : actor_fixture {
     store_request r;
     r.spec.name = name;
     r.spec.tensors.tensors = {{"t", dtype::u8, {bytes}}};
-    r.source.segments = {{0, bytes}};
+    r.source.length_bytes = bytes;
     r.checksums = false;
     r.timeout_ms = 1000;
     return r;
@@ -200,6 +200,26 @@ BOOST_AUTO_TEST_CASE(ending_the_actor_answers_what_the_bucket_has_not_answered_y
   BOOST_TEST(!answered());
 }
 
+BOOST_AUTO_TEST_CASE(an_ended_actor_and_a_bucket_that_never_answers_let_go_of_each_other) {
+  auto silent = std::make_shared<silent_bucket>();
+  bucket = silent;
+  restart();
+  load_request load;
+  load.model = "m";
+  ask(request("m"));
+  ask(load);
+  ask(describe_request{"m", 0});
+  BOOST_TEST_REQUIRE(silent->held.size() == 3u);
+  stop();
+  store = nullptr;
+  // What is held now are the questions alone: no actor, and so no bucket.
+  BOOST_TEST(silent.use_count() == 2);
+  std::weak_ptr<silent_bucket> gone = silent;
+  silent = nullptr;
+  bucket = nullptr;
+  BOOST_TEST(gone.expired());
+}
+
 BOOST_AUTO_TEST_CASE(few_bytes_need_no_transfer) {
   auto r = request("m", 100);
   r.source = {};
@@ -250,7 +270,7 @@ BOOST_AUTO_TEST_CASE(digests_of_a_push_are_compared_with_those_of_the_store) {
   load_request l;
   l.model = "m";
   l.selections = {{{"t", dtype::u8, {10'000}}, false, 0}};
-  l.target.segments = {{0, 10'000}};
+  l.target.length_bytes = 10'000;
   auto fine = ask(l);
   fabric->finish({}, {good});
   sched.run();
@@ -269,7 +289,7 @@ BOOST_AUTO_TEST_CASE(a_reader_keeps_the_version_it_opened) {
   load_request l;
   l.model = "m";
   l.selections = {{{"t", dtype::u8, {10'000}}, false, 0}};
-  l.target.segments = {{0, 10'000}};
+  l.target.length_bytes = 10'000;
   auto loading = ask(l);
   auto second = ask(request("m"));
   std::swap(fabric->waiting[0], fabric->waiting[1]);

@@ -7,6 +7,7 @@
 using namespace millrace;
 using namespace millrace::testing;
 using namespace millrace::storage;
+using namespace millrace::storage::flush;
 
 int main(int argc, char** argv) {
   if (argc != 4)

@@ -19,6 +19,7 @@
 using namespace millrace;
 using namespace millrace::testing;
 using namespace millrace::storage;
+using namespace millrace::storage::flush;
 
 namespace {
 

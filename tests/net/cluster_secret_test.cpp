@@ -6,7 +6,7 @@
 #include <fstream>
 
 using namespace millrace;
-using namespace millrace::net;
+using namespace millrace::net::tls;
 using namespace millrace::net::testing;
 
 namespace {

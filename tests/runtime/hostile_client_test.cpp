@@ -1,6 +1,7 @@
 // A peer that may connect but lies: refused, nothing read or written, the others unaffected.
 #include <millrace/actors/wire/envelope.hpp>
 #include <millrace/runtime/node/node.hpp>
+#include <millrace/storage/memory/memory_options.hpp>
 #include <millrace/tests/support/exposed_matrix.hpp>
 #include <millrace/tests/support/scratch_directory.hpp>
 
@@ -13,6 +14,7 @@
 
 using namespace millrace;
 using namespace millrace::testing;
+using namespace millrace::net;
 using namespace millrace::transport;
 using actors::load_request;
 using actors::store_receipt;
@@ -26,7 +28,7 @@ config::settings memory_node(const scratch_directory& dir) {
   s.staging.size_bytes = 4 << 20;
   config::provider_settings fast;
   fast.name = "fast";
-  fast.capacity_bytes = 32 << 20;
+  fast.options.edit<storage::memory_bucket_options>().capacity_bytes = 32 << 20;
   s.providers = {fast};
   s.nodes = {{s.node.name, s.node.listen, s.providers}};
   return s;
@@ -153,12 +155,12 @@ BOOST_AUTO_TEST_CASE(a_layout_larger_than_the_memory_offered_is_refused) {
   expect_refused(request_for(m.handle(), 200'000), errc::invalid_argument);
 }
 
-BOOST_AUTO_TEST_CASE(segments_that_lie_about_the_region_are_refused) {
+BOOST_AUTO_TEST_CASE(sizes_that_lie_about_the_region_are_refused) {
   exposed_matrix m{{1, 100'000, 0}, access_mode::read, 1};
   auto handle = m.handle();
-  handle.segments = {{0, 200'000}};
+  handle.length_bytes = 200'000;
   expect_refused(request_for(handle, 200'000), errc::permission_denied);
-  handle.segments = {{~0ull - 5, ~0ull}, {0, 3}};
+  handle.length_bytes = ~0ull;
   expect_refused(request_for(handle, 200'000), errc::invalid_argument);
 }
 
@@ -184,7 +186,7 @@ BOOST_AUTO_TEST_CASE(sizes_that_overflow_are_refused) {
   r.spec.tensors.tensors = {{"m", dtype::f64, {1ull << 62, 16}}};
   expect_refused(r, errc::invalid_argument);
   r.spec.tensors.tensors = {{"m", dtype::u8, {1ull << 50}}};
-  r.source.segments = {{0, 1ull << 50}};
+  r.source.length_bytes = 1ull << 50;
   expect_refused(r, errc::no_space);
 }
 

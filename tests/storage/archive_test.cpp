@@ -17,15 +17,16 @@
 #include <random>
 #include <thread>
 
-namespace millrace::storage {
+namespace millrace::storage::archive {
 static std::ostream& operator<<(std::ostream& out, archive_format format) {
   return out << to_string(format);
 }
-} // namespace millrace::storage
+} // namespace millrace::storage::archive
 
 using namespace millrace;
 using namespace millrace::testing;
 using namespace millrace::storage;
+using namespace millrace::storage::archive;
 namespace data = boost::unit_test::data;
 
 namespace {

@@ -18,6 +18,8 @@
 using namespace millrace;
 using namespace millrace::testing;
 using namespace millrace::storage;
+using namespace millrace::storage::archive;
+using namespace millrace::storage::flush;
 
 namespace {
 
@@ -40,7 +42,7 @@ flush_request request(
     std::make_shared<opened_in_memory>(shard_at(rank, step), step, saved_at)};
 }
 
-result<flush_receipt> flush(const version_flusher& subject, const flush_request& what) {
+result<flush_receipt> flush_version(const version_flusher& subject, const flush_request& what) {
   return subject.flush(what, std::atomic<bool>{false});
 }
 
@@ -67,11 +69,11 @@ BOOST_AUTO_TEST_SUITE(flushing)
 BOOST_AUTO_TEST_CASE(a_step_is_there_when_all_its_shards_are) {
   scratch_directory dir;
   auto subject = flusher_of(dir);
-  auto first = flush(subject, request(1, 2, 10, 100));
+  auto first = flush_version(subject, request(1, 2, 10, 100));
   BOOST_TEST_REQUIRE(first.has_value(), why(first));
   BOOST_TEST(!first->whole);
   BOOST_TEST((open_flushed(dir.path(), "model").error().code() == errc::not_found));
-  auto second = flush(subject, request(0, 2, 10, 101));
+  auto second = flush_version(subject, request(0, 2, 10, 101));
   BOOST_TEST_REQUIRE(second.has_value(), why(second));
   BOOST_TEST(second->whole);
   BOOST_TEST(second->is_latest);
@@ -91,12 +93,12 @@ BOOST_AUTO_TEST_CASE(a_step_is_there_when_all_its_shards_are) {
 BOOST_AUTO_TEST_CASE(latest_moves_forward_in_save_order_only) {
   scratch_directory dir;
   auto subject = flusher_of(dir, 3);
-  BOOST_TEST(flush(subject, request(0, 1, 10, 100)).has_value());
+  BOOST_TEST(flush_version(subject, request(0, 1, 10, 100)).has_value());
   // The job went back to step 7 and saved it later.
-  BOOST_TEST(flush(subject, request(0, 1, 7, 200)).has_value());
+  BOOST_TEST(flush_version(subject, request(0, 1, 7, 200)).has_value());
   BOOST_TEST(latest_of(dir) == 7u);
   // A late shard of an older save.
-  auto late = flush(subject, request(0, 1, 9, 150));
+  auto late = flush_version(subject, request(0, 1, 9, 150));
   BOOST_TEST_REQUIRE(late.has_value());
   BOOST_TEST(late->whole);
   BOOST_TEST(!late->is_latest);
@@ -107,7 +109,7 @@ BOOST_AUTO_TEST_CASE(old_steps_go_and_latest_stays) {
   scratch_directory dir;
   auto subject = flusher_of(dir, 2);
   for (std::uint64_t step = 1; step <= 5; ++step)
-    BOOST_TEST(flush(subject, request(0, 1, step, 100 + step)).has_value());
+    BOOST_TEST(flush_version(subject, request(0, 1, step, 100 + step)).has_value());
   BOOST_TEST((whole_steps(dir) == std::vector<std::uint64_t>{4, 5}));
   BOOST_TEST(latest_of(dir) == 5u);
   auto one = flusher_of(dir, 1);
@@ -117,20 +119,20 @@ BOOST_AUTO_TEST_CASE(old_steps_go_and_latest_stays) {
 BOOST_AUTO_TEST_CASE(half_a_step_goes_once_it_is_older_than_what_is_kept) {
   scratch_directory dir;
   auto subject = flusher_of(dir, 1);
-  BOOST_TEST(flush(subject, request(0, 2, 3, 100)).has_value());
+  BOOST_TEST(flush_version(subject, request(0, 2, 3, 100)).has_value());
   auto half = dir.path() + "/model/step-3";
   BOOST_TEST(std::filesystem::exists(half));
-  BOOST_TEST(flush(subject, request(0, 1, 4, 101)).has_value());
+  BOOST_TEST(flush_version(subject, request(0, 1, 4, 101)).has_value());
   BOOST_TEST(!std::filesystem::exists(half));
 }
 
 BOOST_AUTO_TEST_CASE(what_was_flushed_is_not_written_again) {
   scratch_directory dir;
   auto subject = flusher_of(dir);
-  BOOST_TEST(flush(subject, request(0, 1, 3, 100)).has_value());
+  BOOST_TEST(flush_version(subject, request(0, 1, 3, 100)).has_value());
   auto file = dir.path() + "/model/step-3/rank-0-of-1.safetensors";
   auto before = std::filesystem::last_write_time(file);
-  auto again = flush(subject, request(0, 1, 3, 100));
+  auto again = flush_version(subject, request(0, 1, 3, 100));
   BOOST_TEST_REQUIRE(again.has_value(), why(again));
   BOOST_TEST(again->whole);
   BOOST_TEST(again->is_latest);
@@ -140,14 +142,14 @@ BOOST_AUTO_TEST_CASE(what_was_flushed_is_not_written_again) {
 BOOST_AUTO_TEST_CASE(a_step_saved_again_never_replaces_the_whole_one_in_place) {
   scratch_directory dir;
   auto subject = flusher_of(dir, 3);
-  BOOST_TEST(flush(subject, request(0, 2, 3, 100)).has_value());
-  BOOST_TEST(flush(subject, request(1, 2, 3, 101)).has_value());
+  BOOST_TEST(flush_version(subject, request(0, 2, 3, 100)).has_value());
+  BOOST_TEST(flush_version(subject, request(1, 2, 3, 101)).has_value());
   auto again = request(0, 2, 3, 200);
   again.version = std::make_shared<opened_in_memory>(shard_at(0, 77), 3, 200);
-  BOOST_TEST(flush(subject, again).has_value());
+  BOOST_TEST(flush_version(subject, again).has_value());
   BOOST_TEST(latest_of(dir) == 3u); // and verifies
   BOOST_TEST(open_flushed(dir.path(), "model")->manifest().saved_at_ns == 101u);
-  BOOST_TEST(flush(subject, request(1, 2, 3, 201)).has_value());
+  BOOST_TEST(flush_version(subject, request(1, 2, 3, 201)).has_value());
   auto now = open_flushed(dir.path(), "model");
   BOOST_TEST(now->manifest().saved_at_ns == 201u);
   BOOST_TEST(difference(**now->open_shard(0), shard_at(0, 77)) == "");
@@ -158,7 +160,7 @@ BOOST_AUTO_TEST_CASE(a_start_finishes_what_another_process_left) {
   scratch_directory dir;
   {
     auto subject = flusher_of(dir);
-    BOOST_TEST(flush(subject, request(0, 1, 3, 100)).has_value());
+    BOOST_TEST(flush_version(subject, request(0, 1, 3, 100)).has_value());
   }
   auto model = dir.path() + "/model";
   std::filesystem::remove(model + "/latest");
@@ -178,7 +180,7 @@ BOOST_AUTO_TEST_CASE(names_of_models_stay_below_the_directory) {
                                     "größe", "a b", long_a, long_b,    "a%2Fb"};
   std::uint64_t step = 0;
   for (auto& name : names)
-    BOOST_TEST(flush(subject, request(0, 1, ++step, 100, name)).has_value(), name);
+    BOOST_TEST(flush_version(subject, request(0, 1, ++step, 100, name)).has_value(), name);
   step = 0;
   for (auto& name : names)
     BOOST_TEST(latest_of(dir, name) == ++step, name);
@@ -194,7 +196,7 @@ BOOST_AUTO_TEST_CASE(a_version_that_does_not_match_its_checksums_is_not_flushed)
   auto version = std::make_shared<opened_in_memory>(shard_at(0, 3), 3, 100);
   version->damage();
   what.version = version;
-  auto outcome = flush(subject, what);
+  auto outcome = flush_version(subject, what);
   BOOST_TEST((outcome.error().code() == errc::corrupt_data));
   BOOST_TEST(outcome.error().detail().find("w.0, block 1") != std::string::npos, why(outcome));
   BOOST_TEST(whole_steps(dir).empty());
@@ -207,7 +209,7 @@ BOOST_AUTO_TEST_CASE(a_store_that_is_silent_is_given_up) {
   auto version = std::make_shared<opened_in_memory>(shard_at(0, 3), 3, 100);
   version->be_silent();
   what.version = version;
-  BOOST_TEST((flush(subject, what).error().code() == errc::deadline_exceeded));
+  BOOST_TEST((flush_version(subject, what).error().code() == errc::deadline_exceeded));
 }
 
 BOOST_AUTO_TEST_CASE(a_copy_that_shall_stop_leaves_nothing) {
@@ -227,7 +229,7 @@ BOOST_AUTO_TEST_CASE(a_manifest_does_not_grow_with_tensors) {
   for (int i = 0; i < 5000; ++i)
     many.add({"layer." + std::to_string(i) + ".weight", dtype::u8, {1}});
   one.version = std::make_shared<opened_in_memory>(many, 3, 100);
-  BOOST_TEST(flush(subject, one).has_value());
+  BOOST_TEST(flush_version(subject, one).has_value());
   auto step = dir.path() + "/model/step-3";
   BOOST_TEST(std::filesystem::file_size(step + "/manifest.json") < 1000u);
   BOOST_TEST(std::filesystem::file_size(step + "/rank-0-of-1.json") > 5000u * 16);
@@ -237,7 +239,7 @@ BOOST_AUTO_TEST_CASE(a_manifest_does_not_grow_with_tensors) {
 BOOST_AUTO_TEST_CASE(a_file_says_where_it_came_from) {
   scratch_directory dir;
   auto subject = flusher_of(dir);
-  BOOST_TEST(flush(subject, request(1, 2, 3, 100)).has_value());
+  BOOST_TEST(flush_version(subject, request(1, 2, 3, 100)).has_value());
   auto file = open_archive(dir.path() + "/model/step-3/rank-1-of-2.safetensors");
   BOOST_TEST_REQUIRE(file.has_value(), why(file));
   auto metadata = (*file)->metadata();
@@ -250,8 +252,8 @@ BOOST_AUTO_TEST_CASE(a_whole_step_does_not_change_while_another_process_takes_a_
   scratch_directory dir;
   auto subject = flusher_of(dir);
   // Both shards are there, described; only the manifest is missing.
-  BOOST_TEST(flush(subject, request(0, 2, 3, 100)).has_value());
-  BOOST_TEST(flush(subject, request(1, 2, 3, 101)).has_value());
+  BOOST_TEST(flush_version(subject, request(0, 2, 3, 100)).has_value());
+  BOOST_TEST(flush_version(subject, request(1, 2, 3, 101)).has_value());
   auto model = model_directory::at(dir.path(), "model");
   std::filesystem::remove(model.path() + "/step-3/manifest.json");
   auto lock = ::open((model.path() + "/.lock").c_str(), O_RDWR | O_CLOEXEC);
@@ -266,7 +268,7 @@ BOOST_AUTO_TEST_CASE(a_whole_step_does_not_change_while_another_process_takes_a_
 BOOST_AUTO_TEST_CASE(a_damaged_file_or_manifest_is_noticed) {
   scratch_directory dir;
   auto subject = flusher_of(dir);
-  BOOST_TEST(flush(subject, request(0, 1, 3, 100)).has_value());
+  BOOST_TEST(flush_version(subject, request(0, 1, 3, 100)).has_value());
   auto step = dir.path() + "/model/step-3";
   {
     std::fstream file{

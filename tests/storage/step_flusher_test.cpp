@@ -18,17 +18,18 @@ namespace {
 
 constexpr std::uint32_t patience_ms = 120'000;
 
-storage::step_flusher_options flushing_to(const scratch_directory& dir, std::uint32_t every = 1) {
-  storage::step_flusher_options o;
+storage::flush::step_flusher_options flushing_to(
+  const scratch_directory& dir, std::uint32_t every = 1) {
+  storage::flush::step_flusher_options o;
   o.provider = "pool";
   o.flush.directory = dir.path();
   o.every = every;
   return o;
 }
 
-std::shared_ptr<storage::step_flusher> flusher_of(
-  storage::step_flusher_options options, std::shared_ptr<storage::checkpoint_store> store) {
-  auto made = storage::step_flusher::open(std::move(options), std::move(store));
+std::shared_ptr<storage::flush::step_flusher> flusher_of(
+  storage::flush::step_flusher_options options, std::shared_ptr<storage::checkpoint_store> store) {
+  auto made = storage::flush::step_flusher::open(std::move(options), std::move(store));
   BOOST_TEST_REQUIRE(made.has_value(), why(made));
   return *made;
 }
@@ -48,7 +49,7 @@ struct small_pool {
 
   shard_spec save_of(
     const std::string& model, std::uint32_t rank, std::uint32_t world, std::uint64_t step) const {
-    auto shard = shard_of(model, {100, 200}, rank, world, storage::step_flusher::keep_min);
+    auto shard = shard_of(model, {100, 200}, rank, world, storage::flush::step_flusher::keep_min);
     auto known = enroll(store(), shard);
     BOOST_TEST_REQUIRE(known.has_value(), why(known));
     auto saved = save(store(), shard, step);
@@ -60,7 +61,7 @@ struct small_pool {
 
 void check_flushed(
   const scratch_directory& dir, const std::string& model, std::uint64_t step, std::size_t ranks) {
-  auto latest = storage::open_flushed(dir.path(), model);
+  auto latest = storage::flush::open_flushed(dir.path(), model);
   BOOST_TEST_REQUIRE(latest.has_value(), why(latest));
   BOOST_TEST(latest->manifest().step == step);
   BOOST_TEST(latest->manifest().shards.size() == ranks);
@@ -97,7 +98,7 @@ BOOST_AUTO_TEST_CASE(a_step_of_a_hundred_ranks_is_copied_whole) {
   auto closed = subject->close(patience_ms);
   BOOST_TEST(closed.ok(), closed.to_string());
   check_flushed(dir, "wide", 7, ranks);
-  BOOST_TEST((subject->counters() == storage::flush_counters{0, 1, 0, ranks * 300}));
+  BOOST_TEST((subject->counters() == storage::flush::flush_counters{0, 1, 0, ranks * 300}));
 }
 
 BOOST_AUTO_TEST_CASE(a_start_catches_up_with_a_hundred_models) {
@@ -132,7 +133,7 @@ BOOST_AUTO_TEST_CASE(what_cannot_be_copied_is_counted_and_the_next_step_is_copie
   subject->saved(shard.model, 1);
   BOOST_TEST(subject->close(patience_ms).ok());
   check_flushed(dir, "m", 1, 1);
-  BOOST_TEST((subject->counters() == storage::flush_counters{0, 1, 1, 300}));
+  BOOST_TEST((subject->counters() == storage::flush::flush_counters{0, 1, 1, 300}));
 }
 
 BOOST_AUTO_TEST_CASE(closing_leaves_a_copy_behind_that_does_not_end) {

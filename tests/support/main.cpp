@@ -1,3 +1,3 @@
-// The entry of every Boost.Test program.
+// The entry point of every Boost.Test program.
 #define BOOST_TEST_MODULE millrace
 #include <boost/test/unit_test.hpp>

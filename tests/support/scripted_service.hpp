@@ -1,4 +1,5 @@
-// A service that says what the test wants: every request is answered by a script, now, later, or never. For clients.
+// A service whose answers the test scripts: now, later, or never.
+// Used by tests of clients.
 #pragma once
 
 #include <millrace/actors/services.hpp>
@@ -17,7 +18,7 @@
 
 namespace millrace::testing {
 
-/// Of the directory's default group, with checkpoints or with models alone.
+/// Returns a provider of the directory's default group, with checkpoints or with models alone.
 inline actors::provider_entry listed(const std::string& name, bool checkpoints = false) {
   actors::provider_entry p;
   p.name = name;
@@ -26,7 +27,7 @@ inline actors::provider_entry listed(const std::string& name, bool checkpoints =
   return p;
 }
 
-/// Threads: any; scripts run on the service's I/O loop.
+/// A service that answers requests by script. Threads: any; scripts run on the service's I/O loop.
 class scripted_service {
 public:
   template <class Request>
@@ -36,7 +37,7 @@ public:
   template <class Request>
   using script = std::function<void(const Request&, answer<Request>)>;
 
-  /// Its directory lists these providers, all of its one node "n0".
+  /// Its directory lists these providers, all of its only node "n0".
   explicit scripted_service(std::vector<actors::provider_entry> providers) {
     actors::directory where;
     where.node = "n0";
@@ -60,7 +61,8 @@ public:
 
   std::string address() const { return "unix:" + dir_.path() + "/n0.sock"; }
 
-  /// How requests of this kind are answered from now on. Those without a script are refused with `unsupported`.
+  /// Sets how requests of this kind are answered from now on. Requests without a script are refused
+  /// with `unsupported`.
   template <class Request>
   void on(script<Request> f) {
     on_for<Request>([f = std::move(f)](const std::string&, const Request& request, auto reply) {
@@ -68,7 +70,7 @@ public:
     });
   }
 
-  /// The same for a script that wants to know which provider was asked.
+  /// Does the same for a script that needs to know which provider was asked.
   template <class Request>
   void on_for(std::function<void(const std::string& provider, const Request&, answer<Request>)> f) {
     std::lock_guard guard{scripts_->mutex};
@@ -86,7 +88,7 @@ public:
       };
   }
 
-  /// Requests of this kind that have come.
+  /// Returns how many requests of this kind have come.
   template <class Request>
   std::size_t asked() const {
     std::lock_guard guard{scripts_->mutex};

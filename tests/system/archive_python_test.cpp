@@ -14,6 +14,7 @@
 using namespace millrace;
 using namespace millrace::testing;
 using namespace millrace::storage;
+using namespace millrace::storage::archive;
 
 namespace {
 

@@ -48,7 +48,8 @@ outcome load(
   auto source = content(step);
   auto file = dir / ("in-" + std::to_string(step) + ".npz");
   std::filesystem::remove(file);
-  BOOST_TEST_REQUIRE(storage::write_archive(storage::archive_format::npz, file, source).ok());
+  BOOST_TEST_REQUIRE(
+    storage::archive::write_archive(storage::archive::archive_format::npz, file, source).ok());
   std::vector<std::string> words = {"checkpoints",       "load", file, "--model", model, "--step",
                                     std::to_string(step)};
   words.insert(words.end(), more.begin(), more.end());
@@ -87,7 +88,7 @@ std::string on_a_terminal(std::vector<std::string> words) {
 }
 
 bool holds(const std::string& file, std::uint64_t seed) {
-  auto found = storage::open_archive(file);
+  auto found = storage::archive::open_archive(file);
   auto expected = content(seed);
   if (!found || (*found)->tensors() != expected.tensors())
     return false;
@@ -172,7 +173,7 @@ BOOST_AUTO_TEST_CASE(versions_of_a_job_that_saves_on_are_dumped_whole_and_verifi
   for (int i = 0; i < 5; ++i) {
     auto dumped =
       parsed(s.command({"checkpoints", "dump", "live", dir / "live.npz", "--force", "--json"}));
-    auto file = storage::open_archive(dir / "live.npz");
+    auto file = storage::archive::open_archive(dir / "live.npz");
     BOOST_TEST_REQUIRE(file.has_value());
     auto bytes = read_tensor(**file, 0).value();
     std::vector<std::uint64_t> numbers(bytes.size() / 8);

@@ -74,7 +74,8 @@ std::string file_with(const place& p, const std::string& name, std::uint64_t see
   auto source = content(seed);
   auto path = p.file(name);
   BOOST_TEST_REQUIRE(
-    storage::write_archive(storage::archive_format::safetensors, path, source).ok());
+    storage::archive::write_archive(storage::archive::archive_format::safetensors, path, source)
+      .ok());
   return path;
 }
 
@@ -90,7 +91,7 @@ void load(const place& p, std::uint64_t step, const std::vector<std::string>& mo
 }
 
 std::string difference_of(const std::string& path, std::uint64_t seed) {
-  auto found = storage::open_archive(path);
+  auto found = storage::archive::open_archive(path);
   if (!found)
     return found.error().to_string();
   auto expected = content(seed);
@@ -228,7 +229,8 @@ BOOST_AUTO_TEST_CASE(a_known_shard_keeps_its_slots_its_axes_and_its_words) {
     source.say("millrace.axis.tensor", axis);
     auto path = p.file("with-" + run + ".safetensors");
     BOOST_TEST_REQUIRE(
-      storage::write_archive(storage::archive_format::safetensors, path, source).ok());
+      storage::archive::write_archive(storage::archive::archive_format::safetensors, path, source)
+        .ok());
     return path;
   };
   auto first = file("", "1/4"), later = file("changed", "2/4");
@@ -260,7 +262,8 @@ BOOST_AUTO_TEST_CASE(places_on_parallel_axes_are_shown_dumped_and_loaded) {
   source.say("millrace.axis.pipeline", "0/2");
   auto path = p.file("in.safetensors");
   BOOST_TEST_REQUIRE(
-    storage::write_archive(storage::archive_format::safetensors, path, source).ok());
+    storage::archive::write_archive(storage::archive::archive_format::safetensors, path, source)
+      .ok());
   auto o = p.checkpoints({"load", path, "--model", "gpt", "--step", "1"});
   BOOST_TEST_REQUIRE(o.code == 0, o.err);
   json axes = {{"tensor", "3/4"}, {"pipeline", "0/2"}};
@@ -301,7 +304,7 @@ BOOST_AUTO_TEST_CASE(what_was_flushed_is_loaded_back_without_saying_what_it_is) 
     options.create_if_missing = false;
     auto pool = storage::open_pool(options);
     BOOST_TEST_REQUIRE(pool.has_value(), why(pool));
-    auto flusher = storage::version_flusher::open({.directory = flushed.path()});
+    auto flusher = storage::flush::version_flusher::open({.directory = flushed.path()});
     BOOST_TEST_REQUIRE(flusher.has_value(), why(flusher));
     for (std::uint32_t rank : {0u, 1u}) {
       auto version = await<std::shared_ptr<storage::opened_model>>(

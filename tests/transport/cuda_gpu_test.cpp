@@ -14,6 +14,7 @@
 
 using namespace millrace;
 using namespace millrace::testing;
+using namespace millrace::net;
 using namespace millrace::transport;
 
 namespace {
@@ -40,7 +41,7 @@ struct gpu_fixture {
   CUdeviceptr memory = 0;
   static constexpr std::uint64_t size_bytes = 64u << 20;
   std::shared_ptr<mover_pool> movers = std::make_shared<mover_pool>(2);
-  std::shared_ptr<driver> local = make_local_driver(movers, {});
+  std::shared_ptr<driver> local = make_local_driver({.movers = movers});
   std::shared_ptr<arena> host = arena::create({.name = "test", .size_bytes = size_bytes}).value();
 
   gpu_fixture() {

@@ -1,4 +1,4 @@
-// `millrace checkpoints dump`: a version becomes a file that other programs read.
+// `millrace checkpoints dump`: writes a version to a file that other programs read.
 #include <millrace/storage/archive/origin.hpp>
 #include <millrace/tools/checkpoints/access.hpp>
 #include <millrace/tools/checkpoints/commands.hpp>
@@ -23,13 +23,13 @@ struct dump_options : checkpoint_place {
   bool force = false;
 };
 
-tl::expected<storage::archive_format, failure> format_of(const dump_options& options) {
+tl::expected<storage::archive::archive_format, failure> format_of(const dump_options& options) {
   if (!options.format.empty()) {
-    auto named = storage::parse_format(options.format);
-    return named ? tl::expected<storage::archive_format, failure>{*named}
+    auto named = storage::archive::parse_format(options.format);
+    return named ? tl::expected<storage::archive::archive_format, failure>{*named}
                  : tl::unexpected{failure{named.error(), exit_usage}};
   }
-  if (auto promised = storage::format_of_name(options.file))
+  if (auto promised = storage::archive::format_of_name(options.file))
     return *promised;
   return tl::unexpected{failure{
     {errc::invalid_argument, options.file + " does not tell its format: name it with --format"},
@@ -44,7 +44,8 @@ result<std::uint64_t> step_of(const checkpoint_summary& model, const version_nam
   return fail(errc::not_found, "no step of " + model.model + " is complete; name one: MODEL@STEP");
 }
 
-// A job that saves on replaces versions: without a named step the then newest is taken, so many times.
+// A running job replaces versions. Without a named step, the command takes the newest one again, up
+// to this many times.
 constexpr int attempts_max = 10;
 
 /// One version, rank by rank.
@@ -55,7 +56,7 @@ struct dumped {
 };
 
 status write_one(
-  invocation& call, checkpoint_access& from, storage::archive_format format,
+  invocation& call, checkpoint_access& from, storage::archive::archive_format format,
   const std::string& model, std::uint64_t step, std::uint32_t rank, const std::string& file,
   bool replace) {
   auto shard = from.describe_shard(model, rank);
@@ -64,20 +65,21 @@ status write_one(
   auto source = from.open(model, rank, step);
   if (!source)
     return source.error();
-  auto metadata = storage::with_origin(
+  auto metadata = storage::archive::with_origin(
     (*source)->metadata(), {shard->model, step, shard->rank, shard->world_size, shard->axes});
-  storage::labelled_source labelled{std::move(*source), std::move(metadata)};
+  storage::archive::labelled_source labelled{std::move(*source), std::move(metadata)};
   progress_line line{call, file};
-  auto bad = storage::write_archive(format, file, labelled, {replace, line.callback()});
+  auto bad = storage::archive::write_archive(format, file, labelled, {replace, line.callback()});
   if (bad.code() == errc::already_exists)
     return {bad.code(), file + " exists: replace it with --force, or name another file"};
   return bad;
 }
 
-// None: a job has replaced the newest version meanwhile. `ours`: files that this command wrote.
+// Returns nothing if a job has replaced the newest version meanwhile. `ours` are the files that
+// this command wrote.
 tl::expected<std::optional<dumped>, failure> try_to_dump(
   invocation& call, checkpoint_access& from, const dump_options& options,
-  storage::archive_format format, std::set<std::string>& ours) {
+  storage::archive::archive_format format, std::set<std::string>& ours) {
   auto version = parse_version_name(options.version);
   auto model = from.describe(version.model);
   if (!model)

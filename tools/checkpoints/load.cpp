@@ -1,4 +1,4 @@
-// `millrace checkpoints load`: a file becomes a version.
+// `millrace checkpoints load`: saves a file's tensors as a version.
 #include <millrace/storage/archive/origin.hpp>
 #include <millrace/tools/checkpoints/access.hpp>
 #include <millrace/tools/checkpoints/commands.hpp>
@@ -24,17 +24,17 @@ struct load_options : checkpoint_place {
   std::optional<std::uint32_t> keep;
 };
 
-/// What a file shall become: what the command line says, else what the file says of itself.
+/// What to make from a file: as the command line says, else as the file itself says.
 struct imported {
   shard_spec shard;
   std::uint64_t step = 0;
 };
 
-result<imported> plan(const storage::tensor_source& source, const load_options& options) {
+result<imported> plan(const storage::archive::tensor_source& source, const load_options& options) {
   imported found;
   found.shard.tensors = source.tensors();
   found.shard.metadata = source.metadata();
-  auto origin = storage::take_origin(found.shard.metadata);
+  auto origin = storage::archive::take_origin(found.shard.metadata);
   auto model = options.model.empty() ? origin.model : options.model;
   auto step = options.step ? options.step : origin.step;
   if (!model || !step)
@@ -53,7 +53,7 @@ result<imported> plan(const storage::tensor_source& source, const load_options& 
   return found;
 }
 
-// One that is there stays as it was registered: its slots hold versions.
+// A shard that exists keeps its registration, since its slots hold versions.
 status adapt(checkpoint_access& to, shard_spec& shard, const load_options& options) {
   auto known = to.describe_shard(shard.model, shard.rank);
   if (!known)
@@ -64,19 +64,19 @@ status adapt(checkpoint_access& to, shard_spec& shard, const load_options& optio
   return {};
 }
 
-// Without a world's size it is the file that knows which ranks there are.
+// Without a world size, the file says which ranks there are.
 result<std::vector<std::pair<std::uint32_t, std::string>>> files_of(
-  const load_options& options, std::optional<storage::archive_format> format) {
+  const load_options& options, std::optional<storage::archive::archive_format> format) {
   if (options.rank && !options.world_size)
     return std::vector{std::pair{*options.rank, file_of_rank(options.file, *options.rank)}};
   auto first = file_of_rank(options.file, 0);
   if (options.world_size || first == options.file)
     return files_of_ranks(options.file, options.rank, options.world_size.value_or(1));
-  auto source = storage::open_archive(first, format);
+  auto source = storage::archive::open_archive(first, format);
   if (!source)
     return fail(source.error());
   auto metadata = (*source)->metadata();
-  auto world_size = storage::take_origin(metadata).world_size;
+  auto world_size = storage::archive::take_origin(metadata).world_size;
   if (!world_size)
     return fail(
       errc::invalid_argument,
@@ -85,9 +85,9 @@ result<std::vector<std::pair<std::uint32_t, std::string>>> files_of(
 }
 
 int load(invocation& call, const load_options& options) {
-  std::optional<storage::archive_format> format;
+  std::optional<storage::archive::archive_format> format;
   if (!options.format.empty()) {
-    auto named = storage::parse_format(options.format);
+    auto named = storage::archive::parse_format(options.format);
     if (!named)
       return report(call, {named.error(), exit_usage});
     format = *named;
@@ -98,7 +98,7 @@ int load(invocation& call, const load_options& options) {
   std::unique_ptr<checkpoint_access> to;
   json done = json::array();
   for (auto& [rank, file] : *files) {
-    auto source = storage::open_archive(file, format);
+    auto source = storage::archive::open_archive(file, format);
     if (!source)
       return report(call, source.error());
     auto each = options;

@@ -1,4 +1,4 @@
-// A pool at rest, opened by the command itself.
+// Opens a pool that no service has open, in the command's own process.
 #include <millrace/core/digest.hpp>
 #include <millrace/storage/archive/opened_source.hpp>
 #include <millrace/storage/await.hpp>
@@ -13,16 +13,16 @@ namespace {
 
 using storage::await;
 
-// A disk's own time is behind each of these.
+// These bounds are generous: each wait ends with the disk's own work.
 constexpr auto short_wait = std::chrono::minutes{1};
 constexpr auto long_wait = std::chrono::hours{24};
 constexpr std::uint32_t list_page = 1000;
 
-/// Fills a version's windows from a source and takes the digests on the way.
+/// Fills a version's windows from a source and computes the digests at the same time.
 class version_filler {
 public:
   version_filler(
-    storage::pending_version& version, storage::tensor_source& source,
+    storage::pending_version& version, storage::archive::tensor_source& source,
     const storage::progress_callback& progress)
     : version_(version), source_(source), progress_(progress),
       total_(size_bytes(source.tensors())) {
@@ -53,7 +53,7 @@ public:
   }
 
 private:
-  // Block by block, so that the bytes are still in the cache when they are digested.
+  // Goes block by block, so that the bytes are still in the cache when they are digested.
   status fill(const storage::piece& piece) {
     for (std::uint64_t at = 0; at < piece.length; at += digest_block_bytes) {
       auto bytes = std::min(digest_block_bytes, piece.length - at);
@@ -70,7 +70,7 @@ private:
   }
 
   storage::pending_version& version_;
-  storage::tensor_source& source_;
+  storage::archive::tensor_source& source_;
   const storage::progress_callback& progress_;
   std::uint64_t total_;
   std::uint64_t done_ = 0;
@@ -103,7 +103,7 @@ public:
     }
   }
 
-  // A listing that starts with a model's name starts with that model.
+  // A listing whose prefix is a model's name begins with that model.
   result<checkpoint_summary> describe(const std::string& model) override {
     auto page = await<std::vector<checkpoint_summary>>(
       short_wait, [&](auto done) { store_->list(model, {}, 1, std::move(done)); });
@@ -119,7 +119,7 @@ public:
       short_wait, [&](auto done) { store_->describe(model, rank, std::move(done)); });
   }
 
-  result<std::unique_ptr<storage::tensor_source>> open(
+  result<std::unique_ptr<storage::archive::tensor_source>> open(
     const std::string& model, std::uint32_t rank, std::uint64_t step) override {
     return open_one(model, rank, {step});
   }
@@ -154,7 +154,7 @@ public:
   }
 
   status import(
-    shard_spec shard, std::uint64_t step, storage::tensor_source& source,
+    shard_spec shard, std::uint64_t step, storage::archive::tensor_source& source,
     const storage::progress_callback& progress) override {
     auto finished = is_finished(describe(shard.model), shard.rank);
     shard.life = life_of_imports;
@@ -181,17 +181,17 @@ public:
   }
 
 private:
-  result<std::unique_ptr<storage::tensor_source>> open_one(
+  result<std::unique_ptr<storage::archive::tensor_source>> open_one(
     const std::string& model, std::uint32_t rank, storage::version_choice which) {
     auto version = await<std::shared_ptr<storage::opened_model>>(
       short_wait, [&](auto done) { store_->open(model, rank, which, std::move(done)); });
     if (!version)
       return fail(version.error());
-    return storage::make_opened_source(std::move(*version));
+    return storage::archive::make_opened_source(std::move(*version));
   }
 
   status fill(
-    const shard_spec& shard, std::uint64_t step, storage::tensor_source& source,
+    const shard_spec& shard, std::uint64_t step, storage::archive::tensor_source& source,
     const storage::progress_callback& progress) {
     auto version = await<std::unique_ptr<storage::pending_version>>(short_wait, [&](auto done) {
       store_->begin({shard.model, shard.rank, step}, {}, std::move(done));

@@ -1,4 +1,4 @@
-// Checkpoints of a running service, through the client.
+// Reads and writes checkpoints of a running service, through the client.
 #include <millrace/core/assert.hpp>
 #include <millrace/tools/checkpoints/access.hpp>
 
@@ -9,15 +9,15 @@ namespace millrace::tools {
 
 namespace {
 
-/// A version in this process: one transfer brought all of it, and so no save came between its tensors.
-class loaded_source final : public storage::tensor_source {
+/// A version in this process. One transfer brought all of it, so no save came between its tensors.
+class loaded_source final : public storage::archive::tensor_source {
 public:
   explicit loaded_source(shard_spec shard) : shard_(std::move(shard)) {
     for (auto& tensor : shard_.tensors.tensors)
       held_.emplace_back(size_bytes(tensor).value_or(0));
   }
 
-  /// Where its tensors go.
+  /// Returns the memory for its tensors.
   std::vector<tensor_view> targets() {
     std::vector<tensor_view> out;
     for (std::size_t i = 0; i < held_.size(); ++i)
@@ -27,7 +27,7 @@ public:
   }
 
   const layout& tensors() const noexcept override { return shard_.tensors; }
-  const storage::text_pairs& metadata() const noexcept override { return shard_.metadata; }
+  const storage::archive::text_pairs& metadata() const noexcept override { return shard_.metadata; }
 
   status read(std::uint32_t tensor, std::uint64_t offset, std::span<std::byte> into) override {
     auto& held = held_.at(tensor);
@@ -57,7 +57,7 @@ public:
     return all_.describe_shard(model, rank).result();
   }
 
-  result<std::unique_ptr<storage::tensor_source>> open(
+  result<std::unique_ptr<storage::archive::tensor_source>> open(
     const std::string& model, std::uint32_t rank, std::uint64_t step) override {
     auto known = describe(model);
     if (!known)
@@ -87,9 +87,9 @@ public:
     });
   }
 
-  // The provider pulls out of this process: the whole shard is in memory here.
+  // The provider pulls from this process, so the whole shard is in memory here.
   status import(
-    shard_spec shard, std::uint64_t step, storage::tensor_source& source,
+    shard_spec shard, std::uint64_t step, storage::archive::tensor_source& source,
     const storage::progress_callback& progress) override {
     std::vector<std::vector<std::byte>> memory;
     std::vector<tensor_view> views;
@@ -109,7 +109,7 @@ public:
     if (!saver)
       return saver.error();
     auto saved = saver->save(step).durable.result();
-    // What the save said comes again at closing.
+    // `close` reports the failure of the save again.
     auto closed = saver->close(finished);
     return saved ? closed : saved.error();
   }
@@ -128,7 +128,7 @@ public:
   }
 
 private:
-  // The service does not say how far it is: only that time passes can be shown.
+  // The service does not report its progress, so the line shows only that time passes.
   template <class T>
   static result<T> outcome_of(future<T> coming, const storage::progress_callback& progress) {
     constexpr auto redraw = std::chrono::milliseconds{100};
@@ -158,7 +158,7 @@ private:
   }
 
   static status read_all(
-    storage::tensor_source& source, std::vector<std::vector<std::byte>>& memory,
+    storage::archive::tensor_source& source, std::vector<std::vector<std::byte>>& memory,
     std::vector<tensor_view>& views, const storage::progress_callback& progress) {
     auto& tensors = source.tensors().tensors;
     auto total = size_bytes(source.tensors());

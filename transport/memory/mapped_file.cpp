@@ -1,18 +1,16 @@
 // Reserved addresses, filled granule by granule.
 // Used by the shm driver for files its peers have adopted.
+#include <millrace/core/dax_device.hpp>
 #include <millrace/transport/memory/mapped_file.hpp>
 
 #include <linux/magic.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <sys/sysmacros.h>
 #include <sys/vfs.h>
 
 #include <algorithm>
 #include <bit>
 #include <cerrno>
-#include <filesystem>
-#include <fstream>
 
 #ifndef MADV_POPULATE_READ
 #define MADV_POPULATE_READ 22
@@ -23,31 +21,18 @@ namespace millrace::transport {
 
 namespace {
 
-// Addresses and file offsets agree modulo this, so that the kernel can use huge pages.
+// Addresses and file offsets are equal modulo this, so that the kernel can use huge pages.
 constexpr std::uint64_t alignment = 2u << 20;
 constexpr std::uint64_t granule_bytes_min = 64u << 10;
 constexpr std::uint64_t granule_bytes_max = 1ull << 40;
 // Page tables are filled in pieces of this size.
 constexpr std::uint64_t populate_bytes_max = 1u << 20;
 
-// Addresses, and where they may be touched zeros; null if there are none.
+// Reserves addresses; reading them where allowed gives zeros. Null if there is no room.
 void* reserve_addresses(std::uint64_t size_bytes, int protection) {
   auto* at =
     mmap(nullptr, size_bytes, protection, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   return at == MAP_FAILED ? nullptr : at;
-}
-
-// Only sysfs knows the size of a DAX device, and that it is one.
-result<std::uint64_t> dax_device_bytes(dev_t device) {
-  namespace fs = std::filesystem;
-  auto node = fs::path{"/sys/dev/char"} /
-    (std::to_string(major(device)) + ":" + std::to_string(minor(device)));
-  std::error_code none;
-  std::uint64_t size = 0;
-  std::ifstream{node / "size"} >> size;
-  if (fs::read_symlink(node / "subsystem", none).filename() != "dax" || size == 0)
-    return fail(errc::invalid_argument, "it is neither a regular file nor a DAX device");
-  return size;
 }
 
 } // namespace
@@ -59,7 +44,8 @@ result<std::uint64_t> mappable_bytes(int fd) {
   if (S_ISREG(info.st_mode))
     return static_cast<std::uint64_t>(info.st_size);
   if (S_ISCHR(info.st_mode))
-    return dax_device_bytes(info.st_rdev);
+    if (auto device = find_dax_device(info.st_rdev); device && device->size_bytes > 0)
+      return device->size_bytes;
   return fail(errc::invalid_argument, "it is neither a regular file nor a DAX device");
 }
 
@@ -77,7 +63,7 @@ result<std::shared_ptr<mapped_file>> mapped_file::reserve(net::unique_fd fd, con
   m->where_ = where;
   m->populate_bytes_ = std::min(populate_bytes_max, where.granule_bytes);
   struct statfs system {};
-  // Other file systems write-protect a page when they have written it out; the next store faults.
+  // Other file systems write-protect a page after they have written it out; the next store faults.
   m->filled_stays_ = fstatfs(m->fd_.get(), &system) == 0 && system.f_type == TMPFS_MAGIC;
   m->reserved_bytes_ = where.size_bytes + 2 * alignment;
   m->filled_bytes_ = where.size_bytes / m->populate_bytes_ + 1;
@@ -124,7 +110,8 @@ status mapped_file::map_locked(std::uint64_t offset, std::uint64_t length) {
   auto map = [&](int flags) {
     return mmap(data_ + offset, length, PROT_READ | PROT_WRITE, flags | MAP_FIXED, fd_.get(), at);
   };
-  // With MAP_SYNC what is written back stays, also where a page fault had to allocate or convert blocks.
+  // With MAP_SYNC, data written back is durable even where a page fault had to allocate or convert
+  // blocks.
   auto* mapped = may_sync_ ? map(MAP_SHARED_VALIDATE | MAP_SYNC) : MAP_FAILED;
   if (mapped == MAP_FAILED) {
     may_sync_ = false;
@@ -135,7 +122,7 @@ status mapped_file::map_locked(std::uint64_t offset, std::uint64_t length) {
   return {};
 }
 
-// A gap becomes one run with the neighbours that it touches.
+// Adds a run and joins it with the neighbours that it touches.
 void mapped_file::add_locked(std::uint64_t offset, std::uint64_t length) {
   auto end = offset + length;
   if (auto after = granted_.find(end); after != granted_.end()) {
@@ -156,7 +143,7 @@ bool mapped_file::granted(std::uint64_t offset, std::uint64_t length) const {
 }
 
 status mapped_file::populate(std::uint64_t offset, std::uint64_t length, direction dir) {
-  // Seen from the owner: it reads into its file, so the copy writes here.
+  // The direction is the owner's: the owner reads into its file, so this copy writes there.
   auto writes = dir == direction::read;
   auto advice = writes ? MADV_POPULATE_WRITE : MADV_POPULATE_READ;
   auto wanted = static_cast<std::uint8_t>(writes ? 2 : 1);
@@ -168,7 +155,8 @@ status mapped_file::populate(std::uint64_t offset, std::uint64_t length, directi
     if (*piece >= wanted && (filled_stays_ || !writes))
       continue;
     auto bytes = std::min(populate_bytes_, where_.size_bytes - at);
-    if (madvise(data_ + at, bytes, advice) != 0 && errno != EINVAL) // EINVAL: kernels before 5.14
+    // Kernels before 5.14 return EINVAL.
+    if (madvise(data_ + at, bytes, advice) != 0 && errno != EINVAL)
       return {
         errc::io_error,
         status_from_errno(

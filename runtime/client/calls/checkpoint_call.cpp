@@ -1,4 +1,4 @@
-// Who keeps a model's checkpoints, and what is asked of it.
+// Finds the provider that keeps a model's checkpoints, and sends requests to it.
 #include <millrace/runtime/client/calls/checkpoint_call.hpp>
 #include <millrace/runtime/client/calls/placement.hpp>
 
@@ -10,7 +10,7 @@ using actors::checkpoint_service;
 
 namespace {
 
-// When a model was saved last; 0 before its first version is done.
+// Returns when a model was last saved; 0 before its first version is done.
 std::uint64_t saved_last_ns(const checkpoint_summary& model) {
   std::uint64_t last = 0;
   for (auto& shard : model.shards)
@@ -19,7 +19,8 @@ std::uint64_t saved_last_ns(const checkpoint_summary& model) {
   return last;
 }
 
-// Asks the other providers of a group whether they have a model that is not where its name is placed.
+// Asks the other providers of a group for a model that is missing in the provider in which its name
+// is placed.
 void find_elsewhere(
   const std::shared_ptr<client_core>& core, std::size_t placed, std::vector<std::size_t> others,
   const std::string& model, completion<std::size_t> done) {
@@ -42,7 +43,8 @@ void find_elsewhere(
       best = others[i];
       best_saved_ns = saved_last_ns(*answer);
     }
-    // Not knowing is not the same as knowing that there are none: a job would begin from nothing.
+    // An unreachable provider may have the model. Answering "none" would let the job begin from
+    // nothing.
     if (best == placed && !not_asked.ok())
       return done(fail(
         not_asked.code(),

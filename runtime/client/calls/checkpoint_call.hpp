@@ -1,4 +1,5 @@
-// Single questions to a provider's checkpoints. Internal: needs CAF.
+// Single requests to a provider's checkpoints.
+// Internal, used by `checkpoints` and `shard_state`; needs CAF.
 #pragma once
 
 #include <millrace/actors/checkpoint/checkpoint_messages.hpp>
@@ -21,16 +22,19 @@ void find_keeper(
   const std::shared_ptr<client_core>& core, const std::string& group, const std::string& model,
   completion<std::size_t> done);
 
-/// A model's shards, versions and complete steps now. Errors: `not_found`.
+/// Returns a model's shards, versions and complete steps as they are now.
+/// Errors:  `not_found`.
 future<checkpoint_summary> describe_checkpoints(
   const std::shared_ptr<client_core>& core, std::size_t provider, const std::string& model);
 
-/// What a shard was registered as. Errors: `not_found`; `protocol_error` for one that does not hold together.
+/// Returns the layout and metadata with which a shard was registered.
+/// Errors:  `not_found`; `protocol_error` for an inconsistent one.
 future<shard_spec> describe_shard(
   const std::shared_ptr<client_core>& core, std::size_t provider, const std::string& model,
   std::uint32_t rank);
 
-/// Writes tensors of a version (without a step: of the newest complete one) to where the views point.
+/// Writes tensors of a version to the views' memory. Without a step it takes the newest complete
+/// one.
 void restore_into(
   const std::shared_ptr<load_call>& call, const std::shared_ptr<client_core>& core,
   std::size_t provider, const std::string& model, std::uint32_t rank,

@@ -1,5 +1,6 @@
 // Connections and proxies of a client.
 #include <millrace/runtime/client/calls/client_core.hpp>
+#include <millrace/storage/builtin.hpp>
 
 #include <algorithm>
 
@@ -7,10 +8,10 @@ namespace millrace::runtime {
 
 namespace {
 
-// Names whose chains are remembered.
+// The number of names whose chains are remembered.
 constexpr std::size_t chains_max = 64;
 
-// The node at the address that a client was given, until it has said its name.
+// The key of the node at the address given to the client, until the node has said its name.
 constexpr auto first_node = "";
 
 const actors::node_entry* find_node(const actors::directory& where, const std::string& name) {
@@ -20,7 +21,8 @@ const actors::node_entry* find_node(const actors::directory& where, const std::s
   return nullptr;
 }
 
-// What older services do not say: one address a node, and nodes with providers only.
+// Fills in what older services leave out: they send one address per node, and only nodes with
+// providers.
 status complete(actors::directory& where) {
   for (auto& p : where.providers) {
     if (p.addresses.empty())
@@ -40,14 +42,16 @@ status complete(actors::directory& where) {
 actors::directory directory_of(const config::settings& settings) {
   actors::directory where;
   where.node = settings.node.name;
-  where.eager_bytes_max = static_cast<std::uint32_t>(settings.transport.eager_max_bytes);
+  where.eager_bytes_max = settings.options.of<transport::fabric_options>().eager_bytes_max;
   for (auto& node : settings.nodes) {
     auto addresses = node.addresses();
     where.nodes.push_back({node.name, addresses});
-    for (auto& p : node.providers)
+    for (auto& p : node.providers) {
+      auto kind = storage::bucket_called(p.bucket);
       where.providers.push_back(
-        {p.name, node.name, addresses.front(), std::string{config::to_string(p.bucket)}, p.group,
-         p.weight, p.checksums, p.bucket == config::bucket_kind::pmem, addresses});
+        {p.name, node.name, addresses.front(), p.bucket, p.group, p.weight, p.checksums,
+         kind && (*kind)->keeps_checkpoints, addresses});
+    }
   }
   return where;
 }
@@ -113,8 +117,8 @@ void client_core::learn(actors::directory where) {
   std::lock_guard guard{mutex_};
   where_ = std::move(where);
   prepare_tables();
-  // The address that was given is the way to this node, whatever the node calls itself: there may be a tunnel between,
-  // and a service of the same name on this host.
+  // The address given leads to this node, whatever the node calls itself. There may be a tunnel
+  // between, and a service of the same name on this host.
   remotes_[where_.node] = remotes_[first_node];
   nodes_[where_.node] = nodes_[first_node];
 }

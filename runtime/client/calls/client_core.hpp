@@ -1,4 +1,5 @@
-// What the facades of one client share: where the providers are and how to ask them. Internal: needs CAF.
+// The state that one client's facades share: where the providers are and how to ask them.
+// Internal, behind `client`, `repository` and `checkpoints`; needs CAF.
 #pragma once
 
 #include <millrace/actors/caller.hpp>
@@ -16,7 +17,8 @@
 
 namespace millrace::runtime {
 
-/// Every provider a configuration describes. `node` of the result is the node picked, if any.
+/// Returns every provider that a configuration describes. `node` of the result is the node picked,
+/// if any.
 actors::directory directory_of(const config::settings& settings);
 
 /// Threads: any.
@@ -27,13 +29,14 @@ public:
     std::shared_ptr<engine> e, actors::directory where,
     std::shared_ptr<const actors::service_table> here);
 
-  /// A client of other processes. `where.providers` may be empty: `fetch_directory` fills it.
+  /// Makes a client of other processes. `where.providers` may be empty; `fetch_directory` then
+  /// fills it.
   static std::shared_ptr<client_core> of_cluster(
     std::shared_ptr<engine> e, actors::directory where, const std::string& address);
 
   ~client_core();
 
-  /// Asks the node at the first address who is where. For clients made from an address alone.
+  /// Asks the node at the first address for the directory. For clients made from an address alone.
   void fetch_directory(completion<void> done);
 
   const actors::directory& where() const noexcept { return where_; }
@@ -41,7 +44,7 @@ public:
   layer_cache& layers() noexcept { return layers_; }
   told_layers& told(std::size_t provider) { return *told_[provider]; }
 
-  /// A promise whose waiters help with the I/O.
+  /// Makes a promise whose waiters help with the I/O.
   template <class T>
   promise<T> make_promise() const {
     return promise<T>{engine_->loop()};
@@ -71,11 +74,11 @@ public:
     return done.get_future();
   }
 
-  /// `model_graph::chain_of(tensors)`; the same graph again, hashed already, when a name is stored with the same
-  /// tensors as last time.
+  /// Returns `model_graph::chain_of(tensors)`. When a name is stored with the same tensors as last
+  /// time, it returns the same graph again, already hashed.
   std::shared_ptr<const model_graph> chain_for(const std::string& model, const layout& tensors);
 
-  /// The client's own staging memory, made at first use.
+  /// Returns the client's own staging memory, made at first use.
   result<std::shared_ptr<memory_source>> staging();
 
 private:

@@ -1,4 +1,5 @@
-// Memory of the caller that a provider fills: exposed exactly as long as the operation runs. Internal: needs CAF.
+// Loads into the caller's memory, which is exposed exactly as long as the operation runs.
+// Internal, used by `repository`, `checkpoints` and `shard_state`; needs CAF.
 #pragma once
 
 #include <millrace/actors/load_messages.hpp>
@@ -14,18 +15,19 @@
 
 namespace millrace::runtime {
 
-/// What was asked for, or the client's request timeout; at most what a message can say.
+/// Returns the timeout asked for, or the client's request timeout; at most what a message can hold.
 std::uint32_t timeout_ms(const client_core& core, std::chrono::milliseconds wanted);
 
-/// One load under way: the targets stay exposed until the outcome is known.
+/// One load in progress. The targets stay exposed until the outcome is known.
 ///
-/// It can be given up from the start, before it knows its targets: what comes later touches nothing.
+/// A load can be cancelled from the start, before `open`: bytes that arrive later are dropped.
 class load_call : public std::enable_shared_from_this<load_call> {
 public:
   static std::shared_ptr<load_call> make(std::shared_ptr<client_core> core);
 
-  /// Exposes the targets and says what goes into the request: nothing when few bytes come inside the reply.
-  /// Errors: of views that cannot be written; `cancelled`.
+  /// Exposes the targets and returns the handle for the request. The handle is empty when the bytes
+  /// are few enough to come inside the reply.
+  /// Errors:  those of views that cannot be written; `cancelled`.
   result<bulk_handle> open(std::vector<tensor_view> targets);
   future<actors::load_receipt> outcome() const { return done_.get_future(); }
 
@@ -43,7 +45,7 @@ private:
   std::vector<tensor_view> targets_;
   bool eager_ = false;
 
-  // Held while this thread exposes or writes to the targets: giving up waits for that.
+  // Locked while this thread exposes or writes to the targets: cancelling waits for that.
   std::mutex mutex_;
   bool given_up_ = false;
   transport::region region_;

@@ -1,4 +1,5 @@
-// Storing: spec from graph and tensors, memory exposed or copied, layers described at most once.
+// Stores models: builds the spec from graph and tensors, exposes or copies memory, describes layers
+// at most once.
 #include <millrace/core/codec.hpp>
 #include <millrace/runtime/client/calls/listing.hpp>
 #include <millrace/runtime/client/calls/load_call.hpp>
@@ -15,7 +16,7 @@ namespace {
 using actors::store_request;
 using actors::store_service;
 
-// One store under way.
+// One store in progress.
 struct store_call : std::enable_shared_from_this<store_call> {
   std::shared_ptr<client_core> core;
   std::size_t provider = 0;
@@ -49,7 +50,7 @@ struct store_call : std::enable_shared_from_this<store_call> {
   }
 };
 
-// Which layer each tensor belongs to. The graph's tensors must be those of the layout.
+// Finds the layer of each tensor. The graph's tensors must be those of the layout.
 status match_tensors(model_spec& spec, const model_graph& graph) {
   struct place {
     std::uint32_t layer;
@@ -78,7 +79,7 @@ status match_tensors(model_spec& spec, const model_graph& graph) {
   return {};
 }
 
-// Fills in the graph and the descriptions of its layers, which the client remembers, too.
+// Fills in the graph and the descriptions of its layers. The client caches them, too.
 status describe_graph(store_call& call, const model_graph& graph) {
   auto known = hashed(graph);
   if (!known)
@@ -110,7 +111,8 @@ status copy_out(const transport::gather_list& list, std::byte* target) {
   return {};
 }
 
-// Few bytes ride in the message; others are exposed where they are, or where a snapshot of them is.
+// A small payload travels in the message. Larger tensors are exposed where they lie, or a snapshot
+// of them is.
 status offer_bytes(store_call& call, const std::vector<tensor_view>& tensors, bool snapshot) {
   auto list = transport::gather_list::of(tensors, access_mode::read);
   if (!list)
@@ -171,7 +173,7 @@ future<receipt> begin_store(
     return ready_future<receipt>(fail(bad.within("storing " + model)));
   call->request.timeout_ms = timeout_ms(*core, options.timeout);
   call->request.checksums = options.checksums.value_or(core->where().providers[provider].checksums);
-  // Nobody has the future yet: it is kept.
+  // The caller does not have the future yet, so it cannot have cancelled.
   static_cast<void>(call->done.on_cancel([weak = std::weak_ptr{call}] {
     if (auto c = weak.lock())
       c->region.withdraw();

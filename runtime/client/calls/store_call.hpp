@@ -1,4 +1,5 @@
-// The longer operations of a repository, each in terms of one client core. Internal: needs CAF.
+// The longer operations of a repository, each built on one client core.
+// Internal, used by `repository`; needs CAF.
 #pragma once
 
 #include <millrace/runtime/client/calls/client_core.hpp>
@@ -7,17 +8,17 @@
 
 namespace millrace::runtime {
 
-/// Stores to provider number `provider`.
+/// Stores a model to provider number `provider`.
 future<receipt> begin_store(
   const std::shared_ptr<client_core>& core, std::size_t provider, const std::string& model,
   const model_graph& graph, std::vector<tensor_view> tensors, const store_options& options);
 
-/// Lists page by page from every provider of a group, and merges.
+/// Lists the models of every provider of a group page by page, and merges the lists.
 future<std::vector<model_summary>> list_models(
   const std::shared_ptr<client_core>& core, const std::string& group, const std::string& prefix,
   std::uint32_t page);
 
-/// Requests that only say whether they worked.
+/// Sends a request whose reply says only whether it worked.
 template <class Request>
 future<void> acknowledge(
   const std::shared_ptr<client_core>& core, const std::string& group, const std::string& model,

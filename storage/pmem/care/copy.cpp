@@ -13,8 +13,8 @@ namespace {
 
 class copier {
 public:
-  copier(core& c, const slot_owner& s, const std::vector<std::uint64_t>& digests)
-    : c_(c), check_(*s.shape, digests), source_(c, s.window_bytes) {}
+  copier(pool_state& state, const slot_owner& s, const std::vector<std::uint64_t>& digests)
+    : state_(state), check_(*s.shape, digests), source_(state, s.window_bytes) {}
 
   status copy(
     const io::packed_window& w, const std::vector<data_extent>& from,
@@ -23,25 +23,25 @@ public:
     if (!data)
       return data.error();
     auto target = locate(to, w.at, w.size_bytes).front().offset;
-    return c_.direct ? copy_by_io(w, *data, target) : copy_in_mapping(w, *data, target);
+    return state_.direct ? copy_by_io(w, *data, target) : copy_in_mapping(w, *data, target);
   }
 
 private:
   status copy_in_mapping(
     const io::packed_window& w, const std::byte* data, std::uint64_t target) const {
-    c_.persist.bulk_copy(c_.address(target), data, w.size_bytes);
-    if (auto bad = check_.compare(w, c_.address(target)); !bad.ok())
+    state_.persist.bulk_copy(state_.address(target), data, w.size_bytes);
+    if (auto bad = check_.compare(w, state_.address(target)); !bad.ok())
       return bad;
-    return c_.persist.bulk_flush(c_.address(target), w.size_bytes);
+    return state_.persist.bulk_flush(state_.address(target), w.size_bytes);
   }
 
   status copy_by_io(const io::packed_window& w, const std::byte* data, std::uint64_t target) const {
     if (auto bad = check_.compare(w, data); !bad.ok())
       return bad;
-    return io::write_all(c_.direct_file, data, w.size_bytes, target, c_.file.path);
+    return io::write_all(state_.direct_file, data, w.size_bytes, target, state_.file.path);
   }
 
-  core& c_;
+  pool_state& state_;
   window_check check_;
   window_source source_;
 };
@@ -49,25 +49,25 @@ private:
 } // namespace
 
 status copy_version(
-  core& c, const slot_owner& s, const slot& from, const slot& to,
+  pool_state& state, const slot_owner& s, const slot& from, const slot& to,
   const std::vector<std::uint64_t>& digests, const std::function<bool()>& goes_on) {
-  copier copies{c, s, digests};
-  if (!c.direct)
+  copier copies{state, s, digests};
+  if (!state.direct)
     for (auto& e : to.extents)
-      c.persist.bulk_begins(c.address(e.offset), e.length);
+      state.persist.bulk_begins(state.address(e.offset), e.length);
   for (auto& w : s.shape->packed.windows) {
     if (!goes_on())
       return {errc::cancelled, "stopped"};
     if (auto bad = copies.copy(w, from.extents, to.extents); !bad.ok())
       return bad.within("copying a version of " + describe(s.key));
   }
-  if (c.direct)
-    return ::fdatasync(c.direct_file.get()) == 0
+  if (state.direct)
+    return ::fdatasync(state.direct_file.get()) == 0
       ? status{}
-      : status_from_errno(errno, "syncing " + c.file.path);
-  c.persist.fence();
+      : status_from_errno(errno, "syncing " + state.file.path);
+  state.persist.fence();
   for (auto& e : to.extents)
-    c.persist.bulk_persisted(c.address(e.offset), e.length);
+    state.persist.bulk_persisted(state.address(e.offset), e.length);
   return {};
 }
 

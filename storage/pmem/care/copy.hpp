@@ -12,7 +12,7 @@ namespace millrace::storage::pmem {
 /// Copies window by window, compares with the digests, and makes the copy persistent; the fence comes with the publish.
 /// Errors: `corrupt_data`; `cancelled` when `goes_on` says no; `io_error`.
 [[nodiscard]] status copy_version(
-  core& c, const slot_owner& s, const slot& from, const slot& to,
+  pool_state& state, const slot_owner& s, const slot& from, const slot& to,
   const std::vector<std::uint64_t>& digests, const std::function<bool()>& goes_on);
 
 } // namespace millrace::storage::pmem

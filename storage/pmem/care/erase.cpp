@@ -9,14 +9,12 @@
 namespace millrace::storage::pmem {
 
 status no_such_model(const std::string& name) {
-  return {errc::not_found, "no checkpoints of a model named " + name};
+  return {errc::not_found, "no checkpoints of a model named {}", name};
 }
 
 status no_such_shard(const std::string& name, std::uint32_t rank) {
   return {
-    errc::not_found,
-    "no checkpoints of rank " + std::to_string(rank) + " of model " + name +
-      "; it was never registered"};
+    errc::not_found, "no checkpoints of rank {} of model {}; it was never registered", rank, name};
 }
 
 std::shared_ptr<shard> find_shard(const model& m, std::uint32_t rank) {
@@ -24,52 +22,52 @@ std::shared_ptr<shard> find_shard(const model& m, std::uint32_t rank) {
   return at == m.shards.end() || at->second->erased ? nullptr : at->second;
 }
 
-void drop_if_empty(core& c, model& m) {
+void drop_if_empty(pool_state& state, model& m) {
   if (!m.shards.empty() || !m.versions.empty() || m.coming > 0)
     return;
-  std::lock_guard guard{c.models_mutex};
-  auto at = c.models.find(m.name);
-  if (at == c.models.end() || at->second.get() != &m)
+  std::lock_guard guard{state.models_mutex};
+  auto at = state.models.find(m.name);
+  if (at == state.models.end() || at->second.get() != &m)
     return;
   m.gone = true;
-  c.models.erase(at); // whoever locks the model keeps it
+  state.models.erase(at); // whoever locks the model keeps it
 }
 
-status remove_owner(core& c, model& m, slot_owner& s) {
+status remove_owner(pool_state& state, model& m, slot_owner& s) {
   if (s.index == 0)
     return {}; // the leases of two slots may be dropped at once
   {
-    std::lock_guard guard{c.layout_mutex};
-    change removal{*c.objects};
-    auto next = c.table;
+    std::lock_guard guard{state.layout_mutex};
+    change removal{*state.objects};
+    auto next = state.table;
     next.erase(s.key);
-    auto table = write_table(c, removal, next);
+    auto table = write_table(state, removal, next);
     if (!table)
       return table.error();
     free_owner(removal, s);
     MILLRACE_KILL_POINT("pmem.erase.before_publish");
-    if (auto bad = c.publish(removal); !bad.ok())
+    if (auto bad = state.publish(removal); !bad.ok())
       return bad;
     MILLRACE_KILL_POINT("pmem.erase.after_publish");
-    c.table = std::move(next);
-    c.table_object = *table;
+    state.table = std::move(next);
+    state.table_object = *table;
   }
   s.index = 0;
   if (s.key.kind == entry_kind::shard)
     m.shards.erase(static_cast<std::uint32_t>(s.key.number));
   else
     m.versions.erase(s.key.number);
-  drop_if_empty(c, m);
+  drop_if_empty(state, m);
   return {};
 }
 
 namespace {
 
-status mark_erased(core& c, slot_owner& s, std::uint64_t flags) {
-  change mark{*c.objects};
-  set_flags(c, mark, s, flags | flag_erased);
+status mark_erased(pool_state& state, slot_owner& s, std::uint64_t flags) {
+  change mark{*state.objects};
+  set_flags(state, mark, s, flags | flag_erased);
   MILLRACE_KILL_POINT("pmem.mark.before_publish");
-  if (auto bad = c.publish(mark); !bad.ok())
+  if (auto bad = state.publish(mark); !bad.ok())
     return bad;
   MILLRACE_KILL_POINT("pmem.mark.after_publish");
   s.erased = true;
@@ -78,8 +76,8 @@ status mark_erased(core& c, slot_owner& s, std::uint64_t flags) {
 
 } // namespace
 
-status erase_owner(core& c, model& m, slot_owner& s, std::uint64_t flags) {
-  return in_use(s) ? mark_erased(c, s, flags) : remove_owner(c, m, s);
+status erase_owner(pool_state& state, model& m, slot_owner& s, std::uint64_t flags) {
+  return in_use(s) ? mark_erased(state, s, flags) : remove_owner(state, m, s);
 }
 
 namespace {
@@ -88,35 +86,34 @@ status check_detached(const model& m) {
   for (auto& [rank, s] : m.shards)
     if (s->registered)
       return {
-        errc::busy,
-        "erasing checkpoints of " + m.name + ": a job is attached to rank " + std::to_string(rank) +
-          "; end it first"};
+        errc::busy, "erasing checkpoints of {}: a job is attached to rank {}; end it first", m.name,
+        rank};
   return {};
 }
 
 // From the first shard on no step is complete any more; a crash in between leaves shards to erase again.
-status erase_shards(core& c, model& m) {
+status erase_shards(pool_state& state, model& m) {
   auto shards = m.shards;
   for (auto& [rank, s] : shards) {
     if (s->erased)
       continue;
-    if (auto bad = erase_owner(c, m, *s, flags_of(*s)); !bad.ok())
+    if (auto bad = erase_owner(state, m, *s, flags_of(*s)); !bad.ok())
       return bad;
   }
   return {};
 }
 
 // Its slots stay reserved; they are empty from now on, but not filled again before their readers are gone.
-status erase_step(core& c, model& m, std::uint64_t step) {
+status erase_step(pool_state& state, model& m, std::uint64_t step) {
   auto found = false;
   for (auto& [rank, s] : m.shards)
     for (auto number = find_version(*s, step); !s->erased && number >= 0;
          number = find_version(*s, step)) {
       found = true;
-      change forget{*c.objects};
-      set_state(c, forget, *s, static_cast<std::uint64_t>(number), {});
+      change forget{*state.objects};
+      set_state(state, forget, *s, static_cast<std::uint64_t>(number), {});
       MILLRACE_KILL_POINT("pmem.forget.before_publish");
-      if (auto bad = c.publish(forget); !bad.ok())
+      if (auto bad = state.publish(forget); !bad.ok())
         return bad;
       MILLRACE_KILL_POINT("pmem.forget.after_publish");
       auto& one = s->slots[number];
@@ -125,14 +122,14 @@ status erase_step(core& c, model& m, std::uint64_t step) {
       ++one.changes;
     }
   if (!found)
-    return {errc::not_found, "model " + m.name + " has no version of step " + std::to_string(step)};
+    return {errc::not_found, "model {} has no version of step {}", m.name, step};
   return {};
 }
 
 } // namespace
 
-status erase_model(core& c, const std::string& name, std::optional<std::uint64_t> step) {
-  auto m = c.find(name);
+status erase_model(pool_state& state, const std::string& name, std::optional<std::uint64_t> step) {
+  auto m = state.find(name);
   if (!m)
     return no_such_model(name);
   std::lock_guard guard{m->mutex};
@@ -142,11 +139,11 @@ status erase_model(core& c, const std::string& name, std::optional<std::uint64_t
     return no_such_model(name);
   if (auto bad = check_detached(*m); !bad.ok())
     return bad;
-  return step ? erase_step(c, *m, *step) : erase_shards(c, *m);
+  return step ? erase_step(state, *m, *step) : erase_shards(state, *m);
 }
 
-status finish_erasing(core& c) {
-  for (auto& m : c.all()) {
+status finish_erasing(pool_state& state) {
+  for (auto& m : state.all()) {
     std::lock_guard guard{m->mutex};
     std::vector<std::shared_ptr<slot_owner>> left;
     for (auto& [rank, s] : m->shards)
@@ -156,7 +153,7 @@ status finish_erasing(core& c) {
       if (v->erased)
         left.push_back(v);
     for (auto& s : left)
-      if (auto bad = remove_owner(c, *m, *s); !bad.ok())
+      if (auto bad = remove_owner(state, *m, *s); !bad.ok())
         return bad;
   }
   return {};

@@ -11,19 +11,19 @@ namespace millrace::storage::pmem {
 
 /// Removes a model, or one step of it. Errors: `not_found`, `busy` while a job is attached.
 [[nodiscard]] status erase_model(
-  core& c, const std::string& name, std::optional<std::uint64_t> step);
+  pool_state& state, const std::string& name, std::optional<std::uint64_t> step);
 
 /// Removes a shard or a stored version that nobody uses, space and all, in one change. Needs the model's lock.
-[[nodiscard]] status remove_owner(core& c, model& m, slot_owner& s);
+[[nodiscard]] status remove_owner(pool_state& state, model& m, slot_owner& s);
 
 /// Makes it invisible, and removes it: at once, or when its last reader has gone. Needs the model's lock.
-[[nodiscard]] status erase_owner(core& c, model& m, slot_owner& s, std::uint64_t flags);
+[[nodiscard]] status erase_owner(pool_state& state, model& m, slot_owner& s, std::uint64_t flags);
 
 /// Finishes what a crash interrupted: what was erased while somebody read it.
-[[nodiscard]] status finish_erasing(core& c);
+[[nodiscard]] status finish_erasing(pool_state& state);
 
 /// Takes a model of which nothing is left out of the map. Needs the model's lock.
-void drop_if_empty(core& c, model& m);
+void drop_if_empty(pool_state& state, model& m);
 
 /// The error of a model or shard that is not there.
 status no_such_model(const std::string& name);

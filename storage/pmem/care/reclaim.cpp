@@ -56,9 +56,9 @@ void add_victims(
   victims.erase(versions + std::min(spare, victims.end() - versions), victims.end());
 }
 
-std::vector<victim> find_victims(const core& c) {
+std::vector<victim> find_victims(const pool_state& state) {
   std::vector<victim> victims;
-  for (auto& m : c.all()) {
+  for (auto& m : state.all()) {
     std::lock_guard guard{m->mutex};
     auto newest = newest_complete(*m);
     for (auto& [rank, s] : m->shards)
@@ -74,12 +74,12 @@ std::vector<victim> find_victims(const core& c) {
 /// What stays of the models that versions are taken from. Each is read once, and only when it is asked for.
 class whole_models {
 public:
-  explicit whole_models(core& c) : c_(c.shared_from_this()) {}
+  explicit whole_models(pool_state& state) : state_(state.shared_from_this()) {}
 
   bool contains(const std::shared_ptr<model>& m) {
     auto [at, fresh] = kept_.try_emplace(m);
     if (fresh) {
-      auto kept = verify_kept(c_, m, [this] { return !c_->stopping; });
+      auto kept = verify_kept(state_, m, [this] { return !state_->stopping; });
       if (kept)
         at->second = std::move(*kept);
       else if (kept.error().code() != errc::cancelled)
@@ -95,7 +95,7 @@ public:
   }
 
 private:
-  std::shared_ptr<core> c_;
+  std::shared_ptr<pool_state> state_;
   std::map<std::shared_ptr<model>, std::optional<std::vector<kept_slot>>> kept_;
 };
 
@@ -119,7 +119,7 @@ std::vector<victim> choose(
 }
 
 // False when its shard has changed meanwhile.
-result<bool> take(core& c, const victim& v, const whole_models& whole) {
+result<bool> take(pool_state& state, const victim& v, const whole_models& whole) {
   std::lock_guard guard{v.of->mutex};
   auto s = find_shard(*v.of, v.rank);
   if (!s || s->registered)
@@ -129,28 +129,28 @@ result<bool> take(core& c, const victim& v, const whole_models& whole) {
     return false;
   if (one.done() && !whole.still_contains(v.of))
     return false;
-  if (auto bad = release_slot(c, *s, v.number); !bad.ok())
+  if (auto bad = release_slot(state, *s, v.number); !bad.ok())
     return fail(std::move(bad));
   return true;
 }
 
 } // namespace
 
-result<std::uint64_t> reclaim_room(core& c, std::uint64_t missing_bytes) {
+result<std::uint64_t> reclaim_space(pool_state& state, std::uint64_t missing_bytes) {
   {
-    std::lock_guard guard{c.layout_mutex};
-    auto free = c.objects->probe_free().total_bytes;
+    std::lock_guard guard{state.layout_mutex};
+    auto free = state.objects->probe_free().total_bytes;
     missing_bytes -= std::min(missing_bytes, free);
   }
-  auto victims = find_victims(c);
+  auto victims = find_victims(state);
   std::uint64_t reclaimable = 0, freed = 0;
   for (auto& v : victims)
     reclaimable += v.bytes;
   if (reclaimable < missing_bytes)
     return 0;
-  whole_models whole{c};
+  whole_models whole{state};
   for (auto& v : choose(std::move(victims), missing_bytes, whole)) {
-    auto taken = take(c, v, whole);
+    auto taken = take(state, v, whole);
     if (!taken)
       return fail(taken.error());
     freed += *taken ? v.bytes : 0;

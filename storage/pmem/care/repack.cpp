@@ -53,14 +53,14 @@ bool better(const slot& a, const slot& b) {
 
 class repacking {
 public:
-  repacking(std::shared_ptr<core> c, progress_callback progress)
-    : c_(std::move(c)), progress_(std::move(progress)) {}
+  repacking(std::shared_ptr<pool_state> state, progress_callback progress)
+    : state_(std::move(state)), progress_(std::move(progress)) {}
 
   result<repack_report> run() {
     report_.largest_free_bytes_before = largest_free();
-    for (auto& m : c_->all())
+    for (auto& m : state_->all())
       total_ += reserved_bytes(*m);
-    for (auto& m : c_->all()) {
+    for (auto& m : state_->all()) {
       if (!goes_on(0))
         break;
       if (auto bad = free_unneeded(m); !bad.ok())
@@ -81,8 +81,8 @@ public:
 
 private:
   std::uint64_t largest_free() {
-    std::lock_guard guard{c_->layout_mutex};
-    return c_->objects->probe_free().largest_bytes;
+    std::lock_guard guard{state_->layout_mutex};
+    return state_->objects->probe_free().largest_bytes;
   }
 
   static std::uint64_t reserved_bytes(model& m) {
@@ -98,7 +98,7 @@ private:
 
   bool goes_on(std::uint64_t bytes) {
     seen_ = std::min(seen_ + bytes, total_);
-    if (!stopped_ && (c_->stopping || (progress_ && !progress_(seen_, total_))))
+    if (!stopped_ && (state_->stopping || (progress_ && !progress_(seen_, total_))))
       stopped_ = true;
     return !stopped_;
   }
@@ -125,7 +125,7 @@ private:
 
   // What stays of a model, when it was found to be whole.
   std::optional<std::vector<kept_slot>> whole_slots(const std::shared_ptr<model>& m) {
-    auto kept = verify_kept(c_, m, [this] { return goes_on(0); });
+    auto kept = verify_kept(state_, m, [this] { return goes_on(0); });
     if (kept)
       return std::move(*kept);
     if (kept.error().code() != errc::cancelled)
@@ -169,7 +169,7 @@ private:
     }
     auto bytes = one.reserved_bytes;
     auto was = one.state;
-    if (auto bad = release_slot(*c_, s, number); !bad.ok())
+    if (auto bad = release_slot(*state_, s, number); !bad.ok())
       return bad;
     report_.freed_bytes += bytes;
     report_.versions_freed += was == slot_state::done;
@@ -183,7 +183,7 @@ private:
   // The highest ones first: into the gaps below.
   std::vector<candidate> candidates() {
     std::vector<candidate> found;
-    for (auto& m : c_->all()) {
+    for (auto& m : state_->all()) {
       std::lock_guard guard{m->mutex};
       for (auto& [rank, s] : m->shards)
         add_candidates(m, *s, found);
@@ -219,7 +219,7 @@ private:
         ++report_.skipped;
         return {};
       }
-      auto read = read_digests(*c_->objects, *s, one.number);
+      auto read = read_digests(*state_->objects, *s, one.number);
       if (!read)
         return read.error();
       digests = std::move(*read);
@@ -232,7 +232,7 @@ private:
       return {};
     MILLRACE_KILL_POINT("pmem.repack.reserved");
     auto copied =
-      copy_version(*c_, shape, old, place->made, digests, [this] { return goes_on(0); });
+      copy_version(*state_, shape, old, place->made, digests, [this] { return goes_on(0); });
     if (!copied.ok()) {
       // What is wrong with a version is for whoever restores it; it stays where it is. One that was filled again
       // meanwhile is not what was read.
@@ -246,16 +246,16 @@ private:
 
   std::optional<new_place> find_place(const slot_owner& s, std::uint64_t number) {
     auto& old = s.slots[number];
-    std::lock_guard guard{c_->layout_mutex};
+    std::lock_guard guard{state_->layout_mutex};
     std::vector<new_place> places;
     for (auto i = 0; i < places_max; ++i) {
-      auto into = std::make_unique<change>(*c_->objects);
-      auto made = reserve_slot(*c_, *into, s, number);
+      auto into = std::make_unique<change>(*state_->objects);
+      auto made = reserve_slot(*state_, *into, s, number);
       if (!made)
         break;
       places.push_back({std::move(into), std::move(*made)});
     }
-    c_->persist.fence(); // what was written into those that are given up is not left on its way
+    state_->persist.fence(); // what was written into those that are given up is not left on its way
     auto best = std::min_element(
       places.begin(), places.end(), [](auto& a, auto& b) { return better(a.made, b.made); });
     if (best == places.end() || !better(best->made, old))
@@ -285,23 +285,23 @@ private:
     next.record_at = place.made.record_at;
     next.extents = place.made.extents;
     next.reserved_bytes = place.made.reserved_bytes;
-    if (auto bad = write_record(*c_, *s, one.number, next, digests); !bad.ok())
+    if (auto bad = write_record(*state_, *s, one.number, next, digests); !bad.ok())
       return bad;
-    set_object(*c_, *place.into, *s, one.number, next.object);
+    set_object(*state_, *place.into, *s, one.number, next.object);
     free_slot(*place.into, now);
     MILLRACE_KILL_POINT("pmem.repack.before_publish");
-    if (auto bad = c_->publish(*place.into); !bad.ok())
+    if (auto bad = state_->publish(*place.into); !bad.ok())
       return bad;
     MILLRACE_KILL_POINT("pmem.repack.after_publish");
     ++next.changes;
     now = std::move(next);
     if (auto stored = find_stored(*one.of); stored.get() == s.get())
-      stored->taken = {c_->stored_bytes, stored->heap_bytes()};
+      stored->taken = {state_->stored_bytes, stored->heap_bytes()};
     report_.moved_bytes += s->shape->packed.stream_bytes;
     return {};
   }
 
-  std::shared_ptr<core> c_;
+  std::shared_ptr<pool_state> state_;
   progress_callback progress_;
   repack_report report_;
   std::uint64_t seen_ = 0;
@@ -312,21 +312,21 @@ private:
 } // namespace
 
 void start_repack(
-  const std::shared_ptr<core>& c, progress_callback progress, gate::ticket ticket,
+  const std::shared_ptr<pool_state>& state, progress_callback progress, gate::ticket ticket,
   completion<repack_report> done) {
-  std::unique_lock guard{c->repack_mutex};
-  if (c->repacking || c->stopping) {
+  std::unique_lock guard{state->repack_mutex};
+  if (state->repacking || state->stopping) {
     guard.unlock();
-    return done(fail(errc::busy, "pool " + c->file.path + " is being repacked; try again"));
+    return done(fail(errc::busy, "pool {} is being repacked; try again", state->file.path));
   }
-  c->repacking = true;
-  io::join_or_detach(c->repacker);
-  c->repacker = std::thread{[c, progress = std::move(progress), ticket = std::move(ticket),
-                             done = std::move(done)]() mutable {
-    auto outcome = repacking{c, std::move(progress)}.run();
+  state->repacking = true;
+  io::join_or_detach(state->repacker);
+  state->repacker = std::thread{[state, progress = std::move(progress), ticket = std::move(ticket),
+                                 done = std::move(done)]() mutable {
+    auto outcome = repacking{state, std::move(progress)}.run();
     {
-      std::lock_guard ended{c->repack_mutex};
-      c->repacking = false;
+      std::lock_guard ended{state->repack_mutex};
+      state->repacking = false;
     }
     ticket.reset();
     done(std::move(outcome));

@@ -7,7 +7,7 @@ namespace millrace::storage::pmem {
 
 /// See `checkpoint_store::repack`. Errors: `busy` while another one runs.
 void start_repack(
-  const std::shared_ptr<core>& c, progress_callback progress, gate::ticket ticket,
+  const std::shared_ptr<pool_state>& state, progress_callback progress, gate::ticket ticket,
   completion<repack_report> done);
 
 } // namespace millrace::storage::pmem

@@ -36,9 +36,7 @@ status window_check::compare(const io::packed_window& w, const std::byte* data) 
   auto wrong = differing(w, data);
   if (wrong.empty())
     return {};
-  return {
-    errc::corrupt_data,
-    "tensor " + std::to_string(wrong.front()) + " does not match its checksums"};
+  return {errc::corrupt_data, "tensor {} does not match its checksums", wrong.front()};
 }
 
 std::vector<std::uint32_t> differing_tensors(
@@ -54,9 +52,9 @@ std::vector<std::uint32_t> differing_tensors(
   return {wrong.begin(), wrong.end()};
 }
 
-window_source::window_source(const core& c, std::uint64_t window_bytes)
-  : c_(c), buffer_(nullptr, &std::free) {
-  if (c_.direct)
+window_source::window_source(const pool_state& state, std::uint64_t window_bytes)
+  : state_(state), buffer_(nullptr, &std::free) {
+  if (state_.direct)
     buffer_.reset(std::aligned_alloc(io::direct_io_bytes, window_bytes));
 }
 
@@ -64,12 +62,13 @@ result<const std::byte*> window_source::read(
   const io::packed_window& w, const std::vector<data_extent>& extents) {
   // A window is in one run.
   auto at = locate(extents, w.at, w.size_bytes).front().offset;
-  if (!c_.direct)
-    return c_.address(at);
+  if (!state_.direct)
+    return state_.address(at);
   auto data = static_cast<std::byte*>(buffer_.get());
   if (!data)
     return fail(errc::no_space, "no memory for a window");
-  if (auto bad = io::read_all(c_.direct_file, data, w.size_bytes, at, c_.file.path); !bad.ok())
+  if (auto bad = io::read_all(state_.direct_file, data, w.size_bytes, at, state_.file.path);
+      !bad.ok())
     return fail(std::move(bad));
   return data;
 }
@@ -97,12 +96,12 @@ void for_each_kept(const model& m, F f) {
 
 // Needs the model's lock.
 std::vector<kept_version> lease_kept(
-  const std::shared_ptr<core>& c, const std::shared_ptr<model>& m) {
+  const std::shared_ptr<pool_state>& state, const std::shared_ptr<model>& m) {
   std::vector<kept_version> kept;
   for_each_kept(*m, [&](auto& s, auto number) {
     kept.push_back(
-      {s->spec, lease_to_read(c, m, s, number), s->window_bytes, s->slots[number].step,
-       read_digests(*c->objects, *s, number)});
+      {s->spec, lease_to_read(state, m, s, number), s->window_bytes, s->slots[number].step,
+       read_digests(*state->objects, *s, number)});
   });
   return kept;
 }
@@ -112,17 +111,23 @@ status is_damaged(const kept_version& kept, const std::string& what) {
   auto step = std::to_string(kept.step);
   return {
     errc::corrupt_data,
-    "model " + name + ", rank " + std::to_string(kept.spec.rank) + ", step " + step + ": " + what +
-      "; older versions of it stay until it is gone: `millrace checkpoints rm " + name + "@" +
-      step + "`"};
+    "model {}, rank {}, step {}: {}; older versions of it stay until it is gone: `millrace "
+    "checkpoints rm {}@{}`",
+    name,
+    kept.spec.rank,
+    step,
+    what,
+    name,
+    step};
 }
 
-status verify(const core& c, const kept_version& kept, const std::function<bool()>& goes_on) {
+status verify(
+  const pool_state& state, const kept_version& kept, const std::function<bool()>& goes_on) {
   if (!kept.digests)
     return is_damaged(kept, kept.digests.error().detail());
   auto& shape = *kept.slot.shape;
   window_check check{shape, *kept.digests};
-  window_source source{c, kept.window_bytes};
+  window_source source{state, kept.window_bytes};
   for (auto& w : shape.packed.windows) {
     if (!goes_on())
       return {errc::cancelled, "stopped"};
@@ -150,17 +155,17 @@ std::vector<kept_slot> kept_slots(const model& m) {
 }
 
 result<std::vector<kept_slot>> verify_kept(
-  const std::shared_ptr<core>& c, const std::shared_ptr<model>& m,
+  const std::shared_ptr<pool_state>& state, const std::shared_ptr<model>& m,
   const std::function<bool()>& goes_on) {
   std::vector<kept_slot> now;
   std::vector<kept_version> leased;
   {
     std::lock_guard guard{m->mutex};
     now = kept_slots(*m);
-    leased = lease_kept(c, m);
+    leased = lease_kept(state, m);
   }
   for (auto& one : leased)
-    if (auto bad = verify(*c, one, goes_on); !bad.ok())
+    if (auto bad = verify(*state, one, goes_on); !bad.ok())
       return fail(std::move(bad));
   return now;
 }

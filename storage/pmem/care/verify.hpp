@@ -33,14 +33,14 @@ private:
 class window_source {
 public:
   /// Of slots that have windows of this size.
-  window_source(const core& c, std::uint64_t window_bytes);
+  window_source(const pool_state& state, std::uint64_t window_bytes);
 
   /// The bytes of a window; valid until the next call. Errors: `io_error`; `no_space` without memory.
   result<const std::byte*> read(
     const io::packed_window& w, const std::vector<data_extent>& extents);
 
 private:
-  const core& c_;
+  const pool_state& state_;
   std::unique_ptr<void, decltype(&std::free)> buffer_;
 };
 
@@ -69,7 +69,7 @@ std::vector<kept_slot> kept_slots(const model& m);
 /// Errors:  `corrupt_data` naming rank, step, tensor and the remedy; `io_error`; `cancelled` when `goes_on` says no.
 /// Threads: any, without the model's lock.
 result<std::vector<kept_slot>> verify_kept(
-  const std::shared_ptr<core>& c, const std::shared_ptr<model>& m,
+  const std::shared_ptr<pool_state>& state, const std::shared_ptr<model>& m,
   const std::function<bool()>& goes_on);
 
 } // namespace millrace::storage::pmem

@@ -55,7 +55,7 @@ result<reserved_extents> reserve_extents(change& into, const io::packing& packed
     auto length = count == 0 ? 0 : end_of(windows[first + count - 1]) - windows[first].at;
     if (count == 0 || !reserve_one(into, length, out)) {
       into.cancel_after(before);
-      return fail(errc::no_space, "no room for " + std::to_string(packed.stream_bytes) + " bytes");
+      return fail(errc::no_space, "no room for {} bytes", packed.stream_bytes);
     }
     first += count;
   }

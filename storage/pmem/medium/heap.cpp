@@ -48,9 +48,9 @@ status refusal(int error, const std::string& doing) {
   auto detail = doing + ": " + pmemobj_reason();
   switch (error) {
   case EAGAIN:
-    return {errc::busy, detail + "; it is open elsewhere: close it there first"};
+    return {errc::busy, "{}; it is open elsewhere: close it there first", detail};
   case EINVAL:
-    return {errc::corrupt_data, detail + "; see `millrace pool check`"};
+    return {errc::corrupt_data, "{}; see `millrace pool check`", detail};
   case EEXIST:
     return {errc::already_exists, detail};
   case ENOSPC:
@@ -166,8 +166,7 @@ result<std::uint64_t> change::reserve(std::uint64_t size_bytes, object_type type
   pobj_action action;
   std::uint64_t offset = 0;
   if (!home_->reserve(size_bytes, type, action, offset))
-    return fail(
-      errc::no_space, "no piece of " + std::to_string(size_bytes) + " bytes is free in the pool");
+    return fail(errc::no_space, "no piece of {} bytes is free in the pool", size_bytes);
   actions_.push_back(action);
   return offset;
 }
@@ -202,7 +201,7 @@ status change::publish(const persistence& persist) {
   persist.publishes();
   auto failed = ::pmemobj_publish(home_->pool(), actions_.data(), actions_.size()) != 0;
   auto outcome = failed
-    ? status{errc::no_space, "changing the index of the pool: " + pmemobj_reason()}
+    ? status{errc::no_space, "changing the index of the pool: {}", pmemobj_reason()}
     : status{};
   persist.published();
   if (outcome.ok())

@@ -49,7 +49,7 @@ status persistence::write_back_range(const void* target, std::size_t size_bytes)
     return {};
   }
   if (::pmem_msync(target, size_bytes) != 0)
-    return status_from_errno(errno, "writing " + std::to_string(size_bytes) + " bytes of a pool");
+    return status_from_errno(errno, fmt::format("writing {} bytes of a pool", size_bytes));
   return {};
 }
 

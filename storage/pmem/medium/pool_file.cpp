@@ -1,5 +1,6 @@
 // Looking before touching: kinds of files, locks, headers.
 #include <millrace/core/clock.hpp>
+#include <millrace/core/dax_device.hpp>
 #include <millrace/core/kill_point.hpp>
 #include <millrace/storage/pmem/medium/pool_file.hpp>
 
@@ -10,7 +11,6 @@
 #include <sys/mman.h>
 #include <sys/random.h>
 #include <sys/stat.h>
-#include <sys/sysmacros.h>
 #include <sys/vfs.h>
 #include <unistd.h>
 
@@ -47,28 +47,9 @@ struct pool_descriptor {
 };
 static_assert(offsetof(pool_descriptor, root_offset) == 2048);
 
-std::string own_error(const std::string& path, const std::string& what) {
-  return "pool " + path + ": " + what;
+std::optional<dax_device> device_of(const struct stat& info) {
+  return S_ISCHR(info.st_mode) ? find_dax_device(info.st_rdev) : std::nullopt;
 }
-
-bool is_dax_device(const struct stat& info) {
-  auto link = "/sys/dev/char/" + std::to_string(major(info.st_rdev)) + ":" +
-    std::to_string(minor(info.st_rdev)) + "/subsystem";
-  std::error_code why;
-  return std::filesystem::read_symlink(link, why).filename() == "dax";
-}
-
-// What sysfs knows of a device: "size" or "align", in bytes.
-std::uint64_t device_number(const struct stat& info, const std::string& what) {
-  std::ifstream file{
-    "/sys/dev/char/" + std::to_string(major(info.st_rdev)) + ":" +
-    std::to_string(minor(info.st_rdev)) + "/" + what};
-  std::uint64_t number = 0;
-  file >> number;
-  return number;
-}
-
-std::uint64_t device_bytes(const struct stat& info) { return device_number(info, "size"); }
 
 // A device cannot be read, only mapped, in pieces of its alignment.
 status read_device(const pool_file& file, void* to, std::size_t length, std::uint64_t offset) {
@@ -76,7 +57,8 @@ status read_device(const pool_file& file, void* to, std::size_t length, std::uin
   struct stat info {};
   if (::fstat(file.file.get(), &info) != 0)
     return status_from_errno(errno, doing);
-  auto piece = std::max<std::uint64_t>(device_number(info, "align"), descriptor_at);
+  auto device = device_of(info).value_or(dax_device{});
+  auto piece = std::max(device.alignment_bytes, descriptor_at);
   auto from = offset / piece * piece;
   auto bytes = (offset + length - from + piece - 1) / piece * piece;
   auto p = ::mmap(nullptr, bytes, PROT_READ, MAP_SHARED, file.file.get(), static_cast<off_t>(from));
@@ -125,8 +107,8 @@ std::string who_locks(const struct stat& info) {
     if (kind != "FLOCK" || inode != std::to_string(info.st_ino))
       continue;
     std::string name;
-    std::ifstream{"/proc/" + std::to_string(pid) + "/comm"} >> name;
-    return "process " + std::to_string(pid) + (name.empty() ? "" : " (" + name + ")");
+    std::ifstream{fmt::format("/proc/{}/comm", pid)} >> name;
+    return fmt::format("process {}{}", pid, (name.empty() ? "" : " (" + name + ")"));
   }
   return "another process";
 }
@@ -141,7 +123,8 @@ status lock(const io::file_handle& file, const std::string& path, const struct s
     return {};
   if (errno == EAGAIN || errno == EACCES)
     return {
-      errc::busy, own_error(path, "open in " + who_locks(info) + "; stop it, or ask it instead")};
+      errc::busy, "pool {}: {} has it open; stop that process, or use its service", path,
+      who_locks(info)};
   return status_from_errno(errno, "locking pool " + path);
 }
 
@@ -151,7 +134,7 @@ result<pool_file> open_pool_file(const std::string& path, pool_medium wanted) {
   auto file = io::open_file(path, O_RDWR);
   if (!file && file.error().code() == errc::not_found)
     return fail(
-      errc::not_found, own_error(path, "there is nothing; make one with `millrace pool create`"));
+      errc::not_found, "pool {}: there is nothing; make one with `millrace pool create`", path);
   if (!file)
     return fail(file.error());
   struct stat info {};
@@ -159,19 +142,20 @@ result<pool_file> open_pool_file(const std::string& path, pool_medium wanted) {
     return fail(status_from_errno(errno, "examining " + path));
   pool_file found;
   found.path = path;
-  found.device = S_ISCHR(info.st_mode) && is_dax_device(info);
+  auto device = device_of(info);
+  found.device = device.has_value();
   if (!found.device && !S_ISREG(info.st_mode))
     return fail(
-      errc::invalid_argument,
-      own_error(path, "neither a file nor a devdax device; name one of those"));
+      errc::invalid_argument, "pool {}: neither a file nor a devdax device; name one of those",
+      path);
   if (auto bad = lock(*file, path, info); !bad.ok())
     return fail(std::move(bad));
-  found.size_bytes = found.device ? device_bytes(info) : static_cast<std::uint64_t>(info.st_size);
+  found.size_bytes = device ? device->size_bytes : static_cast<std::uint64_t>(info.st_size);
   auto real = find_medium(file->get(), found.device);
   if (wanted == pool_medium::dax && real != pool_medium::dax)
     return fail(
-      errc::invalid_argument,
-      own_error(path, "configured as dax, but it cannot be mapped with MAP_SYNC"));
+      errc::invalid_argument, "pool {}: configured as dax, but it cannot be mapped with MAP_SYNC",
+      path);
   found.medium = wanted == pool_medium::automatic ? real : wanted;
   found.file = std::move(*file);
   return found;
@@ -181,31 +165,26 @@ status check_root(const pool_root& root, const std::string& path, std::uint64_t 
   if (root.magic != pool_root::magic_value)
     return {
       errc::corrupt_data,
-      own_error(path, "its root is none of Millrace's, or damaged; see `millrace pool check`")};
+      "pool {}: its root is none of Millrace's, or damaged; see `millrace pool check`", path};
   if (root.format_version != pool_format_version)
     return {
       errc::unsupported_version,
-      own_error(
-        path,
-        "format version " + std::to_string(root.format_version) + ", this build knows " +
-          std::to_string(pool_format_version) +
-          "; use the release that wrote it, or dump its checkpoints with that and load the files "
-          "into a new pool")};
+      "pool {}: format version {}, this build knows {}; use the release that wrote it, or dump its "
+      "checkpoints with that and load the files into a new pool",
+      path, root.format_version, pool_format_version};
   if (root.checksum != checksum_of(root) || root.header_bytes != sizeof(pool_root))
     return {
       errc::corrupt_data,
-      own_error(path, "the checksum of its root does not match; see `millrace pool check`")};
+      "pool {}: the checksum of its root does not match; see `millrace pool check`", path};
   if (root.features != 0)
     return {
       errc::unsupported_version,
-      own_error(path, "uses features this build does not know; use the release that wrote it")};
+      "pool {}: uses features this build does not know; use the release that wrote it", path};
   if (root.size_bytes > file_bytes)
     return {
       errc::corrupt_data,
-      own_error(
-        path,
-        "truncated: " + std::to_string(root.size_bytes) + " bytes when it was made, " +
-          std::to_string(file_bytes) + " now; restore the file from a copy")};
+      "pool {}: truncated: {} bytes when it was made, {} now; restore the file from a copy", path,
+      root.size_bytes, file_bytes};
   return {};
 }
 
@@ -213,30 +192,29 @@ status check_headers(const pool_file& file) {
   auto& path = file.path;
   auto not_ours = [&](const std::string& what) {
     return status{
-      errc::invalid_argument,
-      own_error(path, what + "; name another path, or remove what is there")};
+      errc::invalid_argument, "pool {}: {}; name another path, or remove what is there", path,
+      what};
   };
   foreign_header header{};
   const foreign_header blank{};
   pool_descriptor descriptor;
   if (file.size_bytes < descriptor_at + sizeof descriptor)
     return not_ours(
-      "no pool of Millrace, or one of which only " + std::to_string(file.size_bytes) +
-      " bytes are left");
+      fmt::format("no pool of Millrace, or one of which only {} bytes are left", file.size_bytes));
   if (auto bad = read_bytes(file, &header, sizeof header, 0); !bad.ok())
     return bad;
   if (auto bad = read_bytes(file, &descriptor, sizeof descriptor, descriptor_at); !bad.ok())
     return bad;
   if (file.device && std::memcmp(&header, &blank, sizeof header) == 0)
     return {
-      errc::not_found,
-      own_error(path, "no pool is on the device; make one with `millrace pool create`")};
+      errc::not_found, "pool {}: no pool is on the device; make one with `millrace pool create`",
+      path};
   if (std::memcmp(header.signature, "PMEMOBJ", 8) != 0)
     return not_ours("no pool of Millrace (no libpmemobj signature)");
   if (header.major != pmemobj_major)
     return {
-      errc::unsupported_version,
-      own_error(path, "written by another format of libpmemobj, " + std::to_string(header.major))};
+      errc::unsupported_version, "pool {}: written by another format of libpmemobj, {}", path,
+      header.major};
   if (std::strncmp(descriptor.layout, pool_layout, sizeof descriptor.layout) != 0)
     return not_ours("a pool of another program (another layout name)");
   if (
@@ -244,17 +222,13 @@ status check_headers(const pool_file& file) {
     descriptor.heap_size > file.size_bytes - descriptor.heap_offset)
     return {
       errc::corrupt_data,
-      own_error(
-        path,
-        "truncated: its heap ends at " +
-          std::to_string(descriptor.heap_offset + descriptor.heap_size) + ", the file at " +
-          std::to_string(file.size_bytes) + "; restore the file from a copy")};
+      "pool {}: truncated: its heap ends at {}, the file at {}; restore the file from a copy", path,
+      descriptor.heap_offset + descriptor.heap_size, file.size_bytes};
   pool_root root;
   if (
     descriptor.root_size < sizeof root || descriptor.root_offset < descriptor.heap_offset ||
     descriptor.root_offset > file.size_bytes - sizeof root)
-    return {
-      errc::corrupt_data, own_error(path, "it has no root object; see `millrace pool check`")};
+    return {errc::corrupt_data, "pool {}: it has no root object; see `millrace pool check`", path};
   if (auto bad = read_bytes(file, &root, sizeof root, descriptor.root_offset); !bad.ok())
     return bad;
   return check_root(root, path, file.size_bytes);
@@ -280,7 +254,7 @@ status write_root(const heap& h, std::uint64_t size_bytes) {
   root.last_version.check = word_check(root.id, word_kind::version, 0, 0);
   auto place = h.root(true);
   if (!place)
-    return {errc::no_space, "no room for the root object: " + pmemobj_reason()};
+    return {errc::no_space, "no room for the root object: {}", pmemobj_reason()};
   // Before anybody has the pool open: whatever its medium, the kernel makes it durable at the end.
   persistence persist{write_back::cache_lines};
   persist.store(place, &root, sizeof root);
@@ -307,10 +281,8 @@ status check_medium(const std::string& path, pool_medium expected, pool_medium f
     return {};
   return {
     errc::invalid_argument,
-    own_error(
-      path,
-      "the medium is to be " + std::string{to_string(expected)} + ", but what is there is " +
-        std::string{to_string(found)} + "; name another path, or another medium")};
+    "pool {}: the medium {} is configured, but the path has {}; name another path or medium", path,
+    to_string(expected), to_string(found)};
 }
 
 // Of a file that shall get that path.
@@ -363,26 +335,24 @@ status make_pool_file(const std::string& path, std::uint64_t size_bytes, pool_me
 status make_pool(const std::string& path, std::uint64_t size_bytes, pool_medium expected) {
   struct stat info {};
   if (::stat(path.c_str(), &info) == 0) {
-    if (!S_ISCHR(info.st_mode) || !is_dax_device(info))
+    auto device = device_of(info);
+    if (!device)
       return {
-        errc::already_exists,
-        own_error(path, "something is there already; remove it first if it may go")};
+        errc::already_exists, "pool {}: something is there already; remove it first if it may go",
+        path};
     if (size_bytes != 0)
       return {
-        errc::invalid_argument, own_error(path, "a device gives its size itself; leave it out")};
+        errc::invalid_argument, "pool {}: a device gives its size itself; leave it out", path};
     if (auto bad = check_medium(path, expected, pool_medium::dax); !bad.ok())
       return bad;
-    return make_pool_at(path, 0, device_bytes(info));
+    return make_pool_at(path, 0, device->size_bytes);
   }
   constexpr std::uint64_t size_bytes_min = 16u << 20;
   if (size_bytes < size_bytes_min)
     return {
-      errc::invalid_argument,
-      own_error(
-        path,
-        (size_bytes == 0 ? "no size was named for the pool"
-                         : "a pool of " + std::to_string(size_bytes) + " bytes") +
-          "; the least is " + std::to_string(size_bytes_min) + " bytes")};
+      errc::invalid_argument, "pool {}: {}; the least size is {} bytes", path,
+      size_bytes == 0 ? "no size is given" : fmt::format("it would have {} bytes", size_bytes),
+      size_bytes_min};
   return make_pool_file(path, file_bytes_of(size_bytes), expected);
 }
 

@@ -1,0 +1,51 @@
+// Windows on their way from a disk: read into staging memory and lent. Used by the opened models of
+// kinds that read past the page cache.
+#pragma once
+
+#include <millrace/storage/gate.hpp>
+#include <millrace/storage/io/io_pool.hpp>
+#include <millrace/storage/io/packing.hpp>
+#include <millrace/storage/io/staging_queue.hpp>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace millrace::storage::io {
+
+/// One version that is being read. The opened model and every job under way share it, so the version
+/// keeps its space until no job reads it any more. Calls as for an `opened_model`.
+class staged_reader : public std::enable_shared_from_this<staged_reader> {
+public:
+  using jobs = std::vector<std::function<status()>>;
+
+  virtual ~staged_reader() = default;
+
+  std::vector<std::vector<wanted>> plan(const std::vector<wanted>& ranges) const {
+    return cut_ranges(packed(), ranges, window_bytes());
+  }
+  /// `asker`: once it is gone, the window is no longer waited for.
+  void fetch(std::vector<wanted> ranges, std::weak_ptr<void> asker, completion<window> done);
+
+  virtual staging_queue& staging() const = 0;
+
+protected:
+  /// A ticket for one read, if reads are counted. Errors: `unavailable` after closing.
+  virtual result<gate::ticket> enter() const = 0;
+  virtual const std::string& model_name() const = 0;
+  virtual const std::vector<std::uint64_t>& tensor_bytes() const = 0;
+  virtual const packing& packed() const = 0;
+  virtual std::uint64_t window_bytes() const = 0;
+  virtual io_pool& pool() const = 0;
+  /// The jobs that together read the runs into memory that begins at `data`.
+  virtual jobs read_jobs(const std::vector<read_run>& runs, std::byte* data) = 0;
+
+private:
+  status within(const status& why) const { return why.within("reading model " + model_name()); }
+  void read(
+    const read_plan& plan, memory_block memory, gate::ticket ticket, completion<window> done);
+};
+
+} // namespace millrace::storage::io
