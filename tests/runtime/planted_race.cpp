@@ -1,7 +1,8 @@
 // The process of the thread sanitizer's gate: one store through a socket, on a thread of its own, while the first one
 // writes what a planted race writes.
 #include <millrace/core/race_plant.hpp>
-#include <millrace/runtime/node.hpp>
+#include <millrace/runtime/node/node.hpp>
+#include <millrace/storage/memory/memory_options.hpp>
 #include <millrace/tests/support/scratch_directory.hpp>
 
 #include <atomic>
@@ -21,7 +22,7 @@ config::settings one_node(const std::string& directory) {
   s.staging.size_bytes = 4 << 20;
   config::provider_settings memory;
   memory.name = "fast";
-  memory.capacity_bytes = 4 << 20;
+  memory.options.edit<storage::memory_bucket_options>().capacity_bytes = 4 << 20;
   s.providers = {memory};
   s.nodes = {{s.node.name, s.node.listen, s.providers}};
   return s;
