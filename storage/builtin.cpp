@@ -1,5 +1,5 @@
-// Explicit registration: the one place where kinds are chosen, and where optional ones are left
-// out.
+// The list of kinds, the only place where they are registered. Called by a node when it starts its
+// providers.
 #include <millrace/storage/builtin.hpp>
 #include <millrace/storage/memory/memory_bucket.hpp>
 #include <millrace/storage/rocksdb/rocksdb_bucket.hpp>

@@ -1,4 +1,4 @@
-// The kinds of buckets there are, by name. Called by a node when it starts its providers.
+// The kinds of buckets by name. Called by a node when it starts its providers.
 #pragma once
 
 #include <millrace/core/memory.hpp>
