@@ -1,7 +1,7 @@
 // Pushes selected tensors of one version into a caller's memory. Run by stores and checkpoint managers.
 #pragma once
 
-#include <millrace/actors/messages.hpp>
+#include <millrace/actors/load_messages.hpp>
 #include <millrace/actors/operation.hpp>
 #include <millrace/storage/bucket.hpp>
 

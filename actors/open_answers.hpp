@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
 #include <utility>
 
 namespace millrace::actors {
@@ -24,7 +25,8 @@ void answer_with(caf::typed_response_promise<Reply>& rp, result<Reply> outcome) 
 ///
 /// *Problem*: a promise that goes with its actor tells nobody, and whoever asked waits for the whole of his deadline.
 /// What comes home to an actor that has ended is dropped, the promise with it. So a promise stays here until it is
-/// kept, and `give_up_all` in the actor's `on_exit` answers what is left.
+/// kept, and `give_up_all` in the actor's `on_exit` answers what is left. It stays here alone: a promise holds its
+/// actor, and whoever was asked may never answer and never let go of the question.
 ///
 /// A member of one actor, used inside it alone.
 class open_answers {
@@ -33,10 +35,12 @@ public:
   template <class Reply>
   std::function<void(result<Reply>)> keep(caf::typed_response_promise<Reply> rp) {
     auto number = next_++;
-    open_.emplace(number, [rp](const status& why) mutable { rp.deliver(to_caf_error(why)); });
-    return [this, rp = std::move(rp), number](result<Reply> outcome) mutable {
-      if (open_.erase(number) > 0)
-        answer_with(rp, std::move(outcome));
+    auto kept = std::make_shared<caf::typed_response_promise<Reply>>(std::move(rp));
+    open_.emplace(number, [kept](const status& why) { kept->deliver(to_caf_error(why)); });
+    return [this, number, promise = std::weak_ptr{kept}](result<Reply> outcome) {
+      auto kept = promise.lock();
+      if (kept && open_.erase(number) > 0)
+        answer_with(*kept, std::move(outcome));
     };
   }
 

@@ -29,6 +29,10 @@ public:
     : actor_home(system, self), provider(std::move(provider)), fabric(std::move(fabric)),
       bounds(bounds) {}
 
+  /// Called when the actor ends. Contexts that hold a bucket or a store let go of it, which may keep completions that
+  /// keep the context.
+  void let_go() {}
+
   const std::string provider;
   const std::shared_ptr<transport::fabric> fabric;
   const operation_limits bounds;

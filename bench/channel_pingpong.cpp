@@ -1,5 +1,6 @@
-// Round trips of 4 KiB between two processes: through a channel, and through a bare socket with
-// epoll. Run by hand: bench_channel_pingpong [ROUNDS].
+// Measures round trips of 4 KiB between two processes: through a channel, and through a bare socket
+// with epoll.
+// Run by hand: bench_channel_pingpong [ROUNDS].
 #include <millrace/net/channel/channel.hpp>
 
 #include <sys/epoll.h>

@@ -1,5 +1,6 @@
-// Copies in pieces of 1 MiB between warm buffers: by memcpy, by plain streaming stores (the floor of the other
-// benchmarks), and as movers do, with digests and without. Run by hand: bench_copy_ways [ROUNDS].
+// Copies in pieces of 1 MiB between warm buffers: by memcpy, by plain streaming stores (the floor
+// of the other benchmarks), and as movers do, with digests and without.
+// Run by hand: bench_copy_ways [ROUNDS].
 #include <millrace/bench/common/floors.hpp>
 #include <millrace/bench/common/measure.hpp>
 #include <millrace/bench/common/model_table.hpp>
@@ -19,7 +20,7 @@ using namespace millrace::bench;
 
 namespace {
 
-constexpr std::size_t memory_bytes = 64u << 20; // more than caches hold
+constexpr std::size_t memory_bytes = 64u << 20; // more than the caches hold
 constexpr std::uint32_t passes = 8;
 
 void by_memcpy(std::byte* target, const std::byte* source, std::size_t size_bytes) {

@@ -1,5 +1,6 @@
-// Bytes over a loopback connection: sent plainly, with MSG_ZEROCOPY, and what a call alone costs, which is all that
-// io_uring could save. Run by hand: bench_socket_ways [ROUNDS].
+// Sends bytes over a loopback connection: plainly, and with MSG_ZEROCOPY. It also measures the cost
+// of the call alone, which is all that io_uring could save.
+// Run by hand: bench_socket_ways [ROUNDS].
 #include <millrace/bench/common/measure.hpp>
 
 #include <arpa/inet.h>
@@ -22,13 +23,13 @@ namespace {
 
 constexpr std::size_t call_bytes = 1u << 20;
 constexpr std::size_t calls = 1024;
-constexpr std::size_t memory_bytes = 64 * call_bytes; // more than caches hold
+constexpr std::size_t memory_bytes = 64 * call_bytes; // more than the caches hold
 
 [[noreturn]] void give_up_here(const char* doing) {
   give_up(status_from_errno(errno, doing), "sockets over loopback");
 }
 
-// One thread reads away what the other sends.
+// A connection, with one thread that reads what the other sends.
 class connection {
 public:
   connection() : memory_(memory_bytes, std::byte{1}) {
@@ -66,9 +67,9 @@ public:
 
   bool has_zero_copy() const noexcept { return zero_copy_; }
 
-  /// Until the kernel needs the memory no longer.
+  /// Sends everything. Returns when the kernel no longer needs the memory.
   void send_all(int flags) {
-    std::size_t pinned = 0; // calls whose memory the kernel still has
+    std::size_t pinned = 0; // calls whose memory the kernel still uses
     for (std::size_t i = 0; i < calls; ++i) {
       auto* data = memory_.data() + i * call_bytes % memory_bytes;
       for (std::size_t sent = 0; sent < call_bytes;) {
@@ -85,11 +86,11 @@ public:
       pinned -= released(true);
   }
 
-  /// A call that finds nothing to do.
+  /// Makes a call that has nothing to send.
   void call_only() const { static_cast<void>(send(sender_, nullptr, 0, MSG_NOSIGNAL)); }
 
 private:
-  // How many calls the kernel says it is done with.
+  // Returns how many calls the kernel reports as done.
   std::size_t released(bool wait) const {
     std::byte control[128];
     msghdr message{};

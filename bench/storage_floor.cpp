@@ -1,5 +1,6 @@
 // Stores and loads 1 GiB through the RocksDB bucket, beside plain O_DIRECT I/O on the same file
-// system. Run by hand: storage_floor DIRECTORY [rounds]; prints one JSON object.
+// system.
+// Run by hand: storage_floor DIRECTORY [rounds]; prints one JSON object.
 #include <millrace/storage/rocksdb/rocksdb_bucket.hpp>
 
 #include <fcntl.h>
@@ -26,7 +27,7 @@ constexpr std::uint64_t block_bytes = 8u << 20;
 constexpr std::uint64_t model_bytes = 1u << 30;
 constexpr std::uint32_t staging_blocks = 8;
 
-/// Blocks touched once and used again, as the arena of a node has them.
+/// Blocks that are touched once and used again, like the arena of a node.
 class block_pool final : public memory_source, public std::enable_shared_from_this<block_pool> {
 public:
   explicit block_pool(std::uint32_t blocks) : capacity_(blocks * block_bytes) {

@@ -8,27 +8,40 @@ set(CMAKE_RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/bin")
 if(NOT CMAKE_BUILD_TYPE)
   set(CMAKE_BUILD_TYPE Release CACHE STRING "" FORCE)
 endif()
+# Programs are compiled like libraries, so that both can use one precompiled header.
+set(CMAKE_CXX_COMPILE_OPTIONS_PIE -fPIC)
 find_program(CCACHE_PROGRAM ccache)
 if(CCACHE_PROGRAM)
-  set(CMAKE_CXX_COMPILER_LAUNCHER "${CCACHE_PROGRAM}")
+  # What ccache needs to be told before it keeps anything that used a precompiled header.
+  set(CMAKE_CXX_COMPILER_LAUNCHER
+    "${CMAKE_COMMAND}" -E env CCACHE_SLOPPINESS=pch_defines,time_macros "${CCACHE_PROGRAM}")
 endif()
 
-add_library(millrace_flags INTERFACE)
-target_compile_options(millrace_flags INTERFACE -Wall -Wextra -Werror
-  $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized -Wno-restrict -Wno-stringop-overflow -Wno-stringop-overread -Wno-array-bounds>)
+# millrace_flags: for everything; millrace_test_flags: for the sources of tests.
+foreach(flags millrace_flags millrace_test_flags)
+  add_library(${flags} INTERFACE)
+  target_compile_options(${flags} INTERFACE -Wall -Wextra -Werror
+    $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized -Wno-restrict -Wno-stringop-overflow -Wno-stringop-overread -Wno-array-bounds>)
+  if(MILLRACE_KILL_POINTS)
+    target_compile_definitions(${flags} INTERFACE MILLRACE_KILL_POINTS)
+  endif()
+endforeach()
 if(MILLRACE_SANITIZE STREQUAL "address")
-  # Debian's CAF is not instrumented and passes null where its own code allows it.
+  # Debian's CAF is not instrumented and passes null where its own code allows it. Tests themselves are only checked for
+  # addresses, and not optimised: each of the two saves a third of their compilation.
   target_compile_options(millrace_flags INTERFACE
     -fsanitize=address,undefined -fno-sanitize=null,vptr -fno-sanitize-recover=undefined
-    -fno-omit-frame-pointer)
-  target_link_options(millrace_flags INTERFACE -fsanitize=address,undefined)
+    -fno-omit-frame-pointer $<$<CXX_COMPILER_ID:Clang>:-fsanitize=fuzzer-no-link>)
+  target_compile_options(millrace_test_flags INTERFACE -fsanitize=address -fno-omit-frame-pointer -O0)
+  foreach(flags millrace_flags millrace_test_flags)
+    target_link_options(${flags} INTERFACE -fsanitize=address,undefined)
+  endforeach()
 elseif(MILLRACE_SANITIZE STREQUAL "thread")
-  target_compile_options(millrace_flags INTERFACE -fsanitize=thread -fno-omit-frame-pointer -Wno-tsan)
-  target_link_options(millrace_flags INTERFACE -fsanitize=thread)
-elseif(MILLRACE_SANITIZE STREQUAL "fuzzer")
-  target_compile_options(millrace_flags INTERFACE -fsanitize=fuzzer-no-link,address,undefined
-    -fno-sanitize=null,vptr -fno-sanitize-recover=undefined -fno-omit-frame-pointer)
-  target_link_options(millrace_flags INTERFACE -fsanitize=address,undefined)
+  foreach(flags millrace_flags millrace_test_flags)
+    target_compile_options(${flags} INTERFACE -fsanitize=thread -fno-omit-frame-pointer
+      $<$<CXX_COMPILER_ID:GNU>:-Wno-tsan>)
+    target_link_options(${flags} INTERFACE -fsanitize=thread)
+  endforeach()
 endif()
 
 # millrace_room(NAME [EXCEPT REGEX] PUBLIC ... PRIVATE ...): the library millrace_NAME of all sources in this folder
@@ -43,6 +56,34 @@ function(millrace_room name)
   add_library(millrace::${name} ALIAS millrace_${name})
   target_include_directories(millrace_${name} PUBLIC "${CMAKE_BINARY_DIR}/include")
   target_link_libraries(millrace_${name} PUBLIC ${ARG_PUBLIC} PRIVATE ${ARG_PRIVATE} millrace_flags)
+  millrace_precompile(millrace_${name})
+  if(MILLRACE_UNITY)
+    millrace_unite(millrace_${name} ${sources})
+  endif()
+endfunction()
+
+# millrace_precompile(TARGET): reads the precompiled header of millrace_core, which needs no other library.
+function(millrace_precompile target)
+  if(target STREQUAL "millrace_core")
+    target_precompile_headers(${target} PRIVATE <millrace/cmake/precompiled.hpp>)
+  else()
+    target_precompile_headers(${target} REUSE_FROM millrace_core)
+  endif()
+endfunction()
+
+# millrace_unite(TARGET SOURCE...): compiles up to ten sources of a folder at once, which share their templates. The
+# lists of kinds stay alone, because tests/toys puts others in their place.
+function(millrace_unite target)
+  set_source_files_properties(builtin.cpp PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+  foreach(source IN LISTS ARGN)
+    get_filename_component(folder "${source}" DIRECTORY)
+    math(EXPR part "0${members_${folder}}")
+    math(EXPR members_${folder} "${part} + 1")
+    math(EXPR part "${part} / 10")
+    string(MAKE_C_IDENTIFIER "${folder}_${part}" group)
+    set_source_files_properties("${source}" PROPERTIES UNITY_GROUP "${group}")
+  endforeach()
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
 endfunction()
 
 # millrace_gather(TARGET DIRECTORY): makes TARGET build whatever the directory and those below declare.
@@ -61,7 +102,7 @@ function(millrace_gather target directory)
 endfunction()
 
 # One target per label builds the programs of its tests and nothing else.
-set(millrace_test_labels fast crash system tsan lab)
+set(millrace_test_labels fast crash system tsan lab lab-long)
 foreach(label IN LISTS millrace_test_labels)
   add_custom_target(tests_${label})
 endforeach()
@@ -74,7 +115,7 @@ set(millrace_test_environment
   "TSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/tests/tsan.supp:second_deadlock_stack=1")
 
 # millrace_add_test(NAME PROGRAM LABELS ... COMMAND ... TIMEOUT s DEPENDS targets): a CTest test.
-# Exit status 77 means skipped; a line `skipped: WHAT: WHY` in the output is reported at the end.
+# Exit status 77 means skipped; lines `skipped: WHAT: WHY` in the output are reported at the end.
 # Tests labelled crash, system or lab start processes or guests and run one at a time.
 function(millrace_add_test name program)
   cmake_parse_arguments(ARG "" "TIMEOUT" "LABELS;COMMAND;DEPENDS" ${ARGN})
@@ -94,19 +135,41 @@ function(millrace_add_test name program)
     if(label IN_LIST millrace_test_labels)
       add_dependencies(tests_${label} ${program} ${ARG_DEPENDS})
     endif()
-    if(label MATCHES "^(crash|system|lab)$")
+    if(label MATCHES "^(crash|system|lab|lab-long)$")
       set_tests_properties(${name} PROPERTIES RUN_SERIAL ON)
     endif()
   endforeach()
 endfunction()
 
-# millrace_test(NAME LABELS ... SOURCES ... LIBS ... ARGS ... DEPENDS ...): a Boost.Test program that
-# CTest runs. DEPENDS names the programs that it starts.
+# millrace_test(NAME LABELS ... SOURCES x_test.cpp ... LIBS ... DEPENDS ... [TIMEOUT s] [DEFINES ...] [ALONE]): one entry
+# of CTest, the tests of these files. The entries of a folder share the program test_FOLDER: their sources, libraries
+# and definitions add up. ALONE: a program test_NAME of its own. DEPENDS names the programs that it starts.
 function(millrace_test name)
-  cmake_parse_arguments(ARG "" "TIMEOUT" "LABELS;SOURCES;LIBS;ARGS;DEPENDS" ${ARGN})
-  add_executable(test_${name} ${ARG_SOURCES} "${PROJECT_SOURCE_DIR}/tests/support/main.cpp")
-  target_link_libraries(test_${name} PRIVATE ${ARG_LIBS} Boost::unit_test_framework millrace_flags)
-  target_compile_definitions(test_${name} PRIVATE BOOST_TEST_DYN_LINK)
-  millrace_add_test(${name} test_${name} COMMAND test_${name} ${ARG_ARGS} LABELS ${ARG_LABELS}
+  cmake_parse_arguments(ARG "ALONE" "TIMEOUT" "LABELS;SOURCES;LIBS;DEPENDS;DEFINES" ${ARGN})
+  if(MILLRACE_SANITIZE STREQUAL "thread" AND "fast" IN_LIST ARG_LABELS AND NOT "tsan" IN_LIST ARG_LABELS)
+    return() # its sources would double this build
+  endif()
+  get_filename_component(folder "${CMAKE_CURRENT_SOURCE_DIR}" NAME)
+  set(program test_${folder})
+  if(ARG_ALONE)
+    set(program test_${name})
+  endif()
+  set(files ${ARG_SOURCES})
+  list(FILTER files INCLUDE REGEX "_test\\.cpp$")
+  millrace_test_program(${program} SOURCES ${ARG_SOURCES} LIBS ${ARG_LIBS} DEFINES ${ARG_DEFINES})
+  millrace_add_test(${name} ${program} COMMAND ${program} -- ${files} LABELS ${ARG_LABELS}
     TIMEOUT ${ARG_TIMEOUT} DEPENDS ${ARG_DEPENDS})
+endfunction()
+
+# millrace_test_program(PROGRAM SOURCES ... LIBS ... DEFINES ...): adds to a Boost.Test program, or begins it.
+function(millrace_test_program program)
+  cmake_parse_arguments(ARG "" "" "SOURCES;LIBS;DEFINES" ${ARGN})
+  if(NOT TARGET ${program})
+    add_executable(${program})
+    target_link_libraries(${program} PRIVATE millrace_test_support Boost::unit_test_framework millrace_test_flags)
+    target_precompile_headers(${program} REUSE_FROM millrace_test_support)
+  endif()
+  target_sources(${program} PRIVATE ${ARG_SOURCES})
+  target_link_libraries(${program} PRIVATE ${ARG_LIBS})
+  target_compile_definitions(${program} PRIVATE ${ARG_DEFINES})
 endfunction()

@@ -2,10 +2,8 @@
 // fit.
 #include <millrace/config/address.hpp>
 #include <millrace/config/read.hpp>
-#include <millrace/config/schema.hpp>
 #include <millrace/config/units.hpp>
 
-#include <bit>
 #include <filesystem>
 #include <map>
 
@@ -15,13 +13,13 @@ namespace {
 
 class completer {
 public:
-  completer(const document& doc, draft& d) : doc_(doc), draft_(d), values_(d.values) {}
+  completer(const document& doc, const schema& all, draft& d)
+    : doc_(doc), schema_(all), draft_(d), values_(d.values) {}
 
   status run() {
     for (auto step :
          {&completer::fill_nodes, &completer::check_security, &completer::check_names,
-          &completer::check_access, &completer::check_times, &completer::check_sizes,
-          &completer::check_providers})
+          &completer::check_access, &completer::check_sections, &completer::check_providers})
       if (auto bad = (this->*step)(); !bad.ok())
         return bad;
     return {};
@@ -50,11 +48,13 @@ private:
           return error(
             key,
             std::string{key} +
-              " is not for a file with 'cluster', where each entry of "
-              "cluster.nodes has its own");
+              ": a file with 'cluster' does not take this key; every entry of cluster.nodes has "
+              "its "
+              "own");
     } else {
       if (values_.providers.empty())
-        values_.providers.emplace_back().name = "fast";
+        values_.providers.push_back(
+          {default_provider_name, std::string{schema_.bucket_names().front()}});
       values_.nodes.push_back(
         {values_.node.name, values_.node.listen, values_.providers, values_.node.host});
     }
@@ -86,12 +86,11 @@ private:
     bool some = !s.certificate.empty() || !s.key.empty() || !s.authority.empty();
     bool all = !s.certificate.empty() && !s.key.empty() && !s.authority.empty();
     if (some && !s.secret.empty())
-      return error(
-        "security.secret", "security: it is either a secret or certificates, here are both");
+      return error("security.secret", "security: give either a secret or certificates, not both");
     if (some && !all)
       return error(
         "security",
-        "security: certificates need the three keys 'certificate', 'key' and 'authority'");
+        "security: certificates need all three keys 'certificate', 'key' and 'authority'");
     if (s.configured())
       return {};
     for (std::size_t i = 0; i < values_.nodes.size(); ++i)
@@ -131,9 +130,10 @@ private:
         auto path = provider_path(i, k);
         if (auto bad = claim("the provider name " + provider.name, path + ".name"); !bad.ok())
           return bad;
-        if (provider.path.empty())
+        auto rests_at = schema_.find(provider, "path");
+        if (!rests_at)
           continue;
-        auto directory = std::filesystem::path{provider.path + "/"}.lexically_normal().string();
+        auto directory = std::filesystem::path{rests_at->text + "/"}.lexically_normal().string();
         if (auto bad = claim("the directory " + shown(directory), path + ".path"); !bad.ok())
           return bad;
       }
@@ -147,69 +147,26 @@ private:
       return {};
     return error(
       "node.allow_users",
-      "node.allow_users names users whom the permissions of the socket keep out; set "
-      "node.socket_mode to 0666, then who connects is checked by name alone");
+      "node.allow_users: the permissions of the socket keep these users out. Set "
+      "node.socket_mode to 0666; the service then checks the user of every connection");
   }
 
-  // "`low` must not be above `high`", both keys of the file.
-  status ordered(
-    const std::string& low_path, std::uint64_t low, const std::string& high_path,
-    std::uint64_t high, std::string (*format)(std::uint64_t)) {
-    if (low <= high)
+  // What the sections say of themselves. The key that the file gives is the one to point at.
+  status check_section(const section& s, const void* options, const std::string& path) const {
+    auto fault = s.check(options);
+    if (!fault)
       return {};
-    // The key that the user wrote is the one to point at.
-    auto& blamed = draft_.has(low_path) ? low_path : high_path;
-    return error(
-      blamed,
-      low_path + " (" + format(low) + ") must not be above " + high_path + " (" + format(high) +
-        ")");
+    auto blamed = path + "." + std::string{fault->key};
+    if (!fault->other.empty() && !draft_.has(blamed))
+      blamed = path + "." + std::string{fault->other};
+    return error(blamed, text_of(s, options, *fault, path));
   }
 
-  status check_times() {
-    auto ms = [](std::uint64_t value) { return format_duration_us(value * 1000); };
-    auto& channel = values_.channel;
-    if (channel.heartbeat_ms * 2 > channel.peer_timeout_ms)
-      return error(
-        draft_.has("channel.peer_timeout") ? "channel.peer_timeout" : "channel.heartbeat",
-        "channel.peer_timeout (" + ms(channel.peer_timeout_ms) +
-          ") must be at least twice channel.heartbeat (" + ms(channel.heartbeat_ms) + ")");
-    auto& client = values_.client;
-    auto& limits = values_.limits;
-    auto& tcp = values_.tcp;
-    if (auto bad = ordered(
-          "limits.request_timeout", limits.request_timeout_ms, "limits.request_timeout_max",
-          limits.request_timeout_max_ms, ms);
-        !bad.ok())
-      return bad;
-    if (auto bad =
-          ordered("tcp.backoff_min", tcp.backoff_min_ms, "tcp.backoff_max", tcp.backoff_max_ms, ms);
-        !bad.ok())
-      return bad;
-    return ordered(
-      "client.reconnect_backoff_min", client.reconnect_backoff_min_ms,
-      "client.reconnect_backoff_max", client.reconnect_backoff_max_ms, ms);
-  }
-
-  status check_sizes() {
-    auto& transport = values_.transport;
-    auto& channel = values_.channel;
-    if (auto bad = ordered(
-          "transport.chunk", transport.chunk_bytes, "staging.size", values_.staging.size_bytes,
-          format_size);
-        !bad.ok())
-      return bad;
-    if (auto bad = ordered(
-          "staged.chunk", values_.staged.chunk_bytes, "staged.size", values_.staged.size_bytes,
-          format_size);
-        !bad.ok())
-      return bad;
-    auto& verbs = values_.verbs;
-    if (verbs.mtu != 0 && (verbs.mtu < 256 || !std::has_single_bit(verbs.mtu)))
-      return error(
-        "verbs.mtu", "verbs.mtu: packets have 256, 512, 1024, 2048 or 4096 bytes; 0 is by itself");
-    return ordered(
-      "channel.frame_max", channel.frame_max_bytes, "channel.send_queue_max",
-      channel.send_queue_max_bytes, format_size);
+  status check_sections() {
+    for (auto& s : schema_.sections())
+      if (auto bad = check_section(s.keys, s.edit(values_), std::string{s.keys.name}); !bad.ok())
+        return bad;
+    return {};
   }
 
   status check_providers() {
@@ -220,44 +177,45 @@ private:
       for (std::size_t k = 0; k < values_.nodes[i].providers.size(); ++k) {
         auto& provider = values_.nodes[i].providers[k];
         auto path = provider_path(i, k);
-        if (provider.bucket == bucket_kind::rocksdb) {
-          if (auto bad = check_windows(provider, path); !bad.ok())
-            return bad;
-        } else if (
-          provider.bucket == bucket_kind::memory &&
-          (__builtin_add_overflow(mapped, provider.capacity_bytes, &mapped) ||
-           mapped > mapped_max)) {
+        auto& kind = *schema_.bucket(provider.bucket);
+        auto* options = kind.keys.find(provider.options);
+        if (auto bad = check_section(kind.keys, options, path); !bad.ok())
+          return bad;
+        auto needs = kind.needs(provider.options);
+        if (auto bad = check_windows(provider, needs, path); !bad.ok())
+          return bad;
+        if (__builtin_add_overflow(mapped, needs.own_bytes, &mapped) || mapped > mapped_max)
           return error(
             path + ".capacity",
-            path + ".capacity: staging and the memory buckets of node " + values_.nodes[i].name +
-              " together exceed " + format_size(mapped_max));
-        }
+            path + ".capacity: the staging memory of node " + values_.nodes[i].name +
+              " and the memory of its providers together exceed " + format_size(mapped_max));
       }
     }
     return {};
   }
 
-  status check_windows(const provider_settings& provider, const std::string& path) {
-    std::uint64_t needed = provider.window_bytes * values_.limits.windows_max;
-    if (needed > values_.staging.size_bytes)
-      return error(
-        draft_.has("staging.size") ? "staging.size" : path + ".window",
-        "staging.size (" + format_size(values_.staging.size_bytes) +
-          ") cannot hold one operation of provider " + provider.name + ": limits.windows_max (" +
-          std::to_string(values_.limits.windows_max) + ") windows of " +
-          format_size(provider.window_bytes));
-    return ordered(
-      path + ".inline_max", provider.inline_max_bytes, path + ".window", provider.window_bytes,
-      format_size);
+  status check_windows(
+    const provider_settings& provider, const memory_needs& needs, const std::string& path) const {
+    if (needs.window_bytes * values_.limits.windows_max <= values_.staging.size_bytes)
+      return {};
+    return error(
+      draft_.has("staging.size") ? "staging.size" : path + ".window",
+      "staging.size (" + format_size(values_.staging.size_bytes) +
+        ") cannot hold one operation of provider " + provider.name + ": limits.windows_max (" +
+        std::to_string(values_.limits.windows_max) + ") windows of " +
+        format_size(needs.window_bytes));
   }
 
   const document& doc_;
+  const schema& schema_;
   draft& draft_;
   settings& values_;
 };
 
 } // namespace
 
-status complete_settings(const document& doc, draft& d) { return completer{doc, d}.run(); }
+status complete_settings(const document& doc, const schema& all, draft& d) {
+  return completer{doc, all, d}.run();
+}
 
 } // namespace millrace::config

@@ -33,7 +33,7 @@ result<std::string> read_bounded(int file, const std::string& path) {
 
 } // namespace
 
-result<settings> load_file(const std::string& path) {
+result<settings> load_file(const std::string& path, const schema& all) {
   auto file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (file < 0)
     return fail(status_from_errno(errno, "opening the configuration " + path));
@@ -41,19 +41,19 @@ result<settings> load_file(const std::string& path) {
   ::close(file);
   if (!text)
     return fail(std::move(text.error()));
-  auto parsed = parse(*text, path);
+  auto parsed = parse(*text, path, all);
   return parsed ? place_in_job(std::move(*parsed), surroundings::of_this_process())
                 : std::move(parsed);
 }
 
-result<settings> parse(std::string_view text, const std::string& file_name) {
+result<settings> parse(std::string_view text, const std::string& file_name, const schema& all) {
   auto doc = document::parse(text, file_name);
   if (!doc)
     return fail(std::move(doc.error()));
-  auto d = read_settings(*doc);
+  auto d = read_settings(*doc, all);
   if (!d)
     return fail(std::move(d.error()));
-  if (auto bad = complete_settings(*doc, *d); !bad.ok())
+  if (auto bad = complete_settings(*doc, all, *d); !bad.ok())
     return fail(std::move(bad));
   return std::move(d->values);
 }

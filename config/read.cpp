@@ -1,23 +1,14 @@
-// Walks the document along the table of keys.
+// Walks the document along the tables of keys.
+#include <millrace/config/address.hpp>
 #include <millrace/config/nearest.hpp>
 #include <millrace/config/read.hpp>
-#include <millrace/config/schema.hpp>
-#include <millrace/config/units.hpp>
+#include <millrace/config/scalar.hpp>
 
 #include <algorithm>
-#include <cctype>
-#include <charconv>
 
 namespace millrace::config {
 
 namespace {
-
-std::string joined(std::span<const std::string_view> words) {
-  std::string text;
-  for (auto word : words)
-    text += (text.empty() ? "" : ", ") + std::string{word};
-  return text;
-}
 
 std::string_view kind_name(node_kind kind) {
   switch (kind) {
@@ -50,168 +41,15 @@ std::size_t entries_max(key_type type) {
   }
 }
 
-tl::unexpected<status> refuse(std::string what) {
-  return fail(errc::invalid_argument, std::move(what));
-}
-
-result<value> read_name(const std::string& text) {
-  auto allowed = [](unsigned char c) {
-    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '.' ||
-      c == '_' || c == '-';
-  };
-  if (
-    text.empty() || text.size() > name_bytes_max || !std::all_of(text.begin(), text.end(), allowed))
-    return refuse(
-      "'" + shown(text) + "' is not a name: 1 to " + std::to_string(name_bytes_max) +
-      " of A-Z a-z 0-9 . _ -");
-  return value{text, 0, {}};
-}
-
-result<value> read_path(const std::string& text) {
-  constexpr std::size_t path_bytes_max = 4095;
-  auto control = [](unsigned char c) { return c < 0x20 || c == 0x7f; };
-  if (
-    text.empty() || text.size() > path_bytes_max || std::any_of(text.begin(), text.end(), control))
-    return refuse("'" + shown(text) + "' is not a path");
-  return value{text, 0, {}};
-}
-
-result<value> read_checked(const std::string& text, status (*check)(std::string_view)) {
-  if (auto bad = check(text); !bad.ok())
-    return fail(std::move(bad));
-  return value{text, 0, {}};
-}
-
-result<value> read_mode(const std::string& text) {
-  value v{text, 0, {}};
-  auto end = text.data() + text.size();
-  auto [rest, bad] = std::from_chars(text.data(), end, v.number, 8);
-  if (bad != std::errc{} || rest != end || v.number > 0777)
-    return refuse("'" + shown(text) + "' is not a mode such as 0600 or 0666");
-  return v;
-}
-
-result<value> read_boolean(const std::string& text) {
-  if (text == "true" || text == "false")
-    return value{text, text == "true" ? 1u : 0u, {}};
-  std::string folded;
-  for (unsigned char c : text.substr(0, 8))
-    folded += static_cast<char>(c >= 'A' && c <= 'Z' ? c | 0x20 : c);
-  std::string meant;
-  if (folded == "true" || folded == "yes" || folded == "on" || folded == "1")
-    meant = "; did you mean 'true'?";
-  else if (folded == "false" || folded == "no" || folded == "off" || folded == "0")
-    meant = "; did you mean 'false'?";
-  return refuse("'" + shown(text) + "' is neither true nor false" + meant);
-}
-
-result<value> read_choice(const key_spec& key, const std::string& text) {
-  auto found = std::find(key.choices.begin(), key.choices.end(), text);
-  if (found == key.choices.end())
-    return refuse(
-      "'" + shown(text) + "' is not one of " + joined(key.choices) +
-      did_you_mean(text, key.choices));
-  return value{text, static_cast<std::uint64_t>(found - key.choices.begin()), {}};
-}
-
-status check_device(std::string_view text) {
-  auto port = text.find(':');
-  auto name = text.substr(0, port);
-  auto allowed = [](unsigned char c) {
-    return std::isalnum(c) || c == '_' || c == '-' || c == '.';
-  };
-  bool port_is_number = port == text.npos ||
-    (port + 1 < text.size() && text.size() - port <= 4 &&
-     text.find_first_not_of("0123456789", port + 1) == text.npos);
-  if (
-    name.empty() || name.size() > name_bytes_max ||
-    !std::all_of(name.begin(), name.end(), allowed) || !port_is_number)
-    return {
-      errc::invalid_argument, "'" + shown(text) + "' is not a device such as mlx5_0 or mlx5_0:1"};
-  return {};
-}
-
-result<value> read_user(const std::string& text) {
-  auto odd = [](unsigned char c) { return c <= 0x20 || c == ':' || c == '/' || c == 0x7f; };
-  if (text.empty() || text.size() > 255 || std::any_of(text.begin(), text.end(), odd))
-    return refuse("'" + shown(text) + "' is not the name or number of a user");
-  return value{text, 0, {}};
-}
-
-std::string formatted(const key_spec& key, std::uint64_t number) {
-  switch (key.type) {
-  case key_type::size:
-    return format_size(number);
-  case key_type::duration_ms:
-    return format_duration_us(number * 1000);
-  case key_type::duration_us:
-    return format_duration_us(number);
-  default:
-    return std::to_string(number);
-  }
-}
-
-result<value> read_number(const key_spec& key, const std::string& raw) {
-  auto text = shown(raw);
-  bool counts = key.type == key_type::count || key.type == key_type::count_or_auto;
-  auto number = counts           ? parse_count(text)
-    : key.type == key_type::size ? parse_size(text)
-                                 : parse_duration_us(text);
-  if (!number)
-    return fail(std::move(number.error()));
-  if (key.type == key_type::duration_ms) {
-    if (*number % 1000 != 0)
-      return refuse("'" + text + "' is finer than this duration, which counts milliseconds");
-    *number /= 1000;
-  }
-  if (*number < key.min)
-    return refuse("'" + text + "' is below the least allowed, " + formatted(key, key.min));
-  if (*number > key.max)
-    return refuse("'" + text + "' is above the most allowed, " + formatted(key, key.max));
-  return value{raw, *number, {}};
-}
-
-result<value> read_scalar(const key_spec& key, const std::string& text) {
-  switch (key.type) {
-  case key_type::name:
-    return read_name(text);
-  case key_type::path:
-    return read_path(text);
-  case key_type::addresses:
-    return read_checked(text, check_address);
-  case key_type::host:
-    return read_checked(text, check_host);
-  case key_type::mode:
-    return read_mode(text);
-  case key_type::boolean:
-    return read_boolean(text);
-  case key_type::choice:
-  case key_type::choices:
-    return read_choice(key, text);
-  case key_type::users:
-    return read_user(text);
-  case key_type::endpoints:
-    return read_checked(text, check_endpoint);
-  case key_type::devices:
-    return read_checked(text, check_device);
-  case key_type::boolean_or_auto:
-    return text == "auto" ? value{text, 0, {}} : read_boolean(text);
-  case key_type::count_or_auto:
-    if (text == "auto")
-      return value{text, 0, {}};
-    break;
-  case key_type::count:
-  case key_type::size:
-  case key_type::duration_ms:
-  case key_type::duration_us:
-    break;
-  }
-  return read_number(key, text);
-}
+// Keys of one map may belong to several structs: those of every provider, and those of its kind.
+struct part {
+  const section* table;
+  void* options;
+};
 
 class reader {
 public:
-  explicit reader(const document& doc) : doc_(doc) {}
+  reader(const document& doc, const schema& all) : doc_(doc), schema_(all) {}
 
   result<draft> read() {
     if (auto bad = top_level(doc_.root()); !bad.ok())
@@ -223,35 +61,14 @@ private:
   status top_level(const document_node& root) {
     return each_key(root, "", [&](auto& key, auto& node) -> status {
       auto& values = out_.values;
-      if (key == "node")
-        return section(node, key, values.node);
-      if (key == "staging")
-        return section(node, key, values.staging);
-      if (key == "transport")
-        return section(node, key, values.transport);
-      if (key == "shm")
-        return section(node, key, values.shm);
-      if (key == "tcp")
-        return section(node, key, values.tcp);
-      if (key == "verbs")
-        return section(node, key, values.verbs);
-      if (key == "staged")
-        return section(node, key, values.staged);
-      if (key == "channel")
-        return section(node, key, values.channel);
-      if (key == "security")
-        return section(node, key, values.security);
-      if (key == "limits")
-        return section(node, key, values.limits);
-      if (key == "checkpoints")
-        return section(node, key, values.checkpoints);
-      if (key == "client")
-        return section(node, key, values.client);
+      for (auto& s : schema_.sections())
+        if (s.keys.name == key)
+          return keys(node, key, {{&s.keys, s.edit(values)}});
       if (key == "providers")
         return providers(node, key, values.providers);
       if (key == "cluster")
         return cluster(node);
-      return unknown_key(key, out_.place_of(key), "the configuration", top_level_keys());
+      return unknown_key(key, out_.place_of(key), "the configuration", schema_.top_level_keys());
     });
   }
 
@@ -273,42 +90,43 @@ private:
     return {};
   }
 
-  template <class Section>
-  status section(const document_node& map, const std::string& path, Section& out) {
-    return keys(map, path, out, {}, [](auto&, auto&) { return status{}; });
+  status keys(const document_node& map, const std::string& path, const std::vector<part>& parts) {
+    return keys(map, path, parts, {}, [](auto&) { return status{}; });
   }
 
-  // Reads the keys of the table, leaves those named in `others` to `read_other`.
-  template <class Section, class ReadOther>
+  // Reads the keys of the tables; leaves the one named `other` to `read_other`.
+  template <class ReadOther>
   status keys(
-    const document_node& map, const std::string& path, Section& out,
-    std::span<const std::string_view> others, ReadOther read_other) {
+    const document_node& map, const std::string& path, const std::vector<part>& parts,
+    std::string_view other, ReadOther read_other) {
     auto prefix = path + ".";
-    auto table = keys_of<Section>();
     auto bad = each_key(map, prefix, [&](auto& key, auto& node) -> status {
-      if (std::find(others.begin(), others.end(), key) != others.end())
-        return read_other(key, node);
-      auto row = std::find_if(
-        table.begin(), table.end(), [&](auto& candidate) { return candidate.spec.name == key; });
-      if (row == table.end()) {
-        std::vector<std::string_view> known{others.begin(), others.end()};
-        for (auto& candidate : table)
-          known.push_back(candidate.spec.name);
-        return unknown_key(key, out_.place_of(prefix + shown(key)), path, known);
-      }
-      auto read = read_value(row->spec, node, prefix + key);
-      if (!read)
-        return std::move(read.error());
-      row->assign(out, std::move(*read));
-      return {};
+      if (key == other)
+        return read_other(node);
+      for (auto& p : parts)
+        for (auto& gone : p.table->gone)
+          if (gone.key == key && (gone.value.empty() || gone.value == node.text))
+            return refuse_gone(gone, node, prefix + key);
+      for (auto& p : parts)
+        if (auto number = p.table->number_of(key)) {
+          auto read = read_value(p.table->keys[*number], node, prefix + key);
+          if (!read)
+            return std::move(read.error());
+          p.table->put(p.options, *number, std::move(*read));
+          return {};
+        }
+      return refuse_key(key, path, parts, other);
     });
     if (!bad.ok())
       return bad;
-    for (auto& row : table)
-      if (
-        row.spec.required && row.spec.only_for.empty() &&
-        !out_.has(prefix + std::string{row.spec.name}))
-        return doc_.error(map.at, path + " needs the key '" + std::string{row.spec.name} + "'");
+    for (auto& p : parts)
+      for (auto& key : p.table->keys)
+        if (key.required && !out_.has(prefix + std::string{key.name}))
+          return doc_.error(
+            map.at,
+            path + " needs the key '" + std::string{key.name} + "'" +
+              (schema_.bucket(p.table->name) ? ", since its bucket is " + std::string{p.table->name}
+                                             : ""));
     return {};
   }
 
@@ -345,7 +163,7 @@ private:
         return fail(doc_.error(item.at, path + ": more than " + std::to_string(max) + " entries"));
     }
     if (key.type == key_type::choices && all.list.empty())
-      return fail(doc_.error(node.at, path + ": needs at least one of " + joined(key.choices)));
+      return fail(doc_.error(node.at, path + ": needs at least one of " + listed(key.choices)));
     if (key.type == key_type::addresses && all.list.empty())
       return fail(doc_.error(node.at, path + ": needs at least one address"));
     return all;
@@ -377,58 +195,49 @@ private:
     const document_node& list, const std::string& path, std::vector<provider_settings>& out) {
     return each_entry(list, path, providers_max, [&](auto& entry, auto& entry_path) -> status {
       auto& provider = out.emplace_back();
-      if (auto bad = section(entry, entry_path, provider); !bad.ok())
-        return bad;
-      return check_bucket_keys(provider, entry, entry_path);
+      // The kind decides which keys the entry may have, wherever among them it stands.
+      auto* given = value_of(entry, "bucket");
+      auto* kind = schema_.bucket(given ? std::string_view{given->text} : "");
+      auto& common = schema_.provider();
+      if (!kind)
+        return read_value(common.keys[*common.number_of("bucket")], *given, entry_path + ".bucket")
+          .error();
+      provider.bucket = kind->keys.name;
+      return keys(
+        entry, entry_path,
+        {{&common, &provider}, {&kind->keys, kind->keys.edit(provider.options)}});
     });
   }
 
-  // Keys that only one kind of bucket has.
-  status check_bucket_keys(
-    const provider_settings& provider, const document_node& entry, const std::string& path) {
-    auto bucket = to_string(provider.bucket);
-    for (auto& row : keys_of<provider_settings>()) {
-      auto& key = row.spec;
-      if (key.only_for.empty())
-        continue;
-      auto key_path = path + "." + std::string{key.name};
-      bool given = out_.has(key_path);
-      if (given && !is_for(key, bucket))
-        return doc_.error(
-          out_.place_of(key_path),
-          key_path + ": a " + std::string{bucket} + " bucket has no such key, only " +
-            joined(key.only_for) + (key.only_for.size() == 1 ? " has" : " have"));
-      if (!given && key.required && is_for(key, bucket))
-        return doc_.error(
-          entry.at,
-          path + " needs the key '" + std::string{key.name} + "', since its bucket is " +
-            std::string{bucket});
-    }
-    return {};
+  const document_node* value_of(const document_node& map, std::string_view key) const {
+    for (std::size_t i = 0; i + 1 < map.children.size(); i += 2)
+      if (doc_[map.children[i]].text == key)
+        return &doc_[map.children[i + 1]];
+    return nullptr;
   }
 
   status cluster(const document_node& map) {
-    static constexpr std::string_view others[] = {"nodes"};
     out_.values.is_cluster = true;
-    auto bad = keys(map, "cluster", out_.values.cluster, others, [&](auto&, auto& list) {
-      return each_entry(list, "cluster.nodes", nodes_max, [&](auto& entry, auto& path) {
-        return cluster_entry(entry, path);
+    auto bad =
+      keys(map, "cluster", {{&schema_.cluster(), &out_.values.cluster}}, "nodes", [&](auto& list) {
+        return each_entry(list, "cluster.nodes", nodes_max, [&](auto& entry, auto& path) {
+          return cluster_entry(entry, path);
+        });
       });
-    });
     if (bad.ok() && out_.values.nodes.empty())
       return doc_.error(map.at, "cluster needs the key 'nodes'");
     return bad;
   }
 
   status cluster_entry(const document_node& entry, const std::string& path) {
-    static constexpr std::string_view others[] = {"providers"};
     cluster_node node;
-    auto bad = keys(entry, path, node, others, [&](auto&, auto& list) -> status {
-      // An empty list is a node without providers; a list left out is more likely forgotten.
-      if (list.kind == node_kind::list && list.children.empty())
-        return {};
-      return providers(list, path + ".providers", node.providers);
-    });
+    auto bad = keys(
+      entry, path, {{&schema_.cluster_entry(), &node}}, "providers", [&](auto& list) -> status {
+        // An empty list is a node without providers; a list left out is more likely forgotten.
+        if (list.kind == node_kind::list && list.children.empty())
+          return {};
+        return providers(list, path + ".providers", node.providers);
+      });
     if (bad.ok() && !out_.has(path + ".providers"))
       return doc_.error(entry.at, path + " needs the key 'providers'");
     out_.values.nodes.push_back(std::move(node));
@@ -444,19 +253,59 @@ private:
         ", found " + std::string{kind_name(node.kind)});
   }
 
+  status refuse_gone(const gone_key& gone, const document_node& node, const std::string& path) {
+    if (gone.value.empty())
+      return doc_.error(
+        out_.place_of(path),
+        path + ": this key does not exist any more; " + std::string{gone.remedy});
+    return doc_.error(
+      node.at,
+      path + ": '" + std::string{gone.value} + "' does not exist any more; " +
+        std::string{gone.remedy});
+  }
+
+  status refuse_key(
+    const std::string& key, const std::string& path, const std::vector<part>& parts,
+    std::string_view other) {
+    auto at = out_.place_of(path + "." + shown(key));
+    std::vector<std::string_view> known;
+    if (!other.empty())
+      known.push_back(other);
+    for (auto& p : parts)
+      for (auto& k : p.table->keys)
+        known.push_back(k.name);
+    if (parts.front().table == &schema_.provider())
+      if (auto kinds = kinds_with(key); !kinds.empty())
+        return doc_.error(
+          at,
+          path + "." + key + ": a bucket of kind " + std::string{parts.back().table->name} +
+            " has no such key; these kinds have it: " + listed(kinds));
+    return unknown_key(key, at, path, known);
+  }
+
+  std::vector<std::string_view> kinds_with(std::string_view key) const {
+    std::vector<std::string_view> kinds;
+    for (auto& b : schema_.buckets())
+      if (b.keys.number_of(key))
+        kinds.push_back(b.keys.name);
+    return kinds;
+  }
+
   status unknown_key(
     const std::string& key, mark at, const std::string& where,
     std::span<const std::string_view> known) {
     auto text = "unknown key '" + shown(key) + "' in " + where;
     auto hint = did_you_mean(key, known);
     // A key in the wrong place is right somewhere else.
-    for (auto& elsewhere : schema())
-      if (hint.empty() && elsewhere.name == key)
-        hint = "; did you mean '" + path_of(elsewhere) + "'?";
-    return doc_.error(at, text + (hint.empty() ? " (known: " + joined(known) + ")" : hint));
+    if (hint.empty())
+      for (auto& elsewhere : schema_.keys())
+        if (elsewhere.spec.name == key)
+          hint = "; did you mean '" + elsewhere.path() + "'?";
+    return doc_.error(at, text + (hint.empty() ? " (known: " + listed(known) + ")" : hint));
   }
 
   const document& doc_;
+  const schema& schema_;
   draft out_;
 };
 
@@ -473,6 +322,8 @@ mark draft::place_of(std::string_view path) const {
   }
 }
 
-result<draft> read_settings(const document& doc) { return reader{doc}.read(); }
+result<draft> read_settings(const document& doc, const schema& all) {
+  return reader{doc, all}.read();
+}
 
 } // namespace millrace::config

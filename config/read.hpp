@@ -3,7 +3,7 @@
 #pragma once
 
 #include <millrace/config/document.hpp>
-#include <millrace/config/settings.hpp>
+#include <millrace/config/schema.hpp>
 
 #include <map>
 #include <string>
@@ -22,12 +22,12 @@ struct draft {
   mark place_of(std::string_view path) const;
 };
 
-/// Reads every key by the table of schema.hpp.
+/// Reads every key by the tables of the schema.
 /// Errors: `invalid_argument` with the place, for the first key or value that the table refuses.
-result<draft> read_settings(const document& doc);
+result<draft> read_settings(const document& doc, const schema& all);
 
 /// Fills in what follows from other values, and refuses what does not fit together.
 /// Errors: `invalid_argument` with the place.
-status complete_settings(const document& doc, draft& d);
+status complete_settings(const document& doc, const schema& all, draft& d);
 
 } // namespace millrace::config

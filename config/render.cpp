@@ -1,8 +1,11 @@
-// The table of keys for editors (JSON schema) and for readers (Markdown).
+// The keys for editors (JSON schema), for readers (Markdown), and as a file of defaults.
+#include <millrace/config/address.hpp>
 #include <millrace/config/schema.hpp>
 #include <millrace/config/units.hpp>
 
 #include <nlohmann/json.hpp>
+
+#include <algorithm>
 
 namespace millrace::config {
 
@@ -15,30 +18,19 @@ constexpr auto address_pattern = "^(unix:/.{0,106}|tls://.+:[0-9]{1,5})$";
 constexpr auto size_pattern = "^[0-9]+ ?(B|KiB|MiB|GiB|TiB)?$";
 constexpr auto duration_pattern = "^(0|[0-9]+ ?(us|ms|s|m|h))$";
 
-std::vector<std::string> list_of(std::string_view text) {
-  std::vector<std::string> items;
-  text = text.substr(1, text.size() - 2);
-  while (!text.empty()) {
-    auto comma = text.find(", ");
-    items.emplace_back(text.substr(0, comma));
-    text.remove_prefix(comma == std::string_view::npos ? text.size() : comma + 2);
-  }
-  return items;
-}
-
-json default_of(const key_spec& key) {
-  switch (key.type) {
+json default_of(const documented_key& key) {
+  switch (key.spec.type) {
   case key_type::boolean:
-    return key.default_text == "true";
+    return key.initial.number != 0;
   case key_type::count:
-    return *parse_count(key.default_text);
+    return key.initial.number;
   case key_type::choices:
   case key_type::users:
   case key_type::endpoints:
   case key_type::devices:
-    return list_of(key.default_text);
+    return key.initial.list;
   default:
-    return key.default_text;
+    return key.initial_text();
   }
 }
 
@@ -124,54 +116,59 @@ json closed_object() {
   return {{"type", "object"}, {"additionalProperties", false}, {"properties", json::object()}};
 }
 
-json section_object(std::string_view section) {
+json property_of(const documented_key& key) {
+  auto property = type_of(key.spec);
+  property["description"] = key.spec.doc;
+  if (!key.initial_text().empty())
+    property["default"] = default_of(key);
+  return property;
+}
+
+json section_object(const std::vector<documented_key>& keys, std::string_view section) {
   auto object = closed_object();
-  for (auto& key : schema()) {
+  for (auto& key : keys) {
     if (key.section != section)
       continue;
-    auto property = type_of(key);
-    property["description"] = key.doc;
-    if (!key.default_text.empty())
-      property["default"] = default_of(key);
-    object["properties"][std::string{key.name}] = std::move(property);
-    if (key.required && key.only_for.empty())
-      object["required"].push_back(key.name);
+    auto& property = object["properties"][std::string{key.spec.name}];
+    // Kinds may mean different things by one key; the first one's bounds are those an editor checks.
+    if (property.is_null())
+      property = property_of(key);
+    else
+      property["description"] =
+        property["description"].get<std::string>() + "; " + std::string{key.spec.doc};
+    if (key.spec.required && key.only_for.empty())
+      object["required"].push_back(key.spec.name);
   }
   return object;
 }
 
 // Which keys a provider may have, and must have, depends on its bucket.
-json provider_object() {
-  auto object = section_object("providers[]");
-  for (auto bucket : bucket_names()) {
+json provider_object(const schema& all, const std::vector<documented_key>& keys) {
+  auto object = section_object(keys, "providers[]");
+  for (auto& bucket : all.buckets()) {
     json needed = json::array();
     json refused = json::array();
-    for (auto& key : schema()) {
-      if (!is_for(key, bucket))
-        refused.push_back({{"required", {key.name}}});
-      else if (key.required && !key.only_for.empty())
-        needed.push_back(key.name);
+    for (auto& [name, property] : object["properties"].items()) {
+      auto number = bucket.keys.number_of(name);
+      if (!number && !all.provider().number_of(name))
+        refused.push_back({{"required", {name}}});
+      else if (number && bucket.keys.keys[*number].required)
+        needed.push_back(name);
     }
-    json condition = {{"properties", {{"bucket", {{"const", bucket}}}}}};
+    json condition = {{"properties", {{"bucket", {{"const", bucket.keys.name}}}}}};
     // What is not given is the first.
-    if (bucket != bucket_names().front())
+    if (bucket.keys.name != all.bucket_names().front())
       condition["required"] = {"bucket"};
-    object["allOf"].push_back(
-      {{"if", condition}, {"then", {{"required", needed}, {"not", {{"anyOf", refused}}}}}});
+    json then = {{"required", needed}};
+    if (!refused.empty())
+      then["not"] = {{"anyOf", refused}};
+    object["allOf"].push_back({{"if", condition}, {"then", then}});
   }
   return object;
 }
 
 json list_object(const json& items, std::size_t max) {
   return {{"type", "array"}, {"minItems", 1}, {"maxItems", max}, {"items", items}};
-}
-
-// "`bucket: rocksdb`, `bucket: pmem`".
-std::string kinds_of(const key_spec& key) {
-  std::string text;
-  for (auto kind : key.only_for)
-    text += (text.empty() ? "`bucket: " : ", `bucket: ") + std::string{kind} + "`";
-  return text;
 }
 
 std::string_view type_name(key_type type) {
@@ -259,21 +256,48 @@ std::string range_of(const key_spec& key) {
   return "";
 }
 
-std::string default_cell(const key_spec& key) {
-  if (!key.default_text.empty())
-    return "`" + std::string{key.default_text} + "`";
-  return key.required ? "required" : "see meaning";
+std::string default_cell(const documented_key& key) {
+  auto text = key.initial_text();
+  if (!text.empty())
+    return "`" + text + "`";
+  return key.spec.required ? "required" : key.spec.type == key_type::path ? "none" : "see meaning";
+}
+
+std::string kinds_of(const documented_key& key, std::string_view before, std::string_view between) {
+  std::string text;
+  for (auto kind : key.only_for)
+    text.append(text.empty() ? before : between).append(kind);
+  return text;
+}
+
+bool is_of_cluster(const documented_key& key) { return key.section.starts_with("cluster"); }
+
+// The provider that a file without any has, has a name.
+std::string written_default(const documented_key& key) {
+  return key.section == "providers[]" && key.spec.name == "name" ? default_provider_name
+                                                                 : key.initial_text();
+}
+
+// A comment keeps the place of a key that has no default or belongs to another kind of bucket.
+std::string line_of(const documented_key& key) {
+  auto text = written_default(key);
+  bool left_out = text.empty() || !key.only_for.empty();
+  auto line = std::string{left_out ? "# " : ""} + std::string{key.spec.name} + ": " + text;
+  line.resize(std::max<std::size_t>(line.size() + 1, 30), ' ');
+  auto kinds = kinds_of(key, "", ", ");
+  return line + "# " + kinds + (kinds.empty() ? "" : ": ") + std::string{key.spec.doc};
 }
 
 } // namespace
 
-std::string json_schema() {
+std::string json_schema(const schema& all) {
+  auto keys = all.keys();
   auto root = closed_object();
   auto& properties = root["properties"];
-  for (auto key : top_level_keys())
-    properties[std::string{key}] = section_object(key);
+  for (auto key : all.top_level_keys())
+    properties[std::string{key}] = section_object(keys, key);
   auto providers = list_object({{"$ref", "#/definitions/provider"}}, providers_max);
-  auto node = section_object("cluster.nodes[]");
+  auto node = section_object(keys, "cluster.nodes[]");
   node["properties"]["providers"] = providers;
   node["required"].push_back("providers");
   properties["providers"] = providers;
@@ -281,7 +305,7 @@ std::string json_schema() {
   node["properties"]["providers"].erase("minItems");
   properties["cluster"]["properties"]["nodes"] = list_object(node, nodes_max);
   properties["cluster"]["required"] = {"nodes"};
-  root["definitions"]["provider"] = provider_object();
+  root["definitions"]["provider"] = provider_object(all, keys);
   // Each node of a cluster has its own name, address and providers.
   root["if"] = {{"required", {"cluster"}}};
   root["then"] = {
@@ -294,16 +318,45 @@ std::string json_schema() {
   return schema.dump(2) + "\n";
 }
 
-std::string markdown_table() {
+std::string markdown_table(const schema& all, bool expert) {
   std::string text = "| key | type | default | range | meaning |\n|---|---|---|---|---|\n";
-  for (auto& key : schema()) {
-    auto meaning = std::string{key.doc};
-    if (!key.only_for.empty())
-      meaning += " (only " + kinds_of(key) + ")";
-    text += "| `" + path_of(key) + "` | " + std::string{type_name(key.type)} + " | " +
-      default_cell(key) + " | " + range_of(key) + " | " + meaning + " |\n";
+  for (auto& key : all.keys()) {
+    if (key.spec.expert != expert)
+      continue;
+    auto kinds = kinds_of(key, " (only `bucket: ", "`, `bucket: ");
+    text += "| `" + key.path() + "` | " + std::string{type_name(key.spec.type)} + " | " +
+      default_cell(key) + " | " + range_of(key.spec) + " | " + std::string{key.spec.doc} + kinds +
+      (kinds.empty() ? "" : "`)") + " |\n";
   }
   return text;
+}
+
+std::string default_yaml(const schema& all) {
+  std::string text;
+  std::string_view section;
+  for (auto& key : all.keys()) {
+    if (is_of_cluster(key))
+      continue;
+    bool list = key.section == "providers[]";
+    bool first = std::exchange(section, key.section) != key.section;
+    if (first)
+      text.append(list ? "providers" : key.section).append(":\n");
+    text.append(list ? first ? "  - " : "    " : "  ").append(line_of(key)).append("\n");
+  }
+  return text;
+}
+
+std::string default_json(const schema& all) {
+  json document = json::object();
+  for (auto& key : all.keys()) {
+    auto text = written_default(key);
+    if (is_of_cluster(key) || text.empty() || !key.only_for.empty())
+      continue;
+    auto& section =
+      key.section == "providers[]" ? document["providers"][0] : document[std::string{key.section}];
+    section[std::string{key.spec.name}] = key.initial_text().empty() ? json(text) : default_of(key);
+  }
+  return document.dump(2) + "\n";
 }
 
 } // namespace millrace::config

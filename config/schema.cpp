@@ -1,7 +1,5 @@
-// The table of keys; those of transports are in schema_transport.cpp. A new key is one row in one of them and one
-// member in settings.hpp.
+// The keys of the sections that belong to no room and no kind, and the list of all.
 #include <millrace/config/schema.hpp>
-#include <millrace/config/section.hpp>
 #include <millrace/core/durations.hpp>
 
 #include <algorithm>
@@ -11,307 +9,284 @@ namespace millrace::config {
 
 namespace {
 
-constexpr std::array<std::string_view, 6> log_levels = {"trace", "debug", "info",
-                                                        "warn",  "error", "off"};
+constexpr key_text log_levels[] = {"trace", "debug", "info", "warn", "error", "off"};
 // Choices of an enumeration stand in the order of its values.
-constexpr std::array<std::string_view, 2> staging_modes = {"pinned", "on_demand"};
-constexpr std::array<std::string_view, 2> wishes = {"auto", "off"};
-constexpr std::array<std::string_view, 3> buckets = {"memory", "rocksdb", "pmem"};
-constexpr std::array<std::string_view, 2> when_full_choices = {"refuse", "evict"};
-constexpr std::array<std::string_view, 2> when_low_choices = {"refuse", "reclaim"};
-constexpr std::array<std::string_view, 2> repack_modes = {"off", "when_low"};
-constexpr std::array<std::string_view, 3> host_sources = {"auto", "names", "job"};
-constexpr std::array<std::string_view, 1> rocksdb_alone = {"rocksdb"};
-constexpr std::array<std::string_view, 1> pmem_alone = {"pmem"};
-constexpr std::array<std::string_view, 2> with_path = {"rocksdb", "pmem"};
+constexpr key_text staging_modes[] = {"pinned", "on_demand"};
+constexpr key_text wishes[] = {"auto", "off"};
+constexpr key_text host_sources[] = {"names", "job"};
 
-constexpr key_spec required(key_spec key) {
-  key.required = true;
-  return key;
-}
+} // namespace
 
-constexpr key_spec only_for(std::span<const std::string_view> kinds, key_spec key) {
-  key.only_for = kinds;
-  return key;
-}
-constexpr key_spec rocksdb_only(key_spec key) { return only_for(rocksdb_alone, key); }
-constexpr key_spec pmem_only(key_spec key) { return only_for(pmem_alone, key); }
-
-using enum key_type;
-
-constexpr section node{"node"};
-constexpr auto node_keys = [] {
+template <>
+key_table<node_settings> keys_of() {
   using s = node_settings;
-  return std::to_array<bound_key<s>>({
-    {node.plain("name", name, "n0", "the node's name, unique in its cluster"), put<s, &s::name>},
-    {node.plain(
-       "listen", addresses, {},
-       "where clients connect, one address or a list; without it, `millrace/NAME.sock` under "
-       "`$XDG_RUNTIME_DIR`, or `/run` for root, else `/tmp/millrace-UID/NAME.sock`"),
-     put<s, &s::listen>},
-    {node.plain(
-       "host", host, {},
-       "name or address of the node's host, for others, where `listen` says `0.0.0.0` or `[::]`; "
-       "without it, `name`"),
-     put<s, &s::host>},
-    {node.ranged("socket_mode", mode, "0600", 0, 0777, "permissions of the socket, in octal"),
-     put<s, &s::socket_mode>},
-    {node.plain(
-       "allow_users", users, "[]",
-       "users (names or uids) that may connect besides the service's own and root"),
-     put<s, &s::allow_users>},
-    {node.choice("log_level", "info", log_levels, "least severe event that is logged"),
-     put<s, &s::log_level>},
+  static constexpr auto rows = std::to_array<bound_key<s>>({
+    key<&s::name>(plain("name", key_type::name, "the node's name, unique in its cluster")),
+    key<&s::listen>(plain(
+      "listen", key_type::addresses,
+      "where clients connect: one address or a list. By default `millrace/NAME.sock` under "
+      "`$XDG_RUNTIME_DIR`; without that, under `/run` for root, else "
+      "`/tmp/millrace-UID/NAME.sock`")),
+    key<&s::host>(plain(
+      "host", key_type::host,
+      "name or address of the node's host, which other processes are told where `listen` says "
+      "`0.0.0.0` or `[::]`. By default `name`")),
+    key<&s::socket_mode>(
+      ranged("socket_mode", key_type::mode, 0, 0777, "permissions of the Unix socket, in octal")),
+    key<&s::allow_users>(plain(
+      "allow_users", key_type::users,
+      "users (names or numbers) that may connect, besides the service's own user and root")),
+    key<&s::log_level>(choice("log_level", log_levels, "the least severe event that is logged")),
   });
-}();
+  return {rows};
+}
 
-constexpr section staging{"staging"};
-constexpr auto staging_keys = [] {
+template <>
+key_table<staging_settings> keys_of() {
   using s = staging_settings;
-  return std::to_array<bound_key<s>>({
-    {staging.size("size", "256MiB", mib, 16 * tib, "arena through which bytes pass"),
-     put<s, &s::size_bytes>},
-    {staging.choice(
-       "mode", "pinned", staging_modes,
-       "touched and registered once at start, or at each request (for comparison only)"),
-     put<s, &s::mode>},
-    {staging.choice(
-       "huge_pages", "auto", wishes,
-       "huge pages of the system's pool, if it has some and node.allow_users names nobody"),
-     put<s, &s::huge_pages>},
-    {staging.choice("lock", "auto", wishes, "keep the arena from being swapped out, if allowed"),
-     put<s, &s::lock>},
+  static constexpr auto rows = std::to_array<bound_key<s>>({
+    key<&s::size_bytes>(
+      size("size", mib, 16 * tib, "the arena through which bytes move to and from disks")),
+    key<&s::mode>(expert(choice(
+      "mode", staging_modes,
+      "touched and registered once at start, or at each request (for comparison only)"))),
+    key<&s::huge_pages>(expert(choice(
+      "huge_pages", wishes,
+      "`auto` uses huge pages of the system's pool, if there are any and `node.allow_users` is "
+      "empty"))),
+    key<&s::lock>(
+      expert(choice("lock", wishes, "`auto` locks the arena in memory, if the system allows it"))),
   });
-}();
+  return {rows};
+}
 
-constexpr section limits{"limits"};
-constexpr auto limits_keys = [] {
+template <>
+key_table<security_settings> keys_of() {
+  using s = security_settings;
+  static constexpr auto rows = std::to_array<bound_key<s>>({
+    key<&s::secret>(plain(
+      "secret", key_type::path,
+      "file of the cluster's secret, which `millrace cluster secret FILE` makes; the same on every "
+      "host")),
+    key<&s::certificate>(plain(
+      "certificate", key_type::path,
+      "PEM file of this node's certificate. Certificates replace the secret")),
+    key<&s::key>(plain("key", key_type::path, "PEM file of the private key of the certificate")),
+    key<&s::authority>(
+      plain("authority", key_type::path, "PEM file of the authority that signed all certificates")),
+  });
+  return {rows};
+}
+
+template <>
+key_table<limits_settings> keys_of() {
   using s = limits_settings;
-  return std::to_array<bound_key<s>>({
-    {limits.ms(
-       "request_timeout", "60s", 1, day_ms,
-       "how long a provider works on a request that names no time"),
-     put<s, &s::request_timeout_ms>},
-    {limits.ms("request_timeout_max", "1h", 1, day_ms, "longest time that a request may name"),
-     put<s, &s::request_timeout_max_ms>},
-    {limits.count("stores_max", "64", 1, 65'536, "stores in flight in each provider"),
-     put<s, &s::stores_max>},
-    {limits.count("loads_max", "256", 1, 65'536, "loads in flight in each provider"),
-     put<s, &s::loads_max>},
-    {limits.count(
-       "queued_max", "1024", 0, 1'048'576,
-       "requests waiting in each provider before it answers busy"),
-     put<s, &s::queued_max>},
-    {limits.count("windows_max", "8", 1, 1'024, "windows in flight of each operation"),
-     put<s, &s::windows_max>},
-    {limits.ms("shutdown_timeout", "10s", 0, hour_ms, "time that work in flight has to finish"),
-     put<s, &s::shutdown_timeout_ms>},
+  static constexpr auto rows = std::to_array<bound_key<s>>({
+    key<&s::request_timeout_ms>(expert(ms(
+      "request_timeout", 1, day_ms, "time that a provider works on a request that names no time"))),
+    key<&s::request_timeout_max_ms>(
+      expert(ms("request_timeout_max", 1, day_ms, "the longest time that a request may name"))),
+    key<&s::stores_max>(
+      expert(count("stores_max", 1, 65'536, "stores in flight in each provider"))),
+    key<&s::loads_max>(expert(count("loads_max", 1, 65'536, "loads in flight in each provider"))),
+    key<&s::queued_max>(expert(count(
+      "queued_max", 0, 1'048'576,
+      "requests that wait in each provider; a provider answers `busy` to more"))),
+    key<&s::windows_max>(
+      expert(count("windows_max", 1, 1'024, "windows in flight of each operation"))),
+    key<&s::shutdown_timeout_ms>(expert(ms(
+      "shutdown_timeout", 0, hour_ms,
+      "time that operations in flight have to finish at shutdown"))),
   });
-}();
+  return {rows, [](const s& o) -> std::optional<misfit> {
+            if (o.request_timeout_ms <= o.request_timeout_max_ms)
+              return {};
+            return misfit{"request_timeout", "must not be above", "request_timeout_max"};
+          }};
+}
 
-constexpr section checkpoints{"checkpoints"};
-constexpr auto checkpoint_keys = [] {
+template <>
+key_table<checkpoint_settings> keys_of() {
   using s = checkpoint_settings;
-  return std::to_array<bound_key<s>>({
-    {checkpoints.count(
-       "registrations_max", "1024", 1, 65'536, "shards of running jobs in each provider"),
-     put<s, &s::registrations_max>},
-    {checkpoints.count(
-       "saves_queued_max", "4", 0, 1'024, "saves of a shard waiting behind the one in flight"),
-     put<s, &s::saves_queued_max>},
-    {checkpoints.size(
-       "staging_piece", "8MiB", mib, gib, "piece of staging memory through which snapshots pass"),
-     put<s, &s::staging_piece_bytes>},
-    {checkpoints.count(
-       "staging_pieces", "8", 1, 4'096,
-       "such pieces of each provider; a shard that fits in all of them is staged after one copy"),
-     put<s, &s::staging_pieces>},
-    {checkpoints.count(
-       "repack_below", "10", 0, 100, "percent of a pool: less is low space to `repack: when_low`"),
-     put<s, &s::repack_below_percent>},
+  static constexpr auto rows = std::to_array<bound_key<s>>({
+    key<&s::registrations_max>(
+      expert(count("registrations_max", 1, 65'536, "shards of running jobs in each provider"))),
+    key<&s::saves_queued_max>(expert(count(
+      "saves_queued_max", 0, 1'024, "saves of one shard that wait behind the one in flight"))),
+    key<&s::staging_piece_bytes>(expert(
+      size("staging_piece", mib, gib, "size of one piece of the staging memory for snapshots"))),
+    key<&s::staging_pieces>(expert(count(
+      "staging_pieces", 1, 4'096,
+      "pieces of staging memory for snapshots in each provider. A shard that fits in all of them "
+      "is staged after one copy"))),
+    key<&s::repack_below_percent>(expert(count(
+      "repack_below", 0, 100,
+      "percent of a pool: with less free space, `repack: when_low` reclaims space"))),
   });
-}();
+  return {rows};
+}
 
-constexpr section client{"client"};
-constexpr auto client_keys = [] {
+template <>
+key_table<client_settings> keys_of() {
   using s = client_settings;
-  return std::to_array<bound_key<s>>({
-    {client.size("staging", "64MiB", mib, 16 * tib, "arena of a client process"),
-     put<s, &s::staging_bytes>},
-    {client.ms("request_timeout", "60s", 1, day_ms, "deadline of a request without its own"),
-     put<s, &s::request_timeout_ms>},
-    {client.ms("connect_timeout", "5s", 1, hour_ms, "longest wait for a connection"),
-     put<s, &s::connect_timeout_ms>},
-    {client.ms("reconnect_backoff_min", "50ms", 1, hour_ms, "first wait before reconnecting"),
-     put<s, &s::reconnect_backoff_min_ms>},
-    {client.ms("reconnect_backoff_max", "2s", 1, hour_ms, "longest wait, reached by doubling"),
-     put<s, &s::reconnect_backoff_max_ms>},
-    {client.count("layer_cache", "65536", 0, 16'777'216, "layer descriptions kept"),
-     put<s, &s::layer_cache_entries>},
+  static constexpr auto rows = std::to_array<bound_key<s>>({
+    key<&s::staging_bytes>(size("staging", mib, 16 * tib, "the arena of a client process")),
+    key<&s::request_timeout_ms>(
+      ms("request_timeout", 1, day_ms, "deadline of a request that names none")),
+    key<&s::connect_timeout_ms>(
+      expert(ms("connect_timeout", 1, hour_ms, "longest wait for a connection"))),
+    key<&s::reconnect_backoff_min_ms>(
+      expert(ms("reconnect_backoff_min", 1, hour_ms, "first wait before reconnecting"))),
+    key<&s::reconnect_backoff_max_ms>(expert(ms(
+      "reconnect_backoff_max", 1, hour_ms,
+      "longest wait before reconnecting; the wait doubles until then"))),
+    key<&s::layer_cache_entries>(
+      expert(count("layer_cache", 0, 16'777'216, "layer descriptions that a client keeps"))),
   });
-}();
+  return {rows, [](const s& o) -> std::optional<misfit> {
+            if (o.reconnect_backoff_min_ms <= o.reconnect_backoff_max_ms)
+              return {};
+            return misfit{"reconnect_backoff_min", "must not be above", "reconnect_backoff_max"};
+          }};
+}
 
-constexpr section providers{"providers[]"};
-constexpr auto provider_keys = [] {
+template <>
+key_table<provider_settings> keys_of() {
   using s = provider_settings;
-  return std::to_array<bound_key<s>>({
-    {required(providers.plain("name", name, {}, "the provider's name, unique in its cluster")),
-     put<s, &s::name>},
-    {providers.choice("bucket", "memory", buckets, "where models rest"), put<s, &s::bucket>},
-    {providers.size("capacity", "1GiB", mib, 1024 * tib, "bytes of models it holds at most"),
-     put<s, &s::capacity_bytes>},
-    {required(only_for(
-       with_path,
-       providers.plain(
-         "path", path, {}, "directory of the data (rocksdb); file or device of the pool (pmem)"))),
-     put<s, &s::path>},
-    {providers.plain("group", name, "default", "models are spread over the providers of a group"),
-     put<s, &s::group>},
-    {providers.choice(
-       "when_full", "refuse", when_full_choices,
-       "refuse a store, or evict the least recently used models that are not pinned"),
-     put<s, &s::full>},
-    {only_for(
-       with_path, providers.count("io_threads", "4", 1, 64, "threads that read and write files")),
-     put<s, &s::io_threads>},
-    {only_for(
-       with_path,
-       providers.size(
-         "window", "8MiB", 512 * kib, gib, "staging of one read or write of a large model")),
-     put<s, &s::window_bytes>},
-    {rocksdb_only(providers.size(
-       "inline_max", "64KiB", 0, 4 * mib, "models up to this size rest inside RocksDB")),
-     put<s, &s::inline_max_bytes>},
-    {pmem_only(providers.plain("create", boolean, "true", "make the pool where there is none")),
-     put<s, &s::create>},
-    {pmem_only(providers.choice(
-       "low_space", "refuse", when_low_choices,
-       "what a checkpoint without room does: be refused, or reclaim what jobs left that are not "
-       "attached: second versions of finished ones, and versions of others beyond their newest "
-       "two; never any of a model whose newest complete step is damaged")),
-     put<s, &s::low_space>},
-    {pmem_only(providers.choice(
-       "repack", "off", repack_modes,
-       "reclaim by itself what finished and dead jobs left, when space is low")),
-     put<s, &s::repack>},
-    {pmem_only(providers.plain(
-       "flush_to", path, {},
-       "directory to which complete steps are copied on, if given; shards take a third slot")),
-     put<s, &s::flush_to>},
-    {pmem_only(providers.count(
-       "flush_every", "1", 1, 1'000'000, "copy on steps whose number this divides")),
-     put<s, &s::flush_every>},
-    {pmem_only(
-       providers.count("flush_keep", "2", 1, 10'000, "steps of a model kept in that directory")),
-     put<s, &s::flush_keep>},
-    {providers.plain("checksums", boolean, "true", "verify every load against the store"),
-     put<s, &s::checksums>},
-    {providers.count("weight", "1", 1, 1000, "share of its group's models, relative to the others"),
-     put<s, &s::weight>},
+  static constexpr auto rows = std::to_array<bound_key<s>>({
+    key<&s::name>(
+      required(plain("name", key_type::name, "the provider's name, unique in its cluster"))),
+    // The schema adds the kinds.
+    key<&s::bucket>(choice("bucket", {}, "the kind of the bucket: where models rest")),
+    key<&s::group>(plain(
+      "group", key_type::name, "the provider's group; models are spread over a group's providers")),
+    key<&s::checksums>(
+      expert(boolean("checksums", "compare every load with the checksums of the store"))),
+    key<&s::weight>(expert(count(
+      "weight", 1, 1000,
+      "the provider's share of its group's models, relative to the other providers"))),
   });
-}();
+  return {rows};
+}
 
-constexpr section cluster{"cluster"};
-constexpr auto cluster_keys = [] {
+template <>
+key_table<cluster_settings> keys_of() {
   using s = cluster_settings;
-  return std::to_array<bound_key<s>>({
-    {cluster.choice(
-       "hosts", "auto", host_sources,
-       "where nodes run that do not say it: on the host of their name, or, the first ones on the "
-       "first one and so on, on the hosts of the Slurm job that reads the file; by itself, on the "
-       "job's where the names mean no hosts"),
-     put<s, &s::hosts>},
-    {cluster.count(
-       "port", "7710", 1, 65'535,
-       "where nodes listen that say no address; of several on one host the first, the others at "
-       "the next ports"),
-     put<s, &s::port>},
+  static constexpr auto rows = std::to_array<bound_key<s>>({
+    key<&s::hosts>(choice(
+      "hosts", host_sources,
+      "hosts of the nodes without `host`. `names`: each node runs on the host of its name. `job`: "
+      "the "
+      "nodes are dealt out over the hosts of the Slurm job that reads the file, in order")),
+    key<&s::port>(count(
+      "port", 1, 65'535,
+      "port of nodes without `listen`. Of several nodes on one host it is the first one's port; "
+      "the others take the next ports")),
   });
-}();
+  static constexpr gone_key gone[] = {
+    {"hosts", "auto",
+     "use 'job' if the nodes run on the hosts of the Slurm job, and 'names', the default, if not"}};
+  return {rows, nullptr, gone};
+}
 
-constexpr section nodes{"cluster.nodes[]"};
-constexpr auto node_entry_keys = [] {
+template <>
+key_table<cluster_node> keys_of() {
   using s = cluster_node;
-  return std::to_array<bound_key<s>>({
-    {required(nodes.plain("name", name, {}, "the node's name; `serve --node NAME` is this one")),
-     put<s, &s::name>},
-    {nodes.plain(
-       "listen", addresses, {},
-       "as `node.listen`; without it, with `security`, also `tls://HOST:PORT`"),
-     put<s, &s::listen>},
-    {nodes.plain("host", host, {}, "as `node.host`"), put<s, &s::host>},
+  static constexpr auto rows = std::to_array<bound_key<s>>({
+    key<&s::name>(
+      required(plain("name", key_type::name, "the node's name; `serve --node NAME` runs it"))),
+    key<&s::listen>(plain(
+      "listen", key_type::addresses,
+      "as `node.listen`. By default, with `security`, also `tls://HOST:PORT`")),
+    key<&s::host>(plain("host", key_type::host, "as `node.host`")),
   });
-}();
+  return {rows};
+}
 
-constexpr std::array<std::string_view, 14> top_level = {
-  "node",    "staging",  "transport", "shm",         "tcp",    "verbs",     "staged",
-  "channel", "security", "limits",    "checkpoints", "client", "providers", "cluster"};
+namespace {
 
-template <class... Sections>
-std::vector<key_spec> keys_of_all() {
-  std::vector<key_spec> all;
-  auto append = [&](auto rows) {
-    for (auto& row : rows)
-      all.push_back(row.spec);
-  };
-  (append(keys_of<Sections>()), ...);
-  return all;
+template <auto Member>
+top_section own(std::string_view name) {
+  using options = std::remove_reference_t<decltype(std::declval<settings&>().*Member)>;
+  return {section_of<options>(name), [](settings& all) -> void* { return &(all.*Member); }};
+}
+
+void append(
+  std::vector<documented_key>& out, const section& s, std::string_view name,
+  std::string_view kind = {}) {
+  for (std::size_t i = 0; i < s.keys.size(); ++i) {
+    documented_key added{name, s.keys[i], s.initial[i], {}};
+    auto same = [&](auto& known) {
+      return known.section == name && known.spec.name == added.spec.name &&
+        known.spec.doc == added.spec.doc && known.initial == added.initial &&
+        known.spec.min == added.spec.min && known.spec.max == added.spec.max;
+    };
+    // What several kinds have in common is listed once.
+    auto known = std::find_if(out.begin(), out.end(), same);
+    if (known == out.end())
+      known = out.insert(out.end(), std::move(added));
+    if (!kind.empty())
+      known->only_for.push_back(kind);
+  }
 }
 
 } // namespace
 
-bool is_for(const key_spec& key, std::string_view bucket) noexcept {
-  return key.only_for.empty() ||
-    std::find(key.only_for.begin(), key.only_for.end(), bucket) != key.only_for.end();
+std::string documented_key::path() const {
+  return std::string{section} + "." + std::string{spec.name};
 }
 
-std::span<const std::string_view> bucket_names() { return buckets; }
-
-std::string path_of(const key_spec& key) {
-  return std::string{key.section} + "." + std::string{key.name};
+schema::schema(const std::vector<section>& of_rooms, std::vector<bucket_section> buckets)
+  : buckets_(std::move(buckets)), provider_(section_of<provider_settings>("providers[]")),
+    cluster_(section_of<cluster_settings>("cluster")),
+    cluster_entry_(section_of<cluster_node>("cluster.nodes[]")) {
+  sections_ = {own<&settings::node>("node"), own<&settings::staging>("staging")};
+  for (auto& s : of_rooms)
+    sections_.push_back({s, nullptr});
+  for (auto& s :
+       {own<&settings::security>("security"), own<&settings::limits>("limits"),
+        own<&settings::checkpoints>("checkpoints"), own<&settings::client>("client")})
+    sections_.push_back(s);
+  for (auto& b : buckets_)
+    bucket_names_.push_back(b.keys.name);
+  provider_.keys[*provider_.number_of("bucket")].choices = bucket_names_;
 }
 
-std::span<const std::string_view> top_level_keys() { return top_level; }
-
-template <>
-std::span<const bound_key<node_settings>> keys_of() {
-  return node_keys;
-}
-template <>
-std::span<const bound_key<staging_settings>> keys_of() {
-  return staging_keys;
-}
-template <>
-std::span<const bound_key<cluster_settings>> keys_of() {
-  return cluster_keys;
-}
-template <>
-std::span<const bound_key<limits_settings>> keys_of() {
-  return limits_keys;
-}
-template <>
-std::span<const bound_key<checkpoint_settings>> keys_of() {
-  return checkpoint_keys;
-}
-template <>
-std::span<const bound_key<client_settings>> keys_of() {
-  return client_keys;
-}
-template <>
-std::span<const bound_key<provider_settings>> keys_of() {
-  return provider_keys;
-}
-template <>
-std::span<const bound_key<cluster_node>> keys_of() {
-  return node_entry_keys;
+const bucket_section* schema::bucket(std::string_view name) const noexcept {
+  for (auto& b : buckets_)
+    if (name.empty() || b.keys.name == name)
+      return &b;
+  return nullptr;
 }
 
-std::span<const key_spec> schema() {
-  static const auto all = keys_of_all<
-    node_settings, staging_settings, transport_settings, shm_settings, tcp_settings, verbs_settings,
-    staged_settings, channel_settings, security_settings, limits_settings, checkpoint_settings,
-    client_settings, provider_settings, cluster_settings, cluster_node>();
+std::optional<value> schema::find(const provider_settings& provider, std::string_view key) const {
+  auto* kind = bucket(provider.bucket);
+  auto number = kind ? kind->keys.number_of(key) : std::nullopt;
+  return number ? std::optional{kind->keys.get(kind->keys.find(provider.options), *number)}
+                : std::nullopt;
+}
+
+std::vector<documented_key> schema::keys() const {
+  std::vector<documented_key> all;
+  for (auto& s : sections_)
+    append(all, s.keys, s.keys.name);
+  append(all, provider_, provider_.name);
+  for (auto& b : buckets_)
+    append(all, b.keys, provider_.name, b.keys.name);
+  for (auto& key : all)
+    if (key.only_for.size() == buckets_.size())
+      key.only_for.clear();
+  append(all, cluster_, cluster_.name);
+  append(all, cluster_entry_, cluster_entry_.name);
   return all;
+}
+
+std::vector<std::string_view> schema::top_level_keys() const {
+  std::vector<std::string_view> names;
+  for (auto& s : sections_)
+    names.push_back(s.keys.name);
+  names.insert(names.end(), {"providers", "cluster"});
+  return names;
 }
 
 } // namespace millrace::config

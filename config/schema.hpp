@@ -1,124 +1,99 @@
-// Every key of the configuration in one table. The reader, the JSON schema and the docs follow it.
+// Every section of the configuration in one list: those of this room, and those that rooms and kinds hand in. The reader,
+// the JSON schema and the documentation follow it.
 #pragma once
 
-#include <millrace/config/address.hpp>
+#include <millrace/config/scalar.hpp>
+#include <millrace/config/section.hpp>
 #include <millrace/config/settings.hpp>
 
-#include <cstdint>
-#include <span>
 #include <string>
-#include <string_view>
 #include <vector>
 
 namespace millrace::config {
-
-/// How the text of a value is read.
-enum class key_type : std::uint8_t {
-  name,           // 1 to 64 of A-Z a-z 0-9 . _ -
-  path,           // of the file system
-  addresses,      // one or several of unix:/abs/path and tls://host:port
-  host,           // a name or a number
-  mode,           // permission bits in octal
-  boolean,        // true, false
-  count,          // a whole number
-  size,           // bytes: 4096, 64KiB, 1GiB
-  duration_ms,    // 500ms, 5s, 2m; kept in milliseconds
-  duration_us,    // 50us; kept in microseconds
-  choice,         // one of `choices`
-  choices,        // a list of different ones of `choices`, at least one
-  users,          // a list of user names or uids
-  endpoints,      // a list of numeric addresses with ports
-  devices,        // a list of RDMA devices, with or without a port
-  count_or_auto,  // a whole number, or `auto`
-  boolean_or_auto // true, false, or `auto`
-};
-
-/// One key: what it accepts, what it is without being given, what it means.
-struct key_spec {
-  std::string_view section; // "staging", "providers[]", "cluster.nodes[]"
-  std::string_view name;
-  key_type type;
-  std::string_view default_text; // as the file would have it; empty: none
-  std::uint64_t min = 0;         // of count, size (bytes) and durations (their unit)
-  std::uint64_t max = 0;
-  std::span<const std::string_view> choices;
-  bool required = false;
-  std::span<const std::string_view> only_for; // the buckets that have this key; empty: all
-  std::string_view doc;                       // one line
-};
-
-/// True if a bucket of that kind has the key.
-bool is_for(const key_spec& key, std::string_view bucket) noexcept;
-
-/// The kinds of buckets, in the order of `bucket_kind`.
-std::span<const std::string_view> bucket_names();
-
-/// "staging.size".
-std::string path_of(const key_spec& key);
-
-/// All keys, section by section, in the order of the documentation.
-std::span<const key_spec> schema();
-
-/// Keys of the top level: sections, `providers` and `cluster`.
-std::span<const std::string_view> top_level_keys();
 
 inline constexpr std::size_t providers_max = 64; // of one node
 inline constexpr std::size_t nodes_max = 256;    // of one file
 inline constexpr std::size_t users_max = 256;
 inline constexpr std::size_t devices_max = 64;
 inline constexpr std::size_t name_bytes_max = 64;
+/// Of the provider that a file without `providers` has.
+inline constexpr auto default_provider_name = "fast";
+
+/// What a provider takes of its node's memory.
+struct memory_needs {
+  std::uint64_t own_bytes = 0;    // of an arena of its own; 0: it uses the node's staging memory
+  std::uint64_t window_bytes = 0; // of staging memory at a time; 0: it needs none
+};
+
+/// A kind of bucket: its name is that of its section.
+struct bucket_section {
+  section keys;
+  memory_needs (*needs)(const option_set& options);
+};
+
+/// A section of the top level.
+struct top_section {
+  section keys;
+  void* (*in)(settings& all); // null: `settings::options` keeps it
+
+  void* edit(settings& all) const { return in ? in(all) : keys.edit(all.options); }
+};
+
+/// A key as the documentation has it.
+struct documented_key {
+  std::string_view section; // "staging", "providers[]"
+  key_spec spec;
+  value initial;
+  std::vector<std::string_view> only_for; // the kinds of buckets that have it; empty: all
+
+  std::string path() const; // "staging.size"
+  /// The default as the file would have it; empty: none, or one that depends on other values.
+  std::string initial_text() const { return spec.required ? "" : text_of(spec, initial); }
+};
+
+class schema {
+public:
+  /// `of_rooms`: sections beside those of this room; `buckets`: the kinds there are, the first being the default.
+  schema(const std::vector<section>& of_rooms, std::vector<bucket_section> buckets);
+  schema(const schema&) = delete;
+  schema& operator=(const schema&) = delete;
+
+  const std::vector<top_section>& sections() const noexcept { return sections_; }
+  /// Keys of every provider, without those of its kind.
+  const section& provider() const noexcept { return provider_; }
+  const section& cluster() const noexcept { return cluster_; }
+  const section& cluster_entry() const noexcept { return cluster_entry_; }
+
+  const std::vector<bucket_section>& buckets() const noexcept { return buckets_; }
+  const std::vector<std::string_view>& bucket_names() const noexcept { return bucket_names_; }
+  /// The kind of that name, the first if there is none; null if there is no such kind.
+  const bucket_section* bucket(std::string_view name) const noexcept;
+  /// The value of a key that the provider's kind has; nothing if it has no such key.
+  std::optional<value> find(const provider_settings& provider, std::string_view key) const;
+
+  /// All keys of the file, section by section.
+  std::vector<documented_key> keys() const;
+  /// Sections, `providers` and `cluster`.
+  std::vector<std::string_view> top_level_keys() const;
+
+private:
+  std::vector<top_section> sections_;
+  std::vector<bucket_section> buckets_;
+  std::vector<std::string_view> bucket_names_;
+  section provider_;
+  section cluster_;
+  section cluster_entry_;
+};
 
 /// The JSON schema (draft 07) by which editors complete and check a configuration.
-std::string json_schema();
+std::string json_schema(const schema& all);
 
-/// The table of docs/configuration.md, in Markdown.
-std::string markdown_table();
+/// The tables of docs/configuration.md, in Markdown: the keys that people set, and the others.
+std::string markdown_table(const schema& all, bool expert);
 
-/// A value read and within its range: the number in the unit of its key, or a choice's index.
-struct value {
-  std::string text;
-  std::uint64_t number = 0;
-  std::vector<std::string> list;
-};
-
-/// A key and the member of `Section` that keeps it.
-template <class Section>
-struct bound_key {
-  key_spec spec;
-  void (*assign)(Section&, value&&);
-};
-
-template <class Section>
-std::span<const bound_key<Section>> keys_of();
-template <>
-std::span<const bound_key<node_settings>> keys_of();
-template <>
-std::span<const bound_key<staging_settings>> keys_of();
-template <>
-std::span<const bound_key<transport_settings>> keys_of();
-template <>
-std::span<const bound_key<shm_settings>> keys_of();
-template <>
-std::span<const bound_key<tcp_settings>> keys_of();
-template <>
-std::span<const bound_key<verbs_settings>> keys_of();
-template <>
-std::span<const bound_key<staged_settings>> keys_of();
-template <>
-std::span<const bound_key<channel_settings>> keys_of();
-template <>
-std::span<const bound_key<security_settings>> keys_of();
-template <>
-std::span<const bound_key<cluster_settings>> keys_of();
-template <>
-std::span<const bound_key<limits_settings>> keys_of();
-template <>
-std::span<const bound_key<checkpoint_settings>> keys_of();
-template <>
-std::span<const bound_key<client_settings>> keys_of();
-template <>
-std::span<const bound_key<provider_settings>> keys_of();
-template <>
-std::span<const bound_key<cluster_node>> keys_of();
+/// A configuration of nothing but defaults. In YAML every key has its line and its meaning; what has no default, or is
+/// not for the first kind of bucket, is a comment.
+std::string default_yaml(const schema& all);
+std::string default_json(const schema& all);
 
 } // namespace millrace::config

@@ -1,68 +1,63 @@
-// How the rows of a section are written, and where their values go. Used by the table of keys.
+// A struct of options with its keys, its type forgotten: what a room or a kind hands to the schema.
 #pragma once
 
-#include <millrace/config/schema.hpp>
-#include <millrace/core/assert.hpp>
-
-#include <cstdint>
-#include <optional>
-#include <span>
-#include <string>
-#include <string_view>
-#include <type_traits>
-#include <utility>
-#include <vector>
+#include <millrace/config/option_set.hpp>
+#include <millrace/core/status.hpp>
 
 namespace millrace::config {
 
-/// Makes the rows of one section.
 struct section {
-  std::string_view path;
+  std::string_view name; // "tcp"
+  std::vector<key_spec> keys;
+  std::vector<value> initial; // what each key is without being given
+  void (*put)(void* options, std::size_t key, value&& v) = nullptr;
+  value (*get)(const void* options, std::size_t key) = nullptr;
+  std::optional<misfit> (*check)(const void* options) = nullptr;
+  /// Where a set keeps these options.
+  void* (*edit)(option_set& set) = nullptr;
+  const void* (*find)(const option_set& set) = nullptr;
+  std::span<const gone_key> gone = {};
 
-  using text = std::string_view;
-  using number = std::uint64_t;
-  using words = std::span<const std::string_view>;
-
-  constexpr key_spec plain(text name, key_type type, text initial, text doc) const {
-    return {path, name, type, initial, 0, 0, {}, false, {}, doc};
-  }
-  constexpr key_spec ranged(
-    text name, key_type type, text initial, number min, number max, text doc) const {
-    return {path, name, type, initial, min, max, {}, false, {}, doc};
-  }
-  constexpr key_spec count(text name, text initial, number min, number max, text doc) const {
-    return ranged(name, key_type::count, initial, min, max, doc);
-  }
-  constexpr key_spec size(text name, text initial, number min, number max, text doc) const {
-    return ranged(name, key_type::size, initial, min, max, doc);
-  }
-  constexpr key_spec ms(text name, text initial, number min, number max, text doc) const {
-    return ranged(name, key_type::duration_ms, initial, min, max, doc);
-  }
-  constexpr key_spec choice(text name, text initial, words choices, text doc) const {
-    return {path, name, key_type::choice, initial, 0, 0, choices, false, {}, doc};
-  }
+  /// The number of the key of that name; nothing if it has none.
+  std::optional<std::size_t> number_of(std::string_view key) const;
 };
 
-/// Keeps a value in a member of its section.
-template <class Section, auto Member>
-void put(Section& section, value&& v) {
-  auto& field = section.*Member;
-  using field_type = std::remove_reference_t<decltype(field)>;
-  if constexpr (std::is_same_v<field_type, std::string>)
-    field = std::move(v.text);
-  else if constexpr (std::is_same_v<field_type, std::vector<std::string>>)
-    field = std::move(v.list);
-  else if constexpr (std::is_same_v<field_type, std::optional<std::uint32_t>>) {
-    if (v.text != "auto")
-      field = static_cast<std::uint32_t>(v.number);
-  } else if constexpr (std::is_same_v<field_type, std::optional<bool>>) {
-    if (v.text != "auto")
-      field = v.number != 0;
-  } else {
-    field = static_cast<field_type>(v.number);
-    MILLRACE_ASSERT(static_cast<std::uint64_t>(field) == v.number);
+template <class Options>
+section section_of(std::string_view name) {
+  section s;
+  s.name = name;
+  s.gone = keys_of<Options>().gone;
+  const Options defaults{};
+  for (auto& row : keys_of<Options>().rows) {
+    s.keys.push_back(row.spec);
+    s.initial.push_back(row.get(defaults));
   }
+  s.put = [](void* options, std::size_t key, value&& v) {
+    keys_of<Options>().rows[key].put(*static_cast<Options*>(options), std::move(v));
+  };
+  s.get = [](const void* options, std::size_t key) {
+    return keys_of<Options>().rows[key].get(*static_cast<const Options*>(options));
+  };
+  s.check = [](const void* options) {
+    auto check = keys_of<Options>().check;
+    return check ? check(*static_cast<const Options*>(options)) : std::nullopt;
+  };
+  s.edit = [](option_set& set) -> void* { return &set.edit<Options>(); };
+  s.find = [](const option_set& set) -> const void* { return &set.of<Options>(); };
+  return s;
+}
+
+/// What a misfit is in words; `path` of the section: "tcp", "providers[0]".
+std::string text_of(
+  const section& s, const void* options, const misfit& fault, std::string_view path);
+
+/// Checks options that no file gave: every key's bounds, and what must fit together.
+/// Errors: `invalid_argument`: "tcp.streams: '0' is below the least allowed, 1".
+[[nodiscard]] status check_options(const section& s, const void* options);
+
+template <class Options>
+[[nodiscard]] status check_options(std::string_view name, const Options& options) {
+  return check_options(section_of<Options>(name), &options);
 }
 
 } // namespace millrace::config

@@ -21,18 +21,6 @@ std::string names_of(const std::vector<cluster_node>& nodes) {
 
 } // namespace
 
-std::string_view to_string(bucket_kind kind) noexcept {
-  switch (kind) {
-  case bucket_kind::memory:
-    return "memory";
-  case bucket_kind::rocksdb:
-    return "rocksdb";
-  case bucket_kind::pmem:
-    return "pmem";
-  }
-  return "memory";
-}
-
 result<settings> settings::for_node(std::string_view name) const {
   if (name.empty() && nodes.size() != 1)
     return fail(
@@ -55,16 +43,6 @@ result<settings> settings::for_node(std::string_view name) const {
     errc::invalid_argument,
     "the configuration has no node " + std::string{name} + did_you_mean(name, known) +
       " (nodes: " + names_of(nodes) + ")");
-}
-
-std::vector<provider_location> settings::provider_locations() const {
-  std::vector<provider_location> all;
-  for (auto& node_entry : nodes)
-    for (auto& provider : node_entry.providers)
-      all.push_back(
-        {node_entry.name, node_entry.addresses(), provider.name, provider.group, provider.weight,
-         provider.bucket});
-  return all;
 }
 
 std::string default_listen(std::string_view node_name) {

@@ -61,10 +61,14 @@ typename Inspector::result_type inspect(Inspector& f, bulk_handle& x) {
   if constexpr (Inspector::reads_state)
     if (x.length_bytes)
       ranges.push_back({0, *x.length_bytes});
-  auto outcome = f(x.owner, x.region, x.key, x.allows, ranges, reserved, x.on_device);
-  if constexpr (Inspector::writes_state)
+  auto say = [&] { return f(x.owner, x.region, x.key, x.allows, ranges, reserved, x.on_device); };
+  if constexpr (Inspector::writes_state) {
+    auto outcome = say();
     x.length_bytes = detail::total_bytes(ranges);
-  return outcome;
+    return outcome;
+  } else {
+    return say();
+  }
 }
 
 } // namespace millrace

@@ -1,5 +1,6 @@
-// A training loop that saves every step, "crashes", and goes on from the newest step in a new run.
-#include <millrace/config/load.hpp>
+// A training loop that saves every step, "crashes", and continues from the newest step in a new
+// run.
+#include <millrace/runtime/configuration.hpp>
 #include <millrace/runtime/node/node.hpp>
 
 #include <cstdlib>
@@ -18,7 +19,7 @@ void update(parameters& weight) {
     w = 0.5F * w + 1.0F;
 }
 
-// The shard of one rank, registered once: from here on the service knows where the tensors lie.
+// Registers the shard of one rank once. From then on the service knows where the tensors lie.
 millrace::checkpointer register_shard(const millrace::client& client, parameters& weight) {
   auto tensors = std::vector{
     tensor_view::dense("weight", dtype::f32, {weight.size() / 256, 256}, std::span{weight})};
@@ -59,11 +60,11 @@ int main() {
     auto yaml = "{node: {listen: 'unix:" + directory +
       "/n0.sock'}, providers: [{name: kept, bucket: pmem, capacity: 64MiB, path: '" + directory +
       "/pool'}]}";
-    auto node = millrace::node::embed(millrace::config::parse(yaml, "checkpointing").value());
+    auto node = millrace::node::embed(millrace::parse_configuration(yaml, "checkpointing").value());
     {
       parameters weight(512 * 256);
       train(register_shard(node.client(), weight), weight, 0, 10);
-    } // what follows starts with nothing but the pool
+    } // the next run has only the pool
     outcome = resume(node.client());
   } catch (const std::exception& why) {
     std::cerr << "checkpointing: " << why.what() << "\n";

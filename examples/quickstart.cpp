@@ -1,5 +1,5 @@
-// A node in this process, a model stored in it, and some rows of one tensor loaded back.
-#include <millrace/config/load.hpp>
+// A node in this process: the program stores a model in it, and loads some rows of one tensor back.
+#include <millrace/runtime/configuration.hpp>
 #include <millrace/runtime/node/node.hpp>
 
 #include <algorithm>
@@ -13,7 +13,7 @@ using millrace::dtype;
 using millrace::tensor_view;
 
 bool store_and_load(millrace::repository repo) {
-  // Any memory of yours is a tensor; a model's architecture is a graph of layers.
+  // Any memory can hold a tensor. A model's architecture is a graph of layers.
   std::vector<float> weight(512 * 256), bias(512);
   std::iota(weight.begin(), weight.end(), 0.0F);
   millrace::model_graph graph;
@@ -47,7 +47,7 @@ int main() {
   bool same = false;
   try {
     auto yaml = "{node: {listen: 'unix:" + directory + "/n0.sock'}, providers: [{name: fast}]}";
-    auto node = millrace::node::embed(millrace::config::parse(yaml, "quickstart").value());
+    auto node = millrace::node::embed(millrace::parse_configuration(yaml, "quickstart").value());
     same = store_and_load(node.client().repository()); // elsewhere: client::connect(address)
   } catch (const std::exception& why) {
     std::cerr << "quickstart: " << why.what() << "\n";

@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
 # examples/run_demo.sh BUILD_DIR [--quick] [--keep]: the demonstration on real input.
 #
-# Starts three providers in their own processes (two in memory, one RocksDB), trains a perceptron on
-# handwritten digits that is stored with every epoch while training goes on, starts a second model
-# from its first layers, restarts the RocksDB provider (in order, then after kill -9), and loads the
-# model back bit for bit. Trains another one with a checkpoint at every iteration, kills it in the
-# middle of a pull, and goes on from the newest one to the same weights. Where PyTorch is there, the same saves are done with torch.save.
+# Starts three providers in their own processes (two in memory, one RocksDB). Trains a perceptron on
+# handwritten digits and stores it after every epoch while training continues. Starts a second model
+# from its first layers. Restarts the RocksDB provider (in order, then after kill -9), and loads the
+# model back bit for bit. Trains another model with a checkpoint at every iteration, kills it in the
+# middle of a save, and continues from the newest checkpoint to the same weights. If PyTorch is
+# installed, does the same saves with torch.save.
 #
 #   --quick  fewer epochs
 #   --keep   leave the directory with its logs
@@ -40,7 +41,7 @@ config=$directory/demo.yaml
 summary=$directory/summary.txt
 declare -A pid_of=()
 
-# Ends every process that was started, by its id, and says what they logged if something failed.
+# Ends every started process by its id, and prints the logs if something failed.
 finish() {
   local status=$? node
   trap - EXIT
@@ -61,7 +62,7 @@ trap finish EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM
 
-# await SECONDS COMMAND...: until the command succeeds.
+# await SECONDS COMMAND...: waits until the command succeeds.
 await() {
   local deadline=$((SECONDS + $1))
   shift
@@ -132,22 +133,20 @@ start_node disk
 echo "after kill -9 and a restart:" >>"$summary"
 verify
 
-say "a checkpoint at every iteration, kill -9 in the middle of a pull"
+say "a checkpoint at every iteration, kill -9 while one is being saved"
 checkpoint() {
   "$train_digits" checkpoint -c "$config" --epochs "$checkpoint_epochs" --summary "$summary" "$@"
 }
 checkpoint --job digits/undisturbed --out "$directory/undisturbed.bin"
-# A shard has 12 tensors: 200 pulls and half of the next one.
 status=0
-MILLRACE_KILL_POINT=mover.slice:2406 checkpoint --job digits/killed \
-  --out "$directory/killed.bin" || status=$?
+checkpoint --job digits/killed --killed-at 201 --out "$directory/killed.bin" || status=$?
 [ "$status" = 137 ] || die "the trainer was to be killed and ended with $status"
 checkpoint --job digits/killed --out "$directory/killed.bin"
 grep -q '^digits/killed: goes on after iteration [1-9]' "$summary" ||
   die "the killed job began anew instead of going on from its newest checkpoint"
 cmp "$directory/undisturbed.bin" "$directory/killed.bin" ||
   die "the killed job came to other weights than the undisturbed one"
-echo "killed in the middle of a pull and started again: the same weights bit for bit" |
+echo "killed while a checkpoint was being saved and started again: the same weights bit for bit" |
   tee -a "$summary"
 
 say "the same saves with torch.save"

@@ -8,6 +8,19 @@ say() { printf '%s: %s\n' "$me" "$*"; }
 warn() { printf '%s: %s\n' "$me" "$*" >&2; }
 die() { warn "$@"; exit 1; }
 
+# minutes SECONDS: with one digit behind the point.
+minutes() { echo "$((($1 + 3) / 60)).$(((($1 + 3) % 60) / 6))"; }
+
+# minutes_table FILE: what lines "NAME SECONDS_OF_BUILDING SECONDS_OF_RUNNING" add up to.
+minutes_table() {
+  local name building running
+  while read -r name building running; do
+    printf '%-16s %5s minutes' "$name" "$(minutes $((building + running)))"
+    [ "$building" = 0 ] || printf ', %s of them building' "$(minutes "$building")"
+    echo
+  done <"$1"
+}
+
 # Prints the comment that opens the calling script: its manual.
 usage() { sed -n '2,/^[^#]/{s/^# \{0,1\}//p}' "$0"; }
 

@@ -1,35 +1,18 @@
-// The kinds of buckets by name. Called by a node when it starts its providers.
+// The kinds of buckets of this build; only this file's source names kinds. Called by a node when it
+// starts its providers.
 #pragma once
 
-#include <millrace/core/memory.hpp>
-#include <millrace/storage/bucket.hpp>
-#include <millrace/storage/when_full.hpp>
+#include <millrace/storage/bucket_kind.hpp>
 
-#include <cstdint>
-#include <memory>
-#include <string>
 #include <vector>
 
 namespace millrace::storage {
 
-/// What every kind may need; a kind reads what concerns it. Zero: the kind's own default.
-struct bucket_options {
-  std::string kind; // "memory", "rocksdb"
-  std::string path; // of kinds that rest on disk
-  std::uint64_t capacity_bytes = 0;
-  when_full full = when_full::refuse;
-  std::uint32_t io_threads = 0;
-  std::uint64_t window_bytes = 0;
-  std::uint64_t inline_max_bytes = 64u << 10;
-  /// Where models rest (memory), or what lends windows (rocksdb).
-  std::shared_ptr<memory_source> memory;
-};
+/// The first is the one that a provider has which names none.
+const std::vector<bucket_kind>& builtin_buckets();
 
-/// Kinds this build has.
-std::vector<std::string> bucket_kinds();
-
-/// Opens a bucket; blocks while a kind reads its disk.
-/// Errors: `invalid_argument` for an unknown kind, naming those there are; else as the kind says.
-result<std::shared_ptr<bucket>> open_bucket(const bucket_options& options);
+/// The kind of that name; the first one without a name.
+/// Errors: `invalid_argument` that lists the kinds.
+result<const bucket_kind*> bucket_called(std::string_view name);
 
 } // namespace millrace::storage

@@ -4,6 +4,7 @@
 
 #include <millrace/core/checkpoint.hpp>
 #include <millrace/storage/bucket.hpp>
+#include <millrace/storage/repack_report.hpp>
 
 #include <cstdint>
 #include <functional>
@@ -26,19 +27,6 @@ struct checkpoint_capabilities {
 struct enrolled_shard {
   checkpoint_summary model; // with all its shards, after the call
   bool resumed = false;     // the shard existed; its versions stay
-};
-
-/// The outcome of a repack.
-struct repack_report {
-  std::uint64_t freed_bytes = 0;
-  std::uint64_t moved_bytes = 0;
-  std::uint64_t versions_freed = 0; // second versions of finished jobs
-  std::uint64_t remains_freed = 0;  // active slots of dead jobs
-  /// Slots in use, and versions that are needed because the one that would stay is damaged.
-  std::uint64_t skipped = 0;
-  std::uint64_t largest_free_bytes_before = 0;
-  std::uint64_t largest_free_bytes_after = 0;
-  bool stopped_early = false; // by the progress callback, or because the store closes
 };
 
 /// What to save.

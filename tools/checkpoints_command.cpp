@@ -1,4 +1,4 @@
-// `millrace checkpoints`: what a service or a pool keeps of training jobs.
+// `millrace checkpoints`: shows, verifies and repacks the checkpoints of a service or a pool.
 #include <millrace/tools/checkpoints/access.hpp>
 #include <millrace/tools/checkpoints/commands.hpp>
 #include <millrace/tools/checkpoints/describe.hpp>
@@ -71,8 +71,9 @@ int view(invocation& call, const checkpoints_options& options) {
   return exit_ok;
 }
 
-/// Every version that is done, one after the other; damage is counted, and does not end it. Nor does a job that saves on:
-/// versions that it has replaced meanwhile are told, and no failures.
+/// Verifies every version that is done, one after the other. Damage is counted and does not stop
+/// it. If a running job replaces a version meanwhile, the version is named, but does not count as a
+/// failure.
 class verifier {
 public:
   verifier(invocation& call, checkpoint_access& from, std::optional<std::uint32_t> rank)

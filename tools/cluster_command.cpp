@@ -1,4 +1,4 @@
-// `millrace cluster`: the secret that makes hosts a cluster, and who of it answers.
+// `millrace cluster`: makes the secret of a cluster, and shows which of its nodes answer.
 #include <millrace/net/tls/cluster_secret.hpp>
 #include <millrace/tools/connection.hpp>
 #include <millrace/tools/output.hpp>
@@ -12,7 +12,7 @@ namespace millrace::tools {
 namespace {
 
 int make_secret(invocation& call, const std::string& file) {
-  if (auto bad = net::create_cluster_secret(file); !bad.ok())
+  if (auto bad = net::tls::create_cluster_secret(file); !bad.ok())
     return report(call, bad);
   if (call.json)
     print_json(call, {{"secret", file}});

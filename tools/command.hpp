@@ -1,4 +1,5 @@
-// What every command is made of: its place in the command line, its output, its exit code.
+// The parts of every command: its place in the command line, its output, its exit code.
+// Used by each command's file.
 #pragma once
 
 #include <millrace/core/status.hpp>
@@ -16,7 +17,7 @@ namespace millrace::tools {
 enum exit_code : int {
   exit_ok = 0,
   exit_failed = 1, // the operation failed
-  exit_usage = 2,  // arguments or configuration make no sense
+  exit_usage = 2,  // the arguments or the configuration are wrong
 };
 
 /// One run of the program.
@@ -26,29 +27,30 @@ struct invocation {
   std::vector<std::string> arguments;
   bool json = false;
   std::string command{};         // "models rm", for errors
-  std::function<int()> chosen{}; // what the arguments ask for
+  std::function<int()> chosen{}; // runs the command that the arguments name
 };
 
-/// Why a command ends, and with which code.
+/// Why a command fails, and with which exit code.
 struct failure {
   status why;
   int code = exit_failed;
 };
 
-/// Prints one line "millrace: COMMAND: why", or with --json {"error": {"code", "detail"}}, to the
-/// error stream. Returns the exit code.
+/// Prints one line "millrace: COMMAND: why" to the error stream, or with --json {"error": {"code",
+/// "detail"}}. Returns the exit code.
 int report(invocation& call, const failure& f);
 inline int report(invocation& call, const status& why) { return report(call, failure{why}); }
 
-/// Adds a command that takes --json. `run` is called once the whole line is understood.
+/// Adds a command that takes --json. `run` is called once the whole line is parsed.
 CLI::App* add_command(
   CLI::App& parent, invocation& call, const std::string& name, const std::string& what,
   std::function<int()> run);
 
-/// For options of 64 bits: CLI11's own conversion takes "-1" for the largest of them, and cuts what is larger.
+/// Checks options of 64 bits. CLI11's own conversion takes "-1" for the largest number, and
+/// truncates larger ones.
 CLI::Validator whole_number();
 
-// One of each per file; `run.cpp` has the table.
+// Each function has a file of its own. `run.cpp` has the table.
 void add_serve_command(CLI::App& app, invocation& call);
 void add_status_command(CLI::App& app, invocation& call);
 void add_models_command(CLI::App& app, invocation& call);

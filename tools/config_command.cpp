@@ -1,10 +1,8 @@
-// `millrace config`: checks a file before a service has to refuse it, and prints what may be in one.
-#include <millrace/config/load.hpp>
-#include <millrace/config/schema.hpp>
+// `millrace config`: checks a file before a service has to refuse it, and prints the possible keys.
+#include <millrace/runtime/configuration.hpp>
 #include <millrace/tools/output.hpp>
 #include <millrace/tools/text.hpp>
 
-#include <algorithm>
 #include <memory>
 #include <ostream>
 
@@ -13,7 +11,7 @@ namespace millrace::tools {
 namespace {
 
 int check(invocation& call, const std::string& file) {
-  auto settings = config::load_file(file);
+  auto settings = load_configuration(file);
   if (!settings)
     return report(call, {settings.error(), exit_usage});
   if (call.json) {
@@ -42,84 +40,6 @@ int check(invocation& call, const std::string& file) {
   return exit_ok;
 }
 
-// A default as JSON has it: numbers, truth values and lists are themselves, the rest is text.
-json default_value(const config::key_spec& key) {
-  using enum config::key_type;
-  std::string text{key.default_text};
-  if (key.type == count)
-    return std::stoull(text);
-  if (key.type == boolean)
-    return text == "true";
-  if (key.type != choices && key.type != users && key.type != endpoints && key.type != devices)
-    return text;
-  json items = json::array();
-  std::string item;
-  for (char c : text)
-    if (c == ',' || c == ']') {
-      if (!item.empty())
-        items.push_back(std::exchange(item, {}));
-    } else if (c != '[' && c != ' ') {
-      item += c;
-    }
-  return items;
-}
-
-// The provider that a file without any has; keys of other kinds of buckets stand there as comments.
-std::string_view default_of(const config::key_spec& key) {
-  static const auto provider = config::parse("", "defaults")->providers.front();
-  return key.section == "providers[]" && key.name == "name" ? provider.name : key.default_text;
-}
-
-// "rocksdb, pmem".
-std::string kinds_of(const config::key_spec& key) {
-  std::string text;
-  for (auto kind : key.only_for)
-    text += (text.empty() ? "" : ", ") + std::string{kind};
-  return text;
-}
-
-// A comment keeps the place of a key that has no default or belongs to another kind of bucket.
-std::string line_of(const config::key_spec& key) {
-  bool left_out = default_of(key).empty() || !key.only_for.empty();
-  auto line = std::string{left_out ? "# " : ""} + std::string{key.name} + ": ";
-  line += default_of(key);
-  line.resize(std::max<std::size_t>(line.size() + 1, 30), ' ');
-  line += key.only_for.empty() ? "# " : "# " + kinds_of(key) + ": ";
-  return line + std::string{key.doc};
-}
-
-void print_default_yaml(std::ostream& out) {
-  std::string_view section;
-  for (auto& key : config::schema()) {
-    if (key.section.starts_with("cluster"))
-      continue;
-    bool list = key.section == "providers[]";
-    bool first = std::exchange(section, key.section) != key.section;
-    if (first)
-      out << (list ? "providers" : key.section) << ":\n";
-    out << (list ? first ? "  - " : "    " : "  ") << line_of(key) << '\n';
-  }
-}
-
-int print_defaults(invocation& call) {
-  if (!call.json) {
-    print_default_yaml(call.out);
-    return exit_ok;
-  }
-  json document = json::object();
-  for (auto& key : config::schema()) {
-    if (key.section.starts_with("cluster") || default_of(key).empty() || !key.only_for.empty())
-      continue;
-    auto spec = key;
-    spec.default_text = default_of(key);
-    auto& section =
-      key.section == "providers[]" ? document["providers"][0] : document[std::string{key.section}];
-    section[std::string{key.name}] = default_value(spec);
-  }
-  print_json(call, document);
-  return exit_ok;
-}
-
 } // namespace
 
 void add_config_command(CLI::App& app, invocation& call) {
@@ -134,11 +54,13 @@ void add_config_command(CLI::App& app, invocation& call) {
     ->type_name("")
     ->required();
   add_command(*config, call, "defaults", "Print a configuration of nothing but defaults", [&call] {
-    return print_defaults(call);
+    auto& all = configuration_schema();
+    call.out << (call.json ? config::default_json(all) : config::default_yaml(all));
+    return static_cast<int>(exit_ok);
   });
   add_command(
     *config, call, "schema", "Print the JSON schema of configurations for editors", [&call] {
-      call.out << config::json_schema() << '\n';
+      call.out << config::json_schema(configuration_schema());
       return static_cast<int>(exit_ok);
     });
 }

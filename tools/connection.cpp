@@ -1,7 +1,7 @@
-// The options that all commands of a client share.
+// The options that all commands with a client share.
 #include <millrace/config/address.hpp>
-#include <millrace/config/load.hpp>
 #include <millrace/config/units.hpp>
+#include <millrace/runtime/configuration.hpp>
 #include <millrace/tools/connection.hpp>
 
 namespace millrace::tools {
@@ -15,7 +15,7 @@ tl::expected<client, failure> checked(result<client> made) {
   return tl::unexpected{failure{made.error(), code}};
 }
 
-// Waits of people are shorter than those of programs.
+// A person waits less long than a program.
 status limit_waits(config::settings& settings, const std::string& timeout) {
   if (timeout.empty())
     return {};
@@ -72,7 +72,7 @@ void add_group_option(CLI::App& command, connection_options& options) {
 tl::expected<client, failure> connect_to(const connection_options& options) {
   config::settings settings;
   if (!options.config_file.empty()) {
-    auto loaded = config::load_file(options.config_file);
+    auto loaded = load_configuration(options.config_file);
     if (!loaded)
       return tl::unexpected{failure{loaded.error(), exit_usage}};
     settings = std::move(*loaded);

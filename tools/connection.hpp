@@ -1,4 +1,5 @@
-// How a command finds the service it talks to: by a configuration, by address, or at the default one.
+// Finds the service for a command: by a configuration, by an address, or at the default address.
+// Used by every command that talks to a service.
 #pragma once
 
 #include <millrace/runtime/client/client.hpp>
@@ -21,9 +22,9 @@ void add_connection_options(CLI::App& command, connection_options& options);
 /// Adds --group.
 void add_group_option(CLI::App& command, connection_options& options);
 
-/// A client of every node of the file, or of the cluster of the node at the address; then the file says only how to
-/// connect.
-/// Fails with `exit_usage` when the configuration or an option is wrong.
+/// Returns a client of all nodes of the configuration file. With an address, it returns a client of
+/// the cluster of the node there; the file then says only how to connect.
+/// Errors:  fails with `exit_usage` when the configuration or an option is wrong.
 tl::expected<client, failure> connect_to(const connection_options& options);
 
 } // namespace millrace::tools

@@ -1,4 +1,4 @@
-// Graph and layout of one model, in tables or as JSON.
+// Prints the graph and the layout of one model, as tables or as JSON.
 #include <millrace/tools/describe_model.hpp>
 #include <millrace/tools/text.hpp>
 
@@ -27,7 +27,7 @@ std::string shape_of(const tensor_desc& tensor) {
   return "[" + text + "]";
 }
 
-// What a layer is made of, on one line: "in=784 out=128".
+// Returns a layer's attributes on one line: "in=784 out=128".
 std::string attributes_of(const layer_description& layer) {
   std::string text;
   for (auto& [key, value] : layer.attributes)

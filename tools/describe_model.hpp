@@ -1,4 +1,5 @@
-// A stored model for people and as JSON. Used by `millrace models`.
+// Prints a stored model as tables and as JSON.
+// Used by `millrace models`.
 #pragma once
 
 #include <millrace/runtime/client/repository.hpp>
@@ -11,7 +12,8 @@ namespace millrace::tools {
 json to_json(const model_summary& model);
 json to_json(const model_info& model);
 
-/// Layers with their kind, the beginning of their id and their inputs; tensors with their layer.
+/// Prints the layers with their kind, the beginning of their id and their inputs, and the tensors
+/// with their layer.
 void print(std::ostream& out, const model_info& model);
 
 } // namespace millrace::tools

@@ -1,7 +1,6 @@
-// `millrace doctor`: what this machine grants a service, and how to grant what it does not.
-#include <millrace/config/load.hpp>
+// `millrace doctor`: shows what this machine grants a service, and how to grant what is missing.
 #include <millrace/config/place.hpp>
-#include <millrace/runtime/transport_options.hpp>
+#include <millrace/runtime/configuration.hpp>
 #include <millrace/tools/doctor/cluster_checks.hpp>
 #include <millrace/tools/doctor/doctor.hpp>
 #include <millrace/tools/doctor/gpu_checks.hpp>
@@ -50,11 +49,11 @@ int examine(invocation& call, const doctor_options& options) {
   auto add = [&](std::vector<doctor::finding> more) {
     findings.insert(findings.end(), more.begin(), more.end());
   };
-  auto settings = options.config_file.empty() ? config::parse("", "defaults")
-                                              : config::load_file(options.config_file);
+  auto settings = options.config_file.empty() ? parse_configuration("", "defaults")
+                                              : load_configuration(options.config_file);
   if (!settings)
     return report(call, {settings.error(), exit_usage});
-  auto ports = transport::describe_verbs_devices(runtime::verbs_options_of(settings->verbs));
+  auto ports = transport::describe_verbs_devices(settings->options.of<transport::verbs_options>());
   add(doctor::examine_verbs(ports));
   add(doctor::examine_gpus(doctor::find_gpus(), ports));
   if (!options.config_file.empty()) {

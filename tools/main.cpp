@@ -1,4 +1,4 @@
-// The program `millrace`: everything is behind `tools::run`, which tests call as well.
+// The program `millrace`. It calls `tools::run`, as tests do.
 #include <millrace/tools/run.hpp>
 
 #include <iostream>

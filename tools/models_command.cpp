@@ -1,4 +1,4 @@
-// `millrace models`: what a group of providers keeps, one by one.
+// `millrace models`: shows and changes the models that a group of providers keeps.
 #include <millrace/tools/connection.hpp>
 #include <millrace/tools/describe_model.hpp>
 #include <millrace/tools/text.hpp>
@@ -56,7 +56,8 @@ int describe(invocation& call, const models_options& options) {
 
 using change = std::function<future<void>(repository&, const std::string& model)>;
 
-// Applies a change to every model named; those that can be changed are, whatever becomes of others.
+// Applies a change to every named model. A model that cannot be changed does not keep the others
+// from it.
 int apply(
   invocation& call, const models_options& options, const char* done_word, const change& one) {
   auto client = connect_to(options);

@@ -1,5 +1,6 @@
-// Errors and JSON: the two things that scripts read.
+// Prints errors and JSON, the two outputs that scripts read.
 #include <millrace/config/units.hpp>
+#include <millrace/runtime/configuration.hpp>
 #include <millrace/tools/output.hpp>
 #include <millrace/tools/text.hpp>
 
@@ -45,19 +46,22 @@ CLI::App* add_command(
 }
 
 std::string describe(const config::provider_settings& provider) {
-  auto text = provider.name + " (" + std::string{config::to_string(provider.bucket)} + ", " +
-    config::format_size(provider.capacity_bytes);
-  return text + (provider.path.empty() ? "" : ", " + provider.path) + ")";
+  auto& schema = configuration_schema();
+  auto text = provider.name + " (" + provider.bucket;
+  if (auto capacity = schema.find(provider, "capacity"))
+    text += ", " + config::format_size(capacity->number);
+  if (auto path = schema.find(provider, "path"))
+    text += ", " + path->text;
+  return text + ")";
 }
 
 json to_json(const config::provider_settings& provider) {
-  json j = {
-    {"name", provider.name},
-    {"bucket", config::to_string(provider.bucket)},
-    {"group", provider.group},
-    {"capacity_bytes", provider.capacity_bytes}};
-  if (!provider.path.empty())
-    j["path"] = provider.path;
+  auto& schema = configuration_schema();
+  json j = {{"name", provider.name}, {"bucket", provider.bucket}, {"group", provider.group}};
+  if (auto capacity = schema.find(provider, "capacity"))
+    j["capacity_bytes"] = capacity->number;
+  if (auto path = schema.find(provider, "path"))
+    j["path"] = path->text;
   return j;
 }
 

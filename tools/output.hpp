@@ -1,4 +1,5 @@
-// JSON of the things that several commands print.
+// JSON for the objects that several commands print.
+// Used by the commands' files.
 #pragma once
 
 #include <millrace/config/settings.hpp>
@@ -16,10 +17,10 @@ using json = nlohmann::ordered_json;
 /// {"code": "not_found", "detail": "..."}
 json to_json(const status& why);
 
-/// Prints a document to the output stream; bytes that are no UTF-8 are replaced.
+/// Prints a document to the output stream. Invalid UTF-8 is replaced.
 void print_json(invocation& call, const json& document);
 
-/// "a (memory, 1GiB)"; with a path for kinds that have one.
+/// Returns "a (memory, 1GiB)", with the path for kinds that have one.
 std::string describe(const config::provider_settings& provider);
 json to_json(const config::provider_settings& provider);
 

@@ -1,4 +1,4 @@
-// `millrace pool`: makes pools, and looks into those that no service has open.
+// `millrace pool`: makes pools, and shows those that no service has open.
 #include <millrace/config/units.hpp>
 #include <millrace/storage/pmem/pool.hpp>
 #include <millrace/tools/output.hpp>

@@ -1,4 +1,4 @@
-// The one meter of all commands.
+// Draws the progress line of all commands.
 #include <millrace/tools/progress_line.hpp>
 #include <millrace/tools/text.hpp>
 
@@ -14,7 +14,7 @@ namespace {
 constexpr auto redraw = std::chrono::milliseconds{100};
 constexpr std::size_t bar_width = 24;
 
-// One step to the right with every redraw.
+// The mark moves one step to the right with every redraw.
 std::string moving_mark(std::chrono::milliseconds spent) {
   std::string bar(bar_width, ' ');
   bar[static_cast<std::size_t>(std::max<std::int64_t>(spent / redraw, 0)) % bar_width] = '#';
@@ -23,7 +23,7 @@ std::string moving_mark(std::chrono::milliseconds spent) {
 
 } // namespace
 
-// Only the process's own standard error can be a terminal: tests give others.
+// Only the process's own standard error can be a terminal. Tests pass other streams.
 progress_line::progress_line(const invocation& call, std::string what)
   : on_(!call.json && &call.err == &std::cerr && ::isatty(STDERR_FILENO) == 1),
     what_(printable(what)) {}

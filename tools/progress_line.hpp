@@ -1,4 +1,5 @@
-// How far a long operation is, on one line of a terminal that is drawn again and again. Used by commands that copy.
+// Shows the progress of a long operation on one line of a terminal.
+// Used by commands that copy.
 #pragma once
 
 #include <millrace/storage/checkpoint_store.hpp>
@@ -9,7 +10,8 @@
 
 namespace millrace::tools {
 
-/// Draws on standard error, and only if that is a terminal and nobody asked for JSON. Gone when it is destroyed.
+/// Draws on standard error, if that is a terminal and --json was not given. The line is erased when
+/// this is destroyed.
 class progress_line {
 public:
   progress_line(const invocation& call, std::string what);
@@ -17,10 +19,10 @@ public:
   progress_line(const progress_line&) = delete;
   progress_line& operator=(const progress_line&) = delete;
 
-  /// Draws at most ten times a second.
+  /// Draws the progress, at most ten times a second.
   void show(std::uint64_t done, std::uint64_t total);
 
-  /// As a callback for what takes one. This outlives it.
+  /// Returns `show` as a callback, which this object must outlive.
   storage::progress_callback callback();
 
 private:
@@ -33,8 +35,8 @@ private:
   bool visible_ = false;
 };
 
-/// "layer.pt [#####     ] 50%  1.2 GiB of 2.4 GiB  800 MiB/s": what is drawn. Without a total, "repack [   #   ] 12 s"
-/// with a mark that moves.
+/// Returns the text to draw: "layer.pt [#####     ] 50%  1.2 GiB of 2.4 GiB  800 MiB/s". Without a
+/// total it is "repack [   #   ] 12 s" with a mark that moves.
 std::string progress_text(
   const std::string& what, std::uint64_t done, std::uint64_t total,
   std::chrono::milliseconds spent);

@@ -1,4 +1,4 @@
-// The table of commands, and what becomes of arguments that none of them understands.
+// The table of commands, and the errors for arguments that no command understands.
 #include <millrace/config/nearest.hpp>
 #include <millrace/config/units.hpp>
 #include <millrace/tools/command.hpp>
@@ -18,7 +18,7 @@ constexpr std::array commands = {add_serve_command,       add_status_command, ad
                                  add_checkpoints_command, add_pool_command,   add_cluster_command,
                                  add_config_command,      add_doctor_command};
 
-// "no command 'frob' in models": the parser itself only says that one is missing.
+// Returns "no command 'frob' in models". The parser itself only says that a command is missing.
 std::string unknown_command(const CLI::App& app, const std::vector<std::string>& arguments) {
   auto* at = &app;
   for (auto& argument : arguments) {
@@ -41,7 +41,7 @@ std::string unknown_command(const CLI::App& app, const std::vector<std::string>&
   return {};
 }
 
-// The first line of what the parser says, and where to read on.
+// Prints the first line of the parser's message, and where to read on.
 int report_usage(invocation& call, const CLI::App& app, const CLI::ParseError& error) {
   auto why = unknown_command(app, call.arguments);
   if (why.empty())

@@ -1,4 +1,5 @@
 // The whole command line as one function: arguments in, text and an exit code out.
+// Called by `main` and by tests.
 #pragma once
 
 #include <iosfwd>

@@ -1,7 +1,7 @@
-// `millrace serve`: a node as a process of its own, until a signal stops it.
-#include <millrace/config/load.hpp>
+// `millrace serve`: runs a node as a process until a signal stops it.
 #include <millrace/config/place.hpp>
 #include <millrace/core/log.hpp>
+#include <millrace/runtime/configuration.hpp>
 #include <millrace/runtime/node/node.hpp>
 #include <millrace/tools/output.hpp>
 #include <millrace/tools/signals.hpp>
@@ -23,8 +23,8 @@ struct serve_options {
 };
 
 result<config::settings> settings_of(const serve_options& options) {
-  auto loaded = options.config_file.empty() ? config::parse("", "defaults")
-                                            : config::load_file(options.config_file);
+  auto loaded = options.config_file.empty() ? parse_configuration("", "defaults")
+                                            : load_configuration(options.config_file);
   if (!loaded)
     return loaded;
   return config::pick_node(*loaded, options.node, config::surroundings::of_this_process());
@@ -47,7 +47,8 @@ void print_ready(
     json providers = json::array();
     for (auto& p : settings.providers)
       providers.push_back(to_json(p));
-    // One line, so that whoever started the service reads a line and knows.
+    // One line, so that the program that started the service can read one line and know that it is
+    // ready.
     call.out << json{{"ready",
                       {{"node", settings.node.name},
                        {"address", addresses.front()},

@@ -1,4 +1,5 @@
-// Signals of a service: turned into something that can be waited for. Used by `serve`.
+// Turns the signals that stop a service into an event to wait for.
+// Used by `serve`.
 #pragma once
 
 #include <condition_variable>
@@ -6,17 +7,19 @@
 
 namespace millrace::tools {
 
-/// Lets SIGTERM and SIGINT ask for an orderly end; the second one ends the process at once.
+/// Lets SIGTERM and SIGINT ask for an orderly end. The second signal ends the process at once.
 ///
-/// *Problem*: a handler may do next to nothing, and a signal goes to any thread that does not block
-/// it. So all block it, from before the first one is made, and one thread waits for it.
+/// *Problem*: a signal handler may call almost no functions, and a signal goes to any thread that
+/// does not block it. So every thread blocks it, from before the first thread is made, and one
+/// thread waits for it.
 class stop_signals {
 public:
-  /// Blocks the signals in this thread and those it makes from now on. Ignores SIGPIPE.
-  /// Make one a process, before any other thread; it lives as long as the process.
+  /// Blocks the signals in this thread and in the threads that it makes from now on. Ignores
+  /// SIGPIPE. Call it once per process, before any other thread; the object lives as long as the
+  /// process.
   static stop_signals& install();
 
-  /// Waits for the first signal and returns its number; at once if it came before.
+  /// Waits for the first signal and returns its number; at once if it has come already.
   int wait();
 
 private:

@@ -1,8 +1,9 @@
-// `millrace status`: how every node of a cluster stands.
+// `millrace status`: shows the state of every node of a cluster.
 #include <millrace/tools/connection.hpp>
 #include <millrace/tools/output.hpp>
 #include <millrace/tools/text.hpp>
 
+#include <algorithm>
 #include <memory>
 #include <ostream>
 
@@ -33,28 +34,29 @@ json to_json(const actors::provider_status& p) {
     {"kind", p.kind},
     {"group", p.group},
     {"durable", p.durable},
-    {"models", p.models},
+    {"models", p.store.models},
     {"used_bytes", p.used_bytes},
     {"capacity_bytes", p.capacity_bytes},
     {"in_flight", p.in_flight},
     {"queued", p.queued},
-    {"stores", p.stores},
-    {"loads", p.loads},
-    {"failures", p.failures},
-    {"evictions", p.evictions},
-    {"stored_bytes", p.stored_bytes},
-    {"loaded_bytes", p.loaded_bytes}};
-  if (p.checkpoints)
-    out["checkpoints"] = {{"registered", p.registered},     {"saves_in_flight", p.saves_in_flight},
-                          {"saves_queued", p.saves_queued}, {"saves", p.saves},
-                          {"saves_failed", p.saves_failed}, {"saved_bytes", p.saved_bytes},
-                          {"restores", p.restores},         {"restored_bytes", p.restored_bytes}};
-  if (p.flushes)
+    {"stores", p.store.stores},
+    {"loads", p.store.loads},
+    {"failures", p.store.failures},
+    {"evictions", p.store.evictions},
+    {"stored_bytes", p.store.stored_bytes},
+    {"loaded_bytes", p.store.loaded_bytes}};
+  auto& c = p.checkpoints;
+  if (c.kept)
+    out["checkpoints"] = {{"registered", c.registered},     {"saves_in_flight", c.saves_in_flight},
+                          {"saves_queued", c.saves_queued}, {"saves", c.saves},
+                          {"saves_failed", c.saves_failed}, {"saved_bytes", c.saved_bytes},
+                          {"restores", c.restores},         {"restored_bytes", c.restored_bytes}};
+  if (c.flushes)
     out["flush"] = {
-      {"waiting", p.flushed.waiting},
-      {"steps", p.flushed.steps},
-      {"failures", p.flushed.failures},
-      {"flushed_bytes", p.flushed.bytes}};
+      {"waiting", c.flushed.waiting},
+      {"steps", c.flushed.steps},
+      {"failures", c.flushed.failures},
+      {"flushed_bytes", c.flushed.bytes}};
   return out;
 }
 
@@ -64,13 +66,14 @@ void print_checkpoints(std::ostream& out, const node_status& s) {
      ">restored"}};
   bool any = false;
   for (auto& p : s.providers) {
-    if (!p.checkpoints)
+    auto& c = p.checkpoints;
+    if (!c.kept)
       continue;
     any = true;
     shown.add(
-      {p.name, std::to_string(p.registered), std::to_string(p.saves_in_flight),
-       std::to_string(p.saves_queued), std::to_string(p.saves), human_size(p.saved_bytes),
-       std::to_string(p.saves_failed), std::to_string(p.restores), human_size(p.restored_bytes)});
+      {p.name, std::to_string(c.registered), std::to_string(c.saves_in_flight),
+       std::to_string(c.saves_queued), std::to_string(c.saves), human_size(c.saved_bytes),
+       std::to_string(c.saves_failed), std::to_string(c.restores), human_size(c.restored_bytes)});
   }
   if (any)
     shown.print(out, "  ");
@@ -80,40 +83,32 @@ void print_flushes(std::ostream& out, const node_status& s) {
   table shown{{"flushed on", ">waiting", ">steps", ">copied", ">failed"}};
   bool any = false;
   for (auto& p : s.providers) {
-    if (!p.flushes)
+    auto& flushed = p.checkpoints.flushed;
+    if (!p.checkpoints.flushes)
       continue;
     any = true;
     shown.add(
-      {p.name, std::to_string(p.flushed.waiting), std::to_string(p.flushed.steps),
-       human_size(p.flushed.bytes), std::to_string(p.flushed.failures)});
+      {p.name, std::to_string(flushed.waiting), std::to_string(flushed.steps),
+       human_size(flushed.bytes), std::to_string(flushed.failures)});
   }
   if (any)
     shown.print(out, "  ");
 }
 
-json to_json(const actors::rdma_status& s) {
-  json rails = json::array();
-  for (auto& r : s.rails)
-    rails.push_back(
-      {{"peer", r.peer},
-       {"device", r.device},
-       {"state", r.state},
-       {"connected_by", r.connected_by},
-       {"bytes", r.bytes},
-       {"rate_bytes_per_s", r.rate_bytes_per_s},
-       {"depth", r.depth},
-       {"requests", r.requests},
-       {"retried", r.retried},
-       {"failures", r.failures},
-       {"last_error", r.last_error}});
-  return {
-    {"rails", rails},
-    {"registrations", s.registrations},
-    {"registered_bytes", s.registered_bytes},
-    {"grants", s.grants},
-    {"windows", s.windows},
-    {"by_dma_buf", s.by_dma_buf},
-    {"by_peer_memory", s.by_peer_memory}};
+void add(json& out, const std::vector<transport::report_line>& lines) {
+  for (auto& line : lines)
+    out[line.name] = line.is_number ? json(line.number) : json(line.text);
+}
+
+json to_json(const transport::driver_report& r) {
+  json out = json::object();
+  for (auto& t : r.tables) {
+    auto& rows = out[t.name] = json::array();
+    for (auto& lines : t.rows)
+      add(rows.emplace_back(json::object()), lines);
+  }
+  add(out, r.lines);
+  return out;
 }
 
 json to_json(const node_status& s) {
@@ -145,8 +140,10 @@ json to_json(const node_status& s) {
      {{"used_bytes", s.staging_used_bytes}, {"capacity_bytes", s.staging_capacity_bytes}}},
     {"providers", providers},
     {"paths", paths}};
-  if (s.rdma.present)
-    out["rdma"] = to_json(s.rdma);
+  // What a driver calls its report stands beside the node's own keys.
+  for (auto& r : s.reports)
+    if (!out.contains(r.about))
+      out[r.about] = to_json(r);
   return out;
 }
 
@@ -181,7 +178,7 @@ void print_providers(std::ostream& out, const node_status& s) {
     providers.print(out, "  ");
 }
 
-// The star marks the way that the next transfer takes.
+// The star marks the driver that the next transfer uses.
 void print_paths(std::ostream& out, const node_status& s) {
   table paths{
     {"peer", "driver", ">bytes", ">rate", ">transfers", ">failures", ">fallbacks", "last failure"}};
@@ -194,26 +191,47 @@ void print_paths(std::ostream& out, const node_status& s) {
     paths.print(out, "  ");
 }
 
-void print_rdma(std::ostream& out, const actors::rdma_status& s) {
-  if (!s.present)
-    return;
-  out << "  rdma: " << counted(s.rails.size(), "rail") << ", "
-      << counted(s.registrations, "registration") << " (" << human_size(s.registered_bytes) << "), "
-      << counted(s.grants, "grant") << ", " << counted(s.windows, "window");
-  if (s.by_dma_buf + s.by_peer_memory > 0)
-    out << "; memory of GPUs registered " << s.by_dma_buf << " times by dma-buf, "
-        << s.by_peer_memory << " by peer memory";
-  out << '\n';
-  table rails{
-    {"rail to", "device", "state", "by", ">bytes", ">rate", ">depth", ">requests", ">retried",
-     ">failures", "last failure"}};
-  for (auto& r : s.rails)
-    rails.add(
-      {r.peer, r.device, r.state, r.connected_by, human_size(r.bytes),
-       human_size(r.rate_bytes_per_s) + "/s", std::to_string(r.depth), std::to_string(r.requests),
-       std::to_string(r.retried), std::to_string(r.failures), r.last_error});
-  if (!s.rails.empty())
-    rails.print(out, "  ");
+// "registered_bytes" and its number as "registered", "1.5 KiB".
+std::pair<std::string, std::string> shown(const transport::report_line& line) {
+  auto name = line.name;
+  auto take = [&](std::string_view unit) {
+    bool has = name.ends_with(unit);
+    if (has && name.size() > unit.size())
+      name.resize(name.size() - unit.size() - 1);
+    return has && line.is_number;
+  };
+  auto text = take("bytes_per_s") ? human_size(line.number) + "/s"
+    : take("bytes")               ? human_size(line.number)
+    : line.is_number              ? std::to_string(line.number)
+                                  : line.text;
+  std::replace(name.begin(), name.end(), '_', ' ');
+  return {name, text};
+}
+
+void print_report(std::ostream& out, const transport::driver_report& r) {
+  std::string facts;
+  for (auto& line : r.lines) {
+    auto [name, text] = shown(line);
+    facts += (facts.empty() ? " " : ", ") + name + " " + text;
+  }
+  out << "  " << printable(r.about) << ":" << printable(facts) << '\n';
+  for (auto& t : r.tables) {
+    if (t.rows.empty())
+      continue;
+    std::vector<std::string> headings;
+    for (auto& line : t.rows.front())
+      headings.push_back((line.is_number ? ">" : "") + printable(shown(line).first));
+    table rows{std::move(headings)};
+    for (auto& lines : t.rows) {
+      std::vector<std::string> cells;
+      for (auto& line : lines)
+        cells.push_back(shown(line).second);
+      // The table counts on it, and a node may say anything.
+      cells.resize(t.rows.front().size());
+      rows.add(std::move(cells));
+    }
+    rows.print(out, "  ");
+  }
 }
 
 void print(std::ostream& out, const node_status& s) {
@@ -228,7 +246,8 @@ void print(std::ostream& out, const node_status& s) {
   print_checkpoints(out, s);
   print_flushes(out, s);
   print_paths(out, s);
-  print_rdma(out, s.rdma);
+  for (auto& r : s.reports)
+    print_report(out, r);
 }
 
 int show_status(invocation& call, const connection_options& options) {

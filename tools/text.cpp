@@ -1,4 +1,4 @@
-// Rounding, padding, escaping.
+// Rounds, pads and escapes text.
 #include <millrace/core/assert.hpp>
 #include <millrace/tools/text.hpp>
 
@@ -12,7 +12,7 @@ namespace millrace::tools {
 
 namespace {
 
-// Characters rather than bytes, so that columns of UTF-8 names line up.
+// Counts characters instead of bytes, so that columns of UTF-8 names are aligned.
 std::size_t width_of(std::string_view text) {
   return static_cast<std::size_t>(std::count_if(text.begin(), text.end(), [](char c) {
     return (static_cast<unsigned char>(c) & 0xc0) != 0x80;
@@ -68,7 +68,7 @@ std::string printable(std::string_view text) {
   std::string out;
   for (std::size_t i = 0; i < text.size(); ++i) {
     auto c = static_cast<unsigned char>(text[i]);
-    // C1 control characters arrive as C2 80 to C2 9F.
+    // C1 control characters are encoded as C2 80 to C2 9F.
     bool c1 = c == 0xc2 && i + 1 < text.size() && static_cast<unsigned char>(text[i + 1]) < 0xa0;
     if (c >= 0x20 && c != 0x7f && !c1) {
       out += text[i];

@@ -1,4 +1,5 @@
-// Text for people: sizes, durations, aligned tables, names that cannot upset a terminal.
+// Text for terminals: sizes, durations, aligned tables, and names without control characters.
+// Used by the commands' files.
 #pragma once
 
 #include <cstdint>
@@ -9,25 +10,26 @@
 
 namespace millrace::tools {
 
-/// "0 B", "512 B", "1.5 KiB", "20 GiB": three digits at least.
+/// Returns "0 B", "512 B", "1.5 KiB", "20 GiB".
 std::string human_size(std::uint64_t size_bytes);
 
-/// "250 ms", "12 s", "3 min 20 s", "2 h 5 min", "4 d 1 h".
+/// Returns "250 ms", "12 s", "3 min 20 s", "2 h 5 min", "4 d 1 h".
 std::string human_duration(std::uint64_t duration_ms);
 
-/// "2024-05-01 12:00:00Z".
+/// Returns "2024-05-01 12:00:00Z".
 std::string human_time(std::uint64_t since_epoch_ns);
 
-/// The text on one line and without control characters: "\n" and the like become "\x0a".
+/// Returns the text on one line and without control characters: a newline becomes "\x0a".
 std::string printable(std::string_view text);
 
-/// "a, b".
+/// Returns "a, b".
 std::string joined(const std::vector<std::string>& items);
 
-/// "1 model", "3 models".
+/// Returns "1 model", "3 models".
 std::string counted(std::uint64_t count, std::string_view noun);
 
-/// Columns as wide as their widest cell. A heading that begins with '>' aligns to the right.
+/// A table whose columns are as wide as their widest cell. A heading that begins with '>' aligns
+/// its column to the right.
 class table {
 public:
   explicit table(std::vector<std::string> headings);

@@ -11,37 +11,13 @@
 
 namespace millrace::transport {
 
-namespace {
-
-// A driver without a device would reach nobody.
-result<std::shared_ptr<driver>> make_verbs(const driver_deps& deps) {
-  if (auto bad = check(deps.verbs); !bad.ok())
-    return fail(bad);
-  auto made = make_verbs_driver(deps.loop, deps.movers, deps.limits, deps.verbs);
-  if (auto& why = made->devices().remark; !why.empty())
-    return fail(errc::unavailable, why);
-  return made;
-}
-
-} // namespace
-
-result<std::shared_ptr<driver>> make_driver(const std::string& name, const driver_deps& deps) {
-  if (name == "local")
-    return make_local_driver(deps.movers, deps.limits);
-  if (name == "shm")
-    return make_shm_driver(
-      deps.loop, deps.movers,
-      {.limits = deps.limits, .granule_bytes = deps.granule_bytes, .bounds = deps.shm},
-      deps.shared_arenas);
-  if (name == "tcp")
-    return make_tcp_driver(deps.loop, deps.tcp);
-  if (name == "verbs")
-    return make_verbs(deps);
-  if (name == "staged")
-    return make_staged_driver(deps.loop, deps.movers, deps.staged, deps.move);
-  return fail(
-    errc::invalid_argument,
-    "no driver is called " + name + "; there are: local, shm, verbs, tcp, staged");
+const std::vector<driver_kind>& builtin_drivers() {
+  static const std::vector<driver_kind> kinds = {
+    driver_of("local", make_local_driver),   driver_of("shm", make_shm_driver),
+    driver_of("verbs", make_verbs_driver),   driver_of("tcp", make_tcp_driver),
+    driver_of("staged", make_staged_driver),
+  };
+  return kinds;
 }
 
 std::vector<std::shared_ptr<device_kind>> builtin_device_kinds() {

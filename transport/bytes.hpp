@@ -1,5 +1,5 @@
-// Numbers of fixed width in messages of fixed size, little endian. Used where drivers'
-// messages are not made by the codec.
+// Fixed-width numbers in fixed-size messages, little endian.
+// Used by drivers whose messages the codec does not make.
 #pragma once
 
 #include <bit>
@@ -11,7 +11,7 @@ namespace millrace::transport {
 
 static_assert(std::endian::native == std::endian::little, "numbers are copied as they lie");
 
-/// Writes one after the other; the caller has made the room.
+/// Writes numbers one after the other. The caller has made the room.
 class byte_writer {
 public:
   explicit byte_writer(std::byte* at) noexcept : at_(at) {}
@@ -30,7 +30,7 @@ private:
   std::byte* at_;
 };
 
-/// Reads one after the other; the caller knows that they are there.
+/// Reads numbers one after the other. The caller knows that the bytes are there.
 class byte_reader {
 public:
   explicit byte_reader(const std::byte* at) noexcept : at_(at) {}

@@ -5,10 +5,12 @@
 #include <millrace/core/clock.hpp>
 #include <millrace/core/status.hpp>
 #include <millrace/net/channel/channel.hpp>
-#include <millrace/net/channel/stream_door.hpp>
+#include <millrace/net/channel/stream_acceptor.hpp>
+#include <millrace/transport/driver_report.hpp>
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -93,6 +95,10 @@ public:
   /// Forgets what it kept of this memory for later transfers, registrations with devices for one. Does nothing in
   /// drivers that keep nothing. Any thread.
   virtual void invalidate(const std::byte*, std::uint64_t) {}
+
+  /// What `millrace status` shall show of the driver, beside what it moved; nothing in drivers that have no state worth
+  /// showing. Any thread.
+  virtual std::optional<driver_report> report() const { return std::nullopt; }
 };
 
 /// A driver that talks to its twin in the peer over the channel. Called on the loop.
@@ -105,7 +111,7 @@ public:
   virtual void on_message(
     net::channel& c, std::span<const std::byte> body, std::vector<net::unique_fd> fds) = 0;
   /// Where connections of its own come in; null for drivers that have none.
-  virtual std::shared_ptr<net::stream_door> door() const { return nullptr; }
+  virtual std::shared_ptr<net::stream_acceptor> stream_acceptor() const { return nullptr; }
 };
 
 } // namespace millrace::transport

@@ -6,7 +6,6 @@
 #include <millrace/transport/memory/staging_pool.hpp>
 #include <millrace/transport/once.hpp>
 #include <millrace/transport/path_table.hpp>
-#include <millrace/transport/verbs/verbs_driver.hpp>
 
 #include <bit>
 #include <mutex>
@@ -27,6 +26,18 @@ bool is_missing_here(errc code) {
   return code == errc::unavailable || code == errc::unsupported || code == errc::not_found;
 }
 
+result<std::shared_ptr<driver>> make_driver(
+  const std::string& name, const driver_deps& deps, const config::option_set& options) {
+  std::string known;
+  for (auto& kind : builtin_drivers()) {
+    if (kind.name == name)
+      return kind.make(deps, options);
+    known.append(known.empty() ? "" : ", ").append(kind.name);
+  }
+  return fail(
+    errc::invalid_argument, "there is no driver called " + name + "; the drivers are: " + known);
+}
+
 class fabric_impl : public fabric, public std::enable_shared_from_this<fabric_impl> {
 public:
   explicit fabric_impl(const fabric_options& options)
@@ -43,17 +54,13 @@ public:
         return self ? self->shared_arenas() : std::vector<std::shared_ptr<arena>>{};
       },
       options.granule_bytes,
-      options.shm,
-      options.tcp,
-      options.verbs,
-      options.staged,
       [weak = weak_from_this()](transfer t, completion<transfer_report> done) {
         if (auto self = weak.lock())
           return self->submit(std::move(t), std::move(done));
         done(fail(errc::unavailable, "the fabric ends"));
       }};
     for (auto& name : options.prefer) {
-      auto made = make_driver(name, deps);
+      auto made = make_driver(name, deps, options.drivers);
       if (made)
         add_driver(std::move(*made));
       else if (!is_missing_here(made.error().code()))
@@ -126,10 +133,10 @@ public:
       c.close({errc::protocol_error, "a driver's message without its name"});
   }
 
-  std::shared_ptr<net::stream_door> stream_door() const override {
+  std::shared_ptr<net::stream_acceptor> stream_acceptor() const override {
     for (auto& d : peer_drivers_)
-      if (auto door = d->door())
-        return door;
+      if (auto streams = d->stream_acceptor())
+        return streams;
     return nullptr;
   }
 
@@ -169,11 +176,12 @@ public:
     return out;
   }
 
-  std::optional<verbs_stats> verbs() const override {
-    for (auto& d : peer_drivers_)
-      if (auto* found = dynamic_cast<const verbs_driver*>(d.get()))
-        return found->stats();
-    return std::nullopt;
+  std::vector<driver_report> reports() const override {
+    std::vector<driver_report> out;
+    for (auto& d : drivers_)
+      if (auto report = d->report())
+        out.push_back(std::move(*report));
+    return out;
   }
 
 private:

@@ -4,42 +4,19 @@
 #include <millrace/core/memory.hpp>
 #include <millrace/core/tensor_view.hpp>
 #include <millrace/net/channel/channel.hpp>
-#include <millrace/net/channel/stream_door.hpp>
+#include <millrace/net/channel/stream_acceptor.hpp>
 #include <millrace/transport/copy/copy_job.hpp>
 #include <millrace/transport/copy/local_copy.hpp>
 #include <millrace/transport/driver.hpp>
+#include <millrace/transport/fabric_options.hpp>
 #include <millrace/transport/memory/arena.hpp>
 #include <millrace/transport/memory/region.hpp>
-#include <millrace/transport/shm/shm_options.hpp>
-#include <millrace/transport/staged/staged_options.hpp>
-#include <millrace/transport/tcp/tcp_options.hpp>
-#include <millrace/transport/verbs/verbs_options.hpp>
-#include <millrace/transport/verbs/verbs_state.hpp>
 
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
 namespace millrace::transport {
-
-struct fabric_options {
-  /// Tried in this order; a driver that this machine cannot have is left out.
-  std::vector<std::string> prefer = {"local", "shm", "verbs", "tcp", "staged"};
-  /// Somebody asked for these drivers: one that is left out is worth a warning.
-  bool prefer_is_explicit = false;
-  /// How long a driver that failed with a peer, while another reached it, is not its first choice.
-  std::uint32_t retry_after_ms = 10'000;
-  std::uint32_t movers = 0;         // 0: one a core, at most 8
-  std::uint32_t device_threads = 2; // wait for copies of devices; none before there are any
-  copy_limits limits;
-  /// Adopted files are mapped by peers in pieces of this size.
-  std::uint64_t granule_bytes = 64u << 20;
-  shm_options shm;
-  tcp_options tcp;
-  verbs_options verbs;
-  staged_options staged;
-};
 
 /// How the memory of `make_memory` comes to be.
 enum class staging_mode { pinned, on_demand };
@@ -97,7 +74,7 @@ public:
   virtual void on_frame(net::channel& c, net::frame f) = 0;
 
   /// Takes sockets that open with an admission; null without a driver that has streams.
-  virtual std::shared_ptr<net::stream_door> stream_door() const { return nullptr; }
+  virtual std::shared_ptr<net::stream_acceptor> stream_acceptor() const { return nullptr; }
 
   /// Moves bytes by the first driver that reaches the owner. See `driver::submit`.
   ///
@@ -115,8 +92,8 @@ public:
   virtual const std::shared_ptr<mover_pool>& movers() const noexcept = 0;
   /// Every way that was used, and the one that would be, to every peer.
   virtual std::vector<path_stats> paths() const = 0;
-  /// Of the driver that uses RDMA devices; none without it.
-  virtual std::optional<verbs_stats> verbs() const = 0;
+  /// Of the drivers that report something.
+  virtual std::vector<driver_report> reports() const = 0;
 };
 
 /// Exposes tensors to holders of the region's handle. Errors as `gather_list::of`.

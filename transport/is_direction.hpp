@@ -1,4 +1,5 @@
-// The check of a direction that came over the wire. Used by the messages of each driver.
+// Checks a direction that came over the wire.
+// Used by the messages of each driver.
 #pragma once
 
 #include <millrace/transport/driver.hpp>

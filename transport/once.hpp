@@ -1,4 +1,5 @@
-// A completion that gets through once, however often it is called. The fabric puts it between drivers and callers.
+// A completion that runs once, however often it is called.
+// The fabric puts it between drivers and callers.
 #pragma once
 
 #include <millrace/core/status.hpp>
@@ -11,11 +12,12 @@ namespace millrace::transport {
 
 /// Passes the first outcome on to `done` and calls `again()` for every later one.
 ///
-/// *Problem*: callers count their transfers by completions. A driver that reports one twice (a device that repeats
-/// a work completion, a loss noticed while the answer was on its way) would end an operation whose other
-/// windows are still being filled, and publish bytes that never came.
-/// Threads: copies may be called from several at once. `done` is let go of before it runs: what it holds does not
-/// wait for copies that a driver keeps.
+/// *Problem*: callers count their transfers by completions. A driver may report one twice: a device
+/// repeats a work completion, or a loss is noticed while the answer is on its way. The second
+/// report would end an operation whose other windows are still being filled, and publish bytes that
+/// never came.
+/// Threads: several threads may call copies at once. `done` is moved out before it runs, so what it
+///          owns does not outlive it in the copies that a driver keeps.
 template <class T, class Again>
 completion<T> once(completion<T> done, Again again) {
   struct state {

@@ -1,5 +1,5 @@
-// A driver's links to its peers, one for each channel, found by channel and by peer. Kept by every driver that talks to
-// its twin.
+// A driver's links to its peers, one for each channel, found by channel and by peer.
+// Used by every driver that talks to the same driver in another process.
 #pragma once
 
 #include <millrace/core/ids.hpp>
@@ -13,7 +13,7 @@
 
 namespace millrace::transport {
 
-/// Threads: any.
+/// Finds links by channel and by peer. Threads: any.
 template <class Link>
 class peer_links {
 public:
@@ -24,13 +24,13 @@ public:
     by_peer_[c.peer().id].push_back(link);
     links_[&c] = std::move(link);
   }
-  /// Null if there is none.
+  /// Returns null if there is none.
   pointer find(const net::channel& c) const {
     std::lock_guard guard{mutex_};
     auto found = links_.find(&c);
     return found == links_.end() ? nullptr : found->second;
   }
-  /// The same, and forgets it.
+  /// Returns the link and forgets it; null if there is none.
   pointer take(const net::channel& c) {
     std::lock_guard guard{mutex_};
     auto node = links_.extract(&c);
@@ -42,7 +42,8 @@ public:
       by_peer_.erase(of_peer);
     return std::move(node.mapped());
   }
-  /// The peer's first link for which `usable(link)` holds, which is asked under the lock; null if there is none.
+  /// Returns the peer's first link for which `usable(link)` holds; null if there is none. Calls
+  /// `usable` under the lock.
   template <class F>
   pointer to(const peer_id& peer, F usable) const {
     std::lock_guard guard{mutex_};
@@ -54,7 +55,8 @@ public:
         return link;
     return nullptr;
   }
-  /// One of any peer for which `wanted(link)` holds, asked under the lock; null if there is none. Looks at all of them.
+  /// Returns a link of any peer for which `wanted(link)` holds; null if there is none. Looks at all
+  /// links, and calls `wanted` under the lock.
   template <class F>
   pointer find_if(F wanted) const {
     std::lock_guard guard{mutex_};
@@ -75,7 +77,7 @@ public:
 private:
   mutable std::mutex mutex_;
   std::unordered_map<const net::channel*, pointer> links_;
-  // The same; a peer may have several channels.
+  // The same links by peer; a peer may have several channels.
   std::unordered_map<peer_id, std::vector<pointer>> by_peer_;
 };
 

@@ -4,14 +4,8 @@
 #include <millrace/actors/checkpoint/repacker.hpp>
 #include <millrace/actors/checkpoint/verify_operation.hpp>
 #include <millrace/actors/load_operation.hpp>
-#include <millrace/actors/open_answers.hpp>
-#include <millrace/actors/operation_lane.hpp>
+#include <millrace/actors/provider_actor.hpp>
 #include <millrace/core/codec.hpp>
-#include <millrace/core/log.hpp>
-
-#include <caf/actor_clock.hpp>
-#include <caf/send.hpp>
-#include <caf/typed_event_based_actor.hpp>
 
 #include <algorithm>
 #include <list>
@@ -20,54 +14,39 @@ namespace millrace::actors {
 
 namespace {
 
-using wide_interface = local_checkpoint_manager::extend<caf::reacts_to<step>>;
-
 constexpr std::uint32_t listed_max = 1000; // models of one page
-constexpr auto tick_every = std::chrono::milliseconds{250};
 
-class checkpoint_manager : public wide_interface::base {
+class checkpoint_manager : public provider_actor<local_checkpoint_manager> {
 public:
   checkpoint_manager(caf::actor_config& config, checkpoint_manager_deps deps)
-    : wide_interface::base(config), deps_(std::move(deps)),
-      context_(std::make_shared<operation_context>(
-        system(), caf::actor_cast<caf::strong_actor_ptr>(this), deps_.name, deps_.fabric,
-        deps_.limits)),
-      reads_(
-        deps_.name, deps_.limits.restores_max, deps_.limits.queued_max, [this] { arm_tick(); }),
+    : provider_actor(config, deps.name, deps.fabric, deps.limits), deps_(std::move(deps)),
       repacker_(context_, deps_.store, deps_.repack) {}
 
   const char* name() const override { return "checkpoint_manager"; }
 
   behavior_type make_behavior() override {
-    set_default_handler(caf::drop);
-    return {
-      [this](enroll_request& r) { return enroll(std::move(r)); },
-      [this](const leave_request& r) { return leave(r); },
-      [this](const save_request& r) { return ask_puller(r); },
-      [this](const durable_request& r) { return ask_puller(r); },
-      [this](restore_request& r) { return restore(std::move(r)); },
-      [this](const list_checkpoints_request& r) { return list(r); },
-      [this](const describe_shard_request& r) { return describe(r); },
-      [this](verify_request& r) { return verify(std::move(r)); },
-      [this](const erase_checkpoint_request& r) { return erase(r); },
-      [this](const repack_request& r) { return repack(r); },
-      [this](const provider_status_request&) { return status_now(); },
-      [this](const peer_gone& gone) { forget(gone); },
-      [this](step& s) { work(s); },
-    };
+    using self = checkpoint_manager;
+    return handlers(
+      &self::enroll, &self::leave, &self::ask_puller<save_request>,
+      &self::ask_puller<durable_request>, &self::restore, &self::list, &self::describe,
+      &self::verify, &self::erase, &self::repack, &self::report, &self::forget);
   }
 
-  void on_exit() override {
-    actor_home::entered inside{*context_};
-    status why{errc::unavailable, "provider " + deps_.name + " is shutting down"};
-    reads_.give_up_all(why);
+protected:
+  void give_up_all(const status& why) override {
     for (auto& e : std::list{enrolling_})
       refuse(e, why);
     repacker_.stop(why);
-    answers_.give_up_all(why);
     // The pullers end with their last handle's owner: here.
     for (auto& r : registrations_.remove_all())
       caf::anon_send_exit(r.puller, caf::exit_reason::kill);
+  }
+
+  bool give_up_late(time_point now) override {
+    for (auto& e : std::list{enrolling_})
+      if (e->deadline < now)
+        refuse(e, late(deps_.name, "reserve the slots"));
+    return !enrolling_.empty();
   }
 
 private:
@@ -83,15 +62,6 @@ private:
   };
   using enrolling_ptr = std::shared_ptr<enrolling>;
 
-  void work(step& s) {
-    actor_home::entered inside{*context_};
-    try {
-      s.run();
-    } catch (const std::exception& e) {
-      log().error("provider {}: {}", deps_.name, e.what());
-    }
-  }
-
   // Requests of this process name no peer.
   static asker from(asker who) {
     if (who.peer.is_nil())
@@ -101,8 +71,7 @@ private:
 
   // -- registrations ----------------------------------------------------------------------------
 
-  caf::result<enroll_receipt> enroll(enroll_request request) {
-    actor_home::entered inside{*context_};
+  caf::result<enroll_receipt> enroll(enroll_request& request) {
     auto rp = make_response_promise<enroll_receipt>();
     request.from = from(request.from);
     if (auto bad = check(request); !bad.ok()) {
@@ -110,11 +79,11 @@ private:
       return rp;
     }
     request.shard.keep = std::max(request.shard.keep, deps_.keep_min);
-    auto deadline = deadline_of(request.timeout_ms, deps_.limits, system().clock().now());
+    auto deadline = deadline_of(request.timeout_ms, deps_.limits, now());
     auto e = std::make_shared<enrolling>(enrolling{std::move(request), deadline, rp});
     enrolling_.push_back(e);
     ask_store(e);
-    arm_tick();
+    watch();
     return rp;
   }
 
@@ -193,7 +162,8 @@ private:
   void refuse(const enrolling_ptr& e, const status& why) {
     e->refused = true;
     std::erase(enrolling_, e);
-    e->rp.deliver(to_caf_error(why));
+    // The store may keep `e` for ever, and a promise holds its actor.
+    std::exchange(e->rp, {}).deliver(to_caf_error(why));
   }
 
   template <class Request>
@@ -221,7 +191,6 @@ private:
   }
 
   void forget(const peer_gone& gone) {
-    actor_home::entered inside{*context_};
     for (auto& r : registrations_.remove_all_of(gone.who))
       anon_send(r.puller, end_registration{false, gone.why});
     for (auto& e : std::list{enrolling_})
@@ -231,9 +200,7 @@ private:
 
   // -- reading ----------------------------------------------------------------------------------
 
-  caf::result<load_receipt> restore(restore_request request) {
-    actor_home::entered inside{*context_};
-    auto rp = make_response_promise<load_receipt>();
+  caf::result<load_receipt> restore(restore_request& request) {
     storage::version_choice which;
     if (!request.latest)
       which.step = request.step;
@@ -243,30 +210,29 @@ private:
     load.selections = std::move(request.selections);
     load.target = std::move(request.target);
     load.timeout_ms = request.timeout_ms;
-    auto done = [this, rp](result<load_receipt> outcome) mutable {
-      if (outcome) {
-        ++restores_;
-        restored_bytes_ += outcome->size_bytes;
-      }
-      answer_with(rp, std::move(outcome));
-      send(this, step{[this] { reads_.reap(); }});
-    };
-    reads_.start(make_load_operation(
-      context_, std::move(load), std::move(open), system().clock().now(), std::move(done)));
-    return rp;
+    return operate<load_receipt>(
+      reads_,
+      [&](auto arrived, auto done) {
+        return make_load_operation(
+          context_, std::move(load), std::move(open), arrived, std::move(done));
+      },
+      [this](auto& outcome) {
+        if (outcome) {
+          ++restores_;
+          restored_bytes_ += outcome->size_bytes;
+        }
+      });
   }
 
-  caf::result<verify_receipt> verify(verify_request request) {
-    actor_home::entered inside{*context_};
-    auto rp = make_response_promise<verify_receipt>();
+  caf::result<verify_receipt> verify(verify_request& request) {
     auto open = opener(request.model, request.rank, {request.step, request.saved_at_ns});
-    auto done = [this, rp](result<verify_receipt> outcome) mutable {
-      answer_with(rp, std::move(outcome));
-      send(this, step{[this] { reads_.reap(); }});
-    };
-    reads_.start(make_verify_operation(
-      context_, std::move(request), std::move(open), system().clock().now(), std::move(done)));
-    return rp;
+    return operate<verify_receipt>(
+      reads_,
+      [&](auto arrived, auto done) {
+        return make_verify_operation(
+          context_, std::move(request), std::move(open), arrived, std::move(done));
+      },
+      [](auto&) {});
   }
 
   model_opener opener(std::string model, std::uint32_t rank, storage::version_choice which) {
@@ -278,15 +244,10 @@ private:
   // -- the table --------------------------------------------------------------------------------
 
   caf::result<checkpoint_list> list(const list_checkpoints_request& request) {
-    auto rp = make_response_promise<checkpoint_list>();
     auto count = std::min(request.count_max, listed_max);
-    deps_.store->list(
-      request.prefix, request.after, count,
-      context_->home<std::vector<checkpoint_summary>>(
-        [this, answer = answers_.keep(rp), count](auto models) mutable {
-          answer(models.map([&](auto& m) { return page_of(std::move(m), count); }));
-        }));
-    return rp;
+    return answer_from<checkpoint_list, std::vector<checkpoint_summary>>(
+      [&](auto done) { deps_.store->list(request.prefix, request.after, count, std::move(done)); },
+      [this, count](auto& models) { return page_of(std::move(models), count); });
   }
 
   // As many as fit, at least one.
@@ -306,24 +267,22 @@ private:
   }
 
   caf::result<shard_spec> describe(const describe_shard_request& request) {
-    auto rp = make_response_promise<shard_spec>();
-    deps_.store->describe(
-      request.model, request.rank, context_->home<shard_spec>(answers_.keep(rp)));
-    return rp;
+    return answer_from<shard_spec, shard_spec>(
+      [&](auto done) { deps_.store->describe(request.model, request.rank, std::move(done)); },
+      [](auto& shard) { return std::move(shard); });
   }
 
   caf::result<done_reply> erase(const erase_checkpoint_request& request) {
-    auto rp = make_response_promise<done_reply>();
-    deps_.store->erase(
-      request.model, request.one_step ? std::optional{request.step} : std::nullopt,
-      context_->home<void>([answer = answers_.keep(rp)](result<void> outcome) {
-        answer(outcome.map([] { return done_reply{}; }));
-      }));
-    return rp;
+    return answer_from<done_reply, void>(
+      [&](auto done) {
+        deps_.store->erase(
+          request.model, request.one_step ? std::optional{request.step} : std::nullopt,
+          std::move(done));
+      },
+      [] { return done_reply{}; });
   }
 
   caf::result<repack_receipt> repack(const repack_request& request) {
-    actor_home::entered inside{*context_};
     auto rp = make_response_promise<repack_receipt>();
     repacker_.run(
       [rp](result<repack_receipt> outcome) mutable { answer_with(rp, std::move(outcome)); },
@@ -333,63 +292,39 @@ private:
     return rp;
   }
 
-  provider_status status_now() {
-    provider_status out;
+  provider_status report(const provider_status_request&) {
+    auto out = common_status();
     auto stats = deps_.store->stats();
-    out.name = deps_.name;
     out.kind = deps_.kind;
     out.group = deps_.group;
     out.durable = deps_.store->capabilities().durable;
     out.capacity_bytes = stats.capacity_bytes;
     out.used_bytes = stats.used_bytes;
-    out.checkpoints = true;
-    out.registered = registrations_.size();
-    out.saves_in_flight = counters_->in_flight;
-    out.saves_queued = counters_->queued;
-    out.saves = counters_->saves;
-    out.saves_failed = counters_->failed;
-    out.saved_bytes = counters_->saved_bytes;
-    out.restores = restores_;
-    out.restored_bytes = restored_bytes_;
-    out.flushes = static_cast<bool>(deps_.flushed);
+    auto& c = out.checkpoints;
+    c.kept = true;
+    c.registered = registrations_.size();
+    c.saves_in_flight = counters_->in_flight;
+    c.saves_queued = counters_->queued;
+    c.saves = counters_->saves;
+    c.saves_failed = counters_->failed;
+    c.saved_bytes = counters_->saved_bytes;
+    c.restores = restores_;
+    c.restored_bytes = restored_bytes_;
+    c.flushes = static_cast<bool>(deps_.flushed);
     if (deps_.flushed)
-      out.flushed = deps_.flushed();
-    out.in_flight = reads_.unanswered();
-    out.queued = reads_.waiting();
+      c.flushed = deps_.flushed();
     return out;
   }
 
-  // -- deadlines --------------------------------------------------------------------------------
-
-  void arm_tick() {
-    if (std::exchange(ticking_, true))
-      return;
-    delayed_send(this, tick_every, step{[this] { tick(); }});
-  }
-
-  void tick() {
-    ticking_ = false;
-    auto now = system().clock().now();
-    for (auto& e : std::list{enrolling_})
-      if (e->deadline < now)
-        refuse(e, late(deps_.name, "reserve the slots"));
-    reads_.give_up_late(now);
-    reads_.reap();
-    if (!enrolling_.empty() || !reads_.empty())
-      arm_tick();
-  }
-
   checkpoint_manager_deps deps_;
-  std::shared_ptr<operation_context> context_;
   registration_table registrations_;
   std::list<enrolling_ptr> enrolling_;
-  operation_lane reads_; // restores and verifications
+  // Restores and verifications.
+  operation_lane& reads_ = add_lane(deps_.limits.restores_max, deps_.limits.queued_max);
   repacker repacker_;
-  open_answers answers_; // of what the store was asked and nothing above does
   std::shared_ptr<save_counters> counters_ = std::make_shared<save_counters>();
   std::uint64_t restores_ = 0;
   std::uint64_t restored_bytes_ = 0;
-  bool ticking_ = false;
 };
 
 } // namespace

@@ -4,13 +4,19 @@
 
 #include <millrace/actors/checkpoint/checkpoint_puller.hpp>
 #include <millrace/actors/checkpoint/repacker.hpp>
-#include <millrace/actors/vocabulary.hpp>
+#include <millrace/actors/provider_status.hpp>
 
 #include <functional>
 #include <memory>
 #include <string>
 
 namespace millrace::actors {
+
+/// What it answers in its own process.
+using local_checkpoint_manager = actor_of<checkpoint_service>::extend<
+  caf::reacts_to<peer_gone>,
+  // What concerns checkpoints only.
+  caf::replies_to<provider_status_request>::with<provider_status>>;
 
 /// The bounds of one provider's checkpoints. The configuration's `checkpoints` and `limits` sections set them.
 struct checkpoint_limits : operation_limits {

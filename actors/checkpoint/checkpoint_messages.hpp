@@ -1,20 +1,17 @@
 // What is said of checkpoints: registration, saves, restores, care of a pool. Descriptors only.
 #pragma once
 
-#include <millrace/actors/messages.hpp>
+#include <millrace/actors/load_messages.hpp>
+#include <millrace/actors/service.hpp>
+#include <millrace/core/bulk_handle.hpp>
 #include <millrace/core/checkpoint.hpp>
+#include <millrace/storage/repack_report.hpp>
 
 #include <cstdint>
 #include <string>
 #include <vector>
 
 namespace millrace::actors {
-
-/// Who asks: the session through which a request came fills it in; it never travels. Nil: this process.
-struct asker {
-  peer_id peer;
-  std::uint64_t connection = 0; // of that peer: what it registered goes with it
-};
 
 /// What happens to a save while another one of the same shard is in flight, or every slot it could fill is being read.
 enum class when_saving : std::uint8_t { wait = 0, refuse = 1 };
@@ -27,6 +24,7 @@ struct enroll_request {
   std::uint32_t timeout_ms = 0;
   asker from = {};
 };
+MILLRACE_INSPECT(enroll_request, x.shard, x.source, x.busy, x.timeout_ms)
 
 struct enroll_receipt {
   std::uint64_t registration = 0; // names it in later requests; unguessable
@@ -37,6 +35,7 @@ struct enroll_receipt {
 
   friend bool operator==(const enroll_receipt&, const enroll_receipt&) = default;
 };
+MILLRACE_INSPECT(enroll_receipt, x.registration, x.provider, x.durable, x.resumed, x.model)
 
 /// Ends a registration in order. It ends by itself, not finished, when its process is gone.
 struct leave_request {
@@ -44,6 +43,7 @@ struct leave_request {
   bool finished = false; // the job is over: `repack` may keep one version only
   asker from = {};
 };
+MILLRACE_INSPECT(leave_request, x.registration, x.finished)
 
 /// Saves the registered memory as `step`. Answered when the trainer may change its tensors (*staged*).
 struct save_request {
@@ -54,6 +54,7 @@ struct save_request {
   bool went_back = false; // the first one after a restore by a rank that had saved before
   asker from = {};
 };
+MILLRACE_INSPECT(save_request, x.registration, x.step, x.snapshot, x.timeout_ms, x.went_back)
 
 /// Answered when the step's version is *done*: persistent, with checksums. Sent right after its `save_request`.
 struct durable_request {
@@ -62,6 +63,7 @@ struct durable_request {
   std::uint32_t timeout_ms = 0;
   asker from = {};
 };
+MILLRACE_INSPECT(durable_request, x.registration, x.step, x.timeout_ms)
 
 /// Microseconds a save spent in each stage: the paper's figure 13.
 struct save_times {
@@ -72,6 +74,7 @@ struct save_times {
 
   friend bool operator==(const save_times&, const save_times&) = default;
 };
+MILLRACE_INSPECT(save_times, x.queued_us, x.begin_us, x.pull_us, x.persist_us)
 
 struct save_receipt {
   std::string model;
@@ -88,6 +91,9 @@ struct save_receipt {
 
   friend bool operator==(const save_receipt&, const save_receipt&) = default;
 };
+MILLRACE_INSPECT(
+  save_receipt, x.model, x.rank, x.step, x.size_bytes, x.provider, x.durable, x.complete, x.driver,
+  x.path, x.times)
 
 /// Writes a version, or some tensors of it, into the caller's memory. Any rank may ask for any shard.
 struct restore_request {
@@ -99,6 +105,8 @@ struct restore_request {
   bulk_handle target;
   std::uint32_t timeout_ms = 0;
 };
+MILLRACE_INSPECT(
+  restore_request, x.model, x.rank, x.latest, x.step, x.selections, x.target, x.timeout_ms)
 
 struct checkpoint_list {
   std::vector<checkpoint_summary> models;
@@ -106,17 +114,20 @@ struct checkpoint_list {
 
   friend bool operator==(const checkpoint_list&, const checkpoint_list&) = default;
 };
+MILLRACE_INSPECT(checkpoint_list, x.models, x.more)
 
 struct list_checkpoints_request {
   std::string prefix;
   std::string after;
   std::uint32_t count_max = 1000;
 };
+MILLRACE_INSPECT(list_checkpoints_request, x.prefix, x.after, x.count_max)
 
 struct describe_shard_request {
   std::string model;
   std::uint32_t rank = 0;
 };
+MILLRACE_INSPECT(describe_shard_request, x.model, x.rank)
 
 /// Reads a version again where it rests and compares its checksums.
 struct verify_request {
@@ -126,6 +137,7 @@ struct verify_request {
   std::uint32_t timeout_ms = 0;
   std::uint64_t saved_at_ns = 0; // of several versions of the step this one; 0: that of a restore
 };
+MILLRACE_INSPECT(verify_request, x.model, x.rank, x.step, x.timeout_ms, x.saved_at_ns)
 
 struct verify_receipt {
   std::uint64_t size_bytes = 0;
@@ -133,60 +145,46 @@ struct verify_receipt {
 
   friend bool operator==(const verify_receipt&, const verify_receipt&) = default;
 };
+MILLRACE_INSPECT(verify_receipt, x.size_bytes, x.corrupt)
 
 struct erase_checkpoint_request {
   std::string model;
   bool one_step = false;
   std::uint64_t step = 0;
 };
+MILLRACE_INSPECT(erase_checkpoint_request, x.model, x.one_step, x.step)
 
 struct repack_request {
   std::uint32_t timeout_ms = 0;
   /// Of that, until it stops where it is, so that the answer comes in time; 0: all.
   std::uint32_t work_ms = 0;
 };
-
-struct repack_receipt {
-  std::uint64_t freed_bytes = 0;
-  std::uint64_t moved_bytes = 0;
-  std::uint64_t versions_freed = 0;
-  std::uint64_t remains_freed = 0;
-  std::uint64_t skipped = 0;
-  std::uint64_t largest_free_bytes_before = 0;
-  std::uint64_t largest_free_bytes_after = 0;
-  bool stopped_early = false; // there is more to do
-
-  friend bool operator==(const repack_receipt&, const repack_receipt&) = default;
-};
-
-#define MILLRACE_INSPECT(type, ...)                                                                \
-  template <class Inspector>                                                                       \
-  typename Inspector::result_type inspect(Inspector& f, type& x) {                                 \
-    return f(__VA_ARGS__);                                                                         \
-  }
-
-MILLRACE_INSPECT(enroll_request, x.shard, x.source, x.busy, x.timeout_ms)
-MILLRACE_INSPECT(enroll_receipt, x.registration, x.provider, x.durable, x.resumed, x.model)
-MILLRACE_INSPECT(leave_request, x.registration, x.finished)
-MILLRACE_INSPECT(save_request, x.registration, x.step, x.snapshot, x.timeout_ms, x.went_back)
-MILLRACE_INSPECT(durable_request, x.registration, x.step, x.timeout_ms)
-MILLRACE_INSPECT(save_times, x.queued_us, x.begin_us, x.pull_us, x.persist_us)
-MILLRACE_INSPECT(
-  save_receipt, x.model, x.rank, x.step, x.size_bytes, x.provider, x.durable, x.complete, x.driver,
-  x.path, x.times)
-MILLRACE_INSPECT(
-  restore_request, x.model, x.rank, x.latest, x.step, x.selections, x.target, x.timeout_ms)
-MILLRACE_INSPECT(checkpoint_list, x.models, x.more)
-MILLRACE_INSPECT(list_checkpoints_request, x.prefix, x.after, x.count_max)
-MILLRACE_INSPECT(describe_shard_request, x.model, x.rank)
-MILLRACE_INSPECT(verify_request, x.model, x.rank, x.step, x.timeout_ms, x.saved_at_ns)
-MILLRACE_INSPECT(verify_receipt, x.size_bytes, x.corrupt)
-MILLRACE_INSPECT(erase_checkpoint_request, x.model, x.one_step, x.step)
 MILLRACE_INSPECT(repack_request, x.timeout_ms, x.work_ms)
-MILLRACE_INSPECT(
-  repack_receipt, x.freed_bytes, x.moved_bytes, x.versions_freed, x.remains_freed, x.skipped,
-  x.largest_free_bytes_before, x.largest_free_bytes_after, x.stopped_early)
 
-#undef MILLRACE_INSPECT
+using repack_receipt = storage::repack_report;
+
+/// The checkpoints of a provider.
+struct checkpoint_service
+  : service<
+      "checkpoints", 64,
+      // Registers a shard once per job and reserves its slots.
+      // Errors: no_space, busy (another job is attached), invalid_argument (another layout is there).
+      method<enroll_request, enroll_receipt>,
+      // Ends a registration in order. What is still being saved is given up.
+      method<leave_request, done_reply>,
+      // Pulls the registered memory into a slot; the answer is `staged`.
+      // Errors: not_found (no such registration), busy, permission_denied, peer_lost, deadline_exceeded.
+      method<save_request, save_receipt>,
+      // Waits for the same save to be *done*; fails as it fails.
+      method<durable_request, save_receipt>,
+      // Pushes a version, or some tensors of it, into the caller's memory. Errors as of `load_request`.
+      method<restore_request, load_receipt>, method<list_checkpoints_request, checkpoint_list>,
+      method<describe_shard_request, shard_spec>,
+      // Reads a version again and names the tensors whose checksums do not match.
+      method<verify_request, verify_receipt>,
+      // Errors: not_found; busy while a job is attached.
+      method<erase_checkpoint_request, done_reply>,
+      // Errors: busy while another one runs.
+      method<repack_request, repack_receipt>> {};
 
 } // namespace millrace::actors

@@ -1,11 +1,6 @@
 // Saves in their order, each with its two answers, until the registration ends.
 #include <millrace/actors/checkpoint/checkpoint_puller.hpp>
-#include <millrace/actors/open_answers.hpp>
-#include <millrace/core/log.hpp>
-
-#include <caf/actor_clock.hpp>
-#include <caf/send.hpp>
-#include <caf/typed_event_based_actor.hpp>
+#include <millrace/actors/provider_actor.hpp>
 
 #include <deque>
 #include <optional>
@@ -14,10 +9,8 @@ namespace millrace::actors {
 
 namespace {
 
-using wide_interface = checkpoint_puller_actor::extend<caf::reacts_to<step>>;
 using save_promise = caf::typed_response_promise<save_receipt>;
 
-constexpr auto tick_every = std::chrono::milliseconds{250};
 // Saves that have ended and whose second question may still be on its way.
 constexpr std::size_t remembered_max = 16;
 
@@ -32,13 +25,10 @@ struct asked_save {
 };
 using asked_save_ptr = std::shared_ptr<asked_save>;
 
-class checkpoint_puller : public wide_interface::base {
+class checkpoint_puller : public provider_actor<checkpoint_puller_actor, puller_context> {
 public:
   checkpoint_puller(caf::actor_config& config, checkpoint_puller_deps deps)
-    : wide_interface::base(config), deps_(std::move(deps)),
-      context_(std::make_shared<puller_context>(
-        system(), caf::actor_cast<caf::strong_actor_ptr>(this), deps_.provider, deps_.fabric,
-        deps_.bounds)) {
+    : provider_actor(config, deps.provider, deps.fabric, deps.bounds), deps_(std::move(deps)) {
     context_->store = deps_.store;
     context_->blocks = deps_.blocks;
     context_->shard = std::move(deps_.shard);
@@ -49,35 +39,20 @@ public:
   const char* name() const override { return "checkpoint_puller"; }
 
   behavior_type make_behavior() override {
-    set_default_handler(caf::drop);
-    return {
-      [this](const save_request& r) { return save(r); },
-      [this](const durable_request& r) { return durable(r); },
-      [this](const end_registration& r) { return end(r); },
-      [this](step& s) { work(s); },
-    };
+    using self = checkpoint_puller;
+    return handlers(&self::save, &self::durable, &self::end);
   }
 
-  void on_exit() override {
-    actor_home::entered inside{*context_};
-    leave({false, {errc::unavailable, "provider " + deps_.provider + " is shutting down"}});
+protected:
+  void give_up_all(const status& why) override { leave({false, why}); }
+
+  bool give_up_late(time_point now) override {
+    give_up_if(late(deps_.provider, "finish"), [now](auto& asked) { return asked.deadline < now; });
+    return !queue_.empty();
   }
 
 private:
-  // As in the tensor store: what one step cannot do must not end the actor.
-  void work(step& s) {
-    actor_home::entered inside{*context_};
-    try {
-      s.run();
-    } catch (const std::exception& e) {
-      log().error("provider {}: {}", deps_.provider, e.what());
-    }
-  }
-
-  time_point now() { return system().clock().now(); }
-
   caf::result<save_receipt> save(const save_request& request) {
-    actor_home::entered inside{*context_};
     auto rp = make_response_promise<save_receipt>();
     auto asked = std::make_shared<asked_save>();
     asked->request = request;
@@ -91,7 +66,7 @@ private:
     count_queue();
     if (queue_.size() == 1)
       start(asked);
-    arm_tick();
+    watch();
     return rp;
   }
 
@@ -177,7 +152,6 @@ private:
   }
 
   caf::result<done_reply> end(const end_registration& request) {
-    actor_home::entered inside{*context_};
     leave(request);
     quit();
     return done_reply{};
@@ -204,20 +178,6 @@ private:
     }
   }
 
-  void arm_tick() {
-    if (std::exchange(ticking_, true))
-      return;
-    delayed_send(this, tick_every, step{[this] { tick(); }});
-  }
-
-  void tick() {
-    ticking_ = false;
-    give_up_if(
-      late(deps_.provider, "finish"), [at = now()](auto& asked) { return asked.deadline < at; });
-    if (!queue_.empty())
-      arm_tick();
-  }
-
   // Keeps the provider's sums in step with this queue.
   void count_queue() {
     auto running = std::uint64_t{queue_.empty() ? 0u : 1u};
@@ -229,13 +189,11 @@ private:
   }
 
   checkpoint_puller_deps deps_;
-  std::shared_ptr<puller_context> context_;
   std::deque<asked_save_ptr> queue_; // the first one runs
   std::deque<asked_save_ptr> ended_;
   std::uint64_t counted_running_ = 0;
   std::uint64_t counted_waiting_ = 0;
   bool left_ = false;
-  bool ticking_ = false;
 };
 
 } // namespace

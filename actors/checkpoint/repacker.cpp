@@ -4,23 +4,6 @@
 
 namespace millrace::actors {
 
-namespace {
-
-repack_receipt receipt_of(const storage::repack_report& r) {
-  repack_receipt out;
-  out.freed_bytes = r.freed_bytes;
-  out.moved_bytes = r.moved_bytes;
-  out.versions_freed = r.versions_freed;
-  out.remains_freed = r.remains_freed;
-  out.skipped = r.skipped;
-  out.largest_free_bytes_before = r.largest_free_bytes_before;
-  out.largest_free_bytes_after = r.largest_free_bytes_after;
-  out.stopped_early = r.stopped_early;
-  return out;
-}
-
-} // namespace
-
 void repacker::run(completion<repack_receipt> done, std::optional<time_point> deadline) {
   waiting_.push_back(std::move(done));
   if (stopped_)
@@ -30,9 +13,9 @@ void repacker::run(completion<repack_receipt> done, std::optional<time_point> de
     [stopped, deadline](std::uint64_t, std::uint64_t) {
       return !*stopped && (!deadline || steady_clock::now() < *deadline);
     },
-    context_->home<storage::repack_report>([this, stopped](const auto& report) {
+    context_->home<repack_receipt>([this, stopped](const auto& report) {
       if (stopped_ == stopped)
-        finish(report.map(receipt_of));
+        finish(report);
     }));
 }
 

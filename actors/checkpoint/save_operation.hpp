@@ -15,6 +15,8 @@ class puller_context : public operation_context {
 public:
   using operation_context::operation_context;
 
+  void let_go() { store.reset(); }
+
   std::shared_ptr<storage::checkpoint_store> store;
   std::shared_ptr<staging_blocks> blocks; // for snapshots, and where slots cannot be reached
   shard_spec shard;

@@ -1,21 +1,21 @@
 // The node's own actor: answers who is where, and gathers the state of everything the node runs.
 #pragma once
 
-#include <millrace/actors/vocabulary.hpp>
+#include <millrace/actors/node/node_messages.hpp>
+#include <millrace/actors/wire/service_table.hpp>
 
 #include <functional>
 #include <vector>
 
 namespace millrace::actors {
 
+using node_actor = actor_of<node_service>;
+
 struct node_actor_deps {
   directory who_is_where;
   std::function<node_status()> own_state; // without the providers; any thread
-  struct provider {
-    tensor_store_actor store;             // of those that keep models
-    checkpoint_manager_actor checkpoints; // of those that keep some
-  };
-  std::vector<provider> providers;
+  /// Who has a part of a provider's status; those of one provider stand together.
+  std::vector<service_table::reporting> providers;
 };
 
 node_actor spawn_node_actor(caf::actor_system& system, node_actor_deps deps);

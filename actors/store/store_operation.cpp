@@ -18,7 +18,7 @@ public:
     std::shared_ptr<store_context> context, store_request request, time_point arrived,
     answer<store_receipt> done)
     : timed_operation(context, std::move(request), arrived, std::move(done)),
-      bucket_(context->deps.bucket) {}
+      store_(std::move(context)) {}
 
 protected:
   void start() override {
@@ -26,7 +26,7 @@ protected:
       return give_up(bad);
     auto self = shared_from_this();
     receipt_.model = request_.spec.name;
-    bucket_->reserve(
+    store_->deps.bucket->reserve(
       request_.spec, std::move(request_.layers),
       context_->home<std::unique_ptr<reservation>>(
         [self](auto reserved) { self->on_reserved(std::move(reserved)); }));
@@ -114,13 +114,13 @@ private:
       return give_up(version.error());
     receipt_.version = *version;
     receipt_.provider = context_->provider;
-    receipt_.durable = bucket_->capabilities().durable;
+    receipt_.durable = store_->deps.bucket->capabilities().durable;
     receipt_.times.move_us = us_between(reserved_at_, moved_at_);
     receipt_.times.finish_us = us_between(moved_at_, steady_clock::now());
     succeed();
   }
 
-  std::shared_ptr<storage::bucket> bucket_;
+  std::shared_ptr<store_context> store_;
   time_point reserved_at_, moved_at_;
   std::shared_ptr<pull_work> work_ = std::make_shared<pull_work>();
   std::unique_ptr<reservation> reservation_;

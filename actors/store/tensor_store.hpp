@@ -2,6 +2,7 @@
 #pragma once
 
 #include <millrace/actors/operation.hpp>
+#include <millrace/actors/store/store_messages.hpp>
 #include <millrace/actors/vocabulary.hpp>
 #include <millrace/storage/bucket.hpp>
 #include <millrace/transport/fabric.hpp>
@@ -10,6 +11,9 @@
 #include <string>
 
 namespace millrace::actors {
+
+/// Drives one bucket and the fabric.
+using tensor_store_actor = actor_of<store_service>;
 
 /// The bounds of one provider. The configuration's `limits` section sets them.
 struct tensor_store_limits : operation_limits {

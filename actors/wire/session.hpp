@@ -1,7 +1,7 @@
 // The server's end of one connection: requests of a peer become messages to the node's actors.
 #pragma once
 
-#include <millrace/actors/vocabulary.hpp>
+#include <millrace/actors/wire/service_table.hpp>
 #include <millrace/net/channel/channel.hpp>
 #include <millrace/transport/fabric.hpp>
 
@@ -12,13 +12,6 @@
 #include <string>
 
 namespace millrace::actors {
-
-/// Whom a peer may ask.
-struct session_targets {
-  std::map<std::string, tensor_store_actor> providers;
-  std::map<std::string, local_checkpoint_manager> checkpoints; // of those that keep some
-  node_actor node;
-};
 
 /// The connections of a node: counted for `status`, closed together when it stops. Threads: any.
 class connection_table {
@@ -43,6 +36,6 @@ private:
 /// Makes the handler for one accepted connection. It lives as long as the channel.
 std::shared_ptr<net::channel_handler> make_session(
   caf::actor_system& system, std::shared_ptr<transport::fabric> fabric,
-  std::shared_ptr<const session_targets> targets, std::shared_ptr<connection_table> connections);
+  std::shared_ptr<const service_table> services, std::shared_ptr<connection_table> connections);
 
 } // namespace millrace::actors

@@ -1,4 +1,4 @@
-// A pool on an ordinary disk: durable saves, restores of bytes that are in no cache.
+// Measures a pool on an ordinary disk: durable saves, and restores of bytes that are in no cache.
 #include <millrace/bench/checkpoint/stage.hpp>
 
 #include <algorithm>
@@ -54,7 +54,7 @@ void disk_section(stage& s) {
      .capacity_bytes = s.how.pool_bytes(),
      .path = s.on_disk.file("pool")}};
   auto names = s.how.tables();
-  // Few are enough to tell a disk.
+  // A few models are enough to characterise a disk.
   std::erase_if(names, [&](auto& n) {
     return !s.how.quick && n != "ResNet50" && n != "VGG19-BN" && n != "BERT-large";
   });

@@ -1,5 +1,7 @@
-// A loop of forward, backward and update on one core, with a save in every iteration and without.
+// Runs a loop of forward, backward and update on one core, with a save in every iteration and
+// without saves.
 #include <millrace/bench/checkpoint/stage.hpp>
+#include <millrace/transport/fabric_options.hpp>
 
 #include <Eigen/Core>
 
@@ -12,7 +14,7 @@ namespace {
 
 constexpr int calls = 200;
 
-// Forward and backward leave the parameters alone; the update writes all of them.
+// Forward and backward do not change the parameters; the update writes all of them.
 class training {
 public:
   training(std::span<std::byte> parameters, int products)
@@ -38,7 +40,7 @@ private:
   int products_;
 };
 
-// The call alone, pulls running meanwhile.
+// Measures the call alone, while pulls run.
 void save_calls(stage& s, const service& at) {
   auto table = layered(1u << 20, 10);
   auto client = at.connect();
@@ -64,7 +66,8 @@ void slowdown(stage& s, const service& at) {
   std::memset(parameters.data(), 0, parameters.size());
   training work{parameters, s.how.quick ? 1 : 12};
   config::settings settings;
-  settings.transport.movers = 1; // one core computes, the other one copies
+  settings.options.edit<transport::fabric_options>().movers =
+    1; // one core computes, the other one copies
   auto client = at.connect(settings);
   auto checkpoints = attach(client, table, parameters);
   std::uint64_t step = 0;

@@ -1,4 +1,5 @@
-// bench_checkpoint: checkpoints pulled into a pool and restored, against peers and against what the machine can do.
+// bench_checkpoint: saves to a pool and restores, compared with other libraries and with the
+// machine's own speed.
 // See bench/README.md; scripts/bench checkpoint runs it.
 #include <millrace/bench/checkpoint/stage.hpp>
 
@@ -43,11 +44,11 @@ std::vector<std::string> peers_at_hand() {
 }
 
 std::uint64_t largest(const extent& how) {
-  // Four ranks and their floors take turns in the same buffers.
+  // Four ranks and their floors use the same buffers in turn.
   auto bytes = 4 * table_named(how.shard_table()).size_bytes;
   for (auto& name : how.tables())
     bytes = std::max(bytes, table_named(name).size_bytes);
-  // Whole pages, for O_DIRECT.
+  // O_DIRECT needs whole pages.
   return (bytes + 4095) / 4096 * 4096;
 }
 

@@ -1,4 +1,5 @@
-// A pool in memory, written back line by line as if it were persistent: saves, restores, the stages between.
+// Measures a pool in memory, written back line by line as if it were persistent: saves, restores,
+// and their stages.
 #include <millrace/bench/checkpoint/stage.hpp>
 
 #include <algorithm>
@@ -29,7 +30,7 @@ void saves(stage& s, const service& at, const model_table& table) {
     theirs.push_back(&c.add([&] { return peer.save(peer_path(s.in_memory, peer.name()), false); }));
   copy_floor floor{c, source, s.target.first(table.size_bytes)};
   c.run(s.how.rounds);
-  // The last one is the version that is restored; it is as durable as the pool.
+  // The last save is the version to restore. It is as durable as the pool.
   checkpoints.save(++step).durable.get();
   row r;
   r.name = "save/" + table.name + "/memory";

@@ -1,4 +1,5 @@
-// One model over four ranks: every rank a process, all of them saving and restoring at once.
+// Measures one model over four ranks. Each rank is a process, and all save and restore at the same
+// time.
 #include <millrace/bench/checkpoint/stage.hpp>
 
 #include <algorithm>
@@ -10,7 +11,8 @@ namespace {
 
 constexpr std::uint32_t world_size = 4;
 
-// All of them begin at once; the slowest one's own time, without what it does to check its bytes.
+// All workers begin at the same time. Returns the time of the slowest one, without the check of its
+// bytes.
 template <class Workers, class Begin>
 double together(Workers& workers, Begin begin) {
   for (auto& w : workers)

@@ -1,4 +1,4 @@
-// What several sections do: floors, fresh processes, naming.
+// The functions that several sections share: floors, fresh processes, names.
 #include <millrace/bench/checkpoint/stage.hpp>
 
 #include <algorithm>

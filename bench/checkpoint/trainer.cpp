@@ -1,4 +1,4 @@
-// Lines in, seconds out.
+// Obeys commands on standard input; prints seconds.
 #include <millrace/bench/checkpoint/trainer.hpp>
 #include <millrace/bench/common/measure.hpp>
 
@@ -25,7 +25,8 @@ const std::map<std::string, std::string> files = {
   {"BERT-large", "bert_large_uncased"},
 };
 
-// A transformer of 24 layers of width 1024, cut along the tensor axis as Megatron does: this is one rank of four.
+// A transformer of 24 layers of width 1024, cut along the tensor axis as Megatron does. This is one
+// of its four ranks.
 model_table gpt_shard() {
   constexpr std::uint64_t width = 1024, part = width / 4, words = 50304 / 4, layers = 24;
   model_table table;

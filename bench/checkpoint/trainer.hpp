@@ -1,4 +1,6 @@
-// A training process without the training: its model in warm memory, registered, saved, restored.
+// A training process without the training: it has a model in warm memory, registers it, saves and
+// restores it.
+// Used by the sections of bench_checkpoint.
 #pragma once
 
 #include <millrace/bench/common/child.hpp>
@@ -11,25 +13,29 @@
 
 namespace millrace::bench {
 
-/// One of the published networks by name, "GPT-350M" (the shard of one rank of four), or "small".
-/// Throws `millrace::error` for another name.
+/// Returns one of the published networks by its name, "GPT-350M" (the shard of one of four ranks),
+/// or "small".
+/// Errors:  throws `millrace::error` for another name.
 model_table table_named(const std::string& name);
 
-/// Registers `table` over `memory`. Throws `millrace::error`.
+/// Registers `table` over `memory`.
+/// Errors:  throws `millrace::error`.
 checkpointer attach(
   const client& c, const model_table& table, std::span<std::byte> memory, std::uint32_t rank = 0,
   std::uint32_t world_size = 1);
 
-/// A trainer as a process of its own: this program, started again with --trainer.
+/// A trainer in its own process: this program, started again with --trainer.
 class trainer_process {
 public:
-  /// Returns when its model is built (with the bytes of seed `rank + 1`, or zeroed to be restored).
+  /// Returns when the trainer's model exists, with the bytes of seed `rank + 1`, or zeroed to be
+  /// restored.
   trainer_process(
     const std::string& address, const std::string& table, std::uint32_t rank,
     std::uint32_t world_size, bool empty);
 
-  /// Seconds from the command to its end; a restore connects and registers within them, and its bytes are compared
-  /// with those saved afterwards. Throws `millrace::error`.
+  /// Returns the seconds from the command to its end. Within them a restore connects and registers.
+  /// Afterwards the bytes are compared with the saved ones.
+  /// Errors:  throws `millrace::error`.
   double restore();
   void begin_restore() { send("restore"); }
   void begin_save(std::uint64_t step) { send("save " + std::to_string(step)); }
@@ -40,7 +46,7 @@ private:
   child process_;
 };
 
-/// The child's side. Returns the exit status.
+/// Runs the child's side. Returns the exit status.
 int train(
   const std::string& address, const std::string& table, std::uint32_t rank,
   std::uint32_t world_size, bool empty);

@@ -1,4 +1,4 @@
-// Pipes, fork and exec, and what has to be tidied up whatever happens.
+// Makes pipes, forks and runs programs, and cleans up in every case.
 #include <millrace/bench/common/child.hpp>
 #include <millrace/bench/common/measure.hpp>
 #include <millrace/core/clock.hpp>
@@ -27,7 +27,7 @@ constexpr auto stop_patience = std::chrono::seconds{20};
 std::mutex scratch_mutex;
 std::set<std::string> scratch_paths;
 
-// Between fork and exec: async-signal-safe calls only.
+// Runs between fork and exec, so only async-signal-safe calls.
 [[noreturn]] void become(char* const* arguments, int input, int output, bool quiet, pid_t parent) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != parent)

@@ -1,4 +1,5 @@
-// Processes that the benchmark starts and is sure to end: services, helpers, Redis.
+// Processes that the benchmark starts and always ends: services, helpers, Redis.
+// Used by the store, checkpoint and transfer benchmarks.
 #pragma once
 
 #include <millrace/core/status.hpp>
@@ -11,11 +12,11 @@
 
 namespace millrace::bench {
 
-/// A running program with pipes to its standard input and output. Ends with its owner: by SIGTERM,
-/// and by SIGKILL when it does not heed that. It also dies when this process does.
+/// A running program with pipes to its standard input and output. The destructor ends it by
+/// SIGTERM, and by SIGKILL if it does not react. It also dies when this process does.
 class child {
 public:
-  /// Starts `arguments[0]`, looked up in PATH. `quiet`: its standard error goes nowhere.
+  /// Starts `arguments[0]`, looked up in PATH. `quiet` drops its standard error.
   static result<child> start(const std::vector<std::string>& arguments, bool quiet = false);
 
   child() = default;
@@ -23,10 +24,12 @@ public:
   child& operator=(child&& other) noexcept;
   ~child() { stop(); }
 
-  /// Sends one line. Errors: `peer_lost`.
+  /// Sends one line.
+  /// Errors:  `peer_lost`.
   [[nodiscard]] status write_line(const std::string& line);
 
-  /// The next line it prints. Errors: `deadline_exceeded`, `peer_lost` when it ended.
+  /// Returns the next line that it prints.
+  /// Errors:  `deadline_exceeded`; `peer_lost` when it has ended.
   result<std::string> read_line(int timeout_ms);
 
   bool running() const noexcept { return pid_ > 0; }
@@ -39,7 +42,7 @@ private:
   std::string unread_;
 };
 
-/// A directory of its own that goes with it.
+/// A directory that its destructor removes.
 class scratch_directory {
 public:
   explicit scratch_directory(const std::string& parent);
@@ -54,8 +57,8 @@ private:
   std::string path_;
 };
 
-/// From now on SIGINT and SIGTERM remove every scratch directory and end this process, and the
-/// kernel ends its children. Before any thread is started.
+/// Makes SIGINT and SIGTERM remove every scratch directory and end this process; the kernel then
+/// ends its children. Call it before any thread is started.
 void clean_up_on_signals();
 
 } // namespace millrace::bench

@@ -1,4 +1,4 @@
-// Copies by threads; pread and pwrite.
+// Copies by threads, and calls pread and pwrite.
 #include <millrace/bench/common/floors.hpp>
 #include <millrace/bench/common/measure.hpp>
 #include <millrace/transport/copy/copy.hpp>
@@ -40,7 +40,7 @@ __attribute__((target("avx2"))) void stream(
 }
 #endif
 
-// Runs `f` on this thread and `threads - 1` others.
+// Runs `f` on this thread and on `threads - 1` others.
 void on_threads(unsigned threads, const std::function<void()>& f) {
   std::vector<std::jthread> others;
   for (unsigned i = 1; i < threads; ++i)

@@ -1,4 +1,5 @@
-// What the machine itself can do with the same bytes: plain copies, plain O_DIRECT files.
+// What the machine itself can do with the same bytes: plain copies, and plain O_DIRECT files.
+// The benchmarks use them as the floor.
 #pragma once
 
 #include <millrace/bench/common/measure.hpp>
@@ -12,16 +13,19 @@
 
 namespace millrace::bench {
 
-/// From the first byte to the last, with streaming stores where the processor has wide ones: faster than memcpy from
-/// 1 MiB on. Not by the runtime's own copies, which shall be measured. `target`: aligned to 64 bytes.
+/// Copies from the first byte to the last. Uses wide streaming stores where the processor has them,
+/// which are faster than memcpy from 1 MiB on. Does not use the runtime's own copies, since those
+/// are what the benchmark measures. `target` must be aligned to 64 bytes.
 void plain_copy(std::byte* target, const std::byte* source, std::size_t size_bytes);
 
-/// Copies between warm buffers, aligned to 64 bytes, by `threads` threads in pieces of 1 MiB; all of it `passes` times.
+/// Copies between warm buffers, aligned to 64 bytes, by `threads` threads in pieces of 1 MiB.
+/// Copies everything `passes` times.
 double timed_copy(
   std::span<const std::byte> source, std::span<std::byte> target, unsigned threads,
   std::uint32_t passes = 1, decltype(plain_copy)& copy = plain_copy);
 
-/// Plain copies in a contest, by one thread, two and so on up to the number of cores: the fastest is the floor.
+/// Plain copies in a contest, by one thread, by two, and so on up to the number of cores. The
+/// fastest is the floor.
 class copy_floor {
 public:
   copy_floor() = default;
@@ -34,18 +38,19 @@ private:
   std::vector<const samples*> by_threads_;
 };
 
-/// True if files in `directory` take O_DIRECT, which files in memory do not.
+/// Returns true if files in `directory` take O_DIRECT. Files in memory do not.
 bool takes_direct_io(const std::string& directory);
 
-/// A file written and read past the page cache in blocks of 8 MiB, one after the other.
+/// A file that is written and read past the page cache in blocks of 8 MiB, one after the other.
 class direct_file {
 public:
-  /// `memory`: page-aligned, at least as large as what is written or read.
+  /// `memory` must be page-aligned, and at least as large as what is written or read.
   direct_file(std::string path, std::span<std::byte> memory)
     : path_(std::move(path)), memory_(memory) {}
   ~direct_file();
 
-  /// Writes and makes durable. `fresh`: to a new file, else over what is there already.
+  /// Writes the file and makes it durable. `fresh` writes a new file, else it writes over the
+  /// existing bytes.
   double timed_write(std::uint64_t size_bytes, bool fresh);
   double timed_read(std::uint64_t size_bytes, unsigned threads = 1);
 

@@ -1,4 +1,4 @@
-// Medians and rounds.
+// Computes medians and runs rounds.
 #include <millrace/bench/common/measure.hpp>
 #include <millrace/core/clock.hpp>
 

@@ -1,5 +1,5 @@
-// Repeated timings of things that take turns, so that a noisy moment hits all of them alike.
-// Used by every section of bench_store.
+// Times competitors in turns and repeatedly, so that a noisy moment affects all of them alike.
+// Used by every section of the benchmarks.
 #pragma once
 
 #include <millrace/core/status.hpp>
@@ -23,7 +23,7 @@ public:
   std::size_t size() const noexcept { return values_.size(); }
   const std::vector<double>& values() const noexcept { return values_; }
 
-  /// `q` in [0, 1]; 0 is the smallest. Not a number without samples.
+  /// Returns a quantile. `q` is in [0, 1]; 0 is the smallest value. Returns NaN without samples.
   double quantile(double q) const;
   double median() const { return quantile(0.5); }
   double min() const { return quantile(0); }
@@ -33,17 +33,18 @@ private:
   std::vector<double> values_;
 };
 
-/// Seconds that `f` takes by the monotonic clock.
+/// Returns the seconds that `f` takes by the monotonic clock.
 double seconds_of(const std::function<void()>& f);
 
-/// Things to be timed in turns: every round runs each of them once, in order.
+/// Competitors to be timed in turns: every round runs each of them once, in order.
 class contest {
 public:
-  /// `run` returns its own time, or throws `millrace::error`, which ends the benchmark.
-  /// The samples live as long as the contest.
+  /// Adds a competitor. `run` returns its own time, or throws `millrace::error`, which ends the
+  /// benchmark. The samples live as long as the contest.
   const samples& add(std::function<double()> run);
 
-  /// `warm_up`: after one round that does not count. More rounds follow until `at_least_s` seconds were measured.
+  /// Runs the rounds. `warm_up` runs one round first that does not count. More rounds follow until
+  /// `at_least_s` seconds were measured.
   void run(std::size_t rounds, bool warm_up = true, double at_least_s = 0);
 
 private:
@@ -54,11 +55,11 @@ private:
   std::vector<std::unique_ptr<contestant>> contestants_;
 };
 
-/// Throws `millrace::error` naming what was being done.
+/// Throws `millrace::error` saying what was being done.
 [[noreturn]] void give_up(const status& why, std::string_view doing);
 [[noreturn]] void give_up(const std::string& what);
 
-/// The value, or `give_up`.
+/// Returns the value, or calls `give_up`.
 template <class T>
 T need(result<T> outcome, std::string_view doing) {
   if (!outcome)

@@ -1,4 +1,4 @@
-// Tables made up and read; memory mapped and touched.
+// Makes and reads tables, maps and touches memory.
 #include <millrace/bench/common/measure.hpp>
 #include <millrace/bench/common/model_table.hpp>
 

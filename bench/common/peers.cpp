@@ -1,4 +1,4 @@
-// Helper processes asked for times; Redis through its C client.
+// Runs helper processes and reads their times; talks to Redis through its C client.
 #include <millrace/bench/common/measure.hpp>
 #include <millrace/bench/common/peers.hpp>
 
@@ -51,7 +51,7 @@ void python_peer::send(const std::string& command) {
     give_up(bad, name_);
 }
 
-// The line, which says of no error.
+// Returns the answer's line, if it reports no error.
 std::string python_peer::answer() {
   auto line = need(process_.read_line(work_timeout_ms), name_);
   if (auto said = json::parse(line); said.contains("error"))

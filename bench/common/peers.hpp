@@ -1,4 +1,6 @@
-// What others take for the same work. A peer that cannot be had is skipped aloud, by name.
+// Other libraries that do the same work. A peer that this machine lacks is skipped, and its name is
+// printed.
+// Used by the store, checkpoint and transfer benchmarks.
 #pragma once
 
 #include <millrace/bench/common/child.hpp>
@@ -11,26 +13,28 @@
 
 namespace millrace::bench {
 
-/// A peer in Python; see peers/peer.py. Throws `millrace::error` when it fails at its work.
+/// A peer in Python; see peers/peer.py.
+/// Errors:  throws `millrace::error` when the peer fails.
 class python_peer {
 public:
-  /// Nothing, and a line on standard output, when it cannot be had.
-  /// `announce`: print its version.
+  /// Starts a peer. If this machine lacks it, returns nothing and prints a line. `announce` prints
+  /// its version.
   static std::optional<python_peer> start(const std::string& name, bool announce = true);
 
   const std::string& name() const noexcept { return name_; }
 
-  /// Makes the tensors that are saved from now on.
+  /// Makes the tensors for the following saves.
   void build(const model_table& table);
   double save(const std::string& path, bool sync);
-  /// Seconds of one more save by what it does; empty where the peer cannot tell.
+  /// Returns the seconds of another save, by stage; empty where the peer does not report them.
   std::vector<std::pair<std::string, double>> save_stages(const std::string& path);
-  /// `cold`: after the file's pages were dropped from the cache. No names: all tensors.
+  /// Loads a file. `cold` drops the file's pages from the cache first. Without names it loads all
+  /// tensors.
   double load(const std::string& path, bool cold, const std::vector<std::string>& names = {});
   /// Loads into the tensors that `build` made.
   double restore(const std::string& path, bool cold);
 
-  /// `save` and `restore` in two halves, so that several peers can work at once.
+  /// Begins a save or a restore without waiting, so that several peers can work at the same time.
   void begin_save(const std::string& path, bool sync);
   void begin_restore(const std::string& path, bool cold);
   double finish();
@@ -53,7 +57,7 @@ public:
   redis_peer(redis_peer&&) noexcept;
   ~redis_peer();
 
-  /// Seconds of one SET of `size_bytes`.
+  /// Returns the seconds of one SET of `size_bytes`.
   double set(const std::byte* data, std::size_t size_bytes);
 
 private:
@@ -63,7 +67,7 @@ private:
   void* connection_;
 };
 
-/// Prints that something is not measured, and why.
+/// Prints what is not measured, and why.
 void skip_aloud(const std::string& what, const std::string& why);
 
 } // namespace millrace::bench

@@ -1,4 +1,4 @@
-// Columns, JSON keys, and the comparison with the goals.
+// Prints columns and JSON, and compares the results with the goals.
 #include <millrace/bench/common/report.hpp>
 
 #include <nlohmann/json.hpp>
@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cmath>
 #include <cstdio>
+#include <ctime>
 #include <fstream>
 #include <span>
 #include <thread>
@@ -16,7 +17,7 @@ namespace millrace::bench {
 
 namespace {
 
-// Below this a time says more than a speed, unless many were transferred.
+// Below this size a row shows a time instead of a speed, unless it has many transfers.
 constexpr std::uint64_t speed_bytes_min = 1u << 20;
 
 template <class... Values>
@@ -28,10 +29,10 @@ std::string format(const char* pattern, Values... values) {
 
 bool shows_speed(const row& r) { return r.transfers > 0 || r.size_bytes >= speed_bytes_min; }
 
-// A figure in the unit that fits it.
+// A unit and the figures that it fits.
 struct unit {
-  double from;  // bytes a second or seconds, at least
-  double scale; // what it is multiplied by
+  double from;  // bytes per second, or seconds: the least figure for this unit
+  double scale; // the factor for this unit
   const char* name;
   int decimals;
 };
@@ -53,7 +54,7 @@ std::string speed_or_time(const row& r, double seconds) {
   return format("%.*f %s", u.decimals, figure(r, seconds) * u.scale, u.name);
 }
 
-// In the median's unit.
+// Returns the spread in the median's unit.
 std::string spread(const row& r) {
   auto& u = unit_of(r, r.ours.median());
   auto a = figure(r, r.ours.min()) * u.scale;
@@ -110,6 +111,25 @@ nlohmann::json number(const std::optional<double>& value) {
   return value && std::isfinite(*value) ? nlohmann::json(*value) : nlohmann::json();
 }
 
+// False if one goal is missed, null if none is but one was not measured.
+nlohmann::json met_of(const std::vector<verdict>& verdicts) {
+  bool all_measured = true;
+  for (auto& v : verdicts) {
+    if (v.met && !*v.met)
+      return false;
+    all_measured = all_measured && v.met.has_value();
+  }
+  return all_measured ? nlohmann::json(true) : nlohmann::json();
+}
+
+// Today in UTC, as 2026-01-31.
+std::string date_now() {
+  auto now = std::time(nullptr);
+  std::tm parts{};
+  gmtime_r(&now, &parts);
+  return format("%04d-%02d-%02d", parts.tm_year + 1900, parts.tm_mon + 1, parts.tm_mday);
+}
+
 nlohmann::json to_json(const row& r) {
   nlohmann::json line{
     {"case", r.name},
@@ -138,16 +158,11 @@ nlohmann::json to_json(const row& r) {
   add_goal("floor_min", r.floor_min);
   add_goal("seconds_max", r.seconds_max);
   add_goal("bytes_max", r.bytes_max);
-  for (auto& v : judge(r)) {
+  auto verdicts = judge(r);
+  for (auto& v : verdicts)
     line["goal"] = line.contains("goal") ? line["goal"].get<std::string>() + "; " + v.goal : v.goal;
-    auto so_far = line.contains("met") ? line["met"] : nlohmann::json(true);
-    if (!v.met)
-      line["met"] = nullptr;
-    else if (so_far.is_null())
-      line["met"] = so_far;
-    else
-      line["met"] = so_far.get<bool>() && *v.met;
-  }
+  if (!verdicts.empty())
+    line["met"] = met_of(verdicts);
   return line;
 }
 
@@ -243,9 +258,11 @@ result<std::string> report::add_from(const std::string& json_path) {
 
 status report::write_json(const std::string& path) const {
   std::ofstream file{path};
+  auto date = date_now();
   for (auto& r : rows_) {
     auto line = to_json(r);
     line["commit"] = commit_;
+    line["date"] = date;
     line["machine"] = r.machine.empty() ? machine_ : r.machine;
     file << line.dump() << "\n";
   }

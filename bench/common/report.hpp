@@ -1,4 +1,5 @@
-// What was measured: a table for people while it runs, JSON lines for programs, goals at the end.
+// The results: a table while the benchmark runs, JSON lines for programs, the goals at the end.
+// Used by every section of the benchmarks.
 #pragma once
 
 #include <millrace/bench/common/measure.hpp>
@@ -11,20 +12,21 @@
 
 namespace millrace::bench {
 
-/// One case. Times are seconds; what is empty was not measured or has no goal.
+/// One case. Times are in seconds. An empty field was not measured or has no goal.
 struct row {
   std::string name;
   std::uint64_t size_bytes = 0;
-  std::uint64_t transfers = 0; // that they went in, where there were many
+  std::uint64_t transfers = 0; // the number of transfers, where there were many
   samples ours;
   std::string peer;
   std::optional<double> peer_s;
   std::vector<std::pair<std::string, double>> others; // further peers and floors, for comparison
   std::optional<double> floor_s;
-  std::string stages;  // where a provider says its time went
-  std::string machine; // where it was measured, if not here
+  std::string stages;  // the provider's own times of the stages
+  std::string machine; // the machine on which it was measured, if not this one
 
-  /// Goals: times as fast as the peer, part of the floor's speed, how long, how large.
+  /// The goals: how many times as fast as the peer, which part of the floor's speed, how long, how
+  /// large.
   std::optional<double> ratio_min;
   std::optional<double> floor_min;
   std::optional<double> seconds_max;
@@ -33,17 +35,17 @@ struct row {
 
 class report {
 public:
-  /// `commit`, `machine`: written into every JSON line.
+  /// `commit`, `machine`: written into every JSON line, as is the date.
   report(std::string commit, std::string machine)
     : commit_(std::move(commit)), machine_(std::move(machine)) {}
 
   void print_header() const;
   /// Prints the row and keeps it.
   void add(row r);
-  /// Every goal with what was reached. A goal whose peer is missing counts as not measured.
+  /// Prints every goal with the result. A goal whose peer is missing counts as not measured.
   void print_goals() const;
-  /// Adds the rows that another run on another machine wrote. Returns where that was.
-  /// Errors: what the operating system says; `corrupt_data`.
+  /// Adds the rows that another run on another machine wrote. Returns that machine.
+  /// Errors:  what the operating system says; `corrupt_data`.
   result<std::string> add_from(const std::string& json_path);
   /// Errors: what the operating system says.
   [[nodiscard]] status write_json(const std::string& path) const;
@@ -54,7 +56,7 @@ private:
   std::vector<row> rows_;
 };
 
-/// Processor, cores and memory in one line.
+/// Returns the processor, the cores and the memory in one line.
 std::string machine_summary();
 
 } // namespace millrace::bench

@@ -1,4 +1,4 @@
-// Configuration, start and end of a service.
+// Writes the configuration of a service, starts it and ends it.
 #include <millrace/bench/common/measure.hpp>
 #include <millrace/bench/common/service.hpp>
 #include <millrace/config/load.hpp>
@@ -48,7 +48,7 @@ service::service(const std::string& directory, const service_options& options) {
   auto config = directory + "/" + name + ".yaml";
   address_ = "unix:" + directory + "/" + name + ".sock";
   std::ofstream{config} << config_text(address_, options);
-  // This very program, also when another one has been built in its place meanwhile.
+  // Runs exactly this program, even if another one was built in its place meanwhile.
   process_ = need(child::start({"/proc/self/exe", "--serve", config}), "starting a service");
   auto ready = need(process_.read_line(start_timeout_ms), "starting the service " + name);
   if (ready != "ready")

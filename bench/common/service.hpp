@@ -1,4 +1,5 @@
-// A Millrace service in a process of its own: this program, started again with --serve.
+// A Millrace service in its own process: this program, started again with --serve.
+// Used by the store and checkpoint benchmarks.
 #pragma once
 
 #include <millrace/bench/common/child.hpp>
@@ -12,29 +13,30 @@ namespace millrace::bench {
 
 enum class service_kind { memory, on_demand, rocksdb, pmem };
 
-/// What the case names call it.
+/// Returns the kind's name in cases.
 std::string to_string(service_kind kind);
 
 struct service_options {
   service_kind kind = service_kind::memory;
   std::uint64_t capacity_bytes = 0;
   std::string path;         // rocksdb: a directory; pmem: the pool
-  std::uint32_t movers = 0; // 0: as many as it likes
+  std::uint32_t movers = 0; // 0: the default number
 };
 
 class service {
 public:
-  /// Starts it and connects. Throws `millrace::error`.
+  /// Starts the service and connects to it.
+  /// Errors:  throws `millrace::error`.
   service(const std::string& directory, const service_options& options);
 
-  /// This process's client of it.
+  /// Returns this process's client of the service.
   class client& client() {
     return *client_;
   }
   class repository repository() const {
     return client_->repository();
   }
-  /// A connection of its own.
+  /// Makes another connection.
   class client connect(const config::settings& settings = {}) const {
     return client::connect(address_, settings);
   }
@@ -46,7 +48,7 @@ private:
   std::optional<class client> client_;
 };
 
-/// The child's side: serves until SIGTERM comes. Returns the exit status.
+/// Runs the child's side: serves until SIGTERM. Returns the exit status.
 int serve(const std::string& config_path);
 
 } // namespace millrace::bench

@@ -1,4 +1,4 @@
-// What several sections do: one store, one load, one check.
+// The functions that several sections share: one store, one load, one check.
 #include <millrace/bench/store/sections.hpp>
 
 #include <algorithm>
@@ -8,7 +8,7 @@ namespace millrace::bench {
 
 namespace {
 
-// With fewer tensors a percentage is taken of the rows of each.
+// Models with fewer tensors are loaded by a percentage of the rows of each tensor.
 constexpr std::size_t whole_tensors_min = 50;
 
 void take_rows(

@@ -1,4 +1,5 @@
-// bench_store: models stored and loaded, against peers and against what the machine can do.
+// bench_store: stores and loads models, compared with other libraries and with the machine's own
+// speed.
 // See bench/README.md; scripts/bench store runs it.
 #include <millrace/bench/store/sections.hpp>
 
@@ -33,7 +34,7 @@ struct options {
   std::size_t rounds = 0;
 };
 
-// False for what it does not understand.
+// Returns false for an unknown argument.
 bool parse(options& o, int argc, char** argv) {
   for (int i = 1; i < argc; ++i) {
     std::string key = argv[i];
@@ -70,7 +71,7 @@ std::uint64_t largest_of(const std::vector<model_table>& tables) {
   std::uint64_t largest = 0;
   for (auto& t : tables)
     largest = std::max(largest, t.size_bytes);
-  // Whole pages, for O_DIRECT.
+  // O_DIRECT needs whole pages.
   return (largest + 4095) / 4096 * 4096;
 }
 
@@ -88,7 +89,7 @@ void run_sections(stage& s, const std::string& only) {
   if (!wanted("memory") && !wanted("own") && !wanted("clients") && !wanted("latency"))
     return wanted("rocksdb") ? rocksdb_section(s) : void();
   {
-    // A version lives until the next one is there; odd sizes leave gaps.
+    // A version lives until the next one exists, and odd sizes leave gaps.
     auto room = std::max(3 * s.source.bytes().size(), 20 * s.how.client_bytes);
     service memory{
       s.on_disk.path(), {.kind = service_kind::memory, .capacity_bytes = room, .path = {}}};

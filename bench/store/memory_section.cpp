@@ -1,4 +1,5 @@
-// A memory bucket in another process: stores, loads, and our own ways against each other.
+// Measures a memory bucket in another process: stores, loads, and our own variants against each
+// other.
 #include <millrace/bench/store/sections.hpp>
 
 #include <array>
@@ -66,7 +67,7 @@ void report_load(
   r.size_bytes = t.what.size_bytes;
   r.ours = *t.ours;
   r.floor_s = t.floor.median();
-  // A peer loads the whole file, or its tensors one by one; ours is compared with the whole.
+  // A peer loads the whole file, or its tensors one by one; we compare with the whole.
   if (t.ours == full.ours) {
     auto all = s.python_peers();
     for (std::size_t i = 0; i < all.size(); ++i)
@@ -85,7 +86,7 @@ void report_load(
   s.out.add(std::move(r));
 }
 
-// The model was stored just before, by `stores`.
+// `stores` has stored the model just before.
 void loads(stage& s, service& memory, const model_table& table, bool sums) {
   timed_store(memory.repository(), table, s, sums);
   check_stored(memory.repository(), table, s);

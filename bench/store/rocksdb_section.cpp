@@ -1,4 +1,5 @@
-// Durable stores and loads past the page cache, against files written and read the same way.
+// Measures durable stores, and loads past the page cache, against files written and read the same
+// way.
 #include <millrace/bench/store/sections.hpp>
 
 #include <algorithm>
@@ -8,12 +9,12 @@ namespace millrace::bench {
 
 namespace {
 
-// Threads of the second read floor: shows what a device gains from requests side by side.
+// The threads of the second read floor, which shows how much a device gains from parallel requests.
 constexpr unsigned many_readers = 4;
 
 std::vector<model_table> disk_tables(const stage& s) {
   auto all = s.how.tables();
-  // Ten and many layers at both sizes, and the real ones.
+  // Ten layers and many layers at both sizes, and the real models.
   std::erase_if(all, [](auto& t) { return t.name.find("/100-layers") != std::string::npos; });
   return all;
 }

@@ -1,4 +1,5 @@
-// The parts of the store benchmark and what they share. Called by main.cpp in order.
+// The parts of the store benchmark and what they share.
+// Called by main.cpp in order.
 #pragma once
 
 #include <millrace/bench/common/floors.hpp>
@@ -15,7 +16,7 @@
 
 namespace millrace::bench {
 
-/// How much is measured.
+/// How much to measure.
 struct extent {
   std::size_t rounds = 7;
   std::uint64_t small_bytes = 256u << 20;
@@ -25,17 +26,17 @@ struct extent {
   std::vector<std::size_t> clients = {1, 2, 4, 8};
   std::size_t latency_requests = 2000;
   bool real_models = true;
-  std::string model; // only tables whose name contains it
+  std::string model; // only tables whose name contains this
 
-  /// A smoke run: seconds, and figures that mean little.
+  /// A smoke run: it takes seconds, and its figures mean little.
   static extent quick();
 
   std::vector<model_table> tables() const;
-  /// True for the size that the goals are about.
+  /// Returns true for the size to which the goals apply.
   bool judges(const model_table& table) const { return table.size_bytes == large_bytes; }
 };
 
-/// Everything that sections use in turns.
+/// What the sections use in turn.
 struct stage {
   extent how;
   report& out;
@@ -46,52 +47,52 @@ struct stage {
   std::optional<python_peer> torch, h5py;
   std::optional<redis_peer> redis;
 
-  /// Copies of as many bytes between warm buffers, as part of a contest.
+  /// Adds copies of as many bytes between warm buffers to a contest.
   copy_floor add_floor(contest& to, std::uint64_t size_bytes) const {
     return {to, source.first(size_bytes), target.first(size_bytes)};
   }
   std::vector<python_peer*> python_peers();
 };
 
-/// Hash and encoding of a graph of 1000 leaf layers.
+/// Measures hashing and encoding of a graph of 1000 leaf layers.
 void graph_section(stage& s);
 
-/// Stores and loads with a memory bucket in another process.
+/// Measures stores and loads with a memory bucket in another process.
 void memory_section(stage& s, service& memory);
 
-/// Our own ways against each other: many layers and few, pinned and on-demand memory.
+/// Measures our own variants against each other: many layers and few, pinned and on-demand memory.
 void own_section(stage& s, service& memory);
 
-/// Several clients at once, each with a model of its own.
+/// Measures several clients at the same time, each with its own model.
 void clients_section(stage& s, service& memory);
 
-/// Small models, one after the other.
+/// Measures small models, one after the other.
 void latency_section(stage& s, service& memory);
 
-/// Durable stores and loads from disk.
+/// Measures durable stores, and loads from disk.
 void rocksdb_section(stage& s);
 
-/// One store by the public API; returns its seconds and leaves the receipt.
+/// Stores once through the public API. Returns the seconds and leaves the receipt in `outcome`.
 double timed_store(
   class repository repo, const model_table& table, stage& s, bool sums, receipt* outcome = nullptr);
 
-/// What to load to bring some percent of a model's bytes to the target: whole tensors, or rows of
-/// each where tensors are few.
+/// What to load in order to bring some percent of a model's bytes to the target: whole tensors, or
+/// some rows of each tensor where there are few.
 struct selection {
   std::vector<load_target> targets;
-  std::vector<std::string> names; // of the tensors it touches
+  std::vector<std::string> names; // the tensors that it touches
   std::uint64_t size_bytes = 0;
 };
 selection select(const model_table& table, unsigned percent, std::span<std::byte> target);
 
 double timed_load(class repository repo, const selection& what);
 
-/// Loads everything and compares it with what was stored; throws when a byte differs.
+/// Loads everything and compares it with what was stored. Throws when a byte differs.
 void check_stored(class repository repo, const model_table& table, stage& s);
 
-/// "sums" or "plain".
+/// Returns "sums" or "plain".
 std::string sums_name(bool sums);
-/// A provider's own account of a store.
+/// Returns the provider's own times of a store.
 std::string stages_of(const receipt& r);
 
 } // namespace millrace::bench

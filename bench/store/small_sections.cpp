@@ -1,4 +1,4 @@
-// Graphs, several clients at once, and the latency of small models.
+// Measures graphs, several clients at once, and the latency of small models.
 #include <millrace/bench/store/sections.hpp>
 #include <millrace/core/clock.hpp>
 
@@ -24,7 +24,7 @@ void graph_section(stage& s) {
 
 namespace {
 
-// One program that stores a model of its own again and again, in step with the others.
+// Runs one client that stores its own model again and again, in step with the others.
 void run_client(
   stage& s, service& memory, std::size_t number, std::barrier<>& together, std::mutex& mutex,
   samples& times) {

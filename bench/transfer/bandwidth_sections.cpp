@@ -1,4 +1,4 @@
-// Many transfers in flight: by size, by segments, by peers.
+// Measures many transfers in flight: by size, by number of segments, by number of peers.
 #include <millrace/bench/transfer/stage.hpp>
 
 #include <algorithm>
@@ -11,13 +11,13 @@ using transport::direction;
 namespace {
 
 constexpr std::uint64_t goal_bytes_min = 1u << 20;
-// Below, a transfer costs what its messages cost, and copies say nothing of that.
+// Below this size a transfer costs what its messages cost, and copies are no useful floor.
 constexpr std::uint64_t floor_bytes_min = 4u << 10;
 
 struct competitor {
   std::string name;
   const samples* times;
-  bool counts; // as a peer for the goal
+  bool counts; // whether the goal compares with it
 };
 
 class bandwidth_case {
@@ -31,14 +31,14 @@ public:
   void against_iperf() {
     if (!stage_.iperf || !kind_.streams || how_.size_bytes < goal_bytes_min)
       return;
-    // With the streams of one peer, however many there are.
+    // With as many streams as one peer uses, whatever the number of peers.
     add("iperf3", true, [this] {
       return static_cast<double>(bytes_) /
-        stage_.iperf->bytes_per_second(options_of(kind_).tcp.streams);
+        stage_.iperf->bytes_per_second(options_of(kind_).drivers.of<tcp_options>().streams);
     });
   }
 
-  // As many in flight as ours.
+  // With as many messages in flight as ours.
   void against_perftest() {
     auto reads = how_.dir == direction::read;
     add(reads ? "ib_read_bw" : "ib_write_bw", true, [this] {
@@ -47,8 +47,8 @@ public:
     });
   }
 
-  // Messages between memory of any kind are the peer: so is ours. Its one-sided transfers work in memory that UCX
-  // itself made to be shared, and are for comparison.
+  // The peer is UCX's messages, which work with any memory, like ours. Its one-sided transfers work
+  // only in shared memory that UCX itself made; they are shown for comparison.
   void against_ucx() {
     auto one_sided = how_.dir == direction::read ? "ucp_get" : "ucp_put_bw";
     add_ucx("posix", "tag_bw", true);
@@ -66,7 +66,7 @@ public:
       static_cast<std::uint32_t>(bytes_ / window));
   }
 
-  /// The fastest of the others is the one compared with.
+  /// The goal compares with the fastest of the others.
   row run(const std::string& name, double at_least_s = 0) {
     auto long_one = stage_.how.takes_long(how_.size_bytes);
     contest_.run(long_one ? 1 : stage_.how.rounds, !long_one, at_least_s);
@@ -105,7 +105,7 @@ private:
   const shape how_;
   std::vector<work> works_;
   std::uint64_t count_;
-  std::uint64_t bytes_; // of a round
+  std::uint64_t bytes_; // per round
   contest contest_;
   const samples* ours_;
   std::vector<competitor> others_;
@@ -124,7 +124,8 @@ void by_size(stage& s, rig& r, const driver_kind& kind, const shape& how) {
   s.out.add(std::move(out));
 }
 
-// Others use the same memory again and again: so do we, against them.
+// Other benchmarks use the same memory again and again. To compare with them, this case does so,
+// too.
 void in_same_memory(stage& s, rig& r, const driver_kind& kind, shape how) {
   auto ucx = s.ucx && kind.copies && !kind.one_process;
   auto perftest = s.perftest && kind.rdma && !s.how.takes_long(how.size_bytes);

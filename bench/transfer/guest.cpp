@@ -1,4 +1,4 @@
-// A child that boots a guest; rows come back in a file.
+// Starts a child that boots a guest. The rows come back in a file.
 #include <millrace/bench/transfer/guest.hpp>
 
 #include <unistd.h>
@@ -12,7 +12,7 @@ namespace {
 
 constexpr int guest_timeout_s = 1800;
 
-// The same program with the same options.
+// Returns the command for the same program with the same options.
 std::vector<std::string> command_of(
   const guest_run& how, const extent& extent, const driver_kind& kind,
   const std::string& directory) {

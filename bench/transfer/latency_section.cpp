@@ -1,4 +1,5 @@
-// One transfer after the other, of everyone in turns: the median and the slowest hundredth of a round.
+// Measures one transfer after the other, with all competitors in turns: the median and the slowest
+// hundredth of a round.
 #include <millrace/bench/transfer/stage.hpp>
 
 #include <algorithm>
@@ -12,15 +13,15 @@ using transport::direction;
 
 namespace {
 
-constexpr std::uint32_t request_bytes = 64; // of a bare exchange: what names the bytes wanted
+constexpr std::uint32_t request_bytes = 64; // of a bare exchange: names the wanted bytes
 constexpr std::uint32_t confirmation_bytes = 16;
 constexpr std::uint32_t poll_us = net::io_loop_options{}.poll_us;
 constexpr double raw_factor_max = 1.5;
 constexpr std::uint64_t ucx_exchanges_max = 200;
-// Below, a transfer costs what its messages cost.
+// Below this size a transfer costs what its messages cost.
 constexpr std::uint64_t floor_bytes_min = 256u << 10;
 
-// A round's exchanges; keeps their slowest hundredth aside.
+// Runs one round of exchanges and keeps the slowest hundredth in `p99`.
 double median_of(std::uint64_t exchanges, samples& p99, const std::function<double()>& exchange) {
   samples all;
   for (std::uint64_t i = 0; i < exchanges; ++i)
@@ -29,11 +30,11 @@ double median_of(std::uint64_t exchanges, samples& p99, const std::function<doub
   return all.median();
 }
 
-// Whoever does the same with other means.
+// Another program that does the same work.
 struct competitor {
   std::string name;
   const samples* p50 = nullptr;
-  samples p99; // empty where it says none
+  samples p99; // empty if it does not report them
 };
 
 using competitors = std::list<competitor>;
@@ -67,7 +68,7 @@ void add_ucx(stage& s, contest& c, const shape& how, competitors& to) {
   });
 }
 
-// A write there is seen by the other side's polling, before anybody's completion.
+// The other side sees a write by polling the memory, before any completion.
 void add_perftest(stage& s, contest& c, const shape& how, competitors& to) {
   if (!s.perftest)
     return;
@@ -107,7 +108,7 @@ void measure(stage& s, rig& r, const driver_kind& kind, const shape& how) {
   out.others.emplace_back("p99", p99.median());
   if (floor)
     out.floor_s = floor->median() / static_cast<double>(exchanges);
-  // The fastest is the one compared with: polling is no help to anybody where cores are short.
+  // The goal compares with the fastest. Polling does not help where cores are short.
   others.sort([](auto& a, auto& b) { return a.p50->median() < b.p50->median(); });
   for (auto& one : others) {
     if (out.peer.empty()) {

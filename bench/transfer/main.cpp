@@ -1,5 +1,6 @@
-// bench_transfer: drivers side by side, against others who move the same bytes. See bench/README.md; scripts/bench
-// transfer runs it.
+// bench_transfer: compares the drivers with each other and with other programs that move the same
+// bytes.
+// See bench/README.md; scripts/bench transfer runs it.
 #include <millrace/bench/transfer/guest.hpp>
 #include <millrace/bench/transfer/stage.hpp>
 #include <millrace/core/log.hpp>
@@ -14,8 +15,8 @@ namespace {
 
 using namespace millrace::bench;
 
-constexpr std::size_t few_rounds = 3;      // where nobody asks for more
-constexpr std::uint64_t page_bytes = 4096; // enough where nobody needs the floors' memory
+constexpr std::size_t few_rounds = 3;      // for quick runs and emulated devices
+constexpr std::uint64_t page_bytes = 4096; // enough where no floor needs the memory
 
 struct options {
   bool quick = false;

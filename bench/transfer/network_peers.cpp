@@ -1,4 +1,4 @@
-// Programs run and their output read; sockets by hand.
+// Runs other programs and reads their output; drives bare sockets.
 #include <millrace/bench/common/peers.hpp>
 #include <millrace/bench/transfer/network_peers.hpp>
 #include <millrace/core/clock.hpp>
@@ -35,7 +35,8 @@ sockaddr_in loopback(std::uint16_t port) {
   return out;
 }
 
-// Asked of the kernel; somebody else may take it before the program does, which then says so.
+// The kernel picks the port. Another process may take it before the program does; the program then
+// reports an error.
 std::uint16_t free_port() {
   auto fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   auto at = loopback(0);
@@ -47,7 +48,7 @@ std::uint16_t free_port() {
   return ntohs(at.sin_port);
 }
 
-// All that a program prints until it ends.
+// Returns everything that a program prints until it ends.
 std::vector<std::string> output_of(child& program, std::string_view name) {
   std::vector<std::string> lines;
   for (;;) {
@@ -76,8 +77,6 @@ bool accepts(std::uint16_t port) {
 
 } // namespace
 
-// -- UCX ----------------------------------------------------------------------------------------
-
 std::optional<ucx_peer> ucx_peer::find() {
   if (is_installed("ucx_perftest"))
     return ucx_peer{};
@@ -99,7 +98,7 @@ ucx_peer::figures ucx_peer::run(
         std::string{"-w"}, std::to_string(iterations / 10 + 1), std::string{"-f"},
         std::string{"-v"}})
     asking.push_back(argument);
-  // The server may not listen yet; connecting to it to find out would be taken for the client.
+  // The server may not listen yet. A connection made to find out would count as the client.
   for (int attempts_left = 50; attempts_left > 0; --attempts_left) {
     std::this_thread::sleep_for(std::chrono::milliseconds{50});
     auto client = need(child::start(asking, true), "ucx_perftest");
@@ -117,21 +116,19 @@ ucx_peer::figures ucx_peer::run(
   give_up("ucx_perftest prints no figures for " + test);
 }
 
-// -- iperf3 -------------------------------------------------------------------------------------
-
 std::optional<iperf_peer> iperf_peer::start(std::size_t rounds) {
   if (!is_installed("iperf3")) {
     skip_aloud("iperf3", "it is not installed (package iperf3)");
     return std::nullopt;
   }
   auto port = free_port();
-  // Its reports would fill the pipe to us, and then it would wait for somebody to read them.
+  // Its reports would fill the pipe, which no thread reads, and then it would block.
   auto server = child::start(
     {"iperf3", "-s", "-B", "127.0.0.1", "-p", std::to_string(port), "--logfile", "/dev/null"},
     true);
   if (!server)
     give_up(server.error(), "iperf3");
-  // One connection without a word: it says an error and goes on.
+  // A connection that says nothing. The server reports an error and goes on.
   for (int attempts_left = 100; attempts_left > 0 && !accepts(port); --attempts_left)
     std::this_thread::sleep_for(std::chrono::milliseconds{20});
   return iperf_peer{std::move(*server), port, rounds};
@@ -160,17 +157,15 @@ double iperf_peer::once(std::uint32_t streams) const {
     if (answer.is_object() && answer.contains("end") && answer["end"].contains("sum_received"))
       return answer["end"]["sum_received"]["bits_per_second"].get<double>() / 8;
     said = answer.is_object() ? answer.value("error", "no figures") : "nothing";
-    // The one before it may not be over.
+    // The test before it may not be over.
     std::this_thread::sleep_for(std::chrono::milliseconds{100});
   }
   give_up("iperf3 says: " + said);
 }
 
-// -- perftest -----------------------------------------------------------------------------------
-
 namespace {
 
-constexpr std::uint64_t perftest_count_min = 5; // it takes no less
+constexpr std::uint64_t perftest_count_min = 5; // its own minimum
 
 } // namespace
 
@@ -184,7 +179,7 @@ std::optional<perftest_peer> perftest_peer::find() {
   return std::nullopt;
 }
 
-// The table's last line of figures, of at least so many.
+// Returns the last line of figures in the table, which must have at least so many columns.
 std::vector<double> perftest_peer::last_line(
   const std::string& program, std::vector<std::string> options, std::size_t columns) const {
   options.insert(options.end(), {"-F", "-p", std::to_string(free_port())});
@@ -198,12 +193,12 @@ std::vector<double> perftest_peer::last_line(
   asking.push_back("127.0.0.1");
   for (int attempts_left = 5; attempts_left > 0; --attempts_left) {
     auto server = need(child::start(on(ports_.owner), true), program);
-    // The server may not listen yet; connecting to it to find out would be taken for the client.
+    // The server may not listen yet. A connection made to find out would count as the client.
     for (int knocks_left = 50; knocks_left > 0; --knocks_left) {
       std::this_thread::sleep_for(std::chrono::milliseconds{100});
       auto client = need(child::start(asking, true), program);
       std::vector<double> figures;
-      auto met = false; // a client that finds its server says where both are
+      auto met = false; // a client that reaches its server prints the addresses of both
       for (auto& line : output_of(client, program)) {
         std::istringstream words{line};
         std::vector<double> numbers{std::istream_iterator<double>{words}, {}};
@@ -214,7 +209,7 @@ std::vector<double> perftest_peer::last_line(
       if (!figures.empty())
         return figures;
       if (met)
-        break; // the devices failed it: once more with another server
+        break; // a device failure: try again with another server
     }
   }
   give_up(program + " prints no figures");
@@ -245,8 +240,6 @@ perftest_peer::figures perftest_peer::latency(
   return {line[4] * 1e-6, line[7] * 1e-6};
 }
 
-// -- sockets ------------------------------------------------------------------------------------
-
 namespace {
 
 struct ping {
@@ -266,7 +259,7 @@ bool send_all(int fd, const std::byte* data, std::size_t length) {
   return true;
 }
 
-// Polls, and then sleeps.
+// Polls first and then sleeps.
 bool receive_all(int fd, std::byte* data, std::size_t length, std::uint32_t poll_us) {
   auto until = steady_clock::now() + std::chrono::microseconds{poll_us};
   while (length > 0) {

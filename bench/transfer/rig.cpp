@@ -1,7 +1,11 @@
-// Listens on a Unix socket; owners connect, and say where their memory is on their standard output.
+// Listens on a Unix socket. Owners connect, and print where their memory is on standard output.
 #include <millrace/bench/transfer/rig.hpp>
+#include <millrace/config/scalar.hpp>
+#include <millrace/config/section.hpp>
 #include <millrace/core/codec.hpp>
 #include <millrace/core/future.hpp>
+#include <millrace/transport/tcp/tcp_options.hpp>
+#include <millrace/transport/verbs/verbs_options.hpp>
 
 #include <sys/mman.h>
 #include <unistd.h>
@@ -80,7 +84,7 @@ private:
   region region_;
 };
 
-// What every tcp driver of this run is made with, and the words that said so.
+// The options of every tcp driver of this run, and the texts that set them.
 struct tcp_choice {
   tcp_options options;
   std::vector<std::string> texts;
@@ -91,17 +95,18 @@ tcp_choice& chosen_tcp() {
   return chosen;
 }
 
-// The channel is a Unix socket, so the streams need an address of their own.
+// The channel is a Unix socket, so the streams need their own address.
 void over_loopback(fabric_options& options) {
-  options.tcp = chosen_tcp().options;
-  options.tcp.listen = {"127.0.0.1:0"};
+  auto& tcp = options.drivers.edit<tcp_options>() = chosen_tcp().options;
+  tcp.listen = {"127.0.0.1:0"};
 }
 
 std::string name_of(const verbs_port& p) { return p.device + ":" + std::to_string(p.port); }
 
 void over_rdma(fabric_options& options, side which) {
   if (auto ports = rdma_ports())
-    options.verbs.devices = {name_of(which == side::mover ? ports->mover : ports->owner)};
+    options.drivers.edit<verbs_options>().devices = {
+      name_of(which == side::mover ? ports->mover : ports->owner)};
 }
 
 } // namespace
@@ -117,7 +122,7 @@ const std::vector<driver_kind>& driver_table() {
      .adjust =
        [](fabric_options& options) {
          over_loopback(options);
-         options.tcp.encrypt = true;
+         options.drivers.edit<tcp_options>().encrypt = true;
        }},
     {.name = "verbs", .column = "verbs", .rdma = true, .peer_min = 0.9, .peer_min_256kib = 0.7},
   };
@@ -125,26 +130,22 @@ const std::vector<driver_kind>& driver_table() {
 }
 
 status set_tcp_option(const std::string& text) {
-  auto& o = chosen_tcp().options;
-  const std::map<std::string, std::function<void(std::uint64_t)>> known = {
-    {"streams", [&](auto v) { o.streams = static_cast<std::uint32_t>(v); }},
-    {"io_threads", [&](auto v) { o.io_threads = static_cast<std::uint32_t>(v); }},
-    {"chunk", [&](auto v) { o.chunk_bytes = v; }},
-    {"inflight_max", [&](auto v) { o.inflight_bytes_max = v; }},
-    {"small_max", [&](auto v) { o.small_bytes_max = v; }},
-    {"send_buffer", [&](auto v) { o.send_buffer_bytes = v; }},
-    {"receive_buffer", [&](auto v) { o.receive_buffer_bytes = v; }}};
+  auto tcp = config::section_of<tcp_options>("tcp");
   auto equals = text.find('=');
-  auto found = known.find(text.substr(0, equals));
-  if (equals == std::string::npos || found == known.end()) {
-    std::string names;
-    for (auto& [name, set] : known)
-      names += " " + name;
-    return {errc::invalid_argument, "no tcp option: " + text + "; NAME=NUMBER, of" + names};
-  }
-  found->second(std::strtoull(text.c_str() + equals + 1, nullptr, 10));
+  auto number = tcp.number_of(text.substr(0, equals));
+  // The addresses are the rig's own.
+  if (
+    equals == std::string::npos || !number || tcp.keys[*number].type == config::key_type::endpoints)
+    return {
+      errc::invalid_argument,
+      "no tcp option: " + text + "; KEY=VALUE, as the section tcp of the configuration has them"};
+  auto read = config::read_scalar(tcp.keys[*number], text.substr(equals + 1));
+  if (!read)
+    return read.error().within(text.substr(0, equals));
+  auto& o = chosen_tcp().options;
+  tcp.put(&o, *number, std::move(*read));
   chosen_tcp().texts.push_back(text);
-  return check(o);
+  return config::check_options(tcp, &o);
 }
 
 const driver_kind* find_driver(const std::string& column) {
@@ -265,7 +266,7 @@ future<transfer_report> rig::submit(const work& w) {
 }
 
 double rig::move(const work& w) {
-  // Connections of a driver's own may still be on their way.
+  // The driver's own connections may not be established yet.
   auto deadline = steady_clock::now() + connect_patience;
   for (;;) {
     auto begin = steady_clock::now();

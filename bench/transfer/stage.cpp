@@ -1,4 +1,4 @@
-// Names, shapes, rigs.
+// Makes names, shapes and rigs.
 #include <millrace/bench/transfer/stage.hpp>
 
 #include <algorithm>
@@ -83,7 +83,7 @@ std::uint64_t extent::exchanges(std::uint64_t size_bytes) const {
 
 std::uint64_t extent::transfers(const shape& how) const {
   auto most = quick ? kib : emulated ? 2 * kib : 32 * kib;
-  // As many as can be in flight, where figures shall mean something.
+  // As many as can be in flight, where the figures should mean something.
   std::uint64_t least = quick ? 1 : how.depth();
   return std::clamp<std::uint64_t>(round_bytes() / how.size_bytes, least, most);
 }
@@ -116,7 +116,7 @@ std::string bytes_name(std::uint64_t size_bytes) {
 }
 
 std::vector<work> works_of(rig& r, const shape& how) {
-  // As much between the segments as in them, so that nobody can join them.
+  // A gap follows each segment and is as long as it, so that no driver can join them.
   auto gaps = how.segments > 1 ? 2u : 1u;
   auto slot = how.size_bytes * gaps;
   auto slots = how.same_memory ? std::uint64_t{1} : how.places();

@@ -1,4 +1,5 @@
-// The parts of the transfer benchmark and what they share. Called by main.cpp in order.
+// The parts of the transfer benchmark and what they share.
+// Called by main.cpp in order.
 #pragma once
 
 #include <millrace/bench/common/floors.hpp>
@@ -16,49 +17,50 @@
 
 namespace millrace::bench {
 
-/// Transfers of one size, several in flight, each with memory of its own on both sides.
+/// Transfers of one size, several in flight, each with its own memory on both sides.
 struct shape {
   transport::direction dir = transport::direction::read;
   std::uint64_t size_bytes = 0;
-  std::uint32_t segments = 1; // equal ones, with gaps between them on both sides
+  std::uint32_t segments = 1; // of equal length, with gaps between them on both sides
   std::uint32_t owners = 1;
-  bool same_memory = false; // all in flight use the same memory, as the benchmarks of others do
+  bool same_memory = false; // all transfers use the same memory, as other benchmarks do
 
   std::uint32_t depth() const;
-  /// Places in memory, used in turn: of small transfers so many that no cache holds them.
+  /// Returns the number of places in memory, which are used in turn. For small transfers they are
+  /// so many that no cache holds them.
   std::uint64_t places() const;
   std::string name() const; // read/1MiB
 };
 
-/// How much is measured.
+/// How much to measure.
 struct extent {
   std::size_t rounds = 5;
   bool quick = false;
-  bool emulated = false;                 // on devices that move some ten MB a second
+  bool emulated = false;                 // on devices that move only some ten MB per second
   std::vector<std::uint64_t> only_sizes; // empty: those of each section
 
   std::vector<std::uint64_t> latency_sizes() const;
-  std::vector<std::uint64_t> sizes() const; // of the bandwidth
+  std::vector<std::uint64_t> sizes() const; // for the bandwidth
   std::vector<std::uint64_t> segmented_sizes() const;
   std::vector<std::uint32_t> segments() const;
   std::vector<std::uint32_t> peers() const;
-  std::uint64_t places_bytes_max() const; // of all places of a transfer
+  std::uint64_t places_bytes_max() const; // over all places of a transfer
 
-  /// Where one transfer takes seconds it is measured once, without peers.
+  /// Returns true where one transfer takes seconds. It is then measured once, without peers.
   bool takes_long(std::uint64_t size_bytes) const;
-  /// Of one round of latencies.
+  /// Returns the number of exchanges in one round of latencies.
   std::uint64_t exchanges(std::uint64_t size_bytes) const;
-  /// Of one round of bandwidths.
+  /// Returns the number of transfers in one round of bandwidths.
   std::uint64_t transfers(const shape& how) const;
-  /// How long what shall be nearly as fast as something else is measured: the same work takes from one moment to the next
-  /// half as long again.
+  /// Returns how long to measure a case whose result should be close to another one. The same work
+  /// can take half as long again from one moment to the next.
   double close_seconds() const;
 
 private:
   std::uint64_t round_bytes() const;
 };
 
-/// Everything that sections use in turns.
+/// What the sections use in turn.
 struct stage {
   extent how;
   report& out;
@@ -67,31 +69,31 @@ struct stage {
   std::optional<ucx_peer> ucx;
   std::optional<iperf_peer> iperf;
   std::optional<perftest_peer> perftest;
-  warm_buffer& source; // for floors
+  warm_buffer& source; // for the floors
   warm_buffer& target;
 
-  /// Nothing, and a line on standard output, where the driver cannot be had.
+  /// Makes a rig. If this machine lacks the driver, returns nothing and prints a line.
   std::unique_ptr<rig> rig_of(const driver_kind& kind, std::uint32_t owners = 1);
 };
 
-/// "4KiB".
+/// Returns "4KiB".
 std::string bytes_name(std::uint64_t size_bytes);
 
-/// Works of a shape between a rig's owners and memory here.
+/// Returns works of a shape between a rig's owners and this process.
 std::vector<work> works_of(rig& r, const shape& how);
 
-/// "read".
+/// Returns "read" or "write".
 std::string direction_name(transport::direction dir);
 inline constexpr transport::direction directions[] = {
   transport::direction::read, transport::direction::write};
 
-/// One transfer at a time: p50 and p99.
+/// Measures one transfer at a time: p50 and p99.
 void latency_section(stage& s);
-/// Sizes, each with several in flight.
+/// Measures several sizes, each with several transfers in flight.
 void sizes_section(stage& s);
-/// Some sizes in 4 to 64 segments.
+/// Measures some sizes in 4 to 64 segments.
 void segments_section(stage& s);
-/// One size with 1 to 16 peers.
+/// Measures one size with 1 to 16 peers.
 void peers_section(stage& s);
 
 } // namespace millrace::bench

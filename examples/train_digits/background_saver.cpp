@@ -1,4 +1,4 @@
-// Begins stores with a snapshot, collects their receipts at the end.
+// Begins stores with a snapshot, and collects their receipts at the end.
 #include "background_saver.hpp"
 
 #include <algorithm>
@@ -10,7 +10,7 @@ using millrace::steady_clock;
 
 namespace {
 
-// Processor time of this thread.
+// Returns the processor time of this thread.
 milliseconds processor_time() {
   timespec now{};
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);

@@ -1,4 +1,4 @@
-// Stores a model while it is being trained, and keeps account of what that took from the trainer.
+// Stores a model while it is being trained, and measures what that costs the trainer.
 // Called by the training loop.
 #pragma once
 
@@ -14,26 +14,27 @@ namespace train_digits {
 
 using milliseconds = std::chrono::duration<double, std::milli>;
 
-/// Threads: the trainer's.
+/// Saves in the background. Threads: the trainer's only.
 class background_saver {
 public:
   explicit background_saver(millrace::repository to) : to_(std::move(to)) {}
 
-  /// Begins to store the model as it is now. Training may go on as soon as this returns.
+  /// Begins to store the model as it is now. Training may continue as soon as this returns.
   void save(const std::string& name, mlp& model);
 
-  /// Waits until everything is stored. Errors: that of the first save that failed.
+  /// Waits until everything is stored.
+  /// Errors:  that of the first save that failed.
   [[nodiscard]] millrace::status finish();
 
-  /// Time that the trainer spent in `save`.
+  /// Returns the time that the trainer spent in `save`.
   milliseconds held_up() const noexcept { return held_up_; }
   milliseconds longest_save() const noexcept { return longest_save_; }
-  /// What of it was work; the rest was waiting, mostly for a processor that others used.
+  /// Returns the processor time within it. The rest was waiting, mostly for a processor in use.
   milliseconds worked() const noexcept { return worked_; }
-  /// Time that the trainer, having nothing else to do, spent in `finish`.
+  /// Returns the time that the trainer, with nothing else to do, spent in `finish`.
   milliseconds waited_at_the_end() const noexcept { return waited_at_the_end_; }
 
-  /// What the providers confirmed, in the order of the saves.
+  /// Returns the receipts of the providers, in the order of the saves.
   const std::vector<millrace::receipt>& receipts() const noexcept { return receipts_; }
 
 private:

@@ -15,7 +15,8 @@ std::vector<std::uint64_t> shape_of(const auto& m) {
   return {static_cast<std::uint64_t>(m.rows()), static_cast<std::uint64_t>(m.cols())};
 }
 
-// Turns scores into probabilities minus the truth, the slope of the loss; returns the mean loss.
+// Turns scores into probabilities minus the true classes, which is the slope of the loss. Returns
+// the mean loss.
 float slope_of_loss(matrix& scores, std::span<const int> classes) {
   scores.colwise() -= scores.rowwise().maxCoeff().eval();
   scores = scores.array().exp();
@@ -132,7 +133,7 @@ double mlp::accuracy(const samples& of) const {
 
 millrace::model_graph mlp::graph() const {
   millrace::model_graph graph;
-  std::vector<std::uint32_t> before; // nothing feeds the first layer
+  std::vector<std::uint32_t> before; // the first layer has no input layer
   for (auto& l : layers_) {
     auto shape = shape_of(l.weight);
     before = {graph.add(

@@ -1,4 +1,4 @@
-// A small multi-layer perceptron on Eigen, and how it looks to Millrace: a graph and tensor views.
+// A small multi-layer perceptron on Eigen, with its graph and tensor views for Millrace.
 // Trained, stored and loaded by train_digits.
 #pragma once
 
@@ -17,12 +17,13 @@
 
 namespace train_digits {
 
-/// The networks of this program: 64 pixels, two hidden layers, as many outputs as classes.
+/// Returns the sizes of this program's networks: 64 pixels, two hidden layers, one output per
+/// class.
 inline std::vector<Eigen::Index> widths_for(Eigen::Index classes) {
   return {64, 256, 128, classes};
 }
 
-/// y = x Wᵀ + b, and what the optimiser remembers of it.
+/// y = x Wᵀ + b, with the state of the optimiser.
 struct linear {
   std::string label;
   matrix weight; // outputs × inputs
@@ -32,13 +33,14 @@ struct linear {
 
   linear(std::string name, Eigen::Index inputs, Eigen::Index outputs, std::uint32_t seed);
 
-  /// Its tensors where they lie: "<label>.weight" and "<label>.bias".
+  /// Returns views of its tensors in place: "<label>.weight" and "<label>.bias".
   std::vector<millrace::tensor_view> tensors();
-  /// "<label>.weight.velocity" and "<label>.bias.velocity".
+  /// Returns views of "<label>.weight.velocity" and "<label>.bias.velocity".
   std::vector<millrace::tensor_view> velocities();
 };
 
-/// A column-major matrix as a tensor of its rows and columns: only the strides differ.
+/// Returns a column-major matrix as a tensor with the same rows and columns: only the strides
+/// differ.
 millrace::tensor_view strided_view(std::string name, Eigen::MatrixXf& m);
 
 struct sgd {
@@ -49,32 +51,34 @@ struct sgd {
 /// Linear layers with ReLU between them, softmax and cross-entropy at the end. Threads: one.
 class mlp {
 public:
-  /// `widths`: of the input, of each hidden layer, of the output. Equal seeds give equal weights.
+  /// `widths`: the sizes of the input, of each hidden layer and of the output. Equal seeds give
+  /// equal weights.
   mlp(const std::vector<Eigen::Index>& widths, std::uint32_t seed);
 
-  /// The first `count` layers no longer learn.
+  /// Stops the first `count` layers from learning.
   void freeze(std::size_t count) { frozen_ = count; }
 
-  /// One step of stochastic gradient descent; returns the mean loss of the batch.
-  /// `before_update`: what must be over before the parameters change.
+  /// Does one step of stochastic gradient descent. Returns the mean loss of the batch.
+  /// `before_update` must return before the parameters change.
   float learn(
     const matrix& images, std::span<const int> classes, const sgd& how,
     const std::function<void()>& before_update = {});
 
-  /// Share of the images that it puts in the right class.
+  /// Returns the share of the images that it classifies correctly.
   double accuracy(const samples& of) const;
 
   std::vector<linear>& layers() noexcept { return layers_; }
 
-  /// Its architecture: Linear, ReLU, Linear, ..., each fed by the one before.
+  /// Returns its architecture: Linear, ReLU, Linear, ..., each fed by the layer before.
   millrace::model_graph graph() const;
-  /// The place in `graph()` of linear layer `index`.
+  /// Returns the place in `graph()` of linear layer `index`.
   static std::size_t graph_index(std::size_t index) noexcept { return 2 * index; }
 
-  /// All tensors where they lie, layer by layer. Valid as long as the model lives.
+  /// Returns views of all tensors in place, layer by layer. They are valid as long as the model
+  /// lives.
   std::vector<millrace::tensor_view> tensors();
 
-  /// The same and what the optimiser remembers: all it takes to go on training.
+  /// Returns the tensors and the state of the optimiser: everything needed to continue training.
   std::vector<millrace::tensor_view> training_state();
 
 private:
@@ -83,7 +87,7 @@ private:
 
   std::vector<linear> layers_;
   std::size_t frozen_ = 0;
-  std::vector<matrix> activations_; // of the batch at hand; kept for their memory
+  std::vector<matrix> activations_; // of the current batch; kept so that their memory is used again
 };
 
 } // namespace train_digits

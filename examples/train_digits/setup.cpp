@@ -1,12 +1,13 @@
-// Reading the configuration and the data. Used by the phases.
+// Reads the configuration and the data.
+// Used by the phases.
 #include "setup.hpp"
 
-#include <millrace/config/load.hpp>
+#include <millrace/runtime/configuration.hpp>
 
 namespace train_digits {
 
 millrace::result<phase_setup> set_up(const phase_options& options) {
-  auto settings = millrace::config::load_file(options.config);
+  auto settings = millrace::load_configuration(options.config);
   if (!settings)
     return millrace::fail(settings.error());
   auto digits = read_digits(options.data, split_seed);

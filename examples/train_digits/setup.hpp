@@ -1,4 +1,5 @@
-// What every phase begins with: the data and a client of the cluster. Used by the phases.
+// The beginning of every phase: the data and a client of the cluster.
+// Used by the phases.
 #pragma once
 
 #include "dataset.hpp"
@@ -13,7 +14,8 @@ struct phase_setup {
   millrace::client client;
 };
 
-/// Errors: those of the configuration, the data file and the client.
+/// Reads the data and connects.
+/// Errors:  those of the configuration, the data file and the client.
 millrace::result<phase_setup> set_up(const phase_options& options);
 
 } // namespace train_digits

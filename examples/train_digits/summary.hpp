@@ -1,4 +1,4 @@
-// What a phase found, said to people: on standard output and at the end of a file.
+// Prints the results of a phase to standard output and appends them to a file.
 #pragma once
 
 #include <fmt/format.h>

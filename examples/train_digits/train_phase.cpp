@@ -1,4 +1,4 @@
-// Training with stores beside it; then transfer learning; then the durable store.
+// Trains and stores at the same time, then runs transfer learning, then stores durably.
 #include "background_saver.hpp"
 #include "setup.hpp"
 #include "summary.hpp"
@@ -24,12 +24,12 @@ constexpr double held_up_percent_max = 1;
 
 struct trained {
   mlp model{widths_for(10), 42};
-  Eigen::Index images = 0; // of one epoch
+  Eigen::Index images = 0; // per epoch
   milliseconds training{0};
   double accuracy = 0;
 };
 
-// Before training begins: connects, and prepares the memory that snapshots are taken to.
+// Runs before training begins: connects, and prepares the memory for snapshots.
 status store_untrained(summary& tell, millrace::repository fast) {
   mlp model{widths_for(10), 42};
   auto begun = steady_clock::now();
@@ -45,7 +45,7 @@ status store_untrained(summary& tell, millrace::repository fast) {
   return {};
 }
 
-// The main job: the stores are begun between epochs and finish while the next ones run.
+// The main job. The stores begin between epochs and finish while the next epochs run.
 trained train_first(const dataset& digits, const phase_options& options, background_saver& saver) {
   trained out;
   auto images = with_shifts(digits.train);
@@ -99,7 +99,7 @@ void tell_training(summary& tell, const trained& first, const background_saver& 
       held_up_percent_max, (saver.held_up() - saver.worked()).count());
 }
 
-// For other ways of saving to compare with.
+// For comparison with other libraries' saves.
 status write_report(const std::string& path, trained& first, const background_saver& saver) {
   auto shapes = nlohmann::json::object();
   for (auto& tensor : first.model.tensors())
@@ -124,7 +124,7 @@ status transfer(summary& tell, const millrace::repository& fast, const dataset& 
   return {};
 }
 
-// Nothing changes the tensors any more, so no snapshot is needed: they are read where they lie.
+// The tensors do not change any more, so no snapshot is needed: they are read in place.
 status store_final(summary& tell, millrace::repository kept, mlp& model) {
   auto stored = kept.store(final_name, model.graph(), model.tensors(), {.pinned = true}).result();
   if (!stored)

@@ -1,4 +1,4 @@
-// Shuffles, cuts into batches, learns.
+// Shuffles the images, cuts them into batches, and trains.
 #include "training.hpp"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Loads parts of a stored model into another one, and trains what is new of it.
+// Loads parts of a stored model into another one, and trains the new parts.
 #include "transfer.hpp"
 
 #include <cstring>
@@ -13,7 +13,7 @@ namespace {
 
 constexpr Eigen::Index few = 150; // labelled examples for the new task
 
-// By name: the bytes arrive in the matrices of the new model.
+// Loads by name: the bytes arrive in the matrices of the new model.
 result<millrace::load_receipt> load_by_name(
   repository repo, const std::string& source, linear& layer) {
   std::vector<millrace::load_target> targets;
@@ -22,8 +22,8 @@ result<millrace::load_receipt> load_by_name(
   return repo.load(source, std::move(targets)).result();
 }
 
-// By id: a layer is known by its structure and by what feeds it, and these layers are the same in
-// both models. Its tensors arrive in one buffer, one after the other.
+// Loads by id. A layer's id follows from its structure and its inputs, and these layers are the
+// same in both models. The tensors arrive in one buffer, one after the other.
 result<millrace::load_receipt> load_by_id(
   repository repo, const std::string& source, mlp& model, std::size_t index) {
   auto ids = millrace::identify_layers(model.graph());

@@ -1,4 +1,4 @@
-// Loads the final model back and compares it with what was trained, bit for bit.
+// Loads the final model back and compares it with the trained weights, bit for bit.
 #include "mlp.hpp"
 #include "setup.hpp"
 #include "summary.hpp"
@@ -33,8 +33,8 @@ status compare(mlp& model, const std::vector<char>& expected) {
   return at == expected.size() ? status{} : status{errc::corrupt_data, "tensors are missing"};
 }
 
-// The same tensor into a matrix that is column-major, as Eigen's are unless told otherwise: a view
-// with strides scatters it on arrival.
+// Loads the same tensor into a column-major matrix, which is Eigen's default. A strided view
+// scatters it on arrival.
 status compare_strided(millrace::repository kept, mlp& model) {
   auto& first = model.layers().front();
   Eigen::MatrixXf columns = Eigen::MatrixXf::Zero(first.weight.rows(), first.weight.cols());
@@ -59,7 +59,7 @@ status verify_phase(const phase_options& options) {
   summary tell{options.summary};
 
   auto kept = ready->client.repository("kept");
-  mlp model{widths_for(10), 0}; // other weights than those expected
+  mlp model{widths_for(10), 0}; // not the expected weights
   std::vector<millrace::load_target> targets;
   for (auto& tensor : model.tensors())
     targets.push_back({.into = tensor});

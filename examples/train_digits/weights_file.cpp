@@ -1,4 +1,4 @@
-// Bytes after bytes.
+// Writes bytes after bytes.
 #include "weights_file.hpp"
 
 #include <fstream>

@@ -1,4 +1,5 @@
-// A model's weights as a plain file, to be compared with others. Written by the phases that train.
+// Writes a model's weights to a plain file, for comparison.
+// Used by the phases that train.
 #pragma once
 
 #include "mlp.hpp"
@@ -9,7 +10,7 @@
 
 namespace train_digits {
 
-/// The bytes of all tensors, one after the other.
+/// Writes the bytes of all tensors, one after the other.
 [[nodiscard]] millrace::status write_weights(const std::string& path, mlp& model);
 
 } // namespace train_digits

@@ -4,7 +4,7 @@
 
 #include <millrace/core/ids.hpp>
 #include <millrace/core/status.hpp>
-#include <millrace/net/channel/stream_door.hpp>
+#include <millrace/net/channel/stream_acceptor.hpp>
 #include <millrace/net/loop/io_loop.hpp>
 #include <millrace/net/socket/socket_address.hpp>
 #include <millrace/net/socket/unique_fd.hpp>
@@ -20,8 +20,10 @@
 
 namespace millrace::net {
 
-class resolver;    // resolver.hpp
-class tls_context; // tls/tls_context.hpp
+class resolver; // socket/resolver.hpp
+namespace tls {
+class context; // tls/context.hpp
+}
 
 /// What a frame is for. The values travel on the wire: append, never renumber.
 /// Kinds below 16 belong to the channel itself and are never handed out.
@@ -68,7 +70,7 @@ inline std::string name_and_host(const peer_info& peer) {
   return peer.address ? peer.name + "@" + peer.address->host() : peer.name;
 }
 
-/// Every bound of a channel. The configuration's `channel` section sets them.
+/// Every bound of a channel. `network_options` has those that the configuration sets.
 struct channel_options {
   std::string local_name;                    // announced to the peer
   std::uint32_t frame_bytes_max = 16u << 20; // larger frames close the channel
@@ -80,7 +82,7 @@ struct channel_options {
   std::uint32_t requests_queued_max = 1024; // requests waiting here for the peer's credits
   std::uint32_t fds_per_frame_max = 8;
   /// What proves members of the cluster to each other on a network. Null: tls:// addresses are refused.
-  std::shared_ptr<const tls_context> tls = nullptr;
+  std::shared_ptr<const net::tls::context> tls = nullptr;
   /// Connecting only: the node that shall answer; another one is an error that names both. Empty: any.
   std::string expected_name = {};
   /// Looks up host names; null: the process's own.
@@ -150,7 +152,7 @@ struct listener_options {
   // IPv4 address, 64 bits of an IPv6 one); the oldest gives way.
   std::uint32_t handshakes_max = 256;
   std::uint32_t handshakes_per_source_max = 64;
-  std::shared_ptr<stream_door> streams = nullptr; // takes bulk streams; null: they are refused
+  std::shared_ptr<stream_acceptor> streams = nullptr; // takes bulk streams; null: they are refused
 };
 
 inline std::shared_ptr<std::uint32_t> counter_of(const listener_options& where) {

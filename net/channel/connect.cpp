@@ -1,9 +1,9 @@
 // The connecting side of a channel.
 // Called by links and by whoever needs one connection only.
 #include <millrace/net/channel/connection.hpp>
-#include <millrace/net/tls/tls_address.hpp>
-#include <millrace/net/tls/tls_channel.hpp>
-#include <millrace/net/tls/tls_context.hpp>
+#include <millrace/net/tls/address.hpp>
+#include <millrace/net/tls/channel.hpp>
+#include <millrace/net/tls/context.hpp>
 
 #include <sys/socket.h>
 
@@ -123,8 +123,8 @@ connection_hooks connector_hooks(
 void connect(
   const std::shared_ptr<io_loop>& loop, const std::string& address, const channel_options& options,
   std::shared_ptr<channel_handler> handler, completion<std::shared_ptr<channel>> done) {
-  if (address.starts_with(tls_scheme))
-    return connect_tls(loop, address, options, std::move(handler), std::move(done));
+  if (address.starts_with(tls::scheme))
+    return tls::connect(loop, address, options, std::move(handler), std::move(done));
   auto a = std::make_shared<attempt>(loop, address, options, std::move(handler), std::move(done));
   loop->post([a = std::move(a)] { a->run(); });
 }

@@ -3,7 +3,7 @@
 #include <millrace/core/assert.hpp>
 #include <millrace/core/log.hpp>
 #include <millrace/net/channel/connection.hpp>
-#include <millrace/net/tls/tls_context.hpp>
+#include <millrace/net/tls/context.hpp>
 
 #include <sys/epoll.h>
 #include <unistd.h>

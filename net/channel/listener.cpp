@@ -1,116 +1,53 @@
-// Accepting connections: who may come in, how many, and how they are told why not.
+// Opening listeners, and admission at Unix sockets: who may connect, how many, and what the refused are told.
 // Opened by a node; runs on its I/O loop.
 #include <millrace/core/log.hpp>
+#include <millrace/net/channel/admission.hpp>
 #include <millrace/net/channel/connection.hpp>
-#include <millrace/net/channel/door_listener.hpp>
-#include <millrace/net/channel/refusal_log.hpp>
 #include <millrace/net/socket/socket_file.hpp>
-#include <millrace/net/tls/tls_address.hpp>
-#include <millrace/net/tls/tls_channel.hpp>
+#include <millrace/net/tls/address.hpp>
+#include <millrace/net/tls/channel.hpp>
 
-#include <sys/epoll.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <unordered_map>
 
 namespace millrace::net {
 
 namespace {
 
-constexpr int accepts_per_turn = 32;
-// Without descriptors to accept with, the socket stays ready: look again a little later.
-constexpr std::uint32_t pause_ms = 100;
-
-using accept_function = std::function<std::shared_ptr<channel_handler>(const peer_info&)>;
-
-/// The part of a listener that lives on the loop.
-class door : public std::enable_shared_from_this<door> {
+/// Admission at a Unix socket, where the kernel names the other process.
+class unix_admission final : public admission {
 public:
-  door(
+  unix_admission(
     std::shared_ptr<io_loop> loop, listener_options where, const channel_options& options,
-    accept_function accept, std::unique_ptr<socket_file> file)
-    : loop_(std::move(loop)), where_(std::move(where)), options_(options),
-      accept_(std::move(accept)), file_(std::move(file)), connections_(counter_of(where_)) {}
+    accept_function accept, std::vector<unique_fd> sockets, std::unique_ptr<socket_file> file)
+    : admission(std::move(loop), std::move(where), options, std::move(accept), std::move(sockets)),
+      file_(std::move(file)) {}
 
-  void open();
-  void shut();  // any thread: once it returns, nobody is accepted any more
-  void close(); // on the loop, after `shut`
+  void shut() override {
+    admission::shut();
+    file_->remove();
+  }
 
 private:
-  struct guests {
+  struct process {
     std::uint32_t pid = 0;
     std::uint32_t connections = 0;
   };
-  using guest_id = std::shared_ptr<std::optional<peer_id>>;
+  using admitted_id = std::shared_ptr<std::optional<peer_id>>;
 
-  void on_ready();
-  bool accept_one();
-  void pause();
-  void receive(unique_fd fd);
+  void receive(unique_fd fd, const socket_address& from) override;
   status check(const peer_credentials& who) const;
-  result<std::shared_ptr<channel_handler>> admit(const peer_info& peer, const guest_id& id);
-  void left(const guest_id& id);
+  result<std::shared_ptr<channel_handler>> admit(const peer_info& peer, const admitted_id& id);
+  void left(const admitted_id& id);
+  std::shared_ptr<unix_admission> self() {
+    return std::static_pointer_cast<unix_admission>(shared_from_this());
+  }
 
-  const std::shared_ptr<io_loop> loop_;
-  const listener_options where_;
-  const channel_options options_;
-  std::mutex accept_mutex_;
-  accept_function accept_; // null once shut
-  std::unique_ptr<socket_file> file_;
-  const std::shared_ptr<std::uint32_t> connections_;
-  std::unordered_map<peer_id, guests> guests_;
+  const std::unique_ptr<socket_file> file_;
+  std::unordered_map<peer_id, process> processes_; // with connections
 };
-
-void door::open() {
-  if (!file_)
-    return;
-  auto watched =
-    loop_->watch(file_->fd(), EPOLLIN, [d = shared_from_this()](std::uint32_t) { d->on_ready(); });
-  if (!watched.ok())
-    log().error("cannot accept connections address={}: {}", where_.address, watched.to_string());
-}
-
-void door::shut() {
-  std::lock_guard guard{accept_mutex_};
-  accept_ = nullptr;
-  file_->remove();
-}
-
-void door::close() {
-  loop_->unwatch(file_->fd());
-  file_ = nullptr;
-}
-
-void door::on_ready() {
-  for (int i = 0; i < accepts_per_turn; ++i)
-    if (!accept_one())
-      return;
-}
-
-bool door::accept_one() {
-  unique_fd fd{::accept4(file_->fd(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC)};
-  if (fd) {
-    receive(std::move(fd));
-    return true;
-  }
-  auto why = errno;
-  if (lacks_descriptors(why)) {
-    no_descriptors_left(where_.address);
-    pause();
-  }
-  return why == ECONNABORTED || why == EINTR;
-}
-
-void door::pause() {
-  loop_->unwatch(file_->fd());
-  loop_->run_after(pause_ms, [weak = weak_from_this()] {
-    if (auto d = weak.lock())
-      d->open();
-  });
-}
 
 void tell_why_not(int fd, const status& why) {
   auto body = encode_goodbye(why);
@@ -119,36 +56,32 @@ void tell_why_not(int fd, const status& why) {
   send_with_fds(fd, parts, {});
 }
 
-void door::receive(unique_fd fd) {
+void unix_admission::receive(unique_fd fd, const socket_address&) {
   auto who = credentials_of(fd.get());
   auto allowed = who ? check(*who) : who.error();
   if (!allowed.ok()) {
-    log().warn("refused a connection address={}: {}", where_.address, allowed.to_string());
+    log().warn("refused a connection address={}: {}", where.address, allowed.to_string());
     return tell_why_not(fd.get(), allowed);
   }
-  if (*connections_ >= where_.connections_max)
-    return tell_why_not(
-      fd.get(),
-      status{
-        errc::busy,
-        "the service has all of its " + std::to_string(where_.connections_max) + " connections"});
+  if (is_full())
+    return tell_why_not(fd.get(), has_all_connections());
   ++*connections_;
   auto id = std::make_shared<std::optional<peer_id>>();
   connection_hooks hooks;
-  hooks.admit = [d = shared_from_this(), id](const peer_info& peer) { return d->admit(peer, id); };
-  hooks.gone = [d = shared_from_this(), id] { d->left(id); };
+  hooks.admit = [a = self(), id](const peer_info& peer) { return a->admit(peer, id); };
+  hooks.gone = [a = self(), id] { a->left(id); };
   connection_seed seed;
   seed.side = handshake_side::acceptor;
   seed.stream = make_unix_stream(std::move(fd));
   seed.who = *who;
   seed.began = steady_clock::now();
-  std::make_shared<connection>(loop_, std::move(seed), options_, std::move(hooks))->start();
+  std::make_shared<connection>(loop, std::move(seed), options, std::move(hooks))->start();
 }
 
-status door::check(const peer_credentials& who) const {
+status unix_admission::check(const peer_credentials& who) const {
   if (
     who.uid == ::geteuid() || who.uid == 0 ||
-    std::count(where_.allow_uids.begin(), where_.allow_uids.end(), who.uid) > 0)
+    std::count(where.allow_uids.begin(), where.allow_uids.end(), who.uid) > 0)
     return {};
   return status{
     errc::permission_denied,
@@ -156,35 +89,31 @@ status door::check(const peer_credentials& who) const {
       ") may not use this service; its owner can list the user"};
 }
 
-// A process names itself; that two processes bear one name means that one of them lies.
-result<std::shared_ptr<channel_handler>> door::admit(const peer_info& peer, const guest_id& id) {
-  auto known = guests_.find(peer.id);
-  if (known != guests_.end() && known->second.pid != peer.pid)
+// A process names itself. When two processes use the same name, one of them lies.
+result<std::shared_ptr<channel_handler>> unix_admission::admit(
+  const peer_info& peer, const admitted_id& id) {
+  auto known = processes_.find(peer.id);
+  if (known != processes_.end() && known->second.pid != peer.pid)
     return fail(
       errc::permission_denied,
       "the identity belongs to the process " + std::to_string(known->second.pid));
-  std::shared_ptr<channel_handler> handler;
-  {
-    std::lock_guard guard{accept_mutex_};
-    if (accept_)
-      handler = accept_(peer);
-  }
+  auto handler = handler_for(peer);
   if (!handler)
-    return fail(errc::unavailable, "the service accepts no connections now");
+    return handler;
   *id = peer.id;
-  auto& entry = guests_[peer.id];
+  auto& entry = processes_[peer.id];
   entry.pid = peer.pid;
   ++entry.connections;
   return handler;
 }
 
-void door::left(const guest_id& id) {
+void unix_admission::left(const admitted_id& id) {
   --*connections_;
   if (!*id)
     return;
-  auto found = guests_.find(**id);
+  auto found = processes_.find(**id);
   if (--found->second.connections == 0)
-    guests_.erase(found);
+    processes_.erase(found);
 }
 
 } // namespace
@@ -193,13 +122,15 @@ result<std::shared_ptr<listener>> listener::open(
   const std::shared_ptr<io_loop>& loop, const listener_options& where,
   const channel_options& options,
   std::function<std::shared_ptr<channel_handler>(const peer_info&)> accept) {
-  if (where.address.starts_with(tls_scheme))
-    return listen_tls(loop, where, options, std::move(accept));
+  if (where.address.starts_with(tls::scheme))
+    return tls::listen(loop, where, options, std::move(accept));
   auto file = socket_file::bind(where.address, where.socket_mode);
   if (!file)
     return fail(file.error());
-  auto d = std::make_shared<door>(loop, where, options, std::move(accept), std::move(*file));
-  return std::make_shared<door_listener<door>>(loop, where.address, std::move(d));
+  std::vector<unique_fd> sockets;
+  sockets.push_back((*file)->take_socket());
+  return listener_of(std::make_shared<unix_admission>(
+    loop, where, options, std::move(accept), std::move(sockets), std::move(*file)));
 }
 
 } // namespace millrace::net

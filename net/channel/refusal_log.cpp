@@ -1,12 +1,10 @@
 // Counting refusals by source, in bounded memory.
 #include <millrace/core/log.hpp>
 #include <millrace/net/channel/refusal_log.hpp>
-#include <millrace/net/tls/tls_address.hpp>
 
 #include <netinet/in.h>
 
 #include <atomic>
-#include <cerrno>
 #include <cstring>
 #include <mutex>
 
@@ -89,11 +87,6 @@ void refused(const std::string& source, const status& why, std::string_view addr
     log().warn(
       "refused a connection {}{}{}{}", address.empty() ? "" : "address=", address,
       address.empty() ? "" : " ", *line);
-}
-
-bool lacks_descriptors(int error_number) noexcept {
-  return error_number == EMFILE || error_number == ENFILE || error_number == ENOBUFS ||
-    error_number == ENOMEM;
 }
 
 void no_descriptors_left(std::string_view address) {

@@ -54,13 +54,10 @@ private:
 std::string source_of(const socket_address& from);
 
 /// Writes the line for a connection from `source` that was refused, if there is one; `address`: ours that it came to.
-/// One table for all doors of the process. Any thread.
+/// One table for all listeners of the process. Any thread.
 void refused(const std::string& source, const status& why, std::string_view address = {});
 
-/// Whether `accept` failed for want of descriptors or memory: the connection waits, and keeps the socket ready.
-bool lacks_descriptors(int error_number) noexcept;
-
-/// The same for whoever it is that cannot be accepted, since the process or the system has no more descriptors.
+/// The same for connections that cannot be accepted because the process or the system has no more descriptors.
 void no_descriptors_left(std::string_view address);
 
 /// Refusals told to `refused` so far, written or not.

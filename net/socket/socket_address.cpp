@@ -89,6 +89,21 @@ std::string socket_address::to_string() const {
   return bracketed + ":" + std::to_string(port());
 }
 
+socket_address without_mapping(const socket_address& address) {
+  if (address.family() != AF_INET6)
+    return address;
+  sockaddr_in6 v6{};
+  std::memcpy(&v6, address.get(), sizeof(v6));
+  if (!IN6_IS_ADDR_V4MAPPED(&v6.sin6_addr))
+    return address;
+  sockaddr_in v4{};
+  v4.sin_family = AF_INET;
+  v4.sin_port = v6.sin6_port;
+  std::memcpy(&v4.sin_addr, v6.sin6_addr.s6_addr + 12, sizeof(v4.sin_addr));
+  auto out = socket_address::from(reinterpret_cast<const sockaddr*>(&v4), sizeof(v4));
+  return out ? *out : address;
+}
+
 bool operator==(const socket_address& a, const socket_address& b) noexcept {
   return a.family() == b.family() && a.to_string() == b.to_string();
 }

@@ -34,6 +34,9 @@ private:
   socklen_t size_bytes_ = 0;
 };
 
+/// The IPv4 address behind an IPv4-mapped IPv6 one, which IPv6 sockets report; any other address as it is.
+socket_address without_mapping(const socket_address& address);
+
 bool operator==(const socket_address& a, const socket_address& b) noexcept;
 
 } // namespace millrace::net

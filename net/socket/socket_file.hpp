@@ -1,5 +1,5 @@
-// The file of a listening Unix socket, and the lock that says who may listen there.
-// Used by listeners.
+// The file of a listening Unix socket, and the lock that decides which process may listen there.
+// Used by `listener::open`.
 #pragma once
 
 #include <millrace/core/status.hpp>
@@ -11,7 +11,7 @@
 
 namespace millrace::net {
 
-/// A bound, listening socket. Destroying it removes its file and its lock file.
+/// The files of a bound, listening socket. Destroying this removes both.
 class socket_file {
 public:
   /// Makes the directory (mode 0700) if missing, takes the lock, replaces a dead process's socket,
@@ -21,8 +21,9 @@ public:
 
   ~socket_file();
 
-  int fd() const noexcept { return socket_.get(); }
-  /// Removes the files; the socket itself stays until destruction.
+  /// The socket, once.
+  unique_fd take_socket() noexcept { return std::move(socket_); }
+  /// Removes the files; the socket itself stays open.
   void remove() noexcept;
 
 private:

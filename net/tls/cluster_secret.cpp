@@ -12,7 +12,7 @@
 
 #include <cerrno>
 
-namespace millrace::net {
+namespace millrace::net::tls {
 
 namespace {
 
@@ -111,4 +111,4 @@ result<cluster_secret> load_cluster_secret(const std::string& path) {
   return secret;
 }
 
-} // namespace millrace::net
+} // namespace millrace::net::tls

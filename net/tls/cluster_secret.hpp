@@ -1,5 +1,5 @@
 // The cluster's secret: 32 random bytes in a file that only its owner reads.
-// Made by `millrace cluster secret`; read by `tls_context`.
+// Made by `millrace cluster secret`; read by `context`.
 #pragma once
 
 #include <millrace/core/status.hpp>
@@ -9,7 +9,7 @@
 #include <string>
 #include <string_view>
 
-namespace millrace::net {
+namespace millrace::net::tls {
 
 using cluster_secret = std::array<std::uint8_t, 32>;
 
@@ -26,4 +26,4 @@ std::string encode_cluster_secret(const cluster_secret& secret);
 /// Errors: `corrupt_data` saying what is wrong, never quoting the text.
 result<cluster_secret> decode_cluster_secret(std::string_view text);
 
-} // namespace millrace::net
+} // namespace millrace::net::tls

@@ -1,5 +1,5 @@
 // The TCP sockets of one listener: one for each address of its host's name, all with one port.
-// Opened by `listen_tls`.
+// Opened by `listen`.
 #pragma once
 
 #include <millrace/core/status.hpp>
@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-namespace millrace::net {
+namespace millrace::net::tls {
 
 struct listening_sockets {
   std::vector<unique_fd> fds;
@@ -19,4 +19,4 @@ struct listening_sockets {
 /// `already_exists` when the port is taken.
 result<listening_sockets> open_listening_sockets(const std::string& address);
 
-} // namespace millrace::net
+} // namespace millrace::net::tls

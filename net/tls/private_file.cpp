@@ -8,7 +8,7 @@
 
 #include <cerrno>
 
-namespace millrace::net {
+namespace millrace::net::tls {
 
 namespace {
 
@@ -62,4 +62,4 @@ result<std::string> read_private_file(
   return text;
 }
 
-} // namespace millrace::net
+} // namespace millrace::net::tls

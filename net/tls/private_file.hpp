@@ -1,5 +1,5 @@
 // Reading small files that must be kept from others: secrets and private keys.
-// Used by `cluster_secret` and `tls_context`.
+// Used by `cluster_secret` and `context`.
 #pragma once
 
 #include <millrace/core/status.hpp>
@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-namespace millrace::net {
+namespace millrace::net::tls {
 
 /// The whole file. `what` names its kind in errors: "the cluster's secret".
 /// Errors: `not_found`; `permission_denied` when the group or others may read or write it, or it belongs to
@@ -15,4 +15,4 @@ namespace millrace::net {
 result<std::string> read_private_file(
   const std::string& path, std::string_view what, std::size_t bytes_max);
 
-} // namespace millrace::net
+} // namespace millrace::net::tls

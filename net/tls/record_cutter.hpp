@@ -9,7 +9,7 @@
 #include <cstring>
 #include <span>
 
-namespace millrace::net {
+namespace millrace::net::tls {
 
 /// Short parts that follow each other share a record: each costs its own encryption, tag and header.
 class record_cutter {
@@ -62,4 +62,4 @@ private:
   std::array<std::byte, record_bytes_max> record_;
 };
 
-} // namespace millrace::net
+} // namespace millrace::net::tls

@@ -1,4 +1,4 @@
-// The facade: its last copy closes what it stands for.
+// The facade of `shard_state`. Its last copy closes the registration.
 #include <millrace/runtime/client/calls/shard_state.hpp>
 #include <millrace/runtime/client/checkpointer.hpp>
 
@@ -15,10 +15,12 @@ struct checkpointer::attachment {
   std::shared_ptr<runtime::shard_state> state;
 };
 
-/// What the future of a registration keeps, from which every copy that a program takes is attached.
+/// What the future of a registration holds. Every copy that a program takes attaches itself through
+/// it.
 ///
-/// *Problem*: the thread that completes a future lets go of it a little later than the program has taken its copy. Did
-/// it hold an attachment, the last one might go there, where nobody may wait for a save to drain.
+/// *Problem*: the thread that completes a future releases its value a little after the program has
+/// taken its copy. If that value held an attachment, the last attachment might end on that thread,
+/// which must not wait for a save to drain.
 struct checkpointer::offer {
   explicit offer(std::shared_ptr<runtime::shard_state> s) : state(std::move(s)) {}
   ~offer() {

@@ -1,4 +1,4 @@
-// Which provider is asked what.
+// Sends each request to the provider that keeps the model.
 #include <millrace/runtime/client/calls/checkpoint_call.hpp>
 #include <millrace/runtime/client/calls/listing.hpp>
 #include <millrace/runtime/client/calls/load_call.hpp>
@@ -7,11 +7,11 @@
 
 namespace millrace {
 
-using actors::checkpoint_manager_actor;
+using actors::checkpoint_service;
 
 namespace {
 
-// Models of one page, at most: the service makes it smaller where they are large.
+// The most models per page; the service sends fewer when they are large.
 constexpr std::uint32_t list_page = 256;
 
 // Asks the provider that keeps a model's checkpoints.
@@ -42,8 +42,8 @@ future<std::vector<checkpoint_summary>> checkpoints::list(const std::string& pre
   auto done = core_->make_promise<std::vector<checkpoint_summary>>();
   auto ask = [core = core_,
               prefix](std::size_t provider, const std::string& after, completion<page> answer) {
-    core->ask<checkpoint_manager_actor, actors::list_checkpoints_request, actors::checkpoint_list>(
-      core->checkpoints(provider), {prefix, after, list_page},
+    core->ask<checkpoint_service>(
+      provider, actors::list_checkpoints_request{prefix, after, list_page},
       [answer](result<actors::checkpoint_list> r) {
         answer(r.map([](auto& all) { return page{std::move(all.models), all.more}; }));
       });
@@ -93,7 +93,7 @@ future<actors::verify_receipt> checkpoints::verify(
     model, rank, step, runtime::timeout_ms(*core_, timeout), saved_at_ns};
   return ask_keeper<actors::verify_receipt>(
     core_, group_, model, [core = core_, request](std::size_t provider) {
-      return runtime::ask_checkpoints(core, provider, request);
+      return core->ask<checkpoint_service>(provider, request);
     });
 }
 
@@ -101,7 +101,7 @@ future<void> checkpoints::erase(const std::string& model, std::optional<std::uin
   actors::erase_checkpoint_request request{model, step.has_value(), step.value_or(0)};
   auto done = core_->make_promise<void>();
   ask_keeper<actors::done_reply>(core_, group_, model, [core = core_, request](std::size_t p) {
-    return runtime::ask_checkpoints(core, p, request);
+    return core->ask<checkpoint_service>(p, request);
   }).then([done](const result<actors::done_reply>& r) {
     done.set(r ? result<void>{} : fail(r.error()));
   });
@@ -112,15 +112,15 @@ future<std::vector<result<std::pair<std::string, actors::repack_receipt>>>> chec
   std::chrono::milliseconds timeout) {
   using named = std::pair<std::string, actors::repack_receipt>;
   std::vector<future<named>> asked;
-  // The last tenth is for the answer.
+  // The last tenth of the time is left for the answer.
   auto whole_ms = runtime::timeout_ms(*core_, timeout);
   auto work_ms = std::max(whole_ms - whole_ms / 10, 1u);
   for (auto provider : checkpoint_providers(group_, core_->where().providers)) {
     auto done = core_->make_promise<named>();
     asked.push_back(done.get_future());
     auto name = core_->where().providers[provider].name;
-    core_->ask<checkpoint_manager_actor, actors::repack_request, actors::repack_receipt>(
-      core_->checkpoints(provider), {whole_ms, work_ms},
+    core_->ask<checkpoint_service>(
+      provider, actors::repack_request{whole_ms, work_ms},
       [core = core_, done, name](result<actors::repack_receipt> r) {
         done.set(r.map([&](auto& receipt) { return named{name, receipt}; }));
       });

@@ -1,5 +1,5 @@
 // Opening connections, and the questions that concern whole nodes.
-#include <millrace/runtime/client/calls/caller.hpp>
+#include <millrace/runtime/client/calls/client_core.hpp>
 #include <millrace/runtime/client/calls/shard_state.hpp>
 #include <millrace/runtime/client/client.hpp>
 
@@ -70,13 +70,8 @@ void client::invalidate(const void* data, std::uint64_t size_bytes) const {
 
 future<std::vector<result<actors::node_status>>> client::status() const {
   std::vector<future<actors::node_status>> asked;
-  for (auto& node : core_->where().nodes) {
-    auto done = core_->make_promise<actors::node_status>();
-    asked.push_back(done.get_future());
-    core_->ask<actors::node_actor, actors::node_status_request, actors::node_status>(
-      core_->node(node.name), {},
-      [core = core_, done](result<actors::node_status> s) { done.set(std::move(s)); });
-  }
+  for (auto& node : core_->where().nodes)
+    asked.push_back(core_->ask_node(node.name, actors::node_status_request{}));
   return when_all(asked);
 }
 

@@ -13,7 +13,6 @@ namespace millrace {
 
 namespace {
 
-using actors::tensor_store_actor;
 using runtime::client_core;
 
 constexpr std::uint32_t list_page = 1000;
@@ -32,11 +31,11 @@ void begin_load(
       {target.into.desc, target.first_row.has_value(), target.first_row.value_or(0)});
     views.push_back(std::move(target.into));
   }
-  runtime::load_into<tensor_store_actor>(
-    call, core, core->store(provider), std::move(request), std::move(views));
+  runtime::load_into<actors::store_service>(
+    call, core, provider, std::move(request), std::move(views));
 }
 
-// The targets of a load into one buffer.
+// Returns the targets of a load into one buffer.
 result<std::vector<load_target>> pack(
   const std::vector<tensor_desc>& chosen, std::span<std::byte> buffer) {
   std::uint64_t needed = 0;
@@ -44,7 +43,7 @@ result<std::vector<load_target>> pack(
     auto bytes = size_bytes(tensor);
     if (!bytes)
       return fail(bytes.error());
-    // The same tensor may be asked for more than once.
+    // The same tensor may be requested more than once.
     if (__builtin_add_overflow(needed, *bytes, &needed))
       return fail(errc::invalid_argument, "the size of the tensors overflows 64 bits");
   }
@@ -70,7 +69,8 @@ future<loaded_tensors> load_chosen(
   auto done = core->make_promise<loaded_tensors>();
   auto out = done.get_future();
   auto call = runtime::load_call::make(core);
-  // From the start: the buffer is the caller's again once it has cancelled, wherever the load is by then.
+  // Registered before the load begins: when the caller cancels, the buffer is its own again,
+  // whatever the load is doing.
   static_cast<void>(done.on_cancel([weak = std::weak_ptr{call}] {
     if (auto c = weak.lock())
       c->outcome().cancel();
@@ -100,7 +100,7 @@ future<loaded_tensors> load_chosen(
   return out;
 }
 
-// The tensors of each layer in turn.
+// Returns the tensors of each layer in turn.
 result<std::vector<tensor_desc>> tensors_of(
   const model_record& record, const std::vector<layer_id>& layers) {
   auto graph = decode_graph(record.spec.graph);

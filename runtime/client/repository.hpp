@@ -1,7 +1,9 @@
-// The tensor repository as a program sees it: store, load, describe, list, delete; futures throughout.
+// The tensor repository as a program sees it: store, load, describe, list, erase.
+// Programs get one from `client::repository`; every call returns a future.
 #pragma once
 
-#include <millrace/actors/messages.hpp>
+#include <millrace/actors/node/node_messages.hpp>
+#include <millrace/actors/store/store_messages.hpp>
 #include <millrace/core/future.hpp>
 #include <millrace/core/model_graph.hpp>
 #include <millrace/core/tensor_view.hpp>
@@ -25,8 +27,8 @@ using receipt = actors::store_receipt;
 using load_receipt = actors::load_receipt;
 
 struct store_options {
-  /// Copy the tensors to the client's staging memory before `store` returns, so that they may change at once.
-  /// Without it they must stay unchanged until the future is ready.
+  /// Copies the tensors to the client's staging memory before `store` returns, so that they may
+  /// change at once. Without it they must stay unchanged until the future is ready.
   bool snapshot = false;
   bool pinned = false;                // never evicted
   std::optional<bool> checksums = {}; // empty: as the provider is configured
@@ -39,57 +41,61 @@ struct load_options {
   std::chrono::milliseconds timeout{0}; // 0: the client's request timeout
 };
 
-/// Where one tensor, or some of its rows, shall arrive.
+/// The memory for one tensor, or for some of its rows.
 struct load_target {
-  /// Name, dtype and shape as expected: with `first_row`, the first dimension counts the rows wanted.
+  /// The expected name, dtype and shape. With `first_row`, the first dimension is the number of
+  /// rows wanted.
   tensor_view into;
   std::optional<std::uint64_t> first_row = {};
 };
 
-/// Tensors that arrived in a buffer of the caller, one after the other.
+/// Tensors that were loaded into the caller's buffer, one after the other.
 struct loaded_tensors {
   load_receipt receipt;
   std::vector<tensor_view> tensors;
 };
 
-/// What is known of a stored model.
+/// What a provider knows of a stored model.
 struct model_info {
-  model_record record;                                          // digests stay with the provider
-  compact_graph graph;                                          // empty when stored without one
+  model_record record; // without digests, which stay with the provider
+  compact_graph graph; // empty when the model was stored without one
   std::vector<std::shared_ptr<const layer_description>> layers; // per graph id
   std::string provider;
 };
 
 /// Models of one group of providers.
 ///
-/// Every call returns at once; arguments that are memory must outlive the operation. A copy shares the client.
-/// Errors common to all: `peer_lost` and `unavailable` naming the provider's address, `deadline_exceeded`.
+/// Every call returns at once. Memory passed as an argument must outlive the operation. A copy
+/// shares the client.
+/// Errors:  common to all calls: `peer_lost` and `unavailable` naming the provider's address;
+///          `deadline_exceeded`.
 /// Threads: any.
 class repository {
 public:
   repository(std::shared_ptr<runtime::client_core> core, std::string group);
 
-  /// Stores a model whole, or not at all, under a name; an older version under it is replaced.
+  /// Stores a model under a name, whole or not at all, and replaces an older version.
   ///
-  /// `graph`: the architecture; its tensors ("<label>.<role>") must be those given, in any order.
-  /// Errors: `invalid_argument`, `no_space`, `busy`.
-  /// Source: DStore, sections 3 to 5.
+  /// `graph` is the architecture. Its tensors ("<label>.<role>") must be those given, in any order.
+  /// Errors:  `invalid_argument`, `no_space`, `busy`.
+  /// Source:  DStore, sections 3 to 5.
   future<receipt> store(
     const std::string& model, const model_graph& graph, std::vector<tensor_view> tensors,
     store_options options = {});
 
-  /// The same for tensors whose architecture is not known: their names group them to a chain of layers.
+  /// Stores tensors whose architecture is unknown: their names group them into a chain of layers.
   future<receipt> store(
     const std::string& model, std::vector<tensor_view> tensors, store_options options = {});
 
-  /// Loads tensors, or rows of them, straight to where the targets point.
-  /// Errors: `not_found`; `invalid_argument` for a dtype or shape that differs, before any byte moves;
-  /// `corrupt_data` when a checksum does not match.
+  /// Loads tensors, or rows of them, straight into the memory of the targets.
+  /// Errors:  `not_found`; `invalid_argument` for a dtype or shape that differs, before any byte
+  ///          moves; `corrupt_data` when a checksum does not match.
   future<load_receipt> load(
     const std::string& model, std::vector<load_target> targets, load_options options = {});
 
-  /// Loads whole tensors by name into one buffer, densely, in the order of `names`; all of them without names.
-  /// Errors: also `no_space` when the buffer is too small, with the bytes it takes.
+  /// Loads whole tensors by name into one buffer, densely, in the order of `names`. Without names
+  /// it loads all tensors.
+  /// Errors:  also `no_space` with the size needed, when the buffer is too small.
   future<loaded_tensors> load(
     const std::string& model, std::vector<std::string> names, std::span<std::byte> buffer,
     load_options options = {});
@@ -99,17 +105,19 @@ public:
     const std::string& model, std::vector<layer_id> layers, std::span<std::byte> buffer,
     load_options options = {});
 
-  /// Graph, layout and layers; layers not seen before are fetched once.
+  /// Returns a model's graph, layout and layers. Layers that the client has not seen before are
+  /// fetched once.
   future<model_info> describe(const std::string& model, std::uint64_t version = 0);
 
-  /// Names that start with `prefix`, from every provider of the group, sorted.
+  /// Lists the names that start with `prefix`, from every provider of the group, sorted.
   future<std::vector<model_summary>> list(const std::string& prefix = {});
 
-  /// Removes a name. Readers finish. Errors: `not_found`.
+  /// Removes a name. Readers of the model can finish.
+  /// Errors:  `not_found`.
   future<void> erase(const std::string& model);
   future<void> pin(const std::string& model, bool pinned);
 
-  /// The provider that keeps a name.
+  /// Returns the provider that keeps a name.
   result<actors::provider_entry> provider_of(const std::string& model) const;
 
 private:

@@ -1,6 +1,7 @@
-// Starting and stopping the threads of a process.
+// Starts and stops the threads of a process.
+#include <millrace/config/section.hpp>
+#include <millrace/net/network_options.hpp>
 #include <millrace/runtime/node/engine.hpp>
-#include <millrace/runtime/transport_options.hpp>
 
 #include <caf/atom.hpp>
 #include <unistd.h>
@@ -14,19 +15,28 @@ namespace {
 
 caf::actor_system_config make_caf_config() {
   caf::actor_system_config config;
-  // Handlers run where their messages arrive; the scheduler serves timers and bursts only.
+  // Handlers run on the thread where their message arrives. The scheduler serves timers and bursts
+  // only.
   config.set("scheduler.policy", caf::atom("sharing"));
   config.set("scheduler.max-threads", std::size_t{2});
   config.set("scheduler.max-throughput", std::size_t{100});
   return config;
 }
 
-result<std::shared_ptr<const net::tls_context>> tls_of(const config::settings& settings) {
+result<std::shared_ptr<const net::tls::context>> tls_of(const config::settings& settings) {
   auto& s = settings.security;
   if (!s.configured())
     return nullptr;
-  auto opened = net::tls_context::open({s.secret, s.certificate, s.key, s.authority});
+  auto opened = net::tls::context::open({s.secret, s.certificate, s.key, s.authority});
   return opened ? std::move(opened) : fail(opened.error().within("security"));
+}
+
+// The fabric finds the options of its drivers among those of all.
+transport::fabric_options fabric_options_of(const config::settings& settings) {
+  auto o = settings.options.of<transport::fabric_options>();
+  o.prefer_is_explicit = o.prefer != transport::driver_names();
+  o.drivers = settings.options;
+  return o;
 }
 
 std::string joined(const std::vector<std::string>& addresses) {
@@ -48,14 +58,14 @@ result<std::shared_ptr<engine>> engine::start(const config::settings& settings) 
   if (!tls)
     return fail(tls.error());
   e->tls_ = std::move(*tls);
-  auto loop =
-    net::io_loop::start({.poll_us = static_cast<std::uint32_t>(settings.channel.poll_us)});
+  auto& network = settings.options.of<net::network_options>();
+  if (auto bad = config::check_options("channel", network); !bad.ok())
+    return fail(bad);
+  auto loop = net::io_loop::start(network.loop);
   if (!loop)
     return fail(loop.error());
   e->loop_ = std::move(*loop);
-  auto& c = settings.channel;
-  e->names_ = net::resolver::make(
-    net::look_up, {c.lookup_threads_max, c.lookups_max, c.lookup_addresses_max});
+  e->names_ = net::resolver::make(net::look_up, network.names);
   auto fabric = transport::fabric::create(fabric_options_of(settings), e->loop_);
   if (!fabric)
     return fail(fabric.error());
@@ -68,7 +78,7 @@ engine::~engine() {
     loop_->stop();
   end_actors();
   fabric_.reset();
-  // An actor that somebody outside still names must not keep us.
+  // An actor that outside code still references must not delay the shutdown.
   system_->await_actors_before_shutdown(false);
   system_.reset();
 }
@@ -84,17 +94,9 @@ void engine::end_actors() {
 }
 
 net::channel_options engine::channel_options() const {
-  auto& c = settings_.channel;
-  net::channel_options o;
-  o.frame_bytes_max = static_cast<std::uint32_t>(c.frame_max_bytes);
-  o.send_queue_bytes_max = c.send_queue_max_bytes;
-  o.heartbeat_ms = static_cast<std::uint32_t>(c.heartbeat_ms);
-  o.peer_timeout_ms = static_cast<std::uint32_t>(c.peer_timeout_ms);
-  o.handshake_timeout_ms = static_cast<std::uint32_t>(c.handshake_timeout_ms);
-  o.requests_max = c.requests_max;
+  auto o = settings_.options.of<net::network_options>().channel;
   o.requests_queued_max = settings_.limits.queued_max;
   o.tls = tls_;
-  o.stagger_ms = static_cast<std::uint32_t>(c.stagger_ms);
   o.names = names_;
   return o;
 }
@@ -115,7 +117,7 @@ net::link_options engine::link_options(const actors::node_entry& node) const {
 
 namespace {
 
-// Threads that stop engines; the process does not end under them.
+// Threads that stop engines. The process waits for them before it ends.
 class stopping_threads {
 public:
   ~stopping_threads() {

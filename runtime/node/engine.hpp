@@ -1,13 +1,14 @@
-// What a node and a client both run on: actor system, I/O loop, fabric. Internal: needs CAF.
+// What a node and a client both run on: the actor system, the I/O loop and the fabric.
+// Internal, used by `node` and `client`; needs CAF.
 #pragma once
 
 #include <millrace/actors/delivery.hpp>
-#include <millrace/actors/messages.hpp>
+#include <millrace/actors/node/node_messages.hpp>
 #include <millrace/config/settings.hpp>
 #include <millrace/net/channel/link.hpp>
 #include <millrace/net/loop/io_loop.hpp>
 #include <millrace/net/socket/resolver.hpp>
-#include <millrace/net/tls/tls_context.hpp>
+#include <millrace/net/tls/context.hpp>
 #include <millrace/transport/fabric.hpp>
 
 #include <caf/actor_system.hpp>
@@ -19,8 +20,8 @@
 
 namespace millrace::runtime {
 
-/// Owns the threads. Stopped once, in an order in which nothing is left waiting: connections first, so that
-/// every request ends; then the loop; then the actors; then the movers.
+/// Owns the threads. It stops once, in an order that leaves no request waiting: connections first,
+/// so that every request ends; then the loop, the actors and the movers.
 class engine {
 public:
   static result<std::shared_ptr<engine>> start(const config::settings& settings);
@@ -34,10 +35,11 @@ public:
   const config::settings& settings() const noexcept { return settings_; }
 
   net::channel_options channel_options() const;
-  /// How to connect to a node: at any of its addresses, in their order. Without a name, whoever answers there.
+  /// Says how to connect to a node: at any of its addresses, in their order. Without a name, any
+  /// node that answers there is accepted.
   net::link_options link_options(const actors::node_entry& node) const;
 
-  /// The actor is ended when the engine stops.
+  /// Takes over an actor, which ends when the engine stops.
   template <class Handle>
   Handle adopt(Handle actor) {
     std::lock_guard guard{mutex_};
@@ -45,7 +47,7 @@ public:
     return actor;
   }
 
-  /// Ends every adopted actor: what waits for one of them gets `unavailable`.
+  /// Ends every adopted actor. Requests that wait for one of them get `unavailable`.
   void end_actors();
 
 private:
@@ -56,14 +58,15 @@ private:
   std::unique_ptr<caf::actor_system> system_;
   std::shared_ptr<net::io_loop> loop_;
   std::shared_ptr<transport::fabric> fabric_;
-  std::shared_ptr<const net::tls_context> tls_; // null without `security`
+  std::shared_ptr<const net::tls::context> tls_; // null without `security`
   std::shared_ptr<net::resolver> names_;
   std::mutex mutex_;
   std::vector<caf::strong_actor_ptr> adopted_;
 };
 
-/// Where the last owner of an engine lets go of it: stopping waits for threads, so a thread of the engine itself
-/// (running a continuation that drops the last client) leaves it to another one.
+/// Releases the last reference to an engine. Stopping waits for the engine's threads; when one of
+/// these threads calls (in a continuation that drops the last client), another thread stops the
+/// engine.
 void release(std::shared_ptr<engine> e);
 
 } // namespace millrace::runtime

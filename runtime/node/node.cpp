@@ -1,10 +1,11 @@
-// Starting and stopping a service, room by room.
+// Starts and stops a service, part by part.
 #include <millrace/actors/node/node_actor.hpp>
 #include <millrace/actors/wire/session.hpp>
-#include <millrace/config/load.hpp>
 #include <millrace/config/place.hpp>
 #include <millrace/core/log.hpp>
-#include <millrace/runtime/client/calls/caller.hpp>
+#include <millrace/net/network_options.hpp>
+#include <millrace/runtime/client/calls/client_core.hpp>
+#include <millrace/runtime/configuration.hpp>
 #include <millrace/runtime/node/node.hpp>
 #include <millrace/runtime/node/provider.hpp>
 #include <millrace/version.hpp>
@@ -28,7 +29,7 @@ result<std::vector<std::uint32_t>> uids_of(const std::vector<std::string>& users
     std::uint32_t uid = 0;
     auto* end = user.data() + user.size();
     auto [rest, bad] = std::from_chars(user.data(), end, uid);
-    // The largest number stands for nobody.
+    // The largest number is no valid user id.
     bool number = bad == std::errc{} && rest == end && uid != static_cast<uid_t>(-1);
     auto* entry = number || user.empty() ? nullptr : getpwnam(user.c_str());
     if (!number && !entry)
@@ -46,7 +47,7 @@ struct node::state {
   std::shared_ptr<engine> runs_on;
   std::unique_ptr<runtime::node_memory> memory;
   std::vector<std::unique_ptr<runtime::provider>> providers;
-  runtime::local_actors local;
+  std::shared_ptr<actors::service_table> services = std::make_shared<actors::service_table>();
   std::shared_ptr<actors::connection_table> connections =
     std::make_shared<actors::connection_table>();
   std::vector<std::string> addresses; // as others reach it
@@ -63,35 +64,12 @@ struct node::state {
 };
 
 status node::state::open_provider(const config::provider_settings& p) {
-  auto opened = runtime::provider::open(p, runs_on, *memory);
+  auto opened = runtime::provider::open(p, runs_on, *memory, *services);
   if (!opened)
     return opened.error();
-  auto& added = *providers.emplace_back(std::move(*opened));
-  local.stores[p.name] = added.store();
-  if (added.checkpoints())
-    local.checkpoints[p.name] = added.checkpoints();
+  providers.push_back(std::move(*opened));
   return {};
 }
-
-namespace {
-
-actors::rdma_status rdma_status_of(const transport::verbs_stats& v) {
-  actors::rdma_status out;
-  out.present = true;
-  out.registrations = v.registrations;
-  out.registered_bytes = v.registered_bytes;
-  out.grants = v.grants;
-  out.windows = v.windows;
-  out.by_dma_buf = v.by_dma_buf;
-  out.by_peer_memory = v.by_peer_memory;
-  for (auto& r : v.rails)
-    out.rails.push_back(
-      {r.peer, r.device, r.state, r.connected_by, r.bytes, r.requests, r.retried, r.failures,
-       r.rate_bytes_per_s, r.depth, r.last_error});
-  return out;
-}
-
-} // namespace
 
 actors::node_status node::state::status_now() const {
   actors::node_status s;
@@ -110,8 +88,7 @@ actors::node_status node::state::status_now() const {
     s.paths.push_back(
       {p.peer, p.driver, p.bytes, p.transfers, p.failures, p.chosen, p.rate_bytes_per_s,
        p.fallbacks, p.last_reason, p.carrier});
-  if (auto verbs = runs_on->fabric()->verbs())
-    s.rdma = rdma_status_of(*verbs);
+  s.reports = runs_on->fabric()->reports();
   return s;
 }
 
@@ -120,35 +97,31 @@ void node::state::spawn_self() {
   deps.who_is_where = runtime::directory_of(settings);
   // The actor ends before the state does.
   deps.own_state = [this] { return status_now(); };
-  for (auto& p : providers)
-    deps.providers.push_back({p->store(), p->checkpoints()});
-  local.node = runs_on->adopt(actors::spawn_node_actor(runs_on->system(), std::move(deps)));
+  deps.providers = services->reporting_actors();
+  services->add<actors::node_service>(
+    actors::node_itself,
+    runs_on->adopt(actors::spawn_node_actor(runs_on->system(), std::move(deps))));
 }
 
 status node::state::open_sockets() {
   auto uids = uids_of(settings.node.allow_users);
   if (!uids)
     return uids.error();
-  net::listener_options where;
+  auto where = settings.options.of<net::network_options>().listener;
   where.socket_mode = settings.node.socket_mode;
   where.allow_uids = std::move(*uids);
-  where.connections_max = settings.channel.connections_max;
   where.connections = std::make_shared<std::uint32_t>(0);
-  where.handshakes_max = settings.channel.handshakes_max;
-  where.handshakes_per_source_max = settings.channel.handshakes_per_source_max;
-  where.streams = runs_on->fabric()->stream_door();
+  where.streams = runs_on->fabric()->stream_acceptor();
   auto options = runs_on->channel_options();
   options.local_name = settings.node.name;
-  auto targets = std::make_shared<actors::session_targets>();
-  targets->providers = local.stores;
-  targets->checkpoints = local.checkpoints;
-  targets->node = local.node;
   for (auto& address : settings.node.listen) {
     where.address = address;
     auto opened = net::listener::open(
       runs_on->loop(), where, options,
-      [&system = runs_on->system(), fabric = runs_on->fabric(), targets, table = connections](
-        const net::peer_info&) { return actors::make_session(system, fabric, targets, table); });
+      [&system = runs_on->system(), fabric = runs_on->fabric(), services = services,
+       table = connections](const net::peer_info&) {
+        return actors::make_session(system, fabric, services, table);
+      });
     if (!opened)
       return opened.error();
     listeners.push_back(std::move(*opened));
@@ -156,17 +129,17 @@ status node::state::open_sockets() {
   return {};
 }
 
-// Operations that clients still wait for; a provider that does not answer counts for none.
+// Counts the operations that clients still wait for. A provider that does not answer counts for
+// none.
 std::uint64_t node::state::in_flight() {
-  auto core = runtime::client_core::of_node(runs_on, runtime::directory_of(settings), local);
-  promise<actors::node_status> done;
-  core->ask<actors::node_actor, actors::node_status_request, actors::node_status>(
-    local.node, {}, [done](result<actors::node_status> s) { done.set(std::move(s)); });
-  auto answer = done.get_future();
+  if (!services->find<actors::node_service>(actors::node_itself))
+    return 0; // it did not come to that
+  auto core = runtime::client_core::of_node(runs_on, runtime::directory_of(settings), services);
+  auto answer = core->ask_node(settings.node.name, actors::node_status_request{});
   std::uint64_t total = 0;
   if (answer.wait_for(std::chrono::seconds{1}) && answer.result())
     for (auto& p : answer.result()->providers)
-      total += p.in_flight + p.queued + p.saves_in_flight + p.saves_queued;
+      total += p.in_flight + p.queued + p.checkpoints.saves_in_flight + p.checkpoints.saves_queued;
   return total;
 }
 
@@ -187,7 +160,7 @@ void node::state::stop() {
       log().warn("provider not closed in order provider={} why=\"{}\"", p->name(), bad.to_string());
   listeners.clear();
   runs_on->end_actors();
-  local = {};
+  services.reset();
   providers.clear();
   memory.reset();
   runtime::release(std::exchange(runs_on, nullptr));
@@ -238,7 +211,7 @@ node node::embed(const config::settings& settings) {
 }
 
 node node::embed(const std::string& path, const std::string& name) {
-  auto loaded = config::load_file(path);
+  auto loaded = load_configuration(path);
   if (!loaded)
     throw error{loaded.error()};
   auto picked = config::pick_node(*loaded, name, config::surroundings::of_this_process());
@@ -249,7 +222,7 @@ node node::embed(const std::string& path, const std::string& name) {
 
 class client node::client() const {
   return millrace::client{runtime::client_core::of_node(
-    state_->runs_on, runtime::directory_of(state_->settings), state_->local)};
+    state_->runs_on, runtime::directory_of(state_->settings), state_->services)};
 }
 
 const std::string& node::address() const noexcept { return state_->addresses.front(); }

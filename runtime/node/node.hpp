@@ -1,4 +1,5 @@
-// A whole service in this process: its providers, its actors, its socket.
+// A whole service in this process: its providers, its actors, its sockets.
+// Programs embed it; `millrace serve` runs one.
 #pragma once
 
 #include <millrace/config/settings.hpp>
@@ -9,31 +10,34 @@
 
 namespace millrace {
 
-/// Several may live in one process. Movable; destroying one stops it. Threads: any.
+/// Serves the providers of a configuration. Several nodes may live in one process. Destroying a
+/// node stops it.
+/// Threads: any.
 class node {
 public:
   /// Starts what the settings describe. Returns when clients can connect.
-  /// Errors: whatever does not start, naming it: a socket in use, a provider's directory, memory.
+  /// Errors:  names what does not start: a socket in use, a provider's directory, memory.
   static result<node> start(const config::settings& settings);
 
-  /// As `start`; throws `millrace::error`.
+  /// Does what `start` does, but throws `millrace::error`.
   static node embed(const config::settings& settings);
-  /// Reads the file first. When it describes several nodes, `name` picks one; without a name the host or a Slurm job
-  /// does, as for `millrace serve`.
+  /// Reads the settings from a file. If the file describes several nodes, `name` picks one; without
+  /// a name the host or the Slurm job decides, as for `millrace serve`.
   static node embed(const std::string& path, const std::string& name = {});
 
   node(node&&) noexcept;
   node& operator=(node&&) noexcept;
   ~node();
 
-  /// A client that asks this node's providers directly, without a socket.
+  /// Returns a client that asks this node's providers directly, without a socket.
   class client client() const;
 
-  /// Where clients on this host connect: the first of `addresses`.
+  /// Returns the address for clients on this host: the first of `addresses`.
   const std::string& address() const noexcept;
   const std::vector<std::string>& addresses() const noexcept;
 
-  /// Refuses new work, lets what runs finish within `limits.shutdown_timeout`, closes. Idempotent.
+  /// Refuses new work, lets running operations finish within `limits.shutdown_timeout`, and closes.
+  /// A second call does nothing.
   void stop();
 
 private:

@@ -1,4 +1,4 @@
-// Buckets of every kind, and pools, from their settings.
+// Opens a bucket of any kind from its settings, and serves the checkpoints of kinds that keep some.
 #include <millrace/actors/checkpoint/checkpoint_manager.hpp>
 #include <millrace/actors/store/tensor_store.hpp>
 #include <millrace/runtime/node/provider.hpp>
@@ -15,15 +15,10 @@ transport::staging_mode mode_of(const config::settings& s) {
                                                         : transport::staging_mode::on_demand;
 }
 
-storage::when_full full_of(const config::provider_settings& p) {
-  return p.full == config::when_full::evict ? storage::when_full::evict
-                                            : storage::when_full::refuse;
-}
-
 actors::operation_limits bounds_of(const config::settings& s) {
   actors::operation_limits l;
   l.windows_max = s.limits.windows_max;
-  l.eager_bytes_max = static_cast<std::uint32_t>(s.transport.eager_max_bytes);
+  l.eager_bytes_max = s.options.of<transport::fabric_options>().eager_bytes_max;
   l.request_timeout_ms = static_cast<std::uint32_t>(s.limits.request_timeout_ms);
   l.request_timeout_max_ms = static_cast<std::uint32_t>(s.limits.request_timeout_max_ms);
   return l;
@@ -51,7 +46,7 @@ actors::checkpoint_limits checkpoint_limits_of(const config::settings& s) {
 result<std::shared_ptr<memory_source>> node_memory::make(
   const std::string& name, std::uint64_t size_bytes) {
   auto& s = engine_->settings();
-  // Other users do not get pages of the system's pool, see `shm::peer_link::offer`.
+  // Other users do not get pages from the system's pool, see `shm::peer_link::offer`.
   return engine_->fabric()->make_memory(
     {.name = "millrace." + name,
      .size_bytes = size_bytes,
@@ -71,87 +66,60 @@ result<std::shared_ptr<memory_source>> node_memory::staging() {
 }
 
 result<std::unique_ptr<provider>> provider::open(
-  const config::provider_settings& p, const std::shared_ptr<engine>& e, node_memory& memory) {
+  const config::provider_settings& p, const std::shared_ptr<engine>& e, node_memory& memory,
+  actors::service_table& services) {
   std::unique_ptr<provider> out{new provider};
   out->name_ = p.name;
-  auto bad = p.bucket == config::bucket_kind::pmem ? out->open_pool(p, e, memory)
-                                                   : out->open_bucket(p, e, memory);
-  if (!bad.ok())
+  if (auto bad = out->open_bucket(p, e, memory); !bad.ok())
     return fail(bad);
-  out->store_ = e->adopt(actors::spawn_tensor_store(
-    e->system(), {p.name, p.group, out->bucket_, e->fabric(), store_limits_of(e->settings())}));
-  if (out->pool_)
-    if (bad = out->serve_checkpoints(p, e, memory); !bad.ok())
+  services.add<actors::store_service>(
+    p.name,
+    e->adopt(actors::spawn_tensor_store(
+      e->system(),
+      {p.name, p.group, out->opened_.models, e->fabric(), store_limits_of(e->settings())})));
+  if (out->opened_.checkpoints)
+    if (auto bad = out->serve_checkpoints(p, e, memory, services); !bad.ok())
       return fail(bad);
   return out;
 }
 
 status provider::open_bucket(
-  const config::provider_settings& p, const std::shared_ptr<engine>&, node_memory& memory) {
-  storage::bucket_options options;
-  options.kind = config::to_string(p.bucket);
-  options.path = p.path;
-  options.capacity_bytes = p.capacity_bytes;
-  options.full = full_of(p);
-  options.io_threads = p.io_threads;
-  options.window_bytes = p.window_bytes;
-  options.inline_max_bytes = p.inline_max_bytes;
-  auto lent = p.bucket == config::bucket_kind::memory ? memory.make(p.name, p.capacity_bytes)
-                                                      : memory.staging();
+  const config::provider_settings& p, const std::shared_ptr<engine>& e, node_memory& memory) {
+  auto kind = storage::bucket_called(p.bucket);
+  if (!kind)
+    return kind.error();
+  auto needs = (*kind)->section.needs(p.options);
+  auto lent = needs.own_bytes > 0 ? memory.make(p.name, needs.own_bytes) : memory.staging();
   if (!lent)
     return lent.error();
-  options.memory = std::move(*lent);
-  auto bucket = storage::open_bucket(options);
-  if (!bucket)
-    return bucket.error();
-  bucket_ = std::move(*bucket);
-  return {};
-}
-
-status provider::open_pool(
-  const config::provider_settings& p, const std::shared_ptr<engine>& e, node_memory& memory) {
-  auto staging = memory.staging();
-  if (!staging)
-    return staging.error();
-  storage::pool_options options;
-  options.path = p.path;
-  options.capacity_bytes = p.capacity_bytes;
-  options.create_if_missing = p.create;
-  options.low_space = p.low_space == config::when_low::reclaim ? storage::when_low_space::reclaim
-                                                               : storage::when_low_space::refuse;
-  options.io_threads = p.io_threads;
-  options.window_bytes = p.window_bytes;
-  options.models_full = full_of(p);
-  options.staging = std::move(*staging);
-  auto opened = storage::open_pool(std::move(options));
+  auto opened = (*kind)->open(p.options, std::move(*lent));
   if (!opened)
     return opened.error();
-  pool_ = std::move(*opened);
-  for (auto& mapping : pool_->mappings()) {
-    auto token = e->fabric()->adopt(mapping);
-    if (!token)
-      return token.error();
-    adopted_.push_back(std::move(*token));
-  }
-  bucket_ = pool_->models();
+  opened_ = std::move(*opened);
+  if (opened_.checkpoints)
+    for (auto& mapping : opened_.checkpoints->mappings) {
+      auto token = e->fabric()->adopt(mapping);
+      if (!token)
+        return token.error();
+      adopted_.push_back(std::move(*token));
+    }
   return {};
 }
 
 status provider::serve_checkpoints(
-  const config::provider_settings& p, const std::shared_ptr<engine>& e, node_memory& memory) {
+  const config::provider_settings& p, const std::shared_ptr<engine>& e, node_memory& memory,
+  actors::service_table& services) {
   auto& s = e->settings().checkpoints;
   actors::checkpoint_manager_deps deps;
   deps.name = p.name;
-  deps.kind = config::to_string(p.bucket);
+  deps.kind = opened_.models->kind();
   deps.group = p.group;
-  deps.store = pool_->checkpoints();
+  auto& kept = *opened_.checkpoints;
+  deps.store = kept.store;
   deps.fabric = e->fabric();
-  if (!p.flush_to.empty()) {
-    storage::flush::step_flusher_options options;
+  if (!kept.flush.flush.directory.empty()) {
+    auto options = kept.flush;
     options.provider = p.name;
-    options.flush.directory = p.flush_to;
-    options.flush.keep = p.flush_keep;
-    options.every = p.flush_every;
     auto flusher = storage::flush::step_flusher::open(std::move(options), deps.store);
     if (!flusher)
       return flusher.error();
@@ -165,8 +133,8 @@ status provider::serve_checkpoints(
   }
   deps.limits = checkpoint_limits_of(e->settings());
   deps.page_bytes_max =
-    std::min<std::uint64_t>(deps.page_bytes_max, e->settings().channel.frame_max_bytes / 2);
-  deps.repack.when_low = p.repack == config::repack_mode::when_low;
+    std::min<std::uint64_t>(deps.page_bytes_max, e->channel_options().frame_bytes_max / 2);
+  deps.repack.when_low = kept.repack_when_low;
   deps.repack.below_percent = s.repack_below_percent;
   // Where slots are not mapped, windows are staging memory already.
   if (deps.store->capabilities().in_place) {
@@ -178,19 +146,20 @@ status provider::serve_checkpoints(
       return blocks.error();
     deps.blocks = std::move(*blocks);
   }
-  checkpoints_ = e->adopt(actors::spawn_checkpoint_manager(e->system(), std::move(deps)));
+  services.add<actors::checkpoint_service>(
+    p.name, e->adopt(actors::spawn_checkpoint_manager(e->system(), std::move(deps))));
   return {};
 }
 
 status provider::close(std::uint32_t deadline_ms) {
   status bad;
-  if (bucket_)
-    bad = bucket_->close(deadline_ms);
+  if (opened_.models)
+    bad = opened_.models->close(deadline_ms);
   if (flusher_)
     if (auto late = flusher_->close(deadline_ms); bad.ok())
       bad = late;
-  if (pool_)
-    if (auto late = pool_->checkpoints()->close(deadline_ms); bad.ok())
+  if (opened_.checkpoints)
+    if (auto late = opened_.checkpoints->store->close(deadline_ms); bad.ok())
       bad = late;
   return bad;
 }

@@ -1,11 +1,10 @@
-// One provider of a node: where its data rests, and the actors that answer for it. Internal: needs CAF.
+// One provider of a node: its bucket or pool, and the actors that serve it.
+// Internal, used by `node`; needs CAF.
 #pragma once
 
-#include <millrace/actors/vocabulary.hpp>
+#include <millrace/actors/wire/service_table.hpp>
 #include <millrace/runtime/node/engine.hpp>
-#include <millrace/storage/bucket.hpp>
-#include <millrace/storage/flush/step_flusher.hpp>
-#include <millrace/storage/pmem/pool.hpp>
+#include <millrace/storage/bucket_kind.hpp>
 
 #include <memory>
 #include <string>
@@ -13,15 +12,16 @@
 
 namespace millrace::runtime {
 
-/// Memory from the node's fabric, made once and shared by the providers that rest elsewhere.
+/// Memory from the node's fabric, made once and shared by the providers that store elsewhere than
+/// in memory.
 class node_memory {
 public:
   explicit node_memory(std::shared_ptr<engine> e) : engine_(std::move(e)) {}
 
   result<std::shared_ptr<memory_source>> make(const std::string& name, std::uint64_t size_bytes);
-  /// The staging arena, made at first use.
+  /// Returns the staging arena, which is made at first use.
   result<std::shared_ptr<memory_source>> staging();
-  /// Null before the first use.
+  /// Returns null before the first use.
   const std::shared_ptr<memory_source>& staging_in_use() const noexcept { return staging_; }
 
 private:
@@ -29,37 +29,31 @@ private:
   std::shared_ptr<memory_source> staging_;
 };
 
-/// Open until destroyed; `close` first, and end the actors.
+/// A provider is open until it is destroyed. Call `close` first, and end the actors.
 class provider {
 public:
-  /// Blocks while a kind reads its disk.
+  /// Its actors stand in `services` then. Blocks while a kind reads its disk.
   static result<std::unique_ptr<provider>> open(
-    const config::provider_settings& p, const std::shared_ptr<engine>& e, node_memory& memory);
+    const config::provider_settings& p, const std::shared_ptr<engine>& e, node_memory& memory,
+    actors::service_table& services);
 
   const std::string& name() const noexcept { return name_; }
-  const actors::tensor_store_actor& store() const noexcept { return store_; }
-  /// Null unless it keeps checkpoints.
-  const actors::local_checkpoint_manager& checkpoints() const noexcept { return checkpoints_; }
 
-  /// Refuses new work and returns when what was begun is done or `deadline_ms` is over.
+  /// Refuses new work. Returns when the operations in flight are done or `deadline_ms` is over.
   status close(std::uint32_t deadline_ms);
 
 private:
   provider() = default;
   status open_bucket(
     const config::provider_settings& p, const std::shared_ptr<engine>& e, node_memory& memory);
-  status open_pool(
-    const config::provider_settings& p, const std::shared_ptr<engine>& e, node_memory& memory);
   status serve_checkpoints(
-    const config::provider_settings& p, const std::shared_ptr<engine>& e, node_memory& memory);
+    const config::provider_settings& p, const std::shared_ptr<engine>& e, node_memory& memory,
+    actors::service_table& services);
 
   std::string name_;
-  std::shared_ptr<storage::bucket> bucket_;
-  std::shared_ptr<storage::pool> pool_;
+  storage::opened_bucket opened_;
   std::shared_ptr<storage::flush::step_flusher> flusher_; // null: versions are not copied on
-  std::vector<std::shared_ptr<void>> adopted_;            // the pool's mappings; go before the pool
-  actors::tensor_store_actor store_;
-  actors::local_checkpoint_manager checkpoints_;
+  std::vector<std::shared_ptr<void>> adopted_; // mappings of checkpoints; go before `opened_`
 };
 
 } // namespace millrace::runtime

@@ -1,11 +1,27 @@
 """Tests of the checks themselves. Run by `scripts/lint scripts`."""
+import importlib.machinery
+import importlib.util
+import os
 import sys
 import unittest
 
 sys.dont_write_bytecode = True
 
 import includes
+import quotes
 import sizes
+
+
+def script(name):
+    """A command of scripts/ as a module."""
+    path = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), name)
+    spec = importlib.util.spec_from_loader(name, importlib.machinery.SourceFileLoader(name, path))
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+performance = script("performance")
 
 SOURCE = r'''
 namespace a {
@@ -75,6 +91,92 @@ class the_includes_check(unittest.TestCase):
     def test_refuses_what_does_not_exist_or_climbs_out(self):
         self.assertEqual(self.faults("actors/a.cpp", "millrace/core/nothing.hpp"), 1)
         self.assertEqual(self.faults("core/ids.cpp", "../storage/bucket.hpp", '"'), 1)
+
+    def named(self, path, line):
+        kinds = [("transport", "tcp"), ("storage", "memory")]
+        return [kind for pattern, kind in includes.names_of_kinds(path, kinds) if pattern.search(line)]
+
+    def test_keeps_the_names_of_kinds_in_their_folders(self):
+        include = "#include <millrace/transport/tcp/tcp_options.hpp>"
+        self.assertEqual(self.named("transport/fabric.cpp", include), ["tcp"])
+        self.assertEqual(self.named("runtime/node/engine.cpp", "o.edit<tcp_options>()"), ["tcp"])
+        self.assertEqual(self.named("config/read.cpp", 'key == "tcp"'), ["tcp"])
+        self.assertEqual(self.named("config/read.cpp", 'key == "memory"'), [])
+        self.assertEqual(self.named("runtime/node/node.cpp", "storage::memory_bucket_options o;"), ["memory"])
+        for path in ("transport/builtin.cpp", "transport/tcp/gate.cpp", "tests/transport/tcp_test.cpp"):
+            self.assertEqual(self.named(path, include), [])
+
+
+class the_quotes_check(unittest.TestCase):
+    FILE = "int main() {\n  first();\n  second();\n\n  third();\n}\n"
+
+    def faults(self, *block, named="a.cpp"):
+        marker = [f"<!-- {named} -->"] if named else []
+        lines = ["Words.", "", *marker, "```cpp", *block, "```"]
+        return [fault for _, fault in quotes.faults_of(lines, {"a.cpp": self.FILE}.get)]
+
+    def test_takes_lines_that_stand_together_whatever_their_indentation(self):
+        self.assertEqual(self.faults("first();", "second();"), [])
+        self.assertEqual(self.faults("    second();", "", "    third();"), [])
+
+    def test_takes_an_ellipsis_for_what_was_left_out(self):
+        self.assertEqual(self.faults("int main() {", "  // ...", "  third();"), [])
+
+    def test_refuses_what_the_file_does_not_have_in_this_order(self):
+        self.assertEqual(self.faults("first();", "third();"), ["a.cpp does not have this: first();"])
+        self.assertEqual(self.faults("third();", "...", "first();"), ["a.cpp does not have this: first();"])
+
+    def test_refuses_code_of_no_file_or_of_one_that_is_gone(self):
+        self.assertEqual(len(self.faults("first();", named=None)), 1)
+        self.assertEqual(self.faults("first();", named="b.cpp"), ["b.cpp does not exist"])
+
+    def test_follows_links_and_paths_outside_of_code(self):
+        there = {"docs/a.md", "core/ids.hpp"}.__contains__
+        lines = ["[a](a.md#part) [b](b.md) [c](https://c)", "```", "[d](d.md) `core/d`", "```", "`core/ids` `core/none`"]
+        self.assertEqual([n for n, _ in quotes.broken_links("docs", lines, there)], [1])
+        self.assertEqual([what for _, what in quotes.missing_paths(lines, there)], ["core/none does not exist"])
+
+
+class the_performance_page(unittest.TestCase):
+    def row(self, case, ratio=None, ratio_min=None, floor=None, floor_min=None, met="judge"):
+        row = {"case": case, "ours_s": 2.0, "ours_min_s": 1.0, "ours_max_s": 4.0, "bytes": 0, "repetitions": 3,
+               "peer": "them" if ratio else None, "peer_s": ratio and 2 * ratio, "ratio": ratio,
+               "floor_s": None, "floor_fraction": floor, "commit": "abc", "machine": "m", "date": "2026-01-31"}
+        goals = [("ratio_min", ratio_min, f">= {ratio_min}x them"), ("floor_min", floor_min, f">= {floor_min} of it")]
+        goals = [goal for goal in goals if goal[1] is not None]
+        if goals:
+            row["goals"] = {kind: limit for kind, limit, _ in goals}
+            row["goal"] = "; ".join(text for _, _, text in goals)
+            verdict = performance.verdict_of(performance.goals_of(row))
+            row["met"] = {"met": True, "missed": False, "not measured": None}[verdict] if met == "judge" else met
+        return row
+
+    def page_of(self, *rows):
+        return performance.page([performance.Run("store", list(rows))])
+
+    def test_has_every_row_and_the_missed_ones_first(self):
+        page = self.page_of(self.row("load/good", 3, 2), self.row("load/plain", 5), self.row("store/bad", 1, 2))
+        for case in ("load/good", "load/plain", "store/bad"):
+            self.assertIn(f"`{case}`", page)
+        self.assertLess(page.index("`store/bad`"), page.index("`load/good`"))
+        self.assertIn("**missed**", page)
+
+    def test_counts_a_missed_goal_beside_one_that_was_not_measured(self):
+        row = self.row("store/both", None, 2, 0.5, 0.9)
+        self.assertEqual(performance.verdict_of(performance.goals_of(row)), "missed")
+
+    def test_refuses_a_row_whose_benchmark_says_otherwise(self):
+        with self.assertRaisesRegex(ValueError, "load/lie: missed by its figures, met by its benchmark"):
+            performance.check_row(self.row("load/lie", 1, 2, met=True))
+
+    def test_draws_a_bar_for_every_row_that_has_a_figure(self):
+        drawn = performance.chart("t", [self.row("a/b", 3, 2), self.row("a/c", 0.5, 2), self.row("a/d")])
+        self.assertEqual([drawn.count(f'<rect class="{look}"') for look in ("met", "missed", "none")], [1, 1, 0])
+        self.assertIsNone(performance.chart("t", [self.row("a/d")]))
+
+    def test_fills_the_readme_between_its_markers_only(self):
+        readme = f"before\n{performance.BEGIN}\nold\n{performance.END}\nafter\n"
+        self.assertEqual(performance.with_table(readme, "new"), readme.replace("old", "new"))
 
 
 if __name__ == "__main__":

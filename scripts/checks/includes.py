@@ -1,7 +1,9 @@
-"""Checks that includes between rooms point downwards. Called by scripts/lint with the files to check.
+"""Checks that includes between rooms point downwards, and that kinds are named by their folders alone.
 
-The rooms, who may include whom, and which folders may see a library's headers stand in two tables.
+Called by scripts/lint with the files to check. The rooms, who may include whom, and which folders may see a library's
+headers stand in two tables. A kind of driver or bucket is a folder with KIND_driver.hpp or KIND_bucket.hpp.
 """
+import glob
 import os
 import re
 import sys
@@ -31,6 +33,14 @@ LIBRARIES = [
     (r"(hdf5|H5public|zip)\.h", ["storage/archive", "tests"]),
 ]
 
+# Beside its folder and the room's builtin.cpp a kind is named by what is about that kind: its tests and benchmarks, the
+# commands for pools, what `millrace doctor` knows of RDMA devices, and examples with a configuration.
+KINDS_NAMED_IN = [
+    "tests/", "bench/", "examples/", "tools/doctor", "tools/pool_command.cpp", "tools/checkpoints/pool_access.cpp",
+]
+# These names are words of other things, too: as texts they mean nothing.
+COMMON_WORDS = {"local", "memory", "staged"}
+
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
 
 
@@ -49,7 +59,9 @@ def faults_of(path, style, header):
         room = path.split("/")[0]
         if "/" not in target:
             return  # generated, as version.hpp
-        if not os.path.exists(target):
+        # Toys stand beside the tree as they would in it.
+        is_toy = path.startswith("tests/toys/") and os.path.exists("tests/toys/" + target)
+        if not os.path.exists(target) and not is_toy:
             yield f"<{header}> does not exist"
         if room in ROOMS and target.split("/")[0] not in ROOMS[room]:
             yield f"{room} may not include <{header}>; it knows {', '.join(sorted(ROOMS[room]))}"
@@ -59,13 +71,37 @@ def faults_of(path, style, header):
             yield f"<{header}> belongs in {', '.join(folders)} only"
 
 
+def kinds():
+    """The folders of kinds: ("transport", "tcp"), …"""
+    found = glob.glob("transport/*/*_driver.hpp") + glob.glob("storage/*/*_bucket.hpp")
+    for room, kind, header in sorted(path.split(os.sep) for path in found):
+        if header.startswith(kind + "_"):
+            yield room, kind
+
+
+def names_of_kinds(path, of_rooms):
+    """What in a line of `path` would name a kind: (expression, kind)."""
+    for room, kind in of_rooms:
+        if path.startswith((f"{room}/{kind}/", f"{room}/builtin.cpp", *KINDS_NAMED_IN)):
+            continue
+        text = "" if kind in COMMON_WORDS else rf'|"{kind}"|\b{kind}::'
+        yield re.compile(rf"<millrace/{room}/{kind}/|\b{kind}_(options|driver|bucket|bucket_options)\b{text}"), kind
+
+
 def main(paths):
     bad = 0
+    all_kinds = list(kinds())
     for path in paths:
+        named = list(names_of_kinds(path, all_kinds))
         with open(path, encoding="utf-8", errors="replace") as lines:
             for number, line in enumerate(lines, 1):
                 found = INCLUDE.match(line)
-                for fault in faults_of(path, *found.groups()) if found else ():
+                faults = list(faults_of(path, *found.groups())) if found else []
+                code = line.split("//")[0]
+                faults += [
+                    f"names the kind {kind}; only its folder and builtin.cpp do"
+                    for pattern, kind in named if pattern.search(code)]
+                for fault in faults:
                     print(f"{path}:{number}: {fault}")
                     bad += 1
     return 1 if bad else 0

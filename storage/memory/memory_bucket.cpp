@@ -29,7 +29,7 @@ using stored_model_ptr = std::shared_ptr<const stored_model>;
 
 class memory_bucket final : public bucket, public std::enable_shared_from_this<memory_bucket> {
 public:
-  explicit memory_bucket(memory_bucket_options options);
+  memory_bucket(const memory_bucket_options& options, std::shared_ptr<memory_source> memory);
 
   std::string_view kind() const noexcept override { return "memory"; }
   bucket_capabilities capabilities() const noexcept override {
@@ -64,7 +64,8 @@ private:
   std::vector<model_summary> try_list(
     const std::string& prefix, const std::string& after, std::uint32_t count_max) const;
 
-  memory_bucket_options options_;
+  const memory_bucket_options options_;
+  const std::shared_ptr<memory_source> memory_;
   std::shared_ptr<capacity_account> account_;
   std::shared_ptr<layer_table> layers_ = std::make_shared<layer_table>();
   gate gate_;
@@ -167,8 +168,9 @@ private:
   stored_model_ptr model_;
 };
 
-memory_bucket::memory_bucket(memory_bucket_options options)
-  : options_(std::move(options)),
+memory_bucket::memory_bucket(
+  const memory_bucket_options& options, std::shared_ptr<memory_source> memory)
+  : options_(options), memory_(std::move(memory)),
     account_(std::make_shared<capacity_account>(options_.capacity_bytes)) {}
 
 tl::unexpected<status> closed() { return fail(errc::unavailable, "the memory bucket is closed"); }
@@ -205,7 +207,7 @@ result<std::unique_ptr<reservation>> memory_bucket::try_reserve(
 result<std::shared_ptr<room>> memory_bucket::find_room(
   const std::vector<std::uint64_t>& tensor_bytes) {
   for (;;) {
-    auto found = room::take(*options_.memory, account_, tensor_bytes);
+    auto found = room::take(*memory_, account_, tensor_bytes);
     if (
       found || found.error().code() != errc::no_space || options_.full == when_full::refuse ||
       !could_fit(room_bytes(tensor_bytes)))
@@ -370,17 +372,18 @@ status memory_bucket::close(std::uint32_t deadline_ms) {
 
 } // namespace
 
-result<std::shared_ptr<bucket>> open_memory_bucket(memory_bucket_options options) {
-  if (!options.memory)
+result<std::shared_ptr<bucket>> open_memory_bucket(
+  memory_bucket_options options, std::shared_ptr<memory_source> memory) {
+  if (!memory)
     return fail(errc::invalid_argument, "a memory bucket needs an arena");
-  auto available = options.memory->capacity_bytes();
+  auto available = memory->capacity_bytes();
   if (options.capacity_bytes == 0)
     options.capacity_bytes = available;
   if (options.capacity_bytes > available)
     return fail(
       errc::invalid_argument, "a memory bucket cannot have {} bytes: its arena has {}",
       options.capacity_bytes, available);
-  return std::make_shared<memory_bucket>(std::move(options));
+  return std::make_shared<memory_bucket>(options, std::move(memory));
 }
 
 } // namespace millrace::storage

@@ -214,4 +214,10 @@ result<std::shared_ptr<bucket>> open_rocksdb_bucket(rocksdb_bucket_options optio
   return opened;
 }
 
+result<std::shared_ptr<bucket>> open_rocksdb_bucket(
+  rocksdb_bucket_options options, std::shared_ptr<memory_source> staging) {
+  options.staging = std::move(staging);
+  return open_rocksdb_bucket(std::move(options));
+}
+
 } // namespace millrace::storage

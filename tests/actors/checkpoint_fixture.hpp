@@ -63,14 +63,14 @@ struct checkpoint_fixture : actor_fixture {
   }
 
   void stop() {
-    caf::anon_send_exit(manager, caf::exit_reason::kill);
+    if (manager)
+      caf::anon_send_exit(manager, caf::exit_reason::kill);
     sched.run();
   }
 
   /// A manager of `deps` as they are now.
   void restart() {
-    if (manager)
-      stop();
+    stop();
     manager = actors::spawn_checkpoint_manager(system, deps);
     sched.run();
   }
@@ -120,9 +120,9 @@ struct checkpoint_fixture : actor_fixture {
     return opened;
   }
 
-  actors::provider_status status() {
+  actors::checkpoint_status status() {
     auto pending = ask(manager, actors::provider_status_request{});
-    return outcome<actors::provider_status>(pending).value();
+    return outcome<actors::provider_status>(pending).value().checkpoints;
   }
 
   /// A whole save, as a trainer does it.

@@ -390,4 +390,24 @@ BOOST_AUTO_TEST_CASE(ending_the_actor_answers_what_the_store_has_not_answered_ye
   BOOST_TEST(!answered());
 }
 
+BOOST_AUTO_TEST_CASE(an_ended_actor_and_a_store_that_never_answers_let_go_of_each_other) {
+  auto number = enroll(enrolling());
+  store->hold_enroll = store->hold_begin = store->hold_table = store->hold_repack = true;
+  auto staged = ask(manager, saving(number, 1));
+  auto registering = ask(manager, enrolling("other"));
+  auto describing = ask(manager, describe_shard_request{"m", 0});
+  auto repacking = ask(manager, repack_request{});
+  BOOST_TEST_REQUIRE(store->held.size() == 4u);
+  stop();
+  manager = nullptr;
+  // A timer holds whom it wakes, an answer who gave it.
+  pass(1s);
+  BOOST_TEST(!outcome<save_receipt>(staged).has_value());
+  BOOST_TEST(!outcome<enroll_receipt>(registering).has_value());
+  BOOST_TEST(!outcome<shard_spec>(describing).has_value());
+  BOOST_TEST(!outcome<repack_receipt>(repacking).has_value());
+  // The fixture's own two.
+  BOOST_TEST(store.use_count() == 2);
+}
+
 BOOST_AUTO_TEST_SUITE_END()

@@ -299,7 +299,7 @@ private:
   std::shared_ptr<heap_memory_source> memory_ =
     std::make_shared<heap_memory_source>(capacity_bytes);
   std::shared_ptr<storage::bucket> bucket_ =
-    storage::open_memory_bucket({memory_, capacity_bytes}).value();
+    storage::open_memory_bucket({capacity_bytes}, memory_).value();
   tensor_store_actor store_;
   std::vector<known_model> models_;
   std::vector<client_ptr> clients_;

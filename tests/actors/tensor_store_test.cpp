@@ -54,7 +54,7 @@ private:
 struct fixture : actor_fixture {
   std::shared_ptr<fake_fabric> fabric = std::make_shared<fake_fabric>();
   std::shared_ptr<storage::bucket> bucket =
-    storage::open_memory_bucket({std::make_shared<heap_memory_source>(capacity), capacity}).value();
+    storage::open_memory_bucket({capacity}, std::make_shared<heap_memory_source>(capacity)).value();
   tensor_store_actor store;
 
   fixture() { restart(); }
@@ -198,6 +198,26 @@ BOOST_AUTO_TEST_CASE(ending_the_actor_answers_what_the_bucket_has_not_answered_y
     answer();
   sched.run();
   BOOST_TEST(!answered());
+}
+
+BOOST_AUTO_TEST_CASE(an_ended_actor_and_a_bucket_that_never_answers_let_go_of_each_other) {
+  auto silent = std::make_shared<silent_bucket>();
+  bucket = silent;
+  restart();
+  load_request load;
+  load.model = "m";
+  ask(request("m"));
+  ask(load);
+  ask(describe_request{"m", 0});
+  BOOST_TEST_REQUIRE(silent->held.size() == 3u);
+  stop();
+  store = nullptr;
+  // What is held now are the questions alone: no actor, and so no bucket.
+  BOOST_TEST(silent.use_count() == 2);
+  std::weak_ptr<silent_bucket> gone = silent;
+  silent = nullptr;
+  bucket = nullptr;
+  BOOST_TEST(gone.expired());
 }
 
 BOOST_AUTO_TEST_CASE(few_bytes_need_no_transfer) {

@@ -66,15 +66,17 @@ BOOST_AUTO_TEST_CASE(the_only_node_needs_no_name) {
   BOOST_TEST(!plain.for_node("n1"));
 }
 
-BOOST_AUTO_TEST_CASE(clients_find_every_provider_with_its_address) {
-  std::vector<provider_location> expected = {
-    {"mem0", {"unix:/run/mem0.sock"}, "fast0", "default", 2, bucket_kind::memory},
-    {"mem0", {"unix:/run/mem0.sock"}, "fast1", "other", 1, bucket_kind::memory},
-    {"disk", {"unix:/run/disk.sock"}, "kept", "default", 1, bucket_kind::rocksdb}};
+BOOST_AUTO_TEST_CASE(every_node_knows_all_providers_and_addresses) {
   auto all = good(two_nodes);
-  BOOST_TEST((all.provider_locations() == expected));
-  BOOST_TEST((all.for_node("disk")->provider_locations() == expected));
-  BOOST_TEST((good("").provider_locations().at(0).addresses == list{default_listen("n0")}));
+  for (auto& s : {all, *all.for_node("disk")}) {
+    BOOST_TEST_REQUIRE(s.nodes.size() == 2u);
+    BOOST_TEST((s.nodes[0].addresses() == list{"unix:/run/mem0.sock"}));
+    BOOST_TEST(s.nodes[0].providers.at(0).weight == 2u);
+    BOOST_TEST(s.nodes[0].providers.at(1).group == "other");
+    BOOST_TEST(s.nodes[0].providers.at(1).bucket == "memory");
+    BOOST_TEST(s.nodes[1].providers.at(0).bucket == "rocksdb");
+  }
+  BOOST_TEST((good("").nodes.at(0).addresses() == list{default_listen("n0")}));
 }
 
 BOOST_AUTO_TEST_CASE(what_belongs_to_a_node_is_refused_beside_a_cluster) {
@@ -82,10 +84,11 @@ BOOST_AUTO_TEST_CASE(what_belongs_to_a_node_is_refused_beside_a_cluster) {
   for (std::string key : {"name: b", "listen: 'unix:/b'", "host: b"}) {
     auto text = bad(cluster + "node: {" + key + "}");
     BOOST_TEST((text.find("t.yaml:2:8: node." + key.substr(0, key.find(':'))) == 0), text);
-    BOOST_TEST((text.find("each entry of cluster.nodes has its own") != text.npos));
+    BOOST_TEST((text.find("every entry of cluster.nodes has its own") != text.npos));
   }
   BOOST_TEST(
-    (bad("providers: [{name: q}]\n" + cluster).find("t.yaml:1:1: providers is not for") == 0));
+    (bad("providers: [{name: q}]\n" + cluster)
+       .find("t.yaml:1:1: providers: a file with 'cluster' does not take this key") == 0));
 }
 
 BOOST_AUTO_TEST_CASE(names_are_unique_across_the_cluster) {

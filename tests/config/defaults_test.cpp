@@ -1,7 +1,12 @@
 // What holds when nothing is said, and that every key reaches its member.
 #include "expect.hpp"
 
-#include <millrace/config/schema.hpp>
+#include <millrace/net/network_options.hpp>
+#include <millrace/storage/memory/memory_options.hpp>
+#include <millrace/storage/rocksdb/rocksdb_options.hpp>
+#include <millrace/transport/fabric_options.hpp>
+#include <millrace/transport/tcp/tcp_options.hpp>
+#include <millrace/transport/verbs/verbs_options.hpp>
 
 #include <unistd.h>
 
@@ -15,14 +20,14 @@ namespace {
 using list = std::vector<std::string>;
 
 // A document that gives one key.
-std::string document_with(const key_spec& key, std::string_view text) {
-  auto entry = std::string{key.name} + ": " + std::string{text};
-  bool has_name = key.name == "name";
+std::string document_with(const documented_key& key, std::string_view text) {
+  auto entry = std::string{key.spec.name} + ": " + std::string{text};
+  bool has_name = key.spec.name == "name";
   if (key.section == "providers[]") {
-    auto bucket = key.only_for.empty() || key.name == "bucket"
+    auto bucket = key.only_for.empty() || key.spec.name == "bucket"
       ? std::string{}
       : ", bucket: " + std::string{key.only_for.front()};
-    auto path = key.only_for.empty() || key.name == "path" ? "" : ", path: /p";
+    auto path = key.only_for.empty() || key.spec.name == "path" ? "" : ", path: /p";
     return "providers: [{" + std::string{has_name ? "" : "name: p, "} + entry + bucket + path +
       "}]\n";
   }
@@ -32,17 +37,17 @@ std::string document_with(const key_spec& key, std::string_view text) {
   if (key.section == "cluster")
     return "cluster: {nodes: [{name: n, providers: [{name: p}]}], " + entry + "}\n";
   // A certificate alone makes no sense.
-  if (key.section == "security" && key.name != "secret") {
+  if (key.section == "security" && key.spec.name != "secret") {
     std::string all = "security: {";
     for (auto* name : {"certificate", "key", "authority"})
-      all += std::string{name} + ": " + (key.name == name ? std::string{text} : "/p") + ", ";
+      all += std::string{name} + ": " + (key.spec.name == name ? std::string{text} : "/p") + ", ";
     return all + "}\n";
   }
   return std::string{key.section} + ": {" + entry + "}\n";
 }
 
 // The same document without the key.
-std::string document_without(const key_spec& key) {
+std::string document_without(const documented_key& key) {
   if (key.section == "cluster")
     return "cluster: {nodes: [{name: n, providers: [{name: p}]}]}\n";
   if (key.section != "providers[]")
@@ -53,8 +58,8 @@ std::string document_without(const key_spec& key) {
 }
 
 // A value that is not the default.
-std::string other_value(const key_spec& key) {
-  switch (key.type) {
+std::string other_value(const documented_key& key) {
+  switch (key.spec.type) {
   case key_type::name:
     return "other.name-1";
   case key_type::path:
@@ -67,22 +72,23 @@ std::string other_value(const key_spec& key) {
     return "0640";
   case key_type::boolean:
   case key_type::boolean_or_auto:
-    return key.default_text == "true" ? "false" : "true";
+    return key.initial_text() == "true" ? "false" : "true";
   case key_type::count:
-    return std::to_string(std::to_string(key.max) == key.default_text ? key.min : key.max);
+    return std::to_string(
+      std::to_string(key.spec.max) == key.initial_text() ? key.spec.min : key.spec.max);
   case key_type::size:
-    return std::to_string(key.min + 1);
+    return std::to_string(key.spec.min + 1);
   case key_type::duration_ms:
-    return key.name.ends_with("backoff_min") ? "1234ms" : "4321ms";
+    return key.spec.name.ends_with("backoff_min") ? "1234ms" : "4321ms";
   case key_type::duration_us:
     return "4321us";
   case key_type::choice:
   case key_type::choices: {
-    bool first = key.choices.front() == key.default_text;
-    auto word = std::string{key.choices[first ? 1 : 0]};
-    if (key.name == "bucket")
+    bool first = key.spec.choices.front() == key.initial_text();
+    auto word = std::string{key.spec.choices[first ? 1 : 0]};
+    if (key.spec.name == "bucket")
       word += ", path: /p";
-    return key.type == key_type::choice ? word : "[" + word + "]";
+    return key.spec.type == key_type::choice ? word : "[" + word + "]";
   }
   case key_type::users:
     return "[1000, someone]";
@@ -111,6 +117,7 @@ BOOST_AUTO_TEST_CASE(an_empty_file_is_one_node_with_one_memory_provider) {
     BOOST_TEST_REQUIRE(s.providers.size() == 1u);
     provider_settings fast;
     fast.name = "fast";
+    fast.bucket = "memory";
     BOOST_TEST((s.providers[0] == fast));
     BOOST_TEST((s.nodes == std::vector<cluster_node>{{"n0", s.node.listen, {fast}, {}, true}}));
   }
@@ -121,28 +128,30 @@ BOOST_AUTO_TEST_CASE(the_defaults_are_these) {
   BOOST_TEST(s.staging.size_bytes == 256u << 20);
   BOOST_TEST((s.staging.mode == staging_mode::pinned));
   BOOST_TEST((s.staging.huge_pages == wish::automatic && s.staging.lock == wish::automatic));
-  BOOST_TEST((s.transport.prefer == list{"local", "shm", "verbs", "tcp", "staged"}));
-  BOOST_TEST(s.transport.movers == 0u);
-  BOOST_TEST(s.transport.chunk_bytes == 1u << 20);
-  BOOST_TEST(s.transport.eager_max_bytes == 4096u);
-  BOOST_TEST(s.channel.frame_max_bytes == 16u << 20);
-  BOOST_TEST(s.channel.send_queue_max_bytes == 64u << 20);
-  BOOST_TEST(s.channel.heartbeat_ms == 2000u);
-  BOOST_TEST(s.channel.peer_timeout_ms == 10'000u);
-  BOOST_TEST(s.channel.handshake_timeout_ms == 5000u);
-  BOOST_TEST(s.channel.requests_max == 256u);
-  BOOST_TEST(s.channel.poll_us == 50u);
-  BOOST_TEST(s.channel.handshakes_max == 256u);
-  BOOST_TEST(s.channel.handshakes_per_source_max == 64u);
-  BOOST_TEST(s.channel.stagger_ms == 250u);
-  BOOST_TEST(s.channel.lookups_max == 256u);
-  BOOST_TEST(s.channel.lookup_threads_max == 4u);
-  BOOST_TEST(s.channel.lookup_addresses_max == 16u);
-  BOOST_TEST(s.transport.retry_after_ms == 10'000u);
+  auto& fabric = s.options.of<transport::fabric_options>();
+  BOOST_TEST((fabric.prefer == list{"local", "shm", "verbs", "tcp", "staged"}));
+  BOOST_TEST(fabric.movers == 0u);
+  BOOST_TEST(fabric.limits.chunk_bytes == 1u << 20);
+  BOOST_TEST(fabric.eager_bytes_max == 4096u);
+  BOOST_TEST(fabric.retry_after_ms == 10'000u);
+  auto& network = s.options.of<net::network_options>();
+  BOOST_TEST(network.channel.frame_bytes_max == 16u << 20);
+  BOOST_TEST(network.channel.send_queue_bytes_max == 64u << 20);
+  BOOST_TEST(network.channel.heartbeat_ms == 2000u);
+  BOOST_TEST(network.channel.peer_timeout_ms == 10'000u);
+  BOOST_TEST(network.channel.handshake_timeout_ms == 5000u);
+  BOOST_TEST(network.channel.requests_max == 256u);
+  BOOST_TEST(network.loop.poll_us == 50u);
+  BOOST_TEST(network.listener.connections_max == 256u);
+  BOOST_TEST(network.listener.handshakes_max == 256u);
+  BOOST_TEST(network.listener.handshakes_per_source_max == 64u);
+  BOOST_TEST(network.channel.stagger_ms == 250u);
+  BOOST_TEST(network.names.lookups_max == 256u);
+  BOOST_TEST(network.names.threads_max == 4u);
+  BOOST_TEST(network.names.addresses_max == 16u);
   BOOST_TEST(s.cluster.port == 7710u);
-  BOOST_TEST((s.cluster.hosts == host_source::automatic));
+  BOOST_TEST((s.cluster.hosts == host_source::names));
   BOOST_TEST(!s.security.configured());
-  BOOST_TEST(s.channel.connections_max == 256u);
   BOOST_TEST(s.limits.request_timeout_ms == 60'000u);
   BOOST_TEST(s.limits.request_timeout_max_ms == 3'600'000u);
   BOOST_TEST(s.limits.stores_max == 64u);
@@ -157,65 +166,69 @@ BOOST_AUTO_TEST_CASE(the_defaults_are_these) {
   BOOST_TEST(s.client.reconnect_backoff_max_ms == 2000u);
   BOOST_TEST(s.client.layer_cache_entries == 65'536u);
   auto& p = s.providers.at(0);
-  BOOST_TEST(p.capacity_bytes == 1u << 30);
   BOOST_TEST(p.group == "default");
-  BOOST_TEST((p.full == when_full::refuse));
-  BOOST_TEST(p.io_threads == 4u);
-  BOOST_TEST(p.window_bytes == 8u << 20);
-  BOOST_TEST(p.inline_max_bytes == 64u << 10);
+  auto& kept = p.options.of<storage::rocksdb_bucket_options>();
+  BOOST_TEST(kept.capacity_bytes == 1u << 30);
+  BOOST_TEST((kept.full == storage::when_full::refuse));
+  BOOST_TEST(kept.io_threads == 4u);
+  BOOST_TEST(kept.window_bytes == 8u << 20);
+  BOOST_TEST(kept.inline_max_bytes == 64u << 10);
   BOOST_TEST(p.checksums);
   BOOST_TEST(p.weight == 1u);
 }
 
 BOOST_AUTO_TEST_CASE(every_default_of_the_table_is_that_of_its_member) {
-  for (auto& key : schema())
-    if (!key.default_text.empty())
-      BOOST_TEST_CONTEXT(path_of(key))
-  BOOST_TEST((good(document_with(key, key.default_text)) == good(document_without(key))));
+  for (auto& key : configuration_schema().keys())
+    if (!key.initial_text().empty())
+      BOOST_TEST_CONTEXT(key.path())
+  BOOST_TEST((good(document_with(key, key.initial_text())) == good(document_without(key))));
 }
 
 BOOST_AUTO_TEST_CASE(every_key_changes_the_settings) {
-  for (auto& key : schema()) {
+  for (auto& key : configuration_schema().keys()) {
     // The other value may need room elsewhere, which is then given with the default, too.
     std::string around;
-    if (key.name == "windows_max")
+    if (key.spec.name == "windows_max")
       around = "staging: {size: 16GiB}\n";
-    if (path_of(key) == "staging.size")
+    if (key.path() == "staging.size")
       around = "transport: {chunk: 64KiB}\n";
     auto with = document_with(key, other_value(key)) + around;
     auto without = document_without(key) + around;
-    if (key.name == "allow_users") {
+    if (key.spec.name == "allow_users") {
       with = "node: {allow_users: [1000, someone], socket_mode: 0666}";
       without = "node: {socket_mode: 0666}";
     }
-    if (key.name == "request_timeout_max") {
+    if (key.spec.name == "request_timeout_max") {
       with = "limits: {request_timeout: 1s, request_timeout_max: 1s}";
       without = "limits: {request_timeout: 1s}";
     }
-    if (key.name == "send_queue_max") {
+    if (key.spec.name == "send_queue_max") {
       with = "channel: {send_queue_max: 1MiB, frame_max: 1MiB}";
       without = "channel: {frame_max: 1MiB}";
     }
-    BOOST_TEST_CONTEXT(path_of(key)) BOOST_TEST((good(with) != good(without)));
+    BOOST_TEST_CONTEXT(key.path()) BOOST_TEST((good(with) != good(without)));
   }
 }
 
 BOOST_AUTO_TEST_CASE(both_ends_of_every_range_are_accepted_and_nothing_beyond) {
-  auto unit = [](const key_spec& key) {
-    return key.type == key_type::duration_ms ? "ms" : key.type == key_type::duration_us ? "us" : "";
+  auto unit = [](const documented_key& key) {
+    return key.spec.type == key_type::duration_ms ? "ms"
+      : key.spec.type == key_type::duration_us    ? "us"
+                                                  : "";
   };
-  for (auto& key : schema()) {
-    if (key.max == 0 || key.type == key_type::mode)
+  for (auto& key : configuration_schema().keys()) {
+    if (key.spec.max == 0 || key.spec.type == key_type::mode)
       continue;
-    BOOST_TEST_CONTEXT(path_of(key)) {
-      auto over = bad(document_with(key, std::to_string(key.max + 1) + unit(key)));
+    BOOST_TEST_CONTEXT(key.path()) {
+      auto over = bad(document_with(key, std::to_string(key.spec.max + 1) + unit(key)));
       BOOST_TEST((over.find("is above the most allowed") != std::string::npos), over);
-      if (key.min > 0) {
-        auto under = bad(document_with(key, std::to_string(key.min - 1) + unit(key)));
+      if (key.spec.min > 0) {
+        auto under = bad(document_with(key, std::to_string(key.spec.min - 1) + unit(key)));
         BOOST_TEST((under.find("is below the least allowed") != std::string::npos), under);
       }
-      for (auto end : {key.min, key.max}) {
-        auto parsed = parse(document_with(key, std::to_string(end) + unit(key)), "t.yaml");
+      for (auto end : {key.spec.min, key.spec.max}) {
+        auto parsed =
+          parse_configuration(document_with(key, std::to_string(end) + unit(key)), "t.yaml");
         // An extreme may not fit the defaults of other keys, which is another error.
         if (!parsed)
           BOOST_TEST((parsed.error().detail().find("allowed") == std::string::npos));
@@ -265,16 +278,39 @@ providers:
   BOOST_TEST(s.staging.size_bytes == 1u << 30);
   BOOST_TEST((s.staging.mode == staging_mode::on_demand));
   BOOST_TEST((s.staging.lock == wish::off));
-  BOOST_TEST((s.transport.prefer == std::vector<std::string>{"shm"}));
-  BOOST_TEST(s.channel.poll_us == 0u);
-  BOOST_TEST(s.channel.heartbeat_ms == 500u);
+  BOOST_TEST((s.options.of<transport::fabric_options>().prefer == list{"shm"}));
+  BOOST_TEST(s.options.of<net::network_options>().loop.poll_us == 0u);
+  BOOST_TEST(s.options.of<net::network_options>().channel.heartbeat_ms == 500u);
   BOOST_TEST_REQUIRE(s.providers.size() == 2u);
-  BOOST_TEST(s.providers[0].capacity_bytes == 4ull << 30);
+  BOOST_TEST(
+    s.providers[0].options.of<storage::memory_bucket_options>().capacity_bytes == 4ull << 30);
   BOOST_TEST(s.providers[0].weight == 3u);
   BOOST_TEST(!s.providers[0].checksums);
-  BOOST_TEST((s.providers[1].bucket == bucket_kind::rocksdb));
-  BOOST_TEST((s.providers[1].full == when_full::evict));
-  BOOST_TEST(s.providers[1].path == "/var/lib/millrace/kept");
+  BOOST_TEST(s.providers[1].bucket == "rocksdb");
+  auto& kept = s.providers[1].options.of<storage::rocksdb_bucket_options>();
+  BOOST_TEST((kept.full == storage::when_full::evict));
+  BOOST_TEST(kept.path == "/var/lib/millrace/kept");
+}
+
+BOOST_AUTO_TEST_CASE(what_is_written_arrives_at_the_drivers) {
+  auto of = [](std::string_view text) { return good(text).options; };
+  auto tcp = of("tcp: {listen: ['[::1]:0'], streams: 9, chunk: 2MiB, keepalive: 1500ms}")
+               .of<transport::tcp_options>();
+  BOOST_TEST((tcp.listen == list{"[::1]:0"}));
+  BOOST_TEST((tcp.streams == 9u && tcp.chunk_bytes == 2u << 20 && tcp.keepalive_ms == 1500u));
+  auto verbs =
+    of("verbs: {devices: ['mlx5_0:1'], gid_index: 0, connect: rdma_cm, watch_unmaps: false}")
+      .of<transport::verbs_options>();
+  BOOST_TEST((verbs.devices == list{"mlx5_0:1"}));
+  BOOST_TEST((verbs.gid_index == 0u && !verbs.watch_unmaps));
+  BOOST_TEST((verbs.connect == transport::verbs_connect::rdma_cm));
+  auto checked = [&](std::string_view text) {
+    return of("verbs: {windows_checked: " + std::string{text} + "}")
+      .of<transport::verbs_options>()
+      .windows_checked;
+  };
+  BOOST_TEST((checked("true") == true && checked("false") == false));
+  BOOST_TEST(!checked("auto").has_value());
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -1,24 +1,26 @@
 // docs/configuration.md and the JSON schema say what the table of keys says.
 // MILLRACE_PRINT_TABLE=1 prints the table that belongs into the document.
-#include <millrace/config/load.hpp>
-#include <millrace/config/schema.hpp>
+#include <millrace/runtime/configuration.hpp>
 
 #include <boost/test/unit_test.hpp>
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
 #include <cstdlib>
 #include <fstream>
 #include <iostream>
 #include <iterator>
 #include <set>
 
+using namespace millrace;
 using namespace millrace::config;
 using nlohmann::json;
 
 namespace {
 
-constexpr std::string_view begin_marker = "<!-- keys: begin -->\n";
-constexpr std::string_view end_marker = "<!-- keys: end -->\n";
+std::string marker(bool expert, const char* where) {
+  return std::string{"<!-- "} + (expert ? "expert keys: " : "keys: ") + where + " -->\n";
+}
 
 std::string document() {
   std::ifstream file{MILLRACE_CONFIGURATION_DOC};
@@ -33,15 +35,24 @@ const json& property(const json& schema, const std::string& section, const std::
 
 BOOST_AUTO_TEST_SUITE(config_docs)
 
-BOOST_AUTO_TEST_CASE(the_document_has_the_table_of_the_schema) {
-  if (std::getenv("MILLRACE_PRINT_TABLE"))
-    std::cout << begin_marker << markdown_table() << end_marker;
+BOOST_AUTO_TEST_CASE(the_document_has_the_tables_of_the_schema) {
   auto text = document();
-  auto begin = text.find(begin_marker);
-  auto end = text.find(end_marker);
-  BOOST_TEST_REQUIRE((begin != text.npos && end != text.npos && begin < end));
-  begin += begin_marker.size();
-  BOOST_TEST(text.substr(begin, end - begin) == markdown_table());
+  for (bool expert : {false, true}) {
+    auto table = markdown_table(configuration_schema(), expert);
+    if (std::getenv("MILLRACE_PRINT_TABLE"))
+      std::cout << marker(expert, "begin") << table << marker(expert, "end");
+    auto begin = text.find(marker(expert, "begin"));
+    auto end = text.find(marker(expert, "end"));
+    BOOST_TEST_REQUIRE((begin != text.npos && end != text.npos && begin < end));
+    begin += marker(expert, "begin").size();
+    BOOST_TEST(text.substr(begin, end - begin) == table);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(few_keys_are_for_everybody) {
+  auto keys = configuration_schema().keys();
+  auto common = std::count_if(keys.begin(), keys.end(), [](auto& k) { return !k.spec.expert; });
+  BOOST_TEST(common <= 40);
 }
 
 BOOST_AUTO_TEST_CASE(every_example_of_the_document_is_a_good_configuration) {
@@ -50,7 +61,7 @@ BOOST_AUTO_TEST_CASE(every_example_of_the_document_is_a_good_configuration) {
   int examples = 0;
   for (auto at = text.find(fence); at != text.npos; at = text.find(fence, at), ++examples) {
     at += fence.size();
-    auto parsed = parse(text.substr(at, text.find("```", at) - at), "example");
+    auto parsed = parse_configuration(text.substr(at, text.find("```", at) - at), "example");
     BOOST_TEST(parsed.has_value(), (parsed ? "" : parsed.error().to_string()));
   }
   BOOST_TEST(examples == 5);
@@ -58,43 +69,49 @@ BOOST_AUTO_TEST_CASE(every_example_of_the_document_is_a_good_configuration) {
 
 BOOST_AUTO_TEST_CASE(every_key_has_a_line_of_words_and_a_sound_range) {
   std::set<std::string> paths;
-  for (auto& key : schema()) {
-    BOOST_TEST_CONTEXT(path_of(key)) {
-      BOOST_TEST(paths.insert(path_of(key)).second);
-      BOOST_TEST(!key.doc.empty());
-      BOOST_TEST((key.doc.find_first_of("|\n") == key.doc.npos));
-      BOOST_TEST(key.min <= key.max);
-      bool computed = key.type == key_type::addresses || key.type == key_type::host;
-      bool may_be_left_out = key.type == key_type::path;
-      BOOST_TEST(key.default_text.empty() == (key.required || computed || may_be_left_out));
+  for (auto& key : configuration_schema().keys()) {
+    auto& spec = key.spec;
+    BOOST_TEST_CONTEXT(key.path()) {
+      // Kinds may mean different things by one key.
+      std::string kinds;
+      for (auto kind : key.only_for)
+        kinds += " " + std::string{kind};
+      BOOST_TEST(paths.insert(key.path() + kinds).second);
+      BOOST_TEST(!spec.doc.empty());
+      BOOST_TEST((spec.doc.find_first_of("|\n") == spec.doc.npos));
+      BOOST_TEST(spec.min <= spec.max);
+      bool computed = spec.type == key_type::addresses || spec.type == key_type::host;
+      bool may_be_left_out = spec.type == key_type::path;
+      BOOST_TEST(key.initial_text().empty() == (spec.required || computed || may_be_left_out));
     }
   }
 }
 
 BOOST_AUTO_TEST_CASE(the_json_schema_knows_every_key_and_nothing_else) {
-  auto root = json::parse(json_schema());
+  auto root = json::parse(json_schema(configuration_schema()));
   BOOST_TEST(root.at("$schema") == "http://json-schema.org/draft-07/schema#");
   BOOST_TEST(root.at("additionalProperties") == false);
-  BOOST_TEST(root.at("properties").size() == top_level_keys().size());
+  BOOST_TEST(root.at("properties").size() == configuration_schema().top_level_keys().size());
   auto& node_entry = root["properties"]["cluster"]["properties"]["nodes"]["items"];
-  for (auto& key : schema()) {
+  for (auto& key : configuration_schema().keys()) {
     std::string section{key.section};
     const json& object = section == "providers[]" ? root.at("definitions").at("provider")
       : section == "cluster.nodes[]"              ? node_entry
                                                   : root.at("properties").at(section);
-    BOOST_TEST_CONTEXT(path_of(key)) {
+    BOOST_TEST_CONTEXT(key.path()) {
       BOOST_TEST(object.at("type") == "object");
       BOOST_TEST(object.at("additionalProperties") == false);
-      auto& entry = object.at("properties").at(std::string{key.name});
-      BOOST_TEST(entry.at("description") == key.doc);
-      BOOST_TEST(entry.contains("default") == !key.default_text.empty());
+      auto& entry = object.at("properties").at(std::string{key.spec.name});
+      auto description = entry.at("description").get<std::string>();
+      BOOST_TEST((description.find(key.spec.doc) != description.npos), description);
+      BOOST_TEST(entry.contains("default") == !key.initial_text().empty());
       BOOST_TEST((entry.contains("type") || entry.contains("anyOf")));
     }
   }
 }
 
 BOOST_AUTO_TEST_CASE(the_json_schema_has_types_bounds_and_defaults) {
-  auto root = json::parse(json_schema());
+  auto root = json::parse(json_schema(configuration_schema()));
   auto& size = property(root, "staging", "size");
   BOOST_TEST(size.at("default") == "256MiB");
   BOOST_TEST(size.at("anyOf").at(0).at("minimum") == 1 << 20);

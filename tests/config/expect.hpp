@@ -1,7 +1,7 @@
 // What the tests of the configuration share: parsing, and comparing the text of an error.
 #pragma once
 
-#include <millrace/config/load.hpp>
+#include <millrace/runtime/configuration.hpp>
 
 #include <boost/test/unit_test.hpp>
 
@@ -10,14 +10,14 @@
 namespace millrace::config {
 
 inline settings good(std::string_view text) {
-  auto parsed = parse(text, "t.yaml");
+  auto parsed = parse_configuration(text, "t.yaml");
   BOOST_TEST_REQUIRE(parsed.has_value(), (parsed ? "" : parsed.error().to_string()));
   return *parsed;
 }
 
 /// The whole detail of the error that `text` gives.
 inline std::string bad(std::string_view text) {
-  auto parsed = parse(text, "t.yaml");
+  auto parsed = parse_configuration(text, "t.yaml");
   BOOST_TEST_CONTEXT(std::string{text.substr(0, 200)}) {
     BOOST_TEST_REQUIRE(!parsed.has_value());
     BOOST_TEST((parsed.error().code() == errc::invalid_argument));

@@ -30,7 +30,7 @@ BOOST_AUTO_TEST_CASE(a_file_above_the_bound_is_refused) {
     bad(std::string(document_bytes_max + 1, '#')) == "t.yaml:1:1: larger than 1048576 bytes");
   BOOST_TEST(good(std::string(document_bytes_max, '#')).node.name == "n0");
   // A device without end is read no further than the bound.
-  BOOST_TEST(has(load_file("/dev/zero").error().detail(), "larger than"));
+  BOOST_TEST(has(load_configuration("/dev/zero").error().detail(), "larger than"));
 }
 
 BOOST_AUTO_TEST_CASE(deep_nesting_is_refused) {
@@ -95,7 +95,7 @@ BOOST_AUTO_TEST_CASE(random_text_is_refused_or_read) {
     std::string text;
     for (auto left = random() % 60; left > 0; --left)
       text += alphabet[random() % alphabet.size()];
-    refused += parse(text, "t.yaml") ? 0 : 1;
+    refused += parse_configuration(text, "t.yaml") ? 0 : 1;
   }
   BOOST_TEST(refused > 10'000u);
 }
@@ -104,7 +104,7 @@ BOOST_AUTO_TEST_CASE(every_beginning_of_a_file_is_refused_or_read) {
   std::string whole = "node: {name: a, allow_users: [b], socket_mode: 0666}\nproviders:\n"
                       "  - name: kept\n    bucket: rocksdb\n    path: \"/x\\u00e9\"\n";
   for (std::size_t n = 0; n < whole.size(); ++n)
-    if (auto cut = parse(whole.substr(0, n), "t.yaml"); !cut)
+    if (auto cut = parse_configuration(whole.substr(0, n), "t.yaml"); !cut)
       BOOST_TEST((cut.error().detail().find("t.yaml:") == 0));
 }
 

@@ -1,9 +1,11 @@
-// Adopted files between two processes: who may reach them, for how long; and copies within one process.
+// Tests adopted files between two processes (which process may reach them, and how long), and
+// copies within one process.
 #include "process_rig.hpp"
 
 #include <millrace/tests/support/held_completion.hpp>
 #include <millrace/tests/support/other_user.hpp>
 #include <millrace/tests/support/shared_file.hpp>
+#include <millrace/tests/support/skipped.hpp>
 #include <millrace/transport/copy/copy.hpp>
 
 #include <fstream>
@@ -117,7 +119,7 @@ BOOST_AUTO_TEST_CASE(a_file_cut_short_is_an_error_and_no_signal) {
 BOOST_AUTO_TEST_CASE(a_peer_of_another_user_gets_no_file_and_still_has_arenas) {
   constexpr uid_t stranger = 12345;
   if (auto why = testing::why_not_as(stranger); !why.empty()) {
-    std::cout << "skipped: adopted memory and another user: " << why << '\n';
+    millrace::testing::skipped("adopted memory and another user: " + why);
     return;
   }
   two_processes p{stranger};
@@ -133,11 +135,11 @@ BOOST_AUTO_TEST_CASE(a_peer_of_another_user_gets_no_file_and_still_has_arenas) {
   BOOST_TEST(!maps(p.rig.owner_pid(), p.file.path()));
 }
 
-// One piece in an arena, and, beyond what fits in one message, one in a file.
+// One piece is in an arena; another, larger than one message can list, is in a file.
 BOOST_AUTO_TEST_CASE(what_a_peer_may_not_reach_fails_before_the_rest_moves) {
   constexpr uid_t stranger = 12345;
   if (auto why = testing::why_not_as(stranger); !why.empty()) {
-    std::cout << "skipped: adopted memory and another user: " << why << '\n';
+    millrace::testing::skipped("adopted memory and another user: " + why);
     return;
   }
   two_processes p{stranger};

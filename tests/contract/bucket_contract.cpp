@@ -1,4 +1,4 @@
-// The promises, one case each, named as sentences.
+// The promises of every bucket, one test case each, named as sentences.
 #include "bucket_contract.hpp"
 
 #include <millrace/core/digest.hpp>
@@ -21,7 +21,7 @@ namespace {
 
 constexpr std::uint64_t kib = 1024, mib = 1024 * kib;
 
-/// One bucket for one case.
+/// The bucket of one case.
 struct world {
   world(const bucket_factory& factory, contract_settings settings = {}) {
     settings.memory = memory = std::make_shared<heap_memory_source>(64 * mib);
@@ -48,7 +48,7 @@ errc code_of(const result<T>& outcome) {
 
 #define CHECK_CODE(expression, expected) BOOST_TEST((code_of(expression) == errc::expected))
 
-// Sizes that meet the borders: of words, alignment, digest blocks, windows.
+// Sizes at the borders of words, alignment, digest blocks and windows.
 const std::vector<std::uint64_t> awkward_sizes = {
   0,
   1,
@@ -63,8 +63,6 @@ const std::vector<std::uint64_t> awkward_sizes = {
   digest_block_bytes + 1,
   0,
   3 * mib + 17};
-
-// -- whole or not at all ----------------------------------------------------------------------
 
 void a_published_model_reads_back_whole(const bucket_factory& factory) {
   world w{factory};
@@ -157,8 +155,6 @@ void publishing_needs_every_window(const bucket_factory& factory) {
   CHECK_OK(check_ranges(**open(*w.subject, "m"), {{0, 0, mib}}, 1));
 }
 
-// -- memory -----------------------------------------------------------------------------------
-
 void pieces_are_aligned_and_cut_at_digest_blocks(const bucket_factory& factory) {
   world w{factory};
   auto room = reserve(*w.subject, spec_of("m", awkward_sizes));
@@ -195,16 +191,14 @@ void a_hold_outlives_an_abandoned_reservation(const bucket_factory& factory) {
   auto lent = await<window>([&](auto done) { (*room)->acquire(0, std::move(done)); });
   BOOST_REQUIRE(lent);
   room->reset();
-  // In place it is the bucket's own room, which may lie elsewhere.
+  // With an in-place bucket, the memory is the bucket's own space, which may lie elsewhere.
   BOOST_TEST((w.subject->capabilities().in_place ? w.used() : w.memory->used_bytes()) > 0u);
-  // Whoever still moves bytes may go on: the sanitizers would tell.
+  // A thread that still moves bytes may go on; the sanitizers would report an invalid access.
   fill(lent->pieces[0].data, lent->pieces[0].length, 1, 0, 0);
   lent->hold.reset();
   BOOST_TEST(settles_at(*w.subject, 0));
   BOOST_TEST(w.memory->used_bytes() == 0u);
 }
-
-// -- versions ---------------------------------------------------------------------------------
 
 void an_overwritten_version_stays_readable_while_open(const bucket_factory& factory) {
   world w{factory};
@@ -235,7 +229,7 @@ void an_erased_model_stays_readable_while_open(const bucket_factory& factory) {
   CHECK_CODE(open(*w.subject, "m"), not_found);
   BOOST_TEST((erase(*w.subject, "m").code() == errc::not_found));
   BOOST_TEST(w.subject->stats().models == 0u);
-  // The space is not given to others while it is read.
+  // The space is not given to another model while it is read.
   BOOST_REQUIRE(store(*w.subject, spec_of("other", {2 * mib}), 2));
   CHECK_OK(check_ranges(**reader, everything((*reader)->record().spec.tensors), 1));
   reader->reset();
@@ -254,8 +248,6 @@ void versions_are_never_used_twice(const bucket_factory& factory) {
     CHECK_OK(erase(*w.subject, "m"));
   }
 }
-
-// -- ranges -----------------------------------------------------------------------------------
 
 void ranges_of_digest_blocks_are_read_alone(const bucket_factory& factory) {
   world w{factory};
@@ -284,7 +276,8 @@ void ranges_of_digest_blocks_are_read_alone(const bucket_factory& factory) {
       await<window>([&](auto done) { (*model)->fetch({bad}, std::move(done)); }), invalid_argument);
 }
 
-// What was asked for twice arrives twice, what touches arrives apart: a caller has a place for each range.
+// A range requested twice arrives twice, and ranges that touch arrive apart: the caller has a place
+// for each.
 void ranges_that_touch_or_overlap_stay_apart(const bucket_factory& factory) {
   world w{factory};
   constexpr auto block = digest_block_bytes;
@@ -299,8 +292,6 @@ void ranges_that_touch_or_overlap_stay_apart(const bucket_factory& factory) {
          {{0, block, block}, {0, 0, block}, {0, block, block}}})
     CHECK_OK(check_ranges(**model, ranges, 6));
 }
-
-// -- capacity ---------------------------------------------------------------------------------
 
 void a_full_bucket_says_so(const bucket_factory& factory) {
   world w{factory, {.capacity_bytes = 8 * mib}};
@@ -318,7 +309,7 @@ void a_full_bucket_says_so(const bucket_factory& factory) {
   BOOST_REQUIRE(store(*w.subject, spec_of("b", {5 * mib}), 2));
 }
 
-// Before anything is made for it that is as large as its shape says.
+// The refusal must come before the bucket allocates anything as large as the model's shape.
 void a_model_larger_than_the_bucket_costs_no_memory(const bucket_factory& factory) {
   world w{factory, {.capacity_bytes = 8 * mib}};
   BOOST_REQUIRE(store(*w.subject, spec_of("a", {mib}), 1));
@@ -333,7 +324,7 @@ void a_model_larger_than_the_bucket_costs_no_memory(const bucket_factory& factor
 void the_least_recently_used_model_makes_room(const bucket_factory& factory) {
   world w{factory, {.capacity_bytes = 10 * mib, .full = when_full::evict}};
   if (!w.subject->capabilities().evicts) {
-    BOOST_TEST_MESSAGE("skipped: this kind does not evict");
+    BOOST_TEST_MESSAGE("this kind does not evict");
     return;
   }
   for (auto name : {"a", "b", "c"})
@@ -349,7 +340,7 @@ void the_least_recently_used_model_makes_room(const bucket_factory& factory) {
 void pinned_and_open_models_are_not_evicted(const bucket_factory& factory) {
   world w{factory, {.capacity_bytes = 10 * mib, .full = when_full::evict}};
   if (!w.subject->capabilities().evicts) {
-    BOOST_TEST_MESSAGE("skipped: this kind does not evict");
+    BOOST_TEST_MESSAGE("this kind does not evict");
     return;
   }
   auto pinned = spec_of("pinned", {3 * mib});
@@ -360,14 +351,12 @@ void pinned_and_open_models_are_not_evicted(const bucket_factory& factory) {
   auto reader = open(*w.subject, "open");
   BOOST_REQUIRE(store(*w.subject, spec_of("new", {3 * mib}), 1));
   CHECK_CODE(open(*w.subject, "idle"), not_found);
-  // Dropping all that may be dropped would not make room: then nothing is.
+  // Dropping everything possible would not make enough space, so nothing is dropped.
   CHECK_CODE(reserve(*w.subject, spec_of("large", {8 * mib})), no_space);
   for (auto name : {"pinned", "open", "new"})
     CHECK_OK(check_model(*w.subject, name, 1));
   BOOST_TEST(w.subject->stats().evictions == 1u);
 }
-
-// -- layers -----------------------------------------------------------------------------------
 
 layer_id id_of(std::uint8_t n) {
   layer_id id;
@@ -413,14 +402,12 @@ void layers_are_forgotten_with_their_last_model(const bucket_factory& factory) {
   CHECK_OK(erase(*w.subject, "a"));
   CHECK_CODE(resolve(*w.subject, {id_of(1)}), not_found);
   CHECK_CODE(resolve(*w.subject, {id_of(2), id_of(3)}), ok);
-  // A version that takes another's place keeps what both name.
+  // A version that replaces another one keeps the layers that both name.
   BOOST_REQUIRE(store(*w.subject, spec_with_layers("b", {3}), 1));
   CHECK_CODE(resolve(*w.subject, {id_of(3)}), ok);
   CHECK_CODE(resolve(*w.subject, {id_of(2)}), not_found);
   CHECK_CODE(reserve(*w.subject, spec_with_layers("c", {1})), unknown_layers);
 }
-
-// -- names, specs, pages ----------------------------------------------------------------------
 
 void specs_that_make_no_sense_are_refused(const bucket_factory& factory) {
   world w{factory};
@@ -481,8 +468,6 @@ void pinning_shows_in_the_record(const bucket_factory& factory) {
   CHECK_CODE(pin("nobody", true), not_found);
   CHECK_OK(check_model(*w.subject, "m", 1));
 }
-
-// -- together, and the end --------------------------------------------------------------------
 
 void reservations_run_side_by_side(const bucket_factory& factory) {
   world w{factory};
@@ -581,12 +566,12 @@ const named_case cases[] = {
 
 } // namespace
 
-bool add_bucket_contract(const std::string& name, bucket_factory factory) {
+bool add_bucket_contract(const std::string& name, bucket_factory factory, const char* file) {
   namespace ut = boost::unit_test;
   auto suite = BOOST_TEST_SUITE(name);
   for (auto& c : cases)
     suite->add(
-      ut::make_test_case([run = c.run, factory] { run(factory); }, c.name, __FILE__, __LINE__));
+      ut::make_test_case([run = c.run, factory] { run(factory); }, c.name, file, __LINE__));
   ut::framework::master_test_suite().add(suite);
   return true;
 }

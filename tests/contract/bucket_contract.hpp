@@ -1,4 +1,5 @@
-// What every bucket promises, as one suite. Registered once for each kind and setting.
+// The promises of every bucket, as one suite.
+// Registered by bucket_contract_test.cpp once for each kind and setting.
 #pragma once
 
 #include <millrace/core/memory.hpp>
@@ -12,19 +13,21 @@
 
 namespace millrace::testing {
 
-/// What a case asks of the bucket it tests.
+/// What a case needs from the bucket that it tests.
 struct contract_settings {
   std::uint64_t capacity_bytes = 64u << 20;
   storage::when_full full = storage::when_full::refuse;
-  /// Lends memory for what rests or is staged; for an in-place kind at least its capacity.
+  /// Lends memory for stored or staged bytes; for an in-place kind at least its capacity.
   std::shared_ptr<memory_source> memory{};
 };
 
-/// Opens an empty bucket. Whatever it needs beside (a directory) lives as long as the bucket.
+/// Opens an empty bucket. Anything else that it needs (a directory) lives as long as the bucket.
 using bucket_factory =
   std::function<std::shared_ptr<storage::bucket>(const contract_settings& settings)>;
 
-/// Adds the suite under a name to this test program. A kind differs by its capabilities alone.
-bool add_bucket_contract(const std::string& name, bucket_factory factory);
+/// Adds the suite under a name to this test program, as tests of the calling file. Kinds differ by their capabilities
+/// only.
+bool add_bucket_contract(
+  const std::string& name, bucket_factory factory, const char* file = __builtin_FILE());
 
 } // namespace millrace::testing

@@ -1,4 +1,4 @@
-// Every kind of bucket, in the settings in which it may behave differently, keeps the contract.
+// Runs the contract with every kind of bucket, in the settings in which it may behave differently.
 #include "bucket_contract.hpp"
 
 #include <millrace/storage/memory/memory_bucket.hpp>
@@ -21,10 +21,10 @@ std::shared_ptr<bucket> opened(result<std::shared_ptr<bucket>> outcome) {
 }
 
 std::shared_ptr<bucket> open_memory(const contract_settings& s) {
-  return opened(open_memory_bucket({s.memory, s.capacity_bytes, s.full}));
+  return opened(open_memory_bucket({s.capacity_bytes, s.full}, s.memory));
 }
 
-// Small windows and segments, so that models of a test's size meet many of their borders.
+// Windows and segments are small, so that models of a test's size meet many of their borders.
 std::shared_ptr<bucket> open_rocksdb(
   const contract_settings& s, const std::function<void(rocksdb_bucket_options&)>& change) {
   auto directory = std::make_shared<scratch_directory>();
@@ -44,7 +44,7 @@ std::shared_ptr<bucket> open_rocksdb(
           }};
 }
 
-// The pool is larger than what models may take of it: its index and what it rounds up need room, too.
+// The pool is larger than the models' capacity, since its index and its rounding need space, too.
 bucket_factory pool_of(pool_way way) {
   return [way](const contract_settings& s) -> std::shared_ptr<bucket> {
     auto place = std::make_shared<pool_place>(way);

@@ -59,7 +59,7 @@ bool is_unsupported(const result<T>& outcome) {
   return !outcome && outcome.error().code() == errc::unsupported;
 }
 
-// Of the places for files, those that the driver cannot have answer so before a byte moves.
+// Returns true if the driver may refuse some places for files. It then says so before a byte moves.
 bool may_refuse_files(fixture& f) {
   return !f.rig->capabilities().any_file && !std::getenv("MILLRACE_TEST_MAPPING");
 }
@@ -113,7 +113,7 @@ void many_pieces_in_any_order_are_one_transfer(fixture& f) {
   BOOST_TEST(std::equal(expected.begin(), expected.end(), local.data));
 }
 
-// Short ones and some long ones; each has a place of its own.
+// Short transfers and some long ones; each has its own place.
 void many_transfers_at_once_all_end_whole(fixture& f) {
   constexpr std::size_t count = 150;
   auto size_of = [](std::size_t i) { return i % 50 == 0 ? std::size_t{1} << 20 : 1 + i * 377; };
@@ -154,7 +154,7 @@ void digests_of_a_part_cover_its_whole_blocks(fixture& f) {
   auto local = f.lend(size);
   auto bytes = pattern(size, 6);
   std::copy(bytes.begin(), bytes.end(), local.data);
-  // From inside block 1 to inside block 3, the last and short one.
+  // From inside block 1 to inside block 3, which is the last one and short.
   auto first = digest_block_bytes + 77;
   auto length = 2 * digest_block_bytes - 50;
   auto remote = f.rig->expose({1, length, 0}, access_mode::write, 0);
@@ -230,11 +230,12 @@ void memory_is_held_while_the_transfer_runs_and_no_longer(fixture& f) {
 constexpr std::size_t large_transfers = 8;
 constexpr std::uint64_t large_bytes = 16u << 20;
 
-// How many of the large transfers that were submitted before a small one were still under way when that ended.
+// Returns how many of the large transfers, submitted before a small one, were still running when
+// the small one ended.
 std::size_t overtaken_by_a_small_transfer(
   fixture& f, const bulk_handle& large, const bulk_handle& small, const memory_block& room) {
   auto ended = std::make_shared<std::atomic<std::size_t>>(0);
-  auto before = std::make_shared<std::atomic<std::size_t>>(0); // ended, when the small one did
+  auto before = std::make_shared<std::atomic<std::size_t>>(0); // ended when the small one did
   std::vector<held_completion<transfer_report>> done(large_transfers);
   for (std::size_t i = 0; i < large_transfers; ++i)
     f.rig->fabric().submit(
@@ -260,8 +261,8 @@ std::size_t overtaken_by_a_small_transfer(
   return large_transfers - *before;
 }
 
-// Served in order, all of them but what the last threads are at would have ended. The system may hold the small one
-// back for as long as the large ones take; not every time.
+// If transfers were served in order, nearly all large ones would have ended first. The system may
+// delay the small one as long as the large ones take, but not every time.
 void small_transfers_are_served_between_large_ones(fixture& f) {
   auto large = f.rig->expose({1, large_bytes, 0}, access_mode::read, 1);
   auto small = f.rig->expose({1, 100, 0}, access_mode::read, 2);
@@ -272,13 +273,19 @@ void small_transfers_are_served_between_large_ones(fixture& f) {
   BOOST_TEST(overtaken >= large_transfers / 2);
 }
 
+// Some transfers are under way when the owner dies; others it has not begun, however long we take to kill it.
 void an_owner_that_dies_ends_every_transfer_with_its_name(fixture& f) {
-  auto handle = f.rig->expose({1, 64 << 20, 0}, access_mode::read, 1);
-  auto room = f.lend(64 << 20);
+  constexpr std::uint64_t bytes = 20u << 20;
+  auto handle = f.rig->expose({1, bytes, 0}, access_mode::read, 1);
   std::vector<held_completion<transfer_report>> done(8);
-  for (auto& d : done)
+  auto room = f.lend(done.size() * bytes);
+  for (std::size_t i = 0; i < done.size(); ++i) {
+    if (i == done.size() / 2)
+      f.rig->stop_owner();
     f.rig->fabric().submit(
-      {direction::read, handle, {{0, room.data, 64 << 20}}, false, room.owner}, d.callback());
+      {direction::read, handle, {{0, room.data + i * bytes, bytes}}, false, room.owner},
+      done[i].callback());
+  }
   if (!f.rig->kill_owner()) {
     for (auto& d : done)
       BOOST_TEST(d.take().has_value());
@@ -293,7 +300,7 @@ void an_owner_that_dies_ends_every_transfer_with_its_name(fixture& f) {
   BOOST_TEST(named);
   auto after = f.move(direction::read, handle, {{0, room.data, 100}});
   BOOST_TEST((!after && after.error().code() == errc::peer_lost));
-  // What the dead process was copying into comes back.
+  // The memory into which the dead process was copying comes back.
   std::weak_ptr<void> watch = room.owner;
   room.owner.reset();
   for (int i = 0; i < 3000 && !watch.expired(); ++i)
@@ -309,7 +316,7 @@ struct adopted_file {
     : file(place, size_bytes), adopted(f.rig->fabric().adopt(file.mapping()).value()) {}
 };
 
-// True if the process has a mapping of the file and all of those have MAP_SYNC ("sf" in smaps).
+// Returns true if the process maps the file and all those mappings have MAP_SYNC ("sf" in smaps).
 bool maps_synchronously(pid_t process, const std::string& path) {
   std::ifstream smaps{"/proc/" + std::to_string(process) + "/smaps"};
   bool inside = false, some = false, all = true;
@@ -324,7 +331,8 @@ bool maps_synchronously(pid_t process, const std::string& path) {
   return some && all;
 }
 
-// Starts shortly before a border of a granule, ends shortly after another one, and divides nothing evenly.
+// Starts shortly before the border of a granule, ends shortly after another one, and is no multiple
+// of anything.
 constexpr std::uint64_t odd_offset = (1u << 20) - 100;
 constexpr std::uint64_t odd_bytes = (3u << 20) + 77;
 
@@ -409,7 +417,8 @@ void reads_are_written_back_when_asked(fixture& f) {
   }
 }
 
-// Where the mapping is said to be on persistent memory, ours is synchronous: else writing back is not enough.
+// Where the mapping is on persistent memory, the driver's mapping must have MAP_SYNC; otherwise
+// writing back is not enough.
 void mappings_on_persistent_memory_are_synchronous(fixture& f) {
   scratch_directory dir;
   for (auto& place : shared_file_places(dir.path())) {
@@ -482,7 +491,7 @@ const contract_case cases[] = {
 } // namespace
 
 bool add_driver_contract(
-  const std::string& name, std::function<std::unique_ptr<driver_rig>()> make) {
+  const std::string& name, std::function<std::unique_ptr<driver_rig>()> make, const char* file) {
   namespace ut = boost::unit_test;
   auto* suite = BOOST_TEST_SUITE("driver_contract_" + name);
   for (auto& c : cases) {
@@ -490,7 +499,7 @@ bool add_driver_contract(
       fixture f{make()};
       c.run(f);
     };
-    suite->add(ut::make_test_case(run, c.name, __FILE__, __LINE__));
+    suite->add(ut::make_test_case(run, c.name, file, __LINE__));
   }
   ut::framework::master_test_suite().add(suite);
   return true;

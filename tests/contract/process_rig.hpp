@@ -1,4 +1,5 @@
-// A driver rig with two processes. Used by the driver contract and by tests of adopted memory.
+// A driver rig with two processes.
+// Used by the driver contract and by tests of adopted memory.
 #pragma once
 
 #include "driver_contract.hpp"
@@ -21,19 +22,13 @@
 
 namespace millrace::testing {
 
+using namespace net;
 using namespace transport;
 
-inline constexpr std::uint64_t rig_arena_bytes = 192u << 20;
-
-inline std::shared_ptr<transport::fabric> fabric_of(
-  const std::shared_ptr<io_loop>& loop, const std::vector<std::string>& words) {
-  return fabric::create(rig_options(words), loop).value();
-}
-
-/// The rig's process has the arenas; a child has the memory and is asked through a pipe.
+/// This process has the arenas. A child has the memory and gets commands through a pipe.
 class process_rig : public driver_rig {
 public:
-  /// `here`, `there`: see `rig_options`. `uid`: the user that the child shall be, for tests that run as root.
+  /// `here`, `there`: see `rig_options`. `uid`: the user of the child, for tests that run as root.
   process_rig(
     const std::vector<std::string>& here, const std::vector<std::string>& there,
     std::optional<uid_t> uid = std::nullopt)
@@ -83,6 +78,10 @@ public:
   std::uint64_t content(const bulk_handle& handle) override {
     return std::stoull(ask("content " + std::to_string(handle.region)));
   }
+  void stop_owner() override {
+    if (child_ > 0)
+      kill(child_, SIGSTOP);
+  }
   bool kill_owner() override {
     if (child_ > 0) {
       kill(child_, SIGKILL);
@@ -95,7 +94,7 @@ public:
   pid_t owner_pid() const override { return child_; }
 
 protected:
-  // Connected is not yet reachable, where drivers have things to say to each other first.
+  // A connected peer is not yet reachable if the drivers must exchange messages first.
   void wait_until_reached() {
     auto handle = expose({1, 1, 0}, access_mode::read, 0);
     auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds{60};

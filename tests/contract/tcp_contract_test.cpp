@@ -1,4 +1,4 @@
-// The tcp driver keeps the contract in each of its settings, with the memory of a child.
+// Runs the contract with the tcp driver in each of its settings, with the memory of a child.
 #include "process_rig.hpp"
 
 #include <millrace/tests/support/kernel_tls.hpp>
@@ -10,7 +10,7 @@ namespace {
 
 using words = std::vector<std::string>;
 
-// Nobody maps anything here: the contract asks for the owner's mappings by its process.
+// This driver maps nothing. The contract would ask for the owner's mappings by its process.
 class tcp_rig : public process_rig {
 public:
   tcp_rig(const words& here, const words& there) : process_rig(here, there) {
@@ -51,7 +51,7 @@ BOOST_AUTO_TEST_CASE(every_stream_of_the_contract_is_encrypted_by_the_kernel_whe
     {direction::read, handle, {{0, room.data(), room.size()}}, false, nullptr}, done.callback());
   BOOST_TEST_REQUIRE(done.take().has_value());
   BOOST_TEST((room == pattern(room.size(), 5)));
-  // The last of them may still be shaking hands.
+  // The last stream may still be in its handshake.
   auto encrypted = [count = rig_options(here).tcp.streams] {
     auto streams = tcp_sockets();
     return streams.size() == count && std::all_of(streams.begin(), streams.end(), kernel_encrypts);

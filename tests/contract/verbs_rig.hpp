@@ -1,9 +1,10 @@
-// A driver rig with two processes and RDMA devices of their own, as MILLRACE_TEST_VERBS says.
+// A driver rig with two processes and an RDMA device each, as MILLRACE_TEST_VERBS says.
 // Used by the driver contract in the lab guest.
 #pragma once
 
 #include "process_rig.hpp"
 
+#include <millrace/tests/support/driver_reports.hpp>
 #include <millrace/tests/support/verbs_devices.hpp>
 
 namespace millrace::testing {
@@ -12,8 +13,8 @@ class verbs_rig : public process_rig {
 public:
   static bool configured() { return std::getenv("MILLRACE_TEST_VERBS") != nullptr; }
 
-  /// `staged`: the memory of the owner is a device's that exports what no RDMA device takes. `rdma_cm`: it connects the
-  /// queue pairs.
+  /// `staged`: the owner's memory is a device's that exports a descriptor which no RDMA device
+  /// accepts. `rdma_cm`: connects the queue pairs by rdma_cm.
   explicit verbs_rig(
     bool staged = false, bool rdma_cm = false,
     verbs_devices which = verbs_devices::from_environment())
@@ -21,16 +22,16 @@ public:
         words_for(which.ours, staged, rdma_cm),
         words_for(which.theirs, staged, rdma_cm, staged ? words{"device", "export"} : words{})),
       staged_(staged) {
-    wait_until_reached(); // queue pairs come first
-    auto stats = fabric().verbs().value();
-    for (auto& rail : stats.rails)
-      BOOST_TEST((rail.connected_by == "rdma_cm") == rdma_cm);
+    // Queue pairs must be connected first.
+    wait_until_reached();
+    for (auto& way : reported(fabric(), "connected_by"))
+      BOOST_TEST((way == "rdma_cm") == rdma_cm);
   }
 
   driver_capabilities capabilities() const override {
     return {.same_host = true, .across_hosts = true, .strided_regions = staged_, .any_file = false};
   }
-  // It has keys, no mappings.
+  // The owner has keys but no mappings.
   pid_t owner_pid() const override { return 0; }
 
 private:

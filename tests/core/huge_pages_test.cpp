@@ -1,6 +1,7 @@
 // Memory gathered in huge pages keeps its bytes.
 #include <millrace/core/huge_pages.hpp>
 #include <millrace/tests/support/pattern.hpp>
+#include <millrace/tests/support/skipped.hpp>
 
 #include <boost/test/unit_test.hpp>
 #include <fcntl.h>
@@ -49,7 +50,7 @@ BOOST_AUTO_TEST_CASE(bytes_stay_when_their_pages_are_gathered) {
   std::copy(bytes.begin(), bytes.end(), m.data);
   auto gathered = gather_huge_pages(m.data, m.size_bytes);
   if (gathered == 0)
-    std::cout << "skipped: gathering huge pages: this kernel does not\n";
+    millrace::testing::skipped("gathering huge pages: this kernel does not");
   BOOST_TEST(gathered % huge == 0u);
   BOOST_TEST(gathered <= m.size_bytes);
   BOOST_TEST(std::equal(bytes.begin(), bytes.end(), m.data));

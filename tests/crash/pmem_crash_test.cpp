@@ -111,7 +111,7 @@ public:
   bool run(
     const std::string& kill_point, std::chrono::microseconds delay, std::mt19937_64& random) {
     auto argument = pool_path() + ":" + std::to_string(capacity_mib_) + (reclaims_ ? "r" : "");
-    crash_child process{CRASH_CHILD, argument, kill_point};
+    crash_child process{PMEM_CRASH_CHILD, argument, kill_point};
     for (auto& [name, e] : models_) {
       e.attached.clear();
       // A job lives on, or is started anew.

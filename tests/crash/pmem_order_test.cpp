@@ -108,7 +108,7 @@ private:
   std::shared_ptr<storage::pool> pool_;
   std::shared_ptr<storage::checkpoint_store> at_;
   std::shared_ptr<storage::bucket> models_;
-  crash_child checker_{ORDER_CHILD, "", ""};
+  crash_child checker_{PMEM_ORDER_CHILD, "", ""};
   std::string subject_;
   std::map<std::uint64_t, std::string> answers_; // by digest of the image
   std::set<std::uint64_t> allowed_{0};

@@ -73,7 +73,7 @@ public:
   /// Sends changes until the child is dead; `kill_point` or `delay` says when that is.
   void run(
     const std::string& kill_point, std::chrono::microseconds delay, std::mt19937_64& random) {
-    crash_child process{CRASH_CHILD, bucket_path(), kill_point};
+    crash_child process{ROCKSDB_CRASH_CHILD, bucket_path(), kill_point};
     if (process.hear() != "ready")
       return;
     if (delay.count() > 0)

@@ -1,6 +1,6 @@
 // Configurations from anyone. Run by libFuzzer.
-#include <millrace/config/load.hpp>
 #include <millrace/core/assert.hpp>
+#include <millrace/runtime/configuration.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -8,7 +8,7 @@
 using namespace millrace;
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  auto parsed = config::parse({reinterpret_cast<const char*>(data), size}, "fuzz.yaml");
+  auto parsed = parse_configuration({reinterpret_cast<const char*>(data), size}, "fuzz.yaml");
   if (!parsed) {
     MILLRACE_ASSERT(parsed.error().code() == errc::invalid_argument);
     MILLRACE_ASSERT(parsed.error().detail().starts_with("fuzz.yaml:"));

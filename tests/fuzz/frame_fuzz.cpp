@@ -6,7 +6,6 @@
 #include <algorithm>
 
 using namespace millrace::net;
-using namespace millrace::transport;
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   constexpr std::uint32_t body_max = 1u << 20;

@@ -5,7 +5,6 @@
 
 using namespace millrace;
 using namespace millrace::net;
-using namespace millrace::transport;
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   std::span<const std::byte> bytes{reinterpret_cast<const std::byte*>(data), size};

@@ -6,8 +6,7 @@
 #include <string_view>
 
 using namespace millrace;
-using namespace millrace::net;
-using namespace millrace::transport;
+using namespace millrace::net::tls;
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   std::string_view text{reinterpret_cast<const char*>(data), size};

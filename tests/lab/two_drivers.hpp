@@ -22,6 +22,7 @@
 
 namespace millrace::testing {
 
+using namespace millrace::net;
 using namespace millrace::transport;
 
 inline constexpr std::uint64_t lab_arena_bytes = 24u << 20;

@@ -2,9 +2,11 @@
 // MILLRACE_TEST_VERBS=OURS/THEIRS names the devices of two fabrics in this process. Run in the lab guest.
 #include "two_drivers.hpp"
 
+#include <millrace/tests/support/driver_reports.hpp>
 #include <millrace/tests/support/fabric_handler.hpp>
 #include <millrace/tests/support/kept_log.hpp>
 #include <millrace/transport/fabric.hpp>
+#include <millrace/transport/tcp/tcp_options.hpp>
 
 #include <linux/capability.h>
 #include <sys/resource.h>
@@ -12,6 +14,7 @@
 
 using namespace millrace;
 using namespace millrace::testing;
+using namespace millrace::net;
 using namespace millrace::transport;
 
 namespace {
@@ -39,7 +42,7 @@ struct two_fabrics {
       loop, door->address(), {.local_name = "submitter"}, std::make_shared<fabric_handler>(ours),
       opened.callback());
     line = opened.take().value();
-    BOOST_TEST_REQUIRE(eventually([&] { return rail().state == "up"; }));
+    BOOST_TEST_REQUIRE(eventually([&] { return rail("state") == "up"; }));
   }
   ~two_fabrics() {
     line->close({errc::cancelled, "the test ends it"});
@@ -52,19 +55,20 @@ struct two_fabrics {
     o.prefer = {"verbs", "tcp"};
     o.retry_after_ms = 1000;
     o.movers = 2;
-    o.tcp.listen = {"127.0.0.1:0"};
-    o.verbs = with_devices(devices);
-    o.verbs.connect_timeout_ms = 2000;
+    o.drivers.edit<tcp_options>().listen = {"127.0.0.1:0"};
+    auto& verbs = o.drivers.edit<verbs_options>() = with_devices(devices);
+    verbs.connect_timeout_ms = 2000;
     // Slow enough that a large transfer can be met in its middle.
-    o.verbs.message_bytes_max = 64u << 10;
-    o.verbs.queue_depth = 4;
-    o.verbs.ack_timeout_ms = 100;
+    verbs.message_bytes_max = 64u << 10;
+    verbs.queue_depth = 4;
+    verbs.ack_timeout_ms = 100;
     return fabric::create(o, loop).value();
   }
 
-  verbs_rail_stats rail() const {
-    auto s = ours->verbs();
-    return s && !s->rails.empty() ? s->rails.front() : verbs_rail_stats{};
+  /// What the report of the first rail says under a name; empty without a rail.
+  std::string rail(const std::string& name) const {
+    auto said = reported(*ours, name);
+    return said.empty() ? "" : said.front();
   }
   held_completion<transfer_report> start_read(exposed_matrix& m, std::uint64_t length) {
     std::fill_n(memory->data(), length, std::byte{0});
@@ -102,7 +106,7 @@ struct two_fabrics {
     BOOST_TEST(carrier_of(4096, 3) == "tcp");
     mends();
     run("ip netns exec sw tc qdisc del dev port0 root");
-    BOOST_TEST(eventually([&] { return carrier_of(4096, 4) == "verbs"; }), rail().last_error);
+    BOOST_TEST(eventually([&] { return carrier_of(4096, 4) == "verbs"; }), rail("last_error"));
   }
 };
 

@@ -11,6 +11,7 @@
 
 using namespace millrace;
 using namespace millrace::testing;
+using namespace millrace::net;
 using namespace millrace::transport;
 namespace vb = millrace::transport::verbs;
 
@@ -356,8 +357,8 @@ BOOST_AUTO_TEST_CASE(a_peer_that_goes_while_its_memory_is_registered_keeps_nobod
         held.wait();
       }),
     options};
-  auto link = std::make_shared<vb::peer_link>(
-    std::make_shared<fake_channel>(random_id<peer_id>(), "goes"), parts);
+  auto link =
+    vb::peer_link::make(std::make_shared<fake_channel>(random_id<peer_id>(), "goes"), parts);
   link->open();
   exposed_matrix m{{1, 8192, 0}, access_mode::read, 1};
   byte_buffer body;

@@ -7,7 +7,8 @@
 #include <millrace/net/channel/handshake.hpp>
 #include <millrace/net/socket/unix_socket.hpp>
 #include <millrace/net/tls/cluster_secret.hpp>
-#include <millrace/net/tls/tls_context.hpp>
+#include <millrace/net/tls/context.hpp>
+#include <millrace/tests/support/skipped.hpp>
 
 #include <boost/test/unit_test.hpp>
 #include <fcntl.h>
@@ -55,18 +56,18 @@ inline constexpr bool over_tls = false;
 #endif
 
 /// A context with a new secret.
-inline std::shared_ptr<const tls_context> make_tls() {
+inline std::shared_ptr<const tls::context> make_tls() {
   temp_dir dir;
-  tls_options o;
+  tls::context_options o;
   o.secret = dir.path + "/secret";
-  BOOST_REQUIRE(create_cluster_secret(o.secret).ok());
-  auto made = tls_context::open(o);
+  BOOST_REQUIRE(tls::create_cluster_secret(o.secret).ok());
+  auto made = tls::context::open(o);
   BOOST_REQUIRE_MESSAGE(made, (made ? "" : made.error().to_string()));
   return *made;
 }
 
 /// The context that services and clients of a test share unless they say otherwise.
-inline std::shared_ptr<const tls_context> shared_tls() {
+inline std::shared_ptr<const tls::context> shared_tls() {
   static auto one = make_tls();
   return one;
 }
@@ -327,8 +328,8 @@ inline bool room_for_descriptors(std::size_t count) {
   BOOST_TEST_REQUIRE(::setrlimit(RLIMIT_NOFILE, &limit) == 0);
   if (limit.rlim_cur >= count)
     return true;
-  std::cout << "skipped: " << count << " open descriptors: the limit is " << limit.rlim_cur
-            << std::endl;
+  millrace::testing::skipped(
+    std::to_string(count) + " open descriptors: the limit is " + std::to_string(limit.rlim_cur));
   return false;
 }
 

@@ -1,6 +1,8 @@
 // Channels between well-behaved sides: frames, descriptors, credits, closing, who may come in.
 #include "channel_support.hpp"
 
+#include <millrace/tests/support/skipped.hpp>
+
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -545,7 +547,7 @@ BOOST_AUTO_TEST_CASE(another_user_is_refused_unless_listed) {
     int state = 0;
     ::waitpid(child, &state, 0);
     if (WEXITSTATUS(state) == unreachable) {
-      std::cout << "skipped: another user on the socket: none can reach " << s.dir.path << '\n';
+      millrace::testing::skipped("another user on the socket: none can reach " + s.dir.path);
       return;
     }
     BOOST_TEST(WEXITSTATUS(state) == (listed ? 0 : static_cast<int>(errc::permission_denied)));

@@ -1,12 +1,14 @@
 // The cluster's secret file: who may read it, what is refused, and that it is never overwritten.
 #include "channel_support.hpp"
 
+#include <millrace/tests/support/skipped.hpp>
+
 #include <sys/stat.h>
 
 #include <fstream>
 
 using namespace millrace;
-using namespace millrace::net;
+using namespace millrace::net::tls;
 using namespace millrace::net::testing;
 
 namespace {
@@ -77,7 +79,7 @@ BOOST_AUTO_TEST_CASE(a_secret_that_group_or_others_can_reach_is_refused) {
 
 BOOST_AUTO_TEST_CASE(a_secret_of_another_user_is_refused) {
   if (::geteuid() != 0) {
-    BOOST_TEST_MESSAGE("skipped: a secret of another user: needs root to give a file away");
+    millrace::testing::skipped("a secret of another user: needs root to give a file away");
     return;
   }
   secret_file f;

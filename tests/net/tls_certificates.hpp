@@ -24,7 +24,7 @@ public:
   }
 
   /// Files of a certificate for a node; `dns` empty leaves the common name alone.
-  tls_options issue(const std::string& common_name, const std::string& dns = {}) {
+  tls::context_options issue(const std::string& common_name, const std::string& dns = {}) {
     auto key = new_key();
     certificate_ptr made{X509_new()};
     fill(made.get(), common_name, key.get());
@@ -33,7 +33,7 @@ public:
       extend(made.get(), NID_subject_alt_name, ("DNS:" + dns).c_str());
     BOOST_REQUIRE(X509_sign(made.get(), key_.get(), EVP_sha256()) > 0);
     auto base = dir_.path + "/" + std::to_string(++issued_);
-    tls_options o;
+    tls::context_options o;
     o.certificate = base + ".pem";
     o.key = base + ".key";
     o.authority = dir_.path + "/authority.pem";
@@ -45,9 +45,9 @@ public:
     BOOST_REQUIRE(::chmod(o.key.c_str(), 0600) == 0);
     return o;
   }
-  std::shared_ptr<const tls_context> context(
+  std::shared_ptr<const tls::context> context(
     const std::string& common_name, const std::string& dns = {}) {
-    auto made = tls_context::open(issue(common_name, dns));
+    auto made = tls::context::open(issue(common_name, dns));
     BOOST_REQUIRE_MESSAGE(made, (made ? "" : made.error().to_string()));
     return *made;
   }

@@ -112,7 +112,7 @@ byte_buffer recorded_connection(const std::string& address) {
 }
 
 /// Keeps the streams that it is given.
-struct kept_streams : stream_door {
+struct kept_streams : stream_acceptor {
   void receive(unique_fd fd, const socket_address& from) override {
     std::lock_guard guard{mutex};
     fds.push_back(std::move(fd));
@@ -528,7 +528,7 @@ BOOST_AUTO_TEST_CASE(a_reason_that_was_left_out_is_told_with_the_next_line) {
     refusals.note("a", "secret", now + 120s).value() == "from=a why=\"secret\" not_written=1");
 }
 
-BOOST_AUTO_TEST_CASE(all_doors_of_a_process_write_one_line_for_a_source) {
+BOOST_AUTO_TEST_CASE(all_listeners_of_a_process_write_one_line_for_a_source) {
   kept_log lines;
   forget_refusals();
   auto before = refusals();

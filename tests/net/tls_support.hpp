@@ -69,7 +69,7 @@ class raw_member {
 public:
   explicit raw_member(
     const std::string& address, const std::string& source = {},
-    std::shared_ptr<const tls_context> context = shared_tls())
+    std::shared_ptr<const tls::context> context = shared_tls())
     : context_(std::move(context)), fd_(tcp_to(address, source)),
       ssl_(SSL_new(context_->native())) {
     SSL_set_fd(ssl_.get(), fd_.get());
@@ -154,7 +154,7 @@ private:
   struct free_ssl {
     void operator()(SSL* s) const { SSL_free(s); }
   };
-  std::shared_ptr<const tls_context> context_;
+  std::shared_ptr<const tls::context> context_;
   unique_fd fd_;
   std::unique_ptr<SSL, free_ssl> ssl_;
   frame_parser parser_{64u << 20, 64};

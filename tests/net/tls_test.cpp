@@ -3,6 +3,7 @@
 #include "tls_support.hpp"
 
 #include <millrace/net/channel/link.hpp>
+#include <millrace/tests/support/skipped.hpp>
 
 #include <sys/stat.h>
 
@@ -15,7 +16,7 @@ using namespace std::chrono_literals;
 
 namespace {
 
-channel_options with(std::shared_ptr<const tls_context> context, const std::string& name = {}) {
+channel_options with(std::shared_ptr<const tls::context> context, const std::string& name = {}) {
   channel_options o;
   o.tls = std::move(context);
   o.local_name = name;
@@ -54,7 +55,7 @@ bool has_ipv6() {
   auto loopback = *socket_address::parse("[::1]:0");
   auto has = fd && ::bind(fd.get(), loopback.get(), loopback.size_bytes()) == 0;
   if (!has)
-    BOOST_TEST_MESSAGE("skipped: IPv6: this machine has no loopback address of it");
+    millrace::testing::skipped("IPv6: this machine has no loopback address of it");
   return has;
 }
 
@@ -119,7 +120,7 @@ BOOST_AUTO_TEST_CASE(without_anything_that_proves_membership_networks_are_refuse
     BOOST_TEST((l.error().code() == errc::invalid_argument));
     BOOST_TEST(holds(l.error(), "millrace cluster secret"));
   }
-  auto none = tls_context::open({});
+  auto none = tls::context::open({});
   BOOST_REQUIRE(!none);
   BOOST_TEST((none.error().code() == errc::invalid_argument));
 }
@@ -261,7 +262,7 @@ BOOST_AUTO_TEST_CASE(another_authority_is_refused_whichever_side_has_it) {
   // The client trusts ours, yet shows a certificate of theirs.
   auto mixed = b.issue("n1");
   mixed.authority = a.issue("unused").authority;
-  auto shown = failure(s, s.address(), with(*tls_context::open(mixed), "n1"));
+  auto shown = failure(s, s.address(), with(*tls::context::open(mixed), "n1"));
   BOOST_TEST((shown.code() == errc::permission_denied));
   BOOST_TEST(holds(shown, "does not accept the certificate in " + mixed.certificate));
   BOOST_TEST(s.handler->channels.empty());
@@ -282,8 +283,8 @@ BOOST_AUTO_TEST_CASE(secret_and_certificates_do_not_mix_and_the_error_says_so) {
 BOOST_AUTO_TEST_CASE(files_that_are_missing_open_to_others_or_do_not_fit_are_named) {
   authority a{"ours"};
   auto good = a.issue("n0");
-  auto code = [](const tls_options& o, const std::string& part) {
-    auto made = tls_context::open(o);
+  auto code = [](const tls::context_options& o, const std::string& part) {
+    auto made = tls::context::open(o);
     BOOST_REQUIRE(!made);
     BOOST_TEST(holds(made.error(), part), made.error().to_string());
     return made.error().code();

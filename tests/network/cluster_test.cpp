@@ -1,6 +1,8 @@
 // Nodes and jobs on three hosts: what passes between them arrives, through loss, delay, partitions and their end.
 #include "networks.hpp"
 
+#include <millrace/tests/support/skipped.hpp>
+
 #include <boost/test/unit_test.hpp>
 #include <nlohmann/json.hpp>
 #include <signal.h>
@@ -33,7 +35,7 @@ cluster:
 bool skipped() {
   auto why = why_no_networks();
   if (!why.empty())
-    std::cout << "skipped: hosts in network namespaces: " << why << std::endl;
+    millrace::testing::skipped("hosts in network namespaces: " + why);
   return !why.empty();
 }
 

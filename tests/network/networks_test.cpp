@@ -1,6 +1,8 @@
 // The small network itself: what it is told happens to what passes. Otherwise tests on it would prove nothing.
 #include "networks.hpp"
 
+#include <millrace/tests/support/skipped.hpp>
+
 #include <boost/test/unit_test.hpp>
 
 #include <iostream>
@@ -39,7 +41,7 @@ std::string python() { return "/usr/bin/python3"; }
 BOOST_AUTO_TEST_CASE(a_network_delivers_loses_cuts_and_heals) {
   auto why_not = std::filesystem::exists(python()) ? why_no_networks() : "no " + python();
   if (!why_not.empty()) {
-    std::cout << "skipped: networks: " << why_not << std::endl;
+    millrace::testing::skipped("networks: " + why_not);
     return;
   }
   scratch here;

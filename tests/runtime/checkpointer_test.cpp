@@ -2,6 +2,8 @@
 #include <millrace/runtime/client/calls/placement.hpp>
 #include <millrace/runtime/node/node.hpp>
 #include <millrace/storage/flush/flushed_step.hpp>
+#include <millrace/storage/memory/memory_options.hpp>
+#include <millrace/storage/pmem/pmem_kind.hpp>
 #include <millrace/tests/support/process.hpp>
 #include <millrace/tests/support/scratch_directory.hpp>
 #include <millrace/transport/memory/region.hpp>
@@ -31,9 +33,10 @@ config::settings with_pool(const std::string& socket_directory, const std::strin
   s.checkpoints.staging_pieces = 4;
   config::provider_settings pool;
   pool.name = "pool";
-  pool.bucket = config::bucket_kind::pmem;
-  pool.capacity_bytes = 128 << 20;
-  pool.path = pool_directory + "/p.pool";
+  pool.bucket = "pmem";
+  auto& options = pool.options.edit<storage::pmem_options>().pool;
+  options.capacity_bytes = 128 << 20;
+  options.path = pool_directory + "/p.pool";
   s.providers = {pool};
   s.nodes = {{s.node.name, s.node.listen, s.providers}};
   return s;
@@ -131,8 +134,9 @@ BOOST_AUTO_TEST_CASE(complete_steps_are_copied_on_and_the_latest_moves_last) {
   service s;
   s.stop();
   scratch_directory slow;
-  s.settings.providers[0].flush_to = slow.path();
-  s.settings.providers[0].flush_every = 2;
+  auto& flush = s.settings.providers[0].options.edit<storage::pmem_options>().flush;
+  flush.flush.directory = slow.path();
+  flush.every = 2;
   s.settings.nodes[0].providers = s.settings.providers;
   s.start();
   auto client = s.connect();
@@ -156,7 +160,7 @@ BOOST_AUTO_TEST_CASE(complete_steps_are_copied_on_and_the_latest_moves_last) {
   BOOST_TEST(step->manifest().shards.size() == 2);
   auto described = first.describe().get();
   BOOST_TEST(described.shards.at(0).slots.size() == 3);
-  auto flushed = [&] { return client.status().get().at(0)->providers.at(0).flushed; };
+  auto flushed = [&] { return client.status().get().at(0)->providers.at(0).checkpoints.flushed; };
   // Counted once the thread that copies has come home.
   BOOST_TEST(testing::eventually([&] { return flushed().waiting == 0; }));
   BOOST_TEST(flushed().steps >= 1u);
@@ -401,7 +405,7 @@ BOOST_AUTO_TEST_CASE(checkpoints_are_found_where_they_are_after_the_providers_ha
   s.stop();
   auto second = s.settings.providers[0];
   second.name = "second";
-  second.path = s.memory.path() + "/second.pool";
+  second.options.edit<storage::pmem_options>().pool.path = s.memory.path() + "/second.pool";
   second.weight = 1000;
   s.settings.providers.push_back(second);
   s.settings.nodes[0].providers = s.settings.providers;
@@ -514,10 +518,10 @@ BOOST_AUTO_TEST_CASE(the_status_counts_registered_shards_and_saves) {
   BOOST_TEST_REQUIRE(nodes.size() == 1u);
   auto& p = nodes[0]->providers.at(0);
   BOOST_TEST(p.name == "pool");
-  BOOST_TEST(p.checkpoints);
-  BOOST_TEST(p.registered == 1u);
-  BOOST_TEST(p.saves == 1u);
-  BOOST_TEST(p.saves_in_flight == 0u);
+  BOOST_TEST(p.checkpoints.kept);
+  BOOST_TEST(p.checkpoints.registered == 1u);
+  BOOST_TEST(p.checkpoints.saves == 1u);
+  BOOST_TEST(p.checkpoints.saves_in_flight == 0u);
 }
 
 BOOST_AUTO_TEST_CASE(without_a_pool_the_error_says_how_to_configure_one) {
@@ -525,7 +529,7 @@ BOOST_AUTO_TEST_CASE(without_a_pool_the_error_says_how_to_configure_one) {
   config::settings settings;
   settings.node.listen = {"unix:" + dir.path() + "/n0.sock"};
   settings.providers.emplace_back().name = "fast";
-  settings.providers[0].capacity_bytes = 1 << 20;
+  settings.providers[0].options.edit<storage::memory_bucket_options>().capacity_bytes = 1 << 20;
   settings.nodes = {{settings.node.name, settings.node.listen, settings.providers}};
   auto n = node::embed(settings);
   model m;

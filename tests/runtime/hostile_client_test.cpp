@@ -1,6 +1,7 @@
 // A peer that may connect but lies: refused, nothing read or written, the others unaffected.
 #include <millrace/actors/wire/envelope.hpp>
 #include <millrace/runtime/node/node.hpp>
+#include <millrace/storage/memory/memory_options.hpp>
 #include <millrace/tests/support/exposed_matrix.hpp>
 #include <millrace/tests/support/scratch_directory.hpp>
 
@@ -13,6 +14,7 @@
 
 using namespace millrace;
 using namespace millrace::testing;
+using namespace millrace::net;
 using namespace millrace::transport;
 using actors::load_request;
 using actors::store_receipt;
@@ -26,7 +28,7 @@ config::settings memory_node(const scratch_directory& dir) {
   s.staging.size_bytes = 4 << 20;
   config::provider_settings fast;
   fast.name = "fast";
-  fast.capacity_bytes = 32 << 20;
+  fast.options.edit<storage::memory_bucket_options>().capacity_bytes = 32 << 20;
   s.providers = {fast};
   s.nodes = {{s.node.name, s.node.listen, s.providers}};
   return s;
@@ -64,20 +66,18 @@ public:
     static_cast<void>(channel_->send(kind, next_++, body));
   }
 
-  template <class Request>
-  result<actors::reply_of<Request>> ask(
-    const Request& request, const std::string& provider = "fast") {
+  template <class Request, class Reply = actors::store_service::reply_of<Request>>
+  result<Reply> ask(const Request& request, const std::string& provider = "fast") {
     auto number = next_++;
-    if (auto bad =
-          channel_->send(frame_kind::request, number, actors::encode_request(provider, request));
-        !bad.ok())
+    auto frame = actors::encode_request<actors::store_service>(provider, request);
+    if (auto bad = channel_->send(frame_kind::request, number, frame); !bad.ok())
       return fail(bad);
     std::unique_lock guard{mutex_};
     changed_.wait_for(
       guard, std::chrono::seconds{30}, [&] { return closed_ || replies_.contains(number); });
     if (!replies_.contains(number))
       return fail(errc::peer_lost, "closed");
-    return actors::decode_reply<actors::reply_of<Request>>(replies_[number]);
+    return actors::decode_reply<Reply>(replies_[number]);
   }
 
   bool wait_closed() {
@@ -223,7 +223,7 @@ BOOST_AUTO_TEST_CASE(loads_into_memory_that_may_not_be_written_touch_nothing) {
 BOOST_AUTO_TEST_CASE(requests_for_what_is_not_there_are_answered) {
   BOOST_TEST((liar->ask(actors::list_request{}, "elsewhere").error().code() == errc::not_found));
   byte_buffer unknown;
-  wire_writer{unknown}(actors::request_head{"fast", static_cast<actors::message_kind>(999)});
+  wire_writer{unknown}(actors::request_head{"fast", std::uint16_t{999}});
   liar->send_raw(frame_kind::request, unknown);
   BOOST_TEST(liar->ask(actors::list_request{}).has_value());
 }
@@ -243,7 +243,8 @@ BOOST_AUTO_TEST_CASE(garbage_in_a_frame_closes_that_connection_only) {
 
 BOOST_AUTO_TEST_CASE(a_request_cut_at_any_byte_is_survived) {
   exposed_matrix m{{1, 100'000, 0}, access_mode::read, 1};
-  auto whole = actors::encode_request("fast", request_for(m.handle(), 200'000));
+  auto whole =
+    actors::encode_request<actors::store_service>("fast", request_for(m.handle(), 200'000));
   auto peer = connected();
   for (std::size_t n = 0; n < whole.size(); n += 7) {
     auto p = connected();

@@ -1,5 +1,8 @@
 // The public API end to end: a node in this process, asked directly and through its socket.
 #include <millrace/runtime/node/node.hpp>
+#include <millrace/storage/memory/memory_options.hpp>
+#include <millrace/storage/pmem/pmem_kind.hpp>
+#include <millrace/storage/rocksdb/rocksdb_options.hpp>
 #include <millrace/tests/support/scratch_directory.hpp>
 #include <millrace/transport/memory/region.hpp>
 
@@ -26,23 +29,25 @@ config::settings one_node(const scratch_directory& dir, const scratch_directory&
   s.staging.size_bytes = 32 << 20;
   config::provider_settings fast;
   fast.name = "fast";
-  fast.capacity_bytes = 64 << 20;
+  fast.options.edit<storage::memory_bucket_options>().capacity_bytes = 64 << 20;
   config::provider_settings kept;
   kept.name = "kept";
-  kept.bucket = config::bucket_kind::rocksdb;
-  kept.capacity_bytes = 256 << 20;
-  kept.path = dir.path() + "/kept";
+  kept.bucket = "rocksdb";
   kept.group = "kept";
-  kept.window_bytes = 1 << 20;
+  auto& on_disk = kept.options.edit<storage::rocksdb_bucket_options>();
+  on_disk.capacity_bytes = 256 << 20;
+  on_disk.path = dir.path() + "/kept";
+  on_disk.window_bytes = 1 << 20;
   config::provider_settings pool;
   pool.name = "pool";
-  pool.bucket = config::bucket_kind::pmem;
-  pool.capacity_bytes = 64 << 20;
-  pool.path = dir.path() + "/pool";
+  pool.bucket = "pmem";
+  auto& on_pool = pool.options.edit<storage::pmem_options>().pool;
+  on_pool.capacity_bytes = 64 << 20;
+  on_pool.path = dir.path() + "/pool";
   pool.group = "pool";
   auto in_memory = pool;
   in_memory.name = "mapped";
-  in_memory.path = memory.path() + "/pool";
+  in_memory.options.edit<storage::pmem_options>().pool.path = memory.path() + "/pool";
   in_memory.group = "mapped";
   s.providers = {fast, kept, pool, in_memory};
   s.nodes = {{s.node.name, s.node.listen, s.providers}};
@@ -417,18 +422,18 @@ BOOST_AUTO_TEST_CASE(status_counts_what_happened) {
   BOOST_TEST(status.node == "n0");
   BOOST_TEST(status.connections == 1u);
   BOOST_TEST_REQUIRE(status.providers.size() == s.settings.providers.size());
-  BOOST_TEST(status.providers[0].stores == 1u);
-  BOOST_TEST(status.providers[0].models == 1u);
+  BOOST_TEST(status.providers[0].store.stores == 1u);
+  BOOST_TEST(status.providers[0].store.models == 1u);
   // The pool of the other group has both parts.
   auto& pool = status.providers[2];
   BOOST_TEST(pool.kind == "pmem");
-  BOOST_TEST(pool.checkpoints);
-  BOOST_TEST(pool.models == 0u);
+  BOOST_TEST(pool.checkpoints.kept);
+  BOOST_TEST(pool.store.models == 0u);
   BOOST_TEST(pool.used_bytes == 0u);
   s.repo(true, "pool").store("m", m.views).get();
   pool = s.remote.status().get().at(0).value().providers.at(2);
-  BOOST_TEST(pool.models == 1u);
-  BOOST_TEST(pool.stores == 1u);
+  BOOST_TEST(pool.store.models == 1u);
+  BOOST_TEST(pool.store.stores == 1u);
   BOOST_TEST(pool.used_bytes > 0u);
 }
 

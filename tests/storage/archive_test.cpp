@@ -5,6 +5,7 @@
 #include <millrace/tests/support/crafted_zip.hpp>
 #include <millrace/tests/support/held_completion.hpp>
 #include <millrace/tests/support/scratch_directory.hpp>
+#include <millrace/tests/support/skipped.hpp>
 #include <millrace/tests/support/tensors_in_memory.hpp>
 
 #include <boost/test/data/test_case.hpp>
@@ -164,7 +165,7 @@ BOOST_DATA_TEST_CASE(
   a_full_device_is_said_and_leaves_nothing_behind, data::make(all_formats), format) {
   scratch_directory dir;
   if (std::system(("mount -t tmpfs -o size=1m none " + dir.path() + " 2>/dev/null").c_str()) != 0) {
-    std::cout << "skipped: a full device: needs root and mount\n";
+    millrace::testing::skipped("a full device: needs root and mount");
     return;
   }
   auto source = sample(format);

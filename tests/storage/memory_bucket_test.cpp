@@ -25,7 +25,7 @@ BOOST_AUTO_TEST_SUITE(memory_bucket)
 
 BOOST_AUTO_TEST_CASE(a_model_lies_in_one_block_where_it_can) {
   auto memory = std::make_shared<heap_memory_source>(1 << 20);
-  auto subject = *open_memory_bucket({memory, 0, when_full::refuse});
+  auto subject = *open_memory_bucket({0, when_full::refuse}, memory);
   auto lent = window_of(*subject, {100, 0, 1000, 10});
   BOOST_REQUIRE(lent.pieces.size() == 3u);
   BOOST_TEST(lent.pieces[1].data - lent.pieces[0].data == 128);
@@ -36,7 +36,7 @@ BOOST_AUTO_TEST_CASE(a_model_lies_in_one_block_where_it_can) {
 
 BOOST_AUTO_TEST_CASE(fragmented_memory_takes_a_model_in_several_blocks) {
   auto memory = std::make_shared<heap_memory_source>(1 << 20, 64 * 1024);
-  auto subject = *open_memory_bucket({memory, 0, when_full::refuse});
+  auto subject = *open_memory_bucket({0, when_full::refuse}, memory);
   std::vector<std::uint64_t> sizes(16, 30'000);
   BOOST_REQUIRE(store(*subject, spec_of("m", sizes), 1));
   BOOST_TEST(check_model(*subject, "m", 1).ok());
@@ -49,17 +49,20 @@ BOOST_AUTO_TEST_CASE(fragmented_memory_takes_a_model_in_several_blocks) {
 
 BOOST_AUTO_TEST_CASE(a_capacity_beyond_the_memory_is_refused) {
   auto memory = std::make_shared<heap_memory_source>(1 << 20);
-  BOOST_TEST(!open_memory_bucket({memory, 2 << 20, when_full::refuse}));
-  BOOST_TEST(!open_memory_bucket({nullptr, 1, when_full::refuse}));
+  BOOST_TEST(!open_memory_bucket({2 << 20, when_full::refuse}, memory));
+  BOOST_TEST(!open_memory_bucket({1, when_full::refuse}, nullptr));
 }
 
 BOOST_AUTO_TEST_CASE(kinds_are_chosen_by_name) {
-  bucket_options options;
-  options.kind = "memory";
-  options.memory = std::make_shared<heap_memory_source>(1 << 20);
-  BOOST_TEST((*open_bucket(options))->kind() == "memory");
-  options.kind = "tape";
-  auto refused = open_bucket(options);
+  config::option_set options;
+  options.edit<memory_bucket_options>().capacity_bytes = 1 << 20;
+  for (auto name : {"memory", ""}) {
+    auto opened =
+      (*bucket_called(name))->open(options, std::make_shared<heap_memory_source>(1 << 20));
+    BOOST_TEST(opened->models->kind() == "memory");
+    BOOST_TEST(!opened->checkpoints.has_value());
+  }
+  auto refused = bucket_called("tape");
   BOOST_TEST((refused.error().code() == errc::invalid_argument));
   BOOST_TEST(refused.error().detail().find("memory, rocksdb") != std::string::npos);
 }

@@ -3,6 +3,7 @@
 
 #include <millrace/tests/support/bucket_driving.hpp>
 #include <millrace/tests/support/kept_log.hpp>
+#include <millrace/tests/support/skipped.hpp>
 
 #include <boost/test/data/monomorphic.hpp>
 #include <boost/test/data/test_case.hpp>
@@ -58,7 +59,7 @@ std::vector<shard_spec> finished_job(
 // Opens the pool again, with low_space: reclaim. False, aloud, where its size cannot be chosen.
 bool reclaims(world& w) {
   if (w.place.is_device()) {
-    std::cout << "skipped: low space: a device is as large as it is" << std::endl;
+    millrace::testing::skipped("low space: a device is as large as it is");
     return false;
   }
   w.close();

@@ -1,4 +1,5 @@
-// Actors under the deterministic scheduler, asked from outside, with a clock that the test moves.
+// Runs actors under the deterministic scheduler, with a clock that the test moves.
+// Used by tests of actors.
 #pragma once
 
 #include <millrace/actors/vocabulary.hpp>
@@ -32,7 +33,7 @@ struct actor_fixture {
     return pending;
   }
 
-  /// What a request came to; only when it has been answered.
+  /// Returns the outcome of a request that has been answered.
   template <class Reply, class Pending>
   static result<Reply> outcome(Pending& pending) {
     result<Reply> out = fail(errc::internal, "");
@@ -42,10 +43,10 @@ struct actor_fixture {
     return out;
   }
 
-  /// True once something has been answered that nobody looked at yet.
+  /// Returns true if there is an answer that the test has not read.
   bool answered() { return self->has_next_message(); }
 
-  /// Lets time pass in the steps in which deadlines are looked at.
+  /// Lets time pass, in steps in which actors check their deadlines.
   void pass(std::chrono::milliseconds time) {
     constexpr std::chrono::milliseconds step{250};
     for (; time.count() > 0; time -= step) {

@@ -130,8 +130,8 @@ status difference(const std::string& what, std::uint32_t tensor, std::uint64_t o
     what + " in tensor " + std::to_string(tensor) + " at byte " + std::to_string(offset)};
 }
 
-// Walks along the ranges asked for while pieces arrive, and insists on their order and
-// completeness.
+// Walks along the requested ranges while pieces arrive, and checks that they are in order and
+// complete.
 class range_checker {
 public:
   range_checker(const std::vector<wanted>& ranges, std::uint64_t seed) : seed_(seed) {

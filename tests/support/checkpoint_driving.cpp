@@ -1,4 +1,4 @@
-// Whole shards, window by window.
+// Saves and reads whole shards, window by window.
 #include <millrace/tests/support/bucket_driving.hpp>
 #include <millrace/tests/support/checkpoint_driving.hpp>
 #include <millrace/tests/support/held_completion.hpp>

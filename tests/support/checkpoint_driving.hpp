@@ -1,4 +1,5 @@
-// Saves and restores whole shards through the checkpoint interface. Used by storage, contract and crash tests.
+// Saves and restores whole shards through the checkpoint interface.
+// Used by storage, contract and crash tests.
 #pragma once
 
 #include <millrace/storage/checkpoint_store.hpp>
@@ -12,12 +13,12 @@
 
 namespace millrace::testing {
 
-/// A shard of u8 tensors "t0", "t1", ... of the sizes given.
+/// Returns a shard of u8 tensors "t0", "t1", ... of the given sizes.
 shard_spec shard_of(
   std::string model, const std::vector<std::uint64_t>& tensor_bytes, std::uint32_t rank = 0,
   std::uint32_t world_size = 1, std::uint32_t keep = 2);
 
-/// The seed of a shard's content at a step; see `fill` in bucket_driving.
+/// Returns the seed of a shard's content at a step; see `fill` in bucket_driving.
 std::uint64_t content_seed(const std::string& model, std::uint32_t rank, std::uint64_t step);
 
 result<storage::enrolled_shard> enroll(storage::checkpoint_store& subject, shard_spec shard);
@@ -30,25 +31,26 @@ result<std::shared_ptr<storage::opened_model>> open_version(
   storage::checkpoint_store& subject, std::string model, std::uint32_t rank,
   std::optional<std::uint64_t> step = {});
 
-/// Fills a version begun and publishes it.
+/// Fills a version that was begun and publishes it.
 result<std::uint64_t> finish(
   storage::pending_version& pending, const shard_spec& shard, std::uint64_t step);
 
-/// Both: the step.
+/// Begins, fills and publishes a version; returns the step.
 result<std::uint64_t> save(
   storage::checkpoint_store& subject, const shard_spec& shard, std::uint64_t step);
 
-/// Opens a version (the newest complete one without a step) and compares all of it, digests included.
+/// Opens a version and compares all of it, including the digests. Without a step it takes the
+/// newest complete one.
 status check_version(
   storage::checkpoint_store& subject, const shard_spec& shard,
   std::optional<std::uint64_t> step = {});
 
-/// The step that `open` without a step gives.
+/// Returns the step that `open` takes when it is given none.
 result<std::uint64_t> newest_step(
   storage::checkpoint_store& subject, std::string model, std::uint32_t rank);
 
 std::vector<checkpoint_summary> list_all(storage::checkpoint_store& subject);
-/// The summary of one model; empty when it is not there.
+/// Returns the summary of one model; an empty one when it does not exist.
 checkpoint_summary summary_of(storage::checkpoint_store& subject, const std::string& model);
 
 status erase(

@@ -1,4 +1,5 @@
-// Zip files whose central directory says what the test wants: sizes that are not there.
+// Makes zip files whose central directory claims sizes that the file does not have.
+// Used by tests of archives.
 #pragma once
 
 #include <cstdint>
@@ -11,8 +12,8 @@ namespace millrace::testing {
 
 struct crafted_entry {
   std::string name;
-  std::string bytes;               // as they lie there, stored
-  std::uint64_t claimed_bytes = 0; // 0: the truth
+  std::string bytes;               // as stored in the file
+  std::uint64_t claimed_bytes = 0; // 0: the true size
 };
 
 namespace crafted {
@@ -34,7 +35,8 @@ inline std::uint32_t crc32(std::string_view bytes) {
   return ~crc;
 }
 
-// What a local header and the central directory have in common: versions, method, time, checksum, sizes, lengths.
+// The part that a local header and the central directory share: versions, method, time, checksum,
+// sizes, lengths.
 inline std::string about(const crafted_entry& entry, const std::string& extra, bool claims) {
   auto sizes = claims ? word(0xffffffff, 4) + word(0xffffffff, 4)
                       : word(entry.bytes.size(), 4) + word(entry.bytes.size(), 4);

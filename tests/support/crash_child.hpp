@@ -1,4 +1,5 @@
-// The process that a crash test kills: started with a kill point, told what to do line by line.
+// The process that a crash test kills. It starts with a kill point and obeys commands line by line.
+// Used by crash tests.
 #pragma once
 
 #include <boost/test/unit_test.hpp>
@@ -19,10 +20,11 @@ namespace millrace::testing {
 /// The process under test, and the pipes to it.
 class crash_child {
 public:
-  /// Starts `program` with one argument. `kill_point`: as `MILLRACE_KILL_POINT`, or empty.
+  /// Starts `program` with one argument. `kill_point` is the value of `MILLRACE_KILL_POINT`, or
+  /// empty.
   crash_child(
     const std::string& program, const std::string& argument, const std::string& kill_point) {
-    // Writing to one that is dead is no reason to die, too.
+    // Writing to a dead child must not end this process.
     ::signal(SIGPIPE, SIG_IGN);
     int to[2], from[2];
     BOOST_REQUIRE(::pipe2(to, O_CLOEXEC) == 0 && ::pipe2(from, O_CLOEXEC) == 0);
@@ -48,7 +50,8 @@ public:
   }
 
   void kill() {
-    // Not reaped before the killer is through: the number might be somebody else's by then.
+    // The child is reaped only after the killer has ended: the process id might belong to another
+    // process by then.
     if (killer_.joinable())
       killer_.join();
     if (pid_ > 0) {
@@ -62,7 +65,7 @@ public:
     }
   }
 
-  /// Kills it a little later, from another thread.
+  /// Kills the child a little later, from another thread.
   void kill_after(std::chrono::microseconds delay) {
     killer_ = std::jthread{[pid = pid_, delay] {
       std::this_thread::sleep_for(delay);
@@ -75,7 +78,8 @@ public:
     static_cast<void>(::write(in_, text.data(), text.size()));
   }
 
-  /// The next line; null when the child is gone. A child that is silent for a minute fails the test.
+  /// Returns the next line; nothing when the child is gone. A child that is silent for a minute
+  /// fails the test.
   std::optional<std::string> hear() {
     std::string line;
     for (;;) {

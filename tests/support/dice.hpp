@@ -1,11 +1,12 @@
-// Choices that a seed repeats. Used by tests that drive the product through many seeds.
+// Random choices that a seed repeats.
+// Used by tests that run the product with many seeds.
 #pragma once
 
 #include <cstdint>
 
 namespace millrace::testing {
 
-/// SplitMix64: equal on every machine, and any two seeds have nothing in common.
+/// SplitMix64: the same numbers on every machine, and no relation between any two seeds.
 class dice {
 public:
   explicit dice(std::uint64_t seed) : state_(seed) {}
@@ -17,7 +18,7 @@ public:
     return z ^ z >> 31;
   }
 
-  /// 0 to `bound` - 1.
+  /// Returns a number from 0 to `bound` - 1.
   std::uint64_t below(std::uint64_t bound) { return next() % bound; }
   std::uint64_t between(std::uint64_t first, std::uint64_t last) {
     return first + below(last - first + 1);

@@ -1,4 +1,5 @@
-// Memory for transport tests: rows that lie apart, exposed as one tensor.
+// Memory for transport tests: rows with gaps, exposed as one tensor.
+// Used by transport tests and the driver contract.
 #pragma once
 
 #include "fake_device.hpp"
@@ -11,7 +12,7 @@
 
 namespace millrace::testing {
 
-/// `rows` rows of `row_bytes`, `gap_bytes` between them (0: dense).
+/// `rows` rows of `row_bytes`, with `gap_bytes` between them (0: dense).
 struct matrix_shape {
   std::uint64_t rows = 1;
   std::uint64_t row_bytes = 0;
@@ -22,14 +23,14 @@ struct matrix_shape {
 
 class exposed_matrix {
 public:
-  /// `device`: whose memory it shall be; null: the host's.
+  /// `device`: the device whose memory it is; null: host memory.
   exposed_matrix(
     const matrix_shape& shape, access_mode how, std::uint64_t salt, fake_device* device = nullptr)
     : shape_(shape), memory_(device ? 0 : shape.rows * stride(), std::byte{0}) {
     auto* data = device ? device->allocate(shape.rows * stride()) : memory_.data();
     bytes_ = device ? device->shadow(data) : data;
-    for (std::uint64_t k = 0; how == access_mode::read && k < shape.size_bytes(); ++k)
-      bytes_[at(k)] = pattern_byte(k, salt);
+    for (std::uint64_t row = 0; how == access_mode::read && row < shape.rows; ++row)
+      write_pattern(bytes_ + row * stride(), row * shape.row_bytes, shape.row_bytes, salt);
     tensor_view view{
       {"m", dtype::u8, {shape.rows, shape.row_bytes}},
       data,
@@ -41,23 +42,20 @@ public:
   const bulk_handle& handle() const { return handle_; }
   void withdraw() { region_.withdraw(); }
 
-  /// The rows, one after the other.
+  /// Returns the rows, one after the other.
   std::vector<std::byte> dense() const {
     std::vector<std::byte> out(shape_.size_bytes());
-    for (std::uint64_t k = 0; k < out.size(); ++k)
-      out[k] = bytes_[at(k)];
+    for (std::uint64_t row = 0; row < shape_.rows; ++row)
+      std::memcpy(out.data() + row * shape_.row_bytes, bytes_ + row * stride(), shape_.row_bytes);
     return out;
   }
 
 private:
   std::uint64_t stride() const { return shape_.row_bytes + shape_.gap_bytes; }
-  std::uint64_t at(std::uint64_t k) const {
-    return k / shape_.row_bytes * stride() + k % shape_.row_bytes;
-  }
 
   matrix_shape shape_;
   std::vector<std::byte> memory_;
-  std::byte* bytes_ = nullptr; // where the test finds them
+  std::byte* bytes_ = nullptr; // host access to the matrix
   transport::region region_;
   bulk_handle handle_;
 };

@@ -1,4 +1,5 @@
-// Feeds a channel's events to a fabric, as sessions and proxies do. Used by transport tests.
+// Feeds a channel's events to a fabric, as sessions and proxies do.
+// Used by transport tests.
 #pragma once
 
 #include <millrace/transport/fabric.hpp>

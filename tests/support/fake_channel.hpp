@@ -1,5 +1,6 @@
-// A channel without a socket, to whom the test says. What is sent is taken and forgotten: tests that want it override
-// `send`.
+// A channel without a socket; the test says who the peer is. It drops what is sent. Tests that need
+// the frames override `send`.
+// Used by transport and lab tests, and by fault_world.
 #pragma once
 
 #include <millrace/net/channel/channel.hpp>
@@ -16,9 +17,9 @@ public:
     who_.name = std::move(name);
   }
 
-  /// Whose process the peer is.
+  /// Sets the user of the peer's process.
   void set_user(std::uint32_t uid) { who_.uid = uid; }
-  /// Makes it one between hosts.
+  /// Makes it a channel between hosts.
   void set_address(const std::string& text) {
     who_.address = net::socket_address::parse(text).value();
   }

@@ -1,4 +1,5 @@
-// Checkpoints on the heap, with every state a real store has. Used to test actors; answers when the test says so.
+// Checkpoints on the heap, with all the states of a real store. It answers when the test says so.
+// Used by tests of actors.
 #pragma once
 
 #include <millrace/core/clock.hpp>
@@ -17,13 +18,13 @@ class fake_checkpoint_store : public storage::checkpoint_store,
 public:
   storage::checkpoint_capabilities can = {.durable = true, .in_place = true, .cpu_flush = true};
   std::uint64_t capacity_bytes = 1 << 24;
-  bool window_per_tensor = false; // of saves and reads; else one for the whole shard
+  bool window_per_tensor = false; // for saves and reads; else one window for the whole shard
 
-  /// What is held back until the test lets it go, oldest first.
+  /// Calls to hold back until the test releases them, oldest first.
   bool hold_enroll = false, hold_begin = false, hold_publish = false, hold_repack = false;
   bool hold_answer = false;    // to a begin that was tried
-  std::uint64_t went_back = 0; // saves that said so
-  bool hold_table = false;     // listing, describing, erasing
+  std::uint64_t went_back = 0; // counts saves that said so
+  bool hold_table = false;     // for listing, describing, erasing
   std::deque<std::function<void()>> held;
   void release() {
     auto f = std::move(held.front());
@@ -31,7 +32,7 @@ public:
     f();
   }
 
-  /// What was said of registrations: (model, finished).
+  /// The registrations that ended: (model, finished).
   std::vector<std::pair<std::string, bool>> left;
   std::uint64_t written_back = 0; // publishes that did not have to flush
   std::uint64_t repacks = 0;
@@ -43,7 +44,7 @@ public:
     std::vector<std::byte> bytes;
     std::vector<std::uint64_t> digests;
     std::weak_ptr<void> in_use; // a window or readers
-    // Of the shard: shared with whoever may still use the slot when the store is gone.
+    // One per shard. Shared, since a user of the slot may outlive the store.
     std::shared_ptr<std::function<void()>> freed;
 
     /// Keeps the slot from being filled anew.
@@ -66,7 +67,7 @@ public:
   };
   std::map<std::pair<std::string, std::uint32_t>, shard> shards;
 
-  /// The slot of a step that is in a state, or null.
+  /// Returns the slot of a step that is in a state, or null.
   slot* find(const std::string& model, std::uint32_t rank, std::uint64_t step, slot_state state) {
     for (auto& s : shards[{model, rank}].slots)
       if (s->state.step == step && s->state.state == state)
@@ -171,6 +172,7 @@ private:
           windows_.back().push_back(all);
     }
     ~pending() override {
+      *given_up_ = true;
       if (slot_->state.state == slot_state::active)
         slot_->state = {};
     }
@@ -184,16 +186,16 @@ private:
     void commit(std::uint32_t, completion<void> done) override { done({}); }
     void publish(std::vector<std::uint64_t> digests, completion<std::uint64_t> done) override {
       auto finish = [store = store_, slot = slot_, flushed = flushed_, digests = std::move(digests),
-                     done = std::move(done)] {
+                     given_up = given_up_, done = std::move(done)] {
         if (!store->publish_fails.ok())
           return done(fail(store->publish_fails));
-        // The reservation was given up meanwhile.
-        if (slot->state.state != slot_state::active)
+        // The slot may be another version's by now.
+        if (*given_up)
           return done(fail(errc::cancelled, "abandoned"));
         store->written_back += flushed ? 1 : 0;
         slot->digests = digests;
         slot->state.state = slot_state::done;
-        // Whatever the clock does, later ones are newer.
+        // Later versions are newer, whatever the clock does.
         slot->state.saved_at_ns = store->last_saved_ns_ =
           std::max(store->last_saved_ns_ + 1, wall_clock_ns());
         done(slot->state.step);
@@ -213,6 +215,7 @@ private:
     layout tensors_;
     std::vector<std::vector<storage::wanted>> windows_;
     bool flushed_ = false;
+    std::shared_ptr<bool> given_up_ = std::make_shared<bool>(false);
   };
 
   class opened : public storage::opened_model {

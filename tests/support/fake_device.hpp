@@ -1,4 +1,5 @@
-// Memory of a device that the host cannot touch: whoever follows its pointers crashes. Used by tests of transports.
+// Device memory that the host cannot touch: following its pointers crashes.
+// Used by transport tests.
 #pragma once
 
 #include <millrace/transport/memory/device_memory.hpp>
@@ -16,8 +17,9 @@
 
 namespace millrace::testing {
 
-/// One device and its kind at once, known to the process as long as it lives. Its pointers lead to a mapping without
-/// any access; copies go by a second mapping of the same pages. Freed memory is not used again.
+/// One device and its kind at once, registered in the process as long as it lives. Its pointers
+/// lead to a mapping without any access. Copies use a second mapping of the same pages. Freed
+/// memory is not used again.
 class fake_device {
 public:
   explicit fake_device(std::uint64_t size_bytes, const std::string& name = "fake:0")
@@ -25,12 +27,14 @@ public:
       added_(transport::add_device_kind(std::make_shared<kind>(memory_))) {}
 
   std::byte* allocate(std::uint64_t size_bytes) { return memory_->allocate(size_bytes); }
-  /// Where the test itself reads and writes what lies at a pointer of the device.
+  /// Returns the address at which the test itself reads and writes the memory behind a device
+  /// pointer.
   std::byte* shadow(const std::byte* data) const { return memory_->shadow(data); }
 
-  /// What the next copies report instead of copying, as long as it returns an error. Called by every copy.
+  /// Sets a function that every copy calls first. As long as it returns an error, copies report
+  /// that error and copy nothing.
   void on_copy(std::function<status()> f) { memory_->set_hook(std::move(f)); }
-  /// Lets a range be exported by this descriptor's duplicate, as if it were a dma-buf.
+  /// Lets a range be exported as a duplicate of this descriptor, as if it were a dma-buf.
   void export_as(int fd) { memory_->exported = fd; }
 
   std::uint64_t copies() const { return memory_->copies; }

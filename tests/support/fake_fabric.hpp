@@ -1,4 +1,5 @@
-// A fabric that moves bytes only when the test says so. For actors under the deterministic scheduler.
+// A fabric that moves bytes only when the test says so.
+// Used by tests of actors under the deterministic scheduler.
 #pragma once
 
 #include "heap_memory_source.hpp"
@@ -24,19 +25,21 @@ public:
     completion<void> done;
   };
 
-  /// Transfers submitted and not yet ended, oldest first.
+  /// Transfers that were submitted and have not ended, oldest first.
   std::deque<held> waiting;
   std::uint64_t submitted = 0;
-  /// Copies within the process, not yet ended, oldest first.
+  /// Copies within the process that have not ended, oldest first.
   std::deque<held_copy> copying;
-  /// Mappings adopted and not withdrawn, by their first byte.
+  /// Mappings that were adopted and not withdrawn, by their first byte.
   std::map<std::byte*, std::weak_ptr<void>> adopted;
 
-  /// Completions of transfers that ended, kept as a thread keeps them that was interrupted right after the call.
+  /// Keeps the completions of ended transfers, like a thread that was interrupted right after the
+  /// call.
   bool keeps_spent = false;
   std::deque<completion<transport::transfer_report>> spent;
 
-  /// Ends the oldest transfer as if its bytes had moved; reads bring `fill`, written back if that was asked for.
+  /// Ends the oldest transfer as if its bytes had moved. A read fills its targets with `fill`, and
+  /// reports them as written back if that was asked for.
   void finish(std::byte fill = std::byte{7}, std::vector<std::uint64_t> digests = {}) {
     auto h = take();
     for (auto& op : h.what.ops)
@@ -84,7 +87,7 @@ public:
   }
   void peer_opened(const std::shared_ptr<net::channel>&) override {}
   void peer_closed(net::channel&, const status&) override {}
-  std::shared_ptr<net::stream_door> stream_door() const override { return nullptr; }
+  std::shared_ptr<net::stream_acceptor> stream_acceptor() const override { return nullptr; }
   void on_frame(net::channel&, net::frame) override {}
   void submit(transport::transfer t, completion<transport::transfer_report> done) override {
     ++submitted;
@@ -93,7 +96,7 @@ public:
   const std::shared_ptr<transport::mover_pool>& movers() const noexcept override { return none_; }
   void invalidate(const void*, std::uint64_t) override {}
   std::vector<transport::path_stats> paths() const override { return {}; }
-  std::optional<transport::verbs_stats> verbs() const override { return std::nullopt; }
+  std::vector<transport::driver_report> reports() const override { return {}; }
 
 private:
   held take() {

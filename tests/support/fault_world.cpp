@@ -1,4 +1,4 @@
-// Time stands still while actors work; what happens next is drawn.
+// Time stands still while actors work; the seed decides what happens next.
 #include "fault_world.hpp"
 
 #include "bucket_driving.hpp"
@@ -20,7 +20,7 @@ using namespace std::chrono_literals;
 
 namespace {
 
-// Everything is moved on the calling thread, so that nothing but the seed decides.
+// All bytes move on the calling thread, so that the seed alone decides.
 constexpr transport::copy_limits inline_only{.inline_bytes_max = ~0ull};
 
 // Under a sanitizer fewer seeds take as long.
@@ -30,12 +30,12 @@ constexpr std::uint64_t slowdown = 5;
 constexpr std::uint64_t slowdown = 1;
 #endif
 
-// Peers are memory of this process under names of their own.
+// Peers are memory of this process under their own names.
 class peers_in_process : public transport::driver {
 public:
   peers_in_process()
-    : local_(
-        transport::make_local_driver(std::make_shared<transport::mover_pool>(1), inline_only)) {}
+    : local_(transport::make_local_driver(
+        {.movers = std::make_shared<transport::mover_pool>(1), .limits = inline_only})) {}
 
   std::string_view name() const noexcept override { return "local"; }
   transport::driver_capabilities capabilities() const noexcept override {
@@ -117,7 +117,8 @@ fault_world::fault_world(std::uint64_t seed)
   auto policy = fault_policy{};
   std::vector<std::shared_ptr<transport::driver>> drivers;
   if (random.percent(50)) {
-    // A driver whose bytes may still come leaves nothing to another, unless the peer is gone.
+    // A driver whose bytes may still arrive must not hand its transfer to another driver, unless
+    // the peer is gone.
     policy.weight_of(fault::late) = 0;
     second = std::make_shared<faulty_driver>(all_peers(), no_faults(), random.next(), time);
   }
@@ -128,7 +129,8 @@ fault_world::fault_world(std::uint64_t seed)
   transport::fabric_options options;
   options.movers = 1;
   options.limits = inline_only;
-  options.retry_after_ms = 0; // by the world's clock the first one is always worth another try
+  // By the world's clock the first driver is always tried again.
+  options.retry_after_ms = 0;
   fabric = transport::fabric::with_drivers(options, std::move(drivers));
 }
 
@@ -153,7 +155,7 @@ peer_id fault_world::new_peer() {
   return id;
 }
 
-// As the fabric's owner does it: from the moment the channel is closed nothing is handed from driver to driver.
+// As the fabric's owner does: once the channel is closed, no transfer passes from driver to driver.
 void fault_world::lose(const peer_id& peer) {
   if (auto c = channels_.extract(peer)) {
     auto before = counts();
@@ -206,7 +208,7 @@ void fault_world::answered(
   }
 }
 
-// Actors take turns in any order; each sees its messages in theirs.
+// Actors take turns in any order; each handles its messages in order.
 bool fault_world::work_one() {
   if (sched_.jobs.empty())
     return false;
@@ -252,7 +254,7 @@ void fault_world::finish() {
     driver->end_all();
     work_off();
   } while (other_one());
-  // Timers that watch deadlines end by themselves.
+  // Timers that check deadlines end by themselves.
   for (int i = 0; i < 8; ++i)
     pass(250ms);
   work_off();
@@ -267,7 +269,7 @@ void run_seeds(
   auto count = first ? 1 : number_from_environment("MILLRACE_SEEDS").value_or(seeds / slowdown);
   int failures = 0;
   for (auto seed = first.value_or(0); count > 0 && failures < 5; ++seed, --count) {
-    // A crash names the last one.
+    // A crash reports the last checkpoint.
     BOOST_TEST_CHECKPOINT(scenario << ": MILLRACE_SEED=" << seed);
     try {
       run(seed);

@@ -1,5 +1,5 @@
-// One seed's world: actors under virtual time, a fabric above a faulty driver, peers that die. What is asked of the
-// product is asked through it; it keeps the deadlines.
+// The world of one seed: actors under virtual time, a fabric above a faulty driver, peers that die.
+// Tests send all requests through it, and it checks their deadlines.
 #pragma once
 
 #include "actor_fixture.hpp"
@@ -20,7 +20,7 @@
 
 namespace millrace::testing {
 
-/// A broken promise of the product, in words.
+/// Says which promise the product has broken.
 struct promise_broken : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
@@ -30,20 +30,22 @@ inline void demand(bool holds, const std::string& promise) {
     throw promise_broken{promise};
 }
 
-/// What may be said of a request that a fault met. Anything else is a defect.
+/// Checks that an error is a legal outcome of a request that a fault met. Any other error is a
+/// defect.
 void demand_excuse(const status& why, const std::string& what);
 
-/// Bytes of a whole model, as `fill` makes them.
+/// Returns the bytes of a whole model, as `fill` makes them.
 std::vector<std::byte> content(const layout& tensors, std::uint64_t seed);
 
-/// Memory of a simulated peer: exposed under the peer's identity, gone when it is withdrawn.
+/// Memory of a simulated peer, exposed under the peer's identity until it is withdrawn.
 class peer_memory {
 public:
   peer_memory(const peer_id& owner, std::vector<std::byte> bytes, access_mode how);
 
   bulk_handle handle() const;
   std::vector<std::byte>& bytes() noexcept { return *bytes_; }
-  /// As the owner's end or its own wish does it: from here on every access is refused, and the bytes are freed.
+  /// Ends the exposure, as the owner's death or its own withdrawal does: every later access is
+  /// refused, and the bytes are freed.
   void withdraw();
 
 private:
@@ -52,7 +54,7 @@ private:
   transport::region region_;
 };
 
-/// What a session does next.
+/// The next action of a session.
 struct session_step {
   std::function<void(caf::event_based_actor*)> run;
 };
@@ -69,23 +71,25 @@ public:
   deterministic_config config;
   caf::actor_system system{config};
   std::shared_ptr<faulty_driver> driver;
-  /// In half of the worlds: takes on, without fault, what the first one fails to do. Null in the others.
+  /// In half of the worlds: a driver without faults that takes over the transfers that the first
+  /// one fails. Null in the others.
   std::shared_ptr<faulty_driver> second;
   std::shared_ptr<transport::fabric> fabric;
-  /// Something else that may happen now; false if there is nothing. May be empty.
+  /// Makes something else happen; returns false if there is nothing. May be empty.
   std::function<bool()> other;
 
   time_point now() { return system.clock().now(); }
   peer_id new_peer();
-  /// Its process is gone, and so is its channel.
+  /// Ends a peer's process and its channel.
   void lose(const peer_id& peer);
 
-  /// That no transfer is left and each was counted once.
+  /// Checks that no transfer is left and that each was counted once.
   void demand_drivers_rest() const;
-  /// Transfers that failed and were taken on by the second driver.
+  /// Returns how many failed transfers the second driver took over.
   std::uint64_t fallbacks() const { return counts().fallbacks; }
 
-  /// Asks in the name of `self`; `then` hears the answer, which must come within `timeout_ms` and a little.
+  /// Sends a request as `self`. `then` gets the answer, which must come within `timeout_ms` and a
+  /// little.
   template <class Reply, class Handle, class Request>
   void ask(
     caf::event_based_actor* self, const Handle& whom, Request request, std::string what,
@@ -102,22 +106,22 @@ public:
         });
   }
 
-  /// Somebody through whom things are asked and said: they arrive in their order.
+  /// Makes a session, which sends requests and gets answers in their order.
   caf::actor new_session();
-  /// Runs `f` in a session, after whatever was given to it before.
+  /// Runs `f` in a session, after the functions that were given to it before.
   void in(const caf::actor& session, std::function<void(caf::event_based_actor*)> f);
   /// Runs `f` in a session of its own.
   void be(std::function<void(caf::event_based_actor*)> f) { in(new_session(), std::move(f)); }
 
-  /// Lets something happen: an actor works off a message, a transfer ends, or time passes.
+  /// Lets one thing happen: an actor handles a message, a transfer ends, or time passes.
   void happen();
-  /// Lets everything happen until every question is answered.
+  /// Lets everything happen until every request is answered.
   void settle();
-  /// What a driver owes no longer is given up; what follows from it happens.
+  /// Ends what a driver no longer has to report, and lets the consequences happen.
   void finish();
 
-  /// Everything ends and nobody listens: after a broken promise, too, nothing of this seed may meet the next one.
-  /// While what `other` needs is still there.
+  /// Ends everything and ignores the outcomes. Even after a broken promise, nothing of this seed
+  /// may affect the next one. Call it while the objects that `other` uses still exist.
   void close();
 
 private:
@@ -125,10 +129,10 @@ private:
     std::string what;
     time_point deadline;
   };
-  // Deadlines are looked at four times a second.
+  // Actors check their deadlines four times a second.
   static constexpr std::chrono::milliseconds tolerance{600};
 
-  // What the fabric counted.
+  // The counts of the fabric.
   struct path_counts {
     std::uint64_t ended = 0;
     std::uint64_t fallbacks = 0;
@@ -143,17 +147,17 @@ private:
 
   caf::scheduler::test_coordinator& sched_;
   std::map<peer_id, std::shared_ptr<fake_channel>> channels_;
-  path_counts of_lost_; // whose rows went with them
+  path_counts of_lost_; // the counts of lost peers, whose rows are gone
   std::list<std::shared_ptr<question>> open_;
   std::exception_ptr broken_; // CAF must not see it
-  bool over_ = false;         // nobody listens any more
+  bool over_ = false;         // answers are ignored
 };
 
-/// True when one seed is repeated.
+/// Returns true when one seed is repeated.
 bool is_single_seed();
 
-/// Runs a scenario with every seed: as many as MILLRACE_SEEDS says, else `seeds`; or with MILLRACE_SEED alone. A
-/// failing one is named together with the command that repeats it.
+/// Runs a scenario with as many seeds as MILLRACE_SEEDS says, else `seeds`; or with MILLRACE_SEED
+/// alone. Prints the seed that failed and the command that repeats it.
 void run_seeds(
   const std::string& scenario, std::uint64_t seeds, const std::function<void(std::uint64_t)>& run);
 

@@ -1,4 +1,5 @@
-// Every transfer draws its fault when it is submitted; what cannot happen at once waits in one list.
+// Every transfer draws its fault when it is submitted. Whatever does not happen at once waits in
+// one list.
 #include "faulty_driver.hpp"
 
 #include <millrace/core/assert.hpp>
@@ -56,7 +57,7 @@ void faulty_driver::submit(transfer t, report done) {
     break;
   }
   waiting w{what, peer, soon(), std::move(t), std::move(done), {}};
-  // A delayed one moves its bytes now or when it reports.
+  // A delayed transfer moves its bytes now or when it reports.
   if (what == fault::delay && dice_.percent(50)) {
     w.outcome = move_now(std::move(w.move));
     w.moved = true;
@@ -71,7 +72,7 @@ result<transfer_report> faulty_driver::move_now(transfer t) {
   return std::move(*outcome);
 }
 
-// Some whole ops, and a part of the next one.
+// Moves some whole ops, and a part of the next one.
 void faulty_driver::move_some(transfer t) {
   if (t.ops.empty())
     return;
@@ -110,7 +111,7 @@ void faulty_driver::end(waiting w) {
     break;
   case fault::late:
     w.outcome = fail(errc::peer_lost, "bytes may still come, as drawn");
-    // What moves later moves only memory that `hold` keeps.
+    // Bytes that move later move only to and from memory that `hold` keeps.
     keep({fault::delay, w.peer, soon(), std::move(w.move), nullptr, {}});
     break;
   default:
@@ -119,12 +120,12 @@ void faulty_driver::end(waiting w) {
   }
   if (w.what == fault::duplicate)
     return tell_twice(std::move(w));
-  // A straggler has nobody to tell.
+  // A transfer that only moves its late bytes has no completion.
   if (w.done)
     w.is_second ? w.done(std::move(w.outcome)) : tell(w.done, std::move(w.outcome));
 }
 
-// One success and an error, or the same again; at once or later.
+// Reports a success and an error, or the same outcome twice; at once or later.
 void faulty_driver::tell_twice(waiting w) {
   result<transfer_report> error = fail(errc::io_error, "one of two reports, as drawn");
   auto first = dice_.percent(20) ? error : w.outcome;
@@ -156,7 +157,7 @@ void faulty_driver::lose(const peer_id& peer) {
   }
   for (auto& w : theirs) {
     give_up(w);
-    // The peer's own threads may be in the middle of it.
+    // The peer's own threads may be in the middle of the copy.
     if (!w.moved && dice_.percent(30))
       keep({fault::delay, w.peer, soon(), std::move(w.move), nullptr, {}});
   }

@@ -1,5 +1,5 @@
-// A driver that misbehaves by a seed: everything a network, a device or a driver of somebody else may do. Put
-// between the fabric and a real driver by tests that drive actors through many seeds.
+// A driver that misbehaves by a seed, in every way that a network, a device or another driver may.
+// Put between the fabric and a real driver by tests that run actors with many seeds.
 #pragma once
 
 #include "dice.hpp"
@@ -19,19 +19,19 @@ namespace millrace::testing {
 enum class fault : std::uint8_t {
   none,      // moves and reports at once
   delay,     // moves or reports later, out of order with others
-  duplicate, // reports twice, the second time perhaps something else
+  duplicate, // reports twice, the second time perhaps another outcome
   error,     // nothing moves
-  partial,   // a part of the bytes moves, then an error
-  late,      // an error; the bytes move afterwards, as those of a lost peer may
+  partial,   // a part of the bytes moves, then it reports an error
+  late,      // reports an error; the bytes move afterwards, as a lost peer's may
   drop,      // neither moves nor reports until its peer is lost or `end_all`
-  forget,    // as `drop`, but never reports: the completion is destroyed
+  forget,    // like `drop`, but never reports: the completion is destroyed
   refuse,    // `unsupported`, before any byte moves
 };
 inline constexpr std::size_t fault_count = 9;
 /// A number for each fault.
 using fault_counts = std::array<std::uint64_t, fault_count>;
 
-/// How often each fault happens, in parts of their sum.
+/// How often each fault happens, as weights.
 struct fault_policy {
   std::array<std::uint32_t, fault_count> weights = {30, 25, 12, 8, 8, 6, 5, 3, 3};
   std::chrono::milliseconds delay_max{700};
@@ -41,8 +41,8 @@ struct fault_policy {
 
 inline fault_policy no_faults() { return {{1}, {}}; }
 
-/// Decorates a driver that ends its transfers before `submit` returns. Single-threaded: time passes and
-/// transfers end when the test says so.
+/// Decorates a driver that ends its transfers before `submit` returns. Single-threaded: time passes
+/// and transfers end when the test says so.
 class faulty_driver : public transport::driver {
 public:
   faulty_driver(
@@ -63,21 +63,22 @@ public:
     inner_->invalidate(data, size_bytes);
   }
 
-  /// Lets one thing happen that is due, any of them; false if none is.
+  /// Lets one of the due things happen; returns false if none is due.
   bool step();
-  /// A peer is gone: what waits for it ends with `peer_lost`, now; some of its bytes still move later.
+  /// Loses a peer: its transfers end with `peer_lost` now, and some of their bytes still move
+  /// later.
   void lose(const peer_id& peer);
-  /// Ends whatever is left.
+  /// Ends all remaining transfers.
   void end_all();
 
-  /// Transfers whose memory may still be touched.
+  /// Returns the number of transfers whose memory may still be touched.
   std::size_t held() const noexcept { return waiting_.size(); }
   /// Adds how often each fault was drawn.
   void add_counts(fault_counts& to) const {
     for (std::size_t i = 0; i < fault_count; ++i)
       to[i] += counts_[i];
   }
-  /// Transfers that reported, each counted once.
+  /// Returns the number of transfers that reported, each counted once.
   std::uint64_t ended() const noexcept { return ended_; }
 
 private:
@@ -88,10 +89,10 @@ private:
     peer_id peer;
     time_point due;
     transport::transfer move; // without ops once the bytes have moved
-    report done;              // null when nobody is to be told
+    report done;              // null when there is no report to make
     result<transport::transfer_report> outcome;
     bool moved = false;
-    bool is_second = false; // the report of something that was reported before
+    bool is_second = false; // the second report of a transfer
   };
   using waiting_list = std::list<waiting>;
 

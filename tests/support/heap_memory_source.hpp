@@ -1,4 +1,5 @@
-// A bounded memory source on the heap, for tests of what is given memory.
+// A bounded memory source on the heap.
+// Used by tests of code that is given memory.
 #pragma once
 
 #include <millrace/core/memory.hpp>

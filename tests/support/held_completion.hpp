@@ -1,4 +1,5 @@
-// A completion that tests wait for, and that notices when it is run twice.
+// A completion that tests wait for, and that asserts that it runs once.
+// Used by tests of asynchronous calls.
 #pragma once
 
 #include <millrace/core/assert.hpp>
@@ -31,7 +32,8 @@ public:
     return state_->ran;
   }
 
-  /// Waits two minutes at most: some completions come after a thousand checks of a pool.
+  /// Waits for the outcome, two minutes at most: some completions come after a thousand checks of a
+  /// pool.
   result<T> take() {
     std::unique_lock guard{state_->mutex};
     auto came = state_->changed.wait_for(
@@ -53,7 +55,7 @@ private:
   std::shared_ptr<state> state_ = std::make_shared<state>();
 };
 
-/// The error in words, for messages of checks (which are made up also when the check holds).
+/// Returns the error's text, for the messages of checks (which are made even when the check holds).
 template <class T>
 std::string why(const result<T>& outcome) {
   return outcome ? "ok" : outcome.error().to_string();

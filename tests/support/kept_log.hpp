@@ -1,4 +1,5 @@
-// Log lines kept from the terminal, for a test to read. Used where a line is part of what is promised.
+// Catches log lines for a test to read, instead of printing them.
+// Used where a log line is part of a promise.
 #pragma once
 
 #include <millrace/core/log.hpp>
@@ -12,7 +13,7 @@
 
 namespace millrace::testing {
 
-/// Keeps the log lines of its scope from the terminal. Made before the loops that write them.
+/// Catches the log lines of its scope. Make it before the loops that write them.
 class kept_log {
 public:
   kept_log() : sink_(std::make_shared<spdlog::sinks::ostream_sink_mt>(text_)) {
@@ -21,7 +22,8 @@ public:
   }
   ~kept_log() { log().sinks().swap(others_); }
 
-  /// Lines that hold the text. To be called when the loop that writes them is idle or stopped.
+  /// Counts the lines that contain a text. Call it when the loop that writes them is idle or
+  /// stopped.
   std::size_t count(const std::string& part) const {
     std::istringstream in{text_.str()};
     std::size_t n = 0;

@@ -1,5 +1,8 @@
-// Whether this kernel can encrypt TCP connections, and whether it does. Used by tests of encrypted streams.
+// Finds out whether this kernel can encrypt TCP connections, and whether it does.
+// Used by tests of encrypted streams.
 #pragma once
+
+#include <millrace/tests/support/skipped.hpp>
 
 #include <boost/test/unit_test.hpp>
 #include <netinet/in.h>
@@ -17,18 +20,19 @@
 
 namespace millrace::testing {
 
-/// Where the module is not loaded the test ends, aloud; with MILLRACE_TEST_KTLS it must be.
+/// Returns whether the module is loaded, and prints that the test is skipped if it is not. With
+/// MILLRACE_TEST_KTLS a missing module fails the test.
 inline bool kernel_has_tls() {
   std::ifstream in{"/proc/sys/net/ipv4/tcp_available_ulp"};
   std::vector<std::string> layers{std::istream_iterator<std::string>{in}, {}};
   auto has = std::find(layers.begin(), layers.end(), "tls") != layers.end();
   BOOST_TEST_REQUIRE((has || !std::getenv("MILLRACE_TEST_KTLS")), "the kernel has no module tls");
   if (!has)
-    std::cout << "skipped: encryption by the kernel: its module tls is not loaded" << std::endl;
+    millrace::testing::skipped("encryption by the kernel: its module tls is not loaded");
   return has;
 }
 
-/// The kernel encrypts at least what this socket sends.
+/// Returns true if the kernel encrypts at least what this socket sends.
 inline bool kernel_encrypts(int fd) {
   std::array<char, 16> layer{};
   socklen_t size = layer.size();
@@ -36,7 +40,7 @@ inline bool kernel_encrypts(int fd) {
     std::string{layer.data()} == "tls";
 }
 
-/// Connected TCP sockets of this process.
+/// Returns the connected TCP sockets of this process.
 inline std::vector<int> tcp_sockets() {
   std::vector<int> out;
   for (auto& entry : std::filesystem::directory_iterator{"/proc/self/fd"}) {

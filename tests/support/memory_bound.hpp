@@ -1,4 +1,6 @@
-// A bound on what the process may still take: what allocates without measure fails instead of slowing the machine.
+// Bounds the memory that the process may still allocate, so that unbounded allocation fails instead
+// of slowing the machine.
+// Used by contract and storage tests.
 #pragma once
 
 #include <boost/test/unit_test.hpp>

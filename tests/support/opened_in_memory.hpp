@@ -1,4 +1,5 @@
-// A version as a store would open it, with contents that follow from model, rank and step. Used by flush tests.
+// A version as a store would open it. Its content follows from model, rank and step.
+// Used by flush tests.
 #pragma once
 
 #include <millrace/core/digest.hpp>
@@ -8,7 +9,7 @@
 
 namespace millrace::testing {
 
-/// The tensors of one shard at one step.
+/// Returns the tensors of one shard at one step.
 inline tensors_in_memory shard_at(
   std::uint32_t rank, std::uint64_t step, std::uint64_t bytes = 700'000) {
   tensors_in_memory all;
@@ -37,14 +38,14 @@ public:
     }
   }
 
-  /// Makes one block other than its digest says.
+  /// Makes one block differ from its digest.
   void damage() { record_.digests.at(1) ^= 1; }
-  /// Leaves every fetch without answer.
+  /// Leaves every fetch without an answer.
   void be_silent() { silent_ = true; }
 
   const model_record& record() const noexcept override { return record_; }
 
-  // A window per block, so that readers see many.
+  // One window per block, so that readers see many.
   std::vector<std::vector<storage::wanted>> plan(
     const std::vector<storage::wanted>& ranges) const override {
     std::vector<std::vector<storage::wanted>> windows;
@@ -56,7 +57,7 @@ public:
     return windows;
   }
 
-  // Every second one is answered by another thread, later.
+  // Every other fetch is answered later, by another thread.
   void fetch(std::vector<storage::wanted> ranges, completion<storage::window> done) override {
     if (silent_)
       return;

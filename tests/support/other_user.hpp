@@ -1,4 +1,5 @@
-// Whether a test can play another user here. Used by tests that run as root.
+// Finds out whether a test can act as another user on this machine.
+// Used by tests that run as root.
 #pragma once
 
 #include <sys/wait.h>
@@ -9,8 +10,8 @@
 
 namespace millrace::testing {
 
-/// Why `uid` cannot take part in a test; empty when it can: root alone becomes another user, and some roots of file
-/// systems let nobody else through.
+/// Returns why `uid` cannot take part in a test; empty when it can. Only root can become another
+/// user, and on some systems other users cannot enter the root directory.
 inline std::string why_not_as(uid_t uid) {
   if (::geteuid() != 0)
     return "needs root";

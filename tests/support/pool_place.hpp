@@ -1,4 +1,5 @@
-// Places for pools on the media a test machine has. Used by tests of storage/pmem.
+// Places for pools on the media of a test machine.
+// Used by tests of storage/pmem.
 #pragma once
 
 #include <millrace/storage/pmem/pool.hpp>
@@ -19,7 +20,8 @@
 
 namespace millrace::testing {
 
-/// The ways data takes: three that every machine can test, and persistent memory where there is some.
+/// The data paths of a pool: three that every machine can test, and persistent memory where it
+/// exists.
 enum class pool_way { memory, mapped_file, direct_file, persistent_memory };
 
 inline std::ostream& operator<<(std::ostream& out, pool_way way) {
@@ -28,23 +30,24 @@ inline std::ostream& operator<<(std::ostream& out, pool_way way) {
   return out << names[static_cast<int>(way)];
 }
 
-/// The directory or device of persistent memory that MILLRACE_TEST_PMEM names; empty: there is none.
+/// Returns the directory or device that MILLRACE_TEST_PMEM names; empty if there is none.
 inline std::string persistent_memory() {
   auto named = std::getenv("MILLRACE_TEST_PMEM");
   return named ? named : "";
 }
 
-/// Where there is persistent memory, that alone.
+/// Returns the data paths to test. With persistent memory, that one alone.
 inline std::vector<pool_way> pool_ways() {
   if (!persistent_memory().empty())
     return {pool_way::persistent_memory};
   return {pool_way::memory, pool_way::mapped_file, pool_way::direct_file};
 }
 
-/// The first of them: slots are filled in place, and lines written back by whoever stores them.
+/// Returns the first of them. It fills slots in place, and the thread that stores lines writes them
+/// back.
 inline pool_way in_place_way() { return pool_ways().front(); }
 
-/// Makes a device one on which nobody has made anything.
+/// Clears a device, so that it has no pool.
 inline void wipe_device(const std::string& path) {
   constexpr std::size_t bytes = 2u << 20; // maps on devices of every alignment
   auto fd = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
@@ -55,7 +58,8 @@ inline void wipe_device(const std::string& path) {
   ::munmap(start, bytes);
 }
 
-/// A place of one test on the medium of the way, and options for a pool there.
+/// A directory or device for one test on the medium of the data path, with options for a pool
+/// there.
 class pool_place {
 public:
   explicit pool_place(pool_way way) : way_(way) {
@@ -77,7 +81,7 @@ public:
   bool is_device() const { return !device_.empty(); }
   std::string path() const { return is_device() ? device_ : directory_ + "/pool"; }
 
-  /// Makes a pool on a device, which is never done by opening it; elsewhere opening makes it.
+  /// Makes a pool on a device, since opening never does that. Elsewhere opening makes the pool.
   void prepare() const {
     if (!is_device())
       return;
@@ -92,7 +96,7 @@ public:
     chosen.capacity_bytes = is_device() ? 0 : capacity_bytes;
     chosen.create_if_missing = true;
     chosen.window_bytes = 1u << 20;
-    // Emulated, it takes seconds to be touched.
+    // Touching emulated persistent memory takes seconds.
     chosen.populate = way_ != pool_way::persistent_memory;
     chosen.medium = medium();
     if (way_ == pool_way::mapped_file)

@@ -1,4 +1,4 @@
-// Lines that are not certain, and the images that follow from them.
+// Keeps the uncertain lines, and makes the images that may follow from them.
 #include <millrace/tests/support/power_cut.hpp>
 
 #include <algorithm>
@@ -8,9 +8,9 @@ namespace millrace::testing {
 
 namespace {
 
-// Up to so many images all that a cut may leave are tried: six lines of two contents each.
+// If a cut may leave up to this many images, all are tried: six lines with two contents each.
 constexpr std::size_t images_whole_max = 64;
-// Of a cut that may leave more: lines that are tried one by one, and subsets drawn at random.
+// If a cut may leave more, this many lines are tried one by one, and this many random subsets.
 constexpr std::size_t single_lines_max = 6;
 constexpr int random_subsets = 3;
 
@@ -44,7 +44,8 @@ void power_cut_recorder::uncertain(std::uint64_t line, bool bulk) {
   auto& entry = at->second;
   entry.bulk |= bulk;
   if (!fresh)
-    entry.since.push_back(now(line)); // it may have been evicted before what comes now
+    // The present content may have been evicted before the next store.
+    entry.since.push_back(now(line));
 }
 
 void power_cut_recorder::stores(const void* target, const void*, std::size_t size_bytes) {
@@ -110,7 +111,7 @@ void power_cut_recorder::bulk_flushes(const void* target, std::size_t size_bytes
   std::lock_guard guard{mutex_};
   if (!watching() || size_bytes == 0 || forgets_.no_bulk)
     return;
-  // What has arrived, and none of it certain.
+  // The bulk data has arrived, and none of it is certain.
   cut("bulk arrived");
   auto left_out = forgets_.first_line_of_bulk ? std::min(line_bytes, size_bytes) : 0;
   if (left_out < size_bytes)
@@ -133,7 +134,7 @@ void power_cut_recorder::bulk_persisted(const void* target, std::size_t size_byt
   std::lock_guard guard{mutex_};
   if (!watching() || size_bytes == 0)
     return;
-  // From here on they are lines like others: what was never flushed and fenced goes on being uncertain.
+  // From here on these lines are like others: those never flushed and fenced stay uncertain.
   auto range = lines_in(target, size_bytes);
   for (auto i = range.begin(); i != range.end();) {
     auto& line = i->second;
@@ -145,7 +146,7 @@ void power_cut_recorder::bulk_persisted(const void* target, std::size_t size_byt
 }
 
 void power_cut_recorder::publishes() {
-  // Held until `published`: nobody else's cut may fall into the middle of this change.
+  // Held until `published`: the cut of another thread must not fall inside this change.
   mutex_.lock();
   if (watching())
     cut("before a publish");
@@ -188,7 +189,7 @@ void power_cut_recorder::cut(const std::string& where) {
 
 void power_cut_recorder::enumerate(const std::string& where, const std::vector<choice>& choices) {
   std::vector<std::size_t> picks(choices.size());
-  std::size_t carried = 0; // to this line when counting on, the first one fastest
+  std::size_t carried = 0; // carries to this line when counting on; the first line counts fastest
   do {
     attempt(where + ", one of all images", choices, [&](std::size_t i) { return picks[i]; });
     for (carried = 0;

@@ -1,4 +1,6 @@
-// What a power cut may leave of a pool: every store that was not written back may be there or not, line by line.
+// Computes what a power cut may leave of a pool: each line that was not written back may be stored
+// or not.
+// Used by crash tests of the pool.
 #pragma once
 
 #include <millrace/storage/pmem/medium/persist.hpp>
@@ -17,31 +19,33 @@
 
 namespace millrace::testing {
 
-/// Records the pool's own stores, flushes and fences, and makes images of the pool as a power cut would leave it.
+/// Records the pool's own stores, flushes and fences, and makes images of the pool as a power cut
+/// would leave it.
 ///
-/// A line is certain once it was flushed after its last store and a fence of the same thread followed; bulk data
-/// likewise, or once its mover has written it back. Until then a cut leaves the certain content or any that was there
-/// since, each line by itself: all that may follow where that is not too much, else some of it. libpmemobj's own
-/// changes are trusted: no cut happens in the middle of one.
+/// A line is certain once it was flushed after its last store and the same thread then issued a
+/// fence. Bulk data is certain then, too, or once its mover has written it back. Until then a cut
+/// leaves either the certain content or any later content, for each line independently. If these
+/// give few images, all are tried, else some. Changes by libpmemobj itself are trusted: no cut
+/// happens inside one.
 class power_cut_recorder : public storage::pmem::persist_observer {
 public:
-  /// Gets an image, called at every point where a cut is tried. Must not touch the pool.
+  /// Gets an image at every point where a cut is tried. Must not touch the pool.
   using try_image = std::function<void(std::span<const std::byte> image, const std::string& what)>;
 
-  /// From now on, cuts are tried. `live`: the mapping of the whole pool.
+  /// Begins to try cuts. `live` is the mapping of the whole pool.
   void watch(std::span<const std::byte> live, try_image attempt);
   void stop();
 
-  /// What a defect would leave out of the calls, for a test of the test.
+  /// Calls to leave out, as a defect would, to test the test itself.
   struct defects {
-    bool no_flushes = false;         // of the pool's own stores
-    bool no_bulk = false;            // neither flushed nor written back by the mover
-    bool first_line_of_bulk = false; // likewise, of each range
+    bool no_flushes = false;         // ignores flushes of the pool's own stores
+    bool no_bulk = false;            // ignores flushes and write-backs of bulk data
+    bool first_line_of_bulk = false; // the same, for the first line of each range
   };
   void forget(const defects& what) { forgets_ = what; }
 
   std::uint64_t cuts() const { return cuts_; }
-  /// Of these, those of which every image was tried.
+  /// Returns at how many cuts every image was tried.
   std::uint64_t whole_cuts() const { return whole_cuts_; }
   std::uint64_t images() const { return images_; }
 
@@ -60,24 +64,24 @@ private:
   using line_image = std::array<std::byte, line_bytes>;
 
   struct uncertain_line {
-    line_image certain; // what was there last for sure
+    line_image certain; // the last content known to be durable
     bool bulk = false;
-    std::vector<line_image>
-      since; // what else it was, in that order; what it is now is not among it
-    std::optional<std::size_t> flushed; // of `since`: written back, not yet fenced
-    std::thread::id flusher;            // whose fence it waits for
+    // Its other contents since then, in order, without the present one.
+    std::vector<line_image> since;
+    std::optional<std::size_t> flushed; // index into `since`: written back, not yet fenced
+    std::thread::id flusher;            // the thread whose fence it waits for
   };
-  /// What one line may be.
+  /// The possible contents of one line.
   struct choice {
     std::uint64_t line = 0;
-    std::vector<line_image>
-      contents; // different ones, at least two: the certain one first, the present one last
+    // At least two different ones: the certain content first, the present one last.
+    std::vector<line_image> contents;
   };
 
   using line_map = std::map<std::uint64_t, uncertain_line>;
 
   std::uint64_t line_of(const void* p) const;
-  /// The lines of a range that are not certain.
+  /// Returns the uncertain lines of a range.
   std::ranges::subrange<line_map::iterator> lines_in(const void* target, std::size_t size_bytes);
   bool watching() const { return !live_.empty(); }
   line_image now(std::uint64_t line) const;

@@ -1,4 +1,4 @@
-// Forking, and files that take what children print.
+// Forks programs, and collects what they print in files.
 #include <millrace/tests/support/process.hpp>
 
 #include <boost/test/unit_test.hpp>
@@ -34,8 +34,8 @@ int output_file() {
   return fd;
 }
 
-// Between fork and exec: only what is safe there. `program` was opened before, since another user
-// may not be able to reach its path.
+// Runs between fork and exec, so only async-signal-safe calls. `program` was opened before, since
+// another user may not be able to reach its path.
 [[noreturn]] void become(
   int program, char* const* arguments, int out, int err, std::optional<uid_t> uid) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);

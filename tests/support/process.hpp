@@ -1,4 +1,5 @@
-// Programs that tests start as children: their output, their signals, their end.
+// Programs that tests start as children, with their output, their signals and their end.
+// Used by system and crash tests.
 #pragma once
 
 #include <sys/types.h>
@@ -12,10 +13,10 @@
 
 namespace millrace::testing {
 
-/// How long a test waits for what must happen.
+/// The time that a test waits for an event that must happen.
 inline constexpr auto patience = std::chrono::seconds{60};
 
-/// Polls until `holds()`, at most `patience`. Returns whether it did.
+/// Polls until `holds()`, at most `patience`. Returns whether it held.
 template <class Condition>
 bool eventually(Condition holds);
 
@@ -33,10 +34,10 @@ struct scratch {
   std::string write(std::string_view name, std::string_view text) const;
 };
 
-/// A running program. Destruction kills it and waits for its end.
+/// A running program. The destructor kills it and waits for its end.
 class child_process {
 public:
-  /// `uid`: the user it shall be, for tests that run as root.
+  /// `uid`: the user to run as, for tests that run as root.
   explicit child_process(std::vector<std::string> command, std::optional<uid_t> uid = std::nullopt);
   ~child_process();
   child_process(const child_process&) = delete;
@@ -45,16 +46,17 @@ public:
   pid_t pid() const noexcept { return pid_; }
   void signal(int number) const;
 
-  /// The next line it prints; fails the test when it ends first or is silent for too long.
+  /// Returns the next line that the program prints. Fails the test when the program ends first or
+  /// is silent for too long.
   std::string read_line();
 
   bool ended() { return reap(false); }
-  /// Waits for its end: the exit code, or 128 and the signal that killed it.
+  /// Waits for the end. Returns the exit code, or 128 plus the signal that killed the program.
   int wait();
-  /// True once it is stopped by SIGSTOP; false when it ended instead.
+  /// Returns true once the program is stopped by SIGSTOP; false when it ended instead.
   bool wait_stopped();
 
-  /// All that it printed so far.
+  /// Returns everything that it has printed so far.
   std::string out() const;
   std::string err() const;
 

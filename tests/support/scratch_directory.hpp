@@ -1,4 +1,5 @@
-// A directory for one test, on the disk the build is on unless said otherwise, gone when the test is over.
+// A directory for one test, on the build's disk unless the test says otherwise. It is removed after
+// the test.
 #pragma once
 
 #include <cstdlib>
@@ -10,7 +11,7 @@ namespace millrace::testing {
 class scratch_directory {
 public:
   scratch_directory() : scratch_directory(std::filesystem::current_path().string()) {}
-  /// Elsewhere: in memory, say.
+  /// Makes it under another directory, for example in memory.
   explicit scratch_directory(const std::string& parent) {
     auto pattern = parent + "/millrace-XXXXXX";
     path_ = ::mkdtemp(pattern.data());

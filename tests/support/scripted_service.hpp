@@ -1,6 +1,8 @@
-// A service that says what the test wants: every request is answered by a script, now, later, or never. For clients.
+// A service whose answers the test scripts: now, later, or never.
+// Used by tests of clients.
 #pragma once
 
+#include <millrace/actors/services.hpp>
 #include <millrace/actors/wire/envelope.hpp>
 #include <millrace/net/channel/channel.hpp>
 #include <millrace/net/loop/io_loop.hpp>
@@ -16,7 +18,7 @@
 
 namespace millrace::testing {
 
-/// Of the directory's default group, with checkpoints or with models alone.
+/// Returns a provider of the directory's default group, with checkpoints or with models alone.
 inline actors::provider_entry listed(const std::string& name, bool checkpoints = false) {
   actors::provider_entry p;
   p.name = name;
@@ -25,15 +27,17 @@ inline actors::provider_entry listed(const std::string& name, bool checkpoints =
   return p;
 }
 
-/// Threads: any; scripts run on the service's I/O loop.
+/// A service that answers requests by script. Threads: any; scripts run on the service's I/O loop.
 class scripted_service {
 public:
   template <class Request>
-  using answer = std::function<void(result<actors::reply_of<Request>>)>;
+  using service_of = actors::all_services::service_of<Request>;
+  template <class Request>
+  using answer = completion<typename service_of<Request>::template reply_of<Request>>;
   template <class Request>
   using script = std::function<void(const Request&, answer<Request>)>;
 
-  /// Its directory lists these providers, all of its one node "n0".
+  /// Its directory lists these providers, all of its only node "n0".
   explicit scripted_service(std::vector<actors::provider_entry> providers) {
     actors::directory where;
     where.node = "n0";
@@ -57,7 +61,8 @@ public:
 
   std::string address() const { return "unix:" + dir_.path() + "/n0.sock"; }
 
-  /// How requests of this kind are answered from now on. Those without a script are refused with `unsupported`.
+  /// Sets how requests of this kind are answered from now on. Requests without a script are refused
+  /// with `unsupported`.
   template <class Request>
   void on(script<Request> f) {
     on_for<Request>([f = std::move(f)](const std::string&, const Request& request, auto reply) {
@@ -65,27 +70,29 @@ public:
     });
   }
 
-  /// The same for a script that wants to know which provider was asked.
+  /// Does the same for a script that needs to know which provider was asked.
   template <class Request>
   void on_for(std::function<void(const std::string& provider, const Request&, answer<Request>)> f) {
     std::lock_guard guard{scripts_->mutex};
-    scripts_->by_kind[actors::message_traits<Request>::kind] =
+    scripts_->by_number[service_of<Request>::template number_of<Request>()] =
       [f = std::move(f)](
         std::shared_ptr<net::channel> c, std::uint64_t number, const std::string& provider,
         wire_reader& reader) {
         Request request;
         if (reader(request))
-          f(provider, request, [c, number](result<actors::reply_of<Request>> reply) {
-            static_cast<void>(c->send(net::frame_kind::reply, number, actors::encode_reply(reply)));
+          f(provider, request, [c, number](const auto& reply) {
+            auto frame =
+              reply ? actors::encode_reply(*reply) : actors::encode_refusal(reply.error());
+            static_cast<void>(c->send(net::frame_kind::reply, number, frame));
           });
       };
   }
 
-  /// Requests of this kind that have come.
+  /// Returns how many requests of this kind have come.
   template <class Request>
   std::size_t asked() const {
     std::lock_guard guard{scripts_->mutex};
-    return scripts_->asked[actors::message_traits<Request>::kind];
+    return scripts_->asked[service_of<Request>::template number_of<Request>()];
   }
 
 private:
@@ -93,8 +100,8 @@ private:
     std::shared_ptr<net::channel>, std::uint64_t, const std::string&, wire_reader&)>;
   struct script_table {
     std::mutex mutex;
-    std::map<actors::message_kind, any_script> by_kind;
-    std::map<actors::message_kind, std::size_t> asked;
+    std::map<std::uint16_t, any_script> by_number;
+    std::map<std::uint16_t, std::size_t> asked;
   };
 
   class handler : public net::channel_handler {
@@ -111,15 +118,15 @@ private:
       any_script run;
       {
         std::lock_guard guard{scripts_->mutex};
-        ++scripts_->asked[head.kind];
-        if (auto found = scripts_->by_kind.find(head.kind); found != scripts_->by_kind.end())
+        ++scripts_->asked[head.number];
+        if (auto found = scripts_->by_number.find(head.number); found != scripts_->by_number.end())
           run = found->second;
       }
       if (run)
         return run(c.shared_from_this(), f.correlation, head.target, reader);
       static_cast<void>(c.send(
         net::frame_kind::reply, f.correlation,
-        actors::encode_reply<actors::done_reply>(fail(errc::unsupported, "no script"))));
+        actors::encode_refusal({errc::unsupported, "no script"})));
     }
 
   private:

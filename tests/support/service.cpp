@@ -1,4 +1,4 @@
-// Configurations of tests, and the life of the services that follow them.
+// Writes the configurations of tests, and starts and stops services with them.
 #include <millrace/tests/support/service.hpp>
 
 #include <boost/test/unit_test.hpp>

@@ -1,4 +1,5 @@
-// A real `millrace serve` in a process of its own, and the other commands run against it.
+// Runs a real `millrace serve` in a process of its own, and other commands against it. Used by
+// system tests.
 // The program's path is the definition MILLRACE_PROGRAM.
 #pragma once
 
@@ -10,18 +11,18 @@
 
 namespace millrace::testing {
 
-/// What the configuration of a test's node says; sizes are small, so that many start and end.
+/// The configuration of a test's node. Sizes are small, so that many nodes can start and end.
 struct service_options {
   std::string node = "n0";
   std::string providers = "[{ name: fast, capacity: 64MiB }]";
   std::string more{};      // further lines
-  std::string node_more{}; // of the section `node`
+  std::string node_more{}; // further keys of the section `node`
 };
 
 /// One node of a scratch directory. Start, stop and restart it; the directory outlives it.
 class service {
 public:
-  /// Starts and waits for the ready line.
+  /// Starts the node and waits for the ready line.
   explicit service(const scratch& where, const service_options& options = {});
 
   const std::string& config() const noexcept { return config_; }
@@ -30,13 +31,13 @@ public:
   const std::string& ready_line() const noexcept { return ready_line_; }
   child_process& process() { return *process_; }
 
-  /// Starts it (again) with the same configuration.
+  /// Starts the node (again) with the same configuration.
   void start();
   void kill();
-  /// SIGTERM; returns the exit code.
+  /// Sends SIGTERM and returns the exit code.
   int stop();
 
-  /// `millrace WORDS... --address ADDRESS`.
+  /// Runs `millrace WORDS... --address ADDRESS`.
   outcome command(std::vector<std::string> words) const;
 
 private:
@@ -46,10 +47,10 @@ private:
   std::optional<child_process> process_;
 };
 
-/// `millrace WORDS...`.
+/// Runs `millrace WORDS...`.
 outcome run_millrace(std::vector<std::string> words, std::optional<uid_t> uid = std::nullopt);
 
-/// The configuration file of a node, written but not served.
+/// Writes the configuration file of a node without serving it.
 std::string write_config(const scratch& where, const service_options& options);
 
 } // namespace millrace::testing

@@ -1,4 +1,5 @@
-// A file or DAX device mapped whole and shared, as pools do it. Used by transport tests.
+// A file or DAX device mapped whole and shared, as pools do it.
+// Used by transport tests.
 #pragma once
 
 #include <millrace/core/assert.hpp>
@@ -15,15 +16,15 @@
 
 namespace millrace::testing {
 
-/// Where to make shared files: on tmpfs and in `directory`; or, if MILLRACE_TEST_MAPPING is set, there alone (a path
-/// for a new file, or a DAX device).
+/// Returns the places for shared files: on tmpfs and in `directory`; or only MILLRACE_TEST_MAPPING,
+/// if set (a path for a new file, or a DAX device).
 inline std::vector<std::string> shared_file_places(const std::string& directory) {
   if (auto* path = std::getenv("MILLRACE_TEST_MAPPING"))
     return {path};
   return {"/dev/shm/millrace-test-" + std::to_string(getpid()), directory + "/mapped"};
 }
 
-/// A regular file is made here and removed at the end; a device is used from its first byte.
+/// Makes a regular file and removes it at the end; a device is used from its first byte.
 class shared_file {
 public:
   shared_file(std::string path, std::uint64_t size_bytes) : path_(std::move(path)) {
@@ -57,7 +58,7 @@ public:
   /// True on persistent memory: the mapping has MAP_SYNC.
   bool syncs() const noexcept { return syncs_; }
 
-  /// Writes changed pages out; a device has none that wait.
+  /// Writes changed pages out. A device has none.
   bool sync() const noexcept { return is_device_ || msync(data(), size_bytes(), MS_SYNC) == 0; }
 
 private:

@@ -1,4 +1,5 @@
-// Tensors of a test as a source for archives, and archives compared with them.
+// Makes tensors as a source for archives, and compares archives with them.
+// Used by tests of archives and flushes.
 #pragma once
 
 #include <millrace/storage/archive/archive.hpp>
@@ -12,7 +13,7 @@ namespace millrace::testing {
 
 class tensors_in_memory final : public storage::archive::tensor_source {
 public:
-  /// A tensor with bytes that depend on `seed`, its name and their place; truth values are 0 or 1.
+  /// Adds a tensor whose bytes depend on `seed`, its name and their offset. Booleans are 0 or 1.
   void add(tensor_desc tensor, std::uint64_t seed = 1) {
     std::vector<std::byte> bytes(size_bytes(tensor).value());
     auto state = seed * 0x9e3779b97f4a7c15ull;
@@ -53,7 +54,7 @@ private:
   std::vector<std::vector<std::byte>> bytes_;
 };
 
-/// The bytes of a tensor, read in pieces of `step` (a multiple of 64).
+/// Reads the bytes of a tensor in pieces of `step` (a multiple of 64).
 inline result<std::vector<std::byte>> read_tensor(
   storage::archive::tensor_source& source, std::uint32_t tensor, std::uint64_t step = 1u << 20) {
   std::vector<std::byte> bytes(size_bytes(source.tensors().tensors.at(tensor)).value());
@@ -65,7 +66,7 @@ inline result<std::vector<std::byte>> read_tensor(
   return bytes;
 }
 
-/// "" when `found` has the same tensors, bytes and metadata; else the first difference.
+/// Returns "" when `found` has the same tensors, bytes and metadata; else the first difference.
 inline std::string difference(
   storage::archive::tensor_source& found, const tensors_in_memory& expected,
   std::uint64_t step = 1u << 20) {

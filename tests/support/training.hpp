@@ -1,5 +1,6 @@
-// Training jobs against a service whose provider is a pool: `test_trainer` in a process of its own. Used by system and
-// lab tests. The trainer's path is the definition MILLRACE_TRAINER.
+// Runs training jobs against a service whose provider is a pool; `test_trainer` is a process of its
+// own. Used by system and lab tests.
+// The trainer's path is the definition MILLRACE_TRAINER.
 #pragma once
 
 #include <millrace/tests/support/service.hpp>
@@ -12,7 +13,7 @@
 
 namespace millrace::testing {
 
-/// A node with one provider of checkpoints.
+/// Returns options of a node with one provider of checkpoints.
 inline service_options with_pool(const std::string& path) {
   service_options o;
   o.providers = "[{ name: pool, bucket: pmem, path: " + path + ", capacity: 128MiB }]";
@@ -20,7 +21,7 @@ inline service_options with_pool(const std::string& path) {
   return o;
 }
 
-/// The command of a job that trains up to a step.
+/// Returns the command of a job that trains up to a step.
 inline std::vector<std::string> trainer(
   const service& s, int mib, int steps, const std::string& kill_point = {},
   const std::string& mode = "direct") {
@@ -33,7 +34,7 @@ inline std::vector<std::string> trainer(
   return command;
 }
 
-/// What the provider says of its checkpoints.
+/// Returns the provider's status of its checkpoints.
 inline nlohmann::json checkpoints_of(const service& s) {
   auto status = s.command({"status", "--json"});
   BOOST_TEST_REQUIRE(status.code == 0, status.err);

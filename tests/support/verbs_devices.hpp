@@ -1,4 +1,5 @@
-// Which RDMA devices a test has: MILLRACE_TEST_VERBS=OURS/THEIRS, "rxe0/rxe1", several with commas.
+// The RDMA devices of a test: MILLRACE_TEST_VERBS=OURS/THEIRS, such as "rxe0/rxe1", several with
+// commas.
 // Used by tests in the lab guest.
 #pragma once
 

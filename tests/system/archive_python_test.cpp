@@ -2,6 +2,7 @@
 #include <millrace/storage/archive/archive.hpp>
 #include <millrace/storage/archive/npy.hpp>
 #include <millrace/tests/support/process.hpp>
+#include <millrace/tests/support/skipped.hpp>
 #include <millrace/tests/support/tensors_in_memory.hpp>
 
 #include <boost/test/unit_test.hpp>
@@ -23,7 +24,7 @@ std::optional<std::vector<std::string>> peer(
   const std::string& verb, const std::string& format, const std::string& path) {
   auto ran = run_program({"/usr/bin/python3", ARCHIVE_PEER, verb, format, path});
   if (ran.code == 77 || ran.code == 127) {
-    std::cout << "skipped: archives across programs, " << format << ": " << ran.out << '\n';
+    millrace::testing::skipped("archives across programs, " + format + ": " + ran.out);
     return std::nullopt;
   }
   BOOST_TEST_REQUIRE(ran.code == 0, ran.err);

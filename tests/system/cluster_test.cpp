@@ -1,6 +1,6 @@
 // Two nodes that share nothing but a network and a secret: addresses of the loopback network, processes of their own.
-#include <millrace/config/load.hpp>
 #include <millrace/runtime/client/client.hpp>
+#include <millrace/runtime/configuration.hpp>
 #include <millrace/runtime/node/node.hpp>
 #include <millrace/tests/net/tls_certificates.hpp>
 #include <millrace/tests/support/service.hpp>
@@ -69,7 +69,7 @@ struct cluster {
       (dir / "p.pool") + " }\n";
   }
 
-  config::settings settings() const { return config::load_file(file).value(); }
+  config::settings settings() const { return load_configuration(file).value(); }
   std::vector<std::string> serve(const std::string& node) const {
     return {MILLRACE_PROGRAM, "serve", "-c", file, "--node", node};
   }
@@ -135,7 +135,7 @@ BOOST_AUTO_TEST_CASE(members_with_certificates_work_together_and_others_stay_out
   BOOST_TEST(says(b.read_line(), "node b ready"), b.err());
   auto file = file_of(ours, "job");
   {
-    auto repo = client::of(config::load_file(file).value())->repository();
+    auto repo = client::of(load_configuration(file).value())->repository();
     for (std::uint64_t i = 0; i < 4; ++i) {
       auto model = "m" + std::to_string(i);
       BOOST_TEST(repo.store(model, sample::of_mib(4).fill(i).views).get().driver == "tcp");
@@ -192,7 +192,7 @@ BOOST_AUTO_TEST_CASE(checkpoints_are_saved_and_restored_over_the_network) {
 
 BOOST_AUTO_TEST_CASE(one_address_and_the_secret_are_enough_to_find_the_whole_cluster) {
   running_cluster c;
-  auto settings = config::parse("security: { secret: " + c.secret + " }", "client").value();
+  auto settings = parse_configuration("security: { secret: " + c.secret + " }", "client").value();
   auto found = client::open(c.address("b"), settings);
   BOOST_TEST_REQUIRE(found.has_value(), (found ? "" : found.error().to_string()));
   BOOST_TEST(found->nodes().size() == 2u);
@@ -283,7 +283,7 @@ BOOST_AUTO_TEST_CASE(the_socket_is_taken_where_there_is_one_and_the_network_else
       c.address("a") + "'], providers: [{ name: p, capacity: 64MiB }] }\n");
   child_process a{{MILLRACE_PROGRAM, "serve", "-c", file}};
   BOOST_TEST(says(a.read_line(), "ready on unix:" + socket + ", " + c.address("a")));
-  auto settings = config::load_file(file).value();
+  auto settings = load_configuration(file).value();
   auto s = sample::of_mib(4).fill(1);
   auto store = [&] { return client::of(settings)->repository().store("m", s.views).get().driver; };
   BOOST_TEST(store() == "shm");

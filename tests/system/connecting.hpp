@@ -1,8 +1,8 @@
 // How the programs of tests find their service: by an address, or by the file of a cluster.
 #pragma once
 
-#include <millrace/config/load.hpp>
 #include <millrace/runtime/client/client.hpp>
+#include <millrace/runtime/configuration.hpp>
 
 #include <string>
 
@@ -12,7 +12,7 @@ namespace millrace::testing {
 inline client connect_to(const std::string& where) {
   if (!where.starts_with('/'))
     return client::connect(where);
-  auto settings = config::load_file(where);
+  auto settings = load_configuration(where);
   if (!settings)
     throw error{settings.error()};
   auto made = client::of(*settings);

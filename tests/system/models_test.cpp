@@ -1,6 +1,7 @@
 // Models across processes: stored here, loaded there, and what the command says of them.
 #include <millrace/runtime/client/client.hpp>
 #include <millrace/tests/support/service.hpp>
+#include <millrace/tests/support/skipped.hpp>
 #include <millrace/tests/system/sample.hpp>
 #include <millrace/transport/verbs/verbs_state.hpp>
 
@@ -255,7 +256,7 @@ BOOST_AUTO_TEST_CASE(status_names_the_node_that_does_not_answer) {
 
 BOOST_AUTO_TEST_CASE(a_user_without_permission_is_refused) {
   if (geteuid() != 0) {
-    std::cout << "skipped: a user without permission: needs root\n";
+    millrace::testing::skipped("a user without permission: needs root");
     return;
   }
   constexpr uid_t stranger = 12345;

@@ -2,6 +2,7 @@
 #include <millrace/storage/rocksdb/index.hpp>
 #include <millrace/storage/rocksdb/stored_record.hpp>
 #include <millrace/tests/support/service.hpp>
+#include <millrace/tests/support/skipped.hpp>
 
 #include <boost/test/unit_test.hpp>
 #include <nlohmann/json.hpp>
@@ -97,7 +98,7 @@ BOOST_AUTO_TEST_CASE(a_configuration_that_makes_no_sense_is_refused_in_one_line)
 
 BOOST_AUTO_TEST_CASE(a_configuration_that_cannot_be_read_is_refused_in_one_line) {
   if (geteuid() != 0) {
-    std::cout << "skipped: a configuration of another user: needs root\n";
+    millrace::testing::skipped("a configuration of another user: needs root");
     return;
   }
   scratch dir;

@@ -1,6 +1,5 @@
 // Command lines that need no service: what they print, and how they fail.
-#include <millrace/config/load.hpp>
-#include <millrace/config/schema.hpp>
+#include <millrace/runtime/configuration.hpp>
 #include <millrace/tools/run.hpp>
 
 #include <boost/test/unit_test.hpp>
@@ -131,16 +130,16 @@ BOOST_AUTO_TEST_CASE(the_example_configurations_are_good) {
 }
 
 BOOST_AUTO_TEST_CASE(the_printed_defaults_are_the_defaults) {
-  auto empty = config::parse("", "empty").value();
+  auto empty = parse_configuration("", "empty").value();
   for (auto& text : {run({"config", "defaults"}).out, run({"config", "defaults", "--json"}).out}) {
-    auto parsed = config::parse(text, "defaults");
+    auto parsed = parse_configuration(text, "defaults");
     BOOST_TEST_REQUIRE(parsed.has_value(), text);
     BOOST_TEST((*parsed == empty));
   }
   auto text = run({"config", "defaults"}).out;
-  for (auto& key : config::schema())
+  for (auto& key : configuration_schema().keys())
     if (!key.section.starts_with("cluster"))
-      BOOST_TEST((text.find(std::string{key.name} + ": ") != text.npos), path_of(key));
+      BOOST_TEST((text.find(std::string{key.spec.name} + ": ") != text.npos), key.path());
 }
 
 BOOST_AUTO_TEST_CASE(the_schema_is_json) {

@@ -1,5 +1,5 @@
 // The checks of `millrace doctor` against machines made of a few files.
-#include <millrace/config/load.hpp>
+#include <millrace/runtime/configuration.hpp>
 #include <millrace/tools/doctor/cluster_checks.hpp>
 #include <millrace/tools/doctor/doctor.hpp>
 #include <millrace/tools/doctor/gpu_checks.hpp>
@@ -282,7 +282,7 @@ int listen_anywhere(const std::string&, std::uint16_t port) {
 }
 
 std::vector<finding> examined(const std::string& text, const std::string& own = {}) {
-  auto settings = millrace::config::parse(text, "t.yaml");
+  auto settings = millrace::parse_configuration(text, "t.yaml");
   BOOST_TEST_REQUIRE(settings.has_value(), (settings ? "" : settings.error().to_string()));
   return examine_cluster(*settings, own, {resolve, listen_anywhere});
 }

@@ -1,6 +1,7 @@
 // Memory of a GPU that is really there; skipped aloud where there is none.
 #include <millrace/tests/support/held_completion.hpp>
 #include <millrace/tests/support/pattern.hpp>
+#include <millrace/tests/support/skipped.hpp>
 #include <millrace/transport/cuda/cuda_memory.hpp>
 #include <millrace/transport/fabric.hpp>
 #include <millrace/transport/local/local_driver.hpp>
@@ -14,6 +15,7 @@
 
 using namespace millrace;
 using namespace millrace::testing;
+using namespace millrace::net;
 using namespace millrace::transport;
 
 namespace {
@@ -29,7 +31,7 @@ struct skip_without_gpu {
     auto found = make_cuda_kind()->examine();
     if (found && !found->empty())
       return;
-    std::cout << "skipped: cuda_gpu: " << (found ? "no GPU" : found.error().detail()) << std::endl;
+    millrace::testing::skipped("cuda_gpu: " + (found ? "no GPU" : found.error().detail()));
     std::_Exit(77);
   }
 };
@@ -40,7 +42,7 @@ struct gpu_fixture {
   CUdeviceptr memory = 0;
   static constexpr std::uint64_t size_bytes = 64u << 20;
   std::shared_ptr<mover_pool> movers = std::make_shared<mover_pool>(2);
-  std::shared_ptr<driver> local = make_local_driver(movers, {});
+  std::shared_ptr<driver> local = make_local_driver({.movers = movers});
   std::shared_ptr<arena> host = arena::create({.name = "test", .size_bytes = size_bytes}).value();
 
   gpu_fixture() {

@@ -11,6 +11,7 @@
 
 using namespace millrace;
 using namespace millrace::testing;
+using namespace millrace::net;
 using namespace millrace::transport;
 
 namespace {
@@ -64,7 +65,7 @@ std::vector<std::byte> content(std::byte* at, std::size_t size_bytes) {
 
 struct mover {
   std::shared_ptr<mover_pool> movers = std::make_shared<mover_pool>(2);
-  std::shared_ptr<transport::driver> local = make_local_driver(movers, {});
+  std::shared_ptr<transport::driver> local = make_local_driver({.movers = movers});
   std::shared_ptr<arena> memory = arena::create({.name = "test", .size_bytes = 8u << 20}).value();
 
   result<transfer_report> move(direction dir, const bulk_handle& remote, std::uint64_t length) {

@@ -1,6 +1,7 @@
 // Copying and digesting in one pass gives the copy and the digest, whatever the size, the place and the processor.
 #include <millrace/core/digest.hpp>
 #include <millrace/tests/support/pattern.hpp>
+#include <millrace/tests/support/skipped.hpp>
 #include <millrace/transport/copy/copy.hpp>
 #include <millrace/transport/copy/digest_copy.hpp>
 
@@ -14,6 +15,7 @@
 
 using namespace millrace;
 using namespace millrace::testing;
+using namespace millrace::net;
 using namespace millrace::transport;
 
 namespace {
@@ -101,7 +103,7 @@ BOOST_AUTO_TEST_CASE(copies_of_any_length_and_place_are_exact) {
 
 BOOST_AUTO_TEST_CASE(every_way_of_this_processor_agrees_with_the_library) {
   if (digest_copies().empty())
-    std::cout << "skipped: copying and digesting in one pass: the processor has no AVX2\n";
+    millrace::testing::skipped("copying and digesting in one pass: the processor has no AVX2");
   for (auto way : digest_copies())
     for (auto mode : {store_mode::streaming, store_mode::written_back})
       for (auto size : sizes())

@@ -3,6 +3,7 @@
 #include <millrace/tests/support/kept_log.hpp>
 #include <millrace/transport/fabric.hpp>
 #include <millrace/transport/path_table.hpp>
+#include <millrace/transport/verbs/verbs_options.hpp>
 
 #include <boost/test/unit_test.hpp>
 
@@ -10,6 +11,7 @@
 #include <set>
 
 using namespace millrace;
+using namespace millrace::net;
 using namespace millrace::transport;
 
 namespace {
@@ -29,6 +31,7 @@ public:
   void invalidate(const std::byte* data, std::uint64_t size_bytes) override {
     invalidated.emplace_back(data, size_bytes);
   }
+  std::optional<driver_report> report() const override { return told; }
 
   void succeed(std::string_view carrier = {}) { end(transfer_report{{}, name_, false, carrier}); }
   void fail_with(errc code) { end(fail(code, name_ + " does not work")); }
@@ -38,6 +41,7 @@ public:
     completion<transfer_report> done;
   };
   bool reaching = true;
+  std::optional<driver_report> told;
   driver_capabilities able{.across_hosts = true};
   std::deque<held> waiting;
   std::vector<std::weak_ptr<arena>> made;
@@ -168,8 +172,11 @@ BOOST_AUTO_TEST_CASE(every_driver_is_told_of_memory_that_goes) {
     BOOST_TEST((d->invalidated == told{{t.memory.data() + 1, 98}}));
 }
 
-BOOST_AUTO_TEST_CASE(without_rdma_devices_there_is_nothing_to_say_of_them) {
-  BOOST_TEST(!fixture{}.f->verbs().has_value());
+BOOST_AUTO_TEST_CASE(drivers_report_what_they_have_to_say) {
+  fixture t;
+  BOOST_TEST(t.f->reports().empty());
+  t.slow->told = driver_report{"slowness", {{"naps", 3}}, {}};
+  BOOST_TEST((t.f->reports() == std::vector<driver_report>{*t.slow->told}));
 }
 
 BOOST_AUTO_TEST_CASE(a_failure_is_taken_on_whole_by_the_next_driver) {
@@ -407,7 +414,7 @@ BOOST_AUTO_TEST_CASE(a_driver_left_out_is_worth_a_warning_only_if_somebody_asked
     options.movers = 1;
     options.prefer = {"local", "verbs"};
     options.prefer_is_explicit = asked;
-    options.verbs.devices = {"no_such_device"};
+    options.drivers.edit<verbs_options>().devices = {"no_such_device"};
     BOOST_TEST(fabric::create(options, loop).has_value());
     loop->stop();
     BOOST_TEST(lines.count("[warning] transport left out driver=verbs why=") == (asked ? 1u : 0u));
@@ -422,7 +429,7 @@ BOOST_AUTO_TEST_CASE(without_any_driver_there_is_no_fabric) {
   options.movers = 1;
   options.prefer = {"verbs"};
   options.prefer_is_explicit = true;
-  options.verbs.devices = {"no_such_device"};
+  options.drivers.edit<verbs_options>().devices = {"no_such_device"};
   auto refused = fabric::create(options, loop);
   BOOST_TEST_REQUIRE(!refused.has_value());
   BOOST_TEST((refused.error().code() == errc::unavailable));

@@ -8,6 +8,7 @@
 #include <thread>
 
 using namespace millrace;
+using namespace millrace::net;
 using namespace millrace::transport;
 
 namespace {

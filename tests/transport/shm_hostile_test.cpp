@@ -1,12 +1,12 @@
 // A peer that speaks the shm driver's messages by hand and lies about files: refused, and nothing is touched.
-#include "channel_support.hpp"
-
 #include <millrace/core/codec.hpp>
 #include <millrace/core/digest.hpp>
+#include <millrace/tests/net/channel_support.hpp>
 #include <millrace/tests/support/exposed_matrix.hpp>
 #include <millrace/tests/support/fabric_handler.hpp>
 #include <millrace/tests/support/shared_file.hpp>
 #include <millrace/transport/shm/messages.hpp>
+#include <millrace/transport/shm/shm_options.hpp>
 
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -15,8 +15,9 @@
 #include <semaphore>
 
 using namespace millrace;
+using namespace millrace::net;
+using namespace millrace::net::testing;
 using namespace millrace::transport;
-using namespace millrace::transport::testing;
 using millrace::testing::exposed_matrix;
 using millrace::testing::fabric_handler;
 using millrace::testing::pattern;
@@ -42,7 +43,7 @@ struct fixture {
   static fabric_options modest() {
     fabric_options o;
     o.movers = 1;
-    o.shm.backlog_bytes_max = 4u << 20;
+    o.drivers.edit<shm_options>().backlog_bytes_max = 4u << 20;
     return o;
   }
 

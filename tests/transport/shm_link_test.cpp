@@ -2,6 +2,7 @@
 #include <millrace/core/codec.hpp>
 #include <millrace/tests/support/fake_channel.hpp>
 #include <millrace/tests/support/held_completion.hpp>
+#include <millrace/tests/support/skipped.hpp>
 #include <millrace/transport/shm/peer_link.hpp>
 
 #include <boost/test/unit_test.hpp>
@@ -15,6 +16,7 @@
 #include <vector>
 
 using namespace millrace;
+using namespace millrace::net;
 using namespace millrace::testing;
 using namespace millrace::transport;
 using namespace millrace::transport::shm;
@@ -95,14 +97,14 @@ BOOST_AUTO_TEST_CASE(more_transfers_than_the_bound_find_the_peer_busy) {
   options.transfers_max = 2;
   auto l = link();
   held_completion<copied> first, second, third, fourth;
-  l->ask({}, {first.callback(), 0, 0, nullptr});
-  l->ask({}, {second.callback(), 0, 0, nullptr});
-  l->ask({}, {third.callback(), 0, 0, nullptr});
+  l->asking.ask({}, {first.callback(), 0, 0, nullptr});
+  l->asking.ask({}, {second.callback(), 0, 0, nullptr});
+  l->asking.ask({}, {third.callback(), 0, 0, nullptr});
   BOOST_TEST(passed(third.take(), errc::busy));
   BOOST_TEST(channel->numbers.size() == 2u);
-  l->on_answers({{moved{channel->numbers[0], 0, "", {}, false}}});
+  l->asking.on_answers({{moved{channel->numbers[0], 0, "", {}, false}}});
   BOOST_TEST(passed(first.take(), errc::ok));
-  l->ask({}, {fourth.callback(), 0, 0, nullptr});
+  l->asking.ask({}, {fourth.callback(), 0, 0, nullptr});
   BOOST_TEST(channel->numbers.size() == 3u);
   l->close({errc::peer_lost, "the test ends"});
   BOOST_TEST(passed(second.take(), errc::peer_lost));
@@ -111,13 +113,13 @@ BOOST_AUTO_TEST_CASE(more_transfers_than_the_bound_find_the_peer_busy) {
 
 BOOST_AUTO_TEST_CASE(a_peer_that_answers_nothing_is_given_up) {
   auto l = link();
-  l->expire(steady_clock::now() + hour);
+  l->asking.expire(steady_clock::now() + hour);
   BOOST_TEST(!channel->closed.has_value());
   held_completion<copied> done;
-  l->ask({}, {done.callback(), 0, 0, nullptr});
-  l->expire(steady_clock::now());
+  l->asking.ask({}, {done.callback(), 0, 0, nullptr});
+  l->asking.expire(steady_clock::now());
   BOOST_TEST(!channel->closed.has_value());
-  l->expire(steady_clock::now() + hour);
+  l->asking.expire(steady_clock::now() + hour);
   BOOST_TEST_REQUIRE(channel->closed.has_value());
   BOOST_TEST((channel->closed->code() == errc::deadline_exceeded));
   l->close(*channel->closed);
@@ -129,7 +131,7 @@ BOOST_AUTO_TEST_CASE(what_the_peer_may_still_touch_is_handed_back) {
   auto l = link();
   auto hold = std::make_shared<int>(7);
   held_completion<copied> done;
-  l->ask({}, {done.callback(), 0, 0, hold});
+  l->asking.ask({}, {done.callback(), 0, 0, hold});
   auto touched = l->close({errc::deadline_exceeded, "no answer"});
   BOOST_TEST_REQUIRE(touched.size() == 1u);
   BOOST_TEST(touched.front() == hold);
@@ -138,23 +140,25 @@ BOOST_AUTO_TEST_CASE(what_the_peer_may_still_touch_is_handed_back) {
 BOOST_AUTO_TEST_CASE(ends_that_wait_for_others_are_told_without_them) {
   auto l = link();
   for (int i = 0; i < 12; ++i)
-    BOOST_TEST(l->began({100, 100}).ok());
-  BOOST_TEST(l->ended(moved{1, 0, "", {}, false}, {100, 100}));
+    BOOST_TEST(l->lending.began({100, 100}).ok());
+  BOOST_TEST(l->lending.ended(moved{1, 0, "", {}, false}, {100, 100}));
   BOOST_TEST(channel->told.empty());
   l->send_held();
   BOOST_TEST((channel->told == std::vector<std::size_t>{1}));
   l->send_held();
   BOOST_TEST((channel->told == std::vector<std::size_t>{1}));
-  BOOST_TEST(l->ended(moved{2, 0, "", {}, false}, {100, 100}));
+  BOOST_TEST(l->lending.ended(moved{2, 0, "", {}, false}, {100, 100}));
   // No more than a quarter of what is under way.
-  BOOST_TEST(!l->ended(moved{3, 0, "", {}, false}, {100, 100}));
+  BOOST_TEST(!l->lending.ended(moved{3, 0, "", {}, false}, {100, 100}));
   BOOST_TEST((channel->told == std::vector<std::size_t>{1, 2}));
 }
 
 BOOST_AUTO_TEST_CASE(questions_wait_for_others_while_the_peer_has_enough_to_do) {
   auto l = link();
   std::vector<held_completion<copied>> done(12);
-  auto ask = [&](std::size_t i) { return l->ask({}, {done[i].callback(), 1 << 20, 0, nullptr}); };
+  auto ask = [&](std::size_t i) {
+    return l->asking.ask({}, {done[i].callback(), 1 << 20, 0, nullptr});
+  };
   for (std::size_t i = 0; i < 8; ++i)
     BOOST_TEST(!ask(i));
   BOOST_TEST(channel->asked == std::vector<std::size_t>(8, 1));
@@ -168,7 +172,7 @@ BOOST_AUTO_TEST_CASE(questions_wait_for_others_while_the_peer_has_enough_to_do) 
   BOOST_TEST(channel->asked.back() == 1u);
   BOOST_TEST(ask(11));
   auto answer = [&](std::size_t i) {
-    l->on_answers({{moved{channel->numbers[i], 0, "", {}, false}}});
+    l->asking.on_answers({{moved{channel->numbers[i], 0, "", {}, false}}});
   };
   for (std::size_t i = 0; i < 4; ++i) {
     BOOST_TEST(channel->numbers.size() == 11u);
@@ -185,7 +189,7 @@ BOOST_AUTO_TEST_CASE(the_more_is_under_way_the_more_goes_together) {
   auto l = link();
   std::vector<held_completion<copied>> done(200);
   for (auto& d : done)
-    l->ask({}, {d.callback(), 1, 0, nullptr});
+    l->asking.ask({}, {d.callback(), 1, 0, nullptr});
   BOOST_TEST(*std::ranges::max_element(channel->asked) == 16u);
   BOOST_TEST(channel->asked.size() < 40u);
   l->close({errc::peer_lost, "the test ends"});
@@ -195,7 +199,7 @@ BOOST_AUTO_TEST_CASE(large_transfers_do_not_keep_others_waiting) {
   auto l = link();
   std::vector<held_completion<copied>> done(10);
   for (auto& d : done)
-    BOOST_TEST(!l->ask({}, {d.callback(), 64u << 20, 0, nullptr}));
+    BOOST_TEST(!l->asking.ask({}, {d.callback(), 64u << 20, 0, nullptr}));
   BOOST_TEST(channel->numbers.size() == done.size());
   l->close({errc::peer_lost, "the test ends"});
 }
@@ -206,7 +210,7 @@ BOOST_AUTO_TEST_CASE(transfers_of_many_pieces_go_alone) {
   auto ask = [&](std::size_t i, std::size_t pieces) {
     move m;
     m.ops.resize(pieces);
-    return l->ask(std::move(m), {done[i].callback(), 1, 0, nullptr});
+    return l->asking.ask(std::move(m), {done[i].callback(), 1, 0, nullptr});
   };
   for (std::size_t i = 0; i < 8; ++i)
     BOOST_TEST(!ask(i, 1));
@@ -224,14 +228,14 @@ BOOST_AUTO_TEST_CASE(answers_to_what_was_not_asked_yet_are_ignored) {
   auto l = link();
   std::vector<held_completion<copied>> done(9);
   for (auto& d : done)
-    l->ask({}, {d.callback(), 1, 0, nullptr});
+    l->asking.ask({}, {d.callback(), 1, 0, nullptr});
   BOOST_TEST_REQUIRE(channel->numbers.size() == 8u);
   auto early = channel->numbers.back() + 1;
-  l->on_answers({{moved{early, 0, "", {}, false}}});
+  l->asking.on_answers({{moved{early, 0, "", {}, false}}});
   BOOST_TEST(!done.back().ready());
   l->send_held();
   BOOST_TEST_REQUIRE(channel->numbers.back() == early);
-  l->on_answers({{moved{early, 0, "", {}, false}}});
+  l->asking.on_answers({{moved{early, 0, "", {}, false}}});
   BOOST_TEST(passed(done.back().take(), errc::ok));
   l->close({errc::peer_lost, "the test ends"});
 }
@@ -240,9 +244,9 @@ BOOST_AUTO_TEST_CASE(questions_that_cannot_be_sent_fail_together) {
   auto l = link();
   std::vector<held_completion<copied>> done(10);
   for (std::size_t i = 0; i < 9; ++i)
-    l->ask({}, {done[i].callback(), 1, 0, nullptr});
+    l->asking.ask({}, {done[i].callback(), 1, 0, nullptr});
   channel->sends = {errc::busy, "the queue is full"};
-  BOOST_TEST(!l->ask({}, {done[9].callback(), 1, 0, nullptr}));
+  BOOST_TEST(!l->asking.ask({}, {done[9].callback(), 1, 0, nullptr}));
   BOOST_TEST(passed(done[8].take(), errc::busy));
   BOOST_TEST(passed(done[9].take(), errc::busy));
   BOOST_TEST(!done[7].ready());
@@ -252,10 +256,10 @@ BOOST_AUTO_TEST_CASE(questions_that_cannot_be_sent_fail_together) {
 BOOST_AUTO_TEST_CASE(moves_beyond_the_backlog_are_busy_until_others_end) {
   options.backlog_bytes_max = 1000;
   auto l = link();
-  BOOST_TEST(l->began({0, 900}).ok());
-  BOOST_TEST((l->began({0, 101}).code() == errc::busy));
-  l->ended({}, {0, 101});
-  BOOST_TEST(l->began({0, 100}).ok());
+  BOOST_TEST(l->lending.began({0, 900}).ok());
+  BOOST_TEST((l->lending.began({0, 101}).code() == errc::busy));
+  l->lending.ended({}, {0, 101});
+  BOOST_TEST(l->lending.began({0, 100}).ok());
 }
 
 BOOST_AUTO_TEST_CASE(a_move_weighs_what_its_lists_take) {
@@ -275,19 +279,19 @@ BOOST_AUTO_TEST_CASE(a_move_weighs_what_its_lists_take) {
 BOOST_AUTO_TEST_CASE(huge_pages_of_another_user_are_out_of_reach_and_the_connection_lives) {
   sealed_memory huge{arena_bytes, MFD_HUGETLB}, plain{arena_bytes, 0};
   if (huge.fd() < 0) {
-    std::cout << "skipped: huge pages of another user: this kernel has no pool of them\n";
+    millrace::testing::skipped("huge pages of another user: this kernel has no pool of them");
     return;
   }
   channel->set_user(geteuid() + 1);
   auto l = link();
-  BOOST_TEST(l->map({1, arena_bytes}, huge.fd()).ok());
-  BOOST_TEST(l->map({2, arena_bytes}, plain.fd()).ok());
-  auto refused = l->resolve({0, 1, 0, 4096, 0, 0});
+  BOOST_TEST(l->lending.map({1, arena_bytes}, huge.fd()).ok());
+  BOOST_TEST(l->lending.map({2, arena_bytes}, plain.fd()).ok());
+  auto refused = l->lending.resolve({0, 1, 0, 4096, 0, 0});
   BOOST_TEST_REQUIRE(!refused.has_value());
   BOOST_TEST((refused.error().code() == errc::unsupported));
-  BOOST_TEST(l->resolve({0, 2, 0, 4096, 0, 0}).has_value());
+  BOOST_TEST(l->lending.resolve({0, 2, 0, 4096, 0, 0}).has_value());
   // Its number is taken nevertheless.
-  BOOST_TEST((l->map({1, arena_bytes}, plain.fd()).code() == errc::protocol_error));
+  BOOST_TEST((l->lending.map({1, arena_bytes}, plain.fd()).code() == errc::protocol_error));
 }
 
 BOOST_AUTO_TEST_CASE(another_user_does_not_get_our_huge_pages) {
@@ -295,18 +299,18 @@ BOOST_AUTO_TEST_CASE(another_user_does_not_get_our_huge_pages) {
   auto plain =
     arena::create({.name = "plain", .size_bytes = arena_bytes, .huge_pages = false}).value();
   if (!huge->huge()) {
-    std::cout << "skipped: our huge pages and another user: the system's pool has too few\n";
+    millrace::testing::skipped("our huge pages and another user: the system's pool has too few");
     return;
   }
   channel->set_user(geteuid() + 1);
   auto l = link();
-  BOOST_TEST(l->announce_arena(huge).ok());
-  BOOST_TEST((l->offer({huge, 0}, 4096).code() == errc::unsupported));
+  BOOST_TEST(l->asking.announce_arena(huge).ok());
+  BOOST_TEST((l->asking.offer({huge, 0}, 4096).code() == errc::unsupported));
   BOOST_TEST(channel->announced == 0u);
-  BOOST_TEST(l->offer({plain, 0}, 4096).ok());
+  BOOST_TEST(l->asking.offer({plain, 0}, 4096).ok());
   BOOST_TEST(channel->announced == 1u);
   channel->set_user(geteuid());
-  BOOST_TEST(l->offer({huge, 0}, 4096).ok());
+  BOOST_TEST(l->asking.offer({huge, 0}, 4096).ok());
   BOOST_TEST(channel->announced == 2u);
 }
 

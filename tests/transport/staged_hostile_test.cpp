@@ -5,6 +5,7 @@
 
 using namespace millrace;
 using namespace millrace::testing;
+using namespace millrace::net;
 using namespace millrace::transport;
 using namespace millrace::transport::staged;
 

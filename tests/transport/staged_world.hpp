@@ -24,6 +24,7 @@
 
 namespace millrace::testing {
 
+using namespace net;
 using namespace transport;
 using namespace transport::staged;
 
@@ -77,7 +78,7 @@ struct world {
   staged_options options;
   fake_device device{256u << 20};
   std::shared_ptr<mover_pool> movers = std::make_shared<mover_pool>(2);
-  std::shared_ptr<driver> local = make_local_driver(movers, {});
+  std::shared_ptr<driver> local = make_local_driver({.movers = movers});
   std::shared_ptr<chunk_pool> pool;
   std::shared_ptr<wire> to_owner = std::make_shared<wire>();
   std::shared_ptr<wire> to_peer = std::make_shared<wire>();

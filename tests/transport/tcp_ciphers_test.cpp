@@ -2,7 +2,7 @@
 #include <millrace/core/ids.hpp>
 #include <millrace/tests/support/kernel_tls.hpp>
 #include <millrace/tests/support/pattern.hpp>
-#include <millrace/transport/tcp/tls_stream.hpp>
+#include <millrace/transport/tcp/encrypted_socket.hpp>
 
 #include <boost/test/unit_test.hpp>
 #include <fcntl.h>
@@ -12,14 +12,15 @@
 #include <optional>
 
 using namespace millrace;
+using namespace millrace::net;
 using namespace millrace::transport;
 using namespace millrace::transport::tcp;
 
 namespace {
 
 struct ends {
-  std::unique_ptr<byte_stream> connects;
-  std::unique_ptr<byte_stream> accepts;
+  std::unique_ptr<bulk_socket> connects;
+  std::unique_ptr<bulk_socket> accepts;
 };
 
 channel_key key_of(std::uint8_t seed) {
@@ -51,8 +52,8 @@ ends make_ends(
   const channel_key& other = key_of(1)) {
   auto [one, two] = connected_sockets();
   return {
-    make_tls_stream(std::move(one), key, true, connects).value(),
-    make_tls_stream(std::move(two), other, false, accepts).value()};
+    make_encrypted_socket(std::move(one), key, true, connects).value(),
+    make_encrypted_socket(std::move(two), other, false, accepts).value()};
 }
 
 // Sends all of `parts` one way and gives what came out, read in pieces of so many bytes; or the error.
@@ -61,7 +62,7 @@ struct outcome {
   int error_number = 0;
 };
 
-outcome carry(byte_stream& from, byte_stream& to, std::vector<iovec> parts, std::size_t piece) {
+outcome carry(bulk_socket& from, bulk_socket& to, std::vector<iovec> parts, std::size_t piece) {
   outcome out;
   std::size_t left = 0;
   for (auto& p : parts)

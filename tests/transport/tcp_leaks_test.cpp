@@ -2,6 +2,7 @@
 #include "tcp_support.hpp"
 
 using namespace millrace;
+using namespace millrace::net;
 using namespace millrace::transport;
 using namespace millrace::transport::testing;
 

@@ -7,6 +7,7 @@
 #include <string_view>
 
 using namespace millrace;
+using namespace millrace::net;
 using namespace millrace::transport;
 using namespace millrace::transport::testing;
 

@@ -4,6 +4,7 @@
 #include <millrace/transport/tcp/crc32c.hpp>
 
 using namespace millrace;
+using namespace millrace::net;
 using namespace millrace::transport;
 using namespace millrace::transport::testing;
 using namespace millrace::transport::tcp;

@@ -2,9 +2,8 @@
 // Used by the tests of the tcp driver.
 #pragma once
 
-#include "channel_support.hpp"
-
 #include <millrace/core/codec.hpp>
+#include <millrace/tests/net/channel_support.hpp>
 #include <millrace/tests/support/exposed_matrix.hpp>
 #include <millrace/tests/support/fabric_handler.hpp>
 #include <millrace/tests/support/heap_memory_source.hpp>
@@ -20,6 +19,8 @@
 
 namespace millrace::transport::testing {
 
+using namespace net;
+using namespace net::testing;
 using millrace::testing::exposed_matrix;
 using millrace::testing::fabric_handler;
 using millrace::testing::held_completion;
@@ -45,7 +46,7 @@ inline std::shared_ptr<fabric> tcp_fabric(
   fabric_options o;
   o.prefer = {"tcp"};
   o.movers = 1;
-  o.tcp = options;
+  o.drivers.edit<tcp_options>() = options;
   return fabric::create(o, loop).value();
 }
 
@@ -108,7 +109,7 @@ private:
       address += dir.path + "/s";
     auto handler = std::make_shared<fabric_handler>(here);
     auto open = listener::open(
-      here_loop, {.address = address, .allow_uids = {}, .streams = here->stream_door()},
+      here_loop, {.address = address, .allow_uids = {}, .streams = here->stream_acceptor()},
       {.local_name = "here", .tls = shared_tls()}, [handler](const peer_info&) { return handler; });
     door = open.value();
     connect();

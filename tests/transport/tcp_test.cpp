@@ -1,11 +1,14 @@
 // What the tcp driver does beyond the contract: turns, broken streams, withdrawn memory.
 #include "tcp_support.hpp"
 
+#include <millrace/tests/support/skipped.hpp>
+
 #include <netinet/tcp.h>
 
 #include <iostream>
 
 using namespace millrace;
+using namespace millrace::net;
 using namespace millrace::transport;
 using namespace millrace::transport::testing;
 
@@ -226,7 +229,7 @@ BOOST_AUTO_TEST_CASE(streams_come_to_any_address_and_to_ipv6) {
     auto possible = fabric::create(probe, loop).has_value();
     loop->stop();
     if (!possible) {
-      std::cout << "skipped: streams to " << address << ": no such address here\n";
+      millrace::testing::skipped("streams to " + address + ": no such address here");
       continue;
     }
     pair_of_fabrics p{o};
@@ -241,7 +244,7 @@ BOOST_AUTO_TEST_CASE(streams_come_to_any_address_and_to_ipv6) {
 // A host that vanishes closes no stream: the kernel finds out, where nothing is under way.
 BOOST_AUTO_TEST_CASE(idle_streams_are_probed) {
   auto o = small_options();
-  o.keepalive_s = 7;
+  o.keepalive_ms = 6'500; // the kernel counts seconds
   pair_of_fabrics p{o};
   BOOST_TEST_REQUIRE(eventually([&] { return tcp_sockets().size() == 2 * o.streams; }));
   for (auto fd : tcp_sockets()) {
@@ -259,14 +262,14 @@ BOOST_AUTO_TEST_CASE(options_out_of_bounds_are_refused_by_name) {
   auto refused = [&](auto change) {
     fabric_options o;
     o.prefer = {"tcp"};
-    change(o.tcp);
+    change(o.drivers.edit<tcp_options>());
     auto made = fabric::create(o, loop);
     BOOST_TEST_REQUIRE(!made.has_value());
     BOOST_TEST((made.error().code() == errc::invalid_argument));
     return made.error().detail();
   };
   auto detail = refused([](tcp_options& o) { o.streams = 65; });
-  BOOST_TEST(detail.find("streams is 65") != std::string::npos);
+  BOOST_TEST(detail == "tcp.streams: '65' is above the most allowed, 64");
   refused([](tcp_options& o) { o.chunk_bytes = 1000; });
   refused([](tcp_options& o) { o.backoff_max_ms = 1; });
   refused([](tcp_options& o) { o.listen = {"localhost:1"}; });

@@ -1,5 +1,6 @@
 // Registrations kept and dropped, with a fake device; and what the kernel tells of unmapping.
 #include <millrace/tests/support/kept_log.hpp>
+#include <millrace/tests/support/skipped.hpp>
 #include <millrace/transport/verbs/arena_registry.hpp>
 #include <millrace/transport/verbs/registration_cache.hpp>
 #include <millrace/transport/verbs/unmap_watch.hpp>
@@ -178,7 +179,7 @@ bool told(unmap_watch& w, const memory_range& of) {
 BOOST_AUTO_TEST_CASE(unmapping_dropping_and_moving_are_told_by_the_time_they_return) {
   auto w = unmap_watch::open();
   if (!w) {
-    std::cout << "skipped: unmap watch: the kernel does not permit userfaultfd here\n";
+    millrace::testing::skipped("unmap watch: the kernel does not permit userfaultfd here");
     return;
   }
   mapping dropped, unmapped, moved;

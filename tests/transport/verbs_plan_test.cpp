@@ -14,6 +14,7 @@
 #include <random>
 
 using namespace millrace;
+using namespace millrace::net;
 using namespace millrace::transport;
 using namespace millrace::transport::verbs;
 using millrace::testing::gpu_host;
@@ -211,7 +212,7 @@ BOOST_AUTO_TEST_CASE(options_out_of_bounds_are_refused_by_name) {
     fabric_options o;
     o.movers = 1;
     o.prefer = {"local", "verbs"};
-    change(o.verbs);
+    change(o.drivers.edit<verbs_options>());
     auto made = fabric::create(o, loop);
     BOOST_TEST_REQUIRE(!made.has_value());
     BOOST_TEST((made.error().code() == errc::invalid_argument));
@@ -219,13 +220,14 @@ BOOST_AUTO_TEST_CASE(options_out_of_bounds_are_refused_by_name) {
   };
   BOOST_TEST(refused([](verbs_options& o) {
                o.queue_depth = 3;
-             }) == "verbs: queue_depth is 3; it must be from 4 to 8192");
-  BOOST_TEST(refused([](verbs_options& o) {
-               o.mtu = 1500;
-             }) == "verbs: mtu is 1500; it must be 256, 512, 1024, 2048, 4096 or 0");
+             }) == "verbs.queue_depth: '3' is below the least allowed, 4");
+  BOOST_TEST(
+    refused([](verbs_options& o) { o.mtu = 1500; }) ==
+    "verbs.mtu (1500) is not the size of a packet: 256, 512, 1024, 2048 or 4096 bytes; 0 takes "
+    "the smaller value of the two ports");
   BOOST_TEST(refused([](verbs_options& o) {
                o.devices = {"rxe0", "rxe1:"};
-             }) == "verbs: 'rxe1:' is not a device such as mlx5_0 or mlx5_0:1");
+             }) == "verbs.devices: 'rxe1:' is not a device such as mlx5_0 or mlx5_0:1");
   refused([](verbs_options& o) { o.sge_max = 0; });
   refused([](verbs_options& o) { o.message_bytes_max = 4095; });
   refused([](verbs_options& o) { o.setup_threads = 0; });

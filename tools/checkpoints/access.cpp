@@ -1,4 +1,4 @@
-// Which place a command line means, and what is known of any.
+// Chooses between service and pool, and has the functions that both share.
 #include <millrace/tools/checkpoints/access.hpp>
 
 #include <algorithm>
@@ -6,7 +6,8 @@
 namespace millrace::tools {
 
 void add_place_options(CLI::App& command, checkpoint_place& place) {
-  place.group.clear(); // every provider that keeps checkpoints
+  // An empty group means every provider that keeps checkpoints.
+  place.group.clear();
   add_connection_options(command, place);
   auto* group =
     command.add_option("--group", place.group, "the group of providers that keeps the checkpoints");

@@ -1,4 +1,5 @@
-// Checkpoints wherever they are: kept by a running service, or in a pool at rest. Used by `millrace checkpoints`.
+// Access to checkpoints, whether a running service keeps them or a pool that no service has open.
+// Used by `millrace checkpoints`.
 #pragma once
 
 #include <millrace/storage/archive/archive.hpp>
@@ -13,20 +14,22 @@
 
 namespace millrace::tools {
 
-/// `--pool PATH`, or how a service is found.
+/// `--pool PATH`, or the options that find a service.
 struct checkpoint_place : connection_options {
   std::string pool;
 };
 
 void add_place_options(CLI::App& command, checkpoint_place& place);
 
-/// Bytes of a version that were read again, and its tensors that do not match their checksums.
+/// The result of reading a version again: its size, and its tensors that do not match their
+/// checksums.
 struct verified_version {
   std::uint64_t size_bytes = 0;
   std::vector<std::string> corrupt;
 };
 
-/// What several commands ask of either. Threads: one call at a time; each waits for its answer.
+/// The operations that a service and a pool have in common. Each call waits for its answer.
+/// Threads: one call at a time.
 class checkpoint_access {
 public:
   virtual ~checkpoint_access() = default;
@@ -36,17 +39,19 @@ public:
   virtual result<checkpoint_summary> describe(const std::string& model) = 0;
   virtual result<shard_spec> describe_shard(const std::string& model, std::uint32_t rank) = 0;
 
-  /// A version as a source, the same whatever is saved meanwhile. Memory: of a service all of the shard.
-  /// Errors: `not_found` naming the steps that are there.
+  /// Opens a version as a source. Its bytes stay the same whatever is saved meanwhile. With a
+  /// service, the whole shard is held in memory.
+  /// Errors:  `not_found` naming the available steps.
   virtual result<std::unique_ptr<storage::archive::tensor_source>> open(
     const std::string& model, std::uint32_t rank, std::uint64_t step) = 0;
 
-  /// Of the shard's versions this one. Errors: `not_found` when it was replaced meanwhile.
+  /// Verifies exactly this version.
+  /// Errors:  `not_found` when it was replaced meanwhile.
   virtual result<verified_version> verify(
     const std::string& model, std::uint32_t rank, const version_summary& version,
     const storage::progress_callback& progress) = 0;
 
-  /// Enrolls the shard and saves what the source has as one version of it.
+  /// Enrolls the shard and saves the source's tensors as one version of it.
   [[nodiscard]] virtual status import(
     shard_spec shard, std::uint64_t step, storage::archive::tensor_source& source,
     const storage::progress_callback& progress) = 0;
@@ -54,7 +59,7 @@ public:
   [[nodiscard]] virtual status erase(
     const std::string& model, std::optional<std::uint64_t> step) = 0;
 
-  /// Per provider, or for the pool, what was reclaimed.
+  /// Returns what was reclaimed, per provider or for the pool.
   virtual std::vector<result<std::pair<std::string, storage::repack_report>>> repack(
     const storage::progress_callback& progress) = 0;
 };
@@ -62,15 +67,16 @@ public:
 tl::expected<std::unique_ptr<checkpoint_access>, failure> open_access(
   const checkpoint_place& place);
 
-/// Both kinds; `open_access` chooses.
+/// The two implementations; `open_access` chooses one.
 tl::expected<std::unique_ptr<checkpoint_access>, failure> open_pool_access(const std::string& path);
 tl::expected<std::unique_ptr<checkpoint_access>, failure> open_service_access(
   const checkpoint_place& place);
 
-/// True unless a job that did not end in order may want to go on from the shard's versions.
+/// Returns true unless a job that did not end in order may want to continue from the shard's
+/// versions.
 bool is_finished(const result<checkpoint_summary>& model, std::uint32_t rank);
 
-/// The complete step saved last; null when there is none.
+/// Returns the complete step saved last; nothing if there is none.
 std::optional<std::uint64_t> newest_step(const checkpoint_summary& model);
 
 } // namespace millrace::tools

@@ -1,4 +1,5 @@
-// `dump` and `load`, each in a file of its own; `checkpoints_command.cpp` has the others.
+// The commands `dump` and `load`, each in a file of its own.
+// Called by `checkpoints_command.cpp`, which has the other commands.
 #pragma once
 
 #include <millrace/tools/command.hpp>

@@ -1,4 +1,4 @@
-// Tables and documents of checkpoints.
+// Tables and JSON documents of checkpoints.
 #include <millrace/tools/checkpoints/access.hpp>
 #include <millrace/tools/checkpoints/describe.hpp>
 #include <millrace/tools/text.hpp>
@@ -36,7 +36,7 @@ std::string steps_of(const checkpoint_summary& model) {
   return text;
 }
 
-// Of the model, not of one shard.
+// Returns the state of the model's job, over all shards.
 std::string job_of(const checkpoint_summary& model) {
   std::size_t attached = 0, finished = 0;
   for (auto& shard : model.shards)

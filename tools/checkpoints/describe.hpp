@@ -1,4 +1,5 @@
-// Checkpoints for people and as JSON. Used by `millrace checkpoints`.
+// Prints checkpoints as tables and as JSON.
+// Used by `millrace checkpoints`.
 #pragma once
 
 #include <millrace/core/checkpoint.hpp>
@@ -13,7 +14,7 @@ json to_json(const checkpoint_summary& model);
 json to_json(const shard_spec& shard);
 json to_json(const storage::repack_report& report);
 
-/// One line a model.
+/// One line per model.
 void print(std::ostream& out, const std::vector<checkpoint_summary>& models);
 /// A model's shards with their slots.
 void print(std::ostream& out, const checkpoint_summary& model);

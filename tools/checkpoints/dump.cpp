@@ -1,4 +1,4 @@
-// `millrace checkpoints dump`: a version becomes a file that other programs read.
+// `millrace checkpoints dump`: writes a version to a file that other programs read.
 #include <millrace/storage/archive/origin.hpp>
 #include <millrace/tools/checkpoints/access.hpp>
 #include <millrace/tools/checkpoints/commands.hpp>
@@ -44,7 +44,8 @@ result<std::uint64_t> step_of(const checkpoint_summary& model, const version_nam
   return fail(errc::not_found, "no step of " + model.model + " is complete; name one: MODEL@STEP");
 }
 
-// A job that saves on replaces versions: without a named step the then newest is taken, so many times.
+// A running job replaces versions. Without a named step, the command takes the newest one again, up
+// to this many times.
 constexpr int attempts_max = 10;
 
 /// One version, rank by rank.
@@ -74,7 +75,8 @@ status write_one(
   return bad;
 }
 
-// None: a job has replaced the newest version meanwhile. `ours`: files that this command wrote.
+// Returns nothing if a job has replaced the newest version meanwhile. `ours` are the files that
+// this command wrote.
 tl::expected<std::optional<dumped>, failure> try_to_dump(
   invocation& call, checkpoint_access& from, const dump_options& options,
   storage::archive::archive_format format, std::set<std::string>& ours) {

@@ -1,4 +1,4 @@
-// `millrace checkpoints load`: a file becomes a version.
+// `millrace checkpoints load`: saves a file's tensors as a version.
 #include <millrace/storage/archive/origin.hpp>
 #include <millrace/tools/checkpoints/access.hpp>
 #include <millrace/tools/checkpoints/commands.hpp>
@@ -24,7 +24,7 @@ struct load_options : checkpoint_place {
   std::optional<std::uint32_t> keep;
 };
 
-/// What a file shall become: what the command line says, else what the file says of itself.
+/// What to make from a file: as the command line says, else as the file itself says.
 struct imported {
   shard_spec shard;
   std::uint64_t step = 0;
@@ -53,7 +53,7 @@ result<imported> plan(const storage::archive::tensor_source& source, const load_
   return found;
 }
 
-// One that is there stays as it was registered: its slots hold versions.
+// A shard that exists keeps its registration, since its slots hold versions.
 status adapt(checkpoint_access& to, shard_spec& shard, const load_options& options) {
   auto known = to.describe_shard(shard.model, shard.rank);
   if (!known)
@@ -64,7 +64,7 @@ status adapt(checkpoint_access& to, shard_spec& shard, const load_options& optio
   return {};
 }
 
-// Without a world's size it is the file that knows which ranks there are.
+// Without a world size, the file says which ranks there are.
 result<std::vector<std::pair<std::uint32_t, std::string>>> files_of(
   const load_options& options, std::optional<storage::archive::archive_format> format) {
   if (options.rank && !options.world_size)

@@ -1,4 +1,4 @@
-// A pool at rest, opened by the command itself.
+// Opens a pool that no service has open, in the command's own process.
 #include <millrace/core/digest.hpp>
 #include <millrace/storage/archive/opened_source.hpp>
 #include <millrace/storage/await.hpp>
@@ -13,12 +13,12 @@ namespace {
 
 using storage::await;
 
-// A disk's own time is behind each of these.
+// These bounds are generous: each wait ends with the disk's own work.
 constexpr auto short_wait = std::chrono::minutes{1};
 constexpr auto long_wait = std::chrono::hours{24};
 constexpr std::uint32_t list_page = 1000;
 
-/// Fills a version's windows from a source and takes the digests on the way.
+/// Fills a version's windows from a source and computes the digests at the same time.
 class version_filler {
 public:
   version_filler(
@@ -53,7 +53,7 @@ public:
   }
 
 private:
-  // Block by block, so that the bytes are still in the cache when they are digested.
+  // Goes block by block, so that the bytes are still in the cache when they are digested.
   status fill(const storage::piece& piece) {
     for (std::uint64_t at = 0; at < piece.length; at += digest_block_bytes) {
       auto bytes = std::min(digest_block_bytes, piece.length - at);
@@ -103,7 +103,7 @@ public:
     }
   }
 
-  // A listing that starts with a model's name starts with that model.
+  // A listing whose prefix is a model's name begins with that model.
   result<checkpoint_summary> describe(const std::string& model) override {
     auto page = await<std::vector<checkpoint_summary>>(
       short_wait, [&](auto done) { store_->list(model, {}, 1, std::move(done)); });

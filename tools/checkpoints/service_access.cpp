@@ -1,4 +1,4 @@
-// Checkpoints of a running service, through the client.
+// Reads and writes checkpoints of a running service, through the client.
 #include <millrace/core/assert.hpp>
 #include <millrace/tools/checkpoints/access.hpp>
 
@@ -9,7 +9,7 @@ namespace millrace::tools {
 
 namespace {
 
-/// A version in this process: one transfer brought all of it, and so no save came between its tensors.
+/// A version in this process. One transfer brought all of it, so no save came between its tensors.
 class loaded_source final : public storage::archive::tensor_source {
 public:
   explicit loaded_source(shard_spec shard) : shard_(std::move(shard)) {
@@ -17,7 +17,7 @@ public:
       held_.emplace_back(size_bytes(tensor).value_or(0));
   }
 
-  /// Where its tensors go.
+  /// Returns the memory for its tensors.
   std::vector<tensor_view> targets() {
     std::vector<tensor_view> out;
     for (std::size_t i = 0; i < held_.size(); ++i)
@@ -87,7 +87,7 @@ public:
     });
   }
 
-  // The provider pulls out of this process: the whole shard is in memory here.
+  // The provider pulls from this process, so the whole shard is in memory here.
   status import(
     shard_spec shard, std::uint64_t step, storage::archive::tensor_source& source,
     const storage::progress_callback& progress) override {
@@ -109,7 +109,7 @@ public:
     if (!saver)
       return saver.error();
     auto saved = saver->save(step).durable.result();
-    // What the save said comes again at closing.
+    // `close` reports the failure of the save again.
     auto closed = saver->close(finished);
     return saved ? closed : saved.error();
   }
@@ -121,24 +121,14 @@ public:
 
   std::vector<result<std::pair<std::string, storage::repack_report>>> repack(
     const storage::progress_callback& progress) override {
-    std::vector<result<std::pair<std::string, storage::repack_report>>> reports;
     auto answers = outcome_of(all_.repack(), progress);
     if (!answers)
       return {fail(answers.error())};
-    for (auto& one : *answers)
-      reports.push_back(one.map([](auto& named) {
-        auto& r = named.second;
-        return std::pair{
-          named.first,
-          storage::repack_report{
-            r.freed_bytes, r.moved_bytes, r.versions_freed, r.remains_freed, r.skipped,
-            r.largest_free_bytes_before, r.largest_free_bytes_after, r.stopped_early}};
-      }));
-    return reports;
+    return std::move(*answers);
   }
 
 private:
-  // The service does not say how far it is: only that time passes can be shown.
+  // The service does not report its progress, so the line shows only that time passes.
   template <class T>
   static result<T> outcome_of(future<T> coming, const storage::progress_callback& progress) {
     constexpr auto redraw = std::chrono::milliseconds{100};

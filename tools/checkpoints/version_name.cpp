@@ -1,4 +1,4 @@
-// Names of versions and files.
+// Parses the names of versions, and makes the names of files.
 #include <millrace/tools/checkpoints/version_name.hpp>
 
 #include <charconv>

@@ -1,4 +1,5 @@
-// The single checks. doctor.cpp puts them in order; each file here has those of one subject.
+// The single checks. Each file in this folder has the checks of one subject.
+// Called by doctor.cpp, which puts them in order.
 #pragma once
 
 #include <millrace/tools/doctor/doctor.hpp>

@@ -1,6 +1,6 @@
-// Files of a cluster, names in it, and ports of this host.
+// Checks the files of a cluster, the host names in it, and the ports of this host.
 #include <millrace/config/address.hpp>
-#include <millrace/net/tls/tls_context.hpp>
+#include <millrace/net/tls/context.hpp>
 #include <millrace/tools/doctor/checks.hpp>
 #include <millrace/tools/doctor/cluster_checks.hpp>
 
@@ -51,7 +51,7 @@ int try_listen(const addrinfo& where) {
   int fd = socket(where.ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
   if (fd < 0)
     return errno;
-  // As a listener does, so that connections that ended lately are not in its way.
+  // A listener sets this option, too, so that connections that ended lately do not block the port.
   int on = 1;
   setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
   int why = bind(fd, where.ai_addr, where.ai_addrlen) == 0 && listen(fd, 1) == 0 ? 0 : errno;
@@ -83,7 +83,7 @@ finding check_security(const config::settings& s) {
           "millrace cluster secret FILE, and security: { secret: FILE }")
       : ok("none, and none is needed on one host");
   auto opened =
-    net::tls_context::open({given.secret, given.certificate, given.key, given.authority});
+    net::tls::context::open({given.secret, given.certificate, given.key, given.authority});
   if (!opened)
     return missing(opened.error().detail(), "make the file right, as the line above says");
   return ok(

@@ -1,4 +1,5 @@
-// What a configuration asks of this host and its network. Asked by `millrace doctor -c FILE`.
+// Checks what a configuration needs from this host and its network.
+// Called by `millrace doctor -c FILE`.
 #pragma once
 
 #include <millrace/config/settings.hpp>
@@ -10,18 +11,19 @@
 
 namespace millrace::tools::doctor {
 
-/// Questions to the network. Tests put others in their place.
+/// Calls to the network. Tests replace them.
 struct network_calls {
-  /// Numeric addresses of a host; fails with why there are none. May take as long as the system's resolver does.
+  /// Returns the numeric addresses of a host, or the reason why there are none. May take as long as
+  /// the system's resolver.
   result<std::vector<std::string>> (*resolve)(const std::string& host);
-  /// 0 if one could listen there now, or the error number.
+  /// Returns 0 if a process could listen there now, else the error number.
   int (*listen)(const std::string& host, std::uint16_t port);
 
   static network_calls real();
 };
 
-/// The files of `security`, the hosts of all nodes, and the ports of this host's node. Changes nothing. `own_node` is
-/// empty where no node of the file is on this host.
+/// Checks the files of `security`, the hosts of all nodes, and the ports of this host's node.
+/// Changes nothing. `own_node` is empty if no node of the file is on this host.
 std::vector<finding> examine_cluster(
   const config::settings& settings, const std::string& own_node, const network_calls& calls);
 

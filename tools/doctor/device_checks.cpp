@@ -1,4 +1,4 @@
-// Devices that only some machines have; Millrace works without each of them.
+// Checks devices that only some machines have. Millrace works without each of them.
 #include <millrace/tools/doctor/checks.hpp>
 
 #include <fmt/format.h>
@@ -9,7 +9,7 @@ namespace millrace::tools::doctor {
 
 namespace {
 
-// "4: ACTIVE" as the kernel writes it: "ACTIVE".
+// Returns "ACTIVE" for "4: ACTIVE", as the kernel writes it.
 std::string after_colon(const std::string& text) {
   auto colon = text.find(": ");
   return colon == text.npos ? text : text.substr(colon + 2);
@@ -20,7 +20,7 @@ std::vector<std::string> with_prefix(std::vector<std::string> names, std::string
   return names;
 }
 
-// "nvidia0", but not "nvidiactl".
+// Returns names such as "nvidia0", but not "nvidiactl".
 std::vector<std::string> gpu_files(const machine& m) {
   auto files = with_prefix(m.names("/dev"), "nvidia");
   std::erase_if(files, [](const std::string& name) {

@@ -1,4 +1,4 @@
-// The file system in which durable providers would rest.
+// Checks the file system in which durable providers would store.
 #include <millrace/config/settings.hpp>
 #include <millrace/tools/doctor/checks.hpp>
 #include <millrace/tools/text.hpp>

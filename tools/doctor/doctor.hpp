@@ -1,4 +1,5 @@
-// What a machine offers to Millrace, check by check. Asked by `millrace doctor`; knows no command line.
+// Examines what a machine offers to Millrace, check by check. It knows no command line.
+// Called by `millrace doctor`.
 #pragma once
 
 #include <millrace/tools/doctor/machine.hpp>
@@ -13,7 +14,7 @@ namespace millrace::tools::doctor {
 enum class check_state : std::uint8_t {
   ok,
   note,    // works, but less well than it could, or differently
-  missing, // is not there
+  missing, // does not exist on this machine
 };
 std::string_view to_string(check_state state) noexcept;
 
@@ -21,7 +22,7 @@ struct finding {
   std::string check;
   check_state state = check_state::ok;
   std::string value;  // what was found
-  std::string remedy; // the command or setting; empty when all is well
+  std::string remedy; // the command or setting that helps; empty when all is well
 
   friend bool operator==(const finding&, const finding&) = default;
 };

@@ -1,4 +1,4 @@
-// Pairs of a GPU and an RDMA port as sentences.
+// Describes each pair of a GPU and an RDMA port in a sentence.
 #include <millrace/tools/doctor/checks.hpp>
 #include <millrace/tools/doctor/gpu_checks.hpp>
 #include <millrace/tools/text.hpp>

@@ -1,4 +1,5 @@
-// Which way the bytes of each GPU would take to other hosts. Asked by `millrace doctor`.
+// Finds out how the bytes of each GPU would travel to other hosts.
+// Called by `millrace doctor`.
 #pragma once
 
 #include <millrace/tools/doctor/doctor.hpp>
@@ -9,10 +10,12 @@
 
 namespace millrace::tools::doctor {
 
-/// The devices of all kinds of this build. May start their drivers; those that do not start have no devices.
+/// Returns the devices of all kinds of this build. May start their drivers. A kind whose driver
+/// does not start has no devices.
 std::vector<transport::device_facts> find_gpus();
 
-/// A finding for each GPU: with each RDMA port that is in use by dma-buf, by peer memory or through staging memory.
+/// Returns a finding for each GPU: how it works with each RDMA port in use: by dma-buf, by peer
+/// memory or through staging memory.
 std::vector<finding> examine_gpus(
   const std::vector<transport::device_facts>& gpus, const transport::verbs_state& state);
 

@@ -1,4 +1,4 @@
-// Reading /proc and /sys, forgivingly: what cannot be read or understood is not there.
+// Reads /proc and /sys. What cannot be read or parsed counts as missing.
 #include <millrace/tools/doctor/machine.hpp>
 
 #include <fcntl.h>

@@ -1,4 +1,5 @@
-// How much memory there is, and whether it can be had in huge pages, pinned, and shared.
+// Checks how much memory there is, and whether the system grants it in huge pages, pinned, and
+// shared.
 #include <millrace/config/settings.hpp>
 #include <millrace/tools/doctor/checks.hpp>
 #include <millrace/tools/text.hpp>
@@ -12,7 +13,8 @@ namespace {
 
 constexpr auto thp = "/sys/kernel/mm/transparent_hugepage/";
 
-// What the services of a small configuration take: one memory provider and the staging of another.
+// The memory of a small configuration: one memory provider, and the staging memory of another
+// provider.
 constexpr std::uint64_t comfortable_bytes = 2 * config::gib;
 
 } // namespace
@@ -45,7 +47,7 @@ finding check_transparent_huge_pages(const machine& m) {
                    : "echo madvise > /sys/kernel/mm/transparent_hugepage/enabled");
 }
 
-// Arenas are memfds, so this setting is the one that matters to them.
+// Arenas are memfds, so this setting decides for them.
 finding check_shared_huge_pages(const machine& m) {
   auto chosen = chosen_word(m.read(std::string{thp} + "shmem_enabled").value_or(""));
   if (chosen.empty())
@@ -87,7 +89,7 @@ finding check_locked_memory(const machine& m) {
     "/etc/security/limits.conf");
 }
 
-// Neither kernel.shmmax nor the size of /dev/shm bounds a memfd.
+// A memfd is bounded neither by kernel.shmmax nor by the size of /dev/shm.
 finding check_shared_memory(const machine& m) {
   int why = m.calls.sealed_memfd();
   if (why == 0)

@@ -1,4 +1,4 @@
-// What processes may do with each other, and how much one may open.
+// Checks what processes may do with each other, and how many files one may open.
 #include <millrace/tools/doctor/checks.hpp>
 
 #include <cstring>
@@ -7,7 +7,8 @@ namespace millrace::tools::doctor {
 
 namespace {
 
-// connections_max of a default configuration, several descriptors each, and the files of RocksDB.
+// Enough for connections_max of a default configuration, with several descriptors each, and for
+// RocksDB's files.
 constexpr std::uint64_t comfortable_files = 4096;
 
 } // namespace

@@ -1,4 +1,4 @@
-// Kernel, cores and the nodes they and the memory belong to.
+// Checks the kernel, the cores, and the NUMA nodes of cores and memory.
 #include <millrace/tools/doctor/checks.hpp>
 
 #include <sstream>

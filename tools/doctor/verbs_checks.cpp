@@ -1,4 +1,4 @@
-// Ports as sentences.
+// Describes RDMA ports in sentences.
 #include <millrace/tools/doctor/checks.hpp>
 #include <millrace/tools/doctor/verbs_checks.hpp>
 

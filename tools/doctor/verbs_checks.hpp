@@ -1,4 +1,5 @@
-// What the verbs driver makes of this machine's RDMA devices. Asked by `millrace doctor`.
+// Checks how the verbs driver sees this machine's RDMA devices.
+// Called by `millrace doctor`.
 #pragma once
 
 #include <millrace/tools/doctor/doctor.hpp>
@@ -8,7 +9,8 @@
 
 namespace millrace::tools::doctor {
 
-/// A finding for each port, with the GID that was chosen and why; none where there is no device.
+/// Returns a finding for each port, with the chosen GID and the reason; none where there is no
+/// device.
 std::vector<finding> examine_verbs(const transport::verbs_state& state);
 
 } // namespace millrace::tools::doctor

@@ -1,4 +1,5 @@
-// Copy with streaming stores, in the widest vectors the processor has.
+// Copies with streaming stores, in the widest vectors of the processor.
+// Called by movers.
 #include <millrace/transport/copy/copy.hpp>
 
 #include <algorithm>
@@ -17,13 +18,14 @@ namespace {
 
 constexpr std::size_t line_bytes = 64;
 
-// Two lines.
+// Two cache lines.
 constexpr std::size_t unit_bytes = 2 * line_bytes;
-// In each of several places; shorter runs do not make up for the pages begun.
+// Units of one run, when several runs are copied at once. Shorter runs cost more, since each begins
+// a page.
 constexpr std::size_t run_units_min = (32u << 10) / unit_bytes;
 constexpr std::size_t run_units_max = (256u << 10) / unit_bytes;
 
-// Each copies `places` runs of so many units that follow each other, all at once.
+// Copies `places` runs of `units` each, which follow each other, all at the same time.
 using stream_runs = void (*)(std::byte*, const std::byte*, std::size_t units, std::size_t places);
 
 __attribute__((target("avx2"))) void stream_runs_avx2(
@@ -65,7 +67,8 @@ void back_clflush(const std::byte* line) { _mm_clflush(line); }
 
 using write_line_back = void (*)(const std::byte*);
 
-// Asked of the processor itself: not every compiler knows these features by name. Every x86-64 has clflush.
+// Asks the processor itself, since not every compiler knows these features by name. Every x86-64
+// has clflush.
 write_line_back gentlest() {
   constexpr unsigned has_clflushopt = 1u << 23, has_clwb = 1u << 24;
   unsigned a = 0, b = 0, c = 0, d = 0;
@@ -93,7 +96,7 @@ void copy_bytes(
   std::byte* target, const std::byte* source, std::size_t size_bytes, store_mode mode) {
   if (mode == store_mode::cached || size_bytes < streaming_run_bytes_min)
     return copy_ragged(target, source, size_bytes, mode);
-  // Streaming stores need an aligned target; the ragged ends go the ordinary way.
+  // Streaming stores need an aligned target. The ragged ends use ordinary stores.
   auto head = -reinterpret_cast<std::uintptr_t>(target) % line_bytes;
   copy_ragged(target, source, head, mode);
   auto done = head;

@@ -1,4 +1,5 @@
-// The copy kernels: what every mover runs.
+// The copy kernels, which every mover runs.
+// Called by copy jobs and gather lists.
 #pragma once
 
 #include <cstddef>
@@ -6,33 +7,34 @@
 
 namespace millrace::transport {
 
-/// How the destination is written.
+/// How a copy writes its destination.
 enum class store_mode {
   cached,       // ordinary stores: the bytes will be read again soon
-  streaming,    // past the caches, for transfers larger than they are
-  written_back, // past the caches; lines that this cannot write whole are written back
+  streaming,    // past the caches, for transfers larger than the caches
+  written_back, // past the caches, and lines written in part are written back
 };
 
-/// Copies `size_bytes` from `source` to `target`; they must not overlap.
+/// Copies `size_bytes` from `source` to `target`, which must not overlap.
 void copy_bytes(
   std::byte* target, const std::byte* source, std::size_t size_bytes, store_mode mode);
 
-/// Whether this processor can write cache lines back to memory (and so to the persistence domain).
+/// Returns true if this processor can write cache lines back to memory (and so to the persistence
+/// domain).
 bool can_write_back() noexcept;
 
-/// Starts to write back the lines of `[data, data + size_bytes)`; done with the next `streaming_fence`.
-/// Only where `can_write_back`.
+/// Starts to write back the lines of `[data, data + size_bytes)`. The next `streaming_fence` waits
+/// for them. Only where `can_write_back`.
 void write_back(const std::byte* data, std::size_t size_bytes) noexcept;
 
-/// Streaming stores of this thread become visible to others, and what was written back has arrived. Once at the
-/// end of a chunk.
+/// Makes this thread's streaming stores visible to other threads, and waits until the lines written
+/// back have arrived. Called once at the end of a chunk.
 void streaming_fence() noexcept;
 
-/// Transfers of at least this many bytes stream.
+/// Transfers of at least this many bytes use streaming stores.
 inline constexpr std::uint64_t streaming_bytes_min = 1u << 20;
 
-/// A long copy goes on in so many places at once: processors read ahead within a page only, and wait at the beginning of
-/// the next.
+/// A long copy proceeds in this many places at once. Processors prefetch within a page only, so a
+/// copy in one place stalls at the beginning of each page.
 inline constexpr std::size_t copy_places = 4;
 
 /// A run shorter than this is written with ordinary stores in every mode.

@@ -1,4 +1,5 @@
-// Chunks, each with a lease on the region; digests computed while a block is in the cache.
+// Runs a transfer in chunks. Each chunk holds a lease on the region; digests are computed while a
+// block is in the cache.
 #include <millrace/core/digest.hpp>
 #include <millrace/core/kill_point.hpp>
 #include <millrace/transport/copy/copy.hpp>
@@ -13,10 +14,10 @@ namespace millrace::transport {
 
 namespace {
 
-// Of one job, whatever its size.
+// The bound of one job, whatever its size.
 constexpr std::uint64_t chunks_max = 1u << 20;
 
-// Part of one op that one mover copies. `digests_at`: where its first digest goes.
+// A part of one op that one mover copies. `digests_at` is the place of its first digest.
 struct slice {
   const copy_op* op;
   std::uint64_t first; // within [0, op->length)
@@ -26,10 +27,11 @@ struct slice {
 
 std::uint64_t digests_of(const copy_op& op) { return digest_count(op.lead + op.length + op.tail); }
 
-// Cuts at digest blocks, as far as it is asked to: a list of all slices may be far longer than that of the ops.
+// Cuts the ops at digest blocks, one slice per call: a list of all slices may be far longer than
+// that of the ops.
 class cutter {
 public:
-  // Between two slices.
+  // A position between two slices.
   struct place {
     std::size_t op = 0;
     std::uint64_t at = 0;      // in that op
@@ -82,7 +84,7 @@ public:
 
   std::uint64_t total_bytes() const { return total_; }
 
-  // No fewer than there are: each but the last has `chunk_bytes_` at least.
+  // At least as many as there are: each chunk but the last has at least `chunk_bytes_`.
   std::uint32_t chunks() const {
     return static_cast<std::uint32_t>(
       std::max((total_ + chunk_bytes_ - 1) / chunk_bytes_, std::uint64_t{1}));
@@ -117,7 +119,7 @@ private:
     return std::max(bytes / digest_block_bytes, std::uint64_t{1}) * digest_block_bytes;
   }
 
-  // The next chunk, whoever asks; small ops share one.
+  // Returns the next chunk, to whichever mover asks. Small ops share one chunk.
   chunk take() {
     cutter cut{job_.ops, chunk_bytes_};
     chunk out;
@@ -132,7 +134,7 @@ private:
     return out;
   }
 
-  // With what the digests of its first and last block cover besides.
+  // Includes the bytes around the slice that its first and last digest cover.
   status prepare(const slice& s) const {
     if (!job_.prepare)
       return {};
@@ -155,8 +157,8 @@ private:
   void copy(const slice& s, const gather_list& memory) {
     if (!job_.digests)
       return move_bytes(s, 0, s.length, memory);
-    // Block by block: the block is read from memory once, for the digest, and copied from the cache.
-    // Whole blocks that follow each other on both sides are copied at once.
+    // Goes block by block: the digest reads the block from memory, and the copy reads it from the
+    // cache. Whole blocks that follow each other on both sides are copied at once.
     auto digest_at = s.digests_at;
     for (std::uint64_t at = 0; at < s.length;) {
       auto block_at = (s.op->lead + s.first + at) % digest_block_bytes;
@@ -174,7 +176,8 @@ private:
     }
   }
 
-  // Devices get the chunk at once; what is done block by block elsewhere follows.
+  // Gives the chunk to the device at once, then does the work that other memory gets block by
+  // block.
   status copy_by_devices(const chunk& part, const gather_list& memory) {
     device_batch batch{job_.dir == direction::read ? device_way::to_host : device_way::from_host};
     for (auto& s : part)
@@ -202,7 +205,8 @@ private:
     }
   }
 
-  // A part of one block, or several whole ones that lie dense. `remote`: where, if it is dense.
+  // Copies a part of one block, or several whole blocks. `remote` is their address if they are
+  // dense in memory, else null.
   void copy_blocks(
     const slice& s, std::uint64_t at, std::uint64_t length, std::uint64_t digest_at,
     std::byte* remote, const gather_list& memory) {
@@ -215,7 +219,8 @@ private:
     if (remote && length >= block_end - block_start)
       return job_.dir == direction::read ? copy_and_digest(local, remote, length, mode_, digests)
                                          : copy_and_digest(remote, local, length, mode_, digests);
-    // Only the local side has bytes around the range: what lies around it in the region is nobody's business.
+    // Only the local side has bytes around the range. The job must not read around it in the
+    // region.
     move_bytes(s, at, length, memory);
     *digests = digest(local - (covered_at - block_start), block_end - block_start);
   }
@@ -224,7 +229,7 @@ private:
     const slice& s, std::uint64_t at, std::uint64_t length, const gather_list& memory) {
     auto remote = s.op->remote_offset + s.first + at;
     auto* local = s.op->local + s.first + at;
-    // A strided source is digested where it arrives: keep it in the cache.
+    // A strided source is digested after it has arrived, so it should stay in the cache.
     if (job_.dir == direction::read)
       memory.read(remote, local, length, mode_);
     else
@@ -247,7 +252,7 @@ private:
   std::vector<std::uint64_t> digests_;
   std::atomic<bool> failed_ = false;
   std::mutex mutex_;
-  cutter::place next_; // guarded, as is what follows
+  cutter::place next_; // `mutex_` guards this and what follows
   status why_;
 };
 

@@ -1,4 +1,6 @@
-// Cuts the ops of a transfer into chunks and runs them on movers against one region of this process.
+// Cuts the ops of a transfer into chunks and runs them on movers against one region of this
+// process.
+// Called by the drivers whose owner side copies.
 #pragma once
 
 #include <millrace/transport/copy/mover_pool.hpp>
@@ -12,21 +14,21 @@
 
 namespace millrace::transport {
 
-/// Where a job may copy by which rules.
+/// What a job copies, and how.
 struct copy_job {
   direction dir = direction::read; // read: region → arena; write: arena → region
   region_ref memory;
   std::vector<copy_op> ops; // checked: inside the region and the arena
   bool digests = false;
-  bool write_back = false;                      // of the arena side, for reads
-  std::shared_ptr<void> hold;                   // keeps the arena side
-  std::shared_ptr<std::atomic<bool>> abandoned; // may be null; true stops it at the next chunk
-  /// May be empty. Called by the mover before it touches that part of the arena side, and may block; an error ends the
-  /// job.
+  bool write_back = false;                      // write back the arena side, for reads
+  std::shared_ptr<void> hold;                   // keeps the arena side alive
+  std::shared_ptr<std::atomic<bool>> abandoned; // may be null; true stops the job at the next chunk
+  /// May be empty. A mover calls it before it touches that part of the arena side. It may block; an
+  /// error ends the job.
   std::function<status(std::byte* local, std::uint64_t length)> prepare;
 };
 
-/// What a job leaves behind.
+/// The result of a job.
 struct copied {
   std::vector<std::uint64_t> digests;
   bool written_back = false;
@@ -38,11 +40,11 @@ struct copy_limits {
 };
 
 /// Checks that every op lies inside a region of `region_bytes`.
-/// Errors: `permission_denied` naming the range.
+/// Errors:  `permission_denied` naming the range.
 [[nodiscard]] status check_ops(const std::vector<copy_op>& ops, std::uint64_t region_bytes);
 
-/// Runs the job. On a mover, or before returning if the job is tiny and has nothing to prepare; memory of devices on a
-/// thread for those.
+/// Runs the job on movers. A tiny job with nothing to prepare runs before the call returns. Device
+/// memory is copied on the threads for devices.
 void run_copy_job(
   mover_pool& movers, const copy_limits& limits, copy_job job, completion<copied> done);
 

@@ -1,5 +1,6 @@
-// xxHash3 over the registers that a streaming copy stores.
-// The library has no such call; its own pieces begin and end the hash, and a test holds ours against it.
+// Computes xxHash3 over the registers that a streaming copy stores. Called by copy jobs.
+// The library has no such call. Its own functions begin and end the hash, and a test compares the
+// results.
 #include <millrace/core/digest.hpp>
 #include <millrace/transport/copy/digest_copy.hpp>
 
@@ -15,8 +16,8 @@ namespace millrace::transport {
 
 namespace {
 
-// Reading for the digest and writing past the caches take turns in steps so small that the one goes
-// on while the other drains.
+// Alternates between reading for the digest and writing past the caches, in steps small enough that
+// one proceeds while the other drains.
 std::uint64_t copy_in_turns(
   std::byte* target, const std::byte* source, std::uint64_t size_bytes, store_mode mode) {
   constexpr std::uint64_t step_bytes = 1024;
@@ -33,9 +34,10 @@ std::uint64_t copy_in_turns(
 
 constexpr std::size_t stripe_bytes = XXH_STRIPE_LEN;
 constexpr std::size_t secret_bytes = XXH_SECRET_DEFAULT_SIZE;
-// Stripes until the accumulators are scrambled; each uses the secret from 8 bytes further on.
+// The number of stripes before the accumulators are scrambled. Each stripe uses the secret from 8
+// bytes further on.
 constexpr std::size_t block_stripes = (secret_bytes - stripe_bytes) / XXH_SECRET_CONSUME_RATE;
-// How far ahead of the loads lines are fetched: the stores keep the processor's own prefetching from it.
+// The distance of prefetching. The streaming stores suppress the processor's own prefetching.
 template <std::size_t places>
 constexpr std::size_t ahead_bytes = places == 1 ? 1024 : 256;
 constexpr std::uint64_t one_pass_bytes_min = 1024;
@@ -110,7 +112,8 @@ MILLRACE_AVX2 void copy_stripe_avx2(
   sum.high = add_half(sum.high, second, secret + 32);
 }
 
-// Both copy and add up one block of xxHash's, or its beginning, in each of so many digest blocks that follow each other,
+// Both structs copy and accumulate one xxHash block, or its beginning, in each of `places` digest
+// blocks that follow each other, two stripes at a time.
 // two stripes at a time.
 
 struct with_avx512 {
@@ -171,8 +174,8 @@ struct with_avx2 {
 #undef MILLRACE_AVX512
 #undef MILLRACE_AVX2
 
-// `places` blocks of so many bytes. The last stripe of each ends with its last byte, overlaps the one before it, and is
-// never the end of a block of xxHash's.
+// Copies and digests `places` blocks of `size_bytes` each. The last stripe of each ends with its
+// last byte, overlaps the stripe before it, and is never the end of an xxHash block.
 template <class Way, std::size_t places>
 void copy_blocks(
   std::byte* target, const std::byte* source, std::uint64_t size_bytes, store_mode mode,

@@ -1,4 +1,4 @@
-// Parts cut into chunks; small parts share one.
+// Cuts parts into chunks for the movers; small parts share one chunk.
 // Called by the fabric.
 #include <millrace/transport/copy/copy.hpp>
 #include <millrace/transport/copy/local_copy.hpp>

@@ -1,4 +1,5 @@
-// Copies between memory of this process, on the movers. Asked by the fabric.
+// Copies within the memory of this process, on the movers.
+// Called by the fabric.
 #pragma once
 
 #include <millrace/transport/copy/copy_job.hpp>
@@ -7,14 +8,14 @@
 
 namespace millrace::transport {
 
-/// One run of bytes to copy. The two must not overlap.
+/// One run of bytes to copy. Source and target must not overlap.
 struct local_copy {
   std::byte* target = nullptr;
   const std::byte* source = nullptr;
   std::uint64_t length = 0;
 };
 
-/// See `fabric::copy`.
+/// Does the work of `fabric::copy`.
 void run_local_copies(
   mover_pool& movers, const copy_limits& limits, std::vector<local_copy> parts, bool write_back,
   completion<void> done);

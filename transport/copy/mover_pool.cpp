@@ -1,4 +1,5 @@
-// A queue of jobs that take turns.
+// A queue of jobs that take turns on threads.
+// Drivers submit jobs here.
 #include <millrace/core/log.hpp>
 #include <millrace/transport/copy/mover_pool.hpp>
 
@@ -17,9 +18,9 @@ namespace millrace::transport {
 
 namespace {
 
-// One long job shall not keep short ones waiting, and what several long ones read shall end one after the other:
-// whoever waits for them has the next ready by then. So a job that has begun goes on for so many chunks, while new ones
-// get their first chunk every other time.
+// A long job must not delay short ones, and several long jobs should end one after the other, so
+// that their callers can prepare the next. So a job that has begun runs this many chunks in a row,
+// while new jobs get their first chunk every other time.
 constexpr std::uint32_t turn_chunks = 8;
 
 struct job {
@@ -36,13 +37,13 @@ struct mover_pool::state {
   std::mutex mutex;
   std::condition_variable work;
   std::deque<std::shared_ptr<job>> fresh; // transfers of which nothing has run
-  std::deque<std::shared_ptr<job>> begun; // the others; the first has the turn
+  std::deque<std::shared_ptr<job>> begun; // the other transfers; the first has the turn
   bool fresh_next = true;
-  std::deque<std::shared_ptr<job>> background; // while there are none of those
+  std::deque<std::shared_ptr<job>> background; // run while no transfer waits
   bool stopping = false;
   std::vector<std::thread> threads;
 
-  // The next chunk of the job whose turn it is.
+  // Takes the next chunk of the job whose turn it is.
   bool take(std::shared_ptr<job>& out, std::uint32_t& chunk) {
     std::unique_lock guard{mutex};
     work.wait(guard, [this] {
@@ -59,7 +60,7 @@ struct mover_pool::state {
     return true;
   }
 
-  // First while it has the turn, else last.
+  // Puts the job first while it has the turn, else last.
   void line_up(const std::shared_ptr<job>& j, std::deque<std::shared_ptr<job>>& from) {
     auto was_fresh = &from == &fresh;
     auto& queue = was_fresh ? begun : from;
@@ -102,7 +103,7 @@ mover_pool::mover_pool(std::uint32_t threads, std::uint32_t device_threads)
     for (std::uint32_t i = 0; i < wanted_; ++i)
       state_->threads.emplace_back([s = state_] { s->serve(); });
   } catch (const std::system_error&) {
-    // Those there are do the work; `check` tells.
+    // The threads that exist do the work; `check` reports the missing ones.
   }
 }
 
@@ -121,7 +122,7 @@ mover_pool::~mover_pool() {
     state_->stopping = true;
   }
   state_->work.notify_all();
-  // The last owner may let go inside a `done`: a mover cannot join itself.
+  // The last owner may release the pool inside a `done`, and a mover cannot join itself.
   for (auto& thread : state_->threads)
     if (thread.get_id() == std::this_thread::get_id())
       thread.detach();

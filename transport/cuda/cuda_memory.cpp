@@ -1,4 +1,4 @@
-// Copies on streams of our own in the primary context, which the program's own CUDA code uses, too.
+// Copies on our own streams in the primary context, which the program's own CUDA code uses, too.
 #include <millrace/transport/cuda/cuda_memory.hpp>
 #include <millrace/transport/cuda/driver_api.hpp>
 
@@ -14,9 +14,9 @@ namespace {
 
 using namespace cuda;
 
-constexpr std::uint64_t pitch_bytes_max = 0x7fff'ffff; // what every device takes
+constexpr std::uint64_t pitch_bytes_max = 0x7fff'ffff; // supported by every device
 
-// Rows of one length at one distance on either side: one order instead of many.
+// Rows of equal length at equal distances on each side: one command instead of many.
 struct rows {
   device_run first;
   std::uint64_t count = 1;
@@ -26,7 +26,7 @@ struct rows {
 
 CUdeviceptr address_of(const std::byte* data) { return reinterpret_cast<CUdeviceptr>(data); }
 
-// The rows that `runs` begins with.
+// Returns the rows with which `runs` begins.
 rows rows_at(std::span<const device_run> runs) {
   rows out{runs[0]};
   auto length = runs[0].length;
@@ -35,7 +35,8 @@ rows rows_at(std::span<const device_run> runs) {
   auto device_pitch = address_of(runs[1].device) - address_of(runs[0].device);
   auto host_pitch = address_of(runs[1].host) - address_of(runs[0].host);
   auto fits = [&](std::uint64_t pitch) { return pitch >= length && pitch <= pitch_bytes_max; };
-  if (!fits(device_pitch) || !fits(host_pitch)) // backwards, or on top of each other
+  // The rows go backwards or overlap.
+  if (!fits(device_pitch) || !fits(host_pitch))
     return out;
   out.device_pitch = device_pitch;
   out.host_pitch = host_pitch;
@@ -73,7 +74,7 @@ public:
       code = api_.event_record(l->event, l->stream);
     if (code == CUDA_SUCCESS)
       code = api_.event_synchronize(l->event);
-    // What was ordered before something failed may still run.
+    // Commands issued before the failure may still run.
     if (code != CUDA_SUCCESS)
       api_.stream_synchronize(l->stream);
     std::lock_guard guard{mutex_};
@@ -88,7 +89,8 @@ public:
     if (!api_.handle_for_range || !attribute(CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED))
       return fail(
         errc::unsupported, name_ + " exports no dma-buf (it takes the open kernel modules)");
-    // So that the device's own synchronous copies and what others do to the memory keep their order.
+    // This keeps the order between the device's own synchronous copies and RDMA access to the
+    // memory.
     unsigned int on = 1;
     api_.pointer_set_attribute(&on, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, address_of(data));
     auto page = static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
@@ -134,7 +136,7 @@ private:
     CUevent event = nullptr;
   };
 
-  // The primary context, current while this lives.
+  // Makes the primary context current while it lives.
   struct in_context {
     explicit in_context(cuda_memory& m) : api(m.api_), code(m.enter()) {}
     ~in_context() {
@@ -175,7 +177,7 @@ private:
     return known ? value : 0;
   }
 
-  // As many as copies run at a time.
+  // There are as many lanes as copies at one time.
   result<lane> take_lane() {
     std::lock_guard guard{mutex_};
     if (!lanes_.empty()) {
@@ -185,7 +187,7 @@ private:
     }
     lane made;
     auto code = api_.stream_create(&made.stream, CU_STREAM_NON_BLOCKING);
-    // Who waits sleeps: a thread that spins would take a core from the trainer.
+    // A waiting thread sleeps: a thread that spins would take a core from the trainer.
     if (code == CUDA_SUCCESS)
       code = api_.event_create(&made.event, CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING);
     if (code != CUDA_SUCCESS)
@@ -253,7 +255,7 @@ public:
     if (!api)
       return nullptr;
     auto where = address_of(data);
-    // Also refused where nobody has started CUDA in this process.
+    // Also fails where no code of this process has started CUDA.
     unsigned int type = 0;
     auto known = api->pointer_get_attribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, where);
     if (known != CUDA_SUCCESS || type != CU_MEMORYTYPE_DEVICE)

@@ -1,4 +1,5 @@
-// Memory of NVIDIA GPUs as device memory.
+// The memory of NVIDIA GPUs as device memory.
+// Registered by `builtin`.
 #pragma once
 
 #include <millrace/transport/memory/device_memory.hpp>
@@ -7,12 +8,13 @@
 
 namespace millrace::transport {
 
-/// Finds pointers into memory of GPUs, as `cudaMalloc` and its relatives return them; managed and pinned host memory
-/// counts as the host's. It never starts CUDA in a process that does not use it (a child forked later could not use
-/// it any more), and needs no NVIDIA software to be there.
+/// Finds pointers into GPU memory, as `cudaMalloc` and its relatives return them. Managed memory
+/// and pinned host memory count as host memory. It never starts CUDA in a process that does not use
+/// it, since a child forked later could then not use CUDA. It needs no NVIDIA software on the
+/// machine.
 ///
-/// Copies run on streams of their own and wait for nobody: work that fills a tensor must have ended before the tensor
-/// is handed to Millrace.
+/// Copies run on streams of their own and do not wait for other work: work that fills a tensor must
+/// have ended before the tensor is given to Millrace.
 std::shared_ptr<device_kind> make_cuda_kind();
 
 } // namespace millrace::transport

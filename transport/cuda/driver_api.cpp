@@ -1,4 +1,4 @@
-// One symbol after the other.
+// Looks up the functions of the library one by one.
 #include <millrace/core/log.hpp>
 #include <millrace/transport/cuda/driver_api.hpp>
 
@@ -20,7 +20,8 @@ bool look_up(void* from, F& into, const char* name) {
   return into != nullptr;
 }
 
-// The header gives most names a version by a macro: the argument is expanded before it is made a string.
+// The header renames most functions by macros to add a version. The argument must be expanded
+// before it becomes a string.
 #define TEXT_OF(name) #name
 #define LOOK_UP(member, name) look_up(from, api.member, TEXT_OF(name)) // expands `name` first
 
@@ -48,7 +49,7 @@ bool look_up_all(void* from, driver_api& api) {
 std::mutex mutex;
 std::atomic<const driver_api*> found = nullptr;
 
-// The mutex is held. The library stays loaded.
+// The caller holds the mutex. The library stays loaded.
 const driver_api* resolve(void* handle) {
   static driver_api api;
   if (!found.load()) {
@@ -60,7 +61,7 @@ const driver_api* resolve(void* handle) {
   return found;
 }
 
-// How many libraries were ever loaded into this process.
+// Returns how many libraries were ever loaded into this process.
 unsigned long long libraries_loaded() {
   unsigned long long count = 0;
   auto first = [](dl_phdr_info* info, std::size_t, void* out) {
@@ -80,8 +81,8 @@ std::string driver_api::words_for(CUresult code) const {
   return words;
 }
 
-// *Problem*: this is asked for every tensor, also where there is no GPU, and looking for a library takes some 10 µs.
-// But there is nothing new to find before another library has been loaded.
+// *Problem*: this is called for every tensor, also on machines without a GPU, and a look-up takes
+// some 10 µs. But the result can change only after another library has been loaded.
 const driver_api* loaded_driver() {
   if (auto* api = found.load(std::memory_order_acquire))
     return api;
@@ -92,7 +93,7 @@ const driver_api* loaded_driver() {
   std::lock_guard guard{mutex};
   auto* handle = dlopen(library, RTLD_NOLOAD | RTLD_NOW);
   auto* api = handle ? resolve(handle) : nullptr;
-  // After the look: who sees the number may rely on it.
+  // Stored after the look-up: a thread that sees the number may rely on its result.
   looked_at = now;
   return api;
 }

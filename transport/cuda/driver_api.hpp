@@ -1,5 +1,6 @@
-// NVIDIA's driver library, looked up at run time, so that the same build runs where there is none.
-// Used by the memory of CUDA devices alone.
+// NVIDIA's driver library, looked up at run time, so that the same build runs on machines without
+// it.
+// Used by `cuda_memory`.
 #pragma once
 
 #include <cuda.h>
@@ -8,7 +9,7 @@
 
 namespace millrace::transport::cuda {
 
-/// Its functions, in the versions that the header means. Those below the line may be null: older drivers lack them.
+/// The library's functions, in the versions that the header names.
 struct driver_api {
   decltype(&cuInit) init = nullptr;
   decltype(&cuGetErrorString) get_error_string = nullptr;
@@ -31,17 +32,18 @@ struct driver_api {
   decltype(&cuMemcpy2DAsync) memcpy_2d_async = nullptr;
   decltype(&cuMemHostRegister) host_register = nullptr;
   decltype(&cuMemHostUnregister) host_unregister = nullptr;
-  // ------
+  // Older drivers lack these two functions; they may be null.
   decltype(&cuMemGetHandleForAddressRange) handle_for_range = nullptr;
   decltype(&cuFlushGPUDirectRDMAWrites) flush_writes = nullptr;
 
-  /// "out of memory"
+  /// Returns the driver's text for a code, such as "out of memory".
   std::string words_for(CUresult code) const;
 };
 
-/// The library, if something in this process has loaded it; else null, and then no pointer leads to a device. Cheap.
+/// Returns the library if this process has loaded it, else null; then no pointer leads to a device.
+/// This call is cheap.
 const driver_api* loaded_driver();
-/// Loads the library; null, and why, if it is not there.
+/// Loads the library. Returns null and the reason if it is missing.
 const driver_api* load_driver(std::string& why);
 
 } // namespace millrace::transport::cuda

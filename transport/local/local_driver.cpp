@@ -1,4 +1,4 @@
-// The smallest driver: read it first.
+// The smallest driver. Read it first, before writing another one.
 #include <millrace/transport/local/local_driver.hpp>
 #include <millrace/transport/memory/arena.hpp>
 
@@ -54,9 +54,8 @@ private:
 
 } // namespace
 
-std::shared_ptr<driver> make_local_driver(
-  std::shared_ptr<mover_pool> movers, const copy_limits& limits) {
-  return std::make_shared<local_driver>(std::move(movers), limits);
+std::shared_ptr<driver> make_local_driver(const driver_deps& deps) {
+  return std::make_shared<local_driver>(deps.movers, deps.limits);
 }
 
 } // namespace millrace::transport

@@ -1,4 +1,5 @@
-// memfd arenas and the table that finds them by address.
+// Makes memfd arenas, and keeps the table that finds arenas by address.
+// Called by the fabric and by drivers.
 #include <millrace/core/log.hpp>
 #include <millrace/transport/memory/arena.hpp>
 #include <millrace/transport/memory/mapped_file.hpp>
@@ -52,8 +53,8 @@ std::uint64_t next_id() {
   return next++;
 }
 
-// True if a living arena reaches into the range. The table's mutex is held; what is found alive is left in
-// `keep`, since its destructor takes the mutex, too.
+// Returns true if a living arena overlaps the range. The caller holds the table's mutex. Arenas
+// found alive go into `keep`, since their destructor takes the same mutex.
 bool overlaps(
   const std::byte* data, std::uint64_t size_bytes, std::vector<std::shared_ptr<arena>>& keep) {
   auto& all = table().by_address;
@@ -69,7 +70,7 @@ bool overlaps(
   return false;
 }
 
-// Touches every page; with several threads, since zeroing pages is what takes the time.
+// Touches every page. Uses several threads, since zeroing the pages takes most of the time.
 int touch(std::byte* data, std::uint64_t size_bytes) {
   auto parts =
     std::clamp<std::uint64_t>(size_bytes / (64u << 20), 1, std::thread::hardware_concurrency());
@@ -91,14 +92,16 @@ int touch(std::byte* data, std::uint64_t size_bytes) {
     try {
       threads.emplace_back(touch_part, at);
     } catch (const std::system_error&) {
-      touch_part(at); // more slowly, but no worse
+      // This thread does the part itself, only more slowly.
+      touch_part(at);
     }
   for (auto& t : threads)
     t.join();
   return failed;
 }
 
-// What the system says it can give without swapping; the largest number if it does not say.
+// Returns the bytes that the system can give without swapping; the largest number if it does not
+// say.
 std::uint64_t available_bytes() {
   std::ifstream meminfo{"/proc/meminfo"};
   for (std::string line; std::getline(meminfo, line);)
@@ -107,7 +110,8 @@ std::uint64_t available_bytes() {
   return ~std::uint64_t{0};
 }
 
-// A memfd of the size asked for, mapped; huge pages only if the pool has enough of them.
+// Makes and maps a memfd of the size asked for. Huge pages are used only if the pool has enough of
+// them.
 int open_memfd(const arena_options& options, std::uint64_t size_bytes, bool huge, void*& data) {
   int fd =
     memfd_create(options.name.c_str(), MFD_CLOEXEC | MFD_ALLOW_SEALING | (huge ? MFD_HUGETLB : 0u));
@@ -131,7 +135,7 @@ result<std::shared_ptr<arena>> arena::create(const arena_options& options) {
     "making an arena of " + std::to_string(options.size_bytes) + " bytes for " + options.name;
   if (options.size_bytes == 0)
     return fail(errc::invalid_argument, doing);
-  // Touching more than there is would wake the kernel's memory killer instead of failing.
+  // Touching more memory than there is would wake the kernel's OOM killer instead of failing.
   if (auto available = available_bytes(); options.size_bytes > available)
     return fail(
       errc::no_space,
@@ -203,7 +207,7 @@ arena::~arena() {
     return;
   {
     std::lock_guard guard{table().mutex};
-    // A mapping given up may have been adopted again in the meantime.
+    // After the mapping was given up, the same addresses may have been adopted again.
     auto mine = table().by_address.find(data_);
     if (mine != table().by_address.end() && mine->second.expired())
       table().by_address.erase(mine);
@@ -219,7 +223,7 @@ void arena::pin_for(device_memory& device) {
 }
 
 result<arena_place> find_arena(const std::byte* data, std::uint64_t length) {
-  // Outlives the guard: its destructor takes the same mutex.
+  // Outlives the guard, since its destructor takes the same mutex.
   std::shared_ptr<arena> a;
   {
     std::lock_guard guard{table().mutex};
@@ -248,7 +252,7 @@ result<std::shared_ptr<mapped_arena>> mapped_arena::map(int fd, std::uint64_t si
     size_bytes == 0 || static_cast<std::uint64_t>(info.st_size) < size_bytes)
     return fail(
       errc::permission_denied, "the peer's arena is no sealed memfd of the announced size");
-  // Arenas are touched when they are made; pages that are not there yet would be charged to this process.
+  // Arenas are touched when they are made. Missing pages would be charged to this process.
   if (static_cast<std::uint64_t>(info.st_blocks) * stat_block_bytes < size_bytes)
     return fail(errc::permission_denied, "the peer's arena has holes");
   auto* data = mmap(nullptr, size_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);

@@ -1,4 +1,6 @@
-// Memory that peers on this host can map: memfd-backed, touched and pinned when it is made; or somebody's file.
+// Memory that peers on this host can map: a memfd, touched and pinned when it is made, or an
+// adopted file.
+// Made by the fabric; found by address when a driver needs it.
 #pragma once
 
 #include <millrace/core/memory.hpp>
@@ -15,20 +17,21 @@
 namespace millrace::transport {
 
 struct arena_options {
-  std::string name;             // shown in /proc, for people
+  std::string name;             // shown in /proc
   std::uint64_t size_bytes = 0; // rounded up to whole pages
   bool huge_pages = true;       // use them where the system grants them
   bool lock = true;             // mlock where the system grants it
 };
 
-/// A mapping of a sealed memfd, freed with its last reference, which leaves nothing in /dev/shm; or a mapping of
-/// a file or DAX device that somebody else made and keeps.
+/// A mapping of a sealed memfd that leaves nothing in /dev/shm and is freed with its last
+/// reference; or a mapping of a file or DAX device that another part of the program made and owns.
 class arena {
 public:
-  /// Reserves, touches and (where granted) locks the memory; the slow part of a node's start.
-  /// Errors: `no_space` with the size asked for and what the system says.
+  /// Reserves, touches and (where the system allows it) locks the memory. This is the slow part of
+  /// a node's start.
+  /// Errors:  `no_space` with the size asked for and the system's reason.
   static result<std::shared_ptr<arena>> create(const arena_options& options);
-  /// Makes somebody's mapping findable as an arena; see `fabric::adopt`.
+  /// Makes an existing mapping findable as an arena; see `fabric::adopt`.
   static result<std::shared_ptr<arena>> adopt(const file_mapping& mapping);
   ~arena();
   arena(const arena&) = delete;
@@ -36,14 +39,15 @@ public:
 
   std::uint64_t id() const noexcept { return id_; } // unique in this process
   int fd() const noexcept { return fd_.get(); }
-  /// True if it was adopted: peers map parts of a file instead of a memfd.
+  /// True if the mapping was adopted: peers then map parts of a file instead of a memfd.
   bool is_file() const noexcept { return is_file_; }
   std::uint64_t file_offset() const noexcept { return file_offset_; }
   std::byte* data() const noexcept { return data_; }
   std::uint64_t size_bytes() const noexcept { return size_bytes_; }
   bool locked() const noexcept { return locked_; }
   bool huge() const noexcept { return huge_; }
-  /// The whole of it, before a device copies with a part. Not of adopted files, whose pages come and go.
+  /// Pins the whole arena, before a device copies with a part of it. Does nothing for adopted
+  /// files, whose pages come and go.
   void pin_for(device_memory& device);
 
 private:
@@ -60,22 +64,26 @@ private:
   device_pins pins_;
 };
 
-/// The arena of this process in which `[data, data + length)` lies, and the offset there.
+/// The arena of this process in which a range lies, and the range's offset in it.
 struct arena_place {
   std::shared_ptr<arena> in;
   std::uint64_t offset = 0;
 };
 result<arena_place> find_arena(const std::byte* data, std::uint64_t length);
 
-/// True if the descriptor's memory are pages of the system's pool of huge pages. Seals keep nobody who has it from
-/// taking them out again, and where the pool has no other page, the next access is a signal (SIGBUS); of other memory
-/// it is a new page of zeros.
+/// Returns true if the descriptor's memory consists of pages from the system's pool of huge pages.
+/// Seals do not keep a process that has the descriptor from punching such pages out. If the pool
+/// has no other page, the next access raises SIGBUS; with other memory, the next access finds a new
+/// page of zeros.
 bool is_of_huge_page_pool(int fd) noexcept;
 
-/// An arena of another process, mapped here. Mapping checks the seals, so the peer cannot shrink it under us.
+/// An arena of another process, mapped here. Mapping checks the seals, so the peer cannot shrink it
+/// while it is mapped.
 class mapped_arena {
 public:
-  /// Errors: `permission_denied` for a descriptor that is no sealed memfd of at least `size_bytes`, all there.
+  /// Maps a peer's arena.
+  /// Errors:  `permission_denied` for a descriptor that is not a sealed memfd of at least
+  ///          `size_bytes`, without holes.
   static result<std::shared_ptr<mapped_arena>> map(int fd, std::uint64_t size_bytes);
   ~mapped_arena();
   mapped_arena(const mapped_arena&) = delete;
@@ -84,13 +92,14 @@ public:
   std::byte* data() const noexcept { return data_; }
   std::uint64_t size_bytes() const noexcept { return size_bytes_; }
 
-  /// Fills the page table for `[offset, offset + length)`, so that later transfers do not fault.
+  /// Fills the page table for `[offset, offset + length)`, so that later transfers take no page
+  /// faults.
   void populate(std::uint64_t offset, std::uint64_t length) noexcept;
 
-  /// The whole of it, before a device copies with a part.
+  /// Pins the whole arena, before a device copies with a part of it.
   void pin_for(device_memory& device) { pins_.pin_for(device, data_, size_bytes_); }
 
-  /// True for the first caller.
+  /// Returns true to the first caller only.
   bool first_use() noexcept { return !used_.exchange(true); }
 
 private:

@@ -1,4 +1,4 @@
-// The kinds of device memory of this process.
+// The kinds of device memory of this process, and batches of copies by a device.
 #include <millrace/core/log.hpp>
 #include <millrace/transport/builtin.hpp>
 #include <millrace/transport/copy/copy.hpp>

@@ -1,4 +1,4 @@
-// Strides resolved run by run.
+// Resolves strides run by run.
 #include <millrace/core/assert.hpp>
 #include <millrace/transport/memory/gather_list.hpp>
 
@@ -32,8 +32,8 @@ namespace millrace::transport {
 
 namespace {
 
-// True if walking the dimensions never visits a byte twice: sorted by stride, each step clears what the
-// smaller ones span.
+// Returns true if walking the dimensions never visits a byte twice: when sorted by stride, each
+// step is larger than the span of the smaller dimensions.
 template <class Dimensions>
 bool disjoint(std::uint64_t run_bytes, Dimensions outer) {
   std::sort(outer.begin(), outer.end(), [](auto& a, auto& b) {
@@ -61,7 +61,7 @@ result<gather_list::item> gather_list::item_of(const tensor_view& view, access_m
     out.run_bytes = out.size_bytes;
     return out;
   }
-  // Inner dimensions that lie densely one in the other make the run.
+  // Inner dimensions that are dense within each other make up the run.
   out.run_bytes = bits_per_element(view.desc.type) / 8;
   auto rank = view.desc.shape.size();
   while (rank > 0 &&
@@ -97,7 +97,7 @@ result<gather_list> gather_list::of(const std::vector<tensor_view>& views, acces
   return out;
 }
 
-// Finds out whose memory it is.
+// Finds the device to which the memory belongs.
 void gather_list::place(item& x) {
   auto device = find_device_memory(x.data);
   if (!device)
@@ -138,7 +138,7 @@ std::optional<std::vector<gather_list::dense_range>> gather_list::dense_ranges()
   return out;
 }
 
-// Where byte `inside` of a tensor lies.
+// Returns the address of byte `inside` of a tensor.
 std::byte* gather_list::run_at(const item& x, std::uint64_t inside) noexcept {
   auto run = inside / x.run_bytes;
   auto* at = x.data + inside % x.run_bytes;
@@ -149,7 +149,7 @@ std::byte* gather_list::run_at(const item& x, std::uint64_t inside) noexcept {
   return at;
 }
 
-// Calls `use(data, size_bytes, item)` for every run until it says no.
+// Calls `use(data, size_bytes, item)` for every run until it returns false.
 template <class F>
 void gather_list::for_runs(std::uint64_t offset, std::uint64_t length, F use) const {
   MILLRACE_ASSERT(offset <= size_bytes_ && length <= size_bytes_ - offset);
@@ -186,7 +186,7 @@ gather_list::listed_runs gather_list::runs(
 void gather_list::read(
   std::uint64_t offset, std::byte* target, std::uint64_t length, store_mode mode) const {
   MILLRACE_ASSERT(on_host());
-  // Short runs share cache lines: these are written back together, not once for every run.
+  // Short runs share cache lines. They are written back together, not once for every run.
   const auto* unwritten = target;
   auto flush = [&] {
     if (mode == store_mode::written_back)

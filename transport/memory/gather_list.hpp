@@ -1,4 +1,5 @@
-// The caller's tensors as one logical run of bytes, in order. Regions are made of these.
+// The caller's tensors as one logical run of bytes, in the order given.
+// Regions are made of these; movers and drivers copy from and to them.
 #pragma once
 
 #include <millrace/core/bulk_handle.hpp>
@@ -17,54 +18,59 @@ namespace millrace::transport {
 
 /// Maps logical offsets to dense or strided memory.
 ///
-/// Byte k of the list is byte k of the tensors written densely, row-major, one after the other: strides are
-/// resolved while copying, so a strided tensor needs no staging. Tensors may lie in memory of devices, each in that
-/// of another one; only `copy_in_batch` touches those.
+/// Byte k of the list is byte k of the tensors written densely, row-major, one after the other.
+/// Strides are resolved while copying, so a strided tensor needs no staging. Tensors may lie in
+/// device memory, each on another device; only `copy_in_batch` touches those.
 /// Threads: immutable once made; any thread may copy disjoint ranges.
 class gather_list {
 public:
   gather_list() = default;
 
-  /// Errors: `invalid_argument` for a view that does not validate, and, if the memory is to be written,
-  /// for one whose elements overlap (a stride of zero, say).
+  /// Makes a list of these views.
+  /// Errors:  `invalid_argument` for an invalid view, and, if the memory is to be written, for a
+  ///          view whose elements overlap (a stride of zero, for example).
   static result<gather_list> of(const std::vector<tensor_view>& views, access_mode how);
 
   std::uint64_t size_bytes() const noexcept { return size_bytes_; }
 
-  /// Those in whose memory some of it lies, each once.
+  /// Returns the devices in whose memory a part of the list lies, each once.
   const std::vector<std::shared_ptr<device_memory>>& devices() const noexcept { return devices_; }
   bool on_host() const noexcept { return devices_.empty(); }
 
-  /// Where `[offset, offset + length)` lies if it is dense host memory of one tensor, else null.
+  /// Returns the address of `[offset, offset + length)` if the range is dense host memory of one
+  /// tensor, else null.
   std::byte* dense_at(std::uint64_t offset, std::uint64_t length) const noexcept;
 
-  /// For lists on the host. Lists the dense runs that make up `[offset, offset + length)`, in order, as many as `out`
-  /// takes. The range must lie inside.
+  /// What `runs` has listed.
   struct listed_runs {
     std::size_t count = 0;
-    std::uint64_t size_bytes = 0; // that they cover
+    std::uint64_t size_bytes = 0; // bytes that they cover
   };
+  /// Lists the dense runs that make up `[offset, offset + length)`, in order, as many as fit in
+  /// `out`. For lists on the host. The range must lie inside the list.
   listed_runs runs(std::uint64_t offset, std::uint64_t length, std::span<iovec> out) const;
 
-  /// A run of bytes that lie next to each other in memory, too.
+  /// A range of the list whose bytes are dense in memory, too.
   struct dense_range {
     std::uint64_t offset = 0; // in the list
     std::byte* data = nullptr;
     std::uint64_t length = 0;
-    device_memory* device = nullptr; // null: the host's
+    device_memory* device = nullptr; // null: host memory
   };
-  /// All of the list as such runs, in order; tensors that touch share one. Nothing if a tensor is strided.
+  /// Returns the whole list as such ranges, in order. Tensors that touch in memory share one.
+  /// Nothing if a tensor is strided.
   std::optional<std::vector<dense_range>> dense_ranges() const;
 
-  /// For lists on the host. Copies `[offset, offset + length)` of the list to `target`. The range must lie inside.
+  /// Copies `[offset, offset + length)` of the list to `target`. For lists on the host. The range
+  /// must lie inside the list.
   void read(std::uint64_t offset, std::byte* target, std::uint64_t length, store_mode mode) const;
 
-  /// For lists on the host. Copies `length` bytes from `source` to `[offset, ...)` of the list.
+  /// Copies `length` bytes from `source` to `[offset, ...)` of the list. For lists on the host.
   void write(
     std::uint64_t offset, const std::byte* source, std::uint64_t length, store_mode mode) const;
 
-  /// Adds `[offset, offset + length)` to what is copied with `host`, wherever the memory lies. The batch must end
-  /// before the list.
+  /// Adds the copy between `[offset, offset + length)` and `host` to the batch, wherever the memory
+  /// lies. The batch must end before the list.
   void copy_in_batch(
     device_batch& batch, std::uint64_t offset, std::byte* host, std::uint64_t length) const;
 
@@ -73,7 +79,7 @@ private:
     std::uint64_t count;
     std::int64_t stride_bytes;
   };
-  /// One tensor: `runs` of `run_bytes` dense bytes, placed by the outer dimensions.
+  /// One tensor: runs of `run_bytes` dense bytes, placed by the outer dimensions.
   struct item {
     std::uint64_t first = 0; // logical offset
     std::uint64_t size_bytes = 0;

@@ -21,14 +21,14 @@ namespace millrace::transport {
 
 namespace {
 
-// Addresses and file offsets agree modulo this, so that the kernel can use huge pages.
+// Addresses and file offsets are equal modulo this, so that the kernel can use huge pages.
 constexpr std::uint64_t alignment = 2u << 20;
 constexpr std::uint64_t granule_bytes_min = 64u << 10;
 constexpr std::uint64_t granule_bytes_max = 1ull << 40;
 // Page tables are filled in pieces of this size.
 constexpr std::uint64_t populate_bytes_max = 1u << 20;
 
-// Addresses, and where they may be touched zeros; null if there are none.
+// Reserves addresses; reading them where allowed gives zeros. Null if there is no room.
 void* reserve_addresses(std::uint64_t size_bytes, int protection) {
   auto* at =
     mmap(nullptr, size_bytes, protection, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -63,7 +63,7 @@ result<std::shared_ptr<mapped_file>> mapped_file::reserve(net::unique_fd fd, con
   m->where_ = where;
   m->populate_bytes_ = std::min(populate_bytes_max, where.granule_bytes);
   struct statfs system {};
-  // Other file systems write-protect a page when they have written it out; the next store faults.
+  // Other file systems write-protect a page after they have written it out; the next store faults.
   m->filled_stays_ = fstatfs(m->fd_.get(), &system) == 0 && system.f_type == TMPFS_MAGIC;
   m->reserved_bytes_ = where.size_bytes + 2 * alignment;
   m->filled_bytes_ = where.size_bytes / m->populate_bytes_ + 1;
@@ -110,7 +110,8 @@ status mapped_file::map_locked(std::uint64_t offset, std::uint64_t length) {
   auto map = [&](int flags) {
     return mmap(data_ + offset, length, PROT_READ | PROT_WRITE, flags | MAP_FIXED, fd_.get(), at);
   };
-  // With MAP_SYNC what is written back stays, also where a page fault had to allocate or convert blocks.
+  // With MAP_SYNC, data written back is durable even where a page fault had to allocate or convert
+  // blocks.
   auto* mapped = may_sync_ ? map(MAP_SHARED_VALIDATE | MAP_SYNC) : MAP_FAILED;
   if (mapped == MAP_FAILED) {
     may_sync_ = false;
@@ -121,7 +122,7 @@ status mapped_file::map_locked(std::uint64_t offset, std::uint64_t length) {
   return {};
 }
 
-// A gap becomes one run with the neighbours that it touches.
+// Adds a run and joins it with the neighbours that it touches.
 void mapped_file::add_locked(std::uint64_t offset, std::uint64_t length) {
   auto end = offset + length;
   if (auto after = granted_.find(end); after != granted_.end()) {
@@ -142,7 +143,7 @@ bool mapped_file::granted(std::uint64_t offset, std::uint64_t length) const {
 }
 
 status mapped_file::populate(std::uint64_t offset, std::uint64_t length, direction dir) {
-  // Seen from the owner: it reads into its file, so the copy writes here.
+  // The direction is the owner's: the owner reads into its file, so this copy writes there.
   auto writes = dir == direction::read;
   auto advice = writes ? MADV_POPULATE_WRITE : MADV_POPULATE_READ;
   auto wanted = static_cast<std::uint8_t>(writes ? 2 : 1);
@@ -154,7 +155,8 @@ status mapped_file::populate(std::uint64_t offset, std::uint64_t length, directi
     if (*piece >= wanted && (filled_stays_ || !writes))
       continue;
     auto bytes = std::min(populate_bytes_, where_.size_bytes - at);
-    if (madvise(data_ + at, bytes, advice) != 0 && errno != EINVAL) // EINVAL: kernels before 5.14
+    // Kernels before 5.14 return EINVAL.
+    if (madvise(data_ + at, bytes, advice) != 0 && errno != EINVAL)
       return {
         errc::io_error,
         status_from_errno(

@@ -1,4 +1,5 @@
 // The table of exposed regions of this process.
+// Movers and drivers look regions up here by number and key.
 #include <millrace/transport/memory/region.hpp>
 
 #include <condition_variable>
@@ -36,7 +37,8 @@ public:
     return !withdrawn_;
   }
 
-  // Whoever comes second returns no earlier than the first: then nobody reaches the memory for either.
+  // A second caller returns no earlier than the first, so that both can rely on the memory being
+  // unreachable.
   void withdraw() {
     std::map<std::uint64_t, std::function<void()>> hooks;
     {
@@ -53,7 +55,7 @@ public:
     quiet_.notify_all();
   }
 
-  // 0 once it is withdrawn.
+  // Returns 0 once the region is withdrawn.
   std::uint64_t add_hook(std::function<void()> f) {
     std::lock_guard guard{mutex_};
     if (withdrawn_)

@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::uint64_t unit_bytes = 64;
 
-// Free runs by offset and by size; both always describe the same runs.
+// The free runs by offset and by size. Both maps always describe the same runs.
 class free_space {
 public:
   explicit free_space(std::uint64_t size_bytes) : free_bytes_(size_bytes) { add(0, size_bytes); }
@@ -22,7 +22,7 @@ public:
   std::uint64_t free_bytes() const { return free_bytes_; }
   std::uint64_t largest() const { return by_size_.empty() ? 0 : by_size_.rbegin()->first; }
 
-  // The offset of a run of `size_bytes`, or -1.
+  // Returns the offset of a run of `size_bytes`, or -1.
   std::int64_t take(std::uint64_t size_bytes, std::uint64_t alignment) {
     for (auto i = by_size_.lower_bound({size_bytes, 0}); i != by_size_.end(); ++i) {
       auto [run_bytes, first] = *i;

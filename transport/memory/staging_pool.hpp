@@ -1,4 +1,6 @@
-// Lends memory out of arenas: one that was touched and pinned at start, or one made for each request.
+// Lends memory from arenas: from one that was touched and pinned at start, or from one made for
+// each request.
+// Used by nodes and clients for staging memory.
 #pragma once
 
 #include <millrace/core/memory.hpp>
@@ -6,14 +8,16 @@
 
 namespace millrace::transport {
 
-/// A concurrent allocator on one arena that is touched and pinned once (DStore, sections 3 and 6.5).
+/// Returns a concurrent allocator on one arena, which is touched and pinned once (DStore, sections
+/// 3 and 6.5).
 ///
-/// Best fit with coalescing, 64-byte units; memory lent keeps the arena alive.
-/// Errors of `allocate`: `no_space` with the bytes asked for, free, and the largest free run.
+/// It uses best fit with coalescing, in units of 64 bytes. Memory lent keeps the arena alive.
+/// Errors:  of `allocate`: `no_space` with the bytes asked for, the bytes free, and the largest
+///          free run.
 std::shared_ptr<memory_source> make_staging_pool(std::shared_ptr<arena> a);
 
-/// The comparison that shows what the pool is worth: allocates, touches and pins for every request.
-/// `options.size_bytes` bounds what is lent at one time.
+/// Returns a source that allocates, touches and pins for every request. It shows by comparison what
+/// the pool is worth. `options.size_bytes` bounds what is lent at one time.
 std::shared_ptr<memory_source> make_on_demand_source(const arena_options& options);
 
 } // namespace millrace::transport

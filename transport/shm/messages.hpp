@@ -1,4 +1,4 @@
-// What two shm drivers say to each other over their channel.
+// The messages between two shm drivers, sent over their channel.
 #pragma once
 
 #include <millrace/core/bulk_handle.hpp>
@@ -11,7 +11,7 @@
 
 namespace millrace::transport::shm {
 
-/// The values travel on the wire: append, never renumber.
+/// These values travel on the wire: append new ones, never renumber.
 enum class message_kind : std::uint8_t {
   announce = 1,
   forget = 2,
@@ -21,14 +21,14 @@ enum class message_kind : std::uint8_t {
   grant = 6,
 };
 
-/// "Here is an arena of mine; map it." One descriptor comes along.
+/// Announces an arena for the receiver to map. One descriptor comes with the message.
 struct announce {
   std::uint64_t arena = 0;
   std::uint64_t size_bytes = 0;
 };
 
-/// "Here is a file or device of mine that serves as an arena; map what I grant of it." One descriptor comes
-/// along. Arenas and files share one numbering.
+/// Announces a file or device that serves as an arena; the receiver maps the granted parts. One
+/// descriptor comes with the message. Arenas and files share one numbering.
 struct announce_file {
   std::uint64_t arena = 0;
   std::uint64_t size_bytes = 0;
@@ -36,33 +36,34 @@ struct announce_file {
   std::uint64_t granule_bytes = 0; // grants are whole multiples of it, except at the end
 };
 
-/// "This part of that file, too." Sent before the first move that touches the part.
+/// Grants a part of a file. Sent before the first move that touches the part.
 struct grant {
   std::uint64_t arena = 0;
   std::uint64_t offset = 0;
   std::uint64_t length = 0;
 };
 
-/// "That arena is gone; unmap it."
+/// Says that an arena is gone; the receiver unmaps it.
 struct forget {
   std::uint64_t arena = 0;
 };
 
 struct move_op {
-  std::uint64_t remote_offset = 0; // into the receiver's region
-  std::uint64_t arena = 0;         // of the sender
-  std::uint64_t offset = 0;        // into that arena
+  std::uint64_t remote_offset = 0; // in the receiver's region
+  std::uint64_t arena = 0;         // the sender's arena
+  std::uint64_t offset = 0;        // in that arena
   std::uint64_t length = 0;
   std::uint64_t lead = 0;
   std::uint64_t tail = 0;
 };
 
-// Of one move: bound its message and its answer, whatever the number and size of the tensors.
+// Bounds of one move. They bound its message and its answer, whatever the number and size of the
+// tensors.
 inline constexpr std::size_t move_ops_max = 32'768;
 inline constexpr std::uint64_t move_digests_max = 1u << 20;
 
-/// "Copy between your region and my arena." The owner of the region does it: it alone knows the addresses, checks
-/// the key, and can stop when the memory is withdrawn.
+/// Asks the owner of a region to copy between the region and the sender's arena. The owner copies
+/// because it alone knows the addresses, checks the key, and can stop when the memory is withdrawn.
 struct move {
   std::uint64_t number = 0;
   std::uint64_t region = 0;
@@ -70,10 +71,10 @@ struct move {
   std::uint8_t dir = 0; // a `direction`, seen from the sender
   bool digests = false;
   std::vector<move_op> ops;
-  bool write_back = false; // the lines written in the arena, to the persistence domain
+  bool write_back = false; // write the lines in the arena back to the persistence domain
 };
 
-/// Moves asked for at once.
+/// Moves that are requested together.
 struct asks {
   std::vector<move> moves;
 };
@@ -86,19 +87,19 @@ struct moved {
   bool written_back = false;
 };
 
-/// Outcomes of moves, in the order in which they ended.
+/// The outcomes of moves, in the order in which they ended.
 struct answers {
   std::vector<moved> outcomes;
 };
 
-/// No fewer than the digests that an op brings: `lead` and `tail` are less than a block each.
+/// Returns an upper bound of the digests of an op: `lead` and `tail` are less than a block each.
 constexpr std::uint64_t digests_at_most(std::uint64_t length) noexcept {
   return length / digest_block_bytes + 3;
 }
 
-/// Checks what decoding cannot: the direction, the bounds of a move, and that only writes have digests of more than
-/// what they move.
-/// Errors: `protocol_error`.
+/// Checks what decoding cannot: the direction, the bounds of a move, and that only writes have
+/// digests of more than the moved bytes.
+/// Errors:  `protocol_error`.
 [[nodiscard]] status check(const move& m);
 
 template <class Inspector>

@@ -4,7 +4,6 @@
 #include <millrace/core/gathering.hpp>
 #include <millrace/core/log.hpp>
 #include <millrace/net/loop/sweep_timer.hpp>
-#include <millrace/transport/option_bounds.hpp>
 #include <millrace/transport/peer_links.hpp>
 #include <millrace/transport/shm/peer_link.hpp>
 #include <millrace/transport/shm/shm_driver.hpp>
@@ -93,11 +92,8 @@ struct prepared_move {
 
 class shm_driver : public peer_driver, public std::enable_shared_from_this<shm_driver> {
 public:
-  shm_driver(
-    std::shared_ptr<net::io_loop> loop, std::shared_ptr<mover_pool> movers,
-    const shm_driver_options& options, std::function<std::vector<std::shared_ptr<arena>>()> shared)
-    : loop_(std::move(loop)), movers_(std::move(movers)), options_(options),
-      shared_(std::move(shared)) {}
+  shm_driver(const driver_deps& deps, const shm_options& options)
+    : deps_(deps), options_(options) {}
 
   std::string_view name() const noexcept override { return "shm"; }
   driver_capabilities capabilities() const noexcept override {
@@ -110,10 +106,10 @@ public:
     // Behind an address of a network is another host, or a way that carries no descriptors.
     if (c->peer().address)
       return;
-    auto link = std::make_shared<peer_link>(c, options_.granule_bytes, options_.bounds);
+    auto link = std::make_shared<peer_link>(c, deps_.granule_bytes, options_);
     links_.add(*c, link);
-    for (auto& a : shared_())
-      if (auto bad = link->announce_arena(a); !bad.ok())
+    for (auto& a : deps_.shared_arenas())
+      if (auto bad = link->asking.announce_arena(a); !bad.ok())
         log().warn("arena not announced peer={} why=\"{}\"", link->peer().name, bad.to_string());
     arm_sweep();
   }
@@ -150,7 +146,7 @@ public:
       };
     bool held = false;
     for (auto& m : moves)
-      held = link->ask(std::move(m.request), std::move(m.pending)) || held;
+      held = link->asking.ask(std::move(m.request), std::move(m.pending)) || held;
     if (held)
       delays_.arm(weak_from_this(), &shm_driver::send_held);
   }
@@ -190,7 +186,7 @@ private:
       auto covered = op.lead + op.length + op.tail;
       auto bad = locate(op.local - op.lead, covered, place);
       if (bad.ok())
-        bad = link.offer(place, covered);
+        bad = link.asking.offer(place, covered);
       if (!bad.ok())
         return fail(bad);
       out.request.ops.push_back(
@@ -226,14 +222,14 @@ private:
       return on_announce_file(*link, reader, fds);
     case message_kind::grant: {
       grant what;
-      auto bad = reader(what) ? link->take_grant(what) : status{};
+      auto bad = reader(what) ? link->lending.take_grant(what) : status{};
       unmap_soon(*link);
       return bad;
     }
     case message_kind::forget: {
       forget gone;
       if (reader(gone))
-        link->unmap(gone.arena);
+        link->lending.unmap(gone.arena);
       unmap_soon(*link);
       return {};
     }
@@ -249,7 +245,7 @@ private:
     case message_kind::answers: {
       answers all;
       if (reader(all))
-        link->on_answers(std::move(all));
+        link->asking.on_answers(std::move(all));
       return {};
     }
     }
@@ -262,7 +258,7 @@ private:
       return {};
     if (fds.size() != 1)
       return {errc::protocol_error, "an arena announced without its descriptor"};
-    return link.map(what, fds.front().get());
+    return link.lending.map(what, fds.front().get());
   }
 
   // With the first move that uses an arena, since it costs what copying all of it once would: a process that
@@ -271,7 +267,7 @@ private:
     if (!arena->first_use())
       return;
     auto chunks = (arena->size_bytes() + populate_bytes - 1) / populate_bytes;
-    movers_->submit(
+    deps_.movers->submit(
       static_cast<std::uint32_t>(chunks),
       [arena](std::uint32_t i) { arena->populate(i * populate_bytes, populate_bytes); }, [] {},
       job_class::background);
@@ -279,9 +275,9 @@ private:
 
   // Of many gigabytes, pinned for a device perhaps: on a mover.
   void unmap_soon(peer_link& link) {
-    auto gone = std::make_shared<std::vector<std::shared_ptr<void>>>(link.take_unmapped());
+    auto gone = std::make_shared<std::vector<std::shared_ptr<void>>>(link.lending.take_unmapped());
     if (!gone->empty())
-      movers_->submit(
+      deps_.movers->submit(
         1, [gone](std::uint32_t) { gone->clear(); }, [] {});
   }
 
@@ -292,14 +288,14 @@ private:
       return {};
     if (fds.size() != 1)
       return {errc::protocol_error, "a file announced without its descriptor"};
-    return link.map_file(what, std::move(fds.front()));
+    return link.lending.map_file(what, std::move(fds.front()));
   }
 
   status on_move(const std::shared_ptr<peer_link>& link, shm::move request) {
     if (auto bad = check(request); !bad.ok())
       return bad;
     auto weight = weigh(request);
-    auto busy = link->began(weight);
+    auto busy = link->lending.began(weight);
     auto answer = [weak = weak_from_this(), link, weight,
                    number = request.number](result<copied> outcome) {
       moved m;
@@ -311,13 +307,13 @@ private:
         m.code = static_cast<std::uint8_t>(outcome.error().code());
         m.detail = outcome.error().detail();
       }
-      auto self = link->ended(std::move(m), weight) ? weak.lock() : nullptr;
+      auto self = link->lending.ended(std::move(m), weight) ? weak.lock() : nullptr;
       if (self)
         self->delays_.arm(weak, &shm_driver::send_held);
     };
     auto job = busy.ok() ? job_for(*link, request) : fail(busy);
     if (job)
-      run_copy_job(*movers_, options_.limits, std::move(*job), std::move(answer));
+      run_copy_job(*deps_.movers, deps_.limits, std::move(*job), std::move(answer));
     else
       answer(fail(job.error()));
     return {};
@@ -336,12 +332,12 @@ private:
       .digests = request.digests,
       .write_back = request.write_back,
       .hold = reached,
-      .abandoned = link.abandoned(),
+      .abandoned = link.lending.abandoned(),
       .prepare = {}};
     job.ops.reserve(request.ops.size());
     bool files = false;
     for (auto& op : request.ops) {
-      auto local = link.resolve(op);
+      auto local = link.lending.resolve(op);
       if (!local)
         return fail(local.error());
       job.ops.push_back({op.remote_offset, local->data, op.length, op.lead, op.tail});
@@ -372,19 +368,19 @@ private:
     if (fd < 0 && errno == ESRCH && peer.pid > 0)
       return;
     if (fd < 0) {
-      loop_->run_after(quarantine_ms, [kept] { kept->clear(); });
+      deps_.loop->run_after(quarantine_ms, [kept] { kept->clear(); });
       return;
     }
     auto owned = std::make_shared<net::unique_fd>(fd);
     // What is let go may be the last user of the loop.
-    auto watched =
-      loop_->watch(fd, EPOLLIN, [kept, owned, weak = std::weak_ptr{loop_}](std::uint32_t) {
+    auto watched = deps_.loop->watch(
+      fd, EPOLLIN, [kept, owned, weak = std::weak_ptr{deps_.loop}](std::uint32_t) {
         if (auto loop = weak.lock())
           loop->unwatch(owned->get());
         kept->clear();
       });
     if (!watched.ok())
-      loop_->run_after(quarantine_ms, [kept] { kept->clear(); });
+      deps_.loop->run_after(quarantine_ms, [kept] { kept->clear(); });
   }
 
   void arm_sweep() { sweeps_.arm(weak_from_this(), &shm_driver::sweep); }
@@ -392,8 +388,8 @@ private:
   void sweep() {
     auto links = links_.all();
     for (auto& link : links) {
-      link->forget_freed();
-      link->expire(steady_clock::now());
+      link->asking.forget_freed();
+      link->asking.expire(steady_clock::now());
     }
     if (!links.empty())
       arm_sweep();
@@ -404,34 +400,18 @@ private:
       link->send_held();
   }
 
-  std::shared_ptr<net::io_loop> loop_;
-  std::shared_ptr<mover_pool> movers_;
-  shm_driver_options options_;
-  std::function<std::vector<std::shared_ptr<arena>>()> shared_;
+  const driver_deps deps_;
+  const shm_options options_;
   peer_links<peer_link> links_;
-  net::sweep_timer sweeps_{loop_, sweep_ms};
-  net::sweep_timer delays_{loop_, options_.bounds.batch_delay_ms};
+  net::sweep_timer sweeps_{deps_.loop, sweep_ms};
+  net::sweep_timer delays_{deps_.loop, options_.batch_delay_ms};
 };
 
 } // namespace
 
-status check(const shm_options& o) {
-  const option_bound bounds[] = {
-    {"transfers_max", o.transfers_max, 1, 1u << 24},
-    {"backlog_bytes_max", o.backlog_bytes_max, 1u << 20, 1ull << 40},
-    {"mapped_max", o.mapped_max, 1, 65'536},
-    {"batch_delay_ms", o.batch_delay_ms, 1, 60'000},
-    {"answer_timeout_ms", o.answer_timeout_ms, second_ms, day_ms}};
-  return check_bounds("shm", bounds);
-}
-
 result<std::shared_ptr<peer_driver>> make_shm_driver(
-  std::shared_ptr<net::io_loop> loop, std::shared_ptr<mover_pool> movers,
-  const shm_driver_options& options, std::function<std::vector<std::shared_ptr<arena>>()> shared) {
-  if (auto bad = check(options.bounds); !bad.ok())
-    return fail(bad);
-  return std::make_shared<shm_driver>(
-    std::move(loop), std::move(movers), options, std::move(shared));
+  const driver_deps& deps, const shm_options& options) {
+  return std::make_shared<shm_driver>(deps, options);
 }
 
 } // namespace millrace::transport

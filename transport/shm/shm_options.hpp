@@ -1,7 +1,7 @@
-// Every bound of the shm driver. The configuration's `shm` section sets them.
+// The options of the shm driver: the section `shm` of the configuration sets them.
 #pragma once
 
-#include <millrace/core/status.hpp>
+#include <millrace/config/keys.hpp>
 
 #include <cstdint>
 
@@ -20,7 +20,9 @@ struct shm_options {
   std::uint32_t answer_timeout_ms = 600'000;
 };
 
-/// Errors: `invalid_argument` naming the option and its bounds.
-[[nodiscard]] status check(const shm_options& options);
-
 } // namespace millrace::transport
+
+namespace millrace::config {
+template <>
+key_table<transport::shm_options> keys_of();
+}

@@ -1,4 +1,4 @@
-// Ask for a chunk, let the fabric move the piece, give the chunk back or have it brought to its place.
+// Asks for a chunk, lets the fabric move the piece, then releases the chunk or has it committed.
 #include <millrace/transport/staged/asking_side.hpp>
 #include <millrace/transport/staged/send.hpp>
 
@@ -39,7 +39,7 @@ void asking_side::start(transfer t, completion<transfer_report> done) {
       turns_.push_back(
         std::make_shared<running>(std::move(t), std::move(done), bounds_->chunk_bytes));
   }
-  // Moved only where it got its turn.
+  // `t` and `done` were moved only if the transfer was accepted.
   if (!refused.ok())
     return done(fail(refused)); // NOLINT(bugprone-use-after-move)
   pump();
@@ -79,7 +79,7 @@ void asking_side::on_staged(const staged& m) {
   {
     std::lock_guard guard{mutex_};
     auto found = chunks_.find(m.number);
-    // Answered twice, in whatever words: whoever does that has only itself to confuse.
+    // A second answer for the same chunk is ignored, whatever it says.
     if (found != chunks_.end() && found->second.now != phase::asked)
       return;
     if (m.code == 0 && found != chunks_.end() && found->second.of->failure.ok()) {
@@ -198,7 +198,7 @@ void asking_side::end(std::uint64_t number, const status& outcome) {
   pump();
 }
 
-// The last piece that ends, ends the transfer.
+// The last piece to end completes the transfer.
 void asking_side::settle(std::uint64_t number, const status& outcome) {
   running_ptr over;
   {

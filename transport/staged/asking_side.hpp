@@ -1,4 +1,5 @@
-// Transfers with device memory of one peer: pieces of them pass through chunks that the peer lends.
+// Transfers with one peer's device memory. Pieces of them pass through chunks of host memory that
+// the peer lends.
 // Made by the staged driver for each peer.
 #pragma once
 
@@ -18,10 +19,12 @@
 
 namespace millrace::transport::staged {
 
-/// Threads: any; completions and calls of the fabric run without the lock. Made by `make_shared` only.
+/// Runs the transfers to one peer. Calls completions and the fabric without the lock. Made by
+/// `make_shared` only.
+/// Threads: any.
 class asking_side : public std::enable_shared_from_this<asking_side> {
 public:
-  /// Moves bytes with memory of the host: the fabric.
+  /// Moves bytes with host memory; the fabric.
   using carrier = std::function<void(transfer, completion<transfer_report>)>;
 
   asking_side(
@@ -30,20 +33,23 @@ public:
     : channel_(std::move(c)), move_(std::move(move)), patience_(patience),
       transfers_max_(transfers_max) {}
 
-  /// The peer has said what it lends.
+  /// Returns true once the peer has announced what it lends.
   bool ready() const;
   [[nodiscard]] status on_hello(const hello& m);
 
-  /// Transfers take turns, piece by piece. Errors: `busy` while too many do.
+  /// Starts a transfer. Transfers take turns, piece by piece.
+  /// Errors:  `busy` while too many transfers run.
   void start(transfer t, completion<transfer_report> done);
   void on_staged(const staged& m);
   void on_committed(const committed& m);
-  /// Gives up what the peer has not answered in time.
+  /// Fails the transfers that the peer has not answered in time.
   void expire(time_point now);
-  /// Ends every transfer, those whose bytes are just moving when the fabric ends that.
+  /// Ends every transfer. A transfer whose bytes are being moved ends when the fabric ends that
+  /// move.
   void close(const status& why);
 
-  std::size_t chunks() const; // asked for or lent
+  // Chunks that were asked for or lent.
+  std::size_t chunks() const;
 
 private:
   struct running {
@@ -55,7 +61,7 @@ private:
     transfer what;
     completion<transfer_report> done;
     cutter cut;
-    std::vector<std::vector<std::uint64_t>> digests; // one a piece
+    std::vector<std::vector<std::uint64_t>> digests; // one list per piece
     transfer_report report;
     std::size_t under_way = 0;
     status failure;
@@ -89,7 +95,7 @@ private:
   std::optional<hello> bounds_;
   bool closed_ = false;
   std::uint64_t next_ = 1;
-  std::deque<running_ptr> turns_; // those with pieces left
+  std::deque<running_ptr> turns_; // transfers with pieces left
   std::map<std::uint64_t, lent_chunk> chunks_;
 };
 

@@ -1,4 +1,4 @@
-// An arena in equal parts, made when the first peer asks.
+// An arena in equal parts, made at the first request of a peer.
 #include <millrace/transport/staged/chunk_pool.hpp>
 
 #include <cstring>
@@ -18,8 +18,8 @@ void chunk_pool::acquire(
   post_serving(lock);
 }
 
-// For every request and for every chunk that comes back, so that none waits beside a free one; but no more than there
-// are chunks, however many requests come and are cancelled.
+// Called for every request and for every returned chunk, so that no request waits beside a free
+// chunk. At most one serving per chunk is posted, however many requests come and are cancelled.
 void chunk_pool::post_serving(std::unique_lock<std::mutex>& lock) {
   if (servings_ == count_)
     return;
@@ -41,7 +41,7 @@ void chunk_pool::serve_one() {
     next = std::move(waiting_.front());
     waiting_.pop_front();
     if (made.ok()) {
-      // The borrower's own, if there is one: its regions are there already.
+      // Prefers the borrower's own chunk, whose regions are exposed already.
       auto own = std::find_if(
         free_.begin(), free_.end(), [&](auto* f) { return f->borrower == next.borrower; });
       auto taken = own == free_.end() ? free_.begin() : own;
@@ -50,7 +50,7 @@ void chunk_pool::serve_one() {
     }
   }
   if (!made.ok()) {
-    // No chunk will come back that would have the next one served.
+    // No chunk was taken, so none will come back and start the next serving.
     std::unique_lock lock{mutex_};
     if (!waiting_.empty())
       post_serving(lock);
@@ -62,7 +62,7 @@ status chunk_pool::make_arena() {
   std::lock_guard guard{making_};
   if (arena_)
     return {};
-  // Peers of other users map it, too, and take no pages of the system's pool.
+  // Peers of other users map it, too, and must not take pages from the system's pool.
   auto made = arena::create(
     {.name = "millrace-staged", .size_bytes = count_ * options_.chunk_bytes, .huge_pages = false});
   if (!made)
@@ -79,7 +79,7 @@ status chunk_pool::make_arena() {
 }
 
 void chunk_pool::cancel(std::uint64_t borrower, std::uint64_t number) {
-  request dropped; // ends without the lock
+  request dropped; // destroyed without the lock
   std::lock_guard guard{mutex_};
   auto found = std::find_if(waiting_.begin(), waiting_.end(), [&](auto& r) {
     return r.borrower == borrower && r.number == number;
@@ -93,7 +93,7 @@ void chunk_pool::cancel(std::uint64_t borrower, std::uint64_t number) {
 void chunk_pool::give_back(chunk* c, bool withdraw) {
   if (!withdraw)
     return put(c);
-  // Withdrawing waits for movers: not on the caller's thread.
+  // Withdrawing waits for movers, so it must not run on the caller's thread.
   movers_->devices().submit(
     1,
     [self = shared_from_this(), c](std::uint32_t) {
@@ -106,7 +106,7 @@ void chunk_pool::give_back(chunk* c, bool withdraw) {
 
 void chunk_pool::put(chunk* c) {
   std::unique_lock lock{mutex_};
-  // Its borrower went away while it was copied.
+  // The borrower went away while its chunk was copied.
   if ((c->readable || c->writable) && !live_.contains(c->borrower)) {
     lock.unlock();
     return give_back(c, true);
@@ -121,12 +121,12 @@ bulk_handle chunk_pool::lend(chunk& c, std::uint64_t borrower, access_mode how) 
     c.readable.withdraw();
     c.writable.withdraw();
     c.borrower = borrower;
-    // The region covers the whole chunk, and what another peer moved is nobody else's business.
+    // The region covers the whole chunk, and a peer must not see another peer's bytes.
     std::memset(c.data, 0, c.size_bytes);
   }
   auto& r = how == access_mode::read ? c.readable : c.writable;
   if (!r) {
-    // Of the host and dense: nothing to be refused.
+    // The view is host memory and dense, so it cannot be refused.
     tensor_view all{{"chunk", dtype::u8, {c.size_bytes}}, c.data, {}};
     r = expose(gather_list::of({all}, how).value(), how);
   }

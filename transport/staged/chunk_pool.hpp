@@ -1,4 +1,5 @@
-// Staging memory of an owner of device memory: chunks that are lent to peers. One for all peers of a fabric.
+// The staging memory of a process that owns device memory: chunks that are lent to peers.
+// One pool for all peers of a fabric; used by `lending_side`.
 #pragma once
 
 #include <millrace/transport/copy/mover_pool.hpp>
@@ -16,21 +17,22 @@
 
 namespace millrace::transport::staged {
 
-/// One piece of staging memory. Whoever has it touches it alone, but for the peer that it is lent to.
+/// One part of the staging memory. Only its holder, and the peer to which it is lent, may touch it.
 struct chunk {
   std::byte* data = nullptr;
   std::uint64_t size_bytes = 0;
-  std::uint64_t borrower = 0; // whose keys the regions have
+  std::uint64_t borrower = 0; // the borrower that has the regions' keys
   region readable;
   region writable;
 };
 
-/// Gives chunks in the order of asking.
+/// Lends chunks in the order of the requests.
 ///
-/// *Problem*: exposing memory anew for every chunk would cost a peer with RDMA devices a question and a window each. So
-/// the regions of a chunk live on while it goes back and forth with one peer. Another peer gets new ones, and only
-/// after the old ones are withdrawn and the bytes are gone.
-/// Threads: any; whoever gets a chunk, gets it on a thread for devices. Made by `make_shared` only.
+/// *Problem*: exposing memory anew for every chunk would cost a peer with RDMA devices a request
+/// and a window each. So the regions of a chunk stay exposed while it goes back and forth with one
+/// peer. Another peer gets new regions, only after the old ones are withdrawn and the bytes are
+/// erased.
+/// Threads: any. Chunks are handed out on a thread for devices. Made by `make_shared` only.
 class chunk_pool : public std::enable_shared_from_this<chunk_pool> {
 public:
   chunk_pool(const staged_options& options, std::shared_ptr<mover_pool> movers)
@@ -38,25 +40,26 @@ public:
       count_(std::max<std::uint64_t>(options.size_bytes / options.chunk_bytes, 1)),
       movers_(std::move(movers)) {}
 
-  std::uint64_t chunks() const noexcept { return count_; } // once they are made
+  // The number of chunks once they are made.
+  std::uint64_t chunks() const noexcept { return count_; }
 
-  /// A number for a new borrower, that is a connection.
+  /// Returns a number for a new borrower, which is one connection.
   std::uint64_t new_borrower();
 
-  /// Calls `use` with a chunk as soon as there is one, or with why there will be none: `no_space`.
+  /// Calls `use` with a chunk as soon as one is free, or with `no_space` when there will be none.
   void acquire(
     std::uint64_t borrower, std::uint64_t request, std::function<void(result<chunk*>)> use);
-  /// Forgets a request, if it still waits.
+  /// Forgets a request if it still waits.
   void cancel(std::uint64_t borrower, std::uint64_t request);
-  /// `withdraw`: somebody may still try to reach it by its regions.
+  /// `withdraw`: the regions must go first, since the peer or its device may still reach them.
   void give_back(chunk* c, bool withdraw);
-  /// The handle by which the borrower reaches the chunk.
+  /// Returns the handle by which the borrower reaches the chunk.
   static bulk_handle lend(chunk& c, std::uint64_t borrower, access_mode how);
-  /// Withdraws the regions of a borrower that is gone, soon.
+  /// Withdraws the regions of a borrower that has gone, soon, on another thread.
   void forget(std::uint64_t borrower);
 
   const std::shared_ptr<mover_pool>& movers() const noexcept { return movers_; }
-  /// Before a device copies with a chunk.
+  /// Pins the staging memory, before a device copies with a chunk.
   void pin_for(device_memory& device) { arena_->pin_for(device); }
 
   struct counts {

@@ -1,4 +1,5 @@
 // Cuts at digest blocks where digests are wanted.
+// Called by `asking_side`.
 #include <millrace/core/digest.hpp>
 #include <millrace/transport/staged/cutter.hpp>
 #include <millrace/transport/staged/messages.hpp>
@@ -39,7 +40,7 @@ piece cutter::next() {
   return out;
 }
 
-// 0 if not even a digest block fits any more.
+// Returns 0 if not even one digest block fits any more.
 std::uint64_t cutter::next_length(const copy_op& op, std::uint64_t room) const {
   auto length = std::min(op.length - at_, room);
   if (!what_->digests || length == op.length - at_)

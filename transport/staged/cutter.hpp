@@ -1,4 +1,5 @@
-// Cuts a transfer into pieces that pass through one chunk of staging memory each. Used by `asking_side`.
+// Cuts a transfer into pieces that pass through one chunk of staging memory each.
+// Used by `asking_side`.
 #pragma once
 
 #include <millrace/core/bulk_handle.hpp>
@@ -10,25 +11,26 @@
 
 namespace millrace::transport::staged {
 
-/// What passes through one chunk: ranges of the region, packed one after the other, and the local side of them.
+/// What passes through one chunk: ranges of the region, packed one after the other, and their local
+/// side.
 struct piece {
   std::vector<segment> ranges;
   std::vector<copy_op> ops; // `remote_offset` is into the chunk
   std::uint64_t bytes = 0;
 };
 
-/// Gives the pieces in the order of the ops. Every digest block belongs to one piece, so that the digests of the
-/// pieces, one after the other, are those of the transfer. A transfer without bytes has one empty piece: its handle
-/// is checked all the same.
+/// Returns the pieces in the order of the ops. Every digest block belongs to one piece, so the
+/// digests of all pieces, in order, are those of the transfer. A transfer without bytes has one
+/// empty piece, so that its handle is checked, too.
 class cutter {
 public:
-  /// `what` must outlive it; `chunk_bytes` is a digest block at least.
+  /// `what` must outlive the cutter. `chunk_bytes` is at least one digest block.
   cutter(const transfer& what, std::uint64_t chunk_bytes);
 
   bool at_end() const noexcept { return op_ == what_->ops.size() && given_ > 0; }
-  /// Only before the end.
+  /// Returns the next piece. Only before the end.
   piece next();
-  /// Where the last op ends in the region; the largest number if one has no end.
+  /// Returns where the last op ends in the region; the largest number if an op's end overflows.
   std::uint64_t extent() const noexcept { return extent_; }
 
 private:

@@ -1,4 +1,4 @@
-// Checks on the loop, copies on threads for devices.
+// Checks messages on the I/O loop; copies on the threads for devices.
 #include <millrace/transport/staged/lending_side.hpp>
 #include <millrace/transport/staged/send.hpp>
 
@@ -60,7 +60,7 @@ status lending_side::on_stage(stage m) {
   return {};
 }
 
-// The loan may have ended while it waited, and another have its number.
+// The loan may have ended while it waited, and another loan may have its number now.
 void lending_side::fill(std::uint64_t number, std::uint64_t ticket, result<chunk*> given) {
   std::optional<loan> l;
   {
@@ -156,7 +156,7 @@ status lending_side::on_commit(const commit& m) {
 
 void lending_side::empty(std::uint64_t number) {
   std::unique_lock lock{mutex_};
-  auto l = loans_.at(number); // stays while it is emptied
+  auto l = loans_.at(number); // stays in the map while the chunk is emptied
   lock.unlock();
   auto outcome = copy(l, device_way::from_host);
   lock.lock();
@@ -240,7 +240,7 @@ void lending_side::close() {
         kept.push_back(l.what);
       else if (l.now == phase::waiting)
         waiting.push_back(l.ticket);
-      // What is being copied ends when that ends.
+      // A loan being copied ends when its copy ends.
       auto copying = l.now == phase::filling || l.now == phase::emptying;
       i = copying ? std::next(i) : loans_.erase(i);
     }

@@ -14,8 +14,9 @@
 
 namespace millrace::transport::staged {
 
-/// Copies between the region's memory and a chunk hold a lease each: withdrawing the region waits for one of them,
-/// never for a peer. The peer itself touches chunks alone.
+/// Fills and empties chunks for one peer. Each copy between the region's memory and a chunk holds a
+/// lease, so withdrawing the region waits for one copy and never for a peer. The peer itself
+/// touches chunks only.
 /// Threads: any. Made by `make_shared` only.
 class lending_side : public std::enable_shared_from_this<lending_side> {
 public:
@@ -25,26 +26,28 @@ public:
     : channel_(std::move(c)), pool_(std::move(pool)), options_(options),
       borrower_(pool_->new_borrower()) {}
 
-  /// Errors: `protocol_error` for what no peer sends that keeps to the protocol.
+  /// Errors:  `protocol_error` for a message that breaks the protocol.
   [[nodiscard]] status on_stage(stage m);
   [[nodiscard]] status on_commit(const commit& m);
   void on_release(const release& m);
-  /// Takes back what was kept too long, and tells those that we are busy who have waited too long.
+  /// Takes back chunks that were kept too long, and answers `busy` to requests that waited too
+  /// long.
   void expire(time_point now);
   void close();
 
-  std::size_t requests() const; // waiting or with a chunk
+  // Requests that wait or have a chunk.
+  std::size_t requests() const;
 
 private:
   enum class phase { waiting, filling, lent, emptying };
   struct loan {
     std::shared_ptr<const stage> asked;
     region_ref memory;
-    std::uint64_t ticket = 0; // ours: a peer may use its number again
+    std::uint64_t ticket = 0; // our own number: a peer may use its numbers again
     phase now = phase::waiting;
     time_point since;
     chunk* what = nullptr;
-    bool given_up = false; // by the peer, while it is filled
+    bool given_up = false; // by the peer, while the chunk is filled
   };
 
   void fill(std::uint64_t number, std::uint64_t ticket, result<chunk*> given);

@@ -1,4 +1,4 @@
-// What two staged drivers say to each other over their channel.
+// The messages between two staged drivers, sent over their channel.
 #pragma once
 
 #include <millrace/core/bulk_handle.hpp>
@@ -10,7 +10,7 @@
 
 namespace millrace::transport::staged {
 
-/// The values travel on the wire: append, never renumber.
+/// These values travel on the wire: append new ones, never renumber.
 enum class message_kind : std::uint8_t {
   hello = 1,
   stage = 2,
@@ -23,16 +23,16 @@ enum class message_kind : std::uint8_t {
 inline constexpr std::uint32_t protocol_version = 1;
 inline constexpr std::uint64_t chunk_bytes_most = 1u << 30;
 inline constexpr std::uint32_t chunks_most = 4096;
-inline constexpr std::size_t ranges_max = 4096; // of one chunk
+inline constexpr std::size_t ranges_max = 4096; // per chunk
 
-/// "Ask for no more than this at a time."
+/// Announces the most that the peer may ask for at one time.
 struct hello {
   std::uint32_t version = protocol_version;
   std::uint64_t chunk_bytes = 0;
   std::uint32_t chunks_max = 0;
 };
 
-/// "Lend me a chunk for these ranges of your region: filled with them if I read."
+/// Asks for a chunk for these ranges of a region. For a read, the owner fills the chunk with them.
 struct stage {
   std::uint64_t number = 0;
   std::uint64_t region = 0;
@@ -42,16 +42,16 @@ struct stage {
   std::vector<segment> ranges;
 };
 
-/// "Here it is": a region of the host that begins with the ranges, one after the other.
+/// Lends a chunk: a host region that begins with the ranges, one after the other.
 struct staged {
   std::uint64_t number = 0;
-  std::uint8_t code = 0; // an `errc`; then there is no chunk
+  std::uint8_t code = 0; // an `errc`; if it is not 0, there is no chunk
   std::string detail;
   std::uint64_t region = 0;
   region_key key;
 };
 
-/// "It is full: bring the bytes to the ranges, and take it back."
+/// Says that the chunk is full: the owner copies the bytes to the ranges and takes the chunk back.
 struct commit {
   std::uint64_t number = 0;
 };
@@ -62,14 +62,15 @@ struct committed {
   std::string detail;
 };
 
-/// "I need it no more."
+/// Gives the chunk back.
 struct release {
   std::uint64_t number = 0;
-  bool broken = false; // a transfer with it failed: somebody may still try to touch it
+  bool broken = false; // a transfer with it failed, so a device may still touch it
 };
 
-/// Checks what decoding cannot: bounds, directions, and that the ranges fit in a chunk of `chunk_bytes`.
-/// Errors: `protocol_error`; `unsupported_version` for a hello of another version.
+/// Checks what decoding cannot: bounds, directions, and that the ranges fit in a chunk of
+/// `chunk_bytes`.
+/// Errors:  `protocol_error`; `unsupported_version` for a hello of another version.
 [[nodiscard]] status check(const hello& m);
 [[nodiscard]] status check(const stage& m, std::uint64_t chunk_bytes);
 

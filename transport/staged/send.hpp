@@ -1,4 +1,5 @@
-// Puts a message of the staged driver on a channel. Used by both sides.
+// Puts a message of the staged driver on a channel.
+// Used by both sides.
 #pragma once
 
 #include <millrace/net/channel/channel.hpp>
@@ -13,7 +14,7 @@ template <class Message>
   return c.send(net::frame_kind::driver, 0, body);
 }
 
-/// The same, of what the other side waits for: a channel that cannot take it is closed.
+/// Sends a message for which the other side waits. A channel that cannot take it is closed.
 template <class Message>
 void send_or_close(net::channel& c, message_kind kind, const Message& m) {
   auto sent = send(c, kind, m);

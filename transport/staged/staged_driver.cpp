@@ -1,7 +1,6 @@
-// Two sides for every peer: what we ask of it, what we lend to it.
+// Keeps two sides for every peer: what we ask of it, and what we lend to it.
 #include <millrace/core/digest.hpp>
 #include <millrace/net/loop/sweep_timer.hpp>
-#include <millrace/transport/option_bounds.hpp>
 #include <millrace/transport/peer_links.hpp>
 #include <millrace/transport/staged/asking_side.hpp>
 #include <millrace/transport/staged/lending_side.hpp>
@@ -16,7 +15,7 @@ namespace {
 
 using namespace staged;
 
-constexpr std::uint32_t sweep_ms = 1000; // how soon what is late is noticed
+constexpr std::uint32_t sweep_ms = 1000; // how soon a late answer is noticed
 
 struct peer_sides {
   std::shared_ptr<net::channel> to;
@@ -43,7 +42,8 @@ public:
   }
 
   void peer_opened(const std::shared_ptr<net::channel>& c) override {
-    // The owner answers before we lose patience: it lets us wait for one hold, and keeps us no longer than that.
+    // Longer than the owner's own timeouts: a request waits for at most one hold, and a chunk is
+    // kept for one more.
     std::chrono::milliseconds patience{2 * std::uint64_t{options_.hold_timeout_ms}};
     links_.add(
       *c,
@@ -126,7 +126,7 @@ private:
       return {};
     }
     }
-    return {}; // a kind of a later version
+    return {}; // a message kind of a later version
   }
 
   void arm_sweep() { sweeps_.arm(weak_from_this(), &staged_driver::sweep); }
@@ -151,23 +151,9 @@ private:
 
 } // namespace
 
-status check(const staged_options& o) {
-  const option_bound bounds[] = {
-    {"chunk_bytes", o.chunk_bytes, digest_block_bytes, chunk_bytes_most},
-    {"size_bytes", o.size_bytes, o.chunk_bytes, 1ull << 40},
-    {"chunks_max", o.chunks_max, 1, chunks_most},
-    {"transfers_max", o.transfers_max, 1, 1u << 24},
-    {"hold_timeout_ms", o.hold_timeout_ms, 1, hour_ms}};
-  return check_bounds("staged", bounds);
-}
-
 result<std::shared_ptr<peer_driver>> make_staged_driver(
-  std::shared_ptr<net::io_loop> loop, std::shared_ptr<mover_pool> movers,
-  const staged_options& options, std::function<void(transfer, completion<transfer_report>)> move) {
-  if (auto bad = check(options); !bad.ok())
-    return fail(bad);
-  return std::make_shared<staged_driver>(
-    std::move(loop), std::move(movers), options, std::move(move));
+  const driver_deps& deps, const staged_options& options) {
+  return std::make_shared<staged_driver>(deps.loop, deps.movers, options, deps.move);
 }
 
 } // namespace millrace::transport

@@ -1,19 +1,15 @@
-// Moves bytes with device memory of peers that no other driver reaches: through staging memory of the owner, from where
-// the other drivers take them.
+// Moves bytes with a peer's device memory that no other driver reaches. They pass through the
+// owner's staging memory, which the other drivers reach.
+// Made by `builtin`.
 #pragma once
 
-#include <millrace/transport/copy/mover_pool.hpp>
-#include <millrace/transport/driver.hpp>
+#include <millrace/transport/driver_kind.hpp>
 #include <millrace/transport/staged/staged_options.hpp>
-
-#include <functional>
-#include <memory>
 
 namespace millrace::transport {
 
-/// `move`: submits a transfer with memory of the host to the fabric. Errors: those of `check`.
+/// `deps.move` gets transfers with memory of the host only.
 result<std::shared_ptr<peer_driver>> make_staged_driver(
-  std::shared_ptr<net::io_loop> loop, std::shared_ptr<mover_pool> movers,
-  const staged_options& options, std::function<void(transfer, completion<transfer_report>)> move);
+  const driver_deps& deps, const staged_options& options);
 
 } // namespace millrace::transport

@@ -1,7 +1,7 @@
-// Every bound of the staged driver. The configuration's `staged` section sets them.
+// The options of the staged driver: the section `staged` of the configuration sets them.
 #pragma once
 
-#include <millrace/core/status.hpp>
+#include <millrace/config/keys.hpp>
 
 #include <cstdint>
 
@@ -17,7 +17,9 @@ struct staged_options {
   std::uint32_t hold_timeout_ms = 30'000;
 };
 
-/// Errors: `invalid_argument` naming the option and its bounds.
-[[nodiscard]] status check(const staged_options& options);
-
 } // namespace millrace::transport
+
+namespace millrace::config {
+template <>
+key_table<transport::staged_options> keys_of();
+}

@@ -1,5 +1,5 @@
 // How a bulk stream proves whose it is: three messages of fixed size and a key that the channel gave both sides.
-// Pure functions on bytes; used by `gate` and `stream_opening`.
+// Pure functions on bytes; used by `stream_admission` and `stream_opening`.
 #pragma once
 
 #include <millrace/core/status.hpp>
@@ -11,20 +11,21 @@
 
 namespace millrace::transport::tcp {
 
-/// Names the streams towards one process on one channel. Told over the channel by the side that accepts.
+/// Names the streams towards one process on one channel. The side that accepts sends it over the
+/// channel.
 using group_id = std::array<std::uint8_t, 16>;
 
 /// The first message, from the side that connects.
 struct admission {
-  std::uint16_t slot = 0;   // which of the group's streams
-  std::uint64_t serial = 0; // of this connection, never used twice in a group
+  std::uint16_t slot = 0;   // the place among the group's streams
+  std::uint64_t serial = 0; // the number of this connection, never used twice in a group
   group_id group{};
   std::array<std::uint8_t, 32> nonce{};
 
   friend bool operator==(const admission&, const admission&) = default;
 };
 
-/// A listener that serves other protocols, too, knows an admission by this byte.
+/// A listener that serves other protocols, too, recognises an admission by this byte.
 inline constexpr std::byte admission_first_byte{'M'};
 
 using admission_message = std::array<std::byte, 64>;
@@ -32,21 +33,23 @@ using admission_challenge = std::array<std::byte, 32>; // fresh for each connect
 using admission_proof = std::array<std::byte, 32>;
 
 admission_message encode_admission(const admission& a);
-/// Errors: `protocol_error`, `unsupported_version`.
+/// Decodes the first message.
+/// Errors:  `protocol_error`, `unsupported_version`.
 result<admission> decode_admission(std::span<const std::byte, 64> bytes);
 
-/// The key of a group's admissions, from its channel.
+/// Returns the key of a group's admissions, which follows from its channel.
 net::channel_key admission_key(const net::channel& c, const group_id& group);
 
-/// What the connecting side answers to the challenge, and what the accepting side says last. They cover every byte
-/// that went before; without the key nobody can make one, and none fits another connection.
+/// Return the connecting side's answer to the challenge, and the accepting side's last message.
+/// They cover all bytes that went before. Without the key no one can make them, and they fit no
+/// other connection.
 admission_proof prove_connector(
   const net::channel_key& key, const admission_message& first,
   const admission_challenge& challenge);
 admission_proof prove_acceptor(
   const net::channel_key& key, const admission_message& first,
   const admission_challenge& challenge);
-/// The secret of the stream itself.
+/// Returns the secret of the stream itself.
 net::channel_key stream_key(
   const net::channel_key& key, const admission_message& first,
   const admission_challenge& challenge);

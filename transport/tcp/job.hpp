@@ -1,4 +1,5 @@
-// One transfer on its way: cut into chunks that streams carry, put together again. Used by `peer_link`.
+// One transfer in flight, cut into chunks that streams carry.
+// Used by `peer_link`.
 #pragma once
 
 #include <millrace/transport/driver.hpp>
@@ -24,36 +25,37 @@ struct slice {
   std::uint64_t remote_offset() const noexcept { return op->remote_offset + first; }
 };
 
-/// What one request moves. Whoever has it may touch its memory; it goes back to its job.
+/// What one request moves. Its holder may touch the memory, and gives the chunk back to its job.
 struct chunk {
   std::shared_ptr<job> of;
   std::vector<slice> slices;
   std::uint64_t bytes = 0;
-  std::uint32_t attempts = 0; // streams that broke under it
+  std::uint32_t attempts = 0; // the number of streams that broke while carrying it
 };
 
-/// Threads: any.
+/// Hands out the chunks of a transfer and collects their outcomes. Threads: any.
 class job {
 public:
   job(transfer t, completion<transfer_report> done);
 
   const transfer& what() const noexcept { return t_; }
   std::uint64_t bytes() const noexcept { return bytes_; }
-  /// Where the last op ends in the region; the largest number if one has no end.
+  /// Returns where the last op ends in the region; the largest number if an op's end overflows.
   std::uint64_t extent() const noexcept { return extent_; }
   std::vector<std::uint64_t>& digests() noexcept { return digests_; }
-  /// The lines that are filled shall be written back.
+  /// Returns true if the lines that are filled must be written back.
   bool writes_back() const noexcept { return writes_back_; }
 
-  /// The next chunk to be asked for, of at most so many bytes (at least a digest block); null if there is none.
+  /// Returns the next chunk to request, of at most `chunk_bytes` (at least a digest block); null if
+  /// there is none.
   static std::unique_ptr<chunk> take(const std::shared_ptr<job>& j, std::uint64_t chunk_bytes);
-  /// True while `take` would give one.
+  /// Returns true while `take` would return one.
   bool has_work() const;
-  /// To be asked for again.
+  /// Returns a chunk that must be requested again.
   void put_back(std::unique_ptr<chunk> c);
-  /// The last chunk that ends, ends the transfer.
+  /// Ends a chunk. The last chunk to end completes the transfer.
   void end(std::unique_ptr<chunk> c, status outcome);
-  /// Nothing more is asked for; ends once no stream has a chunk of it any more.
+  /// Stops requesting chunks. The job ends once no stream has one of its chunks.
   void abandon(const status& why);
 
 private:
@@ -66,7 +68,7 @@ private:
   std::uint64_t bytes_ = 0;
   std::uint64_t extent_ = 0;
   bool writes_back_ = false;
-  std::vector<std::uint64_t> digests_; // chunks write to parts of their own
+  std::vector<std::uint64_t> digests_; // chunks write to disjoint parts
 
   mutable std::mutex mutex_;
   completion<transfer_report> done_; // null once run
@@ -75,11 +77,11 @@ private:
   std::uint64_t digests_at_ = 0;
   bool cut_up_ = false;
   std::deque<std::unique_ptr<chunk>> returned_;
-  std::uint64_t under_way_ = 0; // chunks taken, returned ones too
+  std::uint64_t under_way_ = 0; // chunks taken, including returned ones
   status failure_;
 };
 
-/// The local memory of a chunk; digests its blocks and writes its lines back as they pass.
+/// The local memory of a chunk. Digests its blocks and writes its lines back as bytes pass.
 class local_payload : public payload {
 public:
   local_payload(const chunk& c, flow way) : chunk_(c), way_(way) {}
@@ -95,7 +97,7 @@ private:
   std::size_t slice_ = 0;
   std::uint64_t at_ = 0; // in that slice
   std::size_t digest_slice_ = 0;
-  std::uint64_t digest_block_ = 0; // of that slice
+  std::uint64_t digest_block_ = 0; // in that slice
 };
 
 } // namespace millrace::transport::tcp

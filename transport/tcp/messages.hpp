@@ -1,4 +1,4 @@
-// What two tcp drivers say to each other over their channel.
+// The messages between two tcp drivers, sent over their channel.
 #pragma once
 
 #include <millrace/transport/tcp/admission.hpp>
@@ -9,14 +9,14 @@
 
 namespace millrace::transport::tcp {
 
-/// The values travel on the wire: append, never renumber.
+/// These values travel on the wire: append new ones, never renumber.
 enum class message_kind : std::uint8_t { announce = 1, lost = 2, gone = 3 };
 
-/// "This is how you reach me, and these are my bounds."
+/// Says how to reach the sender, and its bounds.
 struct announce {
   group_id group{};                   // for admissions of streams towards the sender
   std::vector<std::string> addresses; // numeric; an unspecified one stands for that of the channel
-  bool door = false;                  // streams may come to the channel's own address
+  bool by_channel_address = false;    // streams may come to the channel's own address
   std::uint32_t streams = 0;
   std::uint32_t requests_max = 0; // at a time on one stream
   std::uint64_t chunk_bytes = 0;  // of one request
@@ -24,12 +24,13 @@ struct announce {
   bool encrypt = false;
 };
 
-/// "I have closed this stream; close it, too, so that I may ask again for what it was carrying."
+/// Says that the sender has closed a stream. The receiver closes it, too, so that the sender may
+/// request its chunks again.
 struct lost {
   std::uint64_t serial = 0;
 };
 
-/// "Nothing that stream carried will touch memory here any more."
+/// Says that nothing which the stream carried will touch memory of the sender any more.
 struct gone {
   std::uint64_t serial = 0;
 };
@@ -37,7 +38,8 @@ struct gone {
 template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, announce& x) {
   return f(
-    x.group, x.addresses, x.door, x.streams, x.requests_max, x.chunk_bytes, x.checksum, x.encrypt);
+    x.group, x.addresses, x.by_channel_address, x.streams, x.requests_max, x.chunk_bytes,
+    x.checksum, x.encrypt);
 }
 template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, lost& x) {

@@ -1,10 +1,11 @@
-// One tcp driver's view of one peer: its streams, and the transfers that wait for them. Held by the driver.
+// The tcp driver's state for one peer: its streams, and the transfers that wait for them.
+// Held by the driver, one for each channel.
 #pragma once
 
 #include <millrace/net/channel/channel.hpp>
-#include <millrace/transport/tcp/gate.hpp>
 #include <millrace/transport/tcp/messages.hpp>
 #include <millrace/transport/tcp/stream.hpp>
+#include <millrace/transport/tcp/stream_admission.hpp>
 #include <millrace/transport/tcp/tcp_options.hpp>
 
 #include <deque>
@@ -16,8 +17,8 @@
 
 namespace millrace::transport::tcp {
 
-/// The loops on which streams are served: the first streams of all peers by the channels' own loop, where a caller
-/// who waits reads the answer itself.
+/// The loops that serve streams. The channels' own loop serves the first stream of every peer, so
+/// that a waiting caller reads the answer itself.
 struct stream_loops {
   std::shared_ptr<net::io_loop> first;
   std::vector<std::shared_ptr<net::io_loop>> others;
@@ -27,11 +28,13 @@ struct stream_loops {
   }
 };
 
-/// *Problem*: a stream may break while the channel lives. What it carried is asked for again on another one, but not
-/// before the peer has said that it will take nothing more from the broken one: else an old copy of a write, still
-/// in a socket's buffer, could land on top of a newer one.
+/// Opens streams to one peer and hands out the chunks of transfers.
 ///
-/// Threads: any, except where it says otherwise; completions run without the lock.
+/// *Problem*: a stream may break while the channel lives. Its chunks are requested again on another
+/// stream, but only after the peer has said that it will take nothing more from the broken one.
+/// Otherwise an old copy of a write, still in a socket's buffer, could overwrite a newer one.
+///
+/// Threads: any, except where stated. Completions run without the lock.
 class peer_link : public stream_user, public std::enable_shared_from_this<peer_link> {
 public:
   peer_link(
@@ -40,19 +43,20 @@ public:
 
   const net::peer_info& peer() const noexcept { return channel_->peer(); }
   const group_id& group() const noexcept { return ours_.group; }
-  /// A stream could carry a transfer now, or is about to be opened.
+  /// Returns true if a stream could carry a transfer now, or is about to be opened.
   bool reachable() const;
 
-  /// Announces us. On the loop.
+  /// Announces this process to the peer. On the loop.
   void start();
-  /// Errors: `protocol_error`. On the loop.
+  /// Handles a message of the peer. On the loop.
+  /// Errors:  `protocol_error`.
   [[nodiscard]] status on_message(std::span<const std::byte> body);
   /// Takes a stream that was admitted to our group. On the loop.
   [[nodiscard]] status accept(admitted_socket& s);
   expected_group expectation();
 
   void submit(transfer t, completion<transfer_report> done);
-  /// Ends every transfer, each once no stream touches its memory.
+  /// Ends every transfer, each one when no stream touches its memory any more.
   void close(const status& why);
 
   void chunk_ended(stream& s, std::unique_ptr<chunk> c, status outcome) override;
@@ -63,11 +67,11 @@ private:
   struct slot {
     std::shared_ptr<stream> s; // null: none is open
     std::uint64_t serial = 0;
-    std::uint32_t chunks = 0; // asked for and not ended
+    std::uint32_t chunks = 0; // requested and not ended
     std::uint64_t bytes = 0;
     std::uint32_t backoff_ms = 0;
-    std::uint32_t failures = 0;         // to open it, in a row
-    std::optional<stall_watch> watch{}; // of `s`
+    std::uint32_t failures = 0;         // failures to open it, in a row
+    std::optional<stall_watch> watch{}; // watches `s`
   };
   struct broken_stream {
     std::vector<std::unique_ptr<chunk>> chunks;
@@ -80,19 +84,19 @@ private:
   };
   using jobs = std::deque<std::shared_ptr<job>>;
 
-  // -- opening ----------------------------------------------------------------------------------
+  // Opening streams:
   status on_announce(announce theirs);
   std::vector<net::socket_address> addresses_of(const announce& theirs) const;
   void open(std::size_t slot);
   void open_later(std::size_t slot, bool after_failure);
   void not_opened(std::size_t slot, const status& why);
   [[nodiscard]] status add(std::size_t slot, admitted_socket& s);
-  result<std::unique_ptr<byte_stream>> bytes_of(admitted_socket& s) const;
+  result<std::unique_ptr<bulk_socket>> bytes_of(admitted_socket& s) const;
   void give_up(const status& why);
   template <class Message>
   void send(message_kind kind, const Message& m);
 
-  // -- handing out chunks -----------------------------------------------------------------------
+  // Handing out chunks:
   void feed();
   std::optional<next_chunk> pick();
   std::optional<next_chunk> take_from(jobs& queue, std::size_t slot);
@@ -105,7 +109,7 @@ private:
   void on_lost(std::uint64_t serial);
   void ask_again(std::vector<std::unique_ptr<chunk>> chunks);
 
-  // -- looking after streams --------------------------------------------------------------------
+  // Watching streams:
   void look_later();
   void look();
   slot* slot_of(std::uint64_t serial);
@@ -123,9 +127,9 @@ private:
   announce theirs_;
   bool we_open_ = false;
   std::vector<net::socket_address> towards_;
-  net::channel_key key_{}; // of streams towards the peer
+  net::channel_key key_{}; // for streams towards the peer
   bool hopeful_ = true;    // transfers may wait for a stream to be opened
-  status last_failure_;    // of opening one
+  status last_failure_;    // the last failure to open a stream
   bool opened_once_ = false;
   std::uint32_t looks_without_stream_ = 0;
   std::uint64_t next_serial_ = 1;
@@ -133,8 +137,8 @@ private:
   jobs small_;
   jobs turns_;
   std::uint64_t transfers_ = 0;                   // not ended
-  std::map<std::uint64_t, broken_stream> broken_; // by serial: until the peer says `gone`
-  std::set<std::uint64_t> to_confirm_;            // the peer waits for our `gone`
+  std::map<std::uint64_t, broken_stream> broken_; // by serial, until the peer sends `gone`
+  std::set<std::uint64_t> to_confirm_;            // serials for which the peer waits for our `gone`
 };
 
 } // namespace millrace::transport::tcp

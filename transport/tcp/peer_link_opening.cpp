@@ -2,8 +2,8 @@
 #include <millrace/core/codec.hpp>
 #include <millrace/core/digest.hpp>
 #include <millrace/core/log.hpp>
+#include <millrace/transport/tcp/encrypted_socket.hpp>
 #include <millrace/transport/tcp/peer_link.hpp>
-#include <millrace/transport/tcp/tls_stream.hpp>
 
 #include <algorithm>
 
@@ -30,7 +30,7 @@ peer_link::peer_link(
     look_ms_(std::max(options.stall_timeout_ms / looks_per_stall, 1u)) {
   random_bytes(ours_.group.data(), ours_.group.size());
   ours_.addresses = std::move(addresses);
-  ours_.door = peer().address && !peer().connected_by_us;
+  ours_.by_channel_address = peer().address && !peer().connected_by_us;
   ours_.streams = options_.streams;
   ours_.requests_max = options_.requests_max;
   ours_.chunk_bytes = options_.chunk_bytes / digest_block_bytes * digest_block_bytes;
@@ -81,7 +81,7 @@ status peer_link::on_announce(announce theirs) {
     theirs.requests_max == 0 || theirs.chunk_bytes < digest_block_bytes)
     return {errc::protocol_error, "an announcement with bounds that cannot be"};
   auto towards = addresses_of(theirs);
-  auto they_can = !ours_.addresses.empty() || ours_.door;
+  auto they_can = !ours_.addresses.empty() || ours_.by_channel_address;
   std::size_t slots = std::min<std::size_t>(theirs.streams, options_.streams);
   bool open_them = false;
   {
@@ -122,7 +122,7 @@ std::vector<net::socket_address> peer_link::addresses_of(const announce& theirs)
     if (parsed)
       out.push_back(*parsed);
   }
-  if (out.empty() && theirs.door && peer().address && peer().connected_by_us)
+  if (out.empty() && theirs.by_channel_address && peer().address && peer().connected_by_us)
     out.push_back(*peer().address);
   return out;
 }
@@ -255,7 +255,7 @@ status peer_link::add(std::size_t slot_number, admitted_socket& s) {
   return {};
 }
 
-result<std::unique_ptr<byte_stream>> peer_link::bytes_of(admitted_socket& s) const {
+result<std::unique_ptr<bulk_socket>> peer_link::bytes_of(admitted_socket& s) const {
   bool encrypted = false;
   bool connects = false;
   {
@@ -264,8 +264,8 @@ result<std::unique_ptr<byte_stream>> peer_link::bytes_of(admitted_socket& s) con
     connects = we_open_;
   }
   if (!encrypted)
-    return make_plain_stream(std::move(s.fd));
-  return make_tls_stream(std::move(s.fd), s.key, connects);
+    return make_plain_socket(std::move(s.fd));
+  return make_encrypted_socket(std::move(s.fd), s.key, connects);
 }
 
 bool peer_link::reachable() const {

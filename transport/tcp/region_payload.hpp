@@ -1,4 +1,5 @@
-// Memory of a region that a request of the peer names. Made and used by `stream` on the owner's side.
+// Memory of a region that a peer's request names.
+// Made and used by `stream` on the owner's side.
 #pragma once
 
 #include <millrace/transport/memory/region.hpp>
@@ -11,8 +12,8 @@
 
 namespace millrace::transport::tcp {
 
-/// Checks key, access and every range of a request before a byte moves.
-/// Errors: `permission_denied`.
+/// Checks the key, the access and every range of a request before a byte moves.
+/// Errors:  `permission_denied`.
 result<std::unique_ptr<payload>> open_region(const unit_header& asked, unit_target target);
 
 } // namespace millrace::transport::tcp

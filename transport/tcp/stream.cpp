@@ -33,7 +33,7 @@ struct stream::tie {
 };
 
 stream::stream(
-  std::shared_ptr<net::io_loop> loop, std::unique_ptr<byte_stream> io, std::uint64_t serial,
+  std::shared_ptr<net::io_loop> loop, std::unique_ptr<bulk_socket> io, std::uint64_t serial,
   std::string peer, const stream_limits& limits, std::weak_ptr<stream_user> user)
   : loop_(std::move(loop)), io_(std::move(io)), serial_(serial), peer_(std::move(peer)),
     limits_(limits), user_(std::move(user)),

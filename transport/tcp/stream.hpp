@@ -1,8 +1,9 @@
-// One admitted connection that carries memory, in both directions. Held by `peer_link`.
+// One admitted connection that carries memory in both directions.
+// Held by `peer_link`.
 #pragma once
 
 #include <millrace/net/loop/io_loop.hpp>
-#include <millrace/transport/tcp/byte_stream.hpp>
+#include <millrace/transport/tcp/bulk_socket.hpp>
 #include <millrace/transport/tcp/job.hpp>
 #include <millrace/transport/tcp/payload.hpp>
 #include <millrace/transport/tcp/stall_watch.hpp>
@@ -22,46 +23,48 @@ namespace millrace::transport::tcp {
 
 class stream;
 
-/// Hears what becomes of chunks. Any thread, no lock held.
+/// Gets the outcomes of chunks. Threads: any; no lock is held.
 class stream_user {
 public:
   virtual ~stream_user() = default;
   virtual void chunk_ended(stream& s, std::unique_ptr<chunk> c, status outcome) = 0;
-  /// Once, when nobody touches the memory of the unfinished chunks any more. `protocol_error`: the peer lies.
+  /// Called once, when nothing touches the memory of the unfinished chunks any more.
+  /// `protocol_error`: the peer broke the protocol.
   virtual void stream_closed(
     stream& s, std::vector<std::unique_ptr<chunk>> unfinished, const status& why) = 0;
 };
 
 struct stream_limits {
-  std::uint64_t chunk_bytes = 0;  // of a request, either way
-  std::uint32_t requests_max = 0; // of the peer that are not answered
-  std::uint64_t ahead_bytes =
-    0; // read beyond a header, at the price of copying so much of the memory's bytes
+  std::uint64_t chunk_bytes = 0;  // of a request, in either direction
+  std::uint32_t requests_max = 0; // the peer's requests that are not answered
+  // Bytes to read beyond a header. That much of the memory's bytes must then be copied.
+  std::uint64_t ahead_bytes = 0;
   std::uint64_t turn_bytes = 4u << 20; // until others on the same loop have their turn
-  /// A thread that is not the loop's sends no payload larger than this.
+  /// A thread other than the loop's sends no payload larger than this.
   std::uint64_t guest_bytes_max = 64u << 10;
-  bool awaited = false; // callers that wait for its answers help the loop meanwhile
+  bool awaited = false; // callers that wait for its answers run the loop meanwhile
   bool checksum = false;
 };
 
-/// Sends requests and answers in the order given; receives on its loop.
+/// Sends requests and answers in the order given. Receives on its loop.
 ///
-/// Threads: any, except where it says otherwise. Whoever finds the sending side idle sends, so that neither a
-/// request nor its answer waits for another thread.
+/// Threads: any, except where stated. A thread that finds the sending side idle sends, so that
+///          neither a request nor its answer waits for another thread.
 class stream : public std::enable_shared_from_this<stream> {
 public:
   stream(
-    std::shared_ptr<net::io_loop> loop, std::unique_ptr<byte_stream> io, std::uint64_t serial,
+    std::shared_ptr<net::io_loop> loop, std::unique_ptr<bulk_socket> io, std::uint64_t serial,
     std::string peer, const stream_limits& limits, std::weak_ptr<stream_user> user);
 
   /// Begins to receive.
   void start();
   std::uint64_t serial() const noexcept { return serial_; }
 
-  /// Asks the peer for a chunk; `stream_user` hears the outcome. False, and the chunk stays, if the stream is closed.
+  /// Requests a chunk from the peer; `stream_user` gets the outcome. Returns false and keeps the
+  /// chunk if the stream is closed.
   [[nodiscard]] bool issue(std::unique_ptr<chunk>& c);
 
-  /// Ends it soon; `stream_closed` follows.
+  /// Ends the stream soon; `stream_closed` follows.
   void close(const status& why);
 
   stream_progress progress() const;
@@ -85,13 +88,13 @@ private:
   };
   struct pending_chunk {
     std::unique_ptr<chunk> what;
-    bool sent = false;               // nobody reads its memory to send it any more
+    bool sent = false;               // its memory is no longer read for sending
     std::optional<status> outcome{}; // came before that
   };
   enum class phase : std::uint8_t { header, body, memory, trailer };
   using ended_chunk = std::pair<std::unique_ptr<chunk>, status>;
 
-  // -- sending ----------------------------------------------------------------------------------
+  // Sending:
   void pump();
   status send_queued(std::unique_lock<std::mutex>& lock, std::vector<ended_chunk>& ended);
   void continue_on_loop();
@@ -100,7 +103,7 @@ private:
   void answer(std::uint64_t request, const status& outcome);
   void tell(std::vector<ended_chunk>& ended);
 
-  // -- receiving, on the loop -------------------------------------------------------------------
+  // Receiving, on the loop:
   void on_events(std::uint32_t events);
   void receive_some(bool to_end);
   moved_bytes receive_once();
@@ -126,31 +129,31 @@ private:
   void leave();
 
   const std::shared_ptr<net::io_loop> loop_;
-  const std::unique_ptr<byte_stream> io_;
+  const std::unique_ptr<bulk_socket> io_;
   const std::uint64_t serial_;
   const std::string peer_;
   const stream_limits limits_;
   const std::weak_ptr<stream_user> user_;
   std::atomic<std::uint64_t> moved_ = 0;
-  std::atomic<bool> receiving_ = false; // in the middle of a unit
+  std::atomic<bool> receiving_ = false; // a unit is incomplete
 
   mutable std::mutex mutex_; // guards what follows, up to the receiving side
   bool closed_ = false;
   bool left_ = false; // `stream_closed` was called
   status why_;
   bool sending_ = false;
-  bool again_ = false;       // somebody found it sending
-  bool continuing_ = false;  // the loop will go on sending
-  std::uint64_t budget_ = 0; // of this turn
+  bool again_ = false;       // another thread found it sending
+  bool continuing_ = false;  // the loop will continue sending
+  std::uint64_t budget_ = 0; // bytes left in this turn
   std::deque<outgoing> out_;
   std::uint64_t next_request_ = 1;
   std::unordered_map<std::uint64_t, pending_chunk> pending_;
   std::vector<std::uint64_t> unanswered_; // the peer's requests
 
-  // The receiving side, of the loop alone.
+  // The receiving side. Only the loop uses it.
   phase phase_ = phase::header;
   unit_header header_;
-  std::unique_ptr<payload> sink_; // null: bytes that nobody wants
+  std::unique_ptr<payload> sink_; // null: the bytes are dropped
   status refusal_;                // of the write that is being received
   std::uint64_t memory_left_ = 0;
   std::uint32_t crc_ = 0;

@@ -178,8 +178,9 @@ private:
 
 void prepare_socket(int fd, const tcp_options& options) {
   set(fd, IPPROTO_TCP, TCP_NODELAY, 1);
-  if (options.keepalive_s > 0) {
-    auto seconds = static_cast<int>(options.keepalive_s);
+  if (options.keepalive_ms > 0) {
+    // The kernel counts seconds; a part of one is not "never".
+    auto seconds = static_cast<int>((options.keepalive_ms + 999) / 1000);
     set(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
     set(fd, IPPROTO_TCP, TCP_KEEPIDLE, seconds);
     set(fd, IPPROTO_TCP, TCP_KEEPINTVL, std::max(seconds / 3, 1));

@@ -1,4 +1,5 @@
-// Connects one stream to a peer and has it admitted. Used by `peer_link`.
+// Connects one stream to a peer and has it admitted.
+// Used by `peer_link`.
 #pragma once
 
 #include <millrace/net/loop/io_loop.hpp>
@@ -12,19 +13,19 @@
 
 namespace millrace::transport::tcp {
 
-/// A socket on which both sides know who the other one is.
+/// A socket whose two sides have proved which group it belongs to.
 struct admitted_socket {
   net::unique_fd fd;
   admission as;
-  net::channel_key key{}; // of this stream alone
+  net::channel_key key{}; // for this stream alone
 };
 
 /// Sets the options of a stream's socket.
 void prepare_socket(int fd, const tcp_options& options);
 
-/// Tries the addresses one after the other; `done` runs on the loop. On the loop only. What is dropped without
-/// having run `done` closes its socket.
-/// Errors: `unavailable` naming the address, `deadline_exceeded`, `permission_denied`.
+/// Tries the addresses one after the other. Call it on the loop; `done` runs there, too. If the
+/// opening is dropped before `done` has run, its socket closes.
+/// Errors:  `unavailable` naming the address, `deadline_exceeded`, `permission_denied`.
 void open_stream(
   const std::shared_ptr<net::io_loop>& loop, const tcp_options& options,
   std::vector<net::socket_address> addresses, const net::channel_key& key, const admission& as,

@@ -1,7 +1,7 @@
-// The links to peers, and the gate through which their streams come.
+// The links to peers, and the admission of their streams.
 #include <millrace/transport/peer_links.hpp>
-#include <millrace/transport/tcp/gate.hpp>
 #include <millrace/transport/tcp/peer_link.hpp>
+#include <millrace/transport/tcp/stream_admission.hpp>
 #include <millrace/transport/tcp/tcp_driver.hpp>
 
 namespace millrace::transport {
@@ -17,8 +17,8 @@ public:
   }
 
   ~tcp_driver() override {
-    if (gate_)
-      gate_->close();
+    if (admission_)
+      admission_->close();
     for (auto& link : links_.all())
       link->close({errc::unavailable, "the driver is shutting down"});
     // The last owner may let go on one of these loops: its handle then ends the thread by itself.
@@ -34,13 +34,13 @@ public:
         return loop.error();
       loops_.others.push_back(std::move(*loop));
     }
-    gate_ = std::make_shared<tcp::gate>(
+    admission_ = std::make_shared<tcp::stream_admission>(
       loops_.first, options_, [weak = weak_from_this()](const tcp::group_id& group) {
         auto self = weak.lock();
         return self ? self->expected(group) : std::nullopt;
       });
     for (auto& address : options_.listen) {
-      auto at = gate_->listen(address);
+      auto at = admission_->listen(address);
       if (!at)
         return at.error();
       addresses_.push_back(at->to_string());
@@ -53,7 +53,7 @@ public:
     return {.same_process = false, .same_host = true, .across_hosts = true};
   }
   bool reaches(const peer_id& owner) const noexcept override { return link_to(owner) != nullptr; }
-  std::shared_ptr<net::stream_door> door() const override { return gate_; }
+  std::shared_ptr<net::stream_acceptor> stream_acceptor() const override { return admission_; }
 
   void peer_opened(const std::shared_ptr<net::channel>& c) override {
     auto link = std::make_shared<peer_link>(loops_, options_, c, addresses_);
@@ -65,7 +65,7 @@ public:
     auto link = links_.take(c);
     if (!link)
       return;
-    gate_->retire(link->group());
+    admission_->retire(link->group());
     link->close(why);
   }
 
@@ -97,7 +97,7 @@ private:
 
   const tcp_options options_;
   tcp::stream_loops loops_;
-  std::shared_ptr<tcp::gate> gate_;
+  std::shared_ptr<tcp::stream_admission> admission_;
   std::vector<std::string> addresses_;
   peer_links<peer_link> links_;
 };
@@ -105,10 +105,8 @@ private:
 } // namespace
 
 result<std::shared_ptr<peer_driver>> make_tcp_driver(
-  const std::shared_ptr<net::io_loop>& loop, const tcp_options& options) {
-  if (auto bad = check(options); !bad.ok())
-    return fail(bad);
-  auto made = std::make_shared<tcp_driver>(loop, options);
+  const driver_deps& deps, const tcp_options& options) {
+  auto made = std::make_shared<tcp_driver>(deps.loop, options);
   if (auto bad = made->open(); !bad.ok())
     return fail(bad);
   return made;

@@ -1,7 +1,7 @@
-// Every bound of the tcp driver. The configuration's `tcp` section sets them.
+// The options of the tcp driver: the section `tcp` of the configuration sets them.
 #pragma once
 
-#include <millrace/core/status.hpp>
+#include <millrace/config/keys.hpp>
 
 #include <cstdint>
 #include <string>
@@ -13,12 +13,12 @@ struct tcp_options {
   /// Numeric addresses to accept streams at, told to every peer: a network of its own for bulk, say. Port 0: any.
   /// Empty: streams come in through the listener of the channels.
   std::vector<std::string> listen;
-  /// Per peer, 1 to 64; the first carries small transfers. Both sides keep to the smaller number.
+  /// Per peer; the first carries small transfers. Both sides keep to the smaller number.
   std::uint32_t streams = 4;
-  std::uint32_t io_threads = 2;              // for all streams but the first ones; 1 to 64
-  std::uint64_t chunk_bytes = 1u << 20;      // what one turn moves; 256 KiB to 64 MiB
-  std::uint64_t small_bytes_max = 64u << 10; // transfers up to it take the first stream; to 1 MiB
-  std::uint32_t requests_max = 64;           // chunks asked for on one stream at a time; 1 to 4096
+  std::uint32_t io_threads = 2;                // for all streams but the first ones
+  std::uint64_t chunk_bytes = 1u << 20;        // what one turn moves
+  std::uint64_t small_bytes_max = 64u << 10;   // transfers up to it take the first stream
+  std::uint32_t requests_max = 64;             // chunks asked for on one stream at a time
   std::uint64_t inflight_bytes_max = 4u << 20; // of a stream; one chunk at least
   std::uint32_t transfers_max = 65536;     // waiting or running, per peer; more are answered `busy`
   std::uint32_t connect_timeout_ms = 5000; // for one attempt, admission excluded
@@ -29,7 +29,7 @@ struct tcp_options {
     50; // before a lost stream is opened again; doubles after each failure
   std::uint32_t backoff_max_ms = 2000;
   std::uint32_t attempts_max = 3;      // streams that may break under one chunk
-  std::uint32_t keepalive_s = 15;      // idle time before the kernel probes the other end; 0: never
+  std::uint32_t keepalive_ms = 15'000; // idle time before the kernel probes the other end; 0: never
   std::uint64_t send_buffer_bytes = 0; // of a socket; 0: the kernel decides as it goes
   std::uint64_t receive_buffer_bytes = 0;
   std::uint32_t admissions_max = 256;           // under way at a time
@@ -38,7 +38,9 @@ struct tcp_options {
   bool encrypt = false;                         // TLS 1.3 on every stream; if either side wants it
 };
 
-/// Errors: `invalid_argument` naming the option and its bounds.
-status check(const tcp_options& options);
-
 } // namespace millrace::transport
+
+namespace millrace::config {
+template <>
+key_table<transport::tcp_options> keys_of();
+}

@@ -1,10 +1,10 @@
-// What travels on a bulk stream: a header, a short body, the bytes of memory, a trailer. Pure functions on bytes.
-// Used by `stream`.
+// The format of a bulk stream: a header, a short body, the bytes of memory, a trailer.
+// Pure functions on bytes, used by `stream`.
 //
 //   read     submitter → owner   header, target, ranges
 //   write    submitter → owner   header, target, ranges, bytes, trailer
-//   data     owner → submitter   header, bytes, trailer                    answers a read
-//   outcome  owner → submitter   header, words                             answers a write, or refuses either
+//   data     owner → submitter   header, bytes, trailer       answers a read
+//   outcome  owner → submitter   header, words                answers a write, or refuses either
 #pragma once
 
 #include <millrace/core/ids.hpp>
@@ -18,14 +18,14 @@
 
 namespace millrace::transport::tcp {
 
-/// The values travel on the wire: append, never renumber.
+/// These values travel on the wire: append new ones, never renumber.
 enum class unit_kind : std::uint8_t { read = 1, write = 2, data = 3, outcome = 4 };
 
 inline constexpr std::size_t header_bytes = 32;
 inline constexpr std::size_t target_bytes = 24;
 inline constexpr std::size_t range_bytes = 16;
 inline constexpr std::size_t trailer_bytes = 16;
-inline constexpr std::size_t ranges_max = 512; // of one request
+inline constexpr std::size_t ranges_max = 512; // per request
 inline constexpr std::size_t words_bytes_max = 512;
 inline constexpr std::size_t body_bytes_max = target_bytes + ranges_max * range_bytes;
 
@@ -34,18 +34,18 @@ struct unit_header {
   std::uint8_t code = 0;         // of an outcome: an `errc`
   std::uint16_t ranges = 0;      // of a request
   std::uint32_t words_bytes = 0; // of an outcome
-  std::uint64_t request = 0;     // the submitter's number for it
-  std::uint64_t length = 0;      // bytes of memory asked for, or that follow
+  std::uint64_t request = 0;     // the submitter's number
+  std::uint64_t length = 0;      // bytes of memory requested, or that follow
   std::uint64_t extent = 0;      // of a request: where the whole transfer ends in the region
 
   std::size_t body_bytes() const noexcept;
-  /// Bytes of memory and a trailer follow the body.
+  /// Returns true if bytes of memory and a trailer follow the body.
   bool has_payload() const noexcept { return kind == unit_kind::write || kind == unit_kind::data; }
   friend bool operator==(const unit_header&, const unit_header&) = default;
 };
 
 struct range {
-  std::uint64_t offset = 0; // into the region
+  std::uint64_t offset = 0; // in the region
   std::uint64_t length = 0;
   friend bool operator==(const range&, const range&) = default;
 };
@@ -57,21 +57,23 @@ struct unit_target {
   std::vector<range> ranges;
 };
 
-/// What only the end of the bytes can tell.
+/// What is known only at the end of the bytes.
 struct unit_trailer {
   std::uint64_t request = 0;
   std::uint32_t crc32c = 0; // where both sides agreed on checksums
-  std::uint8_t code =
-    0; // an `errc`: the bytes are void, the memory could not be reached to their end
+  // An `errc`. If it is not 0, the bytes are void: the memory could not be reached to their end.
+  std::uint8_t code = 0;
 };
 
 void encode_header(const unit_header& h, std::byte* out);
-/// Errors: `protocol_error` for what no version of this driver sends.
+/// Decodes a header.
+/// Errors:  `protocol_error` for one that no version of this driver sends.
 result<unit_header> decode_header(std::span<const std::byte, header_bytes> bytes);
 
 void encode_target(std::uint64_t region, const region_key& key, std::byte* out);
 void encode_range(const range& r, std::byte* out);
-/// Errors: `protocol_error` if the ranges do not add up to what the header says.
+/// Decodes the body of a request.
+/// Errors:  `protocol_error` if the ranges do not add up to the header's length.
 result<unit_target> decode_target(const unit_header& h, std::span<const std::byte> body);
 
 void encode_trailer(const unit_trailer& t, std::byte* out);

@@ -1,4 +1,5 @@
-// The arenas and adopted mappings of this process, registered once each. Asked for the local side of transfers.
+// The arenas and adopted mappings of this process, each registered once with the devices.
+// Used by the driver for the local side of transfers.
 #pragma once
 
 #include <millrace/core/clock.hpp>
@@ -13,21 +14,23 @@
 
 namespace millrace::transport::verbs {
 
-/// Threads: any.
+/// Registers arenas and finds their registrations. Threads: any.
 class arena_registry {
 public:
   using maker = std::function<result<std::shared_ptr<registered_memory>>(const arena&)>;
-  /// `make` registers. What failed for want of room is tried again after `retry_after`.
+  /// `make` registers an arena. A failure for lack of memory is retried after `retry_after`.
   arena_registry(maker make, std::chrono::milliseconds retry_after)
     : make_(std::move(make)), retry_after_(retry_after) {}
 
-  /// What is registered already, without blocking; null if it is not, or may be tried again.
-  /// Errors: the remembered `unsupported`.
+  /// Returns the registration without blocking; null if there is none, or if a failure may be
+  /// retried.
+  /// Errors:  the remembered `unsupported`.
   result<std::shared_ptr<registered_memory>> find(const arena& a) const;
-  /// Registers it, if nobody has. Blocks.
-  /// Errors: `unsupported`, whatever the reason: nothing has moved, and other drivers need no registration.
+  /// Registers an arena unless it is registered. Blocks.
+  /// Errors:  `unsupported`, whatever the reason, since nothing has moved and other drivers need no
+  ///          registration.
   result<std::shared_ptr<registered_memory>> add(const std::shared_ptr<arena>& a);
-  /// Lets go of arenas that are gone.
+  /// Drops the registrations of arenas that are gone.
   void sweep();
 
 private:
@@ -35,7 +38,7 @@ private:
     std::weak_ptr<arena> what;
     bool making = false;
     result<std::shared_ptr<registered_memory>> made;
-    time_point failed_until = time_point::max(); // of a failure
+    time_point failed_until = time_point::max(); // when a failure may be retried
 
     bool is_settled() const { return made ? *made != nullptr : steady_clock::now() < failed_until; }
   };
@@ -49,8 +52,10 @@ private:
   bool lack_told_ = false;
 };
 
-/// Registers whole arenas with these devices. Errors: as `registered_memory::add`; `unsupported` for a file that is
-/// neither on tmpfs nor a DAX device: others write pages back on their own, and would not see what a device changed.
+/// Returns a function that registers whole arenas with these devices.
+/// Errors:  those of `registered_memory::add`; `unsupported` for a file that is neither on tmpfs
+///          nor a DAX device, since other file systems write pages back on their own and would miss
+///          what a device changed.
 arena_registry::maker registering_with(device_list devices);
 
 } // namespace millrace::transport::verbs

@@ -1,4 +1,5 @@
-// One queue pair's connection by librdmacm: the partner's request is awaited, or made. Owned by a `rail`.
+// Connects one queue pair by librdmacm: waits for the partner's request, or makes one.
+// Owned by a `rail`.
 #pragma once
 
 #include <millrace/transport/verbs/cm_hub.hpp>
@@ -15,7 +16,8 @@
 
 namespace millrace::transport::verbs {
 
-/// What a request carries, so that the passive side knows whose it is.
+/// The private data of a request. It tells the passive side to which queue pair the request
+/// belongs.
 struct cm_words {
   cm_token token;
   std::uint32_t pair = 0;
@@ -23,35 +25,37 @@ struct cm_words {
 
   static constexpr std::size_t size_bytes = 24;
   std::array<std::byte, size_bytes> encode() const;
-  /// None if they are too few; devices append to them.
+  /// Returns nothing if there are too few bytes; devices append some.
   static std::optional<cm_words> decode(std::span<const std::byte> bytes);
   friend bool operator==(const cm_words&, const cm_words&) = default;
 };
 
-/// The passive side listens, for this one partner and as long as that takes, at a port of the kernel's choice; where,
-/// and a token of 128 random bits, go to the partner over the channel. A request without the token, or for another queue
-/// pair than the channel announced, is refused.
+/// The passive side listens on a port that the kernel chooses, for this partner only and until it
+/// is connected. It sends the address and a token of 128 random bits to the partner over the
+/// channel. It refuses a request without the token, or for another queue pair than the channel
+/// announced.
 ///
-/// Nothing here waits: events come on the loop and are handled in the lane of the peer. Whoever starts it watches the
-/// time, and lets go of it there, too.
+/// No call waits: events come on the loop and are handled in the peer's lane of the set-up pool.
+/// The rail keeps the deadline, and releases this object in that lane, too.
 class cm_connection : public cm_listener, public std::enable_shared_from_this<cm_connection> {
 public:
   struct parts {
     std::shared_ptr<cm_hub> hub;
     std::shared_ptr<device> port;
-    std::string peer; // name, for errors
+    std::string peer; // its name, for errors
     verbs_options options;
     std::weak_ptr<setup_pool> setup;
     const void* lane = nullptr;
     setup_pool::turn turn = setup_pool::turn::first;
   };
-  /// Binds to an address of the device; `passive`: listens there. Errors: `unavailable`, `io_error`.
+  /// Binds to an address of the device. `passive`: listens there.
+  /// Errors:  `unavailable`, `io_error`.
   static result<std::shared_ptr<cm_connection>> open(parts p, bool passive);
 
-  /// For the channel; nothing on the active side.
+  /// Fills in what the channel must announce; nothing on the active side.
   void announce(connect& ours) const;
-  /// Connects `q` with the partner that `theirs` announced. `done`: once it can receive, or cannot be connected; never
-  /// if this goes before. In the lane.
+  /// Connects `q` with the partner that `theirs` announced. `done` runs once `q` can receive, or
+  /// when it cannot be connected; it never runs if this object goes before. Call it in the lane.
   void join(
     std::shared_ptr<queue_pair> q, const connect& theirs, std::function<void(const status&)> done);
 
@@ -62,12 +66,12 @@ private:
   void handle(cm_event& e);
   void finish(const status& outcome);
   rdma_conn_param parameters() const;
-  // Active.
+  // The active side:
   status ask_for_address();
   status ask_for_route();
   status ask();
   status complete();
-  // Passive.
+  // The passive side:
   void consider(cm_event& e);
   void accept();
   static void refuse(const cm_event& e, const status& why);
@@ -76,10 +80,10 @@ private:
   const cm_token token_; // of the passive side
   bool passive_ = false;
   bool accepted_ = false;
-  cm_id_ptr id_;                            // of the passive side: listens, then has accepted
+  cm_id_ptr id_;                            // on the passive side: listens, then has accepted
   std::string address_;                     // of the passive side
   std::atomic<std::uint32_t> requests_ = 0; // on their way from the loop to the lane
-  std::optional<cm_event> request_;         // with the token
+  std::optional<cm_event> request_;         // the one with the token
   std::shared_ptr<queue_pair> q_;
   connect theirs_;
   std::function<void(const status&)> done_;

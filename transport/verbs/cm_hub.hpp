@@ -1,4 +1,5 @@
-// The process's door to librdmacm: identifiers, and the events that come for them. Made by the driver.
+// This process's access to librdmacm: its identifiers, and the events for them.
+// Made by the driver.
 #pragma once
 
 #include <millrace/net/loop/io_loop.hpp>
@@ -25,11 +26,11 @@ public:
   cm_id& operator=(const cm_id&) = delete;
 
   rdma_cm_id* get() const noexcept { return id_; }
-  /// Its address and the port that it listens at.
+  /// Returns its address and the port on which it listens.
   net::socket_address local_address() const;
-  /// Who asks, or answers, as `source_of` names it.
+  /// Returns the address of the peer that requests or answers, as `source_of` names it.
   std::string source() const;
-  /// True once it is bound to that port of that device.
+  /// Returns true once it is bound to that port of that device.
   bool is_at(const device& d) const noexcept;
 
 private:
@@ -38,42 +39,48 @@ private:
 };
 using cm_id_ptr = std::shared_ptr<cm_id>;
 
-/// What happened, copied.
+/// A copy of an event.
 struct cm_event {
   rdma_cm_event_type type = RDMA_CM_EVENT_DEVICE_REMOVAL;
   int status = 0;
-  cm_id_ptr request;            // of a connection that is asked for
-  std::uint32_t number = 0;     // of its queue pair
-  std::vector<std::byte> words; // its private data
+  cm_id_ptr request;            // of a requested connection
+  std::uint32_t number = 0;     // the requester's queue pair
+  std::vector<std::byte> words; // the request's private data
 };
 
 class cm_listener {
 public:
   virtual ~cm_listener() = default;
-  /// On the loop; must not block.
+  /// Called on the loop; must not block.
   virtual void on_event(cm_event e) = 0;
 };
 
-/// Threads: any. The loop reads events; whoever gets them takes them elsewhere.
+/// Makes identifiers and delivers their events. The loop reads the events; listeners handle them on
+/// another thread.
+/// Threads: any.
 class cm_hub : public std::enable_shared_from_this<cm_hub> {
 public:
-  /// Errors: `unavailable` where the kernel has no rdma_cm.
+  /// Opens the event channel.
+  /// Errors:  `unavailable` where the kernel has no rdma_cm.
   static result<std::shared_ptr<cm_hub>> open(std::shared_ptr<net::io_loop> loop);
   ~cm_hub();
-  /// Before the loop's end: no more events.
+  /// Stops the events. Call it before the loop ends.
   void close();
 
-  /// Lets go of what holds identifiers at a port, once that is up: they say goodbye through it, and soft-RoCE's
-  /// management queue pair receives nothing any more after it could not send.
+  /// Releases an object that holds identifiers at a port, once the port is up. Identifiers send
+  /// their disconnection through the port, and soft-RoCE's management queue pair receives nothing
+  /// more after a failed send.
   void let_go(std::shared_ptr<void> holder, const std::shared_ptr<device>& port);
-  /// Lets go of what waits for a port that is up now.
+  /// Releases the objects whose port is up now.
   void sweep();
 
-  /// Events for it go to `who` while that lives. Errors: `no_space`, `io_error`.
+  /// Makes an identifier. Its events go to `who` while that lives.
+  /// Errors:  `no_space`, `io_error`.
   result<cm_id_ptr> make_id(std::weak_ptr<cm_listener> who);
 
-  /// An identifier bound to an IP address of that port: to the one its GID is made of, else to one of an interface
-  /// that belongs to it. Errors: `unavailable` when there is none.
+  /// Makes an identifier bound to an IP address of that port: the address in the port's GID, else
+  /// one of an interface that belongs to the port.
+  /// Errors:  `unavailable` when there is none.
   result<cm_id_ptr> bind(const device& d, std::weak_ptr<cm_listener> who);
 
 private:

@@ -1,4 +1,5 @@
-// The thread that owns every queue pair in use. Made by the driver; `peer_link` lives on it.
+// The thread that owns every queue pair in use.
+// Made by the driver; each `peer_link` runs on it.
 #pragma once
 
 #include <millrace/core/clock.hpp>
@@ -18,40 +19,42 @@ namespace millrace::transport::verbs {
 class completion_source {
 public:
   virtual ~completion_source() = default;
-  /// Takes completions and posts what may go out. True if anything happened.
+  /// Takes completions and posts requests. Returns true if anything happened.
   virtual bool serve() = 0;
-  /// Before a sleep: completions shall wake the thread.
+  /// Called before a sleep: completions must wake the thread.
   virtual void arm() = 0;
-  /// Looks at deadlines. Returns whether there will be some soon.
+  /// Checks deadlines. Returns whether there will be some soon.
   virtual bool tick(time_point now) = 0;
-  /// A port of a device went down.
+  /// Called when a port of a device went down.
   virtual void port_lost(const device& d) = 0;
 };
 
-/// Runs what is posted, in order, and serves its sources: polls while something happens and `poll_us` longer, then
-/// sleeps on the devices' completion channels.
+/// Runs posted functions in order and serves its sources. It polls while there is work and
+/// `poll_us` longer, then sleeps on the devices' completion channels.
 ///
-/// *Problem*: queue pairs, completions and the transfers they belong to would need a lock each if any thread could
-/// touch them. One thread has them all; what blocks in the kernel for long (registering, connecting) runs elsewhere.
+/// *Problem*: if any thread could touch queue pairs, completions and their transfers, each of them
+/// would need a lock. So one thread owns them all. Calls that block in the kernel for long
+/// (registering, connecting) run elsewhere.
 class completion_thread : public std::enable_shared_from_this<completion_thread> {
 public:
-  /// Runs until `stop`. Errors: `no_space` when the process may have no more descriptors or threads.
+  /// Starts the thread, which runs until `stop`.
+  /// Errors:  `no_space` when the process may not have more descriptors or threads.
   static result<std::shared_ptr<completion_thread>> start(
     device_list devices, const verbs_options& options);
 
-  /// Any thread. Dropped after `stop`.
+  /// Runs `f` on the thread; drops it after `stop`. Threads: any.
   void post(std::function<void()> f);
-  /// On the thread.
+  /// Adds a source. On the thread.
   void add(std::shared_ptr<completion_source> source);
   void remove(const completion_source* source);
   bool on_thread() const noexcept { return std::this_thread::get_id() == thread_.get_id(); }
-  /// Bytes under way over a device, of all rails. On the thread.
+  /// Returns the bytes in flight over a device, for all rails. On the thread.
   std::uint64_t& inflight_bytes(std::uint32_t device_index) {
     return inflight_bytes_[device_index];
   }
 
-  /// Runs what is posted and waits for the thread; from the thread itself (the last owner may let go inside a
-  /// completion) it ends soon after.
+  /// Runs the posted functions and waits for the thread. When the thread itself calls (the last
+  /// owner may go inside a completion), it ends soon after instead.
   void stop();
 
 private:
@@ -78,7 +81,7 @@ private:
   std::atomic<bool> sleeping_ = false;
   std::vector<std::shared_ptr<completion_source>> sources_;
   std::vector<std::uint64_t> inflight_bytes_;
-  bool deadlines_ = false; // of some source
+  bool deadlines_ = false; // some source has deadlines
   std::thread thread_;
 };
 

@@ -1,4 +1,5 @@
-// The descriptors on which the completion thread sleeps. Owned by it.
+// The descriptors on which the completion thread sleeps.
+// Owned by that thread.
 #pragma once
 
 #include <poll.h>
@@ -8,13 +9,16 @@
 
 namespace millrace::transport::verbs {
 
-/// *Problem*: the descriptors of a device that was taken out report an error for ever, which no reading clears, and a
-/// thread that goes on sleeping on them never sleeps again.
+/// Sleeps on descriptors and drops the broken ones.
+///
+/// *Problem*: the descriptors of a removed device report an error for ever, which reading does not
+/// clear. A thread that kept them in its list would never sleep again.
 class descriptor_watch {
 public:
   explicit descriptor_watch(const std::vector<int>& descriptors);
 
-  /// Sleeps until one can be read, or an interrupt. Returns those that broke; no later sleep looks at them.
+  /// Sleeps until a descriptor can be read, or a signal interrupts. Returns the descriptors that
+  /// broke; later sleeps leave them out.
   std::vector<int> sleep(std::chrono::milliseconds longest);
 
 private:

@@ -1,4 +1,5 @@
-// One port of one RDMA device, opened. Made at start by the driver; used by everything here.
+// One port of one RDMA device, opened.
+// Made at start by the driver; used by everything in this folder.
 #pragma once
 
 #include <millrace/net/socket/unique_fd.hpp>
@@ -14,7 +15,7 @@
 
 namespace millrace::transport::verbs {
 
-/// Frees what libibverbs made.
+/// Frees objects of libibverbs.
 struct ibv_free {
   void operator()(ibv_context* x) const noexcept { ibv_close_device(x); }
   void operator()(ibv_pd* x) const noexcept { ibv_dealloc_pd(x); }
@@ -32,10 +33,11 @@ using qp_ptr = std::unique_ptr<ibv_qp, ibv_free>;
 using mr_ptr = std::unique_ptr<ibv_mr, ibv_free>;
 using mw_ptr = std::unique_ptr<ibv_mw, ibv_free>;
 
-/// Threads: any; what it holds does not change.
+/// An open port. Its members do not change. Threads: any.
 class device {
 public:
-  /// Errors: `permission_denied`, `io_error`; `unavailable` for a port without an address.
+  /// Opens a port.
+  /// Errors:  `permission_denied`, `io_error`; `unavailable` for a port without an address.
   static result<std::shared_ptr<device>> open(
     ibv_device* which, std::uint32_t port, const verbs_options& options);
 
@@ -46,10 +48,11 @@ public:
   ibv_comp_channel* channel() const noexcept { return channel_.get(); }
   const ibv_device_attr& limits() const noexcept { return limits_; }
   bool has_windows() const noexcept;
-  /// The device keeps peers inside a window, whatever the registration below it covers.
+  /// Returns true if the device keeps peers inside a window, even if the registration below it
+  /// covers more.
   bool checks_windows() const noexcept { return has_windows() && checks_windows_; }
   std::uint64_t node_mask() const noexcept { return node_mask_; } // see `node_mask_of_device`
-  std::uint32_t sge_max() const noexcept; // reads have a limit of their own on some
+  std::uint32_t sge_max() const noexcept; // some devices have a lower limit for reads
 
   /// The port as it is now: addresses come and go.
   struct address {
@@ -76,7 +79,7 @@ private:
 
 using device_list = std::vector<std::shared_ptr<device>>;
 
-/// Opens what the options name. Never fails: `state` says what was left out, and why.
+/// Opens the ports that the options name. Never fails: `state` says what was left out, and why.
 device_list open_devices(const verbs_options& options, verbs_state& state);
 
 } // namespace millrace::transport::verbs

@@ -1,4 +1,5 @@
-// Which of a port's addresses to use. Pure; asked by `device`.
+// The rule that chooses one of a port's addresses. Pure functions.
+// Used by `device`.
 #pragma once
 
 #include <millrace/core/status.hpp>
@@ -23,16 +24,17 @@ struct gid_entry {
 
 struct gid_choice {
   gid_entry entry;
-  std::string rule; // in words
+  std::string rule; // the rule that chose it, as text
 };
 
-/// The rule: RoCE v2 with an IPv4 address, then with a global IPv6 address, then link-local; then InfiniBand's own,
-/// then RoCE v1, which crosses no router. The lowest index of the best kind. `wanted` overrules it.
-/// Errors: `not_found` when there is none, or none at the index wanted.
+/// Chooses an address in this order: RoCE v2 with an IPv4 address, with a global IPv6 address, with
+/// a link-local one; then InfiniBand's own; then RoCE v1, which no router forwards. Takes the
+/// lowest index of the best kind. `wanted` overrules the rule.
+/// Errors:  `not_found` when there is none, or none at the wanted index.
 result<gid_choice> choose_gid(
   std::span<const gid_entry> entries, std::optional<std::uint32_t> wanted);
 
-/// "::ffff:10.77.0.1"
+/// Returns "::ffff:10.77.0.1".
 std::string to_string(const gid_bytes& gid);
 
 } // namespace millrace::transport::verbs

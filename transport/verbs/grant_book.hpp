@@ -1,4 +1,5 @@
-// Which of our regions one peer may reach, and by which keys. Owned by `peer_link`; asked by the peer.
+// The regions of ours that one peer may reach, with their keys.
+// Owned by `peer_link`, which calls it when the peer asks.
 #pragma once
 
 #include <millrace/transport/copy/mover_pool.hpp>
@@ -17,7 +18,7 @@
 
 namespace millrace::transport::verbs {
 
-/// A queue pair of ours over which keys can hold now.
+/// A queue pair of ours over which keys can be bound now.
 struct live_pair {
   std::uint32_t pair = 0;
   std::uint32_t generation = 0;
@@ -31,22 +32,23 @@ struct pair_grant {
   std::vector<std::shared_ptr<remote_key>> keys;
 };
 
-/// Where memory is registered from; one for all peers.
+/// The registrations that keys are made from; shared by all peers.
 struct memory_sources {
   device_list devices;
   std::shared_ptr<arena_registry> arenas;
   std::shared_ptr<registration_cache> cache;
 };
 
-/// One region open to one peer.
+/// One region that one peer may reach.
 ///
-/// *Problem*: whoever withdraws a region frees its memory next, and the peer's device asks nobody. So the keys are
-/// taken back by the region's own `withdraw`, before it returns, whatever the peer and the connection are doing.
+/// *Problem*: after a region is withdrawn its memory is freed, and the peer's device does not ask
+/// before it accesses it. So the region's own `withdraw` revokes the keys before it returns,
+/// whatever the peer and the connection are doing.
 class grant {
 public:
   using ranges = std::vector<gather_list::dense_range>;
 
-  /// Ends every access by the keys. Idempotent; who comes second waits for the first. Any thread.
+  /// Ends every access by the keys. A second caller waits for the first. Threads: any.
   void revoke() noexcept;
   bool revoked() const;
   ~grant();
@@ -59,38 +61,40 @@ private:
   bool made_ = false;
   std::uint64_t region_bytes_ = 0;
   std::uint64_t node_mask_ = 0; // of the memory
-  std::string pci_address_;     // of the GPU whose memory it is, if it is one's
+  std::string pci_address_;     // of the GPU that has the memory; empty for host memory
   ranges ranges_;
-  std::vector<std::shared_ptr<void>>
-    registrations_; // one a range; null: exact ones, made for each device
+  // One per range; null: the keys register exactly their range, on each device.
+  std::vector<std::shared_ptr<void>> registrations_;
   std::vector<pair_grant> pairs_;
-  std::vector<std::weak_ptr<remote_key>> unanswered_; // made, and perhaps bound, but not told yet
+  std::vector<std::weak_ptr<remote_key>> unanswered_; // made, and perhaps bound, but not sent yet
   std::optional<region_ref> region_;
   std::uint64_t hook_ = 0;
 };
 
-/// Threads: `prepare` on movers (it blocks while pages are pinned); the others any. Made by `make_shared` only.
+/// The grants to one peer. Made by `make_shared` only.
+/// Threads: `prepare` on movers (it blocks while pages are pinned); the others any.
 class grant_book : public std::enable_shared_from_this<grant_book> {
 public:
   grant_book(
     memory_sources sources, const verbs_options& options, std::function<void(std::uint64_t)> gone)
     : sources_(std::move(sources)), options_(options), gone_(std::move(gone)) {}
 
-  /// Keys that still have to be bound, each over its queue pair.
+  /// Keys that must still be bound, each over its queue pair.
   struct prepared {
     std::shared_ptr<grant> g;
     std::vector<pair_grant> unbound;
   };
-  /// Finds or makes the grant, with keys over all the pairs given.
-  /// Errors: `permission_denied`; `unsupported` for memory that devices cannot have and when bounds are reached.
+  /// Finds or makes the grant, with keys over all the given pairs.
+  /// Errors:  `permission_denied`; `unsupported` for memory that devices cannot reach, and when
+  ///          bounds are reached.
   result<prepared> prepare(
     std::uint64_t region, const region_ref& memory, direction dir,
     const std::vector<live_pair>& pairs);
-  /// The answer, with all pairs that are bound; `bound` joins them.
+  /// Returns the answer, with all pairs whose keys are bound, including those in `bound`.
   result<granted> answer(const std::shared_ptr<grant>& g, std::vector<pair_grant> bound);
-  /// Opens nothing more. Does not block.
+  /// Makes no more grants. Does not block.
   void shut();
-  /// Revokes everything, after `shut`. Blocks while memory is registered.
+  /// Revokes everything. Call it after `shut`. Blocks while memory is registered.
   void clear();
 
   std::size_t size() const;
@@ -105,8 +109,8 @@ private:
 
   const memory_sources sources_;
   const verbs_options options_;
-  const std::function<void(std::uint64_t)>
-    gone_; // a region that the peer had keys of was withdrawn
+  // Called when a region of which the peer had keys was withdrawn.
+  const std::function<void(std::uint64_t)> gone_;
   const std::shared_ptr<std::atomic<std::uint64_t>> windows_ =
     std::make_shared<std::atomic<std::uint64_t>>(0);
   mutable std::mutex mutex_;

@@ -1,4 +1,5 @@
-// Which memory is near which device. Asked by `device` and by `peer_link` when it chooses a rail.
+// Computes which memory is near which device.
+// Used by `device`, and by `peer_link` when it chooses a rail.
 #pragma once
 
 #include <cstddef>
@@ -8,35 +9,37 @@
 
 namespace millrace::transport::verbs {
 
-/// A bit for each of the first 64 NUMA nodes; 0: not known, as near as any.
+/// Returns a bit for each of the first 64 NUMA nodes. 0 means unknown, which counts as near.
 std::uint64_t node_mask_of_device(const std::string& device);
 std::uint64_t node_mask_of_memory(const std::byte* data, std::uint64_t size_bytes);
-/// Of what is plugged in there, "0000:3b:00.0".
+/// Returns the nodes of the device at a PCI address, "0000:3b:00.0".
 std::uint64_t node_mask_of_pci(const std::string& address);
 
-/// From a device to memory, nearest first. The values travel on the wire: append, never renumber.
+/// The distance from a device to memory, nearest first. These values travel on the wire: append new
+/// ones, never renumber.
 enum class distance : std::uint8_t {
   same_switch, // behind one PCI bridge
   same_root,   // behind one root complex
-  same_node,   // of NUMA, or not known
+  same_node,   // the same NUMA node, or unknown
   elsewhere,
 };
 
-/// What is not known is as near as any memory that is not a GPU's.
+/// Returns the distance by NUMA nodes. Unknown counts as near.
 constexpr distance distance_between(std::uint64_t nodes, std::uint64_t others) noexcept {
   auto near = nodes == 0 || others == 0 || (nodes & others) != 0;
   return near ? distance::same_node : distance::elsewhere;
 }
 
-/// From a device to what is plugged in at an address; none where they share no root complex, or the topology knows one
-/// of them not. `topology_xml`: of another machine, as hwloc writes it; empty: of this one.
+/// Returns the distance from a device to the one at a PCI address; nothing if they share no root
+/// complex, or the topology lacks one of them. `topology_xml` is another machine's topology as
+/// hwloc writes it; empty: this machine's.
 std::optional<distance> distance_over_pci(
   const std::string& device, const std::string& pci_address, const std::string& topology_xml = {});
 
-/// Keeps the calling thread on the processors of these nodes, as far as it may run there.
+/// Keeps the calling thread on the processors of these nodes, if it may run there.
 void stay_near(std::uint64_t node_mask);
 
-/// The nodes in words, "0,1"; empty when not known.
+/// Returns the nodes as text, "0,1"; empty when unknown.
 std::string nodes_near_device(const std::string& device);
 
 } // namespace millrace::transport::verbs

@@ -1,4 +1,4 @@
-// What two verbs drivers say to each other over their channel.
+// The messages between two verbs drivers, sent over their channel.
 #pragma once
 
 #include <millrace/core/bulk_handle.hpp>
@@ -12,7 +12,7 @@
 
 namespace millrace::transport::verbs {
 
-/// The values travel on the wire: append, never renumber.
+/// These values travel on the wire: append new ones, never renumber.
 enum class message_kind : std::uint8_t {
   hello = 1,
   connect = 2,
@@ -26,7 +26,8 @@ enum class message_kind : std::uint8_t {
 inline constexpr std::uint32_t protocol_version = 1;
 inline constexpr std::size_t rails_max = 64;
 
-/// Shown by whoever asks by rdma_cm, to show that the channel gave it to them.
+/// A token that a side sends with a request of rdma_cm. It proves that the side got the token over
+/// the channel.
 struct cm_token_tag;
 using cm_token = id128<cm_token_tag>;
 
@@ -38,40 +39,43 @@ struct rail_info {
   std::uint32_t mtu = 0; // bytes
   std::uint32_t reads_max = 0;
   std::uint64_t message_bytes_max = 0;
-  bool cm = false; // its queue pairs shall be connected by rdma_cm, if the other port's shall, too
+  bool cm = false; // connect its queue pairs by rdma_cm, if the other port wants that, too
 };
 
-/// "These are my rails." Both compute the same pairs from both lists.
+/// Announces the sender's rails. Both sides compute the same pairs from both lists.
 struct hello {
   std::uint32_t version = protocol_version;
   std::vector<rail_info> rails;
 };
 
-/// "My queue pair for that pair of rails." A higher generation replaces what there was.
+/// Announces the sender's queue pair for a pair of rails. A higher generation replaces the earlier
+/// queue pair.
 struct connect {
   std::uint32_t pair = 0;
   std::uint32_t generation = 0;
-  std::uint32_t number = 0; // of the queue pair
+  std::uint32_t number = 0; // the number of the queue pair
   std::uint32_t psn = 0;
   rail_info rail;
-  /// By rdma_cm: where the side that was connected to over the channel listens, "10.0.0.2:47000", and the token.
+  /// For rdma_cm: the address on which the passive side listens, "10.0.0.2:47000", and the token.
+  /// The passive side is the one that accepted the channel.
   std::string cm_address;
   cm_token token;
 };
 
-/// "It can receive."
+/// Says that the sender's queue pair can receive.
 struct ready {
   std::uint32_t pair = 0;
   std::uint32_t generation = 0;
 };
 
-/// "My end of it is gone." Nothing would tell the other side while it sends nothing.
+/// Says that the sender's end is gone. Without this message the other side would not notice while
+/// it sends nothing.
 struct lost {
   std::uint32_t pair = 0;
   std::uint32_t generation = 0;
 };
 
-/// "Let me reach that region."
+/// Asks for the keys of a region.
 struct ask {
   std::uint64_t number = 0;
   std::uint64_t region = 0;
@@ -79,21 +83,21 @@ struct ask {
   std::uint8_t dir = 0; // a `direction`, seen from the sender
 };
 
-/// A queue pair over which the keys of a grant hold.
+/// A queue pair over which the keys of a grant are valid.
 struct granted_pair {
   std::uint32_t pair = 0;
   std::uint32_t generation = 0;
   distance way = distance::same_node; // from the owner's device to the memory
 };
 
-/// Dense memory behind `length` bytes of the region. One key for each pair.
+/// Dense memory behind `length` bytes of the region, with one key for each pair.
 struct granted_range {
   std::uint64_t length = 0;
   std::uint64_t address = 0;
   std::vector<std::uint32_t> keys;
 };
 
-/// The ranges follow each other from the region's first byte.
+/// Answers `ask`. The ranges follow each other from the region's first byte.
 struct granted {
   std::uint64_t number = 0;
   std::uint8_t code = 0; // an `errc`
@@ -103,13 +107,13 @@ struct granted {
   std::vector<granted_range> ranges;
 };
 
-/// "The keys of that region do not work any more."
+/// Says that the keys of a region are no longer valid.
 struct withdrawn {
   std::uint64_t region = 0;
 };
 
-/// Checks what decoding cannot: counts, limits of devices, and that ranges make up the region.
-/// Errors: `protocol_error`; `unsupported_version` for a hello of another version.
+/// Checks what decoding cannot: counts, limits of devices, and that the ranges make up the region.
+/// Errors:  `protocol_error`; `unsupported_version` for a hello of another version.
 [[nodiscard]] status check(const hello& m);
 [[nodiscard]] status check(const connect& m);
 [[nodiscard]] status check(const ready& m);

@@ -1,4 +1,5 @@
-// One connected queue pair with its completion queue and the windows that were opened over it. Owned by a `rail`.
+// One connected queue pair with its completion queue and the windows that are bound over it.
+// Owned by a `rail`.
 #pragma once
 
 #include <millrace/transport/memory/device_memory.hpp>
@@ -15,22 +16,24 @@ struct rdma_cm_id;
 
 namespace millrace::transport::verbs {
 
-/// A key with which one peer reaches exactly one range of this process: a memory window of type 2, which holds over
-/// one queue pair only, or, where the device has none and for memory of GPUs, a registration of exactly that range.
+/// A key by which one peer reaches exactly one range of this process. It is a memory window of type
+/// 2, which is bound over one queue pair. For GPU memory, and where the device has no such windows,
+/// it is a registration of exactly that range.
 ///
 /// Threads: any.
 class remote_key : public std::enable_shared_from_this<remote_key> {
 public:
-  /// What it shall open. `parent` registers more than the range, with this device.
+  /// The range to open. `parent` is a registration of more than the range, with this device.
   struct range {
     std::byte* data = nullptr;
     std::uint64_t length = 0;
     direction dir = direction::read; // what the peer may do
     ibv_mr* parent = nullptr;
     std::shared_ptr<void> parent_owner;
-    device_memory* of = nullptr; // whose memory it is; null: the host's
+    device_memory* of = nullptr; // the device that has the memory; null: host memory
   };
-  /// A window still has to be bound. `count`: of keys that live. Errors: `no_space`, `unsupported`.
+  /// Makes a key. If it is a window, it must still be bound. `count` counts the keys that live.
+  /// Errors:  `no_space`, `unsupported`.
   static result<std::shared_ptr<remote_key>> make(
     const std::shared_ptr<device>& d, range what,
     std::shared_ptr<std::atomic<std::uint64_t>> count);
@@ -39,7 +42,7 @@ public:
   bool needs_binding() const noexcept { return needs_binding_; }
   std::uint32_t key() const noexcept { return key_; }
 
-  /// When it returns no peer reaches the range by this key. Idempotent.
+  /// Revokes the key. When it returns, no peer reaches the range by it. A second call does nothing.
   void revoke() noexcept;
 
 private:
@@ -56,42 +59,45 @@ private:
   mr_ptr region_;
 };
 
-/// Threads: made by one, then used by one at a time.
+/// A queue pair. Threads: one thread makes it, then one thread at a time uses it.
 class queue_pair {
 public:
-  /// As far as it can go without the peer. Errors: `no_space`, `io_error`, naming the device.
+  /// Makes a queue pair, as far as possible without the peer.
+  /// Errors:  `no_space`, `io_error`, naming the device.
   static result<std::unique_ptr<queue_pair>> open(
     const std::shared_ptr<device>& d, const verbs_options& options);
   ~queue_pair() { close(); }
 
-  /// Ends all access of the peer, and the device's to the memory of what is under way, whoever still holds it. Nothing
-  /// can be done with it any more. Idempotent.
+  /// Ends the peer's access, and the device's access to the memory of requests in flight, even if
+  /// other objects still hold this queue pair. It cannot be used any more. A second call does
+  /// nothing.
   void close() noexcept;
 
-  /// Our half of the connection.
+  /// Returns our half of the connection.
   connect offer() const;
   /// Connects. May block for a second while the network finds the peer.
-  /// Errors: `unavailable` naming the device and the peer's address.
+  /// Errors:  `unavailable` naming the device and the peer's address.
   [[nodiscard]] status join(const connect& theirs, const verbs_options& options);
 
-  /// The same with what librdmacm found out, where its request was taken or answered.
+  /// Connects with the parameters that librdmacm found, when its request was received or answered.
   [[nodiscard]] status join(rdma_cm_id& id, const connect& theirs, const verbs_options& options);
 
   std::uint32_t number() const noexcept { return qp_->qp_num; }
   std::uint32_t reads_with(const connect& theirs) const noexcept;
   std::uint64_t message_bytes_max() const noexcept { return message_bytes_max_; }
 
-  /// Posts; `signal`: a completion shall tell of it. Errors: `io_error`.
+  /// Posts a request. `signal` asks for a completion.
+  /// Errors:  `io_error`.
   [[nodiscard]] status post(
     std::uint64_t id, bool signal, direction dir, const request& what, std::uint64_t address,
     std::uint32_t key, const local_keys& keys);
   [[nodiscard]] status post_bind(std::uint64_t id, bool signal, remote_key& key);
-  /// A write of nothing: comes back if the peer is there.
+  /// Posts a write of no bytes, which completes if the peer is reachable.
   [[nodiscard]] status post_probe(std::uint64_t id);
 
-  /// Completions that are there; empty if none.
+  /// Returns the available completions; empty if there are none.
   std::span<const ibv_wc> poll();
-  /// The next completion wakes who waits for the device's channel.
+  /// Makes the next completion wake the thread that waits for the device's channel.
   void arm() noexcept { ibv_req_notify_cq(cq_.get(), 0); }
 
 private:

@@ -1,4 +1,5 @@
-// One pair of ports between two peers: connected, watched, and connected again. Owned by `peer_link`.
+// One pair of ports between two peers: connects it, watches it, and connects it again.
+// Owned by `peer_link`.
 #pragma once
 
 #include <millrace/core/clock.hpp>
@@ -18,29 +19,32 @@ namespace millrace::transport::verbs {
 struct running_transfer;
 class rail;
 
-/// What a rail tells the link it belongs to.
+/// What a rail reports to its link.
 class rail_owner {
 public:
   virtual ~rail_owner() = default;
   virtual void send_connect(const connect& m) = 0;
   virtual void send_ready(const ready& m) = 0;
   virtual void send_lost(const lost& m) = 0;
-  /// It came up, or what was under way on it has ended with it.
+  /// Called when the rail came up, or when it went down and its requests have ended.
   virtual void rail_changed(rail& r) = 0;
   virtual void request_done(const std::shared_ptr<running_transfer>& t, const request& r) = 0;
-  /// Not done, and not under way any more. `refused`: the peer's device did not let it in; `blamed`: it may have
-  /// been this one that broke the rail; a local error ends the transfer.
+  /// Why a request ended without being done. `refused`: the peer's device denied access. `blamed`:
+  /// this request may have broken the rail. `local_error`: it ends the transfer.
   enum class undone { untouched, blamed, refused, local_error };
   virtual void request_undone(
     const std::shared_ptr<running_transfer>& t, request r, undone how, const status& why) = 0;
 };
 
-/// Both sides count generations; the higher one wins, and replaces the queue pair that was.
+/// Keeps one connection. Both sides count generations; the higher one wins, and replaces the
+/// earlier queue pair.
 ///
-///   down → opening → offered (ours sent) → joining (theirs known) → joined (ours can receive) → probing → up
+///   down → opening → offered (ours sent) → joining (theirs known) → joined (ours can receive)
+///     → probing → up
 ///
-/// Whoever loses one that was joined tells the other. Whatever fails on the way leads to `down`; from there it is tried
-/// every `probe_interval_ms`. From `up` one more try follows at once.
+/// A side that loses a joined queue pair tells the other side. Any failure on the way leads to
+/// `down`, from where the rail tries again every `probe_interval_ms`. After `up` it tries again at
+/// once.
 /// Threads: the completion thread.
 class rail {
 public:
@@ -48,13 +52,13 @@ public:
     std::shared_ptr<device> port;
     std::uint32_t device_index = 0;
     std::uint32_t pair = 0;
-    std::string peer; // name, for errors
+    std::string peer; // its name, for errors
     verbs_options options;
     std::shared_ptr<completion_thread> thread;
     std::shared_ptr<setup_pool> setup;
     std::shared_ptr<cm_hub> cm; // null: connected over the channel
-    bool passive = false;       // by rdma_cm: listens
-    std::weak_ptr<void> alive;  // of the owner
+    bool passive = false;       // with rdma_cm: listens
+    std::weak_ptr<void> alive;  // expires with the owner
   };
   rail(rail_owner& owner, parts p) : owner_(owner), p_(std::move(p)) {}
 
@@ -62,7 +66,7 @@ public:
   void on_connect(const connect& m);
   void on_ready(const ready& m);
   void on_lost(const lost& m);
-  /// It broke; what is under way goes back to the owner.
+  /// Takes the rail down. Its requests in flight go back to the owner.
   void lose(const status& why);
   void close();
 
@@ -72,27 +76,29 @@ public:
   std::uint64_t node_mask() const noexcept { return p_.port->node_mask(); }
   const device& port() const noexcept { return *p_.port; }
   bool up() const noexcept { return state_ == state::up; }
-  /// Windows can be bound over it.
+  /// Returns true if windows can be bound over it.
   bool live() const noexcept { return q_ != nullptr; }
-  /// It is up, or was just now and may be again in a moment.
+  /// Returns true if the rail is up, or was up just now and may be again in a moment.
   bool hopeful() const noexcept { return up() || (grace_ && state_ != state::down); }
   const status& last_error() const noexcept { return last_error_; }
   verbs_rail_stats stats() const;
 
-  /// Whether a request of a transfer may go out now.
+  /// Returns whether a request of a transfer may be posted now.
   bool has_room() const noexcept;
   bool has_bind_room() const noexcept { return posted_.size() + 1 < p_.options.queue_depth; }
   std::uint64_t message_bytes_max() const noexcept { return q_->message_bytes_max(); }
   void set_depth(std::uint32_t depth) noexcept { depth_ = depth; }
   std::uint64_t rate() const noexcept { return rate_; }
 
-  /// `last`: nothing of this transfer follows. False if the rail broke: the owner has got the request back.
+  /// Posts a request. `last`: nothing of this transfer follows. Returns false if the rail broke;
+  /// the owner has then got the request back.
   bool post(
     std::shared_ptr<running_transfer> t, direction dir, request r, std::uint64_t address,
     std::uint32_t key, const local_keys& keys, bool last);
-  /// Binds when there is room. `then` runs once.
+  /// Binds a window when there is room. `then` runs once.
   void bind(std::shared_ptr<remote_key> key, std::function<void(const status&)> then);
-  /// After a round of posting: what was posted without a signal gets one.
+  /// Called after a round of posting: asks for a completion of the requests posted without a
+  /// signal.
   void flush();
 
   bool serve();
@@ -106,7 +112,7 @@ private:
   enum class state { down, opening, offered, joining, joined, probing, up };
   struct posted {
     std::uint64_t id = 0;
-    std::shared_ptr<running_transfer> work; // or
+    std::shared_ptr<running_transfer> work; // a request of this transfer, or a bind if null
     std::function<void(const status&)> then;
     request what;
   };
@@ -115,7 +121,7 @@ private:
     std::function<void(const status&)> then;
   };
 
-  // A queue pair, and what will connect it if that is not the channel alone.
+  // A queue pair, and the object that connects it, which is null if the channel alone does.
   struct unjoined {
     std::shared_ptr<queue_pair> q;
     std::shared_ptr<cm_connection> cm;
@@ -128,7 +134,8 @@ private:
   void join_by_cm();
   void joined(std::uint32_t generation, std::shared_ptr<queue_pair> q, const status& outcome);
   void probe();
-  /// The peer begins anew, which is no failure; it failed here; it failed there, so the peer has said.
+  /// Why a rail goes down: the peer begins again, which is no failure; it failed on this side; it
+  /// failed on the other side, as the peer has said.
   enum class ending { anew, here, there };
   void take_down(const status& why, rail_owner::undone first, ending how);
   void complete(const ibv_wc& wc);
@@ -138,7 +145,7 @@ private:
   void note_posted(posted p, bool signalled);
   void note_rate(std::uint64_t bytes);
   status error_of(const ibv_wc& wc) const;
-  /// What failed before goes last.
+  /// A rail that failed before waits behind the others.
   setup_pool::turn turn() const noexcept {
     return failed_ ? setup_pool::turn::again : setup_pool::turn::first;
   }
@@ -154,16 +161,17 @@ private:
   bool begun_ = false;
   bool closed_ = false;
   bool grace_ = false;
-  bool failed_ = false; // since it was up, if ever
+  bool failed_ = false; // since it was last up
   bool open_pending_ = false;
   bool peer_ready_ = false;
   std::optional<connect> theirs_;
   std::shared_ptr<queue_pair> making_; // not joined yet
   std::shared_ptr<queue_pair> q_;
-  std::shared_ptr<cm_connection> cm_; // of the one that is joined or on its way to it
+  std::shared_ptr<cm_connection> cm_; // of the queue pair that is joined or being joined
   time_point deadline_{};
   time_point retry_at_{};
-  time_point moved_at_{}; // last completion, or when something went out after a rest
+  // When the last completion came, or the first request after a pause went out.
+  time_point moved_at_{};
 
   std::deque<posted> posted_;
   std::deque<waiting_bind> binds_;

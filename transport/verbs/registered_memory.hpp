@@ -1,4 +1,5 @@
-// A run of bytes registered with every device. Kept for arenas and by the registration cache.
+// A run of bytes registered with every device.
+// Kept for arenas and by the registration cache.
 #pragma once
 
 #include <millrace/transport/memory/device_memory.hpp>
@@ -9,12 +10,13 @@
 
 namespace millrace::transport::verbs {
 
-/// Pages stay in place and devices may use them, until it goes. Windows for peers are opened over it; it gives peers
-/// nothing by itself.
+/// A registration. Until it goes, the pages stay in place and the devices may use them. Windows for
+/// peers are bound over it; by itself it gives peers no access.
 class registered_memory {
 public:
-  /// Blocks for the time of pinning the pages. Errors: `unsupported` for memory that a device cannot have (a
-  /// read-only or DAX file mapping, say), `no_space` when the limit of locked memory is reached.
+  /// Registers memory. Blocks while the pages are pinned.
+  /// Errors:  `unsupported` for memory that a device cannot register (such as a read-only or DAX
+  ///          file mapping); `no_space` when the limit of locked memory is reached.
   static result<std::shared_ptr<registered_memory>> add(
     const device_list& devices, std::byte* data, std::uint64_t size_bytes);
 
@@ -34,19 +36,19 @@ private:
   std::vector<mr_ptr> regions_;
 };
 
-/// Registers memory of a GPU or its like: by a dma-buf if both devices can, else by its addresses if a kernel module
-/// lets this one reach them. Null, and `errno` says why, if neither works.
+/// Registers device memory, such as a GPU's: by a dma-buf if both devices can, else by its
+/// addresses if a kernel module allows that. Returns null and sets `errno` if neither works.
 mr_ptr register_directly(
   const device& d, device_memory& of, std::byte* data, std::uint64_t size_bytes, int access);
 
-/// How often that succeeded in this process, by its ways.
+/// How often that succeeded in this process, by method.
 struct direct_registrations {
   std::atomic<std::uint64_t> by_dma_buf = 0;
   std::atomic<std::uint64_t> by_peer_memory = 0;
 };
 const direct_registrations& registered_directly() noexcept;
 
-/// Why `ibv_reg_mr` refused, with the remedy.
+/// Returns why `ibv_reg_mr` refused, with the remedy.
 status registration_error(int why, const device& d, std::uint64_t size_bytes);
 
 } // namespace millrace::transport::verbs

@@ -1,4 +1,5 @@
-// Registrations of memory that is not ours, kept for the next time. Asked when a region is granted to a peer.
+// Caches registrations of memory that Millrace does not own.
+// Used when a region is granted to a peer.
 #pragma once
 
 #include <millrace/core/status.hpp>
@@ -25,23 +26,23 @@ struct memory_range {
   }
 };
 
-/// Keeps registrations of whole pages; the least recently used goes first.
+/// Keeps registrations of whole pages, and drops the least recently used first.
 ///
-/// *Problem*: pinning a page costs more than moving it, and a trainer exposes the same tensors at every step. But a
-/// registration of memory that was unmapped and mapped again names pages that nobody looks at any more. So one is
-/// kept beyond its last user only where the kernel tells of unmapping (`watch` said yes); elsewhere it ends with
-/// its last user, who promises that the memory lives as long. `invalidate` is for memory whose change neither of
-/// them sees.
+/// *Problem*: pinning a page costs more than moving it, and a trainer exposes the same tensors at
+/// every step. But when memory is unmapped and mapped again, its old registration refers to pages
+/// that are no longer in use. So a registration is kept after its last user only where the kernel
+/// reports unmapping (`watch` returned true). Elsewhere it ends with its last user, who promises
+/// that the memory lives as long. `invalidate` is for changes that the kernel does not report.
 ///
-/// Threads: any. Made by `make_shared` only: what it lends keeps it.
+/// Threads: any. Made by `make_shared` only, since the registrations that it lends hold it.
 class registration_cache : public std::enable_shared_from_this<registration_cache> {
 public:
   struct bounds {
     std::uint32_t entries_max = 0;
     std::uint64_t bytes_max = 0;
   };
-  /// What the cache needs done; fakes in tests. `unmapped`: appends what was unmapped since; runs under the cache's
-  /// lock.
+  /// The functions that the cache calls; tests replace them. `unmapped` appends the ranges unmapped
+  /// since the last call, and runs under the cache's lock.
   struct hooks {
     std::function<result<std::shared_ptr<void>>(const memory_range&)> make;
     std::function<bool(const memory_range&)> watch;
@@ -51,13 +52,14 @@ public:
 
   registration_cache(const bounds& most, hooks h);
 
-  /// A registration that covers `[data, data + size_bytes)`; used until the pointer goes. Blocks while pages are
-  /// pinned.
-  /// Errors: those of `make`; `no_space` when what is in use leaves no room.
+  /// Returns a registration that covers `[data, data + size_bytes)`, in use until the pointer goes.
+  /// Blocks while pages are pinned.
+  /// Errors:  those of `make`; `no_space` when the registrations in use leave no room.
   result<std::shared_ptr<void>> acquire(std::byte* data, std::uint64_t size_bytes);
-  /// No later `acquire` gets a registration that touches the range; what is in use stays until it is let go.
+  /// Makes later calls of `acquire` ignore registrations that touch the range. Registrations in use
+  /// stay until they are released.
   void invalidate(const std::byte* data, std::uint64_t size_bytes);
-  /// Drops what was unmapped in the meantime.
+  /// Drops the registrations of memory that was unmapped meanwhile.
   void sweep();
 
   std::uint64_t entries() const;
@@ -88,9 +90,9 @@ private:
   const bounds most_;
   const hooks hooks_;
   mutable std::mutex mutex_;
-  std::multimap<const std::byte*, entry_ptr> entries_; // by where they begin
+  std::multimap<const std::byte*, entry_ptr> entries_; // by their first byte
   std::uint64_t longest_bytes_ = 0;                    // no entry is longer
-  std::map<std::uint64_t, entry_ptr> idle_;            // by when they were used last
+  std::map<std::uint64_t, entry_ptr> idle_;            // by their last use
   std::uint64_t bytes_ = 0;
   std::uint64_t clock_ = 0;
 };

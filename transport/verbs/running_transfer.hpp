@@ -1,4 +1,5 @@
-// A transfer under way. Made by the driver, moved by `peer_link`.
+// A transfer in flight.
+// Made by the driver, run by `peer_link`.
 #pragma once
 
 #include <millrace/core/clock.hpp>
@@ -16,7 +17,7 @@ namespace millrace::transport::verbs {
 struct key_set {
   struct pair_keys {
     std::uint32_t pair = 0;
-    std::uint32_t generation = 0;       // of the queue pair over which they hold
+    std::uint32_t generation = 0;       // of the queue pair for which they are valid
     distance way = distance::same_node; // from the owner's device to the memory
     std::vector<std::uint32_t> keys;
   };
@@ -30,11 +31,11 @@ struct key_set {
   bool same_ranges(const key_set& other) const noexcept {
     return range_ends == other.range_ends && addresses == other.addresses;
   }
-  /// Null if there are none for that queue pair.
+  /// Returns null if there are none for that queue pair.
   const pair_keys* over(std::uint32_t pair, std::uint32_t generation) const noexcept;
 };
 
-/// Owned by the completion thread once it has started.
+/// A transfer. The completion thread owns it once it has started.
 struct running_transfer {
   transfer what;
   completion<transfer_report> done;
@@ -44,19 +45,19 @@ struct running_transfer {
   std::uint64_t node_mask = 0; // of its local memory
 
   request_cutter cutter;
-  std::deque<request> again; // was posted, and has to be posted again
+  std::deque<request> again; // requests that must be posted again
   std::size_t in_flight = 0;
   std::shared_ptr<const key_set> keys;
   bool asking = false;
-  bool checked = false; // its ranges, against the region
+  bool checked = false; // its ranges were checked against the region
   std::uint32_t refused = 0;
   std::uint32_t home = 0; // the pair it stays on while that is up, unless it is striped
   status failure;
   time_point moved_at{};
   std::size_t place = 0; // in the list of its link
-  bool ended = false;    // will be told in a moment
+  bool ended = false;    // its completion runs in a moment
 
-  // Of what is written digests are made while it goes out.
+  // For a write, digests are computed while it is sent.
   bool digesting = false;
   copied settled;
 
@@ -67,7 +68,8 @@ struct running_transfer {
   }
 };
 
-/// What remains when the bytes are there: digests of the local side, and its lines written back, on the movers.
+/// Does what remains after the bytes have arrived, on the movers: digests the local side and writes
+/// its lines back.
 void settle(
   mover_pool& movers, const copy_limits& limits, std::shared_ptr<running_transfer> t,
   bool write_back, completion<copied> done);

@@ -1,4 +1,5 @@
-// Threads for calls that wait in the kernel: queue pairs are made and connected there. Made by the driver.
+// The threads for calls that wait in the kernel: making and connecting queue pairs.
+// Made by the driver.
 #pragma once
 
 #include <millrace/core/status.hpp>
@@ -15,24 +16,27 @@
 
 namespace millrace::transport::verbs {
 
-/// Runs what is posted: of one lane in order, one at a time; of different lanes side by side.
+/// Runs posted functions: those of one lane in order, one at a time; different lanes in parallel.
 ///
-/// *Problem*: connecting a queue pair waits up to a second in the kernel where the peer's network does not answer, and
-/// is tried again and again. With a lane for each peer, such a peer holds one thread, however many rails it has.
-/// What is tried again goes last and never takes the last thread, so that peers which do not answer do not keep those
-/// that come from being connected.
-/// Threads: one at the start; others when there is something to do and none is idle, up to `threads_max`.
+/// *Problem*: if a peer's network does not answer, connecting a queue pair waits up to a second in
+/// the kernel, and is tried again and again. With a lane for each peer, such a peer occupies one
+/// thread, however many rails it has. Retries go last and never take the last thread, so that new
+/// peers are connected even while others do not answer.
+/// Threads: one at the start; more when there is work and no thread is idle, up to `threads_max`.
 class setup_pool {
 public:
-  /// Errors: `no_space` when the process may have no thread more.
+  /// Starts the pool.
+  /// Errors:  `no_space` when the process may not have another thread.
   static result<std::shared_ptr<setup_pool>> start(std::uint32_t threads_max);
   ~setup_pool() { stop(); }
 
   enum class turn : std::uint8_t { first, again };
 
-  /// Any thread. Dropped after `stop`. `lane`: whose; only compared.
+  /// Runs `f`; drops it after `stop`. `lane` names the lane by address and is only compared.
+  /// Threads: any.
   void post(const void* lane, turn when, std::function<void()> f);
-  /// Drops what has not begun and waits for what has. Not from a task.
+  /// Drops the functions that have not begun and waits for the others. Must not be called by one of
+  /// them.
   void stop();
 
 private:

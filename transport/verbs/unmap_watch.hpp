@@ -1,4 +1,5 @@
-// Learns from the kernel when memory of this process is unmapped. Used by the registration cache.
+// Learns from the kernel when memory of this process is unmapped.
+// Used by the registration cache.
 #pragma once
 
 #include <millrace/net/socket/unique_fd.hpp>
@@ -12,25 +13,27 @@
 
 namespace millrace::transport::verbs {
 
-/// True if the kernel lets this process watch (userfaultfd with events).
+/// Returns true if the kernel lets this process watch (userfaultfd with events).
 bool can_watch_unmaps() noexcept;
 
-/// Watches ranges by userfaultfd: its thread reads the events UNMAP, REMOVE and REMAP. Page faults stay the kernel's:
-/// ranges are registered for write protection only, and nothing is ever protected.
+/// Watches ranges by userfaultfd: its thread reads the events UNMAP, REMOVE and REMAP. The kernel
+/// still handles page faults: the ranges are registered for write protection only, and none is ever
+/// protected.
 ///
-/// Whoever unmaps waits until the event was read; from then on `take` tells of it. So what runs after the unmapping
-/// sees it. Neither the thread nor `take` allocates or frees while the events are locked: that could unmap, and
-/// would wait for itself.
+/// A thread that unmaps memory waits until the event was read. From then on `take` returns it, so
+/// code that runs after the unmapping sees it. Neither this thread nor `take` allocates or frees
+/// while the events are locked: that could unmap memory and would wait for itself.
 class unmap_watch {
 public:
-  /// Null where the kernel does not permit it: nothing is watched then.
+  /// Returns null where the kernel does not permit it; nothing is watched then.
   static std::unique_ptr<unmap_watch> open();
   ~unmap_watch();
 
-  /// False for memory whose unmapping the kernel does not tell: mappings of ordinary files, say.
+  /// Returns false for memory whose unmapping the kernel does not report, such as mappings of
+  /// ordinary files.
   bool watch(const memory_range& where) noexcept;
   void unwatch(const memory_range& where) noexcept;
-  /// Appends what was unmapped since the last call.
+  /// Appends the ranges unmapped since the last call.
   void take(std::vector<memory_range>& out);
 
 private:

@@ -45,13 +45,42 @@ std::shared_ptr<registration_cache> make_cache(
     registration_cache::bounds{options.cache_entries_max, bytes}, std::move(h));
 }
 
+std::vector<report_line> row_of(const verbs_rail_stats& r) {
+  return {
+    {"peer", r.peer},
+    {"device", r.device},
+    {"state", r.state},
+    {"connected_by", r.connected_by},
+    {"bytes", r.bytes},
+    {"rate_bytes_per_s", r.rate_bytes_per_s},
+    {"depth", std::uint64_t{r.depth}},
+    {"requests", r.requests},
+    {"retried", r.retried},
+    {"failures", r.failures},
+    {"last_error", r.last_error}};
+}
+
+driver_report report_of(const verbs_stats& s) {
+  driver_report out{
+    "rdma",
+    {{"registrations", s.registrations},
+     {"registered_bytes", s.registered_bytes},
+     {"grants", s.grants},
+     {"windows", s.windows},
+     {"by_dma_buf", s.by_dma_buf},
+     {"by_peer_memory", s.by_peer_memory}},
+    {{"rails", {}}}};
+  for (auto& r : s.rails)
+    out.tables.front().rows.push_back(row_of(r));
+  return out;
+}
+
 class driver_impl : public verbs_driver, public std::enable_shared_from_this<driver_impl> {
 public:
   driver_impl(
     std::shared_ptr<net::io_loop> loop, std::shared_ptr<mover_pool> movers,
     const copy_limits& limits, const verbs_options& options)
     : loop_(std::move(loop)) {
-    MILLRACE_ASSERT(check(options).ok());
     parts_.options = options;
     parts_.movers = std::move(movers);
     parts_.limits = limits;
@@ -123,6 +152,8 @@ public:
     return out;
   }
 
+  std::optional<driver_report> report() const override { return report_of(stats()); }
+
   void invalidate(const std::byte* data, std::uint64_t size_bytes) override {
     if (parts_.thread)
       parts_.sources.cache->invalidate(data, size_bytes);
@@ -131,7 +162,7 @@ public:
   void peer_opened(const std::shared_ptr<net::channel>& c) override {
     if (!parts_.thread)
       return;
-    auto link = std::make_shared<peer_link>(c, parts_);
+    auto link = peer_link::make(c, parts_);
     links_.add(*c, link);
     link->open();
     arm_sweep();
@@ -311,6 +342,14 @@ std::shared_ptr<verbs_driver> make_verbs_driver(
   std::shared_ptr<net::io_loop> loop, std::shared_ptr<mover_pool> movers, const copy_limits& limits,
   const verbs_options& options) {
   return std::make_shared<driver_impl>(std::move(loop), std::move(movers), limits, options);
+}
+
+result<std::shared_ptr<driver>> make_verbs_driver(
+  const driver_deps& deps, const verbs_options& options) {
+  auto made = make_verbs_driver(deps.loop, deps.movers, deps.limits, options);
+  if (auto& why = made->devices().remark; !why.empty())
+    return fail(errc::unavailable, why);
+  return made;
 }
 
 } // namespace millrace::transport

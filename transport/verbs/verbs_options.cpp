@@ -1,51 +1,112 @@
-// The bounds of the bounds.
-#include <millrace/transport/option_bounds.hpp>
+// The keys of the section `verbs`.
+#include <millrace/core/durations.hpp>
 #include <millrace/transport/verbs/verbs_options.hpp>
 
+#include <array>
 #include <bit>
 
-namespace millrace::transport {
+namespace millrace::config {
 
 namespace {
 
-status wrong(const std::string& what) { return {errc::invalid_argument, "verbs: " + what}; }
+using o = transport::verbs_options;
+
+// In the order of the enumeration.
+constexpr key_text connect_choices[] = {"channel", "rdma_cm"};
+constexpr auto rows = std::to_array<bound_key<o>>({
+  key<&o::devices>(plain(
+    "devices", key_type::devices,
+    "the devices to use, as `mlx5_0`, or as `mlx5_0:1` for one port; empty: all active ports")),
+  key<&o::gid_index>(expert(ranged(
+    "gid_index", key_type::count_or_auto, 0, 255,
+    "GID of every port; `auto`: by the rule that `millrace doctor` explains"))),
+  key<&o::mtu>(expert(count(
+    "mtu", 0, 4'096,
+    "bytes of a packet, a power of two from 256; 0: the smaller value of the two ports"))),
+  key<&o::connect>(expert(choice(
+    "connect", connect_choices,
+    "how queue pairs are connected. `rdma_cm` applies if both sides want it and have an IP "
+    "address at the device; otherwise they use the control channel"))),
+  key<&o::setup_threads>(expert(count(
+    "setup_threads", 1, 64,
+    "most threads that wait for the network while queue pairs connect; one per peer, started "
+    "when needed"))),
+  key<&o::queue_depth>(
+    expert(count("queue_depth", 4, 8'192, "requests in flight on each rail of a peer"))),
+  key<&o::sge_max>(expert(
+    count("sge_max", 1, 256, "pieces of memory in one request; the device may allow fewer"))),
+  key<&o::inline_bytes_max>(
+    expert(size("inline_max", 0, 4'096, "writes up to this size travel inside their request"))),
+  key<&o::message_bytes_max>(
+    expert(size("message_max", 4 * kib, gib, "longer requests are split"))),
+  key<&o::inflight_bytes_max>(expert(size(
+    "inflight_max", 64 * kib, tib,
+    "bytes in flight on each rail of a peer; at least one request"))),
+  key<&o::port_inflight_bytes_max>(expert(size(
+    "port_inflight_max", 64 * kib, tib,
+    "bytes in flight through one port to all peers; at least one request on each rail"))),
+  key<&o::signal_interval>(expert(count(
+    "signal_interval", 1, 4'096, "number of requests for which the device gives one completion"))),
+  key<&o::stripe_bytes_min>(
+    expert(size("stripe_min", 4 * kib, tib, "smaller transfers use one rail only"))),
+  key<&o::poll_us>(expert(ranged(
+    "poll", key_type::duration_us, 0, 1'000'000,
+    "time that the thread of the queue pairs polls after an event before it sleeps; 0: never"))),
+  key<&o::sleep_ms>(expert(ms("sleep", 1, hour_ms, "longest sleep of that thread"))),
+  key<&o::bind_thread>(expert(
+    boolean("bind_thread", "keep that thread on the processors of the devices' NUMA nodes"))),
+  key<&o::connect_timeout_ms>(expert(ms(
+    "connect_timeout", 1, hour_ms,
+    "longest wait for a queue pair. With `rdma_cm` its request gets the same time again; the "
+    "kernel repeats it after 4.3 s"))),
+  key<&o::ack_timeout_ms>(expert(ms(
+    "ack_timeout", 1, hour_ms,
+    "wait for an acknowledgement, rounded up to a value that devices support"))),
+  key<&o::ack_retries>(
+    expert(count("ack_retries", 0, 6, "times that the device sends a packet again"))),
+  key<&o::op_timeout_ms>(expert(ms(
+    "op_timeout", 1, day_ms,
+    "a transfer fails after this time without progress; its rail, after half of it"))),
+  key<&o::op_retries>(expert(
+    count("op_retries", 0, 100, "times that a request is tried on another rail after one broke"))),
+  key<&o::probe_interval_ms>(expert(
+    ms("probe_interval", 1, hour_ms, "interval at which a rail that failed is tried again"))),
+  key<&o::register_retry_ms>(expert(ms(
+    "register_retry", 1, hour_ms,
+    "interval at which staging memory is registered again that exceeded the limit of locked "
+    "memory"))),
+  key<&o::cache_entries_max>(expert(count(
+    "cache_entries_max", 1, 1u << 20, "registrations of memory outside arenas that are kept"))),
+  key<&o::cache_bytes_max>(expert(size(
+    "cache_max", 0, 1024 * tib, "bytes of all registrations; 0: half of the machine's memory"))),
+  key<&o::windows_checked>(expert(plain(
+    "windows_checked", key_type::boolean_or_auto,
+    "whether the devices confine peers to a memory window; `auto`: all do but soft-RoCE. `false` "
+    "registers the range of each window on its own"))),
+  key<&o::watch_unmaps>(expert(boolean(
+    "watch_unmaps",
+    "keep registrations after their use, and let the kernel report what is unmapped"))),
+  key<&o::grants_max>(
+    expert(count("grants_max", 1, 1u << 20, "regions to which one peer has keys"))),
+  key<&o::windows_max>(expert(count("windows_max", 1, 1u << 24, "keys that one peer may hold"))),
+  key<&o::backlog_bytes_max>(expert(size(
+    "backlog_max", mib, tib,
+    "messages of one peer that wait to be processed; a peer that sends more loses its "
+    "connection"))),
+});
 
 } // namespace
 
-status check(const verbs_options& o) {
-  const option_bound bounds[] = {
-    {"gid_index", o.gid_index.value_or(0), 0, 255},
-    {"setup_threads", o.setup_threads, 1, 64},
-    {"queue_depth", o.queue_depth, 4, 8192},
-    {"sge_max", o.sge_max, 1, 256},
-    {"inline_bytes_max", o.inline_bytes_max, 0, 4096},
-    {"message_bytes_max", o.message_bytes_max, 4096, 1u << 30},
-    {"inflight_bytes_max", o.inflight_bytes_max, 64u << 10, 1ull << 40},
-    {"port_inflight_bytes_max", o.port_inflight_bytes_max, 64u << 10, 1ull << 40},
-    {"signal_interval", o.signal_interval, 1, 4096},
-    {"stripe_bytes_min", o.stripe_bytes_min, 4096, 1ull << 40},
-    {"poll_us", o.poll_us, 0, 1'000'000},
-    {"sleep_ms", o.sleep_ms, 1, hour_ms},
-    {"connect_timeout_ms", o.connect_timeout_ms, 1, hour_ms},
-    {"ack_timeout_ms", o.ack_timeout_ms, 1, hour_ms},
-    {"ack_retries", o.ack_retries, 0, 6},
-    {"op_timeout_ms", o.op_timeout_ms, 1, day_ms},
-    {"op_retries", o.op_retries, 0, 100},
-    {"probe_interval_ms", o.probe_interval_ms, 1, hour_ms},
-    {"register_retry_ms", o.register_retry_ms, 1, hour_ms},
-    {"cache_entries_max", o.cache_entries_max, 1, 1u << 20},
-    {"cache_bytes_max", o.cache_bytes_max, 0, 1ull << 50},
-    {"grants_max", o.grants_max, 1, 1u << 20},
-    {"windows_max", o.windows_max, 1, 1u << 24}};
-  if (auto bad = check_bounds("verbs", bounds); !bad.ok())
-    return bad;
-  if (o.mtu != 0 && (o.mtu < 256 || o.mtu > 4096 || !std::has_single_bit(o.mtu)))
-    return wrong(
-      "mtu is " + std::to_string(o.mtu) + "; it must be 256, 512, 1024, 2048, 4096 or 0");
-  for (auto& device : o.devices)
-    if (device.empty() || device.front() == ':' || device.back() == ':')
-      return wrong("'" + device + "' is not a device such as mlx5_0 or mlx5_0:1");
-  return {};
+template <>
+key_table<o> keys_of() {
+  return {rows, [](const o& options) -> std::optional<misfit> {
+            if (options.mtu == 0 || (options.mtu >= 256 && std::has_single_bit(options.mtu)))
+              return {};
+            return misfit{
+              "mtu",
+              "is not the size of a packet: 256, 512, 1024, 2048 or 4096 bytes; 0 takes the "
+              "smaller value of the two ports"};
+          }};
 }
 
-} // namespace millrace::transport
+} // namespace millrace::config

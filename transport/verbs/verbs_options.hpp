@@ -1,7 +1,7 @@
-// Every bound of the verbs driver. The configuration's `verbs` section sets them.
+// The options of the verbs driver: the section `verbs` of the configuration sets them.
 #pragma once
 
-#include <millrace/core/status.hpp>
+#include <millrace/config/keys.hpp>
 
 #include <cstdint>
 #include <optional>
@@ -18,7 +18,7 @@ struct verbs_options {
   /// "rxe0" (every active port of it) or "mlx5_0:1"; empty: every active port of every device.
   std::vector<std::string> devices;
   std::optional<std::uint32_t> gid_index; // of every port; absent: by rule, see `choose_gid`
-  std::uint32_t mtu = 0;                  // 256 to 4096; 0: the smaller of what the two ports have
+  std::uint32_t mtu = 0;                  // 0: the smaller of what the two ports have
   verbs_connect connect = verbs_connect::channel; // `rdma_cm` where both sides want it
   /// At most; made when needed. What connects to a peer may wait there for the network, one thread a peer.
   std::uint32_t setup_threads = 8;
@@ -59,7 +59,9 @@ struct verbs_options {
   std::uint64_t backlog_bytes_max = 64u << 20;
 };
 
-/// Errors: `invalid_argument` naming the option and its bounds.
-[[nodiscard]] status check(const verbs_options& options);
-
 } // namespace millrace::transport
+
+namespace millrace::config {
+template <>
+key_table<transport::verbs_options> keys_of();
+}

@@ -1,4 +1,4 @@
-// Who keeps a model's checkpoints, and what is asked of it.
+// Finds the provider that keeps a model's checkpoints, and sends requests to it.
 #include <millrace/runtime/client/calls/checkpoint_call.hpp>
 #include <millrace/runtime/client/calls/placement.hpp>
 
@@ -6,11 +6,11 @@
 
 namespace millrace::runtime {
 
-using actors::checkpoint_manager_actor;
+using actors::checkpoint_service;
 
 namespace {
 
-// When a model was saved last; 0 before its first version is done.
+// Returns when a model was last saved; 0 before its first version is done.
 std::uint64_t saved_last_ns(const checkpoint_summary& model) {
   std::uint64_t last = 0;
   for (auto& shard : model.shards)
@@ -19,7 +19,8 @@ std::uint64_t saved_last_ns(const checkpoint_summary& model) {
   return last;
 }
 
-// Asks the other providers of a group whether they have a model that is not where its name is placed.
+// Asks the other providers of a group for a model that is missing in the provider in which its name
+// is placed.
 void find_elsewhere(
   const std::shared_ptr<client_core>& core, std::size_t placed, std::vector<std::size_t> others,
   const std::string& model, completion<std::size_t> done) {
@@ -42,7 +43,8 @@ void find_elsewhere(
       best = others[i];
       best_saved_ns = saved_last_ns(*answer);
     }
-    // Not knowing is not the same as knowing that there are none: a job would begin from nothing.
+    // An unreachable provider may have the model. Answering "none" would let the job begin from
+    // nothing.
     if (best == placed && !not_asked.ok())
       return done(fail(
         not_asked.code(),
@@ -80,8 +82,8 @@ future<checkpoint_summary> describe_checkpoints(
   const std::shared_ptr<client_core>& core, std::size_t provider, const std::string& model) {
   auto done = core->make_promise<checkpoint_summary>();
   // A listing that starts with a model's name starts with that model.
-  core->ask<checkpoint_manager_actor, actors::list_checkpoints_request, actors::checkpoint_list>(
-    core->checkpoints(provider), {model, {}, 1},
+  core->ask<checkpoint_service>(
+    provider, actors::list_checkpoints_request{model, {}, 1},
     [core, done, model](result<actors::checkpoint_list> r) {
       if (!r)
         return static_cast<void>(done.set(fail(r.error())));
@@ -97,8 +99,8 @@ future<shard_spec> describe_shard(
   const std::shared_ptr<client_core>& core, std::size_t provider, const std::string& model,
   std::uint32_t rank) {
   auto done = core->make_promise<shard_spec>();
-  core->ask<checkpoint_manager_actor, actors::describe_shard_request, shard_spec>(
-    core->checkpoints(provider), {model, rank},
+  core->ask<checkpoint_service>(
+    provider, actors::describe_shard_request{model, rank},
     [core, done, provider, model, rank](result<shard_spec> shard) {
       if (!shard)
         return static_cast<void>(done.set(std::move(shard)));
@@ -130,8 +132,7 @@ void restore_into(
   request.timeout_ms = timeout_ms(*core, timeout);
   for (auto& t : targets)
     request.selections.push_back({t.desc, false, 0});
-  load_into<checkpoint_manager_actor>(
-    call, core, core->checkpoints(provider), std::move(request), std::move(targets));
+  load_into<checkpoint_service>(call, core, provider, std::move(request), std::move(targets));
 }
 
 } // namespace millrace::runtime

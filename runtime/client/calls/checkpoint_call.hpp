@@ -1,8 +1,10 @@
-// Single questions to a provider's checkpoints. Internal: needs CAF.
+// Single requests to a provider's checkpoints.
+// Internal, used by `checkpoints` and `shard_state`; needs CAF.
 #pragma once
 
+#include <millrace/actors/checkpoint/checkpoint_messages.hpp>
 #include <millrace/core/tensor_view.hpp>
-#include <millrace/runtime/client/calls/caller.hpp>
+#include <millrace/runtime/client/calls/client_core.hpp>
 #include <millrace/runtime/client/calls/load_call.hpp>
 
 #include <chrono>
@@ -13,16 +15,6 @@
 
 namespace millrace::runtime {
 
-template <class Request, class Reply = actors::reply_of<Request>>
-future<Reply> ask_checkpoints(
-  const std::shared_ptr<client_core>& core, std::size_t provider, Request request) {
-  auto done = core->make_promise<Reply>();
-  core->ask<actors::checkpoint_manager_actor, Request, Reply>(
-    core->checkpoints(provider), std::move(request),
-    [core, done](result<Reply> r) { done.set(std::move(r)); });
-  return done.get_future();
-}
-
 /// Finds the provider that keeps a model's checkpoints: the one in which its name is placed, unless another one of the
 /// group has it, from before the list of providers changed. The placed one when none has it.
 /// Errors: `not_found` saying how to configure one; why a provider could not be asked, when it may be the one.
@@ -30,16 +22,19 @@ void find_keeper(
   const std::shared_ptr<client_core>& core, const std::string& group, const std::string& model,
   completion<std::size_t> done);
 
-/// A model's shards, versions and complete steps now. Errors: `not_found`.
+/// Returns a model's shards, versions and complete steps as they are now.
+/// Errors:  `not_found`.
 future<checkpoint_summary> describe_checkpoints(
   const std::shared_ptr<client_core>& core, std::size_t provider, const std::string& model);
 
-/// What a shard was registered as. Errors: `not_found`; `protocol_error` for one that does not hold together.
+/// Returns the layout and metadata with which a shard was registered.
+/// Errors:  `not_found`; `protocol_error` for an inconsistent one.
 future<shard_spec> describe_shard(
   const std::shared_ptr<client_core>& core, std::size_t provider, const std::string& model,
   std::uint32_t rank);
 
-/// Writes tensors of a version (without a step: of the newest complete one) to where the views point.
+/// Writes tensors of a version to the views' memory. Without a step it takes the newest complete
+/// one.
 void restore_into(
   const std::shared_ptr<load_call>& call, const std::shared_ptr<client_core>& core,
   std::size_t provider, const std::string& model, std::uint32_t rank,

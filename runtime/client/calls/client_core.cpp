@@ -1,7 +1,6 @@
 // Connections and proxies of a client.
-#include <millrace/actors/wire/remote.hpp>
-#include <millrace/runtime/client/calls/caller.hpp>
 #include <millrace/runtime/client/calls/client_core.hpp>
+#include <millrace/storage/builtin.hpp>
 
 #include <algorithm>
 
@@ -9,10 +8,10 @@ namespace millrace::runtime {
 
 namespace {
 
-// Names whose chains are remembered.
+// The number of names whose chains are remembered.
 constexpr std::size_t chains_max = 64;
 
-// The node at the address that a client was given, until it has said its name.
+// The key of the node at the address given to the client, until the node has said its name.
 constexpr auto first_node = "";
 
 const actors::node_entry* find_node(const actors::directory& where, const std::string& name) {
@@ -22,7 +21,8 @@ const actors::node_entry* find_node(const actors::directory& where, const std::s
   return nullptr;
 }
 
-// What older services do not say: one address a node, and nodes with providers only.
+// Fills in what older services leave out: they send one address per node, and only nodes with
+// providers.
 status complete(actors::directory& where) {
   for (auto& p : where.providers) {
     if (p.addresses.empty())
@@ -42,14 +42,16 @@ status complete(actors::directory& where) {
 actors::directory directory_of(const config::settings& settings) {
   actors::directory where;
   where.node = settings.node.name;
-  where.eager_bytes_max = static_cast<std::uint32_t>(settings.transport.eager_max_bytes);
+  where.eager_bytes_max = settings.options.of<transport::fabric_options>().eager_bytes_max;
   for (auto& node : settings.nodes) {
     auto addresses = node.addresses();
     where.nodes.push_back({node.name, addresses});
-    for (auto& p : node.providers)
+    for (auto& p : node.providers) {
+      auto kind = storage::bucket_called(p.bucket);
       where.providers.push_back(
-        {p.name, node.name, addresses.front(), std::string{config::to_string(p.bucket)}, p.group,
-         p.weight, p.checksums, p.bucket == config::bucket_kind::pmem, addresses});
+        {p.name, node.name, addresses.front(), p.bucket, p.group, p.weight, p.checksums,
+         kind && (*kind)->keeps_checkpoints, addresses});
+    }
   }
   return where;
 }
@@ -57,32 +59,23 @@ actors::directory directory_of(const config::settings& settings) {
 client_core::client_core(std::shared_ptr<engine> e, actors::directory where)
   : engine_(std::move(e)), where_(std::move(where)),
     layers_(engine_->settings().client.layer_cache_entries) {
-  caller_ = caf::actor_cast<caf::strong_actor_ptr>(engine_->system().spawn<caller>());
+  caller_ = caf::actor_cast<caf::strong_actor_ptr>(engine_->system().spawn<actors::caller>());
   prepare_tables();
 }
 
 void client_core::prepare_tables() {
-  stores_.resize(where_.providers.size());
-  checkpoints_.resize(where_.providers.size());
   told_.clear();
   for (std::size_t i = 0; i < where_.providers.size(); ++i)
     told_.push_back(std::make_unique<told_layers>(engine_->settings().client.layer_cache_entries));
 }
 
 std::shared_ptr<client_core> client_core::of_node(
-  std::shared_ptr<engine> e, actors::directory where, const local_actors& local) {
+  std::shared_ptr<engine> e, actors::directory where,
+  std::shared_ptr<const actors::service_table> here) {
   std::shared_ptr<client_core> core{new client_core{std::move(e), std::move(where)}};
-  for (std::size_t i = 0; i < core->where_.providers.size(); ++i) {
-    auto& entry = core->where_.providers[i];
-    if (entry.node != core->where_.node)
-      continue;
-    // A node that fails to start stops before it has all its providers.
-    if (auto found = local.stores.find(entry.name); found != local.stores.end())
-      core->stores_[i] = found->second;
-    if (auto found = local.checkpoints.find(entry.name); found != local.checkpoints.end())
-      core->checkpoints_[i] = found->second;
-  }
-  core->nodes_[core->where_.node] = local.node;
+  core->nodes_[core->where_.node] =
+    caf::actor_cast<caf::strong_actor_ptr>(here->find<actors::node_service>(actors::node_itself));
+  core->here_ = std::move(here);
   return core;
 }
 
@@ -101,17 +94,16 @@ client_core::~client_core() {
     actors::end_actor(engine_->system(), proxy);
   actors::end_actor(engine_->system(), std::exchange(caller_, nullptr));
   proxies_.clear();
-  stores_.clear();
-  checkpoints_.clear();
+  actors_.clear();
   nodes_.clear();
+  here_.reset();
   remotes_.clear();
   release(std::move(engine_));
 }
 
 void client_core::fetch_directory(completion<void> done) {
-  ask<actors::node_actor, actors::directory_request, actors::directory>(
-    node(first_node), {},
-    [self = shared_from_this(), done = std::move(done)](result<actors::directory> where) {
+  ask_node(first_node, actors::directory_request{})
+    .then([self = shared_from_this(), done = std::move(done)](result<actors::directory> where) {
       if (!where)
         return done(fail(where.error()));
       if (auto bad = complete(*where); !bad.ok())
@@ -125,8 +117,8 @@ void client_core::learn(actors::directory where) {
   std::lock_guard guard{mutex_};
   where_ = std::move(where);
   prepare_tables();
-  // The address that was given is the way to this node, whatever the node calls itself: there may be a tunnel between,
-  // and a service of the same name on this host.
+  // The address given leads to this node, whatever the node calls itself. There may be a tunnel
+  // between, and a service of the same name on this host.
   remotes_[where_.node] = remotes_[first_node];
   nodes_[where_.node] = nodes_[first_node];
 }
@@ -142,41 +134,16 @@ std::shared_ptr<actors::remote_node> client_core::remote(const std::string& node
   return r;
 }
 
-actors::tensor_store_actor client_core::store(std::size_t index) {
-  std::lock_guard guard{mutex_};
-  auto& s = stores_[index];
-  if (!s) {
-    auto& entry = where_.providers[index];
-    s = actors::spawn_remote_store(engine_->system(), remote(entry.node), entry.name, timeout_ms());
-    proxies_.push_back(caf::actor_cast<caf::strong_actor_ptr>(s));
-  }
-  return s;
-}
-
-actors::checkpoint_manager_actor client_core::checkpoints(std::size_t index) {
-  std::lock_guard guard{mutex_};
-  auto& c = checkpoints_[index];
-  if (!c) {
-    auto& entry = where_.providers[index];
-    c = actors::spawn_remote_checkpoints(
-      engine_->system(), remote(entry.node), entry.name, timeout_ms());
-    proxies_.push_back(caf::actor_cast<caf::strong_actor_ptr>(c));
-  }
-  return c;
-}
-
 std::uint32_t client_core::timeout_ms() const {
   return static_cast<std::uint32_t>(engine_->settings().client.request_timeout_ms);
 }
 
-actors::node_actor client_core::node(const std::string& name) {
+actors::actor_of<actors::node_service> client_core::node(const std::string& name) {
   std::lock_guard guard{mutex_};
-  auto& n = nodes_[name];
-  if (!n) {
-    n = actors::spawn_remote_node_actor(engine_->system(), remote(name), timeout_ms());
-    proxies_.push_back(caf::actor_cast<caf::strong_actor_ptr>(n));
-  }
-  return n;
+  auto& known = nodes_[name];
+  if (!known)
+    known = connect<actors::node_service>(name, actors::node_itself);
+  return caf::actor_cast<actors::actor_of<actors::node_service>>(known);
 }
 
 std::shared_ptr<const model_graph> client_core::chain_for(

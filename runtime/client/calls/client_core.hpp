@@ -1,8 +1,11 @@
-// What the facades of one client share: where the providers are and how to ask them. Internal: needs CAF.
+// The state that one client's facades share: where the providers are and how to ask them.
+// Internal, behind `client`, `repository` and `checkpoints`; needs CAF.
 #pragma once
 
-#include <millrace/actors/vocabulary.hpp>
-#include <millrace/actors/wire/remote_node.hpp>
+#include <millrace/actors/caller.hpp>
+#include <millrace/actors/node/node_messages.hpp>
+#include <millrace/actors/wire/service_table.hpp>
+#include <millrace/core/future.hpp>
 #include <millrace/runtime/client/calls/layer_cache.hpp>
 #include <millrace/runtime/node/engine.hpp>
 
@@ -14,30 +17,26 @@
 
 namespace millrace::runtime {
 
-/// Every provider a configuration describes. `node` of the result is the node picked, if any.
+/// Returns every provider that a configuration describes. `node` of the result is the node picked,
+/// if any.
 actors::directory directory_of(const config::settings& settings);
-
-/// The actors of a node in this process.
-struct local_actors {
-  std::map<std::string, actors::tensor_store_actor> stores;
-  std::map<std::string, actors::local_checkpoint_manager> checkpoints;
-  actors::node_actor node;
-};
 
 /// Threads: any.
 class client_core : public std::enable_shared_from_this<client_core> {
 public:
-  /// A client of the node in this process: its stores are asked directly.
+  /// A client of the node in this process: its actors are asked directly.
   static std::shared_ptr<client_core> of_node(
-    std::shared_ptr<engine> e, actors::directory where, const local_actors& local);
+    std::shared_ptr<engine> e, actors::directory where,
+    std::shared_ptr<const actors::service_table> here);
 
-  /// A client of other processes. `where.providers` may be empty: `fetch_directory` fills it.
+  /// Makes a client of other processes. `where.providers` may be empty; `fetch_directory` then
+  /// fills it.
   static std::shared_ptr<client_core> of_cluster(
     std::shared_ptr<engine> e, actors::directory where, const std::string& address);
 
   ~client_core();
 
-  /// Asks the node at the first address who is where. For clients made from an address alone.
+  /// Asks the node at the first address for the directory. For clients made from an address alone.
   void fetch_directory(completion<void> done);
 
   const actors::directory& where() const noexcept { return where_; }
@@ -45,32 +44,74 @@ public:
   layer_cache& layers() noexcept { return layers_; }
   told_layers& told(std::size_t provider) { return *told_[provider]; }
 
-  /// A promise whose waiters help with the I/O.
+  /// Makes a promise whose waiters help with the I/O.
   template <class T>
   promise<T> make_promise() const {
     return promise<T>{engine_->loop()};
   }
 
-  /// Sends a request to a typed actor, here or elsewhere, from any thread.
-  template <class Handle, class Request, class Reply>
-  void ask(const Handle& target, Request request, completion<Reply> done);
+  /// Asks the actor of a service at provider number `provider`, here or elsewhere, from any thread.
+  template <class Service, class Request>
+  void ask(
+    std::size_t provider, Request request,
+    completion<typename Service::template reply_of<Request>> done) {
+    actors::ask_as(
+      engine_->system(), caller_, actor<Service>(provider), std::move(request), std::move(done));
+  }
+  template <
+    class Service, class Request, class Reply = typename Service::template reply_of<Request>>
+  future<Reply> ask(std::size_t provider, Request request) {
+    auto done = make_promise<Reply>();
+    ask<Service>(provider, std::move(request), kept_until(done));
+    return done.get_future();
+  }
 
-  /// The store of provider number `index`; its proxy is made at first use.
-  actors::tensor_store_actor store(std::size_t index);
-  /// The checkpoints of provider number `index`, which keeps some.
-  actors::checkpoint_manager_actor checkpoints(std::size_t index);
-  /// A node of the directory, by its name.
-  actors::node_actor node(const std::string& name);
+  /// Asks a node of the directory, by its name.
+  template <class Request, class Reply = actors::node_service::reply_of<Request>>
+  future<Reply> ask_node(const std::string& name, Request request) {
+    auto done = make_promise<Reply>();
+    actors::ask_as(engine_->system(), caller_, node(name), std::move(request), kept_until(done));
+    return done.get_future();
+  }
 
-  /// `model_graph::chain_of(tensors)`; the same graph again, hashed already, when a name is stored with the same
-  /// tensors as last time.
+  /// Returns `model_graph::chain_of(tensors)`. When a name is stored with the same tensors as last
+  /// time, it returns the same graph again, already hashed.
   std::shared_ptr<const model_graph> chain_for(const std::string& model, const layout& tensors);
 
-  /// The client's own staging memory, made at first use.
+  /// Returns the client's own staging memory, made at first use.
   result<std::shared_ptr<memory_source>> staging();
 
 private:
+  using actor_key = std::pair<std::uint16_t, std::size_t>; // service and provider
+
   explicit client_core(std::shared_ptr<engine> e, actors::directory where);
+
+  // The client lives until it has the answer.
+  template <class Reply>
+  completion<Reply> kept_until(const promise<Reply>& done) {
+    return [self = shared_from_this(), done](result<Reply> r) { done.set(std::move(r)); };
+  }
+
+  // A proxy is made at first use.
+  template <class Service>
+  actors::actor_of<Service> actor(std::size_t provider) {
+    std::lock_guard guard{mutex_};
+    auto& known = actors_[{Service::first_number, provider}];
+    auto& entry = where_.providers[provider];
+    // A node that fails to start stops before it has all its providers.
+    if (!known && here_ && entry.node == where_.node)
+      known = caf::actor_cast<caf::strong_actor_ptr>(here_->find<Service>(entry.name));
+    if (!known)
+      known = connect<Service>(entry.node, entry.name);
+    return caf::actor_cast<actors::actor_of<Service>>(known);
+  }
+  template <class Service>
+  caf::strong_actor_ptr connect(const std::string& node, const std::string& target) {
+    return proxies_.emplace_back(caf::actor_cast<caf::strong_actor_ptr>(
+      actors::wire_ends<Service>::connect(engine_->system(), remote(node), target, timeout_ms())));
+  }
+
+  actors::actor_of<actors::node_service> node(const std::string& name);
   std::shared_ptr<actors::remote_node> remote(const std::string& node);
   void learn(actors::directory where);
   void prepare_tables();
@@ -83,9 +124,9 @@ private:
   layer_cache layers_;
   std::vector<std::unique_ptr<told_layers>> told_;
   std::mutex mutex_;
-  std::vector<actors::tensor_store_actor> stores_;
-  std::vector<actors::checkpoint_manager_actor> checkpoints_;
-  std::map<std::string, actors::node_actor> nodes_;
+  std::shared_ptr<const actors::service_table> here_; // null: all are elsewhere
+  std::map<actor_key, caf::strong_actor_ptr> actors_;
+  std::map<std::string, caf::strong_actor_ptr> nodes_;
   std::map<std::string, std::shared_ptr<actors::remote_node>> remotes_;
   std::vector<caf::strong_actor_ptr> proxies_;
   std::shared_ptr<memory_source> staging_;

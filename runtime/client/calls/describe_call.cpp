@@ -1,4 +1,4 @@
-// Records and layers: asked for, checked, completed.
+// Requests records and layers, checks them and completes them.
 #include <millrace/core/codec.hpp>
 #include <millrace/runtime/client/calls/describe_call.hpp>
 #include <millrace/storage/model_check.hpp>
@@ -10,7 +10,7 @@ namespace millrace::runtime {
 
 namespace {
 
-using actors::tensor_store_actor;
+using actors::store_service;
 
 status broken(const client_core& core, std::size_t provider, const std::string& what) {
   return {
@@ -26,20 +26,20 @@ status check(
       core, provider,
       "is of model " + record.spec.name + ", version " + std::to_string(record.version) +
         ", asked for was " + model);
-  // The same that a provider checks before it stores.
+  // A provider makes the same check before it stores.
   if (auto checked = storage::check_spec(record.spec); !checked)
     return broken(core, provider, "of " + checked.error().detail());
   return {};
 }
 
-// A description under way: what the cache knows is filled in, what it does not is asked for.
+// A description in progress: known layers come from the cache, the others are fetched.
 struct resolving {
   std::shared_ptr<client_core> core;
   std::size_t provider = 0;
   model_info info;
   std::vector<layer_id> asked; // sorted
 
-  // Layers not asked for are not taken: another provider's models may have them.
+  // Ignores layers that were not asked for: models of other providers may use them.
   result<model_info> complete(const std::vector<described_layer>& fetched) {
     std::unordered_map<layer_id, std::shared_ptr<const layer_description>> fresh;
     for (auto& layer : fetched) {
@@ -70,8 +70,8 @@ struct resolving {
 void ask_record(
   const std::shared_ptr<client_core>& core, std::size_t provider, const std::string& model,
   std::uint64_t version, completion<model_record> done) {
-  core->ask<tensor_store_actor, actors::describe_request, model_record>(
-    core->store(provider), {model, version},
+  core->ask<store_service>(
+    provider, actors::describe_request{model, version},
     [core, provider, model, version, done = std::move(done)](result<model_record> record) {
       if (record)
         if (auto bad = check(*core, provider, model, version, *record); !bad.ok())
@@ -101,8 +101,9 @@ void resolve_layers(
   r->asked.erase(std::unique(r->asked.begin(), r->asked.end()), r->asked.end());
   if (r->asked.empty())
     return static_cast<void>(done.set(r->complete({})));
-  core->ask<tensor_store_actor, actors::resolve_request, actors::layer_list>(
-    core->store(provider), {r->asked}, [r, done](const result<actors::layer_list>& layers) {
+  core->ask<store_service>(
+    provider, actors::resolve_request{r->asked},
+    [r, done](const result<actors::layer_list>& layers) {
       done.set(layers ? r->complete(layers->layers) : fail(layers.error()));
     });
 }

@@ -1,4 +1,6 @@
-// A client's memory of layer descriptions: an id always means the same structure, so entries never change.
+// A client's cache of layer descriptions. An id always means the same structure, so entries never
+// change.
+// Used by `client_core`.
 #pragma once
 
 #include <millrace/core/model_graph.hpp>
@@ -13,7 +15,8 @@
 
 namespace millrace {
 
-/// Bounded; when full, everything is forgotten and fetched anew. Threads: any.
+/// Maps layer ids to descriptions. The size is bounded; a full cache is cleared and filled again.
+/// Threads: any.
 class layer_cache {
 public:
   explicit layer_cache(std::size_t entries_max) : entries_max_(entries_max) {}
@@ -42,8 +45,8 @@ private:
   std::unordered_map<layer_id, std::shared_ptr<const layer_description>> known_;
 };
 
-/// Which layers a provider has been told of, so that a store need not describe them again. A guess: when the
-/// provider has forgotten them it says so, and all are sent.
+/// The layers that a provider has been told of, so that a store need not describe them again. This
+/// is a guess: a provider that has forgotten layers says so, and then all are sent.
 class told_layers {
 public:
   explicit told_layers(std::size_t entries_max) : entries_max_(entries_max) {}

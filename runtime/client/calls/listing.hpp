@@ -1,4 +1,5 @@
-// Lists page by page from one provider after the other. Internal.
+// Lists page by page, from one provider after the other.
+// Internal, used by `store_call` and `checkpoints`.
 #pragma once
 
 #include <millrace/core/future.hpp>
@@ -12,14 +13,14 @@
 
 namespace millrace::runtime {
 
-/// Some of what there is, sorted.
+/// Part of a listing, sorted.
 template <class Item>
 struct listing_page {
   std::vector<Item> items;
-  bool more = false; // there may be, after the last of these
+  bool more = false; // there may be more after the last item
 };
 
-/// A listing under way. `Item` is what a page holds; `name_of(item)` is what it is sorted by.
+/// A listing in progress. `Item` is what a page holds; items are sorted by `name_of(item)`.
 template <class Item>
 class listing : public std::enable_shared_from_this<listing<Item>> {
 public:
@@ -48,7 +49,7 @@ private:
     ask_(providers_[at], after, [self = this->shared_from_this(), at, after](result<page> r) {
       if (!r)
         return static_cast<void>(self->done_.set(fail(r.error())));
-      // Names go on from page to page, whatever the provider says: it must come to an end.
+      // Names must ascend from page to page whatever the provider sends, so that the listing ends.
       auto last = r->items.empty() ? after : self->name_of_(r->items.back());
       bool more = r->more && last > after;
       std::move(r->items.begin(), r->items.end(), std::back_inserter(self->found_));

@@ -1,4 +1,4 @@
-// Exposing, withdrawing, and scattering what came inside a reply.
+// Exposes and withdraws targets, and scatters bytes that came inside a reply.
 #include <millrace/runtime/client/calls/load_call.hpp>
 
 #include <algorithm>
@@ -17,7 +17,7 @@ std::uint32_t timeout_ms(const client_core& core, std::chrono::milliseconds want
 
 std::shared_ptr<load_call> load_call::make(std::shared_ptr<client_core> core) {
   std::shared_ptr<load_call> call{new load_call{std::move(core)}};
-  // Nobody has the future yet: it is kept.
+  // The caller does not have the future yet, so it cannot have cancelled.
   static_cast<void>(call->done_.on_cancel([weak = std::weak_ptr{call}] {
     if (auto c = weak.lock())
       c->give_up();
@@ -49,7 +49,7 @@ void load_call::give_up() {
 }
 
 void load_call::finish(result<load_receipt> outcome) {
-  // After this nobody writes to the caller's memory any more.
+  // From here on nothing writes to the caller's memory.
   region_.withdraw();
   if (std::lock_guard guard{mutex_}; outcome && eager_ && !given_up_)
     outcome = scatter(std::move(*outcome));

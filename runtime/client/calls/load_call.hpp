@@ -1,8 +1,10 @@
-// Memory of the caller that a provider fills: exposed exactly as long as the operation runs. Internal: needs CAF.
+// Loads into the caller's memory, which is exposed exactly as long as the operation runs.
+// Internal, used by `repository`, `checkpoints` and `shard_state`; needs CAF.
 #pragma once
 
+#include <millrace/actors/load_messages.hpp>
 #include <millrace/core/tensor_view.hpp>
-#include <millrace/runtime/client/calls/caller.hpp>
+#include <millrace/runtime/client/calls/client_core.hpp>
 #include <millrace/transport/memory/region.hpp>
 
 #include <chrono>
@@ -13,18 +15,19 @@
 
 namespace millrace::runtime {
 
-/// What was asked for, or the client's request timeout; at most what a message can say.
+/// Returns the timeout asked for, or the client's request timeout; at most what a message can hold.
 std::uint32_t timeout_ms(const client_core& core, std::chrono::milliseconds wanted);
 
-/// One load under way: the targets stay exposed until the outcome is known.
+/// One load in progress. The targets stay exposed until the outcome is known.
 ///
-/// It can be given up from the start, before it knows its targets: what comes later touches nothing.
+/// A load can be cancelled from the start, before `open`: bytes that arrive later are dropped.
 class load_call : public std::enable_shared_from_this<load_call> {
 public:
   static std::shared_ptr<load_call> make(std::shared_ptr<client_core> core);
 
-  /// Exposes the targets and says what goes into the request: nothing when few bytes come inside the reply.
-  /// Errors: of views that cannot be written; `cancelled`.
+  /// Exposes the targets and returns the handle for the request. The handle is empty when the bytes
+  /// are few enough to come inside the reply.
+  /// Errors:  those of views that cannot be written; `cancelled`.
   result<bulk_handle> open(std::vector<tensor_view> targets);
   future<actors::load_receipt> outcome() const { return done_.get_future(); }
 
@@ -42,24 +45,24 @@ private:
   std::vector<tensor_view> targets_;
   bool eager_ = false;
 
-  // Held while this thread exposes or writes to the targets: giving up waits for that.
+  // Locked while this thread exposes or writes to the targets: cancelling waits for that.
   std::mutex mutex_;
   bool given_up_ = false;
   transport::region region_;
 };
 
 /// Sends a request whose `target` shall be these views. One selection per view. The call tells the outcome.
-template <class Handle, class Request>
+template <class Service, class Request>
 void load_into(
   const std::shared_ptr<load_call>& call, const std::shared_ptr<client_core>& core,
-  const Handle& whom, Request request, std::vector<tensor_view> targets) {
+  std::size_t provider, Request request, std::vector<tensor_view> targets) {
   auto target = call->open(std::move(targets));
   if (!target)
     return call->finish(fail(target.error()));
   request.target = std::move(*target);
-  core->ask<Handle, Request, actors::load_receipt>(
-    whom, std::move(request),
-    [call](result<actors::load_receipt> r) { call->finish(std::move(r)); });
+  core->ask<Service>(provider, std::move(request), [call](result<actors::load_receipt> r) {
+    call->finish(std::move(r));
+  });
 }
 
 } // namespace millrace::runtime

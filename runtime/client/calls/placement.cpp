@@ -1,6 +1,7 @@
 // Weighted rendezvous hashing.
 #include <millrace/core/digest.hpp>
 #include <millrace/runtime/client/calls/placement.hpp>
+#include <millrace/storage/builtin.hpp>
 
 #include <cmath>
 #include <set>
@@ -10,7 +11,7 @@ namespace millrace {
 
 namespace {
 
-// Of n lots with weight w the provider with the largest -w / ln(u) wins in proportion to its weight.
+// With the score -w / ln(u), a provider of weight w wins in proportion to its weight.
 double lot(std::string_view model, const actors::provider_entry& provider) {
   std::string key{provider.name};
   key += '\0';
@@ -19,7 +20,8 @@ double lot(std::string_view model, const actors::provider_entry& provider) {
   return -static_cast<double>(provider.weight) / std::log(u);
 }
 
-// The winner among those that `takes_part` accepts; the size of the list when there is none.
+// Returns the winner among the providers that `takes_part` accepts; the size of the list when there
+// is none.
 template <class Condition>
 std::size_t draw(
   std::string_view model, const std::vector<actors::provider_entry>& providers,
@@ -66,11 +68,14 @@ result<std::size_t> place_checkpoints(
   auto best = draw(model, providers, [&](auto& p) { return keeps_checkpoints(p, group); });
   if (best < providers.size())
     return best;
+  std::string kinds;
+  for (auto& kind : storage::builtin_buckets())
+    if (kind.keeps_checkpoints)
+      kinds += (kinds.empty() ? "bucket: " : ", or bucket: ") + std::string{kind.section.keys.name};
   return fail(
     errc::not_found,
     "no provider" + (group.empty() ? "" : " of group " + std::string{group}) +
-      " keeps checkpoints; configure one of kind pmem: providers: [{ name: pool, bucket: pmem, "
-      "path: FILE_OR_DEVICE, capacity: SIZE }]");
+      " keeps checkpoints; configure a provider of a kind that does: " + kinds);
 }
 
 std::vector<std::size_t> checkpoint_providers(

@@ -1,4 +1,5 @@
-// Registering, saving, telling failures once. Messages leave on the I/O loop, so that `save` costs the trainer little.
+// Registers, saves, and reports each failure once. Messages leave on the I/O loop, so that `save`
+// costs the trainer little.
 #include <millrace/core/kill_point.hpp>
 #include <millrace/core/log.hpp>
 #include <millrace/runtime/client/calls/checkpoint_call.hpp>
@@ -9,24 +10,26 @@
 
 namespace millrace::runtime {
 
-using actors::checkpoint_manager_actor;
+using actors::checkpoint_service;
 
 namespace {
 
-// By how much a registration outlasts the time in which the service notices that a former job's host is gone.
+// Registering waits this much longer than the service needs to notice that an earlier job's host is
+// gone.
 constexpr std::chrono::seconds former_job_grace{2};
-// The pause between two tries, at first and at last.
+// The first and the longest pause between two attempts.
 constexpr std::uint32_t try_again_ms_min = 50;
 constexpr std::uint32_t try_again_ms_max = 1000;
-// By how much waits here outlast the deadlines of what they wait for.
+// Waits here outlast the deadlines of the requests by this much.
 constexpr std::chrono::seconds grace{5};
 
-// The registration behind a request is gone; the process may be well.
+// Returns true if the registration behind a request is gone; the process may still run.
 bool ends_registration(errc code) {
   return code == errc::peer_lost || code == errc::unavailable || code == errc::not_found;
 }
 
-// An error that this side may have come to by itself: the service may still be reading the tensors.
+// Returns true for an error that this side may have detected by itself: the service may still be
+// reading the tensors.
 bool may_still_run(errc code) {
   return code == errc::deadline_exceeded || code == errc::peer_lost || code == errc::unavailable ||
     code == errc::protocol_error || code == errc::internal;
@@ -58,7 +61,7 @@ result<std::shared_ptr<shard_state>> shard_state::make(
   if (auto bad = validate(shard); !bad.ok())
     return fail(bad);
   s->tensors_ = std::move(tensors);
-  // Nothing is exposed before there is somebody to read it; but memory that cannot be is refused now.
+  // Memory is exposed only when it is needed, but views that cannot be exposed are refused now.
   if (auto list = transport::gather_list::of(s->tensors_, access_mode::read); !list)
     return fail(list.error().within("checkpoints of " + options.model));
   return s;
@@ -72,8 +75,6 @@ std::chrono::milliseconds shard_state::patience() const {
   return std::chrono::milliseconds{timeout_ms()} + grace;
 }
 
-// -- registering --------------------------------------------------------------------------------
-
 void shard_state::attach(completion<void> done) {
   find_keeper(
     core_, options_.group, options_.model,
@@ -86,10 +87,10 @@ void shard_state::attach(completion<void> done) {
     });
 }
 
-// The job before this one, or the connection before this one, may not have been missed yet.
+// The service may not have noticed yet that the job before this one, or its connection, is gone.
 void shard_state::enroll_patiently(completion<std::uint64_t> done) {
   auto missed_within =
-    std::chrono::milliseconds{core_->runs_on()->settings().channel.peer_timeout_ms};
+    std::chrono::milliseconds{core_->runs_on()->channel_options().peer_timeout_ms};
   auto wait = std::min<std::chrono::milliseconds>(
     missed_within + former_job_grace, std::chrono::milliseconds{timeout_ms()});
   enroll_until(steady_clock::now() + wait, wait, try_again_ms_min, std::move(done));
@@ -113,7 +114,7 @@ void shard_state::enroll_until(
   });
 }
 
-// One at a time; who asks meanwhile shares its outcome.
+// Runs one request at a time; callers that come meanwhile share its outcome.
 void shard_state::enroll(completion<std::uint64_t> done) {
   std::unique_lock guard{mutex_};
   if (left_ || registration_ != 0) {
@@ -143,9 +144,8 @@ void shard_state::ask_to_enroll() {
   request.shard = shard_;
   request.busy = options_.busy;
   request.timeout_ms = timeout_ms();
-  core_->ask<checkpoint_manager_actor, actors::enroll_request, actors::enroll_receipt>(
-    core_->checkpoints(provider_), std::move(request),
-    [self = shared_from_this()](result<actors::enroll_receipt> r) {
+  core_->ask<checkpoint_service>(
+    provider_, std::move(request), [self = shared_from_this()](result<actors::enroll_receipt> r) {
       self->on_enrolled(std::move(r));
     });
 }
@@ -157,7 +157,8 @@ void shard_state::on_enrolled(result<actors::enroll_receipt> r) {
   bool again = false;
   {
     std::lock_guard guard{mutex_};
-    // Given up meanwhile: the memory that was registered is withdrawn. Who has come since then wants another one.
+    // The registration was abandoned meanwhile and its memory withdrawn. Callers that came since
+    // then need a new one.
     if (!region_) {
       unwanted = outcome.value_or(0);
       again = !left_ && !enrolling_.empty();
@@ -194,7 +195,8 @@ void shard_state::withdraw() {
   withdrawn.withdraw();
 }
 
-// Nobody shall read the tensors any more: the memory goes, and the registration with it, be it still on its way.
+// The service must not read the tensors any more: withdraws the memory and ends the registration,
+// even one whose request is still on its way.
 void shard_state::abandon(const status& why) {
   withdraw();
   std::vector<completion<std::uint64_t>> waiting;
@@ -219,18 +221,16 @@ void shard_state::leave(bool finished, completion<void> done) {
 }
 
 void shard_state::ask_to_leave(std::uint64_t registration, bool finished, completion<void> done) {
-  core_->ask<checkpoint_manager_actor, actors::leave_request, actors::done_reply>(
-    core_->checkpoints(provider_), {registration, finished},
+  core_->ask<checkpoint_service>(
+    provider_, actors::leave_request{registration, finished},
     [done = std::move(done)](result<actors::done_reply> r) {
-      // Gone already is as good.
+      // A registration that is already gone counts as ended.
       if (r || ends_registration(r.error().code()))
         done({});
       else
         done(fail(r.error()));
     });
 }
-
-// -- saving -------------------------------------------------------------------------------------
 
 pending_save shard_state::failed_save(const save_record& record, const status& why) const {
   auto named = why.within("step " + std::to_string(record.step) + " was not saved");
@@ -260,7 +260,7 @@ pending_save shard_state::save(std::uint64_t step, save_mode mode) {
     if (self && !staged.ready())
       self->abandon({errc::cancelled, "cancelled by the caller"});
   };
-  // Nobody has the futures yet: they are kept.
+  // The caller does not have the futures yet, so it cannot have cancelled.
   static_cast<void>(record->staged.on_cancel(undo));
   static_cast<void>(record->durable.on_cancel(undo));
   core_->runs_on()->loop()->post([self = shared_from_this(), record] { self->send(record); });
@@ -291,19 +291,18 @@ void shard_state::send_to(const save_record_ptr& record, std::uint64_t registrat
     record->exposure = exposure_;
   }
   auto self = shared_from_this();
-  auto to = core_->checkpoints(provider_);
   actors::save_request request;
   request.registration = registration;
   request.step = record->step;
   request.snapshot = record->mode == save_mode::snapshot;
   request.timeout_ms = timeout_ms();
   request.went_back = record->went_back;
-  core_->ask<checkpoint_manager_actor, actors::save_request, save_receipt>(
-    to, request, [self, record, attempt, registration](result<save_receipt> r) {
+  core_->ask<checkpoint_service>(
+    provider_, request, [self, record, attempt, registration](result<save_receipt> r) {
       self->on_staged(record, attempt, registration, std::move(r));
     });
-  core_->ask<checkpoint_manager_actor, actors::durable_request, save_receipt>(
-    to, {registration, record->step, request.timeout_ms},
+  core_->ask<checkpoint_service>(
+    provider_, actors::durable_request{registration, record->step, request.timeout_ms},
     [self, record, attempt, registration](result<save_receipt> r) {
       self->on_durable(record, attempt, registration, std::move(r));
     });
@@ -324,14 +323,14 @@ void shard_state::on_staged(
     fail_save(record, registration, r.error());
 }
 
-// A service that does not know the registration has not begun the save: it can be asked again, once.
+// A service that does not know the registration has not begun the save, so it is asked once more.
 bool shard_state::begins_anew(
   const save_record_ptr& record, std::uint64_t registration, const status& why) {
   {
     std::lock_guard guard{mutex_};
     if (why.code() != errc::not_found || record->attempt > 1)
       return false;
-    ++record->attempt; // what was asked with the old number is stale
+    ++record->attempt; // answers to the old request are stale
   }
   forget_registration(registration);
   send(record);
@@ -361,7 +360,8 @@ void shard_state::forget(const save_record_ptr& record) {
 
 void shard_state::fail_save(
   const save_record_ptr& record, std::uint64_t registration, const status& why) {
-  bool in_reach; // of who was asked to save it
+  // Whether the service that was asked to save can still reach the memory.
+  bool in_reach;
   {
     std::lock_guard guard{mutex_};
     if (std::exchange(record->over, true))
@@ -373,8 +373,8 @@ void shard_state::fail_save(
   }
   if (registration != 0 && ends_registration(why.code()))
     forget_registration(registration);
-  // The trainer changes its tensors once it hears of this: then nobody may read them any more. And memory that was
-  // registered but cannot be read is registered anew.
+  // Once the trainer gets this failure it changes its tensors, so the service must not read them
+  // any more. And memory that was registered but cannot be read is registered again.
   bool reading = !record->staged.get_future().ready() && may_still_run(why.code());
   if (in_reach && (reading || why.code() == errc::permission_denied))
     abandon(why);
@@ -454,8 +454,6 @@ void shard_state::drop() {
       failed.to_string());
 }
 
-// -- restoring ----------------------------------------------------------------------------------
-
 future<actors::load_receipt> shard_state::restore(std::optional<std::uint64_t> step) {
   for (auto& record : under_way())
     if (!record->staged.get_future().ready())
@@ -464,7 +462,7 @@ future<actors::load_receipt> shard_state::restore(std::optional<std::uint64_t> s
         "step " + std::to_string(record->step) + " of " + options_.model +
           " is still being read from these tensors; call fence() first"));
   {
-    // What it saves next does not belong to what others have saved until now.
+    // Saves after a restore do not belong to the run of the earlier saves.
     std::lock_guard guard{mutex_};
     went_back_ = has_saved_;
   }

@@ -1,8 +1,9 @@
-// One shard of a training job as its process keeps it: registration, saves under way, failures not yet told.
-// Behind `checkpointer`. Internal: needs CAF.
+// One shard of a training job in the trainer's process: its registration, its saves in progress,
+// its failures not yet reported.
+// Internal, behind `checkpointer`; needs CAF.
 #pragma once
 
-#include <millrace/runtime/client/calls/caller.hpp>
+#include <millrace/runtime/client/calls/client_core.hpp>
 #include <millrace/runtime/client/checkpointer.hpp>
 #include <millrace/transport/memory/region.hpp>
 
@@ -14,16 +15,16 @@
 
 namespace millrace::runtime {
 
-/// Threads: any.
+/// Registers the shard, saves and restores it. Threads: any.
 class shard_state : public std::enable_shared_from_this<shard_state> {
 public:
-  /// Checks options and tensors; asks nobody yet.
+  /// Checks the options and the tensors. Sends no request yet.
   static result<std::shared_ptr<shard_state>> make(
     std::shared_ptr<client_core> core, const checkpoint_options& options,
     std::vector<tensor_view> tensors);
 
-  /// Finds the provider and registers for the first time. A former job that has just died may still be attached for a
-  /// moment.
+  /// Finds the provider and registers for the first time. Retries for a while, since an earlier job
+  /// that has just died may still be attached.
   void attach(completion<void> done);
 
   pending_save save(std::uint64_t step, save_mode mode);
@@ -34,18 +35,19 @@ public:
   future<checkpoint_summary> describe() const;
   const actors::enroll_receipt& receipt() const noexcept { return receipt_; }
   status close(bool finished);
-  /// The last owner goes: closes, logs what failed. Does not wait on a thread that must not.
+  /// Called when the last owner goes: closes, and logs a failure. Does not wait on a thread that
+  /// must not wait.
   void drop();
 
 private:
-  // A save that was begun. Its fields but the promises are guarded by `mutex_`.
+  // A save that was begun. `mutex_` guards all fields but the promises.
   struct save_record {
     std::uint64_t step = 0;
     save_mode mode = save_mode::direct;
-    bool went_back = false; // the first one after a restore
+    bool went_back = false; // the first save after a restore
     promise<save_receipt> staged, durable;
-    std::uint32_t attempt = 0;  // answers of earlier ones are stale
-    std::uint64_t exposure = 0; // whose handle the service has; 0 before it was asked
+    std::uint32_t attempt = 0;  // answers to earlier attempts are stale
+    std::uint64_t exposure = 0; // the exposure whose handle the service has; 0 before a request
     bool over = false;
   };
   using save_record_ptr = std::shared_ptr<save_record>;
@@ -89,21 +91,21 @@ private:
   std::vector<tensor_view> tensors_;
   std::size_t provider_ = 0; // found by `attach`
   shard_spec shard_;
-  actors::enroll_receipt receipt_; // of the first registration
+  actors::enroll_receipt receipt_; // the receipt of the first registration
 
   mutable std::mutex mutex_;
   transport::region region_;
-  std::uint64_t exposure_ = 0;                       // how often the tensors have been exposed
+  std::uint64_t exposure_ = 0;                       // counts how often the tensors were exposed
   std::uint64_t registration_ = 0;                   // 0: none
-  bool enroll_asked_ = false;                        // one is on its way
-  std::vector<completion<std::uint64_t>> enrolling_; // who waits for it
-  std::deque<save_record_ptr> saves_;                // not yet over
-  std::optional<status> failed_;                     // not yet raised
-  std::optional<status> not_begun_;                  // why the last save was not
+  bool enroll_asked_ = false;                        // a request is on its way
+  std::vector<completion<std::uint64_t>> enrolling_; // completions that wait for it
+  std::deque<save_record_ptr> saves_;                // saves not yet over
+  std::optional<status> failed_;                     // not yet reported
+  std::optional<status> not_begun_;                  // why the last save was not begun
   bool has_saved_ = false;                           // or tried to
   bool went_back_ = false;                           // restored since then
-  bool closed_ = false;                              // no save begins any more
-  bool left_ = false;                                // nor a registration
+  bool closed_ = false;                              // no new save begins
+  bool left_ = false;                                // no new registration begins
 };
 
 } // namespace millrace::runtime

@@ -1,4 +1,5 @@
-// Storing: spec from graph and tensors, memory exposed or copied, layers described at most once.
+// Stores models: builds the spec from graph and tensors, exposes or copies memory, describes layers
+// at most once.
 #include <millrace/core/codec.hpp>
 #include <millrace/runtime/client/calls/listing.hpp>
 #include <millrace/runtime/client/calls/load_call.hpp>
@@ -13,9 +14,9 @@ namespace millrace::runtime {
 namespace {
 
 using actors::store_request;
-using actors::tensor_store_actor;
+using actors::store_service;
 
-// One store under way.
+// One store in progress.
 struct store_call : std::enable_shared_from_this<store_call> {
   std::shared_ptr<client_core> core;
   std::size_t provider = 0;
@@ -32,8 +33,8 @@ struct store_call : std::enable_shared_from_this<store_call> {
       auto& told = core->told(provider);
       std::erase_if(message.layers, [&](auto& layer) { return told.contains(layer.id); });
     }
-    core->ask<tensor_store_actor, store_request, receipt>(
-      core->store(provider), std::move(message),
+    core->ask<store_service>(
+      provider, std::move(message),
       [self = shared_from_this()](result<receipt> r) { self->answered(std::move(r)); });
   }
 
@@ -49,7 +50,7 @@ struct store_call : std::enable_shared_from_this<store_call> {
   }
 };
 
-// Which layer each tensor belongs to. The graph's tensors must be those of the layout.
+// Finds the layer of each tensor. The graph's tensors must be those of the layout.
 status match_tensors(model_spec& spec, const model_graph& graph) {
   struct place {
     std::uint32_t layer;
@@ -78,7 +79,7 @@ status match_tensors(model_spec& spec, const model_graph& graph) {
   return {};
 }
 
-// Fills in the graph and the descriptions of its layers, which the client remembers, too.
+// Fills in the graph and the descriptions of its layers. The client caches them, too.
 status describe_graph(store_call& call, const model_graph& graph) {
   auto known = hashed(graph);
   if (!known)
@@ -110,7 +111,8 @@ status copy_out(const transport::gather_list& list, std::byte* target) {
   return {};
 }
 
-// Few bytes ride in the message; others are exposed where they are, or where a snapshot of them is.
+// A small payload travels in the message. Larger tensors are exposed where they lie, or a snapshot
+// of them is.
 status offer_bytes(store_call& call, const std::vector<tensor_view>& tensors, bool snapshot) {
   auto list = transport::gather_list::of(tensors, access_mode::read);
   if (!list)
@@ -171,7 +173,7 @@ future<receipt> begin_store(
     return ready_future<receipt>(fail(bad.within("storing " + model)));
   call->request.timeout_ms = timeout_ms(*core, options.timeout);
   call->request.checksums = options.checksums.value_or(core->where().providers[provider].checksums);
-  // Nobody has the future yet: it is kept.
+  // The caller does not have the future yet, so it cannot have cancelled.
   static_cast<void>(call->done.on_cancel([weak = std::weak_ptr{call}] {
     if (auto c = weak.lock())
       c->region.withdraw();
@@ -192,8 +194,9 @@ future<std::vector<model_summary>> list_models(
       fail(place(prefix, group, core->where().providers).error()));
   auto done = core->make_promise<std::vector<model_summary>>();
   auto ask = [core, prefix, page](std::size_t provider, const std::string& after, auto answer) {
-    core->ask<tensor_store_actor, actors::list_request, actors::model_list>(
-      core->store(provider), {prefix, after, page}, [answer, page](result<actors::model_list> r) {
+    core->ask<store_service>(
+      provider, actors::list_request{prefix, after, page},
+      [answer, page](result<actors::model_list> r) {
         answer(r.map([page](auto& list) {
           auto more = list.models.size() >= page;
           return listing_page<model_summary>{std::move(list.models), more};

@@ -119,7 +119,7 @@ std::string who_locks(const struct stat& info) {
 // Takes a lock of the open file, not of the process, which is kept until the last copy of the
 // descriptor is closed. libpmemobj later takes a lock of another kind, which does not conflict with
 // this one.
-status lock(const io::file_handle& file, const std::string& path, const struct stat& info) {
+status lock_file(const io::file_handle& file, const std::string& path, const struct stat& info) {
   struct flock whole {};
   whole.l_type = F_WRLCK;
   whole.l_whence = SEEK_SET;
@@ -152,7 +152,7 @@ result<pool_file> open_pool_file(const std::string& path, pool_medium wanted) {
     return fail(
       errc::invalid_argument, "pool {}: neither a file nor a devdax device; name one of those",
       path);
-  if (auto bad = lock(*file, path, info); !bad.ok())
+  if (auto bad = lock_file(*file, path, info); !bad.ok())
     return fail(std::move(bad));
   found.size_bytes = device ? device->size_bytes : static_cast<std::uint64_t>(info.st_size);
   auto real = find_medium(file->get(), found.device);

@@ -1,5 +1,6 @@
-// Stands in for NVIDIA's driver library in tests: two devices whose memory is a mapping without any access, so that
-// whoever follows a pointer into it crashes. Only what the CUDA memory of transport calls. Loaded as libcuda.so.1.
+// Stands in for NVIDIA's driver library in tests, loaded as libcuda.so.1. It has two devices, whose
+// memory is a mapping without any access, so that following a pointer into it crashes.
+// It has only the functions that `transport/cuda` calls.
 #include <cuda.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -11,7 +12,7 @@
 
 namespace {
 
-constexpr std::size_t memory_bytes = 64u << 20; // of each device
+constexpr std::size_t memory_bytes = 64u << 20; // per device
 
 struct device_state {
   char* view = nullptr;   // no access
@@ -62,8 +63,6 @@ CUresult ready() {
 
 extern "C" {
 
-// -- for tests ------------------------------------------------------------------------------------
-
 void* fake_cuda_allocate(int device, std::size_t size_bytes) {
   auto& d = driver().devices[device];
   auto* at = d.view + d.used;
@@ -79,8 +78,6 @@ unsigned fake_cuda_pins() {
   std::lock_guard guard{driver().mutex};
   return static_cast<unsigned>(driver().pinned.size());
 }
-
-// -- the library ----------------------------------------------------------------------------------
 
 CUresult CUDAAPI cuInit(unsigned int) {
   auto& d = driver();

@@ -1,0 +1,56 @@
+// The actor in whose name code that is no actor asks one: clients, and sessions for their peers.
+#pragma once
+
+#include <millrace/actors/delivery.hpp>
+
+#include <caf/typed_event_based_actor.hpp>
+
+#include <memory>
+#include <utility>
+
+namespace millrace::actors {
+
+using caller_actor = caf::typed_actor<caf::reacts_to<step>>;
+
+class caller : public handed_over<caller_actor::base> {
+public:
+  using handed_over::handed_over;
+
+  const char* name() const override { return "caller"; }
+
+  behavior_type make_behavior() override {
+    set_default_handler(caf::drop);
+    return {[](step& s) { s.run(); }};
+  }
+
+  // Whoever is asked answers within the request's time: providers by their tick, proxies by theirs.
+  template <class Reply, class Handle, class Request>
+  void ask(const Handle& target, Request request, completion<Reply> done) {
+    auto shared = std::make_shared<completion<Reply>>(std::move(done));
+    // What the completion owns goes before the handler ends: it may be the last to hold the client.
+    auto finish = [shared](result<Reply> outcome) {
+      handler_scope inside;
+      auto f = std::move(*shared);
+      f(std::move(outcome));
+    };
+    this->request(target, caf::infinite, std::move(request))
+      .then(
+        [finish](Reply& reply) { finish(std::move(reply)); },
+        [finish](caf::error& e) { finish(fail(to_status(e))); });
+  }
+};
+
+/// Asks `target` in the name of a `caller`, from any thread.
+template <class Reply, class Handle, class Request>
+void ask_as(
+  caf::actor_system& system, const caf::strong_actor_ptr& who, const Handle& target,
+  Request request, completion<Reply> done) {
+  run_in(
+    system, who,
+    [actor = caf::actor_cast<caller*>(who), target, request = std::move(request),
+     done = std::move(done)]() mutable {
+      actor->ask<Reply>(target, std::move(request), std::move(done));
+    });
+}
+
+} // namespace millrace::actors

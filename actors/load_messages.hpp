@@ -1,0 +1,61 @@
+// What services that load tensors into a caller's memory have in common: descriptors only.
+#pragma once
+
+#include <millrace/core/bulk_handle.hpp>
+#include <millrace/core/inspect.hpp>
+#include <millrace/core/model.hpp>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace millrace::actors {
+
+/// Microseconds a provider spent in each stage.
+struct stage_times {
+  std::uint64_t queued_us = 0;
+  std::uint64_t reserve_us = 0; // store: room found; load: model opened
+  std::uint64_t move_us = 0;    // from the first byte asked for to the last one there
+  std::uint64_t finish_us = 0;  // store: written on, published
+
+  friend bool operator==(const stage_times&, const stage_times&) = default;
+};
+MILLRACE_INSPECT(stage_times, x.queued_us, x.reserve_us, x.move_us, x.finish_us)
+
+/// One tensor, or some of its rows, as the caller expects it.
+struct selection {
+  tensor_desc expected; // name, dtype, and the shape of what arrives
+  bool rows = false;    // a range along the first dimension rather than the whole tensor
+  std::uint64_t first_row = 0;
+
+  friend bool operator==(const selection&, const selection&) = default;
+};
+MILLRACE_INSPECT(selection, x.expected, x.rows, x.first_row)
+
+/// Loads the selected tensors into `target`, which takes them one after the other.
+struct load_request {
+  std::string model;
+  std::uint64_t version = 0; // 0: the newest
+  std::vector<selection> selections;
+  bulk_handle target; // without segments: send the bytes in the receipt (few only)
+  std::uint32_t timeout_ms = 0;
+};
+MILLRACE_INSPECT(load_request, x.model, x.version, x.selections, x.target, x.timeout_ms)
+
+struct load_receipt {
+  std::string model;
+  std::uint64_t version = 0;
+  std::uint64_t size_bytes = 0;
+  std::string provider;
+  bool verified = false; // checksums were there and agreed
+  std::string driver;
+  stage_times times;
+  std::vector<std::uint8_t> eager;
+
+  friend bool operator==(const load_receipt&, const load_receipt&) = default;
+};
+MILLRACE_INSPECT(
+  load_receipt, x.model, x.version, x.size_bytes, x.provider, x.verified, x.driver, x.times,
+  x.eager)
+
+} // namespace millrace::actors

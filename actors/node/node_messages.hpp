@@ -1,0 +1,118 @@
+// What is said of nodes: who is where, and how things stand. Descriptors only.
+#pragma once
+
+#include <millrace/actors/provider_status.hpp>
+#include <millrace/actors/service.hpp>
+#include <millrace/transport/driver_report.hpp>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace millrace::actors {
+
+struct directory_request {
+  std::uint8_t unused = 0;
+};
+MILLRACE_INSPECT(directory_request, x.unused)
+
+/// Where a provider is. Clients compute from these which one keeps a name.
+struct provider_entry {
+  std::string name;
+  std::string node;
+  std::string address;
+  std::string kind;
+  std::string group;
+  std::uint32_t weight = 1;
+  bool checksums = true;              // what stores use unless the caller says otherwise
+  bool checkpoints = false;           // it keeps checkpoints
+  std::vector<std::string> addresses; // all of its node's; `address` is the first
+
+  friend bool operator==(const provider_entry&, const provider_entry&) = default;
+};
+MILLRACE_INSPECT(
+  provider_entry, x.name, x.node, x.address, x.kind, x.group, x.weight, x.checksums, x.checkpoints,
+  x.addresses)
+
+/// A node of the cluster, with or without providers.
+struct node_entry {
+  std::string name;
+  std::vector<std::string> addresses; // best first
+
+  friend bool operator==(const node_entry&, const node_entry&) = default;
+};
+MILLRACE_INSPECT(node_entry, x.name, x.addresses)
+
+struct directory {
+  std::string node;
+  std::uint32_t eager_bytes_max = 0;
+  std::vector<provider_entry> providers; // of the whole cluster
+  std::vector<node_entry> nodes;
+
+  friend bool operator==(const directory&, const directory&) = default;
+};
+MILLRACE_INSPECT(directory, x.node, x.eager_bytes_max, x.providers, x.nodes)
+
+struct node_status_request {
+  std::uint8_t unused = 0;
+};
+MILLRACE_INSPECT(node_status_request, x.unused)
+
+struct peer_path {
+  std::string peer;
+  std::string driver;
+  std::uint64_t bytes = 0;
+  std::uint64_t transfers = 0;
+  std::uint64_t failures = 0;
+  bool chosen = false; // the next transfer with the peer goes this way
+  std::uint64_t rate_bytes_per_s = 0;
+  std::uint64_t fallbacks = 0;
+  std::string last_reason; // of the last failure
+  std::string carrier;     // the driver that moved the bytes for this one
+
+  friend bool operator==(const peer_path&, const peer_path&) = default;
+};
+MILLRACE_INSPECT(
+  peer_path, x.peer, x.driver, x.bytes, x.transfers, x.failures, x.chosen, x.rate_bytes_per_s,
+  x.fallbacks, x.last_reason, x.carrier)
+
+/// A place on the wire where former versions had a struct: they read one with nothing in it, and theirs is skipped.
+struct former_struct {
+  bool unused = false;
+
+  friend bool operator==(const former_struct&, const former_struct&) = default;
+};
+MILLRACE_INSPECT(former_struct, x.unused)
+
+struct node_status {
+  std::string node;
+  std::string address;
+  std::string version;
+  std::uint64_t pid = 0;
+  std::uint64_t uptime_ms = 0;
+  std::uint64_t connections = 0;
+  std::uint64_t staging_capacity_bytes = 0;
+  std::uint64_t staging_used_bytes = 0;
+  std::vector<provider_status> providers;
+  std::vector<peer_path> paths;
+  std::vector<std::string> addresses; // all it listens on; `address` is the first
+  former_struct rdma;                 // what `reports` say now
+  std::vector<transport::driver_report> reports;
+
+  friend bool operator==(const node_status&, const node_status&) = default;
+};
+MILLRACE_INSPECT(
+  node_status, x.node, x.address, x.version, x.pid, x.uptime_ms, x.connections,
+  x.staging_capacity_bytes, x.staging_used_bytes, x.providers, x.paths, x.addresses, x.rdma,
+  x.reports)
+
+/// What requests to a node name as their target.
+inline constexpr auto node_itself = "";
+
+/// The node itself.
+struct node_service
+  : service<
+      "node", 32, method<directory_request, directory>, method<node_status_request, node_status>> {
+};
+
+} // namespace millrace::actors

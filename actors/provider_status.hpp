@@ -1,0 +1,64 @@
+// How a provider stands: what all its services have in common, and one section for each of them.
+#pragma once
+
+#include <millrace/actors/checkpoint/checkpoint_status.hpp>
+#include <millrace/actors/store/store_status.hpp>
+#include <millrace/core/inspect.hpp>
+
+#include <cstdint>
+#include <string>
+
+namespace millrace::actors {
+
+/// Asks an actor of a provider for its part of the provider's status.
+struct provider_status_request {
+  std::uint8_t unused = 0;
+};
+MILLRACE_INSPECT(provider_status_request, x.unused)
+
+/// A section that is all default belongs to a service that the provider does not have.
+struct provider_status {
+  std::string name;
+  std::string kind;
+  std::string group;
+  bool durable = false;
+  std::uint64_t capacity_bytes = 0;
+  std::uint64_t used_bytes = 0;
+  std::uint64_t in_flight = 0;
+  std::uint64_t queued = 0;
+  store_status store;
+  checkpoint_status checkpoints;
+
+  friend bool operator==(const provider_status&, const provider_status&) = default;
+
+  /// Adds what another actor of the same provider says.
+  void add(const provider_status& part) {
+    used_bytes += part.used_bytes;
+    in_flight += part.in_flight;
+    queued += part.queued;
+    add_section(store, part.store);
+    add_section(checkpoints, part.checkpoints);
+  }
+
+private:
+  template <class Section>
+  static void add_section(Section& all, const Section& part) {
+    if (part != Section{})
+      all = part;
+  }
+};
+
+// The fields of the first two sections travel among those of all services. Later sections are records of their own,
+// after them.
+template <class Inspector>
+typename Inspector::result_type inspect(Inspector& f, provider_status& x) {
+  auto& s = x.store;
+  auto& c = x.checkpoints;
+  return f(
+    x.name, x.kind, x.group, x.durable, s.models, x.capacity_bytes, x.used_bytes, s.evictions,
+    x.in_flight, x.queued, s.stores, s.loads, s.failures, s.stored_bytes, s.loaded_bytes, c.kept,
+    c.registered, c.saves_in_flight, c.saves_queued, c.saves, c.saves_failed, c.saved_bytes,
+    c.restores, c.restored_bytes, c.flushes, c.flushed);
+}
+
+} // namespace millrace::actors

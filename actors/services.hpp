@@ -1,0 +1,48 @@
+// Every service of the product, in one list: fuzzing and tests of the wire go through it.
+#pragma once
+
+#include <millrace/actors/checkpoint/checkpoint_messages.hpp>
+#include <millrace/actors/node/node_messages.hpp>
+#include <millrace/actors/store/store_messages.hpp>
+
+#include <cstddef>
+#include <type_traits>
+
+namespace millrace::actors {
+
+template <class... Services>
+class service_list {
+  template <class Request, class First, class... Rest>
+  static auto find() {
+    if constexpr (First::template has<Request>)
+      return std::type_identity<First>{};
+    else
+      return find<Request, Rest...>();
+  }
+
+public:
+  /// The service that has this request.
+  template <class Request>
+  using service_of = typename decltype(find<Request, Services...>())::type;
+
+  /// Runs `f.template operator()<Service>()` for each.
+  template <class F>
+  static void each(F&& f) {
+    (f.template operator()<Services>(), ...);
+  }
+
+  /// True if no number means methods of two services.
+  static consteval bool numbers_are_apart() {
+    std::uint16_t first[] = {Services::first_number...}, end[] = {Services::end_number...};
+    for (std::size_t i = 0; i < sizeof...(Services); ++i)
+      for (std::size_t j = 0; j < i; ++j)
+        if (first[i] < end[j] && first[j] < end[i])
+          return false;
+    return true;
+  }
+};
+
+using all_services = service_list<store_service, node_service, checkpoint_service>;
+static_assert(all_services::numbers_are_apart());
+
+} // namespace millrace::actors

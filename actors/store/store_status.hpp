@@ -1,0 +1,20 @@
+// What a provider says of its models. A section of its status.
+#pragma once
+
+#include <cstdint>
+
+namespace millrace::actors {
+
+struct store_status {
+  std::uint64_t models = 0;
+  std::uint64_t evictions = 0;
+  std::uint64_t stores = 0;
+  std::uint64_t loads = 0;
+  std::uint64_t failures = 0;
+  std::uint64_t stored_bytes = 0;
+  std::uint64_t loaded_bytes = 0;
+
+  friend bool operator==(const store_status&, const store_status&) = default;
+};
+
+} // namespace millrace::actors

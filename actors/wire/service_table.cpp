@@ -1,0 +1,40 @@
+// Numbers and names to actors.
+#include <millrace/actors/services.hpp>
+#include <millrace/actors/wire/service_table.hpp>
+#include <millrace/core/assert.hpp>
+
+#include <fmt/format.h>
+
+#include <iterator>
+
+namespace millrace::actors {
+
+service_table::service_table() {
+  all_services::each([this]<class Service>() { know<Service>(); });
+}
+
+service_table::service_entry& service_table::know(
+  std::uint16_t first_number, service_entry service) {
+  auto [at, added] = services_.try_emplace(first_number, std::move(service));
+  // Services that share numbers are a mistake of who declared them.
+  auto next = std::next(at);
+  MILLRACE_ASSERT(next == services_.end() || at->second.end_number <= next->first);
+  MILLRACE_ASSERT(at == services_.begin() || std::prev(at)->second.end_number <= first_number);
+  return at->second;
+}
+
+result<const request_reader*> service_table::reader_of(
+  std::uint16_t number, const std::string& target) const {
+  auto after = services_.upper_bound(number);
+  if (after == services_.begin() || std::prev(after)->second.end_number <= number)
+    return fail(errc::unsupported, fmt::format("this version knows no request of kind {}", number));
+  auto& service = std::prev(after)->second;
+  auto found = service.actors.find(target);
+  if (found == service.actors.end())
+    return fail(
+      errc::not_found,
+      fmt::format("this node has no provider {} with the service {}", target, service.name));
+  return found->second.reader.get();
+}
+
+} // namespace millrace::actors

@@ -1,0 +1,56 @@
+// The two ends of a service on the wire: what asks the actor in its own process, and what stands for it in others.
+#pragma once
+
+#include <millrace/actors/vocabulary.hpp>
+#include <millrace/actors/wire/remote_node.hpp>
+#include <millrace/core/codec.hpp>
+#include <millrace/net/channel/channel.hpp>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+namespace millrace::actors {
+
+/// Where the reply to a request frame goes.
+struct reply_path {
+  std::weak_ptr<net::channel> channel;
+  std::uint64_t correlation = 0;
+
+  /// Sends the frame of a reply, unless the connection is gone.
+  void answer(const byte_buffer& reply) const;
+  void refuse(const status& why) const;
+};
+
+/// A request frame, up to its bytes.
+struct peer_request {
+  caf::actor_system& system;
+  caf::strong_actor_ptr who; // a `caller`, in whose name it is asked
+  asker from;
+  reply_path back;
+};
+
+/// Reads the requests of one service and asks one actor.
+class request_reader {
+public:
+  virtual ~request_reader() = default;
+  /// `number` is of a method of the service.
+  /// Errors: `protocol_error`, in words; then the connection has to end.
+  virtual status ask(
+    std::uint16_t number, wire_reader& reader, const peer_request& request) const = 0;
+};
+
+/// Both ends of a service. One source of the service defines them: see `wire_ends_of.hpp`.
+template <class Service>
+struct wire_ends {
+  /// What a session gives the requests of its peer to.
+  static std::shared_ptr<const request_reader> serve(actor_of<Service> actor);
+
+  /// A proxy: the actor of another process. Its errors name the address; a caller tells it from an actor of this process
+  /// only by the latency. `timeout_ms` bounds requests that carry no time of their own.
+  static actor_of<Service> connect(
+    caf::actor_system& system, std::shared_ptr<remote_node> node, std::string target,
+    std::uint32_t timeout_ms);
+};
+
+} // namespace millrace::actors

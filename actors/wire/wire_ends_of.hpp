@@ -1,0 +1,140 @@
+// Makes the two ends of a service on the wire. Slow to compile: included by one source of each service, which says
+// `template struct millrace::actors::wire_ends<SERVICE>;`.
+#pragma once
+
+#include <millrace/actors/caller.hpp>
+#include <millrace/actors/delivery.hpp>
+#include <millrace/actors/open_answers.hpp>
+#include <millrace/actors/wire/envelope.hpp>
+#include <millrace/actors/wire/handle_check.hpp>
+#include <millrace/actors/wire/wire_ends.hpp>
+
+#include <caf/actor_addr.hpp>
+#include <caf/typed_event_based_actor.hpp>
+
+namespace millrace::actors {
+
+template <class Service>
+class request_reader_of : public request_reader {
+public:
+  explicit request_reader_of(actor_of<Service> actor) : actor_(std::move(actor)) {}
+
+  status ask(
+    std::uint16_t number, wire_reader& reader, const peer_request& request) const override {
+    status bad;
+    Service::each_method([&]<class Method>() {
+      using message = typename Method::request;
+      if (number == Service::template number_of<message>())
+        bad = ask<message>(reader, request);
+    });
+    return bad;
+  }
+
+private:
+  template <class Request>
+  status ask(wire_reader& reader, const peer_request& asked) const {
+    using reply = typename Service::template reply_of<Request>;
+    Request request;
+    if (!reader(request))
+      return {errc::protocol_error, std::string{"a request: "} + reader.fault()};
+    // Whose memory a handle names comes from the connection, never from the message.
+    if (handle_check check{asked.from.peer}; !check(request)) {
+      asked.back.refuse(
+        {errc::permission_denied, "the handle names memory of another process than the asker's"});
+      return {};
+    }
+    if constexpr (requires { request.from; })
+      request.from = asked.from;
+    ask_as<reply>(
+      asked.system, asked.who, actor_, std::move(request),
+      [back = asked.back](const result<reply>& outcome) {
+        if (outcome)
+          back.answer(encode_reply(*outcome));
+        else
+          back.refuse(outcome.error());
+      });
+    return {};
+  }
+
+  actor_of<Service> actor_;
+};
+
+/// Turns messages into frames, and replies, errors or the loss of the connection back into messages.
+template <class Service>
+class proxy_of
+  : public handed_over<typename actor_of<Service>::template extend<caf::reacts_to<step>>::base> {
+  using base = handed_over<typename actor_of<Service>::template extend<caf::reacts_to<step>>::base>;
+
+public:
+  proxy_of(
+    caf::actor_config& config, std::shared_ptr<remote_node> node, std::string target,
+    std::uint32_t timeout_ms)
+    : base(config), node_(std::move(node)), target_(std::move(target)), timeout_ms_(timeout_ms) {}
+
+  const char* name() const override { return "remote"; }
+
+  typename base::behavior_type make_behavior() override {
+    this->set_default_handler(caf::drop);
+    return Service::template apply<handlers>::of(*this);
+  }
+
+  void on_exit() override {
+    answers_.give_up_all(
+      {errc::unavailable, "the connection to " + node_->address() + " is closing"});
+  }
+
+private:
+  template <class... Methods>
+  struct handlers {
+    static typename base::behavior_type of(proxy_of& self) {
+      return {
+        [&self](const typename Methods::request& r) { return self.ask(r); }...,
+        [](step& s) { s.run(); }};
+    }
+  };
+
+  template <class Request>
+  std::uint32_t timeout_of(const Request& request) const {
+    if constexpr (requires { request.timeout_ms; })
+      if (request.timeout_ms > 0)
+        return request.timeout_ms;
+    return timeout_ms_;
+  }
+
+  template <class Request, class Reply = typename Service::template reply_of<Request>>
+  caf::result<Reply> ask(const Request& request) {
+    auto rp = this->template make_response_promise<Reply>();
+    auto self = caf::actor_cast<caf::actor_addr>(caf::actor_cast<caf::strong_actor_ptr>(this));
+    node_->ask(
+      encode_request<Service>(target_, request), timeout_of(request),
+      [self, answer = answers_.keep(rp), &system = this->system()](raw_reply raw) {
+        auto outcome = raw ? decode_reply<Reply>(*raw) : result<Reply>{fail(raw.error())};
+        auto alive = caf::actor_cast<caf::strong_actor_ptr>(self);
+        if (!alive)
+          return;
+        run_in(system, alive, [answer, outcome = std::move(outcome)]() mutable {
+          answer(std::move(outcome));
+        });
+      });
+    return rp;
+  }
+
+  std::shared_ptr<remote_node> node_;
+  const std::string target_;
+  const std::uint32_t timeout_ms_;
+  open_answers answers_;
+};
+
+template <class Service>
+std::shared_ptr<const request_reader> wire_ends<Service>::serve(actor_of<Service> actor) {
+  return std::make_shared<request_reader_of<Service>>(std::move(actor));
+}
+
+template <class Service>
+actor_of<Service> wire_ends<Service>::connect(
+  caf::actor_system& system, std::shared_ptr<remote_node> node, std::string target,
+  std::uint32_t timeout_ms) {
+  return system.spawn<proxy_of<Service>>(std::move(node), std::move(target), timeout_ms);
+}
+
+} // namespace millrace::actors

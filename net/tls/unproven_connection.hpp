@@ -1,0 +1,48 @@
+// One accepted connection that has not proved itself yet.
+// Made by `network_admission`, which bounds how many there are.
+#pragma once
+
+#include <millrace/net/channel/connection.hpp>
+#include <millrace/net/tls/handshake.hpp>
+#include <millrace/net/tls/network_admission.hpp>
+
+#include <memory>
+#include <string>
+
+namespace millrace::net::tls {
+
+/// A connection until it has proved itself: first its first byte, then TLS, then the channel's handshake.
+/// Kept alive by what it waits for on the loop; the admission's list does not keep it.
+class unproven_connection : public std::enable_shared_from_this<unproven_connection> {
+public:
+  unproven_connection(
+    std::shared_ptr<network_admission> a, unique_fd fd, const socket_address& from);
+  unproven_connection(const unproven_connection&) = delete;
+  ~unproven_connection() { admission_->forget(*this); }
+
+  void start();
+  /// Ends it with a line in the log.
+  void refuse(const status& why);
+
+  const std::string source;
+  network_admission::unproven_list::iterator place; // in the admission's list, while `listed`
+  bool listed = false;
+
+private:
+  void on_first_byte();
+  void begin_tls();
+  void begin_channel(std::unique_ptr<stream> s);
+  void end(const status& why);
+  void leave();
+
+  const std::shared_ptr<network_admission> admission_;
+  unique_fd fd_;
+  const socket_address from_;
+  const time_point began_ = steady_clock::now();
+  std::uint64_t timer_ = 0;
+  bool over_ = false;
+  std::weak_ptr<handshake> handshake_;
+  std::weak_ptr<connection> connection_;
+};
+
+} // namespace millrace::net::tls

@@ -1,0 +1,35 @@
+// Composes the schema.
+#include <millrace/config/load.hpp>
+#include <millrace/net/network_options.hpp>
+#include <millrace/runtime/configuration.hpp>
+#include <millrace/storage/builtin.hpp>
+#include <millrace/transport/builtin.hpp>
+#include <millrace/transport/fabric_options.hpp>
+
+namespace millrace {
+
+const config::schema& configuration_schema() {
+  static const config::schema all = [] {
+    std::vector<config::section> sections{
+      config::section_of<transport::fabric_options>("transport")};
+    for (auto& kind : transport::builtin_drivers())
+      if (kind.options)
+        sections.push_back(*kind.options);
+    sections.push_back(config::section_of<net::network_options>("channel"));
+    std::vector<config::bucket_section> buckets;
+    for (auto& kind : storage::builtin_buckets())
+      buckets.push_back(kind.section);
+    return config::schema{sections, std::move(buckets)};
+  }();
+  return all;
+}
+
+result<config::settings> load_configuration(const std::string& path) {
+  return config::load_file(path, configuration_schema());
+}
+
+result<config::settings> parse_configuration(std::string_view text, const std::string& file_name) {
+  return config::parse(text, file_name, configuration_schema());
+}
+
+} // namespace millrace

@@ -1,0 +1,23 @@
+// Keys that several kinds of buckets have, so that they mean the same in all of them.
+#pragma once
+
+#include <millrace/config/keys.hpp>
+#include <millrace/storage/when_full.hpp>
+
+namespace millrace::storage {
+
+inline constexpr config::key_text when_full_choices[] = {"refuse", "evict"};
+
+inline constexpr auto capacity_key =
+  config::size("capacity", config::mib, 1024 * config::tib, "most bytes of models that it holds");
+inline constexpr auto when_full_key = config::choice(
+  "when_full", when_full_choices,
+  "when a model does not fit: refuse it, or evict the least recently used models that are not "
+  "pinned");
+inline constexpr auto io_threads_key =
+  config::expert(config::count("io_threads", 1, 64, "threads that read and write files"));
+inline constexpr auto window_key = config::expert(config::size(
+  "window", 512 * config::kib, config::gib,
+  "staging memory of one read or write of a large model"));
+
+} // namespace millrace::storage

@@ -1,0 +1,65 @@
+// The keys of a pool's provider, and its parts.
+#include <millrace/storage/bucket_keys.hpp>
+#include <millrace/storage/pmem/pmem_kind.hpp>
+
+#include <array>
+
+namespace millrace::storage {
+
+result<opened_bucket> open_pmem_bucket(
+  pmem_options options, std::shared_ptr<memory_source> staging) {
+  options.pool.staging = std::move(staging);
+  auto opened = open_pool(std::move(options.pool));
+  if (!opened)
+    return fail(opened.error());
+  auto& pool = *opened;
+  return opened_bucket{
+    pool->models(),
+    opened_checkpoints{
+      pool->checkpoints(), pool->mappings(), std::move(options.flush),
+      options.repack == repack_mode::when_low},
+    pool};
+}
+
+} // namespace millrace::storage
+
+namespace millrace::config {
+
+template <>
+key_table<storage::pmem_options> keys_of() {
+  using o = storage::pmem_options;
+  using pool = storage::pool_options;
+  using flusher = storage::flush::step_flusher_options;
+  using flush = storage::flush::flush_options;
+  // In the order of the enumerations.
+  static constexpr key_text low_space_choices[] = {"refuse", "reclaim"};
+  static constexpr key_text repack_choices[] = {"off", "when_low"};
+  static constexpr auto rows = std::to_array<bound_key<o>>({
+    key<&o::pool, &pool::path>(
+      required(plain("path", key_type::path, "file or device of the pool"))),
+    key<&o::pool, &pool::capacity_bytes>(storage::capacity_key),
+    key<&o::pool, &pool::models_full>(storage::when_full_key),
+    key<&o::pool, &pool::io_threads>(storage::io_threads_key),
+    key<&o::pool, &pool::window_bytes>(storage::window_key),
+    key<&o::pool, &pool::create_if_missing>(
+      expert(boolean("create", "make the pool if there is none"))),
+    key<&o::pool, &pool::low_space>(choice(
+      "low_space", low_space_choices,
+      "when a checkpoint does not fit: refuse it, or reclaim space of jobs that are not attached. "
+      "Reclaimed are the second versions of finished jobs, and of other jobs all versions but the "
+      "newest two. Nothing is reclaimed of a model whose newest complete step is damaged")),
+    key<&o::repack>(choice(
+      "repack", repack_choices,
+      "`when_low` reclaims what finished and dead jobs left, as soon as space is low")),
+    key<&o::flush, &flusher::flush, &flush::directory>(plain(
+      "flush_to", key_type::path,
+      "directory to which complete steps are copied. Shards then take a third slot")),
+    key<&o::flush, &flusher::every>(expert(
+      count("flush_every", 1, 1'000'000, "copy only steps whose number is a multiple of this"))),
+    key<&o::flush, &flusher::flush, &flush::keep>(
+      expert(count("flush_keep", 1, 10'000, "steps of a model that stay in that directory"))),
+  });
+  return {rows};
+}
+
+} // namespace millrace::config

@@ -1,0 +1,35 @@
+// A provider that rests in a pool: models of the repository, and checkpoints. Opened by a node.
+#pragma once
+
+#include <millrace/storage/bucket_kind.hpp>
+#include <millrace/storage/pmem/pool.hpp>
+
+namespace millrace::storage {
+
+/// Whether a provider reclaims space by itself.
+enum class repack_mode : std::uint8_t { off, when_low };
+
+struct pmem_options {
+  pool_options pool = [] {
+    pool_options p;
+    p.capacity_bytes = 1u << 30;
+    p.create_if_missing = true;
+    return p;
+  }();
+  repack_mode repack = repack_mode::off;
+  flush::step_flusher_options flush; // `flush.directory` empty: steps are not copied on
+};
+
+/// It uses staging memory only where the pool cannot be mapped, piece by piece.
+inline config::memory_needs needs_of(const pmem_options&) { return {}; }
+
+/// Errors: as `open_pool`.
+result<opened_bucket> open_pmem_bucket(
+  pmem_options options, std::shared_ptr<memory_source> staging);
+
+} // namespace millrace::storage
+
+namespace millrace::config {
+template <>
+key_table<storage::pmem_options> keys_of();
+}

@@ -1,0 +1,28 @@
+// The keys of a RocksDB bucket.
+#include <millrace/storage/bucket_keys.hpp>
+#include <millrace/storage/rocksdb/rocksdb_options.hpp>
+
+#include <array>
+
+namespace millrace::config {
+
+template <>
+key_table<storage::rocksdb_bucket_options> keys_of() {
+  using o = storage::rocksdb_bucket_options;
+  static constexpr auto rows = std::to_array<bound_key<o>>({
+    key<&o::path>(required(plain("path", key_type::path, "directory of the data"))),
+    key<&o::capacity_bytes>(storage::capacity_key),
+    key<&o::full>(storage::when_full_key),
+    key<&o::io_threads>(storage::io_threads_key),
+    key<&o::window_bytes>(storage::window_key),
+    key<&o::inline_max_bytes>(
+      expert(size("inline_max", 0, 4 * mib, "models up to this size rest inside RocksDB"))),
+  });
+  return {rows, [](const o& options) -> std::optional<misfit> {
+            if (options.inline_max_bytes <= options.window_bytes)
+              return {};
+            return misfit{"inline_max", "must not be above", "window"};
+          }};
+}
+
+} // namespace millrace::config

@@ -1,0 +1,363 @@
+// What follows from the declaration of a service: numbers, both ends of the wire, the bytes of its messages. Sessions
+// and proxies talk through memory, under the deterministic scheduler.
+#include "counter_service.hpp"
+
+#include <millrace/actors/node/node_actor.hpp>
+#include <millrace/actors/services.hpp>
+#include <millrace/actors/wire/envelope.hpp>
+#include <millrace/actors/wire/session.hpp>
+#include <millrace/core/digest.hpp>
+#include <millrace/tests/support/actor_fixture.hpp>
+#include <millrace/tests/support/fake_channel.hpp>
+#include <millrace/tests/support/fake_fabric.hpp>
+#include <millrace/tests/support/message_round_trip.hpp>
+#include <millrace/tests/support/numbered_message.hpp>
+
+#include <boost/test/unit_test.hpp>
+
+using namespace millrace;
+using namespace millrace::actors;
+using namespace millrace::testing;
+
+namespace {
+
+// The service's end of a connection: what it sends is kept.
+class answering_channel : public fake_channel {
+public:
+  using fake_channel::fake_channel;
+
+  status send(
+    net::frame_kind, std::uint64_t correlation, std::span<const std::byte> body,
+    std::span<const int>) override {
+    if (body.size() > frame_bytes_max)
+      return {errc::invalid_argument, "a frame of that size"};
+    replies[correlation].assign(body.begin(), body.end());
+    return {};
+  }
+  void close(status why, std::uint32_t) override { closed = why; }
+
+  std::map<std::uint64_t, byte_buffer> replies;
+  std::size_t frame_bytes_max = 4096;
+  status closed;
+};
+
+struct wire_fixture : actor_fixture {
+  std::shared_ptr<fake_fabric> fabric = std::make_shared<fake_fabric>();
+  std::shared_ptr<service_table> services = std::make_shared<service_table>();
+  std::shared_ptr<connection_table> connections = std::make_shared<connection_table>();
+  std::shared_ptr<answering_channel> channel =
+    std::make_shared<answering_channel>(random_id<peer_id>(), "trainer");
+  std::shared_ptr<net::channel_handler> session;
+  counter_actor counting = system.spawn<counters>("here", fabric, operation_limits{});
+  std::uint64_t correlation = 0;
+
+  wire_fixture() {
+    services->add<counter_service>("here", counting);
+    session = make_session(system, fabric, services, connections);
+    sched.run();
+  }
+
+  ~wire_fixture() {
+    session.reset();
+    caf::anon_send_exit(counting, caf::exit_reason::kill);
+    sched.run();
+  }
+
+  /// The body of the reply to a request frame.
+  result<std::span<const std::byte>> answer_to(const byte_buffer& body) {
+    session->on_frame(*channel, {net::frame_kind::request, ++correlation, body, {}});
+    sched.run();
+    auto reply = channel->replies.find(correlation);
+    if (reply == channel->replies.end())
+      return fail(channel->closed.ok() ? status{errc::internal, "no reply"} : channel->closed);
+    return reply->second;
+  }
+
+  template <class Request, class Reply = counter_service::reply_of<Request>>
+  result<Reply> ask_frame(const Request& request, const std::string& target = "here") {
+    auto reply = answer_to(encode_request<counter_service>(target, request));
+    return reply ? decode_reply<Reply>(*reply) : fail(reply.error());
+  }
+
+  errc refused(std::uint16_t number, const std::string& target) {
+    auto reply = answer_to(encode(request_head{target, number}));
+    return decode_reply<done_reply>(reply.value()).error().code();
+  }
+};
+
+// The way from a proxy to the session.
+class node_in_memory : public remote_node {
+public:
+  explicit node_in_memory(wire_fixture& world) : world_(world) {}
+
+  const std::string& address() const noexcept override { return address_; }
+  void ask(byte_buffer body, std::uint32_t, std::function<void(raw_reply)> done) override {
+    done(lost.ok() ? world_.answer_to(body) : fail(lost));
+  }
+  void close(const status&) override {}
+
+  status lost;
+
+private:
+  wire_fixture& world_;
+  std::string address_ = "memory";
+};
+
+struct kept_bytes {
+  const char* message;
+  std::size_t size;
+  std::uint64_t digest;
+};
+
+} // namespace
+
+BOOST_FIXTURE_TEST_SUITE(service_tests, wire_fixture)
+
+BOOST_AUTO_TEST_CASE(numbers_and_names_are_what_peers_of_every_version_know) {
+  static_assert(store_service::name == "models");
+  static_assert(store_service::number_of<store_request>() == 1);
+  static_assert(store_service::number_of<load_request>() == 2);
+  static_assert(store_service::number_of<describe_request>() == 3);
+  static_assert(store_service::number_of<list_request>() == 4);
+  static_assert(store_service::number_of<erase_request>() == 5);
+  static_assert(store_service::number_of<pin_request>() == 6);
+  static_assert(store_service::number_of<resolve_request>() == 7);
+  static_assert(store_service::number_of<provider_status_request>() == 8);
+  static_assert(store_service::end_number == 9);
+  static_assert(node_service::name == "node");
+  static_assert(node_service::number_of<directory_request>() == 32);
+  static_assert(node_service::number_of<node_status_request>() == 33);
+  static_assert(node_service::end_number == 34);
+  static_assert(checkpoint_service::name == "checkpoints");
+  static_assert(checkpoint_service::number_of<enroll_request>() == 64);
+  static_assert(checkpoint_service::number_of<leave_request>() == 65);
+  static_assert(checkpoint_service::number_of<save_request>() == 66);
+  static_assert(checkpoint_service::number_of<durable_request>() == 67);
+  static_assert(checkpoint_service::number_of<restore_request>() == 68);
+  static_assert(checkpoint_service::number_of<list_checkpoints_request>() == 69);
+  static_assert(checkpoint_service::number_of<describe_shard_request>() == 70);
+  static_assert(checkpoint_service::number_of<verify_request>() == 71);
+  static_assert(checkpoint_service::number_of<erase_checkpoint_request>() == 72);
+  static_assert(checkpoint_service::number_of<repack_request>() == 73);
+  static_assert(checkpoint_service::end_number == 74);
+  static_assert(counter_service::number_of<echo_request>() == 901);
+}
+
+BOOST_AUTO_TEST_CASE(every_message_has_the_bytes_that_it_has_always_had) {
+  // Sizes and digests of messages in which every field is set, as version 0.1.0 wrote them. What is appended to a
+  // message changes its line; anything else that does breaks peers of other versions.
+  const kept_bytes kept[] = {
+    {"store_request", 226, 0x939c35d241d6a5be},
+    {"store_receipt", 37, 0x57593ba0eea681d4},
+    {"load_request", 139, 0xce66cf45ea4d2baf},
+    {"load_receipt", 39, 0x0720b33528356c28},
+    {"describe_request", 12, 0x72570c134d918356},
+    {"model_record", 96, 0xf0b42ffb538b6b08},
+    {"list_request", 19, 0x98f98f73299bc4f3},
+    {"model_list", 37, 0x45ca19705ff0c9ce},
+    {"erase_request", 11, 0x8bb3dcb0fa54a5c6},
+    {"done_reply", 5, 0x8cd045b8efcef9bd},
+    {"pin_request", 12, 0xfdc61ef28ed4cc65},
+    {"done_reply", 5, 0x8cd045b8efcef9bd},
+    {"resolve_request", 37, 0x0d681f611970ea1f},
+    {"layer_list", 51, 0x95ed84f071b9ef8a},
+    {"provider_status_request", 5, 0x8cd045b8efcef9bd},
+    {"provider_status", 55, 0x2863da1036f99dd0},
+    {"directory_request", 5, 0x8cd045b8efcef9bd},
+    {"directory", 194, 0xfe43074a2bdfe009},
+    {"node_status_request", 5, 0x8cd045b8efcef9bd},
+    {"node_status", 361, 0x5eca863754ef66ce},
+    {"enroll_request", 205, 0x239f80badc6c9e9a},
+    {"enroll_receipt", 149, 0x3f7c754c01c7797d},
+    {"leave_request", 6, 0x92ac567be0d5d040},
+    {"done_reply", 5, 0x8cd045b8efcef9bd},
+    {"save_request", 9, 0xc7be3ea9d0a8e31e},
+    {"save_receipt", 45, 0x5f83b56365a23487},
+    {"durable_request", 7, 0x242fe29a942b61e1},
+    {"save_receipt", 45, 0x5f83b56365a23487},
+    {"restore_request", 141, 0xbfe9509d8e42e4dc},
+    {"load_receipt", 39, 0x0720b33528356c28},
+    {"list_checkpoints_request", 19, 0x98f98f73299bc4f3},
+    {"checkpoint_list", 276, 0xab33d919b1a30285},
+    {"describe_shard_request", 12, 0x72570c134d918356},
+    {"shard_spec", 116, 0xbccb85c664694423},
+    {"verify_request", 15, 0x0961418f6102fc99},
+    {"verify_receipt", 20, 0xc441b33bccd72f73},
+    {"erase_checkpoint_request", 13, 0x5ae37fc18c44417c},
+    {"done_reply", 5, 0x8cd045b8efcef9bd},
+    {"repack_request", 6, 0x8e156c4da4ed8f0c},
+    {"repack_receipt", 12, 0x55e95afc57a8543a},
+  };
+  std::size_t at = 0;
+  all_services::each([&]<class Service>() {
+    each_message<Service>([&]<class Message>() {
+      BOOST_TEST_REQUIRE(at < std::size(kept));
+      auto& line = kept[at++];
+      auto bytes = encode(numbered<Message>());
+      BOOST_TEST(bytes.size() == line.size, line.message);
+      BOOST_TEST(digest(bytes.data(), bytes.size()) == line.digest, line.message);
+    });
+  });
+  BOOST_TEST(at == std::size(kept));
+}
+
+BOOST_AUTO_TEST_CASE(a_providers_status_has_its_fields_where_older_versions_look_for_them) {
+  provider_status s;
+  s.name = "pool";
+  s.kind = "pmem";
+  s.group = "g";
+  s.durable = true;
+  s.capacity_bytes = 2;
+  s.used_bytes = 3;
+  s.in_flight = 5;
+  s.queued = 6;
+  s.store = {1, 4, 7, 8, 9, 10, 11};
+  s.checkpoints = {true, 12, 13, 14, 15, 16, 17, 18, 19, true, {20, 21, 22, 23}};
+  const std::uint8_t kept[] = {
+    0x2a, 0,    0,    0,    0x04, 'p',  'o',  'o',  'l',  0x04, 'p',  'm',  'e',  'm',  0x01, 'g',
+    0x01, 0x01, 0x02, 0x03, 0x04, 0x05, 0x06, 0x07, 0x08, 0x09, 0x0a, 0x0b, 0x01, 0x0c, 0x0d, 0x0e,
+    0x0f, 0x10, 0x11, 0x12, 0x13, 0x01, 0x04, 0,    0,    0,    0x14, 0x15, 0x16, 0x17};
+  auto bytes = std::as_bytes(std::span{kept});
+  BOOST_TEST((encode(s) == byte_buffer{bytes.begin(), bytes.end()}));
+  BOOST_TEST((decode<provider_status>(bytes, "a status").value() == s));
+}
+
+BOOST_AUTO_TEST_CASE(a_request_comes_to_the_actor_of_its_service_and_the_reply_to_who_asked) {
+  BOOST_TEST(ask_frame(count_request{"epochs", 2})->total == 2u);
+  BOOST_TEST(ask_frame(count_request{"epochs", 3})->total == 5u);
+  auto bad = ask_frame(count_request{"", 1});
+  BOOST_TEST_REQUIRE(!bad.has_value());
+  BOOST_TEST((bad.error().code() == errc::invalid_argument));
+  BOOST_TEST(bad.error().detail() == "a counter without a name");
+}
+
+BOOST_AUTO_TEST_CASE(who_asks_comes_from_the_connection) {
+  // Two peers, one name.
+  BOOST_TEST(ask_frame(count_request{"epochs", 2, {random_id<peer_id>(), 7}})->total == 2u);
+  channel = std::make_shared<answering_channel>(random_id<peer_id>(), "another");
+  BOOST_TEST(ask_frame(count_request{"epochs", 1})->total == 1u);
+}
+
+BOOST_AUTO_TEST_CASE(what_a_connection_left_behind_goes_with_it) {
+  BOOST_TEST(ask_frame(count_request{"epochs", 2})->total == 2u);
+  session->on_close(*channel, {errc::peer_lost, "it is gone"});
+  sched.run();
+  session = make_session(system, fabric, services, connections);
+  BOOST_TEST(ask_frame(count_request{"epochs", 1})->total == 1u);
+}
+
+BOOST_AUTO_TEST_CASE(a_handle_of_another_process_is_refused_wherever_in_the_message_it_is) {
+  bulk_handle mine, others;
+  mine.owner = channel->peer().id;
+  mine.segments = {{0, 100}};
+  others.owner = random_id<peer_id>();
+  others.segments = {{0, 100}};
+  BOOST_TEST(ask_frame(echo_request{"hello", {mine, mine}})->size_bytes == 200u);
+  auto outcome = ask_frame(echo_request{"hello", {mine, others}});
+  BOOST_TEST_REQUIRE(!outcome.has_value());
+  BOOST_TEST((outcome.error().code() == errc::permission_denied));
+}
+
+BOOST_AUTO_TEST_CASE(what_this_node_does_not_serve_is_refused_by_name) {
+  auto outcome = ask_frame(count_request{"epochs", 1}, "elsewhere");
+  BOOST_TEST_REQUIRE(!outcome.has_value());
+  BOOST_TEST((outcome.error().code() == errc::not_found));
+  BOOST_TEST(
+    outcome.error().detail() == "this node has no provider elsewhere with the service counters");
+  // Services that no provider of this node has.
+  BOOST_TEST((refused(store_service::first_number, "here") == errc::not_found));
+  BOOST_TEST((refused(checkpoint_service::first_number, "here") == errc::not_found));
+}
+
+BOOST_AUTO_TEST_CASE(numbers_of_no_service_are_refused) {
+  for (std::uint16_t number : {0, 9, 31, 34, 63, 74, 899, 902, 65535})
+    BOOST_TEST((refused(number, "here") == errc::unsupported), number);
+}
+
+BOOST_AUTO_TEST_CASE(bytes_that_are_no_request_end_the_connection) {
+  auto whole = encode_request<counter_service>("here", count_request{"epochs", 1});
+  for (std::size_t n = 0; n < whole.size(); ++n) {
+    channel->closed = {};
+    byte_buffer cut{whole.begin(), whole.begin() + static_cast<std::ptrdiff_t>(n)};
+    BOOST_TEST(!answer_to(cut).has_value());
+    BOOST_TEST((channel->closed.code() == errc::protocol_error), n << " bytes of it");
+  }
+}
+
+BOOST_AUTO_TEST_CASE(a_reply_that_cannot_be_sent_is_told_in_few_words) {
+  auto outcome = ask_frame(echo_request{std::string(5000, 'x'), {}});
+  BOOST_TEST_REQUIRE(!outcome.has_value());
+  BOOST_TEST((outcome.error().code() == errc::invalid_argument));
+  BOOST_TEST(channel->closed.ok());
+}
+
+BOOST_AUTO_TEST_CASE(a_node_that_stops_refuses_every_request) {
+  connections->refuse();
+  BOOST_TEST((ask_frame(count_request{"epochs", 1}).error().code() == errc::unavailable));
+}
+
+BOOST_AUTO_TEST_CASE(a_proxy_is_asked_as_the_actor_itself) {
+  auto node = std::make_shared<node_in_memory>(*this);
+  auto proxy = wire_ends<counter_service>::connect(system, node, "here", 1000);
+  auto counted = ask(proxy, count_request{"epochs", 2});
+  BOOST_TEST(outcome<count_reply>(counted)->total == 2u);
+  auto echoed = ask(proxy, echo_request{"hello", {}});
+  BOOST_TEST(outcome<echo_reply>(echoed)->text == "hello");
+  auto nameless = ask(proxy, count_request{"", 1});
+  BOOST_TEST((outcome<count_reply>(nameless).error().code() == errc::invalid_argument));
+  node->lost = {errc::peer_lost, "the service at memory is gone"};
+  auto late = ask(proxy, count_request{"epochs", 2});
+  BOOST_TEST((outcome<count_reply>(late).error() == node->lost));
+  caf::anon_send_exit(proxy, caf::exit_reason::kill);
+  sched.run();
+}
+
+BOOST_AUTO_TEST_CASE(an_actor_of_this_process_is_found_without_the_wire) {
+  BOOST_TEST((services->find<counter_service>("here") == counting));
+  BOOST_TEST(!services->find<counter_service>("elsewhere"));
+  BOOST_TEST(!services->find<checkpoint_service>("here"));
+}
+
+BOOST_AUTO_TEST_CASE(its_part_of_the_providers_status_is_in_that_of_the_node) {
+  node_actor_deps deps;
+  deps.own_state = [] { return node_status{}; };
+  // A second part of the same provider, and another provider that does not answer.
+  auto other = system.spawn<counters>("here", fabric, operation_limits{});
+  auto silent = system.spawn<counters>("silent", fabric, operation_limits{});
+  deps.providers = services->reporting_actors();
+  deps.providers.push_back({"here", other});
+  deps.providers.push_back({"silent", silent});
+  caf::anon_send_exit(silent, caf::exit_reason::kill);
+  auto node = spawn_node_actor(system, std::move(deps));
+  ask_frame(count_request{"epochs", 1});
+  auto asked = ask(other, count_request{"epochs", 1});
+  BOOST_TEST(outcome<count_reply>(asked)->total == 1u);
+  auto pending = ask(node, node_status_request{});
+  auto status = outcome<node_status>(pending);
+  BOOST_TEST_REQUIRE(status.has_value());
+  BOOST_TEST_REQUIRE(status->providers.size() == 2u);
+  BOOST_TEST(status->providers[0].name == "here");
+  BOOST_TEST(status->providers[0].kind == "counters");
+  BOOST_TEST(status->providers[0].used_bytes == 2u);
+  BOOST_TEST(status->providers[1].name == "(no answer)");
+  for (auto actor : {caf::actor_cast<caf::actor>(other), caf::actor_cast<caf::actor>(node)})
+    caf::anon_send_exit(actor, caf::exit_reason::kill);
+  sched.run();
+}
+
+BOOST_AUTO_TEST_CASE(every_message_comes_again_and_so_does_what_remains_when_it_is_cut) {
+  auto check = []<class Service>() {
+    each_message<Service>([]<class Message>() {
+      auto bytes = encode(numbered<Message>());
+      auto value = decode<Message>(bytes, "a message");
+      BOOST_TEST_REQUIRE(value.has_value());
+      BOOST_TEST((encode(*value) == bytes));
+      for (std::size_t n = 0; n < bytes.size(); ++n)
+        BOOST_TEST(comes_again<Message>({bytes.data(), n}));
+    });
+  };
+  all_services::each(check);
+  check.operator()<counter_service>();
+}
+
+BOOST_AUTO_TEST_SUITE_END()

@@ -1,0 +1,216 @@
+// Announcing arenas, and questions on their way.
+#include <millrace/transport/shm/asking_side.hpp>
+#include <millrace/transport/shm/peer.hpp>
+
+#include <algorithm>
+#include <utility>
+
+namespace millrace::transport::shm {
+
+namespace {
+
+// Together: moves that each fit a frame shall not fail because they share one.
+constexpr std::size_t ops_held_max = 256;
+
+} // namespace
+
+status asking_side::announce_arena(const std::shared_ptr<arena>& a) {
+  if (!gets(*a))
+    return {};
+  std::lock_guard guard{mutex_};
+  return announce_locked(a);
+}
+
+status asking_side::offer(const arena_place& place, std::uint64_t length) {
+  if (!gets(*place.in))
+    return {
+      errc::unsupported,
+      peer().name + " belongs to another user, who does not get the descriptor of " +
+        (place.in->is_file() ? "a file" : "huge pages of the system's pool")};
+  std::lock_guard guard{mutex_};
+  auto told = announce_locked(place.in);
+  return told.ok() && place.in->is_file() ? grant_locked(place, length) : told;
+}
+
+bool asking_side::gets(const arena& a) const noexcept {
+  return trusted_with_faults(peer()) || !(a.is_file() || a.huge());
+}
+
+status asking_side::announce_locked(const std::shared_ptr<arena>& a) {
+  if (announced_.contains(a->id()))
+    return {};
+  int fd = a->fd();
+  auto sent = a->is_file()
+    ? send(
+        *channel_, message_kind::announce_file,
+        announce_file{a->id(), a->size_bytes(), a->file_offset(), granule_bytes_}, {&fd, 1})
+    : send(*channel_, message_kind::announce, announce{a->id(), a->size_bytes()}, {&fd, 1});
+  if (sent.ok())
+    announced_.emplace(a->id(), announced{a, {}});
+  return sent;
+}
+
+status asking_side::grant_locked(const arena_place& place, std::uint64_t length) {
+  auto& granted = announced_.at(place.in->id()).granules;
+  auto end = place.offset + length;
+  for (auto at = place.offset / granule_bytes_ * granule_bytes_; at < end; at += granule_bytes_) {
+    if (granted.contains(at))
+      continue;
+    auto bytes = std::min(granule_bytes_, place.in->size_bytes() - at);
+    if (auto bad = send(*channel_, message_kind::grant, grant{place.in->id(), at, bytes});
+        !bad.ok())
+      return bad;
+    granted.insert(at);
+  }
+  return {};
+}
+
+void asking_side::forget_freed() {
+  std::lock_guard guard{mutex_};
+  for (auto i = announced_.begin(); i != announced_.end();) {
+    if (i->second.what.expired() && send(*channel_, message_kind::forget, forget{i->first}).ok())
+      i = announced_.erase(i);
+    else
+      ++i;
+  }
+}
+
+bool asking_side::ask(move request, pending_move pending) {
+  status refused;
+  asks before, due;
+  bool later = false;
+  {
+    std::lock_guard guard{mutex_};
+    if (closed_) {
+      refused = {errc::peer_lost, "the connection to " + peer().name + " is closed"};
+    } else if (pending_.size() >= options_.transfers_max) {
+      refused = {
+        errc::busy,
+        std::to_string(pending_.size()) + " transfers wait for " + peer().name +
+          " (shm.transfers_max)"};
+    } else {
+      if (pending_.empty())
+        heard_ = steady_clock::now();
+      request.number = next_++;
+      pending_bytes_ += pending.bytes;
+      pending_.emplace(request.number, std::move(pending));
+      auto ops = request.ops.size();
+      for (auto& m : asks_held_.moves)
+        ops += m.ops.size();
+      if (ops > ops_held_max)
+        before = std::exchange(asks_held_, {});
+      later = request.ops.size() <= ops_held_max && ask_later();
+      asks_held_.moves.push_back(std::move(request));
+      if (!later)
+        due = std::exchange(asks_held_, {});
+    }
+  }
+  if (!refused.ok())
+    // Moved only when it was taken. NOLINTNEXTLINE(bugprone-use-after-move)
+    pending.done(fail(refused));
+  ask_now(std::move(before));
+  ask_now(std::move(due));
+  return later;
+}
+
+// Needs the lock, and the next one among what is pending.
+bool asking_side::ask_later() const {
+  auto held = asks_held_.moves.size();
+  return held + 1 < held_at_most(pending_.size() - held - 1) &&
+    pending_bytes_ / pending_.size() <= bytes_while_held_max;
+}
+
+void asking_side::ask_now(asks due) {
+  auto sent = due.moves.empty() ? status{} : send(*channel_, message_kind::asks, due);
+  if (sent.ok())
+    return;
+  for (auto& m : due.moves)
+    if (auto mine = take(m.number))
+      mine->done(fail(sent));
+}
+
+// None if closing has answered it already, and for the answer to a question that was not asked yet.
+std::optional<pending_move> asking_side::take(std::uint64_t number) {
+  std::lock_guard guard{mutex_};
+  auto found = pending_.find(number);
+  auto& held = asks_held_.moves;
+  if (found == pending_.end() || (!held.empty() && number >= held.front().number))
+    return std::nullopt;
+  auto pending = std::move(found->second);
+  pending_bytes_ -= pending.bytes;
+  pending_.erase(found);
+  return pending;
+}
+
+void asking_side::expire(time_point now) {
+  {
+    std::lock_guard guard{mutex_};
+    std::chrono::milliseconds patience{options_.answer_timeout_ms};
+    if (pending_.empty() || now < heard_ || now - heard_ <= patience)
+      return;
+  }
+  // What it may still touch is kept until its process has ended; a new connection starts afresh.
+  channel_->close(
+    {errc::deadline_exceeded,
+     peer().name + " answered no transfer for longer than shm.answer_timeout"});
+}
+
+void asking_side::on_answers(answers all) {
+  {
+    std::lock_guard guard{mutex_};
+    heard_ = steady_clock::now();
+  }
+  for (auto& answer : all.outcomes)
+    on_moved(std::move(answer));
+  asks due;
+  {
+    std::lock_guard guard{mutex_};
+    auto held = asks_held_.moves.size();
+    if (held < held_at_most(pending_.size() - held))
+      return;
+    due = std::exchange(asks_held_, {});
+  }
+  ask_now(std::move(due));
+}
+
+void asking_side::on_moved(moved answer) {
+  auto pending = take(answer.number);
+  if (!pending)
+    return;
+  pending->hold.reset();
+  if (answer.code != 0)
+    return pending->done(fail(errc_from_wire(answer.code), answer.detail));
+  if (answer.digests.size() != pending->digests)
+    return pending->done(fail(
+      errc::protocol_error,
+      peer().name + " answered a move with " + std::to_string(answer.digests.size()) +
+        " digests instead of " + std::to_string(pending->digests)));
+  pending->done(copied{std::move(answer.digests), answer.written_back});
+}
+
+void asking_side::send_held() {
+  asks due;
+  {
+    std::lock_guard guard{mutex_};
+    due = std::exchange(asks_held_, {});
+  }
+  ask_now(std::move(due));
+}
+
+std::vector<std::shared_ptr<void>> asking_side::close(const status& why) {
+  std::unordered_map<std::uint64_t, pending_move> failed;
+  {
+    std::lock_guard guard{mutex_};
+    closed_ = true;
+    failed.swap(pending_);
+    asks_held_ = {};
+  }
+  std::vector<std::shared_ptr<void>> touched;
+  for (auto& [number, pending] : failed) {
+    touched.push_back(std::move(pending.hold));
+    pending.done(fail(why));
+  }
+  return touched;
+}
+
+} // namespace millrace::transport::shm
