@@ -107,7 +107,7 @@ result<flushed_step> open_flushed(
   if (name.empty())
     return fail(
       errc::not_found, "{} has no step {} of {}{}", directory, *step, model,
-      there.empty() ? "; it has no step" : "; it has " + there;
+      there.empty() ? "; it has no step" : "; it has " + there);
   auto manifest = from.manifest(name);
   if (!manifest)
     return fail(manifest.error());
