@@ -121,7 +121,7 @@ set(millrace_test_environment
 function(millrace_add_test name program)
   cmake_parse_arguments(ARG "" "TIMEOUT" "LABELS;COMMAND;DEPENDS" ${ARGN})
   if(NOT ARG_TIMEOUT)
-    set(ARG_TIMEOUT 120)
+    set(ARG_TIMEOUT 300)
   endif()
   if(MILLRACE_SANITIZE)
     math(EXPR ARG_TIMEOUT "${ARG_TIMEOUT} * 4")

@@ -339,7 +339,7 @@ BOOST_AUTO_TEST_CASE(two_tasks_of_one_host_are_the_nodes_of_a_file_that_names_no
   auto file = c.dir.write(
     "job.yaml",
     "staging: { size: 32MiB }\nsecurity: { secret: " + c.secret +
-      " }\ncluster:\n  port: " + c.port +
+      " }\ncluster:\n  hosts: job\n  port: " + c.port +
       "\n  nodes:\n    - { name: mr_no_host_a, providers: [{ name: p, capacity: 64MiB }] }\n"
       "    - { name: mr_no_host_b, providers: [{ name: q, capacity: 64MiB }] }\n");
   auto in_job = [&](const std::string& task, std::vector<std::string> words) {
