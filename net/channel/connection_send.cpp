@@ -12,7 +12,7 @@ namespace millrace::net {
 namespace {
 
 // Between looks whether other processes have taken their descriptors.
-constexpr std::uint32_t retry_ms = 10;
+constexpr std::uint32_t send_retry_ms = 10;
 
 } // namespace
 
@@ -183,7 +183,7 @@ void connection::flush() {
 void connection::wait_for_room() {
   auto retry = queue_.needs_retry();
   if (retry)
-    loop_->run_after(retry_ms, [weak = weak_from_this()] {
+    loop_->run_after(send_retry_ms, [weak = weak_from_this()] {
       if (auto c = std::static_pointer_cast<connection>(weak.lock()))
         c->flush();
     });

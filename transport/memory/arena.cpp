@@ -43,7 +43,7 @@ struct arena_table {
   std::map<const std::byte*, std::weak_ptr<arena>> by_address;
 };
 
-arena_table& table() {
+arena_table& all_arenas() {
   static arena_table t;
   return t;
 }
@@ -57,7 +57,7 @@ std::uint64_t next_id() {
 // found alive go into `keep`, since their destructor takes the same mutex.
 bool overlaps(
   const std::byte* data, std::uint64_t size_bytes, std::vector<std::shared_ptr<arena>>& keep) {
-  auto& all = table().by_address;
+  auto& all = all_arenas().by_address;
   auto i = all.lower_bound(data);
   if (i != all.begin())
     --i;
@@ -162,8 +162,8 @@ result<std::shared_ptr<arena>> arena::create(const arena_options& options) {
   if (fcntl(a->fd(), F_ADD_SEALS, required_seals) != 0)
     return fail(status_from_errno(errno, doing));
   a->id_ = next_id();
-  std::lock_guard guard{table().mutex};
-  table().by_address[a->data_] = a;
+  std::lock_guard guard{all_arenas().mutex};
+  all_arenas().by_address[a->data_] = a;
   return a;
 }
 
@@ -194,11 +194,11 @@ result<std::shared_ptr<arena>> arena::adopt(const file_mapping& mapping) {
   a->file_offset_ = mapping.file_offset;
   a->size_bytes_ = mapping.size_bytes;
   std::vector<std::shared_ptr<arena>> keep;
-  std::lock_guard guard{table().mutex};
+  std::lock_guard guard{all_arenas().mutex};
   if (overlaps(mapping.data, mapping.size_bytes, keep))
     return fail(errc::already_exists, doing + ": part of it is registered already");
   a->data_ = mapping.data;
-  table().by_address[a->data_] = a;
+  all_arenas().by_address[a->data_] = a;
   return a;
 }
 
@@ -206,11 +206,11 @@ arena::~arena() {
   if (!data_)
     return;
   {
-    std::lock_guard guard{table().mutex};
+    std::lock_guard guard{all_arenas().mutex};
     // After the mapping was given up, the same addresses may have been adopted again.
-    auto mine = table().by_address.find(data_);
-    if (mine != table().by_address.end() && mine->second.expired())
-      table().by_address.erase(mine);
+    auto mine = all_arenas().by_address.find(data_);
+    if (mine != all_arenas().by_address.end() && mine->second.expired())
+      all_arenas().by_address.erase(mine);
   }
   pins_.clear();
   if (!is_file_)
@@ -226,9 +226,9 @@ result<arena_place> find_arena(const std::byte* data, std::uint64_t length) {
   // Outlives the guard, since its destructor takes the same mutex.
   std::shared_ptr<arena> a;
   {
-    std::lock_guard guard{table().mutex};
-    auto after = table().by_address.upper_bound(data);
-    if (after != table().by_address.begin())
+    std::lock_guard guard{all_arenas().mutex};
+    auto after = all_arenas().by_address.upper_bound(data);
+    if (after != all_arenas().by_address.begin())
       a = std::prev(after)->second.lock();
   }
   if (a) {

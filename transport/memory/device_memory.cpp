@@ -19,7 +19,7 @@ struct kind_table {
   std::vector<std::shared_ptr<device_kind>> kinds = builtin_device_kinds();
 };
 
-kind_table& table() {
+kind_table& all_kinds() {
   static kind_table t;
   return t;
 }
@@ -27,22 +27,22 @@ kind_table& table() {
 } // namespace
 
 std::vector<std::shared_ptr<device_kind>> device_kinds() {
-  std::shared_lock guard{table().mutex};
-  return table().kinds;
+  std::shared_lock guard{all_kinds().mutex};
+  return all_kinds().kinds;
 }
 
 std::shared_ptr<void> add_device_kind(std::shared_ptr<device_kind> kind) {
-  std::lock_guard guard{table().mutex};
-  table().kinds.push_back(kind);
+  std::lock_guard guard{all_kinds().mutex};
+  all_kinds().kinds.push_back(kind);
   return {kind.get(), [kind](void*) {
-            std::lock_guard lock{table().mutex};
-            std::erase(table().kinds, kind);
+            std::lock_guard lock{all_kinds().mutex};
+            std::erase(all_kinds().kinds, kind);
           }};
 }
 
 std::shared_ptr<device_memory> find_device_memory(const std::byte* data) {
-  std::shared_lock guard{table().mutex};
-  for (auto& kind : table().kinds)
+  std::shared_lock guard{all_kinds().mutex};
+  for (auto& kind : all_kinds().kinds)
     if (auto found = kind->find(data))
       return found;
   return nullptr;

@@ -91,7 +91,7 @@ struct region_table {
   std::unordered_map<std::uint64_t, std::shared_ptr<region_entry>> entries;
 };
 
-region_table& table() {
+region_table& all_regions() {
   static region_table t;
   return t;
 }
@@ -99,7 +99,7 @@ region_table& table() {
 } // namespace
 
 region expose(gather_list list, access_mode how) {
-  auto& t = table();
+  auto& t = all_regions();
   std::lock_guard guard{t.mutex};
   auto number = t.next++;
   auto entry = std::make_shared<region_entry>(number, std::move(list), how);
@@ -132,8 +132,8 @@ void region::withdraw() noexcept {
   if (!entry_)
     return;
   {
-    std::lock_guard guard{table().mutex};
-    table().entries.erase(entry_->number);
+    std::lock_guard guard{all_regions().mutex};
+    all_regions().entries.erase(entry_->number);
   }
   entry_->withdraw();
 }
@@ -168,7 +168,7 @@ void region_ref::forget(std::uint64_t hook) const { entry_->remove_hook(hook); }
 
 result<region_ref> find_region(
   std::uint64_t number, const region_key& key, access_mode how, memory_reach reach) {
-  auto& t = table();
+  auto& t = all_regions();
   std::lock_guard guard{t.mutex};
   auto found = t.entries.find(number);
   if (
@@ -184,8 +184,8 @@ result<region_ref> find_region(
 }
 
 std::size_t exposed_regions() noexcept {
-  std::lock_guard guard{table().mutex};
-  return table().entries.size();
+  std::lock_guard guard{all_regions().mutex};
+  return all_regions().entries.size();
 }
 
 } // namespace millrace::transport
