@@ -12,9 +12,9 @@ namespace millrace::actors {
 
 using caller_actor = caf::typed_actor<caf::reacts_to<step>>;
 
-class caller : public caller_actor::base {
+class caller : public handed_over<caller_actor::base> {
 public:
-  using caller_actor::base::base;
+  using handed_over::handed_over;
 
   const char* name() const override { return "caller"; }
 

@@ -1,6 +1,7 @@
 // The base of a provider's actors: work that other threads finished, deadlines, and answers that are still owed.
 #pragma once
 
+#include <millrace/actors/delivery.hpp>
 #include <millrace/actors/open_answers.hpp>
 #include <millrace/actors/operation_lane.hpp>
 #include <millrace/actors/provider_status.hpp>
@@ -21,8 +22,9 @@ namespace millrace::actors {
 ///
 /// Every request is answered: at its deadline, which is looked at four times a second, or when the actor ends.
 template <class Interface, class Context = operation_context>
-class provider_actor : public Interface::template extend<caf::reacts_to<step>>::base {
-  using typed_base = typename Interface::template extend<caf::reacts_to<step>>::base;
+class provider_actor
+  : public handed_over<typename Interface::template extend<caf::reacts_to<step>>::base> {
+  using typed_base = handed_over<typename Interface::template extend<caf::reacts_to<step>>::base>;
 
 public:
   using typename typed_base::behavior_type;

@@ -22,6 +22,9 @@ foreach(flags millrace_flags millrace_test_flags)
   add_library(${flags} INTERFACE)
   target_compile_options(${flags} INTERFACE -Wall -Wextra -Werror
     $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized -Wno-restrict -Wno-stringop-overflow -Wno-stringop-overread -Wno-array-bounds>)
+  if(MILLRACE_KILL_POINTS)
+    target_compile_definitions(${flags} INTERFACE MILLRACE_KILL_POINTS)
+  endif()
 endforeach()
 if(MILLRACE_SANITIZE STREQUAL "address")
   # Debian's CAF is not instrumented and passes null where its own code allows it. Tests themselves are only checked for

@@ -1,5 +1,7 @@
 // What most sources include, compiled once. Sources include what they use all the same: clang-tidy reads them without
 // this header.
+#include <tl/expected.hpp>
+
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -21,7 +23,6 @@
 #include <string>
 #include <string_view>
 #include <thread>
-#include <tl/expected.hpp>
 #include <unordered_map>
 #include <utility>
 #include <vector>

@@ -3,7 +3,6 @@
 #include <millrace/config/host_list.hpp>
 #include <millrace/config/place.hpp>
 
-#include <netdb.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -15,20 +14,9 @@ namespace millrace::config {
 
 namespace {
 
-// Of the names of nodes that are no hosts: how many are looked up before they are believed to be none.
-constexpr std::size_t lookups_max = 4;
-
 std::string environment(const char* name) {
   auto* text = std::getenv(name);
   return text ? text : "";
-}
-
-bool can_look_up_host(const std::string& name) {
-  addrinfo* found = nullptr;
-  auto code = ::getaddrinfo(name.c_str(), nullptr, nullptr, &found);
-  if (found)
-    ::freeaddrinfo(found);
-  return code == 0;
 }
 
 // "n1" of "n1.cluster.example"; numbers have no domain.
@@ -105,10 +93,6 @@ bool knows_some(const settings& all, const std::vector<std::string>& hosts) {
   return false;
 }
 
-bool listens_on_network(const cluster_node& node) {
-  return std::any_of(node.listen.begin(), node.listen.end(), is_tls_address);
-}
-
 // No address of it is known before its host is.
 bool lacks_host(const settings& all, const cluster_node& node) {
   if (!node.host.empty())
@@ -118,22 +102,6 @@ bool lacks_host(const settings& all, const cluster_node& node) {
   return std::any_of(node.listen.begin(), node.listen.end(), [](auto& address) {
     auto where = parse_tls_address(address);
     return where && is_any_host(where->host);
-  });
-}
-
-// Names that are no hosts can be meant for those of the job only. Where one is a host, the cluster may be elsewhere.
-bool means_the_job(
-  const settings& all, const std::vector<std::string>& hosts, const surroundings& here) {
-  if (all.cluster.hosts != host_source::automatic)
-    return all.cluster.hosts == host_source::job;
-  auto silent = [](auto& node) {
-    return node.host.empty() && node.listens_by_default && listens_on_network(node);
-  };
-  if (!std::all_of(all.nodes.begin(), all.nodes.end(), silent) || knows_some(all, hosts))
-    return false;
-  auto last = all.nodes.begin() + std::min(all.nodes.size(), lookups_max);
-  return std::none_of(all.nodes.begin(), last, [&](auto& node) {
-    return !here.can_look_up || here.can_look_up(node.name);
   });
 }
 
@@ -241,7 +209,6 @@ surroundings surroundings::of_this_process() {
   here.slurm_node_name = environment("SLURMD_NODENAME");
   here.slurm_task = environment("SLURM_PROCID");
   here.slurm_local = environment("SLURM_LOCALID");
-  here.can_look_up = can_look_up_host;
   return here;
 }
 
@@ -251,15 +218,9 @@ result<settings> place_in_job(settings all, const surroundings& here) {
   auto hosts = hosts_of(here);
   if (!hosts)
     return fail(hosts.error());
-  if (hosts->empty()) {
-    auto bad = all.cluster.hosts == host_source::job ? no_job(all) : status{};
-    return bad.ok() ? result<settings>{std::move(all)} : fail(std::move(bad));
-  }
-  if (!means_the_job(all, *hosts, here))
-    return all;
-  if (auto bad = give_hosts(all, *hosts); !bad.ok())
+  auto bad = hosts->empty() ? no_job(all) : give_hosts(all, *hosts);
+  if (!bad.ok())
     return fail(std::move(bad));
-  all.cluster.hosts = host_source::job;
   return all.nodes.size() == 1 ? all.for_node() : all;
 }
 

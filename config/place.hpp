@@ -3,7 +3,6 @@
 
 #include <millrace/config/settings.hpp>
 
-#include <functional>
 #include <string>
 #include <string_view>
 
@@ -17,20 +16,14 @@ struct surroundings {
   std::string slurm_task;      // SLURM_PROCID
   std::string slurm_local;     // SLURM_LOCALID
 
-  /// Whether the name of a host means an address; null: every one does.
-  std::function<bool(const std::string&)> can_look_up = {};
-
   static surroundings of_this_process();
 };
 
-/// Gives the nodes that have no `host` the hosts of the Slurm job, in the order of both, so that their names need not
-/// be those of hosts: each host as many nodes as the others, of too few for that the first ones one more.
-///
-/// With `cluster.hosts: job` always; with `auto` in a job that can only be meant: there is `security`, no node says an
-/// address or a host, and none of their names is that of a host of the job, or (of the first few) of any other. Else
-/// does nothing.
-/// Errors: `invalid_argument` for a list of hosts that is none, more nodes on a host than ports, and for `job`
-/// outside a job where an address depends on it.
+/// With `cluster.hosts: job`, gives the nodes that have no `host` the hosts of the Slurm job, in the order of both, so
+/// that their names need not be those of hosts. Nodes are dealt out evenly; when they do not divide, the first hosts get
+/// one more.
+/// Errors: `invalid_argument` for a list of hosts that is none, more nodes on a host than ports, and outside of a job
+/// where an address depends on it.
 result<settings> place_in_job(settings all, const surroundings& here);
 
 /// The settings of one node. In this order: the node called `name`; the only one there is; the one on this host, by

@@ -104,6 +104,10 @@ private:
       if (key == other)
         return read_other(node);
       for (auto& p : parts)
+        for (auto& gone : p.table->gone)
+          if (gone.key == key && (gone.value.empty() || gone.value == node.text))
+            return refuse_gone(gone, node, prefix + key);
+      for (auto& p : parts)
         if (auto number = p.table->number_of(key)) {
           auto read = read_value(p.table->keys[*number], node, prefix + key);
           if (!read)
@@ -247,6 +251,17 @@ private:
       node.at,
       (path.empty() ? "the configuration" : path) + ": expected " + std::string{expected} +
         ", found " + std::string{kind_name(node.kind)});
+  }
+
+  status refuse_gone(const gone_key& gone, const document_node& node, const std::string& path) {
+    if (gone.value.empty())
+      return doc_.error(
+        out_.place_of(path),
+        path + ": this key does not exist any more; " + std::string{gone.remedy});
+    return doc_.error(
+      node.at,
+      path + ": '" + std::string{gone.value} + "' does not exist any more; " +
+        std::string{gone.remedy});
   }
 
   status refuse_key(

@@ -13,7 +13,7 @@ constexpr key_text log_levels[] = {"trace", "debug", "info", "warn", "error", "o
 // Choices of an enumeration stand in the order of its values.
 constexpr key_text staging_modes[] = {"pinned", "on_demand"};
 constexpr key_text wishes[] = {"auto", "off"};
-constexpr key_text host_sources[] = {"auto", "names", "job"};
+constexpr key_text host_sources[] = {"names", "job"};
 
 } // namespace
 
@@ -175,15 +175,18 @@ key_table<cluster_settings> keys_of() {
   static constexpr auto rows = std::to_array<bound_key<s>>({
     key<&s::hosts>(choice(
       "hosts", host_sources,
-      "where nodes run that do not say it: on the host of their name, or, the first ones on the "
-      "first one and so on, on the hosts of the Slurm job that reads the file; by itself, on the "
-      "job's where the names mean no hosts")),
+      "hosts of the nodes without `host`. `names`: each node runs on the host of its name. `job`: "
+      "the "
+      "nodes are dealt out over the hosts of the Slurm job that reads the file, in order")),
     key<&s::port>(count(
       "port", 1, 65'535,
       "port of nodes without `listen`. Of several nodes on one host it is the first one's port; "
       "the others take the next ports")),
   });
-  return {rows};
+  static constexpr gone_key gone[] = {
+    {"hosts", "auto",
+     "use 'job' if the nodes run on the hosts of the Slurm job, and 'names', the default, if not"}};
+  return {rows, nullptr, gone};
 }
 
 template <>

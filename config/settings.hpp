@@ -53,13 +53,12 @@ struct security_settings {
   friend bool operator==(const security_settings&, const security_settings&) = default;
 };
 
-/// Where the hosts of nodes that say none are known from: their names, or the list of a Slurm job. `automatic` is the
-/// job where nothing else can be meant: see `place_in_job`.
-enum class host_source : std::uint8_t { automatic, names, job };
+/// Where the hosts of nodes come from that name none: from the names of the nodes, or from the list of a Slurm job.
+enum class host_source : std::uint8_t { names, job };
 
 /// What the nodes of a file share.
 struct cluster_settings {
-  host_source hosts = host_source::automatic;
+  host_source hosts = host_source::names;
   std::uint32_t port = 7710; // of nodes that say no address; of several on one host, of the first
 
   friend bool operator==(const cluster_settings&, const cluster_settings&) = default;

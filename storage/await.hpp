@@ -1,4 +1,5 @@
-// Waiting for a completion, with a deadline, where a thread has nothing else to do. Used by flushing and the command.
+// Waiting for a completion, with a deadline. Used by flushing and the command, whose threads may
+// block.
 #pragma once
 
 #include <millrace/core/status.hpp>
@@ -12,7 +13,8 @@
 
 namespace millrace::storage {
 
-/// Runs `start(completion)` and waits for its outcome. One that comes after the deadline is dropped.
+/// Runs `start(completion)` and returns the outcome. An outcome that comes after the deadline is
+/// dropped.
 /// Errors: `deadline_exceeded`; those of the outcome.
 template <class T, class Start>
 result<T> await(std::chrono::milliseconds deadline, Start start) {

@@ -1,4 +1,4 @@
-// One line a kind.
+// The list of kinds, one line for each kind. Called by a node when it starts its providers.
 #include <millrace/storage/builtin.hpp>
 #include <millrace/storage/memory/memory_bucket.hpp>
 #include <millrace/storage/pmem/pmem_kind.hpp>

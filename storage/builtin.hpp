@@ -1,4 +1,5 @@
-// The kinds of buckets of this build. Only this file's source names kinds.
+// The kinds of buckets of this build; only this file's source names kinds. Called by a node when it
+// starts its providers.
 #pragma once
 
 #include <millrace/storage/bucket_kind.hpp>

@@ -1,4 +1,4 @@
-// Counts what is under way, so that closing can wait for it. Used by every kind of bucket.
+// Counts operations under way, so that closing can wait for them. Used by every kind of bucket.
 #pragma once
 
 #include <millrace/core/clock.hpp>
@@ -10,33 +10,33 @@
 
 namespace millrace::storage {
 
-/// *Problem*: whoever closes must know when the last operation is over, and operations end on many
-/// threads and in many ways. Each holds a ticket; the last ticket dropped opens the way.
+/// *Problem*: closing must wait for the last operation, and operations end on many threads and in
+/// many ways. Each operation holds a ticket, and closing waits until the last ticket is destroyed.
 class gate {
 public:
   using ticket = std::shared_ptr<void>;
 
-  /// A ticket for one operation; null once closed.
+  /// Returns a ticket for one operation; null after `close`.
   ticket enter() {
     std::lock_guard guard{state_->mutex};
     if (state_->closed)
       return nullptr;
     ++state_->inside;
     return {static_cast<void*>(state_.get()), [state = state_](void*) {
-              // Notified under the lock: the waiter may destroy the gate as soon as it sees zero.
+              // Notify under the lock: the waiter may destroy the gate as soon as it sees zero.
               std::lock_guard leaving{state->mutex};
               if (--state->inside == 0)
                 state->empty.notify_all();
             }};
   }
 
-  /// Lets nobody in any more.
+  /// Refuses tickets from now on.
   void close() {
     std::lock_guard guard{state_->mutex};
     state_->closed = true;
   }
 
-  /// Waits until nobody is inside; returns how many still are at the deadline.
+  /// Waits until all tickets are destroyed. Returns how many are left at the deadline.
   std::uint64_t wait_empty(time_point deadline) {
     std::unique_lock guard{state_->mutex};
     state_->empty.wait_until(guard, deadline, [this] { return state_->inside == 0; });

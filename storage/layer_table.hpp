@@ -1,4 +1,4 @@
-// Descriptions of layers, kept as long as a model names them (row D3). Used by every kind of
+// The table of layer descriptions, each kept as long as a model names it. Used by every kind of
 // bucket.
 #pragma once
 
@@ -16,7 +16,8 @@ namespace millrace::storage {
 
 class layer_table;
 
-/// Keeps the layers of one model described. Giving it up forgets those no other model names.
+/// Keeps the descriptions of one model's layers. When it is destroyed, layers that no other model
+/// names are forgotten.
 class layer_lease {
 public:
   layer_lease() = default;
@@ -40,21 +41,22 @@ private:
 /// Threads: any.
 class layer_table : public std::enable_shared_from_this<layer_table> {
 public:
-  /// Told, with no lock held, which saved layers were forgotten.
+  /// Called, with no lock held, with the saved layers that were forgotten.
   using forgotten = std::function<void(const std::vector<layer_id>&)>;
 
   explicit layer_table(forgotten on_forgotten = nullptr) : on_forgotten_(std::move(on_forgotten)) {}
 
-  /// Errors: `unknown_layers` naming the first id that is neither known nor among `described`.
+  /// Returns a lease of the layers. Errors: `unknown_layers` naming the first id that is neither
+  /// known nor among `described`.
   result<layer_lease> retain(
     std::vector<layer_id> ids, const std::vector<described_layer>& described);
 
-  /// Errors: `not_found` naming the first unknown id.
+  /// Returns the descriptions. Errors: `not_found` naming the first unknown id.
   result<std::vector<described_layer>> resolve(const std::vector<layer_id>& ids) const;
 
   bool knows(const layer_id& id) const;
 
-  /// Those of the lease's layers that are not yet marked as saved; for durable kinds.
+  /// Returns the layers of the lease that are not marked as saved. For durable kinds.
   std::vector<described_layer> unsaved(const layer_lease& lease) const;
   void mark_saved(const std::vector<layer_id>& ids);
 

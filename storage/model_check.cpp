@@ -1,4 +1,4 @@
-// Checks of specs, digests and ranges.
+// Checks of specs, digests and ranges. Called by every kind of bucket.
 #include <millrace/core/digest.hpp>
 #include <millrace/core/model_graph.hpp>
 #include <millrace/storage/model_check.hpp>
@@ -15,12 +15,12 @@ status check_tensor_layers(const model_spec& spec, std::size_t layer_count) {
     return {};
   if (spec.tensor_layers.size() != spec.tensors.tensors.size())
     return {
-      errc::invalid_argument, "{} tensors, but layer indices for {}", spec.tensors.tensors.size(),
-      spec.tensor_layers.size()};
+      errc::invalid_argument, "it has {} tensors, but layer indices for {}",
+      spec.tensors.tensors.size(), spec.tensor_layers.size()};
   for (auto index : spec.tensor_layers)
     if (index >= layer_count)
       return {
-        errc::invalid_argument, "a tensor of layer {}, but the graph has {} layers", index,
+        errc::invalid_argument, "a tensor belongs to layer {}, but the graph has {} layers", index,
         layer_count};
   return {};
 }
@@ -72,14 +72,15 @@ status check_digests(
     expected += digest_count(bytes);
   if (digests.size() == expected)
     return {};
-  return {errc::invalid_argument, "{} digests for {} blocks", digests.size(), expected};
+  return {errc::invalid_argument, "{} digests are given for {} blocks", digests.size(), expected};
 }
 
 status check_ranges(
   const std::vector<std::uint64_t>& tensor_bytes, const std::vector<wanted>& ranges) {
   for (auto& range : ranges) {
     if (range.tensor >= tensor_bytes.size())
-      return {errc::invalid_argument, "tensor {} of {}", range.tensor, tensor_bytes.size()};
+      return {
+        errc::invalid_argument, "there is no tensor {} of {}", range.tensor, tensor_bytes.size()};
     auto size = tensor_bytes[range.tensor];
     auto inside = range.tensor_offset <= size && range.length <= size - range.tensor_offset;
     auto ends = inside && range.tensor_offset + range.length == size;
@@ -88,7 +89,7 @@ status check_ranges(
       (range.length % digest_block_bytes != 0 && !ends))
       return {
         errc::invalid_argument,
-        "bytes {}+{} of tensor {}, which has {} bytes; ranges start and end on blocks of {}",
+        "bytes {}+{} of tensor {}, which has {} bytes: a range must begin and end on blocks of {}",
         range.tensor_offset,
         range.length,
         range.tensor,
@@ -101,8 +102,7 @@ status check_ranges(
 status no_such_model(const std::string& name, std::uint64_t version, std::uint64_t newest) {
   if (newest == 0)
     return {errc::not_found, "no model named {}", name};
-  return {
-    errc::not_found, "model {} has no version {}; the one there is {}", name, version, newest};
+  return {errc::not_found, "model {} has no version {}; it has version {}", name, version, newest};
 }
 
 } // namespace millrace::storage

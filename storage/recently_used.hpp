@@ -1,4 +1,4 @@
-// The order in which models were last stored or opened. Used by buckets that evict.
+// The order in which models were last used. Kept by buckets that evict.
 #pragma once
 
 #include <list>

@@ -11,9 +11,10 @@ namespace millrace::storage {
 struct repack_report {
   std::uint64_t freed_bytes = 0;
   std::uint64_t moved_bytes = 0;
-  std::uint64_t versions_freed = 0; // second versions of finished jobs, beyond `keep`
+  std::uint64_t versions_freed = 0; // second versions of finished jobs
   std::uint64_t remains_freed = 0;  // active slots of dead jobs
-  std::uint64_t skipped = 0; // being read or filled now, or needed: what would stay is damaged
+  /// Slots in use, and versions that are needed because the one that would stay is damaged.
+  std::uint64_t skipped = 0;
   std::uint64_t largest_free_bytes_before = 0;
   std::uint64_t largest_free_bytes_after = 0;
   bool stopped_early =

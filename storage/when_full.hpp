@@ -7,7 +7,7 @@ namespace millrace::storage {
 
 enum class when_full : std::uint8_t {
   refuse, // `no_space`
-  evict,  // drop unpinned models nobody reads, least recently used first, until it fits
+  evict,  // drop unpinned models that are not open, least recently used first, until it fits
 };
 
 } // namespace millrace::storage

@@ -170,10 +170,11 @@ void print_providers(std::ostream& out, const node_status& s) {
      ">loads", ">loaded", ">failures", ">evictions"}};
   for (auto& p : s.providers)
     providers.add(
-      {p.name, p.kind, p.group, std::to_string(p.models), used_of(p.used_bytes, p.capacity_bytes),
-       std::to_string(p.in_flight), std::to_string(p.queued), std::to_string(p.stores),
-       human_size(p.stored_bytes), std::to_string(p.loads), human_size(p.loaded_bytes),
-       std::to_string(p.failures), std::to_string(p.evictions)});
+      {p.name, p.kind, p.group, std::to_string(p.store.models),
+       used_of(p.used_bytes, p.capacity_bytes), std::to_string(p.in_flight),
+       std::to_string(p.queued), std::to_string(p.store.stores), human_size(p.store.stored_bytes),
+       std::to_string(p.store.loads), human_size(p.store.loaded_bytes),
+       std::to_string(p.store.failures), std::to_string(p.store.evictions)});
   if (!s.providers.empty())
     providers.print(out, "  ");
 }

@@ -1,4 +1,5 @@
 // Directory from memory, status from the providers.
+#include <millrace/actors/delivery.hpp>
 #include <millrace/actors/node/node_actor.hpp>
 #include <millrace/actors/open_answers.hpp>
 #include <millrace/core/gathering.hpp>
@@ -15,10 +16,10 @@ namespace {
 constexpr auto nobody = "(no answer)";
 constexpr auto provider_answer_max = std::chrono::seconds{5};
 
-class node_actor_impl : public node_actor::base {
+class node_actor_impl : public handed_over<node_actor::base> {
 public:
   node_actor_impl(caf::actor_config& config, node_actor_deps deps)
-    : node_actor::base(config), deps_(std::move(deps)) {}
+    : handed_over(config), deps_(std::move(deps)) {}
 
   const char* name() const override { return "node"; }
 

@@ -1,6 +1,7 @@
 // The provider's actor: a table of contents; the operations themselves are in files of their own.
 #include <millrace/actors/provider_actor.hpp>
 #include <millrace/actors/store/store_context.hpp>
+#include <millrace/core/race_plant.hpp>
 
 #include <algorithm>
 
@@ -29,6 +30,7 @@ private:
   const tensor_store_limits& limits() const { return context_->deps.limits; }
 
   caf::result<store_receipt> store(store_request& request) {
+    MILLRACE_PLANTED_RACE("tensor_store");
     return operate<store_receipt>(
       stores_,
       [&](auto arrived, auto done) {

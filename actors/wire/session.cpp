@@ -3,6 +3,7 @@
 #include <millrace/actors/wire/envelope.hpp>
 #include <millrace/actors/wire/session.hpp>
 #include <millrace/core/log.hpp>
+#include <millrace/core/race_plant.hpp>
 
 #include <caf/send.hpp>
 #include <caf/typed_event_based_actor.hpp>
@@ -63,6 +64,7 @@ private:
   }
 
   status dispatch(channel& c, std::uint64_t number, const request_head& head, wire_reader& reader) {
+    MILLRACE_PLANTED_RACE("session");
     peer_request request{system_, caller_, asker_of(c), {c.weak_from_this(), number}};
     if (connections_->refusing()) {
       request.back.refuse({errc::unavailable, "the node is shutting down"});

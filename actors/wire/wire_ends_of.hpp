@@ -3,6 +3,7 @@
 #pragma once
 
 #include <millrace/actors/caller.hpp>
+#include <millrace/actors/delivery.hpp>
 #include <millrace/actors/open_answers.hpp>
 #include <millrace/actors/wire/envelope.hpp>
 #include <millrace/actors/wire/handle_check.hpp>
@@ -60,8 +61,9 @@ private:
 
 /// Turns messages into frames, and replies, errors or the loss of the connection back into messages.
 template <class Service>
-class proxy_of : public actor_of<Service>::template extend<caf::reacts_to<step>>::base {
-  using base = typename actor_of<Service>::template extend<caf::reacts_to<step>>::base;
+class proxy_of
+  : public handed_over<typename actor_of<Service>::template extend<caf::reacts_to<step>>::base> {
+  using base = handed_over<typename actor_of<Service>::template extend<caf::reacts_to<step>>::base>;
 
 public:
   proxy_of(

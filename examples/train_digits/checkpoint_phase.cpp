@@ -7,6 +7,7 @@
 #include "weights_file.hpp"
 
 #include <algorithm>
+#include <csignal>
 
 namespace train_digits {
 
@@ -27,15 +28,19 @@ struct account {
   }
 };
 
-void save_every_iteration(training_events& events, millrace::checkpointer& job, account& spent) {
+void save_every_iteration(
+  training_events& events, millrace::checkpointer& job, account& spent, std::uint64_t killed_at) {
   // The pull runs while the next batch goes forward; the parameters change only after it.
-  events.after_iteration = [&](std::uint64_t iteration) {
+  events.after_iteration = [&, killed_at](std::uint64_t iteration) {
     auto begun = steady_clock::now();
     static_cast<void>(job.save(iteration));
     milliseconds took = steady_clock::now() - begun;
     spent.saving += took;
     spent.longest_save = std::max(spent.longest_save, took);
     ++spent.saves;
+    // The pull is on its way: nothing is finished, flushed or said good-bye to.
+    if (iteration == killed_at)
+      std::raise(SIGKILL);
   };
   events.before_update = [&] {
     auto begun = steady_clock::now();
@@ -81,7 +86,7 @@ status checkpoint_phase(const phase_options& options) {
 
   account spent;
   training_events events;
-  save_every_iteration(events, job, spent);
+  save_every_iteration(events, job, spent, options.killed_at);
   auto begun = steady_clock::now();
   train(model, ready->digits.train, plan, events);
   milliseconds took = steady_clock::now() - begun;

@@ -28,6 +28,8 @@ int main(int argc, char** argv) try {
     phase->add_option("--epochs", options.epochs)->check(CLI::Range(1, 99))->capture_default_str();
   checkpoint->add_option("--out", options.weights, "write the final weights there")->required();
   checkpoint->add_option("--job", options.job, "name of the checkpoints")->capture_default_str();
+  checkpoint->add_option(
+    "--killed-at", options.killed_at, "kill -9 itself while this iteration is being saved");
   train->add_option("--accuracy-min", options.accuracy_min, "fail below it")->capture_default_str();
   verify->add_option("--expect", options.weights, "the weights that `train` wrote")->required();
   CLI11_PARSE(app, argc, argv);

@@ -24,6 +24,7 @@ struct phase_options {
   std::string summary; // the results are also appended there; empty: nowhere
   std::string report;  // `train` writes its measurements there as JSON; empty: nowhere
   std::string job = "digits/job"; // the model name of the checkpoints
+  std::uint64_t killed_at = 0; // `checkpoint` kills itself while it saves this iteration; 0: never
   int epochs = 30;
   double accuracy_min = 0.93;
 };

@@ -1,6 +1,7 @@
 // The I/O loop: who holds its role, how it is handed over, and what its holder does.
 // Channels and drivers use it through `io_loop.hpp`.
 #include <millrace/core/assert.hpp>
+#include <millrace/core/race_plant.hpp>
 #include <millrace/net/loop/io_loop.hpp>
 #include <millrace/net/loop/poller.hpp>
 #include <millrace/net/loop/timer_queue.hpp>
@@ -302,6 +303,7 @@ void loop_state::drive(const Leave& leave, time_point deadline, poll_bound& boun
 }
 
 void loop_state::run_due() {
+  MILLRACE_PLANTED_RACE("io_loop");
   attention_.store(false);
   std::vector<std::function<void()>> posted;
   auto now = steady_clock::now();

@@ -1,4 +1,5 @@
-// Common file formats of tensors: written from any source, opened as one. Used by flushing and the command.
+// Archives: tensors as files of common formats, written from a source and opened as one. Used by
+// flushing and the command.
 #pragma once
 
 #include <millrace/core/tensor.hpp>
@@ -18,10 +19,11 @@ namespace millrace::storage::archive {
 
 using text_pairs = std::vector<std::pair<std::string, std::string>>;
 
-/// Offsets of `tensor_source::read` are multiples of it. Every dtype's elements divide it.
+/// Offsets of `tensor_source::read` are multiples of it. It is a multiple of every dtype's element
+/// size.
 inline constexpr std::uint64_t tensor_read_alignment = 64;
 
-/// Tensors that can be read piece by piece: a version in a pool, an open file.
+/// A source of tensors that are read piece by piece: a version in a pool, an open file.
 /// Threads: one call at a time.
 class tensor_source {
 public:
@@ -30,8 +32,8 @@ public:
   virtual const layout& tensors() const noexcept = 0;
   virtual const text_pairs& metadata() const noexcept = 0;
 
-  /// Brings dense little-endian bytes of one tensor, from `offset` on. `offset` is a multiple of
-  /// `tensor_read_alignment`, and so is its end unless it is the tensor's.
+  /// Reads dense little-endian bytes of one tensor, from `offset` on. `offset` and the end are
+  /// multiples of `tensor_read_alignment`, except that the end may be the tensor's.
   [[nodiscard]] virtual status read(
     std::uint32_t tensor, std::uint64_t offset, std::span<std::byte> into) = 0;
 };
@@ -39,33 +41,36 @@ public:
 enum class archive_format : std::uint8_t { safetensors, npz, hdf5, torch };
 
 std::string_view to_string(archive_format format) noexcept;
-/// "safetensors", "npz", "hdf5" or "torch".
+/// Reads "safetensors", "npz", "hdf5" or "torch".
 result<archive_format> parse_format(std::string_view name);
-/// The format that a file's name promises: .safetensors, .npz, .h5, .hdf5, .pt, .pth.
+/// Returns the format of a file's extension: .safetensors, .npz, .h5, .hdf5, .pt, .pth.
 std::optional<archive_format> format_of_name(std::string_view path) noexcept;
-/// The format of an existing file by its first bytes and, for zip files, by what is in it.
+/// Returns the format of an existing file by its first bytes and, for zip files, by its entries.
 result<archive_format> format_of_content(const std::string& path);
 
 struct archive_options {
-  bool replace = false; // an existing file
+  bool replace = false; // replace an existing file
   progress_callback progress;
 };
 
-/// Writes all tensors and the metadata of `source` to a file, which is there whole or not at all: written under
-/// another name beside it, synced, renamed. What a format has no words for:
-/// - NPZ, HDF5: dtypes NumPy lacks are stored as unsigned integers; what they are stands beside them, and
-///   `open_archive` restores them.
-/// - torch: `F4` and `F6` are refused; unsigned and 8-bit floating types need a PyTorch that has them.
+/// Writes all tensors and the metadata of `source` to a file, completely or not at all: the file is
+/// written under another name beside it, synced and renamed. Formats lack some dtypes:
+/// - NPZ, HDF5: dtypes that NumPy lacks are stored as unsigned integers, with their dtype beside
+///   them, and `open_archive` restores them.
+/// - torch: `F4` and `F6` are refused. Unsigned and 8-bit floating types need a PyTorch that has
+///   them.
 /// Memory:  a few buffers of some MiB, and the names.
-/// Errors:  `already_exists`; `no_space`; `unsupported` naming the tensor; `cancelled` by `progress`.
+/// Errors:  `already_exists`; `no_space`; `unsupported` naming the tensor; `cancelled` by
+///          `progress`.
 /// Threads: blocks the caller.
 [[nodiscard]] status write_archive(
   archive_format format, const std::string& path, tensor_source& source,
   const archive_options& options = {});
 
-/// Opens a file for reading, having checked everything but the tensors' bytes. Nothing in a file is executed.
-/// HDF5 files are parsed by libhdf5: open those of people you trust.
-/// Errors:  `corrupt_data` saying where; `unsupported` naming what the file has and we do not read.
+/// Opens a file for reading and checks everything except the tensors' bytes. No code of a file is
+/// executed. HDF5 files are parsed by libhdf5: open only files that you trust.
+/// Errors:  `corrupt_data` naming the place; `unsupported` naming the part of the file that is not
+///          supported.
 result<std::unique_ptr<tensor_source>> open_archive(
   const std::string& path, std::optional<archive_format> format = std::nullopt);
 

@@ -1,4 +1,5 @@
-// One writer and one reader per format, and how bytes pass from a source to a writer. Called by `archive.cpp`.
+// The formats: one writer and one reader each, and the loop from a source to a writer. Called by
+// `archive.cpp`.
 #pragma once
 
 #include <millrace/storage/archive/archive.hpp>
@@ -7,7 +8,7 @@
 
 namespace millrace::storage::archive {
 
-/// Counts bytes that were written and tells who waits. The caller's answer decides whether to go on.
+/// Counts the bytes that are written and reports them. The answer decides whether writing goes on.
 class meter {
 public:
   meter(const progress_callback& report, std::uint64_t total) : report_(report), total_(total) {}
@@ -20,7 +21,7 @@ private:
   std::uint64_t done_ = 0;
 };
 
-/// Bytes that writers ask of a source at a time.
+/// The bytes that a writer reads from a source at a time.
 inline constexpr std::uint64_t archive_step_bytes = 4 * 1024 * 1024;
 
 /// Passes a whole tensor to `sink(offset, bytes)`, step by step, through `buffer`.
@@ -40,11 +41,12 @@ template <class Sink>
   return {};
 }
 
-/// `invalid_argument` unless the range lies in the tensor and begins and ends where ranges may.
+/// Checks that the range lies in the tensor and is aligned as `tensor_source::read` requires.
 [[nodiscard]] status check_range(
   const layout& tensors, std::uint32_t tensor, std::uint64_t offset, std::uint64_t length);
 
-// Writers fill the existing file at `path`, which nobody else knows yet; what they leave on failure is removed.
+// Writers fill the existing file at `path`, which is not published yet. The caller removes it on
+// failure.
 [[nodiscard]] status write_safetensors(const std::string& path, tensor_source& source, meter& done);
 [[nodiscard]] status write_npz(const std::string& path, tensor_source& source, meter& done);
 [[nodiscard]] status write_hdf5(const std::string& path, tensor_source& source, meter& done);

@@ -1,4 +1,5 @@
-// Writes HDF5: one contiguous dataset per tensor in the root group, metadata as the root's attributes.
+// Writes HDF5: one contiguous dataset per tensor in the root group, metadata as the root's
+// attributes.
 #include <millrace/storage/archive/formats.hpp>
 #include <millrace/storage/archive/hdf5_handles.hpp>
 #include <millrace/storage/archive/hdf5_names.hpp>
@@ -122,9 +123,9 @@ private:
   std::uint64_t at_ = 0; // in the step
 };
 
-// *Problem*: libhdf5 cannot close a file whose last bytes find no room, and crashes over it when the process ends.
-// So room is reserved where the file system knows how: before libhdf5 makes the file, to learn of a full device,
-// and after, because making it gives the room back.
+// *Problem*: libhdf5 cannot close a file whose last bytes find no room, and crashes over it when
+// the process ends. So room is reserved where the file system knows how: before libhdf5 makes the
+// file, to learn of a full device, and after, because making it gives the room back.
 status reserve(const std::string& path, const tensor_source& source) {
   auto bytes = size_bytes(source.tensors()) + (1u << 20);
   for (auto& tensor : source.tensors().tensors)

@@ -1,4 +1,5 @@
-// libhdf5's numbers as owners, its errors as statuses, and how our dtypes look there. Used by the HDF5 files here.
+// Handles of libhdf5, its errors as statuses, and its types for our dtypes. Used by the reader and
+// writer of HDF5.
 #pragma once
 
 #include <millrace/storage/archive/archive.hpp>
@@ -10,7 +11,7 @@
 
 namespace millrace::storage::archive {
 
-/// Closes what libhdf5 opened.
+/// Owns an identifier of libhdf5 and closes it.
 class hdf5_id {
 public:
   using closer = herr_t (*)(hid_t);
@@ -27,7 +28,8 @@ public:
 
   bool ok() const noexcept { return id_ >= 0; }
   hid_t get() const noexcept { return id_; }
-  /// Closes it now; false when that fails, as for a file whose last bytes cannot be written.
+  /// Closes it now. Returns false when that fails, as for a file whose last bytes cannot be
+  /// written.
   [[nodiscard]] bool close() { return close_(std::exchange(id_, -1)) >= 0; }
 
 private:
@@ -37,7 +39,7 @@ private:
   closer close_ = nullptr;
 };
 
-/// Keeps libhdf5 from printing its errors, and from loading filters from the disk, as long as it lives.
+/// While it exists, libhdf5 prints no errors and loads no filters from the disk.
 class hdf5_quiet {
 public:
   hdf5_quiet();
@@ -50,27 +52,28 @@ private:
   void* argument_ = nullptr;
 };
 
-/// What libhdf5 last complained of; the operating system's error where there is one.
+/// Returns the last error of libhdf5, or the operating system's error if there is one.
 status hdf5_status(const std::string& doing, errc otherwise = errc::corrupt_data);
 
-/// The little-endian type for a dtype, as h5py has it: truth values are an enumeration, complex numbers a pair.
-/// For those that HDF5 cannot say: that of `numpy_type`.
+/// Returns the little-endian type of a dtype, as h5py has it: booleans are an enumeration, complex
+/// numbers a pair. A dtype that HDF5 lacks has the type of `numpy_type`.
 hdf5_id hdf5_type_of(dtype type);
 
-/// The dtype of a type in a file, of either byte order; null for all others.
+/// Returns the dtype of a type in a file, in either byte order; null for other types.
 std::optional<dtype> dtype_of_hdf5(hid_t type);
 
-/// A text as attribute; false on failure.
+/// Writes a text as an attribute; false on failure.
 bool write_text_attribute(hid_t object, const std::string& name, const std::string& text);
-/// Null when there is none, or it is no text.
+/// Reads a text attribute. Null when there is none, or when it is not a text.
 std::optional<std::string> read_text_attribute(hid_t object, const std::string& name);
 
-/// Cuts elements [first, first + count) in C order into boxes; false as soon as `each(start, extents)` is.
+/// Cuts elements [first, first + count) in C order into boxes. Stops, and returns false, when
+/// `each(start, extents)` returns false.
 bool for_each_box(
   const std::vector<std::uint64_t>& shape, std::uint64_t first, std::uint64_t count,
   const std::function<bool(const std::vector<hsize_t>&, const std::vector<hsize_t>&)>& each);
 
-/// The names of attributes by which we know our own files and the dtypes in them.
+/// The names of the attributes that mark our own files and their dtypes.
 inline constexpr auto hdf5_format_attribute = "millrace.format";
 inline constexpr auto hdf5_dtype_attribute = "millrace.dtype";
 inline constexpr auto hdf5_shape_attribute = "millrace.shape";

@@ -1,4 +1,5 @@
-// Names of tensors as names of links: HDF5 takes '/' for a group and "." for the group itself.
+// Names of tensors as names of links, since in HDF5 '/' separates groups and "." is the group
+// itself. Used by the reader and writer of HDF5.
 #pragma once
 
 #include <string>
@@ -6,7 +7,7 @@
 
 namespace millrace::storage::archive {
 
-/// '/' becomes "%2F", '%' "%25", and the name "." "%2E". All else stays as it is.
+/// Writes '/' as "%2F", '%' as "%25", and the name "." as "%2E".
 inline std::string escape_hdf5_name(std::string_view name) {
   if (name == ".")
     return "%2E";

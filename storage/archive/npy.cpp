@@ -1,4 +1,5 @@
-// Writes and parses NumPy's header: a Python literal of which exactly the three known keys are understood.
+// Writes and parses NumPy's header: a Python literal of which exactly the three known keys are
+// understood.
 #include <millrace/storage/archive/npy.hpp>
 
 #include <array>

@@ -1,4 +1,4 @@
-// The header of NumPy's array format, versions 1 to 3. Used by NPZ.
+// The header of NumPy's array format, versions 1 to 3. Used by the reader and writer of NPZ.
 #pragma once
 
 #include <millrace/core/tensor.hpp>
@@ -15,16 +15,17 @@ struct npy_header {
   std::uint64_t data_offset = 0;
 };
 
-/// Bytes from which every header that is read can be parsed.
+/// The first bytes of an array that contain every header that is read.
 inline constexpr std::uint64_t npy_header_bytes_max = 16 * 1024;
 
-/// The dtype as which NumPy keeps one it does not have: unsigned, of the same width; bytes for parts of them.
+/// Returns the dtype as which NumPy stores this one. For a dtype that NumPy lacks it is unsigned
+/// and has the same width; dtypes smaller than a byte are bytes.
 dtype numpy_type(dtype type) noexcept;
 
-/// The header before dense little-endian elements of what `numpy_type` says; a multiple of 64 bytes.
+/// Returns the header for dense little-endian elements of `numpy_type`; a multiple of 64 bytes.
 std::string write_npy_header(const tensor_desc& tensor);
 
-/// `text`: the beginning of the array's bytes, `npy_header_bytes_max` of them or all.
+/// Reads a header. `text`: the first `npy_header_bytes_max` bytes of the array, or all of them.
 /// Errors: `corrupt_data`; `unsupported` naming the element type.
 result<npy_header> parse_npy_header(std::string_view text);
 

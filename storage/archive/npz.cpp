@@ -1,4 +1,5 @@
-// NumPy's archive: a zip file with one array per entry, and what NumPy cannot say in an entry beside them.
+// NumPy's archive: a zip file with one array per entry, and what NumPy cannot say in an entry
+// beside them.
 #include <millrace/storage/archive/formats.hpp>
 #include <millrace/storage/archive/npy.hpp>
 #include <millrace/storage/archive/tensor_table.hpp>

@@ -1,5 +1,5 @@
-// Where a file's tensors came from, in words of its metadata. Written by `checkpoints dump` and by flushing, read by
-// `checkpoints load`.
+// The origin of a file's tensors, as entries of its metadata. Written by `checkpoints dump` and by
+// flushing, read by `checkpoints load`.
 #pragma once
 
 #include <millrace/storage/archive/archive.hpp>
@@ -16,14 +16,15 @@ struct version_origin {
   friend bool operator==(const version_origin&, const version_origin&) = default;
 };
 
-/// The metadata and what is known of the origin: `millrace.model`, `.step`, `.rank`, `.world_size`, `.axis.NAME`.
-/// They replace what the metadata said of another origin.
+/// Returns the metadata with entries for the origin: `millrace.model`, `.step`, `.rank`,
+/// `.world_size`, `.axis.NAME`. They replace the entries of another origin.
 text_pairs with_origin(text_pairs metadata, const version_origin& origin);
 
-/// Takes the words of `with_origin` out of the metadata. Numbers that are none are left out.
+/// Removes the entries of `with_origin` from the metadata and returns them. Malformed numbers are
+/// ignored.
 version_origin take_origin(text_pairs& metadata);
 
-/// A source with other metadata.
+/// A source of the same tensors with other metadata.
 class labelled_source final : public tensor_source {
 public:
   labelled_source(std::unique_ptr<tensor_source> inner, text_pairs metadata)

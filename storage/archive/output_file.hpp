@@ -1,4 +1,4 @@
-// A file that is there whole or not at all. Used by archives and by flushing.
+// An output file that appears completely or not at all. Used by archives and by flushing.
 #pragma once
 
 #include <millrace/core/status.hpp>
@@ -9,13 +9,16 @@
 
 namespace millrace::storage::archive {
 
-/// Names of files under way begin so; whoever owns a directory may remove those of dead processes.
+/// Names of unfinished files begin with it. The owner of a directory may remove those of dead
+/// processes.
 inline constexpr std::string_view output_file_prefix = ".millrace-writing-";
 
-/// A file under another name in the target's directory, until it is published. Destruction removes what was not.
+/// A file that has another name in the target's directory until it is published. The destructor
+/// removes an unpublished file.
 class output_file {
 public:
-  /// Errors: `already_exists` unless `replace`; `invalid_argument` for a target that is no regular file.
+  /// Errors: `already_exists` unless `replace`; `invalid_argument` for a target that is no regular
+  ///         file.
   static result<output_file> create(const std::string& target, bool replace);
 
   output_file(output_file&& other) noexcept;
@@ -37,10 +40,10 @@ private:
   bool replace_;
 };
 
-/// Writes a small file as a whole through `output_file`, replacing what is there.
+/// Writes a small file through `output_file`, in place of an existing one.
 [[nodiscard]] status write_whole_file(const std::string& target, std::string_view text);
 
-/// The directory in which `path` lies.
+/// Returns the directory of `path`.
 std::string directory_of(const std::string& path);
 
 } // namespace millrace::storage::archive

@@ -1,4 +1,5 @@
-// A pickle machine that only builds values: a stack, a memo, and a switch over the few opcodes it knows.
+// A pickle machine that only builds values: a stack, a memo, and a switch over the few opcodes it
+// knows.
 #include <millrace/core/assert.hpp>
 #include <millrace/storage/archive/pickle_reader.hpp>
 

@@ -1,4 +1,5 @@
-// A pickle's values as data: texts, numbers, tuples, dictionaries, calls that nobody makes. Used by `state_dict.cpp`.
+// The pickle reader: a pickle's values as data, without executing its calls. Used by
+// `state_dict.cpp`.
 #pragma once
 
 #include <millrace/core/status.hpp>
@@ -19,11 +20,11 @@ enum class pickle_kind : std::uint8_t {
   tuple,
   dictionary,
   global,     // a name of the table that the reader was given
-  persistent, // what stands for it is a tuple
+  persistent, // an object outside the pickle, named by a tuple
   call,       // of a global, with a tuple
 };
 
-/// Small and without owner: what it refers to is in the `pickle`.
+/// One value. It is small and refers to data in the `pickle`.
 struct pickle_value {
   pickle_kind kind = pickle_kind::none;
   std::uint32_t count = 0; // of a text's bytes, a tuple's values
@@ -40,9 +41,9 @@ class pickle {
 public:
   using entry = std::pair<pickle_value, pickle_value>;
 
-  /// Understands what state dictionaries are pickled with, and refuses everything else by name. The result refers
-  /// to `bytes`. Nothing is called: `collections.OrderedDict()`, number 0 of `globals`, is a dictionary, other
-  /// calls are values.
+  /// Reads a pickle. It knows the opcodes of state dictionaries and refuses all others by name. The
+  /// result refers to `bytes`. No call is executed: `collections.OrderedDict()`, number 0 of
+  /// `globals`, is a dictionary, and other calls are values.
   /// Memory: in proportion to the bytes, and bounded.
   /// Errors: `unsupported` naming the opcode or the global; `corrupt_data`.
   static result<pickle> read(std::string_view bytes, std::span<const pickle_global> globals);
@@ -51,7 +52,7 @@ public:
   std::string_view text(pickle_value value) const;
   std::span<const pickle_value> tuple(pickle_value value) const;
   const std::vector<entry>& dictionary(pickle_value value) const;
-  /// Number of the global that is called, and its arguments.
+  /// Returns the number of the global that is called, and its arguments.
   std::pair<std::uint64_t, pickle_value> call(pickle_value value) const;
 
 private:

@@ -1,4 +1,5 @@
-// The safetensors format: 8 bytes of length, a table in JSON, the bytes of all tensors without gaps.
+// The safetensors format: 8 bytes of length, a table in JSON, the bytes of all tensors without
+// gaps.
 #include <millrace/storage/archive/formats.hpp>
 #include <millrace/storage/archive/safetensors.hpp>
 #include <millrace/storage/io/file_io.hpp>
@@ -17,8 +18,8 @@ static_assert(std::endian::native == std::endian::little);
 
 namespace {
 
-// Where tensors rest: those of wide elements first, so that every one is aligned to its elements, as readers
-// that map the file want it. The table keeps the layout's order.
+// Where tensors rest: those of wide elements first, so that every one is aligned to its elements,
+// as readers that map the file want it. The table keeps the layout's order.
 std::vector<std::uint32_t> resting_order(const layout& tensors) {
   std::vector<std::uint32_t> order(tensors.tensors.size());
   std::iota(order.begin(), order.end(), 0u);

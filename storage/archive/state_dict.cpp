@@ -14,8 +14,8 @@ namespace {
 constexpr std::uint64_t ordered_dict = 0, rebuild_v2 = 1, rebuild_v3 = 2, rebuild_parameter = 3,
                         untyped_storage = 4, storages_begin = 5, storages_end = 16;
 
-// What a state dictionary mentions. Storages have a class per dtype, as far as they are old; newer dtypes lie in
-// untyped storages and stand beside them.
+// What a state dictionary mentions. Storages have a class per dtype, as far as they are old; newer
+// dtypes lie in untyped storages and stand beside them.
 constexpr std::array<pickle_global, 34> globals = {{
   {"collections", "OrderedDict"},
   {"torch._utils", "_rebuild_tensor_v2"},

@@ -1,4 +1,5 @@
-// PyTorch's state dictionary as it is pickled: tensors by name, each a view of a storage. Used by `torch.cpp`.
+// PyTorch's pickled state dictionary: tensors by name, each a view of a storage. Used by
+// `torch.cpp`.
 #pragma once
 
 #include <millrace/core/tensor.hpp>
@@ -19,14 +20,17 @@ struct state_entry {
   std::uint64_t storage_bytes = 0; // as the pickle says
 };
 
-/// A pickle that is read whole.
+/// The largest pickle that is read.
 inline constexpr std::uint64_t pickle_bytes_max = 256ull << 20;
 
-/// Reads dictionaries, nested ones too ("optimizer.state"), of tensors by texts or numbers.
-/// Errors: `unsupported` naming what is no tensor, an opcode or a global; `corrupt_data`.
+/// Reads dictionaries, also nested ones ("optimizer.state"), of tensors with texts or numbers as
+/// keys.
+/// Errors: `unsupported` naming the value that is not a tensor, the opcode or the global;
+///         `corrupt_data`.
 result<std::vector<state_entry>> read_state_dict(std::string_view pickled);
 
-/// Every tensor contiguous in a storage of its own, called by its number. `torch.load(weights_only=True)` takes it.
+/// Returns a pickle in which every tensor is contiguous in its own storage, which is named by the
+/// tensor's number. `torch.load(weights_only=True)` reads it.
 /// Errors: `unsupported` naming the tensor whose dtype PyTorch lacks.
 result<std::string> write_state_dict(const layout& tensors);
 

@@ -1,4 +1,5 @@
-// Elements that do not lie in C order, or not in our byte order. Used by the readers of NPZ and torch files.
+// Elements in another order than C, or in another byte order. Used by the readers of NPZ and torch
+// files.
 #pragma once
 
 #include <cstddef>
@@ -9,19 +10,21 @@
 
 namespace millrace::storage::archive {
 
-/// Where elements lie, in elements.
+/// Distances between elements along each dimension, in elements.
 using strides = std::vector<std::uint64_t>;
 
 strides c_order(const std::vector<std::uint64_t>& shape);
 strides fortran_order(const std::vector<std::uint64_t>& shape);
 
-/// True if elements of that shape and those strides lie one after the other in C order.
+/// Returns true if elements of this shape and these strides are contiguous in C order.
 bool is_dense(const std::vector<std::uint64_t>& shape, const strides& steps);
 
-/// Elements from the first to behind the last that are reached; null when that overflows. 0 for an empty shape.
+/// Returns the number of elements from the first to the last one that is reached; null when it
+/// overflows. 0 for an empty shape.
 std::optional<std::uint64_t> reach(const std::vector<std::uint64_t>& shape, const strides& steps);
 
-/// Copies elements [first, first + into.size() / element_bytes) in C order. `from` has all that is reached.
+/// Copies elements [first, first + into.size() / element_bytes) in C order. `from` contains all
+/// elements that are reached.
 void gather(
   std::span<const std::byte> from, const std::vector<std::uint64_t>& shape, const strides& steps,
   std::uint64_t element_bytes, std::uint64_t first, std::span<std::byte> into);

@@ -1,11 +1,12 @@
-// The JSON table of safetensors: names, dtypes, shapes and places. NPZ and torch files carry one beside theirs.
+// The JSON table of safetensors: names, dtypes, shapes and places. Used by safetensors, and beside
+// the tables of NPZ and torch files.
 #pragma once
 
 #include <millrace/storage/archive/archive.hpp>
 
 namespace millrace::storage::archive {
 
-/// As the reference implementation has it.
+/// The limit of the reference implementation.
 inline constexpr std::uint64_t tensor_table_bytes_max = 100'000'000;
 
 struct tensor_table {
@@ -21,8 +22,9 @@ struct tensor_table {
 
 std::string to_json(const tensor_table& table);
 
-/// Accepts exactly what safetensors allows: no unknown fields, no name twice; sizes are not compared with places.
-/// Memory: in proportion to the text, whatever is in it.
+/// Reads a table. Accepts exactly what safetensors allows: no unknown fields, and every name once.
+/// Does not compare sizes with places.
+/// Memory: in proportion to the text, whatever its contents.
 /// Errors: `corrupt_data` naming the tensor.
 result<tensor_table> parse_tensor_table(std::string_view text);
 

@@ -1,4 +1,4 @@
-// What libzip says, as a status. Used where libzip is.
+// Errors of libzip as statuses. Used by the zip input and output.
 #pragma once
 
 #include <millrace/core/status.hpp>

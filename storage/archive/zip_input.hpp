@@ -1,4 +1,5 @@
-// A zip file's entries, read at any offset. Used by the readers of NPZ and torch files.
+// The zip input: entries of a zip file, read at any offset. Used by the readers of NPZ and torch
+// files.
 #pragma once
 
 #include <millrace/core/status.hpp>
@@ -17,23 +18,25 @@ namespace millrace::storage::archive {
 
 struct zip_entry {
   std::string name;             // UTF-8
-  std::uint64_t size_bytes = 0; // as promised
+  std::uint64_t size_bytes = 0; // according to the file
   std::uint64_t stored_bytes = 0;
 };
 
 /// Threads: one call at a time.
 class zip_input {
 public:
-  /// Errors: `corrupt_data` for what is no zip file; `unsupported` for entries encrypted or compressed otherwise
-  /// than by deflate; `corrupt_data` for one that promises more bytes than its compressed ones can hold.
+  /// Errors: `corrupt_data` for a file that is not a zip file, or with an entry that claims more
+  /// bytes than its compressed bytes can contain; `unsupported` for entries that are encrypted or
+  /// not compressed by deflate.
   static result<zip_input> open(const std::string& path);
 
   const std::vector<zip_entry>& entries() const noexcept { return entries_; }
 
-  /// Reading on where the last call ended is cheap; going back in a compressed entry starts over.
+  /// Reads bytes of an entry. Continuing at the end of the last call is cheap; going back in a
+  /// compressed entry starts at its beginning.
   [[nodiscard]] status read(std::size_t entry, std::uint64_t offset, std::span<std::byte> into);
 
-  /// A whole entry. Errors: `corrupt_data` when it is larger than `bytes_max`.
+  /// Reads a whole entry. Errors: `corrupt_data` when it is larger than `bytes_max`.
   result<std::string> read_text(std::size_t entry, std::uint64_t bytes_max);
 
 private:

@@ -166,7 +166,8 @@ status zip_output::add(
   return {};
 }
 
-// Padding in the header before the bytes. Its place follows from what libzip writes there; a test compares.
+// Padding in the header before the bytes. Its place follows from what libzip writes there; a test
+// compares.
 status zip_output::align(std::uint64_t index, std::uint64_t data_at, std::uint64_t alignment) {
   if (data_at % alignment == 0)
     return {};

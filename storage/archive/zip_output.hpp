@@ -1,4 +1,5 @@
-// A zip file of uncompressed entries, written in one stream. Used by the writers of NPZ and torch files.
+// The zip output: a zip file of uncompressed entries, written in one pass. Used by the writers of
+// NPZ and torch files.
 #pragma once
 
 #include <millrace/storage/archive/formats.hpp>
@@ -11,28 +12,29 @@ struct zip;
 
 namespace millrace::storage::archive {
 
-/// Entries are collected by name and size; their bytes are asked for by `close`, one entry after the other.
+/// Collects entries by name and size. `close` then reads and writes their bytes, one entry after
+/// the other.
 class zip_output {
 public:
-  /// `path` exists and is replaced. The source and the meter outlive this.
+  /// Replaces the existing file at `path`. The source and the meter must outlive the output.
   static result<std::unique_ptr<zip_output>> create(
     const std::string& path, tensor_source& source, meter& done);
   ~zip_output();
   zip_output(const zip_output&) = delete;
   zip_output& operator=(const zip_output&) = delete;
 
-  /// `alignment`: of the first byte in the file; 1, or a power of two up to 4096.
+  /// Adds a text. `alignment`: of the first byte in the file; 1, or a power of two up to 4096.
   [[nodiscard]] status add_text(
     const std::string& name, std::string text, std::uint64_t alignment = 1);
 
-  /// An entry of `head` and then the tensor's bytes.
+  /// Adds an entry of `head` followed by the tensor's bytes.
   [[nodiscard]] status add_tensor(
     const std::string& name, std::string head, std::uint32_t tensor, std::uint64_t alignment = 1);
 
-  /// Writes everything. Errors: of the source first, then of the file.
+  /// Writes all entries. Errors: those of the source before those of the file.
   [[nodiscard]] status close();
 
-  /// Where the bytes of an entry come from, as libzip asks for them.
+  /// Supplies libzip with the bytes of an entry.
   struct feed;
 
 private:

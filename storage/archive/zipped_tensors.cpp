@@ -1,4 +1,5 @@
-// Reads dense tensors piece by piece; of one that lies out of order, what it reaches is held while it is read.
+// Reads dense tensors piece by piece; of one that lies out of order, what it reaches is held while
+// it is read.
 #include <millrace/storage/archive/formats.hpp>
 #include <millrace/storage/archive/zipped_tensors.hpp>
 

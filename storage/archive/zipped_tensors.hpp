@@ -1,4 +1,4 @@
-// Tensors that lie in entries of a zip file: what NPZ and torch files have in common.
+// Tensors in entries of a zip file, as NPZ and torch files have them. Used by the readers of both.
 #pragma once
 
 #include <millrace/storage/archive/archive.hpp>
@@ -7,7 +7,7 @@
 
 namespace millrace::storage::archive {
 
-/// Where one tensor's elements are.
+/// The place of one tensor's elements.
 struct zipped_tensor {
   std::size_t entry = 0;
   std::uint64_t offset = 0;     // of its first element, in the entry
@@ -15,10 +15,11 @@ struct zipped_tensor {
   std::uint64_t swap_bytes = 0; // units whose bytes are reversed; 0 or 1: none
 };
 
-/// Bytes of a tensor out of order that are held in memory while it is read.
+/// Most bytes of a tensor that is not in C order, which is held in memory while it is read.
 inline constexpr std::uint64_t strided_bytes_max = 16ull << 30;
 
-/// Checks that every tensor's elements lie in its entry.
+/// Returns a source of the tensors. Errors: `corrupt_data` when a tensor's elements lie outside its
+/// entry.
 result<std::unique_ptr<tensor_source>> make_zipped_source(
   zip_input file, layout tensors, std::vector<zipped_tensor> places, text_pairs metadata);
 

@@ -1,14 +1,14 @@
-// What copying steps on has come to. Kept by the step flusher; told in the provider's status.
+// Counters of the step flusher. Kept by it, reported in the provider's status.
 #pragma once
 
 #include <cstdint>
 
 namespace millrace::storage::flush {
 
-/// Steps of checkpoints that are copied on to a directory.
+/// Counts the steps of checkpoints that are copied to a directory.
 struct flush_counters {
-  std::uint64_t waiting = 0; // models of which one waits or is being copied
-  std::uint64_t steps = 0;   // copied since the start, or found to be there
+  std::uint64_t waiting = 0; // models with a step that waits or is being copied
+  std::uint64_t steps = 0;   // copied since the start, or found in the directory
   std::uint64_t failures = 0;
   std::uint64_t bytes = 0; // of tensors
 

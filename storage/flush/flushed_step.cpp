@@ -1,4 +1,5 @@
-// Reads what a flusher wrote, and compares.
+// Reads what a flusher wrote, and compares it with the descriptions. Called to restore from a
+// directory.
 #include <millrace/core/digest.hpp>
 #include <millrace/storage/archive/formats.hpp>
 #include <millrace/storage/archive/origin.hpp>
@@ -40,13 +41,13 @@ result<shard_description> flushed_step::describe(std::uint32_t rank) const {
   });
   if (found == manifest_.shards.end())
     return fail(
-      errc::not_found, "{} has {} ranks, none of them {}", path_, manifest_.world_size, rank);
+      errc::not_found, "{} has {} ranks, and no rank {}", path_, manifest_.world_size, rank);
   auto at = path_.rfind('/');
   auto about = model_directory::in(path_.substr(0, at))
                  .description(path_.substr(at + 1), rank, manifest_.world_size);
   if (about && about->shard != *found)
     return fail(
-      errc::corrupt_data, "{}: the description of rank {} is not the manifest's", path_, rank);
+      errc::corrupt_data, "{}: the description of rank {} differs from the manifest", path_, rank);
   return about;
 }
 
@@ -62,7 +63,7 @@ result<std::unique_ptr<tensor_source>> flushed_step::open(const shard_descriptio
   for (std::size_t i = 0; same && i < tensors.size(); ++i)
     same = tensors[i].name == about.digests[i].first;
   if (!same)
-    return fail(errc::corrupt_data, "{} is not the file that was described", file);
+    return fail(errc::corrupt_data, "{} does not match its description", file);
   return std::make_unique<labelled_source>(std::move(*source), about.metadata);
 }
 
@@ -106,7 +107,7 @@ result<flushed_step> open_flushed(
   if (name.empty())
     return fail(
       errc::not_found, "{} has no step {} of {}{}", directory, *step, model,
-      (there.empty() ? "; it has none" : "; it has " + there));
+      there.empty() ? "; it has no step" : "; it has " + there);
   auto manifest = from.manifest(name);
   if (!manifest)
     return fail(manifest.error());

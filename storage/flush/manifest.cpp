@@ -1,4 +1,4 @@
-// Descriptions and manifests as JSON.
+// Descriptions and manifests as JSON. Called by `model_directory`.
 #include <millrace/storage/flush/manifest.hpp>
 
 #include <nlohmann/json.hpp>
@@ -47,7 +47,7 @@ result<flushed_shard> shard_of(const json& tree) {
   shard.file = tree.at("file").get<std::string>();
   shard.size_bytes = tree.at("size_bytes").get<std::uint64_t>();
   shard.saved_at_ns = tree.at("saved_at_ns").get<std::uint64_t>();
-  // It names a file of its own directory, and nothing else.
+  // It may name a file of its own directory only.
   if (shard.file.empty() || shard.file.front() == '.' || shard.file.find('/') != std::string::npos)
     return fail(errc::corrupt_data, "a manifest names the file {}", shard.file);
   return shard;
@@ -55,15 +55,15 @@ result<flushed_shard> shard_of(const json& tree) {
 
 status check_format(const json& tree, const char* name) {
   if (tree.at("format").get<std::string>() != name)
-    return {errc::corrupt_data, "it is no {}", name};
+    return {errc::corrupt_data, "it is not a {}", name};
   if (auto version = tree.at("version").get<std::uint64_t>(); version != format_version)
     return {
-      errc::unsupported_version, "it is of version {}; this is version {}", version,
+      errc::unsupported_version, "it has version {}; this build reads version {}", version,
       format_version};
   return {};
 }
 
-// These may throw what the library throws.
+// These may throw the exceptions of the JSON library.
 result<shard_description> description_of(const json& tree) {
   if (auto bad = check_format(tree, description_name); !bad.ok())
     return fail(bad);

@@ -1,4 +1,5 @@
-// What is written beside flushed shards: one description per shard, one manifest per step. Used by `storage/flush`.
+// The files beside flushed shards: one description per shard, one manifest per step. Used by
+// `storage/flush`.
 #pragma once
 
 #include <millrace/storage/archive/archive.hpp>
@@ -15,7 +16,8 @@ struct flushed_shard {
   friend bool operator==(const flushed_shard&, const flushed_shard&) = default;
 };
 
-/// Written after the shard's file: it says that the file is there and durable.
+/// The description of a shard. It is written after the shard's file, so it tells that the file is
+/// durable.
 struct shard_description {
   std::string model;
   std::uint64_t step = 0;
@@ -23,26 +25,26 @@ struct shard_description {
   flushed_shard shard;
   archive::text_pairs axes;
   archive::text_pairs metadata;
-  /// xxHash3-64 of every tensor's bytes, in the order of the layout.
+  /// The xxHash3-64 of every tensor's bytes, in the order of the layout.
   std::vector<std::pair<std::string, std::uint64_t>> digests;
 
   friend bool operator==(const shard_description&, const shard_description&) = default;
 };
 
-/// A whole step. Its presence says that all shards are there and durable. What is known of every tensor stays in the
-/// descriptions: a manifest grows with the ranks alone.
+/// The manifest of a whole step. Its presence tells that all shards are durable. Details of tensors
+/// are in the descriptions, so a manifest grows with the number of ranks only.
 struct flush_manifest {
   std::string model;
   std::uint64_t step = 0;
   std::uint32_t world_size = 1;
-  std::uint64_t saved_at_ns =
-    0; // the last shard's: steps are in this order, whatever their numbers
+  /// Of the shard saved last. Steps are ordered by it, whatever their numbers.
+  std::uint64_t saved_at_ns = 0;
   std::vector<flushed_shard> shards; // by rank
 
   friend bool operator==(const flush_manifest&, const flush_manifest&) = default;
 };
 
-/// JSON, versioned.
+/// Returns JSON that names its format version.
 std::string to_json(const shard_description& description);
 std::string to_json(const flush_manifest& manifest);
 /// Errors: `corrupt_data`; `unsupported_version` for one of a later version.

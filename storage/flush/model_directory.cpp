@@ -1,4 +1,4 @@
-// Names, order and removal of flushed steps.
+// Names, order and removal of flushed steps. Called by `version_flusher` and `open_flushed`.
 #include <millrace/core/digest.hpp>
 #include <millrace/core/kill_point.hpp>
 #include <millrace/core/log.hpp>
@@ -49,10 +49,10 @@ std::optional<std::uint64_t> take_number(std::string_view& text) {
 }
 
 std::string step_name(std::uint64_t step, std::uint64_t attempt) {
-  return fmt::format("step-{}{}", step, (attempt > 1 ? fmt::format(".{}", attempt) : ""));
+  return fmt::format("step-{}{}", step, attempt > 1 ? fmt::format(".{}", attempt) : "");
 }
 
-// Only names that `step_name` makes: whatever else lies here belongs to somebody else.
+// Accepts only names that `step_name` makes: other files belong to other programs.
 std::optional<model_directory::step_place> parse_step_name(const std::string& name) {
   std::string_view rest{name};
   if (!rest.starts_with("step-"))
@@ -132,7 +132,7 @@ std::optional<std::pair<std::int64_t, std::int64_t>> changed_at(const std::strin
   return std::pair<std::int64_t, std::int64_t>{about.st_mtim.tv_sec, about.st_mtim.tv_nsec};
 }
 
-// Files under way that nobody finishes: called where only the holder of the lock may be writing.
+// Removes unfinished files. Called where only the holder of the lock may be writing.
 void sweep(const std::string& path) {
   for (auto& name : names_in(path))
     if (name.starts_with(output_file_prefix))
@@ -245,8 +245,8 @@ result<shard_description> model_directory::description(
   return parsed;
 }
 
-// Under the lock: while the description is there, another process may make the step whole, and what is whole
-// never changes.
+// Under the lock: while the description is there, another process may make the step whole, and what
+// is whole never changes.
 result<std::optional<std::string>> model_directory::place_for(
   const flushed_shard& shard, std::uint64_t step, std::uint32_t world_size,
   std::uint32_t deadline_ms) {
@@ -288,8 +288,8 @@ status model_directory::describe(const std::string& place, const shard_descripti
   return write_whole_file(path, to_json(description));
 }
 
-// Writes the manifest if all shards of some world are there. Descriptions are counted before any is read: this is
-// asked after every shard.
+// Writes the manifest if all shards of some world are there. Descriptions are counted before any is
+// read: this is asked after every shard.
 status model_directory::finish(const step_place& place) {
   auto path = path_ + "/" + place.name;
   std::map<std::uint32_t, std::vector<std::uint32_t>> worlds;

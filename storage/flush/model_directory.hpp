@@ -1,5 +1,5 @@
-// The directory of one model's flushed steps: which are whole, which is the latest, which may go. Used by
-// `version_flusher` and `open_flushed`.
+// The directory of one model's flushed steps: finds whole steps and the latest, removes old ones.
+// Used by `version_flusher` and `open_flushed`.
 #pragma once
 
 #include <millrace/storage/flush/manifest.hpp>
@@ -8,26 +8,28 @@
 
 namespace millrace::storage::flush {
 
-/// The name of a model as a file's: letters, digits, '_', '-' and inner '.' stay, other bytes become "%2F". Long
-/// ones are cut and end in a digest.
+/// Returns a model's name as a file name. Letters, digits, '_', '-' and inner '.' stay; other bytes
+/// are written like "%2F". A long name is cut and ends in a digest.
 std::string directory_name_of(std::string_view model);
 
 /// DIR/MODEL/step-N[.K]/rank-R-of-W.safetensors, rank-R-of-W.json, manifest.json; DIR/MODEL/latest.
 ///
-/// Order of events for a step: per shard the tensors, then their description; when all descriptions are there the
-/// manifest; then `latest`. Each is written under another name, synced and renamed. Several processes may share a
-/// directory, each with its own ranks: a lock file orders what they do to manifests and `latest`.
+/// The order of writes for a step: for each shard the tensors, then their description; after all
+/// descriptions the manifest; then `latest`. Each file is written under another name, synced and
+/// renamed. Several processes may share a directory, each with its own ranks; a lock file orders
+/// their changes of manifests and `latest`.
 class model_directory {
 public:
-  /// Makes the directory if need be.
+  /// Opens the directory, and makes it if it does not exist.
   static result<model_directory> make(const std::string& root, const std::string& model);
   static model_directory at(const std::string& root, const std::string& model);
-  /// Of whatever model lies at `path`.
+  /// Opens the directory at `path`, whatever its model is.
   static model_directory in(const std::string& path) { return {path, ""}; }
 
   const std::string& path() const noexcept { return path_; }
 
-  /// One directory of a step. A step that is saved again after it was flushed gets another one: step-7.2.
+  /// One directory of a step. A step that is saved again after a flush gets another directory:
+  /// step-7.2.
   struct step_place {
     std::string name;
     std::uint64_t step = 0;
@@ -36,23 +38,25 @@ public:
   };
   std::vector<step_place> steps() const;
 
-  /// Where a shard shall be written: the step's newest directory if that is not whole yet, else the next one. Null
-  /// when this very version was flushed before. Leftovers of the same rank are removed.
+  /// Returns the directory to which a shard is to be written: the step's newest one if it is not
+  /// whole, else the next one. Null when this version was flushed before. Removes leftovers of the
+  /// same rank.
   result<std::optional<std::string>> place_for(
     const flushed_shard& shard, std::uint64_t step, std::uint32_t world_size,
     std::uint32_t deadline_ms);
 
-  /// The shard's file is there: describes it.
+  /// Writes the description of a shard whose file is complete.
   [[nodiscard]] status describe(const std::string& place, const shard_description& description);
 
-  /// Writes manifests of steps that have become whole, moves `latest` forward, and removes steps beyond `keep` and
-  /// remains that were left before the oldest one kept. Never what `latest` names.
+  /// Writes the manifests of steps that have become whole, moves `latest` forward, and removes
+  /// steps beyond `keep` and leftovers older than the oldest step that stays. Never removes what
+  /// `latest` names.
   [[nodiscard]] status settle(std::uint32_t keep, std::uint32_t deadline_ms);
 
   result<flush_manifest> manifest(const std::string& place) const;
   result<shard_description> description(
     const std::string& place, std::uint32_t rank, std::uint32_t world_size) const;
-  /// The directory that `latest` names. Errors: `not_found`.
+  /// Returns the directory that `latest` names. Errors: `not_found`.
   result<std::string> latest() const;
 
 private:
@@ -70,7 +74,7 @@ private:
   std::string model_;
 };
 
-/// The file of one shard in its step's directory, without its ending.
+/// Returns the name of a shard's file in its step's directory, without the extension.
 std::string shard_file_stem(std::uint32_t rank, std::uint32_t world_size);
 
 } // namespace millrace::storage::flush

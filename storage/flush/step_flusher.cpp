@@ -1,4 +1,5 @@
-// One step at a time; of a model that was saved meanwhile the newest complete one next.
+// The queue of steps to copy, one at a time, and the thread that copies. Called by the checkpoint
+// manager.
 #include <millrace/core/gathering.hpp>
 #include <millrace/core/log.hpp>
 #include <millrace/storage/await.hpp>
@@ -43,7 +44,8 @@ void open_shard(
     });
 }
 
-// Opens all shards of a step, or none: from then on their slots are not filled again. The store outlives the outcome.
+// Opens all shards of a step, or none. Open slots are not filled again. The store outlives the
+// outcome.
 void open_step(
   checkpoint_store& store, const std::string& model, std::uint64_t step,
   completion<std::vector<flush_request>> done) {
@@ -65,8 +67,8 @@ public:
     : provider_(o.provider), directory_(o.flush.directory), every_(o.every),
       store_(std::move(store)), flusher_(std::move(flusher)) {}
 
-  // What became complete but was not copied before the service ended. Nothing is opened before its turn: there may be
-  // many, and no job saves yet.
+  // Queues steps that became complete but were not copied before the service ended. A step is
+  // opened at its turn: there may be many, and no job saves yet.
   void catch_up() {
     store_->list({}, {}, models_max, [self = shared_from_this()](const auto& models) {
       for (std::size_t i = 0; models && i < models->size(); ++i)
@@ -79,7 +81,7 @@ public:
     });
   }
 
-  // Opened at once: later the slot may have been filled again.
+  // Opens the step at once, since its slot may be filled again later.
   void saved(const std::string& model, std::uint64_t step) {
     if (is_wanted(model, step))
       open_and_wait(model, step);
@@ -110,7 +112,7 @@ public:
     return now;
   }
 
-  /// True when the thread has come to its end, within the deadline or soon after.
+  /// Returns true when the thread has ended, within the deadline or soon after.
   bool close(std::chrono::milliseconds deadline, bool& drained) {
     std::unique_lock guard{mutex_};
     closing_ = true;
@@ -134,7 +136,7 @@ private:
     std::vector<flush_request> shards; // empty: not opened yet
   };
 
-  // Else it is none of ours, or its turn comes when what the model has under way is over.
+  // False when the step is not to be copied, or waits for the model's present copy.
   bool is_wanted(const std::string& model, std::uint64_t step) {
     if (step % every_ != 0)
       return false;
@@ -190,7 +192,7 @@ private:
     return {};
   }
 
-  // One that was not opened when it was found may have been followed by others.
+  // A step that was not opened when it was found may have been followed by newer ones.
   status open(turn& one) {
     {
       std::lock_guard guard{mutex_};
@@ -221,7 +223,7 @@ private:
     }
     if (!outcome.ok())
       log().warn(
-        "a checkpoint was not copied on provider={} model={} step={} why=\"{}\"", provider_, model,
+        "a checkpoint was not copied provider={} model={} step={} why=\"{}\"", provider_, model,
         step, outcome.to_string());
     if (next)
       open_and_wait(model, *next);
@@ -235,7 +237,8 @@ private:
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;
-  /// Those that are opened, wait or are copied, and what became complete since then.
+  /// Models with a step that is opened, waits or is copied, and the step that became complete since
+  /// then.
   std::map<std::string, std::optional<std::uint64_t>> models_;
   std::deque<turn> turns_;
   flush_counters counters_;
@@ -276,7 +279,8 @@ status step_flusher::close(std::uint32_t deadline_ms) {
   }
   thread_.detach();
   return {
-    errc::deadline_exceeded, "a copy to {} does not end; it was left behind", worker_->directory()};
+    errc::deadline_exceeded, "a copy to {} does not end; its thread was detached",
+    worker_->directory()};
 }
 
 } // namespace millrace::storage::flush

@@ -1,4 +1,5 @@
-// Which steps of a pool's checkpoints are copied on to slower storage. Told by the checkpoint manager what is done.
+// The step flusher: copies complete steps of a pool's checkpoints to slower storage. Called by the
+// checkpoint manager.
 #pragma once
 
 #include <millrace/storage/checkpoint_store.hpp>
@@ -18,29 +19,32 @@ struct step_flusher_options {
 
 /// Copies complete steps, all shards of a step together.
 ///
-/// *Problem*: a version that is being copied keeps its slot, and a slow directory falls behind a fast trainer. So
-/// one step is copied at a time, shard after shard, and of each model at most one waits in slots of its own; of
-/// those that become complete meanwhile only the newest is copied next. Shards are given one slot more
-/// (`keep_min`), so that saves never wait for a copy.
-/// Threads: one of its own, which blocks as long as the directory's file system does; calls from any.
+/// *Problem*: a version that is being copied keeps its slot, and a slow directory falls behind a
+/// fast trainer. So one step is copied at a time, shard after shard, and at most one step of each
+/// model waits with its slots held. Of the steps that become complete in the meantime, only the
+/// newest is copied next. Shards get one slot more (`keep_min`), so that saves never wait for a
+/// copy.
+/// Threads: one of its own, which blocks as long as the directory's file system does; calls from
+///          any.
 class step_flusher {
 public:
-  /// Errors: what the directory says.
+  /// Errors: those of opening the directory.
   static result<std::shared_ptr<step_flusher>> open(
     step_flusher_options options, std::shared_ptr<checkpoint_store> store);
 
   ~step_flusher();
 
-  /// One fills, one is copied, one stays.
+  /// One slot is filled, one is copied, one stays.
   static constexpr std::uint32_t keep_min = 3;
 
-  /// All shards of a step are done. Does not block.
+  /// Tells that all shards of a step are done. Does not block.
   void saved(const std::string& model, std::uint64_t step);
 
   flush_counters counters() const;
 
-  /// Refuses new steps and copies those that wait until the deadline; what is then under way is stopped. A thread that
-  /// the file system does not let go is left behind: it holds what it reads, and does no more.
+  /// Refuses new steps and copies those that wait, until the deadline. A copy that is under way
+  /// then is stopped. A thread that the file system blocks is detached: it keeps what it reads, and
+  /// does no more.
   /// Errors: `deadline_exceeded`.
   [[nodiscard]] status close(std::uint32_t deadline_ms);
 

@@ -1,4 +1,5 @@
-// The tensors, their description, the rest: the order of writes is that of `model_directory`.
+// Writes a shard's file and its description, in the order that `model_directory` prescribes. Called
+// by the step flusher.
 #include <millrace/core/digest.hpp>
 #include <millrace/core/kill_point.hpp>
 #include <millrace/core/log.hpp>
@@ -20,7 +21,8 @@ std::string shard_file(const flush_request& what) {
   return shard_file_stem(what.rank, what.world_size) + ".safetensors";
 }
 
-/// Passes a source on and takes the digests of tensors as they go by, whole and from the front.
+/// Forwards a source and computes the digests of its tensors, which are read whole and from the
+/// front.
 class digesting_source final : public tensor_source {
 public:
   explicit digesting_source(tensor_source& inner) : inner_(inner) {
@@ -53,7 +55,8 @@ private:
   std::vector<std::uint64_t> digests_;
 };
 
-// What became of it: another process may have been the one to finish the step, and to remove it again.
+// Looks up what became of the shard: another process may have finished the step, or removed it
+// again.
 flush_receipt receipt_of(
   const model_directory& directory, const flush_request& what,
   const std::optional<std::string>& place) {
@@ -69,7 +72,7 @@ flush_receipt receipt_of(
   return receipt;
 }
 
-/// The version as it shall lie in a file, its origin among the metadata.
+/// Returns the version with its origin among the metadata, as it is written to a file.
 std::unique_ptr<tensor_source> source_of(
   const flush_request& what, std::uint32_t read_deadline_ms) {
   auto& record = what.version->record();
@@ -79,7 +82,7 @@ std::unique_ptr<tensor_source> source_of(
       record.spec.metadata, {what.model, record.version, what.rank, what.world_size, what.axes}));
 }
 
-// What a process that died left to do.
+// Finishes what a process that died has left.
 status finish_all(const flush_options& options) {
   std::error_code why;
   for (std::filesystem::directory_iterator at{options.directory, why}, end; !why && at != end;
@@ -103,7 +106,7 @@ result<version_flusher> version_flusher::open(flush_options options) {
       errc::invalid_argument, "flushing needs a directory, and at least one step to keep");
   if (auto bad = io::make_directories(options.directory); !bad.ok())
     return fail(bad);
-  // One damaged model must not keep the others from being flushed.
+  // A damaged model must not prevent the others from being flushed.
   if (auto bad = finish_all(options); !bad.ok())
     log().warn("flushing to {}: {}", options.directory, bad.to_string());
   return version_flusher{std::move(options)};

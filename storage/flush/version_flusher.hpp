@@ -1,4 +1,5 @@
-// Copies versions of checkpoints on to a directory. Asked, on a thread of theirs, by who hears that one is durable.
+// The version flusher: copies versions of checkpoints to a directory. Called by the step flusher on
+// its thread.
 #pragma once
 
 #include <millrace/storage/archive/archive.hpp>
@@ -18,32 +19,34 @@ struct flush_options {
   std::uint32_t lock_deadline_ms = 60'000; // for other processes in the directory
 };
 
-/// A shard's version to copy. It is open, and so stays readable, until it is copied.
+/// A version of a shard to copy. It is open, and stays readable until it is copied.
 struct flush_request {
   std::string model;
   std::uint32_t rank = 0;
   std::uint32_t world_size = 1;
   archive::text_pairs axes;
-  std::shared_ptr<opened_model>
-    version; // its `version` is the step, its `stored_at_ns` the save order
+  /// Its record's `version` is the step, and `stored_at_ns` the order of saves.
+  std::shared_ptr<opened_model> version;
 };
 
 struct flush_receipt {
   std::string file;       // of the shard
-  bool whole = false;     // all shards of the step are there, and the manifest
+  bool whole = false;     // the step has all its shards and the manifest
   bool is_latest = false; // `latest` names the step
 };
 
-/// Files as `model_directory` describes them: `latest` always names a whole step, whenever the process dies, and
-/// moves only forward in the order of saves. A version that was flushed before is not written again.
+/// Writes files as `model_directory` describes them. `latest` always names a whole step, even after
+/// a crash, and moves only forward in the order of saves. A version that was flushed before is not
+/// written again.
 ///
 /// Threads: any. Blocks the caller, as long as the directory's file system does.
 class version_flusher {
 public:
-  /// Takes the directory as it is: finishes steps of which only the manifest or `latest` was missing.
+  /// Opens a directory and finishes steps that lack only the manifest or `latest`.
   static result<version_flusher> open(flush_options options);
 
-  /// Errors: `cancelled` some MiB after `stopping` became true; what reading the version or writing the file says.
+  /// Copies one version. Errors: `cancelled` some MiB after `stopping` became true; those of
+  /// reading the version and of writing the file.
   result<flush_receipt> flush(const flush_request& what, const std::atomic<bool>& stopping) const;
 
 private:

@@ -1,4 +1,4 @@
-// System calls behind files.
+// System calls on files. Called by every kind that stores on a disk.
 #include <millrace/storage/io/file_io.hpp>
 
 #include <fcntl.h>

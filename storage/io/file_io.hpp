@@ -1,4 +1,5 @@
-// Files: whole reads and writes, with errors as values. Used by every kind that rests on a disk.
+// Files: complete reads and writes, with errors as values. Used by every kind that stores on a
+// disk.
 #pragma once
 
 #include <millrace/core/status.hpp>
@@ -10,7 +11,8 @@
 
 namespace millrace::storage::io {
 
-/// Addresses, offsets and lengths of direct I/O are multiples of this on every device we know.
+/// The alignment of direct I/O: addresses, offsets and lengths are multiples of it. Every known
+/// device accepts it.
 inline constexpr std::uint64_t direct_io_bytes = 4096;
 
 constexpr std::uint64_t round_up(std::uint64_t value, std::uint64_t unit) noexcept {
@@ -37,7 +39,8 @@ private:
   int fd_ = -1;
 };
 
-/// Opens with `flags | O_CLOEXEC`; a file it makes is `mode`. Errors: as the system says, naming the path.
+/// Opens a file with `flags | O_CLOEXEC`. A file that it creates has `mode`. Errors: the system's,
+/// naming the path.
 result<file_handle> open_file(const std::string& path, int flags, unsigned mode = 0600);
 
 [[nodiscard]] status write_all(
@@ -48,13 +51,13 @@ result<file_handle> open_file(const std::string& path, int flags, unsigned mode 
   const file_handle& file, void* data, std::uint64_t size_bytes, std::uint64_t offset,
   const std::string& path);
 
-/// Makes files created in or removed from a directory durable.
+/// Makes it durable that files were created in or removed from a directory.
 [[nodiscard]] status sync_directory(const std::string& path);
 
-/// Creates a directory and its parents; existing ones are fine.
+/// Creates a directory and its parents if they do not exist.
 [[nodiscard]] status make_directories(const std::string& path);
 
-/// True when files under `directory` can be read and written without the page cache.
+/// Returns true when files in `directory` can be read and written without the page cache.
 bool supports_direct_io(const std::string& directory);
 
 } // namespace millrace::storage::io

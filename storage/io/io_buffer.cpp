@@ -1,4 +1,4 @@
-// One huge page a thread.
+// One huge page per thread. Used by segment files and pools.
 #include <millrace/storage/io/io_buffer.hpp>
 
 #include <sys/mman.h>
@@ -11,7 +11,7 @@ namespace {
 
 struct huge_page {
   huge_page() {
-    // Twice the size, so that an aligned page lies inside.
+    // Twice the size, so that it contains an aligned page.
     mapping = ::mmap(
       nullptr, 2 * io_buffer_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (mapping == MAP_FAILED)

@@ -1,4 +1,4 @@
-// Physically contiguous memory for one thread's direct I/O. Used by the segment store.
+// Physically contiguous memory for the direct I/O of one thread. Used by segment files and pools.
 #pragma once
 
 #include <millrace/storage/io/file_io.hpp>
@@ -8,12 +8,12 @@
 
 namespace millrace::storage::io {
 
-/// A huge page of the calling thread, or null where none could be made.
+/// Returns a huge page of the calling thread, or null where none can be allocated.
 ///
-/// *Problem*: staging memory is shared with clients, and shared memory comes in pages of 4 KiB unless the system
-/// has a hugetlb pool. A device takes a request as a list of contiguous runs: from such pages direct I/O reads at
-/// 1.4 GB/s and writes at 3.9 where one huge page makes 3.7 and 7.4 (1 MiB requests, 4 threads). Copying to or from a
-/// huge page on the way costs a tenth of that.
+/// *Problem*: staging memory is shared with clients, and shared memory has pages of 4 KiB unless
+/// the system has a hugetlb pool. A device takes a request as a list of contiguous runs. With small
+/// pages direct I/O reads at 1.4 GB/s and writes at 3.9 GB/s; with one huge page it reaches 3.7 and
+/// 7.4 GB/s (requests of 1 MiB, 4 threads). Copying through a huge page costs a tenth of that gain.
 std::byte* io_buffer() noexcept;
 
 inline constexpr std::uint64_t io_buffer_bytes = 2u << 20;

@@ -1,4 +1,4 @@
-// Arithmetic of windows and reads; touches neither memory nor disk.
+// The arithmetic of windows and reads. Called by kinds that store on a disk or a device.
 #include <millrace/core/digest.hpp>
 #include <millrace/storage/io/file_io.hpp>
 #include <millrace/storage/io/packing.hpp>
@@ -11,7 +11,7 @@ namespace millrace::storage::io {
 namespace {
 
 constexpr std::uint64_t tensor_alignment = 64;
-// Reading this much that nobody asked for costs less than another request to the device.
+// Reading a gap of this size costs less than another request to the device.
 constexpr std::uint64_t gap_max_bytes = 64 * 1024;
 
 class packer {
@@ -156,7 +156,7 @@ private:
     return runs_.memory_bytes() + runs_.cost(part.at, length) <= window_bytes_;
   }
 
-  // As many bytes of the part as the window still takes: all, or whole digest blocks.
+  // How many bytes of the part fit into the window: all, or whole digest blocks.
   std::uint64_t fitting(const placed_piece& part) const {
     if (fits(part, part.length))
       return part.length;
@@ -167,7 +167,7 @@ private:
     return length;
   }
 
-  // Parts of one range follow each other; those of two stay apart even where they touch, since they go to two places.
+  // Parts of one range are joined. Parts of two ranges are not, since they have two destinations.
   void append(const placed_piece& part, std::uint64_t length) {
     if (joins_)
       list_.back().length += length;

@@ -15,8 +15,8 @@
 
 namespace millrace::storage::io {
 
-/// One version that is being read. The opened model and every job under way share it, so the version
-/// keeps its space until no job reads it any more. Calls as for an `opened_model`.
+/// One version that is being read. The opened model and every job under way share it, so the
+/// version keeps its space until no job reads it any more. Calls as for an `opened_model`.
 class staged_reader : public std::enable_shared_from_this<staged_reader> {
 public:
   using jobs = std::vector<std::function<status()>>;

@@ -1,5 +1,5 @@
-// Lends staging memory for windows, in the order in which it was asked for. Asked by reservations
-// and readers of kinds that rest on a disk.
+// Lends staging memory for windows, first come, first served. Called by reservations and readers of
+// kinds that store on a disk.
 #pragma once
 
 #include <millrace/core/memory.hpp>
@@ -16,25 +16,27 @@
 
 namespace millrace::storage::io {
 
-/// *Problem*: many operations share little memory, and each needs several windows of it. One that
-/// kept some while it waited for more could wait for itself, or for another that does the same.
+/// *Problem*: many operations share little memory, and each needs several windows. An operation
+/// that kept some memory while it waited for more could wait for itself, or for another one that
+/// does the same.
 ///
-/// *Rule*: the bucket asks for a window's memory in one piece and holds none while it waits; and
-/// whoever was lent a window works it off (commits it, or reads it and drops `hold`) without
-/// waiting for another one. Then every window comes back, and the longest waiting is served next.
+/// *Rule*: the bucket asks for a window's memory in one block and holds none while it waits. A
+/// caller that was lent a window finishes it (commits it, or reads it and drops `hold`) without
+/// waiting for another one. Then every window is returned, and the longest waiting request is
+/// served next.
 class staging_queue {
 public:
-  /// `owner`: what is closed once the queue has stopped, in words.
+  /// `owner`: named in the errors after `stop`.
   staging_queue(
     std::shared_ptr<memory_source> memory, std::uint32_t waiting_max, std::string owner);
   ~staging_queue() { stop(); }
 
-  /// `done` runs on the queue's thread.
-  /// `asker`: once it is gone, the wait ends with `cancelled`.
-  /// Errors: `no_space` for more than the memory has in total; `busy` when too many wait.
+  /// Lends a block. `done` runs on the queue's thread.
+  /// `asker`: once it is destroyed, the wait ends with `cancelled`.
+  /// Errors: `no_space` for more than the memory has in total; `busy` when too many requests wait.
   void acquire(std::uint64_t size_bytes, std::weak_ptr<void> asker, completion<memory_block> done);
 
-  /// Looks again whether askers are gone. Any thread.
+  /// Checks again whether askers are destroyed. Any thread.
   void nudge();
 
   /// Ends every wait with `unavailable`.

@@ -1,4 +1,5 @@
-// The bucket in memory. Read it to learn what every bucket does: it has nothing else in the way.
+// The bucket in memory, the simplest kind: read it first to learn what every bucket does. Called by
+// a provider's `tensor_store`.
 #include <millrace/core/assert.hpp>
 #include <millrace/core/clock.hpp>
 #include <millrace/storage/gate.hpp>
@@ -16,8 +17,8 @@ namespace millrace::storage {
 
 namespace {
 
-/// One published version. The table holds one copy of the pointer, every reader another: replacing
-/// or erasing a name drops the table's copy, and the memory returns with the last one.
+/// One published version. The table has one copy of the pointer, and every reader another.
+/// Replacing or erasing a name drops the table's copy; the memory is returned with the last copy.
 struct stored_model {
   model_record record;
   std::vector<std::uint64_t> tensor_bytes;
@@ -76,7 +77,7 @@ private:
   std::uint64_t evictions_ = 0;
 };
 
-/// Room for one version: a single window that holds every tensor where it will rest.
+/// Space for one version: a single window with every tensor at its final address.
 class memory_reservation final : public reservation {
 public:
   memory_reservation(std::shared_ptr<memory_bucket> owner, stored_model model, gate::ticket ticket)
@@ -126,7 +127,7 @@ private:
   bool published_ = false;
 };
 
-/// A version open for reading: its windows point at where the tensors rest.
+/// A version open for reading. Its windows point at the stored tensors.
 class memory_opened_model final : public opened_model {
 public:
   explicit memory_opened_model(stored_model_ptr model) : model_(std::move(model)) {}
@@ -174,8 +175,6 @@ memory_bucket::memory_bucket(
 
 tl::unexpected<status> closed() { return fail(errc::unavailable, "the memory bucket is closed"); }
 
-// -- storing ----------------------------------------------------------------------------------
-
 void memory_bucket::reserve(
   model_spec spec, std::vector<described_layer> layers,
   completion<std::unique_ptr<reservation>> done) {
@@ -219,13 +218,13 @@ result<std::shared_ptr<room>> memory_bucket::find_room(
   }
 }
 
-// A model that is open keeps its memory, so evicting it would lose it and gain nothing. The lock
-// makes the counts exact: nobody gets a first copy of the pointer without it.
+// A model that is open keeps its memory, so evicting it would free nothing. The lock makes the
+// counts exact: a first copy of the pointer is made under the lock only.
 bool evictable(const stored_model_ptr& model) {
   return !model->record.spec.pinned && model.use_count() == 1 && model->memory.use_count() == 1;
 }
 
-// Nothing is evicted for a model that would not fit even then.
+// No model is evicted for one that would not fit even then.
 bool memory_bucket::could_fit(std::uint64_t size_bytes) const {
   auto free = account_->capacity_bytes() - account_->used_bytes();
   std::lock_guard guard{mutex_};
@@ -262,8 +261,6 @@ std::uint64_t memory_bucket::publish(stored_model model) {
   used_.touch(name);
   return last_version_;
 }
-
-// -- reading and the rest ---------------------------------------------------------------------
 
 void memory_bucket::open(
   std::string name, std::uint64_t version, completion<std::shared_ptr<opened_model>> done) {
@@ -316,7 +313,7 @@ void memory_bucket::pin(std::string name, bool pinned, completion<void> done) {
   outcome.ok() ? done({}) : done(fail(outcome));
 }
 
-// Readers keep the record they opened, so a changed one takes its place.
+// Readers keep the record that they opened, so a changed copy replaces it.
 status memory_bucket::try_pin(const std::string& name, bool pinned) {
   std::lock_guard guard{mutex_};
   auto at = models_.find(name);
@@ -378,13 +375,13 @@ status memory_bucket::close(std::uint32_t deadline_ms) {
 result<std::shared_ptr<bucket>> open_memory_bucket(
   memory_bucket_options options, std::shared_ptr<memory_source> memory) {
   if (!memory)
-    return fail(errc::invalid_argument, "a memory bucket needs an arena to rest in");
+    return fail(errc::invalid_argument, "a memory bucket needs an arena");
   auto available = memory->capacity_bytes();
   if (options.capacity_bytes == 0)
     options.capacity_bytes = available;
   if (options.capacity_bytes > available)
     return fail(
-      errc::invalid_argument, "a memory bucket of {} bytes, but its arena has {}",
+      errc::invalid_argument, "a memory bucket cannot have {} bytes: its arena has {}",
       options.capacity_bytes, available);
   return std::make_shared<memory_bucket>(options, std::move(memory));
 }

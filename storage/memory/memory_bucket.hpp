@@ -1,4 +1,5 @@
-// Models in registered memory: what a transport fills is where they rest. Opened by `open_bucket`.
+// The bucket in registered memory: a transport fills the models' final location. Opened by
+// `open_bucket`.
 #pragma once
 
 #include <millrace/core/memory.hpp>
@@ -9,8 +10,8 @@
 
 namespace millrace::storage {
 
-/// The models rest in `memory`; others may use it too.
-/// Errors: `invalid_argument` without memory, or for a capacity beyond what the memory has.
+/// Opens an empty bucket that stores models in `memory`, which others may use too.
+/// Errors: `invalid_argument` without memory, or for a capacity that the memory does not have.
 result<std::shared_ptr<bucket>> open_memory_bucket(
   memory_bucket_options options, std::shared_ptr<memory_source> memory);
 

@@ -1,4 +1,4 @@
-// Placing the tensors of one model in registered memory.
+// Placing the tensors of one model in registered memory. Called by reservations.
 #include <millrace/storage/memory/room.hpp>
 
 #include <string>
@@ -7,7 +7,7 @@ namespace millrace::storage {
 
 namespace {
 
-// A cache line, and the widest vector register: streaming copies need no head and tail.
+// A cache line, and the widest vector register: streaming copies then need no head or tail.
 constexpr std::uint64_t tensor_alignment = 64;
 
 constexpr std::uint64_t align_up(std::uint64_t bytes) noexcept {

@@ -1,5 +1,5 @@
-// The memory of one model in a memory bucket. Made by a reservation, kept by the version and its
-// readers.
+// The room: the memory of one model in a memory bucket. Taken by a reservation, kept by the version
+// and its readers.
 #pragma once
 
 #include <millrace/core/memory.hpp>
@@ -12,12 +12,12 @@
 
 namespace millrace::storage {
 
-/// How much of a bucket's capacity is taken. Outlives the bucket while rooms do.
+/// Counts how much of a bucket's capacity is taken. Rooms keep it, so it may outlive the bucket.
 class capacity_account {
 public:
   explicit capacity_account(std::uint64_t capacity_bytes) : capacity_(capacity_bytes) {}
 
-  /// False, and nothing taken, when it does not fit.
+  /// Takes a share. Returns false, and takes nothing, when it does not fit.
   bool take(std::uint64_t size_bytes) noexcept;
   void give_back(std::uint64_t size_bytes) noexcept { used_ -= size_bytes; }
 
@@ -29,22 +29,23 @@ private:
   std::atomic<std::uint64_t> used_ = 0;
 };
 
-/// Tensors at their addresses. The memory returns when the last copy of the pointer to it is gone.
+/// The tensors at their addresses. The memory is returned when the last copy of the pointer is
+/// destroyed.
 class room {
 public:
   ~room() { account_->give_back(size_bytes_); }
   room(const room&) = delete;
   room& operator=(const room&) = delete;
 
-  /// Takes one block for all tensors, each on a 64-byte border; where the memory is too fragmented
-  /// for that, a block for each half, and so on down to single tensors.
+  /// Takes one block for all tensors, each on a 64-byte border. If the memory is too fragmented, it
+  /// takes a block for each half of the tensors, and so on down to single tensors.
   ///
-  /// Errors: `no_space` with what was asked for, what is free, and the capacity.
+  /// Errors: `no_space` with the bytes asked for, the bytes free, and the capacity.
   static result<std::shared_ptr<room>> take(
     memory_source& memory, std::shared_ptr<capacity_account> account,
     const std::vector<std::uint64_t>& tensor_bytes);
 
-  /// One piece for every tensor that has bytes, in order.
+  /// Returns one piece for every tensor that has bytes, in order.
   const std::vector<piece>& pieces() const noexcept { return pieces_; }
   std::uint64_t size_bytes() const noexcept { return size_bytes_; }
 
@@ -60,7 +61,7 @@ private:
   std::vector<piece> pieces_;
 };
 
-/// Bytes that the tensors take in a bucket of this kind.
+/// Returns the bytes that the tensors take in a bucket of this kind.
 std::uint64_t room_bytes(const std::vector<std::uint64_t>& tensor_bytes) noexcept;
 
 } // namespace millrace::storage

@@ -1,4 +1,5 @@
-// Through the gate, and to the thread on which a call may wait. Used by the checkpoint store and the bucket.
+// Runs a call under a ticket, on a thread that may wait. Used by a pool's checkpoint store and
+// bucket.
 #pragma once
 
 #include <millrace/storage/pmem/pool_state.hpp>
@@ -10,7 +11,8 @@
 
 namespace millrace::storage::pmem {
 
-/// Memory that runs out ends the call, not the thread, nor the actor that made it.
+/// Turns an exception (memory that runs out) into an error of the call, so that it does not end the
+/// thread.
 template <class T, class Work>
 result<T> attempt(const std::shared_ptr<pool_state>& state, Work& work, gate::ticket& ticket) {
   try {
@@ -20,15 +22,15 @@ result<T> attempt(const std::shared_ptr<pool_state>& state, Work& work, gate::ti
   }
 }
 
-/// Where the work of a call is done.
+/// The thread on which the work of a call runs.
 enum class call_place : std::uint8_t {
-  /// A publish takes microseconds where cache lines are written back, and a wait for the disk elsewhere: then a thread
-  /// of the pool does it, else the caller.
+  /// The caller's thread where cache lines are written back, since a publish takes microseconds;
+  /// else a thread of the pool, since a publish waits for the disk.
   by_medium,
-  pool, // what reads or writes many bytes
+  pool, // a thread of the pool, for work that reads or writes many bytes
 };
 
-/// Runs `work(core, ticket)`, and `done` with its outcome once the ticket is given back.
+/// Runs `work(state, ticket)`, and `done` with its outcome after the ticket is returned.
 template <class T, class Work>
 void run_call(
   const std::shared_ptr<pool_state>& state, gate& entrance, completion<T> done, Work work,

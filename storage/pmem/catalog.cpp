@@ -1,4 +1,5 @@
-// Objects are filled before they are published; words change by publish alone.
+// Objects are filled before they are published; words change by publish only. Called by
+// registration, saves, erasing, reclaiming and repack.
 #include <millrace/core/kill_point.hpp>
 #include <millrace/storage/pmem/catalog.hpp>
 

@@ -1,5 +1,5 @@
-// Changes of the stored index, each put together here and made by one publish. Used by registration, saves, erasing,
-// reclaiming and repack.
+// The catalog: assembles changes of the stored index, each made by one publish. Used by
+// registration, saves, erasing, reclaiming and repack.
 #pragma once
 
 #include <millrace/storage/pmem/medium/extents.hpp>
@@ -11,7 +11,7 @@
 
 namespace millrace::storage::pmem {
 
-/// The id of a new index: random, never 0.
+/// Returns the id of a new index: random, never 0.
 std::uint64_t random_id();
 
 /// Reserves a slot's data and its object, and fills the object. Needs `layout_mutex`.
@@ -19,10 +19,10 @@ std::uint64_t random_id();
 result<slot> reserve_slot(
   pool_state& state, change& into, const slot_owner& s, std::uint64_t number);
 
-/// Gives a slot's space back with the change.
+/// Frees a slot's space with the change.
 void free_slot(change& into, const slot& one);
 
-/// The words of a slot as they are stored.
+/// Returns the words of a slot as they are stored.
 slot_words& words_of(const pool_state& state, const slot_owner& s, std::uint64_t number);
 
 void set_object(
@@ -32,38 +32,41 @@ void set_state(
   const slot_word& value);
 void set_flags(pool_state& state, change& into, const slot_owner& s, std::uint64_t flags);
 
-/// The flags as they are in memory.
+/// Returns the flags as they are in memory.
 std::uint64_t flags_of(const shard& s);
 
 /// Writes a new index object of a shard with its slots as they are in memory. Errors: `no_space`.
 result<std::uint64_t> write_index(pool_state& state, change& into, const shard& s);
 
-/// The index object of anything, with its slots as they are in memory. It takes `sizeof(index_header)` and the body.
+/// Returns the bytes of an index object, with its slots as they are in memory: an `index_header`
+/// and the body.
 byte_buffer index_bytes(
   const slot_owner& s, std::uint64_t run, std::uint64_t flags, std::span<const std::byte> body);
 
-/// Fills a reserved object and writes it back: persistent after the next fence.
+/// Fills a reserved object and writes it back. It is persistent after the next fence.
 [[nodiscard]] status fill_object(
   const pool_state& state, std::uint64_t offset, std::span<const std::byte> bytes);
 
-/// Writes a new table and lets the change switch to it. Needs `layout_mutex`; the caller takes over `next` and the
-/// returned offset once the change is published. Errors: `no_space`.
+/// Writes a new table and adds the switch to it to the change. Returns the table's offset, which
+/// the caller takes over together with `next` once the change is published. Needs `layout_mutex`.
+/// Errors: `no_space`.
 result<std::uint64_t> write_table(pool_state& state, change& into, const table_map& next);
 
-/// Fills the record of a slot's version: the range, stored, but not written back.
+/// Stores the record of a slot's version and returns its range, which is not written back.
 std::span<const std::byte> store_record(
   pool_state& state, const slot_owner& s, std::uint64_t number, const slot& one,
   const std::vector<std::uint64_t>& digests);
 
-/// The same, and written back: persistent after the next fence.
+/// Stores the record and writes it back. It is persistent after the next fence.
 [[nodiscard]] status write_record(
   pool_state& state, const slot_owner& s, std::uint64_t number, const slot& one,
   const std::vector<std::uint64_t>& digests);
 
-/// Frees one slot and what is in it, at once. Needs the model's lock and takes `layout_mutex`.
+/// Frees one slot and its version in a change of its own. Needs the model's lock and takes
+/// `layout_mutex`.
 [[nodiscard]] status release_slot(pool_state& state, slot_owner& s, std::uint64_t number);
 
-/// Gives back all that an owner has: its index and its slots.
+/// Frees the index and all slots of an owner with the change.
 void free_owner(change& into, const slot_owner& s);
 
 } // namespace millrace::storage::pmem

@@ -1,5 +1,5 @@
-// The slot by direct I/O: windows of staging memory, written to and read from the slot's extents in the file. Made by
-// `slot_io.cpp`.
+// The slot by direct I/O: windows of staging memory, written to and read from the slot's extents in
+// the file. Made by `slot_io.cpp`.
 #include <millrace/core/kill_point.hpp>
 #include <millrace/storage/io/io_buffer.hpp>
 #include <millrace/storage/io/staged_reader.hpp>
@@ -87,7 +87,8 @@ public:
     pool.post([home = std::move(home), done = std::move(done)](const status& stopped) {
       if (!stopped.ok())
         return done(stopped);
-      // The bytes stored to the mapping, the version's record among them, are part of the file's data.
+      // The bytes stored to the mapping, the version's record among them, are part of the file's
+      // data.
       auto synced = ::fdatasync(home->direct_file.get()) == 0;
       done(synced ? status{} : status_from_errno(errno, "syncing " + home->file.path));
     });

@@ -1,4 +1,5 @@
-// A shard's index and all its slots in one publish; or a known shard taken up again.
+// Makes a shard's index and all its slots in one publish, or resumes a shard that exists. Called by
+// the checkpoint store.
 #include <millrace/core/kill_point.hpp>
 #include <millrace/core/log.hpp>
 #include <millrace/storage/pmem/care/erase.hpp>
@@ -23,17 +24,16 @@ status check_known(const model& m, const shard_spec& spec) {
     return refused(
       spec, errc::invalid_argument,
       fmt::format(
-        "its checkpoints are of a world of {}, this job's is {}; take another name and load their "
-        "shards from there, or erase them",
+        "its checkpoints have a world size of {}, this job has {}; use another name, or erase them",
         m.world_size, spec.world_size));
   auto at = m.shards.find(spec.rank);
   if (at == m.shards.end())
     return {};
   auto& known = *at->second;
   if (known.erased)
-    return refused(spec, errc::busy, "its erased versions are still being read; try again");
+    return refused(spec, errc::busy, "its erased versions are still being read; try again later");
   if (known.registered)
-    return refused(spec, errc::busy, "a job is attached to it; end that one first");
+    return refused(spec, errc::busy, "another job is attached to it; end that job first");
   auto difference = first_difference(known.spec.tensors, spec.tensors);
   if (!difference.empty())
     return refused(
@@ -42,7 +42,7 @@ status check_known(const model& m, const shard_spec& spec) {
   return {};
 }
 
-// Slots beyond `keep`, the least missed first: empty ones, then those saved longest ago.
+// Slots beyond `keep`: empty ones first, then those saved longest ago.
 std::vector<std::uint64_t> beyond_keep(const model& m, const shard& s, std::uint32_t keep) {
   std::vector<std::uint64_t> candidates;
   auto kept = protected_slot(s, newest_complete(m));
@@ -72,7 +72,7 @@ status fill_up(pool_state& state, change& into, shard& next) {
   return {};
 }
 
-// Writes the index of `next` and the table that names it; what `next` was made from goes. All or nothing.
+// Writes the index of `next` and the table that names it, and frees the old index. All or nothing.
 status publish_shard(pool_state& state, change& into, shard& next) {
   auto index = write_index(state, into, next);
   if (!index)
@@ -105,7 +105,7 @@ status no_room(pool_state& state, const shard_spec& spec) {
       spec.keep, size_bytes(spec.tensors) * spec.keep, free.total_bytes, state.file.path));
 }
 
-// What no pool of this size takes is refused before anything is made that grows with the layout, or is given up for it.
+// Refuses a shard that is too large for the pool before anything is allocated or reclaimed for it.
 bool is_possible(const pool_state& state, const shard_spec& spec) {
   return size_bytes(spec.tensors) <= state.file.size_bytes / spec.keep;
 }
@@ -156,7 +156,7 @@ status resume_shard(pool_state& state, model& m, shard& known, shard_spec spec, 
   return {};
 }
 
-// Bytes that slots of it will take which it does not have.
+// The bytes of the slots that the shard still lacks.
 std::uint64_t missing_bytes(const model& m, const shard_spec& spec) {
   auto known = find_shard(m, spec.rank);
   auto there = known ? std::min(known->reserved_slots(), spec.keep) : 0;
@@ -205,9 +205,9 @@ result<enrolled_shard> enroll_shard(pool_state& state, shard_spec spec) {
     auto freed = reclaim_space(state, missing);
     if (!freed)
       return fail(freed.error());
-    reclaims = *freed > 0; // once more, for others may have made room meanwhile
+    reclaims = *freed > 0; // tries once more, since other calls may have freed space
   }
-  return fail(refused(spec, errc::busy, "its model comes and goes; try again"));
+  return fail(refused(spec, errc::busy, "its model is being erased and made again; try again"));
 }
 
 std::shared_ptr<shard> leave_shard(
@@ -236,7 +236,8 @@ void mark_finished(pool_state& state, const std::string& name, const std::shared
   set_flags(state, mark, *s, flag_finished);
   if (auto bad = state.publish(mark); !bad.ok()) {
     log().warn(
-      "a finished job is not marked so model={} rank={}: {}", name, s->spec.rank, bad.to_string());
+      "a finished job could not be marked as finished model={} rank={}: {}", name, s->spec.rank,
+      bad.to_string());
     s->finished = false;
     return;
   }

@@ -1,4 +1,5 @@
-// From the root down: nothing is followed before it is checked.
+// Reads from the root down, and checks every object before it follows it. Called when a pool opens,
+// and by check and info.
 #include <millrace/storage/model_check.hpp>
 #include <millrace/storage/pmem/index_reader.hpp>
 #include <millrace/storage/pmem/medium/extents.hpp>

@@ -1,4 +1,4 @@
-// The places of a pool at which crash tests let the process die. Read by those tests; each is passed in the code.
+// The kill points of a pool, all of which the code passes. Read by crash tests.
 #pragma once
 
 #include <array>

@@ -1,4 +1,5 @@
-// The last lease of a slot sets right what its loan left behind.
+// Taking leases, and the work that is due when the last lease of a slot ends. Called by saving,
+// storing and opening.
 #include <millrace/core/log.hpp>
 #include <millrace/storage/pmem/care/erase.hpp>
 #include <millrace/storage/pmem/lease.hpp>
@@ -19,7 +20,7 @@ slot_lease::~slot_lease() {
   {
     std::lock_guard guard{of_->mutex};
     auto& one = which_->slots[number_];
-    // Abandoned. What is stored says `active` until the slot is filled again: so it would after a crash.
+    // Abandoned. The stored state stays `active` until the slot is filled again, as after a crash.
     if (one.state == slot_state::active && one.changes == changes_ && one.writer.expired())
       one.state = slot_state::empty;
     last_of_erased = which_->erased && !in_use(*which_);
@@ -27,12 +28,12 @@ slot_lease::~slot_lease() {
   }
   if (last_of_erased)
     remove();
-  // By a thread of the pool: whoever dropped this may be in the middle of something.
+  // On a thread of the pool: the caller may hold locks of its own.
   if (freed)
     home_->pool.post([freed = std::move(freed)](const status&) { freed(); });
 }
 
-// Where a publish waits for a disk, a thread of the pool does it: anybody may have dropped this.
+// Where a publish waits for a disk, a thread of the pool does it, since the caller must not wait.
 void slot_lease::remove() {
   auto work = [home = home_, of = of_, which = which_](const auto&) {
     std::lock_guard guard{of->mutex};
@@ -40,8 +41,8 @@ void slot_lease::remove() {
       return;
     if (auto bad = remove_owner(*home, *of, *which); !bad.ok())
       log().warn(
-        "what was erased keeps its space until the pool opens again: {}: {}", describe(which->key),
-        bad.to_string());
+        "an erased version keeps its space until the pool opens again: {}: {}",
+        describe(which->key), bad.to_string());
   };
   if (home_->persist.how() == write_back::cache_lines)
     work(status{});

@@ -1,4 +1,5 @@
-// Keeps a slot as it is: held by reservations, readers, and whoever may still touch what was lent.
+// The lease: keeps a slot unchanged. Held by reservations, readers, and code that may still touch
+// lent memory.
 #pragma once
 
 #include <millrace/storage/pmem/pool_state.hpp>
@@ -8,8 +9,8 @@
 
 namespace millrace::storage::pmem {
 
-/// *Problem*: a peer that was given up may still copy into a slot, or out of it, long after the save or restore it
-/// served has failed. The slot must not change hands before the last `hold` is dropped.
+/// *Problem*: a lost peer may still copy into a slot, or out of it, long after its save or restore
+/// has failed. The slot must not be used again before the last `hold` is destroyed.
 class slot_lease {
 public:
   slot_lease(
@@ -29,7 +30,7 @@ private:
   std::uint64_t changes_; // of the slot, when it was leased
 };
 
-/// A slot on loan, with what is needed to fill or read it.
+/// A leased slot, with what is needed to fill or read it.
 struct leased_slot {
   std::shared_ptr<pool_state> home;
   std::shared_ptr<model> of;

@@ -1,4 +1,4 @@
-// One window that is the slot itself.
+// The slot by its mapping: one window that is the slot itself. Made by `slot_io.cpp`.
 #include <millrace/storage/model_check.hpp>
 #include <millrace/storage/pmem/medium/extents.hpp>
 #include <millrace/storage/pmem/slot_io.hpp>
@@ -11,7 +11,8 @@ namespace {
 
 constexpr std::uint64_t flush_bytes = 4u << 20;
 
-// Where the ranges lie in the mapping: each in as few pieces as it has runs, none in one piece with another.
+// Returns the pieces of the ranges in the mapping: one for each run of a range. Ranges are not
+// joined.
 std::vector<piece> pieces_of(const leased_slot& slot, const std::vector<wanted>& ranges) {
   std::vector<piece> pieces;
   for (auto& range : ranges) {
@@ -80,7 +81,8 @@ public:
       else
         jobs.emplace_back([home, run] {
           auto outcome = home->persist.bulk_flush(home->address(run.offset), run.length);
-          // Of this thread's lines; the thread that publishes has none of them.
+          // A fence covers the lines of its own thread only, not those of the thread that
+          // publishes.
           home->persist.fence();
           return outcome;
         });
@@ -99,7 +101,7 @@ public:
 private:
   enum class phase : std::uint8_t { idle, lent, committed };
 
-  // The kernel goes through a range best in one go, processors share it.
+  // msync is fastest on a whole range; cache lines are written back by several threads.
   std::uint64_t job_bytes() const {
     return slot_.home->persist.how() == write_back::msync ? ~0ull : flush_bytes;
   }

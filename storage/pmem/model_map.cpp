@@ -1,4 +1,5 @@
-// Which step is complete, which slot is next.
+// The rules: which step is complete, which slot is filled next. Called by saving, opening, erasing
+// and care.
 #include <millrace/core/digest.hpp>
 #include <millrace/storage/pmem/stored_version.hpp>
 
@@ -41,7 +42,7 @@ std::uint64_t time_of_save(model& m, std::uint64_t now_ns) noexcept {
 
 namespace {
 
-// How many shards have a set's version done, and the last sequence number among them.
+// How many shards have a done version of a set, and its largest sequence number.
 struct set_count {
   std::uint32_t shards = 0;
   std::uint64_t sequence = 0;
@@ -61,7 +62,7 @@ void count_versions(const shard& s, std::map<version_set, set_count>& sets) {
   }
 }
 
-// None while shards of the world are missing: then nothing is complete.
+// Empty while shards of the world are missing, since no set is complete then.
 std::map<version_set, set_count> complete_sets(const model& m) {
   std::map<version_set, set_count> sets;
   if (m.shards.size() < m.world_size)
@@ -95,7 +96,8 @@ std::uint64_t run_to_join(const model& m, const shard_spec& spec) {
     if (known.run == m.run)
       return m.run + 1; // it is another one
   }
-  // Late, or the first of a new job: then others of the model's run are gone without having ended in order.
+  // A late rank, or the first of a new job: then other ranks of the run have left without ending in
+  // order.
   auto others_missed = std::ranges::any_of(m.shards, [&](auto& entry) {
     auto& other = *entry.second;
     auto gone = other.run == m.run && !other.registered && !other.finished;

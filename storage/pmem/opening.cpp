@@ -1,4 +1,5 @@
-// A version open for reading: its slot is leased until the last window of it is dropped.
+// Opened versions, each with a lease of its slot until its last window is dropped. Called by the
+// checkpoint store and the bucket.
 #include <millrace/storage/model_check.hpp>
 #include <millrace/storage/pmem/care/erase.hpp>
 #include <millrace/storage/pmem/opening.hpp>
@@ -63,7 +64,7 @@ model_record record_of(const shard& s, const slot& one, std::vector<std::uint64_
   return record;
 }
 
-// A step that is not complete is opened when it is named. Negative: there is none.
+// Finds the slot; negative for none. A step that is not complete is found only by its number.
 int find_version(const model& m, const shard& s, const version_choice& which) {
   if (which.saved_at_ns != 0)
     return find_version_saved_at(s, which.saved_at_ns);

@@ -1,4 +1,4 @@
-// Opening versions. Used by the store.
+// Opening versions for reading. Called by the checkpoint store and the bucket.
 #pragma once
 
 #include <millrace/storage/pmem/pool_state.hpp>

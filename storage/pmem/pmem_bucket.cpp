@@ -1,4 +1,5 @@
-// The bucket's calls: each passes the gate, and takes the lock of the model it is about.
+// The calls of the bucket: each passes the gate and locks its model. Called by a provider's
+// `tensor_store`.
 #include <millrace/core/kill_point.hpp>
 #include <millrace/storage/model_check.hpp>
 #include <millrace/storage/pmem/calls.hpp>
@@ -13,7 +14,7 @@ namespace millrace::storage::pmem {
 
 namespace {
 
-/// What a name stands for, with its model locked: null when there is nothing.
+/// The version of a name, with its model locked; null when the name has none.
 struct locked_version {
   std::shared_ptr<model> of;
   std::unique_lock<std::mutex> lock;
@@ -135,7 +136,7 @@ public:
       return {};
     return {
       errc::deadline_exceeded,
-      "closing the models of pool {}: {} operations were still under way after {} ms",
+      "closing the models of pool {}: {} operations were still running after {} ms",
       state_->file.path, left, deadline_ms};
   }
 

@@ -1,4 +1,5 @@
-// The table of contents: each operation under a ticket, on the pool's threads where the medium makes it wait.
+// The calls of the store: each passes the gate, and runs on the pool's threads where it may wait.
+// Called by the checkpoint actors.
 #include <millrace/storage/pmem/calls.hpp>
 #include <millrace/storage/pmem/care/erase.hpp>
 #include <millrace/storage/pmem/care/repack.hpp>
@@ -24,7 +25,7 @@ public:
   }
 
   void enroll(shard_spec shard, completion<enrolled_shard> done) override {
-    // What is reclaimed for it goes after what stays was read.
+    // Reclaiming reads the versions that stay, so it runs on the pool's threads.
     auto reclaims = state_->options.low_space == when_low_space::reclaim;
     run_call<enrolled_shard>(
       state_, state_->operations, std::move(done),
@@ -97,7 +98,7 @@ public:
   bucket_stats stats() const override {
     bucket_stats out;
     auto size = state_->file.size_bytes, models = state_->stored_bytes->load();
-    out.capacity_bytes = size > models ? size - models : 0; // what the repository leaves
+    out.capacity_bytes = size > models ? size - models : 0; // without the repository
     for (auto& m : state_->all()) {
       std::lock_guard guard{m->mutex};
       out.models += !m->shards.empty();
@@ -115,7 +116,7 @@ public:
       state_->operations.wait_empty(steady_clock::now() + std::chrono::milliseconds{deadline_ms});
     if (left > 0)
       return {
-        errc::deadline_exceeded, "closing pool {}: {} operations were still under way after {} ms",
+        errc::deadline_exceeded, "closing pool {}: {} operations were still running after {} ms",
         state_->file.path, left, deadline_ms};
     state_->stop();
     return {};

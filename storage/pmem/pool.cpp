@@ -1,4 +1,4 @@
-// Opening, making, looking into pools.
+// Opening, making and inspecting pools. Called by a node and by the command line.
 #include <millrace/core/assert.hpp>
 #include <millrace/core/log.hpp>
 #include <millrace/storage/pmem/care/erase.hpp>
@@ -56,8 +56,8 @@ public:
   pmem_pool(std::shared_ptr<pool_state> state, io::file_handle shared)
     : state_(std::move(state)), shared_(std::move(shared)),
       store_(make_pmem_checkpoint_store(state_)), bucket_(make_pmem_bucket(state_)) {}
-  /// Waits for what the pool's own threads still hold, so that nobody but those who were lent something keeps the
-  /// mapping, and the pool can be opened again at once.
+  /// Waits for the pool's own threads. Then only lent windows and open versions keep the mapping,
+  /// and otherwise the pool can be opened again at once.
   ~pmem_pool() override {
     state_->bucket_operations.close();
     state_->operations.close();
@@ -111,8 +111,8 @@ status check_options(const pool_options& options) {
   return {};
 }
 
-// What peers are handed: opened anew, since the lock lives as long as anybody has the descriptor that took it. A job
-// that outlives a killed service must not keep the next one out.
+// Opens the file anew for peers. The lock lives as long as any copy of its descriptor, and a job
+// that outlives a killed service must not keep the lock.
 result<io::file_handle> open_for_peers(const pool_file& file) {
   return io::open_file(fmt::format("/proc/self/fd/{}", file.file.get()), O_RDWR);
 }
@@ -141,7 +141,8 @@ result<looked_into> look_into(const std::string& path) {
   auto root = (*objects)->root();
   if (!root)
     return fail(
-      errc::corrupt_data, "pool {}: it has no root object; make it anew, or restore it", path);
+      errc::corrupt_data,
+      "pool {}: it has no root object; restore it from a copy, or make a new one", path);
   if (auto bad = check_root(*root, path, file->size_bytes); !bad.ok())
     return fail(std::move(bad));
   return looked_into{std::move(*file), std::move(*objects)};
@@ -304,7 +305,9 @@ result<std::shared_ptr<pool>> open_pool(pool_options options) {
     return fail(std::move(bad));
   if (state->options.data_path == file_path::direct && !state->direct)
     return fail(
-      errc::unsupported, "pool {}: direct I/O is asked for, but not known there", state->file.path);
+      errc::unsupported,
+      "pool {}: direct I/O is configured, but its file system does not support it",
+      state->file.path);
   state->populate();
   return std::make_shared<pmem_pool>(std::move(state), std::move(*shared));
 }

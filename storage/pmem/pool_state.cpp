@@ -1,4 +1,4 @@
-// Taking over an index, touching the mapping, ending the threads.
+// Loading the index, touching the mapping, ending the threads. Called by the pool and its parts.
 #include <millrace/core/huge_pages.hpp>
 #include <millrace/core/log.hpp>
 #include <millrace/storage/pmem/pool_state.hpp>
@@ -53,7 +53,7 @@ status pool_state::load() {
     return first;
   if (index.unreachable_bytes > 0)
     log().warn(
-      "a pool holds objects that nothing names path={} bytes={}", file.path,
+      "a pool holds objects that nothing refers to path={} bytes={}", file.path,
       index.unreachable_bytes);
   table = std::move(index.table);
   table_object = index.table_object;
@@ -61,7 +61,7 @@ status pool_state::load() {
   last_version = index.last_version;
   layers = std::move(index.layers);
   stored_bytes = std::move(index.stored_bytes);
-  std::map<std::uint64_t, std::string> stored; // the one stored last is the one used last
+  std::map<std::uint64_t, std::string> stored; // oldest first, since the order of use is not stored
   for (auto& [name, m] : models)
     if (auto v = find_stored(*m))
       stored.emplace(v->number(), name);
@@ -70,7 +70,7 @@ status pool_state::load() {
   return {};
 }
 
-// Populating a mapping that is there already costs little, so nobody asks what is.
+// Populating pages that are mapped already costs little, so no check is needed.
 void pool_state::populate() {
   if (!options.populate || direct)
     return;
@@ -88,19 +88,20 @@ void pool_state::populate_part(std::uint64_t from, std::uint64_t to) const {
   for (; from < to && !stopping; from += step)
     if (::madvise(address(from), std::min(step, to - from), MADV_POPULATE_WRITE) != 0) {
       if (errno != EINTR)
-        log().debug("a pool's mapping is not touched path={} error={}", file.path, errno);
+        log().debug(
+          "the pages of a pool's mapping were not touched path={} error={}", file.path, errno);
       return;
     }
 }
 
 void pool_state::make_ready(const std::vector<data_extent>& extents) {
-  // Only memory file systems have small pages to be gathered.
+  // Only file systems in memory have small pages to gather.
   if (!options.populate || direct || file.medium != pool_medium::memory)
     return;
   constexpr std::uint64_t step = 64u << 20;
   for (auto& e : extents)
     for (std::uint64_t at = 0; at < e.length; at += step)
-      // Not kept alive by it: `stop` waits.
+      // The job does not keep the state, since `stop` waits for it.
       preparer.post([this, from = e.offset + at, length = std::min(step, e.length - at)](auto&) {
         if (stopping)
           return;

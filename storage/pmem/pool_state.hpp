@@ -1,5 +1,5 @@
-// Everything the parts of one open pool share. Kept by the pool, its store, reservations, readers, and whatever was
-// lent.
+// The state that the parts of one open pool share. Kept by the pool, its store and bucket,
+// reservations, readers, and lent windows.
 #pragma once
 
 #include <millrace/storage/gate.hpp>
@@ -22,28 +22,30 @@
 
 namespace millrace::storage::pmem {
 
-/// Requests to a disk, and pieces in which many threads write back a slot, are cut to this size.
+/// Requests to a disk are cut to this size, so that several threads work on one window.
 inline constexpr std::uint64_t job_bytes_max = 1u << 20;
 
-/// *Lifetime*: reservations, readers and lent windows keep it, and with it the mapping and the lock; its threads never
-/// keep it for long. After `stop` every call is answered `unavailable`.
+/// *Lifetime*: reservations, readers and lent windows keep it, and with it the mapping and the lock
+/// of the file. Its threads do not keep it for long. After `stop` every call is answered
+/// `unavailable`.
 ///
-/// *Locks*, in the order in which they are taken: a model's, `layout_mutex`, `models_mutex`. No two models' at once.
+/// *Locks*, in the order in which they are taken: a model's, `layout_mutex`, `models_mutex`. A
+/// thread locks one model at a time.
 struct pool_state : std::enable_shared_from_this<pool_state> {
   pool_state(pool_options settings, pool_file opened, std::unique_ptr<heap> pool);
   ~pool_state();
   pool_state(const pool_state&) = delete;
   pool_state& operator=(const pool_state&) = delete;
 
-  /// Takes over the index. Errors: `corrupt_data`.
+  /// Fills the tables from the stored index. Errors: `corrupt_data`.
   [[nodiscard]] status load();
 
-  /// Begins to touch the mapping.
+  /// Starts to touch the pages of the mapping in the background.
   void populate();
 
-  /// Touches a slot's bytes and gathers them in huge pages, in the background, so that a process that maps them for
-  /// the first time fills its page table quickly: a restore after a crash. A second or more for 1 GiB, once; a
-  /// millisecond when it is done already.
+  /// Touches a slot's bytes and gathers them in huge pages, in the background, so that a process
+  /// that maps them for the first time (a restore after a crash) fills its page table quickly.
+  /// Cost: a second or more for 1 GiB, once; a millisecond when it was done before.
   void make_ready(const std::vector<data_extent>& extents);
 
   /// Ends the threads. The gate must be closed.
@@ -55,7 +57,7 @@ struct pool_state : std::enable_shared_from_this<pool_state> {
 
   std::byte* address(std::uint64_t offset) const noexcept { return objects->base() + offset; }
 
-  /// Writes a change's new objects off and makes it.
+  /// Makes a change, after a fence for its new objects.
   [[nodiscard]] status publish(change& state) const {
     persist.fence();
     return state.publish(persist);
@@ -82,10 +84,10 @@ struct pool_state : std::enable_shared_from_this<pool_state> {
   std::atomic<std::uint64_t> evictions = 0;
 
   gate operations;
-  gate bucket_operations; // those of the bucket, which may close earlier
+  gate bucket_operations; // of the bucket, which may close earlier
   std::atomic<bool> stopping = false;
   io::io_pool pool;
-  io::io_pool preparer; // nobody waits for what it does
+  io::io_pool preparer; // for background work of `make_ready`
   std::unique_ptr<io::staging_queue> staging;
 
   std::mutex repack_mutex; // guards `repacking` and its thread
@@ -98,7 +100,7 @@ private:
   std::vector<std::thread> populating_;
 };
 
-/// The error every call gets after closing.
+/// Returns the error of calls after closing.
 status closed_status(const pool_state& state);
 
 } // namespace millrace::storage::pmem

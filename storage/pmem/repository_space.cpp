@@ -1,4 +1,5 @@
-// All objects of a version are reserved before a byte of it arrives, so that it can be finished in a full pool.
+// Reserves all objects of a version before its bytes arrive, so that it can be finished in a full
+// pool. Called by storing.
 #include <millrace/core/kill_point.hpp>
 #include <millrace/storage/pmem/care/erase.hpp>
 #include <millrace/storage/pmem/catalog.hpp>
@@ -62,7 +63,7 @@ std::uint64_t evictable_bytes(const pool_state& state) {
   return sum;
 }
 
-// False when there is nothing to evict.
+// Returns false when no model can be evicted.
 result<bool> evict_one(pool_state& state) {
   std::vector<std::string> names;
   {
@@ -106,7 +107,7 @@ status check_possible(pool_state& state, std::uint64_t size_bytes) {
   return no_room(state, size_bytes, free_bytes(state));
 }
 
-// Nothing is evicted for a model that would not fit even then.
+// No model is evicted for one that would not fit even then.
 status take_space(pool_state& state, stored_version& v, std::uint64_t body_bytes) {
   for (auto judged = false;;) {
     std::uint64_t asked = 0;

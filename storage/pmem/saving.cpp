@@ -1,4 +1,5 @@
-// A slot is marked active before a byte of it may change, and done after all its bytes are persistent.
+// A slot is marked active before a byte of it may change, and done after all its bytes are
+// persistent.
 #include <millrace/core/clock.hpp>
 #include <millrace/core/kill_point.hpp>
 #include <millrace/storage/pmem/care/erase.hpp>
@@ -13,7 +14,7 @@ namespace millrace::storage::pmem {
 
 namespace {
 
-// What keeps every slot of a shard from being filled.
+// Returns why each slot of a shard cannot be filled.
 std::string uses_of(const model& m, const shard& s) {
   auto kept = protected_slot(s, newest_complete(m));
   std::string words;
@@ -29,7 +30,8 @@ std::string uses_of(const model& m, const shard& s) {
   return words;
 }
 
-// Its run is that of the moment in which it begins: what was to be saved before another job came is no part of that one.
+// The version's run is decided when the save begins, so that it never belongs to a job that came
+// later.
 status mark_active(
   pool_state& state, model& m, shard& s, std::uint64_t number, const save_spec& what) {
   auto run = run_to_save(m, s, what);
@@ -50,7 +52,7 @@ status mark_active(
   return {};
 }
 
-/// A checkpoint's version on its way in.
+/// A checkpoint's version that is being saved.
 class saving final : public slot_filling {
 public:
   saving(leased_slot slot, gate::ticket ticket, std::uint32_t rank, std::uint64_t step)
@@ -82,8 +84,8 @@ status saving::check_digests(const std::vector<std::uint64_t>& digests) const {
     errc::invalid_argument, "{} digests for {} blocks", digests.size(), lent().shape->digests};
 }
 
-// The record rests in the slot, and counts for nothing before the slot's state names it. So it may become persistent
-// together with the data.
+// The record lies in the slot and is ignored until the slot's state names it. So it may become
+// persistent together with the data.
 status saving::prepare(std::vector<std::uint64_t> digests) {
   auto& state = *lent().home;
   std::lock_guard guard{lent().of->mutex};
@@ -92,7 +94,7 @@ status saving::prepare(std::vector<std::uint64_t> digests) {
   version_.sequence = ++lent().of->last_sequence;
   version_.saved_at_ns = time_of_save(*lent().of, wall_clock_ns());
   auto record = store_record(state, s, lent().number, version_, digests);
-  // With a fence, for another thread may publish.
+  // With a fence, since another thread may publish.
   return state.direct ? status{} : state.persist.persist(record.data(), record.size());
 }
 

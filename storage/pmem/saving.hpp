@@ -1,4 +1,4 @@
-// Filling a slot: from the one that is picked to the version that is done. Used by the store.
+// Saving a checkpoint, from picking a slot to the done version. Called by the checkpoint store.
 #pragma once
 
 #include <millrace/storage/pmem/pool_state.hpp>
@@ -10,7 +10,7 @@
 
 namespace millrace::storage::pmem {
 
-/// See `checkpoint_store::begin`; blocks for as long as one publish takes.
+/// See `checkpoint_store::begin`. Blocks for one publish.
 result<std::unique_ptr<pending_version>> begin_version(
   const std::shared_ptr<pool_state>& state, const save_spec& what, std::function<void()> freed,
   gate::ticket ticket);

@@ -1,4 +1,5 @@
-// Bytes first, then the version: no version is ever visible whose bytes are not persistent.
+// Makes the bytes persistent, then the version visible, in this order. Called by the caller of a
+// reservation.
 #include <millrace/core/kill_point.hpp>
 #include <millrace/storage/pmem/slot_filling.hpp>
 
@@ -26,7 +27,7 @@ void slot_filling::publish(std::vector<std::uint64_t> digests, completion<std::u
     auto outcome = persisted.ok() ? self->finish() : fail(std::move(persisted));
     if (!outcome)
       outcome = fail(self->within(outcome.error()));
-    // The slot is let go before the caller goes on: it may begin the next step at once.
+    // The slot is released before the caller goes on, which may begin the next step at once.
     self->let_go();
     self.reset();
     done(std::move(outcome));
@@ -44,7 +45,7 @@ namespace {
 class lent_version final : public pending_version {
 public:
   explicit lent_version(std::shared_ptr<slot_filling> f) : filling_(std::move(f)) {}
-  // What is being published is the pool's: one of its threads may be letting go of it.
+  // A slot that is publishing belongs to the pool, one of whose threads may be releasing it.
   ~lent_version() override {
     if (!filling_->publishing())
       filling_->data().abandon();

@@ -1,5 +1,5 @@
-// A slot on its way to a version, whatever the version is of: what saving a checkpoint and storing a model share.
-// Used by `fill.cpp` and `store.cpp`.
+// The filling of a slot: what saving a checkpoint and storing a model have in common. Used by
+// `saving.cpp` and `storing.cpp`.
 #pragma once
 
 #include <millrace/storage/checkpoint_store.hpp>
@@ -14,7 +14,7 @@
 
 namespace millrace::storage::pmem {
 
-/// The reservation and every job under way share it.
+/// A slot that is being filled. The reservation and every job under way share it.
 class slot_filling : public std::enable_shared_from_this<slot_filling> {
 public:
   slot_filling(leased_slot slot, gate::ticket ticket)
@@ -23,25 +23,26 @@ public:
   slot_filling(const slot_filling&) = delete;
   slot_filling& operator=(const slot_filling&) = delete;
 
-  /// What was being done when it failed.
+  /// Returns the error with what was being done before its detail.
   virtual status within(const status& why) const = 0;
 
   /// Makes the bytes persistent, and then the version visible.
   void publish(std::vector<std::uint64_t> digests, completion<std::uint64_t> done);
 
-  /// Once it is published: whether all that belongs to it is there. What stands alone is complete.
+  /// After publishing: whether the version completed its step. A version without a step is
+  /// complete.
   virtual bool complete() const noexcept { return publishing_; }
 
   bool publishing() const noexcept { return publishing_; }
-  /// Not to be asked for once it is publishing.
+  /// Must not be called once the slot is publishing.
   slot_writer& data() const noexcept { return *data_; }
 
 protected:
-  /// Whether there are as many as there must be.
+  /// Checks the number of digests.
   virtual status check_digests(const std::vector<std::uint64_t>& digests) const = 0;
-  /// Stores what may become persistent together with the bytes.
+  /// Stores data that may become persistent together with the bytes.
   virtual status prepare(std::vector<std::uint64_t> digests) = 0;
-  /// The bytes are persistent: makes them a version; its number.
+  /// Makes a version of the bytes, which are persistent, and returns its number.
   virtual result<std::uint64_t> finish() = 0;
 
   const leased_slot& lent() const noexcept { return lent_; }
@@ -56,7 +57,7 @@ private:
   std::atomic<bool> publishing_ = false;
 };
 
-/// What the caller is given. Dropping it abandons.
+/// Returns what the caller holds. Destroying it abandons the version.
 std::unique_ptr<pending_version> hand_out(std::shared_ptr<slot_filling> f);
 
 } // namespace millrace::storage::pmem

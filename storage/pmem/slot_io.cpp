@@ -1,4 +1,5 @@
-// The choice between the two ways, made when the pool opens.
+// The choice between the two implementations, fixed when the pool opens. Called by reservations and
+// readers.
 #include <millrace/storage/pmem/slot_io.hpp>
 
 namespace millrace::storage::pmem {

@@ -1,5 +1,5 @@
-// How a slot's bytes are lent and made persistent: straight in the mapping, or by direct I/O from staging memory.
-// Used by reservations and readers.
+// The I/O of a slot: its bytes are lent in the mapping, or in staging memory with direct I/O. Used
+// by reservations and readers.
 #pragma once
 
 #include <millrace/storage/pmem/lease.hpp>
@@ -19,9 +19,9 @@ public:
   virtual void acquire(std::uint32_t index, completion<window> done) = 0;
   virtual void commit(std::uint32_t index, completion<void> done) = 0;
   virtual void written_back() {}
-  /// Nobody waits for windows any more.
+  /// Tells that the caller no longer waits for windows.
   virtual void abandon() {}
-  /// Whether all windows are committed and none failed.
+  /// Checks that all windows are committed and that none failed. Called once, before `persist`.
   [[nodiscard]] virtual status may_persist() const = 0;
   /// Makes every byte of the slot persistent.
   virtual void persist(std::function<void(status)> done) = 0;
@@ -39,7 +39,7 @@ public:
 
 std::unique_ptr<slot_reader> make_slot_reader(const leased_slot& slot);
 
-// The two ways.
+// The two implementations.
 std::unique_ptr<slot_writer> make_mapped_writer(const leased_slot& slot);
 std::unique_ptr<slot_writer> make_direct_writer(const leased_slot& slot);
 std::unique_ptr<slot_reader> make_mapped_reader(const leased_slot& slot);

@@ -1,5 +1,5 @@
-// One version of a model of the repository as it is known in memory. Made by `stock.cpp` and by loading; kept by its
-// model, and by whoever fills or reads it.
+// A version of a model of the repository in memory. Made by `storing.cpp` and by
+// `index_reader.cpp`; kept by its model and by code that fills or reads it.
 #pragma once
 
 #include <millrace/storage/layer_table.hpp>
@@ -13,7 +13,8 @@
 
 namespace millrace::storage::pmem {
 
-/// Bytes of the heap that versions of the repository take. Counted until the object here goes, with its last reader.
+/// Counts bytes of the heap that a version of the repository takes, until it is destroyed with its
+/// last reader.
 class taken_bytes {
 public:
   taken_bytes() = default;
@@ -39,14 +40,16 @@ private:
   std::uint64_t size_bytes_ = 0;
 };
 
-/// It has one slot. Guarded by its model's lock once it is published; before, by whoever fills it.
+/// A version, which has one slot. Guarded by its model's lock once it is published; before, only
+/// the code that fills it has it.
 struct stored_version : slot_owner {
   model_spec spec;
   std::uint64_t size_bytes = 0;
   std::uint64_t index_bytes = 0; // of the index object, as taken from the heap
   layer_lease layers;
   taken_bytes taken;
-  /// Its objects while they are nobody's: an unpublished version leaves nothing when it goes.
+  /// The reservation of its objects until it is published. An unpublished version leaves nothing
+  /// behind.
   std::optional<change> reserved;
 
   std::uint64_t number() const noexcept { return key.number; }
@@ -57,7 +60,7 @@ struct stored_version : slot_owner {
   std::uint64_t heap_bytes() const noexcept { return index_bytes + slots[0].reserved_bytes; }
 };
 
-/// The version that a name stands for; null when there is none. Needs the model's lock.
+/// Returns the version of a name; null when it has none. Needs the model's lock.
 std::shared_ptr<stored_version> find_stored(const model& m);
 
 model_summary summarize(const stored_version& v);

@@ -1,4 +1,5 @@
-// The version's objects, the table that names it, its number, and the end of the version before it: one publish.
+// Stores a version's objects, its entry in the table and its number, and frees the version before
+// it, in one publish. Called by the bucket.
 #include <millrace/core/clock.hpp>
 #include <millrace/core/kill_point.hpp>
 #include <millrace/storage/model_check.hpp>
@@ -12,7 +13,8 @@ namespace millrace::storage::pmem {
 
 namespace {
 
-/// A model of the repository on its way in. Until it is published nobody else knows its version.
+/// A model of the repository that is being stored. No other code has its version until it is
+/// published.
 class storing final : public slot_filling {
 public:
   storing(
@@ -50,7 +52,8 @@ private:
   std::vector<std::uint64_t> digests_;
 };
 
-// Puts the change together: all of it, or an error. A version that is being read stays until it was read.
+// Assembles the whole change, or returns an error. An old version that is being read is only marked
+// as erased.
 status storing::write(table_map& next, std::uint64_t& table, stored_version* old) {
   auto& state = *home_;
   auto& v = *version_;
@@ -137,7 +140,7 @@ result<byte_buffer> encode_body(const pool_state& state, const stored_version& v
   return encode(stored_body{v.spec, std::move(*layers)});
 }
 
-// Keeps a model from being dropped while a version of it is on its way in.
+// Keeps a model in the map while a version of it is being stored.
 std::shared_ptr<model> expect_version(pool_state& state, const std::string& name) {
   for (;;) {
     auto m = state.find_or_make(name);

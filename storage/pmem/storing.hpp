@@ -1,4 +1,5 @@
-// Storing models of the repository: from the room that is taken to the version that takes its name. Used by the bucket.
+// Storing models of the repository, from taking space to the published version. Called by the
+// bucket.
 #pragma once
 
 #include <millrace/storage/pmem/pool_state.hpp>
@@ -8,7 +9,7 @@
 
 namespace millrace::storage::pmem {
 
-/// See `bucket::reserve`; blocks for as long as evictions take.
+/// See `bucket::reserve`. Blocks for as long as evictions take.
 result<std::unique_ptr<reservation>> reserve_model(
   const std::shared_ptr<pool_state>& state, model_spec spec,
   const std::vector<described_layer>& layers, gate::ticket ticket);

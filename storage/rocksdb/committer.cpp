@@ -1,4 +1,5 @@
-// Group commit: sync the data once, write one batch, tell everybody.
+// Group commit: syncs the data once, writes one batch, reports to every change. Called by
+// reservations and the bucket.
 #include <millrace/core/kill_point.hpp>
 #include <millrace/storage/io/io_pool.hpp>
 #include <millrace/storage/rocksdb/committer.hpp>
@@ -33,7 +34,7 @@ std::vector<change> take_group(std::deque<change>& changes) {
   return group;
 }
 
-// Data first: what the index names has to be there whatever happens next.
+// Data first: what the index names must be on disk before the index names it.
 void sync_files(std::vector<change>& group, segment_store& space) {
   std::map<std::uint32_t, status> synced;
   for (auto& c : group)
@@ -117,7 +118,7 @@ void committer::stop() {
   queue_->changed.notify_all();
   auto own = thread_.joinable() && thread_.get_id() == std::this_thread::get_id();
   join_or_detach(thread_);
-  // Called by a change: what waits behind it is finished here, before the index goes.
+  // Called by a change: finish the changes behind it here, before the index is closed.
   if (own)
     run(queue_, db_, space_);
 }

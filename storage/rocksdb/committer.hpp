@@ -1,5 +1,5 @@
-// One thread that makes changes of the index durable, in groups. Asked by reservations and the
-// bucket.
+// The committer: one thread that makes changes of the index durable, in groups. Called by
+// reservations and the bucket.
 #pragma once
 
 #include <millrace/core/status.hpp>
@@ -18,31 +18,31 @@
 
 namespace millrace::storage::rocksdb {
 
-/// How a change ended.
+/// The outcome of a change.
 struct commit_outcome {
   status why;
-  /// The write itself failed: after the next start the index may show the change, or not.
+  /// The write itself failed, so after the next start the index may have the change or not.
   bool uncertain = false;
 };
 
 /// A change of the index. Its functions run on the committer's thread, one change at a time.
 struct change {
-  /// The model concerned: a group has at most one change of each, so that a change sees in the
-  /// table what earlier ones did. Empty: concerns none.
+  /// The model that changes. A group has at most one change of each model, so that a change sees
+  /// the effect of earlier ones in the table. Empty: no model.
   std::string name;
-  /// Concerns models not known yet, and makes a group of its own.
+  /// Which models change is decided by `stage`, so the change is a group of its own.
   bool alone = false;
   /// Segment files to make durable before the batch is written.
   std::vector<std::uint32_t> files;
-  /// Adds what shall be written; an error ends this change and no other.
+  /// Adds mutations to the batch. An error ends this change only.
   std::function<status(index_batch&)> stage;
-  /// Told once how it ended; on success this is where memory learns of it.
+  /// Called once with the outcome. On success it updates the tables in memory.
   std::function<void(const commit_outcome&)> finish;
 };
 
 /// *Problem*: every durable change costs a flush of the device, whatever its size. All changes that
-/// arrive during one flush share the next one; and since one thread makes them all, memory and
-/// index go through the same states in the same order.
+/// arrive during one flush share the next one. One thread makes all changes, so memory and index go
+/// through the same states in the same order.
 /// Threads: any may submit.
 class committer {
 public:
@@ -51,11 +51,11 @@ public:
 
   void submit(change c);
 
-  /// Finishes what was submitted. A change's function may call it.
+  /// Finishes the changes that were submitted. A change's function may call it.
   void stop();
 
 private:
-  // Shared with the thread, which may outlive the committer when it is the one that drops it.
+  // Shared with the thread, which may outlive the committer if it destroys it.
   struct queue {
     std::mutex mutex;
     std::condition_variable changed;

@@ -1,4 +1,4 @@
-// Loading the index, taking space, stopping.
+// Loading the index, taking space, stopping. Called by the bucket and its reservations.
 #include <millrace/core/kill_point.hpp>
 #include <millrace/storage/io/packing.hpp>
 #include <millrace/storage/model_check.hpp>
@@ -21,11 +21,9 @@ status closed_status(const engine& e) {
   return {errc::unavailable, "the rocksdb bucket {} is closed", e.options.path};
 }
 
-// -- loading ----------------------------------------------------------------------------------
-
 namespace {
 
-// Layers no model names any more are left behind by a crash between two batches.
+// Layers that no model names. A crash between two batches leaves them behind.
 index_batch orphans(
   const std::unordered_map<layer_id, described_layer>& described, const layer_table& layers) {
   index_batch batch;
@@ -58,8 +56,7 @@ std::shared_ptr<layer_table> make_layer_table(std::weak_ptr<engine> weak) {
     if (!e)
       return;
     change forget;
-    // Another model may have brought a layer back meanwhile; a stale one is removed at the next
-    // start.
+    // Another model may name a layer again by now. A stale layer is removed at the next start.
     forget.stage = [layers = e->layers.get(), ids](index_batch& batch) {
       for (auto& id : ids)
         if (!layers->knows(id))
@@ -84,7 +81,7 @@ status engine::load() {
   });
   if (!outcome.ok())
     return outcome.within("opening " + options.path);
-  // Oldest first: the order in which they were stored stands for the order of their use.
+  // Oldest first, since the order of use is not stored.
   for (auto& [version, model] : loaded)
     table.put(model);
   auto counter = files.db->get(keys::last_version);
@@ -113,7 +110,7 @@ status engine::load_model(
   auto context = "model " + std::string{name};
   auto checked = check_spec(record->model.spec);
   if (!checked || record->model.spec.name != name)
-    return {errc::corrupt_data, "{}: its record makes no sense", context};
+    return {errc::corrupt_data, "{}: its record contradicts itself", context};
   std::vector<described_layer> offered;
   for (auto& id : checked->layers)
     if (auto at = described.find(id); at != described.end() && !layers->knows(id))
@@ -135,8 +132,6 @@ status engine::load_model(
   return {};
 }
 
-// -- space ------------------------------------------------------------------------------------
-
 void engine::take_space(
   std::uint64_t size_bytes, bool inlined, std::uint32_t attempts_left,
   completion<space_lease> done) {
@@ -145,7 +140,7 @@ void engine::take_space(
   if (!full || options.full == when_full::refuse || attempts_left == 0)
     return done(std::move(taken));
   auto free = space->capacity_bytes() - std::min(space->used_bytes(), space->capacity_bytes());
-  // Free by the books, and yet refused: the file system is full, and only space of ours helps.
+  // The capacity is not used up, but the file system is full: then only our own space helps.
   auto missing = free < size_bytes ? size_bytes - free : size_bytes;
   auto retry = [self = shared_from_this(), size_bytes, inlined, attempts_left,
                 done = std::move(done), refused = taken.error()](status evicted) {
@@ -184,8 +179,6 @@ void engine::evict(std::uint64_t size_bytes, std::function<void(status)> done) {
   };
   commits.submit(std::move(drop));
 }
-
-// -- running and stopping ---------------------------------------------------------------------
 
 void engine::stop() {
   staging.stop();

@@ -1,4 +1,4 @@
-// Everything the parts of one open RocksDB bucket share. Kept by the bucket, its
+// The engine: the state that the parts of one open RocksDB bucket share. Kept by the bucket, its
 // reservations and its readers.
 #pragma once
 
@@ -22,25 +22,25 @@
 
 namespace millrace::storage::rocksdb {
 
-/// Requests to the disk are cut to this size, so that the threads share one window.
+/// Requests to the disk are cut to this size, so that several threads work on one window.
 inline constexpr std::uint64_t io_bytes_max = 1u << 20;
 
 inline constexpr std::uint64_t record_cache_bytes = 64u << 20;
 
-/// What is on disk, opened and checked, before any thread runs.
+/// The files of a bucket, opened and checked, before any thread runs.
 struct bucket_files {
   io::file_handle lock;
   std::unique_ptr<index> db;
   std::shared_ptr<segment_store> space;
 };
 
-/// *Lifetime*: reservations and readers keep the engine; its threads never keep it for long, since
-/// `stop` empties their queues. Afterwards every call is answered `unavailable`, and the directory
-/// may be opened again although readers of this engine still exist.
+/// *Lifetime*: reservations and readers keep the engine. Its threads do not keep it for long, since
+/// `stop` empties their queues. After `stop` every call is answered `unavailable`, and the
+/// directory may be opened again even while readers of this engine exist.
 struct engine : std::enable_shared_from_this<engine> {
   engine(rocksdb_bucket_options settings, bucket_files opened);
 
-  /// Takes over what the index holds. Errors: `corrupt_data` naming the model.
+  /// Fills the tables from the index. Errors: `corrupt_data` naming the model.
   [[nodiscard]] status load();
 
   /// Ends the threads and closes the files. The gate must be closed.
@@ -65,7 +65,7 @@ struct engine : std::enable_shared_from_this<engine> {
   io::staging_queue staging;
   committer commits;
 
-  // Versions of which nobody knows whether the index has them: their space must not be used again.
+  // Versions that the index may have or not. Their space must not be used again.
   std::mutex uncertain_mutex;
   std::vector<std::shared_ptr<void>> uncertain;
 
@@ -77,7 +77,7 @@ private:
     std::map<std::uint64_t, version_ptr>& loaded);
 };
 
-/// The error every call gets after closing.
+/// Returns the error of calls after closing.
 status closed_status(const engine& e);
 
 } // namespace millrace::storage::rocksdb

@@ -1,4 +1,4 @@
-// Best-fit allocation of extents.
+// Best-fit allocation of extents. Called by `segment_store`.
 #include <millrace/core/assert.hpp>
 #include <millrace/storage/rocksdb/free_map.hpp>
 

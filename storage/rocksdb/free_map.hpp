@@ -1,4 +1,4 @@
-// Which parts of the segment files are free. Kept by `segment_store`; rebuilt whenever it opens.
+// The free runs of the segment files. Kept by `segment_store`, rebuilt whenever it opens.
 #pragma once
 
 #include <cstdint>
@@ -24,25 +24,25 @@ typename Inspector::result_type inspect(Inspector& f, extent& x) {
   return f(x.file, x.offset, x.length);
 }
 
-/// Space is handed out in multiples of this, so that fragments stay large enough to write fast.
+/// Space is allocated in multiples of this, so that fragments stay large enough for fast writes.
 inline constexpr std::uint64_t extent_unit_bytes = 64 * 1024;
 
-/// Not thread-safe: the owner's lock guards it.
+/// The free runs, by place and by length. Not thread-safe: the owner's lock guards it.
 class free_map {
 public:
   std::uint64_t free_bytes() const noexcept { return free_bytes_; }
 
-  /// Takes exactly `size_bytes`, a multiple of the unit: the smallest run that holds it all, or
-  /// where none does the largest runs there are. Null when too little is free.
+  /// Takes exactly `size_bytes`, a multiple of the unit, from the smallest run that is large
+  /// enough, or else from the largest runs. Null when too little is free.
   std::optional<std::vector<extent>> allocate(std::uint64_t size_bytes);
 
-  /// Takes one run that must be free; false, and nothing taken, when some of it is not.
+  /// Takes one given run. Returns false, and takes nothing, unless all of it is free.
   bool carve(const extent& taken);
 
-  /// Returns a run; it merges with its free neighbours.
+  /// Makes a run free and merges it with its free neighbours.
   void release(const extent& returned);
 
-  /// True when all of [0, size_bytes) of a file is free.
+  /// Returns true when all of [0, size_bytes) of a file is free.
   bool is_free(std::uint32_t file, std::uint64_t size_bytes) const;
 
 private:

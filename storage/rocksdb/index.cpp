@@ -1,4 +1,4 @@
-// The only file that knows RocksDB.
+// The index, the only file that calls RocksDB. Called by the bucket, its committer and readers.
 #include <millrace/storage/rocksdb/index.hpp>
 
 #include <rocksdb/db.h>

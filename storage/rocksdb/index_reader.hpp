@@ -1,12 +1,13 @@
-// Opening a bucket's directory: whose is it, who has it open, which format has it.
+// Opening a bucket's directory: checks whose it is, whether it is open, and its format. Called by
+// `open_rocksdb_bucket`.
 #pragma once
 
 #include <millrace/storage/rocksdb/engine.hpp>
 
 namespace millrace::storage::rocksdb {
 
-/// Errors: as `open_rocksdb_bucket`, naming the path and the remedy. Settles `capacity_bytes` and
-/// `direct_io` where they were left to the file system.
+/// Opens lock, index and segments. Sets `capacity_bytes` and `direct_io` where they were left to
+/// the file system. Errors: as `open_rocksdb_bucket`, naming the path and the remedy.
 result<bucket_files> open_bucket_files(rocksdb_bucket_options& options);
 
 } // namespace millrace::storage::rocksdb

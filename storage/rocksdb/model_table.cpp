@@ -1,4 +1,4 @@
-// Names, versions and the order of their use.
+// Names, versions and the order of their use. Called by the bucket and its committer.
 #include <millrace/storage/model_check.hpp>
 #include <millrace/storage/rocksdb/model_table.hpp>
 
@@ -53,7 +53,7 @@ std::vector<std::string> model_table::victims(std::uint64_t size_bytes) const {
   std::lock_guard guard{mutex_};
   for (auto& name : used_.oldest_first()) {
     auto& slot = slots_.at(name);
-    // The lock makes the count exact: nobody gets a first copy of the pointer without it.
+    // The lock makes the count exact: a first copy of the pointer is made under the lock only.
     if (slot.pinned || slot.version.use_count() > 1 || slot.version->space.charged_bytes() == 0)
       continue;
     names.push_back(name);

@@ -1,4 +1,5 @@
-// The models of a RocksDB bucket as they are known in memory. Changed by the committer alone.
+// The table of a RocksDB bucket's models in memory. Read by the bucket's calls, changed by the
+// committer only.
 #pragma once
 
 #include <millrace/core/model.hpp>
@@ -18,8 +19,8 @@
 
 namespace millrace::storage::rocksdb {
 
-/// One published version: what holds its space and its layers. The table has one copy of the
-/// pointer, every reader another; space and layers are given up with the last.
+/// One published version, with the leases of its space and layers. The table has one copy of the
+/// pointer, and every reader another. The leases end with the last copy.
 struct stored_version {
   model_summary summary;
   space_lease space;
@@ -28,22 +29,22 @@ struct stored_version {
 using version_ptr = std::shared_ptr<const stored_version>;
 using record_ptr = std::shared_ptr<const stored_record>;
 
-/// Threads: any. Nothing here touches the disk.
+/// The newest version of every model. Does not use the disk. Threads: any.
 class model_table {
 public:
-  /// The newest version, or exactly `version` when it is not 0; counts as a use of the model.
+  /// Returns the newest version of a name, or exactly `version` when it is not 0. Counts as a use.
   /// Errors: `not_found`.
   result<version_ptr> use(const std::string& name, std::uint64_t version);
 
   bool contains(const std::string& name) const;
 
-  /// Puts a version in place of an older one, which is returned.
+  /// Puts a version in place of an older one, and returns the older one.
   version_ptr put(version_ptr version);
   version_ptr remove(const std::string& name);
   void set_pinned(const std::string& name, bool pinned);
 
-  /// Names to drop, least recently used first, so that `size_bytes` become free at once: unpinned
-  /// and not open. None when all of them together would not do.
+  /// Returns the models to drop, least recently used first, so that `size_bytes` become free at
+  /// once: those that are not pinned and not open. Empty when all of them together are too small.
   std::vector<std::string> victims(std::uint64_t size_bytes) const;
 
   std::vector<model_summary> list(
@@ -61,12 +62,12 @@ private:
   recently_used used_;
 };
 
-/// Recently used records, so that opening a model again needs no disk.
+/// Recently used records, so that opening a model again does not use the disk.
 class record_cache {
 public:
   explicit record_cache(std::uint64_t size_bytes_max) : size_bytes_max_(size_bytes_max) {}
 
-  /// Null when it is not here.
+  /// Null when the cache does not have it.
   record_ptr find(std::uint64_t version);
   void put(record_ptr record, std::uint64_t size_bytes);
 

@@ -8,7 +8,7 @@
 
 namespace millrace::storage::rocksdb {
 
-/// Finds a version and reads its record; uses the disk unless the record is cached.
+/// Opens a version. Uses the disk unless the record is cached. Errors: as `bucket::open`.
 result<std::shared_ptr<opened_model>> open_model(
   const std::shared_ptr<engine>& e, const std::string& name, std::uint64_t version);
 

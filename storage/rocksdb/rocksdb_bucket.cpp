@@ -1,4 +1,5 @@
-// The bucket's calls: each passes the gate and goes to the pool, the committer, or memory.
+// The calls of the bucket: each passes the gate and goes to the pool, the committer, or memory.
+// Called by a provider's `tensor_store`.
 #include <millrace/storage/io/packing.hpp>
 #include <millrace/storage/model_check.hpp>
 #include <millrace/storage/rocksdb/engine.hpp>
@@ -49,7 +50,7 @@ private:
   std::atomic<bool> stopped_ = false;
 };
 
-// Runs `work(done, ticket)` on the pool, or tells `done` that the bucket is closed.
+// Runs `work(done, ticket)` on the pool, or calls `done` with the error of a closed bucket.
 template <class T, class F>
 void rocksdb_bucket::post(completion<T> done, F work) {
   auto ticket = engine_->operations.enter();
@@ -167,7 +168,7 @@ status rocksdb_bucket::close(std::uint32_t deadline_ms) {
     return {};
   return {
     errc::deadline_exceeded,
-    "closing the rocksdb bucket {}: {} operations were not over after {} ms and were ended",
+    "closing the rocksdb bucket {}: {} operations were still running after {} ms and were stopped",
     engine_->options.path, left, deadline_ms};
 }
 

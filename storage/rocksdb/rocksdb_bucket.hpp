@@ -1,4 +1,5 @@
-// Durable models: an index in RocksDB, tensors in segment files beside it. Opened by `open_bucket`.
+// The durable bucket: an index in RocksDB, tensors in segment files beside it. Opened by
+// `open_bucket`.
 #pragma once
 
 #include <millrace/storage/bucket.hpp>
@@ -8,13 +9,13 @@
 
 namespace millrace::storage {
 
-/// Opens the bucket, making it where there is none. Reads the index; blocks.
+/// Opens the bucket, and makes it if the directory is empty or missing. Reads the index; blocks.
 ///
-/// Errors: `invalid_argument` (a file, a directory with other things in it, options that make no
-/// sense), `unsupported_version`, `permission_denied`, `busy` when a live process has it open,
-/// `corrupt_data`. Nothing that is there is ever made anew.
+/// Errors: `invalid_argument` (the path is a file, the directory holds other things, an option is
+/// out of range), `unsupported_version`, `permission_denied`, `busy` when a live process has it
+/// open, `corrupt_data`. A bucket that exists is never made anew.
 result<std::shared_ptr<bucket>> open_rocksdb_bucket(rocksdb_bucket_options options);
-/// With `options.staging` given apart.
+/// Opens the bucket with `staging` as `options.staging`.
 result<std::shared_ptr<bucket>> open_rocksdb_bucket(
   rocksdb_bucket_options options, std::shared_ptr<memory_source> staging);
 

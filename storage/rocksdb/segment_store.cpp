@@ -1,7 +1,8 @@
-// Making, filling and reusing segment files.
+// Making, filling and reusing segment files. Called by reservations, readers and the committer.
 #include <millrace/core/assert.hpp>
 #include <millrace/core/kill_point.hpp>
 #include <millrace/storage/io/io_buffer.hpp>
+#include <millrace/storage/io/packing.hpp>
 #include <millrace/storage/rocksdb/segment_store.hpp>
 
 #include <fcntl.h>
@@ -28,18 +29,9 @@ std::vector<file_run> locate(
   const std::vector<extent>& extents, std::uint64_t at, std::uint64_t length,
   std::uint64_t run_max_bytes) {
   std::vector<file_run> runs;
-  std::uint64_t begin = 0; // of the extent, in the stream
-  auto from = std::uint64_t{0};
-  for (auto& e : extents) {
-    while (from < length && at + from < begin + e.length) {
-      auto skip = at + from - begin;
-      auto part = std::min({e.length - skip, length - from, run_max_bytes});
-      runs.push_back({e.file, e.offset + skip, part, from});
-      from += part;
-    }
-    begin += e.length;
-  }
-  MILLRACE_ASSERT(from == length);
+  for_each_run(extents, at, length, run_max_bytes, [&](auto& e, auto skip, auto part, auto from) {
+    runs.push_back({e.file, e.offset + skip, part, from});
+  });
   return runs;
 }
 
@@ -181,7 +173,7 @@ result<space_lease> segment_store::allocate(std::uint64_t size_bytes) {
   }
 }
 
-// A whole segment if the capacity and the disk have it, else just what is missing.
+// Adds a whole segment if the capacity and the disk allow it, else only what is missing.
 status segment_store::grow(std::uint64_t missing_bytes) {
   auto unused = options_.capacity_bytes - std::min(segments_bytes_, options_.capacity_bytes);
   auto whole = std::min(options_.segment_bytes, round_down(unused, extent_unit_bytes));
@@ -242,7 +234,7 @@ status segment_store::read(const file_run& run, std::byte* data) {
   return outcome;
 }
 
-// Through contiguous memory where that is what makes the device fast.
+// A contiguous buffer for the request, where the device is faster with it; else null.
 std::byte* segment_store::buffer_for(const file_run& run) const noexcept {
   bool helps = options_.direct_io && !options_.contiguous_staging;
   return helps && run.length <= io_buffer_bytes ? io_buffer() : nullptr;

@@ -1,5 +1,4 @@
-// Segment files and the space in them. Asked for extents by reservations; written and read by I/O
-// jobs.
+// The segment files and their space. Reservations allocate extents; I/O jobs write and read them.
 #pragma once
 
 #include <millrace/core/status.hpp>
@@ -18,8 +17,8 @@ namespace millrace::storage::rocksdb {
 
 class segment_store;
 
-/// Space of one version: extents of segment files, or only a share of the capacity (what rests
-/// inside the index). Giving it up makes the space free for others.
+/// The space of one version: extents of segment files, or only a share of the capacity for a model
+/// that is stored inside the index. Destroying the lease frees the space.
 class space_lease {
 public:
   space_lease() = default;
@@ -36,8 +35,8 @@ public:
   const std::vector<extent>& extents() const noexcept { return extents_; }
   std::uint64_t charged_bytes() const noexcept { return charged_bytes_; }
 
-  /// Keeps the space taken until the bucket opens again: for versions of which nobody knows whether
-  /// the index has them.
+  /// Keeps the space taken until the bucket is opened again: for versions that the index may have
+  /// or not.
   void leave_taken() noexcept { store_.reset(); }
 
 private:
@@ -52,22 +51,23 @@ private:
   std::vector<extent> extents_;
 };
 
-/// A run of bytes of one file that belongs to a run of a model's stream.
+/// A run of one file that holds a part of a run of a model's stream.
 struct file_run {
   std::uint32_t file = 0;
   std::uint64_t offset = 0;
   std::uint64_t length = 0;
-  std::uint64_t from = 0; // bytes after the beginning of the run asked for
+  std::uint64_t from = 0; // offset in the run of the stream
 };
 
-/// Where the bytes [at, at + length) of a model's stream lie; no run longer than `run_max_bytes`.
+/// Returns the places of bytes [at, at + length) of a model's stream. No run is longer than
+/// `run_max_bytes`.
 std::vector<file_run> locate(
   const std::vector<extent>& extents, std::uint64_t at, std::uint64_t length,
   std::uint64_t run_max_bytes);
 
-/// Files of `segment_bytes`, preallocated when made. Extents are reused as they are: overwriting
-/// blocks that were written before needs no metadata, and is half as fast again as writing fresh ones.
-/// Threads: any. `allocate`, `write`, `read`, `sync` use the disk.
+/// Files of `segment_bytes`, preallocated when they are made. Extents are reused in place:
+/// overwriting blocks needs no file system metadata, and is 1.5 times as fast as writing fresh
+/// blocks. `allocate`, `write`, `read` and `sync` use the disk. Threads: any.
 class segment_store : public std::enable_shared_from_this<segment_store> {
 public:
   struct options {
@@ -78,27 +78,27 @@ public:
     bool contiguous_staging = false; // see `memory_source::contiguous`
   };
 
-  /// Opens the segments that are there; all their space is free until it is claimed.
+  /// Opens the segments of the directory. All their space is free until it is claimed.
   static result<std::shared_ptr<segment_store>> open(options settings);
 
-  /// For versions found in the index. Errors: `corrupt_data` when space is missing or claimed
-  /// twice.
+  /// Takes the extents of a version found in the index. Errors: `corrupt_data` when they are
+  /// missing or taken already.
   result<space_lease> claim(std::vector<extent> extents);
-  /// Removes segments in which nothing is claimed, keeping one for reuse.
+  /// Removes segments without claimed extents, except one for reuse.
   [[nodiscard]] status trim();
 
-  /// Whether so many bytes fit when nothing else is there. Errors: those of `allocate`.
+  /// Checks that the bytes would fit into the empty bucket. Errors: those of `allocate`.
   [[nodiscard]] status check_possible(std::uint64_t size_bytes) const;
-  /// Errors: `no_space` with what was asked for, what is free, and the capacity.
+  /// Takes space. Errors: `no_space` with the bytes asked for, the bytes free, and the capacity.
   result<space_lease> allocate(std::uint64_t size_bytes);
-  /// Takes a share of the capacity and no extents.
+  /// Takes a share of the capacity, without extents.
   result<space_lease> charge(std::uint64_t size_bytes);
-  /// Counts space found in the index at open, whatever the capacity is now.
+  /// Takes the share of an inlined model found in the index, even beyond the capacity.
   space_lease claim_charge(std::uint64_t size_bytes);
 
   [[nodiscard]] status write(const file_run& run, const std::byte* data);
   [[nodiscard]] status read(const file_run& run, std::byte* data);
-  /// Makes what was written to a file durable.
+  /// Makes the writes to a file durable.
   [[nodiscard]] status sync(std::uint32_t file);
 
   std::uint64_t capacity_bytes() const noexcept { return options_.capacity_bytes; }

@@ -1,4 +1,4 @@
-// Encoding of records and keys.
+// Encoding of records and keys. Called by storing, opening and the engine.
 #include <millrace/storage/rocksdb/stored_record.hpp>
 
 #include <span>
@@ -7,7 +7,7 @@ namespace millrace::storage::rocksdb {
 
 namespace {
 
-// Our own data, checked by RocksDB's checksums: the largest layout there may be has to fit.
+// Our own data, which RocksDB's checksums protect. The largest layout must fit.
 constexpr decode_limits record_limits{.depth_max = 16, .decoded_bytes_max = 4ull << 30};
 
 std::string to_text(const byte_buffer& bytes) {

@@ -1,4 +1,5 @@
-// What the index holds of one version, and the keys under which it does.
+// The stored record of one version, and the keys of the index. Used by storing, opening and the
+// engine.
 #pragma once
 
 #include <millrace/core/codec.hpp>
@@ -12,8 +13,8 @@
 
 namespace millrace::storage::rocksdb {
 
-/// Readers pack the layout again with `window_bytes` and find the stream in `extents`, or, when
-/// `inlined`, in a value of the index.
+/// What the index stores of one version. Readers pack the layout again with `window_bytes`, and
+/// find the stream in `extents` or, when `inlined`, in a value of the index.
 struct stored_record {
   model_record model;
   std::uint64_t window_bytes = 0;
@@ -30,8 +31,8 @@ typename Inspector::result_type inspect(Inspector& f, stored_record& x) {
 
 namespace keys {
 
-inline const std::string format = "F";       // magic and version of everything else
-inline const std::string last_version = "C"; // the newest version ever given out
+inline const std::string format = "F";       // magic and format version
+inline const std::string last_version = "C"; // the largest version number that was used
 inline const std::string records = "M";      // + model name: stored_record
 inline const std::string streams = "V";      // + model name: version, then an inlined model's bytes
 inline const std::string layers = "L";       // + id: description
@@ -46,21 +47,21 @@ std::string encode_record(const stored_record& record);
 /// Errors: `corrupt_data` naming the model.
 result<stored_record> decode_record(std::string_view model, std::string_view value);
 
-/// The bytes of an inlined model, marked with the version to which they belong.
+/// Encodes the bytes of an inlined model with the version to which they belong.
 std::string encode_stream(std::uint64_t version, std::string_view bytes);
-/// Null when the value belongs to another version.
+/// Returns the bytes; null when the value belongs to another version.
 std::optional<std::string> decode_stream(std::uint64_t version, std::string_view value);
 
 std::string encode_number(std::uint64_t value);
 /// Errors: `corrupt_data` naming `what`.
 result<std::uint64_t> decode_number(std::string_view value, std::string_view what);
 
-/// Writes the format into an empty index, or checks the one that is there.
-/// Errors: `unsupported_version` for another format; `invalid_argument` for somebody else's
-/// database.
+/// Writes the format into an empty index, or checks the format of one that is not empty.
+/// Errors: `unsupported_version` for another format; `invalid_argument` for another program's
+///         database.
 [[nodiscard]] status check_format(index& db, const std::string& path);
 
-/// What `check_format` writes; the version behind it is counted up with every incompatible change.
+/// What `check_format` writes. The version is increased with every incompatible change.
 inline constexpr std::string_view format_magic = "millrace-rocksdb-bucket ";
 inline constexpr std::uint32_t format_version = 1;
 

@@ -11,8 +11,8 @@ namespace millrace::storage::rocksdb {
 
 namespace {
 
-/// A version that is being stored. The reservation and every job under way share it, so its space and
-/// its layers are released only when no job touches them any more.
+/// A version that is being stored. The reservation and every job under way share it, so its space
+/// and its layers are released only when no job touches them any more.
 struct storing final : io::staged_writer {
   std::shared_ptr<engine> home;
   model_spec spec;

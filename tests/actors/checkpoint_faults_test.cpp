@@ -337,7 +337,7 @@ private:
         [&](result<provider_status> s) { status = s.value(); });
     });
     world_.settle();
-    demand(status->registered == 0, "no registration is left");
+    demand(status->checkpoints.registered == 0, "no registration is left");
     auto& saves = status->checkpoints;
     demand(saves.saves_in_flight == 0 && saves.saves_queued == 0, "no save is left");
     demand(status->in_flight == 0 && status->queued == 0, "no restore is left");

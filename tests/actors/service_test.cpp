@@ -249,9 +249,9 @@ BOOST_AUTO_TEST_CASE(what_a_connection_left_behind_goes_with_it) {
 BOOST_AUTO_TEST_CASE(a_handle_of_another_process_is_refused_wherever_in_the_message_it_is) {
   bulk_handle mine, others;
   mine.owner = channel->peer().id;
-  mine.segments = {{0, 100}};
+  mine.length_bytes = 100;
   others.owner = random_id<peer_id>();
-  others.segments = {{0, 100}};
+  others.length_bytes = 100;
   BOOST_TEST(ask_frame(echo_request{"hello", {mine, mine}})->size_bytes == 200u);
   auto outcome = ask_frame(echo_request{"hello", {mine, others}});
   BOOST_TEST_REQUIRE(!outcome.has_value());

@@ -251,35 +251,17 @@ BOOST_AUTO_TEST_CASE(nodes_of_one_host_listen_at_one_port_after_the_other) {
      std::string::npos));
 }
 
-BOOST_AUTO_TEST_CASE(in_a_job_whose_hosts_alone_can_be_meant_nodes_get_them) {
-  auto names_nothing = [](surroundings here) {
-    here.can_look_up = [](const std::string&) { return false; };
-    return here;
-  };
-  auto file = good(cluster_of(secret, {"x", "y"}));
-  auto here = names_nothing(in_job("vm", "vm", "1"));
+BOOST_AUTO_TEST_CASE(names_are_names_of_hosts_unless_the_file_asks_for_those_of_the_job) {
+  auto here = in_job("vm", "vm", "1");
   here.slurm_local = "1";
-  auto s = place_in_job(file, here).value();
-  BOOST_TEST((s.nodes[0].addresses() == list{default_listen("x"), "tls://vm:7710"}));
-  BOOST_TEST((s.nodes[1].addresses() == list{default_listen("y"), "tls://vm:7711"}));
-  BOOST_TEST(picked(s, here) == "y");
-  // One name that means a host, one address or one host of a node's own: then the file knows where its nodes are.
-  auto some = here;
-  some.can_look_up = [](const std::string& name) { return name == "y"; };
-  BOOST_TEST((place_in_job(file, some).value() == file));
-  auto as_told = good(cluster_of(secret, {"x", "y"}) + "  hosts: names\n");
-  BOOST_TEST((place_in_job(as_told, here).value() == as_told));
-  auto known = good(cluster_of(secret, {"x", "vm"}));
-  BOOST_TEST((place_in_job(known, here).value() == known));
-  auto hosted = good(
-    std::string{secret} +
-    "cluster: {nodes: [{name: x, providers: []}, {name: y, host: h, providers: []}]}");
-  BOOST_TEST((place_in_job(hosted, here).value() == hosted));
-  auto on_sockets = good(cluster_of("", {"x", "y"}));
-  BOOST_TEST((place_in_job(on_sockets, here).value() == on_sockets));
-  BOOST_TEST(picked(on_sockets, here) == "y");
-  auto no_job = names_nothing(on_host("vm"));
-  BOOST_TEST((place_in_job(file, no_job).value() == file));
+  auto names = good(cluster_of(secret, {"x", "y"}));
+  BOOST_TEST((place_in_job(names, here).value() == names));
+  BOOST_TEST((good(cluster_of(secret, {"x", "y"}) + "  hosts: names\n") == names));
+  BOOST_TEST(picked(names, here) == "y");
+  BOOST_TEST(
+    bad(cluster_of(secret, {"x", "y"}) + "  hosts: auto\n") ==
+    "t.yaml:6:10: cluster.hosts: 'auto' does not exist any more; use 'job' if the nodes run on the "
+    "hosts of the Slurm job, and 'names', the default, if not");
 }
 
 BOOST_AUTO_TEST_CASE(hosts_of_a_job_outside_of_one_are_an_error_that_says_what_to_do) {

@@ -150,7 +150,7 @@ BOOST_AUTO_TEST_CASE(the_defaults_are_these) {
   BOOST_TEST(network.names.threads_max == 4u);
   BOOST_TEST(network.names.addresses_max == 16u);
   BOOST_TEST(s.cluster.port == 7710u);
-  BOOST_TEST((s.cluster.hosts == host_source::automatic));
+  BOOST_TEST((s.cluster.hosts == host_source::names));
   BOOST_TEST(!s.security.configured());
   BOOST_TEST(s.limits.request_timeout_ms == 60'000u);
   BOOST_TEST(s.limits.request_timeout_max_ms == 3'600'000u);
@@ -227,7 +227,8 @@ BOOST_AUTO_TEST_CASE(both_ends_of_every_range_are_accepted_and_nothing_beyond) {
         BOOST_TEST((under.find("is below the least allowed") != std::string::npos), under);
       }
       for (auto end : {key.spec.min, key.spec.max}) {
-        auto parsed = parse_configuration(document_with(key, std::to_string(end) + unit(key)), "t.yaml");
+        auto parsed =
+          parse_configuration(document_with(key, std::to_string(end) + unit(key)), "t.yaml");
         // An extreme may not fit the defaults of other keys, which is another error.
         if (!parsed)
           BOOST_TEST((parsed.error().detail().find("allowed") == std::string::npos));

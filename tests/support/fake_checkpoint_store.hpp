@@ -172,6 +172,7 @@ private:
           windows_.back().push_back(all);
     }
     ~pending() override {
+      *given_up_ = true;
       if (slot_->state.state == slot_state::active)
         slot_->state = {};
     }
@@ -185,11 +186,11 @@ private:
     void commit(std::uint32_t, completion<void> done) override { done({}); }
     void publish(std::vector<std::uint64_t> digests, completion<std::uint64_t> done) override {
       auto finish = [store = store_, slot = slot_, flushed = flushed_, digests = std::move(digests),
-                     done = std::move(done)] {
+                     given_up = given_up_, done = std::move(done)] {
         if (!store->publish_fails.ok())
           return done(fail(store->publish_fails));
-        // The reservation was abandoned meanwhile.
-        if (slot->state.state != slot_state::active)
+        // The slot may be another version's by now.
+        if (*given_up)
           return done(fail(errc::cancelled, "abandoned"));
         store->written_back += flushed ? 1 : 0;
         slot->digests = digests;
@@ -214,6 +215,7 @@ private:
     layout tensors_;
     std::vector<std::vector<storage::wanted>> windows_;
     bool flushed_ = false;
+    std::shared_ptr<bool> given_up_ = std::make_shared<bool>(false);
   };
 
   class opened : public storage::opened_model {

@@ -1,4 +1,4 @@
-// Within the mapping, or through memory of its own and direct I/O.
+// Copies within the mapping, or through a buffer and direct I/O. Called by repack.
 #include <millrace/storage/pmem/care/copy.hpp>
 #include <millrace/storage/pmem/care/verify.hpp>
 #include <millrace/storage/pmem/medium/extents.hpp>

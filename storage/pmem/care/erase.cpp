@@ -1,4 +1,5 @@
-// What is being read stays until it was read; everything else goes in one publish a shard.
+// Removes a shard in one publish; one that is being read is only marked, and removed later. Called
+// by the checkpoint store, the bucket and leases.
 #include <millrace/core/kill_point.hpp>
 #include <millrace/storage/pmem/care/erase.hpp>
 #include <millrace/storage/pmem/catalog.hpp>
@@ -9,12 +10,13 @@
 namespace millrace::storage::pmem {
 
 status no_such_model(const std::string& name) {
-  return {errc::not_found, "no checkpoints of a model named {}", name};
+  return {errc::not_found, "there are no checkpoints of a model named {}", name};
 }
 
 status no_such_shard(const std::string& name, std::uint32_t rank) {
   return {
-    errc::not_found, "no checkpoints of rank {} of model {}; it was never registered", rank, name};
+    errc::not_found,
+    "there are no checkpoints of rank {} of model {}; the rank was never registered", rank, name};
 }
 
 std::shared_ptr<shard> find_shard(const model& m, std::uint32_t rank) {
@@ -91,7 +93,8 @@ status check_detached(const model& m) {
   return {};
 }
 
-// From the first shard on no step is complete any more; a crash in between leaves shards to erase again.
+// After the first shard no step is complete. A crash in between leaves shards, which can be erased
+// again.
 status erase_shards(pool_state& state, model& m) {
   auto shards = m.shards;
   for (auto& [rank, s] : shards) {
@@ -103,7 +106,7 @@ status erase_shards(pool_state& state, model& m) {
   return {};
 }
 
-// Its slots stay reserved; they are empty from now on, but not filled again before their readers are gone.
+// The slots stay reserved and are empty. They are not filled again while they are being read.
 status erase_step(pool_state& state, model& m, std::uint64_t step) {
   auto found = false;
   for (auto& [rank, s] : m.shards)

@@ -1,4 +1,4 @@
-// Taking models and steps away. Used by the store, and by leases.
+// Removing models and steps. Called by the checkpoint store, the bucket and leases.
 #pragma once
 
 #include <millrace/storage/pmem/pool_state.hpp>
@@ -13,23 +13,25 @@ namespace millrace::storage::pmem {
 [[nodiscard]] status erase_model(
   pool_state& state, const std::string& name, std::optional<std::uint64_t> step);
 
-/// Removes a shard or a stored version that nobody uses, space and all, in one change. Needs the model's lock.
+/// Removes a shard or a stored version that is not in use, and frees its space, in one change.
+/// Needs the model's lock.
 [[nodiscard]] status remove_owner(pool_state& state, model& m, slot_owner& s);
 
-/// Makes it invisible, and removes it: at once, or when its last reader has gone. Needs the model's lock.
+/// Makes a shard or a stored version invisible and removes it, at once or after its last reader.
+/// Needs the model's lock.
 [[nodiscard]] status erase_owner(pool_state& state, model& m, slot_owner& s, std::uint64_t flags);
 
-/// Finishes what a crash interrupted: what was erased while somebody read it.
+/// Finishes erasures that a crash interrupted: those of versions that were being read.
 [[nodiscard]] status finish_erasing(pool_state& state);
 
-/// Takes a model of which nothing is left out of the map. Needs the model's lock.
+/// Removes an empty model from the map. Needs the model's lock.
 void drop_if_empty(pool_state& state, model& m);
 
-/// The error of a model or shard that is not there.
+/// Returns the error for a model or shard that does not exist.
 status no_such_model(const std::string& name);
 status no_such_shard(const std::string& name, std::uint32_t rank);
 
-/// The shard, or null when it is not there or erased. Needs the model's lock.
+/// Returns the shard; null when it does not exist or is erased. Needs the model's lock.
 std::shared_ptr<shard> find_shard(const model& m, std::uint32_t rank);
 
 } // namespace millrace::storage::pmem

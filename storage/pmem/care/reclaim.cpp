@@ -1,4 +1,5 @@
-// Victims are chosen without a lock, and what stays of their models is read; then each is looked at again and freed.
+// Chooses victims without a lock, reads what stays of their models, then checks each victim again
+// and frees it. Called when a shard is registered.
 #include <millrace/core/log.hpp>
 #include <millrace/storage/pmem/care/erase.hpp>
 #include <millrace/storage/pmem/care/reclaim.hpp>
@@ -14,11 +15,12 @@ namespace millrace::storage::pmem {
 
 namespace {
 
-// Versions that a job which has not ended in order finds again in any case.
+// Versions that always stay for a job that has not ended in order.
 constexpr std::size_t versions_kept = 2;
 
 struct victim {
-  // 0: nothing whole in it; 1: second version of a finished job; 2: beyond what is kept of a dead one.
+  // 0: no done version; 1: second version of a finished job; 2: old version of a job that did not
+  // end in order.
   int order = 0;
   std::uint64_t saved_at_ns = 0;
   std::uint64_t bytes = 0;
@@ -28,7 +30,7 @@ struct victim {
   std::uint64_t changes = 0; // of the slot, when it was found
 };
 
-// The versions of a shard that may go, the oldest first; needs the model's lock.
+// Adds the versions of a shard that may be freed, the oldest first. Needs the model's lock.
 void add_victims(
   const std::shared_ptr<model>& m, const shard& s, const std::optional<version_set>& newest,
   std::vector<victim>& victims) {
@@ -71,7 +73,7 @@ std::vector<victim> find_victims(const pool_state& state) {
   return victims;
 }
 
-/// What stays of the models that versions are taken from. Each is read once, and only when it is asked for.
+/// Models whose remaining versions are whole. Each model is read once, when it is first asked for.
 class whole_models {
 public:
   explicit whole_models(pool_state& state) : state_(state.shared_from_this()) {}
@@ -88,7 +90,7 @@ public:
     return at->second.has_value();
   }
 
-  /// Whether what stays is what was whole then. Needs the model's lock.
+  /// Whether the versions that stay are those that were whole then. Needs the model's lock.
   bool still_contains(const std::shared_ptr<model>& m) const {
     auto at = kept_.find(m);
     return at != kept_.end() && at->second == kept_slots(*m);
@@ -99,13 +101,14 @@ private:
   std::map<std::shared_ptr<model>, std::optional<std::vector<kept_slot>>> kept_;
 };
 
-// The first of them that are room enough, of what may go; none when all are not.
+// Returns the first victims that together are large enough; none when all together are too small.
 std::vector<victim> choose(
   std::vector<victim> victims, std::uint64_t missing_bytes, whole_models& whole) {
   std::vector<victim> chosen;
   std::uint64_t found = 0;
   for (auto& v : victims) {
-    // What is free may lie in pieces that are too small: then one more, and the caller tries again.
+    // The free space may be fragmented, so one victim is taken in any case, and the caller tries
+    // again.
     if (!chosen.empty() && found >= missing_bytes)
       break;
     if (v.order > 0 && !whole.contains(v.of))
@@ -118,7 +121,7 @@ std::vector<victim> choose(
   return chosen;
 }
 
-// False when its shard has changed meanwhile.
+// Returns false when the shard has changed since the choice.
 result<bool> take(pool_state& state, const victim& v, const whole_models& whole) {
   std::lock_guard guard{v.of->mutex};
   auto s = find_shard(*v.of, v.rank);

@@ -1,5 +1,6 @@
-// First what nobody misses is freed, slot by slot, when what stays is whole; then what lies in pieces or far up is
-// copied to a better place, and its slot switched over in one publish. A crash leaves the old place or the new one.
+// Frees unneeded slots of models whose remaining versions are whole. Then copies fragmented or high
+// versions to better places, each switched over in one publish, so that a crash leaves the old
+// place or the new one. Called by the store.
 #include <millrace/core/kill_point.hpp>
 #include <millrace/core/log.hpp>
 #include <millrace/storage/pmem/care/copy.hpp>
@@ -16,7 +17,7 @@ namespace millrace::storage::pmem {
 
 namespace {
 
-// libpmemobj gives the smallest piece that fits, not the lowest: so many are looked at.
+// libpmemobj returns the smallest piece that fits, not the lowest, so several are compared.
 constexpr int places_max = 8;
 
 struct candidate {
@@ -39,7 +40,7 @@ std::uint64_t lowest(const slot& s) {
   return low;
 }
 
-// Null when it is not there any more, or erased. Needs the model's lock.
+// Null when the owner is gone or erased. Needs the model's lock.
 std::shared_ptr<slot_owner> find_owner(const model& m, const table_key& key) {
   if (key.kind == entry_kind::shard)
     return find_shard(m, static_cast<std::uint32_t>(key.number));
@@ -103,8 +104,6 @@ private:
     return !stopped_;
   }
 
-  // -- freeing
-
   status free_unneeded(const std::shared_ptr<model>& m) {
     std::optional<std::vector<kept_slot>> whole;
     if (has_spare_versions(*m))
@@ -123,7 +122,7 @@ private:
     return {};
   }
 
-  // What stays of a model, when it was found to be whole.
+  // The slots that stay of a model, if their versions are whole.
   std::optional<std::vector<kept_slot>> whole_slots(const std::shared_ptr<model>& m) {
     auto kept = verify_kept(state_, m, [this] { return goes_on(0); });
     if (kept)
@@ -138,7 +137,7 @@ private:
     std::size_t number = 0;
   };
 
-  // Of shards no job is attached to, what is not missed, whole or not. Needs the model's lock.
+  // The slots that may be freed, of shards without an attached job. Needs the model's lock.
   static std::vector<spare_slot> spare_slots(const model& m) {
     std::vector<spare_slot> spare;
     auto newest = newest_complete(m);
@@ -178,9 +177,7 @@ private:
     return {};
   }
 
-  // -- moving
-
-  // The highest ones first: into the gaps below.
+  // The highest versions first, to move them into gaps below.
   std::vector<candidate> candidates() {
     std::vector<candidate> found;
     for (auto& m : state_->all()) {
@@ -234,8 +231,8 @@ private:
     auto copied =
       copy_version(*state_, shape, old, place->made, digests, [this] { return goes_on(0); });
     if (!copied.ok()) {
-      // What is wrong with a version is for whoever restores it; it stays where it is. One that was filled again
-      // meanwhile is not what was read.
+      // A damaged version stays where it is; the error is reported when it is restored. A slot that
+      // was filled again is no error.
       if (copied.code() != errc::cancelled && is_unchanged(one, old))
         log().warn("a version was not moved: {}", copied.to_string());
       ++report_.skipped;
@@ -269,7 +266,7 @@ private:
     return s && s->slots[one.number].changes == old.changes;
   }
 
-  // The slot may have been filled, freed or opened while it was copied: then the copy is given up.
+  // If the slot was filled, freed or opened while it was copied, the copy is dropped.
   status switch_over(
     const candidate& one, const slot& old, new_place& place,
     const std::vector<std::uint64_t>& digests) {
@@ -317,7 +314,7 @@ void start_repack(
   std::unique_lock guard{state->repack_mutex};
   if (state->repacking || state->stopping) {
     guard.unlock();
-    return done(fail(errc::busy, "pool {} is being repacked; try again", state->file.path));
+    return done(fail(errc::busy, "pool {} is being repacked; try again later", state->file.path));
   }
   state->repacking = true;
   io::join_or_detach(state->repacker);

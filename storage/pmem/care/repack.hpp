@@ -1,4 +1,5 @@
-// Getting space back, and in one piece. Run by the store on a thread of its own.
+// Repack: frees unneeded versions and reduces fragmentation. Run by the checkpoint store on a
+// thread of its own.
 #pragma once
 
 #include <millrace/storage/pmem/pool_state.hpp>

@@ -1,4 +1,5 @@
-// In the mapping, or through memory of its own where data goes past the page cache.
+// Compares in the mapping, or in a buffer where the pool uses direct I/O. Called by check and
+// copies, and before versions are freed.
 #include <millrace/core/digest.hpp>
 #include <millrace/storage/pmem/care/verify.hpp>
 #include <millrace/storage/pmem/lease.hpp>
@@ -66,7 +67,7 @@ result<const std::byte*> window_source::read(
     return state_.address(at);
   auto data = static_cast<std::byte*>(buffer_.get());
   if (!data)
-    return fail(errc::no_space, "no memory for a window");
+    return fail(errc::no_space, "there is no memory for a window");
   if (auto bad = io::read_all(state_.direct_file, data, w.size_bytes, at, state_.file.path);
       !bad.ok())
     return fail(std::move(bad));
@@ -75,7 +76,8 @@ result<const std::byte*> window_source::read(
 
 namespace {
 
-/// A version that stays, with what is needed to read it without the model's lock. To be dropped without it, too.
+/// A version that stays, with what is needed to read it without the model's lock. Destroy it
+/// without the lock.
 struct kept_version {
   shard_spec spec;
   leased_slot slot;
@@ -111,7 +113,7 @@ status is_damaged(const kept_version& kept, const std::string& what) {
   auto step = std::to_string(kept.step);
   return {
     errc::corrupt_data,
-    "model {}, rank {}, step {}: {}; older versions of it stay until it is gone: `millrace "
+    "model {}, rank {}, step {}: {}; older versions stay until this one is removed: `millrace "
     "checkpoints rm {}@{}`",
     name,
     kept.spec.rank,

@@ -1,4 +1,5 @@
-// Comparing the bytes of versions with their digests. Used by check, copies, and before versions are given up.
+// Comparing the bytes of versions with their digests. Called by check and copies, and before
+// versions are freed.
 #pragma once
 
 #include <millrace/storage/pmem/pool_state.hpp>
@@ -11,15 +12,16 @@
 
 namespace millrace::storage::pmem {
 
-/// Compares windows of one version, wherever their bytes are now. Keeps references to both.
+/// Compares windows of one version with its digests. Keeps references to shape and digests.
 class window_check {
 public:
-  /// No digests at all, as of a model stored without them: then nothing differs.
+  /// `digests` may be empty, as of a model stored without them; then no window differs.
   window_check(const shard_shape& shape, const std::vector<std::uint64_t>& digests);
 
-  /// Tensors of which `data`, the bytes of window `w`, differ; ascending.
+  /// Returns the tensors whose bytes in `data`, the bytes of window `w`, differ; ascending.
   std::vector<std::uint32_t> differing(const io::packed_window& w, const std::byte* data) const;
-  /// Errors: `corrupt_data` with the number of the first such tensor.
+  /// Checks that no tensor differs. Errors: `corrupt_data` with the number of the first tensor that
+  /// does.
   [[nodiscard]] status compare(const io::packed_window& w, const std::byte* data) const;
 
 private:
@@ -28,14 +30,15 @@ private:
   std::vector<std::uint64_t> first_; // digest of each tensor
 };
 
-/// Reads windows of versions of an open pool, one after the other: in the mapping, or through memory of its own where
-/// data goes past the page cache. Threads: one at a time.
+/// Reads windows of versions of an open pool, one after the other: in the mapping, or into a buffer
+/// where the pool uses direct I/O. Threads: one at a time.
 class window_source {
 public:
-  /// Of slots that have windows of this size.
+  /// For slots with windows of this size.
   window_source(const pool_state& state, std::uint64_t window_bytes);
 
-  /// The bytes of a window; valid until the next call. Errors: `io_error`; `no_space` without memory.
+  /// Returns the bytes of a window, valid until the next call. Errors: `io_error`; `no_space`
+  /// without memory.
   result<const std::byte*> read(
     const io::packed_window& w, const std::vector<data_extent>& extents);
 
@@ -44,12 +47,12 @@ private:
   std::unique_ptr<void, decltype(&std::free)> buffer_;
 };
 
-/// Tensors of a version that differ in the mapping; ascending.
+/// Returns the tensors of a version that differ in the mapping; ascending.
 std::vector<std::uint32_t> differing_tensors(
   const heap& objects, const slot_owner& s, const slot& version,
   const std::vector<std::uint64_t>& digests);
 
-/// One slot with a version that stays while others of its model go.
+/// A slot whose version stays while others of its model are freed.
 struct kept_slot {
   std::uint64_t owner = 0; // id of its shard
   std::uint64_t number = 0;
@@ -58,15 +61,18 @@ struct kept_slot {
   friend bool operator==(const kept_slot&, const kept_slot&) = default;
 };
 
-/// What nobody may take of a model, all ranks: see `protected_slot`. Needs the model's lock.
+/// Returns the protected slots of a model, of all ranks (see `protected_slot`). Needs the model's
+/// lock.
 std::vector<kept_slot> kept_slots(const model& m);
 
-/// *Problem*: bytes rot. What is second to a damaged version may be all that is left of a model.
+/// Reads the versions of all `kept_slots` and returns the slots if every byte matches its digest.
+/// Other versions of the model may be freed only while `kept_slots` still returns the same.
 ///
-/// Reads what `kept_slots` names and compares it, all of it: of a model in several shards one rank's damage spoils a
-/// step. Another version of the model may go only while `kept_slots` still equals what this returns.
-/// Cost:    reads the bytes, on the calling thread; the slots are leased meanwhile.
-/// Errors:  `corrupt_data` naming rank, step, tensor and the remedy; `io_error`; `cancelled` when `goes_on` says no.
+/// *Problem*: stored bytes may be damaged, and then an older version may be the last usable one.
+/// Damage in one rank makes a step of all ranks unusable.
+/// Cost:    reads the bytes on the calling thread, with the slots leased.
+/// Errors:  `corrupt_data` naming rank, step, tensor and the remedy; `io_error`; `cancelled` when
+///          `goes_on` returns false.
 /// Threads: any, without the model's lock.
 result<std::vector<kept_slot>> verify_kept(
   const std::shared_ptr<pool_state>& state, const std::shared_ptr<model>& m,

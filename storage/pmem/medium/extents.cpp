@@ -1,5 +1,5 @@
-// One run if possible; else whole windows, as many together as fit.
-#include <millrace/core/assert.hpp>
+// Reserves one run if possible, else runs of as many whole windows as fit. Called by registration,
+// storing and repack.
 #include <millrace/storage/io/file_io.hpp>
 #include <millrace/storage/pmem/medium/extents.hpp>
 
@@ -23,7 +23,7 @@ bool reserve_one(change& into, std::uint64_t length, reserved_extents& out) {
   return true;
 }
 
-// The most windows from `first` on that fit into one run; 0 if not even one does.
+// Returns how many windows from `first` on fit into one run.
 std::size_t windows_fitting(change& into, const io::packing& packed, std::size_t first) {
   auto& windows = packed.windows;
   std::size_t fits = 0, most = windows.size() - first;
@@ -55,7 +55,7 @@ result<reserved_extents> reserve_extents(change& into, const io::packing& packed
     auto length = count == 0 ? 0 : end_of(windows[first + count - 1]) - windows[first].at;
     if (count == 0 || !reserve_one(into, length, out)) {
       into.cancel_after(before);
-      return fail(errc::no_space, "no room for {} bytes", packed.stream_bytes);
+      return fail(errc::no_space, "there is no space for {} bytes", packed.stream_bytes);
     }
     first += count;
   }
@@ -66,22 +66,10 @@ std::vector<located_run> locate(
   const std::vector<data_extent>& extents, std::uint64_t at, std::uint64_t length,
   std::uint64_t run_max_bytes) {
   std::vector<located_run> runs;
-  std::uint64_t from = 0;
-  for (auto& e : extents) {
-    if (at >= e.length) {
-      at -= e.length;
-      continue;
-    }
-    while (length > 0 && at < e.length) {
-      auto part = std::min({length, e.length - at, run_max_bytes});
-      runs.push_back({e.offset + at, part, from});
-      at += part, from += part, length -= part;
-    }
-    at = 0;
-    if (length == 0)
-      break;
-  }
-  MILLRACE_ASSERT(length == 0);
+  auto add = [&](auto& e, auto skip, auto part, auto from) {
+    runs.push_back({e.offset + skip, part, from});
+  };
+  io::for_each_run(extents, at, length, run_max_bytes, add);
   return runs;
 }
 

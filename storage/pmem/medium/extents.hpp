@@ -1,5 +1,5 @@
-// Space for data in a pool: runs of its file that hold whole windows of a stream. Reserved at registration and by
-// repack; read and written through `locate`.
+// The extents of a slot: runs of the pool's file that hold whole windows of a stream. Reserved by
+// registration, storing and repack.
 #pragma once
 
 #include <millrace/storage/io/packing.hpp>
@@ -17,18 +17,21 @@ struct reserved_extents {
   std::uint64_t taken_bytes = 0; // of the heap
 };
 
-/// Reserves room for a packed stream in `into`: one run if the pool has one, else the largest there are.
-/// Errors: `no_space`, with nothing left in `into` of it. Nobody else may reserve meanwhile.
+/// Reserves space for a packed stream in `into`: one run if the pool has one, else the largest
+/// runs.
+/// Errors: `no_space`, with nothing of it left in `into`. No other thread may reserve at the same
+///         time.
 result<reserved_extents> reserve_extents(change& into, const io::packing& packed);
 
-/// A run of the file that belongs to a run of a stream.
+/// A run of the file that holds a part of a run of a stream.
 struct located_run {
   std::uint64_t offset = 0;
   std::uint64_t length = 0;
-  std::uint64_t from = 0; // bytes after the beginning of the run asked for
+  std::uint64_t from = 0; // offset in the run of the stream
 };
 
-/// Where bytes [at, at + length) of a stream lie; no run longer than `run_max_bytes`.
+/// Returns the places of bytes [at, at + length) of a stream. No run is longer than
+/// `run_max_bytes`.
 std::vector<located_run> locate(
   const std::vector<data_extent>& extents, std::uint64_t at, std::uint64_t length,
   std::uint64_t run_max_bytes = ~0ull);

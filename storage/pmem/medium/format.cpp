@@ -1,4 +1,4 @@
-// Checksums of what lies in a pool.
+// Checksums of the objects in a pool. Called by everything in storage/pmem.
 #include <millrace/storage/pmem/medium/format.hpp>
 
 #include <cstring>

@@ -1,5 +1,5 @@
-// What lies in a pool: the root, the table of models, the index of a shard or of a repository's version, their slots.
-// Part of the stored format.
+// The stored format of a pool: the root, the table of models, the index of a shard or of a
+// repository's version, their slots. Used by everything in storage/pmem.
 #pragma once
 
 #include <millrace/core/checkpoint.hpp>
@@ -31,38 +31,38 @@ enum class object_type : std::uint64_t {
   stored_index = 5
 };
 
-/// A word that is changed by libpmemobj's publish alone, with a check of its own: a flipped bit anywhere shows, and
-/// so does a word copied to another place. Both halves change in one publish.
+/// A word that only libpmemobj's publish changes, with a check of its own, which detects a flipped
+/// bit and a word copied to another place. Both halves change in one publish.
 struct checked_word {
   std::uint64_t value = 0;
   std::uint64_t check = 0;
 };
 
-/// Which word it is, so that no word passes for another one.
+/// Which word it is, so that the check of one word does not match another one.
 enum class word_kind : std::uint64_t { table = 1, flags = 2, object = 3, state = 4, version = 5 };
 
-/// `owner`: the pool's or the shard's random id.
+/// Returns the check of a word. `owner`: the random id of the pool or the shard.
 std::uint64_t word_check(
   std::uint64_t owner, word_kind kind, std::uint64_t slot, std::uint64_t value) noexcept;
 
-/// The root object. Never rewritten but for its last two words.
+/// The root object. Only its last two words are ever changed.
 struct pool_root {
   static constexpr std::uint64_t magic_value = 0x4c4f4f505252494d; // "MIRRPOOL"
 
   std::uint64_t magic = magic_value;
   std::uint32_t format_version = pool_format_version;
   std::uint32_t header_bytes = 0;
-  std::uint64_t features = 0; // bits a reader must know
+  std::uint64_t features = 0; // bits that a reader must know
   std::array<std::uint8_t, 16> uuid{};
   std::uint64_t created_ns = 0;
   std::uint64_t size_bytes = 0; // of the file or device when it was made
   std::uint64_t id = 0;         // owner of `table`'s check
   std::uint64_t checksum = 0;   // of all the above
   checked_word table;           // offset of the table object, 0 while there is none
-  checked_word last_version;    // the newest version of a repository's model ever given out
+  checked_word last_version;    // the largest version number that the repository has used
 };
 
-/// The table of models: this, then an encoded `table_body`. Replaced whole at every change.
+/// The table of models: this header, then an encoded `table_body`. Every change replaces all of it.
 struct table_header {
   static constexpr std::uint64_t magic_value = 0x454c4241544c444d; // "MDLTABLE"
 
@@ -76,7 +76,7 @@ enum class entry_kind : std::uint8_t {
   stored = 1, // a version of a model of the repository
 };
 
-/// What an entry is called: so a checkpointed model and one of the repository never meet under one name.
+/// The key of an entry. Checkpoints and models of the repository have separate names.
 struct table_key {
   entry_kind kind = entry_kind::shard;
   std::string model;
@@ -85,7 +85,7 @@ struct table_key {
   friend auto operator<=>(const table_key&, const table_key&) = default;
 };
 
-/// "model NAME, rank 3", "model NAME, version 7 of the repository".
+/// Returns "model NAME, rank 3" or "model NAME, version 7 of the repository".
 std::string describe(const table_key& key);
 
 struct table_entry {
@@ -97,42 +97,44 @@ struct table_body {
   std::vector<table_entry> entries; // sorted by key
 };
 
-/// The state of a slot in one word, its check included: libpmemobj changes a single word in place, without its log,
-/// which on a disk is one wait instead of seven. From the top: 2 bits of state, 38 of payload, 24 of check.
+/// The state of a slot in one word that includes its check. libpmemobj changes a single word in
+/// place, without its log, which on a disk is one wait instead of seven. From the top: 2 bits of
+/// state, 38 of payload, 24 of check.
 struct slot_word {
   slot_state state = slot_state::empty;
-  /// Done: the sequence number of the version. Active: the step (`payload_max` for larger ones). Empty: 0.
+  /// Done: the sequence number of the version. Active: the step (`payload_max` for larger ones).
+  /// Empty: 0.
   std::uint64_t payload = 0;
 
   static constexpr std::uint64_t payload_max = (std::uint64_t{1} << 38) - 1;
 };
 
 std::uint64_t pack(const slot_word& word, std::uint64_t owner, std::uint64_t slot) noexcept;
-/// Null when the check does not match.
+/// Returns the word; null when its check does not match.
 std::optional<slot_word> unpack(
   std::uint64_t packed, std::uint64_t owner, std::uint64_t slot) noexcept;
 
-/// What is changed of one slot, each word by publish.
+/// The words of one slot, which publish changes.
 struct slot_words {
   checked_word object;     // offset of the slot object; 0 when nothing is reserved
   std::uint64_t state = 0; // a packed `slot_word`
 };
 
 inline constexpr std::uint64_t flag_finished = 1;
-inline constexpr std::uint64_t flag_erased = 2; // freed as soon as nobody reads it
+inline constexpr std::uint64_t flag_erased = 2; // to be freed after its last reader
 inline constexpr std::uint64_t flag_pinned = 4; // never evicted
 inline constexpr std::uint64_t flags_known = flag_finished | flag_erased | flag_pinned;
 
-/// What a version of the repository is, beside its slot. Its number and its wall clock are in the version's record, its
-/// `pinned` is in the flags.
+/// The body of the index of a repository's version. Its number and wall clock are in the version's
+/// record, and `pinned` is a flag.
 struct stored_body {
   model_spec spec;
-  std::vector<described_layer>
-    layers; // all that its graph names: erasing another model takes none of them away
+  /// All layers that its graph names, so that it does not depend on other models.
+  std::vector<described_layer> layers;
 };
 
-/// The index of a shard, or of a version of the repository, which has one slot: this, then the encoded `shard_spec` or
-/// `stored_body`.
+/// The index of a shard, or of a version of the repository, which has one slot: this header, then
+/// the encoded `shard_spec` or `stored_body`.
 struct index_header {
   static constexpr std::uint64_t magic_value = 0x584449444c48534d; // "MSHLDIDX"
 
@@ -142,20 +144,20 @@ struct index_header {
   std::uint64_t id = 0;           // random: owner of the words' checks and of the slot objects
   std::uint64_t window_bytes = 0; // of the packing
   std::uint64_t stream_bytes = 0; // of the packing: what all extents of a slot hold
-  std::uint64_t run = 0; // of its model's jobs, joined with the registration; 0 for the repository
-  std::uint64_t checksum = 0; // of all the above and the body
+  std::uint64_t run = 0;          // that the registration joined; 0 for the repository
+  std::uint64_t checksum = 0;     // of all the above and the body
   checked_word flags;
   std::array<slot_words, keep_max> slots;
 };
 
 /// A run of the pool's file that holds whole windows of a slot's stream.
 struct data_extent {
-  std::uint64_t object = 0; // the object it lies in, which starts earlier
+  std::uint64_t object = 0; // the object that contains it, which starts earlier
   std::uint64_t offset = 0; // a multiple of 4096
   std::uint64_t length = 0; // likewise
 };
 
-/// What a slot is made of: this, its extents, then room for the version's record.
+/// The slot object: this header, the extents, then space for the version's record.
 struct slot_header {
   static constexpr std::uint64_t magic_value = 0x53544f4c5352494d; // "MIRSLOTS"
 
@@ -167,9 +169,9 @@ struct slot_header {
   std::uint64_t checksum = 0; // of all the above and the extents
 };
 
-/// The record of a version: this, then its digests. Valid while the slot's state says done and names its sequence.
-///
-/// The room for it is reserved with the slot: so a full pool can still finish every save it has begun.
+/// The record of a version: this header, then its digests. Valid while the slot's state is done and
+/// has its sequence. Its space is reserved with the slot, so that a full pool can finish every save
+/// that it began.
 struct version_header {
   static constexpr std::uint64_t magic_value = 0x4e4f49535245564d; // "MVERSION"
 
@@ -181,11 +183,12 @@ struct version_header {
   std::uint64_t saved_at_ns = 0;
   std::uint64_t sequence = 0; // counts the saves of a model; the same number
   std::uint64_t size_bytes = 0;
-  std::uint64_t digests = 0;  // none when the repository was given none
+  std::uint64_t digests = 0;  // 0 for a model stored without digests
   std::uint64_t checksum = 0; // of all the above and the digests
 };
 
-/// Checksum of a header (the first `header_bytes` of it, its `checksum` as 0) and what follows.
+/// Returns the checksum of a header (its first `header_bytes`, with its `checksum` as 0) and the
+/// body.
 std::uint64_t header_checksum(
   const void* header, std::size_t header_bytes, std::size_t checksum_at,
   std::span<const std::byte> body) noexcept;

@@ -1,4 +1,4 @@
-// libpmemobj: opening, reserving, publishing.
+// Calls of libpmemobj: opening, reserving, publishing. Called by all of storage/pmem.
 #include <millrace/core/assert.hpp>
 #include <millrace/storage/pmem/medium/heap.hpp>
 
@@ -13,14 +13,13 @@ namespace millrace::storage::pmem {
 
 namespace {
 
-// The unit in which libpmemobj hands out what is large.
+// The unit in which libpmemobj allocates large objects.
 constexpr std::uint64_t chunk_bytes = 256 * 1024;
-constexpr std::uint64_t header_bytes =
-  64; // at least what it keeps of an object's chunks for itself
+constexpr std::uint64_t header_bytes = 64; // the most that it uses of an object's chunks
 
-// Objects from this size on get chunks of their own. By itself the library puts those of up to 2.3 MiB side by side
-// into blocks of 4 MiB: of 2304 KiB one fits, and a block is free only when all of it is. Ten chunks are the fewest
-// that it always gives whole.
+// Objects from this size on get chunks of their own. By default the library puts objects of up to
+// 2.3 MiB side by side into blocks of 4 MiB: only one of 2304 KiB fits, and a block is free only
+// when all of it is. Ten chunks are the smallest object that always gets whole chunks.
 constexpr std::uint64_t own_chunks_bytes = 768 * 1024;
 constexpr std::uint64_t chunks_min = 10;
 
@@ -30,13 +29,13 @@ std::uint64_t size_to_ask_for(std::uint64_t size_bytes) {
   return std::max(size_bytes, chunks_min * chunk_bytes - header_bytes);
 }
 
-// Settings of the library count for every pool opened after them.
+// Settings of the library apply to every pool that is opened afterwards.
 std::mutex& library_mutex() {
   static std::mutex mutex;
   return mutex;
 }
 
-// One arena: with one a thread, each would keep chunks of its own for the few small objects there are.
+// One arena for all threads: an arena per thread would reserve chunks for few small objects.
 void configure_library(heap_access access) {
   auto global = POBJ_ARENAS_ASSIGNMENT_GLOBAL;
   ::pmemobj_ctl_set(nullptr, "heap.arenas_assignment_type", &global);
@@ -116,7 +115,7 @@ std::unordered_map<std::uint64_t, object_info> heap::objects() const {
   return found;
 }
 
-// Reserves the largest piece of at most `size_bytes` there is; returns what it holds, 0 when there is none.
+// Reserves the largest piece of at most `size_bytes` and returns its size; 0 when there is none.
 std::uint64_t heap::take_largest(std::uint64_t size_bytes, std::vector<pobj_action>& taken) const {
   auto attempt = [&](std::uint64_t chunks) {
     std::uint64_t offset = 0;
@@ -166,7 +165,7 @@ result<std::uint64_t> change::reserve(std::uint64_t size_bytes, object_type type
   pobj_action action;
   std::uint64_t offset = 0;
   if (!home_->reserve(size_bytes, type, action, offset))
-    return fail(errc::no_space, "no piece of {} bytes is free in the pool", size_bytes);
+    return fail(errc::no_space, "the pool has no free piece of {} bytes", size_bytes);
   actions_.push_back(action);
   return offset;
 }

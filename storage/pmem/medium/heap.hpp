@@ -1,5 +1,5 @@
-// One open libpmemobj pool and atomic changes of it. Used by the parts of storage/pmem; the only place, with
-// pool_file.cpp, that calls libpmemobj.
+// The heap: one open libpmemobj pool, and atomic changes of it. Used by all of storage/pmem; only
+// heap.cpp calls libpmemobj.
 #pragma once
 
 #include <millrace/core/status.hpp>
@@ -18,7 +18,7 @@
 
 namespace millrace::storage::pmem {
 
-/// An allocated object, as the heap sees it.
+/// The type and size of an allocated object.
 struct object_info {
   object_type type{};
   std::uint64_t size_bytes = 0; // usable
@@ -26,16 +26,19 @@ struct object_info {
 
 enum class heap_access : std::uint8_t {
   read_write,
-  copy_on_write, // nothing of what changes reaches the file; not for devices
+  copy_on_write, // changes do not reach the file; not for devices
 };
 
-/// Objects are named by their offset in the file, which is also their offset in the mapping.
+/// An open pool. An object is named by its offset in the file, which equals its offset in the
+/// mapping.
 /// Threads: any.
 class heap {
 public:
-  /// Errors: `busy` when it is open elsewhere, `corrupt_data`, `io_error`; with libpmemobj's own words.
+  /// Errors: `busy` when it is open elsewhere, `corrupt_data`, `io_error`; with the message of
+  ///         libpmemobj.
   static result<std::unique_ptr<heap>> open(const std::string& path, heap_access access);
-  /// Makes a new pool; `size_bytes` 0 for a device. Errors: `already_exists`, `no_space`, `io_error`.
+  /// Makes a new pool; `size_bytes` 0 for a device. Errors: `already_exists`, `no_space`,
+  /// `io_error`.
   static result<std::unique_ptr<heap>> create(const std::string& path, std::uint64_t size_bytes);
   ~heap();
   heap(const heap&) = delete;
@@ -50,13 +53,14 @@ public:
     return static_cast<std::uint64_t>(static_cast<const std::byte*>(p) - base());
   }
 
-  /// The root object; made when `make` says so. Null when there is none of the right size.
+  /// Returns the root object; with `make` it is made if missing. Null when there is none of the
+  /// right size.
   pool_root* root(bool make = false) const;
 
   std::unordered_map<std::uint64_t, object_info> objects() const;
 
-  /// Bytes free in pieces large enough for data (2.5 MiB), and the largest such piece: found by reserving
-  /// all of it for a moment. Nobody else may reserve meanwhile.
+  /// The bytes free in pieces large enough for data (2.5 MiB), and the largest such piece. They are
+  /// found by reserving all of them for a moment, so no other thread may reserve at the same time.
   struct free_space {
     std::uint64_t total_bytes = 0;
     std::uint64_t largest_bytes = 0;
@@ -65,7 +69,7 @@ public:
 
   PMEMobjpool* pool() const noexcept { return pool_; }
 
-  /// Reserves an object; false when there is no room. The action is to be published or cancelled.
+  /// Reserves an object; false when there is no space. The caller publishes or cancels the action.
   bool reserve(
     std::uint64_t size_bytes, object_type type, pobj_action& action, std::uint64_t& offset) const;
 
@@ -77,11 +81,11 @@ private:
   PMEMobjpool* pool_;
 };
 
-/// What libpmemobj said last on this thread.
+/// Returns the last message of libpmemobj on this thread.
 std::string pmemobj_reason();
 
-/// One atomic change: objects reserved, objects freed, words set; all at `publish`, or nothing.
-/// Destroying it unpublished cancels. Threads: one at a time.
+/// One atomic change: objects reserved, objects freed, words set. All of it happens at `publish`,
+/// or none. Destroying it unpublished cancels it. Threads: one at a time.
 class change {
 public:
   explicit change(const heap& home) : home_(&home) {}
@@ -90,12 +94,12 @@ public:
   change& operator=(change&&) = delete;
   ~change() { cancel(); }
 
-  /// Room for an object, nobody's until published. Its bytes are whatever was there.
+  /// Reserves an object, which exists from `publish` on. Its bytes are not initialised.
   /// Errors: `no_space`.
   result<std::uint64_t> reserve(std::uint64_t size_bytes, object_type type);
-  /// Usable bytes of the object reserved last.
+  /// Returns the usable bytes of the object reserved last.
   std::uint64_t reserved_bytes() const noexcept { return actions_.back().heap.usable_size; }
-  /// Takes back the reservations made since there were `count` actions.
+  /// Cancels the actions after the first `count`.
   void cancel_after(std::size_t count);
   std::size_t size() const noexcept { return actions_.size(); }
 
@@ -105,7 +109,7 @@ public:
   void set(std::uint64_t& word, std::uint64_t value);
   void free(std::uint64_t object);
 
-  /// Errors: `no_space` when the pool has no room even for the log of the change.
+  /// Makes the change. Errors: `no_space` when the pool has no space for the log of the change.
   [[nodiscard]] status publish(const persistence& persist);
 
 private:

@@ -1,4 +1,5 @@
-// libpmem's cache-line instructions, or msync. What the medium is was decided by us, not by libpmem.
+// Calls of libpmem for cache lines or msync; the choice is ours, not libpmem's. Called by
+// everything in storage/pmem.
 #include <millrace/storage/pmem/medium/persist.hpp>
 
 #include <libpmem.h>

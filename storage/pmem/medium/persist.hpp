@@ -1,5 +1,5 @@
-// The one layer through which our own bytes reach pool memory: stores, write-backs, fences. Used by everything in
-// storage/pmem; libpmemobj does its own.
+// Persistence: the layer through which our own bytes reach pool memory, with stores, write-backs
+// and fences. Used by everything in storage/pmem; libpmemobj writes its own bytes itself.
 #pragma once
 
 #include <millrace/core/status.hpp>
@@ -11,39 +11,40 @@
 
 namespace millrace::storage::pmem {
 
-/// What a test sees of the order in which bytes become persistent. Any thread; the calls of one thread in order, each on
-/// the thread that does what it tells: a fence is one of that thread's lines alone.
+/// Tells a test the order in which bytes become persistent. Any thread; each call runs on the
+/// thread that does what it reports, in order. A fence covers the lines of its own thread only.
 class persist_observer {
 public:
   virtual ~persist_observer() = default;
 
-  /// Called before `source` is copied to `target`: what the bytes were is still there.
+  /// Called before `source` is copied to `target`, so the old bytes can be read.
   virtual void stores(const void* target, const void* source, std::size_t size_bytes) = 0;
-  /// The lines of the range are on their way to the persistence domain; there for certain after the next fence.
+  /// The lines of the range are being written back. They are persistent after the next fence.
   virtual void flushes(const void* target, std::size_t size_bytes) = 0;
   virtual void fences() = 0;
 
-  /// From now on foreign bytes (copied by a peer, or by a device) may arrive in the range, unflushed.
+  /// From now on bytes of a peer or a device may arrive in the range without being written back.
   virtual void bulk_begins(const void* target, std::size_t size_bytes) = 0;
-  /// What arrived in the range is on its way, as of `flushes`.
+  /// The bytes that arrived in the range are being written back, as in `flushes`.
   virtual void bulk_flushes(const void* target, std::size_t size_bytes) = 0;
-  /// Whoever moved the bytes of the range has written them back, and has said so.
+  /// The mover has reported that it wrote back the bytes of the range.
   virtual void bulk_written_back(const void* target, std::size_t size_bytes) = 0;
-  /// Nothing arrives any more, and all bytes of the range are taken for persistent.
+  /// No more bytes arrive, and all bytes of the range count as persistent.
   virtual void bulk_persisted(const void* target, std::size_t size_bytes) = 0;
 
-  /// Around one atomic change of the index by libpmemobj, or an attempt: before, the old state is what a power cut leaves.
+  /// Called before and after an attempt of libpmemobj to change the index atomically. Before it, a
+  /// power cut leaves the old state.
   virtual void publishes() = 0;
   virtual void published() = 0;
 };
 
 /// How bytes become persistent on a medium.
 enum class write_back : std::uint8_t {
-  cache_lines, // written back by the processor
-  msync,       // by the kernel
+  cache_lines, // the processor writes back cache lines
+  msync,       // the kernel writes back pages
 };
 
-/// Threads: any; `store` and `flush` on disjoint ranges.
+/// Stores, writes back and fences. Threads: any; `store` and `flush` on disjoint ranges.
 class persistence {
 public:
   explicit persistence(write_back how, std::shared_ptr<persist_observer> observer = {})
@@ -58,7 +59,7 @@ public:
       std::memcpy(target, source, size_bytes);
   }
 
-  /// Errors: `io_error` of msync, after which the range must be taken as lost.
+  /// Writes back a range. Errors: `io_error` of msync, after which the range counts as lost.
   [[nodiscard]] status flush(const void* target, std::size_t size_bytes) const;
   void fence() const;
   [[nodiscard]] status persist(const void* target, std::size_t size_bytes) const;
@@ -67,19 +68,20 @@ public:
     if (observer_)
       observer_->bulk_begins(target, size_bytes);
   }
-  /// Writes back what arrived in the range, with no fence: many threads may share a slot.
+  /// Writes back the bytes that arrived in the range, without a fence, so that many threads may
+  /// share a slot.
   [[nodiscard]] status bulk_flush(const void* target, std::size_t size_bytes) const;
-  /// Instead of it, where the mover has done so.
+  /// Called instead of `bulk_flush` where the mover has written the bytes back.
   void bulk_written_back(const void* target, std::size_t size_bytes) const {
     if (observer_)
       observer_->bulk_written_back(target, size_bytes);
   }
-  /// After either for all its parts, and a fence by each thread that flushed.
+  /// Called after one of the two for all parts, and after a fence of each thread that wrote back.
   void bulk_persisted(const void* target, std::size_t size_bytes) const {
     if (observer_)
       observer_->bulk_persisted(target, size_bytes);
   }
-  /// Copies within the pool, past the caches where the medium likes that. Counts as bulk.
+  /// Copies within the pool, past the caches where that is faster. The bytes count as bulk.
   void bulk_copy(void* target, const void* source, std::size_t size_bytes) const;
 
   void publishes() const {

@@ -1,4 +1,5 @@
-// Looking before touching: kinds of files, locks, headers.
+// Detects media, takes locks, checks headers, and makes pools. Called before libpmemobj opens a
+// file.
 #include <millrace/core/clock.hpp>
 #include <millrace/core/dax_device.hpp>
 #include <millrace/core/kill_point.hpp>
@@ -26,7 +27,8 @@ namespace millrace::storage::pmem {
 
 namespace {
 
-// libpmemobj's own header (its stored format, version 6), as far as we must know it before it may look.
+// The parts of libpmemobj's own header (its stored format, version 6) that we check before it opens
+// the file.
 constexpr std::uint32_t pmemobj_major = 6;
 struct foreign_header {
   char signature[8];
@@ -51,7 +53,7 @@ std::optional<dax_device> device_of(const struct stat& info) {
   return S_ISCHR(info.st_mode) ? find_dax_device(info.st_rdev) : std::nullopt;
 }
 
-// A device cannot be read, only mapped, in pieces of its alignment.
+// A device cannot be read. It can be mapped, in pieces of its alignment.
 status read_device(const pool_file& file, void* to, std::size_t length, std::uint64_t offset) {
   auto doing = "reading the headers of " + file.path;
   struct stat info {};
@@ -74,7 +76,7 @@ status read_bytes(const pool_file& file, void* to, std::size_t length, std::uint
                      : io::read_all(file.file, to, length, offset, file.path);
 }
 
-// Not `pmem_is_pmem`: what that says can be forced by the environment.
+// Not `pmem_is_pmem`, whose answer can be forced by the environment.
 bool maps_synchronously(int fd) {
   auto p = ::mmap(nullptr, descriptor_at, PROT_READ, MAP_SHARED_VALIDATE | MAP_SYNC, fd, 0);
   if (p == MAP_FAILED)
@@ -94,7 +96,8 @@ pool_medium find_medium(int fd, bool device) {
   return maps_synchronously(fd) ? pool_medium::dax : pool_medium::file;
 }
 
-// "process 4711 (millrace)", found in the kernel's table of locks; "another process" if it is not to be seen.
+// Returns "process 4711 (millrace)" from the kernel's table of locks; "another process" if it is
+// not visible.
 std::string who_locks(const struct stat& info) {
   std::ifstream locks{"/proc/locks"};
   for (std::string line; std::getline(locks, line);) {
@@ -113,8 +116,9 @@ std::string who_locks(const struct stat& info) {
   return "another process";
 }
 
-// Of the open file, not of the process: kept until the last copy of the descriptor is closed. libpmemobj's own lock
-// is of another kind, comes later, and is not in the way of this one.
+// Takes a lock of the open file, not of the process, which is kept until the last copy of the
+// descriptor is closed. libpmemobj later takes a lock of another kind, which does not conflict with
+// this one.
 status lock_file(const io::file_handle& file, const std::string& path, const struct stat& info) {
   struct flock whole {};
   whole.l_type = F_WRLCK;
@@ -255,7 +259,7 @@ status write_root(const heap& h, std::uint64_t size_bytes) {
   auto place = h.root(true);
   if (!place)
     return {errc::no_space, "no room for the root object: {}", pmemobj_reason()};
-  // Before anybody has the pool open: whatever its medium, the kernel makes it durable at the end.
+  // The pool is not open yet: whatever its medium, the kernel makes it durable at the end.
   persistence persist{write_back::cache_lines};
   persist.store(place, &root, sizeof root);
   return persist.persist(place, sizeof root);
@@ -285,7 +289,7 @@ status check_medium(const std::string& path, pool_medium expected, pool_medium f
     to_string(expected), to_string(found)};
 }
 
-// Of a file that shall get that path.
+// Checks the medium of an unfinished file that is to get this path.
 status check_medium_of_file(
   const std::string& unfinished, const std::string& path, pool_medium expected) {
   auto file = io::open_file(unfinished, O_RDWR);
@@ -294,7 +298,7 @@ status check_medium_of_file(
 
 constexpr char creating[] = ".creating-";
 
-// Removes what processes left that were killed while they made a pool here.
+// Removes the files of processes that were killed while they made a pool here.
 void sweep_unfinished(const std::filesystem::path& path) {
   auto prefix = path.filename().string() + creating;
   std::error_code ignored;
@@ -305,14 +309,15 @@ void sweep_unfinished(const std::filesystem::path& path) {
     auto pid = std::strtol(name.c_str() + prefix.size(), nullptr, 10);
     if (pid <= 0 || ::kill(static_cast<pid_t>(pid), 0) == 0 || errno != ESRCH)
       continue;
-    // libpmemobj holds it while it makes the pool: its process may be one that is not to be seen from here.
+    // libpmemobj holds this lock while it makes a pool: its process may be invisible from here.
     auto file = io::open_file(entry.path().string(), O_RDWR);
     if (file && ::flock(file->get(), LOCK_EX | LOCK_NB) == 0)
       std::filesystem::remove(entry.path(), ignored);
   }
 }
 
-// Made under another name and linked when it is whole, so that no crash leaves half a pool under this one.
+// Makes the pool under another name and links it when it is complete, so that no crash leaves half
+// a pool.
 status make_pool_file(const std::string& path, std::uint64_t size_bytes, pool_medium expected) {
   auto unfinished = path + creating + std::to_string(::getpid());
   sweep_unfinished(std::filesystem::absolute(path));

@@ -1,5 +1,5 @@
-// The file or device under a pool: what kind of medium it is, whether it is ours, who has it open. Asked before
-// libpmemobj is let near it.
+// The file or device of a pool: its medium, whether it is ours, and which process has it open.
+// Checked before libpmemobj opens it.
 #pragma once
 
 #include <millrace/core/status.hpp>
@@ -13,7 +13,7 @@
 
 namespace millrace::storage::pmem {
 
-/// A pool's file, open and locked against other processes until it is closed.
+/// The file of a pool, open and locked against other processes until it is closed.
 struct pool_file {
   io::file_handle file;
   std::string path;
@@ -22,31 +22,33 @@ struct pool_file {
   pool_medium medium = pool_medium::automatic;
 };
 
-/// Opens and locks it, and finds out the medium. Errors: `not_found`, `busy` naming the process that has it.
+/// Opens and locks the file, and detects its medium. Errors: `not_found`; `busy` naming the process
+/// that has it open.
 result<pool_file> open_pool_file(const std::string& path, pool_medium wanted);
 
-/// Reads the headers, changing nothing, and refuses what is foreign, newer, truncated or damaged.
-/// Errors: those of `open_pool`; `not_found` for a device on which nothing has been made.
+/// Reads the headers without changing them, and refuses a file that is foreign, newer, truncated or
+/// damaged.
+/// Errors: those of `open_pool`; `not_found` for a device without a pool.
 [[nodiscard]] status check_headers(const pool_file& file);
 
-/// What is wrong with a root object, if anything; `file_bytes`: what there is of the pool.
+/// Checks a root object. `file_bytes`: the size of the file or device.
 [[nodiscard]] status check_root(
   const pool_root& root, const std::string& path, std::uint64_t file_bytes);
 
-/// The size of a file for a pool of that capacity: whole pages.
+/// Returns the size of the file of a pool: the capacity in whole pages.
 constexpr std::uint64_t file_bytes_of(std::uint64_t capacity_bytes) noexcept {
   return io::round_down(capacity_bytes, 4096);
 }
 
-/// Makes a pool with an empty index, whole or not at all. Errors: `invalid_argument` when what is there is not the
-/// medium that is expected.
+/// Makes a pool with an empty index, completely or not at all. Errors: `invalid_argument` when the
+/// medium is not the expected one.
 [[nodiscard]] status make_pool(
   const std::string& path, std::uint64_t size_bytes, pool_medium expected);
 
-/// What a medium promises.
+/// Returns what a medium guarantees, in words.
 std::string medium_note(pool_medium medium);
 
-/// True when data can be written to the file past the page cache.
+/// Returns true when data can be written to the file past the page cache.
 bool knows_direct_io(const pool_file& file);
 
 } // namespace millrace::storage::pmem
