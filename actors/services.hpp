@@ -10,20 +10,21 @@
 
 namespace millrace::actors {
 
+/// The first of these services that has the request.
+template <class Request, class First, class... Rest>
+struct service_with : service_with<Request, Rest...> {};
+
+template <class Request, class First, class... Rest>
+requires(First::template has<Request>) struct service_with<Request, First, Rest...>
+  : std::type_identity<First> {
+};
+
 template <class... Services>
 class service_list {
-  template <class Request, class First, class... Rest>
-  static auto find() {
-    if constexpr (First::template has<Request>)
-      return std::type_identity<First>{};
-    else
-      return find<Request, Rest...>();
-  }
-
 public:
   /// The service that has this request.
   template <class Request>
-  using service_of = typename decltype(find<Request, Services...>())::type;
+  using service_of = typename service_with<Request, Services...>::type;
 
   /// Runs `f.template operator()<Service>()` for each.
   template <class F>

@@ -15,7 +15,6 @@
 
 using namespace millrace;
 using namespace millrace::net;
-using namespace millrace::transport;
 
 namespace {
 

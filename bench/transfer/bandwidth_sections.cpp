@@ -1,5 +1,6 @@
 // Measures many transfers in flight: by size, by number of segments, by number of peers.
 #include <millrace/bench/transfer/stage.hpp>
+#include <millrace/transport/tcp/tcp_options.hpp>
 
 #include <algorithm>
 #include <list>
@@ -34,7 +35,8 @@ public:
     // With as many streams as one peer uses, whatever the number of peers.
     add("iperf3", true, [this] {
       return static_cast<double>(bytes_) /
-        stage_.iperf->bytes_per_second(options_of(kind_).drivers.of<tcp_options>().streams);
+        stage_.iperf->bytes_per_second(
+          options_of(kind_).drivers.of<transport::tcp_options>().streams);
     });
   }
 

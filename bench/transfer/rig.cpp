@@ -22,6 +22,7 @@
 
 namespace millrace::bench {
 
+using namespace net;
 using namespace transport;
 
 namespace {

@@ -52,7 +52,7 @@ BOOST_AUTO_TEST_CASE(every_stream_of_the_contract_is_encrypted_by_the_kernel_whe
   BOOST_TEST_REQUIRE(done.take().has_value());
   BOOST_TEST((room == pattern(room.size(), 5)));
   // The last stream may still be in its handshake.
-  auto encrypted = [count = rig_options(here).tcp.streams] {
+  auto encrypted = [count = rig_options(here).drivers.of<transport::tcp_options>().streams] {
     auto streams = tcp_sockets();
     return streams.size() == count && std::all_of(streams.begin(), streams.end(), kernel_encrypts);
   };

@@ -10,8 +10,13 @@
 
 namespace millrace::testing {
 
-/// A part of the pattern that test regions have: byte `k` tells its place, `salt` tells regions apart. The thread
-/// sanitizer looks away: it would take many times as long over every byte.
+/// Returns byte `k` of a test region. `salt` distinguishes regions.
+[[gnu::always_inline]] inline std::byte pattern_byte(std::uint64_t k, std::uint64_t salt) {
+  return static_cast<std::byte>((k ^ k >> 8 ^ k >> 16) * 31 + salt);
+}
+
+/// A part of a test region. The thread sanitizer does not look at how it is made, which would take
+/// many times as long.
 struct pattern_part {
   static constexpr std::uint64_t bytes_max = 4096;
   std::byte bytes[bytes_max];
@@ -19,7 +24,7 @@ struct pattern_part {
   [[gnu::no_sanitize("thread")]] void make(
     std::uint64_t first, std::uint64_t length, std::uint64_t salt) {
     for (std::uint64_t i = 0, k = first; i < length; ++i, ++k)
-      bytes[i] = static_cast<std::byte>((k ^ k >> 8 ^ k >> 16) * 31 + salt);
+      bytes[i] = pattern_byte(k, salt);
   }
 };
 

@@ -33,9 +33,14 @@ public:
   template <class Request>
   using service_of = actors::all_services::service_of<Request>;
   template <class Request>
-  using answer = completion<typename service_of<Request>::template reply_of<Request>>;
+  struct scripts_of {
+    using answer = completion<typename service_of<Request>::template reply_of<Request>>;
+    using script = std::function<void(const Request&, answer)>;
+    using script_by_provider =
+      std::function<void(const std::string& provider, const Request&, answer)>;
+  };
   template <class Request>
-  using script = std::function<void(const Request&, answer<Request>)>;
+  using answer = typename scripts_of<Request>::answer;
 
   /// Its directory lists these providers, all of its only node "n0".
   explicit scripted_service(std::vector<actors::provider_entry> providers) {
@@ -64,7 +69,7 @@ public:
   /// Sets how requests of this kind are answered from now on. Requests without a script are refused
   /// with `unsupported`.
   template <class Request>
-  void on(script<Request> f) {
+  void on(typename scripts_of<Request>::script f) {
     on_for<Request>([f = std::move(f)](const std::string&, const Request& request, auto reply) {
       f(request, std::move(reply));
     });
@@ -72,7 +77,7 @@ public:
 
   /// Does the same for a script that needs to know which provider was asked.
   template <class Request>
-  void on_for(std::function<void(const std::string& provider, const Request&, answer<Request>)> f) {
+  void on_for(typename scripts_of<Request>::script_by_provider f) {
     std::lock_guard guard{scripts_->mutex};
     scripts_->by_number[service_of<Request>::template number_of<Request>()] =
       [f = std::move(f)](

@@ -1,4 +1,5 @@
 // The bounds of what one peer and this process owe each other.
+#include <millrace/config/section.hpp>
 #include <millrace/core/codec.hpp>
 #include <millrace/tests/support/fake_channel.hpp>
 #include <millrace/tests/support/held_completion.hpp>
@@ -315,9 +316,9 @@ BOOST_AUTO_TEST_CASE(another_user_does_not_get_our_huge_pages) {
 }
 
 BOOST_AUTO_TEST_CASE(options_have_bounds) {
-  BOOST_TEST(check(options).ok());
+  BOOST_TEST(config::check_options("shm", options).ok());
   options.transfers_max = 0;
-  BOOST_TEST((check(options).code() == errc::invalid_argument));
+  BOOST_TEST((config::check_options("shm", options).code() == errc::invalid_argument));
 }
 
 BOOST_AUTO_TEST_SUITE_END()

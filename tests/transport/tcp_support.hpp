@@ -10,6 +10,7 @@
 #include <millrace/tests/support/held_completion.hpp>
 #include <millrace/tests/support/kernel_tls.hpp>
 #include <millrace/transport/tcp/messages.hpp>
+#include <millrace/transport/tcp/tcp_options.hpp>
 #include <millrace/transport/tcp/wire.hpp>
 
 #include <netinet/in.h>

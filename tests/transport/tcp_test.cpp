@@ -219,13 +219,13 @@ BOOST_AUTO_TEST_CASE(both_sides_keep_to_the_smaller_bounds) {
 }
 
 BOOST_AUTO_TEST_CASE(streams_come_to_any_address_and_to_ipv6) {
-  for (auto address : {"0.0.0.0:0", "[::1]:0", "[::]:0"}) {
+  for (std::string address : {"0.0.0.0:0", "[::1]:0", "[::]:0"}) {
     auto o = small_options();
     o.listen = {address};
     auto loop = make_loop();
     fabric_options probe;
     probe.prefer = {"tcp"};
-    probe.tcp = o;
+    probe.drivers.edit<tcp_options>() = o;
     auto possible = fabric::create(probe, loop).has_value();
     loop->stop();
     if (!possible) {
