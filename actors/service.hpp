@@ -61,12 +61,11 @@ struct service {
     (f.template operator()<Methods>(), ...);
   }
 
-private:
+  // Public for clang, which looks at them from where `reply_of` is used.
   struct all : Methods... {};
   template <class Request, class Reply>
   static Reply reply_to(const method<Request, Reply>&);
 
-public:
   template <class Request>
   using reply_of = decltype(reply_to<Request>(all{}));
 };

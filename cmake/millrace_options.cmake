@@ -21,7 +21,8 @@ endif()
 foreach(flags millrace_flags millrace_test_flags)
   add_library(${flags} INTERFACE)
   target_compile_options(${flags} INTERFACE -Wall -Wextra -Werror
-    $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized -Wno-restrict -Wno-stringop-overflow -Wno-stringop-overread -Wno-array-bounds>)
+    $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized -Wno-restrict -Wno-stringop-overflow -Wno-stringop-overread -Wno-array-bounds>
+    $<$<CXX_COMPILER_ID:Clang>:-Wno-unused-lambda-capture>)
   if(MILLRACE_KILL_POINTS)
     target_compile_definitions(${flags} INTERFACE MILLRACE_KILL_POINTS)
   endif()

@@ -14,7 +14,7 @@ namespace millrace::net {
 namespace {
 
 // A listener whose backlog is full says EAGAIN and gives no event when there is room again.
-constexpr std::uint32_t connect_retry_ms = 10;
+constexpr std::uint32_t retry_ms = 10;
 
 /// One attempt to connect to a Unix socket. If the loop drops it, the caller still gets its answer.
 class attempt : public std::enable_shared_from_this<attempt> {
@@ -39,7 +39,7 @@ public:
     if (::connect(fd->get(), name, sizeof(*where)) == 0)
       return shake_hands(std::move(*fd));
     if (errno == EAGAIN && steady_clock::now() < deadline_) {
-      loop_->run_after(connect_retry_ms, [a = shared_from_this()] { a->run(); });
+      loop_->run_after(retry_ms, [a = shared_from_this()] { a->run(); });
       return;
     }
     end(explain(errno));

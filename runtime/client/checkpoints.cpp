@@ -12,7 +12,7 @@ using actors::checkpoint_service;
 namespace {
 
 // The most models per page; the service sends fewer when they are large.
-constexpr std::uint32_t list_page = 256;
+constexpr std::uint32_t checkpoints_page = 256;
 
 // Asks the provider that keeps a model's checkpoints.
 template <class Reply, class Ask>
@@ -43,7 +43,7 @@ future<std::vector<checkpoint_summary>> checkpoints::list(const std::string& pre
   auto ask = [core = core_,
               prefix](std::size_t provider, const std::string& after, completion<page> answer) {
     core->ask<checkpoint_service>(
-      provider, actors::list_checkpoints_request{prefix, after, list_page},
+      provider, actors::list_checkpoints_request{prefix, after, checkpoints_page},
       [answer](result<actors::checkpoint_list> r) {
         answer(r.map([](auto& all) { return page{std::move(all.models), all.more}; }));
       });

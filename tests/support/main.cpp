@@ -43,6 +43,14 @@ private:
   bool all_ = true;
 };
 
+// Makes the cases of data-driven tests, which are otherwise made after `init`.
+class generators : public ut::test_tree_visitor {
+  bool test_suite_start(const ut::test_suite& s) override {
+    const_cast<ut::test_suite&>(s).generate();
+    return true;
+  }
+};
+
 class tally : public ut::test_observer {
 public:
   bool skips = false; // the test that runs
@@ -71,6 +79,8 @@ bool init() {
   all.p_name.value = "millrace";
   if (all.argc < 2)
     return true;
+  generators all_cases;
+  ut::traverse_test_tree(all, all_cases, true);
   others unwanted{{all.argv + 1, all.argv + all.argc}};
   ut::traverse_test_tree(all, unwanted, true);
   if (unwanted.all())

@@ -21,7 +21,7 @@ struct pattern_part {
   static constexpr std::uint64_t bytes_max = 4096;
   std::byte bytes[bytes_max];
 
-  [[gnu::no_sanitize("thread")]] void make(
+  __attribute__((no_sanitize("thread"))) void make(
     std::uint64_t first, std::uint64_t length, std::uint64_t salt) {
     for (std::uint64_t i = 0, k = first; i < length; ++i, ++k)
       bytes[i] = pattern_byte(k, salt);

@@ -57,7 +57,7 @@ void power_cut_recorder::stores(const void* target, const void*, std::size_t siz
     uncertain(line, false);
 }
 
-std::ranges::subrange<power_cut_recorder::line_map::iterator> power_cut_recorder::lines_in(
+power_cut_recorder::line_range power_cut_recorder::lines_in(
   const void* target, std::size_t size_bytes) {
   auto last = line_of(static_cast<const std::byte*>(target) + size_bytes - 1);
   return {lines_.lower_bound(line_of(target)), lines_.upper_bound(last)};

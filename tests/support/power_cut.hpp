@@ -82,7 +82,12 @@ private:
 
   std::uint64_t line_of(const void* p) const;
   /// Returns the uncertain lines of a range.
-  std::ranges::subrange<line_map::iterator> lines_in(const void* target, std::size_t size_bytes);
+  struct line_range {
+    line_map::iterator first, last;
+    line_map::iterator begin() const { return first; }
+    line_map::iterator end() const { return last; }
+  };
+  line_range lines_in(const void* target, std::size_t size_bytes);
   bool watching() const { return !live_.empty(); }
   line_image now(std::uint64_t line) const;
   void flush_lines(const void* target, std::size_t size_bytes);

@@ -106,7 +106,7 @@ struct world {
     to_peer->deliver = [to = std::weak_ptr{asking}](message_kind kind, wire_reader& r) {
       auto a = to.lock();
       if (a && kind == message_kind::staged)
-        a->on_staged(read<staged::staged>(r));
+        a->on_staged(read<transport::staged::staged>(r));
       else if (a)
         a->on_committed(read<committed>(r));
       return status{};
@@ -187,7 +187,7 @@ public:
     w.to_peer->deliver = [s = state_](message_kind kind, wire_reader& r) {
       std::lock_guard guard{s->mutex};
       if (kind == message_kind::staged) {
-        auto m = read<staged::staged>(r);
+        auto m = read<transport::staged::staged>(r);
         s->lent[m.number] = m;
       } else {
         auto m = read<committed>(r);
@@ -197,13 +197,13 @@ public:
     };
   }
 
-  staged::staged wait_lent(std::uint64_t number) { return wait(state_->lent, number); }
+  transport::staged::staged wait_lent(std::uint64_t number) { return wait(state_->lent, number); }
   committed wait_ended(std::uint64_t number) { return wait(state_->ended, number); }
 
 private:
   struct state {
     std::mutex mutex;
-    std::map<std::uint64_t, staged::staged> lent;
+    std::map<std::uint64_t, transport::staged::staged> lent;
     std::map<std::uint64_t, committed> ended;
   };
 

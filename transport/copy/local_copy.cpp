@@ -9,10 +9,10 @@ namespace millrace::transport {
 
 namespace {
 
-using copy_chunk = std::vector<local_copy>;
+using part_list = std::vector<local_copy>;
 
-std::vector<copy_chunk> cut(const std::vector<local_copy>& parts, std::uint64_t chunk_bytes) {
-  std::vector<copy_chunk> out{{}};
+std::vector<part_list> cut(const std::vector<local_copy>& parts, std::uint64_t chunk_bytes) {
+  std::vector<part_list> out{{}};
   std::uint64_t room = chunk_bytes;
   for (auto& part : parts)
     for (std::uint64_t at = 0; at < part.length;) {
@@ -28,7 +28,7 @@ std::vector<copy_chunk> cut(const std::vector<local_copy>& parts, std::uint64_t 
   return out;
 }
 
-void run(const copy_chunk& pieces, store_mode mode) {
+void run(const part_list& pieces, store_mode mode) {
   for (auto& piece : pieces)
     copy_bytes(piece.target, piece.source, piece.length, mode);
   if (mode != store_mode::cached)
@@ -48,7 +48,7 @@ void run_local_copies(
   auto mode = write_back           ? store_mode::written_back
     : total >= streaming_bytes_min ? store_mode::streaming
                                    : store_mode::cached;
-  auto chunks = std::make_shared<std::vector<copy_chunk>>(cut(parts, limits.chunk_bytes));
+  auto chunks = std::make_shared<std::vector<part_list>>(cut(parts, limits.chunk_bytes));
   if (total <= limits.inline_bytes_max) {
     for (auto& c : *chunks)
       run(c, mode);
