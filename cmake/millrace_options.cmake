@@ -58,29 +58,32 @@ function(millrace_room name)
   target_include_directories(millrace_${name} PUBLIC "${CMAKE_BINARY_DIR}/include")
   target_link_libraries(millrace_${name} PUBLIC ${ARG_PUBLIC} PRIVATE ${ARG_PRIVATE} millrace_flags)
   millrace_precompile(millrace_${name})
-  if(MILLRACE_UNITY)
-    millrace_unite(millrace_${name} ${sources})
-  endif()
 endfunction()
 
-# millrace_precompile(TARGET): reads the precompiled header of millrace_core, which needs no other library.
+# millrace_precompile(TARGET [HEADER...]): precompiles the headers that most sources include, with HEADER... those of this
+# target, too; and compiles its sources in units of MILLRACE_UNITY.
 function(millrace_precompile target)
-  if(target STREQUAL "millrace_core")
-    target_precompile_headers(${target} PRIVATE <millrace/cmake/precompiled.hpp>)
+  if(target STREQUAL "millrace_core" OR ARGN)
+    target_precompile_headers(${target} PRIVATE <millrace/cmake/precompiled.hpp> ${ARGN})
   else()
     target_precompile_headers(${target} REUSE_FROM millrace_core)
   endif()
+  get_target_property(sources ${target} SOURCES)
+  list(LENGTH sources count)
+  if(MILLRACE_UNITY AND count GREATER 1)
+    millrace_unite(${target} ${sources})
+  endif()
 endfunction()
 
-# millrace_unite(TARGET SOURCE...): compiles up to ten sources of a folder at once, which share their templates. The
-# lists of kinds stay alone, because tests/toys puts others in their place.
+# millrace_unite(TARGET SOURCE...): sources of a folder become units that share headers and templates. The lists of kinds
+# stay alone, because tests/toys puts others in their place.
 function(millrace_unite target)
   set_source_files_properties(builtin.cpp PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
   foreach(source IN LISTS ARGN)
     get_filename_component(folder "${source}" DIRECTORY)
     math(EXPR part "0${members_${folder}}")
     math(EXPR members_${folder} "${part} + 1")
-    math(EXPR part "${part} / 10")
+    math(EXPR part "${part} / ${MILLRACE_UNITY}")
     string(MAKE_C_IDENTIFIER "${folder}_${part}" group)
     set_source_files_properties("${source}" PROPERTIES UNITY_GROUP "${group}")
   endforeach()

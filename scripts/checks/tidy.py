@@ -1,7 +1,15 @@
 """Runs clang-tidy on what changed. Called by scripts/lint: tidy.py BUILD_DIR JOBS.
 
-A file that passed is remembered under BUILD_DIR/../lint by the hash of everything its verdict depends on:
-the checks, the tool, the compiler command, the file and the headers of this tree that it includes.
+BUILD_DIR is configured with MILLRACE_UNITY: clang-tidy spends most of its time on the headers that a source includes,
+so up to ten sources of a folder share one visit. Precompiled headers are left out, so every unit must include what it
+uses.
+
+A unit that passed is remembered by the hash of all that its verdict depends on: the checks, the tool, the compiler
+command, the unit and the files of this tree that it includes, by content and by their path within the tree. The
+verdicts lie in $XDG_CACHE_HOME/millrace/tidy (~/.cache/millrace/tidy), so that another clone finds them, too.
+
+There is no path-sensitive analysis (clang-analyzer-*): it would take longer than all other checks together, and the
+sanitizers run the same code.
 """
 import concurrent.futures
 import hashlib
@@ -12,8 +20,10 @@ import subprocess
 import sys
 
 TOOL = "clang-tidy-14"
+ROOMS = "core|config|net|transport|storage|actors|runtime|bindings|tools|examples"
 # A header that GCC has precompiled is nothing to clang; the sources include what they need.
 PRECOMPILED = re.compile(r" -Winvalid-pch -include \S+/cmake_pch\.hxx\b")
+LAUNCHER = re.compile(r"^\S*cmake -E env \S+ \S*ccache ")
 INCLUDE = re.compile(rb'^\s*#\s*include\s*[<"]([^>"]+)[>"]', re.MULTILINE)
 
 
@@ -22,17 +32,18 @@ def read(path):
         return file.read()
 
 
-def first_party(path, seen):
-    """Adds `path` and, transitively, the headers of this tree that it includes to `seen`."""
+def first_party(path, root, seen):
+    """Adds `path` and, transitively, the files of this tree that it includes to `seen`."""
     if path in seen:
         return
     seen[path] = read(path)
     for header in INCLUDE.findall(seen[path]):
         header = header.decode()
-        inside = header[len("millrace/"):] if header.startswith("millrace/") else \
-            os.path.normpath(os.path.join(os.path.dirname(path), header))
-        if os.path.isfile(inside):
-            first_party(inside, seen)
+        inside = header.removeprefix("millrace/")
+        if inside == header:
+            inside = os.path.relpath(os.path.join(os.path.dirname(path), header), root)
+        if not inside.startswith("..") and os.path.isfile(inside):
+            first_party(inside, root, seen)
 
 
 def configurations_of(path):
@@ -46,20 +57,22 @@ def configurations_of(path):
         folder = os.path.dirname(folder)
 
 
-def key_of(path, command, version):
+def key_of(path, command, version, root):
+    """Of one unit. Neither the clone's place nor that of its build counts."""
     seen = {}
-    first_party(path, seen)
-    digest = hashlib.sha256(version + command.encode())
+    first_party(path, root, seen)
+    digest = hashlib.sha256(version + command.replace(root, "").encode())
     for configuration in configurations_of(path):
         digest.update(read(configuration))
     for name in sorted(seen):
-        digest.update(name.encode() + b"\0" + hashlib.sha256(seen[name]).digest())
+        digest.update(name.encode() + b"\0" + hashlib.sha256(seen[name].replace(root.encode(), b"")).digest())
     return digest.hexdigest()
 
 
-def tidy(path, database):
+def tidy(path, database, root):
     run = subprocess.run(
-        [TOOL, "--quiet", "-p", database, "--extra-arg=-Wno-unknown-warning-option", path],
+        [TOOL, "--quiet", "-p", database, "--extra-arg=-Wno-unknown-warning-option",
+         f"--header-filter=^{re.escape(root)}/({ROOMS})/|/include/millrace/({ROOMS})/", path],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     # The counts of suppressed warnings say nothing.
     noise = re.compile(r"^\d+ warnings?( and \d+ errors?)? generated\.$|^Suppressed |^Use -header")
@@ -67,32 +80,37 @@ def tidy(path, database):
     return run.returncode, run.stdout + ("\n".join(said) if run.returncode else "")
 
 
-def wanted(build_dir):
+def wanted(build_dir, root):
     """The translation units of this tree in the compilation database, with their entries."""
-    root = os.getcwd() + os.sep
     build = os.path.abspath(build_dir)
     with open(os.path.join(build_dir, "compile_commands.json"), encoding="utf-8") as file:
         for entry in json.load(file):
-            entry["command"] = PRECOMPILED.sub("", entry["command"])
             path = os.path.join(entry["directory"], entry["file"])
-            if path.startswith(root) and not path.startswith(build):
-                yield path[len(root):], entry
+            if path.endswith("/cmake_pch.hxx.cxx") or not path.startswith(root + os.sep):
+                continue
+            if path.startswith(build) and "/Unity/" not in path:
+                continue
+            entry["command"] = LAUNCHER.sub("", PRECOMPILED.sub("", entry["command"]))
+            yield os.path.relpath(path, root), entry
 
 
 def main(build_dir, jobs):
-    cache = os.path.join(build_dir, "..", "lint")
+    root = os.getcwd()
+    cache = os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "millrace", "tidy")
     os.makedirs(cache, exist_ok=True)
+    database = os.path.join(build_dir, "tidy")
+    os.makedirs(database, exist_ok=True)
     version = subprocess.run([TOOL, "--version"], stdout=subprocess.PIPE, check=True).stdout
-    units = dict(wanted(build_dir))
-    with open(os.path.join(cache, "compile_commands.json"), "w", encoding="utf-8") as file:
+    units = dict(wanted(build_dir, root))
+    with open(os.path.join(database, "compile_commands.json"), "w", encoding="utf-8") as file:
         json.dump(list(units.values()), file)
-    keys = {path: key_of(path, entry["command"], version) for path, entry in units.items()}
+    keys = {path: key_of(path, entry["command"], version, root) for path, entry in units.items()}
     stale = [path for path in units if not os.path.exists(os.path.join(cache, keys[path]))]
     bad = 0
     with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
         # Reports of a header repeat in every unit that includes it; say each once.
         said = set()
-        for path, (code, text) in zip(stale, pool.map(lambda p: tidy(p, cache), stale)):
+        for path, (code, text) in zip(stale, pool.map(lambda p: tidy(p, database, root), stale)):
             if code == 0:
                 open(os.path.join(cache, keys[path]), "w").close()
                 continue
