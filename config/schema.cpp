@@ -11,7 +11,6 @@ namespace {
 
 constexpr key_text log_levels[] = {"trace", "debug", "info", "warn", "error", "off"};
 // Choices of an enumeration stand in the order of its values.
-constexpr key_text staging_modes[] = {"pinned", "on_demand"};
 constexpr key_text wishes[] = {"auto", "off"};
 constexpr key_text host_sources[] = {"names", "job"};
 
@@ -47,9 +46,6 @@ key_table<staging_settings> keys_of() {
   static constexpr auto rows = std::to_array<bound_key<s>>({
     key<&s::size_bytes>(
       size("size", mib, 16 * tib, "the arena through which bytes move to and from disks")),
-    key<&s::mode>(expert(choice(
-      "mode", staging_modes,
-      "touched and registered once at start, or at each request (for comparison only)"))),
     key<&s::huge_pages>(expert(choice(
       "huge_pages", wishes,
       "`auto` uses huge pages of the system's pool, if there are any and `node.allow_users` is "
@@ -57,7 +53,9 @@ key_table<staging_settings> keys_of() {
     key<&s::lock>(
       expert(choice("lock", wishes, "`auto` locks the arena in memory, if the system allows it"))),
   });
-  return {rows};
+  static constexpr gone_key gone[] = {
+    {"mode", {}, "staging memory is always pinned. Remove the key"}};
+  return {rows, nullptr, gone};
 }
 
 template <>

@@ -27,15 +27,12 @@ struct node_settings {
   friend bool operator==(const node_settings&, const node_settings&) = default;
 };
 
-enum class staging_mode : std::uint8_t { pinned, on_demand };
-
 /// Something the system may or may not grant: used when it does, or not asked for.
 enum class wish : std::uint8_t { automatic, off };
 
 /// The arena through which bytes pass.
 struct staging_settings {
   std::uint64_t size_bytes = 256 * mib;
-  staging_mode mode = staging_mode::pinned;
   wish huge_pages = wish::automatic;
   wish lock = wish::automatic;
 

@@ -81,10 +81,7 @@ public:
     drivers_.push_back(std::move(d));
   }
 
-  result<std::shared_ptr<memory_source>> make_memory(
-    const arena_options& options, staging_mode mode) override {
-    if (mode == staging_mode::on_demand)
-      return make_on_demand_source(options);
+  result<std::shared_ptr<memory_source>> make_memory(const arena_options& options) override {
     auto a = arena::create(options);
     if (!a)
       return fail(a.error());

@@ -18,9 +18,6 @@
 
 namespace millrace::transport {
 
-/// How the memory of `make_memory` comes to be.
-enum class staging_mode { pinned, on_demand };
-
 /// What one driver moved with one peer, for `status`.
 struct path_stats {
   std::string peer;
@@ -46,10 +43,8 @@ public:
     const fabric_options& options, std::vector<std::shared_ptr<driver>> drivers);
   virtual ~fabric() = default;
 
-  /// Makes registered memory of `options.size_bytes`. `pinned` is touched now and announced to peers;
-  /// `on_demand` is made anew for each request, for comparison.
-  virtual result<std::shared_ptr<memory_source>> make_memory(
-    const arena_options& options, staging_mode mode) = 0;
+  /// Makes registered memory of `options.size_bytes`, which is touched now and announced to peers.
+  virtual result<std::shared_ptr<memory_source>> make_memory(const arena_options& options) = 0;
 
   /// Makes a file or device that somebody mapped whole usable as `copy_op::local`, until the returned pointer
   /// goes. Whoever unmaps it first waits for the transfers that use it, or holds the mapping by their `hold`.

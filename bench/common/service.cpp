@@ -18,12 +18,12 @@ constexpr int start_timeout_ms = 180'000;
 std::string config_text(const std::string& address, const service_options& options) {
   auto text = "node: { name: " + to_string(options.kind) + ", listen: \"" + address +
     "\", log_level: error }\n";
-  text += options.kind == service_kind::on_demand ? "staging: { mode: on_demand }\n" : "";
   if (options.movers > 0)
     text += "transport: { movers: " + std::to_string(options.movers) + " }\n";
   text += "providers:\n  - { name: store, capacity: " + std::to_string(options.capacity_bytes);
+  text += ", bucket: " + to_string(options.kind);
   if (!options.path.empty())
-    text += ", bucket: " + to_string(options.kind) + ", path: \"" + options.path + "\"";
+    text += ", path: \"" + options.path + "\"";
   return text + " }\n";
 }
 

@@ -11,7 +11,7 @@
 
 namespace millrace::bench {
 
-enum class service_kind { memory, on_demand, rocksdb, pmem };
+enum class service_kind { memory, on_demand, rocksdb, pmem }; // on_demand: in bench_store
 
 /// Returns the kind's name in cases.
 std::string to_string(service_kind kind);

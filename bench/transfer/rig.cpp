@@ -247,9 +247,7 @@ bulk_handle rig::expose(std::uint32_t owner, direction dir, std::uint64_t size_b
 std::span<std::byte> rig::local(std::uint64_t size_bytes) {
   if (block_.size_bytes < size_bytes) {
     block_ = {};
-    memory_ = need(
-      fabric_->make_memory({.name = "bench", .size_bytes = size_bytes}, staging_mode::pinned),
-      "memory");
+    memory_ = need(fabric_->make_memory({.name = "bench", .size_bytes = size_bytes}), "memory");
     block_ = need(memory_->allocate(size_bytes, 4096), "memory");
   }
   return {block_.data, size_bytes};

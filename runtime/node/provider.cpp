@@ -10,11 +10,6 @@ namespace millrace::runtime {
 
 namespace {
 
-transport::staging_mode mode_of(const config::settings& s) {
-  return s.staging.mode == config::staging_mode::pinned ? transport::staging_mode::pinned
-                                                        : transport::staging_mode::on_demand;
-}
-
 actors::operation_limits bounds_of(const config::settings& s) {
   actors::operation_limits l;
   l.windows_max = s.limits.windows_max;
@@ -51,8 +46,7 @@ result<std::shared_ptr<memory_source>> node_memory::make(
     {.name = "millrace." + name,
      .size_bytes = size_bytes,
      .huge_pages = s.staging.huge_pages == config::wish::automatic && s.node.allow_users.empty(),
-     .lock = s.staging.lock == config::wish::automatic},
-    mode_of(s));
+     .lock = s.staging.lock == config::wish::automatic});
 }
 
 result<std::shared_ptr<memory_source>> node_memory::staging() {

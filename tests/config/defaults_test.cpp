@@ -126,7 +126,6 @@ BOOST_AUTO_TEST_CASE(an_empty_file_is_one_node_with_one_memory_provider) {
 BOOST_AUTO_TEST_CASE(the_defaults_are_these) {
   auto s = good("providers: [{name: kept, bucket: rocksdb, path: /p}]");
   BOOST_TEST(s.staging.size_bytes == 256u << 20);
-  BOOST_TEST((s.staging.mode == staging_mode::pinned));
   BOOST_TEST((s.staging.huge_pages == wish::automatic && s.staging.lock == wish::automatic));
   auto& fabric = s.options.of<transport::fabric_options>();
   BOOST_TEST((fabric.prefer == list{"local", "shm", "verbs", "tcp", "staged"}));
@@ -260,7 +259,7 @@ BOOST_AUTO_TEST_CASE(a_full_file_reads_as_written) {
   auto s = good(R"(
 node:      { name: n0, listen: unix:/run/millrace/n0.sock, socket_mode: "0666",
              allow_users: [1000, bob] }
-staging:   { size: 1GiB, mode: on_demand, huge_pages: off, lock: off }
+staging:   { size: 1GiB, huge_pages: off, lock: off }
 transport: { prefer: [shm], movers: 3 }
 channel:
   poll: 0
@@ -276,7 +275,6 @@ providers:
   BOOST_TEST(s.node.socket_mode == 0666u);
   BOOST_TEST((s.node.allow_users == std::vector<std::string>{"1000", "bob"}));
   BOOST_TEST(s.staging.size_bytes == 1u << 30);
-  BOOST_TEST((s.staging.mode == staging_mode::on_demand));
   BOOST_TEST((s.staging.lock == wish::off));
   BOOST_TEST((s.options.of<transport::fabric_options>().prefer == list{"shm"}));
   BOOST_TEST(s.options.of<net::network_options>().loop.poll_us == 0u);

@@ -116,7 +116,7 @@ BOOST_AUTO_TEST_CASE(the_json_schema_has_types_bounds_and_defaults) {
   BOOST_TEST(size.at("default") == "256MiB");
   BOOST_TEST(size.at("anyOf").at(0).at("minimum") == 1 << 20);
   BOOST_TEST(size.at("anyOf").at(1).at("type") == "string");
-  BOOST_TEST(property(root, "staging", "mode").at("enum") == json({"pinned", "on_demand"}));
+  BOOST_TEST(property(root, "staging", "lock").at("enum") == json({"auto", "off"}));
   auto& movers = property(root, "transport", "movers");
   BOOST_TEST(movers.at("type") == "integer");
   BOOST_TEST(movers.at("maximum") == 64);

@@ -52,7 +52,7 @@ BOOST_AUTO_TEST_CASE(a_key_in_the_wrong_section_is_told_where_it_belongs) {
 BOOST_AUTO_TEST_CASE(a_key_like_no_other_gets_the_list) {
   BOOST_TEST(
     bad("staging: {xyzzyx: 1}") ==
-    "t.yaml:1:11: unknown key 'xyzzyx' in staging (known: size, mode, huge_pages, lock)");
+    "t.yaml:1:11: unknown key 'xyzzyx' in staging (known: size, huge_pages, lock)");
 }
 
 BOOST_AUTO_TEST_CASE(wrong_types_are_refused_where_they_stand) {
@@ -88,7 +88,7 @@ BOOST_AUTO_TEST_CASE(wrong_types_are_refused_where_they_stand) {
 
 BOOST_AUTO_TEST_CASE(keys_given_twice_are_refused) {
   BOOST_TEST(
-    bad("staging:\n  size: 1GiB\n  mode: pinned\n  size: 2GiB\n") ==
+    bad("staging:\n  size: 1GiB\n  lock: off\n  size: 2GiB\n") ==
     "t.yaml:4:3: key 'size' is given twice, first in line 2");
   BOOST_TEST(
     bad("node: {}\nnode: {}\n") == "t.yaml:2:1: key 'node' is given twice, first in line 1");
@@ -121,8 +121,12 @@ BOOST_AUTO_TEST_CASE(values_of_the_wrong_form_are_refused) {
     bad("providers: [{name: a, checksums: 'Off'}]") ==
     "t.yaml:1:34: providers[0].checksums: 'Off' is neither true nor false; did you mean 'false'?");
   BOOST_TEST(
-    bad("staging: {mode: pined}") ==
-    "t.yaml:1:17: staging.mode: 'pined' is not one of pinned, on_demand; did you mean 'pinned'?");
+    bad("staging: {lock: of}") ==
+    "t.yaml:1:17: staging.lock: 'of' is not one of auto, off; did you mean 'off'?");
+  BOOST_TEST(
+    bad("staging: {mode: on_demand}") ==
+    "t.yaml:1:11: staging.mode: this key does not exist any more; staging memory is always pinned. "
+    "Remove the key");
   BOOST_TEST(
     bad("providers: [{name: a, bucket: rocks}]") ==
     "t.yaml:1:31: providers[0].bucket: 'rocks' is not one of memory, rocksdb, pmem; did you mean "

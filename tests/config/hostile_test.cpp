@@ -83,8 +83,8 @@ BOOST_AUTO_TEST_CASE(errors_repeat_no_more_of_the_file_than_fits_a_line) {
   BOOST_TEST(bad("node: {name: " + key + "}").size() < 300u);
   BOOST_TEST(bad("staging: {size: " + key + "}").size() < 300u);
   BOOST_TEST(
-    bad("staging: {mode: \"a\\u0007\\nb\"}") ==
-    "t.yaml:1:17: staging.mode: 'a??b' is not one of pinned, on_demand");
+    bad("staging: {lock: \"a\\u0007\\nb\"}") ==
+    "t.yaml:1:17: staging.lock: 'a??b' is not one of auto, off");
 }
 
 BOOST_AUTO_TEST_CASE(random_text_is_refused_or_read) {

@@ -17,10 +17,7 @@ public:
     : loop_(net::io_loop::start({}).value()), fabric_(fabric_of(loop_, {driver})) {
     if (on_device)
       device_ = std::make_unique<fake_device>(fake_device_bytes);
-    memory_ = fabric_
-                ->make_memory(
-                  {.name = "test", .size_bytes = rig_arena_bytes}, transport::staging_mode::pinned)
-                .value();
+    memory_ = fabric_->make_memory({.name = "test", .size_bytes = rig_arena_bytes}).value();
   }
   ~local_rig() override { loop_->stop(); }
 

@@ -33,9 +33,7 @@ public:
     const std::vector<std::string>& here, const std::vector<std::string>& there,
     std::optional<uid_t> uid = std::nullopt)
     : loop_(io_loop::start({}).value()), fabric_(fabric_of(loop_, here)) {
-    memory_ =
-      fabric_->make_memory({.name = "test", .size_bytes = rig_arena_bytes}, staging_mode::pinned)
-        .value();
+    memory_ = fabric_->make_memory({.name = "test", .size_bytes = rig_arena_bytes}).value();
     auto handler = std::make_shared<fabric_handler>(fabric_);
     auto address = "unix:" + directory_.path() + "/s.sock";
     listener_options where{.address = address, .allow_uids = {}};

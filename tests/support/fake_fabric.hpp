@@ -73,7 +73,7 @@ public:
   }
 
   result<std::shared_ptr<memory_source>> make_memory(
-    const transport::arena_options& options, transport::staging_mode) override {
+    const transport::arena_options& options) override {
     return std::make_shared<heap_memory_source>(options.size_bytes);
   }
   result<std::shared_ptr<void>> adopt(const file_mapping& mapping) override {

@@ -121,7 +121,7 @@ BOOST_AUTO_TEST_CASE(the_first_driver_that_reaches_the_peer_is_taken) {
 BOOST_AUTO_TEST_CASE(every_driver_is_told_of_memory_that_comes_and_keeps_none) {
   fixture t;
   {
-    auto staging = t.f->make_memory({.name = "told", .size_bytes = 1u << 20}, staging_mode::pinned);
+    auto staging = t.f->make_memory({.name = "told", .size_bytes = 1u << 20});
     BOOST_TEST_REQUIRE(staging.has_value());
     for (auto& d : {t.fast, t.slow})
       BOOST_TEST((d->made.size() == 1 && !d->made[0].expired()));

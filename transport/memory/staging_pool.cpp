@@ -2,7 +2,6 @@
 #include <millrace/core/assert.hpp>
 #include <millrace/transport/memory/staging_pool.hpp>
 
-#include <atomic>
 #include <iterator>
 #include <map>
 #include <mutex>
@@ -114,52 +113,10 @@ private:
   free_space space_;
 };
 
-class on_demand_source : public memory_source,
-                         public std::enable_shared_from_this<on_demand_source> {
-public:
-  explicit on_demand_source(const arena_options& options) : options_(options) {}
-
-  result<memory_block> allocate(std::uint64_t size_bytes, std::size_t) override {
-    auto before = used_.fetch_add(size_bytes);
-    if (before > options_.size_bytes || size_bytes > options_.size_bytes - before) {
-      used_ -= size_bytes;
-      return fail(
-        errc::no_space,
-        "asked for " + std::to_string(size_bytes) + " bytes on demand; " + std::to_string(before) +
-          " of " + std::to_string(options_.size_bytes) + " are lent");
-    }
-    auto options = options_;
-    options.size_bytes = std::max<std::uint64_t>(size_bytes, 1);
-    auto made = arena::create(options);
-    if (!made) {
-      used_ -= size_bytes;
-      return fail(made.error());
-    }
-    auto* data = (*made)->data();
-    std::shared_ptr<void> owner{
-      data, [self = shared_from_this(), a = std::move(*made), size_bytes](void*) {
-        self->used_ -= size_bytes;
-      }};
-    return memory_block{data, size_bytes, std::move(owner)};
-  }
-
-  bool contiguous() const noexcept override { return false; }
-  std::uint64_t capacity_bytes() const noexcept override { return options_.size_bytes; }
-  std::uint64_t used_bytes() const noexcept override { return used_; }
-
-private:
-  arena_options options_;
-  std::atomic<std::uint64_t> used_ = 0;
-};
-
 } // namespace
 
 std::shared_ptr<memory_source> make_staging_pool(std::shared_ptr<arena> a) {
   return std::make_shared<staging_pool>(std::move(a));
-}
-
-std::shared_ptr<memory_source> make_on_demand_source(const arena_options& options) {
-  return std::make_shared<on_demand_source>(options);
 }
 
 } // namespace millrace::transport

@@ -1,6 +1,4 @@
-// Lends memory from arenas: from one that was touched and pinned at start, or from one made for
-// each request.
-// Used by nodes and clients for staging memory.
+// Lends memory from an arena that was touched and pinned at start. Used by nodes and clients for staging memory.
 #pragma once
 
 #include <millrace/core/memory.hpp>
@@ -15,9 +13,5 @@ namespace millrace::transport {
 /// Errors:  of `allocate`: `no_space` with the bytes asked for, the bytes free, and the largest
 ///          free run.
 std::shared_ptr<memory_source> make_staging_pool(std::shared_ptr<arena> a);
-
-/// Returns a source that allocates, touches and pins for every request. It shows by comparison what
-/// the pool is worth. `options.size_bytes` bounds what is lent at one time.
-std::shared_ptr<memory_source> make_on_demand_source(const arena_options& options);
 
 } // namespace millrace::transport

@@ -49,7 +49,8 @@ actors::directory directory_of(const config::settings& settings) {
     for (auto& p : node.providers) {
       auto kind = storage::bucket_called(p.bucket);
       where.providers.push_back(
-        {p.name, node.name, addresses.front(), p.bucket, p.group, p.weight, p.checksums,
+        {p.name, node.name, addresses.front(),
+         kind ? std::string{(*kind)->section.keys.name} : p.bucket, p.group, p.weight, p.checksums,
          kind && (*kind)->keeps_checkpoints, addresses});
     }
   }
@@ -166,8 +167,7 @@ result<std::shared_ptr<memory_source>> client_core::staging() {
   std::lock_guard guard{mutex_};
   if (!staging_) {
     auto made = engine_->fabric()->make_memory(
-      {.name = "millrace.client", .size_bytes = engine_->settings().client.staging_bytes},
-      transport::staging_mode::pinned);
+      {.name = "millrace.client", .size_bytes = engine_->settings().client.staging_bytes});
     if (!made)
       return fail(made.error());
     staging_ = std::move(*made);
