@@ -1,5 +1,6 @@
-// The side of a listener that lives on the loop: it decides whom to admit, and counts the connections.
-// The base of admission at Unix sockets (listener.cpp) and on networks (tls/network_admission).
+// The side of a listener that lives on the loop: it decides whom to admit, and counts the
+// connections. Base class of admission at Unix sockets (listener.cpp) and on networks
+// (tls/network_admission).
 #pragma once
 
 #include <millrace/net/channel/channel.hpp>

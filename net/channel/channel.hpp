@@ -1,4 +1,4 @@
-// One authenticated connection between two processes; carries control frames and descriptors.
+// An authenticated connection between two processes, which carries control frames and descriptors.
 // Used by the proxies and sessions of `actors`, and by drivers for their own small messages.
 #pragma once
 
@@ -26,14 +26,14 @@ class context; // tls/context.hpp
 }
 
 /// What a frame is for. The values travel on the wire: append, never renumber.
-/// Kinds below 16 belong to the channel itself and are never handed out.
+/// Kinds below 16 belong to the channel itself; handlers never see them.
 enum class frame_kind : std::uint8_t {
   hello = 1,
   ping = 2,
   pong = 3,
   goodbye = 4,  // the sender is closing in order; carries the reason
   proof = 5,    // ends the handshake: the sender's key and its signature over both hellos
-  request = 16, // asks an actor; uses one credit until its reply or refusal has been sent
+  request = 16, // asks an actor; holds one credit until its reply or refusal has been sent
   reply = 17,
   cancel = 18, // the requester gave up; the reply still comes
   driver = 19, // a driver's own message; `target` says which driver
@@ -47,30 +47,35 @@ struct frame {
   std::vector<unique_fd> fds;
 };
 
-/// Members that have the same secret show each other the same mark; the secret does not follow from it. Nil: no secret.
+/// Identifies the cluster's secret without revealing it: members with the same secret show the same
+/// mark. Nil: no secret.
 using cluster_mark = std::array<std::uint8_t, 16>;
 
-/// Who is at the other end. The identity is proved with the key behind it, on every channel; the
-/// address, or `pid` and `uid`, come from the kernel. `name` is what the peer says: where certificates
-/// are used it has been checked against the peer's.
+/// The process at the other end. It has proved its identity with its key, on every channel. The
+/// kernel reports the address, or `pid` and `uid`. `name` is the name the peer announced; with
+/// certificates, it has been checked against the peer's certificate.
 struct peer_info {
   peer_id id;
   std::string name; // node name, or "client:<pid>"
   std::uint32_t pid = 0;
   std::uint32_t uid = 0;
   std::uint32_t protocol = 0; // version agreed on
-  /// The other end's address on a network; empty on a Unix socket, where `pid` and `uid` are known instead.
+  /// The address of the other end on a network. Empty on a Unix socket, where `pid` and `uid` are
+  /// set instead.
   std::optional<socket_address> address;
   bool connected_by_us = false; // this side connected, the peer listens
-  cluster_mark cluster{};       // what it says; proved only where the channel is encrypted
+  cluster_mark cluster{};       // as announced; proved only on an encrypted channel
 };
 
-/// Its name, and its host where it is another: processes of two hosts may have one name.
+/// The names of clients begin with this.
+inline constexpr std::string_view client_prefix = "client:";
+
+/// The name of the peer and, on a network, its host: processes on two hosts may have the same name.
 inline std::string name_and_host(const peer_info& peer) {
   return peer.address ? peer.name + "@" + peer.address->host() : peer.name;
 }
 
-/// Every bound of a channel. `network_options` has those that the configuration sets.
+/// The bounds of a channel. `network_options` has those that the configuration sets.
 struct channel_options {
   std::string local_name;                    // announced to the peer
   std::uint32_t frame_bytes_max = 16u << 20; // larger frames close the channel
@@ -81,13 +86,15 @@ struct channel_options {
   std::uint32_t requests_max = 256;         // credits granted to the peer
   std::uint32_t requests_queued_max = 1024; // requests waiting here for the peer's credits
   std::uint32_t fds_per_frame_max = 8;
-  /// What proves members of the cluster to each other on a network. Null: tls:// addresses are refused.
+  /// Authenticates members of the cluster on a network. Null: tls:// addresses are refused.
   std::shared_ptr<const net::tls::context> tls = nullptr;
-  /// Connecting only: the node that shall answer; another one is an error that names both. Empty: any.
+  /// For connecting: the name of the node that must answer. The answer of another node is an error
+  /// that names both. Empty: any node.
   std::string expected_name = {};
-  /// Looks up host names; null: the process's own.
+  /// Looks up host names. Null: the resolver of the process.
   std::shared_ptr<resolver> names = nullptr;
-  /// Connecting to a host with several addresses: how long one of them is tried alone.
+  /// For connecting to a host with several addresses: the delay before the next address is tried as
+  /// well.
   std::uint32_t stagger_ms = 250;
 };
 
@@ -96,8 +103,8 @@ using channel_key = std::array<std::byte, 32>;
 
 class channel;
 
-/// Receives what happens on a channel, on the loop, in order: `on_open` once, frames, `on_close`
-/// once.
+/// Receives the events of a channel, on the loop and in order: `on_open` once, then frames, then
+/// `on_close` once.
 class channel_handler {
 public:
   virtual ~channel_handler() = default;
@@ -114,28 +121,28 @@ public:
   virtual const peer_info& peer() const noexcept = 0;
   virtual bool is_open() const noexcept = 0;
 
-  /// A secret that both ends of this channel compute alike for a label, and nobody else can: a hash over the
-  /// handshake's fresh nonces on a Unix socket, keying material of the session where it is encrypted.
-  /// For open channels.
+  /// Derives a secret for a label. Both ends of the channel get the same value, and no other
+  /// process can compute it. On a Unix socket it is a hash over the nonces of the handshake, on an
+  /// encrypted channel keying material of the session. For open channels.
   virtual channel_key derive_key(std::string_view label) const = 0;
 
-  /// Hands a frame over without blocking: written at once by the calling thread when the socket
-  /// takes it, else queued. Descriptors are duplicated by the kernel; the caller keeps its own.
+  /// Sends a frame without blocking. The calling thread writes it at once if the socket has room;
+  /// otherwise it is queued. The kernel duplicates the descriptors; the caller keeps its own.
   /// Errors: `peer_lost` when closed; `busy` when the send queue or the queue for credits is full;
   /// `invalid_argument` for a body above the *peer's* frame bound.
   [[nodiscard]] virtual status send(
     frame_kind kind, std::uint64_t correlation, std::span<const std::byte> body,
     std::span<const int> fds = {}) = 0;
 
-  /// Says goodbye and closes once what is queued has been written, or after `drain_ms`.
+  /// Says goodbye, and closes when the queue has been written or after `drain_ms`.
   virtual void close(status why, std::uint32_t drain_ms = 0) = 0;
 };
 
-/// Connects to "unix:/path" or "tls://host:port" without blocking and shakes hands.
-/// `done` runs on the loop, after `handler->on_open` when it succeeded.
-/// Errors: `unavailable` (nobody listens; says the path and the remedy), `permission_denied` (the
-/// secrets differ, a certificate does not hold, another node answered), `deadline_exceeded` (no
-/// handshake in time, name lookup included), `unsupported_version`, `protocol_error`.
+/// Connects to "unix:/path" or "tls://host:port" without blocking, including the handshake.
+/// `done` runs on the loop; after a success, `handler->on_open` has run before it.
+/// Errors: `unavailable` (no process listens; names the path and the remedy); `permission_denied`
+/// (the secrets differ, a certificate is invalid, another node answered); `deadline_exceeded` (no
+/// handshake in time, name lookup included); `unsupported_version`; `protocol_error`.
 void connect(
   const std::shared_ptr<io_loop>& loop, const std::string& address, const channel_options& options,
   std::shared_ptr<channel_handler> handler, completion<std::shared_ptr<channel>> done);
@@ -143,13 +150,15 @@ void connect(
 struct listener_options {
   std::string address; // "unix:/absolute/path", "tls://host:port" or "tls://[::]:port"
   std::uint32_t connections_max = 256;
-  /// How many there are, counted together by the listeners of one loop that share it. Null: each counts its own.
+  /// The number of connections. Listeners of one loop that share it are counted together. Null:
+  /// this one counts alone.
   std::shared_ptr<std::uint32_t> connections = nullptr;
-  // Of Unix sockets.
+  // For Unix sockets.
   std::uint32_t socket_mode = 0600;
   std::vector<std::uint32_t> allow_uids; // besides the service's own user and root
-  // Of networks. Connections that have not proved themselves are bounded in all and for one source (an
-  // IPv4 address, 64 bits of an IPv6 one); the oldest gives way.
+  // For networks. Connections that have not proved themselves are bounded, in total and for one
+  // source (an IPv4 address, or the first 64 bits of an IPv6 address). The oldest one is closed for
+  // a new one.
   std::uint32_t handshakes_max = 256;
   std::uint32_t handshakes_per_source_max = 64;
   std::shared_ptr<stream_acceptor> streams = nullptr; // takes bulk streams; null: they are refused
@@ -159,25 +168,27 @@ inline std::shared_ptr<std::uint32_t> counter_of(const listener_options& where) 
   return where.connections ? where.connections : std::make_shared<std::uint32_t>(0);
 }
 
-/// Accepts connections until destroyed; removes its socket then.
+/// Accepts connections until it is destroyed, which removes its socket.
 class listener {
 public:
   virtual ~listener() = default;
-  /// As given; of a network with the port that was chosen, where 0 was asked for.
+  /// The address as given; on a network with the port that the system chose, if 0 was given.
   virtual const std::string& address() const noexcept = 0;
 
-  /// Makes the socket (and its directory, mode 0700, if missing) and accepts on the loop.
-  /// `accept` gives the handler of a new connection, or null to refuse it.
-  /// A socket file left by a dead process is taken over; a live one is `already_exists`; the
-  /// decision is made under a lock file beside the socket, so that two starting services cannot
-  /// both win. On a network every address of the host's name is listened on, with one port; a host
-  /// of "[::]" takes IPv4 too. Looking the name up blocks the caller, so open no listener on the loop.
+  /// Makes the socket (and its directory, with mode 0700, if it is missing) and accepts on the
+  /// loop. `accept` returns the handler of a new connection, or null to refuse it.
+  ///
+  /// Unix: the socket file of a dead process is replaced; the file of a live one is
+  /// `already_exists`. A lock file beside the socket makes sure that only one of two starting
+  /// services wins.
+  /// Network: listens at every address of the host's name, with one port; the host "[::]" takes
+  /// IPv4 too. The name lookup blocks the caller, so do not open a listener on the loop.
   static result<std::shared_ptr<listener>> open(
     const std::shared_ptr<io_loop>& loop, const listener_options& where,
     const channel_options& options,
     std::function<std::shared_ptr<channel_handler>(const peer_info&)> accept);
 
-  /// Stops accepting; open channels live on.
+  /// Stops accepting. Open channels stay open.
   virtual void stop() = 0;
 };
 

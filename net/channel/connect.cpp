@@ -1,5 +1,5 @@
 // The connecting side of a channel.
-// Called by links and by whoever needs one connection only.
+// Called by links, and directly where one connection is enough.
 #include <millrace/net/channel/connection.hpp>
 #include <millrace/net/tls/address.hpp>
 #include <millrace/net/tls/channel.hpp>
@@ -13,7 +13,7 @@ namespace millrace::net {
 
 namespace {
 
-// A listener whose backlog is full says EAGAIN and gives no event when there is room again.
+// A listener whose backlog is full returns EAGAIN, and no event tells when it has room again.
 constexpr std::uint32_t retry_ms = 10;
 
 /// One attempt to connect to a Unix socket. If the loop drops it, the caller still gets its answer.
@@ -63,10 +63,12 @@ private:
     if (error_number == ENOENT || error_number == ECONNREFUSED)
       return status{
         errc::unavailable,
-        "connecting to " + address_ + ": nobody listens there; is the service running?"};
+        "connecting to " + address_ + ": no process listens there; is the service running?"};
     if (error_number == EAGAIN)
       return status{
-        errc::deadline_exceeded, "connecting to " + address_ + ": the service accepts nobody"};
+        errc::deadline_exceeded,
+        "connecting to " + address_ +
+          ": the service does not accept connections; it may be overloaded or stopped"};
     return status_from_errno(error_number, "connecting to " + address_);
   }
 

@@ -1,5 +1,4 @@
-// The loop's side of a connection: reading, handshake, heartbeats, closing.
-// Driven by the I/O loop.
+// The part of a connection that runs on the loop: reading, handshake, heartbeats, closing.
 #include <millrace/core/assert.hpp>
 #include <millrace/core/log.hpp>
 #include <millrace/net/channel/connection.hpp>
@@ -15,12 +14,12 @@ namespace millrace::net {
 
 namespace {
 
-// Read from one connection before the others have their turn.
+// Bytes read from one connection before the others get their turn.
 constexpr std::size_t read_turn_bytes = 1u << 20;
 
 } // namespace
 
-/// What the loop holds of a connection: should the loop stop first, the handler still hears of the
+/// The loop's reference to a connection. If the loop stops first, the handler is still told of the
 /// end.
 struct connection::loop_tie {
   explicit loop_tie(std::shared_ptr<connection> c) : of(std::move(c)) {}
@@ -68,8 +67,8 @@ void connection::start() {
 byte_buffer connection::own_hello() const {
   hello h;
   h.id = this_peer();
-  h.name =
-    options_.local_name.empty() ? "client:" + std::to_string(::getpid()) : options_.local_name;
+  h.name = options_.local_name.empty() ? std::string{client_prefix} + std::to_string(::getpid())
+                                       : options_.local_name;
   h.requests_max = options_.requests_max;
   h.frame_bytes_max = std::max(options_.frame_bytes_max, handshake_bytes_max);
   h.fds_per_frame_max = std::min<std::uint32_t>(options_.fds_per_frame_max, fds_at_once_max);
@@ -78,8 +77,6 @@ byte_buffer connection::own_hello() const {
     h.cluster = options_.tls->mark();
   return encode(h);
 }
-
-// -- reading ------------------------------------------------------------------------------------
 
 void connection::on_events(std::uint32_t events) {
   auto keep = shared_from_this();
@@ -110,13 +107,13 @@ void connection::read_turn() {
     heard_ = true;
     taken += got.size_bytes;
     parser_.commit(got.size_bytes);
-    // A short read has emptied the socket: the next one would only say so.
+    // A short read has emptied the socket; another read would return EAGAIN.
     if (!deliver() || (got.size_bytes < room.size() && !stream_->has_unread()))
       return;
   }
 }
 
-// A stream may keep bytes of either direction, of which the loop sees nothing at the socket.
+// A stream may hold bytes of either direction, which polling the socket does not show.
 void connection::settle_stream() {
   if (stream_->has_unsent()) {
     std::lock_guard guard{send_mutex_};
@@ -130,7 +127,7 @@ void connection::settle_stream() {
   });
 }
 
-// Hands out the whole frames received so far. False when that ended the connection.
+// Delivers the complete frames received so far. False when that ended the connection.
 bool connection::deliver() {
   while (true) {
     auto next = parser_.next();
@@ -206,8 +203,6 @@ status connection::take_counted(const parsed_frame& arrived) {
   return {};
 }
 
-// -- handshake ----------------------------------------------------------------------------------
-
 status connection::take_in_handshake(const parsed_frame& arrived) {
   if (arrived.header.kind == frame_kind::hello && their_hello_.empty())
     return take_hello(arrived);
@@ -280,8 +275,6 @@ void connection::open(std::shared_ptr<channel_handler> handler) {
     done(shared_from_this());
 }
 
-// -- heartbeats ---------------------------------------------------------------------------------
-
 void connection::schedule_heartbeat() {
   heartbeat_at_ = steady_clock::now();
   auto delay_ms = std::max(1u, std::min(options_.heartbeat_ms, options_.peer_timeout_ms / 4));
@@ -291,8 +284,8 @@ void connection::schedule_heartbeat() {
   });
 }
 
-// Silence counts only while this process was awake: after a pause of its own (a stop, a suspended
-// machine), a whole beat at most is added.
+// Silence counts only while this process runs: after a pause (a stopped process, a suspended
+// machine) at most one heartbeat interval is added.
 void connection::on_heartbeat() {
   if (phase_ == phase::closed)
     return;
@@ -313,8 +306,6 @@ void connection::on_heartbeat() {
   schedule_heartbeat();
 }
 
-// -- the end ------------------------------------------------------------------------------------
-
 void connection::end_by_goodbye(std::span<const std::byte> body) {
   auto reason = decode_goodbye(body);
   if (phase_ == phase::handshake)
@@ -329,7 +320,7 @@ void connection::lost(const status& how) {
   finish(status{errc::peer_lost, describe_peer() + " is gone: " + how.detail()});
 }
 
-// Ends the connection because of the peer, telling it why.
+// Ends the connection because of the peer, and tells it why.
 void connection::fault(const status& why) {
   if (phase_ == phase::closed)
     return;

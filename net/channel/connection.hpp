@@ -1,5 +1,5 @@
-// The channel over one byte stream, from its handshake to its end.
-// Made by `connect` and by listeners; users see it as `channel`.
+// A channel over one byte stream, from the handshake to the end.
+// Made by `connect` and by listeners. Its users see a `channel`.
 #pragma once
 
 #include <millrace/net/channel/byte_stream.hpp>
@@ -16,26 +16,26 @@
 
 namespace millrace::net {
 
-/// What a connection tells whoever made it; all on the loop.
+/// Callbacks to the maker of a connection, all on the loop.
 struct connection_hooks {
-  /// The peer has proved itself: gives the handler, or the reason to refuse it.
+  /// The peer has proved its identity. Returns the handler, or the reason to refuse the peer.
   std::function<result<std::shared_ptr<channel_handler>>(const peer_info&)> admit;
   /// The handshake's outcome, after `on_open`. May be null.
   completion<std::shared_ptr<channel>> done;
-  /// The last word. May be null.
+  /// The connection is gone; the last call. May be null.
   std::function<void()> gone;
 };
 
-/// What a connection starts from.
+/// The parts that a connection is made from.
 struct connection_seed {
   handshake_side side = handshake_side::connector;
   std::unique_ptr<byte_stream> stream;
   peer_credentials who;                  // of a Unix socket
   std::optional<socket_address> address; // of the other end on a network
-  time_point began;                      // when the handshake's time started to run
+  time_point began;                      // the handshake timeout counts from here
 };
 
-/// The hooks of a connecting side: names the address in errors, and checks which node answered.
+/// The hooks of the connecting side. They name the address in errors and check which node answered.
 connection_hooks connector_hooks(
   const std::string& address, const channel_options& options,
   std::shared_ptr<channel_handler> handler, completion<std::shared_ptr<channel>> done);
@@ -118,7 +118,7 @@ private:
   const time_point began_;
   std::atomic<phase> phase_ = phase::handshake; // leaves `open` under the lock only
 
-  // Of the loop.
+  // Used on the loop only.
   connection_hooks hooks_;
   std::shared_ptr<channel_handler> handler_;
   peer_info peer_;
@@ -142,7 +142,7 @@ private:
   status closing_why_;
   std::uint32_t peer_frame_bytes_max_ = 0;
   std::uint32_t peer_fds_max_ = 0;
-  std::uint32_t granted_ = 0;     // requests the peer lets us have outstanding
+  std::uint32_t granted_ = 0;     // requests that the peer lets this side have outstanding
   std::uint32_t outstanding_ = 0; // our requests without reply
   std::uint32_t serving_ = 0;     // the peer's requests without reply
   std::deque<waiting_request> waiting_;

@@ -1,4 +1,4 @@
-// The senders' side of a connection: direct writes, the queue, credits, draining.
+// The sending part of a connection: direct writes, the queue, credits, draining.
 // Called by any thread, through `channel`.
 #include <millrace/core/assert.hpp>
 #include <millrace/net/channel/connection.hpp>
@@ -11,7 +11,7 @@ namespace millrace::net {
 
 namespace {
 
-// Between looks whether other processes have taken their descriptors.
+// How often to check whether other processes have received their descriptors.
 constexpr std::uint32_t send_retry_ms = 10;
 
 } // namespace
@@ -37,7 +37,7 @@ status connection::send(
     return send_request(correlation, body, fds);
   if (kind == frame_kind::cancel && cancel_waiting(correlation))
     return {};
-  // Counted down before the peer can see the reply and use its credit again.
+  // Counted down before the peer can see the reply and reuse its credit.
   auto frees = kind == frame_kind::reply && serving_ > 0;
   serving_ -= frees ? 1 : 0;
   auto sent = transmit(kind, correlation, body, fds);
@@ -122,7 +122,7 @@ status connection::transmit(
     correlation};
   auto pushed = queue_.push(header, body, fds, beyond_bound);
   if (queue_.broken()) {
-    // The peer's last words may still be in our socket: reading them ends the connection.
+    // The peer's goodbye may still be in our socket: reading it ends the connection.
     loop_->post([c = self()] {
       c->read_some();
       c->lost(status{errc::peer_lost, "it does not read any more"});
@@ -152,7 +152,7 @@ void connection::send_own(frame_kind kind, std::span<const std::byte> body) {
   static_cast<void>(transmit(kind, 0, body, {}, true));
 }
 
-// What is queued already shows the peer that we live.
+// Queued frames already show the peer that this side is alive.
 void connection::send_if_idle(frame_kind kind) {
   std::lock_guard guard{send_mutex_};
   if (queue_.empty())
@@ -179,7 +179,7 @@ void connection::flush() {
     finish({});
 }
 
-// A socket that has room says so again and again; where room is not what is missing, time must do.
+// A socket with room stays writable. When something else than room is missing, a timer retries.
 void connection::wait_for_room() {
   auto retry = queue_.needs_retry();
   if (retry)

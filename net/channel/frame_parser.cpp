@@ -1,4 +1,4 @@
-// Frame headers and the buffer from which frames are cut.
+// Frame headers, and the buffer that holds received frames.
 // Used by channels.
 #include <millrace/core/assert.hpp>
 #include <millrace/net/channel/frame_parser.hpp>
@@ -67,7 +67,7 @@ std::span<std::byte> frame_parser::room() {
     std::memmove(data_.get(), data_.get() + begin_, pending);
   begin_ = 0;
   end_ = pending;
-  // A large frame has gone: what it took goes too.
+  // Free the memory of a large frame.
   if (capacity_ == 0 || (capacity_ > small_bytes && pending < small_bytes / 2 && !header_))
     resize(small_bytes);
   if (end_ == capacity_) {

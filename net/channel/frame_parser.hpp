@@ -1,5 +1,6 @@
-// Frames on the wire: a fixed header and a body. Encodes headers, cuts a byte stream into frames.
-// Used by channels; knows no sockets, so that a fuzzer can drive it.
+// Frames on the wire: a fixed header and a body. Encodes headers and splits a byte stream into
+// frames.
+// Used by channels. It has no socket, so that a fuzzer can drive it.
 #pragma once
 
 #include <millrace/net/channel/channel.hpp>
@@ -14,7 +15,7 @@
 
 namespace millrace::net {
 
-/// What stands before every body. On the wire, little endian:
+/// The header before every body. On the wire, little endian:
 /// magic u16, format u8, kind u8, flags u8 (ignored), descriptors u8, 0 u16, body u32, 0 u32,
 /// correlation u64.
 struct frame_header {
@@ -40,11 +41,11 @@ struct parsed_frame {
   std::span<const std::byte> body;
 };
 
-/// Cuts received bytes into frames.
+/// Splits received bytes into frames.
 ///
-/// The buffer grows with the bytes that have come, never to what a header claims: it holds at most
-/// twice the bytes received of the frame at hand (and at least `small_bytes`), and gets small again
-/// afterwards.
+/// The buffer grows with the bytes received, never to the size that a header claims. It holds at
+/// most twice the received bytes of the current frame (and at least `small_bytes`), and shrinks
+/// again afterwards.
 class frame_parser {
 public:
   static constexpr std::size_t small_bytes = 32 * 1024;
@@ -52,19 +53,20 @@ public:
   frame_parser(std::uint32_t body_bytes_max, std::uint32_t fds_max)
     : body_bytes_max_(body_bytes_max), fds_max_(fds_max) {}
 
-  /// Applies to headers not yet seen whole.
+  /// Applies to headers that are not complete yet.
   void set_body_bytes_max(std::uint32_t value) noexcept { body_bytes_max_ = value; }
 
-  /// Where to receive into; never empty. Ends the life of the frames given out before.
+  /// Where to receive into; never empty. Invalidates the frames returned before.
   std::span<std::byte> room();
   /// `size_bytes` of the room have been filled.
   void commit(std::size_t size_bytes) noexcept { end_ += size_bytes; }
 
-  /// The next whole frame, or nothing until more bytes come. After a fault the stream is lost.
+  /// The next complete frame, or nothing until more bytes arrive. After an error the stream is
+  /// unusable.
   /// Errors: `protocol_error` naming the fault.
   result<std::optional<parsed_frame>> next();
 
-  /// Descriptors that may have come for the frame of which a part is here.
+  /// How many descriptors may have arrived for the incomplete frame.
   std::uint32_t fds_of_partial() const noexcept;
   std::size_t capacity_bytes() const noexcept { return capacity_; }
 

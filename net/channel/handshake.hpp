@@ -1,5 +1,5 @@
 // The first messages of a connection: hello, proof, goodbye. Pure functions on bytes.
-// Used by channels on both sides, and by the listener to say why it refuses.
+// Used by channels on both sides, and by listeners to tell a refused process why.
 #pragma once
 
 #include <millrace/core/codec.hpp>
@@ -17,11 +17,11 @@ namespace millrace::net {
 
 inline constexpr std::uint32_t protocol_version_min = 1;
 inline constexpr std::uint32_t protocol_version_max = 1;
-/// No frame before the end of the handshake, and no goodbye, is larger.
+/// The bound of frames before the end of the handshake, and of goodbyes.
 inline constexpr std::uint32_t handshake_bytes_max = 4096;
 inline constexpr std::size_t peer_name_bytes_max = 256;
 
-/// Says who speaks, in which versions, and what it lets the other side send.
+/// Announces the sender, its versions, and what the other side may send.
 struct hello {
   std::string magic = "millrace";
   std::uint32_t version_min = protocol_version_min;
@@ -54,7 +54,7 @@ result<std::uint32_t> agree(const hello& ours, const hello& theirs);
 
 enum class handshake_side : std::uint8_t { connector = 0, acceptor = 1 };
 
-/// What a side sends once it has both hellos: its key, and its signature.
+/// The message of a side that has both hellos: its key and its signature.
 struct handshake_proof {
   identity_key key{};
   identity_signature signature{};
@@ -67,12 +67,13 @@ typename Inspector::result_type inspect(Inspector& f, handshake_proof& x) {
   return f(x.key, x.signature);
 }
 
-/// The proof of this process, on `side`. `binding` is that of the byte stream.
+/// Makes the proof of this process, on `side`. `binding` is `byte_stream::binding`.
 ///
-/// *Problem*: a recorded stream, played back on a new connection, must not pass for a peer, nor may one
-/// member of a cluster bear the identity of another. The signature covers the fresh nonces of both hellos,
-/// so that a recording does not fit; the identity is a hash of the key, so that nobody else can sign for
-/// it; and it covers the session underneath, so that nobody in between can pass a proof on.
+/// *Problem*: a recorded stream that is replayed on a new connection must not pass for a peer, and
+/// one member of a cluster must not take the identity of another. The signature covers the fresh
+/// nonces of both hellos, so a recording does not verify. The identity is a hash of the key, so no
+/// other process can sign for it. The signature also covers the session underneath, so a process in
+/// between cannot forward a proof.
 byte_buffer prove(
   handshake_side side, std::span<const std::byte> binding,
   std::span<const std::byte> connector_hello, std::span<const std::byte> acceptor_hello);
@@ -84,14 +85,14 @@ status check_proof(
   std::span<const std::byte> binding, std::span<const std::byte> connector_hello,
   std::span<const std::byte> acceptor_hello);
 
-/// 32 bytes that follow from both hellos and the label.
+/// Derives 32 bytes from both hellos and the label.
 std::array<std::byte, 32> derive(
   std::string_view label, std::span<const std::byte> connector_hello,
   std::span<const std::byte> acceptor_hello);
 
-/// Why a side closes. The detail is cut to fit.
+/// Encodes why a side closes. The detail is cut to fit.
 byte_buffer encode_goodbye(const status& why);
-/// The reason; `protocol_error` for bytes that hold none.
+/// Decodes the reason; `protocol_error` for bytes that hold none.
 status decode_goodbye(std::span<const std::byte> bytes);
 
 } // namespace millrace::net

@@ -1,5 +1,4 @@
-// Connecting when asked, and again after losses, with growing pauses.
-// Made by clients.
+// Connects when asked, and again after a loss, with growing delays.
 #include <millrace/net/channel/link.hpp>
 
 #include <algorithm>
@@ -20,13 +19,13 @@ struct trial {
   status why; // what kept us from those before
 
   void failed(const status& cause) {
-    // What is more than absence tells more: "the secrets differ" rather than "no such socket".
+    // Report the most specific error: "the secrets differ" rather than "no such socket".
     auto code = why.ok() || why.code() == errc::unavailable ? cause.code() : why.code();
     why = status{code, why.ok() ? cause.detail() : why.detail() + "; " + cause.detail()};
   }
 };
 
-/// The work of a link; what runs on the loop holds it weakly.
+/// The state of a link; callbacks on the loop hold a weak pointer to it.
 class link_core : public std::enable_shared_from_this<link_core> {
 public:
   link_core(
@@ -71,7 +70,7 @@ private:
   std::uint64_t timer_ = 0;
 };
 
-/// Passes everything on, and tells the link of the end.
+/// Forwards all events, and tells the link of the end.
 class watching_handler final : public channel_handler {
 public:
   watching_handler(std::shared_ptr<channel_handler> inner, std::weak_ptr<link_core> owner)
@@ -99,7 +98,7 @@ void link_core::acquire(channel_done done) {
   }
   auto may_try = state_.now == phase::idle ||
     (state_.now == phase::waiting && steady_clock::now() >= next_attempt_);
-  // `open` with a channel that is not: its end is on the way, and says why.
+  // In phase `open` with a closed channel: its end has been posted, and brings the reason.
   if (state_.now == phase::connecting || may_try) {
     waiters_.push_back(std::move(done));
     return may_try ? attempt(lock) : void();
@@ -146,7 +145,7 @@ void link_core::attempt(std::unique_lock<std::mutex>& lock) {
   });
 }
 
-// An address that does not answer leaves those after it their share of the time.
+// Each address gets a share of the time, so that one without an answer leaves time for the next.
 void link_core::try_address(const std::shared_ptr<trial>& t) {
   auto& all = options_.addresses;
   auto left = std::chrono::ceil<std::chrono::milliseconds>(t->deadline - steady_clock::now());
@@ -189,7 +188,7 @@ void link_core::attempted(result<std::shared_ptr<channel>> outcome) {
       ++state_.opened;
       channel_ = *outcome;
       opened_at_ = steady_clock::now();
-      // It may have ended inside the handler's `on_open`, before we knew it.
+      // It may have ended inside the handler's `on_open` already.
       if (!channel_->is_open())
         schedule_attempt();
     } else {
@@ -202,7 +201,7 @@ void link_core::attempted(result<std::shared_ptr<channel>> outcome) {
     done(outcome);
 }
 
-// A connection that lasted earns a quick return; one that dies at once does not.
+// Reconnect soon after a connection that lasted, later after one that ended at once.
 void link_core::lost(const status& why) {
   std::lock_guard guard{mutex_};
   state_.last_cause = why.ok() ? status{errc::unavailable, "closed on this side"} : why;
@@ -245,7 +244,7 @@ void link_core::close(status why, std::uint32_t drain_ms) {
     open->close(std::move(why), drain_ms);
 }
 
-/// The link as its users hold it: letting go of it closes.
+/// The link as its users hold it: its destruction closes the link.
 class link_handle final : public link {
 public:
   explicit link_handle(std::shared_ptr<link_core> core) : core_(std::move(core)) {}

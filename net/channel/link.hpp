@@ -1,5 +1,5 @@
-// A client's durable connection to one address: connects at first use, reconnects after loss.
-// Held by the proxies of remote actors; reports itself to `status`.
+// A client's connection to one address, which connects at first use and again after a loss.
+// Held by the proxies of remote actors; reports its state to `status`.
 #pragma once
 
 #include <millrace/net/channel/channel.hpp>
@@ -14,8 +14,8 @@ namespace millrace::net {
 
 struct link_options {
   std::string address; // "unix:/absolute/path" or "tls://host:port"
-  /// Several ways to the same node, tried in this order by each attempt; `address` is only its name then.
-  /// A Unix socket that is not there costs no time.
+  /// Several addresses of the same node, which each attempt tries in this order. `address` is then
+  /// only its name. A Unix socket that does not exist costs no time.
   std::vector<std::string> addresses = {};
   channel_options channel;
   std::uint32_t connect_timeout_ms = 5000; // for one attempt at all addresses, handshake included
@@ -23,37 +23,37 @@ struct link_options {
   std::uint32_t backoff_max_ms = 2000;
 };
 
-/// How a link stands.
+/// The state of a link.
 struct link_state {
   enum class phase : std::uint8_t { idle, connecting, open, waiting, closed };
-  phase now = phase::idle;  // `waiting`: for the time of the next attempt
-  std::uint64_t opened = 0; // connections that came to be
+  phase now = phase::idle;  // `waiting`: for the next attempt
+  std::uint64_t opened = 0; // connections that succeeded
   std::uint64_t failed = 0; // attempts in a row that failed
   status last_cause;        // why the last connection or attempt ended
 };
 
-/// Threads: any. Destruction closes the channel, answers who waits, and never blocks.
+/// Threads: any. Destruction closes the channel, answers all waiting callers, and never blocks.
 class link {
 public:
   virtual ~link() = default;
 
-  /// `make_handler` gives the handler of each new connection; it is called on the loop.
+  /// `make_handler` returns the handler of each new connection. It is called on the loop.
   static std::shared_ptr<link> make(
     const std::shared_ptr<io_loop>& loop, const link_options& options,
     std::function<std::shared_ptr<channel_handler>()> make_handler);
 
-  /// Gives the open channel, at once on this thread if there is one, else after one attempt to
-  /// connect.
+  /// Passes the open channel to `done`: at once on this thread if there is one, otherwise after one
+  /// attempt to connect.
   ///
-  /// Errors: while the backoff after a failure lasts, at once: `peer_lost` when a connection was
-  /// lost, `unavailable` otherwise, naming the address and the last cause. After an attempt, as
+  /// Errors: during the backoff after a failure, at once: `peer_lost` when a connection was lost,
+  /// otherwise `unavailable`; both name the address and the last cause. After an attempt, those of
   /// `connect`.
   virtual void acquire(completion<std::shared_ptr<channel>> done) = 0;
 
   virtual link_state state() const = 0;
   virtual const std::string& address() const noexcept = 0;
 
-  /// Closes the channel and connects no more; later uses fail with `unavailable`.
+  /// Closes the channel and does not connect again. Later uses fail with `unavailable`.
   virtual void close(status why, std::uint32_t drain_ms = 0) = 0;
 };
 

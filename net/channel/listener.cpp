@@ -1,4 +1,5 @@
-// Opening listeners, and admission at Unix sockets: who may connect, how many, and what the refused are told.
+// Opening listeners, and admission at Unix sockets: who may connect, how many, and what the refused
+// are told.
 // Opened by a node; runs on its I/O loop.
 #include <millrace/core/log.hpp>
 #include <millrace/net/channel/admission.hpp>

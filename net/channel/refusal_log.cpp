@@ -67,7 +67,7 @@ refusal_log::entry& refusal_log::entry_of(const std::string& source, time_point 
   return shared ? others_ : sources_[source];
 }
 
-// A look over all of them costs something, so under attack it is taken now and then only.
+// A pass over all sources takes time, so it runs at most once a second.
 void refusal_log::forget_old(time_point now) {
   if (looked_ != time_point{} && now - looked_ < period / 60)
     return;

@@ -1,4 +1,4 @@
-// Writing frames: the direct way, and in batches from the queue.
+// Writes frames directly, and in batches from the queue.
 // Used by channels, under their send lock.
 #include <millrace/net/channel/send_queue.hpp>
 
@@ -79,7 +79,8 @@ status send_queue::flush() {
     for (auto& fd : frames_.front().fds)
       fds.push_back(fd.get());
     auto sent = stream_.send({parts.data(), count}, fds);
-    // Descriptors in flight go down as other processes take theirs: it is a matter of time only.
+    // The kernel bounds descriptors in flight; the number falls when other processes receive
+    // theirs.
     needs_retry_ = sent.error_number == ETOOMANYREFS;
     if (sent.error_number == EAGAIN || needs_retry_)
       return {};

@@ -1,4 +1,4 @@
-// Frames on their way into one stream: written at once if possible, else kept in order.
+// Frames to be sent over one stream: written at once if possible, otherwise queued in order.
 // Used by channels, under their send lock.
 #pragma once
 
@@ -12,22 +12,24 @@ namespace millrace::net {
 
 class send_queue {
 public:
-  /// The stream outlives the queue.
+  /// The stream must outlive the queue.
   send_queue(byte_stream& stream, std::uint64_t bytes_max)
     : stream_(stream), bytes_max_(bytes_max) {}
 
-  /// Takes the frame: straight into the stream when nothing waits, else copied behind what waits.
+  /// Writes the frame to the stream if the queue is empty; otherwise copies it into the queue.
   /// `beyond_bound` is for the channel's own small frames.
-  /// Errors: `busy` when the bound is reached; `invalid_argument` for a descriptor that is none;
-  /// `unsupported` for descriptors where none can travel; others when the system refuses. Nothing was sent then.
+  /// Errors, after which nothing was sent: `busy` when the bound is reached; `invalid_argument` for
+  /// an invalid descriptor; `unsupported` for descriptors on a stream that cannot carry them;
+  /// others from the system.
   status push(
     const frame_header& header, std::span<const std::byte> body, std::span<const int> fds,
     bool beyond_bound = false);
 
-  /// Writes until the socket is full or nothing is left. Errors: the socket is broken.
+  /// Writes until the socket is full or the queue is empty. Errors: the socket is broken.
   status flush();
 
-  /// What the last `flush` left waits for other processes to take descriptors: no event of the socket tells when.
+  /// True if the last `flush` stopped because other processes have not received their descriptors
+  /// yet. No event of the socket tells when they have.
   bool needs_retry() const noexcept { return needs_retry_; }
 
   /// True once the socket refused a write for good.
@@ -57,7 +59,7 @@ private:
   std::deque<outgoing> frames_;
 };
 
-/// Duplicates descriptors, so that their owner may close them before they have been sent.
+/// Duplicates descriptors, so that the caller may close its own before they have been sent.
 result<std::vector<unique_fd>> duplicate(std::span<const int> fds);
 
 } // namespace millrace::net

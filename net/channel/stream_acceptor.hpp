@@ -1,4 +1,4 @@
-// Takes the connections of a listener that carry bulk instead of a channel.
+// Takes over connections of a listener that carry bulk data instead of a channel.
 // Implemented by the tcp driver; called by listeners on networks.
 #pragma once
 

@@ -1,5 +1,4 @@
-// The I/O loop: who holds its role, how it is handed over, and what its holder does.
-// Channels and drivers use it through `io_loop.hpp`.
+// The I/O loop: which thread holds the role, how it is handed over, and what the holder does.
 #include <millrace/core/assert.hpp>
 #include <millrace/core/race_plant.hpp>
 #include <millrace/net/loop/io_loop.hpp>
@@ -22,15 +21,16 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// While callers come and go, the own thread stays away this long after the last one has left:
-// waking it for every operation would cost the caller a context switch each time.
+// The own thread takes the role back only this long after the last caller has left: waking it after
+// every operation would cost the caller a context switch each time.
 constexpr auto own_absence = 2ms;
 constexpr auto own_check = 1ms;
-// Longest wait for a role whose holder is busy in callbacks; the caller then waits the ordinary
-// way.
+// How long a caller waits for the role while its holder runs callbacks. After that it waits without
+// helping.
 constexpr auto hand_over_max = 2ms;
 constexpr auto hand_over_check = 200us;
-// Between two yields while polling. A yield takes longer than a look, and what comes meanwhile waits for its end.
+// Polls between two yields. A yield takes longer than a poll, and delays events that arrive
+// meanwhile.
 constexpr auto yield_interval = 3us;
 
 enum class holder : std::uint8_t { nobody, own_thread, helper };
@@ -42,7 +42,7 @@ public:
 
   std::chrono::microseconds current() const noexcept { return std::chrono::microseconds{current_}; }
 
-  /// Something came after `waited`, polling or asleep.
+  /// An event arrived after `waited`, polling or asleep.
   void came_after(steady_clock::duration waited) noexcept {
     if (waited <= std::chrono::microseconds{max_})
       current_ = std::min(max_, std::max(2 * current_, 4u));
@@ -55,8 +55,8 @@ private:
   std::uint32_t current_;
 };
 
-/// Everything of a loop. Its own thread keeps it alive, so that the last user may let go in a
-/// callback.
+/// The state of a loop. The own thread keeps it alive, so that the last user may release the loop
+/// in a callback.
 class loop_state {
 public:
   loop_state(std::unique_ptr<poller> p, io_loop_options options)
@@ -92,7 +92,7 @@ private:
   template <class Leave>
   int sleep(const Leave& leave, time_point until);
 
-  // Of the role's holder alone.
+  // Used by the holder of the role only.
   std::unique_ptr<poller> poller_;
   poll_bound own_bound_;
   poll_bound help_bound_;
@@ -117,8 +117,8 @@ private:
   timer_queue timers_;
 };
 
-// Sets the flag before looking at `sleeping_`; the holder does it the other way round, so one sees
-// the other.
+// This side sets the flag before it reads `sleeping_`; the holder does the opposite. So one of them
+// sees the other.
 void loop_state::wake() noexcept {
   attention_.store(true);
   if (sleeping_.exchange(false))
@@ -157,8 +157,6 @@ void loop_state::cancel_timer(std::uint64_t timer) {
   cancelled = timers_.cancel(timer);
 }
 
-// -- the role ---------------------------------------------------------------------------------
-
 void loop_state::take_role(holder who) {
   holder_ = who;
   role_thread_.store(std::this_thread::get_id());
@@ -190,7 +188,7 @@ void loop_state::run() {
   leave_role();
 }
 
-// Parks the own thread until the role is free and no caller seems about to take it again.
+// Blocks the own thread until the role is free and no caller is likely to take it again soon.
 void loop_state::await_turn(lock_type& lock) {
   std::uint64_t seen = 0;
   while (!stopping_) {
@@ -202,7 +200,7 @@ void loop_state::await_turn(lock_type& lock) {
       if (own_turn_.wait_for(lock, own_check) == std::cv_status::timeout && expected_ > 0)
         own_due_ = true;
     } else if (holder_ == holder::helper && helps_ == seen) {
-      // One caller has stayed through a whole check: it will call when it leaves.
+      // A caller has stayed for a whole period: it will notify when it leaves.
       parked_deep_ = true;
       own_turn_.wait(lock);
       parked_deep_ = false;
@@ -228,7 +226,8 @@ void loop_state::help(const std::function<bool()>& done, time_point deadline) {
   helper_left(lock);
 }
 
-// Gets the role for a helper: it is free, or the own thread is asked to hand it over.
+// Gets the role for a helper: takes it if it is free, otherwise asks the own thread to hand it
+// over.
 bool loop_state::take_over(
   lock_type& lock, const std::function<bool()>& done, time_point deadline) {
   if (stopping_ || holder_ == holder::helper || wanted_)
@@ -276,7 +275,7 @@ void loop_state::request_stop() {
   wake();
 }
 
-// Runs on the own thread once nobody else can hold the role. What is dropped may itself call the
+// Runs on the own thread when no other thread can hold the role. Dropped functions may call the
 // loop.
 void loop_state::drop_everything() {
   std::vector<std::function<void()>> posted;
@@ -289,9 +288,8 @@ void loop_state::drop_everything() {
   poller_->clear();
 }
 
-// -- what the holder does -----------------------------------------------------------------------
-
-// noexcept: an exception from a callback is a defect, and must not reach whoever happens to wait.
+// noexcept: an exception from a callback is a defect, and must not reach an unrelated caller that
+// waits.
 template <class Leave>
 void loop_state::drive(const Leave& leave, time_point deadline, poll_bound& bound) noexcept {
   while (true) {
@@ -340,7 +338,7 @@ int loop_state::wait(const Leave& leave, time_point deadline, poll_bound& bound)
     now = steady_clock::now();
     if (now < yield_at)
       continue;
-    // The peer we wait for may be queued behind us on this very core.
+    // The peer may be waiting for this core.
     ::sched_yield();
     now = steady_clock::now();
     yield_at = now + yield_interval;
@@ -377,7 +375,7 @@ public:
       stop();
       return;
     }
-    // The last user let go in a callback: the thread ends by itself after it.
+    // The last user released the loop in a callback: the thread ends after that callback.
     state_->request_stop();
     thread_.detach();
   }

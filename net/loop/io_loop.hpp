@@ -1,4 +1,4 @@
-// The one thread of a node that waits for sockets and timers; waiting callers may take its place.
+// The thread that waits for sockets and timers; callers that wait for a future may take its place.
 #pragma once
 
 #include <millrace/core/future.hpp>
@@ -11,17 +11,17 @@
 namespace millrace::net {
 
 struct io_loop_options {
-  /// Longest time to poll before sleeping, after something happened. 0 never polls. The loop halves
-  /// its own bound whenever polling finds nothing and doubles it when it does.
+  /// The longest time to poll after an event before sleeping. 0: never poll. The loop halves its
+  /// current bound whenever polling finds nothing, and doubles it when polling finds something.
   std::uint32_t poll_us = 50;
 };
 
 /// Waits for descriptors and timers and runs their callbacks, one at a time.
 ///
-/// *Problem*: one thread must own each callback's data, yet at 4 KiB a hand-over between threads
-/// costs more than the work. So the loop is a *role*: its own thread has it while nobody waits; a
-/// thread inside `help` (waiting for a future) takes it over and reads the sockets itself. Whoever
-/// has the role, callbacks never run at the same time.
+/// *Problem*: one thread must own the data of the callbacks, yet for small messages (4 KiB) handing
+/// work to another thread costs more than the work. So the loop is a *role*. Its own thread holds
+/// the role while no caller waits. A thread inside `help` (waiting for a future) takes the role
+/// over and reads the sockets itself. Callbacks never run concurrently.
 ///
 /// Threads: every function from any thread unless it says otherwise. Callbacks must not block.
 class io_loop : public progress, public std::enable_shared_from_this<io_loop> {
@@ -29,27 +29,27 @@ public:
   /// Starts the thread. Errors: `io_error`, `no_space` (descriptors).
   static result<std::shared_ptr<io_loop>> start(io_loop_options options);
 
-  /// Runs `f` on the loop soon. Never runs it before returning. Dropped after `stop`.
+  /// Runs `f` on the loop soon, never before returning. After `stop`, `f` is dropped.
   virtual void post(std::function<void()> f) = 0;
 
-  /// Runs `f` on the loop after `delay_ms`; the number cancels it.
+  /// Runs `f` on the loop after `delay_ms`. Returns the number that cancels it.
   virtual std::uint64_t run_after(std::uint32_t delay_ms, std::function<void()> f) = 0;
   virtual void cancel_timer(std::uint64_t timer) = 0;
 
-  /// Calls `f(epoll events)` on the loop when `fd` is ready. `events` as for epoll,
-  /// level-triggered. On the loop only (use `post`).
+  /// Calls `f` with the epoll events on the loop while `fd` is ready (level-triggered). Call it on
+  /// the loop only (use `post`).
   virtual status watch(int fd, std::uint32_t events, std::function<void(std::uint32_t)> f) = 0;
   virtual status rewatch(int fd, std::uint32_t events) = 0;
   virtual void unwatch(int fd) = 0;
 
-  /// True on the thread that has the role now.
+  /// True on the thread that holds the role.
   virtual bool on_loop() const noexcept = 0;
 
-  /// Counts operations whose answer the loop shall notice at once even though a helper has just
-  /// left.
+  /// Adds to the number of operations whose answers the loop must notice at once, even after a
+  /// helper has left.
   virtual void expect(std::int64_t change) noexcept = 0;
 
-  /// Ends the thread, drops what is posted, and returns when no callback runs any more. Idempotent.
+  /// Ends the thread, drops posted functions, and returns when no callback is running. Idempotent.
   /// Not from a callback.
   virtual void stop() = 0;
 };

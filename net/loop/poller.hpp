@@ -1,5 +1,6 @@
 // The epoll set of an I/O loop: descriptors, their callbacks, and the event that interrupts a wait.
-// Used by `io_loop` alone; whoever holds the loop's role calls everything but `interrupt`.
+// Used by `io_loop` only. The thread that holds the loop's role calls all functions but
+// `interrupt`.
 #pragma once
 
 #include <millrace/core/status.hpp>
@@ -28,7 +29,7 @@ public:
   /// Forgets every descriptor; destroys the callbacks without running them.
   void clear();
 
-  /// Waits for events; -1 waits for ever. Returns how many `dispatch` shall handle.
+  /// Waits for events; -1 waits for ever. Returns the number of events for `dispatch`.
   int wait(int timeout_ms);
 
   /// Runs the callbacks of the last `wait`.
@@ -38,7 +39,8 @@ public:
   void interrupt() noexcept;
 
 private:
-  // A descriptor number may be reused while an event of its former owner is still in the batch.
+  // A descriptor number may be reused while the batch still holds an event of the former
+  // descriptor.
   struct watcher {
     std::uint32_t generation = 0;
     callback f;

@@ -1,4 +1,4 @@
-// Has an object look around on the loop now and then. A member of the object.
+// Calls a member function of its owner on the loop after a delay. A member of the owner.
 #pragma once
 
 #include <millrace/net/loop/io_loop.hpp>
@@ -16,8 +16,8 @@ public:
   sweep_timer(std::shared_ptr<io_loop> loop, std::uint32_t interval_ms)
     : loop_(std::move(loop)), interval_ms_(interval_ms) {}
 
-  /// Calls `sweep` of the owner once, on the loop, if the owner still lives by then; however often this is called
-  /// before. For the next time the sweep arms it again.
+  /// Calls `sweep` of the owner once, on the loop, if the owner still exists then. Further calls
+  /// before that have no effect. To repeat, `sweep` arms the timer again.
   template <class Owner>
   void arm(std::weak_ptr<Owner> owner, void (Owner::*sweep)()) {
     if (armed_.exchange(true))

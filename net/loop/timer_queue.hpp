@@ -1,5 +1,5 @@
-// Functions to run at a time, in order of their times.
-// Used by `io_loop` alone, under its lock.
+// Functions to run at given times, in the order of their times.
+// Used by `io_loop` only, under its lock.
 #pragma once
 
 #include <millrace/core/clock.hpp>
@@ -21,7 +21,7 @@ public:
     return id;
   }
 
-  /// Gives the function back, so that its captures die where the caller holds no lock.
+  /// Returns the function, so that the caller can destroy its captures without holding the lock.
   std::function<void()> cancel(std::uint64_t id) {
     auto found = times_.find(id);
     if (found == times_.end())
@@ -31,7 +31,7 @@ public:
     return std::move(node.mapped());
   }
 
-  /// The first function that is due, taken out; null when there is none.
+  /// Takes out the first function that is due; null if there is none.
   std::function<void()> take_due(time_point now) {
     if (timers_.empty() || timers_.begin()->first.first > now)
       return nullptr;

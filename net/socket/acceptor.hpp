@@ -17,18 +17,21 @@ namespace millrace::net {
 /// How many connections the kernel keeps for a listening TCP socket until they are accepted.
 inline constexpr int tcp_backlog = 1024;
 
-/// Makes a TCP socket that listens at `at`; "[::]" takes IPv4 connections too. `doing` opens the texts of errors.
-/// Errors: `already_exists` when another process has the port; `unavailable` when this machine does not have the
-/// address; else as the system says.
+/// Makes a TCP socket that listens at `at`; "[::]" takes IPv4 connections too. `doing` opens the
+/// texts of errors.
+/// Errors: `already_exists` when another process has the port; `unavailable` when this machine does
+/// not have the address; else as the system says.
 result<unique_fd> listen_at(const socket_address& at, const std::string& doing);
 
-/// The address that a socket is bound to, with the port that the system chose where 0 was asked for.
+/// The address that a socket is bound to, with the port that the system chose where 0 was asked
+/// for.
 result<socket_address> bound_address(int fd);
 
 /// Accepts connections at listening sockets and hands them to its user.
 ///
-/// *Problem*: a process without free descriptors cannot accept, while the waiting connection keeps the socket readable,
-/// so that the loop would spin. The acceptor then logs the shortage, ignores its sockets for a moment, and tries again.
+/// *Problem*: a process without free descriptors cannot accept, while the waiting connection keeps
+/// the socket readable, so that the loop would spin. The acceptor then logs the shortage, ignores
+/// its sockets for a moment, and tries again.
 ///
 /// Threads: the loop.
 class acceptor : public std::enable_shared_from_this<acceptor> {

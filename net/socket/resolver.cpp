@@ -1,4 +1,4 @@
-// A few threads that wait for the system's resolver, and the requests that wait for them.
+// A few threads that call the system's resolver, and the requests that wait for them.
 #include <millrace/core/assert.hpp>
 #include <millrace/net/socket/resolver.hpp>
 
@@ -39,7 +39,8 @@ result<addresses> ask_system(const std::string& host, int flags) {
   return out;
 }
 
-// The resolver's order is kept, the families take turns: if one of them leads nowhere, little time is lost.
+// Keeps the resolver's order but alternates the families: if one of them is not routed, little time
+// is lost.
 addresses taking_turns(const addresses& in) {
   addresses first, second, out;
   for (auto& a : in)
@@ -53,7 +54,7 @@ addresses taking_turns(const addresses& in) {
   return out;
 }
 
-/// Whoever waits for a name. Answered once: by the lookup or by the deadline.
+/// A request that waits for a name. The lookup or the deadline answers it, once.
 class waiter {
 public:
   waiter(const std::shared_ptr<io_loop>& loop, std::uint16_t port, completion<addresses> done)
@@ -61,7 +62,7 @@ public:
   waiter(const waiter&) = delete;
   ~waiter() { answer(fail(errc::unavailable, "the I/O loop has stopped")); }
 
-  // The lookup may hang for long: it must not keep the loop.
+  // The lookup may take long: it must not keep the loop alive.
   static void post(const std::shared_ptr<waiter>& w, const result<addresses>& found) {
     if (auto loop = w->loop_.lock())
       loop->post([w, found] { w->answer(found); });
@@ -125,7 +126,7 @@ private:
     return threads_ < options_.threads_max ? start_thread() : status{};
   }
 
-  // The lookup goes on: others may wait for it, and it cannot be stopped.
+  // The lookup continues: others may wait for it, and it cannot be stopped.
   void give_up(const std::string& host, const std::shared_ptr<waiter>& w) {
     {
       std::lock_guard guard{mutex_};
@@ -137,7 +138,7 @@ private:
 
   status start_thread() {
     try {
-      // Detached: a lookup that hangs must hold up nobody, at the end of the process neither.
+      // Detached: a lookup that hangs must not delay anything, nor the end of the process.
       std::thread{[self = shared_from_this()] { self->work(); }}.detach();
       ++threads_;
     } catch (const std::system_error& e) {
@@ -192,7 +193,8 @@ std::shared_ptr<resolver> resolver::make(lookup ask, resolver_options options) {
 }
 
 std::shared_ptr<resolver> resolver::shared() {
-  // Never destroyed: its threads may outlive `main`. A forked child has none of them and starts anew.
+  // Never destroyed: its threads may outlive `main`. A forked child has none of the threads and
+  // makes its own.
   static std::mutex mutex;
   static std::shared_ptr<resolver>* one = nullptr;
   static const bool registered = ::pthread_atfork(

@@ -13,13 +13,13 @@ namespace {
 status bad_address(const std::string& text, const char* why) {
   return {
     errc::invalid_argument,
-    "\"" + text + "\" is no address such as 10.0.0.2:7710 or [fd00::2]:7710: " + why};
+    "\"" + text + "\" is not an address such as 10.0.0.2:7710 or [fd00::2]:7710: " + why};
 }
 
 } // namespace
 
 result<socket_address> socket_address::parse(const std::string& text) {
-  // What follows would not be looked at.
+  // getaddrinfo would ignore what follows it.
   if (text.find('\0') != std::string::npos)
     return fail(errc::invalid_argument, "an address with a zero byte");
   auto colon = text.rfind(':');
@@ -35,7 +35,7 @@ result<socket_address> socket_address::parse(const std::string& text) {
   if (
     port.size() > 5 || port.find_first_not_of("0123456789") != std::string::npos ||
     std::stoul(port) > 65535)
-    return fail(bad_address(text, "the port is no number up to 65535"));
+    return fail(bad_address(text, "the port is not a number up to 65535"));
   addrinfo hints{};
   hints.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV;
   hints.ai_socktype = SOCK_STREAM;

@@ -14,7 +14,8 @@ class socket_address {
 public:
   socket_address() = default;
 
-  /// Reads "10.0.0.2:7710" or "[fe80::1%eth0]:7710"; no names. Errors: `invalid_argument` saying what is wrong.
+  /// Reads "10.0.0.2:7710" or "[fe80::1%eth0]:7710"; no host names. Errors: `invalid_argument` with
+  /// the reason.
   static result<socket_address> parse(const std::string& text);
   /// Errors: `invalid_argument` for a family that is neither IPv4 nor IPv6.
   static result<socket_address> from(const sockaddr* given, socklen_t size_bytes);
@@ -24,9 +25,9 @@ public:
   int family() const noexcept { return storage_.ss_family; }
   std::uint16_t port() const noexcept;
   socket_address with_port(std::uint16_t port) const noexcept;
-  /// The address alone, "10.0.0.2" or "fe80::1%eth0".
+  /// The address without the port, "10.0.0.2" or "fe80::1%eth0".
   std::string host() const;
-  /// As `parse` reads it.
+  /// In the form that `parse` reads.
   std::string to_string() const;
 
 private:
@@ -34,7 +35,8 @@ private:
   socklen_t size_bytes_ = 0;
 };
 
-/// The IPv4 address behind an IPv4-mapped IPv6 one, which IPv6 sockets report; any other address as it is.
+/// The IPv4 address behind an IPv4-mapped IPv6 one, which IPv6 sockets report; any other address as
+/// it is.
 socket_address without_mapping(const socket_address& address);
 
 bool operator==(const socket_address& a, const socket_address& b) noexcept;

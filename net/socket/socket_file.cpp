@@ -1,5 +1,5 @@
-// Binding a Unix socket so that of two starting services one wins, and a dead one's file does not
-// matter. Used by listeners.
+// Binds a Unix socket so that one of two starting services wins, and the file of a dead service is
+// replaced.
 #include <millrace/net/socket/socket_file.hpp>
 #include <millrace/net/socket/unix_socket.hpp>
 
@@ -21,7 +21,7 @@ const sockaddr* as_sockaddr(const sockaddr_un& where) noexcept {
   return reinterpret_cast<const sockaddr*>(&where);
 }
 
-// Whoever can rename in the directory can put a socket of his own in place of ours.
+// A user who can rename files in the directory can replace our socket by another.
 status check_directory(const std::string& directory) {
   struct stat found {};
   if (::stat(directory.c_str(), &found) != 0)
@@ -43,7 +43,7 @@ status make_directory_of(const std::string& path) {
   return check_directory(directory.empty() ? "/" : directory);
 }
 
-// True when the locked file is still the one of that name: its former owner removes it on leaving.
+// True if the locked file still has that name: a process that ends removes its lock file.
 bool is_still_named(int fd, const std::string& path) {
   struct stat held {};
   struct stat named {};
@@ -73,7 +73,7 @@ result<unique_fd> lock_beside(const std::string& path) {
   }
 }
 
-// Removes what a dead process left, once it is sure that it is that.
+// Removes the socket of a dead process, after a check that it is dead.
 status clear_stale(const sockaddr_un& where) {
   struct stat found {};
   if (::lstat(where.sun_path, &found) != 0)
@@ -81,7 +81,7 @@ status clear_stale(const sockaddr_un& where) {
                            : status_from_errno(errno, std::string{"looking at "} + where.sun_path);
   if (!S_ISSOCK(found.st_mode))
     return status{
-      errc::already_exists, std::string{where.sun_path} + " exists and is no socket; remove it"};
+      errc::already_exists, std::string{where.sun_path} + " exists and is not a socket; remove it"};
   auto probe = make_unix_socket();
   if (!probe)
     return probe.error();
@@ -97,9 +97,9 @@ status clear_stale(const sockaddr_un& where) {
   return {};
 }
 
-// The mode of the file comes from the socket's own mode less the umask, so set before `bind` it is
-// never wider than asked for, whatever other threads do to the umask; what the umask took is given
-// back after.
+// The mode of the file is the mode of the socket without the umask. Setting it before `bind` makes
+// sure that it is never wider than asked for, even if other threads change the umask. What the
+// umask removed is added afterwards.
 status bind_and_listen(int fd, const sockaddr_un& where, std::uint32_t mode) {
   auto doing = std::string{"listening on "} + where.sun_path;
   if (::fchmod(fd, mode) != 0 || ::bind(fd, as_sockaddr(where), sizeof(where)) != 0)

@@ -1,5 +1,5 @@
 // Closing of descriptors.
-// Used wherever the transport room owns a descriptor.
+// Used wherever net and transport own a descriptor.
 #include <millrace/net/socket/unique_fd.hpp>
 
 #include <unistd.h>

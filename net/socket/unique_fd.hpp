@@ -1,5 +1,5 @@
 // A descriptor that closes itself.
-// Used wherever the transport room owns a descriptor.
+// Used wherever net and transport own a descriptor.
 #pragma once
 
 namespace millrace::net {

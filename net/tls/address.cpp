@@ -1,4 +1,4 @@
-// Reading tls:// addresses; what every TCP socket of a channel is told.
+// Reading tls:// addresses, and the options of every TCP socket of a channel.
 #include <millrace/net/tls/address.hpp>
 
 #include <netinet/in.h>
@@ -21,7 +21,7 @@ status bad(const std::string& address, const char* why) {
 }
 
 void set(int fd, int level, int name, int value) noexcept {
-  // The system's defaults are slower, not wrong.
+  // With the system's defaults channels are slower, but correct.
   static_cast<void>(::setsockopt(fd, level, name, &value, sizeof(value)));
 }
 
@@ -56,7 +56,7 @@ result<host_and_port> parse_address(const std::string& address) {
   if (
     port.empty() || port.size() > 5 || port.find_first_not_of("0123456789") != std::string::npos ||
     std::stoul(port) > 65535)
-    return fail(bad(address, "the port is no number up to 65535"));
+    return fail(bad(address, "the port is not a number up to 65535"));
   out.port = static_cast<std::uint16_t>(std::stoul(port));
   return out;
 }

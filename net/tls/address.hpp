@@ -21,13 +21,13 @@ struct host_and_port {
 };
 
 /// Reads "tls://host:port" or "tls://[v6]:port".
-/// Errors: `invalid_argument` saying what is wrong.
+/// Errors: `invalid_argument` with the reason.
 result<host_and_port> parse_address(const std::string& address);
 
-/// Small frames leave at once, and an end that nobody answers for is noticed.
+/// Sets the socket to send small frames at once, and to notice when the other host is gone.
 void prepare_tcp_socket(int fd, const channel_options& options) noexcept;
 
-/// The refusal of a tls:// address where nothing proves who is at the other end.
+/// The error for a tls:// address when neither a secret nor certificates are configured.
 status not_configured(const std::string& address);
 
 } // namespace millrace::net::tls

@@ -1,4 +1,4 @@
-// Channels over TCP: the halves of `connect` and `listener::open` for tls:// addresses.
+// Channels over TCP: the parts of `net::connect` and `listener::open` for tls:// addresses.
 // Called by those two only.
 #pragma once
 

@@ -37,7 +37,7 @@ status write_new(const std::string& path, std::string_view text) {
       path + " exists and is not overwritten: the members of a running cluster may use it"};
   if (!fd)
     return status_from_errno(errno, "making " + path);
-  // The file's mode does not depend on the caller's mask.
+  // The mode of the file must not depend on the umask.
   auto written = ::fchmod(fd.get(), 0600) == 0 &&
     ::write(fd.get(), text.data(), text.size()) == static_cast<ssize_t>(text.size()) &&
     ::fsync(fd.get()) == 0;

@@ -1,4 +1,5 @@
-// The connecting side over a network: names, several addresses, TLS, then the channel's own handshake.
+// The connecting side over a network: names, several addresses, TLS, then the channel's own
+// handshake.
 // Called by `connect`.
 #include <millrace/net/channel/connection.hpp>
 #include <millrace/net/socket/resolver.hpp>
@@ -17,7 +18,8 @@ namespace millrace::net::tls {
 
 namespace {
 
-/// One attempt. What waits on the loop keeps it; when the loop drops all of that, the caller gets its answer.
+/// One attempt. Its callbacks on the loop keep it alive; if the loop drops them, the caller still
+/// gets an answer.
 class attempt : public std::enable_shared_from_this<attempt> {
 public:
   attempt(
@@ -99,7 +101,7 @@ void attempt::take_addresses(result<std::vector<socket_address>> found) {
   start_next();
 }
 
-// Starts with the next address, and with the one after it if this one has not answered soon.
+// Tries the next address, and soon the one after it if there is no answer.
 void attempt::start_next() {
   while (done_ && next_ < addresses_.size())
     if (start(addresses_[next_++]))
@@ -162,7 +164,7 @@ void attempt::fail_if_none_left() {
   if (done_ && runners_.empty() && next_ == addresses_.size())
     end(status{
       errc::unavailable,
-      "connecting to " + address_ + ": nobody can be reached there (" + failures_ +
+      "connecting to " + address_ + ": no address can be reached (" + failures_ +
         "); is the service running, and does it listen on that network?"});
 }
 

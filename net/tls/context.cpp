@@ -1,4 +1,4 @@
-// Setting OpenSSL up: TLS 1.3 alone, both sides proved, nothing remembered between connections.
+// Configures OpenSSL: TLS 1.3 only, both sides authenticated, no session resumed.
 #include <millrace/net/tls/cluster_secret.hpp>
 #include <millrace/net/tls/context.hpp>
 #include <millrace/net/tls/errors.hpp>
@@ -16,10 +16,10 @@ namespace millrace::net::tls {
 
 namespace {
 
-// Names the secret's use on the wire; says nothing about the secret.
+// The identity of the pre-shared key on the wire; it reveals nothing about the secret.
 constexpr std::string_view psk_name = "millrace cluster 1";
 constexpr std::size_t key_file_bytes_max = 64 * 1024;
-// The pre-shared key is bound to SHA-256, so the suites are those with it.
+// The pre-shared key is bound to SHA-256, so only suites with SHA-256 fit.
 constexpr auto psk_suites = "TLS_AES_128_GCM_SHA256:TLS_CHACHA20_POLY1305_SHA256";
 constexpr unsigned char session_context[]{0x6d};
 constexpr unsigned char psk_suite[]{0x13, 0x01}; // TLS_AES_128_GCM_SHA256
@@ -46,7 +46,7 @@ public:
     auto* n = native_.get();
     SSL_CTX_set_min_proto_version(n, TLS1_3_VERSION);
     SSL_CTX_set_max_proto_version(n, TLS1_3_VERSION);
-    // An end without a close alert is told from an orderly one by the channel's goodbye.
+    // The channel's goodbye, not a close alert, marks an orderly end.
     SSL_CTX_set_options(n, SSL_OP_NO_TICKET | SSL_OP_IGNORE_UNEXPECTED_EOF);
     SSL_CTX_set_num_tickets(n, 0);
     SSL_CTX_set_session_cache_mode(n, SSL_SESS_CACHE_OFF);
@@ -77,8 +77,6 @@ private:
   cluster_mark mark_{};
 };
 
-// -- by the secret ------------------------------------------------------------------------------
-
 status context_impl::use_secret() {
   auto secret = load_cluster_secret(options_.secret);
   if (!secret)
@@ -96,7 +94,7 @@ status context_impl::use_secret() {
     return {errc::unsupported, "OpenSSL lacks the ciphers needed: " + openssl_errors()};
   SSL_CTX_set_psk_use_session_callback(n, on_client_asks);
   SSL_CTX_set_psk_find_session_callback(n, on_server_asks);
-  // With nothing to verify against: a server that offers a certificate instead of the secret is refused.
+  // No authority is set, so a server that offers a certificate instead of the secret is refused.
   SSL_CTX_set_verify(n, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, nullptr);
   return {};
 }
@@ -117,7 +115,7 @@ int context_impl::on_client_asks(
   SSL_SESSION** session) {
   *session = nullptr;
   auto made = of(ssl).make_session(ssl);
-  // After a retry request the digest is fixed.
+  // After a HelloRetryRequest the digest is fixed.
   if (!made || (md && md != SSL_CIPHER_get_handshake_digest(SSL_SESSION_get0_cipher(made.get()))))
     return 0;
   *name = reinterpret_cast<const unsigned char*>(psk_name.data());
@@ -134,8 +132,6 @@ int context_impl::on_server_asks(
   *session = of(ssl).make_session(ssl).release();
   return *session ? 1 : 0;
 }
-
-// -- by certificates ----------------------------------------------------------------------------
 
 status context_impl::use_certificates() {
   auto* n = native_.get();
@@ -160,7 +156,7 @@ status context_impl::use_key() {
     return text.error();
   std::unique_ptr<BIO, freed<BIO, BIO_free_all>> bio{
     BIO_new_mem_buf(text->data(), static_cast<int>(text->size()))};
-  // The empty pass phrase keeps OpenSSL from asking the terminal.
+  // With an empty pass phrase OpenSSL does not ask the terminal.
   std::unique_ptr<EVP_PKEY, freed<EVP_PKEY, EVP_PKEY_free>> key{
     PEM_read_bio_PrivateKey(bio.get(), nullptr, nullptr, const_cast<char*>(""))};
   sodium_memzero(text->data(), text->size());

@@ -1,4 +1,4 @@
-// OpenSSL's reasons, told as what an operator has to do.
+// Translates OpenSSL's reasons into what the operator has to do.
 #include <millrace/net/tls/errors.hpp>
 
 #include <openssl/err.h>
@@ -24,7 +24,7 @@ std::string words_of(unsigned long error) {
 status secrets_differ(const context& context) {
   return {
     errc::permission_denied,
-    "the other side has another secret than the one in " + context.options().secret +
+    "the other side has a different secret than the one in " + context.options().secret +
       "; give every node and client a copy of the same file"};
 }
 
@@ -66,8 +66,8 @@ status with_certificates(
   case SSL_R_CERTIFICATE_VERIFY_FAILED:
     return {
       errc::permission_denied,
-      "the other side's certificate does not hold before the authority in " + ours.authority +
-        ": " + X509_verify_cert_error_string(verify_result)};
+      "the other side's certificate is not valid under the authority in " + ours.authority + ": " +
+        X509_verify_cert_error_string(verify_result)};
   case SSL_R_PEER_DID_NOT_RETURN_A_CERTIFICATE:
     return {
       errc::permission_denied, "the other side has no certificate; configure `security` alike"};

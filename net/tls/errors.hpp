@@ -1,4 +1,4 @@
-// What a broken TLS session means for whoever runs the cluster, with the remedy.
+// Explains broken TLS sessions to the operator of the cluster, with the remedy.
 // Called by `stream` and `context`.
 #pragma once
 
@@ -9,20 +9,20 @@
 
 namespace millrace::net::tls {
 
-/// What is known of a session that broke.
+/// The facts about a session that broke.
 struct session_fault {
-  unsigned long openssl_error = 0; // the first of OpenSSL's queue; 0 if it has none
+  unsigned long openssl_error = 0; // the first in OpenSSL's queue; 0 if it is empty
   int error_number = 0;            // of the socket
   bool ended = false;              // the peer closed
-  bool established = false;        // the handshake was over
+  bool established = false;        // the handshake had ended
   long verify_result = 0;          // of the peer's certificate
 };
 
-/// Errors: `permission_denied` when the two sides do not trust each other, `protocol_error` when the other side
-/// speaks something else, `peer_lost` when it went away.
+/// Returns `permission_denied` when the two sides do not trust each other, `protocol_error` when
+/// the other side does not speak TLS 1.3, `peer_lost` when it went away.
 status explain_fault(const context& context, handshake_side side, const session_fault& fault);
 
-/// OpenSSL's own words for the errors in its queue, which is emptied.
+/// OpenSSL's texts for the errors in its queue. Empties the queue.
 std::string openssl_errors();
 
 } // namespace millrace::net::tls

@@ -1,4 +1,4 @@
-// Waits for the socket and lets the stream go on, until it says that it is ready.
+// Waits for the socket and continues the handshake until the stream is ready.
 #include <millrace/net/tls/handshake.hpp>
 
 #include <sys/epoll.h>

@@ -1,5 +1,5 @@
 // A TLS handshake on the loop, from the first byte until the stream is ready.
-// Used by the connecting side and by listeners, each of which keeps the time itself.
+// Used by the connecting side and by listeners, which watch the timeout themselves.
 #pragma once
 
 #include <millrace/net/loop/io_loop.hpp>
@@ -9,7 +9,7 @@
 
 namespace millrace::net::tls {
 
-/// Everything on the loop. `done` runs once, also when the loop stops.
+/// Threads: the loop. `done` runs once, also when the loop stops.
 class handshake : public std::enable_shared_from_this<handshake> {
 public:
   using completed = completion<std::unique_ptr<stream>>;
@@ -28,7 +28,7 @@ private:
   const std::shared_ptr<io_loop> loop_;
   std::unique_ptr<stream> stream_;
   completed done_;
-  std::uint32_t events_ = 0; // that are waited for
+  std::uint32_t events_ = 0; // that it waits for
 };
 
 } // namespace millrace::net::tls

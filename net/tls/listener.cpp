@@ -1,4 +1,4 @@
-// Opening a listener between hosts.
+// Opens a listener on a network.
 // Called by `listener::open`.
 #include <millrace/net/tls/address.hpp>
 #include <millrace/net/tls/channel.hpp>

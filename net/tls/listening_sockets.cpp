@@ -12,7 +12,8 @@ namespace {
 // A port that the system chose for one address may be taken at another.
 constexpr int port_attempts = 16;
 
-// All get one port. An address that this machine does not have is left out, unless it has none of them.
+// All get one port. An address that this machine does not have is left out, unless it has none of
+// them.
 result<listening_sockets> bind_all(
   const std::string& address, const std::vector<socket_address>& at, std::uint16_t port) {
   listening_sockets out;

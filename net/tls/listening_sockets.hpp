@@ -1,5 +1,5 @@
-// The TCP sockets of one listener: one for each address of its host's name, all with one port.
-// Opened by `listen`.
+// The TCP sockets of a listener: one for each address of its host's name, all with one port.
+// Opened by `tls::listen`.
 #pragma once
 
 #include <millrace/core/status.hpp>
@@ -15,7 +15,7 @@ struct listening_sockets {
   std::string address; // tls://host:port, with the port that was chosen
 };
 
-/// Errors: `invalid_argument` for what is no tls:// address; `unavailable` for a name that is not known;
+/// Errors: `invalid_argument` for an invalid address; `unavailable` for an unknown name;
 /// `already_exists` when the port is taken.
 result<listening_sockets> open_listening_sockets(const std::string& address);
 

@@ -8,12 +8,6 @@
 
 namespace millrace::net::tls {
 
-namespace {
-
-constexpr std::string_view client_prefix = "client:";
-
-} // namespace
-
 void network_admission::close() {
   admission::close();
   while (!unproven_.empty())
@@ -66,8 +60,8 @@ void network_admission::refused(const std::string& source, const status& why) {
   net::refused(source, why, where.address);
 }
 
-// The peer has proved its identity with its key. A node's name has no key: while one host uses it, another host is
-// refused it.
+// The peer has proved its identity with its key. A node's name has no key: while one host uses it,
+// another host is refused it.
 status network_admission::check_name(const peer_info& peer) const {
   auto known = named_.find(peer.name);
   if (known == named_.end())

@@ -1,4 +1,4 @@
-// Checks on the open descriptor, so that nobody can exchange the file between check and use.
+// Checks the open descriptor, so that the file cannot be replaced between check and use.
 #include <millrace/net/socket/unique_fd.hpp>
 #include <millrace/net/tls/private_file.hpp>
 
@@ -14,7 +14,7 @@ namespace {
 
 status check(const struct stat& found, const std::string& shown, std::size_t bytes_max) {
   if (!S_ISREG(found.st_mode))
-    return {errc::corrupt_data, shown + " is no regular file"};
+    return {errc::corrupt_data, shown + " is not a regular file"};
   if (found.st_uid != ::geteuid() && found.st_uid != 0)
     return {
       errc::permission_denied,
@@ -34,7 +34,7 @@ status check(const struct stat& found, const std::string& shown, std::size_t byt
 result<std::string> read_private_file(
   const std::string& path, std::string_view what, std::size_t bytes_max) {
   auto shown = std::string{what} + " in " + path;
-  // Not blocking: a pipe in its place must not hold us up.
+  // Non-blocking: a pipe in its place must not block this process.
   unique_fd fd{::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY)};
   if (!fd)
     return fail(status_from_errno(errno, "reading " + shown));

@@ -1,4 +1,4 @@
-// Reading small files that must be kept from others: secrets and private keys.
+// Reads small files that other users must not read: secrets and private keys.
 // Used by `cluster_secret` and `context`.
 #pragma once
 
@@ -9,9 +9,10 @@
 
 namespace millrace::net::tls {
 
-/// The whole file. `what` names its kind in errors: "the cluster's secret".
-/// Errors: `not_found`; `permission_denied` when the group or others may read or write it, or it belongs to
-/// another user (root's is fine); `corrupt_data` for what is no regular file of up to `bytes_max`.
+/// Returns the contents. `what` names the kind of file in errors: "the cluster's secret".
+/// Errors: `not_found`; `permission_denied` when the group or others may read or write it, or when
+/// it belongs to another user than root; `corrupt_data` when it is not a regular file of at most
+/// `bytes_max`.
 result<std::string> read_private_file(
   const std::string& path, std::string_view what, std::size_t bytes_max);
 

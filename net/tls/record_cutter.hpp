@@ -1,4 +1,4 @@
-// Cuts what is to be sent into pieces that fill a TLS record each. Used by the TLS streams of channels and of bulk.
+// Splits bytes to be sent into pieces that fill a TLS record each. Used by `session`.
 #pragma once
 
 #include <sys/uio.h>
@@ -11,11 +11,12 @@
 
 namespace millrace::net::tls {
 
-/// Short parts that follow each other share a record: each costs its own encryption, tag and header.
+/// Short parts that follow each other share a record, because every record costs an encryption, a
+/// tag and a header.
 class record_cutter {
 public:
   static constexpr std::size_t record_bytes_max = 16 * 1024;
-  /// What is encrypted before it leaves in one call.
+  /// The bytes to encrypt before one system call sends them.
   static constexpr std::size_t batch_bytes = 4 * record_bytes_max;
 
   explicit record_cutter(std::span<const iovec> parts) : parts_(parts) { skip_empty(); }

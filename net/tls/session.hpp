@@ -15,7 +15,8 @@ struct ssl_ctx_st;
 
 namespace millrace::net::tls {
 
-/// Functions that return an `int` return 1, or what OpenSSL returned: ask `error_of` at once, on the same thread.
+/// Functions that return an `int` return 1 on success, otherwise the result of OpenSSL. Pass that
+/// to `error_of` at once, on the same thread.
 ///
 /// Threads: under its user's lock.
 class session {
@@ -29,10 +30,10 @@ public:
   ssl_st* native() const noexcept { return ssl_.get(); }
 
   int shake_hands();
-  /// Decrypts until `room` is full; adds what it got to `got`.
+  /// Decrypts until `room` is full or nothing more has arrived. Adds the number of bytes to `got`.
   int read(std::span<std::byte> room, std::size_t& got);
-  /// Encrypts, some records at a time, until the socket is full; adds what it took to `taken`. The socket says itself
-  /// when it is broken. Not while bytes wait in `socket`.
+  /// Encrypts, some records at a time, until the kernel's buffer is full. Adds the number of bytes
+  /// to `taken`. Not while bytes wait in `socket`, which also tells when the connection is broken.
   int write(std::span<const iovec> parts, std::size_t& taken);
   /// OpenSSL's `SSL_ERROR_…` for a result that is not 1.
   int error_of(int result) const;

@@ -1,5 +1,4 @@
-// OpenSSL's view of a socket, by functions of ours instead of its own, which may end the process by a signal.
-// Used by the TLS streams of channels and of bulk.
+// A BIO of our own: OpenSSL's socket BIO may end the process by SIGPIPE.
 #include <millrace/core/assert.hpp>
 #include <millrace/net/tls/socket.hpp>
 
@@ -40,7 +39,7 @@ struct socket::methods {
     return static_cast<int>(n);
   }
 
-  // Takes everything. A broken socket is told to whoever sends; the session stays readable.
+  // Takes all bytes. `write_out` reports a broken socket; the session stays readable.
   static int write(BIO* bio, const char* data, int size) {
     auto& s = of(bio);
     BIO_clear_retry_flags(bio);
@@ -81,7 +80,7 @@ int socket::write_out() noexcept {
     if (n >= 0)
       out_written_ += static_cast<std::size_t>(n);
     else if (errno == EAGAIN) {
-      // Or a peer that always leaves something unread makes what was sent long ago pile up.
+      // Otherwise sent bytes would pile up when a peer always leaves some unread.
       if (out_written_ >= kept_capacity_max) {
         out_.erase(out_.begin(), out_.begin() + static_cast<std::ptrdiff_t>(out_written_));
         out_written_ = 0;

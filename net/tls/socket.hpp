@@ -1,5 +1,6 @@
-// The socket under a TLS session as OpenSSL sees it: nothing waits, and whatever is written is taken.
-// Used by the TLS streams of channels and of bulk.
+// The socket under a TLS session, as OpenSSL sees it: no call blocks, and every write is taken
+// whole.
+// Used by `session`.
 #pragma once
 
 #include <millrace/core/codec.hpp>
@@ -11,36 +12,39 @@ struct bio_st;
 
 namespace millrace::net::tls {
 
-/// *Problem*: what was given to OpenSSL once and did not fit into the socket must be given again, the same bytes. So
-/// the socket takes every record; what the kernel does not take is kept here, and its user gives no more meanwhile.
+/// *Problem*: when a write of OpenSSL does not fit into the socket, OpenSSL wants the same bytes
+/// again. So this socket takes every record and keeps what the kernel does not take. Its user
+/// writes nothing more in the meantime.
 ///
 /// Threads: under its user's lock.
 class socket {
 public:
-  /// What its user lets wait here: only answers that the peer provokes and does not read can pile up to this.
+  /// The bound of bytes that wait here. Only answers that a peer provokes and does not read can
+  /// reach it.
   static constexpr std::size_t unsent_bytes_max = 256 * 1024;
 
   explicit socket(unique_fd fd) noexcept : fd_(std::move(fd)) {}
 
-  /// For `SSL_set_bio`; null when OpenSSL has no memory. The socket must outlive it.
+  /// Makes the BIO for `SSL_set_bio`; null when OpenSSL has no memory. The socket must outlive it.
   bio_st* make_bio();
 
   int fd() const noexcept { return fd_.get(); }
   void close() noexcept { fd_ = unique_fd{}; }
 
-  /// Reading goes on, although a short read has emptied the socket before.
+  /// Allows reading again after a short read has emptied the socket.
   void look_again() noexcept { emptied_ = false; }
-  /// Why reading failed; 0 if it did not.
+  /// The error of reading; 0 if there was none.
   int read_error() const noexcept { return read_error_; }
   /// The peer closed.
   bool ended() const noexcept { return ended_; }
 
-  /// Records are kept until `write_out`, so that several of them leave in one call.
+  /// Keeps records until `write_out`, so that one system call sends several of them.
   void gather() noexcept { gathering_ = true; }
   std::size_t unsent_bytes() const noexcept { return out_.size() - out_written_; }
-  /// 0 when nothing is left; EAGAIN when the socket is full; else why it is broken, from then on.
+  /// Sends the kept bytes. 0: none are left; EAGAIN: the kernel's buffer is full; any other error
+  /// is permanent.
   int write_out() noexcept;
-  /// Why the socket is broken for writing; 0 if it is not.
+  /// The permanent error of writing; 0 if there was none.
   int write_error() const noexcept { return write_error_; }
 
 private:

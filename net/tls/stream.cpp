@@ -1,5 +1,4 @@
-// A channel's bytes under TLS 1.3, and what the session proves of the peer.
-// Made by `connect` and by listeners.
+// The bytes of a channel under TLS 1.3, and what the session proves about the peer.
 #include <millrace/core/assert.hpp>
 #include <millrace/net/tls/errors.hpp>
 #include <millrace/net/tls/stream.hpp>
@@ -14,12 +13,6 @@
 #include <cstring>
 
 namespace millrace::net::tls {
-
-namespace {
-
-constexpr std::string_view client_prefix = "client:";
-
-} // namespace
 
 stream::stream(std::shared_ptr<const context> context, handshake_side side, unique_fd fd)
   : context_(std::move(context)), side_(side), session_(std::move(fd)) {}
@@ -45,8 +38,6 @@ void stream::close() noexcept {
   session_.socket.close();
 }
 
-// -- the handshake ------------------------------------------------------------------------------
-
 result<bool> stream::shake_hands() {
   std::lock_guard guard{mutex_};
   if (!established_) {
@@ -68,7 +59,7 @@ result<bool> stream::shake_hands() {
   return established_ && session_.socket.unsent_bytes() == 0;
 }
 
-// OpenSSL has checked it already; this holds whatever its options are.
+// OpenSSL has checked this already; the check here does not depend on its options.
 status stream::check_peer() const {
   if (SSL_version(session_.native()) != TLS1_3_VERSION)
     return {errc::protocol_error, "not TLS 1.3"};
@@ -83,7 +74,8 @@ status stream::check_peer() const {
     : status{errc::permission_denied, "the other side has shown no valid certificate"};
 }
 
-// Keeps why the session broke; the queue of OpenSSL's errors is the thread's, and read here only.
+// Keeps the reason why the session broke. OpenSSL's error queue belongs to the thread and is read
+// only here.
 void stream::fault(int outcome) {
   session_fault f;
   f.openssl_error = session_.error_of(outcome) == SSL_ERROR_SSL ? ERR_peek_error() : 0;
@@ -96,24 +88,22 @@ void stream::fault(int outcome) {
 }
 
 status stream::vouch_for(const std::string& name) const {
-  // A client claims no node's name; that it is of the cluster has been checked.
+  // A client does not claim the name of a node. Its membership has been checked.
   if (!context_->by_certificate() || name.starts_with(client_prefix))
     return {};
   std::lock_guard guard{mutex_};
   std::unique_ptr<X509, decltype(&X509_free)> certificate{
     SSL_get1_peer_certificate(session_.native()), X509_free};
   constexpr auto flags = X509_CHECK_FLAG_ALWAYS_CHECK_SUBJECT | X509_CHECK_FLAG_NO_WILDCARDS;
-  // To OpenSSL a name that begins with a dot stands for all names that end so.
+  // To OpenSSL a name that begins with a dot matches all names that end in it.
   if (
     certificate && !name.starts_with('.') &&
     X509_check_host(certificate.get(), name.data(), name.size(), flags, nullptr) == 1)
     return {};
   return {
     errc::permission_denied,
-    "node " + name + " bears a name that is not in its certificate; issue one with that DNS name"};
+    "node " + name + " has a name that is not in its certificate; issue one with that DNS name"};
 }
-
-// -- bytes --------------------------------------------------------------------------------------
 
 io_outcome stream::receive(std::span<std::byte> room, std::vector<unique_fd>&) {
   std::lock_guard guard{mutex_};
@@ -127,7 +117,7 @@ io_outcome stream::receive(std::span<std::byte> room, std::vector<unique_fd>&) {
     dry_ = error == SSL_ERROR_WANT_READ;
     if (!dry_ && error != SSL_ERROR_ZERO_RETURN)
       fault(outcome);
-    // What came before the end is handed out first; the next call says the rest.
+    // Bytes before the end are returned first; the next call reports the end.
     if (got == 0 && error != SSL_ERROR_ZERO_RETURN)
       return {0, dry_ ? EAGAIN : EPROTO, false};
   }
@@ -172,8 +162,6 @@ status stream::explain(int error_number) const {
     return failure_;
   return {errc::peer_lost, std::strerror(error_number)};
 }
-
-// -- keys ---------------------------------------------------------------------------------------
 
 std::array<std::byte, 32> stream::keying_material(
   std::string_view label, std::span<const std::byte> context) const {

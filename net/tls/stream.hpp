@@ -1,5 +1,5 @@
-// TLS 1.3 over one TCP socket, as a byte stream. OpenSSL's object is used under one lock.
-// Made by `connect` and by listeners; shaken by `handshake`; used by connections.
+// TLS 1.3 over one TCP socket, as the byte stream of a channel. One lock guards the session.
+// Made by `tls::connect` and by listeners. `handshake` drives it first, then a connection uses it.
 #pragma once
 
 #include <millrace/net/channel/byte_stream.hpp>
@@ -19,8 +19,9 @@ public:
     std::shared_ptr<const context> context, handshake_side side, unique_fd fd);
   ~stream() override;
 
-  /// Goes on with the handshake as far as the socket allows: true once it is over and all of it written.
-  /// Errors: `permission_denied` (the secrets differ, a certificate does not hold), `protocol_error`,
+  /// Continues the handshake as far as the socket allows. True when it has ended and all of it is
+  /// written.
+  /// Errors: `permission_denied` (the secrets differ, a certificate is invalid), `protocol_error`,
   /// `peer_lost`.
   result<bool> shake_hands();
 
@@ -48,10 +49,10 @@ private:
   const std::shared_ptr<const context> context_;
   const handshake_side side_;
 
-  mutable std::mutex mutex_; // guards all below
+  mutable std::mutex mutex_; // guards the members below
   session session_;
   bool established_ = false;
-  bool dry_ = false; // the last read ended because nothing more had come
+  bool dry_ = false; // the last read ended because nothing more had arrived
   status failure_;   // what broke the session
 };
 

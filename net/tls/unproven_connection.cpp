@@ -1,4 +1,5 @@
-// How a connection proves itself: its first byte, TLS, the channel's handshake, all within one deadline.
+// How a connection proves itself: its first byte, TLS, the channel's handshake, all within one
+// deadline.
 #include <millrace/net/channel/refusal_log.hpp>
 #include <millrace/net/tls/unproven_connection.hpp>
 

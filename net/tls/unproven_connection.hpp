@@ -11,8 +11,8 @@
 
 namespace millrace::net::tls {
 
-/// A connection until it has proved itself: first its first byte, then TLS, then the channel's handshake.
-/// Kept alive by what it waits for on the loop; the admission's list does not keep it.
+/// It sends its first byte, then completes the TLS handshake, then the channel's handshake.
+/// Its callbacks on the loop keep it alive; the list of the admission does not.
 class unproven_connection : public std::enable_shared_from_this<unproven_connection> {
 public:
   unproven_connection(
@@ -21,7 +21,7 @@ public:
   ~unproven_connection() { admission_->forget(*this); }
 
   void start();
-  /// Ends it with a line in the log.
+  /// Ends it and logs the refusal.
   void refuse(const status& why);
 
   const std::string source;

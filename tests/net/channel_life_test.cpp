@@ -182,7 +182,7 @@ BOOST_AUTO_TEST_CASE(while_down_a_use_fails_fast_and_names_address_and_cause) {
   BOOST_REQUIRE(!second);
   BOOST_TEST((second.error().code() == errc::unavailable));
   BOOST_TEST(second.error().detail().find(address) != std::string::npos);
-  BOOST_TEST(second.error().detail().find("nobody listens") != std::string::npos);
+  BOOST_TEST(second.error().detail().find("no process listens") != std::string::npos);
   BOOST_TEST((k.l->state().now == link_state::phase::waiting));
   BOOST_TEST(k.l->state().failed == 1u);
 }
