@@ -45,5 +45,11 @@ status to_status(const caf::error& e);
 
 } // namespace millrace::actors
 
+/// CAF never serialises or prints a message: frames are written by our own codec. Declaring messages like this spares
+/// every source that sends one the compilation of CAF's serializers and printers.
+template <class T>
+  requires requires(const T& message) { is_message(message); }
+struct caf::allowed_unsafe_message_type<T> : std::true_type {};
+
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(millrace::actors::step)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(millrace::actors::peer_gone)

@@ -64,7 +64,7 @@ void disk_stores(stage& s, service& disk, const model_table& table) {
   }
 }
 
-struct load_times {
+struct rocksdb_load_times {
   selection what;
   const samples* ours;
   const samples* floor;
@@ -77,7 +77,7 @@ void disk_loads(stage& s, service& disk, const model_table& table) {
   direct_file file{s.on_disk.file("floor"), s.target.bytes()};
   file.timed_write(table.size_bytes, true);
   contest c;
-  std::array<load_times, percents.size()> times;
+  std::array<rocksdb_load_times, percents.size()> times;
   for (std::size_t i = 0; i < percents.size(); ++i) {
     auto& t = times[i];
     t.what = select(table, percents[i], s.target.bytes());

@@ -15,6 +15,9 @@
 
 #include <boost/test/unit_test.hpp>
 
+#include <fstream>
+#include <iterator>
+
 using namespace millrace;
 using namespace millrace::actors;
 using namespace millrace::testing;
@@ -145,8 +148,8 @@ BOOST_AUTO_TEST_CASE(numbers_and_names_are_what_peers_of_every_version_know) {
 
 BOOST_AUTO_TEST_CASE(every_message_has_the_bytes_that_it_has_always_had) {
   // Sizes and digests of messages in which every field is set, as version 0.1.0 wrote them. What is appended to a
-  // message changes its line; anything else that does breaks peers of other versions. Samples of messages with a handle
-  // have one range since handles name one region; `codec_test` compares the bytes of a handle with earlier ones.
+  // message changes its line; anything else that does breaks peers of other versions. Appended so far: the reports of
+  // `node_status`.
   const kept_bytes kept[] = {
     {"store_request", 191, 0xeef22d4f0e80983a},
     {"store_receipt", 37, 0x57593ba0eea681d4},
@@ -200,6 +203,19 @@ BOOST_AUTO_TEST_CASE(every_message_has_the_bytes_that_it_has_always_had) {
     });
   });
   BOOST_TEST(at == std::size(kept));
+}
+
+BOOST_AUTO_TEST_CASE(the_status_of_an_older_node_is_read) {
+  // Commit 0244387 wrote it, with every field set.
+  std::ifstream file{MILLRACE_FIXTURES "/v1/node_status.bin", std::ios::binary};
+  std::string bytes{std::istreambuf_iterator<char>{file}, {}};
+  BOOST_TEST_REQUIRE(bytes.size() == 361u);
+  auto older = decode<node_status>(std::as_bytes(std::span{bytes}), "a status");
+  BOOST_TEST_REQUIRE(older.has_value());
+  auto expected = numbered<node_status>();
+  expected.rdma = older->rdma;
+  expected.reports.clear();
+  BOOST_TEST((*older == expected));
 }
 
 BOOST_AUTO_TEST_CASE(a_providers_status_has_its_fields_where_older_versions_look_for_them) {
