@@ -136,7 +136,7 @@ private:
     if (starts_.empty())
       find_starts();
     auto at = starts_[index];
-    std::vector<transport::copy_op> ops;
+    transport::copy_list ops;
     ops.reserve(w.pieces.size());
     for (auto& piece : w.pieces) {
       ops.push_back(op_for(piece, ranges_[at.range]));
@@ -174,7 +174,7 @@ private:
     return op;
   }
 
-  result<transport::transfer_report> copy_eager(const std::vector<transport::copy_op>& ops) {
+  result<transport::transfer_report> copy_eager(const transport::copy_list& ops) {
     transport::transfer_report report{{}, "eager"};
     for (auto& op : ops) {
       std::memcpy(receipt_.eager.data() + op.remote_offset, op.local, op.length);

@@ -1,6 +1,7 @@
 // A way to move bytes between this process and a peer. The fabric chooses one per transfer.
 #pragma once
 
+#include <millrace/core/assert.hpp>
 #include <millrace/core/bulk_handle.hpp>
 #include <millrace/core/clock.hpp>
 #include <millrace/core/status.hpp>
@@ -8,11 +9,14 @@
 #include <millrace/net/channel/stream_acceptor.hpp>
 #include <millrace/transport/driver_report.hpp>
 
+#include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace millrace::transport {
@@ -36,11 +40,42 @@ struct copy_op {
   std::uint64_t tail = 0;
 };
 
+/// The pieces of a transfer. Copies share them, so that a transfer which another driver may have to repeat costs no
+/// copy of thousands of pieces. Whoever makes a list fills it before the first copy of it is made.
+class copy_list {
+public:
+  copy_list() = default;
+  copy_list(std::vector<copy_op> ops)
+    : ops_(std::make_shared<std::vector<copy_op>>(std::move(ops))) {}
+  copy_list(std::initializer_list<copy_op> ops) : copy_list(std::vector<copy_op>{ops}) {}
+
+  void reserve(std::size_t count) { filling().reserve(count); }
+  void push_back(const copy_op& op) { filling().push_back(op); }
+
+  std::size_t size() const noexcept { return ops_ ? ops_->size() : 0; }
+  bool empty() const noexcept { return size() == 0; }
+  const copy_op* data() const noexcept { return ops_ ? ops_->data() : nullptr; }
+  const copy_op* begin() const noexcept { return data(); }
+  const copy_op* end() const noexcept { return data() + size(); }
+  const copy_op& operator[](std::size_t i) const noexcept { return data()[i]; }
+  const copy_op& front() const noexcept { return *data(); }
+
+private:
+  std::vector<copy_op>& filling() {
+    if (!ops_)
+      ops_ = std::make_shared<std::vector<copy_op>>();
+    MILLRACE_ASSERT(ops_.use_count() == 1);
+    return *ops_;
+  }
+
+  std::shared_ptr<std::vector<copy_op>> ops_;
+};
+
 /// A batch that succeeds or fails as one. After a failure the target bytes are undefined.
 struct transfer {
   direction dir = direction::read;
   bulk_handle remote;
-  std::vector<copy_op> ops;
+  copy_list ops;
   bool digests = false; // compute block digests of the local side while the bytes pass
   /// Keeps the local memory; the driver drops it when nobody can touch that memory any more, which after the
   /// loss of a peer may be later than the completion.

@@ -1,19 +1,23 @@
 // The choice of a driver, and of the next one when it fails.
+#include <millrace/core/assert.hpp>
 #include <millrace/core/codec.hpp>
 #include <millrace/core/log.hpp>
 #include <millrace/transport/builtin.hpp>
 #include <millrace/transport/fabric.hpp>
 #include <millrace/transport/memory/staging_pool.hpp>
-#include <millrace/transport/once.hpp>
 #include <millrace/transport/path_table.hpp>
 
 #include <bit>
 #include <mutex>
 #include <optional>
+#include <utility>
 
 namespace millrace::transport {
 
 namespace {
+
+// An attempt notes the drivers that were tried in one word.
+constexpr std::size_t drivers_max = 64;
 
 // Failures of a driver that say nothing of the memory: another one may do better.
 bool may_be_taken_on(errc code) {
@@ -76,6 +80,7 @@ public:
   }
 
   void add_driver(std::shared_ptr<driver> d) {
+    MILLRACE_ASSERT(drivers_.size() < drivers_max);
     if (auto talks = std::dynamic_pointer_cast<peer_driver>(d))
       peer_drivers_.push_back(std::move(talks));
     drivers_.push_back(std::move(d));
@@ -186,7 +191,7 @@ private:
   struct attempt {
     std::uint64_t bytes = 0;
     bool on_device = false;  // so the handle says
-    std::uint64_t tried = 0; // one bit a driver
+    std::uint64_t tried = 0; // one bit a driver, see drivers_max
     completion<transfer_report> done;
   };
 
@@ -235,11 +240,10 @@ private:
   void submit_by(std::size_t index, transfer t, attempt a) {
     a.tried |= std::uint64_t{1} << index;
     auto owner = t.remote.owner;
-    // What may be done again is kept: only where another driver is there to do it.
+    // Kept only where another driver could take it on. The copy shares the pieces.
     std::optional<transfer> again;
     if (next_driver(owner, a))
       again = t;
-    auto& d = *drivers_[index];
     auto ended = [self = shared_from_this(), index, owner, again = std::move(again),
                   a = std::move(a)](result<transfer_report> report) mutable {
       if (!report)
@@ -249,12 +253,9 @@ private:
           "path works again peer={} driver={}", self->paths_.name_of(owner),
           self->drivers_[index]->name());
       again.reset();
-      a.done(std::move(report));
+      std::exchange(a.done, nullptr)(std::move(report));
     };
-    d.submit(std::move(t), once<transfer_report>(std::move(ended), [name = std::string{d.name()}] {
-               log().error(
-                 "driver {} reported the end of a transfer twice; only the first counts", name);
-             }));
+    drivers_[index]->submit(std::move(t), std::move(ended));
   }
 
   void fall_back(

@@ -51,7 +51,6 @@ void faulty_driver::submit(transfer t, report done) {
   case fault::forget:
     return keep({what, peer, time_point::max(), std::move(t), std::move(done), {}});
   case fault::delay:
-  case fault::duplicate:
   case fault::partial:
   case fault::late:
     break;
@@ -76,10 +75,12 @@ result<transfer_report> faulty_driver::move_now(transfer t) {
 void faulty_driver::move_some(transfer t) {
   if (t.ops.empty())
     return;
-  t.ops.resize(dice_.between(1, t.ops.size()));
-  auto& last = t.ops.back();
+  std::vector<transport::copy_op> some{
+    t.ops.begin(), t.ops.begin() + dice_.between(1, t.ops.size())};
+  auto& last = some.back();
   last.length = dice_.between(std::min<std::uint64_t>(1, last.length), last.length);
   last.lead = last.tail = 0;
+  t.ops = std::move(some);
   t.digests = false;
   std::ignore = move_now(std::move(t));
 }
@@ -118,32 +119,14 @@ void faulty_driver::end(waiting w) {
     if (!w.moved)
       w.outcome = move_now(std::move(w.move));
   }
-  if (w.what == fault::duplicate)
-    return tell_twice(std::move(w));
   // A transfer that only moves its late bytes has no completion.
   if (w.done)
-    w.is_second ? w.done(std::move(w.outcome)) : tell(w.done, std::move(w.outcome));
-}
-
-// Reports a success and an error, or the same outcome twice; at once or later.
-void faulty_driver::tell_twice(waiting w) {
-  result<transfer_report> error = fail(errc::io_error, "one of two reports, as drawn");
-  auto first = dice_.percent(20) ? error : w.outcome;
-  auto second = dice_.percent(50) ? error : w.outcome;
-  auto again = w.done;
-  tell(w.done, std::move(first));
-  if (dice_.percent(50))
-    return again(std::move(second));
-  waiting later{fault::delay, w.peer, soon(), {}, std::move(again), std::move(second)};
-  later.moved = later.is_second = true;
-  keep(std::move(later));
+    tell(w.done, std::move(w.outcome));
 }
 
 void faulty_driver::give_up(waiting& w) {
   auto why = status{errc::peer_lost, "the peer is gone"};
-  if (w.done && w.is_second)
-    w.done(fail(why));
-  else if (w.done && w.what != fault::forget)
+  if (w.done && w.what != fault::forget)
     tell(w.done, fail(why));
 }
 

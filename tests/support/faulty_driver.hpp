@@ -17,23 +17,22 @@ namespace millrace::testing {
 
 /// What happens to one transfer.
 enum class fault : std::uint8_t {
-  none,      // moves and reports at once
-  delay,     // moves or reports later, out of order with others
-  duplicate, // reports twice, the second time perhaps another outcome
-  error,     // nothing moves
-  partial,   // a part of the bytes moves, then it reports an error
-  late,      // reports an error; the bytes move afterwards, as a lost peer's may
-  drop,      // neither moves nor reports until its peer is lost or `end_all`
-  forget,    // like `drop`, but never reports: the completion is destroyed
-  refuse,    // `unsupported`, before any byte moves
+  none,    // moves and reports at once
+  delay,   // moves or reports later, out of order with others
+  error,   // nothing moves
+  partial, // a part of the bytes moves, then it reports an error
+  late,    // reports an error; the bytes move afterwards, as a lost peer's may
+  drop,    // neither moves nor reports until its peer is lost or `end_all`
+  forget,  // like `drop`, but never reports: the completion is destroyed
+  refuse,  // `unsupported`, before any byte moves
 };
-inline constexpr std::size_t fault_count = 9;
+inline constexpr std::size_t fault_count = 8;
 /// A number for each fault.
 using fault_counts = std::array<std::uint64_t, fault_count>;
 
 /// How often each fault happens, as weights.
 struct fault_policy {
-  std::array<std::uint32_t, fault_count> weights = {30, 25, 12, 8, 8, 6, 5, 3, 3};
+  std::array<std::uint32_t, fault_count> weights = {30, 25, 8, 8, 6, 5, 3, 3};
   std::chrono::milliseconds delay_max{700};
 
   std::uint32_t& weight_of(fault f) { return weights[static_cast<std::size_t>(f)]; }
@@ -92,7 +91,6 @@ private:
     report done;              // null when there is no report to make
     result<transport::transfer_report> outcome;
     bool moved = false;
-    bool is_second = false; // the second report of a transfer
   };
   using waiting_list = std::list<waiting>;
 
@@ -102,7 +100,6 @@ private:
   result<transport::transfer_report> move_now(transport::transfer t);
   void move_some(transport::transfer t);
   void tell(const report& done, result<transport::transfer_report> outcome);
-  void tell_twice(waiting w);
   void give_up(waiting& w);
   void end(waiting w);
 

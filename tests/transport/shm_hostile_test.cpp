@@ -5,6 +5,7 @@
 #include <millrace/tests/support/exposed_matrix.hpp>
 #include <millrace/tests/support/fabric_handler.hpp>
 #include <millrace/tests/support/shared_file.hpp>
+#include <millrace/transport/driver_message.hpp>
 #include <millrace/transport/shm/messages.hpp>
 #include <millrace/transport/shm/shm_options.hpp>
 
@@ -64,10 +65,7 @@ struct fixture {
 
   template <class Message>
   void send(message_kind kind, const Message& m, int fd = -1) {
-    byte_buffer body;
-    wire_writer{body}(std::string{"shm"}, kind, m);
-    auto fds = std::span<const int>{&fd, fd >= 0 ? 1u : 0u};
-    static_cast<void>(liar->send(frame_kind::driver, 0, body, fds));
+    std::ignore = transport::send(*liar, kind, m, {&fd, fd >= 0 ? 1u : 0u});
   }
 
   void announce(std::uint64_t size_bytes = file_bytes, std::uint64_t granule_bytes = granule) {

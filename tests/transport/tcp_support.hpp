@@ -9,6 +9,7 @@
 #include <millrace/tests/support/heap_memory_source.hpp>
 #include <millrace/tests/support/held_completion.hpp>
 #include <millrace/tests/support/kernel_tls.hpp>
+#include <millrace/transport/driver_message.hpp>
 #include <millrace/transport/tcp/messages.hpp>
 #include <millrace/transport/tcp/tcp_options.hpp>
 #include <millrace/transport/tcp/wire.hpp>
@@ -209,9 +210,7 @@ struct liar_and_victim {
 
   template <class Message>
   void say(tcp::message_kind kind, const Message& m) {
-    byte_buffer body;
-    wire_writer{body}(std::string{"tcp"}, kind, m);
-    static_cast<void>(liar->send(frame_kind::driver, 0, body));
+    std::ignore = transport::send(*liar, kind, m);
   }
   void announce_myself() {
     tcp::announce me;

@@ -38,8 +38,7 @@ public:
     std::uint64_t digests = 0; // of the ops before it
   };
 
-  cutter(const std::vector<copy_op>& ops, std::uint64_t slice_bytes)
-    : ops_(&ops), slice_bytes_(slice_bytes) {}
+  cutter(const copy_list& ops, std::uint64_t slice_bytes) : ops_(&ops), slice_bytes_(slice_bytes) {}
 
   std::optional<slice> next(place& p) const {
     for (; p.op < ops_->size(); ++p.op, p.at = 0) {
@@ -57,7 +56,7 @@ public:
   }
 
 private:
-  const std::vector<copy_op>* ops_;
+  const copy_list* ops_;
   std::uint64_t slice_bytes_;
 };
 
@@ -258,7 +257,7 @@ private:
 
 } // namespace
 
-status check_ops(const std::vector<copy_op>& ops, std::uint64_t region_bytes) {
+status check_ops(std::span<const copy_op> ops, std::uint64_t region_bytes) {
   for (auto& op : ops)
     if (op.remote_offset > region_bytes || op.length > region_bytes - op.remote_offset)
       return {

@@ -10,6 +10,7 @@
 #include <atomic>
 #include <functional>
 #include <memory>
+#include <span>
 #include <vector>
 
 namespace millrace::transport {
@@ -18,7 +19,7 @@ namespace millrace::transport {
 struct copy_job {
   direction dir = direction::read; // read: region → arena; write: arena → region
   region_ref memory;
-  std::vector<copy_op> ops; // checked: inside the region and the arena
+  copy_list ops; // checked: inside the region and the arena
   bool digests = false;
   bool write_back = false;                      // write back the arena side, for reads
   std::shared_ptr<void> hold;                   // keeps the arena side alive
@@ -41,7 +42,7 @@ struct copy_limits {
 
 /// Checks that every op lies inside a region of `region_bytes`.
 /// Errors:  `permission_denied` naming the range.
-[[nodiscard]] status check_ops(const std::vector<copy_op>& ops, std::uint64_t region_bytes);
+[[nodiscard]] status check_ops(std::span<const copy_op> ops, std::uint64_t region_bytes);
 
 /// Runs the job on movers. A tiny job with nothing to prepare runs before the call returns. Device
 /// memory is copied on the threads for devices.

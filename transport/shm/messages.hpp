@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace millrace::transport::shm {
@@ -20,6 +21,7 @@ enum class message_kind : std::uint8_t {
   announce_file = 5,
   grant = 6,
 };
+constexpr std::string_view driver_of(message_kind) noexcept { return "shm"; }
 
 /// Announces an arena for the receiver to map. One descriptor comes with the message.
 struct announce {

@@ -1,9 +1,8 @@
-// What both sides of a link need: sending, and when messages wait for each other.
+// What both sides of a link need: sending, whom they trust, and when messages wait for each other.
 // Used by `asking_side` and `lending_side`.
 #pragma once
 
-#include <millrace/core/codec.hpp>
-#include <millrace/net/channel/channel.hpp>
+#include <millrace/transport/driver_message.hpp>
 #include <millrace/transport/shm/messages.hpp>
 
 #include <unistd.h>
@@ -11,14 +10,6 @@
 #include <algorithm>
 
 namespace millrace::transport::shm {
-
-template <class Message>
-[[nodiscard]] status send(
-  net::channel& c, message_kind kind, const Message& m, std::span<const int> fds = {}) {
-  byte_buffer body;
-  wire_writer{body}(std::string{"shm"}, kind, m);
-  return c.send(net::frame_kind::driver, 0, body, fds);
-}
 
 /// Whether the peer may share memory in which it can cause page faults of ours, and we of its.
 ///

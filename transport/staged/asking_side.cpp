@@ -1,6 +1,6 @@
 // Asks for a chunk, lets the fabric move the piece, then releases the chunk or has it committed.
+#include <millrace/transport/driver_message.hpp>
 #include <millrace/transport/staged/asking_side.hpp>
-#include <millrace/transport/staged/send.hpp>
 
 namespace millrace::transport::staged {
 

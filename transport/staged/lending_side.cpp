@@ -1,6 +1,6 @@
 // Checks messages on the I/O loop; copies on the threads for devices.
+#include <millrace/transport/driver_message.hpp>
 #include <millrace/transport/staged/lending_side.hpp>
-#include <millrace/transport/staged/send.hpp>
 
 #include <iterator>
 #include <optional>

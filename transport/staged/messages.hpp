@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace millrace::transport::staged {
@@ -19,6 +20,7 @@ enum class message_kind : std::uint8_t {
   committed = 5,
   release = 6,
 };
+constexpr std::string_view driver_of(message_kind) noexcept { return "staged"; }
 
 inline constexpr std::uint32_t protocol_version = 1;
 inline constexpr std::uint64_t chunk_bytes_most = 1u << 30;

@@ -1,10 +1,10 @@
 // Keeps two sides for every peer: what we ask of it, and what we lend to it.
 #include <millrace/core/digest.hpp>
 #include <millrace/net/loop/sweep_timer.hpp>
+#include <millrace/transport/driver_message.hpp>
 #include <millrace/transport/peer_links.hpp>
 #include <millrace/transport/staged/asking_side.hpp>
 #include <millrace/transport/staged/lending_side.hpp>
-#include <millrace/transport/staged/send.hpp>
 #include <millrace/transport/staged/staged_driver.hpp>
 
 #include <algorithm>

@@ -5,12 +5,14 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace millrace::transport::tcp {
 
 /// These values travel on the wire: append new ones, never renumber.
 enum class message_kind : std::uint8_t { announce = 1, lost = 2, gone = 3 };
+constexpr std::string_view driver_of(message_kind) noexcept { return "tcp"; }
 
 /// Says how to reach the sender, and its bounds.
 struct announce {

@@ -2,6 +2,7 @@
 #include <millrace/core/codec.hpp>
 #include <millrace/core/digest.hpp>
 #include <millrace/core/log.hpp>
+#include <millrace/transport/driver_message.hpp>
 #include <millrace/transport/tcp/encrypted_socket.hpp>
 #include <millrace/transport/tcp/peer_link.hpp>
 
@@ -40,12 +41,8 @@ peer_link::peer_link(
 
 template <class Message>
 void peer_link::send(message_kind kind, const Message& m) {
-  byte_buffer body;
-  wire_writer{body}(std::string{"tcp"}, kind, m);
-  auto sent = channel_->send(net::frame_kind::driver, 0, body);
   // Without this message transfers would hang: better to have no channel.
-  if (!sent.ok() && sent.code() != errc::peer_lost)
-    channel_->close(sent.within("telling " + peer().name + " about streams"));
+  send_or_close(*channel_, kind, m);
 }
 
 template void peer_link::send(message_kind, const lost&);

@@ -1,6 +1,6 @@
 // The life of a transfer: it gets keys, its requests are done or undone, it ends.
+#include <millrace/transport/driver_message.hpp>
 #include <millrace/transport/verbs/asking_side.hpp>
-#include <millrace/transport/verbs/send.hpp>
 
 #include <algorithm>
 

@@ -1,6 +1,6 @@
 // Check on the loop, register on a mover, bind on the completion thread, answer.
+#include <millrace/transport/driver_message.hpp>
 #include <millrace/transport/verbs/lending_side.hpp>
-#include <millrace/transport/verbs/send.hpp>
 
 #include <algorithm>
 

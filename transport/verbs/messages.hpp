@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace millrace::transport::verbs {
@@ -22,6 +23,7 @@ enum class message_kind : std::uint8_t {
   withdrawn = 6,
   lost = 7,
 };
+constexpr std::string_view driver_of(message_kind) noexcept { return "verbs"; }
 
 inline constexpr std::uint32_t protocol_version = 1;
 inline constexpr std::size_t rails_max = 64;

@@ -1,8 +1,8 @@
 // The handshake of two links, and the messages and events that it hands to its rails and sides.
 // Called by the driver; lives on the completion thread.
 #include <millrace/core/log.hpp>
+#include <millrace/transport/driver_message.hpp>
 #include <millrace/transport/verbs/peer_link.hpp>
-#include <millrace/transport/verbs/send.hpp>
 
 #include <algorithm>
 

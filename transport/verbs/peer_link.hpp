@@ -3,9 +3,9 @@
 #pragma once
 
 #include <millrace/net/channel/channel.hpp>
+#include <millrace/transport/driver_message.hpp>
 #include <millrace/transport/verbs/asking_side.hpp>
 #include <millrace/transport/verbs/lending_side.hpp>
-#include <millrace/transport/verbs/send.hpp>
 
 #include <atomic>
 #include <functional>

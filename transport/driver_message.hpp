@@ -1,0 +1,35 @@
+// Puts the messages of a driver on the channel to its twin in the peer. Used by every driver that has a twin.
+#pragma once
+
+#include <millrace/core/codec.hpp>
+#include <millrace/net/channel/channel.hpp>
+
+#include <span>
+#include <string>
+
+namespace millrace::transport {
+
+/// The body of a frame of kind `driver`: the driver's name, the kind of the message, and the message. `driver_of(kind)`
+/// stands beside the kinds and returns the name.
+template <class Kind, class Message>
+byte_buffer driver_message(Kind kind, const Message& m) {
+  byte_buffer body;
+  wire_writer{body}(std::string{driver_of(kind)}, kind, m);
+  return body;
+}
+
+template <class Kind, class Message>
+[[nodiscard]] status send(
+  net::channel& c, Kind kind, const Message& m, std::span<const int> fds = {}) {
+  return c.send(net::frame_kind::driver, 0, driver_message(kind, m), fds);
+}
+
+/// Sends a message for which the other side waits. A channel that cannot take it is closed.
+template <class Kind, class Message>
+void send_or_close(net::channel& c, Kind kind, const Message& m) {
+  auto sent = send(c, kind, m);
+  if (!sent.ok() && sent.code() != errc::peer_lost)
+    c.close(sent.within("a message of the driver " + std::string{driver_of(kind)}));
+}
+
+} // namespace millrace::transport
