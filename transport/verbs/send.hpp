@@ -17,7 +17,7 @@ template <class Message>
 template <class Message>
 void send_or_close(net::channel& c, message_kind kind, const Message& m) {
   if (auto sent = send(c, kind, m); !sent.ok() && sent.code() != errc::peer_lost)
-    c.close({errc::peer_lost, "telling " + c.peer().name + " about RDMA: " + sent.to_string()});
+    c.close({errc::peer_lost, "telling {} about RDMA: {}", c.peer().name, sent.to_string()});
 }
 
 } // namespace millrace::transport::verbs
