@@ -3,6 +3,7 @@
 #include <millrace/config/document.hpp>
 
 #include <arpa/inet.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <charconv>
@@ -15,7 +16,7 @@ constexpr std::string_view unix_scheme = "unix:";
 constexpr std::string_view tls_scheme = "tls://";
 
 status refuse(std::string_view text, const std::string& what) {
-  return {errc::invalid_argument, "'" + shown(text) + "'" + what};
+  return {errc::invalid_argument, "'{}'{}", shown(text), what};
 }
 
 bool is_host_character(unsigned char c) {
@@ -45,8 +46,8 @@ status check_unix(std::string_view text) {
   if (path.size() > socket_path_bytes_max)
     return refuse(
       text,
-      ": the path has " + std::to_string(path.size()) + " bytes, a socket's has at most " +
-        std::to_string(socket_path_bytes_max));
+      fmt::format(
+        ": the path has {} bytes, a socket's has at most {}", path.size(), socket_path_bytes_max));
   auto control = [](unsigned char c) { return c < 0x20 || c == 0x7f; };
   if (std::any_of(path.begin(), path.end(), control))
     return refuse(text, " is not a path");
@@ -126,8 +127,8 @@ status check_endpoint(std::string_view text) {
 
 std::string to_address(const tls_endpoint& where) {
   bool brackets = where.host.find(':') != where.host.npos;
-  return std::string{tls_scheme} + (brackets ? "[" : "") + where.host + (brackets ? "]:" : ":") +
-    std::to_string(where.port);
+  return fmt::format(
+    "{}{}{}{}{}", tls_scheme, brackets ? "[" : "", where.host, brackets ? "]:" : ":", where.port);
 }
 
 bool is_any_host(std::string_view host) { return host == "0.0.0.0" || host == "::"; }

@@ -4,6 +4,8 @@
 #include <millrace/config/read.hpp>
 #include <millrace/config/units.hpp>
 
+#include <fmt/core.h>
+
 #include <filesystem>
 #include <map>
 
@@ -29,11 +31,10 @@ private:
   bool is_cluster() const { return values_.is_cluster; }
 
   std::string node_path(std::size_t node) const {
-    return is_cluster() ? "cluster.nodes[" + std::to_string(node) + "]" : "node";
+    return is_cluster() ? fmt::format("cluster.nodes[{}]", node) : "node";
   }
   std::string provider_path(std::size_t node, std::size_t provider) const {
-    return (is_cluster() ? node_path(node) + "." : "") + "providers[" + std::to_string(provider) +
-      "]";
+    return fmt::format("{}providers[{}]", is_cluster() ? node_path(node) + "." : "", provider);
   }
 
   status error(std::string_view path, const std::string& what) const {
@@ -200,10 +201,11 @@ private:
       return {};
     return error(
       draft_.has("staging.size") ? "staging.size" : path + ".window",
-      "staging.size (" + format_size(values_.staging.size_bytes) +
-        ") cannot hold one operation of provider " + provider.name + ": limits.windows_max (" +
-        std::to_string(values_.limits.windows_max) + ") windows of " +
-        format_size(needs.window_bytes));
+      fmt::format(
+        "staging.size ({}) cannot hold one operation of provider {}: limits.windows_max ({}) "
+        "windows of {}",
+        format_size(values_.staging.size_bytes), provider.name, values_.limits.windows_max,
+        format_size(needs.window_bytes)));
   }
 
   const document& doc_;

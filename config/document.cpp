@@ -2,6 +2,7 @@
 #include <millrace/config/document.hpp>
 #include <millrace/core/tensor.hpp>
 
+#include <fmt/core.h>
 #include <yaml-cpp/eventhandler.h>
 #include <yaml-cpp/exceptions.h>
 #include <yaml-cpp/mark.h>
@@ -89,7 +90,7 @@ private:
   void charge(std::size_t values, mark at) {
     values_ += values;
     if (values_ > document_values_max)
-      throw refusal{at, "more than " + std::to_string(document_values_max) + " values"};
+      throw refusal{at, fmt::format("more than {} values", document_values_max)};
   }
 
   std::uint32_t add(document_node node) {
@@ -114,7 +115,7 @@ private:
 
   void open(node_kind kind, mark at, YAML::anchor_t anchor) {
     if (open_.size() == document_depth_max)
-      throw refusal{at, "nested more than " + std::to_string(document_depth_max) + " levels deep"};
+      throw refusal{at, fmt::format("nested more than {} levels deep", document_depth_max)};
     auto before = values_;
     open_.push_back({add({kind, at, {}, {}}), anchor, before});
   }
@@ -137,8 +138,8 @@ private:
       if (!is_new)
         throw refusal{
           key.at,
-          "key '" + shown(key.text) + "' is given twice, first in line " +
-            std::to_string(first->second.line)};
+          fmt::format(
+            "key '{}' is given twice, first in line {}", shown(key.text), first->second.line)};
       // The parser has no good place for a value that is not there.
       auto& value = out_.nodes_[map.children[i + 1]];
       if (value.kind == node_kind::null)
@@ -159,7 +160,7 @@ namespace {
 // end of the file: such text never reaches it.
 status check_text(const document& doc, std::string_view text) {
   if (text.size() > document_bytes_max)
-    return doc.error({}, "larger than " + std::to_string(document_bytes_max) + " bytes");
+    return doc.error({}, fmt::format("larger than {} bytes", document_bytes_max));
   mark at;
   for (std::size_t first = 0; first <= text.size(); ++at.line) {
     auto line = text.substr(first, text.find('\n', first) - first);
@@ -203,10 +204,7 @@ result<document> document::parse(std::string_view text, std::string file_name) {
 }
 
 status document::error(mark at, std::string_view what) const {
-  return {
-    errc::invalid_argument,
-    file_name_ + ":" + std::to_string(at.line) + ":" + std::to_string(at.column) + ": " +
-      std::string{what}};
+  return {errc::invalid_argument, "{}:{}:{}: {}", file_name_, at.line, at.column, what};
 }
 
 std::string shown(std::string_view text) {

@@ -39,8 +39,8 @@ public:
     if (!ok_)
       return fail(
         errc::invalid_argument,
-        "'" + shown(text_) + "' is no list of hosts such as n[01-03,7],login, of at most " +
-          std::to_string(listed_hosts_max) + " hosts");
+        "'{}' is no list of hosts such as n[01-03,7],login, of at most {} hosts", shown(text_),
+        listed_hosts_max);
     return std::move(hosts_);
   }
 

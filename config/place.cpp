@@ -129,9 +129,10 @@ status no_job(const settings& all) {
     if (lacks_host(all, node))
       return {
         errc::invalid_argument,
-        "cluster.hosts is 'job', and this process is in none: where the node " + node.name +
-          " is cannot be known. Start it by srun or sbatch, or set SLURM_JOB_NODELIST to the list "
-          "of the job's hosts (squeue -h -j JOB -o %N), or give every node a 'host' or 'listen'"};
+        "cluster.hosts is 'job', and this process is in none: where the node {} is cannot be "
+        "known. Start it by srun or sbatch, or set SLURM_JOB_NODELIST to the list of the job's "
+        "hosts (squeue -h -j JOB -o %N), or give every node a 'host' or 'listen'",
+        node.name};
   return {};
 }
 
@@ -153,9 +154,8 @@ result<std::size_t> number_in_job(const settings& all, const surroundings& here)
   if (*number >= all.nodes.size())
     return fail(
       errc::invalid_argument,
-      "this is " + std::string{by_host ? "host" : "task"} + " number " + std::to_string(*number) +
-        " (from 0) of the job, and the configuration describes " +
-        std::to_string(all.nodes.size()) + " nodes");
+      "this is {} number {} (from 0) of the job, and the configuration describes {} nodes",
+      by_host ? "host" : "task", *number, all.nodes.size());
   return *number;
 }
 
@@ -175,8 +175,8 @@ status nobody_here(const settings& all, const surroundings& here) {
     : several                       ? "; several are on this host, " + here.host_name
                                     : "; none is on this host, " + here.host_name;
   return {
-    errc::invalid_argument,
-    "the configuration describes several nodes, name the one to be: " + names_of(nodes) + why};
+    errc::invalid_argument, "the configuration describes several nodes, name the one to be: {}{}",
+    names_of(nodes), why};
 }
 
 // Of several on one host; the file's order is that of the host's tasks.
@@ -190,9 +190,8 @@ result<const cluster_node*> local_one(
   if (*local >= found.size())
     return fail(
       errc::invalid_argument,
-      "this is task number " + std::to_string(*local) +
-        " (from 0) of its host, on which the configuration has " + std::to_string(found.size()) +
-        " nodes: " + names_of(found));
+      "this is task number {} (from 0) of its host, on which the configuration has {} nodes: {}",
+      *local, found.size(), names_of(found));
   return found[*local];
 }
 

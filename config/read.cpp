@@ -4,6 +4,8 @@
 #include <millrace/config/read.hpp>
 #include <millrace/config/scalar.hpp>
 
+#include <fmt/core.h>
+
 #include <algorithm>
 
 namespace millrace::config {
@@ -160,7 +162,7 @@ private:
         return fail(doc_.error(item.at, path + ": '" + shown(read->text) + "' is given twice"));
       all.list.push_back(std::move(read->text));
       if (auto max = entries_max(key.type); all.list.size() > max)
-        return fail(doc_.error(item.at, path + ": more than " + std::to_string(max) + " entries"));
+        return fail(doc_.error(item.at, fmt::format("{}: more than {} entries", path, max)));
     }
     if (key.type == key_type::choices && all.list.empty())
       return fail(doc_.error(node.at, path + ": needs at least one of " + listed(key.choices)));
@@ -180,8 +182,8 @@ private:
     for (std::size_t i = 0; i < list.children.size(); ++i) {
       auto& entry = doc_[list.children[i]];
       if (i == max)
-        return doc_.error(entry.at, path + ": more than " + std::to_string(max) + " entries");
-      auto entry_path = path + "[" + std::to_string(i) + "]";
+        return doc_.error(entry.at, fmt::format("{}: more than {} entries", path, max));
+      auto entry_path = fmt::format("{}[{}]", path, i);
       out_.places.insert_or_assign(entry_path, entry.at);
       if (entry.kind != node_kind::map)
         return mismatch(entry, entry_path, "a group of keys");

@@ -3,6 +3,7 @@
 #include <millrace/config/schema.hpp>
 #include <millrace/config/units.hpp>
 
+#include <fmt/core.h>
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
@@ -219,18 +220,19 @@ std::string joined(std::span<const std::string_view> words) {
 std::string range_of(const key_spec& key) {
   switch (key.type) {
   case key_type::name:
-    return "1 to " + std::to_string(name_bytes_max) + " of `A-Z a-z 0-9 . _ -`";
+    return fmt::format("1 to {} of `A-Z a-z 0-9 . _ -`", name_bytes_max);
   case key_type::addresses:
-    return "at most " + std::to_string(addresses_max) + " of `unix:/path`, path of at most " +
-      std::to_string(socket_path_bytes_max) + " bytes, and `tls://HOST:PORT`";
+    return fmt::format(
+      "at most {} of `unix:/path`, path of at most {} bytes, and `tls://HOST:PORT`", addresses_max,
+      socket_path_bytes_max);
   case key_type::host:
     return "a name, an IPv4 or IPv6 address";
   case key_type::endpoints:
-    return "at most " + std::to_string(addresses_max) + " of `NUMBER:PORT`";
+    return fmt::format("at most {} of `NUMBER:PORT`", addresses_max);
   case key_type::devices:
-    return "at most " + std::to_string(devices_max);
+    return fmt::format("at most {}", devices_max);
   case key_type::count_or_auto:
-    return "`auto`, " + std::to_string(key.min) + " to " + std::to_string(key.max);
+    return fmt::format("`auto`, {} to {}", key.min, key.max);
   case key_type::mode:
     return "0 to 0777";
   case key_type::boolean:
@@ -238,7 +240,7 @@ std::string range_of(const key_spec& key) {
   case key_type::boolean_or_auto:
     return "`auto`, `true`, `false`";
   case key_type::count:
-    return std::to_string(key.min) + " to " + std::to_string(key.max);
+    return fmt::format("{} to {}", key.min, key.max);
   case key_type::size:
     return format_size(key.min) + " to " + format_size(key.max);
   case key_type::duration_ms:
@@ -249,7 +251,7 @@ std::string range_of(const key_spec& key) {
   case key_type::choices:
     return joined(key.choices);
   case key_type::users:
-    return "at most " + std::to_string(users_max);
+    return fmt::format("at most {}", users_max);
   case key_type::path:
     break;
   }

@@ -6,6 +6,8 @@
 #include <millrace/config/schema.hpp>
 #include <millrace/config/units.hpp>
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <cctype>
 #include <charconv>
@@ -47,8 +49,7 @@ result<value> read_name(const std::string& text) {
   if (
     text.empty() || text.size() > name_bytes_max || !std::all_of(text.begin(), text.end(), allowed))
     return refuse(
-      "'" + shown(text) + "' is not a name: 1 to " + std::to_string(name_bytes_max) +
-      " of A-Z a-z 0-9 . _ -");
+      fmt::format("'{}' is not a name: 1 to {} of A-Z a-z 0-9 . _ -", shown(text), name_bytes_max));
   return value{text, 0, {}};
 }
 
@@ -111,8 +112,7 @@ status check_device(std::string_view text) {
   if (
     name.empty() || name.size() > name_bytes_max ||
     !std::all_of(name.begin(), name.end(), allowed) || !port_is_number)
-    return {
-      errc::invalid_argument, "'" + shown(text) + "' is not a device such as mlx5_0 or mlx5_0:1"};
+    return {errc::invalid_argument, "'{}' is not a device such as mlx5_0 or mlx5_0:1", shown(text)};
   return {};
 }
 
@@ -220,10 +220,9 @@ status check_range(const key_spec& key, std::uint64_t number, std::string_view t
   if (!below && number <= key.max)
     return {};
   return {
-    errc::invalid_argument,
-    "'" + std::string{text} + "' is " +
-      (below ? "below the least allowed, " : "above the most allowed, ") +
-      text_of(key, {{}, below ? key.min : key.max, {}})};
+    errc::invalid_argument, "'{}' is {}{}", text,
+    below ? "below the least allowed, " : "above the most allowed, ",
+    text_of(key, {{}, below ? key.min : key.max, {}})};
 }
 
 } // namespace millrace::config

@@ -3,6 +3,7 @@
 #include <millrace/config/nearest.hpp>
 #include <millrace/config/settings.hpp>
 
+#include <fmt/core.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -40,9 +41,8 @@ result<settings> settings::for_node(std::string_view name) const {
   for (auto& node_entry : nodes)
     known.push_back(node_entry.name);
   return fail(
-    errc::invalid_argument,
-    "the configuration has no node " + std::string{name} + did_you_mean(name, known) +
-      " (nodes: " + names_of(nodes) + ")");
+    errc::invalid_argument, "the configuration has no node {}{} (nodes: {})", name,
+    did_you_mean(name, known), names_of(nodes));
 }
 
 std::string default_listen(std::string_view node_name) {
@@ -54,7 +54,7 @@ std::string default_listen(std::string_view node_name) {
     directory = "/run/millrace";
   else
     // One level below what is there: a service makes the directory of its socket, no more.
-    directory = "/tmp/millrace-" + std::to_string(geteuid());
+    directory = fmt::format("/tmp/millrace-{}", geteuid());
   return "unix:" + directory + "/" + std::string{node_name} + ".sock";
 }
 
@@ -68,9 +68,8 @@ result<std::vector<std::string>> default_addresses(const settings& all, const cl
     port += other->listens_by_default && other->host_name() == host;
   if (port > std::numeric_limits<std::uint16_t>::max())
     return fail(
-      errc::invalid_argument,
-      "there are more nodes on " + host + " than ports from cluster.port, " +
-        std::to_string(all.cluster.port) + ", on");
+      errc::invalid_argument, "there are more nodes on {} than ports from cluster.port, {}, on",
+      host, all.cluster.port);
   listen.push_back(to_address({host, static_cast<std::uint16_t>(port)}));
   return listen;
 }

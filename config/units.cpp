@@ -1,6 +1,8 @@
 // Numbers with units, both ways.
 #include <millrace/config/units.hpp>
 
+#include <fmt/core.h>
+
 #include <array>
 #include <charconv>
 #include <optional>
@@ -47,8 +49,7 @@ result<std::uint64_t> scaled(
       if (known.name == parts->name && !__builtin_mul_overflow(parts->factor, known.factor, &value))
         return value;
     }
-  return fail(
-    errc::invalid_argument, "'" + std::string{text} + "' is not " + std::string{expected});
+  return fail(errc::invalid_argument, "'{}' is not {}", text, expected);
 }
 
 std::string formatted(std::uint64_t value, std::span<const unit> units) {
@@ -56,7 +57,7 @@ std::string formatted(std::uint64_t value, std::span<const unit> units) {
   for (auto& candidate : units)
     if (value != 0 && value % candidate.factor == 0)
       best = candidate;
-  return std::to_string(value / best.factor) + std::string{best.name};
+  return fmt::format("{}{}", value / best.factor, best.name);
 }
 
 } // namespace
@@ -66,7 +67,7 @@ result<std::uint64_t> parse_count(std::string_view text) {
   auto end = text.data() + text.size();
   auto [rest, bad] = std::from_chars(text.data(), end, value);
   if (bad != std::errc{} || rest != end)
-    return fail(errc::invalid_argument, "'" + std::string{text} + "' is not a whole number");
+    return fail(errc::invalid_argument, "'{}' is not a whole number", text);
   return value;
 }
 
@@ -80,9 +81,8 @@ result<std::uint64_t> parse_size(std::string_view text) {
   for (auto& known : std::span{size_units}.subspan(2))
     if (parts->name.size() <= 3 && known.name.front() == letter)
       return fail(
-        errc::invalid_argument,
-        value.error().detail() + "; did you mean '" + std::to_string(parts->factor) +
-          std::string{known.name} + "'?");
+        errc::invalid_argument, "{}; did you mean '{}{}'?", value.error().detail(), parts->factor,
+        known.name);
   return value;
 }
 
@@ -92,9 +92,7 @@ result<std::uint64_t> parse_duration_us(std::string_view text) {
   auto value = scaled(text, time_units, "a duration such as 50us, 500ms, 5s or 2m");
   auto parts = split(text);
   if (!value && parts && parts->name.empty())
-    return fail(
-      errc::invalid_argument,
-      value.error().detail() + "; did you mean '" + std::string{text} + "ms'?");
+    return fail(errc::invalid_argument, "{}; did you mean '{}ms'?", value.error().detail(), text);
   return value;
 }
 

@@ -39,7 +39,7 @@ result<std::shared_ptr<driver>> make_driver(
     known.append(known.empty() ? "" : ", ").append(kind.name);
   }
   return fail(
-    errc::invalid_argument, "there is no driver called " + name + "; the drivers are: " + known);
+    errc::invalid_argument, "there is no driver called {}; the drivers are: {}", name, known);
 }
 
 class fabric_impl : public fabric, public std::enable_shared_from_this<fabric_impl> {

@@ -53,9 +53,7 @@ void admission::shut() {
 void admission::close() { acceptor_->close(); }
 
 status admission::has_all_connections() const {
-  return {
-    errc::busy,
-    "the service has all of its " + std::to_string(where.connections_max) + " connections"};
+  return {errc::busy, "the service has all of its {} connections", where.connections_max};
 }
 
 result<std::shared_ptr<channel_handler>> admission::handler_for(const peer_info& peer) {

@@ -62,13 +62,14 @@ private:
   status explain(int error_number) const {
     if (error_number == ENOENT || error_number == ECONNREFUSED)
       return status{
-        errc::unavailable,
-        "connecting to " + address_ + ": no process listens there; is the service running?"};
+        errc::unavailable, "connecting to {}: no process listens there; is the service running?",
+        address_};
     if (error_number == EAGAIN)
       return status{
         errc::deadline_exceeded,
-        "connecting to " + address_ +
-          ": the service does not accept connections; it may be overloaded or stopped"};
+        "connecting to {}: the service does not accept connections; it may be overloaded or "
+        "stopped",
+        address_};
     return status_from_errno(error_number, "connecting to " + address_);
   }
 
@@ -89,16 +90,15 @@ private:
 status wrong_node(const std::string& expected, const std::string& found) {
   return {
     errc::permission_denied,
-    "node " + found + " answered instead of node " + expected +
-      "; check which node has this address"};
+    "node {} answered instead of node {}; check which node has this address", found, expected};
 }
 
 status other_cluster(const std::string& node) {
   return {
     errc::permission_denied,
-    "a node named " + node +
-      " answered that does not have the secret of this cluster; give one of the two another "
-      "`node.listen`"};
+    "a node named {} answered that does not have the secret of this cluster; give one of the two "
+    "another `node.listen`",
+    node};
 }
 
 } // namespace

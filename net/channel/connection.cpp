@@ -4,6 +4,7 @@
 #include <millrace/net/channel/connection.hpp>
 #include <millrace/net/tls/context.hpp>
 
+#include <fmt/core.h>
 #include <sys/epoll.h>
 #include <unistd.h>
 
@@ -55,9 +56,8 @@ void connection::start() {
   timer_ = loop_->run_after(left_ms, [weak = weak_from_this()] {
     if (auto c = std::static_pointer_cast<connection>(weak.lock()))
       c->fault(status{
-        errc::deadline_exceeded,
-        c->describe_peer() + " did not finish the handshake within " +
-          std::to_string(c->options_.handshake_timeout_ms) + " ms"});
+        errc::deadline_exceeded, "{} did not finish the handshake within {} ms", c->describe_peer(),
+        c->options_.handshake_timeout_ms});
   });
   our_hello_ = own_hello();
   send_own(frame_kind::hello, our_hello_);
@@ -67,7 +67,7 @@ void connection::start() {
 byte_buffer connection::own_hello() const {
   hello h;
   h.id = this_peer();
-  h.name = options_.local_name.empty() ? std::string{client_prefix} + std::to_string(::getpid())
+  h.name = options_.local_name.empty() ? fmt::format("{}{}", client_prefix, ::getpid())
                                        : options_.local_name;
   h.requests_max = options_.requests_max;
   h.frame_bytes_max = std::max(options_.frame_bytes_max, handshake_bytes_max);
@@ -192,8 +192,7 @@ status connection::take_counted(const parsed_frame& arrived) {
   if (arrived.header.kind == frame_kind::request) {
     if (serving_ >= options_.requests_max)
       return status{
-        errc::protocol_error,
-        "more requests at a time than the " + std::to_string(options_.requests_max) + " granted"};
+        errc::protocol_error, "more requests at a time than the {} granted", options_.requests_max};
     ++serving_;
   } else if (outstanding_ > 0) {
     --outstanding_;
@@ -298,9 +297,8 @@ void connection::on_heartbeat() {
   if (std::exchange(heard_, false))
     silence_ = {};
   if (silence_ >= std::chrono::milliseconds{options_.peer_timeout_ms})
-    return fault(status{
-      errc::peer_lost,
-      describe_peer() + " has been silent for " + std::to_string(silence_.count()) + " ms"});
+    return fault(
+      status{errc::peer_lost, "{} has been silent for {} ms", describe_peer(), silence_.count()});
   if (silence_ > std::chrono::milliseconds{0})
     send_if_idle(frame_kind::ping);
   schedule_heartbeat();
@@ -311,13 +309,13 @@ void connection::end_by_goodbye(std::span<const std::byte> body) {
   if (phase_ == phase::handshake)
     return finish(reason.within(describe_peer() + " refused the connection"));
   finish(
-    status{errc::peer_lost, describe_peer() + " closed the connection: " + reason.to_string()});
+    status{errc::peer_lost, "{} closed the connection: {}", describe_peer(), reason.to_string()});
 }
 
 void connection::lost(const status& how) {
   if (phase_ == phase::handshake && how.code() != errc::peer_lost)
     return finish(how.within(describe_peer()));
-  finish(status{errc::peer_lost, describe_peer() + " is gone: " + how.detail()});
+  finish(status{errc::peer_lost, "{} is gone: {}", describe_peer(), how.detail()});
 }
 
 // Ends the connection because of the peer, and tells it why.
@@ -364,8 +362,7 @@ void connection::finish(const status& given) {
 std::string connection::describe_peer() const {
   auto name = peer_.name.empty() ? std::string{"process"} : "peer " + peer_.name;
   return name +
-    (peer_.address ? " at " + peer_.address->to_string()
-                   : " (pid " + std::to_string(peer_.pid) + ")");
+    (peer_.address ? " at " + peer_.address->to_string() : fmt::format(" (pid {})", peer_.pid));
 }
 
 } // namespace millrace::net

@@ -22,17 +22,15 @@ status connection::send(
   MILLRACE_ASSERT(kind >= frame_kind::request);
   std::lock_guard guard{send_mutex_};
   if (phase_ != phase::open)
-    return status{errc::peer_lost, "the channel to " + describe_peer() + " is closed"};
+    return status{errc::peer_lost, "the channel to {} is closed", describe_peer()};
   if (body.size() > peer_frame_bytes_max_)
     return status{
-      errc::invalid_argument,
-      "a message of " + std::to_string(body.size()) + " bytes; " + describe_peer() +
-        " takes at most " + std::to_string(peer_frame_bytes_max_) + " (its channel.frame_max)"};
+      errc::invalid_argument, "a message of {} bytes; {} takes at most {} (its channel.frame_max)",
+      body.size(), describe_peer(), peer_frame_bytes_max_};
   if (fds.size() > peer_fds_max_)
     return status{
-      errc::invalid_argument,
-      std::to_string(fds.size()) + " descriptors; " + describe_peer() + " takes at most " +
-        std::to_string(peer_fds_max_)};
+      errc::invalid_argument, "{} descriptors; {} takes at most {}", fds.size(), describe_peer(),
+      peer_fds_max_};
   if (kind == frame_kind::request)
     return send_request(correlation, body, fds);
   if (kind == frame_kind::cancel && cancel_waiting(correlation))
@@ -66,11 +64,10 @@ status connection::queue_request(
   std::uint64_t correlation, std::span<const std::byte> body, std::span<const int> fds) {
   if (waiting_.size() >= options_.requests_queued_max)
     return status{
-      errc::busy,
-      std::to_string(outstanding_) + " requests run and " + std::to_string(waiting_.size()) +
-        " wait for " + describe_peer()};
+      errc::busy, "{} requests run and {} wait for {}", outstanding_, waiting_.size(),
+      describe_peer()};
   if (queue_.size_bytes() + waiting_bytes_ + body.size() > options_.send_queue_bytes_max)
-    return status{errc::busy, "requests that wait for " + describe_peer() + " fill the send queue"};
+    return status{errc::busy, "requests that wait for {} fill the send queue", describe_peer()};
   auto copies = duplicate(fds);
   if (!copies)
     return copies.error();
@@ -127,7 +124,7 @@ status connection::transmit(
       c->read_some();
       c->lost(status{errc::peer_lost, "it does not read any more"});
     });
-    return status{errc::peer_lost, describe_peer() + " is gone: " + pushed.detail()};
+    return status{errc::peer_lost, "{} is gone: {}", describe_peer(), pushed.detail()};
   }
   if (!queue_.empty())
     arm_writing();

@@ -52,7 +52,7 @@ result<frame_header> decode_header(std::span<const std::byte, frame_header_bytes
     return fail(errc::protocol_error, "not a frame of this protocol");
   auto kind = get<std::uint8_t>(bytes, 3);
   if (!is_known_or_later(kind))
-    return fail(errc::protocol_error, "a frame of the reserved kind " + std::to_string(kind));
+    return fail(errc::protocol_error, "a frame of the reserved kind {}", kind);
   frame_header header;
   header.kind = static_cast<frame_kind>(kind);
   header.fds = get<std::uint8_t>(bytes, 5);
@@ -111,14 +111,12 @@ result<bool> frame_parser::read_header() {
     return fail(header.error());
   if (header->body_bytes > body_bytes_max_)
     return fail(
-      errc::protocol_error,
-      "a frame of " + std::to_string(header->body_bytes) + " bytes where at most " +
-        std::to_string(body_bytes_max_) + " are allowed");
+      errc::protocol_error, "a frame of {} bytes where at most {} are allowed", header->body_bytes,
+      body_bytes_max_);
   if (header->fds > fds_max_)
     return fail(
-      errc::protocol_error,
-      "a frame with " + std::to_string(header->fds) + " descriptors where at most " +
-        std::to_string(fds_max_) + " are allowed");
+      errc::protocol_error, "a frame with {} descriptors where at most {} are allowed", header->fds,
+      fds_max_);
   header_ = *header;
   return true;
 }

@@ -3,6 +3,7 @@
 #include <millrace/core/tensor.hpp>
 #include <millrace/net/channel/handshake.hpp>
 
+#include <fmt/core.h>
 #include <sodium.h>
 
 namespace millrace::net {
@@ -14,7 +15,7 @@ constexpr std::uint32_t frame_bytes_least = handshake_bytes_max;
 constexpr std::size_t goodbye_detail_bytes_max = 1024;
 
 std::string range_of(const hello& h) {
-  return std::to_string(h.version_min) + " to " + std::to_string(h.version_max);
+  return fmt::format("{} to {}", h.version_min, h.version_max);
 }
 
 // Cuts behind a whole character.
@@ -79,8 +80,8 @@ result<std::uint32_t> agree(const hello& ours, const hello& theirs) {
   if (highest < std::max(ours.version_min, theirs.version_min))
     return fail(
       errc::unsupported_version,
-      ours.name + " speaks protocol versions " + range_of(ours) + ", " + theirs.name + " speaks " +
-        range_of(theirs) + "; bring both to the same release");
+      "{} speaks protocol versions {}, {} speaks {}; bring both to the same release", ours.name,
+      range_of(ours), theirs.name, range_of(theirs));
   return highest;
 }
 

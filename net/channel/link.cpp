@@ -110,13 +110,13 @@ void link_core::acquire(channel_done done) {
 
 status link_core::why_not() const {
   if (state_.now == phase::closed)
-    return status{errc::unavailable, "the link to " + options_.address + " is closed"};
+    return status{errc::unavailable, "the link to {} is closed", options_.address};
   auto code = state_.last_cause.code() == errc::peer_lost || state_.now == phase::open
     ? errc::peer_lost
     : errc::unavailable;
   auto cause = state_.last_cause.ok() ? std::string{"the connection is closing"}
                                       : state_.last_cause.to_string();
-  return status{code, options_.address + " cannot be reached now; last cause: " + cause};
+  return status{code, "{} cannot be reached now; last cause: {}", options_.address, cause};
 }
 
 void link_core::attempt(std::unique_lock<std::mutex>& lock) {
@@ -239,7 +239,7 @@ void link_core::close(status why, std::uint32_t drain_ms) {
     loop_->cancel_timer(timer_);
   }
   for (auto& done : waiters)
-    done(fail(errc::cancelled, "the link to " + options_.address + " was closed"));
+    done(fail(errc::cancelled, "the link to {} was closed", options_.address));
   if (open)
     open->close(std::move(why), drain_ms);
 }

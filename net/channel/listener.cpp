@@ -86,8 +86,7 @@ status unix_admission::check(const peer_credentials& who) const {
     return {};
   return status{
     errc::permission_denied,
-    "user " + std::to_string(who.uid) + " (pid " + std::to_string(who.pid) +
-      ") may not use this service; its owner can list the user"};
+    "user {} (pid {}) may not use this service; its owner can list the user", who.uid, who.pid};
 }
 
 // A process names itself. When two processes use the same name, one of them lies.
@@ -96,8 +95,7 @@ result<std::shared_ptr<channel_handler>> unix_admission::admit(
   auto known = processes_.find(peer.id);
   if (known != processes_.end() && known->second.pid != peer.pid)
     return fail(
-      errc::permission_denied,
-      "the identity belongs to the process " + std::to_string(known->second.pid));
+      errc::permission_denied, "the identity belongs to the process {}", known->second.pid);
   auto handler = handler_for(peer);
   if (!handler)
     return handler;

@@ -2,6 +2,7 @@
 #include <millrace/core/log.hpp>
 #include <millrace/net/channel/refusal_log.hpp>
 
+#include <fmt/core.h>
 #include <netinet/in.h>
 
 #include <atomic>
@@ -48,7 +49,7 @@ std::optional<std::string> refusal_log::note(
   }
   auto line = "from=" + source + " why=\"" + why + "\"";
   if (e.unwritten > 0)
-    line += " not_written=" + std::to_string(e.unwritten);
+    line += fmt::format(" not_written={}", e.unwritten);
   if (!e.other_why.empty() && e.other_why != why)
     line += " among_them=\"" + e.other_why + "\"";
   if (shared)

@@ -27,10 +27,7 @@ status send_queue::push(
     return status{errc::unsupported, "descriptors do not travel between hosts"};
   auto whole = frame_header_bytes + body.size();
   if (!beyond_bound && !empty() && bytes_ + whole > bytes_max_)
-    return status{
-      errc::busy,
-      "the send queue holds " + std::to_string(bytes_) + " of at most " +
-        std::to_string(bytes_max_) + " bytes"};
+    return status{errc::busy, "the send queue holds {} of at most {} bytes", bytes_, bytes_max_};
   auto head = encode_header(header);
   std::size_t written = 0;
   if (empty()) {

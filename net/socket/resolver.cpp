@@ -28,9 +28,8 @@ result<addresses> ask_system(const std::string& host, int flags) {
   auto error = ::getaddrinfo(host.c_str(), nullptr, &hints, &found);
   if (error != 0)
     return fail(
-      errc::unavailable,
-      "the name " + host + " cannot be looked up: " +
-        (error == EAI_SYSTEM ? std::strerror(errno) : ::gai_strerror(error)));
+      errc::unavailable, "the name {} cannot be looked up: {}", host,
+      error == EAI_SYSTEM ? std::strerror(errno) : ::gai_strerror(error));
   addresses out;
   for (auto* a = found; a; a = a->ai_next)
     if (auto one = socket_address::from(a->ai_addr, a->ai_addrlen))
@@ -120,7 +119,7 @@ private:
       return {};
     }
     if (waiting_.size() >= options_.lookups_max)
-      return {errc::busy, std::to_string(waiting_.size()) + " names are being looked up already"};
+      return {errc::busy, "{} names are being looked up already", waiting_.size()};
     waiting_[host].push_back(w);
     queue_.push_back(host);
     return threads_ < options_.threads_max ? start_thread() : status{};
@@ -133,7 +132,7 @@ private:
       if (auto found = waiting_.find(host); found != waiting_.end())
         std::erase(found->second, w);
     }
-    w->answer(fail(errc::deadline_exceeded, "the name " + host + " was not looked up in time"));
+    w->answer(fail(errc::deadline_exceeded, "the name {} was not looked up in time", host));
   }
 
   status start_thread() {
@@ -159,7 +158,7 @@ private:
       lock.unlock();
       auto found = ask_(host);
       if (found && found->empty())
-        found = fail(errc::unavailable, "the name " + host + " has no address");
+        found = fail(errc::unavailable, "the name {} has no address", host);
       if (found) {
         *found = taking_turns(*found);
         found->resize(std::min<std::size_t>(found->size(), options_.addresses_max));

@@ -1,6 +1,7 @@
 // Reading and writing numeric addresses with the system's own functions.
 #include <millrace/net/socket/socket_address.hpp>
 
+#include <fmt/core.h>
 #include <netdb.h>
 #include <netinet/in.h>
 
@@ -12,8 +13,8 @@ namespace {
 
 status bad_address(const std::string& text, const char* why) {
   return {
-    errc::invalid_argument,
-    "\"" + text + "\" is not an address such as 10.0.0.2:7710 or [fd00::2]:7710: " + why};
+    errc::invalid_argument, "\"{}\" is not an address such as 10.0.0.2:7710 or [fd00::2]:7710: {}",
+    text, why};
 }
 
 } // namespace
@@ -86,7 +87,7 @@ std::string socket_address::host() const {
 
 std::string socket_address::to_string() const {
   auto bracketed = family() == AF_INET6 ? "[" + host() + "]" : host();
-  return bracketed + ":" + std::to_string(port());
+  return fmt::format("{}:{}", bracketed, port());
 }
 
 socket_address without_mapping(const socket_address& address) {

@@ -32,8 +32,9 @@ status check_directory(const std::string& directory) {
     return {};
   return {
     errc::permission_denied,
-    "other users can replace files in " + directory +
-      "; listen in a directory of this user that only it can write to"};
+    "other users can replace files in {}; listen in a directory of this user that only it can "
+    "write to",
+    directory};
 }
 
 status make_directory_of(const std::string& path) {
@@ -87,9 +88,8 @@ status clear_stale(const sockaddr_un& where) {
     return probe.error();
   if (::connect(probe->get(), as_sockaddr(where), sizeof(where)) == 0 || errno == EAGAIN)
     return status{
-      errc::already_exists,
-      std::string{"a live process listens on "} + where.sun_path +
-        "; stop it or choose another address"};
+      errc::already_exists, "a live process listens on {}; stop it or choose another address",
+      where.sun_path};
   if (errno != ECONNREFUSED)
     return status_from_errno(errno, std::string{"probing the socket "} + where.sun_path);
   if (::unlink(where.sun_path) != 0)

@@ -70,18 +70,18 @@ result<sockaddr_un> parse_unix_address(const std::string& address) {
   static const std::string scheme = "unix:";
   if (!address.starts_with(scheme))
     return fail(
-      errc::invalid_argument,
-      "address " + address + ": expected unix:/absolute/path or tls://host:port");
+      errc::invalid_argument, "address {}: expected unix:/absolute/path or tls://host:port",
+      address);
   auto path = address.substr(scheme.size());
   sockaddr_un out{};
   out.sun_family = AF_UNIX;
   if (path.empty() || path.front() != '/' || path.find('\0') != std::string::npos)
-    return fail(errc::invalid_argument, "address " + address + ": the path must be absolute");
+    return fail(errc::invalid_argument, "address {}: the path must be absolute", address);
   if (path.size() >= sizeof(out.sun_path))
     return fail(
       errc::invalid_argument,
-      "address " + address + ": a socket's path has at most " +
-        std::to_string(sizeof(out.sun_path) - 1) + " bytes; choose a shorter directory");
+      "address {}: a socket's path has at most {} bytes; choose a shorter directory", address,
+      sizeof(out.sun_path) - 1);
   std::memcpy(out.sun_path, path.c_str(), path.size() + 1);
   return out;
 }

@@ -1,6 +1,7 @@
 // Reading tls:// addresses, and the options of every TCP socket of a channel.
 #include <millrace/net/tls/address.hpp>
 
+#include <fmt/core.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 
@@ -16,8 +17,8 @@ constexpr int probes_max = 3;
 
 status bad(const std::string& address, const char* why) {
   return {
-    errc::invalid_argument,
-    "address " + address + ": expected tls://host:port or tls://[v6]:port: " + why};
+    errc::invalid_argument, "address {}: expected tls://host:port or tls://[v6]:port: {}", address,
+    why};
 }
 
 void set(int fd, int level, int name, int value) noexcept {
@@ -28,7 +29,7 @@ void set(int fd, int level, int name, int value) noexcept {
 } // namespace
 
 std::string host_and_port::to_string() const {
-  return (is_v6 ? "[" + host + "]" : host) + ":" + std::to_string(port);
+  return fmt::format("{}:{}", is_v6 ? "[" + host + "]" : host, port);
 }
 
 result<host_and_port> parse_address(const std::string& address) {
@@ -75,9 +76,9 @@ void prepare_tcp_socket(int fd, const channel_options& options) noexcept {
 status not_configured(const std::string& address) {
   return {
     errc::invalid_argument,
-    "address " + address +
-      ": nothing proves who is at the other end of a network; set `security.secret` to the file "
-      "made by `millrace cluster secret`, or certificates, on every node and client"};
+    "address {}: nothing proves who is at the other end of a network; set `security.secret` to the "
+    "file made by `millrace cluster secret`, or certificates, on every node and client",
+    address};
 }
 
 } // namespace millrace::net::tls

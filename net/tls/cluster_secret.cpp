@@ -69,9 +69,7 @@ result<cluster_secret> decode_cluster_secret(std::string_view text) {
   constexpr auto expected = 2 * std::tuple_size_v<cluster_secret> + 1 + 2 * checksum_bytes;
   if (text.size() != expected)
     return fail(
-      errc::corrupt_data,
-      "it has " + std::to_string(text.size()) + " characters after its mark, not " +
-        std::to_string(expected));
+      errc::corrupt_data, "it has {} characters after its mark, not {}", text.size(), expected);
   cluster_secret secret{};
   std::size_t size = 0;
   auto* bytes = text.data();
@@ -106,8 +104,8 @@ result<cluster_secret> load_cluster_secret(const std::string& path) {
   if (!secret)
     return fail(
       secret.error().code(),
-      "the cluster's secret in " + path + " is damaged: " + secret.error().detail() +
-        "; copy it again from another node");
+      "the cluster's secret in {} is damaged: {}; copy it again from another node", path,
+      secret.error().detail());
   return secret;
 }
 

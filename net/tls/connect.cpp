@@ -75,15 +75,13 @@ void attempt::run() {
   if (!options_.tls)
     return answer(not_configured(address_));
   if (where->port == 0)
-    return answer(
-      status{errc::invalid_argument, "address " + address_ + ": port 0 is for listening"});
+    return answer(status{errc::invalid_argument, "address {}: port 0 is for listening", address_});
   auto deadline = began_ + std::chrono::milliseconds{options_.handshake_timeout_ms};
   deadline_timer_ = loop_->run_after(options_.handshake_timeout_ms, [weak = weak_from_this()] {
     if (auto a = weak.lock())
       a->end(status{
-        errc::deadline_exceeded,
-        "connecting to " + a->address_ + " took more than " +
-          std::to_string(a->options_.handshake_timeout_ms) + " ms; it was " + a->doing_});
+        errc::deadline_exceeded, "connecting to {} took more than {} ms; it was {}", a->address_,
+        a->options_.handshake_timeout_ms, a->doing_});
   });
   auto names = options_.names ? options_.names : resolver::shared();
   names->resolve(loop_, where->host, where->port, deadline, [a = shared_from_this()](auto found) {
@@ -164,8 +162,9 @@ void attempt::fail_if_none_left() {
   if (done_ && runners_.empty() && next_ == addresses_.size())
     end(status{
       errc::unavailable,
-      "connecting to " + address_ + ": no address can be reached (" + failures_ +
-        "); is the service running, and does it listen on that network?"});
+      "connecting to {}: no address can be reached ({}); is the service running, and does it "
+      "listen on that network?",
+      address_, failures_});
 }
 
 void attempt::shake_hands(runner winner) {

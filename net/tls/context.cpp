@@ -137,15 +137,14 @@ status context_impl::use_certificates() {
   auto* n = native_.get();
   if (SSL_CTX_use_certificate_chain_file(n, options_.certificate.c_str()) != 1)
     return {
-      errc::corrupt_data,
-      "no certificate can be read from " + options_.certificate + ": " + openssl_errors()};
+      errc::corrupt_data, "no certificate can be read from {}: {}", options_.certificate,
+      openssl_errors()};
   if (auto bad = use_key(); !bad.ok())
     return bad;
   if (SSL_CTX_load_verify_file(n, options_.authority.c_str()) != 1)
     return {
-      errc::corrupt_data,
-      "no authority's certificate can be read from " + options_.authority + ": " +
-        openssl_errors()};
+      errc::corrupt_data, "no authority's certificate can be read from {}: {}", options_.authority,
+      openssl_errors()};
   SSL_CTX_set_verify(n, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, nullptr);
   return {};
 }
@@ -162,14 +161,12 @@ status context_impl::use_key() {
   sodium_memzero(text->data(), text->size());
   if (!key)
     return {
-      errc::corrupt_data,
-      "no private key (in PEM, without pass phrase) can be read from " + options_.key + ": " +
-        openssl_errors()};
+      errc::corrupt_data, "no private key (in PEM, without pass phrase) can be read from {}: {}",
+      options_.key, openssl_errors()};
   if (SSL_CTX_use_PrivateKey(native_.get(), key.get()) != 1)
     return {
-      errc::invalid_argument,
-      "the private key in " + options_.key + " does not belong to the certificate in " +
-        options_.certificate + ": " + openssl_errors()};
+      errc::invalid_argument, "the private key in {} does not belong to the certificate in {}: {}",
+      options_.key, options_.certificate, openssl_errors()};
   return {};
 }
 

@@ -24,8 +24,9 @@ std::string words_of(unsigned long error) {
 status secrets_differ(const context& context) {
   return {
     errc::permission_denied,
-    "the other side has a different secret than the one in " + context.options().secret +
-      "; give every node and client a copy of the same file"};
+    "the other side has a different secret than the one in {}; give every node and client a copy "
+    "of the same file",
+    context.options().secret};
 }
 
 status modes_differ(const context& context) {
@@ -66,8 +67,8 @@ status with_certificates(
   case SSL_R_CERTIFICATE_VERIFY_FAILED:
     return {
       errc::permission_denied,
-      "the other side's certificate is not valid under the authority in " + ours.authority + ": " +
-        X509_verify_cert_error_string(verify_result)};
+      "the other side's certificate is not valid under the authority in {}: {}", ours.authority,
+      X509_verify_cert_error_string(verify_result)};
   case SSL_R_PEER_DID_NOT_RETURN_A_CERTIFICATE:
     return {
       errc::permission_denied, "the other side has no certificate; configure `security` alike"};
@@ -78,8 +79,8 @@ status with_certificates(
   case SSL_R_SSLV3_ALERT_CERTIFICATE_UNKNOWN:
   case SSL_R_TLSV1_ALERT_UNKNOWN_CA:
     return {
-      errc::permission_denied,
-      "the other side does not accept the certificate in " + ours.certificate + ": " + words};
+      errc::permission_denied, "the other side does not accept the certificate in {}: {}",
+      ours.certificate, words};
   case SSL_R_NO_SHARED_CIPHER:
   case SSL_R_NO_SUITABLE_SIGNATURE_ALGORITHM:
   case SSL_R_SSLV3_ALERT_HANDSHAKE_FAILURE:
@@ -106,10 +107,8 @@ status explain_fault(const context& context, handshake_side side, const session_
     if (fault.established)
       return {errc::peer_lost, how};
     return {
-      errc::peer_lost,
-      how + " during the TLS handshake" +
-        (side == handshake_side::connector ? "; it may serve something else, or be overloaded"
-                                           : "")};
+      errc::peer_lost, "{} during the TLS handshake{}", how,
+      side == handshake_side::connector ? "; it may serve something else, or be overloaded" : ""};
   }
   auto reason = ERR_GET_REASON(fault.openssl_error);
   auto words = words_of(fault.openssl_error);

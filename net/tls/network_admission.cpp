@@ -34,14 +34,13 @@ void network_admission::make_room(const std::string& source) {
     auto oldest = std::find_if(
       unproven_.begin(), unproven_.end(), [&](auto& c) { return c->source == source; });
     return (*oldest)->refuse(status{
-      errc::busy,
-      "more than " + std::to_string(where.handshakes_per_source_max) +
-        " handshakes of this source at a time"});
+      errc::busy, "more than {} handshakes of this source at a time",
+      where.handshakes_per_source_max});
   }
   if (unproven_.size() < where.handshakes_max)
     return;
-  unproven_.front()->refuse(status{
-    errc::busy, "more than " + std::to_string(where.handshakes_max) + " handshakes at a time"});
+  unproven_.front()->refuse(
+    status{errc::busy, "more than {} handshakes at a time", where.handshakes_max});
 }
 
 void network_admission::forget(unproven_connection& c) {
@@ -70,8 +69,9 @@ status network_admission::check_name(const peer_info& peer) const {
     if (g.id != peer.id && g.host != peer.address->host())
       return {
         errc::permission_denied,
-        "the name " + peer.name + " belongs to a node at " + g.host +
-          ", which is connected; give every node a name of its own"};
+        "the name {} belongs to a node at {}, which is connected; give every node a name of its "
+        "own",
+        peer.name, g.host};
   return {};
 }
 

@@ -18,14 +18,14 @@ status check(const struct stat& found, const std::string& shown, std::size_t byt
   if (found.st_uid != ::geteuid() && found.st_uid != 0)
     return {
       errc::permission_denied,
-      shown + " belongs to user " + std::to_string(found.st_uid) +
-        ", who could change it; make it your own: chown " + std::to_string(::geteuid())};
+      "{} belongs to user {}, who could change it; make it your own: chown {}", shown, found.st_uid,
+      ::geteuid()};
   if ((found.st_mode & 077) != 0)
     return {
       errc::permission_denied,
       shown + " can be reached by its group or by others; make it private: chmod 600"};
   if (static_cast<std::size_t>(found.st_size) > bytes_max)
-    return {errc::corrupt_data, shown + " has more than " + std::to_string(bytes_max) + " bytes"};
+    return {errc::corrupt_data, "{} has more than {} bytes", shown, bytes_max};
   return {};
 }
 
@@ -56,8 +56,7 @@ result<std::string> read_private_file(
     size += static_cast<std::size_t>(n);
   }
   if (size > bytes_max)
-    return fail(
-      errc::corrupt_data, shown + " has more than " + std::to_string(bytes_max) + " bytes");
+    return fail(errc::corrupt_data, "{} has more than {} bytes", shown, bytes_max);
   text.resize(size);
   return text;
 }

@@ -102,7 +102,7 @@ status stream::vouch_for(const std::string& name) const {
     return {};
   return {
     errc::permission_denied,
-    "node " + name + " has a name that is not in its certificate; issue one with that DNS name"};
+    "node {} has a name that is not in its certificate; issue one with that DNS name", name};
 }
 
 io_outcome stream::receive(std::span<std::byte> room, std::vector<unique_fd>&) {

@@ -26,8 +26,7 @@ void unproven_connection::start() {
   timer_ = admission_->loop->run_after(timeout_ms, [weak = weak_from_this(), timeout_ms] {
     if (auto c = weak.lock())
       c->refuse(status{
-        errc::deadline_exceeded,
-        "it did not finish the handshake within " + std::to_string(timeout_ms) + " ms"});
+        errc::deadline_exceeded, "it did not finish the handshake within {} ms", timeout_ms});
   });
   auto watched = admission_->loop->watch(
     fd_.get(), EPOLLIN, [self = shared_from_this()](std::uint32_t) { self->on_first_byte(); });

@@ -261,9 +261,8 @@ status check_ops(std::span<const copy_op> ops, std::uint64_t region_bytes) {
   for (auto& op : ops)
     if (op.remote_offset > region_bytes || op.length > region_bytes - op.remote_offset)
       return {
-        errc::permission_denied,
-        "bytes " + std::to_string(op.remote_offset) + " to +" + std::to_string(op.length) +
-          " lie outside the region of " + std::to_string(region_bytes) + " bytes"};
+        errc::permission_denied, "bytes {} to +{} lie outside the region of {} bytes",
+        op.remote_offset, op.length, region_bytes};
   return {};
 }
 

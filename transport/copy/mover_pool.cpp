@@ -112,8 +112,8 @@ status mover_pool::check() const {
     return {};
   return {
     errc::no_space,
-    "the system gives only " + std::to_string(threads()) + " of " + std::to_string(wanted_) +
-      " threads that copy (ulimit -u, or the control group's pids.max)"};
+    "the system gives only {} of {} threads that copy (ulimit -u, or the control group's pids.max)",
+    threads(), wanted_};
 }
 
 mover_pool::~mover_pool() {

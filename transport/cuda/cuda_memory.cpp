@@ -2,6 +2,7 @@
 #include <millrace/transport/cuda/cuda_memory.hpp>
 #include <millrace/transport/cuda/driver_api.hpp>
 
+#include <fmt/core.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -50,7 +51,7 @@ rows rows_at(std::span<const device_run> runs) {
 class cuda_memory : public device_memory, public std::enable_shared_from_this<cuda_memory> {
 public:
   cuda_memory(const driver_api& api, int ordinal)
-    : api_(api), ordinal_(ordinal), name_("cuda:" + std::to_string(ordinal)) {}
+    : api_(api), ordinal_(ordinal), name_(fmt::format("cuda:{}", ordinal)) {}
 
   const std::string& name() const noexcept override { return name_; }
   std::string_view kind() const noexcept override { return "cuda"; }
@@ -235,7 +236,7 @@ private:
   }
 
   status error(CUresult code, const char* doing) const {
-    return {errc::io_error, name_ + ": " + doing + ": " + api_.words_for(code)};
+    return {errc::io_error, "{}: {}: {}", name_, doing, api_.words_for(code)};
   }
 
   const driver_api& api_;

@@ -3,6 +3,7 @@
 #include <millrace/transport/cuda/driver_api.hpp>
 
 #include <dlfcn.h>
+#include <fmt/core.h>
 #include <link.h>
 
 #include <atomic>
@@ -77,7 +78,7 @@ unsigned long long libraries_loaded() {
 std::string driver_api::words_for(CUresult code) const {
   const char* words = nullptr;
   if (get_error_string(code, &words) != CUDA_SUCCESS || !words)
-    return "error " + std::to_string(code);
+    return fmt::format("error {}", static_cast<int>(code));
   return words;
 }
 

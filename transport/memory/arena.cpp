@@ -5,6 +5,7 @@
 #include <millrace/transport/memory/mapped_file.hpp>
 
 #include <fcntl.h>
+#include <fmt/core.h>
 #include <linux/magic.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -131,15 +132,13 @@ int open_memfd(const arena_options& options, std::uint64_t size_bytes, bool huge
 } // namespace
 
 result<std::shared_ptr<arena>> arena::create(const arena_options& options) {
-  auto doing =
-    "making an arena of " + std::to_string(options.size_bytes) + " bytes for " + options.name;
+  auto doing = fmt::format("making an arena of {} bytes for {}", options.size_bytes, options.name);
   if (options.size_bytes == 0)
     return fail(errc::invalid_argument, doing);
   // Touching more memory than there is would wake the kernel's OOM killer instead of failing.
   if (auto available = available_bytes(); options.size_bytes > available)
     return fail(
-      errc::no_space,
-      doing + ": the system has " + std::to_string(available) + " bytes available; give it less");
+      errc::no_space, "{}: the system has {} bytes available; give it less", doing, available);
   std::shared_ptr<arena> a{new arena};
   void* data = nullptr;
   a->huge_ = options.huge_pages && options.size_bytes >= huge_page_bytes;
@@ -169,7 +168,7 @@ result<std::shared_ptr<arena>> arena::create(const arena_options& options) {
 
 result<std::shared_ptr<arena>> arena::adopt(const file_mapping& mapping) {
   auto page = static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
-  auto doing = "registering a mapping of " + std::to_string(mapping.size_bytes) + " bytes";
+  auto doing = fmt::format("registering a mapping of {} bytes", mapping.size_bytes);
   auto flags = fcntl(mapping.fd, F_GETFL);
   if (
     !mapping.data || reinterpret_cast<std::uintptr_t>(mapping.data) % page != 0 ||
@@ -183,8 +182,7 @@ result<std::shared_ptr<arena>> arena::adopt(const file_mapping& mapping) {
   if (
     mapping.size_bytes == 0 || *there < mapping.file_offset ||
     *there - mapping.file_offset < mapping.size_bytes)
-    return fail(
-      errc::invalid_argument, doing + ": the file has " + std::to_string(*there) + " bytes");
+    return fail(errc::invalid_argument, "{}: the file has {} bytes", doing, *there);
   std::shared_ptr<arena> a{new arena};
   a->is_file_ = true;
   a->fd_ = net::unique_fd{fcntl(mapping.fd, F_DUPFD_CLOEXEC, 0)};

@@ -11,18 +11,17 @@ status validate(const tensor_view& view) {
   if (auto bad = validate(view.desc); !bad.ok())
     return bad;
   if (*size_bytes(view.desc) > 0 && !view.data)
-    return {errc::invalid_argument, "tensor " + view.desc.name + ": no memory behind it"};
+    return {errc::invalid_argument, "tensor {}: no memory behind it", view.desc.name};
   if (view.strides_bytes.empty())
     return {};
   if (view.strides_bytes.size() != view.desc.shape.size())
     return {
-      errc::invalid_argument,
-      "tensor " + view.desc.name + ": " + std::to_string(view.strides_bytes.size()) +
-        " strides for rank " + std::to_string(view.desc.shape.size())};
+      errc::invalid_argument, "tensor {}: {} strides for rank {}", view.desc.name,
+      view.strides_bytes.size(), view.desc.shape.size()};
   if (bits_per_element(view.desc.type) % 8 != 0)
     return {
-      errc::invalid_argument,
-      "tensor " + view.desc.name + ": elements below one byte cannot be strided"};
+      errc::invalid_argument, "tensor {}: elements below one byte cannot be strided",
+      view.desc.name};
   return {};
 }
 
@@ -76,7 +75,7 @@ result<gather_list::item> gather_list::item_of(const tensor_view& view, access_m
   if (how == access_mode::write && !disjoint(out.run_bytes, out.outer))
     return fail(
       errc::invalid_argument,
-      "tensor " + view.desc.name + ": its elements overlap in memory, so it cannot be written to");
+      "tensor {}: its elements overlap in memory, so it cannot be written to", view.desc.name);
   return out;
 }
 

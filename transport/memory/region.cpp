@@ -178,8 +178,8 @@ result<region_ref> find_region(
   if (auto& devices = found->second->list.devices();
       reach == memory_reach::host && !devices.empty())
     return fail(
-      errc::unsupported,
-      "the memory is that of " + devices.front()->name() + ", which this driver cannot reach");
+      errc::unsupported, "the memory is that of {}, which this driver cannot reach",
+      devices.front()->name());
   return region_ref{found->second};
 }
 

@@ -87,10 +87,8 @@ public:
     auto offset = space_.take(rounded, std::max<std::size_t>(alignment, unit_bytes));
     if (offset < 0)
       return fail(
-        errc::no_space,
-        "asked for " + std::to_string(size_bytes) + " bytes of staging memory; free " +
-          std::to_string(space_.free_bytes()) + " of " + std::to_string(capacity_bytes()) +
-          ", largest run " + std::to_string(space_.largest()));
+        errc::no_space, "asked for {} bytes of staging memory; free {} of {}, largest run {}",
+        size_bytes, space_.free_bytes(), capacity_bytes(), space_.largest());
     auto* data = arena_->data() + offset;
     std::shared_ptr<void> owner{data, [self = shared_from_this(), offset, rounded](void*) {
                                   std::lock_guard lock{self->mutex_};

@@ -24,9 +24,8 @@ status asking_side::announce_arena(const std::shared_ptr<arena>& a) {
 status asking_side::offer(const arena_place& place, std::uint64_t length) {
   if (!gets(*place.in))
     return {
-      errc::unsupported,
-      peer().name + " belongs to another user, who does not get the descriptor of " +
-        (place.in->is_file() ? "a file" : "huge pages of the system's pool")};
+      errc::unsupported, "{} belongs to another user, who does not get the descriptor of {}",
+      peer().name, place.in->is_file() ? "a file" : "huge pages of the system's pool"};
   std::lock_guard guard{mutex_};
   auto told = announce_locked(place.in);
   return told.ok() && place.in->is_file() ? grant_locked(place, length) : told;
@@ -82,12 +81,10 @@ bool asking_side::ask(move request, pending_move pending) {
   {
     std::lock_guard guard{mutex_};
     if (closed_) {
-      refused = {errc::peer_lost, "the connection to " + peer().name + " is closed"};
+      refused = {errc::peer_lost, "the connection to {} is closed", peer().name};
     } else if (pending_.size() >= options_.transfers_max) {
       refused = {
-        errc::busy,
-        std::to_string(pending_.size()) + " transfers wait for " + peer().name +
-          " (shm.transfers_max)"};
+        errc::busy, "{} transfers wait for {} (shm.transfers_max)", pending_.size(), peer().name};
     } else {
       if (pending_.empty())
         heard_ = steady_clock::now();
@@ -182,9 +179,8 @@ void asking_side::on_moved(moved answer) {
     return pending->done(fail(errc_from_wire(answer.code), answer.detail));
   if (answer.digests.size() != pending->digests)
     return pending->done(fail(
-      errc::protocol_error,
-      peer().name + " answered a move with " + std::to_string(answer.digests.size()) +
-        " digests instead of " + std::to_string(pending->digests)));
+      errc::protocol_error, "{} answered a move with {} digests instead of {}", peer().name,
+      answer.digests.size(), pending->digests));
   pending->done(copied{std::move(answer.digests), answer.written_back});
 }
 

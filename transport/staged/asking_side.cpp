@@ -29,12 +29,11 @@ void asking_side::start(transfer t, completion<transfer_report> done) {
   {
     std::lock_guard guard{mutex_};
     if (!bounds_ || closed_)
-      refused = {errc::peer_lost, "the connection to " + channel_->peer().name + " is closed"};
+      refused = {errc::peer_lost, "the connection to {} is closed", channel_->peer().name};
     else if (turns_.size() >= transfers_max_)
       refused = {
-        errc::busy,
-        std::to_string(turns_.size()) + " transfers wait for " + channel_->peer().name +
-          " (staged.transfers_max)"};
+        errc::busy, "{} transfers wait for {} (staged.transfers_max)", turns_.size(),
+        channel_->peer().name};
     else
       turns_.push_back(
         std::make_shared<running>(std::move(t), std::move(done), bounds_->chunk_bytes));

@@ -8,9 +8,8 @@ namespace millrace::transport::staged {
 status check(const hello& m) {
   if (m.version != protocol_version)
     return {
-      errc::unsupported_version,
-      "the peer stages by version " + std::to_string(m.version) + ", we by version " +
-        std::to_string(protocol_version)};
+      errc::unsupported_version, "the peer stages by version {}, we by version {}", m.version,
+      protocol_version};
   if (
     m.chunk_bytes < digest_block_bytes || m.chunk_bytes > chunk_bytes_most || m.chunks_max == 0 ||
     m.chunks_max > chunks_most)

@@ -54,9 +54,8 @@ result<admission> decode_admission(std::span<const std::byte, 64> bytes) {
     return fail(errc::protocol_error, "the first bytes are no stream's");
   if (auto theirs = r.number<std::uint16_t>(); theirs != version)
     return fail(
-      errc::unsupported_version,
-      "a stream of version " + std::to_string(theirs) + " where this process speaks " +
-        std::to_string(version));
+      errc::unsupported_version, "a stream of version {} where this process speaks {}", theirs,
+      version);
   admission a;
   a.slot = r.number<std::uint16_t>();
   a.serial = r.number<std::uint64_t>();

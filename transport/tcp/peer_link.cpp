@@ -15,12 +15,13 @@ void peer_link::submit(transfer t, completion<transfer_report> done) {
   {
     std::lock_guard guard{mutex_};
     if (closed_ || !channel_->is_open())
-      refused = {errc::peer_lost, "the connection to " + peer().name + " is closed"};
+      refused = {errc::peer_lost, "the connection to {} is closed", peer().name};
     else if (transfers_ >= options_.transfers_max)
       refused = {
         errc::busy,
-        "there are " + std::to_string(transfers_) + " transfers with " + peer().name +
-          " already; raise tcp.transfers_max, or ask for fewer at a time"};
+        "there are {} transfers with {} already; raise tcp.transfers_max, or ask for fewer at a "
+        "time",
+        transfers_, peer().name};
     else
       ++transfers_;
   }

@@ -6,6 +6,8 @@
 #include <millrace/transport/tcp/encrypted_socket.hpp>
 #include <millrace/transport/tcp/peer_link.hpp>
 
+#include <fmt/core.h>
+
 #include <algorithm>
 
 namespace millrace::transport::tcp {
@@ -97,8 +99,8 @@ status peer_link::on_announce(announce theirs) {
   if (towards.empty() && !they_can)
     give_up(
       {errc::peer_lost,
-       "neither this process nor " + peer().name +
-         " listens for streams: set tcp.listen on one of them"});
+       "neither this process nor {} listens for streams: set tcp.listen on one of them",
+       peer().name});
   for (std::size_t i = 0; open_them && i < slots; ++i)
     open(i);
   return {};
@@ -114,7 +116,7 @@ std::vector<net::socket_address> peer_link::addresses_of(const announce& theirs)
       parsed = peer().address
         ? result<net::socket_address>{peer().address->with_port(parsed->port())}
         : net::socket_address::parse(
-            (v6 ? "[::1]:" : "127.0.0.1:") + std::to_string(parsed->port()));
+            fmt::format("{}{}", v6 ? "[::1]:" : "127.0.0.1:", parsed->port()));
     }
     if (parsed)
       out.push_back(*parsed);
@@ -161,7 +163,7 @@ void peer_link::not_opened(std::size_t slot, const status& why) {
       std::none_of(slots_.begin(), slots_.end(), [](auto& s) { return s.s != nullptr; });
   }
   if (hopeless)
-    give_up({errc::peer_lost, "no stream to " + peer().name + ": " + why.to_string()});
+    give_up({errc::peer_lost, "no stream to {}: {}", peer().name, why.to_string()});
   open_later(slot, true);
 }
 
@@ -307,8 +309,9 @@ void peer_link::look() {
   for (auto& s : stalled)
     s->close(
       {errc::deadline_exceeded,
-       "a stream to " + peer().name + " did not carry on with what was asked for first for " +
-         std::to_string(options_.stall_timeout_ms) + " ms (tcp.stall_timeout)"});
+       "a stream to {} did not carry on with what was asked for first for {} ms "
+       "(tcp.stall_timeout)",
+       peer().name, options_.stall_timeout_ms});
   for (auto& c : unconfirmed) {
     auto of = c->of;
     of->end(

@@ -138,9 +138,8 @@ result<std::unique_ptr<payload>> open_region(const unit_header& asked, unit_targ
     bad |= outside(r.offset, r.length);
   if (bad)
     return fail(
-      errc::permission_denied,
-      "a range, up to byte " + std::to_string(asked.extent) + ", lies outside the region of " +
-        std::to_string(memory->size_bytes()) + " bytes");
+      errc::permission_denied, "a range, up to byte {}, lies outside the region of {} bytes",
+      asked.extent, memory->size_bytes());
   return std::make_unique<region_payload>(
     std::move(*memory), std::move(target.ranges), reads ? flow::out : flow::in);
 }

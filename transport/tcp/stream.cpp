@@ -232,7 +232,7 @@ status stream::send_queued(std::unique_lock<std::mutex>& lock, std::vector<ended
     if (sent.error_number == EAGAIN)
       return {};
     if (sent.error_number != 0)
-      return {errc::peer_lost, peer_ + ": " + std::generic_category().message(sent.error_number)};
+      return {errc::peer_lost, "{}: {}", peer_, std::generic_category().message(sent.error_number)};
     budget_ -= std::min<std::uint64_t>(budget_, sent.size_bytes);
     if (front.complete()) {
       auto item = std::move(front);
@@ -249,7 +249,7 @@ status stream::send_queued(std::unique_lock<std::mutex>& lock, std::vector<ended
 }
 
 status stream::broken(int error_number) const {
-  return {errc::peer_lost, peer_ + ": " + std::generic_category().message(error_number)};
+  return {errc::peer_lost, "{}: {}", peer_, std::generic_category().message(error_number)};
 }
 
 void stream::continue_on_loop() {

@@ -52,9 +52,8 @@ public:
 private:
   status refusal(int error_number) const {
     return {
-      errc::unavailable,
-      "connecting a stream to " + addresses_[next_ - 1].to_string() + ": " +
-        std::generic_category().message(error_number)};
+      errc::unavailable, "connecting a stream to {}: {}", addresses_[next_ - 1].to_string(),
+      std::generic_category().message(error_number)};
   }
 
   void arm(std::uint32_t timeout_ms, const char* what) {
@@ -62,9 +61,8 @@ private:
     timer_ = loop_->run_after(timeout_ms, [weak = weak_from_this(), what, timeout_ms] {
       if (auto s = weak.lock())
         s->failed(
-          {errc::deadline_exceeded,
-           s->addresses_[s->next_ - 1].to_string() + " " + what + " within " +
-             std::to_string(timeout_ms) + " ms"});
+          {errc::deadline_exceeded, "{} {} within {} ms", s->addresses_[s->next_ - 1].to_string(),
+           what, timeout_ms});
     });
   }
 

@@ -200,9 +200,8 @@ status stream::on_header() {
     return h.error();
   if (h->length > limits_.chunk_bytes)
     return {
-      errc::protocol_error,
-      "a unit of " + std::to_string(h->length) + " bytes where at most " +
-        std::to_string(limits_.chunk_bytes) + " are allowed"};
+      errc::protocol_error, "a unit of {} bytes where at most {} are allowed", h->length,
+      limits_.chunk_bytes};
   header_ = *h;
   in_begin_ += header_bytes;
   sink_.reset();
@@ -229,8 +228,7 @@ status stream::admit_request(std::uint64_t request) {
   std::lock_guard guard{mutex_};
   if (unanswered_.size() > limits_.requests_max) // one may be sent, and not yet struck out
     return {
-      errc::protocol_error,
-      "more than " + std::to_string(limits_.requests_max) + " requests at a time on one stream"};
+      errc::protocol_error, "more than {} requests at a time on one stream", limits_.requests_max};
   if (std::count(unanswered_.begin(), unanswered_.end(), request) > 0)
     return {errc::protocol_error, "a request with the number of another"};
   unanswered_.push_back(request);
@@ -315,7 +313,7 @@ status stream::on_trailer() {
     return {errc::protocol_error, "a trailer of another unit"};
   // Not a lie of the peer, as far as we know: the stream is given up, and what it carried asked for again.
   if (limits_.checksum && t.code == 0 && t.crc32c != crc_)
-    return {errc::corrupt_data, "bytes from " + peer_ + " do not have the checksum sent with them"};
+    return {errc::corrupt_data, "bytes from {} do not have the checksum sent with them", peer_};
   if (header_.kind == unit_kind::data)
     return data_ended(t);
   auto sink = std::move(sink_);

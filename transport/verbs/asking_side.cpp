@@ -28,7 +28,7 @@ void asking_side::start(std::shared_ptr<running_transfer> t) {
 
 void asking_side::begin(const transfer_ptr& t) {
   if (closed_)
-    return t->done(fail(errc::peer_lost, "the connection to " + peer() + " is closed"));
+    return t->done(fail(errc::peer_lost, "the connection to {} is closed", peer()));
   t->moved_at = steady_clock::now();
   t->place = transfers_.size();
   transfers_.push_back(t);
@@ -158,9 +158,8 @@ void asking_side::end_if_stuck(const transfer_ptr& t) {
     give_up_question(region_name::of(*t));
   fail_transfer(
     t,
-    {errc::unavailable,
-     "nothing moved with " + peer() + " within " + std::to_string(parts_.options.op_timeout_ms) +
-       " ms"});
+    {errc::unavailable, "nothing moved with {} within {} ms", peer(),
+     parts_.options.op_timeout_ms});
 }
 
 void asking_side::fail_transfer(const transfer_ptr& t, const status& why) {

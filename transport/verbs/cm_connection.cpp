@@ -100,9 +100,7 @@ void cm_connection::handle(cm_event& e) {
   case RDMA_CM_EVENT_CONNECT_RESPONSE:
     return finish(complete());
   default:
-    bad = {
-      errc::unavailable,
-      std::string{rdma_event_str(e.type)} + ", status " + std::to_string(e.status)};
+    bad = {errc::unavailable, "{}, status {}", rdma_event_str(e.type), e.status};
   }
   if (!bad.ok())
     finish(bad);
@@ -114,8 +112,8 @@ void cm_connection::finish(const status& outcome) {
   if (outcome.ok())
     return done({});
   done(
-    {errc::unavailable,
-     "rdma_cm with " + (passive_ ? p_.peer : theirs_.cm_address) + ": " + outcome.detail()});
+    {errc::unavailable, "rdma_cm with {}: {}", passive_ ? p_.peer : theirs_.cm_address,
+     outcome.detail()});
 }
 
 rdma_conn_param cm_connection::parameters() const {

@@ -5,6 +5,7 @@
 #include <millrace/transport/verbs/unmap_watch.hpp>
 
 #include <fcntl.h>
+#include <fmt/core.h>
 #include <sys/resource.h>
 
 #include <algorithm>
@@ -45,7 +46,7 @@ std::vector<gid_entry> gids_of(ibv_context* context, std::uint32_t port, int cou
 bool wanted(const verbs_options& options, const std::string& name, std::uint32_t port) {
   auto& list = options.devices;
   return list.empty() || std::find(list.begin(), list.end(), name) != list.end() ||
-    std::find(list.begin(), list.end(), name + ":" + std::to_string(port)) != list.end();
+    std::find(list.begin(), list.end(), fmt::format("{}:{}", name, port)) != list.end();
 }
 
 std::string locked_memory_limit() {
@@ -104,7 +105,7 @@ result<std::shared_ptr<device>> device::open(
   if (errno = ibv_query_device(d->context(), &d->limits_); errno != 0)
     return failed("asking");
   d->checks_windows_ = options.windows_checked.value_or(d->limits_.vendor_id != soft_vendor_id);
-  d->name_ = d->limits_.phys_port_cnt > 1 ? name + ":" + std::to_string(port) : name;
+  d->name_ = d->limits_.phys_port_cnt > 1 ? fmt::format("{}:{}", name, port) : name;
   d->pd_.reset(ibv_alloc_pd(d->context()));
   d->channel_.reset(ibv_create_comp_channel(d->context()));
   if (!d->pd_ || !d->channel_)
@@ -134,7 +135,7 @@ result<device::address> device::now() const {
     return fail(status_from_errno(why, "asking for the port of RDMA device " + name_));
   auto gid = choose_gid(gids_of(context(), port_, port.gid_tbl_len), gid_wanted_);
   if (!gid)
-    return fail(errc::unavailable, name_ + ": " + gid.error().detail());
+    return fail(errc::unavailable, "{}: {}", name_, gid.error().detail());
   address out;
   out.rail.gid = gid->entry.gid;
   out.rail.infiniband = port.link_layer == IBV_LINK_LAYER_INFINIBAND;

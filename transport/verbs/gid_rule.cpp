@@ -56,7 +56,7 @@ result<gid_choice> choose_gid(
   if (best)
     return *best;
   if (wanted)
-    return fail(errc::not_found, "no address (GID) at index " + std::to_string(*wanted));
+    return fail(errc::not_found, "no address (GID) at index {}", *wanted);
   return fail(errc::not_found, "the port has no address (GID): give its interface an IP address");
 }
 

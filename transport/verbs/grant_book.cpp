@@ -122,9 +122,8 @@ result<std::shared_ptr<grant>> grant_book::find_or_make(
     return found->second;
   if (grants_.size() >= options_.grants_max)
     return fail(
-      errc::unsupported,
-      "the peer has keys of " + std::to_string(grants_.size()) +
-        " regions; withdraw some or raise verbs.grants_max");
+      errc::unsupported, "the peer has keys of {} regions; withdraw some or raise verbs.grants_max",
+      grants_.size());
   auto g = std::make_shared<grant>();
   auto hook = memory.on_withdraw([book = weak_from_this(), weak = std::weak_ptr{g}, region] {
     if (auto mine = weak.lock())
@@ -148,8 +147,8 @@ status grant_book::register_ranges(grant& g, const gather_list& list, direction 
     return {errc::unsupported, "RDMA devices cannot reach strided memory"};
   if (ranges->size() > options_.windows_max)
     return {
-      errc::unsupported,
-      std::to_string(ranges->size()) + " pieces of memory are more than verbs.windows_max allows"};
+      errc::unsupported, "{} pieces of memory are more than verbs.windows_max allows",
+      ranges->size()};
   // Otherwise every key comes with a registration of its own.
   auto shared = std::any_of(
     sources_.devices.begin(), sources_.devices.end(), [](auto& d) { return d->checks_windows(); });
@@ -190,8 +189,7 @@ result<std::shared_ptr<void>> grant_book::registration_of(const gather_list::den
 result<pair_grant> grant_book::keys_over(const grant& g, const live_pair& over, direction dir) {
   if (windows_->load() + g.ranges_.size() > options_.windows_max)
     return fail(
-      errc::unsupported,
-      "the peer holds " + std::to_string(windows_->load()) + " keys; raise verbs.windows_max");
+      errc::unsupported, "the peer holds {} keys; raise verbs.windows_max", windows_->load());
   pair_grant out{over, {}};
   out.keys.reserve(g.ranges_.size());
   for (std::size_t i = 0; i < g.ranges_.size(); ++i) {

@@ -2,6 +2,7 @@
 // Called when devices are opened and when memory is registered.
 #include <millrace/transport/verbs/memory_distance.hpp>
 
+#include <fmt/core.h>
 #include <hwloc.h>
 
 #include <memory>
@@ -115,7 +116,7 @@ std::string nodes_near_device(const std::string& device) {
   std::string out;
   for (int i = 0; i < 64; ++i)
     if (mask & (1ull << i))
-      out += (out.empty() ? "" : ",") + std::to_string(i);
+      out += fmt::format("{}{}", out.empty() ? "" : ",", i);
   return out;
 }
 

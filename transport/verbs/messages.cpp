@@ -33,8 +33,8 @@ status check(const rail_info& r) {
 status check(const hello& m) {
   if (m.version != protocol_version)
     return {
-      errc::unsupported_version,
-      "the peer speaks version " + std::to_string(m.version) + " of the verbs driver's protocol"};
+      errc::unsupported_version, "the peer speaks version {} of the verbs driver's protocol",
+      m.version};
   if (m.rails.size() > rails_max)
     return wrong("more rails than any machine has");
   for (auto& r : m.rails)

@@ -36,7 +36,7 @@ result<std::unique_ptr<queue_pair>> queue_pair::open(
   if (!now)
     return fail(now.error());
   if (!now->active)
-    return fail(errc::unavailable, "the port of " + d->name() + " is down");
+    return fail(errc::unavailable, "the port of {} is down", d->name());
   std::unique_ptr<queue_pair> q{new queue_pair};
   q->device_ = d;
   q->address_ = *now;
@@ -114,7 +114,7 @@ status queue_pair::joined(
   const status& outcome, const connect& theirs, const verbs_options& options) {
   if (!outcome.ok())
     return {
-      errc::unavailable, "connecting to " + to_string(theirs.rail.gid) + ": " + outcome.detail()};
+      errc::unavailable, "connecting to {}: {}", to_string(theirs.rail.gid), outcome.detail()};
   message_bytes_max_ = std::min(
     {address_.rail.message_bytes_max, theirs.rail.message_bytes_max, options.message_bytes_max});
   message_bytes_max_ = std::max<std::uint64_t>(message_bytes_max_, 1);

@@ -380,9 +380,8 @@ void rail::complete(const ibv_wc& wc) {
 status rail::error_of(const ibv_wc& wc) const {
   auto refused = kind_of(wc.status) == rail_owner::undone::refused;
   return {
-    refused ? errc::permission_denied : errc::unavailable,
-    std::string{ibv_wc_status_str(wc.status)} + " (status " + std::to_string(wc.status) +
-      ", vendor " + std::to_string(wc.vendor_err) + ")"};
+    refused ? errc::permission_denied : errc::unavailable, "{} (status {}, vendor {})",
+    ibv_wc_status_str(wc.status), static_cast<int>(wc.status), wc.vendor_err};
 }
 
 void rail::note_rate(std::uint64_t bytes) {
@@ -407,9 +406,7 @@ bool rail::tick(time_point now) {
   }
   if (state_ != state::up) {
     if (now >= deadline_)
-      lose(
-        {errc::unavailable,
-         "no connection within " + std::to_string(p_.options.connect_timeout_ms) + " ms"});
+      lose({errc::unavailable, "no connection within {} ms", p_.options.connect_timeout_ms});
     return true;
   }
   if (posted_.empty())
@@ -417,7 +414,7 @@ bool rail::tick(time_point now) {
   // Devices may forget to complete. The transfers that wait must have time left to be done elsewhere.
   auto patience_ms = std::max(1u, p_.options.op_timeout_ms / 2);
   if (now - moved_at_ > ms(patience_ms))
-    lose({errc::unavailable, "nothing completed within " + std::to_string(patience_ms) + " ms"});
+    lose({errc::unavailable, "nothing completed within {} ms", patience_ms});
   return true;
 }
 

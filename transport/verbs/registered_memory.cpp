@@ -3,6 +3,8 @@
 #include <millrace/transport/verbs/memory_distance.hpp>
 #include <millrace/transport/verbs/registered_memory.hpp>
 
+#include <fmt/core.h>
+
 #include <cerrno>
 
 namespace millrace::transport::verbs {
@@ -39,7 +41,7 @@ mr_ptr register_directly(
 }
 
 status registration_error(int why, const device& d, std::uint64_t size_bytes) {
-  auto doing = "registering " + std::to_string(size_bytes) + " bytes with " + d.name();
+  auto doing = fmt::format("registering {} bytes with {}", size_bytes, d.name());
   if (why == ENOMEM)
     return {
       errc::no_space,

@@ -123,9 +123,9 @@ status registration_cache::make_room(std::uint64_t size_bytes, std::vector<entry
     if (idle_.empty())
       return {
         errc::no_space,
-        "registering " + std::to_string(size_bytes) + " bytes: " + std::to_string(entries_.size()) +
-          " registrations of " + std::to_string(bytes_) +
-          " bytes are in use; raise verbs.cache_entries_max or verbs.cache_max"};
+        "registering {} bytes: {} registrations of {} bytes are in use; raise "
+        "verbs.cache_entries_max or verbs.cache_max",
+        size_bytes, entries_.size(), bytes_};
     remove_locked(idle_.begin()->second, dropped);
   }
   return {};
