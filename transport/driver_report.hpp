@@ -1,5 +1,8 @@
-// What a driver reports of itself, beyond the bytes that the fabric counts: `millrace status` shows it as it is.
+// What the fabric counts of every driver with every peer, and what a driver reports of itself: `millrace status` shows
+// both as they are.
 #pragma once
+
+#include <millrace/core/inspect.hpp>
 
 #include <cstdint>
 #include <string>
@@ -7,6 +10,25 @@
 #include <vector>
 
 namespace millrace::transport {
+
+/// What one driver moved with one peer, for `status`.
+struct path_stats {
+  std::string peer;
+  std::string driver;
+  std::uint64_t bytes = 0;
+  std::uint64_t transfers = 0;
+  std::uint64_t failures = 0;
+  bool chosen = false; // the next transfer with the peer goes this way
+  std::uint64_t rate_bytes_per_s = 0;
+  std::uint64_t fallbacks = 0; // transfers that failed here and were taken on by another driver
+  std::string last_reason;     // of the last failure
+  std::string carrier;         // the driver that moved the bytes of the last transfer for this one
+
+  friend bool operator==(const path_stats&, const path_stats&) = default;
+};
+MILLRACE_INSPECT(
+  path_stats, x.peer, x.driver, x.bytes, x.transfers, x.failures, x.chosen, x.rate_bytes_per_s,
+  x.fallbacks, x.last_reason, x.carrier)
 
 /// A name and a value: a number or a text. Names end in their unit: `_bytes`, `_bytes_per_s`.
 struct report_line {
@@ -32,6 +54,7 @@ struct report_table {
   friend bool operator==(const report_table&, const report_table&) = default;
 };
 
+/// What a driver says of itself.
 struct driver_report {
   std::string about; // a word: what the lines describe
   std::vector<report_line> lines;
@@ -39,18 +62,8 @@ struct driver_report {
 
   friend bool operator==(const driver_report&, const driver_report&) = default;
 };
-
-template <class Inspector>
-typename Inspector::result_type inspect(Inspector& f, report_line& x) {
-  return f(x.name, x.text, x.number, x.is_number);
-}
-template <class Inspector>
-typename Inspector::result_type inspect(Inspector& f, report_table& x) {
-  return f(x.name, x.rows);
-}
-template <class Inspector>
-typename Inspector::result_type inspect(Inspector& f, driver_report& x) {
-  return f(x.about, x.lines, x.tables);
-}
+MILLRACE_INSPECT(report_line, x.name, x.text, x.number, x.is_number)
+MILLRACE_INSPECT(report_table, x.name, x.rows)
+MILLRACE_INSPECT(driver_report, x.about, x.lines, x.tables)
 
 } // namespace millrace::transport

@@ -18,20 +18,6 @@
 
 namespace millrace::transport {
 
-/// What one driver moved with one peer, for `status`.
-struct path_stats {
-  std::string peer;
-  std::string driver;
-  std::uint64_t bytes = 0;
-  std::uint64_t transfers = 0;
-  std::uint64_t failures = 0;
-  bool chosen = false; // the next transfer with the peer goes this way
-  std::uint64_t rate_bytes_per_s = 0;
-  std::uint64_t fallbacks = 0; // transfers that failed here and were taken on by another driver
-  std::string last_reason;     // of the last failure
-  std::string carrier;         // the driver that moved the bytes of the last transfer for this one
-};
-
 class fabric {
 public:
   /// Errors: `invalid_argument` for a driver this build does not have.

@@ -58,24 +58,6 @@ struct node_status_request {
 };
 MILLRACE_INSPECT(node_status_request, x.unused)
 
-struct peer_path {
-  std::string peer;
-  std::string driver;
-  std::uint64_t bytes = 0;
-  std::uint64_t transfers = 0;
-  std::uint64_t failures = 0;
-  bool chosen = false; // the next transfer with the peer goes this way
-  std::uint64_t rate_bytes_per_s = 0;
-  std::uint64_t fallbacks = 0;
-  std::string last_reason; // of the last failure
-  std::string carrier;     // the driver that moved the bytes for this one
-
-  friend bool operator==(const peer_path&, const peer_path&) = default;
-};
-MILLRACE_INSPECT(
-  peer_path, x.peer, x.driver, x.bytes, x.transfers, x.failures, x.chosen, x.rate_bytes_per_s,
-  x.fallbacks, x.last_reason, x.carrier)
-
 /// A place on the wire where former versions had a struct: they read one with nothing in it, and theirs is skipped.
 struct former_struct {
   bool unused = false;
@@ -94,7 +76,7 @@ struct node_status {
   std::uint64_t staging_capacity_bytes = 0;
   std::uint64_t staging_used_bytes = 0;
   std::vector<provider_status> providers;
-  std::vector<peer_path> paths;
+  std::vector<transport::path_stats> paths;
   std::vector<std::string> addresses; // all it listens on; `address` is the first
   former_struct rdma;                 // what `reports` say now
   std::vector<transport::driver_report> reports;

@@ -84,10 +84,7 @@ actors::node_status node::state::status_now() const {
   auto& staging = memory->staging_in_use();
   s.staging_capacity_bytes = staging ? staging->capacity_bytes() : 0;
   s.staging_used_bytes = staging ? staging->used_bytes() : 0;
-  for (auto& p : runs_on->fabric()->paths())
-    s.paths.push_back(
-      {p.peer, p.driver, p.bytes, p.transfers, p.failures, p.chosen, p.rate_bytes_per_s,
-       p.fallbacks, p.last_reason, p.carrier});
+  s.paths = runs_on->fabric()->paths();
   s.reports = runs_on->fabric()->reports();
   return s;
 }
