@@ -194,7 +194,7 @@ BOOST_AUTO_TEST_CASE(a_wrong_secret_is_refused_however_often_it_comes_back) {
   s.check_good_client_works();
   BOOST_TEST(s.opened() == 1u);
   BOOST_TEST(
-    lines.count("from=127.0.0.3 why=\"permission_denied: the other side has another") == 1u);
+    lines.count("from=127.0.0.3 why=\"permission_denied: the other side has a different") == 1u);
   BOOST_TEST(lines.count("refused a connection") == 1u);
 }
 
