@@ -61,9 +61,8 @@ private:
       return {errc::invalid_argument, "too many bytes for a message; offer memory for them"};
     if (!eager_ && size_bytes(request_.target) != receipt_.size_bytes)
       return {
-        errc::invalid_argument,
-        std::to_string(receipt_.size_bytes) + " bytes are selected, the memory offered has " +
-          std::to_string(size_bytes(request_.target))};
+        errc::invalid_argument, "{} bytes are selected, the memory offered has {}",
+        receipt_.size_bytes, size_bytes(request_.target)};
     if (eager_)
       receipt_.eager.resize(receipt_.size_bytes);
     return {};
@@ -71,13 +70,13 @@ private:
 
   status add_range(const tensor_desc& stored, std::uint32_t index, const selection& s) {
     auto mismatch = status{
-      errc::invalid_argument,
-      "tensor " + stored.name + " is " + describe(stored) + ", not " + describe(s.expected)};
+      errc::invalid_argument, "tensor {} is {}, not {}", stored.name, describe(stored),
+      describe(s.expected)};
     if (s.expected.type != stored.type || s.expected.shape.size() != stored.shape.size())
       return mismatch;
     auto same = s.rows ? std::size_t{1} : std::size_t{0};
     if (s.rows && stored.shape.empty())
-      return {errc::invalid_argument, "tensor " + stored.name + " is a scalar: it has no rows"};
+      return {errc::invalid_argument, "tensor {} is a scalar: it has no rows", stored.name};
     if (!std::equal(
           stored.shape.begin() + same, stored.shape.end(), s.expected.shape.begin() + same))
       return mismatch;
@@ -85,10 +84,12 @@ private:
     if (s.rows) {
       auto rows = s.expected.shape[0];
       if (s.first_row > stored.shape[0] || rows > stored.shape[0] - s.first_row)
-        return {
-          errc::invalid_argument,
-          "rows " + std::to_string(s.first_row) + " to +" + std::to_string(rows) + " of tensor " +
-            stored.name + ", which has " + std::to_string(stored.shape[0])};
+        return {errc::invalid_argument,
+                "rows {} to +{} of tensor {}, which has {}",
+                s.first_row,
+                rows,
+                stored.name,
+                stored.shape[0]};
       auto bytes = row_bytes(stored);
       if (!bytes)
         return bytes.error();
@@ -206,10 +207,12 @@ private:
         if (computed[at++] != record.digests[first + i])
           return {
             errc::corrupt_data,
-            "model " + request_.model + " version " + std::to_string(record.version) + ", tensor " +
-              record.spec.tensors.tensors[piece.tensor].name + ": bytes from " +
-              std::to_string(piece.tensor_offset + i * digest_block_bytes) +
-              " on do not match their checksum; the loaded bytes are not to be used"};
+            "model {} version {}, tensor {}: bytes from {} on do not match their checksum; the "
+            "loaded bytes are not to be used",
+            request_.model,
+            record.version,
+            record.spec.tensors.tensors[piece.tensor].name,
+            piece.tensor_offset + i * digest_block_bytes};
     }
     return {};
   }

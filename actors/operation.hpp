@@ -55,8 +55,9 @@ inline time_point deadline_of(
 inline status late(const std::string& provider, const std::string& what) {
   return {
     errc::deadline_exceeded,
-    "provider " + provider + " did not " + what +
-      " within the request's time (which is at most limits.request_timeout_max)"};
+    "provider {} did not {} within the request's time (which is at most "
+    "limits.request_timeout_max)",
+    provider, what};
 }
 
 /// An operation under way. It answers exactly once. `arrived` is the actor system's time, which tests hold still.

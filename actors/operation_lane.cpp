@@ -13,9 +13,8 @@ void operation_lane::start(std::shared_ptr<operation> op) {
     return run(std::move(op));
   if (waiting_.size() >= queued_max_)
     return op->give_up(
-      {errc::busy,
-       "provider " + provider_ + " has " + std::to_string(waiting_.size()) +
-         " requests waiting (limits.queued_max); try again later"});
+      {errc::busy, "provider {} has {} requests waiting (limits.queued_max); try again later",
+       provider_, waiting_.size()});
   waiting_.push_back(std::move(op));
   busy_();
 }
@@ -24,7 +23,7 @@ void operation_lane::run(std::shared_ptr<operation> op) {
   try {
     op->begin();
   } catch (const std::exception& e) {
-    op->give_up({errc::no_space, "provider " + provider_ + ": " + e.what()});
+    op->give_up({errc::no_space, "provider {}: {}", provider_, e.what()});
   }
   // Small ones are done by now.
   if (op->answered())

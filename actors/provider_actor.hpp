@@ -38,7 +38,7 @@ public:
 
   void on_exit() final {
     actor_home::entered inside{*context_};
-    status why{errc::unavailable, "provider " + context_->provider + " is shutting down"};
+    status why{errc::unavailable, "provider {} is shutting down", context_->provider};
     for (auto& lane : lanes_)
       lane.give_up_all(why);
     give_up_all(why);

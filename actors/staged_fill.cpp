@@ -87,8 +87,9 @@ private:
     t.ops.reserve(b.pieces.size());
     for (std::size_t i = 0; i < b.pieces.size(); ++i)
       t.ops.push_back(
-        {work_->offsets.byte_of(b.pieces[i]), block->data + b.offsets[i], b.pieces[i].length, 0,
-         0});
+        {.remote_offset = work_->offsets.byte_of(b.pieces[i]),
+         .local = block->data + b.offsets[i],
+         .length = b.pieces[i].length});
     work_->context->fabric->submit(
       std::move(t),
       work_->context->home<transport::transfer_report>(

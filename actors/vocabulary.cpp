@@ -24,7 +24,7 @@ status to_status(const caf::error& e) {
     return {errc::deadline_exceeded, "no answer within the time allowed"};
   if (e == caf::sec::request_receiver_down)
     return {errc::unavailable, "the actor asked is shutting down"};
-  return {errc::internal, "an actor failed with code " + std::to_string(e.code())};
+  return {errc::internal, "an actor failed with code {}", e.code()};
 }
 
 } // namespace millrace::actors

@@ -25,7 +25,10 @@ window_filler fill_directly(std::shared_ptr<pull_work> work) {
     t.ops.reserve(w.pieces.size());
     std::uint64_t bytes = 0;
     for (auto& piece : w.pieces) {
-      t.ops.push_back({work->offsets.byte_of(piece), piece.data, piece.length, 0, 0});
+      t.ops.push_back(
+        {.remote_offset = work->offsets.byte_of(piece),
+         .local = piece.data,
+         .length = piece.length});
       bytes += piece.length;
     }
     work->context->fabric->submit(

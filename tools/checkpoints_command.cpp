@@ -6,6 +6,8 @@
 #include <millrace/tools/progress_line.hpp>
 #include <millrace/tools/text.hpp>
 
+#include <fmt/format.h>
+
 #include <memory>
 #include <ostream>
 
@@ -54,9 +56,7 @@ int view(invocation& call, const checkpoints_options& options) {
       described.push_back(std::move(*one));
     }
   if (described.empty() && options.rank)
-    return report(
-      call,
-      status{errc::not_found, options.model + " has no rank " + std::to_string(*options.rank)});
+    return report(call, status{errc::not_found, "{} has no rank {}", options.model, *options.rank});
   if (call.json) {
     auto document = to_json(*model);
     document["layouts"] = json::array();
@@ -102,7 +102,7 @@ private:
   void verify(const std::string& model, std::uint32_t rank, const version_summary& version) {
     auto step = std::to_string(version.step);
     auto outcome = [&] {
-      progress_line line{call_, model + "@" + step + " rank " + std::to_string(rank)};
+      progress_line line{call_, fmt::format("{}@{} rank {}", model, step, rank)};
       return from_.verify(model, rank, version, line.callback());
     }();
     json one = {
@@ -124,10 +124,11 @@ private:
       one["corrupt"] = outcome->corrupt;
       size = human_size(outcome->size_bytes);
       if (!outcome->corrupt.empty())
-        verdict = "damaged: " + outcome->corrupt.front() +
-          (outcome->corrupt.size() > 1
-             ? " and " + counted(outcome->corrupt.size() - 1, "more tensor")
-             : "");
+        verdict = fmt::format(
+          "damaged: {}{}", outcome->corrupt.front(),
+          outcome->corrupt.size() > 1
+            ? " and " + counted(outcome->corrupt.size() - 1, "more tensor")
+            : "");
       seen_.push_back(one);
     }
     bad_ |= verdict != "ok";
@@ -163,10 +164,10 @@ int verify(invocation& call, const checkpoints_options& options) {
     return report(call, model.error());
   all.verify(*model, version.step);
   if ((version.step || options.rank) && !all.found_any()) {
-    auto step = version.step ? "step " + std::to_string(*version.step) : "version";
-    auto rank = options.rank ? " of rank " + std::to_string(*options.rank) : "";
+    auto step = version.step ? fmt::format("step {}", *version.step) : "version";
+    auto rank = options.rank ? fmt::format(" of rank {}", *options.rank) : "";
     return report(
-      call, status{errc::not_found, version.model + " has no " + step + rank + " that is done"});
+      call, status{errc::not_found, "{} has no {}{} that is done", version.model, step, rank});
   }
   return all.finish();
 }

@@ -23,7 +23,7 @@ status limit_waits(config::settings& settings, const std::string& timeout) {
   if (!parsed_us)
     return parsed_us.error().within("--timeout");
   if (*parsed_us < 1000 || *parsed_us > 86'400'000'000)
-    return {errc::invalid_argument, "--timeout: " + timeout + " is not between 1ms and 24h"};
+    return {errc::invalid_argument, "--timeout: {} is not between 1ms and 24h", timeout};
   settings.client.request_timeout_ms = *parsed_us / 1000;
   settings.client.connect_timeout_ms =
     std::min(settings.client.connect_timeout_ms, settings.client.request_timeout_ms);
@@ -36,9 +36,9 @@ status check_address(const std::string& address, const config::settings& setting
   if (config::is_tls_address(address) && !settings.security.configured())
     return {
       errc::invalid_argument,
-      "--address " + address +
-        ": name the cluster's secret with --secret FILE, or a configuration " +
-        "that does with -c FILE"};
+      "--address {}: name the cluster's secret with --secret FILE, or a configuration that does "
+      "with -c FILE",
+      address};
   return {};
 }
 

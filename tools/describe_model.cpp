@@ -21,10 +21,7 @@ std::string layer_of(const model_info& model, std::size_t tensor) {
 }
 
 std::string shape_of(const tensor_desc& tensor) {
-  std::string text;
-  for (auto extent : tensor.shape)
-    text += (text.empty() ? "" : ", ") + std::to_string(extent);
-  return "[" + text + "]";
+  return fmt::format("[{}]", fmt::join(tensor.shape, ", "));
 }
 
 // Returns a layer's attributes on one line: "in=784 out=128".
@@ -36,10 +33,7 @@ std::string attributes_of(const layer_description& layer) {
 }
 
 std::string inputs_of(const std::vector<std::uint32_t>& inputs) {
-  std::string text;
-  for (auto input : inputs)
-    text += (text.empty() ? "" : " ") + std::to_string(input);
-  return text;
+  return fmt::format("{}", fmt::join(inputs, " "));
 }
 
 json layer_to_json(const model_info& model, std::size_t index) {

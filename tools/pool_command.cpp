@@ -26,7 +26,7 @@ result<storage::pool_medium> parse_medium(const std::string& name) {
     if (to_string(medium) == name)
       return medium;
   return fail(
-    errc::invalid_argument, "--medium: " + name + " is none of automatic, dax, memory and file");
+    errc::invalid_argument, "--medium: {} is none of automatic, dax, memory and file", name);
 }
 
 json to_json(const storage::pool_info& info) {

@@ -5,6 +5,8 @@
 #include <millrace/tools/run.hpp>
 #include <millrace/version.hpp>
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <ostream>
@@ -35,8 +37,9 @@ std::string unknown_command(const CLI::App& app, const std::vector<std::string>&
     names.reserve(below.size());
     for (auto* command : below)
       names.push_back(command->get_name());
-    return "no command '" + argument + "'" +
-      config::did_you_mean(argument, {std::vector<std::string_view>{names.begin(), names.end()}});
+    return fmt::format(
+      "no command '{}'{}", argument,
+      config::did_you_mean(argument, {std::vector<std::string_view>{names.begin(), names.end()}}));
   }
   return {};
 }

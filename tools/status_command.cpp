@@ -3,6 +3,8 @@
 #include <millrace/tools/output.hpp>
 #include <millrace/tools/text.hpp>
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <memory>
 #include <ostream>
@@ -161,7 +163,7 @@ void print_json_of(invocation& call, const outcomes& all) {
 }
 
 std::string used_of(std::uint64_t used_bytes, std::uint64_t capacity_bytes) {
-  return human_size(used_bytes) + " of " + human_size(capacity_bytes);
+  return fmt::format("{} of {}", human_size(used_bytes), human_size(capacity_bytes));
 }
 
 void print_providers(std::ostream& out, const node_status& s) {
@@ -213,7 +215,7 @@ void print_report(std::ostream& out, const transport::driver_report& r) {
   std::string facts;
   for (auto& line : r.lines) {
     auto [name, text] = shown(line);
-    facts += (facts.empty() ? " " : ", ") + name + " " + text;
+    facts += fmt::format("{}{} {}", facts.empty() ? " " : ", ", name, text);
   }
   out << "  " << printable(r.about) << ":" << printable(facts) << '\n';
   for (auto& t : r.tables) {

@@ -2,6 +2,8 @@
 #include <millrace/core/assert.hpp>
 #include <millrace/tools/text.hpp>
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <cstdio>
@@ -39,14 +41,14 @@ std::string human_size(std::uint64_t size_bytes) {
 
 std::string human_duration(std::uint64_t duration_ms) {
   auto both = [](std::uint64_t large, const char* unit, std::uint64_t small, const char* below) {
-    auto text = std::to_string(large) + " " + unit;
-    return small == 0 ? text : text + " " + std::to_string(small) + " " + below;
+    return small == 0 ? fmt::format("{} {}", large, unit)
+                      : fmt::format("{} {} {} {}", large, unit, small, below);
   };
   auto seconds = duration_ms / 1000;
   if (seconds == 0)
-    return std::to_string(duration_ms) + " ms";
+    return fmt::format("{} ms", duration_ms);
   if (seconds < 60)
-    return std::to_string(seconds) + " s";
+    return fmt::format("{} s", seconds);
   if (seconds < 3600)
     return both(seconds / 60, "min", seconds % 60, "s");
   if (seconds < 86400)
@@ -91,7 +93,7 @@ std::string joined(const std::vector<std::string>& items) {
 }
 
 std::string counted(std::uint64_t count, std::string_view noun) {
-  return std::to_string(count) + " " + std::string{noun} + (count == 1 ? "" : "s");
+  return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s");
 }
 
 table::table(std::vector<std::string> headings) {

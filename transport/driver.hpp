@@ -74,12 +74,12 @@ private:
 /// A batch that succeeds or fails as one. After a failure the target bytes are undefined.
 struct transfer {
   direction dir = direction::read;
-  bulk_handle remote;
-  copy_list ops;
+  bulk_handle remote = {};
+  copy_list ops = {};
   bool digests = false; // compute block digests of the local side while the bytes pass
   /// Keeps the local memory; the driver drops it when nobody can touch that memory any more, which after the
   /// loss of a peer may be later than the completion.
-  std::shared_ptr<void> hold;
+  std::shared_ptr<void> hold = {};
   /// For reads: every cache line of the local side shall be written back to the persistence domain before
   /// `done`, where the processor can.
   bool write_back = false;

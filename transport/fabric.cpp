@@ -50,19 +50,21 @@ public:
 
   status add_drivers(const fabric_options& options, const std::shared_ptr<net::io_loop>& loop) {
     driver_deps deps{
-      loop,
-      movers_,
-      options.limits,
-      [weak = weak_from_this()] {
-        auto self = weak.lock();
-        return self ? self->shared_arenas() : std::vector<std::shared_ptr<arena>>{};
-      },
-      options.granule_bytes,
-      [weak = weak_from_this()](transfer t, completion<transfer_report> done) {
-        if (auto self = weak.lock())
-          return self->submit(std::move(t), std::move(done));
-        done(fail(errc::unavailable, "the fabric ends"));
-      }};
+      .loop = loop,
+      .movers = movers_,
+      .limits = options.limits,
+      .shared_arenas =
+        [weak = weak_from_this()] {
+          auto self = weak.lock();
+          return self ? self->shared_arenas() : std::vector<std::shared_ptr<arena>>{};
+        },
+      .granule_bytes = options.granule_bytes,
+      .move =
+        [weak = weak_from_this()](transfer t, completion<transfer_report> done) {
+          if (auto self = weak.lock())
+            return self->submit(std::move(t), std::move(done));
+          done(fail(errc::unavailable, "the fabric ends"));
+        }};
     for (auto& name : options.prefer) {
       auto made = make_driver(name, deps, options.drivers);
       if (made)

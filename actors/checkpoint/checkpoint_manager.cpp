@@ -93,16 +93,15 @@ private:
       return bad;
     if (registrations_.size() + enrolling_.size() >= deps_.limits.registrations_max)
       return {
-        errc::busy,
-        "provider " + deps_.name + " has " + std::to_string(registrations_.size()) +
-          " shards registered (checkpoints.registrations_max)"};
+        errc::busy, "provider {} has {} shards registered (checkpoints.registrations_max)",
+        deps_.name, registrations_.size()};
     auto bytes = size_bytes(shard.tensors);
     if (size_bytes(request.source) == bytes)
       return {};
     return {
       errc::invalid_argument,
-      "checkpoints of " + shard.model + ": its tensors have " + std::to_string(bytes) +
-        " bytes, the memory offered has " + std::to_string(size_bytes(request.source))};
+      "checkpoints of {}: its tensors have {} bytes, the memory offered has {}", shard.model, bytes,
+      size_bytes(request.source)};
   }
 
   void ask_store(const enrolling_ptr& e) {

@@ -2,6 +2,8 @@
 #include <millrace/actors/checkpoint/checkpoint_puller.hpp>
 #include <millrace/actors/provider_actor.hpp>
 
+#include <fmt/format.h>
+
 #include <deque>
 #include <optional>
 
@@ -71,19 +73,18 @@ private:
   }
 
   status refusal() const {
-    auto name = context_->shard.model + ", rank " + std::to_string(context_->shard.rank);
+    auto name = fmt::format("{}, rank {}", context_->shard.model, context_->shard.rank);
     if (left_)
-      return {errc::not_found, "the registration of " + name + " has ended; register again"};
+      return {errc::not_found, "the registration of {} has ended; register again", name};
     if (queue_.empty())
       return {};
-    auto running = ": step " + std::to_string(queue_.front()->request.step) + " is being saved";
+    auto running = fmt::format("{}: step {} is being saved", name, queue_.front()->request.step);
     if (context_->busy == when_saving::refuse)
-      return {errc::busy, name + running};
+      return {errc::busy, running};
     if (queue_.size() > deps_.queued_max)
       return {
-        errc::busy,
-        name + running + " and " + std::to_string(deps_.queued_max) +
-          " saves wait (checkpoints.saves_queued_max)"};
+        errc::busy, "{} and {} saves wait (checkpoints.saves_queued_max)", running,
+        deps_.queued_max};
     return {};
   }
 
@@ -100,7 +101,7 @@ private:
     try {
       asked->operation->begin();
     } catch (const std::exception& e) {
-      asked->operation->give_up({errc::no_space, "provider " + deps_.provider + ": " + e.what()});
+      asked->operation->give_up({errc::no_space, "provider {}: {}", deps_.provider, e.what()});
     }
   }
 
@@ -145,8 +146,8 @@ private:
                old != ended_.rend()) {
       answer_with(rp, *(*old)->outcome);
     } else {
-      rp.deliver(caf::make_error(
-        errc::not_found, "step " + std::to_string(request.step) + " is not being saved"));
+      rp.deliver(
+        caf::make_error(errc::not_found, fmt::format("step {} is not being saved", request.step)));
     }
     return rp;
   }

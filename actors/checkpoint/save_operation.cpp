@@ -3,6 +3,8 @@
 #include <millrace/core/kill_point.hpp>
 #include <millrace/core/log.hpp>
 
+#include <fmt/format.h>
+
 namespace millrace::actors {
 
 namespace {
@@ -62,7 +64,7 @@ public:
   void give_up(const status& why) override {
     if (ended())
       return;
-    auto waited = busy_.ok() ? why : status{why.code(), why.detail() + "; " + busy_.detail()};
+    auto waited = busy_.ok() ? why : status{why.code(), "{}; {}", why.detail(), busy_.detail()};
     end(fail(waited.within(name())));
   }
 
@@ -70,8 +72,8 @@ private:
   bool ended() const { return !events_.ended; }
 
   std::string name() const {
-    return "saving step " + std::to_string(receipt_.step) + " of " + receipt_.model + ", rank " +
-      std::to_string(receipt_.rank);
+    return fmt::format(
+      "saving step {} of {}, rank {}", receipt_.step, receipt_.model, receipt_.rank);
   }
 
   void ask_for_slot() {

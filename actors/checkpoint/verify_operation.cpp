@@ -2,6 +2,8 @@
 #include <millrace/actors/checkpoint/verify_operation.hpp>
 #include <millrace/actors/reading_operation.hpp>
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 namespace millrace::actors {
@@ -28,8 +30,8 @@ public:
 
 private:
   std::string name() const override {
-    return "verifying step " + std::to_string(request_.step) + " of " + request_.model + ", rank " +
-      std::to_string(request_.rank);
+    return fmt::format(
+      "verifying step {} of {}, rank {}", request_.step, request_.model, request_.rank);
   }
 
   result<std::vector<wanted>> choose() override {

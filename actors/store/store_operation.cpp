@@ -53,11 +53,10 @@ private:
     auto offered = eager_ ? request_.eager.size() : size_bytes(request_.source);
     if (offered != receipt_.size_bytes)
       return {
-        errc::invalid_argument,
-        "model " + spec.name + ": its tensors have " + std::to_string(receipt_.size_bytes) +
-          " bytes, the memory offered has " + std::to_string(offered)};
+        errc::invalid_argument, "model {}: its tensors have {} bytes, the memory offered has {}",
+        spec.name, receipt_.size_bytes, offered};
     if (request_.eager.size() > context_->bounds.eager_bytes_max)
-      return {errc::invalid_argument, "model " + spec.name + ": too many bytes inside a message"};
+      return {errc::invalid_argument, "model {}: too many bytes inside a message", spec.name};
     work_->source = std::move(request_.source);
     return {};
   }

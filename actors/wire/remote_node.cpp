@@ -164,8 +164,7 @@ private:
     if (more)
       arm_tick();
     for (auto& w : late)
-      w.done(
-        fail(errc::deadline_exceeded, "no answer from " + address_ + " within the time allowed"));
+      w.done(fail(errc::deadline_exceeded, "no answer from {} within the time allowed", address_));
   }
 
   std::shared_ptr<net::io_loop> loop_;

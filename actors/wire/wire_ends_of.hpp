@@ -79,8 +79,7 @@ public:
   }
 
   void on_exit() override {
-    answers_.give_up_all(
-      {errc::unavailable, "the connection to " + node_->address() + " is closing"});
+    answers_.give_up_all({errc::unavailable, "the connection to {} is closing", node_->address()});
   }
 
 private:

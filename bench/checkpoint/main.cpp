@@ -2,8 +2,7 @@
 // machine's own speed.
 // See bench/README.md; scripts/bench checkpoint runs it.
 #include <millrace/bench/checkpoint/stage.hpp>
-
-#include <CLI/CLI.hpp>
+#include <millrace/bench/common/options.hpp>
 
 #include <algorithm>
 #include <cstdio>
@@ -12,28 +11,6 @@
 namespace {
 
 using namespace millrace::bench;
-
-struct options {
-  bool quick = false;
-  bool no_peers = false;
-  std::string json, only, model, commit;
-  std::string memory = "/dev/shm";
-  std::string disk = "/var/tmp";
-  std::size_t rounds = 0;
-};
-
-void declare(CLI::App& app, options& o) {
-  app.add_flag("--quick", o.quick, "a smoke run of some seconds; its figures mean little");
-  app.add_flag("--no-peers", o.no_peers, "only ours and the floors");
-  app.add_option("--json", o.json, "one line a case, beside the table");
-  app.add_option("--only", o.only, "one section")
-    ->check(CLI::IsMember({"memory", "shards", "loop", "disk"}));
-  app.add_option("--model", o.model, "only models whose name contains it");
-  app.add_option("--rounds", o.rounds, "repetitions");
-  app.add_option("--memory", o.memory, "a directory in memory");
-  app.add_option("--disk", o.disk, "a directory on disk");
-  app.add_option("--commit", o.commit, "for the report");
-}
 
 std::vector<std::string> peers_at_hand() {
   std::vector<std::string> out;
@@ -64,7 +41,7 @@ void run_sections(stage& s, const std::string& only) {
     disk_section(s);
 }
 
-int run(const options& o) {
+int run(const model_options& o) {
   clean_up_on_signals();
   auto machine = machine_summary();
   std::printf("%s%s%s\n", machine.c_str(), o.commit.empty() ? "" : ", commit ", o.commit.c_str());
@@ -107,9 +84,9 @@ int main(int argc, char** argv) {
       return train(
         argv[2], argv[3], static_cast<std::uint32_t>(std::atoi(argv[4])),
         static_cast<std::uint32_t>(std::atoi(argv[5])), argv[6] == std::string{"empty"});
-    options o;
+    model_options o;
     CLI::App app{"Checkpoints pulled and restored, against peers and floors."};
-    declare(app, o);
+    add_options(app, o, {"memory", "shards", "loop", "disk"});
     CLI11_PARSE(app, argc, argv);
     return run(o);
   } catch (const std::exception& e) {

@@ -1,6 +1,7 @@
 // bench_store: stores and loads models, compared with other libraries and with the machine's own
 // speed.
 // See bench/README.md; scripts/bench store runs it.
+#include <millrace/bench/common/options.hpp>
 #include <millrace/bench/store/sections.hpp>
 
 #include <algorithm>
@@ -13,58 +14,14 @@ namespace {
 using namespace millrace::bench;
 using millrace::error;
 
-constexpr const char* usage =
-  "bench_store [--quick] [--no-peers] [--json FILE] [--only SECTION] [--model TEXT] [--rounds N]\n"
-  "            [--memory DIR] [--disk DIR] [--commit TEXT]\n"
-  "\n"
-  "  --quick      a smoke run of some seconds; its figures mean little\n"
-  "  --no-peers   only ours and the floors\n"
-  "  --json FILE  one line a case, beside the table\n"
-  "  --only NAME  one section: graph, memory, own, clients, latency, rocksdb\n"
-  "  --model TEXT only models whose name contains it: 1GiB/10-layers\n"
-  "  --memory     a directory in memory, for the peers' files (/dev/shm)\n"
-  "  --disk       a directory on disk, for all files that shall be durable (/var/tmp)\n";
-
-struct options {
-  bool quick = false;
-  bool peers = true;
-  std::string json, only, model, commit, serve;
-  std::string memory = "/dev/shm";
-  std::string disk = "/var/tmp";
-  std::size_t rounds = 0;
+struct options : model_options {
+  std::string serve;
 };
 
-// Returns false for an unknown argument.
-bool parse(options& o, int argc, char** argv) {
-  for (int i = 1; i < argc; ++i) {
-    std::string key = argv[i];
-    if (key == "--quick" || key == "--no-peers") {
-      (key == "--quick" ? o.quick : o.peers) = key == "--quick";
-      continue;
-    }
-    if (++i == argc)
-      return false;
-    std::string value = argv[i];
-    if (key == "--json")
-      o.json = value;
-    else if (key == "--only")
-      o.only = value;
-    else if (key == "--model")
-      o.model = value;
-    else if (key == "--rounds")
-      o.rounds = std::strtoul(value.c_str(), nullptr, 10);
-    else if (key == "--memory")
-      o.memory = value;
-    else if (key == "--disk")
-      o.disk = value;
-    else if (key == "--commit")
-      o.commit = value;
-    else if (key == "--serve")
-      o.serve = value;
-    else
-      return false;
-  }
-  return true;
+void declare(CLI::App& app, options& o) {
+  add_options(app, o, {"graph", "memory", "own", "clients", "latency", "rocksdb"});
+  // For the service, which is this program. No group: --help leaves it out.
+  app.add_option("--serve", o.serve)->group("");
 }
 
 std::uint64_t largest_of(const std::vector<model_table>& tables) {
@@ -121,7 +78,7 @@ int run(const options& o) {
   warm_buffer source{bytes}, target{bytes};
   source.fill_randomly(1);
   stage s{how, out, in_memory, on_disk, source, target, {}, {}, {}};
-  if (o.peers)
+  if (!o.no_peers)
     start_peers(s);
   out.print_header();
   run_sections(s, o.only);
@@ -137,9 +94,12 @@ int run(const options& o) {
 
 int main(int argc, char** argv) {
   options o;
-  if (!parse(o, argc, argv)) {
-    std::fputs(usage, stderr);
-    return 2;
+  CLI::App app{"Models stored and loaded, against peers and floors."};
+  declare(app, o);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& e) {
+    return app.exit(e) == 0 ? EXIT_SUCCESS : 2;
   }
   if (!o.serve.empty())
     return serve(o.serve);

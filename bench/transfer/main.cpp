@@ -1,11 +1,10 @@
 // bench_transfer: compares the drivers with each other and with other programs that move the same
 // bytes.
 // See bench/README.md; scripts/bench transfer runs it.
+#include <millrace/bench/common/options.hpp>
 #include <millrace/bench/transfer/guest.hpp>
 #include <millrace/bench/transfer/stage.hpp>
 #include <millrace/core/log.hpp>
-
-#include <CLI/CLI.hpp>
 
 #include <algorithm>
 #include <cstdio>
@@ -18,35 +17,26 @@ using namespace millrace::bench;
 constexpr std::size_t few_rounds = 3;      // for quick runs and emulated devices
 constexpr std::uint64_t page_bytes = 4096; // enough where no floor needs the memory
 
-struct options {
-  bool quick = false;
-  bool no_peers = false;
+struct options : run_options {
   bool emulated = false;
-  std::string json, only, commit, guest;
+  std::string guest;
   std::vector<std::string> drivers, tcp;
   std::vector<std::uint64_t> sizes;
-  std::size_t rounds = 0;
 };
 
 void declare(CLI::App& app, options& o) {
   std::vector<std::string> columns;
   for (auto& kind : driver_table())
     columns.push_back(kind.column);
-  app.add_flag("--quick", o.quick, "a smoke run of some seconds; its figures mean little");
+  add_options(app, o, {"latency", "sizes", "segments", "peers"});
   app.add_flag("--emulated", o.emulated, "less of all, for devices that a guest emulates");
   app.add_option(
     "--guest", o.guest,
     "runs a program in a guest with RDMA devices, for drivers that need some where here are none");
-  app.add_flag("--no-peers", o.no_peers, "only ours and the floors");
-  app.add_option("--json", o.json, "one line a case, beside the table");
-  app.add_option("--only", o.only, "one section")
-    ->check(CLI::IsMember({"latency", "sizes", "segments", "peers"}));
   app.add_option("--driver", o.drivers, "only these drivers")->check(CLI::IsMember(columns));
   app.add_option("--size", o.sizes, "only these sizes of latency and sizes, such as 4KiB")
     ->transform(CLI::AsSizeValue(false));
   app.add_option("--tcp", o.tcp, "an option of the tcp drivers, such as streams=8; sizes in bytes");
-  app.add_option("--rounds", o.rounds, "repetitions");
-  app.add_option("--commit", o.commit, "for the report");
 }
 
 std::vector<const driver_kind*> chosen(const std::vector<std::string>& names) {

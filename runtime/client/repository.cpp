@@ -48,10 +48,7 @@ result<std::vector<load_target>> pack(
       return fail(errc::invalid_argument, "the size of the tensors overflows 64 bits");
   }
   if (needed > buffer.size())
-    return fail(
-      errc::no_space,
-      "the tensors have " + std::to_string(needed) + " bytes, the buffer " +
-        std::to_string(buffer.size()));
+    return fail(errc::no_space, "the tensors have {} bytes, the buffer {}", needed, buffer.size());
   std::vector<load_target> targets;
   std::uint64_t at = 0;
   for (auto& tensor : chosen) {

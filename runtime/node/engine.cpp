@@ -4,6 +4,7 @@
 #include <millrace/runtime/node/engine.hpp>
 
 #include <caf/atom.hpp>
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <condition_variable>
@@ -108,7 +109,7 @@ net::link_options engine::link_options(const actors::node_entry& node) const {
   o.addresses = node.addresses;
   o.channel = channel_options();
   o.channel.expected_name = node.name;
-  o.channel.local_name = "client:" + std::to_string(getpid());
+  o.channel.local_name = fmt::format("client:{}", getpid());
   o.connect_timeout_ms = static_cast<std::uint32_t>(c.connect_timeout_ms);
   o.backoff_min_ms = static_cast<std::uint32_t>(c.reconnect_backoff_min_ms);
   o.backoff_max_ms = static_cast<std::uint32_t>(c.reconnect_backoff_max_ms);

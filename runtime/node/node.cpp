@@ -33,8 +33,7 @@ result<std::vector<std::uint32_t>> uids_of(const std::vector<std::string>& users
     bool number = bad == std::errc{} && rest == end && uid != static_cast<uid_t>(-1);
     auto* entry = number || user.empty() ? nullptr : getpwnam(user.c_str());
     if (!number && !entry)
-      return fail(
-        errc::invalid_argument, "node.allow_users: this system has no user \"" + user + "\"");
+      return fail(errc::invalid_argument, "node.allow_users: this system has no user \"{}\"", user);
     out.push_back(number ? uid : entry->pw_uid);
   }
   return out;
@@ -150,7 +149,7 @@ void node::state::stop() {
     l->stop();
   while (!providers.empty() && steady_clock::now() < deadline && in_flight() > 0)
     std::this_thread::sleep_for(std::chrono::milliseconds{20});
-  connections->close_all({errc::unavailable, "node " + settings.node.name + " was stopped"}, 1000);
+  connections->close_all({errc::unavailable, "node {} was stopped", settings.node.name}, 1000);
   for (auto& p : providers)
     if (auto bad = p->close(static_cast<std::uint32_t>(settings.limits.shutdown_timeout_ms));
         !bad.ok())
@@ -184,7 +183,7 @@ result<node> node::start(const config::settings& settings) {
     config::cluster_node{settings.node.name, settings.node.listen, {}, settings.node.host}
       .addresses();
   if (s->addresses.empty())
-    return fail(errc::invalid_argument, "node " + settings.node.name + " has no address");
+    return fail(errc::invalid_argument, "node {} has no address", settings.node.name);
   auto started = engine::start(settings);
   if (!started)
     return fail(started.error());

@@ -126,7 +126,7 @@ status hdf5_status(const std::string& doing, errc otherwise) {
   H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, collect, &found);
   if (found.error_number != 0)
     return status_from_errno(found.error_number, doing);
-  return {otherwise, doing + ": " + (found.text.empty() ? "libhdf5 refuses" : found.text)};
+  return {otherwise, "{}: {}", doing, found.text.empty() ? "libhdf5 refuses" : found.text};
 }
 
 hdf5_id hdf5_type_of(dtype type) {

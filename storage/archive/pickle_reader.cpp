@@ -3,6 +3,8 @@
 #include <millrace/core/assert.hpp>
 #include <millrace/storage/archive/pickle_reader.hpp>
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -44,7 +46,7 @@ constexpr std::array<opcode_row, 24> refused = {{
 std::string name_of(unsigned char opcode) {
   auto found =
     std::find_if(refused.begin(), refused.end(), [&](auto& row) { return row.code == opcode; });
-  return found == refused.end() ? hex(opcode) : std::string{found->name} + " (" + hex(opcode) + ")";
+  return found == refused.end() ? hex(opcode) : fmt::format("{} ({})", found->name, hex(opcode));
 }
 
 } // namespace
@@ -125,7 +127,7 @@ private:
   std::string beside_what() const {
     if (stack_.empty() || stack_.back().kind != pickle_kind::text)
       return {};
-    return " (" + std::string{out_.text(stack_.back()).substr(0, 100)} + ")";
+    return fmt::format(" ({})", out_.text(stack_.back()).substr(0, 100));
   }
 
   bool step_number(unsigned char opcode) {

@@ -70,7 +70,8 @@ public:
     case place::metadata:
       table.metadata.emplace_back(name, "");
       return enter(place::metadata_value) &&
-        (keys_.insert(name).second || refuse("the metadata " + name.substr(0, 64) + " twice"));
+        (keys_.insert(name).second ||
+         refuse(fmt::format("the metadata {} twice", name.substr(0, 64))));
     case place::tensor:
       return field_key(name);
     default:
@@ -133,7 +134,8 @@ private:
 
   bool refuse(const std::string& what) {
     auto& all = table.tensors.tensors;
-    why = what + " where it may not be" + (all.empty() ? "" : ", tensor " + all.back().name);
+    why = fmt::format(
+      "{} where it may not be{}", what, all.empty() ? "" : ", tensor " + all.back().name);
     return false;
   }
 
@@ -147,7 +149,7 @@ private:
     if (table.tensors.tensors.size() == layout_tensors_max)
       return refuse("one tensor too many");
     if (!names_.insert(name).second)
-      return refuse("the name " + name.substr(0, 64) + " twice");
+      return refuse(fmt::format("the name {} twice", name.substr(0, 64)));
     table.tensors.tensors.push_back({name, dtype::u8, {}});
     table.places.emplace_back();
     return enter(place::tensor_start);

@@ -6,6 +6,8 @@
 #include <millrace/storage/flush/flushed_step.hpp>
 #include <millrace/storage/flush/model_directory.hpp>
 
+#include <fmt/format.h>
+
 #include <filesystem>
 
 namespace millrace::storage::flush {
@@ -94,7 +96,7 @@ result<flushed_step> open_flushed(
   std::string name, there;
   for (auto& place : from.steps())
     if (place.whole) {
-      there += (there.empty() ? "" : ", ") + std::to_string(place.step);
+      there += fmt::format("{}{}", there.empty() ? "" : ", ", place.step);
       if (step == place.step)
         name = place.name; // the newest directory of the step comes last
     }

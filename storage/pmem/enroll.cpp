@@ -38,7 +38,7 @@ status check_known(const model& m, const shard_spec& spec) {
   if (!difference.empty())
     return refused(
       spec, errc::invalid_argument,
-      "another layout is there: " + difference + "; erase it, or take another name");
+      fmt::format("another layout is there: {}; erase it, or take another name", difference));
   return {};
 }
 

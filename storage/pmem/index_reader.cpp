@@ -42,7 +42,7 @@ public:
     }
     for (auto& entry : *entries) {
       auto outcome = entry.key.kind == entry_kind::shard ? take_shard(entry) : take_stored(entry);
-      if (!outcome.ok() && !problem_(describe(entry.key) + ": " + outcome.detail()))
+      if (!outcome.ok() && !problem_(fmt::format("{}: {}", describe(entry.key), outcome.detail())))
         return std::move(out_);
     }
     for (auto& [offset, object] : objects_)

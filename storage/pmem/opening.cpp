@@ -6,7 +6,10 @@
 #include <millrace/storage/pmem/repository_space.hpp>
 #include <millrace/storage/pmem/slot_io.hpp>
 
+#include <fmt/format.h>
+
 #include <set>
+#include <span>
 
 namespace millrace::storage::pmem {
 
@@ -34,11 +37,8 @@ std::string listed(const std::vector<std::uint64_t>& steps) {
   constexpr std::size_t named_max = 16;
   if (steps.empty())
     return "none";
-  std::string words;
   auto first = steps.size() > named_max ? steps.size() - named_max : 0;
-  for (auto i = first; i < steps.size(); ++i)
-    words += (words.empty() ? "" : ", ") + std::to_string(steps[i]);
-  return words;
+  return fmt::format("{}", fmt::join(std::span{steps}.subspan(first), ", "));
 }
 
 status no_such_step(const model& m, const shard& s, std::optional<std::uint64_t> step) {

@@ -196,9 +196,9 @@ private:
     MILLRACE_ASSERT(digests); // loading has read them
     if (digests->size() == s.shape->digests) {
       for (auto tensor : differing_tensors(*seen_.objects, s, one, *digests))
-        report_.problems.push_back(
-          version_name(s, one) + ": tensor " + tensors.tensors[tensor].name +
-          " does not match its checksums");
+        report_.problems.push_back(fmt::format(
+          "{}: tensor {} does not match its checksums", version_name(s, one),
+          tensors.tensors[tensor].name));
       report_.verified_bytes += s.shape->size_bytes;
     }
     seen_bytes_ += s.shape->size_bytes;

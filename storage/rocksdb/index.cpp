@@ -30,7 +30,7 @@ errc code_of(const db::Status& s) noexcept {
 }
 
 status to_status(const db::Status& s, const std::string& doing) {
-  return s.ok() ? status{} : status{code_of(s), doing + ": " + s.ToString()};
+  return s.ok() ? status{} : status{code_of(s), "{}: {}", doing, s.ToString()};
 }
 
 db::Options index_options(bool create) {

@@ -1,6 +1,8 @@
 // Encoding of records and keys. Called by storing, opening and the engine.
 #include <millrace/storage/rocksdb/stored_record.hpp>
 
+#include <fmt/format.h>
+
 #include <span>
 
 namespace millrace::storage::rocksdb {
@@ -57,7 +59,7 @@ result<std::uint64_t> decode_number(std::string_view value, std::string_view wha
 }
 
 status check_format(index& db, const std::string& path) {
-  auto ours = std::string{format_magic} + std::to_string(format_version);
+  auto ours = fmt::format("{}{}", format_magic, format_version);
   auto found = db.get(keys::format);
   if (!found)
     return found.error();

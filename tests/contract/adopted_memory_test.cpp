@@ -33,7 +33,8 @@ struct two_processes {
     auto remote = rig.expose({1, length, 0}, access_mode::read, 1);
     held_completion<transfer_report> done;
     rig.fabric().submit(
-      {direction::read, remote, {{0, local, length}}, false, nullptr}, done.callback());
+      {.dir = direction::read, .remote = remote, .ops = {{.local = local, .length = length}}},
+      done.callback());
     return done.take();
   }
 };
@@ -149,10 +150,10 @@ BOOST_AUTO_TEST_CASE(what_a_peer_may_not_reach_fails_before_the_rest_moves) {
   auto remote = p.rig.expose({1, pieces + 1, 0}, access_mode::read, 1);
   std::vector<copy_op> ops;
   for (std::uint64_t i = 0; i < pieces; ++i)
-    ops.push_back({i, staged.data + i, 1});
-  ops.push_back({pieces, p.file.data(), 1});
+    ops.push_back({.remote_offset = i, .local = staged.data + i, .length = 1});
+  ops.push_back({.remote_offset = pieces, .local = p.file.data(), .length = 1});
   held_completion<transfer_report> done;
-  p.rig.fabric().submit({direction::read, remote, ops, false, nullptr}, done.callback());
+  p.rig.fabric().submit({.dir = direction::read, .remote = remote, .ops = ops}, done.callback());
   auto moved = done.take();
   BOOST_TEST((!moved && moved.error().code() == errc::unsupported), why(moved));
   BOOST_TEST(std::all_of(

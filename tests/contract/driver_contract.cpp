@@ -34,7 +34,12 @@ struct fixture {
     direction dir, const bulk_handle& remote, std::vector<copy_op> ops, bool digests = false,
     std::shared_ptr<void> hold = nullptr) {
     held_completion<transfer_report> done;
-    transfer t{dir, remote, std::move(ops), digests, std::move(hold)};
+    transfer t{
+      .dir = dir,
+      .remote = remote,
+      .ops = std::move(ops),
+      .digests = digests,
+      .hold = std::move(hold)};
     rig->fabric().submit(std::move(t), done.callback());
     return done.take();
   }
@@ -68,7 +73,8 @@ void reads_arrive_byte_for_byte(fixture& f) {
   for (auto& shape : shapes_for(f)) {
     auto local = f.lend(shape.size_bytes());
     auto remote = f.rig->expose(shape, access_mode::read, 3);
-    auto moved = f.move(direction::read, remote, {{0, local.data, shape.size_bytes()}});
+    auto moved =
+      f.move(direction::read, remote, {{.local = local.data, .length = shape.size_bytes()}});
     BOOST_TEST(moved.has_value());
     BOOST_TEST((copy_of(local) == pattern(shape.size_bytes(), 3)));
   }
@@ -80,7 +86,9 @@ void writes_arrive_byte_for_byte(fixture& f) {
     auto bytes = pattern(shape.size_bytes(), 9);
     std::copy(bytes.begin(), bytes.end(), local.data);
     auto remote = f.rig->expose(shape, access_mode::write, 0);
-    BOOST_TEST(f.move(direction::write, remote, {{0, local.data, shape.size_bytes()}}).has_value());
+    BOOST_TEST(
+      f.move(direction::write, remote, {{.local = local.data, .length = shape.size_bytes()}})
+        .has_value());
     BOOST_TEST(f.rig->content(remote) == digest(bytes.data(), bytes.size()));
   }
 }
@@ -90,7 +98,8 @@ void strided_memory_moves_or_is_refused_before_a_byte_moves(fixture& f) {
     auto local = f.lend(shape.size_bytes());
     std::fill_n(local.data, shape.size_bytes(), std::byte{0x5a});
     auto remote = f.rig->expose(shape, access_mode::read, 3);
-    auto moved = f.move(direction::read, remote, {{0, local.data, shape.size_bytes()}});
+    auto moved =
+      f.move(direction::read, remote, {{.local = local.data, .length = shape.size_bytes()}});
     auto able = f.rig->capabilities().strided_regions;
     BOOST_TEST((able ? moved.has_value() : is_unsupported(moved)), why(moved));
     auto expected = able ? pattern(shape.size_bytes(), 3)
@@ -106,7 +115,7 @@ void many_pieces_in_any_order_are_one_transfer(fixture& f) {
   std::vector<copy_op> ops;
   for (std::uint64_t piece = 0; piece < 40'000; ++piece) {
     auto at = (piece * 7919 % 40'000) * 26;
-    ops.push_back({at, local.data + at, 26});
+    ops.push_back({.remote_offset = at, .local = local.data + at, .length = 26});
   }
   BOOST_TEST(f.move(direction::read, remote, ops).has_value());
   auto expected = pattern(40'000 * 26, 4);
@@ -126,7 +135,9 @@ void many_transfers_at_once_all_end_whole(fixture& f) {
   std::uint64_t at = 0;
   for (std::size_t i = 0; i < count; at += size_of(i), ++i)
     f.rig->fabric().submit(
-      {direction::read, remote, {{at, local.data + at, size_of(i)}}, false, nullptr},
+      {.dir = direction::read,
+       .remote = remote,
+       .ops = {{.remote_offset = at, .local = local.data + at, .length = size_of(i)}}},
       done[i].callback());
   for (auto& one : done)
     BOOST_TEST(one.take().has_value());
@@ -137,7 +148,8 @@ void digests_cover_blocks_of_what_was_read(fixture& f) {
   for (auto& shape : shapes_for(f)) {
     auto local = f.lend(shape.size_bytes());
     auto remote = f.rig->expose(shape, access_mode::read, 5);
-    auto moved = f.move(direction::read, remote, {{0, local.data, shape.size_bytes()}}, true);
+    auto moved =
+      f.move(direction::read, remote, {{.local = local.data, .length = shape.size_bytes()}}, true);
     auto bytes = pattern(shape.size_bytes(), 5);
     BOOST_TEST_REQUIRE(moved->digests.size() == digest_count(bytes.size()));
     for (std::size_t i = 0; i < moved->digests.size(); ++i) {
@@ -158,7 +170,8 @@ void digests_of_a_part_cover_its_whole_blocks(fixture& f) {
   auto first = digest_block_bytes + 77;
   auto length = 2 * digest_block_bytes - 50;
   auto remote = f.rig->expose({1, length, 0}, access_mode::write, 0);
-  copy_op op{0, local.data + first, length, 77, size - first - length};
+  copy_op op{
+    .local = local.data + first, .length = length, .lead = 77, .tail = size - first - length};
   auto moved = f.move(direction::write, remote, {op}, true);
   BOOST_TEST_REQUIRE(moved.has_value());
   BOOST_TEST_REQUIRE(moved->digests.size() == 3u);
@@ -178,7 +191,8 @@ void an_empty_transfer_succeeds(fixture& f) {
 void refused(fixture& f, direction dir, const bulk_handle& handle, std::uint64_t offset) {
   auto local = f.lend(4096);
   std::fill_n(local.data, 4096, std::byte{0x5a});
-  auto moved = f.move(dir, handle, {{offset, local.data, 4096}});
+  auto moved =
+    f.move(dir, handle, {{.remote_offset = offset, .local = local.data, .length = 4096}});
   BOOST_TEST_REQUIRE(!moved.has_value());
   BOOST_TEST((moved.error().code() == errc::permission_denied));
   BOOST_TEST((copy_of(local) == std::vector<std::byte>(4096, std::byte{0x5a})));
@@ -220,8 +234,10 @@ void memory_is_held_while_the_transfer_runs_and_no_longer(fixture& f) {
   auto local = f.lend(1 << 20);
   std::weak_ptr<void> watch = local.owner;
   auto hold = std::move(local.owner);
-  BOOST_TEST(f.move(direction::read, remote, {{0, local.data, 1 << 20}}, false, std::move(hold))
-               .has_value());
+  BOOST_TEST(
+    f.move(
+       direction::read, remote, {{.local = local.data, .length = 1 << 20}}, false, std::move(hold))
+      .has_value());
   for (int i = 0; i < 1000 && !watch.expired(); ++i)
     std::this_thread::sleep_for(std::chrono::milliseconds{10});
   BOOST_TEST(watch.expired());
@@ -239,7 +255,9 @@ std::size_t overtaken_by_a_small_transfer(
   std::vector<held_completion<transfer_report>> done(large_transfers);
   for (std::size_t i = 0; i < large_transfers; ++i)
     f.rig->fabric().submit(
-      {direction::read, large, {{0, room.data + i * large_bytes, large_bytes}}, false, nullptr},
+      {.dir = direction::read,
+       .remote = large,
+       .ops = {{.local = room.data + i * large_bytes, .length = large_bytes}}},
       [ended, held = done[i].callback()](auto outcome) {
         ++*ended;
         held(std::move(outcome));
@@ -248,7 +266,7 @@ std::size_t overtaken_by_a_small_transfer(
   std::fill_n(at, 100, std::byte{0});
   held_completion<transfer_report> small_done;
   f.rig->fabric().submit(
-    {direction::read, small, {{0, at, 100}}, false, nullptr},
+    {.dir = direction::read, .remote = small, .ops = {{.local = at, .length = 100}}},
     [ended, before, held = small_done.callback()](auto outcome) {
       *before = ended->load();
       held(std::move(outcome));
@@ -283,7 +301,10 @@ void an_owner_that_dies_ends_every_transfer_with_its_name(fixture& f) {
     if (i == done.size() / 2)
       f.rig->stop_owner();
     f.rig->fabric().submit(
-      {direction::read, handle, {{0, room.data + i * bytes, bytes}}, false, room.owner},
+      {.dir = direction::read,
+       .remote = handle,
+       .ops = {{.local = room.data + i * bytes, .length = bytes}},
+       .hold = room.owner},
       done[i].callback());
   }
   if (!f.rig->kill_owner()) {
@@ -298,7 +319,7 @@ void an_owner_that_dies_ends_every_transfer_with_its_name(fixture& f) {
     named |= !outcome && outcome.error().detail().find("client:") != std::string::npos;
   }
   BOOST_TEST(named);
-  auto after = f.move(direction::read, handle, {{0, room.data, 100}});
+  auto after = f.move(direction::read, handle, {{.local = room.data, .length = 100}});
   BOOST_TEST((!after && after.error().code() == errc::peer_lost));
   // The memory into which the dead process was copying comes back.
   std::weak_ptr<void> watch = room.owner;
@@ -343,7 +364,7 @@ void adopted_files_are_targets_of_reads(fixture& f) {
     std::fill_n(target.file.data(), 8 << 20, std::byte{0xee});
     auto remote = f.rig->expose({1, odd_bytes, 0}, access_mode::read, 11);
     auto* data = target.file.data() + odd_offset;
-    auto moved = f.move(direction::read, remote, {{0, data, odd_bytes}}, true);
+    auto moved = f.move(direction::read, remote, {{.local = data, .length = odd_bytes}}, true);
     if (is_unsupported(moved) && may_refuse_files(f)) {
       BOOST_TEST(
         std::all_of(data, data + odd_bytes, [](std::byte b) { return b == std::byte{0xee}; }),
@@ -367,7 +388,7 @@ void adopted_files_are_sources_of_writes(fixture& f) {
     auto* data = source.file.data() + odd_offset;
     std::copy(bytes.begin(), bytes.end(), data);
     auto remote = f.rig->expose({1, odd_bytes, 0}, access_mode::write, 0);
-    auto moved = f.move(direction::write, remote, {{0, data, odd_bytes}});
+    auto moved = f.move(direction::write, remote, {{.local = data, .length = odd_bytes}});
     if (is_unsupported(moved) && may_refuse_files(f))
       continue;
     BOOST_TEST_REQUIRE(moved.has_value(), place << ": " << why(moved));
@@ -381,7 +402,8 @@ void adopted_files_are_written_again_after_a_sync(fixture& f) {
     adopted_file target{f, place, 4 << 20};
     for (std::uint64_t salt = 0; salt < 3; ++salt) {
       auto remote = f.rig->expose({1, 3 << 20, 0}, access_mode::read, salt);
-      auto moved = f.move(direction::read, remote, {{0, target.file.data(), 3 << 20}});
+      auto moved =
+        f.move(direction::read, remote, {{.local = target.file.data(), .length = 3 << 20}});
       if (is_unsupported(moved) && may_refuse_files(f))
         break;
       BOOST_TEST_REQUIRE(moved.has_value(), place << ": " << why(moved));
@@ -402,8 +424,13 @@ void reads_are_written_back_when_asked(fixture& f) {
         held_completion<transfer_report> done;
         auto* data = target.file.data() + 3;
         std::fill_n(data, shape.size_bytes(), std::byte{0});
-        transfer t{direction::read, remote,         {{0, data, shape.size_bytes()}},
-                   digests,         target.adopted, true};
+        transfer t{
+          .dir = direction::read,
+          .remote = remote,
+          .ops = {{.local = data, .length = shape.size_bytes()}},
+          .digests = digests,
+          .hold = target.adopted,
+          .write_back = true};
         f.rig->fabric().submit(std::move(t), done.callback());
         auto moved = done.take();
         if (is_unsupported(moved) && may_refuse_files(f))
@@ -425,7 +452,7 @@ void mappings_on_persistent_memory_are_synchronous(fixture& f) {
     adopted_file target{f, place, 2 << 20};
     BOOST_TEST(target.file.syncs() == (std::getenv("MILLRACE_TEST_MAPPING") != nullptr), place);
     auto remote = f.rig->expose({1, 4096, 0}, access_mode::read, 1);
-    auto moved = f.move(direction::read, remote, {{0, target.file.data(), 4096}});
+    auto moved = f.move(direction::read, remote, {{.local = target.file.data(), .length = 4096}});
     if (is_unsupported(moved) && may_refuse_files(f))
       continue;
     BOOST_TEST(moved.has_value(), place << ": " << why(moved));
@@ -444,7 +471,7 @@ void many_pieces_of_several_files_are_one_transfer(fixture& f) {
   for (std::uint64_t at = 0; at < 2 << 20; at += 50) {
     auto length = std::min<std::uint64_t>(50, (2 << 20) - at);
     auto* local = at / 50 % 2 == 0 ? target.file.data() + 2 * at : staged.data + at / 2;
-    ops.push_back({at, local, length});
+    ops.push_back({.remote_offset = at, .local = local, .length = length});
   }
   auto moved = f.move(direction::read, remote, ops);
   BOOST_TEST_REQUIRE(moved.has_value(), why(moved));

@@ -100,7 +100,7 @@ protected:
     while (!moved && std::chrono::steady_clock::now() < deadline) {
       usleep(10'000);
       held_completion<transfer_report> done;
-      fabric().submit({direction::read, handle, {}, false, nullptr}, done.callback());
+      fabric().submit({.dir = direction::read, .remote = handle}, done.callback());
       moved = done.take();
     }
     BOOST_REQUIRE_MESSAGE(moved.has_value(), why(moved));

@@ -48,7 +48,10 @@ BOOST_AUTO_TEST_CASE(every_stream_of_the_contract_is_encrypted_by_the_kernel_whe
   std::vector<std::byte> room(64u << 20);
   held_completion<transfer_report> done;
   rig.fabric().submit(
-    {direction::read, handle, {{0, room.data(), room.size()}}, false, nullptr}, done.callback());
+    {.dir = direction::read,
+     .remote = handle,
+     .ops = {{.local = room.data(), .length = room.size()}}},
+    done.callback());
   BOOST_TEST_REQUIRE(done.take().has_value());
   BOOST_TEST((room == pattern(room.size(), 5)));
   // The last stream may still be in its handshake.

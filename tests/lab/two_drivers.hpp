@@ -170,7 +170,11 @@ struct two_drivers {
     held_completion<transfer_report> done;
     std::fill_n(memory->data(), length, std::byte{0});
     ours->submit(
-      {direction::read, from, {{0, memory->data(), length}}, false, memory}, done.callback());
+      {.dir = direction::read,
+       .remote = from,
+       .ops = {{.local = memory->data(), .length = length}},
+       .hold = memory},
+      done.callback());
     return done;
   }
   void read_and_check(std::uint64_t length, std::uint64_t salt) {

@@ -74,7 +74,11 @@ struct two_fabrics {
     std::fill_n(memory->data(), length, std::byte{0});
     held_completion<transfer_report> done;
     ours->submit(
-      {direction::read, m.handle(), {{0, memory->data(), length}}, false, memory}, done.callback());
+      {.dir = direction::read,
+       .remote = m.handle(),
+       .ops = {{.local = memory->data(), .length = length}},
+       .hold = memory},
+      done.callback());
     return done;
   }
   /// Which driver brought the bytes, all of them.

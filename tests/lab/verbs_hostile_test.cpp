@@ -195,7 +195,11 @@ BOOST_AUTO_TEST_CASE(an_owner_that_lies_harms_the_transfers_with_it_alone) {
     held_completion<transfer_report> done;
     ++theirs.region;
     victim->submit(
-      {direction::read, theirs, {{offset, local->data(), length}}, false, local}, done.callback());
+      {.dir = direction::read,
+       .remote = theirs,
+       .ops = {{.remote_offset = offset, .local = local->data(), .length = length}},
+       .hold = local},
+      done.callback());
     return done;
   };
   auto number = [&] { return line->hear<vb::ask>(message_kind::ask).number; };
@@ -254,7 +258,11 @@ BOOST_AUTO_TEST_CASE(a_message_that_is_lost_ends_the_channel_and_what_waits_for_
   held_completion<transfer_report> done;
   line->fail_next({errc::busy, "the queue is full"});
   victim->submit(
-    {direction::read, theirs, {{0, local->data(), 4096}}, false, local}, done.callback());
+    {.dir = direction::read,
+     .remote = theirs,
+     .ops = {{.local = local->data(), .length = 4096}},
+     .hold = local},
+    done.callback());
   auto ended = done.take();
   BOOST_TEST((!ended && ended.error().code() == errc::peer_lost), why(ended));
   BOOST_TEST(eventually([&] { return line->ended(); }));
@@ -318,7 +326,10 @@ BOOST_AUTO_TEST_CASE(more_than_can_be_looked_at_ends_the_channel) {
   bulk_handle theirs;
   theirs.owner = line->peer().id;
   victim->submit(
-    {direction::read, theirs, {{0, local->data(), 4096}}, false, local},
+    {.dir = direction::read,
+     .remote = theirs,
+     .ops = {{.local = local->data(), .length = 4096}},
+     .hold = local},
     [&](const result<transfer_report>&) {
       holding = true;
       held.wait();

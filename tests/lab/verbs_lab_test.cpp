@@ -300,7 +300,11 @@ BOOST_AUTO_TEST_CASE(withdrawing_under_way_ends_the_transfer_and_no_other) {
     held_completion<transfer_report> small;
     auto* at = d.memory->data() + (20 << 20);
     d.ours->submit(
-      {direction::read, lasting.handle(), {{0, at, 4096}}, false, d.memory}, small.callback());
+      {.dir = direction::read,
+       .remote = lasting.handle(),
+       .ops = {{.local = at, .length = 4096}},
+       .hold = d.memory},
+      small.callback());
     // At first while its keys are asked for, then in its middle.
     BOOST_TEST(eventually([&] { return round == 0 || d.memory->data()[0] == first; }));
     m.withdraw();
@@ -389,7 +393,11 @@ BOOST_AUTO_TEST_CASE(a_write_whose_digests_lag_is_not_given_up) {
     auto bytes = pattern(length, salt);
     std::copy(bytes.begin(), bytes.end(), d.memory->data());
     d.ours->submit(
-      {direction::write, m.handle(), {{0, d.memory->data(), length}}, digests, d.memory},
+      {.dir = direction::write,
+       .remote = m.handle(),
+       .ops = {{.local = d.memory->data(), .length = length}},
+       .digests = digests,
+       .hold = d.memory},
       done.callback());
     return done;
   };

@@ -58,7 +58,7 @@ BOOST_AUTO_TEST_CASE(pieces_of_all_sizes_arrive_with_their_digests) {
   job.digests = true;
   std::uint64_t at = 0;
   for (auto n : lengths) {
-    job.ops.push_back({at, target.data() + at, n});
+    job.ops.push_back({.remote_offset = at, .local = target.data() + at, .length = n});
     at += n;
   }
   auto outcome = run(std::move(job));
@@ -82,7 +82,7 @@ BOOST_AUTO_TEST_CASE(everything_that_is_read_is_prepared) {
   auto job = read_of(target.handle());
   job.dir = direction::write;
   job.digests = true;
-  job.ops.push_back({0, local.data() + lead, length, lead, tail});
+  job.ops.push_back({.local = local.data() + lead, .length = length, .lead = lead, .tail = tail});
   std::mutex mutex;
   std::vector<bool> prepared(local.size());
   job.prepare = [&](std::byte* at, std::uint64_t n) {
@@ -101,7 +101,7 @@ BOOST_AUTO_TEST_CASE(a_job_of_any_size_is_cut_as_it_runs) {
   auto exposed =
     expose({{{"m", dtype::u8, {rows, row_bytes}}, row.data(), {0, 1}}}, access_mode::read).value();
   auto job = read_of(exposed.handle());
-  job.ops.push_back({0, nullptr, rows * row_bytes});
+  job.ops.push_back({.length = rows * row_bytes});
   job.abandoned = std::make_shared<std::atomic<bool>>(true);
   auto outcome = run(std::move(job));
   BOOST_TEST_REQUIRE(!outcome.has_value());

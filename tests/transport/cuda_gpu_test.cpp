@@ -61,7 +61,12 @@ struct gpu_fixture {
 
   result<transfer_report> move(direction dir, const bulk_handle& remote, std::uint64_t length) {
     held_completion<transfer_report> done;
-    local->submit({dir, remote, {{0, host->data(), length}}, true, nullptr}, done.callback());
+    local->submit(
+      {.dir = dir,
+       .remote = remote,
+       .ops = {{.local = host->data(), .length = length}},
+       .digests = true},
+      done.callback());
     return done.take();
   }
 };

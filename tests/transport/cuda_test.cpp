@@ -70,7 +70,9 @@ struct mover {
 
   result<transfer_report> move(direction dir, const bulk_handle& remote, std::uint64_t length) {
     held_completion<transfer_report> done;
-    local->submit({dir, remote, {{0, memory->data(), length}}, false, nullptr}, done.callback());
+    local->submit(
+      {.dir = dir, .remote = remote, .ops = {{.local = memory->data(), .length = length}}},
+      done.callback());
     return done.take();
   }
 };

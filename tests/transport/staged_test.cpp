@@ -17,11 +17,11 @@ BOOST_AUTO_TEST_SUITE(staged_cutter)
 BOOST_AUTO_TEST_CASE(pieces_fill_chunks_in_the_order_of_the_ops) {
   std::vector<std::byte> room(1000);
   transfer t{
-    direction::read,
-    {},
-    {{900, room.data(), 70}, {5, room.data() + 70, 60}, {80, nullptr, 0}},
-    false,
-    nullptr};
+    .dir = direction::read,
+    .ops = {
+      {.remote_offset = 900, .local = room.data(), .length = 70},
+      {.remote_offset = 5, .local = room.data() + 70, .length = 60},
+      {.remote_offset = 80}}};
   cutter cut{t, 100};
   BOOST_TEST(cut.extent() == 970u);
   auto first = cut.next();
@@ -39,7 +39,7 @@ BOOST_AUTO_TEST_CASE(many_ranges_are_bounded_and_none_is_one_empty_piece) {
   std::vector<std::byte> room(ranges_max + 1);
   transfer many;
   for (std::size_t i = 0; i <= ranges_max; ++i)
-    many.ops.push_back({i, room.data() + i, 1});
+    many.ops.push_back({.remote_offset = i, .local = room.data() + i, .length = 1});
   cutter cut{many, chunk_bytes};
   BOOST_TEST(cut.next().ranges.size() == ranges_max);
   BOOST_TEST(cut.next().ranges.size() == 1u);
@@ -53,8 +53,8 @@ BOOST_AUTO_TEST_CASE(many_ranges_are_bounded_and_none_is_one_empty_piece) {
 
 BOOST_AUTO_TEST_CASE(digest_blocks_are_not_divided) {
   std::vector<std::byte> room(4 * digest_block_bytes);
-  copy_op op{0, room.data() + 100, 3 * digest_block_bytes, 100, 50};
-  transfer t{direction::write, {}, {op}, true, nullptr};
+  copy_op op{.local = room.data() + 100, .length = 3 * digest_block_bytes, .lead = 100, .tail = 50};
+  transfer t{.dir = direction::write, .ops = {op}, .digests = true};
   cutter cut{t, digest_block_bytes + 1000};
   std::uint64_t digests = 0, bytes = 0;
   while (!cut.at_end()) {

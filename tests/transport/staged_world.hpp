@@ -157,7 +157,11 @@ struct world {
   void submit(
     direction dir, const bulk_handle& remote, std::vector<std::byte>& local_bytes,
     held_completion<transfer_report>& done, bool digests = false) {
-    transfer t{dir, remote, {{0, local_bytes.data(), local_bytes.size()}}, digests, nullptr};
+    transfer t{
+      .dir = dir,
+      .remote = remote,
+      .ops = {{.local = local_bytes.data(), .length = local_bytes.size()}},
+      .digests = digests};
     asking->start(std::move(t), done.callback());
   }
   result<transfer_report> move(

@@ -73,10 +73,14 @@ int ended_by_death(counted& p, int cycle) {
   std::vector<std::byte> room(length), sent = pattern(length, 6);
   held_completion<transfer_report> read, write;
   p.there->submit(
-    {direction::read, source.handle(), {{0, room.data(), length}}, false, nullptr},
+    {.dir = direction::read,
+     .remote = source.handle(),
+     .ops = {{.local = room.data(), .length = length}}},
     read.callback());
   p.there->submit(
-    {direction::write, target.handle(), {{0, sent.data(), length}}, false, nullptr},
+    {.dir = direction::write,
+     .remote = target.handle(),
+     .ops = {{.local = sent.data(), .length = length}}},
     write.callback());
   std::this_thread::sleep_for(std::chrono::microseconds{100 * (cycle % 20)});
   break_all(cycle % 2 == 1);

@@ -112,7 +112,9 @@ struct on_a_stream : liar_and_victim {
     bulk_handle h;
     h.owner = this_peer();
     h.region = 77;
-    victim->submit({dir, h, {{0, room.data(), length}}, false, nullptr}, outcome.callback());
+    victim->submit(
+      {.dir = dir, .remote = h, .ops = {{.local = room.data(), .length = length}}},
+      outcome.callback());
     auto u = answer();
     BOOST_TEST_REQUIRE(u.has_value());
     return u->header;

@@ -61,7 +61,9 @@ struct encrypted_pair : pair_of_fabrics {
   }
   void begin(fabric& f, held_completion<transfer_report>& done) {
     f.submit(
-      {direction::read, memory.handle(), {{0, room.data(), room.size()}}, false, nullptr},
+      {.dir = direction::read,
+       .remote = memory.handle(),
+       .ops = {{.local = room.data(), .length = room.size()}}},
       done.callback());
   }
   bool moves(fabric& f) {

@@ -39,7 +39,9 @@ BOOST_AUTO_TEST_CASE(of_a_large_transfer_no_more_is_asked_for_than_may_be_in_fli
   held_completion<transfer_report> soon;
   bulk_handle h;
   h.owner = this_peer();
-  victim->submit({direction::read, h, {{0, little.data(), 100}}, false, nullptr}, soon.callback());
+  victim->submit(
+    {.dir = direction::read, .remote = h, .ops = {{.local = little.data(), .length = 100}}},
+    soon.callback());
   auto small = answer();
   BOOST_TEST_REQUIRE(small.has_value());
   BOOST_TEST(small->header.length == 100u);
@@ -66,7 +68,9 @@ BOOST_AUTO_TEST_CASE(small_requests_beyond_the_bound_wait_for_answers) {
   bulk_handle h;
   h.owner = this_peer();
   for (auto& d : done)
-    victim->submit({direction::read, h, {{0, room.data(), 100}}, false, nullptr}, d.callback());
+    victim->submit(
+      {.dir = direction::read, .remote = h, .ops = {{.local = room.data(), .length = 100}}},
+      d.callback());
   for (std::uint32_t i = 0; i < most; ++i)
     asked.push_back(answer()->header);
   BOOST_TEST(s->waiting() == 0u);
@@ -90,7 +94,9 @@ BOOST_AUTO_TEST_CASE(transfers_beyond_the_bound_are_busy_and_end_with_their_peer
   bulk_handle h;
   h.owner = this_peer();
   auto submit = [&](auto& done) {
-    victim->submit({direction::read, h, {{0, room.data(), 4096}}, false, nullptr}, done.callback());
+    victim->submit(
+      {.dir = direction::read, .remote = h, .ops = {{.local = room.data(), .length = 4096}}},
+      done.callback());
   };
   for (auto& w : waiting)
     submit(w);
@@ -227,7 +233,10 @@ BOOST_AUTO_TEST_CASE(an_owner_that_answers_others_first_ends_the_transfer_in_tim
   keep_moving([&] {
     held_completion<transfer_report> done;
     victim->submit(
-      {direction::read, h, {{0, others.data(), others.size()}}, false, nullptr}, done.callback());
+      {.dir = direction::read,
+       .remote = h,
+       .ops = {{.local = others.data(), .length = others.size()}}},
+      done.callback());
     auto u = answer();
     return u && send_header({unit_kind::data, 0, 0, 0, u->header.request, others.size(), 0}) &&
       send_memory(u->header.request, others.size(), std::byte{1}) && done.take().has_value();
@@ -246,7 +255,8 @@ BOOST_AUTO_TEST_CASE(a_write_that_drips_away_ends_in_time) {
   bulk_handle h;
   h.owner = this_peer();
   victim->submit(
-    {direction::write, h, {{0, room.data(), room.size()}}, false, nullptr}, outcome.callback());
+    {.dir = direction::write, .remote = h, .ops = {{.local = room.data(), .length = room.size()}}},
+    outcome.callback());
   std::array<std::byte, 1024> little;
   keep_moving([&] { return s->read(little); });
 }

@@ -65,7 +65,8 @@ bool eventually(P condition) {
 inline result<transfer_report> move(
   fabric& f, direction dir, const bulk_handle& remote, std::byte* local, std::uint64_t length) {
   held_completion<transfer_report> done;
-  f.submit({dir, remote, {{0, local, length}}, false, nullptr}, done.callback());
+  f.submit(
+    {.dir = dir, .remote = remote, .ops = {{.local = local, .length = length}}}, done.callback());
   return done.take();
 }
 

@@ -26,7 +26,7 @@ struct order_of_ends {
   void submit(fabric& f, int name, const bulk_handle& from, std::byte* to, std::uint64_t length) {
     ++expected;
     f.submit(
-      {direction::read, from, {{0, to, length}}, false, nullptr},
+      {.dir = direction::read, .remote = from, .ops = {{.local = to, .length = length}}},
       [this, name](result<transfer_report> r) {
         std::lock_guard guard{mutex};
         ended.push_back(name);
@@ -74,7 +74,8 @@ void check_broken_streams(direction dir, const tcp_options& options = small_opti
       room = expected;
     held_completion<transfer_report> done;
     p.there->submit(
-      {dir, memory.handle(), {{0, room.data(), large}}, false, nullptr}, done.callback());
+      {.dir = dir, .remote = memory.handle(), .ops = {{.local = room.data(), .length = large}}},
+      done.callback());
     auto open = tcp_sockets();
     if (!open.empty())
       ::shutdown(open[round % open.size()], SHUT_RDWR);
@@ -132,7 +133,8 @@ BOOST_AUTO_TEST_CASE(memory_withdrawn_in_the_middle_ends_the_transfer_and_nothin
     std::vector<held_completion<transfer_report>> done(8);
     for (auto& d : done)
       p.there->submit(
-        {dir, memory.handle(), {{0, room.data(), large}}, false, nullptr}, d.callback());
+        {.dir = dir, .remote = memory.handle(), .ops = {{.local = room.data(), .length = large}}},
+        d.callback());
     memory.withdraw();
     bool refused = false;
     for (auto& d : done) {
@@ -156,7 +158,9 @@ BOOST_AUTO_TEST_CASE(both_sides_ask_at_the_same_time) {
   for (int i = 0; i < 4; ++i)
     (i % 2 == 0 ? p.here : p.there)
       ->submit(
-        {direction::read, memory.handle(), {{0, room.data() + i * large, large}}, false, nullptr},
+        {.dir = direction::read,
+         .remote = memory.handle(),
+         .ops = {{.local = room.data() + i * large, .length = large}}},
         done[i].callback());
   auto expected = pattern(large, 5);
   for (int i = 0; i < 4; ++i) {
@@ -202,11 +206,9 @@ BOOST_AUTO_TEST_CASE(both_sides_keep_to_the_smaller_bounds) {
     for (int i = 0; i < 4; ++i)
       (i % 2 == 0 ? p.here : p.there)
         ->submit(
-          {direction::read,
-           memory.handle(),
-           {{0, room.data() + i * (2u << 20), 2u << 20}},
-           false,
-           nullptr},
+          {.dir = direction::read,
+           .remote = memory.handle(),
+           .ops = {{.local = room.data() + i * (2u << 20), .length = 2u << 20}}},
           done[i].callback());
     for (auto& d : done) {
       auto moved = d.take();

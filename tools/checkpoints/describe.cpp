@@ -30,10 +30,7 @@ std::string axes_of(const std::vector<std::pair<std::string, std::string>>& axes
 }
 
 std::string steps_of(const checkpoint_summary& model) {
-  std::string text;
-  for (auto step : model.complete_steps)
-    text += (text.empty() ? "" : " ") + std::to_string(step);
-  return text;
+  return fmt::format("{}", fmt::join(model.complete_steps, " "));
 }
 
 // Returns the state of the model's job, over all shards.

@@ -41,7 +41,7 @@ result<std::uint64_t> step_of(const checkpoint_summary& model, const version_nam
     return *version.step;
   if (auto newest = newest_step(model))
     return *newest;
-  return fail(errc::not_found, "no step of " + model.model + " is complete; name one: MODEL@STEP");
+  return fail(errc::not_found, "no step of {} is complete; name one: MODEL@STEP", model.model);
 }
 
 // A running job replaces versions. Without a named step, the command takes the newest one again, up
@@ -120,9 +120,9 @@ int dump(invocation& call, const dump_options& options) {
       call,
       status{
         errc::busy,
-        options.version + " was saved over " + std::to_string(attempts_max) +
-          " times while it was dumped: dump one rank with --rank, or have the job keep more "
-          "versions"});
+        "{} was saved over {} times while it was dumped: dump one rank with --rank, or have the "
+        "job keep more versions",
+        options.version, attempts_max});
   auto& done = **outcome;
   json written = json::array();
   for (auto& [rank, file] : done.files) {

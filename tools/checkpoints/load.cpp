@@ -39,9 +39,8 @@ result<imported> plan(const storage::archive::tensor_source& source, const load_
   auto step = options.step ? options.step : origin.step;
   if (!model || !step)
     return fail(
-      errc::invalid_argument,
-      options.file + " does not say " + (model ? "its step" : "its model") + ": name it with " +
-        (model ? "--step" : "--model"));
+      errc::invalid_argument, "{} does not say {}: name it with {}", options.file,
+      model ? "its step" : "its model", model ? "--step" : "--model");
   found.shard.model = *model;
   found.shard.rank = options.rank.value_or(origin.rank.value_or(0));
   found.shard.world_size = options.world_size.value_or(origin.world_size.value_or(1));

@@ -110,7 +110,7 @@ public:
     if (!page)
       return fail(page.error());
     if (page->empty() || page->front().model != model)
-      return fail(errc::not_found, "there are no checkpoints of " + model + " in " + path_);
+      return fail(errc::not_found, "there are no checkpoints of {} in {}", model, path_);
     return std::move(page->front());
   }
 

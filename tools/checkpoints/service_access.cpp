@@ -2,6 +2,8 @@
 #include <millrace/core/assert.hpp>
 #include <millrace/tools/checkpoints/access.hpp>
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstring>
 
@@ -148,13 +150,10 @@ private:
         if (slot.state == slot_state::done) {
           if (slot.step == step)
             return {};
-          there += (there.empty() ? "; it has " : ", ") + std::to_string(slot.step);
+          there += fmt::format("{}{}", there.empty() ? "; it has " : ", ", slot.step);
         }
     }
-    return {
-      errc::not_found,
-      "rank " + std::to_string(rank) + " of " + model.model + " has no step " +
-        std::to_string(step) + there};
+    return {errc::not_found, "rank {} of {} has no step {}{}", rank, model.model, step, there};
   }
 
   static status read_all(

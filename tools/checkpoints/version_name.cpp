@@ -37,17 +37,15 @@ result<std::vector<std::pair<std::uint32_t, std::string>>> files_of_ranks(
   if (rank || world_size == 1) {
     if (rank.value_or(0) >= world_size)
       return fail(
-        errc::invalid_argument,
-        "there is no rank " + std::to_string(*rank) + " in a world of " +
-          std::to_string(world_size));
+        errc::invalid_argument, "there is no rank {} in a world of {}", *rank, world_size);
     files.emplace_back(rank.value_or(0), file_of_rank(pattern, rank.value_or(0)));
     return files;
   }
   if (pattern.find(mark) == std::string::npos)
     return fail(
       errc::invalid_argument,
-      "there are " + std::to_string(world_size) +
-        " ranks: name one with --rank, or write {rank} into the file's name");
+      "there are {} ranks: name one with --rank, or write {{rank}} into the file's name",
+      world_size);
   for (std::uint32_t i = 0; i < world_size; ++i)
     files.emplace_back(i, file_of_rank(pattern, i));
   return files;

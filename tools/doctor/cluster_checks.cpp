@@ -4,6 +4,7 @@
 #include <millrace/tools/doctor/checks.hpp>
 #include <millrace/tools/doctor/cluster_checks.hpp>
 
+#include <fmt/format.h>
 #include <netdb.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -98,9 +99,9 @@ finding judge_host(
   const std::string& host, const result<std::vector<std::string>>& found, bool several_hosts) {
   if (!found || found->empty())
     return missing(
-      host + ": " + (found ? "no address" : found.error().detail()),
+      fmt::format("{}: {}", host, found ? "no address" : found.error().detail()),
       "add it to the DNS or /etc/hosts of every host, or give the node a numeric 'host'");
-  auto value = host + ": " + join(*found);
+  auto value = fmt::format("{}: {}", host, join(*found));
   bool meant = config::check_host(host).ok() && is_loopback(host);
   if (several_hosts && !meant && std::all_of(found->begin(), found->end(), is_loopback))
     return note(
@@ -140,7 +141,7 @@ finding judge_port(const std::string& address, int why) {
     return note(
       address + " is in use", "nothing to do if this node is running; ss -ltnp says who listens");
   return missing(
-    address + ": " + std::strerror(why),
+    fmt::format("{}: {}", address, std::strerror(why)),
     "give the node an address of this host, or tls://0.0.0.0:PORT");
 }
 

@@ -3,6 +3,8 @@
 #include <millrace/tools/doctor/checks.hpp>
 #include <millrace/tools/text.hpp>
 
+#include <fmt/format.h>
+
 #include <cerrno>
 #include <cstring>
 
@@ -18,7 +20,7 @@ finding check_direct_io(const machine& m) {
   int why = m.calls.direct_write(m.path);
   if (why == 0)
     return ok("writes past the page cache work in " + m.path);
-  auto value = m.path + ": " + std::strerror(why);
+  auto value = fmt::format("{}: {}", m.path, std::strerror(why));
   if (why == EINVAL || why == EOPNOTSUPP)
     return missing(
       value + " (this file system has no O_DIRECT or no O_TMPFILE)",
@@ -34,8 +36,9 @@ finding check_free_space(const machine& m) {
   std::uint64_t free_bytes = 0;
   if (int why = m.calls.free_bytes(m.path, free_bytes); why != 0)
     return missing(
-      m.path + ": " + std::strerror(why), "name a directory: millrace doctor --path DIR");
-  auto value = human_size(free_bytes) + " in " + m.path;
+      fmt::format("{}: {}", m.path, std::strerror(why)),
+      "name a directory: millrace doctor --path DIR");
+  auto value = fmt::format("{} in {}", human_size(free_bytes), m.path);
   if (free_bytes < comfortable_bytes)
     return note(value, "set `capacity` of durable providers below it");
   return ok(value);

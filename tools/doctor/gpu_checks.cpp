@@ -16,7 +16,7 @@ const char* way_between(const transport::device_facts& gpu, const transport::ver
 }
 
 finding judge(const transport::device_facts& gpu, const transport::verbs_state& state) {
-  std::vector<std::string> facts{gpu.model + ", " + human_size(gpu.size_bytes)};
+  std::vector<std::string> facts{fmt::format("{}, {}", gpu.model, human_size(gpu.size_bytes))};
   bool staged = false, any = false;
   for (auto& port : state.ports) {
     if (!port.remark.empty())

@@ -4,6 +4,8 @@
 #include <millrace/tools/doctor/checks.hpp>
 #include <millrace/tools/text.hpp>
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstring>
 
@@ -25,12 +27,12 @@ finding check_memory(const machine& m) {
   if (!total || !available)
     return note("unknown", "mount /proc");
   auto free_bytes = *available;
-  auto value = human_size(*available) + " available of " + human_size(*total);
+  auto value = fmt::format("{} available of {}", human_size(*available), human_size(*total));
   auto limit = leading_number(m.control_group("memory.max").value_or("max"));
   auto used = leading_number(m.control_group("memory.current").value_or("0")).value_or(0);
   if (limit && *limit < *total) {
     free_bytes = std::min(free_bytes, *limit - std::min(*limit, used));
-    value += ", control group " + human_size(used) + " of " + human_size(*limit);
+    value += fmt::format(", control group {} of {}", human_size(used), human_size(*limit));
   }
   if (free_bytes < comfortable_bytes)
     return note(value, "lower `capacity` of memory providers and `staging.size`, or free memory");
@@ -68,11 +70,11 @@ finding check_huge_page_pool(const machine& m) {
   if (*total == 0)
     return missing(
       "empty",
-      "sysctl vm.nr_hugepages=N, N pages of " + human_size(*size) +
-        " for all arenas together; optional where shared huge pages are ok");
-  return ok(
-    std::to_string(*free_pages) + " of " + std::to_string(*total) + " pages of " +
-    human_size(*size) + " free");
+      fmt::format(
+        "sysctl vm.nr_hugepages=N, N pages of {} for all arenas together; optional where shared "
+        "huge pages are ok",
+        human_size(*size)));
+  return ok(fmt::format("{} of {} pages of {} free", *free_pages, *total, human_size(*size)));
 }
 
 finding check_locked_memory(const machine& m) {

@@ -1,6 +1,8 @@
 // Checks what processes may do with each other, and how many files one may open.
 #include <millrace/tools/doctor/checks.hpp>
 
+#include <fmt/format.h>
+
 #include <cstring>
 
 namespace millrace::tools::doctor {
@@ -42,7 +44,7 @@ finding check_open_files(const machine& m) {
   auto text = [](std::uint64_t n) {
     return n == machine::unlimited ? std::string{"unlimited"} : std::to_string(n);
   };
-  auto value = text(limit->soft) + ", services raise it to " + text(limit->hard);
+  auto value = fmt::format("{}, services raise it to {}", text(limit->soft), text(limit->hard));
   if (limit->hard < comfortable_files)
     return missing(value, "ulimit -Hn 65536, or LimitNOFILE=65536 in the systemd unit");
   return ok(value);

@@ -1,6 +1,8 @@
 // Checks the kernel, the cores, and the NUMA nodes of cores and memory.
 #include <millrace/tools/doctor/checks.hpp>
 
+#include <fmt/format.h>
+
 #include <sstream>
 #include <utility>
 
@@ -29,15 +31,14 @@ finding check_cores(const machine& m) {
     allowed = online;
   if (allowed == 0)
     return note("unknown", "mount /proc and /sys");
-  auto value = std::to_string(allowed) +
-    (online > allowed ? " of " + std::to_string(online) + " (affinity)" : "");
+  auto value = online > allowed ? fmt::format("{} of {} (affinity)", allowed, online)
+                                : fmt::format("{}", allowed);
   std::istringstream quota{m.control_group("cpu.max").value_or("max 100000")};
   std::uint64_t used_us = 0;
   std::uint64_t period_us = 0;
   if (quota >> used_us >> period_us && period_us > 0 && used_us < allowed * period_us)
     return note(
-      value + ", of which the control group grants " + std::to_string(used_us * 100 / period_us) +
-        " %",
+      fmt::format("{}, of which the control group grants {} %", value, used_us * 100 / period_us),
       "raise cpu.max of the control group (systemd: CPUQuota=)");
   if (allowed < 2)
     return note(value + ": copying and training share it", "give the process two cores or more");
@@ -51,7 +52,7 @@ finding check_numa(const machine& m) {
   if (nodes == 1)
     return ok("1");
   return note(
-    std::to_string(nodes) + ": copies between them are slower",
+    fmt::format("{}: copies between them are slower", nodes),
     "run one service per node: numactl --cpunodebind=N --membind=N millrace serve");
 }
 

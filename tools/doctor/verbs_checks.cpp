@@ -21,7 +21,9 @@ finding judge_port(const transport::verbs_port& p) {
     facts.push_back("no memory windows");
   auto f = p.remark.empty()
     ? ok(join(facts))
-    : note(join(facts), "not used: " + p.remark + "; verbs.devices and verbs.gid_index choose");
+    : note(
+        join(facts),
+        fmt::format("not used: {}; verbs.devices and verbs.gid_index choose", p.remark));
   f.check = fmt::format("rdma {}:{}", p.device, p.port);
   return f;
 }

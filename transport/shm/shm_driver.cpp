@@ -340,7 +340,12 @@ private:
       auto local = link.lending.resolve(op);
       if (!local)
         return fail(local.error());
-      job.ops.push_back({op.remote_offset, local->data, op.length, op.lead, op.tail});
+      job.ops.push_back(
+        {.remote_offset = op.remote_offset,
+         .local = local->data,
+         .length = op.length,
+         .lead = op.lead,
+         .tail = op.tail});
       files |= local->file != nullptr;
       reached->add(std::move(*local));
     }

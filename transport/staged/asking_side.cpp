@@ -87,7 +87,12 @@ void asking_side::on_staged(const staged& m) {
       c.now = phase::moving;
       c.since = time_point::max();
       wanted = true;
-      inner = {what.dir, {}, std::move(c.what.ops), what.digests, what.hold, what.write_back};
+      inner = {
+        .dir = what.dir,
+        .ops = std::move(c.what.ops),
+        .digests = what.digests,
+        .hold = what.hold,
+        .write_back = what.write_back};
       inner.remote.owner = channel_->peer().id;
       inner.remote.region = m.region;
       inner.remote.key = m.key;

@@ -31,8 +31,11 @@ piece cutter::next() {
     auto last = at_ + length == op.length;
     out.ranges.push_back({op.remote_offset + at_, length});
     out.ops.push_back(
-      {out.bytes, op.local + at_, length, first && what_->digests ? op.lead : 0,
-       last && what_->digests ? op.tail : 0});
+      {.remote_offset = out.bytes,
+       .local = op.local + at_,
+       .length = length,
+       .lead = first && what_->digests ? op.lead : 0,
+       .tail = last && what_->digests ? op.tail : 0});
     out.bytes += length;
     at_ += length;
     skip_finished_ops();

@@ -2,6 +2,8 @@
 #include <millrace/runtime/client/calls/checkpoint_call.hpp>
 #include <millrace/runtime/client/calls/placement.hpp>
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 namespace millrace::runtime {
@@ -35,9 +37,8 @@ void find_elsewhere(
     for (std::size_t i = 0; i < others.size(); ++i) {
       auto& answer = (*answers)[i];
       if (!answer && answer.error().code() != errc::not_found)
-        not_asked = answer.error().within(
-          "asking provider " + core->where().providers[others[i]].name + " whether it has " +
-          model);
+        not_asked = answer.error().within(fmt::format(
+          "asking provider {} whether it has {}", core->where().providers[others[i]].name, model));
       if (!answer || (best != placed && saved_last_ns(*answer) <= best_saved_ns))
         continue;
       best = others[i];
@@ -106,14 +107,11 @@ future<shard_spec> describe_shard(
         return static_cast<void>(done.set(std::move(shard)));
       auto bad = validate(*shard);
       if (bad.ok() && (shard->model != model || shard->rank != rank))
-        bad = {
-          errc::protocol_error,
-          "it is rank " + std::to_string(shard->rank) + " of " + shard->model};
+        bad = {errc::protocol_error, "it is rank {} of {}", shard->rank, shard->model};
       if (!bad.ok())
         return static_cast<void>(done.set(fail(
-          errc::protocol_error,
-          "what provider " + core->where().providers[provider].name + " says of rank " +
-            std::to_string(rank) + " of " + model + ": " + bad.detail())));
+          errc::protocol_error, "what provider {} says of rank {} of {}: {}",
+          core->where().providers[provider].name, rank, model, bad.detail())));
       done.set(std::move(shard));
     });
   return done.get_future();

@@ -3,6 +3,8 @@
 #include <millrace/runtime/client/calls/describe_call.hpp>
 #include <millrace/storage/model_check.hpp>
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <unordered_map>
 
@@ -14,8 +16,7 @@ using actors::store_service;
 
 status broken(const client_core& core, std::size_t provider, const std::string& what) {
   return {
-    errc::protocol_error,
-    "what provider " + core.where().providers[provider].name + " says " + what};
+    errc::protocol_error, "what provider {} says {}", core.where().providers[provider].name, what};
 }
 
 status check(
@@ -24,8 +25,8 @@ status check(
   if (record.spec.name != model || (version != 0 && record.version != version))
     return broken(
       core, provider,
-      "is of model " + record.spec.name + ", version " + std::to_string(record.version) +
-        ", asked for was " + model);
+      fmt::format(
+        "is of model {}, version {}, asked for was {}", record.spec.name, record.version, model));
   // A provider makes the same check before it stores.
   if (auto checked = storage::check_spec(record.spec); !checked)
     return broken(core, provider, "of " + checked.error().detail());
@@ -58,7 +59,8 @@ struct resolving {
       auto found = fresh.find(id);
       if (found == fresh.end())
         return fail(broken(
-          *core, provider, "of " + info.record.spec.name + " leaves out layer " + to_string(id)));
+          *core, provider,
+          fmt::format("of {} leaves out layer {}", info.record.spec.name, to_string(id))));
       info.layers[i] = found->second;
     }
     return std::move(info);

@@ -3,6 +3,8 @@
 #include <millrace/runtime/client/calls/placement.hpp>
 #include <millrace/storage/builtin.hpp>
 
+#include <fmt/format.h>
+
 #include <cmath>
 #include <set>
 #include <string>
@@ -57,9 +59,8 @@ result<std::size_t> place(
   for (auto& g : groups)
     known += (known.empty() ? "" : ", ") + g;
   return fail(
-    errc::not_found,
-    "no provider is in group " + std::string{group} +
-      "; there are: " + (known.empty() ? "none" : known));
+    errc::not_found, "no provider is in group {}; there are: {}", group,
+    known.empty() ? "none" : known);
 }
 
 result<std::size_t> place_checkpoints(
@@ -74,8 +75,8 @@ result<std::size_t> place_checkpoints(
       kinds += (kinds.empty() ? "bucket: " : ", or bucket: ") + std::string{kind.section.keys.name};
   return fail(
     errc::not_found,
-    "no provider" + (group.empty() ? "" : " of group " + std::string{group}) +
-      " keeps checkpoints; configure a provider of a kind that does: " + kinds);
+    "no provider{} keeps checkpoints; configure a provider of a kind that does: {}",
+    group.empty() ? "" : fmt::format(" of group {}", group), kinds);
 }
 
 std::vector<std::size_t> checkpoint_providers(

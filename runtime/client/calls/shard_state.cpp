@@ -6,6 +6,8 @@
 #include <millrace/runtime/client/calls/load_call.hpp>
 #include <millrace/runtime/client/calls/shard_state.hpp>
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 namespace millrace::runtime {
@@ -105,9 +107,8 @@ void shard_state::enroll_until(
       return done(std::move(r));
     if (steady_clock::now() > until)
       return done(fail(
-        errc::busy,
-        r.error().detail() + "; waited " + std::to_string(wait.count()) +
-          " ms for a former job to be missed (channel.peer_timeout)"));
+        errc::busy, "{}; waited {} ms for a former job to be missed (channel.peer_timeout)",
+        r.error().detail(), wait.count()));
     self->core_->runs_on()->loop()->run_after(pause_ms, [self, until, wait, pause_ms, done] {
       self->enroll_until(until, wait, std::min(2 * pause_ms, try_again_ms_max), done);
     });
@@ -233,7 +234,7 @@ void shard_state::ask_to_leave(std::uint64_t registration, bool finished, comple
 }
 
 pending_save shard_state::failed_save(const save_record& record, const status& why) const {
-  auto named = why.within("step " + std::to_string(record.step) + " was not saved");
+  auto named = why.within(fmt::format("step {} was not saved", record.step));
   return {
     record.step, ready_future<save_receipt>(fail(named)), ready_future<save_receipt>(fail(named))};
 }
@@ -398,8 +399,7 @@ status shard_state::fence() {
   for (auto& record : under_way())
     if (!record->staged.get_future().wait_for(patience()))
       return {
-        errc::deadline_exceeded,
-        "step " + std::to_string(record->step) + " of " + options_.model + " is still being read"};
+        errc::deadline_exceeded, "step {} of {} is still being read", record->step, options_.model};
   return take_failure();
 }
 
@@ -413,8 +413,7 @@ status shard_state::close(bool finished) {
   for (auto& record : under_way())
     if (!record->durable.get_future().wait_for(patience()))
       late = {
-        errc::deadline_exceeded,
-        "step " + std::to_string(record->step) + " of " + options_.model + " was not finished"};
+        errc::deadline_exceeded, "step {} of {} was not finished", record->step, options_.model};
   {
     std::lock_guard guard{mutex_};
     left_ = true;
@@ -458,9 +457,8 @@ future<actors::load_receipt> shard_state::restore(std::optional<std::uint64_t> s
   for (auto& record : under_way())
     if (!record->staged.get_future().ready())
       return ready_future<actors::load_receipt>(fail(
-        errc::busy,
-        "step " + std::to_string(record->step) + " of " + options_.model +
-          " is still being read from these tensors; call fence() first"));
+        errc::busy, "step {} of {} is still being read from these tensors; call fence() first",
+        record->step, options_.model));
   {
     // Saves after a restore do not belong to the run of the earlier saves.
     std::lock_guard guard{mutex_};

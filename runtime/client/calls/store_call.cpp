@@ -62,9 +62,8 @@ status match_tensors(model_spec& spec, const model_graph& graph) {
       by_name.emplace(tensor_name(graph.layers()[i], t), place{i, &t});
   if (by_name.size() != spec.tensors.tensors.size())
     return {
-      errc::invalid_argument,
-      "the graph has " + std::to_string(by_name.size()) + " tensors, " +
-        std::to_string(spec.tensors.tensors.size()) + " were given"};
+      errc::invalid_argument, "the graph has {} tensors, {} were given", by_name.size(),
+      spec.tensors.tensors.size()};
   for (auto& t : spec.tensors.tensors) {
     auto found = by_name.find(t.name);
     if (found == by_name.end())
@@ -72,8 +71,8 @@ status match_tensors(model_spec& spec, const model_graph& graph) {
     auto& expected = *found->second.tensor;
     if (expected.type != t.type || expected.shape != t.shape)
       return {
-        errc::invalid_argument,
-        "tensor " + t.name + " is " + describe(t) + ", its layer says " + describe(expected)};
+        errc::invalid_argument, "tensor {} is {}, its layer says {}", t.name, describe(t),
+        describe(expected)};
     spec.tensor_layers.push_back(found->second.layer);
   }
   return {};

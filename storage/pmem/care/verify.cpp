@@ -5,6 +5,8 @@
 #include <millrace/storage/pmem/lease.hpp>
 #include <millrace/storage/pmem/medium/extents.hpp>
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <set>
 
@@ -110,17 +112,16 @@ std::vector<kept_version> lease_kept(
 
 status is_damaged(const kept_version& kept, const std::string& what) {
   auto& name = kept.spec.model;
-  auto step = std::to_string(kept.step);
   return {
     errc::corrupt_data,
     "model {}, rank {}, step {}: {}; older versions stay until this one is removed: `millrace "
     "checkpoints rm {}@{}`",
     name,
     kept.spec.rank,
-    step,
+    kept.step,
     what,
     name,
-    step};
+    kept.step};
 }
 
 status verify(
@@ -140,8 +141,8 @@ status verify(
     if (!wrong.empty())
       return is_damaged(
         kept,
-        "tensor " + kept.spec.tensors.tensors[wrong.front()].name +
-          " does not match its checksums");
+        fmt::format(
+          "tensor {} does not match its checksums", kept.spec.tensors.tensors[wrong.front()].name));
   }
   return {};
 }

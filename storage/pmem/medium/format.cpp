@@ -1,6 +1,8 @@
 // Checksums of the objects in a pool. Called by everything in storage/pmem.
 #include <millrace/storage/pmem/medium/format.hpp>
 
+#include <fmt/format.h>
+
 #include <cstring>
 
 namespace millrace::storage::pmem {
@@ -48,10 +50,9 @@ std::uint64_t header_checksum(
 }
 
 std::string describe(const table_key& key) {
-  auto number = std::to_string(key.number);
-  return "model " + key.model +
-    (key.kind == entry_kind::shard ? ", rank " + number
-                                   : ", version " + number + " of the repository");
+  return key.kind == entry_kind::shard
+    ? fmt::format("model {}, rank {}", key.model, key.number)
+    : fmt::format("model {}, version {} of the repository", key.model, key.number);
 }
 
 std::uint64_t checksum_of(const pool_root& root) noexcept {

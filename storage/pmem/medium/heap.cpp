@@ -2,6 +2,7 @@
 #include <millrace/core/assert.hpp>
 #include <millrace/storage/pmem/medium/heap.hpp>
 
+#include <fmt/format.h>
 #include <libpmemobj.h>
 
 #include <algorithm>
@@ -44,7 +45,7 @@ void configure_library(heap_access access) {
 }
 
 status refusal(int error, const std::string& doing) {
-  auto detail = doing + ": " + pmemobj_reason();
+  auto detail = fmt::format("{}: {}", doing, pmemobj_reason());
   switch (error) {
   case EAGAIN:
     return {errc::busy, "{}; it is open elsewhere: close it there first", detail};

@@ -111,7 +111,8 @@ std::string who_locks(const struct stat& info) {
       continue;
     std::string name;
     std::ifstream{fmt::format("/proc/{}/comm", pid)} >> name;
-    return fmt::format("process {}{}", pid, (name.empty() ? "" : " (" + name + ")"));
+    return name.empty() ? fmt::format("process {}", pid)
+                        : fmt::format("process {} ({})", pid, name);
   }
   return "another process";
 }

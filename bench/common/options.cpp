@@ -1,0 +1,26 @@
+// The options and what --help says of them.
+#include <millrace/bench/common/options.hpp>
+
+namespace millrace::bench {
+
+void add_options(CLI::App& app, run_options& o, const std::vector<std::string>& sections) {
+  app.add_flag("--quick", o.quick, "a smoke run of some seconds; its figures mean little");
+  app.add_flag("--no-peers", o.no_peers, "only ours and the floors");
+  app.add_option("--json", o.json, "one line a case, beside the table")->type_name("FILE");
+  app.add_option("--only", o.only, "one section")->check(CLI::IsMember(sections));
+  app.add_option("--rounds", o.rounds, "repetitions");
+  app.add_option("--commit", o.commit, "for the report");
+}
+
+void add_options(CLI::App& app, model_options& o, const std::vector<std::string>& sections) {
+  add_options(app, static_cast<run_options&>(o), sections);
+  app.add_option("--model", o.model, "only models whose name contains it, such as 1GiB/10-layers");
+  app.add_option("--memory", o.memory, "a directory in memory, for the peers' files")
+    ->type_name("DIR")
+    ->capture_default_str();
+  app.add_option("--disk", o.disk, "a directory on disk, for all files that shall be durable")
+    ->type_name("DIR")
+    ->capture_default_str();
+}
+
+} // namespace millrace::bench

@@ -1,0 +1,31 @@
+// The command line that the larger benchmarks share.
+// Called by their main functions.
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+namespace millrace::bench {
+
+struct run_options {
+  bool quick = false;
+  bool no_peers = false;
+  std::string json, only, commit;
+  std::size_t rounds = 0; // 0: as many as the benchmark chooses
+};
+
+/// Also of the benchmarks that store models.
+struct model_options : run_options {
+  std::string model;
+  std::string memory = "/dev/shm";
+  std::string disk = "/var/tmp";
+};
+
+/// Adds the options to a command line whose `--only` takes one of `sections`.
+void add_options(CLI::App& app, run_options& o, const std::vector<std::string>& sections);
+void add_options(CLI::App& app, model_options& o, const std::vector<std::string>& sections);
+
+} // namespace millrace::bench
