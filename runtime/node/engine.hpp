@@ -53,6 +53,9 @@ public:
 private:
   explicit engine(const config::settings& settings);
 
+  void end_system();
+  void destroy_system();
+
   config::settings settings_;
   caf::actor_system_config caf_config_;
   std::unique_ptr<caf::actor_system> system_;
