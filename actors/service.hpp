@@ -83,6 +83,8 @@ MILLRACE_INSPECT(done_reply, x.unused)
 struct asker {
   peer_id peer;
   std::uint64_t connection = 0; // of that peer: what it registered goes with it
+
+  friend auto operator<=>(const asker&, const asker&) = default;
 };
 
 } // namespace millrace::actors

@@ -93,11 +93,8 @@ struct transfer_report {
   std::string_view carrier = {}; // the driver that it gave the bytes to, if it moves none itself
 };
 
-/// What a driver can do, as data: the contract suite reads it.
+/// What a driver can do with memory, as data.
 struct driver_capabilities {
-  bool same_process = false;
-  bool same_host = false;
-  bool across_hosts = false;
   bool strided_regions = true; // else `unsupported`
   bool any_file = true;        // may be adopted as the local side; else tmpfs and DAX devices
   bool host_memory = true;     // the owner's region may be the host's
