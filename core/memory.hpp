@@ -1,4 +1,4 @@
-// Registered memory in which tensors are stored or staged. Lent by arenas, used by buckets.
+// Registered memory in which tensors are stored or staged. Arenas lend it, buckets use it.
 #pragma once
 
 #include <millrace/core/status.hpp>
@@ -19,10 +19,9 @@ struct memory_block {
   std::shared_ptr<void> owner;
 };
 
-/// A file or device that is mapped shared, so that its bytes can be reached by descriptor and
-/// offset, too.
+/// A file or device that is mapped shared. Its bytes can be reached through the descriptor, too.
 struct file_mapping {
-  int fd = -1; // stays the owner's, who keeps it open while the mapping is used
+  int fd = -1; // belongs to the owner, which keeps it open while the mapping is used
   std::uint64_t file_offset = 0;
   std::byte* data = nullptr;
   std::uint64_t size_bytes = 0;
