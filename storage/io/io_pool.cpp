@@ -33,7 +33,7 @@ void io_pool::post_all(
   for (std::size_t i = 0; i < parts.size(); ++i)
     post([all, i, work = std::move(parts[i])](const status& stopped) mutable {
       auto outcome = stopped.ok() ? work() : stopped;
-      // What the work kept is released before the operation is reported as over.
+      // The work's captures are released before the operation is reported as over.
       work = nullptr;
       outcome.ok() ? all->arrived(i, nothing{}) : all->arrived(i, fail(std::move(outcome)));
     });
@@ -64,7 +64,7 @@ void io_pool::stop() {
   queue_->changed.notify_all();
   for (auto& thread : threads_)
     join_or_detach(thread);
-  // Called by a job of the only thread: what waits behind it is run here.
+  // Called by a job of the only thread. The jobs behind it are run here.
   run(queue_);
 }
 

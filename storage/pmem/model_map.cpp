@@ -96,8 +96,8 @@ std::uint64_t run_to_join(const model& m, const shard_spec& spec) {
     if (known.run == m.run)
       return m.run + 1; // it is another one
   }
-  // A late rank, or the first of a new job: then other ranks of the run have left without ending in
-  // order.
+  // The rank is late, or it is the first one of a new job. It is the first one if other ranks have
+  // left the run without ending in order.
   auto others_missed = std::ranges::any_of(m.shards, [&](auto& entry) {
     auto& other = *entry.second;
     auto gone = other.run == m.run && !other.registered && !other.finished;

@@ -13,8 +13,8 @@
 
 namespace millrace::storage::rocksdb {
 
-/// What the index stores of one version. Readers pack the layout again with `window_bytes`, and
-/// find the stream in `extents` or, when `inlined`, in a value of the index.
+/// One version as the index stores it. Readers pack the layout again with `window_bytes`, and find
+/// the stream in `extents` or, when `inlined`, in a value of the index.
 struct stored_record {
   model_record model;
   std::uint64_t window_bytes = 0;
