@@ -22,7 +22,7 @@ inline constexpr std::uint64_t mib = 1024 * kib;
 inline constexpr std::uint64_t gib = 1024 * mib;
 inline constexpr std::uint64_t tib = 1024 * gib;
 
-/// How the text of a value is read.
+/// The type of a key, which decides how the text of a value is read.
 enum class key_type : std::uint8_t {
   name,           // 1 to 64 of A-Z a-z 0-9 . _ -
   path,           // of the file system

@@ -17,7 +17,7 @@ struct segment {
   friend bool operator==(const segment&, const segment&) = default;
 };
 
-/// What the holder of a handle may do with the memory.
+/// The access that the holder of a handle has to the memory.
 enum class access_mode : std::uint8_t { read = 1, write = 2 };
 
 /// Names one exposed region: its owner, its size, and the key that opens it.

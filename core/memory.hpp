@@ -38,10 +38,11 @@ public:
   /// Threads: any.
   virtual result<memory_block> allocate(std::uint64_t size_bytes, std::size_t alignment) = 0;
 
-  /// Whether the memory lies in huge pages, so that devices can access it in few large runs.
+  /// Returns true if the memory lies in huge pages, so that devices can access it in few large
+  /// runs.
   virtual bool contiguous() const noexcept = 0;
 
-  /// Bytes that can be lent in total, and bytes that are lent now.
+  /// Return how many bytes can be lent in total, and how many are lent now.
   virtual std::uint64_t capacity_bytes() const noexcept = 0;
   virtual std::uint64_t used_bytes() const noexcept = 0;
 };

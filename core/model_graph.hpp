@@ -82,7 +82,7 @@ private:
   memo memo_;
 };
 
-/// What an id stands for: the structure of one layer without its label and inputs. Immutable.
+/// The structure that an id stands for: one layer without its label and inputs. Immutable.
 struct layer_description {
   std::string kind;
   std::vector<std::pair<std::string, std::string>> attributes;

@@ -142,7 +142,7 @@ json to_json(const node_status& s) {
      {{"used_bytes", s.staging_used_bytes}, {"capacity_bytes", s.staging_capacity_bytes}}},
     {"providers", providers},
     {"paths", paths}};
-  // The reports of drivers stand beside the node's own keys.
+  // A driver's report is a key beside the node's own keys.
   for (auto& r : s.reports)
     if (!out.contains(r.about))
       out[r.about] = to_json(r);

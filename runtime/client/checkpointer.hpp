@@ -31,7 +31,7 @@ struct checkpoint_options {
   // Shown in listings, in the user's own words: {"tensor", "1/4"}.
   std::vector<std::pair<std::string, std::string>> axes = {};
   std::vector<std::pair<std::string, std::string>> metadata = {};
-  // What a save does while another save is in flight.
+  // The choice for a save that comes while another save is in flight.
   when_saving busy = when_saving::wait;
   // The group of providers; empty: any provider that keeps checkpoints.
   std::string group = {};

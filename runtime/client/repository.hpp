@@ -55,7 +55,7 @@ struct loaded_tensors {
   std::vector<tensor_view> tensors;
 };
 
-/// What a provider knows of a stored model.
+/// The description of a stored model.
 struct model_info {
   model_record record; // without digests, which stay with the provider
   compact_graph graph; // empty when the model was stored without one

@@ -1,4 +1,4 @@
-// What a node and a client both run on: the actor system, the I/O loop and the fabric.
+// The engine below nodes and clients: the actor system, the I/O loop and the fabric.
 // Internal, used by `node` and `client`; needs CAF.
 #pragma once
 

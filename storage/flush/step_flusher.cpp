@@ -17,9 +17,9 @@ namespace millrace::storage::flush {
 
 namespace {
 
-// How many models are looked at when a service starts.
+// The most models that are looked at when a service starts.
 constexpr std::uint32_t models_max = 100'000;
-// The time for a store, whose index is in memory, to open its versions.
+// The time in which a store must open its versions. Its index is in memory.
 constexpr auto open_wait = std::chrono::minutes{1};
 // The time for a copy to notice that it must stop.
 constexpr auto stop_wait = std::chrono::seconds{1};

@@ -50,7 +50,7 @@ void io_pool::run(const std::shared_ptr<queue>& jobs) {
       jobs->jobs.pop_front();
       guard.unlock();
       work({});
-      // What the job captured is destroyed here, with no lock held.
+      // The captures of the job are destroyed here, with no lock held.
     }
     guard.lock();
   }

@@ -157,7 +157,7 @@ private:
     return runs_.memory_bytes() + runs_.cost(part.at, length) <= window_bytes_;
   }
 
-  // How many bytes of the part fit into the window: all, or whole digest blocks.
+  // Returns how many bytes of the part fit into the window: all, or whole digest blocks.
   std::uint64_t fitting(const placed_piece& part) const {
     if (fits(part, part.length))
       return part.length;

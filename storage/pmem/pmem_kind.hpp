@@ -6,7 +6,7 @@
 
 namespace millrace::storage {
 
-/// Whether a provider reclaims space by itself.
+/// When a provider reclaims space on its own.
 enum class repack_mode : std::uint8_t { off, when_low };
 
 struct pmem_options {

@@ -1,4 +1,4 @@
-// Checks before anything is changed; then the lock, the index, the segments.
+// Checks the directory before it changes anything; then opens the lock, the index and the segments.
 #include <millrace/core/log.hpp>
 #include <millrace/storage/rocksdb/index_reader.hpp>
 

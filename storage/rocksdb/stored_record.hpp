@@ -61,7 +61,7 @@ result<std::uint64_t> decode_number(std::string_view value, std::string_view wha
 ///         database.
 [[nodiscard]] status check_format(index& db, const std::string& path);
 
-/// What `check_format` writes. The version is increased with every incompatible change.
+/// The format that `check_format` writes. The version grows with every incompatible change.
 inline constexpr std::string_view format_magic = "millrace-rocksdb-bucket ";
 inline constexpr std::uint32_t format_version = 1;
 
