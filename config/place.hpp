@@ -1,5 +1,5 @@
-// Finds out which node of a cluster's file this process is, by where it runs. Used by `serve` and by
-// embedded nodes.
+// Finds out which node of a cluster's file this process is, by where it runs. Used by `serve` and
+// by embedded nodes.
 #pragma once
 
 #include <millrace/config/settings.hpp>

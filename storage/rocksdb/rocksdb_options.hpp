@@ -16,7 +16,7 @@ struct rocksdb_bucket_options {
   std::string path;
   /// Lends the windows; it must have at least `window_bytes`. Others may use it, too.
   std::shared_ptr<memory_source> staging;
-  /// The most bytes that models may take, including padding. 0: what the file system has at opening.
+  /// The most bytes that models may take, with padding. 0: what the file system has at opening.
   std::uint64_t capacity_bytes = 1u << 30;
   when_full full = when_full::refuse;
   /// Threads that read and write; 1 to 64.
