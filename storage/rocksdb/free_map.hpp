@@ -1,11 +1,10 @@
 // The free runs of the segment files. Kept by `segment_store`, rebuilt whenever it opens.
 #pragma once
 
+#include <millrace/core/free_runs.hpp>
+
 #include <cstdint>
-#include <map>
 #include <optional>
-#include <set>
-#include <tuple>
 #include <vector>
 
 namespace millrace::storage::rocksdb {
@@ -27,10 +26,10 @@ typename Inspector::result_type inspect(Inspector& f, extent& x) {
 /// Space is allocated in multiples of this, so that fragments stay large enough for fast writes.
 inline constexpr std::uint64_t extent_unit_bytes = 64 * 1024;
 
-/// The free runs, by place and by length. Not thread-safe: the owner's lock guards it.
+/// The free runs of all segment files. Not thread-safe: the owner's lock guards it.
 class free_map {
 public:
-  std::uint64_t free_bytes() const noexcept { return free_bytes_; }
+  std::uint64_t free_bytes() const noexcept { return runs_.size() * extent_unit_bytes; }
 
   /// Takes exactly `size_bytes`, a multiple of the unit, from the smallest run that is large
   /// enough, or else from the largest runs. Null when too little is free.
@@ -46,16 +45,7 @@ public:
   bool is_free(std::uint32_t file, std::uint64_t size_bytes) const;
 
 private:
-  using place = std::pair<std::uint32_t, std::uint64_t>;
-  using runs = std::map<place, std::uint64_t>;
-
-  void add(place at, std::uint64_t length);
-  void remove(runs::iterator run);
-  extent take_front(runs::iterator run, std::uint64_t length);
-
-  runs runs_;
-  std::set<std::tuple<std::uint64_t, std::uint32_t, std::uint64_t>> by_length_;
-  std::uint64_t free_bytes_ = 0;
+  free_runs runs_; // in units, of all files
 };
 
 } // namespace millrace::storage::rocksdb
