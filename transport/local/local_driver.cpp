@@ -1,4 +1,4 @@
-// The smallest driver. Read it first, before writing another one.
+// The smallest driver. Read it before you write another one.
 #include <millrace/transport/local/local_driver.hpp>
 #include <millrace/transport/memory/arena.hpp>
 
