@@ -30,7 +30,7 @@ struct chunk {
   std::shared_ptr<job> of;
   std::vector<slice> slices;
   std::uint64_t bytes = 0;
-  std::uint32_t attempts = 0; // the number of streams that broke while carrying it
+  std::uint32_t attempts = 0; // streams that broke while carrying it
 };
 
 /// Hands out the chunks of a transfer and collects their outcomes. Threads: any.
