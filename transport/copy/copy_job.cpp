@@ -118,7 +118,7 @@ private:
     return std::max(bytes / digest_block_bytes, std::uint64_t{1}) * digest_block_bytes;
   }
 
-  // Returns the next chunk, to whichever mover asks. Small ops share one chunk.
+  // Returns the next chunk. Any mover may call it. Small ops share one chunk.
   chunk take() {
     cutter cut{job_.ops, chunk_bytes_};
     chunk out;
