@@ -1,4 +1,4 @@
-// Where each tensor of a layout begins in the run of all bytes and in the list of all digests.
+// The place of each tensor of a layout in the run of all bytes and in the list of all digests.
 #pragma once
 
 #include <millrace/core/digest.hpp>

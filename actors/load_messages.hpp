@@ -25,7 +25,7 @@ MILLRACE_INSPECT(stage_times, x.queued_us, x.reserve_us, x.move_us, x.finish_us)
 
 /// One tensor, or some of its rows, as the caller expects it.
 struct selection {
-  tensor_desc expected; // name, dtype, and the shape of what arrives
+  tensor_desc expected; // name, dtype, and the shape of the bytes that arrive
   bool rows = false;    // a range along the first dimension instead of the whole tensor
   std::uint64_t first_row = 0;
 

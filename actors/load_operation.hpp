@@ -1,4 +1,5 @@
-// Pushes selected tensors of one version into a caller's memory. Run by stores and checkpoint managers.
+// Pushes selected tensors of one version into a caller's memory.
+// Run by stores and checkpoint managers.
 #pragma once
 
 #include <millrace/actors/load_messages.hpp>

@@ -21,7 +21,8 @@ struct operation_limits {
   std::uint32_t request_timeout_max_ms = 3'600'000; // for requests that name one
 };
 
-/// What the operations of one provider's actor share. All of it but `home` is used in the actor.
+/// The objects that the operations of one provider's actor share. All but `home` is used in the
+/// actor.
 class operation_context : public actor_home {
 public:
   operation_context(

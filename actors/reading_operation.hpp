@@ -10,7 +10,7 @@
 
 namespace millrace::actors {
 
-/// Opens a model, plans what to read of it, and keeps at most `windows_max` of its windows in flight.
+/// Opens a model, plans the windows to read, and keeps at most `windows_max` of them in flight.
 template <class Request, class Receipt>
 class reading_operation : public timed_operation<Request, Receipt>,
                           public std::enable_shared_from_this<reading_operation<Request, Receipt>> {

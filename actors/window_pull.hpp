@@ -15,7 +15,7 @@
 
 namespace millrace::actors {
 
-/// A pull, and what it finds out on the way. Used inside the context's actor only.
+/// The parameters and the results of a pull. Used inside the context's actor only.
 struct pull_work {
   std::shared_ptr<operation_context> context;
   bulk_handle source; // all tensors, one after the other

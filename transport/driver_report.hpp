@@ -1,4 +1,4 @@
-// What the fabric counts of every driver with every peer, and what a driver reports of itself.
+// The fabric's counts of every driver with every peer, and the report of a driver about itself.
 // `millrace status` shows both unchanged.
 #pragma once
 
@@ -11,7 +11,7 @@
 
 namespace millrace::transport {
 
-/// What one driver moved with one peer, for `status`.
+/// The counts of one driver with one peer, for `status`.
 struct path_stats {
   std::string peer;
   std::string driver;
@@ -54,7 +54,7 @@ struct report_table {
   friend bool operator==(const report_table&, const report_table&) = default;
 };
 
-/// The report of a driver about itself.
+/// A driver's report about itself.
 struct driver_report {
   std::string about; // one word that says what the lines describe
   std::vector<report_line> lines;

@@ -1,5 +1,4 @@
-// What the fabric remembers of every driver with every peer: bytes, rates, failures. Owned by the
-// fabric.
+// The fabric's record of every driver with every peer: bytes, rates, failures. Owned by the fabric.
 #pragma once
 
 #include <millrace/core/clock.hpp>
@@ -71,7 +70,7 @@ public:
   bool moved(
     const peer_id& peer, std::size_t driver, std::uint64_t bytes, std::string_view carrier);
 
-  /// What a failure means for the choice of later transfers.
+  /// The effect of a failure on the choice for later transfers.
   enum class failure {
     final,   // no other driver could take over: the driver keeps its place
     refused, // the driver does not do this transfer, but does others

@@ -44,7 +44,7 @@ struct checkpoint_manager_deps {
   std::uint32_t keep_min = 2;
   /// Called when a version is done, on any thread. Must not block. May be empty.
   std::function<void(const save_receipt&)> saved;
-  /// Returns what became of the steps that are flushed. Empty: nothing is flushed.
+  /// Returns the counts of flushed steps. Empty: nothing is flushed.
   std::function<storage::flush::flush_counters()> flushed;
 };
 

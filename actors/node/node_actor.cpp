@@ -1,4 +1,4 @@
-// Answers the directory from memory, and the status with what the providers answer.
+// Answers the directory from memory, and the status from the providers' answers.
 #include <millrace/actors/delivery.hpp>
 #include <millrace/actors/node/node_actor.hpp>
 #include <millrace/actors/open_answers.hpp>

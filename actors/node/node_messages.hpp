@@ -16,7 +16,7 @@ struct directory_request {
 };
 MILLRACE_INSPECT(directory_request, x.unused)
 
-/// Where a provider is. Clients compute from these entries which provider keeps a name.
+/// The place of a provider. Clients compute from these entries which provider keeps a name.
 struct provider_entry {
   std::string name;
   std::string node;
@@ -24,7 +24,7 @@ struct provider_entry {
   std::string kind;
   std::string group;
   std::uint32_t weight = 1;
-  bool checksums = true;              // what stores use unless the caller says otherwise
+  bool checksums = true;              // the default for stores
   bool checkpoints = false;           // it keeps checkpoints
   std::vector<std::string> addresses; // all addresses of its node; `address` is the first
 

@@ -32,7 +32,7 @@ struct store_receipt {
   std::string provider;
   bool durable = false;
   bool checksums = false;
-  std::string driver; // what moved the bytes: "shm", "local", "eager"
+  std::string driver; // how the bytes were moved: "shm", "local", "eager"
   stage_times times;
 
   friend bool operator==(const store_receipt&, const store_receipt&) = default;
@@ -94,7 +94,7 @@ struct store_service
       // Pushes the selected tensors into the caller's segments.
       // Errors: not_found, invalid_argument (before any byte moves), corrupt_data, peer_lost.
       method<load_request, load_receipt>,
-      // Returns what is known of a model, without its digests.
+      // Returns the record of a model, without its digests.
       method<describe_request, model_record>, method<list_request, model_list>,
       method<erase_request, done_reply>, method<pin_request, done_reply>,
       // Returns descriptions of layers by id (DStore, section 3).

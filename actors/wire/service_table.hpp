@@ -23,7 +23,7 @@ using reporting_actor =
 /// An actor that keeps something for a connection.
 using connection_watcher = caf::typed_actor<caf::reacts_to<peer_gone>>;
 
-/// True if `Handle` answers everything that `Narrower` does.
+/// True if `Handle` answers every message of `Narrower`.
 template <class Handle, class Narrower>
 inline constexpr bool answers_all_of =
   caf::detail::tl_subset_of<typename Narrower::signatures, typename Handle::signatures>::value;

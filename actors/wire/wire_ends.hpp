@@ -13,7 +13,7 @@
 
 namespace millrace::actors {
 
-/// Where the reply to a request frame goes.
+/// The way back for the reply to a request frame.
 struct reply_path {
   std::weak_ptr<net::channel> channel;
   std::uint64_t correlation = 0;

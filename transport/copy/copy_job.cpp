@@ -60,7 +60,7 @@ private:
   std::uint64_t slice_bytes_;
 };
 
-// What one mover copies in one turn.
+// The slices that one mover copies in one turn.
 using chunk = std::vector<slice>;
 
 class running_job {
@@ -251,7 +251,7 @@ private:
   std::vector<std::uint64_t> digests_;
   std::atomic<bool> failed_ = false;
   std::mutex mutex_;
-  cutter::place next_; // `mutex_` guards this and what follows
+  cutter::place next_; // `mutex_` guards this and the members below
   status why_;
 };
 

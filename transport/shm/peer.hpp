@@ -1,4 +1,4 @@
-// What both sides of a link need: how to send, which peer to trust, and when to hold messages back.
+// Helpers for both sides of a link: how to send, which peer to trust, when to hold messages back.
 // Used by `asking_side` and `lending_side`.
 #pragma once
 

@@ -1,4 +1,4 @@
-// The shm driver's connection to one peer, with what each side asks of the other. Made by the
+// The shm driver's connection to one peer, with the two sides that ask and serve. Made by the
 // driver.
 #pragma once
 

@@ -25,7 +25,7 @@ struct slice {
   std::uint64_t remote_offset() const noexcept { return op->remote_offset + first; }
 };
 
-/// What one request moves. Its holder may touch the memory, and gives the chunk back to its job.
+/// The bytes of one request. Its holder may touch the memory, and gives the chunk back to its job.
 struct chunk {
   std::shared_ptr<job> of;
   std::vector<slice> slices;

@@ -1,5 +1,5 @@
 // The regions of ours that one peer may reach, with their keys.
-// Owned by `peer_link`, which calls it when the peer asks.
+// Owned by `lending_side`, which calls it when the peer asks.
 #pragma once
 
 #include <millrace/transport/copy/mover_pool.hpp>

@@ -1,4 +1,4 @@
-// What applies to all rails of a link.
+// Calls that go to all rails of a link.
 #include <millrace/transport/verbs/rail_set.hpp>
 #include <millrace/transport/verbs/transfer_plan.hpp>
 

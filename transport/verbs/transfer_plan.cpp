@@ -1,5 +1,5 @@
 // Cuts, joins and pairs; needs no device.
-// Called by `peer_link` on the completion thread.
+// Called by `peer_link` and its sides on the completion thread.
 #include <millrace/core/assert.hpp>
 #include <millrace/transport/verbs/transfer_plan.hpp>
 
