@@ -85,6 +85,8 @@ MILLRACE_INSPECT(done_reply, x.unused)
 struct asker {
   peer_id peer;
   std::uint64_t connection = 0; // the peer's connection; its registrations end with it
+
+  friend auto operator<=>(const asker&, const asker&) = default;
 };
 
 } // namespace millrace::actors

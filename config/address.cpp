@@ -1,4 +1,4 @@
-// Forms of addresses; nothing is looked up.
+// Parses and checks addresses. It looks up no names.
 #include <millrace/config/address.hpp>
 #include <millrace/config/document.hpp>
 
@@ -30,7 +30,7 @@ bool is_ipv6(std::string_view text) {
   return text.size() <= host_bytes_max && inet_pton(AF_INET6, number.c_str(), &parsed) == 1;
 }
 
-// What consists of digits and dots is meant as a number.
+// A text of digits and dots is meant as a number.
 bool is_broken_ipv4(const std::string& text) {
   in_addr parsed{};
   return text.find_first_not_of("0123456789.") == text.npos &&

@@ -1,4 +1,5 @@
-// Addresses of nodes as a configuration and a command line have them. Read by the reader of settings and by tools.
+// Addresses of nodes, in configurations and on command lines. Used by the reader of settings and by
+// tools.
 #pragma once
 
 #include <millrace/core/status.hpp>
@@ -21,26 +22,27 @@ struct tls_endpoint {
   friend bool operator==(const tls_endpoint&, const tls_endpoint&) = default;
 };
 
-/// Accepts "unix:/absolute/path" and "tls://HOST:PORT", IPv6 in brackets.
-/// Errors: `invalid_argument` saying what is wrong, with what was meant where that can be guessed.
+/// Checks an address: "unix:/absolute/path" or "tls://HOST:PORT", with IPv6 in brackets.
+/// Errors:  `invalid_argument` saying what is wrong and, where it can be guessed, what was meant.
 status check_address(std::string_view text);
 
-/// Accepts a host's name, or an IPv4 or IPv6 address without brackets. Errors: `invalid_argument`.
+/// Checks a host: a name, or an IPv4 or IPv6 address without brackets. Errors: `invalid_argument`.
 status check_host(std::string_view text);
 
 inline bool is_unix_address(std::string_view text) { return text.starts_with("unix:"); }
 inline bool is_tls_address(std::string_view text) { return text.starts_with("tls://"); }
 
-/// Accepts numeric addresses with a port, which may be 0: "10.1.0.2:0", "[::1]:7711". Errors: `invalid_argument`.
+/// Checks a numeric address with a port, which may be 0: "10.1.0.2:0", "[::1]:7711".
+/// Errors:  `invalid_argument`.
 status check_endpoint(std::string_view text);
 
-/// Errors: as `check_address`.
+/// Reads "tls://HOST:PORT". Errors: as `check_address`.
 result<tls_endpoint> parse_tls_address(std::string_view text);
 
-/// "tls://host:7710", "tls://[::1]:7710".
+/// Returns "tls://host:7710" or "tls://[::1]:7710".
 std::string to_address(const tls_endpoint& where);
 
-/// True for 0.0.0.0 and ::, on which one listens and to which nobody connects.
+/// Returns true for 0.0.0.0 and ::. A node can listen there, but a client cannot connect there.
 bool is_any_host(std::string_view host);
 
 } // namespace millrace::config

@@ -1,5 +1,4 @@
-// What the table cannot say of one key alone: values that follow from others, and sizes that must
-// fit.
+// Checks that concern more than one key: values that follow from others, and sizes that must fit.
 #include <millrace/config/address.hpp>
 #include <millrace/config/read.hpp>
 #include <millrace/config/units.hpp>
@@ -41,7 +40,7 @@ private:
     return doc_.error(draft_.place_of(path), what);
   }
 
-  // Afterwards `nodes` holds every node, and `node` and `providers` the only one there is, if so.
+  // Fills `nodes` with every node, and `node` and `providers` with the only node if there is one.
   status fill_nodes() {
     if (is_cluster()) {
       for (auto* key : {"node.name", "node.listen", "node.host", "providers"})
@@ -81,7 +80,7 @@ private:
     return {};
   }
 
-  // A secret or certificates, whole; and no address on a network without either.
+  // Refuses incomplete certificates, and an address on a network without a secret or certificates.
   status check_security() {
     auto& s = values_.security;
     bool some = !s.certificate.empty() || !s.key.empty() || !s.authority.empty();
@@ -107,7 +106,7 @@ private:
     return {};
   }
 
-  // Names, addresses and directories are each used once in the whole file.
+  // Names, addresses and directories are used at most once in the whole file.
   status check_names() {
     std::map<std::string, std::string> taken; // "node n0" → its path
     auto claim = [&](const std::string& what, const std::string& path) -> status {
@@ -124,7 +123,7 @@ private:
         if (auto bad = claim("the address " + address, node_path(i) + ".listen"); !bad.ok())
           return bad;
     }
-    // Providers and nodes are looked up in different places: they may share names.
+    // Providers and nodes are looked up in different places, so they may share names.
     for (std::size_t i = 0; i < values_.nodes.size(); ++i)
       for (std::size_t k = 0; k < values_.nodes[i].providers.size(); ++k) {
         auto& provider = values_.nodes[i].providers[k];
@@ -152,7 +151,7 @@ private:
       "node.socket_mode to 0666; the service then checks the user of every connection");
   }
 
-  // What the sections say of themselves. The key that the file gives is the one to point at.
+  // Runs the check of one section. The error points at the key that the file gives.
   status check_section(const section& s, const void* options, const std::string& path) const {
     auto fault = s.check(options);
     if (!fault)
@@ -172,7 +171,7 @@ private:
 
   status check_providers() {
     for (std::size_t i = 0; i < values_.nodes.size(); ++i) {
-      // What a process can map at all, halved.
+      // Half of what a process can map.
       constexpr std::uint64_t mapped_max = 64ull << 40;
       auto mapped = values_.staging.size_bytes;
       for (std::size_t k = 0; k < values_.nodes[i].providers.size(); ++k) {

@@ -16,7 +16,7 @@ namespace millrace::config {
 
 namespace {
 
-// Leaves the parser, which knows no other way out of an event.
+// Thrown to leave the parser, which cannot be stopped in any other way.
 struct refusal {
   mark at;
   std::string what;
@@ -48,7 +48,7 @@ public:
   void OnScalar(
     const YAML::Mark& at, const std::string& tag, YAML::anchor_t anchor,
     const std::string& text) override {
-    // "?" is what the parser calls a plain scalar: unquoted, so these words mean nothing.
+    // The parser tags plain (unquoted) scalars with "?". Only in these the words below mean null.
     bool is_null = tag == "?" && (text.empty() || text == "~" || text == "null");
     leaf({is_null ? node_kind::null : node_kind::scalar, mark_of(at), text, {}}, anchor);
   }
@@ -140,7 +140,7 @@ private:
           key.at,
           fmt::format(
             "key '{}' is given twice, first in line {}", shown(key.text), first->second.line)};
-      // The parser has no good place for a value that is not there.
+      // The parser has no good place for a missing value.
       auto& value = out_.nodes_[map.children[i + 1]];
       if (value.kind == node_kind::null)
         value.at = key.at;
@@ -156,8 +156,8 @@ private:
 
 namespace {
 
-// The parser guesses other encodings from the first bytes and takes some control characters for the
-// end of the file: such text never reaches it.
+// The parser guesses other encodings from the first bytes, and takes some control characters for
+// the end of the file. Such text is refused here.
 status check_text(const document& doc, std::string_view text) {
   if (text.size() > document_bytes_max)
     return doc.error({}, fmt::format("larger than {} bytes", document_bytes_max));

@@ -1,4 +1,4 @@
-// A YAML file as a bounded tree that knows where everything stands. Made for the reader of
+// A YAML file as a tree of bounded size, with the place of every value. Made for the reader of
 // settings.
 #pragma once
 
@@ -13,10 +13,10 @@ namespace millrace::config {
 
 inline constexpr std::size_t document_bytes_max = 1u << 20;
 inline constexpr std::size_t document_depth_max = 16;
-/// Values of a document, what an alias stands for counted each time it is used.
+/// The most values in a document. The values behind an alias count each time it is used.
 inline constexpr std::size_t document_values_max = 20'000;
 
-/// Counted from 1.
+/// A place in the file, counted from 1.
 struct mark {
   std::uint32_t line = 1;
   std::uint32_t column = 1;
@@ -31,7 +31,7 @@ struct document_node {
   std::vector<std::uint32_t> children; // of a list; of a map, key and value in turn, keys scalars
 };
 
-/// Nodes refer to each other by index; aliases share the node they stand for. Never cyclic.
+/// Nodes refer to each other by index; an alias shares the node it stands for. There are no cycles.
 class document {
 public:
   /// Errors: `invalid_argument` with `file:line:column` for text that is not UTF-8, not YAML, too
@@ -41,7 +41,7 @@ public:
   const document_node& root() const { return nodes_[root_]; }
   const document_node& operator[](std::uint32_t index) const { return nodes_[index]; }
 
-  /// An error that begins with the place.
+  /// Returns an error that begins with the place.
   status error(mark at, std::string_view what) const;
 
 private:
@@ -52,7 +52,7 @@ private:
   std::uint32_t root_ = 0;
 };
 
-/// Text of the file as an error may repeat it: short, without control characters.
+/// Returns text of the file as an error repeats it: short, without control characters.
 std::string shown(std::string_view text);
 
 } // namespace millrace::config

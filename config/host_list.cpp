@@ -1,4 +1,5 @@
-// One host expression after the other; what it stands for grows bracket by bracket, within the bound.
+// Expands one host expression after the other. The names multiply with each bracket, within the
+// bound.
 #include <millrace/config/address.hpp>
 #include <millrace/config/document.hpp>
 #include <millrace/config/host_list.hpp>
@@ -15,7 +16,7 @@ constexpr std::size_t digits_max = 9;
 struct range {
   std::uint32_t first = 0;
   std::uint32_t last = 0;
-  std::size_t digits = 1; // at least; zeros fill up
+  std::size_t digits = 1; // the least number; zeros fill up
 };
 
 std::string padded(std::uint32_t number, std::size_t digits) {
@@ -62,7 +63,7 @@ private:
       std::move(names.begin(), names.end(), std::back_inserter(hosts_));
   }
 
-  // Plain text up to the next bracket or the end.
+  // Appends the plain text up to the next bracket or the end.
   void append(std::vector<std::string>& names) {
     auto stop = std::min(text_.find_first_of("[],", at_), text_.size());
     if (stop == at_ || stop - at_ > host_bytes_max) {
@@ -76,7 +77,7 @@ private:
     at_ = stop;
   }
 
-  // "[1-3,7]": every name so far, with each of the numbers.
+  // Reads "[1-3,7]" and appends each of the numbers to every name so far.
   void multiply(std::vector<std::string>& names) {
     auto ranges = read_ranges();
     std::size_t numbers = 0;

@@ -1,5 +1,6 @@
-// What a key of the configuration accepts and means, and the member that keeps its value. Each struct of options has
-// its table of keys beside it; the reader, the JSON schema and the documentation follow the tables.
+// The keys of the configuration: what each accepts and means, and which member keeps its value.
+// Each struct of options has a table of keys beside it. The reader, the JSON schema and the
+// documentation use the tables.
 #pragma once
 
 #include <millrace/core/assert.hpp>
@@ -21,7 +22,7 @@ inline constexpr std::uint64_t mib = 1024 * kib;
 inline constexpr std::uint64_t gib = 1024 * mib;
 inline constexpr std::uint64_t tib = 1024 * gib;
 
-/// How the text of a value is read.
+/// The type of a key, which decides how the text of a value is read.
 enum class key_type : std::uint8_t {
   name,           // 1 to 64 of A-Z a-z 0-9 . _ -
   path,           // of the file system
@@ -34,7 +35,7 @@ enum class key_type : std::uint8_t {
   duration_ms,    // 500ms, 5s, 2m; kept in milliseconds
   duration_us,    // 50us; kept in microseconds
   choice,         // one of `choices`
-  choices,        // a list of different ones of `choices`, at least one
+  choices,        // a list of one or more of `choices`, each once
   users,          // a list of user names or uids
   endpoints,      // a list of numeric addresses with ports
   devices,        // a list of devices, with or without a port
@@ -47,11 +48,11 @@ struct key_spec {
   std::string_view name;
   key_type type = key_type::count;
   std::string_view doc;  // one line
-  std::uint64_t min = 0; // of count, size (bytes) and durations (their unit)
+  std::uint64_t min = 0; // for counts, sizes (in bytes) and durations (in their unit)
   std::uint64_t max = 0;
-  std::span<const std::string_view> choices = {}; // of an enumeration in the order of its values
+  std::span<const std::string_view> choices = {}; // for an enumeration: in the order of its values
   bool required = false;
-  bool expert = false; // the documentation lists it apart: few people set it
+  bool expert = false; // the documentation lists it in a second table: few people set it
 };
 
 using key_text = std::string_view;
@@ -85,7 +86,8 @@ constexpr key_spec expert(key_spec key) {
   return key;
 }
 
-/// A value as read or kept: the number in the unit of its key, or the index of a choice; `auto` as text.
+/// A value as read or kept. A number is in the unit of its key, or is the index of a choice. `auto`
+/// is text.
 struct value {
   std::string text;
   std::uint64_t number = 0;
@@ -102,15 +104,15 @@ struct bound_key {
   value (*get)(const Options&);
 };
 
-/// Two values that do not fit together, or one that its bounds alone do not refuse. The error reads
-/// "SECTION.key (VALUE) what SECTION.other (VALUE)".
+/// A fault that the bounds of a key do not show: a wrong value, or two values that do not fit
+/// together. The error reads "SECTION.key (VALUE) what SECTION.other (VALUE)".
 struct misfit {
   std::string_view key;
   std::string_view what;
   std::string_view other = {};
 };
 
-/// A key or a value that former versions had.
+/// A key or a value of earlier versions. The reader refuses it and gives the remedy.
 struct gone_key {
   std::string_view key;
   std::string_view value; // empty: the key is gone, whatever its value
@@ -120,12 +122,12 @@ struct gone_key {
 template <class Options>
 struct key_table {
   std::span<const bound_key<Options>> rows;
-  /// What does not fit together, if anything; null: nothing can.
+  /// Returns the first fault among the values, if there is one. Null: there is nothing to check.
   std::optional<misfit> (*check)(const Options&) = nullptr;
   std::span<const gone_key> gone = {};
 };
 
-/// The keys of `Options`. Every struct of options has a specialization of it, declared beside the struct.
+/// The keys of `Options`. Every struct of options has a specialization, declared beside the struct.
 template <class Options>
 key_table<Options> keys_of();
 
@@ -173,7 +175,8 @@ value get(const std::optional<T>& field) {
 
 } // namespace detail
 
-/// Binds a key to a member, or to a member of a member: `key<&tcp_options::streams>(count("streams", 1, 64, "…"))`.
+/// Binds a key to a member, or to a member of a member:
+/// `key<&tcp_options::streams>(count("streams", 1, 64, "…"))`.
 template <auto First, auto... Rest>
 constexpr auto key(const key_spec& spec) {
   using options = typename detail::owner_of<decltype(First)>::type;

@@ -1,4 +1,4 @@
-// Reads the file whole, within its bound, and takes it through parsing, reading and checking.
+// Reads a file within its size limit, and has it parsed, read and checked.
 #include <millrace/config/document.hpp>
 #include <millrace/config/load.hpp>
 #include <millrace/config/place.hpp>
@@ -13,7 +13,7 @@ namespace millrace::config {
 
 namespace {
 
-// A little more than a document may have, so that one too large shows.
+// Reads one byte more than a document may have, so that a file that is too large is noticed.
 result<std::string> read_bounded(int file, const std::string& path) {
   std::string text(document_bytes_max + 1, '\0');
   std::size_t size = 0;

@@ -1,4 +1,4 @@
-// Edit distance between short words.
+// The edit distance between short words.
 #include <millrace/config/nearest.hpp>
 
 #include <algorithm>
@@ -14,7 +14,7 @@ constexpr std::size_t word_max = 63;
 
 char lower(char c) { return static_cast<char>(std::tolower(static_cast<unsigned char>(c))); }
 
-// Dash and underscore are one key to the fingers.
+// Typists confuse dash and underscore.
 bool same(char a, char b) {
   auto fold = [](char c) { return c == '-' ? '_' : lower(c); };
   return fold(a) == fold(b);
@@ -50,7 +50,7 @@ std::string_view nearest(std::string_view word, std::span<const std::string_view
     if (word.size() > word_max || candidate.size() > word_max)
       continue;
     auto d = distance(word, candidate);
-    // A third of the letters may be wrong; or the word is the start of the right one.
+    // A third of the letters may be wrong, or the word is the beginning of the right one.
     bool close = d <= std::max<std::size_t>(1, std::max(word.size(), candidate.size()) / 3) ||
       (word.size() >= 3 && candidate.substr(0, word.size()) == word);
     if (close && (best.empty() || d < best_distance)) {

@@ -7,11 +7,11 @@
 
 namespace millrace::config {
 
-/// The word of `known` that takes the fewest edits (insert, delete, replace, swap of neighbours,
-/// change of case), or nothing when even that one is a different word.
+/// Returns the word of `known` that takes the fewest edits (insert, delete, replace, swap of
+/// neighbours, change of case), or nothing when even that one is a different word.
 std::string_view nearest(std::string_view word, std::span<const std::string_view> known);
 
-/// "; did you mean 'nearest'?", or nothing.
+/// Returns "; did you mean 'nearest'?", or nothing.
 std::string did_you_mean(std::string_view word, std::span<const std::string_view> known);
 
 } // namespace millrace::config

@@ -1,4 +1,4 @@
-// Options by their type: what the configuration holds for rooms and kinds that it does not know.
+// Options by their type. The configuration holds those of rooms and kinds that it does not know.
 #pragma once
 
 #include <millrace/config/keys.hpp>
@@ -9,7 +9,7 @@
 
 namespace millrace::config {
 
-/// True if every key has the same value in both.
+/// Returns true if every key has the same value in both.
 template <class Options>
 bool same_values(const Options& a, const Options& b) {
   for (auto& row : keys_of<Options>().rows)
@@ -18,10 +18,10 @@ bool same_values(const Options& a, const Options& b) {
   return true;
 }
 
-/// Holds at most one struct of each type. Threads: as a container.
+/// Holds at most one struct of each type. Threads: as a standard container.
 class option_set {
 public:
-  /// Those that were set, or the defaults.
+  /// Returns the options that were set, or the defaults.
   template <class Options>
   const Options& of() const {
     static const Options defaults{};

@@ -1,4 +1,4 @@
-// Host names, with and without their domains, and the order of a Slurm job's hosts.
+// Compares host names with and without their domains, and numbers the hosts of a Slurm job.
 #include <millrace/config/address.hpp>
 #include <millrace/config/host_list.hpp>
 #include <millrace/config/place.hpp>
@@ -19,7 +19,7 @@ std::string environment(const char* name) {
   return text ? text : "";
 }
 
-// "n1" of "n1.cluster.example"; numbers have no domain.
+// Returns "n1" for "n1.cluster.example". Numeric addresses have no domain.
 std::string_view short_of(std::string_view host) {
   bool number = host.find_first_not_of("0123456789.") == host.npos;
   return number ? host : host.substr(0, host.find('.'));
@@ -83,7 +83,8 @@ result<std::vector<std::string>> hosts_of(const surroundings& here) {
   return hosts ? std::move(hosts) : fail(hosts.error().within("SLURM_JOB_NODELIST"));
 }
 
-// The file goes by names, and knows some of the job's hosts: then a host it does not know is no mistake of order.
+// Returns true if nodes are found by name, and the file names some of the job's hosts. A host that
+// it does not name is then missing in the file, and must not get a node by number.
 bool knows_some(const settings& all, const std::vector<std::string>& hosts) {
   if (all.cluster.hosts == host_source::job)
     return false;
@@ -93,7 +94,7 @@ bool knows_some(const settings& all, const std::vector<std::string>& hosts) {
   return false;
 }
 
-// No address of it is known before its host is.
+// Returns true if no address of the node is known before its host is.
 bool lacks_host(const settings& all, const cluster_node& node) {
   if (!node.host.empty())
     return false;
@@ -136,7 +137,7 @@ status no_job(const settings& all) {
   return {};
 }
 
-// A node by its number in the file, for jobs whose hosts the file does not name.
+// Returns the number of the node in the file, for jobs whose hosts the file does not name.
 result<std::size_t> number_in_job(const settings& all, const surroundings& here) {
   auto hosts = hosts_of(here);
   if (!hosts)
@@ -179,7 +180,7 @@ status nobody_here(const settings& all, const surroundings& here) {
     names_of(nodes), why};
 }
 
-// Of several on one host; the file's order is that of the host's tasks.
+// Picks one of several nodes on this host. Their order in the file is that of the host's tasks.
 result<const cluster_node*> local_one(
   const std::vector<const cluster_node*>& found, const settings& all, const surroundings& here) {
   if (found.size() == 1)

@@ -1,4 +1,4 @@
-// Walks the document along the tables of keys.
+// Reads a document by the tables of keys.
 #include <millrace/config/address.hpp>
 #include <millrace/config/nearest.hpp>
 #include <millrace/config/read.hpp>
@@ -43,7 +43,8 @@ std::size_t entries_max(key_type type) {
   }
 }
 
-// Keys of one map may belong to several structs: those of every provider, and those of its kind.
+// A struct of options and its keys. The keys of one map may belong to several structs: those of
+// every provider, and those of its kind.
 struct part {
   const section* table;
   void* options;
@@ -74,8 +75,8 @@ private:
     });
   }
 
-  // Calls `read_one(key, node)` for every key of a map, in the order of the file; the key's path is
-  // `prefix` + key. A map that is not there at all has no keys.
+  // Calls `read_one(key, node)` for every key of a map, in the order of the file. The key's path is
+  // `prefix` + key. A missing map has no keys.
   template <class ReadOne>
   status each_key(const document_node& map, const std::string& prefix, ReadOne read_one) {
     if (map.kind == node_kind::null)
@@ -84,7 +85,7 @@ private:
       return mismatch(map, prefix, "a group of keys");
     for (std::size_t i = 0; i + 1 < map.children.size(); i += 2) {
       auto& key = doc_[map.children[i]];
-      // A name that is no key may be anything, and as long as it likes.
+      // An unknown key may be any text of any length.
       out_.places.insert_or_assign(prefix + shown(key.text), key.at);
       if (auto bad = read_one(key.text, doc_[map.children[i + 1]]); !bad.ok())
         return bad;
@@ -96,7 +97,7 @@ private:
     return keys(map, path, parts, {}, [](auto&) { return status{}; });
   }
 
-  // Reads the keys of the tables; leaves the one named `other` to `read_other`.
+  // Reads the keys of the tables. The key named `other` goes to `read_other`.
   template <class ReadOther>
   status keys(
     const document_node& map, const std::string& path, const std::vector<part>& parts,
@@ -171,7 +172,7 @@ private:
     return all;
   }
 
-  // Calls `read_one(node, path)` for every entry of a list of groups.
+  // Calls `read_one(node, path)` for every entry of a list of maps.
   template <class ReadOne>
   status each_entry(
     const document_node& list, const std::string& path, std::size_t max, ReadOne read_one) {
@@ -197,7 +198,7 @@ private:
     const document_node& list, const std::string& path, std::vector<provider_settings>& out) {
     return each_entry(list, path, providers_max, [&](auto& entry, auto& entry_path) -> status {
       auto& provider = out.emplace_back();
-      // The kind decides which keys the entry may have, wherever among them it stands.
+      // The kind decides which keys the entry may have, wherever it stands among them.
       auto* given = value_of(entry, "bucket");
       auto* kind = schema_.bucket(given ? std::string_view{given->text} : "");
       auto& common = schema_.provider();
@@ -235,7 +236,7 @@ private:
     cluster_node node;
     auto bad = keys(
       entry, path, {{&schema_.cluster_entry(), &node}}, "providers", [&](auto& list) -> status {
-        // An empty list is a node without providers; a list left out is more likely forgotten.
+        // An empty list is a node without providers. A missing list was probably forgotten.
         if (list.kind == node_kind::list && list.children.empty())
           return {};
         return providers(list, path + ".providers", node.providers);
@@ -298,7 +299,7 @@ private:
     std::span<const std::string_view> known) {
     auto text = "unknown key '" + shown(key) + "' in " + where;
     auto hint = did_you_mean(key, known);
-    // A key in the wrong place is right somewhere else.
+    // Suggests the section that has this key.
     if (hint.empty())
       for (auto& elsewhere : schema_.keys())
         if (elsewhere.spec.name == key)

@@ -1,5 +1,4 @@
-// Settings as a document gives them, with the places of what was given. Between parsing and
-// checking.
+// Settings as a document gives them, with the place of each. The step between parsing and checking.
 #pragma once
 
 #include <millrace/config/document.hpp>
@@ -11,14 +10,14 @@
 
 namespace millrace::config {
 
-/// Settings that are right one by one, not yet together.
+/// Settings that are checked one by one, but not yet together.
 struct draft {
   settings values;
   std::map<std::string, mark, std::less<>> places; // "providers[0].path" → its key
 
   bool has(std::string_view path) const { return places.find(path) != places.end(); }
 
-  /// Where `path` was given, or the closest thing around it.
+  /// Returns the place where `path` was given, or the closest place around it.
   mark place_of(std::string_view path) const;
 };
 
@@ -26,7 +25,7 @@ struct draft {
 /// Errors: `invalid_argument` with the place, for the first key or value that the table refuses.
 result<draft> read_settings(const document& doc, const schema& all);
 
-/// Fills in what follows from other values, and refuses what does not fit together.
+/// Fills in values that follow from others, and refuses values that do not fit together.
 /// Errors: `invalid_argument` with the place.
 status complete_settings(const document& doc, const schema& all, draft& d);
 

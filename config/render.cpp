@@ -1,4 +1,4 @@
-// The keys for editors (JSON schema), for readers (Markdown), and as a file of defaults.
+// Renders the keys for editors (JSON schema), for readers (Markdown), and as a file of defaults.
 #include <millrace/config/address.hpp>
 #include <millrace/config/schema.hpp>
 #include <millrace/config/units.hpp>
@@ -131,7 +131,7 @@ json section_object(const std::vector<documented_key>& keys, std::string_view se
     if (key.section != section)
       continue;
     auto& property = object["properties"][std::string{key.spec.name}];
-    // Kinds may mean different things by one key; the first one's bounds are those an editor checks.
+    // Kinds may use one key with different meanings. Editors check the bounds of the first kind.
     if (property.is_null())
       property = property_of(key);
     else
@@ -143,7 +143,7 @@ json section_object(const std::vector<documented_key>& keys, std::string_view se
   return object;
 }
 
-// Which keys a provider may have, and must have, depends on its bucket.
+// The keys that a provider may have and must have depend on its bucket.
 json provider_object(const schema& all, const std::vector<documented_key>& keys) {
   auto object = section_object(keys, "providers[]");
   for (auto& bucket : all.buckets()) {
@@ -157,7 +157,7 @@ json provider_object(const schema& all, const std::vector<documented_key>& keys)
         needed.push_back(name);
     }
     json condition = {{"properties", {{"bucket", {{"const", bucket.keys.name}}}}}};
-    // What is not given is the first.
+    // Without the key, the bucket is of the first kind.
     if (bucket.keys.name != all.bucket_names().front())
       condition["required"] = {"bucket"};
     json then = {{"required", needed}};
@@ -274,13 +274,13 @@ std::string kinds_of(const documented_key& key, std::string_view before, std::st
 
 bool is_of_cluster(const documented_key& key) { return key.section.starts_with("cluster"); }
 
-// The provider that a file without any has, has a name.
+// Returns the default that is written: the provider of a file without any has a name.
 std::string written_default(const documented_key& key) {
   return key.section == "providers[]" && key.spec.name == "name" ? default_provider_name
                                                                  : key.initial_text();
 }
 
-// A comment keeps the place of a key that has no default or belongs to another kind of bucket.
+// A key without a default, or of another kind of bucket, is commented out.
 std::string line_of(const documented_key& key) {
   auto text = written_default(key);
   bool left_out = text.empty() || !key.only_for.empty();
@@ -303,7 +303,7 @@ std::string json_schema(const schema& all) {
   node["properties"]["providers"] = providers;
   node["required"].push_back("providers");
   properties["providers"] = providers;
-  // Empty: a node without providers.
+  // A node may have an empty list of providers.
   node["properties"]["providers"].erase("minItems");
   properties["cluster"]["properties"]["nodes"] = list_object(node, nodes_max);
   properties["cluster"]["required"] = {"nodes"};

@@ -1,4 +1,4 @@
-// Single values and their text, both ways.
+// Converts single values to text and back.
 #include <millrace/config/address.hpp>
 #include <millrace/config/document.hpp>
 #include <millrace/config/nearest.hpp>

@@ -1,4 +1,4 @@
-// The keys of the sections that belong to no room and no kind, and the list of all.
+// The keys of the sections that belong to no other room and no kind, and the list of all sections.
 #include <millrace/config/schema.hpp>
 #include <millrace/core/durations.hpp>
 
@@ -10,7 +10,7 @@ namespace millrace::config {
 namespace {
 
 constexpr key_text log_levels[] = {"trace", "debug", "info", "warn", "error", "off"};
-// Choices of an enumeration stand in the order of its values.
+// The choices of an enumeration stand in the order of its values.
 constexpr key_text wishes[] = {"auto", "off"};
 constexpr key_text host_sources[] = {"names", "job"};
 
@@ -219,7 +219,7 @@ void append(
         known.spec.doc == added.spec.doc && known.initial == added.initial &&
         known.spec.min == added.spec.min && known.spec.max == added.spec.max;
     };
-    // What several kinds have in common is listed once.
+    // A key that several kinds share is listed once.
     auto known = std::find_if(out.begin(), out.end(), same);
     if (known == out.end())
       known = out.insert(out.end(), std::move(added));

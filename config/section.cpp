@@ -1,4 +1,4 @@
-// Misfits in words, and the checks that hold for options that no file gave.
+// Puts misfits into words, and checks options that do not come from a file.
 #include <millrace/config/scalar.hpp>
 #include <millrace/config/section.hpp>
 

@@ -1,4 +1,4 @@
-// A struct of options with its keys, its type forgotten: what a room or a kind hands to the schema.
+// A struct of options with its keys, without its type. Rooms and kinds hand sections to the schema.
 #pragma once
 
 #include <millrace/config/option_set.hpp>
@@ -9,16 +9,16 @@ namespace millrace::config {
 struct section {
   std::string_view name; // "tcp"
   std::vector<key_spec> keys;
-  std::vector<value> initial; // what each key is without being given
+  std::vector<value> initial; // the value of each key that is not given
   void (*put)(void* options, std::size_t key, value&& v) = nullptr;
   value (*get)(const void* options, std::size_t key) = nullptr;
   std::optional<misfit> (*check)(const void* options) = nullptr;
-  /// Where a set keeps these options.
+  /// Return these options within a set.
   void* (*edit)(option_set& set) = nullptr;
   const void* (*find)(const option_set& set) = nullptr;
   std::span<const gone_key> gone = {};
 
-  /// The number of the key of that name; nothing if it has none.
+  /// Returns the number of the key of that name; nothing if there is none.
   std::optional<std::size_t> number_of(std::string_view key) const;
 };
 
@@ -47,11 +47,12 @@ section section_of(std::string_view name) {
   return s;
 }
 
-/// What a misfit is in words; `path` of the section: "tcp", "providers[0]".
+/// Returns a misfit in words. `path`: of the section, "tcp" or "providers[0]".
 std::string text_of(
   const section& s, const void* options, const misfit& fault, std::string_view path);
 
-/// Checks options that no file gave: every key's bounds, and what must fit together.
+/// Checks options that do not come from a file: the bounds of every key, and whether the values fit
+/// together.
 /// Errors: `invalid_argument`: "tcp.streams: '0' is below the least allowed, 1".
 [[nodiscard]] status check_options(const section& s, const void* options);
 

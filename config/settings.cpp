@@ -1,4 +1,4 @@
-// Picking a node of the file, and what a client needs to know of all of them.
+// Picks a node of the file, and computes what a client needs to know of all nodes.
 #include <millrace/config/address.hpp>
 #include <millrace/config/nearest.hpp>
 #include <millrace/config/settings.hpp>
@@ -53,7 +53,7 @@ std::string default_listen(std::string_view node_name) {
   else if (geteuid() == 0)
     directory = "/run/millrace";
   else
-    // One level below what is there: a service makes the directory of its socket, no more.
+    // Only one level below an existing directory: a service makes only its socket's directory.
     directory = fmt::format("/tmp/millrace-{}", geteuid());
   return "unix:" + directory + "/" + std::string{node_name} + ".sock";
 }

@@ -1,4 +1,4 @@
-// Numbers with units, both ways.
+// Reads and writes numbers with units.
 #include <millrace/config/units.hpp>
 
 #include <fmt/core.h>
@@ -76,7 +76,7 @@ result<std::uint64_t> parse_size(std::string_view text) {
   auto parts = split(text);
   if (value || !parts || parts->name.empty())
     return value;
-  // "1GB", "1G" and "1gib" are near enough to say what was meant.
+  // "1GB", "1G" and "1gib" are close enough to name the unit that was meant.
   auto letter = static_cast<char>(parts->name.front() & ~0x20);
   for (auto& known : std::span{size_units}.subspan(2))
     if (parts->name.size() <= 3 && known.name.front() == letter)

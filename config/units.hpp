@@ -21,10 +21,10 @@ result<std::uint64_t> parse_size(std::string_view text);
 /// Errors: `invalid_argument`; a number without unit is refused, since it could mean any.
 result<std::uint64_t> parse_duration_us(std::string_view text);
 
-/// "256MiB": the largest unit that needs no fraction.
+/// Returns "256MiB": the largest unit that needs no fraction.
 std::string format_size(std::uint64_t size_bytes);
 
-/// "10s", "1500ms": the largest unit that needs no fraction.
+/// Returns "10s" or "1500ms": the largest unit that needs no fraction.
 std::string format_duration_us(std::uint64_t duration_us);
 
 } // namespace millrace::config

@@ -1,4 +1,4 @@
-// Arithmetic on handles that came from other processes. Called when a handle is decoded.
+// Computes with handles that came from other processes. Called when a handle is decoded.
 #include <millrace/core/bulk_handle.hpp>
 
 #include <limits>

@@ -1,4 +1,4 @@
-// The handle: names memory that another process may move bytes into or out of. Travels in messages.
+// The bulk handle: names memory that another process may read or write. Travels in messages.
 #pragma once
 
 #include <millrace/core/ids.hpp>
@@ -17,7 +17,7 @@ struct segment {
   friend bool operator==(const segment&, const segment&) = default;
 };
 
-/// What the holder of a handle may do with the memory.
+/// The access that the holder of a handle has to the memory.
 enum class access_mode : std::uint8_t { read = 1, write = 2 };
 
 /// Names one exposed region: its owner, its size, and the key that opens it.
@@ -31,7 +31,8 @@ struct bulk_handle {
   access_mode allows = access_mode::read;
   /// The region's size. Absent in a handle that names no memory.
   std::optional<std::uint64_t> length_bytes;
-  /// Some of the region lies in device memory. The owner sets it, and drivers are chosen by it.
+  /// Says whether some of the region lies in device memory. The owner sets it; the choice of a
+  /// driver depends on it.
   bool on_device = false;
 
   friend bool operator==(const bulk_handle&, const bulk_handle&) = default;
@@ -49,12 +50,13 @@ typename Inspector::result_type inspect(Inspector& f, segment& x) {
 
 namespace detail {
 
-/// The sum of the lengths; saturates at the largest number. Absent for no range at all.
+/// Returns the sum of the lengths, or the largest number if it overflows. Absent without ranges.
 std::optional<std::uint64_t> total_bytes(const std::vector<segment>& ranges) noexcept;
 
 } // namespace detail
 
-// On the wire a handle has a list of ranges, of which we write one, and a reserved empty list.
+// On the wire a handle has a list of ranges, of which this version writes one, and a reserved empty
+// list.
 template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, bulk_handle& x) {
   std::vector<segment> ranges, reserved;

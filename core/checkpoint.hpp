@@ -14,8 +14,8 @@ namespace millrace {
 inline constexpr std::uint32_t world_size_max = 65536;
 inline constexpr std::uint32_t keep_max = 64;
 
-/// One rank's part of a model, registered once per training job. A step can be restored when all
-/// shards, 0 to `world_size - 1`, have it.
+/// One rank's part of a model, registered once per training job. A step can be restored when every
+/// shard from 0 to `world_size - 1` has it.
 struct shard_spec {
   std::string model;
   std::uint32_t rank = 0;
@@ -33,7 +33,7 @@ struct shard_spec {
   friend bool operator==(const shard_spec&, const shard_spec&) = default;
 };
 
-/// The `life` of shards that are loaded from files, one rank after the other by separate commands.
+/// The `life` of shards that separate commands import from files, one rank after the other.
 inline constexpr std::uint64_t life_of_imports = 1;
 
 /// Checks names, layout, rank < world_size <= `world_size_max`, and 2 <= keep <= `keep_max`.
@@ -43,7 +43,7 @@ inline constexpr std::uint64_t life_of_imports = 1;
 enum class slot_state : std::uint8_t {
   empty = 0,  // reserved, holds no version
   active = 1, // bytes are arriving, or were arriving when the writer died
-  done = 2,   // complete, persistent, with checksums
+  done = 2,   // whole, durable, with checksums
 };
 
 /// One version of a shard in its slot.
@@ -63,7 +63,7 @@ struct shard_summary {
   std::uint64_t size_bytes = 0;     // of one version
   std::uint64_t reserved_bytes = 0; // of all its slots
   bool registered = false;          // a job is attached
-  bool finished = false;            // its job ended in order, so one version is enough
+  bool finished = false;            // its job ended in order, so a repack keeps one version
   std::vector<std::pair<std::string, std::string>> axes;
   std::vector<version_summary> slots;
 

@@ -22,7 +22,7 @@ using byte_buffer = std::vector<std::byte>;
 /// Limits of one decoding, checked before memory is allocated.
 struct decode_limits {
   std::uint32_t depth_max = 16;
-  /// Most memory that decoded containers may take, whatever their length fields claim.
+  /// The most memory that decoded containers may take, whatever their length fields say.
   std::uint64_t decoded_bytes_max = 64u << 20;
 };
 
@@ -85,7 +85,7 @@ public:
   }
 
   bool ok() const noexcept { return fault_ == nullptr; }
-  /// Why reading failed, in words; null when it did not.
+  /// Returns why reading failed, or null if it did not.
   const char* fault() const noexcept { return fault_; }
   bool at_end() const noexcept { return at_ == end_; }
   std::span<const std::byte> rest() const noexcept { return {at_, end_}; }
@@ -94,7 +94,7 @@ public:
   bool varint(std::uint64_t& value);
 
 private:
-  // Fields missing at the end of a struct from an older version keep their defaults.
+  // Fields that a struct of an older version does not have keep their defaults.
   template <class T>
   void get_field(T& x) {
     if (ok() && !(depth_ > 0 && at_ == end_))
@@ -143,7 +143,7 @@ byte_buffer encode(const T& value) {
 }
 
 /// Reads one value that must fill `in` exactly.
-/// Errors: `protocol_error` naming `what` and the fault.
+/// Errors:  `protocol_error` naming `what` and the fault.
 template <class T>
 result<T> decode(std::span<const std::byte> in, std::string_view what, decode_limits limits = {}) {
   T value{};
@@ -163,7 +163,7 @@ struct is_std_array : std::false_type {};
 template <class T, std::size_t N>
 struct is_std_array<std::array<T, N>> : std::true_type {};
 
-// Elements of one byte, which are copied in bulk.
+// True for elements of one byte, which are copied together.
 template <class T>
 inline constexpr bool is_byte_like =
   std::is_same_v<T, std::byte> || std::is_same_v<T, std::uint8_t>;

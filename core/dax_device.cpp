@@ -1,4 +1,4 @@
-// What sysfs says of a DAX device. Called by pools, and for files that peers map.
+// Reads the description of a DAX device from sysfs. Called by pools, and for files that peers map.
 #include <millrace/core/dax_device.hpp>
 
 #include <sys/sysmacros.h>

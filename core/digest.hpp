@@ -7,8 +7,8 @@
 
 namespace millrace {
 
-/// Bytes of a tensor that one digest covers. Blocks start at the tensor's first byte, and the last
-/// one may be shorter. A tensor without bytes has no digest. Part of every stored format.
+/// The bytes of a tensor that one digest covers. Blocks start at the tensor's first byte, and the
+/// last one may be shorter. A tensor without bytes has no digest. Part of every stored format.
 inline constexpr std::uint64_t digest_block_bytes = 256 * 1024;
 
 /// Returns the xxHash3-64 of `size_bytes` at `data`, computed with the widest vectors of the

@@ -22,8 +22,8 @@ namespace millrace {
 
 /// Lets a thread that waits for a future do the runtime's I/O in the meantime.
 ///
-/// *Problem*: a reply that wakes an I/O thread, which then wakes the waiting thread, costs two
-/// wake-ups. At 4 KiB they are most of the latency. A waiting thread that reads the socket itself
+/// *Problem*: an I/O thread that is woken by a reply and then wakes the waiting thread costs two
+/// wake-ups, which at 4 KiB are most of the latency. A waiting thread that reads the socket itself
 /// needs one wake-up, or none while it polls.
 class progress {
 public:
@@ -33,7 +33,7 @@ public:
   /// the I/O already; the caller then waits the ordinary way.
   virtual void help(const std::function<bool()>& done, time_point deadline) = 0;
 
-  /// Makes a thread inside `help` check its `done()` again. Any thread, never blocks.
+  /// Makes a thread inside `help` check its `done()` again. Any thread; never blocks.
   virtual void nudge() noexcept = 0;
 };
 
@@ -51,15 +51,15 @@ struct future_state {
   std::shared_ptr<progress> io;
   std::atomic<int> helping = 0;
 
-  // First value wins: a late reply after a deadline or a cancellation is dropped here.
+  // The first value wins. A late reply after a deadline or a cancellation is dropped here.
   bool set(result<T> outcome) {
     std::vector<std::function<void(const result<T>&)>> run;
     {
       std::lock_guard guard{mutex};
       if (value)
         return false;
-      // Undoing an operation may fail it with another error first. The caller cancelled, and reads
-      // that.
+      // Cancelling may make the operation fail with another error first. The caller cancelled, so
+      // it gets `cancelled`.
       if (cancelling && !outcome)
         outcome = fail(errc::cancelled, "cancelled by the caller");
       value.emplace(std::move(outcome));
@@ -140,8 +140,8 @@ public:
     f(*state_->value);
   }
 
-  /// Cancels the operation: the outcome becomes `cancelled` unless it is there already. After the
-  /// return nothing touches the operation's tensors. A second caller waits for the first.
+  /// Cancels the operation: the outcome becomes `cancelled` unless it is there already. After this
+  /// call returns, no thread touches the operation's tensors. A second caller waits for the first.
   void cancel() const {
     std::function<void()> undo;
     {
@@ -180,8 +180,8 @@ private:
   std::shared_ptr<state_type> state_;
 };
 
-/// The producing end of a future. Copies share one outcome. If the last copy is destroyed before
-/// one is set, the future fails with `internal`, so that no thread waits for ever.
+/// The producing end of a future. Copies share one outcome. If the last copy is destroyed before an
+/// outcome is set, the future fails with `internal`, so that no thread waits for ever.
 template <class T>
 class promise {
 public:

@@ -12,8 +12,8 @@
 namespace millrace {
 
 /// Runs `done` with all values, in the order of their indices, or with the error that came first.
-/// It runs when the last outcome has arrived, so that no operation is under way any more. The
-/// completions of the operations share it and call `arrived`.
+/// It runs when the last outcome has arrived, so no operation is in flight any more. The
+/// completions of the operations share this object and call `arrived`.
 ///
 /// Threads: any.
 template <class T>

@@ -1,4 +1,4 @@
-// Kill points: named places at which crash tests kill the process. Passed by storage code whose
+// Kill points: named places at which crash tests end the process. They stand in storage code whose
 // order of writes matters.
 #pragma once
 
@@ -14,10 +14,10 @@ namespace millrace {
 
 namespace detail {
 
-/// `NAME` or `NAME:COUNT`, from the environment, read once; null in every ordinary process.
+/// `NAME` or `NAME:COUNT` from the environment, read once. Null in every ordinary process.
 inline const char* const armed_kill_point = std::getenv("MILLRACE_KILL_POINT");
 
-/// Kills the process when `name` is the armed point and is passed for the COUNT-th time (1 if left
+/// Ends the process when `name` is the armed point and is passed for the COUNT-th time (1 if left
 /// out).
 inline void pass_kill_point(const char* name) noexcept {
   static int passed = 0;
@@ -36,8 +36,8 @@ inline void pass_kill_point(const char* name) noexcept {
 
 } // namespace millrace
 
-/// Costs one predictable branch. Built in by the option `MILLRACE_KILL_POINTS`, which the presets
-/// for tests set. What is shipped has no such places, and no environment variable ends it.
+/// Costs one predictable branch. The option `MILLRACE_KILL_POINTS`, set by the presets for tests,
+/// builds the points in. Shipped builds have none, so no environment variable can end them.
 #define MILLRACE_KILL_POINT(name)                                                                  \
   do {                                                                                             \
     if (::millrace::detail::armed_kill_point) [[unlikely]]                                         \

@@ -6,8 +6,8 @@
 
 namespace millrace {
 
-/// Returns Millrace's own logger; a program that embeds the library keeps its own. It writes to
-/// standard error, from level `warn` up unless `configure_log` set another one. Any thread.
+/// Returns Millrace's own logger; a program that embeds the library keeps its own. The logger
+/// writes to standard error, from level `warn` up unless `configure_log` sets another. Any thread.
 spdlog::logger& log();
 
 /// Sets the level by name: trace, debug, info, warn, error, off.

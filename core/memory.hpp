@@ -1,4 +1,4 @@
-// Registered memory in which tensors are stored or staged. Lent by arenas, used by buckets.
+// Registered memory in which tensors are stored or staged. Arenas lend it, buckets use it.
 #pragma once
 
 #include <millrace/core/status.hpp>
@@ -19,10 +19,9 @@ struct memory_block {
   std::shared_ptr<void> owner;
 };
 
-/// A file or device that is mapped shared, so that its bytes can be reached by descriptor and
-/// offset, too.
+/// A file or device that is mapped shared. Its bytes can be reached through the descriptor, too.
 struct file_mapping {
-  int fd = -1; // stays the owner's, who keeps it open while the mapping is used
+  int fd = -1; // belongs to the owner, which keeps it open while the mapping is used
   std::uint64_t file_offset = 0;
   std::byte* data = nullptr;
   std::uint64_t size_bytes = 0;
@@ -39,10 +38,11 @@ public:
   /// Threads: any.
   virtual result<memory_block> allocate(std::uint64_t size_bytes, std::size_t alignment) = 0;
 
-  /// Whether the memory lies in huge pages, so that devices can access it in few large runs.
+  /// Returns true if the memory lies in huge pages, so that devices can access it in few large
+  /// runs.
   virtual bool contiguous() const noexcept = 0;
 
-  /// Bytes that can be lent in total, and bytes that are lent now.
+  /// Return how many bytes can be lent in total, and how many are lent now.
   virtual std::uint64_t capacity_bytes() const noexcept = 0;
   virtual std::uint64_t used_bytes() const noexcept = 0;
 };

@@ -25,11 +25,11 @@ struct described_layer {
   friend bool operator==(const described_layer&, const described_layer&) = default;
 };
 
-/// What a client states about the model that it stores.
+/// The description that a client sends with the model that it stores.
 struct model_spec {
   std::string name;
   std::vector<std::byte> graph; // encoded `compact_graph`; empty when there is none
-  /// For each tensor the index of its layer in the graph; may be empty.
+  /// The index of each tensor's layer in the graph; may be empty.
   std::vector<std::uint32_t> tensor_layers;
   layout tensors;
   std::vector<std::pair<std::string, std::string>> metadata; // free text of the user

@@ -50,8 +50,8 @@ std::string called(const std::vector<layer>& layers, std::size_t index) {
                        : fmt::format("layer {} ({})", index, label);
 }
 
-// What is left after Kahn's order holds a cycle, and every layer left has an input that is left
-// too: walking from input to input must come back to a layer already passed.
+// The layers that Kahn's order leaves out hold a cycle, and each of them has an input that is left
+// out, too. So a walk from input to input must come back to a layer already passed.
 status describe_cycle(const std::vector<layer>& layers, const std::vector<std::uint32_t>& order) {
   constexpr std::size_t named_max = 16;
   std::vector<bool> left(layers.size(), true);
@@ -288,7 +288,7 @@ model_graph model_graph::chain_of(const layout& tensors) {
   std::unordered_map<std::string_view, std::uint32_t> groups;
   for (auto& tensor : tensors.tensors) {
     std::string_view name = tensor.name;
-    // A dot at either end separates nothing: the role would be empty, or the name not come back.
+    // A dot at either end separates nothing: the role would be empty, or the name would be lost.
     auto dot = name.rfind('.');
     if (dot == 0 || dot + 1 == name.size())
       dot = std::string_view::npos;

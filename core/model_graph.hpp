@@ -82,7 +82,7 @@ private:
   memo memo_;
 };
 
-/// What an id stands for: the structure of one layer without its label and inputs. Immutable.
+/// The structure that an id stands for: one layer without its label and inputs. Immutable.
 struct layer_description {
   std::string kind;
   std::vector<std::pair<std::string, std::string>> attributes;
@@ -91,11 +91,11 @@ struct layer_description {
   friend bool operator==(const layer_description&, const layer_description&) = default;
 };
 
-/// Returns the description in canonical order (attributes by key, tensors by role), so that layers
-/// of equal structure have equal encoded descriptions.
+/// Returns the description in canonical order: attributes by key, tensors by role. Layers of equal
+/// structure then have equal encoded descriptions.
 layer_description describe(const layer& l);
 
-/// Most layers of one graph.
+/// The largest number of layers in one graph.
 inline constexpr std::size_t graph_layers_max = 1u << 20;
 
 /// Computes the identity of every leaf layer of a model from its structure alone.
@@ -123,15 +123,15 @@ struct compact_graph {
 result<compact_graph> compact(const model_graph& graph);
 
 /// Returns the encoded graph, about 18 bytes per layer of a chain. A repeated id is written once,
-/// and inputs are written as distances. Both lists must have the same length and every input must
-/// be an index of the graph, as in what `compact` returns.
+/// and inputs are written as distances. Both lists must have the same length, and every input must
+/// be an index of the graph, as in a graph from `compact`.
 std::vector<std::byte> encode_graph(const compact_graph& graph);
 
-/// Returns the graph that `encode_graph` wrote, read from untrusted bytes. Every input of it is an
-/// index of the graph, and it has no cycle.
+/// Reads a graph that `encode_graph` wrote, from untrusted bytes. Every input of the result is an
+/// index of the graph, and the graph has no cycle.
 ///
-/// Cost:   O(bytes), no recursion; allocates at most some 40 times the input.
-/// Errors: `protocol_error` with the fault, `unsupported_version`.
+/// Cost:    O(bytes), no recursion; allocates at most some 40 times the input.
+/// Errors:  `protocol_error` with the fault; `unsupported_version`.
 result<compact_graph> decode_graph(std::span<const std::byte> bytes);
 
 template <class Inspector>
@@ -139,7 +139,7 @@ typename Inspector::result_type inspect(Inspector& f, layer_description& x) {
   return f(x.kind, x.attributes, x.tensors);
 }
 
-/// What is derived from an architecture and sent with every model that has it.
+/// The parts of an architecture that are sent with every model that has it.
 struct hashed_graph {
   compact_graph compact;
   std::vector<std::byte> encoded; // of `compact`

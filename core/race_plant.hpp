@@ -1,5 +1,5 @@
-// Data races that are there on purpose, so that a test may ask whether the thread sanitizer sees the places where they
-// lie. Passed by an actor, a session and the I/O loop.
+// Deliberate data races, which test that the thread sanitizer watches the places where they are. An
+// actor, a session and the I/O loop pass them.
 #pragma once
 
 #if defined(MILLRACE_KILL_POINTS)
@@ -10,13 +10,13 @@
 
 namespace millrace::race_plant {
 
-/// The place that races, from the environment, read once; null in every ordinary process.
+/// The place that races, from the environment, read once. Null in every ordinary process.
 inline const char* const armed = std::getenv("MILLRACE_PLANTED_RACE");
 
-/// Guarded by nothing.
+/// Deliberately unguarded.
 inline std::uint64_t written = 0;
 
-/// Writes it as any thread may. The test's own thread does, too.
+/// Writes without a lock. The test's own thread writes, too.
 inline void write() noexcept { ++written; }
 
 inline void pass(const char* place) noexcept {
@@ -26,7 +26,7 @@ inline void pass(const char* place) noexcept {
 
 } // namespace millrace::race_plant
 
-/// Built in and left out together with the kill points.
+/// Built in by the same option as the kill points.
 #define MILLRACE_PLANTED_RACE(place)                                                               \
   do {                                                                                             \
     if (::millrace::race_plant::armed) [[unlikely]]                                                \

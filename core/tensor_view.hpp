@@ -11,7 +11,7 @@
 
 namespace millrace {
 
-/// Describes a tensor in the caller's memory and does not own it. The memory must outlive the
+/// Describes a tensor in the caller's memory without owning it. The memory must outlive the
 /// operation.
 struct tensor_view {
   tensor_desc desc;

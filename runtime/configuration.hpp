@@ -1,4 +1,5 @@
-// Configurations of this build: the sections of all rooms, drivers and buckets, and the files that use them.
+// The configuration of this build: the sections of all rooms, drivers and buckets, and the calls
+// that read a file by them.
 #pragma once
 
 #include <millrace/config/schema.hpp>
@@ -8,16 +9,18 @@
 
 namespace millrace {
 
-/// All sections and keys that this build knows.
+/// Returns all sections and keys that this build knows.
 const config::schema& configuration_schema();
 
-/// The settings of the file at `path`. The file may describe several nodes; `settings::for_node` picks one.
-/// Errors: what the operating system says, with the path; `invalid_argument` as `parse_configuration`.
+/// Reads the settings of the file at `path`. If the file describes several nodes,
+/// `settings::for_node` picks one.
+/// Errors:  what the operating system says, with the path; those of `parse_configuration`.
 result<config::settings> load_configuration(const std::string& path);
 
-/// The settings of a YAML text. An empty text gives the defaults: one node with one provider.
-/// Errors: `invalid_argument`, as "file:line:column: what; did you mean 'nearest'?", for the first thing that is
-/// unknown, given twice, of the wrong type, out of range, or does not fit the rest.
+/// Reads the settings of a YAML text. An empty text gives the defaults: one node with one provider.
+/// Errors:  `invalid_argument`, as "file:line:column: what; did you mean 'nearest'?", for the first
+///          thing that is unknown, given twice, of the wrong type, out of range, or inconsistent
+///          with the rest.
 result<config::settings> parse_configuration(std::string_view text, const std::string& file_name);
 
 } // namespace millrace

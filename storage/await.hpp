@@ -1,4 +1,4 @@
-// Waiting for a completion, with a deadline. Used by flushing and the command, whose threads may
+// Waits for a completion, with a deadline. Used by flushing and the command, whose threads may
 // block.
 #pragma once
 

@@ -1,4 +1,5 @@
-// What opens a bucket of a kind from its options. builtin.cpp lists the kinds.
+// The kinds of buckets: their options, and the functions that open them. builtin.cpp lists the
+// kinds.
 #pragma once
 
 #include <millrace/config/schema.hpp>
@@ -14,16 +15,16 @@
 
 namespace millrace::storage {
 
-/// Checkpoints beside the models of a bucket, of kinds that keep them.
+/// The checkpoints that some kinds keep beside the models of a bucket.
 struct opened_checkpoints {
   std::shared_ptr<checkpoint_store> store;
   /// Mapped files to which other processes may copy directly; see `fabric::adopt`.
   std::vector<file_mapping> mappings;
-  flush::step_flusher_options flush; // `flush.directory` empty: steps are not copied on
+  flush::step_flusher_options flush; // `flush.directory` empty: steps are not flushed
   bool repack_when_low = false;
 };
 
-/// What a provider answers for.
+/// The opened storage of one provider.
 struct opened_bucket {
   std::shared_ptr<bucket> models;
   std::optional<opened_checkpoints> checkpoints = {};
@@ -33,7 +34,8 @@ struct opened_bucket {
 struct bucket_kind {
   config::bucket_section section; // its name is the kind's
   bool keeps_checkpoints = false;
-  /// Blocks while the kind reads its disk. `memory`: of `section.needs(options).own_bytes`, or the node's staging memory.
+  /// Opens the storage; blocks while it reads its disk. `memory`: an arena of
+  /// `section.needs(options).own_bytes`, or the node's staging memory.
   std::function<result<opened_bucket>(
     const config::option_set& options, std::shared_ptr<memory_source> memory)>
     open;
@@ -45,7 +47,8 @@ inline result<opened_bucket> as_opened(result<std::shared_ptr<bucket>> models) {
 }
 inline result<opened_bucket> as_opened(result<opened_bucket> both) { return both; }
 
-/// A kind with options: `keys_of<Options>()` are its keys, `needs_of(options)` what it takes of the node's memory.
+/// Makes a kind with options. `keys_of<Options>()` are its keys; `needs_of(options)` returns how
+/// much memory of its node it takes.
 template <class Options, class Opened>
 bucket_kind bucket_of(
   std::string_view name, result<Opened> (*open)(Options, std::shared_ptr<memory_source>)) {

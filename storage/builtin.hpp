@@ -8,10 +8,10 @@
 
 namespace millrace::storage {
 
-/// The first is the one that a provider has which names none.
+/// Returns the kinds. A provider that names no kind has the first one.
 const std::vector<bucket_kind>& builtin_buckets();
 
-/// The kind of that name; the first one without a name.
+/// Returns the kind of that name, or the first one for an empty name.
 /// Errors: `invalid_argument` that lists the kinds.
 result<const bucket_kind*> bucket_called(std::string_view name);
 

@@ -8,7 +8,7 @@
 
 namespace millrace::storage {
 
-/// What checking a spec computed, for use by the bucket.
+/// The results of checking a spec, for use by the bucket.
 struct checked_spec {
   std::vector<layer_id> layers;            // the ids its graph names, each once
   std::vector<std::uint64_t> tensor_bytes; // per tensor

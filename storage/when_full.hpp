@@ -1,4 +1,4 @@
-// What a bucket does when a reservation does not fit. Part of every kind's options.
+// The choices of a bucket for a reservation that does not fit. Part of every kind's options.
 #pragma once
 
 #include <cstdint>

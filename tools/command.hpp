@@ -30,7 +30,7 @@ struct invocation {
   std::function<int()> chosen{}; // runs the command that the arguments name
 };
 
-/// Why a command fails, and with which exit code.
+/// The reason why a command fails, and its exit code.
 struct failure {
   status why;
   int code = exit_failed;

@@ -15,7 +15,7 @@ tl::expected<client, failure> checked(result<client> made) {
   return tl::unexpected{failure{made.error(), code}};
 }
 
-// A person waits less long than a program.
+// Sets shorter waits than those of a program, since a person waits.
 status limit_waits(config::settings& settings, const std::string& timeout) {
   if (timeout.empty())
     return {};

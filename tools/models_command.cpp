@@ -56,8 +56,7 @@ int describe(invocation& call, const models_options& options) {
 
 using change = std::function<future<void>(repository&, const std::string& model)>;
 
-// Applies a change to every named model. A model that cannot be changed does not keep the others
-// from it.
+// Applies a change to every named model, also after one of them failed.
 int apply(
   invocation& call, const models_options& options, const char* done_word, const change& one) {
   auto client = connect_to(options);

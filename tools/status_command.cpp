@@ -142,7 +142,7 @@ json to_json(const node_status& s) {
      {{"used_bytes", s.staging_used_bytes}, {"capacity_bytes", s.staging_capacity_bytes}}},
     {"providers", providers},
     {"paths", paths}};
-  // What a driver calls its report stands beside the node's own keys.
+  // A driver's report is a key beside the node's own keys.
   for (auto& r : s.reports)
     if (!out.contains(r.about))
       out[r.about] = to_json(r);
@@ -194,7 +194,7 @@ void print_paths(std::ostream& out, const node_status& s) {
     paths.print(out, "  ");
 }
 
-// "registered_bytes" and its number as "registered", "1.5 KiB".
+// Turns "registered_bytes" and its number into "registered", "1.5 KiB".
 std::pair<std::string, std::string> shown(const transport::report_line& line) {
   auto name = line.name;
   auto take = [&](std::string_view unit) {
@@ -229,7 +229,7 @@ void print_report(std::ostream& out, const transport::driver_report& r) {
       std::vector<std::string> cells;
       for (auto& line : lines)
         cells.push_back(shown(line).second);
-      // The table counts on it, and a node may say anything.
+      // Every row of the table must have the same number of cells; a node may send any number.
       cells.resize(t.rows.front().size());
       rows.add(std::move(cells));
     }

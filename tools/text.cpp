@@ -27,7 +27,7 @@ std::string human_size(std::uint64_t size_bytes) {
   constexpr std::array units = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
   std::size_t unit = 0;
   auto value = static_cast<double>(size_bytes);
-  // From 1023.5 on it would be printed as 1024.
+  // A value from 1023.5 on would be printed as 1024.
   while (value >= 1023.5 && unit + 1 < units.size()) {
     value /= 1024;
     ++unit;

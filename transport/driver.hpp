@@ -95,11 +95,8 @@ struct transfer_report {
   std::string_view carrier = {}; // the driver that carried the bytes, if `driver` moves none itself
 };
 
-/// The abilities of a driver, as data. The contract suite reads them.
+/// The abilities of a driver with memory, as data.
 struct driver_capabilities {
-  bool same_process = false;
-  bool same_host = false;
-  bool across_hosts = false;
   bool strided_regions = true; // false: strided regions are `unsupported`
   bool any_file = true;        // any file may be adopted as local side; false: only tmpfs, DAX
   bool host_memory = true;     // the owner's region may be host memory

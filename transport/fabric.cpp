@@ -250,6 +250,7 @@ private:
       again = t;
     auto ended = [self = shared_from_this(), index, owner, again = std::move(again),
                   a = std::move(a)](result<transfer_report> report) mutable {
+      MILLRACE_ASSERT(a.done); // else the driver reports for the second time
       if (!report)
         return self->fall_back(index, owner, std::move(again), std::move(a), report.error());
       if (self->paths_.moved(owner, index, a.bytes, report->carrier))

@@ -14,9 +14,10 @@ service_table::service_table() {
 }
 
 service_table::service_entry& service_table::know(
-  std::uint16_t first_number, service_entry service) {
-  auto [at, added] = services_.try_emplace(first_number, std::move(service));
+  std::uint16_t first_number, const service_entry& service) {
+  auto [at, added] = services_.try_emplace(first_number, service);
   // Two services that share numbers were declared wrongly.
+  MILLRACE_ASSERT(added || at->second.name == service.name);
   auto next = std::next(at);
   MILLRACE_ASSERT(next == services_.end() || at->second.end_number <= next->first);
   MILLRACE_ASSERT(at == services_.begin() || std::prev(at)->second.end_number <= first_number);

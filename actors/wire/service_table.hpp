@@ -85,7 +85,7 @@ private:
   service_entry& know() {
     return know(Service::first_number, {Service::name, Service::end_number, {}});
   }
-  service_entry& know(std::uint16_t first_number, service_entry service);
+  service_entry& know(std::uint16_t first_number, const service_entry& service);
 
   std::map<std::uint16_t, service_entry> services_; // by their first number
   std::vector<reporting> reporting_;

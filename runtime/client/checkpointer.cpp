@@ -15,8 +15,8 @@ struct checkpointer::attachment {
   std::shared_ptr<runtime::shard_state> state;
 };
 
-/// What the future of a registration holds. Every copy that a program takes attaches itself through
-/// it.
+/// The value in the future of a registration. Every copy that a program takes attaches itself
+/// through it.
 ///
 /// *Problem*: the thread that completes a future releases its value a little after the program has
 /// taken its copy. If that value held an attachment, the last attachment might end on that thread,

@@ -31,7 +31,7 @@ struct checkpoint_options {
   // Shown in listings, in the user's own words: {"tensor", "1/4"}.
   std::vector<std::pair<std::string, std::string>> axes = {};
   std::vector<std::pair<std::string, std::string>> metadata = {};
-  // What a save does while another save is in flight.
+  // The choice for a save that comes while another save is in flight.
   when_saving busy = when_saving::wait;
   // The group of providers; empty: any provider that keeps checkpoints.
   std::string group = {};
@@ -44,28 +44,27 @@ struct checkpoint_options {
 
 /// Chooses how a save copies the tensors.
 enum class save_mode {
-  // The provider pulls straight from the tensors. They must not change before `staged`.
+  // The provider pulls directly from the tensors. They must not change before `staged` is ready.
   direct,
-  // The tensors are copied to staging memory first, so `staged` comes as early as memory can be
-  // copied.
+  // The tensors are copied to staging memory first. `staged` is ready after that copy.
   snapshot,
 };
 
 /// A save in progress.
 struct pending_save {
   std::uint64_t step = 0;
-  // The trainer may change its tensors.
+  // Ready when the trainer may change its tensors.
   future<save_receipt> staged;
-  // The version is done: it survives `kill -9`, and power loss where the medium does.
+  // Ready when the version is done: it survives `kill -9`, and power loss where the medium does.
   future<save_receipt> durable;
 };
 
 /// One registered shard of one training job. Copies share it; the last copy closes it.
 ///
-/// A save that failed is reported once, by the next call that can report it: `fence` and `close`
-/// return the failure; a `save` that comes first is not begun and fails with it. Destroying the
-/// last copy without `close` waits for the save in flight as `close` does, and logs a failure. A
-/// lost connection ends the registration; the next save registers again by itself.
+/// A failed save is reported once, by the next call that can report it. `fence` and `close` return
+/// the failure. A `save` that comes before them does not begin; its futures fail with that failure.
+/// Destroying the last copy without `close` waits for the save in flight, as `close` does, and logs
+/// a failure. A lost connection ends the registration; the next save registers again.
 /// Threads: any. Calls that name a step must be made in the order of the steps.
 /// Source:  Portus, sections III-B, III-C, III-E, III-F.
 class checkpointer {
@@ -78,12 +77,12 @@ public:
 
   /// Begins to save the registered tensors as `step` and returns at once. The provider's threads
   /// and the runtime's threads in this process copy the bytes; the caller's thread does not.
-  /// Errors:  `busy` with `when_saving::refuse`; `no_space`; `peer_lost`; once, the failure of an
-  ///          earlier save. After a failure nothing reads the tensors any more.
+  /// Errors:  `busy` with `when_saving::refuse`; `no_space`; `peer_lost`; the failure of an earlier
+  ///          save, once. After a failure no thread reads the tensors any more.
   pending_save save(std::uint64_t step, save_mode mode = save_mode::direct);
 
-  /// Waits until the tensors may be changed. Returns at once unless a pull still runs. Call it
-  /// before the update.
+  /// Waits until the tensors may be changed. Call it before each update. It returns at once unless
+  /// a pull still runs.
   /// Errors:  the failure of the save that it waited for, or of an earlier save not yet reported;
   ///          `deadline_exceeded`.
   [[nodiscard]] status fence();
@@ -94,16 +93,16 @@ public:
   ///          differs, before any byte moves; `corrupt_data` when a checksum does not match.
   future<actors::load_receipt> restore(std::optional<std::uint64_t> step = {});
 
-  /// Writes a version of any shard of the model into any memory. A job with another world size
-  /// takes another model name and reads the old shards with `checkpoints::load`.
+  /// Writes a version of any shard of the model into any memory. A job with another world size must
+  /// use another model name; it reads the old shards with `checkpoints::load`.
   future<actors::load_receipt> restore_shard(
     std::uint32_t rank, std::vector<tensor_view> targets, std::optional<std::uint64_t> step = {});
 
   /// Returns the model's shards, versions and complete steps as they are now.
   future<checkpoint_summary> describe() const;
 
-  /// Returns what the provider had when this job registered; `resumed()` if it had versions of an
-  /// earlier job.
+  /// Returns what the provider had when this job registered. `resumed()` of the result is true if
+  /// the provider had versions of an earlier job.
   const actors::enroll_receipt& registration() const noexcept;
 
   /// Waits for the save in flight and ends the registration. `finished` says that the job is over:
@@ -112,7 +111,7 @@ public:
   [[nodiscard]] status close(bool finished = false);
 
 private:
-  struct attachment; // the last one closes the checkpointer
+  struct attachment; // the last one to be destroyed closes the checkpointer
   struct offer;
   runtime::shard_state& state() const noexcept;
 

@@ -24,8 +24,8 @@ class client_core;
 /// some.
 ///
 /// One provider keeps all shards of a model, and every client computes the same one from the name.
-/// If the list of providers has changed since the model came there, the provider that has the model
-/// is found. If several have it, the one saved to last is taken.
+/// If the list of providers has changed since the first save, the client looks for the provider
+/// that has the model. If several have it, the client takes the one with the latest save.
 /// Errors:  common to all calls: `not_found` when no provider keeps checkpoints; `peer_lost` and
 ///          `unavailable` naming the provider's address; `deadline_exceeded`.
 /// Threads: any.
@@ -62,8 +62,8 @@ public:
   future<void> erase(const std::string& model, std::optional<std::uint64_t> step = {});
 
   /// Reclaims what finished and dead jobs left, in every provider. Returns the name of each
-  /// provider and what was done there. When the time is nearly over, a repack stops where it is and
-  /// says so.
+  /// provider and what was done there. A repack that is about to run out of time stops where it is
+  /// and says so.
   future<std::vector<result<std::pair<std::string, actors::repack_receipt>>>> repack(
     std::chrono::milliseconds timeout = {});
 

@@ -62,10 +62,10 @@ public:
   /// answer within `client.request_timeout` gives an error. All nodes are asked at once.
   future<std::vector<result<actors::node_status>>> status() const;
 
-  /// Says that memory was unmapped, or is about to be, which was stored from, loaded into or
-  /// registered. The client then drops the RDMA registrations that it keeps for later transfers,
-  /// except those in use. This is a hint that frees pinned pages early: without it they are freed
-  /// when the kernel reports the unmapping.
+  /// Says that memory was unmapped, or is about to be unmapped. The client then drops the RDMA
+  /// registrations of it that it keeps for later transfers, except those in use. The call is a hint
+  /// that frees pinned pages early: without it they are freed when the kernel reports the
+  /// unmapping.
   void invalidate(const void* data, std::uint64_t size_bytes) const;
 
 private:

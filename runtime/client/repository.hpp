@@ -49,24 +49,23 @@ struct load_target {
   std::optional<std::uint64_t> first_row = {};
 };
 
-/// Tensors that were loaded into the caller's buffer, one after the other.
+/// The receipt of a load into one buffer, and where each tensor lies.
 struct loaded_tensors {
   load_receipt receipt;
   std::vector<tensor_view> tensors;
 };
 
-/// What a provider knows of a stored model.
+/// The description of a stored model.
 struct model_info {
   model_record record; // without digests, which stay with the provider
   compact_graph graph; // empty when the model was stored without one
-  std::vector<std::shared_ptr<const layer_description>> layers; // per graph id
+  std::vector<std::shared_ptr<const layer_description>> layers; // one for each id of `graph`
   std::string provider;
 };
 
 /// Models of one group of providers.
-///
-/// Every call returns at once. Memory passed as an argument must outlive the operation. A copy
-/// shares the client.
+/// Every call returns at once. Memory passed as an argument must outlive the operation. Copies
+/// share the client.
 /// Errors:  common to all calls: `peer_lost` and `unavailable` naming the provider's address;
 ///          `deadline_exceeded`.
 /// Threads: any.
@@ -112,12 +111,14 @@ public:
   /// Lists the names that start with `prefix`, from every provider of the group, sorted.
   future<std::vector<model_summary>> list(const std::string& prefix = {});
 
-  /// Removes a name. Readers of the model can finish.
+  /// Removes a model. Readers of it can finish.
   /// Errors:  `not_found`.
   future<void> erase(const std::string& model);
+  /// Excludes a model from eviction, or allows it again.
+  /// Errors:  `not_found`.
   future<void> pin(const std::string& model, bool pinned);
 
-  /// Returns the provider that keeps a name.
+  /// Returns the provider that keeps a model of this name.
   result<actors::provider_entry> provider_of(const std::string& model) const;
 
 private:

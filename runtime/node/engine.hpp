@@ -1,4 +1,4 @@
-// What a node and a client both run on: the actor system, the I/O loop and the fabric.
+// The engine below nodes and clients: the actor system, the I/O loop and the fabric.
 // Internal, used by `node` and `client`; needs CAF.
 #pragma once
 
@@ -39,7 +39,7 @@ public:
   /// node that answers there is accepted.
   net::link_options link_options(const actors::node_entry& node) const;
 
-  /// Takes over an actor, which ends when the engine stops.
+  /// Takes over an actor. The actor ends when the engine stops.
   template <class Handle>
   Handle adopt(Handle actor) {
     std::lock_guard guard{mutex_};
@@ -53,6 +53,9 @@ public:
 private:
   explicit engine(const config::settings& settings);
 
+  void end_system();
+  void destroy_system();
+
   config::settings settings_;
   caf::actor_system_config caf_config_;
   std::unique_ptr<caf::actor_system> system_;
@@ -64,9 +67,8 @@ private:
   std::vector<caf::strong_actor_ptr> adopted_;
 };
 
-/// Releases the last reference to an engine. Stopping waits for the engine's threads; when one of
-/// these threads calls (in a continuation that drops the last client), another thread stops the
-/// engine.
+/// Releases the last reference to an engine. Stopping waits for the engine's threads. If one of
+/// them makes this call (a continuation dropped the last client), another thread stops the engine.
 void release(std::shared_ptr<engine> e);
 
 } // namespace millrace::runtime

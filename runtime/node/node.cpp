@@ -91,7 +91,7 @@ actors::node_status node::state::status_now() const {
 void node::state::spawn_self() {
   actors::node_actor_deps deps;
   deps.who_is_where = runtime::directory_of(settings);
-  // The actor ends before the state does.
+  // The actor ends before the state is destroyed.
   deps.own_state = [this] { return status_now(); };
   deps.providers = services->reporting_actors();
   services->add<actors::node_service>(

@@ -1,4 +1,4 @@
-// A whole service in this process: its providers, its actors, its sockets.
+// A whole node in this process: its providers, its actors, its sockets.
 // Programs embed it; `millrace serve` runs one.
 #pragma once
 
@@ -16,7 +16,8 @@ namespace millrace {
 class node {
 public:
   /// Starts what the settings describe. Returns when clients can connect.
-  /// Errors:  names what does not start: a socket in use, a provider's directory, memory.
+  /// Errors:  those of the part that did not start, with its name: a socket in use, a provider's
+  ///          directory, memory.
   static result<node> start(const config::settings& settings);
 
   /// Does what `start` does, but throws `millrace::error`.

@@ -130,7 +130,7 @@ status provider::serve_checkpoints(
     std::min<std::uint64_t>(deps.page_bytes_max, e->channel_options().frame_bytes_max / 2);
   deps.repack.when_low = kept.repack_when_low;
   deps.repack.below_percent = s.repack_below_percent;
-  // Where slots are not mapped, windows are staging memory already.
+  // Without mapped slots, windows are staging memory already.
   if (deps.store->capabilities().in_place) {
     auto staging = memory.make(p.name + ".snapshots", s.staging_piece_bytes * s.staging_pieces);
     if (!staging)

@@ -12,8 +12,8 @@
 
 namespace millrace::runtime {
 
-/// Memory from the node's fabric, made once and shared by the providers that store elsewhere than
-/// in memory.
+/// Memory from the node's fabric: arenas for single providers, and one staging arena that the other
+/// providers share.
 class node_memory {
 public:
   explicit node_memory(std::shared_ptr<engine> e) : engine_(std::move(e)) {}
@@ -21,7 +21,7 @@ public:
   result<std::shared_ptr<memory_source>> make(const std::string& name, std::uint64_t size_bytes);
   /// Returns the staging arena, which is made at first use.
   result<std::shared_ptr<memory_source>> staging();
-  /// Returns null before the first use.
+  /// Returns the staging arena, or null before its first use.
   const std::shared_ptr<memory_source>& staging_in_use() const noexcept { return staging_; }
 
 private:
@@ -29,10 +29,10 @@ private:
   std::shared_ptr<memory_source> staging_;
 };
 
-/// A provider is open until it is destroyed. Call `close` first, and end the actors.
+/// A provider is open until it is destroyed. Call `close` and end the actors before that.
 class provider {
 public:
-  /// Its actors stand in `services` then. Blocks while a kind reads its disk.
+  /// Opens a provider and adds its actors to `services`. Blocks while the bucket reads its disk.
   static result<std::unique_ptr<provider>> open(
     const config::provider_settings& p, const std::shared_ptr<engine>& e, node_memory& memory,
     actors::service_table& services);
@@ -52,8 +52,9 @@ private:
 
   std::string name_;
   storage::opened_bucket opened_;
-  std::shared_ptr<storage::flush::step_flusher> flusher_; // null: versions are not copied on
-  std::vector<std::shared_ptr<void>> adopted_; // mappings of checkpoints; go before `opened_`
+  std::shared_ptr<storage::flush::step_flusher> flusher_; // null: steps are not flushed
+  // Mappings of checkpoints; destroyed before `opened_`.
+  std::vector<std::shared_ptr<void>> adopted_;
 };
 
 } // namespace millrace::runtime

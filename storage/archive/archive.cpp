@@ -1,5 +1,5 @@
-// Chooses the format; what all formats share: checks of what is written, and the file's safe
-// arrival.
+// Chooses the format. Has the parts that all formats share: checks before writing, and publishing
+// the file.
 #include <millrace/storage/archive/archive.hpp>
 #include <millrace/storage/archive/formats.hpp>
 #include <millrace/storage/archive/output_file.hpp>

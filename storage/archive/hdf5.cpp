@@ -16,7 +16,7 @@ namespace millrace::storage::archive {
 
 namespace {
 
-// 64 bits of extents each, as an attribute of its own.
+// Writes the extents, 64 bits each, as an attribute.
 bool write_shape(hid_t dataset, const std::vector<std::uint64_t>& shape) {
   hsize_t rank = shape.size();
   hdf5_id space{H5Screate_simple(1, &rank, nullptr), H5Sclose};
@@ -83,7 +83,7 @@ private:
     hdf5_id links{H5Pcreate(H5P_LINK_CREATE), H5Pclose};
     H5Pset_char_encoding(links.get(), H5T_CSET_UTF8);
     hdf5_id properties{H5Pcreate(H5P_DATASET_CREATE), H5Pclose};
-    // All bytes come; nobody needs zeros before.
+    // Every byte is written, so the space need not be filled with zeros first.
     H5Pset_fill_time(properties.get(), H5D_FILL_TIME_NEVER);
     H5Pset_obj_track_times(properties.get(), false);
     auto escaped = escape_hdf5_name(name);
@@ -123,9 +123,10 @@ private:
   std::uint64_t at_ = 0; // in the step
 };
 
-// *Problem*: libhdf5 cannot close a file whose last bytes find no room, and crashes over it when
-// the process ends. So room is reserved where the file system knows how: before libhdf5 makes the
-// file, to learn of a full device, and after, because making it gives the room back.
+// *Problem*: when libhdf5 runs out of space at the end of a file, it cannot close the file, and
+// crashes when the process ends. So space is reserved where the file system supports that: before
+// libhdf5 makes the file, to detect a full device; and after, because making the file gives the
+// space back.
 status reserve(const std::string& path, const tensor_source& source) {
   auto bytes = size_bytes(source.tensors()) + (1u << 20);
   for (auto& tensor : source.tensors().tensors)
@@ -168,7 +169,7 @@ status write_hdf5(const std::string& path, tensor_source& source, meter& done) {
       return bad;
   if (!file.close())
     return hdf5_status("closing an HDF5 file", errc::io_error);
-  // Gives back what was reserved beyond the end.
+  // Gives back the space that was reserved beyond the end.
   struct stat about {};
   if (::stat(path.c_str(), &about) != 0 || ::truncate(path.c_str(), about.st_size) != 0)
     return status_from_errno(errno, "closing an HDF5 file");

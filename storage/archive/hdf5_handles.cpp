@@ -1,4 +1,4 @@
-// What the writer and the reader of HDF5 share.
+// The parts that the writer and the reader of HDF5 share.
 #include <millrace/storage/archive/hdf5_handles.hpp>
 #include <millrace/storage/archive/npy.hpp>
 #include <millrace/storage/archive/strided.hpp>
@@ -14,7 +14,7 @@ hdf5_quiet::hdf5_quiet() {
   H5PLset_loading_state(0);
 }
 
-// Every call forgets the errors of the one before, which somebody may be about to ask for.
+// Closing an identifier clears the last errors, which the caller may still want to read.
 void hdf5_id::release() noexcept {
   if (id_ < 0)
     return;
@@ -33,7 +33,7 @@ struct complaint {
   int error_number = 0;
 };
 
-// The innermost message; drivers write "errno = 28" into theirs.
+// Takes the innermost message. Drivers write "errno = 28" into theirs.
 herr_t collect(unsigned, const H5E_error2_t* error, void* into) {
   auto& found = *static_cast<complaint*>(into);
   if (!error->desc)
@@ -104,7 +104,7 @@ std::optional<dtype> float_dtype(hid_t type) {
   return equal(type, half.get()) ? std::optional{dtype::f16} : std::nullopt;
 }
 
-// Two floats under the names that h5py gives them.
+// True for two floats with the names that h5py gives them.
 bool is_complex(hid_t type) {
   if (H5Tget_nmembers(type) != 2 || H5Tget_size(type) != 8)
     return false;

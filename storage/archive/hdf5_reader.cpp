@@ -57,7 +57,7 @@ private:
   std::vector<stored_dataset> datasets_; // after file_: closed first
   text_pairs metadata_;
 
-  // While listing.
+  // Used while listing.
   bool ours_ = false;
   std::string prefix_;
   unsigned depth_ = 0;
@@ -117,7 +117,7 @@ status hdf5_source::list_group(hid_t group) {
 }
 
 status hdf5_source::add_dataset(hdf5_id dataset, std::string name) {
-  // Both would read other files than the one that was named.
+  // Both would read files other than the named one.
   hdf5_id properties{H5Dget_create_plist(dataset.get()), H5Pclose};
   if (
     !properties.ok() || H5Pget_external_count(properties.get()) != 0 ||
@@ -145,7 +145,7 @@ status hdf5_source::add_dataset(hdf5_id dataset, std::string name) {
   return {};
 }
 
-// The tensor as it was before HDF5's types had to do.
+// Restores the dtype and shape of a tensor whose dtype HDF5 lacks.
 status hdf5_source::restore_type(hid_t dataset, tensor_desc& tensor) {
   auto name = read_text_attribute(dataset, hdf5_dtype_attribute);
   if (!name)

@@ -1,5 +1,5 @@
-// Writes and parses NumPy's header: a Python literal of which exactly the three known keys are
-// understood.
+// Writes and parses NumPy's header: a Python literal, of which only the three known keys are
+// accepted.
 #include <millrace/storage/archive/npy.hpp>
 
 #include <array>
@@ -40,7 +40,7 @@ std::string code_of(dtype type) {
   return "|u1";
 }
 
-/// The literal's text, token by token.
+/// Reads the literal's text, token by token.
 class literal_reader {
 public:
   explicit literal_reader(std::string_view text) : text_(text) {}
@@ -80,7 +80,7 @@ public:
     if (bad != std::errc{})
       return std::nullopt;
     text_.remove_prefix(static_cast<std::size_t>(end - text_.data()));
-    take('L'); // Python 2 wrote it behind large numbers
+    take('L'); // Python 2 wrote it after large numbers
     return value;
   }
 
@@ -201,7 +201,7 @@ std::string write_npy_header(const tensor_desc& tensor) {
   if (shape.size() > 1)
     text.resize(text.size() - 2);
   text += "), }";
-  // Magic, version and length take 10 bytes; the newline that ends the header one.
+  // Magic, version and length take 10 bytes. The newline at the end of the header takes one.
   text.resize((10 + text.size() + 1 + 63) / 64 * 64 - 10 - 1, ' ');
   text += '\n';
   std::string header{magic};

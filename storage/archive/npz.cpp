@@ -1,5 +1,4 @@
-// NumPy's archive: a zip file with one array per entry, and what NumPy cannot say in an entry
-// beside them.
+// NumPy's archive: a zip file with one array per entry, and a table of what NumPy cannot express.
 #include <millrace/storage/archive/formats.hpp>
 #include <millrace/storage/archive/npy.hpp>
 #include <millrace/storage/archive/tensor_table.hpp>
@@ -36,7 +35,7 @@ result<npy_header> read_header(zip_input& file, std::size_t entry) {
   return header;
 }
 
-// The tensor as it was before NumPy's types had to do.
+// Restores the dtype and shape of a tensor whose dtype NumPy lacks.
 status restore_type(tensor_desc& tensor, const tensor_desc& original) {
   auto shape = original.shape;
   if (bits_per_element(original.type) < 8)
@@ -67,7 +66,7 @@ status write_npz(const std::string& path, tensor_source& source, meter& done) {
   for (std::uint32_t i = 0; i < tensors.size(); ++i) {
     if (numpy_type(tensors[i].type) != tensors[i].type)
       table.tensors.tensors.push_back(tensors[i]);
-    // So that the elements can be mapped.
+    // Aligned, so that the elements can be mapped.
     auto bad = (*zip)->add_tensor(
       tensors[i].name + std::string{array_ending}, write_npy_header(tensors[i]), i, 64);
     if (!bad.ok())

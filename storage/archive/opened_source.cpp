@@ -1,4 +1,4 @@
-// Turns windows that come into bytes that are asked for.
+// Copies the bytes asked for out of the windows that hold them.
 #include <millrace/core/digest.hpp>
 #include <millrace/storage/archive/formats.hpp>
 #include <millrace/storage/archive/opened_source.hpp>
@@ -51,7 +51,7 @@ private:
     return await<window>(deadline_, [&](auto done) { version_->fetch(ranges, std::move(done)); });
   }
 
-  // Checks a piece and copies what was asked for of it.
+  // Checks a piece and copies the part of it that was asked for.
   status take(const piece& from, std::uint64_t offset, std::span<std::byte> into) {
     if (auto bad = verify(from); !bad.ok())
       return bad;

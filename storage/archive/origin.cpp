@@ -1,4 +1,4 @@
-// Keys and their values.
+// The metadata keys of an origin, and their values.
 #include <millrace/storage/archive/origin.hpp>
 
 #include <charconv>

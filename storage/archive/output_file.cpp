@@ -1,4 +1,4 @@
-// Create, sync, rename, sync: the order in which a file arrives whole.
+// Creates, syncs and renames a file, and syncs its directory, so that it appears whole.
 #include <millrace/core/kill_point.hpp>
 #include <millrace/storage/archive/output_file.hpp>
 #include <millrace/storage/io/file_io.hpp>
@@ -29,7 +29,7 @@ status check_target(const std::string& target, bool replace) {
   return replace ? status{} : exists_already(target);
 }
 
-// Where the file system cannot rename without replacing, a second name does as well.
+// A hard link serves where the file system cannot rename without replacing.
 status rename_new(const std::string& from, const std::string& to) {
   if (::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_NOREPLACE) == 0)
     return {};

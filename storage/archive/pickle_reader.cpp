@@ -27,7 +27,7 @@ struct opcode_row {
   unsigned char code;
   std::string_view name;
 };
-// Those that other pickles have, for messages.
+// Opcodes of other pickles, for messages.
 constexpr std::array<opcode_row, 24> refused = {{
   {'i', "INST"},       {'o', "OBJ"},
   {0x81, "NEWOBJ"},    {0x92, "NEWOBJ_EX"},
@@ -79,7 +79,7 @@ private:
     switch (opcode) {
     case 0x80: // PROTO
       return number(1).has_value();
-    case 0x95: // FRAME: only says how far one may read ahead
+    case 0x95: // FRAME: says only how far a reader may read ahead
       return number(8).has_value();
     case '.':
       stopped_ = true;
@@ -104,7 +104,7 @@ private:
     }
   }
 
-  // A failure of a known opcode has set `why_`, so that nobody calls it unknown.
+  // A failure of a known opcode has set `why_` or `known_`, and is not reported as unknown.
   bool refuse(unsigned char opcode) {
     if (why_.ok() && !known_ && (is_list(opcode) || is_fraction(opcode)))
       why_ = {
@@ -123,7 +123,7 @@ private:
   static bool is_list(unsigned char opcode) { return opcode == ']' || opcode == 'l'; }
   static bool is_fraction(unsigned char opcode) { return opcode == 'G' || opcode == 'F'; }
 
-  // The key of the value that was to come, if there is one.
+  // Returns the key of the value that was expected, if there is one.
   std::string beside_what() const {
     if (stack_.empty() || stack_.back().kind != pickle_kind::text)
       return {};
@@ -250,7 +250,7 @@ private:
     return true;
   }
 
-  // Nothing below the last mark.
+  // Takes a value, but none below the last mark.
   bool pop(pickle_value& value) {
     if (stack_.size() <= (marks_.empty() ? 0 : marks_.back()))
       return false;
@@ -259,7 +259,7 @@ private:
     return true;
   }
 
-  // How many values there are above the last mark, which goes away.
+  // Removes the last mark and returns the number of values above it.
   std::optional<std::size_t> pop_mark() {
     if (marks_.empty() || marks_.back() > stack_.size())
       return std::nullopt;
@@ -333,7 +333,7 @@ private:
     return push(made);
   }
 
-  // Attributes of an OrderedDict, as modules leave their versions there: they are no tensors.
+  // The attributes of an OrderedDict are not tensors: modules leave their versions there.
   bool build() {
     pickle_value attributes;
     return pop(attributes) && attributes.kind == pickle_kind::dictionary && !stack_.empty() &&
@@ -348,7 +348,7 @@ private:
     return push(id);
   }
 
-  // Picklers number what they remember one after the other.
+  // Picklers number their memo entries one after the other.
   bool put(std::optional<std::uint64_t> index) {
     if (!index || *index > memo_.size() || stack_.size() <= (marks_.empty() ? 0 : marks_.back()))
       return false;

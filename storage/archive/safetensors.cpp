@@ -18,8 +18,9 @@ static_assert(std::endian::native == std::endian::little);
 
 namespace {
 
-// Where tensors rest: those of wide elements first, so that every one is aligned to its elements,
-// as readers that map the file want it. The table keeps the layout's order.
+// Returns the order of the tensors in the file. Those with wide elements come first, so that every
+// tensor is aligned to its elements, as readers that map the file need it. The table keeps the
+// layout's order.
 std::vector<std::uint32_t> resting_order(const layout& tensors) {
   std::vector<std::uint32_t> order(tensors.tensors.size());
   std::iota(order.begin(), order.end(), 0u);
@@ -124,7 +125,7 @@ status write_safetensors(const std::string& path, tensor_source& source, meter& 
     return file.error();
   std::uint64_t length = text.size();
   auto data_offset = 8 + length;
-  // Told at once, and not after half an hour, that there is no room.
+  // Reserves the space now: a full device is reported at once, and not after half an hour.
   if (::fallocate(file->get(), 0, 0, static_cast<off_t>(data_offset + end)) != 0 && errno == ENOSPC)
     return {errc::no_space, "no room for {} bytes", data_offset + end};
   if (auto bad = io::write_all(*file, &length, 8, 0, path); !bad.ok())

@@ -1,4 +1,4 @@
-// Both directions of the pickle, and the names that PyTorch gives to dtypes and storages.
+// Reads and writes the pickle, and knows PyTorch's names of dtypes and storages.
 #include <millrace/storage/archive/pickle_reader.hpp>
 #include <millrace/storage/archive/state_dict.hpp>
 
@@ -14,8 +14,8 @@ namespace {
 constexpr std::uint64_t ordered_dict = 0, rebuild_v2 = 1, rebuild_v3 = 2, rebuild_parameter = 3,
                         untyped_storage = 4, storages_begin = 5, storages_end = 16;
 
-// What a state dictionary mentions. Storages have a class per dtype, as far as they are old; newer
-// dtypes lie in untyped storages and stand beside them.
+// The names that a state dictionary mentions. Older dtypes have a storage class each. Newer dtypes
+// lie in untyped storages, and the dtype stands beside the storage.
 constexpr std::array<pickle_global, 34> globals = {{
   {"collections", "OrderedDict"},
   {"torch._utils", "_rebuild_tensor_v2"},
@@ -75,7 +75,7 @@ public:
     for (auto& [key, value] : from_.dictionary(dictionary)) {
       if (key.kind != pickle_kind::text && key.kind != pickle_kind::integer)
         return {errc::unsupported, "a key in {} that is no text and no number", shown(prefix)};
-      // Also against dictionaries that share parts, and grow when they are walked.
+      // This also bounds dictionaries that share parts, and grow when they are walked.
       if (++visited_ > layout_tensors_max)
         return {errc::corrupt_data, "a dictionary of more than {} values", layout_tensors_max};
       auto name = prefix + (prefix.empty() ? "" : ".") + text_of(key);
@@ -97,7 +97,7 @@ public:
   std::vector<state_entry> entries;
 
 private:
-  // Optimizers number what they keep.
+  // The keys of optimizers are numbers.
   std::string text_of(pickle_value key) const {
     return key.kind == pickle_kind::text ? std::string{from_.text(key)}
                                          : std::to_string(static_cast<std::int64_t>(key.at));
@@ -111,7 +111,7 @@ private:
     auto [callee, arguments] = from_.call(value);
     auto all = from_.tuple(arguments);
     if (callee == rebuild_parameter) {
-      // A parameter wraps a tensor: never another parameter.
+      // A parameter wraps a tensor, never another parameter.
       if (all.empty() || all[0].kind != pickle_kind::call)
         return malformed(name);
       std::tie(callee, arguments) = from_.call(all[0]);
@@ -141,7 +141,7 @@ private:
     return {};
   }
 
-  // ('storage', class, key, place, elements)
+  // Reads ('storage', class, key, place, elements).
   status read_storage(pickle_value value, state_entry& entry) {
     auto& name = entry.tensor.name;
     if (value.kind != pickle_kind::persistent)
@@ -182,7 +182,7 @@ private:
   std::uint64_t visited_ = 0;
 };
 
-/// Opcodes, with a memo of what comes again and again.
+/// Writes opcodes, with a memo for what is repeated.
 class pickle_writer {
 public:
   pickle_writer() { text_ = "\x80\x02"; }
@@ -240,7 +240,7 @@ private:
   std::map<std::string, std::size_t> memo_; // bounded by the tables above: below 256
 };
 
-// As PyTorch counts them: an extent of 0 does not stop the count.
+// Returns strides as PyTorch counts them: an extent of 0 counts as 1.
 strides torch_strides(std::vector<std::uint64_t> shape) {
   for (auto& extent : shape)
     extent = std::max<std::uint64_t>(extent, 1);
@@ -249,7 +249,7 @@ strides torch_strides(std::vector<std::uint64_t> shape) {
 
 struct torch_type {
   std::uint64_t storage;              // a global
-  std::optional<std::uint64_t> dtype; // a global, where the storage does not say
+  std::optional<std::uint64_t> dtype; // a global; absent if the storage says it
 };
 
 std::optional<torch_type> torch_type_of(dtype type) {

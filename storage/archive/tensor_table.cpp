@@ -44,7 +44,7 @@ public:
     if (at_ != place::dtype)
       return refuse("a text");
     auto type = parse_dtype(value);
-    // Only the spelling of the format: "float32" is of other tables.
+    // Only the spelling of the format is accepted, not "float32".
     if (!type || to_string(*type) != value)
       return refuse("an unknown dtype, " + value.substr(0, 64));
     table.tensors.tensors.back().type = *type;
@@ -165,7 +165,7 @@ private:
   }
 
   place at_ = place::start;
-  unsigned fields_ = 0; // of the tensor under way: 1 dtype, 2 shape, 4 data_offsets
+  unsigned fields_ = 0; // of the current tensor: 1 dtype, 2 shape, 4 data_offsets
   unsigned offsets_ = 0;
   bool metadata_seen_ = false;
   std::unordered_set<std::string> names_;

@@ -11,12 +11,12 @@ namespace millrace::storage::archive {
 
 namespace {
 
-// Entries that PyTorch does not know are none of its business.
+// PyTorch ignores entries that it does not know.
 constexpr std::string_view metadata_entry = "extra/millrace.json";
 constexpr std::string_view pickle_entry = "data.pkl";
 constexpr std::uint64_t alignment = 64;
 
-/// The entries under the archive's own name, which is whatever its writer called the file.
+/// The entries below the archive's own name, which its writer chose.
 class torch_entries {
 public:
   static result<torch_entries> of(const zip_input& file) {
@@ -46,7 +46,7 @@ private:
 result<bool> is_big_endian(zip_input& file, const torch_entries& entries) {
   auto at = entries.find("byteorder");
   if (!at)
-    return false; // older versions: those machines that wrote it were little-endian
+    return false; // older versions were written on little-endian machines
   auto text = file.read_text(*at, 16);
   if (!text)
     return fail(text.error());

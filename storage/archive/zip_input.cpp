@@ -1,4 +1,4 @@
-// Reading through libzip, with its promises checked.
+// Reads through libzip, and checks what the file claims.
 #include <millrace/core/tensor.hpp>
 #include <millrace/storage/archive/zip_error.hpp>
 #include <millrace/storage/archive/zip_input.hpp>
@@ -14,7 +14,7 @@ namespace {
 // One entry per tensor, and a few beside them.
 constexpr std::int64_t entries_max = static_cast<std::int64_t>(layout_tensors_max) + 64;
 
-// Deflate makes 258 bytes of two bits at best.
+// Deflate expands two bits to 258 bytes at best.
 constexpr std::uint64_t deflate_ratio_max = 1032;
 
 status check_entry(const zip_stat_t& about) {
@@ -125,7 +125,7 @@ status zip_input::read(std::size_t entry, std::uint64_t offset, std::span<std::b
     return bad;
   if (auto bad = read_on(into); !bad.ok())
     return bad;
-  // The checksum is compared by who asks for what comes after the last byte.
+  // libzip compares the checksum only when a byte after the last one is read.
   if (!into.empty() && position_ == about.size_bytes) {
     std::byte none;
     if (zip_fread(opened_.get(), &none, 1) < 0)

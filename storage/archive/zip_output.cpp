@@ -1,4 +1,4 @@
-// Writing through libzip: its sources are callbacks that hand on what ours reads in large steps.
+// Writes through libzip. Its sources are callbacks, which pass on what is read in large steps.
 #include <millrace/storage/archive/zip_error.hpp>
 #include <millrace/storage/archive/zip_output.hpp>
 
@@ -17,7 +17,7 @@ struct zip_output::feed {
 
   std::uint64_t size_bytes() const { return head.size() + tensor_bytes; }
 
-  // Hands out of the head or of the step in the buffer, up to the end of either.
+  // Copies from the head or from the step in the buffer, up to the end of either.
   zip_int64_t hand_out(std::span<std::byte> into) {
     if (position < head.size()) {
       auto count = std::min<std::uint64_t>(into.size(), head.size() - position);
@@ -92,7 +92,7 @@ constexpr std::uint64_t local_header_bytes = 30;
 constexpr std::uint64_t extra_header_bytes = 4;
 constexpr std::uint64_t zip64_extra_bytes = 20;
 constexpr std::uint64_t size_32_max = 0xffffffff;
-// What PyTorch calls its own padding.
+// The id of PyTorch's own padding.
 constexpr zip_uint16_t padding_id = 0x4246;
 
 } // namespace
@@ -154,7 +154,7 @@ status zip_output::add(
     return wrong();
   }
   auto at = static_cast<zip_uint64_t>(index);
-  // The same bytes for the same tensors: no time of day.
+  // The same tensors make the same bytes, so there is no time of day.
   if (
     zip_set_file_compression(file_, at, ZIP_CM_STORE, 0) != 0 ||
     zip_file_set_dostime(file_, at, 0, 0x21, 0) != 0)
@@ -166,8 +166,8 @@ status zip_output::add(
   return {};
 }
 
-// Padding in the header before the bytes. Its place follows from what libzip writes there; a test
-// compares.
+// Adds padding to the header before the bytes. Its place depends on what libzip writes there, which
+// a test compares.
 status zip_output::align(std::uint64_t index, std::uint64_t data_at, std::uint64_t alignment) {
   if (data_at % alignment == 0)
     return {};

@@ -1,4 +1,4 @@
-// Reads dense tensors piece by piece; of one that lies out of order, what it reaches is held while
+// Reads dense tensors piece by piece. Keeps in memory the bytes of a tensor in another order, while
 // it is read.
 #include <millrace/storage/archive/formats.hpp>
 #include <millrace/storage/archive/zipped_tensors.hpp>

@@ -15,7 +15,7 @@ struct zipped_tensor {
   std::uint64_t swap_bytes = 0; // units whose bytes are reversed; 0 or 1: none
 };
 
-/// Most bytes of a tensor that is not in C order, which is held in memory while it is read.
+/// The most bytes of a tensor that is not in C order. It is held in memory while it is read.
 inline constexpr std::uint64_t strided_bytes_max = 16ull << 30;
 
 /// Returns a source of the tensors. Errors: `corrupt_data` when a tensor's elements lie outside its

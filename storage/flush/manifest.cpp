@@ -47,7 +47,7 @@ result<flushed_shard> shard_of(const json& tree) {
   shard.file = tree.at("file").get<std::string>();
   shard.size_bytes = tree.at("size_bytes").get<std::uint64_t>();
   shard.saved_at_ns = tree.at("saved_at_ns").get<std::uint64_t>();
-  // It may name a file of its own directory only.
+  // A manifest may only name files of its own directory.
   if (shard.file.empty() || shard.file.front() == '.' || shard.file.find('/') != std::string::npos)
     return fail(errc::corrupt_data, "a manifest names the file {}", shard.file);
   return shard;

@@ -37,7 +37,7 @@ struct flush_manifest {
   std::string model;
   std::uint64_t step = 0;
   std::uint32_t world_size = 1;
-  /// Of the shard saved last. Steps are ordered by it, whatever their numbers.
+  /// The time of the last save of a shard. Steps are ordered by it, whatever their numbers.
   std::uint64_t saved_at_ns = 0;
   std::vector<flushed_shard> shards; // by rank
 

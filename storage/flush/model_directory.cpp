@@ -69,7 +69,7 @@ std::optional<model_directory::step_place> parse_step_name(const std::string& na
   return model_directory::step_place{name, *step, attempt, false};
 }
 
-// "rank-R-of-W.json": rank and world size, if R < W.
+// Returns R and W of "rank-R-of-W.json" if R < W.
 std::optional<std::pair<std::uint32_t, std::uint32_t>> parse_description_name(
   const std::string& name) {
   std::string_view rest{name};
@@ -139,7 +139,7 @@ void sweep(const std::string& path) {
       ::unlink(fs::path{path}.append(name).c_str());
 }
 
-/// Held while manifests and `latest` change. File systems without locks are used without.
+/// Held while manifests and `latest` change. On a file system without locks it has no effect.
 class directory_lock {
 public:
   static result<directory_lock> take(const std::string& path, std::uint32_t deadline_ms) {
@@ -245,8 +245,8 @@ result<shard_description> model_directory::description(
   return parsed;
 }
 
-// Under the lock: while the description is there, another process may make the step whole, and what
-// is whole never changes.
+// Holds the lock. While the description exists, another process may make the step whole, and a
+// whole step never changes.
 result<std::optional<std::string>> model_directory::place_for(
   const flushed_shard& shard, std::uint64_t step, std::uint32_t world_size,
   std::uint32_t deadline_ms) {
@@ -273,7 +273,7 @@ result<std::optional<std::string>> model_directory::place_for(
   auto path = path_ + "/" + name;
   if (auto bad = make_directory(path); !bad.ok())
     return fail(bad);
-  // The description goes first: what it describes is about to change.
+  // The description is removed first, since the file that it describes is about to change.
   auto stem = path + "/" + shard_file_stem(shard.rank, world_size);
   if (auto bad = remove_file(stem + ".json"); !bad.ok())
     return fail(bad);
@@ -288,8 +288,8 @@ status model_directory::describe(const std::string& place, const shard_descripti
   return write_whole_file(path, to_json(description));
 }
 
-// Writes the manifest if all shards of some world are there. Descriptions are counted before any is
-// read: this is asked after every shard.
+// Writes the manifest if all shards of one world size are there. It runs after every shard, so it
+// counts the descriptions before it reads any.
 status model_directory::finish(const step_place& place) {
   auto path = path_ + "/" + place.name;
   std::map<std::uint32_t, std::vector<std::uint32_t>> worlds;
@@ -388,7 +388,7 @@ status model_directory::prune(
   return {};
 }
 
-// The manifest goes first, and durably: a step is whole or does not count.
+// Removes the manifest first, durably: a step without one does not count.
 status model_directory::remove_step(const step_place& place) {
   auto path = path_ + "/" + place.name;
   if (place.whole) {
@@ -398,7 +398,7 @@ status model_directory::remove_step(const step_place& place) {
       return bad;
     MILLRACE_KILL_POINT("flush.manifest_removed");
   }
-  // Descriptions before what they describe.
+  // Descriptions are removed before the files that they describe.
   for (auto& name : names_in(path))
     if (name.ends_with(".json"))
       if (auto bad = remove_file(fs::path{path}.append(name)); !bad.ok())

@@ -17,14 +17,14 @@ namespace millrace::storage::flush {
 
 namespace {
 
-// Models that are looked at when a service starts.
+// The most models that are looked at when a service starts.
 constexpr std::uint32_t models_max = 100'000;
-// For a store that rests in memory to open its versions.
+// The time in which a store must open its versions. Its index is in memory.
 constexpr auto open_wait = std::chrono::minutes{1};
-// For a copy to notice that it shall stop.
+// The time for a copy to notice that it must stop.
 constexpr auto stop_wait = std::chrono::seconds{1};
 
-// Shards of one step as they are opened, by rank.
+// The shards of one step, by rank, while they are being opened.
 using opening = gathering<flush_request>;
 
 void open_shard(
@@ -68,7 +68,7 @@ public:
       store_(std::move(store)), flusher_(std::move(flusher)) {}
 
   // Queues steps that became complete but were not copied before the service ended. A step is
-  // opened at its turn: there may be many, and no job saves yet.
+  // opened when its turn comes, since there may be many, and no job saves yet.
   void catch_up() {
     store_->list({}, {}, models_max, [self = shared_from_this()](const auto& models) {
       for (std::size_t i = 0; models && i < models->size(); ++i)
@@ -192,7 +192,7 @@ private:
     return {};
   }
 
-  // A step that was not opened when it was found may have been followed by newer ones.
+  // Newer steps may have followed one that was not opened when it was found.
   status open(turn& one) {
     {
       std::lock_guard guard{mutex_};

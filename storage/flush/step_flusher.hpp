@@ -42,9 +42,9 @@ public:
 
   flush_counters counters() const;
 
-  /// Refuses new steps and copies those that wait, until the deadline. A copy that is under way
-  /// then is stopped. A thread that the file system blocks is detached: it keeps what it reads, and
-  /// does no more.
+  /// Refuses new steps and copies those that wait, until the deadline. Then it stops the copy in
+  /// flight. A thread that the file system blocks is detached; it keeps what it reads, and does
+  /// nothing more.
   /// Errors: `deadline_exceeded`.
   [[nodiscard]] status close(std::uint32_t deadline_ms);
 

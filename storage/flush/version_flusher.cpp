@@ -21,8 +21,8 @@ std::string shard_file(const flush_request& what) {
   return shard_file_stem(what.rank, what.world_size) + ".safetensors";
 }
 
-/// Forwards a source and computes the digests of its tensors, which are read whole and from the
-/// front.
+/// Forwards a source and computes the digests of its tensors. Each tensor is read whole and in
+/// order.
 class digesting_source final : public tensor_source {
 public:
   explicit digesting_source(tensor_source& inner) : inner_(inner) {
@@ -82,7 +82,7 @@ std::unique_ptr<tensor_source> source_of(
       record.spec.metadata, {what.model, record.version, what.rank, what.world_size, what.axes}));
 }
 
-// Finishes what a process that died has left.
+// Finishes the steps that a dead process left unfinished.
 status finish_all(const flush_options& options) {
   std::error_code why;
   for (std::filesystem::directory_iterator at{options.directory, why}, end; !why && at != end;

@@ -33,7 +33,7 @@ void io_pool::post_all(
   for (std::size_t i = 0; i < parts.size(); ++i)
     post([all, i, work = std::move(parts[i])](const status& stopped) mutable {
       auto outcome = stopped.ok() ? work() : stopped;
-      // What the work kept is released before the operation is reported as over.
+      // The work's captures are released before the operation is reported as over.
       work = nullptr;
       outcome.ok() ? all->arrived(i, nothing{}) : all->arrived(i, fail(std::move(outcome)));
     });
@@ -50,7 +50,7 @@ void io_pool::run(const std::shared_ptr<queue>& jobs) {
       jobs->jobs.pop_front();
       guard.unlock();
       work({});
-      // What the job captured is destroyed here, with no lock held.
+      // The captures of the job are destroyed here, with no lock held.
     }
     guard.lock();
   }
@@ -64,7 +64,7 @@ void io_pool::stop() {
   queue_->changed.notify_all();
   for (auto& thread : threads_)
     join_or_detach(thread);
-  // Called by a job of the only thread: what waits behind it is run here.
+  // Called by a job of the only thread. The jobs behind it are run here.
   run(queue_);
 }
 

@@ -60,7 +60,8 @@ private:
   packing out_;
 };
 
-// Collects one window's reads. `cost` and `add` agree, so that what was cut fits when it is read.
+// Collects the reads of one window. `cost` and `add` agree, so the ranges that were cut for a
+// window fit into it.
 class run_collector {
 public:
   std::uint64_t cost(std::uint64_t at, std::uint64_t length) const {
@@ -156,7 +157,7 @@ private:
     return runs_.memory_bytes() + runs_.cost(part.at, length) <= window_bytes_;
   }
 
-  // How many bytes of the part fit into the window: all, or whole digest blocks.
+  // Returns how many bytes of the part fit into the window: all, or whole digest blocks.
   std::uint64_t fitting(const placed_piece& part) const {
     if (fits(part, part.length))
       return part.length;

@@ -26,20 +26,21 @@ public:
   std::vector<std::vector<wanted>> plan(const std::vector<wanted>& ranges) const {
     return cut_ranges(packed(), ranges, window_bytes());
   }
-  /// `asker`: once it is gone, the window is no longer waited for.
+  /// `asker`: when it is destroyed, the wait for the window ends.
   void fetch(std::vector<wanted> ranges, std::weak_ptr<void> asker, completion<window> done);
 
   virtual staging_queue& staging() const = 0;
 
 protected:
-  /// A ticket for one read, if reads are counted. Errors: `unavailable` after closing.
+  /// Returns a ticket for one read, or null if reads are not counted. Errors: `unavailable` after
+  /// closing.
   virtual result<gate::ticket> enter() const = 0;
   virtual const std::string& model_name() const = 0;
   virtual const std::vector<std::uint64_t>& tensor_bytes() const = 0;
   virtual const packing& packed() const = 0;
   virtual std::uint64_t window_bytes() const = 0;
   virtual io_pool& pool() const = 0;
-  /// The jobs that together read the runs into memory that begins at `data`.
+  /// Returns the jobs that together read the runs into memory that begins at `data`.
   virtual jobs read_jobs(const std::vector<read_run>& runs, std::byte* data) = 0;
 
 private:

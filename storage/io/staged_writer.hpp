@@ -29,21 +29,21 @@ public:
     return static_cast<std::uint32_t>(packed().windows.size());
   }
 
-  /// `asker`: once it is gone, the window is no longer waited for.
+  /// `asker`: when it is destroyed, the wait for the window ends.
   void acquire(std::uint32_t index, std::weak_ptr<void> asker, completion<window> done);
   void commit(std::uint32_t index, completion<void> done);
 
   /// Checks that all windows are committed and that none failed. No window is lent afterwards.
   [[nodiscard]] status finish();
 
-  /// What is being done, as errors name it: "storing model resnet".
+  /// Returns the operation as errors name it: "storing model resnet".
   virtual std::string doing() const = 0;
 
 protected:
   virtual const packing& packed() const = 0;
   virtual staging_queue& staging() const = 0;
   virtual io_pool& pool() const = 0;
-  /// The jobs that together write one window, whose bytes begin at `data`.
+  /// Returns the jobs that together write one window, whose bytes begin at `data`.
   virtual jobs write_jobs(std::uint32_t index, const std::byte* data) = 0;
 
 private:

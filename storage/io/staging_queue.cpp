@@ -1,4 +1,4 @@
-// First come, first served staging memory.
+// Lends staging memory in the order of the requests.
 #include <millrace/storage/io/file_io.hpp>
 #include <millrace/storage/io/io_pool.hpp>
 #include <millrace/storage/io/staging_queue.hpp>
@@ -11,7 +11,7 @@ namespace millrace::storage::io {
 
 namespace {
 
-// Others may use the same memory, and nobody tells us when they return theirs.
+// Others may use the same memory. They do not report it when they return theirs.
 constexpr std::chrono::milliseconds look_again{2};
 
 } // namespace
@@ -89,7 +89,7 @@ void staging_queue::shared::run() {
   }
 }
 
-// When stopping, everybody goes.
+// Removes the waiters whose askers are destroyed; all waiters when stopping.
 void staging_queue::shared::end_gone() {
   std::vector<waiter> gone;
   status why{errc::cancelled, "nobody waits for this window any more"};
@@ -109,7 +109,7 @@ void staging_queue::shared::end_gone() {
     w.done(fail(why));
 }
 
-// Only this thread takes waiters out, so the first one stays the first while the lock is open.
+// Only this thread removes waiters, so the first one stays first while the lock is released.
 bool staging_queue::shared::serve_first() {
   std::uint64_t size_bytes = 0;
   {
@@ -131,7 +131,7 @@ bool staging_queue::shared::serve_first() {
   return true;
 }
 
-// The memory goes back first; then the queue looks who is next.
+// Makes a block whose owner returns the memory first, and then wakes the queue.
 result<memory_block> staging_queue::shared::lend(std::uint64_t size_bytes) {
   auto block = memory->allocate(size_bytes, direct_io_bytes);
   if (!block)

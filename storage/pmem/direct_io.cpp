@@ -16,7 +16,7 @@ namespace millrace::storage::pmem {
 
 namespace {
 
-// Through contiguous memory where staging memory is not: see `io::io_buffer`.
+// Uses contiguous memory where staging memory is not contiguous, see `io::io_buffer`.
 std::byte* buffer_for(const pool_state& state, std::uint64_t length) noexcept {
   auto helps = !state.options.staging->contiguous() && length <= io::io_buffer_bytes;
   return helps ? io::io_buffer() : nullptr;

@@ -88,7 +88,7 @@ private:
     return std::move(table->entries);
   }
 
-  // What the header says, and the body that belongs to it.
+  // The header and the body that belongs to it.
   struct opened_index {
     index_header header;
     std::span<const std::byte> body;
@@ -172,7 +172,7 @@ private:
     return {};
   }
 
-  // What shards and stored versions have in common.
+  // Reads the parts that shards and stored versions have in common.
   status read_owner(
     const table_entry& entry, const index_header& header, const layout& tensors,
     slot_owner& found) {
@@ -249,7 +249,8 @@ private:
     return check_extents(s, one);
   }
 
-  // Each lies inside an object of its own, and they hold the stream, window by window.
+  // Checks that each extent lies inside an object of its own, and that they hold the stream, window
+  // by window.
   status check_extents(const slot_owner& s, slot& one) {
     auto& windows = s.shape->packed.windows;
     std::uint64_t at = 0;

@@ -28,12 +28,12 @@ slot_lease::~slot_lease() {
   }
   if (last_of_erased)
     remove();
-  // On a thread of the pool: the caller may hold locks of its own.
+  // Run on a thread of the pool, since the caller may hold locks of its own.
   if (freed)
     home_->pool.post([freed = std::move(freed)](const status&) { freed(); });
 }
 
-// Where a publish waits for a disk, a thread of the pool does it, since the caller must not wait.
+// If a publish waits for a disk, a thread of the pool does it, since the caller must not wait.
 void slot_lease::remove() {
   auto work = [home = home_, of = of_, which = which_](const auto&) {
     std::lock_guard guard{of->mutex};

@@ -41,8 +41,8 @@ struct leased_slot {
   std::shared_ptr<slot_lease> lease;
 };
 
-/// Leases for filling, and for reading. Need the model's lock, unless nobody else knows the
-/// owner yet. The lease must be dropped without it.
+/// Lease a slot for filling, or for reading. Both need the model's lock, unless no other thread
+/// knows the owner yet. The lease must be dropped without the lock.
 leased_slot lease_to_write(
   std::shared_ptr<pool_state> home, std::shared_ptr<model> of, std::shared_ptr<slot_owner> which,
   std::uint64_t number);

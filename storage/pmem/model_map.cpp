@@ -42,7 +42,7 @@ std::uint64_t time_of_save(model& m, std::uint64_t now_ns) noexcept {
 
 namespace {
 
-// How many shards have a done version of a set, and its largest sequence number.
+// The number of shards with a done version of a set, and its largest sequence number.
 struct set_count {
   std::uint32_t shards = 0;
   std::uint64_t sequence = 0;
@@ -92,12 +92,12 @@ std::uint64_t run_to_join(const model& m, const shard_spec& spec) {
   if (at != m.shards.end()) {
     auto& known = *at->second;
     if (spec.life != 0 && known.spec.life == spec.life)
-      return m.run; // it lives on
+      return m.run; // the same job goes on
     if (known.run == m.run)
-      return m.run + 1; // it is another one
+      return m.run + 1; // another job
   }
-  // A late rank, or the first of a new job: then other ranks of the run have left without ending in
-  // order.
+  // The rank is late, or it is the first one of a new job. It is the first one if other ranks have
+  // left the run without ending in order.
   auto others_missed = std::ranges::any_of(m.shards, [&](auto& entry) {
     auto& other = *entry.second;
     auto gone = other.run == m.run && !other.registered && !other.finished;

@@ -1,4 +1,4 @@
-// A provider that rests in a pool: models of the repository, and checkpoints. Opened by a node.
+// A provider that keeps its models and checkpoints in a pool. Opened by a node.
 #pragma once
 
 #include <millrace/storage/bucket_kind.hpp>
@@ -6,7 +6,7 @@
 
 namespace millrace::storage {
 
-/// Whether a provider reclaims space by itself.
+/// When a provider reclaims space on its own.
 enum class repack_mode : std::uint8_t { off, when_low };
 
 struct pmem_options {
@@ -17,10 +17,10 @@ struct pmem_options {
     return p;
   }();
   repack_mode repack = repack_mode::off;
-  flush::step_flusher_options flush; // `flush.directory` empty: steps are not copied on
+  flush::step_flusher_options flush; // `flush.directory` empty: steps are not flushed
 };
 
-/// It uses staging memory only where the pool cannot be mapped, piece by piece.
+/// Staging memory is used piece by piece, and only where the pool cannot be mapped.
 inline config::memory_needs needs_of(const pmem_options&) { return {}; }
 
 /// Errors: as `open_pool`.

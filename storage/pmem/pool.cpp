@@ -122,7 +122,7 @@ bool is_missing(const std::string& path) {
   return ::stat(path.c_str(), &info) != 0 && errno == ENOENT;
 }
 
-/// A pool opened so that nothing in it can change, unless it is a device.
+/// A pool opened so that its file cannot change, unless it is a device.
 struct looked_into {
   pool_file file;
   std::unique_ptr<heap> objects;

@@ -32,7 +32,7 @@ enum class pool_medium : std::uint8_t {
 /// Returns the name: "dax".
 std::string_view to_string(pool_medium medium) noexcept;
 
-/// What happens when there is too little space for a new shard.
+/// The choice when there is too little space for a new shard.
 enum class when_low_space : std::uint8_t {
   refuse, // `no_space`
   /// Frees first remains of dead jobs and second versions of finished ones, then old versions of
@@ -42,7 +42,7 @@ enum class when_low_space : std::uint8_t {
   reclaim,
 };
 
-/// How data reaches a medium of kind `file`.
+/// The way by which data reaches a medium of kind `file`.
 enum class file_path : std::uint8_t {
   automatic, // direct I/O where the file system supports it and there is staging memory
   direct,    // direct I/O from staging memory: several windows
@@ -59,7 +59,7 @@ struct pool_options {
   /// Makes the pool if nothing is at the path. Never changes what is at the path.
   bool create_if_missing = false;
   when_low_space low_space = when_low_space::refuse;
-  /// Most bytes that models of the repository may take; 0: all that the checkpoints leave.
+  /// The most bytes that models of the repository may take; 0: all that the checkpoints leave.
   std::uint64_t models_capacity_bytes = 0;
   when_full models_full = when_full::refuse;
   /// Touches the mapping in the background after opening, since the first touch of a page costs
@@ -73,7 +73,7 @@ struct pool_options {
   /// Bytes lent at a time by direct I/O; a multiple of 4096, at least 512 KiB. A shard keeps its
   /// first value.
   std::uint64_t window_bytes = 8u << 20;
-  /// Most windows that wait for staging memory at once. One more is answered `busy`.
+  /// The most windows that wait for staging memory at once. One more is answered `busy`.
   std::uint32_t waiting_max = 16384;
   /// For tests: observes the order in which bytes become persistent.
   std::shared_ptr<pmem::persist_observer> observer;
@@ -85,7 +85,7 @@ struct pool_info {
   std::uint32_t format_version = 0;
   std::uint64_t created_ns = 0;
   pool_medium medium = pool_medium::automatic;
-  /// What the medium guarantees, in words.
+  /// The guarantees of the medium, in words.
   std::string medium_note;
   bool direct_io = false; // data uses direct I/O; for a pool that is not open: it could
   std::uint64_t size_bytes = 0;

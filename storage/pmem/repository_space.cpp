@@ -107,7 +107,7 @@ status check_possible(pool_state& state, std::uint64_t size_bytes) {
   return no_room(state, size_bytes, free_bytes(state));
 }
 
-// No model is evicted for one that would not fit even then.
+// No model is evicted for one that would not fit into the empty repository.
 status take_space(pool_state& state, stored_version& v, std::uint64_t body_bytes) {
   for (auto judged = false;;) {
     std::uint64_t asked = 0;

@@ -94,7 +94,7 @@ status saving::prepare(std::vector<std::uint64_t> digests) {
   version_.sequence = ++lent().of->last_sequence;
   version_.saved_at_ns = time_of_save(*lent().of, wall_clock_ns());
   auto record = store_record(state, s, lent().number, version_, digests);
-  // With a fence, since another thread may publish.
+  // The fence is needed since another thread may publish.
   return state.direct ? status{} : state.persist.persist(record.data(), record.size());
 }
 

@@ -27,7 +27,7 @@ void slot_filling::publish(std::vector<std::uint64_t> digests, completion<std::u
     auto outcome = persisted.ok() ? self->finish() : fail(std::move(persisted));
     if (!outcome)
       outcome = fail(self->within(outcome.error()));
-    // The slot is released before the caller goes on, which may begin the next step at once.
+    // The slot is released before the caller continues and begins the next step.
     self->let_go();
     self.reset();
     done(std::move(outcome));

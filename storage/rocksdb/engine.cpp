@@ -140,7 +140,7 @@ void engine::take_space(
   if (!full || options.full == when_full::refuse || attempts_left == 0)
     return done(std::move(taken));
   auto free = space->capacity_bytes() - std::min(space->used_bytes(), space->capacity_bytes());
-  // The capacity is not used up, but the file system is full: then only our own space helps.
+  // The file system is full before the capacity is used up: only the bucket's own space helps.
   auto missing = free < size_bytes ? size_bytes - free : size_bytes;
   auto retry = [self = shared_from_this(), size_bytes, inlined, attempts_left,
                 done = std::move(done), refused = taken.error()](status evicted) {

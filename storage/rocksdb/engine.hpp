@@ -65,7 +65,7 @@ struct engine : std::enable_shared_from_this<engine> {
   io::staging_queue staging;
   committer commits;
 
-  // Versions that the index may have or not. Their space must not be used again.
+  // Versions that the index may or may not have. Their space must not be used again.
   std::mutex uncertain_mutex;
   std::vector<std::shared_ptr<void>> uncertain;
 

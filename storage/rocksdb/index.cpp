@@ -37,7 +37,8 @@ db::Options index_options(bool create) {
   db::Options options;
   options.create_if_missing = create;
   options.paranoid_checks = true;
-  // A torn record at the end is a batch nobody was told about; one in the middle is damage.
+  // A torn record at the end is a batch whose success was never reported. One in the middle is
+  // damage.
   options.wal_recovery_mode = db::WALRecoveryMode::kTolerateCorruptedTailRecords;
   options.write_buffer_size = 16 << 20;
   options.max_background_jobs = 2;

@@ -1,4 +1,4 @@
-// Checks before anything is changed; then the lock, the index, the segments.
+// Checks the directory before it changes anything; then opens the lock, the index and the segments.
 #include <millrace/core/log.hpp>
 #include <millrace/storage/rocksdb/index_reader.hpp>
 
@@ -27,7 +27,7 @@ bool begins_database(const std::string& file) {
     file.starts_with("MANIFEST-") || file.ends_with(".dbtmp") || file.ends_with(".log");
 }
 
-// A directory without an index may become ours if it has nothing but the beginnings of one.
+// Accepts a directory without an index only if it holds nothing but the beginnings of one.
 status check_beginnings(const std::string& path) {
   std::error_code why;
   for (auto& entry : fs::directory_iterator{path, why}) {
@@ -100,7 +100,8 @@ result<std::uint64_t> disk_free_bytes(const std::string& path) {
   return static_cast<std::uint64_t>(info.f_bavail) * info.f_frsize;
 }
 
-// Without a bound of its own the bucket may fill the file system, what its segments have included.
+// A bucket without a configured capacity may fill the file system. Its capacity includes the space
+// that its segments take already.
 status settle_capacity(rocksdb_bucket_options& options) {
   if (options.capacity_bytes != 0)
     return {};
@@ -131,7 +132,7 @@ result<bucket_files> open_bucket_files(rocksdb_bucket_options& options) {
     return fail(std::move(bad));
   if (auto bad = io::sync_directory(path); !bad.ok())
     return fail(std::move(bad));
-  // Where the directory itself was made just now; its parent may be one we cannot open.
+  // The directory itself may be new, too. Its parent may be one that this process cannot open.
   static_cast<void>(io::sync_directory(fs::absolute(path).parent_path()));
   if (auto bad = settle_capacity(options); !bad.ok())
     return fail(std::move(bad));

@@ -1,5 +1,5 @@
-// Opening a bucket's directory: checks whose it is, whether it is open, and its format. Called by
-// `open_rocksdb_bucket`.
+// Opens a bucket's directory: checks to whom it belongs, whether it is open, and its format. Called
+// by `open_rocksdb_bucket`.
 #pragma once
 
 #include <millrace/storage/rocksdb/engine.hpp>

@@ -81,7 +81,7 @@ private:
 };
 
 /// Reads the record and the stream. Returns false when the index has another version: a change is
-/// being written that is not in the table yet.
+/// in the index but not yet in the table.
 result<bool> read_record(engine& e, opening& open) {
   auto& summary = open.version->summary;
   open.record = e.records.find(summary.version);

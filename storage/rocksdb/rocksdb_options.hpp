@@ -14,22 +14,22 @@ namespace millrace::storage {
 struct rocksdb_bucket_options {
   /// A directory of this bucket, or one that is empty or can be made.
   std::string path;
-  /// Lends the windows; at least one of `window_bytes`. Others may use it too.
+  /// Lends the windows; it must have at least `window_bytes`. Others may use it, too.
   std::shared_ptr<memory_source> staging;
-  /// Most bytes the models may take, padding included; 0: what the file system has when opened.
+  /// The most bytes that models may take, with padding. 0: what the file system has at opening.
   std::uint64_t capacity_bytes = 1u << 30;
   when_full full = when_full::refuse;
   /// Threads that read and write; 1 to 64.
   std::uint32_t io_threads = 4;
   /// Bytes lent at a time; a multiple of 4096, at least 512 KiB.
   std::uint64_t window_bytes = 8u << 20;
-  /// Models up to this size rest inside the index; at most `window_bytes`.
+  /// Models up to this size are stored in the index; at most `window_bytes`.
   std::uint64_t inline_max_bytes = 64u << 10;
   /// Size of new segment files.
   std::uint64_t segment_bytes = 1u << 30;
   /// Windows that may wait for staging memory at once; one more is answered `busy`.
   std::uint32_t waiting_max = 16384;
-  /// False: through the page cache, as on file systems that know no direct I/O.
+  /// False: through the page cache, as on file systems without direct I/O.
   bool direct_io = true;
 };
 

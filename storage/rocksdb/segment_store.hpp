@@ -35,8 +35,8 @@ public:
   const std::vector<extent>& extents() const noexcept { return extents_; }
   std::uint64_t charged_bytes() const noexcept { return charged_bytes_; }
 
-  /// Keeps the space taken until the bucket is opened again: for versions that the index may have
-  /// or not.
+  /// Keeps the space taken until the bucket is opened again. For versions that the index may or may
+  /// not have.
   void leave_taken() noexcept { store_.reset(); }
 
 private:

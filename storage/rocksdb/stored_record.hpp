@@ -13,8 +13,8 @@
 
 namespace millrace::storage::rocksdb {
 
-/// What the index stores of one version. Readers pack the layout again with `window_bytes`, and
-/// find the stream in `extents` or, when `inlined`, in a value of the index.
+/// One version as the index stores it. Readers pack the layout again with `window_bytes`, and find
+/// the stream in `extents` or, when `inlined`, in a value of the index.
 struct stored_record {
   model_record model;
   std::uint64_t window_bytes = 0;
@@ -61,7 +61,7 @@ result<std::uint64_t> decode_number(std::string_view value, std::string_view wha
 ///         database.
 [[nodiscard]] status check_format(index& db, const std::string& path);
 
-/// What `check_format` writes. The version is increased with every incompatible change.
+/// The format that `check_format` writes. The version grows with every incompatible change.
 inline constexpr std::string_view format_magic = "millrace-rocksdb-bucket ";
 inline constexpr std::uint32_t format_version = 1;
 

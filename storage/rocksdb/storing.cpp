@@ -129,7 +129,8 @@ void storing::published(const record_ptr& record) {
   ticket.reset();
 }
 
-/// What the caller holds. Destroying it abandons the version: windows it waits for are not lent.
+/// The reservation that the caller holds. Destroying it abandons the version and ends the waits for
+/// windows.
 class rocksdb_reservation final : public reservation {
 public:
   explicit rocksdb_reservation(std::shared_ptr<storing> pending) : pending_(std::move(pending)) {}
@@ -163,7 +164,7 @@ void reserve_model(
   auto checked = check_spec(spec);
   if (!checked)
     return done(fail(checked.error()));
-  // Before anything is made that grows with its layout.
+  // Checked before anything that grows with the layout is made.
   if (auto bad = e->space->check_possible(checked->size_bytes); !bad.ok())
     return done(fail(bad.within("storing model " + spec.name)));
   auto named = e->layers->retain(std::move(checked->layers), layers);

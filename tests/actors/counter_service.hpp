@@ -60,7 +60,7 @@ private:
   caf::result<count_reply> count(const count_request& request) {
     if (request.counter.empty())
       return caf::make_error(errc::invalid_argument, std::string{"a counter without a name"});
-    return count_reply{totals_[request.from.peer][request.counter] += request.by};
+    return count_reply{totals_[request.from][request.counter] += request.by};
   }
 
   echo_reply echo(echo_request& request) {
@@ -70,7 +70,7 @@ private:
     return {std::move(request.text), bytes};
   }
 
-  void forget(const actors::peer_gone& gone) { totals_.erase(gone.who.peer); }
+  void forget(const actors::peer_gone& gone) { totals_.erase(gone.who); }
 
   actors::provider_status report(const actors::provider_status_request&) {
     auto status = common_status();
@@ -79,7 +79,7 @@ private:
     return status;
   }
 
-  std::map<peer_id, std::map<std::string, std::uint64_t>> totals_;
+  std::map<actors::asker, std::map<std::string, std::uint64_t>> totals_;
 };
 
 } // namespace millrace::testing

@@ -4,14 +4,10 @@
 
 #include <millrace/actors/node/node_actor.hpp>
 #include <millrace/actors/services.hpp>
-#include <millrace/actors/wire/envelope.hpp>
-#include <millrace/actors/wire/session.hpp>
 #include <millrace/core/digest.hpp>
-#include <millrace/tests/support/actor_fixture.hpp>
-#include <millrace/tests/support/fake_channel.hpp>
-#include <millrace/tests/support/fake_fabric.hpp>
 #include <millrace/tests/support/message_round_trip.hpp>
 #include <millrace/tests/support/numbered_message.hpp>
+#include <millrace/tests/support/wire_fixture.hpp>
 
 #include <boost/test/unit_test.hpp>
 
@@ -24,86 +20,14 @@ using namespace millrace::testing;
 
 namespace {
 
-// The service's end of a connection: what it sends is kept.
-class answering_channel : public fake_channel {
-public:
-  using fake_channel::fake_channel;
+struct counting_fixture : wire_fixture {
+  counter_actor counting =
+    serve<counter_service>("here", system.spawn<counters>("here", fabric, operation_limits{}));
 
-  status send(
-    net::frame_kind, std::uint64_t correlation, std::span<const std::byte> body,
-    std::span<const int>) override {
-    if (body.size() > frame_bytes_max)
-      return {errc::invalid_argument, "a frame of that size"};
-    replies[correlation].assign(body.begin(), body.end());
-    return {};
+  template <class Request>
+  auto ask_frame(const Request& request, const std::string& target = "here") {
+    return ask_through_frames<counter_service>(target, request);
   }
-  void close(status why, std::uint32_t) override { closed = why; }
-
-  std::map<std::uint64_t, byte_buffer> replies;
-  std::size_t frame_bytes_max = 4096;
-  status closed;
-};
-
-struct wire_fixture : actor_fixture {
-  std::shared_ptr<fake_fabric> fabric = std::make_shared<fake_fabric>();
-  std::shared_ptr<service_table> services = std::make_shared<service_table>();
-  std::shared_ptr<connection_table> connections = std::make_shared<connection_table>();
-  std::shared_ptr<answering_channel> channel =
-    std::make_shared<answering_channel>(random_id<peer_id>(), "trainer");
-  std::shared_ptr<net::channel_handler> session;
-  counter_actor counting = system.spawn<counters>("here", fabric, operation_limits{});
-  std::uint64_t correlation = 0;
-
-  wire_fixture() {
-    services->add<counter_service>("here", counting);
-    session = make_session(system, fabric, services, connections);
-    sched.run();
-  }
-
-  ~wire_fixture() {
-    session.reset();
-    caf::anon_send_exit(counting, caf::exit_reason::kill);
-    sched.run();
-  }
-
-  /// The body of the reply to a request frame.
-  result<std::span<const std::byte>> answer_to(const byte_buffer& body) {
-    session->on_frame(*channel, {net::frame_kind::request, ++correlation, body, {}});
-    sched.run();
-    auto reply = channel->replies.find(correlation);
-    if (reply == channel->replies.end())
-      return fail(channel->closed.ok() ? status{errc::internal, "no reply"} : channel->closed);
-    return reply->second;
-  }
-
-  template <class Request, class Reply = counter_service::reply_of<Request>>
-  result<Reply> ask_frame(const Request& request, const std::string& target = "here") {
-    auto reply = answer_to(encode_request<counter_service>(target, request));
-    return reply ? decode_reply<Reply>(*reply) : fail(reply.error());
-  }
-
-  errc refused(std::uint16_t number, const std::string& target) {
-    auto reply = answer_to(encode(request_head{target, number}));
-    return decode_reply<done_reply>(reply.value()).error().code();
-  }
-};
-
-// The way from a proxy to the session.
-class node_in_memory : public remote_node {
-public:
-  explicit node_in_memory(wire_fixture& world) : world_(world) {}
-
-  const std::string& address() const noexcept override { return address_; }
-  void ask(byte_buffer body, std::uint32_t, std::function<void(raw_reply)> done) override {
-    done(lost.ok() ? world_.answer_to(body) : fail(lost));
-  }
-  void close(const status&) override {}
-
-  status lost;
-
-private:
-  wire_fixture& world_;
-  std::string address_ = "memory";
 };
 
 struct kept_bytes {
@@ -114,7 +38,7 @@ struct kept_bytes {
 
 } // namespace
 
-BOOST_FIXTURE_TEST_SUITE(service_tests, wire_fixture)
+BOOST_FIXTURE_TEST_SUITE(service_tests, counting_fixture)
 
 BOOST_AUTO_TEST_CASE(numbers_and_names_are_what_peers_of_every_version_know) {
   static_assert(store_service::name == "models");

@@ -10,6 +10,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 
 using namespace millrace;
@@ -79,7 +80,9 @@ std::string other_value(const documented_key& key) {
   case key_type::size:
     return std::to_string(key.spec.min + 1);
   case key_type::duration_ms:
-    return key.spec.name.ends_with("backoff_min") ? "1234ms" : "4321ms";
+    return fmt::format(
+      "{}ms",
+      std::min<std::uint64_t>(key.spec.max, key.spec.name.ends_with("backoff_min") ? 1234 : 4321));
   case key_type::duration_us:
     return "4321us";
   case key_type::choice:
@@ -128,7 +131,7 @@ BOOST_AUTO_TEST_CASE(the_defaults_are_these) {
   BOOST_TEST(s.staging.size_bytes == 256u << 20);
   BOOST_TEST((s.staging.huge_pages == wish::automatic && s.staging.lock == wish::automatic));
   auto& fabric = s.options.of<transport::fabric_options>();
-  BOOST_TEST((fabric.prefer == list{"local", "shm", "verbs", "tcp", "staged"}));
+  BOOST_TEST((fabric.prefer == transport::driver_names()));
   BOOST_TEST(fabric.movers == 0u);
   BOOST_TEST(fabric.limits.chunk_bytes == 1u << 20);
   BOOST_TEST(fabric.eager_bytes_max == 4096u);

@@ -1,6 +1,7 @@
 // docs/configuration.md and the JSON schema say what the table of keys says.
 // MILLRACE_PRINT_TABLE=1 prints the table that belongs into the document.
 #include <millrace/runtime/configuration.hpp>
+#include <millrace/transport/fabric_options.hpp>
 
 #include <boost/test/unit_test.hpp>
 #include <nlohmann/json.hpp>
@@ -123,7 +124,7 @@ BOOST_AUTO_TEST_CASE(the_json_schema_has_types_bounds_and_defaults) {
   BOOST_TEST(movers.at("default") == 0);
   BOOST_TEST(
     property(root, "transport", "prefer").at("default") ==
-    json({"local", "shm", "verbs", "tcp", "staged"}));
+    json(transport::driver_names()));
   BOOST_TEST(property(root, "node", "allow_users").at("default") == json::array());
   auto& provider = root.at("definitions").at("provider");
   BOOST_TEST(provider.at("properties").at("checksums").at("default") == true);

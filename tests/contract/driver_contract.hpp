@@ -24,7 +24,7 @@ public:
   /// Returns the digest of the matrix as it is now, row after row.
   virtual std::uint64_t content(const bulk_handle& handle) = 0;
 
-  /// Returns what the driver can do.
+  /// Says what the suite may ask of the driver, where that is less than everything: `strided_regions`, `any_file`.
   virtual transport::driver_capabilities capabilities() const { return {}; }
   /// Returns the process that maps our adopted files to copy, or 0 if there is no other.
   virtual pid_t owner_pid() const { return 0; }

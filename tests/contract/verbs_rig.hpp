@@ -29,7 +29,7 @@ public:
   }
 
   driver_capabilities capabilities() const override {
-    return {.same_host = true, .across_hosts = true, .strided_regions = staged_, .any_file = false};
+    return {.strided_regions = staged_, .any_file = false};
   }
   // The owner has keys but no mappings.
   pid_t owner_pid() const override { return 0; }

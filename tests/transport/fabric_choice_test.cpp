@@ -42,7 +42,7 @@ public:
   };
   bool reaching = true;
   std::optional<driver_report> told;
-  driver_capabilities able{.across_hosts = true};
+  driver_capabilities able;
   std::deque<held> waiting;
   std::vector<std::weak_ptr<arena>> made;
   std::vector<std::pair<const std::byte*, std::uint64_t>> invalidated;
@@ -355,7 +355,7 @@ BOOST_AUTO_TEST_CASE(paths_tell_what_is_used_and_why) {
 
 BOOST_AUTO_TEST_CASE(memory_of_devices_goes_to_who_can_have_it_and_no_other_memory_to_who_cannot) {
   fixture t;
-  t.slow->able = {.across_hosts = true, .host_memory = false, .device_memory = true};
+  t.slow->able = {.host_memory = false, .device_memory = true};
   t.submit(nullptr, true);
   BOOST_TEST(t.fast->waiting.empty());
   t.slow->succeed("fast");

@@ -24,7 +24,7 @@ struct load_options : checkpoint_place {
   std::optional<std::uint32_t> keep;
 };
 
-/// What to make from a file: as the command line says, else as the file itself says.
+/// The shard and step to make from a file: as the command line says, else as the file itself says.
 struct imported {
   shard_spec shard;
   std::uint64_t step = 0;

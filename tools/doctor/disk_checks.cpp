@@ -12,7 +12,7 @@ namespace millrace::tools::doctor {
 
 namespace {
 
-constexpr std::uint64_t comfortable_bytes = 10 * config::gib;
+constexpr std::uint64_t comfortable_disk_bytes = 10 * config::gib;
 
 } // namespace
 
@@ -39,7 +39,7 @@ finding check_free_space(const machine& m) {
       fmt::format("{}: {}", m.path, std::strerror(why)),
       "name a directory: millrace doctor --path DIR");
   auto value = fmt::format("{} in {}", human_size(free_bytes), m.path);
-  if (free_bytes < comfortable_bytes)
+  if (free_bytes < comfortable_disk_bytes)
     return note(value, "set `capacity` of durable providers below it");
   return ok(value);
 }

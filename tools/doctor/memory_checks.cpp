@@ -17,7 +17,7 @@ constexpr auto thp = "/sys/kernel/mm/transparent_hugepage/";
 
 // The memory of a small configuration: one memory provider, and the staging memory of another
 // provider.
-constexpr std::uint64_t comfortable_bytes = 2 * config::gib;
+constexpr std::uint64_t comfortable_memory_bytes = 2 * config::gib;
 
 } // namespace
 
@@ -34,7 +34,7 @@ finding check_memory(const machine& m) {
     free_bytes = std::min(free_bytes, *limit - std::min(*limit, used));
     value += fmt::format(", control group {} of {}", human_size(used), human_size(*limit));
   }
-  if (free_bytes < comfortable_bytes)
+  if (free_bytes < comfortable_memory_bytes)
     return note(value, "lower `capacity` of memory providers and `staging.size`, or free memory");
   return ok(value);
 }

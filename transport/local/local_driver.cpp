@@ -13,7 +13,7 @@ public:
 
   std::string_view name() const noexcept override { return "local"; }
   driver_capabilities capabilities() const noexcept override {
-    return {.same_process = true, .device_memory = true};
+    return {.device_memory = true};
   }
   bool reaches(const peer_id& owner) const noexcept override { return owner == this_peer(); }
 

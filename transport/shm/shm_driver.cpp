@@ -98,7 +98,7 @@ public:
 
   std::string_view name() const noexcept override { return "shm"; }
   driver_capabilities capabilities() const noexcept override {
-    return {.same_host = true, .device_memory = true};
+    return {.device_memory = true};
   }
 
   bool reaches(const peer_id& owner) const noexcept override { return link_to(owner) != nullptr; }

@@ -34,7 +34,7 @@ public:
 
   std::string_view name() const noexcept override { return "staged"; }
   driver_capabilities capabilities() const noexcept override {
-    return {.same_host = true, .across_hosts = true, .host_memory = false, .device_memory = true};
+    return {.host_memory = false, .device_memory = true};
   }
   bool reaches(const peer_id& owner) const noexcept override {
     auto asking = asking_of(owner);

@@ -122,12 +122,7 @@ public:
 
   std::string_view name() const noexcept override { return "verbs"; }
   driver_capabilities capabilities() const noexcept override {
-    return {
-      .same_host = true,
-      .across_hosts = true,
-      .strided_regions = false,
-      .any_file = false,
-      .device_memory = true};
+    return {.strided_regions = false, .any_file = false, .device_memory = true};
   }
   bool reaches(const peer_id& owner) const noexcept override {
     auto link = link_to(owner);

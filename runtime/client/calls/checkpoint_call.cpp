@@ -44,8 +44,7 @@ void find_elsewhere(
       best = others[i];
       best_saved_ns = saved_last_ns(*answer);
     }
-    // An unreachable provider may have the model. Answering "none" would let the job begin from
-    // nothing.
+    // An unreachable provider may have the model. Answering "none" would let the job begin anew.
     if (best == placed && !not_asked.ok())
       return done(fail(
         not_asked.code(),

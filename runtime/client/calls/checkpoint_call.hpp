@@ -15,9 +15,11 @@
 
 namespace millrace::runtime {
 
-/// Finds the provider that keeps a model's checkpoints: the one in which its name is placed, unless another one of the
-/// group has it, from before the list of providers changed. The placed one when none has it.
-/// Errors: `not_found` saying how to configure one; why a provider could not be asked, when it may be the one.
+/// Finds the provider that keeps a model's checkpoints: the one that its name is placed at, unless
+/// another one of the group has the model from before the list of providers changed. If no provider
+/// has it, the result is the one that the name is placed at.
+/// Errors:  `not_found` saying how to configure one; the reason why a provider that may have the
+///          model could not be asked.
 void find_keeper(
   const std::shared_ptr<client_core>& core, const std::string& group, const std::string& model,
   completion<std::size_t> done);
@@ -28,7 +30,7 @@ future<checkpoint_summary> describe_checkpoints(
   const std::shared_ptr<client_core>& core, std::size_t provider, const std::string& model);
 
 /// Returns the layout and metadata with which a shard was registered.
-/// Errors:  `not_found`; `protocol_error` for an inconsistent one.
+/// Errors:  `not_found`; `protocol_error` for a layout that is inconsistent.
 future<shard_spec> describe_shard(
   const std::shared_ptr<client_core>& core, std::size_t provider, const std::string& model,
   std::uint32_t rank);

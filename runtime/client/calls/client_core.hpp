@@ -21,10 +21,10 @@ namespace millrace::runtime {
 /// if any.
 actors::directory directory_of(const config::settings& settings);
 
-/// Threads: any.
+/// What one client's facades share. Threads: any.
 class client_core : public std::enable_shared_from_this<client_core> {
 public:
-  /// A client of the node in this process: its actors are asked directly.
+  /// Makes a client of the node in this process. It asks the node's actors directly.
   static std::shared_ptr<client_core> of_node(
     std::shared_ptr<engine> e, actors::directory where,
     std::shared_ptr<const actors::service_table> here);
@@ -98,7 +98,7 @@ private:
     std::lock_guard guard{mutex_};
     auto& known = actors_[{Service::first_number, provider}];
     auto& entry = where_.providers[provider];
-    // A node that fails to start stops before it has all its providers.
+    // A node that fails to start stops before it has made all its providers.
     if (!known && here_ && entry.node == where_.node)
       known = caf::actor_cast<caf::strong_actor_ptr>(here_->find<Service>(entry.name));
     if (!known)
@@ -124,7 +124,7 @@ private:
   layer_cache layers_;
   std::vector<std::unique_ptr<told_layers>> told_;
   std::mutex mutex_;
-  std::shared_ptr<const actors::service_table> here_; // null: all are elsewhere
+  std::shared_ptr<const actors::service_table> here_; // null: all actors are in other processes
   std::map<actor_key, caf::strong_actor_ptr> actors_;
   std::map<std::string, caf::strong_actor_ptr> nodes_;
   std::map<std::string, std::shared_ptr<actors::remote_node>> remotes_;

@@ -1,6 +1,5 @@
 // A client's cache of layer descriptions. An id always means the same structure, so entries never
-// change.
-// Used by `client_core`.
+// change. Used by `client_core`.
 #pragma once
 
 #include <millrace/core/model_graph.hpp>

@@ -1,4 +1,4 @@
-// Lists page by page, from one provider after the other.
+// Lists names page by page, from one provider after the other.
 // Internal, used by `store_call` and `checkpoints`.
 #pragma once
 
@@ -49,7 +49,7 @@ private:
     ask_(providers_[at], after, [self = this->shared_from_this(), at, after](result<page> r) {
       if (!r)
         return static_cast<void>(self->done_.set(fail(r.error())));
-      // Names must ascend from page to page whatever the provider sends, so that the listing ends.
+      // Names must ascend from page to page, so that the listing ends whatever the provider sends.
       auto last = r->items.empty() ? after : self->name_of_(r->items.back());
       bool more = r->more && last > after;
       std::move(r->items.begin(), r->items.end(), std::back_inserter(self->found_));

@@ -49,7 +49,7 @@ void load_call::give_up() {
 }
 
 void load_call::finish(result<load_receipt> outcome) {
-  // From here on nothing writes to the caller's memory.
+  // After this call no peer writes to the caller's memory.
   region_.withdraw();
   if (std::lock_guard guard{mutex_}; outcome && eager_ && !given_up_)
     outcome = scatter(std::move(*outcome));

@@ -51,7 +51,8 @@ private:
   transport::region region_;
 };
 
-/// Sends a request whose `target` shall be these views. One selection per view. The call tells the outcome.
+/// Sends a request with these views as its `target` and one selection per view. `call` gets the
+/// outcome.
 template <class Service, class Request>
 void load_into(
   const std::shared_ptr<load_call>& call, const std::shared_ptr<client_core>& core,

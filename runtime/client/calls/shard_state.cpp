@@ -158,8 +158,8 @@ void shard_state::on_enrolled(result<actors::enroll_receipt> r) {
   bool again = false;
   {
     std::lock_guard guard{mutex_};
-    // The registration was abandoned meanwhile and its memory withdrawn. Callers that came since
-    // then need a new one.
+    // The registration was abandoned and its memory withdrawn while the request ran. Callers that
+    // came since then need a new one.
     if (!region_) {
       unwanted = outcome.value_or(0);
       again = !left_ && !enrolling_.empty();
@@ -361,7 +361,7 @@ void shard_state::forget(const save_record_ptr& record) {
 
 void shard_state::fail_save(
   const save_record_ptr& record, std::uint64_t registration, const status& why) {
-  // Whether the service that was asked to save can still reach the memory.
+  // True if the service that was asked to save can still reach the memory.
   bool in_reach;
   {
     std::lock_guard guard{mutex_};
@@ -375,7 +375,7 @@ void shard_state::fail_save(
   if (registration != 0 && ends_registration(why.code()))
     forget_registration(registration);
   // Once the trainer gets this failure it changes its tensors, so the service must not read them
-  // any more. And memory that was registered but cannot be read is registered again.
+  // any more. Memory that was registered but cannot be read is registered again.
   bool reading = !record->staged.get_future().ready() && may_still_run(why.code());
   if (in_reach && (reading || why.code() == errc::permission_denied))
     abandon(why);

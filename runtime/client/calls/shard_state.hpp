@@ -23,8 +23,8 @@ public:
     std::shared_ptr<client_core> core, const checkpoint_options& options,
     std::vector<tensor_view> tensors);
 
-  /// Finds the provider and registers for the first time. Retries for a while, since an earlier job
-  /// that has just died may still be attached.
+  /// Finds the provider and registers for the first time. Retries for a while: an earlier job that
+  /// has just died may still be attached.
   void attach(completion<void> done);
 
   pending_save save(std::uint64_t step, save_mode mode);
@@ -35,12 +35,12 @@ public:
   future<checkpoint_summary> describe() const;
   const actors::enroll_receipt& receipt() const noexcept { return receipt_; }
   status close(bool finished);
-  /// Called when the last owner goes: closes, and logs a failure. Does not wait on a thread that
-  /// must not wait.
+  /// Closes and logs a failure. Called when the last owner is destroyed. Does not wait on a thread
+  /// that must not wait.
   void drop();
 
 private:
-  // A save that was begun. `mutex_` guards all fields but the promises.
+  // A save that has begun. `mutex_` guards all fields except the promises.
   struct save_record {
     std::uint64_t step = 0;
     save_mode mode = save_mode::direct;
@@ -101,9 +101,9 @@ private:
   std::vector<completion<std::uint64_t>> enrolling_; // completions that wait for it
   std::deque<save_record_ptr> saves_;                // saves not yet over
   std::optional<status> failed_;                     // not yet reported
-  std::optional<status> not_begun_;                  // why the last save was not begun
-  bool has_saved_ = false;                           // or tried to
-  bool went_back_ = false;                           // restored since then
+  std::optional<status> not_begun_;                  // why the last save did not begin
+  bool has_saved_ = false;                           // or has tried to
+  bool went_back_ = false;                           // has restored since then
   bool closed_ = false;                              // no new save begins
   bool left_ = false;                                // no new registration begins
 };

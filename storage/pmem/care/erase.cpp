@@ -32,7 +32,7 @@ void drop_if_empty(pool_state& state, model& m) {
   if (at == state.models.end() || at->second.get() != &m)
     return;
   m.gone = true;
-  state.models.erase(at); // whoever locks the model keeps it
+  state.models.erase(at); // a thread that waits for the model's lock keeps it
 }
 
 status remove_owner(pool_state& state, model& m, slot_owner& s) {

@@ -73,7 +73,7 @@ std::vector<victim> find_victims(const pool_state& state) {
   return victims;
 }
 
-/// Models whose remaining versions are whole. Each model is read once, when it is first asked for.
+/// Models whose remaining versions are whole. Each model is read once, when it is first needed.
 class whole_models {
 public:
   explicit whole_models(pool_state& state) : state_(state.shared_from_this()) {}
@@ -90,7 +90,7 @@ public:
     return at->second.has_value();
   }
 
-  /// Whether the versions that stay are those that were whole then. Needs the model's lock.
+  /// Returns true if the same versions stay that were whole then. Needs the model's lock.
   bool still_contains(const std::shared_ptr<model>& m) const {
     auto at = kept_.find(m);
     return at != kept_.end() && at->second == kept_slots(*m);

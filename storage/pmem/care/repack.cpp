@@ -252,7 +252,8 @@ private:
         break;
       places.push_back({std::move(into), std::move(*made)});
     }
-    state_->persist.fence(); // what was written into those that are given up is not left on its way
+    // Completes the writes to the places that are given up below.
+    state_->persist.fence();
     auto best = std::min_element(
       places.begin(), places.end(), [](auto& a, auto& b) { return better(a.made, b.made); });
     if (best == places.end() || !better(best->made, old))

@@ -117,9 +117,8 @@ std::string who_locks(const struct stat& info) {
   return "another process";
 }
 
-// Takes a lock of the open file, not of the process, which is kept until the last copy of the
-// descriptor is closed. libpmemobj later takes a lock of another kind, which does not conflict with
-// this one.
+// Locks the open file, not the process: the lock is kept until the last copy of the descriptor is
+// closed. libpmemobj later takes a lock of another kind, which does not conflict with this one.
 status lock_file(const io::file_handle& file, const std::string& path, const struct stat& info) {
   struct flock whole {};
   whole.l_type = F_WRLCK;

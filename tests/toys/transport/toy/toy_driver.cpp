@@ -13,7 +13,7 @@ public:
     : movers_(deps.movers), limits_(deps.limits), options_(options) {}
 
   std::string_view name() const noexcept override { return "toy"; }
-  driver_capabilities capabilities() const noexcept override { return {.same_process = true}; }
+  driver_capabilities capabilities() const noexcept override { return {}; }
   bool reaches(const peer_id& owner) const noexcept override { return owner == this_peer(); }
 
   void submit(transfer t, completion<transfer_report> done) override {
