@@ -97,9 +97,7 @@ public:
     : deps_(deps), options_(options) {}
 
   std::string_view name() const noexcept override { return "shm"; }
-  driver_capabilities capabilities() const noexcept override {
-    return {.device_memory = true};
-  }
+  driver_capabilities capabilities() const noexcept override { return {.device_memory = true}; }
 
   bool reaches(const peer_id& owner) const noexcept override { return link_to(owner) != nullptr; }
 

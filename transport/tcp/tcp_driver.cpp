@@ -50,9 +50,7 @@ public:
   }
 
   std::string_view name() const noexcept override { return "tcp"; }
-  driver_capabilities capabilities() const noexcept override {
-    return {};
-  }
+  driver_capabilities capabilities() const noexcept override { return {}; }
   bool reaches(const peer_id& owner) const noexcept override { return link_to(owner) != nullptr; }
   std::shared_ptr<net::stream_acceptor> stream_acceptor() const override { return admission_; }
 
