@@ -1,4 +1,5 @@
-// The way back into an actor for what other threads finish. Base of what an actor's operations share.
+// Brings the outcomes of other threads' work back into an actor. Base of the contexts that an
+// actor's operations share.
 #pragma once
 
 #include <millrace/actors/delivery.hpp>
@@ -10,7 +11,8 @@
 
 namespace millrace::actors {
 
-/// Lives as long as an operation needs it, longer than its actor if need be; what came too late is dropped.
+/// Lives as long as an operation needs it, which may be longer than its actor. Outcomes that come
+/// after the actor's end are dropped.
 class actor_home : public std::enable_shared_from_this<actor_home> {
 public:
   actor_home(caf::actor_system& system, const caf::strong_actor_ptr& self)
@@ -19,8 +21,8 @@ public:
   actor_home(const actor_home&) = delete;
   actor_home& operator=(const actor_home&) = delete;
 
-  /// Wraps `f(result<T>)` into a completion that brings the outcome home: `f` always runs in the actor, at once
-  /// when the completion is called from one of its handlers.
+  /// Wraps `f(result<T>)` into a completion that brings the outcome home. `f` always runs in the
+  /// actor, and at once if one of the actor's handlers calls the completion.
   template <class T, class F>
   completion<T> home(F f) {
     return [self = shared_from_this(), f = std::move(f)](result<T> outcome) mutable {
@@ -30,12 +32,13 @@ public:
       if (!actor)
         return;
       auto boxed = std::make_shared<result<T>>(std::move(outcome));
-      // Moved, for the caller's thread may keep the completion after it ran: what `f` holds must not wait for it.
+      // `f` is moved: the calling thread may keep the completion after it ran, and the captures of
+      // `f` must not live that long.
       run_in(self->system_, actor, [f = std::move(f), boxed]() mutable { f(std::move(*boxed)); });
     };
   }
 
-  /// Marks the thread as being inside the actor while it lives.
+  /// Marks this thread as being inside the actor while the object lives.
   class entered {
   public:
     explicit entered(actor_home& home) : outer_(std::exchange(running, &home)) {}

@@ -1,4 +1,5 @@
-// The actor in whose name code that is no actor asks one: clients, and sessions for their peers.
+// The actor that asks other actors for code outside of actors: for clients, and for sessions on
+// behalf of their peers.
 #pragma once
 
 #include <millrace/actors/delivery.hpp>
@@ -23,11 +24,13 @@ public:
     return {[](step& s) { s.run(); }};
   }
 
-  // Whoever is asked answers within the request's time: providers by their tick, proxies by theirs.
+  // This sets no timeout, since every target answers within the request's time: providers by their
+  // tick, proxies by theirs.
   template <class Reply, class Handle, class Request>
   void ask(const Handle& target, Request request, completion<Reply> done) {
     auto shared = std::make_shared<completion<Reply>>(std::move(done));
-    // What the completion owns goes before the handler ends: it may be the last to hold the client.
+    // The completion is destroyed before the handler ends, since it may hold the last reference to
+    // the client.
     auto finish = [shared](result<Reply> outcome) {
       handler_scope inside;
       auto f = std::move(*shared);
@@ -40,7 +43,7 @@ public:
   }
 };
 
-/// Asks `target` in the name of a `caller`, from any thread.
+/// Asks `target` on behalf of a `caller`. Threads: any.
 template <class Reply, class Handle, class Request>
 void ask_as(
   caf::actor_system& system, const caf::strong_actor_ptr& who, const Handle& target,

@@ -1,4 +1,4 @@
-// The execution unit of foreign threads.
+// The execution unit for threads outside CAF.
 #include <millrace/actors/delivery.hpp>
 
 #include <caf/abstract_actor.hpp>
@@ -37,7 +37,7 @@ void inline_unit::run() {
     jobs_.pop_front();
     switch (job->resume(this, messages_max)) {
     case caf::resumable::resume_later:
-      // Keeps its reference.
+      // The scheduler takes over the reference.
       system().scheduler().enqueue(job);
       break;
     default:

@@ -1,4 +1,4 @@
-// Hands messages to actors from threads that are not CAF's, without a hand-over between threads.
+// Hands messages to actors from threads outside CAF, without waking another thread.
 #pragma once
 
 #include <millrace/actors/vocabulary.hpp>
@@ -22,10 +22,11 @@ namespace millrace::actors {
 
 /// Runs actors on the thread that brought them a message.
 ///
-/// *Problem*: waking a scheduler thread costs more than most of our handlers take; a 4 KiB store would pay it
-/// four times. Our actors neither block nor copy bulk bytes, so the thread that has the message (the I/O loop,
-/// a mover, a caller) runs the actor itself, as CAF's own I/O thread does with brokers. A burst is bounded: after
-/// `messages_max` the actor goes on at the scheduler.
+/// *Problem*: waking a scheduler thread costs more than most of our handlers take, and a store of
+/// 4 KiB would do it four times. Our actors neither block nor copy bulk bytes. So the thread that
+/// has the message (the I/O loop, a mover, a caller) runs the actor itself, as CAF's own I/O thread
+/// does with brokers. A burst is bounded: after `messages_max` messages the actor goes on at the
+/// scheduler.
 class inline_unit : public caf::execution_unit {
 public:
   explicit inline_unit(caf::actor_system& system);
@@ -33,10 +34,10 @@ public:
 
   void exec_later(caf::resumable* job) override;
 
-  /// Runs what has become runnable, until nothing is.
+  /// Runs the actors that have become runnable, until there are none.
   void run();
 
-  /// The unit that this thread is running for `system`, or null.
+  /// Returns the unit that this thread is running for `system`, or null.
   static inline_unit* current(const caf::actor_system& system) noexcept;
 
 private:
@@ -46,14 +47,16 @@ private:
   inline_unit* outer_ = nullptr;
 };
 
-/// Enqueues a message and runs the actor here if it was idle. Any thread; returns when the actor has handled it
-/// or somebody else is about to. Under the deterministic test scheduler it only enqueues.
+/// Enqueues a message, and runs the actor here if it was idle. Returns when the actor has handled
+/// the message or another thread is about to. Under the deterministic test scheduler it only
+/// enqueues.
+/// Threads: any.
 void deliver(caf::actor_system& system, const caf::strong_actor_ptr& to, caf::message content);
 
 /// Runs `f` in the context of the actor behind `to` (which handles `step`).
 void run_in(caf::actor_system& system, const caf::strong_actor_ptr& to, std::function<void()> f);
 
-/// Marks a thread as being inside an actor's handler, whoever runs that actor.
+/// Marks this thread as being inside an actor's handler, whichever thread runs that actor.
 class handler_scope {
 public:
   handler_scope() { ++depth_; }
@@ -67,13 +70,15 @@ private:
   static thread_local int depth_;
 };
 
-/// The base of every actor: `Base`, which CAF makes of the interface. Under the thread sanitizer it also tells what CAF
-/// hands from thread to thread.
+/// The base of every actor: `Base`, which CAF makes from the interface. Under the thread sanitizer
+/// it also reports what CAF hands from thread to thread.
 ///
-/// *Problem*: the library is not instrumented. The sanitizer sees neither its mailboxes nor its scheduler, and would
-/// report every handler: against whoever sent the message, and against the handler before it. So what a thread did
-/// before it sends is released here, and acquired before the actor looks at what was sent; and what one handler left
-/// is released before another thread may run the next. Nothing else is: two threads that meet at no actor still race.
+/// *Problem*: CAF is not instrumented. The sanitizer sees neither its mailboxes nor its scheduler,
+/// and would report a race of every handler with the sender of its message and with the handler
+/// before it. So everything that a thread does before it sends is released here, and acquired
+/// before the actor handles the message. Everything that a handler does is released before another
+/// thread may run the next handler. Nothing else is released: two threads that do not meet at an
+/// actor still race.
 template <class Base>
 class handed_over : public Base {
 public:
@@ -103,7 +108,7 @@ public:
     release();
   }
 
-  // Each message anew: it may have been sent while the actor was running.
+  // Each message acquires anew, since it may have been sent while the actor was running.
   caf::invoke_message_result consume(caf::mailbox_element& message) override {
     acquire();
     auto outcome = Base::consume(message);
@@ -118,7 +123,7 @@ public:
     return cleaned;
   }
 
-  // Whoever lets go last.
+  // Runs on the thread that drops the last reference.
   void on_destroy() override {
     acquire();
     Base::on_destroy();
@@ -130,7 +135,7 @@ private:
 #endif
 };
 
-/// Ends an actor; what it has promised is answered by its `on_exit`.
+/// Ends an actor. The actor's `on_exit` answers the requests that are still open.
 void end_actor(caf::actor_system& system, const caf::strong_actor_ptr& actor);
 
 } // namespace millrace::actors

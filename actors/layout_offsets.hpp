@@ -1,4 +1,4 @@
-// Where each tensor of a layout begins: in the run of all bytes, and in the list of all digests.
+// The place of each tensor of a layout in the run of all bytes and in the list of all digests.
 #pragma once
 
 #include <millrace/core/digest.hpp>
@@ -13,7 +13,7 @@ namespace millrace::actors {
 class layout_offsets {
 public:
   layout_offsets() = default;
-  /// The layout must be valid.
+  /// `tensors` must be valid.
   explicit layout_offsets(const layout& tensors) {
     for (auto& tensor : tensors.tensors) {
       bytes_at_.push_back(size_bytes_);
@@ -27,11 +27,11 @@ public:
   std::uint64_t size_bytes() const noexcept { return size_bytes_; }
   std::uint64_t digests() const noexcept { return digests_; }
 
-  /// The piece's first byte in the run of all tensors, one after the other.
+  /// Returns the offset of the piece's first byte in the run of all tensors, one after the other.
   std::uint64_t byte_of(const storage::piece& p) const {
     return bytes_at_[p.tensor] + p.tensor_offset;
   }
-  /// The place of the piece's first digest.
+  /// Returns the place of the piece's first digest.
   std::uint64_t digest_of(const storage::piece& p) const {
     return digests_at_[p.tensor] + p.tensor_offset / digest_block_bytes;
   }

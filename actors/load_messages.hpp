@@ -1,4 +1,5 @@
-// What services that load tensors into a caller's memory have in common: descriptors only.
+// The messages that services share when they load tensors into a caller's memory. They hold
+// descriptors only.
 #pragma once
 
 #include <millrace/core/bulk_handle.hpp>
@@ -11,12 +12,12 @@
 
 namespace millrace::actors {
 
-/// Microseconds a provider spent in each stage.
+/// Microseconds that a provider spent in each stage.
 struct stage_times {
   std::uint64_t queued_us = 0;
-  std::uint64_t reserve_us = 0; // store: room found; load: model opened
-  std::uint64_t move_us = 0;    // from the first byte asked for to the last one there
-  std::uint64_t finish_us = 0;  // store: written on, published
+  std::uint64_t reserve_us = 0; // store: until room was found; load: until the model was open
+  std::uint64_t move_us = 0;    // from the first byte requested to the last one moved
+  std::uint64_t finish_us = 0;  // store: written to the medium and published
 
   friend bool operator==(const stage_times&, const stage_times&) = default;
 };
@@ -24,20 +25,20 @@ MILLRACE_INSPECT(stage_times, x.queued_us, x.reserve_us, x.move_us, x.finish_us)
 
 /// One tensor, or some of its rows, as the caller expects it.
 struct selection {
-  tensor_desc expected; // name, dtype, and the shape of what arrives
-  bool rows = false;    // a range along the first dimension rather than the whole tensor
+  tensor_desc expected; // name, dtype, and the shape of the bytes that arrive
+  bool rows = false;    // a range along the first dimension instead of the whole tensor
   std::uint64_t first_row = 0;
 
   friend bool operator==(const selection&, const selection&) = default;
 };
 MILLRACE_INSPECT(selection, x.expected, x.rows, x.first_row)
 
-/// Loads the selected tensors into `target`, which takes them one after the other.
+/// Loads the selected tensors into `target`, one after the other.
 struct load_request {
   std::string model;
   std::uint64_t version = 0; // 0: the newest
   std::vector<selection> selections;
-  bulk_handle target; // without segments: send the bytes in the receipt (few only)
+  bulk_handle target; // empty: send the bytes in the receipt (few only)
   std::uint32_t timeout_ms = 0;
 };
 MILLRACE_INSPECT(load_request, x.model, x.version, x.selections, x.target, x.timeout_ms)
@@ -47,7 +48,7 @@ struct load_receipt {
   std::uint64_t version = 0;
   std::uint64_t size_bytes = 0;
   std::string provider;
-  bool verified = false; // checksums were there and agreed
+  bool verified = false; // checksums were stored and matched
   std::string driver;
   stage_times times;
   std::vector<std::uint8_t> eager;

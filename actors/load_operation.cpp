@@ -1,4 +1,5 @@
-// One load: open, check what was asked for, let the fabric push window after window, verify.
+// One load: opens the model, checks the request, lets the fabric push window after window, and
+// verifies.
 #include <millrace/actors/reading_operation.hpp>
 #include <millrace/core/assert.hpp>
 
@@ -13,7 +14,7 @@ namespace {
 using storage::wanted;
 using storage::window;
 
-// Bytes of one tensor that go to a place in the target.
+// Bytes of one tensor, with their place in the target.
 struct range {
   std::uint32_t tensor = 0;
   std::uint64_t first = 0;
@@ -41,7 +42,7 @@ private:
     return aligned;
   }
 
-  // Turns selections into ranges; anything that does not fit is an error before a byte moves.
+  // Turns selections into ranges. A selection that does not fit is an error before a byte moves.
   status select() {
     auto& record = model().record();
     receipt_.verified = !record.digests.empty() || size_bytes(record.spec.tensors) == 0;
@@ -102,7 +103,7 @@ private:
     return {};
   }
 
-  // The whole digest blocks around a range, so that they can be verified.
+  // Returns the whole digest blocks around a range, so that they can be verified.
   wanted cover(const range& r) const {
     auto bytes = *size_bytes(model().record().spec.tensors.tensors[r.tensor]);
     auto first = r.first / digest_block_bytes * digest_block_bytes;
@@ -111,13 +112,14 @@ private:
     return {r.tensor, first, std::min(last, bytes) - first};
   }
 
-  // Where in `ranges_` a window's pieces begin: which range, and how much of its cover is done.
+  // The place in `ranges_` at which a window's pieces begin: the range, and how much of its cover
+  // is done.
   struct cursor {
     std::size_t range = 0;
     std::uint64_t done = 0;
   };
 
-  // Ranges of a plan come in order: what a window takes begins where the one before it ended.
+  // The ranges of a plan come in order, so each window begins where the one before it ended.
   void find_starts() {
     cursor at;
     for (auto& window : plan()) {
@@ -159,7 +161,8 @@ private:
         }));
   }
 
-  // The part of a piece that was asked for; the rest only counts for the digests.
+  // Returns the op for the part of a piece that was asked for. The rest of the piece only counts
+  // for the digests.
   transport::copy_op op_for(const storage::piece& piece, const range& r) const {
     auto first = std::max(piece.tensor_offset, r.first);
     auto last = std::min(piece.tensor_offset + piece.length, r.first + r.length);
@@ -229,7 +232,7 @@ private:
   time_point opened_at_;
   std::vector<range> ranges_;
   layout_offsets offsets_;
-  std::vector<cursor> starts_; // per window
+  std::vector<cursor> starts_; // one per window
   bool eager_ = false;
 };
 

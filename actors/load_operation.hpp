@@ -1,4 +1,5 @@
-// Pushes selected tensors of one version into a caller's memory. Run by stores and checkpoint managers.
+// Pushes selected tensors of one version into a caller's memory.
+// Run by stores and checkpoint managers.
 #pragma once
 
 #include <millrace/actors/load_messages.hpp>
@@ -10,7 +11,7 @@
 
 namespace millrace::actors {
 
-/// Opens the version a load shall read, wherever it rests.
+/// Opens the version that a load reads, in any medium.
 using model_opener = std::function<void(completion<std::shared_ptr<storage::opened_model>>)>;
 
 std::shared_ptr<operation> make_load_operation(

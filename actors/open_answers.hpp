@@ -1,4 +1,5 @@
-// What an actor has promised to answer while another thread works on it. Used by actors that ask buckets or peers.
+// The answers that an actor owes while another thread works on them. Used by actors that ask
+// buckets or peers.
 #pragma once
 
 #include <millrace/actors/vocabulary.hpp>
@@ -21,17 +22,19 @@ void answer_with(caf::typed_response_promise<Reply>& rp, result<Reply> outcome) 
     rp.deliver(std::move(*outcome));
 }
 
-/// Answers each request once, whatever becomes of the actor.
+/// Answers each request once, even if the actor ends.
 ///
-/// *Problem*: a promise that goes with its actor tells nobody, and whoever asked waits for the whole of his deadline.
-/// What comes home to an actor that has ended is dropped, the promise with it. So a promise stays here until it is
-/// kept, and `give_up_all` in the actor's `on_exit` answers what is left. It stays here alone: a promise holds its
-/// actor, and whoever was asked may never answer and never let go of the question.
+/// *Problem*: a promise that is destroyed with its actor answers nothing, and the caller waits
+/// until its deadline. An outcome that arrives after the actor has ended is dropped, and its
+/// promise with it. So a promise stays here until it is kept, and `give_up_all` in the actor's
+/// `on_exit` answers the rest. It stays only here: a promise holds its actor, and a bucket or a
+/// peer that never answers would keep it for ever.
 ///
-/// A member of one actor, used inside it alone.
+/// A member of one actor, used inside that actor only.
 class open_answers {
 public:
-  /// What answers the promise, inside the actor; calls after the first, or after `give_up_all`, do nothing.
+  /// Returns a function that answers the promise, for use inside the actor. Calls after the first,
+  /// or after `give_up_all`, do nothing.
   template <class Reply>
   std::function<void(result<Reply>)> keep(caf::typed_response_promise<Reply> rp) {
     auto number = next_++;

@@ -1,4 +1,5 @@
-// One request a provider works on: its time, its one answer, what it shares with the others of its actor.
+// One request that a provider works on: its deadline, its one answer, and the context that it
+// shares with the other operations of its actor.
 #pragma once
 
 #include <millrace/actors/actor_home.hpp>
@@ -14,13 +15,14 @@ namespace millrace::actors {
 
 /// Bounds of every operation.
 struct operation_limits {
-  std::uint32_t windows_max = 8;                    // windows in flight per operation
-  std::uint32_t eager_bytes_max = 4096;             // payloads up to this ride in messages
-  std::uint32_t request_timeout_ms = 60'000;        // of requests that name no time
-  std::uint32_t request_timeout_max_ms = 3'600'000; // of those that do
+  std::uint32_t windows_max = 8;                    // in flight for each operation
+  std::uint32_t eager_bytes_max = 4096;             // larger payloads do not travel inside messages
+  std::uint32_t request_timeout_ms = 60'000;        // for requests that name no time
+  std::uint32_t request_timeout_max_ms = 3'600'000; // for requests that name one
 };
 
-/// What the operations of one provider's actor need. Everything but `home` runs in the actor.
+/// The objects that the operations of one provider's actor share. All but `home` is used in the
+/// actor.
 class operation_context : public actor_home {
 public:
   operation_context(
@@ -29,8 +31,8 @@ public:
     : actor_home(system, self), provider(std::move(provider)), fabric(std::move(fabric)),
       bounds(bounds) {}
 
-  /// Called when the actor ends. Contexts that hold a bucket or a store let go of it, which may keep completions that
-  /// keep the context.
+  /// Called when the actor ends. A context that holds a bucket or a store releases it here, since
+  /// the bucket or store may keep completions that hold the context.
   void let_go() {}
 
   const std::string provider;
@@ -43,7 +45,7 @@ inline std::uint64_t us_between(time_point from, time_point to) {
     std::chrono::duration_cast<std::chrono::microseconds>(to - from).count());
 }
 
-/// When a request that arrived now must have been answered.
+/// Returns the deadline of a request.
 inline time_point deadline_of(
   std::uint32_t timeout_ms, const operation_limits& bounds, time_point arrived) {
   auto bounded = timeout_ms == 0 ? bounds.request_timeout_ms
@@ -51,7 +53,7 @@ inline time_point deadline_of(
   return arrived + std::chrono::milliseconds{bounded};
 }
 
-/// Why a request was given up at its deadline.
+/// Returns the error of a request that was given up at its deadline.
 inline status late(const std::string& provider, const std::string& what) {
   return {
     errc::deadline_exceeded,
@@ -60,23 +62,25 @@ inline status late(const std::string& provider, const std::string& what) {
     provider, what};
 }
 
-/// An operation under way. It answers exactly once. `arrived` is the actor system's time, which tests hold still.
+/// An operation under way. It answers exactly once. `arrived` is the time of the actor system's
+/// clock, which tests control.
 class operation {
 public:
   virtual ~operation() = default;
-  /// Starts it; may finish before returning.
+  /// Starts the operation, which may end before this returns.
   virtual void begin() = 0;
-  /// Answers with an error unless it has answered; what it holds goes as soon as nobody uses it.
+  /// Answers with an error unless the operation has answered. Its resources are released as soon as
+  /// nothing uses them.
   virtual void give_up(const status& why) = 0;
   virtual bool answered() const noexcept = 0;
   virtual time_point deadline() const noexcept = 0;
 };
 
-/// How an operation reports its end to its actor. Runs in the actor, once.
+/// Reports the end of an operation to its actor. Called in the actor, once.
 template <class Receipt>
 using answer = std::function<void(result<Receipt>)>;
 
-/// What operations have in common: their time, and that they answer once.
+/// Gives operations their deadline and lets them answer once.
 template <class Request, class Receipt>
 class timed_operation : public operation {
 public:

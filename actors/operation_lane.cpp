@@ -1,4 +1,4 @@
-// The bounds of operations, and their deadlines.
+// Keeps the bounds of operations and their deadlines.
 #include <millrace/actors/operation_lane.hpp>
 
 #include <algorithm>
@@ -25,7 +25,7 @@ void operation_lane::run(std::shared_ptr<operation> op) {
   } catch (const std::exception& e) {
     op->give_up({errc::no_space, "provider {}: {}", provider_, e.what()});
   }
-  // Small ones are done by now.
+  // A small operation has ended by now.
   if (op->answered())
     return;
   running_.push_back(std::move(op));

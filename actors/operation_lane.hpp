@@ -1,4 +1,5 @@
-// Operations of one kind: some run, some wait, more are refused. Owned by a provider's actors.
+// The operations of one kind. Some run, some wait, and more are refused. Owned by a provider's
+// actors.
 #pragma once
 
 #include <millrace/actors/operation.hpp>
@@ -12,10 +13,10 @@
 
 namespace millrace::actors {
 
-/// Lives in one actor and is used by it alone.
+/// Runs operations within its bounds. Used inside one actor only.
 class operation_lane {
 public:
-  /// `busy` runs whenever something is left here whose deadline must be watched.
+  /// `busy` is called when an operation stays here whose deadline must be watched.
   operation_lane(
     std::string provider, std::uint32_t running_max, std::uint32_t queued_max,
     std::function<void()> busy)
@@ -23,14 +24,14 @@ public:
       busy_(std::move(busy)) {}
 
   void start(std::shared_ptr<operation> op);
-  /// Forgets what has answered, starts what waits.
+  /// Drops the operations that have answered, and starts those that wait.
   void reap();
   void give_up_late(time_point now);
   void give_up_all(const status& why);
 
   bool empty() const noexcept { return running_.empty() && waiting_.empty(); }
   std::size_t waiting() const noexcept { return waiting_.size(); }
-  /// What runs; what has answered stays in the lane until the lane is looked at again.
+  /// Returns how many running operations have not answered. Those that have stay until `reap`.
   std::uint64_t unanswered() const;
 
 private:

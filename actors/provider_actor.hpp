@@ -1,4 +1,5 @@
-// The base of a provider's actors: work that other threads finished, deadlines, and answers that are still owed.
+// The base of a provider's actors: it handles work that other threads finished, deadlines, and open
+// answers.
 #pragma once
 
 #include <millrace/actors/delivery.hpp>
@@ -17,10 +18,11 @@
 
 namespace millrace::actors {
 
-/// An actor that answers `Interface` and whose operations share a `Context`. Its handlers are members of the class that
-/// derives from it, named in `make_behavior` by `handlers`.
+/// An actor that answers `Interface` and whose operations share a `Context`. Its handlers are
+/// members of the derived class, which `make_behavior` lists with `handlers`.
 ///
-/// Every request is answered: at its deadline, which is looked at four times a second, or when the actor ends.
+/// Every request is answered: at its deadline, which is checked four times a second, or when the
+/// actor ends.
 template <class Interface, class Context = operation_context>
 class provider_actor
   : public handed_over<typename Interface::template extend<caf::reacts_to<step>>::base> {
@@ -29,7 +31,7 @@ class provider_actor
 public:
   using typename typed_base::behavior_type;
 
-  /// The context is made of this actor and of `args`.
+  /// Makes the context from this actor and `args`.
   template <class... Args>
   explicit provider_actor(caf::actor_config& config, Args&&... args)
     : typed_base(config), context_(std::make_shared<Context>(
@@ -47,10 +49,10 @@ public:
   }
 
 protected:
-  /// Gives up what has not been answered by `now` and should have been. Returns whether anything is left to watch.
-  /// Operations in lanes and answers that storage owes are looked after here.
+  /// Gives up the requests whose deadline is before `now`. Returns true if any are left to watch.
+  /// The base watches operations in lanes and answers that storage owes.
   virtual bool give_up_late(time_point) { return false; }
-  /// The same for everything, when the actor ends.
+  /// Gives up all requests when the actor ends.
   virtual void give_up_all(const status&) {}
 
   template <class Self, class... Results, class... Requests>
@@ -66,33 +68,34 @@ protected:
 
   time_point now() { return this->system().clock().now(); }
 
-  /// Sees to it that deadlines are looked at.
+  /// Makes sure that deadlines are checked.
   void watch() {
     if (!std::exchange(watching_, true))
       this->delayed_send(this, look_every, step{[this] { look(); }});
   }
 
-  /// Room for operations of one kind. It lives as long as the actor.
+  /// Makes a lane for operations of one kind. It lives as long as the actor.
   operation_lane& add_lane(std::uint32_t running_max, std::uint32_t queued_max) {
     return lanes_.emplace_back(context_->provider, running_max, queued_max, [this] { watch(); });
   }
 
-  /// Answers with the receipt of an operation: `make(arrived, done)` makes it. `count` hears its outcome.
+  /// Answers with the receipt of an operation, which `make(arrived, done)` makes. `count` gets its
+  /// outcome.
   template <class Receipt, class Make, class Count>
   caf::result<Receipt> operate(operation_lane& lane, Make make, Count count) {
     auto rp = this->template make_response_promise<Receipt>();
     lane.start(make(now(), [this, rp, &lane, count](result<Receipt> outcome) mutable {
       count(outcome);
       answer_with(rp, std::move(outcome));
-      // Not from here: the caller may be walking the lane.
+      // Not called from here, since the caller may be walking the lane.
       if (lane.waiting() > 0)
         this->send(this, step{[&lane] { lane.reap(); }});
     }));
     return rp;
   }
 
-  /// Answers with what storage says: `ask` is given the completion that it has to run, `reply_of` makes a reply of the
-  /// value.
+  /// Answers with an outcome of storage. `ask` gets the completion that it must run; `reply_of`
+  /// makes the reply from the value.
   template <class Reply, class T, class Ask, class MakeReply>
   caf::result<Reply> answer_from(Ask ask, MakeReply reply_of) {
     auto rp = this->template make_response_promise<Reply>();
@@ -103,7 +106,7 @@ protected:
     return rp;
   }
 
-  /// What all actors of a provider say of themselves.
+  /// Returns the part of the status that all actors of a provider have.
   provider_status common_status() const {
     provider_status s;
     s.name = context_->provider;
@@ -119,8 +122,8 @@ protected:
 private:
   static constexpr auto look_every = std::chrono::milliseconds{250};
 
-  // CAF ends an actor whose handler throws. Memory that runs out must end one operation, not the provider; an
-  // operation cut short here ends at its deadline.
+  // CAF ends an actor whose handler throws. But if memory runs out, one operation must end, not the
+  // provider. An operation that is cut short here ends at its deadline.
   void work(step& s) {
     actor_home::entered inside{*context_};
     try {

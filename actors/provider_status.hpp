@@ -1,4 +1,4 @@
-// How a provider stands: what all its services have in common, and one section for each of them.
+// The status of a provider: the part that all its services have, and one section for each of them.
 #pragma once
 
 #include <millrace/actors/checkpoint/checkpoint_status.hpp>
@@ -16,7 +16,7 @@ struct provider_status_request {
 };
 MILLRACE_INSPECT(provider_status_request, x.unused)
 
-/// A section that is all default belongs to a service that the provider does not have.
+/// A section with default values only belongs to a service that the provider does not have.
 struct provider_status {
   std::string name;
   std::string kind;
@@ -31,7 +31,7 @@ struct provider_status {
 
   friend bool operator==(const provider_status&, const provider_status&) = default;
 
-  /// Adds what another actor of the same provider says.
+  /// Adds the status of another actor of the same provider.
   void add(const provider_status& part) {
     used_bytes += part.used_bytes;
     in_flight += part.in_flight;
@@ -48,8 +48,8 @@ private:
   }
 };
 
-// The fields of the first two sections travel among those of all services. Later sections are records of their own,
-// after them.
+// The fields of the first two sections travel among those of all services. Later sections are
+// records of their own after them.
 template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, provider_status& x) {
   auto& s = x.store;

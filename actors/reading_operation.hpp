@@ -1,4 +1,4 @@
-// What operations that read a kept model window by window have in common. Loads and verifications derive from it.
+// The base of operations that read a stored model window by window: loads and verifications.
 #pragma once
 
 #include <millrace/actors/layout_offsets.hpp>
@@ -10,7 +10,7 @@
 
 namespace millrace::actors {
 
-/// Opens a model, plans what to read of it, and keeps at most `windows_max` of its windows in flight.
+/// Opens a model, plans the windows to read, and keeps at most `windows_max` of them in flight.
 template <class Request, class Receipt>
 class reading_operation : public timed_operation<Request, Receipt>,
                           public std::enable_shared_from_this<reading_operation<Request, Receipt>> {
@@ -23,13 +23,14 @@ public:
       open_(std::move(open)) {}
 
 protected:
-  /// What is being done to which model, for errors.
+  /// Returns what is being done to which model, for errors.
   virtual std::string name() const = 0;
-  /// The model is open: says what to read of it, or why not.
+  /// Called when the model is open. Returns what to read of it, or an error.
   virtual result<std::vector<storage::wanted>> choose() = 0;
-  /// Window number `index` of the plan is here. Its user says `done_with_window` or gives up.
+  /// Called with window number `index` of the plan. The window's user must call `done_with_window`
+  /// or give up.
   virtual void on_window(std::size_t index, storage::window w) = 0;
-  /// Every window was used.
+  /// Called when every window was used.
   virtual void on_everything_read() = 0;
 
   const storage::opened_model& model() const { return *model_; }

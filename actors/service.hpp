@@ -1,5 +1,6 @@
-// How a service is declared: its name, its wire numbers, which request brings which reply. Sessions, proxies, clients
-// and fuzzing follow from the declaration. docs/adding-a-service.md adds one step by step.
+// How a service is declared: its name, its wire numbers, and the reply to each request. Sessions,
+// proxies, clients and fuzzing follow from the declaration. docs/adding-a-service.md adds a service
+// step by step.
 #pragma once
 
 #include <millrace/core/ids.hpp>
@@ -27,17 +28,18 @@ struct service_name {
   char text[N] = {};
 };
 
-/// What one kind of actor is asked, here and over the wire. A service derives from this, so that it has a short name.
+/// The messages that one kind of actor answers, in its own process and over the wire. A service
+/// derives from this, so that it has a short name.
 ///
-/// The first method has the number `First` in frames, each of the others the number after that of the one before it:
-/// append methods, never reorder them. Numbers of two services must not overlap.
+/// The first method has the number `First` in frames, and each other method the number after its
+/// predecessor's. Append methods, never reorder them. The numbers of two services must not overlap.
 template <service_name Name, std::uint16_t First, class... Methods>
 struct service {
   static constexpr std::string_view name = Name.text;
   static constexpr std::uint16_t first_number = First;
   static constexpr std::uint16_t end_number = First + sizeof...(Methods);
 
-  /// A template of all methods.
+  /// Applies a template to all methods.
   template <template <class...> class Template>
   using apply = Template<Methods...>;
 
@@ -61,7 +63,7 @@ struct service {
     (f.template operator()<Methods>(), ...);
   }
 
-  // Public for clang, which looks at them from where `reply_of` is used.
+  // Public for clang, which checks access from the place where `reply_of` is used.
   struct all : Methods... {};
   template <class Request, class Reply>
   static Reply reply_to(const method<Request, Reply>&);
@@ -78,11 +80,11 @@ struct done_reply {
 };
 MILLRACE_INSPECT(done_reply, x.unused)
 
-/// Who asks. A request with a field `asker from` has it filled in by the session through which it came; the field does
-/// not travel. Nil: this process.
+/// The process that asks. If a request has a field `asker from`, the session through which it came
+/// fills it in. The field does not travel. Nil: this process.
 struct asker {
   peer_id peer;
-  std::uint64_t connection = 0; // of that peer: what it registered goes with it
+  std::uint64_t connection = 0; // the peer's connection; its registrations end with it
 
   friend auto operator<=>(const asker&, const asker&) = default;
 };

@@ -1,4 +1,4 @@
-// Every service of the product, in one list: fuzzing and tests of the wire go through it.
+// The list of every service of the product. Fuzzing and tests of the wire go through it.
 #pragma once
 
 #include <millrace/actors/checkpoint/checkpoint_messages.hpp>
@@ -10,7 +10,7 @@
 
 namespace millrace::actors {
 
-/// The first of these services that has the request.
+/// Finds the first of these services that has the request.
 template <class Request, class First, class... Rest>
 struct service_with : service_with<Request, Rest...> {};
 
@@ -26,13 +26,13 @@ public:
   template <class Request>
   using service_of = typename service_with<Request, Services...>::type;
 
-  /// Runs `f.template operator()<Service>()` for each.
+  /// Runs `f.template operator()<Service>()` for each service.
   template <class F>
   static void each(F&& f) {
     (f.template operator()<Services>(), ...);
   }
 
-  /// True if no number means methods of two services.
+  /// Returns true if no number belongs to methods of two services.
   static consteval bool numbers_are_apart() {
     std::uint16_t first[] = {Services::first_number...}, end[] = {Services::end_number...};
     for (std::size_t i = 0; i < sizeof...(Services); ++i)

@@ -1,4 +1,5 @@
-// A window's bytes through staging blocks: read from the peer, then copied on while the next ones are read.
+// Fills a window through staging blocks: reads from the peer, and copies on while the next blocks
+// are read.
 #include <millrace/actors/window_pull.hpp>
 
 #include <algorithm>
@@ -10,10 +11,10 @@ namespace {
 using storage::piece;
 using storage::window;
 
-// Staged pieces start on these borders, as those of windows do.
+// Staged pieces begin at multiples of this, as the pieces of windows do.
 constexpr std::uint64_t piece_alignment = 64;
 
-// What passes through one block: pieces of the window and their offsets in the block.
+// The content of one block: pieces of the window, and their offsets in the block.
 struct batch {
   std::vector<piece> pieces;
   std::vector<std::uint64_t> offsets;
@@ -21,7 +22,7 @@ struct batch {
   std::uint64_t size_bytes = 0;
 };
 
-// Cuts at digest blocks; small pieces share a block.
+// Cuts pieces at digest blocks. Small pieces share a block.
 std::vector<batch> cut(const std::vector<piece>& pieces, std::uint64_t block_bytes) {
   std::vector<batch> out(1);
   for (auto rest : pieces) {
@@ -112,11 +113,11 @@ private:
       work_->keep_digests(b.pieces[i], report->digests, at);
       copies.push_back({b.pieces[i].data, block.data + b.offsets[i], b.pieces[i].length});
     }
-    // Before the copy, which may be over at once, and the whole fill with it.
+    // Called before the copy, which may end at once and end the whole fill.
     arrived_(b.size_bytes);
     if (over())
       return;
-    // The completion keeps what is read and what is written.
+    // The completion keeps the memory on both sides of the copy.
     work_->context->fabric->copy(
       std::move(copies), work_->write_back,
       work_->context->home<void>([self = shared_from_this(), block, hold = hold_](
@@ -141,7 +142,7 @@ private:
 
   std::shared_ptr<pull_work> work_;
   std::shared_ptr<staging_blocks> blocks_;
-  std::shared_ptr<void> hold_; // the window's memory
+  std::shared_ptr<void> hold_; // keeps the window's memory
   std::vector<batch> batches_;
   std::function<void(std::uint64_t)> arrived_;
   completion<filled_window> done_;

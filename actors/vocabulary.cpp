@@ -1,4 +1,4 @@
-// Errors between the two worlds.
+// Converts errors to those of CAF and back.
 #include <millrace/actors/vocabulary.hpp>
 
 #include <caf/atom.hpp>
@@ -8,7 +8,7 @@
 namespace millrace::actors {
 
 caf::error to_caf_error(const status& s) {
-  // CAF takes an error with code 0 for success.
+  // CAF treats an error with code 0 as success.
   if (s.ok())
     return caf::make_error(errc::internal, "an error without a cause");
   return caf::make_error(s.code(), s.detail());

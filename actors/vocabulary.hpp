@@ -1,4 +1,5 @@
-// The only door to CAF's headers: typed interfaces and what crosses between `status` and `caf::error`.
+// CAF's typed interfaces of services, and the conversion between `status` and `caf::error`.
+// Included by all code of this room that uses CAF.
 #pragma once
 
 #include <millrace/actors/service.hpp>
@@ -24,17 +25,18 @@ struct typed_interface {
 
 } // namespace detail
 
-/// The actor of a service, here or elsewhere.
+/// The actor of a service, in this process or another one.
 template <class Service>
 using actor_of = typename Service::template apply<detail::typed_interface>::type;
 
-/// A private message: a piece of the actor's own work that a foreign thread finished. Only the code that
-/// spawned the actor can make one, since it needs the wider handle.
+/// A private message: a part of the actor's own work that another thread finished. Only the code
+/// that spawned the actor can send one, since it needs the wider handle.
 struct step {
   std::function<void()> run;
 };
 
-/// A connection is gone, and with it what was registered through it. From sessions of this process only.
+/// Says that a connection is gone, and with it everything registered through it. Sent only by
+/// sessions of this process.
 struct peer_gone {
   asker who;
   status why;
@@ -45,10 +47,10 @@ status to_status(const caf::error& e);
 
 } // namespace millrace::actors
 
-/// CAF never serialises or prints a message: frames are written by our own codec. Declaring messages like this spares
-/// every source that sends one the compilation of CAF's serializers and printers.
+/// CAF never serialises or prints a message, since our own codec writes frames. With this
+/// declaration, the sources that send messages need not compile CAF's serializers and printers.
 template <class T>
-  requires requires(const T& message) { is_message(message); }
+requires requires(const T& message) { is_message(message); }
 struct caf::allowed_unsafe_message_type<T> : std::true_type {};
 
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(millrace::actors::step)

@@ -1,4 +1,4 @@
-// Windows in flight up to the bound, each by the filler its owner chose.
+// Keeps windows in flight up to the bound. The filler that the owner chose fills each of them.
 #include <millrace/actors/window_pull.hpp>
 
 namespace millrace::actors {
@@ -54,7 +54,7 @@ window_pull::window_pull(
 }
 
 void window_pull::start() {
-  // Not earlier: only now is the size known to be one that fits.
+  // Not done earlier: the reservation has now shown that this size fits.
   if (work_->checksums)
     work_->digests.resize(work_->offsets.digests());
   auto self = shared_from_this();
@@ -89,7 +89,7 @@ void window_pull::on_window(result<window> w) {
     return end(fail(w.error()));
   auto self = shared_from_this();
   auto index = w->index;
-  auto fill = fill_; // the end of the pull, which may come before it returns, drops `fill_`
+  auto fill = fill_; // the pull may end before `fill` returns, and that drops `fill_`
   fill(
     std::move(*w), [self](std::uint64_t bytes) { self->on_arrived(bytes); },
     [self, index](result<filled_window> filled) { self->on_filled(index, std::move(filled)); });

@@ -1,4 +1,5 @@
-// Fills the windows of a reservation from a peer's memory. Run by stores and by saves of checkpoints.
+// Fills the windows of a reservation from a peer's memory. Used by stores and by saves of
+// checkpoints.
 #pragma once
 
 #include <millrace/actors/layout_offsets.hpp>
@@ -14,17 +15,17 @@
 
 namespace millrace::actors {
 
-/// What is pulled, and what is found out on the way. Everything runs in the context's actor.
+/// The parameters and the results of a pull. Used inside the context's actor only.
 struct pull_work {
   std::shared_ptr<operation_context> context;
   bulk_handle source; // all tensors, one after the other
   layout_offsets offsets;
   bool checksums = true;
-  bool write_back = false;            // movers shall write the lines back to the persistence domain
+  bool write_back = false;            // movers write the lines back to the persistence domain
   std::vector<std::uint64_t> digests; // of all tensors, if `checksums`
   bool stopped = false;               // nothing new is begun
 
-  /// Keeps the digests that a transfer found for pieces, from number `at` of the report on.
+  /// Keeps the digests that a transfer found for a piece; they begin at place `at` of the report.
   void keep_digests(
     const storage::piece& piece, const std::vector<std::uint64_t>& found, std::size_t& at);
 };
@@ -34,16 +35,17 @@ struct filled_window {
   bool written_back = false;
 };
 
-/// Brings the bytes of one window to its pieces. `arrived(bytes)`: so many of them have left the source and rest
-/// in memory of ours. Both run in the actor.
+/// Brings the bytes of one window to its pieces. `arrived(bytes)` says that so many bytes have left
+/// the source and are in memory of this process. Both callbacks run in the actor.
 using window_filler = std::function<void(
   storage::window, std::function<void(std::uint64_t)> arrived, completion<filled_window> done)>;
 
-/// One transfer a window, straight to where the pieces are.
+/// Returns a filler that does one transfer per window, straight to the pieces.
 window_filler fill_directly(std::shared_ptr<pull_work> work);
 
-/// Through leased staging memory, block after block, several at a time: a window's bytes have arrived as soon as
-/// they rest in staging, and are copied on from there meanwhile.
+/// Returns a filler that goes through leased staging memory, block after block, several at a time.
+/// A window's bytes have arrived as soon as they are in staging memory; from there they are copied
+/// on meanwhile.
 window_filler fill_through_staging(
   std::shared_ptr<pull_work> work, std::shared_ptr<staging_blocks> blocks);
 
@@ -52,7 +54,7 @@ class window_pull : public std::enable_shared_from_this<window_pull> {
 public:
   struct events {
     std::function<void()> arrived;  // once: no byte of the source is needed any more
-    completion<filled_window> done; // once: every window is committed, or why not
+    completion<filled_window> done; // once: every window is committed, or the error
   };
 
   /// `room` must live until `done` has run or `stop` was called.
@@ -60,7 +62,7 @@ public:
     std::shared_ptr<pull_work> work, storage::reservation& room, window_filler fill, events events);
 
   void start();
-  /// Nothing is reported any more, and `room` is not touched again.
+  /// Stops the pull: it reports nothing more and does not touch `room` again.
   void stop();
 
 private:

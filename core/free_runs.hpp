@@ -9,7 +9,8 @@
 
 namespace millrace {
 
-/// Which bytes, or units of bytes, of a space are free. Neighbouring runs are merged. Not thread-safe: the owner's lock guards it.
+/// Which bytes, or units of bytes, of a space are free. Neighbouring runs are merged. Not thread-safe: the lock of
+/// the owner guards it.
 class free_runs {
 public:
   /// How much is free.

@@ -1,4 +1,4 @@
-// One line a driver, and one a kind of device memory.
+// One line per driver and per kind of device memory.
 #include <millrace/transport/builtin.hpp>
 #ifdef MILLRACE_HAS_CUDA
 #include <millrace/transport/cuda/cuda_memory.hpp>

@@ -1,5 +1,5 @@
-// The drivers and the kinds of device memory of this build. Only this file's source names kinds and knows which are
-// optional.
+// The drivers and the kinds of device memory of this build. Only builtin.cpp names the kinds and
+// knows which of them are optional.
 #pragma once
 
 #include <millrace/transport/driver_kind.hpp>
@@ -11,10 +11,10 @@
 
 namespace millrace::transport {
 
-/// In the order in which the fabric prefers them.
+/// Returns the kinds of drivers, in the order in which the fabric prefers them.
 const std::vector<driver_kind>& builtin_drivers();
 
-/// Empty where the build has none.
+/// Returns the kinds of device memory; empty if the build has none.
 std::vector<std::shared_ptr<device_kind>> builtin_device_kinds();
 
 } // namespace millrace::transport

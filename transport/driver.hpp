@@ -21,27 +21,29 @@
 
 namespace millrace::transport {
 
-/// Seen from the submitting side: `read` brings the peer's bytes here, `write` takes ours there.
+/// The direction of a transfer, seen from the submitting side: `read` brings the peer's bytes here,
+/// `write` takes ours there.
 enum class direction : std::uint8_t { read = 1, write = 2 };
 
-/// The right to the peer's memory that it takes.
+/// Returns the right to the peer's memory that the direction needs.
 constexpr access_mode access_for(direction dir) noexcept {
   return dir == direction::read ? access_mode::read : access_mode::write;
 }
 
-/// One contiguous piece of a transfer.
+/// One contiguous range of a region and its local side.
 struct copy_op {
   std::uint64_t remote_offset = 0; // into the handle's region
   std::byte* local = nullptr;      // registered memory: inside an arena or an adopted file mapping
   std::uint64_t length = 0;
-  /// Bytes before and after the local range that only the digests cover: `local - lead` is the first byte
-  /// of a digest block, and each is less than one. Registered memory, too. For writes.
+  /// Bytes before and after the local range that only the digests cover. `local - lead` is the
+  /// first byte of a digest block; each of the two is shorter than one block. These bytes are
+  /// registered memory, too. For writes only.
   std::uint64_t lead = 0;
   std::uint64_t tail = 0;
 };
 
-/// The pieces of a transfer. Copies share them, so that a transfer which another driver may have to repeat costs no
-/// copy of thousands of pieces. Whoever makes a list fills it before the first copy of it is made.
+/// The ops of a transfer. Copies share one list, so that a transfer which another driver may have
+/// to repeat costs no copy of thousands of ops. A list must be filled before it is first copied.
 class copy_list {
 public:
   copy_list() = default;
@@ -77,28 +79,28 @@ struct transfer {
   bulk_handle remote = {};
   copy_list ops = {};
   bool digests = false; // compute block digests of the local side while the bytes pass
-  /// Keeps the local memory; the driver drops it when nobody can touch that memory any more, which after the
-  /// loss of a peer may be later than the completion.
+  /// Keeps the local memory. The driver drops it when nothing can touch that memory any more. After
+  /// the loss of a peer, this may be later than the completion.
   std::shared_ptr<void> hold = {};
-  /// For reads: every cache line of the local side shall be written back to the persistence domain before
+  /// For reads: write every cache line of the local side back to the persistence domain before
   /// `done`, where the processor can.
   bool write_back = false;
 };
 
 struct transfer_report {
-  /// With `digests`: per op, one value for each block of `lead + length + tail` bytes.
+  /// With `digests`: for each op, one value per digest block of its `lead + length + tail` bytes.
   std::vector<std::uint64_t> digests;
-  std::string_view driver;       // which one moved the bytes
-  bool written_back = false;     // with `write_back`: it was done, a flush has nothing left to do
-  std::string_view carrier = {}; // the driver that it gave the bytes to, if it moves none itself
+  std::string_view driver;       // the driver that moved the bytes
+  bool written_back = false;     // with `write_back`: it was done, so no flush is needed
+  std::string_view carrier = {}; // the driver that carried the bytes, if `driver` moves none itself
 };
 
-/// What a driver can do with memory, as data.
+/// The abilities of a driver with memory, as data.
 struct driver_capabilities {
-  bool strided_regions = true; // else `unsupported`
-  bool any_file = true;        // may be adopted as the local side; else tmpfs and DAX devices
-  bool host_memory = true;     // the owner's region may be the host's
-  bool device_memory = false;  // the owner's region may be a device's, or some devices'
+  bool strided_regions = true; // false: strided regions are `unsupported`
+  bool any_file = true;        // any file may be adopted as local side; false: only tmpfs, DAX
+  bool host_memory = true;     // the owner's region may be host memory
+  bool device_memory = false;  // the owner's region may be device memory, of some devices at least
 };
 
 class arena;
@@ -110,39 +112,41 @@ public:
   virtual std::string_view name() const noexcept = 0;
   virtual driver_capabilities capabilities() const noexcept = 0;
 
-  /// True if a transfer with the memory of `owner` can be submitted now.
+  /// Returns true if a transfer with the memory of `owner` can be submitted now.
   virtual bool reaches(const peer_id& owner) const noexcept = 0;
 
-  /// Moves the bytes without blocking. `done` runs exactly once, on any thread, with no lock held; also when
-  /// the peer dies.
-  /// Errors: `permission_denied` (key, range or access of the handle), `peer_lost` naming the peer;
-  /// `unsupported` when the peer may not or cannot reach the local memory (an adopted file, a process of
-  /// another user): nothing has moved, staging memory is the way.
+  /// Moves the bytes without blocking. `done` runs exactly once, also when the peer dies, on any
+  /// thread, with no lock held.
+  /// Errors:  `permission_denied` for the handle's key, range or access; `peer_lost` naming the
+  ///          peer; `unsupported` when the peer may not or cannot reach the local memory (an
+  ///          adopted file, a process of another user). Then no byte has moved, and the caller can
+  ///          use staging memory instead.
   virtual void submit(transfer t, completion<transfer_report> done) = 0;
 
-  /// Memory of this process that transfers will use: what a driver prepares once for all of it, registrations with
-  /// devices for one, it may begin now, without keeping it. Does not block. Any thread.
+  /// Announces memory of this process that transfers will use. The driver may begin to prepare all
+  /// of it now, for example to register it with devices. It must not keep the memory alive. Does
+  /// not block. Threads: any.
   virtual void memory_made(const std::shared_ptr<arena>&) {}
 
-  /// Forgets what it kept of this memory for later transfers, registrations with devices for one. Does nothing in
-  /// drivers that keep nothing. Any thread.
+  /// Forgets what the driver has kept of this memory for later transfers, for example registrations
+  /// with devices. Drivers that keep nothing do nothing. Threads: any.
   virtual void invalidate(const std::byte*, std::uint64_t) {}
 
-  /// What `millrace status` shall show of the driver, beside what it moved; nothing in drivers that have no state worth
-  /// showing. Any thread.
+  /// Returns what `millrace status` shows of the driver beside the bytes it moved; nothing if the
+  /// driver has no state worth showing. Threads: any.
   virtual std::optional<driver_report> report() const { return std::nullopt; }
 };
 
-/// A driver that talks to its twin in the peer over the channel. Called on the loop.
+/// A driver that talks over the channel to the same driver in the peer. Called on the loop.
 class peer_driver : public driver {
 public:
   virtual void peer_opened(const std::shared_ptr<net::channel>& c) = 0;
   /// Ends every transfer with the peer.
   virtual void peer_closed(net::channel& c, const status& why) = 0;
-  /// A frame of kind `driver` for this driver; `body` without the driver's name.
+  /// Handles a frame of kind `driver` for this driver. `body` comes without the driver's name.
   virtual void on_message(
     net::channel& c, std::span<const std::byte> body, std::vector<net::unique_fd> fds) = 0;
-  /// Where connections of its own come in; null for drivers that have none.
+  /// Returns the object that accepts the driver's own connections; null if the driver has none.
   virtual std::shared_ptr<net::stream_acceptor> stream_acceptor() const { return nullptr; }
 };
 

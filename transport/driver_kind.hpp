@@ -1,4 +1,4 @@
-// What makes a driver of a kind from its options. builtin.cpp lists the kinds.
+// How a driver of a kind is made from its options. builtin.cpp lists the kinds.
 #pragma once
 
 #include <millrace/config/section.hpp>
@@ -14,24 +14,26 @@
 
 namespace millrace::transport {
 
-/// What a driver may use.
+/// The objects that a driver may use.
 struct driver_deps {
   std::shared_ptr<net::io_loop> loop = nullptr;
   std::shared_ptr<mover_pool> movers = nullptr;
   copy_limits limits = {};
-  /// Arenas that are announced to every peer as soon as it connects, so that no transfer waits for the mapping.
+  /// Returns the arenas to announce to every peer as soon as it connects, so that no transfer waits
+  /// for the mapping.
   std::function<std::vector<std::shared_ptr<arena>>()> shared_arenas = {};
   std::uint64_t granule_bytes = 64u << 20; // see `fabric_options`
-  /// Submits to the fabric that the driver becomes part of.
+  /// Submits a transfer to the fabric to which the driver belongs.
   std::function<void(transfer, completion<transfer_report>)> move = {};
 };
 
 struct driver_kind {
   std::string_view name;
-  /// The section of the configuration that has its name; none: the kind has no options.
+  /// The section of the configuration that has the kind's name; nothing if the kind has no options.
   std::optional<config::section> options;
-  /// Errors: `invalid_argument` for options out of their bounds; `unavailable`, `unsupported` or `not_found` for what
-  /// this machine lacks, and the fabric does without the driver.
+  /// Makes a driver.
+  /// Errors:  `invalid_argument` for options out of their bounds; `unavailable`, `unsupported` or
+  ///          `not_found` for what this machine lacks. The fabric then does without the driver.
   std::function<result<std::shared_ptr<driver>>(const driver_deps&, const config::option_set&)>
     make;
 };
@@ -41,7 +43,7 @@ inline driver_kind driver_of(
   return {name, std::nullopt, [make](const driver_deps& deps, auto&) { return make(deps); }};
 }
 
-/// A kind with options: `keys_of<Options>()` are its keys.
+/// Returns a kind with options; `keys_of<Options>()` are its keys.
 template <class Options, class Driver>
 driver_kind driver_of(
   std::string_view name,

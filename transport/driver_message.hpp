@@ -1,4 +1,5 @@
-// Puts the messages of a driver on the channel to its twin in the peer. Used by every driver that has a twin.
+// Puts the messages of a driver on the channel to the same driver in the peer. Used by every driver
+// that sends such messages.
 #pragma once
 
 #include <millrace/core/codec.hpp>
@@ -9,8 +10,8 @@
 
 namespace millrace::transport {
 
-/// The body of a frame of kind `driver`: the driver's name, the kind of the message, and the message. `driver_of(kind)`
-/// stands beside the kinds and returns the name.
+/// Returns the body of a frame of kind `driver`: the driver's name, the kind of the message, and
+/// the message. `driver_of(kind)` is declared beside the kinds and returns the name.
 template <class Kind, class Message>
 byte_buffer driver_message(Kind kind, const Message& m) {
   byte_buffer body;
@@ -24,7 +25,8 @@ template <class Kind, class Message>
   return c.send(net::frame_kind::driver, 0, driver_message(kind, m), fds);
 }
 
-/// Sends a message for which the other side waits. A channel that cannot take it is closed.
+/// Sends a message for which the other side waits. Closes the channel if it cannot take the
+/// message.
 template <class Kind, class Message>
 void send_or_close(net::channel& c, Kind kind, const Message& m) {
   auto sent = send(c, kind, m);

@@ -1,5 +1,5 @@
-// What the fabric counts of every driver with every peer, and what a driver reports of itself: `millrace status` shows
-// both as they are.
+// The fabric's counts of every driver with every peer, and the report of a driver about itself.
+// `millrace status` shows both unchanged.
 #pragma once
 
 #include <millrace/core/inspect.hpp>
@@ -11,18 +11,18 @@
 
 namespace millrace::transport {
 
-/// What one driver moved with one peer, for `status`.
+/// The counts of one driver with one peer, for `status`.
 struct path_stats {
   std::string peer;
   std::string driver;
   std::uint64_t bytes = 0;
   std::uint64_t transfers = 0;
   std::uint64_t failures = 0;
-  bool chosen = false; // the next transfer with the peer goes this way
+  bool chosen = false; // the next transfer with the peer uses this driver
   std::uint64_t rate_bytes_per_s = 0;
-  std::uint64_t fallbacks = 0; // transfers that failed here and were taken on by another driver
-  std::string last_reason;     // of the last failure
-  std::string carrier;         // the driver that moved the bytes of the last transfer for this one
+  std::uint64_t fallbacks = 0; // transfers that failed here and that another driver took over
+  std::string last_reason;     // the reason of the last failure
+  std::string carrier;         // the driver that carried the bytes of the last transfer
 
   friend bool operator==(const path_stats&, const path_stats&) = default;
 };
@@ -46,7 +46,7 @@ struct report_line {
   friend bool operator==(const report_line&, const report_line&) = default;
 };
 
-/// Lines that repeat, once for each of something. All rows have the same names in the same order.
+/// Repeated lines, one row for each object. All rows have the same names in the same order.
 struct report_table {
   std::string name;
   std::vector<std::vector<report_line>> rows;
@@ -54,9 +54,9 @@ struct report_table {
   friend bool operator==(const report_table&, const report_table&) = default;
 };
 
-/// What a driver says of itself.
+/// A driver's report about itself.
 struct driver_report {
-  std::string about; // a word: what the lines describe
+  std::string about; // one word that says what the lines describe
   std::vector<report_line> lines;
   std::vector<report_table> tables;
 

@@ -1,4 +1,4 @@
-// The choice of a driver, and of the next one when it fails.
+// Chooses a driver for each transfer, and the next driver when one fails.
 #include <millrace/core/assert.hpp>
 #include <millrace/core/codec.hpp>
 #include <millrace/core/log.hpp>
@@ -16,16 +16,17 @@ namespace millrace::transport {
 
 namespace {
 
-// An attempt notes the drivers that were tried in one word.
+// An attempt keeps one bit per driver that was tried.
 constexpr std::size_t drivers_max = 64;
 
-// Failures of a driver that say nothing of the memory: another one may do better.
+// Returns true for failures of a driver that say nothing about the memory. Another driver may
+// succeed.
 bool may_be_taken_on(errc code) {
   return code == errc::unsupported || code == errc::unavailable || code == errc::io_error ||
     code == errc::peer_lost;
 }
 
-// What a machine or a build lacks, not what somebody wrote wrongly.
+// Returns true for what a machine or a build lacks, false for a mistake in the configuration.
 bool is_missing_here(errc code) {
   return code == errc::unavailable || code == errc::unsupported || code == errc::not_found;
 }
@@ -119,7 +120,7 @@ public:
   }
 
   void peer_closed(net::channel& c, const status& why) override {
-    // First of all, so that what one driver gives up is not handed to the next.
+    // This comes first, so that transfers that one driver gives up are not handed to the next one.
     paths_.peer_closed(c.peer().id);
     for (auto& d : peer_drivers_)
       d->peer_closed(c, why);
@@ -132,7 +133,7 @@ public:
     for (auto& d : peer_drivers_)
       if (reader.ok() && d->name() == name)
         return d->on_message(c, reader.rest(), std::move(f.fds));
-    // The peer uses drivers that this process does not: it will find that nobody answers there.
+    // The peer uses a driver that this process does not have. It will find that it gets no answer.
     if (!reader.ok())
       c.close({errc::protocol_error, "a driver's message without its name"});
   }
@@ -168,7 +169,7 @@ public:
     auto now = steady_clock::now();
     for (auto& row : paths_.rows()) {
       auto choice = next_driver(row.peer, {});
-      // What was never used is listed if it is what would be.
+      // A driver that was never used is listed if it is the next choice.
       if (choice)
         row.drivers.try_emplace(*choice);
       for (auto& [index, d] : row.drivers)
@@ -189,11 +190,11 @@ public:
   }
 
 private:
-  // A transfer on its way from driver to driver.
+  // A transfer, while one driver after the other is tried.
   struct attempt {
     std::uint64_t bytes = 0;
-    bool on_device = false;  // so the handle says
-    std::uint64_t tried = 0; // one bit a driver, see drivers_max
+    bool on_device = false;  // as the handle says
+    std::uint64_t tried = 0; // one bit per driver, see drivers_max
     completion<transfer_report> done;
   };
 
@@ -225,7 +226,8 @@ private:
         "`millrace doctor` tells on each"};
   }
 
-  // The best driver that reaches the owner and was not tried; one that failed lately only if there is no other.
+  // Returns the best driver that reaches the owner and was not tried. A driver that failed lately
+  // is chosen only if there is no other.
   std::optional<std::size_t> next_driver(const peer_id& owner, const attempt& a) const {
     std::optional<std::size_t> last_resort;
     for (std::size_t i = 0; i < drivers_.size(); ++i) {
@@ -242,7 +244,7 @@ private:
   void submit_by(std::size_t index, transfer t, attempt a) {
     a.tried |= std::uint64_t{1} << index;
     auto owner = t.remote.owner;
-    // Kept only where another driver could take it on. The copy shares the pieces.
+    // Kept only if another driver could take over. The copy shares the ops.
     std::optional<transfer> again;
     if (next_driver(owner, a))
       again = t;

@@ -10,24 +10,25 @@
 
 namespace millrace::transport {
 
-/// The drivers of this build, best first.
+/// Returns the drivers of this build, best first.
 std::vector<std::string> driver_names();
 
 struct fabric_options {
-  /// Tried in this order; a driver that this machine cannot have is left out.
+  /// The drivers to try, in this order. A driver that this machine cannot have is left out.
   std::vector<std::string> prefer = driver_names();
-  /// Somebody asked for these drivers: one that is left out is worth a warning.
+  /// The user asked for these drivers: warn about one that is left out.
   bool prefer_is_explicit = false;
-  /// How long a driver that failed with a peer, while another reached it, is not its first choice.
+  /// After a driver failed with a peer that another driver reached, it is not the first choice for
+  /// that peer for this long.
   std::uint32_t retry_after_ms = 10'000;
-  std::uint32_t movers = 0;         // 0: one a core, at most 8
-  std::uint32_t device_threads = 2; // wait for copies of devices; none before there are any
+  std::uint32_t movers = 0;         // 0: one per core, at most 8
+  std::uint32_t device_threads = 2; // threads that wait for copies by devices; made at first use
   copy_limits limits;
-  /// Payloads up to this size are no transfers: they are part of a message.
+  /// Payloads up to this size are no transfers: they travel inside a message.
   std::uint32_t eager_bytes_max = 4096;
-  /// Adopted files are mapped by peers in pieces of this size.
+  /// Peers map adopted files in granules of this size.
   std::uint64_t granule_bytes = 64u << 20;
-  /// Of the drivers: `drivers.edit<shm_options>()`.
+  /// The options of the drivers: `drivers.edit<shm_options>()`.
   config::option_set drivers;
 };
 

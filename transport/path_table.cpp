@@ -1,4 +1,4 @@
-// Counts, and the memory of failures.
+// Counts transfers and remembers failures.
 #include <millrace/transport/memory/region.hpp>
 #include <millrace/transport/path_table.hpp>
 
@@ -87,7 +87,8 @@ bool path_table::is_out(const peer_id& peer, std::size_t driver) const {
     steady_clock::now() < d->second.out_until;
 }
 
-// What ends after its peer's last channel is counted, too, but makes no entry of its own.
+// A transfer that ends after its peer's last channel is counted, too, but makes no entry of its
+// own.
 path_table::peer_state& path_table::counted(const peer_id& peer) {
   auto known = peers_.find(peer);
   if (known != peers_.end())

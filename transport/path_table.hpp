@@ -1,4 +1,4 @@
-// What the fabric, which keeps it, remembers of every driver with every peer: bytes, rates, failures.
+// The fabric's record of every driver with every peer: bytes, rates, failures. Owned by the fabric.
 #pragma once
 
 #include <millrace/core/clock.hpp>
@@ -17,7 +17,7 @@
 
 namespace millrace::transport {
 
-/// Bytes per second over the last ten seconds, or over the time since the first byte if that is shorter.
+/// Measures bytes per second over the last ten seconds, or since the first byte if that is shorter.
 class rate_meter {
 public:
   void add(std::uint64_t bytes, time_point now);
@@ -26,7 +26,7 @@ public:
 private:
   static constexpr std::int64_t window_s = 10;
   struct second {
-    std::int64_t number = -1; // since the first byte
+    std::int64_t number = -1; // counted from the first byte
     std::uint64_t bytes = 0;
   };
 
@@ -34,47 +34,49 @@ private:
   time_point first_{};
 };
 
-/// One driver with one peer.
+/// The state of one driver with one peer.
 struct path_state {
   std::uint64_t bytes = 0;
   std::uint64_t transfers = 0;
   std::uint64_t failures = 0;
-  std::uint64_t fallbacks = 0; // of the failures, those that another driver took on
-  std::string last_reason;     // of the last failure
-  std::string_view carrier; // of the last transfer; names of drivers live as long as their fabric
+  std::uint64_t fallbacks = 0; // failed transfers that another driver took over
+  std::string last_reason;     // the reason of the last failure
+  std::string_view carrier;    // of the last transfer; drivers' names live as long as their fabric
   rate_meter rate;
-  time_point out_until{}; // not the first choice until then
+  time_point out_until{}; // until then it is not the first choice
   bool is_out = false;    // it failed, and has not worked since
   bool refusal_told = false;
 };
 
-/// Threads: any. Bounded by the peers that are connected, times the drivers.
+/// Counts transfers and remembers failures. Its size is bounded by the connected peers times the
+/// drivers.
+/// Threads: any.
 class path_table {
 public:
   explicit path_table(std::chrono::milliseconds retry_after) : retry_after_(retry_after) {}
 
   void peer_opened(const peer_id& peer, const std::string& name);
   void peer_closed(const peer_id& peer);
-  /// True for this process, and while a channel to the peer is open.
+  /// Returns true for this process, and while a channel to the peer is open.
   bool is_open(const peer_id& peer) const;
   std::string name_of(const peer_id& peer) const;
-  /// Why the driver failed with the peer last; empty if it never did.
+  /// Returns why the driver last failed with the peer; empty if it never did.
   std::string last_reason(const peer_id& peer, std::size_t driver) const;
 
-  /// True if the driver failed with the peer a short while ago.
+  /// Returns true if the driver failed with the peer a short while ago.
   bool is_out(const peer_id& peer, std::size_t driver) const;
 
   /// Returns true if this is the first success after a failure.
   bool moved(
     const peer_id& peer, std::size_t driver, std::uint64_t bytes, std::string_view carrier);
 
-  /// What a failure means for the choice of later transfers.
+  /// The effect of a failure on the choice for later transfers.
   enum class failure {
-    final,   // nobody else could take it on: the driver keeps its place
-    refused, // it does not do this transfer: others it does
-    broken,  // leave it out for a while
+    final,   // no other driver could take over: the driver keeps its place
+    refused, // the driver does not do this transfer, but does others
+    broken,  // leave the driver out for a while
   };
-  /// Returns true if this shall be told in the log.
+  /// Returns true if the failure is worth a line in the log.
   bool failed(const peer_id& peer, std::size_t driver, failure how, const status& why);
 
   struct row {
@@ -82,7 +84,8 @@ public:
     std::string name;
     std::map<std::size_t, path_state> drivers;
   };
-  /// Every peer that is connected or is this process, and one for all that are gone.
+  /// Returns a row for every peer that is connected and for this process, and one for all peers
+  /// that are gone.
   std::vector<row> rows() const;
 
 private:
@@ -95,11 +98,11 @@ private:
   peer_state& counted(const peer_id& peer);
 
   const std::chrono::milliseconds retry_after_;
-  std::atomic<std::size_t> out_count_ =
-    0; // most of the time none: then no lock is needed to choose
+  // Mostly 0: then choosing needs no lock.
+  std::atomic<std::size_t> out_count_ = 0;
   mutable std::mutex mutex_;
   std::map<peer_id, peer_state> peers_;
-  peer_state gone_; // counts of those that are no more
+  peer_state gone_; // counts of peers that are gone
 };
 
 } // namespace millrace::transport

@@ -1,4 +1,5 @@
-// A table of contents; saves are in the pullers, restores and verifications in operations of their own.
+// Lists the messages and handles registrations. Pullers do saves; operations do restores and
+// verifications.
 #include <millrace/actors/checkpoint/checkpoint_manager.hpp>
 #include <millrace/actors/checkpoint/registration_table.hpp>
 #include <millrace/actors/checkpoint/repacker.hpp>
@@ -37,7 +38,7 @@ protected:
     for (auto& e : std::list{enrolling_})
       refuse(e, why);
     repacker_.stop(why);
-    // The pullers end with their last handle's owner: here.
+    // This is the only owner of the pullers' handles, so it ends them here.
     for (auto& r : registrations_.remove_all())
       caf::anon_send_exit(r.puller, caf::exit_reason::kill);
   }
@@ -62,14 +63,12 @@ private:
   };
   using enrolling_ptr = std::shared_ptr<enrolling>;
 
-  // Requests of this process name no peer.
+  // A request of this process names no peer.
   static asker from(asker who) {
     if (who.peer.is_nil())
       who.peer = this_peer();
     return who;
   }
-
-  // -- registrations ----------------------------------------------------------------------------
 
   caf::result<enroll_receipt> enroll(enroll_request& request) {
     auto rp = make_response_promise<enroll_receipt>();
@@ -161,7 +160,8 @@ private:
   void refuse(const enrolling_ptr& e, const status& why) {
     e->refused = true;
     std::erase(enrolling_, e);
-    // The store may keep `e` for ever, and a promise holds its actor.
+    // The promise is taken from `e`, which the store may keep for ever, since a promise holds its
+    // actor.
     std::exchange(e->rp, {}).deliver(to_caf_error(why));
   }
 
@@ -196,8 +196,6 @@ private:
       if (same_connection(e->request.from, gone.who))
         refuse(e, gone.why);
   }
-
-  // -- reading ----------------------------------------------------------------------------------
 
   caf::result<load_receipt> restore(restore_request& request) {
     storage::version_choice which;
@@ -240,8 +238,6 @@ private:
     };
   }
 
-  // -- the table --------------------------------------------------------------------------------
-
   caf::result<checkpoint_list> list(const list_checkpoints_request& request) {
     auto count = std::min(request.count_max, listed_max);
     return answer_from<checkpoint_list, std::vector<checkpoint_summary>>(
@@ -249,7 +245,7 @@ private:
       [this, count](auto& models) { return page_of(std::move(models), count); });
   }
 
-  // As many as fit, at least one.
+  // Returns as many models as fit, at least one.
   checkpoint_list page_of(std::vector<checkpoint_summary> models, std::uint32_t count) const {
     checkpoint_list page;
     page.more = models.size() >= count;

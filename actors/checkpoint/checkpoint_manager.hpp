@@ -1,4 +1,5 @@
-// The actor of a provider that keeps checkpoints: registrations, and whatever concerns no single one of them.
+// The actor of a provider that keeps checkpoints. It handles registrations, and everything that
+// does not belong to one registration.
 // Asked by sessions and local clients; drives one checkpoint store.
 #pragma once
 
@@ -12,22 +13,23 @@
 
 namespace millrace::actors {
 
-/// What it answers in its own process.
+/// The messages that the manager answers in its own process.
 using local_checkpoint_manager = actor_of<checkpoint_service>::extend<
   caf::reacts_to<peer_gone>,
-  // What concerns checkpoints only.
+  // Answers with the part of the status that concerns checkpoints.
   caf::replies_to<provider_status_request>::with<provider_status>>;
 
-/// The bounds of one provider's checkpoints. The configuration's `checkpoints` and `limits` sections set them.
+/// The bounds of one provider's checkpoints, set by the configuration's sections `checkpoints` and
+/// `limits`.
 struct checkpoint_limits : operation_limits {
-  std::uint32_t registrations_max = 1024; // jobs' shards at a time
-  std::uint32_t saves_queued_max = 4;     // of one shard, behind the one in flight
-  std::uint32_t restores_max = 256;       // in flight, verifications too; more wait
+  std::uint32_t registrations_max = 1024; // shards with a job attached
+  std::uint32_t saves_queued_max = 4;     // for one shard, behind the save in flight
+  std::uint32_t restores_max = 256;       // in flight, including verifications; more wait
   std::uint32_t queued_max = 1024;        // restores waiting; more are refused with `busy`
 };
 
 struct checkpoint_manager_deps {
-  std::string name; // the provider's
+  std::string name; // the provider's name
   std::string kind;
   std::string group;
   std::shared_ptr<storage::checkpoint_store> store;
@@ -35,13 +37,14 @@ struct checkpoint_manager_deps {
   std::shared_ptr<staging_blocks> blocks; // may be null: then there are no snapshots
   checkpoint_limits limits;
   repack_policy repack;
-  /// Of a page of models, unless one alone has more: half of what a message may have.
+  /// The bytes of one page of models, unless one model alone has more: half of the bound of a
+  /// message.
   std::uint64_t page_bytes_max = 1u << 20;
-  /// Slots every shard is given at least.
+  /// The least number of slots for each shard.
   std::uint32_t keep_min = 2;
-  /// A version is done; on any thread, must not block. May be empty.
+  /// Called when a version is done, on any thread. Must not block. May be empty.
   std::function<void(const save_receipt&)> saved;
-  /// What became of those that are copied on. Empty: none are.
+  /// Returns the counts of flushed steps. Empty: nothing is flushed.
   std::function<storage::flush::flush_counters()> flushed;
 };
 

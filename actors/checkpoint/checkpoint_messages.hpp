@@ -1,4 +1,5 @@
-// What is said of checkpoints: registration, saves, restores, care of a pool. Descriptors only.
+// The messages about checkpoints: registration, saves, restores, care of a pool. They hold
+// descriptors only.
 #pragma once
 
 #include <millrace/actors/load_messages.hpp>
@@ -13,10 +14,11 @@
 
 namespace millrace::actors {
 
-/// What happens to a save while another one of the same shard is in flight, or every slot it could fill is being read.
+/// What happens to a save while another save of the shard is in flight, or while every slot that it
+/// could fill is being read.
 enum class when_saving : std::uint8_t { wait = 0, refuse = 1 };
 
-/// Registers a shard, once per job: all of its memory, readable.
+/// Registers a shard, once per job. `source` covers all of its memory, readable.
 struct enroll_request {
   shard_spec shard;
   bulk_handle source; // all tensors, one after the other, in layout order
@@ -27,17 +29,18 @@ struct enroll_request {
 MILLRACE_INSPECT(enroll_request, x.shard, x.source, x.busy, x.timeout_ms)
 
 struct enroll_receipt {
-  std::uint64_t registration = 0; // names it in later requests; unguessable
+  std::uint64_t registration = 0; // its number in later requests; cannot be guessed
   std::string provider;
   bool durable = false;
-  bool resumed = false; // the shard was known: its versions are there
+  bool resumed = false; // the shard was known, and its versions are there
   checkpoint_summary model;
 
   friend bool operator==(const enroll_receipt&, const enroll_receipt&) = default;
 };
 MILLRACE_INSPECT(enroll_receipt, x.registration, x.provider, x.durable, x.resumed, x.model)
 
-/// Ends a registration in order. It ends by itself, not finished, when its process is gone.
+/// Ends a registration in order. If the process goes first, the registration ends by itself, as not
+/// finished.
 struct leave_request {
   std::uint64_t registration = 0;
   bool finished = false; // the job is over: `repack` may keep one version only
@@ -45,18 +48,20 @@ struct leave_request {
 };
 MILLRACE_INSPECT(leave_request, x.registration, x.finished)
 
-/// Saves the registered memory as `step`. Answered when the trainer may change its tensors (*staged*).
+/// Saves the registered memory as `step`. Answered when the trainer may change its tensors
+/// (*staged*).
 struct save_request {
   std::uint64_t registration = 0;
   std::uint64_t step = 0;
   bool snapshot = false; // through staging memory first, so that `staged` comes early
   std::uint32_t timeout_ms = 0;
-  bool went_back = false; // the first one after a restore by a rank that had saved before
+  bool went_back = false; // the first save after a restore by a rank that had saved before
   asker from = {};
 };
 MILLRACE_INSPECT(save_request, x.registration, x.step, x.snapshot, x.timeout_ms, x.went_back)
 
-/// Answered when the step's version is *done*: persistent, with checksums. Sent right after its `save_request`.
+/// Waits until the step's version is *done*: persistent, with checksums. Sent right after its
+/// `save_request`.
 struct durable_request {
   std::uint64_t registration = 0;
   std::uint64_t step = 0;
@@ -65,12 +70,12 @@ struct durable_request {
 };
 MILLRACE_INSPECT(durable_request, x.registration, x.step, x.timeout_ms)
 
-/// Microseconds a save spent in each stage: the paper's figure 13.
+/// Microseconds that a save spent in each stage: the paper's figure 13.
 struct save_times {
-  std::uint64_t queued_us = 0;  // behind another save
-  std::uint64_t begin_us = 0;   // slot picked and marked active
-  std::uint64_t pull_us = 0;    // bytes on their way
-  std::uint64_t persist_us = 0; // written back, marked done
+  std::uint64_t queued_us = 0;  // waiting behind another save
+  std::uint64_t begin_us = 0;   // until a slot was picked and marked active
+  std::uint64_t pull_us = 0;    // while the bytes were pulled
+  std::uint64_t persist_us = 0; // until the version was written back and marked done
 
   friend bool operator==(const save_times&, const save_times&) = default;
 };
@@ -82,10 +87,10 @@ struct save_receipt {
   std::uint64_t step = 0;
   std::uint64_t size_bytes = 0;
   std::string provider;
-  bool durable =
-    false; // false in the answer to `save_request`, and where the provider's medium is not
+  // False in the answer to `save_request`, and if the provider's medium is not durable.
+  bool durable = false;
   bool complete = false; // all shards of the step are done now
-  std::string driver;    // what moved the bytes
+  std::string driver;    // the driver that moved the bytes
   std::string path;      // "direct" to the slot, or "staged"
   save_times times;
 
@@ -95,7 +100,8 @@ MILLRACE_INSPECT(
   save_receipt, x.model, x.rank, x.step, x.size_bytes, x.provider, x.durable, x.complete, x.driver,
   x.path, x.times)
 
-/// Writes a version, or some tensors of it, into the caller's memory. Any rank may ask for any shard.
+/// Writes a version, or some of its tensors, into the caller's memory. Any rank may ask for any
+/// shard.
 struct restore_request {
   std::string model;
   std::uint32_t rank = 0;
@@ -110,7 +116,8 @@ MILLRACE_INSPECT(
 
 struct checkpoint_list {
   std::vector<checkpoint_summary> models;
-  bool more = true; // after the last of these; what older services, which do not say it, may have
+  // Models follow the last of these. Older services do not send this field and may have more.
+  bool more = true;
 
   friend bool operator==(const checkpoint_list&, const checkpoint_list&) = default;
 };
@@ -129,13 +136,14 @@ struct describe_shard_request {
 };
 MILLRACE_INSPECT(describe_shard_request, x.model, x.rank)
 
-/// Reads a version again where it rests and compares its checksums.
+/// Reads a stored version again and compares its checksums.
 struct verify_request {
   std::string model;
   std::uint32_t rank = 0;
   std::uint64_t step = 0;
   std::uint32_t timeout_ms = 0;
-  std::uint64_t saved_at_ns = 0; // of several versions of the step this one; 0: that of a restore
+  // Picks one of several versions of the step. 0: the one that a restore picks.
+  std::uint64_t saved_at_ns = 0;
 };
 MILLRACE_INSPECT(verify_request, x.model, x.rank, x.step, x.timeout_ms, x.saved_at_ns)
 
@@ -156,7 +164,8 @@ MILLRACE_INSPECT(erase_checkpoint_request, x.model, x.one_step, x.step)
 
 struct repack_request {
   std::uint32_t timeout_ms = 0;
-  /// Of that, until it stops where it is, so that the answer comes in time; 0: all.
+  /// The part of `timeout_ms` after which the repack stops where it is, so that the answer comes in
+  /// time. 0: all of it.
   std::uint32_t work_ms = 0;
 };
 MILLRACE_INSPECT(repack_request, x.timeout_ms, x.work_ms)
@@ -168,23 +177,26 @@ struct checkpoint_service
   : service<
       "checkpoints", 64,
       // Registers a shard once per job and reserves its slots.
-      // Errors: no_space, busy (another job is attached), invalid_argument (another layout is there).
+      // Errors: no_space, busy (another job is attached), invalid_argument (another layout is
+      // stored).
       method<enroll_request, enroll_receipt>,
-      // Ends a registration in order. What is still being saved is given up.
+      // Ends a registration in order. Saves that still run are given up.
       method<leave_request, done_reply>,
-      // Pulls the registered memory into a slot; the answer is `staged`.
-      // Errors: not_found (no such registration), busy, permission_denied, peer_lost, deadline_exceeded.
+      // Pulls the registered memory into a slot. The answer is `staged`.
+      // Errors: not_found (no such registration), busy, permission_denied, peer_lost,
+      //         deadline_exceeded.
       method<save_request, save_receipt>,
-      // Waits for the same save to be *done*; fails as it fails.
+      // Waits until the same save is *done*. Fails with the save's error.
       method<durable_request, save_receipt>,
-      // Pushes a version, or some tensors of it, into the caller's memory. Errors as of `load_request`.
+      // Pushes a version, or some of its tensors, into the caller's memory.
+      // Errors: those of `load_request`.
       method<restore_request, load_receipt>, method<list_checkpoints_request, checkpoint_list>,
       method<describe_shard_request, shard_spec>,
-      // Reads a version again and names the tensors whose checksums do not match.
+      // Reads a stored version again and names the tensors whose checksums do not match.
       method<verify_request, verify_receipt>,
       // Errors: not_found; busy while a job is attached.
       method<erase_checkpoint_request, done_reply>,
-      // Errors: busy while another one runs.
+      // Errors: busy while another repack runs.
       method<repack_request, repack_receipt>> {};
 
 } // namespace millrace::actors

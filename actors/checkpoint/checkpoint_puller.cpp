@@ -1,4 +1,4 @@
-// Saves in their order, each with its two answers, until the registration ends.
+// Runs saves in order until the registration ends. Each save has two answers.
 #include <millrace/actors/checkpoint/checkpoint_puller.hpp>
 #include <millrace/actors/provider_actor.hpp>
 
@@ -13,10 +13,10 @@ namespace {
 
 using save_promise = caf::typed_response_promise<save_receipt>;
 
-// Saves that have ended and whose second question may still be on its way.
+// Ended saves whose outcome is kept, since their `durable_request` may still be on its way.
 constexpr std::size_t remembered_max = 16;
 
-// A save that was asked for.
+// A save, as it was asked for.
 struct asked_save {
   save_request request;
   time_point deadline;
@@ -105,7 +105,7 @@ private:
     }
   }
 
-  // Answers what has been asked of the save, and keeps its outcome for what has not.
+  // Answers the questions about the save, and keeps its outcome for a later one.
   void finish(const asked_save_ptr& asked, result<save_receipt> outcome) {
     ++(outcome ? deps_.counters->saves : deps_.counters->failed);
     if (outcome)
@@ -124,7 +124,8 @@ private:
     bool was_running = !queue_.empty() && queue_.front() == asked;
     std::erase(queue_, asked);
     count_queue();
-    // Not from here: whoever walks the queue, and the save itself, come to their end first.
+    // Not called from here: the caller may be walking the queue, and the save itself must return
+    // first.
     if (was_running && !queue_.empty())
       send(this, step{[this] { start_next(); }});
   }
@@ -158,7 +159,7 @@ private:
     return done_reply{};
   }
 
-  // The saves first, so that their slots are free when the store hears of it.
+  // Ends the saves first, so that their slots are free when the store is told.
   void leave(const end_registration& request) {
     if (std::exchange(left_, true))
       return;
@@ -179,7 +180,7 @@ private:
     }
   }
 
-  // Keeps the provider's sums in step with this queue.
+  // Updates the provider's sums from this queue.
   void count_queue() {
     auto running = std::uint64_t{queue_.empty() ? 0u : 1u};
     auto waiting = queue_.size() - running;
@@ -190,7 +191,7 @@ private:
   }
 
   checkpoint_puller_deps deps_;
-  std::deque<asked_save_ptr> queue_; // the first one runs
+  std::deque<asked_save_ptr> queue_; // the first one is running
   std::deque<asked_save_ptr> ended_;
   std::uint64_t counted_running_ = 0;
   std::uint64_t counted_waiting_ = 0;

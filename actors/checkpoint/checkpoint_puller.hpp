@@ -1,4 +1,5 @@
-// The actor of one registered shard: one save at a time. Spawned and asked by the checkpoint manager.
+// The actor of one registered shard, which runs one save at a time. Spawned and asked by the
+// checkpoint manager.
 #pragma once
 
 #include <millrace/actors/checkpoint/save_operation.hpp>
@@ -10,7 +11,7 @@
 
 namespace millrace::actors {
 
-/// What all pullers of a provider count.
+/// The counters that all pullers of a provider share.
 struct save_counters {
   std::atomic<std::uint64_t> in_flight = 0;
   std::atomic<std::uint64_t> queued = 0;
@@ -19,17 +20,18 @@ struct save_counters {
   std::atomic<std::uint64_t> saved_bytes = 0;
 };
 
-/// The job is gone or over: what is under way is given up with `why`, and the shard is left.
+/// Says that the job is gone or over. Saves under way are given up with `why`, and the puller
+/// leaves the shard.
 struct end_registration {
   bool finished = false;
   status why;
 };
 
-/// Private to the manager, which knows who may ask.
+/// Private to the manager, which checks who may ask.
 using checkpoint_puller_actor = caf::typed_actor<
   caf::replies_to<save_request>::with<save_receipt>,
   caf::replies_to<durable_request>::with<save_receipt>,
-  // Answered when the store knows; the actor ends then.
+  // Answered when the store has been told. The actor then ends.
   caf::replies_to<end_registration>::with<done_reply>>;
 
 struct checkpoint_puller_deps {
@@ -41,10 +43,10 @@ struct checkpoint_puller_deps {
   shard_spec shard;
   bulk_handle source;
   when_saving busy = when_saving::wait;
-  std::uint32_t queued_max = 4; // saves waiting behind the one in flight
+  std::uint32_t queued_max = 4; // saves that wait behind the one in flight
   std::shared_ptr<save_counters> counters;
-  std::function<void(const save_receipt&)> saved; // a version is done; may be empty
-  completion<void> left;                          // the store knows that the job is gone
+  std::function<void(const save_receipt&)> saved; // called when a version is done; may be empty
+  completion<void> left; // called when the store has been told that the job is gone
 };
 
 checkpoint_puller_actor spawn_checkpoint_puller(

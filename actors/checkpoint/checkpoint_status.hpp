@@ -1,4 +1,4 @@
-// What a provider says of its checkpoints. A section of its status.
+// The section of a provider's status about its checkpoints.
 #pragma once
 
 #include <millrace/storage/flush/flush_counters.hpp>
@@ -17,7 +17,7 @@ struct checkpoint_status {
   std::uint64_t saved_bytes = 0;
   std::uint64_t restores = 0;
   std::uint64_t restored_bytes = 0;
-  bool flushes = false; // it copies complete steps on
+  bool flushes = false; // it copies complete steps to a directory
   storage::flush::flush_counters flushed;
 
   friend bool operator==(const checkpoint_status&, const checkpoint_status&) = default;

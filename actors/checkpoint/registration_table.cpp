@@ -1,4 +1,4 @@
-// A map whose keys cannot be guessed.
+// A map with random keys.
 #include <millrace/actors/checkpoint/registration_table.hpp>
 
 namespace millrace::actors {

@@ -1,4 +1,4 @@
-// Who registered what, by which number. Owned by the checkpoint manager.
+// The registered shards, by number and owner. Owned by the checkpoint manager.
 #pragma once
 
 #include <millrace/actors/checkpoint/checkpoint_puller.hpp>
@@ -14,18 +14,20 @@ struct registration {
   checkpoint_puller_actor puller;
 };
 
-/// Numbers are random: knowing one's own tells nothing of others. Lives in one actor.
+/// Finds registrations. Numbers are random, so that a process which knows its own learns nothing
+/// about others. Used inside one actor.
 class registration_table {
 public:
-  /// The number of the new entry.
+  /// Returns the number of the new entry.
   std::uint64_t add(registration entry);
 
-  /// Null for a number that is not there or belongs to another process: they look alike from outside.
+  /// Returns null for a number that is unknown or belongs to another process. The caller cannot
+  /// tell which.
   const registration* find(std::uint64_t number, const asker& from) const;
 
-  /// Takes an entry out.
+  /// Removes and returns an entry.
   registration remove(std::uint64_t number);
-  /// Takes out what came through a connection.
+  /// Removes and returns the entries that came through a connection.
   std::vector<registration> remove_all_of(const asker& gone);
   std::vector<registration> remove_all();
 
@@ -35,7 +37,7 @@ private:
   std::map<std::uint64_t, registration> entries_;
 };
 
-/// True if both are the same connection of the same process.
+/// Returns true if both are the same connection of the same process.
 inline bool same_connection(const asker& a, const asker& b) noexcept {
   return a.peer == b.peer && a.connection == b.connection;
 }

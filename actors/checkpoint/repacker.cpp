@@ -1,4 +1,4 @@
-// Begins, joins, stops.
+// Begins, joins and stops repacks.
 #include <millrace/actors/checkpoint/repacker.hpp>
 #include <millrace/core/log.hpp>
 
@@ -24,7 +24,8 @@ void repacker::run_if_low() {
     return;
   auto stats = store_->stats();
   auto free = stats.capacity_bytes - std::min(stats.used_bytes, stats.capacity_bytes);
-  // Once more only after something has been added: what the last one could not free stays.
+  // Repacks again only after something was added, since the last repack left what it could not
+  // free.
   if (
     stats.used_bytes <= low_at_bytes_ || free >= stats.capacity_bytes / 100 * policy_.below_percent)
     return;
@@ -43,7 +44,7 @@ void repacker::run_if_low() {
 
 void repacker::run_if_low_again() {
   low_at_bytes_ = 0;
-  // One that runs may have passed what the job leaves.
+  // A running repack may already have passed the space that the job leaves.
   again_ = stopped_ != nullptr;
   run_if_low();
 }

@@ -1,4 +1,5 @@
-// Runs repacks of one store, one at a time: on command, or when space is low. Owned by the checkpoint manager.
+// Runs repacks of one store, one at a time, on command or when space is low. Owned by the
+// checkpoint manager.
 #pragma once
 
 #include <millrace/actors/checkpoint/checkpoint_messages.hpp>
@@ -13,13 +14,13 @@
 
 namespace millrace::actors {
 
-/// When space is reclaimed without being asked for.
+/// When to repack without a command.
 struct repack_policy {
-  bool when_low = false;            // when registering finds no room, or less than this is free
+  bool when_low = false;            // when a registration finds no room, or less than this is free
   std::uint32_t below_percent = 10; // of the capacity
 };
 
-/// Lives in one actor; the repack itself runs in threads of the store.
+/// Runs repacks. It is used inside one actor; the repack itself runs on threads of the store.
 class repacker {
 public:
   repacker(
@@ -27,13 +28,15 @@ public:
     const repack_policy& policy)
     : context_(std::move(context)), store_(std::move(store)), policy_(policy) {}
 
-  /// Begins one, or joins the one that runs. One begun here stops at `deadline`.
+  /// Begins a repack, or joins the one that runs. A repack that this call begins stops at
+  /// `deadline`.
   void run(completion<repack_receipt> done, std::optional<time_point> deadline = std::nullopt);
-  /// Begins one if the policy says so.
+  /// Begins a repack if the policy says so.
   void run_if_low();
-  /// The same once a job is gone: what it leaves may be freed, whatever the last one found.
+  /// Does the same after a job has gone. The space that the job leaves may be freed, whatever the
+  /// last repack found.
   void run_if_low_again();
-  /// Stops what runs; whoever waits hears `why`.
+  /// Stops the running repack and ends every `done` that waits with `why`.
   void stop(const status& why);
 
 private:
@@ -43,9 +46,9 @@ private:
   std::shared_ptr<storage::checkpoint_store> store_;
   repack_policy policy_;
   std::vector<completion<repack_receipt>> waiting_;
-  std::shared_ptr<std::atomic<bool>> stopped_; // of the one that runs; null when none does
-  bool again_ = false;                         // a job has left since that one began
-  std::uint64_t low_at_bytes_ = 0;             // used bytes after the last repack for want of space
+  std::shared_ptr<std::atomic<bool>> stopped_; // of the running repack; null when none runs
+  bool again_ = false;                         // a job has left since that repack began
+  std::uint64_t low_at_bytes_ = 0;             // used bytes after the last repack for lack of space
 };
 
 } // namespace millrace::actors

@@ -1,4 +1,4 @@
-// The walk of a save. Kill points name the instants that crash tests choose.
+// The steps of a save. Kill points name the places that crash tests choose.
 #include <millrace/actors/checkpoint/save_operation.hpp>
 #include <millrace/core/kill_point.hpp>
 #include <millrace/core/log.hpp>
@@ -11,7 +11,8 @@ namespace {
 
 using storage::pending_version;
 
-// Straight to the slot; where the peer may not reach it, through staging, from then on.
+// Fills straight to the slot. Once the peer may not reach the slot, this and later fills go through
+// staging memory.
 window_filler fill_where_possible(
   std::shared_ptr<puller_context> context, std::shared_ptr<pull_work> work,
   std::function<void()> on_staging) {
@@ -50,7 +51,7 @@ public:
     receipt_.rank = context_->shard.rank;
     receipt_.step = request.step;
     receipt_.provider = context_->provider;
-    // Where slots are not mapped, windows are staging memory anyway.
+    // If slots are not mapped, windows are staging memory anyway.
     in_place_ = context_->store->capabilities().in_place;
     receipt_.path = in_place_ ? "direct" : "staged";
   }
@@ -90,7 +91,8 @@ private:
         [self = shared_from_this()](auto slot) { self->on_slot(std::move(slot)); }));
   }
 
-  // Somebody reads what would be filled: asked again when it is let go of, which may be known before that it is busy.
+  // All slots that could be filled are being read. A save asks again when one is freed, and this
+  // may become known before the save learns that the slots are busy.
   void wait_for_slot(const status& busy) {
     busy_ = busy;
     if (freed_)
@@ -186,7 +188,7 @@ private:
   events events_;
   save_receipt receipt_;
   time_point created_, begun_, pull_at_, filled_at_;
-  status busy_; // why there was no slot, while it waits for one
+  status busy_; // the error while it waits for a slot
   bool freed_ = false;
   std::shared_ptr<pull_work> work_ = std::make_shared<pull_work>();
   std::unique_ptr<pending_version> slot_;

@@ -10,7 +10,7 @@
 
 namespace millrace::actors {
 
-/// What the saves of one registration share.
+/// The context that the saves of one registration share.
 class puller_context : public operation_context {
 public:
   using operation_context::operation_context;
@@ -18,25 +18,26 @@ public:
   void let_go() { store.reset(); }
 
   std::shared_ptr<storage::checkpoint_store> store;
-  std::shared_ptr<staging_blocks> blocks; // for snapshots, and where slots cannot be reached
+  std::shared_ptr<staging_blocks> blocks; // for snapshots, and if slots cannot be reached
   shard_spec shard;
   bulk_handle source;
   when_saving busy = when_saving::wait;
   bool direct = true; // false once a transfer straight to a slot was refused
 };
 
-/// A save under way. Both events run once, `staged` first or not at all; in the actor.
+/// A save under way. Both events run in the actor, once each; `staged` comes first, or not at all.
 class save_operation {
 public:
   struct events {
     std::function<void(save_receipt)> staged; // the trainer may change its tensors
-    completion<save_receipt> ended;           // the version is done, or why it is not
+    completion<save_receipt> ended;           // the version is done, or the error
   };
 
   virtual ~save_operation() = default;
 
   virtual void begin() = 0;
-  /// Ends it with an error unless it has ended. The slot goes back once nobody can touch it any more.
+  /// Ends the save with an error unless it has ended. The slot is given back once nothing can touch
+  /// it any more.
   virtual void give_up(const status& why) = 0;
 
   static std::shared_ptr<save_operation> make(

@@ -1,4 +1,4 @@
-// Window after window is fetched; movers compute its digests where it lies.
+// Fetches window after window; movers compute the digests in place.
 #include <millrace/actors/checkpoint/verify_operation.hpp>
 #include <millrace/actors/reading_operation.hpp>
 
@@ -13,7 +13,7 @@ namespace {
 using storage::wanted;
 using storage::window;
 
-// One digest block of a window. `ok` is written by a mover, once.
+// One digest block of a window. A mover writes `ok` once.
 struct block {
   const std::byte* data;
   std::uint64_t length;
@@ -89,7 +89,7 @@ private:
   }
 
   layout_offsets offsets_;
-  std::vector<bool> is_corrupt_; // per tensor
+  std::vector<bool> is_corrupt_; // one flag per tensor
 };
 
 } // namespace

@@ -1,4 +1,4 @@
-// Reads a version again where it rests and compares its checksums. Run by the checkpoint manager.
+// Reads a stored version again and compares its checksums. Run by the checkpoint manager.
 #pragma once
 
 #include <millrace/actors/checkpoint/checkpoint_messages.hpp>

@@ -1,4 +1,4 @@
-// Directory from memory, status from the providers.
+// Answers the directory from memory, and the status from the providers' answers.
 #include <millrace/actors/delivery.hpp>
 #include <millrace/actors/node/node_actor.hpp>
 #include <millrace/actors/open_answers.hpp>
@@ -50,12 +50,12 @@ private:
         .then(
           [all, i](provider_status& s) { all->arrived(i, std::move(s)); },
           [all, i](caf::error&) { all->arrived(i, std::nullopt); });
-    // In case there are none.
+    // This ends the gathering if there are no providers.
     all->arrived(asked.size(), std::nullopt);
     return rp;
   }
 
-  // A provider of which no part has answered is named, too.
+  // A provider is also named if none of its actors has answered.
   node_status put_together(const std::vector<std::optional<provider_status>>& parts) const {
     auto status = deps_.own_state();
     for (std::size_t i = 0; i < deps_.providers.size(); ++i) {

@@ -1,4 +1,5 @@
-// The node's own actor: answers who is where, and gathers the state of everything the node runs.
+// The node's own actor. It answers the directory, and gathers the status of everything that the
+// node runs.
 #pragma once
 
 #include <millrace/actors/node/node_messages.hpp>
@@ -14,7 +15,7 @@ using node_actor = actor_of<node_service>;
 struct node_actor_deps {
   directory who_is_where;
   std::function<node_status()> own_state; // without the providers; any thread
-  /// Who has a part of a provider's status; those of one provider stand together.
+  /// The actors that have a part of a provider's status. Those of one provider follow each other.
   std::vector<service_table::reporting> providers;
 };
 

@@ -1,4 +1,4 @@
-// What is said of nodes: who is where, and how things stand. Descriptors only.
+// The messages about nodes: the directory and the status. They hold descriptors only.
 #pragma once
 
 #include <millrace/actors/provider_status.hpp>
@@ -16,7 +16,7 @@ struct directory_request {
 };
 MILLRACE_INSPECT(directory_request, x.unused)
 
-/// Where a provider is. Clients compute from these which one keeps a name.
+/// The place of a provider. Clients compute from these entries which provider keeps a name.
 struct provider_entry {
   std::string name;
   std::string node;
@@ -24,9 +24,9 @@ struct provider_entry {
   std::string kind;
   std::string group;
   std::uint32_t weight = 1;
-  bool checksums = true;              // what stores use unless the caller says otherwise
+  bool checksums = true;              // the default for stores
   bool checkpoints = false;           // it keeps checkpoints
-  std::vector<std::string> addresses; // all of its node's; `address` is the first
+  std::vector<std::string> addresses; // all addresses of its node; `address` is the first
 
   friend bool operator==(const provider_entry&, const provider_entry&) = default;
 };
@@ -58,7 +58,8 @@ struct node_status_request {
 };
 MILLRACE_INSPECT(node_status_request, x.unused)
 
-/// A place on the wire where former versions had a struct: they read one with nothing in it, and theirs is skipped.
+/// Keeps the place on the wire where former versions had a struct. They read an empty struct here,
+/// and theirs is skipped.
 struct former_struct {
   bool unused = false;
 
@@ -77,8 +78,8 @@ struct node_status {
   std::uint64_t staging_used_bytes = 0;
   std::vector<provider_status> providers;
   std::vector<transport::path_stats> paths;
-  std::vector<std::string> addresses; // all it listens on; `address` is the first
-  former_struct rdma;                 // what `reports` say now
+  std::vector<std::string> addresses; // all addresses at which it listens; `address` is the first
+  former_struct rdma;                 // replaced by `reports`
   std::vector<transport::driver_report> reports;
 
   friend bool operator==(const node_status&, const node_status&) = default;
@@ -88,10 +89,10 @@ MILLRACE_INSPECT(
   x.staging_capacity_bytes, x.staging_used_bytes, x.providers, x.paths, x.addresses, x.rdma,
   x.reports)
 
-/// What requests to a node name as their target.
+/// The target that requests to the node itself name.
 inline constexpr auto node_itself = "";
 
-/// The node itself.
+/// The service of the node itself.
 struct node_service
   : service<
       "node", 32, method<directory_request, directory>, method<node_status_request, node_status>> {

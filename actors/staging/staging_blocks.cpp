@@ -1,4 +1,4 @@
-// A free list and a queue.
+// Keeps a list of free blocks and a queue of requests.
 #include <millrace/actors/staging/staging_blocks.hpp>
 
 #include <deque>

@@ -1,4 +1,4 @@
-// What the operations of one tensor store share: what it was spawned with.
+// The context that the operations of one tensor store share: the objects it was spawned with.
 #pragma once
 
 #include <millrace/actors/load_operation.hpp>
@@ -15,7 +15,8 @@ public:
   store_context(caf::actor_system& system, const caf::strong_actor_ptr& self, tensor_store_deps d)
     : operation_context(system, self, d.name, d.fabric, d.limits), deps(std::move(d)) {}
 
-  /// Ends a cycle when the actor ends: the bucket keeps completions that it has not run, and they keep the context.
+  /// Breaks a cycle when the actor ends: the bucket keeps completions that have not run, and they
+  /// hold the context.
   void let_go() { deps.bucket.reset(); }
 
   tensor_store_deps deps;

@@ -1,4 +1,4 @@
-// What is said of models: stored, loaded, described, erased. Descriptors only.
+// The messages about models: store, load, describe, erase. They hold descriptors only.
 #pragma once
 
 #include <millrace/actors/load_messages.hpp>
@@ -13,10 +13,11 @@
 
 namespace millrace::actors {
 
-/// Stores a model: pulls the bytes behind `source`, or takes them from `eager` when they are few.
+/// Stores a model. The provider pulls the bytes behind `source`, or takes them from `eager` if they
+/// are few.
 struct store_request {
   model_spec spec;
-  std::vector<described_layer> layers; // those the provider may not know yet
+  std::vector<described_layer> layers; // layers that the provider may not know yet
   bulk_handle source;                  // all tensors, one after the other, in layout order
   std::vector<std::uint8_t> eager;     // the bytes themselves; then `source` is empty
   bool checksums = true;
@@ -31,7 +32,7 @@ struct store_receipt {
   std::string provider;
   bool durable = false;
   bool checksums = false;
-  std::string driver; // what moved the bytes: "shm", "local", "eager"
+  std::string driver; // how the bytes were moved: "shm", "local", "eager"
   stage_times times;
 
   friend bool operator==(const store_receipt&, const store_receipt&) = default;
@@ -93,12 +94,12 @@ struct store_service
       // Pushes the selected tensors into the caller's segments.
       // Errors: not_found, invalid_argument (before any byte moves), corrupt_data, peer_lost.
       method<load_request, load_receipt>,
-      // What is known of a model; without its digests.
+      // Returns the record of a model, without its digests.
       method<describe_request, model_record>, method<list_request, model_list>,
       method<erase_request, done_reply>, method<pin_request, done_reply>,
-      // Descriptions of layers by id (DStore, section 3).
+      // Returns descriptions of layers by id (DStore, section 3).
       method<resolve_request, layer_list>,
-      // What concerns models only.
+      // Answers with the part of the status that concerns models.
       method<provider_status_request, provider_status>> {};
 
 } // namespace millrace::actors

@@ -1,4 +1,4 @@
-// One store: reserve, let the fabric fill window after window, publish.
+// One store: reserves space, lets the fabric fill window after window, and publishes.
 #include <millrace/actors/store/store_context.hpp>
 #include <millrace/actors/window_pull.hpp>
 
@@ -78,7 +78,7 @@ private:
     pull_->start();
   }
 
-  // A few bytes that came inside the message.
+  // Fills windows from the bytes that came inside the message.
   window_filler fill_eagerly() {
     return [self = shared_from_this()](const window& w, auto arrived, auto done) {
       for (auto& piece : w.pieces) {

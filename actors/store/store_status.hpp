@@ -1,4 +1,4 @@
-// What a provider says of its models. A section of its status.
+// The section of a provider's status about its models.
 #pragma once
 
 #include <cstdint>

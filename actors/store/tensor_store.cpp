@@ -1,4 +1,4 @@
-// The provider's actor: a table of contents; the operations themselves are in files of their own.
+// Lists the messages of the provider's actor. The operations are in files of their own.
 #include <millrace/actors/provider_actor.hpp>
 #include <millrace/actors/store/store_context.hpp>
 #include <millrace/core/race_plant.hpp>
@@ -114,7 +114,7 @@ private:
 
   operation_lane& stores_ = add_lane(limits().stores_max, limits().queued_max);
   operation_lane& loads_ = add_lane(limits().loads_max, limits().queued_max);
-  store_status counted_; // of these, what this actor counts
+  store_status counted_; // only the counters that this actor counts are used
 };
 
 } // namespace

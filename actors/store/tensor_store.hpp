@@ -1,4 +1,5 @@
-// The provider's actor: asked by sessions and local clients; drives one bucket and the fabric.
+// The actor of a provider's models. Asked by sessions and local clients; drives one bucket and the
+// fabric.
 #pragma once
 
 #include <millrace/actors/operation.hpp>
@@ -12,10 +13,10 @@
 
 namespace millrace::actors {
 
-/// Drives one bucket and the fabric.
+/// Answers the messages of `store_service`.
 using tensor_store_actor = actor_of<store_service>;
 
-/// The bounds of one provider. The configuration's `limits` section sets them.
+/// The bounds of one provider, set by the configuration's section `limits`.
 struct tensor_store_limits : operation_limits {
   std::uint32_t stores_max = 64;   // in flight; more wait
   std::uint32_t loads_max = 256;   // in flight; more wait
@@ -23,7 +24,7 @@ struct tensor_store_limits : operation_limits {
 };
 
 struct tensor_store_deps {
-  std::string name; // the provider's
+  std::string name; // the provider's name
   std::string group;
   std::shared_ptr<storage::bucket> bucket;
   std::shared_ptr<transport::fabric> fabric;

@@ -1,4 +1,4 @@
-// How a typed message becomes a frame and back. Used by sessions and proxies.
+// Turns a typed message into a frame and back. Used by sessions and proxies.
 #pragma once
 
 #include <millrace/actors/service.hpp>
@@ -8,16 +8,16 @@
 
 namespace millrace::actors {
 
-/// Opens every request frame.
+/// The beginning of every request frame.
 struct request_head {
   std::string target;       // a provider's name; empty for the node itself
-  std::uint16_t number = 0; // of the method, see `service`
+  std::uint16_t number = 0; // the method's number, see `service`
 };
 MILLRACE_INSPECT(request_head, x.target, x.number)
 
-/// Opens every reply frame.
+/// The beginning of every reply frame.
 struct reply_head {
-  std::uint8_t code = 0; // an `errc`; the reply itself follows when it is 0
+  std::uint8_t code = 0; // an `errc`; if it is 0, the reply follows
   std::string detail;
 };
 MILLRACE_INSPECT(reply_head, x.code, x.detail)
@@ -36,7 +36,7 @@ byte_buffer encode_reply(const Reply& reply) {
   return out;
 }
 
-/// Of a request that failed.
+/// Encodes the reply to a request that failed.
 inline byte_buffer encode_refusal(const status& why) {
   return encode(reply_head{static_cast<std::uint8_t>(why.code()), why.detail()});
 }

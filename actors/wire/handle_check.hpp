@@ -1,4 +1,4 @@
-// Whose memory the bulk handles of a message name. Used by sessions.
+// Checks whose memory the bulk handles of a message name. Used by sessions.
 #pragma once
 
 #include <millrace/core/bulk_handle.hpp>
@@ -11,7 +11,8 @@
 
 namespace millrace::actors {
 
-/// An inspector that is true of a message whose handles, however deep, name memory of one process alone.
+/// An inspector that returns true for a message if all its handles, at any depth, name memory of
+/// one given process.
 class handle_check {
 public:
   using result_type = bool;

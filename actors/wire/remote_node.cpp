@@ -1,4 +1,4 @@
-// Correlation numbers, deadlines and the channel's events of a client.
+// Keeps correlation numbers and deadlines, and handles the channel's events for a client.
 #include <millrace/actors/wire/remote_node.hpp>
 #include <millrace/core/clock.hpp>
 
@@ -16,13 +16,13 @@ using net::channel;
 using net::frame;
 using net::frame_kind;
 
-// How late a deadline may be noticed.
+// The most by which a deadline is noticed late.
 constexpr std::uint32_t tick_ms = 100;
 
 struct waiting {
   std::function<void(raw_reply)> done;
   time_point deadline;
-  const channel* via = nullptr; // null until it has been sent
+  const channel* via = nullptr; // null until the request has been sent
 };
 
 class remote_node_impl : public remote_node {
@@ -71,7 +71,7 @@ public:
       w.done(fail(why));
   }
 
-  // -- what the channel reports, on the loop ----------------------------------------------------
+  // Called by the channel, on the loop:
 
   void on_frame(channel& c, frame f) {
     if (f.kind == frame_kind::driver)
@@ -96,7 +96,8 @@ public:
         }
       }
     }
-    // The channel names the process; who asked knows the service by its address.
+    // The error names the service's address, by which the caller knows it. The channel names only
+    // the process.
     auto named = why.within("the service at " + address_);
     for (auto& w : failed)
       w.done(fail(named));
@@ -178,7 +179,7 @@ private:
   std::unordered_map<std::uint64_t, waiting> waiting_;
 };
 
-// Keeps the node alive no longer than its users do.
+// Does not keep the node alive longer than its users do.
 class client_handler : public net::channel_handler {
 public:
   explicit client_handler(std::weak_ptr<remote_node_impl> node) : node_(std::move(node)) {}

@@ -1,4 +1,5 @@
-// Another process that can be asked: matches replies to requests. Shared by the proxies of its actors.
+// A connection to another process. It matches replies to requests, and is shared by the proxies of
+// that process's actors.
 #pragma once
 
 #include <millrace/core/codec.hpp>
@@ -13,13 +14,15 @@
 
 namespace millrace::actors {
 
-/// What a request became: the body of the reply frame (valid during the call), or why there is none.
+/// The outcome of a request: the body of the reply frame (valid during the call), or the error.
 using raw_reply = result<std::span<const std::byte>>;
 
-/// A connection that is made when first needed and again when it was lost.
+/// Connects when it is first needed, and again after the connection was lost.
 ///
-/// Every request ends: with its reply, with `peer_lost` when the connection breaks (the request may have been
-/// served), with `unavailable` when none can be made, or with `deadline_exceeded`. Threads: any.
+/// Every request ends: with its reply, with `peer_lost` when the connection breaks (the request may
+/// have been served), with `unavailable` when no connection can be made, or with
+/// `deadline_exceeded`.
+/// Threads: any.
 class remote_node : public std::enable_shared_from_this<remote_node> {
 public:
   static std::shared_ptr<remote_node> create(
@@ -33,7 +36,7 @@ public:
   virtual void ask(
     byte_buffer body, std::uint32_t timeout_ms, std::function<void(raw_reply)> done) = 0;
 
-  /// Fails what is under way and connects no more.
+  /// Fails the requests under way and makes no more connections.
   virtual void close(const status& why) = 0;
 };
 

@@ -1,4 +1,4 @@
-// Numbers and names to actors.
+// Finds actors by number and name.
 #include <millrace/actors/services.hpp>
 #include <millrace/actors/wire/service_table.hpp>
 #include <millrace/core/assert.hpp>
@@ -16,7 +16,7 @@ service_table::service_table() {
 service_table::service_entry& service_table::know(
   std::uint16_t first_number, const service_entry& service) {
   auto [at, added] = services_.try_emplace(first_number, service);
-  // Services that share numbers are a mistake of who declared them.
+  // Two services that share numbers were declared wrongly.
   MILLRACE_ASSERT(added || at->second.name == service.name);
   auto next = std::next(at);
   MILLRACE_ASSERT(next == services_.end() || at->second.end_number <= next->first);

@@ -1,5 +1,5 @@
-// The actors of a node, by service and by what they are called: whom sessions ask for their peers, whom local clients
-// ask directly, and who has a part of the node's status.
+// The actors of a node, by service and by target. Sessions and local clients find here which actor
+// to ask, and the node which actors have a part of its status.
 #pragma once
 
 #include <millrace/actors/provider_status.hpp>
@@ -23,19 +23,21 @@ using reporting_actor =
 /// An actor that keeps something for a connection.
 using connection_watcher = caf::typed_actor<caf::reacts_to<peer_gone>>;
 
-/// True if a handle may stand for one of a narrower interface.
+/// True if `Handle` answers every message of `Narrower`.
 template <class Handle, class Narrower>
 inline constexpr bool answers_all_of =
   caf::detail::tl_subset_of<typename Narrower::signatures, typename Handle::signatures>::value;
 
-/// Filled while a node starts, read from any thread then.
+/// Filled while a node starts. Afterwards any thread may read it.
 class service_table {
 public:
-  /// Knows every service of the product: a peer that asks for one that is not here hears which.
+  /// Adds every service of the product, so that a request for one that is not here is refused by
+  /// name.
   service_table();
 
-  /// `target`: the provider's name, empty for the node itself. An actor that also answers `provider_status_request` or
-  /// takes `peer_gone` is asked and told.
+  /// Adds an actor. `target`: the provider's name; empty for the node itself. An actor that also
+  /// answers `provider_status_request` becomes a reporting actor; one that takes `peer_gone`, a
+  /// watcher.
   template <class Service, class Handle>
   void add(const std::string& target, const Handle& actor) {
     if constexpr (answers_all_of<Handle, reporting_actor>)
@@ -46,7 +48,7 @@ public:
       caf::actor_cast<caf::strong_actor_ptr>(actor), wire_ends<Service>::serve(actor)};
   }
 
-  /// Null if there is none.
+  /// Returns null if there is none.
   template <class Service>
   actor_of<Service> find(const std::string& target) const {
     auto& actors = services_.at(Service::first_number).actors;
@@ -55,15 +57,16 @@ public:
                                  : caf::actor_cast<actor_of<Service>>(found->second.actor);
   }
 
-  /// Who answers a request frame.
-  /// Errors: `unsupported` for a number that belongs to no service; `not_found` naming target and service.
+  /// Returns the reader of a request frame.
+  /// Errors:  `unsupported` for a number that belongs to no service; `not_found` naming target and
+  ///          service.
   result<const request_reader*> reader_of(std::uint16_t number, const std::string& target) const;
 
   struct reporting {
     std::string target;
     reporting_actor actor;
   };
-  /// In the order in which they were added.
+  /// Returns the reporting actors in the order in which they were added.
   const std::vector<reporting>& reporting_actors() const noexcept { return reporting_; }
   const std::vector<connection_watcher>& watchers() const noexcept { return watchers_; }
 

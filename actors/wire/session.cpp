@@ -1,4 +1,4 @@
-// Decodes on the I/O loop, asks in an actor, answers from wherever the reply comes.
+// Decodes on the I/O loop, asks in an actor, and answers on the thread that has the reply.
 #include <millrace/actors/caller.hpp>
 #include <millrace/actors/wire/envelope.hpp>
 #include <millrace/actors/wire/session.hpp>
@@ -16,7 +16,7 @@ using net::channel;
 using net::frame;
 using net::frame_kind;
 
-std::atomic<std::uint64_t> last_number = 0; // of the sessions of this process
+std::atomic<std::uint64_t> last_number = 0; // the number of the last session in this process
 
 class session : public net::channel_handler {
 public:
@@ -78,10 +78,12 @@ private:
     return (*found)->ask(head.number, reader, request);
   }
 
-  // One process may have several connections; each takes along what came through it.
+  // A process may have several connections. Registrations end with the connection through which
+  // they came.
   asker asker_of(const channel& c) const { return {c.peer().id, number_}; }
 
-  // After what the peer has asked before, and in its place: a registration on its way must not outlive the news.
+  // Runs in the caller, after the requests that the peer sent before. A registration on its way
+  // must not come after this message.
   void end(peer_gone news) {
     if (auto who = std::exchange(caller_, nullptr))
       run_in(
@@ -102,7 +104,7 @@ private:
   std::shared_ptr<transport::fabric> fabric_;
   std::shared_ptr<const service_table> services_;
   std::shared_ptr<connection_table> connections_;
-  caf::strong_actor_ptr caller_; // owns the requests of the peer that are under way
+  caf::strong_actor_ptr caller_; // owns the peer's requests under way
   const std::uint64_t number_ = last_number.fetch_add(1) + 1;
 };
 
@@ -113,7 +115,7 @@ void reply_path::answer(const byte_buffer& reply) const {
   if (!c)
     return;
   auto sent = c->send(frame_kind::reply, correlation, reply);
-  // Too large or too many to queue: the peer must still hear something.
+  // The reply is too large, or too many replies are queued. The peer must still get an answer.
   if (!sent.ok() && sent.code() != errc::peer_lost)
     sent =
       c->send(frame_kind::reply, correlation, encode_refusal(sent.within("sending the answer")));

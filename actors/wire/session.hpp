@@ -1,4 +1,5 @@
-// The server's end of one connection: requests of a peer become messages to the node's actors.
+// The server's end of one connection. It turns a peer's requests into messages to the node's
+// actors.
 #pragma once
 
 #include <millrace/actors/wire/service_table.hpp>
@@ -13,18 +14,20 @@
 
 namespace millrace::actors {
 
-/// The connections of a node: counted for `status`, closed together when it stops. Threads: any.
+/// The connections of a node, which are counted for `status` and closed together when the node
+/// stops.
+/// Threads: any.
 class connection_table {
 public:
   void add(const std::shared_ptr<net::channel>& c);
   void remove(const net::channel& c);
   std::size_t size() const;
 
-  /// From now on requests are refused with `unavailable`.
+  /// Refuses requests with `unavailable` from now on.
   void refuse() noexcept { refusing_ = true; }
   bool refusing() const noexcept { return refusing_; }
 
-  /// Closes every connection once what it still has to say is written, or after `drain_ms`.
+  /// Closes every connection when its queued frames have been sent, or after `drain_ms`.
   void close_all(const status& why, std::uint32_t drain_ms);
 
 private:

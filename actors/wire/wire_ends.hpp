@@ -1,4 +1,5 @@
-// The two ends of a service on the wire: what asks the actor in its own process, and what stands for it in others.
+// The two ends of a service on the wire: the reader that asks the actor in its own process, and the
+// proxy in other processes.
 #pragma once
 
 #include <millrace/actors/vocabulary.hpp>
@@ -12,7 +13,7 @@
 
 namespace millrace::actors {
 
-/// Where the reply to a request frame goes.
+/// The way back for the reply to a request frame.
 struct reply_path {
   std::weak_ptr<net::channel> channel;
   std::uint64_t correlation = 0;
@@ -22,10 +23,10 @@ struct reply_path {
   void refuse(const status& why) const;
 };
 
-/// A request frame, up to its bytes.
+/// A request frame without its bytes.
 struct peer_request {
   caf::actor_system& system;
-  caf::strong_actor_ptr who; // a `caller`, in whose name it is asked
+  caf::strong_actor_ptr who; // the `caller` that asks on the peer's behalf
   asker from;
   reply_path back;
 };
@@ -34,20 +35,21 @@ struct peer_request {
 class request_reader {
 public:
   virtual ~request_reader() = default;
-  /// `number` is of a method of the service.
-  /// Errors: `protocol_error`, in words; then the connection has to end.
+  /// Reads a request and asks the actor. `number` must belong to a method of the service.
+  /// Errors:  `protocol_error`, with a text; the caller must then close the connection.
   virtual status ask(
     std::uint16_t number, wire_reader& reader, const peer_request& request) const = 0;
 };
 
-/// Both ends of a service. One source of the service defines them: see `wire_ends_of.hpp`.
+/// Both ends of a service. One source of the service defines them, see `wire_ends_of.hpp`.
 template <class Service>
 struct wire_ends {
-  /// What a session gives the requests of its peer to.
+  /// Returns the reader to which a session gives its peer's requests.
   static std::shared_ptr<const request_reader> serve(actor_of<Service> actor);
 
-  /// A proxy: the actor of another process. Its errors name the address; a caller tells it from an actor of this process
-  /// only by the latency. `timeout_ms` bounds requests that carry no time of their own.
+  /// Returns a proxy for an actor of another process. Its errors name the address; otherwise it
+  /// differs from an actor of this process only in latency. `timeout_ms` bounds requests that carry
+  /// no time of their own.
   static actor_of<Service> connect(
     caf::actor_system& system, std::shared_ptr<remote_node> node, std::string target,
     std::uint32_t timeout_ms);

@@ -1,5 +1,5 @@
-// Makes the two ends of a service on the wire. Slow to compile: included by one source of each service, which says
-// `template struct millrace::actors::wire_ends<SERVICE>;`.
+// Makes the two ends of a service on the wire. It is slow to compile, so one source of each service
+// includes it and says `template struct millrace::actors::wire_ends<SERVICE>;`.
 #pragma once
 
 #include <millrace/actors/caller.hpp>
@@ -37,7 +37,7 @@ private:
     Request request;
     if (!reader(request))
       return {errc::protocol_error, std::string{"a request: "} + reader.fault()};
-    // Whose memory a handle names comes from the connection, never from the message.
+    // The connection says whose memory a handle may name, never the message.
     if (handle_check check{asked.from.peer}; !check(request)) {
       asked.back.refuse(
         {errc::permission_denied, "the handle names memory of another process than the asker's"});
@@ -59,7 +59,7 @@ private:
   actor_of<Service> actor_;
 };
 
-/// Turns messages into frames, and replies, errors or the loss of the connection back into messages.
+/// Turns messages into frames. Turns replies, errors and the loss of the connection into messages.
 template <class Service>
 class proxy_of
   : public handed_over<typename actor_of<Service>::template extend<caf::reacts_to<step>>::base> {

@@ -123,8 +123,7 @@ BOOST_AUTO_TEST_CASE(the_json_schema_has_types_bounds_and_defaults) {
   BOOST_TEST(movers.at("maximum") == 64);
   BOOST_TEST(movers.at("default") == 0);
   BOOST_TEST(
-    property(root, "transport", "prefer").at("default") ==
-    json(transport::driver_names()));
+    property(root, "transport", "prefer").at("default") == json(transport::driver_names()));
   BOOST_TEST(property(root, "node", "allow_users").at("default") == json::array());
   auto& provider = root.at("definitions").at("provider");
   BOOST_TEST(provider.at("properties").at("checksums").at("default") == true);

@@ -135,7 +135,8 @@ BOOST_AUTO_TEST_CASE(another_secret_is_refused_and_both_sides_say_so) {
   BOOST_TEST(holds(why, "copy of the same file"));
   settle(s.loop);
   BOOST_TEST(
-    lines.count("from=127.0.0.1 why=\"permission_denied: the other side has a different secret") == 1u);
+    lines.count("from=127.0.0.1 why=\"permission_denied: the other side has a different secret") ==
+    1u);
   BOOST_TEST(s.handler->channels.empty());
 }
 

@@ -60,7 +60,7 @@ private:
   std::uint64_t slice_bytes_;
 };
 
-// What one mover copies in one turn.
+// The slices that one mover copies in one turn.
 using chunk = std::vector<slice>;
 
 class running_job {
@@ -118,7 +118,7 @@ private:
     return std::max(bytes / digest_block_bytes, std::uint64_t{1}) * digest_block_bytes;
   }
 
-  // Returns the next chunk, to whichever mover asks. Small ops share one chunk.
+  // Returns the next chunk. Any mover may call it. Small ops share one chunk.
   chunk take() {
     cutter cut{job_.ops, chunk_bytes_};
     chunk out;
@@ -251,7 +251,7 @@ private:
   std::vector<std::uint64_t> digests_;
   std::atomic<bool> failed_ = false;
   std::mutex mutex_;
-  cutter::place next_; // `mutex_` guards this and what follows
+  cutter::place next_; // `mutex_` guards this and the members below
   status why_;
 };
 

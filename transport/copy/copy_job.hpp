@@ -15,7 +15,7 @@
 
 namespace millrace::transport {
 
-/// What a job copies, and how.
+/// A transfer against one region of this process.
 struct copy_job {
   direction dir = direction::read; // read: region → arena; write: arena → region
   region_ref memory;
@@ -36,7 +36,7 @@ struct copied {
 };
 
 struct copy_limits {
-  std::uint64_t chunk_bytes = 1u << 20;       // what a mover copies in one turn
+  std::uint64_t chunk_bytes = 1u << 20;       // bytes that a mover copies in one turn
   std::uint64_t inline_bytes_max = 32u << 10; // smaller jobs run on the calling thread
 };
 

@@ -114,7 +114,6 @@ MILLRACE_AVX2 void copy_stripe_avx2(
 
 // Both structs copy and accumulate one xxHash block, or its beginning, in each of `places` digest
 // blocks that follow each other, two stripes at a time.
-// two stripes at a time.
 
 struct with_avx512 {
   template <std::size_t places>

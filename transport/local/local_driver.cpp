@@ -1,4 +1,4 @@
-// The smallest driver. Read it first, before writing another one.
+// The smallest driver. Read it before you write another one.
 #include <millrace/transport/local/local_driver.hpp>
 #include <millrace/transport/memory/arena.hpp>
 
@@ -12,9 +12,7 @@ public:
     : movers_(std::move(movers)), limits_(limits) {}
 
   std::string_view name() const noexcept override { return "local"; }
-  driver_capabilities capabilities() const noexcept override {
-    return {.device_memory = true};
-  }
+  driver_capabilities capabilities() const noexcept override { return {.device_memory = true}; }
   bool reaches(const peer_id& owner) const noexcept override { return owner == this_peer(); }
 
   void submit(transfer t, completion<transfer_report> done) override {

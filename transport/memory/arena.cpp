@@ -205,7 +205,7 @@ arena::~arena() {
     return;
   {
     std::lock_guard guard{all_arenas().mutex};
-    // After the mapping was given up, the same addresses may have been adopted again.
+    // The mapping may have been given up and the same addresses adopted again.
     auto mine = all_arenas().by_address.find(data_);
     if (mine != all_arenas().by_address.end() && mine->second.expired())
       all_arenas().by_address.erase(mine);

@@ -39,7 +39,7 @@ public:
 
   std::uint64_t id() const noexcept { return id_; } // unique in this process
   int fd() const noexcept { return fd_.get(); }
-  /// True if the mapping was adopted: peers then map parts of a file instead of a memfd.
+  /// Returns true if the mapping was adopted. Peers then map parts of a file instead of a memfd.
   bool is_file() const noexcept { return is_file_; }
   std::uint64_t file_offset() const noexcept { return file_offset_; }
   std::byte* data() const noexcept { return data_; }

@@ -1,4 +1,4 @@
-// The kinds of device memory of this process, and batches of copies by a device.
+// Finds device memory among the kinds of this process, and copies in batches.
 #include <millrace/core/log.hpp>
 #include <millrace/transport/builtin.hpp>
 #include <millrace/transport/copy/copy.hpp>
@@ -11,7 +11,7 @@ namespace millrace::transport {
 
 namespace {
 
-// Bounds the list, whatever the strides.
+// Bounds the list for any strides.
 constexpr std::size_t runs_max = 16384;
 
 struct kind_table {

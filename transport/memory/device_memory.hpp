@@ -90,7 +90,7 @@ private:
   status failure_;
 };
 
-/// What one device offers, as `millrace doctor` shows it.
+/// The features of one device, as `millrace doctor` shows them.
 struct device_facts {
   std::string name;  // "cuda:0"
   std::string model; // "NVIDIA H200"

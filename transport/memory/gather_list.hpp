@@ -41,7 +41,7 @@ public:
   /// tensor, else null.
   std::byte* dense_at(std::uint64_t offset, std::uint64_t length) const noexcept;
 
-  /// What `runs` has listed.
+  /// The result of `runs`.
   struct listed_runs {
     std::size_t count = 0;
     std::uint64_t size_bytes = 0; // bytes that they cover

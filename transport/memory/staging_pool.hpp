@@ -1,4 +1,5 @@
-// Lends memory from an arena that was touched and pinned at start. Used by nodes and clients for staging memory.
+// Lends memory from an arena that was touched and pinned at start. Used by nodes and clients for
+// staging memory.
 #pragma once
 
 #include <millrace/core/memory.hpp>

@@ -1,4 +1,4 @@
-// Announcing arenas, and questions on their way.
+// Announces arenas, and sends questions, alone or in batches.
 #include <millrace/transport/shm/asking_side.hpp>
 #include <millrace/transport/shm/peer.hpp>
 
@@ -9,7 +9,7 @@ namespace millrace::transport::shm {
 
 namespace {
 
-// Together: moves that each fit a frame shall not fail because they share one.
+// The bound of questions that share a message. Moves that each fit a frame must not fail together.
 constexpr std::size_t ops_held_max = 256;
 
 } // namespace
@@ -103,14 +103,14 @@ bool asking_side::ask(move request, pending_move pending) {
     }
   }
   if (!refused.ok())
-    // Moved only when it was taken. NOLINTNEXTLINE(bugprone-use-after-move)
+    // `pending` was moved only if it was accepted. NOLINTNEXTLINE(bugprone-use-after-move)
     pending.done(fail(refused));
   ask_now(std::move(before));
   ask_now(std::move(due));
   return later;
 }
 
-// Needs the lock, and the next one among what is pending.
+// The caller holds the lock and adds the question to the pending ones first.
 bool asking_side::ask_later() const {
   auto held = asks_held_.moves.size();
   return held + 1 < held_at_most(pending_.size() - held - 1) &&
@@ -126,7 +126,7 @@ void asking_side::ask_now(asks due) {
       mine->done(fail(sent));
 }
 
-// None if closing has answered it already, and for the answer to a question that was not asked yet.
+// Returns nothing if closing has already ended the move, or if the question was not sent yet.
 std::optional<pending_move> asking_side::take(std::uint64_t number) {
   std::lock_guard guard{mutex_};
   auto found = pending_.find(number);
@@ -146,7 +146,8 @@ void asking_side::expire(time_point now) {
     if (pending_.empty() || now < heard_ || now - heard_ <= patience)
       return;
   }
-  // What it may still touch is kept until its process has ended; a new connection starts afresh.
+  // Memory that the peer may still touch is kept until its process has ended. A new connection
+  // starts afresh.
   channel_->close(
     {errc::deadline_exceeded,
      peer().name + " answered no transfer for longer than shm.answer_timeout"});

@@ -19,41 +19,46 @@
 
 namespace millrace::transport::shm {
 
-/// A move asked of the peer.
+/// A move that the peer was asked to do.
 struct pending_move {
   completion<copied> done;
-  std::uint64_t bytes = 0;   // that it copies
-  std::uint64_t digests = 0; // how many the answer must bring
+  std::uint64_t bytes = 0;   // bytes to copy
+  std::uint64_t digests = 0; // digests that the answer must bring
   std::shared_ptr<void> hold;
 };
 
-/// Threads: any; completions run without the lock.
+/// Asks for moves and matches the answers. Completions run without the lock.
+/// Threads: any.
 class asking_side {
 public:
   asking_side(
     std::shared_ptr<net::channel> c, std::uint64_t granule_bytes, const shm_options& options)
     : channel_(std::move(c)), granule_bytes_(granule_bytes), options_(options) {}
 
-  /// Announces an arena once. Arenas the peer may not have are skipped (see `offer`).
+  /// Announces an arena once. Skips an arena that the peer may not have (see `offer`).
   [[nodiscard]] status announce_arena(const std::shared_ptr<arena>& a);
-  /// Lets the peer reach a part of an arena: announces it and, for an adopted file, grants the granules.
-  /// Errors: `unsupported` for an adopted file or huge pages of the system's pool when the peer belongs to another user.
+  /// Lets the peer reach a part of an arena: announces the arena and, for an adopted file, grants
+  /// the granules.
+  /// Errors:  `unsupported` if the peer belongs to another user and the arena is an adopted file or
+  ///          has huge pages of the system's pool.
   [[nodiscard]] status offer(const arena_place& place, std::uint64_t length);
   /// Tells the peer which announced arenas are gone.
   void forget_freed();
 
-  /// Asks the peer to move. While other moves are under way, the question may wait for the next one: true then, and
-  /// `send_held` must follow soon. `done` runs once, also when the link closes. Errors: `busy`.
+  /// Asks the peer to do a move. `done` runs once, also when the link closes. While other moves are
+  /// under way, the question may be held until the next one; then this returns true, and
+  /// `send_held` must follow soon.
+  /// Errors:  `busy`.
   bool ask(move request, pending_move pending);
   void on_answers(answers all);
   void send_held();
-  /// Closes the channel to a peer that owes answers and gave none in time.
+  /// Closes the channel if the peer owes answers and has given none in time.
   void expire(time_point now);
-  /// Fails what is under way. Returns what the peer may still be touching.
+  /// Fails the pending moves. Returns the memory that the peer may still be touching.
   std::vector<std::shared_ptr<void>> close(const status& why);
 
 private:
-  // How an arena of ours was announced.
+  // The announcement of one of our arenas.
   struct announced {
     std::weak_ptr<arena> what;
     std::set<std::uint64_t> granules; // granted
@@ -76,8 +81,8 @@ private:
   std::uint64_t next_ = 1;
   std::unordered_map<std::uint64_t, pending_move> pending_;
   std::uint64_t pending_bytes_ = 0;
-  asks asks_held_;   // pending, but not asked yet
-  time_point heard_; // an answer, or the question before any
+  asks asks_held_;   // pending, but not sent yet
+  time_point heard_; // when the last answer came, or the first question after a pause
   std::map<std::uint64_t, announced> announced_;
 };
 

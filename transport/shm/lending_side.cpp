@@ -1,4 +1,4 @@
-// Mapping the peer's memory within its bounds, and answers on their way.
+// Maps the peer's memory within its bounds, and sends answers, alone or in batches.
 #include <millrace/transport/shm/lending_side.hpp>
 #include <millrace/transport/shm/peer.hpp>
 
@@ -9,7 +9,7 @@ namespace millrace::transport::shm {
 namespace {
 
 constexpr std::size_t digests_held_max = 1024;
-// What a move takes besides its pieces.
+// The memory of a move besides its ops.
 constexpr std::uint64_t move_memory_bytes = 1024;
 
 } // namespace
@@ -17,7 +17,7 @@ constexpr std::uint64_t move_memory_bytes = 1024;
 move_weight weigh(const move& m) {
   move_weight out{0, move_memory_bytes + m.ops.size() * sizeof(copy_op)};
   for (auto& op : m.ops) {
-    out.bytes += op.length; // wraps where a liar's lengths do
+    out.bytes += op.length; // wraps only if the peer lies about lengths
     out.memory_bytes += m.digests ? digests_at_most(op.length) * sizeof(std::uint64_t) : 0;
   }
   return out;
@@ -53,7 +53,7 @@ bool lending_side::ended(moved outcome, const move_weight& what) {
 }
 
 void lending_side::tell(const answers& due) {
-  // A peer that reads nothing would wait for these in vain.
+  // The peer would wait for these answers in vain.
   if (auto sent = send(*channel_, message_kind::answers, due); !sent.ok())
     channel_->close(sent.within("answering moves"));
 }
@@ -104,7 +104,7 @@ status lending_side::take_grant(const grant& what) {
   auto bad = file ? file->grant(what.offset, what.length) : status{};
   if (bad.code() != errc::unsupported)
     return bad;
-  // What runs keeps it; what comes is told.
+  // Moves that run keep the mapping; later moves are answered `unsupported`.
   drop_locked(std::exchange(found->second, {}));
   return {};
 }
@@ -137,7 +137,7 @@ result<reached_memory> lending_side::resolve(const move_op& op) const {
     return fail(
       errc::unsupported, "this process cannot map the memory or does not trust its owner");
   auto size = arena ? arena->size_bytes() : file->size_bytes();
-  // In this order nothing can wrap around.
+  // The order of these checks keeps the sums from wrapping.
   bool inside = op.offset <= size && op.lead <= op.offset && op.length <= size - op.offset &&
     op.tail <= size - op.offset - op.length;
   if (!inside)

@@ -19,48 +19,52 @@ namespace millrace::transport::shm {
 /// Memory of the peer that a move touches, as this process has mapped it.
 struct reached_memory {
   std::byte* data = nullptr;
-  std::shared_ptr<mapped_arena> arena; // or
+  std::shared_ptr<mapped_arena> arena; // or `file`
   std::shared_ptr<mapped_file> file;
 
-  /// Where the mapping begins.
+  /// Returns where the mapping begins.
   std::byte* begin() const noexcept { return arena ? arena->data() : file->data(); }
 };
 
-/// What a move of the peer takes while it is under way.
+/// The cost of one of the peer's moves while it is under way.
 struct move_weight {
-  std::uint64_t bytes = 0;        // that it copies
-  std::uint64_t memory_bytes = 0; // of ours, for its pieces and its answer
+  std::uint64_t bytes = 0;        // bytes to copy
+  std::uint64_t memory_bytes = 0; // memory of this process for its ops and its answer
 };
 move_weight weigh(const move& m);
 
+/// Maps the peer's memory within its bounds, and sends the answers.
 /// Threads: any.
 class lending_side {
 public:
   lending_side(std::shared_ptr<net::channel> c, const shm_options& options)
     : channel_(std::move(c)), options_(options) {}
 
-  // Memory that cannot be mapped, or whose owner is not trusted with our page faults, is remembered as such: moves that
-  // name it are answered `unsupported`.
+  // Memory that cannot be mapped, or whose owner this process does not trust with page faults, is
+  // remembered as refused. Moves that name it are answered `unsupported`.
 
   [[nodiscard]] status map(const announce& what, int fd);
   [[nodiscard]] status map_file(const announce_file& what, net::unique_fd fd);
   [[nodiscard]] status take_grant(const grant& what);
   void unmap(std::uint64_t arena);
-  /// What the peer does not share any more. The last user of a mapping pays for unmapping it, which takes long: not
-  /// on the loop.
+  /// Returns the mappings that the peer does not share any more. The last user of a mapping unmaps
+  /// it, which takes long, so the caller must not drop the mappings on the loop.
   std::vector<std::shared_ptr<void>> take_unmapped();
-  /// Errors: `permission_denied` for a range outside an announced arena, or not granted; `unsupported`.
+  /// Finds the memory of an op.
+  /// Errors:  `permission_denied` for a range outside an announced arena, or a part that was not
+  ///          granted; `unsupported` for refused memory.
   result<reached_memory> resolve(const move_op& op) const;
 
-  /// A move begins. `ended` follows, at once after an error: `busy`.
+  /// Counts a move that begins. `ended` must follow, after an error at once.
+  /// Errors:  `busy`.
   [[nodiscard]] status began(const move_weight& what);
-  /// Tells the peer how a move ended. While several short ones are under way, the answer may wait for the next one:
-  /// true then, and `send_held` must follow soon.
+  /// Tells the peer how a move ended. While several short moves are under way, the answer may be
+  /// held until the next one; then this returns true, and `send_held` must follow soon.
   bool ended(moved outcome, const move_weight& what);
   void send_held();
 
   void close();
-  /// Set by `close`: copying for the peer stops.
+  /// Set by `close`: copies for the peer stop.
   const std::shared_ptr<std::atomic<bool>>& abandoned() const noexcept { return abandoned_; }
 
 private:
@@ -82,9 +86,9 @@ private:
   std::map<std::uint64_t, mapping> mapped_;
   std::vector<std::shared_ptr<void>> unmapped_;
 
-  std::mutex answers_mutex_; // guards what follows
+  std::mutex answers_mutex_; // guards the members below
   answers answers_held_;
-  std::uint64_t moves_ = 0; // of the peer, under way
+  std::uint64_t moves_ = 0; // the peer's moves under way
   move_weight under_way_;
 };
 

@@ -1,4 +1,4 @@
-// What a peer may ask for in one message.
+// Checks the bounds of a move.
 #include <millrace/transport/is_direction.hpp>
 #include <millrace/transport/shm/messages.hpp>
 

@@ -1,4 +1,5 @@
-// The shm driver's connection to one peer: what each side asks of the other. Made by the driver.
+// The shm driver's connection to one peer, with the two sides that ask and serve. Made by the
+// driver.
 #pragma once
 
 #include <millrace/transport/shm/asking_side.hpp>
@@ -9,6 +10,7 @@
 
 namespace millrace::transport::shm {
 
+/// Holds both sides of a link.
 /// Threads: any.
 class peer_link {
 public:
@@ -19,12 +21,12 @@ public:
   const net::peer_info& peer() const noexcept { return channel_->peer(); }
   bool is_open() const noexcept { return channel_->is_open(); }
 
-  /// Sends the questions and the answers that waited for others.
+  /// Sends the questions and the answers that were held back.
   void send_held() {
     asking.send_held();
     lending.send_held();
   }
-  /// Fails what is under way. Returns what the peer may still be touching.
+  /// Fails the pending moves. Returns the memory that the peer may still be touching.
   std::vector<std::shared_ptr<void>> close(const status& why) {
     lending.close();
     return asking.close(why);

@@ -24,9 +24,9 @@ using namespace shm;
 constexpr std::uint64_t populate_bytes = 2u << 20;
 // How long memory is kept from reuse when the kernel cannot tell whether a lost peer still runs.
 constexpr std::uint32_t quarantine_ms = 60'000;
-constexpr std::uint32_t sweep_ms = 1000; // how soon what is late or freed is noticed
+constexpr std::uint32_t sweep_ms = 1000; // how soon lateness and freed arenas are noticed
 
-// What a transfer that was cut into these moves comes to.
+// Returns the report of a transfer from the outcomes of its moves.
 transfer_report report_of(std::vector<copied> parts) {
   transfer_report report{std::move(parts.front().digests), "shm", parts.front().written_back};
   for (std::size_t i = 1; i < parts.size(); ++i) {
@@ -36,10 +36,11 @@ transfer_report report_of(std::vector<copied> parts) {
   return report;
 }
 
-// What the ops of a move reach, each memory once: a move may have a thousand times more ops.
+// The memory that the ops of a move reach, each mapping once. A move may have a thousand times more
+// ops.
 struct reached_places {
-  std::map<const std::byte*, reached_memory> all; // by where they begin
-  const std::byte* last = nullptr;                // neighbours mostly lie in the same one
+  std::map<const std::byte*, reached_memory> all; // by the begin of the mapping
+  const std::byte* last = nullptr;                // neighbouring ops mostly lie in the same mapping
   std::once_flag pinned;
 
   void add(reached_memory&& m) {
@@ -58,7 +59,7 @@ struct reached_places {
     });
   }
 
-  // Of arenas the page tables were filled when they were announced.
+  // Fills page tables of files. Those of arenas are filled by `populate_soon`.
   status populate(const std::byte* local, std::uint64_t length, direction dir) const {
     auto& [begin, r] = *std::prev(all.upper_bound(local));
     return r.file ? r.file->populate(static_cast<std::uint64_t>(local - begin), length, dir)
@@ -66,7 +67,7 @@ struct reached_places {
   }
 };
 
-// Where each move of a transfer ends in its ops.
+// Returns for each move of a transfer the index at which its ops end.
 std::vector<std::size_t> cut(const transfer& t) {
   std::vector<std::size_t> ends;
   std::size_t first = 0;
@@ -84,7 +85,7 @@ std::vector<std::size_t> cut(const transfer& t) {
   return ends;
 }
 
-// A move that is ready to be asked for.
+// A move that is ready to be sent.
 struct prepared_move {
   shm::move request;
   pending_move pending;
@@ -96,14 +97,12 @@ public:
     : deps_(deps), options_(options) {}
 
   std::string_view name() const noexcept override { return "shm"; }
-  driver_capabilities capabilities() const noexcept override {
-    return {.device_memory = true};
-  }
+  driver_capabilities capabilities() const noexcept override { return {.device_memory = true}; }
 
   bool reaches(const peer_id& owner) const noexcept override { return link_to(owner) != nullptr; }
 
   void peer_opened(const std::shared_ptr<net::channel>& c) override {
-    // Behind an address of a network is another host, or a way that carries no descriptors.
+    // A peer at a network address is on another host, or its channel carries no descriptors.
     if (c->peer().address)
       return;
     auto link = std::make_shared<peer_link>(c, deps_.granule_bytes, options_);
@@ -125,7 +124,8 @@ public:
     auto link = link_to(t.remote.owner);
     if (!link)
       return done(fail(errc::peer_lost, "no connection to the process that owns the memory"));
-    // All are made before the first is asked for: what cannot be reached fails before a byte moves.
+    // All moves are prepared before the first one is sent, so that unreachable memory fails before
+    // a byte moves.
     std::vector<prepared_move> moves;
     std::size_t first = 0;
     for (auto end : cut(t)) {
@@ -197,7 +197,7 @@ private:
     return out;
   }
 
-  // Consecutive ops mostly share one arena: `place` starts as that of the last one.
+  // Consecutive ops mostly share one arena. So `place` comes with the arena of the op before.
   static status locate(const std::byte* data, std::uint64_t length, arena_place& place) {
     if (
       place.in && data >= place.in->data() &&
@@ -249,7 +249,7 @@ private:
       return {};
     }
     }
-    return {}; // a kind of a later version
+    return {}; // a message kind of a later version
   }
 
   status on_announce(peer_link& link, wire_reader& reader, std::vector<net::unique_fd>& fds) {
@@ -261,8 +261,9 @@ private:
     return link.lending.map(what, fds.front().get());
   }
 
-  // With the first move that uses an arena, since it costs what copying all of it once would: a process that
-  // restores from a pool's file never needs the staging arena.
+  // Fills the page tables with the first move that uses an arena, since this costs as much as
+  // copying all of it once. A process that restores from a pool's file never needs the staging
+  // arena.
   void populate_soon(const std::shared_ptr<mapped_arena>& arena) {
     if (!arena->first_use())
       return;
@@ -273,7 +274,7 @@ private:
       job_class::background);
   }
 
-  // Of many gigabytes, pinned for a device perhaps: on a mover.
+  // The mappings may have many gigabytes and be pinned for a device, so a mover unmaps them.
   void unmap_soon(peer_link& link) {
     auto gone = std::make_shared<std::vector<std::shared_ptr<void>>>(link.lending.take_unmapped());
     if (!gone->empty())
@@ -363,8 +364,9 @@ private:
     return job;
   }
 
-  // *Problem*: a peer that was only silent (stopped, say) may wake up and go on copying into memory that has
-  // been given to somebody else. What a lost peer could still touch stays away until its process is gone.
+  // *Problem*: a peer that was only silent (stopped, for example) may wake up and go on copying
+  // into memory that was lent again meanwhile. So the memory that a lost peer could still touch is
+  // kept until the peer's process is gone.
   void quarantine(const net::peer_info& peer, std::vector<std::shared_ptr<void>> touched) {
     if (touched.empty())
       return;
@@ -377,7 +379,7 @@ private:
       return;
     }
     auto owned = std::make_shared<net::unique_fd>(fd);
-    // What is let go may be the last user of the loop.
+    // `kept` may hold the last reference to the loop.
     auto watched = deps_.loop->watch(
       fd, EPOLLIN, [kept, owned, weak = std::weak_ptr{deps_.loop}](std::uint32_t) {
         if (auto loop = weak.lock())

@@ -1,4 +1,5 @@
-// Moves bytes between processes of one host: the owner of a region copies straight into the peer's arena.
+// Moves bytes between processes of one host. The owner of a region copies straight to or from the
+// peer's arena.
 #pragma once
 
 #include <millrace/transport/driver_kind.hpp>

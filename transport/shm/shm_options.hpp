@@ -8,15 +8,17 @@
 namespace millrace::transport {
 
 struct shm_options {
-  /// Moves asked of each peer at a time before it is busy. A transfer is one, of many pieces several.
+  /// Moves that each peer is asked for at a time; more are answered `busy`. A transfer is one move,
+  /// or several if it has many ops.
   std::uint32_t transfers_max = 65'536;
-  /// Memory for the lists of pieces and the digests of one peer's moves that wait or run; more are busy.
+  /// Memory for the ops and the digests of one peer's moves that wait or run; more moves are
+  /// answered `busy`.
   std::uint64_t backlog_bytes_max = 256u << 20;
-  /// Arenas and files of one peer that are mapped; more end its channel.
+  /// Mapped arenas and files of one peer; more end its channel.
   std::uint32_t mapped_max = 4096;
-  /// A short move, or its end, waits no longer than this for others that go in the same message.
+  /// A short move, or its answer, waits at most this long for others that share its message.
   std::uint32_t batch_delay_ms = 1;
-  /// Time without any answer, while some are due, after which a peer counts as lost.
+  /// A peer that owes answers and gives none for this long counts as lost.
   std::uint32_t answer_timeout_ms = 600'000;
 };
 

@@ -33,7 +33,7 @@ public:
     : channel_(std::move(c)), move_(std::move(move)), patience_(patience),
       transfers_max_(transfers_max) {}
 
-  /// Returns true once the peer has announced what it lends.
+  /// Returns true once the peer has announced its chunks.
   bool ready() const;
   [[nodiscard]] status on_hello(const hello& m);
 

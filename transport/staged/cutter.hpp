@@ -11,7 +11,7 @@
 
 namespace millrace::transport::staged {
 
-/// What passes through one chunk: ranges of the region, packed one after the other, and their local
+/// The content of one chunk: ranges of the region, packed one after the other, and their local
 /// side.
 struct piece {
   std::vector<segment> ranges;

@@ -1,4 +1,4 @@
-// The bounds of messages.
+// Checks the bounds of messages.
 #include <millrace/core/digest.hpp>
 #include <millrace/transport/is_direction.hpp>
 #include <millrace/transport/staged/messages.hpp>

@@ -1,4 +1,4 @@
-// Keeps two sides for every peer: what we ask of it, and what we lend to it.
+// Keeps two sides for every peer: one that asks the peer, and one that lends to it.
 #include <millrace/core/digest.hpp>
 #include <millrace/net/loop/sweep_timer.hpp>
 #include <millrace/transport/driver_message.hpp>

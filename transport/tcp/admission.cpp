@@ -1,4 +1,4 @@
-// Keyed BLAKE2b over what was said.
+// Encodes the messages of an admission, and makes proofs by keyed BLAKE2b.
 #include <millrace/core/assert.hpp>
 #include <millrace/core/ids.hpp>
 #include <millrace/transport/bytes.hpp>

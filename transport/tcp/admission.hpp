@@ -1,4 +1,5 @@
-// How a bulk stream proves whose it is: three messages of fixed size and a key that the channel gave both sides.
+// How a bulk stream proves to which channel it belongs: three messages of fixed size, and a key
+// that both sides have from the channel.
 // Pure functions on bytes; used by `stream_admission` and `stream_opening`.
 #pragma once
 
@@ -41,8 +42,8 @@ result<admission> decode_admission(std::span<const std::byte, 64> bytes);
 net::channel_key admission_key(const net::channel& c, const group_id& group);
 
 /// Return the connecting side's answer to the challenge, and the accepting side's last message.
-/// They cover all bytes that went before. Without the key no one can make them, and they fit no
-/// other connection.
+/// They cover all bytes sent before. They cannot be made without the key, and they fit no other
+/// connection.
 admission_proof prove_connector(
   const net::channel_key& key, const admission_message& first,
   const admission_challenge& challenge);

@@ -1,4 +1,4 @@
-// System calls on the sockets of streams.
+// Makes the system calls on the sockets of streams.
 #include <millrace/transport/tcp/bulk_socket.hpp>
 
 #include <sys/socket.h>

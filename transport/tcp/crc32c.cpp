@@ -1,4 +1,4 @@
-// The library picks the instructions that the processor has.
+// Calls the library, which picks the instructions that the processor has.
 #include <millrace/transport/tcp/crc32c.hpp>
 
 #include <isa-l/crc.h>

@@ -1,4 +1,5 @@
-// OpenSSL on a non-blocking socket. No certificates: both sides proved themselves when the stream was admitted.
+// OpenSSL on a non-blocking socket. It needs no certificates, since both sides proved themselves
+// when the stream was admitted.
 #include <millrace/net/tls/errors.hpp>
 #include <millrace/net/tls/session.hpp>
 #include <millrace/transport/tcp/encrypted_socket.hpp>
@@ -17,9 +18,9 @@ namespace millrace::transport::tcp {
 
 namespace {
 
-constexpr std::size_t read_ahead_bytes = 64u << 10; // what one call reads at most
+constexpr std::size_t read_ahead_bytes = 64u << 10; // the most that one call reads
 constexpr std::string_view identity = "millrace stream";
-// Names the hash of the key; either cipher goes with it.
+// The number names the hash that belongs to the key. The key works with either cipher.
 constexpr unsigned char aes_128_gcm_sha256[] = {0x13, 0x01};
 
 const char* suites(bulk_cipher preferred) noexcept {
@@ -31,8 +32,10 @@ struct free_context {
   void operator()(SSL_CTX* c) const noexcept { SSL_CTX_free(c); }
 };
 
-/// *Problem*: OpenSSL's own socket functions, which the handshake needs so that the kernel may take over, write in a
-/// way that kills the process when the other end is gone. While one of these lives, this thread gets no such signal.
+/// Keeps SIGPIPE from this thread while it lives.
+///
+/// *Problem*: the handshake needs OpenSSL's own socket functions, so that the kernel can take over.
+/// They write in a way that kills the process when the other end is gone.
 class no_broken_pipe {
 public:
   no_broken_pipe() noexcept {
@@ -96,7 +99,7 @@ public:
       return {0, error_number, error_number == EAGAIN};
     if (session_.socket.unsent_bytes() > net::tls::socket::unsent_bytes_max)
       return {0, EPROTO, false};
-    // With the kernel's encryption the library answers the peer by plain writes of its own.
+    // Where the kernel encrypts, the library answers the peer with plain writes of its own.
     std::optional<no_broken_pipe> quiet;
     if (kernel_encrypts_)
       quiet.emplace();
@@ -124,15 +127,15 @@ private:
       SSL_CTX_set_ciphersuites(context_.get(), suites(preferred)) != 1 ||
       SSL_CTX_set_num_tickets(context_.get(), 0) != 1)
       return cannot();
+    // A stream may end without a TLS alert, since its units show whether they are whole.
     SSL_CTX_set_options(
       context_.get(),
       SSL_OP_ENABLE_KTLS | SSL_OP_CIPHER_SERVER_PREFERENCE | SSL_OP_PRIORITIZE_CHACHA |
-        // A stream may end without words: its units say whether they are whole.
         SSL_OP_IGNORE_UNEXPECTED_EOF);
     SSL_CTX_set_default_read_buffer_len(context_.get(), read_ahead_bytes);
     if (!session_.open(context_.get(), connects))
       return cannot();
-    // OpenSSL's own functions for sockets: only through them the kernel can take over.
+    // The kernel can take over only from OpenSSL's own socket functions.
     auto* ssl = session_.native();
     if (SSL_set_fd(ssl, fd()) != 1)
       return cannot();
@@ -179,7 +182,7 @@ private:
     return *out != nullptr ? 1 : 0;
   }
 
-  // 0 once it is over; EAGAIN while it waits for the other side.
+  // Returns 0 once the handshake is over, EAGAIN while it waits for the other side.
   int shake_hands() noexcept {
     if (established_)
       return 0;
@@ -196,7 +199,7 @@ private:
     return kernel_encrypts_ || use_own_socket() ? 0 : ENOMEM;
   }
 
-  // Several records with each call instead of one or two calls for each record.
+  // Reads and writes several records with each call instead of one record with one or two calls.
   bool use_own_socket() noexcept {
     SSL_set_read_ahead(session_.native(), 1);
     return session_.use_socket();
@@ -206,10 +209,10 @@ private:
     auto system = errno;
     auto error = session_.error_of(returned);
     got.drained = error == SSL_ERROR_WANT_READ;
-    // What came before an error is given out first; the error comes again.
+    // The bytes before an error are returned first. The next call gets the error again.
     if (got.size_bytes > 0 || error == SSL_ERROR_ZERO_RETURN || session_.socket.ended())
       return got;
-    // The library reads the socket itself where the kernel encrypts.
+    // Where the kernel encrypts, the library reads the socket itself.
     auto failed =
       kernel_encrypts_ && error == SSL_ERROR_SYSCALL ? system : session_.socket.read_error();
     got.error_number = got.drained ? EAGAIN : failed != 0 ? failed : EPROTO;

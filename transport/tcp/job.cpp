@@ -1,4 +1,4 @@
-// Cutting at digest blocks, and the end of a transfer.
+// Cuts a transfer at digest blocks, and ends it.
 #include <millrace/core/digest.hpp>
 #include <millrace/transport/copy/copy.hpp>
 #include <millrace/transport/tcp/job.hpp>
@@ -53,7 +53,8 @@ bool job::has_work() const {
   return failure_.ok() && (!cut_up_ || !returned_.empty());
 }
 
-// Every digest block belongs to one chunk, so that whoever moves it can digest it alone.
+// Every digest block belongs to one chunk, so that the stream that carries the chunk can digest it
+// alone.
 void job::cut(chunk& c, std::uint64_t chunk_bytes) {
   skip_finished_ops();
   while (op_ < t_.ops.size() && c.slices.size() < ranges_max && c.bytes < chunk_bytes) {
@@ -156,8 +157,8 @@ void local_payload::passed(std::uint64_t size_bytes) {
     streaming_fence();
 }
 
-// While a block is in the cache: before it is sent (all that begin before `at`), after it has come (all that end
-// there).
+// Digests blocks while they are in the cache: before they are sent (all blocks that begin before
+// `at`), or after they have arrived (all blocks that end there).
 void local_payload::digest_until(std::size_t slice_index, std::uint64_t at) {
   if (!chunk_.of->what().digests || slice_index < digest_slice_)
     return;
@@ -166,7 +167,7 @@ void local_payload::digest_until(std::size_t slice_index, std::uint64_t at) {
     digest_block_ = 0;
   }
   auto& s = chunk_.slices[slice_index];
-  auto in_op = s.op->lead + s.first; // of the slice's first byte, from the first block's begin
+  auto in_op = s.op->lead + s.first; // the slice's first byte, counted from the first block's begin
   auto first_block = in_op / digest_block_bytes;
   while (true) {
     auto begin = (first_block + digest_block_) * digest_block_bytes;

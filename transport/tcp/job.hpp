@@ -25,12 +25,12 @@ struct slice {
   std::uint64_t remote_offset() const noexcept { return op->remote_offset + first; }
 };
 
-/// What one request moves. Its holder may touch the memory, and gives the chunk back to its job.
+/// The bytes of one request. Its holder may touch the memory, and gives the chunk back to its job.
 struct chunk {
   std::shared_ptr<job> of;
   std::vector<slice> slices;
   std::uint64_t bytes = 0;
-  std::uint32_t attempts = 0; // the number of streams that broke while carrying it
+  std::uint32_t attempts = 0; // streams that broke while carrying it
 };
 
 /// Hands out the chunks of a transfer and collects their outcomes. Threads: any.

@@ -1,4 +1,4 @@
-// Which stream carries which chunk, and what happens when one breaks.
+// Decides which stream carries which chunk, and what happens when a stream breaks.
 #include <millrace/core/codec.hpp>
 #include <millrace/core/digest.hpp>
 #include <millrace/core/log.hpp>
@@ -7,8 +7,6 @@
 #include <algorithm>
 
 namespace millrace::transport::tcp {
-
-// -- handing out chunks -----------------------------------------------------------------------------
 
 void peer_link::submit(transfer t, completion<transfer_report> done) {
   status refused;
@@ -60,7 +58,7 @@ void peer_link::feed() {
   while (auto next = pick()) {
     if (next->on->issue(next->what))
       continue;
-    // It has just been closed; `stream_closed` follows.
+    // The stream was closed just now; `stream_closed` follows.
     auto of = next->what->of;
     {
       std::lock_guard guard{mutex_};
@@ -73,7 +71,8 @@ void peer_link::feed() {
   }
 }
 
-// Small transfers first: they wait for nothing but the first stream. The others take turns, chunk by chunk.
+// Small transfers go first, since they wait for the first stream only. The others take turns, chunk
+// by chunk.
 std::optional<peer_link::next_chunk> peer_link::pick() {
   std::lock_guard guard{mutex_};
   if (closed_)
@@ -87,7 +86,7 @@ std::optional<peer_link::next_chunk> peer_link::pick() {
 }
 
 std::optional<peer_link::next_chunk> peer_link::take_from(jobs& queue, std::size_t slot) {
-  // What both sides take; known since the peer announced itself, before the first stream.
+  // The chunk size that both sides accept. The peer has announced its own before the first stream.
   auto chunk_bytes =
     std::min(theirs_.chunk_bytes, options_.chunk_bytes) / digest_block_bytes * digest_block_bytes;
   while (!queue.empty()) {
@@ -122,7 +121,7 @@ std::optional<std::size_t> peer_link::small_slot() const {
   return std::nullopt;
 }
 
-// The one with the least to do; the first stream only if there is no other.
+// Returns the stream with the least to do. The first stream is used only if there is no other.
 std::optional<std::size_t> peer_link::bulk_slot() const {
   std::optional<std::size_t> best;
   bool others = false;
@@ -155,8 +154,6 @@ peer_link::slot* peer_link::slot_of(std::uint64_t serial) {
       return &s;
   return nullptr;
 }
-
-// -- when a stream breaks -----------------------------------------------------------------------------
 
 void peer_link::stream_closed(
   stream& s, std::vector<std::unique_ptr<chunk>> unfinished, const status& why) {
@@ -203,7 +200,7 @@ void peer_link::stream_closed(
     channel_->close(why.within("a stream"));
 }
 
-// The peer's end is closed; ours shall be before it hears `gone`.
+// The peer's end is closed. This end must be closed before the peer gets `gone`.
 void peer_link::on_lost(std::uint64_t serial) {
   std::shared_ptr<stream> open;
   {
@@ -211,7 +208,7 @@ void peer_link::on_lost(std::uint64_t serial) {
     if (auto* of = slot_of(serial); of && serial != 0) {
       open = of->s;
       to_confirm_.insert(serial);
-      if (!open) // it is closing: whoever closes it confirms
+      if (!open) // it is closing: `stream_closed` will confirm
         return;
     }
   }
@@ -243,7 +240,7 @@ void peer_link::ask_again(std::vector<std::unique_ptr<chunk>> chunks) {
   feed();
 }
 
-// Ends what waits for a stream.
+// Ends the transfers that wait for a stream.
 void peer_link::give_up(const status& why) {
   jobs waiting;
   {

@@ -120,10 +120,10 @@ private:
   announce ours_;
   const std::uint32_t look_ms_;
 
-  mutable std::mutex mutex_; // guards what follows
+  mutable std::mutex mutex_; // guards the members below
   bool closed_ = false;
   status why_;
-  bool announced_ = false; // the peer has told us of itself
+  bool announced_ = false; // the peer has announced itself
   announce theirs_;
   bool we_open_ = false;
   std::vector<net::socket_address> towards_;

@@ -1,4 +1,4 @@
-// How the streams of a link come to be, and how they are looked after.
+// Opens the streams of a link and watches them.
 #include <millrace/core/codec.hpp>
 #include <millrace/core/digest.hpp>
 #include <millrace/core/log.hpp>
@@ -17,10 +17,11 @@ namespace {
 constexpr std::uint64_t ahead_bytes_first = 8u << 10;
 constexpr std::uint64_t ahead_bytes_others = 256;
 constexpr std::uint32_t looks_per_stall = 8;
-// What may lie before an answer, of both sides' transfers, in what we let be in flight: the peer may let more.
+// Bytes of both sides' transfers that may come before an answer, in multiples of what this process
+// allows in flight. The peer may allow more.
 constexpr std::uint64_t ahead_max = 4;
-constexpr std::uint32_t failures_max =
-  3; // to open a stream again, before transfers stop waiting for it
+// Failures to open a stream again, after which transfers stop waiting for it.
+constexpr std::uint32_t failures_max = 3;
 
 bool unspecified(const net::socket_address& a) { return a.host() == "0.0.0.0" || a.host() == "::"; }
 
@@ -43,7 +44,7 @@ peer_link::peer_link(
 
 template <class Message>
 void peer_link::send(message_kind kind, const Message& m) {
-  // Without this message transfers would hang: better to have no channel.
+  // Transfers would hang without this message, so the channel is closed if it cannot be sent.
   send_or_close(*channel_, kind, m);
 }
 
@@ -88,7 +89,8 @@ status peer_link::on_announce(announce theirs) {
     if (announced_)
       return {errc::protocol_error, "announced itself twice"};
     announced_ = true;
-    // Both sides come to the same conclusion: whoever connected the channel, if it can.
+    // Both sides come to the same conclusion: the side that connected the channel opens the
+    // streams, if it can.
     we_open_ = !towards.empty() && (peer().connected_by_us || !they_can);
     open_them = we_open_;
     key_ = admission_key(*channel_, theirs.group);
@@ -106,7 +108,7 @@ status peer_link::on_announce(announce theirs) {
   return {};
 }
 
-// Of what the peer announced, or the channel's own address.
+// Returns the addresses that the peer announced, or else the channel's own address.
 std::vector<net::socket_address> peer_link::addresses_of(const announce& theirs) const {
   std::vector<net::socket_address> out;
   for (auto& text : theirs.addresses) {
@@ -152,7 +154,8 @@ void peer_link::open(std::size_t slot) {
     });
 }
 
-// Where there never was a stream, another driver shall be tried at once; one that broke is worth some patience.
+// If there never was a stream, transfers fail at once, so that another driver is tried. If a stream
+// broke, they wait for some attempts.
 void peer_link::not_opened(std::size_t slot, const status& why) {
   log().debug("no stream peer={}: {}", peer().name, why.to_string());
   bool hopeless = false;
@@ -198,7 +201,7 @@ status peer_link::accept(admitted_socket& s) {
     std::lock_guard guard{mutex_};
     if (closed_)
       return {errc::peer_lost, "its channel is closed"};
-    // It took another way than the channel's frames, and was faster.
+    // The stream did not follow the order of the channel's frames, and was faster.
     if (!announced_)
       return {errc::busy, "what its peer announces has not come yet"};
     if (we_open_)
@@ -213,7 +216,8 @@ status peer_link::accept(admitted_socket& s) {
       return {errc::busy, "the stream it would replace is being closed"};
   }
   if (former) {
-    // The peer knows that it has broken; it will come again once we have noticed, too.
+    // The peer knows that the former stream has broken. It will connect again after this side has
+    // noticed, too.
     former->close({errc::peer_lost, peer().name + " opened another stream in place of this one"});
     return {errc::busy, "the stream it would replace is being closed"};
   }
@@ -272,8 +276,6 @@ bool peer_link::reachable() const {
   return !closed_ && hopeful_ && channel_->is_open();
 }
 
-// -- looking after streams ------------------------------------------------------------------------
-
 void peer_link::look_later() {
   loops_.first->run_after(look_ms_, [weak = weak_from_this()] {
     if (auto self = weak.lock())
@@ -281,7 +283,7 @@ void peer_link::look_later() {
   });
 }
 
-// Time is counted in looks, so that a pause of this process itself is not taken for silence of the peer.
+// Time is counted in looks, so that a pause of this process is not taken for silence of the peer.
 void peer_link::look() {
   std::vector<std::shared_ptr<stream>> stalled;
   std::vector<std::unique_ptr<chunk>> unconfirmed;

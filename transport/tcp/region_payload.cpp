@@ -1,4 +1,5 @@
-// A lease for each system call, and a bounce buffer where the runs are too short for one.
+// Takes a lease for each system call, and uses a bounce buffer if the runs are too short for one
+// call.
 #include <millrace/transport/tcp/region_payload.hpp>
 
 #include <algorithm>
@@ -8,7 +9,8 @@ namespace millrace::transport::tcp {
 namespace {
 
 constexpr std::uint64_t bounce_bytes = 64u << 10;
-// Runs of a strided tensor that are shorter on the average are gathered by us, not by the kernel.
+// If the runs of a strided tensor are shorter than this on average, they are gathered here instead
+// of by the kernel.
 constexpr std::uint64_t run_bytes_min = 256;
 
 class region_payload : public payload {
@@ -16,8 +18,8 @@ public:
   region_payload(region_ref memory, std::vector<range> ranges, flow way)
     : memory_(std::move(memory)), ranges_(std::move(ranges)), way_(way) {}
 
-  // *Problem*: withdrawing waits for leases, and must not wait for the network. So a lease lasts for one system call
-  // that does not block.
+  // *Problem*: withdrawing waits for leases, and must not wait for the network. So a lease lasts
+  // for one system call that does not block.
   std::size_t pieces(std::span<iovec> out, std::uint64_t bytes_max) override {
     if (kept_ > 0) {
       out[0] = {bounce_.data() + bounce_at_, std::min(kept_, bytes_max)};
@@ -53,7 +55,7 @@ public:
   }
 
 private:
-  // As many runs as fit.
+  // Lists as many runs as fit.
   std::size_t gather(std::span<iovec> out, std::uint64_t bytes_max, std::uint64_t& bytes) const {
     std::size_t n = 0;
     auto at = at_;
@@ -93,7 +95,7 @@ private:
     return sum;
   }
 
-  // Goes over the next `size_bytes`, or what is left.
+  // Calls `use` for the next `size_bytes`, or for what is left, and moves on.
   template <class F>
   void for_ranges(std::uint64_t size_bytes, F use) {
     while (range_ < ranges_.size()) {

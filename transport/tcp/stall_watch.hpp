@@ -1,4 +1,4 @@
-// Decides from looks at a stream whether it has stalled.
+// Decides whether a stream has stalled, by looking at it regularly.
 // One for each stream, kept by `peer_link`.
 #pragma once
 
@@ -6,7 +6,7 @@
 
 namespace millrace::transport::tcp {
 
-/// What a look at a stream shows.
+/// The state of a stream at one look.
 struct stream_progress {
   bool busy = false; // a unit is incomplete, or something waits
   std::uint64_t moved_bytes = 0;
@@ -24,7 +24,7 @@ struct stream_progress {
 /// answer.
 class stall_watch {
 public:
-  /// `ahead_bytes_max`: what both sides may have in flight on the stream.
+  /// `ahead_bytes_max`: the bytes that both sides may have in flight on the stream.
   stall_watch(std::uint32_t looks_max, std::uint64_t ahead_bytes_max) noexcept
     : looks_max_(looks_max), ahead_bytes_max_(ahead_bytes_max) {}
 
@@ -35,7 +35,7 @@ public:
       begin_ = now.moved_bytes;
       return went_on(now);
     }
-    // Where we wait for no answer, a slow stream harms only the peer.
+    // If this side waits for no answer, a slow stream harms only the peer.
     auto pace = oldest_ == 0 ? 1 : pace_bytes;
     auto in_time = oldest_ == 0 || now.moved_bytes - begin_ <= ahead_bytes_max_;
     if (now.moved_bytes - mark_ >= pace && in_time)

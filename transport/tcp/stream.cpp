@@ -1,4 +1,4 @@
-// A stream's life, and its sending side.
+// A stream's life and its sending side.
 #include <millrace/core/log.hpp>
 #include <millrace/transport/tcp/crc32c.hpp>
 #include <millrace/transport/tcp/stream.hpp>
@@ -16,7 +16,8 @@ namespace {
 constexpr std::size_t pieces_max = 256;
 constexpr std::uint64_t call_bytes_max = 1u << 20; // of one system call, and so of one lease
 
-// Sent in place of memory that cannot be reached any more: the length was announced before.
+// Zeros, which are sent in place of memory that cannot be reached any more. The length has been
+// announced already.
 std::span<std::byte> nothing() {
   static std::vector<std::byte> zeros(64u << 10);
   return zeros;
@@ -24,7 +25,8 @@ std::span<std::byte> nothing() {
 
 } // namespace
 
-/// What a loop holds of a stream: should the loop stop first, the user still hears of the end.
+/// The loop's reference to a stream. If the loop stops first, the user still learns that the stream
+/// has ended.
 struct stream::tie {
   explicit tie(std::shared_ptr<stream> s) : of(std::move(s)) {}
   tie(const tie&) = delete;
@@ -39,8 +41,8 @@ stream::stream(
     limits_(limits), user_(std::move(user)),
     in_(body_bytes_max + trailer_bytes + header_bytes + limits.ahead_bytes) {}
 
-// Edge-triggered, both ways from the start: any thread may find the socket full, and none but the loop could ask it
-// to watch for room.
+// Watches both directions from the start, edge-triggered: any thread may find the socket full, and
+// only the loop could ask to watch for room.
 void stream::start() {
   auto watch = [t = std::make_shared<tie>(shared_from_this())] {
     auto& s = *t->of;
@@ -54,7 +56,7 @@ void stream::start() {
       [t](std::uint32_t events) { t->of->on_events(events); });
     if (!watched.ok())
       return s.finish(watched);
-    // Where bytes are encrypted, this begins the handshake.
+    // This begins the handshake of an encrypted stream.
     s.on_events(EPOLLIN);
   };
   if (loop_->on_loop())
@@ -80,7 +82,8 @@ void stream::close(const status& why) {
   loop_->post([s = shared_from_this(), why] { s->finish(why); });
 }
 
-// On the loop, so nobody receives into memory now; whoever sends at this moment is waited for by `leave`.
+// Runs on the loop, so no thread receives into memory now. `leave` waits for a thread that is
+// sending.
 void stream::finish(const status& why) {
   auto keep = shared_from_this();
   {
@@ -97,7 +100,7 @@ void stream::finish(const status& why) {
   leave();
 }
 
-// By the loop when it closes the stream, or by the last one who was sending then.
+// Called by the loop when it closes the stream, or by the thread that was sending then.
 void stream::leave() {
   std::vector<std::unique_ptr<chunk>> unfinished;
   {
@@ -119,8 +122,6 @@ void stream::leave() {
     of->end(std::move(c), why_);
   }
 }
-
-// -- sending --------------------------------------------------------------------------------------
 
 std::uint64_t stream::outgoing::memory_left() const noexcept {
   return header.has_payload() ? header.length - memory_sent : 0;
@@ -177,7 +178,7 @@ bool stream::issue(std::unique_ptr<chunk>& c) {
   return true;
 }
 
-// Queues the outcome of a request; the caller pumps.
+// Queues the outcome of a request. The caller must pump.
 void stream::answer(std::uint64_t request, const status& outcome) {
   outgoing item;
   auto words = std::string_view{outcome.detail()}.substr(0, words_bytes_max);
@@ -195,7 +196,7 @@ void stream::answer(std::uint64_t request, const status& outcome) {
     out_.push_back(std::move(item));
 }
 
-// One thread sends at a time; others leave a note and go on.
+// One thread sends at a time. Other threads set `again_` and go on.
 void stream::pump() {
   std::unique_lock lock{mutex_};
   again_ = true;
@@ -217,7 +218,8 @@ void stream::pump() {
     close(broken);
 }
 
-// Until the queue is empty, the socket full, or the turn over. Only this thread takes from the front.
+// Sends until the queue is empty, the socket is full, or the turn is over. Only this thread takes
+// items from the front.
 status stream::send_queued(std::unique_lock<std::mutex>& lock, std::vector<ended_chunk>& ended) {
   auto on_loop = loop_->on_loop();
   while (!closed_ && !out_.empty()) {
@@ -289,7 +291,8 @@ moved_bytes stream::send_some(outgoing& item) {
   }
   std::span pieces{parts.data() + first_piece, n - first_piece};
   auto last = item.header.has_payload() && in_pieces == item.memory_left();
-  // With a checksum the trailer goes after the bytes, whose number a call decides.
+  // With a checksum the trailer is sent after the bytes, since the call decides how many bytes are
+  // sent.
   if (last && (!limits_.checksum || in_pieces == 0)) {
     auto why = item.memory ? item.memory->failure().code() : errc::ok;
     encode_trailer(

@@ -71,7 +71,7 @@ public:
 
 private:
   struct tie;
-  // What waits to be sent: a header with its body, then memory and a trailer.
+  // A unit that waits to be sent: a header with its body, then memory and a trailer.
   struct outgoing {
     unit_header header;
     std::vector<std::byte> head;
@@ -137,7 +137,7 @@ private:
   std::atomic<std::uint64_t> moved_ = 0;
   std::atomic<bool> receiving_ = false; // a unit is incomplete
 
-  mutable std::mutex mutex_; // guards what follows, up to the receiving side
+  mutable std::mutex mutex_; // guards the members up to the receiving side
   bool closed_ = false;
   bool left_ = false; // `stream_closed` was called
   status why_;

@@ -1,4 +1,4 @@
-// The accepting side of an admission: message, challenge, proof.
+// The accepting side of an admission: first message, challenge, proof.
 #include <millrace/core/log.hpp>
 #include <millrace/net/channel/refusal_log.hpp>
 #include <millrace/transport/tcp/stream_admission.hpp>
@@ -19,7 +19,7 @@ struct stream_admission::unproven_stream {
   bool challenged = false;
   admission_message first{};
   admission_proof proof{};
-  std::size_t got = 0; // of `first`, then of `proof`
+  std::size_t got = 0; // bytes of `first`, then of `proof`
   admission as;
   expected_group group;
   admission_challenge challenge{};
@@ -105,7 +105,7 @@ void stream_admission::receive(net::unique_fd fd, const net::socket_address& fro
   unproven_.emplace(number, std::move(s));
 }
 
-// Reads no byte beyond the message that is due: what follows belongs to the stream.
+// Reads no byte beyond the message that is due, since later bytes belong to the stream.
 void stream_admission::on_bytes(std::uint64_t number) {
   while (true) {
     auto found = unproven_.find(number);
@@ -139,7 +139,7 @@ void stream_admission::retire(const group_id& group) {
   auto lifetime =
     std::chrono::milliseconds{options_.connect_timeout_ms + options_.admission_timeout_ms};
   retired_.push_back({group, steady_clock::now() + lifetime});
-  // As many sockets may wait to be accepted or admitted.
+  // This many sockets may wait to be accepted or admitted.
   if (retired_.size() > net::tcp_backlog + options_.admissions_max)
     retired_.pop_front();
 }
@@ -191,7 +191,7 @@ status stream_admission::on_proof(unproven_stream& s) {
     std::find_if(unproven_.begin(), unproven_.end(), [&](auto& e) { return e.second.get() == &s; });
   auto keep = entry->second;
   unproven_.erase(entry);
-  // A member that comes too early, or that has gone, is no stranger.
+  // A member that comes too early, or whose channel has closed, is no stranger.
   auto bad = keep->group.take(std::move(out));
   if (!bad.ok() && bad.code() != errc::busy && bad.code() != errc::peer_lost)
     net::refused(keep->source, bad);
@@ -202,7 +202,7 @@ void stream_admission::refuse(std::uint64_t number, const status& why) {
   auto found = unproven_.find(number);
   if (found == unproven_.end())
     return;
-  // The other side has ended it.
+  // The other side has ended the stream.
   if (why.code() != errc::peer_lost)
     net::refused(found->second->source, why);
   remove(number);

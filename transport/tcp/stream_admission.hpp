@@ -1,4 +1,5 @@
-// Admission of bulk streams: every socket must prove in time which peer opened it. Made by the tcp driver.
+// Admission of bulk streams: every socket must prove in time which peer opened it. Made by the tcp
+// driver.
 #pragma once
 
 #include <millrace/core/clock.hpp>
@@ -17,20 +18,23 @@
 
 namespace millrace::transport::tcp {
 
-/// Who may be expecting a stream.
+/// A group for which streams may come.
 struct expected_group {
   net::channel_key key{};
-  /// On the loop. Errors are logged as refusals, but for `busy` and `peer_lost`: a member is no stranger.
+  /// Takes an admitted stream. Called on the loop. Errors are logged as refusals, except `busy` and
+  /// `peer_lost`, since a member is no stranger.
   std::function<status(std::shared_ptr<admitted_socket>)> take;
 };
 
-/// *Problem*: anybody can connect. So until it has proved itself, a socket costs one entry of a bounded table and has a
-/// deadline. One source gets a part of the table only. When the table is full, the source with the most entries loses
-/// its oldest one.
+/// Accepts sockets and checks to which group they belong.
 ///
-/// A member may end while its streams are on their way. That is no refusal: refusals are for strangers.
+/// *Problem*: every process can connect. So a socket that has not proved itself costs one entry of
+/// a bounded table and has a deadline. One source gets only a part of the table. When the table is
+/// full, the source with the most entries loses its oldest one.
 ///
-/// Threads: on the loop, but for `listen` and `close`.
+/// A member may end while its streams are on their way. This is not logged as a refusal, which is
+/// for strangers.
+/// Threads: the loop; `listen` and `close` any.
 class stream_admission : public net::stream_acceptor,
                          public std::enable_shared_from_this<stream_admission> {
 public:
@@ -39,11 +43,13 @@ public:
     std::function<std::optional<expected_group>(const group_id&)> find)
     : loop_(std::move(loop)), options_(options), find_(std::move(find)) {}
 
-  /// Accepts streams at an address; returns it with its real port.
-  /// Errors: `invalid_argument`; `already_exists` when another process has the port; `unavailable`; `io_error`.
+  /// Accepts streams at an address. Returns the address with its real port.
+  /// Errors:  `invalid_argument`; `already_exists` when another process has the port;
+  ///          `unavailable`; `io_error`.
   result<net::socket_address> listen(const std::string& address);
   void receive(net::unique_fd fd, const net::socket_address& from) override;
-  /// The channel of this group has closed: its streams are closed when they come.
+  /// Notes that the channel of this group has closed. Streams of the group that come later are
+  /// closed.
   void retire(const group_id& group);
   /// Refuses all streams from now on.
   void close();

@@ -1,4 +1,4 @@
-// Connect, first message, challenge, proof, proof.
+// The connecting side of an admission: connect, first message, challenge, and both proofs.
 #include <millrace/transport/tcp/stream_opening.hpp>
 
 #include <netinet/in.h>
@@ -15,7 +15,7 @@ namespace {
 
 template <class T>
 void set(int fd, int level, int name, T value) {
-  // A kernel that lacks one of these still carries bytes.
+  // The stream works even if the kernel lacks one of these options.
   static_cast<void>(::setsockopt(fd, level, name, &value, sizeof(value)));
 }
 
@@ -124,7 +124,7 @@ private:
       failed(bad);
   }
 
-  // A fresh socket takes messages as small as these whole.
+  // A new socket takes such small messages whole.
   template <class Message>
   bool send(const Message& m) {
     auto n = ::send(fd_.get(), m.data(), m.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
@@ -177,7 +177,7 @@ private:
 void prepare_socket(int fd, const tcp_options& options) {
   set(fd, IPPROTO_TCP, TCP_NODELAY, 1);
   if (options.keepalive_ms > 0) {
-    // The kernel counts seconds; a part of one is not "never".
+    // The kernel counts seconds. A part of a second must not become 0, which means "never".
     auto seconds = static_cast<int>((options.keepalive_ms + 999) / 1000);
     set(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
     set(fd, IPPROTO_TCP, TCP_KEEPIDLE, seconds);

@@ -1,4 +1,5 @@
-// A stream's receiving side: from bytes to units, and what each of them does. On the stream's loop.
+// A stream's receiving side: turns bytes into units and handles each unit. Runs on the stream's
+// loop.
 #include <millrace/core/assert.hpp>
 #include <millrace/transport/tcp/crc32c.hpp>
 #include <millrace/transport/tcp/region_payload.hpp>
@@ -18,7 +19,7 @@ namespace {
 constexpr std::size_t pieces_max = 256;
 constexpr std::uint64_t call_bytes_max = 1u << 20;
 
-// Where bytes go that nobody wants.
+// Room for bytes that are dropped.
 std::span<std::byte> discarded() {
   static thread_local std::vector<std::byte> room(64u << 10);
   return room;
@@ -29,7 +30,7 @@ std::span<std::byte> discarded() {
 void stream::on_events(std::uint32_t events) {
   auto keep = shared_from_this();
   if (events & ~static_cast<std::uint32_t>(EPOLLOUT))
-    // What came together with the end of the stream announces it no second time.
+    // Bytes that came together with the end of the stream cause no second event for the end.
     receive_some((events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) != 0);
   pump();
 }
@@ -73,7 +74,7 @@ void stream::receive_some(bool to_end) {
   }
 }
 
-// Bytes that the buffer must hold before `advance` can go on.
+// Returns how many bytes the buffer must hold before `advance` can go on.
 std::size_t stream::wanted() const noexcept {
   switch (phase_) {
   case phase::header:
@@ -88,7 +89,7 @@ std::size_t stream::wanted() const noexcept {
   return 0;
 }
 
-// Memory is filled by the kernel; behind its end, what comes next goes to the buffer in the same call.
+// The kernel fills memory. In the same call, the bytes behind the memory's end go to the buffer.
 moved_bytes stream::receive_once() {
   std::array<iovec, pieces_max + 1> parts;
   std::size_t n = 0;
@@ -141,7 +142,7 @@ status stream::advance() {
   return bad;
 }
 
-// One step, if the bytes for it are there.
+// Takes one step if the bytes for it are there.
 bool stream::advance_once(status& bad) {
   switch (phase_) {
   case phase::header:
@@ -223,10 +224,11 @@ status stream::on_body() {
   return bad;
 }
 
-// Both bounds are known to the peer.
+// The peer knows both bounds.
 status stream::admit_request(std::uint64_t request) {
   std::lock_guard guard{mutex_};
-  if (unanswered_.size() > limits_.requests_max) // one may be sent, and not yet struck out
+  // One answer may have been sent and not yet been struck out.
+  if (unanswered_.size() > limits_.requests_max)
     return {
       errc::protocol_error, "more than {} requests at a time on one stream", limits_.requests_max};
   if (std::count(unanswered_.begin(), unanswered_.end(), request) > 0)
@@ -281,7 +283,7 @@ status stream::on_outcome(std::span<const std::byte> words) {
       outcome = {
         errc_from_wire(header_.code),
         std::string{reinterpret_cast<const char*>(words.data()), words.size()}};
-    // Whoever is still sending its memory ends it.
+    // The thread that still sends the chunk's memory ends the chunk.
     if (writes && !found->second.sent) {
       found->second.outcome = std::move(outcome);
       return {};
@@ -293,7 +295,7 @@ status stream::on_outcome(std::span<const std::byte> words) {
   return {};
 }
 
-// The chunk stays among the pending ones until its trailer; only this loop takes it from there meanwhile.
+// The chunk stays pending until its trailer arrives. Until then only this loop can take it out.
 status stream::on_data() {
   std::lock_guard guard{mutex_};
   auto found = pending_.find(header_.request);
@@ -311,7 +313,7 @@ status stream::on_trailer() {
   phase_ = phase::header;
   if (t.request != header_.request)
     return {errc::protocol_error, "a trailer of another unit"};
-  // Not a lie of the peer, as far as we know: the stream is given up, and what it carried asked for again.
+  // The peer need not have lied. So the stream is given up, and its chunks are requested again.
   if (limits_.checksum && t.code == 0 && t.crc32c != crc_)
     return {errc::corrupt_data, "bytes from {} do not have the checksum sent with them", peer_};
   if (header_.kind == unit_kind::data)

@@ -1,4 +1,4 @@
-// The links to peers, and the admission of their streams.
+// Keeps the links to peers and admits their streams.
 #include <millrace/transport/peer_links.hpp>
 #include <millrace/transport/tcp/peer_link.hpp>
 #include <millrace/transport/tcp/stream_admission.hpp>
@@ -21,7 +21,8 @@ public:
       admission_->close();
     for (auto& link : links_.all())
       link->close({errc::unavailable, "the driver is shutting down"});
-    // The last owner may let go on one of these loops: its handle then ends the thread by itself.
+    // The last owner may drop the driver on one of these loops. That loop's handle then ends the
+    // thread by itself.
     for (auto& loop : loops_.others)
       if (!loop->on_loop())
         loop->stop();
@@ -49,9 +50,7 @@ public:
   }
 
   std::string_view name() const noexcept override { return "tcp"; }
-  driver_capabilities capabilities() const noexcept override {
-    return {};
-  }
+  driver_capabilities capabilities() const noexcept override { return {}; }
   bool reaches(const peer_id& owner) const noexcept override { return link_to(owner) != nullptr; }
   std::shared_ptr<net::stream_acceptor> stream_acceptor() const override { return admission_; }
 

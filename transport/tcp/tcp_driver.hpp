@@ -1,4 +1,4 @@
-// Moves bytes between hosts over several TCP streams for each peer: what reaches everywhere.
+// Moves bytes between hosts over several TCP streams for each peer. It works between any hosts.
 #pragma once
 
 #include <millrace/transport/driver_kind.hpp>
@@ -6,8 +6,9 @@
 
 namespace millrace::transport {
 
-/// Errors: `invalid_argument` for an address that is none; `already_exists`, `io_error` for one that cannot be listened
-/// at.
+/// Makes the driver.
+/// Errors:  `invalid_argument` for text that is no address; `already_exists` or `io_error` for an
+///          address at which this process cannot listen.
 result<std::shared_ptr<peer_driver>> make_tcp_driver(
   const driver_deps& deps, const tcp_options& options);
 

@@ -1,4 +1,4 @@
-// Reading distrusts every field.
+// Encodes and decodes the format. Decoding checks every field.
 #include <millrace/core/assert.hpp>
 #include <millrace/transport/bytes.hpp>
 #include <millrace/transport/tcp/wire.hpp>

@@ -57,7 +57,7 @@ struct unit_target {
   std::vector<range> ranges;
 };
 
-/// What is known only at the end of the bytes.
+/// The facts that are known only at the end of the bytes.
 struct unit_trailer {
   std::uint64_t request = 0;
   std::uint32_t crc32c = 0; // where both sides agreed on checksums

@@ -1,5 +1,5 @@
-// One registration an arena, made by whoever needs it first.
-// Called at start for shared arenas, and for the first transfer of others.
+// Registers each arena once, for the first caller that needs it.
+// Called at start for shared arenas, and at the first transfer for others.
 #include <millrace/core/log.hpp>
 #include <millrace/transport/verbs/arena_registry.hpp>
 
@@ -59,8 +59,8 @@ result<std::shared_ptr<registered_memory>> arena_registry::add(const std::shared
   return mine.made;
 }
 
-// What lacked room now may find it later: the limit of locked memory counts for all of the process, and is raised
-// from outside.
+// Remembers the outcome. A registration that failed for lack of memory may succeed later, since the
+// limit of locked memory counts for the whole process and may be raised from outside.
 void arena_registry::settle(entry& mine, result<std::shared_ptr<registered_memory>> made) {
   mine.failed_until = time_point::max();
   mine.made = std::move(made);

@@ -1,4 +1,4 @@
-// The life of a transfer: it gets keys, its requests are done or undone, it ends.
+// The life of a transfer: it gets keys, its requests are done or come back, and it ends.
 #include <millrace/transport/driver_message.hpp>
 #include <millrace/transport/verbs/asking_side.hpp>
 
@@ -36,8 +36,6 @@ void asking_side::begin(const transfer_ptr& t) {
   dirty_ = true;
 }
 
-// -- keys -----------------------------------------------------------------------------------------
-
 void asking_side::obtain_keys(const transfer_ptr& t) {
   auto name = region_name::of(*t);
   if (auto keys = keys_.find(name))
@@ -49,7 +47,7 @@ void asking_side::obtain_keys(const transfer_ptr& t) {
       ask{*number, name.region, name.key, static_cast<std::uint8_t>(name.dir)});
 }
 
-// The peer does not answer: transfers that still need the keys ask anew.
+// The peer has not answered. Transfers that still need the keys ask again.
 void asking_side::give_up_question(const region_name& name) {
   if (!keys_.give_up(name))
     return;
@@ -83,7 +81,7 @@ void asking_side::give_keys(const region_name& name, const result<region_keys::k
       fail_transfer(t, keys.error());
       continue;
     }
-    // Requests were cut along the ranges of the first answer.
+    // The requests were cut along the ranges of the first answer.
     auto other = t->keys && !t->keys->same_ranges(**keys);
     auto bad = other
       ? status{errc::protocol_error, peer() + " says the region has other ranges than before"}
@@ -93,7 +91,7 @@ void asking_side::give_keys(const region_name& name, const result<region_keys::k
       continue;
     }
     t->keys = *keys;
-    // Where the memory lies at the owner's side is known only now.
+    // Only now does this side know where the memory lies at the owner.
     if (!std::exchange(t->checked, true))
       choose_home(*t);
     note_end(t); // if there is nothing to move
@@ -112,8 +110,6 @@ void asking_side::rails_changed() {
   keys_went_ |= keys_.forget_all();
 }
 
-// -- what becomes of requests ---------------------------------------------------------------------
-
 void asking_side::request_done(const transfer_ptr& t) {
   --t->in_flight;
   t->moved_at = steady_clock::now();
@@ -130,7 +126,7 @@ void asking_side::request_undone(
   if (how == undone::local_error)
     return fail_transfer(t, {errc::io_error, why.within("moving with " + peer()).detail()});
   if (how == undone::refused) {
-    // Keys that do not work any more: the owner knows whether there are others.
+    // The keys do not work any more. The owner knows whether there are new ones.
     keys_.forget(region_name::of(*t));
     if (++t->refused > parts_.options.op_retries)
       return fail_transfer(t, why.within("moving with " + peer()));
@@ -140,8 +136,6 @@ void asking_side::request_undone(
   t->again.push_back(std::move(r));
 }
 
-// -- ends -----------------------------------------------------------------------------------------
-
 void asking_side::tick(time_point now) {
   for (auto& t : transfers_)
     if (now - t->moved_at > std::chrono::milliseconds{parts_.options.op_timeout_ms})
@@ -149,8 +143,8 @@ void asking_side::tick(time_point now) {
   reap();
 }
 
-// A transfer whose bytes are all there waits for this side's movers only. The caller's own deadline may be later, and
-// may leave time for another driver.
+// A transfer whose bytes have all arrived waits only for this side's movers, so it is left alone.
+// The caller's own deadline may be later, which may leave time for another driver.
 void asking_side::end_if_stuck(const transfer_ptr& t) {
   if (t->in_flight > 0 || t->digesting)
     return;
@@ -209,7 +203,7 @@ void asking_side::finish(const transfer_ptr& t) {
 
 void asking_side::close(const status& why) {
   closed_ = true;
-  // A mover may still be reading for digests; its share keeps the memory.
+  // A mover may still be reading for digests. It shares the transfer, which keeps the memory.
   ended_.clear();
   for (auto& t : std::exchange(transfers_, {}))
     t->done(fail(why));

@@ -1,4 +1,4 @@
-// Which request goes out over which rail. Called on the completion thread.
+// Decides which request goes over which rail. Called on the completion thread.
 #include <millrace/transport/verbs/asking_side.hpp>
 #include <millrace/transport/verbs/memory_distance.hpp>
 
@@ -16,7 +16,8 @@ bool asking_side::pump() {
   return posted;
 }
 
-// One request a rail and round, so that a transfer spreads over all of them from its beginning.
+// Posts one request per rail and round, so that a transfer is spread over all rails from its
+// beginning.
 bool asking_side::fill_rails() {
   bool some = false;
   for (bool posted = true; posted; some |= posted) {
@@ -32,7 +33,7 @@ bool asking_side::fill_rails() {
   return some;
 }
 
-// Transfers take turns, request by request.
+// Returns the transfer whose turn it is. Transfers take turns, request by request.
 asking_side::transfer_ptr asking_side::next_for(const rail& r) {
   for (std::size_t i = 0; i < transfers_.size(); ++i) {
     auto at = (turn_ + i) % transfers_.size();
@@ -54,7 +55,7 @@ bool asking_side::may_use(const rail& r, const running_transfer& t) const {
   return !home || home == &r;
 }
 
-// Null when it is down: then any other rail will do.
+// Returns null if the home rail is down. Then any other rail may be used.
 const rail* asking_side::home_of(const running_transfer& t) const {
   auto* home = rails_.find(t.home);
   auto usable = home && home->up() && (!t.keys || t.keys->over(home->pair(), home->generation()));

@@ -1,4 +1,4 @@
-// The steps of librdmacm, one event after the other.
+// Takes the steps of librdmacm, one for each event.
 #include <millrace/core/log.hpp>
 #include <millrace/net/channel/refusal_log.hpp>
 #include <millrace/transport/bytes.hpp>
@@ -12,7 +12,7 @@ namespace millrace::transport::verbs {
 
 namespace {
 
-// Requests that wait to be looked at; the kernel keeps as many more.
+// The bound of requests that wait to be handled. The kernel keeps up to as many more.
 constexpr std::uint32_t requests_max = 8;
 
 status failed(const char* doing) { return status_from_errno(errno, doing); }
@@ -88,7 +88,7 @@ void cm_connection::handle(cm_event& e) {
     return consider(e);
   }
   if (!done_)
-    return; // what follows a connection, the channel tells
+    return; // the channel reports what follows a connection
   status bad;
   switch (e.type) {
   case RDMA_CM_EVENT_ADDR_RESOLVED:
@@ -126,8 +126,6 @@ rdma_conn_param cm_connection::parameters() const {
   return out;
 }
 
-// -- the active side ------------------------------------------------------------------------------
-
 status cm_connection::ask_for_address() {
   auto to = net::socket_address::parse(theirs_.cm_address);
   if (!to)
@@ -160,8 +158,6 @@ status cm_connection::complete() {
   return rdma_establish(id_->get()) == 0 ? status{} : failed("establishing the connection");
 }
 
-// -- the passive side -----------------------------------------------------------------------------
-
 void cm_connection::consider(cm_event& e) {
   auto words = cm_words::decode(e.words);
   auto known =
@@ -176,7 +172,7 @@ void cm_connection::consider(cm_event& e) {
     accept();
 }
 
-// The request and the channel's announcement come in any order.
+// The request and the channel's announcement may come in either order.
 void cm_connection::accept() {
   if (!request_)
     return;
@@ -193,7 +189,7 @@ void cm_connection::accept() {
   if (outcome.ok() && rdma_accept(e.request->get(), &how) != 0)
     outcome = failed("accepting the connection");
   if (outcome.ok())
-    id_ = std::move(e.request); // nobody else is listened to
+    id_ = std::move(e.request); // the listener is closed
   finish(outcome);
 }
 

@@ -30,6 +30,8 @@ struct cm_words {
   friend bool operator==(const cm_words&, const cm_words&) = default;
 };
 
+/// Connects one queue pair.
+///
 /// The passive side listens on a port that the kernel chooses, for this partner only and until it
 /// is connected. It sends the address and a token of 128 random bits to the partner over the
 /// channel. It refuses a request without the token, or for another queue pair than the channel

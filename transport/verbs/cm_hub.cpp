@@ -1,4 +1,4 @@
-// Identifiers and events of librdmacm.
+// Makes identifiers of librdmacm and delivers their events.
 #include <millrace/core/log.hpp>
 #include <millrace/net/channel/refusal_log.hpp>
 #include <millrace/transport/verbs/cm_hub.hpp>
@@ -19,7 +19,7 @@ namespace millrace::transport::verbs {
 
 namespace {
 
-// Private data is shorter than that on every fabric.
+// Private data is shorter than this on every fabric.
 constexpr std::size_t words_max = 256;
 
 bool is_usable(const in6_addr& a) {
@@ -47,7 +47,7 @@ void add_ipv6(std::vector<net::socket_address>& out, const in6_addr& address) {
   add(out, reinterpret_cast<sockaddr*>(&a), sizeof(a));
 }
 
-// GIDs of Ethernet are made of IP addresses.
+// The GIDs of Ethernet are made from IP addresses.
 void add_gid(std::vector<net::socket_address>& out, const rail_info& rail) {
   if (rail.infiniband)
     return;
@@ -133,7 +133,7 @@ void cm_hub::let_go(std::shared_ptr<void> holder, const std::shared_ptr<device>&
 }
 
 void cm_hub::sweep() {
-  // Asking a port takes time, and the loop needs the lock.
+  // This runs without the lock, since asking a port takes time and the loop needs the lock.
   decltype(leaving_) all;
   {
     std::lock_guard guard{mutex_};
@@ -191,8 +191,6 @@ result<cm_id_ptr> cm_hub::bind(const device& d, std::weak_ptr<cm_listener> who) 
   return fail(errc::unavailable, "no IP address belongs to RDMA device " + d.name());
 }
 
-// -- events ---------------------------------------------------------------------------------------
-
 void cm_hub::take_events() {
   rdma_cm_event* e = nullptr;
   while (rdma_get_cm_event(events_, &e) == 0)
@@ -218,7 +216,7 @@ void cm_hub::take(rdma_cm_event* e) {
     if (data)
       copy.words.assign(data, data + std::min<std::size_t>(conn.private_data_len, words_max));
   }
-  // Whoever destroys an identifier waits until its events are acknowledged.
+  // A thread that destroys an identifier waits until the identifier's events are acknowledged.
   rdma_ack_cm_event(e);
   if (who)
     who->on_event(std::move(copy));

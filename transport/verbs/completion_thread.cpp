@@ -1,4 +1,4 @@
-// Polling, sleeping, waking.
+// Polls, sleeps, and wakes.
 // Started by the driver when there is a device.
 #include <millrace/core/log.hpp>
 #include <millrace/transport/verbs/completion_thread.hpp>
@@ -16,10 +16,10 @@ namespace millrace::transport::verbs {
 
 namespace {
 
-// How often deadlines are looked at while there are some.
+// How often deadlines are checked while there are some.
 constexpr std::chrono::milliseconds tick_interval{20};
 
-// 0 if it is not known of one.
+// Returns 0 if the nodes of one device are unknown.
 std::uint64_t nodes_of(const device_list& devices) {
   std::uint64_t out = 0;
   for (auto& d : devices) {
@@ -57,7 +57,7 @@ result<std::shared_ptr<completion_thread>> completion_thread::start(
   try {
     t->thread_ = std::thread{[t] {
       t->run();
-      t->run_posted(); // what came before the end
+      t->run_posted(); // functions that were posted before the end
       t->sources_.clear();
     }};
   } catch (const std::system_error& e) {
@@ -129,7 +129,7 @@ void completion_thread::run() {
 void completion_thread::look_at_deadlines() {
   auto now = steady_clock::now();
   deadlines_ = false;
-  // A look may remove its source.
+  // `tick` may remove its source.
   for (auto& s : std::vector<std::shared_ptr<completion_source>>{sources_})
     deadlines_ |= s->tick(now);
 }
@@ -147,7 +147,7 @@ bool completion_thread::run_posted() {
 
 bool completion_thread::serve_all() {
   bool happened = false;
-  // Serving may end a source.
+  // Serving may remove a source.
   for (std::size_t i = 0; i < sources_.size(); ++i) {
     auto s = sources_[i];
     happened |= s->serve();
@@ -155,7 +155,7 @@ bool completion_thread::serve_all() {
   return happened;
 }
 
-// What comes after arming wakes; what came before is found by one more look.
+// Completions that come after arming wake the thread. One more look finds those that came before.
 void completion_thread::sleep() {
   look_at_deadlines();
   for (auto& s : sources_)

@@ -15,7 +15,7 @@
 
 namespace millrace::transport::verbs {
 
-/// What the thread serves: the connection to one peer.
+/// A connection to one peer, which the thread serves.
 class completion_source {
 public:
   virtual ~completion_source() = default;

@@ -1,4 +1,4 @@
-// poll, without what only fails any more.
+// Calls poll without the descriptors that only report errors.
 #include <millrace/transport/verbs/descriptor_watch.hpp>
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Finding devices and ports, and what they say about themselves.
+// Finds devices and ports, and describes them.
 // Called when a driver is made, and by `doctor`.
 #include <millrace/transport/verbs/device.hpp>
 #include <millrace/transport/verbs/memory_distance.hpp>
@@ -56,13 +56,14 @@ std::string locked_memory_limit() {
   return limit.rlim_cur == RLIM_INFINITY ? "unlimited" : std::to_string(limit.rlim_cur);
 }
 
-// Without a dma-buf at hand: who could take one complains of the descriptor, not of the call.
+// Asks without a dma-buf: a device that can take one complains about the descriptor, not about the
+// call.
 bool takes_dma_bufs(const device& d) {
   mr_ptr none{ibv_reg_dmabuf_mr(d.pd(), 0, 4096, 0, -1, IBV_ACCESS_LOCAL_WRITE)};
   return none || (errno != EOPNOTSUPP && errno != EPROTONOSUPPORT && errno != ENOSYS);
 }
 
-// What the state says of an opened port.
+// Returns what the state says about an opened port.
 verbs_port described(const device& d, const result<device::address>& now) {
   verbs_port out;
   out.device = ibv_get_device_name(d.context()->device);

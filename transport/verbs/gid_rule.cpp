@@ -1,4 +1,4 @@
-// Addresses ranked by how far they carry.
+// Ranks addresses by how far they can be routed.
 // Called when a device is opened and when a queue pair is made.
 #include <millrace/transport/verbs/gid_rule.hpp>
 

@@ -1,5 +1,5 @@
-// Registering what a peer may reach, opening it, and taking it back.
-// Asked by `peer_link` for every `ask` of the peer.
+// Registers the memory that a peer may reach, makes keys for it, and revokes them.
+// Called by `lending_side` for every `ask` of the peer.
 #include <millrace/transport/verbs/grant_book.hpp>
 #include <millrace/transport/verbs/memory_distance.hpp>
 
@@ -10,7 +10,8 @@ namespace millrace::transport::verbs {
 
 namespace {
 
-// Looking at every page would take as long as registering them: where some ranges begin tells enough.
+// Checking every page would take as long as registering the pages. The beginnings of some ranges
+// are enough.
 constexpr std::size_t looked_at_max = 16;
 
 std::uint64_t nodes_of(const grant::ranges& memory) {
@@ -21,7 +22,7 @@ std::uint64_t nodes_of(const grant::ranges& memory) {
   return out;
 }
 
-// Empty unless all of it, as far as is looked at, is memory of one GPU.
+// Returns nothing unless all the memory, as far as it is checked, belongs to one GPU.
 std::string gpu_of(const grant::ranges& memory) {
   std::string out;
   for (std::size_t i = 0; i < std::min(memory.size(), looked_at_max); ++i) {
@@ -47,8 +48,8 @@ status withdrawn_error() {
 
 } // namespace
 
-// Under the lock: when the peer goes while the region is withdrawn, both do this, and neither may return before it is
-// done.
+// Holds the lock: if the peer goes while the region is withdrawn, two threads do this, and neither
+// may return before it is done.
 void grant::revoke() noexcept {
   std::lock_guard guard{mutex_};
   revoked_ = true;
@@ -60,7 +61,7 @@ void grant::revoke() noexcept {
     for (auto& k : p.keys)
       k->revoke();
   registrations_.clear();
-  // What the peer wrote shall be there for whoever is told next that it is.
+  // The bytes that the peer wrote must be visible to a thread that now learns that they are there.
   if (region_ && !pairs.empty())
     for (auto& device : region_->devices())
       device->settle();
@@ -80,7 +81,7 @@ grant::~grant() {
 result<grant_book::prepared> grant_book::prepare(
   std::uint64_t region, const region_ref& memory, direction dir,
   const std::vector<live_pair>& pairs) {
-  // Withdrawing waits while the memory is being registered, and no longer.
+  // The lease makes withdrawing wait while the memory is being registered, and no longer.
   auto lease = memory.lease();
   if (!lease)
     return fail(lease.error());
@@ -149,18 +150,18 @@ status grant_book::register_ranges(grant& g, const gather_list& list, direction 
     return {
       errc::unsupported, "{} pieces of memory are more than verbs.windows_max allows",
       ranges->size()};
-  // Otherwise every key comes with a registration of its own.
+  // If no device checks windows, every key has its own registration.
   auto shared = std::any_of(
     sources_.devices.begin(), sources_.devices.end(), [](auto& d) { return d->checks_windows(); });
   if (!shared)
     g.registrations_.resize(ranges->size());
   for (auto& r : shared ? *ranges : grant::ranges{}) {
-    if (r.device) { // every key has a registration of its own, by other means
+    if (r.device) { // every key has its own registration, made by other means
       g.registrations_.push_back(nullptr);
       continue;
     }
     auto registered = registration_of(r);
-    // What is mapped for reading only can still be opened by itself, on some kernels.
+    // Some kernels let a read-only mapping be registered for one key alone.
     auto read_only =
       !registered && registered.error().code() == errc::unsupported && dir == direction::read;
     if (!registered && !read_only) {
@@ -209,7 +210,7 @@ result<pair_grant> grant_book::keys_over(const grant& g, const live_pair& over, 
 }
 
 result<granted> grant_book::answer(const std::shared_ptr<grant>& g, std::vector<pair_grant> bound) {
-  std::vector<pair_grant> old; // ends without the lock
+  std::vector<pair_grant> old; // destroyed without the lock
   std::lock_guard guard{g->mutex_};
   if (g->revoked_) {
     old = std::move(bound);
@@ -242,7 +243,7 @@ result<granted> grant_book::answer(const std::shared_ptr<grant>& g, std::vector<
 }
 
 void grant_book::forget(std::uint64_t region) {
-  std::shared_ptr<grant> dropped; // ends without the lock
+  std::shared_ptr<grant> dropped; // destroyed without the lock
   std::lock_guard guard{mutex_};
   if (auto found = grants_.find(region); found != grants_.end()) {
     dropped = std::move(found->second);
@@ -261,7 +262,7 @@ void grant_book::clear() {
     std::lock_guard guard{mutex_};
     dropped.swap(grants_);
   }
-  // Movers may hold some; what they have is taken back all the same.
+  // Movers may still hold some of the grants. Their keys are revoked all the same.
   for (auto& [region, g] : dropped)
     g->revoke();
 }

@@ -1,5 +1,5 @@
 // The regions of ours that one peer may reach, with their keys.
-// Owned by `peer_link`, which calls it when the peer asks.
+// Owned by `lending_side`, which calls it when the peer asks.
 #pragma once
 
 #include <millrace/transport/copy/mover_pool.hpp>
@@ -18,7 +18,7 @@
 
 namespace millrace::transport::verbs {
 
-/// A queue pair of ours over which keys can be bound now.
+/// A queue pair of this process over which keys can be bound now.
 struct live_pair {
   std::uint32_t pair = 0;
   std::uint32_t generation = 0;
@@ -39,7 +39,7 @@ struct memory_sources {
   std::shared_ptr<registration_cache> cache;
 };
 
-/// One region that one peer may reach.
+/// A region that one peer may reach.
 ///
 /// *Problem*: after a region is withdrawn its memory is freed, and the peer's device does not ask
 /// before it accesses it. So the region's own `withdraw` revokes the keys before it returns,

@@ -1,4 +1,4 @@
-// Check on the loop, register on a mover, bind on the completion thread, answer.
+// Checks on the loop, registers on a mover, binds on the completion thread, and answers.
 #include <millrace/transport/driver_message.hpp>
 #include <millrace/transport/verbs/lending_side.hpp>
 
@@ -15,7 +15,7 @@ lending_side::lending_side(
           static_cast<void>(send(*open, message_kind::withdrawn, withdrawn{region}));
       })) {}
 
-// A peer without a right to the region learns so at once.
+// A peer without a right to the region gets a refusal at once.
 status lending_side::on_ask(const ask& m) {
   if (auto bad = check(m); !bad.ok())
     return bad;
@@ -33,7 +33,7 @@ status lending_side::on_ask(const ask& m) {
   return {};
 }
 
-// Honest peers ask for a region again only when they have been answered.
+// An honest peer asks for a region again only after it has an answer.
 status lending_side::admit(const ask& m) {
   std::lock_guard guard{mutex_};
   if (answering_.size() >= parts_.options.grants_max)
@@ -91,8 +91,8 @@ void lending_side::bound(bind_round& round) {
     if (!round.failed[i])
       good.push_back(std::move(round.pairs[i]));
   auto m = book_->answer(round.g, std::move(good));
-  // A queue pair was joined since the keys were made. The peer asks anew when one of its own comes up, but that may
-  // have been before this answer reaches it.
+  // A queue pair was joined after the keys were made. The peer asks again when one of its own comes
+  // up, but this may have happened before it gets this answer.
   if (m && !covers_live_pairs(*m))
     return prepare(round.of);
   answer(*round.of, std::move(m));
@@ -115,7 +115,7 @@ void lending_side::answer(const question& q, result<granted> m) {
     return refuse(q.m.number, m.error());
   m->number = q.m.number;
   auto sent = send(*channel_, message_kind::granted, *m);
-  // Keys of many ranges over many queue pairs may be more than the peer takes at once.
+  // The keys of many ranges over many queue pairs may be too many for one message.
   if (!sent.ok())
     refuse(q.m.number, {errc::unsupported, sent.detail()});
 }

@@ -1,4 +1,5 @@
-// Opens regions of this process to one peer, by keys that hold over the link's queue pairs.
+// Makes regions of this process reachable for one peer, with keys that are valid over the link's
+// queue pairs.
 // Part of `peer_link`.
 #pragma once
 
@@ -13,43 +14,45 @@
 
 namespace millrace::transport::verbs {
 
-/// Threads: the completion thread, unless it says otherwise.
+/// Answers the peer's questions for keys.
+/// Threads: the completion thread, except where stated.
 class lending_side {
 public:
   lending_side(std::shared_ptr<net::channel> c, const link_parts& parts, const rail_set& rails);
 
-  /// Callbacks keep `link`, of which this is a part. Before anything else.
+  /// Names the link of which this is a part. Callbacks keep it alive. Call it before anything else.
   void belong_to(std::weak_ptr<void> link) { link_ = std::move(link); }
 
-  /// Any thread: checks the right to the region at once and prepares the answer on a mover.
-  /// Errors: `protocol_error`.
+  /// Checks at once that the peer may reach the region, and prepares the answer on a mover.
+  /// Threads: any.
+  /// Errors:  `protocol_error`.
   [[nodiscard]] status on_ask(const ask& m);
-  /// The queue pairs over which keys can hold have changed.
+  /// Sets the queue pairs over which keys can be bound now.
   void set_live_pairs(std::vector<live_pair> live);
 
-  /// Any thread: opens nothing more. Does not block.
+  /// Makes no more grants. Does not block. Threads: any.
   void shut() { book_->shut(); }
-  /// Any thread, after `shut`: takes all keys back. Blocks while memory is being registered.
+  /// Revokes all keys. Call it after `shut`. Blocks while memory is being registered. Threads: any.
   void clear() { book_->clear(); }
   void close();
 
-  // Any thread.
+  // Threads: any.
   std::size_t grants() const { return book_->size(); }
   std::uint64_t windows() const noexcept { return book_->windows(); }
 
 private:
-  // What the peer asked, until it is answered.
+  // A question of the peer, until it is answered.
   struct question {
     ask m;
     region_ref memory;
   };
   using question_ptr = std::shared_ptr<const question>;
-  // The windows of one answer on their way to being bound.
+  // The windows of one answer while they are being bound.
   struct bind_round {
     question_ptr of;
     std::shared_ptr<grant> g;
     std::vector<pair_grant> pairs;
-    std::vector<bool> failed; // of the pairs
+    std::vector<bool> failed; // one flag per pair
     std::size_t missing = 1;
   };
 
@@ -69,7 +72,7 @@ private:
   const std::shared_ptr<grant_book> book_;
   std::weak_ptr<void> link_;
   bool closed_ = false;
-  mutable std::mutex mutex_;          // guards what other threads look at:
+  mutable std::mutex mutex_;          // guards what other threads look at
   std::set<std::uint64_t> answering_; // regions that the peer has asked for
   std::vector<live_pair> live_;
 };

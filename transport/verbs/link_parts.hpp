@@ -1,4 +1,5 @@
-// What every link of a verbs driver uses, and both sides of each. Made by the driver.
+// The objects that every link of a verbs driver uses, and both sides of each link. Made by the
+// driver.
 #pragma once
 
 #include <millrace/transport/copy/copy_job.hpp>
@@ -15,7 +16,7 @@ struct link_parts {
   std::shared_ptr<completion_thread> thread;
   std::shared_ptr<setup_pool> setup;
   std::shared_ptr<cm_hub> cm;   // null: queue pairs are connected over the channel
-  std::vector<bool> cm_reaches; // the devices, by their index
+  std::vector<bool> cm_reaches; // by the device's index
   std::shared_ptr<mover_pool> movers;
   copy_limits limits;
   memory_sources sources;

@@ -16,7 +16,7 @@ struct topology_free {
 };
 using topology_ptr = std::unique_ptr<hwloc_topology, topology_free>;
 
-// Empty: of this machine.
+// `xml` empty: the topology of this machine.
 topology_ptr load(const std::string& xml) {
   hwloc_topology_t t = nullptr;
   if (hwloc_topology_init(&t) != 0)
@@ -35,7 +35,7 @@ hwloc_topology_t topology() {
   return t.get();
 }
 
-// Null where the topology does not know it.
+// Returns null if the topology lacks the device.
 hwloc_obj_t find_device(hwloc_topology_t t, const std::string& device) {
   for (hwloc_obj_t o = nullptr; t && (o = hwloc_get_next_osdev(t, o)) != nullptr;)
     if (o->name && device == o->name)
@@ -60,7 +60,7 @@ std::uint64_t mask_of(hwloc_const_nodeset_t nodes) {
   return nodes ? hwloc_bitmap_to_ith_ulong(nodes, 0) : 0;
 }
 
-// Of what an I/O object hangs on.
+// Returns the nodes of the object to which an I/O object is attached.
 std::uint64_t mask_above(hwloc_obj_t o) {
   auto* near = o ? hwloc_get_non_io_ancestor_obj(topology(), o) : nullptr;
   return near ? mask_of(near->nodeset) : 0;

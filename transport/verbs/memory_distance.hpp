@@ -1,5 +1,5 @@
 // Computes which memory is near which device.
-// Used by `device`, and by `peer_link` when it chooses a rail.
+// Used by `device`, and by `asking_side` when it chooses a rail.
 #pragma once
 
 #include <cstddef>

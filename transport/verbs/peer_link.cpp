@@ -1,5 +1,5 @@
-// The handshake of two links, and the messages and events that it hands to its rails and sides.
-// Called by the driver; lives on the completion thread.
+// The handshake between two links, and the messages and events for the rails and sides.
+// Called by the driver; runs on the completion thread.
 #include <millrace/core/log.hpp>
 #include <millrace/transport/driver_message.hpp>
 #include <millrace/transport/verbs/peer_link.hpp>
@@ -22,7 +22,7 @@ peer_link::peer_link(std::shared_ptr<net::channel> c, link_parts parts)
     ours_.rails.push_back(d->now().value_or(device::address{}).rail);
     ours_.rails.back().cm = parts_.cm && parts_.cm_reaches[ours_.rails.size() - 1];
   }
-  // Its address may have gone since the start.
+  // A port may have lost its address since the start.
   for (auto& r : ours_.rails) {
     r.mtu = std::max(r.mtu, 256u);
     r.message_bytes_max = std::max<std::uint64_t>(r.message_bytes_max, r.mtu);
@@ -97,13 +97,13 @@ status peer_link::take(message_kind kind, wire_reader& reader, std::uint64_t siz
     return reader(m) ? lending_.on_ask(m) : status{};
   }
   }
-  return {}; // a kind of a later version
+  return {}; // a message kind of a later version
 }
 
 void peer_link::on_hello(const hello& m) {
   if (std::exchange(greeted_, true))
     return;
-  // Both sides count the rails of the one that connected first.
+  // Both sides number the rails in the order of the side that connected the channel.
   auto first = peer().connected_by_us;
   auto pairs = first ? pair_rails(ours_.rails, m.rails) : pair_rails(m.rails, ours_.rails);
   bool differ = false;
@@ -137,9 +137,8 @@ void peer_link::on_hello(const hello& m) {
     log().debug("no RDMA device of the same network peer={}", peer().name);
 }
 
-// -- the life of the link -------------------------------------------------------------------------
-
-// Taking windows back waits for memory that is being registered, and takes time where there are many.
+// Uses a mover, since revoking windows waits for memory that is being registered, and takes time if
+// there are many windows.
 void peer_link::close(const status& why, std::function<void()> then) {
   reachable_ = false;
   lending_.shut();

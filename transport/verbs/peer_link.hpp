@@ -1,4 +1,5 @@
-// The verbs driver's connection to one peer: its rails, and what each side has open to the other.
+// The verbs driver's connection to one peer: its rails, and the memory that each side opens to the
+// other.
 // Made by the driver.
 #pragma once
 
@@ -15,28 +16,30 @@
 
 namespace millrace::transport::verbs {
 
-/// Threads: the completion thread, unless it says otherwise.
+/// Connects the rails, and hands messages and events to the two sides.
+/// Threads: the completion thread, except where stated.
 class peer_link : public completion_source,
                   public rail_owner,
                   public std::enable_shared_from_this<peer_link> {
 public:
   static std::shared_ptr<peer_link> make(std::shared_ptr<net::channel> c, link_parts parts);
 
-  // -- any thread -------------------------------------------------------------------------------
+  // These calls may come from any thread:
 
   const net::peer_info& peer() const noexcept { return channel_->peer(); }
   bool reachable() const noexcept { return reachable_ && channel_->is_open(); }
-  /// Says hello.
+  /// Announces this process's rails.
   void open();
-  /// A message of the peer. Errors: `protocol_error`; the channel is to be closed.
+  /// Handles a message of the peer.
+  /// Errors:  `protocol_error`; the caller must close the channel.
   [[nodiscard]] status take(std::span<const std::byte> body);
   void start(std::shared_ptr<running_transfer> t) { asking_.start(std::move(t)); }
-  /// Ends everything without blocking. Once the last transfer was told, no device touches its memory. `then` runs
-  /// on the completion thread.
+  /// Ends everything without blocking. No device touches a transfer's memory once the last transfer
+  /// has been completed. `then` runs on the completion thread.
   void close(const status& why, std::function<void()> then);
   verbs_stats stats() const;
 
-  // -- the completion thread ----------------------------------------------------------------------
+  // The calls below come from the completion thread:
 
   void close_now(const status& why);
   bool serve() override;
@@ -77,7 +80,7 @@ private:
   bool closed_ = false;
   bool greeted_ = false;
   lending_side lending_;
-  rail_set rails_; // before the grants go
+  rail_set rails_; // destroyed before the grants
   asking_side asking_;
 };
 

@@ -20,7 +20,7 @@ ibv_mtu mtu_of(std::uint32_t bytes) {
   return static_cast<ibv_mtu>(std::countr_zero(std::clamp(bytes, 256u, 4096u)) - 7);
 }
 
-// The device's exponent for at least so many milliseconds: 4.096 us times a power of two.
+// Returns the device's exponent for at least this many milliseconds: 4.096 us times a power of two.
 std::uint8_t timeout_exponent(std::uint32_t ms) {
   std::uint8_t exponent = 1;
   while (exponent < 31 && (4096ull << exponent) < std::uint64_t{ms} * 1'000'000)
@@ -63,7 +63,7 @@ status queue_pair::create(const verbs_options& options) {
   attr.cap.max_recv_wr = 1;
   attr.cap.max_send_sge = std::min(options.sge_max, device_->sge_max());
   attr.cap.max_recv_sge = 1;
-  // Devices do not tell how much they take inline: ask for less until one agrees.
+  // Devices do not say how much they take inline, so less is requested until one agrees.
   for (auto bytes = options.inline_bytes_max;; bytes /= 2) {
     attr.cap.max_inline_data = bytes;
     qp_.reset(ibv_create_qp(device_->pd(), &attr));
@@ -167,7 +167,8 @@ status queue_pair::to_send(const verbs_options& options) {
   return why == 0 ? status{} : failed(why, "connecting", *device_);
 }
 
-// The partner, the path and the sequence numbers are the connection manager's; the bounds are ours.
+// The connection manager supplies the partner, the path and the sequence numbers. The bounds are
+// ours.
 status queue_pair::step_by(
   rdma_cm_id& id, ibv_qp_state to, const connect& theirs, const verbs_options& options) {
   reads_max_ = reads_with(theirs);
@@ -193,7 +194,7 @@ void queue_pair::close() noexcept {
   ibv_qp_attr attr{};
   attr.qp_state = IBV_QPS_ERR;
   ibv_modify_qp(qp_.get(), &attr, IBV_QP_STATE);
-  // Windows first: a queue pair with windows over it does not go.
+  // Windows go first, since a queue pair cannot be destroyed while windows are bound over it.
   for (auto& weak : keys_)
     if (auto key = weak.lock())
       key->revoke();

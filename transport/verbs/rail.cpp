@@ -1,4 +1,4 @@
-// The connection's states, and what is under way over it.
+// The states of a connection, and the requests in flight over it.
 // Driven by `peer_link` on the completion thread.
 #include <millrace/core/log.hpp>
 #include <millrace/transport/verbs/rail.hpp>
@@ -28,9 +28,8 @@ rail_owner::undone kind_of(ibv_wc_status s) {
 
 } // namespace
 
-// -- connecting -----------------------------------------------------------------------------------
-
-// Runs `f` in the lane of the peer; what it returns is run on the completion thread, if the owner still lives.
+// Runs `f` in the lane of the peer. The function that `f` returns then runs on the completion
+// thread, if the owner still lives.
 template <class F>
 void rail::set_up(F f) {
   p_.setup->post(&owner_, turn(), [f = std::move(f), alive = p_.alive, thread = p_.thread] {
@@ -50,7 +49,7 @@ void rail::attempt(std::uint32_t generation) {
   state_ = state::opening;
   peer_ready_ = false;
   start_deadline();
-  // One that is being made serves any generation.
+  // A queue pair that is being made serves any generation.
   if (std::exchange(open_pending_, true))
     return;
   set_up([this, p = p_, lane = &owner_, when = turn()] {
@@ -72,7 +71,7 @@ result<rail::unjoined> rail::make(const parts& p, const void* lane, setup_pool::
   return out;
 }
 
-// A queue pair without a partner is as good for a later generation.
+// A queue pair without a partner can serve a later generation, too.
 void rail::opened(result<unjoined> made) {
   open_pending_ = false;
   if (made)
@@ -97,9 +96,9 @@ void rail::on_connect(const connect& m) {
   if (closed_)
     return;
   if (m.generation < generation_ && state_ != state::down)
-    return; // ours, which is newer, is on its way
+    return; // our newer queue pair is on its way
   if (m.generation <= generation_ && state_ == state::down) {
-    // The peer does not know yet that we gave up.
+    // The peer does not know yet that this side has given up.
     theirs_.reset();
     if (begun_)
       attempt(generation_ + 1);
@@ -131,9 +130,9 @@ void rail::join() {
   });
 }
 
-// Where `join` returns before it is done.
+// Used with rdma_cm, where `join` returns before it is done.
 void rail::join_by_cm() {
-  // A request that is lost is sent again by the kernel after 4.3 s: it has all of the time for itself.
+  // The kernel repeats a lost request after 4.3 s, so the deadline starts anew here.
   start_deadline();
   auto q = std::exchange(making_, nullptr);
   auto tell = [this, q, generation = generation_, alive = p_.alive,
@@ -147,7 +146,7 @@ void rail::join_by_cm() {
     &owner_, turn(), [cm = cm_, q, m = *theirs_, tell = std::move(tell)] { cm->join(q, m, tell); });
 }
 
-// Letting go of an identifier may wait for its events.
+// Runs in the lane, since releasing an identifier may wait for its events.
 void rail::drop_connection() {
   if (!cm_)
     return;
@@ -215,7 +214,7 @@ void rail::take_down(const status& why, rail_owner::undone first, ending how) {
   auto generation = generation_;
   making_.reset();
   if (auto q = std::exchange(q_, nullptr))
-    q->close(); // what connected it may not have let go of it yet
+    q->close(); // the object that connected it may still hold it
   drop_connection();
   state_ = state::down;
   retry_at_ = steady_clock::now() + ms(p_.options.probe_interval_ms);
@@ -255,15 +254,14 @@ void rail::close() {
   take_down({errc::peer_lost, "closed"}, rail_owner::undone::untouched, ending::anew);
 }
 
-// -- work -----------------------------------------------------------------------------------------
-
 bool rail::has_room() const noexcept {
   auto depth = std::min(depth_, p_.options.queue_depth - 1);
   return up() && posted_.size() < depth && inflight_bytes_ < p_.options.inflight_bytes_max &&
     (posted_.empty() || port_bytes() < p_.options.port_inflight_bytes_max);
 }
 
-// Often enough that a quarter of what may be under way, in number or bytes, never waits for its completion.
+// Returns true often enough that a quarter of the requests and bytes that may be in flight never
+// waits for a completion.
 bool rail::wants_signal(bool last, std::uint64_t bytes) const noexcept {
   auto depth = std::min(depth_, p_.options.queue_depth - 1);
   return last ||
@@ -332,8 +330,6 @@ bool rail::post_binds() {
   return some;
 }
 
-// -- completions ----------------------------------------------------------------------------------
-
 bool rail::serve() {
   if (!q_)
     return false;
@@ -351,7 +347,7 @@ bool rail::serve() {
   return happened;
 }
 
-// Requests complete in order: what was posted before this one is done.
+// Requests complete in order, so every request posted before this one is done, too.
 void rail::complete(const ibv_wc& wc) {
   moved_at_ = steady_clock::now();
   ++completions_;
@@ -411,7 +407,8 @@ bool rail::tick(time_point now) {
   }
   if (posted_.empty())
     return false;
-  // Devices may forget to complete. The transfers that wait must have time left to be done elsewhere.
+  // Devices may fail to report a completion. The waiting transfers must have time left to use
+  // another rail or driver.
   auto patience_ms = std::max(1u, p_.options.op_timeout_ms / 2);
   if (now - moved_at_ > ms(patience_ms))
     lose({errc::unavailable, "nothing completed within {} ms", patience_ms});

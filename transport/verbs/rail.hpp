@@ -1,5 +1,5 @@
 // One pair of ports between two peers: connects it, watches it, and connects it again.
-// Owned by `peer_link`.
+// Owned by a link's `rail_set`.
 #pragma once
 
 #include <millrace/core/clock.hpp>
@@ -19,7 +19,7 @@ namespace millrace::transport::verbs {
 struct running_transfer;
 class rail;
 
-/// What a rail reports to its link.
+/// Gets the reports of a rail.
 class rail_owner {
 public:
   virtual ~rail_owner() = default;

@@ -1,4 +1,4 @@
-// What concerns all rails of a link alike.
+// Calls that go to all rails of a link.
 #include <millrace/transport/verbs/rail_set.hpp>
 #include <millrace/transport/verbs/transfer_plan.hpp>
 
@@ -23,7 +23,8 @@ bool rail_set::some_hopeful() const noexcept {
   return std::any_of(rails_.begin(), rails_.end(), [](auto& r) { return r->hopeful(); });
 }
 
-// What ended the rails says nothing about the transfers: another driver may move them.
+// The reason why the rails ended says nothing about the transfers, since another driver may move
+// them.
 status rail_set::last_error(const std::string& peer) const {
   for (auto& r : rails_)
     if (!r->last_error().ok())

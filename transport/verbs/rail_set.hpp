@@ -9,6 +9,7 @@
 
 namespace millrace::transport::verbs {
 
+/// Holds the rails of one link.
 /// Threads: the completion thread.
 class rail_set {
 public:
@@ -18,14 +19,14 @@ public:
   auto begin() const noexcept { return rails_.begin(); }
   auto end() const noexcept { return rails_.end(); }
   std::size_t size() const noexcept { return rails_.size(); }
-  /// Null if there is no such pair.
+  /// Returns null if there is no such pair.
   rail* find(std::uint32_t pair) const noexcept;
 
   bool some_up() const noexcept;
   bool some_hopeful() const noexcept;
-  /// Why none of them works.
+  /// Returns why none of the rails works.
   status last_error(const std::string& peer) const;
-  /// The queue pairs over which keys can hold now.
+  /// Returns the queue pairs over which keys can be bound now.
   std::vector<live_pair> live_pairs(const device_list& devices) const;
   std::vector<verbs_rail_stats> stats() const;
 
@@ -33,7 +34,7 @@ public:
   void arm();
   bool tick(time_point now);
   void port_lost(const device& d);
-  /// Faster rails may have more requests under way.
+  /// Lets faster rails have more requests in flight.
   void balance(std::uint32_t depth_max);
 
 private:

@@ -1,4 +1,4 @@
-// A table of regions and a table of questions.
+// Keeps a table of regions and a table of questions.
 #include <millrace/transport/verbs/region_keys.hpp>
 
 #include <iterator>

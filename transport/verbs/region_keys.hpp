@@ -1,4 +1,4 @@
-// What one peer has granted, and what is being asked: the keys of its regions. Used by `asking_side`.
+// The keys that one peer has granted, and the questions for more. Used by `asking_side`.
 #pragma once
 
 #include <millrace/transport/verbs/running_transfer.hpp>
@@ -10,7 +10,7 @@
 
 namespace millrace::transport::verbs {
 
-/// Which keys are meant. A handle with another key names another region.
+/// Identifies a set of keys. A handle with another key names another region.
 struct region_name {
   std::uint64_t region = 0;
   region_key key;
@@ -22,30 +22,33 @@ struct region_name {
   friend auto operator<=>(const region_name&, const region_name&) = default;
 };
 
-/// Bookkeeping alone: no locks, no messages.
+/// Keeps the books only: it takes no locks and sends no messages.
 class region_keys {
 public:
   using keys_ptr = std::shared_ptr<const key_set>;
 
-  /// Null if there are none.
+  /// Returns null if there are no keys.
   keys_ptr find(const region_name& name);
-  /// True if there are keys, or an answer is awaited.
+  /// Returns true if there are keys, or an answer is awaited.
   bool contains(const region_name& name) const { return known_.contains(name); }
-  /// The number of a new question to the peer; none while one for the region is under way.
+  /// Returns the number of a new question to the peer; nothing while a question for the region is
+  /// under way.
   std::optional<std::uint64_t> ask(const region_name& name);
-  /// The region of a question that is answered; none if nobody waits for the answer any more.
+  /// Returns the region of an answered question; nothing if no transfer waits for the answer any
+  /// more.
   std::optional<region_name> answered(std::uint64_t number);
   void add(const region_name& name, keys_ptr keys);
 
-  /// Stops waiting for the answer; false if none is awaited.
+  /// Stops waiting for the answer. Returns false if none is awaited.
   bool give_up(const region_name& name);
   /// Drops the keys of a region, unless an answer is awaited.
   void forget(const region_name& name);
-  /// The peer has withdrawn the region.
+  /// Notes that the peer has withdrawn the region.
   void withdrawn(std::uint64_t region);
-  /// Drops all keys; answers are still awaited. True if there was anything.
+  /// Drops all keys; answers are still awaited. Returns true if there was anything.
   bool forget_all();
-  /// Drops the least recently used keys beyond a number; users of them keep theirs. True if any went.
+  /// Drops the least recently used keys beyond a number. Transfers that use them keep them. Returns
+  /// true if any were dropped.
   bool trim(std::size_t entries_max);
   void clear();
 

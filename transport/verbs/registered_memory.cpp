@@ -1,4 +1,4 @@
-// Registering with all devices or none.
+// Registers memory with all devices or with none.
 // Called by `arena_registry` and `registration_cache`.
 #include <millrace/transport/verbs/memory_distance.hpp>
 #include <millrace/transport/verbs/registered_memory.hpp>

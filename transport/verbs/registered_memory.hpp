@@ -41,7 +41,7 @@ private:
 mr_ptr register_directly(
   const device& d, device_memory& of, std::byte* data, std::uint64_t size_bytes, int access);
 
-/// How often that succeeded in this process, by method.
+/// Counts the direct registrations of this process that succeeded, by method.
 struct direct_registrations {
   std::atomic<std::uint64_t> by_dma_buf = 0;
   std::atomic<std::uint64_t> by_peer_memory = 0;

@@ -1,4 +1,5 @@
-// Least recently used, whole pages, and never what was unmapped.
+// Keeps whole pages, drops the least recently used first, and never returns a registration of
+// unmapped memory.
 // Called on movers when a peer asks for a region.
 #include <millrace/transport/verbs/registration_cache.hpp>
 
@@ -25,7 +26,7 @@ registration_cache::registration_cache(const bounds& most, hooks h)
 result<std::shared_ptr<void>> registration_cache::acquire(
   std::byte* data, std::uint64_t size_bytes) {
   auto where = whole_pages(data, size_bytes);
-  std::vector<entry_ptr> dropped; // ends without the lock
+  std::vector<entry_ptr> dropped; // destroyed without the lock
   auto e = std::make_shared<entry>();
   {
     std::lock_guard guard{mutex_};
@@ -34,7 +35,8 @@ result<std::shared_ptr<void>> registration_cache::acquire(
       return lend(found);
     if (auto bad = make_room(where.size_bytes, dropped); !bad.ok())
       return fail(bad);
-    // Entered before it is made, so that what is unmapped meanwhile is not missed.
+    // The entry is added before the registration is made, so that unmapping meanwhile is not
+    // missed.
     e->where = where;
     e->users = 1;
     entries_.emplace(where.data, e);
@@ -85,7 +87,8 @@ void registration_cache::note_unmapped() {
     invalidate_locked(range);
 }
 
-// Entries overlap, so one that touches the range may begin as far before it as the longest is long.
+// Entries overlap. An entry that touches the range may begin before it by the length of the longest
+// entry.
 template <class F>
 registration_cache::entry_ptr registration_cache::first_touching(
   const memory_range& where, F wanted) {
@@ -146,7 +149,7 @@ void registration_cache::give_back(const entry_ptr& e) {
                            : remove_locked(e, dropped);
 }
 
-// By value: the caller's may be the one in a list.
+// Takes `e` by value, since the caller's pointer may be the one in a list.
 void registration_cache::remove_locked(entry_ptr e, std::vector<entry_ptr>& dropped) {
   auto [first, last] = entries_.equal_range(e->where.data);
   auto mine = std::find_if(first, last, [&](auto& other) { return other.second == e; });
@@ -158,7 +161,7 @@ void registration_cache::remove_locked(entry_ptr e, std::vector<entry_ptr>& drop
   bytes_ -= e->where.size_bytes;
   if (entries_.empty())
     longest_bytes_ = 0;
-  // Watching a range ends for all who share it.
+  // Unwatching a range ends the watch for every entry that shares it.
   auto shared = first_touching(e->where, [](auto&) { return true; }) != nullptr;
   if (e->watched && !shared)
     hooks_.unwatch(e->where);

@@ -14,7 +14,7 @@ mr_ptr register_exactly(const device& d, const remote_key::range& what, int acce
                  : mr_ptr{ibv_reg_mr(d.pd(), what.data, what.length, access)};
 }
 
-// Only what is written must be writable here.
+// Memory must be locally writable only if the peer writes it.
 int access_of(direction dir) {
   return dir == direction::read ? IBV_ACCESS_REMOTE_READ
                                 : IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
@@ -27,7 +27,7 @@ result<std::shared_ptr<remote_key>> remote_key::make(
   std::shared_ptr<remote_key> k{new remote_key};
   k->device_ = d;
   k->what_ = std::move(what);
-  // The kernel opens no windows over a dma-buf.
+  // The kernel binds no windows over a dma-buf.
   if (d->has_windows() && !d->checks_windows() && !k->what_.of) {
     k->region_ = register_exactly(*d, k->what_, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND);
     k->what_.parent = k->region_.get();
@@ -45,8 +45,8 @@ result<std::shared_ptr<remote_key>> remote_key::make(
   return k;
 }
 
-// Freeing a window that is bound ends its access, as does freeing a registration; both wait for what the device is
-// about to do with it.
+// Freeing a bound window ends its access, and so does freeing a registration. Both wait until the
+// device has finished with it.
 void remote_key::revoke() noexcept {
   std::lock_guard guard{mutex_};
   window_.reset();

@@ -1,5 +1,5 @@
-// Keys looked up; digests block by block.
-// Called on the completion thread; the work runs on movers.
+// Looks up keys, and digests block by block.
+// Called on the completion thread; the digests run on movers.
 #include <millrace/core/digest.hpp>
 #include <millrace/transport/copy/copy.hpp>
 #include <millrace/transport/verbs/running_transfer.hpp>
@@ -36,9 +36,9 @@ const key_set::pair_keys* key_set::over(
 
 namespace {
 
-// One digest block of one op, or what an op has of it.
+// One digest block of one op, or the op's part of it.
 struct block {
-  const std::byte* data; // of the block
+  const std::byte* data; // the block's first byte
   std::uint64_t length;
   const std::byte* own; // the part that the op itself covers
   std::uint64_t own_length;

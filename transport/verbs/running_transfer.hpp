@@ -1,5 +1,5 @@
 // A transfer in flight.
-// Made by the driver, run by `peer_link`.
+// Made by the driver, run by `asking_side`.
 #pragma once
 
 #include <millrace/core/clock.hpp>

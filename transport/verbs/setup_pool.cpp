@@ -1,4 +1,4 @@
-// Lanes taking turns.
+// Lets lanes take turns on the threads.
 #include <millrace/core/log.hpp>
 #include <millrace/transport/verbs/setup_pool.hpp>
 
@@ -36,9 +36,9 @@ void setup_pool::post(const void* lane, turn when, std::function<void()> f) {
   auto& l = lanes_[lane];
   l.waiting.push_back({when, std::move(f)});
   if (l.running || l.waiting.size() > 1)
-    return; // it is in line, or will be
+    return; // the lane is in line, or will be
   line_up(lane, when);
-  // One that was woken or made and has not come yet counts as idle.
+  // A thread that was woken or made and has not started its work yet counts as idle.
   if (due_[0].size() + due_[1].size() <= idle_ || threads_.size() >= threads_max_)
     return;
   if (auto bad = add_thread(); !bad.ok())
@@ -81,7 +81,7 @@ void setup_pool::run_one(std::unique_lock<std::mutex>& guard) {
   again_running_ += when == turn::again;
   guard.unlock();
   t.run();
-  t.run = nullptr; // what it holds goes without the lock
+  t.run = nullptr; // its captures are destroyed without the lock
   guard.lock();
   again_running_ -= when == turn::again;
   mine->second.running = false;
@@ -96,7 +96,7 @@ void setup_pool::stop() {
   {
     std::lock_guard guard{mutex_};
     stopping_ = true;
-    // Lanes that run stay: their threads come back to them.
+    // Running lanes stay in the table, since their threads come back to them.
     for (auto& [lane, l] : lanes_)
       dropped[lane].waiting.swap(l.waiting);
     due_[0].clear();

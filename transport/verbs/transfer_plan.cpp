@@ -1,5 +1,5 @@
-// Cutting, joining, pairing: no device needed.
-// Called by `peer_link` on the completion thread.
+// Cuts, joins and pairs; needs no device.
+// Called by `peer_link` and its sides on the completion thread.
 #include <millrace/core/assert.hpp>
 #include <millrace/transport/verbs/transfer_plan.hpp>
 
@@ -75,7 +75,7 @@ bool alike(const rail_info& a, const rail_info& b) {
   return a.infiniband == b.infiniband && (a.infiniband || is_ipv4(a.gid) == is_ipv4(b.gid));
 }
 
-// For each of `longer` a place in `shorter`, or its size when nothing fits.
+// Returns for each rail of `longer` a place in `shorter`, or the size of `shorter` if none fits.
 std::vector<std::size_t> partners(
   std::span<const rail_info> longer, std::span<const rail_info> shorter) {
   std::vector<std::size_t> out;

@@ -1,5 +1,5 @@
 // Turns a transfer into work requests, and pairs rails. Pure functions.
-// Used by `peer_link`.
+// Used by `peer_link` and its sides.
 #pragma once
 
 #include <millrace/transport/driver.hpp>

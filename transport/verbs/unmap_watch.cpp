@@ -1,4 +1,4 @@
-// userfaultfd, for its events alone.
+// Uses userfaultfd for its events only.
 // Made by the driver with its registration cache.
 #include <millrace/transport/verbs/unmap_watch.hpp>
 
@@ -26,7 +26,8 @@ constexpr std::uint64_t events = UFFD_FEATURE_EVENT_UNMAP | UFFD_FEATURE_EVENT_R
 
 net::unique_fd open_with_events() noexcept {
   constexpr int flags = O_CLOEXEC | O_NONBLOCK;
-  // Processes without privileges get it for faults of their own only; there will be none anyway.
+  // A process without privileges may open it for faults in user mode only. No faults are handled
+  // here anyway.
   int fd = static_cast<int>(syscall(SYS_userfaultfd, flags | UFFD_USER_MODE_ONLY));
   if (fd < 0)
     fd = static_cast<int>(syscall(SYS_userfaultfd, flags));
@@ -74,7 +75,7 @@ bool unmap_watch::watch(const memory_range& where) noexcept {
 
 void unmap_watch::unwatch(const memory_range& where) noexcept {
   auto r = range_of(where);
-  // Fails for what is unmapped, which is watched no more anyway.
+  // This fails for memory that is unmapped, which is not watched any more anyway.
   ioctl(fd_.get(), UFFDIO_UNREGISTER, &r);
 }
 
@@ -102,7 +103,7 @@ void unmap_watch::serve() noexcept {
   }
 }
 
-// Reading lets the thread that unmaps go on, so it is done under the lock.
+// Reading lets the thread that unmaps continue, so it is done under the lock.
 void unmap_watch::read_one() noexcept {
   std::lock_guard guard{mutex_};
   uffd_msg m{};
@@ -119,7 +120,7 @@ void unmap_watch::read_one() noexcept {
   }
 }
 
-// When nobody took for long, what is kept becomes one range around all of it.
+// If `take` was not called for long, the kept ranges become one range around all of them.
 void unmap_watch::keep(std::uint64_t first, std::uint64_t last) noexcept {
   memory_range r{reinterpret_cast<std::byte*>(first), last - first};
   if (count_ < kept_max) {

@@ -1,5 +1,5 @@
-// Finds the local side of a transfer, and hands it to the link of its peer.
-// Asked by the fabric.
+// Finds the local side of a transfer, and hands the transfer to the link of its peer.
+// Called by the fabric.
 #include <millrace/core/assert.hpp>
 #include <millrace/core/log.hpp>
 #include <millrace/net/loop/sweep_timer.hpp>
@@ -18,7 +18,7 @@ namespace {
 
 using namespace verbs;
 
-constexpr std::uint32_t sweep_ms = 1000; // how soon registrations of freed memory go
+constexpr std::uint32_t sweep_ms = 1000; // how soon registrations of freed memory are dropped
 
 std::uint64_t half_of_memory() {
   return static_cast<std::uint64_t>(sysconf(_SC_PHYS_PAGES)) *
@@ -163,7 +163,7 @@ public:
     arm_sweep();
   }
 
-  // Once, and before anybody waits for it.
+  // Registers the arena once, before a transfer waits for it.
   void memory_made(const std::shared_ptr<arena>& a) override {
     if (!parts_.thread)
       return;
@@ -181,7 +181,8 @@ public:
   }
 
   void peer_closed(net::channel& c, const status& why) override {
-    // It stays until it has ended everything, for the driver's own end to find it.
+    // The link stays in the table until it has ended everything, so that the driver's destructor
+    // finds it.
     if (auto link = links_.find(c))
       link->close(why, [weak = weak_from_this(), &c] {
         if (auto self = weak.lock())
@@ -210,7 +211,7 @@ public:
       return running->done(fail(bad));
     if (missing.empty())
       return link->start(std::move(running));
-    // Registering blocks.
+    // Registering blocks, so a mover does it.
     parts_.movers->submit(
       1,
       [self = shared_from_this(), link, running, missing](std::uint32_t) {
@@ -220,7 +221,7 @@ public:
   }
 
 private:
-  // What it cannot reach is connected over the channel.
+  // Devices that rdma_cm cannot reach are connected over the channel.
   void open_rdma_cm() {
     auto hub = cm_hub::open(loop_);
     if (!hub)
@@ -238,9 +239,9 @@ private:
   }
 
   std::shared_ptr<peer_link> link_to(const peer_id& owner) const noexcept {
-    // Two nodes that dial each other have two; the rails of one may be down.
+    // Two nodes that connect to each other have two links. The rails of one may be down.
     auto link = links_.to(owner, [](auto& l) { return l.reachable(); });
-    // One without rails may still get some.
+    // A link without rails may still get some.
     return link ? link : links_.to(owner, [](auto&) { return true; });
   }
 
@@ -259,7 +260,8 @@ private:
     link->start(running);
   }
 
-  // Finds registrations for the local side of every op. What must be registered first is left in `missing`.
+  // Finds registrations for the local side of every op. Arenas that must be registered first are
+  // put into `missing`.
   status locate(running_transfer& t, std::vector<std::shared_ptr<arena>>& missing) const {
     t.memories.clear();
     t.total_bytes = 0;

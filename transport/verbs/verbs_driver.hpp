@@ -1,4 +1,5 @@
-// Moves bytes between hosts by RDMA: the submitter reads and writes the owner's memory with keys that the owner lent.
+// Moves bytes between hosts by RDMA. The submitter reads and writes the owner's memory with keys
+// that the owner granted.
 #pragma once
 
 #include <millrace/transport/driver_kind.hpp>
@@ -9,16 +10,18 @@ namespace millrace::transport {
 
 class verbs_driver : public peer_driver {
 public:
-  /// The devices as they were when the driver was made.
+  /// Returns the devices as they were when the driver was made.
   virtual const verbs_state& devices() const noexcept = 0;
   virtual verbs_stats stats() const = 0;
 };
 
-/// Errors: `unavailable` without a device.
+/// Makes the driver.
+/// Errors:  `unavailable` without a device.
 result<std::shared_ptr<driver>> make_verbs_driver(
   const driver_deps& deps, const verbs_options& options);
 
-/// Without a device it reaches nobody, and its state says why. The options are within their bounds.
+/// Makes the driver; its options must be within their bounds. Without a device it reaches no peer,
+/// and its state says why.
 std::shared_ptr<verbs_driver> make_verbs_driver(
   std::shared_ptr<net::io_loop> loop, std::shared_ptr<mover_pool> movers, const copy_limits& limits,
   const verbs_options& options);

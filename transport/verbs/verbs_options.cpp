@@ -11,7 +11,7 @@ namespace {
 
 using o = transport::verbs_options;
 
-// In the order of the enumeration.
+// The choices in the order of the enumeration.
 constexpr key_text connect_choices[] = {"channel", "rdma_cm"};
 constexpr auto rows = std::to_array<bound_key<o>>({
   key<&o::devices>(plain(
