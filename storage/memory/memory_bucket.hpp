@@ -1,5 +1,5 @@
 // The bucket in registered memory: a transport fills the models' final location. Opened by
-// `open_bucket`.
+// the kind in `storage/builtin.cpp`.
 #pragma once
 
 #include <millrace/core/memory.hpp>

@@ -1,5 +1,5 @@
 // The durable bucket: an index in RocksDB, tensors in segment files beside it. Opened by
-// `open_bucket`.
+// the kind in `storage/builtin.cpp`.
 #pragma once
 
 #include <millrace/storage/bucket.hpp>
