@@ -99,9 +99,10 @@ private:
           auto path = node_path(i) + ".listen";
           return error(
             path,
-            path + ": " + address +
-              " needs the key security.secret, the file of the cluster's secret (`millrace "
-              "cluster secret FILE` makes one), or certificates");
+            fmt::format(
+              "{}: {} needs the key security.secret, the file of the cluster's secret (`millrace "
+              "cluster secret FILE` makes one), or certificates",
+              path, address));
         }
     return {};
   }

@@ -43,7 +43,7 @@ struct bucket_kind {
 
 /// Converts what the factories of kinds return.
 inline result<opened_bucket> as_opened(result<std::shared_ptr<bucket>> models) {
-  return std::move(models).map([](auto&& b) { return opened_bucket{std::move(b)}; });
+  return models.map([](std::shared_ptr<bucket>& b) { return opened_bucket{std::move(b)}; });
 }
 inline result<opened_bucket> as_opened(result<opened_bucket> both) { return both; }
 

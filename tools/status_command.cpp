@@ -227,6 +227,7 @@ void print_report(std::ostream& out, const transport::driver_report& r) {
     table rows{std::move(headings)};
     for (auto& lines : t.rows) {
       std::vector<std::string> cells;
+      cells.reserve(lines.size());
       for (auto& line : lines)
         cells.push_back(shown(line).second);
       // Every row of the table must have the same number of cells; a node may send any number.

@@ -205,7 +205,7 @@ private:
     load_request load;
     load.model = std::move(request.model);
     load.selections = std::move(request.selections);
-    load.target = std::move(request.target);
+    load.target = request.target;
     load.timeout_ms = request.timeout_ms;
     return operate<load_receipt>(
       reads_,

@@ -34,7 +34,7 @@ public:
     context_->store = deps_.store;
     context_->blocks = deps_.blocks;
     context_->shard = std::move(deps_.shard);
-    context_->source = std::move(deps_.source);
+    context_->source = deps_.source;
     context_->busy = deps_.busy;
   }
 

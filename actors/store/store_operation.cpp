@@ -57,7 +57,7 @@ private:
         spec.name, receipt_.size_bytes, offered};
     if (request_.eager.size() > context_->bounds.eager_bytes_max)
       return {errc::invalid_argument, "model {}: too many bytes inside a message", spec.name};
-    work_->source = std::move(request_.source);
+    work_->source = request_.source;
     return {};
   }
 

@@ -157,7 +157,7 @@ private:
     r.busy = dice_.percent(80) ? when_saving::wait : when_saving::refuse;
     r.timeout_ms = timeout();
     r.from = job->who;
-    auto heard = [this, &m, job](result<enroll_receipt> receipt) {
+    auto heard = [&m, job](result<enroll_receipt> receipt) {
       job->registering = false;
       if (!receipt) {
         job->memory->withdraw();
@@ -194,7 +194,7 @@ private:
     r.from = job->who;
     durable_request d{r.registration, step, r.timeout_ms, job->who};
     auto what = "saving step " + std::to_string(step) + " of " + m.name;
-    auto staged = [this, job, what](result<save_receipt> receipt) {
+    auto staged = [job, what](result<save_receipt> receipt) {
       job->frozen = false;
       // The trainer goes on: what is saved must be out of its memory, or fail.
       if (!job->gone)
@@ -202,7 +202,7 @@ private:
       if (!receipt)
         excuse_save(receipt.error(), what);
     };
-    auto durable = [this, &m, step, what](result<save_receipt> receipt) {
+    auto durable = [&m, step, what](result<save_receipt> receipt) {
       ++(receipt ? tally.saves : tally.refusals);
       if (!receipt)
         return excuse_save(receipt.error(), what);
@@ -234,7 +234,7 @@ private:
     r.target = memory->handle();
     r.timeout_ms = timeout();
     auto promised = r.latest ? m.durable : 0;
-    auto heard = [this, &m, memory, promised, step = r.step](result<load_receipt> receipt) {
+    auto heard = [&m, memory, promised, step = r.step](result<load_receipt> receipt) {
       auto bytes = memory->bytes();
       memory->withdraw();
       if (!receipt)

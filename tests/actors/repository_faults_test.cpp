@@ -135,7 +135,7 @@ private:
       r.source = memory->handle();
     }
     auto erased = m.erasing == 0 ? std::optional{m.erased} : std::nullopt;
-    auto heard = [this, &m, memory, seed, erased](result<store_receipt> receipt) {
+    auto heard = [&m, memory, seed, erased](result<store_receipt> receipt) {
       // The client has its answer: its memory is its own again.
       if (memory)
         memory->withdraw();

@@ -90,7 +90,8 @@ BOOST_AUTO_TEST_CASE(everything_that_is_read_is_prepared) {
     std::fill_n(prepared.begin() + (at - local.data()), n, true);
     return status{};
   };
-  BOOST_TEST(run(std::move(job)).has_value());
+  auto copied_all = run(std::move(job));
+  BOOST_TEST(copied_all.has_value());
   BOOST_TEST(std::count(prepared.begin(), prepared.end(), false) == 0);
 }
 

@@ -34,7 +34,8 @@ BOOST_AUTO_TEST_CASE(requests_without_right_or_sense_get_no_chunk) {
   raw_peer peer{w};
   auto refused = [&](stage m, errc code) {
     auto number = m.number;
-    BOOST_TEST(w.lending->on_stage(std::move(m)).ok());
+    auto taken = w.lending->on_stage(std::move(m));
+    BOOST_TEST(taken.ok());
     BOOST_TEST(is(peer.wait_lent(number).code, code));
   };
   auto wrong_key = w.request(1, source, {});
@@ -211,7 +212,8 @@ BOOST_AUTO_TEST_CASE(a_peer_that_takes_no_answer_is_left) {
   w.to_peer->full = true;
   auto wrong_key = w.request(1, source, {});
   wrong_key.key.bytes[0] ^= 1;
-  BOOST_TEST(w.lending->on_stage(std::move(wrong_key)).ok());
+  auto taken = w.lending->on_stage(std::move(wrong_key));
+  BOOST_TEST(taken.ok());
   BOOST_TEST(w.to_peer->closed.load());
 }
 

@@ -59,7 +59,7 @@ void break_all(bool reset) {
   none.sa_family = AF_UNSPEC;
   for (auto fd : tcp_sockets()) {
     if (reset)
-      ::connect(fd, &none, sizeof(none));
+      static_cast<void>(::connect(fd, &none, sizeof(none)));
     else
       ::shutdown(fd, SHUT_RDWR);
   }

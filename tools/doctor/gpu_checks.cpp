@@ -27,7 +27,7 @@ finding judge(const transport::device_facts& gpu, const transport::verbs_state& 
     any = true;
   }
   if (!any)
-    facts.push_back("no RDMA port in use: other hosts through staging over tcp");
+    facts.emplace_back("no RDMA port in use: other hosts through staging over tcp");
   auto f = staged ? note(
                       join(facts),
                       "modprobe nvidia_peermem, or the open NVIDIA kernel modules and an RDMA "

@@ -18,7 +18,7 @@ finding judge_port(const transport::verbs_port& p) {
     facts.push_back("near numa node " + p.numa);
   facts.push_back(fmt::format("{} pieces a request", p.sge_max));
   if (!p.windows)
-    facts.push_back("no memory windows");
+    facts.emplace_back("no memory windows");
   auto f = p.remark.empty()
     ? ok(join(facts))
     : note(

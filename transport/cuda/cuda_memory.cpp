@@ -282,6 +282,7 @@ public:
     if (code != CUDA_SUCCESS)
       return fail(errc::unavailable, "the NVIDIA driver does not start: " + api->words_for(code));
     std::vector<device_facts> out;
+    out.reserve(static_cast<std::size_t>(count));
     for (int i = 0; i < count; ++i)
       out.push_back(facts_of(*api, i));
     return out;

@@ -27,6 +27,7 @@ void find_elsewhere(
   const std::shared_ptr<client_core>& core, std::size_t placed, std::vector<std::size_t> others,
   const std::string& model, completion<std::size_t> done) {
   std::vector<future<checkpoint_summary>> asked;
+  asked.reserve(others.size());
   for (auto provider : others)
     asked.push_back(describe_checkpoints(core, provider, model));
   when_all(asked).then([core, placed, others, model, done = std::move(done)](

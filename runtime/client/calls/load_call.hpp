@@ -60,7 +60,7 @@ void load_into(
   auto target = call->open(std::move(targets));
   if (!target)
     return call->finish(fail(target.error()));
-  request.target = std::move(*target);
+  request.target = *target;
   core->ask<Service>(provider, std::move(request), [call](result<actors::load_receipt> r) {
     call->finish(std::move(r));
   });
