@@ -24,6 +24,7 @@ void saves(stage& s, const service& at, const model_table& table) {
   auto& by_msync = c.add([&] { return mapped.timed_write(source, threads); });
   auto peers = s.start_peers(table);
   std::vector<const samples*> theirs;
+  theirs.reserve(peers.size());
   for (auto& peer : peers)
     theirs.push_back(&c.add([&] { return peer.save(peer_path(s.on_disk, peer.name()), true); }));
   c.run(s.how.rounds);

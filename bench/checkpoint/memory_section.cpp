@@ -26,6 +26,7 @@ void saves(stage& s, const service& at, const model_table& table) {
   });
   auto peers = s.start_peers(table);
   std::vector<const samples*> theirs;
+  theirs.reserve(peers.size());
   for (auto& peer : peers)
     theirs.push_back(&c.add([&] { return peer.save(peer_path(s.in_memory, peer.name()), false); }));
   copy_floor floor{c, source, s.target.first(table.size_bytes)};

@@ -67,6 +67,7 @@ void saves(stage& s, const service& at, const model_table& table) {
   for (auto& name : s.peers)
     peers.push_back(start_ranks(name, table));
   std::vector<const samples*> theirs;
+  theirs.reserve(peers.size());
   for (auto& p : peers)
     theirs.push_back(&c.add([&] {
       return together(p.ranks, [&](auto& rank) { rank.begin_save(p.path(s, rank), false); });
@@ -94,6 +95,7 @@ void restores_of_all(stage& s, const service& at, const model_table& table) {
     return together(trainers, [](auto& t) { t.begin_restore(); });
   });
   std::vector<const samples*> theirs;
+  theirs.reserve(peers.size());
   for (auto& name : s.peers)
     theirs.push_back(&c.add([&, name] {
       auto p = start_ranks(name, table);

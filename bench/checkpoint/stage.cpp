@@ -1,6 +1,8 @@
 // The functions that several sections share: floors, fresh processes, names.
 #include <millrace/bench/checkpoint/stage.hpp>
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <thread>
 
@@ -53,8 +55,8 @@ std::string stages_of(
   const std::string& peer, const std::vector<std::pair<std::string, double>>& seconds) {
   std::string words;
   for (auto& [name, s] : seconds)
-    words += (words.empty() ? " | " + peer + ", us: " : ", ") + name + " " +
-      std::to_string(static_cast<std::uint64_t>(s * 1e6));
+    words += fmt::format(
+      "{}{} {:.0f}", words.empty() ? fmt::format(" | {}, us: ", peer) : ", ", name, s * 1e6);
   return words;
 }
 

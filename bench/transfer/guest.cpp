@@ -23,9 +23,9 @@ std::vector<std::string> command_of(
   if (how.rounds > 0)
     out.insert(out.end(), {"--rounds", std::to_string(how.rounds)});
   if (how.no_peers)
-    out.push_back("--no-peers");
+    out.emplace_back("--no-peers");
   if (extent.quick)
-    out.push_back("--quick");
+    out.emplace_back("--quick");
   if (!how.only.empty())
     out.insert(out.end(), {"--only", how.only});
   for (auto size : extent.only_sizes)

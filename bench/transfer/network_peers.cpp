@@ -190,7 +190,7 @@ std::vector<double> perftest_peer::last_line(
     return command;
   };
   auto asking = on(ports_.mover);
-  asking.push_back("127.0.0.1");
+  asking.emplace_back("127.0.0.1");
   for (int attempts_left = 5; attempts_left > 0; --attempts_left) {
     auto server = need(child::start(on(ports_.owner), true), program);
     // The server may not listen yet. A connection made to find out would count as the client.

@@ -50,6 +50,7 @@ std::vector<transport::device_facts> find_gpus() {
 std::vector<finding> examine_gpus(
   const std::vector<transport::device_facts>& gpus, const transport::verbs_state& state) {
   std::vector<finding> all;
+  all.reserve(gpus.size());
   for (auto& gpu : gpus)
     all.push_back(judge(gpu, state));
   return all;
