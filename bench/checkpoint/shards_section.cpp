@@ -95,7 +95,6 @@ void restores_of_all(stage& s, const service& at, const model_table& table) {
     return together(trainers, [](auto& t) { t.begin_restore(); });
   });
   std::vector<const samples*> theirs;
-  theirs.reserve(peers.size());
   for (auto& name : s.peers)
     theirs.push_back(&c.add([&, name] {
       auto p = start_ranks(name, table);
