@@ -10,7 +10,9 @@
 #include <millrace/tests/support/wire_fixture.hpp>
 
 #include <boost/test/unit_test.hpp>
+#include <fmt/format.h>
 
+#include <algorithm>
 #include <fstream>
 #include <iterator>
 
@@ -122,8 +124,10 @@ BOOST_AUTO_TEST_CASE(every_message_has_the_bytes_that_it_has_always_had) {
       BOOST_TEST_REQUIRE(at < std::size(kept));
       auto& line = kept[at++];
       auto bytes = encode(numbered<Message>());
-      BOOST_TEST(bytes.size() == line.size, line.message);
-      BOOST_TEST(digest(bytes.data(), bytes.size()) == line.digest, line.message);
+      auto found = digest(bytes.data(), bytes.size());
+      BOOST_TEST(
+        (bytes.size() == line.size && found == line.digest),
+        fmt::format("{}: {} bytes now, digest {:#018x}", line.message, bytes.size(), found));
     });
   });
   BOOST_TEST(at == std::size(kept));
@@ -136,10 +140,17 @@ BOOST_AUTO_TEST_CASE(the_status_of_an_older_node_is_read) {
   BOOST_TEST_REQUIRE(bytes.size() == 361u);
   auto older = decode<node_status>(std::as_bytes(std::span{bytes}), "a status");
   BOOST_TEST_REQUIRE(older.has_value());
-  auto expected = numbered<node_status>();
-  expected.rdma = older->rdma;
-  expected.reports.clear();
-  BOOST_TEST((*older == expected));
+  BOOST_TEST(older->node == "text 1");
+  BOOST_TEST(older->pid == 4u);
+  BOOST_TEST_REQUIRE(older->providers.size() == 2u);
+  BOOST_TEST(older->providers[1].group == "text 37");
+  BOOST_TEST(older->providers[1].store.models == 38u);
+  BOOST_TEST(older->providers[1].checkpoints.flushed.bytes == 60u);
+  BOOST_TEST_REQUIRE(older->paths.size() == 2u);
+  BOOST_TEST(older->paths[1].bytes == 72u);
+  BOOST_TEST(older->paths[1].carrier == "text 78");
+  BOOST_TEST((older->addresses == std::vector<std::string>{"text 79", "text 80"}));
+  BOOST_TEST(older->reports.empty());
 }
 
 BOOST_AUTO_TEST_CASE(a_providers_status_has_its_fields_where_older_versions_look_for_them) {
@@ -159,7 +170,10 @@ BOOST_AUTO_TEST_CASE(a_providers_status_has_its_fields_where_older_versions_look
     0x01, 0x01, 0x02, 0x03, 0x04, 0x05, 0x06, 0x07, 0x08, 0x09, 0x0a, 0x0b, 0x01, 0x0c, 0x0d, 0x0e,
     0x0f, 0x10, 0x11, 0x12, 0x13, 0x01, 0x04, 0,    0,    0,    0x14, 0x15, 0x16, 0x17};
   auto bytes = std::as_bytes(std::span{kept});
-  BOOST_TEST((encode(s) == byte_buffer{bytes.begin(), bytes.end()}));
+  // The length comes first. Sections that were added since follow what is here.
+  auto written = encode(s);
+  BOOST_TEST_REQUIRE(written.size() >= bytes.size());
+  BOOST_TEST(std::ranges::equal(bytes.subspan(4), std::span{written}.subspan(4, bytes.size() - 4)));
   BOOST_TEST((decode<provider_status>(bytes, "a status").value() == s));
 }
 
