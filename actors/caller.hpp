@@ -11,7 +11,7 @@
 
 namespace millrace::actors {
 
-using caller_actor = caf::typed_actor<caf::reacts_to<step>>;
+using caller_actor = caf::typed_actor<caf::reacts_to<own_work>>;
 
 class caller : public handed_over<caller_actor::base> {
 public:
@@ -21,7 +21,7 @@ public:
 
   behavior_type make_behavior() override {
     set_default_handler(caf::drop);
-    return {[](step& s) { s.run(); }};
+    return {[](own_work& s) { s.run(); }};
   }
 
   // This sets no timeout, since every target answers within the request's time: providers by their

@@ -70,7 +70,7 @@ void end_actor(caf::actor_system& system, const caf::strong_actor_ptr& actor) {
 }
 
 void run_in(caf::actor_system& system, const caf::strong_actor_ptr& to, std::function<void()> f) {
-  deliver(system, to, caf::make_message(step{std::move(f)}));
+  deliver(system, to, caf::make_message(own_work{std::move(f)}));
 }
 
 } // namespace millrace::actors

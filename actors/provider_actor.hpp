@@ -25,8 +25,8 @@ namespace millrace::actors {
 /// actor ends.
 template <class Interface, class Context = operation_context>
 class provider_actor
-  : public handed_over<typename Interface::template extend<caf::reacts_to<step>>::base> {
-  using typed_base = handed_over<typename Interface::template extend<caf::reacts_to<step>>::base>;
+  : public handed_over<typename Interface::template extend<caf::reacts_to<own_work>>::base> {
+  using typed_base = handed_over<typename Interface::template extend<caf::reacts_to<own_work>>::base>;
 
 public:
   using typename typed_base::behavior_type;
@@ -63,7 +63,7 @@ protected:
         actor_home::entered inside{*context_};
         return (static_cast<Self*>(this)->*handle)(request);
       }...,
-      [this](step& s) { work(s); }};
+      [this](own_work& s) { work(s); }};
   }
 
   time_point now() { return this->system().clock().now(); }
@@ -71,7 +71,7 @@ protected:
   /// Makes sure that deadlines are checked.
   void watch() {
     if (!std::exchange(watching_, true))
-      this->delayed_send(this, look_every, step{[this] { look(); }});
+      this->delayed_send(this, look_every, own_work{[this] { look(); }});
   }
 
   /// Makes a lane for operations of one kind. It lives as long as the actor.
@@ -89,7 +89,7 @@ protected:
       answer_with(rp, std::move(outcome));
       // Not called from here, since the caller may be walking the lane.
       if (lane.waiting() > 0)
-        this->send(this, step{[&lane] { lane.reap(); }});
+        this->send(this, own_work{[&lane] { lane.reap(); }});
     }));
     return rp;
   }
@@ -124,7 +124,7 @@ private:
 
   // CAF ends an actor whose handler throws. But if memory runs out, one operation must end, not the
   // provider. An operation that is cut short here ends at its deadline.
-  void work(step& s) {
+  void work(own_work& s) {
     actor_home::entered inside{*context_};
     try {
       s.run();

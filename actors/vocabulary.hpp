@@ -31,7 +31,7 @@ using actor_of = typename Service::template apply<detail::typed_interface>::type
 
 /// A private message: a part of the actor's own work that another thread finished. Only the code
 /// that spawned the actor can send one, since it needs the wider handle.
-struct step {
+struct own_work {
   std::function<void()> run;
 };
 
@@ -53,5 +53,5 @@ template <class T>
 requires requires(const T& message) { is_message(message); }
 struct caf::allowed_unsafe_message_type<T> : std::true_type {};
 
-CAF_ALLOW_UNSAFE_MESSAGE_TYPE(millrace::actors::step)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(millrace::actors::own_work)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(millrace::actors::peer_gone)

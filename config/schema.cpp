@@ -89,7 +89,7 @@ key_table<limits_settings> keys_of() {
     key<&s::loads_max>(expert(count("loads_max", 1, 65'536, "loads in flight in each provider"))),
     key<&s::queued_max>(expert(count(
       "queued_max", 0, 1'048'576,
-      "requests that wait in each provider; a provider answers `busy` to more"))),
+      "stores, loads or restores that wait in each provider; a provider answers `busy` to more"))),
     key<&s::windows_max>(
       expert(count("windows_max", 1, 1'024, "windows in flight of each operation"))),
     key<&s::shutdown_timeout_ms>(expert(ms(

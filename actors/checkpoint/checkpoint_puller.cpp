@@ -127,7 +127,7 @@ private:
     // Not called from here: the caller may be walking the queue, and the save itself must return
     // first.
     if (was_running && !queue_.empty())
-      send(this, step{[this] { start_next(); }});
+      send(this, own_work{[this] { start_next(); }});
   }
 
   void start_next() {

@@ -20,7 +20,7 @@ using tensor_store_actor = actor_of<store_service>;
 struct tensor_store_limits : operation_limits {
   std::uint32_t stores_max = 64;   // in flight; more wait
   std::uint32_t loads_max = 256;   // in flight; more wait
-  std::uint32_t queued_max = 1024; // waiting; more are refused with `busy`
+  std::uint32_t queued_max = 1024; // waiting, of each kind; more are refused with `busy`
 };
 
 struct tensor_store_deps {

@@ -62,8 +62,8 @@ private:
 /// Turns messages into frames. Turns replies, errors and the loss of the connection into messages.
 template <class Service>
 class proxy_of
-  : public handed_over<typename actor_of<Service>::template extend<caf::reacts_to<step>>::base> {
-  using base = handed_over<typename actor_of<Service>::template extend<caf::reacts_to<step>>::base>;
+  : public handed_over<typename actor_of<Service>::template extend<caf::reacts_to<own_work>>::base> {
+  using base = handed_over<typename actor_of<Service>::template extend<caf::reacts_to<own_work>>::base>;
 
 public:
   proxy_of(
@@ -88,7 +88,7 @@ private:
     static typename base::behavior_type of(proxy_of& self) {
       return {
         [&self](const typename Methods::request& r) { return self.ask(r); }...,
-        [](step& s) { s.run(); }};
+        [](own_work& s) { s.run(); }};
     }
   };
 

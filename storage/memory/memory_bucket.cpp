@@ -5,7 +5,7 @@
 #include <millrace/storage/gate.hpp>
 #include <millrace/storage/layer_table.hpp>
 #include <millrace/storage/memory/memory_bucket.hpp>
-#include <millrace/storage/memory/room.hpp>
+#include <millrace/storage/memory/tensor_blocks.hpp>
 #include <millrace/storage/model_check.hpp>
 #include <millrace/storage/recently_used.hpp>
 
@@ -22,7 +22,7 @@ namespace {
 struct stored_model {
   model_record record;
   std::vector<std::uint64_t> tensor_bytes;
-  std::shared_ptr<room> memory;
+  std::shared_ptr<tensor_blocks> memory;
   layer_lease layers;
 };
 using stored_model_ptr = std::shared_ptr<const stored_model>;
@@ -55,7 +55,7 @@ public:
 private:
   result<std::unique_ptr<reservation>> try_reserve(
     model_spec spec, const std::vector<described_layer>& layers);
-  result<std::shared_ptr<room>> find_room(const std::vector<std::uint64_t>& tensor_bytes);
+  result<std::shared_ptr<tensor_blocks>> find_blocks(const std::vector<std::uint64_t>& tensor_bytes);
   bool could_fit(std::uint64_t size_bytes) const;
   stored_model_ptr evict_one();
   result<stored_model_ptr> find(const std::string& name, std::uint64_t version);
@@ -89,7 +89,7 @@ public:
   }
 
   void acquire(std::uint32_t index, completion<window> done) override {
-    if (published_ || index >= window_count())
+    if (published_ || lent_ || index >= window_count())
       return done(misused(fmt::format("no window {} to acquire", index)));
     lent_ = true;
     done(window{index, model_.memory->pieces(), model_.memory});
@@ -192,7 +192,7 @@ result<std::unique_ptr<reservation>> memory_bucket::try_reserve(
   auto described = layers_->retain(std::move(checked->layers), layers);
   if (!described)
     return fail(described.error().within("storing model " + spec.name));
-  auto memory = find_room(checked->tensor_bytes);
+  auto memory = find_blocks(checked->tensor_bytes);
   if (!memory)
     return fail(memory.error().within("storing model " + spec.name));
   stored_model model{
@@ -204,10 +204,10 @@ result<std::unique_ptr<reservation>> memory_bucket::try_reserve(
     shared_from_this(), std::move(model), std::move(ticket));
 }
 
-result<std::shared_ptr<room>> memory_bucket::find_room(
+result<std::shared_ptr<tensor_blocks>> memory_bucket::find_blocks(
   const std::vector<std::uint64_t>& tensor_bytes) {
   for (;;) {
-    auto found = room::take(*memory_, account_, tensor_bytes);
+    auto found = tensor_blocks::take(*memory_, account_, tensor_bytes);
     if (
       found || found.error().code() != errc::no_space || options_.full == when_full::refuse ||
       !could_fit(room_bytes(tensor_bytes)))

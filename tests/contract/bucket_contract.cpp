@@ -146,6 +146,8 @@ void publishing_needs_every_window(const bucket_factory& factory) {
     await<window>([&](auto done) { (*room)->acquire(beyond, std::move(done)); }), invalid_argument);
   CHECK_OK(fill_windows(**room, 1));
   CHECK_CODE(
+    await<window>([&](auto done) { (*room)->acquire(0, std::move(done)); }), invalid_argument);
+  CHECK_CODE(
     await<std::uint64_t>([&](auto done) {
       (*room)->publish({1, 2}, std::move(done));
     }),

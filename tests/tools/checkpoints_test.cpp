@@ -390,6 +390,9 @@ BOOST_AUTO_TEST_CASE(a_pattern_loads_as_many_ranks_as_its_first_file_says) {
     {"load", p.file("plain-{rank}.safetensors"), "--model", "plain", "--step", "1"});
   BOOST_TEST(o.code == 2);
   BOOST_TEST(o.err.find("--world-size") != std::string::npos, o.err);
+  // A file that is not there is no fault of the arguments' form, with or without `{rank}`.
+  for (auto* name : {"gone-{rank}.npz", "gone.npz"})
+    BOOST_TEST(other.checkpoints({"load", p.file(name)}).code == 1);
 }
 
 BOOST_AUTO_TEST_CASE(steps_are_whole_numbers_of_64_bits) {

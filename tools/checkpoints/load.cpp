@@ -63,24 +63,34 @@ status adapt(checkpoint_access& to, shard_spec& shard, const load_options& optio
   return {};
 }
 
-// Without a world size, the file says which ranks there are.
-result<std::vector<std::pair<std::uint32_t, std::string>>> files_of(
+using rank_files = std::vector<std::pair<std::uint32_t, std::string>>;
+
+tl::expected<rank_files, failure> files_of_world(const load_options& options, std::uint32_t world_size) {
+  auto files = files_of_ranks(options.file, options.rank, world_size);
+  if (!files)
+    return tl::unexpected{failure{files.error(), exit_usage}};
+  return std::move(*files);
+}
+
+// Without a world size, the file of rank 0 says which ranks there are.
+tl::expected<rank_files, failure> files_of(
   const load_options& options, std::optional<storage::archive::archive_format> format) {
   if (options.rank && !options.world_size)
-    return std::vector{std::pair{*options.rank, file_of_rank(options.file, *options.rank)}};
+    return rank_files{{*options.rank, file_of_rank(options.file, *options.rank)}};
   auto first = file_of_rank(options.file, 0);
   if (options.world_size || first == options.file)
-    return files_of_ranks(options.file, options.rank, options.world_size.value_or(1));
+    return files_of_world(options, options.world_size.value_or(1));
   auto source = storage::archive::open_archive(first, format);
   if (!source)
-    return fail(source.error());
+    return tl::unexpected{failure{source.error()}};
   auto metadata = (*source)->metadata();
   auto world_size = storage::archive::take_origin(metadata).world_size;
   if (!world_size)
-    return fail(
-      errc::invalid_argument,
-      first + " does not say how many ranks there are: name them with --world-size");
-  return files_of_ranks(options.file, {}, *world_size);
+    return tl::unexpected{failure{
+      {errc::invalid_argument,
+       first + " does not say how many ranks there are: name them with --world-size"},
+      exit_usage}};
+  return files_of_world(options, *world_size);
 }
 
 int load(invocation& call, const load_options& options) {
@@ -93,7 +103,7 @@ int load(invocation& call, const load_options& options) {
   }
   auto files = files_of(options, format);
   if (!files)
-    return report(call, {files.error(), exit_usage});
+    return report(call, files.error());
   std::unique_ptr<checkpoint_access> to;
   json done = json::array();
   for (auto& [rank, file] : *files) {

@@ -1,5 +1,5 @@
 // Placing the tensors of one model in registered memory. Called by reservations.
-#include <millrace/storage/memory/room.hpp>
+#include <millrace/storage/memory/tensor_blocks.hpp>
 
 #include <string>
 
@@ -32,7 +32,7 @@ std::uint64_t room_bytes(const std::vector<std::uint64_t>& tensor_bytes) noexcep
   return sum;
 }
 
-result<std::shared_ptr<room>> room::take(
+result<std::shared_ptr<tensor_blocks>> tensor_blocks::take(
   memory_source& memory, std::shared_ptr<capacity_account> account,
   const std::vector<std::uint64_t>& tensor_bytes) {
   auto asked = room_bytes(tensor_bytes);
@@ -41,7 +41,7 @@ result<std::shared_ptr<room>> room::take(
       errc::no_space,
       "asked for {} bytes, free are {} of {}; erase models, or raise the bucket's capacity", asked,
       account->capacity_bytes() - account->used_bytes(), account->capacity_bytes());
-  std::shared_ptr<room> taken{new room{std::move(account), asked}};
+  std::shared_ptr<tensor_blocks> taken{new tensor_blocks{std::move(account), asked}};
   for (std::uint32_t i = 0; i < tensor_bytes.size(); ++i)
     if (tensor_bytes[i] > 0)
       taken->pieces_.push_back({i, 0, nullptr, tensor_bytes[i]});
@@ -50,7 +50,7 @@ result<std::shared_ptr<room>> room::take(
   return taken;
 }
 
-status room::place(memory_source& memory, std::size_t first, std::size_t last) {
+status tensor_blocks::place(memory_source& memory, std::size_t first, std::size_t last) {
   if (first == last)
     return {};
   std::uint64_t size = 0;

@@ -1,4 +1,4 @@
-// The room: the memory of one model in a memory bucket. Taken by a reservation, kept by the version
+// The memory of one model in a memory bucket. Taken by a reservation, kept by the version
 // and its readers.
 #pragma once
 
@@ -31,17 +31,17 @@ private:
 
 /// The tensors at their addresses. The memory is returned when the last copy of the pointer is
 /// destroyed.
-class room {
+class tensor_blocks {
 public:
-  ~room() { account_->give_back(size_bytes_); }
-  room(const room&) = delete;
-  room& operator=(const room&) = delete;
+  ~tensor_blocks() { account_->give_back(size_bytes_); }
+  tensor_blocks(const tensor_blocks&) = delete;
+  tensor_blocks& operator=(const tensor_blocks&) = delete;
 
   /// Takes one block for all tensors, each on a 64-byte border. If the memory is too fragmented, it
   /// takes a block for each half of the tensors, and so on down to single tensors.
   ///
   /// Errors: `no_space` with the bytes asked for, the bytes free, and the capacity.
-  static result<std::shared_ptr<room>> take(
+  static result<std::shared_ptr<tensor_blocks>> take(
     memory_source& memory, std::shared_ptr<capacity_account> account,
     const std::vector<std::uint64_t>& tensor_bytes);
 
@@ -50,7 +50,7 @@ public:
   std::uint64_t size_bytes() const noexcept { return size_bytes_; }
 
 private:
-  room(std::shared_ptr<capacity_account> account, std::uint64_t size_bytes)
+  tensor_blocks(std::shared_ptr<capacity_account> account, std::uint64_t size_bytes)
     : account_(std::move(account)), size_bytes_(size_bytes) {}
 
   status place(memory_source& memory, std::size_t first, std::size_t last);
