@@ -26,7 +26,8 @@ namespace millrace::actors {
 template <class Interface, class Context = operation_context>
 class provider_actor
   : public handed_over<typename Interface::template extend<caf::reacts_to<own_work>>::base> {
-  using typed_base = handed_over<typename Interface::template extend<caf::reacts_to<own_work>>::base>;
+  using typed_base =
+    handed_over<typename Interface::template extend<caf::reacts_to<own_work>>::base>;
 
 public:
   using typename typed_base::behavior_type;

@@ -61,9 +61,10 @@ private:
 
 /// Turns messages into frames. Turns replies, errors and the loss of the connection into messages.
 template <class Service>
-class proxy_of
-  : public handed_over<typename actor_of<Service>::template extend<caf::reacts_to<own_work>>::base> {
-  using base = handed_over<typename actor_of<Service>::template extend<caf::reacts_to<own_work>>::base>;
+class proxy_of : public handed_over<
+                   typename actor_of<Service>::template extend<caf::reacts_to<own_work>>::base> {
+  using base =
+    handed_over<typename actor_of<Service>::template extend<caf::reacts_to<own_work>>::base>;
 
 public:
   proxy_of(

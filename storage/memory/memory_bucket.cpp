@@ -55,7 +55,8 @@ public:
 private:
   result<std::unique_ptr<reservation>> try_reserve(
     model_spec spec, const std::vector<described_layer>& layers);
-  result<std::shared_ptr<tensor_blocks>> find_blocks(const std::vector<std::uint64_t>& tensor_bytes);
+  result<std::shared_ptr<tensor_blocks>> find_blocks(
+    const std::vector<std::uint64_t>& tensor_bytes);
   bool could_fit(std::uint64_t size_bytes) const;
   stored_model_ptr evict_one();
   result<stored_model_ptr> find(const std::string& name, std::uint64_t version);

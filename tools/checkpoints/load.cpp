@@ -65,7 +65,8 @@ status adapt(checkpoint_access& to, shard_spec& shard, const load_options& optio
 
 using rank_files = std::vector<std::pair<std::uint32_t, std::string>>;
 
-tl::expected<rank_files, failure> files_of_world(const load_options& options, std::uint32_t world_size) {
+tl::expected<rank_files, failure> files_of_world(
+  const load_options& options, std::uint32_t world_size) {
   auto files = files_of_ranks(options.file, options.rank, world_size);
   if (!files)
     return tl::unexpected{failure{files.error(), exit_usage}};
