@@ -6,6 +6,7 @@
 #include <zip.h>
 
 #include <algorithm>
+#include <filesystem>
 
 namespace millrace::storage::archive {
 
@@ -17,7 +18,7 @@ constexpr std::int64_t entries_max = static_cast<std::int64_t>(layout_tensors_ma
 // Deflate expands two bits to 258 bytes at best.
 constexpr std::uint64_t deflate_ratio_max = 1032;
 
-status check_entry(const zip_stat_t& about) {
+status check_entry(const zip_stat_t& about, std::uint64_t file_bytes) {
   constexpr auto needed = ZIP_STAT_NAME | ZIP_STAT_SIZE | ZIP_STAT_COMP_SIZE |
     ZIP_STAT_COMP_METHOD | ZIP_STAT_ENCRYPTION_METHOD;
   if ((about.valid & needed) != needed)
@@ -30,7 +31,9 @@ status check_entry(const zip_stat_t& about) {
     return {
       errc::unsupported, "the entry {} is compressed by method {}; store it or use deflate", name,
       about.comp_method};
-  if (stored ? about.size != about.comp_size : about.size / deflate_ratio_max > about.comp_size)
+  if (
+    about.comp_size > file_bytes ||
+    (stored ? about.size != about.comp_size : about.size / deflate_ratio_max > about.comp_size))
     return {
       errc::corrupt_data, "the entry {} promises {} bytes and has {}", name, about.size,
       about.comp_size};
@@ -53,12 +56,16 @@ result<zip_input> zip_input::open(const std::string& path) {
     return fail(why);
   }
   zip_input opened{file};
-  if (auto bad = opened.list(); !bad.ok())
+  std::error_code why;
+  auto file_bytes = std::filesystem::file_size(path, why);
+  if (why)
+    return fail(status_from_errno(why.value(), "examining " + path));
+  if (auto bad = opened.list(file_bytes); !bad.ok())
     return fail(bad);
   return opened;
 }
 
-status zip_input::list() {
+status zip_input::list(std::uint64_t file_bytes) {
   auto count = zip_get_num_entries(file_.get(), 0);
   if (count < 0 || count > entries_max)
     return {errc::corrupt_data, "a zip file of {} entries", count};
@@ -67,7 +74,7 @@ status zip_input::list() {
     zip_stat_init(&about);
     if (zip_stat_index(file_.get(), i, ZIP_FL_ENC_GUESS, &about) != 0)
       return status_of(*zip_get_error(file_.get()), "examining an entry of a zip file");
-    if (auto bad = check_entry(about); !bad.ok())
+    if (auto bad = check_entry(about, file_bytes); !bad.ok())
       return bad;
     entries_.push_back({about.name, about.size, about.comp_size});
   }
@@ -121,12 +128,15 @@ status zip_input::read(std::size_t entry, std::uint64_t offset, std::span<std::b
   auto& about = entries_[entry];
   if (offset > about.size_bytes || into.size() > about.size_bytes - offset)
     return {errc::corrupt_data, "the entry {} ends before its tensor does", about.name};
+  // libzip's zip_fseek ends the process in an entry of 0 bytes.
+  if (into.empty())
+    return {};
   if (auto bad = move_to(entry, offset); !bad.ok())
     return bad;
   if (auto bad = read_on(into); !bad.ok())
     return bad;
   // libzip compares the checksum only when a byte after the last one is read.
-  if (!into.empty() && position_ == about.size_bytes) {
+  if (position_ == about.size_bytes) {
     std::byte none;
     if (zip_fread(opened_.get(), &none, 1) < 0)
       return status_of(*zip_file_get_error(opened_.get()), "reading " + about.name);

@@ -26,8 +26,8 @@ struct zip_entry {
 class zip_input {
 public:
   /// Errors: `corrupt_data` for a file that is not a zip file, or with an entry that claims more
-  /// bytes than its compressed bytes can contain; `unsupported` for entries that are encrypted or
-  /// not compressed by deflate.
+  /// bytes than the file, or than its compressed bytes can contain; `unsupported` for entries that
+  /// are encrypted or not compressed by deflate.
   static result<zip_input> open(const std::string& path);
 
   const std::vector<zip_entry>& entries() const noexcept { return entries_; }
@@ -46,7 +46,7 @@ private:
   };
 
   explicit zip_input(zip* file) : file_(file) {}
-  status list();
+  status list(std::uint64_t file_bytes);
   status move_to(std::size_t entry, std::uint64_t offset);
   status read_on(std::span<std::byte> into);
 

@@ -1,0 +1,8 @@
+// torch files as a whole: the zip container, the pickle, storages and views of them.
+#include <millrace/tests/support/fuzzed_zip.hpp>
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  millrace::testing::fuzz_zip(
+    millrace::storage::archive::archive_format::torch, {reinterpret_cast<const char*>(data), size});
+  return 0;
+}
