@@ -78,6 +78,8 @@ std::uint32_t bits_per_element(dtype type) noexcept {
   return known(type) ? rows[static_cast<std::uint8_t>(type)].bits : 8;
 }
 
+bool is_complex(dtype type) noexcept { return type == dtype::c64; }
+
 result<std::uint64_t> size_bytes(const tensor_desc& tensor) { return dense_bytes(tensor, 0); }
 
 result<std::uint64_t> row_bytes(const tensor_desc& tensor) {

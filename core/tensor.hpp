@@ -43,6 +43,8 @@ std::string_view to_string(dtype type) noexcept;
 /// Reads a safetensors spelling, or a name that NumPy and PyTorch use ("float32", "bfloat16").
 result<dtype> parse_dtype(std::string_view name);
 std::uint32_t bits_per_element(dtype type) noexcept;
+/// Returns true for dtypes of two floating numbers, the real part and the imaginary part.
+bool is_complex(dtype type) noexcept;
 
 inline constexpr std::size_t tensor_name_bytes_max = 1024;
 inline constexpr std::size_t tensor_rank_max = 32;

@@ -48,12 +48,6 @@ status restore_type(tensor_desc& tensor, const tensor_desc& original) {
   return {};
 }
 
-std::uint64_t swap_unit(const npy_header& header) {
-  if (!header.big_endian)
-    return 0;
-  return header.tensor.type == dtype::c64 ? 4 : bits_per_element(header.tensor.type) / 8;
-}
-
 } // namespace
 
 status write_npz(const std::string& path, tensor_source& source, meter& done) {
@@ -108,7 +102,8 @@ result<std::unique_ptr<tensor_source>> open_npz(const std::string& path) {
     if (auto found = originals.find(tensor.name); found != originals.end())
       if (auto bad = restore_type(tensor, *found->second); !bad.ok())
         return fail(bad);
-    zipped_tensor place{i, header->data_offset, {}, swap_unit(*header)};
+    zipped_tensor place{
+      .entry = i, .offset = header->data_offset, .big_endian = header->big_endian};
     if (header->fortran_order && bits_per_element(tensor.type) >= 8)
       place.steps = fortran_order(tensor.shape);
     tensors.tensors.push_back(std::move(tensor));

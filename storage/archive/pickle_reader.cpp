@@ -333,11 +333,25 @@ private:
     return push(made);
   }
 
-  // The attributes of an OrderedDict are not tensors: modules leave their versions there.
+  // The one attribute that modules give an OrderedDict has their versions. Any other could have
+  // values that count.
   bool build() {
     pickle_value attributes;
-    return pop(attributes) && attributes.kind == pickle_kind::dictionary && !stack_.empty() &&
-      stack_.back().kind == pickle_kind::dictionary;
+    if (
+      !pop(attributes) || attributes.kind != pickle_kind::dictionary || stack_.empty() ||
+      stack_.back().kind != pickle_kind::dictionary)
+      return false;
+    for (auto& [key, value] : out_.dictionary(attributes)) {
+      auto name = key.kind == pickle_kind::text ? out_.text(key) : "";
+      if (name != "_metadata") {
+        why_ = {
+          errc::unsupported,
+          "the pickle has a dictionary with the attribute {}; save the dictionary without it",
+          name.substr(0, 100)};
+        return false;
+      }
+    }
+    return true;
   }
 
   bool persist() {

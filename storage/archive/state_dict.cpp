@@ -107,18 +107,20 @@ private:
     return name.empty() ? "the dictionary" : name;
   }
 
+  // Every argument is known: one that is left out may change the values.
   status read_tensor(pickle_value value, std::string name) {
     auto [callee, arguments] = from_.call(value);
     auto all = from_.tuple(arguments);
     if (callee == rebuild_parameter) {
       // A parameter wraps a tensor, never another parameter.
-      if (all.empty() || all[0].kind != pickle_kind::call)
+      if (all.size() != 3 || all[0].kind != pickle_kind::call || !is_trained(all[1], all[2]))
         return malformed(name);
       std::tie(callee, arguments) = from_.call(all[0]);
       all = from_.tuple(arguments);
     }
     bool v3 = callee == rebuild_v3;
-    if ((callee != rebuild_v2 && !v3) || all.size() < (v3 ? 7u : 6u))
+    auto needed = v3 ? 7u : 6u;
+    if ((callee != rebuild_v2 && !v3) || all.size() < needed || all.size() > needed + 1)
       return malformed(name);
     state_entry entry;
     entry.tensor.name = std::move(name);
@@ -127,7 +129,8 @@ private:
       return bad;
     if (
       all[1].kind != pickle_kind::integer || !read_extents(all[2], entry.tensor.shape) ||
-      !read_extents(all[3], entry.steps) || entry.steps.size() != entry.tensor.shape.size())
+      !read_extents(all[3], entry.steps) || entry.steps.size() != entry.tensor.shape.size() ||
+      !is_trained(all[4], all[5]))
       return malformed(entry.tensor.name);
     entry.offset = all[1].at;
     if (v3) {
@@ -137,7 +140,33 @@ private:
         return malformed(entry.tensor.name);
       entry.tensor.type = *type;
     }
+    if (all.size() > needed)
+      if (bad = read_marks(all[needed], entry); !bad.ok())
+        return bad;
     entries.push_back(std::move(entry));
+    return {};
+  }
+
+  // True for whether a tensor requires a gradient, and for its hooks, of which none are saved.
+  bool is_trained(pickle_value requires_grad, pickle_value hooks) const {
+    return requires_grad.kind == pickle_kind::boolean && hooks.kind == pickle_kind::dictionary &&
+      from_.dictionary(hooks).empty();
+  }
+
+  // Reads {"conj": True, "neg": True}, either or both.
+  status read_marks(pickle_value value, state_entry& entry) const {
+    if (value.kind != pickle_kind::dictionary)
+      return malformed(entry.tensor.name);
+    for (auto& [key, set] : from_.dictionary(value)) {
+      auto mark = key.kind == pickle_kind::text ? from_.text(key) : "";
+      if ((mark != "conj" && mark != "neg") || set.kind != pickle_kind::boolean || set.at != 1)
+        return {
+          errc::unsupported,
+          "tensor {} has the metadata {}, which is not known here; save a copy "
+          "without it",
+          entry.tensor.name, mark.substr(0, 100)};
+      (mark == "conj" ? entry.conjugated : entry.negated) = true;
+    }
     return {};
   }
 

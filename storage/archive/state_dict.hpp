@@ -18,6 +18,8 @@ struct state_entry {
   std::uint64_t offset = 0;        // elements
   strides steps;                   // elements
   std::uint64_t storage_bytes = 0; // as the pickle says
+  bool conjugated = false;         // the storage has the conjugate
+  bool negated = false;            // the storage has the negative
 };
 
 /// The largest pickle that is read.

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 namespace millrace::storage::archive {
 
@@ -74,6 +75,13 @@ void swap_bytes(std::span<std::byte> bytes, std::uint64_t unit_bytes) {
     std::reverse(
       bytes.begin() + static_cast<std::ptrdiff_t>(at),
       bytes.begin() + static_cast<std::ptrdiff_t>(at + unit_bytes));
+}
+
+void flip_signs(std::span<std::byte> bytes, std::uint64_t unit_bytes, bool even, bool odd) {
+  constexpr std::byte sign{0x80};
+  for (auto last = unit_bytes - 1; last < bytes.size(); last += unit_bytes, std::swap(even, odd))
+    if (even)
+      bytes[last] ^= sign;
 }
 
 } // namespace millrace::storage::archive

@@ -81,12 +81,15 @@ result<zipped_tensor> place_of(
     return fail(errc::corrupt_data, "tensor {}: there is no storage {}", name, from.key);
   if (file.entries()[*at].size_bytes < from.storage_bytes)
     return fail(errc::corrupt_data, "tensor {}: its storage is cut", name);
-  zipped_tensor place{*at, 0, std::move(from.steps), 0};
-  auto bits = bits_per_element(from.tensor.type);
-  if (__builtin_mul_overflow(from.offset, bits / 8, &place.offset))
+  zipped_tensor place{
+    .entry = *at,
+    .steps = std::move(from.steps),
+    .big_endian = big_endian,
+    .conjugated = from.conjugated,
+    .negated = from.negated};
+  auto bytes = bits_per_element(from.tensor.type) / 8;
+  if (__builtin_mul_overflow(from.offset, bytes, &place.offset))
     return fail(errc::corrupt_data, "tensor {}: it begins beyond its storage", name);
-  if (big_endian)
-    place.swap_bytes = from.tensor.type == dtype::c64 ? 4 : bits / 8;
   return place;
 }
 

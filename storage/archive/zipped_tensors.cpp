@@ -11,6 +11,11 @@ std::uint64_t element_bytes(const tensor_desc& tensor) {
   return std::max<std::uint64_t>(bits_per_element(tensor.type) / 8, 1);
 }
 
+// The bytes of one number: a complex element has two.
+std::uint64_t number_bytes(const tensor_desc& tensor) {
+  return element_bytes(tensor) / (is_complex(tensor.type) ? 2 : 1);
+}
+
 class zipped_source final : public tensor_source {
 public:
   zipped_source(
@@ -37,8 +42,12 @@ public:
       auto size = element_bytes(about);
       gather(held_, about.shape, place.steps, size, offset / size, into);
     }
-    if (place.swap_bytes > 1)
-      swap_bytes(into, place.swap_bytes);
+    auto number = number_bytes(tensors_.tensors[tensor]);
+    if (place.big_endian && number > 1)
+      swap_bytes(into, number);
+    // A conjugated number that is negated keeps its imaginary part.
+    if (place.conjugated || place.negated)
+      flip_signs(into, number, place.negated, place.negated != place.conjugated);
     return {};
   }
 
@@ -66,6 +75,12 @@ private:
   std::vector<std::byte> held_;
 };
 
+// True for the dtypes whose signs `flip_signs` can reverse, and that PyTorch marks so.
+bool has_signs(dtype type) {
+  using enum dtype;
+  return is_complex(type) || type == f16 || type == bf16 || type == f32 || type == f64;
+}
+
 status check_place(const zip_input& file, const tensor_desc& tensor, zipped_tensor& place) {
   auto& entry = file.entries()[place.entry];
   auto too_short = [&] {
@@ -76,6 +91,14 @@ status check_place(const zip_input& file, const tensor_desc& tensor, zipped_tens
   auto needed = size_bytes(tensor);
   if (!needed)
     return needed.error();
+  if ((place.conjugated && !is_complex(tensor.type)) || (place.negated && !has_signs(tensor.type)))
+    return {
+      errc::unsupported,
+      "tensor {}, {}, is marked as {}; save {}() of it",
+      tensor.name,
+      describe(tensor),
+      place.conjugated ? "conjugated" : "negated",
+      place.conjugated ? "resolve_conj" : "resolve_neg"};
   if (!place.steps.empty() && is_dense(tensor.shape, place.steps))
     place.steps.clear();
   if (!place.steps.empty()) {

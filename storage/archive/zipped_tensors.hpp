@@ -10,9 +10,11 @@ namespace millrace::storage::archive {
 /// The place of one tensor's elements.
 struct zipped_tensor {
   std::size_t entry = 0;
-  std::uint64_t offset = 0;     // of its first element, in the entry
-  strides steps;                // empty: dense
-  std::uint64_t swap_bytes = 0; // units whose bytes are reversed; 0 or 1: none
+  std::uint64_t offset = 0; // of its first element, in the entry
+  strides steps{};          // empty: dense
+  bool big_endian = false;
+  bool conjugated = false; // the imaginary parts have the other sign
+  bool negated = false;    // all numbers have the other sign
 };
 
 /// The most bytes of a tensor that is not in C order. It is held in memory while it is read.

@@ -486,6 +486,109 @@ BOOST_AUTO_TEST_CASE(numbers_are_names_too) {
   BOOST_TEST(state->at(0).tensor.name == "7.exp_avg");
 }
 
+namespace {
+
+using namespace std::string_view_literals;
+
+// The opcodes of {"conj": True} and of {"neg": True}, without those of the dictionary itself.
+constexpr auto conj = "X\x04\0\0\0conj\x88s"sv;
+constexpr auto neg = "X\x03\0\0\0neg\x88s"sv;
+
+// One tensor, with a last argument after those of `write_state_dict`.
+std::string with_argument(dtype type, std::string_view opcodes) {
+  auto pickled = *archive::write_state_dict(layout{{{"x", type, {2}}}});
+  auto end = pickled.rfind("tRu.");
+  BOOST_TEST_REQUIRE(end != std::string::npos);
+  return pickled.insert(end, opcodes);
+}
+
+template <class Number>
+result<std::vector<Number>> read_marked(
+  dtype type, std::string_view marks, const std::vector<Number>& stored) {
+  scratch_directory dir;
+  auto path = dir.path() + "/a.pt";
+  std::string bytes{reinterpret_cast<const char*>(stored.data()), stored.size() * sizeof(Number)};
+  write_crafted_zip(
+    path, {{"a/data.pkl", with_argument(type, "}" + std::string{marks})}, {"a/data/0", bytes}});
+  auto source = open_archive(path);
+  if (!source)
+    return fail(source.error());
+  auto read = read_tensor(**source, 0);
+  if (!read)
+    return fail(read.error());
+  std::vector<Number> numbers(stored.size());
+  BOOST_TEST_REQUIRE(read->size() == bytes.size());
+  std::memcpy(numbers.data(), read->data(), read->size());
+  return numbers;
+}
+
+} // namespace
+
+BOOST_AUTO_TEST_CASE(marks_of_conjugated_and_negated_tensors_are_applied) {
+  using floats = std::vector<float>;
+  auto both = std::string{conj} + std::string{neg};
+  auto complex = [&](std::string_view marks) {
+    return *read_marked<float>(dtype::c64, marks, {1, 2, 3, -4});
+  };
+  BOOST_TEST((complex("") == floats{1, 2, 3, -4}));
+  BOOST_TEST((complex(conj) == floats{1, -2, 3, 4}));
+  BOOST_TEST((complex(neg) == floats{-1, -2, -3, 4}));
+  BOOST_TEST((complex(both) == floats{-1, 2, -3, -4}));
+  BOOST_TEST((*read_marked<float>(dtype::f32, neg, {1, -2}) == floats{-1, 2}));
+  BOOST_TEST((*read_marked<double>(dtype::f64, neg, {1, -2}) == std::vector<double>{-1, 2}));
+  using halves = std::vector<std::uint16_t>;
+  BOOST_TEST(
+    (*read_marked<std::uint16_t>(dtype::bf16, neg, {0x3f80, 0xc000}) == halves{0xbf80, 0x4000}));
+  // What PyTorch does not mark so.
+  auto real = read_marked<float>(dtype::f32, conj, {1, 2});
+  BOOST_TEST((real.error().code() == errc::unsupported));
+  BOOST_TEST(real.error().detail().find("resolve_conj()") != std::string::npos, why(real));
+  auto whole = read_marked<std::int32_t>(dtype::i32, neg, {1, 2});
+  BOOST_TEST((whole.error().code() == errc::unsupported), why(whole));
+}
+
+BOOST_AUTO_TEST_CASE(what_a_tensor_is_made_with_and_is_not_known_is_refused) {
+  auto refused = [](std::string_view opcodes) {
+    auto state = archive::read_state_dict(with_argument(dtype::f32, opcodes));
+    BOOST_TEST_REQUIRE(!state.has_value());
+    return state.error();
+  };
+  auto strange = refused("}X\x04\0\0\0skew\x88s"sv);
+  BOOST_TEST((strange.code() == errc::unsupported));
+  BOOST_TEST(strange.detail().find("skew") != std::string::npos, strange.detail());
+  BOOST_TEST((refused("}X\x04\0\0\0conj\x89s"sv).code() == errc::unsupported));
+  BOOST_TEST((refused("}K\x01\x88s"sv).code() == errc::unsupported));
+  for (auto opcodes : {"N"sv, ")"sv, "K\x01"sv, "}}"sv, "}N"sv})
+    BOOST_TEST((refused(opcodes).code() == errc::corrupt_data));
+  // Hooks, and a parameter with one argument more.
+  auto pickled = *archive::write_state_dict(layout{{{"x", dtype::f32, {2}}}});
+  auto hooked = pickled;
+  hooked.insert(hooked.rfind("tRu."), "X\x01\0\0\0aNs"sv);
+  BOOST_TEST((outcome_of(hooked) == errc::corrupt_data));
+  auto at = pickled.find("X\x01\0\0\0x"sv) + 6;
+  auto parameter = [&](std::string_view last) {
+    auto tensor = pickled.substr(at, pickled.size() - at - 2);
+    return pickled.substr(0, at) + "ctorch._utils\n_rebuild_parameter\n(" + tensor + "\x88" +
+      std::string{last} + "tRu.";
+  };
+  BOOST_TEST((outcome_of(parameter("}")) == errc::ok));
+  BOOST_TEST((outcome_of(parameter("}N")) == errc::corrupt_data));
+}
+
+BOOST_AUTO_TEST_CASE(attributes_of_a_dictionary_are_refused_but_the_versions_of_modules) {
+  // OrderedDict() with the attributes {NAME: {}}.
+  auto with = [](std::string_view name) {
+    return "\x80\x02"
+           "ccollections\nOrderedDict\n)R}X" +
+      std::string{static_cast<char>(name.size())} + std::string(3, '\0') + std::string{name} +
+      "}sb.";
+  };
+  BOOST_TEST((outcome_of(with("_metadata")) == errc::ok));
+  auto state = archive::read_state_dict(with("scale"));
+  BOOST_TEST((state.error().code() == errc::unsupported));
+  BOOST_TEST(state.error().detail().find("scale") != std::string::npos);
+}
+
 BOOST_AUTO_TEST_CASE(strides_beyond_the_storage_are_refused) {
   scratch_directory dir;
   auto path = dir.path() + "/a.pt";
