@@ -59,6 +59,9 @@ result<output_file> output_file::create(const std::string& target, bool replace)
     auto made = io::open_file(path, O_WRONLY | O_CREAT | O_EXCL, 0666);
     if (made)
       return output_file{target, std::move(path), replace};
+    if (made.error().code() == errc::not_found)
+      return fail(
+        errc::not_found, "writing {}: there is no directory {}", target, directory_of(target));
     if (made.error().code() != errc::already_exists)
       return fail(made.error().within("writing " + target));
   }

@@ -188,6 +188,22 @@ BOOST_AUTO_TEST_CASE(dumping_says_what_it_lacks) {
   BOOST_TEST(p.checkpoints({"dump", "resnet", p.file("a.npz"), "--force"}).code == 0);
 }
 
+BOOST_AUTO_TEST_CASE(what_is_wrong_with_the_place_of_a_dump_is_said) {
+  place p;
+  load(p, 10);
+  std::ofstream{p.file("plain")} << "x";
+  std::filesystem::create_directory(p.file("a.npz"));
+  for (auto& [name, why] : std::vector<std::pair<std::string, std::string>>{
+         {"none/a.npz", "there is no directory"},
+         {"plain/a.npz", "Not a directory"},
+         {"a.npz", "is no regular file"},
+         {std::string(300, 'a') + ".npz", "File name too long"}}) {
+    auto o = p.checkpoints({"dump", "resnet", p.file(name), "--force"});
+    BOOST_TEST(o.code == 1);
+    BOOST_TEST(o.err.find(why) != std::string::npos, o.err);
+  }
+}
+
 BOOST_AUTO_TEST_CASE(a_dumped_file_tells_where_it_came_from) {
   place p, other;
   load(p, 10);

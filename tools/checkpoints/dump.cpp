@@ -55,24 +55,19 @@ struct dumped {
   std::vector<std::pair<std::uint32_t, std::string>> files;
 };
 
-status write_one(
-  invocation& call, checkpoint_access& from, storage::archive::archive_format format,
-  const std::string& model, std::uint64_t step, std::uint32_t rank, const std::string& file,
-  bool replace) {
+// Opens one rank of a version. The file that is made of it says where it came from.
+result<std::unique_ptr<storage::archive::tensor_source>> open_labelled(
+  checkpoint_access& from, const std::string& model, std::uint64_t step, std::uint32_t rank) {
   auto shard = from.describe_shard(model, rank);
   if (!shard)
-    return shard.error();
+    return fail(shard.error());
   auto source = from.open(model, rank, step);
   if (!source)
-    return source.error();
+    return source;
   auto metadata = storage::archive::with_origin(
     (*source)->metadata(), {shard->model, step, shard->rank, shard->world_size, shard->axes});
-  storage::archive::labelled_source labelled{std::move(*source), std::move(metadata)};
-  progress_line line{call, file};
-  auto bad = storage::archive::write_archive(format, file, labelled, {replace, line.callback()});
-  if (bad.code() == errc::already_exists)
-    return {bad.code(), file + " exists: replace it with --force, or name another file"};
-  return bad;
+  return std::make_unique<storage::archive::labelled_source>(
+    std::move(*source), std::move(metadata));
 }
 
 // Returns nothing if a job has replaced the newest version meanwhile. `ours` are the files that
@@ -91,10 +86,16 @@ tl::expected<std::optional<dumped>, failure> try_to_dump(
   if (!files)
     return tl::unexpected{failure{files.error(), exit_usage}};
   for (auto& [rank, file] : *files) {
-    auto replace = options.force || ours.contains(file);
-    auto bad = write_one(call, from, format, model->model, *step, rank, file, replace);
-    if (bad.code() == errc::not_found && !version.step)
+    auto source = open_labelled(from, model->model, *step, rank);
+    if (!source && source.error().code() == errc::not_found && !version.step)
       return std::nullopt;
+    if (!source)
+      return tl::unexpected{failure{source.error()}};
+    progress_line line{call, file};
+    storage::archive::archive_options how{options.force || ours.contains(file), line.callback()};
+    auto bad = write_archive(format, file, **source, how);
+    if (bad.code() == errc::already_exists)
+      bad = {bad.code(), "{} exists: replace it with --force, or name another file", file};
     if (!bad.ok())
       return tl::unexpected{failure{bad}};
     ours.insert(file);
