@@ -1,9 +1,10 @@
-// Creates, syncs and renames a file, and syncs its directory, so that it appears whole.
+// Creates, syncs and renames a file, and syncs its directory, so that it appears whole. Locks tell
+// what is being written from what was left.
 #include <millrace/core/kill_point.hpp>
 #include <millrace/storage/archive/output_file.hpp>
-#include <millrace/storage/io/file_io.hpp>
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -13,6 +14,8 @@
 #include <filesystem>
 
 namespace millrace::storage::archive {
+
+namespace fs = std::filesystem;
 
 namespace {
 
@@ -42,56 +45,98 @@ status rename_new(const std::string& from, const std::string& to) {
   return errno == EEXIST ? exists_already(to) : status_from_errno(errno, "renaming to " + to);
 }
 
+enum class lock_outcome { locked, taken, no_locks };
+
+lock_outcome lock(const io::file_handle& directory) {
+  if (::flock(directory.get(), LOCK_EX | LOCK_NB) == 0)
+    return lock_outcome::locked;
+  return errno == EWOULDBLOCK ? lock_outcome::taken : lock_outcome::no_locks;
+}
+
+result<io::file_handle> open_directory(const std::string& path) {
+  return io::open_file(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW);
+}
+
+void remove_tree(const std::string& path) {
+  std::error_code ignored;
+  fs::remove_all(path, ignored);
+}
+
 } // namespace
 
 std::string directory_of(const std::string& path) {
-  auto parent = std::filesystem::path{path}.parent_path().string();
+  auto parent = fs::path{path}.parent_path().string();
   return parent.empty() ? "." : parent;
+}
+
+void remove_unfinished(const std::string& directory) {
+  std::error_code why;
+  for (fs::directory_iterator at{directory, why}, end; !why && at != end; at.increment(why)) {
+    if (!at->path().filename().string().starts_with(output_file_prefix))
+      continue;
+    auto unfinished = open_directory(at->path());
+    if (unfinished && lock(*unfinished) == lock_outcome::locked)
+      remove_tree(at->path());
+  }
 }
 
 result<output_file> output_file::create(const std::string& target, bool replace) {
   static std::atomic<std::uint64_t> count{0};
+  auto parent = directory_of(target);
   if (auto bad = check_target(target, replace); !bad.ok())
     return fail(bad);
+  remove_unfinished(parent);
   for (int attempt = 0; attempt < 100; ++attempt) {
-    auto path =
-      fmt::format("{}/{}{}-{}", directory_of(target), output_file_prefix, ::getpid(), ++count);
-    auto made = io::open_file(path, O_WRONLY | O_CREAT | O_EXCL, 0666);
-    if (made)
-      return output_file{target, std::move(path), replace};
-    if (made.error().code() == errc::not_found)
-      return fail(
-        errc::not_found, "writing {}: there is no directory {}", target, directory_of(target));
-    if (made.error().code() != errc::already_exists)
-      return fail(made.error().within("writing " + target));
+    auto path = fmt::format("{}/{}{}-{}", parent, output_file_prefix, ::getpid(), ++count);
+    if (::mkdir(path.c_str(), 0700) != 0) {
+      if (errno == ENOENT)
+        return fail(errc::not_found, "writing {}: there is no directory {}", target, parent);
+      if (errno == EEXIST)
+        continue;
+      return fail(status_from_errno(errno, "writing " + target));
+    }
+    // Until it is locked, another process may take the directory for one that was left.
+    auto directory = open_directory(path);
+    if (!directory && directory.error().code() != errc::not_found) {
+      ::rmdir(path.c_str());
+      return fail(directory.error().within("writing " + target));
+    }
+    if (!directory || lock(*directory) == lock_outcome::taken)
+      continue;
+    output_file made{target, std::move(path), std::move(*directory), replace};
+    auto file = io::open_file(made.path(), O_WRONLY | O_CREAT | O_EXCL, 0666);
+    if (file)
+      return made;
+    if (file.error().code() != errc::not_found)
+      return fail(file.error().within("writing " + target));
   }
-  return fail(errc::already_exists, "writing {}: too many unfinished files beside it", target);
+  return fail(errc::busy, "writing {}: other processes remove what it writes to", target);
 }
 
 output_file::output_file(output_file&& other) noexcept
-  : target_(std::move(other.target_)), path_(std::exchange(other.path_, {})),
-    replace_(other.replace_) {}
+  : target_(std::move(other.target_)), directory_(std::exchange(other.directory_, {})),
+    lock_(std::move(other.lock_)), replace_(other.replace_) {}
 
 output_file::~output_file() {
-  if (!path_.empty())
-    ::unlink(path_.c_str());
+  if (!directory_.empty())
+    remove_tree(directory_);
 }
 
 status output_file::publish() {
-  auto file = io::open_file(path_, O_RDONLY);
+  auto file = io::open_file(path(), O_RDONLY);
   if (!file)
     return file.error();
   if (::fsync(file->get()) != 0)
     return status_from_errno(errno, "syncing what becomes " + target_);
   MILLRACE_KILL_POINT("archive.synced");
   if (!replace_) {
-    if (auto bad = rename_new(path_, target_); !bad.ok())
+    if (auto bad = rename_new(path(), target_); !bad.ok())
       return bad;
-  } else if (::rename(path_.c_str(), target_.c_str()) != 0) {
+  } else if (::rename(path().c_str(), target_.c_str()) != 0) {
     return status_from_errno(errno, "renaming to " + target_);
   }
-  path_.clear();
   MILLRACE_KILL_POINT("archive.renamed");
+  remove_tree(std::exchange(directory_, {}));
   return io::sync_directory(directory_of(target_));
 }
 

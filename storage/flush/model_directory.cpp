@@ -132,8 +132,10 @@ std::optional<std::pair<std::int64_t, std::int64_t>> changed_at(const std::strin
   return std::pair<std::int64_t, std::int64_t>{about.st_mtim.tv_sec, about.st_mtim.tv_nsec};
 }
 
-// Removes unfinished files. Called where only the holder of the lock may be writing.
+// Removes unfinished files. Called where only the holder of the lock may be writing. Older builds
+// left plain files.
 void sweep(const std::string& path) {
+  remove_unfinished(path);
   for (auto& name : names_in(path))
     if (name.starts_with(output_file_prefix))
       ::unlink(fs::path{path}.append(name).c_str());

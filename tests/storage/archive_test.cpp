@@ -1,6 +1,7 @@
 // Archives: what is written is read again, in every format; what is damaged is refused.
 #include <millrace/storage/archive/archive.hpp>
 #include <millrace/storage/archive/npy.hpp>
+#include <millrace/storage/archive/output_file.hpp>
 #include <millrace/storage/archive/state_dict.hpp>
 #include <millrace/tests/support/crafted_zip.hpp>
 #include <millrace/tests/support/held_completion.hpp>
@@ -10,7 +11,10 @@
 
 #include <boost/test/data/test_case.hpp>
 #include <boost/test/unit_test.hpp>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <csignal>
 #include <ctime>
 #include <filesystem>
 #include <fstream>
@@ -159,6 +163,32 @@ BOOST_DATA_TEST_CASE(a_source_that_fails_leaves_nothing_behind, data::make(all_f
     BOOST_TEST((outcome.code() == errc::peer_lost), outcome.to_string());
     BOOST_TEST(files_in(dir.path()) == 0u);
   }
+}
+
+BOOST_DATA_TEST_CASE(
+  what_a_killed_writer_left_is_removed_and_what_a_living_one_writes_stays, data::make(all_formats),
+  format) {
+  scratch_directory dir;
+  auto living = output_file::create(dir.path() + "/living", false);
+  BOOST_TEST_REQUIRE(living.has_value(), why(living));
+  put(living->path(), "being written");
+  auto source = small();
+  auto killer = ::fork();
+  if (killer == 0) {
+    auto kill = [](std::uint64_t, std::uint64_t) { return ::kill(::getpid(), SIGKILL) != 0; };
+    static_cast<void>(
+      write_archive(format, dir.path() + "/killed", source, {.replace = false, .progress = kill}));
+    ::_exit(0);
+  }
+  int ended = 0;
+  BOOST_TEST_REQUIRE(::waitpid(killer, &ended, 0) == killer);
+  BOOST_TEST(WIFSIGNALED(ended));
+  BOOST_TEST(files_in(dir.path()) == 2u);
+  BOOST_TEST_REQUIRE(write_archive(format, dir.path() + "/next", source).ok());
+  BOOST_TEST(files_in(dir.path()) == 2u); // the living one's, and this one
+  BOOST_TEST_REQUIRE(living->publish().ok());
+  BOOST_TEST(contents(dir.path() + "/living") == "being written");
+  BOOST_TEST(files_in(dir.path()) == 2u);
 }
 
 BOOST_DATA_TEST_CASE(
