@@ -1,8 +1,8 @@
 // Sizes, spellings and checks of tensors. Called by every room.
 #include <millrace/core/tensor.hpp>
 
+#include <algorithm>
 #include <array>
-#include <limits>
 #include <unordered_set>
 
 namespace millrace {
@@ -36,24 +36,24 @@ constexpr std::array<dtype_row, dtype_count> rows = {{
   {"F64", "float64", 64},
   {"I64", "int64", 64},
   {"U64", "uint64", 64},
+  {"C128", "complex128", 128},
 }};
 
 bool known(dtype type) noexcept { return static_cast<std::uint8_t>(type) < dtype_count; }
 
 // Bytes of `shape[first..]` elements; fails on overflow or half bytes.
 result<std::uint64_t> dense_bytes(const tensor_desc& tensor, std::size_t first) {
-  // The bound leaves room to multiply by the bits of one element.
-  constexpr auto elements_max = std::numeric_limits<std::uint64_t>::max() / 64;
-  std::uint64_t elements = 1;
-  bool overflow = false;
+  std::uint64_t bits = bits_per_element(tensor.type);
+  bool overflow = false, none = false;
   for (auto i = first; i < tensor.shape.size(); ++i) {
-    if (tensor.shape[i] == 0)
-      return 0;
-    overflow |= __builtin_mul_overflow(elements, tensor.shape[i], &elements);
+    none |= tensor.shape[i] == 0;
+    // A shape that overflows is refused whether or not another extent is 0, as libraries do it.
+    overflow |= __builtin_mul_overflow(bits, std::max<std::uint64_t>(tensor.shape[i], 1), &bits);
   }
-  if (overflow || elements > elements_max)
+  if (overflow)
     return fail(errc::invalid_argument, "tensor {}: its size overflows 64 bits", tensor.name);
-  auto bits = elements * bits_per_element(tensor.type);
+  if (none)
+    return 0;
   if (bits % 8 != 0)
     return fail(
       errc::invalid_argument, "tensor {}: {} does not fill whole bytes", tensor.name,
@@ -78,7 +78,7 @@ std::uint32_t bits_per_element(dtype type) noexcept {
   return known(type) ? rows[static_cast<std::uint8_t>(type)].bits : 8;
 }
 
-bool is_complex(dtype type) noexcept { return type == dtype::c64; }
+bool is_complex(dtype type) noexcept { return type == dtype::c64 || type == dtype::c128; }
 
 result<std::uint64_t> size_bytes(const tensor_desc& tensor) { return dense_bytes(tensor, 0); }
 

@@ -12,8 +12,8 @@
 
 namespace millrace {
 
-/// The element types of the safetensors format. Their numbers are stored on disk: append, never
-/// renumber.
+/// The element types of the safetensors format, and complex numbers of 128 bits. Their numbers are
+/// stored on disk: append, never renumber.
 enum class dtype : std::uint8_t {
   boolean = 0,
   f4 = 1,
@@ -35,12 +35,13 @@ enum class dtype : std::uint8_t {
   f64 = 17,
   i64 = 18,
   u64 = 19,
+  c128 = 20,
 };
-inline constexpr std::uint8_t dtype_count = 20;
+inline constexpr std::uint8_t dtype_count = 21;
 
-/// Returns the safetensors spelling: "BF16", "F8_E4M3".
+/// Returns the safetensors spelling ("BF16", "F8_E4M3"), or "C128".
 std::string_view to_string(dtype type) noexcept;
-/// Reads a safetensors spelling, or a name that NumPy and PyTorch use ("float32", "bfloat16").
+/// Reads what `to_string` returns, or a name that NumPy and PyTorch use ("float32", "bfloat16").
 result<dtype> parse_dtype(std::string_view name);
 std::uint32_t bits_per_element(dtype type) noexcept;
 /// Returns true for dtypes of two floating numbers, the real part and the imaginary part.

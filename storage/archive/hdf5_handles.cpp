@@ -67,10 +67,11 @@ hdf5_id truth_type() {
   return type;
 }
 
-hdf5_id complex_type() {
-  hdf5_id type{H5Tcreate(H5T_COMPOUND, 8), H5Tclose};
-  H5Tinsert(type.get(), "r", 0, H5T_IEEE_F32LE);
-  H5Tinsert(type.get(), "i", 4, H5T_IEEE_F32LE);
+hdf5_id complex_type(hid_t part) {
+  auto bytes = H5Tget_size(part);
+  hdf5_id type{H5Tcreate(H5T_COMPOUND, 2 * bytes), H5Tclose};
+  H5Tinsert(type.get(), "r", 0, part);
+  H5Tinsert(type.get(), "i", bytes, part);
   return type;
 }
 
@@ -104,19 +105,25 @@ std::optional<dtype> float_dtype(hid_t type) {
   return equal(type, half.get()) ? std::optional{dtype::f16} : std::nullopt;
 }
 
-// True for two floats with the names that h5py gives them.
-bool is_complex(hid_t type) {
-  if (H5Tget_nmembers(type) != 2 || H5Tget_size(type) != 8)
-    return false;
+// Accepts two numbers of one type with the names that h5py gives them, and nothing between them.
+std::optional<dtype> complex_dtype(hid_t type) {
+  if (H5Tget_nmembers(type) != 2)
+    return std::nullopt;
+  std::optional<dtype> found;
   for (unsigned i = 0; i < 2; ++i) {
     auto* name = H5Tget_member_name(type, i);
     bool named = name && std::strcmp(name, i == 0 ? "r" : "i") == 0;
     H5free_memory(name);
     hdf5_id part{H5Tget_member_type(type, i), H5Tclose};
-    if (!named || !part.ok() || float_dtype(part.get()) != dtype::f32)
-      return false;
+    auto of_part = named && part.ok() ? float_dtype(part.get()) : std::nullopt;
+    if (!of_part || (i == 1 && of_part != found))
+      return std::nullopt;
+    found = of_part;
   }
-  return true;
+  auto bytes = H5Tget_size(type);
+  if (found == dtype::f32 && bytes == 8)
+    return dtype::c64;
+  return found == dtype::f64 && bytes == 16 ? std::optional{dtype::c128} : std::nullopt;
 }
 
 } // namespace
@@ -154,7 +161,9 @@ hdf5_id hdf5_type_of(dtype type) {
   case dtype::f64:
     return copy_of(H5T_IEEE_F64LE);
   case dtype::c64:
-    return complex_type();
+    return complex_type(H5T_IEEE_F32LE);
+  case dtype::c128:
+    return complex_type(H5T_IEEE_F64LE);
   default:
     return copy_of(H5T_STD_U8LE);
   }
@@ -169,7 +178,7 @@ std::optional<dtype> dtype_of_hdf5(hid_t type) {
   case H5T_ENUM:
     return equal(type, truth_type().get()) ? std::optional{dtype::boolean} : std::nullopt;
   case H5T_COMPOUND:
-    return is_complex(type) ? std::optional{dtype::c64} : std::nullopt;
+    return complex_dtype(type);
   default:
     return std::nullopt;
   }

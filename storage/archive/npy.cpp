@@ -16,7 +16,7 @@ struct code_row {
   dtype type;
   std::string_view code;
 };
-constexpr std::array<code_row, 14> codes = {{
+constexpr std::array<code_row, 15> codes = {{
   {dtype::boolean, "b1"},
   {dtype::i8, "i1"},
   {dtype::u8, "u1"},
@@ -30,6 +30,7 @@ constexpr std::array<code_row, 14> codes = {{
   {dtype::f32, "f4"},
   {dtype::f64, "f8"},
   {dtype::c64, "c8"},
+  {dtype::c128, "c16"},
   {dtype::boolean, "?"},
 }};
 

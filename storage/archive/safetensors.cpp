@@ -11,6 +11,7 @@
 #include <cerrno>
 #include <cstring>
 #include <numeric>
+#include <unordered_map>
 
 namespace millrace::storage::archive {
 
@@ -28,6 +29,61 @@ std::vector<std::uint32_t> resting_order(const layout& tensors) {
     return bits_per_element(tensors.tensors[a].type) > bits_per_element(tensors.tensors[b].type);
   });
   return order;
+}
+
+// The format has no C128. Such a tensor is stored as F64 with one dimension more, for the two parts,
+// and the metadata has its dtype under its name.
+constexpr std::string_view dtype_key = "millrace.dtype.";
+
+result<tensor_table> table_of(const tensor_source& source) {
+  tensor_table table{source.tensors(), {}, source.metadata()};
+  for (auto& [key, value] : table.metadata)
+    if (key.starts_with(dtype_key))
+      return fail(errc::unsupported, "metadata may not be called {} in safetensors", key);
+  for (auto& tensor : table.tensors.tensors) {
+    if (tensor.name == "__metadata__")
+      return fail(
+        errc::unsupported, "safetensors has no tensor called __metadata__; use another format");
+    if (tensor.type != dtype::c128)
+      continue;
+    if (tensor.shape.size() == tensor_rank_max)
+      return fail(
+        errc::unsupported, "tensor {}: safetensors has no C128 of rank {}; use another format",
+        tensor.name, tensor_rank_max);
+    table.metadata.emplace_back(
+      std::string{dtype_key} + tensor.name, std::string{to_string(tensor.type)});
+    tensor.type = dtype::f64;
+    tensor.shape.push_back(2);
+  }
+  return table;
+}
+
+// Restores the dtype and shape of the tensors whose dtype the format lacks.
+status restore_types(tensor_table& table) {
+  std::unordered_map<std::string_view, std::string_view> stored;
+  for (auto& [key, value] : table.metadata)
+    if (key.starts_with(dtype_key))
+      stored.emplace(std::string_view{key}.substr(dtype_key.size()), value);
+  for (auto& tensor : table.tensors.tensors) {
+    auto found = stored.find(tensor.name);
+    if (found == stored.end())
+      continue;
+    if (
+      found->second != to_string(dtype::c128) || tensor.type != dtype::f64 ||
+      tensor.shape.empty() || tensor.shape.back() != 2)
+      return {
+        errc::corrupt_data, "tensor {}, {}, cannot be of the dtype beside it, {}", tensor.name,
+        describe(tensor), found->second.substr(0, 64)};
+    tensor.type = dtype::c128;
+    tensor.shape.pop_back();
+    stored.erase(found);
+  }
+  if (!stored.empty())
+    return {
+      errc::corrupt_data, "there is no tensor for the metadata {}{}", dtype_key,
+      stored.begin()->first.substr(0, 64)};
+  std::erase_if(table.metadata, [](auto& one) { return one.first.starts_with(dtype_key); });
+  return {};
 }
 
 class safetensors_source final : public tensor_source {
@@ -100,20 +156,21 @@ result<safetensors_header> parse_safetensors(
     return fail(table.error());
   if (auto bad = check_places(*table, file_bytes - head.size() - length); !bad.ok())
     return fail(bad);
+  if (auto bad = restore_types(*table); !bad.ok())
+    return fail(bad);
   return safetensors_header{std::move(*table), head.size() + length};
 }
 
 status write_safetensors(const std::string& path, tensor_source& source, meter& done) {
-  tensor_table table{source.tensors(), {}, source.metadata()};
+  auto made = table_of(source);
+  if (!made)
+    return made.error();
+  auto& table = *made;
   table.places.resize(table.tensors.tensors.size());
   auto order = resting_order(table.tensors);
   std::uint64_t end = 0;
   for (auto i : order) {
-    auto& tensor = table.tensors.tensors[i];
-    if (tensor.name == "__metadata__")
-      return {
-        errc::unsupported, "safetensors has no tensor called __metadata__; use another format"};
-    table.places[i] = {end, end + *size_bytes(tensor)};
+    table.places[i] = {end, end + *size_bytes(table.tensors.tensors[i])};
     end = table.places[i].end;
   }
   auto text = to_json(table);

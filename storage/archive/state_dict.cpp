@@ -12,11 +12,11 @@ namespace millrace::storage::archive {
 namespace {
 
 constexpr std::uint64_t ordered_dict = 0, rebuild_v2 = 1, rebuild_v3 = 2, rebuild_parameter = 3,
-                        untyped_storage = 4, storages_begin = 5, storages_end = 16;
+                        untyped_storage = 4, storages_begin = 5, storages_end = 17;
 
 // The names that a state dictionary mentions. Older dtypes have a storage class each. Newer dtypes
 // lie in untyped storages, and the dtype stands beside the storage.
-constexpr std::array<pickle_global, 34> globals = {{
+constexpr std::array<pickle_global, 36> globals = {{
   {"collections", "OrderedDict"},
   {"torch._utils", "_rebuild_tensor_v2"},
   {"torch._utils", "_rebuild_tensor_v3"},
@@ -33,6 +33,7 @@ constexpr std::array<pickle_global, 34> globals = {{
   {"torch", "FloatStorage"},
   {"torch", "DoubleStorage"},
   {"torch", "ComplexFloatStorage"},
+  {"torch", "ComplexDoubleStorage"},
   {"torch", "bool"},
   {"torch", "uint8"},
   {"torch", "int8"},
@@ -44,6 +45,7 @@ constexpr std::array<pickle_global, 34> globals = {{
   {"torch", "float32"},
   {"torch", "float64"},
   {"torch", "complex64"},
+  {"torch", "complex128"},
   {"torch", "uint16"},
   {"torch", "uint32"},
   {"torch", "uint64"},
@@ -55,7 +57,7 @@ constexpr std::array<pickle_global, 34> globals = {{
 
 constexpr std::array<dtype, storages_end - storages_begin> storage_types = {
   dtype::boolean, dtype::u8,   dtype::i8,  dtype::i16, dtype::i32, dtype::i64,
-  dtype::f16,     dtype::bf16, dtype::f32, dtype::f64, dtype::c64};
+  dtype::f16,     dtype::bf16, dtype::f32, dtype::f64, dtype::c64, dtype::c128};
 
 std::optional<dtype> type_of_storage(std::uint64_t global) {
   if (global == untyped_storage || globals[global].name == "UntypedStorage")

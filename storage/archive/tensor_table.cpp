@@ -44,8 +44,8 @@ public:
     if (at_ != place::dtype)
       return refuse("a text");
     auto type = parse_dtype(value);
-    // Only the spelling of the format is accepted, not "float32".
-    if (!type || to_string(*type) != value)
+    // Only the spelling of the format is accepted, not "float32". It has no complex128.
+    if (!type || to_string(*type) != value || type == dtype::c128)
       return refuse("an unknown dtype, " + value.substr(0, 64));
     table.tensors.tensors.back().type = *type;
     at_ = place::tensor;

@@ -21,6 +21,10 @@ void fuzz_safetensors(std::span<const std::byte> in) {
     return;
   // What was accepted fits the file, and is understood again.
   MILLRACE_ASSERT(header->data_offset + size_bytes(header->table.tensors) == in.size());
+  // Tables lack this dtype, which metadata restores.
+  for (auto& tensor : header->table.tensors.tensors)
+    if (tensor.type == dtype::c128)
+      return;
   auto again = parse_tensor_table(to_json(header->table));
   MILLRACE_ASSERT(again && again->tensors == header->table.tensors);
   MILLRACE_ASSERT(again->metadata == header->table.metadata);

@@ -370,6 +370,37 @@ BOOST_AUTO_TEST_CASE(contradictions_are_refused) {
     BOOST_TEST((outcome_of(safetensors(header, bytes)) == errc::corrupt_data), header);
 }
 
+BOOST_AUTO_TEST_CASE(complex128_rests_as_pairs_of_f64_that_every_reader_knows) {
+  scratch_directory dir;
+  auto path = dir.path() + "/a";
+  tensors_in_memory source;
+  source.add({"z", dtype::c128, {3}});
+  BOOST_TEST_REQUIRE(write_archive(archive_format::safetensors, path, source).ok());
+  auto file = contents(path);
+  BOOST_TEST(
+    file.find(R"({"__metadata__":{"millrace.dtype.z":"C128"},"z":{"dtype":"F64","shape":[3,2],)") ==
+    8u);
+  auto read = open_archive(path);
+  BOOST_TEST_REQUIRE(read.has_value(), why(read));
+  BOOST_TEST(difference(**read, source) == "");
+  auto table = [](const std::string& name, const std::string& type, const std::string& shape) {
+    return R"({"__metadata__":{"millrace.dtype.)" + name + R"(":")" + type +
+      R"("},"z":{"dtype":"F64","shape":)" + shape + R"(,"data_offsets":[0,16]}})";
+  };
+  BOOST_TEST((outcome_of(safetensors(table("z", "C128", "[1,2]"), 16)) == errc::ok));
+  for (auto& bad :
+       {table("z", "C128", "[2,1]"), table("z", "I64", "[1,2]"), table("y", "C128", "[1,2]")})
+    BOOST_TEST((outcome_of(safetensors(bad, 16)) == errc::corrupt_data), bad);
+  source.say("millrace.dtype.z", "F64");
+  auto named = write_archive(archive_format::safetensors, dir.path() + "/b", source);
+  BOOST_TEST((named.code() == errc::unsupported));
+  tensors_in_memory deep;
+  deep.add({"deep", dtype::c128, std::vector<std::uint64_t>(tensor_rank_max, 1)});
+  auto rank = write_archive(archive_format::safetensors, dir.path() + "/c", deep);
+  BOOST_TEST((rank.code() == errc::unsupported));
+  BOOST_TEST(rank.detail().find("deep") != std::string::npos, rank.detail());
+}
+
 BOOST_AUTO_TEST_CASE(a_length_beyond_the_file_is_refused) {
   std::string file(8, '\xff');
   BOOST_TEST((outcome_of(file + "{}") == errc::corrupt_data));
@@ -415,7 +446,7 @@ BOOST_AUTO_TEST_CASE(everything_else_is_refused) {
         "{'descr': '<f4', 'fortran_order': False, 'shape': ()} + 1",
         "{'descr': '<f4', 'fortran_order': False, 'shape': (__import__('os'),)}", "", "{", "{'"})
     BOOST_TEST((archive::parse_npy_header(npy(text)).error().code() == errc::corrupt_data), text);
-  for (auto type : {"'|O'", "'<U3'", "'<f16'", "'<c16'", "'<M8[ns]'", "[('a', '<f4')]"})
+  for (auto type : {"'|O'", "'<U3'", "'<f16'", "'<c32'", "'<M8[ns]'", "[('a', '<f4')]"})
     BOOST_TEST(
       (archive::parse_npy_header(
          npy("{'descr': " + std::string{type} + ", 'fortran_order': False, 'shape': ()}"))

@@ -46,6 +46,7 @@ def write_torch(path):
              "expanded": torch.arange(4).expand(3, 4), "tied": base, "scalar": torch.tensor(3.5),
              "none": torch.zeros(0, 4), "größe": torch.randn(3).to(torch.bfloat16),
              "truth": torch.tensor([True, False, True]), "complex": torch.randn(3, dtype=torch.complex64),
+             "complex128": torch.randn(2, 3, dtype=torch.complex128).T,
              "parameter": torch.nn.Parameter(torch.randn(2, 2))}
     state["nested"] = views
     torch.save(state, path)
@@ -65,6 +66,7 @@ def write_npz(path):
               "fortran": numpy.asfortranarray(numpy.arange(24, dtype="<i8").reshape(2, 3, 4)),
               "turned": numpy.arange(24, dtype="<f8").reshape(4, 6).T,
               "big": numpy.arange(10, dtype=">i4"), "big_complex": numpy.arange(4).astype(">c8"),
+              "complex128": numpy.arange(4).astype("<c16") * 1j, "big_complex128": numpy.arange(4).astype(">c16") * 2j,
               "big_fortran": numpy.asfortranarray(numpy.arange(6, dtype=">u2").reshape(2, 3)),
               "scalar": numpy.float16(2.5), "none": numpy.zeros((0, 3), dtype="<u8"),
               "truth": numpy.array([[True], [False]]), "größe/x": numpy.arange(3, dtype="i1")}
@@ -85,6 +87,7 @@ def write_hdf5(path):
     arrays = {"plain": numpy.arange(24, dtype="<f4").reshape(2, 3, 4), "group/inner/big": numpy.arange(10, dtype=">i4"),
               "group/truth": numpy.array([True, False]), "half": numpy.arange(4).astype("<f2"),
               "big_half": numpy.arange(4).astype(">f2"), "complex": numpy.arange(4).astype("<c8"),
+              "complex128": numpy.arange(6).astype("<c16").reshape(2, 3) * 1j, "big_complex128": numpy.arange(4).astype(">c16"),
               "none": numpy.zeros((0, 3), dtype="<u8"), "größe": numpy.arange(3, dtype="i1")}
     with h5py.File(path, "w") as file:
         for name, array in arrays.items():

@@ -126,7 +126,7 @@ BOOST_AUTO_TEST_SUITE(archives_across_programs)
 BOOST_AUTO_TEST_CASE(pytorch_loads_what_we_write_with_weights_only) {
   using enum dtype;
   we_write(
-    archive_format::torch, {boolean, u8, i8, i16, i32, i64, f16, bf16, f32, f64, c64}, as_is);
+    archive_format::torch, {boolean, u8, i8, i16, i32, i64, f16, bf16, f32, f64, c64, c128}, as_is);
 }
 
 BOOST_AUTO_TEST_CASE(what_pytorch_saves_is_read) { they_write(archive_format::torch); }
