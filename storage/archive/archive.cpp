@@ -132,6 +132,19 @@ result<archive_format> format_of_content(const std::string& path) {
     return archive_format::hdf5;
   if (std::memcmp(head.data(), "PK", 2) == 0)
     return format_of_zip(path);
+  // The magic number that torch.save pickled first, before it wrote zip files.
+  if (
+    head[0] == '\x80' &&
+    std::memcmp(
+      &head[2],
+      "\x8a\nl\xfc\x9c"
+      "F\xf9 j\xa8P\x19",
+      12) == 0)
+    return fail(
+      errc::unsupported,
+      "{} is a torch file in the format from before PyTorch 1.6; convert it: "
+      "torch.save(torch.load(OLD, weights_only=True), NEW)",
+      path);
   if (head[8] == '{')
     return archive_format::safetensors;
   if (auto promised = format_of_name(path))

@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::size_t stack_max = 1u << 20;
 constexpr std::size_t values_max = 1u << 25;
-constexpr std::size_t dictionaries_max = 1u << 22;
+constexpr std::size_t containers_max = 1u << 22;
 
 std::string hex(unsigned char opcode) {
   constexpr std::string_view digits = "0123456789abcdef";
@@ -28,19 +28,17 @@ struct opcode_row {
   std::string_view name;
 };
 // Opcodes of other pickles, for messages.
-constexpr std::array<opcode_row, 24> refused = {{
-  {'i', "INST"},       {'o', "OBJ"},
-  {0x81, "NEWOBJ"},    {0x92, "NEWOBJ_EX"},
-  {']', "EMPTY_LIST"}, {'a', "APPEND"},
-  {'e', "APPENDS"},    {'l', "LIST"},
-  {'d', "DICT"},       {0x8f, "EMPTY_SET"},
-  {'G', "BINFLOAT"},   {'F', "FLOAT"},
-  {'B', "BINBYTES"},   {'C', "SHORT_BINBYTES"},
-  {'P', "PERSID"},     {0x82, "EXT1"},
-  {0x83, "EXT2"},      {0x84, "EXT4"},
-  {'0', "POP"},        {'2', "DUP"},
-  {'T', "BINSTRING"},  {'U', "SHORT_BINSTRING"},
-  {'I', "INT"},        {'L', "LONG"},
+constexpr std::array<opcode_row, 20> refused = {{
+  {'i', "INST"},      {'o', "OBJ"},
+  {0x81, "NEWOBJ"},   {0x92, "NEWOBJ_EX"},
+  {'l', "LIST"},      {'F', "FLOAT"},
+  {'d', "DICT"},      {0x8f, "EMPTY_SET"},
+  {'B', "BINBYTES"},  {'C', "SHORT_BINBYTES"},
+  {'P', "PERSID"},    {0x82, "EXT1"},
+  {0x83, "EXT2"},     {0x84, "EXT4"},
+  {'0', "POP"},       {'2', "DUP"},
+  {'T', "BINSTRING"}, {'U', "SHORT_BINSTRING"},
+  {'I', "INT"},       {'L', "LONG"},
 }};
 
 std::string name_of(unsigned char opcode) {
@@ -67,8 +65,8 @@ public:
         return fail(why_);
       }
       if (
-        stack_.size() > stack_max || out_.values_.size() > values_max ||
-        out_.dictionaries_.size() > dictionaries_max)
+        stack_.size() > stack_max || out_.values_.size() + items_ > values_max ||
+        out_.dictionaries_.size() + out_.lists_.size() > containers_max)
         return fail(errc::corrupt_data, "the pickle has more values than a state dictionary");
     }
     return std::move(out_);
@@ -106,28 +104,21 @@ private:
 
   // A failure of a known opcode has set `why_` or `known_`, and is not reported as unknown.
   bool refuse(unsigned char opcode) {
-    if (why_.ok() && !known_ && (is_list(opcode) || is_fraction(opcode)))
-      why_ = {
-        errc::unsupported,
-        "the pickle has a {}{}, and only tensors are read; save the state_dict() of the model "
-        "alone, or tensors of the numbers (opcode {})",
-        (is_list(opcode) ? "list" : "number"), beside_what(), name_of(opcode)};
     if (why_.ok() && !known_)
       why_ = {
         errc::unsupported,
-        "the pickle has the opcode {}, which no state dictionary of tensors needs",
-        name_of(opcode)};
+        "the pickle has the opcode {}{}, which makes no tensor and no plain value: save a "
+        "state_dict(), "
+        "or tensors, numbers, texts and lists",
+        name_of(opcode), beside_what()};
     return false;
   }
-
-  static bool is_list(unsigned char opcode) { return opcode == ']' || opcode == 'l'; }
-  static bool is_fraction(unsigned char opcode) { return opcode == 'G' || opcode == 'F'; }
 
   // Returns the key of the value that was expected, if there is one.
   std::string beside_what() const {
     if (stack_.empty() || stack_.back().kind != pickle_kind::text)
       return {};
-    return fmt::format(" ({})", out_.text(stack_.back()).substr(0, 100));
+    return fmt::format(" (for {})", out_.text(stack_.back()).substr(0, 100));
   }
 
   bool step_number(unsigned char opcode) {
@@ -145,6 +136,8 @@ private:
     }
     case 0x8a: { // LONG1: as many bytes as it says, two's complement
       auto count = number(1);
+      if (count && *count > 8)
+        why_ = {errc::unsupported, "the pickle has a number of more than 64 bits{}", beside_what()};
       if (!count || *count > 8)
         return known(false);
       auto value = number(static_cast<unsigned>(*count));
@@ -153,6 +146,8 @@ private:
         *value |= ~0ull << bits;
       return known(push_number(value));
     }
+    case 'G': // BINFLOAT: big-endian
+      return known(push_fraction(number(8)));
     default:
       return false;
     }
@@ -191,6 +186,14 @@ private:
     case 't': {
       auto count = pop_mark();
       return known(count && push_tuple(*count));
+    }
+    case ']':
+      return known(push_list());
+    case 'a':
+      return known(append(1));
+    case 'e': {
+      auto count = pop_mark();
+      return known(count && append(*count));
     }
     case '}':
       return known(push_dictionary());
@@ -272,6 +275,10 @@ private:
     return value && push({pickle_kind::integer, 0, *value});
   }
 
+  bool push_fraction(std::optional<std::uint64_t> value) {
+    return value && push({pickle_kind::fraction, 0, __builtin_bswap64(*value)});
+  }
+
   bool push_text(std::optional<std::uint64_t> length) {
     if (!length || *length > out_.bytes_.size() - at_)
       return false;
@@ -286,8 +293,10 @@ private:
         return push({pickle_kind::global, 0, i});
     why_ = {
       errc::unsupported,
-      "the pickle mentions {}.{}, which is no part of a state dictionary of tensors",
-      module.substr(0, 100), name.substr(0, 100)};
+      "the pickle mentions {}.{}{}, which makes no tensor and no plain value: save a state_dict(), "
+      "or "
+      "tensors, numbers, texts and lists",
+      module.substr(0, 100), name.substr(0, 100), beside_what()};
     return false;
   }
 
@@ -299,6 +308,25 @@ private:
     out_.values_.insert(out_.values_.end(), begin, stack_.end());
     stack_.erase(begin, stack_.end());
     return push(made);
+  }
+
+  bool push_list() {
+    out_.lists_.emplace_back();
+    return push({pickle_kind::list, 0, out_.lists_.size() - 1});
+  }
+
+  bool append(std::size_t count) {
+    if (stack_.size() - (marks_.empty() ? 0 : marks_.back()) < count + 1)
+      return false;
+    auto begin = stack_.end() - static_cast<std::ptrdiff_t>(count);
+    auto target = *(begin - 1);
+    if (target.kind != pickle_kind::list)
+      return false;
+    auto& items = out_.lists_[target.at];
+    items.insert(items.end(), begin, stack_.end());
+    items_ += count;
+    stack_.erase(begin, stack_.end());
+    return true;
   }
 
   bool push_dictionary() {
@@ -315,6 +343,7 @@ private:
       return false;
     for (auto at = begin; at != stack_.end(); at += 2)
       out_.dictionaries_[target.at].emplace_back(*at, *(at + 1));
+    items_ += count;
     stack_.erase(begin, stack_.end());
     return true;
   }
@@ -383,6 +412,7 @@ private:
   std::vector<pickle_value> stack_;
   std::vector<std::size_t> marks_;
   std::vector<pickle_value> memo_;
+  std::size_t items_ = 0; // of lists and dictionaries
   bool stopped_ = false;
   bool known_ = false; // the opcode that failed
   status why_;
@@ -400,6 +430,11 @@ std::string_view pickle::text(pickle_value value) const {
 std::span<const pickle_value> pickle::tuple(pickle_value value) const {
   MILLRACE_ASSERT(value.kind == pickle_kind::tuple || value.kind == pickle_kind::persistent);
   return std::span{values_}.subspan(value.at, value.count);
+}
+
+const std::vector<pickle_value>& pickle::list(pickle_value value) const {
+  MILLRACE_ASSERT(value.kind == pickle_kind::list);
+  return lists_[value.at];
 }
 
 const std::vector<pickle::entry>& pickle::dictionary(pickle_value value) const {

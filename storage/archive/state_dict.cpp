@@ -2,10 +2,15 @@
 #include <millrace/storage/archive/pickle_reader.hpp>
 #include <millrace/storage/archive/state_dict.hpp>
 
+#include <nlohmann/json.hpp>
+
 #include <algorithm>
 #include <array>
+#include <bit>
+#include <cmath>
 #include <map>
 #include <optional>
+#include <unordered_set>
 
 namespace millrace::storage::archive {
 
@@ -67,46 +72,163 @@ std::optional<dtype> type_of_storage(std::uint64_t global) {
   return storage_types[global - storages_begin];
 }
 
+// What is below a value that shares parts grows when it is walked, so the steps are counted.
+constexpr std::uint64_t visits_max = 4 * layout_tensors_max;
+constexpr unsigned nesting_max = 32;
+
+// Names of these are Millrace's own in metadata.
+constexpr std::string_view own_prefix = "millrace.";
+
+std::string json_text(std::string_view text) { return nlohmann::json(text).dump(); }
+
+std::string json_text(double value) {
+  if (std::isnan(value))
+    return "NaN";
+  if (std::isinf(value))
+    return value < 0 ? "-Infinity" : "Infinity";
+  return nlohmann::json(value).dump();
+}
+
 class state_reader {
 public:
   explicit state_reader(const pickle& from) : from_(from) {}
 
-  status read(pickle_value dictionary, const std::string& prefix, unsigned depth) {
-    if (depth > 32)
-      return {errc::unsupported, "dictionaries nested more than 32 deep"};
-    for (auto& [key, value] : from_.dictionary(dictionary)) {
-      if (key.kind != pickle_kind::text && key.kind != pickle_kind::integer)
-        return {errc::unsupported, "a key in {} that is no text and no number", shown(prefix)};
-      // This also bounds dictionaries that share parts, and grow when they are walked.
-      if (++visited_ > layout_tensors_max)
-        return {errc::corrupt_data, "a dictionary of more than {} values", layout_tensors_max};
-      auto name = prefix + (prefix.empty() ? "" : ".") + text_of(key);
+  status read(pickle_value container, const std::string& prefix, unsigned depth) {
+    auto parts = parts_of(container, depth);
+    if (!parts)
+      return parts.error().within(shown(prefix));
+    for (auto& [key, value] : *parts) {
+      auto name = prefix + (prefix.empty() ? "" : ".") + key;
       if (name.size() > tensor_name_bytes_max)
         return {errc::unsupported, "a name of more than {} bytes", tensor_name_bytes_max};
-      auto bad = value.kind == pickle_kind::dictionary ? read(value, name, depth + 1)
-        : value.kind == pickle_kind::call
-        ? read_tensor(value, std::move(name))
-        : status{
-            errc::unsupported,
-            "{} is neither a tensor nor a dictionary; leave it out, or save torch.tensor of it",
-            shown(name)};
-      if (!bad.ok())
+      if (auto bad = read_value(value, std::move(name), depth); !bad.ok())
         return bad;
     }
     return {};
   }
 
-  std::vector<state_entry> entries;
+  state_dict found;
 
 private:
-  // The keys of optimizers are numbers.
-  std::string text_of(pickle_value key) const {
-    return key.kind == pickle_kind::text ? std::string{from_.text(key)}
-                                         : std::to_string(static_cast<std::int64_t>(key.at));
-  }
+  using part_list = std::vector<std::pair<std::string, pickle_value>>;
 
   static std::string shown(const std::string& name) {
-    return name.empty() ? "the dictionary" : name;
+    return name.empty() ? "the dictionary" : name.substr(0, 200);
+  }
+
+  // Returns what a dictionary has under its keys, or a list or tuple at its places.
+  result<part_list> parts_of(pickle_value container, unsigned depth) {
+    if (depth > nesting_max)
+      return fail(errc::unsupported, "it is nested more than {} deep", nesting_max);
+    part_list all;
+    if (container.kind == pickle_kind::dictionary) {
+      for (auto& [key, value] : from_.dictionary(container)) {
+        auto name = name_of(key);
+        if (!name)
+          return fail(name.error());
+        all.emplace_back(std::move(*name), value);
+      }
+    } else {
+      auto items = container.kind == pickle_kind::list ? std::span{from_.list(container)}
+                                                       : from_.tuple(container);
+      for (std::size_t i = 0; i < items.size(); ++i)
+        all.emplace_back(std::to_string(i), items[i]);
+    }
+    visits_ += all.size();
+    if (visits_ > visits_max)
+      return fail(errc::corrupt_data, "it has more than {} values", visits_max);
+    return all;
+  }
+
+  // The keys of optimizers are numbers.
+  result<std::string> name_of(pickle_value key) const {
+    if (key.kind == pickle_kind::integer)
+      return std::to_string(static_cast<std::int64_t>(key.at));
+    if (key.kind != pickle_kind::text)
+      return fail(errc::unsupported, "it has a key that is no text and no number");
+    if (!is_utf8(from_.text(key)))
+      return fail(errc::unsupported, "it has a key that is not UTF-8 without NUL");
+    return std::string{from_.text(key)};
+  }
+
+  status read_value(pickle_value value, std::string name, unsigned depth) {
+    if (value.kind == pickle_kind::call)
+      return read_tensor(value, std::move(name));
+    std::string text;
+    auto plain = write_json(value, text, depth + 1);
+    if (!plain)
+      return plain.error().within(shown(name));
+    return *plain ? keep(std::move(name), std::move(text)) : read(value, name, depth + 1);
+  }
+
+  status keep(std::string name, std::string text) {
+    plain_bytes_ += text.size();
+    if (plain_bytes_ > plain_bytes_max)
+      return {
+        errc::unsupported, "{}: more than {} bytes of values that are no tensors", shown(name),
+        plain_bytes_max};
+    if (name.empty() || name.starts_with(own_prefix) || !names_.insert(name).second)
+      return {
+        errc::unsupported, "a value that is no tensor cannot be called \"{}\" {}", shown(name),
+        name.empty() || name.starts_with(own_prefix) ? "here" : "twice"};
+    found.values.emplace_back(std::move(name), std::move(text));
+    return {};
+  }
+
+  // Appends a value as JSON. Returns false when there is a tensor in it.
+  result<bool> write_json(pickle_value value, std::string& out, unsigned depth) {
+    switch (value.kind) {
+    case pickle_kind::none:
+      out += "null";
+      return true;
+    case pickle_kind::boolean:
+      out += value.at == 1 ? "true" : "false";
+      return true;
+    case pickle_kind::integer:
+      out += std::to_string(static_cast<std::int64_t>(value.at));
+      return true;
+    case pickle_kind::fraction:
+      out += json_text(std::bit_cast<double>(value.at));
+      return true;
+    case pickle_kind::text:
+      if (!is_utf8(from_.text(value)))
+        return fail(errc::unsupported, "it is no UTF-8 without NUL");
+      out += json_text(from_.text(value));
+      return true;
+    case pickle_kind::tuple:
+    case pickle_kind::list:
+    case pickle_kind::dictionary:
+      return write_parts(value, out, depth);
+    case pickle_kind::call:
+      return false;
+    default:
+      return fail(
+        errc::unsupported,
+        "it is neither a tensor nor a number, text, list or dictionary; leave it out, or save a "
+        "text "
+        "of it");
+    }
+  }
+
+  result<bool> write_parts(pickle_value container, std::string& out, unsigned depth) {
+    auto parts = parts_of(container, depth);
+    if (!parts)
+      return fail(parts.error());
+    bool named = container.kind == pickle_kind::dictionary;
+    out += named ? '{' : '[';
+    auto begin = out.size();
+    for (auto& [key, value] : *parts) {
+      if (out.size() > begin)
+        out += ',';
+      if (named)
+        out += json_text(key) + ":";
+      if (auto plain = write_json(value, out, depth + 1); !plain || !*plain)
+        return plain;
+      if (out.size() > plain_bytes_max)
+        return fail(errc::unsupported, "it has more than {} bytes as text", plain_bytes_max);
+    }
+    out += named ? '}' : ']';
+    return true;
   }
 
   // Every argument is known: one that is left out may change the values.
@@ -145,7 +267,7 @@ private:
     if (all.size() > needed)
       if (bad = read_marks(all[needed], entry); !bad.ok())
         return bad;
-    entries.push_back(std::move(entry));
+    found.tensors.push_back(std::move(entry));
     return {};
   }
 
@@ -210,7 +332,9 @@ private:
   }
 
   const pickle& from_;
-  std::uint64_t visited_ = 0;
+  std::uint64_t visits_ = 0;
+  std::uint64_t plain_bytes_ = 0;
+  std::unordered_set<std::string> names_; // of values
 };
 
 /// Writes opcodes, with a memo for what is repeated.
@@ -319,16 +443,16 @@ void write_tensor(
 
 } // namespace
 
-result<std::vector<state_entry>> read_state_dict(std::string_view pickled) {
+result<state_dict> read_state_dict(std::string_view pickled) {
   auto values = pickle::read(pickled, globals);
   if (!values)
     return fail(values.error());
   if (values->root().kind != pickle_kind::dictionary)
-    return fail(errc::unsupported, "the pickle is no dictionary of tensors; save a state_dict");
+    return fail(errc::unsupported, "the pickle is no dictionary; save a state_dict");
   state_reader reader{*values};
   if (auto bad = reader.read(values->root(), "", 0); !bad.ok())
     return fail(bad);
-  return std::move(reader.entries);
+  return std::move(reader.found);
 }
 
 result<std::string> write_state_dict(const layout& tensors) {

@@ -1,8 +1,8 @@
-// PyTorch's pickled state dictionary: tensors by name, each a view of a storage. Used by
-// `torch.cpp`.
+// PyTorch's pickled dictionary: tensors by name, each a view of a storage, and plain values beside
+// them. Used by `torch.cpp`.
 #pragma once
 
-#include <millrace/core/tensor.hpp>
+#include <millrace/storage/archive/archive.hpp>
 #include <millrace/storage/archive/strided.hpp>
 
 #include <string>
@@ -22,14 +22,22 @@ struct state_entry {
   bool negated = false;            // the storage has the negative
 };
 
-/// The largest pickle that is read.
-inline constexpr std::uint64_t pickle_bytes_max = 256ull << 20;
+/// A dictionary of any depth. Names are joined with dots; places in lists are names, too
+/// ("optimizer.param_groups.0.lr").
+struct state_dict {
+  std::vector<state_entry> tensors;
+  /// Every other value as JSON: whole where it has no tensors in it, else each of its parts.
+  text_pairs values;
+};
 
-/// Reads dictionaries, also nested ones ("optimizer.state"), of tensors with texts or numbers as
-/// keys.
-/// Errors: `unsupported` naming the value that is not a tensor, the opcode or the global;
-///         `corrupt_data`.
-result<std::vector<state_entry>> read_state_dict(std::string_view pickled);
+/// The largest pickle that is read, and the most text of values without tensors.
+inline constexpr std::uint64_t pickle_bytes_max = 256ull << 20;
+inline constexpr std::uint64_t plain_bytes_max = 64ull << 20;
+
+/// Reads a dictionary of tensors, numbers, texts, truth values, None, and lists, tuples and
+/// dictionaries of them. JSON is as Python's `json` writes it: it has `NaN` and `Infinity`.
+/// Errors: `unsupported` naming the value, the opcode or the global; `corrupt_data`.
+result<state_dict> read_state_dict(std::string_view pickled);
 
 /// Returns a pickle in which every tensor is contiguous in its own storage, which is named by the
 /// tensor's number. `torch.load(weights_only=True)` reads it.

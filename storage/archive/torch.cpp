@@ -6,6 +6,7 @@
 #include <millrace/storage/archive/zipped_tensors.hpp>
 
 #include <unordered_map>
+#include <unordered_set>
 
 namespace millrace::storage::archive {
 
@@ -68,9 +69,22 @@ result<text_pairs> read_metadata(zip_input& file, const torch_entries& entries) 
   return std::move(table->metadata);
 }
 
-result<std::vector<state_entry>> read_entries(zip_input& file, const torch_entries& entries) {
+result<state_dict> read_pickle(zip_input& file, const torch_entries& entries) {
   auto text = file.read_text(*entries.find(pickle_entry), pickle_bytes_max);
   return text ? read_state_dict(*text) : fail(text.error());
+}
+
+// Adds the plain values of the pickle to the metadata that `write_torch` put beside it.
+status add_values(text_pairs& metadata, text_pairs values) {
+  std::unordered_set<std::string> names;
+  for (auto& [name, text] : metadata)
+    names.insert(name);
+  for (auto& [name, text] : values) {
+    if (names.contains(name))
+      return {errc::corrupt_data, "{} is in the pickle and in {}", name, metadata_entry};
+    metadata.emplace_back(std::move(name), std::move(text));
+  }
+  return {};
 }
 
 result<zipped_tensor> place_of(
@@ -134,12 +148,14 @@ result<std::unique_ptr<tensor_source>> open_torch(const std::string& path) {
   auto metadata = read_metadata(*file, *entries);
   if (!metadata)
     return fail(metadata.error());
-  auto state = read_entries(*file, *entries);
+  auto state = read_pickle(*file, *entries);
   if (!state)
     return fail(state.error());
+  if (auto bad = add_values(*metadata, std::move(state->values)); !bad.ok())
+    return fail(bad);
   layout tensors;
   std::vector<zipped_tensor> places;
-  for (auto& one : *state) {
+  for (auto& one : state->tensors) {
     auto place = place_of(*file, *entries, one, *big_endian);
     if (!place)
       return fail(place.error());

@@ -47,7 +47,9 @@ void fuzz_pickle(std::string_view in) {
   auto state = read_state_dict(in);
   if (!state)
     return;
-  for (auto& entry : *state) {
+  for (auto& [name, text] : state->values)
+    MILLRACE_ASSERT(!name.empty() && is_utf8(name) && is_utf8(text));
+  for (auto& entry : state->tensors) {
     MILLRACE_ASSERT(entry.steps.size() == entry.tensor.shape.size());
     if (validate(entry.tensor).ok())
       (void)(is_dense(entry.tensor.shape, entry.steps) || reach(entry.tensor.shape, entry.steps));

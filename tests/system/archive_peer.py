@@ -3,7 +3,8 @@
 archive_peer.py read FORMAT PATH     prints what PyTorch, NumPy or h5py finds in a file
 archive_peer.py write FORMAT PATH    writes a file as their users do, and prints what is in it
 
-One line a tensor, sorted: name, dtype, shape, bytes in hexadecimal, separated by tabs.
+One line a tensor, sorted: name, dtype, shape, bytes in hexadecimal, separated by tabs. Values that are no tensors have
+the dtype json, no shape, and their JSON as bytes.
 Exit status 77: the library is not installed.
 """
 import json
@@ -52,6 +53,46 @@ def write_torch(path):
     torch.save(state, path)
     return ([of_torch(name, tensor) for name, tensor in model.state_dict().items()]
             + [of_torch("nested." + name, tensor) for name, tensor in views.items()])
+
+
+def write_trainer(path):
+    """What a training script saves: a model, its optimizer, and plain values."""
+    import torch
+    torch.manual_seed(7)
+    model = torch.nn.Linear(5, 3)
+    adam = torch.optim.Adam(model.parameters(), lr=1e-3)
+    model(torch.randn(2, 5)).sum().backward()
+    adam.step()
+    plain = {"epoch": 3, "best": float("inf"), "note": "größe \"x\"\n", "history": [[1, 0.5], [], {}], "nothing": None,
+             "seed": -2 ** 40, "done": False, "args": {"lr": 0.1, "betas": (0.9, 0.999)}}
+    torch.save({"model": model.state_dict(), "optimizer": adam.state_dict(), **plain}, path)
+    state = adam.state_dict()
+    plain["optimizer.param_groups"] = state["param_groups"]
+    tensors = [of_torch("model." + name, tensor) for name, tensor in model.state_dict().items()]
+    for key, of_parameter in state["state"].items():
+        tensors += [of_torch("optimizer.state.%s.%s" % (key, name), tensor) for name, tensor in of_parameter.items()]
+    return tensors + [(name, "json", (), json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode())
+                      for name, value in plain.items()]
+
+
+def write_optimizer(path):
+    """The state of an optimizer alone, without tensors and with them."""
+    import torch
+    torch.manual_seed(7)
+    weight = torch.nn.Parameter(torch.randn(4))
+    sgd = torch.optim.SGD([weight], lr=0.5, momentum=0.9)
+    weight.sum().backward()
+    sgd.step()
+    torch.save(sgd.state_dict(), path)
+    state = sgd.state_dict()
+    return [of_torch("state.0.momentum_buffer", state["state"][0]["momentum_buffer"]),
+            ("param_groups", "json", (), json.dumps(state["param_groups"], separators=(",", ":")).encode())]
+
+
+def write_legacy(path):
+    import torch
+    torch.save({"w": torch.zeros(3)}, path, _use_new_zipfile_serialization=False)
+    return []
 
 
 def read_npz(path):
