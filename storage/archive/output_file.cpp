@@ -57,6 +57,13 @@ result<io::file_handle> open_directory(const std::string& path) {
   return io::open_file(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW);
 }
 
+bool is_at(const io::file_handle& directory, const std::string& path) {
+  struct stat opened {
+  }, there{};
+  return ::fstat(directory.get(), &opened) == 0 && ::lstat(path.c_str(), &there) == 0 &&
+    opened.st_dev == there.st_dev && opened.st_ino == there.st_ino;
+}
+
 void remove_tree(const std::string& path) {
   std::error_code ignored;
   fs::remove_all(path, ignored);
@@ -75,7 +82,8 @@ void remove_unfinished(const std::string& directory) {
     if (!at->path().filename().string().starts_with(output_file_prefix))
       continue;
     auto unfinished = open_directory(at->path());
-    if (unfinished && lock(*unfinished) == lock_outcome::locked)
+    // Meanwhile its owner may have removed it, and another one may have made it anew.
+    if (unfinished && lock(*unfinished) == lock_outcome::locked && is_at(*unfinished, at->path()))
       remove_tree(at->path());
   }
 }

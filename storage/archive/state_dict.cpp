@@ -192,7 +192,7 @@ private:
       return true;
     case pickle_kind::text:
       if (!is_utf8(from_.text(value)))
-        return fail(errc::unsupported, "it is no UTF-8 without NUL");
+        return fail(errc::unsupported, "it is a text that is not UTF-8 without NUL");
       out += json_text(from_.text(value));
       return true;
     case pickle_kind::tuple:
@@ -204,9 +204,9 @@ private:
     default:
       return fail(
         errc::unsupported,
-        "it is neither a tensor nor a number, text, list or dictionary; leave it out, or save a "
-        "text "
-        "of it");
+        "it is neither a tensor nor a number, text, list or dictionary; leave it out, or save it "
+        "as "
+        "text");
     }
   }
 
@@ -286,8 +286,7 @@ private:
       if ((mark != "conj" && mark != "neg") || set.kind != pickle_kind::boolean || set.at != 1)
         return {
           errc::unsupported,
-          "tensor {} has the metadata {}, which is not known here; save a copy "
-          "without it",
+          "tensor {} has the metadata {}, which is not known here; save a copy without it",
           entry.tensor.name, mark.substr(0, 100)};
       (mark == "conj" ? entry.conjugated : entry.negated) = true;
     }

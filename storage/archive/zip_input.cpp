@@ -92,13 +92,16 @@ status zip_input::move_to(std::size_t entry, std::uint64_t offset) {
     opened_index_ = entry;
     position_ = 0;
   }
+  // After a seek libzip no longer compares the checksum, so what is near is read.
+  constexpr std::uint64_t near_bytes = 1u << 16;
   if (
-    entries_[entry].size_bytes == entries_[entry].stored_bytes && offset <= INT64_MAX &&
+    offset - position_ > near_bytes && entries_[entry].size_bytes == entries_[entry].stored_bytes &&
+    offset <= INT64_MAX &&
     zip_fseek(opened_.get(), static_cast<zip_int64_t>(offset), SEEK_SET) == 0) {
     position_ = offset;
     return {};
   }
-  std::vector<std::byte> skipped(std::min<std::uint64_t>(offset - position_, 1u << 16));
+  std::vector<std::byte> skipped(std::min(offset - position_, near_bytes));
   while (position_ < offset) {
     auto step = std::min<std::uint64_t>(skipped.size(), offset - position_);
     if (auto bad = read_on({skipped.data(), step}); !bad.ok())

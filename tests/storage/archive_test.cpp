@@ -241,6 +241,24 @@ BOOST_DATA_TEST_CASE(a_cut_file_is_refused_wherever_it_is_cut, data::make(all_fo
   }
 }
 
+// Longer than any part that is read with the header.
+BOOST_DATA_TEST_CASE(
+  a_flipped_bit_of_a_tensor_is_noticed,
+  data::make(std::vector{archive_format::npz, archive_format::torch}), format) {
+  scratch_directory dir;
+  auto path = dir.path() + "/file";
+  tensors_in_memory source;
+  source.add({"w", dtype::f32, {50'000}});
+  BOOST_TEST_REQUIRE(write_archive(format, path, source).ok());
+  auto damaged = contents(path);
+  damaged[100'000] ^= 1;
+  put(path, damaged);
+  auto opened = open_archive(path);
+  BOOST_TEST_REQUIRE(opened.has_value(), why(opened));
+  auto read = read_tensor(**opened, 0);
+  BOOST_TEST((!read && read.error().code() == errc::corrupt_data));
+}
+
 // HDF5 is libhdf5's to parse: it is documented as not for hostile files.
 BOOST_DATA_TEST_CASE(
   damaged_files_do_no_harm,

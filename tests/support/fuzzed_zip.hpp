@@ -48,8 +48,8 @@ inline std::vector<crafted_entry> entries_of(std::string_view in) {
 }
 
 /// Opens an input as an archive. The first byte says how the file is made of the others: they are
-/// the file, or its entries, with checksums that hold. What opens has valid tensors, and reads the
-/// same twice.
+/// the file, or its entries, with checksums that hold. What opens has valid tensors. What can be read
+/// twice is the same.
 inline void fuzz_zip(storage::archive::archive_format format, std::string_view in) {
   if (in.empty())
     return;
@@ -70,8 +70,7 @@ inline void fuzz_zip(storage::archive::archive_format format, std::string_view i
       continue;
     auto once = read_tensor(**source, i, 192);
     auto again = read_tensor(**source, i);
-    MILLRACE_ASSERT(once.has_value() == again.has_value());
-    MILLRACE_ASSERT(!once || *once == *again);
+    MILLRACE_ASSERT(!once || !again || *once == *again);
   }
 }
 
