@@ -84,8 +84,8 @@ public:
       return enter(place::top);
     if (at_ == place::top)
       return enter(place::end);
-    if ((fields_ & 3) != 3)
-      return refuse("a tensor without dtype or shape");
+    if (fields_ != 7)
+      return refuse("a tensor without dtype, shape or data_offsets");
     return enter(place::top);
   }
 
@@ -198,6 +198,10 @@ std::string to_json(const tensor_table& table) {
 result<tensor_table> parse_tensor_table(std::string_view text) {
   if (text.size() > tensor_table_bytes_max)
     return fail(errc::corrupt_data, "the table of tensors is larger than 100 MB");
+  // The parser would take it for the end.
+  if (text.find('\0') != std::string_view::npos)
+    return fail(
+      errc::corrupt_data, "the table of tensors has a byte 0; it is padded with spaces only");
   table_reader reader;
   if (!json::sax_parse(text.begin(), text.end(), &reader))
     return fail(errc::corrupt_data, "the table of tensors has {}", reader.why);

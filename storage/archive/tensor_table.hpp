@@ -16,7 +16,7 @@ struct tensor_table {
   };
 
   layout tensors;
-  std::vector<place> places; // per tensor; all 0 where the text had none
+  std::vector<place> places; // per tensor; all 0 where the table describes other files' tensors
   text_pairs metadata;
 };
 

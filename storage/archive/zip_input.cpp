@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <unordered_set>
 
 namespace millrace::storage::archive {
 
@@ -69,6 +70,7 @@ status zip_input::list(std::uint64_t file_bytes) {
   auto count = zip_get_num_entries(file_.get(), 0);
   if (count < 0 || count > entries_max)
     return {errc::corrupt_data, "a zip file of {} entries", count};
+  std::unordered_set<std::string> names;
   for (zip_uint64_t i = 0; i < static_cast<zip_uint64_t>(count); ++i) {
     zip_stat_t about;
     zip_stat_init(&about);
@@ -76,6 +78,10 @@ status zip_input::list(std::uint64_t file_bytes) {
       return status_of(*zip_get_error(file_.get()), "examining an entry of a zip file");
     if (auto bad = check_entry(about, file_bytes); !bad.ok())
       return bad;
+    if (!names.insert(about.name).second)
+      return {
+        errc::corrupt_data,
+        "two entries are called {}, and programs differ in which of them they read", about.name};
     entries_.push_back({about.name, about.size, about.comp_size});
   }
   return {};

@@ -26,8 +26,8 @@ struct zip_entry {
 class zip_input {
 public:
   /// Errors: `corrupt_data` for a file that is not a zip file, or with an entry that claims more
-  /// bytes than the file, or than its compressed bytes can contain; `unsupported` for entries that
-  /// are encrypted or not compressed by deflate.
+  /// bytes than the file, or than its compressed bytes can contain, or with two entries of one
+  /// name; `unsupported` for entries that are encrypted or not compressed by deflate.
   static result<zip_input> open(const std::string& path);
 
   const std::vector<zip_entry>& entries() const noexcept { return entries_; }

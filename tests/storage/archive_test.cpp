@@ -381,6 +381,13 @@ BOOST_AUTO_TEST_CASE(contradictions_are_refused) {
          {one("[0,8]", R"(,"__metadata__":{"a":1})"), 8},
          {one("[0,8]", R"(,"__metadata__":{"a":"1","a":"2"})"), 8},
          {one("[0,8]", R"(,"b":[[[[)"), 8},
+         {one("[0,8]", R"(,"b":{"dtype":"F32","shape":[0]})"), 8},
+         {one(
+            "[0,8]",
+            R"(,"b":{"dtype":"F32","shape":[9223372036854775808,9223372036854775808,0],)"
+            R"("data_offsets":[8,8]})"),
+          8},
+         {one("[0,8]") + std::string(6, '\0'), 8},
          {"[]", 0},
          {"", 0},
          {"{} {}", 0},
@@ -498,6 +505,37 @@ BOOST_AUTO_TEST_CASE(entries_without_bytes_are_refused) {
          {{"a/data.pkl", pickled}, {"a/data/0", ""}},
          {{"a/data.pkl", pickled}, {"a/data/0", storage}, {"a/byteorder", ""}}})
     BOOST_TEST((outcome_of(archive_format::torch, entries).code() == errc::corrupt_data));
+}
+
+BOOST_AUTO_TEST_CASE(two_entries_of_one_name_are_refused) {
+  auto array =
+    npy_headers::npy("{'descr': '|u1', 'fortran_order': False, 'shape': (1,)}") + std::string{"x"};
+  auto pickled = *archive::write_state_dict(layout{{{"x", dtype::u8, {1}}}});
+  auto refused = [](archive_format format, const std::vector<crafted_entry>& entries) {
+    auto bad = outcome_of(format, entries);
+    BOOST_TEST((bad.code() == errc::corrupt_data));
+    BOOST_TEST(bad.detail().find("two entries are called") != std::string::npos, bad.detail());
+  };
+  BOOST_TEST(outcome_of(archive_format::npz, {{"a.npy", array}}).ok());
+  refused(archive_format::npz, {{"a.npy", array}, {"a.npy", array}});
+  refused(archive_format::npz, {{"__metadata__.json", "{}"}, {"__metadata__.json", "{}"}});
+  BOOST_TEST(outcome_of(archive_format::torch, {{"a/data.pkl", pickled}, {"a/data/0", "x"}}).ok());
+  refused(archive_format::torch, {{"a/data.pkl", pickled}, {"a/data/0", "x"}, {"a/data/0", "y"}});
+}
+
+// They are as in numpy.load: a name is no path, bytes after an array are left out, and a truth value
+// keeps its byte.
+BOOST_AUTO_TEST_CASE(what_numpy_reads_though_it_is_odd_is_read_as_numpy_does) {
+  scratch_directory dir;
+  auto path = dir.path() + "/a.npz";
+  auto array = npy_headers::npy("{'descr': '|b1', 'fortran_order': False, 'shape': (3,)}");
+  write_crafted_zip(path, {{"../../b.npy", array + std::string{"\0\1\2and more", 11}}});
+  auto source = open_archive(path);
+  BOOST_TEST_REQUIRE(source.has_value(), why(source));
+  BOOST_TEST((*source)->tensors().tensors.at(0).name == "../../b");
+  auto bytes = read_tensor(**source, 0);
+  BOOST_TEST_REQUIRE(bytes.has_value(), why(bytes));
+  BOOST_TEST((*bytes == std::vector{std::byte{0}, std::byte{1}, std::byte{2}}));
 }
 
 BOOST_AUTO_TEST_CASE(an_entry_that_claims_more_bytes_than_the_file_is_refused) {
