@@ -9,6 +9,7 @@
 
 #include <memory>
 #include <ostream>
+#include <utility>
 
 namespace millrace::tools {
 
@@ -52,15 +53,18 @@ result<imported> plan(const storage::archive::tensor_source& source, const load_
   return found;
 }
 
-// A shard that exists keeps its registration, since its slots hold versions.
-status adapt(checkpoint_access& to, shard_spec& shard, const load_options& options) {
+// A shard that exists keeps its registration, since its slots hold versions. Returns whether the
+// file has other metadata, which is left out.
+result<bool> adapt(checkpoint_access& to, shard_spec& shard, const load_options& options) {
   auto known = to.describe_shard(shard.model, shard.rank);
+  if (!known && known.error().code() == errc::not_found)
+    return false;
   if (!known)
-    return known.error().code() == errc::not_found ? status{} : known.error();
+    return fail(known.error());
   shard.keep = options.keep.value_or(known->keep);
   shard.axes = std::move(known->axes);
-  shard.metadata = std::move(known->metadata);
-  return {};
+  auto of_file = std::exchange(shard.metadata, std::move(known->metadata));
+  return of_file != shard.metadata;
 }
 
 using rank_files = std::vector<std::pair<std::uint32_t, std::string>>;
@@ -124,8 +128,9 @@ int load(invocation& call, const load_options& options) {
         return report(call, opened.error());
       to = std::move(*opened);
     }
-    if (auto bad = adapt(*to, what->shard, options); !bad.ok())
-      return report(call, bad);
+    auto left_out = adapt(*to, what->shard, options);
+    if (!left_out)
+      return report(call, left_out.error());
     progress_line line{call, file};
     auto bad = to->import(what->shard, what->step, **source, line.callback());
     if (!bad.ok())
@@ -135,10 +140,12 @@ int load(invocation& call, const load_options& options) {
        {"model", what->shard.model},
        {"step", what->step},
        {"rank", what->shard.rank},
-       {"world_size", what->shard.world_size}});
+       {"world_size", what->shard.world_size},
+       {"metadata_left_out", *left_out}});
     if (!call.json)
       call.out << printable(file) << ": " << printable(what->shard.model) << "@" << what->step
-               << " rank " << what->shard.rank << " of " << what->shard.world_size << '\n';
+               << " rank " << what->shard.rank << " of " << what->shard.world_size
+               << (*left_out ? " (the shard keeps its own metadata)\n" : "\n");
   }
   if (call.json)
     print_json(call, {{"loaded", done}});
