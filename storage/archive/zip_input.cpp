@@ -81,7 +81,7 @@ status zip_input::list(std::uint64_t file_bytes) {
     if (!names.insert(about.name).second)
       return {
         errc::corrupt_data,
-        "two entries are called {}, and programs differ in which of them they read", about.name};
+        "two entries are called {}, and the format does not say which of them counts", about.name};
     entries_.push_back({about.name, about.size, about.comp_size});
   }
   return {};
