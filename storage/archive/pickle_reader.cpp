@@ -107,9 +107,8 @@ private:
     if (why_.ok() && !known_)
       why_ = {
         errc::unsupported,
-        "the pickle has the opcode {}{}, which makes no tensor and no plain value: save a "
-        "state_dict(), "
-        "or tensors, numbers, texts and lists",
+        "the pickle has the opcode {}{}, which is not read here: save a state_dict(), or dense "
+        "tensors, numbers, texts and lists",
         name_of(opcode), beside_what()};
     return false;
   }
@@ -293,9 +292,8 @@ private:
         return push({pickle_kind::global, 0, i});
     why_ = {
       errc::unsupported,
-      "the pickle mentions {}.{}{}, which makes no tensor and no plain value: save a state_dict(), "
-      "or "
-      "tensors, numbers, texts and lists",
+      "the pickle mentions {}.{}{}, which is not read here: save a state_dict(), or dense tensors, "
+      "numbers, texts and lists",
       module.substr(0, 100), name.substr(0, 100), beside_what()};
     return false;
   }
