@@ -3,11 +3,13 @@
 #include <millrace/tools/checkpoints/commands.hpp>
 #include <millrace/tools/checkpoints/describe.hpp>
 #include <millrace/tools/checkpoints/version_name.hpp>
+#include <millrace/tools/listing.hpp>
 #include <millrace/tools/progress_line.hpp>
 #include <millrace/tools/text.hpp>
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <memory>
 #include <ostream>
 
@@ -29,15 +31,11 @@ int list(invocation& call, const checkpoints_options& options) {
   auto models = (*from)->list(options.prefix);
   if (!models)
     return report(call, models.error());
-  if (!call.json) {
-    print(call.out, *models);
-    return exit_ok;
-  }
-  json all = json::array();
-  for (auto& model : *models)
-    all.push_back(to_json(model));
-  print_json(call, {{"checkpoints", all}});
-  return exit_ok;
+  if (call.json)
+    print_json(call, to_json(*models, "checkpoints"));
+  else
+    print(call.out, models->found);
+  return report_silent(call, models->silent);
 }
 
 int view(invocation& call, const checkpoints_options& options) {
@@ -154,9 +152,9 @@ int verify(invocation& call, const checkpoints_options& options) {
     auto models = (*from)->list("");
     if (!models)
       return report(call, models.error());
-    for (auto& model : *models)
+    for (auto& model : models->found)
       all.verify(model, std::nullopt);
-    return all.finish();
+    return std::max(all.finish(), report_silent(call, models->silent));
   }
   auto version = parse_version_name(options.model);
   auto model = (*from)->describe(version.model);

@@ -1,6 +1,7 @@
 // `millrace models`: shows and changes the models that a group of providers keeps.
 #include <millrace/tools/connection.hpp>
 #include <millrace/tools/describe_model.hpp>
+#include <millrace/tools/listing.hpp>
 #include <millrace/tools/text.hpp>
 
 #include <memory>
@@ -13,7 +14,6 @@ namespace {
 struct models_options : connection_options {
   std::string prefix;
   std::string model;
-  std::uint64_t version = 0;
   std::vector<std::string> models;
 };
 
@@ -25,26 +25,23 @@ int list(invocation& call, const models_options& options) {
   if (!models)
     return report(call, models.error());
   if (call.json) {
-    json all = json::array();
-    for (auto& m : *models)
-      all.push_back(to_json(m));
-    print_json(call, {{"models", all}});
-    return exit_ok;
+    print_json(call, to_json(*models, "models"));
+    return report_silent(call, models->silent);
   }
-  table lines{{"model", ">version", ">size", ">tensors", "stored", "pinned"}};
-  for (auto& m : *models)
+  table lines{{"model", ">version", ">size", ">tensors", "stored", "pinned", "provider"}};
+  for (auto& m : models->found)
     lines.add(
       {m.name, std::to_string(m.version), human_size(m.size_bytes), std::to_string(m.tensors),
-       human_time(m.stored_at_ns), m.pinned ? "yes" : "no"});
+       human_time(m.stored_at_ns), m.pinned ? "yes" : "no", m.provider});
   lines.print(call.out);
-  return exit_ok;
+  return report_silent(call, models->silent);
 }
 
 int describe(invocation& call, const models_options& options) {
   auto client = connect_to(options);
   if (!client)
     return report(call, client.error());
-  auto model = client->repository(options.group).describe(options.model, options.version).result();
+  auto model = client->repository(options.group).describe(options.model).result();
   if (!model)
     return report(call, model.error());
   if (call.json)
@@ -111,9 +108,6 @@ void add_describe(CLI::App& models, invocation& call) {
     models, call, "describe", "Show the layers and tensors of a model",
     [&call, options] { return describe(call, *options); });
   command->add_option("model", options->model, "name of the model")->type_name("MODEL")->required();
-  command->add_option("--version", options->version, "a version that is still there (0: newest)")
-    ->type_name("NUMBER")
-    ->check(whole_number());
   add_connection_options(*command, *options);
   add_group_option(*command, *options);
 }

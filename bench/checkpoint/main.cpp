@@ -67,11 +67,7 @@ int run(const model_options& o) {
     o.no_peers ? std::vector<std::string>{} : peers_at_hand()};
   out.print_header();
   run_sections(s, o.only);
-  out.print_goals();
-  if (!o.json.empty())
-    if (auto bad = out.write_json(o.json); !bad.ok())
-      give_up(bad, "reporting");
-  return EXIT_SUCCESS;
+  return finish(out, o);
 }
 
 } // namespace

@@ -1,13 +1,26 @@
 // The options and what --help says of them.
 #include <millrace/bench/common/options.hpp>
 
+#include <cstdlib>
+
 namespace millrace::bench {
+
+int finish(const report& out, const run_options& o) {
+  auto missed = out.print_goals();
+  if (!o.json.empty())
+    if (auto bad = out.write_json(o.json); !bad.ok())
+      give_up(bad, "reporting");
+  return o.strict && missed > 0 ? exit_goal_missed : EXIT_SUCCESS;
+}
 
 void add_options(CLI::App& app, run_options& o, const std::vector<std::string>& sections) {
   app.add_flag("--quick", o.quick, "a smoke run of some seconds; its figures mean little");
   app.add_flag("--no-peers", o.no_peers, "only ours and the floors");
   app.add_option("--json", o.json, "one line a case, beside the table")->type_name("FILE");
   app.add_option("--only", o.only, "one section")->check(CLI::IsMember(sections));
+  app.add_flag(
+    "--strict", o.strict,
+    "exit with 3 if a goal is missed; one that was not measured, for want of a peer, is not");
   app.add_option("--rounds", o.rounds, "repetitions");
   app.add_option("--commit", o.commit, "for the report");
 }

@@ -225,18 +225,20 @@ void report::add(row r) {
   rows_.push_back(std::move(r));
 }
 
-void report::print_goals() const {
+std::size_t report::print_goals() const {
   std::printf("\nGoals\n");
-  std::size_t met = 0, all = 0;
+  std::size_t met = 0, missed = 0, all = 0;
   for (auto& r : rows_)
     for (auto& v : judge(r)) {
       std::printf(
         "  %-12s  %-46s %-28s reached %s\n", word(v.met), r.name.c_str(), v.goal.c_str(),
         v.reached.c_str());
       met += v.met.value_or(false);
+      missed += !v.met.value_or(true);
       ++all;
     }
   std::printf("%zu of %zu goals met\n", met, all);
+  return missed;
 }
 
 result<std::string> report::add_from(const std::string& json_path) {

@@ -4,6 +4,7 @@
 
 #include <millrace/bench/common/measure.hpp>
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -43,7 +44,8 @@ public:
   /// Prints the row and keeps it.
   void add(row r);
   /// Prints every goal with the result. A goal whose peer is missing counts as not measured.
-  void print_goals() const;
+  /// Returns how many were missed.
+  std::size_t print_goals() const;
   /// Adds the rows that another run on another machine wrote. Returns that machine.
   /// Errors:  what the operating system says; `corrupt_data`.
   result<std::string> add_from(const std::string& json_path);

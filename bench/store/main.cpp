@@ -82,12 +82,7 @@ int run(const options& o) {
     start_peers(s);
   out.print_header();
   run_sections(s, o.only);
-  out.print_goals();
-  if (o.json.empty())
-    return EXIT_SUCCESS;
-  if (auto bad = out.write_json(o.json); !bad.ok())
-    give_up(bad, "reporting");
-  return EXIT_SUCCESS;
+  return finish(out, o);
 }
 
 } // namespace

@@ -90,11 +90,7 @@ int run(const options& o) {
   if (!o.guest.empty())
     measure_in_guest(s, {o.guest, o.only, o.no_peers, o.rounds});
   run_sections(s, o.only);
-  out.print_goals();
-  if (!o.json.empty())
-    if (auto bad = out.write_json(o.json); !bad.ok())
-      give_up(bad, "reporting");
-  return EXIT_SUCCESS;
+  return finish(out, o);
 }
 
 } // namespace

@@ -33,13 +33,12 @@ future<Reply> ask_keeper(
 checkpoints::checkpoints(std::shared_ptr<runtime::client_core> core, std::string group)
   : core_(std::move(core)), group_(std::move(group)) {}
 
-future<std::vector<checkpoint_summary>> checkpoints::list(const std::string& prefix) {
+future<listed<checkpoint_summary>> checkpoints::list(const std::string& prefix) {
   using page = runtime::listing_page<checkpoint_summary>;
   auto providers = checkpoint_providers(group_, core_->where().providers);
   if (providers.empty())
-    return ready_future<std::vector<checkpoint_summary>>(
+    return ready_future<listed<checkpoint_summary>>(
       fail(place_checkpoints(prefix, group_, core_->where().providers).error()));
-  auto done = core_->make_promise<std::vector<checkpoint_summary>>();
   auto ask = [core = core_,
               prefix](std::size_t provider, const std::string& after, completion<page> answer) {
     core->ask<checkpoint_service>(
@@ -48,11 +47,9 @@ future<std::vector<checkpoint_summary>> checkpoints::list(const std::string& pre
         answer(r.map([](auto& all) { return page{std::move(all.models), all.more}; }));
       });
   };
-  std::make_shared<runtime::listing<checkpoint_summary>>(
-    std::move(providers), std::move(ask),
-    [](const checkpoint_summary& m) -> const std::string& { return m.model; }, done)
-    ->begin();
-  return done.get_future();
+  return runtime::listing<checkpoint_summary>::begin(
+    core_, std::move(providers), std::move(ask),
+    [](const checkpoint_summary& m) -> const std::string& { return m.model; });
 }
 
 future<checkpoint_summary> checkpoints::describe(const std::string& model) {

@@ -5,6 +5,7 @@
 #include <millrace/actors/checkpoint/checkpoint_messages.hpp>
 #include <millrace/core/future.hpp>
 #include <millrace/core/tensor_view.hpp>
+#include <millrace/runtime/client/listed.hpp>
 
 #include <chrono>
 #include <cstdint>
@@ -33,8 +34,10 @@ class checkpoints {
 public:
   checkpoints(std::shared_ptr<runtime::client_core> core, std::string group);
 
-  /// Lists the models whose names start with `prefix`, from every provider, sorted.
-  future<std::vector<checkpoint_summary>> list(const std::string& prefix = {});
+  /// Lists the models whose names start with `prefix`, from every provider. Providers that do not
+  /// answer are named in the result.
+  /// Errors:  that of the first provider when none answers.
+  future<listed<checkpoint_summary>> list(const std::string& prefix = {});
   /// Returns a model's shards, versions and complete steps.
   /// Errors:  `not_found`.
   future<checkpoint_summary> describe(const std::string& model);

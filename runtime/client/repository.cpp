@@ -212,7 +212,7 @@ future<model_info> repository::describe(const std::string& model, std::uint64_t 
   return out;
 }
 
-future<std::vector<model_summary>> repository::list(const std::string& prefix) {
+future<listed<model_summary>> repository::list(const std::string& prefix) {
   return runtime::list_models(core_, group_, prefix, list_page);
 }
 

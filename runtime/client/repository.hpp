@@ -7,6 +7,7 @@
 #include <millrace/core/future.hpp>
 #include <millrace/core/model_graph.hpp>
 #include <millrace/core/tensor_view.hpp>
+#include <millrace/runtime/client/listed.hpp>
 
 #include <chrono>
 #include <cstdint>
@@ -108,8 +109,10 @@ public:
   /// fetched once.
   future<model_info> describe(const std::string& model, std::uint64_t version = 0);
 
-  /// Lists the names that start with `prefix`, from every provider of the group, sorted.
-  future<std::vector<model_summary>> list(const std::string& prefix = {});
+  /// Lists the names that start with `prefix`, from every provider of the group. Providers that do
+  /// not answer are named in the result.
+  /// Errors:  that of the first provider when none answers.
+  future<listed<model_summary>> list(const std::string& prefix = {});
 
   /// Removes a model. Readers of it can finish.
   /// Errors:  `not_found`.

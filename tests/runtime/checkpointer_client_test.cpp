@@ -275,7 +275,7 @@ BOOST_AUTO_TEST_CASE(pages_of_any_size_are_listed_until_there_are_no_more) {
     m.model = std::to_string(next);
     reply(actors::checkpoint_list{{m}, next < 4});
   });
-  BOOST_TEST(c.checkpoints().list().get().size() == 5u);
+  BOOST_TEST(c.checkpoints().list().get().found.size() == 5u);
   // One that begins again with every page is left.
   service.on<actors::list_checkpoints_request>([](auto&, auto reply) {
     checkpoint_summary m;

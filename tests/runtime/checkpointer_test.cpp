@@ -487,7 +487,7 @@ BOOST_AUTO_TEST_CASE(checkpoints_are_listed_verified_loaded_and_erased_from_outs
   auto job = c.checkpointer(named("m"), m.views()).get();
   BOOST_TEST(saved(job, m, 1).ok());
   auto all = c.checkpoints();
-  auto listed = all.list().get();
+  auto listed = all.list().get().found;
   BOOST_TEST_REQUIRE(listed.size() == 1u);
   BOOST_TEST(listed[0].model == "m");
   BOOST_TEST(all.describe_shard("m", 0).get().tensors.tensors.size() == 5u);
@@ -505,7 +505,7 @@ BOOST_AUTO_TEST_CASE(checkpoints_are_listed_verified_loaded_and_erased_from_outs
   BOOST_TEST(repacked[0]->second.freed_bytes > 0u);
   BOOST_TEST(all.load("m", 0, 1, target.views()).get().version == 1u);
   BOOST_TEST(all.erase("m").result().has_value());
-  BOOST_TEST(all.list().get().empty());
+  BOOST_TEST(all.list().get().found.empty());
 }
 
 BOOST_AUTO_TEST_CASE(the_status_counts_registered_shards_and_saves) {

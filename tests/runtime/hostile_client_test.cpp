@@ -139,7 +139,7 @@ struct fixture {
     auto target = tensor_view::dense<std::byte>("a", dtype::u8, {100'000}, back);
     BOOST_TEST(repo.load("honest", {{target, {}}}).result().has_value());
     BOOST_TEST((bytes == back));
-    auto models = repo.list().get();
+    auto models = repo.list().get().found;
     BOOST_TEST(models.size() == 1u);
     auto status = honest.status().get().at(0).value();
     BOOST_TEST(status.providers.at(0).used_bytes < 1u << 20);

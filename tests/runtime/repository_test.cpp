@@ -230,9 +230,9 @@ BOOST_AUTO_TEST_CASE(overwriting_makes_a_new_version_and_deleting_removes_it) {
   auto back = b.blank();
   repo.load("m", back.targets()).get();
   BOOST_TEST((back.bytes == b.bytes));
-  BOOST_TEST(repo.list().get().size() == 1u);
+  BOOST_TEST(repo.list().get().found.size() == 1u);
   repo.erase("m").get();
-  BOOST_TEST(repo.list().get().empty());
+  BOOST_TEST(repo.list().get().found.empty());
   BOOST_TEST((repo.erase("m").result().error().code() == errc::not_found));
 }
 

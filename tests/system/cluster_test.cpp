@@ -216,6 +216,14 @@ BOOST_AUTO_TEST_CASE(one_address_and_the_secret_are_enough_to_find_the_whole_clu
 
 BOOST_AUTO_TEST_CASE(a_node_that_is_down_is_named_with_the_reason_and_the_others_are_shown) {
   running_cluster c;
+  std::set<std::string> of_a;
+  for (auto* model : {"m0", "m1", "m2", "m3", "m4", "m5", "m6", "m7"}) {
+    auto repo = client::of(c.settings())->repository();
+    if (repo.store(model, sample::of_mib(1).views).get().provider == "fast-a")
+      of_a.insert(model);
+  }
+  BOOST_TEST_REQUIRE(!of_a.empty());
+  BOOST_TEST_REQUIRE(of_a.size() < 8u);
   c.b.signal(SIGKILL);
   c.b.wait();
   auto status = run_millrace({"status", "-c", c.file, "--json", "--timeout", "30s"});
@@ -230,6 +238,25 @@ BOOST_AUTO_TEST_CASE(a_node_that_is_down_is_named_with_the_reason_and_the_others
   BOOST_TEST(listed.code == 1);
   BOOST_TEST(says(listed.out, "yes"), listed.out);
   BOOST_TEST(says(listed.out, "no: "), listed.out);
+
+  auto models = run_millrace({"models", "ls", "-c", c.file, "--json", "--timeout", "30s"});
+  BOOST_TEST(models.code == 1);
+  auto document = json::parse(models.out);
+  std::set<std::string> shown;
+  for (auto& model : document.at("models")) {
+    BOOST_TEST(model.at("provider") == "fast-a");
+    shown.insert(model.at("name").get<std::string>());
+  }
+  BOOST_TEST((shown == of_a), models.out);
+  BOOST_TEST(document.at("silent").at(0).at("provider") == "fast-b");
+  auto spoken = run_millrace({"models", "ls", "-c", c.file, "--timeout", "30s"});
+  BOOST_TEST(spoken.code == 1);
+  BOOST_TEST(says(spoken.out, *of_a.begin()), spoken.out);
+  BOOST_TEST(says(spoken.err, "fast-b"), spoken.err);
+  // The only provider of checkpoints is on the node that is down.
+  auto checkpoints = run_millrace({"checkpoints", "ls", "-c", c.file, "--timeout", "30s"});
+  BOOST_TEST(checkpoints.code == 1);
+  BOOST_TEST(says(checkpoints.err, c.address("b")), checkpoints.err);
 }
 
 BOOST_AUTO_TEST_CASE(a_client_with_another_secret_or_none_is_refused_with_the_reason) {

@@ -34,7 +34,8 @@ class checkpoint_access {
 public:
   virtual ~checkpoint_access() = default;
 
-  virtual result<std::vector<checkpoint_summary>> list(const std::string& prefix) = 0;
+  /// Entries of a pool at rest have no provider.
+  virtual result<listed<checkpoint_summary>> list(const std::string& prefix) = 0;
   /// Errors: `not_found`.
   virtual result<checkpoint_summary> describe(const std::string& model) = 0;
   virtual result<shard_spec> describe_shard(const std::string& model, std::uint32_t rank) = 0;

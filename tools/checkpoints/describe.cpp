@@ -112,8 +112,9 @@ json to_json(const storage::repack_report& report) {
     {"stopped_early", report.stopped_early}};
 }
 
-void print(std::ostream& out, const std::vector<checkpoint_summary>& models) {
-  table lines{{"model", ">ranks", ">newest", "complete steps", ">size", ">reserved", "job"}};
+void print(std::ostream& out, const std::vector<listed<checkpoint_summary>::entry>& models) {
+  table lines{
+    {"model", ">ranks", ">newest", "complete steps", ">size", ">reserved", "job", "provider"}};
   for (auto& m : models) {
     std::uint64_t size = 0, reserved = 0;
     for (auto& shard : m.shards)
@@ -124,7 +125,7 @@ void print(std::ostream& out, const std::vector<checkpoint_summary>& models) {
       ranks = fmt::format("{} of {}", m.shards.size(), m.world_size);
     lines.add(
       {m.model, ranks, newest ? std::to_string(*newest) : "none", steps_of(m), human_size(size),
-       human_size(reserved), job_of(m)});
+       human_size(reserved), job_of(m), m.provider});
   }
   lines.print(out);
 }

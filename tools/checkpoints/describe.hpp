@@ -15,7 +15,7 @@ json to_json(const shard_spec& shard);
 json to_json(const storage::repack_report& report);
 
 /// One line per model.
-void print(std::ostream& out, const std::vector<checkpoint_summary>& models);
+void print(std::ostream& out, const std::vector<listed<checkpoint_summary>::entry>& models);
 /// A model's shards with their slots.
 void print(std::ostream& out, const checkpoint_summary& model);
 /// A shard's metadata and tensors.

@@ -88,16 +88,16 @@ public:
       store_->close(static_cast<std::uint32_t>(std::chrono::milliseconds{short_wait}.count())));
   }
 
-  result<std::vector<checkpoint_summary>> list(const std::string& prefix) override {
-    std::vector<checkpoint_summary> all;
+  result<listed<checkpoint_summary>> list(const std::string& prefix) override {
+    listed<checkpoint_summary> all;
     for (;;) {
-      auto after = all.empty() ? std::string{} : all.back().model;
+      auto after = all.found.empty() ? std::string{} : all.found.back().model;
       auto page = await<std::vector<checkpoint_summary>>(
         short_wait, [&](auto done) { store_->list(prefix, after, list_page, std::move(done)); });
       if (!page)
-        return page;
-      all.insert(
-        all.end(), std::make_move_iterator(page->begin()), std::make_move_iterator(page->end()));
+        return fail(page.error());
+      for (auto& model : *page)
+        all.found.push_back({std::move(model), {}});
       if (page->size() < list_page)
         return all;
     }

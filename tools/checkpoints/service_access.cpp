@@ -49,7 +49,7 @@ public:
   service_access(client service, std::string group)
     : client_(std::move(service)), group_(std::move(group)), all_(client_.checkpoints(group_)) {}
 
-  result<std::vector<checkpoint_summary>> list(const std::string& prefix) override {
+  result<listed<checkpoint_summary>> list(const std::string& prefix) override {
     return all_.list(prefix).result();
   }
   result<checkpoint_summary> describe(const std::string& model) override {

@@ -181,7 +181,7 @@ future<receipt> begin_store(
   return out;
 }
 
-future<std::vector<model_summary>> list_models(
+future<listed<model_summary>> list_models(
   const std::shared_ptr<client_core>& core, const std::string& group, const std::string& prefix,
   std::uint32_t page) {
   std::vector<std::size_t> providers;
@@ -189,9 +189,8 @@ future<std::vector<model_summary>> list_models(
     if (core->where().providers[i].group == group)
       providers.push_back(i);
   if (providers.empty())
-    return ready_future<std::vector<model_summary>>(
+    return ready_future<listed<model_summary>>(
       fail(place(prefix, group, core->where().providers).error()));
-  auto done = core->make_promise<std::vector<model_summary>>();
   auto ask = [core, prefix, page](std::size_t provider, const std::string& after, auto answer) {
     core->ask<store_service>(
       provider, actors::list_request{prefix, after, page},
@@ -202,11 +201,9 @@ future<std::vector<model_summary>> list_models(
         }));
       });
   };
-  std::make_shared<listing<model_summary>>(
-    std::move(providers), std::move(ask),
-    [](const model_summary& m) -> const std::string& { return m.name; }, done)
-    ->begin();
-  return done.get_future();
+  return listing<model_summary>::begin(
+    core, std::move(providers), std::move(ask),
+    [](const model_summary& m) -> const std::string& { return m.name; });
 }
 
 } // namespace millrace::runtime

@@ -14,7 +14,7 @@ future<receipt> begin_store(
   const model_graph& graph, std::vector<tensor_view> tensors, const store_options& options);
 
 /// Lists the models of every provider of a group page by page, and merges the lists.
-future<std::vector<model_summary>> list_models(
+future<listed<model_summary>> list_models(
   const std::shared_ptr<client_core>& core, const std::string& group, const std::string& prefix,
   std::uint32_t page);
 

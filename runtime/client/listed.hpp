@@ -1,0 +1,28 @@
+// What a listing over several providers found.
+#pragma once
+
+#include <millrace/core/status.hpp>
+
+#include <string>
+#include <vector>
+
+namespace millrace {
+
+/// A provider that did not answer, and why.
+struct silent_provider {
+  std::string name;
+  status why;
+};
+
+/// The answers of all providers that gave one.
+template <class Item>
+struct listed {
+  struct entry : Item {
+    std::string provider; // that keeps it
+  };
+
+  std::vector<entry> found;            // sorted by name
+  std::vector<silent_provider> silent; // what they keep is not in `found`
+};
+
+} // namespace millrace
