@@ -2,6 +2,7 @@
 #include <millrace/storage/archive/pickle_reader.hpp>
 #include <millrace/storage/archive/state_dict.hpp>
 
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
@@ -98,7 +99,7 @@ public:
     if (!parts)
       return parts.error().within(shown(prefix));
     for (auto& [key, value] : *parts) {
-      auto name = prefix + (prefix.empty() ? "" : ".") + key;
+      auto name = prefix.empty() ? key : fmt::format("{}.{}", prefix, key);
       if (name.size() > tensor_name_bytes_max)
         return {errc::unsupported, "a name of more than {} bytes", tensor_name_bytes_max};
       if (auto bad = read_value(value, std::move(name), depth); !bad.ok())
