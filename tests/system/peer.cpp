@@ -4,6 +4,8 @@
 #include <millrace/tests/system/sample.hpp>
 
 #include <signal.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include <iostream>
 #include <string>
@@ -41,13 +43,25 @@ int load(task& t) {
   return same ? 0 : 3;
 }
 
-// Stops in the middle of a store; goes on, or not, as its parent likes. Its own threads are the
-// ones that copy, so nothing moves meanwhile.
+// The page at whose first use this process stops.
+constexpr std::size_t page_bytes = 4096;
+std::byte* stopping_page = nullptr;
+
+void stop_here(int) {
+  ::mprotect(stopping_page, page_bytes, PROT_READ | PROT_WRITE);
+  ::kill(::getpid(), SIGSTOP);
+}
+
+// Stops in the middle of a store, where its own threads copy a page of the third of four layers;
+// goes on, or not, as its parent likes.
 int stall(task& t) {
   auto s = sample::of_mib(t.mib).fill(t.seed);
-  auto running = t.connection.repository().store(t.model, s.views);
-  raise(SIGSTOP);
-  std::cout << "stored " << running.get().version << std::endl;
+  auto middle = reinterpret_cast<std::uintptr_t>(s.bytes[2].data() + s.bytes[2].size() / 2);
+  stopping_page = reinterpret_cast<std::byte*>(middle / page_bytes * page_bytes);
+  ::signal(SIGSEGV, stop_here);
+  ::mprotect(stopping_page, page_bytes, PROT_NONE);
+  std::cout << "stored " << t.connection.repository().store(t.model, s.views).get().version
+            << std::endl;
   return 0;
 }
 
