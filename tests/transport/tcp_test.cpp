@@ -110,7 +110,11 @@ BOOST_AUTO_TEST_CASE(so_do_writes_on_encrypted_ones) {
 }
 
 BOOST_AUTO_TEST_CASE(streams_that_all_broke_are_opened_again) {
-  pair_of_fabrics p;
+  // The other side has to notice the break before the third attempt, however busy the machine is.
+  auto options = small_options();
+  options.backoff_min_ms = 100;
+  options.backoff_max_ms = 1000;
+  pair_of_fabrics p{options};
   exposed_matrix memory{{1, 100'000, 0}, access_mode::read, 3};
   std::vector<std::byte> room(100'000);
   auto expected = pattern(100'000, 3);
