@@ -96,7 +96,9 @@ public:
 struct bucket_stats {
   std::uint64_t models = 0;
   std::uint64_t capacity_bytes = 0;
-  std::uint64_t used_bytes = 0; // includes reservations and padding
+  /// Includes reservations, padding, and what describes the models: names, shapes, graphs, texts,
+  /// digests, layers.
+  std::uint64_t used_bytes = 0;
   std::uint64_t evictions = 0;
 };
 

@@ -8,23 +8,86 @@ layer_lease::~layer_lease() {
     table_->release(ids_);
 }
 
-result<layer_lease> layer_table::retain(
-  std::vector<layer_id> ids, const std::vector<described_layer>& described) {
-  std::unordered_map<layer_id, const described_layer*> offered;
+namespace {
+
+// An entry of the table besides its description.
+constexpr std::uint64_t entry_bytes = 128;
+
+} // namespace
+
+layer_table::offered_layers layer_table::index(const std::vector<described_layer>& described) {
+  offered_layers offered;
   for (auto& layer : described)
     offered.emplace(layer.id, &layer);
-  std::lock_guard guard{mutex_};
+  return offered;
+}
+
+// Needs the lock, as the next two.
+status layer_table::check_known(
+  const std::vector<layer_id>& ids, const offered_layers& offered) const {
   for (auto& id : ids)
     if (!entries_.count(id) && !offered.count(id))
-      return fail(
+      return {
         errc::unknown_layers, "layer {} is not described here yet; send its description along",
-        to_string(id));
+        to_string(id)};
+  return {};
+}
+
+std::uint64_t layer_table::unknown_bytes(
+  const std::vector<layer_id>& ids, const offered_layers& offered) const {
+  std::uint64_t sum = 0;
+  for (auto& id : ids)
+    if (auto at = offered.find(id); at != offered.end() && !entries_.count(id))
+      sum += entry_bytes + at->second->description.size();
+  return sum;
+}
+
+layer_lease layer_table::add(std::vector<layer_id> ids, const offered_layers& offered) {
   for (auto& id : ids) {
     auto& known = entries_[id];
     if (known.models++ == 0)
       known.description = offered.at(id)->description;
   }
   return layer_lease{shared_from_this(), std::move(ids)};
+}
+
+result<layer_lease> layer_table::retain(
+  std::vector<layer_id> ids, const std::vector<described_layer>& described) {
+  auto offered = index(described);
+  std::lock_guard guard{mutex_};
+  if (auto bad = check_known(ids, offered); !bad.ok())
+    return fail(std::move(bad));
+  if (account_)
+    if (auto bad = account_->take(unknown_bytes(ids, offered)); !bad.ok())
+      return fail(std::move(bad));
+  return add(std::move(ids), offered);
+}
+
+result<layer_lease> layer_table::retain_stored(
+  std::vector<layer_id> ids, const std::vector<described_layer>& described) {
+  auto offered = index(described);
+  std::lock_guard guard{mutex_};
+  if (auto bad = check_known(ids, offered); !bad.ok())
+    return fail(std::move(bad));
+  if (account_)
+    account_->take_anyway(unknown_bytes(ids, offered));
+  return add(std::move(ids), offered);
+}
+
+std::uint64_t layer_table::new_bytes(
+  const std::vector<layer_id>& ids, const std::vector<described_layer>& described) const {
+  auto offered = index(described);
+  std::lock_guard guard{mutex_};
+  return unknown_bytes(ids, offered);
+}
+
+std::uint64_t layer_table::unshared_bytes(const std::vector<layer_id>& ids) const {
+  std::uint64_t sum = 0;
+  std::lock_guard guard{mutex_};
+  for (auto& id : ids)
+    if (auto known = entries_.find(id); known != entries_.end() && known->second.models == 1)
+      sum += entry_bytes + known->second.description.size();
+  return sum;
 }
 
 result<std::vector<described_layer>> layer_table::resolve(const std::vector<layer_id>& ids) const {
@@ -70,6 +133,8 @@ void layer_table::release(const std::vector<layer_id>& ids) {
         continue;
       if (known->second.saved)
         gone.push_back(id);
+      if (account_)
+        account_->give_back(entry_bytes + known->second.description.size());
       entries_.erase(known);
     }
   }

@@ -4,6 +4,7 @@
 
 #include <millrace/core/model.hpp>
 #include <millrace/core/status.hpp>
+#include <millrace/storage/space_account.hpp>
 
 #include <cstdint>
 #include <functional>
@@ -44,12 +45,24 @@ public:
   /// Called, with no lock held, with the saved layers that were forgotten.
   using forgotten = std::function<void(const std::vector<layer_id>&)>;
 
-  explicit layer_table(forgotten on_forgotten = nullptr) : on_forgotten_(std::move(on_forgotten)) {}
+  /// `account`: what descriptions are counted against; null: they are not counted.
+  explicit layer_table(
+    std::shared_ptr<space_account> account = nullptr, forgotten on_forgotten = nullptr)
+    : account_(std::move(account)), on_forgotten_(std::move(on_forgotten)) {}
 
   /// Returns a lease of the layers. Errors: `unknown_layers` naming the first id that is neither
-  /// known nor among `described`.
+  /// known nor among `described`; `no_space`.
   result<layer_lease> retain(
     std::vector<layer_id> ids, const std::vector<described_layer>& described);
+  /// The same for a model that was here before: it is counted even beyond the capacity.
+  result<layer_lease> retain_stored(
+    std::vector<layer_id> ids, const std::vector<described_layer>& described);
+
+  /// Returns what `retain` would count for the layers that are not known yet.
+  std::uint64_t new_bytes(
+    const std::vector<layer_id>& ids, const std::vector<described_layer>& described) const;
+  /// Returns what is counted for the layers that only one model names.
+  std::uint64_t unshared_bytes(const std::vector<layer_id>& ids) const;
 
   /// Returns the descriptions. Errors: `not_found` naming the first unknown id.
   result<std::vector<described_layer>> resolve(const std::vector<layer_id>& ids) const;
@@ -69,8 +82,17 @@ private:
     bool saved = false;
   };
 
+  using offered_layers = std::unordered_map<layer_id, const described_layer*>;
+
+  static offered_layers index(const std::vector<described_layer>& described);
+  [[nodiscard]] status check_known(
+    const std::vector<layer_id>& ids, const offered_layers& offered) const;
+  std::uint64_t unknown_bytes(
+    const std::vector<layer_id>& ids, const offered_layers& offered) const;
+  layer_lease add(std::vector<layer_id> ids, const offered_layers& offered);
   void release(const std::vector<layer_id>& ids);
 
+  const std::shared_ptr<space_account> account_;
   mutable std::mutex mutex_;
   std::unordered_map<layer_id, entry> entries_;
   forgotten on_forgotten_;

@@ -42,6 +42,26 @@ result<std::vector<layer_id>> layers_of(const model_spec& spec) {
   return ids;
 }
 
+// What a model costs in the tables of a bucket, and what a tensor and a text cost besides their
+// letters. Rounded up from what a memory bucket takes of the heap.
+constexpr std::uint64_t model_overhead_bytes = 1024;
+constexpr std::uint64_t tensor_overhead_bytes = 192;
+constexpr std::uint64_t text_overhead_bytes = 48;
+
+std::uint64_t metadata_bytes(
+  const model_spec& spec, const std::vector<std::uint64_t>& tensor_bytes, std::size_t layers) {
+  auto sum = model_overhead_bytes + 4 * spec.name.size() + spec.graph.size() +
+    4 * spec.tensor_layers.size() + layers * sizeof(layer_id);
+  for (auto& [key, text] : spec.metadata)
+    sum += 2 * text_overhead_bytes + key.size() + text.size();
+  for (std::size_t i = 0; i < tensor_bytes.size(); ++i) {
+    auto& tensor = spec.tensors.tensors[i];
+    sum += tensor_overhead_bytes + tensor.name.size() + 8 * tensor.shape.size() +
+      8 * digest_count(tensor_bytes[i]);
+  }
+  return sum;
+}
+
 } // namespace
 
 result<checked_spec> check_spec(const model_spec& spec) {
@@ -60,6 +80,7 @@ result<checked_spec> check_spec(const model_spec& spec) {
     checked.tensor_bytes.push_back(*size_bytes(tensor));
     checked.size_bytes += checked.tensor_bytes.back();
   }
+  checked.metadata_bytes = metadata_bytes(spec, checked.tensor_bytes, checked.layers.size());
   return checked;
 }
 

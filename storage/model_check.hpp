@@ -13,6 +13,10 @@ struct checked_spec {
   std::vector<layer_id> layers;            // the ids its graph names, each once
   std::vector<std::uint64_t> tensor_bytes; // per tensor
   std::uint64_t size_bytes = 0;            // their sum
+  /// About what a bucket keeps of the model besides the bytes of its tensors: names, shapes, graph,
+  /// digests, texts and its own tables. A function of the spec alone. The descriptions of layers,
+  /// which models share, are not in it.
+  std::uint64_t metadata_bytes = 0;
 };
 
 /// Checks the name, the layout, the graph, and the indices of tensors into the graph.

@@ -2,6 +2,7 @@
 #include <millrace/tools/connection.hpp>
 #include <millrace/tools/describe_model.hpp>
 #include <millrace/tools/listing.hpp>
+#include <millrace/tools/models_verify.hpp>
 #include <millrace/tools/text.hpp>
 
 #include <memory>
@@ -115,10 +116,11 @@ void add_describe(CLI::App& models, invocation& call) {
 } // namespace
 
 void add_models_command(CLI::App& app, invocation& call) {
-  auto* models = app.add_subcommand("models", "List, describe, remove and pin models");
+  auto* models = app.add_subcommand("models", "List, describe, verify, remove and pin models");
   models->require_subcommand(1);
   add_list(*models, call);
   add_describe(*models, call);
+  add_models_verify(*models, call);
   add_change(
     *models, call, "rm", "Remove models; who reads one finishes", "removed",
     [](repository& repo, const std::string& model) { return repo.erase(model); });

@@ -2,6 +2,8 @@
 #include <millrace/storage/io/file_io.hpp>
 
 #include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -82,6 +84,66 @@ status make_directories(const std::string& path) {
   return why ? status_from_errno(why.value(), "creating directory " + path) : status{};
 }
 
+namespace {
+
+namespace fs = std::filesystem;
+
+// Does the directory itself last: its permissions tell whether the rest was done. Leaves alone what
+// is not ours, as the `lost+found` of a file system.
+status take_from_others(const std::string& path) {
+  std::error_code why;
+  auto at =
+    fs::recursive_directory_iterator{path, fs::directory_options::skip_permission_denied, why};
+  for (; !why && at != fs::recursive_directory_iterator{}; at.increment(why)) {
+    struct stat info {};
+    if (::lstat(at->path().c_str(), &info) != 0 || info.st_uid != ::geteuid())
+      at.disable_recursion_pending();
+    else if (S_ISDIR(info.st_mode) || S_ISREG(info.st_mode))
+      fs::permissions(at->path(), fs::perms{S_ISDIR(info.st_mode) ? 0700u : 0600u}, why);
+  }
+  if (!why)
+    fs::permissions(path, fs::perms::owner_all, why);
+  return why ? status_from_errno(why.value(), "taking " + path + " from other users") : status{};
+}
+
+} // namespace
+
+status make_private_directory(const std::string& path) {
+  auto parent = fs::absolute(path).lexically_normal().parent_path();
+  if (auto bad = make_directories(parent); !bad.ok())
+    return bad;
+  if (::mkdir(path.c_str(), 0700) == 0)
+    return {};
+  if (errno != EEXIST)
+    return status_from_errno(errno, "creating directory " + path);
+  struct stat info {};
+  if (::stat(path.c_str(), &info) != 0)
+    return status_from_errno(errno, "examining " + path);
+  auto user = ::geteuid();
+  if (info.st_uid != user)
+    return {
+      errc::permission_denied,
+      "{} belongs to user {}, but this process runs as user {}: run it as that user, or change the "
+      "owner with chown",
+      path, info.st_uid, user};
+  auto mode = info.st_mode & 07777u;
+  if ((mode & 022u) != 0)
+    return {
+      errc::permission_denied,
+      "other users may write to {} (mode {:04o}): make sure that nothing in it is theirs, then "
+      "chmod "
+      "700 {}",
+      path, mode, path};
+  return (mode & 077u) == 0 ? status{} : take_from_others(path);
+}
+
+result<std::uint64_t> free_bytes(const std::string& path) {
+  struct statvfs info {};
+  if (::statvfs(path.c_str(), &info) != 0)
+    return fail(status_from_errno(errno, "examining the file system of " + path));
+  return static_cast<std::uint64_t>(info.f_bavail) * info.f_frsize;
+}
+
 bool supports_direct_io(const std::string& directory) {
   auto path = directory + "/probe";
   auto file = open_file(path, O_RDWR | O_CREAT | O_DIRECT);
@@ -91,8 +153,10 @@ bool supports_direct_io(const std::string& directory) {
   std::unique_ptr<void, decltype(&std::free)> page{
     std::aligned_alloc(direct_io_bytes, direct_io_bytes), &std::free};
   std::fill_n(static_cast<char*>(page.get()), direct_io_bytes, '\0');
-  return write_all(*file, page.get(), direct_io_bytes, 0, path).ok() &&
-    read_all(*file, page.get(), direct_io_bytes, 0, path).ok();
+  auto written = write_all(*file, page.get(), direct_io_bytes, 0, path);
+  if (written.code() == errc::no_space)
+    return true; // it got as far as asking for space
+  return written.ok() && read_all(*file, page.get(), direct_io_bytes, 0, path).ok();
 }
 
 } // namespace millrace::storage::io

@@ -57,6 +57,16 @@ result<file_handle> open_file(const std::string& path, int flags, unsigned mode 
 /// Creates a directory and its parents if they do not exist.
 [[nodiscard]] status make_directories(const std::string& path);
 
+/// Creates a directory that only its owner may enter, and its parents. One that exists is taken from
+/// others, with all files in it, if they could only read there.
+///
+/// Errors: `permission_denied` when the directory belongs to another user, or when others may write
+/// there: what they put there cannot be told from what is ours.
+[[nodiscard]] status make_private_directory(const std::string& path);
+
+/// Returns how many bytes of the file system of `path` an unprivileged process may still take.
+result<std::uint64_t> free_bytes(const std::string& path);
+
 /// Returns true when files in `directory` can be read and written without the page cache.
 bool supports_direct_io(const std::string& directory);
 

@@ -55,9 +55,9 @@ public:
 private:
   result<std::unique_ptr<reservation>> try_reserve(
     model_spec spec, const std::vector<described_layer>& layers);
-  result<std::shared_ptr<tensor_blocks>> find_blocks(
-    const std::vector<std::uint64_t>& tensor_bytes);
-  bool could_fit(std::uint64_t size_bytes) const;
+  result<stored_model> take_space(
+    model_spec& spec, const checked_spec& checked, const std::vector<described_layer>& layers);
+  bool could_fit(const checked_spec& checked, const std::vector<described_layer>& layers) const;
   stored_model_ptr evict_one();
   result<stored_model_ptr> find(const std::string& name, std::uint64_t version);
   status try_erase(const std::string& name);
@@ -67,8 +67,8 @@ private:
 
   const memory_bucket_options options_;
   const std::shared_ptr<memory_source> memory_;
-  std::shared_ptr<capacity_account> account_;
-  std::shared_ptr<layer_table> layers_ = std::make_shared<layer_table>();
+  std::shared_ptr<space_account> account_;
+  std::shared_ptr<layer_table> layers_ = std::make_shared<layer_table>(account_);
   gate gate_;
 
   mutable std::mutex mutex_;
@@ -172,7 +172,7 @@ private:
 memory_bucket::memory_bucket(
   const memory_bucket_options& options, std::shared_ptr<memory_source> memory)
   : options_(options), memory_(std::move(memory)),
-    account_(std::make_shared<capacity_account>(options_.capacity_bytes)) {}
+    account_(std::make_shared<space_account>(options_.capacity_bytes)) {}
 
 tl::unexpected<status> closed() { return fail(errc::unavailable, "the memory bucket is closed"); }
 
@@ -190,33 +190,29 @@ result<std::unique_ptr<reservation>> memory_bucket::try_reserve(
   auto checked = check_spec(spec);
   if (!checked)
     return fail(checked.error());
-  auto described = layers_->retain(std::move(checked->layers), layers);
-  if (!described)
-    return fail(described.error().within("storing model " + spec.name));
-  auto memory = find_blocks(checked->tensor_bytes);
-  if (!memory)
-    return fail(memory.error().within("storing model " + spec.name));
-  stored_model model{
-    {std::move(spec), 0, 0, {}},
-    std::move(checked->tensor_bytes),
-    std::move(*memory),
-    std::move(*described)};
-  return std::make_unique<memory_reservation>(
-    shared_from_this(), std::move(model), std::move(ticket));
+  for (;;) {
+    auto model = take_space(spec, *checked, layers);
+    if (model)
+      return std::make_unique<memory_reservation>(
+        shared_from_this(), std::move(*model), std::move(ticket));
+    auto full = model.error().code() == errc::no_space && options_.full == when_full::evict;
+    if (!full || !could_fit(*checked, layers) || !evict_one())
+      return fail(model.error().within("storing model " + spec.name));
+  }
 }
 
-result<std::shared_ptr<tensor_blocks>> memory_bucket::find_blocks(
-  const std::vector<std::uint64_t>& tensor_bytes) {
-  for (;;) {
-    auto found = tensor_blocks::take(*memory_, account_, tensor_bytes);
-    if (
-      found || found.error().code() != errc::no_space || options_.full == when_full::refuse ||
-      !could_fit(room_bytes(tensor_bytes)))
-      return found;
-    auto victim = evict_one();
-    if (!victim)
-      return found;
-  }
+// Leaves the spec as it is on failure.
+result<stored_model> memory_bucket::take_space(
+  model_spec& spec, const checked_spec& checked, const std::vector<described_layer>& layers) {
+  auto described = layers_->retain(checked.layers, layers);
+  if (!described)
+    return fail(described.error());
+  auto memory =
+    tensor_blocks::take(*memory_, account_, checked.tensor_bytes, checked.metadata_bytes);
+  if (!memory)
+    return fail(memory.error());
+  return stored_model{
+    {std::move(spec), 0, 0, {}}, checked.tensor_bytes, std::move(*memory), std::move(*described)};
 }
 
 // A model that is open keeps its memory, so evicting it would free nothing. The lock makes the
@@ -226,13 +222,16 @@ bool evictable(const stored_model_ptr& model) {
 }
 
 // No model is evicted for one that would not fit even then.
-bool memory_bucket::could_fit(std::uint64_t size_bytes) const {
-  auto free = account_->capacity_bytes() - account_->used_bytes();
+bool memory_bucket::could_fit(
+  const checked_spec& checked, const std::vector<described_layer>& layers) const {
+  auto size = room_bytes(checked.tensor_bytes) + checked.metadata_bytes +
+    layers_->new_bytes(checked.layers, layers);
+  auto free = account_->free_bytes();
   std::lock_guard guard{mutex_};
   for (auto& [name, model] : models_)
     if (evictable(model))
-      free += model->memory->size_bytes();
-  return size_bytes <= free;
+      free += model->memory->size_bytes() + layers_->unshared_bytes(model->layers.ids());
+  return size <= free;
 }
 
 stored_model_ptr memory_bucket::evict_one() {

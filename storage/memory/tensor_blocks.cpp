@@ -16,15 +16,6 @@ constexpr std::uint64_t align_up(std::uint64_t bytes) noexcept {
 
 } // namespace
 
-bool capacity_account::take(std::uint64_t size_bytes) noexcept {
-  auto used = used_.load();
-  do {
-    if (size_bytes > capacity_ || used > capacity_ - size_bytes)
-      return false;
-  } while (!used_.compare_exchange_weak(used, used + size_bytes));
-  return true;
-}
-
 std::uint64_t room_bytes(const std::vector<std::uint64_t>& tensor_bytes) noexcept {
   std::uint64_t sum = 0;
   for (auto bytes : tensor_bytes)
@@ -33,14 +24,11 @@ std::uint64_t room_bytes(const std::vector<std::uint64_t>& tensor_bytes) noexcep
 }
 
 result<std::shared_ptr<tensor_blocks>> tensor_blocks::take(
-  memory_source& memory, std::shared_ptr<capacity_account> account,
-  const std::vector<std::uint64_t>& tensor_bytes) {
-  auto asked = room_bytes(tensor_bytes);
-  if (!account->take(asked))
-    return fail(
-      errc::no_space,
-      "asked for {} bytes, free are {} of {}; erase models, or raise the bucket's capacity", asked,
-      account->capacity_bytes() - account->used_bytes(), account->capacity_bytes());
+  memory_source& memory, std::shared_ptr<space_account> account,
+  const std::vector<std::uint64_t>& tensor_bytes, std::uint64_t metadata_bytes) {
+  auto asked = room_bytes(tensor_bytes) + metadata_bytes;
+  if (auto bad = account->take(asked); !bad.ok())
+    return fail(std::move(bad));
   std::shared_ptr<tensor_blocks> taken{new tensor_blocks{std::move(account), asked}};
   for (std::uint32_t i = 0; i < tensor_bytes.size(); ++i)
     if (tensor_bytes[i] > 0)

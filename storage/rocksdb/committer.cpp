@@ -51,11 +51,49 @@ void sync_files(std::vector<change>& group, segment_store& space) {
   });
 }
 
-index_batch stage(std::vector<change>& group) {
+// The bytes that may still be written to the index. RocksDB must never find out by itself that the
+// file system is full: it takes no write after one that failed.
+class write_budget {
+public:
+  explicit write_budget(const index_reserve& reserve)
+    : available_(reserve.available_bytes()), kept_bytes_(reserve.size_bytes() / 2) {}
+
+  status take(const change& c, std::uint64_t size_bytes) {
+    if (!available_)
+      return available_.error();
+    auto kept = c.removes ? 0 : kept_bytes_;
+    if (*available_ < kept || *available_ - kept < size_bytes)
+      return {
+        errc::no_space,
+        "the file system has {} bytes left for the index, {} are needed and {} are kept to remove "
+        "models; free space there",
+        *available_, size_bytes, kept};
+    *available_ -= size_bytes;
+    return {};
+  }
+
+private:
+  result<std::uint64_t> available_;
+  std::uint64_t kept_bytes_;
+};
+
+// The log takes this for a mutation besides its key and value, at most.
+constexpr std::uint64_t mutation_bytes = 64;
+
+std::uint64_t written_bytes(const index_batch& batch, std::size_t first) {
+  std::uint64_t sum = 0;
+  for (auto i = first; i < batch.size(); ++i)
+    sum += mutation_bytes + batch[i].key.size() + (batch[i].value ? batch[i].value->size() : 0);
+  return sum;
+}
+
+index_batch stage(std::vector<change>& group, write_budget budget) {
   index_batch batch;
   std::erase_if(group, [&](change& c) {
     auto before = batch.size();
     auto outcome = c.stage(batch);
+    if (outcome.ok() && batch.size() > before)
+      outcome = budget.take(c, written_bytes(batch, before));
     if (outcome.ok())
       return false;
     batch.resize(before);
@@ -65,14 +103,16 @@ index_batch stage(std::vector<change>& group) {
   return batch;
 }
 
-void commit(std::vector<change> group, index& db, segment_store& space) {
+} // namespace
+
+void committer::commit(std::vector<change> group, target to) {
   MILLRACE_KILL_POINT("rocksdb.publish.before_sync");
-  sync_files(group, space);
+  sync_files(group, to.space);
   MILLRACE_KILL_POINT("rocksdb.publish.before_write");
-  auto batch = stage(group);
+  auto batch = stage(group, write_budget{to.reserve});
   commit_outcome outcome;
   if (!batch.empty()) {
-    outcome.why = db.write(batch);
+    outcome.why = to.db.write(batch);
     outcome.uncertain = !outcome.why.ok();
   }
   MILLRACE_KILL_POINT("rocksdb.publish.after_write");
@@ -80,10 +120,9 @@ void commit(std::vector<change> group, index& db, segment_store& space) {
     c.finish(outcome);
 }
 
-} // namespace
-
-committer::committer(index& db, segment_store& space) : db_(db), space_(space) {
-  thread_ = std::thread{[waiting = queue_, &db, &space] { run(waiting, db, space); }};
+committer::committer(index& db, segment_store& space, const index_reserve& reserve)
+  : to_{db, space, reserve} {
+  thread_ = std::thread{[waiting = queue_, to = to_] { run(waiting, to); }};
 }
 
 void committer::submit(change c) {
@@ -98,7 +137,7 @@ void committer::submit(change c) {
   c.finish({{errc::unavailable, "the rocksdb bucket is closed"}});
 }
 
-void committer::run(const std::shared_ptr<queue>& waiting, index& db, segment_store& space) {
+void committer::run(const std::shared_ptr<queue>& waiting, target to) {
   for (;;) {
     std::unique_lock guard{waiting->mutex};
     waiting->changed.wait(guard, [&] { return waiting->stopping || !waiting->changes.empty(); });
@@ -106,7 +145,7 @@ void committer::run(const std::shared_ptr<queue>& waiting, index& db, segment_st
       return;
     auto group = take_group(waiting->changes);
     guard.unlock();
-    commit(std::move(group), db, space);
+    commit(std::move(group), to);
   }
 }
 
@@ -120,7 +159,7 @@ void committer::stop() {
   join_or_detach(thread_);
   // Called by a change: finish the changes behind it here, before the index is closed.
   if (own)
-    run(queue_, db_, space_);
+    run(queue_, to_);
 }
 
 } // namespace millrace::storage::rocksdb

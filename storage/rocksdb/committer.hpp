@@ -32,6 +32,8 @@ struct change {
   std::string name;
   /// Which models change is decided by `stage`, so the change is a group of its own.
   bool alone = false;
+  /// It removes models. Such a change may use all of the index's reserve, others half of it.
+  bool removes = false;
   /// Segment files to make durable before the batch is written.
   std::vector<std::uint32_t> files;
   /// Adds mutations to the batch. An error ends this change only.
@@ -46,7 +48,7 @@ struct change {
 /// Threads: any may submit.
 class committer {
 public:
-  committer(index& db, segment_store& space);
+  committer(index& db, segment_store& space, const index_reserve& reserve);
   ~committer() { stop(); }
 
   void submit(change c);
@@ -63,11 +65,18 @@ private:
     bool stopping = false;
   };
 
-  static void run(const std::shared_ptr<queue>& waiting, index& db, segment_store& space);
+  // What changes are written to.
+  struct target {
+    index& db;
+    segment_store& space;
+    const index_reserve& reserve;
+  };
+
+  static void run(const std::shared_ptr<queue>& waiting, target to);
+  static void commit(std::vector<change> group, target to);
 
   std::shared_ptr<queue> queue_ = std::make_shared<queue>();
-  index& db_;
-  segment_store& space_;
+  target to_;
   std::thread thread_;
 };
 

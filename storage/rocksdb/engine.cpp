@@ -1,8 +1,10 @@
 // Loading the index, taking space, stopping. Called by the bucket and its reservations.
 #include <millrace/core/kill_point.hpp>
-#include <millrace/storage/io/packing.hpp>
+#include <millrace/core/log.hpp>
 #include <millrace/storage/model_check.hpp>
 #include <millrace/storage/rocksdb/engine.hpp>
+#include <millrace/storage/rocksdb/record_space.hpp>
+#include <millrace/storage/rocksdb/stop_mark.hpp>
 
 #include <algorithm>
 #include <cstring>
@@ -15,7 +17,7 @@ engine::engine(rocksdb_bucket_options settings, bucket_files opened)
   : options(std::move(settings)), files(std::move(opened)), space(files.space),
     pool(options.io_threads, "the rocksdb bucket"),
     staging(options.staging, options.waiting_max, "the rocksdb bucket"),
-    commits(*files.db, *files.space) {}
+    commits(*files.db, *files.space, *files.reserve) {}
 
 status closed_status(const engine& e) {
   return {errc::unavailable, "the rocksdb bucket {} is closed", e.options.path};
@@ -50,12 +52,14 @@ result<std::unordered_map<layer_id, described_layer>> read_layers(const index& d
   return described;
 }
 
-std::shared_ptr<layer_table> make_layer_table(std::weak_ptr<engine> weak) {
-  return std::make_shared<layer_table>([weak](const std::vector<layer_id>& ids) {
+std::shared_ptr<layer_table> make_layer_table(
+  std::shared_ptr<space_account> account, std::weak_ptr<engine> weak) {
+  auto forgotten = [weak](const std::vector<layer_id>& ids) {
     auto e = weak.lock();
     if (!e)
       return;
     change forget;
+    forget.removes = true;
     // Another model may name a layer again by now. A stale layer is removed at the next start.
     forget.stage = [layers = e->layers.get(), ids](index_batch& batch) {
       for (auto& id : ids)
@@ -65,13 +69,14 @@ std::shared_ptr<layer_table> make_layer_table(std::weak_ptr<engine> weak) {
     };
     forget.finish = [](const commit_outcome&) {};
     e->commits.submit(std::move(forget));
-  });
+  };
+  return std::make_shared<layer_table>(std::move(account), std::move(forgotten));
 }
 
 } // namespace
 
 status engine::load() {
-  layers = make_layer_table(weak_from_this());
+  layers = make_layer_table(files.account, weak_from_this());
   auto described = read_layers(*files.db);
   if (!described)
     return described.error();
@@ -93,11 +98,19 @@ status engine::load() {
       return number.error();
     last_version = *number;
   }
+  if (auto bad = remove_stop_mark(options.path); !bad.ok())
+    return bad;
+  loaded_ = true;
+  space->leases_free(true);
   auto stale = orphans(*described, *layers);
   if (!stale.empty())
     if (auto bad = files.db->write(stale); !bad.ok())
       return bad;
-  return space->trim();
+  if (auto bad = space->trim(); !bad.ok())
+    return bad;
+  if (auto bad = refill_reserve(); !bad.ok())
+    log().warn("models are refused until there is space for the index: {}", bad.detail());
+  return {};
 }
 
 status engine::load_model(
@@ -115,52 +128,71 @@ status engine::load_model(
   for (auto& id : checked->layers)
     if (auto at = described.find(id); at != described.end() && !layers->knows(id))
       offered.push_back(at->second);
-  auto named = layers->retain(checked->layers, offered);
+  auto named = layers->retain_stored(checked->layers, offered);
   if (!named)
     return {errc::corrupt_data, "{}: {}", context, named.error().detail()};
   layers->mark_saved(checked->layers);
-  auto packed = pack(checked->tensor_bytes, record->window_bytes);
-  auto lease = record->inlined ? space->claim_charge(stream_end(packed))
-                               : space->claim(std::move(record->extents));
-  if (!lease)
-    return lease.error().within(context);
-  if (!record->inlined && lease->charged_bytes() < packed.stream_bytes)
-    return {errc::corrupt_data, "{}: its extents are too small for its tensors", context};
+  auto taken = claim_space(*space, *record, *checked);
+  if (!taken)
+    return taken.error().within(context);
   auto version = record->model.version;
   loaded[version] = std::make_shared<const stored_version>(
-    stored_version{summarize(record->model), std::move(*lease), std::move(*named)});
+    stored_version{summarize(record->model), std::move(taken->lease), std::move(*named)});
   return {};
 }
 
 void engine::take_space(
-  std::uint64_t size_bytes, bool inlined, std::uint32_t attempts_left,
-  completion<space_lease> done) {
-  auto taken = inlined ? space->charge(size_bytes) : space->allocate(size_bytes);
-  auto full = !taken && taken.error().code() == errc::no_space;
-  if (!full || options.full == when_full::refuse || attempts_left == 0)
-    return done(std::move(taken));
-  auto free = space->capacity_bytes() - std::min(space->used_bytes(), space->capacity_bytes());
+  std::uint64_t size_bytes, std::function<status()> attempt, std::uint32_t attempts_left,
+  completion<void> done) {
+  // Models must not use up the space in which the index writes that models are gone. Evicting does
+  // not help: others may have filled the file system.
+  if (auto bad = refill_reserve(); !bad.ok())
+    return done(fail(std::move(bad)));
+  auto outcome = attempt();
+  if (outcome.ok())
+    return done({});
+  auto full = outcome.code() == errc::no_space && options.full == when_full::evict;
+  if (!full || attempts_left == 0)
+    return done(fail(std::move(outcome)));
   // The file system is full before the capacity is used up: only the bucket's own space helps.
-  auto missing = free < size_bytes ? size_bytes - free : size_bytes;
-  auto retry = [self = shared_from_this(), size_bytes, inlined, attempts_left,
-                done = std::move(done), refused = taken.error()](status evicted) {
+  auto after = space->account().used_bytes() + size_bytes;
+  auto capacity = space->account().capacity_bytes();
+  auto missing = after > capacity ? after - capacity : size_bytes;
+  auto retry = [self = shared_from_this(), size_bytes, attempt, attempts_left,
+                done = std::move(done), refused = std::move(outcome)](status evicted) {
     if (!evicted.ok())
       return done(fail(evicted.code() == errc::no_space ? refused : evicted));
     self->pool.post([=](const status& stopped) {
       if (!stopped.ok())
         return done(fail(stopped));
-      self->take_space(size_bytes, inlined, attempts_left - 1, done);
+      self->take_space(size_bytes, attempt, attempts_left - 1, done);
     });
   };
   evict(missing, std::move(retry));
+}
+
+status engine::refill_reserve() {
+  auto& reserve = *files.reserve;
+  if (reserve.whole() || reserve.restore())
+    return {};
+  space->give_back();
+  if (reserve.restore())
+    return {};
+  return {
+    errc::no_space,
+    "the file system of {} is full: the index needs {} bytes of it (index_reserve); erase models, "
+    "or "
+    "free space there",
+    options.path, reserve.size_bytes()};
 }
 
 void engine::evict(std::uint64_t size_bytes, std::function<void(status)> done) {
   auto names = std::make_shared<std::vector<std::string>>();
   change drop;
   drop.alone = true;
+  drop.removes = true;
   drop.stage = [self = shared_from_this(), names, size_bytes](index_batch& batch) -> status {
-    *names = self->table.victims(size_bytes);
+    *names = self->table.victims(size_bytes, *self->layers);
     if (names->empty())
       return {errc::no_space, "nothing to evict"};
     for (auto& name : *names) {
@@ -180,10 +212,26 @@ void engine::evict(std::uint64_t size_bytes, std::function<void(status)> done) {
   commits.submit(std::move(drop));
 }
 
+status engine::leave_mark() {
+  if (!loaded_)
+    return {};
+  if (auto bad = files.db->settle(); !bad.ok())
+    return bad;
+  auto last_change = files.db->last_change();
+  files.db.reset();
+  auto outcome = write_stop_mark(options.path, last_change);
+  if (outcome.code() == errc::no_space && files.reserve->release(0))
+    outcome = write_stop_mark(options.path, last_change);
+  return outcome;
+}
+
 void engine::stop() {
+  space->leases_free(false);
   staging.stop();
   pool.stop();
   commits.stop();
+  if (auto bad = leave_mark(); !bad.ok())
+    log().warn("the next start cannot tell whether the index is complete: {}", bad.detail());
   files.db.reset();
   files.lock = {};
   std::vector<std::shared_ptr<void>> dropped;

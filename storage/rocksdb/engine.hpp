@@ -30,6 +30,8 @@ inline constexpr std::uint64_t record_cache_bytes = 64u << 20;
 /// The files of a bucket, opened and checked, before any thread runs.
 struct bucket_files {
   io::file_handle lock;
+  std::shared_ptr<space_account> account;
+  std::shared_ptr<index_reserve> reserve;
   std::unique_ptr<index> db;
   std::shared_ptr<segment_store> space;
 };
@@ -43,14 +45,14 @@ struct engine : std::enable_shared_from_this<engine> {
   /// Fills the tables from the index. Errors: `corrupt_data` naming the model.
   [[nodiscard]] status load();
 
-  /// Ends the threads and closes the files. The gate must be closed.
+  /// Ends the threads, closes the files, and marks the stop as orderly. The gate must be closed.
   void stop();
 
-  /// Takes `size_bytes` of space (segments, or the index when `inlined`), evicting where
-  /// configured.
+  /// Makes an attempt to take `size_bytes` of the capacity, and repeats it after evicting models
+  /// where configured.
   void take_space(
-    std::uint64_t size_bytes, bool inlined, std::uint32_t attempts_left,
-    completion<space_lease> done);
+    std::uint64_t size_bytes, std::function<status()> attempt, std::uint32_t attempts_left,
+    completion<void> done);
 
   const rocksdb_bucket_options options;
   bucket_files files;
@@ -70,11 +72,15 @@ struct engine : std::enable_shared_from_this<engine> {
   std::vector<std::shared_ptr<void>> uncertain;
 
 private:
+  [[nodiscard]] status refill_reserve();
+  [[nodiscard]] status leave_mark();
   void evict(std::uint64_t size_bytes, std::function<void(status)> done);
   [[nodiscard]] status load_model(
     std::string_view name, std::string_view value,
     const std::unordered_map<layer_id, described_layer>& described,
     std::map<std::uint64_t, version_ptr>& loaded);
+
+  bool loaded_ = false;
 };
 
 /// Returns the error of calls after closing.

@@ -1,9 +1,17 @@
-// The index, the only file that calls RocksDB. Called by the bucket, its committer and readers.
+// The index, the only file that calls RocksDB's database. Called by the bucket, its committer and
+// readers.
+#include <millrace/core/log.hpp>
 #include <millrace/storage/rocksdb/index.hpp>
+#include <millrace/storage/rocksdb/index_files.hpp>
+#include <millrace/storage/rocksdb/index_log.hpp>
 
 #include <rocksdb/db.h>
+#include <rocksdb/listener.h>
 #include <rocksdb/options.h>
 #include <rocksdb/write_batch.h>
+
+#include <atomic>
+#include <shared_mutex>
 
 namespace millrace::storage::rocksdb {
 
@@ -33,28 +41,70 @@ status to_status(const db::Status& s, const std::string& doing) {
   return s.ok() ? status{} : status{code_of(s), "{}: {}", doing, s.ToString()};
 }
 
-db::Options index_options(bool create) {
+constexpr std::uint64_t write_buffer_bytes = 16u << 20;
+
+// Learns that RocksDB has stopped taking writes for want of space. It would take them again by
+// itself, but 7.8 then ends the process when the failed write was the first since the last flush.
+class stop_listener final : public db::EventListener {
+public:
+  void OnBackgroundError(db::BackgroundErrorReason, db::Status* error) override {
+    if (error->IsNoSpace() && error->severity() >= db::Status::Severity::kHardError)
+      stopped = true;
+  }
+  void OnErrorRecoveryBegin(db::BackgroundErrorReason, db::Status error, bool* automatic) override {
+    *automatic = error.severity() < db::Status::Severity::kHardError;
+  }
+
+  std::atomic<bool> stopped = false;
+};
+
+db::Options index_options(const std::string& path) {
   db::Options options;
-  options.create_if_missing = create;
   options.paranoid_checks = true;
   // A torn record at the end is a batch whose success was never reported. One in the middle is
   // damage.
   options.wal_recovery_mode = db::WALRecoveryMode::kTolerateCorruptedTailRecords;
-  options.write_buffer_size = 16 << 20;
+  options.write_buffer_size = write_buffer_bytes;
   options.max_background_jobs = 2;
   options.max_open_files = 256;
-  options.keep_log_file_num = 2;
-  options.max_log_file_size = 1 << 20;
-  options.info_log_level = db::InfoLogLevel::WARN_LEVEL;
+  options.max_bgerror_resume_count = 0; // see `stop_listener`
+  options.info_log = make_index_log(path);
   return options;
 }
 
 class rocksdb_index final : public index {
 public:
-  rocksdb_index(std::string path, std::unique_ptr<db::DB> database)
-    : path_(std::move(path)), db_(std::move(database)) {}
+  rocksdb_index(std::string path, std::shared_ptr<index_reserve> reserve)
+    : path_(std::move(path)), reserve_(std::move(reserve)) {
+    if (reserve_)
+      env_ = make_index_env(reserve_);
+  }
+
+  status open(bool create) {
+    auto options = index_options(path_);
+    options.create_if_missing = create;
+    options.env = env_.get();
+    options.listeners.push_back(listener_);
+    listener_->stopped = false;
+    db::DB* opened = nullptr;
+    auto s = db::DB::Open(options, path_, &opened);
+    db_.reset(opened);
+    if (s.ok())
+      written_ = db_->GetLatestSequenceNumber();
+    return to_status(s, "opening the index " + path_);
+  }
+
+  status open_to_read() {
+    db::DB* opened = nullptr;
+    auto s = db::DB::OpenForReadOnly(index_options(path_), path_, &opened);
+    db_.reset(opened);
+    return to_status(s, "opening the index " + path_);
+  }
 
   result<std::optional<std::string>> get(const std::string& key) const override {
+    std::shared_lock guard{opening_};
+    if (!db_)
+      return fail(lost());
     std::string value;
     auto s = db_->Get(db::ReadOptions{}, key, &value);
     if (s.IsNotFound())
@@ -71,12 +121,22 @@ public:
       if (!s.ok())
         return to_status(s, "preparing a batch for " + path_);
     }
+    if (listener_->stopped)
+      if (auto bad = open_again(); !bad.ok())
+        return bad;
     db::WriteOptions synced;
     synced.sync = true;
-    return to_status(db_->Write(synced, &writes), "writing to " + path_);
+    std::shared_lock guard{opening_};
+    auto s = db_->Write(synced, &writes);
+    if (s.ok())
+      written_ = db_->GetLatestSequenceNumber();
+    return to_status(s, "writing to " + path_);
   }
 
   status scan(const std::string& prefix, const visitor& visit) const override {
+    std::shared_lock guard{opening_};
+    if (!db_)
+      return lost();
     std::unique_ptr<db::Iterator> at{db_->NewIterator(db::ReadOptions{})};
     for (at->Seek(prefix); at->Valid() && at->key().starts_with(prefix); at->Next())
       if (auto outcome = visit(at->key().ToStringView(), at->value().ToStringView()); !outcome.ok())
@@ -84,19 +144,75 @@ public:
     return to_status(at->status(), "listing " + path_);
   }
 
+  status settle() override {
+    std::shared_lock guard{opening_};
+    if (listener_->stopped || !db_)
+      return lost();
+    return to_status(db_->Flush(db::FlushOptions{}), "flushing " + path_);
+  }
+
+  std::uint64_t last_change() const override {
+    std::shared_lock guard{opening_};
+    return db_ ? db_->GetLatestSequenceNumber() : 0;
+  }
+
 private:
+  status lost() const {
+    return {errc::io_error, "the index {} could not be opened again after a failed write", path_};
+  }
+
+  // RocksDB takes no write after a failed one. Reads go on until there is space to open it again.
+  status open_again() {
+    auto available = reserve_->available_bytes();
+    if (!available)
+      return available.error();
+    if (*available < 2 * write_buffer_bytes)
+      return {
+        errc::no_space, "the file system of {} has {} bytes left; the index needs {} to go on",
+        path_, *available, 2 * write_buffer_bytes};
+    auto expected = written_;
+    std::unique_lock guard{opening_};
+    db_.reset();
+    auto outcome = open(false);
+    // The tables of the bucket do not have a change whose failure was reported.
+    if (outcome.ok() && written_ != expected)
+      outcome = {
+        errc::io_error, "the index {} has a change whose write failed; restart the service", path_};
+    if (outcome.ok()) {
+      log().warn("the index was opened again after a failed write path={}", path_);
+      return {};
+    }
+    written_ = expected;
+    db_.reset();
+    static_cast<void>(open_to_read());
+    listener_->stopped = true;
+    return outcome;
+  }
+
   std::string path_;
+  std::shared_ptr<index_reserve> reserve_;
+  std::unique_ptr<db::Env> env_; // outlives the database
+  std::shared_ptr<stop_listener> listener_ = std::make_shared<stop_listener>();
+  std::uint64_t written_ = 0;         // the newest change; the writer's thread only
+  mutable std::shared_mutex opening_; // exclusive while the database is replaced
   std::unique_ptr<db::DB> db_;
 };
 
 } // namespace
 
-result<std::unique_ptr<index>> index::open(const std::string& path, bool create) {
-  db::DB* opened = nullptr;
-  auto s = db::DB::Open(index_options(create), path, &opened);
-  if (!s.ok())
-    return fail(to_status(s, "opening the index " + path));
-  return std::make_unique<rocksdb_index>(path, std::unique_ptr<db::DB>{opened});
+result<std::unique_ptr<index>> index::open(
+  const std::string& path, bool create, std::shared_ptr<index_reserve> reserve) {
+  auto made = std::make_unique<rocksdb_index>(path, std::move(reserve));
+  if (auto bad = made->open(create); !bad.ok())
+    return fail(std::move(bad));
+  return made;
+}
+
+result<std::unique_ptr<index>> index::open_to_read(const std::string& path) {
+  auto made = std::make_unique<rocksdb_index>(path, nullptr);
+  if (auto bad = made->open_to_read(); !bad.ok())
+    return fail(std::move(bad));
+  return made;
 }
 
 } // namespace millrace::storage::rocksdb

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <millrace/core/status.hpp>
+#include <millrace/storage/rocksdb/index_reserve.hpp>
 
 #include <functional>
 #include <memory>
@@ -30,16 +31,26 @@ public:
 
   /// Opens the database. `create`: makes a new one if there is none; otherwise a missing one is an
   /// error.
-  static result<std::unique_ptr<index>> open(const std::string& path, bool create);
+  static result<std::unique_ptr<index>> open(
+    const std::string& path, bool create, std::shared_ptr<index_reserve> reserve);
+  /// Opens the database without changing any file. `write` is refused.
+  static result<std::unique_ptr<index>> open_to_read(const std::string& path);
 
   virtual result<std::optional<std::string>> get(const std::string& key) const = 0;
 
-  /// Writes a batch, which is durable on return.
+  /// Writes a batch, which is durable on return. After a failure the index may have the batch or
+  /// not, until it is opened again. A later call does that once there is space.
   [[nodiscard]] virtual status write(const index_batch& batch) = 0;
 
   using visitor = std::function<status(std::string_view key, std::string_view value)>;
   /// Calls `visit` for every key with the prefix, in order, and stops at the first error.
   [[nodiscard]] virtual status scan(const std::string& prefix, const visitor& visit) const = 0;
+
+  /// Moves what the log has into sorted files, so that the log is empty.
+  [[nodiscard]] virtual status settle() = 0;
+
+  /// Returns the number of the newest change. It never becomes smaller while all changes are there.
+  virtual std::uint64_t last_change() const = 0;
 };
 
 } // namespace millrace::storage::rocksdb

@@ -1,13 +1,15 @@
 // Checks the directory before it changes anything; then opens the lock, the index and the segments.
 #include <millrace/core/log.hpp>
 #include <millrace/storage/rocksdb/index_reader.hpp>
+#include <millrace/storage/rocksdb/stop_mark.hpp>
 
 #include <fcntl.h>
 #include <sys/file.h>
-#include <sys/statvfs.h>
 
 #include <cerrno>
 #include <filesystem>
+#include <limits>
+#include <optional>
 
 namespace millrace::storage::rocksdb {
 
@@ -32,7 +34,9 @@ status check_beginnings(const std::string& path) {
   std::error_code why;
   for (auto& entry : fs::directory_iterator{path, why}) {
     auto name = entry.path().filename().string();
-    if (name != "bucket.lock" && name != "segments" && name != "index" && name != "lost+found")
+    if (
+      name != "bucket.lock" && name != "segments" && name != "index" && name != "reserve" &&
+      name != "stopped" && name != "lost+found")
       return foreign(path, name);
   }
   if (why)
@@ -52,22 +56,32 @@ status check_directory(const std::string& path) {
   std::error_code why;
   if (fs::exists(path, why) && !fs::is_directory(path, why))
     return {errc::invalid_argument, "{} is not a directory; name one for the bucket", path};
-  if (auto bad = io::make_directories(path); !bad.ok())
-    return bad;
-  return has_index(path) ? status{} : check_beginnings(path);
+  if (fs::exists(path, why) && !has_index(path))
+    if (auto bad = check_beginnings(path); !bad.ok())
+      return bad;
+  for (auto& directory : {path, path + "/index", path + "/segments"})
+    if (auto bad = io::make_private_directory(directory); !bad.ok())
+      return bad;
+  return {};
 }
 
 // The kernel drops the lock with the process, however it ends.
+status lock(const io::file_handle& file, int how, const std::string& path) {
+  if (::flock(file.get(), how | LOCK_NB) == 0)
+    return {};
+  if (errno == EWOULDBLOCK)
+    return {errc::busy, "{} is open in a live process; stop it first", path};
+  return status_from_errno(errno, "locking " + path);
+}
+
 result<io::file_handle> lock_directory(const std::string& path) {
   auto file = io::open_file(path + "/bucket.lock", O_RDWR | O_CREAT);
   if (!file)
     return fail(
       file.error().code(), file.error().detail() + "; the bucket's directory must be writable");
-  if (::flock(file->get(), LOCK_EX | LOCK_NB) == 0)
-    return file;
-  if (errno == EWOULDBLOCK)
-    return fail(errc::busy, "{} is open in a live process; stop it first", path);
-  return fail(status_from_errno(errno, "locking " + path));
+  if (auto bad = lock(*file, LOCK_EX, path); !bad.ok())
+    return fail(std::move(bad));
+  return file;
 }
 
 bool has_segments(const std::string& path) {
@@ -78,14 +92,38 @@ bool has_segments(const std::string& path) {
   return false;
 }
 
-result<std::unique_ptr<index>> open_index(const std::string& path) {
+// Opens the index to read, and compares it with the mark of the last orderly stop, if there is one.
+result<std::unique_ptr<index>> open_index_to_read(
+  const std::string& path, std::optional<std::uint64_t> last_change) {
+  auto db = index::open_to_read(path + "/index");
+  if (!db || !last_change)
+    return db;
+  auto found = (*db)->last_change();
+  if (found >= *last_change)
+    return db;
+  return fail(
+    errc::corrupt_data,
+    "the index {0}/index ends at change {1}, but had {2} when the bucket stopped in order: its "
+    "newest models are lost; restore {0} from a copy, or remove {3} to open what is left",
+    path, found, *last_change, stop_mark_path(path));
+}
+
+result<std::unique_ptr<index>> open_index(
+  const std::string& path, std::shared_ptr<index_reserve> reserve) {
   auto directory = path + "/index";
   auto fresh = !has_index(path);
-  if (fresh && has_segments(path))
+  auto stopped_at = read_stop_mark(path);
+  if (!stopped_at)
+    return fail(stopped_at.error());
+  if (fresh && (*stopped_at || has_segments(path)))
     return fail(
-      errc::corrupt_data, "{} has segments but no index; restore {} or empty the directory", path,
-      directory);
-  auto db = index::open(directory, fresh);
+      errc::corrupt_data, "{} has held models but has no index; restore {} or empty the directory",
+      path, directory);
+  // Opened to read first: opening it to write would make final what it has lost.
+  if (*stopped_at)
+    if (auto looked_at = open_index_to_read(path, *stopped_at); !looked_at)
+      return looked_at;
+  auto db = index::open(directory, fresh, std::move(reserve));
   if (!db)
     return db;
   if (auto bad = check_format(**db, path); !bad.ok())
@@ -93,22 +131,15 @@ result<std::unique_ptr<index>> open_index(const std::string& path) {
   return db;
 }
 
-result<std::uint64_t> disk_free_bytes(const std::string& path) {
-  struct statvfs info {};
-  if (::statvfs(path.c_str(), &info) != 0)
-    return fail(status_from_errno(errno, "examining the file system of " + path));
-  return static_cast<std::uint64_t>(info.f_bavail) * info.f_frsize;
-}
-
 // A bucket without a configured capacity may fill the file system. Its capacity includes the space
 // that its segments take already.
 status settle_capacity(rocksdb_bucket_options& options) {
   if (options.capacity_bytes != 0)
     return {};
-  auto free = disk_free_bytes(options.path);
+  auto free = io::free_bytes(options.path);
   if (!free)
     return free.error();
-  options.capacity_bytes = *free;
+  options.capacity_bytes = *free - std::min(*free, options.index_reserve_bytes);
   std::error_code why;
   for (auto& entry : fs::directory_iterator{options.path + "/segments", why})
     options.capacity_bytes += entry.file_size(why);
@@ -124,12 +155,13 @@ result<bucket_files> open_bucket_files(rocksdb_bucket_options& options) {
   auto lock = lock_directory(path);
   if (!lock)
     return fail(lock.error());
-  auto db = open_index(path);
+  auto reserve = index_reserve::open(path, options.index_reserve_bytes);
+  if (!reserve)
+    return fail(reserve.error());
+  auto db = open_index(path, *reserve);
   if (!db)
     return fail(db.error());
   auto segments = path + "/segments";
-  if (auto bad = io::make_directories(segments); !bad.ok())
-    return fail(std::move(bad));
   if (auto bad = io::sync_directory(path); !bad.ok())
     return fail(std::move(bad));
   // The directory itself may be new, too. Its parent may be one that this process cannot open.
@@ -141,12 +173,38 @@ result<bucket_files> open_bucket_files(rocksdb_bucket_options& options) {
       "this file system knows no direct I/O, writing through the page cache path={}", path);
     options.direct_io = false;
   }
+  auto account = std::make_shared<space_account>(options.capacity_bytes);
   auto space = segment_store::open(
-    {segments, options.capacity_bytes, options.segment_bytes, options.direct_io,
-     options.staging->contiguous()});
+    {segments, account, options.segment_bytes, options.direct_io, options.staging->contiguous(),
+     *reserve});
   if (!space)
     return fail(space.error());
-  return bucket_files{std::move(*lock), std::move(*db), std::move(*space)};
+  return bucket_files{
+    std::move(*lock), std::move(account), std::move(*reserve), std::move(*db), std::move(*space)};
+}
+
+result<bucket_files> open_to_verify(const std::string& path) {
+  if (!has_index(path))
+    return fail(errc::not_found, "{} holds no RocksDB bucket: there is no index/CURRENT", path);
+  auto file = io::open_file(path + "/bucket.lock", O_RDONLY);
+  if (!file)
+    return fail(file.error());
+  if (auto bad = lock(*file, LOCK_SH, path); !bad.ok())
+    return fail(std::move(bad));
+  auto stopped_at = read_stop_mark(path);
+  if (!stopped_at)
+    return fail(stopped_at.error());
+  auto db = open_index_to_read(path, *stopped_at);
+  if (!db)
+    return fail(db.error());
+  if (auto bad = check_format(**db, path); !bad.ok())
+    return fail(std::move(bad));
+  auto account = std::make_shared<space_account>(std::numeric_limits<std::uint64_t>::max());
+  auto space = segment_store::open({path + "/segments", account, 0, false, false, nullptr});
+  if (!space)
+    return fail(space.error());
+  return bucket_files{
+    std::move(*file), std::move(account), nullptr, std::move(*db), std::move(*space)};
 }
 
 } // namespace millrace::storage::rocksdb

@@ -10,4 +10,8 @@ namespace millrace::storage::rocksdb {
 /// the file system. Errors: as `open_rocksdb_bucket`, naming the path and the remedy.
 result<bucket_files> open_bucket_files(rocksdb_bucket_options& options);
 
+/// Opens lock, index and segments to read only, without changing anything. Errors: `not_found`,
+/// `busy`, `corrupt_data`.
+result<bucket_files> open_to_verify(const std::string& path);
+
 } // namespace millrace::storage::rocksdb

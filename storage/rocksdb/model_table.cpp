@@ -47,17 +47,19 @@ void model_table::set_pinned(const std::string& name, bool pinned) {
     at->second.pinned = pinned;
 }
 
-std::vector<std::string> model_table::victims(std::uint64_t size_bytes) const {
+std::vector<std::string> model_table::victims(
+  std::uint64_t size_bytes, const layer_table& layers) const {
   std::vector<std::string> names;
   std::uint64_t freed = 0;
   std::lock_guard guard{mutex_};
   for (auto& name : used_.oldest_first()) {
     auto& slot = slots_.at(name);
     // The lock makes the count exact: a first copy of the pointer is made under the lock only.
-    if (slot.pinned || slot.version.use_count() > 1 || slot.version->space.charged_bytes() == 0)
+    if (slot.pinned || slot.version.use_count() > 1)
       continue;
     names.push_back(name);
-    freed += slot.version->space.charged_bytes();
+    freed +=
+      slot.version->space.charged_bytes() + layers.unshared_bytes(slot.version->layers.ids());
     if (freed >= size_bytes)
       return names;
   }

@@ -45,7 +45,8 @@ public:
 
   /// Returns the models to drop, least recently used first, so that `size_bytes` become free at
   /// once: those that are not pinned and not open. Empty when all of them together are too small.
-  std::vector<std::string> victims(std::uint64_t size_bytes) const;
+  /// Layers that several models name are not counted.
+  std::vector<std::string> victims(std::uint64_t size_bytes, const layer_table& layers) const;
 
   std::vector<model_summary> list(
     const std::string& prefix, const std::string& after, std::uint32_t count_max) const;

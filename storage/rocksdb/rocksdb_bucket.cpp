@@ -96,6 +96,7 @@ void rocksdb_bucket::commit(change c, completion<void> done) {
 void rocksdb_bucket::erase(std::string name, completion<void> done) {
   change drop;
   drop.name = name;
+  drop.removes = true;
   drop.stage = [e = engine_, name](index_batch& batch) -> status {
     if (!e->table.contains(name))
       return no_such_model(name, 0, 0);
@@ -153,8 +154,8 @@ void rocksdb_bucket::resolve(
 
 bucket_stats rocksdb_bucket::stats() const {
   return {
-    engine_->table.size(), engine_->space->capacity_bytes(), engine_->space->used_bytes(),
-    engine_->evictions};
+    engine_->table.size(), engine_->files.account->capacity_bytes(),
+    engine_->files.account->used_bytes(), engine_->evictions};
 }
 
 status rocksdb_bucket::close(std::uint32_t deadline_ms) {

@@ -27,6 +27,9 @@ struct rocksdb_bucket_options {
   std::uint64_t inline_max_bytes = 64u << 10;
   /// Size of new segment files.
   std::uint64_t segment_bytes = 1u << 30;
+  /// Space of the file system that is kept for the index, so that models can be erased from a full
+  /// one. Segment files leave as much again free.
+  std::uint64_t index_reserve_bytes = 64u << 20;
   /// Windows that may wait for staging memory at once; one more is answered `busy`.
   std::uint32_t waiting_max = 16384;
   /// False: through the page cache, as on file systems without direct I/O.

@@ -25,6 +25,11 @@ space_lease::~space_lease() {
     store_->release(charged_bytes_, extents_);
 }
 
+void space_lease::charge_more(std::uint64_t size_bytes) noexcept {
+  store_->account().take_anyway(size_bytes);
+  charged_bytes_ += size_bytes;
+}
+
 std::vector<file_run> locate(
   const std::vector<extent>& extents, std::uint64_t at, std::uint64_t length,
   std::uint64_t run_max_bytes) {
@@ -36,8 +41,6 @@ std::vector<file_run> locate(
 }
 
 result<std::shared_ptr<segment_store>> segment_store::open(options settings) {
-  if (auto bad = make_directories(settings.path); !bad.ok())
-    return fail(std::move(bad));
   std::shared_ptr<segment_store> store{new segment_store{std::move(settings)}};
   if (auto bad = store->open_existing(); !bad.ok())
     return fail(std::move(bad));
@@ -62,14 +65,15 @@ status segment_store::open_existing() {
     auto [end, bad_number] = std::from_chars(name.data(), name.data() + name.size(), number);
     if (bad_number != std::errc{} || std::string_view{end} != ".seg")
       continue;
-    auto file = open_segment(entry.path(), O_RDWR);
+    auto file = open_segment(entry.path(), options_.reserve ? O_RDWR : O_RDONLY);
     if (!file)
       return file.error();
     struct stat info {};
     if (::fstat(file->get(), &info) != 0)
       return status_from_errno(errno, "examining " + entry.path().string());
     auto size = round_down(static_cast<std::uint64_t>(info.st_size), extent_unit_bytes);
-    segments_.emplace(number, segment{std::move(*file), entry.path(), size});
+    auto holes = static_cast<std::uint64_t>(info.st_blocks) * 512 < size;
+    segments_.emplace(number, segment{std::move(*file), entry.path(), size, holes});
     segments_bytes_ += size;
     if (size > 0)
       free_.release({number, 0, size});
@@ -77,24 +81,20 @@ status segment_store::open_existing() {
   return why ? status_from_errno(why.value(), "listing " + options_.path) : status{};
 }
 
-result<space_lease> segment_store::claim(std::vector<extent> extents) {
+result<space_lease> segment_store::claim(const std::vector<extent>& extents) {
   std::lock_guard guard{mutex_};
   std::uint64_t size = 0;
-  for (auto& e : extents) {
-    if (!free_.carve(e))
+  for (auto e = extents.begin(); e != extents.end(); ++e) {
+    if (!free_.carve(*e)) {
+      std::for_each(extents.begin(), e, [&](auto& taken) { free_.release(taken); });
       return fail(
-        errc::corrupt_data, "bytes {}+{} of {} are missing or belong to another model", e.offset,
-        e.length, segment_path(e.file));
-    size += e.length;
+        errc::corrupt_data, "bytes {}+{} of {} are missing or belong to another model", e->offset,
+        e->length, segment_path(e->file));
+    }
+    size += e->length;
   }
-  used_bytes_ += size;
-  return space_lease{shared_from_this(), size, std::move(extents)};
-}
-
-space_lease segment_store::claim_charge(std::uint64_t size_bytes) {
-  std::lock_guard guard{mutex_};
-  used_bytes_ += size_bytes;
-  return space_lease{shared_from_this(), size_bytes, {}};
+  options_.account->take_anyway(size);
+  return space_lease{shared_from_this(), size, extents};
 }
 
 status segment_store::trim() {
@@ -117,56 +117,31 @@ status segment_store::trim() {
   return {};
 }
 
-// Needs the lock.
-std::uint64_t segment_store::free_bytes() const {
-  return options_.capacity_bytes - std::min(used_bytes_, options_.capacity_bytes);
-}
-
-// Needs the lock.
-status segment_store::full(std::uint64_t asked_bytes) const {
-  return {
-    errc::no_space,
-    "asked for {} bytes, free are {} of {} under {}; erase models, or raise the bucket's capacity",
-    asked_bytes,
-    free_bytes(),
-    options_.capacity_bytes,
-    options_.path};
-}
-
-status segment_store::check_possible(std::uint64_t size_bytes) const {
-  std::lock_guard guard{mutex_};
-  return size_bytes <= options_.capacity_bytes ? status{} : full(size_bytes);
-}
-
-status segment_store::take_share(std::uint64_t size_bytes) {
-  std::lock_guard guard{mutex_};
-  if (size_bytes > free_bytes())
-    return full(size_bytes);
-  used_bytes_ += size_bytes;
-  return {};
-}
-
-result<space_lease> segment_store::charge(std::uint64_t size_bytes) {
-  if (auto bad = take_share(size_bytes); !bad.ok())
+result<space_lease> segment_store::take(const space_need& need) {
+  if (auto bad = options_.account->take(need.charged_bytes()); !bad.ok())
     return fail(std::move(bad));
-  return space_lease{shared_from_this(), size_bytes, {}};
+  space_lease taken{shared_from_this(), need.charged_bytes(), {}};
+  if (need.extents_bytes() == 0)
+    return taken;
+  auto extents = allocate(need.extents_bytes());
+  if (!extents)
+    return fail(extents.error());
+  taken.leave_taken();
+  taken = space_lease{shared_from_this(), need.charged_bytes(), std::move(*extents)};
+  if (auto bad = fill_holes(taken.extents()); !bad.ok())
+    return fail(std::move(bad));
+  return taken;
 }
 
-result<space_lease> segment_store::allocate(std::uint64_t size_bytes) {
-  auto taken = charge(round_up(size_bytes, extent_unit_bytes));
-  if (!taken)
-    return taken;
+result<std::vector<extent>> segment_store::allocate(std::uint64_t size_bytes) {
   std::lock_guard one_grows{growing_};
   for (;;) {
     std::uint64_t missing;
     {
       std::lock_guard guard{mutex_};
-      if (auto extents = free_.allocate(taken->charged_bytes())) {
-        auto bytes = taken->charged_bytes();
-        taken->leave_taken();
-        return space_lease{shared_from_this(), bytes, std::move(*extents)};
-      }
-      missing = taken->charged_bytes() - free_.free_bytes();
+      if (auto extents = free_.allocate(size_bytes))
+        return std::move(*extents);
+      missing = size_bytes - free_.free_bytes();
     }
     if (auto bad = grow(missing); !bad.ok())
       return fail(std::move(bad));
@@ -175,7 +150,8 @@ result<space_lease> segment_store::allocate(std::uint64_t size_bytes) {
 
 // Adds a whole segment if the capacity and the disk allow it, else only what is missing.
 status segment_store::grow(std::uint64_t missing_bytes) {
-  auto unused = options_.capacity_bytes - std::min(segments_bytes_, options_.capacity_bytes);
+  auto capacity = options_.account->capacity_bytes();
+  auto unused = capacity - std::min(segments_bytes_, capacity);
   auto whole = std::min(options_.segment_bytes, round_down(unused, extent_unit_bytes));
   auto least = std::min(missing_bytes, options_.segment_bytes);
   auto outcome = add_segment(std::max(whole, least));
@@ -184,7 +160,27 @@ status segment_store::grow(std::uint64_t missing_bytes) {
   return outcome;
 }
 
+// The index grows with the models, so segments leave it as much free as its reserve holds.
+status segment_store::leave_free(std::uint64_t size_bytes) const {
+  auto free = io::free_bytes(options_.path);
+  if (!free)
+    return free.error();
+  auto kept = options_.reserve->size_bytes();
+  if (*free >= kept && *free - kept >= size_bytes)
+    return {};
+  return {
+    errc::no_space,
+    "asked for {} bytes of the file system of {}, which has {} free and keeps {} for the index "
+    "(index_reserve); erase models, or free space there",
+    size_bytes,
+    options_.path,
+    *free,
+    kept};
+}
+
 status segment_store::add_segment(std::uint64_t size_bytes) {
+  if (auto bad = leave_free(size_bytes); !bad.ok())
+    return bad;
   std::uint32_t number = 1;
   while (segments_.count(number))
     ++number;
@@ -211,7 +207,7 @@ status segment_store::add_segment(std::uint64_t size_bytes) {
   return {};
 }
 
-const segment_store::segment& segment_store::find(std::uint32_t file) const {
+segment_store::segment& segment_store::find(std::uint32_t file) {
   std::lock_guard guard{mutex_};
   auto at = segments_.find(file);
   MILLRACE_ASSERT(at != segments_.end());
@@ -247,16 +243,60 @@ status segment_store::sync(std::uint32_t file) {
   return {};
 }
 
-std::uint64_t segment_store::used_bytes() const {
-  std::lock_guard guard{mutex_};
-  return used_bytes_;
+void segment_store::release(std::uint64_t charged_bytes, const std::vector<extent>& extents) {
+  // Punched before they are free, so that nobody has written to them yet.
+  auto is_short = leases_free_ && !extents.empty() && !options_.reserve->whole();
+  if (is_short)
+    punch(extents);
+  {
+    std::lock_guard guard{mutex_};
+    for (auto& e : extents)
+      free_.release(e);
+  }
+  options_.account->give_back(charged_bytes);
+  if (is_short)
+    options_.reserve->restore();
 }
 
-void segment_store::release(std::uint64_t charged_bytes, const std::vector<extent>& extents) {
+void segment_store::give_back() {
+  std::lock_guard one_grows{growing_};
+  std::optional<std::vector<extent>> free;
+  {
+    std::lock_guard guard{mutex_};
+    free = free_.allocate(free_.free_bytes());
+  }
+  punch(*free);
   std::lock_guard guard{mutex_};
-  used_bytes_ -= charged_bytes;
-  for (auto& e : extents)
+  for (auto& e : *free)
     free_.release(e);
+}
+
+// Needs extents that nobody else uses. A file system without holes keeps the space.
+void segment_store::punch(const std::vector<extent>& extents) {
+  for (auto& e : extents) {
+    auto& s = find(e.file);
+    auto punched = ::fallocate(
+                     s.file.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+                     static_cast<off_t>(e.offset), static_cast<off_t>(e.length)) == 0;
+    std::lock_guard guard{mutex_};
+    s.has_holes = s.has_holes || punched;
+  }
+}
+
+status segment_store::fill_holes(const std::vector<extent>& extents) {
+  for (auto& e : extents) {
+    auto& s = find(e.file);
+    {
+      std::lock_guard guard{mutex_};
+      if (!s.has_holes)
+        continue;
+    }
+    auto offset = static_cast<off_t>(e.offset);
+    auto error = ::posix_fallocate(s.file.get(), offset, static_cast<off_t>(e.length));
+    if (error != 0)
+      return status_from_errno(error, fmt::format("taking {} bytes of {}", e.length, s.path));
+  }
+  return {};
 }
 
 } // namespace millrace::storage::rocksdb

@@ -1,4 +1,6 @@
 // Encoding of records and keys. Called by storing, opening and the engine.
+#include <millrace/storage/io/file_io.hpp>
+#include <millrace/storage/io/packing.hpp>
 #include <millrace/storage/rocksdb/stored_record.hpp>
 
 #include <fmt/format.h>
@@ -33,6 +35,10 @@ result<stored_record> decode_record(std::string_view model, std::string_view val
     to_bytes(value), "the record of model " + std::string{model}, record_limits);
   if (!record)
     return fail(errc::corrupt_data, record.error().detail());
+  auto window = record->window_bytes;
+  if (window < io::window_bytes_min || window % io::direct_io_bytes != 0)
+    return fail(
+      errc::corrupt_data, "the record of model {} has windows of {} bytes", model, window);
   return record;
 }
 

@@ -24,6 +24,9 @@ struct storing final : io::staged_writer {
   gate::ticket ticket;
   std::string stream; // an inlined model's bytes
 
+  status take(
+    const space_need& need, const std::vector<layer_id>& ids,
+    const std::vector<described_layer>& described);
   void publish(std::vector<std::uint64_t> digests, completion<std::uint64_t> done);
 
   std::string doing() const override { return "storing model " + spec.name; }
@@ -41,6 +44,21 @@ private:
   status stage(stored_record& record, index_batch& batch);
   void published(const record_ptr& record);
 };
+
+// Takes the layers and the space, or neither.
+status storing::take(
+  const space_need& need, const std::vector<layer_id>& ids,
+  const std::vector<described_layer>& described) {
+  auto named = home->layers->retain(ids, described);
+  if (!named)
+    return named.error();
+  auto taken = home->space->take(need);
+  if (!taken)
+    return taken.error();
+  layers = std::move(*named);
+  space = std::move(*taken);
+  return {};
+}
 
 io::staged_writer::jobs storing::write_jobs(std::uint32_t index, const std::byte* data) {
   jobs work;
@@ -165,24 +183,26 @@ void reserve_model(
   if (!checked)
     return done(fail(checked.error()));
   // Checked before anything that grows with the layout is made.
-  if (auto bad = e->space->check_possible(checked->size_bytes); !bad.ok())
-    return done(fail(bad.within("storing model " + spec.name)));
-  auto named = e->layers->retain(std::move(checked->layers), layers);
-  if (!named)
-    return done(fail(named.error().within("storing model " + spec.name)));
+  auto& account = e->space->account();
+  if (auto least = checked->size_bytes + checked->metadata_bytes; least > account.capacity_bytes())
+    return done(fail(account.full(least).within("storing model " + spec.name)));
   auto pending = std::make_shared<storing>();
   pending->home = e;
   pending->spec = std::move(spec);
   pending->tensor_bytes = std::move(checked->tensor_bytes);
   pending->packing = io::pack(pending->tensor_bytes, e->options.window_bytes);
   pending->inlined = stream_end(pending->packing) <= e->options.inline_max_bytes;
-  pending->layers = std::move(*named);
   pending->ticket = std::move(ticket);
-  auto size = pending->inlined ? stream_end(pending->packing) : pending->packing.stream_bytes;
-  e->take_space(size, pending->inlined, 16, [pending, done](result<space_lease> space) {
-    if (!space)
-      return done(fail(space.error().within("storing model " + pending->spec.name)));
-    pending->space = std::move(*space);
+  space_need need{
+    pending->inlined ? stream_end(pending->packing) : pending->packing.stream_bytes,
+    pending->inlined, checked->metadata_bytes};
+  auto size = need.charged_bytes() + e->layers->new_bytes(checked->layers, layers);
+  auto attempt = [pending, need, ids = std::move(checked->layers), layers = std::move(layers)] {
+    return pending->take(need, ids, layers);
+  };
+  e->take_space(size, std::move(attempt), 16, [pending, done](result<void> taken) {
+    if (!taken)
+      return done(fail(taken.error().within("storing model " + pending->spec.name)));
     done(std::make_unique<rocksdb_reservation>(pending));
   });
 }

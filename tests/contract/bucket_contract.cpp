@@ -411,6 +411,83 @@ void layers_are_forgotten_with_their_last_model(const bucket_factory& factory) {
   CHECK_CODE(reserve(*w.subject, spec_with_layers("c", {1})), unknown_layers);
 }
 
+// Stores models of one byte, each with what `describe` adds, until one is refused. Returns how many
+// were stored.
+std::uint64_t store_described(
+  bucket& subject, const std::function<std::vector<described_layer>(model_spec&)>& describe) {
+  for (std::uint64_t i = 0; i < 100; ++i) {
+    auto spec = spec_of("m" + std::to_string(i), {1});
+    auto layers = describe(spec);
+    auto stored = store(subject, std::move(spec), i, std::move(layers));
+    if (!stored) {
+      CHECK_CODE(stored, no_space);
+      return i;
+    }
+  }
+  return 100;
+}
+
+void texts_of_models_take_space(const bucket_factory& factory) {
+  world w{factory, {.capacity_bytes = 16 * mib}};
+  auto stored = store_described(*w.subject, [](model_spec& spec) {
+    spec.metadata = {{"notes", std::string(mib, 'x')}};
+    return std::vector<described_layer>{};
+  });
+  BOOST_TEST(stored >= 4u);
+  BOOST_TEST(stored <= 16u);
+  BOOST_TEST(w.used() >= stored * mib);
+  BOOST_TEST(w.used() <= 16 * mib);
+  for (std::uint64_t i = 0; i < stored; ++i)
+    CHECK_OK(erase(*w.subject, "m" + std::to_string(i)));
+  BOOST_TEST(settles_at(*w.subject, 0));
+}
+
+void tensors_without_bytes_take_space(const bucket_factory& factory) {
+  constexpr std::uint64_t tensors = 20'000;
+  world w{factory, {.capacity_bytes = 16 * mib}};
+  auto stored = store_described(*w.subject, [](model_spec& spec) {
+    spec.tensors = spec_of("", std::vector<std::uint64_t>(tensors, 0)).tensors;
+    return std::vector<described_layer>{};
+  });
+  BOOST_TEST(stored >= 2u);
+  BOOST_TEST(stored < 100u);
+  BOOST_TEST(w.used() >= stored * tensors * 8);
+  BOOST_TEST(w.used() <= 16 * mib);
+  for (std::uint64_t i = 0; i < stored; ++i)
+    CHECK_OK(erase(*w.subject, "m" + std::to_string(i)));
+  BOOST_TEST(settles_at(*w.subject, 0));
+}
+
+std::vector<described_layer> with_large_layer(model_spec& spec) {
+  described_layer layer{random_id<layer_id>(), std::vector<std::byte>(mib)};
+  spec.graph = encode_graph(compact_graph{{layer.id}, {{}}});
+  return {layer};
+}
+
+void descriptions_of_layers_take_space(const bucket_factory& factory) {
+  world w{factory, {.capacity_bytes = 16 * mib}};
+  auto stored = store_described(*w.subject, with_large_layer);
+  BOOST_TEST(stored >= 4u);
+  BOOST_TEST(stored <= 16u);
+  BOOST_TEST(w.used() >= stored * mib);
+  BOOST_TEST(w.used() <= 16 * mib);
+  for (std::uint64_t i = 0; i < stored; ++i)
+    CHECK_OK(erase(*w.subject, "m" + std::to_string(i)));
+  BOOST_TEST(settles_at(*w.subject, 0));
+}
+
+void descriptions_make_room_as_tensors_do(const bucket_factory& factory) {
+  world w{factory, {.capacity_bytes = 16 * mib, .full = when_full::evict}};
+  if (!w.subject->capabilities().evicts) {
+    BOOST_TEST_MESSAGE("this kind does not evict");
+    return;
+  }
+  BOOST_TEST(store_described(*w.subject, with_large_layer) == 100u);
+  BOOST_TEST(w.subject->stats().evictions >= 80u);
+  BOOST_TEST(w.used() <= 16 * mib);
+  CHECK_OK(check_model(*w.subject, "m99", 99));
+}
+
 void specs_that_make_no_sense_are_refused(const bucket_factory& factory) {
   world w{factory};
   CHECK_CODE(reserve(*w.subject, spec_of("", {1})), invalid_argument);
@@ -557,6 +634,10 @@ const named_case cases[] = {
   CASE(pinned_and_open_models_are_not_evicted),
   CASE(layers_are_described_once),
   CASE(layers_are_forgotten_with_their_last_model),
+  CASE(texts_of_models_take_space),
+  CASE(tensors_without_bytes_take_space),
+  CASE(descriptions_of_layers_take_space),
+  CASE(descriptions_make_room_as_tensors_do),
   CASE(specs_that_make_no_sense_are_refused),
   CASE(listings_come_in_pages),
   CASE(pinning_shows_in_the_record),

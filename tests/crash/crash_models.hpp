@@ -18,6 +18,7 @@ inline result<std::shared_ptr<storage::bucket>> open_crash_bucket(const std::str
   options.io_threads = 2;
   options.window_bytes = 512u << 10;
   options.segment_bytes = 4u << 20;
+  options.index_reserve_bytes = 48u << 20;
   return storage::open_rocksdb_bucket(std::move(options));
 }
 

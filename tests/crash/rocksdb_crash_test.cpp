@@ -5,6 +5,8 @@
 #include <millrace/tests/support/crash_child.hpp>
 #include <millrace/tests/support/held_completion.hpp>
 #include <millrace/tests/support/scratch_directory.hpp>
+#include <millrace/tests/support/skipped.hpp>
+#include <millrace/tests/support/small_disk.hpp>
 
 #include <boost/test/unit_test.hpp>
 
@@ -12,6 +14,7 @@
 #include <map>
 #include <optional>
 #include <random>
+#include <set>
 #include <sstream>
 
 using namespace millrace;
@@ -182,6 +185,59 @@ BOOST_AUTO_TEST_CASE(a_kill_at_any_instant_leaves_old_or_new) {
     run.verify("round " + std::to_string(round) + " of seed " + std::to_string(seed));
   }
   run.verify_space_returns();
+}
+
+// Every round begins on a full disk: the last one ended with a kill on one.
+BOOST_AUTO_TEST_CASE(a_kill_on_a_full_disk_leaves_a_bucket_that_starts_and_removes_models) {
+  small_disk disk{160u << 20};
+  if (!disk.mounted())
+    return skipped("a full file system: needs root and mount");
+  auto path = disk.path() + "/bucket";
+  std::set<std::uint64_t> kept;
+  std::uint64_t next = 1;
+  for (auto round = 0; round < 6; ++round) {
+    crash_child process{ROCKSDB_CRASH_CHILD, path, ""};
+    auto asked = [&](const std::string& change) {
+      process.say(change);
+      auto answer = process.hear();
+      BOOST_REQUIRE_MESSAGE(answer, change << ": the child is gone");
+      return *answer;
+    };
+    auto ready = process.hear();
+    BOOST_REQUIRE_MESSAGE(ready == "ready", ready.value_or("the child is gone"));
+    if (round > 0) {
+      // Half of the models go while the disk is full.
+      for (auto half = kept.size() / 2; half > 0; --half) {
+        auto oldest = *kept.begin();
+        BOOST_REQUIRE_EQUAL(asked("erase m" + std::to_string(oldest)), "done");
+        kept.erase(oldest);
+      }
+      disk.free();
+    }
+    auto stored = [&](std::uint64_t generation) {
+      auto number = std::to_string(generation);
+      return asked("store m" + number + " " + number);
+    };
+    for (auto count = 0; count < 20; ++count, ++next) {
+      BOOST_REQUIRE_EQUAL(stored(next), "done");
+      kept.insert(next);
+    }
+    disk.fill();
+    auto answer = stored(next);
+    for (; answer == "done"; answer = stored(++next))
+      kept.insert(next);
+    BOOST_TEST(answer.find("no_space") != std::string::npos, answer);
+    ++next;
+    disk.fill();
+    process.kill();
+    auto subject = open_crash_bucket(path);
+    BOOST_REQUIRE_MESSAGE(subject, why(subject));
+    BOOST_TEST((*subject)->stats().models == kept.size());
+    for (auto generation : kept)
+      BOOST_TEST(holds(**subject, "m" + std::to_string(generation), generation));
+    subject->reset();
+    disk.fill();
+  }
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -6,6 +6,8 @@
 #include <millrace/tests/support/held_completion.hpp>
 #include <millrace/tests/support/opened_in_memory.hpp>
 #include <millrace/tests/support/scratch_directory.hpp>
+#include <millrace/tests/support/skipped.hpp>
+#include <millrace/tests/support/small_disk.hpp>
 
 #include <boost/test/unit_test.hpp>
 #include <fcntl.h>
@@ -88,6 +90,23 @@ BOOST_AUTO_TEST_CASE(a_step_is_there_when_all_its_shards_are) {
   }
   BOOST_TEST((step->open_shard(2).error().code() == errc::not_found));
   BOOST_TEST((open_flushed(dir.path(), "model", 11).error().code() == errc::not_found));
+}
+
+BOOST_AUTO_TEST_CASE(a_full_file_system_costs_the_step_and_no_older_one) {
+  small_disk disk{8u << 20};
+  if (!disk.mounted())
+    return millrace::testing::skipped("a full file system: needs root and mount");
+  scratch_directory dir{disk.path()};
+  auto subject = flusher_of(dir);
+  BOOST_TEST(flush_version(subject, request(0, 1, 10, 100)).has_value());
+  disk.fill();
+  auto refused = flush_version(subject, request(0, 1, 20, 200));
+  BOOST_TEST_REQUIRE(!refused.has_value());
+  BOOST_TEST((refused.error().code() == errc::no_space), why(refused));
+  BOOST_TEST(latest_of(dir) == 10u);
+  disk.free();
+  BOOST_TEST(flush_version(subject, request(0, 1, 30, 300)).has_value());
+  BOOST_TEST(latest_of(dir) == 30u);
 }
 
 BOOST_AUTO_TEST_CASE(latest_moves_forward_in_save_order_only) {

@@ -149,7 +149,7 @@ BOOST_AUTO_TEST_CASE(a_directory_of_another_version_is_refused_in_one_line) {
   BOOST_TEST(s.stop() == 0);
   {
     using namespace millrace::storage::rocksdb;
-    auto index = index::open(path + "/index", false);
+    auto index = index::open(path + "/index", false, *index_reserve::open(path, 0));
     BOOST_TEST_REQUIRE(index.has_value());
     auto changed = (*index)->write({{keys::format, std::string{format_magic} + "999"}});
     BOOST_TEST_REQUIRE(changed.ok());

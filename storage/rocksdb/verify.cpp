@@ -1,0 +1,146 @@
+// Reads records and streams without an engine. Called by `millrace models verify`.
+#include <millrace/core/digest.hpp>
+#include <millrace/core/model_graph.hpp>
+#include <millrace/storage/rocksdb/index_reader.hpp>
+#include <millrace/storage/rocksdb/record_space.hpp>
+#include <millrace/storage/rocksdb/verify.hpp>
+
+#include <algorithm>
+#include <limits>
+#include <set>
+
+namespace millrace::storage {
+
+namespace rocksdb {
+
+namespace {
+
+class verifier {
+public:
+  verifier(const index& db, segment_store& space) : db_(db), space_(space) {}
+
+  status learn_layers() {
+    return db_.scan(keys::layers, [&](std::string_view key, std::string_view) {
+      layers_.emplace(key);
+      return status{};
+    });
+  }
+
+  model_at_rest verify(std::string_view name, std::string_view value) {
+    model_at_rest found{std::string{name}, 0, 0, false, {}};
+    auto record = decode_record(name, value);
+    if (!record) {
+      found.outcome = record.error();
+      return found;
+    }
+    auto checked = check_spec(record->model.spec);
+    found.version = record->model.version;
+    found.has_checksums = !record->model.digests.empty();
+    if (!checked || record->model.spec.name != name) {
+      found.outcome = {errc::corrupt_data, "its record contradicts itself"};
+      return found;
+    }
+    found.size_bytes = checked->size_bytes;
+    found.outcome = verify(*record, *checked);
+    return found;
+  }
+
+private:
+  status verify(stored_record& record, const checked_spec& checked) {
+    for (auto& id : checked.layers)
+      if (!layers_.count(keys::layer(id)))
+        return {errc::corrupt_data, "the description of layer {} is missing", to_string(id)};
+    auto taken = claim_space(space_, record, checked);
+    if (!taken)
+      return taken.error();
+    // Kept until all models are read, so that two models with the same extents are found.
+    leases_.push_back(std::move(taken->lease));
+    if (auto bad = check_digests(checked.tensor_bytes, record.model.digests); !bad.ok())
+      return {errc::corrupt_data, bad.detail()};
+    first_digests_.clear();
+    for (std::uint64_t first = 0; auto bytes : checked.tensor_bytes) {
+      first_digests_.push_back(first);
+      first += digest_count(bytes);
+    }
+    return record.inlined ? verify_inlined(record, taken->packing)
+                          : verify_windows(record, taken->packing);
+  }
+
+  status verify_inlined(const stored_record& record, const io::packing& packed) {
+    if (packed.pieces.empty())
+      return {};
+    auto value = db_.get(keys::stream(record.model.spec.name));
+    if (!value)
+      return value.error();
+    auto stream = *value ? decode_stream(record.model.version, **value) : std::nullopt;
+    if (!stream || stream->size() < stream_end(packed))
+      return {errc::corrupt_data, "its bytes are missing in the index"};
+    return compare(record, packed, 0, reinterpret_cast<const std::byte*>(stream->data()));
+  }
+
+  status verify_windows(const stored_record& record, const io::packing& packed) {
+    for (std::size_t i = 0; i < packed.windows.size(); ++i) {
+      auto& w = packed.windows[i];
+      buffer_.resize(w.size_bytes);
+      for (auto& run : locate(record.extents, w.at, w.size_bytes, w.size_bytes))
+        if (auto bad = space_.read(run, buffer_.data() + run.from); !bad.ok())
+          return bad;
+      if (auto bad = compare(record, packed, i, buffer_.data()); !bad.ok())
+        return bad;
+    }
+    return {};
+  }
+
+  // Compares the pieces of one window, which `data` has from its begin on.
+  status compare(
+    const stored_record& record, const io::packing& packed, std::size_t window,
+    const std::byte* data) const {
+    if (record.model.digests.empty())
+      return {};
+    auto& w = packed.windows[window];
+    for (auto i = w.first; i < w.first + w.count; ++i) {
+      auto& piece = packed.pieces[i];
+      auto* digests = record.model.digests.data() + first_digests_[piece.tensor];
+      for (std::uint64_t at = 0; at < piece.length; at += digest_block_bytes) {
+        auto length = std::min(digest_block_bytes, piece.length - at);
+        auto offset = piece.tensor_offset + at;
+        auto expected = digests[offset / digest_block_bytes];
+        if (digest(data + (piece.at - w.at) + at, length) != expected)
+          return {
+            errc::corrupt_data, "tensor {} differs from its checksum in bytes {}+{}",
+            record.model.spec.tensors.tensors[piece.tensor].name, offset, length};
+      }
+    }
+    return {};
+  }
+
+  const index& db_;
+  segment_store& space_;
+  std::set<std::string, std::less<>> layers_; // keys
+  std::vector<space_lease> leases_;
+  std::vector<std::uint64_t> first_digests_; // of each tensor of the model
+  std::vector<std::byte> buffer_;
+};
+
+status verify_all(
+  const bucket_files& files, const std::function<void(const model_at_rest&)>& seen) {
+  verifier models{*files.db, *files.space};
+  if (auto bad = models.learn_layers(); !bad.ok())
+    return bad;
+  return files.db->scan(keys::records, [&](std::string_view key, std::string_view value) {
+    seen(models.verify(key.substr(keys::records.size()), value));
+    return status{};
+  });
+}
+
+} // namespace
+
+} // namespace rocksdb
+
+status verify_rocksdb_bucket(
+  const std::string& path, const std::function<void(const model_at_rest&)>& seen) {
+  auto files = rocksdb::open_to_verify(path);
+  return files ? rocksdb::verify_all(*files, seen) : files.error();
+}
+
+} // namespace millrace::storage

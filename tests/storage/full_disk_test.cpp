@@ -1,0 +1,207 @@
+// What a full file system does to those who keep things there: refusals, nothing lost, and a way
+// back.
+#include <millrace/storage/pmem/pool.hpp>
+#include <millrace/storage/rocksdb/rocksdb_bucket.hpp>
+#include <millrace/tests/support/bucket_driving.hpp>
+#include <millrace/tests/support/heap_memory_source.hpp>
+#include <millrace/tests/support/held_completion.hpp>
+#include <millrace/tests/support/skipped.hpp>
+#include <millrace/tests/support/small_disk.hpp>
+
+#include <boost/test/unit_test.hpp>
+
+using namespace millrace;
+using namespace millrace::storage;
+using namespace millrace::testing;
+
+namespace {
+
+constexpr std::uint64_t kib = 1024, mib = 1024 * kib;
+
+// The reserve has what RocksDB flushes from memory at once, and more.
+struct bucket_on_small_disk {
+  explicit bucket_on_small_disk(std::uint64_t reserve_bytes = 48 * mib)
+    : disk(112 * mib + reserve_bytes), reserve_bytes_(reserve_bytes) {}
+
+  // False: the test is skipped.
+  bool ready() {
+    if (disk.mounted())
+      return true;
+    skipped("a full file system: needs root and mount");
+    return false;
+  }
+
+  rocksdb_bucket_options options() const {
+    rocksdb_bucket_options chosen;
+    chosen.path = disk.path() + "/bucket";
+    chosen.staging = staging;
+    chosen.capacity_bytes = 4096 * mib; // beyond the disk
+    chosen.io_threads = 2;
+    chosen.window_bytes = mib;
+    chosen.segment_bytes = 4 * mib;
+    chosen.index_reserve_bytes = reserve_bytes_;
+    return chosen;
+  }
+
+  std::shared_ptr<bucket> open_or_fail() const {
+    auto subject = open_rocksdb_bucket(options());
+    BOOST_REQUIRE_MESSAGE(subject, why(subject));
+    return *subject;
+  }
+
+  small_disk disk;
+
+private:
+  std::uint64_t reserve_bytes_;
+  std::shared_ptr<heap_memory_source> staging = std::make_shared<heap_memory_source>(4 * mib);
+};
+
+// Stores models until one is refused. Returns how many are stored.
+std::uint64_t store_until_refused(bucket& subject, const std::string& prefix, std::uint64_t bytes) {
+  for (std::uint64_t i = 0; i < 100'000; ++i) {
+    auto stored = store(subject, spec_of(prefix + std::to_string(i), {bytes}), i);
+    if (stored)
+      continue;
+    BOOST_TEST((stored.error().code() == errc::no_space), why(stored));
+    return i;
+  }
+  return 100'000;
+}
+
+} // namespace
+
+BOOST_AUTO_TEST_SUITE(full_disk)
+
+BOOST_AUTO_TEST_CASE(segments_do_not_take_the_last_byte_of_the_disk) {
+  bucket_on_small_disk w;
+  if (!w.ready())
+    return;
+  auto subject = w.open_or_fail();
+  auto stored = store_until_refused(*subject, "large", 3 * mib);
+  BOOST_TEST(stored >= 10u);
+  BOOST_TEST(w.disk.free_bytes() > 0u);
+  for (std::uint64_t i = 0; i < stored; ++i)
+    BOOST_TEST(check_model(*subject, "large" + std::to_string(i), i).ok());
+  BOOST_TEST(erase(*subject, "large0").ok());
+  BOOST_TEST((store(*subject, spec_of("again", {3 * mib}), 7).has_value()));
+}
+
+BOOST_AUTO_TEST_CASE(an_index_that_fills_the_disk_refuses_models_and_removes_them) {
+  bucket_on_small_disk w;
+  if (!w.ready())
+    return;
+  auto subject = w.open_or_fail();
+  auto stored = store_until_refused(*subject, "small", 60 * kib);
+  BOOST_TEST(stored >= 300u);
+  for (std::uint64_t i = 0; i < stored; i += 10)
+    BOOST_TEST(check_model(*subject, "small" + std::to_string(i), i).ok());
+  for (std::uint64_t i = 0; i < stored; ++i) {
+    auto erased = erase(*subject, "small" + std::to_string(i));
+    BOOST_TEST(erased.ok(), erased.to_string());
+  }
+}
+
+// Others take every byte while the bucket is in use.
+BOOST_AUTO_TEST_CASE(models_are_removed_from_a_disk_that_others_filled) {
+  bucket_on_small_disk w;
+  if (!w.ready())
+    return;
+  auto subject = w.open_or_fail();
+  for (auto i = 0; i < 10; ++i) {
+    BOOST_REQUIRE(store(*subject, spec_of("large" + std::to_string(i), {3 * mib}), i));
+    BOOST_REQUIRE(store(*subject, spec_of("small" + std::to_string(i), {60 * kib}), i));
+  }
+  w.disk.fill();
+  // The log has some space of its own; then the file system is asked.
+  static_cast<void>(store_until_refused(*subject, "more", 60 * kib));
+  auto refused = store(*subject, spec_of("another", {60 * kib}), 1);
+  BOOST_REQUIRE(!refused);
+  BOOST_TEST((refused.error().code() == errc::no_space), why(refused));
+  BOOST_TEST(refused.error().detail().find("index_reserve") != std::string::npos, why(refused));
+  w.disk.fill();
+  for (auto i = 0; i < 10; ++i) {
+    BOOST_TEST(check_model(*subject, "large" + std::to_string(i), i).ok());
+    BOOST_TEST(erase(*subject, "large" + std::to_string(i)).ok());
+  }
+  // What the segments had is the file system's again.
+  BOOST_TEST(w.disk.free_bytes() >= mib);
+  BOOST_TEST((store(*subject, spec_of("again", {3 * mib}), 7).has_value()));
+  BOOST_TEST(check_model(*subject, "again", 7).ok());
+}
+
+BOOST_AUTO_TEST_CASE(a_bucket_starts_on_a_full_disk_and_models_can_be_removed) {
+  bucket_on_small_disk w;
+  if (!w.ready())
+    return;
+  auto subject = w.open_or_fail();
+  for (auto i = 0; i < 10; ++i) {
+    BOOST_REQUIRE(store(*subject, spec_of("large" + std::to_string(i), {3 * mib}), i));
+    BOOST_REQUIRE(store(*subject, spec_of("small" + std::to_string(i), {60 * kib}), i));
+  }
+  w.disk.fill();
+  for (auto round = 0; round < 3; ++round) {
+    subject.reset();
+    w.disk.fill();
+    subject = w.open_or_fail();
+  }
+  BOOST_TEST(!store(*subject, spec_of("another", {3 * mib}), 1));
+  for (auto i = 0; i < 10; ++i) {
+    BOOST_TEST(check_model(*subject, "large" + std::to_string(i), i).ok());
+    BOOST_TEST(check_model(*subject, "small" + std::to_string(i), i).ok());
+    BOOST_TEST(erase(*subject, "large" + std::to_string(i)).ok());
+  }
+  BOOST_TEST((store(*subject, spec_of("again", {3 * mib}), 7).has_value()));
+}
+
+// Without a reserve RocksDB sees the failed write, and takes no other one until it is opened again.
+BOOST_AUTO_TEST_CASE(a_bucket_without_a_reserve_goes_on_when_there_is_space_again) {
+  bucket_on_small_disk w{0};
+  if (!w.ready())
+    return;
+  auto subject = w.open_or_fail();
+  for (auto round = 0; round < 3; ++round) {
+    BOOST_REQUIRE(store(*subject, spec_of("kept", {60 * kib}), 1));
+    w.disk.fill();
+    auto stored = store_until_refused(*subject, "more", 60 * kib);
+    BOOST_TEST(check_model(*subject, "kept", 1).ok());
+    w.disk.free();
+    BOOST_REQUIRE(store(*subject, spec_of("after", {60 * kib}), round));
+    BOOST_TEST(check_model(*subject, "after", round).ok());
+    for (std::uint64_t i = 0; i < stored; ++i)
+      BOOST_TEST(check_model(*subject, "more" + std::to_string(i), i).ok());
+  }
+  subject.reset();
+  subject = w.open_or_fail();
+  BOOST_TEST(check_model(*subject, "kept", 1).ok());
+  BOOST_TEST(check_model(*subject, "after", 2).ok());
+}
+
+// A pool takes all of its space when it is made, so it never meets a full file system later.
+BOOST_AUTO_TEST_CASE(a_pool_that_does_not_fit_is_not_made_and_one_that_fits_never_lacks_space) {
+  bucket_on_small_disk w;
+  if (!w.ready())
+    return;
+  pool_options options;
+  options.path = w.disk.path() + "/pool";
+  options.create_if_missing = true;
+  options.capacity_bytes = 256 * mib;
+  options.populate = false;
+  auto refused = open_pool(options);
+  BOOST_REQUIRE(!refused);
+  BOOST_TEST((refused.error().code() == errc::no_space), why(refused));
+  BOOST_TEST(std::filesystem::is_empty(w.disk.path()));
+  options.capacity_bytes = 64 * mib;
+  auto made = open_pool(options);
+  BOOST_REQUIRE_MESSAGE(made, why(made));
+  w.disk.fill();
+  auto stored = store_until_refused(*(*made)->models(), "m", mib);
+  BOOST_TEST(stored >= 20u);
+  for (std::uint64_t i = 0; i < stored; ++i)
+    BOOST_TEST(check_model(*(*made)->models(), "m" + std::to_string(i), i).ok());
+  made->reset();
+  made = open_pool(options);
+  BOOST_REQUIRE_MESSAGE(made, why(made));
+  BOOST_TEST((*made)->models()->stats().models == stored);
+}
+
+BOOST_AUTO_TEST_SUITE_END()

@@ -1,0 +1,10 @@
+// `millrace models verify`: compares the models of a bucket at rest with their checksums.
+#pragma once
+
+#include <millrace/tools/command.hpp>
+
+namespace millrace::tools {
+
+void add_models_verify(CLI::App& models, invocation& call);
+
+} // namespace millrace::tools
