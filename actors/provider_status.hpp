@@ -28,6 +28,7 @@ struct provider_status {
   std::uint64_t queued = 0;
   store_status store;
   checkpoint_status checkpoints;
+  std::string down; // why it does not serve; empty: it serves
 
   friend bool operator==(const provider_status&, const provider_status&) = default;
 
@@ -58,7 +59,7 @@ typename Inspector::result_type inspect(Inspector& f, provider_status& x) {
     x.name, x.kind, x.group, x.durable, s.models, x.capacity_bytes, x.used_bytes, s.evictions,
     x.in_flight, x.queued, s.stores, s.loads, s.failures, s.stored_bytes, s.loaded_bytes, c.kept,
     c.registered, c.saves_in_flight, c.saves_queued, c.saves, c.saves_failed, c.saved_bytes,
-    c.restores, c.restored_bytes, c.flushes, c.flushed);
+    c.restores, c.restored_bytes, c.flushes, c.flushed, x.down);
 }
 
 } // namespace millrace::actors

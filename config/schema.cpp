@@ -13,6 +13,7 @@ constexpr key_text log_levels[] = {"trace", "debug", "info", "warn", "error", "o
 // The choices of an enumeration stand in the order of its values.
 constexpr key_text wishes[] = {"auto", "off"};
 constexpr key_text host_sources[] = {"names", "job"};
+constexpr key_text required_choices[] = {"any", "all"};
 
 } // namespace
 
@@ -36,6 +37,11 @@ key_table<node_settings> keys_of() {
       "allow_users", key_type::users,
       "users (names or numbers) that may connect, besides the service's own user and root")),
     key<&s::log_level>(choice("log_level", log_levels, "the least severe event that is logged")),
+    key<&s::require>(choice(
+      "require", required_choices,
+      "what the node does when a provider cannot be opened: `any` starts with the others, as long "
+      "as there is one, and answers requests to it with `unavailable` and the reason; `all` does "
+      "not start")),
   });
   return {rows};
 }

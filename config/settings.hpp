@@ -12,6 +12,9 @@
 
 namespace millrace::config {
 
+/// The providers without which a node does not start.
+enum class required_providers : std::uint8_t { any, all };
+
 /// The process itself and who may talk to it.
 struct node_settings {
   std::string name = "n0";
@@ -23,6 +26,7 @@ struct node_settings {
   /// Users that may connect besides the service's own user and root, by name or uid.
   std::vector<std::string> allow_users;
   std::string log_level = "info";
+  required_providers require = required_providers::any;
 
   friend bool operator==(const node_settings&, const node_settings&) = default;
 };

@@ -7,6 +7,7 @@
 #include <millrace/storage/bucket.hpp>
 #include <millrace/storage/checkpoint_store.hpp>
 #include <millrace/storage/flush/step_flusher.hpp>
+#include <millrace/storage/salvage.hpp>
 
 #include <functional>
 #include <memory>
@@ -39,6 +40,9 @@ struct bucket_kind {
   std::function<result<opened_bucket>(
     const config::option_set& options, std::shared_ptr<memory_source> memory)>
     open;
+  /// Finds what is whole in storage that cannot be opened. Null for a kind in memory. Errors:
+  /// `invalid_argument` when the path has no storage of this kind.
+  std::function<status(const std::string& path, salvager& to)> salvage;
 };
 
 /// Converts what the factories of kinds return.
@@ -51,7 +55,8 @@ inline result<opened_bucket> as_opened(result<opened_bucket> both) { return both
 /// much memory of its node it takes.
 template <class Options, class Opened>
 bucket_kind bucket_of(
-  std::string_view name, result<Opened> (*open)(Options, std::shared_ptr<memory_source>)) {
+  std::string_view name, result<Opened> (*open)(Options, std::shared_ptr<memory_source>),
+  status (*salvage)(const std::string&, salvager&) = nullptr) {
   auto section = config::section_of<Options>(name);
   auto needs = [](const config::option_set& all) { return needs_of(all.of<Options>()); };
   return {
@@ -63,7 +68,8 @@ bucket_kind bucket_of(
       if (auto bad = config::check_options(name, options); !bad.ok())
         return fail(bad);
       return as_opened(open(options, std::move(memory)));
-    }};
+    },
+    salvage};
 }
 
 } // namespace millrace::storage

@@ -9,8 +9,8 @@ namespace millrace::storage {
 const std::vector<bucket_kind>& builtin_buckets() {
   static const std::vector<bucket_kind> kinds = {
     bucket_of("memory", open_memory_bucket),
-    bucket_of("rocksdb", open_rocksdb_bucket),
-    bucket_of("pmem", open_pmem_bucket),
+    bucket_of("rocksdb", open_rocksdb_bucket, salvage_rocksdb_bucket),
+    bucket_of("pmem", open_pmem_bucket, salvage_pool),
   };
   return kinds;
 }
@@ -25,6 +25,20 @@ result<const bucket_kind*> bucket_called(std::string_view name) {
   }
   return fail(
     errc::invalid_argument, "there is no kind of bucket called {}; the kinds are: {}", name, known);
+}
+
+status salvage_storage(const std::string& path, salvager& to) {
+  status first;
+  for (auto& kind : builtin_buckets()) {
+    if (!kind.salvage)
+      continue;
+    auto outcome = kind.salvage(path, to);
+    if (outcome.code() != errc::invalid_argument)
+      return outcome;
+    if (first.ok())
+      first = std::move(outcome);
+  }
+  return first;
 }
 
 } // namespace millrace::storage

@@ -15,4 +15,8 @@ const std::vector<bucket_kind>& builtin_buckets();
 /// Errors: `invalid_argument` that lists the kinds.
 result<const bucket_kind*> bucket_called(std::string_view name);
 
+/// Finds what is whole in the storage at a path, of whatever kind it is.
+/// Errors: `invalid_argument` when no kind has its storage there; those of the kind's `salvage`.
+[[nodiscard]] status salvage_storage(const std::string& path, salvager& to);
+
 } // namespace millrace::storage

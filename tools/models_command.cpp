@@ -1,8 +1,10 @@
 // `millrace models`: shows and changes the models that a group of providers keeps.
+#include <millrace/storage/builtin.hpp>
 #include <millrace/tools/connection.hpp>
 #include <millrace/tools/describe_model.hpp>
 #include <millrace/tools/listing.hpp>
 #include <millrace/tools/models_verify.hpp>
+#include <millrace/tools/salvage.hpp>
 #include <millrace/tools/text.hpp>
 
 #include <memory>
@@ -116,7 +118,8 @@ void add_describe(CLI::App& models, invocation& call) {
 } // namespace
 
 void add_models_command(CLI::App& app, invocation& call) {
-  auto* models = app.add_subcommand("models", "List, describe, verify, remove and pin models");
+  auto* models =
+    app.add_subcommand("models", "List, describe, verify, remove, pin and salvage models");
   models->require_subcommand(1);
   add_list(*models, call);
   add_describe(*models, call);
@@ -130,6 +133,11 @@ void add_models_command(CLI::App& app, invocation& call) {
   add_change(
     *models, call, "unpin", "Let models be evicted again", "unpinned",
     [](repository& repo, const std::string& model) { return repo.pin(model, false); });
+  add_salvage_command(
+    *models, call,
+    "Write all models that are whole to files, from the directory of a provider that no service "
+    "has open",
+    "the directory of a provider", storage::salvage_storage);
 }
 
 } // namespace millrace::tools

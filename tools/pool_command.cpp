@@ -3,6 +3,7 @@
 #include <millrace/storage/pmem/pool.hpp>
 #include <millrace/tools/output.hpp>
 #include <millrace/tools/progress_line.hpp>
+#include <millrace/tools/salvage.hpp>
 #include <millrace/tools/text.hpp>
 
 #include <array>
@@ -149,6 +150,10 @@ void add_pool_command(CLI::App& app, invocation& call) {
   add_verb(
     *pool, call, "info", "Show what a pool says of itself; changes nothing",
     [](invocation& c, const pool_arguments& a) { return show(c, storage::inspect_pool(a.path)); });
+  add_salvage_command(
+    *pool, call,
+    "Write all checkpoints and models that are whole to files; changes nothing in the pool",
+    "a file, or a device as /dev/dax0.0", storage::salvage_pool);
 }
 
 } // namespace millrace::tools

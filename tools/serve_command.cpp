@@ -41,12 +41,16 @@ void raise_file_limit() {
     log().warn("limit of open files not raised limit={}", before);
 }
 
-void print_ready(
-  invocation& call, const config::settings& settings, const std::vector<std::string>& addresses) {
+void print_ready(invocation& call, const config::settings& settings, const node& running) {
+  auto& addresses = running.addresses();
+  auto& down = running.down();
   if (call.json) {
     json providers = json::array();
-    for (auto& p : settings.providers)
+    for (auto& p : settings.providers) {
       providers.push_back(to_json(p));
+      if (auto why = down.find(p.name); why != down.end())
+        providers.back()["down"] = to_json(why->second);
+    }
     // One line, so that the program that started the service can read one line and know that it is
     // ready.
     call.out << json{{"ready",
@@ -61,7 +65,7 @@ void print_ready(
   }
   std::string providers;
   for (auto& p : settings.providers)
-    providers += " " + describe(p);
+    providers += " " + describe(p) + (down.contains(p.name) ? " (down)" : "");
   call.out << "millrace: node " << settings.node.name << " ready on " << joined(addresses)
            << " providers" << providers << std::endl;
 }
@@ -76,7 +80,7 @@ int serve(invocation& call, const serve_options& options) {
   auto node = node::start(*settings);
   if (!node)
     return report(call, node.error());
-  print_ready(call, *settings, node->addresses());
+  print_ready(call, *settings, *node);
   auto number = signals.wait();
   log().info("stopping node={} signal={}", settings->node.name, number);
   node->stop();

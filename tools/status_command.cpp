@@ -31,6 +31,8 @@ tl::expected<outcomes, failure> ask(const connection_options& options) {
 }
 
 json to_json(const actors::provider_status& p) {
+  if (!p.down.empty())
+    return {{"name", p.name}, {"kind", p.kind}, {"group", p.group}, {"down", p.down}};
   json out = {
     {"name", p.name},
     {"kind", p.kind},
@@ -170,15 +172,23 @@ void print_providers(std::ostream& out, const node_status& s) {
   table providers{
     {"provider", "kind", "group", ">models", ">used", ">in flight", ">queued", ">stores", ">stored",
      ">loads", ">loaded", ">failures", ">evictions"}};
-  for (auto& p : s.providers)
+  auto any = false;
+  for (auto& p : s.providers) {
+    if (!p.down.empty())
+      continue;
+    any = true;
     providers.add(
       {p.name, p.kind, p.group, std::to_string(p.store.models),
        used_of(p.used_bytes, p.capacity_bytes), std::to_string(p.in_flight),
        std::to_string(p.queued), std::to_string(p.store.stores), human_size(p.store.stored_bytes),
        std::to_string(p.store.loads), human_size(p.store.loaded_bytes),
        std::to_string(p.store.failures), std::to_string(p.store.evictions)});
-  if (!s.providers.empty())
+  }
+  if (any)
     providers.print(out, "  ");
+  for (auto& p : s.providers)
+    if (!p.down.empty())
+      out << "  provider " << printable(p.name) << " is down: " << printable(p.down) << '\n';
 }
 
 // The star marks the driver that the next transfer uses.
@@ -262,7 +272,9 @@ int show_status(invocation& call, const connection_options& options) {
     print_json_of(call, *all);
   bool complete = true;
   for (auto& [node, answer] : *all) {
-    complete &= answer.has_value();
+    complete &= answer &&
+      std::all_of(answer->providers.begin(), answer->providers.end(),
+                  [](auto& p) { return p.down.empty(); });
     if (call.json)
       continue;
     if (answer)

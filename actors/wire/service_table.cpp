@@ -31,6 +31,8 @@ result<const request_reader*> service_table::reader_of(
     return fail(errc::unsupported, fmt::format("this version knows no request of kind {}", number));
   auto& service = std::prev(after)->second;
   auto found = service.actors.find(target);
+  if (auto down = down_.find(target); down != down_.end())
+    return fail(down->second);
   if (found == service.actors.end())
     return fail(
       errc::not_found,

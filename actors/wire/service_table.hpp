@@ -48,6 +48,9 @@ public:
       caf::actor_cast<caf::strong_actor_ptr>(actor), wire_ends<Service>::serve(actor)};
   }
 
+  /// Says why a target has no actors. Its requests are refused with this error.
+  void add_down(const std::string& target, status why) { down_[target] = std::move(why); }
+
   /// Returns null if there is none.
   template <class Service>
   actor_of<Service> find(const std::string& target) const {
@@ -59,7 +62,7 @@ public:
 
   /// Returns the reader of a request frame.
   /// Errors:  `unsupported` for a number that belongs to no service; `not_found` naming target and
-  ///          service.
+  ///          service; the error of `add_down`.
   result<const request_reader*> reader_of(std::uint16_t number, const std::string& target) const;
 
   struct reporting {
@@ -88,6 +91,7 @@ private:
   service_entry& know(std::uint16_t first_number, const service_entry& service);
 
   std::map<std::uint16_t, service_entry> services_; // by their first number
+  std::map<std::string, status> down_;
   std::vector<reporting> reporting_;
   std::vector<connection_watcher> watchers_;
 };

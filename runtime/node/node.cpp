@@ -8,6 +8,7 @@
 #include <millrace/runtime/configuration.hpp>
 #include <millrace/runtime/node/node.hpp>
 #include <millrace/runtime/node/provider.hpp>
+#include <millrace/storage/builtin.hpp>
 #include <millrace/version.hpp>
 
 #include <pwd.h>
@@ -46,6 +47,7 @@ struct node::state {
   std::shared_ptr<engine> runs_on;
   std::unique_ptr<runtime::node_memory> memory;
   std::vector<std::unique_ptr<runtime::provider>> providers;
+  std::map<std::string, status> down;
   std::shared_ptr<actors::service_table> services = std::make_shared<actors::service_table>();
   std::shared_ptr<actors::connection_table> connections =
     std::make_shared<actors::connection_table>();
@@ -54,7 +56,7 @@ struct node::state {
   time_point started = steady_clock::now();
   bool stopped = false;
 
-  status open_provider(const config::provider_settings& p);
+  status open_providers();
   status open_sockets();
   void spawn_self();
   actors::node_status status_now() const;
@@ -62,11 +64,30 @@ struct node::state {
   void stop();
 };
 
-status node::state::open_provider(const config::provider_settings& p) {
-  auto opened = runtime::provider::open(p, runs_on, *memory, *services);
-  if (!opened)
-    return opened.error();
-  providers.push_back(std::move(*opened));
+// A damaged provider does not take the whole ones along, unless the settings say so.
+status node::state::open_providers() {
+  status first;
+  for (auto& p : settings.providers) {
+    auto opened = runtime::provider::open(p, runs_on, *memory, *services);
+    if (opened) {
+      providers.push_back(std::move(*opened));
+      continue;
+    }
+    auto why = opened.error().within("provider " + p.name);
+    if (first.ok())
+      first = why;
+    if (settings.node.require == config::required_providers::all)
+      return why;
+    services->add_down(
+      p.name, {errc::unavailable, "provider {} is down: {}", p.name, opened.error().to_string()});
+    down.emplace(p.name, opened.error());
+  }
+  if (providers.empty())
+    return first;
+  for (auto& [name, why] : down)
+    log().error(
+      "a provider is down, the node starts without it provider={} why=\"{}\"", name,
+      why.to_string());
   return {};
 }
 
@@ -85,6 +106,15 @@ actors::node_status node::state::status_now() const {
   s.staging_used_bytes = staging ? staging->used_bytes() : 0;
   s.paths = runs_on->fabric()->paths();
   s.reports = runs_on->fabric()->reports();
+  for (auto& p : settings.providers)
+    if (auto why = down.find(p.name); why != down.end()) {
+      auto& out = s.providers.emplace_back();
+      out.name = p.name;
+      if (auto kind = storage::bucket_called(p.bucket))
+        out.kind = (*kind)->section.keys.name;
+      out.group = p.group;
+      out.down = why->second.to_string();
+    }
   return s;
 }
 
@@ -190,9 +220,8 @@ result<node> node::start(const config::settings& settings) {
   s->runs_on = std::move(*started);
   s->memory = std::make_unique<runtime::node_memory>(s->runs_on);
   node n{std::move(s)};
-  for (auto& p : settings.providers)
-    if (auto bad = n.state_->open_provider(p); !bad.ok())
-      return fail(bad.within("provider " + p.name));
+  if (auto bad = n.state_->open_providers(); !bad.ok())
+    return fail(std::move(bad));
   n.state_->spawn_self();
   if (auto bad = n.state_->open_sockets(); !bad.ok())
     return fail(bad.within("node " + settings.node.name));
@@ -220,6 +249,8 @@ class client node::client() const {
   return millrace::client{runtime::client_core::of_node(
     state_->runs_on, runtime::directory_of(state_->settings), state_->services)};
 }
+
+const std::map<std::string, status>& node::down() const noexcept { return state_->down; }
 
 const std::string& node::address() const noexcept { return state_->addresses.front(); }
 const std::vector<std::string>& node::addresses() const noexcept { return state_->addresses; }

@@ -5,6 +5,7 @@
 #include <millrace/config/settings.hpp>
 #include <millrace/runtime/client/client.hpp>
 
+#include <map>
 #include <memory>
 #include <string>
 
@@ -15,9 +16,10 @@ namespace millrace {
 /// Threads: any.
 class node {
 public:
-  /// Starts what the settings describe. Returns when clients can connect.
+  /// Starts what the settings describe. Returns when clients can connect. With `node.require: any`
+  /// it starts without the providers that cannot be opened (see `down`).
   /// Errors:  those of the part that did not start, with its name: a socket in use, a provider's
-  ///          directory, memory.
+  ///          directory, memory. That of the first provider when none can be opened.
   static result<node> start(const config::settings& settings);
 
   /// Does what `start` does, but throws `millrace::error`.
@@ -36,6 +38,9 @@ public:
   /// Returns the address for clients on this host: the first of `addresses`.
   const std::string& address() const noexcept;
   const std::vector<std::string>& addresses() const noexcept;
+
+  /// Returns the providers that could not be opened, and why.
+  const std::map<std::string, status>& down() const noexcept;
 
   /// Refuses new work, lets running operations finish within `limits.shutdown_timeout`, and closes.
   /// A second call does nothing.

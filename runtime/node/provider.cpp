@@ -1,10 +1,10 @@
 // Opens a bucket of any kind from its settings, and serves the checkpoints of kinds that keep some.
-#include <millrace/actors/checkpoint/checkpoint_manager.hpp>
 #include <millrace/actors/store/tensor_store.hpp>
 #include <millrace/runtime/node/provider.hpp>
 #include <millrace/storage/builtin.hpp>
 
 #include <algorithm>
+#include <optional>
 
 namespace millrace::runtime {
 
@@ -66,14 +66,21 @@ result<std::unique_ptr<provider>> provider::open(
   out->name_ = p.name;
   if (auto bad = out->open_bucket(p, e, memory); !bad.ok())
     return fail(bad);
+  std::optional<actors::checkpoint_manager_deps> checkpoints;
+  if (out->opened_.checkpoints) {
+    auto prepared = out->prepare_checkpoints(p, e, memory);
+    if (!prepared)
+      return fail(prepared.error());
+    checkpoints = std::move(*prepared);
+  }
   services.add<actors::store_service>(
     p.name,
     e->adopt(actors::spawn_tensor_store(
       e->system(),
       {p.name, p.group, out->opened_.models, e->fabric(), store_limits_of(e->settings())})));
-  if (out->opened_.checkpoints)
-    if (auto bad = out->serve_checkpoints(p, e, memory, services); !bad.ok())
-      return fail(bad);
+  if (checkpoints)
+    services.add<actors::checkpoint_service>(
+      p.name, e->adopt(actors::spawn_checkpoint_manager(e->system(), std::move(*checkpoints))));
   return out;
 }
 
@@ -100,9 +107,8 @@ status provider::open_bucket(
   return {};
 }
 
-status provider::serve_checkpoints(
-  const config::provider_settings& p, const std::shared_ptr<engine>& e, node_memory& memory,
-  actors::service_table& services) {
+result<actors::checkpoint_manager_deps> provider::prepare_checkpoints(
+  const config::provider_settings& p, const std::shared_ptr<engine>& e, node_memory& memory) {
   auto& s = e->settings().checkpoints;
   actors::checkpoint_manager_deps deps;
   deps.name = p.name;
@@ -116,7 +122,7 @@ status provider::serve_checkpoints(
     options.provider = p.name;
     auto flusher = storage::flush::step_flusher::open(std::move(options), deps.store);
     if (!flusher)
-      return flusher.error();
+      return fail(flusher.error());
     flusher_ = std::move(*flusher);
     deps.keep_min = storage::flush::step_flusher::keep_min;
     deps.saved = [flusher = flusher_](const actors::save_receipt& receipt) {
@@ -134,15 +140,13 @@ status provider::serve_checkpoints(
   if (deps.store->capabilities().in_place) {
     auto staging = memory.make(p.name + ".snapshots", s.staging_piece_bytes * s.staging_pieces);
     if (!staging)
-      return staging.error();
+      return fail(staging.error());
     auto blocks = actors::staging_blocks::make(**staging, s.staging_piece_bytes, s.staging_pieces);
     if (!blocks)
-      return blocks.error();
+      return fail(blocks.error());
     deps.blocks = std::move(*blocks);
   }
-  services.add<actors::checkpoint_service>(
-    p.name, e->adopt(actors::spawn_checkpoint_manager(e->system(), std::move(deps))));
-  return {};
+  return deps;
 }
 
 status provider::close(std::uint32_t deadline_ms) {

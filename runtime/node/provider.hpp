@@ -2,6 +2,7 @@
 // Internal, used by `node`; needs CAF.
 #pragma once
 
+#include <millrace/actors/checkpoint/checkpoint_manager.hpp>
 #include <millrace/actors/wire/service_table.hpp>
 #include <millrace/runtime/node/engine.hpp>
 #include <millrace/storage/bucket_kind.hpp>
@@ -32,7 +33,8 @@ private:
 /// A provider is open until it is destroyed. Call `close` and end the actors before that.
 class provider {
 public:
-  /// Opens a provider and adds its actors to `services`. Blocks while the bucket reads its disk.
+  /// Opens a provider and adds its actors to `services`, all or none. Blocks while the bucket reads
+  /// its disk.
   static result<std::unique_ptr<provider>> open(
     const config::provider_settings& p, const std::shared_ptr<engine>& e, node_memory& memory,
     actors::service_table& services);
@@ -46,9 +48,9 @@ private:
   provider() = default;
   status open_bucket(
     const config::provider_settings& p, const std::shared_ptr<engine>& e, node_memory& memory);
-  status serve_checkpoints(
-    const config::provider_settings& p, const std::shared_ptr<engine>& e, node_memory& memory,
-    actors::service_table& services);
+  /// Prepares the actor of the checkpoints, and opens what it needs.
+  result<actors::checkpoint_manager_deps> prepare_checkpoints(
+    const config::provider_settings& p, const std::shared_ptr<engine>& e, node_memory& memory);
 
   std::string name_;
   storage::opened_bucket opened_;

@@ -3,6 +3,8 @@
 #include <millrace/storage/model_check.hpp>
 #include <millrace/storage/pmem/index_reader.hpp>
 #include <millrace/storage/pmem/medium/extents.hpp>
+#include <millrace/storage/pmem/medium/heap_check.hpp>
+#include <millrace/storage/pmem/medium/heap_layout.hpp>
 #include <millrace/storage/pmem/medium/pool_file.hpp>
 
 #include <algorithm>
@@ -15,6 +17,8 @@ namespace {
 
 status damaged(const std::string& what) { return {errc::corrupt_data, what}; }
 
+constexpr decode_limits body_bounds{.depth_max = 16, .decoded_bytes_max = 4ull << 30};
+
 template <class T>
 T copy_from(const std::byte* from) {
   T value;
@@ -24,44 +28,82 @@ T copy_from(const std::byte* from) {
 
 class index_reader {
 public:
-  index_reader(const heap& objects, const problem_callback& problem)
-    : heap_(objects), problem_(problem), objects_(objects.objects()) {}
+  index_reader(const pool_view& view, const problem_callback& problem)
+    : view_(view), problem_(problem) {}
 
   pool_index run() {
-    auto root = heap_.root();
-    auto& last = root->last_version;
-    out_.last_version = last.value;
-    if (last.check != word_check(root->id, word_kind::version, 0, last.value)) {
-      problem_("the number of the last version does not match its check");
+    auto entries = read_root();
+    if (!entries && (!problem_(entries.error().detail()) || view_.objects))
       return std::move(out_);
-    }
-    auto entries = read_table(*root);
-    if (!entries) {
-      problem_("the table of models: " + entries.error().detail());
-      return std::move(out_);
-    }
-    for (auto& entry : *entries) {
+    for (auto& entry : entries ? *entries : search()) {
       auto outcome = entry.key.kind == entry_kind::shard ? take_shard(entry) : take_stored(entry);
       if (!outcome.ok() && !problem_(fmt::format("{}: {}", describe(entry.key), outcome.detail())))
         return std::move(out_);
     }
-    for (auto& [offset, object] : objects_)
-      if (!claimed_.contains(offset))
-        out_.unreachable_bytes += object.size_bytes;
+    if (view_.objects)
+      for (auto& [offset, object] : *view_.objects)
+        if (!claimed_.contains(offset))
+          out_.unreachable_bytes += object.size_bytes;
     return std::move(out_);
   }
 
 private:
+  result<std::vector<table_entry>> read_root() {
+    if (!view_.root)
+      return fail(damaged("the root is damaged"));
+    auto& last = view_.root->last_version;
+    out_.last_version = last.value;
+    if (last.check != word_check(view_.root->id, word_kind::version, 0, last.value))
+      return fail(damaged("the number of the last version does not match its check"));
+    auto entries = read_table(*view_.root);
+    return entries ? std::move(entries) : fail(entries.error().within("the table of models"));
+  }
+
+  // Finds indices by their magic numbers and checksums.
+  std::vector<table_entry> search() {
+    constexpr std::uint64_t step = sizeof(object_header); // objects begin on multiples of it
+    searching_ = true;
+    out_.last_version = ~std::uint64_t{0};
+    std::vector<table_entry> found;
+    for (auto at = heap_at; at + sizeof(index_header) <= view_.size_bytes; at += step)
+      if (copy_from<std::uint64_t>(view_.at(at)) == index_header::magic_value)
+        if (auto key = key_of(at))
+          found.push_back({std::move(*key), at});
+    return found;
+  }
+
+  std::optional<table_key> key_of(std::uint64_t at) {
+    auto index = read_index({{}, at}, object_type::index);
+    if (!index)
+      return std::nullopt;
+    auto type = copy_from<object_header>(view_.at(at - sizeof(object_header))).type;
+    if (type == static_cast<std::uint64_t>(object_type::index))
+      if (auto shard = decode<shard_spec>(index->body, "shard", body_bounds))
+        return table_key{entry_kind::shard, shard->model, shard->rank};
+    auto word = unpack(index->header.slots[0].state, index->header.id, 0);
+    if (type == static_cast<std::uint64_t>(object_type::stored_index) && word)
+      if (auto stored = decode<stored_body>(index->body, "model", body_bounds))
+        return table_key{entry_kind::stored, stored->spec.name, word->payload};
+    return std::nullopt;
+  }
+
   result<std::span<const std::byte>> claim(
     std::uint64_t offset, object_type type, std::uint64_t least_bytes, const char* what) {
-    auto object = objects_.find(offset);
+    if (!view_.objects) {
+      if (
+        offset % sizeof(object_header) != 0 || offset < heap_at || offset > view_.size_bytes ||
+        view_.size_bytes - offset < least_bytes)
+        return fail(damaged(std::string{what} + " is not where it should be"));
+      return std::span{view_.at(offset), view_.size_bytes - offset};
+    }
+    auto object = view_.objects->find(offset);
     if (
-      object == objects_.end() || object->second.type != type ||
+      object == view_.objects->end() || object->second.type != type ||
       object->second.size_bytes < least_bytes)
       return fail(damaged(std::string{what} + " is not where it should be"));
     if (!claimed_.insert(offset).second)
       return fail(damaged(std::string{what} + " belongs to two owners"));
-    return std::span<const std::byte>{heap_.at<std::byte>(offset), object->second.size_bytes};
+    return std::span{view_.at(offset), object->second.size_bytes};
   }
 
   result<std::vector<table_entry>> read_table(const pool_root& root) {
@@ -115,7 +157,7 @@ private:
     if (!index)
       return index.error();
     auto found = std::make_shared<shard>();
-    auto spec = decode<shard_spec>(index->body, "shard", {.decoded_bytes_max = 1u << 30});
+    auto spec = decode<shard_spec>(index->body, "shard", body_bounds);
     if (!spec)
       return damaged(spec.error().detail());
     found->spec = std::move(*spec);
@@ -137,8 +179,7 @@ private:
     auto index = read_index(entry, object_type::stored_index);
     if (!index)
       return index.error();
-    auto body = decode<stored_body>(
-      index->body, "a model of the repository", {.depth_max = 16, .decoded_bytes_max = 4ull << 30});
+    auto body = decode<stored_body>(index->body, "a model of the repository", body_bounds);
     if (!body)
       return damaged(body.error().detail());
     auto found = std::make_shared<stored_version>();
@@ -215,10 +256,10 @@ private:
     if (word->state != slot_state::done)
       return {};
     one.sequence = word->payload;
-    auto digests = read_digests(heap_, s, number);
+    auto digests = read_digests(view_.base, s, number);
     if (!digests)
       return digests.error();
-    auto header = copy_from<version_header>(heap_.at<std::byte>(one.record_at));
+    auto header = copy_from<version_header>(view_.at(one.record_at));
     one.step = header.step;
     one.run = header.run;
     one.saved_at_ns = header.saved_at_ns;
@@ -275,6 +316,13 @@ private:
     return at == s.shape->packed.stream_bytes ? status{} : damaged("its data is not all there");
   }
 
+  static std::uint64_t newest_sequence(const slot_owner& s) {
+    std::uint64_t newest = 0;
+    for (auto& one : s.slots)
+      newest = std::max(newest, one.sequence);
+    return newest;
+  }
+
   std::shared_ptr<model> model_of(const slot_owner& s) {
     auto& known = out_.models[s.key.model];
     if (!known)
@@ -287,8 +335,13 @@ private:
     if (!known->shards.empty() && known->world_size != s->spec.world_size)
       return damaged("its world size is not that of the model's other shards");
     known->world_size = s->spec.world_size;
-    if (!known->shards.emplace(s->spec.rank, s).second)
+    auto& place = known->shards[s->spec.rank];
+    if (place && !searching_)
       return damaged("it is in the table twice");
+    // A search finds former indices of a shard, too.
+    if (place && newest_sequence(*place) > newest_sequence(*s))
+      return {};
+    place = s;
     for (auto& one : s->slots) {
       known->last_sequence = std::max(known->last_sequence, one.sequence);
       known->last_saved_at_ns = std::max(known->last_saved_at_ns, one.saved_at_ns);
@@ -301,17 +354,22 @@ private:
 
   status adopt(std::shared_ptr<stored_version> v) {
     auto known = model_of(*v);
-    if (!v->erased && find_stored(*known))
-      return damaged("another version stands under the same name");
+    if (auto other = find_stored(*known); other && !v->erased) {
+      if (!searching_)
+        return damaged("another version stands under the same name");
+      if (other->number() >= v->number())
+        return {};
+      known->versions.clear();
+    }
     if (!known->versions.emplace(v->number(), v).second)
       return damaged("it is in the table twice");
     out_.table.emplace(v->key, v->index);
     return {};
   }
 
-  const heap& heap_;
+  const pool_view& view_;
   const problem_callback& problem_;
-  std::unordered_map<std::uint64_t, object_info> objects_;
+  bool searching_ = false;
   std::unordered_set<std::uint64_t> claimed_;
   pool_index out_;
 };
@@ -326,14 +384,18 @@ bool right_count(const slot_owner& s, std::uint64_t digests) {
 
 } // namespace
 
-pool_index read_pool_index(const heap& objects, const problem_callback& problem) {
-  return index_reader{objects, problem}.run();
+pool_view view_of(const heap& objects, std::uint64_t size_bytes) {
+  return {objects.base(), size_bytes, objects.root(), objects.objects()};
+}
+
+pool_index read_pool_index(const pool_view& view, const problem_callback& problem) {
+  return index_reader{view, problem}.run();
 }
 
 result<std::vector<std::uint64_t>> read_digests(
-  const heap& objects, const slot_owner& s, std::uint64_t number) {
+  const std::byte* pool, const slot_owner& s, std::uint64_t number) {
   auto& one = s.slots[number];
-  auto from = objects.at<std::byte>(one.record_at);
+  auto from = pool + one.record_at;
   auto header = copy_from<version_header>(from);
   if (
     header.magic != version_header::magic_value || header.owner != s.id || header.slot != number ||

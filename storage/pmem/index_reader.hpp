@@ -10,7 +10,9 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
+#include <unordered_map>
 #include <utility>
 
 namespace millrace::storage::pmem {
@@ -30,16 +32,32 @@ struct pool_index {
     std::make_shared<std::atomic<std::uint64_t>>(0);
 };
 
+/// The bytes of a pool, mapped by libpmemobj or without it.
+struct pool_view {
+  const std::byte* base = nullptr;
+  std::uint64_t size_bytes = 0;
+  const pool_root* root = nullptr; // null: it is damaged
+  /// The objects of the heap. Without them the heap is not trusted: every object may reach to the
+  /// end of the file, and its own checksum says whether it is one.
+  std::optional<std::unordered_map<std::uint64_t, object_info>> objects;
+
+  const std::byte* at(std::uint64_t offset) const noexcept { return base + offset; }
+};
+
+pool_view view_of(const heap& objects, std::uint64_t size_bytes);
+
 /// Called with each problem. Returns false to stop reading.
 using problem_callback = std::function<bool(const std::string&)>;
 
-/// Returns the index, without the entries that have a problem.
-pool_index read_pool_index(const heap& objects, const problem_callback& problem);
+/// Returns the index, without the entries that have a problem. Where the heap is not trusted and
+/// the table of models cannot be read, it searches all bytes for the indices of shards and models;
+/// it may find some that were removed.
+pool_index read_pool_index(const pool_view& view, const problem_callback& problem);
 
 /// Returns the digests in the record of a slot's version. A model may have been stored without
 /// digests.
 /// Errors: `corrupt_data` saying what does not match.
 result<std::vector<std::uint64_t>> read_digests(
-  const heap& objects, const slot_owner& s, std::uint64_t number);
+  const std::byte* pool, const slot_owner& s, std::uint64_t number);
 
 } // namespace millrace::storage::pmem

@@ -92,7 +92,7 @@ result<std::shared_ptr<opened_model>> open_version(
     if (number < 0)
       return fail(no_such_step(*m, *s, which.step));
     auto at = static_cast<std::uint64_t>(number);
-    auto digests = read_digests(*state->objects, *s, at);
+    auto digests = read_digests(state->objects->base(), *s, at);
     if (!digests)
       return fail(
         digests.error().within(fmt::format("model {}, rank {}, slot {}", name, rank, at)));
@@ -114,7 +114,7 @@ result<std::shared_ptr<opened_model>> open_stored(
     auto v = find_stored(*m);
     if (!v || (version != 0 && version != v->number()))
       return fail(storage::no_such_model(name, version, v ? v->number() : 0));
-    auto digests = read_digests(*state->objects, *v, 0);
+    auto digests = read_digests(state->objects->base(), *v, 0);
     if (!digests)
       return fail(digests.error().within(describe(v->key)));
     record = {v->spec, v->number(), v->stored_at_ns(), std::move(*digests)};

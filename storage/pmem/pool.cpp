@@ -140,12 +140,14 @@ result<looked_into> look_into(const std::string& path) {
     return fail(objects.error());
   auto root = (*objects)->root();
   if (!root)
-    return fail(
-      errc::corrupt_data,
-      "pool {}: it has no root object; restore it from a copy, or make a new one", path);
+    return fail(damaged_pool(path, "it has no root object"));
   if (auto bad = check_root(*root, path, file->size_bytes); !bad.ok())
     return fail(std::move(bad));
   return looked_into{std::move(*file), std::move(*objects)};
+}
+
+pool_view view_of(const looked_into& seen) {
+  return pmem::view_of(*seen.objects, seen.file.size_bytes);
 }
 
 pool_info info_of(const looked_into& seen, const pool_index& index) {
@@ -192,10 +194,10 @@ private:
     if (stopped_)
       return;
     auto& one = s.slots[number];
-    auto digests = read_digests(*seen_.objects, s, number);
+    auto digests = read_digests(seen_.objects->base(), s, number);
     MILLRACE_ASSERT(digests); // loading has read them
     if (digests->size() == s.shape->digests) {
-      for (auto tensor : differing_tensors(*seen_.objects, s, one, *digests))
+      for (auto tensor : differing_tensors(seen_.objects->base(), s, one, *digests))
         report_.problems.push_back(fmt::format(
           "{}: tensor {} does not match its checksums", version_name(s, one),
           tensors.tensors[tensor].name));
@@ -242,7 +244,7 @@ result<pool_info> inspect_pool(const std::string& path) {
   if (!seen)
     return fail(seen.error());
   status first;
-  auto index = read_pool_index(*seen->objects, [&](const std::string& problem) {
+  auto index = read_pool_index(view_of(*seen), [&](const std::string& problem) {
     first = {errc::corrupt_data, "pool {}: {}; see `millrace pool check`", path, problem};
     return false;
   });
@@ -257,7 +259,7 @@ result<check_report> check_pool(
   if (!seen)
     return fail(seen.error());
   check_report report;
-  auto index = read_pool_index(*seen->objects, [&](const std::string& problem) {
+  auto index = read_pool_index(view_of(*seen), [&](const std::string& problem) {
     report.problems.push_back(problem);
     return true;
   });
@@ -293,8 +295,7 @@ result<std::shared_ptr<pool>> open_pool(pool_options options) {
     return fail(objects.error());
   auto root = (*objects)->root();
   if (!root)
-    return fail(
-      errc::corrupt_data, "pool {}: it has no root object; see `millrace pool check`", path);
+    return fail(damaged_pool(path, "it has no root object"));
   if (auto bad = check_root(*root, path, file->size_bytes); !bad.ok())
     return fail(std::move(bad));
   auto state =

@@ -4,6 +4,7 @@
 
 #include <millrace/core/memory.hpp>
 #include <millrace/storage/checkpoint_store.hpp>
+#include <millrace/storage/salvage.hpp>
 #include <millrace/storage/when_full.hpp>
 
 #include <cstdint>
@@ -134,6 +135,11 @@ result<pool_info> inspect_pool(const std::string& path);
 /// that cannot be read.
 result<check_report> check_pool(
   const std::string& path, bool verify_bytes, const progress_callback& progress = {});
+
+/// Finds the checkpoints and models of a pool that are whole, whatever else is damaged, without
+/// changing it. Where the table of models is lost, it finds some that were removed, too.
+/// Errors: as `open_pool` for what is no pool of this version; those of `to`.
+[[nodiscard]] status salvage_pool(const std::string& path, salvager& to);
 
 /// Opens a pool. Blocks while it checks the index.
 ///

@@ -43,10 +43,12 @@ pool_state::~pool_state() { stop(); }
 
 status pool_state::load() {
   status first;
-  auto index = read_pool_index(*objects, [&](const std::string& problem) {
+  auto index = read_pool_index(view_of(*objects, file.size_bytes), [&](const std::string& problem) {
     first = {
-      errc::corrupt_data, "pool {}: {}; see `millrace pool check`, and restore a copy", file.path,
-      problem};
+      errc::corrupt_data,
+      "pool {}: {}; see `millrace pool check`, and restore a copy, or save what is whole with "
+      "`millrace pool salvage`",
+      file.path, problem};
     return false;
   });
   if (!first.ok())

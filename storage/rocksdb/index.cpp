@@ -215,4 +215,13 @@ result<std::unique_ptr<index>> index::open_to_read(const std::string& path) {
   return made;
 }
 
+result<std::unique_ptr<index>> index::repair(const std::string& path) {
+  auto options = index_options(path);
+  options.paranoid_checks = false;
+  options.wal_recovery_mode = db::WALRecoveryMode::kSkipAnyCorruptedRecords;
+  if (auto s = db::RepairDB(path, options); !s.ok())
+    return fail(to_status(s, "repairing the index " + path));
+  return open(path, false, nullptr);
+}
+
 } // namespace millrace::storage::rocksdb

@@ -30,11 +30,14 @@ public:
   virtual ~index() = default;
 
   /// Opens the database. `create`: makes a new one if there is none; otherwise a missing one is an
-  /// error.
+  /// error. `reserve` may be null: the database does not write then.
   static result<std::unique_ptr<index>> open(
     const std::string& path, bool create, std::shared_ptr<index_reserve> reserve);
   /// Opens the database without changing any file. `write` is refused.
   static result<std::unique_ptr<index>> open_to_read(const std::string& path);
+
+  /// Repairs and opens a database. What cannot be read is dropped, so give it a copy.
+  static result<std::unique_ptr<index>> repair(const std::string& path);
 
   virtual result<std::optional<std::string>> get(const std::string& key) const = 0;
 

@@ -65,6 +65,8 @@ status check_directory(const std::string& path) {
   return {};
 }
 
+} // namespace
+
 // The kernel drops the lock with the process, however it ends.
 status lock(const io::file_handle& file, int how, const std::string& path) {
   if (::flock(file.get(), how | LOCK_NB) == 0)
@@ -83,6 +85,8 @@ result<io::file_handle> lock_directory(const std::string& path) {
     return fail(std::move(bad));
   return file;
 }
+
+namespace {
 
 bool has_segments(const std::string& path) {
   std::error_code why;

@@ -13,5 +13,7 @@ result<bucket_files> open_bucket_files(rocksdb_bucket_options& options);
 /// Opens lock, index and segments to read only, without changing anything. Errors: `not_found`,
 /// `busy`, `corrupt_data`.
 result<bucket_files> open_to_verify(const std::string& path);
+/// Keeps other processes from opening the directory. Errors: `busy`.
+result<io::file_handle> lock_directory(const std::string& path);
 
 } // namespace millrace::storage::rocksdb

@@ -4,6 +4,7 @@
 
 #include <millrace/storage/bucket.hpp>
 #include <millrace/storage/rocksdb/rocksdb_options.hpp>
+#include <millrace/storage/salvage.hpp>
 
 #include <memory>
 
@@ -18,5 +19,11 @@ result<std::shared_ptr<bucket>> open_rocksdb_bucket(rocksdb_bucket_options optio
 /// Opens the bucket with `staging` as `options.staging`.
 result<std::shared_ptr<bucket>> open_rocksdb_bucket(
   rocksdb_bucket_options options, std::shared_ptr<memory_source> staging);
+
+/// Finds the models of a bucket that are whole, without changing its index and segments. Needs
+/// space for a copy of the index in TMPDIR.
+/// Errors: `invalid_argument` for a directory without an index, `busy` when a live process has it
+///         open, `no_space`; those of `to`.
+[[nodiscard]] status salvage_rocksdb_bucket(const std::string& path, salvager& to);
 
 } // namespace millrace::storage

@@ -5,6 +5,7 @@
 #include <millrace/storage/pmem/pool.hpp>
 #include <millrace/tests/support/bucket_driving.hpp>
 #include <millrace/tests/support/checkpoint_driving.hpp>
+#include <millrace/tests/support/dice.hpp>
 #include <millrace/tests/support/held_completion.hpp>
 #include <millrace/tests/support/pool_place.hpp>
 
@@ -251,6 +252,70 @@ BOOST_AUTO_TEST_CASE(checking_finds_changed_bytes_of_a_model) {
   BOOST_TEST(
     report.problems[0].find("model net, version 1 of the repository: tensor t1") == 0u,
     report.problems[0]);
+}
+
+/// Takes space for models until there is none, and returns the percentage of the pool that their bytes are. `next_size`
+/// draws their sizes.
+template <class F>
+std::uint64_t percent_taken(F next_size) {
+  constexpr auto pool_bytes = 256 * mib;
+  world w{pool_way::memory, pool_bytes};
+  std::vector<std::unique_ptr<reservation>> taken;
+  std::uint64_t sum = 0;
+  for (;;) {
+    auto size = next_size();
+    auto one = reserve(*w.models, spec_of("net" + std::to_string(taken.size()), {size}));
+    if (!one) {
+      BOOST_TEST((one.error().code() == errc::no_space), one.error().to_string());
+      return sum * 100 / pool_bytes;
+    }
+    sum += size;
+    taken.push_back(std::move(*one));
+  }
+}
+
+BOOST_AUTO_TEST_CASE(a_pool_holds_models_of_any_size_up_to_85_percent) {
+  std::vector<std::uint64_t> sizes = {65'536,  66'000,    74'752,    100'000,
+                                      262'144, 1'000'000, 1'306'624, 1'568'768};
+  for (auto size = 80'000u; size <= 16 * mib; size += size / 7)
+    sizes.push_back(size);
+  for (std::uint64_t size = mib; size <= 16 * mib; size += mib)
+    sizes.push_back(size);
+  for (auto size : sizes) {
+    auto percent = percent_taken([&] { return size; });
+    BOOST_TEST_MESSAGE(size << " bytes: " << percent << " %");
+    BOOST_TEST(percent >= 85u, size << " bytes");
+  }
+}
+
+BOOST_AUTO_TEST_CASE(a_pool_holds_models_of_mixed_sizes) {
+  for (std::uint64_t seed = 1; seed <= 3; ++seed) {
+    dice by{seed};
+    auto percent = percent_taken([&] {
+      auto size = 65'536 + by.below(65'536);
+      return size << by.below(8);
+    });
+    BOOST_TEST_MESSAGE("mixed: " << percent << " %");
+    BOOST_TEST(percent >= 75u);
+  }
+}
+
+BOOST_DATA_TEST_CASE(
+  what_is_stored_fills_a_pool_up_to_85_percent, data::make({65'536u, 1'000'000u}), size) {
+  constexpr auto pool_bytes = 256 * mib;
+  world w{pool_way::memory, pool_bytes};
+  std::uint64_t count = 0;
+  auto last = store(*w.models, spec_of("net0", {size}), 1);
+  for (; last; last = store(*w.models, spec_of("net" + std::to_string(count), {size}), 1))
+    ++count;
+  BOOST_TEST((last.error().code() == errc::no_space), last.error().to_string());
+  BOOST_TEST_MESSAGE(count << " models of " << size << " bytes");
+  BOOST_TEST(count * size * 100 / pool_bytes >= 85u);
+  BOOST_TEST(w.models->stats().models == count);
+  // Room that one gives up is the next one's.
+  BOOST_TEST(erase(*w.models, "net3").ok());
+  BOOST_TEST(store(*w.models, spec_of("again", {size}), 2).has_value());
+  w.check_whole();
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -361,6 +361,45 @@ BOOST_AUTO_TEST_CASE(checking_finds_changed_bytes_and_changes_nothing) {
   BOOST_TEST(damaged->problems.size() == 1u);
 }
 
+BOOST_AUTO_TEST_CASE(salvage_needs_neither_the_heap_nor_the_table_of_models) {
+  struct counter final : salvager {
+    status take(
+      const archive::version_origin& origin,
+      std::unique_ptr<archive::tensor_source> source) override {
+      auto seed = content_seed(*origin.model, *origin.rank, *origin.step);
+      auto& tensors = source->tensors().tensors;
+      for (std::uint32_t i = 0; i < tensors.size(); ++i) {
+        std::vector<std::byte> bytes(size_bytes(tensors[i]).value());
+        BOOST_TEST(source->read(i, 0, bytes).ok());
+        BOOST_TEST(is_filled(bytes.data(), bytes.size(), seed, i, 0));
+      }
+      steps.push_back(*origin.step);
+      return {};
+    }
+    void lose(const std::string& what) override { lost.push_back(what); }
+    std::vector<std::uint64_t> steps;
+    std::vector<std::string> lost;
+  };
+  fixture f;
+  f.flip(8192 + (3u << 20) + 1024 + 64, 3); // the header of the heap's first chunk
+  auto refused = f.refusal();
+  BOOST_TEST((refused.code() == errc::corrupt_data));
+  BOOST_TEST(mentions(refused, "millrace pool salvage"), refused.to_string());
+  counter first;
+  BOOST_TEST(salvage_pool(f.place.path(), first).ok());
+  BOOST_TEST(first.steps.size() == 2u);
+  BOOST_TEST(first.lost.empty());
+  auto before = contents(f.place.path());
+  f.flip(f.find(table_header::magic_value).at(0) + sizeof(table_header) + 3, 5);
+  counter second;
+  BOOST_TEST(salvage_pool(f.place.path(), second).ok());
+  BOOST_TEST(second.steps.size() == 2u);
+  BOOST_REQUIRE(second.lost.size() == 1u);
+  BOOST_TEST(second.lost[0].find("table of models") != std::string::npos);
+  f.flip(f.find(table_header::magic_value).at(0) + sizeof(table_header) + 3, 5);
+  BOOST_TEST((contents(f.place.path()) == before));
+}
+
 BOOST_AUTO_TEST_CASE(a_pool_open_here_is_busy) {
   fixture f;
   auto first = f.open_or_fail();

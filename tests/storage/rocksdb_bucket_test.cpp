@@ -18,6 +18,8 @@
 #include <unistd.h>
 
 #include <fstream>
+#include <iterator>
+#include <memory>
 
 using namespace millrace;
 using namespace millrace::storage;
@@ -66,6 +68,45 @@ void write_key(const std::string& path, std::string key, std::optional<std::stri
   BOOST_REQUIRE(db);
   auto written = (*db)->write({{std::move(key), std::move(value)}});
   BOOST_REQUIRE(written.ok());
+}
+
+/// Compares what a salvage finds with what was stored: the models of these tests by their seeds.
+struct kept_models final : salvager {
+  status take(const archive::version_origin& origin, std::unique_ptr<archive::tensor_source> source)
+    override {
+    auto seed = *origin.model == "large" ? 1u : 3u;
+    auto& tensors = source->tensors().tensors;
+    for (std::uint32_t i = 0; i < tensors.size(); ++i) {
+      std::vector<std::byte> bytes(size_bytes(tensors[i]).value());
+      if (auto bad = source->read(i, 0, bytes); !bad.ok())
+        return bad;
+      wrong += !is_filled(bytes.data(), bytes.size(), seed, i, 0);
+    }
+    names.push_back(*origin.model);
+    return {};
+  }
+  void lose(const std::string& what) override { lost.push_back(what); }
+
+  std::vector<std::string> names, lost;
+  std::size_t wrong = 0;
+};
+
+/// Changes a byte of the model that was stored with this seed.
+void flip_in_segments(const world& w, std::uint64_t seed) {
+  std::string wanted(4096, '\0');
+  fill(reinterpret_cast<std::byte*>(wanted.data()), wanted.size(), seed, 0, 0);
+  for (auto& entry : std::filesystem::directory_iterator{w.options().path + "/segments"}) {
+    std::fstream file{entry.path(), std::ios::in | std::ios::out | std::ios::binary};
+    std::string bytes{std::istreambuf_iterator<char>{file}, {}};
+    auto at = bytes.find(wanted);
+    if (at == std::string::npos)
+      continue;
+    file.clear();
+    file.seekp(static_cast<std::streamoff>(at + 5));
+    file.put(static_cast<char>(~wanted[5]));
+    return;
+  }
+  BOOST_FAIL("the model is not in the segments");
 }
 
 } // namespace
@@ -547,6 +588,35 @@ BOOST_AUTO_TEST_CASE(a_bucket_may_be_dropped_by_its_own_completion) {
   });
   BOOST_REQUIRE(dropped.take());
   BOOST_TEST((w.refusal() == errc::ok));
+}
+
+BOOST_AUTO_TEST_CASE(salvage_finds_the_whole_models_of_a_directory_that_cannot_be_opened) {
+  world w;
+  {
+    auto subject = w.open_or_fail();
+    BOOST_REQUIRE(store(*subject, spec_of("large", {2 * mib, 100}), 1));
+    BOOST_REQUIRE(store(*subject, spec_of("rotten", {mib}), 2));
+    BOOST_REQUIRE(store(*subject, spec_of("small", {900}), 3));
+    kept_models none;
+    BOOST_TEST((salvage_rocksdb_bucket(w.options().path, none).code() == errc::busy));
+    BOOST_TEST(subject->close(10'000).ok());
+  }
+  flip_in_segments(w, 2);
+  kept_models whole;
+  BOOST_TEST(salvage_rocksdb_bucket(w.options().path, whole).ok());
+  BOOST_TEST((whole.names == std::vector<std::string>{"large", "small"}));
+  BOOST_TEST(whole.wrong == 0u);
+  BOOST_REQUIRE(whole.lost.size() == 1u);
+  BOOST_TEST(whole.lost[0].find("model rotten: tensor t0") != std::string::npos);
+  // Without the file that names the others, RocksDB opens nothing.
+  std::ofstream{w.options().path + "/index/CURRENT"} << "nothing";
+  BOOST_TEST((w.refusal() != errc::ok));
+  kept_models repaired;
+  BOOST_TEST(salvage_rocksdb_bucket(w.options().path, repaired).ok());
+  BOOST_TEST((repaired.names == std::vector<std::string>{"large", "small"}));
+  BOOST_TEST((w.refusal() != errc::ok)); // the directory is as it was
+  BOOST_TEST(
+    (salvage_rocksdb_bucket(w.directory.path(), repaired).code() == errc::invalid_argument));
 }
 
 BOOST_AUTO_TEST_SUITE_END()

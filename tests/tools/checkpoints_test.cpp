@@ -461,4 +461,57 @@ BOOST_AUTO_TEST_CASE(where_nobody_knows_how_far_it_is_a_mark_moves) {
     "repack [  #                     ] 2 s");
 }
 
+BOOST_AUTO_TEST_CASE(salvage_writes_what_is_whole_and_names_what_is_not) {
+  place p;
+  load(p, 10);
+  load(p, 20);
+  spoil(p, content(20));
+  auto salvaged = run({"pool", "salvage", p.pool, p.file("out"), "--json"});
+  BOOST_TEST(salvaged.code == 1);
+  auto report = json::parse(salvaged.out);
+  BOOST_TEST_REQUIRE(report.at("saved").size() == 1u);
+  auto file = report.at("saved").at(0).get<std::string>();
+  BOOST_TEST(file == p.file("out") + "/resnet@10.rank-0-of-1.safetensors");
+  BOOST_TEST(difference_of(file, 10) == "");
+  BOOST_TEST(report.at("lost").at(0).get<std::string>().find("step 20") != std::string::npos);
+  // It is what `load` reads, with the name and the step.
+  place other;
+  BOOST_TEST(other.checkpoints({"load", file}).code == 0);
+  BOOST_TEST((other.parsed({"ls"}).at("checkpoints").at(0).at("complete_steps") == json{10}));
+}
+
+BOOST_AUTO_TEST_CASE(salvage_needs_neither_the_heap_nor_the_table_of_models) {
+  place p;
+  load(p, 10);
+  load(p, 20);
+  {
+    std::fstream file{p.pool, std::ios::in | std::ios::out | std::ios::binary};
+    std::string bytes{std::istreambuf_iterator<char>{file}, {}};
+    auto table = bytes.rfind("MDLTABLE");
+    BOOST_TEST_REQUIRE(table != std::string::npos);
+    file.clear();
+    file.seekp(static_cast<std::streamoff>(table + 30)); // in its body
+    file << "xx";
+    file.seekp(8192 + 3072 * 1024 + 1024 + 64); // the header of the heap's first chunk
+    file << "xxxx";
+  }
+  for (auto command : {"info", "check"}) {
+    auto refused = run({"pool", command, p.pool});
+    BOOST_TEST(refused.code == 1);
+    BOOST_TEST(refused.err.find("damaged") != std::string::npos, refused.err);
+    BOOST_TEST(refused.err.find("millrace pool salvage") != std::string::npos, refused.err);
+  }
+  auto salvaged = run({"pool", "salvage", p.pool, p.file("out")});
+  BOOST_TEST(salvaged.code == 1);
+  BOOST_TEST(salvaged.out.find("table of models") != std::string::npos, salvaged.out);
+  for (auto step : {10u, 20u})
+    BOOST_TEST(
+      difference_of(
+        p.file("out") + "/resnet@" + std::to_string(step) + ".rank-0-of-1.safetensors", step) ==
+      "");
+  BOOST_TEST(run({"pool", "salvage", p.file("absent"), p.file("out")}).code == 1);
+  BOOST_TEST(run({"pool", "salvage", p.pool, p.file("out"), "--format", "x"}).code == 2);
+  BOOST_TEST(run({"models", "salvage", p.dir.path(), p.file("out")}).code == 1);
+}
+
 BOOST_AUTO_TEST_SUITE_END()

@@ -216,7 +216,7 @@ private:
         ++report_.skipped;
         return {};
       }
-      auto read = read_digests(*state_->objects, *s, one.number);
+      auto read = read_digests(state_->objects->base(), *s, one.number);
       if (!read)
         return read.error();
       digests = std::move(*read);

@@ -43,12 +43,12 @@ status window_check::compare(const io::packed_window& w, const std::byte* data) 
 }
 
 std::vector<std::uint32_t> differing_tensors(
-  const heap& objects, const slot_owner& s, const slot& version,
+  const std::byte* pool, const slot_owner& s, const slot& version,
   const std::vector<std::uint64_t>& digests) {
   window_check check{*s.shape, digests};
   std::set<std::uint32_t> wrong;
   for (auto& w : s.shape->packed.windows) {
-    auto data = objects.at<std::byte>(locate(version.extents, w.at, w.size_bytes).front().offset);
+    auto data = pool + locate(version.extents, w.at, w.size_bytes).front().offset;
     auto of_window = check.differing(w, data);
     wrong.insert(of_window.begin(), of_window.end());
   }
@@ -105,7 +105,7 @@ std::vector<kept_version> lease_kept(
   for_each_kept(*m, [&](auto& s, auto number) {
     kept.push_back(
       {s->spec, lease_to_read(state, m, s, number), s->window_bytes, s->slots[number].step,
-       read_digests(*state->objects, *s, number)});
+       read_digests(state->objects->base(), *s, number)});
   });
   return kept;
 }

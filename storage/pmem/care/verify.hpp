@@ -49,7 +49,7 @@ private:
 
 /// Returns the tensors of a version that differ in the mapping; ascending.
 std::vector<std::uint32_t> differing_tensors(
-  const heap& objects, const slot_owner& s, const slot& version,
+  const std::byte* pool, const slot_owner& s, const slot& version,
   const std::vector<std::uint64_t>& digests);
 
 /// A slot whose version stays while others of its model are freed.

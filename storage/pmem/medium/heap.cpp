@@ -1,6 +1,8 @@
 // Calls of libpmemobj: opening, reserving, publishing. Called by all of storage/pmem.
 #include <millrace/core/assert.hpp>
+#include <millrace/storage/pmem/medium/data_classes.hpp>
 #include <millrace/storage/pmem/medium/heap.hpp>
+#include <millrace/storage/pmem/medium/heap_layout.hpp>
 
 #include <fmt/format.h>
 #include <libpmemobj.h>
@@ -14,20 +16,18 @@ namespace millrace::storage::pmem {
 
 namespace {
 
-// The unit in which libpmemobj allocates large objects.
-constexpr std::uint64_t chunk_bytes = 256 * 1024;
-constexpr std::uint64_t header_bytes = 64; // the most that it uses of an object's chunks
+constexpr std::uint64_t header_bytes = 64; // the most that the library uses of an object's chunks
 
-// Objects from this size on get chunks of their own. By default the library puts objects of up to
-// 2.3 MiB side by side into blocks of 4 MiB: only one of 2304 KiB fits, and a block is free only
-// when all of it is. Ten chunks are the smallest object that always gets whole chunks.
-constexpr std::uint64_t own_chunks_bytes = 768 * 1024;
+// The smallest object that the library itself never puts into a run.
 constexpr std::uint64_t chunks_min = 10;
 
-std::uint64_t size_to_ask_for(std::uint64_t size_bytes) {
-  if (size_bytes < own_chunks_bytes)
-    return size_bytes;
-  return std::max(size_bytes, chunks_min * chunk_bytes - header_bytes);
+// An object of data may take a place that is this much larger while no better one is free.
+constexpr std::uint64_t larger_places_max = 2;
+
+bool is_of_tables(std::uint64_t unit_bytes) {
+  auto& classes = table_classes();
+  return std::any_of(
+    classes.begin(), classes.end(), [=](auto& one) { return one.unit_bytes == unit_bytes; });
 }
 
 // Settings of the library apply to every pool that is opened afterwards.
@@ -50,7 +50,10 @@ status refusal(int error, const std::string& doing) {
   case EAGAIN:
     return {errc::busy, "{}; it is open elsewhere: close it there first", detail};
   case EINVAL:
-    return {errc::corrupt_data, "{}; see `millrace pool check`", detail};
+    return {
+      errc::corrupt_data,
+      "{}; restore the file from a copy, or save what is whole with `millrace pool salvage`",
+      detail};
   case EEXIST:
     return {errc::already_exists, detail};
   case ENOSPC:
@@ -87,14 +90,45 @@ result<std::unique_ptr<heap>> heap::create(const std::string& path, std::uint64_
   return std::unique_ptr<heap>{new heap{pool}};
 }
 
+heap::heap(PMEMobjpool* pool) : pool_(pool) {
+  for (auto classes : {&data_classes(), &table_classes()})
+    for (auto& one : *classes) {
+      pobj_alloc_class_desc wanted{
+        one.unit_bytes, 0, static_cast<unsigned>(one.units), POBJ_HEADER_COMPACT, 0};
+      // Without a class, objects take the places of the next one.
+      if (::pmemobj_ctl_set(pool_, "heap.alloc_class.new.desc", &wanted) == 0)
+        classes_.push_back({one.unit_bytes, wanted.class_id});
+    }
+  std::sort(
+    classes_.begin(), classes_.end(), [](auto& a, auto& b) { return a.unit_bytes < b.unit_bytes; });
+}
+
 bool heap::reserve(
   std::uint64_t size_bytes, object_type type, pobj_action& action, std::uint64_t& offset) const {
-  if (size_bytes > PMEMOBJ_MAX_ALLOC_SIZE)
-    return false;
-  auto got = ::pmemobj_reserve(
-    pool_, &action, size_to_ask_for(size_bytes), static_cast<std::uint64_t>(type));
-  offset = got.off;
-  return !OID_IS_NULL(got);
+  auto take = [&](std::uint64_t size, std::uint64_t flags) {
+    auto kind = static_cast<std::uint64_t>(type);
+    auto got = ::pmemobj_xreserve(pool_, &action, size, kind, flags);
+    offset = got.off;
+    return !OID_IS_NULL(got);
+  };
+  auto with_header = size_bytes + sizeof(object_header);
+  auto table = type == object_type::table;
+  if (with_header < data_class_min_bytes && !table)
+    return take(size_bytes, 0);
+  if (classes_.empty() || with_header > classes_.back().unit_bytes)
+    return size_bytes <= PMEMOBJ_MAX_ALLOC_SIZE &&
+      take(std::max(size_bytes, chunks_min * chunk_bytes - header_bytes), 0);
+  auto fits =
+    std::lower_bound(classes_.begin(), classes_.end(), with_header, [](auto& one, auto size) {
+      return one.unit_bytes < size;
+    });
+  for (; fits != classes_.end(); ++fits) {
+    if (!table && fits->unit_bytes > larger_places_max * with_header)
+      break;
+    if (is_of_tables(fits->unit_bytes) == table && take(size_bytes, POBJ_CLASS_ID(fits->id)))
+      return true;
+  }
+  return table && take(size_bytes, 0);
 }
 
 heap::~heap() { ::pmemobj_close(pool_); }

@@ -74,11 +74,17 @@ public:
     std::uint64_t size_bytes, object_type type, pobj_action& action, std::uint64_t& offset) const;
 
 private:
-  explicit heap(PMEMobjpool* pool) : pool_(pool) {}
+  explicit heap(PMEMobjpool* pool);
 
   std::uint64_t take_largest(std::uint64_t size_bytes, std::vector<pobj_action>& taken) const;
 
+  struct size_class {
+    std::uint64_t unit_bytes = 0;
+    std::uint32_t id = 0; // of the library
+  };
+
   PMEMobjpool* pool_;
+  std::vector<size_class> classes_; // of data and of tables, by size
 };
 
 /// Returns the last message of libpmemobj on this thread.

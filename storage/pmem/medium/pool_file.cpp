@@ -3,6 +3,7 @@
 #include <millrace/core/clock.hpp>
 #include <millrace/core/dax_device.hpp>
 #include <millrace/core/kill_point.hpp>
+#include <millrace/storage/pmem/medium/heap_check.hpp>
 #include <millrace/storage/pmem/medium/pool_file.hpp>
 
 #include <fcntl.h>
@@ -35,45 +36,10 @@ struct foreign_header {
   std::uint32_t major = 0;
 };
 constexpr std::uint64_t descriptor_at = 4096;
-struct pool_descriptor {
-  char layout[1024];
-  std::uint64_t lanes_offset, lanes;
-  std::uint64_t heap_offset;
-  std::uint64_t unused[124];
-  std::uint64_t checksum;
-  std::uint64_t root_offset;
-  std::uint64_t run_id;
-  std::uint64_t root_size;
-  std::uint64_t conversion_flags;
-  std::uint64_t heap_size;
-};
 static_assert(offsetof(pool_descriptor, root_offset) == 2048);
 
 std::optional<dax_device> device_of(const struct stat& info) {
   return S_ISCHR(info.st_mode) ? find_dax_device(info.st_rdev) : std::nullopt;
-}
-
-// A device cannot be read. It can be mapped, in pieces of its alignment.
-status read_device(const pool_file& file, void* to, std::size_t length, std::uint64_t offset) {
-  auto doing = "reading the headers of " + file.path;
-  struct stat info {};
-  if (::fstat(file.file.get(), &info) != 0)
-    return status_from_errno(errno, doing);
-  auto device = device_of(info).value_or(dax_device{});
-  auto piece = std::max(device.alignment_bytes, descriptor_at);
-  auto from = offset / piece * piece;
-  auto bytes = (offset + length - from + piece - 1) / piece * piece;
-  auto p = ::mmap(nullptr, bytes, PROT_READ, MAP_SHARED, file.file.get(), static_cast<off_t>(from));
-  if (p == MAP_FAILED)
-    return status_from_errno(errno, doing);
-  std::memcpy(to, static_cast<const std::byte*>(p) + (offset - from), length);
-  ::munmap(p, bytes);
-  return {};
-}
-
-status read_bytes(const pool_file& file, void* to, std::size_t length, std::uint64_t offset) {
-  return file.device ? read_device(file, to, length, offset)
-                     : io::read_all(file.file, to, length, offset, file.path);
 }
 
 // Not `pmem_is_pmem`, whose answer can be forced by the environment.
@@ -167,9 +133,7 @@ result<pool_file> open_pool_file(const std::string& path, pool_medium wanted) {
 
 status check_root(const pool_root& root, const std::string& path, std::uint64_t file_bytes) {
   if (root.magic != pool_root::magic_value)
-    return {
-      errc::corrupt_data,
-      "pool {}: its root is none of Millrace's, or damaged; see `millrace pool check`", path};
+    return damaged_pool(path, "its root is none of Millrace's");
   if (root.format_version != pool_format_version)
     return {
       errc::unsupported_version,
@@ -177,9 +141,7 @@ status check_root(const pool_root& root, const std::string& path, std::uint64_t 
       "checkpoints with that and load the files into a new pool",
       path, root.format_version, pool_format_version};
   if (root.checksum != checksum_of(root) || root.header_bytes != sizeof(pool_root))
-    return {
-      errc::corrupt_data,
-      "pool {}: the checksum of its root does not match; see `millrace pool check`", path};
+    return damaged_pool(path, "the checksum of its root does not match");
   if (root.features != 0)
     return {
       errc::unsupported_version,
@@ -192,50 +154,92 @@ status check_root(const pool_root& root, const std::string& path, std::uint64_t 
   return {};
 }
 
-status check_headers(const pool_file& file) {
+file_image::~file_image() {
+  if (!bytes_.empty())
+    ::munmap(bytes_.data(), bytes_.size());
+}
+
+result<file_image> file_image::map(const pool_file& file, image_access access) {
+  file_image image;
+  if (file.size_bytes == 0)
+    return image;
+  auto writable = access == image_access::own_copy;
+  auto p = ::mmap(
+    nullptr, file.size_bytes, writable ? PROT_READ | PROT_WRITE : PROT_READ,
+    (writable ? MAP_PRIVATE : MAP_SHARED) | MAP_NORESERVE, file.file.get(), 0);
+  if (p == MAP_FAILED)
+    return fail(status_from_errno(errno, "mapping pool " + file.path));
+  image.bytes_ = {static_cast<std::byte*>(p), file.size_bytes};
+  return image;
+}
+
+status damaged_pool(const std::string& path, const std::string& what) {
+  return {
+    errc::corrupt_data,
+    "pool {}: damaged: {}; restore the file from a copy, or save what is whole with `millrace pool "
+    "salvage`",
+    path, what};
+}
+
+result<pool_descriptor> read_descriptor(const pool_file& file, std::span<const std::byte> bytes) {
   auto& path = file.path;
   auto not_ours = [&](const std::string& what) {
-    return status{
+    return fail(
       errc::invalid_argument, "pool {}: {}; name another path, or remove what is there", path,
-      what};
+      what);
   };
   foreign_header header{};
   const foreign_header blank{};
   pool_descriptor descriptor;
-  if (file.size_bytes < descriptor_at + sizeof descriptor)
+  if (bytes.size() < heap_at)
     return not_ours(
-      fmt::format("no pool of Millrace, or one of which only {} bytes are left", file.size_bytes));
-  if (auto bad = read_bytes(file, &header, sizeof header, 0); !bad.ok())
-    return bad;
-  if (auto bad = read_bytes(file, &descriptor, sizeof descriptor, descriptor_at); !bad.ok())
-    return bad;
+      fmt::format("no pool of Millrace, or one of which only {} bytes are left", bytes.size()));
+  std::memcpy(&header, bytes.data(), sizeof header);
+  std::memcpy(&descriptor, bytes.data() + descriptor_at, sizeof descriptor);
   if (file.device && std::memcmp(&header, &blank, sizeof header) == 0)
-    return {
+    return fail(
       errc::not_found, "pool {}: no pool is on the device; make one with `millrace pool create`",
-      path};
+      path);
   if (std::memcmp(header.signature, "PMEMOBJ", 8) != 0)
     return not_ours("no pool of Millrace (no libpmemobj signature)");
   if (header.major != pmemobj_major)
-    return {
+    return fail(
       errc::unsupported_version, "pool {}: written by another format of libpmemobj, {}", path,
-      header.major};
+      header.major);
   if (std::strncmp(descriptor.layout, pool_layout, sizeof descriptor.layout) != 0)
     return not_ours("a pool of another program (another layout name)");
-  if (
-    descriptor.heap_offset > file.size_bytes ||
-    descriptor.heap_size > file.size_bytes - descriptor.heap_offset)
+  return descriptor;
+}
+
+status check_headers(const pool_file& file) {
+  auto& path = file.path;
+  auto image = file_image::map(file, image_access::read_only);
+  if (!image)
+    return image.error();
+  auto bytes = image->bytes();
+  auto descriptor = read_descriptor(file, bytes);
+  if (!descriptor)
+    return descriptor.error();
+  auto& d = *descriptor;
+  if (d.lanes_offset != lanes_at || d.lanes != lane_count || d.heap_offset != heap_at)
+    return damaged_pool(path, "the description of its parts");
+  if (d.heap_size > file.size_bytes - heap_at)
     return {
       errc::corrupt_data,
       "pool {}: truncated: its heap ends at {}, the file at {}; restore the file from a copy", path,
-      descriptor.heap_offset + descriptor.heap_size, file.size_bytes};
-  pool_root root;
+      heap_at + d.heap_size, file.size_bytes};
   if (
-    descriptor.root_size < sizeof root || descriptor.root_offset < descriptor.heap_offset ||
-    descriptor.root_offset > file.size_bytes - sizeof root)
-    return {errc::corrupt_data, "pool {}: it has no root object; see `millrace pool check`", path};
-  if (auto bad = read_bytes(file, &root, sizeof root, descriptor.root_offset); !bad.ok())
+    d.root_size != sizeof(pool_root) || d.root_offset < heap_at ||
+    d.root_offset > file.size_bytes - sizeof(pool_root))
+    return damaged_pool(path, "it has no root object");
+  pool_root root;
+  std::memcpy(static_cast<void*>(&root), bytes.data() + d.root_offset, sizeof root);
+  if (auto bad = check_root(root, path, file.size_bytes); !bad.ok())
     return bad;
-  return check_root(root, path, file.size_bytes);
+  if (root.size_bytes != heap_at + d.heap_size)
+    return damaged_pool(path, "the size of its heap");
+  auto bad = check_heap(bytes, d.heap_size, d.root_offset);
+  return bad.ok() ? bad : damaged_pool(path, bad.detail());
 }
 
 namespace {

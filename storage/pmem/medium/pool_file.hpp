@@ -8,8 +8,11 @@
 #include <millrace/storage/pmem/medium/heap.hpp>
 #include <millrace/storage/pmem/pool.hpp>
 
+#include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
+#include <utility>
 
 namespace millrace::storage::pmem {
 
@@ -26,8 +29,54 @@ struct pool_file {
 /// that has it open.
 result<pool_file> open_pool_file(const std::string& path, pool_medium wanted);
 
-/// Reads the headers without changing them, and refuses a file that is foreign, newer, truncated or
-/// damaged.
+enum class image_access : std::uint8_t {
+  read_only,
+  own_copy, // changes do not reach the file; not for devices
+};
+
+/// The bytes of a pool's file, mapped without libpmemobj.
+class file_image {
+public:
+  /// Errors: the system's.
+  static result<file_image> map(const pool_file& file, image_access access);
+  file_image(file_image&& other) noexcept : bytes_(std::exchange(other.bytes_, {})) {}
+  file_image& operator=(file_image&& other) noexcept {
+    std::swap(bytes_, other.bytes_);
+    return *this;
+  }
+  ~file_image();
+
+  std::span<std::byte> bytes() const noexcept { return bytes_; }
+
+private:
+  file_image() = default;
+
+  std::span<std::byte> bytes_;
+};
+
+/// The part of libpmemobj's own header that says where its parts are.
+struct pool_descriptor {
+  char layout[1024];
+  std::uint64_t lanes_offset, lanes;
+  std::uint64_t heap_offset;
+  std::uint64_t unused[124];
+  std::uint64_t checksum;
+  std::uint64_t root_offset;
+  std::uint64_t run_id;
+  std::uint64_t root_size;
+  std::uint64_t conversion_flags;
+  std::uint64_t heap_size;
+};
+
+/// Reads the descriptor of a file of at least the size of an empty heap. Errors: as
+/// `check_headers`, for what is no pool of this format.
+result<pool_descriptor> read_descriptor(const pool_file& file, std::span<const std::byte> bytes);
+
+/// Returns the error for a damaged pool, with the remedies.
+status damaged_pool(const std::string& path, const std::string& what);
+
+/// Reads the headers and the heap without changing them, and refuses a file that is foreign, newer,
+/// truncated or damaged. libpmemobj may open what passes.
 /// Errors: those of `open_pool`; `not_found` for a device without a pool.
 [[nodiscard]] status check_headers(const pool_file& file);
 

@@ -1,0 +1,222 @@
+// Reads a bucket's models without opening the bucket: from a copy of its index, repaired where it
+// must be, and from its segments. Called by the command.
+#include <millrace/core/digest.hpp>
+#include <millrace/storage/io/file_io.hpp>
+#include <millrace/storage/io/packing.hpp>
+#include <millrace/storage/model_check.hpp>
+#include <millrace/storage/rocksdb/index_reader.hpp>
+#include <millrace/storage/rocksdb/rocksdb_bucket.hpp>
+#include <millrace/storage/rocksdb/stored_record.hpp>
+
+#include <fcntl.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <map>
+
+namespace millrace::storage {
+
+using namespace rocksdb;
+
+namespace {
+
+namespace fs = std::filesystem;
+
+/// A directory that goes with its owner.
+class temporary_directory {
+public:
+  temporary_directory() {
+    std::error_code ignored;
+    auto pattern = (fs::temp_directory_path(ignored) / "millrace-salvage-XXXXXX").string();
+    if (::mkdtemp(pattern.data()))
+      path_ = pattern;
+  }
+  temporary_directory(const temporary_directory&) = delete;
+  temporary_directory& operator=(const temporary_directory&) = delete;
+  ~temporary_directory() {
+    std::error_code ignored;
+    if (!path_.empty())
+      fs::remove_all(path_, ignored);
+  }
+
+  const std::string& path() const noexcept { return path_; }
+
+private:
+  std::string path_;
+};
+
+using records = std::map<std::string, std::string>; // encoded, by model
+
+result<records> read_records(const index& db) {
+  records found;
+  auto outcome = db.scan(keys::records, [&](std::string_view key, std::string_view value) {
+    found.emplace(key.substr(keys::records.size()), value);
+    return status{};
+  });
+  return outcome.ok() ? result<records>{std::move(found)} : fail(std::move(outcome));
+}
+
+/// A version in the segments or in the index.
+class stored_source final : public archive::tensor_source {
+public:
+  static result<std::unique_ptr<stored_source>> open(
+    const std::string& segments, const index& db, const std::string& model,
+    const std::string& encoded) {
+    auto record = decode_record(model, encoded);
+    if (!record)
+      return fail(record.error());
+    auto checked = check_spec(record->model.spec);
+    if (
+      !checked || record->model.spec.name != model || record->window_bytes < io::window_bytes_min ||
+      record->window_bytes % io::direct_io_bytes != 0)
+      return fail(errc::corrupt_data, "its record contradicts itself");
+    std::unique_ptr<stored_source> made{new stored_source{segments, std::move(*record)}};
+    made->packed_ = io::pack(checked->tensor_bytes, made->record_.window_bytes);
+    if (auto bad = made->find_bytes(db, model); !bad.ok())
+      return fail(std::move(bad));
+    return made;
+  }
+
+  const layout& tensors() const noexcept override { return record_.model.spec.tensors; }
+  const archive::text_pairs& metadata() const noexcept override {
+    return record_.model.spec.metadata;
+  }
+
+  status read(std::uint32_t tensor, std::uint64_t offset, std::span<std::byte> into) override {
+    for (auto& part : io::parts_of(packed_, {tensor, offset, into.size()}))
+      if (auto bad = read_stream(part.at, into.subspan(part.tensor_offset - offset, part.length));
+          !bad.ok())
+        return bad;
+    return {};
+  }
+
+  /// Compares all bytes with their digests, if there are some.
+  status verify() {
+    auto& digests = record_.model.digests;
+    if (digests.empty())
+      return {};
+    std::vector<std::byte> block(digest_block_bytes);
+    std::size_t next = 0;
+    auto& all = tensors().tensors;
+    for (std::uint32_t i = 0; i < all.size(); ++i) {
+      auto total = size_bytes(all[i]).value_or(0);
+      for (std::uint64_t at = 0; at < total; at += digest_block_bytes) {
+        std::span bytes{block.data(), std::min(digest_block_bytes, total - at)};
+        if (auto bad = read(i, at, bytes); !bad.ok())
+          return bad;
+        if (next >= digests.size() || digest(bytes.data(), bytes.size()) != digests[next++])
+          return {errc::corrupt_data, "tensor {} does not match its checksums", all[i].name};
+      }
+    }
+    return {};
+  }
+
+private:
+  stored_source(std::string segments, stored_record record)
+    : segments_(std::move(segments)), record_(std::move(record)) {}
+
+  status find_bytes(const index& db, const std::string& model) {
+    if (!record_.inlined) {
+      std::uint64_t held = 0;
+      for (auto& e : record_.extents)
+        held += e.length;
+      return held >= packed_.stream_bytes
+        ? status{}
+        : status{errc::corrupt_data, "its extents are too small for its tensors"};
+    }
+    auto needed = io::stream_end(packed_);
+    if (needed == 0)
+      return {};
+    auto value = db.get(keys::stream(model));
+    if (!value)
+      return value.error();
+    auto stream = *value ? decode_stream(record_.model.version, **value) : std::nullopt;
+    if (!stream || stream->size() < needed)
+      return {errc::corrupt_data, "its bytes are not in the index"};
+    stream_ = std::move(*stream);
+    return {};
+  }
+
+  status read_stream(std::uint64_t at, std::span<std::byte> into) {
+    if (record_.inlined) {
+      std::memcpy(into.data(), stream_.data() + at, into.size());
+      return {};
+    }
+    for (auto& run : locate(record_.extents, at, into.size(), ~std::uint64_t{0})) {
+      auto path = fmt::format("{}/{:06}.seg", segments_, run.file);
+      auto& file = files_[run.file];
+      if (file.get() < 0) {
+        auto opened = io::open_file(path, O_RDONLY);
+        if (!opened)
+          return opened.error();
+        file = std::move(*opened);
+      }
+      auto bad = io::read_all(file, into.data() + run.from, run.length, run.offset, path);
+      if (!bad.ok())
+        return bad;
+    }
+    return {};
+  }
+
+  std::string segments_;
+  stored_record record_;
+  io::packing packed_;
+  std::string stream_;
+  std::map<std::uint32_t, io::file_handle> files_;
+};
+
+// The copy as it is, if all of it can be read; else repaired.
+result<std::pair<std::unique_ptr<index>, records>> open_copy(
+  const std::string& from, const std::string& copy, salvager& to) {
+  for (auto repair : {false, true}) {
+    std::error_code why;
+    fs::remove_all(copy, why);
+    fs::copy(from, copy, why);
+    if (why)
+      return fail(status_from_errno(why.value(), fmt::format("copying {} to {}", from, copy)));
+    auto db = repair ? index::repair(copy) : index::open(copy, false, nullptr);
+    auto found = db ? read_records(**db) : fail(db.error());
+    if (found)
+      return std::pair{std::move(*db), std::move(*found)};
+    if (repair)
+      return fail(found.error());
+    to.lose("a part of the index: " + found.error().detail());
+  }
+  return fail(errc::corrupt_data, "{} cannot be read", from);
+}
+
+} // namespace
+
+status salvage_rocksdb_bucket(const std::string& path, salvager& to) {
+  std::error_code why;
+  if (!fs::is_directory(path + "/index", why))
+    return {
+      errc::invalid_argument, "{} is no directory of a rocksdb provider: it has no index", path};
+  auto lock = lock_directory(path);
+  if (!lock)
+    return lock.error();
+  temporary_directory work;
+  if (work.path().empty())
+    return status_from_errno(errno, "making a directory for a copy of the index in TMPDIR");
+  auto opened = open_copy(path + "/index", work.path() + "/index", to);
+  if (!opened)
+    return opened.error();
+  auto& [db, found] = *opened;
+  for (auto& [model, encoded] : found) {
+    auto source = stored_source::open(path + "/segments", *db, model, encoded);
+    auto bad = source ? (*source)->verify() : source.error();
+    if (!bad.ok()) {
+      to.lose(fmt::format("model {}: {}", model, bad.detail()));
+      continue;
+    }
+    if (auto stopped = to.take({model, {}, {}, {}, {}}, std::move(*source)); !stopped.ok())
+      return stopped;
+  }
+  return {};
+}
+
+} // namespace millrace::storage
