@@ -117,6 +117,10 @@ key_table<checkpoint_settings> keys_of() {
       expert(count("registrations_max", 1, 65'536, "shards of running jobs in each provider"))),
     key<&s::saves_queued_max>(expert(count(
       "saves_queued_max", 0, 1'024, "saves of one shard that wait behind the one in flight"))),
+    key<&s::slot_wait_ms>(expert(ms(
+      "slot_wait", 1, day_ms,
+      "time that a save waits for a slot, while other ranks have yet to complete an earlier step "
+      "or versions are being read; then it fails with `busy`, which names them"))),
     key<&s::staging_piece_bytes>(expert(
       size("staging_piece", mib, gib, "size of one piece of the staging memory for snapshots"))),
     key<&s::staging_pieces>(expert(count(

@@ -91,19 +91,23 @@ public:
   virtual void leave(std::string model, std::uint32_t rank, bool finished) = 0;
 
   /// Picks the slot to fill, marks it *active* durably, and lends it. It never takes the slot of
-  /// the newest complete step, nor one that is being read or that a lost peer may still write to.
-  /// Of the others it takes an empty one, else one with the same step, else the one saved longest
-  /// ago.
+  /// the newest complete step, nor one of a step that is not complete and still can be, nor one
+  /// that is being read or that a lost peer may still write to. Of the others it takes an empty
+  /// one, else one with the same step, else the one saved longest ago.
+  ///
+  /// A step can still be complete while each rank without a done version of it is saving it, or
+  /// belongs to its run, which is the newest, and has saved no later step in it. A rank that was
+  /// never registered counts as such a rank.
   ///
   /// The caller fills the windows as with a bucket. `publish(digests)`, where the digests are
   /// required, makes the bytes persistent unless `written_back` was called. Only then it marks the
   /// slot *done* with step, wall clock and digests, atomically. Its value is the step. An abandoned
   /// reservation leaves the slot empty.
-  /// Errors: `not_found` for a shard that is not enrolled; `busy` when every slot is in use, naming
-  ///         the uses.
+  /// Errors: `not_found` for a shard that is not enrolled; `busy` when no slot can be filled yet,
+  ///         naming for each slot its use, or the ranks that it waits for.
   ///
   /// `freed`, which may be empty, is kept only when the answer is `busy`. It runs once, on any
-  /// thread and with no lock held, when a slot of the shard is released, maybe before `done` has
+  /// thread and with no lock held, when a slot of the shard may be free, maybe before `done` has
   /// run. The next `begin` or `leave` discards it.
   virtual void begin(
     save_spec what, std::function<void()> freed,
@@ -129,10 +133,11 @@ public:
   virtual void erase(
     std::string model, std::optional<std::uint64_t> step, completion<void> done) = 0;
 
-  /// Frees second versions of finished jobs and active slots of dead ones, and moves versions to
-  /// reduce fragmentation. A version is freed only after the one that stays was read on all ranks
-  /// and matches its digests. A crash at any instant is safe. It blocks only the shard that it
-  /// moves, and never touches a version that is being read.
+  /// Frees second versions of finished jobs, but none of a step that can still be complete, and
+  /// active slots of dead jobs, and moves versions to reduce fragmentation. A version is freed only
+  /// after the one that stays was read on all ranks and matches its digests. A crash at any instant
+  /// is safe. It blocks only the shard that it moves, and never touches a version that is being
+  /// read.
   virtual void repack(progress_callback progress, completion<repack_report> done) = 0;
 
   virtual bucket_stats stats() const = 0;

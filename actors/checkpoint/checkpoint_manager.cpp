@@ -151,6 +151,7 @@ private:
     deps.source = e.request.source;
     deps.busy = e.request.busy;
     deps.queued_max = deps_.limits.saves_queued_max;
+    deps.slot_wait_ms = deps_.limits.slot_wait_ms;
     deps.counters = counters_;
     deps.saved = deps_.saved;
     deps.left = context_->home<void>([this](const result<void>&) { repacker_.run_if_low_again(); });

@@ -14,8 +14,8 @@
 
 namespace millrace::actors {
 
-/// What happens to a save while another save of the shard is in flight, or while every slot that it
-/// could fill is being read.
+/// What happens to a save while another save of the shard is in flight, or while no slot can be
+/// filled: every one is being read, or has a version that other ranks have yet to complete.
 enum class when_saving : std::uint8_t { wait = 0, refuse = 1 };
 
 /// Registers a shard, once per job. `source` covers all of its memory, readable.
@@ -76,10 +76,13 @@ struct save_times {
   std::uint64_t begin_us = 0;   // until a slot was picked and marked active
   std::uint64_t pull_us = 0;    // while the bytes were pulled
   std::uint64_t persist_us = 0; // until the version was written back and marked done
+  // The part of `begin_us` while no slot could be filled: other ranks had yet to complete a step,
+  // or versions were being read. Older services do not send this field.
+  std::uint64_t slot_us = 0;
 
   friend bool operator==(const save_times&, const save_times&) = default;
 };
-MILLRACE_INSPECT(save_times, x.queued_us, x.begin_us, x.pull_us, x.persist_us)
+MILLRACE_INSPECT(save_times, x.queued_us, x.begin_us, x.pull_us, x.persist_us, x.slot_us)
 
 struct save_receipt {
   std::string model;
@@ -183,8 +186,8 @@ struct checkpoint_service
       // Ends a registration in order. Saves that still run are given up.
       method<leave_request, done_reply>,
       // Pulls the registered memory into a slot. The answer is `staged`.
-      // Errors: not_found (no such registration), busy, permission_denied, peer_lost,
-      //         deadline_exceeded.
+      // Errors: not_found (no such registration), busy (also when no slot could be filled for
+      //         `checkpoints.slot_wait`), permission_denied, peer_lost, deadline_exceeded.
       method<save_request, save_receipt>,
       // Waits until the same save is *done*. Fails with the save's error.
       method<durable_request, save_receipt>,

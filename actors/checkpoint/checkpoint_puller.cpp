@@ -20,6 +20,7 @@ constexpr std::size_t remembered_max = 16;
 struct asked_save {
   save_request request;
   time_point deadline;
+  time_point slot_deadline;                  // of the wait for a slot, once it runs
   std::shared_ptr<save_operation> operation; // null while it waits
   std::optional<save_promise> staged;        // until answered
   std::vector<save_promise> durable;
@@ -36,6 +37,7 @@ public:
     context_->shard = std::move(deps_.shard);
     context_->source = deps_.source;
     context_->busy = deps_.busy;
+    context_->slot_wait_ms = deps_.slot_wait_ms;
   }
 
   const char* name() const override { return "checkpoint_puller"; }
@@ -49,6 +51,9 @@ protected:
   void give_up_all(const status& why) override { leave({false, why}); }
 
   bool give_up_late(time_point now) override {
+    if (auto running = queue_.empty() ? nullptr : queue_.front();
+        running && running->operation && running->slot_deadline < now)
+      running->operation->give_up_slot();
     give_up_if(late(deps_.provider, "finish"), [now](auto& asked) { return asked.deadline < now; });
     return !queue_.empty();
   }
@@ -97,6 +102,7 @@ private:
     events.ended = [this, asked](result<save_receipt> outcome) {
       finish(asked, std::move(outcome));
     };
+    asked->slot_deadline = now() + std::chrono::milliseconds{deps_.slot_wait_ms};
     asked->operation = save_operation::make(context_, asked->request, std::move(events));
     try {
       asked->operation->begin();

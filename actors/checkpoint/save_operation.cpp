@@ -69,6 +69,13 @@ public:
     end(fail(waited.within(name())));
   }
 
+  void give_up_slot() override {
+    if (!busy_.ok())
+      give_up(
+        {errc::busy, "there was no slot for {} ms (checkpoints.slot_wait)",
+         context_->slot_wait_ms});
+  }
+
 private:
   bool ended() const { return !events_.ended; }
 
@@ -91,10 +98,12 @@ private:
         [self = shared_from_this()](auto slot) { self->on_slot(std::move(slot)); }));
   }
 
-  // All slots that could be filled are being read. A save asks again when one is freed, and this
-  // may become known before the save learns that the slots are busy.
+  // No slot can be filled. A save asks again when one may be free, and this may become known before
+  // the save learns that the slots are busy.
   void wait_for_slot(const status& busy) {
     busy_ = busy;
+    if (waits_since_ == time_point{})
+      waits_since_ = steady_clock::now();
     if (freed_)
       ask_for_slot();
   }
@@ -115,6 +124,8 @@ private:
     MILLRACE_KILL_POINT("save.begun");
     pull_at_ = steady_clock::now();
     receipt_.times.begin_us = us_between(begun_, pull_at_);
+    if (waits_since_ != time_point{})
+      receipt_.times.slot_us = us_between(waits_since_, pull_at_);
     slot_ = std::move(*slot);
     auto self = shared_from_this();
     work_->context = context_;
@@ -187,7 +198,7 @@ private:
   bool in_place_ = true;
   events events_;
   save_receipt receipt_;
-  time_point created_, begun_, pull_at_, filled_at_;
+  time_point created_, begun_, waits_since_, pull_at_, filled_at_;
   status busy_; // the error while it waits for a slot
   bool freed_ = false;
   std::shared_ptr<pull_work> work_ = std::make_shared<pull_work>();

@@ -22,6 +22,7 @@ public:
   shard_spec shard;
   bulk_handle source;
   when_saving busy = when_saving::wait;
+  std::uint32_t slot_wait_ms = 0;
   bool direct = true; // false once a transfer straight to a slot was refused
 };
 
@@ -39,6 +40,8 @@ public:
   /// Ends the save with an error unless it has ended. The slot is given back once nothing can touch
   /// it any more.
   virtual void give_up(const status& why) = 0;
+  /// Ends the save with `busy` if it still waits for a slot.
+  virtual void give_up_slot() = 0;
 
   static std::shared_ptr<save_operation> make(
     std::shared_ptr<puller_context> context, const save_request& request, events events);

@@ -47,8 +47,8 @@ void name_peers(
 std::string stages_of(const save_receipt& r) {
   auto text = [](std::uint64_t us) { return std::to_string(us); };
   return "last one, us: queued " + text(r.times.queued_us) + ", begin " + text(r.times.begin_us) +
-    ", pull " + text(r.times.pull_us) + ", persist " + text(r.times.persist_us) + "; " + r.driver +
-    ", " + r.path;
+    " (for a slot " + text(r.times.slot_us) + ")" + ", pull " + text(r.times.pull_us) +
+    ", persist " + text(r.times.persist_us) + "; " + r.driver + ", " + r.path;
 }
 
 std::string stages_of(

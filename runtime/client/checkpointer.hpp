@@ -27,11 +27,14 @@ struct checkpoint_options {
   std::string model;
   std::uint32_t rank = 0;
   std::uint32_t world_size = 1;
-  std::uint32_t keep = 2; // versions reserved for each shard, at least 2
+  // Versions reserved for each shard, at least 2. A rank can be `keep - 1` steps ahead of the
+  // slowest one before its saves wait.
+  std::uint32_t keep = 2;
   // Shown in listings, in the user's own words: {"tensor", "1/4"}.
   std::vector<std::pair<std::string, std::string>> axes = {};
   std::vector<std::pair<std::string, std::string>> metadata = {};
-  // The choice for a save that comes while another save is in flight.
+  // The choice for a save that comes while another save is in flight, or for which there is no slot
+  // yet, see `checkpointer`.
   when_saving busy = when_saving::wait;
   // The group of providers; empty: any provider that keeps checkpoints.
   std::string group = {};
@@ -65,6 +68,12 @@ struct pending_save {
 /// the failure. A `save` that comes before them does not begin; its futures fail with that failure.
 /// Destroying the last copy without `close` waits for the save in flight, as `close` does, and logs
 /// a failure. A lost connection ends the registration; the next save registers again.
+///
+/// When every rank has seen `durable` for step s, `restore()` gives a step >= s, whatever dies
+/// afterwards. All ranks must have saved s in one run of the job: a job that went back to an older
+/// step, or a rank of which was replaced, begins a run, for whose steps this holds anew. A save that
+/// would overwrite this rank's part of a step that other ranks may still complete waits for them.
+/// So save the same steps on every rank. docs/decisions/013-steps-in-lockstep.md has the proof.
 /// Threads: any. Calls that name a step must be made in the order of the steps.
 /// Source:  Portus, sections III-B, III-C, III-E, III-F.
 class checkpointer {
@@ -77,8 +86,9 @@ public:
 
   /// Begins to save the registered tensors as `step` and returns at once. The provider's threads
   /// and the runtime's threads in this process copy the bytes; the caller's thread does not.
-  /// Errors:  `busy` with `when_saving::refuse`; `no_space`; `peer_lost`; the failure of an earlier
-  ///          save, once. After a failure no thread reads the tensors any more.
+  /// Errors:  `busy` with `when_saving::refuse`, or naming the ranks that lag behind after
+  ///          `checkpoints.slot_wait` of the provider; `no_space`; `peer_lost`; the failure of an
+  ///          earlier save, once. After a failure no thread reads the tensors any more.
   pending_save save(std::uint64_t step, save_mode mode = save_mode::direct);
 
   /// Waits until the tensors may be changed. Call it before each update. It returns at once unless

@@ -31,6 +31,7 @@ actors::checkpoint_limits checkpoint_limits_of(const config::settings& s) {
   actors::checkpoint_limits l{bounds_of(s)};
   l.registrations_max = s.checkpoints.registrations_max;
   l.saves_queued_max = s.checkpoints.saves_queued_max;
+  l.slot_wait_ms = static_cast<std::uint32_t>(s.checkpoints.slot_wait_ms);
   l.restores_max = s.limits.loads_max;
   l.queued_max = s.limits.queued_max;
   return l;

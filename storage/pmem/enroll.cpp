@@ -6,6 +6,7 @@
 #include <millrace/storage/pmem/care/reclaim.hpp>
 #include <millrace/storage/pmem/catalog.hpp>
 #include <millrace/storage/pmem/enroll.hpp>
+#include <millrace/storage/pmem/waiting.hpp>
 
 #include <algorithm>
 
@@ -42,13 +43,16 @@ status check_known(const model& m, const shard_spec& spec) {
   return {};
 }
 
-// Slots beyond `keep`: empty ones first, then those saved longest ago.
+// Slots beyond `keep` that may be freed: empty ones first, then those saved longest ago.
 std::vector<std::uint64_t> beyond_keep(const model& m, const shard& s, std::uint32_t keep) {
   std::vector<std::uint64_t> candidates;
   auto kept = protected_slot(s, newest_complete(m));
-  for (std::size_t i = 0; i < s.slots.size(); ++i)
-    if (s.slots[i].reserved() && !s.slots[i].in_use() && static_cast<int>(i) != kept)
+  for (std::size_t i = 0; i < s.slots.size(); ++i) {
+    auto& one = s.slots[i];
+    auto stays = one.in_use() || static_cast<int>(i) == kept || is_awaited(m, one, s.run);
+    if (one.reserved() && !stays)
       candidates.push_back(i);
+  }
   auto key = [&](std::uint64_t i) { return s.slots[i].done() ? s.slots[i].sequence : 0; };
   std::stable_sort(
     candidates.begin(), candidates.end(), [&](auto a, auto b) { return key(a) < key(b); });
@@ -190,16 +194,23 @@ result<enrolled_shard> enroll_shard(pool_state& state, shard_spec spec) {
   auto reclaims = state.options.low_space == when_low_space::reclaim;
   for (auto attempt = 0; attempt < attempts_max; ++attempt) {
     std::uint64_t missing = 0;
+    waiting_saves waiting;
+    result<enrolled_shard> outcome;
     {
       auto m = state.find_or_make(spec.model);
       std::lock_guard guard{m->mutex};
       if (m->gone)
         continue;
       missing = missing_bytes(*m, spec);
-      auto outcome = try_enroll(state, *m, spec);
-      if (outcome || outcome.error().code() != errc::no_space)
-        return outcome;
+      auto run = m->run;
+      outcome = try_enroll(state, *m, spec);
+      // What was saved in the run before is not awaited any more.
+      if (m->run != run)
+        waiting = take_all_waiting(*m);
     }
+    wake(state, std::move(waiting));
+    if (outcome || outcome.error().code() != errc::no_space)
+      return outcome;
     if (!reclaims)
       return fail(no_room(state, spec));
     auto freed = reclaim_space(state, missing);

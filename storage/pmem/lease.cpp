@@ -3,6 +3,7 @@
 #include <millrace/core/log.hpp>
 #include <millrace/storage/pmem/care/erase.hpp>
 #include <millrace/storage/pmem/lease.hpp>
+#include <millrace/storage/pmem/waiting.hpp>
 
 #include <utility>
 
@@ -15,22 +16,23 @@ slot_lease::slot_lease(
     changes_(which_->slots[number].changes) {}
 
 slot_lease::~slot_lease() {
-  std::function<void()> freed;
+  waiting_saves waiting;
   auto last_of_erased = false;
   {
     std::lock_guard guard{of_->mutex};
     auto& one = which_->slots[number_];
     // Abandoned. The stored state stays `active` until the slot is filled again, as after a crash.
-    if (one.state == slot_state::active && one.changes == changes_ && one.writer.expired())
+    auto abandoned =
+      one.state == slot_state::active && one.changes == changes_ && one.writer.expired();
+    if (abandoned)
       one.state = slot_state::empty;
     last_of_erased = which_->erased && !in_use(*which_);
-    freed = std::exchange(which_->freed, nullptr);
+    // Other ranks may have awaited the version that was abandoned.
+    waiting = take_waiting(*of_, [&](auto& s) { return abandoned || s.key == which_->key; });
   }
   if (last_of_erased)
     remove();
-  // Run on a thread of the pool, since the caller may hold locks of its own.
-  if (freed)
-    home_->pool.post([freed = std::move(freed)](const status&) { freed(); });
+  wake(*home_, std::move(waiting));
 }
 
 // If a publish waits for a disk, a thread of the pool does it, since the caller must not wait.

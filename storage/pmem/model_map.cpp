@@ -52,7 +52,7 @@ void count_versions(const shard& s, std::map<version_set, set_count>& sets) {
   std::map<version_set, std::uint64_t> own;
   for (auto& one : s.slots)
     if (one.done()) {
-      auto& sequence = own[{one.step, one.run}];
+      auto& sequence = own[set_of(one)];
       sequence = std::max(sequence, one.sequence);
     }
   for (auto& [set, sequence] : own) {
@@ -140,7 +140,7 @@ int find_version(const shard& s, std::uint64_t step) noexcept {
 }
 
 int find_version(const shard& s, const version_set& set) noexcept {
-  return newest_slot(s, [&](const slot& one) { return version_set{one.step, one.run} == set; });
+  return newest_slot(s, [&](const slot& one) { return set_of(one) == set; });
 }
 
 int find_version_saved_at(const shard& s, std::uint64_t saved_at_ns) noexcept {
@@ -151,13 +151,64 @@ int protected_slot(const shard& s, const std::optional<version_set>& newest) noe
   return newest ? find_version(s, *newest) : newest_slot(s, [](auto&) { return true; });
 }
 
-int slot_to_fill(const model& m, const shard& s, std::uint64_t step) {
+namespace {
+
+// Whether a shard without a done version of a set may still save one while the model is in `run`:
+// it is saving it, or it has not come that far. Within a run the steps of a rank ascend.
+bool may_still_save(const shard& s, const version_set& set, std::uint64_t run) noexcept {
+  auto saving = [&](const slot& one) {
+    return one.state == slot_state::active && !one.writer.expired() && set_of(one) == set;
+  };
+  if (std::ranges::any_of(s.slots, saving))
+    return true;
+  auto newest = newest_slot(s, [&](const slot& one) { return one.run == set.run; });
+  return set.run == run && (newest < 0 || s.slots[newest].step < set.step);
+}
+
+} // namespace
+
+bool is_awaited(const model& m, const slot& one, std::uint64_t run) noexcept {
+  if (!one.done())
+    return false;
+  auto set = set_of(one);
+  // A rank that was never registered may come, and then it joins the run.
+  auto lacking = m.shards.size() < m.world_size;
+  if (lacking && set.run != run)
+    return false;
+  for (auto& [rank, s] : m.shards) {
+    if (!s->erased && find_version(*s, set) >= 0)
+      continue;
+    lacking = true;
+    if (s->erased ? set.run != run : !may_still_save(*s, set, run))
+      return false;
+  }
+  return lacking;
+}
+
+std::vector<std::uint32_t> ranks_without(const model& m, const version_set& set) {
+  std::vector<std::uint32_t> ranks;
+  for (std::uint32_t rank = 0; rank < m.world_size; ++rank) {
+    auto at = m.shards.find(rank);
+    if (at == m.shards.end() || at->second->erased || find_version(*at->second, set) < 0)
+      ranks.push_back(rank);
+  }
+  return ranks;
+}
+
+bool has_passed(const shard& waiting, const shard& s, const version_set& set) noexcept {
+  return std::ranges::any_of(waiting.slots, [&](const slot& one) {
+    return one.done() && one.run == set.run && one.step < set.step &&
+      find_version(s, set_of(one)) < 0;
+  });
+}
+
+int slot_to_fill(const model& m, const shard& s, std::uint64_t step, std::uint64_t run) {
   auto kept = protected_slot(s, newest_complete(m));
   auto rank = [step](const slot& one) { return !one.done() ? 0 : one.step == step ? 1 : 2; };
   int best = -1;
   for (std::size_t i = 0; i < s.slots.size(); ++i) {
     auto& one = s.slots[i];
-    if (!one.reserved() || one.in_use() || static_cast<int>(i) == kept)
+    if (!one.reserved() || one.in_use() || static_cast<int>(i) == kept || is_awaited(m, one, run))
       continue;
     if (best >= 0) {
       auto& other = s.slots[best];

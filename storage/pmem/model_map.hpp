@@ -107,6 +107,8 @@ struct version_set {
   friend auto operator<=>(const version_set&, const version_set&) = default;
 };
 
+inline version_set set_of(const slot& one) noexcept { return {one.step, one.run}; }
+
 /// Returns the run in which a rank registers: the model's, or the next one when another job took
 /// part in the model's run. docs/decisions/011-runs.md describes the rule.
 std::uint64_t run_to_join(const model& m, const shard_spec& spec);
@@ -137,9 +139,21 @@ int find_version_saved_at(const shard& s, std::uint64_t saved_at_ns) noexcept;
 /// set is complete, the newest of the shard. -1 for none.
 int protected_slot(const shard& s, const std::optional<version_set>& newest) noexcept;
 
-/// Returns the slot to fill with `step`, never one that is protected or in use: an empty one, else
-/// one with the same step, else the one saved longest ago; -1 for none.
-int slot_to_fill(const model& m, const shard& s, std::uint64_t step);
+/// Returns whether a slot holds a version of a step that is not complete and still can be, while
+/// the model is in `run`: each rank that lacks the step is saving it, or has not come that far.
+/// docs/decisions/013-steps-in-lockstep.md describes the rule.
+bool is_awaited(const model& m, const slot& one, std::uint64_t run) noexcept;
+
+/// Returns the ranks of the world without a done version of a set, ascending.
+std::vector<std::uint32_t> ranks_without(const model& m, const version_set& set);
+
+/// Returns whether a shard waits with a version of a step that another shard, which has saved `set`
+/// now, has left out.
+bool has_passed(const shard& waiting, const shard& s, const version_set& set) noexcept;
+
+/// Returns the slot to fill with `step` in `run`, never one that is protected, awaited or in use:
+/// an empty one, else one with the same step, else the one saved longest ago; -1 for none.
+int slot_to_fill(const model& m, const shard& s, std::uint64_t step, std::uint64_t run);
 
 /// Returns true while a slot of it is being filled or read.
 bool in_use(const slot_owner& s) noexcept;

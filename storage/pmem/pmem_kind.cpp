@@ -47,7 +47,8 @@ key_table<storage::pmem_options> keys_of() {
       "low_space", low_space_choices,
       "when a checkpoint does not fit: refuse it, or reclaim space of jobs that are not attached. "
       "Reclaimed are the second versions of finished jobs, and of other jobs all versions but the "
-      "newest two. Nothing is reclaimed of a model whose newest complete step is damaged")),
+      "newest two. Nothing is reclaimed of a step that can still become complete, nor of a model "
+      "whose newest complete step is damaged")),
     key<&o::repack>(choice(
       "repack", repack_choices,
       "`when_low` reclaims what finished and dead jobs left, as soon as space is low")),

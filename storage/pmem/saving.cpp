@@ -6,13 +6,28 @@
 #include <millrace/storage/pmem/catalog.hpp>
 #include <millrace/storage/pmem/saving.hpp>
 #include <millrace/storage/pmem/slot_filling.hpp>
+#include <millrace/storage/pmem/waiting.hpp>
+
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <atomic>
+#include <span>
 
 namespace millrace::storage::pmem {
 
 namespace {
+
+// Names the ranks that have not saved a version's step yet.
+std::string awaited_ranks(const model& m, const slot& one) {
+  constexpr std::size_t named_max = 8;
+  auto ranks = ranks_without(m, set_of(one));
+  auto named = std::span{ranks}.first(std::min(ranks.size(), named_max));
+  auto more = ranks.size() - named.size();
+  return fmt::format(
+    "waits for rank{} {}{} to save that step", ranks.size() == 1 ? "" : "s", fmt::join(named, ", "),
+    more > 0 ? fmt::format(" and {} more", more) : "");
+}
 
 // Returns why each slot of a shard cannot be filled.
 std::string uses_of(const model& m, const shard& s) {
@@ -25,7 +40,8 @@ std::string uses_of(const model& m, const shard& s) {
     words += fmt::format("{}{} (step {}) ", (words.empty() ? "slot " : ", slot "), i, one.step);
     words += static_cast<int>(i) == kept ? "holds the newest step"
       : !one.writer.expired()            ? "is being filled, or a lost peer may still write to it"
-                                         : "is being read";
+      : !one.readers.expired()           ? "is being read"
+                                         : awaited_ranks(m, one);
   }
   return words;
 }
@@ -33,18 +49,17 @@ std::string uses_of(const model& m, const shard& s) {
 // The version's run is decided when the save begins, so that it never belongs to a job that came
 // later.
 status mark_active(
-  pool_state& state, model& m, shard& s, std::uint64_t number, const save_spec& what) {
-  auto run = run_to_save(m, s, what);
+  pool_state& state, model& m, shard& s, std::uint64_t number, std::uint64_t step,
+  std::uint64_t run) {
   change mark{*state.objects};
-  set_state(
-    state, mark, s, number, {slot_state::active, std::min(what.step, slot_word::payload_max)});
+  set_state(state, mark, s, number, {slot_state::active, std::min(step, slot_word::payload_max)});
   MILLRACE_KILL_POINT("pmem.begin.before_publish");
   if (auto bad = state.publish(mark); !bad.ok())
     return bad;
   MILLRACE_KILL_POINT("pmem.begin.after_publish");
   auto& one = s.slots[number];
   one.state = slot_state::active;
-  one.step = what.step;
+  one.step = step;
   one.sequence = 0;
   one.run = s.run = m.run = run;
   one.saved_at_ns = 0;
@@ -71,6 +86,8 @@ protected:
   result<std::uint64_t> finish() override;
 
 private:
+  status mark_done();
+
   std::uint32_t rank_;
   std::uint64_t step_;
   pmem::slot version_; // as it will be
@@ -100,20 +117,36 @@ status saving::prepare(std::vector<std::uint64_t> digests) {
 
 result<std::uint64_t> saving::finish() {
   auto& state = *lent().home;
-  std::lock_guard guard{lent().of->mutex};
+  waiting_saves waiting;
+  {
+    std::lock_guard guard{lent().of->mutex};
+    if (auto bad = mark_done(); !bad.ok())
+      return fail(std::move(bad));
+    auto& s = static_cast<shard&>(*lent().which);
+    auto set = set_of(s.slots[lent().number]);
+    complete_ = is_complete(*lent().of, set);
+    waiting =
+      take_waiting(*lent().of, [&](auto& other) { return complete_ || has_passed(other, s, set); });
+  }
+  wake(state, std::move(waiting));
+  return step_;
+}
+
+// Needs the model's lock.
+status saving::mark_done() {
+  auto& state = *lent().home;
   auto& s = *lent().which;
   change mark{*state.objects};
   set_state(state, mark, s, lent().number, {slot_state::done, version_.sequence});
   MILLRACE_KILL_POINT("pmem.done.before_publish");
   if (auto bad = state.publish(mark); !bad.ok())
-    return fail(std::move(bad));
+    return bad;
   MILLRACE_KILL_POINT("pmem.done.after_publish");
   auto& one = s.slots[lent().number];
   one.state = slot_state::done;
   one.sequence = version_.sequence;
   one.saved_at_ns = version_.saved_at_ns;
-  complete_ = is_complete(*lent().of, {step_, one.run});
-  return step_;
+  return {};
 }
 
 } // namespace
@@ -125,23 +158,31 @@ result<std::unique_ptr<pending_version>> begin_version(
   if (!m)
     return fail(no_such_model(what.model));
   leased_slot lent;
+  waiting_saves waiting;
   {
     std::lock_guard guard{m->mutex};
     auto s = find_shard(*m, what.rank);
     if (!s || !s->registered)
       return fail(no_such_shard(what.model, what.rank));
     s->freed = nullptr;
-    auto number = slot_to_fill(*m, *s, what.step);
+    auto run = run_to_save(*m, *s, what);
+    auto number = slot_to_fill(*m, *s, what.step, run);
     if (number < 0) {
       s->freed = std::move(freed);
       return fail(
         errc::busy, "saving step {} of model {}, rank {}: no slot is free: {}", what.step,
         what.model, what.rank, uses_of(*m, *s));
     }
-    if (auto bad = mark_active(*state, *m, *s, static_cast<std::uint64_t>(number), what); !bad.ok())
+    auto at = static_cast<std::uint64_t>(number);
+    auto begins_run = run != m->run;
+    if (auto bad = mark_active(*state, *m, *s, at, what.step, run); !bad.ok())
       return fail(std::move(bad));
-    lent = lease_to_write(state, m, s, static_cast<std::uint64_t>(number));
+    // What others saved in the run before is not awaited any more.
+    if (begins_run)
+      waiting = take_all_waiting(*m);
+    lent = lease_to_write(state, m, s, at);
   }
+  wake(*state, std::move(waiting));
   return hand_out(
     std::make_shared<saving>(std::move(lent), std::move(ticket), what.rank, what.step));
 }

@@ -1,6 +1,8 @@
 // Saves: their order, their two answers, their ways to fail, with a store and a fabric that wait for the test.
 #include "checkpoint_fixture.hpp"
 
+#include <thread>
+
 using namespace millrace;
 using namespace millrace::actors;
 using namespace millrace::testing;
@@ -174,6 +176,53 @@ BOOST_AUTO_TEST_CASE(a_slot_that_is_read_for_too_long_is_named_when_the_save_is_
   sched.run();
   BOOST_TEST(fabric->waiting.empty());
   save(number, 4);
+}
+
+BOOST_AUTO_TEST_CASE(a_save_waits_for_a_slot_as_long_as_is_set_and_says_for_what) {
+  deps.limits.slot_wait_ms = 300;
+  restart();
+  auto number = enroll(enrolling());
+  save(number, 1);
+  save(number, 2);
+  auto reader = read(1);
+  auto next = saving(number, 4);
+  next.timeout_ms = 10'000;
+  auto waiting = ask(manager, saving(number, 3)), behind = ask(manager, next);
+  pass(600ms);
+  auto refused = outcome<save_receipt>(waiting);
+  BOOST_TEST((refused.error().code() == errc::busy));
+  for (auto part : {"checkpoints.slot_wait", "in use"})
+    BOOST_TEST(refused.error().detail().find(part) != std::string::npos);
+  // The one behind it has the whole time again.
+  BOOST_TEST(!answered());
+  reader = nullptr;
+  sched.run();
+  BOOST_TEST_REQUIRE(fabric->waiting.size() == 1u);
+  pass(600ms);
+  BOOST_TEST(!answered());
+  fabric->deliver();
+  sched.run();
+  BOOST_TEST(outcome<save_receipt>(behind).has_value());
+}
+
+BOOST_AUTO_TEST_CASE(the_receipt_says_how_long_a_save_waited_for_a_slot) {
+  auto number = enroll(enrolling());
+  save(number, 1);
+  auto saved_at_once = ask(manager, saving(number, 2));
+  fabric->deliver();
+  sched.run();
+  BOOST_TEST(outcome<save_receipt>(saved_at_once)->times.slot_us == 0u);
+  auto reader = read(1);
+  auto waiting = ask(manager, saving(number, 3));
+  std::this_thread::sleep_for(5ms);
+  reader = nullptr;
+  sched.run();
+  fabric->deliver();
+  sched.run();
+  auto receipt = outcome<save_receipt>(waiting);
+  BOOST_TEST_REQUIRE(receipt.has_value());
+  BOOST_TEST(receipt->times.slot_us >= 5000u);
+  BOOST_TEST(receipt->times.begin_us >= receipt->times.slot_us);
 }
 
 BOOST_AUTO_TEST_CASE(a_registration_that_does_not_wait_is_refused_a_slot_that_is_read) {

@@ -1,11 +1,10 @@
 // The training job that service crash tests kill, or whose service they kill: saver ADDRESS MODEL STEPS [stay].
 // Both ranks of a world of two. Prints `restored N same` once it knows where to go on from, `pending N` before it asks
 // for a step and `durable N` when that is done; goes on when the service comes back; with `stay`, until it is killed.
-#include "small_checkpoints.hpp"
+#include "shard_memory.hpp"
 
 #include <millrace/runtime/client/client.hpp>
 
-#include <algorithm>
 #include <iostream>
 #include <thread>
 
@@ -17,48 +16,12 @@ namespace {
 constexpr std::uint32_t world_size = 2;
 constexpr auto patience = std::chrono::seconds{60};
 
-// One rank's tensors, whose bytes are a function of the step.
-class shard_memory {
-public:
-  shard_memory(const std::string& model, std::uint32_t rank)
-    : spec_(small_shard(model, rank, world_size)) {
-    for (auto& t : spec_.tensors.tensors)
-      bytes_.emplace_back(std::max<std::uint64_t>(t.shape.at(0), 1));
-  }
-
-  std::vector<tensor_view> views() {
-    std::vector<tensor_view> all;
-    for (std::size_t i = 0; i < bytes_.size(); ++i)
-      all.push_back({spec_.tensors.tensors[i], bytes_[i].data(), {}});
-    return all;
-  }
-  void set(std::uint64_t step) {
-    for (std::uint32_t i = 0; i < bytes_.size(); ++i)
-      fill(bytes_[i].data(), length(i), seed(step), i, 0);
-  }
-  bool holds(std::uint64_t step) const {
-    for (std::uint32_t i = 0; i < bytes_.size(); ++i)
-      if (!is_filled(bytes_[i].data(), length(i), seed(step), i, 0))
-        return false;
-    return true;
-  }
-
-private:
-  std::uint64_t length(std::uint32_t i) const { return spec_.tensors.tensors[i].shape.at(0); }
-  std::uint64_t seed(std::uint64_t step) const {
-    return content_seed(spec_.model, spec_.rank, step);
-  }
-
-  shard_spec spec_;
-  std::vector<std::vector<std::byte>> bytes_;
-};
-
 class saver {
 public:
   saver(std::string address, std::string model)
     : address_(std::move(address)), model_(std::move(model)) {
     for (std::uint32_t rank = 0; rank < world_size; ++rank)
-      memory_.emplace_back(model_, rank);
+      memory_.emplace_back(model_, rank, world_size);
   }
 
   // Registers and takes the newest step; says which, and 0 when there is none.

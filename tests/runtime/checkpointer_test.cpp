@@ -338,6 +338,57 @@ BOOST_AUTO_TEST_CASE(a_save_beside_another_waits_or_is_refused) {
   BOOST_TEST(refused);
 }
 
+BOOST_AUTO_TEST_CASE(a_rank_that_is_ahead_waits_for_the_others_and_its_receipt_says_how_long) {
+  service s;
+  auto c = s.connect();
+  model left, right;
+  auto ahead = c.checkpointer(named("m", 0, 2), left.views()).get();
+  auto behind = c.checkpointer(named("m", 1, 2), right.views()).get();
+  for (std::uint64_t step = 1; step <= 2; ++step) {
+    BOOST_TEST(saved(ahead, left, step).ok());
+    if (step == 1)
+      BOOST_TEST(saved(behind, right, step).ok());
+  }
+  left.become(3);
+  auto third = ahead.save(3);
+  BOOST_TEST(!third.staged.wait_for(100ms));
+  BOOST_TEST(saved(behind, right, 2).ok());
+  auto receipt = third.durable.get();
+  BOOST_TEST(!receipt.complete);
+  BOOST_TEST(receipt.times.slot_us >= 50'000u);
+  // Both have seen `durable` for step 2.
+  model target;
+  BOOST_TEST(behind.restore_shard(0, target.views()).get().version == 2u);
+  BOOST_TEST(target.is(2));
+  BOOST_TEST(saved(behind, right, 3).ok());
+  BOOST_TEST(behind.restore_shard(0, target.views()).get().version == 3u);
+}
+
+BOOST_AUTO_TEST_CASE(a_rank_waits_for_the_others_as_long_as_is_set_and_names_them) {
+  service s;
+  s.stop();
+  s.settings.checkpoints.slot_wait_ms = 200;
+  s.start();
+  auto c = s.connect();
+  model left, right;
+  auto ahead = c.checkpointer(named("m", 0, 2), left.views()).get();
+  auto behind = c.checkpointer(named("m", 1, 2), right.views()).get();
+  BOOST_TEST(saved(ahead, left, 1).ok());
+  BOOST_TEST(saved(behind, right, 1).ok());
+  BOOST_TEST(saved(ahead, left, 2).ok());
+  auto refused = saved(ahead, left, 3);
+  BOOST_TEST((refused.code() == errc::busy), refused.to_string());
+  for (auto part : {"checkpoints.slot_wait", "(step 2) waits for rank 1"})
+    BOOST_TEST(refused.detail().find(part) != std::string::npos, refused.to_string());
+  BOOST_TEST((ahead.fence().code() == errc::busy));
+  // Nothing was overwritten, and both go on.
+  BOOST_TEST(saved(behind, right, 2).ok());
+  BOOST_TEST((ahead.describe().get().complete_steps.back() == 2u));
+  BOOST_TEST(saved(behind, right, 4).ok());
+  BOOST_TEST(saved(ahead, left, 4).ok());
+  BOOST_TEST(ahead.restore().get().version == 4u);
+}
+
 BOOST_AUTO_TEST_CASE(a_restarted_service_is_found_again_and_what_failed_is_told_once) {
   service s;
   auto c = s.connect();

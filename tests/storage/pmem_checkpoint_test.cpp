@@ -92,18 +92,17 @@ BOOST_DATA_TEST_CASE(a_step_is_complete_when_all_ranks_have_it, ways, way) {
   w.enroll_or_fail(one);
   w.save_or_fail(one, 1);
   BOOST_TEST(*newest_step(*w.store, "a", 0) == 1u);
-  // Rank 0 runs ahead; what both have stays.
-  for (std::uint64_t step = 2; step <= 4; ++step)
+  // Rank 0 is ahead; what both have stays.
+  for (std::uint64_t step = 2; step <= 4; ++step) {
     w.save_or_fail(zero, step);
-  BOOST_TEST(*newest_step(*w.store, "a", 0) == 1u);
-  BOOST_TEST(w.holds(zero, 1));
-  BOOST_TEST(w.holds(zero, 4));
-  BOOST_TEST((w.opening(zero, 2) == errc::not_found));
-  for (std::uint64_t step = 2; step <= 4; ++step)
+    BOOST_TEST(*newest_step(*w.store, "a", 0) == step - 1);
+    BOOST_TEST(w.holds(zero, step - 1));
+    BOOST_TEST(w.holds(zero, step));
     w.save_or_fail(one, step);
+  }
   w.reopen();
   BOOST_TEST(*newest_step(*w.store, "a", 1) == 4u);
-  BOOST_TEST((summary_of(*w.store, "a").complete_steps == std::vector<std::uint64_t>{1, 4}));
+  BOOST_TEST((summary_of(*w.store, "a").complete_steps == std::vector<std::uint64_t>{3, 4}));
 }
 
 BOOST_DATA_TEST_CASE(newest_means_saved_last_whatever_the_number, ways, way) {

@@ -40,7 +40,8 @@ void add_victims(
   for (std::size_t i = 0; i < s.slots.size(); ++i) {
     auto& one = s.slots[i];
     done += one.done();
-    if (!one.reserved() || one.in_use() || static_cast<int>(i) == kept)
+    if (
+      !one.reserved() || one.in_use() || static_cast<int>(i) == kept || is_awaited(*m, one, m->run))
       continue;
     auto order = !one.done() ? 0 : s.finished ? 1 : 2;
     victims.push_back(

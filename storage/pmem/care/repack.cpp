@@ -147,7 +147,8 @@ private:
       auto kept = protected_slot(*s, newest);
       for (std::size_t i = 0; i < s->slots.size(); ++i) {
         auto& one = s->slots[i];
-        if (one.reserved() && (!one.done() || s->finished) && static_cast<int>(i) != kept)
+        auto stays = static_cast<int>(i) == kept || is_awaited(m, one, m.run);
+        if (one.reserved() && (!one.done() || s->finished) && !stays)
           spare.push_back({s, i});
       }
     }
