@@ -50,6 +50,9 @@ public:
     actor_home* outer_;
   };
 
+protected:
+  caf::actor_system& system() const noexcept { return system_; }
+
 private:
   static thread_local actor_home* running;
 

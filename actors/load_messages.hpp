@@ -2,6 +2,7 @@
 // descriptors only.
 #pragma once
 
+#include <millrace/actors/service.hpp>
 #include <millrace/core/bulk_handle.hpp>
 #include <millrace/core/inspect.hpp>
 #include <millrace/core/model.hpp>
@@ -40,6 +41,7 @@ struct load_request {
   std::vector<selection> selections;
   bulk_handle target; // empty: send the bytes in the receipt (few only)
   std::uint32_t timeout_ms = 0;
+  asker from = {};
 };
 MILLRACE_INSPECT(load_request, x.model, x.version, x.selections, x.target, x.timeout_ms)
 

@@ -153,7 +153,7 @@ private:
     t.digests = receipt_.verified;
     t.hold = w.hold;
     t.ops = std::move(ops);
-    context_->fabric->submit(
+    context_->move(
       std::move(t),
       later<load_operation, transport::transfer_report>(
         [w = std::move(w)](load_operation& self, auto report) {

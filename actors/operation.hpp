@@ -3,10 +3,14 @@
 #pragma once
 
 #include <millrace/actors/actor_home.hpp>
+#include <millrace/actors/service.hpp>
+#include <millrace/actors/staging/shared_places.hpp>
 #include <millrace/core/clock.hpp>
 #include <millrace/transport/fabric.hpp>
 
 #include <algorithm>
+#include <functional>
+#include <list>
 #include <memory>
 #include <string>
 #include <utility>
@@ -19,6 +23,14 @@ struct operation_limits {
   std::uint32_t eager_bytes_max = 4096;             // larger payloads do not travel inside messages
   std::uint32_t request_timeout_ms = 60'000;        // for requests that name no time
   std::uint32_t request_timeout_max_ms = 3'600'000; // for requests that name one
+  std::uint32_t progress_timeout_ms = 60'000;       // for one transfer, and a second for each MiB
+};
+
+/// The staging memory of a node as one provider uses it. Windows that are the final place of their
+/// bytes need none.
+struct window_places {
+  std::shared_ptr<shared_places> bytes = nullptr; // null: windows need no staging memory
+  std::uint64_t window_bytes = 0;
 };
 
 /// The objects that the operations of one provider's actor share. All but `home` is used in the
@@ -27,18 +39,56 @@ class operation_context : public actor_home {
 public:
   operation_context(
     caf::actor_system& system, const caf::strong_actor_ptr& self, std::string provider,
-    std::shared_ptr<transport::fabric> fabric, const operation_limits& bounds)
+    std::shared_ptr<transport::fabric> fabric, const operation_limits& bounds,
+    window_places windows = {})
     : actor_home(system, self), provider(std::move(provider)), fabric(std::move(fabric)),
-      bounds(bounds) {}
+      bounds(bounds), windows(std::move(windows)) {}
 
   /// Called when the actor ends. A context that holds a bucket or a store releases it here, since
   /// the bucket or store may keep completions that hold the context.
   void let_go() {}
 
+  /// Moves bytes to or from a peer's memory. `done` runs in the actor, once: with the outcome, or
+  /// with `deadline_exceeded` when the peer has not moved the bytes in time. A transfer that was
+  /// given up like that may still go on; its `hold` keeps the memory.
+  void move(transport::transfer t, completion<transport::transfer_report> done);
+  /// Gives up the transfers whose time is over. Returns true if any are left to watch.
+  bool give_up_stalled(time_point now);
+  /// Forgets all transfers. Called when the actor ends.
+  void forget_moves() {
+    moves_.clear();
+    watch_ = nullptr;
+  }
+  /// `watch` is called when a transfer begins that must be watched. Called when the actor begins.
+  void watch_moves_with(std::function<void()> watch) { watch_ = std::move(watch); }
+
+  /// Asks for the right to use the memory of one window, which `granted` gets as what holds it. The
+  /// answer comes at once unless the party has its share.
+  void ask_for_window(const party& who, completion<std::shared_ptr<void>> granted);
+
   const std::string provider;
   const std::shared_ptr<transport::fabric> fabric;
   const operation_limits bounds;
+  const window_places windows;
+
+private:
+  struct move_under_way {
+    time_point deadline;
+    completion<transport::transfer_report> done;
+  };
+
+  std::list<std::shared_ptr<move_under_way>> moves_;
+  std::function<void()> watch_;
 };
+
+/// Returns what keeps both until its last copy goes.
+inline std::shared_ptr<void> held_together(
+  std::shared_ptr<void> hold, std::shared_ptr<void> place) {
+  if (!place)
+    return hold;
+  return std::make_shared<std::pair<std::shared_ptr<void>, std::shared_ptr<void>>>(
+    std::move(hold), std::move(place));
+}
 
 inline std::uint64_t us_between(time_point from, time_point to) {
   return static_cast<std::uint64_t>(
@@ -74,6 +124,8 @@ public:
   virtual void give_up(const status& why) = 0;
   virtual bool answered() const noexcept = 0;
   virtual time_point deadline() const noexcept = 0;
+  /// Returns who asked.
+  virtual const asker& from() const noexcept = 0;
 };
 
 /// Reports the end of an operation to its actor. Called in the actor, once.
@@ -105,6 +157,7 @@ public:
 
   bool answered() const noexcept final { return answered_; }
   time_point deadline() const noexcept final { return deadline_; }
+  const asker& from() const noexcept final { return request_.from; }
 
 protected:
   virtual void start() = 0;

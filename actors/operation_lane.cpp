@@ -9,59 +9,75 @@ thread_local actor_home* actor_home::running = nullptr;
 
 void operation_lane::start(std::shared_ptr<operation> op) {
   reap();
-  if (running_.size() < running_max_)
-    return run(std::move(op));
-  if (waiting_.size() >= queued_max_)
-    return op->give_up(
-      {errc::busy, "provider {} has {} requests waiting (limits.queued_max); try again later",
-       provider_, waiting_.size()});
-  waiting_.push_back(std::move(op));
+  auto who = party_of(op->from());
+  if (may_run_.take(who))
+    return run({std::move(who), std::move(op)});
+  if (!may_wait_.take(who))
+    return op->give_up(refusal(who));
+  waiting_.push(std::move(who), std::move(op));
   busy_();
 }
 
-void operation_lane::run(std::shared_ptr<operation> op) {
+status operation_lane::refusal(const party& who) const {
+  if (may_wait_.taken_by(who) == waiting_.size())
+    return {
+      errc::busy, "provider {} has {} requests waiting (limits.queued_max); try again later",
+      provider_, waiting_.size()};
+  return {
+    errc::busy,
+    "provider {} has {} requests waiting, {} of them from this process, which is its share "
+    "(limits.queued_max); try again later",
+    provider_, waiting_.size(), may_wait_.taken_by(who)};
+}
+
+void operation_lane::run(entry e) {
   try {
-    op->begin();
-  } catch (const std::exception& e) {
-    op->give_up({errc::no_space, "provider {}: {}", provider_, e.what()});
+    e.op->begin();
+  } catch (const std::exception& why) {
+    e.op->give_up({errc::no_space, "provider {}: {}", provider_, why.what()});
   }
   // A small operation has ended by now.
-  if (op->answered())
-    return;
-  running_.push_back(std::move(op));
+  if (e.op->answered())
+    return may_run_.give_back(e.who);
+  running_.push_back(std::move(e));
   busy_();
 }
 
 void operation_lane::reap() {
-  running_.remove_if([](auto& op) { return op->answered(); });
-  while (!waiting_.empty() && running_.size() < running_max_) {
-    auto op = std::move(waiting_.front());
-    waiting_.pop_front();
-    if (!op->answered())
-      run(std::move(op));
+  running_.remove_if([this](auto& e) {
+    if (e.op->answered())
+      may_run_.give_back(e.who);
+    return e.op->answered();
+  });
+  auto may = [this](auto& who, auto& op) { return op->answered() || may_run_.fits(who); };
+  while (auto next = waiting_.next(may)) {
+    auto& [who, op] = *next;
+    may_wait_.give_back(who);
+    if (!op->answered() && may_run_.take(who))
+      run({std::move(who), std::move(op)});
   }
 }
 
 void operation_lane::give_up_late(time_point now) {
   auto why = late(provider_, "finish");
-  for (auto& op : running_)
+  auto look = [&](auto& op) {
     if (!op->answered() && op->deadline() < now)
       op->give_up(why);
-  for (auto& op : waiting_)
-    if (op->deadline() < now)
-      op->give_up(why);
+  };
+  for (auto& e : running_)
+    look(e.op);
+  waiting_.for_each(look);
 }
 
 void operation_lane::give_up_all(const status& why) {
-  for (auto& op : waiting_)
-    op->give_up(why);
-  for (auto& op : std::list{running_})
-    op->give_up(why);
+  waiting_.for_each([&](auto& op) { op->give_up(why); });
+  for (auto& e : std::list{running_})
+    e.op->give_up(why);
 }
 
 std::uint64_t operation_lane::unanswered() const {
   return static_cast<std::uint64_t>(
-    std::count_if(running_.begin(), running_.end(), [](auto& op) { return !op->answered(); }));
+    std::count_if(running_.begin(), running_.end(), [](auto& e) { return !e.op->answered(); }));
 }
 
 } // namespace millrace::actors

@@ -5,7 +5,6 @@
 #include <millrace/actors/operation.hpp>
 
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <list>
 #include <memory>
@@ -13,14 +12,15 @@
 
 namespace millrace::actors {
 
-/// Runs operations within its bounds. Used inside one actor only.
+/// Runs operations within its bounds. Processes share the places, those that run and those that
+/// wait, as `fair_shares` says, and take turns. Used inside one actor only.
 class operation_lane {
 public:
   /// `busy` is called when an operation stays here whose deadline must be watched.
   operation_lane(
     std::string provider, std::uint32_t running_max, std::uint32_t queued_max,
     std::function<void()> busy)
-    : provider_(std::move(provider)), running_max_(running_max), queued_max_(queued_max),
+    : provider_(std::move(provider)), may_run_(running_max), may_wait_(queued_max),
       busy_(std::move(busy)) {}
 
   void start(std::shared_ptr<operation> op);
@@ -35,14 +35,20 @@ public:
   std::uint64_t unanswered() const;
 
 private:
-  void run(std::shared_ptr<operation> op);
+  struct entry {
+    party who;
+    std::shared_ptr<operation> op;
+  };
+
+  void run(entry e);
+  status refusal(const party& who) const;
 
   std::string provider_;
-  std::uint32_t running_max_;
-  std::uint32_t queued_max_;
+  fair_shares may_run_;
+  fair_shares may_wait_;
   std::function<void()> busy_;
-  std::list<std::shared_ptr<operation>> running_;
-  std::deque<std::shared_ptr<operation>> waiting_;
+  std::list<entry> running_;
+  fair_queue<std::shared_ptr<operation>> waiting_;
 };
 
 } // namespace millrace::actors

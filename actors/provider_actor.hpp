@@ -37,7 +37,9 @@ public:
   explicit provider_actor(caf::actor_config& config, Args&&... args)
     : typed_base(config), context_(std::make_shared<Context>(
                             this->system(), caf::actor_cast<caf::strong_actor_ptr>(this),
-                            std::forward<Args>(args)...)) {}
+                            std::forward<Args>(args)...)) {
+    context_->watch_moves_with([this] { watch(); });
+  }
 
   void on_exit() final {
     actor_home::entered inside{*context_};
@@ -46,6 +48,7 @@ public:
       lane.give_up_all(why);
     give_up_all(why);
     answers_.give_up_all(why);
+    context_->forget_moves();
     context_->let_go();
   }
 
@@ -137,6 +140,7 @@ private:
   void look() {
     watching_ = false;
     bool more = give_up_late(now());
+    more |= context_->give_up_stalled(now());
     for (auto& lane : lanes_) {
       lane.give_up_late(now());
       lane.reap();

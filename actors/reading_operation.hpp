@@ -76,17 +76,27 @@ private:
     while (!this->answered() && next_ < windows_.size() &&
            in_flight_ < this->context_->bounds.windows_max) {
       ++in_flight_;
-      auto index = next_++;
-      model_->fetch(
-        windows_[index],
-        later<base, storage::window>([index](base& self, result<storage::window> w) {
-          if (!w)
-            return self.give_up(w.error().within(self.name()));
-          self.on_window(index, std::move(*w));
-        }));
+      this->context_->ask_for_window(
+        party_of(this->request_.from),
+        [self = this->shared_from_this(), index = next_++](result<std::shared_ptr<void>> place) {
+          if (!self->answered())
+            self->fetch(index, std::move(*place));
+        });
     }
     if (!this->answered() && in_flight_ == 0 && next_ == windows_.size())
       on_everything_read();
+  }
+
+  void fetch(std::size_t index, std::shared_ptr<void> place) {
+    model_->fetch(
+      windows_[index],
+      later<base, storage::window>(
+        [index, place = std::move(place)](base& self, result<storage::window> w) {
+          if (!w)
+            return self.give_up(w.error().within(self.name()));
+          w->hold = held_together(std::move(w->hold), place);
+          self.on_window(index, std::move(*w));
+        }));
   }
 
   model_opener open_;

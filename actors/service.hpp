@@ -3,12 +3,14 @@
 // step by step.
 #pragma once
 
+#include <millrace/core/fair_shares.hpp>
 #include <millrace/core/ids.hpp>
 #include <millrace/core/inspect.hpp>
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <string_view>
 #include <type_traits>
 
@@ -85,8 +87,14 @@ MILLRACE_INSPECT(done_reply, x.unused)
 struct asker {
   peer_id peer;
   std::uint64_t connection = 0; // the peer's connection; its registrations end with it
+  std::string owner = {};       // the peer's user or host, see `party`
 
   friend auto operator<=>(const asker&, const asker&) = default;
 };
+
+/// Returns the party that holds what the asker is given.
+inline party party_of(const asker& who) {
+  return {who.owner, who.peer == this_peer() ? peer_id{} : who.peer};
+}
 
 } // namespace millrace::actors

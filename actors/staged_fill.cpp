@@ -64,8 +64,10 @@ public:
     auto self = shared_from_this();
     while (next_ < batches_.size() && in_flight_ < work_->context->bounds.windows_max && !over()) {
       ++in_flight_;
-      blocks_->lease(work_->context->home<memory_block>(
-        [self, index = next_++](auto block) { self->on_block(index, std::move(block)); }));
+      blocks_->lease(
+        work_->who, work_->context->home<memory_block>([self, index = next_++](auto block) {
+          self->on_block(index, std::move(block));
+        }));
     }
     if (!over() && in_flight_ == 0 && next_ == batches_.size())
       end(std::move(outcome_));
@@ -91,12 +93,10 @@ private:
         {.remote_offset = work_->offsets.byte_of(b.pieces[i]),
          .local = block->data + b.offsets[i],
          .length = b.pieces[i].length});
-    work_->context->fabric->submit(
-      std::move(t),
-      work_->context->home<transport::transfer_report>(
-        [self = shared_from_this(), index, block = std::move(*block)](auto report) {
-          self->on_staged(index, block, std::move(report));
-        }));
+    work_->context->move(
+      std::move(t), [self = shared_from_this(), index, block = std::move(*block)](auto report) {
+        self->on_staged(index, block, std::move(report));
+      });
   }
 
   void on_staged(

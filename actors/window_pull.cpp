@@ -31,18 +31,16 @@ window_filler fill_directly(std::shared_ptr<pull_work> work) {
          .length = piece.length});
       bytes += piece.length;
     }
-    work->context->fabric->submit(
-      std::move(t),
-      work->context->home<transport::transfer_report>(
-        [work, bytes, arrived, done, pieces = std::move(w.pieces)](auto report) {
-          if (!report)
-            return done(fail(report.error()));
-          std::size_t at = 0;
-          for (auto& piece : pieces)
-            work->keep_digests(piece, report->digests, at);
-          arrived(bytes);
-          done(filled_window{std::string{report->driver}, report->written_back});
-        }));
+    work->context->move(
+      std::move(t), [work, bytes, arrived, done, pieces = std::move(w.pieces)](auto report) {
+        if (!report)
+          return done(fail(report.error()));
+        std::size_t at = 0;
+        for (auto& piece : pieces)
+          work->keep_digests(piece, report->digests, at);
+        arrived(bytes);
+        done(filled_window{std::string{report->driver}, report->written_back});
+      });
   };
 }
 
@@ -74,12 +72,26 @@ void window_pull::pump() {
   auto self = shared_from_this();
   while (room_ && next_ < windows_ && in_flight_ < work_->context->bounds.windows_max) {
     ++in_flight_;
-    room_->acquire(next_++, work_->context->home<window>([self](result<window> w) {
-      self->on_window(std::move(w));
-    }));
+    work_->context->ask_for_window(
+      work_->who, [self, index = next_++](result<std::shared_ptr<void>> place) {
+        self->on_place(index, std::move(*place));
+      });
   }
   if (room_ && in_flight_ == 0 && next_ == windows_)
     end(std::move(outcome_));
+}
+
+void window_pull::on_place(std::uint32_t index, std::shared_ptr<void> place) {
+  if (!room_)
+    return;
+  room_->acquire(
+    index,
+    work_->context->home<window>(
+      [self = shared_from_this(), place = std::move(place)](result<window> w) {
+        if (w)
+          w->hold = held_together(std::move(w->hold), place);
+        self->on_window(std::move(w));
+      }));
 }
 
 void window_pull::on_window(result<window> w) {

@@ -18,6 +18,7 @@ namespace millrace::actors {
 /// The parameters and the results of a pull. Used inside the context's actor only.
 struct pull_work {
   std::shared_ptr<operation_context> context;
+  party who;          // that asked, and uses staging memory
   bulk_handle source; // all tensors, one after the other
   layout_offsets offsets;
   bool checksums = true;
@@ -67,6 +68,7 @@ public:
 
 private:
   void pump();
+  void on_place(std::uint32_t index, std::shared_ptr<void> place);
   void on_window(result<storage::window> w);
   void on_arrived(std::uint64_t bytes);
   void on_filled(std::uint32_t index, result<filled_window> filled);

@@ -33,12 +33,17 @@ result<std::string> read_bounded(int file, const std::string& path) {
 
 } // namespace
 
-result<settings> load_file(const std::string& path, const schema& all) {
+result<std::string> read_file(const std::string& path) {
   auto file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (file < 0)
     return fail(status_from_errno(errno, "opening the configuration " + path));
   auto text = read_bounded(file, path);
   ::close(file);
+  return text;
+}
+
+result<settings> load_file(const std::string& path, const schema& all) {
+  auto text = read_file(path);
   if (!text)
     return fail(std::move(text.error()));
   auto parsed = parse(*text, path, all);

@@ -9,6 +9,10 @@
 
 namespace millrace::config {
 
+/// Returns the text of a configuration file, at most one byte more than a document may have.
+/// Errors:  what the operating system says, with the path.
+result<std::string> read_file(const std::string& path);
+
 /// Reads the settings of the file at `path`. If it describes several nodes, `settings::for_node`
 /// picks one.
 /// Errors:  what the operating system says, with the path; those of `parse`.

@@ -25,8 +25,8 @@ key_table<node_settings> keys_of() {
     key<&s::listen>(plain(
       "listen", key_type::addresses,
       "where clients connect: one address or a list. By default `millrace/NAME.sock` under "
-      "`$XDG_RUNTIME_DIR`; without that, under `/run` for root, else "
-      "`/tmp/millrace-UID/NAME.sock`")),
+      "`$XDG_RUNTIME_DIR`, if only this user can write there; else under `/run` for root, under "
+      "`/run/user/UID` where it exists, or `/tmp/millrace-UID/NAME.sock`")),
     key<&s::host>(plain(
       "host", key_type::host,
       "name or address of the node's host, which other processes are told where `listen` says "
@@ -90,12 +90,18 @@ key_table<limits_settings> keys_of() {
       "request_timeout", 1, day_ms, "time that a provider works on a request that names no time"))),
     key<&s::request_timeout_max_ms>(
       expert(ms("request_timeout_max", 1, day_ms, "the longest time that a request may name"))),
-    key<&s::stores_max>(
-      expert(count("stores_max", 1, 65'536, "stores in flight in each provider"))),
-    key<&s::loads_max>(expert(count("loads_max", 1, 65'536, "loads in flight in each provider"))),
+    key<&s::progress_timeout_ms>(expert(ms(
+      "progress_timeout", 1, day_ms,
+      "time that a process has to move the bytes of one window, and a second more for each MiB; "
+      "then the operation fails"))),
+    key<&s::stores_max>(expert(
+      count("stores_max", 1, 65'536, "stores in flight in each provider, which processes share"))),
+    key<&s::loads_max>(expert(
+      count("loads_max", 1, 65'536, "loads in flight in each provider, which processes share"))),
     key<&s::queued_max>(expert(count(
       "queued_max", 0, 1'048'576,
-      "stores, loads or restores that wait in each provider; a provider answers `busy` to more"))),
+      "stores, loads or restores that wait in each provider, which processes share; a provider "
+      "answers `busy` to more"))),
     key<&s::windows_max>(
       expert(count("windows_max", 1, 1'024, "windows in flight of each operation"))),
     key<&s::shutdown_timeout_ms>(expert(ms(
@@ -113,8 +119,9 @@ template <>
 key_table<checkpoint_settings> keys_of() {
   using s = checkpoint_settings;
   static constexpr auto rows = std::to_array<bound_key<s>>({
-    key<&s::registrations_max>(
-      expert(count("registrations_max", 1, 65'536, "shards of running jobs in each provider"))),
+    key<&s::registrations_max>(expert(count(
+      "registrations_max", 1, 65'536,
+      "shards of running jobs in each provider, which processes share"))),
     key<&s::saves_queued_max>(expert(count(
       "saves_queued_max", 0, 1'024, "saves of one shard that wait behind the one in flight"))),
     key<&s::slot_wait_ms>(expert(ms(
@@ -125,8 +132,9 @@ key_table<checkpoint_settings> keys_of() {
       size("staging_piece", mib, gib, "size of one piece of the staging memory for snapshots"))),
     key<&s::staging_pieces>(expert(count(
       "staging_pieces", 1, 4'096,
-      "pieces of staging memory for snapshots in each provider. A shard that fits in all of them "
-      "is staged after one copy"))),
+      "pieces of staging memory for snapshots in each provider, which processes share. A shard "
+      "that "
+      "fits in half of them is staged after one copy"))),
     key<&s::repack_below_percent>(expert(count(
       "repack_below", 0, 100,
       "percent of a pool: with less free space, `repack: when_low` reclaims space"))),
@@ -150,6 +158,10 @@ key_table<client_settings> keys_of() {
       "longest wait before reconnecting; the wait doubles until then"))),
     key<&s::layer_cache_entries>(
       expert(count("layer_cache", 0, 16'777'216, "layer descriptions that a client keeps"))),
+    key<&s::trust_users>(plain(
+      "trust_users", key_type::users,
+      "users (names or numbers) whose services a client talks to at Unix sockets, besides root and "
+      "its own user. A service that runs as a user of its own needs it in its clients' files")),
   });
   return {rows, [](const s& o) -> std::optional<misfit> {
             if (o.reconnect_backoff_min_ms <= o.reconnect_backoff_max_ms)

@@ -4,6 +4,7 @@
 #include <millrace/config/settings.hpp>
 
 #include <fmt/core.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -45,17 +46,30 @@ result<settings> settings::for_node(std::string_view name) const {
     did_you_mean(name, known), names_of(nodes));
 }
 
+namespace {
+
+bool is_private(const std::string& directory) {
+  struct stat found {};
+  return directory.starts_with('/') && ::stat(directory.c_str(), &found) == 0 &&
+    S_ISDIR(found.st_mode) && found.st_uid == ::geteuid() &&
+    (found.st_mode & (S_IWGRP | S_IWOTH)) == 0;
+}
+
+// Only one level below an existing directory: a service makes only its socket's directory.
+std::string socket_directory() {
+  auto* given = std::getenv("XDG_RUNTIME_DIR");
+  if (given && is_private(given))
+    return std::string{given} + "/millrace";
+  if (::geteuid() == 0)
+    return "/run/millrace";
+  auto of_user = fmt::format("/run/user/{}", ::geteuid());
+  return is_private(of_user) ? of_user + "/millrace" : fmt::format("/tmp/millrace-{}", ::geteuid());
+}
+
+} // namespace
+
 std::string default_listen(std::string_view node_name) {
-  auto* runtime = std::getenv("XDG_RUNTIME_DIR");
-  std::string directory;
-  if (runtime && runtime[0] == '/')
-    directory = std::string{runtime} + "/millrace";
-  else if (geteuid() == 0)
-    directory = "/run/millrace";
-  else
-    // Only one level below an existing directory: a service makes only its socket's directory.
-    directory = fmt::format("/tmp/millrace-{}", geteuid());
-  return "unix:" + directory + "/" + std::string{node_name} + ".sock";
+  return fmt::format("unix:{}/{}.sock", socket_directory(), node_name);
 }
 
 result<std::vector<std::string>> default_addresses(const settings& all, const cluster_node& node) {

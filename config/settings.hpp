@@ -71,6 +71,7 @@ struct cluster_settings {
 struct limits_settings {
   std::uint64_t request_timeout_ms = 60'000;        // of requests without a timeout
   std::uint64_t request_timeout_max_ms = 3'600'000; // the longest timeout of a request
+  std::uint64_t progress_timeout_ms = 60'000;       // of one transfer, and a second for each MiB
   std::uint32_t stores_max = 64;                    // in flight, each provider
   std::uint32_t loads_max = 256;                    // in flight, each provider
   std::uint32_t queued_max = 1024;
@@ -100,6 +101,8 @@ struct client_settings {
   std::uint64_t reconnect_backoff_min_ms = 50;
   std::uint64_t reconnect_backoff_max_ms = 2'000;
   std::uint32_t layer_cache_entries = 65'536;
+  /// Users whose services may answer, besides root and the client's own user, by name or uid.
+  std::vector<std::string> trust_users;
 
   friend bool operator==(const client_settings&, const client_settings&) = default;
 };
@@ -162,8 +165,10 @@ struct settings {
   friend bool operator==(const settings&, const settings&) = default;
 };
 
-/// Returns "unix:DIR/millrace/NAME.sock", where DIR is $XDG_RUNTIME_DIR, or /run for root.
-/// Otherwise it returns "unix:/tmp/millrace-UID/NAME.sock".
+/// Returns "unix:DIR/millrace/NAME.sock". DIR is $XDG_RUNTIME_DIR if it is a directory of this user
+/// that no other can write to, else /run for root, else /run/user/UID under the same condition. If
+/// there is none it returns "unix:/tmp/millrace-UID/NAME.sock"; a service that listens there refuses
+/// a directory of another user, and a client a service of another user.
 std::string default_listen(std::string_view node_name);
 
 /// Returns the addresses of a node that gives none: its default Unix socket and, in a cluster with

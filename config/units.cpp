@@ -92,7 +92,7 @@ result<std::uint64_t> parse_duration_us(std::string_view text) {
   auto value = scaled(text, time_units, "a duration such as 50us, 500ms, 5s or 2m");
   auto parts = split(text);
   if (!value && parts && parts->name.empty())
-    return fail(errc::invalid_argument, "{}; did you mean '{}ms'?", value.error().detail(), text);
+    return fail(errc::invalid_argument, "{}; did you mean '{}s'?", value.error().detail(), text);
   return value;
 }
 

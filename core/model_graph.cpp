@@ -317,6 +317,53 @@ layer_description describe(const layer& l) {
   return description;
 }
 
+namespace {
+
+// Chooses the fastest BLAKE2b of this processor.
+void prepare_hashing() {
+  static const bool ready = sodium_init() >= 0;
+  MILLRACE_ASSERT(ready);
+}
+
+} // namespace
+
+result<layer_description> proven_description(
+  const compact_graph& graph, std::size_t index, std::span<const std::byte> description) {
+  auto& id = graph.ids[index];
+  auto found = decode<layer_description>(description, "the description of layer " + to_string(id));
+  if (!found)
+    return found;
+  prepare_hashing();
+  layer l{{}, found->kind, found->attributes, found->tensors, graph.inputs[index]};
+  structure_writer structure;
+  auto bad = structure.write(l, graph.ids);
+  if (!bad.ok() || structure.hash() != id)
+    return fail(
+      errc::protocol_error, "the description of layer {} belongs to another layer{}{}",
+      to_string(id), bad.ok() ? "" : ": ", bad.detail());
+  return found;
+}
+
+status check_descriptions(
+  std::span<const std::byte> encoded_graph, const std::vector<described_layer>& layers) {
+  if (layers.empty())
+    return {};
+  auto graph = decode_graph(encoded_graph);
+  if (!graph)
+    return {errc::invalid_argument, "its graph cannot be read: {}", graph.error().detail()};
+  std::unordered_map<layer_id, std::size_t> index_of;
+  for (std::size_t i = 0; i < graph->ids.size(); ++i)
+    index_of.emplace(graph->ids[i], i);
+  for (auto& described : layers) {
+    auto at = index_of.find(described.id);
+    if (at == index_of.end())
+      continue;
+    if (auto proven = proven_description(*graph, at->second, described.description); !proven)
+      return {errc::invalid_argument, proven.error().detail()};
+  }
+  return {};
+}
+
 result<std::vector<layer_id>> identify_layers(const model_graph& graph) {
   auto& layers = graph.layers();
   if (auto bad = check_inputs(layers); !bad.ok())
@@ -325,9 +372,7 @@ result<std::vector<layer_id>> identify_layers(const model_graph& graph) {
   auto order = dependency_order(layers.size(), inputs_of);
   if (order.size() != layers.size())
     return fail(describe_cycle(layers, order));
-  // Chooses the fastest BLAKE2b of this processor.
-  static const bool ready = sodium_init() >= 0;
-  MILLRACE_ASSERT(ready);
+  prepare_hashing();
   std::vector<layer_id> ids(layers.size());
   structure_writer structure;
   for (auto i : order) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <millrace/core/ids.hpp>
+#include <millrace/core/model.hpp>
 #include <millrace/core/status.hpp>
 #include <millrace/core/tensor.hpp>
 
@@ -138,6 +139,18 @@ template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, layer_description& x) {
   return f(x.kind, x.attributes, x.tensors);
 }
+
+/// Reads the description of a layer of the graph, and computes its id anew: from the description and
+/// from the ids of the layer's inputs. So nobody can give a layer a false description.
+/// `index`: the layer's index in the graph.
+/// Errors:  `protocol_error` for bytes that are no description, or that belong to another id.
+result<layer_description> proven_description(
+  const compact_graph& graph, std::size_t index, std::span<const std::byte> description);
+
+/// Checks all descriptions of layers of the graph as `proven_description` does. Ignores others.
+/// Errors:  `invalid_argument` naming the layer.
+status check_descriptions(
+  std::span<const std::byte> encoded_graph, const std::vector<described_layer>& layers);
 
 /// The parts of an architecture that are sent with every model that has it.
 struct hashed_graph {

@@ -31,14 +31,16 @@ key_table<net::network_options> keys_of() {
     key<&o::loop, &net::io_loop_options::poll_us>(expert(ranged(
       "poll", key_type::duration_us, 0, 1'000'000,
       "longest time that a thread polls before it sleeps; it adapts below that. 0: never"))),
-    key<&o::listener, &listener::connections_max>(expert(
-      count("connections_max", 1, 65'536, "connections open at once, at all addresses of a node"))),
+    key<&o::listener, &listener::connections_max>(expert(count(
+      "connections_max", 1, 65'536,
+      "connections open at once, at all addresses of a node, which processes share. A sixteenth "
+      "is kept for root and the service's own user"))),
     key<&o::listener, &listener::handshakes_max>(expert(count(
       "handshakes_max", 1, 65'536,
-      "connections from networks in their handshake; a new one displaces the oldest"))),
+      "connections in their handshake, at each address; a new one displaces an old one"))),
     key<&o::listener, &listener::handshakes_per_source_max>(expert(count(
       "handshakes_per_source_max", 1, 65'536,
-      "of those, connections from one address (of IPv6, from its first 64 bits)"))),
+      "of those, connections from one network address (of IPv6, from its first 64 bits)"))),
     key<&o::channel, &channel::stagger_ms>(expert(ms(
       "stagger", 1, hour_ms, "time for which one address of a host with several is tried alone"))),
     key<&o::names, &names::lookups_max>(expert(

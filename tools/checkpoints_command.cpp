@@ -44,7 +44,7 @@ int view(invocation& call, const checkpoints_options& options) {
     return report(call, from.error());
   auto model = (*from)->describe(options.model);
   if (!model)
-    return report(call, model.error());
+    return report(call, explain_name(model.error(), options.model));
   std::vector<shard_spec> described;
   for (auto& shard : model->shards)
     if (options.rank ? shard.rank == *options.rank : true) {
@@ -159,7 +159,7 @@ int verify(invocation& call, const checkpoints_options& options) {
   auto version = parse_version_name(options.model);
   auto model = (*from)->describe(version.model);
   if (!model)
-    return report(call, model.error());
+    return report(call, explain_name(model.error(), version.model));
   all.verify(*model, version.step);
   if ((version.step || options.rank) && !all.found_any()) {
     auto step = version.step ? fmt::format("step {}", *version.step) : "version";
@@ -178,7 +178,7 @@ int remove(invocation& call, const checkpoints_options& options) {
   json failed = json::array();
   for (auto& text : options.versions) {
     auto version = parse_version_name(text);
-    auto bad = (*from)->erase(version.model, version.step);
+    auto bad = explain_name((*from)->erase(version.model, version.step), version.model);
     if (bad.ok()) {
       removed.push_back(text);
       continue;

@@ -37,7 +37,7 @@ struct failure {
 };
 
 /// Prints one line "millrace: COMMAND: why" to the error stream, or with --json {"error": {"code",
-/// "detail"}}. Returns the exit code.
+/// "detail"}}. Leaves out the middle of a very long text. Returns the exit code.
 int report(invocation& call, const failure& f);
 inline int report(invocation& call, const status& why) { return report(call, failure{why}); }
 

@@ -58,6 +58,8 @@ int examine(invocation& call, const doctor_options& options) {
   add(doctor::examine_gpus(doctor::find_gpus(), ports));
   if (!options.config_file.empty()) {
     auto own = config::pick_node(*settings, {}, config::surroundings::of_this_process());
+    if (own)
+      add({doctor::check_sizes(*own, here)});
     add(doctor::examine_cluster(
       *settings, own ? own->node.name : std::string{}, doctor::network_calls::real()));
   }

@@ -14,6 +14,17 @@ std::string dump(const json& document, int indent) {
   return document.dump(indent, ' ', false, json::error_handler_t::replace);
 }
 
+// Names of any length stand in errors. The reason comes last.
+status shortened(const status& why) {
+  constexpr std::size_t detail_max = 2000, end_max = 500;
+  auto& detail = why.detail();
+  if (detail.size() <= detail_max)
+    return why;
+  return {
+    why.code(), "{} [{} bytes left out] {}", detail.substr(0, detail_max - end_max),
+    detail.size() - detail_max, detail.substr(detail.size() - end_max)};
+}
+
 } // namespace
 
 json to_json(const status& why) {
@@ -22,7 +33,8 @@ json to_json(const status& why) {
 
 void print_json(invocation& call, const json& document) { call.out << dump(document, 2) << '\n'; }
 
-int report(invocation& call, const failure& f) {
+int report(invocation& call, const failure& failed) {
+  failure f{shortened(failed.why), failed.code};
   if (call.json)
     call.err << dump({{"error", to_json(f.why)}}, -1) << '\n';
   else

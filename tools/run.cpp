@@ -44,9 +44,37 @@ std::string unknown_command(const CLI::App& app, const std::vector<std::string>&
   return {};
 }
 
+// Returns "no option --cofig; did you mean '--config'?" for the first option that the command named
+// by the arguments does not have.
+std::string unknown_option(const CLI::App& app, const std::vector<std::string>& arguments) {
+  auto* at = &app;
+  for (auto& argument : arguments)
+    for (auto* below : at->get_subcommands([](const CLI::App*) { return true; }))
+      if (below->get_name() == argument) {
+        at = below;
+        break;
+      }
+  std::vector<std::string> known{"--help"};
+  for (auto* option : at->get_options())
+    for (auto& name : option->get_lnames())
+      known.push_back("--" + name);
+  for (auto& argument : arguments) {
+    auto name = argument.substr(0, argument.find('='));
+    if (!name.starts_with("--") || name == "--")
+      continue;
+    if (std::find(known.begin(), known.end(), name) == known.end())
+      return fmt::format(
+        "no option {}{}", name,
+        config::did_you_mean(name, {std::vector<std::string_view>{known.begin(), known.end()}}));
+  }
+  return {};
+}
+
 // Prints the first line of the parser's message, and where to read on.
 int report_usage(invocation& call, const CLI::App& app, const CLI::ParseError& error) {
   auto why = unknown_command(app, call.arguments);
+  if (why.empty() && dynamic_cast<const CLI::ExtrasError*>(&error))
+    why = unknown_option(app, call.arguments);
   if (why.empty())
     why = error.what();
   why.resize(std::min(why.find('\n'), why.size()));

@@ -23,6 +23,7 @@ struct driver_deps {
   /// for the mapping.
   std::function<std::vector<std::shared_ptr<arena>>()> shared_arenas = {};
   std::uint64_t granule_bytes = 64u << 20; // see `fabric_options`
+  bool listens = true;                     // the same
   /// Submits a transfer to the fabric to which the driver belongs.
   std::function<void(transfer, completion<transfer_report>)> move = {};
 };

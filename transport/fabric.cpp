@@ -60,6 +60,7 @@ public:
           return self ? self->shared_arenas() : std::vector<std::shared_ptr<arena>>{};
         },
       .granule_bytes = options.granule_bytes,
+      .listens = options.listens,
       .move =
         [weak = weak_from_this()](transfer t, completion<transfer_report> done) {
           if (auto self = weak.lock())

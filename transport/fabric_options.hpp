@@ -18,6 +18,9 @@ struct fabric_options {
   std::vector<std::string> prefer = driver_names();
   /// The user asked for these drivers: warn about one that is left out.
   bool prefer_is_explicit = false;
+  /// Drivers may accept connections at addresses of their own. False for clients, which share
+  /// their configuration with nodes.
+  bool listens = true;
   /// After a driver failed with a peer that another driver reached, it is not the first choice for
   /// that peer for this long.
   std::uint32_t retry_after_ms = 10'000;

@@ -20,8 +20,8 @@ constexpr std::uint32_t listed_max = 1000; // models of one page
 class checkpoint_manager : public provider_actor<local_checkpoint_manager> {
 public:
   checkpoint_manager(caf::actor_config& config, checkpoint_manager_deps deps)
-    : provider_actor(config, deps.name, deps.fabric, deps.limits), deps_(std::move(deps)),
-      repacker_(context_, deps_.store, deps_.repack) {}
+    : provider_actor(config, deps.name, deps.fabric, deps.limits, deps.windows),
+      deps_(std::move(deps)), repacker_(context_, deps_.store, deps_.repack) {}
 
   const char* name() const override { return "checkpoint_manager"; }
 
@@ -58,6 +58,7 @@ private:
     enroll_request request;
     time_point deadline;
     enroll_promise rp;
+    std::shared_ptr<void> place; // among the registrations
     bool repacked = false;
     bool refused = false;
   };
@@ -77,9 +78,15 @@ private:
       rp.deliver(to_caf_error(bad));
       return rp;
     }
+    auto place = lend_place(places_, party_of(request.from));
+    if (!place) {
+      rp.deliver(to_caf_error(no_place_for(request.from)));
+      return rp;
+    }
     request.shard.keep = std::max(request.shard.keep, deps_.keep_min);
     auto deadline = deadline_of(request.timeout_ms, deps_.limits, now());
-    auto e = std::make_shared<enrolling>(enrolling{std::move(request), deadline, rp});
+    auto e =
+      std::make_shared<enrolling>(enrolling{std::move(request), deadline, rp, std::move(place)});
     enrolling_.push_back(e);
     ask_store(e);
     watch();
@@ -90,10 +97,6 @@ private:
     auto& shard = request.shard;
     if (auto bad = validate(shard); !bad.ok())
       return bad;
-    if (registrations_.size() + enrolling_.size() >= deps_.limits.registrations_max)
-      return {
-        errc::busy, "provider {} has {} shards registered (checkpoints.registrations_max)",
-        deps_.name, registrations_.size()};
     auto bytes = size_bytes(shard.tensors);
     if (size_bytes(request.source) == bytes)
       return {};
@@ -101,6 +104,14 @@ private:
       errc::invalid_argument,
       "checkpoints of {}: its tensors have {} bytes, the memory offered has {}", shard.model, bytes,
       size_bytes(request.source)};
+  }
+
+  status no_place_for(const asker& who) const {
+    return {
+      errc::busy,
+      "provider {} has {} shards registered, {} of them by this process "
+      "(checkpoints.registrations_max, which processes share)",
+      deps_.name, places_->taken(), places_->taken_by(party_of(who))};
   }
 
   void ask_store(const enrolling_ptr& e) {
@@ -132,7 +143,8 @@ private:
     receipt.durable = deps_.store->capabilities().durable;
     receipt.resumed = found->resumed;
     receipt.model = std::move(found->model);
-    receipt.registration = registrations_.add({e->request.from, spawn_puller(*e)});
+    receipt.registration =
+      registrations_.add({e->request.from, spawn_puller(*e), std::move(e->place)});
     log().info(
       "shard registered model={} rank={} resumed={}", receipt.model.model, shard.rank,
       receipt.resumed);
@@ -147,7 +159,9 @@ private:
     deps.bounds = deps_.limits;
     deps.store = deps_.store;
     deps.blocks = deps_.blocks;
+    deps.windows = deps_.windows;
     deps.shard = e.request.shard;
+    deps.owner = party_of(e.request.from);
     deps.source = e.request.source;
     deps.busy = e.request.busy;
     deps.queued_max = deps_.limits.saves_queued_max;
@@ -160,6 +174,7 @@ private:
 
   void refuse(const enrolling_ptr& e, const status& why) {
     e->refused = true;
+    e->place = nullptr;
     std::erase(enrolling_, e);
     // The promise is taken from `e`, which the store may keep for ever, since a promise holds its
     // actor.
@@ -208,6 +223,7 @@ private:
     load.selections = std::move(request.selections);
     load.target = request.target;
     load.timeout_ms = request.timeout_ms;
+    load.from = request.from;
     return operate<load_receipt>(
       reads_,
       [&](auto arrived, auto done) {
@@ -313,6 +329,8 @@ private:
   }
 
   checkpoint_manager_deps deps_;
+  std::shared_ptr<fair_shares> places_ =
+    std::make_shared<fair_shares>(deps_.limits.registrations_max);
   registration_table registrations_;
   std::list<enrolling_ptr> enrolling_;
   // Restores and verifications.

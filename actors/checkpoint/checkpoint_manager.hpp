@@ -37,6 +37,7 @@ struct checkpoint_manager_deps {
   std::shared_ptr<transport::fabric> fabric;
   std::shared_ptr<staging_blocks> blocks; // may be null: then there are no snapshots
   checkpoint_limits limits;
+  window_places windows = {};
   repack_policy repack;
   /// The bytes of one page of models, unless one model alone has more: half of the bound of a
   /// message.

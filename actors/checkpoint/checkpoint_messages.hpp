@@ -113,6 +113,7 @@ struct restore_request {
   std::vector<selection> selections; // as in `load_request`
   bulk_handle target;
   std::uint32_t timeout_ms = 0;
+  asker from = {};
 };
 MILLRACE_INSPECT(
   restore_request, x.model, x.rank, x.latest, x.step, x.selections, x.target, x.timeout_ms)
@@ -147,6 +148,7 @@ struct verify_request {
   std::uint32_t timeout_ms = 0;
   // Picks one of several versions of the step. 0: the one that a restore picks.
   std::uint64_t saved_at_ns = 0;
+  asker from = {};
 };
 MILLRACE_INSPECT(verify_request, x.model, x.rank, x.step, x.timeout_ms, x.saved_at_ns)
 

@@ -38,9 +38,11 @@ struct checkpoint_puller_deps {
   std::string provider;
   std::shared_ptr<transport::fabric> fabric;
   operation_limits bounds;
+  window_places windows;
   std::shared_ptr<storage::checkpoint_store> store;
   std::shared_ptr<staging_blocks> blocks; // may be null: then there are no snapshots
   shard_spec shard;
+  party owner; // the process whose memory it is
   bulk_handle source;
   when_saving busy = when_saving::wait;
   std::uint32_t queued_max = 4;        // saves that wait behind the one in flight

@@ -4,6 +4,7 @@
 #include <millrace/actors/checkpoint/checkpoint_puller.hpp>
 
 #include <map>
+#include <memory>
 #include <vector>
 
 namespace millrace::actors {
@@ -12,6 +13,7 @@ namespace millrace::actors {
 struct registration {
   asker owner;
   checkpoint_puller_actor puller;
+  std::shared_ptr<void> place = nullptr; // among the registrations of the provider
 };
 
 /// Finds registrations. Numbers are random, so that a process which knows its own learns nothing

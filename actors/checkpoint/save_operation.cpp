@@ -129,6 +129,7 @@ private:
     slot_ = std::move(*slot);
     auto self = shared_from_this();
     work_->context = context_;
+    work_->who = context_->owner;
     work_->source = context_->source;
     work_->offsets = layout_offsets{context_->shard.tensors};
     work_->write_back = context_->store->capabilities().cpu_flush;

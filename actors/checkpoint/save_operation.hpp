@@ -20,6 +20,7 @@ public:
   std::shared_ptr<storage::checkpoint_store> store;
   std::shared_ptr<staging_blocks> blocks; // for snapshots, and if slots cannot be reached
   shard_spec shard;
+  party owner; // the process whose memory it is
   bulk_handle source;
   when_saving busy = when_saving::wait;
   std::uint32_t slot_wait_ms = 0;

@@ -1,7 +1,7 @@
-// Keeps a list of free blocks and a queue of requests.
+// Keeps a list of free blocks; who gets one is decided by shared places.
+#include <millrace/actors/staging/shared_places.hpp>
 #include <millrace/actors/staging/staging_blocks.hpp>
 
-#include <deque>
 #include <mutex>
 #include <vector>
 
@@ -15,51 +15,42 @@ public:
     : all_(std::move(all)), block_bytes_(block_bytes) {
     for (std::uint64_t at = 0; at + block_bytes <= all_.size_bytes; at += block_bytes)
       free_.push_back(all_.data + at);
+    places_ = std::make_shared<shared_places>(free_.size());
   }
 
   std::uint64_t block_bytes() const noexcept override { return block_bytes_; }
 
-  void lease(completion<memory_block> done) override {
-    std::byte* data = nullptr;
-    {
-      std::lock_guard guard{mutex_};
-      if (free_.empty()) {
-        waiting_.push_back(std::move(done));
-        return;
-      }
-      data = free_.back();
-      free_.pop_back();
-    }
-    done(lend(data));
+  void lease(party who, completion<memory_block> done) override {
+    auto self = std::static_pointer_cast<staging_blocks_impl>(shared_from_this());
+    places_->ask(
+      std::move(who), 1,
+      [self, done = std::move(done)](const result<std::shared_ptr<void>>& place) {
+        done(self->lend(*place));
+      });
   }
 
 private:
-  memory_block lend(std::byte* data) {
+  // There are as many blocks as places.
+  memory_block lend(std::shared_ptr<void> place) {
     auto self = std::static_pointer_cast<staging_blocks_impl>(shared_from_this());
-    return {data, block_bytes_, std::shared_ptr<void>{data, [self](void* p) {
-                                                        self->take_back(static_cast<std::byte*>(p));
-                                                      }}};
-  }
-
-  void take_back(std::byte* data) {
-    completion<memory_block> next;
-    {
-      std::lock_guard guard{mutex_};
-      if (waiting_.empty()) {
-        free_.push_back(data);
-        return;
+    std::lock_guard guard{mutex_};
+    auto* data = free_.back();
+    free_.pop_back();
+    auto take_back = [self, place = std::move(place)](void* p) mutable {
+      {
+        std::lock_guard inner{self->mutex_};
+        self->free_.push_back(static_cast<std::byte*>(p));
       }
-      next = std::move(waiting_.front());
-      waiting_.pop_front();
-    }
-    next(lend(data));
+      place.reset();
+    };
+    return {data, block_bytes_, std::shared_ptr<void>{data, std::move(take_back)}};
   }
 
   memory_block all_;
   const std::uint64_t block_bytes_;
+  std::shared_ptr<shared_places> places_;
   std::mutex mutex_;
   std::vector<std::byte*> free_;
-  std::deque<completion<memory_block>> waiting_;
 };
 
 } // namespace

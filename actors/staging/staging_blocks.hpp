@@ -1,6 +1,7 @@
-// Equal blocks of staging memory, lent in the order of the requests. Used by snapshots.
+// Equal blocks of staging memory, shared by processes. Used by snapshots.
 #pragma once
 
+#include <millrace/core/fair_shares.hpp>
 #include <millrace/core/memory.hpp>
 
 #include <cstdint>
@@ -8,11 +9,11 @@
 
 namespace millrace::actors {
 
-/// Lends blocks in the order of the requests.
+/// Lends blocks to processes, which share them as `fair_shares` says and take turns.
 ///
 /// *Problem*: several saves share a bounded staging memory. Each needs blocks again and again, and
-/// none may starve. So a save that asks while all blocks are lent waits, without blocking a thread,
-/// for the next block that comes back.
+/// none may starve, not even when the trainer of another one is stopped. So a save whose process
+/// has its share waits, without blocking a thread, for a block that comes back.
 class staging_blocks : public std::enable_shared_from_this<staging_blocks> {
 public:
   /// Takes all the memory now.
@@ -26,7 +27,7 @@ public:
   /// Lends a block, now or when one comes back. Dropping the last copy of its `owner` returns the
   /// block. If a save does not want its block any more, the next save gets it.
   /// Threads: any; `done` runs with no lock held.
-  virtual void lease(completion<memory_block> done) = 0;
+  virtual void lease(party who, completion<memory_block> done) = 0;
 };
 
 } // namespace millrace::actors

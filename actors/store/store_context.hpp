@@ -13,7 +13,7 @@ namespace millrace::actors {
 class store_context : public operation_context {
 public:
   store_context(caf::actor_system& system, const caf::strong_actor_ptr& self, tensor_store_deps d)
-    : operation_context(system, self, d.name, d.fabric, d.limits), deps(std::move(d)) {}
+    : operation_context(system, self, d.name, d.fabric, d.limits, d.windows), deps(std::move(d)) {}
 
   /// Breaks a cycle when the actor ends: the bucket keeps completions that have not run, and they
   /// hold the context.

@@ -22,6 +22,7 @@ struct store_request {
   std::vector<std::uint8_t> eager;     // the bytes themselves; then `source` is empty
   bool checksums = true;
   std::uint32_t timeout_ms = 0;
+  asker from = {};
 };
 MILLRACE_INSPECT(store_request, x.spec, x.layers, x.source, x.eager, x.checksums, x.timeout_ms)
 

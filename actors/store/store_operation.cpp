@@ -1,6 +1,7 @@
 // One store: reserves space, lets the fabric fill window after window, and publishes.
 #include <millrace/actors/store/store_context.hpp>
 #include <millrace/actors/window_pull.hpp>
+#include <millrace/core/model_graph.hpp>
 
 #include <cstring>
 
@@ -45,7 +46,10 @@ private:
       return bad;
     if (auto bad = validate(spec.tensors); !bad.ok())
       return bad.within("model " + spec.name);
+    if (auto bad = check_descriptions(request_.spec.graph, request_.layers); !bad.ok())
+      return bad.within("model " + spec.name);
     work_->context = context_;
+    work_->who = party_of(request_.from);
     work_->offsets = layout_offsets{spec.tensors};
     work_->checksums = request_.checksums;
     receipt_.size_bytes = work_->offsets.size_bytes();

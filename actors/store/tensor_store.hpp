@@ -29,6 +29,7 @@ struct tensor_store_deps {
   std::shared_ptr<storage::bucket> bucket;
   std::shared_ptr<transport::fabric> fabric;
   tensor_store_limits limits;
+  window_places windows = {};
 };
 
 tensor_store_actor spawn_tensor_store(caf::actor_system& system, tensor_store_deps deps);

@@ -80,7 +80,9 @@ private:
 
   // A process may have several connections. Registrations end with the connection through which
   // they came.
-  asker asker_of(const channel& c) const { return {c.peer().id, number_}; }
+  asker asker_of(const channel& c) const {
+    return {c.peer().id, number_, net::party_of(c.peer()).owner};
+  }
 
   // Runs in the caller, after the requests that the peer sent before. A registration on its way
   // must not come after this message.

@@ -1,5 +1,9 @@
 // What all listeners share: accepting until stopped, and asking the service for a handler.
 #include <millrace/net/channel/admission.hpp>
+#include <millrace/net/channel/refusal_log.hpp>
+#include <millrace/net/tls/address.hpp>
+
+#include <unistd.h>
 
 #include <utility>
 
@@ -50,18 +54,52 @@ void admission::shut() {
   accept_ = nullptr;
 }
 
-void admission::close() { acceptor_->close(); }
-
-status admission::has_all_connections() const {
-  return {errc::busy, "the service has all of its {} connections", where.connections_max};
+void admission::close() {
+  acceptor_->close();
+  unproven.refuse_all({errc::unavailable, "the service accepts no connections now"});
 }
 
-result<std::shared_ptr<channel_handler>> admission::handler_for(const peer_info& peer) {
+// At a Unix socket a source is a user, whose processes may all start at once.
+std::uint32_t admission::per_source_max_of(const listener_options& where) {
+  return where.address.starts_with(tls::scheme) ? where.handshakes_per_source_max
+                                                : where.handshakes_max;
+}
+
+void admission::refused(const std::string& source, const status& why) const {
+  if (why.code() != errc::unavailable)
+    net::refused(source, why, where.address);
+}
+
+result<admitted> admission::place_for(const peer_info& peer) {
+  auto who = party_of(peer);
+  auto place = lend_place(shares_, who);
+  if (!place)
+    return fail(
+      errc::busy,
+      "the service has {} of its {} connections, {} of them to this process, and lends this "
+      "process no more",
+      shares_->taken(), shares_->places(), shares_->taken_by(who));
   std::lock_guard guard{accept_mutex_};
   auto handler = accept_ ? accept_(peer) : nullptr;
   if (!handler)
     return fail(errc::unavailable, "the service accepts no connections now");
-  return handler;
+  return admitted{std::move(handler), std::move(place)};
+}
+
+std::shared_ptr<fair_shares> shares_of(const listener_options& where) {
+  constexpr std::uint32_t kept_part = 16;
+  return where.connections
+    ? where.connections
+    : std::make_shared<fair_shares>(where.connections_max, where.connections_max / kept_part);
+}
+
+party party_of(const peer_info& peer) {
+  party who;
+  who.owner = peer.address ? source_of(*peer.address) : "user " + std::to_string(peer.uid);
+  if (peer.id != this_peer())
+    who.process = peer.id;
+  who.privileged = !peer.address && (peer.uid == 0 || peer.uid == ::geteuid());
+  return who;
 }
 
 std::shared_ptr<listener> listener_of(std::shared_ptr<admission> a) {

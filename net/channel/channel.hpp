@@ -2,6 +2,7 @@
 // Used by the proxies and sessions of `actors`, and by drivers for their own small messages.
 #pragma once
 
+#include <millrace/core/fair_shares.hpp>
 #include <millrace/core/ids.hpp>
 #include <millrace/core/status.hpp>
 #include <millrace/net/channel/stream_acceptor.hpp>
@@ -75,6 +76,10 @@ inline std::string name_and_host(const peer_info& peer) {
   return peer.address ? peer.name + "@" + peer.address->host() : peer.name;
 }
 
+/// Returns the party that holds what the peer is given. Its owner is the user or, on a network, the
+/// host. Root and the user of this process are privileged.
+party party_of(const peer_info& peer);
+
 /// The bounds of a channel. `network_options` has those that the configuration sets.
 struct channel_options {
   std::string local_name;                    // announced to the peer
@@ -91,6 +96,9 @@ struct channel_options {
   /// For connecting: the name of the node that must answer. The answer of another node is an error
   /// that names both. Empty: any node.
   std::string expected_name = {};
+  /// For connecting to Unix sockets: users whose services may answer, besides root and the user of
+  /// this process.
+  std::vector<std::uint32_t> trust_uids = {};
   /// Looks up host names. Null: the resolver of the process.
   std::shared_ptr<resolver> names = nullptr;
   /// For connecting to a host with several addresses: the delay before the next address is tried as
@@ -141,7 +149,8 @@ public:
 /// Connects to "unix:/path" or "tls://host:port" without blocking, including the handshake.
 /// `done` runs on the loop; after a success, `handler->on_open` has run before it.
 /// Errors: `unavailable` (no process listens; names the path and the remedy); `permission_denied`
-/// (the secrets differ, a certificate is invalid, another node answered); `deadline_exceeded` (no
+/// (the socket is one of a user who is not trusted, the secrets differ, a certificate is invalid,
+/// another node answered); `deadline_exceeded` (no
 /// handshake in time, name lookup included); `unsupported_version`; `protocol_error`.
 void connect(
   const std::shared_ptr<io_loop>& loop, const std::string& address, const channel_options& options,
@@ -149,24 +158,24 @@ void connect(
 
 struct listener_options {
   std::string address; // "unix:/absolute/path", "tls://host:port" or "tls://[::]:port"
+  /// Processes share these; a sixteenth is kept for root and the service's own user.
   std::uint32_t connections_max = 256;
-  /// The number of connections. Listeners of one loop that share it are counted together. Null:
-  /// this one counts alone.
-  std::shared_ptr<std::uint32_t> connections = nullptr;
+  /// The places for connections. Listeners of one loop that share them are counted together. Null:
+  /// this one has `connections_max` of its own.
+  std::shared_ptr<fair_shares> connections = nullptr;
   // For Unix sockets.
   std::uint32_t socket_mode = 0600;
   std::vector<std::uint32_t> allow_uids; // besides the service's own user and root
-  // For networks. Connections that have not proved themselves are bounded, in total and for one
-  // source (an IPv4 address, or the first 64 bits of an IPv6 address). The oldest one is closed for
-  // a new one.
+  // Connections that have not proved themselves are bounded, in total and, on networks, for one
+  // source (an IPv4 address, or the first 64 bits of an IPv6 address). An old one is closed for a
+  // new one, see `newcomers`.
   std::uint32_t handshakes_max = 256;
-  std::uint32_t handshakes_per_source_max = 64;
+  std::uint32_t handshakes_per_source_max = 64;       // for networks
   std::shared_ptr<stream_acceptor> streams = nullptr; // takes bulk streams; null: they are refused
 };
 
-inline std::shared_ptr<std::uint32_t> counter_of(const listener_options& where) {
-  return where.connections ? where.connections : std::make_shared<std::uint32_t>(0);
-}
+/// Returns the places of a listener: those of `where`, or new ones.
+std::shared_ptr<fair_shares> shares_of(const listener_options& where);
 
 /// Accepts connections until it is destroyed, which removes its socket.
 class listener {
@@ -175,7 +184,7 @@ public:
   /// The address as given; on a network with the port that the system chose, if 0 was given.
   virtual const std::string& address() const noexcept = 0;
 
-  /// Makes the socket (and its directory, with mode 0700, if it is missing) and accepts on the
+  /// Makes the socket (and its directory, if it is missing, see `socket_file`) and accepts on the
   /// loop. `accept` returns the handler of a new connection, or null to refuse it.
   ///
   /// Unix: the socket file of a dead process is replaced; the file of a live one is

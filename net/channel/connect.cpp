@@ -6,7 +6,9 @@
 #include <millrace/net/tls/context.hpp>
 
 #include <sys/socket.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 
 namespace millrace::net {
@@ -50,6 +52,8 @@ private:
     auto who = credentials_of(fd.get());
     if (!who)
       return end(who.error());
+    if (auto bad = check(*who); !bad.ok())
+      return end(bad);
     auto hooks =
       connector_hooks(address_, options_, std::move(handler_), std::exchange(done_, nullptr));
     connection_seed seed;
@@ -57,6 +61,20 @@ private:
     seed.who = *who;
     seed.began = began_;
     std::make_shared<connection>(loop_, std::move(seed), options_, std::move(hooks))->start();
+  }
+
+  // Any user may have made the socket first. Nothing has been sent yet.
+  status check(const peer_credentials& who) const {
+    auto& trusted = options_.trust_uids;
+    if (
+      who.uid == 0 || who.uid == ::geteuid() ||
+      std::find(trusted.begin(), trusted.end(), who.uid) != trusted.end())
+      return {};
+    return {
+      errc::permission_denied,
+      "connecting to {}: the service there belongs to user {} (pid {}), not to root or to this "
+      "user; list the user in client.trust_users if it may see this process's tensors",
+      address_, who.uid, who.pid};
   }
 
   status explain(int error_number) const {

@@ -1,7 +1,6 @@
 // Opening listeners, and admission at Unix sockets: who may connect, how many, and what the refused
 // are told.
 // Opened by a node; runs on its I/O loop.
-#include <millrace/core/log.hpp>
 #include <millrace/net/channel/admission.hpp>
 #include <millrace/net/channel/connection.hpp>
 #include <millrace/net/socket/socket_file.hpp>
@@ -36,12 +35,18 @@ private:
     std::uint32_t pid = 0;
     std::uint32_t connections = 0;
   };
-  using admitted_id = std::shared_ptr<std::optional<peer_id>>;
+  // What a connection holds here from its admission to its end.
+  struct admitted_process {
+    std::optional<peer_id> id;
+    std::shared_ptr<void> place;
+  };
+  using held = std::shared_ptr<admitted_process>;
 
   void receive(unique_fd fd, const socket_address& from) override;
+  void begin(unique_fd fd, const peer_credentials& who, const std::string& source);
   status check(const peer_credentials& who) const;
-  result<std::shared_ptr<channel_handler>> admit(const peer_info& peer, const admitted_id& id);
-  void left(const admitted_id& id);
+  result<std::shared_ptr<channel_handler>> admit(const peer_info& peer, const held& holds);
+  void left(const held& holds);
   std::shared_ptr<unix_admission> self() {
     return std::static_pointer_cast<unix_admission>(shared_from_this());
   }
@@ -59,24 +64,42 @@ void tell_why_not(int fd, const status& why) {
 
 void unix_admission::receive(unique_fd fd, const socket_address&) {
   auto who = credentials_of(fd.get());
+  auto source = who ? "user " + std::to_string(who->uid) : "an unknown user";
   auto allowed = who ? check(*who) : who.error();
-  if (!allowed.ok()) {
-    log().warn("refused a connection address={}: {}", where.address, allowed.to_string());
-    return tell_why_not(fd.get(), allowed);
-  }
-  if (is_full())
-    return tell_why_not(fd.get(), has_all_connections());
-  ++*connections_;
-  auto id = std::make_shared<std::optional<peer_id>>();
+  if (allowed.ok())
+    return begin(std::move(fd), *who, source);
+  refused(source, allowed);
+  tell_why_not(fd.get(), allowed);
+}
+
+void unix_admission::begin(unique_fd fd, const peer_credentials& who, const std::string& source) {
+  auto made = std::make_shared<std::weak_ptr<connection>>();
+  auto number = unproven.add(source, [a = self(), made, source](const status& why) {
+    a->refused(source, why);
+    if (auto c = made->lock())
+      c->close(why, 0);
+  });
+  auto holds = std::make_shared<admitted_process>();
   connection_hooks hooks;
-  hooks.admit = [a = self(), id](const peer_info& peer) { return a->admit(peer, id); };
-  hooks.gone = [a = self(), id] { a->left(id); };
+  hooks.admit = [a = self(), holds, number, source](const peer_info& peer) {
+    a->unproven.remove(number);
+    auto handler = a->admit(peer, holds);
+    if (!handler)
+      a->refused(source, handler.error());
+    return handler;
+  };
+  hooks.gone = [a = self(), holds, number] {
+    a->unproven.remove(number);
+    a->left(holds);
+  };
   connection_seed seed;
   seed.side = handshake_side::acceptor;
   seed.stream = make_unix_stream(std::move(fd));
-  seed.who = *who;
+  seed.who = who;
   seed.began = steady_clock::now();
-  std::make_shared<connection>(loop, std::move(seed), options, std::move(hooks))->start();
+  auto c = std::make_shared<connection>(loop, std::move(seed), options, std::move(hooks));
+  *made = c;
+  c->start();
 }
 
 status unix_admission::check(const peer_credentials& who) const {
@@ -91,26 +114,26 @@ status unix_admission::check(const peer_credentials& who) const {
 
 // A process names itself. When two processes use the same name, one of them lies.
 result<std::shared_ptr<channel_handler>> unix_admission::admit(
-  const peer_info& peer, const admitted_id& id) {
+  const peer_info& peer, const held& holds) {
   auto known = processes_.find(peer.id);
   if (known != processes_.end() && known->second.pid != peer.pid)
     return fail(
       errc::permission_denied, "the identity belongs to the process {}", known->second.pid);
-  auto handler = handler_for(peer);
-  if (!handler)
-    return handler;
-  *id = peer.id;
+  auto placed = place_for(peer);
+  if (!placed)
+    return fail(placed.error());
+  *holds = {peer.id, std::move(placed->place)};
   auto& entry = processes_[peer.id];
   entry.pid = peer.pid;
   ++entry.connections;
-  return handler;
+  return std::move(placed->handler);
 }
 
-void unix_admission::left(const admitted_id& id) {
-  --*connections_;
-  if (!*id)
+void unix_admission::left(const held& holds) {
+  auto gone = std::exchange(*holds, {});
+  if (!gone.id)
     return;
-  auto found = processes_.find(**id);
+  auto found = processes_.find(*gone.id);
   if (--found->second.connections == 0)
     processes_.erase(found);
 }

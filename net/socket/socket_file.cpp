@@ -37,9 +37,11 @@ status check_directory(const std::string& directory) {
     directory};
 }
 
-status make_directory_of(const std::string& path) {
+// Other users reach a socket that they may write to only if they may pass through its directory.
+status make_directory_of(const std::string& path, std::uint32_t socket_mode) {
   auto directory = path.substr(0, path.rfind('/'));
-  if (!directory.empty() && ::mkdir(directory.c_str(), 0700) != 0 && errno != EEXIST)
+  mode_t mode = (socket_mode & S_IWOTH) != 0 ? 0711 : 0700;
+  if (!directory.empty() && ::mkdir(directory.c_str(), mode) != 0 && errno != EEXIST)
     return status_from_errno(errno, "making the directory " + directory);
   return check_directory(directory.empty() ? "/" : directory);
 }
@@ -120,7 +122,7 @@ result<std::unique_ptr<socket_file>> socket_file::bind(
   if (!where)
     return fail(where.error());
   std::string path = where->sun_path;
-  if (auto made = make_directory_of(path); !made.ok())
+  if (auto made = make_directory_of(path, mode); !made.ok())
     return fail(made);
   auto lock = lock_beside(path);
   if (!lock)

@@ -19,9 +19,13 @@ constexpr unsigned char stream_first_byte = 'M'; // an admission to the tcp driv
 
 unproven_connection::unproven_connection(
   std::shared_ptr<network_admission> a, unique_fd fd, const socket_address& from)
-  : source(source_of(from)), admission_(std::move(a)), fd_(std::move(fd)), from_(from) {}
+  : source_(source_of(from)), admission_(std::move(a)), fd_(std::move(fd)), from_(from) {}
 
 void unproven_connection::start() {
+  number_ = admission_->unproven.add(source_, [weak = weak_from_this()](const status& why) {
+    if (auto c = weak.lock())
+      c->refuse(why);
+  });
   auto timeout_ms = admission_->options.handshake_timeout_ms;
   timer_ = admission_->loop->run_after(timeout_ms, [weak = weak_from_this(), timeout_ms] {
     if (auto c = weak.lock())
@@ -79,23 +83,29 @@ void unproven_connection::begin_channel(std::unique_ptr<stream> s) {
   seed.address = from_;
   seed.began = began_;
   admission_->loop->cancel_timer(timer_); // the connection keeps the same time from here on
-  auto admitted = std::make_shared<std::optional<peer_info>>();
+  struct admitted_peer {
+    std::optional<peer_info> peer;
+    std::shared_ptr<void> place;
+  };
+  auto held = std::make_shared<admitted_peer>();
   connection_hooks hooks;
-  hooks.admit = [self = shared_from_this(), admitted](const peer_info& peer) {
-    auto handler = self->admission_->admit(peer);
-    if (handler) {
-      *admitted = peer;
-      self->leave();
-    }
-    return handler;
+  hooks.admit = [self = shared_from_this(),
+                 held](const peer_info& peer) -> result<std::shared_ptr<channel_handler>> {
+    auto placed = self->admission_->admit(peer);
+    if (!placed)
+      return fail(placed.error());
+    *held = {peer, std::move(placed->place)};
+    self->leave();
+    return std::move(placed->handler);
   };
   hooks.done = [self = shared_from_this()](const result<std::shared_ptr<channel>>& outcome) {
     if (!outcome)
       self->refuse(outcome.error());
   };
-  hooks.gone = [a = admission_, admitted] {
-    if (*admitted)
-      a->left(**admitted);
+  hooks.gone = [a = admission_, held] {
+    auto gone = std::exchange(*held, {});
+    if (gone.peer)
+      a->left(*gone.peer);
   };
   auto c = std::make_shared<connection>(
     admission_->loop, std::move(seed), admission_->options, std::move(hooks));
@@ -106,7 +116,7 @@ void unproven_connection::begin_channel(std::unique_ptr<stream> s) {
 void unproven_connection::refuse(const status& why) {
   if (over_)
     return;
-  admission_->refused(source, why);
+  admission_->refused(source_, why);
   end(why);
 }
 
@@ -125,7 +135,7 @@ void unproven_connection::end(const status& why) {
 void unproven_connection::leave() {
   over_ = true;
   admission_->loop->cancel_timer(timer_);
-  admission_->forget(*this);
+  admission_->unproven.remove(number_);
 }
 
 } // namespace millrace::net::tls

@@ -1,5 +1,5 @@
 // One accepted connection that has not proved itself yet.
-// Made by `network_admission`, which bounds how many there are.
+// Made by `network_admission`; `newcomers` bounds how many there are.
 #pragma once
 
 #include <millrace/net/channel/connection.hpp>
@@ -12,30 +12,28 @@
 namespace millrace::net::tls {
 
 /// It sends its first byte, then completes the TLS handshake, then the channel's handshake.
-/// Its callbacks on the loop keep it alive; the list of the admission does not.
+/// Its callbacks on the loop keep it alive; the admission does not.
 class unproven_connection : public std::enable_shared_from_this<unproven_connection> {
 public:
   unproven_connection(
     std::shared_ptr<network_admission> a, unique_fd fd, const socket_address& from);
   unproven_connection(const unproven_connection&) = delete;
-  ~unproven_connection() { admission_->forget(*this); }
+  ~unproven_connection() { admission_->unproven.remove(number_); }
 
   void start();
-  /// Ends it and logs the refusal.
-  void refuse(const status& why);
-
-  const std::string source;
-  network_admission::unproven_list::iterator place; // in the admission's list, while `listed`
-  bool listed = false;
 
 private:
+  // Ends it and logs the refusal.
+  void refuse(const status& why);
   void on_first_byte();
   void begin_tls();
   void begin_channel(std::unique_ptr<stream> s);
   void end(const status& why);
   void leave();
 
+  const std::string source_;
   const std::shared_ptr<network_admission> admission_;
+  newcomers::number number_ = 0;
   unique_fd fd_;
   const socket_address from_;
   const time_point began_ = steady_clock::now();

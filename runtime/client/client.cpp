@@ -6,7 +6,7 @@
 namespace millrace {
 
 result<client> client::open(const std::string& address, const config::settings& settings) {
-  auto engine = runtime::engine::start(settings);
+  auto engine = runtime::engine::start(settings, runtime::engine_role::client);
   if (!engine)
     return fail(engine.error());
   auto core = runtime::client_core::of_cluster(std::move(*engine), {}, address);
@@ -29,7 +29,7 @@ client client::connect(const std::string& address, const config::settings& setti
 }
 
 result<client> client::of(const config::settings& settings) {
-  auto engine = runtime::engine::start(settings);
+  auto engine = runtime::engine::start(settings, runtime::engine_role::client);
   if (!engine)
     return fail(engine.error());
   return client{

@@ -1,5 +1,6 @@
 // Starts and stops the threads of a process.
 #include <millrace/config/section.hpp>
+#include <millrace/config/users.hpp>
 #include <millrace/net/network_options.hpp>
 #include <millrace/runtime/node/engine.hpp>
 
@@ -33,10 +34,11 @@ result<std::shared_ptr<const net::tls::context>> tls_of(const config::settings& 
 }
 
 // The fabric finds the options of its drivers among those of all.
-transport::fabric_options fabric_options_of(const config::settings& settings) {
+transport::fabric_options fabric_options_of(const config::settings& settings, engine_role role) {
   auto o = settings.options.of<transport::fabric_options>();
   o.prefer_is_explicit = o.prefer != transport::driver_names();
   o.drivers = settings.options;
+  o.listens = role == engine_role::node;
   return o;
 }
 
@@ -53,8 +55,12 @@ engine::engine(const config::settings& settings)
   : settings_(settings), caf_config_(make_caf_config()),
     system_(std::make_unique<caf::actor_system>(caf_config_)) {}
 
-result<std::shared_ptr<engine>> engine::start(const config::settings& settings) {
+result<std::shared_ptr<engine>> engine::start(const config::settings& settings, engine_role role) {
   std::shared_ptr<engine> e{new engine{settings}};
+  auto trusted = config::uids_of("client.trust_users", settings.client.trust_users);
+  if (!trusted)
+    return fail(trusted.error());
+  e->trusted_uids_ = std::move(*trusted);
   auto tls = tls_of(settings);
   if (!tls)
     return fail(tls.error());
@@ -67,7 +73,7 @@ result<std::shared_ptr<engine>> engine::start(const config::settings& settings) 
     return fail(loop.error());
   e->loop_ = std::move(*loop);
   e->names_ = net::resolver::make(net::look_up, network.names);
-  auto fabric = transport::fabric::create(fabric_options_of(settings), e->loop_);
+  auto fabric = transport::fabric::create(fabric_options_of(settings, role), e->loop_);
   if (!fabric)
     return fail(fabric.error());
   e->fabric_ = std::move(*fabric);
@@ -107,6 +113,7 @@ net::channel_options engine::channel_options() const {
   o.requests_queued_max = settings_.limits.queued_max;
   o.tls = tls_;
   o.names = names_;
+  o.trust_uids = trusted_uids_;
   return o;
 }
 

@@ -14,17 +14,21 @@
 #include <caf/actor_system.hpp>
 #include <caf/actor_system_config.hpp>
 
+#include <cstdint>
 #include <memory>
 #include <mutex>
 #include <vector>
 
 namespace millrace::runtime {
 
+/// What the process is: others connect to a node, and a client listens nowhere.
+enum class engine_role : std::uint8_t { node, client };
+
 /// Owns the threads. It stops once, in an order that leaves no request waiting: connections first,
 /// so that every request ends; then the loop, the actors and the movers.
 class engine {
 public:
-  static result<std::shared_ptr<engine>> start(const config::settings& settings);
+  static result<std::shared_ptr<engine>> start(const config::settings& settings, engine_role role);
   ~engine();
   engine(const engine&) = delete;
   engine& operator=(const engine&) = delete;
@@ -63,6 +67,7 @@ private:
   std::shared_ptr<transport::fabric> fabric_;
   std::shared_ptr<const net::tls::context> tls_; // null without `security`
   std::shared_ptr<net::resolver> names_;
+  std::vector<std::uint32_t> trusted_uids_;
   std::mutex mutex_;
   std::vector<caf::strong_actor_ptr> adopted_;
 };

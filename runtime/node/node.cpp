@@ -2,6 +2,7 @@
 #include <millrace/actors/node/node_actor.hpp>
 #include <millrace/actors/wire/session.hpp>
 #include <millrace/config/place.hpp>
+#include <millrace/config/users.hpp>
 #include <millrace/core/log.hpp>
 #include <millrace/net/network_options.hpp>
 #include <millrace/runtime/client/calls/client_core.hpp>
@@ -11,10 +12,8 @@
 #include <millrace/storage/builtin.hpp>
 #include <millrace/version.hpp>
 
-#include <pwd.h>
 #include <unistd.h>
 
-#include <charconv>
 #include <map>
 #include <thread>
 
@@ -23,22 +22,6 @@ namespace millrace {
 namespace {
 
 using runtime::engine;
-
-result<std::vector<std::uint32_t>> uids_of(const std::vector<std::string>& users) {
-  std::vector<std::uint32_t> out;
-  for (auto& user : users) {
-    std::uint32_t uid = 0;
-    auto* end = user.data() + user.size();
-    auto [rest, bad] = std::from_chars(user.data(), end, uid);
-    // The largest number is no valid user id.
-    bool number = bad == std::errc{} && rest == end && uid != static_cast<uid_t>(-1);
-    auto* entry = number || user.empty() ? nullptr : getpwnam(user.c_str());
-    if (!number && !entry)
-      return fail(errc::invalid_argument, "node.allow_users: this system has no user \"{}\"", user);
-    out.push_back(number ? uid : entry->pw_uid);
-  }
-  return out;
-}
 
 } // namespace
 
@@ -130,13 +113,13 @@ void node::state::spawn_self() {
 }
 
 status node::state::open_sockets() {
-  auto uids = uids_of(settings.node.allow_users);
+  auto uids = config::uids_of("node.allow_users", settings.node.allow_users);
   if (!uids)
     return uids.error();
   auto where = settings.options.of<net::network_options>().listener;
   where.socket_mode = settings.node.socket_mode;
   where.allow_uids = std::move(*uids);
-  where.connections = std::make_shared<std::uint32_t>(0);
+  where.connections = net::shares_of(where);
   where.streams = runs_on->fabric()->stream_acceptor();
   auto options = runs_on->channel_options();
   options.local_name = settings.node.name;
@@ -214,7 +197,7 @@ result<node> node::start(const config::settings& settings) {
       .addresses();
   if (s->addresses.empty())
     return fail(errc::invalid_argument, "node {} has no address", settings.node.name);
-  auto started = engine::start(settings);
+  auto started = engine::start(settings, runtime::engine_role::node);
   if (!started)
     return fail(started.error());
   s->runs_on = std::move(*started);

@@ -1,5 +1,7 @@
 // Opens a bucket of any kind from its settings, and serves the checkpoints of kinds that keep some.
 #include <millrace/actors/store/tensor_store.hpp>
+#include <millrace/config/units.hpp>
+#include <millrace/runtime/configuration.hpp>
 #include <millrace/runtime/node/provider.hpp>
 #include <millrace/storage/builtin.hpp>
 
@@ -16,6 +18,7 @@ actors::operation_limits bounds_of(const config::settings& s) {
   l.eager_bytes_max = s.options.of<transport::fabric_options>().eager_bytes_max;
   l.request_timeout_ms = static_cast<std::uint32_t>(s.limits.request_timeout_ms);
   l.request_timeout_max_ms = static_cast<std::uint32_t>(s.limits.request_timeout_max_ms);
+  l.progress_timeout_ms = static_cast<std::uint32_t>(s.limits.progress_timeout_ms);
   return l;
 }
 
@@ -42,6 +45,14 @@ actors::checkpoint_limits checkpoint_limits_of(const config::settings& s) {
 result<std::shared_ptr<memory_source>> node_memory::make(
   const std::string& name, std::uint64_t size_bytes) {
   auto& s = engine_->settings();
+  made_bytes_ += size_bytes;
+  if (bound_ && made_bytes_ > bound_->limit_bytes)
+    return fail(
+      errc::no_space,
+      "the memory of this node up to {} has {}, and its control group {} allows {}: lower "
+      "'capacity' of memory providers or 'staging.size', or raise the group's limit",
+      name, config::format_size(made_bytes_), bound_->group,
+      config::format_size(bound_->limit_bytes));
   // Other users do not get pages from the system's pool, see `shm::peer_link::offer`.
   return engine_->fabric()->make_memory(
     {.name = "millrace." + name,
@@ -56,6 +67,7 @@ result<std::shared_ptr<memory_source>> node_memory::staging() {
     if (!made)
       return made;
     staging_ = std::move(*made);
+    places_ = std::make_shared<actors::shared_places>(engine_->settings().staging.size_bytes);
   }
   return staging_;
 }
@@ -78,7 +90,8 @@ result<std::unique_ptr<provider>> provider::open(
     p.name,
     e->adopt(actors::spawn_tensor_store(
       e->system(),
-      {p.name, p.group, out->opened_.models, e->fabric(), store_limits_of(e->settings())})));
+      {p.name, p.group, out->opened_.models, e->fabric(), store_limits_of(e->settings()),
+       out->windows_of(p, memory)})));
   if (checkpoints)
     services.add<actors::checkpoint_service>(
       p.name, e->adopt(actors::spawn_checkpoint_manager(e->system(), std::move(*checkpoints))));
@@ -108,6 +121,16 @@ status provider::open_bucket(
   return {};
 }
 
+// Windows that are no final places of their bytes are parts of the staging memory.
+actors::window_places provider::windows_of(
+  const config::provider_settings& p, const node_memory& memory) const {
+  if (opened_.models->capabilities().in_place)
+    return {};
+  auto window = configuration_schema().find(p, "window");
+  return window ? actors::window_places{memory.staging_places(), window->number}
+                : actors::window_places{};
+}
+
 result<actors::checkpoint_manager_deps> provider::prepare_checkpoints(
   const config::provider_settings& p, const std::shared_ptr<engine>& e, node_memory& memory) {
   auto& s = e->settings().checkpoints;
@@ -133,6 +156,7 @@ result<actors::checkpoint_manager_deps> provider::prepare_checkpoints(
     deps.flushed = [flusher = flusher_] { return flusher->counters(); };
   }
   deps.limits = checkpoint_limits_of(e->settings());
+  deps.windows = windows_of(p, memory);
   deps.page_bytes_max =
     std::min<std::uint64_t>(deps.page_bytes_max, e->channel_options().frame_bytes_max / 2);
   deps.repack.when_low = kept.repack_when_low;

@@ -3,11 +3,14 @@
 #pragma once
 
 #include <millrace/actors/checkpoint/checkpoint_manager.hpp>
+#include <millrace/actors/operation.hpp>
 #include <millrace/actors/wire/service_table.hpp>
+#include <millrace/core/control_group.hpp>
 #include <millrace/runtime/node/engine.hpp>
 #include <millrace/storage/bucket_kind.hpp>
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -17,17 +20,27 @@ namespace millrace::runtime {
 /// providers share.
 class node_memory {
 public:
-  explicit node_memory(std::shared_ptr<engine> e) : engine_(std::move(e)) {}
+  /// `bound`: what the control groups of this process allow.
+  explicit node_memory(
+    std::shared_ptr<engine> e, std::optional<group_memory> bound = lowest_group_memory())
+    : engine_(std::move(e)), bound_(std::move(bound)) {}
 
+  /// Errors:  `no_space` when the control groups would kill this process for all its arenas, or
+  ///          when the system has no memory left.
   result<std::shared_ptr<memory_source>> make(const std::string& name, std::uint64_t size_bytes);
   /// Returns the staging arena, which is made at first use.
   result<std::shared_ptr<memory_source>> staging();
   /// Returns the staging arena, or null before its first use.
   const std::shared_ptr<memory_source>& staging_in_use() const noexcept { return staging_; }
+  /// Returns the staging arena's bytes as places that all providers share.
+  const std::shared_ptr<actors::shared_places>& staging_places() const noexcept { return places_; }
 
 private:
   std::shared_ptr<engine> engine_;
+  std::optional<group_memory> bound_;
+  std::uint64_t made_bytes_ = 0; // in ordinary pages
   std::shared_ptr<memory_source> staging_;
+  std::shared_ptr<actors::shared_places> places_;
 };
 
 /// A provider is open until it is destroyed. Call `close` and end the actors before that.
@@ -48,6 +61,8 @@ private:
   provider() = default;
   status open_bucket(
     const config::provider_settings& p, const std::shared_ptr<engine>& e, node_memory& memory);
+  actors::window_places windows_of(
+    const config::provider_settings& p, const node_memory& memory) const;
   /// Prepares the actor of the checkpoints, and opens what it needs.
   result<actors::checkpoint_manager_deps> prepare_checkpoints(
     const config::provider_settings& p, const std::shared_ptr<engine>& e, node_memory& memory);

@@ -350,7 +350,7 @@ private:
     world_.demand_drivers_rest();
     std::vector<memory_block> blocks;
     for (std::uint32_t i = 0; i < blocks_count_; ++i)
-      blocks_->lease([&](result<memory_block> b) { blocks.push_back(std::move(*b)); });
+      blocks_->lease({}, [&](result<memory_block> b) { blocks.push_back(std::move(*b)); });
     demand(blocks.size() == blocks_count_, "no staging block stays lent");
   }
 

@@ -47,7 +47,8 @@ struct checkpoint_fixture : actor_fixture {
     deps.name = "pool";
     deps.store = store;
     deps.fabric = fabric;
-    deps.blocks = actors::staging_blocks::make(memory, block_bytes, 2).value();
+    // One process gets two of them.
+    deps.blocks = actors::staging_blocks::make(memory, block_bytes, 4).value();
     deps.limits.saves_queued_max = 1;
     restart();
   }

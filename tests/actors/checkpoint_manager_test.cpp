@@ -165,6 +165,23 @@ BOOST_AUTO_TEST_CASE(registrations_are_bounded) {
   BOOST_TEST((try_enroll(enrolling("b")).error().code() == errc::busy));
 }
 
+BOOST_AUTO_TEST_CASE(a_process_that_registers_without_end_leaves_registrations_to_others) {
+  deps.limits.registrations_max = 8;
+  restart();
+  for (int i = 0; i < 4; ++i)
+    enroll(enrolling("mine" + std::to_string(i)));
+  auto refused = try_enroll(enrolling("more"));
+  BOOST_TEST((refused.error().code() == errc::busy));
+  BOOST_TEST(refused.error().detail().find("4 of them by this process") != std::string::npos);
+  auto others = enrolling("others");
+  others.from = {random_id<peer_id>(), 1, "user 2"};
+  BOOST_TEST(try_enroll(others).has_value());
+  // Places come back with the connection.
+  lose(trainer);
+  BOOST_TEST(status().registered == 1u);
+  BOOST_TEST(try_enroll(enrolling("mine0")).has_value());
+}
+
 BOOST_AUTO_TEST_CASE(without_room_a_registration_is_refused_or_tried_again_after_a_repack) {
   store->capacity_bytes = 100'000;
   store->freed_by_repack = 1 << 20;

@@ -379,6 +379,25 @@ BOOST_AUTO_TEST_CASE(a_snapshot_larger_than_staging_is_bounded_and_overlapped) {
   BOOST_TEST(store->find("m", 0, 1, slot_state::done));
 }
 
+BOOST_AUTO_TEST_CASE(a_trainer_that_is_stopped_in_a_snapshot_leaves_staging_memory_to_others) {
+  auto stuck = saving(enroll(enrolling("stuck", {8 * block_bytes})), 1);
+  stuck.snapshot = true;
+  ask(manager, stuck);
+  BOOST_TEST(fabric->waiting.size() == 2u);
+  trainer = {random_id<peer_id>(), 2, "user 2"};
+  auto request = saving(enroll(enrolling("m", {1000})), 1);
+  request.snapshot = true;
+  auto staged = ask(manager, request);
+  BOOST_TEST_REQUIRE(fabric->waiting.size() == 3u);
+  std::swap(fabric->waiting.front(), fabric->waiting.back());
+  fabric->deliver();
+  sched.run();
+  BOOST_TEST(outcome<save_receipt>(staged).has_value());
+  fabric->finish_copy();
+  sched.run();
+  BOOST_TEST(store->find("m", 0, 1, slot_state::done));
+}
+
 BOOST_AUTO_TEST_CASE(a_shard_without_bytes_is_saved_without_a_transfer) {
   auto number = enroll(enrolling("m", {0}));
   auto staged = ask(manager, saving(number, 1));

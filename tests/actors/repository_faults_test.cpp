@@ -57,6 +57,10 @@ public:
     deps.limits.stores_max = static_cast<std::uint32_t>(dice_.between(1, 4));
     deps.limits.loads_max = static_cast<std::uint32_t>(dice_.between(1, 4));
     deps.limits.queued_max = static_cast<std::uint32_t>(dice_.between(1, 8));
+    if (dice_.percent(50))
+      deps.windows = {std::make_shared<shared_places>(dice_.between(1, 4)), 1};
+    if (dice_.percent(50))
+      deps.limits.progress_timeout_ms = static_cast<std::uint32_t>(dice_.between(50, 1000));
     store_ = spawn_tensor_store(world_.system, deps);
     for (auto* name : {"a", "b", "c"})
       models_.push_back({name, tensors(), {}});
@@ -126,6 +130,7 @@ private:
     r.spec.tensors = m.tensors;
     r.checksums = dice_.percent(80);
     r.timeout_ms = timeout();
+    r.from = {who->id, 1, "user 1"};
     std::shared_ptr<peer_memory> memory;
     if (bytes.size() <= 4096 && dice_.percent(50)) {
       auto* first = reinterpret_cast<std::uint8_t*>(bytes.data());
@@ -154,6 +159,7 @@ private:
     load_request r;
     r.model = m.name;
     r.timeout_ms = timeout();
+    r.from = {who->id, 1, "user 1"};
     loaded found{&m, 0, 0, size_bytes(m.tensors), {}};
     if (dice_.percent(60)) {
       for (auto& t : m.tensors.tensors)

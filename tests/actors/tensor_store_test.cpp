@@ -53,6 +53,8 @@ private:
 
 struct fixture : actor_fixture {
   std::shared_ptr<fake_fabric> fabric = std::make_shared<fake_fabric>();
+  tensor_store_limits limits{{}, 2, 2, 1};
+  window_places windows;
   std::shared_ptr<storage::bucket> bucket =
     storage::open_memory_bucket({capacity}, std::make_shared<heap_memory_source>(capacity)).value();
   tensor_store_actor store;
@@ -62,9 +64,7 @@ struct fixture : actor_fixture {
   /// An actor of the bucket as it is now.
   void restart() {
     stop();
-    tensor_store_deps deps{"p", "default", bucket, fabric, {}};
-    deps.limits.stores_max = 2;
-    deps.limits.queued_max = 1;
+    tensor_store_deps deps{"p", "default", bucket, fabric, limits, windows};
     store = spawn_tensor_store(system, deps);
     sched.run();
   }
@@ -89,6 +89,12 @@ struct fixture : actor_fixture {
     r.source.length_bytes = bytes;
     r.checksums = false;
     r.timeout_ms = 1000;
+    return r;
+  }
+
+  store_request request_of(const asker& who, const std::string& name) {
+    auto r = request(name);
+    r.from = who;
     return r;
   }
 
@@ -143,6 +149,99 @@ BOOST_AUTO_TEST_CASE(beyond_the_bounds_requests_wait_and_then_are_refused) {
   sched.run();
   BOOST_TEST(outcome<store_receipt>(b).has_value());
   BOOST_TEST(outcome<store_receipt>(c).has_value());
+}
+
+// The memory behind the greedy requests is never served.
+BOOST_AUTO_TEST_CASE(a_process_that_never_serves_its_stores_keeps_nobody_waiting) {
+  limits.stores_max = 64;
+  limits.queued_max = 64;
+  restart();
+  asker greedy{random_id<peer_id>(), 1, "user 1"};
+  for (int i = 0; i < 200; ++i)
+    ask(request_of(greedy, "greedy"));
+  auto taken = fabric->waiting.size();
+  BOOST_TEST(taken == 32u);
+  for (int i = 0; i < 10; ++i) {
+    auto pending = ask(request_of({random_id<peer_id>(), 1, "user 2"}, "m" + std::to_string(i)));
+    BOOST_TEST_REQUIRE(fabric->waiting.size() == taken + 1);
+    std::swap(fabric->waiting.front(), fabric->waiting.back());
+    fabric->finish();
+    sched.run();
+    BOOST_TEST(outcome<store_receipt>(pending).has_value());
+    std::swap(fabric->waiting.front(), fabric->waiting.back());
+  }
+}
+
+BOOST_AUTO_TEST_CASE(processes_that_wait_take_turns) {
+  limits.queued_max = 64;
+  restart();
+  asker greedy{random_id<peer_id>(), 1, "user 1"}, late{random_id<peer_id>(), 1, "user 1"};
+  for (int i = 0; i < 10; ++i)
+    ask(request_of(greedy, "greedy"));
+  auto first = ask(request_of(late, "first")), second = ask(request_of(late, "second"));
+  // One of the greedy process is in flight, and one of the late one.
+  BOOST_TEST(fabric->submitted == 2u);
+  for (int i = 0; i < 4; ++i) {
+    fabric->finish();
+    sched.run();
+  }
+  BOOST_TEST(outcome<store_receipt>(first).has_value());
+  BOOST_TEST(outcome<store_receipt>(second).has_value());
+}
+
+BOOST_AUTO_TEST_CASE(a_share_of_the_queue_that_is_full_is_named) {
+  limits.queued_max = 4;
+  restart();
+  asker greedy{random_id<peer_id>(), 1, "user 1"}, other{random_id<peer_id>(), 1, "user 1"};
+  ask(request_of(greedy, "a"));
+  ask(request_of(other, "b"));
+  ask(request_of(other, "c"));
+  for (int i = 0; i < 2; ++i)
+    ask(request_of(greedy, "d"));
+  auto refused = ask(request_of(greedy, "e"));
+  auto why = outcome<store_receipt>(refused).error();
+  BOOST_TEST((why.code() == errc::busy));
+  BOOST_TEST(why.detail().find("this process, which is its share") != std::string::npos);
+}
+
+BOOST_AUTO_TEST_CASE(staging_memory_is_shared_by_processes) {
+  limits.stores_max = 64;
+  windows = {std::make_shared<shared_places>(4), 1};
+  restart();
+  asker greedy{random_id<peer_id>(), 1, "user 1"};
+  for (int i = 0; i < 10; ++i)
+    ask(request_of(greedy, "greedy"));
+  BOOST_TEST(fabric->submitted == 2u);
+  auto pending = ask(request_of({random_id<peer_id>(), 1, "user 2"}, "m"));
+  BOOST_TEST_REQUIRE(fabric->submitted == 3u);
+  std::swap(fabric->waiting.front(), fabric->waiting.back());
+  fabric->finish();
+  sched.run();
+  BOOST_TEST(outcome<store_receipt>(pending).has_value());
+  // The greedy process does not get more, and each of its own that ends makes room for the next.
+  BOOST_TEST(fabric->waiting.size() == 2u);
+  fabric->finish();
+  sched.run();
+  BOOST_TEST(fabric->waiting.size() == 2u);
+}
+
+BOOST_AUTO_TEST_CASE(bytes_that_do_not_come_in_time_end_the_store) {
+  limits.progress_timeout_ms = 1000;
+  restart();
+  auto r = request("m");
+  r.timeout_ms = 3'000'000;
+  auto pending = ask(r);
+  pass(900ms);
+  BOOST_TEST(!answered());
+  pass(1s);
+  auto why = outcome<store_receipt>(pending).error();
+  BOOST_TEST((why.code() == errc::deadline_exceeded));
+  BOOST_TEST(why.detail().find("limits.progress_timeout") != std::string::npos);
+  // The bytes may still come: the memory stays taken until then.
+  BOOST_TEST(bucket->stats().used_bytes > 0u);
+  fabric->finish();
+  sched.run();
+  BOOST_TEST(bucket->stats().used_bytes == 0u);
 }
 
 BOOST_AUTO_TEST_CASE(a_late_store_is_given_up_and_its_late_bytes_are_dropped) {

@@ -4,10 +4,12 @@
 #include <millrace/net/network_options.hpp>
 #include <millrace/storage/memory/memory_options.hpp>
 #include <millrace/storage/rocksdb/rocksdb_options.hpp>
+#include <millrace/tests/support/scratch_directory.hpp>
 #include <millrace/transport/fabric_options.hpp>
 #include <millrace/transport/tcp/tcp_options.hpp>
 #include <millrace/transport/verbs/verbs_options.hpp>
 
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -242,18 +244,27 @@ BOOST_AUTO_TEST_CASE(both_ends_of_every_range_are_accepted_and_nothing_beyond) {
 BOOST_AUTO_TEST_CASE(the_default_address_follows_the_runtime_directory_and_the_name) {
   auto* before = std::getenv("XDG_RUNTIME_DIR");
   std::string kept = before ? before : "";
-  setenv("XDG_RUNTIME_DIR", "/run/user/7", 1);
-  BOOST_TEST((good("node: {name: a}").node.listen == list{"unix:/run/user/7/millrace/a.sock"}));
-  auto deep = "/" + std::string(120, 'd');
+  millrace::testing::scratch_directory dir;
+  auto own = dir.path() + "/own";
+  BOOST_TEST_REQUIRE(::mkdir(own.c_str(), 0700) == 0);
+  setenv("XDG_RUNTIME_DIR", own.c_str(), 1);
+  BOOST_TEST((good("node: {name: a}").node.listen == list{"unix:" + own + "/millrace/a.sock"}));
+  auto deep = own + "/" + std::string(120, 'd');
+  BOOST_TEST_REQUIRE(::mkdir(deep.c_str(), 0700) == 0);
   setenv("XDG_RUNTIME_DIR", deep.c_str(), 1);
-  BOOST_TEST((bad("staging:\nnode: {}\n").find("t.yaml:2:1: the default address unix:/ddd") == 0));
+  auto too_long = bad("staging:\nnode: {}\n");
+  BOOST_TEST(too_long.starts_with("t.yaml:2:1: the default address unix:" + own + "/ddd"));
   BOOST_TEST((good("node: {listen: 'unix:/s'}").node.listen == list{"unix:/s"}));
-  setenv("XDG_RUNTIME_DIR", "relative", 1);
-  auto fallback =
-    geteuid() == 0 ? std::string{"/run/millrace"} : "/tmp/millrace-" + std::to_string(geteuid());
-  BOOST_TEST(default_listen("n0") == "unix:" + fallback + "/n0.sock");
   unsetenv("XDG_RUNTIME_DIR");
-  BOOST_TEST(default_listen("n0") == "unix:" + fallback + "/n0.sock");
+  auto fallback = default_listen("n0");
+  if (geteuid() == 0)
+    BOOST_TEST(fallback == "unix:/run/millrace/n0.sock");
+  // A directory that others can write to, that is not there, or that is no path.
+  BOOST_TEST_REQUIRE(::chmod(own.c_str(), 0770) == 0);
+  for (auto& unfit : {own, dir.path() + "/none", std::string{"relative"}, std::string{"/tmp"}}) {
+    setenv("XDG_RUNTIME_DIR", unfit.c_str(), 1);
+    BOOST_TEST(default_listen("n0") == fallback);
+  }
   if (before)
     setenv("XDG_RUNTIME_DIR", kept.c_str(), 1);
 }

@@ -108,7 +108,7 @@ BOOST_AUTO_TEST_CASE(values_of_the_wrong_form_are_refused) {
   BOOST_TEST(
     bad("channel: {heartbeat: 5}") ==
     "t.yaml:1:22: channel.heartbeat: '5' is not a duration such as 50us, 500ms, 5s or 2m; did you "
-    "mean '5ms'?");
+    "mean '5s'?");
   BOOST_TEST(
     bad("channel: {heartbeat: 20500us}") ==
     "t.yaml:1:22: channel.heartbeat: '20500us' is not a whole number of milliseconds");
@@ -299,6 +299,11 @@ BOOST_AUTO_TEST_CASE(users_that_the_socket_keeps_out_are_refused) {
 BOOST_AUTO_TEST_CASE(what_is_not_yaml_says_where) {
   BOOST_TEST((bad("node: {name: a\n").find("t.yaml:2:1: not YAML: ") == 0));
   BOOST_TEST((bad("a: b: c\n").find("t.yaml:1:5: not YAML: ") == 0));
+  for (auto text :
+       {"staging:\n\tsize: 1GiB\n", "staging:\n  lock: off\n\tsize: 1GiB\n",
+        "providers:\n  - name: a\n  \t  weight: 2\n"})
+    BOOST_TEST(
+      (bad(text).find("a tab; YAML is indented with spaces") != std::string::npos), bad(text));
   BOOST_TEST((bad("node: *nowhere\n").find("t.yaml:1:7: not YAML: ") == 0));
   BOOST_TEST(bad("node: {}\n---\nnode: {}\n").find("a second document") != std::string::npos);
   BOOST_TEST(bad("? [a]\n: b\n") == "t.yaml:1:3: a key must be a word");

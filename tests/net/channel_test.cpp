@@ -1,6 +1,9 @@
 // Channels between well-behaved sides: frames, descriptors, credits, closing, who may come in.
 #include "channel_support.hpp"
 
+#include <millrace/net/channel/refusal_log.hpp>
+#include <millrace/tests/support/kept_log.hpp>
+#include <millrace/tests/support/other_user.hpp>
 #include <millrace/tests/support/skipped.hpp>
 
 #include <fcntl.h>
@@ -8,11 +11,13 @@
 #include <sys/wait.h>
 
 #include <iostream>
+#include <memory>
 #include <thread>
 
 using namespace millrace;
 using namespace millrace::net;
 using namespace millrace::net::testing;
+using millrace::testing::kept_log;
 using namespace std::chrono_literals;
 
 namespace {
@@ -485,14 +490,23 @@ BOOST_AUTO_TEST_CASE(the_socket_has_the_mode_asked_for_and_its_directory_is_priv
   BOOST_TEST((found.st_mode & 0777) == 0700u);
 }
 
+BOOST_AUTO_TEST_CASE(a_socket_for_all_users_is_in_a_directory_that_they_may_pass_through) {
+  temp_dir dir;
+  listener_options where;
+  where.address = "unix:" + dir.path + "/made/n0.sock";
+  where.socket_mode = 0666;
+  service s{{}, where};
+  struct stat found {};
+  BOOST_REQUIRE(::stat((dir.path + "/made").c_str(), &found) == 0);
+  BOOST_TEST((found.st_mode & 0777) == 0711u);
+}
+
 BOOST_AUTO_TEST_CASE(connections_beyond_the_bound_are_told_busy) {
   listener_options two;
   two.connections_max = 2;
   service s{{}, two};
   auto client = std::make_shared<recorder>();
-  auto a = s.connect(client);
-  raw_client in_handshake{s.address()};
-  BOOST_REQUIRE(in_handshake.read());
+  auto a = s.connect(client), b = s.connect(client);
   auto refused = connect_to(s.loop, s.address(), {}, client);
   BOOST_REQUIRE(!refused);
   BOOST_TEST((refused.error().code() == errc::busy));
@@ -505,6 +519,80 @@ BOOST_AUTO_TEST_CASE(connections_beyond_the_bound_are_told_busy) {
   BOOST_TEST(s.connect(client)->is_open());
 }
 
+BOOST_AUTO_TEST_CASE(connections_that_say_nothing_keep_nobody_out) {
+  kept_log lines;
+  forget_refusals();
+  listener_options few;
+  few.connections_max = 2;
+  few.handshakes_max = 8;
+  service s{{}, few};
+  std::vector<std::unique_ptr<raw_client>> silent;
+  for (int i = 0; i < 40; ++i)
+    silent.push_back(std::make_unique<raw_client>(s.address()));
+  auto client = std::make_shared<recorder>();
+  auto a = s.connect(client), b = s.connect(client);
+  BOOST_TEST(a->is_open());
+  BOOST_TEST(b->is_open());
+  // The oldest ones gave way.
+  BOOST_TEST((silent.front()->read_to_end().code() == errc::busy));
+  BOOST_TEST(lines.count("refused a connection") == 1u);
+}
+
+// Makes connections as another user until it gets no more, says so, and keeps them.
+void hold_connections_as(std::uint32_t uid, const std::string& address, int told) {
+  if (::setuid(uid) != 0)
+    ::_exit(99);
+  auto loop = *io_loop::start({});
+  std::vector<std::shared_ptr<channel>> held;
+  for (int i = 0; i < 64; ++i) {
+    promise<std::shared_ptr<channel>> p{loop};
+    connect(loop, address, {}, std::make_shared<recorder>(), [p](auto o) { p.set(o); });
+    if (auto outcome = p.get_future().result())
+      held.push_back(*outcome);
+  }
+  auto count = static_cast<unsigned char>(held.size());
+  static_cast<void>(!::write(told, &count, 1));
+  ::pause();
+}
+
+BOOST_AUTO_TEST_CASE(connections_of_one_user_leave_room_for_root_and_for_others) {
+  constexpr std::uint32_t nobody = 65534;
+  if (auto why = millrace::testing::why_not_as(nobody); !why.empty()) {
+    millrace::testing::skipped("connections of several users: " + why);
+    return;
+  }
+  listener_options where;
+  where.socket_mode = 0666;
+  where.allow_uids = {nobody};
+  where.connections_max = 32;
+  service s{{}, where};
+  ::chmod(s.dir.path.c_str(), 0755);
+  std::vector<pid_t> children;
+  std::vector<int> counts;
+  for (int i = 0; i < 3; ++i) {
+    int told[2];
+    BOOST_REQUIRE(::pipe(told) == 0);
+    children.push_back(::fork());
+    if (children.back() == 0)
+      hold_connections_as(nobody, s.address(), told[1]);
+    ::close(told[1]);
+    unsigned char count = 0;
+    BOOST_TEST(::read(told[0], &count, 1) == 1);
+    ::close(told[0]);
+    counts.push_back(count);
+  }
+  BOOST_TEST(counts.at(0) == 16);
+  BOOST_TEST(counts.at(1) > 0);
+  BOOST_TEST(counts.at(2) > 0);
+  auto client = std::make_shared<recorder>();
+  BOOST_TEST(s.connect(client)->is_open());
+  BOOST_TEST(s.connect(client)->is_open());
+  for (auto child : children) {
+    ::kill(child, SIGKILL);
+    ::waitpid(child, nullptr, 0);
+  }
+}
+
 BOOST_AUTO_TEST_CASE(a_connection_the_service_does_not_want_is_refused_with_a_reason) {
   auto loop = make_loop();
   temp_dir dir;
@@ -515,6 +603,61 @@ BOOST_AUTO_TEST_CASE(a_connection_the_service_does_not_want_is_refused_with_a_re
   auto c = connect_to(loop, where.address, {}, std::make_shared<recorder>());
   BOOST_REQUIRE(!c);
   BOOST_TEST((c.error().code() == errc::unavailable));
+  loop->stop();
+}
+
+// A service of another user gets nothing of a client, not even its hello.
+BOOST_AUTO_TEST_CASE(a_service_of_another_user_is_refused_unless_trusted) {
+  constexpr std::uint32_t nobody = 65534;
+  if (auto why = millrace::testing::why_not_as(nobody); !why.empty()) {
+    millrace::testing::skipped("a service of another user: " + why);
+    return;
+  }
+  temp_dir dir;
+  ::chmod(dir.path.c_str(), 0777);
+  auto path = dir.path + "/n0.sock";
+  int told[2];
+  BOOST_REQUIRE(::pipe(told) == 0);
+  auto child = ::fork();
+  if (child == 0) {
+    auto fd = *make_unix_socket();
+    auto where = *parse_unix_address("unix:" + path);
+    bool listening = ::setuid(nobody) == 0 && ::fcntl(fd.get(), F_SETFL, 0) == 0 &&
+      ::bind(fd.get(), reinterpret_cast<const sockaddr*>(&where), sizeof(where)) == 0 &&
+      ::listen(fd.get(), 8) == 0;
+    auto said = listening ? 'l' : 'n';
+    static_cast<void>(!::write(told[1], &said, 1));
+    // What the two clients send, until they close.
+    for (int i = 0; i < 2; ++i) {
+      auto c = ::accept(fd.get(), nullptr, nullptr);
+      char first = 0;
+      auto got = ::recv(c, &first, 1, 0) == 1 ? 'b' : '-';
+      static_cast<void>(!::write(told[1], &got, 1));
+      ::close(c);
+    }
+    ::_exit(0);
+  }
+  ::close(told[1]);
+  auto answer = [&] {
+    char byte = 0;
+    BOOST_TEST(::read(told[0], &byte, 1) == 1);
+    return byte;
+  };
+  BOOST_TEST_REQUIRE(answer() == 'l');
+  auto loop = make_loop();
+  auto refused = connect_to(loop, "unix:" + path, {}, std::make_shared<recorder>());
+  BOOST_REQUIRE(!refused);
+  BOOST_TEST((refused.error().code() == errc::permission_denied));
+  BOOST_TEST(refused.error().detail().find("client.trust_users") != std::string::npos);
+  BOOST_TEST(answer() == '-');
+  channel_options trusting;
+  trusting.trust_uids = {nobody};
+  auto lost = connect_to(loop, "unix:" + path, trusting, std::make_shared<recorder>());
+  BOOST_REQUIRE(!lost);
+  BOOST_TEST((lost.error().code() == errc::peer_lost));
+  BOOST_TEST(answer() == 'b');
+  ::close(told[0]);
+  ::waitpid(child, nullptr, 0);
   loop->stop();
 }
 

@@ -464,7 +464,7 @@ BOOST_AUTO_TEST_CASE(a_full_service_tells_members_that_it_is_busy) {
 BOOST_AUTO_TEST_CASE(listeners_that_share_a_count_share_the_bound) {
   auto where = at("tls://127.0.0.1:0");
   where.connections_max = 1;
-  where.connections = std::make_shared<std::uint32_t>(0);
+  where.connections = shares_of(where);
   service s{{}, where};
   where.address = "unix:" + s.dir.path + "/n0.sock";
   auto door =

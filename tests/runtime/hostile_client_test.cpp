@@ -203,6 +203,33 @@ BOOST_AUTO_TEST_CASE(graphs_and_layers_that_do_not_fit_are_refused) {
   expect_alive();
 }
 
+// It would stay for all models that have the layer.
+BOOST_AUTO_TEST_CASE(a_false_description_of_a_layer_is_refused) {
+  model_graph graph;
+  graph.add({"in", "Linear", {{"bias", "no"}}, {{"w", dtype::u8, {100}}}, {}});
+  graph.add({"out", "Linear", {{"bias", "no"}}, {{"w", dtype::u8, {100}}}, {0}});
+  auto honest_graph = hashed(graph).value();
+  store_request r;
+  r.spec.name = "lie";
+  r.spec.graph = honest_graph->encoded;
+  r.spec.tensors = graph.tensors();
+  r.spec.tensor_layers = {0, 1};
+  r.eager.assign(200, 7);
+  for (std::size_t lied = 0; lied < 2; ++lied) {
+    r.layers.clear();
+    for (auto& [id, description] : honest_graph->descriptions)
+      r.layers.push_back({id, description});
+    auto lie = decode<layer_description>(r.layers[lied].description, "").value();
+    lie.kind = "Trojan";
+    r.layers[lied].description = encode(lie);
+    expect_refused(r, errc::invalid_argument);
+  }
+  r.layers.clear();
+  for (auto& [id, description] : honest_graph->descriptions)
+    r.layers.push_back({id, description});
+  BOOST_TEST(liar->ask(r).has_value());
+}
+
 BOOST_AUTO_TEST_CASE(loads_into_memory_that_may_not_be_written_touch_nothing) {
   std::vector<std::byte> bytes = pattern(100'000, 1);
   auto view = tensor_view::dense<std::byte>("a", dtype::u8, {100'000}, bytes);

@@ -133,7 +133,9 @@ BOOST_AUTO_TEST_CASE(a_layer_that_is_left_out_or_not_asked_for_is_not_taken) {
   describes(record);
   layer_description lie;
   lie.kind = "lie";
-  auto other = random_id<layer_id>();
+  model_graph strangers;
+  strangers.add({"", lie.kind, {}, {}, {}});
+  auto other = identify_layers(strangers).value().at(0);
   service.on<resolve_request>([&](auto&, auto reply) {
     reply(actors::layer_list{{{other, encode(lie)}}});
   });
@@ -146,6 +148,21 @@ BOOST_AUTO_TEST_CASE(a_layer_that_is_left_out_or_not_asked_for_is_not_taken) {
   auto asked = service.asked<resolve_request>();
   BOOST_TEST(repo.describe("m").result().has_value());
   BOOST_TEST(service.asked<resolve_request>() == asked + 1);
+}
+
+BOOST_AUTO_TEST_CASE(a_false_description_of_a_layer_is_not_believed) {
+  auto record = with_graph({{"a.w", dtype::u8, {10}}});
+  auto id = decode_graph(record.spec.graph)->ids.at(0);
+  describes(record);
+  layer_description lie;
+  lie.kind = "lie";
+  service.on<resolve_request>([&](auto&, auto reply) {
+    reply(actors::layer_list{{{id, encode(lie)}}});
+  });
+  auto described = repo.describe("m").result();
+  BOOST_TEST_REQUIRE(!described.has_value());
+  BOOST_TEST((described.error().code() == errc::protocol_error));
+  BOOST_TEST(described.error().detail().find("belongs to another layer") != std::string::npos);
 }
 
 BOOST_AUTO_TEST_CASE(a_directory_with_a_node_that_has_no_address_is_refused) {

@@ -1,10 +1,13 @@
 // The public API end to end: a node in this process, asked directly and through its socket.
+#include <millrace/net/socket/acceptor.hpp>
 #include <millrace/runtime/node/node.hpp>
+#include <millrace/runtime/node/provider.hpp>
 #include <millrace/storage/memory/memory_options.hpp>
 #include <millrace/storage/pmem/pmem_kind.hpp>
 #include <millrace/storage/rocksdb/rocksdb_options.hpp>
 #include <millrace/tests/support/scratch_directory.hpp>
 #include <millrace/transport/memory/region.hpp>
+#include <millrace/transport/tcp/tcp_options.hpp>
 
 #include <boost/test/data/test_case.hpp>
 #include <boost/test/unit_test.hpp>
@@ -52,6 +55,12 @@ config::settings one_node(const scratch_directory& dir, const scratch_directory&
   s.providers = {fast, kept, pool, in_memory};
   s.nodes = {{s.node.name, s.node.listen, s.providers}};
   return s;
+}
+
+// A port that no process has, for a moment at least.
+std::string free_port() {
+  auto fd = net::listen_at(net::socket_address::parse("127.0.0.1:0").value(), "a test").value();
+  return std::to_string(net::bound_address(fd.get()).value().port());
 }
 
 // A node and a client: `direct` asks its actors, otherwise its socket.
@@ -386,6 +395,29 @@ BOOST_AUTO_TEST_CASE(users_that_are_none_are_refused_by_name) {
   }
   settings.node.allow_users = {"0", std::to_string(getuid())};
   BOOST_TEST(node::start(settings).has_value());
+}
+
+// The address is that of the node, which listens already.
+BOOST_AUTO_TEST_CASE(a_client_does_not_listen_where_its_file_lets_nodes_listen) {
+  scratch_directory dir, memory{"/dev/shm"};
+  auto settings = one_node(dir, memory);
+  settings.options.edit<transport::tcp_options>().listen = {"127.0.0.1:" + free_port()};
+  auto n = node::embed(settings);
+  auto by_address = client::open(n.address(), settings);
+  BOOST_TEST(by_address.has_value(), (by_address ? "" : by_address.error().to_string()));
+  auto by_file = client::of(settings);
+  BOOST_TEST(by_file.has_value(), (by_file ? "" : by_file.error().to_string()));
+}
+
+BOOST_AUTO_TEST_CASE(memory_beyond_the_bound_of_the_control_group_is_refused_at_the_start) {
+  scratch_directory dir, memory{"/dev/shm"};
+  auto engine = runtime::engine::start(one_node(dir, memory), runtime::engine_role::node).value();
+  runtime::node_memory arenas{engine, group_memory{"/job", 40 << 20, 0}};
+  BOOST_TEST(arenas.make("a", 32 << 20).has_value());
+  auto refused = arenas.make("b", 32 << 20);
+  BOOST_TEST_REQUIRE(!refused.has_value());
+  BOOST_TEST((refused.error().code() == errc::no_space));
+  BOOST_TEST(refused.error().detail().find("control group /job allows 40MiB") != std::string::npos);
 }
 
 BOOST_AUTO_TEST_CASE(a_time_too_long_for_a_message_is_the_longest_there_is) {

@@ -254,9 +254,10 @@ void fault_world::finish() {
     driver->end_all();
     work_off();
   } while (other_one());
-  // Timers that check deadlines end by themselves.
+  // Timers that check deadlines end by themselves, the last one when transfers that a driver forgot
+  // are given up (limits.progress_timeout).
   for (int i = 0; i < 8; ++i)
-    pass(250ms);
+    pass(10s);
   work_off();
 }
 

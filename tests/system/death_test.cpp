@@ -71,6 +71,24 @@ BOOST_AUTO_TEST_CASE(a_client_killed_in_mid_store_leaves_nothing_behind) {
   BOOST_TEST(s.stop() == 0);
 }
 
+BOOST_AUTO_TEST_CASE(a_client_stopped_in_many_stores_keeps_nobody_waiting) {
+  scratch dir;
+  service s{
+    dir,
+    {.providers = "[{ name: fast, capacity: 256MiB }]",
+     .more = "limits: { stores_max: 4 }\nchannel: { peer_timeout: 1h }\n"}};
+  child_process stopped{peer(s, "flood", 16, 1)};
+  BOOST_TEST_REQUIRE(stopped.wait_stopped(), stopped.err());
+  BOOST_TEST(provider(s).at("in_flight") > 0);
+  BOOST_TEST(provider(s).at("queued") > 0);
+  for (int seed = 2; seed < 5; ++seed) {
+    auto neighbour = run_program(peer(s, "store", 1, seed));
+    BOOST_TEST(neighbour.code == 0, neighbour.err);
+  }
+  BOOST_TEST(run_program(peer(s, "load", 1, 4)).out == "same verified\n");
+  BOOST_TEST(provider(s).at("in_flight") > 0);
+}
+
 BOOST_AUTO_TEST_CASE(clients_killed_at_random_leave_the_last_whole_version) {
   scratch dir;
   service s{dir};

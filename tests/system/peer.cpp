@@ -1,4 +1,4 @@
-// A client in a process of its own: peer ADDRESS|CONFIG store|load|stall|churn|rounds MODEL MIB SEED. What moved the
+// A client in a process of its own: peer ADDRESS|CONFIG store|load|stall|flood|churn|rounds MODEL MIB SEED. What moved the
 // bytes goes to stderr: "stored by tcp".
 #include <millrace/tests/system/connecting.hpp>
 #include <millrace/tests/system/sample.hpp>
@@ -7,8 +7,10 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <iostream>
 #include <string>
+#include <vector>
 
 using namespace millrace;
 using testing::sample;
@@ -43,25 +45,50 @@ int load(task& t) {
   return same ? 0 : 3;
 }
 
-// The page at whose first use this process stops.
+// A page of the memory that is stored. The first thread that copies it runs `at_page`.
 constexpr std::size_t page_bytes = 4096;
-std::byte* stopping_page = nullptr;
+std::byte* watched_page = nullptr;
+std::atomic<bool> go_on = false;
 
-void stop_here(int) {
-  ::mprotect(stopping_page, page_bytes, PROT_READ | PROT_WRITE);
-  ::kill(::getpid(), SIGSTOP);
+void open_page() { ::mprotect(watched_page, page_bytes, PROT_READ | PROT_WRITE); }
+
+void watch_page(sample& s, void (*at_page)(int)) {
+  // In the third of four layers.
+  auto middle = reinterpret_cast<std::uintptr_t>(s.bytes[2].data() + s.bytes[2].size() / 2);
+  watched_page = reinterpret_cast<std::byte*>(middle / page_bytes * page_bytes);
+  ::signal(SIGSEGV, at_page);
+  ::mprotect(watched_page, page_bytes, PROT_NONE);
 }
 
-// Stops in the middle of a store, where its own threads copy a page of the third of four layers;
-// goes on, or not, as its parent likes.
+// Stops in the middle of a store; goes on, or not, as its parent likes.
 int stall(task& t) {
   auto s = sample::of_mib(t.mib).fill(t.seed);
-  auto middle = reinterpret_cast<std::uintptr_t>(s.bytes[2].data() + s.bytes[2].size() / 2);
-  stopping_page = reinterpret_cast<std::byte*>(middle / page_bytes * page_bytes);
-  ::signal(SIGSEGV, stop_here);
-  ::mprotect(stopping_page, page_bytes, PROT_NONE);
+  watch_page(s, [](int) {
+    open_page();
+    ::kill(::getpid(), SIGSTOP);
+  });
   std::cout << "stored " << t.connection.repository().store(t.model, s.views).get().version
             << std::endl;
+  return 0;
+}
+
+// Stops when many stores run and wait in the service.
+int flood(task& t) {
+  auto s = sample::of_mib(t.mib).fill(t.seed);
+  watch_page(s, [](int) {
+    while (!go_on)
+      ::usleep(1000);
+    open_page();
+  });
+  std::vector<future<receipt>> running;
+  for (int i = 0; i < 80; ++i)
+    running.push_back(t.connection.repository().store(t.model, s.views));
+  while (t.connection.status().get().front()->providers.front().queued == 0)
+    ::usleep(1000);
+  raise(SIGSTOP);
+  go_on = true;
+  for (auto& store : running)
+    std::cout << "stored " << store.get().version << std::endl;
   return 0;
 }
 
@@ -95,6 +122,7 @@ int main(int argc, char** argv) {
     return words[1] == "store" ? store(t)
       : words[1] == "load"     ? load(t)
       : words[1] == "stall"    ? stall(t)
+      : words[1] == "flood"    ? flood(t)
       : words[1] == "churn"    ? churn(t)
       : words[1] == "rounds"   ? rounds(t)
                                : 2;

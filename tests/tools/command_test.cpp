@@ -4,11 +4,13 @@
 
 #include <boost/test/unit_test.hpp>
 #include <nlohmann/json.hpp>
+#include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <map>
 #include <sstream>
 
 using namespace millrace;
@@ -48,6 +50,14 @@ BOOST_AUTO_TEST_CASE(arguments_that_make_no_sense_get_one_line_and_exit_2) {
     "millrace: no command 'stats'; did you mean 'status'?; see millrace --help\n");
   BOOST_TEST(usage_error({"models", "lst"}).starts_with("millrace: no command 'lst'"));
   BOOST_TEST(usage_error({"serve", "--frob"}).find("--frob") != std::string::npos);
+  BOOST_TEST(
+    usage_error({"serve", "--cofig", "a.yaml"}) ==
+    "millrace: no option --cofig; did you mean '--config'?; see millrace --help\n");
+  auto long_name = std::string(1 << 20, 'x');
+  BOOST_TEST(usage_error({"status", "--timeout", long_name}).size() < 4096u);
+  BOOST_TEST(usage_error({long_name}).size() < 4096u);
+  BOOST_TEST(
+    usage_error({"status", "--timeout", "5"}).find("did you mean '5s'?") != std::string::npos);
   BOOST_TEST(usage_error({"models", "rm"}).find("MODEL") != std::string::npos);
   BOOST_TEST(
     usage_error({"status", "--address", "tls://a:1"}) ==
@@ -59,6 +69,54 @@ BOOST_AUTO_TEST_CASE(arguments_that_make_no_sense_get_one_line_and_exit_2) {
   BOOST_TEST(
     usage_error({"models", "ls", "-c", "/absent.yaml"}) ==
     "millrace: models ls: opening the configuration /absent.yaml: No such file or directory\n");
+}
+
+struct file_of {
+  std::string path = std::filesystem::temp_directory_path() /
+    ("millrace-command-test-" + std::to_string(::getpid()) + ".yaml");
+  explicit file_of(const std::string& text) { std::ofstream{path} << text; }
+  ~file_of() { std::filesystem::remove(path); }
+};
+
+BOOST_AUTO_TEST_CASE(config_check_looks_up_users) {
+  for (auto* key :
+       {"node: { allow_users: [nosuchuser], socket_mode: '0666' }",
+        "client: { trust_users: [nosuchuser] }"}) {
+    file_of file{key};
+    auto why = usage_error({"config", "check", file.path});
+    BOOST_TEST(why.find("no user \"nosuchuser\"") != std::string::npos, why);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(config_show_prints_values_and_where_they_come_from) {
+  file_of file{"staging: { size: 1GiB }\n"
+               "limits:\n"
+               "  stores_max: 7\n"
+               "providers:\n"
+               "  - { name: a, capacity: 2GiB }\n"};
+  auto o = run({"config", "show", file.path, "--json"});
+  BOOST_TEST_REQUIRE(o.code == 0, o.err);
+  std::map<std::string, std::pair<std::string, std::string>> shown;
+  auto printed = json::parse(o.out);
+  for (auto& k : printed.at("keys"))
+    shown[k.at("key").get<std::string>()] = {
+      k.at("value").get<std::string>(), k.at("origin").get<std::string>()};
+  auto is = [&](const std::string& key, const std::string& value, const std::string& origin) {
+    BOOST_TEST_REQUIRE(shown.contains(key), key);
+    BOOST_TEST(shown[key].first == value);
+    BOOST_TEST(shown[key].second == origin);
+  };
+  is("staging.size", "1GiB", file.path + ":1");
+  is("limits.stores_max", "7", file.path + ":3");
+  is("providers[0].capacity", "2GiB", file.path + ":5");
+  is("providers[0].group", "default", "default");
+  is("node.name", "n0", "default");
+  BOOST_TEST(!shown.contains("limits.loads_max"));
+  auto everything = run({"config", "show", file.path, "--all"});
+  BOOST_TEST(everything.code == 0);
+  BOOST_TEST(everything.out.find("limits.loads_max") != std::string::npos);
+  BOOST_TEST(run({"config", "show"}).out.find("staging.size") != std::string::npos);
+  usage_error({"config", "show", "/absent.yaml"});
 }
 
 BOOST_AUTO_TEST_CASE(errors_are_json_where_that_is_asked_for) {
@@ -99,6 +157,7 @@ BOOST_AUTO_TEST_CASE(every_command_has_a_manual_and_takes_json) {
          {"cluster", "secret"},
          {"cluster", "nodes"},
          {"config", "check"},
+         {"config", "show"},
          {"config", "defaults"},
          {"config", "schema"},
          {"doctor"}}) {

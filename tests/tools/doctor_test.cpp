@@ -127,7 +127,44 @@ BOOST_AUTO_TEST_CASE(the_control_group_bounds_memory) {
   f.put("/proc/self/cgroup", "0::/a/b");
   f.put("/sys/fs/cgroup/a/b/memory.max", "4294967296");
   f.put("/sys/fs/cgroup/a/b/memory.current", "3221225472");
-  expect(f.about("memory"), check_state::note, "control group 3 GiB of 4 GiB");
+  expect(f.about("memory"), check_state::note, "control group /a/b has 3 GiB of 4 GiB");
+}
+
+BOOST_AUTO_TEST_CASE(the_control_groups_around_ours_bound_memory_too) {
+  fake_machine f;
+  f.put("/proc/meminfo", "MemTotal: 16777216 kB\nMemAvailable: 8388608 kB");
+  f.put("/proc/self/cgroup", "0::/a/b/c");
+  f.put("/sys/fs/cgroup/a/b/c/memory.max", "max");
+  f.put("/sys/fs/cgroup/a/memory.max", "1073741824");
+  f.put("/sys/fs/cgroup/a/memory.current", "0");
+  expect(f.about("memory"), check_state::note, "control group /a has 0 B of 1 GiB");
+}
+
+BOOST_AUTO_TEST_CASE(control_groups_of_version_1_bound_memory) {
+  fake_machine f;
+  f.put("/proc/meminfo", "MemTotal: 16777216 kB\nMemAvailable: 8388608 kB");
+  f.put("/proc/self/cgroup", "5:cpu,cpuacct:/x\n4:memory:/docker/id\n0::/");
+  f.put("/sys/fs/cgroup/memory/memory.limit_in_bytes", "1073741824");
+  f.put("/sys/fs/cgroup/memory/memory.usage_in_bytes", "536870912");
+  expect(f.about("memory"), check_state::note, "control group / has 512 MiB of 1 GiB");
+  f.put("/sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712");
+  expect(f.about("memory"), check_state::ok, "8 GiB available of 16 GiB");
+}
+
+BOOST_AUTO_TEST_CASE(the_sizes_of_a_node_are_compared_with_what_its_control_group_allows) {
+  fake_machine f;
+  f.put("/proc/meminfo", "MemTotal: 16777216 kB");
+  auto settings = millrace::parse_configuration(
+                    "providers:\n"
+                    "  - { name: a, capacity: 3GiB }\n"
+                    "  - { name: b, bucket: rocksdb, path: /b, capacity: 90GiB }\n"
+                    "staging: { size: 2GiB }\n",
+                    "t.yaml")
+                    .value();
+  expect(check_sizes(settings, f.m), check_state::ok, "5 GiB");
+  f.put("/proc/self/cgroup", "0::/job");
+  f.put("/sys/fs/cgroup/job/memory.max", "4294967296");
+  expect(check_sizes(settings, f.m), check_state::missing, "control group /job has 4 GiB");
 }
 
 BOOST_AUTO_TEST_CASE(huge_pages_that_are_off_get_a_command) {

@@ -28,6 +28,16 @@ tcp_options impatient() {
   return o;
 }
 
+tcp_options patient() {
+  auto o = impatient();
+  o.admission_timeout_ms = 3'600'000;
+  return o;
+}
+
+struct at_a_patient_gate : liar_and_victim {
+  at_a_patient_gate() : liar_and_victim(patient()) { announce_myself(); }
+};
+
 struct at_an_impatient_gate : liar_and_victim {
   at_an_impatient_gate() : liar_and_victim(impatient()) { announce_myself(); }
 };
@@ -129,6 +139,20 @@ BOOST_AUTO_TEST_CASE(a_crowd_is_refused_and_members_come_in_afterwards) {
 }
 
 BOOST_AUTO_TEST_SUITE_END()
+
+BOOST_FIXTURE_TEST_CASE(of_too_many_strangers_the_oldest_gives_way_to_a_member, at_a_patient_gate) {
+  BOOST_TEST_REQUIRE(eventually([&] {
+    raw_socket s{address()};
+    return admit(s, own(), key);
+  }));
+  std::vector<std::unique_ptr<raw_socket>> crowd;
+  for (int i = 0; i < 40; ++i)
+    crowd.push_back(std::make_unique<raw_socket>(address()));
+  raw_socket member{address()};
+  BOOST_TEST(admit(member, own(), key));
+  for (int i = 0; i < 36; ++i)
+    BOOST_TEST(crowd[static_cast<std::size_t>(i)]->thrown_out());
+}
 
 BOOST_AUTO_TEST_CASE(ten_thousand_strangers_at_once_stay_within_the_bounds_and_members_come_in) {
   constexpr std::size_t strangers = 10'000, sources = 100;

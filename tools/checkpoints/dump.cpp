@@ -78,7 +78,7 @@ tl::expected<std::optional<dumped>, failure> try_to_dump(
   auto version = parse_version_name(options.version);
   auto model = from.describe(version.model);
   if (!model)
-    return tl::unexpected{failure{model.error()}};
+    return tl::unexpected{failure{explain_name(model.error(), version.model)}};
   auto step = step_of(*model, version);
   if (!step)
     return tl::unexpected{failure{step.error()}};

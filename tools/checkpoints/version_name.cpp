@@ -23,6 +23,16 @@ version_name parse_version_name(const std::string& text) {
   return {text.substr(0, at), step};
 }
 
+status explain_name(const status& why, const std::string& text) {
+  auto at = text.rfind('@');
+  if (why.code() != errc::not_found || at == std::string::npos || at == 0)
+    return why;
+  auto step = text.substr(at + 1);
+  if (parse_version_name(text).step)
+    return {why.code(), "{}; name a model without its step", why.detail()};
+  return {why.code(), "{}, and '{}' is no step: a step is a number", why.detail(), step};
+}
+
 std::string file_of_rank(const std::string& pattern, std::uint32_t rank) {
   auto number = std::to_string(rank);
   auto file = pattern;

@@ -1,8 +1,11 @@
 // Checks the files of a cluster, the host names in it, and the ports of this host.
 #include <millrace/config/address.hpp>
+#include <millrace/core/control_group.hpp>
 #include <millrace/net/tls/context.hpp>
+#include <millrace/runtime/configuration.hpp>
 #include <millrace/tools/doctor/checks.hpp>
 #include <millrace/tools/doctor/cluster_checks.hpp>
+#include <millrace/tools/text.hpp>
 
 #include <fmt/format.h>
 #include <netdb.h>
@@ -146,6 +149,32 @@ finding judge_port(const std::string& address, int why) {
 }
 
 } // namespace
+
+finding check_sizes(const config::settings& node, const machine& m) {
+  std::uint64_t needed = 0;
+  bool staged = false;
+  for (auto& p : node.providers) {
+    auto needs = configuration_schema().bucket(p.bucket)->needs(p.options);
+    needed += needs.own_bytes;
+    staged |= needs.own_bytes == 0;
+  }
+  needed += staged ? node.staging.size_bytes : 0;
+  auto allowed = m.field_bytes("/proc/meminfo", "MemTotal").value_or(machine::unlimited);
+  std::string by = "this machine";
+  if (auto group = lowest_group_memory(m.root); group && group->limit_bytes < allowed) {
+    allowed = group->limit_bytes;
+    by = "control group " + group->group;
+  }
+  auto name = "sizes of " + node.node.name;
+  auto value = fmt::format("{} for providers and staging", human_size(needed));
+  if (needed <= allowed)
+    return named(ok(value), name);
+  return named(
+    missing(
+      fmt::format("{}, {} has {}", value, by, human_size(allowed)),
+      "lower `capacity` of memory providers or `staging.size`, or raise the group's limit"),
+    name);
+}
 
 network_calls network_calls::real() { return {real_resolve, real_listen}; }
 

@@ -27,4 +27,8 @@ struct network_calls {
 std::vector<finding> examine_cluster(
   const config::settings& settings, const std::string& own_node, const network_calls& calls);
 
+/// Checks whether the arenas of one node fit in the memory that this machine and the control groups
+/// of this process allow.
+finding check_sizes(const config::settings& node, const machine& m);
+
 } // namespace millrace::tools::doctor

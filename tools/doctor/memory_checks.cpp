@@ -1,6 +1,7 @@
 // Checks how much memory there is, and whether the system grants it in huge pages, pinned, and
 // shared.
 #include <millrace/config/settings.hpp>
+#include <millrace/core/control_group.hpp>
 #include <millrace/tools/doctor/checks.hpp>
 #include <millrace/tools/text.hpp>
 
@@ -28,11 +29,11 @@ finding check_memory(const machine& m) {
     return note("unknown", "mount /proc");
   auto free_bytes = *available;
   auto value = fmt::format("{} available of {}", human_size(*available), human_size(*total));
-  auto limit = leading_number(m.control_group("memory.max").value_or("max"));
-  auto used = leading_number(m.control_group("memory.current").value_or("0")).value_or(0);
-  if (limit && *limit < *total) {
-    free_bytes = std::min(free_bytes, *limit - std::min(*limit, used));
-    value += fmt::format(", control group {} of {}", human_size(used), human_size(*limit));
+  if (auto group = tightest_group_memory(m.root); group && group->limit_bytes < *total) {
+    free_bytes = std::min(free_bytes, group->free_bytes());
+    value += fmt::format(
+      ", control group {} has {} of {}", group->group, human_size(group->used_bytes),
+      human_size(group->limit_bytes));
   }
   if (free_bytes < comfortable_memory_bytes)
     return note(value, "lower `capacity` of memory providers and `staging.size`, or free memory");

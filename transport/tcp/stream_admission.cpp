@@ -15,6 +15,7 @@ namespace millrace::transport::tcp {
 struct stream_admission::unproven_stream {
   net::unique_fd fd;
   std::string source;
+  net::newcomers::number number = 0;
   std::uint64_t timer = 0;
   bool challenged = false;
   admission_message first{};
@@ -62,42 +63,27 @@ void stream_admission::close() {
   });
 }
 
-std::size_t stream_admission::unproven_of(const std::string& source) const {
-  return static_cast<std::size_t>(std::count_if(
-    unproven_.begin(), unproven_.end(), [&](auto& s) { return s.second->source == source; }));
-}
-
-void stream_admission::make_room() {
-  std::map<std::string, std::size_t> by_source;
-  for (auto& [number, s] : unproven_)
-    ++by_source[s->source];
-  auto most = std::max_element(
-    by_source.begin(), by_source.end(), [](auto& a, auto& b) { return a.second < b.second; });
-  auto oldest = std::find_if(
-    unproven_.begin(), unproven_.end(), [&](auto& s) { return s.second->source == most->first; });
-  refuse(oldest->first, {errc::busy, "too many streams ask for admission; this one was slow"});
-}
-
 void stream_admission::receive(net::unique_fd fd, const net::socket_address& from) {
   if (!find_)
     return;
-  auto source = net::source_of(from);
-  if (unproven_of(source) >= options_.admissions_per_source_max)
-    return net::refused(source, {errc::busy, "too many streams of one source ask for admission"});
-  if (unproven_.size() >= options_.admissions_max)
-    make_room();
   prepare_socket(fd.get(), options_);
-  auto number = next_++;
   auto s = std::make_shared<unproven_stream>();
   s->fd = std::move(fd);
-  s->source = std::move(source);
+  s->source = net::source_of(from);
+  auto number = newcomers_.add(s->source, [this, n = std::weak_ptr{s}](const status& why) {
+    if (auto displaced = n.lock())
+      refuse(displaced->number, why);
+  });
+  s->number = number;
   auto watched =
     loop_->watch(s->fd.get(), EPOLLIN, [weak = weak_from_this(), number](std::uint32_t) {
       if (auto self = weak.lock())
         self->on_bytes(number);
     });
-  if (!watched.ok())
+  if (!watched.ok()) {
+    newcomers_.remove(number);
     return net::refused(s->source, watched);
+  }
   s->timer = loop_->run_after(options_.admission_timeout_ms, [weak = weak_from_this(), number] {
     if (auto self = weak.lock())
       self->refuse(number, {errc::deadline_exceeded, "a stream did not prove itself in time"});
@@ -187,10 +173,8 @@ status stream_admission::on_proof(unproven_stream& s) {
   out->fd = std::move(s.fd);
   out->as = s.as;
   out->key = stream_key(s.group.key, s.first, s.challenge);
-  auto entry =
-    std::find_if(unproven_.begin(), unproven_.end(), [&](auto& e) { return e.second.get() == &s; });
-  auto keep = entry->second;
-  unproven_.erase(entry);
+  auto keep = unproven_.extract(s.number).mapped();
+  newcomers_.remove(s.number);
   // A member that comes too early, or whose channel has closed, is no stranger.
   auto bad = keep->group.take(std::move(out));
   if (!bad.ok() && bad.code() != errc::busy && bad.code() != errc::peer_lost)
@@ -212,6 +196,7 @@ void stream_admission::remove(std::uint64_t number) {
   auto found = unproven_.find(number);
   loop_->cancel_timer(found->second->timer);
   loop_->unwatch(found->second->fd.get());
+  newcomers_.remove(number);
   unproven_.erase(found);
 }
 

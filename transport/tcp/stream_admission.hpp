@@ -3,6 +3,7 @@
 #pragma once
 
 #include <millrace/core/clock.hpp>
+#include <millrace/net/channel/newcomers.hpp>
 #include <millrace/net/channel/stream_acceptor.hpp>
 #include <millrace/net/loop/io_loop.hpp>
 #include <millrace/net/socket/acceptor.hpp>
@@ -28,9 +29,8 @@ struct expected_group {
 
 /// Accepts sockets and checks to which group they belong.
 ///
-/// *Problem*: every process can connect. So a socket that has not proved itself costs one entry of
-/// a bounded table and has a deadline. One source gets only a part of the table. When the table is
-/// full, the source with the most entries loses its oldest one.
+/// Every process can connect. So the sockets that have not proved themselves are `newcomers`, and
+/// each has a deadline.
 ///
 /// A member may end while its streams are on their way. This is not logged as a refusal, which is
 /// for strangers.
@@ -41,7 +41,8 @@ public:
   stream_admission(
     std::shared_ptr<net::io_loop> loop, const tcp_options& options,
     std::function<std::optional<expected_group>(const group_id&)> find)
-    : loop_(std::move(loop)), options_(options), find_(std::move(find)) {}
+    : loop_(std::move(loop)), options_(options), find_(std::move(find)),
+      newcomers_(options.admissions_max, options.admissions_per_source_max) {}
 
   /// Accepts streams at an address. Returns the address with its real port.
   /// Errors:  `invalid_argument`; `already_exists` when another process has the port;
@@ -60,8 +61,6 @@ private:
     group_id group{};
     time_point until;
   };
-  void make_room();
-  std::size_t unproven_of(const std::string& source) const;
   void on_bytes(std::uint64_t number);
   status on_message(unproven_stream& s);
   status on_admission(unproven_stream& s);
@@ -74,9 +73,9 @@ private:
   const tcp_options options_;
   std::function<std::optional<expected_group>(const group_id&)> find_; // null once closed
   std::vector<std::shared_ptr<net::acceptor>> acceptors_;
-  std::uint64_t next_ = 1;
-  std::map<std::uint64_t, std::shared_ptr<unproven_stream>> unproven_; // the oldest first
-  std::deque<retired_group> retired_;                                  // the same
+  net::newcomers newcomers_;
+  std::map<net::newcomers::number, std::shared_ptr<unproven_stream>> unproven_;
+  std::deque<retired_group> retired_; // the oldest first
 };
 
 } // namespace millrace::transport::tcp

@@ -105,7 +105,10 @@ private:
 
 result<std::shared_ptr<peer_driver>> make_tcp_driver(
   const driver_deps& deps, const tcp_options& options) {
-  auto made = std::make_shared<tcp_driver>(deps.loop, options);
+  auto own = options;
+  if (!deps.listens)
+    own.listen.clear();
+  auto made = std::make_shared<tcp_driver>(deps.loop, own);
   if (auto bad = made->open(); !bad.ok())
     return fail(bad);
   return made;

@@ -1,5 +1,5 @@
 // Requests records and layers, checks them and completes them.
-#include <millrace/core/codec.hpp>
+#include <millrace/core/model_graph.hpp>
 #include <millrace/runtime/client/calls/describe_call.hpp>
 #include <millrace/storage/model_check.hpp>
 
@@ -42,13 +42,16 @@ struct resolving {
 
   // Ignores layers that were not asked for: models of other providers may use them.
   result<model_info> complete(const std::vector<described_layer>& fetched) {
+    std::unordered_map<layer_id, std::size_t> index_of;
+    for (std::size_t i = 0; i < info.graph.ids.size(); ++i)
+      index_of.emplace(info.graph.ids[i], i);
     std::unordered_map<layer_id, std::shared_ptr<const layer_description>> fresh;
     for (auto& layer : fetched) {
       if (!std::binary_search(asked.begin(), asked.end(), layer.id))
         continue;
-      auto description = decode<layer_description>(layer.description, "a layer description");
+      auto description = proven_description(info.graph, index_of.at(layer.id), layer.description);
       if (!description)
-        return fail(description.error());
+        return fail(broken(*core, provider, "is wrong: " + description.error().detail()));
       core->layers().add(layer.id, *description);
       fresh[layer.id] = std::make_shared<const layer_description>(std::move(*description));
     }

@@ -185,7 +185,7 @@ result<pool_descriptor> read_descriptor(const pool_file& file, std::span<const s
   auto& path = file.path;
   auto not_ours = [&](const std::string& what) {
     return fail(
-      errc::invalid_argument, "pool {}: {}; name another path, or remove what is there", path,
+      errc::invalid_argument, "pool {}: {}; name the path of a pool, or one where nothing is", path,
       what);
   };
   foreign_header header{};

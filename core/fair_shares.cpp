@@ -1,0 +1,66 @@
+// The rule by which places are shared.
+#include <millrace/core/assert.hpp>
+#include <millrace/core/fair_shares.hpp>
+
+namespace millrace {
+
+namespace {
+
+template <class Counts, class Key>
+std::uint64_t count_of(const Counts& counts, const Key& key) {
+  auto found = counts.find(key);
+  return found == counts.end() ? 0 : found->second;
+}
+
+template <class Counts, class Key>
+void take_from(Counts& counts, const Key& key, std::uint64_t count) {
+  auto found = counts.find(key);
+  MILLRACE_ASSERT(found != counts.end() && found->second >= count);
+  found->second -= count;
+  if (found->second == 0)
+    counts.erase(found);
+}
+
+} // namespace
+
+bool fair_shares::fits(const party& who, std::uint64_t count) const {
+  auto free = places_ - taken_;
+  auto open = who.privileged ? free : free - std::min(free, kept_);
+  if (count > open)
+    return false;
+  if (who.process.is_nil())
+    return true;
+  auto of_process = count_of(by_process_, who.process);
+  if (of_process > 0 && of_process + count > free)
+    return false;
+  auto of_owner = count_of(by_owner_, who.owner);
+  return who.privileged || of_owner == 0 || (of_owner + count) / owner_factor < free;
+}
+
+bool fair_shares::take(const party& who, std::uint64_t count) {
+  if (!fits(who, count))
+    return false;
+  taken_ += count;
+  by_process_[who.process] += count;
+  by_owner_[who.owner] += count;
+  return true;
+}
+
+void fair_shares::give_back(const party& who, std::uint64_t count) {
+  taken_ -= count;
+  take_from(by_process_, who.process, count);
+  take_from(by_owner_, who.owner, count);
+}
+
+std::uint64_t fair_shares::taken_by(const party& who) const {
+  return count_of(by_process_, who.process);
+}
+
+std::shared_ptr<void> lend_place(std::shared_ptr<fair_shares> shares, const party& who) {
+  if (!shares->take(who))
+    return nullptr;
+  auto* place = shares.get();
+  return {place, [shares = std::move(shares), who](void*) { shares->give_back(who); }};
+}
+
+} // namespace millrace
