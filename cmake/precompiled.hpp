@@ -1,5 +1,5 @@
-// What most sources include, compiled once. Sources include what they use all the same: clang-tidy reads them without
-// this header.
+// What most sources include, compiled once. Sources include what they use all the same: clang-tidy
+// reads them without this header.
 #include <tl/expected.hpp>
 
 #include <algorithm>

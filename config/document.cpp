@@ -179,8 +179,8 @@ status check_text(const document& doc, std::string_view text) {
   return {};
 }
 
-// Returns the place of the first tab among the blanks that begin a line. The parser's own words about
-// it lead elsewhere.
+// Returns the place of the first tab among the blanks that begin a line. The parser's own words
+// about it lead elsewhere.
 std::optional<mark> first_tab(std::string_view text) {
   mark at;
   for (std::size_t first = 0; first < text.size(); ++at.line) {

@@ -1,5 +1,5 @@
-// The configuration that a file amounts to: every key with its value and where the value comes from.
-// Used by `millrace config show`.
+// The configuration that a file amounts to: every key with its value and where the value comes
+// from. Used by `millrace config show`.
 #pragma once
 
 #include <millrace/config/schema.hpp>

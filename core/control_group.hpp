@@ -1,5 +1,5 @@
-// The memory that the control groups of this process allow. Used when a node starts and by `millrace
-// doctor`.
+// The memory that the control groups of this process allow. Used when a node starts and by
+// `millrace doctor`.
 #pragma once
 
 #include <cstdint>
@@ -20,9 +20,9 @@ struct group_memory {
   }
 };
 
-/// Returns the bound that leaves least, of the groups of this process and all groups around them, in
-/// the hierarchies of version 2 and version 1. Nothing if none has a bound.
-/// `root`: put before every path that is read; tests use it.
+/// Returns the bound that leaves least, of the groups of this process and all groups around them,
+/// in the hierarchies of version 2 and version 1. Nothing if none has a bound. `root`: put before
+/// every path that is read; tests use it.
 std::optional<group_memory> tightest_group_memory(const std::string& root = {});
 
 /// Returns the lowest of these bounds, whatever is in use. Cached files give way, so this is what

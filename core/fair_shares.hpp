@@ -61,8 +61,8 @@ private:
   std::map<std::string, std::uint64_t> by_owner_;
 };
 
-/// Takes a place that returns when the last copy of the result goes, on the same thread as all other
-/// uses. Null: it does not fit.
+/// Takes a place that returns when the last copy of the result goes, on the same thread as all
+/// other uses. Null: it does not fit.
 std::shared_ptr<void> lend_place(std::shared_ptr<fair_shares> shares, const party& who);
 
 /// What waits for places. Each process has a queue of its own, and the processes take turns.

@@ -1,4 +1,5 @@
-// The free runs of a space, by place and by length. Used by the staging pool and by the segment files.
+// The free runs of a space, by place and by length. Used by the staging pool and by the segment
+// files.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +10,8 @@
 
 namespace millrace {
 
-/// Which bytes, or units of bytes, of a space are free. Neighbouring runs are merged. Not thread-safe: the lock of
-/// the owner guards it.
+/// Which bytes, or units of bytes, of a space are free. Neighbouring runs are merged. Not
+/// thread-safe: the lock of the owner guards it.
 class free_runs {
 public:
   /// How much is free.
@@ -22,8 +23,8 @@ public:
   /// Returns the length of the run that begins exactly here; 0 if none does.
   std::uint64_t length_at(std::uint64_t begin) const noexcept;
 
-  /// Takes `length` from the smallest run that has it at a multiple of `alignment`, as near to its begin as
-  /// possible, and returns where it begins.
+  /// Takes `length` from the smallest run that has it at a multiple of `alignment`, as near to its
+  /// begin as possible, and returns where it begins.
   std::optional<std::uint64_t> take(std::uint64_t length, std::uint64_t alignment = 1);
 
   /// Takes one given range. Returns false, and takes nothing, unless all of it is free.

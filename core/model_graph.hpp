@@ -140,8 +140,8 @@ typename Inspector::result_type inspect(Inspector& f, layer_description& x) {
   return f(x.kind, x.attributes, x.tensors);
 }
 
-/// Reads the description of a layer of the graph, and computes its id anew: from the description and
-/// from the ids of the layer's inputs. So nobody can give a layer a false description.
+/// Reads the description of a layer of the graph, and computes its id anew: from the description
+/// and from the ids of the layer's inputs. So nobody can give a layer a false description.
 /// `index`: the layer's index in the graph.
 /// Errors:  `protocol_error` for bytes that are no description, or that belong to another id.
 result<layer_description> proven_description(

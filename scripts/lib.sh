@@ -34,7 +34,7 @@ jobs_default() {
 }
 jobs=${MILLRACE_JOBS:-$(jobs_default)}
 
-# -- packages -------------------------------------------------------------------------------------
+# Packages.
 
 # Newer than a preset's build files: what CMake found there may be out of date.
 packages_stamp=$root/build/packages.stamp
@@ -136,7 +136,7 @@ install_optional() {
   done
 }
 
-# -- builds ---------------------------------------------------------------------------------------
+# Builds.
 
 # Shortens ninja's output: one line at the start and at every tenth, all that compilers say, nothing
 # when there is nothing to do.

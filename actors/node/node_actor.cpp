@@ -13,7 +13,7 @@ namespace millrace::actors {
 
 namespace {
 
-constexpr auto nobody = "(no answer)";
+constexpr auto no_peer = "(no answer)";
 constexpr auto provider_answer_max = std::chrono::seconds{5};
 
 class node_actor_impl : public handed_over<node_actor::base> {
@@ -61,9 +61,9 @@ private:
     for (std::size_t i = 0; i < deps_.providers.size(); ++i) {
       bool another = i == 0 || deps_.providers[i].target != deps_.providers[i - 1].target;
       if (another)
-        status.providers.emplace_back().name = nobody;
+        status.providers.emplace_back().name = no_peer;
       auto& provider = status.providers.back();
-      if (parts[i] && provider.name == nobody)
+      if (parts[i] && provider.name == no_peer)
         provider = *parts[i];
       else if (parts[i])
         provider.add(*parts[i]);

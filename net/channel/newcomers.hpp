@@ -1,5 +1,5 @@
 // Connections that have not proved themselves yet: how many there may be, and which one gives way.
-// Used by listeners and by the tcp driver.
+// Used by listeners and by drivers that accept streams.
 #pragma once
 
 #include <millrace/core/status.hpp>

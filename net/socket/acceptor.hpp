@@ -1,5 +1,5 @@
 // Listening sockets and the loop that accepts connections from them.
-// Used by the listeners of Unix sockets and of networks, and by the tcp driver for its streams.
+// Used by the listeners of Unix sockets and of networks, and by drivers for their streams.
 #pragma once
 
 #include <millrace/core/status.hpp>

@@ -1,4 +1,4 @@
-// Numeric addresses of IPv4 and IPv6 sockets. Used by channels between hosts and by the tcp driver.
+// Numeric addresses of IPv4 and IPv6 sockets. Used by channels between hosts and by drivers.
 #pragma once
 
 #include <millrace/core/status.hpp>

@@ -1,5 +1,5 @@
 // One session of OpenSSL over one socket: handshake, and bytes in whole records.
-// Used by the streams of channels (stream.hpp) and of bulk (transport/tcp/encrypted_socket).
+// Used by the streams of channels (stream.hpp) and of bulk data.
 #pragma once
 
 #include <millrace/net/tls/socket.hpp>

@@ -1,6 +1,7 @@
 // How a connection proves itself: its first byte, TLS, the channel's handshake, all within one
 // deadline.
 #include <millrace/net/channel/refusal_log.hpp>
+#include <millrace/net/channel/stream_acceptor.hpp>
 #include <millrace/net/tls/unproven_connection.hpp>
 
 #include <sys/epoll.h>
@@ -12,8 +13,7 @@ namespace millrace::net::tls {
 
 namespace {
 
-constexpr unsigned char tls_first_byte = 0x16;   // a handshake record
-constexpr unsigned char stream_first_byte = 'M'; // an admission to the tcp driver
+constexpr std::byte tls_first_byte{0x16}; // a handshake record
 
 } // namespace
 
@@ -40,7 +40,7 @@ void unproven_connection::start() {
 
 void unproven_connection::on_first_byte() {
   auto keep = shared_from_this();
-  unsigned char byte = 0;
+  std::byte byte{};
   auto n = ::recv(fd_.get(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
   if (n < 0 && (errno == EAGAIN || errno == EINTR))
     return;
@@ -49,7 +49,7 @@ void unproven_connection::on_first_byte() {
     return end(status{errc::peer_lost, "it closed the connection without a word"});
   if (byte == tls_first_byte)
     return begin_tls();
-  if (byte != stream_first_byte)
+  if (byte != stream_acceptor::first_byte)
     return refuse(status{errc::protocol_error, "it does not speak TLS"});
   if (!admission_->where.streams)
     return refuse(status{errc::unsupported, "a bulk stream, which this service does not take"});

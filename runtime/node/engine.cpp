@@ -80,8 +80,9 @@ result<std::shared_ptr<engine>> engine::start(const config::settings& settings, 
   return e;
 }
 
-// CAF orders its own threads before the end of a system, by means that the thread sanitizer does not see in a library
-// that is not instrumented. tests/tsan.supp names `end_system`, which a report shows as the caller of this function.
+// CAF orders its own threads before the end of a system, by means that the thread sanitizer does
+// not see in a library that is not instrumented. tests/tsan.supp names `end_system`, which a report
+// shows as the caller of this function.
 [[gnu::noinline]] void engine::destroy_system() {
   // An actor that outside code still references must not delay the shutdown.
   system_->await_actors_before_shutdown(false);

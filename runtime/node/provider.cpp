@@ -53,7 +53,7 @@ result<std::shared_ptr<memory_source>> node_memory::make(
       "'capacity' of memory providers or 'staging.size', or raise the group's limit",
       name, config::format_size(made_bytes_), bound_->group,
       config::format_size(bound_->limit_bytes));
-  // Other users do not get pages from the system's pool, see `shm::peer_link::offer`.
+  // Memory from the system's pool of huge pages is not mapped for other users.
   return engine_->fabric()->make_memory(
     {.name = "millrace." + name,
      .size_bytes = size_bytes,

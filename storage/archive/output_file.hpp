@@ -13,8 +13,8 @@ namespace millrace::storage::archive {
 inline constexpr std::string_view output_file_prefix = ".millrace-writing-";
 
 /// A file that lies in a locked directory of its own beside the target until it is published. The
-/// destructor removes an unpublished file. What a killed process leaves, the next output file beside
-/// it removes, where the file system has locks (`flock`).
+/// destructor removes an unpublished file. What a killed process leaves, the next output file
+/// beside it removes, where the file system has locks (`flock`).
 class output_file {
 public:
   /// Errors: `already_exists` unless `replace`; `invalid_argument` for a target that is no regular

@@ -44,8 +44,8 @@ public:
   using entry = std::pair<pickle_value, pickle_value>;
 
   /// Reads a pickle. It knows the opcodes of tensors and plain values, and refuses all others by
-  /// name. The result refers to `bytes`. No call is executed: `collections.OrderedDict()`, number 0 of
-  /// `globals`, is a dictionary, and other calls are values.
+  /// name. The result refers to `bytes`. No call is executed: `collections.OrderedDict()`, number 0
+  /// of `globals`, is a dictionary, and other calls are values.
   /// Memory: in proportion to the bytes, and bounded.
   /// Errors: `unsupported` naming the opcode or the global; `corrupt_data`.
   static result<pickle> read(std::string_view bytes, std::span<const pickle_global> globals);

@@ -31,8 +31,8 @@ std::vector<std::uint32_t> resting_order(const layout& tensors) {
   return order;
 }
 
-// The format has no C128. Such a tensor is stored as F64 with one dimension more, for the two parts,
-// and the metadata has its dtype under its name.
+// The format has no C128. Such a tensor is stored as F64 with one dimension more, for the two
+// parts, and the metadata has its dtype under its name.
 constexpr std::string_view dtype_key = "millrace.dtype.";
 
 result<tensor_table> table_of(const tensor_source& source) {

@@ -1,5 +1,5 @@
-// Elements in another order than C, in another byte order, or of the other sign. Used by the readers
-// of NPZ and torch files.
+// Elements in another order than C, in another byte order, or of the other sign. Used by the
+// readers of NPZ and torch files.
 #pragma once
 
 #include <cstddef>
@@ -32,8 +32,8 @@ void gather(
 /// Reverses the bytes of every unit of `unit_bytes`.
 void swap_bytes(std::span<std::byte> bytes, std::uint64_t unit_bytes);
 
-/// Reverses the sign of floating numbers of `unit_bytes`, little-endian: of those at even places, at
-/// odd places or of both.
+/// Reverses the sign of floating numbers of `unit_bytes`, little-endian: of those at even places,
+/// at odd places or of both.
 void flip_signs(std::span<std::byte> bytes, std::uint64_t unit_bytes, bool even, bool odd);
 
 } // namespace millrace::storage::archive

@@ -57,8 +57,8 @@ result<file_handle> open_file(const std::string& path, int flags, unsigned mode 
 /// Creates a directory and its parents if they do not exist.
 [[nodiscard]] status make_directories(const std::string& path);
 
-/// Creates a directory that only its owner may enter, and its parents. One that exists is taken from
-/// others, with all files in it, if they could only read there.
+/// Creates a directory that only its owner may enter, and its parents. One that exists is taken
+/// from others, with all files in it, if they could only read there.
 ///
 /// Errors: `permission_denied` when the directory belongs to another user, or when others may write
 /// there: what they put there cannot be told from what is ours.

@@ -92,7 +92,7 @@ void staging_queue::shared::run() {
 // Removes the waiters whose askers are destroyed; all waiters when stopping.
 void staging_queue::shared::end_gone() {
   std::vector<waiter> gone;
-  status why{errc::cancelled, "nobody waits for this window any more"};
+  status why{errc::cancelled, "no request waits for this window any more"};
   {
     std::lock_guard guard{mutex};
     if (stopping)

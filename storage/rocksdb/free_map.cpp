@@ -8,7 +8,8 @@ namespace millrace::storage::rocksdb {
 
 namespace {
 
-// A place is a file and the number of a unit in it. Runs of two files never touch: no file has so many units.
+// A place is a file and the number of a unit in it. Runs of two files never touch: no file has so
+// many units.
 constexpr std::uint64_t units_max = 1ull << 32;
 
 std::uint64_t place_of(std::uint32_t file, std::uint64_t offset) {

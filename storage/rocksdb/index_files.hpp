@@ -9,8 +9,8 @@
 
 namespace millrace::storage::rocksdb {
 
-/// Returns an environment whose writes take space from the reserve when the file system is full, and
-/// whose files only their owner can read.
+/// Returns an environment whose writes take space from the reserve when the file system is full,
+/// and whose files only their owner can read.
 ///
 /// RocksDB 7.8 gives a file up at its first failed write. When that was the log of its writes, it
 /// must be closed; see `index::write`. So a write fails here only when the reserve is used up, too.

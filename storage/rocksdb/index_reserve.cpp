@@ -69,7 +69,8 @@ bool index_reserve::restore() noexcept {
     return false;
   }
   held_bytes_ = wanted;
-  // Without this a power cut could make the file shorter. Then it is filled again at the next start.
+  // Without this a power cut could make the file shorter. Then it is filled again at the next
+  // start.
   static_cast<void>(::fsync(file_.get()));
   return wanted == size_bytes_;
 }

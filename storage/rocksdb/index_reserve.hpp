@@ -12,9 +12,9 @@
 
 namespace millrace::storage::rocksdb {
 
-/// *Problem*: removing a model needs space, since the index writes that the model is gone. On a full
-/// file system nothing could be removed, and the index could not even be opened. So a file of the
-/// bucket holds space that nobody else can take, and is made smaller when the index needs it.
+/// *Problem*: removing a model needs space, since the index writes that the model is gone. On a
+/// full file system nothing could be removed, and the index could not even be opened. So a file of
+/// the bucket holds space that nobody else can take, and is made smaller when the index needs it.
 /// Threads: any.
 class index_reserve {
 public:
@@ -22,8 +22,8 @@ public:
   static result<std::shared_ptr<index_reserve>> open(
     const std::string& directory, std::uint64_t size_bytes);
 
-  /// Gives at least `size_bytes` to the file system, or all that is left. Returns false when nothing
-  /// is left.
+  /// Gives at least `size_bytes` to the file system, or all that is left. Returns false when
+  /// nothing is left.
   bool release(std::uint64_t size_bytes) noexcept;
 
   /// Takes from the file system what is missing, as far as there is some. Returns true when nothing

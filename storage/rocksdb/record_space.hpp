@@ -14,8 +14,9 @@ struct record_space {
   space_lease lease;
 };
 
-/// Takes the space that a record names, and packs its layout. Errors: `corrupt_data` when the record
-/// and the segments contradict each other; nothing as large as the record claims is made then.
+/// Takes the space that a record names, and packs its layout. Errors: `corrupt_data` when the
+/// record and the segments contradict each other; nothing as large as the record claims is made
+/// then.
 result<record_space> claim_space(
   segment_store& space, const stored_record& record, const checked_spec& checked);
 

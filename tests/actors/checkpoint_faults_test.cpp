@@ -1,4 +1,5 @@
-// Trainers that register, save, die and come back over a driver that misbehaves, with an oracle outside.
+// Trainers that register, save, die and come back over a driver that misbehaves, with an oracle
+// outside.
 #include <millrace/actors/checkpoint/checkpoint_manager.hpp>
 #include <millrace/tests/support/bucket_driving.hpp>
 #include <millrace/tests/support/fake_checkpoint_store.hpp>
@@ -305,7 +306,8 @@ private:
       });
   }
 
-  // Whatever is done is whole, whether its trainer heard of it or not; and the newest one was not lost.
+  // Whatever is done is whole, whether its trainer heard of it or not; and the newest one was not
+  // lost.
   void check_versions(const known_model& m) {
     std::uint64_t newest = 0;
     for (auto& [key, shard] : store_->shards) {

@@ -1,4 +1,5 @@
-// Registrations and whatever concerns no single one of them, with a store and a fabric that wait for the test.
+// Registrations and whatever concerns no single one of them, with a store and a fabric that wait
+// for the test.
 #include "checkpoint_fixture.hpp"
 
 #include <millrace/core/codec.hpp>

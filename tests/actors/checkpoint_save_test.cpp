@@ -1,4 +1,5 @@
-// Saves: their order, their two answers, their ways to fail, with a store and a fabric that wait for the test.
+// Saves: their order, their two answers, their ways to fail, with a store and a fabric that wait
+// for the test.
 #include "checkpoint_fixture.hpp"
 
 #include <thread>
@@ -364,7 +365,8 @@ BOOST_AUTO_TEST_CASE(a_snapshot_larger_than_staging_is_bounded_and_overlapped) {
   sched.run();
   BOOST_TEST(fabric->waiting.size() == 1u);
   BOOST_TEST(fabric->copying.size() == 1u);
-  // The block is free again as soon as it has been copied on, while the other one is still being read into.
+  // The block is free again as soon as it has been copied on, while the other one is still being
+  // read into.
   fabric->finish_copy();
   sched.run();
   BOOST_TEST(fabric->waiting.size() == 2u);

@@ -1,4 +1,5 @@
-// A whole service, as docs/adding-a-service.md makes it: counters with names. Nothing else in the tree knows of it.
+// A whole service, as docs/adding-a-service.md makes it: counters with names. Nothing else in the
+// tree knows of it.
 #pragma once
 
 #include <millrace/actors/provider_actor.hpp>

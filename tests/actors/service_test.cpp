@@ -1,5 +1,5 @@
-// What follows from the declaration of a service: numbers, both ends of the wire, the bytes of its messages. Sessions
-// and proxies talk through memory, under the deterministic scheduler.
+// What follows from the declaration of a service: numbers, both ends of the wire, the bytes of its
+// messages. Sessions and proxies talk through memory, under the deterministic scheduler.
 #include "counter_service.hpp"
 
 #include <millrace/actors/node/node_actor.hpp>
@@ -73,9 +73,9 @@ BOOST_AUTO_TEST_CASE(numbers_and_names_are_what_peers_of_every_version_know) {
 }
 
 BOOST_AUTO_TEST_CASE(every_message_has_the_bytes_that_it_has_always_had) {
-  // Sizes and digests of messages in which every field is set, as version 0.1.0 wrote them. What is appended to a
-  // message changes its line; anything else that does breaks peers of other versions. Appended so far: the reports of
-  // `node_status`, `save_times::slot_us`, `provider_status::down`.
+  // Sizes and digests of messages in which every field is set, as version 0.1.0 wrote them. What is
+  // appended to a message changes its line; anything else that does breaks peers of other versions.
+  // Appended so far: the reports of `node_status`, `save_times::slot_us`, `provider_status::down`.
   const kept_bytes kept[] = {
     {"store_request", 191, 0xeef22d4f0e80983a},
     {"store_receipt", 37, 0x57593ba0eea681d4},

@@ -25,8 +25,8 @@ struct contract_settings {
 using bucket_factory =
   std::function<std::shared_ptr<storage::bucket>(const contract_settings& settings)>;
 
-/// Adds the suite under a name to this test program, as tests of the calling file. Kinds differ by their capabilities
-/// only.
+/// Adds the suite under a name to this test program, as tests of the calling file. Kinds differ by
+/// their capabilities only.
 bool add_bucket_contract(
   const std::string& name, bucket_factory factory, const char* file = __builtin_FILE());
 

@@ -291,7 +291,8 @@ void small_transfers_are_served_between_large_ones(fixture& f) {
   BOOST_TEST(overtaken >= large_transfers / 2);
 }
 
-// Some transfers are under way when the owner dies; others it has not begun, however long we take to kill it.
+// Some transfers are under way when the owner dies; others it has not begun, however long we take
+// to kill it.
 void an_owner_that_dies_ends_every_transfer_with_its_name(fixture& f) {
   constexpr std::uint64_t bytes = 20u << 20;
   auto handle = f.rig->expose({1, bytes, 0}, access_mode::read, 1);

@@ -24,12 +24,13 @@ public:
   /// Returns the digest of the matrix as it is now, row after row.
   virtual std::uint64_t content(const bulk_handle& handle) = 0;
 
-  /// Says what the suite may ask of the driver, where that is less than everything: `strided_regions`, `any_file`.
+  /// Says what the suite may ask of the driver, where that is less than everything:
+  /// `strided_regions`, `any_file`.
   virtual transport::driver_capabilities capabilities() const { return {}; }
   /// Returns the process that maps our adopted files to copy, or 0 if there is no other.
   virtual pid_t owner_pid() const { return 0; }
-  /// Stops the owner before it is killed, so that it does nothing more. Does nothing if the owner is
-  /// this process.
+  /// Stops the owner before it is killed, so that it does nothing more. Does nothing if the owner
+  /// is this process.
   virtual void stop_owner() {}
   /// Ends the owner without warning. Returns false if the owner is this process.
   virtual bool kill_owner() = 0;

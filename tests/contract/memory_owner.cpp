@@ -29,8 +29,9 @@ namespace {
 std::unique_ptr<fake_device> device; // all memory is this device's, if there is one
 std::map<std::uint64_t, std::unique_ptr<exposed_matrix>> owned;
 
-/// Who asks for a content has heard that the transfers have ended: from here, but by way of its own process, which the
-/// thread sanitizer cannot follow. What this thread reads meanwhile is not looked at.
+/// Who asks for a content has heard that the transfers have ended: from here, but by way of its own
+/// process, which the thread sanitizer cannot follow. What this thread reads meanwhile is not
+/// looked at.
 struct ordered_elsewhere {
 #if defined(__SANITIZE_THREAD__)
   ordered_elsewhere() { AnnotateIgnoreReadsBegin(__FILE__, __LINE__); }

@@ -1,6 +1,7 @@
-// The training job that service crash tests kill, or whose service they kill: saver ADDRESS MODEL STEPS [stay].
-// Both ranks of a world of two. Prints `restored N same` once it knows where to go on from, `pending N` before it asks
-// for a step and `durable N` when that is done; goes on when the service comes back; with `stay`, until it is killed.
+// The training job that service crash tests kill, or whose service they kill: saver ADDRESS MODEL
+// STEPS [stay]. Both ranks of a world of two. Prints `restored N same` once it knows where to go on
+// from, `pending N` before it asks for a step and `durable N` when that is done; goes on when the
+// service comes back; with `stay`, until it is killed.
 #include "shard_memory.hpp"
 
 #include <millrace/runtime/client/client.hpp>

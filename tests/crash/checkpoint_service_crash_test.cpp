@@ -1,5 +1,6 @@
-// Training jobs and the service that keeps their checkpoints, killed one by one or together: at rest the pool is sound,
-// the newest complete step is the one acknowledged last or the one asked for, and both go on from there.
+// Training jobs and the service that keeps their checkpoints, killed one by one or together: at
+// rest the pool is sound, the newest complete step is the one acknowledged last or the one asked
+// for, and both go on from there.
 #include "small_checkpoints.hpp"
 
 #include <millrace/storage/pmem/kill_points.hpp>
@@ -137,7 +138,8 @@ public:
     job_->process().wait();
     hear(*job_, "killed");
   }
-  /// Until the job knows where to go on from, and has saved so many steps since it began or the service did.
+  /// Until the job knows where to go on from, and has saved so many steps since it began or the
+  /// service did.
   void await_progress(std::uint64_t steps, const std::string& when) {
     bool over = eventually([&] {
       auto ended = job_->process().ended();
@@ -279,8 +281,8 @@ private:
   std::optional<child_process> command_; // goes on by itself
 };
 
-/// Everything that passes the points of a pool: jobs that begin and end, room that is freed, versions that move into
-/// it, models that go. False when the service died.
+/// Everything that passes the points of a pool: jobs that begin and end, room that is freed,
+/// versions that move into it, models that go. False when the service died.
 bool a_life(crash_run& run, const std::string& when) {
   if (!run.run_job("large hole", 1, when) || !run.run_job("large pair", 3, when))
     return false;
@@ -291,8 +293,8 @@ bool a_life(crash_run& run, const std::string& when) {
     run.remove("large pair", when);
 }
 
-// Those that checkpoints pass; what models of a repository pass, and removals of what is being read, is killed at in
-// pmem_crash.
+// Those that checkpoints pass; what models of a repository pass, and removals of what is being
+// read, is killed at in pmem_crash.
 std::vector<std::string> points_of_the_service() {
   std::vector<std::string> all = {"save.begun", "save.filled", "save.published"};
   for (auto point : storage::pmem::kill_points)
@@ -340,7 +342,8 @@ void kill_at_random(const std::string& parent, int usual_rounds) {
          : victim == 1 ? ", service"
                        : ", both");
     run.await_progress(2, when);
-    // Meanwhile another job has come, registering again what was left of it, and gone; now its place is cared for.
+    // Meanwhile another job has come, registering again what was left of it, and gone; now its
+    // place is cared for.
     auto care = random() % 3;
     if (care > 0)
       BOOST_TEST(run.run_job("large other", 1 + random() % 3, when));

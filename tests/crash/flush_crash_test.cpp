@@ -1,5 +1,5 @@
-// Whenever the flushing process is killed, `latest` names a whole step that verifies, and never an older one than
-// was acknowledged; the next process goes on.
+// Whenever the flushing process is killed, `latest` names a whole step that verifies, and never an
+// older one than was acknowledged; the next process goes on.
 #include <millrace/storage/flush/flushed_step.hpp>
 #include <millrace/storage/flush/model_directory.hpp>
 #include <millrace/tests/support/held_completion.hpp>

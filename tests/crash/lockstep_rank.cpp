@@ -1,6 +1,6 @@
-// One rank of a training job that lockstep tests kill: lockstep_rank ADDRESS MODEL RANK WORLD BOARD.
-// Prints `restored N same` once it knows where to go on from, and `durable N WAITED_US` when a step
-// is done. Goes on when the service comes back, until it is killed.
+// One rank of a training job that lockstep tests kill: lockstep_rank ADDRESS MODEL RANK WORLD
+// BOARD. Prints `restored N same` once it knows where to go on from, and `durable N WAITED_US` when
+// a step is done. Goes on when the service comes back, until it is killed.
 #include "lockstep_board.hpp"
 #include "shard_memory.hpp"
 

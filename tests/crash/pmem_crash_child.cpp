@@ -124,7 +124,8 @@ private:
 
 } // namespace
 
-// argv[1]: the pool's path, ':' and its capacity in MiB, which may be followed by 'r': low space is reclaimed.
+// argv[1]: the pool's path, ':' and its capacity in MiB, which may be followed by 'r': low space is
+// reclaimed.
 int main(int argc, char** argv) {
   if (argc != 2)
     return 2;

@@ -1,5 +1,5 @@
-// After a kill at any instant the pool opens; the newest complete step is the one acknowledged last or the one under
-// way, and so is the version of each model of the repository, byte for byte.
+// After a kill at any instant the pool opens; the newest complete step is the one acknowledged last
+// or the one under way, and so is the version of each model of the repository, byte for byte.
 #include "crash_models.hpp"
 #include "small_checkpoints.hpp"
 
@@ -23,8 +23,9 @@ using namespace millrace::testing;
 
 namespace {
 
-/// What a model must be, kept outside of the pool: settled before a change is asked for, pending until it is
-/// acknowledged. Ranks save in turns, one step apart at most: so a step is complete when the slower rank has it.
+/// What a model must be, kept outside of the pool: settled before a change is asked for, pending
+/// until it is acknowledged. Ranks save in turns, one step apart at most: so a step is complete
+/// when the slower rank has it.
 struct expectation {
   std::uint32_t world_size = 1;
   bool there = false;
@@ -52,7 +53,8 @@ struct expectation {
     return least;
   }
 
-  /// What was complete is erased, and this is newest now: a job that goes on from it is another one.
+  /// What was complete is erased, and this is newest now: a job that goes on from it is another
+  /// one.
   void fall_back_to(std::uint64_t step, std::uint64_t& last_life) {
     for (std::uint32_t rank = 0; rank < world_size; ++rank)
       saved[rank] = step;
@@ -60,7 +62,8 @@ struct expectation {
     restart(last_life);
   }
 
-  /// The job goes on from its complete step: what only some ranks have of a later one is of no use to it.
+  /// The job goes on from its complete step: what only some ranks have of a later one is of no use
+  /// to it.
   void go_back() {
     auto step = complete(false);
     for (auto& [rank, own] : saved)
@@ -77,7 +80,8 @@ struct expectation {
       lives[rank] = ++last_life;
   }
 
-  /// A rank is registered: the run goes on when it is the one that was known, or comes new to others that are there.
+  /// A rank is registered: the run goes on when it is the one that was known, or comes new to
+  /// others that are there.
   void join(std::uint32_t rank) {
     auto others_live = std::ranges::all_of(joined, [&](auto other) { return attached[other]; });
     if (known[rank] != lives[rank] && (joined.contains(rank) || !others_live))
@@ -221,7 +225,8 @@ private:
       return register_shard(process, name, e, rank);
     if (random() % 12 == 0) {
       e.attached[rank] = false;
-      // Whether that a rank ended in order is known after a kill is open, and with it whether others join its run.
+      // Whether that a rank ended in order is known after a kill is open, and with it whether
+      // others join its run.
       auto finished = e.world_size == 1 && random() % 2 != 0;
       return ask(process, "leave " + who(name, e, rank) + (finished ? " 1" : " 0"));
     }
@@ -398,7 +403,8 @@ private:
   std::uint64_t refused_ = 0;
 };
 
-/// `missed`: points that are not on this medium's way. Returns how many requests found the pool full.
+/// `missed`: points that are not on this medium's way. Returns how many requests found the pool
+/// full.
 std::uint64_t kill_at_every_point(const pool_room& room, const std::set<std::string_view>& missed) {
   crash_run run{room};
   std::mt19937_64 random{1};

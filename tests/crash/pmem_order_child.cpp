@@ -1,7 +1,7 @@
-// Opens images of a pool that a power cut might have left, and says what is newest of a name. A process of its own,
-// since libpmemobj opens only one pool of an id at a time.
-// Protocol: "IMAGE checkpoint MODEL" or "IMAGE stored MODEL" in; the newest complete step, or the generation of what the
-// repository has (0 when there is none), or an error, out.
+// Opens images of a pool that a power cut might have left, and says what is newest of a name. A
+// process of its own, since libpmemobj opens only one pool of an id at a time.
+// Protocol: "IMAGE checkpoint MODEL" or "IMAGE stored MODEL" in; the newest complete step, or the
+// generation of what the repository has (0 when there is none), or an error, out.
 
 #include "crash_models.hpp"
 #include "small_checkpoints.hpp"

@@ -1,5 +1,5 @@
-// Whatever order in which lines reach persistent memory: a power cut at any point leaves a pool that opens, and in it
-// the newest version or the one before it.
+// Whatever order in which lines reach persistent memory: a power cut at any point leaves a pool
+// that opens, and in it the newest version or the one before it.
 #include "crash_models.hpp"
 #include "small_checkpoints.hpp"
 
@@ -125,7 +125,8 @@ void save_both_ways(watched_pool& pool, const shard_spec& shard, std::uint64_t s
   }
 }
 
-// Its newest step, then all of it, which somebody reads; another model lives on. `pool` watches either.
+// Its newest step, then all of it, which somebody reads; another model lives on. `pool` watches
+// either.
 void remove_beside_another(watched_pool& pool, bool watches_subject) {
   auto allow = [&](std::set<std::uint64_t> steps) {
     if (watches_subject)

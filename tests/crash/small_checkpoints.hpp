@@ -1,5 +1,5 @@
-// What pool crash tests save: small pools, shards and bytes that follow from name, rank and step. Used by parents and
-// children.
+// What pool crash tests save: small pools, shards and bytes that follow from name, rank and step.
+// Used by parents and children.
 #pragma once
 
 #include <millrace/storage/pmem/pool.hpp>
@@ -26,8 +26,8 @@ inline storage::pool_options small_pool(const std::string& path, std::uint64_t c
   return options;
 }
 
-/// Odd sizes that follow from the name: several digest blocks, nothing at all, within a block. Names that begin with
-/// "large" are ten times as large, so that they rest in extents of their own.
+/// Odd sizes that follow from the name: several digest blocks, nothing at all, within a block.
+/// Names that begin with "large" are ten times as large, so that they rest in extents of their own.
 inline shard_spec small_shard(
   const std::string& model, std::uint32_t rank = 0, std::uint32_t world_size = 1) {
   auto odd = content_seed(model, rank, 0) % 1000;
@@ -35,7 +35,8 @@ inline shard_spec small_shard(
   return shard_of(model, {times * 300'001 + odd, 0, 64, 20'000 + odd}, rank, world_size);
 }
 
-/// Rounds of kills at random: MILLRACE_CRASH_TIMES times as many as a run of all tests has time for.
+/// Rounds of kills at random: MILLRACE_CRASH_TIMES times as many as a run of all tests has time
+/// for.
 inline int crash_rounds(int rounds) {
   auto times = std::getenv("MILLRACE_CRASH_TIMES");
   return times ? rounds * std::max(1, std::atoi(times)) : rounds;

@@ -1,4 +1,5 @@
-// The readers of archives' headers against random bytes: safetensors, NumPy's header, pickled state.
+// The readers of archives' headers against random bytes: safetensors, NumPy's header, pickled
+// state.
 #include <millrace/core/assert.hpp>
 #include <millrace/storage/archive/npy.hpp>
 #include <millrace/storage/archive/safetensors.hpp>

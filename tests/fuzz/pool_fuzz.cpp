@@ -1,4 +1,5 @@
-// The readers of a pool against bytes that changed: the check of its heap, and the index as salvage reads it.
+// The readers of a pool against bytes that changed: the check of its heap, and the index as salvage
+// reads it.
 #include <millrace/core/assert.hpp>
 #include <millrace/storage/await.hpp>
 #include <millrace/storage/pmem/index_reader.hpp>

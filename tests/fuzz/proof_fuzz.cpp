@@ -1,5 +1,5 @@
-// Reads the proof that ends a handshake from any bytes: none that this process has not signed may pass.
-// Run by libFuzzer.
+// Reads the proof that ends a handshake from any bytes: none that this process has not signed may
+// pass. Run by libFuzzer.
 #include <millrace/core/assert.hpp>
 #include <millrace/net/channel/handshake.hpp>
 

@@ -15,7 +15,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     MILLRACE_ASSERT(at.error().code() == errc::invalid_argument);
     return 0;
   }
-  // Nothing of the text was left out: what was understood ends with the same port, and is understood again.
+  // Nothing of the text was left out: what was understood ends with the same port, and is
+  // understood again.
   MILLRACE_ASSERT(text.find('\0') == std::string::npos);
   MILLRACE_ASSERT(std::stoul(text.substr(text.rfind(':') + 1)) == at->port());
   auto again = socket_address::parse(at->to_string());

@@ -1,5 +1,6 @@
-// Real drivers taking over from each other: what verbs cannot end, tcp does, and verbs has its turn again.
-// MILLRACE_TEST_VERBS=OURS/THEIRS names the devices of two fabrics in this process. Run in the lab guest.
+// Real drivers taking over from each other: what verbs cannot end, tcp does, and verbs has its turn
+// again. MILLRACE_TEST_VERBS=OURS/THEIRS names the devices of two fabrics in this process. Run in
+// the lab guest.
 #include "two_drivers.hpp"
 
 #include <millrace/tests/support/driver_reports.hpp>
@@ -114,7 +115,8 @@ struct two_fabrics {
   }
 };
 
-/// Without the right to lock more memory than the limit says, until it goes; for threads made meanwhile, too.
+/// Without the right to lock more memory than the limit says, until it goes; for threads made
+/// meanwhile, too.
 class little_locked_memory {
 public:
   explicit little_locked_memory(rlim_t bytes) {

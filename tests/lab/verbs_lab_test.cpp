@@ -1,5 +1,6 @@
-// What only devices can show: windows that are closed, rails that fail and come back, nothing left behind.
-// MILLRACE_TEST_VERBS=OURS/THEIRS names the devices of two drivers in this process. Run in the lab guest.
+// What only devices can show: windows that are closed, rails that fail and come back, nothing left
+// behind. MILLRACE_TEST_VERBS=OURS/THEIRS names the devices of two drivers in this process. Run in
+// the lab guest.
 #include "two_drivers.hpp"
 
 #include <millrace/core/future.hpp>
@@ -17,7 +18,8 @@ namespace vb = millrace::transport::verbs;
 
 namespace {
 
-// -- windows, on bare queue pairs -------------------------------------------------------------------
+// -- windows, on bare queue pairs
+// -------------------------------------------------------------------
 
 /// Two queue pairs joined by hand: `a` reads and writes what `b` has opened.
 struct two_queue_pairs {
@@ -257,8 +259,8 @@ BOOST_AUTO_TEST_CASE(most_requests_need_no_completion) {
   BOOST_TEST(4 * s.completions < s.requests);
 }
 
-// Whoever asks many peers at once would have more coming than the port takes. Requests alone on their rail, each with
-// a completion, show that the bound holds.
+// Whoever asks many peers at once would have more coming than the port takes. Requests alone on
+// their rail, each with a completion, show that the bound holds.
 BOOST_AUTO_TEST_CASE(a_port_has_so_many_bytes_under_way_and_each_rail_one_request) {
   two_drivers d{[](verbs_options& ours, verbs_options&) {
     ours.message_bytes_max = 64u << 10;
@@ -449,7 +451,8 @@ void fails_and_comes_back(bool under_way) {
   two_drivers d;
   exposed_matrix m{{1, 20 << 20, 0}, access_mode::read, 4};
   auto expected = pattern(20 << 20, 4);
-  // The submitter's interface and the owner's: the one is told by its device, the other by its peer.
+  // The submitter's interface and the owner's: the one is told by its device, the other by its
+  // peer.
   for (auto link : {0, 2}) {
     auto done = d.start_read(m.handle(), 20 << 20);
     BOOST_TEST(

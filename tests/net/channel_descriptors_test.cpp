@@ -1,4 +1,5 @@
-// A channel whose descriptors the system does not take: too many are on their way to other processes.
+// A channel whose descriptors the system does not take: too many are on their way to other
+// processes.
 #include "channel_support.hpp"
 
 #include <millrace/net/channel/connection.hpp>
@@ -13,7 +14,8 @@ using namespace millrace::net::testing;
 
 namespace {
 
-// As the system does it to users without privileges; a test that runs as root cannot bring it about.
+// As the system does it to users without privileges; a test that runs as root cannot bring it
+// about.
 class reluctant_stream : public byte_stream {
 public:
   struct mood {

@@ -1,4 +1,5 @@
-// Strangers on the port and members that lie: refused, bounded, logged once, and nobody else notices.
+// Strangers on the port and members that lie: refused, bounded, logged once, and nobody else
+// notices.
 #include "tls_support.hpp"
 
 #include <millrace/net/channel/refusal_log.hpp>
@@ -488,7 +489,8 @@ BOOST_AUTO_TEST_CASE(a_member_that_asks_for_new_keys_and_never_reads_is_cut_off)
   int small = 4096;
   ::setsockopt(m.fd(), SOL_SOCKET, SO_RCVBUF, &small, sizeof(small));
   BOOST_REQUIRE(s.handler->wait([&] { return s.handler->channels.size() == 2; }));
-  // Every request has an answer, which stays unread: it fills the sockets, and then the service's patience.
+  // Every request has an answer, which stays unread: it fills the sockets, and then the service's
+  // patience.
   auto until = steady_clock::now() + generous;
   while (steady_clock::now() < until && SSL_key_update(m.ssl(), SSL_KEY_UPDATE_REQUESTED) == 1 &&
          SSL_do_handshake(m.ssl()) == 1) {

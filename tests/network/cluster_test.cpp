@@ -1,4 +1,5 @@
-// Nodes and jobs on three hosts: what passes between them arrives, through loss, delay, partitions and their end.
+// Nodes and jobs on three hosts: what passes between them arrives, through loss, delay, partitions
+// and their end.
 #include "networks.hpp"
 
 #include <millrace/tests/support/skipped.hpp>
@@ -14,7 +15,8 @@ using namespace millrace::testing;
 
 namespace {
 
-// Two nodes, on the hosts 0 and 1; jobs run on host 2. Deadlines are short: a partition shall end within the test.
+// Two nodes, on the hosts 0 and 1; jobs run on host 2. Deadlines are short: a partition shall end
+// within the test.
 constexpr auto cluster_file = R"(
 security: { secret: DIRECTORY/secret }
 channel: { heartbeat: 200ms, peer_timeout: 3s }

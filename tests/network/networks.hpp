@@ -1,5 +1,6 @@
-// Hosts of a small network, each a network namespace, joined by a switch that loses, delays and cuts.
-// Used by tests of what passes between hosts. The switch's path is the definition MILLRACE_WIRE.
+// Hosts of a small network, each a network namespace, joined by a switch that loses, delays and
+// cuts. Used by tests of what passes between hosts. The switch's path is the definition
+// MILLRACE_WIRE.
 #pragma once
 
 #include <millrace/tests/support/process.hpp>
@@ -10,11 +11,12 @@
 
 namespace millrace::testing {
 
-/// Why there can be no networks here; empty when they can: they need root, `ip` and `ethtool`, and a kernel with
-/// namespaces and veth pairs.
+/// Why there can be no networks here; empty when they can: they need root, `ip` and `ethtool`, and
+/// a kernel with namespaces and veth pairs.
 std::string why_no_networks();
 
-/// Number i has the addresses 10.99.0.(i+1) and fd99::(i+1), and shares files and processes with this host.
+/// Number i has the addresses 10.99.0.(i+1) and fd99::(i+1), and shares files and processes with
+/// this host.
 class networks {
 public:
   explicit networks(int hosts);

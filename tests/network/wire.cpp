@@ -1,5 +1,6 @@
-// A switch between network interfaces that loses, delays and cuts as it is told: `test_wire FIFO IF IF...`.
-// Started by tests, in a network namespace that they made. Commands come by the FIFO, a line each, answered by "ok":
+// A switch between network interfaces that loses, delays and cuts as it is told: `test_wire FIFO IF
+// IF...`. Started by tests, in a network namespace that they made. Commands come by the FIFO, a
+// line each, answered by "ok":
 //   loss PERCENT   of all frames, by chance
 //   delay MS       of every frame
 //   cut I J        nothing passes between the interfaces number I and J
@@ -44,8 +45,8 @@ constexpr int frames_per_turn = 64;
   std::exit(1);
 }
 
-// Frames must be as they would be on a cable: no larger than the MTU, with their checksums filled in. What the other
-// end of a veth pair may send is set at that end, by the test.
+// Frames must be as they would be on a cable: no larger than the MTU, with their checksums filled
+// in. What the other end of a veth pair may send is set at that end, by the test.
 class port {
 public:
   explicit port(const std::string& interface) : fd_(::socket(AF_PACKET, SOCK_RAW, 0)) {

@@ -56,7 +56,8 @@ struct fixture {
     BOOST_TEST(transport::exposed_regions() == 0u);
   }
 
-  // When this returns, the client has handled the replies that were sent before, and the service what followed.
+  // When this returns, the client has handled the replies that were sent before, and the service
+  // what followed.
   void settle() {
     repo.erase("x").get();
     repo.erase("x").get();

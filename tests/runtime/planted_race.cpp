@@ -1,5 +1,5 @@
-// The process of the thread sanitizer's gate: one store through a socket, on a thread of its own, while the first one
-// writes what a planted race writes.
+// The process of the thread sanitizer's gate: one store through a socket, on a thread of its own,
+// while the first one writes what a planted race writes.
 #include <millrace/core/race_plant.hpp>
 #include <millrace/runtime/node/node.hpp>
 #include <millrace/storage/memory/memory_options.hpp>
@@ -42,7 +42,8 @@ int main() {
       .get();
     stored.store(true, std::memory_order_relaxed);
   }};
-  // Relaxed: whatever that thread and those it met have done, nothing orders it before what comes now.
+  // Relaxed: whatever that thread and those it met have done, nothing orders it before what comes
+  // now.
   auto deadline = std::chrono::steady_clock::now() + 60s;
   while (!stored.load(std::memory_order_relaxed) && std::chrono::steady_clock::now() < deadline)
     std::this_thread::sleep_for(5ms);

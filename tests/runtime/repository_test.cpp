@@ -162,7 +162,8 @@ BOOST_DATA_TEST_CASE(
   BOOST_TEST((bias == m.bytes[2]));
 }
 
-// Rows of one tensor whose digest blocks are the same, are neighbours, or overlap, and a small tensor after them.
+// Rows of one tensor whose digest blocks are the same, are neighbours, or overlap, and a small
+// tensor after them.
 BOOST_DATA_TEST_CASE(
   several_ranges_of_one_tensor_load_each_into_its_place,
   data::make({false, true}) * data::make({"default", "kept", "pool", "mapped"}), over_socket,

@@ -1,4 +1,5 @@
-// Zip files and pickles, as NPZ and torch files have them, that other programs or nobody would write.
+// Zip files and pickles, as NPZ and torch files have them, that other programs or nobody would
+// write.
 #include <millrace/storage/archive/archive.hpp>
 #include <millrace/storage/archive/npy.hpp>
 #include <millrace/storage/archive/state_dict.hpp>
@@ -56,8 +57,8 @@ BOOST_AUTO_TEST_CASE(two_entries_of_one_name_are_refused) {
   refused(archive_format::torch, {{"a/data.pkl", pickled}, {"a/data/0", "x"}, {"a/data/0", "y"}});
 }
 
-// They are as in numpy.load: a name is no path, bytes after an array are left out, and a truth value
-// keeps its byte.
+// They are as in numpy.load: a name is no path, bytes after an array are left out, and a truth
+// value keeps its byte.
 BOOST_AUTO_TEST_CASE(what_numpy_reads_though_it_is_odd_is_read_as_numpy_does) {
   scratch_directory dir;
   auto path = dir.path() + "/a.npz";

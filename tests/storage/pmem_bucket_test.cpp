@@ -1,5 +1,5 @@
-// What the bucket contract does not ask of a pool: what a restart keeps, and that models and checkpoints share one pool
-// without touching each other.
+// What the bucket contract does not ask of a pool: what a restart keeps, and that models and
+// checkpoints share one pool without touching each other.
 #include <millrace/core/digest.hpp>
 #include <millrace/core/model_graph.hpp>
 #include <millrace/storage/pmem/pool.hpp>
@@ -254,8 +254,8 @@ BOOST_AUTO_TEST_CASE(checking_finds_changed_bytes_of_a_model) {
     report.problems[0]);
 }
 
-/// Takes space for models until there is none, and returns the percentage of the pool that their bytes are. `next_size`
-/// draws their sizes.
+/// Takes space for models until there is none, and returns the percentage of the pool that their
+/// bytes are. `next_size` draws their sizes.
 template <class F>
 std::uint64_t percent_taken(F next_size) {
   constexpr auto pool_bytes = 256 * mib;

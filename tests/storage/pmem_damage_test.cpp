@@ -1,4 +1,5 @@
-// Bytes that rot where they rest: what is second to a damaged version stays, for it may be the last good one.
+// Bytes that rot where they rest: what is second to a damaged version stays, for it may be the last
+// good one.
 #include "pmem_world.hpp"
 
 #include <millrace/tests/support/bucket_driving.hpp>

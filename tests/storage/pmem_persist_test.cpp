@@ -1,4 +1,5 @@
-// The order in which a pool's bytes become persistent: nothing that a publish makes visible may still be on its way.
+// The order in which a pool's bytes become persistent: nothing that a publish makes visible may
+// still be on its way.
 #include <millrace/storage/pmem/medium/persist.hpp>
 #include <millrace/storage/pmem/pool.hpp>
 #include <millrace/tests/support/bucket_driving.hpp>

@@ -1,4 +1,5 @@
-// Which pools are refused, and that refusing changes nothing: foreign, newer, truncated, damaged, open elsewhere.
+// Which pools are refused, and that refusing changes nothing: foreign, newer, truncated, damaged,
+// open elsewhere.
 #include <millrace/storage/pmem/medium/format.hpp>
 #include <millrace/storage/pmem/pool.hpp>
 #include <millrace/tests/support/bucket_driving.hpp>
@@ -86,7 +87,8 @@ struct fixture {
         found.push_back(at);
     return found;
   }
-  /// Flips one bit of every word of a structure: each time the pool must be refused, or it must show in the report.
+  /// Flips one bit of every word of a structure: each time the pool must be refused, or it must
+  /// show in the report.
   void check_every_word(std::uint64_t at, std::uint64_t size_bytes) const {
     for (std::uint64_t offset = 0; offset + 8 <= size_bytes; offset += 8) {
       auto byte = at + offset + offset / 8 % 8;

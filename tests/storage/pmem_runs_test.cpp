@@ -1,4 +1,5 @@
-// Which versions belong together: lives of ranks, runs of jobs, and what of a step counts when one of them begins anew.
+// Which versions belong together: lives of ranks, runs of jobs, and what of a step counts when one
+// of them begins anew.
 #include "pmem_world.hpp"
 
 #include <millrace/tests/support/bucket_driving.hpp>
@@ -49,8 +50,8 @@ using namespace pmem_runs_tests;
 
 BOOST_AUTO_TEST_SUITE(pmem_runs)
 
-// A job goes back to step 10 and saves 20 anew, and dies when one rank has it: what is there of step 20 as a whole is
-// what the first run saved.
+// A job goes back to step 10 and saves 20 anew, and dies when one rank has it: what is there of
+// step 20 as a whole is what the first run saved.
 BOOST_DATA_TEST_CASE(versions_of_two_runs_do_not_make_one_step, ways* reopenings, way, reopens) {
   world w{way};
   auto zero = shard_of("a", {mib}, 0, 2), one = shard_of("a", {mib + 8}, 1, 2);

@@ -172,7 +172,7 @@ BOOST_AUTO_TEST_CASE(pinning_and_layers_survive_reopening) {
   BOOST_TEST(!resolve());
 }
 
-// -- what an orderly stop leaves --------------------------------------------------------------
+// What an orderly stop leaves.
 
 namespace {
 
@@ -276,7 +276,7 @@ BOOST_AUTO_TEST_CASE(an_open_bucket_has_no_mark_of_a_stop) {
   BOOST_TEST(!std::filesystem::exists(w.options().path + "/stopped"));
 }
 
-// -- refusals ---------------------------------------------------------------------------------
+// Refusals.
 
 BOOST_AUTO_TEST_CASE(a_directory_with_other_things_is_left_alone) {
   world w;
@@ -490,7 +490,7 @@ BOOST_AUTO_TEST_CASE(options_that_make_no_sense_are_refused) {
   BOOST_TEST((refusal([](auto&) {}) == errc::ok));
 }
 
-// -- space ------------------------------------------------------------------------------------
+// Space.
 
 BOOST_AUTO_TEST_CASE(overwriting_again_and_again_reuses_the_same_space) {
   world w;
@@ -534,7 +534,7 @@ BOOST_AUTO_TEST_CASE(space_of_erased_models_goes_back_to_the_disk_at_open) {
   BOOST_TEST(w.segments_bytes() <= 4 * mib);
 }
 
-// -- staging ----------------------------------------------------------------------------------
+// Staging.
 
 BOOST_AUTO_TEST_CASE(windows_wait_for_staging_memory_in_turn) {
   world w; // staging for four windows

@@ -1,4 +1,5 @@
-// Steps of a pool that are copied on: however many ranks and models, whole ones, and until the end that was set.
+// Steps of a pool that are copied on: however many ranks and models, whole ones, and until the end
+// that was set.
 #include <millrace/storage/flush/flushed_step.hpp>
 #include <millrace/storage/flush/step_flusher.hpp>
 #include <millrace/tests/support/checkpoint_driving.hpp>

@@ -38,8 +38,8 @@ public:
         used_.push_back(at);
   }
 
-  /// Draws bits: some anywhere in front of the tensors, some in the logs and headers that are not 0, and some where a
-  /// chunk begins, with the bitmap of a run or the header of an object.
+  /// Draws bits: some anywhere in front of the tensors, some in the logs and headers that are not
+  /// 0, and some where a chunk begins, with the bitmap of a run or the header of an object.
   std::vector<std::uint64_t> draw(dice& by, std::size_t count) const {
     std::vector<std::uint64_t> bits;
     for (std::size_t i = 0; i < count; ++i) {
@@ -146,7 +146,8 @@ private:
   std::vector<std::uint64_t> used_; // bytes of logs and headers that are not 0
 };
 
-/// Opens a pool once for each seed, with so many bits flipped, and returns how often it was refused.
+/// Opens a pool once for each seed, with so many bits flipped, and returns how often it was
+/// refused.
 inline std::size_t flip_and_open(std::uint64_t first_seed, std::uint64_t seeds, std::size_t bits) {
   flipped_pool subject;
   std::map<flipped_pool::outcome, std::size_t> outcomes;

@@ -1,5 +1,5 @@
-// Zip files of bytes that nobody vouches for, opened as archives and read whole. Used by the fuzzers
-// of NPZ and torch files.
+// Zip files of bytes that nobody vouches for, opened as archives and read whole. Used by the
+// fuzzers of NPZ and torch files.
 #pragma once
 
 #include <millrace/core/assert.hpp>
@@ -48,8 +48,8 @@ inline std::vector<crafted_entry> entries_of(std::string_view in) {
 }
 
 /// Opens an input as an archive. The first byte says how the file is made of the others: they are
-/// the file, or its entries, with checksums that hold. What opens has valid tensors. What can be read
-/// twice is the same.
+/// the file, or its entries, with checksums that hold. What opens has valid tensors. What can be
+/// read twice is the same.
 inline void fuzz_zip(storage::archive::archive_format format, std::string_view in) {
   if (in.empty())
     return;

@@ -1,4 +1,5 @@
-// Whether this build has the places at which processes can be told to die. Used by tests that kill there.
+// Whether this build has the places at which processes can be told to die. Used by tests that kill
+// there.
 #pragma once
 
 #include <iostream>

@@ -1,6 +1,6 @@
-// The entry point of every Boost.Test program. `test_net -- io_loop_test.cpp` runs the cases of that file alone:
-// a program holds the tests of a whole room, CTest runs it once for each entry. The last line of output counts what
-// passed, failed and was skipped, for scripts/test.
+// The entry point of every Boost.Test program. `test_net -- io_loop_test.cpp` runs the cases of
+// that file alone: a program holds the tests of a whole room, CTest runs it once for each entry.
+// The last line of output counts what passed, failed and was skipped, for scripts/test.
 #include <millrace/tests/support/skipped.hpp>
 
 #include <boost/test/results_collector.hpp>

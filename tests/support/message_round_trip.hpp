@@ -7,7 +7,8 @@
 
 namespace millrace::testing {
 
-/// True if `in` does not decode to a `Message`, or decodes to one whose bytes decode to the same bytes again.
+/// True if `in` does not decode to a `Message`, or decodes to one whose bytes decode to the same
+/// bytes again.
 template <class Message>
 bool comes_again(std::span<const std::byte> in) {
   auto value = decode<Message>(in, "a message", {.decoded_bytes_max = 1u << 20});

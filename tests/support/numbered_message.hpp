@@ -1,4 +1,5 @@
-// A message in which every field has a value of its own: what tests of formats compare. Used by tests of the wire.
+// A message in which every field has a value of its own: what tests of formats compare. Used by
+// tests of the wire.
 #pragma once
 
 #include <millrace/core/ids.hpp>

@@ -1,4 +1,5 @@
-// A session and a proxy that talk through memory, under the deterministic scheduler. Used by tests of services.
+// A session and a proxy that talk through memory, under the deterministic scheduler. Used by tests
+// of services.
 #pragma once
 
 #include <millrace/actors/provider_actor.hpp>

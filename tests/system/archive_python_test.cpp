@@ -73,7 +73,8 @@ void compare(std::vector<std::string> found, std::vector<std::string> expected) 
   BOOST_TEST(found == expected, boost::test_tools::per_element());
 }
 
-// Writes tensors of these dtypes and has the peer read them. `shown`: as which dtype the peer sees one.
+// Writes tensors of these dtypes and has the peer read them. `shown`: as which dtype the peer sees
+// one.
 template <class Shown>
 void we_write(
   archive_format format, const std::vector<dtype>& types, Shown shown,

@@ -1,4 +1,5 @@
-// Training jobs and the service in processes of their own: killed in the middle of a pull, found whole afterwards.
+// Training jobs and the service in processes of their own: killed in the middle of a pull, found
+// whole afterwards.
 #include <millrace/tests/support/kill_points.hpp>
 #include <millrace/tests/support/training.hpp>
 

@@ -1,4 +1,5 @@
-// Checkpoints of a running service from the command line: in as files, listed, verified, and out again.
+// Checkpoints of a running service from the command line: in as files, listed, verified, and out
+// again.
 #include <millrace/runtime/client/client.hpp>
 #include <millrace/storage/archive/archive.hpp>
 #include <millrace/tests/support/service.hpp>

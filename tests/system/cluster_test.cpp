@@ -1,4 +1,5 @@
-// Two nodes that share nothing but a network and a secret: addresses of the loopback network, processes of their own.
+// Two nodes that share nothing but a network and a secret: addresses of the loopback network,
+// processes of their own.
 #include <millrace/runtime/client/client.hpp>
 #include <millrace/runtime/configuration.hpp>
 #include <millrace/runtime/node/node.hpp>

@@ -1,5 +1,5 @@
-// A client in a process of its own: peer ADDRESS|CONFIG store|load|stall|flood|churn|rounds MODEL MIB SEED. What moved the
-// bytes goes to stderr: "stored by tcp".
+// A client in a process of its own: peer ADDRESS|CONFIG store|load|stall|flood|churn|rounds MODEL
+// MIB SEED. What moved the bytes goes to stderr: "stored by tcp".
 #include <millrace/tests/system/connecting.hpp>
 #include <millrace/tests/system/sample.hpp>
 

@@ -1,5 +1,6 @@
 // A training job in a process of its own: trainer ADDRESS|CONFIG MIB STEPS [direct|snapshot].
-// Says what it found, saves every step up to STEPS, and ends in order. What it trains is a function of the step.
+// Says what it found, saves every step up to STEPS, and ends in order. What it trains is a function
+// of the step.
 #include <millrace/tests/system/connecting.hpp>
 #include <millrace/tests/system/sample.hpp>
 

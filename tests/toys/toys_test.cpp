@@ -1,5 +1,5 @@
-// A kind is a folder and a line: the program of this test has a driver and a bucket more than the product, and all that
-// follows from a kind follows for them.
+// A kind is a folder and a line: the program of this test has a driver and a bucket more than the
+// product, and all that follows from a kind follows for them.
 #include <millrace/runtime/configuration.hpp>
 #include <millrace/runtime/node/node.hpp>
 #include <millrace/storage/toy/toy_bucket.hpp>

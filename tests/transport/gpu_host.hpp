@@ -1,5 +1,5 @@
-// A topology as hwloc writes it: two sockets, on the first a switch with a GPU (0000:02:00.0) and mlx5_0, and mlx5_1
-// behind a port of its own; on the second mlx5_2.
+// A topology as hwloc writes it: two sockets, on the first a switch with a GPU (0000:02:00.0) and
+// mlx5_0, and mlx5_1 behind a port of its own; on the second mlx5_2.
 #pragma once
 
 namespace millrace::testing {

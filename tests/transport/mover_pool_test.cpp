@@ -19,7 +19,8 @@ using namespace millrace::transport;
 
 namespace {
 
-// One mover, held until everything has been submitted; what ran, a letter for each chunk, '.' for each end.
+// One mover, held until everything has been submitted; what ran, a letter for each chunk, '.' for
+// each end.
 struct fixture {
   std::string ran;
   std::binary_semaphore everything{0};
@@ -94,7 +95,8 @@ BOOST_AUTO_TEST_SUITE_END()
 
 BOOST_AUTO_TEST_SUITE(mover_pool_without_threads)
 
-// Runs `body` as a user to whom the system gives no more threads; what it returns, 0 if the machine cannot do that.
+// Runs `body` as a user to whom the system gives no more threads; what it returns, 0 if the machine
+// cannot do that.
 static int without_threads(const std::function<int()>& body) {
   constexpr uid_t nobody_else = 64'123;
   auto child = fork();

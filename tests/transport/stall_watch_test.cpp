@@ -15,7 +15,8 @@ struct watched {
   stall_watch watch{looks, ahead};
   stream_progress now{true, 0, 0};
 
-  // The number of the look that finds it stalled, while so much moves before each; 0: none of a thousand.
+  // The number of the look that finds it stalled, while so much moves before each; 0: none of a
+  // thousand.
   int stalls_at(std::uint64_t bytes_a_look, std::uint64_t requests_a_look = 0) {
     for (int i = 1; i <= 1000; ++i) {
       now.moved_bytes += bytes_a_look;

@@ -1,4 +1,5 @@
-// Encrypted byte streams between two ends of one socket: either cipher, and every border between records.
+// Encrypted byte streams between two ends of one socket: either cipher, and every border between
+// records.
 #include <millrace/core/ids.hpp>
 #include <millrace/tests/support/kernel_tls.hpp>
 #include <millrace/tests/support/pattern.hpp>
@@ -56,7 +57,8 @@ ends make_ends(
     make_encrypted_socket(std::move(two), other, false, accepts).value()};
 }
 
-// Sends all of `parts` one way and gives what came out, read in pieces of so many bytes; or the error.
+// Sends all of `parts` one way and gives what came out, read in pieces of so many bytes; or the
+// error.
 struct outcome {
   std::vector<std::byte> bytes;
   int error_number = 0;

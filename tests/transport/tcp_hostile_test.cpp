@@ -1,5 +1,5 @@
-// Strangers at the gate of the tcp driver, and members that ask for what is not theirs: refused, bounded, and nobody
-// else notices.
+// Strangers at the gate of the tcp driver, and members that ask for what is not theirs: refused,
+// bounded, and nobody else notices.
 #include "tcp_liar.hpp"
 
 #include <millrace/net/channel/refusal_log.hpp>
@@ -14,7 +14,7 @@ using millrace::testing::kept_log;
 
 namespace {
 
-// -- admissions -----------------------------------------------------------------------------------
+// Admissions.
 
 struct at_the_gate : liar_and_victim {
   using liar_and_victim::liar_and_victim;
@@ -121,7 +121,7 @@ BOOST_FIXTURE_TEST_SUITE(tcp_slow_strangers, at_an_impatient_gate)
 BOOST_AUTO_TEST_CASE(whoever_says_nothing_or_too_little_is_closed_in_time) {
   raw_socket silent{address()};
   raw_socket slow{address()};
-  BOOST_TEST(slow.write(std::array{admission_first_byte}));
+  BOOST_TEST(slow.write(std::array{net::stream_acceptor::first_byte}));
   BOOST_TEST(silent.thrown_out());
   BOOST_TEST(slow.thrown_out());
 }

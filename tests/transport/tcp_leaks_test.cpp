@@ -53,7 +53,8 @@ struct counted : pair_of_fabrics {
   std::size_t regions = 0;
 };
 
-/// As if the hosts at both ends had lost them: without a word of the channel's or of TLS, every other time with resets.
+/// As if the hosts at both ends had lost them: without a word of the channel's or of TLS, every
+/// other time with resets.
 void break_all(bool reset) {
   sockaddr none{};
   none.sa_family = AF_UNSPEC;

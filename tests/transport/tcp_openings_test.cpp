@@ -1,4 +1,5 @@
-// Streams that are admitted and then cannot be encrypted: no memory for OpenSSL, on one side of a link.
+// Streams that are admitted and then cannot be encrypted: no memory for OpenSSL, on one side of a
+// link.
 #include "tcp_support.hpp"
 
 #include <openssl/crypto.h>

@@ -1,5 +1,5 @@
-// Two fabrics of this process that reach each other by tcp, and a liar who speaks tcp's messages by hand.
-// Used by the tests of the tcp driver.
+// Two fabrics of this process that reach each other by tcp, and a liar who speaks tcp's messages by
+// hand. Used by the tests of the tcp driver.
 #pragma once
 
 #include <millrace/core/codec.hpp>

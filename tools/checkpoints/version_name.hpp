@@ -20,8 +20,8 @@ struct version_name {
 /// Parses "resnet" or "resnet@12". The text after the last '@' is a step if it is a number.
 version_name parse_version_name(const std::string& text);
 
-/// Returns the error for a model that is not there. Says so when the name ends in what might be meant
-/// as a step.
+/// Returns the error for a model that is not there. Says so when the name ends in what might be
+/// meant as a step.
 status explain_name(const status& why, const std::string& text);
 
 /// Returns the file of one rank: every "{rank}" in the name becomes the rank's number.

@@ -26,9 +26,6 @@ struct admission {
   friend bool operator==(const admission&, const admission&) = default;
 };
 
-/// A listener that serves other protocols, too, recognises an admission by this byte.
-inline constexpr std::byte admission_first_byte{'M'};
-
 using admission_message = std::array<std::byte, 64>;
 using admission_challenge = std::array<std::byte, 32>; // fresh for each connection
 using admission_proof = std::array<std::byte, 32>;

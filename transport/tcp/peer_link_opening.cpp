@@ -205,7 +205,7 @@ status peer_link::accept(admitted_socket& s) {
     if (!announced_)
       return {errc::busy, "what its peer announces has not come yet"};
     if (we_open_)
-      return {errc::protocol_error, "a stream that nobody waits for"};
+      return {errc::protocol_error, "a stream that this side did not ask for"};
     if (s.as.slot >= slots_.size() || s.as.serial == 0)
       return {errc::protocol_error, "a stream of a number that was not agreed on"};
     auto& slot = slots_[s.as.slot];

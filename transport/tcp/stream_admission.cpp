@@ -109,7 +109,7 @@ void stream_admission::on_bytes(std::uint64_t number) {
         {polite ? errc::peer_lost : errc::protocol_error, "a stream ended within its admission"});
     }
     s->got += static_cast<std::size_t>(n);
-    if (!s->challenged && s->first[0] != admission_first_byte)
+    if (!s->challenged && s->first[0] != net::stream_acceptor::first_byte)
       return refuse(number, {errc::protocol_error, "the first bytes are no stream's"});
     if (s->got < room.size())
       continue;

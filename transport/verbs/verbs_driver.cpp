@@ -86,7 +86,7 @@ public:
     parts_.limits = limits;
     auto devices = open_devices(parts_.options, state_);
     if (devices.empty()) {
-      log().debug("the verbs driver reaches nobody: {}", state_.remark);
+      log().debug("the verbs driver reaches no peer: {}", state_.remark);
       return;
     }
     parts_.sources = {
@@ -98,7 +98,7 @@ public:
     auto setup = setup_pool::start(parts_.options.setup_threads);
     if (!thread || !setup) {
       state_.remark = (thread ? setup.error() : thread.error()).to_string();
-      log().warn("the verbs driver reaches nobody: {}", state_.remark);
+      log().warn("the verbs driver reaches no peer: {}", state_.remark);
       if (thread)
         (*thread)->stop();
       return;

@@ -1,5 +1,5 @@
-// A memory bucket whose memory is allocated, touched and pinned anew for every model. It shows by comparison what an arena
-// that was made at start is worth.
+// A memory bucket whose memory is allocated, touched and pinned anew for every model. It shows by
+// comparison what an arena that was made at start is worth.
 #pragma once
 
 #include <millrace/config/schema.hpp>

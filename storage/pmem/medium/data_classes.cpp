@@ -9,8 +9,8 @@ namespace {
 
 constexpr std::uint64_t unit_step_bytes = 64; // of units
 
-// The part of a run that objects of the least size fill. Small ones also lose up to two pages to the
-// borders of direct I/O.
+// The part of a run that objects of the least size fill. Small ones also lose up to two pages to
+// the borders of direct I/O.
 constexpr std::uint64_t filled_min_permille(std::uint64_t size_bytes) {
   return size_bytes < 90 * 1024 ? 985 : 950;
 }
