@@ -1,6 +1,7 @@
 // Which pools are refused, and that refusing changes nothing: foreign, newer, truncated, damaged,
 // open elsewhere.
 #include <millrace/storage/pmem/medium/format.hpp>
+#include <millrace/storage/pmem/medium/heap_check.hpp>
 #include <millrace/storage/pmem/pool.hpp>
 #include <millrace/tests/support/bucket_driving.hpp>
 #include <millrace/tests/support/checkpoint_driving.hpp>
@@ -17,6 +18,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <map>
 
 using namespace millrace;
 using namespace millrace::storage;
@@ -323,6 +325,47 @@ BOOST_AUTO_TEST_CASE(a_flipped_bit_in_any_word_of_a_models_index_or_slot_is_refu
     f.check_every_word(at, sizeof(slot_header) + sizeof(data_extent));
   for (auto at : f.find(version_header::magic_value))
     f.check_every_word(at, sizeof(version_header) + 5 * sizeof(std::uint64_t));
+}
+
+// libpmemobj writes the last header of a free piece after the change that frees it, and joins
+// neighbours by it. A kill may come in between.
+BOOST_AUTO_TEST_CASE(an_old_end_of_a_free_piece_is_set_before_the_pool_opens) {
+  fixture f;
+  struct chunk {
+    std::uint16_t type, flags;
+    std::uint32_t chunks;
+  };
+  constexpr std::uint64_t zone = heap_at + 1024, free = 2;
+  auto free_ends = [&] {
+    auto bytes = contents(f.place.path());
+    auto header = [&](std::uint64_t i) {
+      chunk c;
+      std::memcpy(&c, bytes.data() + zone + 64 + i * sizeof c, sizeof c);
+      return c;
+    };
+    std::uint32_t chunks = 0;
+    std::memcpy(&chunks, bytes.data() + zone + 4, sizeof chunks);
+    // The length of each, and what its end says, by the place of the end.
+    std::map<std::uint64_t, std::pair<std::uint32_t, std::uint32_t>> ends;
+    for (std::uint64_t i = 0; i < chunks; i += header(i).chunks)
+      if (auto c = header(i); c.type == free && c.chunks > 1) {
+        auto last = i + c.chunks - 1;
+        ends[zone + 64 + last * sizeof c] = {c.chunks, header(last).chunks};
+      }
+    return ends;
+  };
+  auto before = free_ends();
+  BOOST_TEST_REQUIRE(!before.empty());
+  for (auto& [at, lengths] : before) {
+    BOOST_TEST(lengths.first == lengths.second);
+    std::uint32_t old = lengths.first + 1;
+    f.overwrite(at + 4, &old, sizeof old);
+  }
+  BOOST_TEST(f.is_whole());
+  auto after = free_ends();
+  BOOST_TEST(!after.empty());
+  for (auto& [at, lengths] : after)
+    BOOST_TEST(lengths.first == lengths.second);
 }
 
 BOOST_AUTO_TEST_CASE(checking_finds_changed_bytes_and_changes_nothing) {

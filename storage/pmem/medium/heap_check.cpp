@@ -10,7 +10,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <set>
 #include <type_traits>
 #include <vector>
 
@@ -63,7 +62,7 @@ struct zone_header {
   std::uint32_t chunks = 0;
 };
 
-enum class chunk_type : std::uint16_t { free = 2, used = 3, run = 4, run_data = 5 };
+enum class chunk_type : std::uint16_t { footer = 1, free = 2, used = 3, run = 4, run_data = 5 };
 constexpr std::uint16_t small_header = 1; // flag: objects have an `object_header`
 constexpr std::uint16_t run_flags = 9;    // and the bitmap is as long as it has to be
 
@@ -119,6 +118,7 @@ public:
   }
 
   pending_words take_pending() { return std::move(pending_); }
+  heap_words take_footers() { return std::move(footers_); }
 
 private:
   bool holds(std::uint64_t at, std::uint64_t length) const {
@@ -243,16 +243,15 @@ private:
     return zone + zone_headers_bytes + chunk * chunk_bytes;
   }
 
-  // The library joins free neighbours; it finds the one before by its last header. After power was
-  // cut this may be an old one, which must not lead to another free piece.
-  status check_last_header(
-    std::uint64_t zone, std::uint64_t begin, std::uint64_t end,
-    const std::set<std::uint64_t>& free) const {
-    auto last = read_word<chunk_header>(header_at(zone, end - 1));
-    auto found = end - last.chunks;
-    if (last.chunks > end || (found != begin && free.contains(found)))
-      return damaged(fmt::format("chunk {} does not end where it should", begin));
-    return {};
+  // The library joins free neighbours. It finds the one before by its last header, which it writes
+  // last and does not recreate: after a kill this may be an old one, that leads to another piece.
+  void check_footer(std::uint64_t zone, std::uint64_t begin, const chunk_header& chunk) {
+    auto at = header_at(zone, begin + chunk.chunks - 1);
+    if (chunk.chunks == 1 || read_word<chunk_header>(at).chunks == chunk.chunks)
+      return;
+    auto footer = chunk;
+    footer.type = chunk_type::footer;
+    std::memcpy(&footers_[at], &footer, sizeof footer);
   }
 
   status check_zone(std::uint64_t zone, std::uint64_t chunks) {
@@ -261,18 +260,13 @@ private:
       return {}; // not used yet
     if (header.magic != zone_magic || header.chunks != chunks)
       return damaged("its header");
-    std::set<std::uint64_t> free;
     for (std::uint64_t at = 0; at < chunks;) {
       auto chunk = read_word<chunk_header>(header_at(zone, at));
       if (chunk.chunks == 0 || chunk.chunks > chunks - at)
         return damaged(fmt::format("chunk {} has the wrong size", at));
       auto end = at + chunk.chunks;
-      if (chunk.type == chunk_type::free) {
-        free.insert(at);
-        if (end < chunks)
-          if (auto bad = check_last_header(zone, at, end, free); !bad.ok())
-            return bad;
-      }
+      if (chunk.type == chunk_type::free)
+        check_footer(zone, at, chunk);
       if (auto bad = check_chunk(zone, at, chunk); !bad.ok())
         return bad.within(fmt::format("chunk {}", at));
       at = end;
@@ -357,6 +351,7 @@ private:
 
   std::span<const std::byte> file_;
   pending_words pending_;
+  heap_words footers_;
   std::vector<std::pair<std::uint64_t, std::uint64_t>> extensions_; // object, and end of the log
   std::map<std::uint64_t, std::uint64_t> internal_; // usable bytes of the library's own objects
 };
@@ -369,7 +364,7 @@ pending_words read_pending(std::span<const std::byte> file) {
   return heap.take_pending();
 }
 
-status check_heap(
+result<heap_words> check_heap(
   std::span<const std::byte> file, std::uint64_t heap_bytes, std::uint64_t root_at) {
   heap_reader heap{file};
   status first;
@@ -379,7 +374,9 @@ status check_heap(
   });
   if (first.ok())
     first = heap.check_zones(heap_bytes);
-  return first.ok() ? heap.check_internal(root_at) : first;
+  if (first.ok())
+    first = heap.check_internal(root_at);
+  return first.ok() ? result<heap_words>{heap.take_footers()} : fail(std::move(first));
 }
 
 } // namespace millrace::storage::pmem

@@ -17,9 +17,12 @@ inline constexpr std::uint64_t lanes_at = 8192;
 inline constexpr std::uint64_t lane_count = 1024;
 inline constexpr std::uint64_t heap_at = lanes_at + lane_count * 3072;
 
-/// The words that libpmemobj will set when it opens the pool, by their offsets: a process was
-/// killed between the log of a change and its last word.
-using pending_words = std::map<std::uint64_t, std::uint64_t>;
+/// Words of a pool, by their offsets.
+using heap_words = std::map<std::uint64_t, std::uint64_t>;
+
+/// The words that libpmemobj will set when it opens the pool: a process was killed between the log
+/// of a change and its last word.
+using pending_words = heap_words;
 
 /// Returns the pending words of all logs that match their checksums. Logs that are damaged are left
 /// out.
@@ -31,9 +34,12 @@ pending_words read_pending(std::span<const std::byte> file);
 /// *Problem*: libpmemobj follows all of these without a bound. One flipped bit makes it read or
 /// divide by what is not there, and the process dies by a signal; or it lends the space of an
 /// object a second time.
+/// Returns the words that must be set before the library opens the pool: the ends of free pieces
+/// that a killed process, or power that was cut, left old. The library would join pieces that are
+/// not neighbours.
 /// Cost:   reads 3 MiB of logs, and a page for each object.
 /// Errors: `corrupt_data` saying what is damaged.
-[[nodiscard]] status check_heap(
+[[nodiscard]] result<heap_words> check_heap(
   std::span<const std::byte> file, std::uint64_t heap_bytes, std::uint64_t root_at);
 
 } // namespace millrace::storage::pmem

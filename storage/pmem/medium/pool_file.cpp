@@ -163,10 +163,11 @@ result<file_image> file_image::map(const pool_file& file, image_access access) {
   file_image image;
   if (file.size_bytes == 0)
     return image;
-  auto writable = access == image_access::own_copy;
   auto p = ::mmap(
-    nullptr, file.size_bytes, writable ? PROT_READ | PROT_WRITE : PROT_READ,
-    (writable ? MAP_PRIVATE : MAP_SHARED) | MAP_NORESERVE, file.file.get(), 0);
+    nullptr, file.size_bytes,
+    access == image_access::read_only ? PROT_READ : PROT_READ | PROT_WRITE,
+    (access == image_access::own_copy ? MAP_PRIVATE : MAP_SHARED) | MAP_NORESERVE, file.file.get(),
+    0);
   if (p == MAP_FAILED)
     return fail(status_from_errno(errno, "mapping pool " + file.path));
   image.bytes_ = {static_cast<std::byte*>(p), file.size_bytes};
@@ -211,6 +212,20 @@ result<pool_descriptor> read_descriptor(const pool_file& file, std::span<const s
   return descriptor;
 }
 
+namespace {
+
+// The library need not find them persistent: they are set anew at each opening.
+status set_words(const pool_file& file, const heap_words& words) {
+  auto image = file_image::map(file, image_access::in_place);
+  if (!image)
+    return image.error();
+  for (auto& [at, value] : words)
+    std::memcpy(image->bytes().data() + at, &value, sizeof value);
+  return {};
+}
+
+} // namespace
+
 status check_headers(const pool_file& file) {
   auto& path = file.path;
   auto image = file_image::map(file, image_access::read_only);
@@ -238,8 +253,10 @@ status check_headers(const pool_file& file) {
     return bad;
   if (root.size_bytes != heap_at + d.heap_size)
     return damaged_pool(path, "the size of its heap");
-  auto bad = check_heap(bytes, d.heap_size, d.root_offset);
-  return bad.ok() ? bad : damaged_pool(path, bad.detail());
+  auto checked = check_heap(bytes, d.heap_size, d.root_offset);
+  if (!checked)
+    return damaged_pool(path, checked.error().detail());
+  return checked->empty() ? status{} : set_words(file, *checked);
 }
 
 namespace {

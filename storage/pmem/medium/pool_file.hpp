@@ -32,6 +32,7 @@ result<pool_file> open_pool_file(const std::string& path, pool_medium wanted);
 enum class image_access : std::uint8_t {
   read_only,
   own_copy, // changes do not reach the file; not for devices
+  in_place, // changes reach the file
 };
 
 /// The bytes of a pool's file, mapped without libpmemobj.
