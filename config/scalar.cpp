@@ -188,8 +188,9 @@ std::string text_of(const key_spec& key, const value& v) {
   case key_type::name:
   case key_type::path:
   case key_type::host:
-  case key_type::addresses:
     return {};
+  case key_type::addresses:
+    return v.list.empty() ? std::string{} : list_text(v.list);
   case key_type::choices:
   case key_type::users:
   case key_type::endpoints:

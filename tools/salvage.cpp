@@ -8,6 +8,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <memory>
 #include <ostream>
 
@@ -47,7 +48,9 @@ public:
     storage::archive::labelled_source from{std::move(source), std::move(metadata)};
     progress_line line{call_, file};
     auto bad = write_archive(format_, file, from, {false, line.callback()});
-    if (bad.code() == errc::unsupported || bad.code() == errc::corrupt_data) {
+    // A file that is there may be of an earlier attempt. It stays, and the others are written.
+    auto one_only = {errc::unsupported, errc::corrupt_data, errc::already_exists};
+    if (std::ranges::find(one_only, bad.code()) != one_only.end()) {
       lose(fmt::format("{}: {}", origin.model.value_or(""), bad.detail()));
       return {};
     }

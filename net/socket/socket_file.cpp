@@ -1,5 +1,6 @@
 // Binds a Unix socket so that one of two starting services wins, and the file of a dead service is
 // replaced.
+#include <millrace/core/log.hpp>
 #include <millrace/net/socket/socket_file.hpp>
 #include <millrace/net/socket/unix_socket.hpp>
 
@@ -43,6 +44,12 @@ status make_directory_of(const std::string& path, std::uint32_t socket_mode) {
   mode_t mode = (socket_mode & S_IWOTH) != 0 ? 0711 : 0700;
   if (!directory.empty() && ::mkdir(directory.c_str(), mode) != 0 && errno != EEXIST)
     return status_from_errno(errno, "making the directory " + directory);
+  struct stat found {};
+  bool closed = ::stat(directory.c_str(), &found) == 0 && (found.st_mode & S_IXOTH) == 0;
+  if ((socket_mode & S_IWOTH) != 0 && closed)
+    log().warn(
+      "other users cannot reach the socket, since they may not enter its directory: chmod o+x {}",
+      directory);
   return check_directory(directory.empty() ? "/" : directory);
 }
 

@@ -45,14 +45,14 @@ actors::checkpoint_limits checkpoint_limits_of(const config::settings& s) {
 result<std::shared_ptr<memory_source>> node_memory::make(
   const std::string& name, std::uint64_t size_bytes) {
   auto& s = engine_->settings();
-  made_bytes_ += size_bytes;
-  if (bound_ && made_bytes_ > bound_->limit_bytes)
+  auto together = made_bytes_ + size_bytes;
+  if (bound_ && together > bound_->limit_bytes)
     return fail(
       errc::no_space,
-      "the memory of this node up to {} has {}, and its control group {} allows {}: lower "
+      "the memory of this node with {} has {}, and its control group {} allows {}: lower "
       "'capacity' of memory providers or 'staging.size', or raise the group's limit",
-      name, config::format_size(made_bytes_), bound_->group,
-      config::format_size(bound_->limit_bytes));
+      name, config::format_size(together), bound_->group, config::format_size(bound_->limit_bytes));
+  made_bytes_ = together;
   // Memory from the system's pool of huge pages is not mapped for other users.
   return engine_->fabric()->make_memory(
     {.name = "millrace." + name,

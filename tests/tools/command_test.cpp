@@ -93,7 +93,8 @@ BOOST_AUTO_TEST_CASE(config_show_prints_values_and_where_they_come_from) {
                "limits:\n"
                "  stores_max: 7\n"
                "providers:\n"
-               "  - { name: a, capacity: 2GiB }\n"};
+               "  - { name: a, capacity: 2GiB }\n"
+               "node: { listen: 'unix:/tmp/n.sock' }\n"};
   auto o = run({"config", "show", file.path, "--json"});
   BOOST_TEST_REQUIRE(o.code == 0, o.err);
   std::map<std::string, std::pair<std::string, std::string>> shown;
@@ -110,6 +111,7 @@ BOOST_AUTO_TEST_CASE(config_show_prints_values_and_where_they_come_from) {
   is("limits.stores_max", "7", file.path + ":3");
   is("providers[0].capacity", "2GiB", file.path + ":5");
   is("providers[0].group", "default", "default");
+  is("node.listen", "[unix:/tmp/n.sock]", file.path + ":6");
   is("node.name", "n0", "default");
   BOOST_TEST(!shown.contains("limits.loads_max"));
   auto everything = run({"config", "show", file.path, "--all"});
@@ -216,6 +218,8 @@ BOOST_AUTO_TEST_CASE(the_manual_knows_every_command) {
         "models rm",
         "models pin",
         "models unpin",
+        "models verify",
+        "models salvage",
         "checkpoints ls",
         "checkpoints view",
         "checkpoints verify",
@@ -226,9 +230,11 @@ BOOST_AUTO_TEST_CASE(the_manual_knows_every_command) {
         "pool create",
         "pool check",
         "pool info",
+        "pool salvage",
         "cluster secret",
         "cluster nodes",
         "config check",
+        "config show",
         "config defaults",
         "config schema",
         "doctor"})
