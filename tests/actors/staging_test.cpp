@@ -23,6 +23,12 @@ struct fixture {
   std::shared_ptr<staging_blocks> blocks = staging_blocks::make(memory, 4096, count).value();
   std::vector<memory_block> lent;
 
+  // A block that comes back goes to the next request, which may stand in `lent` again.
+  ~fixture() {
+    while (!lent.empty())
+      give_back(lent.size() - 1);
+  }
+
   std::size_t lease(const party& who, int times) {
     auto before = lent.size();
     for (int i = 0; i < times; ++i)
