@@ -1,9 +1,12 @@
 // Descriptions and manifests as JSON. Called by `model_directory`.
 #include <millrace/storage/flush/manifest.hpp>
 
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include <charconv>
+#include <concepts>
+#include <utility>
 
 namespace millrace::storage::flush {
 
@@ -33,6 +36,15 @@ std::uint64_t number_of(const std::string& text) {
   return value;
 }
 
+// The JSON library converts negative numbers, fractions and numbers that are too large silently.
+template <std::unsigned_integral T>
+T whole_number(const json& tree, const char* key) {
+  auto& value = tree.at(key);
+  if (!value.is_number_unsigned() || !std::in_range<T>(value.get<std::uint64_t>()))
+    throw std::invalid_argument{fmt::format("{} is {}", key, value.dump().substr(0, 64))};
+  return value.get<T>();
+}
+
 json to_tree(const flushed_shard& shard) {
   return {
     {"rank", shard.rank},
@@ -43,10 +55,10 @@ json to_tree(const flushed_shard& shard) {
 
 result<flushed_shard> shard_of(const json& tree) {
   flushed_shard shard;
-  shard.rank = tree.at("rank").get<std::uint32_t>();
+  shard.rank = whole_number<std::uint32_t>(tree, "rank");
   shard.file = tree.at("file").get<std::string>();
-  shard.size_bytes = tree.at("size_bytes").get<std::uint64_t>();
-  shard.saved_at_ns = tree.at("saved_at_ns").get<std::uint64_t>();
+  shard.size_bytes = whole_number<std::uint64_t>(tree, "size_bytes");
+  shard.saved_at_ns = whole_number<std::uint64_t>(tree, "saved_at_ns");
   // A manifest may only name files of its own directory.
   if (shard.file.empty() || shard.file.front() == '.' || shard.file.find('/') != std::string::npos)
     return fail(errc::corrupt_data, "a manifest names the file {}", shard.file);
@@ -56,7 +68,7 @@ result<flushed_shard> shard_of(const json& tree) {
 status check_format(const json& tree, const char* name) {
   if (tree.at("format").get<std::string>() != name)
     return {errc::corrupt_data, "it is not a {}", name};
-  if (auto version = tree.at("version").get<std::uint64_t>(); version != format_version)
+  if (auto version = whole_number<std::uint64_t>(tree, "version"); version != format_version)
     return {
       errc::unsupported_version, "it has version {}; this build reads version {}", version,
       format_version};
@@ -72,8 +84,8 @@ result<shard_description> description_of(const json& tree) {
     return fail(shard.error());
   shard_description description;
   description.model = tree.at("model").get<std::string>();
-  description.step = tree.at("step").get<std::uint64_t>();
-  description.world_size = tree.at("world_size").get<std::uint32_t>();
+  description.step = whole_number<std::uint64_t>(tree, "step");
+  description.world_size = whole_number<std::uint32_t>(tree, "world_size");
   description.shard = std::move(*shard);
   description.axes = tree.at("axes").get<text_pairs>();
   description.metadata = tree.at("metadata").get<text_pairs>();
@@ -88,9 +100,9 @@ result<flush_manifest> manifest_of(const json& tree) {
     return fail(bad);
   flush_manifest manifest;
   manifest.model = tree.at("model").get<std::string>();
-  manifest.step = tree.at("step").get<std::uint64_t>();
-  manifest.world_size = tree.at("world_size").get<std::uint32_t>();
-  manifest.saved_at_ns = tree.at("saved_at_ns").get<std::uint64_t>();
+  manifest.step = whole_number<std::uint64_t>(tree, "step");
+  manifest.world_size = whole_number<std::uint32_t>(tree, "world_size");
+  manifest.saved_at_ns = whole_number<std::uint64_t>(tree, "saved_at_ns");
   for (auto& one : tree.at("shards")) {
     auto shard = shard_of(one);
     if (!shard)

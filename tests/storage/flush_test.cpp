@@ -2,6 +2,7 @@
 // twice.
 #include <millrace/storage/archive/origin.hpp>
 #include <millrace/storage/flush/flushed_step.hpp>
+#include <millrace/storage/flush/manifest.hpp>
 #include <millrace/storage/flush/model_directory.hpp>
 #include <millrace/storage/flush/version_flusher.hpp>
 #include <millrace/tests/support/held_completion.hpp>
@@ -306,6 +307,24 @@ BOOST_AUTO_TEST_CASE(a_damaged_file_or_manifest_is_noticed) {
   BOOST_TEST((open_flushed(dir.path(), "model").error().code() == errc::corrupt_data));
   std::ofstream{dir.path() + "/model/latest"} << "../elsewhere\n";
   BOOST_TEST((open_flushed(dir.path(), "model").error().code() == errc::corrupt_data));
+}
+
+BOOST_AUTO_TEST_CASE(a_number_that_does_not_fit_is_refused) {
+  flush_manifest whole{
+    .model = "m",
+    .step = 7,
+    .world_size = 2,
+    .saved_at_ns = 9,
+    .shards = {{.rank = 1, .file = "f"}}};
+  auto text = to_json(whole);
+  BOOST_TEST(parse_flush_manifest(text).has_value());
+  for (std::string number : {"-1", "4294967297", "1.5", "3e21", "1e999", "null"}) {
+    auto changed = text;
+    changed.replace(changed.find("\"world_size\": 2") + 14, 1, number);
+    auto parsed = parse_flush_manifest(changed);
+    BOOST_TEST_REQUIRE(!parsed, number);
+    BOOST_TEST((parsed.error().code() == errc::corrupt_data), number);
+  }
 }
 
 BOOST_AUTO_TEST_SUITE_END()
