@@ -4,6 +4,10 @@
 #include <caf/actor_clock.hpp>
 #include <caf/actor_system.hpp>
 
+#include <algorithm>
+#include <iterator>
+#include <vector>
+
 namespace millrace::actors {
 
 namespace {
@@ -19,28 +23,41 @@ void operation_context::move(transport::transfer t, completion<transport::transf
     bytes += op.length;
   auto time = std::chrono::milliseconds{bounds.progress_timeout_ms + bytes / bytes_per_ms_min};
   auto one = std::make_shared<move_under_way>(
-    move_under_way{system().clock().now() + time, std::move(done)});
-  moves_.push_back(one);
+    move_under_way{system().clock().now() + time, std::move(done), {}});
+  one->at = moves_.insert(moves_.end(), one);
   if (watch_)
     watch_();
   fabric->submit(std::move(t), home<transport::transfer_report>([this, one](auto report) {
-                   moves_.remove(one);
-                   if (auto answer = std::exchange(one->done, nullptr))
-                     answer(std::move(report));
+                   end(*one, std::move(report));
                  }));
 }
 
+void operation_context::end(move_under_way& one, result<transport::transfer_report> report) {
+  if (auto answer = std::exchange(one.done, nullptr)) {
+    moves_.erase(one.at);
+    answer(std::move(report));
+  }
+}
+
+void operation_context::forget_moves() {
+  for (auto& one : std::exchange(moves_, {}))
+    one->done = nullptr;
+  watch_ = nullptr;
+}
+
 bool operation_context::give_up_stalled(time_point now) {
-  for (auto& one : std::list{moves_})
-    if (one->deadline < now) {
-      moves_.remove(one);
-      if (auto answer = std::exchange(one->done, nullptr))
-        answer(fail(
-          errc::deadline_exceeded,
-          "provider {}: the process whose memory it is did not move its bytes in time "
-          "(limits.progress_timeout)",
-          provider));
-    }
+  // An answer may begin and end other transfers.
+  std::vector<std::shared_ptr<move_under_way>> stalled;
+  std::ranges::copy_if(
+    moves_, std::back_inserter(stalled), [now](auto& one) { return one->deadline < now; });
+  for (auto& one : stalled)
+    end(
+      *one,
+      fail(
+        errc::deadline_exceeded,
+        "provider {}: the process whose memory it is did not move its bytes in time "
+        "(limits.progress_timeout)",
+        provider));
   return !moves_.empty();
 }
 

@@ -55,10 +55,7 @@ public:
   /// Gives up the transfers whose time is over. Returns true if any are left to watch.
   bool give_up_stalled(time_point now);
   /// Forgets all transfers. Called when the actor ends.
-  void forget_moves() {
-    moves_.clear();
-    watch_ = nullptr;
-  }
+  void forget_moves();
   /// `watch` is called when a transfer begins that must be watched. Called when the actor begins.
   void watch_moves_with(std::function<void()> watch) { watch_ = std::move(watch); }
 
@@ -74,8 +71,11 @@ public:
 private:
   struct move_under_way {
     time_point deadline;
-    completion<transport::transfer_report> done;
+    completion<transport::transfer_report> done; // null: it has ended
+    std::list<std::shared_ptr<move_under_way>>::iterator at;
   };
+
+  void end(move_under_way& one, result<transport::transfer_report> report);
 
   std::list<std::shared_ptr<move_under_way>> moves_;
   std::function<void()> watch_;

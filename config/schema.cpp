@@ -133,8 +133,7 @@ key_table<checkpoint_settings> keys_of() {
     key<&s::staging_pieces>(expert(count(
       "staging_pieces", 1, 4'096,
       "pieces of staging memory for snapshots in each provider, which processes share. A shard "
-      "that "
-      "fits in half of them is staged after one copy"))),
+      "that fits in half of them is staged after one copy"))),
     key<&s::repack_below_percent>(expert(count(
       "repack_below", 0, 100,
       "percent of a pool: with less free space, `repack: when_low` reclaims space"))),

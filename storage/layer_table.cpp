@@ -22,17 +22,7 @@ layer_table::offered_layers layer_table::index(const std::vector<described_layer
   return offered;
 }
 
-// Needs the lock, as the next two.
-status layer_table::check_known(
-  const std::vector<layer_id>& ids, const offered_layers& offered) const {
-  for (auto& id : ids)
-    if (!entries_.count(id) && !offered.count(id))
-      return {
-        errc::unknown_layers, "layer {} is not described here yet; send its description along",
-        to_string(id)};
-  return {};
-}
-
+// Needs the lock.
 std::uint64_t layer_table::unknown_bytes(
   const std::vector<layer_id>& ids, const offered_layers& offered) const {
   std::uint64_t sum = 0;
@@ -42,7 +32,19 @@ std::uint64_t layer_table::unknown_bytes(
   return sum;
 }
 
-layer_lease layer_table::add(std::vector<layer_id> ids, const offered_layers& offered) {
+template <class Take>
+result<layer_lease> layer_table::retain_counted(
+  std::vector<layer_id> ids, const std::vector<described_layer>& described, Take take) {
+  auto offered = index(described);
+  std::lock_guard guard{mutex_};
+  for (auto& id : ids)
+    if (!entries_.count(id) && !offered.count(id))
+      return fail(
+        errc::unknown_layers, "layer {} is not described here yet; send its description along",
+        to_string(id));
+  if (account_)
+    if (status bad = take(*account_, unknown_bytes(ids, offered)); !bad.ok())
+      return fail(std::move(bad));
   for (auto& id : ids) {
     auto& known = entries_[id];
     if (known.models++ == 0)
@@ -53,25 +55,16 @@ layer_lease layer_table::add(std::vector<layer_id> ids, const offered_layers& of
 
 result<layer_lease> layer_table::retain(
   std::vector<layer_id> ids, const std::vector<described_layer>& described) {
-  auto offered = index(described);
-  std::lock_guard guard{mutex_};
-  if (auto bad = check_known(ids, offered); !bad.ok())
-    return fail(std::move(bad));
-  if (account_)
-    if (auto bad = account_->take(unknown_bytes(ids, offered)); !bad.ok())
-      return fail(std::move(bad));
-  return add(std::move(ids), offered);
+  return retain_counted(
+    std::move(ids), described, [](auto& account, auto bytes) { return account.take(bytes); });
 }
 
 result<layer_lease> layer_table::retain_stored(
   std::vector<layer_id> ids, const std::vector<described_layer>& described) {
-  auto offered = index(described);
-  std::lock_guard guard{mutex_};
-  if (auto bad = check_known(ids, offered); !bad.ok())
-    return fail(std::move(bad));
-  if (account_)
-    account_->take_anyway(unknown_bytes(ids, offered));
-  return add(std::move(ids), offered);
+  return retain_counted(std::move(ids), described, [](auto& account, auto bytes) {
+    account.take_anyway(bytes);
+    return status{};
+  });
 }
 
 std::uint64_t layer_table::new_bytes(

@@ -85,11 +85,11 @@ private:
   using offered_layers = std::unordered_map<layer_id, const described_layer*>;
 
   static offered_layers index(const std::vector<described_layer>& described);
-  [[nodiscard]] status check_known(
-    const std::vector<layer_id>& ids, const offered_layers& offered) const;
   std::uint64_t unknown_bytes(
     const std::vector<layer_id>& ids, const offered_layers& offered) const;
-  layer_lease add(std::vector<layer_id> ids, const offered_layers& offered);
+  template <class Take>
+  result<layer_lease> retain_counted(
+    std::vector<layer_id> ids, const std::vector<described_layer>& described, Take take);
   void release(const std::vector<layer_id>& ids);
 
   const std::shared_ptr<space_account> account_;

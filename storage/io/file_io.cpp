@@ -131,8 +131,7 @@ status make_private_directory(const std::string& path) {
     return {
       errc::permission_denied,
       "other users may write to {} (mode {:04o}): make sure that nothing in it is theirs, then "
-      "chmod "
-      "700 {}",
+      "chmod 700 {}",
       path, mode, path};
   return (mode & 077u) == 0 ? status{} : take_from_others(path);
 }

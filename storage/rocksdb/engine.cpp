@@ -121,9 +121,9 @@ status engine::load_model(
   if (!record)
     return record.error();
   auto context = "model " + std::string{name};
-  auto checked = check_spec(record->model.spec);
-  if (!checked || record->model.spec.name != name)
-    return {errc::corrupt_data, "{}: its record contradicts itself", context};
+  auto checked = check_record(*record, name);
+  if (!checked)
+    return checked.error().within(context);
   std::vector<described_layer> offered;
   for (auto& id : checked->layers)
     if (auto at = described.find(id); at != described.end() && !layers->knows(id))

@@ -1,7 +1,28 @@
-// Checks a record against the segments. Called by the engine and by `verify`.
+// Checks a record against itself, the index and the segments.
 #include <millrace/storage/rocksdb/record_space.hpp>
 
 namespace millrace::storage::rocksdb {
+
+result<checked_spec> check_record(const stored_record& record, std::string_view name) {
+  auto checked = check_spec(record.model.spec);
+  if (!checked || record.model.spec.name != name)
+    return fail(errc::corrupt_data, "its record contradicts itself");
+  return checked;
+}
+
+result<std::string> inlined_bytes(
+  const index& db, const stored_record& record, const io::packing& packed) {
+  auto needed = io::stream_end(packed);
+  if (needed == 0)
+    return std::string{};
+  auto value = db.get(keys::stream(record.model.spec.name));
+  if (!value)
+    return fail(value.error());
+  auto stream = *value ? decode_stream(record.model.version, **value) : std::nullopt;
+  if (!stream || stream->size() < needed)
+    return fail(errc::corrupt_data, "its bytes are missing in the index");
+  return std::move(*stream);
+}
 
 result<record_space> claim_space(
   segment_store& space, const stored_record& record, const checked_spec& checked) {

@@ -1,5 +1,5 @@
-// The packing and the space of a version found in the index. Used when a bucket is opened or
-// verified.
+// What a version found in the index has: its spec, its packing, its bytes in the index, its space.
+// Used when a bucket is opened, verified or salvaged.
 #pragma once
 
 #include <millrace/storage/io/packing.hpp>
@@ -13,6 +13,14 @@ struct record_space {
   io::packing packing;
   space_lease lease;
 };
+
+/// Checks the spec of a record that was found under a name. Errors: `corrupt_data`.
+result<checked_spec> check_record(const stored_record& record, std::string_view name);
+
+/// Returns the bytes of an inlined model from the index. Errors: `corrupt_data` when they are not
+/// all there.
+result<std::string> inlined_bytes(
+  const index& db, const stored_record& record, const io::packing& packed);
 
 /// Takes the space that a record names, and packs its layout. Errors: `corrupt_data` when the
 /// record and the segments contradict each other; nothing as large as the record claims is made

@@ -2,11 +2,9 @@
 // must be, and from its segments. Called by the command.
 #include <millrace/core/digest.hpp>
 #include <millrace/storage/io/file_io.hpp>
-#include <millrace/storage/io/packing.hpp>
-#include <millrace/storage/model_check.hpp>
 #include <millrace/storage/rocksdb/index_reader.hpp>
+#include <millrace/storage/rocksdb/record_space.hpp>
 #include <millrace/storage/rocksdb/rocksdb_bucket.hpp>
-#include <millrace/storage/rocksdb/stored_record.hpp>
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -69,14 +67,12 @@ public:
     auto record = decode_record(model, encoded);
     if (!record)
       return fail(record.error());
-    auto checked = check_spec(record->model.spec);
-    if (
-      !checked || record->model.spec.name != model || record->window_bytes < io::window_bytes_min ||
-      record->window_bytes % io::direct_io_bytes != 0)
-      return fail(errc::corrupt_data, "its record contradicts itself");
+    auto checked = check_record(*record, model);
+    if (!checked)
+      return fail(checked.error());
     std::unique_ptr<stored_source> made{new stored_source{segments, std::move(*record)}};
     made->packed_ = io::pack(checked->tensor_bytes, made->record_.window_bytes);
-    if (auto bad = made->find_bytes(db, model); !bad.ok())
+    if (auto bad = made->find_bytes(db); !bad.ok())
       return fail(std::move(bad));
     return made;
   }
@@ -119,7 +115,7 @@ private:
   stored_source(std::string segments, stored_record record)
     : segments_(std::move(segments)), record_(std::move(record)) {}
 
-  status find_bytes(const index& db, const std::string& model) {
+  status find_bytes(const index& db) {
     if (!record_.inlined) {
       std::uint64_t held = 0;
       for (auto& e : record_.extents)
@@ -128,15 +124,9 @@ private:
         ? status{}
         : status{errc::corrupt_data, "its extents are too small for its tensors"};
     }
-    auto needed = io::stream_end(packed_);
-    if (needed == 0)
-      return {};
-    auto value = db.get(keys::stream(model));
-    if (!value)
-      return value.error();
-    auto stream = *value ? decode_stream(record_.model.version, **value) : std::nullopt;
-    if (!stream || stream->size() < needed)
-      return {errc::corrupt_data, "its bytes are not in the index"};
+    auto stream = inlined_bytes(db, record_, packed_);
+    if (!stream)
+      return stream.error();
     stream_ = std::move(*stream);
     return {};
   }

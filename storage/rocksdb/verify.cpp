@@ -33,11 +33,11 @@ public:
       found.outcome = record.error();
       return found;
     }
-    auto checked = check_spec(record->model.spec);
+    auto checked = check_record(*record, name);
     found.version = record->model.version;
     found.has_checksums = !record->model.digests.empty();
-    if (!checked || record->model.spec.name != name) {
-      found.outcome = {errc::corrupt_data, "its record contradicts itself"};
+    if (!checked) {
+      found.outcome = checked.error();
       return found;
     }
     found.size_bytes = checked->size_bytes;
@@ -69,12 +69,9 @@ private:
   status verify_inlined(const stored_record& record, const io::packing& packed) {
     if (packed.pieces.empty())
       return {};
-    auto value = db_.get(keys::stream(record.model.spec.name));
-    if (!value)
-      return value.error();
-    auto stream = *value ? decode_stream(record.model.version, **value) : std::nullopt;
-    if (!stream || stream->size() < stream_end(packed))
-      return {errc::corrupt_data, "its bytes are missing in the index"};
+    auto stream = inlined_bytes(db_, record, packed);
+    if (!stream)
+      return stream.error();
     return compare(record, packed, 0, reinterpret_cast<const std::byte*>(stream->data()));
   }
 

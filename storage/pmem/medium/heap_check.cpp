@@ -117,7 +117,7 @@ public:
     return {};
   }
 
-  pending_words take_pending() { return std::move(pending_); }
+  heap_words take_pending() { return std::move(pending_); }
   heap_words take_footers() { return std::move(footers_); }
 
 private:
@@ -350,7 +350,7 @@ private:
   }
 
   std::span<const std::byte> file_;
-  pending_words pending_;
+  heap_words pending_;
   heap_words footers_;
   std::vector<std::pair<std::uint64_t, std::uint64_t>> extensions_; // object, and end of the log
   std::map<std::uint64_t, std::uint64_t> internal_; // usable bytes of the library's own objects
@@ -358,7 +358,7 @@ private:
 
 } // namespace
 
-pending_words read_pending(std::span<const std::byte> file) {
+heap_words read_pending(std::span<const std::byte> file) {
   heap_reader heap{file};
   heap.read_logs([](const status&) { return true; });
   return heap.take_pending();

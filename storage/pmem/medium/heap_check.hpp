@@ -20,13 +20,10 @@ inline constexpr std::uint64_t heap_at = lanes_at + lane_count * 3072;
 /// Words of a pool, by their offsets.
 using heap_words = std::map<std::uint64_t, std::uint64_t>;
 
-/// The words that libpmemobj will set when it opens the pool: a process was killed between the log
-/// of a change and its last word.
-using pending_words = heap_words;
-
-/// Returns the pending words of all logs that match their checksums. Logs that are damaged are left
-/// out.
-pending_words read_pending(std::span<const std::byte> file);
+/// Returns the words that libpmemobj will set when it opens the pool, since a process was killed
+/// between the log of a change and its last word: those of all logs that match their checksums.
+/// Logs that are damaged are left out.
+heap_words read_pending(std::span<const std::byte> file);
 
 /// Checks the logs, the headers of zones and chunks, the bitmaps of runs and the headers of objects
 /// of a pool.
