@@ -421,6 +421,7 @@ std::uint64_t kill_at_every_point(const pool_room& room, const std::set<std::str
     BOOST_TEST_MESSAGE(point << (reached.contains(point) ? "" : ": not reached"));
   for (auto point : storage::pmem::kill_points)
     BOOST_TEST(reached.contains(point) != missed.contains(point), point);
+  BOOST_TEST_MESSAGE("full " << run.refused() << " times");
   return run.refused();
 }
 
@@ -435,6 +436,7 @@ std::uint64_t kill_at_random(const pool_room& room, int rounds) {
     run.verify("round " + std::to_string(round) + " of seed " + std::to_string(seed));
   }
   run.verify_space_returns();
+  BOOST_TEST_MESSAGE("full " << run.refused() << " times");
   return run.refused();
 }
 
