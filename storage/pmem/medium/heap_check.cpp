@@ -177,6 +177,9 @@ private:
     return true;
   }
 
+  // The library frees what extends a log by a change, which has a log of its own.
+  std::uint64_t next_of(std::uint64_t log) const { return word(log + offsetof(log_header, next)); }
+
   status read_redo(std::uint64_t at, std::uint64_t capacity_max) {
     auto header = read<log_header>(at);
     if (header.capacity_bytes > capacity_max || header.capacity_bytes % line_bytes != 0)
@@ -184,7 +187,7 @@ private:
     std::vector<log_entry> entries;
     auto goes_on = read_entries(at, header.capacity_bytes, entries);
     auto own = entries.size();
-    for (std::uint64_t next = header.next, count = 0; goes_on && next != 0; ++count) {
+    for (std::uint64_t next = next_of(at), count = 0; goes_on && next != 0; ++count) {
       auto place = io::round_up(next, line_bytes);
       if (
         count == log_extensions_max || next < heap_at || next > file_.size() ||
@@ -196,7 +199,7 @@ private:
       extensions_.emplace_back(next, place + line_bytes + more.capacity_bytes);
       if (*goes_on)
         goes_on = read_entries(place, more.capacity_bytes, entries);
-      next = more.next;
+      next = next_of(place);
     }
     if (!goes_on)
       return goes_on.error();
