@@ -34,6 +34,16 @@ struct selection {
 };
 MILLRACE_INSPECT(selection, x.expected, x.rows, x.first_row)
 
+/// The state of a group by which a client asks a provider for a model. Number 0: the client has
+/// asked no other provider, and an answer must hold without them.
+struct placement_claim {
+  std::string group;        // empty, from older clients: the provider's
+  std::uint64_t number = 0; // of the group's view under which all providers were asked
+
+  friend bool operator==(const placement_claim&, const placement_claim&) = default;
+};
+MILLRACE_INSPECT(placement_claim, x.group, x.number)
+
 /// Loads the selected tensors into `target`, one after the other.
 struct load_request {
   std::string model;
@@ -42,8 +52,9 @@ struct load_request {
   bulk_handle target; // empty: send the bytes in the receipt (few only)
   std::uint32_t timeout_ms = 0;
   asker from = {};
+  placement_claim by = {};
 };
-MILLRACE_INSPECT(load_request, x.model, x.version, x.selections, x.target, x.timeout_ms)
+MILLRACE_INSPECT(load_request, x.model, x.version, x.selections, x.target, x.timeout_ms, x.by)
 
 struct load_receipt {
   std::string model;

@@ -184,6 +184,11 @@ key_table<provider_settings> keys_of() {
     key<&s::weight>(expert(count(
       "weight", 1, 1000,
       "the provider's share of its group's models, relative to the other providers"))),
+    key<&s::id>(expert(plain(
+      "id", key_type::name,
+      "the id by which models are placed; without it, the name. A bucket keeps its first id when "
+      "the provider is renamed. A provider of kind `memory` keeps it over restarts by this key "
+      "only"))),
   });
   return {rows};
 }

@@ -20,7 +20,10 @@ model_summary summarize(const model_record& record) {
     size_bytes(record.spec.tensors),
     record.spec.tensors.tensors.size(),
     record.stored_at_ns,
-    record.spec.pinned};
+    record.spec.pinned,
+    record.spec.group,
+    record.spec.view,
+    record.spec.erased};
 }
 
 } // namespace millrace

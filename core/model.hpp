@@ -34,6 +34,10 @@ struct model_spec {
   layout tensors;
   std::vector<std::pair<std::string, std::string>> metadata; // free text of the user
   bool pinned = false;                                       // never evicted
+  // Set by the provider:
+  std::string group;      // that it is stored for; empty: by an older build
+  std::uint64_t view = 0; // of that group when it was stored, see `group_view`
+  bool erased = false;    // it only marks that older versions elsewhere are erased
 
   friend bool operator==(const model_spec&, const model_spec&) = default;
 };
@@ -57,6 +61,9 @@ struct model_summary {
   std::uint64_t tensors = 0;
   std::uint64_t stored_at_ns = 0;
   bool pinned = false;
+  std::string group; // this and what follows: as in `model_spec`
+  std::uint64_t view = 0;
+  bool erased = false;
 
   friend bool operator==(const model_summary&, const model_summary&) = default;
 };
@@ -70,7 +77,8 @@ typename Inspector::result_type inspect(Inspector& f, described_layer& x) {
 
 template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, model_spec& x) {
-  return f(x.name, x.graph, x.tensor_layers, x.tensors, x.metadata, x.pinned);
+  return f(
+    x.name, x.graph, x.tensor_layers, x.tensors, x.metadata, x.pinned, x.group, x.view, x.erased);
 }
 
 template <class Inspector>
@@ -80,7 +88,9 @@ typename Inspector::result_type inspect(Inspector& f, model_record& x) {
 
 template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, model_summary& x) {
-  return f(x.name, x.version, x.size_bytes, x.tensors, x.stored_at_ns, x.pinned);
+  return f(
+    x.name, x.version, x.size_bytes, x.tensors, x.stored_at_ns, x.pinned, x.group, x.view,
+    x.erased);
 }
 
 } // namespace millrace

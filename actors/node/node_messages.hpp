@@ -27,12 +27,13 @@ struct provider_entry {
   bool checksums = true;              // the default for stores
   bool checkpoints = false;           // it keeps checkpoints
   std::vector<std::string> addresses; // all addresses of its node; `address` is the first
+  std::string id;                     // by which names are placed; empty: the name
 
   friend bool operator==(const provider_entry&, const provider_entry&) = default;
 };
 MILLRACE_INSPECT(
   provider_entry, x.name, x.node, x.address, x.kind, x.group, x.weight, x.checksums, x.checkpoints,
-  x.addresses)
+  x.addresses, x.id)
 
 /// A node of the cluster, with or without providers.
 struct node_entry {

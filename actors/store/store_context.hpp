@@ -13,13 +13,17 @@ namespace millrace::actors {
 class store_context : public operation_context {
 public:
   store_context(caf::actor_system& system, const caf::strong_actor_ptr& self, tensor_store_deps d)
-    : operation_context(system, self, d.name, d.fabric, d.limits, d.windows), deps(std::move(d)) {}
+    : operation_context(system, self, d.name, d.fabric, d.limits, d.windows), deps(std::move(d)),
+      placement(
+        deps.placement.id.empty() ? placement_alone(deps.name, deps.group)
+                                  : std::move(deps.placement)) {}
 
   /// Breaks a cycle when the actor ends: the bucket keeps completions that have not run, and they
   /// hold the context.
   void let_go() { deps.bucket.reset(); }
 
   tensor_store_deps deps;
+  placement_keeper placement; // used in the actor
 };
 
 std::shared_ptr<operation> make_store_operation(

@@ -6,6 +6,7 @@
 #include <millrace/actors/service.hpp>
 #include <millrace/core/bulk_handle.hpp>
 #include <millrace/core/model.hpp>
+#include <millrace/core/placement.hpp>
 
 #include <cstdint>
 #include <string>
@@ -23,8 +24,10 @@ struct store_request {
   bool checksums = true;
   std::uint32_t timeout_ms = 0;
   asker from = {};
+  placement_claim by = {};
 };
-MILLRACE_INSPECT(store_request, x.spec, x.layers, x.source, x.eager, x.checksums, x.timeout_ms)
+MILLRACE_INSPECT(
+  store_request, x.spec, x.layers, x.source, x.eager, x.checksums, x.timeout_ms, x.by)
 
 struct store_receipt {
   std::string model;
@@ -45,8 +48,9 @@ MILLRACE_INSPECT(
 struct describe_request {
   std::string model;
   std::uint64_t version = 0;
+  placement_claim by = {};
 };
-MILLRACE_INSPECT(describe_request, x.model, x.version)
+MILLRACE_INSPECT(describe_request, x.model, x.version, x.by)
 
 struct list_request {
   std::string prefix;
@@ -64,14 +68,17 @@ MILLRACE_INSPECT(model_list, x.models)
 
 struct erase_request {
   std::string model;
+  placement_claim by = {};
+  bool mark = false; // leaves a mark, since a provider that is away may have an older version
 };
-MILLRACE_INSPECT(erase_request, x.model)
+MILLRACE_INSPECT(erase_request, x.model, x.by, x.mark)
 
 struct pin_request {
   std::string model;
   bool pinned = false;
+  placement_claim by = {};
 };
-MILLRACE_INSPECT(pin_request, x.model, x.pinned)
+MILLRACE_INSPECT(pin_request, x.model, x.pinned, x.by)
 
 struct resolve_request {
   std::vector<layer_id> ids;
@@ -85,7 +92,42 @@ struct layer_list {
 };
 MILLRACE_INSPECT(layer_list, x.layers)
 
+/// Asks what a provider knows of a group, and which version of a model it has. Without a model it
+/// asks only for the former.
+struct locate_request {
+  std::string group;
+  std::string model;
+};
+MILLRACE_INSPECT(locate_request, x.group, x.model)
+
+struct location {
+  std::string id; // the provider's
+  bool forgets = false;
+  group_history history;
+  std::vector<group_member> proposal; // members, without ids, of a view that its file asks for
+  bool has_model = false;             // what follows: of the model
+  bool erased = false;                // it has only the mark of an erased one
+  std::uint64_t view = 0;
+  std::uint64_t version = 0;
+  std::uint64_t stored_at_ns = 0;
+
+  friend bool operator==(const location&, const location&) = default;
+};
+MILLRACE_INSPECT(
+  location, x.id, x.forgets, x.history, x.proposal, x.has_model, x.erased, x.view, x.version,
+  x.stored_at_ns)
+
+/// Tells a provider the views of a group, and by `history.settled` which one all providers know.
+struct adopt_request {
+  group_history history;
+};
+MILLRACE_INSPECT(adopt_request, x.history)
+
 /// The models of a provider.
+///
+/// A request with a model and a `placement_claim` is refused with `unsupported_version` when other
+/// providers of the group must be asked, or when the claim is of another view: `locate_request`
+/// then says which.
 struct store_service
   : service<
       "models", 1,
@@ -101,6 +143,9 @@ struct store_service
       // Returns descriptions of layers by id (DStore, section 3).
       method<resolve_request, layer_list>,
       // Answers with the part of the status that concerns models.
-      method<provider_status_request, provider_status>> {};
+      method<provider_status_request, provider_status>, method<locate_request, location>,
+      // Keeps the views, refuses changes under older ones, and answers when those under way are
+      // over. Errors: busy when it knows a view that the request lacks.
+      method<adopt_request, done_reply>> {};
 
 } // namespace millrace::actors

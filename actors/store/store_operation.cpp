@@ -2,6 +2,7 @@
 #include <millrace/actors/store/store_context.hpp>
 #include <millrace/actors/window_pull.hpp>
 #include <millrace/core/model_graph.hpp>
+#include <millrace/storage/model_check.hpp>
 
 #include <cstring>
 
@@ -25,12 +26,22 @@ protected:
   void start() override {
     if (auto bad = check(); !bad.ok())
       return give_up(bad);
-    auto self = shared_from_this();
     receipt_.model = request_.spec.name;
-    store_->deps.bucket->reserve(
-      request_.spec, std::move(request_.layers),
-      context_->home<std::unique_ptr<reservation>>(
-        [self](auto reserved) { self->on_reserved(std::move(reserved)); }));
+    if (!store_->placement.is_mixed())
+      return reserve();
+    using opened = std::shared_ptr<storage::opened_model>;
+    store_->deps.bucket->open(
+      request_.spec.name, 0,
+      context_->home<opened>([self = shared_from_this()](const result<opened>& there) {
+        if (self->answered())
+          return;
+        auto group = there ? self->store_->placement.group_of((*there)->record().spec) : "";
+        if (!there || group == self->request_.spec.group)
+          return self->reserve();
+        self->give_up(
+          {errc::already_exists, "provider {} has a model {} of group {}, where it was before",
+           self->context_->provider, self->receipt_.model, group});
+      }));
   }
 
   void let_go() override {
@@ -40,10 +51,26 @@ protected:
   }
 
 private:
+  void reserve() {
+    store_->deps.bucket->reserve(
+      request_.spec, std::move(request_.layers),
+      context_->home<std::unique_ptr<reservation>>(
+        [self = shared_from_this()](auto reserved) { self->on_reserved(std::move(reserved)); }));
+  }
+
   status check() {
     auto& spec = request_.spec;
     if (auto bad = validate_model_name(spec.name); !bad.ok())
       return bad;
+    if (spec.name.front() == own_name_prefix)
+      return {errc::invalid_argument, "a model's name must not begin with the byte 1"};
+    auto claim = store_->placement.may_store(spec.name, request_.by);
+    if (!claim)
+      return claim.error();
+    request_.by = std::move(*claim);
+    spec.group = request_.by.group;
+    spec.view = request_.by.number;
+    spec.erased = false;
     if (auto bad = validate(spec.tensors); !bad.ok())
       return bad.within("model " + spec.name);
     if (auto bad = check_descriptions(request_.spec.graph, request_.layers); !bad.ok())
@@ -104,6 +131,9 @@ private:
       return give_up(filled.error().within("storing " + receipt_.model));
     receipt_.driver = std::move(filled->driver);
     receipt_.checksums = request_.checksums;
+    if (auto moved = store_->placement.still_holds(receipt_.model, request_.by); !moved.ok())
+      return give_up(moved);
+    store_->placement.begin_change();
     reservation_->publish(
       std::move(work_->digests),
       context_->home<std::uint64_t>(
@@ -111,6 +141,7 @@ private:
   }
 
   void on_published(const result<std::uint64_t>& version) {
+    store_->placement.end_change();
     if (answered())
       return;
     if (!version)

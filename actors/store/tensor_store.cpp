@@ -2,6 +2,7 @@
 #include <millrace/actors/provider_actor.hpp>
 #include <millrace/actors/store/store_context.hpp>
 #include <millrace/core/race_plant.hpp>
+#include <millrace/storage/model_check.hpp>
 
 #include <algorithm>
 
@@ -22,7 +23,7 @@ public:
     using self = tensor_store;
     return handlers(
       &self::store, &self::load, &self::describe, &self::list, &self::erase, &self::pin,
-      &self::resolve, &self::report);
+      &self::resolve, &self::report, &self::locate, &self::adopt);
   }
 
 private:
@@ -40,9 +41,8 @@ private:
   }
 
   caf::result<load_receipt> load(load_request& request) {
-    auto open = [this, name = request.model, version = request.version](auto opened) {
-      bucket().open(name, version, std::move(opened));
-    };
+    auto open = [this, name = request.model, version = request.version,
+                 by = request.by](auto opened) { find(name, version, by, std::move(opened)); };
     return operate<load_receipt>(
       loads_,
       [&](auto arrived, auto done) {
@@ -50,6 +50,31 @@ private:
           context_, std::move(request), std::move(open), arrived, std::move(done));
       },
       [this](auto& outcome) { count(outcome, counted_.loads, counted_.loaded_bytes); });
+  }
+
+  using opened = std::shared_ptr<storage::opened_model>;
+
+  placement_keeper& placement() { return context_->placement; }
+
+  // Opens a version if this provider can answer for its model, see `placement_keeper`.
+  void find(
+    const std::string& name, std::uint64_t version, const placement_claim& by,
+    completion<opened> done) {
+    bucket().open(
+      name, version,
+      context_->home<opened>([this, name, by, done = std::move(done)](result<opened> r) {
+        done(placement().check_opened(name, by, std::move(r)));
+      }));
+  }
+
+  // Runs `change(done)`. A new view of the group waits for its end.
+  template <class Change>
+  void change_model(Change change, completion<void> done) {
+    placement().begin_change();
+    change(context_->home<void>([this, done = std::move(done)](result<void> outcome) {
+      placement().end_change();
+      done(std::move(outcome));
+    }));
   }
 
   template <class Receipt>
@@ -61,7 +86,7 @@ private:
 
   caf::result<model_record> describe(describe_request& request) {
     return answer_from<model_record, std::shared_ptr<storage::opened_model>>(
-      [&](auto done) { bucket().open(std::move(request.model), request.version, std::move(done)); },
+      [&](auto done) { find(request.model, request.version, request.by, std::move(done)); },
       [](auto& model) {
         auto record = model->record();
         record.digests.clear();
@@ -72,22 +97,130 @@ private:
   caf::result<model_list> list(const list_request& request) {
     return answer_from<model_list, std::vector<model_summary>>(
       [&](auto done) {
+        // After every name that begins with `own_name_prefix`: none has a byte of 255.
+        auto own = std::string{own_name_prefix} + '\xff';
         bucket().list(
-          request.prefix, request.after, std::min(request.count_max, listed_max), std::move(done));
+          request.prefix, std::max(request.after, own), std::min(request.count_max, listed_max),
+          std::move(done));
       },
-      [](auto& models) { return model_list{std::move(models)}; });
+      [this](auto& models) {
+        for (auto& m : models)
+          if (m.group.empty())
+            m.group = placement().kept().first_group;
+        return model_list{std::move(models)};
+      });
   }
 
   caf::result<done_reply> erase(const erase_request& request) {
     return answer_from<done_reply, void>(
-      [&](auto done) { bucket().erase(request.model, std::move(done)); },
+      [&](completion<void> done) {
+        if (!placement().is_mixed())
+          return erase_here(request, std::move(done));
+        bucket().open(
+          request.model, 0,
+          context_->home<opened>([this, request, done = std::move(done)](const result<opened>& r) {
+            auto& group = placement().group_of(request.by);
+            if (r && placement().group_of((*r)->record().spec) == group)
+              return erase_here(request, done);
+            done(fail(r ? storage::no_such_model(request.model, 0, 0) : r.error()));
+          }));
+      },
       [] { return done_reply{}; });
+  }
+
+  void erase_here(const erase_request& request, completion<void> done) {
+    auto may = placement().may_answer(request.model, request.by);
+    if (!may.ok())
+      return done(fail(may));
+    change_model(
+      [&](auto erased) {
+        if (!request.mark)
+          return bucket().erase(request.model, std::move(erased));
+        model_spec mark;
+        mark.name = request.model;
+        mark.pinned = mark.erased = true;
+        mark.group = placement().group_of(request.by);
+        mark.view = request.by.number;
+        store_empty(bucket(), std::move(mark), std::move(erased));
+      },
+      std::move(done));
   }
 
   caf::result<done_reply> pin(const pin_request& request) {
     return answer_from<done_reply, void>(
-      [&](auto done) { bucket().pin(request.model, request.pinned, std::move(done)); },
+      [&](completion<void> done) {
+        find(
+          request.model, 0, request.by,
+          [this, request, done = std::move(done)](const result<opened>& r) {
+            if (!r)
+              return done(fail(r.error()));
+            change_model(
+              [&](auto changed) {
+                bucket().pin(request.model, request.pinned, std::move(changed));
+              },
+              done);
+          });
+      },
       [] { return done_reply{}; });
+  }
+
+  caf::result<location> locate(locate_request& request) {
+    return answer_from<location, location>(
+      [&](completion<location> done) {
+        auto said = placement().describe(request.group);
+        said.forgets = bucket().capabilities().evicts || !bucket().capabilities().durable;
+        if (request.model.empty())
+          return done(std::move(said));
+        bucket().open(
+          request.model, 0,
+          context_->home<opened>(
+            [this, said, group = request.group, done = std::move(done)](result<opened> r) mutable {
+              if (!r && r.error().code() != errc::not_found)
+                return done(fail(r.error()));
+              if (r && placement().group_of((*r)->record().spec) == group)
+                add_version(said, (*r)->record());
+              done(std::move(said));
+            }));
+      },
+      [](auto& said) { return std::move(said); });
+  }
+
+  static void add_version(location& said, const model_record& record) {
+    said.has_model = true;
+    said.erased = record.spec.erased;
+    said.view = record.spec.view;
+    said.version = record.version;
+    said.stored_at_ns = record.stored_at_ns;
+  }
+
+  caf::result<done_reply> adopt(const adopt_request& request) {
+    return answer_from<done_reply, void>(
+      [&](completion<void> done) {
+        auto adopted = placement().adopt(request.history);
+        if (!adopted)
+          return done(fail(adopted.error()));
+        auto keep = [this, done = std::move(done)] {
+          unkept_.push_back(done);
+          keep_next();
+        };
+        *adopted ? placement().when_idle(std::move(keep)) : keep();
+      },
+      [] { return done_reply{}; });
+  }
+
+  // One write after the other, so that a later one stays. One answers all that came before it.
+  void keep_next() {
+    if (keeping_ || unkept_.empty())
+      return;
+    keeping_ = true;
+    keep_placement(
+      bucket(), placement().kept(),
+      context_->home<void>([this, answers = std::exchange(unkept_, {})](const result<void>& kept) {
+        keeping_ = false;
+        for (auto& answer : answers)
+          answer(kept);
+        keep_next();
+      }));
   }
 
   caf::result<layer_list> resolve(resolve_request& request) {
@@ -107,11 +240,15 @@ private:
     out.capacity_bytes = stats.capacity_bytes;
     out.used_bytes = stats.used_bytes;
     out.store = counted_;
-    out.store.models = stats.models;
+    auto own = placement().kept().file.empty() ? 0u : 1u;
+    out.store.models =
+      stats.models - std::min<std::uint64_t>(stats.models, own); // without the placement's record;
     out.store.evictions = stats.evictions;
     return out;
   }
 
+  std::vector<completion<void>> unkept_;
+  bool keeping_ = false;
   operation_lane& stores_ = add_lane(limits().stores_max, limits().queued_max);
   operation_lane& loads_ = add_lane(limits().loads_max, limits().queued_max);
   store_status counted_; // only the counters that this actor counts are used

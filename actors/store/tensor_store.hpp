@@ -3,6 +3,7 @@
 #pragma once
 
 #include <millrace/actors/operation.hpp>
+#include <millrace/actors/store/placement_keeper.hpp>
 #include <millrace/actors/store/store_messages.hpp>
 #include <millrace/actors/vocabulary.hpp>
 #include <millrace/storage/bucket.hpp>
@@ -30,6 +31,7 @@ struct tensor_store_deps {
   std::shared_ptr<transport::fabric> fabric;
   tensor_store_limits limits;
   window_places windows = {};
+  kept_placement placement = {}; // without an id: the provider is alone in its group
 };
 
 tensor_store_actor spawn_tensor_store(caf::actor_system& system, tensor_store_deps deps);

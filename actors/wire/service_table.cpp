@@ -35,7 +35,7 @@ result<const request_reader*> service_table::reader_of(
     return fail(down->second);
   if (found == service.actors.end())
     return fail(
-      errc::not_found,
+      errc::unavailable,
       fmt::format("this node has no provider {} with the service {}", target, service.name));
   return found->second.reader.get();
 }

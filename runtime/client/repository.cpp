@@ -1,12 +1,13 @@
 // Chooses providers, exposes memory, and keeps it exposed exactly as long as an operation runs.
 #include <millrace/runtime/client/calls/describe_call.hpp>
 #include <millrace/runtime/client/calls/load_call.hpp>
-#include <millrace/runtime/client/calls/placement.hpp>
+#include <millrace/runtime/client/calls/model_search.hpp>
 #include <millrace/runtime/client/calls/store_call.hpp>
 #include <millrace/runtime/client/repository.hpp>
 
 #include <fmt/format.h>
 
+#include <optional>
 #include <unordered_map>
 
 namespace millrace {
@@ -17,22 +18,43 @@ using runtime::client_core;
 
 constexpr std::uint32_t list_page = 1000;
 
+// Where a load asks first.
+struct load_from {
+  std::size_t provider = 0;
+  actors::placement_claim by;
+};
+
 void begin_load(
   const std::shared_ptr<runtime::load_call>& call, const std::shared_ptr<client_core>& core,
-  std::size_t provider, const std::string& model, std::vector<load_target> targets,
+  const load_from& from, const std::string& model, std::vector<load_target> targets,
   const load_options& options) {
-  actors::load_request request;
-  request.model = model;
-  request.version = options.version;
-  request.timeout_ms = runtime::timeout_ms(*core, options.timeout);
   std::vector<tensor_view> views;
+  std::vector<std::optional<std::uint64_t>> rows;
   for (auto& target : targets) {
-    request.selections.push_back(
-      {target.into.desc, target.first_row.has_value(), target.first_row.value_or(0)});
+    rows.push_back(target.first_row);
     views.push_back(std::move(target.into));
   }
-  runtime::load_into<actors::store_service>(
-    call, core, provider, std::move(request), std::move(views));
+  auto memory = call->open(std::move(views));
+  if (!memory)
+    return call->finish(fail(memory.error()));
+  auto ask = [core, call, model, memory = *memory, rows = std::move(rows),
+              version = options.version, timeout_ms = runtime::timeout_ms(*core, options.timeout)](
+               std::size_t provider, actors::placement_claim by, completion<load_receipt> done) {
+    actors::load_request request;
+    request.model = model;
+    request.version = version;
+    request.timeout_ms = timeout_ms;
+    request.target = memory;
+    request.by = std::move(by);
+    for (std::size_t i = 0; i < rows.size(); ++i)
+      request.selections.push_back(
+        {call->targets()[i].desc, rows[i].has_value(), rows[i].value_or(0)});
+    core->ask<actors::store_service>(provider, std::move(request), std::move(done));
+  };
+  std::make_shared<runtime::keeper_call<load_receipt>>(
+    core, from.by.group, model, std::move(ask),
+    [call](result<load_receipt> r) { call->finish(std::move(r)); })
+    ->begin_at(from.provider, from.by);
 }
 
 // Returns the targets of a load into one buffer.
@@ -61,7 +83,7 @@ result<std::vector<load_target>> pack(
 // Loads what `choose` picks from the model's record into a buffer.
 template <class Choose>
 future<loaded_tensors> load_chosen(
-  const std::shared_ptr<client_core>& core, std::size_t provider, const std::string& model,
+  const std::shared_ptr<client_core>& core, const std::string& group, const std::string& model,
   std::span<std::byte> buffer, load_options options, Choose choose) {
   auto done = core->make_promise<loaded_tensors>();
   auto out = done.get_future();
@@ -73,11 +95,12 @@ future<loaded_tensors> load_chosen(
       c->outcome().cancel();
   }));
   runtime::ask_record(
-    core, provider, model, options.version,
-    [core, call, provider, model, buffer, options, choose,
-     done](const result<model_record>& record) mutable {
-      if (!record)
-        return static_cast<void>(done.set(fail(record.error())));
+    core, group, model, options.version,
+    [core, call, model, buffer, options, choose,
+     done](const result<runtime::found_record>& r) mutable {
+      if (!r)
+        return static_cast<void>(done.set(fail(r.error())));
+      auto* record = &r->record;
       auto chosen = choose(*record);
       auto targets = chosen ? pack(*chosen, buffer) : fail(chosen.error());
       if (!targets)
@@ -86,13 +109,13 @@ future<loaded_tensors> load_chosen(
       loaded_tensors loaded;
       for (auto& t : *targets)
         loaded.tensors.push_back(t.into);
-      call->outcome().then([done, loaded](const result<load_receipt>& r) mutable {
-        if (!r)
-          return static_cast<void>(done.set(fail(r.error())));
-        loaded.receipt = *r;
+      call->outcome().then([done, loaded](const result<load_receipt>& outcome) mutable {
+        if (!outcome)
+          return static_cast<void>(done.set(fail(outcome.error())));
+        loaded.receipt = *outcome;
         done.set(std::move(loaded));
       });
-      begin_load(call, core, provider, model, std::move(*targets), options);
+      begin_load(call, core, {r->provider, r->by}, model, std::move(*targets), options);
     });
   return out;
 }
@@ -128,10 +151,7 @@ repository::repository(std::shared_ptr<client_core> core, std::string group)
 future<receipt> repository::store(
   const std::string& model, const model_graph& graph, std::vector<tensor_view> tensors,
   store_options options) {
-  auto provider = place(model, group_, core_->where().providers);
-  if (!provider)
-    return ready_future<receipt>(fail(provider.error()));
-  return runtime::begin_store(core_, *provider, model, graph, std::move(tensors), options);
+  return runtime::begin_store(core_, group_, model, graph, std::move(tensors), options);
 }
 
 future<receipt> repository::store(
@@ -147,23 +167,20 @@ future<receipt> repository::store(
 
 future<load_receipt> repository::load(
   const std::string& model, std::vector<load_target> targets, load_options options) {
-  auto provider = place(model, group_, core_->where().providers);
+  auto provider = core_->place_now(model, group_);
   if (!provider)
     return ready_future<load_receipt>(fail(provider.error()));
   auto call = runtime::load_call::make(core_);
   auto out = call->outcome();
-  begin_load(call, core_, *provider, model, std::move(targets), options);
+  begin_load(call, core_, {*provider, {group_, 0}}, model, std::move(targets), options);
   return out;
 }
 
 future<loaded_tensors> repository::load(
   const std::string& model, std::vector<std::string> names, std::span<std::byte> buffer,
   load_options options) {
-  auto provider = place(model, group_, core_->where().providers);
-  if (!provider)
-    return ready_future<loaded_tensors>(fail(provider.error()));
   return load_chosen(
-    core_, *provider, model, buffer, options,
+    core_, group_, model, buffer, options,
     [names = std::move(names),
      model](const model_record& record) -> result<std::vector<tensor_desc>> {
       auto& all = record.spec.tensors.tensors;
@@ -186,30 +203,22 @@ future<loaded_tensors> repository::load(
 future<loaded_tensors> repository::load_layers(
   const std::string& model, std::vector<layer_id> layers, std::span<std::byte> buffer,
   load_options options) {
-  auto provider = place(model, group_, core_->where().providers);
-  if (!provider)
-    return ready_future<loaded_tensors>(fail(provider.error()));
   return load_chosen(
-    core_, *provider, model, buffer, options,
+    core_, group_, model, buffer, options,
     [layers = std::move(layers)](const model_record& record) {
       return tensors_of(record, layers);
     });
 }
 
 future<model_info> repository::describe(const std::string& model, std::uint64_t version) {
-  auto provider = place(model, group_, core_->where().providers);
-  if (!provider)
-    return ready_future<model_info>(fail(provider.error()));
   auto done = core_->make_promise<model_info>();
-  auto out = done.get_future();
   runtime::ask_record(
-    core_, *provider, model, version,
-    [core = core_, index = *provider, done](result<model_record> record) {
-      if (!record)
-        return static_cast<void>(done.set(fail(record.error())));
-      runtime::resolve_layers(core, index, std::move(*record), done);
+    core_, group_, model, version, [core = core_, done](result<runtime::found_record> r) {
+      if (!r)
+        return static_cast<void>(done.set(fail(r.error())));
+      runtime::resolve_layers(core, r->provider, std::move(r->record), done);
     });
-  return out;
+  return done.get_future();
 }
 
 future<listed<model_summary>> repository::list(const std::string& prefix) {
@@ -217,18 +226,31 @@ future<listed<model_summary>> repository::list(const std::string& prefix) {
 }
 
 future<void> repository::erase(const std::string& model) {
-  return runtime::acknowledge<actors::erase_request>(core_, group_, model, {model});
+  auto done = core_->make_promise<void>();
+  runtime::erase_model(core_, group_, model, [done](const result<void>& r) { done.set(r); });
+  return done.get_future();
 }
 
 future<void> repository::pin(const std::string& model, bool pinned) {
-  return runtime::acknowledge<actors::pin_request>(core_, group_, model, {model, pinned});
+  auto done = core_->make_promise<void>();
+  runtime::ask_keeper<actors::done_reply>(
+    core_, group_, model,
+    [core = core_, model, pinned](
+      std::size_t provider, actors::placement_claim by, completion<actors::done_reply> answer) {
+      core->ask<actors::store_service>(
+        provider, actors::pin_request{model, pinned, std::move(by)}, std::move(answer));
+    },
+    [done](const result<actors::done_reply>& r) {
+      done.set(r ? result<void>{} : fail(r.error()));
+    });
+  return done.get_future();
 }
 
 result<actors::provider_entry> repository::provider_of(const std::string& model) const {
-  auto index = place(model, group_, core_->where().providers);
+  auto index = core_->place_now(model, group_);
   if (!index)
     return fail(index.error());
-  return core_->where().providers[*index];
+  return core_->entry(*index);
 }
 
 } // namespace millrace

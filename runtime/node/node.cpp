@@ -102,6 +102,10 @@ actors::node_status node::state::status_now() const {
 void node::state::spawn_self() {
   actors::node_actor_deps deps;
   deps.who_is_where = runtime::directory_of(settings);
+  for (auto& entry : deps.who_is_where.providers)
+    for (auto& p : providers)
+      if (entry.name == p->name())
+        entry.id = p->id();
   // The actor ends before the state is destroyed.
   deps.own_state = [this] { return status_now(); };
   deps.providers = services->reporting_actors();

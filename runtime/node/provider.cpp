@@ -1,6 +1,7 @@
 // Opens a bucket of any kind from its settings, and serves the checkpoints of kinds that keep some.
 #include <millrace/actors/store/tensor_store.hpp>
 #include <millrace/config/units.hpp>
+#include <millrace/runtime/client/calls/client_core.hpp>
 #include <millrace/runtime/configuration.hpp>
 #include <millrace/runtime/node/provider.hpp>
 #include <millrace/storage/builtin.hpp>
@@ -38,6 +39,23 @@ actors::checkpoint_limits checkpoint_limits_of(const config::settings& s) {
   l.restores_max = s.limits.loads_max;
   l.queued_max = s.limits.queued_max;
   return l;
+}
+
+// Returns the place of a provider in the file. Several nodes of a process may each have a file that
+// lists only itself.
+actors::placement_file place_in_file(
+  const config::provider_settings& p, const config::settings& all) {
+  actors::placement_file place{p.id, p.name, p.group, {}};
+  auto where = directory_of(all);
+  for (auto& other : where.providers)
+    if (other.group == p.group)
+      place.members.push_back(
+        {other.id, other.name, other.node, other.addresses, other.weight, false});
+  auto listed = std::ranges::any_of(
+    where.providers, [&](auto& entry) { return entry.name == p.name && entry.group == p.group; });
+  if (!listed)
+    place.members.push_back({p.id, p.name, all.node.name, all.node.listen, p.weight, false});
+  return place;
 }
 
 } // namespace
@@ -86,12 +104,19 @@ result<std::unique_ptr<provider>> provider::open(
       return fail(prepared.error());
     checkpoints = std::move(*prepared);
   }
+  auto& s = e->settings();
+  auto placement = actors::placement_at_start(
+    *out->opened_.models, place_in_file(p, s),
+    std::chrono::milliseconds{s.limits.request_timeout_ms});
+  if (!placement)
+    return fail(placement.error());
+  out->id_ = placement->id;
   services.add<actors::store_service>(
     p.name,
     e->adopt(actors::spawn_tensor_store(
       e->system(),
-      {p.name, p.group, out->opened_.models, e->fabric(), store_limits_of(e->settings()),
-       out->windows_of(p, memory)})));
+      {p.name, p.group, out->opened_.models, e->fabric(), store_limits_of(s),
+       out->windows_of(p, memory), std::move(*placement)})));
   if (checkpoints)
     services.add<actors::checkpoint_service>(
       p.name, e->adopt(actors::spawn_checkpoint_manager(e->system(), std::move(*checkpoints))));

@@ -53,6 +53,8 @@ public:
     actors::service_table& services);
 
   const std::string& name() const noexcept { return name_; }
+  /// Returns the id by which names are placed, which the bucket keeps.
+  const std::string& id() const noexcept { return id_; }
 
   /// Refuses new work. Returns when the operations in flight are done or `deadline_ms` is over.
   status close(std::uint32_t deadline_ms);
@@ -68,6 +70,7 @@ private:
     const config::provider_settings& p, const std::shared_ptr<engine>& e, node_memory& memory);
 
   std::string name_;
+  std::string id_;
   storage::opened_bucket opened_;
   std::shared_ptr<storage::flush::step_flusher> flusher_; // null: steps are not flushed
   // Mappings of checkpoints; destroyed before `opened_`.

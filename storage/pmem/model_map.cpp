@@ -27,8 +27,9 @@ std::shared_ptr<stored_version> find_stored(const model& m) {
 }
 
 model_summary summarize(const stored_version& v) {
-  return {v.spec.name,      v.number(),   v.size_bytes, v.spec.tensors.tensors.size(),
-          v.stored_at_ns(), v.spec.pinned};
+  return {v.spec.name,      v.number(),    v.size_bytes, v.spec.tensors.tensors.size(),
+          v.stored_at_ns(), v.spec.pinned, v.spec.group, v.spec.view,
+          v.spec.erased};
 }
 
 std::uint32_t slot_owner::reserved_slots() const noexcept {

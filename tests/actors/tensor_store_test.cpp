@@ -402,4 +402,104 @@ BOOST_AUTO_TEST_CASE(a_reader_keeps_the_version_it_opened) {
   BOOST_TEST(outcome<load_receipt>(loading).has_value());
 }
 
+namespace {
+
+struct placed : fixture {
+  millrace::group_member p{"p", "p", {}, {}, 1, false}, q{"q", "q", {}, {}, 1, false};
+  group_history alone{"default", {{1, {p}}}, 1};
+  group_history both{"default", {{1, {p}}, {2, {p, q}}}, 0};
+
+  status tell(const group_history& views) {
+    auto pending = ask(adopt_request{views});
+    auto r = outcome<done_reply>(pending);
+    return r ? status{} : r.error();
+  }
+  status tell_settled() {
+    static_cast<void>(tell(both));
+    both.settled = 2;
+    return tell(both);
+  }
+  std::string name_at(const std::string& id) const {
+    for (int i = 0;; ++i)
+      if (auto name = "m" + std::to_string(i); home_of(name, both.views.back())->id == id)
+        return name;
+  }
+  errc describe(const std::string& name, std::uint64_t number) {
+    auto pending = ask(describe_request{name, 0, {"default", number}});
+    auto r = outcome<model_record>(pending);
+    return r ? errc::ok : r.error().code();
+  }
+  // The bytes of a store that was asked for arrive.
+  template <class Pending>
+  errc finish(Pending& pending) {
+    if (!fabric->waiting.empty())
+      fabric->finish();
+    sched.run();
+    auto r = outcome<store_receipt>(pending);
+    return r ? errc::ok : r.error().code();
+  }
+};
+
+} // namespace
+
+BOOST_FIXTURE_TEST_CASE(a_store_under_an_older_view_is_not_published, placed) {
+  auto pending = ask(request(name_at("p")));
+  BOOST_TEST(tell(both).ok());
+  BOOST_TEST((finish(pending) == errc::unsupported_version));
+  // The views of the group remain.
+  BOOST_TEST(bucket->stats().used_bytes < 4096u);
+}
+
+BOOST_FIXTURE_TEST_CASE(a_provider_answers_alone_only_for_what_no_other_one_may_have, placed) {
+  auto here = name_at("p"), there = name_at("q");
+  for (auto& name : {here, there}) {
+    auto pending = ask(request(name));
+    BOOST_TEST((finish(pending) == errc::ok));
+  }
+  BOOST_TEST(tell(both).ok());
+  BOOST_TEST((describe(here, 0) == errc::unsupported_version)); // not settled
+  BOOST_TEST((describe(here, 2) == errc::unsupported_version));
+  BOOST_TEST(tell_settled().ok());
+  BOOST_TEST((describe(here, 0) == errc::ok));
+  BOOST_TEST((describe(there, 0) == errc::unsupported_version));
+  BOOST_TEST((describe(there, 1) == errc::unsupported_version));
+  BOOST_TEST((describe(there, 2) == errc::ok)); // the client has asked the other one
+  auto wrong = request(there);
+  wrong.by = {"default", 2};
+  auto stored = ask(wrong);
+  BOOST_TEST((finish(stored) == errc::unsupported_version));
+  auto erased = ask(erase_request{there, {"default", 0}, false});
+  BOOST_TEST((outcome<done_reply>(erased).error().code() == errc::unsupported_version));
+  auto mark = ask(erase_request{here, {"default", 2}, true});
+  BOOST_TEST(outcome<done_reply>(mark).has_value());
+  BOOST_TEST((describe(here, 0) == errc::not_found));
+  auto where = ask(locate_request{"default", here});
+  BOOST_TEST(outcome<location>(where)->erased);
+}
+
+BOOST_FIXTURE_TEST_CASE(views_that_lack_a_known_one_are_refused, placed) {
+  BOOST_TEST(tell_settled().ok());
+  BOOST_TEST((tell(alone).code() == errc::busy));
+  group_history other{"default", {{1, {p}}, {3, {p}}}, 0};
+  BOOST_TEST((tell(other).code() == errc::busy));
+  group_history others{"default", {{1, {q}}}, 0};
+  BOOST_TEST((tell(others).code() == errc::invalid_argument));
+  both.views.push_back({3, {p}});
+  both.settled = 0;
+  BOOST_TEST(tell(both).ok());
+}
+
+BOOST_FIXTURE_TEST_CASE(what_a_provider_keeps_for_itself_is_no_model, placed) {
+  BOOST_TEST(tell_settled().ok());
+  BOOST_TEST(bucket->stats().models == 1u);
+  auto listed = ask(list_request{});
+  BOOST_TEST(outcome<model_list>(listed)->models.empty());
+  auto stored = ask(request("\x01placement"));
+  BOOST_TEST((finish(stored) == errc::invalid_argument));
+  auto kept = placement_at_start(*bucket, {{}, "renamed", "default", {p, q}}, 1s);
+  BOOST_TEST_REQUIRE(kept.has_value());
+  BOOST_TEST(kept->id == "p");
+  BOOST_TEST((kept->histories.front() == both));
+}
+
 BOOST_AUTO_TEST_SUITE_END()

@@ -465,12 +465,13 @@ BOOST_AUTO_TEST_CASE(status_counts_what_happened) {
   BOOST_TEST(pool.kind == "pmem");
   BOOST_TEST(pool.checkpoints.kept);
   BOOST_TEST(pool.store.models == 0u);
-  BOOST_TEST(pool.used_bytes == 0u);
+  auto own_bytes = pool.used_bytes; // what the provider knows of its group
+  BOOST_TEST(own_bytes < 100'000u);
   s.repo(true, "pool").store("m", m.views).get();
   pool = s.remote.status().get().at(0).value().providers.at(2);
   BOOST_TEST(pool.store.models == 1u);
   BOOST_TEST(pool.store.stores == 1u);
-  BOOST_TEST(pool.used_bytes > 0u);
+  BOOST_TEST(pool.used_bytes > own_bytes);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

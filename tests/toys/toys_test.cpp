@@ -127,7 +127,7 @@ BOOST_AUTO_TEST_CASE(a_node_serves_by_them_and_reports_them) {
     "'}\n"
     "transport: {prefer: [toy, shm, local]}\n"
     "toy: {transfer_max: 1MiB}\n"
-    "providers: [{name: a, bucket: toy, capacity: 64MiB, models_max: 1}]\n");
+    "providers: [{name: a, bucket: toy, capacity: 64MiB, models_max: 2}]\n");
   auto node = node::embed(settings);
   auto repository = node.client().repository();
   std::vector<float> small(10'000), large(1'000'000);

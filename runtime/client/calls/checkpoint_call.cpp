@@ -38,8 +38,8 @@ void find_elsewhere(
     for (std::size_t i = 0; i < others.size(); ++i) {
       auto& answer = (*answers)[i];
       if (!answer && answer.error().code() != errc::not_found)
-        not_asked = answer.error().within(fmt::format(
-          "asking provider {} whether it has {}", core->where().providers[others[i]].name, model));
+        not_asked = answer.error().within(
+          fmt::format("asking provider {} whether it has {}", core->entry(others[i]).name, model));
       if (!answer || (best != placed && saved_last_ns(*answer) <= best_saved_ns))
         continue;
       best = others[i];
@@ -111,7 +111,7 @@ future<shard_spec> describe_shard(
       if (!bad.ok())
         return static_cast<void>(done.set(fail(
           errc::protocol_error, "what provider {} says of rank {} of {}: {}",
-          core->where().providers[provider].name, rank, model, bad.detail())));
+          core->entry(provider).name, rank, model, bad.detail())));
       done.set(std::move(shard));
     });
   return done.get_future();

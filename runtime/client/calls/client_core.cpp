@@ -1,5 +1,6 @@
 // Connections and proxies of a client.
 #include <millrace/runtime/client/calls/client_core.hpp>
+#include <millrace/runtime/client/calls/placement.hpp>
 #include <millrace/storage/builtin.hpp>
 
 #include <algorithm>
@@ -51,11 +52,13 @@ actors::directory directory_of(const config::settings& settings) {
       where.providers.push_back(
         {p.name, node.name, addresses.front(),
          kind ? std::string{(*kind)->section.keys.name} : p.bucket, p.group, p.weight, p.checksums,
-         kind && (*kind)->keeps_checkpoints, addresses});
+         kind && (*kind)->keeps_checkpoints, addresses, p.id});
     }
   }
   return where;
 }
+
+const std::string& id_of(const actors::provider_entry& p) { return p.id.empty() ? p.name : p.id; }
 
 client_core::client_core(std::shared_ptr<engine> e, actors::directory where)
   : engine_(std::move(e)), where_(std::move(where)),
@@ -65,9 +68,60 @@ client_core::client_core(std::shared_ptr<engine> e, actors::directory where)
 }
 
 void client_core::prepare_tables() {
+  entries_.assign(where_.providers.begin(), where_.providers.end());
   told_.clear();
-  for (std::size_t i = 0; i < where_.providers.size(); ++i)
-    told_.push_back(std::make_unique<told_layers>(engine_->settings().client.layer_cache_entries));
+  for (std::size_t i = 0; i < entries_.size(); ++i)
+    add_told();
+}
+
+void client_core::add_told() {
+  told_.push_back(std::make_unique<told_layers>(engine_->settings().client.layer_cache_entries));
+}
+
+std::size_t client_core::number_of(const group_member& member, const std::string& group) {
+  std::lock_guard guard{mutex_};
+  for (std::size_t i = 0; i < entries_.size(); ++i)
+    if (entries_[i].name == member.name && entries_[i].node == member.node)
+      return i;
+  actors::provider_entry entry;
+  entry.name = member.name;
+  entry.node = member.node;
+  entry.group = group;
+  entry.weight = member.weight;
+  entry.addresses = member.addresses;
+  entry.id = member.id;
+  entries_.push_back(std::move(entry));
+  add_told();
+  return entries_.size() - 1;
+}
+
+const actors::provider_entry& client_core::entry(std::size_t provider) {
+  std::lock_guard guard{mutex_};
+  return entries_[provider];
+}
+
+told_layers& client_core::told(std::size_t provider) {
+  std::lock_guard guard{mutex_};
+  return *told_[provider];
+}
+
+void client_core::learn_view(const std::string& group, const group_view& view) {
+  std::lock_guard guard{mutex_};
+  auto& known = views_[group];
+  if (known.number <= view.number)
+    known = view;
+}
+
+result<std::size_t> client_core::place_now(const std::string& model, const std::string& group) {
+  group_view view;
+  {
+    std::lock_guard guard{mutex_};
+    if (auto known = views_.find(group); known != views_.end())
+      view = known->second;
+  }
+  if (auto* home = home_of(model, view))
+    return number_of(*home, group);
+  return place(model, group, where_.providers);
 }
 
 std::shared_ptr<client_core> client_core::of_node(
@@ -126,13 +180,20 @@ void client_core::learn(actors::directory where) {
 
 std::shared_ptr<actors::remote_node> client_core::remote(const std::string& node) {
   auto& r = remotes_[node];
-  if (!r) {
-    auto* known = find_node(where_, node);
+  if (!r)
     r = actors::remote_node::create(
-      engine_->loop(), engine_->fabric(),
-      engine_->link_options(known ? *known : actors::node_entry{{}, {first_address_}}));
-  }
+      engine_->loop(), engine_->fabric(), engine_->link_options(node_called(node)));
   return r;
+}
+
+// Nodes that the directory lacks are known by a provider that a view names.
+actors::node_entry client_core::node_called(const std::string& node) const {
+  if (auto* known = find_node(where_, node))
+    return *known;
+  for (auto& entry : entries_)
+    if (entry.node == node && !entry.addresses.empty())
+      return {node, entry.addresses};
+  return {{}, {first_address_}};
 }
 
 std::uint32_t client_core::timeout_ms() const {

@@ -6,9 +6,11 @@
 #include <millrace/actors/node/node_messages.hpp>
 #include <millrace/actors/wire/service_table.hpp>
 #include <millrace/core/future.hpp>
+#include <millrace/core/placement.hpp>
 #include <millrace/runtime/client/calls/layer_cache.hpp>
 #include <millrace/runtime/node/engine.hpp>
 
+#include <deque>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -20,6 +22,9 @@ namespace millrace::runtime {
 /// Returns every provider that a configuration describes. `node` of the result is the node picked,
 /// if any.
 actors::directory directory_of(const config::settings& settings);
+
+/// Returns the id by which names are placed at a provider.
+const std::string& id_of(const actors::provider_entry& p);
 
 /// What one client's facades share. Threads: any.
 class client_core : public std::enable_shared_from_this<client_core> {
@@ -42,7 +47,18 @@ public:
   const actors::directory& where() const noexcept { return where_; }
   const std::shared_ptr<engine>& runs_on() const noexcept { return engine_; }
   layer_cache& layers() noexcept { return layers_; }
-  told_layers& told(std::size_t provider) { return *told_[provider]; }
+  told_layers& told(std::size_t provider);
+
+  /// Returns provider number `provider`: one of the directory, or one that `number_of` has added.
+  const actors::provider_entry& entry(std::size_t provider);
+  /// Returns the number of a provider that a view names.
+  std::size_t number_of(const group_member& member, const std::string& group);
+
+  /// Remembers the newest view of a group. Later names are placed by it.
+  void learn_view(const std::string& group, const group_view& view);
+  /// Returns the provider at which a name is placed, as far as this client knows.
+  /// Errors:  as `place`.
+  result<std::size_t> place_now(const std::string& model, const std::string& group);
 
   /// Makes a promise whose waiters help with the I/O.
   template <class T>
@@ -97,7 +113,7 @@ private:
   actors::actor_of<Service> actor(std::size_t provider) {
     std::lock_guard guard{mutex_};
     auto& known = actors_[{Service::first_number, provider}];
-    auto& entry = where_.providers[provider];
+    auto& entry = entries_[provider];
     // A node that fails to start stops before it has made all its providers.
     if (!known && here_ && entry.node == where_.node)
       known = caf::actor_cast<caf::strong_actor_ptr>(here_->find<Service>(entry.name));
@@ -115,6 +131,8 @@ private:
   std::shared_ptr<actors::remote_node> remote(const std::string& node);
   void learn(actors::directory where);
   void prepare_tables();
+  void add_told();
+  actors::node_entry node_called(const std::string& node) const;
   std::uint32_t timeout_ms() const;
 
   std::shared_ptr<engine> engine_;
@@ -122,7 +140,9 @@ private:
   std::string first_address_;
   caf::strong_actor_ptr caller_;
   layer_cache layers_;
+  std::deque<actors::provider_entry> entries_; // entries stay where they are
   std::vector<std::unique_ptr<told_layers>> told_;
+  std::map<std::string, group_view> views_; // newest of each group
   std::mutex mutex_;
   std::shared_ptr<const actors::service_table> here_; // null: all actors are in other processes
   std::map<actor_key, caf::strong_actor_ptr> actors_;

@@ -1,6 +1,7 @@
 // Requests records and layers, checks them and completes them.
 #include <millrace/core/model_graph.hpp>
 #include <millrace/runtime/client/calls/describe_call.hpp>
+#include <millrace/runtime/client/calls/model_search.hpp>
 #include <millrace/storage/model_check.hpp>
 
 #include <fmt/format.h>
@@ -14,13 +15,12 @@ namespace {
 
 using actors::store_service;
 
-status broken(const client_core& core, std::size_t provider, const std::string& what) {
-  return {
-    errc::protocol_error, "what provider {} says {}", core.where().providers[provider].name, what};
+status broken(client_core& core, std::size_t provider, const std::string& what) {
+  return {errc::protocol_error, "what provider {} says {}", core.entry(provider).name, what};
 }
 
 status check(
-  const client_core& core, std::size_t provider, const std::string& model, std::uint64_t version,
+  client_core& core, std::size_t provider, const std::string& model, std::uint64_t version,
   const model_record& record) {
   if (record.spec.name != model || (version != 0 && record.version != version))
     return broken(
@@ -73,16 +73,24 @@ struct resolving {
 } // namespace
 
 void ask_record(
-  const std::shared_ptr<client_core>& core, std::size_t provider, const std::string& model,
-  std::uint64_t version, completion<model_record> done) {
-  core->ask<store_service>(
-    provider, actors::describe_request{model, version},
-    [core, provider, model, version, done = std::move(done)](result<model_record> record) {
-      if (record)
-        if (auto bad = check(*core, provider, model, version, *record); !bad.ok())
-          record = fail(bad);
-      done(std::move(record));
-    });
+  const std::shared_ptr<client_core>& core, const std::string& group, const std::string& model,
+  std::uint64_t version, completion<found_record> done) {
+  ask_keeper<found_record>(
+    core, group, model,
+    [core, model,
+     version](std::size_t provider, actors::placement_claim by, completion<found_record> answer) {
+      core->ask<store_service>(
+        provider, actors::describe_request{model, version, by},
+        [core, provider, model, version, by,
+         answer = std::move(answer)](result<model_record> record) {
+          if (!record)
+            return answer(fail(record.error()));
+          if (auto bad = check(*core, provider, model, version, *record); !bad.ok())
+            return answer(fail(bad));
+          answer(found_record{std::move(*record), provider, by});
+        });
+    },
+    std::move(done));
 }
 
 void resolve_layers(
@@ -91,7 +99,7 @@ void resolve_layers(
   auto r = std::make_shared<resolving>();
   r->core = core;
   r->provider = provider;
-  r->info.provider = core->where().providers[provider].name;
+  r->info.provider = core->entry(provider).name;
   if (!record.spec.graph.empty()) {
     auto graph = decode_graph(record.spec.graph);
     if (!graph)

@@ -2,6 +2,7 @@
 // Internal, used by `repository`; needs CAF.
 #pragma once
 
+#include <millrace/actors/load_messages.hpp>
 #include <millrace/runtime/client/calls/client_core.hpp>
 #include <millrace/runtime/client/repository.hpp>
 
@@ -9,12 +10,19 @@
 
 namespace millrace::runtime {
 
-/// Asks provider number `provider` for a model's record. `version` 0 is the newest.
+/// A model's record, and where it is.
+struct found_record {
+  model_record record;
+  std::size_t provider = 0;
+  actors::placement_claim by; // for further requests to this provider
+};
+
+/// Asks the provider that has a model for its record. `version` 0 is the newest.
 /// Errors:  `protocol_error` for a record of another model or version, or for an inconsistent one:
 ///          sizes that overflow, tensors whose layers are missing.
 void ask_record(
-  const std::shared_ptr<client_core>& core, std::size_t provider, const std::string& model,
-  std::uint64_t version, completion<model_record> done);
+  const std::shared_ptr<client_core>& core, const std::string& group, const std::string& model,
+  std::uint64_t version, completion<found_record> done);
 
 /// Completes a checked record to a `model_info`. Layers that are not in the cache are fetched in
 /// one request.

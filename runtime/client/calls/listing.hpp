@@ -53,7 +53,7 @@ private:
     if (at == providers_.size())
       return finish();
     ask_(providers_[at], after, [self = this->shared_from_this(), at, after](result<page> r) {
-      auto& provider = self->core_->where().providers[self->providers_[at]].name;
+      auto& provider = self->core_->entry(self->providers_[at]).name;
       if (!r) {
         self->out_.silent.push_back({provider, r.error()});
         return self->next(at + 1, {});

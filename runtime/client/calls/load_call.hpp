@@ -29,6 +29,8 @@ public:
   /// are few enough to come inside the reply.
   /// Errors:  those of views that cannot be written; `cancelled`.
   result<bulk_handle> open(std::vector<tensor_view> targets);
+  /// Returns the views that `open` was given.
+  const std::vector<tensor_view>& targets() const noexcept { return targets_; }
   future<actors::load_receipt> outcome() const { return done_.get_future(); }
 
   void finish(result<actors::load_receipt> outcome);

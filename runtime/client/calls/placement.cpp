@@ -1,11 +1,10 @@
 // Weighted rendezvous hashing.
-#include <millrace/core/digest.hpp>
+#include <millrace/core/placement.hpp>
 #include <millrace/runtime/client/calls/placement.hpp>
 #include <millrace/storage/builtin.hpp>
 
 #include <fmt/format.h>
 
-#include <cmath>
 #include <set>
 #include <string>
 
@@ -13,13 +12,9 @@ namespace millrace {
 
 namespace {
 
-// With the score -w / ln(u), a provider of weight w wins in proportion to its weight.
 double lot(std::string_view model, const actors::provider_entry& provider) {
-  std::string key{provider.name};
-  key += '\0';
-  key += model;
-  auto u = (static_cast<double>(digest(key.data(), key.size()) >> 11) + 0.5) * 0x1p-53;
-  return -static_cast<double>(provider.weight) / std::log(u);
+  auto& id = provider.id.empty() ? provider.name : provider.id;
+  return placement_score(model, id, provider.weight);
 }
 
 // Returns the winner among the providers that `takes_part` accepts; the size of the list when there

@@ -3,10 +3,16 @@
 #include <millrace/core/codec.hpp>
 #include <millrace/runtime/client/calls/listing.hpp>
 #include <millrace/runtime/client/calls/load_call.hpp>
+#include <millrace/runtime/client/calls/model_search.hpp>
 #include <millrace/runtime/client/calls/store_call.hpp>
 #include <millrace/transport/memory/region.hpp>
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <map>
+#include <optional>
+#include <tuple>
 #include <unordered_map>
 
 namespace millrace::runtime {
@@ -19,7 +25,10 @@ using actors::store_service;
 // One store in progress.
 struct store_call : std::enable_shared_from_this<store_call> {
   std::shared_ptr<client_core> core;
+  std::string group;
   std::size_t provider = 0;
+  std::optional<model_places> places; // where the model was before, once it was asked for
+  int searches = 0;
   promise<receipt> done;
   store_request request;
   std::vector<layer_id> ids; // of the graph
@@ -43,10 +52,46 @@ struct store_call : std::enable_shared_from_this<store_call> {
       told_all = true;
       return send();
     }
+    if (!r && asks_for_search(*core, group, r.error()) && searches++ < searches_max)
+      return search();
     region.withdraw();
     if (r)
       core->told(provider).add(ids);
+    if (r && places)
+      return remove_others(*r);
     done.set(std::move(r));
+  }
+
+  void search() {
+    find_model(
+      core, group, request.spec.name,
+      [self = shared_from_this()](const result<model_places>& found) {
+        if (!found) {
+          self->region.withdraw();
+          return static_cast<void>(
+            self->done.set(fail(found.error().within("storing " + self->request.spec.name))));
+        }
+        self->places = *found;
+        self->provider = found->home;
+        self->request.by = found->by;
+        self->told_all = false;
+        self->send();
+      });
+  }
+
+  // Older versions elsewhere could be read later, when this one is erased or evicted.
+  void remove_others(const receipt& stored) {
+    std::erase(places->copies, places->home);
+    erase_copies(
+      core, stored.model, places->by, places->copies,
+      [self = shared_from_this(), stored](const result<void>& removed) {
+        self->done.set(
+          removed ? result<receipt>{stored}
+                  : fail(removed.error().within(fmt::format(
+                      "model {} is stored at provider {}, but an older version was not removed; "
+                      "store it again",
+                      stored.model, stored.provider))));
+      });
   }
 };
 
@@ -161,17 +206,22 @@ status prepare(
 } // namespace
 
 future<receipt> begin_store(
-  const std::shared_ptr<client_core>& core, std::size_t provider, const std::string& model,
+  const std::shared_ptr<client_core>& core, const std::string& group, const std::string& model,
   const model_graph& graph, std::vector<tensor_view> tensors, const store_options& options) {
+  auto provider = core->place_now(model, group);
+  if (!provider)
+    return ready_future<receipt>(fail(provider.error()));
   auto call = std::make_shared<store_call>();
   call->core = core;
-  call->provider = provider;
+  call->group = group;
+  call->provider = *provider;
+  call->request.by = {group, 0};
   call->done = core->make_promise<receipt>();
   auto out = call->done.get_future();
   if (auto bad = prepare(*call, model, graph, tensors, options); !bad.ok())
     return ready_future<receipt>(fail(bad.within("storing " + model)));
   call->request.timeout_ms = timeout_ms(*core, options.timeout);
-  call->request.checksums = options.checksums.value_or(core->where().providers[provider].checksums);
+  call->request.checksums = options.checksums.value_or(core->entry(*provider).checksums);
   // The caller does not have the future yet, so it cannot have cancelled.
   static_cast<void>(call->done.on_cancel([weak = std::weak_ptr{call}] {
     if (auto c = weak.lock())
@@ -181,29 +231,86 @@ future<receipt> begin_store(
   return out;
 }
 
-future<listed<model_summary>> list_models(
+namespace {
+
+using model_listing = listed<model_summary>;
+
+// Leaves each name once, as its newest version says. Providers that were taken out and came back
+// may list versions that were replaced or erased meanwhile. `ids` are those of the providers by
+// name.
+std::vector<model_listing::entry> newest_of(
+  const std::vector<model_listing::entry>& all, const std::string& group,
+  const model_places& places, const std::map<std::string, std::string>& ids) {
+  std::map<std::string, const model_listing::entry*> newest;
+  for (auto& line : all) {
+    auto& known = newest[line.name];
+    auto age = [](auto& m) { return std::tuple{m.view, m.stored_at_ns, m.version}; };
+    // Older services do not name a group.
+    auto ours = line.group.empty() || line.group == group;
+    if (ours && (!known || age(*known) < age(line)))
+      known = &line;
+  }
+  std::vector<model_listing::entry> out;
+  for (auto& [name, line] : newest) {
+    if (!line || line->erased)
+      continue;
+    auto id = ids.find(line->provider);
+    if (
+      id == ids.end() ||
+      superseded_by(places.history, name, id->second, line->view, places.gone).empty())
+      out.push_back(*line);
+  }
+  return out;
+}
+
+void list_at(
   const std::shared_ptr<client_core>& core, const std::string& group, const std::string& prefix,
-  std::uint32_t page) {
-  std::vector<std::size_t> providers;
-  for (std::size_t i = 0; i < core->where().providers.size(); ++i)
-    if (core->where().providers[i].group == group)
-      providers.push_back(i);
-  if (providers.empty())
-    return ready_future<listed<model_summary>>(
-      fail(place(prefix, group, core->where().providers).error()));
+  std::uint32_t page, const model_places& places, const promise<model_listing>& done) {
   auto ask = [core, prefix, page](std::size_t provider, const std::string& after, auto answer) {
     core->ask<store_service>(
       provider, actors::list_request{prefix, after, page},
       [answer, page](result<actors::model_list> r) {
-        answer(r.map([page](auto& list) {
+        answer(r.map([&](auto& list) {
           auto more = list.models.size() >= page;
           return listing_page<model_summary>{std::move(list.models), more};
         }));
       });
   };
-  return listing<model_summary>::begin(
-    core, std::move(providers), std::move(ask),
+  auto all = listing<model_summary>::begin(
+    core, places.asked, std::move(ask),
     [](const model_summary& m) -> const std::string& { return m.name; });
+  all.then([core, group, places, done](const result<model_listing>& r) {
+    if (!r)
+      return static_cast<void>(done.set(fail(r.error())));
+    std::map<std::string, std::string> ids;
+    for (std::size_t i = 0; i < std::min(places.ids.size(), places.asked.size()); ++i)
+      ids[core->entry(places.asked[i]).name] = places.ids[i];
+    done.set(model_listing{newest_of(r->found, group, places, ids), r->silent});
+  });
+}
+
+} // namespace
+
+future<listed<model_summary>> list_models(
+  const std::shared_ptr<client_core>& core, const std::string& group, const std::string& prefix,
+  std::uint32_t page) {
+  auto done = core->make_promise<model_listing>();
+  find_model(core, group, {}, [core, group, prefix, page, done](const result<model_places>& found) {
+    // Services of older versions have no views.
+    auto code = found ? errc::ok : found.error().code();
+    if (code != errc::ok && code != errc::unsupported && code != errc::unavailable)
+      return static_cast<void>(done.set(fail(found.error())));
+    auto places = found.value_or(model_places{});
+    // Those that do not answer are asked once more: the listing names them with the reason.
+    auto& all = core->where().providers;
+    for (std::size_t i = 0; i < all.size(); ++i)
+      if (all[i].group == group && std::ranges::find(places.asked, i) == places.asked.end())
+        places.asked.push_back(i);
+    if (places.asked.empty())
+      return static_cast<void>(done.set(fail(place(prefix, group, all).error())));
+    list_at(core, group, prefix, page, places, done);
+  });
+  return done.get_future();
 }
 
 } // namespace millrace::runtime

@@ -1,0 +1,437 @@
+// Asks every provider of a group, brings their views together, and picks the newest version.
+#include <millrace/runtime/client/calls/model_search.hpp>
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <tuple>
+
+namespace millrace::runtime {
+
+using actors::location;
+using actors::store_service;
+
+namespace {
+
+class model_search : public std::enable_shared_from_this<model_search> {
+public:
+  model_search(
+    std::shared_ptr<client_core> core, std::string group, std::string model,
+    completion<model_places> done)
+    : core_(std::move(core)), group_(std::move(group)), model_(std::move(model)),
+      done_(std::move(done)) {}
+
+  void begin() {
+    answers_.clear();
+    ids_.clear();
+    places_ = {};
+    everyone_ = model_.empty();
+    auto placed = core_->place_now(model_, group_);
+    if (!placed)
+      return done_(fail(placed.error()));
+    placed_ = *placed;
+    ask(everyone_ ? everyone_known() : std::set{placed_});
+  }
+
+private:
+  std::set<std::size_t> everyone_known() const {
+    std::set<std::size_t> known{placed_};
+    auto& all = core_->where().providers;
+    for (std::size_t i = 0; i < all.size(); ++i)
+      if (all[i].group == group_ && !answers_.contains(i))
+        known.insert(i);
+    std::erase_if(known, [this](auto i) { return answers_.contains(i); });
+    return known;
+  }
+
+  // Asks these providers, and then those that follow from their answers.
+  void ask(const std::set<std::size_t>& providers) {
+    std::vector<std::size_t> asked{providers.begin(), providers.end()};
+    std::vector<future<location>> coming;
+    for (auto p : asked)
+      coming.push_back(
+        core_->ask<store_service, actors::locate_request, location>(p, {group_, model_}));
+    when_all(coming).then(
+      [self = shared_from_this(), asked](const result<std::vector<result<location>>>& answers) {
+        for (std::size_t i = 0; i < asked.size(); ++i)
+          self->answers_.emplace(asked[i], (*answers)[i]);
+        self->merge();
+        self->everyone_ ? self->ask_everyone() : self->ask_keepers();
+      });
+  }
+
+  // One provider that knows a view which is in use says who may have the model. Providers that
+  // cannot have it may be down.
+  void ask_keepers() {
+    std::set<std::size_t> more;
+    auto ready = !ids_.empty() && std::ranges::all_of(answers_, [this](auto& entry) {
+      return !entry.second || is_ready(*entry.second);
+    });
+    if (!ready) {
+      everyone_ = true;
+      more = everyone_known();
+      return more.empty() ? ask_everyone() : ask(more);
+    }
+    for (auto& m : members_of(places_.history))
+      if (auto number = core_->number_of(m, group_); may_have(m) && !answers_.contains(number))
+        more.insert(number);
+    more.empty() ? choose() : ask(more);
+  }
+
+  void ask_everyone() {
+    auto more = named_but_not_asked();
+    more.empty() ? judge() : ask(more);
+  }
+
+  std::set<std::size_t> named_but_not_asked() {
+    std::set<std::size_t> more;
+    auto add = [&](const group_member& m) {
+      auto number = core_->number_of(m, group_);
+      if (!answers_.contains(number))
+        more.insert(number);
+    };
+    for (auto& m : members_of(places_.history))
+      if (!ids_.contains(m.id))
+        add(m);
+    for (auto& [provider, answer] : answers_)
+      if (answer)
+        std::ranges::for_each(answer->proposal, add);
+    return more;
+  }
+
+  // Brings together what the providers know.
+  void merge() {
+    auto& all = places_.history;
+    all = {group_, {}, 0};
+    for (auto& [provider, answer] : answers_) {
+      if (!answer)
+        continue;
+      ids_[answer->id] = provider;
+      auto& views = answer->history.views;
+      all.views.insert(all.views.end(), views.begin(), views.end());
+      all.settled = std::max(all.settled, answer->history.settled);
+    }
+    std::ranges::sort(all.views);
+    all.views.erase(std::unique(all.views.begin(), all.views.end()), all.views.end());
+    // One without members stands for all before it.
+    auto unknown =
+      std::find_if(all.views.rbegin(), all.views.rend(), [](auto& v) { return v.members.empty(); });
+    if (unknown != all.views.rend())
+      std::erase_if(all.views, [n = unknown->number](auto& v) {
+        return v.number <= n && !(v.members.empty() && v.number == n);
+      });
+  }
+
+  void judge() {
+    for (auto& [provider, answer] : answers_)
+      if (!answer && answer.error().code() == errc::unsupported)
+        return done_(fail(
+          errc::unsupported,
+          "provider {} is of an older version, which cannot say where models are; upgrade it: {}",
+          core_->entry(provider).name, answer.error().detail()));
+    if (ids_.empty())
+      return done_(fail(answers_.begin()->second.error()));
+    auto added = add_views();
+    if (!added)
+      return done_(fail(added.error()));
+    auto& all = places_.history;
+    bool in_use = !*added && all.settled == all.number() && all.number() > 0;
+    std::vector<std::size_t> behind;
+    for (auto& m : members_of(all)) {
+      auto at = ids_.find(m.id);
+      if (at != ids_.end() && !is_ready(*answers_[at->second]))
+        behind.push_back(at->second);
+      if (at == ids_.end() && !in_use && is_present(m))
+        return done_(fail(out_of_reach(m)));
+    }
+    behind.empty() ? choose() : tell(std::move(behind));
+  }
+
+  bool is_ready(const location& l) const {
+    auto& all = places_.history;
+    return all.number() > 0 && l.history.views == all.views && l.history.settled == all.number() &&
+      l.proposal.empty();
+  }
+
+  // Makes views of the files that ask for one. Returns true if it made any.
+  result<bool> add_views() {
+    auto& all = places_.history;
+    std::set<std::vector<group_member>> asked_for;
+    for (auto& [provider, answer] : answers_) {
+      if (!answer || answer->proposal.empty())
+        continue;
+      auto members = identify(answer->proposal);
+      if (!members)
+        return fail(members.error());
+      asked_for.insert(std::move(*members));
+    }
+    auto count = all.views.size();
+    auto twice = count > 1 && all.views[count - 2].number == all.number();
+    if (count > 0 && !twice)
+      asked_for.erase(all.views.back().members);
+    if (twice && asked_for.empty())
+      asked_for.insert(all.views.back().members);
+    for (auto& members : asked_for)
+      all.views.push_back({all.number() + 1, members});
+    if (!asked_for.empty())
+      all.settled = 0;
+    if (all.views.empty() || all.views.back().members.empty())
+      return fail(errc::unavailable, "no provider says which providers are in group {}", group_);
+    if (all.views.size() > group_views_max) {
+      auto first_kept = all.views.end() - static_cast<std::ptrdiff_t>(group_views_max - 1);
+      auto last_dropped = std::prev(first_kept)->number;
+      all.views.erase(all.views.begin(), first_kept);
+      all.views.insert(all.views.begin(), {last_dropped, {}});
+    }
+    return !asked_for.empty();
+  }
+
+  // Files name providers; the providers know their ids.
+  result<std::vector<group_member>> identify(std::vector<group_member> members) {
+    for (auto& m : members) {
+      auto& answer = answers_.at(core_->number_of(m, group_));
+      if (!answer)
+        return fail(out_of_reach(m));
+      m.id = answer->id;
+      m.forgets = answer->forgets;
+    }
+    std::ranges::sort(members);
+    for (std::size_t i = 1; i < members.size(); ++i)
+      if (members[i - 1].id == members[i].id)
+        return fail(
+          errc::invalid_argument,
+          "providers {} and {} of group {} have the same id, {}; give the newer one another "
+          "(providers[].id)",
+          members[i - 1].name, members[i].name, group_, members[i].id);
+    return members;
+  }
+
+  // Taken out of the group, and of the file of this client: the operator says that it is gone.
+  bool is_present(const group_member& m) {
+    auto& now = places_.history.views.back().members;
+    if (std::ranges::find(now, m.id, &group_member::id) != now.end())
+      return true;
+    return std::ranges::any_of(core_->where().providers, [&](auto& entry) {
+      return entry.name == m.name || (!entry.id.empty() && entry.id == m.id);
+    });
+  }
+
+  status out_of_reach(const group_member& m) {
+    auto& answer = answers_.at(core_->number_of(m, group_));
+    auto what = model_.empty()
+      ? fmt::format("provider {} of group {} must be asked", m.name, group_)
+      : fmt::format("provider {} of group {} may have model {}", m.name, group_, model_);
+    return {
+      errc::unavailable,
+      "{}, and cannot be asked: {}; if it is gone for good, take it out of the providers of every "
+      "node, and restart the nodes",
+      what, answer ? "it has another id now" : answer.error().to_string()};
+  }
+
+  // Tells the providers that are behind: first the views, and when all have them, that all have.
+  void tell(std::vector<std::size_t> behind) {
+    if (searches_++ == searches_max)
+      return done_(fail(errc::busy, "the providers of group {} go on changing; try again", group_));
+    auto views = places_.history;
+    views.settled = 0;
+    tell_all(behind, views, [self = shared_from_this(), behind, views]() mutable {
+      views.settled = views.number();
+      self->tell_all(behind, views, [self] { self->begin(); });
+    });
+  }
+
+  template <class Then>
+  void tell_all(const std::vector<std::size_t>& providers, const group_history& views, Then then) {
+    std::vector<future<actors::done_reply>> coming;
+    for (auto p : providers)
+      coming.push_back(core_->ask<store_service>(p, actors::adopt_request{views}));
+    when_all(coming).then(
+      [self = shared_from_this(), providers,
+       then](const result<std::vector<result<actors::done_reply>>>& answers) mutable {
+        for (std::size_t i = 0; i < providers.size(); ++i) {
+          auto& answer = (*answers)[i];
+          if (!answer && answer.error().code() == errc::busy)
+            return self->begin(); // it knows more than it did
+          if (!answer)
+            return self->done_(fail(answer.error().within(fmt::format(
+              "telling provider {} which providers are in group {}",
+              self->core_->entry(providers[i]).name, self->group_))));
+        }
+        then();
+      });
+  }
+
+  void choose() {
+    auto& all = places_.history;
+    places_.by = {group_, all.number()};
+    core_->learn_view(group_, all.views.back());
+    for (auto& m : members_of(all)) {
+      if (auto at = ids_.find(m.id); at != ids_.end())
+        places_.asked.push_back(at->second), places_.ids.push_back(m.id);
+      else if (answers_.contains(core_->number_of(m, group_)) && !is_present(m))
+        places_.gone.push_back(m.id);
+    }
+    if (model_.empty())
+      return done_(std::move(places_));
+    status bad = check_keepers();
+    if (!bad.ok())
+      return done_(fail(bad));
+    places_.home = ids_.at(home_of(model_, all.views.back())->id);
+    pick_newest();
+    done_(std::move(places_));
+  }
+
+  // Every provider at which a view placed the name must have answered, or be gone.
+  status check_keepers() {
+    for (auto& m : members_of(places_.history)) {
+      if (!may_have(m) || ids_.contains(m.id))
+        continue;
+      if (is_present(m))
+        return out_of_reach(m);
+      places_.may_be_away = true;
+      away_ = m.name;
+    }
+    return {};
+  }
+
+  bool may_have(const group_member& m) const {
+    return std::ranges::any_of(places_.history.views, [&](auto& v) {
+      auto* home = home_of(model_, v);
+      return !home || home->id == m.id;
+    });
+  }
+
+  status because(const std::string& why) const {
+    return {errc::not_found, "no model named {}: {}", model_, why};
+  }
+
+  void pick_newest() {
+    auto age = [&](std::size_t provider) {
+      auto& l = *answers_[provider];
+      return std::tuple{l.view, l.stored_at_ns, l.version};
+    };
+    for (auto provider : places_.asked)
+      if (answers_[provider]->has_model)
+        places_.copies.push_back(provider);
+    std::ranges::sort(places_.copies, {}, age);
+    places_.missing = {errc::not_found, "no model named {}", model_};
+    if (places_.copies.empty()) {
+      if (places_.may_be_away)
+        places_.missing = because(
+          fmt::format("it may be at provider {}, which was taken out of group {}", away_, group_));
+      return;
+    }
+    auto newest = places_.copies.back();
+    auto& at = *answers_[newest];
+    auto why = superseded_by(places_.history, model_, at.id, at.view, places_.gone);
+    if (!why.empty())
+      places_.missing = because(why);
+    else if (!at.erased)
+      places_.newest = newest;
+  }
+
+  std::shared_ptr<client_core> core_;
+  std::string group_, model_;
+  completion<model_places> done_;
+  std::map<std::size_t, result<location>> answers_; // by provider
+  std::map<std::string, std::size_t> ids_;          // of those that answered
+  model_places places_;
+  std::size_t placed_ = 0;
+  bool everyone_ = false; // is asked, since the providers do not agree
+  std::string away_;      // the name of a provider that may have it and is gone
+  int searches_ = 0;
+};
+
+// Erases the versions at these providers, one after the other.
+struct erasing : std::enable_shared_from_this<erasing> {
+  std::shared_ptr<client_core> core;
+  std::string model;
+  actors::placement_claim by;
+  std::vector<std::size_t> providers;
+  completion<void> done;
+
+  void next(std::size_t at) {
+    if (at == providers.size())
+      return done({});
+    core->ask<store_service>(
+      providers[at], actors::erase_request{model, by, false},
+      [self = shared_from_this(), at](const result<actors::done_reply>& r) {
+        if (r || r.error().code() == errc::not_found)
+          return self->next(at + 1);
+        auto& why = r.error();
+        auto moved = why.code() == errc::unsupported_version;
+        auto said = status{moved ? errc::busy : why.code(), why.detail()};
+        self->done(fail(said.within(fmt::format(
+          "removing the version of {} at provider {}", self->model,
+          self->core->entry(self->providers[at]).name))));
+      });
+  }
+};
+
+// Leaves a mark where the name is placed, if a provider that is away may have a version.
+void erase_found(
+  const std::shared_ptr<client_core>& core, const std::string& model, const model_places& places,
+  completion<void> done) {
+  if (!places.newest)
+    return done(fail(places.missing));
+  if (!places.may_be_away)
+    return erase_copies(core, model, places.by, places.copies, std::move(done));
+  auto others = places.copies;
+  std::erase(others, places.home);
+  core->ask<store_service>(
+    places.home, actors::erase_request{model, places.by, true},
+    [core, model, by = places.by, others, done](const result<actors::done_reply>& r) {
+      r ? erase_copies(core, model, by, others, done) : done(fail(r.error()));
+    });
+}
+
+} // namespace
+
+void find_model(
+  const std::shared_ptr<client_core>& core, const std::string& group, const std::string& model,
+  completion<model_places> done) {
+  std::make_shared<model_search>(core, group, model, std::move(done))->begin();
+}
+
+bool asks_for_search(client_core& core, const std::string& group, const status& why) {
+  if (why.code() == errc::unsupported_version)
+    return true;
+  // A provider that is alone has no other one to ask.
+  auto in_group = std::ranges::count(core.where().providers, group, &actors::provider_entry::group);
+  return why.code() == errc::unavailable && in_group > 1;
+}
+
+void erase_copies(
+  const std::shared_ptr<client_core>& core, const std::string& model,
+  const actors::placement_claim& by, std::vector<std::size_t> providers, completion<void> done) {
+  auto all = std::make_shared<erasing>();
+  all->core = core;
+  all->model = model;
+  all->by = by;
+  all->providers = std::move(providers);
+  all->done = std::move(done);
+  all->next(0);
+}
+
+void erase_model(
+  const std::shared_ptr<client_core>& core, const std::string& group, const std::string& model,
+  completion<void> done) {
+  auto placed = core->place_now(model, group);
+  if (!placed)
+    return done(fail(placed.error()));
+  core->ask<store_service>(
+    *placed, actors::erase_request{model, {group, 0}, false},
+    [core, group, model, done = std::move(done)](const result<actors::done_reply>& r) {
+      if (r)
+        return done({});
+      if (!asks_for_search(*core, group, r.error()))
+        return done(fail(r.error()));
+      find_model(core, group, model, [core, model, done](const result<model_places>& places) {
+        places ? erase_found(core, model, *places, done) : done(fail(places.error()));
+      });
+    });
+}
+
+} // namespace millrace::runtime

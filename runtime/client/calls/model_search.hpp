@@ -1,0 +1,110 @@
+// Finds the provider of a model when the one at which its name is placed cannot answer alone.
+// Internal, used by `repository` and `store_call`; needs CAF.
+#pragma once
+
+#include <millrace/actors/store/store_messages.hpp>
+#include <millrace/runtime/client/calls/client_core.hpp>
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace millrace::runtime {
+
+/// Where a model is, as all providers of its group say.
+struct model_places {
+  actors::placement_claim by; // for requests that follow from this
+  group_history history;
+  std::size_t home = 0;              // where a store puts it
+  std::optional<std::size_t> newest; // has the newest version
+  status missing;                    // why there is no newest
+  std::vector<std::size_t> copies;   // providers with a version or a mark of it, oldest first
+  std::vector<std::size_t> asked;    // every provider of the history that can be asked
+  std::vector<std::string> ids;      // of those, in the same order
+  std::vector<std::string> gone;     // ids of those that were taken out and cannot be asked
+  bool may_be_away = false;          // one of them may have a version
+};
+
+/// Asks all providers of a group where a model is. Tells them of each other first, where the group
+/// has changed. With an empty model it does only that.
+/// Errors:  `unavailable` naming a provider that may have the model; `unsupported` naming one of an
+///          older version; `busy` while the group goes on changing.
+void find_model(
+  const std::shared_ptr<client_core>& core, const std::string& group, const std::string& model,
+  completion<model_places> done);
+
+/// Returns true if other providers must be asked after this error.
+bool asks_for_search(client_core& core, const std::string& group, const status& why);
+
+inline constexpr int searches_max = 5;
+
+/// A request about one model that must reach the provider with its newest version.
+template <class Reply>
+class keeper_call : public std::enable_shared_from_this<keeper_call<Reply>> {
+public:
+  using ask_one =
+    std::function<void(std::size_t provider, actors::placement_claim by, completion<Reply> done)>;
+
+  keeper_call(
+    std::shared_ptr<client_core> core, std::string group, std::string model, ask_one ask,
+    completion<Reply> done)
+    : core_(std::move(core)), group_(std::move(group)), model_(std::move(model)),
+      ask_(std::move(ask)), done_(std::move(done)) {}
+
+  void begin() {
+    auto placed = core_->place_now(model_, group_);
+    placed ? begin_at(*placed, {group_, 0}) : done_(fail(placed.error()));
+  }
+
+  void begin_at(std::size_t provider, actors::placement_claim by) {
+    ask_(provider, std::move(by), [self = this->shared_from_this()](result<Reply> r) {
+      auto again = !r &&
+        (asks_for_search(*self->core_, self->group_, r.error()) ||
+         (self->searches_ > 0 && self->searches_ < 3 && r.error().code() == errc::not_found));
+      if (!again || self->searches_++ == searches_max)
+        return self->done_(std::move(r));
+      self->search();
+    });
+  }
+
+private:
+  void search() {
+    find_model(
+      core_, group_, model_, [self = this->shared_from_this()](const result<model_places>& places) {
+        if (places && places->newest)
+          self->begin_at(*places->newest, places->by);
+        else
+          self->done_(fail(places ? places->missing : places.error()));
+      });
+  }
+
+  std::shared_ptr<client_core> core_;
+  std::string group_, model_;
+  ask_one ask_;
+  completion<Reply> done_;
+  int searches_ = 0;
+};
+
+/// Asks the provider at which the model is placed; after a search, the one that has it.
+template <class Reply>
+void ask_keeper(
+  std::shared_ptr<client_core> core, std::string group, std::string model,
+  typename keeper_call<Reply>::ask_one ask, completion<Reply> done) {
+  std::make_shared<keeper_call<Reply>>(
+    std::move(core), std::move(group), std::move(model), std::move(ask), std::move(done))
+    ->begin();
+}
+
+/// Erases all versions of a model, the newest one last.
+void erase_model(
+  const std::shared_ptr<client_core>& core, const std::string& group, const std::string& model,
+  completion<void> done);
+
+/// Erases the versions at `providers`, in their order. Those that are gone already count as erased.
+void erase_copies(
+  const std::shared_ptr<client_core>& core, const std::string& model,
+  const actors::placement_claim& by, std::vector<std::size_t> providers, completion<void> done);
+
+} // namespace millrace::runtime
