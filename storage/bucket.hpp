@@ -14,6 +14,14 @@
 
 namespace millrace::storage {
 
+/// Names that begin with this byte are the provider's own records. No client can store them, and
+/// they are neither listed nor counted.
+inline constexpr char own_name_prefix = '\x01';
+
+inline bool is_own_name(std::string_view name) noexcept {
+  return name.starts_with(own_name_prefix);
+}
+
 /// The capabilities of a kind of bucket, as data, so that one suite tests every kind.
 struct bucket_capabilities {
   bool durable = false;  // a published model survives `kill -9` and power loss

@@ -4,10 +4,10 @@
 
 #include <millrace/config/schema.hpp>
 #include <millrace/core/memory.hpp>
+#include <millrace/storage/at_rest.hpp>
 #include <millrace/storage/bucket.hpp>
 #include <millrace/storage/checkpoint_store.hpp>
 #include <millrace/storage/flush/step_flusher.hpp>
-#include <millrace/storage/salvage.hpp>
 
 #include <functional>
 #include <memory>
@@ -40,9 +40,7 @@ struct bucket_kind {
   std::function<result<opened_bucket>(
     const config::option_set& options, std::shared_ptr<memory_source> memory)>
     open;
-  /// Finds what is whole in storage that cannot be opened. Null for a kind in memory. Errors:
-  /// `invalid_argument` when the path has no storage of this kind.
-  std::function<status(const std::string& path, salvager& to)> salvage;
+  storage_at_rest at_rest;
 };
 
 /// Converts what the factories of kinds return.
@@ -56,7 +54,7 @@ inline result<opened_bucket> as_opened(result<opened_bucket> both) { return both
 template <class Options, class Opened>
 bucket_kind bucket_of(
   std::string_view name, result<Opened> (*open)(Options, std::shared_ptr<memory_source>),
-  status (*salvage)(const std::string&, salvager&) = nullptr) {
+  const storage_at_rest& at_rest = {}) {
   auto section = config::section_of<Options>(name);
   auto needs = [](const config::option_set& all) { return needs_of(all.of<Options>()); };
   return {
@@ -69,7 +67,7 @@ bucket_kind bucket_of(
         return fail(bad);
       return as_opened(open(options, std::move(memory)));
     },
-    salvage};
+    at_rest};
 }
 
 } // namespace millrace::storage

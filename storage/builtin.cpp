@@ -9,8 +9,8 @@ namespace millrace::storage {
 const std::vector<bucket_kind>& builtin_buckets() {
   static const std::vector<bucket_kind> kinds = {
     bucket_of("memory", open_memory_bucket),
-    bucket_of("rocksdb", open_rocksdb_bucket, salvage_rocksdb_bucket),
-    bucket_of("pmem", open_pmem_bucket, salvage_pool),
+    bucket_of("rocksdb", open_rocksdb_bucket, rocksdb_at_rest),
+    bucket_of("pmem", open_pmem_bucket, pool_at_rest),
   };
   return kinds;
 }
@@ -27,18 +27,11 @@ result<const bucket_kind*> bucket_called(std::string_view name) {
     errc::invalid_argument, "there is no kind of bucket called {}; the kinds are: {}", name, known);
 }
 
-status salvage_storage(const std::string& path, salvager& to) {
-  status first;
-  for (auto& kind : builtin_buckets()) {
-    if (!kind.salvage)
-      continue;
-    auto outcome = kind.salvage(path, to);
-    if (outcome.code() != errc::invalid_argument)
-      return outcome;
-    if (first.ok())
-      first = std::move(outcome);
-  }
-  return first;
+result<storage_at_rest> storage_at(const std::string& path) {
+  for (auto& kind : builtin_buckets())
+    if (kind.at_rest.is_at && kind.at_rest.is_at(path))
+      return kind.at_rest;
+  return fail(errc::not_found, "there is no storage of a provider at {}", path);
 }
 
 } // namespace millrace::storage

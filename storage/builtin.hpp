@@ -15,8 +15,7 @@ const std::vector<bucket_kind>& builtin_buckets();
 /// Errors: `invalid_argument` that lists the kinds.
 result<const bucket_kind*> bucket_called(std::string_view name);
 
-/// Finds what is whole in the storage at a path, of whatever kind it is.
-/// Errors: `invalid_argument` when no kind has its storage there; those of the kind's `salvage`.
-[[nodiscard]] status salvage_storage(const std::string& path, salvager& to);
+/// Returns the functions of the kind whose storage is at a path. Errors: `not_found` when none is.
+result<storage_at_rest> storage_at(const std::string& path);
 
 } // namespace millrace::storage

@@ -137,7 +137,10 @@ void add_models_command(CLI::App& app, invocation& call) {
     *models, call,
     "Write all models that are whole to files, from the directory of a provider that no service "
     "has open",
-    "the directory of a provider", storage::salvage_storage);
+    "the directory of a provider", [](const std::string& path, storage::salvager& to) {
+      auto at_rest = storage::storage_at(path);
+      return at_rest ? at_rest->salvage(path, to) : at_rest.error();
+    });
 }
 
 } // namespace millrace::tools

@@ -1,11 +1,10 @@
 // `millrace models verify`: reads a bucket that no service has open.
-#include <millrace/storage/rocksdb/verify.hpp>
+#include <millrace/storage/builtin.hpp>
 #include <millrace/tools/models_verify.hpp>
 #include <millrace/tools/output.hpp>
 #include <millrace/tools/progress_line.hpp>
 #include <millrace/tools/text.hpp>
 
-#include <filesystem>
 #include <memory>
 #include <ostream>
 
@@ -25,14 +24,13 @@ json row_of(const storage::model_at_rest& model) {
 }
 
 int verify(invocation& call, const std::string& path) {
-  if (std::filesystem::is_regular_file(path))
-    return report(
-      call,
-      status{errc::invalid_argument, "{} is a file; for a pool use `millrace pool check`", path});
+  auto at_rest = storage::storage_at(path);
+  if (!at_rest)
+    return report(call, at_rest.error());
   std::uint64_t verified = 0, bytes = 0, without = 0;
   json damaged = json::array();
   progress_line line{call, path};
-  auto outcome = storage::verify_rocksdb_bucket(path, [&](const storage::model_at_rest& model) {
+  auto outcome = at_rest->verify(path, [&](const storage::model_at_rest& model) {
     bytes += model.size_bytes;
     line.show(bytes, 0);
     if (!model.outcome.ok()) {
@@ -73,7 +71,7 @@ void add_models_verify(CLI::App& models, invocation& call) {
   auto path = std::make_shared<std::string>();
   auto* command = add_command(
     models, call, "verify",
-    "Compare the models of a RocksDB provider with their checksums, while no service has it open; "
+    "Compare the models of a provider with their checksums, while no service has it open; "
     "changes nothing",
     [&call, path] { return verify(call, *path); });
   command->add_option("PATH", *path, "directory of the provider")->type_name("")->required();

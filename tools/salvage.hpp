@@ -2,7 +2,7 @@
 // salvage`.
 #pragma once
 
-#include <millrace/storage/salvage.hpp>
+#include <millrace/storage/at_rest.hpp>
 #include <millrace/tools/command.hpp>
 
 #include <functional>

@@ -10,7 +10,7 @@ namespace millrace::actors {
 
 namespace {
 
-const std::string own_record = std::string{own_name_prefix} + "placement";
+const std::string own_record = std::string{storage::own_name_prefix} + "placement";
 constexpr auto metadata_key = "placement";
 constexpr std::uint32_t names_page = 1000;
 constexpr std::size_t groups_max = 64; // of which one bucket has had models

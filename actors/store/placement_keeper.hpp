@@ -15,9 +15,6 @@
 
 namespace millrace::actors {
 
-/// Names that begin so are the provider's own. No client can store or list them.
-inline constexpr char own_name_prefix = '\x01';
-
 /// The provider's place in the configuration.
 struct placement_file {
   std::string id; // may be empty

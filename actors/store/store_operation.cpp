@@ -62,7 +62,7 @@ private:
     auto& spec = request_.spec;
     if (auto bad = validate_model_name(spec.name); !bad.ok())
       return bad;
-    if (spec.name.front() == own_name_prefix)
+    if (storage::is_own_name(spec.name))
       return {errc::invalid_argument, "a model's name must not begin with the byte 1"};
     auto claim = store_->placement.may_store(spec.name, request_.by);
     if (!claim)

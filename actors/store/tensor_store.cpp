@@ -98,7 +98,7 @@ private:
     return answer_from<model_list, std::vector<model_summary>>(
       [&](auto done) {
         // After every name that begins with `own_name_prefix`: none has a byte of 255.
-        auto own = std::string{own_name_prefix} + '\xff';
+        auto own = std::string{storage::own_name_prefix} + '\xff';
         bucket().list(
           request.prefix, std::max(request.after, own), std::min(request.count_max, listed_max),
           std::move(done));

@@ -3,6 +3,7 @@
 #include <millrace/storage/pmem/pmem_kind.hpp>
 
 #include <array>
+#include <filesystem>
 
 namespace millrace::storage {
 
@@ -20,6 +21,18 @@ result<opened_bucket> open_pmem_bucket(
       options.repack == repack_mode::when_low},
     pool};
 }
+
+const storage_at_rest pool_at_rest{
+  [](const std::string& path) {
+    std::error_code why;
+    auto what = std::filesystem::status(path, why).type();
+    return what == std::filesystem::file_type::regular ||
+      what == std::filesystem::file_type::character;
+  },
+  salvage_pool,
+  [](const std::string& path, const auto&) {
+    return status{errc::invalid_argument, "{} is a pool; use `millrace pool check`", path};
+  }};
 
 } // namespace millrace::storage
 

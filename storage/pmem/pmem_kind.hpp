@@ -27,6 +27,9 @@ inline config::memory_needs needs_of(const pmem_options&) { return {}; }
 result<opened_bucket> open_pmem_bucket(
   pmem_options options, std::shared_ptr<memory_source> staging);
 
+/// Salvages pools. `millrace pool check` verifies them.
+extern const storage_at_rest pool_at_rest;
+
 } // namespace millrace::storage
 
 namespace millrace::config {

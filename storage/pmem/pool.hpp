@@ -3,8 +3,8 @@
 #pragma once
 
 #include <millrace/core/memory.hpp>
+#include <millrace/storage/at_rest.hpp>
 #include <millrace/storage/checkpoint_store.hpp>
-#include <millrace/storage/salvage.hpp>
 #include <millrace/storage/when_full.hpp>
 
 #include <cstdint>

@@ -191,9 +191,10 @@ result<bucket_files> open_to_verify(const std::string& path) {
   if (!has_index(path))
     return fail(errc::not_found, "{} holds no RocksDB bucket: there is no index/CURRENT", path);
   auto file = io::open_file(path + "/bucket.lock", O_RDONLY);
-  if (!file)
+  // A copy of a directory may lack it.
+  if (!file && file.error().code() != errc::not_found)
     return fail(file.error());
-  if (auto bad = lock(*file, LOCK_SH, path); !bad.ok())
+  if (auto bad = file ? lock(*file, LOCK_SH, path) : status{}; !bad.ok())
     return fail(std::move(bad));
   auto stopped_at = read_stop_mark(path);
   if (!stopped_at)
@@ -208,7 +209,8 @@ result<bucket_files> open_to_verify(const std::string& path) {
   if (!space)
     return fail(space.error());
   return bucket_files{
-    std::move(*file), std::move(account), nullptr, std::move(*db), std::move(*space)};
+    file ? std::move(*file) : io::file_handle{}, std::move(account), nullptr, std::move(*db),
+    std::move(*space)};
 }
 
 } // namespace millrace::storage::rocksdb

@@ -2,9 +2,9 @@
 // the kind in `storage/builtin.cpp`.
 #pragma once
 
+#include <millrace/storage/at_rest.hpp>
 #include <millrace/storage/bucket.hpp>
 #include <millrace/storage/rocksdb/rocksdb_options.hpp>
-#include <millrace/storage/salvage.hpp>
 
 #include <memory>
 
@@ -25,5 +25,16 @@ result<std::shared_ptr<bucket>> open_rocksdb_bucket(
 /// Errors: `invalid_argument` for a directory without an index, `busy` when a live process has it
 ///         open, `no_space`; those of `to`.
 [[nodiscard]] status salvage_rocksdb_bucket(const std::string& path, salvager& to);
+
+/// Reads every model of a bucket and compares it with its checksums. Changes nothing.
+/// Errors: `not_found` when no bucket is there, `busy` while a process has it open, `corrupt_data`
+///         when its index cannot be read.
+[[nodiscard]] status verify_rocksdb_bucket(
+  const std::string& path, const std::function<void(const model_at_rest&)>& seen);
+
+bool is_rocksdb_bucket(const std::string& path);
+
+inline constexpr storage_at_rest rocksdb_at_rest{
+  is_rocksdb_bucket, salvage_rocksdb_bucket, verify_rocksdb_bucket};
 
 } // namespace millrace::storage

@@ -181,9 +181,13 @@ result<std::pair<std::unique_ptr<index>, records>> open_copy(
 
 } // namespace
 
-status salvage_rocksdb_bucket(const std::string& path, salvager& to) {
+bool is_rocksdb_bucket(const std::string& path) {
   std::error_code why;
-  if (!fs::is_directory(path + "/index", why))
+  return fs::is_directory(path + "/index", why);
+}
+
+status salvage_rocksdb_bucket(const std::string& path, salvager& to) {
+  if (!is_rocksdb_bucket(path))
     return {
       errc::invalid_argument, "{} is no directory of a rocksdb provider: it has no index", path};
   auto lock = lock_directory(path);
@@ -197,6 +201,8 @@ status salvage_rocksdb_bucket(const std::string& path, salvager& to) {
     return opened.error();
   auto& [db, found] = *opened;
   for (auto& [model, encoded] : found) {
+    if (is_own_name(model))
+      continue;
     auto source = stored_source::open(path + "/segments", *db, model, encoded);
     auto bad = source ? (*source)->verify() : source.error();
     if (!bad.ok()) {

@@ -122,4 +122,23 @@ BOOST_AUTO_TEST_CASE(an_open_bucket_and_other_places_are_refused) {
   BOOST_TEST(code_of() == "busy");
 }
 
+BOOST_AUTO_TEST_CASE(salvage_writes_what_is_whole_and_no_record_of_the_provider) {
+  bucket_place place;
+  {
+    auto subject = place.open();
+    store_three(*subject);
+    auto own = std::string{storage::own_name_prefix} + "own";
+    BOOST_REQUIRE(testing::store(*subject, spec_of(own, {}), 1));
+  }
+  place.damage_segments(2 * mib);
+  BOOST_TEST(place.verify(1).at("without_checksums") == 1);
+  std::ostringstream out;
+  auto code =
+    tools::run({"models", "salvage", place.path, place.dir.path() + "/out", "--json"}, out, out);
+  BOOST_TEST(code == 1);
+  auto said = json::parse(out.str());
+  BOOST_TEST(said.at("saved").size() == 2u, out.str());
+  BOOST_TEST(said.at("lost").size() == 1u, out.str());
+}
+
 BOOST_AUTO_TEST_SUITE_END()
