@@ -9,7 +9,7 @@ thread_local actor_home* actor_home::running = nullptr;
 
 void operation_lane::start(std::shared_ptr<operation> op) {
   reap();
-  auto who = party_of(op->from());
+  auto who = op->from().holder;
   if (may_run_.take(who))
     return run({std::move(who), std::move(op)});
   if (!may_wait_.take(who))

@@ -77,7 +77,7 @@ private:
            in_flight_ < this->context_->bounds.windows_max) {
       ++in_flight_;
       this->context_->ask_for_window(
-        party_of(this->request_.from),
+        this->request_.from.holder,
         [self = this->shared_from_this(), index = next_++](result<std::shared_ptr<void>> place) {
           if (!self->answered())
             self->fetch(index, std::move(*place));

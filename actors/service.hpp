@@ -87,14 +87,9 @@ MILLRACE_INSPECT(done_reply, x.unused)
 struct asker {
   peer_id peer;
   std::uint64_t connection = 0; // the peer's connection; its registrations end with it
-  std::string owner = {};       // the peer's user or host, see `party`
+  party holder = {};            // of what the asker is given; nil: this process itself
 
   friend auto operator<=>(const asker&, const asker&) = default;
 };
-
-/// Returns the party that holds what the asker is given.
-inline party party_of(const asker& who) {
-  return {who.owner, who.peer == this_peer() ? peer_id{} : who.peer};
-}
 
 } // namespace millrace::actors

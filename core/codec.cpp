@@ -73,6 +73,7 @@ void wire_reader::get(std::string& x) {
 
 bool wire_reader::charge(std::uint64_t size_bytes) {
   if (size_bytes > budget_) {
+    over_budget_ = ok();
     stumble("decodes to more memory than allowed");
     return false;
   }

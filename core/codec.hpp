@@ -87,6 +87,8 @@ public:
   bool ok() const noexcept { return fault_ == nullptr; }
   /// Returns why reading failed, or null if it did not.
   const char* fault() const noexcept { return fault_; }
+  /// True if the bytes would take more memory than the limits allow; they may be well formed.
+  bool over_budget() const noexcept { return over_budget_; }
   bool at_end() const noexcept { return at_ == end_; }
   std::span<const std::byte> rest() const noexcept { return {at_, end_}; }
 
@@ -132,6 +134,7 @@ private:
   std::uint64_t budget_;
   std::uint32_t depth_ = 0;
   const char* fault_ = nullptr;
+  bool over_budget_ = false;
 };
 
 /// Returns the bytes of one value.

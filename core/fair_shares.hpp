@@ -5,6 +5,7 @@
 #include <millrace/core/ids.hpp>
 
 #include <algorithm>
+#include <compare>
 #include <cstdint>
 #include <deque>
 #include <list>
@@ -22,7 +23,7 @@ struct party {
   peer_id process;         // nil: this process itself
   bool privileged = false; // it may take the places that are kept
 
-  friend bool operator==(const party&, const party&) = default;
+  friend auto operator<=>(const party&, const party&) = default;
 };
 
 /// Counts who holds how many of a number of places.

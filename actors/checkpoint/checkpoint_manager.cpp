@@ -78,7 +78,7 @@ private:
       rp.deliver(to_caf_error(bad));
       return rp;
     }
-    auto place = lend_place(places_, party_of(request.from));
+    auto place = lend_place(places_, request.from.holder);
     if (!place) {
       rp.deliver(to_caf_error(no_place_for(request.from)));
       return rp;
@@ -111,7 +111,7 @@ private:
       errc::busy,
       "provider {} has {} shards registered, {} of them by this process "
       "(checkpoints.registrations_max, which processes share)",
-      deps_.name, places_->taken(), places_->taken_by(party_of(who))};
+      deps_.name, places_->taken(), places_->taken_by(who.holder)};
   }
 
   void ask_store(const enrolling_ptr& e) {
@@ -161,7 +161,7 @@ private:
     deps.blocks = deps_.blocks;
     deps.windows = deps_.windows;
     deps.shard = e.request.shard;
-    deps.owner = party_of(e.request.from);
+    deps.owner = e.request.from.holder;
     deps.source = e.request.source;
     deps.busy = e.request.busy;
     deps.queued_max = deps_.limits.saves_queued_max;

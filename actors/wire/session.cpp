@@ -81,7 +81,9 @@ private:
   // A process may have several connections. Registrations end with the connection through which
   // they came.
   asker asker_of(const channel& c) const {
-    return {c.peer().id, number_, net::party_of(c.peer()).owner};
+    auto who = net::party_of(c.peer());
+    who.privileged = false; // places for operations are not kept for anyone
+    return {c.peer().id, number_, std::move(who)};
   }
 
   // Runs in the caller, after the requests that the peer sent before. A registration on its way

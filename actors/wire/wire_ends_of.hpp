@@ -35,7 +35,14 @@ private:
   status ask(wire_reader& reader, const peer_request& asked) const {
     using reply = typename Service::template reply_of<Request>;
     Request request;
-    if (!reader(request))
+    if (!reader(request) && reader.over_budget()) {
+      asked.back.refuse(
+        {errc::invalid_argument,
+         "the request describes more than fits in {} MiB; ask for less at a time",
+         decode_limits{}.decoded_bytes_max >> 20});
+      return {};
+    }
+    if (!reader.ok())
       return {errc::protocol_error, std::string{"a request: "} + reader.fault()};
     // The connection says whose memory a handle may name, never the message.
     if (handle_check check{asked.from.peer}; !check(request)) {

@@ -5,6 +5,7 @@
 
 #include <unistd.h>
 
+#include <cstring>
 #include <utility>
 
 namespace millrace::net {
@@ -94,11 +95,16 @@ std::shared_ptr<fair_shares> shares_of(const listener_options& where) {
 }
 
 party party_of(const peer_info& peer) {
+  if (peer.address)
+    return {source_of(*peer.address), peer.id};
   party who;
-  who.owner = peer.address ? source_of(*peer.address) : "user " + std::to_string(peer.uid);
-  if (peer.id != this_peer())
+  who.owner = "user " + std::to_string(peer.uid);
+  who.privileged = peer.uid == 0 || peer.uid == ::geteuid();
+  auto pid = static_cast<pid_t>(peer.pid);
+  if (pid == 0) // of a namespace that is not seen here
     who.process = peer.id;
-  who.privileged = !peer.address && (peer.uid == 0 || peer.uid == ::geteuid());
+  else if (pid != ::getpid())
+    std::memcpy(who.process.bytes.data(), &pid, sizeof pid);
   return who;
 }
 

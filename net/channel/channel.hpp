@@ -76,8 +76,9 @@ inline std::string name_and_host(const peer_info& peer) {
   return peer.address ? peer.name + "@" + peer.address->host() : peer.name;
 }
 
-/// Returns the party that holds what the peer is given. Its owner is the user or, on a network, the
-/// host. Root and the user of this process are privileged.
+/// Returns the party that holds what the peer is given: a user's process by its number, which the
+/// kernel reports, or on a network a host's process by the id that it announces. Root and the user
+/// of this process are privileged.
 party party_of(const peer_info& peer);
 
 /// The bounds of a channel. `network_options` has those that the configuration sets.

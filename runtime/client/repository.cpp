@@ -34,7 +34,7 @@ void begin_load(
     rows.push_back(target.first_row);
     views.push_back(std::move(target.into));
   }
-  auto memory = call->open(std::move(views));
+  auto memory = call->open(model, options.version, std::move(views));
   if (!memory)
     return call->finish(fail(memory.error()));
   auto ask = [core, call, model, memory = *memory, rows = std::move(rows),

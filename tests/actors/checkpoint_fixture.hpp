@@ -41,7 +41,7 @@ struct checkpoint_fixture : actor_fixture {
   heap_memory_source memory{16 << 20};
   actors::checkpoint_manager_deps deps;
   actors::local_checkpoint_manager manager;
-  actors::asker trainer{random_id<peer_id>(), 1};
+  actors::asker trainer = process_of("user 1");
 
   checkpoint_fixture() {
     deps.name = "pool";

@@ -175,7 +175,7 @@ BOOST_AUTO_TEST_CASE(a_process_that_registers_without_end_leaves_registrations_t
   BOOST_TEST((refused.error().code() == errc::busy));
   BOOST_TEST(refused.error().detail().find("4 of them by this process") != std::string::npos);
   auto others = enrolling("others");
-  others.from = {random_id<peer_id>(), 1, "user 2"};
+  others.from = process_of("user 2");
   BOOST_TEST(try_enroll(others).has_value());
   // Places come back with the connection.
   lose(trainer);

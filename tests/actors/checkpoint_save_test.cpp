@@ -386,7 +386,7 @@ BOOST_AUTO_TEST_CASE(a_trainer_that_is_stopped_in_a_snapshot_leaves_staging_memo
   stuck.snapshot = true;
   ask(manager, stuck);
   BOOST_TEST(fabric->waiting.size() == 2u);
-  trainer = {random_id<peer_id>(), 2, "user 2"};
+  trainer = process_of("user 2");
   auto request = saving(enroll(enrolling("m", {1000})), 1);
   request.snapshot = true;
   auto staged = ask(manager, request);

@@ -131,7 +131,7 @@ private:
     r.spec.tensors = m.tensors;
     r.checksums = dice_.percent(80);
     r.timeout_ms = timeout();
-    r.from = {who->id, 1, "user 1"};
+    r.from = {who->id, 1, {"user 1", who->id, false}};
     std::shared_ptr<peer_memory> memory;
     if (bytes.size() <= 4096 && dice_.percent(50)) {
       auto* first = reinterpret_cast<std::uint8_t*>(bytes.data());
@@ -160,7 +160,7 @@ private:
     load_request r;
     r.model = m.name;
     r.timeout_ms = timeout();
-    r.from = {who->id, 1, "user 1"};
+    r.from = {who->id, 1, {"user 1", who->id, false}};
     loaded found{&m, 0, 0, size_bytes(m.tensors), {}};
     if (dice_.percent(60)) {
       for (auto& t : m.tensors.tensors)

@@ -156,13 +156,13 @@ BOOST_AUTO_TEST_CASE(a_process_that_never_serves_its_stores_keeps_nobody_waiting
   limits.stores_max = 64;
   limits.queued_max = 64;
   restart();
-  asker greedy{random_id<peer_id>(), 1, "user 1"};
+  auto greedy = process_of("user 1");
   for (int i = 0; i < 200; ++i)
     ask(request_of(greedy, "greedy"));
   auto taken = fabric->waiting.size();
   BOOST_TEST(taken == 32u);
   for (int i = 0; i < 10; ++i) {
-    auto pending = ask(request_of({random_id<peer_id>(), 1, "user 2"}, "m" + std::to_string(i)));
+    auto pending = ask(request_of(process_of("user 2"), "m" + std::to_string(i)));
     BOOST_TEST_REQUIRE(fabric->waiting.size() == taken + 1);
     std::swap(fabric->waiting.front(), fabric->waiting.back());
     fabric->finish();
@@ -175,7 +175,7 @@ BOOST_AUTO_TEST_CASE(a_process_that_never_serves_its_stores_keeps_nobody_waiting
 BOOST_AUTO_TEST_CASE(processes_that_wait_take_turns) {
   limits.queued_max = 64;
   restart();
-  asker greedy{random_id<peer_id>(), 1, "user 1"}, late{random_id<peer_id>(), 1, "user 1"};
+  auto greedy = process_of("user 1"), late = process_of("user 1");
   for (int i = 0; i < 10; ++i)
     ask(request_of(greedy, "greedy"));
   auto first = ask(request_of(late, "first")), second = ask(request_of(late, "second"));
@@ -192,7 +192,7 @@ BOOST_AUTO_TEST_CASE(processes_that_wait_take_turns) {
 BOOST_AUTO_TEST_CASE(a_share_of_the_queue_that_is_full_is_named) {
   limits.queued_max = 4;
   restart();
-  asker greedy{random_id<peer_id>(), 1, "user 1"}, other{random_id<peer_id>(), 1, "user 1"};
+  auto greedy = process_of("user 1"), other = process_of("user 1");
   ask(request_of(greedy, "a"));
   ask(request_of(other, "b"));
   ask(request_of(other, "c"));
@@ -208,11 +208,11 @@ BOOST_AUTO_TEST_CASE(staging_memory_is_shared_by_processes) {
   limits.stores_max = 64;
   windows = {std::make_shared<shared_places>(4), 1};
   restart();
-  asker greedy{random_id<peer_id>(), 1, "user 1"};
+  auto greedy = process_of("user 1");
   for (int i = 0; i < 10; ++i)
     ask(request_of(greedy, "greedy"));
   BOOST_TEST(fabric->submitted == 2u);
-  auto pending = ask(request_of({random_id<peer_id>(), 1, "user 2"}, "m"));
+  auto pending = ask(request_of(process_of("user 2"), "m"));
   BOOST_TEST_REQUIRE(fabric->submitted == 3u);
   std::swap(fabric->waiting.front(), fabric->waiting.back());
   fabric->finish();

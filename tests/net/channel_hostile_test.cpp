@@ -322,4 +322,20 @@ BOOST_AUTO_TEST_CASE(an_identity_in_use_by_another_process_is_refused) {
   s.check_good_client_works();
 }
 
+// Shares are counted by what the kernel says of a process, not by the ids that it announces.
+BOOST_AUTO_TEST_CASE(a_process_has_one_share_whatever_it_calls_itself) {
+  peer_info one;
+  one.id = random_id<peer_id>();
+  one.pid = static_cast<std::uint32_t>(::getppid());
+  one.uid = 12345;
+  auto again = one;
+  again.id = this_peer();
+  BOOST_TEST((party_of(one) == party_of(again)));
+  BOOST_TEST(!party_of(again).process.is_nil());
+  again.pid = static_cast<std::uint32_t>(::getpid());
+  BOOST_TEST(party_of(again).process.is_nil());
+  again.pid = 1;
+  BOOST_TEST((party_of(one).process != party_of(again).process));
+}
+
 BOOST_AUTO_TEST_SUITE_END()

@@ -54,8 +54,8 @@ struct fixture {
   }
 
   void saves() {
-    service.on<save_request>([](auto& r, auto reply) { reply(receipt_of(r.step)); });
-    service.on<durable_request>([](auto& r, auto reply) { reply(receipt_of(r.step)); });
+    service.on<save_request>([this](auto& r, auto reply) { reply(receipt_of(r.step)); });
+    service.on<durable_request>([this](auto& r, auto reply) { reply(receipt_of(r.step)); });
   }
 
   // From now on saves are begun and never heard of again.
@@ -69,9 +69,11 @@ struct fixture {
     service.on<durable_request>([why](auto&, auto reply) { reply(fail(why, "no")); });
   }
 
-  static save_receipt receipt_of(std::uint64_t step) {
+  save_receipt receipt_of(std::uint64_t step) const {
     save_receipt r;
+    r.model = "m";
     r.step = step;
+    r.size_bytes = bytes.size();
     return r;
   }
 

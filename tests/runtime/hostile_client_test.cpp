@@ -255,6 +255,17 @@ BOOST_AUTO_TEST_CASE(requests_for_what_is_not_there_are_answered) {
   BOOST_TEST(liar->ask(actors::list_request{}).has_value());
 }
 
+// Empty selections take a few bytes each in a frame, and much more in memory.
+BOOST_AUTO_TEST_CASE(a_request_that_decodes_to_too_much_fails_alone) {
+  load_request large;
+  large.model = "m";
+  large.selections.resize(1'000'000);
+  auto refused = liar->ask<load_request, actors::load_receipt>(large);
+  BOOST_REQUIRE(!refused);
+  BOOST_TEST((refused.error().code() == errc::invalid_argument), refused.error().to_string());
+  BOOST_TEST(liar->ask(actors::list_request{}).has_value());
+}
+
 BOOST_AUTO_TEST_CASE(garbage_in_a_frame_closes_that_connection_only) {
   std::mt19937_64 random{1};
   for (auto kind : {frame_kind::request, frame_kind::driver}) {

@@ -10,6 +10,7 @@
 using namespace millrace;
 using actors::describe_request;
 using actors::erase_request;
+using actors::load_receipt;
 using actors::load_request;
 using actors::resolve_request;
 
@@ -127,6 +128,39 @@ BOOST_AUTO_TEST_CASE(the_record_of_another_model_or_version_is_refused) {
   describes(record);
   BOOST_TEST(repo.describe("m", 1).result().has_value());
   BOOST_TEST((repo.describe("m", 2).result().error().code() == errc::protocol_error));
+}
+
+BOOST_AUTO_TEST_CASE(receipts_about_something_else_are_refused) {
+  load_receipt honest;
+  honest.model = "m";
+  honest.version = 2;
+  honest.size_bytes = 100;
+  honest.eager.resize(100);
+  auto answers = [&](const load_receipt& r) {
+    service.on<load_request>([r](auto&, auto reply) { reply(r); });
+    tensor_view view{{"a", dtype::u8, {100}}, buffer.data(), {}};
+    return repo.load("m", {{view, {}}}, {.version = 2}).result();
+  };
+  BOOST_TEST(answers(honest).has_value());
+  auto name = honest, version = honest, size = honest;
+  name.model = "n";
+  version.version = 1;
+  size.size_bytes = 99;
+  for (auto& lie : {name, version, size}) {
+    auto loaded = answers(lie);
+    BOOST_TEST((!loaded && loaded.error().code() == errc::protocol_error));
+  }
+  auto stores = [&](const std::string& model, std::uint64_t size_bytes) {
+    actors::store_receipt r;
+    r.model = model;
+    r.version = 1;
+    r.size_bytes = size_bytes;
+    service.on<actors::store_request>([r](auto&, auto reply) { reply(r); });
+    return repo.store("m", {{{"a", dtype::u8, {100}}, buffer.data(), {}}}).result().has_value();
+  };
+  BOOST_TEST(stores("m", 100));
+  BOOST_TEST(!stores("n", 100));
+  BOOST_TEST(!stores("m", 10));
 }
 
 BOOST_AUTO_TEST_CASE(a_layer_that_is_left_out_or_not_asked_for_is_not_taken) {

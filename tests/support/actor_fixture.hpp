@@ -2,6 +2,7 @@
 // Used by tests of actors.
 #pragma once
 
+#include <millrace/actors/service.hpp>
 #include <millrace/actors/vocabulary.hpp>
 
 #include <caf/actor_system.hpp>
@@ -12,6 +13,12 @@
 #include <caf/typed_actor.hpp>
 
 namespace millrace::testing {
+
+/// Returns a process that asks, of an owner as "user 1".
+inline actors::asker process_of(const std::string& owner) {
+  auto id = random_id<peer_id>();
+  return {id, 1, {owner, id, false}};
+}
 
 struct deterministic_config : caf::actor_system_config {
   deterministic_config() { set("scheduler.policy", caf::atom("testing")); }

@@ -130,7 +130,13 @@ void restore_into(
   request.timeout_ms = timeout_ms(*core, timeout);
   for (auto& t : targets)
     request.selections.push_back({t.desc, false, 0});
-  load_into<checkpoint_service>(call, core, provider, std::move(request), std::move(targets));
+  auto target = call->open(model, request.step, std::move(targets));
+  if (!target)
+    return call->finish(fail(target.error()));
+  request.target = *target;
+  core->ask<checkpoint_service>(
+    provider, std::move(request),
+    [call](result<actors::load_receipt> r) { call->finish(std::move(r)); });
 }
 
 } // namespace millrace::runtime

@@ -25,11 +25,13 @@ std::shared_ptr<load_call> load_call::make(std::shared_ptr<client_core> core) {
   return call;
 }
 
-result<bulk_handle> load_call::open(std::vector<tensor_view> targets) {
+result<bulk_handle> load_call::open(
+  const std::string& model, std::uint64_t version, std::vector<tensor_view> targets) {
   auto list = transport::gather_list::of(targets, access_mode::write);
   if (!list)
     return fail(list.error());
   targets_ = std::move(targets);
+  asked_ = {model, version, list->size_bytes()};
   eager_ = list->on_host() && list->size_bytes() <= core_->where().eager_bytes_max;
   if (eager_)
     return bulk_handle{};
@@ -51,6 +53,7 @@ void load_call::give_up() {
 void load_call::finish(result<load_receipt> outcome) {
   // After this call no peer writes to the caller's memory.
   region_.withdraw();
+  outcome = check_receipt(std::move(outcome), asked_);
   if (std::lock_guard guard{mutex_}; outcome && eager_ && !given_up_)
     outcome = scatter(std::move(*outcome));
   done_.set(std::move(outcome));

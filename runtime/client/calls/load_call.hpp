@@ -5,6 +5,7 @@
 #include <millrace/actors/load_messages.hpp>
 #include <millrace/core/tensor_view.hpp>
 #include <millrace/runtime/client/calls/client_core.hpp>
+#include <millrace/runtime/client/calls/receipt_check.hpp>
 #include <millrace/transport/memory/region.hpp>
 
 #include <chrono>
@@ -26,9 +27,11 @@ public:
   static std::shared_ptr<load_call> make(std::shared_ptr<client_core> core);
 
   /// Exposes the targets and returns the handle for the request. The handle is empty when the bytes
-  /// are few enough to come inside the reply.
+  /// are few enough to come inside the reply. A receipt about anything but this model and version
+  /// (0: any) is refused.
   /// Errors:  those of views that cannot be written; `cancelled`.
-  result<bulk_handle> open(std::vector<tensor_view> targets);
+  result<bulk_handle> open(
+    const std::string& model, std::uint64_t version, std::vector<tensor_view> targets);
   /// Returns the views that `open` was given.
   const std::vector<tensor_view>& targets() const noexcept { return targets_; }
   future<actors::load_receipt> outcome() const { return done_.get_future(); }
@@ -45,6 +48,7 @@ private:
   std::shared_ptr<client_core> core_;
   promise<actors::load_receipt> done_;
   std::vector<tensor_view> targets_;
+  receipt_subject asked_;
   bool eager_ = false;
 
   // Locked while this thread exposes or writes to the targets: cancelling waits for that.
@@ -52,20 +56,5 @@ private:
   bool given_up_ = false;
   transport::region region_;
 };
-
-/// Sends a request with these views as its `target` and one selection per view. `call` gets the
-/// outcome.
-template <class Service, class Request>
-void load_into(
-  const std::shared_ptr<load_call>& call, const std::shared_ptr<client_core>& core,
-  std::size_t provider, Request request, std::vector<tensor_view> targets) {
-  auto target = call->open(std::move(targets));
-  if (!target)
-    return call->finish(fail(target.error()));
-  request.target = *target;
-  core->ask<Service>(provider, std::move(request), [call](result<actors::load_receipt> r) {
-    call->finish(std::move(r));
-  });
-}
 
 } // namespace millrace::runtime

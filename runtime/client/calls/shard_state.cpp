@@ -300,14 +300,24 @@ void shard_state::send_to(const save_record_ptr& record, std::uint64_t registrat
   request.went_back = record->went_back;
   core_->ask<checkpoint_service>(
     provider_, request, [self, record, attempt, registration](result<save_receipt> r) {
-      self->on_staged(record, attempt, registration, std::move(r));
+      self->on_staged(record, attempt, registration, self->check_saved(*record, std::move(r)));
     });
   core_->ask<checkpoint_service>(
     provider_, actors::durable_request{registration, record->step, request.timeout_ms},
     [self, record, attempt, registration](result<save_receipt> r) {
-      self->on_durable(record, attempt, registration, std::move(r));
+      self->on_durable(record, attempt, registration, self->check_saved(*record, std::move(r)));
     });
   MILLRACE_KILL_POINT("checkpointer.save_sent");
+}
+
+result<save_receipt> shard_state::check_saved(
+  const save_record& record, result<save_receipt> r) const {
+  auto checked =
+    check_receipt(std::move(r), {shard_.model, record.step, size_bytes(shard_.tensors)});
+  if (checked && checked->rank != shard_.rank)
+    return fail(
+      errc::protocol_error, "provider {} answered about rank {}", checked->provider, checked->rank);
+  return checked;
 }
 
 void shard_state::on_staged(

@@ -66,6 +66,7 @@ private:
     completion<std::uint64_t> done);
 
   void send(const save_record_ptr& record);
+  result<save_receipt> check_saved(const save_record& record, result<save_receipt> r) const;
   void send_to(const save_record_ptr& record, std::uint64_t registration);
   void on_staged(
     const save_record_ptr& record, std::uint32_t attempt, std::uint64_t registration,

@@ -55,6 +55,8 @@ struct store_call : std::enable_shared_from_this<store_call> {
     if (!r && asks_for_search(*core, group, r.error()) && searches++ < searches_max)
       return search();
     region.withdraw();
+    r = check_receipt(
+      std::move(r), {request.spec.name, 0, millrace::size_bytes(request.spec.tensors)});
     if (r)
       core->told(provider).add(ids);
     if (r && places)
