@@ -26,7 +26,7 @@ key_table<node_settings> keys_of() {
       "listen", key_type::addresses,
       "where clients connect: one address or a list. By default `millrace/NAME.sock` under "
       "`$XDG_RUNTIME_DIR`, if only this user can write there; else under `/run` for root, under "
-      "`/run/user/UID` where it exists, or `/tmp/millrace-UID/NAME.sock`")),
+      "`/run/user/UID` where it exists, or `~/.millrace-HOST/NAME.sock`")),
     key<&s::host>(plain(
       "host", key_type::host,
       "name or address of the node's host, which other processes are told where `listen` says "

@@ -4,9 +4,11 @@
 #include <millrace/config/settings.hpp>
 
 #include <fmt/core.h>
+#include <pwd.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <climits>
 #include <cstdlib>
 #include <limits>
 
@@ -55,6 +57,15 @@ bool is_private(const std::string& directory) {
     (found.st_mode & (S_IWGRP | S_IWOTH)) == 0;
 }
 
+// Several hosts may share it.
+std::string below_home() {
+  auto* given = std::getenv("HOME");
+  auto* user = given && is_private(given) ? nullptr : ::getpwuid(::geteuid());
+  char host[HOST_NAME_MAX + 1] = {};
+  ::gethostname(host, sizeof host - 1);
+  return fmt::format("{}/.millrace-{}", user ? user->pw_dir : given ? given : "", host);
+}
+
 // Only one level below an existing directory: a service makes only its socket's directory.
 std::string socket_directory() {
   auto* given = std::getenv("XDG_RUNTIME_DIR");
@@ -63,7 +74,7 @@ std::string socket_directory() {
   if (::geteuid() == 0)
     return "/run/millrace";
   auto of_user = fmt::format("/run/user/{}", ::geteuid());
-  return is_private(of_user) ? of_user + "/millrace" : fmt::format("/tmp/millrace-{}", ::geteuid());
+  return is_private(of_user) ? of_user + "/millrace" : below_home();
 }
 
 } // namespace

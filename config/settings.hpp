@@ -169,8 +169,8 @@ struct settings {
 
 /// Returns "unix:DIR/millrace/NAME.sock". DIR is $XDG_RUNTIME_DIR if it is a directory of this user
 /// that no other can write to, else /run for root, else /run/user/UID under the same condition. If
-/// there is none it returns "unix:/tmp/millrace-UID/NAME.sock"; a service that listens there
-/// refuses a directory of another user, and a client a service of another user.
+/// there is none it returns "unix:HOME/.millrace-HOST/NAME.sock". HOME is $HOME if no other user
+/// can write to it, else the home directory of the password database.
 std::string default_listen(std::string_view node_name);
 
 /// Returns the addresses of a node that gives none: its default Unix socket and, in a cluster with

@@ -33,8 +33,8 @@ key_table<net::network_options> keys_of() {
       "longest time that a thread polls before it sleeps; it adapts below that. 0: never"))),
     key<&o::listener, &listener::connections_max>(expert(count(
       "connections_max", 1, 65'536,
-      "connections open at once, at all addresses of a node, which processes share. A sixteenth "
-      "is kept for root and the service's own user"))),
+      "connections open at once, at all addresses of a node, which processes share. A sixteenth, "
+      "and at least one of several, is kept for root and the service's own user"))),
     key<&o::listener, &listener::handshakes_max>(expert(count(
       "handshakes_max", 1, 65'536,
       "connections in their handshake, at each address; a new one displaces an old one"))),

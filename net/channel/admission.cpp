@@ -5,6 +5,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -89,9 +90,9 @@ result<admitted> admission::place_for(const peer_info& peer) {
 
 std::shared_ptr<fair_shares> shares_of(const listener_options& where) {
   constexpr std::uint32_t kept_part = 16;
-  return where.connections
-    ? where.connections
-    : std::make_shared<fair_shares>(where.connections_max, where.connections_max / kept_part);
+  auto all = where.connections_max;
+  auto kept = all > 1 ? std::max(all / kept_part, 1u) : 0;
+  return where.connections ? where.connections : std::make_shared<fair_shares>(all, kept);
 }
 
 party party_of(const peer_info& peer) {

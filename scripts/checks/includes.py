@@ -37,7 +37,6 @@ LIBRARIES = [
 # commands for pools, what `millrace doctor` knows of RDMA devices, and examples with a configuration.
 KINDS_NAMED_IN = [
     "tests/", "bench/", "examples/", "tools/doctor", "tools/pool_command.cpp", "tools/checkpoints/pool_access.cpp",
-    "tools/models_verify.cpp",
 ]
 # These names are words of other things, too: as texts they mean nothing.
 COMMON_WORDS = {"local", "memory", "staged"}

@@ -257,8 +257,21 @@ BOOST_AUTO_TEST_CASE(the_default_address_follows_the_runtime_directory_and_the_n
   BOOST_TEST((good("node: {listen: 'unix:/s'}").node.listen == list{"unix:/s"}));
   unsetenv("XDG_RUNTIME_DIR");
   auto fallback = default_listen("n0");
-  if (geteuid() == 0)
+  if (geteuid() == 0) {
     BOOST_TEST(fallback == "unix:/run/millrace/n0.sock");
+    // Another user without a directory under /run gets one in its home, not one that others share.
+    constexpr uid_t other = 54'321;
+    std::string home = std::getenv("HOME") ? std::getenv("HOME") : "";
+    BOOST_TEST_REQUIRE((::chmod(dir.path().c_str(), 0755) == 0));
+    BOOST_TEST_REQUIRE((::chown(own.c_str(), other, other) == 0));
+    setenv("HOME", own.c_str(), 1);
+    BOOST_TEST_REQUIRE(::seteuid(other) == 0);
+    auto in_home = default_listen("n0");
+    BOOST_TEST_REQUIRE(::seteuid(0) == 0);
+    BOOST_TEST(in_home.starts_with("unix:" + own + "/.millrace-"), in_home);
+    BOOST_TEST_REQUIRE((::chown(own.c_str(), 0, 0) == 0));
+    setenv("HOME", home.c_str(), 1);
+  }
   // A directory that others can write to, that is not there, or that is no path.
   BOOST_TEST_REQUIRE(::chmod(own.c_str(), 0770) == 0);
   for (auto& unfit : {own, dir.path() + "/none", std::string{"relative"}, std::string{"/tmp"}}) {

@@ -1,7 +1,9 @@
 // Models across processes: stored here, loaded there, and what the command says of them.
 #include <millrace/runtime/client/client.hpp>
+#include <millrace/tests/support/held_completion.hpp>
 #include <millrace/tests/support/service.hpp>
 #include <millrace/tests/support/skipped.hpp>
+#include <millrace/tests/support/small_disk.hpp>
 #include <millrace/tests/system/sample.hpp>
 #include <millrace/transport/verbs/verbs_state.hpp>
 
@@ -109,6 +111,55 @@ BOOST_AUTO_TEST_CASE(a_full_provider_says_so_and_keeps_what_it_has) {
   BOOST_TEST(peer(s, "load", "first", 40, 1).out == "same verified\n");
   BOOST_TEST(s.command({"models", "rm", "first"}).code == 0);
   BOOST_TEST(peer(s, "store", "second", 40, 2).code == 0);
+}
+
+BOOST_AUTO_TEST_CASE(a_full_disk_stops_neither_the_other_provider_nor_the_next_start) {
+  small_disk disk{240u << 20};
+  if (!disk.mounted())
+    return skipped("a full file system: needs root and mount");
+  scratch dir;
+  auto larger_than_the_disk = "\n  - { name: fast, capacity: 64MiB }\n"
+                              "  - { name: kept, bucket: rocksdb, group: kept, capacity: 4GiB,"
+                              " window: 1MiB, path: ";
+  service s{dir, {.providers = larger_than_the_disk + disk.path() + "/kept }"}};
+  std::uint64_t stored = 0;
+  auto store = [&](std::uint64_t number) {
+    auto whole = sample::of_mib(8).fill(number);
+    auto name = "m" + std::to_string(number);
+    return client::connect(s.address()).repository("kept").store(name, whole.views).result();
+  };
+  auto expect_whole = [&](std::uint64_t number) {
+    auto expected = sample::of_mib(8).fill(number), found = sample::of_mib(8);
+    std::vector<load_target> targets;
+    for (auto& view : found.views)
+      targets.push_back({view, {}});
+    auto name = "m" + std::to_string(number);
+    auto loaded = client::connect(s.address()).repository("kept").load(name, targets).result();
+    BOOST_TEST_REQUIRE(loaded.has_value(), why(loaded));
+    BOOST_TEST((found.bytes == expected.bytes));
+  };
+  for (auto more = true; more; stored += more)
+    more = store(stored).has_value();
+  BOOST_TEST(stored >= 5u);
+  disk.fill();
+  auto refused = store(stored);
+  BOOST_TEST_REQUIRE(!refused.has_value());
+  BOOST_TEST((refused.error().code() == errc::no_space), why(refused));
+  BOOST_TEST(peer(s, "store", "other", 24, 7).code == 0);
+  BOOST_TEST(s.command({"status"}).code == 0);
+  s.kill();
+  disk.fill();
+  s.start();
+  BOOST_TEST(peer(s, "store", "other", 24, 7).code == 0);
+  BOOST_TEST(peer(s, "load", "other", 24, 7).out == "same verified\n");
+  for (std::uint64_t i = 0; i < stored; ++i)
+    expect_whole(i);
+  BOOST_TEST(s.command({"models", "rm", "m0", "m1", "--group", "kept"}).code == 0);
+  auto again = store(0);
+  BOOST_TEST(again.has_value(), why(again));
+  expect_whole(0);
+  expect_whole(2);
+  BOOST_TEST(s.stop() == 0);
 }
 
 BOOST_AUTO_TEST_CASE(the_command_lists_describes_and_removes) {
