@@ -28,18 +28,17 @@ status shortened(const status& why) {
 } // namespace
 
 json to_json(const status& why) {
-  return {{"code", to_string(why.code())}, {"detail", why.detail()}};
+  return {{"code", to_string(why.code())}, {"detail", shortened(why).detail()}};
 }
 
 void print_json(invocation& call, const json& document) { call.out << dump(document, 2) << '\n'; }
 
-int report(invocation& call, const failure& failed) {
-  failure f{shortened(failed.why), failed.code};
+int report(invocation& call, const failure& f) {
   if (call.json)
     call.err << dump({{"error", to_json(f.why)}}, -1) << '\n';
   else
     call.err << "millrace: " << (call.command.empty() ? "" : call.command + ": ")
-             << printable(f.why.detail()) << '\n';
+             << printable(shortened(f.why).detail()) << '\n';
   call.err.flush();
   return f.code;
 }

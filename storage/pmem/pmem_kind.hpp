@@ -21,7 +21,7 @@ struct pmem_options {
 };
 
 /// Staging memory is used piece by piece, and only where the pool cannot be mapped.
-inline config::memory_needs needs_of(const pmem_options&) { return {}; }
+inline config::memory_needs needs_of(const pmem_options&) { return {.snapshots = true}; }
 
 /// Errors: as `open_pool`.
 result<opened_bucket> open_pmem_bucket(

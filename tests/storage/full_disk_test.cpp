@@ -1,5 +1,6 @@
 // What a full file system does to those who keep things there: refusals, nothing lost, and a way
 // back.
+#include <millrace/storage/archive/archive.hpp>
 #include <millrace/storage/pmem/pool.hpp>
 #include <millrace/storage/rocksdb/rocksdb_bucket.hpp>
 #include <millrace/tests/support/bucket_driving.hpp>
@@ -7,6 +8,7 @@
 #include <millrace/tests/support/held_completion.hpp>
 #include <millrace/tests/support/skipped.hpp>
 #include <millrace/tests/support/small_disk.hpp>
+#include <millrace/tests/support/tensors_in_memory.hpp>
 
 #include <boost/test/unit_test.hpp>
 
@@ -71,6 +73,64 @@ std::uint64_t store_until_refused(bucket& subject, const std::string& prefix, st
 } // namespace
 
 BOOST_AUTO_TEST_SUITE(full_disk)
+
+BOOST_AUTO_TEST_CASE(a_pool_needs_no_further_space_and_one_that_does_not_fit_leaves_nothing) {
+  small_disk disk{96 * mib};
+  if (!disk.mounted())
+    return skipped("a full file system: needs root and mount");
+  pool_options options;
+  options.path = disk.path() + "/pool";
+  options.capacity_bytes = 64 * mib;
+  options.staging = std::make_shared<heap_memory_source>(16 * mib);
+  auto created = create_pool(options);
+  BOOST_REQUIRE_MESSAGE(created, why(created));
+  disk.fill();
+  for (auto round = 0; round < 2; ++round) {
+    auto pool = open_pool(options);
+    BOOST_REQUIRE_MESSAGE(pool, why(pool));
+    auto models = (*pool)->models();
+    auto stored = store_until_refused(*models, "large", 3 * mib);
+    BOOST_TEST(stored >= 10u);
+    for (std::uint64_t i = 0; i < stored; ++i) {
+      BOOST_TEST(check_model(*models, "large" + std::to_string(i), i).ok());
+      BOOST_TEST(erase(*models, "large" + std::to_string(i)).ok());
+    }
+  }
+  auto second = options;
+  second.path = disk.path() + "/second";
+  auto refused = create_pool(second);
+  BOOST_REQUIRE(!refused);
+  BOOST_TEST((refused.error().code() == errc::no_space), why(refused));
+  disk.free();
+  auto left = std::distance(
+    std::filesystem::directory_iterator{disk.path()}, std::filesystem::directory_iterator{});
+  BOOST_TEST(left == 1);
+}
+
+BOOST_AUTO_TEST_CASE(a_dump_that_does_not_fit_leaves_the_older_file) {
+  small_disk disk{16 * mib};
+  if (!disk.mounted())
+    return skipped("a full file system: needs root and mount");
+  using archive::archive_format;
+  for (auto format :
+       {archive_format::safetensors, archive_format::npz, archive_format::hdf5,
+        archive_format::torch}) {
+    auto file = disk.path() + "/model." + std::string{to_string(format)};
+    tensors_in_memory whole;
+    whole.add({"a", dtype::u8, {3 * mib}});
+    BOOST_REQUIRE(write_archive(format, file, whole, {}).ok());
+    auto size = std::filesystem::file_size(file);
+    disk.fill();
+    auto refused = write_archive(format, file, whole, {true, {}});
+    BOOST_TEST((refused.code() == errc::no_space), refused.to_string());
+    BOOST_TEST(std::filesystem::file_size(file) == size);
+    disk.free();
+    auto left = std::distance(
+      std::filesystem::directory_iterator{disk.path()}, std::filesystem::directory_iterator{});
+    BOOST_TEST(left == 1);
+    std::filesystem::remove(file);
+  }
+}
 
 BOOST_AUTO_TEST_CASE(segments_do_not_take_the_last_byte_of_the_disk) {
   bucket_on_small_disk w;

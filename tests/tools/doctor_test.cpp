@@ -158,7 +158,9 @@ BOOST_AUTO_TEST_CASE(the_sizes_of_a_node_are_compared_with_what_its_control_grou
                     "providers:\n"
                     "  - { name: a, capacity: 3GiB }\n"
                     "  - { name: b, bucket: rocksdb, path: /b, capacity: 90GiB }\n"
-                    "staging: { size: 2GiB }\n",
+                    "  - { name: c, bucket: pmem, path: /c, capacity: 90GiB }\n"
+                    "checkpoints: { staging_pieces: 64, staging_piece: 16MiB }\n"
+                    "staging: { size: 1GiB }\n",
                     "t.yaml")
                     .value();
   expect(check_sizes(settings, f.m), check_state::ok, "5 GiB");

@@ -156,6 +156,8 @@ finding check_sizes(const config::settings& node, const machine& m) {
   for (auto& p : node.providers) {
     auto needs = configuration_schema().bucket(p.bucket)->needs(p.options);
     needed += needs.own_bytes;
+    if (needs.snapshots)
+      needed += node.checkpoints.staging_piece_bytes * node.checkpoints.staging_pieces;
     staged |= needs.own_bytes == 0;
   }
   needed += staged ? node.staging.size_bytes : 0;
@@ -172,7 +174,8 @@ finding check_sizes(const config::settings& node, const machine& m) {
   return named(
     missing(
       fmt::format("{}, {} has {}", value, by, human_size(allowed)),
-      "lower `capacity` of memory providers or `staging.size`, or raise the group's limit"),
+      "lower `capacity` of memory providers, `staging.size` or `checkpoints.staging_pieces`, or "
+      "raise the group's limit"),
     name);
 }
 
