@@ -2,7 +2,9 @@
 import importlib.machinery
 import importlib.util
 import os
+import subprocess
 import sys
+import tempfile
 import unittest
 
 sys.dont_write_bytecode = True
@@ -177,6 +179,49 @@ class the_performance_page(unittest.TestCase):
     def test_fills_the_readme_between_its_markers_only(self):
         readme = f"before\n{performance.BEGIN}\nold\n{performance.END}\nafter\n"
         self.assertEqual(performance.with_table(readme, "new"), readme.replace("old", "new"))
+
+
+class Outcomes(unittest.TestCase):
+    """What scripts/test counts of a JUnit file that CTest wrote."""
+
+    CASES = [
+        ("boost", "run", "tests: 3 passed, 0 failed, 2 skipped"),
+        ("whole", "run", "skipped: this machine has no device"),
+        ("plain", "run", "all is well"),
+        ("broken", "fail", "a.cpp(7): error: in &quot;s/c&quot;: x &lt; 1\ntests: 4 passed, 1 failed, 1 skipped"),
+        ("absent", "notrun", ""),
+        ("disabled", "disabled", ""),
+    ]
+
+    def counted(self, cases):
+        path = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "test")
+        with open(path, encoding="utf-8") as file:
+            text = file.read()
+        function = text[text.index("outcomes() {"):text.index("# run_tests LABEL")]
+        with tempfile.NamedTemporaryFile("w", suffix=".xml") as junit:
+            for name, status, said in cases:
+                junit.write(
+                    f'\t<testcase name="{name}" classname="{name}" time="0.1" status="{status}">\n'
+                    f"\t\t<system-out>{said}\n</system-out>\n\t</testcase>\n")
+            junit.flush()
+            done = subprocess.run(
+                ["bash", "-c", f'{function}\noutcomes "$1"', "bash", junit.name], capture_output=True, text=True, check=True)
+        return done.stdout.splitlines()
+
+    def test_counts_the_cases_of_each_program(self):
+        self.assertEqual(self.counted(self.CASES[:1]), ["passed 3", "skipped 2"])
+
+    def test_a_program_that_skips_has_not_passed(self):
+        lines = self.counted(self.CASES[1:3])
+        self.assertEqual(lines, ["skipped 0 whole: this machine has no device", "skipped 1", "passed 1"])
+
+    def test_a_failure_comes_with_its_first_errors(self):
+        self.assertEqual(
+            self.counted(self.CASES[3:4]),
+            ["passed 4", "skipped 1", "failed 1 broken", 'failed 0 broken: a.cpp(7): error: in "s/c": x < 1'])
+
+    def test_what_did_not_run_has_failed_or_was_disabled(self):
+        self.assertEqual(self.counted(self.CASES[4:]), ["failed 1 absent: ", "skipped 1 disabled: disabled"])
 
 
 if __name__ == "__main__":
