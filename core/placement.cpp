@@ -80,6 +80,17 @@ std::string superseded_by(
   return {};
 }
 
+namespace {
+
+bool is_bounded(const group_member& m) {
+  auto fits = [](const std::string& text) { return text.size() <= member_text_max; };
+  return !m.id.empty() && !m.name.empty() && m.weight > 0 && m.weight <= member_weight_max &&
+    fits(m.id) && fits(m.name) && fits(m.node) && m.addresses.size() <= member_addresses_max &&
+    std::ranges::all_of(m.addresses, fits);
+}
+
+} // namespace
+
 status validate(const group_history& history) {
   auto wrong = [&](std::string_view how) {
     return status{errc::invalid_argument, "the views of group {}: {}", history.group, how};
@@ -91,6 +102,8 @@ status validate(const group_history& history) {
     return wrong("the newest one has no members");
   if (views > 1 && history.views[views - 2].number == history.number())
     return wrong("two have the largest number");
+  if (history.number() > view_number_max || history.group.size() > member_text_max)
+    return wrong("the number or the name is too large");
   if (history.group.empty() || (history.settled != 0 && history.settled != history.number()))
     return wrong("the group needs a name, and only its newest view can be settled");
   for (std::size_t i = 0; i < history.views.size(); ++i) {
@@ -100,11 +113,10 @@ status validate(const group_history& history) {
     if (members.size() > group_members_max)
       return wrong(fmt::format("one has more than {} members", group_members_max));
     for (std::size_t m = 0; m < members.size(); ++m)
-      if (
-        members[m].id.empty() || members[m].name.empty() || members[m].weight == 0 ||
-        (m > 0 && members[m - 1].id >= members[m].id))
+      if (!is_bounded(members[m]) || (m > 0 && members[m - 1].id >= members[m].id))
         return wrong(
-          "members need an id, a name and a weight, and must be in the order of their ids");
+          "members need an id, a name and a weight within their bounds, and must be in the order "
+          "of their ids");
   }
   return {};
 }

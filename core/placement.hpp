@@ -51,6 +51,11 @@ MILLRACE_INSPECT(group_history, x.group, x.views, x.settled)
 
 inline constexpr std::size_t group_views_max = 256;
 inline constexpr std::size_t group_members_max = 4096;
+inline constexpr std::size_t member_text_max = 256; // bytes of each name, id and address
+inline constexpr std::size_t member_addresses_max = 16;
+inline constexpr std::uint32_t member_weight_max = 1000;
+/// A peer cannot use up the numbers: each change of a group's providers takes one.
+inline constexpr std::uint64_t view_number_max = std::uint64_t{1} << 48;
 
 /// Returns the score of a provider for a model: the provider with the largest one gets it. A
 /// provider of weight w wins in proportion to its weight.

@@ -22,6 +22,9 @@ inline bool is_own_name(std::string_view name) noexcept {
   return name.starts_with(own_name_prefix);
 }
 
+/// Follows all of them in the order of names, and precedes all others: no name has a byte of 255.
+inline std::string after_own_names() { return {own_name_prefix, '\xff'}; }
+
 /// The capabilities of a kind of bucket, as data, so that one suite tests every kind.
 struct bucket_capabilities {
   bool durable = false;  // a published model survives `kill -9` and power loss

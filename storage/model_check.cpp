@@ -80,7 +80,9 @@ result<checked_spec> check_spec(const model_spec& spec) {
     checked.tensor_bytes.push_back(*size_bytes(tensor));
     checked.size_bytes += checked.tensor_bytes.back();
   }
-  checked.metadata_bytes = metadata_bytes(spec, checked.tensor_bytes, checked.layers.size());
+  // A full bucket must still be able to learn where its names are placed.
+  if (!is_own_name(spec.name))
+    checked.metadata_bytes = metadata_bytes(spec, checked.tensor_bytes, checked.layers.size());
   return checked;
 }
 

@@ -55,6 +55,16 @@ result<std::optional<kept_placement>> read_kept(
   return fail(errc::corrupt_data, "the placement that a bucket keeps is empty");
 }
 
+using models_page = std::vector<model_summary>;
+
+result<models_page> list_models(
+  storage::bucket& bucket, const std::string& after, std::uint32_t count,
+  std::chrono::milliseconds deadline) {
+  return storage::await<models_page>(deadline, [&](completion<models_page> done) {
+    bucket.list({}, after, count, std::move(done));
+  });
+}
+
 // A bucket that an older build wrote may have models that its file places elsewhere.
 result<bool> has_strays(
   storage::bucket& bucket, const std::string& id, const placement_file& file,
@@ -62,11 +72,8 @@ result<bool> has_strays(
   group_view now{1, file.members};
   for (auto& m : now.members)
     m.id = m.name == file.name ? id : m.id.empty() ? m.name : m.id;
-  using page = std::vector<model_summary>;
-  for (std::string after;;) {
-    auto names = storage::await<page>(deadline, [&](completion<page> done) {
-      bucket.list({}, after, names_page, std::move(done));
-    });
+  for (auto after = storage::after_own_names();;) {
+    auto names = list_models(bucket, after, names_page, deadline);
     if (!names)
       return fail(names.error());
     for (auto& model : *names)
@@ -123,7 +130,16 @@ result<kept_placement> placement_at_start(
   if (!read)
     return fail(read.error());
   auto kept = read->value_or(kept_placement{});
-  if (!*read) {
+  auto is_new = !*read;
+  if (!is_new && !file.id.empty() && file.id != kept.id) {
+    auto models = list_models(bucket, storage::after_own_names(), 1, deadline);
+    if (!models)
+      return fail(models.error());
+    // No name is found by the id of a bucket without models.
+    if (is_new = models->empty(); is_new)
+      kept = {};
+  }
+  if (is_new) {
     kept.id = file.id.empty() ? file.name : file.id;
     kept.first_group = file.group;
     auto strays = file.members.size() > 1 ? has_strays(bucket, kept.id, file, deadline) : false;
@@ -146,8 +162,8 @@ result<kept_placement> placement_at_start(
   if (written)
     return kept;
   auto bad = written.error().within("keeping the placement of provider " + file.name);
-  // Where nothing was kept, the next start comes to the same outcome.
-  if (*read)
+  // Without what was to be kept, the next start with this file comes to the same outcome.
+  if (*read && bad.code() != errc::no_space)
     return fail(bad);
   log().warn("{}", bad.to_string());
   return kept;

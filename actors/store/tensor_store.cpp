@@ -97,11 +97,9 @@ private:
   caf::result<model_list> list(const list_request& request) {
     return answer_from<model_list, std::vector<model_summary>>(
       [&](auto done) {
-        // After every name that begins with `own_name_prefix`: none has a byte of 255.
-        auto own = std::string{storage::own_name_prefix} + '\xff';
         bucket().list(
-          request.prefix, std::max(request.after, own), std::min(request.count_max, listed_max),
-          std::move(done));
+          request.prefix, std::max(request.after, storage::after_own_names()),
+          std::min(request.count_max, listed_max), std::move(done));
       },
       [this](auto& models) {
         for (auto& m : models)
@@ -120,7 +118,9 @@ private:
           request.model, 0,
           context_->home<opened>([this, request, done = std::move(done)](const result<opened>& r) {
             auto& group = placement().group_of(request.by);
-            if (r && placement().group_of((*r)->record().spec) == group)
+            auto ours = r && placement().group_of((*r)->record().spec) == group;
+            auto none = !r && r.error().code() == errc::not_found;
+            if (ours || (none && request.mark))
               return erase_here(request, done);
             done(fail(r ? storage::no_such_model(request.model, 0, 0) : r.error()));
           }));

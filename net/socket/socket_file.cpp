@@ -43,7 +43,8 @@ status make_directory_of(const std::string& path, std::uint32_t socket_mode) {
   auto directory = path.substr(0, path.rfind('/'));
   mode_t mode = (socket_mode & S_IWOTH) != 0 ? 0711 : 0700;
   if (!directory.empty() && ::mkdir(directory.c_str(), mode) != 0 && errno != EEXIST)
-    return status_from_errno(errno, "making the directory " + directory);
+    return status_from_errno(
+      errno, "making the directory " + directory + " of a socket (choose another with `listen`)");
   struct stat found {};
   bool closed = ::stat(directory.c_str(), &found) == 0 && (found.st_mode & S_IXOTH) == 0;
   if ((socket_mode & S_IWOTH) != 0 && closed)

@@ -31,7 +31,8 @@ const storage_at_rest pool_at_rest{
   },
   salvage_pool,
   [](const std::string& path, const auto&) {
-    return status{errc::invalid_argument, "{} is a pool; use `millrace pool check`", path};
+    return status{
+      errc::invalid_argument, "{} is a file; for a pool use `millrace pool check`", path};
   }};
 
 } // namespace millrace::storage

@@ -43,7 +43,8 @@ pool_info info_of(const pool_root& root, const pool_file& file) {
 void count(model& m, pool_info& info) {
   std::lock_guard guard{m.mutex};
   info.models += !m.shards.empty();
-  info.repository_models += !is_own_name(m.name) && find_stored(m) != nullptr;
+  auto stored = find_stored(m);
+  info.repository_models += stored && !stored->spec.erased && !is_own_name(m.name);
   for (auto& [rank, s] : m.shards) {
     ++info.shards;
     for (auto& one : s->slots)

@@ -58,6 +58,15 @@ result<records> read_records(const index& db) {
   return outcome.ok() ? result<records>{std::move(found)} : fail(std::move(outcome));
 }
 
+// Returns 0 for extents that no disk can hold.
+std::uint64_t held_bytes(const stored_record& record) {
+  std::uint64_t held = 0;
+  for (auto& e : record.extents)
+    if (__builtin_add_overflow(held, e.length, &held))
+      return 0;
+  return held;
+}
+
 /// A version in the segments or in the index.
 class stored_source final : public archive::tensor_source {
 public:
@@ -70,12 +79,19 @@ public:
     auto checked = check_record(*record, model);
     if (!checked)
       return fail(checked.error());
+    // Checked before anything as large as the record claims is made.
+    auto room = record->inlined ? std::uint64_t{record->window_bytes} : held_bytes(*record);
+    if (checked->size_bytes > room)
+      return fail(errc::corrupt_data, "its space is too small for its tensors");
     std::unique_ptr<stored_source> made{new stored_source{segments, std::move(*record)}};
     made->packed_ = io::pack(checked->tensor_bytes, made->record_.window_bytes);
     if (auto bad = made->find_bytes(db); !bad.ok())
       return fail(std::move(bad));
     return made;
   }
+
+  /// True if it only says that a model was erased.
+  bool is_mark() const noexcept { return record_.model.spec.erased; }
 
   const layout& tensors() const noexcept override { return record_.model.spec.tensors; }
   const archive::text_pairs& metadata() const noexcept override {
@@ -116,14 +132,10 @@ private:
     : segments_(std::move(segments)), record_(std::move(record)) {}
 
   status find_bytes(const index& db) {
-    if (!record_.inlined) {
-      std::uint64_t held = 0;
-      for (auto& e : record_.extents)
-        held += e.length;
-      return held >= packed_.stream_bytes
+    if (!record_.inlined)
+      return held_bytes(record_) >= packed_.stream_bytes
         ? status{}
         : status{errc::corrupt_data, "its extents are too small for its tensors"};
-    }
     auto stream = inlined_bytes(db, record_, packed_);
     if (!stream)
       return stream.error();
@@ -209,6 +221,8 @@ status salvage_rocksdb_bucket(const std::string& path, salvager& to) {
       to.lose(fmt::format("model {}: {}", model, bad.detail()));
       continue;
     }
+    if ((*source)->is_mark())
+      continue;
     if (auto stopped = to.take({model, {}, {}, {}, {}}, std::move(*source)); !stopped.ok())
       return stopped;
   }

@@ -99,6 +99,7 @@ change storing::make_change(std::shared_ptr<stored_record> record, completion<st
   change store;
   store.name = spec.name;
   store.files.assign(written_files.begin(), written_files.end());
+  store.removes = is_own_name(spec.name);
   store.stage = [self = self(), record](index_batch& batch) { return self->stage(*record, batch); };
   store.finish = [self = self(), record, done = std::move(done)](const commit_outcome& outcome) {
     if (outcome.uncertain) {
@@ -200,11 +201,15 @@ void reserve_model(
   auto attempt = [pending, need, ids = std::move(checked->layers), layers = std::move(layers)] {
     return pending->take(need, ids, layers);
   };
-  e->take_space(size, std::move(attempt), 16, [pending, done](result<void> taken) {
-    if (!taken)
-      return done(fail(taken.error().within("storing model " + pending->spec.name)));
+  auto taken = [pending, done](const result<void>& outcome) {
+    if (!outcome)
+      return done(fail(outcome.error().within("storing model " + pending->spec.name)));
     done(std::make_unique<rocksdb_reservation>(pending));
-  });
+  };
+  if (!is_own_name(pending->spec.name))
+    return e->take_space(size, std::move(attempt), 16, std::move(taken));
+  auto outcome = attempt();
+  taken(outcome.ok() ? result<void>{} : fail(std::move(outcome)));
 }
 
 } // namespace millrace::storage::rocksdb

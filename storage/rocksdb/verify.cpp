@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <optional>
 #include <set>
 
 namespace millrace::storage {
@@ -26,7 +27,8 @@ public:
     });
   }
 
-  model_at_rest verify(std::string_view name, std::string_view value) {
+  // Returns none for what counts as no model.
+  std::optional<model_at_rest> verify(std::string_view name, std::string_view value) {
     model_at_rest found{std::string{name}, 0, 0, false, {}};
     auto record = decode_record(name, value);
     if (!record) {
@@ -42,6 +44,8 @@ public:
     }
     found.size_bytes = checked->size_bytes;
     found.outcome = verify(*record, *checked);
+    if (found.outcome.ok() && (is_own_name(name) || record->model.spec.erased))
+      return {};
     return found;
   }
 
@@ -126,9 +130,8 @@ status verify_all(
     return bad;
   return files.db->scan(keys::records, [&](std::string_view key, std::string_view value) {
     auto name = key.substr(keys::records.size());
-    auto model = models.verify(name, value);
-    if (!is_own_name(name) || !model.outcome.ok())
-      seen(model);
+    if (auto model = models.verify(name, value))
+      seen(*model);
     return status{};
   });
 }

@@ -228,6 +228,18 @@ BOOST_AUTO_TEST_CASE(erased_models_do_not_come_back) {
   BOOST_TEST(restored.size() > 3u);
   for (auto i : restored)
     BOOST_TEST(without.erase(name(i)).result().has_value());
+  // Those that only the absent provider has are not there to be erased, and are erased there.
+  std::set<int> absent;
+  for (int i = 1; i < 60; i += 4)
+    if (!load(without, name(i))) {
+      auto erased = without.erase(name(i)).result();
+      BOOST_TEST_REQUIRE(!erased.has_value());
+      BOOST_TEST((erased.error().code() == errc::not_found), erased.error().to_string());
+      BOOST_TEST(erased.error().detail().find("from now on") != std::string::npos);
+      absent.insert(i);
+    }
+  BOOST_TEST(absent.size() > 1u);
+  restored.merge(absent);
   c.run(abc);
   auto again = c.with(abc).repository();
   auto names = again.list().get().found;
@@ -243,6 +255,26 @@ BOOST_AUTO_TEST_CASE(erased_models_do_not_come_back) {
   // They can be stored again.
   store_all(again, 60, 3000);
   find_all(again, 60, 3000);
+}
+
+BOOST_AUTO_TEST_CASE(a_new_provider_with_the_name_of_a_renamed_one_gets_an_id_of_its_own) {
+  cluster c;
+  const file before = {{"a"}};
+  file after = {{"renamed", "a"}, {"a", "new"}};
+  c.run(before);
+  store_all(c.with(before).repository(), 20, 1000);
+  c.run(after);
+  auto refused = load(c.with(after).repository(), name(1));
+  BOOST_TEST_REQUIRE(!refused);
+  BOOST_TEST(refused.error().detail().find("providers[].id") != std::string::npos, why(refused));
+  after[1].id = "second";
+  c.run(after);
+  find_all(c.with(after).repository(), 20, 1000);
+  store_all(c.with(after).repository(), 20, 2000);
+  // The id of a bucket that has models stays.
+  after[1].id = "third";
+  c.run(after);
+  find_all(c.with(after).repository(), 20, 2000);
 }
 
 BOOST_AUTO_TEST_CASE(while_a_provider_is_down_nothing_older_is_found) {
@@ -312,10 +344,15 @@ BOOST_DATA_TEST_CASE(every_answer_is_right_whatever_the_order_of_files, data::xr
       answered += stored.has_value();
     } else if (what < 10) {
       auto erased = r.erase(name(i)).result();
-      if (erased)
+      auto says = [&](const char* what) {
+        return erased.error().detail().find(what) != std::string::npos;
+      };
+      if (erased || says("from now on"))
         may_be = {0};
       else if (erased.error().code() != errc::not_found)
         may_be.insert(0);
+      else if (!says("taken out"))
+        BOOST_TEST(may_be.contains(0), at() << ": " << erased.error().to_string());
       answered += erased.has_value();
     } else {
       auto value = load(r, name(i));

@@ -118,9 +118,10 @@ BOOST_AUTO_TEST_CASE(a_full_disk_stops_neither_the_other_provider_nor_the_next_s
   if (!disk.mounted())
     return skipped("a full file system: needs root and mount");
   scratch dir;
-  auto larger_than_the_disk = "\n  - { name: fast, capacity: 64MiB }\n"
-                              "  - { name: kept, bucket: rocksdb, group: kept, capacity: 4GiB,"
-                              " window: 1MiB, path: ";
+  std::string larger_than_the_disk =
+    "\n  - { name: fast, capacity: 64MiB }\n"
+    "  - { name: kept, bucket: rocksdb, group: kept, capacity: 4GiB,"
+    " window: 1MiB, path: ";
   service s{dir, {.providers = larger_than_the_disk + disk.path() + "/kept }"}};
   std::uint64_t stored = 0;
   auto store = [&](std::uint64_t number) {
@@ -149,6 +150,12 @@ BOOST_AUTO_TEST_CASE(a_full_disk_stops_neither_the_other_provider_nor_the_next_s
   BOOST_TEST(s.command({"status"}).code == 0);
   s.kill();
   disk.fill();
+  // The full provider cannot write down, except in what is kept for that, that it is no more alone.
+  write_config(
+    dir,
+    {.providers = larger_than_the_disk + disk.path() +
+       "/kept }\n  - { name: more, bucket: rocksdb, group: kept, capacity: 64MiB, window: 1MiB, path: " +
+       (dir / "more") + " }"});
   s.start();
   BOOST_TEST(peer(s, "store", "other", 24, 7).code == 0);
   BOOST_TEST(peer(s, "load", "other", 24, 7).out == "same verified\n");

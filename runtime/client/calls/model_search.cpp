@@ -328,7 +328,9 @@ private:
     auto why = superseded_by(places_.history, model_, at.id, at.view, places_.gone);
     if (!why.empty())
       places_.missing = because(why);
-    else if (!at.erased)
+    else if (at.erased)
+      places_.marked = true;
+    else
       places_.newest = newest;
   }
 
@@ -374,10 +376,17 @@ struct erasing : std::enable_shared_from_this<erasing> {
 void erase_found(
   const std::shared_ptr<client_core>& core, const std::string& model, const model_places& places,
   completion<void> done) {
-  if (!places.newest)
+  auto nothing_here = !places.newest;
+  if (nothing_here && (places.marked || !places.may_be_away))
     return done(fail(places.missing));
   if (!places.may_be_away)
     return erase_copies(core, model, places.by, places.copies, std::move(done));
+  if (nothing_here)
+    done = [done = std::move(done), missing = places.missing](const result<void>& marked) {
+      done(fail(
+        marked ? status{missing.code(), missing.detail() + "; it is erased there from now on"}
+               : marked.error()));
+    };
   auto others = places.copies;
   std::erase(others, places.home);
   core->ask<store_service>(

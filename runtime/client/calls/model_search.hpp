@@ -25,6 +25,7 @@ struct model_places {
   std::vector<std::string> ids;      // of those, in the same order
   std::vector<std::string> gone;     // ids of those that were taken out and cannot be asked
   bool may_be_away = false;          // one of them may have a version
+  bool marked = false;               // the newest version is the mark of an erasure
 };
 
 /// Asks all providers of a group where a model is. Tells them of each other first, where the group

@@ -53,7 +53,7 @@ public:
             if (auto bad = take(*s, i); !bad.ok())
               return bad;
       for (auto& [number, v] : m->versions)
-        if (!v->erased && !is_own_name(name))
+        if (!v->erased && !v->spec.erased && !is_own_name(name))
           if (auto bad = take(*v); !bad.ok())
             return bad;
     }
