@@ -154,7 +154,8 @@ BOOST_AUTO_TEST_CASE(a_full_disk_stops_neither_the_other_provider_nor_the_next_s
   write_config(
     dir,
     {.providers = larger_than_the_disk + disk.path() +
-       "/kept }\n  - { name: more, bucket: rocksdb, group: kept, capacity: 64MiB, window: 1MiB, path: " +
+       "/kept }\n  - { name: more, bucket: rocksdb, group: kept, capacity: 64MiB, window: 1MiB, "
+       "path: " +
        (dir / "more") + " }"});
   s.start();
   BOOST_TEST(peer(s, "store", "other", 24, 7).code == 0);
