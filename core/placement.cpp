@@ -43,6 +43,7 @@ std::vector<group_member> members_of(const group_history& history) {
     for (auto& m : view.members)
       newest[m.id] = &m;
   std::vector<group_member> all;
+  all.reserve(newest.size());
   for (auto& [id, m] : newest)
     all.push_back(*m);
   return all;

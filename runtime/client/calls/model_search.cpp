@@ -50,6 +50,7 @@ private:
   void ask(const std::set<std::size_t>& providers) {
     std::vector<std::size_t> asked{providers.begin(), providers.end()};
     std::vector<future<location>> coming;
+    coming.reserve(asked.size());
     for (auto p : asked)
       coming.push_back(
         core_->ask<store_service, actors::locate_request, location>(p, {group_, model_}));
@@ -245,6 +246,7 @@ private:
   template <class Then>
   void tell_all(const std::vector<std::size_t>& providers, const group_history& views, Then then) {
     std::vector<future<actors::done_reply>> coming;
+    coming.reserve(providers.size());
     for (auto p : providers)
       coming.push_back(core_->ask<store_service>(p, actors::adopt_request{views}));
     when_all(coming).then(
