@@ -1,6 +1,7 @@
 // The keys of the sections that belong to no other room and no kind, and the list of all sections.
 #include <millrace/config/schema.hpp>
 #include <millrace/core/durations.hpp>
+#include <millrace/core/placement.hpp>
 
 #include <algorithm>
 #include <array>
@@ -182,7 +183,7 @@ key_table<provider_settings> keys_of() {
     key<&s::checksums>(
       expert(boolean("checksums", "compare every load with the checksums of the store"))),
     key<&s::weight>(expert(count(
-      "weight", 1, 1000,
+      "weight", 1, member_weight_max,
       "the provider's share of its group's models, relative to the other providers"))),
     key<&s::id>(expert(plain(
       "id", key_type::name,

@@ -16,6 +16,13 @@ bool has_member(const group_view& view, std::string_view id) {
   return std::ranges::any_of(view.members, [&](auto& m) { return m.id == id; });
 }
 
+bool is_bounded(const group_member& m) {
+  auto fits = [](const std::string& text) { return text.size() <= member_text_max; };
+  return !m.id.empty() && !m.name.empty() && m.weight > 0 && m.weight <= member_weight_max &&
+    fits(m.id) && fits(m.name) && fits(m.node) && m.addresses.size() <= member_addresses_max &&
+    std::ranges::all_of(m.addresses, fits);
+}
+
 } // namespace
 
 double placement_score(std::string_view model, std::string_view id, std::uint32_t weight) {
@@ -80,17 +87,6 @@ std::string superseded_by(
   }
   return {};
 }
-
-namespace {
-
-bool is_bounded(const group_member& m) {
-  auto fits = [](const std::string& text) { return text.size() <= member_text_max; };
-  return !m.id.empty() && !m.name.empty() && m.weight > 0 && m.weight <= member_weight_max &&
-    fits(m.id) && fits(m.name) && fits(m.node) && m.addresses.size() <= member_addresses_max &&
-    std::ranges::all_of(m.addresses, fits);
-}
-
-} // namespace
 
 status validate(const group_history& history) {
   auto wrong = [&](std::string_view how) {

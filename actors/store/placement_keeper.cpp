@@ -30,11 +30,6 @@ group_history& history_of(kept_placement& kept, const std::string& group) {
   return kept.histories.emplace_back(group_history{group, {}, 0});
 }
 
-bool forgets(const storage::bucket& bucket) {
-  auto can = bucket.capabilities();
-  return can.evicts || !can.durable;
-}
-
 result<std::optional<kept_placement>> read_kept(
   storage::bucket& bucket, std::chrono::milliseconds deadline) {
   using opened = std::shared_ptr<storage::opened_model>;
@@ -117,6 +112,11 @@ void settle_alone(kept_placement& kept, const placement_file& file, bool loses_m
 }
 
 } // namespace
+
+bool forgets(const storage::bucket& bucket) {
+  auto can = bucket.capabilities();
+  return can.evicts || !can.durable;
+}
 
 kept_placement placement_alone(const std::string& name, const std::string& group) {
   group_member me;
@@ -268,11 +268,11 @@ result<bool> placement_keeper::adopt(const group_history& history) {
   if (std::ranges::find(all, kept_.id, &group_member::id) == all.end())
     return fail(
       errc::invalid_argument, "provider {} is in no view of group {}", kept_.id, history.group);
-  if (!find(history.group) && kept_.histories.size() == groups_max)
+  auto* there = find(history.group);
+  if (!there && kept_.histories.size() == groups_max)
     return fail(
       errc::no_space, "provider {} has been in {} groups, and cannot keep more", kept_.id,
       groups_max);
-  auto* there = find(history.group);
   auto known = there ? *there : group_history{history.group, {}, 0};
   auto was_settled = is_settled(known) && known.number() == history.number();
   for (auto& view : known.views)

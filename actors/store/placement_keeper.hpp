@@ -36,6 +36,9 @@ struct kept_placement {
 };
 MILLRACE_INSPECT(kept_placement, x.id, x.group, x.file, x.proposes, x.first_group, x.histories)
 
+/// Returns true if a bucket may lose models without being asked, see `group_member`.
+bool forgets(const storage::bucket& bucket);
+
 /// Returns the placement of a provider that is alone in its group.
 kept_placement placement_alone(const std::string& name, const std::string& group);
 

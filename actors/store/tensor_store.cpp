@@ -168,7 +168,7 @@ private:
     return answer_from<location, location>(
       [&](completion<location> done) {
         auto said = placement().describe(request.group);
-        said.forgets = bucket().capabilities().evicts || !bucket().capabilities().durable;
+        said.forgets = forgets(bucket());
         if (request.model.empty())
           return done(std::move(said));
         bucket().open(
@@ -242,7 +242,7 @@ private:
     out.store = counted_;
     auto own = placement().kept().file.empty() ? 0u : 1u;
     out.store.models =
-      stats.models - std::min<std::uint64_t>(stats.models, own); // without the placement's record;
+      stats.models - std::min<std::uint64_t>(stats.models, own); // without the placement's record
     out.store.evictions = stats.evictions;
     return out;
   }

@@ -9,6 +9,7 @@
 #include <millrace/runtime/configuration.hpp>
 #include <millrace/runtime/node/node.hpp>
 #include <millrace/runtime/node/provider.hpp>
+#include <millrace/storage/builtin.hpp>
 #include <millrace/version.hpp>
 
 #include <unistd.h>
@@ -92,7 +93,8 @@ actors::node_status node::state::status_now() const {
     if (auto why = down.find(p.name); why != down.end()) {
       auto& out = s.providers.emplace_back();
       out.name = p.name;
-      out.kind = p.bucket;
+      if (auto kind = storage::bucket_called(p.bucket))
+        out.kind = (*kind)->section.keys.name;
       out.group = p.group;
       out.down = why->second.to_string();
     }

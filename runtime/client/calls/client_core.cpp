@@ -58,8 +58,6 @@ actors::directory directory_of(const config::settings& settings) {
   return where;
 }
 
-const std::string& id_of(const actors::provider_entry& p) { return p.id.empty() ? p.name : p.id; }
-
 client_core::client_core(std::shared_ptr<engine> e, actors::directory where)
   : engine_(std::move(e)), where_(std::move(where)),
     layers_(engine_->settings().client.layer_cache_entries) {

@@ -23,9 +23,6 @@ namespace millrace::runtime {
 /// if any.
 actors::directory directory_of(const config::settings& settings);
 
-/// Returns the id by which names are placed at a provider.
-const std::string& id_of(const actors::provider_entry& p);
-
 /// What one client's facades share. Threads: any.
 class client_core : public std::enable_shared_from_this<client_core> {
 public:

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <map>
 #include <set>
-#include <tuple>
 
 namespace millrace::runtime {
 
@@ -40,7 +39,7 @@ private:
     std::set<std::size_t> known{placed_};
     auto& all = core_->where().providers;
     for (std::size_t i = 0; i < all.size(); ++i)
-      if (all[i].group == group_ && !answers_.contains(i))
+      if (all[i].group == group_)
         known.insert(i);
     std::erase_if(known, [this](auto i) { return answers_.contains(i); });
     return known;
@@ -310,10 +309,7 @@ private:
   }
 
   void pick_newest() {
-    auto age = [&](std::size_t provider) {
-      auto& l = *answers_[provider];
-      return std::tuple{l.view, l.stored_at_ns, l.version};
-    };
+    auto age = [&](std::size_t provider) { return age_of(*answers_[provider]); };
     for (auto provider : places_.asked)
       if (answers_[provider]->has_model)
         places_.copies.push_back(provider);

@@ -8,6 +8,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -40,6 +41,12 @@ void find_model(
 bool asks_for_search(client_core& core, const std::string& group, const status& why);
 
 inline constexpr int searches_max = 5;
+
+/// Of two versions of a name, the one with the larger age is newer.
+template <class Version>
+auto age_of(const Version& v) {
+  return std::tuple{v.view, v.stored_at_ns, v.version};
+}
 
 /// A request about one model that must reach the provider with its newest version.
 template <class Reply>

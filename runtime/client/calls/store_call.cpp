@@ -12,7 +12,6 @@
 #include <algorithm>
 #include <map>
 #include <optional>
-#include <tuple>
 #include <unordered_map>
 
 namespace millrace::runtime {
@@ -246,10 +245,9 @@ std::vector<model_listing::entry> newest_of(
   std::map<std::string, const model_listing::entry*> newest;
   for (auto& line : all) {
     auto& known = newest[line.name];
-    auto age = [](auto& m) { return std::tuple{m.view, m.stored_at_ns, m.version}; };
     // Older services do not name a group.
     auto ours = line.group.empty() || line.group == group;
-    if (ours && (!known || age(*known) < age(line)))
+    if (ours && (!known || age_of(*known) < age_of(line)))
       known = &line;
   }
   std::vector<model_listing::entry> out;
