@@ -107,8 +107,9 @@ private:
     return {};
   }
 
-  // Names, addresses and directories are used at most once in the whole file.
+  // Names, ids, addresses and directories are used at most once in the whole file.
   status check_names() {
+    std::map<std::string, std::string> rests; // directory → its path
     std::map<std::string, std::string> taken; // "node n0" → its path
     auto claim = [&](const std::string& what, const std::string& path) -> status {
       auto [first, is_new] = taken.emplace(what, path);
@@ -131,12 +132,23 @@ private:
         auto path = provider_path(i, k);
         if (auto bad = claim("the provider name " + provider.name, path + ".name"); !bad.ok())
           return bad;
+        auto id = "the provider id " + provider.id;
+        if (auto bad = provider.id.empty() ? status{} : claim(id, path + ".id"); !bad.ok())
+          return bad;
         auto rests_at = schema_.find(provider, "path");
         if (!rests_at)
           continue;
         auto directory = std::filesystem::path{rests_at->text + "/"}.lexically_normal().string();
         if (auto bad = claim("the directory " + shown(directory), path + ".path"); !bad.ok())
           return bad;
+        for (auto& [other, its_path] : rests)
+          if (directory.starts_with(other) || other.starts_with(directory))
+            return error(
+              path + ".path",
+              fmt::format(
+                "{}.path: {} and {} ({}) lie one in the other", path, shown(directory),
+                shown(other), its_path));
+        rests.emplace(std::move(directory), path + ".path");
       }
     return {};
   }

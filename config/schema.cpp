@@ -14,7 +14,7 @@ constexpr key_text log_levels[] = {"trace", "debug", "info", "warn", "error", "o
 // The choices of an enumeration stand in the order of its values.
 constexpr key_text wishes[] = {"auto", "off"};
 constexpr key_text host_sources[] = {"names", "job"};
-constexpr key_text required_choices[] = {"any", "all"};
+constexpr key_text required_choices[] = {"none", "any", "all"};
 
 } // namespace
 
@@ -41,8 +41,9 @@ key_table<node_settings> keys_of() {
     key<&s::require>(choice(
       "require", required_choices,
       "what the node does when a provider cannot be opened: `any` starts with the others, as long "
-      "as there is one, and answers requests to it with `unavailable` and the reason; `all` does "
-      "not start")),
+      "as there is one, and answers requests to it with `unavailable` and the reason; `none` "
+      "starts "
+      "without any, too; `all` does not start")),
   });
   return {rows};
 }
@@ -103,6 +104,10 @@ key_table<limits_settings> keys_of() {
       "queued_max", 0, 1'048'576,
       "stores, loads or restores that wait in each provider, which processes share; a provider "
       "answers `busy` to more"))),
+    key<&s::requests_max>(expert(count(
+      "requests_max", 16, 1'048'576,
+      "requests of all kinds under way at a node, which processes share; a node answers `busy` to "
+      "more"))),
     key<&s::windows_max>(
       expert(count("windows_max", 1, 1'024, "windows in flight of each operation"))),
     key<&s::shutdown_timeout_ms>(expert(ms(

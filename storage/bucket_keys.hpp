@@ -14,6 +14,8 @@ inline constexpr auto when_full_key = config::choice(
   "when_full", when_full_choices,
   "when a model does not fit: refuse it, or evict the least recently used models that are not "
   "pinned");
+inline constexpr auto create_key = config::expert(config::boolean(
+  "create", "make the pool or the directory if there is none; `false`: its absence is an error"));
 inline constexpr auto io_threads_key =
   config::expert(config::count("io_threads", 1, 64, "threads that read and write files"));
 inline constexpr auto window_key = config::expert(config::size(

@@ -65,16 +65,18 @@ private:
 
   status dispatch(channel& c, std::uint64_t number, const request_head& head, wire_reader& reader) {
     MILLRACE_PLANTED_RACE("session");
-    peer_request request{system_, caller_, asker_of(c), {c.weak_from_this(), number}};
+    peer_request request{system_, caller_, asker_of(c), {c.weak_from_this(), number, nullptr}};
     if (connections_->refusing()) {
       request.back.refuse({errc::unavailable, "the node is shutting down"});
       return {};
     }
     auto found = services_->reader_of(head.number, head.target);
-    if (!found) {
-      request.back.refuse(found.error());
+    auto place = connections_->place_for(request.from.holder);
+    if (!found || !place) {
+      request.back.refuse(found ? place.error() : found.error());
       return {};
     }
+    request.back.place = std::move(*place);
     return (*found)->ask(head.number, reader, request);
   }
 
@@ -128,6 +130,21 @@ void reply_path::answer(const byte_buffer& reply) const {
 }
 
 void reply_path::refuse(const status& why) const { answer(encode_refusal(why)); }
+
+result<std::shared_ptr<void>> connection_table::place_for(const party& who) {
+  auto& all = *requests_;
+  std::lock_guard guard{all.mutex};
+  if (!all.shares.take(who))
+    return fail(
+      errc::busy,
+      "the node has {} of its {} requests under way, {} of them of this process, and lends it no "
+      "more (limits.requests_max)",
+      all.shares.taken(), all.shares.places(), all.shares.taken_by(who));
+  return std::shared_ptr<void>{requests_.get(), [kept = requests_, who](void*) {
+                                 std::lock_guard given{kept->mutex};
+                                 kept->shares.give_back(who);
+                               }};
+}
 
 void connection_table::add(const std::shared_ptr<channel>& c) {
   std::lock_guard guard{mutex_};

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <millrace/actors/wire/service_table.hpp>
+#include <millrace/core/fair_shares.hpp>
 #include <millrace/net/channel/channel.hpp>
 #include <millrace/transport/fabric.hpp>
 
@@ -19,9 +20,17 @@ namespace millrace::actors {
 /// Threads: any.
 class connection_table {
 public:
+  /// `requests_max`: requests under way at once, which peers share.
+  explicit connection_table(std::uint64_t requests_max)
+    : requests_(std::make_shared<request_places>(requests_max)) {}
+
   void add(const std::shared_ptr<net::channel>& c);
   void remove(const net::channel& c);
   std::size_t size() const;
+
+  /// Lends a place for a request, until the last copy of what it returns goes.
+  /// Errors:  `busy` when the peer has its share.
+  result<std::shared_ptr<void>> place_for(const party& who);
 
   /// Refuses requests with `unavailable` from now on.
   void refuse() noexcept { refusing_ = true; }
@@ -31,6 +40,14 @@ public:
   void close_all(const status& why, std::uint32_t drain_ms);
 
 private:
+  struct request_places {
+    explicit request_places(std::uint64_t places) : shares(places) {}
+
+    std::mutex mutex;
+    fair_shares shares;
+  };
+
+  const std::shared_ptr<request_places> requests_;
   std::atomic<bool> refusing_ = false;
   mutable std::mutex mutex_;
   std::map<const net::channel*, std::weak_ptr<net::channel>> open_;

@@ -26,6 +26,8 @@ using runtime::engine;
 } // namespace
 
 struct node::state {
+  explicit state(config::settings s) : settings(std::move(s)) {}
+
   config::settings settings;
   std::shared_ptr<engine> runs_on;
   std::unique_ptr<runtime::node_memory> memory;
@@ -33,7 +35,7 @@ struct node::state {
   std::map<std::string, status> down;
   std::shared_ptr<actors::service_table> services = std::make_shared<actors::service_table>();
   std::shared_ptr<actors::connection_table> connections =
-    std::make_shared<actors::connection_table>();
+    std::make_shared<actors::connection_table>(settings.limits.requests_max);
   std::vector<std::string> addresses; // as others reach it
   std::vector<std::shared_ptr<net::listener>> listeners;
   time_point started = steady_clock::now();
@@ -65,7 +67,7 @@ status node::state::open_providers() {
       p.name, {errc::unavailable, "provider {} is down: {}", p.name, opened.error().to_string()});
     down.emplace(p.name, opened.error());
   }
-  if (providers.empty())
+  if (providers.empty() && settings.node.require != config::required_providers::none)
     return first;
   for (auto& [name, why] : down)
     log().error(
@@ -194,8 +196,7 @@ void node::stop() {
 }
 
 result<node> node::start(const config::settings& settings) {
-  auto s = std::make_unique<state>();
-  s->settings = settings;
+  auto s = std::make_unique<state>(settings);
   s->addresses =
     config::cluster_node{settings.node.name, settings.node.listen, {}, settings.node.host}
       .addresses();

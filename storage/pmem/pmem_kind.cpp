@@ -55,8 +55,7 @@ key_table<storage::pmem_options> keys_of() {
     key<&o::pool, &pool::models_full>(storage::when_full_key),
     key<&o::pool, &pool::io_threads>(storage::io_threads_key),
     key<&o::pool, &pool::window_bytes>(storage::window_key),
-    key<&o::pool, &pool::create_if_missing>(
-      expert(boolean("create", "make the pool if there is none"))),
+    key<&o::pool, &pool::create_if_missing>(storage::create_key),
     key<&o::pool, &pool::low_space>(choice(
       "low_space", low_space_choices,
       "when a checkpoint does not fit: refuse it, or reclaim space of jobs that are not attached. "

@@ -52,8 +52,12 @@ bool has_index(const std::string& path) {
   return fs::exists(path + "/index/CURRENT", why);
 }
 
-status check_directory(const std::string& path) {
+status check_directory(const std::string& path, bool may_make) {
   std::error_code why;
+  if (!may_make && !has_index(path))
+    return {
+      errc::not_found,
+      "{} holds no RocksDB bucket, and 'create' is false: is its file system mounted?", path};
   if (fs::exists(path, why) && !fs::is_directory(path, why))
     return {errc::invalid_argument, "{} is not a directory; name one for the bucket", path};
   if (fs::exists(path, why) && !has_index(path))
@@ -154,7 +158,7 @@ status settle_capacity(rocksdb_bucket_options& options) {
 
 result<bucket_files> open_bucket_files(rocksdb_bucket_options& options) {
   auto& path = options.path;
-  if (auto bad = check_directory(path); !bad.ok())
+  if (auto bad = check_directory(path, options.create_if_missing); !bad.ok())
     return fail(std::move(bad));
   auto lock = lock_directory(path);
   if (!lock)

@@ -201,17 +201,31 @@ status check_options(const rocksdb_bucket_options& options) {
 
 } // namespace rocksdb
 
+namespace {
+
+// A damaged bucket is not lost.
+status with_remedy(status why, const std::string& path) {
+  if (why.code() != errc::corrupt_data)
+    return why;
+  return {
+    errc::corrupt_data, "{}; `millrace models salvage {} DIR` saves what is whole to files",
+    why.detail(), path};
+}
+
+} // namespace
+
 result<std::shared_ptr<bucket>> open_rocksdb_bucket(rocksdb_bucket_options options) {
   if (auto bad = rocksdb::check_options(options); !bad.ok())
     return fail(std::move(bad));
   auto files = rocksdb::open_bucket_files(options);
   if (!files)
-    return fail(files.error());
+    return fail(with_remedy(files.error(), options.path));
+  auto path = options.path;
   auto e = std::make_shared<rocksdb::engine>(std::move(options), std::move(*files));
   auto loaded = e->load();
   auto opened = std::make_shared<rocksdb::rocksdb_bucket>(std::move(e));
   if (!loaded.ok())
-    return fail(std::move(loaded));
+    return fail(with_remedy(std::move(loaded), path));
   return opened;
 }
 

@@ -13,7 +13,8 @@ namespace millrace::storage {
 /// Opens the bucket, and makes it if the directory is empty or missing. Reads the index; blocks.
 ///
 /// Errors: `invalid_argument` (the path is a file, the directory holds other things, an option is
-/// out of range), `unsupported_version`, `permission_denied`, `busy` when a live process has it
+/// out of range), `not_found` when there is none and `create_if_missing` is false,
+/// `unsupported_version`, `permission_denied`, `busy` when a live process has it
 /// open, `corrupt_data`. A bucket that exists is never made anew.
 result<std::shared_ptr<bucket>> open_rocksdb_bucket(rocksdb_bucket_options options);
 /// Opens the bucket with `staging` as `options.staging`.

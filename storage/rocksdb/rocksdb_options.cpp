@@ -12,6 +12,7 @@ key_table<storage::rocksdb_bucket_options> keys_of() {
   static constexpr auto rows = std::to_array<bound_key<o>>({
     key<&o::path>(required(plain("path", key_type::path, "directory of the data"))),
     key<&o::capacity_bytes>(storage::capacity_key),
+    key<&o::create_if_missing>(storage::create_key),
     key<&o::full>(storage::when_full_key),
     key<&o::io_threads>(storage::io_threads_key),
     key<&o::window_bytes>(storage::window_key),

@@ -14,6 +14,8 @@ namespace millrace::storage {
 struct rocksdb_bucket_options {
   /// A directory of this bucket, or one that is empty or can be made.
   std::string path;
+  /// False: the directory must have a bucket. A disk that is not mounted is then an error.
+  bool create_if_missing = true;
   /// Lends the windows; it must have at least `window_bytes`. Others may use it, too.
   std::shared_ptr<memory_source> staging;
   /// The most bytes that models may take, with padding. 0: what the file system has at opening.

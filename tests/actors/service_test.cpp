@@ -268,6 +268,30 @@ BOOST_AUTO_TEST_CASE(a_reply_that_cannot_be_sent_is_told_in_few_words) {
   BOOST_TEST(channel->closed.ok());
 }
 
+BOOST_AUTO_TEST_CASE(a_peer_has_its_share_of_the_requests_under_way) {
+  auto ask_without_waiting = [&] {
+    auto body = encode_request<counter_service>("here", count_request{"epochs", 1});
+    session->on_frame(*channel, {net::frame_kind::request, ++correlation, body, {}});
+    return correlation;
+  };
+  std::vector<std::uint64_t> asked(20);
+  std::ranges::generate(asked, ask_without_waiting);
+  auto another = std::make_shared<answering_channel>(random_id<peer_id>(), "another");
+  std::swap(channel, another);
+  auto other = ask_without_waiting();
+  sched.run();
+  BOOST_TEST(decode_reply<count_reply>(channel->replies.at(other)).has_value());
+  auto answered = std::ranges::count_if(asked, [&](auto number) {
+    auto reply = decode_reply<count_reply>(another->replies.at(number));
+    BOOST_TEST((reply || reply.error().code() == errc::busy));
+    return reply.has_value();
+  });
+  BOOST_TEST(answered == 8);
+  // Places come back with the replies.
+  std::swap(channel, another);
+  BOOST_TEST(ask_frame(count_request{"epochs", 1}).has_value());
+}
+
 BOOST_AUTO_TEST_CASE(a_node_that_stops_refuses_every_request) {
   connections->refuse();
   BOOST_TEST((ask_frame(count_request{"epochs", 1}).error().code() == errc::unavailable));

@@ -287,6 +287,14 @@ BOOST_AUTO_TEST_CASE(names_and_directories_are_used_once) {
     bad("providers:\n- {name: a, bucket: rocksdb, path: /x/y}\n"
         "- {name: b, bucket: rocksdb, path: /x/./y/}\n") ==
     "t.yaml:3:30: providers[1].path: the directory /x/y/ is already taken by providers[0].path");
+  BOOST_TEST(
+    bad("providers:\n- {name: a, bucket: rocksdb, path: /x/y}\n"
+        "- {name: b, bucket: pmem, path: /x/y/pool}\n") ==
+    "t.yaml:3:27: providers[1].path: /x/y/pool/ and /x/y/ (providers[0].path) lie one in the "
+    "other");
+  BOOST_TEST(
+    bad("providers:\n- {name: a, id: i}\n- {name: b, id: i}\n") ==
+    "t.yaml:3:13: providers[1].id: the provider id i is already taken by providers[0].id");
 }
 
 BOOST_AUTO_TEST_CASE(users_that_the_socket_keeps_out_are_refused) {

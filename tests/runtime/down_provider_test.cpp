@@ -132,7 +132,7 @@ BOOST_AUTO_TEST_CASE(a_node_that_requires_all_does_not_start) {
   BOOST_TEST(says(refused.error(), "provider pool"), refused.error().to_string());
 }
 
-BOOST_AUTO_TEST_CASE(a_node_without_one_whole_provider_does_not_start) {
+BOOST_AUTO_TEST_CASE(a_node_without_one_whole_provider_starts_only_if_it_requires_none) {
   used_disk disk;
   disk.damage_pool();
   disk.damage_bucket();
@@ -141,6 +141,14 @@ BOOST_AUTO_TEST_CASE(a_node_without_one_whole_provider_does_not_start) {
   auto refused = node::start(disk.settings);
   BOOST_REQUIRE(!refused);
   BOOST_TEST(says(refused.error(), "provider kept"), refused.error().to_string());
+  disk.settings.node.require = config::required_providers::none;
+  auto n = node::start(disk.settings);
+  BOOST_REQUIRE(n);
+  auto answers = client::connect(n->address()).status().get();
+  BOOST_REQUIRE(answers[0]);
+  BOOST_TEST(answers[0]->providers.size() == 2u);
+  for (auto& p : answers[0]->providers)
+    BOOST_TEST(!p.down.empty());
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -276,6 +276,7 @@ BOOST_AUTO_TEST_CASE(a_truncated_pool_is_refused) {
     auto refused = f.refusal();
     BOOST_TEST((refused.code() == errc::corrupt_data));
     BOOST_TEST(mentions(refused, "truncated"));
+    BOOST_TEST(mentions(refused, "millrace pool salvage"));
     BOOST_TEST((contents(f.place.path()) == before));
   }
 }

@@ -278,6 +278,18 @@ BOOST_AUTO_TEST_CASE(an_open_bucket_has_no_mark_of_a_stop) {
 
 // Refusals.
 
+BOOST_AUTO_TEST_CASE(a_bucket_that_is_not_there_is_made_only_if_it_may_be) {
+  world w;
+  auto options = w.options();
+  options.create_if_missing = false;
+  auto refused = open_rocksdb_bucket(options);
+  BOOST_REQUIRE(!refused);
+  BOOST_TEST((refused.error().code() == errc::not_found), why(refused));
+  BOOST_TEST(!std::filesystem::exists(options.path));
+  w.open_or_fail();
+  BOOST_TEST(open_rocksdb_bucket(options).has_value());
+}
+
 BOOST_AUTO_TEST_CASE(a_directory_with_other_things_is_left_alone) {
   world w;
   std::filesystem::create_directories(w.options().path);
@@ -349,7 +361,10 @@ BOOST_AUTO_TEST_CASE(a_damaged_record_is_refused) {
   BOOST_REQUIRE(store(*subject, spec_of("m", {mib}), 1));
   subject.reset();
   write_key(w.options().path, rocksdb::keys::record("m"), "not a record");
-  BOOST_TEST((w.refusal() == errc::corrupt_data));
+  auto refused = open_rocksdb_bucket(w.options());
+  BOOST_REQUIRE(!refused);
+  BOOST_TEST((refused.error().code() == errc::corrupt_data), why(refused));
+  BOOST_TEST(refused.error().detail().find("millrace models salvage") != std::string::npos);
 }
 
 BOOST_AUTO_TEST_CASE(a_missing_segment_is_refused) {

@@ -50,10 +50,7 @@ status refusal(int error, const std::string& doing) {
   case EAGAIN:
     return {errc::busy, "{}; it is open elsewhere: close it there first", detail};
   case EINVAL:
-    return {
-      errc::corrupt_data,
-      "{}; restore the file from a copy, or save what is whole with `millrace pool salvage`",
-      detail};
+    return {errc::corrupt_data, "{}; {}", detail, how_to_restore};
   case EEXIST:
     return {errc::already_exists, detail};
   case ENOSPC:

@@ -18,6 +18,10 @@
 
 namespace millrace::storage::pmem {
 
+/// The last words of errors about damaged pools.
+inline constexpr auto how_to_restore =
+  "restore the file from a copy, or save what is whole with `millrace pool salvage`";
+
 /// The type and size of an allocated object.
 struct object_info {
   object_type type{};

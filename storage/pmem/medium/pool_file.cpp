@@ -149,8 +149,11 @@ status check_root(const pool_root& root, const std::string& path, std::uint64_t 
   if (root.size_bytes > file_bytes)
     return {
       errc::corrupt_data,
-      "pool {}: truncated: {} bytes when it was made, {} now; restore the file from a copy", path,
-      root.size_bytes, file_bytes};
+      "pool {}: truncated: {} bytes when it was made, {} now; {}",
+      path,
+      root.size_bytes,
+      file_bytes,
+      how_to_restore};
   return {};
 }
 
@@ -175,11 +178,7 @@ result<file_image> file_image::map(const pool_file& file, image_access access) {
 }
 
 status damaged_pool(const std::string& path, const std::string& what) {
-  return {
-    errc::corrupt_data,
-    "pool {}: damaged: {}; restore the file from a copy, or save what is whole with `millrace pool "
-    "salvage`",
-    path, what};
+  return {errc::corrupt_data, "pool {}: damaged: {}; {}", path, what, how_to_restore};
 }
 
 result<pool_descriptor> read_descriptor(const pool_file& file, std::span<const std::byte> bytes) {
@@ -241,8 +240,11 @@ status check_headers(const pool_file& file) {
   if (d.heap_size > file.size_bytes - heap_at)
     return {
       errc::corrupt_data,
-      "pool {}: truncated: its heap ends at {}, the file at {}; restore the file from a copy", path,
-      heap_at + d.heap_size, file.size_bytes};
+      "pool {}: truncated: its heap ends at {}, the file at {}; {}",
+      path,
+      heap_at + d.heap_size,
+      file.size_bytes,
+      how_to_restore};
   if (
     d.root_size != sizeof(pool_root) || d.root_offset < heap_at ||
     d.root_offset > file.size_bytes - sizeof(pool_root))
