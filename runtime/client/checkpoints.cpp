@@ -28,6 +28,22 @@ future<Reply> ask_keeper(
   return done.get_future();
 }
 
+// A model goes from every provider that has it, so that no older copy is found afterwards.
+void erase_at_keepers(
+  const std::shared_ptr<runtime::client_core>& core, const std::string& group,
+  const actors::erase_checkpoint_request& request, bool again, completion<void> done) {
+  ask_keeper<actors::done_reply>(core, group, request.model, [core, request](std::size_t p) {
+    return core->ask<checkpoint_service>(p, request);
+  }).then([core, group, request, again, done](const result<actors::done_reply>& r) {
+    if (r && !request.one_step)
+      return erase_at_keepers(core, group, request, true, done);
+    if (r || (again && r.error().code() == errc::not_found))
+      return done({});
+    done(fail(
+      again ? r.error().within("the newest copy is removed, an older one is not") : r.error()));
+  });
+}
+
 } // namespace
 
 checkpoints::checkpoints(std::shared_ptr<runtime::client_core> core, std::string group)
@@ -95,13 +111,10 @@ future<actors::verify_receipt> checkpoints::verify(
 }
 
 future<void> checkpoints::erase(const std::string& model, std::optional<std::uint64_t> step) {
-  actors::erase_checkpoint_request request{model, step.has_value(), step.value_or(0)};
   auto done = core_->make_promise<void>();
-  ask_keeper<actors::done_reply>(core_, group_, model, [core = core_, request](std::size_t p) {
-    return core->ask<checkpoint_service>(p, request);
-  }).then([done](const result<actors::done_reply>& r) {
-    done.set(r ? result<void>{} : fail(r.error()));
-  });
+  erase_at_keepers(
+    core_, group_, {model, step.has_value(), step.value_or(0)}, false,
+    [done](const result<void>& r) { done.set(r); });
   return done.get_future();
 }
 

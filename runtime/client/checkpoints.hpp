@@ -25,8 +25,9 @@ class client_core;
 /// some.
 ///
 /// One provider keeps all shards of a model, and every client computes the same one from the name.
-/// If the list of providers has changed since the first save, the client looks for the provider
-/// that has the model. If several have it, the client takes the one with the latest save.
+/// If the list of providers has changed since the first save, another provider may have the model.
+/// So a client asks all of them first, and takes the one with the latest save. It leaves out one
+/// that cannot be asked, with a warning in the log, if another one has the model.
 /// Errors:  common to all calls: `not_found` when no provider keeps checkpoints; `peer_lost` and
 ///          `unavailable` naming the provider's address; `deadline_exceeded`.
 /// Threads: any.

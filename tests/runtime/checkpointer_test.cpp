@@ -485,6 +485,37 @@ BOOST_AUTO_TEST_CASE(checkpoints_are_found_where_they_are_after_the_providers_ha
   BOOST_TEST(anew.registration().provider == "second");
 }
 
+// A process that does not know of the second pool goes on in the first one.
+BOOST_AUTO_TEST_CASE(the_newest_step_is_found_in_whichever_pool_it_was_saved) {
+  service s;
+  auto second = s.settings.providers[0];
+  second.name = "second";
+  second.options.edit<storage::pmem_options>().pool.path = s.memory.path() + "/second.pool";
+  second.weight = 1000;
+  s.stop();
+  auto older = s.settings;
+  s.settings.providers.push_back(second);
+  s.settings.nodes[0].providers = s.settings.providers;
+  s.start();
+  model m;
+  auto save_by = [&](client c, std::uint64_t step) {
+    auto job = c.checkpointer(named("m"), m.views()).get();
+    BOOST_TEST(saved(job, m, step).ok());
+    BOOST_TEST(job.close().ok());
+    return job.registration().provider;
+  };
+  BOOST_TEST(save_by(s.connect(), 1) == "second");
+  BOOST_TEST(save_by(client::of(older).value(), 2) == "pool");
+  auto c = s.connect();
+  BOOST_TEST(c.checkpoints().load("m", 0, {}, m.views()).get().version == 2u);
+  BOOST_TEST(m.is(2));
+  BOOST_TEST(save_by(c, 3) == "pool");
+  BOOST_TEST(c.checkpoints().erase("m").result().has_value());
+  auto gone = c.checkpoints().load("m", 0, {}, m.views()).result();
+  BOOST_TEST_REQUIRE(!gone.has_value());
+  BOOST_TEST((gone.error().code() == errc::not_found), gone.error().to_string());
+}
+
 BOOST_AUTO_TEST_CASE(parallel_axes_and_metadata_are_kept_with_a_shard) {
   service s;
   auto c = s.connect();

@@ -1,10 +1,12 @@
 // Finds the provider that keeps a model's checkpoints, and sends requests to it.
+#include <millrace/core/log.hpp>
 #include <millrace/runtime/client/calls/checkpoint_call.hpp>
 #include <millrace/runtime/client/calls/placement.hpp>
 
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 
 namespace millrace::runtime {
 
@@ -21,38 +23,43 @@ std::uint64_t saved_last_ns(const checkpoint_summary& model) {
   return last;
 }
 
-// Asks the other providers of a group for a model that is missing in the provider in which its name
-// is placed.
-void find_elsewhere(
-  const std::shared_ptr<client_core>& core, std::size_t placed, std::vector<std::size_t> others,
-  const std::string& model, completion<std::size_t> done) {
-  std::vector<future<checkpoint_summary>> asked;
-  asked.reserve(others.size());
-  for (auto provider : others)
-    asked.push_back(describe_checkpoints(core, provider, model));
-  when_all(asked).then([core, placed, others, model, done = std::move(done)](
-                         const result<std::vector<result<checkpoint_summary>>>& answers) {
-    auto best = placed;
-    std::uint64_t best_saved_ns = 0;
-    status not_asked;
-    for (std::size_t i = 0; i < others.size(); ++i) {
-      auto& answer = (*answers)[i];
-      if (!answer && answer.error().code() != errc::not_found)
-        not_asked = answer.error().within(
-          fmt::format("asking provider {} whether it has {}", core->entry(others[i]).name, model));
-      if (!answer || (best != placed && saved_last_ns(*answer) <= best_saved_ns))
-        continue;
-      best = others[i];
-      best_saved_ns = saved_last_ns(*answer);
+// Picks the provider whose answer was saved to last, before others the one at which the name is
+// placed.
+result<std::size_t> pick_keeper(
+  client_core& core, const std::string& model, std::size_t placed,
+  const std::vector<std::size_t>& asked, const std::vector<result<checkpoint_summary>>& answers) {
+  std::optional<std::size_t> best;
+  std::uint64_t best_saved_ns = 0;
+  status not_asked;
+  for (std::size_t i = 0; i < asked.size(); ++i) {
+    auto& answer = answers[i];
+    if (!answer && answer.error().code() != errc::not_found) {
+      not_asked = answer.error().within(
+        fmt::format("asking provider {} whether it has {}", core.entry(asked[i]).name, model));
+      if (asked[i] == placed)
+        return fail(std::move(not_asked));
     }
-    // An unreachable provider may have the model. Answering "none" would let the job begin anew.
-    if (best == placed && !not_asked.ok())
-      return done(fail(
-        not_asked.code(),
-        not_asked.detail() +
-          "; if it is gone for good, take it out of the providers, or name a group"));
-    done(best);
-  });
+    if (!answer)
+      continue;
+    auto saved_ns = saved_last_ns(*answer);
+    if (best && (saved_ns < best_saved_ns || (saved_ns == best_saved_ns && asked[i] != placed)))
+      continue;
+    best = asked[i];
+    best_saved_ns = saved_ns;
+  }
+  // An unreachable provider may have the model. Answering "none" would let the job begin anew.
+  if (!best && !not_asked.ok())
+    return fail(
+      not_asked.code(),
+      not_asked.detail() +
+        "; if it is gone for good, take it out of the providers, or name a group");
+  // With one pool down, jobs that other pools keep must go on.
+  if (!not_asked.ok())
+    log().warn(
+      "a provider was not asked for newer checkpoints, one that has some is used provider={} "
+      "why=\"{}\"",
+      core.entry(*best).name, not_asked.to_string());
+  return best.value_or(placed);
 }
 
 } // namespace
@@ -63,20 +70,17 @@ void find_keeper(
   auto placed = place_checkpoints(model, group, core->where().providers);
   if (!placed)
     return done(fail(placed.error()));
-  auto others = checkpoint_providers(group, core->where().providers);
-  std::erase(others, *placed);
-  if (others.empty())
+  auto all = checkpoint_providers(group, core->where().providers);
+  if (all.size() == 1)
     return done(*placed);
-  describe_checkpoints(core, *placed, model)
-    .then([core, placed = *placed, others, model,
-           done = std::move(done)](const result<checkpoint_summary>& there) {
-      if (there)
-        done(placed);
-      else if (there.error().code() != errc::not_found)
-        done(fail(there.error()));
-      else
-        find_elsewhere(core, placed, others, model, done);
-    });
+  std::vector<future<checkpoint_summary>> asked;
+  asked.reserve(all.size());
+  for (auto provider : all)
+    asked.push_back(describe_checkpoints(core, provider, model));
+  when_all(asked).then([core, placed = *placed, all, model, done = std::move(done)](
+                         const result<std::vector<result<checkpoint_summary>>>& answers) {
+    done(pick_keeper(*core, model, placed, all, *answers));
+  });
 }
 
 future<checkpoint_summary> describe_checkpoints(

@@ -15,11 +15,12 @@
 
 namespace millrace::runtime {
 
-/// Finds the provider that keeps a model's checkpoints: the one that its name is placed at, unless
-/// another one of the group has the model from before the list of providers changed. If no provider
-/// has it, the result is the one that the name is placed at.
-/// Errors:  `not_found` saying how to configure one; the reason why a provider that may have the
-///          model could not be asked.
+/// Finds the provider that keeps a model's checkpoints: the one of the group to which it was saved
+/// last. Several have it when the list of providers changed, or when processes with an older list
+/// saved to another one. If no provider has it, the result is the one that the name is placed at.
+/// Logs a warning when it leaves out a provider that cannot be asked.
+/// Errors:  `not_found` saying how to configure one; the reason why the provider at which the name
+///          is placed could not be asked or, if no other one has it, any that may have it.
 void find_keeper(
   const std::shared_ptr<client_core>& core, const std::string& group, const std::string& model,
   completion<std::size_t> done);
