@@ -1,72 +1,51 @@
 // Models stay where they are, and are found there, while providers come, go and change their names, groups and weights.
 #include <millrace/runtime/node/node.hpp>
-#include <millrace/storage/rocksdb/rocksdb_options.hpp>
+#include <millrace/storage/rocksdb/rocksdb_bucket.hpp>
+#include <millrace/tests/support/bucket_driving.hpp>
+#include <millrace/tests/support/changing_cluster.hpp>
+#include <millrace/tests/support/heap_memory_source.hpp>
 #include <millrace/tests/support/scratch_directory.hpp>
 
 #include <boost/test/data/test_case.hpp>
 #include <boost/test/unit_test.hpp>
 
+#include <atomic>
 #include <map>
+#include <mutex>
 #include <optional>
 #include <random>
 #include <set>
+#include <thread>
 
 using namespace millrace;
 namespace data = boost::unit_test::data;
 
 namespace {
 
-using testing::scratch_directory;
-
-// A provider as a file describes it. `rests` names its directory and its node, which it never changes.
-struct listed {
-  std::string name;
-  std::string rests;
-  std::string group = "default";
-  std::uint32_t weight = 1;
-  std::string id{};
-
-  listed(std::string n) : name(n), rests(n) {}
-  listed(std::string n, std::string r, std::string g = "default", std::uint32_t w = 1)
-    : name(std::move(n)), rests(std::move(r)), group(std::move(g)), weight(w) {}
-};
-using file = std::vector<listed>;
+using namespace millrace::testing;
+using file = provider_list;
 
 const file ab = {{"a"}, {"b"}}, abc = {{"a"}, {"b"}, {"c"}};
+// What nodes and clients may believe.
+const std::vector<file> beliefs = {
+  ab,
+  abc,
+  {{"a"}, {"c"}},
+  {{"a"}, {"bb", "b"}, {"c"}},
+  {{"a", "a", "default", 5}, {"b"}, {"c"}},
+  {{"b"}, {"c"}}};
 
 struct cluster {
   scratch_directory dir;
+  cluster_place place{dir.path()};
   std::map<std::string, std::optional<node>> nodes;
-
-  config::settings settings(const file& providers) const {
-    config::settings s;
-    s.staging.size_bytes = 16 << 20;
-    s.client.connect_timeout_ms = 300;
-    s.client.reconnect_backoff_max_ms = 100;
-    for (auto& p : providers) {
-      config::provider_settings provider;
-      provider.name = p.name;
-      provider.bucket = "rocksdb";
-      provider.group = p.group;
-      provider.weight = p.weight;
-      provider.id = p.id;
-      auto& options = provider.options.edit<storage::rocksdb_bucket_options>();
-      options.path = dir.path() + "/" + p.rests;
-      options.capacity_bytes = 64 << 20;
-      options.window_bytes = 1 << 20;
-      s.nodes.push_back(
-        {"on-" + p.rests, {"unix:" + dir.path() + "/" + p.rests + ".sock"}, {provider}});
-    }
-    return s;
-  }
 
   void stop(const std::string& rests) { nodes[rests].reset(); }
 
   // Starts a provider's node, again if it runs, with this file.
   void start(const file& providers, const std::string& rests) {
     stop(rests);
-    auto one = settings(providers).for_node("on-" + rests).value();
-    nodes[rests].emplace(node::embed(one));
+    nodes[rests].emplace(node::embed(place.settings(providers).for_node("on-" + rests).value()));
   }
 
   // All nodes run with this file.
@@ -77,24 +56,10 @@ struct cluster {
       start(providers, p.rests);
   }
 
-  client with(const file& providers) const { return client::of(settings(providers)).value(); }
+  client with(const file& providers) const { return place.with(providers); }
 };
 
-std::string name(int i) { return "model/" + std::to_string(i); }
-
-result<receipt> store(repository r, const std::string& model, std::uint64_t value) {
-  tensor_view one{{"t", dtype::u64, {1}}, reinterpret_cast<std::byte*>(&value), {}};
-  return r.store(model, {one}).result();
-}
-
-result<std::uint64_t> load(repository r, const std::string& model) {
-  std::uint64_t value = 0;
-  tensor_view one{{"t", dtype::u64, {1}}, reinterpret_cast<std::byte*>(&value), {}};
-  auto got = r.load(model, {{one, {}}}).result();
-  if (!got)
-    return fail(got.error());
-  return value;
-}
+std::string name(int i) { return model_name(i); }
 
 template <class T>
 std::string why(const result<T>& r) {
@@ -103,7 +68,7 @@ std::string why(const result<T>& r) {
 
 void store_all(const repository& r, int count, std::uint64_t first) {
   for (int i = 0; i < count; ++i) {
-    auto stored = store(r, name(i), first + i);
+    auto stored = store_number(r, name(i), first + i);
     BOOST_TEST_REQUIRE(stored.has_value(), name(i) << ": " << why(stored));
   }
 }
@@ -111,7 +76,7 @@ void store_all(const repository& r, int count, std::uint64_t first) {
 // All load with the values that they were stored with, and are listed once.
 void find_all(repository r, int count, std::uint64_t first) {
   for (int i = 0; i < count; ++i) {
-    auto value = load(r, name(i));
+    auto value = load_number(r, name(i));
     BOOST_TEST_REQUIRE(value.has_value(), name(i) << ": " << why(value));
     BOOST_TEST(*value == first + i, name(i));
     BOOST_TEST(r.describe(name(i)).result().has_value());
@@ -168,8 +133,8 @@ BOOST_AUTO_TEST_CASE(models_are_found_after_a_provider_went_to_another_group) {
   BOOST_TEST(cold.list().get().found.empty());
   int kept = 0;
   for (int i = 0; i < 60; ++i) {
-    BOOST_TEST(is(load(cold, name(i)), errc::not_found));
-    auto stored = store(cold, name(i), 7);
+    BOOST_TEST(is(load_number(cold, name(i)), errc::not_found));
+    auto stored = store_number(cold, name(i), 7);
     kept += !stored && stored.error().code() == errc::already_exists;
   }
   BOOST_TEST((kept > 5 && kept < 40));
@@ -201,7 +166,7 @@ BOOST_AUTO_TEST_CASE(older_versions_do_not_come_back_when_their_replacement_is_g
   auto r = c.with(ab).repository();
   int gone = 0;
   for (int i = 0; i < 60; ++i) {
-    auto value = load(r, name(i));
+    auto value = load_number(r, name(i));
     auto missing = is(value, errc::not_found);
     BOOST_TEST((missing || is(value, 2000 + i)), name(i) << ": " << outcome_of(value));
     if (missing)
@@ -221,8 +186,8 @@ BOOST_AUTO_TEST_CASE(erased_models_do_not_come_back) {
   auto without = c.with(ab).repository();
   std::set<int> restored;
   for (int i = 0; i < 60; ++i)
-    if (auto value = load(without, name(i)); !value && i % 2 == 0) {
-      BOOST_TEST_REQUIRE(store(without, name(i), 2000 + i).has_value());
+    if (auto value = load_number(without, name(i)); !value && i % 2 == 0) {
+      BOOST_TEST_REQUIRE(store_number(without, name(i), 2000 + i).has_value());
       restored.insert(i);
     }
   BOOST_TEST(restored.size() > 3u);
@@ -231,7 +196,7 @@ BOOST_AUTO_TEST_CASE(erased_models_do_not_come_back) {
   // Those that only the absent provider has are not there to be erased, and are erased there.
   std::set<int> absent;
   for (int i = 1; i < 60; i += 4)
-    if (!load(without, name(i))) {
+    if (!load_number(without, name(i))) {
       auto erased = without.erase(name(i)).result();
       BOOST_TEST_REQUIRE(!erased.has_value());
       BOOST_TEST((erased.error().code() == errc::not_found), erased.error().to_string());
@@ -245,7 +210,7 @@ BOOST_AUTO_TEST_CASE(erased_models_do_not_come_back) {
   auto names = again.list().get().found;
   for (int i = 0; i < 60; ++i) {
     auto erased = restored.contains(i);
-    auto value = load(again, name(i));
+    auto value = load_number(again, name(i));
     BOOST_TEST(
       (erased ? is(value, errc::not_found) : is(value, 1000 + i)),
       name(i) << ": " << outcome_of(value));
@@ -264,7 +229,7 @@ BOOST_AUTO_TEST_CASE(a_new_provider_with_the_name_of_a_renamed_one_gets_an_id_of
   c.run(before);
   store_all(c.with(before).repository(), 20, 1000);
   c.run(after);
-  auto refused = load(c.with(after).repository(), name(1));
+  auto refused = load_number(c.with(after).repository(), name(1));
   BOOST_TEST_REQUIRE(!refused);
   BOOST_TEST(refused.error().detail().find("providers[].id") != std::string::npos, why(refused));
   after[1].id = "second";
@@ -288,12 +253,12 @@ BOOST_AUTO_TEST_CASE(while_a_provider_is_down_nothing_older_is_found) {
   c.stop("c");
   int away = 0;
   for (int i = 0; i < 40; ++i) {
-    auto value = load(r, name(i));
+    auto value = load_number(r, name(i));
     auto down = is(value, errc::unavailable) || is(value, errc::peer_lost);
     BOOST_TEST((down || is(value, 2000 + i)), name(i) << ": " << outcome_of(value));
     away += down;
     if (down) {
-      auto stored = store(r, name(i), 1);
+      auto stored = store_number(r, name(i), 1);
       auto erased = r.erase(name(i)).result();
       BOOST_TEST((!stored && !erased));
     }
@@ -305,69 +270,174 @@ BOOST_AUTO_TEST_CASE(while_a_provider_is_down_nothing_older_is_found) {
 
 // Nodes restart one by one with any file; clients with any file store, load and erase. Every answer is compared with
 // what must be there.
-BOOST_DATA_TEST_CASE(every_answer_is_right_whatever_the_order_of_files, data::xrange(6), seed) {
-  const std::vector<file> files = {
-    ab,
-    abc,
-    {{"a"}, {"c"}},
-    {{"a"}, {"bb", "b"}, {"c"}},
-    {{"a", "a", "default", 5}, {"b"}, {"c"}},
-    {{"b"}, {"c"}}};
+BOOST_DATA_TEST_CASE(every_answer_is_right_whatever_the_order_of_files, data::xrange(9), seed) {
   std::mt19937_64 dice{static_cast<std::uint64_t>(seed) + 1};
   cluster c;
+  if (seed >= 3)
+    c.place.kinds = {
+      {"a", "pmem"}, {"b", seed < 6 ? "pmem" : "rocksdb"}, {"c", seed < 6 ? "pmem" : "memory"}};
   c.run(abc);
-  struct expected {
-    std::set<std::uint64_t> values{0}; // 0: none
-  };
-  std::map<int, expected> known;
+  std::map<int, expected_number> known;
   std::vector<client> clients;
-  for (auto& f : files)
+  for (auto& f : beliefs)
     clients.push_back(c.with(f));
   int answered = 0;
   for (std::uint64_t step = 1; step <= 150; ++step) {
-    auto& f = files[dice() % files.size()];
+    auto& f = beliefs[dice() % beliefs.size()];
     auto r = clients[dice() % clients.size()].repository();
     auto i = static_cast<int>(dice() % 12);
-    auto& may_be = known[i].values;
     auto what = dice() % 20;
     auto at = [&] {
-      return "seed " + std::to_string(seed) + ", step " + std::to_string(step) + ", " + name(i);
+      return "seed " + std::to_string(seed) + ", step " + std::to_string(step) + ", " + name(i) +
+        ", expected " + known[i].text() + ": ";
     };
     if (what < 2) {
-      c.start(f, f[dice() % f.size()].rests);
+      auto& rests = f[dice() % f.size()].rests;
+      c.start(f, rests);
+      if (c.place.kind_of(rests) == "memory")
+        for (auto& [number, expected] : known)
+          expected.tried(0);
     } else if (what < 8) {
-      auto stored = store(r, name(i), step);
-      if (stored)
-        may_be = {step};
-      else
-        may_be.insert(step);
+      auto stored = store_number(r, name(i), step);
+      known[i].stored(step, stored);
       answered += stored.has_value();
     } else if (what < 10) {
       auto erased = r.erase(name(i)).result();
-      auto says = [&](const char* what) {
-        return erased.error().detail().find(what) != std::string::npos;
-      };
-      if (erased || says("from now on"))
-        may_be = {0};
-      else if (erased.error().code() != errc::not_found)
-        may_be.insert(0);
-      else if (!says("taken out"))
-        BOOST_TEST(may_be.contains(0), at() << ": " << erased.error().to_string());
+      auto expected = at();
+      BOOST_TEST(known[i].erased(erased), expected << why(erased));
       answered += erased.has_value();
     } else {
-      auto value = load(r, name(i));
-      auto none = is(value, errc::not_found);
-      // A provider that no present file names is gone by the operator's will, and its models with it.
-      auto gone = none && value.error().detail().find("taken out") != std::string::npos;
-      if (value || (none && !gone))
-        BOOST_TEST(
-          may_be.contains(value.value_or(0)),
-          at() << ": " << outcome_of(value) << ", expected " << *may_be.begin());
-      answered += value || none;
+      auto value = load_number(r, name(i));
+      BOOST_TEST(known[i].loaded(value), at() << outcome_of(value));
+      answered += value || is(value, errc::not_found);
     }
   }
   // On a busy machine many fail, since clients wait before they connect to a node anew.
   BOOST_TEST(answered > 10);
+}
+
+// Each client has names of its own, and another file than the other ones.
+BOOST_AUTO_TEST_CASE(clients_at_the_same_time_do_not_disturb_each_other) {
+  cluster c;
+  c.run(abc);
+  constexpr int clients = 3, names = 6;
+  std::atomic<bool> over = false;
+  std::atomic<int> answered = 0;
+  std::mutex faults_mutex;
+  std::vector<std::string> faults;
+  std::vector<std::thread> threads;
+  for (int mine = 0; mine < clients; ++mine)
+    threads.emplace_back([&, mine] {
+      std::mt19937_64 dice{static_cast<std::uint64_t>(mine) + 7};
+      auto own = c.with(beliefs[static_cast<std::size_t>(mine)]);
+      std::map<int, expected_number> known;
+      for (std::uint64_t step = 1; !over; ++step) {
+        auto i = mine * names + static_cast<int>(dice() % names);
+        auto what = dice() % 10;
+        auto right = true;
+        if (what < 4) {
+          auto stored = store_number(own.repository(), name(i), step);
+          known[i].stored(step, stored);
+          answered += stored.has_value();
+        } else if (what < 5) {
+          right = known[i].erased(own.repository().erase(name(i)).result());
+        } else {
+          auto value = load_number(own.repository(), name(i));
+          right = known[i].loaded(value);
+          answered += value.has_value();
+        }
+        if (right)
+          continue;
+        std::lock_guard guard{faults_mutex};
+        faults.push_back(
+          name(i) + " at step " + std::to_string(step) + " of client " + std::to_string(mine));
+      }
+    });
+  std::mt19937_64 dice{1};
+  for (int restart = 0; restart < 12; ++restart) {
+    std::this_thread::sleep_for(std::chrono::milliseconds{100});
+    auto& f = beliefs[dice() % beliefs.size()];
+    c.start(f, f[dice() % f.size()].rests);
+  }
+  over = true;
+  for (auto& thread : threads)
+    thread.join();
+  BOOST_TEST(faults == std::vector<std::string>{}, boost::test_tools::per_element());
+  BOOST_TEST(answered > 20);
+}
+
+BOOST_AUTO_TEST_CASE(pins_hold_where_the_model_rests) {
+  cluster c;
+  c.run(ab);
+  store_all(c.with(ab).repository(), 20, 1);
+  c.run(abc);
+  auto r = c.with(abc).repository();
+  for (int i = 0; i < 20; ++i)
+    BOOST_TEST(r.pin(name(i), true).result().has_value());
+  for (auto& model : r.list().get().found)
+    BOOST_TEST(model.pinned, model.name);
+}
+
+// It loses its models with its process, and keeps its names by its id.
+BOOST_AUTO_TEST_CASE(a_memory_provider_keeps_its_id_by_its_file) {
+  cluster c;
+  c.place.kinds = {{"a", "memory"}, {"b", "memory"}};
+  c.run(ab);
+  store_all(c.with(ab).repository(), 20, 1);
+  file now = {{"a"}, {"renamed", "b"}};
+  now[1].id = "b";
+  c.start(now, "b");
+  auto r = c.with(now).repository();
+  std::set<int> lost;
+  for (int i = 0; i < 20; ++i) {
+    auto value = load_number(r, name(i));
+    BOOST_TEST(
+      (is(value, 1 + i) || is(value, errc::not_found)), name(i) << ": " << outcome_of(value));
+    if (!value)
+      lost.insert(i);
+  }
+  BOOST_TEST((lost.size() > 3u && lost.size() < 17u));
+  // Where they were, they are stored again.
+  for (int i = 0; i < 20; ++i) {
+    auto stored = store_number(r, name(i), 100 + i);
+    BOOST_TEST_REQUIRE(stored.has_value(), why(stored));
+    BOOST_TEST(stored->provider == (lost.contains(i) ? "renamed" : "a"));
+  }
+  find_all(r, 20, 100);
+}
+
+// Buckets of builds that knew no views have models wherever the file of that day placed them.
+BOOST_AUTO_TEST_CASE(models_of_older_builds_are_found_wherever_they_are) {
+  cluster c;
+  auto keep = [&](const char* rests, const std::vector<std::pair<int, std::uint64_t>>& models) {
+    storage::rocksdb_bucket_options options;
+    options.path = c.dir.path() + "/" + rests;
+    options.staging = std::make_shared<heap_memory_source>(16u << 20);
+    auto bucket = storage::open_rocksdb_bucket(options);
+    BOOST_TEST_REQUIRE(bucket.has_value(), why(bucket));
+    for (auto& [i, bytes] : models)
+      BOOST_TEST_REQUIRE(testing::store(**bucket, spec_of(name(i), {bytes}), 1).has_value());
+  };
+  std::vector<std::pair<int, std::uint64_t>> all;
+  for (int i = 0; i < 20; ++i)
+    all.emplace_back(i, 100);
+  keep("a", all);
+  keep("b", {{3, 200}, {4, 200}}); // newer
+  c.run(ab);
+  auto r = c.with(ab).repository();
+  auto listed = r.list().get().found;
+  BOOST_TEST(listed.size() == 20u);
+  for (int i = 0; i < 20; ++i) {
+    auto found = r.describe(name(i)).result();
+    BOOST_TEST_REQUIRE(found.has_value(), name(i) << ": " << why(found));
+    BOOST_TEST(summarize(found->record).size_bytes == (i == 3 || i == 4 ? 200u : 100u), name(i));
+  }
+  BOOST_TEST(r.erase(name(3)).result().has_value());
+  BOOST_TEST(is(load_number(r, name(3)), errc::not_found));
+  store_all(r, 20, 1000);
+  find_all(r, 20, 1000);
+  c.run(abc);
+  find_all(c.with(abc).repository(), 20, 1000);
 }
 
 BOOST_AUTO_TEST_SUITE_END()
