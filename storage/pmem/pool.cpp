@@ -288,6 +288,8 @@ result<std::shared_ptr<pool>> open_pool(pool_options options) {
     log().warn(
       "a pool keeps the size with which it was made path={} size_bytes={} configured_bytes={}",
       path, file->size_bytes, options.capacity_bytes);
+  if (auto bad = fill_holes(*file); !bad.ok())
+    return fail(std::move(bad));
   auto shared = open_for_peers(*file);
   if (!shared)
     return fail(shared.error().within("opening pool " + path + " for peers"));

@@ -32,7 +32,8 @@ struct change {
   std::string name;
   /// Which models change is decided by `stage`, so the change is a group of its own.
   bool alone = false;
-  /// It removes models, or is the provider's own. Such a change may use all of the index's reserve, others half of it.
+  /// It removes models, or is the provider's own. Such a change may use all of the index's reserve,
+  /// others half of it.
   bool removes = false;
   /// Segment files to make durable before the batch is written.
   std::vector<std::uint32_t> files;

@@ -56,7 +56,8 @@ std::shared_ptr<layer_table> make_layer_table(
   std::shared_ptr<space_account> account, std::weak_ptr<engine> weak) {
   auto forgotten = [weak](const std::vector<layer_id>& ids) {
     auto e = weak.lock();
-    if (!e)
+    // A start that fails drops its models, and changes nothing.
+    if (!e || !e->loaded)
       return;
     change forget;
     forget.removes = true;
@@ -80,14 +81,14 @@ status engine::load() {
   auto described = read_layers(*files.db);
   if (!described)
     return described.error();
-  std::map<std::uint64_t, version_ptr> loaded;
+  std::map<std::uint64_t, version_ptr> found;
   auto outcome = files.db->scan(keys::records, [&](std::string_view key, std::string_view value) {
-    return load_model(key.substr(keys::records.size()), value, *described, loaded);
+    return load_model(key.substr(keys::records.size()), value, *described, found);
   });
   if (!outcome.ok())
     return outcome.within("opening " + options.path);
   // Oldest first, since the order of use is not stored.
-  for (auto& [version, model] : loaded)
+  for (auto& [version, model] : found)
     table.put(model);
   auto counter = files.db->get(keys::last_version);
   if (!counter)
@@ -100,7 +101,7 @@ status engine::load() {
   }
   if (auto bad = remove_stop_mark(options.path); !bad.ok())
     return bad;
-  loaded_ = true;
+  loaded = true;
   space->leases_free(true);
   auto stale = orphans(*described, *layers);
   if (!stale.empty())
@@ -116,7 +117,7 @@ status engine::load() {
 status engine::load_model(
   std::string_view name, std::string_view value,
   const std::unordered_map<layer_id, described_layer>& described,
-  std::map<std::uint64_t, version_ptr>& loaded) {
+  std::map<std::uint64_t, version_ptr>& found) {
   auto record = decode_record(name, value);
   if (!record)
     return record.error();
@@ -130,13 +131,13 @@ status engine::load_model(
       offered.push_back(at->second);
   auto named = layers->retain_stored(checked->layers, offered);
   if (!named)
-    return {errc::corrupt_data, "{}: {}", context, named.error().detail()};
+    return {errc::corrupt_data, "{}: the description of one of its layers is missing", context};
   layers->mark_saved(checked->layers);
   auto taken = claim_space(*space, *record, *checked);
   if (!taken)
     return taken.error().within(context);
   auto version = record->model.version;
-  loaded[version] = std::make_shared<const stored_version>(
+  found[version] = std::make_shared<const stored_version>(
     stored_version{summarize(record->model), std::move(taken->lease), std::move(*named)});
   return {};
 }
@@ -213,7 +214,7 @@ void engine::evict(std::uint64_t size_bytes, std::function<void(status)> done) {
 }
 
 status engine::leave_mark() {
-  if (!loaded_)
+  if (!loaded)
     return {};
   if (auto bad = files.db->settle(); !bad.ok())
     return bad;

@@ -60,6 +60,7 @@ struct engine : std::enable_shared_from_this<engine> {
   model_table table;
   record_cache records{record_cache_bytes};
   std::shared_ptr<layer_table> layers;
+  bool loaded = false;            // all of the index
   std::uint64_t last_version = 0; // the committer's thread only
   std::atomic<std::uint64_t> evictions = 0;
   gate operations;
@@ -78,9 +79,7 @@ private:
   [[nodiscard]] status load_model(
     std::string_view name, std::string_view value,
     const std::unordered_map<layer_id, described_layer>& described,
-    std::map<std::uint64_t, version_ptr>& loaded);
-
-  bool loaded_ = false;
+    std::map<std::uint64_t, version_ptr>& found);
 };
 
 /// Returns the error of calls after closing.

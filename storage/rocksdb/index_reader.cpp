@@ -41,9 +41,17 @@ status check_beginnings(const std::string& path) {
   }
   if (why)
     return status_from_errno(why.value(), "listing " + path);
-  for (auto& entry : fs::directory_iterator{path + "/index", why})
-    if (auto name = entry.path().filename().string(); !begins_database(name))
-      return foreign(path, "index/" + name);
+  for (auto& entry : fs::directory_iterator{path + "/index", why}) {
+    auto name = entry.path().filename().string();
+    if (begins_database(name))
+      continue;
+    // RocksDB makes these after CURRENT.
+    if (name.starts_with("OPTIONS-") || name.ends_with(".sst"))
+      return {
+        errc::corrupt_data, "{}/index has lost its file CURRENT; restore {} from a copy", path,
+        path};
+    return foreign(path, "index/" + name);
+  }
   return {};
 }
 

@@ -8,6 +8,8 @@
 #include <millrace/storage/rocksdb/rocksdb_bucket.hpp>
 #include <millrace/storage/rocksdb/storing.hpp>
 
+#include <filesystem>
+
 namespace millrace::storage {
 
 namespace rocksdb {
@@ -203,12 +205,14 @@ status check_options(const rocksdb_bucket_options& options) {
 
 namespace {
 
-// A damaged bucket is not lost.
+// A damaged bucket is not lost, unless all of its index is.
 status with_remedy(status why, const std::string& path) {
-  if (why.code() != errc::corrupt_data)
+  std::error_code ignored;
+  auto damaged = why.code() == errc::corrupt_data || why.code() == errc::io_error;
+  if (!damaged || std::filesystem::is_empty(path + "/index", ignored) || ignored)
     return why;
   return {
-    errc::corrupt_data, "{}; `millrace models salvage {} DIR` saves what is whole to files",
+    why.code(), "{}; `millrace models salvage {} DIRECTORY` saves what is whole to files",
     why.detail(), path};
 }
 

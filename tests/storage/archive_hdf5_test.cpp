@@ -1,4 +1,5 @@
-// HDF5 files of other programs: what no tensor is, or what lies elsewhere, is refused by name; what is a tensor is read.
+// HDF5 files of other programs: what is no tensor, or lies elsewhere, is refused by name; what is a
+// tensor is read.
 #include <millrace/storage/archive/archive.hpp>
 #include <millrace/storage/archive/hdf5_handles.hpp>
 #include <millrace/tests/support/held_completion.hpp>

@@ -129,6 +129,29 @@ BOOST_AUTO_TEST_CASE(a_pool_that_is_not_there_is_named_with_the_command_that_mak
   BOOST_TEST((inspect_pool(place.path()).error().code() == errc::not_found));
 }
 
+BOOST_AUTO_TEST_CASE(a_copy_of_an_open_pool_is_refused) {
+  pool_place place{in_place_way()};
+  if (place.is_device())
+    return;
+  auto options = place.options();
+  auto copy = options;
+  copy.path += "-copy";
+  {
+    auto made = open_pool(options);
+    BOOST_REQUIRE_MESSAGE(made, why(made));
+  }
+  std::filesystem::copy_file(options.path, copy.path);
+  auto original = open_pool(options);
+  BOOST_REQUIRE_MESSAGE(original, why(original));
+  auto refused = open_pool(copy);
+  BOOST_REQUIRE(!refused);
+  BOOST_TEST((refused.error().code() == errc::already_exists));
+  BOOST_TEST(mentions(refused.error(), "it is a copy of a pool"));
+  original->reset();
+  BOOST_TEST(open_pool(copy).has_value());
+  std::filesystem::remove(copy.path);
+}
+
 BOOST_AUTO_TEST_CASE(making_a_pool_never_touches_what_is_there) {
   fixture f;
   auto before = contents(f.place.path());
@@ -234,6 +257,10 @@ BOOST_AUTO_TEST_CASE(what_is_no_pool_is_refused_and_left_alone) {
     BOOST_TEST((refused.error().code() == errc::invalid_argument));
     auto left = contents(place.path());
     BOOST_TEST((std::string{left.begin(), left.end()} == text));
+    // It may be any file of the system, which nobody is told to remove.
+    for (auto& why : {refused.error(), inspect_pool(place.path()).error()})
+      for (auto* word : {"remove", "delete", "rm "})
+        BOOST_TEST(!mentions(why, word), why.to_string());
   }
   auto options = place.options();
   options.path = ".";

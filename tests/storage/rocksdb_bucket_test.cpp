@@ -172,6 +172,28 @@ BOOST_AUTO_TEST_CASE(pinning_and_layers_survive_reopening) {
   BOOST_TEST(!resolve());
 }
 
+BOOST_AUTO_TEST_CASE(a_start_that_is_refused_changes_nothing) {
+  world w;
+  auto subject = w.open_or_fail();
+  auto id = random_id<layer_id>();
+  auto spec = spec_of("m", {mib});
+  spec.graph = encode_graph(compact_graph{{id}, {{}}});
+  BOOST_REQUIRE(store(*subject, spec, 1, {{id, {std::byte{42}}}}));
+  BOOST_REQUIRE(store(*subject, spec_of("n", {mib}), 2));
+  subject.reset();
+  auto segments = w.options().path + "/segments";
+  for (auto round = 0; round < 2; ++round) {
+    std::filesystem::rename(segments, segments + "-away");
+    BOOST_TEST((w.refusal() == errc::corrupt_data));
+    std::filesystem::remove_all(segments);
+    std::filesystem::rename(segments + "-away", segments);
+    subject = w.open_or_fail();
+    BOOST_TEST(check_model(*subject, "m", 1).ok());
+    BOOST_TEST(check_model(*subject, "n", 2).ok());
+    subject.reset();
+  }
+}
+
 // What an orderly stop leaves.
 
 namespace {
@@ -365,6 +387,31 @@ BOOST_AUTO_TEST_CASE(a_damaged_record_is_refused) {
   BOOST_REQUIRE(!refused);
   BOOST_TEST((refused.error().code() == errc::corrupt_data), why(refused));
   BOOST_TEST(refused.error().detail().find("millrace models salvage") != std::string::npos);
+}
+
+BOOST_AUTO_TEST_CASE(an_index_without_its_first_files_is_damaged_and_names_salvage) {
+  for (std::string lost : {"CURRENT", "MANIFEST-"}) {
+    world w;
+    auto subject = w.open_or_fail();
+    BOOST_REQUIRE(store(*subject, spec_of("m", {mib}), 1));
+    subject.reset();
+    std::vector<std::filesystem::path> gone;
+    for (auto& entry : std::filesystem::directory_iterator{w.options().path + "/index"})
+      if (entry.path().filename().string().starts_with(lost))
+        gone.push_back(entry.path());
+    BOOST_REQUIRE(!gone.empty());
+    for (auto& path : gone)
+      std::filesystem::remove(path);
+    auto refused = open_rocksdb_bucket(w.options());
+    BOOST_REQUIRE(!refused);
+    BOOST_TEST(
+      (refused.error().code() == errc::corrupt_data || refused.error().code() == errc::io_error),
+      why(refused));
+    BOOST_TEST(
+      refused.error().detail().find("millrace models salvage " + w.options().path) !=
+        std::string::npos,
+      why(refused));
+  }
 }
 
 BOOST_AUTO_TEST_CASE(a_missing_segment_is_refused) {

@@ -73,6 +73,12 @@ result<std::unique_ptr<heap>> heap::open(const std::string& path, heap_access ac
   std::lock_guard guard{library_mutex()};
   configure_library(access);
   auto pool = ::pmemobj_open(path.c_str(), pool_layout);
+  if (!pool && errno == EEXIST)
+    return fail(
+      errc::already_exists,
+      "opening pool {}: it is a copy of a pool that this process has open; serve it by another "
+      "node",
+      path);
   if (!pool)
     return fail(refusal(errno, "opening pool " + path));
   return std::unique_ptr<heap>{new heap{pool}};

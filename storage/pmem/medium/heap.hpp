@@ -20,7 +20,8 @@ namespace millrace::storage::pmem {
 
 /// The last words of errors about damaged pools.
 inline constexpr auto how_to_restore =
-  "restore the file from a copy, or save what is whole with `millrace pool salvage`";
+  "restore the file from a copy, or save what is whole with `millrace pool salvage "
+  "PATH DIRECTORY`";
 
 /// The type and size of an allocated object.
 struct object_info {

@@ -104,7 +104,11 @@ result<pool_file> open_pool_file(const std::string& path, pool_medium wanted) {
   auto file = io::open_file(path, O_RDWR);
   if (!file && file.error().code() == errc::not_found)
     return fail(
-      errc::not_found, "pool {}: there is nothing; make one with `millrace pool create`", path);
+      errc::not_found,
+      "pool {}: there is nothing; is its file system mounted? `millrace pool create {} --size "
+      "SIZE` "
+      "makes a new one",
+      path, path);
   if (!file)
     return fail(file.error());
   struct stat info {};
@@ -129,6 +133,23 @@ result<pool_file> open_pool_file(const std::string& path, pool_medium wanted) {
   found.medium = wanted == pool_medium::automatic ? real : wanted;
   found.file = std::move(*file);
   return found;
+}
+
+status fill_holes(const pool_file& file) {
+  struct stat info {};
+  if (file.device || ::fstat(file.file.get(), &info) != 0)
+    return {};
+  auto taken = static_cast<std::uint64_t>(info.st_blocks) * 512;
+  // File systems that compress take less, and cannot keep space.
+  if (
+    taken >= file.size_bytes ||
+    ::fallocate(file.file.get(), 0, 0, static_cast<off_t>(file.size_bytes)) == 0 || errno != ENOSPC)
+    return {};
+  return {
+    errc::no_space,
+    "pool {}: it has holes ({} of {} bytes are on the disk), and the file system has no space for "
+    "them; free some there",
+    file.path, taken, file.size_bytes};
 }
 
 status check_root(const pool_root& root, const std::string& path, std::uint64_t file_bytes) {

@@ -29,6 +29,11 @@ struct pool_file {
 /// that has it open.
 result<pool_file> open_pool_file(const std::string& path, pool_medium wanted);
 
+/// Has the file system keep space for all of the file. A store to a hole of a full file system
+/// would end the process by a signal.
+/// Errors:  `no_space`.
+[[nodiscard]] status fill_holes(const pool_file& file);
+
 enum class image_access : std::uint8_t {
   read_only,
   own_copy, // changes do not reach the file; not for devices
