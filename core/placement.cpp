@@ -20,7 +20,7 @@ bool is_bounded(const group_member& m) {
   auto fits = [](const std::string& text) { return text.size() <= member_text_max; };
   return !m.id.empty() && !m.name.empty() && m.weight > 0 && m.weight <= member_weight_max &&
     fits(m.id) && fits(m.name) && fits(m.node) && m.addresses.size() <= member_addresses_max &&
-    std::ranges::all_of(m.addresses, fits);
+    std::ranges::all_of(m.addresses, [&](auto& a) { return !a.empty() && fits(a); });
 }
 
 } // namespace
@@ -88,6 +88,21 @@ std::string superseded_by(
   return {};
 }
 
+void bound(group_history& history) {
+  auto& views = history.views;
+  std::size_t kept = 0, entries = 0;
+  while (kept < std::min(views.size(), group_views_max) &&
+         (entries += views[views.size() - 1 - kept].members.size()) <= group_entries_max)
+    ++kept;
+  if (kept == views.size())
+    return;
+  // One more gives its place to the view that stands for those that go.
+  auto first_kept = views.end() - static_cast<std::ptrdiff_t>(std::min(kept, group_views_max - 1));
+  auto last_dropped = std::prev(first_kept)->number;
+  views.erase(views.begin(), first_kept);
+  views.insert(views.begin(), {last_dropped, {}});
+}
+
 status validate(const group_history& history) {
   auto wrong = [&](std::string_view how) {
     return status{errc::invalid_argument, "the views of group {}: {}", history.group, how};
@@ -103,6 +118,11 @@ status validate(const group_history& history) {
     return wrong("the number or the name is too large");
   if (history.group.empty() || (history.settled != 0 && history.settled != history.number()))
     return wrong("the group needs a name, and only its newest view can be settled");
+  std::size_t entries = 0;
+  for (auto& view : history.views)
+    entries += view.members.size();
+  if (entries > group_entries_max)
+    return wrong(fmt::format("together they have more than {} members", group_entries_max));
   for (std::size_t i = 0; i < history.views.size(); ++i) {
     auto& members = history.views[i].members;
     if (i > 0 && history.views[i - 1] >= history.views[i])

@@ -51,7 +51,8 @@ MILLRACE_INSPECT(group_history, x.group, x.views, x.settled)
 
 inline constexpr std::size_t group_views_max = 256;
 inline constexpr std::size_t group_members_max = 4096;
-inline constexpr std::size_t member_text_max = 256; // bytes of each name, id and address
+inline constexpr std::size_t group_entries_max = 16'384; // members of all views together
+inline constexpr std::size_t member_text_max = 256;      // bytes of each name, id and address
 inline constexpr std::size_t member_addresses_max = 16;
 inline constexpr std::uint32_t member_weight_max = 1000;
 /// A peer cannot use up the numbers: each change of a group's providers takes one.
@@ -76,6 +77,10 @@ bool rests_only_at(
 std::string superseded_by(
   const group_history& history, std::string_view model, std::string_view id,
   std::uint64_t stored_in, const std::vector<std::string>& gone);
+
+/// Replaces the oldest views by one without members, if there are more views than a history may
+/// have.
+void bound(group_history& history);
 
 /// Checks views that came from a peer.
 /// Errors:  `invalid_argument`.

@@ -14,6 +14,8 @@ const std::string own_record = std::string{storage::own_name_prefix} + "placemen
 constexpr auto metadata_key = "placement";
 constexpr std::uint32_t names_page = 1000;
 constexpr std::size_t groups_max = 64; // of which one bucket has had models
+// What peers make a provider keep. Decoded it takes less than the codec allows by default.
+constexpr std::size_t kept_bytes_max = 2u << 20;
 
 // Two files say the same of a group if they name the same providers.
 std::vector<group_member> by_name(std::vector<group_member> members) {
@@ -284,13 +286,19 @@ result<bool> placement_keeper::adopt(const group_history& history) {
     return fail(
       errc::busy, "provider {} knows a newer view of group {}; try again", kept_.id, history.group);
   auto before = known.number();
-  auto& now = history_of(kept_, history.group);
+  auto next = kept_;
+  auto& now = history_of(next, history.group);
   now = history;
   now.settled = std::max(known.settled, history.settled);
   if (history.group == kept_.group)
     for (auto& view : history.views)
       if (view.number > before || view.number == history.number())
-        kept_.proposes = kept_.proposes && by_name(view.members) != kept_.file;
+        next.proposes = next.proposes && by_name(view.members) != next.file;
+  if (auto size_bytes = encode(next).size(); size_bytes > kept_bytes_max)
+    return fail(
+      errc::no_space, "the views of the groups of provider {} would take {} bytes, and may take {}",
+      kept_.id, size_bytes, kept_bytes_max);
+  kept_ = std::move(next);
   if (before != history.number())
     log().info(
       "the providers of a group have changed group={} view={} provider={}", history.group,

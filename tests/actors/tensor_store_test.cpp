@@ -442,6 +442,23 @@ struct placed : fixture {
 
 } // namespace
 
+BOOST_FIXTURE_TEST_CASE(views_that_peers_tell_are_bounded_and_can_be_read_again, placed) {
+  std::size_t kept = 0;
+  for (int g = 0; g < 8; ++g) {
+    group_view large{1, {p}};
+    for (int i = 0; i < 4000; ++i)
+      large.members.push_back(
+        {"q" + std::to_string(10'000 + i), std::string(100, 'n'), {}, {"a"}, 1, false});
+    auto told = tell({"group-" + std::to_string(g), {large}, 1});
+    BOOST_TEST((told.ok() || told.code() == errc::no_space), told.to_string());
+    kept += told.ok();
+  }
+  BOOST_TEST((kept > 1u && kept < 8u));
+  auto again = placement_at_start(*bucket, {"p", "p", "default", {p}}, std::chrono::seconds{10});
+  BOOST_TEST_REQUIRE(again.has_value());
+  BOOST_TEST(again->histories.size() == kept + 1);
+}
+
 BOOST_FIXTURE_TEST_CASE(a_store_under_an_older_view_is_not_published, placed) {
   auto pending = ask(request(name_at("p")));
   BOOST_TEST(tell(both).ok());

@@ -1,7 +1,10 @@
-// What follows from the views of a group: where a name may be, and which version may be older than another one.
+// What follows from the views of a group: where a name may be, and which version may be older than
+// another one.
 #include <millrace/core/placement.hpp>
 
 #include <boost/test/unit_test.hpp>
+
+#include <tuple>
 
 using namespace millrace;
 
@@ -13,6 +16,17 @@ group_view view_of(
   for (auto& id : ids)
     v.members.push_back({id, "name-" + id, "n", {}, 1, forgets});
   return v;
+}
+
+// The views 1 to `views`, each with as many members.
+group_history history_of(std::uint64_t views, std::size_t members) {
+  std::vector<std::string> ids;
+  for (std::size_t i = 0; i < members; ++i)
+    ids.push_back(std::to_string(10'000 + i));
+  group_history h{"g", {}, 0};
+  for (std::uint64_t number = 1; number <= views; ++number)
+    h.views.push_back(view_of(number, ids));
+  return h;
 }
 
 // A name that the view {a, b} places at `first`, and {a, b, c} at `then`.
@@ -77,6 +91,27 @@ BOOST_AUTO_TEST_CASE(views_of_peers_are_checked) {
   BOOST_TEST(bad([](auto& h) { h.views.back().members[0].weight = 0; }));
   BOOST_TEST(bad([](auto& h) { std::swap(h.views.back().members[0], h.views.back().members[1]); }));
   BOOST_TEST(bad([](auto& h) { h.views.resize(group_views_max + 1, h.views.back()); }));
+  BOOST_TEST(bad([](auto& h) { h.views.back().members[0].addresses = {""}; }));
+  BOOST_TEST(bad([](auto& h) { h = history_of(5, group_members_max); }));
+}
+
+BOOST_AUTO_TEST_CASE(the_oldest_views_give_way_to_one_without_members) {
+  for (auto [views, members, left] :
+       {std::tuple{256, 1, 256},
+        {257, 1, 256},
+        {300, 4, 256},
+        {4, 4096, 4},
+        {5, 4096, 5},
+        {20, 4096, 5}}) {
+    auto h = history_of(views, static_cast<std::size_t>(members));
+    auto newest = h.views.back();
+    bound(h);
+    BOOST_TEST(h.views.size() == static_cast<std::size_t>(left));
+    BOOST_TEST((h.views.back() == newest));
+    auto too_many = views > 256 || views * members > 16'384;
+    BOOST_TEST(h.views.front().members.empty() == too_many);
+    BOOST_TEST(validate(h).ok(), validate(h).to_string());
+  }
 }
 
 BOOST_AUTO_TEST_SUITE_END()
