@@ -109,7 +109,7 @@ private:
 
   // Names, ids, addresses and directories are used at most once in the whole file.
   status check_names() {
-    std::map<std::string, std::string> rests; // directory → its path
+    std::map<std::string, std::string> rests; // place → its key
     std::map<std::string, std::string> taken; // "node n0" → its path
     auto claim = [&](const std::string& what, const std::string& path) -> status {
       auto [first, is_new] = taken.emplace(what, path);
@@ -132,23 +132,54 @@ private:
         auto path = provider_path(i, k);
         if (auto bad = claim("the provider name " + provider.name, path + ".name"); !bad.ok())
           return bad;
-        auto id = "the provider id " + provider.id;
-        if (auto bad = provider.id.empty() ? status{} : claim(id, path + ".id"); !bad.ok())
+        // A provider is known by its name until it is renamed.
+        auto id = "the provider id " + (provider.id.empty() ? provider.name : provider.id);
+        if (auto bad = claim(id, path + (provider.id.empty() ? ".name" : ".id")); !bad.ok())
           return bad;
         auto rests_at = schema_.find(provider, "path");
         if (!rests_at)
           continue;
-        auto directory = std::filesystem::path{rests_at->text + "/"}.lexically_normal().string();
-        if (auto bad = claim("the directory " + shown(directory), path + ".path"); !bad.ok())
+        auto place = place_of(rests_at->text);
+        if (auto bad = claim("the path " + shown(place), path + ".path"); !bad.ok())
           return bad;
-        for (auto& [other, its_path] : rests)
-          if (directory.starts_with(other) || other.starts_with(directory))
-            return error(
-              path + ".path",
-              fmt::format(
-                "{}.path: {} and {} ({}) lie one in the other", path, shown(directory),
-                shown(other), its_path));
-        rests.emplace(std::move(directory), path + ".path");
+        if (auto bad = check_apart(rests, place, path + ".path"); !bad.ok())
+          return bad;
+        rests.emplace(std::move(place), path + ".path");
+      }
+    return check_flushes(rests);
+  }
+
+  static std::string place_of(const std::string& text) {
+    auto place = std::filesystem::path{text}.lexically_normal().string();
+    return place.size() > 1 && place.ends_with('/') ? place.substr(0, place.size() - 1) : place;
+  }
+
+  // Checks that `place` neither is in one of the others nor holds it.
+  status check_apart(
+    const std::map<std::string, std::string>& others, const std::string& place,
+    const std::string& path) const {
+    auto holds = [](const std::string& outer, const std::string& inner) {
+      return inner == outer || inner.starts_with(outer + "/");
+    };
+    for (auto& [other, its_path] : others)
+      if (holds(other, place) || holds(place, other))
+        return error(
+          path,
+          fmt::format(
+            "{}: {} and {} ({}) lie one in the other", path, shown(place), shown(other), its_path));
+    return {};
+  }
+
+  // Steps are not written into what a provider keeps.
+  status check_flushes(const std::map<std::string, std::string>& rests) const {
+    for (std::size_t i = 0; i < values_.nodes.size(); ++i)
+      for (std::size_t k = 0; k < values_.nodes[i].providers.size(); ++k) {
+        auto to = schema_.find(values_.nodes[i].providers[k], "flush_to");
+        if (!to || to->text.empty())
+          continue;
+        auto path = provider_path(i, k) + ".flush_to";
+        if (auto bad = check_apart(rests, place_of(to->text), path); !bad.ok())
+          return bad;
       }
     return {};
   }

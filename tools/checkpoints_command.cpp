@@ -42,13 +42,13 @@ int view(invocation& call, const checkpoints_options& options) {
   auto from = open_access(options);
   if (!from)
     return report(call, from.error());
-  auto model = (*from)->describe(options.model);
+  auto model = (*from)->describe(options.model, std::nullopt);
   if (!model)
     return report(call, explain_name(model.error(), options.model));
   std::vector<shard_spec> described;
   for (auto& shard : model->shards)
     if (options.rank ? shard.rank == *options.rank : true) {
-      auto one = (*from)->describe_shard(options.model, shard.rank);
+      auto one = (*from)->describe_shard(options.model, shard.rank, std::nullopt);
       if (!one)
         return report(call, one.error());
       described.push_back(std::move(*one));
@@ -157,7 +157,7 @@ int verify(invocation& call, const checkpoints_options& options) {
     return std::max(all.finish(), report_silent(call, models->silent));
   }
   auto version = parse_version_name(options.model);
-  auto model = (*from)->describe(version.model);
+  auto model = (*from)->describe(version.model, version.step);
   if (!model)
     return report(call, explain_name(model.error(), version.model));
   all.verify(*model, version.step);

@@ -51,7 +51,9 @@ public:
     // A file that is there may be of an earlier attempt. It stays, and the others are written.
     auto one_only = {errc::unsupported, errc::corrupt_data, errc::already_exists};
     if (std::ranges::find(one_only, bad.code()) != one_only.end()) {
-      lose(fmt::format("{}: {}", origin.model.value_or(""), bad.detail()));
+      auto exists = bad.code() == errc::already_exists;
+      auto why = exists ? fmt::format("{} exists; name another directory", file) : bad.detail();
+      lose(fmt::format("{}: {}", origin.model.value_or(""), why));
       return {};
     }
     if (!bad.ok())

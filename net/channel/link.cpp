@@ -111,12 +111,10 @@ void link_core::acquire(channel_done done) {
 status link_core::why_not() const {
   if (state_.now == phase::closed)
     return status{errc::unavailable, "the link to {} is closed", options_.address};
-  auto code = state_.last_cause.code() == errc::peer_lost || state_.now == phase::open
-    ? errc::peer_lost
-    : errc::unavailable;
   auto cause = state_.last_cause.ok() ? std::string{"the connection is closing"}
                                       : state_.last_cause.to_string();
-  return status{code, "{} cannot be reached now; last cause: {}", options_.address, cause};
+  return status{
+    errc::unavailable, "{} cannot be reached now; last cause: {}", options_.address, cause};
 }
 
 void link_core::attempt(std::unique_lock<std::mutex>& lock) {

@@ -18,9 +18,9 @@ constexpr std::uint32_t checkpoints_page = 256;
 template <class Reply, class Ask>
 future<Reply> ask_keeper(
   const std::shared_ptr<runtime::client_core>& core, const std::string& group,
-  const std::string& model, Ask ask) {
+  const std::string& model, std::optional<std::uint64_t> step, Ask ask) {
   auto done = core->make_promise<Reply>();
-  runtime::find_keeper(core, group, model, [done, ask](const result<std::size_t>& provider) {
+  runtime::find_keeper(core, group, model, step, [done, ask](const result<std::size_t>& provider) {
     if (!provider)
       return static_cast<void>(done.set(fail(provider.error())));
     ask(*provider).then([done](const result<Reply>& r) { done.set(r); });
@@ -28,16 +28,18 @@ future<Reply> ask_keeper(
   return done.get_future();
 }
 
-// A model goes from every provider that has it, so that no older copy is found afterwards.
+// A model, or a step, goes from every provider that has it, so that no older copy is found
+// afterwards.
 void erase_at_keepers(
   const std::shared_ptr<runtime::client_core>& core, const std::string& group,
   const actors::erase_checkpoint_request& request, bool again, completion<void> done) {
-  ask_keeper<actors::done_reply>(core, group, request.model, [core, request](std::size_t p) {
+  auto step = request.one_step ? std::optional{request.step} : std::nullopt;
+  ask_keeper<actors::done_reply>(core, group, request.model, step, [core, request](std::size_t p) {
     return core->ask<checkpoint_service>(p, request);
   }).then([core, group, request, again, done](const result<actors::done_reply>& r) {
-    if (r && !request.one_step)
+    if (r)
       return erase_at_keepers(core, group, request, true, done);
-    if (r || (again && r.error().code() == errc::not_found))
+    if (again && r.error().code() == errc::not_found)
       return done({});
     done(fail(
       again ? r.error().within("the newest copy is removed, an older one is not") : r.error()));
@@ -51,10 +53,6 @@ checkpoints::checkpoints(std::shared_ptr<runtime::client_core> core, std::string
 
 future<listed<checkpoint_summary>> checkpoints::list(const std::string& prefix) {
   using page = runtime::listing_page<checkpoint_summary>;
-  auto providers = checkpoint_providers(group_, core_->where().providers);
-  if (providers.empty())
-    return ready_future<listed<checkpoint_summary>>(
-      fail(place_checkpoints(prefix, group_, core_->where().providers).error()));
   auto ask = [core = core_,
               prefix](std::size_t provider, const std::string& after, completion<page> answer) {
     core->ask<checkpoint_service>(
@@ -63,21 +61,31 @@ future<listed<checkpoint_summary>> checkpoints::list(const std::string& prefix) 
         answer(r.map([](auto& all) { return page{std::move(all.models), all.more}; }));
       });
   };
-  return runtime::listing<checkpoint_summary>::begin(
-    core_, std::move(providers), std::move(ask),
-    [](const checkpoint_summary& m) -> const std::string& { return m.model; });
+  auto done = core_->make_promise<listed<checkpoint_summary>>();
+  runtime::find_keepers(
+    core_, group_, prefix, [core = core_, ask, done](const result<runtime::keepers>& all) {
+      if (!all)
+        return static_cast<void>(done.set(fail(all.error())));
+      runtime::listing<checkpoint_summary>::begin(
+        core, all->asked, ask,
+        [](const checkpoint_summary& m) -> const std::string& { return m.model; })
+        .then([done](const result<listed<checkpoint_summary>>& r) { done.set(r); });
+    });
+  return done.get_future();
 }
 
-future<checkpoint_summary> checkpoints::describe(const std::string& model) {
+future<checkpoint_summary> checkpoints::describe(
+  const std::string& model, std::optional<std::uint64_t> step) {
   return ask_keeper<checkpoint_summary>(
-    core_, group_, model, [core = core_, model](std::size_t provider) {
+    core_, group_, model, step, [core = core_, model](std::size_t provider) {
       return runtime::describe_checkpoints(core, provider, model);
     });
 }
 
-future<shard_spec> checkpoints::describe_shard(const std::string& model, std::uint32_t rank) {
+future<shard_spec> checkpoints::describe_shard(
+  const std::string& model, std::uint32_t rank, std::optional<std::uint64_t> step) {
   return ask_keeper<shard_spec>(
-    core_, group_, model, [core = core_, model, rank](std::size_t provider) {
+    core_, group_, model, step, [core = core_, model, rank](std::size_t provider) {
       return runtime::describe_shard(core, provider, model, rank);
     });
 }
@@ -88,7 +96,7 @@ future<actors::load_receipt> checkpoints::load(
   auto call = runtime::load_call::make(core_);
   auto out = call->outcome();
   runtime::find_keeper(
-    core_, group_, model,
+    core_, group_, model, step,
     [core = core_, call, model, rank, step, targets = std::move(targets),
      timeout](const result<std::size_t>& provider) {
       if (provider)
@@ -105,7 +113,7 @@ future<actors::verify_receipt> checkpoints::verify(
   actors::verify_request request{
     model, rank, step, runtime::timeout_ms(*core_, timeout), saved_at_ns};
   return ask_keeper<actors::verify_receipt>(
-    core_, group_, model, [core = core_, request](std::size_t provider) {
+    core_, group_, model, step, [core = core_, request](std::size_t provider) {
       return core->ask<checkpoint_service>(provider, request);
     });
 }

@@ -26,8 +26,10 @@ class client_core;
 ///
 /// One provider keeps all shards of a model, and every client computes the same one from the name.
 /// If the list of providers has changed since the first save, another provider may have the model.
-/// So a client asks all of them first, and takes the one with the latest save. It leaves out one
-/// that cannot be asked, with a warning in the log, if another one has the model.
+/// So a client asks some nodes which providers there are, asks all of these, and takes the one with
+/// the latest save. It leaves out one that cannot be asked, with a warning in the log, if another
+/// one has the model. A provider that was taken out of the file of every node keeps its
+/// checkpoints, and is not asked.
 /// Errors:  common to all calls: `not_found` when no provider keeps checkpoints; `peer_lost` and
 ///          `unavailable` naming the provider's address; `deadline_exceeded`.
 /// Threads: any.
@@ -39,12 +41,15 @@ public:
   /// answer are named in the result.
   /// Errors:  that of the first provider when none answers.
   future<listed<checkpoint_summary>> list(const std::string& prefix = {});
-  /// Returns a model's shards, versions and complete steps.
+  /// Returns a model's shards, versions and complete steps. `step` picks the provider that has it,
+  /// if several have the model.
   /// Errors:  `not_found`.
-  future<checkpoint_summary> describe(const std::string& model);
-  /// Returns the tensors, axes and metadata with which one shard was registered.
+  future<checkpoint_summary> describe(
+    const std::string& model, std::optional<std::uint64_t> step = {});
+  /// Returns the tensors, axes and metadata with which one shard was registered. `step`: as above.
   /// Errors:  `not_found`.
-  future<shard_spec> describe_shard(const std::string& model, std::uint32_t rank);
+  future<shard_spec> describe_shard(
+    const std::string& model, std::uint32_t rank, std::optional<std::uint64_t> step = {});
 
   /// Writes tensors of a shard's version to the views' memory. Without a step it takes the newest
   /// complete one.

@@ -51,7 +51,7 @@ struct node::state {
 
 // A damaged provider does not take the whole ones along, unless the settings say so.
 status node::state::open_providers() {
-  status first;
+  status all_down; // every one that is
   for (auto& p : settings.providers) {
     auto opened = runtime::provider::open(p, runs_on, *memory, *services);
     if (opened) {
@@ -59,16 +59,17 @@ status node::state::open_providers() {
       continue;
     }
     auto why = opened.error().within("provider " + p.name);
-    if (first.ok())
-      first = why;
-    if (settings.node.require == config::required_providers::all)
-      return why;
+    all_down =
+      all_down.ok() ? why : status{all_down.code(), "{}; {}", all_down.detail(), why.to_string()};
     services->add_down(
       p.name, {errc::unavailable, "provider {} is down: {}", p.name, opened.error().to_string()});
     down.emplace(p.name, opened.error());
   }
-  if (providers.empty() && settings.node.require != config::required_providers::none)
-    return first;
+  auto required = settings.node.require;
+  auto starts = required == config::required_providers::none ||
+    (required == config::required_providers::any && !providers.empty());
+  if (!all_down.ok() && !starts)
+    return all_down;
   for (auto& [name, why] : down)
     log().error(
       "a provider is down, the node starts without it provider={} why=\"{}\"", name,

@@ -286,12 +286,18 @@ BOOST_AUTO_TEST_CASE(names_and_directories_are_used_once) {
   BOOST_TEST(
     bad("providers:\n- {name: a, bucket: rocksdb, path: /x/y}\n"
         "- {name: b, bucket: rocksdb, path: /x/./y/}\n") ==
-    "t.yaml:3:30: providers[1].path: the directory /x/y/ is already taken by providers[0].path");
+    "t.yaml:3:30: providers[1].path: the path /x/y is already taken by providers[0].path");
   BOOST_TEST(
     bad("providers:\n- {name: a, bucket: rocksdb, path: /x/y}\n"
         "- {name: b, bucket: pmem, path: /x/y/pool}\n") ==
-    "t.yaml:3:27: providers[1].path: /x/y/pool/ and /x/y/ (providers[0].path) lie one in the "
-    "other");
+    "t.yaml:3:27: providers[1].path: /x/y/pool and /x/y (providers[0].path) lie one in the other");
+  BOOST_TEST(
+    bad("providers:\n- {name: a, bucket: rocksdb, path: /x/y}\n"
+        "- {name: b, bucket: pmem, path: /z, flush_to: /x/y}\n") ==
+    "t.yaml:3:37: providers[1].flush_to: /x/y and /x/y (providers[0].path) lie one in the other");
+  BOOST_TEST(
+    bad("providers:\n- {name: a}\n- {name: b, id: a}\n") ==
+    "t.yaml:3:13: providers[1].id: the provider id a is already taken by providers[0].name");
   BOOST_TEST(
     bad("providers:\n- {name: a, id: i}\n- {name: b, id: i}\n") ==
     "t.yaml:3:13: providers[1].id: the provider id i is already taken by providers[0].id");

@@ -1,5 +1,5 @@
-// A client that stores numbers until it is killed: `number_storer FILE COUNT VALUE` stores VALUE + i as model i, or erases it
-// if VALUE is 0, and prints i when that is acknowledged.
+// A client that stores numbers until it is killed: `number_storer FILE COUNT VALUE` stores
+// VALUE + i as model i, or erases it if VALUE is 0, and prints i when that is acknowledged.
 #include <millrace/tests/support/changing_cluster.hpp>
 
 #include <cstdlib>

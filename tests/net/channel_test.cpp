@@ -662,12 +662,11 @@ BOOST_AUTO_TEST_CASE(a_service_of_another_user_is_refused_unless_trusted) {
 }
 
 BOOST_AUTO_TEST_CASE(another_user_is_refused_unless_listed) {
-  if (::geteuid() != 0) {
-    BOOST_TEST_MESSAGE("SKIPPED: needs root to become another user");
-    return;
-  }
   constexpr std::uint32_t nobody = 65534;
-  constexpr int unreachable = 98;
+  constexpr int attempts = 1000;
+  if (auto why = millrace::testing::why_not_as(nobody); !why.empty())
+    return millrace::testing::skipped("another user on the socket: " + why);
+  kept_log log;
   for (auto listed : {false, true}) {
     listener_options open_to_all;
     open_to_all.socket_mode = 0666;
@@ -679,22 +678,22 @@ BOOST_AUTO_TEST_CASE(another_user_is_refused_unless_listed) {
     if (child == 0) {
       if (::setuid(nobody) != 0)
         ::_exit(99);
-      if (::access(s.dir.path.c_str(), X_OK) != 0)
-        ::_exit(unreachable);
       auto loop = *io_loop::start({});
-      promise<std::shared_ptr<channel>> p{loop};
-      connect(loop, s.address(), {}, std::make_shared<recorder>(), [p](auto o) { p.set(o); });
-      auto outcome = p.get_future().result();
-      ::_exit(outcome ? 0 : static_cast<int>(outcome.error().code()));
+      auto code = 0;
+      for (auto left = listed ? 1 : attempts; left > 0; --left) {
+        promise<std::shared_ptr<channel>> p{loop};
+        connect(loop, s.address(), {}, std::make_shared<recorder>(), [p](auto o) { p.set(o); });
+        auto outcome = p.get_future().result();
+        code = outcome ? 0 : static_cast<int>(outcome.error().code());
+      }
+      ::_exit(code);
     }
     int state = 0;
     ::waitpid(child, &state, 0);
-    if (WEXITSTATUS(state) == unreachable) {
-      millrace::testing::skipped("another user on the socket: none can reach " + s.dir.path);
-      return;
-    }
     BOOST_TEST(WEXITSTATUS(state) == (listed ? 0 : static_cast<int>(errc::permission_denied)));
   }
+  // However often they try.
+  BOOST_TEST(log.count("refused a connection") <= 1u, log.text().substr(0, 2000));
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -485,18 +485,22 @@ BOOST_AUTO_TEST_CASE(checkpoints_are_found_where_they_are_after_the_providers_ha
   BOOST_TEST(anew.registration().provider == "second");
 }
 
-// A process that does not know of the second pool goes on in the first one.
+// A pool is taken out, another one is saved to, and it is put back.
 BOOST_AUTO_TEST_CASE(the_newest_step_is_found_in_whichever_pool_it_was_saved) {
   service s;
   auto second = s.settings.providers[0];
   second.name = "second";
   second.options.edit<storage::pmem_options>().pool.path = s.memory.path() + "/second.pool";
   second.weight = 1000;
-  s.stop();
-  auto older = s.settings;
-  s.settings.providers.push_back(second);
-  s.settings.nodes[0].providers = s.settings.providers;
-  s.start();
+  const auto without = s.settings;
+  auto with = without;
+  with.providers.push_back(second);
+  with.nodes[0].providers = with.providers;
+  auto run_with = [&](const config::settings& settings) {
+    s.stop();
+    s.settings = settings;
+    s.start();
+  };
   model m;
   auto save_by = [&](client c, std::uint64_t step) {
     auto job = c.checkpointer(named("m"), m.views()).get();
@@ -504,14 +508,31 @@ BOOST_AUTO_TEST_CASE(the_newest_step_is_found_in_whichever_pool_it_was_saved) {
     BOOST_TEST(job.close().ok());
     return job.registration().provider;
   };
+  run_with(with);
   BOOST_TEST(save_by(s.connect(), 1) == "second");
-  BOOST_TEST(save_by(client::of(older).value(), 2) == "pool");
-  auto c = s.connect();
-  BOOST_TEST(c.checkpoints().load("m", 0, {}, m.views()).get().version == 2u);
-  BOOST_TEST(m.is(2));
-  BOOST_TEST(save_by(c, 3) == "pool");
-  BOOST_TEST(c.checkpoints().erase("m").result().has_value());
-  auto gone = c.checkpoints().load("m", 0, {}, m.views()).result();
+  // A client with the other file asks the node which pools there are.
+  auto unaware = [&] { return client::of(without).value(); };
+  BOOST_TEST(save_by(unaware(), 2) == "second");
+  run_with(without);
+  BOOST_TEST(save_by(s.connect(), 3) == "pool");
+  run_with(with);
+  for (auto& c : {s.connect(), unaware()}) {
+    auto all = c.checkpoints();
+    BOOST_TEST(all.list().get().found.size() == 2u);
+    BOOST_TEST(all.load("m", 0, {}, m.views()).get().version == 3u);
+    BOOST_TEST(m.is(3));
+    // A step is found in the pool that has it.
+    BOOST_TEST(all.load("m", 0, 2, m.views()).get().version == 2u);
+    BOOST_TEST(m.is(2));
+    BOOST_TEST(all.verify("m", 0, 2).get().corrupt.empty());
+    BOOST_TEST(all.describe("m", 1).get().complete_steps.front() == 1u);
+  }
+  BOOST_TEST(save_by(s.connect(), 4) == "pool");
+  auto all = s.connect().checkpoints();
+  BOOST_TEST(all.erase("m", 2).result().has_value());
+  BOOST_TEST(!all.load("m", 0, 2, m.views()).result());
+  BOOST_TEST(all.erase("m").result().has_value());
+  auto gone = all.load("m", 0, {}, m.views()).result();
   BOOST_TEST_REQUIRE(!gone.has_value());
   BOOST_TEST((gone.error().code() == errc::not_found), gone.error().to_string());
 }

@@ -82,6 +82,26 @@ BOOST_AUTO_TEST_CASE(a_load_cancelled_while_the_model_is_described_touches_nothi
   BOOST_TEST(transport::exposed_regions() == 0u);
 }
 
+// While the list of providers does not change, names are not searched for.
+BOOST_AUTO_TEST_CASE(a_usual_look_up_is_one_message) {
+  tensor_view view{{"a", dtype::u8, {100}}, buffer.data(), {}};
+  service.on<load_request>([](auto&, auto reply) {
+    load_receipt r;
+    r.eager.resize(100);
+    reply(r);
+  });
+  describes(record_of({{"a", dtype::u8, {100}}}));
+  for (int i = 0; i < 3; ++i) {
+    static_cast<void>(repo.load("m", {{view, {}}}).result());
+    static_cast<void>(repo.describe("m").result());
+    BOOST_TEST(repo.erase("m").result().has_value());
+  }
+  BOOST_TEST(service.asked<load_request>() == 3u);
+  BOOST_TEST(service.asked<describe_request>() == 3u);
+  BOOST_TEST(service.asked<erase_request>() == 3u);
+  BOOST_TEST(service.asked<actors::locate_request>() == 0u);
+}
+
 BOOST_AUTO_TEST_CASE(bytes_inside_a_reply_do_not_arrive_after_a_cancellation) {
   auto small = std::span{buffer}.first(100); // few enough for that
   promise<std::function<void(result<load_receipt>)>> asked;

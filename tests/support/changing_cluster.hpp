@@ -1,4 +1,5 @@
-// A cluster whose list of providers changes, and what its clients must find. Used by tests of names and views.
+// A cluster whose list of providers changes, and what its clients must find. Used by tests of names
+// and views.
 #pragma once
 
 #include <millrace/runtime/client/client.hpp>
@@ -13,7 +14,8 @@
 
 namespace millrace::testing {
 
-/// A provider as a file describes it. `rests` names its bucket and its node, which it never changes.
+/// A provider as a file describes it. `rests` names its bucket and its node, which it never
+/// changes.
 struct listed_provider {
   std::string name;
   std::string rests;
@@ -108,6 +110,13 @@ public:
       return may_be_.contains(*answer);
     return answer.error().code() != errc::not_found || says(answer.error(), "taken out") ||
       may_be_.contains(0);
+  }
+
+  /// Returns false when the answer is wrong while all providers are there.
+  [[nodiscard]] bool is_found(const result<std::uint64_t>& answer) const {
+    if (answer)
+      return may_be_.contains(*answer);
+    return answer.error().code() == errc::not_found && may_be_.contains(0);
   }
 
   std::string text() const {

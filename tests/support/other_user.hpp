@@ -11,17 +11,23 @@
 namespace millrace::testing {
 
 /// Returns why `uid` cannot take part in a test; empty when it can. Only root can become another
-/// user, and on some systems other users cannot enter the root directory.
-inline std::string why_not_as(uid_t uid) {
+/// user, and on some systems other users cannot enter the root directory. `program`: what the user
+/// is to run.
+inline std::string why_not_as(uid_t uid, const std::string& program = {}) {
   if (::geteuid() != 0)
     return "needs root";
-  auto place = std::filesystem::temp_directory_path().string();
-  auto child = ::fork();
-  if (child == 0)
-    ::_exit(::setuid(uid) == 0 && ::access(place.c_str(), X_OK) == 0 ? 0 : 1);
-  int state = 0;
-  ::waitpid(child, &state, 0);
-  return WIFEXITED(state) && WEXITSTATUS(state) == 0 ? "" : "no other user reaches " + place;
+  for (auto& place : {std::filesystem::temp_directory_path().string(), program}) {
+    if (place.empty())
+      continue;
+    auto child = ::fork();
+    if (child == 0)
+      ::_exit(::setuid(uid) == 0 && ::access(place.c_str(), X_OK) == 0 ? 0 : 1);
+    int state = 0;
+    ::waitpid(child, &state, 0);
+    if (!WIFEXITED(state) || WEXITSTATUS(state) != 0)
+      return "no other user reaches " + place;
+  }
+  return "";
 }
 
 } // namespace millrace::testing

@@ -162,6 +162,9 @@ BOOST_AUTO_TEST_CASE(what_is_loaded_is_listed_viewed_verified_and_dumped) {
   BOOST_TEST(verified.at("verified").size() == 2u);
   BOOST_TEST(p.checkpoints({"verify", "resnet@10"}).code == 0);
   BOOST_TEST(p.checkpoints({"verify", "resnet@11"}).code == 1);
+  for (auto* verb : {"view", "verify", "rm"})
+    BOOST_TEST(
+      p.checkpoints({verb, "resnet@abc"}).err.find("'abc' is no step") != std::string::npos, verb);
 
   for (std::string name : {"a.safetensors", "a.npz", "a.h5", "a.pt"}) {
     auto dumped = p.checkpoints({"dump", "resnet", p.file(name)});

@@ -36,9 +36,12 @@ public:
 
   /// Entries of a pool at rest have no provider.
   virtual result<listed<checkpoint_summary>> list(const std::string& prefix) = 0;
+  /// `step` picks the provider that has it, if several have the model.
   /// Errors: `not_found`.
-  virtual result<checkpoint_summary> describe(const std::string& model) = 0;
-  virtual result<shard_spec> describe_shard(const std::string& model, std::uint32_t rank) = 0;
+  virtual result<checkpoint_summary> describe(
+    const std::string& model, std::optional<std::uint64_t> step) = 0;
+  virtual result<shard_spec> describe_shard(
+    const std::string& model, std::uint32_t rank, std::optional<std::uint64_t> step) = 0;
 
   /// Opens a version as a source. Its bytes stay the same whatever is saved meanwhile. With a
   /// service, the whole shard is held in memory.

@@ -58,7 +58,7 @@ struct dumped {
 // Opens one rank of a version. The file that is made of it says where it came from.
 result<std::unique_ptr<storage::archive::tensor_source>> open_labelled(
   checkpoint_access& from, const std::string& model, std::uint64_t step, std::uint32_t rank) {
-  auto shard = from.describe_shard(model, rank);
+  auto shard = from.describe_shard(model, rank, step);
   if (!shard)
     return fail(shard.error());
   auto source = from.open(model, rank, step);
@@ -76,7 +76,7 @@ tl::expected<std::optional<dumped>, failure> try_to_dump(
   invocation& call, checkpoint_access& from, const dump_options& options,
   storage::archive::archive_format format, std::set<std::string>& ours) {
   auto version = parse_version_name(options.version);
-  auto model = from.describe(version.model);
+  auto model = from.describe(version.model, version.step);
   if (!model)
     return tl::unexpected{failure{explain_name(model.error(), version.model)}};
   auto step = step_of(*model, version);

@@ -56,7 +56,7 @@ result<imported> plan(const storage::archive::tensor_source& source, const load_
 // A shard that exists keeps its registration, since its slots hold versions. Returns whether the
 // file has other metadata, which is left out.
 result<bool> adapt(checkpoint_access& to, shard_spec& shard, const load_options& options) {
-  auto known = to.describe_shard(shard.model, shard.rank);
+  auto known = to.describe_shard(shard.model, shard.rank, std::nullopt);
   if (!known && known.error().code() == errc::not_found)
     return false;
   if (!known)

@@ -104,7 +104,8 @@ public:
   }
 
   // A listing whose prefix is a model's name begins with that model.
-  result<checkpoint_summary> describe(const std::string& model) override {
+  result<checkpoint_summary> describe(
+    const std::string& model, std::optional<std::uint64_t>) override {
     auto page = await<std::vector<checkpoint_summary>>(
       short_wait, [&](auto done) { store_->list(model, {}, 1, std::move(done)); });
     if (!page)
@@ -114,7 +115,8 @@ public:
     return std::move(page->front());
   }
 
-  result<shard_spec> describe_shard(const std::string& model, std::uint32_t rank) override {
+  result<shard_spec> describe_shard(
+    const std::string& model, std::uint32_t rank, std::optional<std::uint64_t>) override {
     return await<shard_spec>(
       short_wait, [&](auto done) { store_->describe(model, rank, std::move(done)); });
   }
@@ -156,7 +158,7 @@ public:
   status import(
     shard_spec shard, std::uint64_t step, storage::archive::tensor_source& source,
     const storage::progress_callback& progress) override {
-    auto finished = is_finished(describe(shard.model), shard.rank);
+    auto finished = is_finished(describe(shard.model, std::nullopt), shard.rank);
     shard.life = life_of_imports;
     auto enrolled = await<storage::enrolled_shard>(
       short_wait, [&](auto done) { store_->enroll(shard, std::move(done)); });

@@ -52,21 +52,23 @@ public:
   result<listed<checkpoint_summary>> list(const std::string& prefix) override {
     return all_.list(prefix).result();
   }
-  result<checkpoint_summary> describe(const std::string& model) override {
-    return all_.describe(model).result();
+  result<checkpoint_summary> describe(
+    const std::string& model, std::optional<std::uint64_t> step) override {
+    return all_.describe(model, step).result();
   }
-  result<shard_spec> describe_shard(const std::string& model, std::uint32_t rank) override {
-    return all_.describe_shard(model, rank).result();
+  result<shard_spec> describe_shard(
+    const std::string& model, std::uint32_t rank, std::optional<std::uint64_t> step) override {
+    return all_.describe_shard(model, rank, step).result();
   }
 
   result<std::unique_ptr<storage::archive::tensor_source>> open(
     const std::string& model, std::uint32_t rank, std::uint64_t step) override {
-    auto known = describe(model);
+    auto known = describe(model, step);
     if (!known)
       return fail(known.error());
     if (auto bad = check_step(*known, rank, step); !bad.ok())
       return fail(bad);
-    auto shard = describe_shard(model, rank);
+    auto shard = describe_shard(model, rank, step);
     if (!shard)
       return fail(shard.error());
     auto source = std::make_unique<loaded_source>(std::move(*shard));
@@ -97,7 +99,7 @@ public:
     std::vector<tensor_view> views;
     if (auto bad = read_all(source, memory, views, progress); !bad.ok())
       return bad;
-    auto finished = is_finished(describe(shard.model), shard.rank);
+    auto finished = is_finished(describe(shard.model, std::nullopt), shard.rank);
     checkpoint_options options{
       .model = shard.model,
       .rank = shard.rank,

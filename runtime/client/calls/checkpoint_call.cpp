@@ -6,13 +6,18 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <optional>
+#include <set>
+#include <tuple>
+#include <utility>
 
 namespace millrace::runtime {
 
 using actors::checkpoint_service;
 
 namespace {
+
+// A client's file may be older than those of the nodes, and they know of each other.
+constexpr std::size_t nodes_asked_max = 4;
 
 // Returns when a model was last saved; 0 before its first version is done.
 std::uint64_t saved_last_ns(const checkpoint_summary& model) {
@@ -23,29 +28,34 @@ std::uint64_t saved_last_ns(const checkpoint_summary& model) {
   return last;
 }
 
-// Picks the provider whose answer was saved to last, before others the one at which the name is
-// placed.
+bool has_step(const checkpoint_summary& model, std::optional<std::uint64_t> step) {
+  return step && std::ranges::any_of(model.shards, [&](auto& shard) {
+           return std::ranges::any_of(shard.slots, [&](auto& slot) { return slot.step == *step; });
+         });
+}
+
+// Picks the provider whose answer has the step, of several the one that was saved to last, of these
+// the one at which the name is placed.
 result<std::size_t> pick_keeper(
-  client_core& core, const std::string& model, std::size_t placed,
-  const std::vector<std::size_t>& asked, const std::vector<result<checkpoint_summary>>& answers) {
-  std::optional<std::size_t> best;
-  std::uint64_t best_saved_ns = 0;
+  client_core& core, const std::string& model, std::optional<std::uint64_t> step,
+  const keepers& all, const std::vector<result<checkpoint_summary>>& answers) {
+  using rank = std::tuple<bool, std::uint64_t, bool>;
+  std::optional<std::pair<rank, std::size_t>> best;
   status not_asked;
-  for (std::size_t i = 0; i < asked.size(); ++i) {
+  for (std::size_t i = 0; i < all.asked.size(); ++i) {
     auto& answer = answers[i];
+    auto is_placed = all.asked[i] == all.placed;
     if (!answer && answer.error().code() != errc::not_found) {
       not_asked = answer.error().within(
-        fmt::format("asking provider {} whether it has {}", core.entry(asked[i]).name, model));
-      if (asked[i] == placed)
+        fmt::format("asking provider {} whether it has {}", core.entry(all.asked[i]).name, model));
+      if (is_placed)
         return fail(std::move(not_asked));
     }
     if (!answer)
       continue;
-    auto saved_ns = saved_last_ns(*answer);
-    if (best && (saved_ns < best_saved_ns || (saved_ns == best_saved_ns && asked[i] != placed)))
-      continue;
-    best = asked[i];
-    best_saved_ns = saved_ns;
+    std::pair found{rank{has_step(*answer, step), saved_last_ns(*answer), is_placed}, all.asked[i]};
+    if (!best || *best < found)
+      best = found;
   }
   // An unreachable provider may have the model. Answering "none" would let the job begin anew.
   if (!best && !not_asked.ok())
@@ -58,29 +68,58 @@ result<std::size_t> pick_keeper(
     log().warn(
       "a provider was not asked for newer checkpoints, one that has some is used provider={} "
       "why=\"{}\"",
-      core.entry(*best).name, not_asked.to_string());
-  return best.value_or(placed);
+      core.entry(best->second).name, not_asked.to_string());
+  return best ? best->second : all.placed;
 }
 
 } // namespace
 
-void find_keeper(
+void find_keepers(
   const std::shared_ptr<client_core>& core, const std::string& group, const std::string& model,
-  completion<std::size_t> done) {
-  auto placed = place_checkpoints(model, group, core->where().providers);
+  completion<keepers> done) {
+  auto& file = core->where().providers;
+  auto placed = place_checkpoints(model, group, file);
   if (!placed)
     return done(fail(placed.error()));
-  auto all = checkpoint_providers(group, core->where().providers);
-  if (all.size() == 1)
-    return done(*placed);
-  std::vector<future<checkpoint_summary>> asked;
-  asked.reserve(all.size());
-  for (auto provider : all)
-    asked.push_back(describe_checkpoints(core, provider, model));
-  when_all(asked).then([core, placed = *placed, all, model, done = std::move(done)](
-                         const result<std::vector<result<checkpoint_summary>>>& answers) {
-    done(pick_keeper(*core, model, placed, all, *answers));
-  });
+  auto listed = checkpoint_providers(group, file);
+  std::set<std::string> nodes{file[*placed].node};
+  for (auto provider : listed)
+    if (nodes.size() < nodes_asked_max)
+      nodes.insert(file[provider].node);
+  core->ask_nodes(
+    nodes,
+    [group, model, listed, placed = *placed,
+     done = std::move(done)](const result<std::vector<known_provider>>& known) {
+      keepers out{placed, listed};
+      std::vector<actors::provider_entry> entries;
+      entries.reserve(known->size());
+      for (auto& p : *known)
+        entries.push_back(p.entry);
+      if (auto at = place_checkpoints(model, group, entries))
+        out.placed = (*known)[*at].number;
+      for (auto i : checkpoint_providers(group, entries))
+        if (std::ranges::find(listed, (*known)[i].number) == listed.end())
+          out.asked.push_back((*known)[i].number);
+      done(std::move(out));
+    });
+}
+
+void find_keeper(
+  const std::shared_ptr<client_core>& core, const std::string& group, const std::string& model,
+  std::optional<std::uint64_t> step, completion<std::size_t> done) {
+  find_keepers(
+    core, group, model, [core, model, step, done = std::move(done)](const result<keepers>& all) {
+      if (!all || all->asked.size() == 1)
+        return done(all ? result<std::size_t>{all->asked.front()} : fail(all.error()));
+      std::vector<future<checkpoint_summary>> asked;
+      asked.reserve(all->asked.size());
+      for (auto provider : all->asked)
+        asked.push_back(describe_checkpoints(core, provider, model));
+      when_all(asked).then([core, model, step, all = *all,
+                            done](const result<std::vector<result<checkpoint_summary>>>& answers) {
+        done(pick_keeper(*core, model, step, all, *answers));
+      });
+    });
 }
 
 future<checkpoint_summary> describe_checkpoints(

@@ -15,15 +15,28 @@
 
 namespace millrace::runtime {
 
-/// Finds the provider that keeps a model's checkpoints: the one of the group to which it was saved
-/// last. Several have it when the list of providers changed, or when processes with an older list
-/// saved to another one. If no provider has it, the result is the one that the name is placed at.
-/// Logs a warning when it leaves out a provider that cannot be asked.
-/// Errors:  `not_found` saying how to configure one; the reason why the provider at which the name
-///          is placed could not be asked or, if no other one has it, any that may have it.
+/// The providers that may keep checkpoints of a model, as the client's file and the nodes list
+/// them.
+struct keepers {
+  std::size_t placed = 0; // a new model's
+  std::vector<std::size_t> asked;
+};
+
+/// Finds the providers of a group that may keep checkpoints of a model.
+/// Errors:  `not_found` saying how to configure one.
+void find_keepers(
+  const std::shared_ptr<client_core>& core, const std::string& group, const std::string& model,
+  completion<keepers> done);
+
+/// Finds the provider that keeps a model's checkpoints: the one to which it was saved last, among
+/// those that have `step`, if it is given and one has. Several have the model when the list of
+/// providers changed. If no provider has it, the result is the one that the name is placed at. Logs
+/// a warning when it leaves out a provider that cannot be asked.
+/// Errors:  those of `find_keepers`; the reason why the provider at which the name is placed could
+///          not be asked or, if no other one has it, any that may have it.
 void find_keeper(
   const std::shared_ptr<client_core>& core, const std::string& group, const std::string& model,
-  completion<std::size_t> done);
+  std::optional<std::uint64_t> step, completion<std::size_t> done);
 
 /// Returns a model's shards, versions and complete steps as they are now.
 /// Errors:  `not_found`.

@@ -93,6 +93,35 @@ std::size_t client_core::number_of(const group_member& member, const std::string
   return entries_.size() - 1;
 }
 
+void client_core::ask_nodes(
+  const std::set<std::string>& names, completion<std::vector<known_provider>> done) {
+  std::vector<future<actors::directory>> asked;
+  asked.reserve(names.size());
+  for (auto& name : names)
+    asked.push_back(ask_node(name, actors::directory_request{}));
+  when_all(asked).then([self = shared_from_this(), done = std::move(done)](
+                         const result<std::vector<result<actors::directory>>>& answers) {
+    std::map<std::size_t, actors::provider_entry> known;
+    for (auto& answer : *answers) {
+      auto where = answer.value_or(actors::directory{});
+      if (!complete(where).ok())
+        continue;
+      for (auto& p : where.providers) {
+        group_member as_member{p.id, p.name, p.node, p.addresses, p.weight, false};
+        known.emplace(self->number_of(as_member, p.group), std::move(p));
+      }
+    }
+    if (known.empty())
+      for (std::size_t i = 0; i < self->where_.providers.size(); ++i)
+        known.emplace(i, self->where_.providers[i]);
+    std::vector<known_provider> out;
+    out.reserve(known.size());
+    for (auto& [number, entry] : known)
+      out.push_back({number, std::move(entry)});
+    done(std::move(out));
+  });
+}
+
 const actors::provider_entry& client_core::entry(std::size_t provider) {
   std::lock_guard guard{mutex_};
   return entries_[provider];

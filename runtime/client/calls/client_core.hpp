@@ -14,6 +14,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -22,6 +23,12 @@ namespace millrace::runtime {
 /// Returns every provider that a configuration describes. `node` of the result is the node picked,
 /// if any.
 actors::directory directory_of(const config::settings& settings);
+
+/// A provider, as a node lists it.
+struct known_provider {
+  std::size_t number = 0; // in the client's tables
+  actors::provider_entry entry;
+};
 
 /// What one client's facades share. Threads: any.
 class client_core : public std::enable_shared_from_this<client_core> {
@@ -50,6 +57,10 @@ public:
   const actors::provider_entry& entry(std::size_t provider);
   /// Returns the number of a provider that a view names.
   std::size_t number_of(const group_member& member, const std::string& group);
+
+  /// Asks some nodes which providers there are: their files may be newer than this client's. The
+  /// result has what those list that answer; if none does, what this client's file lists.
+  void ask_nodes(const std::set<std::string>& names, completion<std::vector<known_provider>> done);
 
   /// Remembers the newest view of a group. Later names are placed by it.
   void learn_view(const std::string& group, const group_view& view);

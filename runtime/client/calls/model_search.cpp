@@ -36,7 +36,8 @@ public:
 
 private:
   std::set<std::size_t> everyone_known() const {
-    std::set<std::size_t> known{placed_};
+    std::set<std::size_t> known = listed_;
+    known.insert(placed_);
     auto& all = core_->where().providers;
     for (std::size_t i = 0; i < all.size(); ++i)
       if (all[i].group == group_)
@@ -131,6 +132,8 @@ private:
           errc::unsupported,
           "provider {} is of an older version, which cannot say where models are; upgrade it: {}",
           core_->entry(provider).name, answer.error().detail()));
+    if (ids_.empty() && !std::exchange(asked_nodes_, true))
+      return ask_nodes();
     if (ids_.empty())
       return done_(fail(answers_.begin()->second.error()));
     auto added = add_views();
@@ -147,6 +150,20 @@ private:
         return done_(fail(out_of_reach(m)));
     }
     behind.empty() ? choose() : tell(std::move(behind));
+  }
+
+  // No provider has the name that this client knows. Nodes know the present ones.
+  void ask_nodes() {
+    std::set<std::string> nodes;
+    for (auto& node : core_->where().nodes)
+      nodes.insert(node.name);
+    core_->ask_nodes(
+      nodes, [self = shared_from_this()](const result<std::vector<known_provider>>& known) {
+        for (auto& p : *known)
+          if (p.entry.group == self->group_)
+            self->listed_.insert(p.number);
+        self->ask(self->everyone_known());
+      });
   }
 
   bool is_ready(const location& l) const {
@@ -179,12 +196,7 @@ private:
       all.settled = 0;
     if (all.views.empty() || all.views.back().members.empty())
       return fail(errc::unavailable, "no provider says which providers are in group {}", group_);
-    if (all.views.size() > group_views_max) {
-      auto first_kept = all.views.end() - static_cast<std::ptrdiff_t>(group_views_max - 1);
-      auto last_dropped = std::prev(first_kept)->number;
-      all.views.erase(all.views.begin(), first_kept);
-      all.views.insert(all.views.begin(), {last_dropped, {}});
-    }
+    bound(all);
     return !asked_for.empty();
   }
 
@@ -339,8 +351,10 @@ private:
   std::map<std::string, std::size_t> ids_;          // of those that answered
   model_places places_;
   std::size_t placed_ = 0;
-  bool everyone_ = false; // is asked, since the providers do not agree
-  std::string away_;      // the name of a provider that may have it and is gone
+  bool everyone_ = false;        // is asked, since the providers do not agree
+  std::string away_;             // the name of a provider that may have it and is gone
+  std::set<std::size_t> listed_; // by nodes
+  bool asked_nodes_ = false;
   int searches_ = 0;
 };
 

@@ -67,6 +67,7 @@ public:
   }
 
   void begin_at(std::size_t provider, actors::placement_claim by) {
+    asked_ = provider;
     ask_(provider, std::move(by), [self = this->shared_from_this()](result<Reply> r) {
       auto again = !r &&
         (asks_for_search(*self->core_, self->group_, r.error()) ||
@@ -83,15 +84,26 @@ private:
       core_, group_, model_, [self = this->shared_from_this()](const result<model_places>& places) {
         if (places && places->newest)
           self->begin_at(*places->newest, places->by);
-        else
+        else if (places || !self->begins_at_home())
           self->done_(fail(places ? places->missing : places.error()));
       });
+  }
+
+  // A search that failed may have learnt where the name is placed now. That provider can answer
+  // alone if it has a version from since then.
+  bool begins_at_home() {
+    auto home = core_->place_now(model_, group_);
+    if (!home || *home == asked_)
+      return false;
+    begin_at(*home, {group_, 0});
+    return true;
   }
 
   std::shared_ptr<client_core> core_;
   std::string group_, model_;
   ask_one ask_;
   completion<Reply> done_;
+  std::size_t asked_ = 0; // last
   int searches_ = 0;
 };
 

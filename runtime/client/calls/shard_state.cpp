@@ -79,7 +79,7 @@ std::chrono::milliseconds shard_state::patience() const {
 
 void shard_state::attach(completion<void> done) {
   find_keeper(
-    core_, options_.group, options_.model,
+    core_, options_.group, options_.model, std::nullopt,
     [self = shared_from_this(), done = std::move(done)](const result<std::size_t>& provider) {
       if (!provider)
         return done(fail(provider.error().within("registering " + self->options_.model)));
