@@ -69,6 +69,11 @@ class the_sizes_check(unittest.TestCase):
     def test_refuses_what_is_too_large(self):
         self.assertEqual([self.judge(70, {}), self.judge(71, {})], [0, 1])
 
+    def test_refuses_wide_comments_alone(self):
+        text = "x" * 98
+        self.assertEqual(sizes.wide_comments("f", f"// {text[1:]}\n  code({text});\n/// é{text[4:]}\n"), 0)
+        self.assertEqual(sizes.wide_comments("f", f"  // {text}\n"), 1)
+
     def test_lets_a_noted_number_only_shrink(self):
         verdicts = [self.judge(lines, {"f": 80}) for lines in (81, 80, 79, 70)]
         self.assertEqual(verdicts, [1, 0, 1, 1])

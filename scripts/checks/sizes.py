@@ -1,4 +1,4 @@
-"""Checks the size of functions and files. Called by scripts/lint with the files to check.
+"""Checks the size of functions and files, and the width of comments. Called by scripts/lint with the files to check.
 
 A function has at most 70 lines, a file 700. What was larger when it came stands in sizes.txt with its
 number of lines ("NUMBER path" or "NUMBER path:function"); that number may only shrink.
@@ -7,6 +7,7 @@ import os
 import re
 import sys
 
+COMMENT_COLUMNS_MAX = 100  # the formatter leaves comments as they are
 FUNCTION_LINES_MAX = 70
 FILE_LINES_MAX = 700
 RATCHET = os.path.join(os.path.dirname(__file__), "sizes.txt")
@@ -127,11 +128,22 @@ def judge(what, place, lines, bound, allowed, seen):
     return 0
 
 
+def wide_comments(path, source):
+    """Prints the lines of comments that are too wide; returns their number."""
+    bad = 0
+    for number, line in enumerate(source.split("\n"), 1):
+        if line.lstrip().startswith("//") and len(line) > COMMENT_COLUMNS_MAX:
+            print(f"{path}:{number}: the comment has {len(line)} columns, more than {COMMENT_COLUMNS_MAX}: wrap it")
+            bad += 1
+    return bad
+
+
 def main(paths):
     allowed, seen, bad = read_ratchet(), set(), 0
     for path in paths:
         with open(path, encoding="utf-8", errors="replace") as file:
             source = file.read()
+        bad += wide_comments(path, source)
         bad += judge(path, f"{path}:1", source.count("\n"), FILE_LINES_MAX, allowed, seen)
         largest = {}
         for name, first, lines in functions_of(source):

@@ -18,8 +18,7 @@ namespace vb = millrace::transport::verbs;
 
 namespace {
 
-// -- windows, on bare queue pairs
-// -------------------------------------------------------------------
+// Windows, on bare queue pairs.
 
 /// Two queue pairs joined by hand: `a` reads and writes what `b` has opened.
 struct two_queue_pairs {

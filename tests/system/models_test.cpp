@@ -1,6 +1,7 @@
 // Models across processes: stored here, loaded there, and what the command says of them.
 #include <millrace/runtime/client/client.hpp>
 #include <millrace/tests/support/held_completion.hpp>
+#include <millrace/tests/support/other_user.hpp>
 #include <millrace/tests/support/service.hpp>
 #include <millrace/tests/support/skipped.hpp>
 #include <millrace/tests/support/small_disk.hpp>
@@ -9,7 +10,6 @@
 
 #include <boost/test/unit_test.hpp>
 #include <nlohmann/json.hpp>
-#include <pwd.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -314,11 +314,9 @@ BOOST_AUTO_TEST_CASE(status_names_the_node_that_does_not_answer) {
 }
 
 BOOST_AUTO_TEST_CASE(a_user_without_permission_is_refused) {
-  if (geteuid() != 0) {
-    millrace::testing::skipped("a user without permission: needs root");
-    return;
-  }
   constexpr uid_t stranger = 12345;
+  if (auto why = why_not_as(stranger, MILLRACE_PROGRAM); !why.empty())
+    return millrace::testing::skipped("a user without permission: " + why);
   scratch dir;
   chmod(dir.path.c_str(), 0755);
   {

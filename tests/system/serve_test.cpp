@@ -1,16 +1,17 @@
 // The life of a service: starting, being refused, ending, leaving nothing behind.
 #include <millrace/storage/rocksdb/index.hpp>
 #include <millrace/storage/rocksdb/stored_record.hpp>
+#include <millrace/tests/support/other_user.hpp>
 #include <millrace/tests/support/service.hpp>
 #include <millrace/tests/support/skipped.hpp>
 
 #include <boost/test/unit_test.hpp>
 #include <nlohmann/json.hpp>
-#include <pwd.h>
 #include <signal.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <fstream>
 #include <iostream>
 
 using namespace millrace::testing;
@@ -64,6 +65,31 @@ BOOST_AUTO_TEST_CASE(the_ready_line_is_json_where_that_is_asked_for) {
   BOOST_TEST(served.wait() == 0);
 }
 
+BOOST_AUTO_TEST_CASE(a_damaged_provider_is_named_and_the_others_serve) {
+  scratch dir;
+  auto pool = dir / "p.pool";
+  service s{
+    dir,
+    {.providers = "[" + std::string{"{ name: fast, capacity: 64MiB }, "} +
+       "{ name: pool, group: pool, bucket: pmem, capacity: 32MiB, window: 1MiB, path: " + pool +
+       " }]"}};
+  BOOST_TEST(s.command({"status"}).code == 0);
+  BOOST_TEST(s.stop() == 0);
+  {
+    std::fstream file{pool, std::ios::in | std::ios::out | std::ios::binary};
+    file.seekp(8192); // the logs of libpmemobj
+    file << std::string(4096, 'x');
+  }
+  s.start();
+  BOOST_TEST(s.ready_line().ends_with("p.pool) (down)"), s.ready_line());
+  auto seen = s.command({"status"});
+  BOOST_TEST(seen.code == 1);
+  for (auto* words : {"pool", "damaged", "millrace pool salvage", "fast"})
+    BOOST_TEST(seen.out.find(words) != seen.out.npos, seen.out);
+  BOOST_TEST(s.command({"models", "ls"}).code == 0);
+  BOOST_TEST(s.command({"models", "ls", "--group", "pool"}).code == 1);
+}
+
 BOOST_AUTO_TEST_CASE(a_signal_before_the_service_is_ready_ends_it_in_order) {
   scratch dir;
   auto config = write_config(dir, {.providers = "[{ name: fast, capacity: 256MiB }]"});
@@ -97,17 +123,14 @@ BOOST_AUTO_TEST_CASE(a_configuration_that_makes_no_sense_is_refused_in_one_line)
 }
 
 BOOST_AUTO_TEST_CASE(a_configuration_that_cannot_be_read_is_refused_in_one_line) {
-  if (geteuid() != 0) {
-    millrace::testing::skipped("a configuration of another user: needs root");
-    return;
-  }
+  constexpr uid_t nobody = 65534;
+  if (auto why = why_not_as(nobody, MILLRACE_PROGRAM); !why.empty())
+    return millrace::testing::skipped("a configuration of another user: " + why);
   scratch dir;
   fs::permissions(dir.path, fs::perms::all);
   auto config = write_config(dir, {});
   chmod(config.c_str(), 0600);
-  auto refused =
-    run_millrace({"serve", "-c", config}, getpwnam("nobody") ? getpwnam("nobody")->pw_uid : 65534);
-  expect_one_line(refused, 2, "Permission denied");
+  expect_one_line(run_millrace({"serve", "-c", config}, nobody), 2, "Permission denied");
 }
 
 BOOST_AUTO_TEST_CASE(a_socket_in_use_is_refused_and_its_owner_unharmed) {
@@ -193,10 +216,13 @@ BOOST_AUTO_TEST_CASE(a_read_only_directory_is_refused_in_one_line) {
     return;
   }
   // Nothing is read-only to root: be somebody else.
+  constexpr uid_t nobody = 65534;
+  if (auto why = why_not_as(nobody, MILLRACE_PROGRAM); !why.empty())
+    return millrace::testing::skipped("a read-only directory: " + why);
   fs::permissions(dir.path, fs::perms::all);
   fs::create_directory(dir / "kept");
   auto config = write_config(dir, {.providers = kept(dir / "kept")});
-  expect_one_line(run_millrace({"serve", "-c", config}, 65534), 1, dir / "kept");
+  expect_one_line(run_millrace({"serve", "-c", config}, nobody), 1, dir / "kept");
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -217,8 +217,7 @@ BOOST_AUTO_TEST_CASE(more_than_it_can_keep_is_told_as_one_range) {
 
 BOOST_AUTO_TEST_SUITE_END()
 
-// -- arenas
-// ----------------------------------------------------------------------------------------
+// Arenas.
 
 namespace {
 
