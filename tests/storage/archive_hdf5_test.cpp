@@ -116,10 +116,11 @@ BOOST_AUTO_TEST_CASE(elements_that_no_tensor_has_are_refused_by_name) {
   }
   crafted none;
   hdf5_id space{H5Screate(H5S_NULL), H5Sclose};
-  hdf5_id{
+  hdf5_id empty{
     H5Dcreate2(
       none.root(), "empty", H5T_STD_U8LE, space.get(), H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT),
     H5Dclose};
+  empty = {};
   none.refused(errc::unsupported, "empty has elements that no tensor has");
 }
 
