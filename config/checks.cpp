@@ -107,7 +107,7 @@ private:
     return {};
   }
 
-  // Names, ids, addresses and directories are used at most once in the whole file.
+  // Names, ids, addresses and paths are used at most once in the whole file.
   status check_names() {
     std::map<std::string, std::string> rests; // place → its key
     std::map<std::string, std::string> taken; // "node n0" → its path

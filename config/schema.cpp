@@ -42,8 +42,7 @@ key_table<node_settings> keys_of() {
       "require", required_choices,
       "what the node does when a provider cannot be opened: `any` starts with the others, as long "
       "as there is one, and answers requests to it with `unavailable` and the reason; `none` "
-      "starts "
-      "without any, too; `all` does not start")),
+      "starts without any, too; `all` does not start")),
   });
   return {rows};
 }

@@ -236,11 +236,11 @@ int repack(invocation& call, const checkpoints_options& options) {
   return failed.empty() ? exit_ok : exit_failed;
 }
 
-using checkpoints_verb = int (*)(invocation&, const checkpoints_options&);
+using verb = int (*)(invocation&, const checkpoints_options&);
 
 std::pair<CLI::App*, std::shared_ptr<checkpoints_options>> add_verb(
   CLI::App& checkpoints, invocation& call, const std::string& name, const std::string& what,
-  checkpoints_verb run) {
+  verb run) {
   auto options = std::make_shared<checkpoints_options>();
   auto* command = add_command(
     checkpoints, call, name, what, [&call, options, run] { return run(call, *options); });
@@ -248,7 +248,7 @@ std::pair<CLI::App*, std::shared_ptr<checkpoints_options>> add_verb(
   return {command, options};
 }
 
-void add_checkpoints_list(CLI::App& checkpoints, invocation& call) {
+void add_list(CLI::App& checkpoints, invocation& call) {
   auto [command, options] = add_verb(
     checkpoints, call, "ls", "List the models whose names begin with PREFIX, with their steps",
     list);
@@ -277,7 +277,7 @@ void add_checkpoints_command(CLI::App& app, invocation& call) {
   auto* checkpoints = app.add_subcommand(
     "checkpoints", "List, verify, dump, load and remove checkpoints; reclaim their space");
   checkpoints->require_subcommand(1);
-  add_checkpoints_list(*checkpoints, call);
+  add_list(*checkpoints, call);
   add_view(*checkpoints, call);
   add_verify(*checkpoints, call);
   add_dump_command(*checkpoints, call);

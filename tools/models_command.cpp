@@ -95,7 +95,7 @@ void add_change(
   add_group_option(*command, *options);
 }
 
-void add_models_list(CLI::App& models, invocation& call) {
+void add_list(CLI::App& models, invocation& call) {
   auto options = std::make_shared<models_options>();
   auto* command = add_command(
     models, call, "ls", "List the models whose names begin with PREFIX",
@@ -121,7 +121,7 @@ void add_models_command(CLI::App& app, invocation& call) {
   auto* models =
     app.add_subcommand("models", "List, describe, verify, remove, pin and salvage models");
   models->require_subcommand(1);
-  add_models_list(*models, call);
+  add_list(*models, call);
   add_describe(*models, call);
   add_models_verify(*models, call);
   add_change(

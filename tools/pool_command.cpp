@@ -115,11 +115,10 @@ int check(invocation& call, const pool_arguments& arguments) {
   return seen->problems.empty() ? exit_ok : exit_failed;
 }
 
-using pool_verb = int (*)(invocation&, const pool_arguments&);
+using verb = int (*)(invocation&, const pool_arguments&);
 
 std::pair<CLI::App*, std::shared_ptr<pool_arguments>> add_verb(
-  CLI::App& pool, invocation& call, const std::string& name, const std::string& what,
-  pool_verb run) {
+  CLI::App& pool, invocation& call, const std::string& name, const std::string& what, verb run) {
   auto arguments = std::make_shared<pool_arguments>();
   auto* command =
     add_command(pool, call, name, what, [&call, arguments, run] { return run(call, *arguments); });

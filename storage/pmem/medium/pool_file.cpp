@@ -106,8 +106,7 @@ result<pool_file> open_pool_file(const std::string& path, pool_medium wanted) {
     return fail(
       errc::not_found,
       "pool {}: there is nothing; is its file system mounted? `millrace pool create {} --size "
-      "SIZE` "
-      "makes a new one",
+      "SIZE` makes a new one",
       path, path);
   if (!file)
     return fail(file.error());
