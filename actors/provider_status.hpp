@@ -59,7 +59,7 @@ typename Inspector::result_type inspect(Inspector& f, provider_status& x) {
     x.name, x.kind, x.group, x.durable, s.models, x.capacity_bytes, x.used_bytes, s.evictions,
     x.in_flight, x.queued, s.stores, s.loads, s.failures, s.stored_bytes, s.loaded_bytes, c.kept,
     c.registered, c.saves_in_flight, c.saves_queued, c.saves, c.saves_failed, c.saved_bytes,
-    c.restores, c.restored_bytes, c.flushes, c.flushed, x.down);
+    c.restores, c.restored_bytes, c.flushes, c.flushed, x.down, s.views_bytes);
 }
 
 } // namespace millrace::actors

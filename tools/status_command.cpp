@@ -48,7 +48,8 @@ json to_json(const actors::provider_status& p) {
     {"failures", p.store.failures},
     {"evictions", p.store.evictions},
     {"stored_bytes", p.store.stored_bytes},
-    {"loaded_bytes", p.store.loaded_bytes}};
+    {"loaded_bytes", p.store.loaded_bytes},
+    {"views_bytes", p.store.views_bytes}};
   auto& c = p.checkpoints;
   if (c.kept)
     out["checkpoints"] = {{"registered", c.registered},     {"saves_in_flight", c.saves_in_flight},

@@ -204,6 +204,10 @@ bool stands_for(const group_history& newer, const group_view& view) {
 
 } // namespace
 
+std::uint64_t placement_keeper::kept_bytes() const {
+  return kept_.file.empty() ? 0 : encode(kept_).size();
+}
+
 const group_history* placement_keeper::find(const std::string& group) const {
   for (auto& h : kept_.histories)
     if (h.group == group)

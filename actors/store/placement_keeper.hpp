@@ -60,6 +60,7 @@ public:
   explicit placement_keeper(kept_placement kept) : kept_(std::move(kept)) {}
 
   const kept_placement& kept() const noexcept { return kept_; }
+  std::uint64_t kept_bytes() const;
 
   /// Checks that this provider alone can answer for a model. `stored_in`: the view of the version
   /// that it has, if it has one and the answer depends on it.

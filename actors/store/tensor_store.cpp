@@ -244,6 +244,7 @@ private:
     out.store.models =
       stats.models - std::min<std::uint64_t>(stats.models, own); // without the placement's record
     out.store.evictions = stats.evictions;
+    out.store.views_bytes = placement().kept_bytes();
     return out;
   }
 

@@ -28,22 +28,49 @@ future<Reply> ask_keeper(
   return done.get_future();
 }
 
-// A model, or a step, goes from every provider that has it, so that no older copy is found
-// afterwards.
+// Removes what older copies other providers have, so that none is found afterwards.
+void erase_older(
+  const std::shared_ptr<runtime::client_core>& core, std::vector<std::size_t> providers,
+  const actors::erase_checkpoint_request& request, completion<void> done) {
+  std::vector<future<actors::done_reply>> asked;
+  asked.reserve(providers.size());
+  for (auto provider : providers)
+    asked.push_back(core->ask<checkpoint_service>(provider, request));
+  when_all(asked).then(
+    [done = std::move(done)](const result<std::vector<result<actors::done_reply>>>& answers) {
+      for (auto& answer : *answers)
+        if (!answer && answer.error().code() != errc::not_found)
+          return done(
+            fail(answer.error().within("the newest copy is removed, an older one may not be")));
+      done({});
+    });
+}
+
+// A model, or a step, goes from every provider that has it, from the one that has the newest copy
+// first.
 void erase_at_keepers(
   const std::shared_ptr<runtime::client_core>& core, const std::string& group,
-  const actors::erase_checkpoint_request& request, bool again, completion<void> done) {
+  const actors::erase_checkpoint_request& request, completion<void> done) {
   auto step = request.one_step ? std::optional{request.step} : std::nullopt;
-  ask_keeper<actors::done_reply>(core, group, request.model, step, [core, request](std::size_t p) {
-    return core->ask<checkpoint_service>(p, request);
-  }).then([core, group, request, again, done](const result<actors::done_reply>& r) {
-    if (r)
-      return erase_at_keepers(core, group, request, true, done);
-    if (again && r.error().code() == errc::not_found)
-      return done({});
-    done(fail(
-      again ? r.error().within("the newest copy is removed, an older one is not") : r.error()));
-  });
+  runtime::find_keeper(
+    core, group, request.model, step,
+    [core, group, request, done = std::move(done)](const result<std::size_t>& newest) {
+      if (!newest)
+        return done(fail(newest.error()));
+      core->ask<checkpoint_service>(*newest, request)
+        .then([core, group, request, newest = *newest, done](const result<actors::done_reply>& r) {
+          if (!r)
+            return done(fail(r.error()));
+          runtime::find_keepers(
+            core, group, request.model,
+            [core, request, newest, done](result<runtime::keepers> all) {
+              if (!all)
+                return done(fail(all.error()));
+              std::erase(all->asked, newest);
+              erase_older(core, std::move(all->asked), request, done);
+            });
+        });
+    });
 }
 
 } // namespace
@@ -121,7 +148,7 @@ future<actors::verify_receipt> checkpoints::verify(
 future<void> checkpoints::erase(const std::string& model, std::optional<std::uint64_t> step) {
   auto done = core_->make_promise<void>();
   erase_at_keepers(
-    core_, group_, {model, step.has_value(), step.value_or(0)}, false,
+    core_, group_, {model, step.has_value(), step.value_or(0)},
     [done](const result<void>& r) { done.set(r); });
   return done.get_future();
 }

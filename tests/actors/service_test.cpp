@@ -95,7 +95,7 @@ BOOST_AUTO_TEST_CASE(every_message_has_the_bytes_that_it_has_always_had) {
     {"resolve_request", 37, 0x0d681f611970ea1f},
     {"layer_list", 51, 0x95ed84f071b9ef8a},
     {"provider_status_request", 5, 0x8cd045b8efcef9bd},
-    {"provider_status", 63, 0x555e3aabec5ae580},
+    {"provider_status", 64, 0x088e5c2e5e119a83},
     {"locate_request", 18, 0x2999d0d69761bf41},
     {"location", 320, 0x22e988e52c1856e3},
     {"adopt_request", 211, 0x42b7a67cebb42301},
@@ -103,7 +103,7 @@ BOOST_AUTO_TEST_CASE(every_message_has_the_bytes_that_it_has_always_had) {
     {"directory_request", 5, 0x8cd045b8efcef9bd},
     {"directory", 210, 0xccfac48a10d90f11},
     {"node_status_request", 5, 0x8cd045b8efcef9bd},
-    {"node_status", 839, 0xbdb9a473b929bb7b},
+    {"node_status", 843, 0xe32048cff97c7a07},
     {"enroll_request", 169, 0xd1335f3e21172d88},
     {"enroll_receipt", 149, 0x3f7c754c01c7797d},
     {"leave_request", 6, 0x92ac567be0d5d040},
@@ -185,7 +185,7 @@ BOOST_AUTO_TEST_CASE(a_providers_status_has_its_fields_where_older_versions_look
   s.used_bytes = 3;
   s.in_flight = 5;
   s.queued = 6;
-  s.store = {1, 4, 7, 8, 9, 10, 11};
+  s.store = {1, 4, 7, 8, 9, 10, 11, 0};
   s.checkpoints = {true, 12, 13, 14, 15, 16, 17, 18, 19, true, {20, 21, 22, 23}};
   const std::uint8_t kept[] = {
     0x2a, 0,    0,    0,    0x04, 'p',  'o',  'o',  'l',  0x04, 'p',  'm',  'e',  'm',  0x01, 'g',

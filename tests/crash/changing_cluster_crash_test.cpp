@@ -20,14 +20,6 @@ namespace data = boost::unit_test::data;
 
 namespace {
 
-// What nodes and clients may believe.
-std::vector<provider_list> beliefs = {
-  {{"a"}, {"b"}},
-  {{"a"}, {"b"}, {"c"}},
-  {{"a"}, {"bb", "b"}, {"c"}},
-  {{"a", "a", "default", 5}, {"b"}, {"c"}},
-  {{"b"}, {"c"}}};
-
 constexpr int names = 10;
 
 struct world {

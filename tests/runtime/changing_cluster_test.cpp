@@ -28,14 +28,6 @@ using namespace millrace::testing;
 using file = provider_list;
 
 const file ab = {{"a"}, {"b"}}, abc = {{"a"}, {"b"}, {"c"}};
-// What nodes and clients may believe.
-const std::vector<file> beliefs = {
-  ab,
-  abc,
-  {{"a"}, {"c"}},
-  {{"a"}, {"bb", "b"}, {"c"}},
-  {{"a", "a", "default", 5}, {"b"}, {"c"}},
-  {{"b"}, {"c"}}};
 
 struct cluster {
   scratch_directory dir;
@@ -133,6 +125,9 @@ BOOST_AUTO_TEST_CASE(a_client_goes_on_after_all_providers_were_renamed) {
   find_all(late, 20, 1);
   store_all(late, 20, 100);
   find_all(late, 20, 100);
+  auto all = late.list().get();
+  BOOST_TEST(all.found.size() == 20u);
+  BOOST_TEST(all.silent.empty());
 }
 
 // The client learns of c from b, and c can answer alone.
@@ -261,9 +256,21 @@ BOOST_AUTO_TEST_CASE(erased_models_do_not_come_back) {
     auto listed = std::ranges::count(names, name(i), &model_summary::name);
     BOOST_TEST(listed == (erased ? 0 : 1), name(i));
   }
+  // The marks go when their models are erased again: all that they are for are here.
+  for (auto i : restored)
+    BOOST_TEST((again.erase(name(i)).result().error().code() == errc::not_found));
+  c.run(ab);
+  auto without_c = c.with(ab).repository();
+  for (auto i : restored) {
+    auto erased = without_c.erase(name(i)).result();
+    BOOST_TEST_REQUIRE(!erased.has_value());
+    BOOST_TEST(erased.error().detail().find("from now on") != std::string::npos);
+  }
+  c.run(abc);
   // They can be stored again.
-  store_all(again, 60, 3000);
-  find_all(again, 60, 3000);
+  auto last = c.with(abc).repository();
+  store_all(last, 60, 3000);
+  find_all(last, 60, 3000);
 }
 
 BOOST_AUTO_TEST_CASE(a_new_provider_with_the_name_of_a_renamed_one_gets_an_id_of_its_own) {

@@ -485,6 +485,24 @@ BOOST_AUTO_TEST_CASE(checkpoints_are_found_where_they_are_after_the_providers_ha
   BOOST_TEST(anew.registration().provider == "second");
 }
 
+// The client's file has a name that its node knows no more, and the name is placed there.
+BOOST_AUTO_TEST_CASE(a_new_job_begins_where_the_nodes_say_after_a_pool_was_renamed) {
+  service s;
+  const auto before = s.settings;
+  s.stop();
+  s.settings.providers[0].name = "renamed";
+  s.settings.nodes[0].providers = s.settings.providers;
+  s.start();
+  auto late = client::of(before).value();
+  model m;
+  auto job = late.checkpointer(named("m"), m.views()).get();
+  BOOST_TEST(job.registration().provider == "renamed");
+  BOOST_TEST(saved(job, m, 1).ok());
+  BOOST_TEST(job.close().ok());
+  BOOST_TEST(late.checkpoints().list().get().silent.empty());
+  BOOST_TEST(late.checkpoints().load("m", 0, {}, m.views()).get().version == 1u);
+}
+
 // A pool is taken out, another one is saved to, and it is put back.
 BOOST_AUTO_TEST_CASE(the_newest_step_is_found_in_whichever_pool_it_was_saved) {
   service s;

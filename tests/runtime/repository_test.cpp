@@ -466,6 +466,7 @@ BOOST_AUTO_TEST_CASE(status_counts_what_happened) {
   BOOST_TEST(pool.checkpoints.kept);
   BOOST_TEST(pool.store.models == 0u);
   auto own_bytes = pool.used_bytes; // what the provider knows of its group
+  BOOST_TEST((pool.store.views_bytes > 0u && pool.store.views_bytes < own_bytes));
   BOOST_TEST(own_bytes < 100'000u);
   s.repo(true, "pool").store("m", m.views).get();
   pool = s.remote.status().get().at(0).value().providers.at(2);

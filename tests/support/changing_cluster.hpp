@@ -29,6 +29,15 @@ struct listed_provider {
 };
 using provider_list = std::vector<listed_provider>;
 
+/// What nodes and clients may believe.
+inline const std::vector<provider_list> beliefs = {
+  {{"a"}, {"b"}},
+  {{"a"}, {"b"}, {"c"}},
+  {{"a"}, {"c"}},
+  {{"a"}, {"bb", "b"}, {"c"}},
+  {{"a", "a", "default", 5}, {"b"}, {"c"}},
+  {{"b"}, {"c"}}};
+
 /// Where the buckets rest, and their kinds.
 struct cluster_place {
   std::string directory;

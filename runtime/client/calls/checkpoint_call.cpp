@@ -72,6 +72,39 @@ result<std::size_t> pick_keeper(
   return best ? best->second : all.placed;
 }
 
+bool lists(const std::vector<actors::provider_entry>& all, const actors::provider_entry& p) {
+  return std::ranges::any_of(
+    all, [&](auto& entry) { return entry.name == p.name && entry.node == p.node; });
+}
+
+// Picks those that keep checkpoints of what the client's file lists and what nodes list.
+result<keepers> keepers_among(
+  client_core& core, const std::string& group, const std::string& model,
+  const std::vector<actors::directory>& answers) {
+  std::vector<actors::provider_entry> now;
+  auto all = core.where().providers;
+  for (auto& where : answers)
+    for (auto& p : where.providers)
+      for (auto* list : {&now, &all})
+        if (!lists(*list, p))
+          list->push_back(p);
+  // A node knows which providers it has.
+  auto is_gone = [&](auto& p) {
+    return std::ranges::any_of(
+      answers, [&](auto& where) { return where.node == p.node && !lists(where.providers, p); });
+  };
+  std::erase_if(now, is_gone);
+  std::erase_if(all, is_gone);
+  auto& from = checkpoint_providers(group, now).empty() ? all : now;
+  auto placed = place_checkpoints(model, group, from);
+  if (!placed)
+    return fail(placed.error());
+  keepers out{core.number_of(from[*placed]), {}};
+  for (auto i : checkpoint_providers(group, all))
+    out.asked.push_back(core.number_of(all[i]));
+  return out;
+}
+
 } // namespace
 
 void find_keepers(
@@ -81,26 +114,15 @@ void find_keepers(
   auto placed = place_checkpoints(model, group, file);
   if (!placed)
     return done(fail(placed.error()));
-  auto listed = checkpoint_providers(group, file);
   std::set<std::string> nodes{file[*placed].node};
-  for (auto provider : listed)
+  for (auto provider : checkpoint_providers(group, file))
     if (nodes.size() < nodes_asked_max)
       nodes.insert(file[provider].node);
   core->ask_nodes(
     nodes,
-    [group, model, listed, placed = *placed,
-     done = std::move(done)](const result<std::vector<known_provider>>& known) {
-      keepers out{placed, listed};
-      std::vector<actors::provider_entry> entries;
-      entries.reserve(known->size());
-      for (auto& p : *known)
-        entries.push_back(p.entry);
-      if (auto at = place_checkpoints(model, group, entries))
-        out.placed = (*known)[*at].number;
-      for (auto i : checkpoint_providers(group, entries))
-        if (std::ranges::find(listed, (*known)[i].number) == listed.end())
-          out.asked.push_back((*known)[i].number);
-      done(std::move(out));
+    [core, group, model,
+     done = std::move(done)](const result<std::vector<actors::directory>>& answers) {
+      done(keepers_among(*core, group, model, *answers));
     });
 }
 

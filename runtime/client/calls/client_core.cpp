@@ -78,9 +78,8 @@ void client_core::add_told() {
 
 std::size_t client_core::number_of(const group_member& member, const std::string& group) {
   std::lock_guard guard{mutex_};
-  for (std::size_t i = 0; i < entries_.size(); ++i)
-    if (entries_[i].name == member.name && entries_[i].node == member.node)
-      return i;
+  if (auto known = known_number(member.name, member.node))
+    return *known;
   actors::provider_entry entry;
   entry.name = member.name;
   entry.node = member.node;
@@ -88,37 +87,45 @@ std::size_t client_core::number_of(const group_member& member, const std::string
   entry.weight = member.weight;
   entry.addresses = member.addresses;
   entry.id = member.id;
+  return add(std::move(entry));
+}
+
+std::size_t client_core::number_of(const actors::provider_entry& entry) {
+  std::lock_guard guard{mutex_};
+  auto known = known_number(entry.name, entry.node);
+  return known ? *known : add(entry);
+}
+
+std::optional<std::size_t> client_core::known_number(
+  const std::string& name, const std::string& node) const {
+  for (std::size_t i = 0; i < entries_.size(); ++i)
+    if (entries_[i].name == name && entries_[i].node == node)
+      return i;
+  return {};
+}
+
+std::size_t client_core::add(actors::provider_entry entry) {
   entries_.push_back(std::move(entry));
   add_told();
   return entries_.size() - 1;
 }
 
 void client_core::ask_nodes(
-  const std::set<std::string>& names, completion<std::vector<known_provider>> done) {
+  const std::set<std::string>& names, completion<std::vector<actors::directory>> done) {
   std::vector<future<actors::directory>> asked;
   asked.reserve(names.size());
   for (auto& name : names)
     asked.push_back(ask_node(name, actors::directory_request{}));
   when_all(asked).then([self = shared_from_this(), done = std::move(done)](
                          const result<std::vector<result<actors::directory>>>& answers) {
-    std::map<std::size_t, actors::provider_entry> known;
-    for (auto& answer : *answers) {
-      auto where = answer.value_or(actors::directory{});
-      if (!complete(where).ok())
-        continue;
-      for (auto& p : where.providers) {
-        group_member as_member{p.id, p.name, p.node, p.addresses, p.weight, false};
-        known.emplace(self->number_of(as_member, p.group), std::move(p));
-      }
-    }
+    std::vector<actors::directory> known;
+    for (auto& answer : *answers)
+      if (auto where = answer.value_or(actors::directory{}); complete(where).ok())
+        if (!where.providers.empty())
+          known.push_back(std::move(where));
     if (known.empty())
-      for (std::size_t i = 0; i < self->where_.providers.size(); ++i)
-        known.emplace(i, self->where_.providers[i]);
-    std::vector<known_provider> out;
-    out.reserve(known.size());
-    for (auto& [number, entry] : known)
-      out.push_back({number, std::move(entry)});
-    done(std::move(out));
+      known.push_back(self->where_);
+    done(std::move(known));
   });
 }
 

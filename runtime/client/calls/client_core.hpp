@@ -14,6 +14,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -23,12 +24,6 @@ namespace millrace::runtime {
 /// Returns every provider that a configuration describes. `node` of the result is the node picked,
 /// if any.
 actors::directory directory_of(const config::settings& settings);
-
-/// A provider, as a node lists it.
-struct known_provider {
-  std::size_t number = 0; // in the client's tables
-  actors::provider_entry entry;
-};
 
 /// What one client's facades share. Threads: any.
 class client_core : public std::enable_shared_from_this<client_core> {
@@ -55,12 +50,14 @@ public:
 
   /// Returns provider number `provider`: one of the directory, or one that `number_of` has added.
   const actors::provider_entry& entry(std::size_t provider);
-  /// Returns the number of a provider that a view names.
+  /// Returns the number of a provider that a view or a node names.
   std::size_t number_of(const group_member& member, const std::string& group);
+  std::size_t number_of(const actors::provider_entry& entry);
 
   /// Asks some nodes which providers there are: their files may be newer than this client's. The
-  /// result has what those list that answer; if none does, what this client's file lists.
-  void ask_nodes(const std::set<std::string>& names, completion<std::vector<known_provider>> done);
+  /// result has the answers, at least one: if no node answers, what this client's file lists.
+  void ask_nodes(
+    const std::set<std::string>& names, completion<std::vector<actors::directory>> done);
 
   /// Remembers the newest view of a group. Later names are placed by it.
   void learn_view(const std::string& group, const group_view& view);
@@ -139,6 +136,8 @@ private:
   std::shared_ptr<actors::remote_node> remote(const std::string& node);
   void learn(actors::directory where);
   void prepare_tables();
+  std::optional<std::size_t> known_number(const std::string& name, const std::string& node) const;
+  std::size_t add(actors::provider_entry entry);
   void add_told();
   actors::node_entry node_called(const std::string& node) const;
   std::uint32_t timeout_ms() const;

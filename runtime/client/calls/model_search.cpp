@@ -158,10 +158,11 @@ private:
     for (auto& node : core_->where().nodes)
       nodes.insert(node.name);
     core_->ask_nodes(
-      nodes, [self = shared_from_this()](const result<std::vector<known_provider>>& known) {
-        for (auto& p : *known)
-          if (p.entry.group == self->group_)
-            self->listed_.insert(p.number);
+      nodes, [self = shared_from_this()](const result<std::vector<actors::directory>>& known) {
+        for (auto& where : *known)
+          for (auto& p : where.providers)
+            if (p.group == self->group_)
+              self->listed_.insert(self->core_->number_of(p));
         self->ask(self->everyone_known());
       });
   }
@@ -389,6 +390,13 @@ void erase_found(
   const std::shared_ptr<client_core>& core, const std::string& model, const model_places& places,
   completion<void> done) {
   auto nothing_here = !places.newest;
+  // All that the mark is for are here.
+  if (places.marked && !places.may_be_away)
+    return erase_copies(
+      core, model, places.by, places.copies,
+      [missing = places.missing, done = std::move(done)](const result<void>& r) {
+        done(fail(r ? missing : r.error()));
+      });
   if (nothing_here && (places.marked || !places.may_be_away))
     return done(fail(places.missing));
   if (!places.may_be_away)

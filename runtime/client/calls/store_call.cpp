@@ -263,6 +263,23 @@ std::vector<model_listing::entry> newest_of(
   return out;
 }
 
+std::vector<std::size_t> present_members(client_core& core, const group_history& history) {
+  std::vector<std::size_t> out;
+  if (!history.views.empty())
+    for (auto& m : history.views.back().members)
+      out.push_back(core.number_of(m, history.group));
+  return out;
+}
+
+// The client's file may have a name from before the views: such a provider has no models.
+bool may_be_member(const group_history& history, const actors::provider_entry& p) {
+  auto& views = history.views;
+  if (views.empty() || views.front().members.empty())
+    return true;
+  return std::ranges::any_of(
+    members_of(history), [&](auto& m) { return m.name == p.name && m.node == p.node; });
+}
+
 void list_at(
   const std::shared_ptr<client_core>& core, const std::string& group, const std::string& prefix,
   std::uint32_t page, const model_places& places, const promise<model_listing>& done) {
@@ -303,9 +320,13 @@ future<listed<model_summary>> list_models(
     auto places = found.value_or(model_places{});
     // Those that do not answer are asked once more: the listing names them with the reason.
     auto& all = core->where().providers;
+    auto more = present_members(*core, places.history);
     for (std::size_t i = 0; i < all.size(); ++i)
-      if (all[i].group == group && std::ranges::find(places.asked, i) == places.asked.end())
-        places.asked.push_back(i);
+      if (all[i].group == group && may_be_member(places.history, all[i]))
+        more.push_back(i);
+    for (auto provider : more)
+      if (std::ranges::find(places.asked, provider) == places.asked.end())
+        places.asked.push_back(provider);
     if (places.asked.empty())
       return static_cast<void>(done.set(fail(place(prefix, group, all).error())));
     list_at(core, group, prefix, page, places, done);
