@@ -8,7 +8,10 @@ int report_silent(invocation& call, const std::vector<silent_provider>& silent) 
   if (!call.json)
     for (auto& provider : silent)
       report(
-        call, provider.why.within("provider " + provider.name + " is missing from this listing"));
+        call,
+        provider.why.within(
+          (provider.name.empty() ? "a provider" : "provider " + provider.name) +
+          " is missing from this listing"));
   return silent.empty() ? exit_ok : exit_failed;
 }
 

@@ -5,6 +5,11 @@
 #include <millrace/runtime/client/calls/placement.hpp>
 #include <millrace/runtime/client/checkpoints.hpp>
 
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <functional>
+
 namespace millrace {
 
 using actors::checkpoint_service;
@@ -28,49 +33,50 @@ future<Reply> ask_keeper(
   return done.get_future();
 }
 
-// Removes what older copies other providers have, so that none is found afterwards.
-void erase_older(
+// Erases the copies at these providers, the last one first.
+void erase_copies(
   const std::shared_ptr<runtime::client_core>& core, std::vector<std::size_t> providers,
   const actors::erase_checkpoint_request& request, completion<void> done) {
-  std::vector<future<actors::done_reply>> asked;
-  asked.reserve(providers.size());
-  for (auto provider : providers)
-    asked.push_back(core->ask<checkpoint_service>(provider, request));
-  when_all(asked).then(
-    [done = std::move(done)](const result<std::vector<result<actors::done_reply>>>& answers) {
-      for (auto& answer : *answers)
-        if (!answer && answer.error().code() != errc::not_found)
-          return done(
-            fail(answer.error().within("the newest copy is removed, an older one may not be")));
-      done({});
+  if (providers.empty())
+    return done({});
+  auto provider = providers.back();
+  providers.pop_back();
+  core->ask<checkpoint_service>(
+    provider, request,
+    [core, provider, providers = std::move(providers), request,
+     done = std::move(done)](const result<actors::done_reply>& r) mutable {
+      if (r || r.error().code() == errc::not_found)
+        return erase_copies(core, std::move(providers), request, std::move(done));
+      done(fail(r.error().within(
+        fmt::format("removing {} at provider {}", request.model, core->entry(provider).name))));
     });
 }
 
-// A model, or a step, goes from every provider that has it, from the one that has the newest copy
-// first.
-void erase_at_keepers(
-  const std::shared_ptr<runtime::client_core>& core, const std::string& group,
-  const actors::erase_checkpoint_request& request, completion<void> done) {
-  auto step = request.one_step ? std::optional{request.step} : std::nullopt;
-  runtime::find_keeper(
-    core, group, request.model, step,
-    [core, group, request, done = std::move(done)](const result<std::size_t>& newest) {
-      if (!newest)
-        return done(fail(newest.error()));
-      core->ask<checkpoint_service>(*newest, request)
-        .then([core, group, request, newest = *newest, done](const result<actors::done_reply>& r) {
-          if (!r)
-            return done(fail(r.error()));
-          runtime::find_keepers(
-            core, group, request.model,
-            [core, request, newest, done](result<runtime::keepers> all) {
-              if (!all)
-                return done(fail(all.error()));
-              std::erase(all->asked, newest);
-              erase_older(core, std::move(all->asked), request, done);
-            });
-        });
-    });
+// Returns the providers that have what shall be erased, the newest copy first. Every provider must
+// have answered: a copy that stays behind would be found later.
+result<std::vector<std::size_t>> with_copies(
+  runtime::client_core& core, const actors::erase_checkpoint_request& request,
+  const std::vector<std::size_t>& asked, const std::vector<result<checkpoint_summary>>& answers) {
+  std::vector<std::pair<std::uint64_t, std::size_t>> found;
+  for (std::size_t i = 0; i < asked.size(); ++i) {
+    auto& answer = answers[i];
+    if (!answer && answer.error().code() != errc::not_found)
+      return fail(answer.error().within(fmt::format(
+        "nothing is removed, since provider {} may have {}", core.entry(asked[i]).name,
+        request.model)));
+    if (answer && (!request.one_step || runtime::has_step(*answer, request.step)))
+      found.emplace_back(runtime::saved_last_ns(*answer), asked[i]);
+  }
+  if (found.empty())
+    return request.one_step
+      ? fail(errc::not_found, "there is no step {} of {}", request.step, request.model)
+      : fail(errc::not_found, "there are no checkpoints of {}", request.model);
+  std::ranges::sort(found, std::greater{});
+  std::vector<std::size_t> out;
+  out.reserve(found.size());
+  for (auto& [saved, provider] : found)
+    out.push_back(provider);
+  return out;
 }
 
 } // namespace
@@ -146,34 +152,61 @@ future<actors::verify_receipt> checkpoints::verify(
 }
 
 future<void> checkpoints::erase(const std::string& model, std::optional<std::uint64_t> step) {
+  actors::erase_checkpoint_request request{model, step.has_value(), step.value_or(0)};
   auto done = core_->make_promise<void>();
-  erase_at_keepers(
-    core_, group_, {model, step.has_value(), step.value_or(0)},
-    [done](const result<void>& r) { done.set(r); });
+  runtime::find_keepers(
+    core_, group_, model, [core = core_, request, done](const result<runtime::keepers>& all) {
+      if (!all)
+        return static_cast<void>(done.set(fail(all.error())));
+      // One alone says itself what is not there.
+      if (all->asked.size() == 1)
+        return core->ask<checkpoint_service>(
+          all->asked.front(), request, [done](const result<actors::done_reply>& r) {
+            done.set(r ? result<void>{} : fail(r.error()));
+          });
+      std::vector<future<checkpoint_summary>> asked;
+      asked.reserve(all->asked.size());
+      for (auto provider : all->asked)
+        asked.push_back(runtime::describe_checkpoints(core, provider, request.model));
+      when_all(asked).then([core, request, done, all = all->asked](
+                             const result<std::vector<result<checkpoint_summary>>>& answers) {
+        auto copies = with_copies(*core, request, all, *answers);
+        if (!copies)
+          return static_cast<void>(done.set(fail(copies.error())));
+        erase_copies(
+          core, std::move(*copies), request, [done](const result<void>& r) { done.set(r); });
+      });
+    });
   return done.get_future();
 }
 
 future<std::vector<result<std::pair<std::string, actors::repack_receipt>>>> checkpoints::repack(
   std::chrono::milliseconds timeout) {
   using named = std::pair<std::string, actors::repack_receipt>;
-  std::vector<future<named>> asked;
+  using outcomes = std::vector<result<named>>;
   // The last tenth of the time is left for the answer.
   auto whole_ms = runtime::timeout_ms(*core_, timeout);
   auto work_ms = std::max(whole_ms - whole_ms / 10, 1u);
-  for (auto provider : checkpoint_providers(group_, core_->where().providers)) {
-    auto done = core_->make_promise<named>();
-    asked.push_back(done.get_future());
-    auto name = core_->where().providers[provider].name;
-    core_->ask<checkpoint_service>(
-      provider, actors::repack_request{whole_ms, work_ms},
-      [core = core_, done, name](result<actors::repack_receipt> r) {
-        done.set(r.map([&](auto& receipt) { return named{name, receipt}; }));
-      });
-  }
-  if (asked.empty())
-    asked.push_back(
-      ready_future<named>(fail(place_checkpoints({}, group_, core_->where().providers).error())));
-  return when_all(asked);
+  auto all_done = core_->make_promise<outcomes>();
+  runtime::find_keepers(
+    core_, group_, {},
+    [core = core_, whole_ms, work_ms, all_done](const result<runtime::keepers>& all) {
+      if (!all)
+        return static_cast<void>(all_done.set(outcomes{fail(all.error())}));
+      std::vector<future<named>> asked;
+      asked.reserve(all->asked.size());
+      for (auto provider : all->asked) {
+        auto done = core->make_promise<named>();
+        asked.push_back(done.get_future());
+        core->ask<checkpoint_service>(
+          provider, actors::repack_request{whole_ms, work_ms},
+          [done, name = core->entry(provider).name](result<actors::repack_receipt> r) {
+            done.set(r.map([&](auto& receipt) { return named{name, receipt}; }));
+          });
+      }
+      when_all(asked).then([all_done](const result<outcomes>& r) { all_done.set(r); });
+    });
+  return all_done.get_future();
 }
 
 } // namespace millrace

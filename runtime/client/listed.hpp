@@ -10,7 +10,7 @@ namespace millrace {
 
 /// A provider that did not answer, and why.
 struct silent_provider {
-  std::string name;
+  std::string name; // empty: `why` names it
   status why;
 };
 

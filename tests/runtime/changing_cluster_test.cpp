@@ -128,6 +128,67 @@ BOOST_AUTO_TEST_CASE(a_client_goes_on_after_all_providers_were_renamed) {
   auto all = late.list().get();
   BOOST_TEST(all.found.size() == 20u);
   BOOST_TEST(all.silent.empty());
+  // One that was always alone.
+  cluster one;
+  one.run({{"a"}});
+  store_all(one.with({{"a"}}).repository(), 5, 1);
+  one.run({{"x", "a"}});
+  find_all(one.with({{"a"}}).repository(), 5, 1);
+}
+
+// No view names the provider as it is called now, where it is now, in the group that it is in now.
+BOOST_AUTO_TEST_CASE(models_are_found_at_a_provider_that_got_another_name_and_another_group) {
+  cluster c;
+  c.run(ab);
+  store_all(c.with(ab).repository(), 40, 1);
+  const file after = {{"a"}, {"z", "b", "cold"}};
+  c.run(after);
+  auto late = c.with(ab).repository(), now = c.with(after).repository();
+  find_all(now, 40, 1);
+  find_all(late, 40, 1);
+  for (auto r : {now, late}) {
+    auto all = r.list().get();
+    BOOST_TEST(all.found.size() == 40u);
+    BOOST_TEST(all.silent.empty());
+  }
+  // While it is down, nothing says that it is the one that the views name.
+  c.stop("b");
+  auto without_b = c.with(after).repository();
+  int away = 0;
+  for (int i = 0; i < 40; ++i) {
+    auto value = load_number(without_b, name(i));
+    if (is(value, 1 + i))
+      continue;
+    ++away;
+    BOOST_TEST((!value && value.error().code() == errc::unavailable), outcome_of(value));
+    auto erased = without_b.erase(name(i)).result();
+    BOOST_TEST((!erased && erased.error().code() == errc::unavailable));
+  }
+  BOOST_TEST((away > 5 && away < 35));
+  BOOST_TEST(!without_b.list().get().silent.empty());
+  c.start(after, "b");
+  find_all(c.with(after).repository(), 40, 1);
+  store_all(c.with(after).repository(), 40, 100);
+  find_all(c.with(ab).repository(), 40, 100);
+}
+
+// The nodes get the new file one after the other. Each knows its own providers.
+BOOST_AUTO_TEST_CASE(clients_go_on_while_the_nodes_of_renamed_providers_restart) {
+  cluster c;
+  c.run(ab);
+  store_all(c.with(ab).repository(), 40, 1);
+  const file after = {{"x", "a"}, {"b"}};
+  c.start(after, "a");
+  for (auto& f : {ab, after}) {
+    auto r = c.with(f).repository();
+    find_all(r, 40, 1);
+    store_all(r, 40, 1);
+    BOOST_TEST(r.erase(name(0)).result().has_value());
+    BOOST_TEST(store_number(r, name(0), 1).has_value());
+    BOOST_TEST(r.list().get().silent.empty());
+  }
+  c.start(after, "b");
+  find_all(c.with(ab).repository(), 40, 1);
 }
 
 // The client learns of c from b, and c can answer alone.

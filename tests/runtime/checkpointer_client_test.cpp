@@ -268,6 +268,34 @@ BOOST_AUTO_TEST_CASE(of_several_providers_that_have_a_model_the_one_saved_to_las
   BOOST_TEST_REQUIRE(!unknown.has_value());
   BOOST_TEST((unknown.error().code() == errc::unavailable));
   BOOST_TEST(unknown.error().detail().find("provider r") != std::string::npos);
+  // It may have a step that the others do not have, and copies that must go with theirs.
+  three.on_for<actors::list_checkpoints_request>(
+    [=](const std::string& provider, auto&, auto reply) {
+      if (provider == "r")
+        reply(fail(errc::unavailable, "away"));
+      else
+        reply(having(1));
+    });
+  int erased = 0;
+  three.on_for<actors::erase_checkpoint_request>([&](const std::string&, auto&, auto reply) {
+    ++erased;
+    reply(actors::done_reply{});
+  });
+  auto all = client.checkpoints();
+  BOOST_TEST(all.describe(name).get().shards.size() == 1u);
+  for (auto code :
+       {all.describe(name, 7).result().error().code(), all.erase(name).result().error().code(),
+        all.erase(name, 1).result().error().code()})
+    BOOST_TEST((code == errc::unavailable));
+  BOOST_TEST(erased == 0);
+  three.on_for<actors::list_checkpoints_request>(
+    [=](const std::string& provider, auto&, auto reply) {
+      reply(provider == "r" ? actors::checkpoint_list{} : having(1));
+    });
+  BOOST_TEST((all.erase(name, 2).result().error().code() == errc::not_found));
+  BOOST_TEST(erased == 0);
+  BOOST_TEST(all.erase(name).result().has_value());
+  BOOST_TEST(erased == 2);
 }
 
 BOOST_AUTO_TEST_CASE(pages_of_any_size_are_listed_until_there_are_no_more) {

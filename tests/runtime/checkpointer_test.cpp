@@ -500,6 +500,10 @@ BOOST_AUTO_TEST_CASE(a_new_job_begins_where_the_nodes_say_after_a_pool_was_renam
   BOOST_TEST(saved(job, m, 1).ok());
   BOOST_TEST(job.close().ok());
   BOOST_TEST(late.checkpoints().list().get().silent.empty());
+  auto repacked = late.checkpoints().repack().get();
+  BOOST_TEST_REQUIRE(repacked.size() == 1u);
+  BOOST_TEST_REQUIRE(repacked[0].has_value());
+  BOOST_TEST(repacked[0]->first == "renamed");
   BOOST_TEST(late.checkpoints().load("m", 0, {}, m.views()).get().version == 1u);
 }
 

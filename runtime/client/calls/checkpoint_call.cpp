@@ -19,21 +19,6 @@ namespace {
 // A client's file may be older than those of the nodes, and they know of each other.
 constexpr std::size_t nodes_asked_max = 4;
 
-// Returns when a model was last saved; 0 before its first version is done.
-std::uint64_t saved_last_ns(const checkpoint_summary& model) {
-  std::uint64_t last = 0;
-  for (auto& shard : model.shards)
-    for (auto& slot : shard.slots)
-      last = std::max(last, slot.saved_at_ns);
-  return last;
-}
-
-bool has_step(const checkpoint_summary& model, std::optional<std::uint64_t> step) {
-  return step && std::ranges::any_of(model.shards, [&](auto& shard) {
-           return std::ranges::any_of(shard.slots, [&](auto& slot) { return slot.step == *step; });
-         });
-}
-
 // Picks the provider whose answer has the step, of several the one that was saved to last, of these
 // the one at which the name is placed.
 result<std::size_t> pick_keeper(
@@ -53,12 +38,15 @@ result<std::size_t> pick_keeper(
     }
     if (!answer)
       continue;
-    std::pair found{rank{has_step(*answer, step), saved_last_ns(*answer), is_placed}, all.asked[i]};
+    std::pair found{
+      rank{step && has_step(*answer, *step), saved_last_ns(*answer), is_placed}, all.asked[i]};
     if (!best || *best < found)
       best = found;
   }
-  // An unreachable provider may have the model. Answering "none" would let the job begin anew.
-  if (!best && !not_asked.ok())
+  // An unreachable provider may have the model, or the step. Answering "none" would let the job
+  // begin anew.
+  auto none = !best || (step && !std::get<0>(best->first));
+  if (none && !not_asked.ok())
     return fail(
       not_asked.code(),
       not_asked.detail() +
@@ -107,17 +95,33 @@ result<keepers> keepers_among(
 
 } // namespace
 
+std::uint64_t saved_last_ns(const checkpoint_summary& model) {
+  std::uint64_t last = 0;
+  for (auto& shard : model.shards)
+    for (auto& slot : shard.slots)
+      last = std::max(last, slot.saved_at_ns);
+  return last;
+}
+
+bool has_step(const checkpoint_summary& model, std::uint64_t step) {
+  return std::ranges::any_of(model.shards, [&](auto& shard) {
+    return std::ranges::any_of(shard.slots, [&](auto& slot) { return slot.step == step; });
+  });
+}
+
 void find_keepers(
   const std::shared_ptr<client_core>& core, const std::string& group, const std::string& model,
   completion<keepers> done) {
   auto& file = core->where().providers;
-  auto placed = place_checkpoints(model, group, file);
-  if (!placed)
-    return done(fail(placed.error()));
-  std::set<std::string> nodes{file[*placed].node};
+  std::set<std::string> nodes;
+  if (auto placed = place_checkpoints(model, group, file))
+    nodes.insert(file[*placed].node);
   for (auto provider : checkpoint_providers(group, file))
     if (nodes.size() < nodes_asked_max)
       nodes.insert(file[provider].node);
+  for (auto& node : core->where().nodes)
+    if (nodes.size() < nodes_asked_max)
+      nodes.insert(node.name);
   core->ask_nodes(
     nodes,
     [core, group, model,

@@ -38,6 +38,11 @@ void find_keeper(
   const std::shared_ptr<client_core>& core, const std::string& group, const std::string& model,
   std::optional<std::uint64_t> step, completion<std::size_t> done);
 
+/// Returns when a model was last saved; 0 before its first version is done.
+std::uint64_t saved_last_ns(const checkpoint_summary& model);
+
+bool has_step(const checkpoint_summary& model, std::uint64_t step);
+
 /// Returns a model's shards, versions and complete steps as they are now.
 /// Errors:  `not_found`.
 future<checkpoint_summary> describe_checkpoints(

@@ -78,6 +78,8 @@ void client_core::add_told() {
 
 std::size_t client_core::number_of(const group_member& member, const std::string& group) {
   std::lock_guard guard{mutex_};
+  if (auto found = found_.find(member.id); found != found_.end())
+    return found->second;
   if (auto known = known_number(member.name, member.node))
     return *known;
   actors::provider_entry entry;
@@ -123,6 +125,12 @@ void client_core::ask_nodes(
       if (auto where = answer.value_or(actors::directory{}); complete(where).ok())
         if (!where.providers.empty())
           known.push_back(std::move(where));
+    for (auto& where : known)
+      for (auto& p : where.providers)
+        if (auto number = self->number_of(p); p.node == where.node && !p.id.empty()) {
+          std::lock_guard guard{self->mutex_};
+          self->found_[p.id] = number;
+        }
     if (known.empty())
       known.push_back(self->where_);
     done(std::move(known));

@@ -50,7 +50,8 @@ public:
 
   /// Returns provider number `provider`: one of the directory, or one that `number_of` has added.
   const actors::provider_entry& entry(std::size_t provider);
-  /// Returns the number of a provider that a view or a node names.
+  /// Returns the number of a provider that a view or a node names. One that a node has said to have
+  /// under another name now is that one.
   std::size_t number_of(const group_member& member, const std::string& group);
   std::size_t number_of(const actors::provider_entry& entry);
 
@@ -149,7 +150,8 @@ private:
   layer_cache layers_;
   std::deque<actors::provider_entry> entries_; // entries stay where they are
   std::vector<std::unique_ptr<told_layers>> told_;
-  std::map<std::string, group_view> views_; // newest of each group
+  std::map<std::string, std::size_t> found_; // by id, as nodes say of their own providers
+  std::map<std::string, group_view> views_;  // newest of each group
   std::mutex mutex_;
   std::shared_ptr<const actors::service_table> here_; // null: all actors are in other processes
   std::map<actor_key, caf::strong_actor_ptr> actors_;

@@ -59,8 +59,18 @@ private:
         for (std::size_t i = 0; i < asked.size(); ++i)
           self->answers_.emplace(asked[i], (*answers)[i]);
         self->merge();
+        if (self->asked_nodes_.empty() && self->misses_one())
+          return self->ask_nodes();
         self->everyone_ ? self->ask_everyone() : self->ask_keepers();
       });
+  }
+
+  // True if a provider that may have the name, or any if all are asked, was asked and is not there.
+  bool misses_one() {
+    return std::ranges::any_of(members_of(places_.history), [this](auto& m) {
+      return !ids_.contains(m.id) && (everyone_ || may_have(m)) &&
+        answers_.contains(core_->number_of(m, group_));
+    });
   }
 
   // One provider that knows a view which is in use says who may have the model. Providers that
@@ -132,7 +142,7 @@ private:
           errc::unsupported,
           "provider {} is of an older version, which cannot say where models are; upgrade it: {}",
           core_->entry(provider).name, answer.error().detail()));
-    if (ids_.empty() && !std::exchange(asked_nodes_, true))
+    if (ids_.empty() && asked_nodes_.empty())
       return ask_nodes();
     if (ids_.empty())
       return done_(fail(answers_.begin()->second.error()));
@@ -152,19 +162,57 @@ private:
     behind.empty() ? choose() : tell(std::move(behind));
   }
 
-  // No provider has the name that this client knows. Nodes know the present ones.
+  // Some that a view names are not where it says, or all are not. Nodes know the present names.
   void ask_nodes() {
-    std::set<std::string> nodes;
+    std::set<std::string> names;
     for (auto& node : core_->where().nodes)
-      nodes.insert(node.name);
+      names.insert(node.name);
+    ask_nodes(names, true);
+  }
+
+  void ask_nodes(const std::set<std::string>& names, bool further) {
+    asked_nodes_.insert(names.begin(), names.end());
     core_->ask_nodes(
-      nodes, [self = shared_from_this()](const result<std::vector<actors::directory>>& known) {
-        for (auto& where : *known)
-          for (auto& p : where.providers)
-            if (p.group == self->group_)
-              self->listed_.insert(self->core_->number_of(p));
-        self->ask(self->everyone_known());
+      names,
+      [self = shared_from_this(), further](const result<std::vector<actors::directory>>& answers) {
+        auto more = self->learn(*answers);
+        if (further && !more.empty())
+          return self->ask_nodes(more, false);
+        auto providers = self->everyone_ ? self->everyone_known() : std::set<std::size_t>{};
+        providers.merge(self->named_but_not_asked());
+        self->ask(providers);
       });
+  }
+
+  // Returns the nodes that the answers name and that were not asked.
+  std::set<std::string> learn(const std::vector<actors::directory>& answers) {
+    std::set<std::string> more;
+    for (auto& where : answers)
+      for (auto& p : where.providers) {
+        if (p.group == group_)
+          listed_.insert(core_->number_of(p));
+        if (p.node == where.node && !p.id.empty())
+          with_known_id_.insert(core_->number_of(p));
+        else
+          all_listed_.insert(core_->number_of(p));
+        if (!asked_nodes_.contains(p.node))
+          more.insert(p.node);
+      }
+    return more;
+  }
+
+  // One that is listed and has not said its id may be one of the views under another name.
+  std::string of_unknown_id() {
+    auto known = members_of(places_.history);
+    for (auto provider : all_listed_) {
+      auto& entry = core_->entry(provider);
+      auto answered = answers_.find(provider);
+      if (
+        !with_known_id_.contains(provider) && (answered == answers_.end() || !answered->second) &&
+        std::ranges::find(known, entry.name, &group_member::name) == known.end())
+        return entry.name;
+    }
+    return {};
   }
 
   bool is_ready(const location& l) const {
@@ -204,11 +252,15 @@ private:
   // Files name providers; the providers know their ids.
   result<std::vector<group_member>> identify(std::vector<group_member> members) {
     for (auto& m : members) {
-      auto& answer = answers_.at(core_->number_of(m, group_));
-      if (!answer)
+      auto at = answers_.find(core_->number_of(m, group_));
+      // The file may have a name that it had before.
+      if (auto found = ids_.find(m.id.empty() ? m.name : m.id);
+          (at == answers_.end() || !at->second) && found != ids_.end())
+        at = answers_.find(found->second);
+      if (at == answers_.end() || !at->second)
         return fail(out_of_reach(m));
-      m.id = answer->id;
-      m.forgets = answer->forgets;
+      m.id = at->second->id;
+      m.forgets = at->second->forgets;
     }
     std::ranges::sort(members);
     for (std::size_t i = 1; i < members.size(); ++i)
@@ -226,21 +278,28 @@ private:
     auto& now = places_.history.views.back().members;
     if (std::ranges::find(now, m.id, &group_member::id) != now.end())
       return true;
-    return std::ranges::any_of(core_->where().providers, [&](auto& entry) {
+    auto listed = std::ranges::any_of(core_->where().providers, [&](auto& entry) {
       return entry.name == m.name || (!entry.id.empty() && entry.id == m.id);
     });
+    return listed || !of_unknown_id().empty();
   }
 
   status out_of_reach(const group_member& m) {
-    auto& answer = answers_.at(core_->number_of(m, group_));
+    auto answer = answers_.find(core_->number_of(m, group_));
     auto what = model_.empty()
       ? fmt::format("provider {} of group {} must be asked", m.name, group_)
       : fmt::format("provider {} of group {} may have model {}", m.name, group_, model_);
+    if (auto other = of_unknown_id(); !other.empty())
+      what += fmt::format(
+        " (it may be called {} now, of which nothing is known: its node does not answer)", other);
+    auto why = answer == answers_.end() ? "nothing is known of it"
+      : answer->second                  ? "it has another id now"
+                                        : answer->second.error().to_string();
     return {
       errc::unavailable,
       "{}, and cannot be asked: {}; if it is gone for good, take it out of the providers of every "
       "node, and restart the nodes",
-      what, answer ? "it has another id now" : answer.error().to_string()};
+      what, why};
   }
 
   // Tells the providers that are behind: first the views, and when all have them, that all have.
@@ -352,10 +411,12 @@ private:
   std::map<std::string, std::size_t> ids_;          // of those that answered
   model_places places_;
   std::size_t placed_ = 0;
-  bool everyone_ = false;        // is asked, since the providers do not agree
-  std::string away_;             // the name of a provider that may have it and is gone
-  std::set<std::size_t> listed_; // by nodes
-  bool asked_nodes_ = false;
+  bool everyone_ = false; // is asked, since the providers do not agree
+  std::string away_;      // the name of a provider that may have it and is gone
+  std::set<std::string> asked_nodes_;
+  std::set<std::size_t> listed_;        // by nodes, of this group
+  std::set<std::size_t> all_listed_;    // by nodes, of any group, by nodes that do not have them
+  std::set<std::size_t> with_known_id_; // their own nodes have said it
   int searches_ = 0;
 };
 
@@ -424,12 +485,8 @@ void find_model(
   std::make_shared<model_search>(core, group, model, std::move(done))->begin();
 }
 
-bool asks_for_search(client_core& core, const std::string& group, const status& why) {
-  if (why.code() == errc::unsupported_version)
-    return true;
-  // A provider that is alone has no other one to ask.
-  auto in_group = std::ranges::count(core.where().providers, group, &actors::provider_entry::group);
-  return why.code() == errc::unavailable && in_group > 1;
+bool asks_for_search(const status& why) {
+  return why.code() == errc::unsupported_version || why.code() == errc::unavailable;
 }
 
 void erase_copies(
@@ -455,7 +512,7 @@ void erase_model(
     [core, group, model, done = std::move(done)](const result<actors::done_reply>& r) {
       if (r)
         return done({});
-      if (!asks_for_search(*core, group, r.error()))
+      if (!asks_for_search(r.error()))
         return done(fail(r.error()));
       find_model(core, group, model, [core, model, done](const result<model_places>& places) {
         places ? erase_found(core, model, *places, done) : done(fail(places.error()));

@@ -38,7 +38,7 @@ void find_model(
   completion<model_places> done);
 
 /// Returns true if other providers must be asked after this error.
-bool asks_for_search(client_core& core, const std::string& group, const status& why);
+bool asks_for_search(const status& why);
 
 inline constexpr int searches_max = 5;
 
@@ -70,7 +70,7 @@ public:
     asked_ = provider;
     ask_(provider, std::move(by), [self = this->shared_from_this()](result<Reply> r) {
       auto again = !r &&
-        (asks_for_search(*self->core_, self->group_, r.error()) ||
+        (asks_for_search(r.error()) ||
          (self->searches_ > 0 && self->searches_ < 3 && r.error().code() == errc::not_found));
       if (!again || self->searches_++ == searches_max)
         return self->done_(std::move(r));

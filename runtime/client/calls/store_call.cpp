@@ -51,7 +51,7 @@ struct store_call : std::enable_shared_from_this<store_call> {
       told_all = true;
       return send();
     }
-    if (!r && asks_for_search(*core, group, r.error()) && searches++ < searches_max)
+    if (!r && asks_for_search(r.error()) && searches++ < searches_max)
       return search();
     region.withdraw();
     r = check_receipt(
@@ -263,26 +263,31 @@ std::vector<model_listing::entry> newest_of(
   return out;
 }
 
-std::vector<std::size_t> present_members(client_core& core, const group_history& history) {
+// Those that did not answer and are not gone.
+std::vector<std::size_t> members_to_ask(client_core& core, const model_places& places) {
   std::vector<std::size_t> out;
-  if (!history.views.empty())
-    for (auto& m : history.views.back().members)
-      out.push_back(core.number_of(m, history.group));
+  for (auto& m : members_of(places.history))
+    if (std::ranges::find(places.gone, m.id) == places.gone.end())
+      out.push_back(core.number_of(m, places.history.group));
   return out;
 }
 
-// The client's file may have a name from before the views: such a provider has no models.
-bool may_be_member(const group_history& history, const actors::provider_entry& p) {
-  auto& views = history.views;
+// The client's file may have a name that no view knows: such a provider has no models. One that
+// answered may have another name now.
+bool may_be_silent(const model_places& places, const actors::provider_entry& p) {
+  auto& views = places.history.views;
   if (views.empty() || views.front().members.empty())
     return true;
-  return std::ranges::any_of(
-    members_of(history), [&](auto& m) { return m.name == p.name && m.node == p.node; });
+  return std::ranges::any_of(members_of(places.history), [&](auto& m) {
+    auto answered = std::ranges::find(places.ids, m.id) != places.ids.end();
+    return m.name == p.name && m.node == p.node && !answered;
+  });
 }
 
 void list_at(
   const std::shared_ptr<client_core>& core, const std::string& group, const std::string& prefix,
-  std::uint32_t page, const model_places& places, const promise<model_listing>& done) {
+  std::uint32_t page, const model_places& places, const status& incomplete,
+  const promise<model_listing>& done) {
   auto ask = [core, prefix, page](std::size_t provider, const std::string& after, auto answer) {
     core->ask<store_service>(
       provider, actors::list_request{prefix, after, page},
@@ -296,13 +301,16 @@ void list_at(
   auto all = listing<model_summary>::begin(
     core, places.asked, std::move(ask),
     [](const model_summary& m) -> const std::string& { return m.name; });
-  all.then([core, group, places, done](const result<model_listing>& r) {
+  all.then([core, group, places, incomplete, done](const result<model_listing>& r) {
     if (!r)
       return static_cast<void>(done.set(fail(r.error())));
     std::map<std::string, std::string> ids;
     for (std::size_t i = 0; i < std::min(places.ids.size(), places.asked.size()); ++i)
       ids[core->entry(places.asked[i]).name] = places.ids[i];
-    done.set(model_listing{newest_of(r->found, group, places, ids), r->silent});
+    auto silent = r->silent;
+    if (silent.empty() && !incomplete.ok())
+      silent.push_back({{}, incomplete});
+    done.set(model_listing{newest_of(r->found, group, places, ids), std::move(silent)});
   });
 }
 
@@ -320,16 +328,18 @@ future<listed<model_summary>> list_models(
     auto places = found.value_or(model_places{});
     // Those that do not answer are asked once more: the listing names them with the reason.
     auto& all = core->where().providers;
-    auto more = present_members(*core, places.history);
+    auto more = members_to_ask(*core, places);
     for (std::size_t i = 0; i < all.size(); ++i)
-      if (all[i].group == group && may_be_member(places.history, all[i]))
+      if (all[i].group == group && may_be_silent(places, all[i]))
         more.push_back(i);
     for (auto provider : more)
       if (std::ranges::find(places.asked, provider) == places.asked.end())
         places.asked.push_back(provider);
     if (places.asked.empty())
       return static_cast<void>(done.set(fail(place(prefix, group, all).error())));
-    list_at(core, group, prefix, page, places, done);
+    list_at(
+      core, group, prefix, page, places, code == errc::unavailable ? found.error() : status{},
+      done);
   });
   return done.get_future();
 }
