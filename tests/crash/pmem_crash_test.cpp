@@ -8,6 +8,8 @@
 #include <millrace/tests/support/crash_child.hpp>
 #include <millrace/tests/support/held_completion.hpp>
 #include <millrace/tests/support/scratch_directory.hpp>
+#include <millrace/tests/support/skipped.hpp>
+#include <millrace/tests/support/small_disk.hpp>
 
 #include <boost/test/unit_test.hpp>
 
@@ -461,6 +463,14 @@ BOOST_AUTO_TEST_CASE(a_kill_at_any_instant_leaves_the_newest_step_or_the_next) {
 
 BOOST_AUTO_TEST_CASE(a_kill_at_any_instant_leaves_the_newest_step_or_the_next_on_a_disk) {
   kill_at_random({on_disk}, 100);
+}
+
+// The pool has all of its file system.
+BOOST_AUTO_TEST_CASE(a_kill_leaves_the_newest_step_or_the_next_on_a_full_file_system) {
+  small_disk disk{(16 << 20) + 4096};
+  if (!disk.mounted())
+    return skipped("a full file system: needs root and mount");
+  kill_at_random({disk.path(), 16}, 30);
 }
 
 BOOST_AUTO_TEST_CASE(a_full_pool_loses_nothing_to_a_kill) {

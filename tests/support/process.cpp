@@ -57,8 +57,10 @@ int output_file() {
 
 void pause_between_polls() { std::this_thread::sleep_for(std::chrono::milliseconds{2}); }
 
-scratch::scratch() {
-  auto pattern = (std::filesystem::temp_directory_path() / "millrace.XXXXXX").string();
+scratch::scratch() : scratch(std::filesystem::temp_directory_path()) {}
+
+scratch::scratch(const std::filesystem::path& parent) {
+  auto pattern = (parent / "millrace.XXXXXX").string();
   BOOST_TEST_REQUIRE(mkdtemp(pattern.data()));
   path = pattern;
 }

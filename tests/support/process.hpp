@@ -25,6 +25,8 @@ struct scratch {
   std::filesystem::path path;
 
   scratch();
+  /// Makes it under another directory.
+  explicit scratch(const std::filesystem::path& parent);
   ~scratch();
   scratch(const scratch&) = delete;
   scratch& operator=(const scratch&) = delete;

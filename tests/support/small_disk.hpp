@@ -34,14 +34,17 @@ public:
   bool mounted() const noexcept { return mounted_; }
   std::string path() const { return place_.path(); }
 
-  /// Takes every byte that is free.
-  void fill() {
+  /// Takes every byte that is free, but leaves some.
+  void fill(std::uint64_t but_bytes = 0) {
     auto fd = ::open(filler().c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
     for (std::size_t size = 1u << 20; size > 0;) {
       std::vector<char> bytes(size, 'x');
       if (::write(fd, bytes.data(), size) <= 0)
         size /= 2;
     }
+    auto size = ::lseek(fd, 0, SEEK_END);
+    if (auto left = static_cast<::off_t>(but_bytes); left > 0 && size > left)
+      static_cast<void>(::ftruncate(fd, size - left));
     ::close(fd);
   }
   void free() { std::filesystem::remove(filler()); }

@@ -46,7 +46,7 @@ result<std::uint64_t> step_of(const checkpoint_summary& model, const version_nam
 
 // A running job replaces versions. Without a named step, the command takes the newest one again, up
 // to this many times.
-constexpr int attempts_max = 10;
+constexpr int attempts_max = 100;
 
 /// One version, rank by rank.
 struct dumped {
