@@ -23,6 +23,7 @@ inline constexpr auto default_provider_name = "fast";
 struct memory_needs {
   std::uint64_t own_bytes = 0;    // the size of its own arena; 0: it uses the node's staging memory
   std::uint64_t window_bytes = 0; // of staging memory at a time; 0: none
+  std::uint64_t file_bytes = 0;   // of a file that the kernel keeps in memory
   bool snapshots = false;         // it may need the staging pieces of `checkpoints`, too
 };
 

@@ -75,8 +75,9 @@ struct limits_settings {
   std::uint32_t stores_max = 64;                    // in flight, each provider
   std::uint32_t loads_max = 256;                    // in flight, each provider
   std::uint32_t queued_max = 1024;
-  std::uint32_t requests_max = 16'384; // of peers, under way at a node
-  std::uint32_t windows_max = 8;       // in flight, each operation
+  std::uint32_t requests_max = 16'384;          // of peers, under way at a node
+  std::uint64_t requests_bytes_max = 512 * mib; // of these together
+  std::uint32_t windows_max = 8;                // in flight, each operation
   std::uint64_t shutdown_timeout_ms = 10'000;
 
   friend bool operator==(const limits_settings&, const limits_settings&) = default;

@@ -82,13 +82,15 @@ struct node_status {
   std::vector<std::string> addresses; // all addresses at which it listens; `address` is the first
   former_struct rdma;                 // replaced by `reports`
   std::vector<transport::driver_report> reports;
+  std::uint64_t requests = 0; // of peers, under way
+  std::uint64_t requests_bytes = 0;
 
   friend bool operator==(const node_status&, const node_status&) = default;
 };
 MILLRACE_INSPECT(
   node_status, x.node, x.address, x.version, x.pid, x.uptime_ms, x.connections,
   x.staging_capacity_bytes, x.staging_used_bytes, x.providers, x.paths, x.addresses, x.rdma,
-  x.reports)
+  x.reports, x.requests, x.requests_bytes)
 
 /// The target that requests to the node itself name.
 inline constexpr auto node_itself = "";

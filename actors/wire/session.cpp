@@ -58,12 +58,14 @@ private:
     request_head head;
     if (!reader(head))
       return c.close({errc::protocol_error, std::string{"a request's head: "} + reader.fault()});
-    auto bad = dispatch(c, f.correlation, head, reader);
+    auto bad = dispatch(c, f.correlation, f.body.size(), head, reader);
     if (!bad.ok())
       c.close(bad);
   }
 
-  status dispatch(channel& c, std::uint64_t number, const request_head& head, wire_reader& reader) {
+  status dispatch(
+    channel& c, std::uint64_t number, std::uint64_t size_bytes, const request_head& head,
+    wire_reader& reader) {
     MILLRACE_PLANTED_RACE("session");
     peer_request request{system_, caller_, asker_of(c), {c.weak_from_this(), number, nullptr}};
     if (connections_->refusing()) {
@@ -71,7 +73,7 @@ private:
       return {};
     }
     auto found = services_->reader_of(head.number, head.target);
-    auto place = connections_->place_for(request.from.holder);
+    auto place = connections_->place_for(request.from.holder, size_bytes);
     if (!found || !place) {
       request.back.refuse(found ? place.error() : found.error());
       return {};
@@ -131,7 +133,8 @@ void reply_path::answer(const byte_buffer& reply) const {
 
 void reply_path::refuse(const status& why) const { answer(encode_refusal(why)); }
 
-result<std::shared_ptr<void>> connection_table::place_for(const party& who) {
+result<std::shared_ptr<void>> connection_table::place_for(
+  const party& who, std::uint64_t size_bytes) {
   auto& all = *requests_;
   std::lock_guard guard{all.mutex};
   if (!all.shares.take(who))
@@ -140,10 +143,24 @@ result<std::shared_ptr<void>> connection_table::place_for(const party& who) {
       "the node has {} of its {} requests under way, {} of them of this process, and lends it no "
       "more (limits.requests_max)",
       all.shares.taken(), all.shares.places(), all.shares.taken_by(who));
-  return std::shared_ptr<void>{requests_.get(), [kept = requests_, who](void*) {
+  if (!all.bytes.take(who, size_bytes)) {
+    all.shares.give_back(who);
+    return fail(
+      errc::busy,
+      "the node has {} of {} bytes of requests under way, {} of them of this process, and lends it "
+      "no {} more (limits.requests_size)",
+      all.bytes.taken(), all.bytes.places(), all.bytes.taken_by(who), size_bytes);
+  }
+  return std::shared_ptr<void>{requests_.get(), [kept = requests_, who, size_bytes](void*) {
                                  std::lock_guard given{kept->mutex};
                                  kept->shares.give_back(who);
+                                 kept->bytes.give_back(who, size_bytes);
                                }};
+}
+
+request_load connection_table::requests() const {
+  std::lock_guard guard{requests_->mutex};
+  return {requests_->shares.taken(), requests_->bytes.taken()};
 }
 
 void connection_table::add(const std::shared_ptr<channel>& c) {

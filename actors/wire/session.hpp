@@ -15,14 +15,21 @@
 
 namespace millrace::actors {
 
+/// The requests of peers that a node has.
+struct request_load {
+  std::uint64_t count = 0;
+  std::uint64_t size_bytes = 0;
+};
+
 /// The connections of a node, which are counted for `status` and closed together when the node
 /// stops.
 /// Threads: any.
 class connection_table {
 public:
-  /// `requests_max`: requests under way at once, which peers share.
-  explicit connection_table(std::uint64_t requests_max)
-    : requests_(std::make_shared<request_places>(requests_max)) {}
+  /// `requests_max`: requests under way at once, which peers share; `requests_bytes_max`: their
+  /// bytes.
+  connection_table(std::uint64_t requests_max, std::uint64_t requests_bytes_max)
+    : requests_(std::make_shared<request_places>(requests_max, requests_bytes_max)) {}
 
   void add(const std::shared_ptr<net::channel>& c);
   void remove(const net::channel& c);
@@ -30,7 +37,8 @@ public:
 
   /// Lends a place for a request, until the last copy of what it returns goes.
   /// Errors:  `busy` when the peer has its share.
-  result<std::shared_ptr<void>> place_for(const party& who);
+  result<std::shared_ptr<void>> place_for(const party& who, std::uint64_t size_bytes);
+  request_load requests() const;
 
   /// Refuses requests with `unavailable` from now on.
   void refuse() noexcept { refusing_ = true; }
@@ -41,10 +49,11 @@ public:
 
 private:
   struct request_places {
-    explicit request_places(std::uint64_t places) : shares(places) {}
+    request_places(std::uint64_t places, std::uint64_t bytes) : shares(places), bytes(bytes) {}
 
     std::mutex mutex;
     fair_shares shares;
+    fair_shares bytes;
   };
 
   const std::shared_ptr<request_places> requests_;

@@ -35,7 +35,8 @@ struct node::state {
   std::map<std::string, status> down;
   std::shared_ptr<actors::service_table> services = std::make_shared<actors::service_table>();
   std::shared_ptr<actors::connection_table> connections =
-    std::make_shared<actors::connection_table>(settings.limits.requests_max);
+    std::make_shared<actors::connection_table>(
+      settings.limits.requests_max, settings.limits.requests_bytes_max);
   std::vector<std::string> addresses; // as others reach it
   std::vector<std::shared_ptr<net::listener>> listeners;
   time_point started = steady_clock::now();
@@ -87,6 +88,9 @@ actors::node_status node::state::status_now() const {
   s.uptime_ms = static_cast<std::uint64_t>(
     std::chrono::duration_cast<std::chrono::milliseconds>(steady_clock::now() - started).count());
   s.connections = connections->size();
+  auto requests = connections->requests();
+  s.requests = requests.count;
+  s.requests_bytes = requests.size_bytes;
   auto& staging = memory->staging_in_use();
   s.staging_capacity_bytes = staging ? staging->capacity_bytes() : 0;
   s.staging_used_bytes = staging ? staging->used_bytes() : 0;

@@ -60,17 +60,27 @@ actors::placement_file place_in_file(
 
 } // namespace
 
+status node_memory::count(const std::string& name, std::uint64_t size_bytes) {
+  auto together = counted_bytes_ + size_bytes;
+  if (bound_ && together > bound_->limit_bytes)
+    return {
+      errc::no_space,
+      "the memory of this node with {} has {}, and its control group {} allows {}: lower "
+      "'capacity' of memory providers and of pools on tmpfs, or 'staging.size', or raise the "
+      "group's limit",
+      name,
+      config::format_size(together),
+      bound_->group,
+      config::format_size(bound_->limit_bytes)};
+  counted_bytes_ = together;
+  return {};
+}
+
 result<std::shared_ptr<memory_source>> node_memory::make(
   const std::string& name, std::uint64_t size_bytes) {
   auto& s = engine_->settings();
-  auto together = made_bytes_ + size_bytes;
-  if (bound_ && together > bound_->limit_bytes)
-    return fail(
-      errc::no_space,
-      "the memory of this node with {} has {}, and its control group {} allows {}: lower "
-      "'capacity' of memory providers or 'staging.size', or raise the group's limit",
-      name, config::format_size(together), bound_->group, config::format_size(bound_->limit_bytes));
-  made_bytes_ = together;
+  if (auto bad = count(name, size_bytes); !bad.ok())
+    return fail(bad);
   // Memory from the system's pool of huge pages is not mapped for other users.
   return engine_->fabric()->make_memory(
     {.name = "millrace." + name,
@@ -129,6 +139,8 @@ status provider::open_bucket(
   if (!kind)
     return kind.error();
   auto needs = (*kind)->section.needs(p.options);
+  if (auto bad = memory.count(p.name, needs.file_bytes); !bad.ok())
+    return bad;
   auto lent = needs.own_bytes > 0 ? memory.make(p.name, needs.own_bytes) : memory.staging();
   if (!lent)
     return lent.error();

@@ -28,6 +28,9 @@ public:
   /// Errors:  `no_space` when the control groups would kill this process for all its arenas, or
   ///          when the system has no memory left.
   result<std::shared_ptr<memory_source>> make(const std::string& name, std::uint64_t size_bytes);
+  /// Counts memory that something else makes for this node.
+  /// Errors:  `no_space`, as for `make`.
+  status count(const std::string& name, std::uint64_t size_bytes);
   /// Returns the staging arena, which is made at first use.
   result<std::shared_ptr<memory_source>> staging();
   /// Returns the staging arena, or null before its first use.
@@ -38,7 +41,7 @@ public:
 private:
   std::shared_ptr<engine> engine_;
   std::optional<group_memory> bound_;
-  std::uint64_t made_bytes_ = 0; // in ordinary pages
+  std::uint64_t counted_bytes_ = 0; // in ordinary pages
   std::shared_ptr<memory_source> staging_;
   std::shared_ptr<actors::shared_places> places_;
 };

@@ -1,5 +1,6 @@
 // The keys of a pool's provider, and its parts.
 #include <millrace/storage/bucket_keys.hpp>
+#include <millrace/storage/pmem/medium/pool_file.hpp>
 #include <millrace/storage/pmem/pmem_kind.hpp>
 
 #include <array>
@@ -20,6 +21,13 @@ result<opened_bucket> open_pmem_bucket(
       pool->checkpoints(), pool->mappings(), std::move(options.flush),
       options.repack == repack_mode::when_low},
     pool};
+}
+
+config::memory_needs needs_of(const pmem_options& options) {
+  config::memory_needs needs;
+  needs.file_bytes = pmem::bytes_in_memory(options.pool.path, options.pool.capacity_bytes);
+  needs.snapshots = true;
+  return needs;
 }
 
 const storage_at_rest pool_at_rest{

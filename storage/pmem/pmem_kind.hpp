@@ -20,8 +20,9 @@ struct pmem_options {
   flush::step_flusher_options flush; // `flush.directory` empty: steps are not flushed
 };
 
-/// Staging memory is used piece by piece, and only where the pool cannot be mapped.
-inline config::memory_needs needs_of(const pmem_options&) { return {.snapshots = true}; }
+/// Staging memory is used piece by piece, and only where the pool cannot be mapped. A pool on tmpfs
+/// takes memory of its own.
+config::memory_needs needs_of(const pmem_options& options);
 
 /// Errors: as `open_pool`.
 result<opened_bucket> open_pmem_bucket(

@@ -103,7 +103,7 @@ BOOST_AUTO_TEST_CASE(every_message_has_the_bytes_that_it_has_always_had) {
     {"directory_request", 5, 0x8cd045b8efcef9bd},
     {"directory", 210, 0xccfac48a10d90f11},
     {"node_status_request", 5, 0x8cd045b8efcef9bd},
-    {"node_status", 843, 0xe32048cff97c7a07},
+    {"node_status", 847, 0x9f330e20fefa080e},
     {"enroll_request", 169, 0xd1335f3e21172d88},
     {"enroll_receipt", 149, 0x3f7c754c01c7797d},
     {"leave_request", 6, 0x92ac567be0d5d040},
@@ -290,6 +290,31 @@ BOOST_AUTO_TEST_CASE(a_peer_has_its_share_of_the_requests_under_way) {
   // Places come back with the replies.
   std::swap(channel, another);
   BOOST_TEST(ask_frame(count_request{"epochs", 1}).has_value());
+}
+
+// One peer sends large requests and its answers are slow: others still get theirs.
+BOOST_AUTO_TEST_CASE(a_peer_has_its_share_of_the_bytes_under_way) {
+  auto large = encode_request<counter_service>("here", count_request{std::string(200'000, 'x'), 1});
+  std::vector<std::uint64_t> asked;
+  for (int i = 0; i < 5; ++i) {
+    session->on_frame(*channel, {net::frame_kind::request, ++correlation, large, {}});
+    asked.push_back(correlation);
+  }
+  auto load = connections->requests();
+  BOOST_TEST(load.count == 3u);
+  BOOST_TEST((load.size_bytes > 400'000u && load.size_bytes < 700'000u));
+  auto another = std::make_shared<answering_channel>(random_id<peer_id>(), "another");
+  std::swap(channel, another);
+  BOOST_TEST(ask_frame(count_request{"epochs", 1}).has_value());
+  sched.run();
+  auto refused = std::ranges::count_if(asked, [&](auto number) {
+    auto reply = decode_reply<count_reply>(another->replies.at(number));
+    auto busy = !reply && reply.error().code() == errc::busy;
+    BOOST_TEST((!busy || reply.error().detail().find("limits.requests_size") != std::string::npos));
+    return busy;
+  });
+  BOOST_TEST(refused == 2);
+  BOOST_TEST(connections->requests().size_bytes == 0u);
 }
 
 BOOST_AUTO_TEST_CASE(a_node_that_stops_refuses_every_request) {

@@ -1,7 +1,9 @@
 // The public API end to end: a node in this process, asked directly and through its socket.
 #include <millrace/net/socket/acceptor.hpp>
+#include <millrace/runtime/configuration.hpp>
 #include <millrace/runtime/node/node.hpp>
 #include <millrace/runtime/node/provider.hpp>
+#include <millrace/storage/builtin.hpp>
 #include <millrace/storage/memory/memory_options.hpp>
 #include <millrace/storage/pmem/pmem_kind.hpp>
 #include <millrace/storage/rocksdb/rocksdb_options.hpp>
@@ -419,6 +421,17 @@ BOOST_AUTO_TEST_CASE(memory_beyond_the_bound_of_the_control_group_is_refused_at_
   BOOST_TEST_REQUIRE(!refused.has_value());
   BOOST_TEST((refused.error().code() == errc::no_space));
   BOOST_TEST(refused.error().detail().find("control group /job allows 40MiB") != std::string::npos);
+  // A pool on tmpfs takes memory of the node's group, too; one on a disk does not.
+  auto file_bytes = [](const std::string& path) {
+    auto settings = parse_configuration(
+      "providers: [{ name: p, bucket: pmem, path: " + path + ", capacity: 32MiB }]", "t.yaml");
+    auto& p = settings.value().providers.at(0);
+    return storage::bucket_called(p.bucket).value()->section.needs(p.options).file_bytes;
+  };
+  BOOST_TEST(file_bytes(memory.path() + "/pool") == 32u << 20);
+  BOOST_TEST(file_bytes("/proc/pool") == 0u);
+  BOOST_TEST(arenas.count("p", 8 << 20).ok());
+  BOOST_TEST((arenas.count("p", 1 << 20).code() == errc::no_space));
 }
 
 BOOST_AUTO_TEST_CASE(a_time_too_long_for_a_message_is_the_longest_there_is) {

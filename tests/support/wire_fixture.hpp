@@ -42,7 +42,7 @@ struct wire_fixture : actor_fixture {
   std::shared_ptr<fake_fabric> fabric = std::make_shared<fake_fabric>();
   std::shared_ptr<actors::service_table> services = std::make_shared<actors::service_table>();
   std::shared_ptr<actors::connection_table> connections =
-    std::make_shared<actors::connection_table>(16);
+    std::make_shared<actors::connection_table>(16, 1 << 20);
   std::shared_ptr<answering_channel> channel =
     std::make_shared<answering_channel>(random_id<peer_id>(), "trainer");
   std::shared_ptr<net::channel_handler> session =

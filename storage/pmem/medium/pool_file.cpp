@@ -51,14 +51,19 @@ bool maps_synchronously(int fd) {
   return true;
 }
 
+bool is_in_memory(const struct statfs& system) {
+  for (std::uint64_t type : {TMPFS_MAGIC + 0ul, HUGETLBFS_MAGIC + 0ul, RAMFS_MAGIC + 0ul})
+    if (static_cast<std::uint32_t>(system.f_type) == type)
+      return true;
+  return false;
+}
+
 pool_medium find_medium(int fd, bool device) {
   if (device)
     return pool_medium::dax;
   struct statfs info {};
-  if (::fstatfs(fd, &info) == 0)
-    for (std::uint64_t type : {TMPFS_MAGIC + 0ul, HUGETLBFS_MAGIC + 0ul, RAMFS_MAGIC + 0ul})
-      if (static_cast<std::uint32_t>(info.f_type) == type)
-        return pool_medium::memory;
+  if (::fstatfs(fd, &info) == 0 && is_in_memory(info))
+    return pool_medium::memory;
   return maps_synchronously(fd) ? pool_medium::dax : pool_medium::file;
 }
 
@@ -99,6 +104,18 @@ status lock_file(const io::file_handle& file, const std::string& path, const str
 }
 
 } // namespace
+
+std::uint64_t bytes_in_memory(const std::string& path, std::uint64_t new_bytes) {
+  struct stat file {};
+  auto there = ::stat(path.c_str(), &file) == 0;
+  auto directory = std::filesystem::path{path}.parent_path();
+  struct statfs system {};
+  if (
+    (there && !S_ISREG(file.st_mode)) ||
+    ::statfs(there ? path.c_str() : directory.c_str(), &system) != 0 || !is_in_memory(system))
+    return 0;
+  return there ? static_cast<std::uint64_t>(file.st_size) : new_bytes;
+}
 
 result<pool_file> open_pool_file(const std::string& path, pool_medium wanted) {
   auto file = io::open_file(path, O_RDWR);

@@ -25,6 +25,10 @@ struct pool_file {
   pool_medium medium = pool_medium::automatic;
 };
 
+/// Returns how much memory the pool at `path`, which may be one to be made with `new_bytes`, takes
+/// because its file system keeps files in memory.
+std::uint64_t bytes_in_memory(const std::string& path, std::uint64_t new_bytes);
+
 /// Opens and locks the file, and detects its medium. Errors: `not_found`; `busy` naming the process
 /// that has it open.
 result<pool_file> open_pool_file(const std::string& path, pool_medium wanted);
