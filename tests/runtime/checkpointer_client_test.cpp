@@ -164,6 +164,29 @@ BOOST_AUTO_TEST_CASE(a_late_failure_leaves_a_newer_registration_alone) {
   BOOST_TEST(registrations == 2u);
 }
 
+// Whether it has been sent, waits to be sent, or registers again.
+BOOST_AUTO_TEST_CASE(after_a_save_is_cancelled_its_tensors_are_out_of_reach_for_good) {
+  auto job = attach();
+  service.on<save_request>([](auto&, auto) {});
+  service.on<durable_request>([](auto&, auto) {});
+  for (int i = 0; i < 200; ++i) {
+    auto save = job.save(1);
+    if (i % 2 == 0)
+      std::this_thread::sleep_for(std::chrono::microseconds{i});
+    save.staged.cancel();
+    auto in_reach = transport::exposed_regions();
+    for (int looks = 0; looks < 5 && in_reach == 0; ++looks) {
+      std::this_thread::sleep_for(100us);
+      in_reach = transport::exposed_regions();
+    }
+    BOOST_TEST_REQUIRE(in_reach == 0u);
+    BOOST_TEST(!save.durable.result().has_value());
+    BOOST_TEST(!job.fence().ok());
+  }
+  saves();
+  expect_saved(job, 2);
+}
+
 BOOST_AUTO_TEST_CASE(a_save_given_up_while_it_registers_again_does_not_spoil_the_next) {
   auto job = attach();
   refuses_saves(errc::not_found);

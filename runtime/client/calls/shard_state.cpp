@@ -135,6 +135,11 @@ void shard_state::ask_to_enroll() {
   actors::enroll_request request;
   {
     std::lock_guard guard{mutex_};
+    // Whoever waited has given up since.
+    if (enrolling_.empty()) {
+      enroll_asked_ = false;
+      return;
+    }
     if (!region_) {
       auto list = transport::gather_list::of(tensors_, access_mode::read);
       region_ = transport::expose(std::move(*list), access_mode::read);
@@ -199,12 +204,14 @@ void shard_state::withdraw() {
 // The service must not read the tensors any more: withdraws the memory and ends the registration,
 // even one whose request is still on its way.
 void shard_state::abandon(const status& why) {
-  withdraw();
+  transport::region withdrawn;
   std::vector<completion<std::uint64_t>> waiting;
   {
     std::lock_guard guard{mutex_};
+    std::swap(withdrawn, region_);
     waiting.swap(enrolling_);
   }
+  withdrawn.withdraw();
   for (auto& done : waiting)
     done(fail(why));
   leave(false, [](const result<void>&) {});
@@ -256,10 +263,11 @@ pending_save shard_state::save(std::uint64_t step, save_mode mode) {
     has_saved_ = true;
     saves_.push_back(record);
   }
-  auto undo = [weak = weak_from_this(), staged = record->staged.get_future()] {
+  auto undo = [weak = weak_from_this(), of = std::weak_ptr{record}] {
     auto self = weak.lock();
-    if (self && !staged.ready())
-      self->abandon({errc::cancelled, "cancelled by the caller"});
+    auto cancelled = of.lock();
+    if (self && cancelled)
+      self->cancel(cancelled);
   };
   // The caller does not have the futures yet, so it cannot have cancelled.
   static_cast<void>(record->staged.on_cancel(undo));
@@ -268,10 +276,30 @@ pending_save shard_state::save(std::uint64_t step, save_mode mode) {
   return {step, record->staged.get_future(), record->durable.get_future()};
 }
 
+// After this, nothing begins to read the tensors for this save, also if it has not been sent yet.
+void shard_state::cancel(const save_record_ptr& record) {
+  if (record->staged.get_future().ready())
+    return;
+  status why{errc::cancelled, "cancelled by the caller"};
+  {
+    std::lock_guard guard{mutex_};
+    if (std::exchange(record->over, true))
+      return;
+    std::erase(saves_, record);
+    if (!failed_)
+      failed_ = why;
+  }
+  abandon(why);
+  record->staged.set(fail(why));
+  record->durable.set(fail(why));
+}
+
 void shard_state::send(const save_record_ptr& record) {
   std::uint64_t number;
   {
     std::lock_guard guard{mutex_};
+    if (record->over)
+      return;
     number = registration_;
   }
   if (number != 0)
@@ -288,6 +316,8 @@ void shard_state::send_to(const save_record_ptr& record, std::uint64_t registrat
   std::uint32_t attempt;
   {
     std::lock_guard guard{mutex_};
+    if (record->over)
+      return;
     attempt = ++record->attempt;
     record->exposure = exposure_;
   }

@@ -80,6 +80,7 @@ private:
   void forget_registration(std::uint64_t registration);
   void withdraw();
   void abandon(const status& why);
+  void cancel(const save_record_ptr& record);
   void leave(bool finished, completion<void> done);
   void ask_to_leave(std::uint64_t registration, bool finished, completion<void> done);
 
