@@ -14,6 +14,8 @@
 
 #include <unistd.h>
 
+#include <algorithm>
+#include <iterator>
 #include <map>
 #include <thread>
 
@@ -22,6 +24,15 @@ namespace millrace {
 namespace {
 
 using runtime::engine;
+
+// A thread that has just answered may still have the last reference to a bucket. Who starts a node
+// on the same files next finds them closed. A client of this process may keep them for longer.
+void await_end_of(const std::vector<std::weak_ptr<void>>& storage) {
+  auto deadline = steady_clock::now() + std::chrono::milliseconds{500};
+  auto open = [](auto& one) { return !one.expired(); };
+  while (std::ranges::any_of(storage, open) && steady_clock::now() < deadline)
+    std::this_thread::sleep_for(std::chrono::milliseconds{1});
+}
 
 } // namespace
 
@@ -178,12 +189,16 @@ void node::state::stop() {
     if (auto bad = p->close(static_cast<std::uint32_t>(settings.limits.shutdown_timeout_ms));
         !bad.ok())
       log().warn("provider not closed in order provider={} why=\"{}\"", p->name(), bad.to_string());
+  std::vector<std::weak_ptr<void>> storage;
+  for (auto& p : providers)
+    std::ranges::move(p->storage(), std::back_inserter(storage));
   listeners.clear();
   runs_on->end_actors();
   services.reset();
   providers.clear();
   memory.reset();
   runtime::release(std::exchange(runs_on, nullptr));
+  await_end_of(storage);
 }
 
 node::node(std::unique_ptr<state> s) : state_(std::move(s)) {}

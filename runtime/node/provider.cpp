@@ -211,6 +211,13 @@ result<actors::checkpoint_manager_deps> provider::prepare_checkpoints(
   return deps;
 }
 
+std::vector<std::weak_ptr<void>> provider::storage() const {
+  std::vector<std::weak_ptr<void>> out{opened_.models, opened_.keeps};
+  if (opened_.checkpoints)
+    out.emplace_back(opened_.checkpoints->store);
+  return out;
+}
+
 status provider::close(std::uint32_t deadline_ms) {
   status bad;
   if (opened_.models)

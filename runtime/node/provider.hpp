@@ -59,6 +59,9 @@ public:
   /// Returns the id by which names are placed, which the bucket keeps.
   const std::string& id() const noexcept { return id_; }
 
+  /// Returns what is open as long as anything uses it.
+  std::vector<std::weak_ptr<void>> storage() const;
+
   /// Refuses new work. Returns when the operations in flight are done or `deadline_ms` is over.
   status close(std::uint32_t deadline_ms);
 

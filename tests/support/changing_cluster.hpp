@@ -51,7 +51,7 @@ struct cluster_place {
   /// Returns the file of a cluster with one node for each provider, named "on-RESTS".
   std::string text(const provider_list& providers) const {
     std::string out = "staging: { size: 16MiB }\n"
-                      "client: { connect_timeout: 300ms, reconnect_backoff_max: 100ms }\n"
+                      "client: { connect_timeout: 3s, reconnect_backoff_max: 100ms }\n"
                       "cluster:\n  nodes:\n";
     for (auto& p : providers) {
       auto kind = kind_of(p.rests);
