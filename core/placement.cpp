@@ -1,4 +1,5 @@
 // Weighted rendezvous hashing, and the rules of views.
+#include <millrace/core/clock.hpp>
 #include <millrace/core/digest.hpp>
 #include <millrace/core/placement.hpp>
 
@@ -24,6 +25,10 @@ bool is_bounded(const group_member& m) {
 }
 
 } // namespace
+
+std::uint64_t next_view_number(const group_history& history) {
+  return std::max(history.number() + 1, wall_clock_ns() / 1'000'000'000);
+}
 
 double placement_score(std::string_view model, std::string_view id, std::uint32_t weight) {
   std::string key{id};

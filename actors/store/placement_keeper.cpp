@@ -98,17 +98,21 @@ void say_where_they_disagree(const kept_placement& kept, const placement_file& f
         h.number(), file.name, file.group);
 }
 
-// A provider that has always been alone need not ask anyone.
+// A provider that has always been alone need not ask anyone. One that is new in its group must ask
+// those of other groups, which may have been in this one before.
 void settle_alone(kept_placement& kept, const placement_file& file, bool loses_models) {
   auto& h = history_of(kept, file.group);
   auto others = std::ranges::any_of(members_of(h), [&](auto& m) { return m.id != kept.id; });
-  if (!kept.proposes || file.members.size() != 1 || others || h.views.size() == group_views_max)
+  auto is_new = h.views.empty() && (file.of_several || kept.histories.size() > 1);
+  if (
+    !kept.proposes || file.members.size() != 1 || others || is_new ||
+    h.views.size() == group_views_max)
     return;
   auto me = file.members.front();
   me.id = kept.id;
   me.forgets = loses_models;
   // Earlier views of the same provider place every name as this one does.
-  h.views = {{h.number() + 1, {me}}};
+  h.views = {{next_view_number(h), {me}}};
   h.settled = h.number();
   kept.proposes = false;
 }
@@ -215,10 +219,14 @@ const group_history* placement_keeper::find(const std::string& group) const {
   return nullptr;
 }
 
+bool placement_keeper::has_settled(const group_history& h) {
+  auto known = !h.views.empty() && !h.views.back().members.empty();
+  return known && h.settled == h.number();
+}
+
 bool placement_keeper::is_settled(const group_history& h) const {
   auto waits = kept_.proposes && h.group == kept_.group;
-  auto known = !h.views.empty() && !h.views.back().members.empty();
-  return known && !waits && h.settled == h.number();
+  return has_settled(h) && !waits;
 }
 
 status placement_keeper::ask_others(const std::string& model, const std::string& group) const {
@@ -233,10 +241,10 @@ status placement_keeper::may_answer(
   const std::string& model, const placement_claim& by,
   std::optional<std::uint64_t> stored_in) const {
   auto* h = find(group_of(by));
-  auto known = h && is_settled(*h);
-  auto may = known &&
-    (by.number != 0 ? by.number == h->number()
-                    : rests_only_at(*h, model, kept_.id, stored_in.value_or(0)));
+  // Who names the view has searched, and knows what this provider proposes.
+  auto may = by.number != 0
+    ? h && has_settled(*h) && by.number == h->number()
+    : h && is_settled(*h) && rests_only_at(*h, model, kept_.id, stored_in.value_or(0));
   return may ? status{} : ask_others(model, group_of(by));
 }
 
@@ -253,7 +261,7 @@ result<placement_claim> placement_keeper::may_store(
 
 status placement_keeper::still_holds(const std::string& model, const placement_claim& by) const {
   auto* h = find(by.group);
-  return h && is_settled(*h) && h->number() == by.number ? status{} : ask_others(model, by.group);
+  return h && has_settled(*h) && h->number() == by.number ? status{} : ask_others(model, by.group);
 }
 
 location placement_keeper::describe(const std::string& group) const {

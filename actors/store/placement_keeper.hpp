@@ -21,6 +21,7 @@ struct placement_file {
   std::string name;
   std::string group;
   std::vector<group_member> members; // of the group, with this provider; ids may be missing
+  bool of_several = false;           // the file has other providers, of any group
 };
 
 /// What a bucket keeps beside its models.
@@ -115,6 +116,7 @@ public:
 
 private:
   const group_history* find(const std::string& group) const;
+  static bool has_settled(const group_history& h);
   bool is_settled(const group_history& h) const;
   status ask_others(const std::string& model, const std::string& group) const;
 

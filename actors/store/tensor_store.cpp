@@ -114,6 +114,8 @@ private:
       [&](completion<void> done) {
         if (!placement().is_mixed())
           return erase_here(request, std::move(done));
+        if (auto may = placement().may_answer(request.model, request.by); !may.ok())
+          return done(fail(may));
         bucket().open(
           request.model, 0,
           context_->home<opened>([this, request, done = std::move(done)](const result<opened>& r) {

@@ -45,8 +45,9 @@ actors::checkpoint_limits checkpoint_limits_of(const config::settings& s) {
 // lists only itself.
 actors::placement_file place_in_file(
   const config::provider_settings& p, const config::settings& all) {
-  actors::placement_file place{p.id, p.name, p.group, {}};
+  actors::placement_file place{p.id, p.name, p.group, {}, false};
   auto where = directory_of(all);
+  place.of_several = where.providers.size() > 1;
   for (auto& other : where.providers)
     if (other.group == p.group)
       place.members.push_back(

@@ -454,7 +454,8 @@ BOOST_FIXTURE_TEST_CASE(views_that_peers_tell_are_bounded_and_can_be_read_again,
     kept += told.ok();
   }
   BOOST_TEST((kept > 1u && kept < 8u));
-  auto again = placement_at_start(*bucket, {"p", "p", "default", {p}}, std::chrono::seconds{10});
+  auto again =
+    placement_at_start(*bucket, {"p", "p", "default", {p}, false}, std::chrono::seconds{10});
   BOOST_TEST_REQUIRE(again.has_value());
   BOOST_TEST(again->histories.size() == kept + 1);
 }
@@ -513,7 +514,7 @@ BOOST_FIXTURE_TEST_CASE(what_a_provider_keeps_for_itself_is_no_model, placed) {
   BOOST_TEST(outcome<model_list>(listed)->models.empty());
   auto stored = ask(request("\x01placement"));
   BOOST_TEST((finish(stored) == errc::invalid_argument));
-  auto kept = placement_at_start(*bucket, {{}, "renamed", "default", {p, q}}, 1s);
+  auto kept = placement_at_start(*bucket, {{}, "renamed", "default", {p, q}, true}, 1s);
   BOOST_TEST_REQUIRE(kept.has_value());
   BOOST_TEST(kept->id == "p");
   BOOST_TEST((kept->histories.front() == both));

@@ -191,6 +191,68 @@ BOOST_AUTO_TEST_CASE(clients_go_on_while_the_nodes_of_renamed_providers_restart)
   find_all(c.with(ab).repository(), 40, 1);
 }
 
+// In every order of restarts. Until a node knows a name, the view from before is used.
+BOOST_AUTO_TEST_CASE(clients_go_on_while_a_node_knows_of_a_new_name_before_its_owner) {
+  for (auto& after :
+       {file{{"a"}, {"s", "b"}}, file{{"r", "a"}, {"s", "b"}}, file{{"b", "a"}, {"a", "b"}}}) {
+    cluster c;
+    c.run(ab);
+    store_all(c.with(ab).repository(), 20, 1);
+    c.start(after, "a");
+    for (auto& f : {ab, after}) {
+      auto r = c.with(f).repository();
+      find_all(r, 20, 1);
+      store_all(r, 20, 1);
+      BOOST_TEST(r.erase(name(0)).result().has_value());
+      BOOST_TEST(store_number(r, name(0), 1).has_value());
+    }
+    c.start(after, "b");
+    for (auto& f : {ab, after})
+      find_all(c.with(f).repository(), 20, 1);
+  }
+}
+
+// All providers of a group leave it, and one that was never in it joins.
+BOOST_AUTO_TEST_CASE(a_group_whose_providers_were_all_replaced_has_its_models) {
+  cluster c;
+  const file before = {{"a"}, {"b", "b", "cold"}};
+  const file after = {{"a", "a", "cold"}, {"b"}};
+  c.run(before);
+  store_all(c.with(before).repository(), 20, 1);
+  c.run(after);
+  auto now = c.with(after).repository();
+  find_all(now, 20, 1);
+  for (int i = 0; i < 10; ++i)
+    BOOST_TEST(now.erase(name(i)).result().has_value());
+  for (int i = 10; i < 20; ++i)
+    BOOST_TEST(store_number(now, name(i), 100 + i).has_value());
+  for (auto& last : {before, file{{"a"}, {"b"}}}) {
+    c.run(last);
+    auto r = c.with(last).repository();
+    for (int i = 0; i < 20; ++i) {
+      auto value = load_number(r, name(i));
+      BOOST_TEST(
+        (i < 10 ? is(value, errc::not_found) : is(value, 100 + i)),
+        name(i) << ": " << outcome_of(value));
+    }
+  }
+}
+
+// The older file names a provider that is in another group now, and has models of that one, too.
+BOOST_AUTO_TEST_CASE(a_client_with_an_older_file_erases_after_a_regroup) {
+  cluster c;
+  c.run(ab);
+  store_all(c.with(ab).repository(), 20, 1);
+  const file after = {{"a", "a", "cold"}, {"b"}};
+  c.run(after);
+  for (int i = 0; i < 20; ++i) {
+    BOOST_TEST(c.with(after).repository().erase(name(i)).result().has_value(), name(i));
+    BOOST_TEST(store_number(c.with(after).repository(), name(i), 7).has_value());
+    auto erased = c.with(ab).repository().erase(name(i)).result();
+    BOOST_TEST(erased.has_value(), name(i) << ": " << why(erased));
+  }
+}
+
 // The client learns of c from b, and c can answer alone.
 BOOST_AUTO_TEST_CASE(a_client_with_an_older_file_is_not_affected_by_a_provider_that_is_down) {
   cluster c;

@@ -125,16 +125,26 @@ void client_core::ask_nodes(
       if (auto where = answer.value_or(actors::directory{}); complete(where).ok())
         if (!where.providers.empty())
           known.push_back(std::move(where));
-    for (auto& where : known)
-      for (auto& p : where.providers)
-        if (auto number = self->number_of(p); p.node == where.node && !p.id.empty()) {
-          std::lock_guard guard{self->mutex_};
-          self->found_[p.id] = number;
-        }
+    self->learn_ids(known);
     if (known.empty())
       known.push_back(self->where_);
     done(std::move(known));
   });
+}
+
+// An id that two providers have is of neither: the search says so.
+void client_core::learn_ids(const std::vector<actors::directory>& answers) {
+  std::map<std::string, std::set<std::size_t>> by_id;
+  for (auto& where : answers)
+    for (auto& p : where.providers)
+      if (auto number = number_of(p); p.node == where.node && !p.id.empty())
+        by_id[p.id].insert(number);
+  std::lock_guard guard{mutex_};
+  for (auto& [id, numbers] : by_id)
+    if (numbers.size() == 1)
+      found_[id] = *numbers.begin();
+    else
+      found_.erase(id);
 }
 
 const actors::provider_entry& client_core::entry(std::size_t provider) {

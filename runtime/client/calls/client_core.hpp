@@ -139,6 +139,7 @@ private:
   void prepare_tables();
   std::optional<std::size_t> known_number(const std::string& name, const std::string& node) const;
   std::size_t add(actors::provider_entry entry);
+  void learn_ids(const std::vector<actors::directory>& answers);
   void add_told();
   actors::node_entry node_called(const std::string& node) const;
   std::uint32_t timeout_ms() const;

@@ -25,6 +25,9 @@ public:
   void begin() {
     answers_.clear();
     ids_.clear();
+    early_.clear();
+    two_of_one_id_ = {};
+    asked_others_ = false;
     places_ = {};
     everyone_ = model_.empty();
     auto placed = core_->place_now(model_, group_);
@@ -59,6 +62,8 @@ private:
         for (std::size_t i = 0; i < asked.size(); ++i)
           self->answers_.emplace(asked[i], (*answers)[i]);
         self->merge();
+        if (!self->two_of_one_id_.ok())
+          return self->done_(fail(self->two_of_one_id_));
         if (self->asked_nodes_.empty() && self->misses_one())
           return self->ask_nodes();
         self->everyone_ ? self->ask_everyone() : self->ask_keepers();
@@ -119,7 +124,9 @@ private:
     for (auto& [provider, answer] : answers_) {
       if (!answer)
         continue;
-      ids_[answer->id] = provider;
+      if (auto [at, is_new] = ids_.emplace(answer->id, provider); !is_new && at->second != provider)
+        two_of_one_id_ =
+          same_id(core_->entry(at->second).name, core_->entry(provider).name, answer->id);
       auto& views = answer->history.views;
       all.views.insert(all.views.end(), views.begin(), views.end());
       all.settled = std::max(all.settled, answer->history.settled);
@@ -146,6 +153,15 @@ private:
       return ask_nodes();
     if (ids_.empty())
       return done_(fail(answers_.begin()->second.error()));
+    // The group is new to all that are in it now. Others may have been in it before.
+    if (places_.history.views.empty() && asked_nodes_.empty())
+      return ask_nodes();
+    if (places_.history.views.empty() && !std::exchange(asked_others_, true))
+      if (auto others = others_listed(); !others.empty())
+        return ask(others);
+    // One that is proposed may not be there yet.
+    if (asked_nodes_.empty() && proposes_one_that_is_missing())
+      return ask_nodes();
     auto added = add_views();
     if (!added)
       return done_(fail(added.error()));
@@ -188,6 +204,8 @@ private:
   std::set<std::string> learn(const std::vector<actors::directory>& answers) {
     std::set<std::string> more;
     for (auto& where : answers)
+      has_answered_.insert(where.node);
+    for (auto& where : answers)
       for (auto& p : where.providers) {
         if (p.group == group_)
           listed_.insert(core_->number_of(p));
@@ -199,6 +217,22 @@ private:
           more.insert(p.node);
       }
     return more;
+  }
+
+  std::set<std::size_t> others_listed() {
+    auto out = all_listed_;
+    out.insert(with_known_id_.begin(), with_known_id_.end());
+    std::erase_if(out, [this](auto i) { return answers_.contains(i); });
+    return out;
+  }
+
+  bool proposes_one_that_is_missing() {
+    return std::ranges::any_of(answers_, [this](auto& entry) {
+      return entry.second && std::ranges::any_of(entry.second->proposal, [this](auto& m) {
+               auto at = answers_.find(core_->number_of(m, group_));
+               return at != answers_.end() && !at->second;
+             });
+    });
   }
 
   // One that is listed and has not said its id may be one of the views under another name.
@@ -218,7 +252,19 @@ private:
   bool is_ready(const location& l) const {
     auto& all = places_.history;
     return all.number() > 0 && l.history.views == all.views && l.history.settled == all.number() &&
-      l.proposal.empty();
+      (l.proposal.empty() || early_.contains(ids_.at(l.id)));
+  }
+
+  // A file names a provider that its node does not have yet: it runs with another file. Then the
+  // newest view is used until it has restarted.
+  bool is_early(const std::vector<group_member>& proposal) {
+    auto& all = places_.history;
+    return all.number() > 0 && all.settled == all.number() &&
+      std::ranges::all_of(proposal, [this](auto& m) {
+             auto at = answers_.find(core_->number_of(m, group_));
+             return (at != answers_.end() && at->second) ||
+               ids_.contains(m.id.empty() ? m.name : m.id) || has_answered_.contains(m.node);
+           });
   }
 
   // Makes views of the files that ask for one. Returns true if it made any.
@@ -229,9 +275,12 @@ private:
       if (!answer || answer->proposal.empty())
         continue;
       auto members = identify(answer->proposal);
-      if (!members)
+      if (!members && !is_early(answer->proposal))
         return fail(members.error());
-      asked_for.insert(std::move(*members));
+      if (members)
+        asked_for.insert(std::move(*members));
+      else
+        early_.insert(provider);
     }
     auto count = all.views.size();
     auto twice = count > 1 && all.views[count - 2].number == all.number();
@@ -240,7 +289,7 @@ private:
     if (twice && asked_for.empty())
       asked_for.insert(all.views.back().members);
     for (auto& members : asked_for)
-      all.views.push_back({all.number() + 1, members});
+      all.views.push_back({next_view_number(all), members});
     if (!asked_for.empty())
       all.settled = 0;
     if (all.views.empty() || all.views.back().members.empty())
@@ -251,11 +300,16 @@ private:
 
   // Files name providers; the providers know their ids.
   result<std::vector<group_member>> identify(std::vector<group_member> members) {
+    std::set<std::size_t> named;
+    for (auto& m : members)
+      if (auto at = answers_.find(core_->number_of(m, group_)); at != answers_.end() && at->second)
+        named.insert(at->first);
     for (auto& m : members) {
       auto at = answers_.find(core_->number_of(m, group_));
       // The file may have a name that it had before.
       if (auto found = ids_.find(m.id.empty() ? m.name : m.id);
-          (at == answers_.end() || !at->second) && found != ids_.end())
+          (at == answers_.end() || !at->second) && found != ids_.end() &&
+          !named.contains(found->second))
         at = answers_.find(found->second);
       if (at == answers_.end() || !at->second)
         return fail(out_of_reach(m));
@@ -265,12 +319,15 @@ private:
     std::ranges::sort(members);
     for (std::size_t i = 1; i < members.size(); ++i)
       if (members[i - 1].id == members[i].id)
-        return fail(
-          errc::invalid_argument,
-          "providers {} and {} of group {} have the same id, {}; give the newer one another "
-          "(providers[].id)",
-          members[i - 1].name, members[i].name, group_, members[i].id);
+        return fail(same_id(members[i - 1].name, members[i].name, members[i].id));
     return members;
+  }
+
+  status same_id(const std::string& one, const std::string& other, const std::string& id) const {
+    return {
+      errc::invalid_argument,
+      "providers {} and {} have the same id, {}; give the newer one another (providers[].id)", one,
+      other, id};
   }
 
   // Taken out of the group, and of the file of this client: the operator says that it is gone.
@@ -413,7 +470,11 @@ private:
   std::size_t placed_ = 0;
   bool everyone_ = false; // is asked, since the providers do not agree
   std::string away_;      // the name of a provider that may have it and is gone
+  status two_of_one_id_;
   std::set<std::string> asked_nodes_;
+  std::set<std::string> has_answered_;  // of these
+  std::set<std::size_t> early_;         // their files name providers that are not there yet
+  bool asked_others_ = false;           // providers of other groups
   std::set<std::size_t> listed_;        // by nodes, of this group
   std::set<std::size_t> all_listed_;    // by nodes, of any group, by nodes that do not have them
   std::set<std::size_t> with_known_id_; // their own nodes have said it
