@@ -164,18 +164,15 @@ future<void> checkpoints::erase(const std::string& model, std::optional<std::uin
           all->asked.front(), request, [done](const result<actors::done_reply>& r) {
             done.set(r ? result<void>{} : fail(r.error()));
           });
-      std::vector<future<checkpoint_summary>> asked;
-      asked.reserve(all->asked.size());
-      for (auto provider : all->asked)
-        asked.push_back(runtime::describe_checkpoints(core, provider, request.model));
-      when_all(asked).then([core, request, done, all = all->asked](
-                             const result<std::vector<result<checkpoint_summary>>>& answers) {
-        auto copies = with_copies(*core, request, all, *answers);
-        if (!copies)
-          return static_cast<void>(done.set(fail(copies.error())));
-        erase_copies(
-          core, std::move(*copies), request, [done](const result<void>& r) { done.set(r); });
-      });
+      runtime::describe_everywhere(core, all->asked, request.model)
+        .then([core, request, done,
+               all = all->asked](const result<std::vector<result<checkpoint_summary>>>& answers) {
+          auto copies = with_copies(*core, request, all, *answers);
+          if (!copies)
+            return static_cast<void>(done.set(fail(copies.error())));
+          erase_copies(
+            core, std::move(*copies), request, [done](const result<void>& r) { done.set(r); });
+        });
     });
   return done.get_future();
 }

@@ -175,8 +175,7 @@ finding check_sizes(const config::settings& node, const machine& m) {
     missing(
       fmt::format("{}, {} has {}", value, by, human_size(allowed)),
       "lower `capacity` of memory providers and of pools on tmpfs, `staging.size` or "
-      "`checkpoints.staging_pieces`, or "
-      "raise the group's limit"),
+      "`checkpoints.staging_pieces`, or raise the group's limit"),
     name);
 }
 

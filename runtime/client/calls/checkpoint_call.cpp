@@ -137,14 +137,11 @@ void find_keeper(
     core, group, model, [core, model, step, done = std::move(done)](const result<keepers>& all) {
       if (!all || all->asked.size() == 1)
         return done(all ? result<std::size_t>{all->asked.front()} : fail(all.error()));
-      std::vector<future<checkpoint_summary>> asked;
-      asked.reserve(all->asked.size());
-      for (auto provider : all->asked)
-        asked.push_back(describe_checkpoints(core, provider, model));
-      when_all(asked).then([core, model, step, all = *all,
-                            done](const result<std::vector<result<checkpoint_summary>>>& answers) {
-        done(pick_keeper(*core, model, step, all, *answers));
-      });
+      describe_everywhere(core, all->asked, model)
+        .then([core, model, step, all = *all,
+               done](const result<std::vector<result<checkpoint_summary>>>& answers) {
+          done(pick_keeper(*core, model, step, all, *answers));
+        });
     });
 }
 
@@ -163,6 +160,16 @@ future<checkpoint_summary> describe_checkpoints(
       done.set(std::move(r->models.front()));
     });
   return done.get_future();
+}
+
+future<std::vector<result<checkpoint_summary>>> describe_everywhere(
+  const std::shared_ptr<client_core>& core, const std::vector<std::size_t>& providers,
+  const std::string& model) {
+  std::vector<future<checkpoint_summary>> asked;
+  asked.reserve(providers.size());
+  for (auto provider : providers)
+    asked.push_back(describe_checkpoints(core, provider, model));
+  return when_all(asked);
 }
 
 future<shard_spec> describe_shard(

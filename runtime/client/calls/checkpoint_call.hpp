@@ -48,6 +48,11 @@ bool has_step(const checkpoint_summary& model, std::uint64_t step);
 future<checkpoint_summary> describe_checkpoints(
   const std::shared_ptr<client_core>& core, std::size_t provider, const std::string& model);
 
+/// Does so at each of these providers. The outcomes are in their order.
+future<std::vector<result<checkpoint_summary>>> describe_everywhere(
+  const std::shared_ptr<client_core>& core, const std::vector<std::size_t>& providers,
+  const std::string& model);
+
 /// Returns the layout and metadata with which a shard was registered.
 /// Errors:  `not_found`; `protocol_error` for a layout that is inconsistent.
 future<shard_spec> describe_shard(

@@ -212,7 +212,7 @@ private:
         if (p.node == where.node && !p.id.empty())
           with_known_id_.insert(core_->number_of(p));
         else
-          all_listed_.insert(core_->number_of(p));
+          of_others_.insert(core_->number_of(p));
         if (!asked_nodes_.contains(p.node))
           more.insert(p.node);
       }
@@ -220,7 +220,7 @@ private:
   }
 
   std::set<std::size_t> others_listed() {
-    auto out = all_listed_;
+    auto out = of_others_;
     out.insert(with_known_id_.begin(), with_known_id_.end());
     std::erase_if(out, [this](auto i) { return answers_.contains(i); });
     return out;
@@ -235,10 +235,16 @@ private:
     });
   }
 
+  // Returns what the provider that a view or a file names has answered; null if it has not.
+  const location* answer_of(const group_member& m) {
+    auto at = answers_.find(core_->number_of(m, group_));
+    return at != answers_.end() && at->second ? &*at->second : nullptr;
+  }
+
   // One that is listed and has not said its id may be one of the views under another name.
   std::string of_unknown_id() {
     auto known = members_of(places_.history);
-    for (auto provider : all_listed_) {
+    for (auto provider : of_others_) {
       auto& entry = core_->entry(provider);
       auto answered = answers_.find(provider);
       if (
@@ -261,9 +267,8 @@ private:
     auto& all = places_.history;
     return all.number() > 0 && all.settled == all.number() &&
       std::ranges::all_of(proposal, [this](auto& m) {
-             auto at = answers_.find(core_->number_of(m, group_));
-             return (at != answers_.end() && at->second) ||
-               ids_.contains(m.id.empty() ? m.name : m.id) || has_answered_.contains(m.node);
+             return answer_of(m) || ids_.contains(m.id.empty() ? m.name : m.id) ||
+               has_answered_.contains(m.node);
            });
   }
 
@@ -300,21 +305,19 @@ private:
 
   // Files name providers; the providers know their ids.
   result<std::vector<group_member>> identify(std::vector<group_member> members) {
-    std::set<std::size_t> named;
+    std::set<const location*> named;
     for (auto& m : members)
-      if (auto at = answers_.find(core_->number_of(m, group_)); at != answers_.end() && at->second)
-        named.insert(at->first);
+      named.insert(answer_of(m));
     for (auto& m : members) {
-      auto at = answers_.find(core_->number_of(m, group_));
+      auto* answer = answer_of(m);
       // The file may have a name that it had before.
-      if (auto found = ids_.find(m.id.empty() ? m.name : m.id);
-          (at == answers_.end() || !at->second) && found != ids_.end() &&
-          !named.contains(found->second))
-        at = answers_.find(found->second);
-      if (at == answers_.end() || !at->second)
+      if (auto found = ids_.find(m.id.empty() ? m.name : m.id); !answer && found != ids_.end())
+        if (auto* other = &*answers_.at(found->second); !named.contains(other))
+          answer = other;
+      if (!answer)
         return fail(out_of_reach(m));
-      m.id = at->second->id;
-      m.forgets = at->second->forgets;
+      m.id = answer->id;
+      m.forgets = answer->forgets;
     }
     std::ranges::sort(members);
     for (std::size_t i = 1; i < members.size(); ++i)
@@ -476,7 +479,7 @@ private:
   std::set<std::size_t> early_;         // their files name providers that are not there yet
   bool asked_others_ = false;           // providers of other groups
   std::set<std::size_t> listed_;        // by nodes, of this group
-  std::set<std::size_t> all_listed_;    // by nodes, of any group, by nodes that do not have them
+  std::set<std::size_t> of_others_;     // listed by nodes that do not have them, of any group
   std::set<std::size_t> with_known_id_; // their own nodes have said it
   int searches_ = 0;
 };
