@@ -1,5 +1,6 @@
 // The execution unit for threads outside CAF.
 #include <millrace/actors/delivery.hpp>
+#include <millrace/core/simulated_machine.hpp>
 
 #include <caf/abstract_actor.hpp>
 #include <caf/exit_reason.hpp>
@@ -16,7 +17,8 @@ namespace {
 thread_local inline_unit* innermost = nullptr;
 
 bool deterministic(caf::actor_system& system) {
-  return dynamic_cast<caf::scheduler::test_coordinator*>(&system.scheduler()) != nullptr;
+  return !simulated &&
+    dynamic_cast<caf::scheduler::test_coordinator*>(&system.scheduler()) != nullptr;
 }
 
 } // namespace

@@ -49,7 +49,7 @@ private:
 
 /// Enqueues a message, and runs the actor here if it was idle. Returns when the actor has handled
 /// the message or another thread is about to. Under the deterministic test scheduler it only
-/// enqueues.
+/// enqueues, but not on a simulated machine.
 /// Threads: any.
 void deliver(caf::actor_system& system, const caf::strong_actor_ptr& to, caf::message content);
 

@@ -7,6 +7,7 @@
 #include <millrace/actors/operation_lane.hpp>
 #include <millrace/actors/provider_status.hpp>
 #include <millrace/core/log.hpp>
+#include <millrace/core/planted_defect.hpp>
 
 #include <caf/actor_clock.hpp>
 #include <caf/send.hpp>
@@ -74,7 +75,7 @@ protected:
 
   /// Makes sure that deadlines are checked.
   void watch() {
-    if (!std::exchange(watching_, true))
+    if (!std::exchange(watching_, true) && !is_planted(defect::deadline_not_armed))
       this->delayed_send(this, look_every, own_work{[this] { look(); }});
   }
 

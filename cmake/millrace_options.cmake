@@ -108,7 +108,7 @@ function(millrace_gather target directory)
 endfunction()
 
 # One target per label builds the programs of its tests and nothing else.
-set(millrace_test_labels fast crash system tsan lab lab-long)
+set(millrace_test_labels fast crash system tsan lab lab-long sim-long)
 foreach(label IN LISTS millrace_test_labels)
   add_custom_target(tests_${label})
 endforeach()

@@ -84,7 +84,7 @@ struct future_state {
       helping.fetch_sub(1);
     }
     std::unique_lock guard{mutex};
-    return changed.wait_until(guard, deadline, [this] { return value.has_value(); });
+    return millrace::wait_until(changed, guard, deadline, [this] { return value.has_value(); });
   }
 };
 

@@ -1,9 +1,11 @@
 // One key pair per process, and the identity derived from it. Called by the handshake of channels.
 #include <millrace/core/assert.hpp>
 #include <millrace/core/identity.hpp>
+#include <millrace/core/simulated_machine.hpp>
 
 #include <pthread.h>
 #include <sodium.h>
+#include <unistd.h>
 
 #include <string_view>
 
@@ -27,7 +29,7 @@ struct identity {
 
 identity own;
 
-const identity& this_process() noexcept {
+const identity& own_identity() noexcept {
   // A forked child is another process: it must not speak in its parent's name.
   static const bool made = [] {
     if (sodium_init() < 0)
@@ -45,14 +47,20 @@ const unsigned char* chars(std::span<const std::byte> bytes) noexcept {
 
 } // namespace
 
-const peer_id& this_peer() noexcept { return this_process().id; }
+std::uint32_t this_process() noexcept {
+  return simulated ? simulated->this_pid() : static_cast<std::uint32_t>(::getpid());
+}
 
-const identity_key& this_peer_key() noexcept { return this_process().key; }
+const peer_id& this_peer() noexcept {
+  return simulated ? simulated->this_peer() : own_identity().id;
+}
+
+const identity_key& this_peer_key() noexcept { return own_identity().key; }
 
 identity_signature sign_as_this_peer(std::span<const std::byte> message) noexcept {
   identity_signature out{};
   crypto_sign_detached(
-    out.data(), nullptr, chars(message), message.size(), this_process().secret.data());
+    out.data(), nullptr, chars(message), message.size(), own_identity().secret.data());
   return out;
 }
 

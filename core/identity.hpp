@@ -11,6 +11,9 @@
 
 namespace millrace {
 
+/// Returns the number of this process on its host.
+std::uint32_t this_process() noexcept;
+
 /// An Ed25519 public key. The secret key never leaves the process, and a forked child makes its
 /// own.
 using identity_key = std::array<std::uint8_t, 32>;

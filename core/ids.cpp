@@ -1,6 +1,7 @@
 // Random values and their printed form. Called by every room.
 #include <millrace/core/assert.hpp>
 #include <millrace/core/ids.hpp>
+#include <millrace/core/simulated_machine.hpp>
 
 #include <sodium.h>
 
@@ -15,6 +16,8 @@ void assertion_failed(const char* expression, const char* file, int line) noexce
 }
 
 void random_bytes(void* data, std::size_t size_bytes) noexcept {
+  if (simulated)
+    return simulated->fill_random(static_cast<std::byte*>(data), size_bytes);
   static const bool ready = sodium_init() >= 0;
   MILLRACE_ASSERT(ready);
   randombytes_buf(data, size_bytes);

@@ -2,6 +2,7 @@
 // block.
 #pragma once
 
+#include <millrace/core/clock.hpp>
 #include <millrace/core/status.hpp>
 
 #include <chrono>
@@ -30,7 +31,8 @@ result<T> await(std::chrono::milliseconds deadline, Start start) {
     coming->changed.notify_all();
   }});
   std::unique_lock guard{coming->mutex};
-  if (!coming->changed.wait_for(guard, deadline, [&] { return coming->outcome.has_value(); }))
+  auto arrived = [&] { return coming->outcome.has_value(); };
+  if (!wait_until(coming->changed, guard, steady_clock::now() + deadline, arrived))
     return fail(
       errc::deadline_exceeded, "the storage did not answer within {} ms", deadline.count());
   return std::move(*coming->outcome);

@@ -39,7 +39,7 @@ public:
   /// Waits until all tickets are destroyed. Returns how many are left at the deadline.
   std::uint64_t wait_empty(time_point deadline) {
     std::unique_lock guard{state_->mutex};
-    state_->empty.wait_until(guard, deadline, [this] { return state_->inside == 0; });
+    wait_until(state_->empty, guard, deadline, [this] { return state_->inside == 0; });
     return state_->inside;
   }
 

@@ -33,7 +33,7 @@ public:
   void on_open(const std::shared_ptr<channel>& c) override {
     log().debug(
       "peer connected name={} pid={} uid={}", c->peer().name, c->peer().pid, c->peer().uid);
-    connections_->add(c);
+    connections_->add(number_, c);
     fabric_->peer_opened(c);
   }
 
@@ -47,7 +47,7 @@ public:
   void on_close(channel& c, const status& why) override {
     log().debug(
       "peer gone name={} pid={} why=\"{}\"", c.peer().name, c.peer().pid, why.to_string());
-    connections_->remove(c);
+    connections_->remove(number_);
     fabric_->peer_closed(c, why);
     end(peer_gone{asker_of(c), why});
   }
@@ -163,14 +163,14 @@ request_load connection_table::requests() const {
   return {requests_->shares.taken(), requests_->bytes.taken()};
 }
 
-void connection_table::add(const std::shared_ptr<channel>& c) {
+void connection_table::add(std::uint64_t number, const std::shared_ptr<channel>& c) {
   std::lock_guard guard{mutex_};
-  open_.emplace(c.get(), c);
+  open_.emplace(number, c);
 }
 
-void connection_table::remove(const channel& c) {
+void connection_table::remove(std::uint64_t number) {
   std::lock_guard guard{mutex_};
-  open_.erase(&c);
+  open_.erase(number);
 }
 
 std::size_t connection_table::size() const {
@@ -182,7 +182,7 @@ void connection_table::close_all(const status& why, std::uint32_t drain_ms) {
   std::vector<std::shared_ptr<channel>> all;
   {
     std::lock_guard guard{mutex_};
-    for (auto& [key, weak] : open_)
+    for (auto& [number, weak] : open_)
       if (auto c = weak.lock())
         all.push_back(std::move(c));
   }

@@ -31,8 +31,9 @@ public:
   connection_table(std::uint64_t requests_max, std::uint64_t requests_bytes_max)
     : requests_(std::make_shared<request_places>(requests_max, requests_bytes_max)) {}
 
-  void add(const std::shared_ptr<net::channel>& c);
-  void remove(const net::channel& c);
+  /// `number`: the session's, so that connections end in the order in which they came.
+  void add(std::uint64_t number, const std::shared_ptr<net::channel>& c);
+  void remove(std::uint64_t number);
   std::size_t size() const;
 
   /// Lends a place for a request, until the last copy of what it returns goes.
@@ -59,7 +60,7 @@ private:
   const std::shared_ptr<request_places> requests_;
   std::atomic<bool> refusing_ = false;
   mutable std::mutex mutex_;
-  std::map<const net::channel*, std::weak_ptr<net::channel>> open_;
+  std::map<std::uint64_t, std::weak_ptr<net::channel>> open_; // by the session's number
 };
 
 /// Makes the handler for one accepted connection. It lives as long as the channel.

@@ -67,7 +67,7 @@ void connection::start() {
 byte_buffer connection::own_hello() const {
   hello h;
   h.id = this_peer();
-  h.name = options_.local_name.empty() ? fmt::format("{}{}", client_prefix, ::getpid())
+  h.name = options_.local_name.empty() ? fmt::format("{}{}", client_prefix, this_process())
                                        : options_.local_name;
   h.requests_max = options_.requests_max;
   h.frame_bytes_max = std::max(options_.frame_bytes_max, handshake_bytes_max);

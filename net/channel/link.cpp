@@ -153,7 +153,7 @@ void link_core::try_address(const std::shared_ptr<trial>& t) {
     static_cast<std::uint32_t>(std::max<std::int64_t>(share, 1));
   auto& address = all[t->next++];
   auto handler = std::make_shared<watching_handler>(make_handler_(), weak_from_this());
-  connect(
+  options_.via->connect(
     loop_, address, channel_options, std::move(handler),
     [weak = weak_from_this(), t](result<std::shared_ptr<channel>> outcome) {
       auto owner = weak.lock();

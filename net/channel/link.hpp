@@ -2,7 +2,7 @@
 // Held by the proxies of remote actors; reports its state to `status`.
 #pragma once
 
-#include <millrace/net/channel/channel.hpp>
+#include <millrace/net/channel/network.hpp>
 
 #include <cstdint>
 #include <functional>
@@ -21,6 +21,7 @@ struct link_options {
   std::uint32_t connect_timeout_ms = 5000; // for one attempt at all addresses, handshake included
   std::uint32_t backoff_min_ms = 50;       // between attempts; doubles after each failure
   std::uint32_t backoff_max_ms = 2000;
+  std::shared_ptr<network> via = network::of_system();
 };
 
 /// The state of a link.

@@ -1,12 +1,11 @@
 // Starts and stops the threads of a process.
 #include <millrace/config/section.hpp>
 #include <millrace/config/users.hpp>
+#include <millrace/core/identity.hpp>
 #include <millrace/net/network_options.hpp>
 #include <millrace/runtime/node/engine.hpp>
 
-#include <caf/atom.hpp>
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <condition_variable>
 #include <thread>
@@ -14,16 +13,6 @@
 namespace millrace::runtime {
 
 namespace {
-
-caf::actor_system_config make_caf_config() {
-  caf::actor_system_config config;
-  // Handlers run on the thread where their message arrives. The scheduler serves timers and bursts
-  // only.
-  config.set("scheduler.policy", caf::atom("sharing"));
-  config.set("scheduler.max-threads", std::size_t{2});
-  config.set("scheduler.max-throughput", std::size_t{100});
-  return config;
-}
 
 result<std::shared_ptr<const net::tls::context>> tls_of(const config::settings& settings) {
   auto& s = settings.security;
@@ -52,8 +41,11 @@ std::string joined(const std::vector<std::string>& addresses) {
 } // namespace
 
 engine::engine(const config::settings& settings)
-  : settings_(settings), caf_config_(make_caf_config()),
-    system_(std::make_unique<caf::actor_system>(caf_config_)) {}
+  : settings_(settings), platform_(platform::of_this_process()),
+    caf_config_(platform_.make_caf_config()),
+    system_(std::make_unique<caf::actor_system>(caf_config_)), network_(platform_.network()) {
+  platform_.started(*system_);
+}
 
 result<std::shared_ptr<engine>> engine::start(const config::settings& settings, engine_role role) {
   std::shared_ptr<engine> e{new engine{settings}};
@@ -68,12 +60,12 @@ result<std::shared_ptr<engine>> engine::start(const config::settings& settings, 
   auto& network = settings.options.of<net::network_options>();
   if (auto bad = config::check_options("channel", network); !bad.ok())
     return fail(bad);
-  auto loop = net::io_loop::start(network.loop);
+  auto loop = e->platform_.make_loop(network.loop);
   if (!loop)
     return fail(loop.error());
   e->loop_ = std::move(*loop);
   e->names_ = net::resolver::make(net::look_up, network.names);
-  auto fabric = transport::fabric::create(fabric_options_of(settings, role), e->loop_);
+  auto fabric = e->platform_.make_fabric(fabric_options_of(settings, role), e->loop_);
   if (!fabric)
     return fail(fabric.error());
   e->fabric_ = std::move(*fabric);
@@ -84,6 +76,7 @@ result<std::shared_ptr<engine>> engine::start(const config::settings& settings, 
 // not see in a library that is not instrumented. tests/tsan.supp names `end_system`, which a report
 // shows as the caller of this function.
 [[gnu::noinline]] void engine::destroy_system() {
+  platform_.ending(*system_);
   // An actor that outside code still references must not delay the shutdown.
   system_->await_actors_before_shutdown(false);
   system_.reset();
@@ -125,7 +118,8 @@ net::link_options engine::link_options(const actors::node_entry& node) const {
   o.addresses = node.addresses;
   o.channel = channel_options();
   o.channel.expected_name = node.name;
-  o.channel.local_name = fmt::format("client:{}", getpid());
+  o.channel.local_name = fmt::format("{}{}", net::client_prefix, this_process());
+  o.via = network_;
   o.connect_timeout_ms = static_cast<std::uint32_t>(c.connect_timeout_ms);
   o.backoff_min_ms = static_cast<std::uint32_t>(c.reconnect_backoff_min_ms);
   o.backoff_max_ms = static_cast<std::uint32_t>(c.reconnect_backoff_max_ms);
@@ -168,7 +162,9 @@ void release(std::shared_ptr<engine> e) {
   bool inside = e &&
     (e->loop()->on_loop() || actors::handler_scope::inside() ||
      actors::inline_unit::current(e->system()));
-  if (inside)
+  if (inside && simulated)
+    simulated->run_later([e = std::move(e)] {});
+  else if (inside)
     elsewhere.add(std::move(e));
 }
 

@@ -9,10 +9,7 @@
 #include <millrace/net/loop/io_loop.hpp>
 #include <millrace/net/socket/resolver.hpp>
 #include <millrace/net/tls/context.hpp>
-#include <millrace/transport/fabric.hpp>
-
-#include <caf/actor_system.hpp>
-#include <caf/actor_system_config.hpp>
+#include <millrace/runtime/node/platform.hpp>
 
 #include <cstdint>
 #include <memory>
@@ -38,6 +35,7 @@ public:
   const std::shared_ptr<transport::fabric>& fabric() const noexcept { return fabric_; }
   const config::settings& settings() const noexcept { return settings_; }
 
+  net::network& network() const noexcept { return *network_; }
   net::channel_options channel_options() const;
   /// Says how to connect to a node: at any of its addresses, in their order. Without a name, any
   /// node that answers there is accepted.
@@ -61,9 +59,11 @@ private:
   void destroy_system();
 
   config::settings settings_;
+  platform& platform_;
   caf::actor_system_config caf_config_;
   std::unique_ptr<caf::actor_system> system_;
   std::shared_ptr<net::io_loop> loop_;
+  std::shared_ptr<net::network> network_;
   std::shared_ptr<transport::fabric> fabric_;
   std::shared_ptr<const net::tls::context> tls_; // null without `security`
   std::shared_ptr<net::resolver> names_;

@@ -17,7 +17,6 @@
 #include <algorithm>
 #include <iterator>
 #include <map>
-#include <thread>
 
 namespace millrace {
 
@@ -31,7 +30,7 @@ void await_end_of(const std::vector<std::weak_ptr<void>>& storage) {
   auto deadline = steady_clock::now() + std::chrono::milliseconds{500};
   auto open = [](auto& one) { return !one.expired(); };
   while (std::ranges::any_of(storage, open) && steady_clock::now() < deadline)
-    std::this_thread::sleep_for(std::chrono::milliseconds{1});
+    sleep_for(std::chrono::milliseconds{1});
 }
 
 } // namespace
@@ -95,7 +94,7 @@ actors::node_status node::state::status_now() const {
   s.address = addresses.front();
   s.addresses = addresses;
   s.version = version;
-  s.pid = static_cast<std::uint64_t>(getpid());
+  s.pid = this_process();
   s.uptime_ms = static_cast<std::uint64_t>(
     std::chrono::duration_cast<std::chrono::milliseconds>(steady_clock::now() - started).count());
   s.connections = connections->size();
@@ -147,7 +146,7 @@ status node::state::open_sockets() {
   options.local_name = settings.node.name;
   for (auto& address : settings.node.listen) {
     where.address = address;
-    auto opened = net::listener::open(
+    auto opened = runs_on->network().listen(
       runs_on->loop(), where, options,
       [&system = runs_on->system(), fabric = runs_on->fabric(), services = services,
        table = connections](const net::peer_info&) {
@@ -183,7 +182,7 @@ void node::state::stop() {
   for (auto& l : listeners)
     l->stop();
   while (!providers.empty() && steady_clock::now() < deadline && in_flight() > 0)
-    std::this_thread::sleep_for(std::chrono::milliseconds{20});
+    sleep_for(std::chrono::milliseconds{20});
   connections->close_all({errc::unavailable, "node {} was stopped", settings.node.name}, 1000);
   for (auto& p : providers)
     if (auto bad = p->close(static_cast<std::uint32_t>(settings.limits.shutdown_timeout_ms));

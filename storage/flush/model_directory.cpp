@@ -1,4 +1,5 @@
 // Names, order and removal of flushed steps. Called by `version_flusher` and `open_flushed`.
+#include <millrace/core/clock.hpp>
 #include <millrace/core/digest.hpp>
 #include <millrace/core/kill_point.hpp>
 #include <millrace/core/log.hpp>
@@ -16,7 +17,6 @@
 #include <chrono>
 #include <filesystem>
 #include <map>
-#include <thread>
 
 namespace millrace::storage::flush {
 
@@ -148,15 +148,15 @@ public:
     auto file = io::open_file(path + "/.lock", O_RDWR | O_CREAT, 0666);
     if (!file)
       return fail(file.error());
-    auto deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds{deadline_ms};
+    auto deadline = steady_clock::now() + std::chrono::milliseconds{deadline_ms};
     while (::flock(file->get(), LOCK_EX | LOCK_NB) != 0) {
       if (errno == ENOLCK || errno == EOPNOTSUPP || errno == EINVAL || errno == ENOSYS)
         break;
       if (errno != EWOULDBLOCK && errno != EINTR)
         return fail(status_from_errno(errno, "locking " + path));
-      if (std::chrono::steady_clock::now() > deadline)
+      if (steady_clock::now() > deadline)
         return fail(errc::deadline_exceeded, "another process keeps {} locked", path);
-      std::this_thread::sleep_for(std::chrono::milliseconds{5});
+      sleep_for(std::chrono::milliseconds{5});
     }
     return directory_lock{std::move(*file)};
   }

@@ -1,11 +1,12 @@
 // A queue of jobs and the threads that run them. Called by the engine of a kind that uses a disk.
 #include <millrace/core/gathering.hpp>
+#include <millrace/core/simulated_machine.hpp>
 #include <millrace/storage/io/io_pool.hpp>
 
 namespace millrace::storage::io {
 
 io_pool::io_pool(std::uint32_t threads, std::string owner) : owner_(std::move(owner)) {
-  for (std::uint32_t i = 0; i < threads; ++i)
+  for (std::uint32_t i = 0; i < threads && !simulated; ++i)
     threads_.emplace_back([jobs = queue_] { run(jobs); });
 }
 
@@ -15,6 +16,12 @@ void io_pool::post(job work) {
     if (!queue_->stopping) {
       queue_->jobs.push_back(std::move(work));
       queue_->changed.notify_one();
+      if (simulated)
+        simulated->run_later([jobs = queue_] {
+          std::unique_lock held{jobs->mutex};
+          if (!jobs->jobs.empty())
+            run_one(*jobs, held);
+        });
       return;
     }
   }
@@ -45,15 +52,19 @@ void io_pool::run(const std::shared_ptr<queue>& jobs) {
     jobs->changed.wait(guard, [&] { return jobs->stopping || !jobs->jobs.empty(); });
     if (jobs->jobs.empty())
       return;
-    {
-      auto work = std::move(jobs->jobs.front());
-      jobs->jobs.pop_front();
-      guard.unlock();
-      work({});
-      // The captures of the job are destroyed here, with no lock held.
-    }
-    guard.lock();
+    run_one(*jobs, guard);
   }
+}
+
+void io_pool::run_one(queue& jobs, std::unique_lock<std::mutex>& guard) {
+  {
+    auto work = std::move(jobs.jobs.front());
+    jobs.jobs.pop_front();
+    guard.unlock();
+    work({});
+    // The captures of the job are destroyed here, with no lock held.
+  }
+  guard.lock();
 }
 
 void io_pool::stop() {
@@ -64,8 +75,15 @@ void io_pool::stop() {
   queue_->changed.notify_all();
   for (auto& thread : threads_)
     join_or_detach(thread);
-  // Called by a job of the only thread. The jobs behind it are run here.
+  // Called by a job of the only thread, or there is none. The jobs behind it are run here.
   run(queue_);
+}
+
+std::thread start_thread(std::function<void()> job) {
+  if (!simulated)
+    return std::thread{std::move(job)};
+  simulated->run_later(std::move(job));
+  return {};
 }
 
 void join_or_detach(std::thread& thread) {

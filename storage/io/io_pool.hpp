@@ -16,7 +16,7 @@
 
 namespace millrace::storage::io {
 
-/// Threads: any may post.
+/// Threads: any may post. On a simulated machine the jobs run later, in their order.
 class io_pool {
 public:
   /// Called with `unavailable` when the pool has stopped; it then does nothing but report that.
@@ -45,11 +45,15 @@ private:
   };
 
   static void run(const std::shared_ptr<queue>& jobs);
+  static void run_one(queue& jobs, std::unique_lock<std::mutex>& guard);
 
   std::shared_ptr<queue> queue_ = std::make_shared<queue>();
   std::vector<std::thread> threads_;
   std::string owner_;
 };
+
+/// Starts a thread for one long job. On a simulated machine the job runs later, at once.
+std::thread start_thread(std::function<void()> job);
 
 /// Joins a thread, or detaches it when it is the calling one.
 void join_or_detach(std::thread& thread);

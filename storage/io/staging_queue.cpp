@@ -1,4 +1,5 @@
 // Lends staging memory in the order of the requests.
+#include <millrace/core/simulated_machine.hpp>
 #include <millrace/storage/io/file_io.hpp>
 #include <millrace/storage/io/io_pool.hpp>
 #include <millrace/storage/io/staging_queue.hpp>
@@ -21,7 +22,8 @@ staging_queue::staging_queue(
   : waiting_max_(waiting_max) {
   shared_->owner = std::move(owner);
   shared_->memory = std::move(memory);
-  thread_ = std::thread{[s = shared_] { s->run(); }};
+  if (!simulated)
+    thread_ = std::thread{[s = shared_] { s->run(); }};
 }
 
 void staging_queue::acquire(
@@ -62,14 +64,28 @@ void staging_queue::stop() {
   }
   shared_->wake();
   join_or_detach(thread_);
+  if (simulated)
+    shared_->end_gone();
 }
 
 void staging_queue::shared::wake() {
   {
     std::lock_guard guard{mutex};
-    returned = true;
+    if (std::exchange(returned, true) && simulated)
+      return;
   }
   changed.notify_one();
+  if (simulated)
+    simulated->run_later([self = shared_from_this()] { self->run_simulated(); });
+}
+
+void staging_queue::shared::run_simulated() {
+  returned = false;
+  end_gone();
+  while (serve_first()) {
+  }
+  if (!waiting.empty() && !std::exchange(returned, true))
+    simulated->run_later([self = shared_from_this()] { self->run_simulated(); }, look_again);
 }
 
 void staging_queue::shared::run() {

@@ -62,6 +62,7 @@ private:
 
     void wake();
     void run();
+    void run_simulated();
     void end_gone();
     bool serve_first();
     result<memory_block> lend(std::uint64_t size_bytes);

@@ -1,7 +1,6 @@
 // Group commit: syncs the data once, writes one batch, reports to every change. Called by
 // reservations and the bucket.
 #include <millrace/core/kill_point.hpp>
-#include <millrace/storage/io/io_pool.hpp>
 #include <millrace/storage/rocksdb/committer.hpp>
 
 #include <algorithm>
@@ -9,8 +8,6 @@
 #include <set>
 
 namespace millrace::storage::rocksdb {
-
-using namespace io;
 
 namespace {
 
@@ -121,32 +118,27 @@ void committer::commit(std::vector<change> group, target to) {
 }
 
 committer::committer(index& db, segment_store& space, const index_reserve& reserve)
-  : to_{db, space, reserve} {
-  thread_ = std::thread{[waiting = queue_, to = to_] { run(waiting, to); }};
-}
+  : to_{db, space, reserve} {}
 
+// Each change has a job. The first one commits for those behind it. The lock is held while posting,
+// so that no job is posted after `stop`.
 void committer::submit(change c) {
   {
     std::lock_guard guard{queue_->mutex};
     if (!queue_->stopping) {
       queue_->changes.push_back(std::move(c));
-      queue_->changed.notify_one();
-      return;
+      return thread_.post([waiting = queue_, to = to_](auto&) { commit_some(*waiting, to); });
     }
   }
   c.finish({{errc::unavailable, "the rocksdb bucket is closed"}});
 }
 
-void committer::run(const std::shared_ptr<queue>& waiting, target to) {
-  for (;;) {
-    std::unique_lock guard{waiting->mutex};
-    waiting->changed.wait(guard, [&] { return waiting->stopping || !waiting->changes.empty(); });
-    if (waiting->changes.empty())
-      return;
-    auto group = take_group(waiting->changes);
-    guard.unlock();
+void committer::commit_some(queue& waiting, target to) {
+  std::unique_lock guard{waiting.mutex};
+  auto group = take_group(waiting.changes);
+  guard.unlock();
+  if (!group.empty())
     commit(std::move(group), to);
-  }
 }
 
 void committer::stop() {
@@ -154,12 +146,7 @@ void committer::stop() {
     std::lock_guard guard{queue_->mutex};
     queue_->stopping = true;
   }
-  queue_->changed.notify_all();
-  auto own = thread_.joinable() && thread_.get_id() == std::this_thread::get_id();
-  join_or_detach(thread_);
-  // Called by a change: finish the changes behind it here, before the index is closed.
-  if (own)
-    run(queue_, to_);
+  thread_.stop();
 }
 
 } // namespace millrace::storage::rocksdb

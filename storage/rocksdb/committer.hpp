@@ -3,17 +3,16 @@
 #pragma once
 
 #include <millrace/core/status.hpp>
+#include <millrace/storage/io/io_pool.hpp>
 #include <millrace/storage/rocksdb/index.hpp>
 #include <millrace/storage/rocksdb/segment_store.hpp>
 
-#include <condition_variable>
 #include <cstdint>
 #include <deque>
 #include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
-#include <thread>
 #include <vector>
 
 namespace millrace::storage::rocksdb {
@@ -61,7 +60,6 @@ private:
   // Shared with the thread, which may outlive the committer if it destroys it.
   struct queue {
     std::mutex mutex;
-    std::condition_variable changed;
     std::deque<change> changes;
     bool stopping = false;
   };
@@ -73,12 +71,12 @@ private:
     const index_reserve& reserve;
   };
 
-  static void run(const std::shared_ptr<queue>& waiting, target to);
+  static void commit_some(queue& waiting, target to);
   static void commit(std::vector<change> group, target to);
 
   std::shared_ptr<queue> queue_ = std::make_shared<queue>();
   target to_;
-  std::thread thread_;
+  io::io_pool thread_{1, "the rocksdb bucket"};
 };
 
 } // namespace millrace::storage::rocksdb

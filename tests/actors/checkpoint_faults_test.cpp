@@ -373,7 +373,7 @@ private:
 BOOST_AUTO_TEST_SUITE(faults)
 
 BOOST_AUTO_TEST_CASE(checkpoints) {
-  run_seeds("checkpoints", 10'000, [](std::uint64_t seed) { checkpoint_run{seed}.run(); });
+  run_seeds(10'000, [](std::uint64_t seed) { checkpoint_run{seed}.run(); });
   BOOST_TEST_MESSAGE(
     tally.saves << " saves and " << tally.restores << " restores succeeded, " << tally.resumed
                 << " registrations went on, " << tally.refusals << " saves failed");

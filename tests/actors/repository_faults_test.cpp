@@ -319,7 +319,7 @@ private:
 BOOST_AUTO_TEST_SUITE(faults)
 
 BOOST_AUTO_TEST_CASE(repository) {
-  run_seeds("repository", 10'000, [](std::uint64_t seed) { repository_run{seed}.run(); });
+  run_seeds(10'000, [](std::uint64_t seed) { repository_run{seed}.run(); });
   BOOST_TEST_MESSAGE(
     tally.stores << " stores and " << tally.loads << " loads succeeded, " << tally.refusals
                  << " did not");

@@ -23,13 +23,6 @@ namespace {
 // All bytes move on the calling thread, so that the seed alone decides.
 constexpr transport::copy_limits inline_only{.inline_bytes_max = ~0ull};
 
-// Under a sanitizer fewer seeds take as long.
-#ifdef __SANITIZE_ADDRESS__
-constexpr std::uint64_t slowdown = 5;
-#else
-constexpr std::uint64_t slowdown = 1;
-#endif
-
 // Peers are memory of this process under their own names.
 class peers_in_process : public transport::driver {
 public:
@@ -54,14 +47,6 @@ private:
 std::shared_ptr<transport::driver> all_peers() {
   static auto driver = std::make_shared<peers_in_process>();
   return driver;
-}
-
-std::optional<std::uint64_t> number_from_environment(const char* name) {
-  auto* text = std::getenv(name);
-  std::uint64_t value = 0;
-  if (!text || std::from_chars(text, text + std::strlen(text), value).ec != std::errc{})
-    return std::nullopt;
-  return value;
 }
 
 } // namespace
@@ -259,29 +244,6 @@ void fault_world::finish() {
   for (int i = 0; i < 8; ++i)
     pass(10s);
   work_off();
-}
-
-bool is_single_seed() { return number_from_environment("MILLRACE_SEED").has_value(); }
-
-void run_seeds(
-  const std::string& scenario, std::uint64_t seeds, const std::function<void(std::uint64_t)>& run) {
-  configure_log("off");
-  auto first = number_from_environment("MILLRACE_SEED");
-  auto count = first ? 1 : number_from_environment("MILLRACE_SEEDS").value_or(seeds / slowdown);
-  int failures = 0;
-  for (auto seed = first.value_or(0); count > 0 && failures < 5; ++seed, --count) {
-    // A crash reports the last checkpoint.
-    BOOST_TEST_CHECKPOINT(scenario << ": MILLRACE_SEED=" << seed);
-    try {
-      run(seed);
-    } catch (const std::exception& e) {
-      ++failures;
-      BOOST_ERROR(
-        scenario << ", seed " << seed << ": " << e.what() << "; again: MILLRACE_SEED=" << seed
-                 << " test_faults --run_test=faults/" << scenario);
-    }
-  }
-  configure_log("warn");
 }
 
 } // namespace millrace::testing

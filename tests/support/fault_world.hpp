@@ -5,6 +5,7 @@
 #include "actor_fixture.hpp"
 #include "fake_channel.hpp"
 #include "faulty_driver.hpp"
+#include "seeds.hpp"
 
 #include <millrace/transport/fabric.hpp>
 
@@ -19,16 +20,6 @@
 #include <vector>
 
 namespace millrace::testing {
-
-/// Says which promise the product has broken.
-struct promise_broken : std::runtime_error {
-  using std::runtime_error::runtime_error;
-};
-
-inline void demand(bool holds, const std::string& promise) {
-  if (!holds)
-    throw promise_broken{promise};
-}
 
 /// Checks that an error is a legal outcome of a request that a fault met. Any other error is a
 /// defect.
@@ -152,14 +143,6 @@ private:
   std::exception_ptr broken_; // CAF must not see it
   bool over_ = false;         // answers are ignored
 };
-
-/// Returns true when one seed is repeated.
-bool is_single_seed();
-
-/// Runs a scenario with as many seeds as MILLRACE_SEEDS says, else `seeds`; or with MILLRACE_SEED
-/// alone. Prints the seed that failed and the command that repeats it.
-void run_seeds(
-  const std::string& scenario, std::uint64_t seeds, const std::function<void(std::uint64_t)>& run);
 
 } // namespace millrace::testing
 

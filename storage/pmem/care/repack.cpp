@@ -320,16 +320,17 @@ void start_repack(
   }
   state->repacking = true;
   io::join_or_detach(state->repacker);
-  state->repacker = std::thread{[state, progress = std::move(progress), ticket = std::move(ticket),
-                                 done = std::move(done)]() mutable {
-    auto outcome = repacking{state, std::move(progress)}.run();
-    {
-      std::lock_guard ended{state->repack_mutex};
-      state->repacking = false;
-    }
-    ticket.reset();
-    done(std::move(outcome));
-  }};
+  state->repacker =
+    io::start_thread([state, progress = std::move(progress), ticket = std::move(ticket),
+                      done = std::move(done)]() mutable {
+      auto outcome = repacking{state, std::move(progress)}.run();
+      {
+        std::lock_guard ended{state->repack_mutex};
+        state->repacking = false;
+      }
+      ticket.reset();
+      done(std::move(outcome));
+    });
 }
 
 } // namespace millrace::storage::pmem

@@ -1,0 +1,25 @@
+// Deliberate defects, which prove that the simulator finds defects of their kind. Storage, actors
+// and transport pass them.
+#pragma once
+
+#include <cstdint>
+
+namespace millrace {
+
+enum class defect : std::uint8_t {
+  none,
+  lost_withdrawal,    // memory stays exposed after its owner withdrew it
+  deadline_not_armed, // a provider's actor does not look at the deadlines of its requests
+  older_version_kept, // a store leaves an older version at another provider
+};
+
+#if defined(MILLRACE_KILL_POINTS)
+/// The defect that a test has turned on. Built in by the same option as the kill points.
+inline constinit defect planted_defect = defect::none;
+#else
+inline constexpr defect planted_defect = defect::none;
+#endif
+
+inline bool is_planted(defect one) noexcept { return planted_defect == one; }
+
+} // namespace millrace

@@ -1,0 +1,32 @@
+// The operating system's network. Used by every link and node outside simulations.
+#include <millrace/net/channel/network.hpp>
+
+namespace millrace::net {
+
+namespace {
+
+class system_network final : public network {
+public:
+  void connect(
+    const std::shared_ptr<io_loop>& loop, const std::string& address,
+    const channel_options& options, std::shared_ptr<channel_handler> handler,
+    completion<std::shared_ptr<channel>> done) override {
+    net::connect(loop, address, options, std::move(handler), std::move(done));
+  }
+
+  result<std::shared_ptr<listener>> listen(
+    const std::shared_ptr<io_loop>& loop, const listener_options& where,
+    const channel_options& options,
+    std::function<std::shared_ptr<channel_handler>(const peer_info&)> accept) override {
+    return listener::open(loop, where, options, std::move(accept));
+  }
+};
+
+} // namespace
+
+const std::shared_ptr<network>& network::of_system() {
+  static const std::shared_ptr<network> system = std::make_shared<system_network>();
+  return system;
+}
+
+} // namespace millrace::net

@@ -1,0 +1,425 @@
+// Models in a cluster whose nodes crash, stop, change their names and are cut off: what was
+// acknowledged is found, whole; nothing that was replaced comes back.
+#include <millrace/core/planted_defect.hpp>
+#include <millrace/tests/sim/cluster.hpp>
+#include <millrace/transport/memory/region.hpp>
+
+#include <boost/test/data/test_case.hpp>
+#include <boost/test/unit_test.hpp>
+
+#include <algorithm>
+#include <iostream>
+
+using namespace millrace;
+using namespace millrace::sim;
+using namespace millrace::testing;
+namespace data = boost::unit_test::data;
+
+namespace {
+
+constexpr int users = 3, names_each = 4;
+constexpr std::size_t elements_max = 20'000; // below and above what goes with a request
+
+std::vector<std::uint64_t> content(std::uint64_t value, std::size_t elements) {
+  return std::vector<std::uint64_t>(elements, value);
+}
+
+std::vector<tensor_view> views_of(std::vector<std::uint64_t>& elements) {
+  std::vector<tensor_view> views;
+  views.push_back(tensor_view::dense("t", dtype::u64, {elements.size()}, std::span{elements}));
+  return views;
+}
+
+/// A program that stores, loads and erases models of its own, and knows what each must be.
+class user {
+public:
+  /// `may_take_out`: some files do not list all providers. `crowded`: all do much to few models.
+  user(cluster& c, int number, bool may_take_out, bool crowded)
+    : c_(c), process_(c.in.start_process("client-" + std::to_string(number))), number_(number),
+      may_take_out_(may_take_out), crowded_(crowded) {}
+  ~user() {
+    c_.in.as(process_, [&] { client_.reset(); });
+    c_.in.kill(process_);
+    c_.in.bury(process_);
+  }
+
+  void use(const provider_list& file) {
+    c_.in.as(process_, [&] {
+      client_.reset();
+      client_.emplace(client::of(c_.settings(file)).value());
+    });
+  }
+
+  bool idle() const { return flow_.empty() || flow_.back().done(); }
+  void begin(std::uint64_t count) {
+    flow_.clear();
+    c_.in.as(process_, [&] { flow_.push_back(run(count)); });
+  }
+  void check() const {
+    for (auto& one : flow_)
+      one.check();
+  }
+
+  /// A provider in memory has lost its models.
+  void may_be_lost() {
+    ++losses_;
+    for (auto& [i, expected] : known_)
+      expected.tried(0);
+  }
+
+  /// With all providers there, every name has an answer.
+  void look_at_the_end() {
+    flow_.clear();
+    c_.in.as(process_, [&] { flow_.push_back(find_all()); });
+  }
+
+  process& in() { return process_; }
+  std::uint64_t answers() const { return answers_; }
+
+private:
+  task run(std::uint64_t count) {
+    for (std::uint64_t i = 0; i < count; ++i) {
+      auto r = client_->repository();
+      auto number = static_cast<int>(c_.random.below(crowded_ ? 1 : names_each));
+      auto what = c_.random.below(10);
+      if (what < 4)
+        co_await change(r, number);
+      else if (what < 5)
+        co_await erase(r, number);
+      else if (what < (crowded_ ? 9 : 7))
+        co_await peek(r);
+      else
+        co_await look(r, number, false);
+      co_await delay{c_.in, nanoseconds{c_.random.below(crowded_ ? 500'000 : 20'000'000)}};
+    }
+  }
+
+  task find_all() {
+    for (auto& [i, expected] : known_) {
+      auto r = client_->repository();
+      co_await look(r, i, true);
+    }
+  }
+
+  std::string name(int i) const { return name_of(number_, i); }
+  static std::string name_of(int user, int i) { return fmt::format("client-{}/model-{}", user, i); }
+
+  task change(repository r, int i) {
+    auto value = ++value_;
+    auto elements = content(value, c_.random.between(1, elements_max));
+    auto views = views_of(elements);
+    auto at = c_.in.now();
+    auto losses = losses_;
+    auto stored = co_await r.store(name(i), views);
+    answered("store", at, stored);
+    c_.in.say(fmt::format("{} stores {} {}: {}", process_.name, name(i), value, why(stored)));
+    known_[i].stored(value, stored);
+    if (losses != losses_)
+      known_[i].tried(0);
+  }
+
+  task erase(repository r, int i) {
+    auto at = c_.in.now();
+    auto erased = co_await r.erase(name(i));
+    c_.in.say(fmt::format("{} erases {}: {}", process_.name, name(i), why(erased)));
+    answered("erase", at, erased);
+    auto expected = known_[i].text();
+    demand(
+      known_[i].erased(erased),
+      fmt::format("{} could not be erased; it was {}: {}", name(i), expected, why(erased)));
+  }
+
+  // Another user's model may be changing now. It is whole nevertheless.
+  task peek(repository r) {
+    auto other = name_of(
+      static_cast<int>(c_.random.below(users)),
+      static_cast<int>(c_.random.below(crowded_ ? 1 : names_each)));
+    std::vector<std::byte> buffer(elements_max * sizeof(std::uint64_t));
+    auto at = c_.in.now();
+    auto loaded = co_await r.load(other, std::vector<std::string>{}, std::span{buffer});
+    answered("load", at, loaded);
+    if (loaded)
+      static_cast<void>(value_in(other, *loaded));
+    else
+      demand(
+        loaded.error().code() != errc::corrupt_data && loaded.error().code() != errc::internal,
+        fmt::format("{} can be loaded or not, but: {}", other, why(loaded)));
+  }
+
+  task look(repository r, int i, bool all_there) {
+    std::vector<std::byte> buffer(elements_max * sizeof(std::uint64_t));
+    auto at = c_.in.now();
+    auto loaded = co_await r.load(name(i), std::vector<std::string>{}, std::span{buffer});
+    answered("load", at, loaded);
+    auto value = loaded.map([&](auto& found) { return value_in(name(i), found); });
+    c_.in.say(fmt::format("{} loads {}: {}", process_.name, name(i), why(value)));
+    auto taken_out = !value && says_taken_out(value.error());
+    demand(!taken_out || may_take_out_, name(i) + " was not taken out: " + why(value));
+    demand(
+      all_there && !taken_out ? known_[i].is_found(value) : known_[i].loaded(value),
+      fmt::format("{} must be {}, but is {}", name(i), known_[i].text(), why(value)));
+  }
+
+  // All elements are the same number.
+  static std::uint64_t value_in(const std::string& name, const loaded_tensors& loaded) {
+    auto& one = loaded.tensors.at(0);
+    auto* first = reinterpret_cast<const std::uint64_t*>(one.data);
+    std::span elements{first, one.desc.shape.at(0)};
+    demand(
+      std::ranges::count(elements, elements[0]) == std::ssize(elements),
+      name + " is a mixture of two versions");
+    return elements[0];
+  }
+
+  template <class T>
+  void answered(const char* what, nanoseconds since, const result<T>& outcome) {
+    auto took = c_.in.now() - since;
+    demand(
+      took <= request_timeout + 5s,
+      fmt::format("a {} took {} s", what, std::chrono::duration<double>(took).count()));
+    answers_ += outcome.has_value();
+  }
+
+  template <class T>
+  static std::string why(const result<T>& r) {
+    if constexpr (std::is_same_v<T, std::uint64_t>)
+      if (r)
+        return std::to_string(*r);
+    return r ? "done" : r.error().to_string();
+  }
+
+  static bool says_taken_out(const status& why) {
+    return why.detail().find("taken out") != std::string::npos;
+  }
+
+  static constexpr nanoseconds request_timeout = 60s;
+
+  cluster& c_;
+  process& process_;
+  const int number_;
+  const bool may_take_out_;
+  const bool crowded_;
+  std::optional<client> client_;
+  std::vector<task> flow_;
+  std::map<int, expected_number> known_;
+  std::uint64_t value_ = 0;
+  std::uint64_t losses_ = 0;
+  std::uint64_t answers_ = 0;
+};
+
+const std::map<std::string, defect> defects = {
+  {"lost_withdrawal", defect::lost_withdrawal},
+  {"deadline_not_armed", defect::deadline_not_armed},
+  {"older_version_kept", defect::older_version_kept}};
+
+// MILLRACE_SIM_NODES: nodes of each cluster, 3 or more.
+std::vector<std::string> all_buckets() {
+  std::vector<std::string> out = {"a", "b", "c"};
+  auto* wanted = std::getenv("MILLRACE_SIM_NODES");
+  for (int i = 3; wanted && i < std::atoi(wanted); ++i)
+    out.push_back("d" + std::to_string(i));
+  return out;
+}
+const std::vector<std::string> buckets = all_buckets();
+
+// Every file lists the providers beyond the third.
+std::vector<provider_list> with_further(std::vector<provider_list> files) {
+  for (auto& file : files)
+    file.insert(file.end(), buckets.begin() + 3, buckets.end());
+  return files;
+}
+const std::vector<provider_list> any_providers = with_further(beliefs);
+// Files of the same providers, which are called or weighed otherwise.
+const std::vector<provider_list> same_providers =
+  with_further({beliefs[1], beliefs[3], beliefs[4]});
+
+/// What happens to the cluster of one seed.
+class run {
+public:
+  explicit run(std::uint64_t seed)
+    : c_(seed, kinds_of(seed)), files_(c_.random.percent(50) ? any_providers : same_providers) {
+    c_.net->latency_max = nanoseconds{c_.random.between(20'000, 2'000'000)};
+    c_.net->stalls_per_mille = c_.random.percent(50) ? 0 : 20;
+    for (auto& rests : buckets)
+      start(any_providers[1], rests);
+    for (int i = 0; i < users; ++i)
+      users_.push_back(std::make_unique<user>(c_, i, &files_ == &any_providers, crowded_));
+  }
+
+  /// Returns what the run did, as a number.
+  std::uint64_t operator()() {
+    for (int round = 0; round < 4; ++round) {
+      for (auto& one : users_) {
+        one->use(any_file());
+        one->begin(c_.random.between(4, 12) * (crowded_ ? 5 : 1));
+      }
+      auto changes = c_.random.between(0, 5);
+      while (std::ranges::any_of(users_, [](auto& one) { return !one->idle(); })) {
+        c_.in.run_for(nanoseconds{c_.random.below(60'000'000)});
+        if (changes > 0 && changes--)
+          change();
+        check();
+        demand(c_.in.now() < 3600s, "every request ends");
+      }
+      repair();
+    }
+    settle();
+    c_.net->stalls_per_mille = 0;
+    look_at_the_end();
+    rest();
+    return c_.in.trace();
+  }
+
+  std::uint64_t answers() const { return answers_; }
+
+private:
+  static std::map<std::string, std::string> kinds_of(std::uint64_t seed) {
+    dice random{seed ^ 0x5eed};
+    std::map<std::string, std::string> kinds;
+    // A provider in memory that gets another name is another one.
+    for (auto& rests : buckets)
+      kinds[rests] = rests == "b" || random.percent(60) ? "pmem" : "memory";
+    return kinds;
+  }
+
+  void start(const provider_list& file, const std::string& rests) {
+    auto bad = c_.start(file, rests);
+    demand(bad.ok(), "node on-" + rests + " starts: " + bad.to_string());
+  }
+
+  const provider_list& any_file() { return files_[c_.random.below(files_.size())]; }
+
+  // The file of a node lists its provider.
+  const provider_list& file_with(const std::string& rests) {
+    for (;;) {
+      auto& file = any_file();
+      if (std::ranges::count(file, rests, &listed_provider::rests) > 0)
+        return file;
+    }
+  }
+
+  void end(const std::string& rests) {
+    if (c_.random.percent(50))
+      c_.crash(rests);
+    else
+      c_.stop(rests);
+    for (auto& one : users_)
+      if (c_.kind_of(rests) == "memory")
+        one->may_be_lost();
+  }
+
+  void change() {
+    auto& rests = c_.random.one_of(buckets);
+    switch (c_.random.below(4)) {
+    case 0:
+      return end(rests);
+    case 1:
+      if (c_.runs(rests))
+        end(rests);
+      return start(file_with(rests), rests);
+    case 2:
+      if (c_.runs(rests))
+        c_.net->cut(c_.process_of(rests), c_.random.one_of(users_)->in());
+      return;
+    default:
+      return c_.net->heal_all();
+    }
+  }
+
+  void check() const {
+    for (auto& one : users_)
+      one->check();
+  }
+
+  void repair() {
+    c_.net->heal_all();
+    for (auto& rests : buckets)
+      if (!c_.runs(rests))
+        start(file_with(rests), rests);
+  }
+
+  // Whatever a transfer or a peer does, providers are done with every request in time.
+  void settle() {
+    c_.in.run_for(120s);
+    for (auto& rests : buckets)
+      for (auto& p : c_.status_of(rests).providers)
+        demand(
+          p.in_flight + p.queued == 0,
+          fmt::format("provider {} still has {} requests", p.name, p.in_flight + p.queued));
+  }
+
+  void look_at_the_end() {
+    for (auto& rests : buckets) {
+      if (c_.runs(rests))
+        end(rests);
+      start(any_providers[1], rests);
+    }
+    for (auto& one : users_) {
+      one->use(any_providers[1]);
+      one->look_at_the_end();
+    }
+    c_.in.run_for(120s);
+    check();
+    for (auto& one : users_)
+      demand(one->idle(), "every request ends");
+  }
+
+  // Nothing is left of what has ended, and an idle cluster is quiet.
+  void rest() {
+    for (auto& one : users_)
+      answers_ += one->answers();
+    users_.clear();
+    c_.in.run_for(60s);
+    demand(transport::exposed_regions() == exposed_before_, "no memory stays exposed");
+    auto frames = c_.net->frames();
+    auto events = c_.in.events();
+    c_.in.run_for(60s);
+    demand(c_.net->frames() == frames, "an idle cluster sends nothing");
+    demand(c_.in.events() - events < 1000, "an idle cluster is quiet");
+    for (auto& rests : buckets)
+      c_.stop(rests);
+    demand(c_.net->connections() == 0, "no connection is left");
+  }
+
+  cluster c_;
+  const std::vector<provider_list>& files_;
+  const bool crowded_ = c_.random.percent(30);
+  std::vector<std::unique_ptr<user>> users_;
+  std::uint64_t answers_ = 0;
+  const std::size_t exposed_before_ = transport::exposed_regions();
+};
+
+} // namespace
+
+BOOST_AUTO_TEST_SUITE(sim)
+
+BOOST_AUTO_TEST_CASE(models_are_found_in_a_changing_cluster) {
+  std::uint64_t answers = 0;
+  run_seeds(60, [&](std::uint64_t seed) {
+    auto once = [&] {
+      run one{seed};
+      auto did = one();
+      answers += one.answers();
+      return did;
+    };
+    auto did = once();
+    if (seed % 16 == 0 && !is_single_seed())
+      demand(once() == did, "a seed repeats");
+  });
+  BOOST_TEST((answers > 0u || is_single_seed()));
+}
+
+// Proves that the simulator finds defects of these kinds.
+BOOST_DATA_TEST_CASE(
+  a_planted_defect_is_found,
+  data::make(std::vector<std::string>{
+    "lost_withdrawal", "deadline_not_armed", "older_version_kept"}),
+  name) {
+  planted_defect = defects.at(name);
+  auto found = first_that_fails(2000, [](std::uint64_t s) { run{s}(); });
+  planted_defect = defect::none;
+  BOOST_TEST(found.why != "", name << " is not found");
+  std::cout << name << ": seed " << found.seed << ": " << found.why << std::endl;
+}
+
+BOOST_AUTO_TEST_SUITE_END()
