@@ -59,6 +59,10 @@ private:
     model_spec& spec, const checked_spec& checked, const std::vector<described_layer>& layers);
   bool could_fit(const checked_spec& checked, const std::vector<described_layer>& layers) const;
   stored_model_ptr evict_one();
+  bool contains(const std::string& name) const {
+    std::lock_guard guard{mutex_};
+    return models_.contains(name);
+  }
   result<stored_model_ptr> find(const std::string& name, std::uint64_t version);
   status try_erase(const std::string& name);
   status try_pin(const std::string& name, bool pinned);
@@ -207,8 +211,9 @@ result<stored_model> memory_bucket::take_space(
   auto described = layers_->retain(checked.layers, layers);
   if (!described)
     return fail(described.error());
-  auto memory =
-    tensor_blocks::take(*memory_, account_, checked.tensor_bytes, checked.metadata_bytes);
+  auto memory = tensor_blocks::take(
+    *memory_, account_, checked.tensor_bytes, checked.metadata_bytes,
+    is_always_taken(spec, contains(spec.name)));
   if (!memory)
     return fail(memory.error());
   return stored_model{

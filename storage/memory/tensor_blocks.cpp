@@ -25,9 +25,11 @@ std::uint64_t room_bytes(const std::vector<std::uint64_t>& tensor_bytes) noexcep
 
 result<std::shared_ptr<tensor_blocks>> tensor_blocks::take(
   memory_source& memory, std::shared_ptr<space_account> account,
-  const std::vector<std::uint64_t>& tensor_bytes, std::uint64_t metadata_bytes) {
+  const std::vector<std::uint64_t>& tensor_bytes, std::uint64_t metadata_bytes, bool anyway) {
   auto asked = room_bytes(tensor_bytes) + metadata_bytes;
-  if (auto bad = account->take(asked); !bad.ok())
+  if (anyway)
+    account->take_anyway(asked);
+  else if (auto bad = account->take(asked); !bad.ok())
     return fail(std::move(bad));
   std::shared_ptr<tensor_blocks> taken{new tensor_blocks{std::move(account), asked}};
   for (std::uint32_t i = 0; i < tensor_bytes.size(); ++i)

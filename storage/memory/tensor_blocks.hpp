@@ -22,12 +22,13 @@ public:
 
   /// Takes one block for all tensors, each on a 64-byte border. If the memory is too fragmented, it
   /// takes a block for each half of the tensors, and so on down to single tensors. `metadata_bytes`
-  /// of the model are counted with the tensors.
+  /// of the model are counted with the tensors; `anyway`: even beyond the capacity.
   ///
   /// Errors: `no_space` with the bytes asked for, the bytes free, and the capacity.
   static result<std::shared_ptr<tensor_blocks>> take(
     memory_source& memory, std::shared_ptr<space_account> account,
-    const std::vector<std::uint64_t>& tensor_bytes, std::uint64_t metadata_bytes);
+    const std::vector<std::uint64_t>& tensor_bytes, std::uint64_t metadata_bytes,
+    bool anyway = false);
 
   /// Returns one piece for every tensor that has bytes, in order.
   const std::vector<piece>& pieces() const noexcept { return pieces_; }

@@ -2,6 +2,7 @@
 #include <millrace/core/huge_pages.hpp>
 #include <millrace/core/log.hpp>
 #include <millrace/storage/pmem/pool_state.hpp>
+#include <millrace/storage/pmem/repository_space.hpp>
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -69,6 +70,8 @@ status pool_state::load() {
       stored.emplace(v->number(), name);
   for (auto& [number, name] : stored)
     stored_models.touch(name);
+  std::lock_guard guard{layout_mutex};
+  keep_space(*this);
   return {};
 }
 
@@ -81,7 +84,7 @@ void pool_state::populate() {
   for (std::uint64_t i = 0; i < threads; ++i) {
     auto from = std::min(i * part, file.size_bytes);
     auto to = std::min(from + part, file.size_bytes);
-    populating_.emplace_back([this, from, to] { populate_part(from, to); });
+    populating_.push_back(io::start_thread([this, from, to] { populate_part(from, to); }));
   }
 }
 

@@ -118,7 +118,9 @@ status segment_store::trim() {
 }
 
 result<space_lease> segment_store::take(const space_need& need) {
-  if (auto bad = options_.account->take(need.charged_bytes()); !bad.ok())
+  if (need.anyway)
+    options_.account->take_anyway(need.charged_bytes());
+  else if (auto bad = options_.account->take(need.charged_bytes()); !bad.ok())
     return fail(std::move(bad));
   space_lease taken{shared_from_this(), need.charged_bytes(), {}};
   if (need.extents_bytes() == 0)

@@ -30,6 +30,9 @@ struct storing final : io::staged_writer {
   void publish(std::vector<std::uint64_t> digests, completion<std::uint64_t> done);
 
   std::string doing() const override { return "storing model " + spec.name; }
+  bool is_always_taken() const {
+    return storage::is_always_taken(spec, home->table.contains(spec.name));
+  }
 
 protected:
   const io::packing& packed() const override { return packing; }
@@ -99,7 +102,7 @@ change storing::make_change(std::shared_ptr<stored_record> record, completion<st
   change store;
   store.name = spec.name;
   store.files.assign(written_files.begin(), written_files.end());
-  store.removes = is_own_name(spec.name);
+  store.removes = is_always_taken();
   store.stage = [self = self(), record](index_batch& batch) { return self->stage(*record, batch); };
   store.finish = [self = self(), record, done = std::move(done)](const commit_outcome& outcome) {
     if (outcome.uncertain) {
@@ -196,7 +199,7 @@ void reserve_model(
   pending->ticket = std::move(ticket);
   space_need need{
     pending->inlined ? stream_end(pending->packing) : pending->packing.stream_bytes,
-    pending->inlined, checked->metadata_bytes};
+    pending->inlined, checked->metadata_bytes, pending->is_always_taken()};
   auto size = need.charged_bytes() + e->layers->new_bytes(checked->layers, layers);
   auto attempt = [pending, need, ids = std::move(checked->layers), layers = std::move(layers)] {
     return pending->take(need, ids, layers);
@@ -206,7 +209,7 @@ void reserve_model(
       return done(fail(outcome.error().within("storing model " + pending->spec.name)));
     done(std::make_unique<rocksdb_reservation>(pending));
   };
-  if (!is_own_name(pending->spec.name))
+  if (!need.anyway)
     return e->take_space(size, std::move(attempt), 16, std::move(taken));
   auto outcome = attempt();
   taken(outcome.ok() ? result<void>{} : fail(std::move(outcome)));

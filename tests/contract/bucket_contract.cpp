@@ -311,6 +311,40 @@ void a_full_bucket_says_so(const bucket_factory& factory) {
   BOOST_REQUIRE(store(*w.subject, spec_of("b", {5 * mib}), 2));
 }
 
+// Otherwise a full provider could neither learn which providers there are nor erase.
+void a_full_bucket_takes_marks_and_the_providers_own_records(const bucket_factory& factory) {
+  world w{factory, {.capacity_bytes = 8 * mib}};
+  auto own = spec_of(std::string{own_name_prefix} + "placement", {});
+  own.metadata = {{"placement", std::string(500, 'p')}};
+  BOOST_REQUIRE(store(*w.subject, own, 1));
+  std::vector<std::string> names;
+  for (auto size : {mib, mib / 8, mib / 64, kib})
+    for (auto name = std::to_string(size); store(*w.subject, spec_of(name, {size}), 1); name += "+")
+      names.push_back(name);
+  for (std::size_t length : {400, 600, 10'000}) {
+    own.metadata = {{"placement", std::string(length, 'p')}};
+    auto stored = store(*w.subject, own, 1);
+    BOOST_TEST(stored.has_value(), why(stored));
+  }
+  auto mark = spec_of({}, {});
+  mark.pinned = mark.erased = true;
+  mark.group = "default";
+  for (auto& name : {names.front(), names[names.size() / 2], names.back()}) {
+    mark.name = name;
+    auto stored = store(*w.subject, mark, 1);
+    BOOST_TEST(stored.has_value(), name << ": " << why(stored));
+    CHECK_OK(erase(*w.subject, name));
+  }
+  // Marks of names without a model are bounded as models are.
+  auto refused = 0;
+  mark.metadata = {{"", std::string(64 * kib, 'm')}};
+  for (auto i = 0; i < 500 && refused == 0; ++i) {
+    mark.name = "other-" + std::to_string(i);
+    refused += !store(*w.subject, mark, 1);
+  }
+  BOOST_TEST(refused == 1);
+}
+
 // The refusal must come before the bucket allocates anything as large as the model's shape.
 void a_model_larger_than_the_bucket_costs_no_memory(const bucket_factory& factory) {
   world w{factory, {.capacity_bytes = 8 * mib}};
@@ -629,6 +663,7 @@ const named_case cases[] = {
   CASE(ranges_of_digest_blocks_are_read_alone),
   CASE(ranges_that_touch_or_overlap_stay_apart),
   CASE(a_full_bucket_says_so),
+  CASE(a_full_bucket_takes_marks_and_the_providers_own_records),
   CASE(a_model_larger_than_the_bucket_costs_no_memory),
   CASE(the_least_recently_used_model_makes_room),
   CASE(pinned_and_open_models_are_not_evicted),
