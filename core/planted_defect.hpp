@@ -8,9 +8,11 @@ namespace millrace {
 
 enum class defect : std::uint8_t {
   none,
-  lost_withdrawal,    // memory stays exposed after its owner withdrew it
-  deadline_not_armed, // a provider's actor does not look at the deadlines of its requests
-  older_version_kept, // a store leaves an older version at another provider
+  lost_withdrawal,          // memory stays exposed after its owner withdrew it
+  deadline_not_armed,       // a provider's actor does not look at the deadlines of its requests
+  older_version_kept,       // a store leaves an older version at another provider
+  awaited_step_overwritten, // by a rank that is ahead, while the others can still complete it
+  slot_reused_while_read,   // a checkpoint's slot is filled while it is being restored
 };
 
 #if defined(MILLRACE_KILL_POINTS)

@@ -1,6 +1,7 @@
 // The rules: which step is complete, which slot is filled next. Called by saving, opening, erasing
 // and care.
 #include <millrace/core/digest.hpp>
+#include <millrace/core/planted_defect.hpp>
 #include <millrace/storage/pmem/stored_version.hpp>
 
 #include <algorithm>
@@ -169,7 +170,7 @@ bool may_still_save(const shard& s, const version_set& set, std::uint64_t run) n
 } // namespace
 
 bool is_awaited(const model& m, const slot& one, std::uint64_t run) noexcept {
-  if (!one.done())
+  if (!one.done() || is_planted(defect::awaited_step_overwritten))
     return false;
   auto set = set_of(one);
   // A rank that was never registered may come, and then it joins the run.
@@ -209,7 +210,8 @@ int slot_to_fill(const model& m, const shard& s, std::uint64_t step, std::uint64
   int best = -1;
   for (std::size_t i = 0; i < s.slots.size(); ++i) {
     auto& one = s.slots[i];
-    if (!one.reserved() || one.in_use() || static_cast<int>(i) == kept || is_awaited(m, one, run))
+    auto used = is_planted(defect::slot_reused_while_read) ? !one.writer.expired() : one.in_use();
+    if (!one.reserved() || used || static_cast<int>(i) == kept || is_awaited(m, one, run))
       continue;
     if (best >= 0) {
       auto& other = s.slots[best];

@@ -1,14 +1,13 @@
 // Models in a cluster whose nodes crash, stop, change their names and are cut off: what was
 // acknowledged is found, whole; nothing that was replaced comes back.
-#include <millrace/core/planted_defect.hpp>
 #include <millrace/tests/sim/cluster.hpp>
+#include <millrace/tests/sim/planted.hpp>
 #include <millrace/transport/memory/region.hpp>
 
 #include <boost/test/data/test_case.hpp>
 #include <boost/test/unit_test.hpp>
 
 #include <algorithm>
-#include <iostream>
 
 using namespace millrace;
 using namespace millrace::sim;
@@ -206,11 +205,6 @@ private:
   std::uint64_t losses_ = 0;
   std::uint64_t answers_ = 0;
 };
-
-const std::map<std::string, defect> defects = {
-  {"lost_withdrawal", defect::lost_withdrawal},
-  {"deadline_not_armed", defect::deadline_not_armed},
-  {"older_version_kept", defect::older_version_kept}};
 
 // MILLRACE_SIM_NODES: nodes of each cluster, 3 or more.
 std::vector<std::string> all_buckets() {
@@ -411,15 +405,10 @@ BOOST_AUTO_TEST_CASE(models_are_found_in_a_changing_cluster) {
 
 // Proves that the simulator finds defects of these kinds.
 BOOST_DATA_TEST_CASE(
-  a_planted_defect_is_found,
-  data::make(std::vector<std::string>{
-    "lost_withdrawal", "deadline_not_armed", "older_version_kept"}),
-  name) {
-  planted_defect = defects.at(name);
-  auto found = first_that_fails(2000, [](std::uint64_t s) { run{s}(); });
-  planted_defect = defect::none;
-  BOOST_TEST(found.why != "", name << " is not found");
-  std::cout << name << ": seed " << found.seed << ": " << found.why << std::endl;
+  a_planted_defect_of_models_is_found,
+  data::make({defect::lost_withdrawal, defect::deadline_not_armed, defect::older_version_kept}),
+  planted) {
+  find_planted(planted, [](std::uint64_t seed) { run{seed}(); });
 }
 
 BOOST_AUTO_TEST_SUITE_END()

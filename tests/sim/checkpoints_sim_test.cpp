@@ -1,0 +1,364 @@
+// Jobs of 1 to 8 ranks that save in lockstep, while ranks and their node die and are cut off: when
+// every rank has seen `durable` for a step, that step or a later one is restored.
+#include <millrace/tests/sim/cluster.hpp>
+#include <millrace/tests/sim/planted.hpp>
+#include <millrace/transport/memory/region.hpp>
+
+#include <boost/test/data/test_case.hpp>
+#include <boost/test/unit_test.hpp>
+
+#include <algorithm>
+
+using namespace millrace;
+using namespace millrace::sim;
+using namespace millrace::testing;
+
+namespace {
+
+constexpr auto model = "job";
+const provider_list pool_alone = {{"a"}};
+
+/// What the ranks of a job know of each other, as collective calls of a real job would tell them.
+struct board {
+  std::uint32_t world_size = 1;
+  bool lockstep = true;              // otherwise ranks run ahead, as far as their saves let them
+  std::vector<std::uint64_t> fences; // left by each rank
+  std::map<std::uint64_t, std::set<std::uint32_t>> durable;
+  std::uint64_t least = 0; // all ranks have seen `durable` for it
+
+  void saw_durable(std::uint32_t rank, std::uint64_t step) {
+    auto& by = durable[step];
+    by.insert(rank);
+    if (by.size() == world_size)
+      least = std::max(least, step);
+  }
+  bool all_left(std::uint64_t fence) const {
+    return std::ranges::all_of(fences, [&](auto count) { return count >= fence; });
+  }
+};
+
+/// A rank of a job, in a process of its own.
+class rank {
+public:
+  rank(cluster& c, board& all, std::uint32_t number, std::size_t elements)
+    : c_(c), all_(all), number_(number),
+      process_(c.in.start_process("rank-" + std::to_string(number))), memory_(elements),
+      must_restore_(all.least) {
+    c_.in.as(process_, [&] {
+      client_.emplace(client::of(c_.settings(pool_alone)).value());
+      flow_.push_back(train());
+    });
+  }
+  ~rank() { end(); }
+
+  /// Its process dies.
+  void end() {
+    if (!client_)
+      return;
+    over_ = true;
+    c_.in.kill(process_);
+    c_.in.as(process_, [&] {
+      job_.reset();
+      client_.reset();
+    });
+    c_.in.bury(process_);
+  }
+
+  /// Ends in order after the present step.
+  void stop() { stopping_ = true; }
+  bool done() const { return flow_.front().done(); }
+  void check() const { flow_.front().check(); }
+  process& in() { return process_; }
+  std::uint64_t saved() const { return saved_; }
+
+private:
+  task train() {
+    co_await attach();
+    if (over_)
+      co_return;
+    co_await resume();
+    while (!over_ && !stopping_) {
+      if (all_.lockstep)
+        co_await meet();
+      co_await delay{c_.in, nanoseconds{c_.random.below(step_time_max_)}};
+      if (!over_)
+        co_await save();
+      if (!over_ && c_.random.percent(20))
+        co_await look_at(static_cast<std::uint32_t>(c_.random.below(all_.world_size)));
+    }
+  }
+
+  // The provider may be away, or still know the job that has just died.
+  task attach() {
+    while (!over_) {
+      auto made = co_await client_->checkpointer(options(), views());
+      if (over_)
+        co_return;
+      c_.in.say(fmt::format("{} attaches: {}", process_.name, why(made)));
+      if (made) {
+        job_.emplace(*made);
+        co_return;
+      }
+      demand_may_fail("attaching", made.error());
+      co_await delay{c_.in, 50ms};
+    }
+  }
+
+  task resume() {
+    while (!over_) {
+      auto now = co_await job_->describe();
+      if (over_)
+        co_return;
+      if (now && now->complete_steps.empty()) {
+        demand(must_restore_ == 0, fmt::format("step {} is there", must_restore_));
+        co_return;
+      }
+      if (now) {
+        auto restored = co_await job_->restore();
+        if (over_)
+          co_return;
+        c_.in.say(fmt::format("{} restores: {}", process_.name, why(restored)));
+        if (restored) {
+          take_over(restored->version);
+          co_return;
+        }
+        now = fail(restored.error());
+      }
+      demand_may_fail("restoring", now.error());
+      co_await delay{c_.in, 50ms};
+    }
+  }
+
+  void take_over(std::uint64_t step) {
+    step_ = step;
+    demand(
+      step >= must_restore_,
+      fmt::format("{} restores {}, all ranks had saved {}", process_.name, step, must_restore_));
+    auto right =
+      static_cast<std::ptrdiff_t>(memory_.size()) == std::ranges::count(memory_, content(step));
+    demand(right, fmt::format("{} has the bytes of step {}", process_.name, step));
+  }
+
+  task save() {
+    ++step_;
+    std::ranges::fill(memory_, content(step_));
+    auto mode = c_.random.percent(20) ? save_mode::snapshot : save_mode::direct;
+    auto at = c_.in.now();
+    auto saving = job_->save(step_, mode);
+    saving.durable.then([this, step = step_](const result<save_receipt>& r) {
+      if (r && !over_) {
+        ++saved_;
+        all_.saw_durable(number_, step);
+      }
+    });
+    auto staged = co_await saving.staged;
+    if (over_)
+      co_return;
+    demand(c_.in.now() - at < 120s, "a save ends by its deadline");
+    c_.in.say(fmt::format("{} saves {}: {}", process_.name, step_, why(staged)));
+    if (staged)
+      co_return;
+    demand_may_fail("saving", staged.error());
+    static_cast<void>(job_->fence()); // nothing is in flight: takes the failure
+    co_await delay{c_.in, 5ms};
+  }
+
+  // While that rank goes on saving.
+  task look_at(std::uint32_t other) {
+    std::vector<std::uint64_t> copy(memory_.size());
+    auto into = views_of(copy);
+    auto restored = co_await job_->restore_shard(other, into);
+    if (over_)
+      co_return;
+    if (!restored) {
+      demand_may_fail("reading a shard", restored.error());
+      co_return;
+    }
+    auto expected = restored->version * 100 + other;
+    demand(
+      std::ranges::count(copy, expected) == std::ssize(copy),
+      fmt::format("rank {} has the bytes of step {}", other, restored->version));
+  }
+
+  // No rank trains on before all have left the same fence.
+  task meet() {
+    auto mine = ++all_.fences[number_];
+    while (!over_ && !stopping_ && !all_.all_left(mine))
+      co_await delay{c_.in, nanoseconds{c_.random.between(50'000, 300'000)}};
+  }
+
+  checkpoint_options options() const {
+    checkpoint_options o;
+    o.model = model;
+    o.rank = number_;
+    o.world_size = all_.world_size;
+    return o;
+  }
+  std::vector<tensor_view> views() { return views_of(memory_); }
+  static std::vector<tensor_view> views_of(std::vector<std::uint64_t>& memory) {
+    std::vector<tensor_view> all;
+    auto half = memory.size() / 2;
+    auto first = std::span{memory}.first(half), second = std::span{memory}.subspan(half);
+    all.push_back(tensor_view::dense("first", dtype::u64, {first.size()}, first));
+    all.push_back(tensor_view::dense("second", dtype::u64, {second.size()}, second));
+    return all;
+  }
+  std::uint64_t content(std::uint64_t step) const { return step * 100 + number_; }
+
+  static void demand_may_fail(const std::string& doing, const status& bad) {
+    auto code = bad.code();
+    demand(
+      code == errc::unavailable || code == errc::peer_lost || code == errc::not_found ||
+        code == errc::busy || code == errc::deadline_exceeded,
+      doing + " failed with " + bad.to_string());
+  }
+  template <class T>
+  static std::string why(const result<T>& r) {
+    return r ? "done" : r.error().to_string();
+  }
+
+  cluster& c_;
+  board& all_;
+  const std::uint32_t number_;
+  process& process_;
+  std::vector<std::uint64_t> memory_;
+  const std::uint64_t must_restore_;
+  const std::uint64_t step_time_max_ = c_.random.between(1, 10) * 1'000'000;
+  std::optional<client> client_;
+  std::optional<checkpointer> job_;
+  std::vector<task> flow_;
+  std::uint64_t step_ = 0;
+  std::uint64_t saved_ = 0;
+  bool over_ = false;
+  bool stopping_ = false;
+};
+
+class run {
+public:
+  explicit run(std::uint64_t seed) : c_(seed, {{"a", "pmem"}}) {
+    c_.net->latency_max = nanoseconds{c_.random.between(20'000, 1'000'000)};
+    all_.world_size = static_cast<std::uint32_t>(c_.random.between(1, 8));
+    all_.lockstep = c_.random.percent(50);
+    elements_ = c_.random.between(2, 4000);
+    start_node();
+    start_job();
+  }
+
+  std::uint64_t operator()() {
+    for (int round = 0; round < 6; ++round) {
+      await_steps(c_.random.between(1, 4));
+      c_.in.run_for(nanoseconds{c_.random.below(20'000'000)});
+      happen();
+    }
+    await_steps(1);
+    end_in_order();
+    rest();
+    return c_.in.trace();
+  }
+
+private:
+  void start_node() {
+    auto bad = c_.start(pool_alone, "a");
+    demand(bad.ok(), "the node starts: " + bad.to_string());
+  }
+  void start_job() {
+    all_.fences.assign(all_.world_size, 0);
+    all_.durable.clear();
+    for (std::uint32_t i = 0; i < all_.world_size; ++i)
+      ranks_.push_back(std::make_unique<rank>(c_, all_, i, elements_));
+  }
+  void end_job() { ranks_.clear(); }
+
+  void happen() {
+    auto& one = c_.random.one_of(ranks_);
+    switch (c_.random.below(5)) {
+    case 0: // a rank, then its job
+      one->end();
+      c_.in.run_for(nanoseconds{c_.random.below(20'000'000)});
+      end_job();
+      return start_job();
+    case 1:
+      c_.crash("a");
+      c_.in.run_for(nanoseconds{c_.random.below(200'000'000)});
+      return start_node();
+    case 2:
+      c_.stop("a");
+      return start_node();
+    case 3:
+      c_.net->cut(one->in(), c_.process_of("a"));
+      c_.in.run_for(nanoseconds{c_.random.below(20'000'000'000)});
+      return c_.net->heal_all();
+    default:
+      c_.crash("a");
+      end_job();
+      start_node();
+      start_job();
+    }
+  }
+
+  void check() const {
+    for (auto& one : ranks_)
+      one->check();
+  }
+
+  void await_steps(std::uint64_t more) {
+    auto until = all_.least + more;
+    auto since = c_.in.now();
+    while (all_.least < until) {
+      c_.in.run_for(5ms);
+      check();
+      demand(c_.in.now() - since < 600s, "an undisturbed job goes on");
+    }
+  }
+
+  void end_in_order() {
+    for (auto& one : ranks_)
+      one->stop();
+    c_.in.run_for(130s);
+    check();
+    for (auto& one : ranks_)
+      demand(one->done(), "a save ends by its deadline");
+    for (auto& p : c_.status_of("a").providers)
+      demand(p.checkpoints.saves_in_flight + p.checkpoints.saves_queued == 0, "no save is left");
+    end_job();
+  }
+
+  void rest() {
+    c_.in.run_for(60s);
+    demand(transport::exposed_regions() == exposed_before_, "no memory stays exposed");
+    auto frames = c_.net->frames();
+    c_.in.run_for(60s);
+    demand(c_.net->frames() == frames, "an idle cluster sends nothing");
+    c_.stop("a");
+    demand(c_.net->connections() == 0, "no connection is left");
+  }
+
+  cluster c_;
+  board all_;
+  std::uint64_t elements_ = 0;
+  std::vector<std::unique_ptr<rank>> ranks_;
+  const std::size_t exposed_before_ = transport::exposed_regions();
+};
+
+} // namespace
+
+BOOST_AUTO_TEST_SUITE(sim)
+
+BOOST_AUTO_TEST_CASE(steps_that_all_ranks_saved_are_restored) {
+  run_seeds(60, [](std::uint64_t seed) {
+    auto did = run{seed}();
+    if (seed % 16 == 0 && !is_single_seed())
+      demand(run{seed}() == did, "a seed repeats");
+  });
+}
+
+// Proves that the simulator finds defects of these kinds.
+BOOST_DATA_TEST_CASE(
+  a_planted_defect_of_checkpoints_is_found,
+  boost::unit_test::data::make(
+    {defect::awaited_step_overwritten, defect::slot_reused_while_read, defect::lost_withdrawal}),
+  planted) {
+  find_planted(planted, [](std::uint64_t seed) { run{seed}(); });
+}
+
+BOOST_AUTO_TEST_SUITE_END()

@@ -1,0 +1,32 @@
+// Proves that a scenario finds a defect. Used by the scenarios' tests.
+#pragma once
+
+#include <millrace/core/planted_defect.hpp>
+#include <millrace/tests/support/seeds.hpp>
+
+#include <boost/test/unit_test.hpp>
+
+#include <functional>
+#include <iostream>
+#include <ostream>
+
+namespace millrace {
+
+inline std::ostream& operator<<(std::ostream& out, defect one) {
+  return out << "defect " << static_cast<int>(one);
+}
+
+} // namespace millrace
+
+namespace millrace::sim {
+
+/// Runs seeds with a defect turned on until one breaks a promise; 2,000 at most.
+inline void find_planted(defect one, const std::function<void(std::uint64_t)>& run) {
+  planted_defect = one;
+  auto found = testing::first_that_fails(2000, run);
+  planted_defect = defect::none;
+  BOOST_TEST(found.why != "");
+  std::cout << one << ": seed " << found.seed << ": " << found.why << std::endl;
+}
+
+} // namespace millrace::sim
