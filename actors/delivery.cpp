@@ -17,7 +17,7 @@ namespace {
 thread_local inline_unit* innermost = nullptr;
 
 bool deterministic(caf::actor_system& system) {
-  return !simulated &&
+  return !simulated() &&
     dynamic_cast<caf::scheduler::test_coordinator*>(&system.scheduler()) != nullptr;
 }
 

@@ -22,8 +22,8 @@ struct steady_clock {
   static constexpr bool is_steady = true;
 
   static time_point now() noexcept {
-    if (simulated) [[unlikely]]
-      return time_point{simulated->now()};
+    if (simulated()) [[unlikely]]
+      return time_point{simulated()->now()};
     return base::now();
   }
 };
@@ -32,8 +32,8 @@ using time_point = steady_clock::time_point;
 /// The wall clock in nanoseconds since the epoch, as records keep it.
 inline std::uint64_t wall_clock_ns() noexcept {
   using namespace std::chrono;
-  if (simulated) [[unlikely]]
-    return simulated->wall_clock_ns();
+  if (simulated()) [[unlikely]]
+    return simulated()->wall_clock_ns();
   return static_cast<std::uint64_t>(
     duration_cast<nanoseconds>(system_clock::now().time_since_epoch()).count());
 }
@@ -44,10 +44,10 @@ template <class Done>
 bool wait_until(
   std::condition_variable& changed, std::unique_lock<std::mutex>& lock, time_point deadline,
   Done done) {
-  if (!simulated) [[likely]]
+  if (!simulated()) [[likely]]
     return changed.wait_until(lock, deadline, done);
   lock.unlock();
-  static_cast<void>(simulated->run_until(
+  static_cast<void>(simulated()->run_until(
     [&] {
       std::lock_guard guard{*lock.mutex()};
       return done();
@@ -58,8 +58,8 @@ bool wait_until(
 }
 
 inline void sleep_for(steady_clock::duration time) {
-  if (simulated) [[unlikely]]
-    simulated->run_until([] { return false; }, simulated->now() + time);
+  if (simulated()) [[unlikely]]
+    simulated()->run_until([] { return false; }, simulated()->now() + time);
   else
     std::this_thread::sleep_for(time);
 }

@@ -48,11 +48,11 @@ const unsigned char* chars(std::span<const std::byte> bytes) noexcept {
 } // namespace
 
 std::uint32_t this_process() noexcept {
-  return simulated ? simulated->this_pid() : static_cast<std::uint32_t>(::getpid());
+  return simulated() ? simulated()->this_pid() : static_cast<std::uint32_t>(::getpid());
 }
 
 const peer_id& this_peer() noexcept {
-  return simulated ? simulated->this_peer() : own_identity().id;
+  return simulated() ? simulated()->this_peer() : own_identity().id;
 }
 
 const identity_key& this_peer_key() noexcept { return own_identity().key; }

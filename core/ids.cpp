@@ -16,8 +16,8 @@ void assertion_failed(const char* expression, const char* file, int line) noexce
 }
 
 void random_bytes(void* data, std::size_t size_bytes) noexcept {
-  if (simulated)
-    return simulated->fill_random(static_cast<std::byte*>(data), size_bytes);
+  if (simulated())
+    return simulated()->fill_random(static_cast<std::byte*>(data), size_bytes);
   static const bool ready = sodium_init() >= 0;
   MILLRACE_ASSERT(ready);
   randombytes_buf(data, size_bytes);

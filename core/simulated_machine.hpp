@@ -38,11 +38,18 @@ public:
   virtual bool run_until(const std::function<bool()>& done, nanoseconds deadline) = 0;
 };
 
-/// Null but in a test that simulates. Set it while no thread runs.
 #if defined(MILLRACE_KILL_POINTS)
-inline constinit simulated_machine* simulated = nullptr;
-#else
-inline constexpr simulated_machine* simulated = nullptr;
+/// Set while no thread runs, by a test that simulates.
+inline constinit simulated_machine* simulating_machine = nullptr;
 #endif
+
+/// Returns null but in a test that simulates; always in builds without kill points.
+inline simulated_machine* simulated() noexcept {
+#if defined(MILLRACE_KILL_POINTS)
+  return simulating_machine;
+#else
+  return nullptr;
+#endif
+}
 
 } // namespace millrace

@@ -1,5 +1,6 @@
 // The part of a connection that runs on the loop: reading, handshake, heartbeats, closing.
 #include <millrace/core/assert.hpp>
+#include <millrace/core/identity.hpp>
 #include <millrace/core/log.hpp>
 #include <millrace/net/channel/connection.hpp>
 #include <millrace/net/tls/context.hpp>

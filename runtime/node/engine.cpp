@@ -162,8 +162,8 @@ void release(std::shared_ptr<engine> e) {
   bool inside = e &&
     (e->loop()->on_loop() || actors::handler_scope::inside() ||
      actors::inline_unit::current(e->system()));
-  if (inside && simulated)
-    simulated->run_later([e = std::move(e)] {});
+  if (inside && simulated())
+    simulated()->run_later([e = std::move(e)] {});
   else if (inside)
     elsewhere.add(std::move(e));
 }

@@ -3,6 +3,7 @@
 #include <millrace/actors/wire/session.hpp>
 #include <millrace/config/place.hpp>
 #include <millrace/config/users.hpp>
+#include <millrace/core/identity.hpp>
 #include <millrace/core/log.hpp>
 #include <millrace/net/network_options.hpp>
 #include <millrace/runtime/client/calls/client_core.hpp>

@@ -32,11 +32,9 @@ public:
   static platform& of_this_process();
 };
 
-/// Null but in a test that simulates, see `simulated_machine`.
 #if defined(MILLRACE_KILL_POINTS)
+/// Set by a test that simulates, see `simulated_machine`.
 inline constinit platform* simulated_platform = nullptr;
-#else
-inline constexpr platform* simulated_platform = nullptr;
 #endif
 
 } // namespace millrace::runtime

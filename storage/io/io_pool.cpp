@@ -6,7 +6,7 @@
 namespace millrace::storage::io {
 
 io_pool::io_pool(std::uint32_t threads, std::string owner) : owner_(std::move(owner)) {
-  for (std::uint32_t i = 0; i < threads && !simulated; ++i)
+  for (std::uint32_t i = 0; i < threads && !simulated(); ++i)
     threads_.emplace_back([jobs = queue_] { run(jobs); });
 }
 
@@ -16,8 +16,8 @@ void io_pool::post(job work) {
     if (!queue_->stopping) {
       queue_->jobs.push_back(std::move(work));
       queue_->changed.notify_one();
-      if (simulated)
-        simulated->run_later([jobs = queue_] {
+      if (simulated())
+        simulated()->run_later([jobs = queue_] {
           std::unique_lock held{jobs->mutex};
           if (!jobs->jobs.empty())
             run_one(*jobs, held);
@@ -80,9 +80,9 @@ void io_pool::stop() {
 }
 
 std::thread start_thread(std::function<void()> job) {
-  if (!simulated)
+  if (!simulated())
     return std::thread{std::move(job)};
-  simulated->run_later(std::move(job));
+  simulated()->run_later(std::move(job));
   return {};
 }
 

@@ -22,7 +22,7 @@ staging_queue::staging_queue(
   : waiting_max_(waiting_max) {
   shared_->owner = std::move(owner);
   shared_->memory = std::move(memory);
-  if (!simulated)
+  if (!simulated())
     thread_ = std::thread{[s = shared_] { s->run(); }};
 }
 
@@ -64,28 +64,31 @@ void staging_queue::stop() {
   }
   shared_->wake();
   join_or_detach(thread_);
-  if (simulated)
+  if (simulated())
     shared_->end_gone();
 }
 
 void staging_queue::shared::wake() {
   {
     std::lock_guard guard{mutex};
-    if (std::exchange(returned, true) && simulated)
+    if (std::exchange(returned, true) && simulated())
       return;
   }
   changed.notify_one();
-  if (simulated)
-    simulated->run_later([self = shared_from_this()] { self->run_simulated(); });
+  if (simulated())
+    simulated()->run_later([self = shared_from_this()] { self->run_simulated(); });
 }
 
 void staging_queue::shared::run_simulated() {
+  auto* machine = simulated();
+  if (!machine)
+    return;
   returned = false;
   end_gone();
   while (serve_first()) {
   }
   if (!waiting.empty() && !std::exchange(returned, true))
-    simulated->run_later([self = shared_from_this()] { self->run_simulated(); }, look_again);
+    machine->run_later([self = shared_from_this()] { self->run_simulated(); }, look_again);
 }
 
 void staging_queue::shared::run() {

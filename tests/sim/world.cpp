@@ -60,9 +60,9 @@ void simulated_loop::help(const std::function<bool()>& done, time_point deadline
 }
 
 world::world(std::uint64_t seed) : random(seed) {
-  demand(simulated == nullptr, "there is one world at a time");
+  demand(simulating_machine == nullptr, "there is one world at a time");
   current_ = &start_process("outside");
-  simulated = this;
+  simulating_machine = this;
 }
 
 world::~world() {
@@ -71,7 +71,7 @@ world::~world() {
     due_.clear();
     std::exchange(living_.events, {}).clear();
   }
-  simulated = nullptr;
+  simulating_machine = nullptr;
 }
 
 process& world::start_process(const std::string& name) {
