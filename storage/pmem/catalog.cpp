@@ -169,12 +169,6 @@ result<std::uint64_t> write_table(pool_state& state, change& into, const table_m
   return object;
 }
 
-std::uint64_t table_bytes(const pool_state& state) {
-  return state.table_object == 0
-    ? sizeof(table_header)
-    : reinterpret_cast<const table_header*>(state.address(state.table_object))->total_bytes;
-}
-
 std::span<const std::byte> store_record(
   pool_state& state, const slot_owner& s, std::uint64_t number, const slot& one,
   const std::vector<std::uint64_t>& digests) {

@@ -52,9 +52,6 @@ byte_buffer index_bytes(
 /// Errors: `no_space`.
 result<std::uint64_t> write_table(pool_state& state, change& into, const table_map& next);
 
-/// Returns the bytes of the present table. Needs `layout_mutex`.
-std::uint64_t table_bytes(const pool_state& state);
-
 /// Stores the record of a slot's version and returns its range, which is not written back.
 std::span<const std::byte> store_record(
   pool_state& state, const slot_owner& s, std::uint64_t number, const slot& one,

@@ -2,7 +2,6 @@
 #include <millrace/core/huge_pages.hpp>
 #include <millrace/core/log.hpp>
 #include <millrace/storage/pmem/pool_state.hpp>
-#include <millrace/storage/pmem/repository_space.hpp>
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -70,8 +69,6 @@ status pool_state::load() {
       stored.emplace(v->number(), name);
   for (auto& [number, name] : stored)
     stored_models.touch(name);
-  std::lock_guard guard{layout_mutex};
-  keep_space(*this);
   return {};
 }
 

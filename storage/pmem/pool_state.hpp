@@ -22,8 +22,6 @@
 
 namespace millrace::storage::pmem {
 
-struct kept_space; // repository_space.hpp
-
 /// Requests to a disk are cut to this size, so that several threads work on one window.
 inline constexpr std::uint64_t job_bytes_max = 1u << 20;
 
@@ -76,8 +74,6 @@ struct pool_state : std::enable_shared_from_this<pool_state> {
   table_map table;
   std::uint64_t table_object = 0;
   std::uint64_t last_version = 0; // of the repository
-  /// Reserved for what a full pool must take, see `kept_space`. Null when there is no space.
-  std::unique_ptr<kept_space> kept;
 
   mutable std::mutex models_mutex;
   std::map<std::string, std::shared_ptr<model>> models;

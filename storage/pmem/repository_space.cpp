@@ -11,57 +11,39 @@ namespace millrace::storage::pmem {
 
 namespace {
 
-// What is kept for an index: enough for the views of some hundred providers.
-constexpr std::uint64_t kept_index_bytes = 32 << 10;
-// So many entries may a table have gained when the next one is kept.
-constexpr std::uint64_t kept_table_more = 4096;
-
 // Needs `layout_mutex`.
-status reserve_objects(
-  pool_state& state, stored_version& v, std::uint64_t body_bytes, bool always) {
+status reserve_objects(pool_state& state, stored_version& v, std::uint64_t body_bytes) {
   auto& into = v.reserved.emplace(*state.objects);
   auto made = reserve_slot(state, into, v, 0);
   if (!made)
     return made.error();
   v.slots[0] = std::move(*made);
   state.persist.fence(); // another thread may publish
-  auto size = std::max(
-    sizeof(index_header) + body_bytes, v.uses_kept_space ? kept_index_bytes : std::uint64_t{0});
-  auto index = into.reserve(size, object_type::stored_index);
+  auto index = into.reserve(sizeof(index_header) + body_bytes, object_type::stored_index);
   if (!index)
     return index.error();
   v.index = *index;
   v.index_bytes = into.reserved_bytes();
   auto used = *state.stored_bytes + v.heap_bytes();
+  auto always = is_always_taken(v.spec, state.find(v.spec.name) != nullptr);
   if (used > capacity_of(state) && !always)
     return {errc::no_space, "the repository is full"};
   return {};
 }
 
-void give_back(stored_version& v) {
-  v.reserved.reset();
-  v.slots[0] = {};
-  v.index = v.index_bytes = 0;
-}
-
 status try_take(
-  pool_state& state, stored_version& v, std::uint64_t body_bytes, bool always,
-  std::uint64_t& asked) {
+  pool_state& state, stored_version& v, std::uint64_t body_bytes, std::uint64_t& asked) {
   std::lock_guard guard{state.layout_mutex};
-  auto outcome = reserve_objects(state, v, body_bytes, always);
-  if (outcome.code() == errc::no_space && always && state.kept) {
-    give_back(v);
-    v.uses_kept_space = true;
-    state.kept->record.cancel_after(0);
-    outcome = reserve_objects(state, v, body_bytes, always);
-  }
+  auto outcome = reserve_objects(state, v, body_bytes);
   MILLRACE_KILL_POINT("pmem.store.reserved");
   if (outcome.ok()) {
     v.taken = {state.stored_bytes, v.heap_bytes()};
     return outcome;
   }
   asked = std::max(v.shape->packed.stream_bytes + body_bytes, v.heap_bytes());
-  give_back(v);
+  v.reserved.reset();
+  v.slots[0] = {};
+  v.index = v.index_bytes = 0;
   return outcome;
 }
 
@@ -121,20 +103,6 @@ status no_room(const pool_state& state, std::uint64_t asked, std::uint64_t free)
 
 } // namespace
 
-void keep_space(pool_state& state) {
-  if (!state.kept)
-    state.kept = std::make_unique<kept_space>(*state.objects);
-  auto& record = state.kept->record;
-  if (
-    record.size() == 0 &&
-    !(record.reserve(slot_object_bytes(0, 0), object_type::slot) &&
-      record.reserve(kept_index_bytes, object_type::stored_index)))
-    record.cancel_after(0);
-  auto& table = state.kept->table;
-  if (table.size() == 0)
-    static_cast<void>(table.reserve(table_bytes(state) + kept_table_more, object_type::table));
-}
-
 status check_possible(pool_state& state, std::uint64_t size_bytes) {
   if (size_bytes <= capacity_of(state))
     return {};
@@ -142,10 +110,10 @@ status check_possible(pool_state& state, std::uint64_t size_bytes) {
 }
 
 // No model is evicted for one that would not fit into the empty repository.
-status take_space(pool_state& state, stored_version& v, std::uint64_t body_bytes, bool always) {
+status take_space(pool_state& state, stored_version& v, std::uint64_t body_bytes) {
   for (auto judged = false;;) {
     std::uint64_t asked = 0;
-    auto outcome = try_take(state, v, body_bytes, always, asked);
+    auto outcome = try_take(state, v, body_bytes, asked);
     if (outcome.ok() || outcome.code() != errc::no_space)
       return outcome;
     if (state.options.models_full == when_full::refuse)

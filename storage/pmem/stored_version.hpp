@@ -51,7 +51,6 @@ struct stored_version : slot_owner {
   /// The reservation of its objects until it is published. An unpublished version leaves nothing
   /// behind.
   std::optional<change> reserved;
-  bool uses_kept_space = false; // and its table does, see `kept_space`
 
   std::uint64_t number() const noexcept { return key.number; }
   std::uint64_t stored_at_ns() const noexcept { return slots[0].saved_at_ns; }

@@ -90,8 +90,6 @@ result<std::uint64_t> storing::finish() {
   v.key.number = one.step = one.sequence = state.last_version + 1;
   one.saved_at_ns = wall_clock_ns();
   one.state = slot_state::done;
-  if (v.uses_kept_space && state.kept)
-    state.kept->table.cancel_after(0);
   if (auto bad = write(next, table, old.get()); !bad.ok())
     return fail(std::move(bad));
   MILLRACE_KILL_POINT("pmem.store.before_publish");
@@ -110,7 +108,6 @@ result<std::uint64_t> storing::finish() {
     }
   }
   of_->versions.emplace(v.number(), version_);
-  keep_space(state);
   touch_stored(state, of_->name);
   return v.number();
 }
@@ -168,8 +165,7 @@ result<std::unique_ptr<reservation>> reserve_model(
   auto body = encode_body(*state, v);
   if (!body)
     return fail(body.error().within(context));
-  auto always = is_always_taken(v.spec, state->find(v.spec.name) != nullptr);
-  if (auto bad = take_space(*state, v, body->size(), always); !bad.ok())
+  if (auto bad = take_space(*state, v, body->size()); !bad.ok())
     return fail(bad.within(context));
   auto slot = lease_to_write(state, expect_version(*state, v.spec.name), *version, 0);
   return hand_out(std::make_shared<storing>(

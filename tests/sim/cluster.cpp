@@ -49,7 +49,7 @@ std::string cluster::text(const provider_list& file) const {
       "weight: {}, {} {} }}]\n",
       p.rests, path, p.name, p.group, p.weight, p.id.empty() ? "" : "id: " + p.id + ",",
       kind == "memory" ? "bucket: memory, capacity: 4MiB"
-                       : "bucket: pmem, window: 1MiB, capacity: 16MiB, path: " + path);
+                       : "bucket: pmem, window: 1MiB, capacity: 32MiB, path: " + path);
   }
   return out;
 }

@@ -17,7 +17,7 @@ namespace data = boost::unit_test::data;
 namespace {
 
 constexpr int users = 3, names_each = 4;
-constexpr std::size_t elements_max = 20'000; // below and above what goes with a request
+constexpr std::size_t elements_max = 4'000; // below and above what goes with a request
 
 std::vector<std::uint64_t> content(std::uint64_t value, std::size_t elements) {
   return std::vector<std::uint64_t>(elements, value);

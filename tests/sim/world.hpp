@@ -245,15 +245,25 @@ private:
   std::shared_ptr<end> end_;
 };
 
-/// `co_await delay{world, time}` goes on in the same process later. A flow of a process that dies
-/// stays where it is.
+/// `co_await delay{world, time}` goes on in the same process later, or when that is buried.
 struct delay {
   world& in;
   nanoseconds time;
 
   bool await_ready() const noexcept { return false; }
   void await_suspend(std::coroutine_handle<> handle) const {
-    in.after(in.current(), time, [handle] { handle.resume(); });
+    // Dropped, it goes on, too: the flow must end.
+    struct going_on {
+      std::coroutine_handle<> flow;
+      ~going_on() { go(); }
+      void go() {
+        if (auto it = std::exchange(flow, nullptr))
+          it.resume();
+      }
+    };
+    auto one = std::make_shared<going_on>();
+    one->flow = handle;
+    in.after(in.current(), time, [one] { one->go(); });
   }
   void await_resume() const noexcept {}
 };

@@ -276,25 +276,18 @@ pending_save shard_state::save(std::uint64_t step, save_mode mode) {
   return {step, record->staged.get_future(), record->durable.get_future()};
 }
 
-// The caller holds the mutex. Returns false if the save was over already.
-bool shard_state::end_failed(const save_record_ptr& record, const status& why) {
-  if (std::exchange(record->over, true))
-    return false;
-  std::erase(saves_, record);
-  if (!failed_)
-    failed_ = why;
-  return true;
-}
-
 // After this, nothing begins to read the tensors for this save, also if it has not been sent yet.
 void shard_state::cancel(const save_record_ptr& record) {
   if (record->staged.get_future().ready())
     return;
   status why{errc::cancelled, "cancelled by the caller"};
   {
-    // It may be failing on another thread, which has not withdrawn the memory yet.
     std::lock_guard guard{mutex_};
-    end_failed(record, why);
+    if (std::exchange(record->over, true))
+      return;
+    std::erase(saves_, record);
+    if (!failed_)
+      failed_ = why;
   }
   abandon(why);
   record->staged.set(fail(why));
@@ -412,8 +405,11 @@ void shard_state::fail_save(
   bool in_reach;
   {
     std::lock_guard guard{mutex_};
-    if (!end_failed(record, why))
+    if (std::exchange(record->over, true))
       return;
+    std::erase(saves_, record);
+    if (!failed_)
+      failed_ = why;
     in_reach = region_ && record->exposure == exposure_;
   }
   if (registration != 0 && ends_registration(why.code()))

@@ -77,7 +77,6 @@ private:
   bool begins_anew(const save_record_ptr& record, std::uint64_t registration, const status& why);
   void fail_save(const save_record_ptr& record, std::uint64_t registration, const status& why);
   void forget(const save_record_ptr& record);
-  bool end_failed(const save_record_ptr& record, const status& why);
   void forget_registration(std::uint64_t registration);
   void withdraw();
   void abandon(const status& why);

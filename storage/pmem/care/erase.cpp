@@ -3,7 +3,6 @@
 #include <millrace/core/kill_point.hpp>
 #include <millrace/storage/pmem/care/erase.hpp>
 #include <millrace/storage/pmem/catalog.hpp>
-#include <millrace/storage/pmem/repository_space.hpp>
 #include <millrace/storage/pmem/stored_version.hpp>
 
 #include <algorithm>
@@ -54,7 +53,6 @@ status remove_owner(pool_state& state, model& m, slot_owner& s) {
     MILLRACE_KILL_POINT("pmem.erase.after_publish");
     state.table = std::move(next);
     state.table_object = *table;
-    keep_space(state);
   }
   s.index = 0;
   if (s.key.kind == entry_kind::shard)
