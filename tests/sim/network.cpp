@@ -157,6 +157,8 @@ void connection::deliver(int to, std::function<void()> arrive) {
   s.arrives = sent;
   at_side(to, sent - now, [self = shared_from_this(), to, arrive = std::move(arrive)] {
     auto& here = self->sides_[to];
+    if (!here.open)
+      return;
     if (self->is_cut() || !here.held_back.empty())
       here.held_back.push_back(arrive);
     else
@@ -183,6 +185,7 @@ void connection::end_of_other(int from, const status& why) {
 void connection::ended(int which, const status& why) {
   auto& s = sides_[which];
   auto handler = std::exchange(s.handler, nullptr);
+  s.held_back.clear();
   auto keep = shared_from_this();
   if (handler)
     handler->on_close(*s.end, why);
@@ -192,6 +195,7 @@ void connection::ended(int which, const status& why) {
 void connection::died(int which) {
   auto& s = sides_[which];
   s.open = false;
+  s.held_back.clear();
   auto handler = std::exchange(s.handler, nullptr);
   if (handler)
     end_of_other(which, {errc::peer_lost, "the process {} ended", s.of->name});
