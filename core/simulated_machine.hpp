@@ -29,8 +29,8 @@ public:
 
   virtual void fill_random(std::byte* data, std::size_t size_bytes) noexcept = 0;
 
-  /// Stands for a job of another thread of the process that runs now. A job of a process that has
-  /// died in the meantime is dropped.
+  /// Stands for a job of another thread of the process that runs now. If the process dies in the
+  /// meantime, no other process sees what the job does.
   virtual void run_later(std::function<void()> job, nanoseconds delay = {}) = 0;
 
   /// Stands for blocking: other things of the machine happen until `done()` holds or the monotonic

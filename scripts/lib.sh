@@ -180,7 +180,7 @@ configure_preset() {
   fi
   mkdir -p "$dir"
   say "configuring $preset"
-  if ! cmake --preset "$preset" >"$dir/configure.log" 2>&1; then
+  if ! cmake --preset "$preset" ${MILLRACE_UNITY:+"-DMILLRACE_UNITY=$MILLRACE_UNITY"} >"$dir/configure.log" 2>&1; then
     tail -n 30 "$dir/configure.log" >&2
     die "configuring $preset failed; see $dir/configure.log"
   fi

@@ -24,9 +24,10 @@ inline bool is_own_name(std::string_view name) noexcept {
 
 /// Returns true for what a full bucket must take, too: the provider's own records, and the mark
 /// that replaces a model. Both are small. Without them a full provider could neither learn which
-/// providers there are nor erase.
-inline bool is_always_taken(const model_spec& spec, bool is_stored) noexcept {
-  return is_own_name(spec.name) || (spec.erased && is_stored);
+/// providers there are nor erase. `is_stored()` says whether there is a model of this name.
+template <class IsStored>
+bool is_always_taken(const model_spec& spec, IsStored is_stored) {
+  return is_own_name(spec.name) || (spec.erased && is_stored());
 }
 
 /// Follows all of them in the order of names, and precedes all others: no name has a byte of 255.

@@ -7,7 +7,6 @@
 
 #include <fmt/core.h>
 #include <sys/epoll.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>

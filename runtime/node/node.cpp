@@ -13,8 +13,6 @@
 #include <millrace/storage/builtin.hpp>
 #include <millrace/version.hpp>
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <iterator>
 #include <map>

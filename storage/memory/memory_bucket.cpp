@@ -213,7 +213,7 @@ result<stored_model> memory_bucket::take_space(
     return fail(described.error());
   auto memory = tensor_blocks::take(
     *memory_, account_, checked.tensor_bytes, checked.metadata_bytes,
-    is_always_taken(spec, contains(spec.name)));
+    is_always_taken(spec, [&] { return contains(spec.name); }));
   if (!memory)
     return fail(memory.error());
   return stored_model{

@@ -25,8 +25,8 @@ status reserve_objects(pool_state& state, stored_version& v, std::uint64_t body_
   v.index = *index;
   v.index_bytes = into.reserved_bytes();
   auto used = *state.stored_bytes + v.heap_bytes();
-  auto always = is_always_taken(v.spec, state.find(v.spec.name) != nullptr);
-  if (used > capacity_of(state) && !always)
+  auto is_stored = [&] { return state.find(v.spec.name) != nullptr; };
+  if (used > capacity_of(state) && !is_always_taken(v.spec, is_stored))
     return {errc::no_space, "the repository is full"};
   return {};
 }

@@ -31,7 +31,7 @@ struct storing final : io::staged_writer {
 
   std::string doing() const override { return "storing model " + spec.name; }
   bool is_always_taken() const {
-    return storage::is_always_taken(spec, home->table.contains(spec.name));
+    return storage::is_always_taken(spec, [this] { return home->table.contains(spec.name); });
   }
 
 protected:

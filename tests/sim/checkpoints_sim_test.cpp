@@ -69,7 +69,6 @@ public:
   bool done() const { return flow_.front().done(); }
   void check() const { flow_.front().check(); }
   process& in() { return process_; }
-  std::uint64_t saved() const { return saved_; }
 
 private:
   task train() {
@@ -146,10 +145,8 @@ private:
     auto at = c_.in.now();
     auto saving = job_->save(step_, mode);
     saving.durable.then([this, step = step_](const result<save_receipt>& r) {
-      if (r && !over_) {
-        ++saved_;
+      if (r && !over_)
         all_.saw_durable(number_, step);
-      }
     });
     auto staged = co_await saving.staged;
     if (over_)
@@ -228,7 +225,6 @@ private:
   std::optional<checkpointer> job_;
   std::vector<task> flow_;
   std::uint64_t step_ = 0;
-  std::uint64_t saved_ = 0;
   bool over_ = false;
   bool stopping_ = false;
 };

@@ -31,8 +31,6 @@ net::peer_info peer_of(const process& p, std::string name, bool connected_by_us)
   return who;
 }
 
-class end_of_channel;
-
 } // namespace
 
 /// Both ends of one channel, and the frames on their way.
@@ -211,10 +209,10 @@ void connection::cut() {
   auto count = ++cut_count_;
   for (int which : {0, 1})
     at_side(which, simulated_network::silence_max, [self = shared_from_this(), which, count] {
-      auto& s = self->sides_[which];
-      if (self->cut_count_ != count || !self->is_cut() || !std::exchange(s.open, false))
+      if (
+        self->cut_count_ != count || !self->is_cut() ||
+        !std::exchange(self->sides_[which].open, false))
         return;
-      s.held_back.clear();
       self->ended(which, {errc::peer_lost, "nothing was heard of the peer"});
     });
 }
@@ -276,14 +274,6 @@ void simulated_network::cut(process& a, process& b) {
       c->cut();
 }
 
-void simulated_network::heal(process& a, process& b) {
-  if (cuts_.erase(pair_of(a, b)) == 0)
-    return;
-  for (auto& [number, c] : open_)
-    if (pair_of(*c->at(0).of, *c->at(1).of) == pair_of(a, b))
-      c->healed();
-}
-
 void simulated_network::heal_all() {
   cuts_.clear();
   for (auto& [number, c] : open_)
@@ -292,22 +282,19 @@ void simulated_network::heal_all() {
 
 void simulated_network::died(process& p) {
   std::erase_if(listening_, [&](auto& entry) { return entry.second->by == &p; });
+  end_channels_of(p);
+}
+
+void simulated_network::end_channels_of(const process& p) {
   for (auto& [number, c] : std::map{open_})
     for (int which : {0, 1})
       if (c->at(which).of == &p)
         c->died(which);
 }
 
-void simulated_network::stopped(const simulated_loop& loop) {
-  for (auto& [number, c] : std::map{open_})
-    for (int which : {0, 1})
-      if (c->at(which).of == &loop.of())
-        c->died(which);
-}
-
 result<std::shared_ptr<net::io_loop>> simulated_network::make_loop(const net::io_loop_options&) {
   auto loop = std::make_shared<simulated_loop>(world_);
-  loop->on_stop = [this, raw = loop.get()] { stopped(*raw); };
+  loop->on_stop = [this, raw = loop.get()] { end_channels_of(raw->of()); };
   return loop;
 }
 
@@ -374,9 +361,8 @@ result<std::shared_ptr<connection>> simulated_network::shake_hands(
   if (!options.expected_name.empty() && there->name != options.expected_name)
     return fail(
       errc::permission_denied,
-      "node {} answered instead of node {}; check which node has this "
-      "address",
-      there->name, options.expected_name);
+      "node {} answered instead of node {}; check which node has this address", there->name,
+      options.expected_name);
   auto c = std::make_shared<connection>(*this, ++last_connection_);
   return world_.as(*there->by, [&]() -> result<std::shared_ptr<connection>> {
     auto who = peer_of(from->of(), options.local_name, false);

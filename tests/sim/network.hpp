@@ -18,8 +18,8 @@ namespace millrace::sim {
 
 class connection;
 
-/// Two processes are cut off from one another until `heal`. Frames wait; a channel that is cut off
-/// for longer than `silence_max` ends at both sides, as heartbeats would end it.
+/// Two processes are cut off from one another until `heal_all`. Frames wait; a channel that is cut
+/// off for longer than `silence_max` ends at both sides, as heartbeats would end it.
 class simulated_network final : public net::network,
                                 public runtime::platform,
                                 public std::enable_shared_from_this<simulated_network> {
@@ -30,7 +30,6 @@ public:
   ~simulated_network() override;
 
   void cut(process& a, process& b);
-  void heal(process& a, process& b);
   void heal_all();
   /// The longest time that a frame takes.
   nanoseconds latency_max = 300us;
@@ -77,7 +76,7 @@ private:
     const std::shared_ptr<simulated_loop>& from, const std::string& address,
     const net::channel_options& options, std::shared_ptr<net::channel_handler> handler);
   void died(process& p);
-  void stopped(const simulated_loop& loop);
+  void end_channels_of(const process& p);
 
   world& world_;
   std::map<std::string, std::shared_ptr<listening>> listening_; // by address

@@ -77,8 +77,7 @@ world::~world() {
 process& world::start_process(const std::string& name) {
   peer_id id;
   auto number = static_cast<std::uint32_t>(processes_.size()) + 1;
-  for (std::size_t i = 0; i < id.bytes.size(); ++i)
-    id.bytes[i] = static_cast<std::uint8_t>(random.next());
+  fill_random(reinterpret_cast<std::byte*>(id.bytes.data()), id.bytes.size());
   processes_.push_back(std::unique_ptr<process>{new process{name, number, id}});
   return *processes_.back();
 }
@@ -209,7 +208,7 @@ void world::step(timeline& t, nanoseconds limit) {
   ++happened_;
   note(static_cast<std::uint64_t>(t.now.count()));
   note(first.mapped().of->number);
-  if (std::getenv("MILLRACE_SIM_EVENTS"))
+  if (says_events_)
     say(fmt::format("EVENT {} {} {}", first.mapped().of->name, happened_, trace_));
   {
     entered inside{*this, *first.mapped().of};

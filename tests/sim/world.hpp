@@ -90,8 +90,8 @@ public:
   process* find(const peer_id& id) const;
   process& current() const noexcept { return *current_; }
 
-  /// Lets `f` happen in a process, `delay` from now, unless the process dies first or the event is
-  /// cancelled.
+  /// Lets `f` happen in a process, `delay` from now, unless it is cancelled. If the process dies
+  /// first, `f` happens in the time of its own, or is dropped when it is buried.
   std::uint64_t after(process& p, nanoseconds delay, std::function<void()> f);
   void cancel(std::uint64_t event);
 
@@ -143,6 +143,7 @@ private:
   timeline living_;
   std::map<std::uint64_t, std::pair<timeline*, nanoseconds>> due_; // of events, by their number
   const bool talks_ = std::getenv("MILLRACE_SIM_TRACE") != nullptr;
+  const bool says_events_ = std::getenv("MILLRACE_SIM_EVENTS") != nullptr;
   std::uint64_t last_event_ = 0;
   std::uint64_t happened_ = 0;
   std::uint64_t trace_ = 0;

@@ -7,11 +7,7 @@
 #include <millrace/transport/copy/mover_pool.hpp>
 #include <millrace/transport/local/local_driver.hpp>
 
-#include <boost/test/unit_test.hpp>
-
 #include <algorithm>
-#include <charconv>
-#include <cstdlib>
 #include <cstring>
 
 namespace millrace::testing {
