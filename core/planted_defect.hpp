@@ -1,5 +1,5 @@
-// Deliberate defects, which prove that the simulator finds defects of their kind. Storage, actors
-// and transport pass them.
+// Deliberate defects, which prove that the simulator finds defects of their kind. Storage, actors,
+// transport and clients pass them.
 #pragma once
 
 #include <cstdint>
@@ -13,6 +13,8 @@ enum class defect : std::uint8_t {
   older_version_kept,       // a store leaves an older version at another provider
   awaited_step_overwritten, // by a rank that is ahead, while the others can still complete it
   slot_reused_while_read,   // a checkpoint's slot is filled while it is being restored
+  frames_reordered,         // a channel accepts frames that overtook others
+  published_before_durable, // a pool publishes bytes that it has not written back
 };
 
 #if defined(MILLRACE_KILL_POINTS)

@@ -25,12 +25,23 @@ bool wants_direct_io(const pool_options& options, const pool_file& file) {
     options.data_path != file_path::mapped && knows_direct_io(file);
 }
 
+std::shared_ptr<persist_observer> observer_of(
+  const pool_options& options, [[maybe_unused]] const pool_file& file,
+  [[maybe_unused]] const heap& objects) {
+#if defined(MILLRACE_KILL_POINTS)
+  if (!options.observer && simulated_medium)
+    return simulated_medium->opened(file.path, {objects.base(), file.size_bytes});
+#endif
+  return options.observer;
+}
+
 } // namespace
 
 pool_state::pool_state(pool_options settings, pool_file opened, std::unique_ptr<heap> objects_in)
   : options(std::move(settings)), file(std::move(opened)), objects(std::move(objects_in)),
-    persist(write_back_of(file.medium), options.observer), direct(wants_direct_io(options, file)),
-    pool(options.io_threads, "pool " + file.path), preparer(1, "pool " + file.path) {
+    persist(write_back_of(file.medium), observer_of(options, file, *objects)),
+    direct(wants_direct_io(options, file)), pool(options.io_threads, "pool " + file.path),
+    preparer(1, "pool " + file.path) {
   if (!direct)
     return;
   if (auto handle = io::open_file(file.path, O_RDWR | O_DIRECT))

@@ -11,9 +11,10 @@ namespace millrace::storage::pmem {
 
 namespace {
 
-// Needs `layout_mutex`.
-status reserve_objects(pool_state& state, stored_version& v, std::uint64_t body_bytes) {
-  auto& into = v.reserved.emplace(*state.objects);
+// Needs `layout_mutex`. With places of any kind, the capacity does not count either.
+status reserve_objects(
+  pool_state& state, stored_version& v, std::uint64_t body_bytes, heap::places where) {
+  auto& into = v.reserved.emplace(*state.objects, where);
   auto made = reserve_slot(state, into, v, 0);
   if (!made)
     return made.error();
@@ -25,16 +26,21 @@ status reserve_objects(pool_state& state, stored_version& v, std::uint64_t body_
   v.index = *index;
   v.index_bytes = into.reserved_bytes();
   auto used = *state.stored_bytes + v.heap_bytes();
-  auto is_stored = [&] { return state.find(v.spec.name) != nullptr; };
-  if (used > capacity_of(state) && !is_always_taken(v.spec, is_stored))
+  if (used > capacity_of(state) && where == heap::places::usual)
     return {errc::no_space, "the repository is full"};
   return {};
+}
+
+bool is_always_taken(const pool_state& state, const model_spec& spec) {
+  return storage::is_always_taken(spec, [&] { return state.find(spec.name) != nullptr; });
 }
 
 status try_take(
   pool_state& state, stored_version& v, std::uint64_t body_bytes, std::uint64_t& asked) {
   std::lock_guard guard{state.layout_mutex};
-  auto outcome = reserve_objects(state, v, body_bytes);
+  auto outcome = reserve_objects(state, v, body_bytes, heap::places::usual);
+  if (outcome.code() == errc::no_space && is_always_taken(state, v.spec))
+    outcome = reserve_objects(state, v, body_bytes, heap::places::any);
   MILLRACE_KILL_POINT("pmem.store.reserved");
   if (outcome.ok()) {
     v.taken = {state.stored_bytes, v.heap_bytes()};

@@ -246,7 +246,7 @@ status segment_store::sync(std::uint32_t file) {
 }
 
 void segment_store::release(std::uint64_t charged_bytes, const std::vector<extent>& extents) {
-  // Punched before they are free, so that nobody has written to them yet.
+  // Punched before they are free, when no one can have written to them.
   auto is_short = leases_free_ && !extents.empty() && !options_.reserve->whole();
   if (is_short)
     punch(extents);
@@ -273,7 +273,7 @@ void segment_store::give_back() {
     free_.release(e);
 }
 
-// Needs extents that nobody else uses. A file system without holes keeps the space.
+// Needs extents that are not in use. A file system without holes keeps the space.
 void segment_store::punch(const std::vector<extent>& extents) {
   for (auto& e : extents) {
     auto& s = find(e.file);

@@ -3,6 +3,8 @@
 // the lab guest.
 #include "two_drivers.hpp"
 
+#include <millrace/tests/support/descriptors.hpp>
+
 #include <sys/socket.h>
 
 #include <filesystem>
@@ -16,15 +18,10 @@ namespace {
 
 constexpr std::uint64_t cycles = 1000;
 
-std::size_t entries_of(const char* directory) {
-  std::filesystem::directory_iterator all{directory};
-  return static_cast<std::size_t>(std::distance(begin(all), end(all)));
-}
-
 struct census {
   // Protection domains, completion queues, queue pairs, registrations of each device.
   std::string resources = run("rdma resource show");
-  std::size_t descriptors = entries_of("/proc/self/fd");
+  std::size_t descriptors = open_descriptors();
   // Those that set up queue pairs come when there is something to do, up to a bound, and stay.
   std::size_t threads = entries_of("/proc/self/task") - states_of_threads("mr.verbs.setup").size();
 

@@ -8,6 +8,7 @@
 #include <millrace/net/socket/unix_socket.hpp>
 #include <millrace/net/tls/cluster_secret.hpp>
 #include <millrace/net/tls/context.hpp>
+#include <millrace/tests/support/descriptors.hpp>
 #include <millrace/tests/support/skipped.hpp>
 
 #include <boost/test/unit_test.hpp>
@@ -27,6 +28,8 @@
 #include <mutex>
 
 namespace millrace::net::testing {
+
+using millrace::testing::open_descriptors;
 
 inline constexpr std::chrono::seconds generous{30};
 
@@ -331,13 +334,6 @@ inline bool room_for_descriptors(std::size_t count) {
   millrace::testing::skipped(
     std::to_string(count) + " open descriptors: the limit is " + std::to_string(limit.rlim_cur));
   return false;
-}
-
-inline std::size_t open_descriptors() {
-  std::size_t n = 0;
-  for ([[maybe_unused]] auto& entry : std::filesystem::directory_iterator{"/proc/self/fd"})
-    ++n;
-  return n;
 }
 
 } // namespace millrace::net::testing

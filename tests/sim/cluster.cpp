@@ -3,7 +3,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cstdlib>
 #include <filesystem>
+#include <fstream>
 
 namespace millrace::sim {
 
@@ -19,6 +22,38 @@ std::string text_of(const provider_list& file) {
 }
 
 } // namespace
+
+std::vector<std::string> buckets_of_each_cluster(std::size_t least) {
+  std::vector<std::string> out = {"a", "b", "c"};
+  out.resize(std::min(out.size(), least));
+  auto* wanted = std::getenv("MILLRACE_SIM_NODES");
+  while (wanted && out.size() < std::strtoul(wanted, nullptr, 10))
+    out.push_back("d" + std::to_string(out.size()));
+  return out;
+}
+
+std::shared_ptr<storage::pmem::persist_observer> watched_media::opened(
+  const std::string& path, std::span<const std::byte> pool) {
+  auto recorder = std::make_shared<testing::power_cut_recorder>();
+  recorder->watch(pool);
+  pools_[path] = recorder;
+  return recorder;
+}
+
+void watched_media::cut_power(
+  const std::string& path, const std::string& copy, testing::dice& random) {
+  std::fstream out{copy, std::ios::in | std::ios::out | std::ios::binary};
+  // Often nothing that could be lost has arrived.
+  auto arrived = random.percent(50) ? 0 : random.below(100);
+  auto pick = [&](std::size_t contents) {
+    return random.percent(arrived) ? random.below(contents) : 0;
+  };
+  for (auto& line : pools_.at(path)->lost_by_a_cut(pick)) {
+    out.seekp(static_cast<std::streamoff>(line.offset));
+    out.write(reinterpret_cast<const char*>(line.content.data()), std::ssize(line.content));
+  }
+  demand(out.flush().good(), "the image of a pool is written");
+}
 
 cluster::cluster(std::uint64_t seed, std::map<std::string, std::string> kinds)
   : in(seed), kinds_(std::move(kinds)) {}
@@ -84,6 +119,42 @@ actors::node_status cluster::status_of(const std::string& rests) {
   });
 }
 
+void cluster::demand_settled() {
+  for (auto& [rests, one] : nodes_) {
+    if (!one.runs)
+      continue;
+    auto now = status_of(rests);
+    demand(
+      now.staging_used_bytes == 0,
+      fmt::format(
+        "node {} still holds {} bytes of staging memory", now.node, now.staging_used_bytes));
+    demand(now.requests == 0, fmt::format("node {} still has {} requests", now.node, now.requests));
+    for (auto& p : now.providers) {
+      auto left =
+        p.in_flight + p.queued + p.checkpoints.saves_in_flight + p.checkpoints.saves_queued;
+      demand(left == 0, fmt::format("provider {} still has {} requests", p.name, left));
+    }
+  }
+}
+
+void cluster::demand_rest() {
+  in.run_for(60s);
+  demand(transport::exposed_regions() == exposed_before_, "no memory stays exposed");
+  for (auto& [rests, one] : nodes_)
+    if (one.runs)
+      for (auto& p : status_of(rests).providers)
+        demand(p.checkpoints.registered == 0, "no shard stays registered");
+  auto frames = net->frames();
+  auto events = in.events();
+  in.run_for(60s);
+  demand(net->frames() == frames, "an idle cluster sends nothing");
+  demand(in.events() - events < 1000, "an idle cluster is quiet");
+  for (auto& [rests, one] : nodes_)
+    stop(rests);
+  demand(net->connections() == 0, "no connection is left");
+  demand(testing::open_descriptors() == descriptors_before_, "no descriptor is left");
+}
+
 void cluster::stop(const std::string& rests) {
   auto& n = nodes_[rests];
   if (!n.runs)
@@ -99,12 +170,15 @@ void cluster::crash(const std::string& rests) {
   auto& n = nodes_[rests];
   if (!n.runs)
     return;
-  in.say("node on-" + rests + " dies");
+  auto power_cut = random.percent(50);
+  in.say(fmt::format("node on-{} {}", rests, power_cut ? "loses power" : "dies"));
   auto path = path_of(rests);
   auto image = path + ".image";
   auto on_disk = kind_of(rests) != "memory";
   if (on_disk)
     fs::copy(path, image, fs::copy_options::recursive);
+  if (on_disk && power_cut)
+    media_.cut_power(path, image, random);
   in.kill(*n.in);
   in.as(*n.in, [&] { n.runs.reset(); });
   in.bury(*n.in);

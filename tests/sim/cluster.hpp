@@ -2,9 +2,13 @@
 #pragma once
 
 #include <millrace/runtime/node/node.hpp>
+#include <millrace/storage/pmem/medium/persist.hpp>
 #include <millrace/tests/sim/network.hpp>
 #include <millrace/tests/support/changing_cluster.hpp>
+#include <millrace/tests/support/descriptors.hpp>
+#include <millrace/tests/support/power_cut.hpp>
 #include <millrace/tests/support/scratch_directory.hpp>
+#include <millrace/transport/memory/region.hpp>
 
 #include <map>
 #include <memory>
@@ -21,6 +25,26 @@ struct simulated_node {
   std::optional<node> runs;
 };
 
+/// Returns the names of buckets, `least` of them or MILLRACE_SIM_NODES.
+std::vector<std::string> buckets_of_each_cluster(std::size_t least);
+
+/// Watches what of each pool is persistent.
+class watched_media final : public storage::pmem::medium_watcher {
+public:
+  watched_media() { storage::pmem::simulated_medium = this; }
+  ~watched_media() override { storage::pmem::simulated_medium = nullptr; }
+  watched_media(const watched_media&) = delete;
+  watched_media& operator=(const watched_media&) = delete;
+
+  std::shared_ptr<storage::pmem::persist_observer> opened(
+    const std::string& path, std::span<const std::byte> pool) override;
+  /// Takes out of a copy of an open pool what a power cut would lose.
+  void cut_power(const std::string& path, const std::string& copy, testing::dice& random);
+
+private:
+  std::map<std::string, std::shared_ptr<testing::power_cut_recorder>> pools_; // by path
+};
+
 class cluster {
 public:
   /// `kinds`: those of the buckets, by where they rest.
@@ -35,10 +59,15 @@ public:
   status start(const provider_list& file, const std::string& rests);
   /// Stops it in order.
   void stop(const std::string& rests);
-  /// Its process dies. What it had written to files stays, as after SIGKILL.
+  /// Its process dies. What it had written to files stays, as after SIGKILL; or its machine loses
+  /// power, and of a pool stays what was written back.
   void crash(const std::string& rests);
   bool runs(const std::string& rests) { return nodes_[rests].runs.has_value(); }
-  actors::node_status status_of(const std::string& rests);
+  /// Providers are done with every request, whatever a transfer or a peer did.
+  void demand_settled();
+  /// When all programs have ended, nothing of theirs is left, and an idle cluster is quiet. Stops
+  /// all nodes.
+  void demand_rest();
   process& process_of(const std::string& rests) { return *nodes_[rests].in; }
 
   std::string kind_of(const std::string& rests) const;
@@ -47,12 +76,16 @@ public:
   config::settings settings(const provider_list& file) const;
 
 private:
+  actors::node_status status_of(const std::string& rests);
   std::string text(const provider_list& file) const;
   std::string path_of(const std::string& rests) const { return disk_.path() + "/" + rests; }
 
   testing::scratch_directory disk_{"/dev/shm"};
+  watched_media media_;
   std::map<std::string, std::string> kinds_;
   std::map<std::string, simulated_node> nodes_;
+  const std::size_t exposed_before_ = transport::exposed_regions();
+  const std::size_t descriptors_before_ = testing::open_descriptors();
 };
 
 } // namespace millrace::sim

@@ -1,4 +1,5 @@
 // Channels between processes of a world, and the driver that moves their bytes.
+#include <millrace/core/planted_defect.hpp>
 #include <millrace/tests/sim/network.hpp>
 #include <millrace/transport/fabric.hpp>
 #include <millrace/transport/local/local_driver.hpp>
@@ -6,6 +7,7 @@
 #include <caf/atom.hpp>
 
 #include <algorithm>
+#include <deque>
 
 namespace millrace::sim {
 
@@ -151,7 +153,9 @@ status connection::send(
 void connection::deliver(int to, std::function<void()> arrive) {
   auto& s = sides_[to];
   auto now = network_.in().now();
-  auto sent = std::max(now + network_.latency(), s.arrives + 1ns);
+  auto sent = now + network_.latency();
+  if (!is_planted(defect::frames_reordered))
+    sent = std::max(sent, s.arrives + 1ns);
   s.arrives = sent;
   at_side(to, sent - now, [self = shared_from_this(), to, arrive = std::move(arrive)] {
     auto& here = self->sides_[to];

@@ -8,7 +8,6 @@
 #include <millrace/transport/copy/mover_pool.hpp>
 #include <millrace/transport/driver.hpp>
 
-#include <deque>
 #include <map>
 #include <memory>
 #include <set>

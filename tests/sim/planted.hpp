@@ -6,6 +6,8 @@
 
 #include <boost/test/unit_test.hpp>
 
+#include <array>
+#include <cstddef>
 #include <functional>
 #include <iostream>
 #include <ostream>
@@ -13,7 +15,16 @@
 namespace millrace {
 
 inline std::ostream& operator<<(std::ostream& out, defect one) {
-  return out << "defect " << static_cast<int>(one);
+  constexpr std::array names{
+    "none",
+    "lost_withdrawal",
+    "deadline_not_armed",
+    "older_version_kept",
+    "awaited_step_overwritten",
+    "slot_reused_while_read",
+    "frames_reordered",
+    "published_before_durable"};
+  return out << names.at(static_cast<std::size_t>(one));
 }
 
 } // namespace millrace

@@ -318,4 +318,37 @@ BOOST_DATA_TEST_CASE(
   w.check_whole();
 }
 
+// Otherwise its group could not be changed, and nothing in it erased.
+BOOST_DATA_TEST_CASE(
+  a_pool_without_room_takes_marks_and_the_providers_own_records, data::make({16u, 64u, 256u}),
+  size_mib) {
+  world w{pool_way::memory, size_mib * mib};
+  auto own = spec_of(std::string{own_name_prefix} + "placement", {});
+  auto store_own = [&](std::size_t length) {
+    own.metadata = {{"placement", std::string(length, 'p')}};
+    auto stored = store(*w.models, own, 1);
+    BOOST_TEST(stored.has_value(), length << " bytes: " << why(stored));
+  };
+  std::vector<std::string> names;
+  for (std::uint64_t size : {size_mib * mib / 16, mib / 16, std::uint64_t{2'000}, std::uint64_t{1}})
+    for (auto name = std::to_string(size) + "-0"; store(*w.models, spec_of(name, {size}), 1);
+         name = std::to_string(size) + "-" + std::to_string(names.size()))
+      names.push_back(name);
+  for (std::size_t length : {300, 3'000, 10'000, 300})
+    store_own(length);
+  w.close();
+  w.open();
+  store_own(4'000);
+  auto mark = spec_of({}, {});
+  mark.pinned = mark.erased = true;
+  mark.group = "default";
+  for (std::size_t i = 0; i < std::min<std::size_t>(names.size(), 200); ++i) {
+    mark.name = names[i];
+    auto stored = store(*w.models, mark, 1);
+    BOOST_TEST(stored.has_value(), i << ", " << mark.name << ": " << why(stored));
+  }
+  store_own(500);
+  w.check_whole();
+}
+
 BOOST_AUTO_TEST_SUITE_END()

@@ -20,7 +20,8 @@ void power_cut_recorder::watch(std::span<const std::byte> live, try_image attemp
   std::lock_guard guard{mutex_};
   live_ = live;
   attempt_ = std::move(attempt);
-  image_.resize(live.size());
+  if (attempt_)
+    image_.resize(live.size());
   lines_.clear();
 }
 
@@ -174,7 +175,19 @@ std::vector<power_cut_recorder::choice> power_cut_recorder::choices_now() const 
   return choices;
 }
 
+std::vector<power_cut_recorder::lost_line> power_cut_recorder::lost_by_a_cut(
+  const std::function<std::size_t(std::size_t)>& pick) {
+  std::lock_guard guard{mutex_};
+  std::vector<lost_line> lost;
+  for (auto& c : choices_now())
+    if (!lines_.at(c.line).bulk)
+      lost.push_back({c.line * line_bytes, c.contents[pick(c.contents.size())]});
+  return lost;
+}
+
 void power_cut_recorder::cut(const std::string& where) {
+  if (!attempt_)
+    return;
   ++cuts_;
   std::memcpy(image_.data(), live_.data(), live_.size());
   auto choices = choices_now();

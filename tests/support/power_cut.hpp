@@ -12,7 +12,6 @@
 #include <mutex>
 #include <optional>
 #include <random>
-#include <ranges>
 #include <span>
 #include <thread>
 #include <vector>
@@ -32,9 +31,18 @@ public:
   /// Gets an image at every point where a cut is tried. Must not touch the pool.
   using try_image = std::function<void(std::span<const std::byte> image, const std::string& what)>;
 
-  /// Begins to try cuts. `live` is the mapping of the whole pool.
-  void watch(std::span<const std::byte> live, try_image attempt);
+  /// Begins to try cuts, or only to record. `live` is the mapping of the whole pool.
+  void watch(std::span<const std::byte> live, try_image attempt = {});
   void stop();
+
+  /// What a cut now leaves at an offset in the pool.
+  struct lost_line {
+    std::uint64_t offset = 0;
+    std::array<std::byte, 64> content{};
+  };
+  /// Returns lines that a cut now leaves as they were before; `pick(n)` chooses one of `n` contents
+  /// for each. Lines to which a peer may be writing stay as they are.
+  std::vector<lost_line> lost_by_a_cut(const std::function<std::size_t(std::size_t)>& pick);
 
   /// Calls to leave out, as a defect would, to test the test itself.
   struct defects {

@@ -135,7 +135,7 @@ void shard_state::ask_to_enroll() {
   actors::enroll_request request;
   {
     std::lock_guard guard{mutex_};
-    // Whoever waited has given up since.
+    // All who waited have given up since.
     if (enrolling_.empty()) {
       enroll_asked_ = false;
       return;

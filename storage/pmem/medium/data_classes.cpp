@@ -71,4 +71,10 @@ const std::vector<data_class>& table_classes() {
   return classes;
 }
 
+// An object takes up to eight units.
+const data_class& spare_class() {
+  static const auto one = fitting(1, 2048);
+  return one;
+}
+
 } // namespace millrace::storage::pmem

@@ -32,4 +32,10 @@ const std::vector<data_class>& data_classes();
 /// before.
 const std::vector<data_class>& table_classes();
 
+/// Returns the class of what a full pool must take, too: marks, and the provider's own records.
+///
+/// *Problem*: libpmemobj has no room for a small object when all chunks are taken, even after large
+/// ones were freed. One run of this class is there from the time at which a pool opens.
+const data_class& spare_class();
+
 } // namespace millrace::storage::pmem

@@ -30,6 +30,13 @@ bool is_of_tables(std::uint64_t unit_bytes) {
     classes.begin(), classes.end(), [=](auto& one) { return one.unit_bytes == unit_bytes; });
 }
 
+// Returns the number of the class in the library; 0 when it does not take it.
+std::uint32_t add_class(PMEMobjpool* pool, const data_class& one) {
+  pobj_alloc_class_desc wanted{
+    one.unit_bytes, 0, static_cast<unsigned>(one.units), POBJ_HEADER_COMPACT, 0};
+  return ::pmemobj_ctl_set(pool, "heap.alloc_class.new.desc", &wanted) == 0 ? wanted.class_id : 0;
+}
+
 // Settings of the library apply to every pool that is opened afterwards.
 std::mutex& library_mutex() {
   static std::mutex mutex;
@@ -94,20 +101,29 @@ result<std::unique_ptr<heap>> heap::create(const std::string& path, std::uint64_
 }
 
 heap::heap(PMEMobjpool* pool) : pool_(pool) {
+  // Without a class, objects take the places of the next one.
   for (auto classes : {&data_classes(), &table_classes()})
-    for (auto& one : *classes) {
-      pobj_alloc_class_desc wanted{
-        one.unit_bytes, 0, static_cast<unsigned>(one.units), POBJ_HEADER_COMPACT, 0};
-      // Without a class, objects take the places of the next one.
-      if (::pmemobj_ctl_set(pool_, "heap.alloc_class.new.desc", &wanted) == 0)
-        classes_.push_back({one.unit_bytes, wanted.class_id});
-    }
+    for (auto& one : *classes)
+      if (auto id = add_class(pool_, one); id != 0)
+        classes_.push_back({one.unit_bytes, id});
   std::sort(
     classes_.begin(), classes_.end(), [](auto& a, auto& b) { return a.unit_bytes < b.unit_bytes; });
+  spare_class_ = add_class(pool_, spare_class());
+  take_spare_run();
+}
+
+// The library keeps a run of every class that was ever used; a run without objects does not outlive
+// the process.
+void heap::take_spare_run() const {
+  pobj_action action;
+  auto got = ::pmemobj_xreserve(pool_, &action, 1, 0, POBJ_CLASS_ID(spare_class_));
+  if (!OID_IS_NULL(got))
+    ::pmemobj_cancel(pool_, &action, 1);
 }
 
 bool heap::reserve(
-  std::uint64_t size_bytes, object_type type, pobj_action& action, std::uint64_t& offset) const {
+  std::uint64_t size_bytes, object_type type, places where, pobj_action& action,
+  std::uint64_t& offset) const {
   auto take = [&](std::uint64_t size, std::uint64_t flags) {
     auto kind = static_cast<std::uint64_t>(type);
     auto got = ::pmemobj_xreserve(pool_, &action, size, kind, flags);
@@ -116,8 +132,13 @@ bool heap::reserve(
   };
   auto with_header = size_bytes + sizeof(object_header);
   auto table = type == object_type::table;
-  if (with_header < data_class_min_bytes && !table)
-    return take(size_bytes, 0);
+  auto anywhere = where == places::any;
+  if (with_header < data_class_min_bytes && !table) {
+    if (take(size_bytes, 0) || (anywhere && take(size_bytes, POBJ_CLASS_ID(spare_class_))))
+      return true;
+    if (!anywhere)
+      return false;
+  }
   if (classes_.empty() || with_header > classes_.back().unit_bytes)
     return size_bytes <= PMEMOBJ_MAX_ALLOC_SIZE &&
       take(std::max(size_bytes, chunks_min * chunk_bytes - header_bytes), 0);
@@ -126,7 +147,7 @@ bool heap::reserve(
       return one.unit_bytes < size;
     });
   for (; fits != classes_.end(); ++fits) {
-    if (!table && fits->unit_bytes > larger_places_max * with_header)
+    if (!table && !anywhere && fits->unit_bytes > larger_places_max * with_header)
       break;
     if (is_of_tables(fits->unit_bytes) == table && take(size_bytes, POBJ_CLASS_ID(fits->id)))
       return true;
@@ -158,8 +179,8 @@ std::uint64_t heap::take_largest(std::uint64_t size_bytes, std::vector<pobj_acti
   auto attempt = [&](std::uint64_t chunks) {
     std::uint64_t offset = 0;
     taken.emplace_back();
-    auto got =
-      reserve(chunks * chunk_bytes - header_bytes, object_type::data, taken.back(), offset);
+    auto got = reserve(
+      chunks * chunk_bytes - header_bytes, object_type::data, places::usual, taken.back(), offset);
     if (!got)
       taken.pop_back();
     return got;
@@ -202,7 +223,7 @@ heap::free_space heap::probe_free() const {
 result<std::uint64_t> change::reserve(std::uint64_t size_bytes, object_type type) {
   pobj_action action;
   std::uint64_t offset = 0;
-  if (!home_->reserve(size_bytes, type, action, offset))
+  if (!home_->reserve(size_bytes, type, where_, action, offset))
     return fail(errc::no_space, "the pool has no free piece of {} bytes", size_bytes);
   actions_.push_back(action);
   return offset;

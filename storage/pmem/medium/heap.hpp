@@ -74,13 +74,20 @@ public:
 
   PMEMobjpool* pool() const noexcept { return pool_; }
 
+  /// Where an object may lie.
+  enum class places : std::uint8_t {
+    usual,
+    any, // also those kept for what a full pool must take, and much larger ones
+  };
   /// Reserves an object; false when there is no space. The caller publishes or cancels the action.
   bool reserve(
-    std::uint64_t size_bytes, object_type type, pobj_action& action, std::uint64_t& offset) const;
+    std::uint64_t size_bytes, object_type type, places where, pobj_action& action,
+    std::uint64_t& offset) const;
 
 private:
   explicit heap(PMEMobjpool* pool);
 
+  void take_spare_run() const;
   std::uint64_t take_largest(std::uint64_t size_bytes, std::vector<pobj_action>& taken) const;
 
   struct size_class {
@@ -90,6 +97,7 @@ private:
 
   PMEMobjpool* pool_;
   std::vector<size_class> classes_; // of data and of tables, by size
+  std::uint32_t spare_class_ = 0;   // 0: none
 };
 
 /// Returns the last message of libpmemobj on this thread.
@@ -99,9 +107,10 @@ std::string pmemobj_reason();
 /// or none. Destroying it unpublished cancels it. Threads: one at a time.
 class change {
 public:
-  explicit change(const heap& home) : home_(&home) {}
+  explicit change(const heap& home, heap::places where = heap::places::usual)
+    : home_(&home), where_(where) {}
   change(change&& other) noexcept
-    : home_(other.home_), actions_(std::exchange(other.actions_, {})) {}
+    : home_(other.home_), where_(other.where_), actions_(std::exchange(other.actions_, {})) {}
   change& operator=(change&&) = delete;
   ~change() { cancel(); }
 
@@ -127,6 +136,7 @@ private:
   void cancel();
 
   const heap* home_;
+  heap::places where_; // of its objects
   std::vector<pobj_action> actions_;
 };
 

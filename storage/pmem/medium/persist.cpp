@@ -30,6 +30,8 @@ status persistence::persist(const void* target, std::size_t size_bytes) const {
 }
 
 status persistence::bulk_flush(const void* target, std::size_t size_bytes) const {
+  if (is_planted(defect::published_before_durable))
+    return {};
   auto outcome = write_back_range(target, size_bytes);
   if (observer_ && outcome.ok())
     observer_->bulk_flushes(target, size_bytes);

@@ -2,12 +2,15 @@
 // and fences. Used by everything in storage/pmem; libpmemobj writes its own bytes itself.
 #pragma once
 
+#include <millrace/core/planted_defect.hpp>
 #include <millrace/core/status.hpp>
 
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <memory>
+#include <span>
+#include <string>
 
 namespace millrace::storage::pmem {
 
@@ -37,6 +40,20 @@ public:
   virtual void publishes() = 0;
   virtual void published() = 0;
 };
+
+/// Makes the observers of pools that a test does not open itself, but a node does.
+class medium_watcher {
+public:
+  virtual ~medium_watcher() = default;
+  /// `pool`: the mapping of the whole file, until the pool is closed.
+  virtual std::shared_ptr<persist_observer> opened(
+    const std::string& path, std::span<const std::byte> pool) = 0;
+};
+
+#if defined(MILLRACE_KILL_POINTS)
+/// Set while no pool is opened, by a test that simulates.
+inline constinit medium_watcher* simulated_medium = nullptr;
+#endif
 
 /// How bytes become persistent on a medium.
 enum class write_back : std::uint8_t {
@@ -73,7 +90,7 @@ public:
   [[nodiscard]] status bulk_flush(const void* target, std::size_t size_bytes) const;
   /// Called instead of `bulk_flush` where the mover has written the bytes back.
   void bulk_written_back(const void* target, std::size_t size_bytes) const {
-    if (observer_)
+    if (observer_ && !is_planted(defect::published_before_durable))
       observer_->bulk_written_back(target, size_bytes);
   }
   /// Called after one of the two for all parts, and after a fence of each thread that wrote back.
