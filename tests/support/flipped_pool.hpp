@@ -108,6 +108,8 @@ private:
   outcome use() const {
     static_cast<void>(storage::inspect_pool(place_.path()));
     static_cast<void>(storage::check_pool(place_.path(), true));
+    read_all salvaged;
+    static_cast<void>(storage::salvage_pool(place_.path(), salvaged));
     auto opened = storage::open_pool(options());
     if (!opened)
       return outcome::refused;
@@ -132,6 +134,22 @@ private:
     static_cast<void>(store->close(10'000));
     return outcome::used;
   }
+
+  // What salvage calls whole is read to its end.
+  struct read_all final : storage::salvager {
+    status take(
+      const storage::archive::version_origin&,
+      std::unique_ptr<storage::archive::tensor_source> source) override {
+      auto& tensors = source->tensors().tensors;
+      for (std::uint32_t i = 0; i < tensors.size(); ++i) {
+        std::vector<std::byte> bytes(size_bytes(tensors[i]).value());
+        if (auto bad = source->read(i, 0, bytes); !bad.ok())
+          return bad;
+      }
+      return {};
+    }
+    void lose(const std::string&) override {}
+  };
 
   // A flip in a tensor is what its digests find. They themselves must be what was stored.
   static bool is_wrong(const status& outcome) {

@@ -434,6 +434,25 @@ BOOST_AUTO_TEST_CASE(verifying_a_rank_that_is_not_there_says_so) {
   BOOST_TEST(o.err.find("rank 7") != std::string::npos, o.err);
 }
 
+BOOST_AUTO_TEST_CASE(long_names_are_not_repeated_whole) {
+  place p;
+  load(p, 1);
+  std::string name(1 << 20, 'x');
+  std::vector<std::vector<std::string>> all = {
+    {"view", name},
+    {"verify", name},
+    {"rm", name},
+    {"dump", name, p.file("out.npz")},
+    {"dump", "resnet", p.file(name + ".npz")},
+    {"load", p.file(name + ".npz"), "--model", "m"},
+    {"load", file_with(p, "one.safetensors", 1), "--model", name}};
+  for (auto& words : all) {
+    auto o = p.checkpoints(words);
+    BOOST_TEST(o.code != 0, words[0]);
+    BOOST_TEST(o.err.size() < 4096u, words[0] << ": " << o.err.size());
+  }
+}
+
 BOOST_AUTO_TEST_SUITE_END()
 
 BOOST_AUTO_TEST_SUITE(names_of_versions)
