@@ -5,6 +5,7 @@
 #include <millrace/storage/pmem/pool.hpp>
 #include <millrace/tests/support/bucket_driving.hpp>
 #include <millrace/tests/support/checkpoint_driving.hpp>
+#include <millrace/tests/support/file_contents.hpp>
 #include <millrace/tests/support/held_completion.hpp>
 #include <millrace/tests/support/kept_log.hpp>
 #include <millrace/tests/support/pool_place.hpp>
@@ -17,7 +18,6 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <map>
 
 using namespace millrace;
@@ -29,11 +29,6 @@ namespace {
 
 constexpr std::uint64_t mib = 1u << 20;
 constexpr std::uint64_t pool_bytes = 24 * mib;
-
-std::vector<char> contents(const std::string& path) {
-  std::ifstream file{path, std::ios::binary};
-  return {std::istreambuf_iterator<char>{file}, {}};
-}
 
 /// A closed pool with one shard that has two versions.
 struct fixture {
@@ -82,7 +77,7 @@ struct fixture {
   }
   /// Where structures with this magic lie.
   std::vector<std::uint64_t> find(std::uint64_t magic) const {
-    auto bytes = contents(place.path());
+    auto bytes = contents_of(place.path());
     std::vector<std::uint64_t> found;
     for (std::size_t at = 0; at + 8 <= bytes.size(); at += 8)
       if (std::memcmp(bytes.data() + at, &magic, 8) == 0)
@@ -154,11 +149,11 @@ BOOST_AUTO_TEST_CASE(a_copy_of_an_open_pool_is_refused) {
 
 BOOST_AUTO_TEST_CASE(making_a_pool_never_touches_what_is_there) {
   fixture f;
-  auto before = contents(f.place.path());
+  auto before = contents_of(f.place.path());
   auto refused = create_pool(f.options());
   BOOST_REQUIRE(!refused);
   BOOST_TEST((refused.error().code() == errc::already_exists));
-  BOOST_TEST((contents(f.place.path()) == before));
+  BOOST_TEST((contents_of(f.place.path()) == before));
 }
 
 BOOST_AUTO_TEST_CASE(a_pool_is_made_only_on_the_medium_that_is_named) {
@@ -255,7 +250,7 @@ BOOST_AUTO_TEST_CASE(what_is_no_pool_is_refused_and_left_alone) {
     auto refused = open_pool(place.options());
     BOOST_REQUIRE(!refused);
     BOOST_TEST((refused.error().code() == errc::invalid_argument));
-    auto left = contents(place.path());
+    auto left = contents_of(place.path());
     BOOST_TEST((std::string{left.begin(), left.end()} == text));
     // It may be any file of the system, which nobody is told to remove.
     for (auto& why : {refused.error(), inspect_pool(place.path()).error()})
@@ -270,9 +265,9 @@ BOOST_AUTO_TEST_CASE(what_is_no_pool_is_refused_and_left_alone) {
 BOOST_AUTO_TEST_CASE(a_pool_of_another_program_is_refused) {
   fixture f;
   f.overwrite(4096, "another-layout", 15);
-  auto before = contents(f.place.path());
+  auto before = contents_of(f.place.path());
   BOOST_TEST((f.refusal().code() == errc::invalid_argument));
-  BOOST_TEST((contents(f.place.path()) == before));
+  BOOST_TEST((contents_of(f.place.path()) == before));
 }
 
 BOOST_AUTO_TEST_CASE(a_newer_format_is_refused_as_such) {
@@ -280,7 +275,7 @@ BOOST_AUTO_TEST_CASE(a_newer_format_is_refused_as_such) {
   auto at = f.find(pool_root::magic_value);
   BOOST_REQUIRE(at.size() == 1u);
   pool_root root;
-  auto bytes = contents(f.place.path());
+  auto bytes = contents_of(f.place.path());
   std::memcpy(static_cast<void*>(&root), bytes.data() + at[0], sizeof root);
   ++root.format_version;
   root.checksum = checksum_of(root);
@@ -299,12 +294,12 @@ BOOST_AUTO_TEST_CASE(a_truncated_pool_is_refused) {
   for (auto left : {pool_bytes - 4096, pool_bytes / 2}) {
     fixture f;
     std::filesystem::resize_file(f.place.path(), left);
-    auto before = contents(f.place.path());
+    auto before = contents_of(f.place.path());
     auto refused = f.refusal();
     BOOST_TEST((refused.code() == errc::corrupt_data));
     BOOST_TEST(mentions(refused, "truncated"));
     BOOST_TEST(mentions(refused, "millrace pool salvage"));
-    BOOST_TEST((contents(f.place.path()) == before));
+    BOOST_TEST((contents_of(f.place.path()) == before));
   }
 }
 
@@ -365,7 +360,7 @@ BOOST_AUTO_TEST_CASE(an_old_end_of_a_free_piece_is_set_before_the_pool_opens) {
   };
   constexpr std::uint64_t zone = heap_at + 1024, free = 2;
   auto free_ends = [&] {
-    auto bytes = contents(f.place.path());
+    auto bytes = contents_of(f.place.path());
     auto header = [&](std::uint64_t i) {
       chunk c;
       std::memcpy(&c, bytes.data() + zone + 64 + i * sizeof c, sizeof c);
@@ -398,7 +393,7 @@ BOOST_AUTO_TEST_CASE(an_old_end_of_a_free_piece_is_set_before_the_pool_opens) {
 
 BOOST_AUTO_TEST_CASE(checking_finds_changed_bytes_and_changes_nothing) {
   fixture f;
-  auto before = contents(f.place.path());
+  auto before = contents_of(f.place.path());
   auto good = check_pool(f.place.path(), true);
   BOOST_REQUIRE_MESSAGE(good, why(good));
   BOOST_TEST(good->problems.empty());
@@ -406,7 +401,7 @@ BOOST_AUTO_TEST_CASE(checking_finds_changed_bytes_and_changes_nothing) {
   BOOST_TEST(good->unreachable_bytes == 0u);
   BOOST_TEST(good->verified_bytes == 2 * size_bytes(f.shard.tensors));
   BOOST_REQUIRE(inspect_pool(f.place.path()));
-  BOOST_TEST((contents(f.place.path()) == before));
+  BOOST_TEST((contents_of(f.place.path()) == before));
 
   std::uint64_t data = 0;
   {
@@ -462,7 +457,7 @@ BOOST_AUTO_TEST_CASE(salvage_needs_neither_the_heap_nor_the_table_of_models) {
   BOOST_TEST(salvage_pool(f.place.path(), first).ok());
   BOOST_TEST(first.steps.size() == 2u);
   BOOST_TEST(first.lost.empty());
-  auto before = contents(f.place.path());
+  auto before = contents_of(f.place.path());
   f.flip(f.find(table_header::magic_value).at(0) + sizeof(table_header) + 3, 5);
   counter second;
   BOOST_TEST(salvage_pool(f.place.path(), second).ok());
@@ -470,7 +465,7 @@ BOOST_AUTO_TEST_CASE(salvage_needs_neither_the_heap_nor_the_table_of_models) {
   BOOST_REQUIRE(second.lost.size() == 1u);
   BOOST_TEST(second.lost[0].find("table of models") != std::string::npos);
   f.flip(f.find(table_header::magic_value).at(0) + sizeof(table_header) + 3, 5);
-  BOOST_TEST((contents(f.place.path()) == before));
+  BOOST_TEST((contents_of(f.place.path()) == before));
 }
 
 BOOST_AUTO_TEST_CASE(a_pool_open_here_is_busy) {

@@ -4,6 +4,7 @@
 #include <millrace/storage/rocksdb/rocksdb_bucket.hpp>
 #include <millrace/storage/rocksdb/stored_record.hpp>
 #include <millrace/tests/support/bucket_driving.hpp>
+#include <millrace/tests/support/file_contents.hpp>
 #include <millrace/tests/support/heap_memory_source.hpp>
 #include <millrace/tests/support/held_completion.hpp>
 #include <millrace/tests/support/scratch_directory.hpp>
@@ -96,12 +97,10 @@ void flip_in_segments(const world& w, std::uint64_t seed) {
   std::string wanted(4096, '\0');
   fill(reinterpret_cast<std::byte*>(wanted.data()), wanted.size(), seed, 0, 0);
   for (auto& entry : std::filesystem::directory_iterator{w.options().path + "/segments"}) {
-    std::fstream file{entry.path(), std::ios::in | std::ios::out | std::ios::binary};
-    std::string bytes{std::istreambuf_iterator<char>{file}, {}};
-    auto at = bytes.find(wanted);
+    auto at = contents_of(entry.path()).find(wanted);
     if (at == std::string::npos)
       continue;
-    file.clear();
+    std::fstream file{entry.path(), std::ios::in | std::ios::out | std::ios::binary};
     file.seekp(static_cast<std::streamoff>(at + 5));
     file.put(static_cast<char>(~wanted[5]));
     return;

@@ -6,6 +6,7 @@
 #include <millrace/tests/support/bucket_driving.hpp>
 #include <millrace/tests/support/checkpoint_driving.hpp>
 #include <millrace/tests/support/dice.hpp>
+#include <millrace/tests/support/file_contents.hpp>
 #include <millrace/tests/support/pool_place.hpp>
 
 #include <boost/test/unit_test.hpp>
@@ -13,7 +14,6 @@
 
 #include <cstdint>
 #include <fstream>
-#include <iterator>
 #include <map>
 #include <string>
 #include <utility>
@@ -31,8 +31,7 @@ public:
 
   flipped_pool() {
     fill_pool();
-    std::ifstream file{place_.path(), std::ios::binary};
-    bytes_.assign(std::istreambuf_iterator<char>{file}, {});
+    bytes_ = contents_of(place_.path());
     for (std::uint64_t at = 0; at < chunks_at; ++at)
       if (bytes_[at] != 0)
         used_.push_back(at);
@@ -160,7 +159,7 @@ private:
   shard_spec shard_ = shard_of("a model", {1u << 20, 300});
   std::vector<std::pair<std::string, std::vector<std::uint64_t>>> models_ = {
     {"gone", {200'000}}, {"small", {100, 70'000}}, {"large", {900'000, 3, 900'000}}};
-  std::vector<char> bytes_;
+  std::string bytes_;
   std::vector<std::uint64_t> used_; // bytes of logs and headers that are not 0
 };
 

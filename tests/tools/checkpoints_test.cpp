@@ -1,6 +1,7 @@
 // Pools and checkpoints from the command line, on a pool that no service has open.
 #include <millrace/storage/archive/archive.hpp>
 #include <millrace/storage/flush/version_flusher.hpp>
+#include <millrace/tests/support/file_contents.hpp>
 #include <millrace/tests/support/held_completion.hpp>
 #include <millrace/tests/support/pool_place.hpp>
 #include <millrace/tests/support/scratch_directory.hpp>
@@ -107,12 +108,10 @@ std::string difference_of(const std::string& path, std::uint64_t seed) {
 
 // The weight's bytes are somewhere in the pool's file: one of them changes.
 void spoil(const place& p, const tensors_in_memory& all) {
-  std::fstream file{p.pool, std::ios::in | std::ios::out | std::ios::binary};
-  std::string bytes{std::istreambuf_iterator<char>{file}, {}};
   std::string weight(reinterpret_cast<const char*>(all.bytes(0).data()), all.bytes(0).size());
-  auto at = bytes.find(weight);
+  auto at = contents_of(p.pool).find(weight);
   BOOST_TEST_REQUIRE(at != std::string::npos);
-  file.clear();
+  std::fstream file{p.pool, std::ios::in | std::ios::out | std::ios::binary};
   file.seekp(static_cast<std::streamoff>(at + 1000));
   file.put(static_cast<char>(~weight[1000]));
 }
@@ -507,11 +506,9 @@ BOOST_AUTO_TEST_CASE(salvage_needs_neither_the_heap_nor_the_table_of_models) {
   load(p, 10);
   load(p, 20);
   {
-    std::fstream file{p.pool, std::ios::in | std::ios::out | std::ios::binary};
-    std::string bytes{std::istreambuf_iterator<char>{file}, {}};
-    auto table = bytes.rfind("MDLTABLE");
+    auto table = contents_of(p.pool).rfind("MDLTABLE");
     BOOST_TEST_REQUIRE(table != std::string::npos);
-    file.clear();
+    std::fstream file{p.pool, std::ios::in | std::ios::out | std::ios::binary};
     file.seekp(static_cast<std::streamoff>(table + 30)); // in its body
     file << "xx";
     file.seekp(8192 + 3072 * 1024 + 1024 + 64); // the header of the heap's first chunk
