@@ -1,4 +1,4 @@
-"""Runs clang-tidy on what changed. Called by scripts/lint: tidy.py BUILD_DIR JOBS.
+"""Runs clang-tidy on what changed. Called by scripts/lint: tidy.py BUILD_DIR JOBS [--tests].
 
 BUILD_DIR is configured with MILLRACE_UNITY: clang-tidy spends most of its time on the headers that a source includes,
 so up to ten sources of a folder share one visit. Precompiled headers are left out, so every unit must include what it
@@ -7,6 +7,8 @@ uses.
 A unit that passed is remembered by the hash of all that its verdict depends on: the checks, the tool, the compiler
 command, the unit and the files of this tree that it includes, by content and by their path within the tree. The
 verdicts lie in $XDG_CACHE_HOME/millrace/tidy (~/.cache/millrace/tidy), so that another clone finds them, too.
+
+Without --tests the sources below tests/ are left out: they are two thirds of all units.
 
 There is no path-sensitive analysis (clang-analyzer-*): it would take longer than all other checks together, and the
 sanitizers run the same code.
@@ -80,7 +82,7 @@ def tidy(path, database, root):
     return run.returncode, run.stdout + ("\n".join(said) if run.returncode else "")
 
 
-def wanted(build_dir, root):
+def wanted(build_dir, root, with_tests):
     """The translation units of this tree in the compilation database, with their entries."""
     build = os.path.abspath(build_dir)
     with open(os.path.join(build_dir, "compile_commands.json"), encoding="utf-8") as file:
@@ -90,18 +92,20 @@ def wanted(build_dir, root):
                 continue
             if path.startswith(build) and "/Unity/" not in path:
                 continue
+            if not with_tests and path.startswith(os.path.join(root, "tests") + os.sep):
+                continue
             entry["command"] = LAUNCHER.sub("", PRECOMPILED.sub("", entry["command"]))
             yield os.path.relpath(path, root), entry
 
 
-def main(build_dir, jobs):
+def main(build_dir, jobs, with_tests):
     root = os.getcwd()
     cache = os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "millrace", "tidy")
     os.makedirs(cache, exist_ok=True)
     database = os.path.join(build_dir, "tidy")
     os.makedirs(database, exist_ok=True)
     version = subprocess.run([TOOL, "--version"], stdout=subprocess.PIPE, check=True).stdout
-    units = dict(wanted(build_dir, root))
+    units = dict(wanted(build_dir, root, with_tests))
     with open(os.path.join(database, "compile_commands.json"), "w", encoding="utf-8") as file:
         json.dump(list(units.values()), file)
     keys = {path: key_of(path, entry["command"], version, root) for path, entry in units.items()}
@@ -123,4 +127,4 @@ def main(build_dir, jobs):
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1], int(sys.argv[2])))
+    sys.exit(main(sys.argv[1], int(sys.argv[2]), "--tests" in sys.argv[3:]))
