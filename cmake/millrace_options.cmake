@@ -12,9 +12,9 @@ endif()
 set(CMAKE_CXX_COMPILE_OPTIONS_PIE -fPIC)
 find_program(CCACHE_PROGRAM ccache)
 if(CCACHE_PROGRAM)
-  # What ccache needs to be told before it keeps anything that used a precompiled header.
+  # What ccache needs to be told before it keeps anything that used a precompiled header; messages may be in any language.
   set(CMAKE_CXX_COMPILER_LAUNCHER
-    "${CMAKE_COMMAND}" -E env CCACHE_SLOPPINESS=pch_defines,time_macros "${CCACHE_PROGRAM}")
+    "${CMAKE_COMMAND}" -E env CCACHE_SLOPPINESS=pch_defines,time_macros,locale "${CCACHE_PROGRAM}")
 endif()
 
 # millrace_flags: for everything; millrace_test_flags: for the sources of tests.
