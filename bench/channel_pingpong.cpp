@@ -68,12 +68,12 @@ private:
   options.local_name = "echo";
   listener_options where;
   where.address = address;
-  auto door =
+  auto listening =
     listener::open(loop, where, options, [](const peer_info&) { return std::make_shared<echo>(); });
-  char byte = door ? 1 : 0;
+  char byte = listening ? 1 : 0;
   [[maybe_unused]] auto w = ::write(ready, &byte, 1);
   [[maybe_unused]] auto r = ::read(stop, &byte, 1);
-  *door = nullptr;
+  *listening = nullptr;
   loop->stop();
   std::_Exit(0);
 }

@@ -33,21 +33,21 @@ constexpr std::size_t memory_bytes = 64 * call_bytes; // more than the caches ho
 class connection {
 public:
   connection() : memory_(memory_bytes, std::byte{1}) {
-    int door = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    int listening = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     sockaddr_in where{};
     where.sin_family = AF_INET;
     where.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     socklen_t length = sizeof where;
     auto* address = reinterpret_cast<sockaddr*>(&where);
     if (
-      bind(door, address, length) != 0 || listen(door, 1) != 0 ||
-      getsockname(door, address, &length) != 0)
+      bind(listening, address, length) != 0 || listen(listening, 1) != 0 ||
+      getsockname(listening, address, &length) != 0)
       give_up_here("listening");
     sender_ = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (connect(sender_, address, length) != 0)
       give_up_here("connecting");
-    receiver_ = accept4(door, nullptr, nullptr, SOCK_CLOEXEC);
-    close(door);
+    receiver_ = accept4(listening, nullptr, nullptr, SOCK_CLOEXEC);
+    close(listening);
     int on = 1;
     zero_copy_ = setsockopt(sender_, SOL_SOCKET, SO_ZEROCOPY, &on, sizeof on) == 0;
     reader_ = std::thread{[fd = receiver_] {

@@ -10,6 +10,11 @@ if(NOT CMAKE_BUILD_TYPE)
 endif()
 # Programs are compiled like libraries, so that both can use one precompiled header.
 set(CMAKE_CXX_COMPILE_OPTIONS_PIE -fPIC)
+# A linker that takes a quarter of the time of the usual one, where it is installed.
+find_program(LLD_PROGRAM ld.lld)
+if(LLD_PROGRAM)
+  add_link_options(-fuse-ld=lld)
+endif()
 find_program(CCACHE_PROGRAM ccache)
 if(CCACHE_PROGRAM)
   # What ccache needs to be told before it keeps anything that used a precompiled header; messages may be in any language.

@@ -12,7 +12,6 @@
 #include <mutex>
 #include <span>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -141,7 +140,7 @@ typename Inspector::result_type inspect(Inspector& f, layer_description& x) {
 }
 
 /// Reads the description of a layer of the graph, and computes its id anew: from the description
-/// and from the ids of the layer's inputs. So nobody can give a layer a false description.
+/// and from the ids of the layer's inputs. So a false description is refused.
 /// `index`: the layer's index in the graph.
 /// Errors:  `protocol_error` for bytes that are no description, or that belong to another id.
 result<layer_description> proven_description(

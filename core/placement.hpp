@@ -25,7 +25,7 @@ struct group_member {
 };
 MILLRACE_INSPECT(group_member, x.id, x.name, x.node, x.addresses, x.weight, x.forgets)
 
-/// The providers of a group at one time. Without members: nobody knows where names were stored.
+/// The providers of a group at one time. Without members: it is not known where names were stored.
 struct group_view {
   std::uint64_t number = 0;          // a later view has a larger one
   std::vector<group_member> members; // by id

@@ -7,7 +7,6 @@
 #include <millrace/storage/checkpoint_store.hpp>
 
 #include <atomic>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <vector>

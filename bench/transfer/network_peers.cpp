@@ -312,17 +312,17 @@ double tcp_ping_pong::exchange(std::uint32_t request_bytes, std::uint32_t respon
 }
 
 int answer_pings(std::uint32_t poll_us) {
-  auto door = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  auto listening = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   auto at = loopback(0);
   socklen_t length = sizeof(at);
   auto* address = reinterpret_cast<sockaddr*>(&at);
   if (
-    door < 0 || bind(door, address, length) != 0 || listen(door, 1) != 0 ||
-    getsockname(door, address, &length) != 0)
+    listening < 0 || bind(listening, address, length) != 0 || listen(listening, 1) != 0 ||
+    getsockname(listening, address, &length) != 0)
     return 1;
   std::printf("%d\n", ntohs(at.sin_port));
   std::fflush(stdout);
-  auto fd = accept4(door, nullptr, nullptr, SOCK_CLOEXEC);
+  auto fd = accept4(listening, nullptr, nullptr, SOCK_CLOEXEC);
   send_at_once(fd);
   std::vector<std::byte> bytes(sizeof(ping));
   while (receive_all(fd, bytes.data(), sizeof(ping), poll_us)) {

@@ -102,7 +102,8 @@ party party_of(const peer_info& peer) {
   who.owner = "user " + std::to_string(peer.uid);
   who.privileged = peer.uid == 0 || peer.uid == ::geteuid();
   auto pid = static_cast<pid_t>(peer.pid);
-  if (pid == 0) // of a namespace that is not seen here
+  // 0: in a namespace that is not seen here.
+  if (pid == 0)
     who.process = peer.id;
   else if (pid != ::getpid())
     std::memcpy(who.process.bytes.data(), &pid, sizeof pid);

@@ -4,7 +4,6 @@
 
 #include <millrace/net/channel/admission.hpp>
 
-#include <memory>
 #include <string>
 #include <unordered_map>
 #include <vector>

@@ -45,7 +45,6 @@ public:
   /// is permanent.
   int write_out() noexcept;
   /// The permanent error of writing; 0 if there was none.
-  int write_error() const noexcept { return write_error_; }
 
 private:
   struct methods; // what OpenSSL calls

@@ -14,7 +14,7 @@ namespace millrace::storage::rocksdb {
 
 /// *Problem*: removing a model needs space, since the index writes that the model is gone. On a
 /// full file system nothing could be removed, and the index could not even be opened. So a file of
-/// the bucket holds space that nobody else can take, and is made smaller when the index needs it.
+/// the bucket holds space that no other file can take, and is made smaller when the index needs it.
 /// Threads: any.
 class index_reserve {
 public:

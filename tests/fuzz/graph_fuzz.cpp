@@ -1,4 +1,4 @@
-// Architectures and layer descriptions from bytes nobody vouches for. Run by libFuzzer.
+// Architectures and layer descriptions from untrusted bytes. Run by libFuzzer.
 #include <millrace/core/assert.hpp>
 #include <millrace/core/codec.hpp>
 #include <millrace/core/model_graph.hpp>

@@ -1,4 +1,4 @@
-// The values of a RocksDB bucket's index from bytes nobody vouches for. The first byte chooses
+// The values of a RocksDB bucket's index from untrusted bytes. The first byte chooses
 // which. Run by libFuzzer.
 #include <millrace/core/assert.hpp>
 #include <millrace/storage/io/packing.hpp>

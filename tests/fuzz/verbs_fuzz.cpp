@@ -1,5 +1,5 @@
 // Every message of the verbs driver, and what strangers send by rdma_cm, decoded and checked, from
-// bytes nobody vouches for. Run by libFuzzer.
+// untrusted bytes. Run by libFuzzer.
 #include <millrace/core/assert.hpp>
 #include <millrace/transport/verbs/cm_connection.hpp>
 #include <millrace/transport/verbs/messages.hpp>

@@ -113,7 +113,7 @@ struct two_drivers {
   std::shared_ptr<arena> memory =
     arena::create({.name = "lab", .size_bytes = lab_arena_bytes}).value();
   std::shared_ptr<verbs_driver> ours, theirs;
-  std::shared_ptr<listener> door;
+  std::shared_ptr<listener> listening;
   std::shared_ptr<channel> line;
 
   two_drivers() : two_drivers([](verbs_options&, verbs_options&) {}) {}
@@ -131,22 +131,22 @@ struct two_drivers {
     auto handler = std::make_shared<driver_handler>(theirs);
     listener_options where;
     where.address = "unix:" + dir.path() + "/s.sock";
-    door = listener::open(loop, where, {.local_name = "owner"}, [handler](const peer_info&) {
-             return handler;
-           }).value();
+    listening = listener::open(loop, where, {.local_name = "owner"}, [handler](const peer_info&) {
+                  return handler;
+                }).value();
     connect();
   }
   ~two_drivers() {
     disconnect();
-    door = nullptr;
+    listening = nullptr;
     loop->stop();
   }
 
   void connect() {
     promise<std::shared_ptr<channel>> opened;
     net::connect(
-      loop, door->address(), {.local_name = "submitter"}, std::make_shared<driver_handler>(ours),
-      [opened](auto c) { opened.set(c); });
+      loop, listening->address(), {.local_name = "submitter"},
+      std::make_shared<driver_handler>(ours), [opened](auto c) { opened.set(c); });
     line = opened.get_future().get();
     BOOST_REQUIRE(eventually([&] { return up() == rails(); }));
   }

@@ -28,26 +28,26 @@ struct two_fabrics {
   std::shared_ptr<arena> memory =
     arena::create({.name = "lab", .size_bytes = lab_arena_bytes}).value();
   std::shared_ptr<fabric> ours = make(which.ours), theirs = make(which.theirs);
-  std::shared_ptr<listener> door;
+  std::shared_ptr<listener> listening;
   std::shared_ptr<channel> line;
 
   two_fabrics() {
     auto handler = std::make_shared<fabric_handler>(theirs);
     listener_options where;
     where.address = "unix:" + dir.path() + "/s.sock";
-    door = listener::open(loop, where, {.local_name = "owner"}, [handler](const peer_info&) {
-             return handler;
-           }).value();
+    listening = listener::open(loop, where, {.local_name = "owner"}, [handler](const peer_info&) {
+                  return handler;
+                }).value();
     held_completion<std::shared_ptr<channel>> opened;
     net::connect(
-      loop, door->address(), {.local_name = "submitter"}, std::make_shared<fabric_handler>(ours),
-      opened.callback());
+      loop, listening->address(), {.local_name = "submitter"},
+      std::make_shared<fabric_handler>(ours), opened.callback());
     line = opened.take().value();
     BOOST_TEST_REQUIRE(eventually([&] { return rail("state") == "up"; }));
   }
   ~two_fabrics() {
     line->close({errc::cancelled, "the test ends it"});
-    door = nullptr;
+    listening = nullptr;
     loop->stop();
   }
 

@@ -163,11 +163,11 @@ struct service {
       where.address = over_tls ? "tls://127.0.0.1:0" : "unix:" + dir.path + "/n0.sock";
     auto made = listener::open(loop, where, options, [this](const peer_info&) { return handler; });
     BOOST_REQUIRE_MESSAGE(made, (made ? "" : made.error().to_string()));
-    door = *made;
-    where.address = door->address();
+    listening = *made;
+    where.address = listening->address();
   }
   ~service() {
-    door = nullptr;
+    listening = nullptr;
     loop->stop();
   }
 
@@ -184,7 +184,7 @@ struct service {
   std::shared_ptr<recorder> handler = std::make_shared<recorder>();
   channel_options options;
   listener_options where;
-  std::shared_ptr<listener> door;
+  std::shared_ptr<listener> listening;
 };
 
 /// A client that speaks byte by byte, as an attacker may.

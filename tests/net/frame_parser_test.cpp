@@ -1,4 +1,4 @@
-// Frames cut from streams, hellos and goodbyes read from bytes nobody vouches for.
+// Frames cut from streams, hellos and goodbyes read from untrusted bytes.
 #include "channel_support.hpp"
 
 using namespace millrace;

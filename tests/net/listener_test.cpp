@@ -46,7 +46,7 @@ BOOST_AUTO_TEST_CASE(a_live_socket_is_refused_and_removed_when_its_listener_goes
   BOOST_TEST((second.error().code() == errc::already_exists));
   auto path = s->address().substr(5);
   BOOST_TEST(std::filesystem::exists(path));
-  s->door->stop();
+  s->listening->stop();
   BOOST_TEST(!std::filesystem::exists(path));
   BOOST_TEST(!std::filesystem::exists(path + ".lock"));
   auto third = listener::open(s->loop, s->where, {}, accept);
@@ -57,7 +57,7 @@ BOOST_AUTO_TEST_CASE(open_channels_outlive_their_listener) {
   service s;
   auto client = std::make_shared<recorder>();
   auto c = s.connect(client);
-  s.door = nullptr;
+  s.listening = nullptr;
   BOOST_TEST(c->send(frame_kind::driver, 1, {}, {}).ok());
   BOOST_TEST(s.handler->wait_frames(1));
   auto late = connect_to(s.loop, s.address(), {}, client);

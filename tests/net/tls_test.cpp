@@ -383,7 +383,7 @@ BOOST_AUTO_TEST_CASE(a_stopped_listener_gives_its_port_back_and_channels_live_on
   auto client = std::make_shared<recorder>();
   auto c = s.connect(client);
   raw_member waiting{s.address()};
-  s.door = nullptr;
+  s.listening = nullptr;
   BOOST_TEST(!waiting.shake_tls());
   settle(s.loop);
   BOOST_TEST((failure(s, s.address(), {}).code() == errc::unavailable));
@@ -468,9 +468,9 @@ BOOST_AUTO_TEST_CASE(listeners_that_share_a_count_share_the_bound) {
   where.connections = shares_of(where);
   service s{{}, where};
   where.address = "unix:" + s.dir.path + "/n0.sock";
-  auto door =
+  auto listening =
     listener::open(s.loop, where, s.options, [&s](const peer_info&) { return s.handler; });
-  BOOST_REQUIRE(door);
+  BOOST_REQUIRE(listening);
   auto client = std::make_shared<recorder>();
   auto first = s.connect(client);
   auto refused = connect_to(s.loop, where.address, {}, client);
@@ -557,7 +557,7 @@ BOOST_AUTO_TEST_CASE(a_lost_channel_comes_back_by_another_way) {
   BOOST_REQUIRE(k.acquire());
   BOOST_REQUIRE(local->handler->wait([&] { return local->handler->channels.size() == 1; }));
   local->handler->channels[0]->close(status{errc::unavailable, "going"});
-  local->door = nullptr;
+  local->listening = nullptr;
   BOOST_REQUIRE(remote.handler->wait([&] { return remote.handler->channels.size() == 1; }));
 }
 

@@ -22,7 +22,7 @@ namespace {
 
 actors::provider_entry pool(const std::string& name) { return testing::listed(name, true); }
 
-// Registers whoever asks, under one number after the other; saves at once.
+// Registers each client under the next number; saves at once.
 struct fixture {
   testing::scripted_service service{{pool("p")}};
   client c = client::connect(service.address());
@@ -206,6 +206,30 @@ BOOST_AUTO_TEST_CASE(a_save_given_up_while_it_registers_again_does_not_spoil_the
   BOOST_TEST(has_left(2));
   expect_saved(job, 2);
   BOOST_TEST(registrations == 3u);
+}
+
+BOOST_AUTO_TEST_CASE(a_save_cancelled_between_two_tries_to_register_again_does_not_try_again) {
+  auto job = attach();
+  refuses_saves(errc::not_found);
+  std::atomic<int> asked = 0;
+  service.on<enroll_request>([&](auto&, auto reply) {
+    ++asked;
+    reply(fail(errc::busy, "a job is attached"));
+  });
+  auto save = job.save(1);
+  BOOST_TEST_REQUIRE(testing::eventually([&] { return asked >= 2; }));
+  save.staged.cancel();
+  BOOST_TEST(transport::exposed_regions() == 0u);
+  // Longer than the pause before the next try.
+  for (int looks = 0; looks < 30; ++looks) {
+    std::this_thread::sleep_for(20ms);
+    BOOST_TEST_REQUIRE(transport::exposed_regions() == 0u);
+  }
+  BOOST_TEST(!save.durable.result().has_value());
+  BOOST_TEST(!job.fence().ok());
+  saves();
+  enrolls();
+  expect_saved(job, 2);
 }
 
 BOOST_AUTO_TEST_CASE(who_saves_while_a_given_up_registration_is_on_its_way_gets_one_of_its_own) {

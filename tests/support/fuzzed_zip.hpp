@@ -1,4 +1,4 @@
-// Zip files of bytes that nobody vouches for, opened as archives and read whole. Used by the
+// Zip files of untrusted bytes, opened as archives and read whole. Used by the
 // fuzzers of NPZ and torch files.
 #pragma once
 

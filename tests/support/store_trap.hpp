@@ -8,7 +8,6 @@
 #include <sys/mman.h>
 #include <ucontext.h>
 
-#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>

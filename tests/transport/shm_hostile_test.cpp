@@ -36,7 +36,7 @@ struct fixture {
   shared_file file{"/dev/shm/millrace-hostile-" + std::to_string(getpid()), file_bytes};
   std::shared_ptr<io_loop> loop = make_loop();
   std::shared_ptr<fabric> victim = fabric::create(modest(), loop).value();
-  std::shared_ptr<listener> door;
+  std::shared_ptr<listener> listening;
   std::shared_ptr<recorder> answers = std::make_shared<recorder>();
   std::shared_ptr<channel> liar;
   exposed_matrix memory{{1, 100'000, 0}, access_mode::read, 3};
@@ -53,10 +53,10 @@ struct fixture {
     std::fill_n(file.data(), file_bytes, std::byte{0x5a});
     auto handler = std::make_shared<fabric_handler>(victim);
     auto address = "unix:" + dir.path + "/s";
-    door = listener::open(
-             loop, {.address = address, .allow_uids = {}}, {.local_name = "victim"},
-             [handler](const peer_info&) { return handler; })
-             .value();
+    listening = listener::open(
+                  loop, {.address = address, .allow_uids = {}}, {.local_name = "victim"},
+                  [handler](const peer_info&) { return handler; })
+                  .value();
     liar = connect_to(loop, address, {.local_name = "liar"}, answers).value();
   }
   ~fixture() {

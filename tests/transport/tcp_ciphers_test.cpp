@@ -32,18 +32,18 @@ channel_key key_of(std::uint8_t seed) {
 
 // Of TCP: those that the kernel can encrypt.
 std::pair<unique_fd, unique_fd> connected_sockets() {
-  unique_fd door{::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)};
+  unique_fd listening{::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)};
   unique_fd one{::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)};
   sockaddr_in at{};
   at.sin_family = AF_INET;
   at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   auto* name = reinterpret_cast<sockaddr*>(&at);
   socklen_t size = sizeof(at);
-  BOOST_TEST_REQUIRE(::bind(door.get(), name, size) == 0);
-  BOOST_TEST_REQUIRE(::listen(door.get(), 1) == 0);
-  BOOST_TEST_REQUIRE(::getsockname(door.get(), name, &size) == 0);
+  BOOST_TEST_REQUIRE(::bind(listening.get(), name, size) == 0);
+  BOOST_TEST_REQUIRE(::listen(listening.get(), 1) == 0);
+  BOOST_TEST_REQUIRE(::getsockname(listening.get(), name, &size) == 0);
   BOOST_TEST_REQUIRE(::connect(one.get(), name, size) == 0);
-  unique_fd two{::accept4(door.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC)};
+  unique_fd two{::accept4(listening.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC)};
   BOOST_TEST_REQUIRE(::fcntl(one.get(), F_SETFL, O_NONBLOCK) == 0);
   return {std::move(one), std::move(two)};
 }

@@ -81,14 +81,14 @@ struct pair_of_fabrics {
   pair_of_fabrics(const tcp_options& options, on_network)
     : pair_of_fabrics(options, options, "tls://127.0.0.1:0") {}
   ~pair_of_fabrics() {
-    door = nullptr;
+    listening = nullptr;
     here_loop->stop();
     there_loop->stop();
   }
 
   void connect() {
     auto handler = std::make_shared<fabric_handler>(there);
-    link = connect_to(there_loop, door->address(), {.local_name = "there"}, handler).value();
+    link = connect_to(there_loop, listening->address(), {.local_name = "there"}, handler).value();
     BOOST_TEST_REQUIRE(handler->wait_open());
   }
   /// Everything that came has been admitted or turned away, and is gone.
@@ -102,7 +102,7 @@ struct pair_of_fabrics {
   std::shared_ptr<io_loop> there_loop = make_loop();
   std::shared_ptr<fabric> here;
   std::shared_ptr<fabric> there;
-  std::shared_ptr<listener> door;
+  std::shared_ptr<listener> listening;
   std::shared_ptr<channel> link;
 
 private:
@@ -114,7 +114,7 @@ private:
     auto open = listener::open(
       here_loop, {.address = address, .allow_uids = {}, .streams = here->stream_acceptor()},
       {.local_name = "here", .tls = shared_tls()}, [handler](const peer_info&) { return handler; });
-    door = open.value();
+    listening = open.value();
     connect();
     BOOST_TEST_REQUIRE(handler->wait_open());
   }
@@ -185,10 +185,10 @@ struct liar_and_victim {
   explicit liar_and_victim(const tcp_options& options = hostile_options())
     : victim(tcp_fabric(loop, options)) {
     auto address = "unix:" + dir.path + "/s";
-    door = listener::open(
-             loop, {.address = address, .allow_uids = {}}, {.local_name = "victim"},
-             [handler = handler](const peer_info&) { return handler; })
-             .value();
+    listening = listener::open(
+                  loop, {.address = address, .allow_uids = {}}, {.local_name = "victim"},
+                  [handler = handler](const peer_info&) { return handler; })
+                  .value();
     liar = connect_to(loop, address, {.local_name = "liar"}, answers).value();
     BOOST_TEST_REQUIRE(answers->wait_frames(1));
     wire_reader reader{answers->frames.at(0).body};
@@ -283,7 +283,7 @@ struct liar_and_victim {
   std::shared_ptr<io_loop> loop = make_loop();
   std::shared_ptr<fabric> victim;
   std::shared_ptr<fabric_handler> handler = std::make_shared<fabric_handler>(victim);
-  std::shared_ptr<listener> door;
+  std::shared_ptr<listener> listening;
   std::shared_ptr<recorder> answers = std::make_shared<recorder>();
   std::shared_ptr<channel> liar;
   tcp::announce told;

@@ -183,7 +183,7 @@ BOOST_AUTO_TEST_CASE(a_peer_without_the_driver_is_not_reached_and_its_channel_li
   auto without = fabric::create(plain, loop).value();
   auto handler = std::make_shared<fabric_handler>(with);
   listener_options where{.address = "unix:" + dir.path + "/s", .allow_uids = {}};
-  auto door =
+  auto listening =
     listener::open(loop, where, {}, [handler](const peer_info&) { return handler; }).value();
   auto c = connect_to(loop, where.address, {}, std::make_shared<fabric_handler>(without)).value();
   exposed_matrix memory{{1, 4096, 0}, access_mode::read, 3};
@@ -191,7 +191,7 @@ BOOST_AUTO_TEST_CASE(a_peer_without_the_driver_is_not_reached_and_its_channel_li
   auto moved = move(*with, direction::read, memory.handle(), room.data(), room.size());
   BOOST_TEST((!moved && moved.error().code() == errc::peer_lost));
   BOOST_TEST(c->is_open());
-  door = nullptr;
+  listening = nullptr;
   loop->stop();
 }
 

@@ -82,9 +82,10 @@ int touch(std::byte* data, std::uint64_t size_bytes) {
     auto length = std::min(part_bytes, size_bytes - at);
     if (madvise(data + at, length, MADV_POPULATE_WRITE) == 0)
       return;
+    // Kernels before 5.14 answer EINVAL.
     if (errno != EINVAL)
       failed = errno;
-    else // kernels before 5.14
+    else
       for (std::uint64_t page = 0; page < length; page += 4096)
         *static_cast<volatile std::byte*>(data + at + page) = std::byte{0};
   };

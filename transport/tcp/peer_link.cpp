@@ -208,7 +208,8 @@ void peer_link::on_lost(std::uint64_t serial) {
     if (auto* of = slot_of(serial); of && serial != 0) {
       open = of->s;
       to_confirm_.insert(serial);
-      if (!open) // it is closing: `stream_closed` will confirm
+      // It is closing: `stream_closed` will confirm.
+      if (!open)
         return;
     }
   }

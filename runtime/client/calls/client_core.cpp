@@ -3,8 +3,6 @@
 #include <millrace/runtime/client/calls/placement.hpp>
 #include <millrace/storage/builtin.hpp>
 
-#include <algorithm>
-
 namespace millrace::runtime {
 
 namespace {

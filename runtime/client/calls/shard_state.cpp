@@ -84,40 +84,49 @@ void shard_state::attach(completion<void> done) {
       if (!provider)
         return done(fail(provider.error().within("registering " + self->options_.model)));
       self->provider_ = *provider;
-      self->enroll_patiently(
-        [done](const result<std::uint64_t>& r) { done(r ? result<void>{} : fail(r.error())); });
+      self->enroll_patiently(nullptr, [done](const result<std::uint64_t>& r) {
+        done(r ? result<void>{} : fail(r.error()));
+      });
     });
 }
 
 // The service may not have noticed yet that the job before this one, or its connection, is gone.
-void shard_state::enroll_patiently(completion<std::uint64_t> done) {
+void shard_state::enroll_patiently(const save_record_ptr& wants, completion<std::uint64_t> done) {
   auto missed_within =
     std::chrono::milliseconds{core_->runs_on()->channel_options().peer_timeout_ms};
   auto wait = std::min<std::chrono::milliseconds>(
     missed_within + former_job_grace, std::chrono::milliseconds{timeout_ms()});
-  enroll_until(steady_clock::now() + wait, wait, try_again_ms_min, std::move(done));
+  enroll_until(wants, steady_clock::now() + wait, wait, try_again_ms_min, std::move(done));
 }
 
 void shard_state::enroll_until(
-  time_point until, std::chrono::milliseconds wait, std::uint32_t pause_ms,
-  completion<std::uint64_t> done) {
-  enroll([self = shared_from_this(), until, wait, pause_ms,
-          done = std::move(done)](result<std::uint64_t> r) {
-    if (r || r.error().code() != errc::busy)
-      return done(std::move(r));
-    if (steady_clock::now() > until)
-      return done(fail(
-        errc::busy, "{}; waited {} ms for a former job to be missed (channel.peer_timeout)",
-        r.error().detail(), wait.count()));
-    self->core_->runs_on()->loop()->run_after(pause_ms, [self, until, wait, pause_ms, done] {
-      self->enroll_until(until, wait, std::min(2 * pause_ms, try_again_ms_max), done);
+  const save_record_ptr& wants, time_point until, std::chrono::milliseconds wait,
+  std::uint32_t pause_ms, completion<std::uint64_t> done) {
+  enroll(
+    wants,
+    [self = shared_from_this(), wants, until, wait, pause_ms,
+     done = std::move(done)](result<std::uint64_t> r) {
+      if (r || r.error().code() != errc::busy)
+        return done(std::move(r));
+      if (steady_clock::now() > until)
+        return done(fail(
+          errc::busy, "{}; waited {} ms for a former job to be missed (channel.peer_timeout)",
+          r.error().detail(), wait.count()));
+      self->core_->runs_on()->loop()->run_after(
+        pause_ms, [self, wants, until, wait, pause_ms, done] {
+          self->enroll_until(wants, until, wait, std::min(2 * pause_ms, try_again_ms_max), done);
+        });
     });
-  });
 }
 
-// Runs one request at a time; callers that come meanwhile share its outcome.
-void shard_state::enroll(completion<std::uint64_t> done) {
+// Runs one request at a time; callers that come meanwhile share its outcome. `wants`: the save that
+// needs a registration, if it is one; once it is over it must not expose the tensors again.
+void shard_state::enroll(const save_record_ptr& wants, completion<std::uint64_t> done) {
   std::unique_lock guard{mutex_};
+  if (wants && wants->over) {
+    guard.unlock();
+    return done(fail(errc::cancelled, "the save is over"));
+  }
   if (left_ || registration_ != 0) {
     auto outcome =
       left_ ? fail(closed_error()) : result<std::uint64_t>{std::uint64_t{registration_}};
@@ -304,7 +313,7 @@ void shard_state::send(const save_record_ptr& record) {
   }
   if (number != 0)
     return send_to(record, number);
-  enroll_patiently([self = shared_from_this(), record](result<std::uint64_t> r) {
+  enroll_patiently(record, [self = shared_from_this(), record](result<std::uint64_t> r) {
     if (r)
       self->send_to(record, *r);
     else

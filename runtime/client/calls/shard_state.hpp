@@ -57,13 +57,13 @@ private:
   std::uint32_t timeout_ms() const;
   std::chrono::milliseconds patience() const;
 
-  void enroll(completion<std::uint64_t> done);
+  void enroll(const save_record_ptr& wants, completion<std::uint64_t> done);
   void ask_to_enroll();
   void on_enrolled(result<actors::enroll_receipt> r);
-  void enroll_patiently(completion<std::uint64_t> done);
+  void enroll_patiently(const save_record_ptr& wants, completion<std::uint64_t> done);
   void enroll_until(
-    time_point until, std::chrono::milliseconds wait, std::uint32_t pause_ms,
-    completion<std::uint64_t> done);
+    const save_record_ptr& wants, time_point until, std::chrono::milliseconds wait,
+    std::uint32_t pause_ms, completion<std::uint64_t> done);
 
   void send(const save_record_ptr& record);
   result<save_receipt> check_saved(const save_record& record, result<save_receipt> r) const;
