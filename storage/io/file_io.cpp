@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <memory>
+#include <vector>
 
 namespace millrace::storage::io {
 
@@ -78,15 +79,29 @@ status sync_directory(const std::string& path) {
   return {};
 }
 
+namespace fs = std::filesystem;
+
 status make_directories(const std::string& path) {
   std::error_code why;
-  std::filesystem::create_directories(path, why);
+  std::vector<fs::path> missing;
+  for (auto at = fs::absolute(path).lexically_normal(); !fs::exists(at, why) && !why;
+       at = at.parent_path())
+    missing.push_back(at);
+  for (; !missing.empty() && !why; missing.pop_back()) {
+    auto& next = missing.back();
+    if (::mkdir(next.c_str(), 0777) != 0 && errno != EEXIST)
+      return status_from_errno(errno, "creating directory " + path);
+    auto synced = sync_directory(next.parent_path());
+    // Where one may write and not read.
+    if (!synced.ok() && synced.code() != errc::permission_denied)
+      return synced;
+  }
+  if (!why && !fs::is_directory(path, why) && !why)
+    why = std::make_error_code(std::errc::not_a_directory);
   return why ? status_from_errno(why.value(), "creating directory " + path) : status{};
 }
 
 namespace {
-
-namespace fs = std::filesystem;
 
 // Does the directory itself last: its permissions tell whether the rest was done. Leaves alone what
 // is not ours, as the `lost+found` of a file system.

@@ -54,7 +54,7 @@ result<file_handle> open_file(const std::string& path, int flags, unsigned mode 
 /// Makes it durable that files were created in or removed from a directory.
 [[nodiscard]] status sync_directory(const std::string& path);
 
-/// Creates a directory and its parents if they do not exist.
+/// Creates a directory and its parents, durably, if they do not exist.
 [[nodiscard]] status make_directories(const std::string& path);
 
 /// Creates a directory that only its owner may enter, and its parents. One that exists is taken

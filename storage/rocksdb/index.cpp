@@ -4,6 +4,7 @@
 #include <millrace/storage/rocksdb/index.hpp>
 #include <millrace/storage/rocksdb/index_files.hpp>
 #include <millrace/storage/rocksdb/index_log.hpp>
+#include <millrace/storage/rocksdb/log_check.hpp>
 
 #include <rocksdb/db.h>
 #include <rocksdb/listener.h>
@@ -61,9 +62,9 @@ public:
 db::Options index_options(const std::string& path) {
   db::Options options;
   options.paranoid_checks = true;
-  // A torn record at the end is a batch whose success was never reported. One in the middle is
-  // damage.
-  options.wal_recovery_mode = db::WALRecoveryMode::kTolerateCorruptedTailRecords;
+  // What cannot be read at the end is a batch whose success was never reported: `check_logs` has
+  // found no damage before it.
+  options.wal_recovery_mode = db::WALRecoveryMode::kPointInTimeRecovery;
   options.write_buffer_size = write_buffer_bytes;
   options.max_background_jobs = 2;
   options.max_open_files = 256;
@@ -81,6 +82,8 @@ public:
   }
 
   status open(bool create) {
+    if (auto bad = check_logs(path_); !bad.ok())
+      return bad.within("opening the index " + path_);
     auto options = index_options(path_);
     options.create_if_missing = create;
     options.env = env_.get();
@@ -95,6 +98,8 @@ public:
   }
 
   status open_to_read() {
+    if (auto bad = check_logs(path_); !bad.ok())
+      return bad.within("opening the index " + path_);
     db::DB* opened = nullptr;
     auto s = db::DB::OpenForReadOnly(index_options(path_), path_, &opened);
     db_.reset(opened);

@@ -1,6 +1,7 @@
 // Training jobs and the service that keeps their checkpoints, killed one by one or together: at
 // rest the pool is sound, the newest complete step is the one acknowledged last or the one asked
 // for, and both go on from there.
+#include "crash_rounds.hpp"
 #include "small_checkpoints.hpp"
 
 #include <millrace/storage/pmem/kill_points.hpp>

@@ -13,6 +13,7 @@ using namespace millrace::storage::flush;
 int main(int argc, char** argv) {
   if (argc != 4)
     return 2;
+  std::ios::sync_with_stdio(false); // a recorder sees what is printed
   auto flusher = version_flusher::open({.directory = argv[1], .keep = 2});
   if (!flusher) {
     std::cout << flusher.error().to_string() << std::endl;

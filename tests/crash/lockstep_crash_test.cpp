@@ -1,5 +1,6 @@
 // Jobs of 1 to 8 ranks in lockstep, killed with or without their service: when every rank has seen
 // `durable` for a step, that step or a later one is restored.
+#include "crash_rounds.hpp"
 #include "lockstep_board.hpp"
 #include "small_checkpoints.hpp"
 

@@ -129,6 +129,7 @@ private:
 int main(int argc, char** argv) {
   if (argc != 2)
     return 2;
+  std::ios::sync_with_stdio(false); // a recorder sees what is printed
   std::string argument = argv[1];
   auto colon = argument.rfind(':');
   auto options =

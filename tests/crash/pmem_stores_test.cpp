@@ -1,4 +1,5 @@
 // A kill at any store that libpmemobj makes leaves a heap that the check accepts.
+#include "crash_rounds.hpp"
 #include "small_checkpoints.hpp"
 
 #include <millrace/storage/pmem/medium/format.hpp>

@@ -11,6 +11,7 @@ using namespace millrace::testing;
 int main(int argc, char** argv) {
   if (argc != 2)
     return 2;
+  std::ios::sync_with_stdio(false); // a recorder sees what is printed
   auto subject = open_crash_bucket(argv[1]);
   if (!subject) {
     std::cout << subject.error().to_string() << std::endl;

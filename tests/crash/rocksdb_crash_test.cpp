@@ -1,9 +1,13 @@
 // After a kill at any instant every acknowledged version is there, and one under way is old or
 // new, whole.
 #include "crash_models.hpp"
+#include "crash_rounds.hpp"
 
 #include <millrace/tests/support/crash_child.hpp>
+#include <millrace/tests/support/disk/history.hpp>
+#include <millrace/tests/support/disk/trees.hpp>
 #include <millrace/tests/support/held_completion.hpp>
+#include <millrace/tests/support/process.hpp>
 #include <millrace/tests/support/scratch_directory.hpp>
 #include <millrace/tests/support/skipped.hpp>
 #include <millrace/tests/support/small_disk.hpp>
@@ -155,9 +159,111 @@ private:
   std::uint64_t generation_ = 0;
 };
 
+/// A change of one model; generation 0: it is erased.
+struct model_change {
+  std::string name;
+  std::uint64_t generation = 0;
+};
+
+std::vector<model_change> some_changes(int count) {
+  dice random{15};
+  std::set<std::string> there;
+  std::vector<model_change> all;
+  for (std::uint64_t i = 1; std::ssize(all) < count; ++i) {
+    auto name = "m" + std::to_string(random.below(4));
+    auto erases = there.contains(name) && random.percent(20);
+    if (erases)
+      there.erase(name);
+    else
+      there.insert(name);
+    all.push_back({name, erases ? 0 : i});
+  }
+  return all;
+}
+
+/// Says what does not hold in the bucket after so many changes were acknowledged.
+std::string problem_in(
+  const std::string& path, const std::vector<model_change>& changes, std::size_t acknowledged) {
+  auto subject = open_crash_bucket(path);
+  if (!subject)
+    return why(subject);
+  std::map<std::string, std::uint64_t> expected;
+  for (std::size_t i = 0; i < acknowledged; ++i)
+    expected[changes[i].name] = changes[i].generation;
+  if (acknowledged < changes.size())
+    if (auto& next = changes[acknowledged]; holds(**subject, next.name, next.generation))
+      expected[next.name] = next.generation;
+  std::uint64_t models = 0;
+  for (auto& [name, generation] : expected) {
+    if (!holds(**subject, name, generation))
+      return fmt::format("{} is not generation {}", name, generation);
+    models += generation != 0;
+  }
+  if (auto stats = (*subject)->stats(); stats.models != models)
+    return fmt::format("{} models in place of {}", stats.models, models);
+  // It can be used on.
+  auto stored = store(**subject, crash_spec("later", 1), crash_seed("later", 1));
+  return stored ? "" : why(stored);
+}
+
+/// The first problem that power cuts leave to the next process.
+std::string problem_after_power_cuts(
+  const disk::history& recorded, const std::vector<model_change>& changes, int images) {
+  dice random{16};
+  for (int i = 0; i < images; ++i) {
+    scratch_directory image;
+    auto end = recorded.instant(random);
+    recorded.make_image(end, random, image.path() + "/root");
+    // The first line says that the bucket is open.
+    auto lines = lines_of(recorded.said_before(end));
+    auto problem = problem_in(image.path() + "/root/bucket", changes, lines == 0 ? 0 : lines - 1);
+    if (!problem.empty())
+      return fmt::format("image {}, before event {}: {}", i, end, problem);
+  }
+  return {};
+}
+
 } // namespace
 
 BOOST_AUTO_TEST_SUITE(rocksdb_crash)
+
+BOOST_AUTO_TEST_CASE(a_power_cut_leaves_old_or_new_and_every_sync_is_needed) {
+  scratch_directory root, beside;
+  auto changes = some_changes(40);
+  {
+    std::ofstream script{beside.path() + "/script"};
+    for (auto& c : changes)
+      if (c.generation == 0)
+        script << "erase " << c.name << '\n';
+      else
+        script << "store " << c.name << ' ' << c.generation << '\n';
+  }
+  auto command = disk::history::environment(root.path(), beside.path() + "/log");
+  for (auto& word : std::vector<std::string>{
+         "/bin/sh", "-c", "exec \"$0\" \"$1\" < \"$2\"", ROCKSDB_CRASH_CHILD,
+         root.path() + "/bucket", beside.path() + "/script"})
+    command.push_back(word);
+  auto ran = run_program(command);
+  BOOST_TEST_REQUIRE(ran.code == 0, ran.out << ran.err);
+  disk::history recorded{root.path(), beside.path() + "/log"};
+  BOOST_TEST(lines_of(recorded.said_before(recorded.size())) == changes.size() + 1);
+  recorded.make_copy(recorded.size(), beside.path() + "/copy");
+  BOOST_TEST(difference_of_trees(root.path(), beside.path() + "/copy") == "");
+  BOOST_TEST(problem_after_power_cuts(recorded, changes, crash_rounds(60)) == "");
+  auto needs = [&](const std::string& what, const disk::history::defect& forgotten) {
+    auto defective = recorded;
+    defective.plant(forgotten);
+    BOOST_TEST(
+      problem_after_power_cuts(defective, changes, 2000) != "", "not needed: fsync of " << what);
+  };
+  needs("segments", [](auto kind, const std::string& path) {
+    return kind == disk::event_kind::synced && path.starts_with("bucket/segments/");
+  });
+  needs("the index", [](auto, const std::string& path) { return path.ends_with(".log"); });
+  needs("the names of segments", [](auto, const std::string& path) {
+    return path == "bucket/segments";
+  });
+}
 
 BOOST_AUTO_TEST_CASE(a_kill_at_a_named_point_leaves_old_or_new) {
   crash_run run;

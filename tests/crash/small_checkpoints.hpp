@@ -7,9 +7,7 @@
 #include <millrace/tests/support/checkpoint_driving.hpp>
 #include <millrace/tests/support/heap_memory_source.hpp>
 
-#include <algorithm>
 #include <cstdint>
-#include <cstdlib>
 #include <string>
 
 namespace millrace::testing {
@@ -33,13 +31,6 @@ inline shard_spec small_shard(
   auto odd = content_seed(model, rank, 0) % 1000;
   auto times = model.starts_with("large") ? 10u : 1u;
   return shard_of(model, {times * 300'001 + odd, 0, 64, 20'000 + odd}, rank, world_size);
-}
-
-/// Rounds of kills at random: MILLRACE_CRASH_TIMES times as many as a run of all tests has time
-/// for.
-inline int crash_rounds(int rounds) {
-  auto times = std::getenv("MILLRACE_CRASH_TIMES");
-  return times ? rounds * std::max(1, std::atoi(times)) : rounds;
 }
 
 /// As `save`; every other step's bytes count as written back by whoever moved them.

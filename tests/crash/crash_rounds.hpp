@@ -1,0 +1,16 @@
+// How often crash tests try.
+#pragma once
+
+#include <algorithm>
+#include <cstdlib>
+
+namespace millrace::testing {
+
+/// Rounds of kills and power cuts at random: MILLRACE_CRASH_TIMES times as many as a run of all
+/// tests has time for.
+inline int crash_rounds(int rounds) {
+  auto times = std::getenv("MILLRACE_CRASH_TIMES");
+  return times ? rounds * std::max(1, std::atoi(times)) : rounds;
+}
+
+} // namespace millrace::testing
