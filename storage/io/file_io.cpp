@@ -84,9 +84,12 @@ namespace fs = std::filesystem;
 status make_directories(const std::string& path) {
   std::error_code why;
   std::vector<fs::path> missing;
-  for (auto at = fs::absolute(path).lexically_normal(); !fs::exists(at, why) && !why;
-       at = at.parent_path())
+  auto at = fs::absolute(path, why);
+  for (; !why && !fs::exists(at, why) && !why; at = at.parent_path())
     missing.push_back(at);
+  // A process that was killed may have made it, and not come to sync its parent.
+  if (!why)
+    static_cast<void>(sync_directory(at.parent_path()));
   for (; !missing.empty() && !why; missing.pop_back()) {
     auto& next = missing.back();
     if (::mkdir(next.c_str(), 0777) != 0 && errno != EEXIST)

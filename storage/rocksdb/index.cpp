@@ -1,6 +1,7 @@
 // The index, the only file that calls RocksDB's database. Called by the bucket, its committer and
 // readers.
 #include <millrace/core/log.hpp>
+#include <millrace/storage/io/file_io.hpp>
 #include <millrace/storage/rocksdb/index.hpp>
 #include <millrace/storage/rocksdb/index_files.hpp>
 #include <millrace/storage/rocksdb/index_log.hpp>
@@ -92,9 +93,11 @@ public:
     db::DB* opened = nullptr;
     auto s = db::DB::Open(options, path_, &opened);
     db_.reset(opened);
-    if (s.ok())
-      written_ = db_->GetLatestSequenceNumber();
-    return to_status(s, "opening the index " + path_);
+    if (!s.ok())
+      return to_status(s, "opening the index " + path_);
+    written_ = db_->GetLatestSequenceNumber();
+    // Logs that were removed must not come back beside later changes.
+    return io::sync_directory(path_);
   }
 
   status open_to_read() {

@@ -7,8 +7,11 @@
 #include <isa-l/crc.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cstring>
 #include <filesystem>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 namespace millrace::storage::rocksdb {
@@ -47,7 +50,7 @@ std::size_t next_place(std::size_t at) {
 
 /// What can be read of a log from its beginning.
 struct readable_part {
-  std::size_t end = 0; // the size of the log if there is no damage
+  std::size_t end = 0; // of its last batch; the size of the log if there is no damage
   // Changes are numbered. Those of the batches here; 0: there is none.
   std::uint64_t first_change = 0, end_change = 0;
 };
@@ -63,25 +66,29 @@ readable_part read_batches(const std::string& log) {
   constexpr std::size_t head_bytes = 12;
   readable_part found;
   std::string head;
-  while (found.end < log.size()) {
-    auto at = found.end;
+  bool within = false; // a batch of several records
+  for (std::size_t at = 0; at < log.size();) {
     auto size = record_at(log, at);
-    if (size == 0)
+    auto type = size > 0 ? static_cast<std::uint8_t>(log[at + 6]) : 0;
+    auto begins = type == whole || type == first, ends = type == whole || type == last;
+    if (size == 0 || begins == within)
       return found;
-    auto type = static_cast<std::uint8_t>(log[at + 6]);
-    if (type == whole || type == first)
+    if (begins)
       head.clear();
     auto lacks = head_bytes - std::min(head_bytes, head.size());
     head.append(log, at + header_bytes, std::min(lacks, size - header_bytes));
-    if ((type == whole || type == last) && head.size() == head_bytes) {
+    at = next_place(at + size);
+    within = !ends;
+    if (within)
+      continue;
+    found.end = std::min(at, log.size());
+    if (head.size() == head_bytes) {
       auto change = number_in(head, 0, 8);
       if (found.first_change == 0)
         found.first_change = change;
       found.end_change = change + number_in(head, 8, 4);
     }
-    found.end = next_place(at + size);
   }
-  found.end = log.size();
   return found;
 }
 
@@ -95,7 +102,10 @@ result<std::string> read_log(const fs::path& path) {
   if (!file)
     return fail(file.error());
   std::error_code why;
-  std::string log(fs::file_size(path, why), '\0');
+  auto size = fs::file_size(path, why);
+  if (why)
+    return fail(status_from_errno(why.value(), "examining " + path.string()));
+  std::string log(size, '\0');
   if (auto bad = io::read_all(*file, log.data(), log.size(), 0, path); !bad.ok())
     return fail(bad);
   return log;
@@ -110,20 +120,20 @@ status damaged(const fs::path& path, std::size_t at) {
 } // namespace
 
 status check_logs(const std::string& directory) {
-  std::vector<fs::path> logs;
+  std::vector<std::pair<std::uint64_t, fs::path>> logs;
   std::error_code why;
-  for (auto& entry : fs::directory_iterator{directory, why})
-    if (entry.path().extension() == ".log" && entry.file_size(why) > 0)
-      logs.push_back(entry.path());
-  // Their names are numbers of the same length, or longer.
-  std::ranges::sort(logs, {}, [](auto& path) {
-    auto name = path.filename().string();
-    return std::pair{name.size(), name};
-  });
+  for (fs::directory_iterator at{directory, why}, end; !why && at != end; at.increment(why)) {
+    auto name = at->path().filename().string();
+    std::uint64_t number = 0;
+    auto [rest, bad] = std::from_chars(name.data(), name.data() + name.size(), number);
+    if (bad == std::errc{} && std::string_view{rest} == ".log")
+      logs.emplace_back(number, at->path());
+  }
+  std::ranges::sort(logs);
   // Of the log before: what was torn there was not synced, so the next log has its number.
   fs::path torn;
   readable_part before;
-  for (auto& path : logs) {
+  for (auto& [number, path] : logs) {
     auto log = read_log(path);
     if (!log)
       return log.error();

@@ -19,6 +19,9 @@ using namespace millrace::testing;
 
 namespace {
 
+// So many images show every sync that is left out, and none when all are there.
+constexpr int images = 40;
+
 const std::string pool = "pool";
 
 /// Saves of one shard and stores of one model, in turns.
@@ -76,10 +79,10 @@ private:
 
 /// The first problem that power cuts leave to the next process.
 std::string problem_after_power_cuts(
-  const disk::history& recorded, const script& commands, int images) {
+  const disk::history& recorded, const script& commands, int count) {
   dice random{17};
   image_reader reader;
-  for (int i = 0; i < images; ++i) {
+  for (int i = 0; i < count; ++i) {
     scratch image;
     auto end = recorded.instant(random);
     recorded.make_image(end, random, image / "root");
@@ -126,11 +129,11 @@ BOOST_AUTO_TEST_CASE(a_power_cut_leaves_the_newest_or_the_next_and_every_sync_is
   BOOST_TEST(lines_of(recorded.said_before(recorded.size())) == commands.size() + 1);
   recorded.make_copy(recorded.size(), beside / "copy");
   BOOST_TEST(difference_of_trees(root.path.string(), beside / "copy") == "");
-  BOOST_TEST(problem_after_power_cuts(recorded, commands, crash_rounds(30)) == "");
+  BOOST_TEST(problem_after_power_cuts(recorded, commands, crash_rounds(images)) == "");
   auto needs = [&](const std::string& what, disk::event_kind kind, const std::string& name) {
     auto defective = recorded;
     defective.plant([=](auto one, const std::string& path) { return one == kind && path == name; });
-    BOOST_TEST(problem_after_power_cuts(defective, commands, 2000) != "", "not needed: " << what);
+    BOOST_TEST(problem_after_power_cuts(defective, commands, images) != "", "not needed: " << what);
   };
   needs("msync of records", disk::event_kind::written_back, pool);
   needs("fsync of a new pool and of slots", disk::event_kind::synced, pool);

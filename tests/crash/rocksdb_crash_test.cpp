@@ -26,6 +26,9 @@ using namespace millrace::testing;
 
 namespace {
 
+// So many images show every sync that is left out, and none when all are there.
+constexpr int images = 100;
+
 /// What must be in the bucket, kept outside of it: written before a change is asked for (pending)
 /// and after it was acknowledged. Generation 0: erased or never stored.
 class oracle {
@@ -208,9 +211,9 @@ std::string problem_in(
 
 /// The first problem that power cuts leave to the next process.
 std::string problem_after_power_cuts(
-  const disk::history& recorded, const std::vector<model_change>& changes, int images) {
+  const disk::history& recorded, const std::vector<model_change>& changes, int count) {
   dice random{16};
-  for (int i = 0; i < images; ++i) {
+  for (int i = 0; i < count; ++i) {
     scratch_directory image;
     auto end = recorded.instant(random);
     recorded.make_image(end, random, image.path() + "/root");
@@ -249,12 +252,12 @@ BOOST_AUTO_TEST_CASE(a_power_cut_leaves_old_or_new_and_every_sync_is_needed) {
   BOOST_TEST(lines_of(recorded.said_before(recorded.size())) == changes.size() + 1);
   recorded.make_copy(recorded.size(), beside.path() + "/copy");
   BOOST_TEST(difference_of_trees(root.path(), beside.path() + "/copy") == "");
-  BOOST_TEST(problem_after_power_cuts(recorded, changes, crash_rounds(60)) == "");
+  BOOST_TEST(problem_after_power_cuts(recorded, changes, crash_rounds(images)) == "");
   auto needs = [&](const std::string& what, const disk::history::defect& forgotten) {
     auto defective = recorded;
     defective.plant(forgotten);
     BOOST_TEST(
-      problem_after_power_cuts(defective, changes, 2000) != "", "not needed: fsync of " << what);
+      problem_after_power_cuts(defective, changes, images) != "", "not needed: fsync of " << what);
   };
   needs("segments", [](auto kind, const std::string& path) {
     return kind == disk::event_kind::synced && path.starts_with("bucket/segments/");

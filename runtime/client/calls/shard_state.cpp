@@ -142,20 +142,28 @@ void shard_state::enroll(const save_record_ptr& wants, completion<std::uint64_t>
 
 void shard_state::ask_to_enroll() {
   actors::enroll_request request;
+  std::vector<completion<std::uint64_t>> refused;
+  bool wanted;
   {
     std::lock_guard guard{mutex_};
-    // All who waited have given up since.
-    if (enrolling_.empty()) {
+    // All who waited may have given up since, and after `close` nothing is exposed again.
+    wanted = !left_ && !enrolling_.empty();
+    if (!wanted) {
       enroll_asked_ = false;
-      return;
+      refused.swap(enrolling_);
+    } else {
+      if (!region_) {
+        auto list = transport::gather_list::of(tensors_, access_mode::read);
+        region_ = transport::expose(std::move(*list), access_mode::read);
+        ++exposure_;
+      }
+      request.source = region_.handle();
     }
-    if (!region_) {
-      auto list = transport::gather_list::of(tensors_, access_mode::read);
-      region_ = transport::expose(std::move(*list), access_mode::read);
-      ++exposure_;
-    }
-    request.source = region_.handle();
   }
+  for (auto& done : refused)
+    done(fail(closed_error()));
+  if (!wanted)
+    return;
   request.shard = shard_;
   request.busy = options_.busy;
   request.timeout_ms = timeout_ms();
