@@ -3,6 +3,8 @@
 #pragma once
 
 #include <millrace/actors/delivery.hpp>
+#include <millrace/actors/supervision.hpp>
+#include <millrace/core/log.hpp>
 
 #include <caf/typed_event_based_actor.hpp>
 
@@ -21,9 +23,17 @@ public:
 
   behavior_type make_behavior() override {
     set_default_handler(caf::drop);
-    return {[](own_work& s) { s.run(); }};
+    return {[](own_work& s) {
+      try {
+        s.run();
+      } catch (...) {
+        log().error("a client's or a connection's actor: {}", what_of(std::current_exception()));
+      }
+    }};
   }
 
+  /// Asks an actor. The requests of a client or a connection do not depend on one another, so one
+  /// that fails ends alone.
   // This sets no timeout, since every target answers within the request's time: providers by their
   // tick, proxies by theirs.
   template <class Reply, class Handle, class Request>
@@ -34,12 +44,25 @@ public:
     auto finish = [shared](result<Reply> outcome) {
       handler_scope inside;
       auto f = std::move(*shared);
-      f(std::move(outcome));
+      try {
+        f(std::move(outcome));
+      } catch (...) {
+        log().error(
+          "what a reply was for failed ({}): {}", name_of(typeid(Reply)),
+          what_of(std::current_exception()));
+      }
     };
-    this->request(target, caf::infinite, std::move(request))
-      .then(
-        [finish](Reply& reply) { finish(std::move(reply)); },
-        [finish](caf::error& e) { finish(fail(to_status(e))); });
+    try {
+      MILLRACE_PLANTED_FAULT(typeid(caller));
+      this->request(target, caf::infinite, std::move(request))
+        .then(
+          [finish](Reply& reply) { finish(std::move(reply)); },
+          [finish](caf::error& e) { finish(fail(to_status(e))); });
+    } catch (...) {
+      finish(fail(
+        errc::internal, "asking failed in {}: {}", name_of(typeid(Request)),
+        what_of(std::current_exception())));
+    }
   }
 };
 

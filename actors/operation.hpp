@@ -64,6 +64,9 @@ public:
   void ask_for_window(const party& who, completion<std::shared_ptr<void>> granted);
 
   const std::string provider;
+  /// Expires when nothing of this actor's work is under way any more, in storage or elsewhere. Its
+  /// node waits for that before it starts another actor.
+  std::shared_ptr<void> in_use = nullptr;
   const std::shared_ptr<transport::fabric> fabric;
   const operation_limits bounds;
   const window_places windows;

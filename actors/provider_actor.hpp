@@ -1,20 +1,24 @@
-// The base of a provider's actors: it handles work that other threads finished, deadlines, and open
-// answers.
+// The base of a provider's actors: it handles work that other threads finished, deadlines, open
+// answers, the end of actors that it depends on, and its own failure.
 #pragma once
 
 #include <millrace/actors/delivery.hpp>
 #include <millrace/actors/open_answers.hpp>
 #include <millrace/actors/operation_lane.hpp>
 #include <millrace/actors/provider_status.hpp>
+#include <millrace/actors/supervision.hpp>
 #include <millrace/core/log.hpp>
 #include <millrace/core/planted_defect.hpp>
 
 #include <caf/actor_clock.hpp>
 #include <caf/send.hpp>
+#include <caf/system_messages.hpp>
 #include <caf/typed_event_based_actor.hpp>
 
 #include <deque>
 #include <memory>
+#include <new>
+#include <set>
 #include <utility>
 
 namespace millrace::actors {
@@ -24,6 +28,10 @@ namespace millrace::actors {
 ///
 /// Every request is answered: at its deadline, which is checked four times a second, or when the
 /// actor ends.
+///
+/// A handler that throws ends the actor, since nothing is known of its state then. Its requests are
+/// answered with the reason, its monitors get the reason, and its node starts another one. If
+/// memory runs out in work that other threads brought, only that operation ends.
 template <class Interface, class Context = operation_context>
 class provider_actor
   : public handed_over<typename Interface::template extend<caf::reacts_to<own_work>>::base> {
@@ -40,17 +48,34 @@ public:
                             this->system(), caf::actor_cast<caf::strong_actor_ptr>(this),
                             std::forward<Args>(args)...)) {
     context_->watch_moves_with([this] { watch(); });
+    this->set_down_handler([this](caf::down_msg& down) {
+      handle(typeid(down), [&] {
+        watched_.erase(down.source);
+        ended(down.source, reason_of(down));
+      });
+    });
+    this->set_exception_handler(
+      [this](std::exception_ptr& thrown) { return to_caf_error(failed(thrown)); });
   }
 
   void on_exit() final {
-    actor_home::entered inside{*context_};
-    status why{errc::unavailable, "provider {} is shutting down", context_->provider};
-    for (auto& lane : lanes_)
-      lane.give_up_all(why);
-    give_up_all(why);
-    answers_.give_up_all(why);
-    context_->forget_moves();
-    context_->let_go();
+    {
+      actor_home::entered inside{*context_};
+      auto why = failure_.ok()
+        ? status{errc::unavailable, "provider {} is shutting down", context_->provider}
+        : status{
+            errc::unavailable, "provider {} starts anew, ask again: {}", context_->provider,
+            failure_.detail()};
+      for (auto& lane : lanes_)
+        lane.give_up_all(why);
+      give_up_all(why);
+      answers_.give_up_all(why);
+      context_->forget_moves();
+      context_->let_go();
+    }
+    // The node waits for the end of the context before it starts another actor. Operations hold it.
+    lanes_.clear();
+    context_.reset();
   }
 
 protected:
@@ -59,16 +84,32 @@ protected:
   virtual bool give_up_late(time_point) { return false; }
   /// Gives up all requests when the actor ends.
   virtual void give_up_all(const status&) {}
+  /// Called when an actor has ended that this one watches.
+  virtual void ended(const caf::actor_addr&, const status&) {}
+
+  /// Watches the actor that sent the request which is being handled: a client's, or the one that
+  /// asks for a connection's peer. It ends with the client or the connection, after all its
+  /// requests have come. Null: nothing waits for an answer. Call it before a promise is made.
+  caf::actor_addr watch_asker() {
+    auto who = caf::actor_cast<caf::actor_addr>(this->current_sender());
+    if (who)
+      watch(who);
+    return who;
+  }
+  void watch(const caf::actor_addr& actor) {
+    if (watched_.insert(actor).second)
+      this->monitor(actor);
+  }
 
   template <class Self, class... Results, class... Requests>
-  behavior_type handlers(Results (Self::*... handle)(Requests)) {
+  behavior_type handlers(Results (Self::*... handlers)(Requests)) {
     this->set_default_handler(caf::drop);
     return {
-      [this, handle](Requests request) -> Results {
-        actor_home::entered inside{*context_};
-        return (static_cast<Self*>(this)->*handle)(request);
+      [this, handlers](Requests request) -> Results {
+        return handle(
+          typeid(Requests), [&] { return (static_cast<Self*>(this)->*handlers)(request); });
       }...,
-      [this](own_work& s) { work(s); }};
+      [this](own_work& s) { handle(typeid(own_work), [&] { work(s); }); }};
   }
 
   time_point now() { return this->system().clock().now(); }
@@ -122,18 +163,37 @@ protected:
     return s;
   }
 
-  const std::shared_ptr<Context> context_;
+  std::shared_ptr<Context> context_; // null: the actor has ended
 
 private:
   static constexpr auto look_every = std::chrono::milliseconds{250};
 
-  // CAF ends an actor whose handler throws. But if memory runs out, one operation must end, not the
-  // provider. An operation that is cut short here ends at its deadline.
-  void work(own_work& s) {
+  template <class F>
+  auto handle(const std::type_info& message, F f) {
     actor_home::entered inside{*context_};
+    return run_handler(*this, message, std::move(f), [&](const std::exception_ptr& thrown) {
+      return failure_ = failure_in(name_of(message), thrown);
+    });
+  }
+
+  status failure_in(const std::string& where, const std::exception_ptr& thrown) const {
+    return {
+      errc::internal, "provider {}: {} failed in {}: {}", context_->provider, this->name(), where,
+      what_of(thrown)};
+  }
+
+  status failed(const std::exception_ptr& thrown) {
+    if (failure_.ok()) // it was not thrown by a handler of ours
+      failure_ = failure_in("CAF", thrown);
+    log().error("an actor ends: {}", failure_.detail());
+    return failure_;
+  }
+
+  // An operation that is cut short here ends at its deadline.
+  void work(own_work& s) {
     try {
       s.run();
-    } catch (const std::exception& e) {
+    } catch (const std::bad_alloc& e) {
       log().error("provider {}: {}", context_->provider, e.what());
     }
   }
@@ -153,6 +213,8 @@ private:
 
   std::deque<operation_lane> lanes_;
   open_answers answers_;
+  std::set<caf::actor_addr> watched_;
+  status failure_; // of this actor
   bool watching_ = false;
 };
 

@@ -28,7 +28,9 @@ struct provider_status {
   std::uint64_t queued = 0;
   store_status store;
   checkpoint_status checkpoints;
-  std::string down; // why it does not serve; empty: it serves
+  std::string down;                 // why it does not serve; empty: it serves
+  std::uint64_t actor_failures = 0; // actors that ended by a defect
+  std::string last_failure;         // of an actor
 
   friend bool operator==(const provider_status&, const provider_status&) = default;
 
@@ -37,6 +39,9 @@ struct provider_status {
     used_bytes += part.used_bytes;
     in_flight += part.in_flight;
     queued += part.queued;
+    actor_failures += part.actor_failures;
+    if (last_failure.empty())
+      last_failure = part.last_failure;
     add_section(store, part.store);
     add_section(checkpoints, part.checkpoints);
   }
@@ -59,7 +64,8 @@ typename Inspector::result_type inspect(Inspector& f, provider_status& x) {
     x.name, x.kind, x.group, x.durable, s.models, x.capacity_bytes, x.used_bytes, s.evictions,
     x.in_flight, x.queued, s.stores, s.loads, s.failures, s.stored_bytes, s.loaded_bytes, c.kept,
     c.registered, c.saves_in_flight, c.saves_queued, c.saves, c.saves_failed, c.saved_bytes,
-    c.restores, c.restored_bytes, c.flushes, c.flushed, x.down, s.views_bytes);
+    c.restores, c.restored_bytes, c.flushes, c.flushed, x.down, s.views_bytes, x.actor_failures,
+    x.last_failure);
 }
 
 } // namespace millrace::actors

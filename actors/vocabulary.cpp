@@ -23,7 +23,7 @@ status to_status(const caf::error& e) {
   if (e == caf::sec::request_timeout)
     return {errc::deadline_exceeded, "no answer within the time allowed"};
   if (e == caf::sec::request_receiver_down)
-    return {errc::unavailable, "the actor asked is shutting down"};
+    return {errc::unavailable, "the actor asked has ended; ask again"};
   return {errc::internal, "an actor failed with code {}", e.code()};
 }
 

@@ -35,13 +35,6 @@ struct own_work {
   std::function<void()> run;
 };
 
-/// Says that a connection is gone, and with it everything registered through it. Sent only by
-/// sessions of this process.
-struct peer_gone {
-  asker who;
-  status why;
-};
-
 caf::error to_caf_error(const status& s);
 status to_status(const caf::error& e);
 
@@ -54,4 +47,3 @@ requires requires(const T& message) { is_message(message); }
 struct caf::allowed_unsafe_message_type<T> : std::true_type {};
 
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(millrace::actors::own_work)
-CAF_ALLOW_UNSAFE_MESSAGE_TYPE(millrace::actors::peer_gone)

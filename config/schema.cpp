@@ -32,17 +32,25 @@ key_table<node_settings> keys_of() {
       "host", key_type::host,
       "name or address of the node's host, which other processes are told where `listen` says "
       "`0.0.0.0` or `[::]`. By default `name`")),
-    key<&s::socket_mode>(
-      ranged("socket_mode", key_type::mode, 0, 0777, "permissions of the Unix socket, in octal")),
+    key<&s::socket_mode>(expert(
+      ranged("socket_mode", key_type::mode, 0, 0777, "permissions of the Unix socket, in octal"))),
     key<&s::allow_users>(plain(
       "allow_users", key_type::users,
       "users (names or numbers) that may connect, besides the service's own user and root")),
     key<&s::log_level>(choice("log_level", log_levels, "the least severe event that is logged")),
-    key<&s::require>(choice(
+    key<&s::require>(expert(choice(
       "require", required_choices,
       "what the node does when a provider cannot be opened: `any` starts with the others, as long "
       "as there is one, and answers requests to it with `unavailable` and the reason; `none` "
-      "starts without any, too; `all` does not start")),
+      "starts without any, too; `all` does not start"))),
+    key<&s::restarts_max>(expert(count(
+      "restarts_max", 0, 1'000,
+      "times within ten minutes that an actor of a provider is started anew after a defect ended "
+      "it; then the provider is down"))),
+    key<&s::stall_warning_ms>(expert(ms(
+      "stall_warning", 0, hour_ms,
+      "a warning is logged when the node's I/O loop stands in one callback for this long; `0ms` "
+      "for no warning"))),
   });
   return {rows};
 }
@@ -156,7 +164,7 @@ key_table<client_settings> keys_of() {
   static constexpr auto rows = std::to_array<bound_key<s>>({
     key<&s::staging_bytes>(size("staging", mib, 16 * tib, "the arena of a client process")),
     key<&s::request_timeout_ms>(
-      ms("request_timeout", 1, day_ms, "deadline of a request that names none")),
+      expert(ms("request_timeout", 1, day_ms, "deadline of a request that names none"))),
     key<&s::connect_timeout_ms>(
       expert(ms("connect_timeout", 1, hour_ms, "longest wait for a connection"))),
     key<&s::reconnect_backoff_min_ms>(
@@ -166,10 +174,10 @@ key_table<client_settings> keys_of() {
       "longest wait before reconnecting; the wait doubles until then"))),
     key<&s::layer_cache_entries>(
       expert(count("layer_cache", 0, 16'777'216, "layer descriptions that a client keeps"))),
-    key<&s::trust_users>(plain(
+    key<&s::trust_users>(expert(plain(
       "trust_users", key_type::users,
       "users (names or numbers) whose services a client talks to at Unix sockets, besides root and "
-      "its own user. A service that runs as a user of its own needs it in its clients' files")),
+      "its own user. A service that runs as a user of its own needs it in its clients' files"))),
   });
   return {rows, [](const s& o) -> std::optional<misfit> {
             if (o.reconnect_backoff_min_ms <= o.reconnect_backoff_max_ms)
@@ -211,10 +219,10 @@ key_table<cluster_settings> keys_of() {
       "hosts of the nodes without `host`. `names`: each node runs on the host of its name. `job`: "
       "the "
       "nodes are dealt out over the hosts of the Slurm job that reads the file, in order")),
-    key<&s::port>(count(
+    key<&s::port>(expert(count(
       "port", 1, 65'535,
       "port of nodes without `listen`. Of several nodes on one host it is the first one's port; "
-      "the others take the next ports")),
+      "the others take the next ports"))),
   });
   static constexpr gone_key gone[] = {
     {"hosts", "auto",

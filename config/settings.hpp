@@ -27,6 +27,8 @@ struct node_settings {
   std::vector<std::string> allow_users;
   std::string log_level = "info";
   required_providers require = required_providers::any;
+  std::uint32_t restarts_max = 5;         // of a provider's actors within ten minutes
+  std::uint64_t stall_warning_ms = 5'000; // 0: no warning
 
   friend bool operator==(const node_settings&, const node_settings&) = default;
 };

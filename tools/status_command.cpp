@@ -30,6 +30,12 @@ tl::expected<outcomes, failure> ask(const connection_options& options) {
   return out;
 }
 
+void add_failures(json& out, const actors::provider_status& p) {
+  out["actor_failures"] = p.actor_failures;
+  if (!p.last_failure.empty())
+    out["last_failure"] = p.last_failure;
+}
+
 json to_json(const actors::provider_status& p) {
   if (!p.down.empty())
     return {{"name", p.name}, {"kind", p.kind}, {"group", p.group}, {"down", p.down}};
@@ -50,6 +56,7 @@ json to_json(const actors::provider_status& p) {
     {"stored_bytes", p.store.stored_bytes},
     {"loaded_bytes", p.store.loaded_bytes},
     {"views_bytes", p.store.views_bytes}};
+  add_failures(out, p);
   auto& c = p.checkpoints;
   if (c.kept)
     out["checkpoints"] = {{"registered", c.registered},     {"saves_in_flight", c.saves_in_flight},
@@ -141,6 +148,7 @@ json to_json(const node_status& s) {
     {"pid", s.pid},
     {"uptime_ms", s.uptime_ms},
     {"connections", s.connections},
+    {"stalls", s.stalls},
     {"requests", {{"count", s.requests}, {"size_bytes", s.requests_bytes}}},
     {"staging",
      {{"used_bytes", s.staging_used_bytes}, {"capacity_bytes", s.staging_capacity_bytes}}},
@@ -191,6 +199,10 @@ void print_providers(std::ostream& out, const node_status& s) {
   for (auto& p : s.providers)
     if (!p.down.empty())
       out << "  provider " << printable(p.name) << " is down: " << printable(p.down) << '\n';
+    else if (p.actor_failures > 0)
+      out << "  provider " << printable(p.name) << " was started anew after "
+          << counted(p.actor_failures, "failure") << ", the last one: " << printable(p.last_failure)
+          << '\n';
 }
 
 // The star marks the driver that the next transfer uses.
@@ -257,6 +269,8 @@ void print(std::ostream& out, const node_status& s) {
       << ", " << counted(s.connections, "connection");
   if (s.staging_capacity_bytes > 0)
     out << ", staging " << used_of(s.staging_used_bytes, s.staging_capacity_bytes);
+  if (s.stalls > 0)
+    out << ", its I/O loop stood still " << counted(s.stalls, "time");
   out << '\n';
   print_providers(out, s);
   print_checkpoints(out, s);

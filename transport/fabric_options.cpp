@@ -36,7 +36,8 @@ key_table<transport::fabric_options> keys_of() {
       0,
       drivers,
     }),
-    key<&o::movers>(count("movers", 0, 64, "threads that copy; 0: one per core, at most 8")),
+    key<&o::movers>(
+      expert(count("movers", 0, 64, "threads that copy; 0: one per core, at most 8"))),
     key<&o::limits, &transport::copy_limits::chunk_bytes>(
       expert(size("chunk", 64 * kib, gib, "piece of a transfer that one thread copies at a time"))),
     key<&o::eager_bytes_max>(expert(size(

@@ -21,7 +21,9 @@ class checkpoint_manager : public provider_actor<local_checkpoint_manager> {
 public:
   checkpoint_manager(caf::actor_config& config, checkpoint_manager_deps deps)
     : provider_actor(config, deps.name, deps.fabric, deps.limits, deps.windows),
-      deps_(std::move(deps)), repacker_(context_, deps_.store, deps_.repack) {}
+      deps_(std::move(deps)), repacker_(context_, deps_.store, deps_.repack) {
+    context_->in_use = std::move(deps_.in_use);
+  }
 
   const char* name() const override { return "checkpoint_manager"; }
 
@@ -30,7 +32,7 @@ public:
     return handlers(
       &self::enroll, &self::leave, &self::ask_puller<save_request>,
       &self::ask_puller<durable_request>, &self::restore, &self::list, &self::describe,
-      &self::verify, &self::erase, &self::repack, &self::report, &self::forget);
+      &self::verify, &self::erase, &self::repack, &self::report);
   }
 
 protected:
@@ -41,6 +43,20 @@ protected:
     // This is the only owner of the pullers' handles, so it ends them here.
     for (auto& r : registrations_.remove_all())
       caf::anon_send_exit(r.puller, caf::exit_reason::kill);
+  }
+
+  // A job's connection, or the puller of one of its shards.
+  void ended(const caf::actor_addr& actor, const status& why) override {
+    auto gone = why.ok() ? status{errc::peer_lost, "the job's connection was closed"} : why;
+    for (auto& r : registrations_.remove_all_through(actor))
+      anon_send(r.puller, end_registration{false, gone});
+    for (auto& e : std::list{enrolling_})
+      if (e->through == actor)
+        refuse(e, gone);
+    if (!registrations_.remove_puller(actor))
+      return;
+    ++failed_pullers_;
+    last_failure_ = why.detail();
   }
 
   bool give_up_late(time_point now) override {
@@ -59,6 +75,7 @@ private:
     time_point deadline;
     enroll_promise rp;
     std::shared_ptr<void> place; // among the registrations
+    caf::actor_addr through;     // who asked; the registration ends with it
     bool repacked = false;
     bool refused = false;
   };
@@ -72,6 +89,7 @@ private:
   }
 
   caf::result<enroll_receipt> enroll(enroll_request& request) {
+    auto through = watch_asker();
     auto rp = make_response_promise<enroll_receipt>();
     request.from = from(request.from);
     if (auto bad = check(request); !bad.ok()) {
@@ -85,8 +103,8 @@ private:
     }
     request.shard.keep = std::max(request.shard.keep, deps_.keep_min);
     auto deadline = deadline_of(request.timeout_ms, deps_.limits, now());
-    auto e =
-      std::make_shared<enrolling>(enrolling{std::move(request), deadline, rp, std::move(place)});
+    auto e = std::make_shared<enrolling>(
+      enrolling{std::move(request), deadline, rp, std::move(place), through});
     enrolling_.push_back(e);
     ask_store(e);
     watch();
@@ -143,8 +161,10 @@ private:
     receipt.durable = deps_.store->capabilities().durable;
     receipt.resumed = found->resumed;
     receipt.model = std::move(found->model);
+    auto puller = spawn_puller(*e);
+    watch(puller.address());
     receipt.registration =
-      registrations_.add({e->request.from, spawn_puller(*e), std::move(e->place)});
+      registrations_.add({e->request.from, puller, std::move(e->place), e->through});
     log().info(
       "shard registered model={} rank={} resumed={}", receipt.model.model, shard.rank,
       receipt.resumed);
@@ -203,14 +223,6 @@ private:
     registrations_.remove(request.registration);
     return delegate(
       puller, end_registration{request.finished, {errc::cancelled, "the registration was ended"}});
-  }
-
-  void forget(const peer_gone& gone) {
-    for (auto& r : registrations_.remove_all_of(gone.who))
-      anon_send(r.puller, end_registration{false, gone.why});
-    for (auto& e : std::list{enrolling_})
-      if (same_connection(e->request.from, gone.who))
-        refuse(e, gone.why);
   }
 
   caf::result<load_receipt> restore(restore_request& request) {
@@ -315,6 +327,8 @@ private:
     auto& c = out.checkpoints;
     c.kept = true;
     c.registered = registrations_.size();
+    out.actor_failures = failed_pullers_;
+    out.last_failure = last_failure_;
     c.saves_in_flight = counters_->in_flight;
     c.saves_queued = counters_->queued;
     c.saves = counters_->saves;
@@ -337,6 +351,8 @@ private:
   operation_lane& reads_ = add_lane(deps_.limits.restores_max, deps_.limits.queued_max);
   repacker repacker_;
   std::shared_ptr<save_counters> counters_ = std::make_shared<save_counters>();
+  std::uint64_t failed_pullers_ = 0; // actors of shards
+  std::string last_failure_;         // of one of them
   std::uint64_t restores_ = 0;
   std::uint64_t restored_bytes_ = 0;
 };

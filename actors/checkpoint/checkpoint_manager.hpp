@@ -15,7 +15,6 @@ namespace millrace::actors {
 
 /// The messages that the manager answers in its own process.
 using local_checkpoint_manager = actor_of<checkpoint_service>::extend<
-  caf::reacts_to<peer_gone>,
   // Answers with the part of the status that concerns checkpoints.
   caf::replies_to<provider_status_request>::with<provider_status>>;
 
@@ -48,6 +47,7 @@ struct checkpoint_manager_deps {
   std::function<void(const save_receipt&)> saved;
   /// Returns the counts of flushed steps. Empty: nothing is flushed.
   std::function<storage::flush::flush_counters()> flushed;
+  std::shared_ptr<void> in_use = nullptr; // see `operation_context`
 };
 
 local_checkpoint_manager spawn_checkpoint_manager(

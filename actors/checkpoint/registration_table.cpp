@@ -22,10 +22,10 @@ registration registration_table::remove(std::uint64_t number) {
   return std::move(entries_.extract(number).mapped());
 }
 
-std::vector<registration> registration_table::remove_all_of(const asker& gone) {
+std::vector<registration> registration_table::remove_all_through(const caf::actor_addr& gone) {
   std::vector<registration> out;
   for (auto i = entries_.begin(); i != entries_.end();) {
-    if (same_connection(i->second.owner, gone)) {
+    if (i->second.through == gone) {
       out.push_back(std::move(i->second));
       i = entries_.erase(i);
     } else {
@@ -33,6 +33,11 @@ std::vector<registration> registration_table::remove_all_of(const asker& gone) {
     }
   }
   return out;
+}
+
+bool registration_table::remove_puller(const caf::actor_addr& gone) {
+  return std::erase_if(entries_, [&](auto& one) { return one.second.puller.address() == gone; }) >
+    0;
 }
 
 std::vector<registration> registration_table::remove_all() {

@@ -3,6 +3,8 @@
 
 #include <millrace/actors/checkpoint/checkpoint_puller.hpp>
 
+#include <caf/actor_addr.hpp>
+
 #include <map>
 #include <memory>
 #include <vector>
@@ -14,6 +16,7 @@ struct registration {
   asker owner;
   checkpoint_puller_actor puller;
   std::shared_ptr<void> place = nullptr; // among the registrations of the provider
+  caf::actor_addr through = nullptr;     // the actor that asked for the connection; may be null
 };
 
 /// Finds registrations. Numbers are random, so that a process which knows its own learns nothing
@@ -29,8 +32,10 @@ public:
 
   /// Removes and returns an entry.
   registration remove(std::uint64_t number);
-  /// Removes and returns the entries that came through a connection.
-  std::vector<registration> remove_all_of(const asker& gone);
+  /// Removes and returns the entries that an actor asked for.
+  std::vector<registration> remove_all_through(const caf::actor_addr& gone);
+  /// Removes the entry of a puller. Returns false if there is none.
+  bool remove_puller(const caf::actor_addr& gone);
   std::vector<registration> remove_all();
 
   std::size_t size() const noexcept { return entries_.size(); }
@@ -38,10 +43,5 @@ public:
 private:
   std::map<std::uint64_t, registration> entries_;
 };
-
-/// Returns true if both are the same connection of the same process.
-inline bool same_connection(const asker& a, const asker& b) noexcept {
-  return a.peer == b.peer && a.connection == b.connection;
-}
 
 } // namespace millrace::actors

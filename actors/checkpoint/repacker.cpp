@@ -50,11 +50,12 @@ void repacker::run_if_low_again() {
 }
 
 void repacker::stop(const status& why) {
-  if (!stopped_)
-    return;
-  *stopped_ = true;
-  again_ = false;
-  finish(fail(why));
+  if (stopped_) {
+    *stopped_ = true;
+    again_ = false;
+    finish(fail(why));
+  }
+  context_.reset();
 }
 
 void repacker::finish(const result<repack_receipt>& outcome) {

@@ -35,7 +35,8 @@ public:
   /// Does the same after a job has gone. The space that the job leaves may be freed, whatever the
   /// last repack found.
   void run_if_low_again();
-  /// Stops the running repack and ends every `done` that waits with `why`.
+  /// Stops the running repack and ends every `done` that waits with `why`. Called when the actor
+  /// ends, and then nothing else is.
   void stop(const status& why);
 
 private:

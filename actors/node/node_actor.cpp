@@ -1,11 +1,20 @@
-// Answers the directory from memory, and the status from the providers' answers.
+// Answers the directory from memory, and the status from the providers' answers. Watches the actors
+// of providers.
 #include <millrace/actors/delivery.hpp>
 #include <millrace/actors/node/node_actor.hpp>
 #include <millrace/actors/open_answers.hpp>
+#include <millrace/actors/supervision.hpp>
+#include <millrace/core/clock.hpp>
 #include <millrace/core/gathering.hpp>
+#include <millrace/core/log.hpp>
 
+#include <caf/actor_clock.hpp>
 #include <caf/typed_event_based_actor.hpp>
+#include <fmt/format.h>
 
+#include <algorithm>
+#include <deque>
+#include <map>
 #include <memory>
 #include <optional>
 
@@ -15,8 +24,11 @@ namespace {
 
 constexpr auto no_peer = "(no answer)";
 constexpr auto provider_answer_max = std::chrono::seconds{5};
+constexpr auto look_every = std::chrono::milliseconds{20};
 
-class node_actor_impl : public handed_over<node_actor::base> {
+// The node's actor is the root of the supervision. It keeps nothing between two messages that a
+// handler which throws could spoil, so it goes on.
+class node_actor_impl : public handed_over<node_actor::extend<caf::reacts_to<own_work>>::base> {
 public:
   node_actor_impl(caf::actor_config& config, node_actor_deps deps)
     : handed_over(config), deps_(std::move(deps)) {}
@@ -25,31 +37,135 @@ public:
 
   behavior_type make_behavior() override {
     set_default_handler(caf::drop);
+    set_down_handler([this](const caf::down_msg& down) { guarded(down, [&] { ended(down); }); });
+    for (auto& one : deps_.actors)
+      monitor(one.running.actor.address());
     return {
-      [this](const directory_request&) { return deps_.who_is_where; },
-      [this](const node_status_request&) { return gather(); },
+      [this](const directory_request& request) -> caf::result<directory> {
+        return answered<directory>(
+          request, [&]() -> caf::result<directory> { return deps_.who_is_where; });
+      },
+      [this](const node_status_request& request) -> caf::result<node_status> {
+        return answered<node_status>(request, [&] { return gather(); });
+      },
+      [this](own_work& s) { guarded(s, [&] { s.run(); }); },
     };
   }
 
   void on_exit() override {
     answers_.give_up_all({errc::unavailable, "the node is shutting down"});
+    deps_ = {}; // a client may keep the handle, and must not keep what the providers have open
   }
 
 private:
   using parts = gathering<std::optional<provider_status>>;
 
+  // What has become of the actors of one provider.
+  struct history {
+    std::uint64_t failures = 0;
+    std::string last_failure;
+    std::deque<time_point> restarts; // within the last period
+    std::string down;
+  };
+
+  template <class Message, class F>
+  auto run(const Message& message, F f, status& bad) {
+    return run_handler(*this, typeid(message), f, [&](const std::exception_ptr& thrown) {
+      bad = {
+        errc::internal, "the node's actor failed in {}: {}", name_of(typeid(message)),
+        what_of(thrown)};
+      log().error("{}", bad.detail());
+      return bad;
+    });
+  }
+
+  template <class Reply, class Message, class F>
+  caf::result<Reply> answered(const Message& message, F f) {
+    status bad;
+    try {
+      return run(message, f, bad);
+    } catch (...) {
+      return to_caf_error(bad);
+    }
+  }
+
+  template <class Message, class F>
+  void guarded(const Message& message, F f) {
+    status bad;
+    try {
+      run(message, f, bad);
+    } catch (...) { // `run` has logged it
+    }
+  }
+
+  time_point now() { return system().clock().now(); }
+
+  void ended(const caf::down_msg& down) {
+    auto why = reason_of(down);
+    auto one = std::ranges::find_if(deps_.actors, [&](auto& known) {
+      return known.running.actor && known.running.actor.address() == down.source;
+    });
+    if (why.ok() || one == deps_.actors.end())
+      return;
+    auto& known = histories_[one->target];
+    ++known.failures;
+    known.last_failure = why.detail();
+    // Its last work ends with the handle, unless storage or a peer still has some of it.
+    one->running.actor = nullptr;
+    restart(static_cast<std::size_t>(one - deps_.actors.begin()), now() + deps_.restarts.work_max);
+  }
+
+  void restart(std::size_t number, time_point deadline) {
+    auto& one = deps_.actors[number];
+    auto& known = histories_[one.target];
+    auto& restarts = known.restarts;
+    while (!restarts.empty() && restarts.front() + deps_.restarts.period < now())
+      restarts.pop_front();
+    if (!one.start || restarts.size() >= deps_.restarts.restarts_max)
+      return take_down(
+        one.target, known,
+        fmt::format(
+          "its actors were started anew {} times within {} s (node.restarts_max)", restarts.size(),
+          deps_.restarts.period.count() / 1000));
+    if (!one.running.in_use.expired() && now() < deadline)
+      return delayed_send(
+        this, look_every, own_work{[this, number, deadline] { restart(number, deadline); }});
+    if (!one.running.in_use.expired())
+      return take_down(one.target, known, "what its actor had begun does not end");
+    restarts.push_back(now());
+    try {
+      one.running = one.start();
+    } catch (...) {
+      return take_down(one.target, known, what_of(std::current_exception()));
+    }
+    monitor(one.running.actor.address());
+    log().warn(
+      "an actor was started anew provider={} times={} why=\"{}\"", one.target, restarts.size(),
+      known.last_failure);
+  }
+
+  void take_down(const std::string& target, history& known, const std::string& why) {
+    known.down = fmt::format("{}; {}; start the service again", known.last_failure, why);
+    log().error("a provider is down provider={} why=\"{}\"", target, known.down);
+    if (deps_.take_down)
+      deps_.take_down(target, {errc::unavailable, "provider {} is down: {}", target, known.down});
+  }
+
   caf::result<node_status> gather() {
     auto rp = make_response_promise<node_status>();
-    auto& asked = deps_.providers;
+    auto& asked = deps_.actors;
     auto all =
       std::make_shared<parts>(asked.size() + 1, [this, answer = answers_.keep(rp)](auto answers) {
         answer(put_together(*answers));
       });
     for (std::size_t i = 0; i < asked.size(); ++i)
-      request(asked[i].actor, provider_answer_max, provider_status_request{})
-        .then(
-          [all, i](provider_status& s) { all->arrived(i, std::move(s)); },
-          [all, i](caf::error&) { all->arrived(i, std::nullopt); });
+      if (asked[i].running.actor)
+        request(asked[i].running.actor, provider_answer_max, provider_status_request{})
+          .then(
+            [all, i](provider_status& s) { all->arrived(i, std::move(s)); },
+            [all, i](caf::error&) { all->arrived(i, std::nullopt); });
+      else
+        all->arrived(i, std::nullopt);
     // This ends the gathering if there are no providers.
     all->arrived(asked.size(), std::nullopt);
     return rp;
@@ -58,20 +174,40 @@ private:
   // A provider is also named if none of its actors has answered.
   node_status put_together(const std::vector<std::optional<provider_status>>& parts) const {
     auto status = deps_.own_state();
-    for (std::size_t i = 0; i < deps_.providers.size(); ++i) {
-      bool another = i == 0 || deps_.providers[i].target != deps_.providers[i - 1].target;
-      if (another)
+    for (std::size_t i = 0; i < deps_.actors.size(); ++i) {
+      auto is_of = [&](std::size_t other) {
+        return deps_.actors[other].target == deps_.actors[i].target;
+      };
+      if (i == 0 || !is_of(i - 1))
         status.providers.emplace_back().name = no_peer;
       auto& provider = status.providers.back();
       if (parts[i] && provider.name == no_peer)
         provider = *parts[i];
       else if (parts[i])
         provider.add(*parts[i]);
+      if (i + 1 == deps_.actors.size() || !is_of(i + 1))
+        add_failures(provider, deps_.actors[i].target);
     }
     return status;
   }
 
+  void add_failures(provider_status& provider, const std::string& target) const {
+    auto known = histories_.find(target);
+    if (known == histories_.end())
+      return;
+    provider.actor_failures += known->second.failures;
+    provider.last_failure = known->second.last_failure;
+    provider.down = known->second.down;
+    auto starts = std::ranges::any_of(
+      deps_.actors, [&](auto& one) { return one.target == target && !one.running.actor; });
+    if (provider.down.empty() && starts)
+      provider.down = "it starts anew: " + known->second.last_failure;
+    if (!provider.down.empty())
+      provider.name = target;
+  }
+
   node_actor_deps deps_;
+  std::map<std::string, history> histories_; // by provider
   open_answers answers_;
 };
 

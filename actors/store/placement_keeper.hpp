@@ -113,6 +113,8 @@ public:
   void begin_change() noexcept { ++changes_; }
   void end_change();
   void when_idle(std::function<void()> then);
+  /// Drops what waits for the end of changes.
+  void forget_waiting() { waiting_.clear(); }
 
 private:
   const group_history* find(const std::string& group) const;

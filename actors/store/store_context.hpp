@@ -14,13 +14,16 @@ class store_context : public operation_context {
 public:
   store_context(caf::actor_system& system, const caf::strong_actor_ptr& self, tensor_store_deps d)
     : operation_context(system, self, d.name, d.fabric, d.limits, d.windows), deps(std::move(d)),
-      placement(
-        deps.placement.id.empty() ? placement_alone(deps.name, deps.group)
-                                  : std::move(deps.placement)) {}
+      placement(deps.placement ? *deps.placement : placement_alone(deps.name, deps.group)) {
+    in_use = std::move(deps.in_use);
+  }
 
-  /// Breaks a cycle when the actor ends: the bucket keeps completions that have not run, and they
-  /// hold the context.
-  void let_go() { deps.bucket.reset(); }
+  /// Breaks cycles when the actor ends: the bucket and the placement keep completions that have not
+  /// run, and they hold the context.
+  void let_go() {
+    deps.bucket.reset();
+    placement.forget_waiting();
+  }
 
   tensor_store_deps deps;
   placement_keeper placement; // used in the actor

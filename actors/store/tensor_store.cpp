@@ -26,6 +26,9 @@ public:
       &self::resolve, &self::report, &self::locate, &self::adopt);
   }
 
+protected:
+  void give_up_all(const status&) override { unkept_.clear(); }
+
 private:
   storage::bucket& bucket() { return *context_->deps.bucket; }
   const tensor_store_limits& limits() const { return context_->deps.limits; }
@@ -217,8 +220,11 @@ private:
     keeping_ = true;
     keep_placement(
       bucket(), placement().kept(),
-      context_->home<void>([this, answers = std::exchange(unkept_, {})](const result<void>& kept) {
+      context_->home<void>([this, what = placement().kept(),
+                            answers = std::exchange(unkept_, {})](const result<void>& kept) {
         keeping_ = false;
+        if (kept && context_->deps.placement)
+          *context_->deps.placement = what;
         for (auto& answer : answers)
           answer(kept);
         keep_next();

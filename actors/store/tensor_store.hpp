@@ -31,7 +31,9 @@ struct tensor_store_deps {
   std::shared_ptr<transport::fabric> fabric;
   tensor_store_limits limits;
   window_places windows = {};
-  kept_placement placement = {}; // without an id: the provider is alone in its group
+  /// What the bucket keeps, which the actor changes. Null: the provider is alone in its group.
+  std::shared_ptr<kept_placement> placement = nullptr;
+  std::shared_ptr<void> in_use = nullptr; // see `operation_context`
 };
 
 tensor_store_actor spawn_tensor_store(caf::actor_system& system, tensor_store_deps deps);

@@ -24,8 +24,9 @@ service_table::service_entry& service_table::know(
   return at->second;
 }
 
-result<const request_reader*> service_table::reader_of(
+result<std::shared_ptr<const request_reader>> service_table::reader_of(
   std::uint16_t number, const std::string& target) const {
+  std::lock_guard guard{mutex_};
   auto after = services_.upper_bound(number);
   if (after == services_.begin() || std::prev(after)->second.end_number <= number)
     return fail(errc::unsupported, fmt::format("this version knows no request of kind {}", number));
@@ -37,7 +38,7 @@ result<const request_reader*> service_table::reader_of(
     return fail(
       errc::unavailable,
       fmt::format("this node has no provider {} with the service {}", target, service.name));
-  return found->second.reader.get();
+  return found->second.reader;
 }
 
 } // namespace millrace::actors

@@ -49,7 +49,7 @@ public:
       "peer gone name={} pid={} why=\"{}\"", c.peer().name, c.peer().pid, why.to_string());
     connections_->remove(number_);
     fabric_->peer_closed(c, why);
-    end(peer_gone{asker_of(c), why});
+    end(why);
   }
 
 private:
@@ -90,17 +90,16 @@ private:
     return {c.peer().id, number_, std::move(who)};
   }
 
-  // Runs in the caller, after the requests that the peer sent before. A registration on its way
-  // must not come after this message.
-  void end(peer_gone news) {
-    if (auto who = std::exchange(caller_, nullptr))
-      run_in(
-        system_, who,
-        [actor = caf::actor_cast<caller*>(who), services = services_, news = std::move(news)] {
-          for (auto& watcher : services->watchers())
-            actor->send(watcher, news);
-          actor->quit();
-        });
+  // The caller ends after the requests that the peer sent before. Actors that keep something for
+  // the connection watch it.
+  void end(const status& why) {
+    auto who = std::exchange(caller_, nullptr);
+    if (!who)
+      return;
+    auto gone = why.ok() ? status{errc::peer_lost, "the connection was closed"} : why;
+    run_in(system_, who, [actor = caf::actor_cast<caller*>(who), gone] {
+      actor->quit(to_caf_error(gone));
+    });
   }
 
   void release() {

@@ -5,9 +5,11 @@
 #include <millrace/actors/caller.hpp>
 #include <millrace/actors/delivery.hpp>
 #include <millrace/actors/open_answers.hpp>
+#include <millrace/actors/supervision.hpp>
 #include <millrace/actors/wire/envelope.hpp>
 #include <millrace/actors/wire/handle_check.hpp>
 #include <millrace/actors/wire/wire_ends.hpp>
+#include <millrace/core/log.hpp>
 
 #include <caf/actor_addr.hpp>
 #include <caf/typed_event_based_actor.hpp>
@@ -95,10 +97,32 @@ private:
   struct handlers {
     static typename base::behavior_type of(proxy_of& self) {
       return {
-        [&self](const typename Methods::request& r) { return self.ask(r); }...,
-        [](own_work& s) { s.run(); }};
+        [&self](const typename Methods::request& r) -> caf::result<typename Methods::reply> {
+          return self.guarded(
+            typeid(r), [&] { return self.ask(r); }, [](caf::error why) { return why; });
+        }...,
+        [&self](own_work& s) {
+          self.guarded(
+            typeid(s), [&] { s.run(); }, [](caf::error) {});
+        }};
     }
   };
+
+  // The requests through a proxy do not depend on one another, so one that fails ends alone.
+  template <class F, class Refuse>
+  auto guarded(const std::type_info& message, F f, Refuse refuse) -> decltype(f()) {
+    status bad;
+    try {
+      return run_handler(*this, message, f, [&](const std::exception_ptr& thrown) {
+        return bad = status{
+                 errc::internal, "asking {} failed in {}: {}", node_->address(), name_of(message),
+                 what_of(thrown)};
+      });
+    } catch (...) {
+      log().error("{}", bad.detail());
+      return refuse(to_caf_error(bad));
+    }
+  }
 
   template <class Request>
   std::uint32_t timeout_of(const Request& request) const {

@@ -73,6 +73,7 @@ public:
   bool on_loop() const noexcept { return role_thread_.load() == std::this_thread::get_id(); }
   void expect(std::int64_t change) noexcept { expected_.fetch_add(change); }
   poller& descriptors() noexcept { return *poller_; }
+  const activity& doing() const noexcept { return doing_; }
 
 private:
   using lock_type = std::unique_lock<std::mutex>;
@@ -87,6 +88,7 @@ private:
   template <class Leave>
   void drive(const Leave& leave, time_point deadline, poll_bound& bound) noexcept;
   void run_due();
+  void call(std::function<void()>& f);
   template <class Leave>
   int wait(const Leave& leave, time_point deadline, poll_bound& bound);
   template <class Leave>
@@ -97,6 +99,7 @@ private:
   poll_bound own_bound_;
   poll_bound help_bound_;
   time_point next_timer_ = time_point::max();
+  activity doing_;
 
   std::atomic<bool> attention_ = false; // something changed that the holder must look at
   std::atomic<bool> sleeping_ = false;  // the holder is, or is about to be, blocked
@@ -296,7 +299,7 @@ void loop_state::drive(const Leave& leave, time_point deadline, poll_bound& boun
     run_due();
     if (leave() || (deadline != time_point::max() && steady_clock::now() >= deadline))
       return;
-    poller_->dispatch(wait(leave, deadline, bound));
+    poller_->dispatch(wait(leave, deadline, bound), doing_);
   }
 }
 
@@ -309,16 +312,20 @@ void loop_state::run_due() {
   posted.swap(posted_);
   while (auto due = timers_.take_due(now)) {
     lock.unlock();
-    due();
-    due = nullptr;
+    call(due);
     lock.lock();
   }
   next_timer_ = timers_.next();
   lock.unlock();
-  for (auto& f : posted) {
-    f();
-    f = nullptr;
-  }
+  for (auto& f : posted)
+    call(f);
+}
+
+// What a callback holds may take as long to destroy as the callback runs.
+void loop_state::call(std::function<void()>& f) {
+  activity::scope running{doing_, f.target_type()};
+  f();
+  f = nullptr;
 }
 
 template <class Leave>
@@ -406,6 +413,7 @@ public:
     state_->descriptors().unwatch(fd);
   }
   bool on_loop() const noexcept override { return state_->on_loop(); }
+  const activity* doing() const noexcept override { return &state_->doing(); }
   void expect(std::int64_t change) noexcept override { state_->expect(change); }
 
   void stop() override {

@@ -1,6 +1,7 @@
 // The thread that waits for sockets and timers; callers that wait for a future may take its place.
 #pragma once
 
+#include <millrace/core/activity.hpp>
 #include <millrace/core/future.hpp>
 #include <millrace/core/status.hpp>
 
@@ -44,6 +45,10 @@ public:
 
   /// True on the thread that holds the role.
   virtual bool on_loop() const noexcept = 0;
+
+  /// Returns what the holder of the role is doing, for another thread that watches it. Null: the
+  /// loop does not tell.
+  virtual const activity* doing() const noexcept { return nullptr; }
 
   /// Adds to the number of operations whose answers the loop must notice at once, even after a
   /// helper has left.

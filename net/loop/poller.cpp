@@ -83,7 +83,7 @@ int poller::wait(int timeout_ms) {
   return n < 0 ? 0 : n;
 }
 
-void poller::dispatch(int ready) {
+void poller::dispatch(int ready, activity& doing) {
   for (int i = 0; i < ready; ++i) {
     auto token = ready_[i].data.u64;
     if (token == interrupt_token) {
@@ -95,6 +95,7 @@ void poller::dispatch(int ready) {
     if (found == watchers_.end() || found->second->generation != token >> 32)
       continue;
     auto keep = found->second;
+    activity::scope running{doing, keep->f.target_type()};
     keep->f(ready_[i].events);
   }
 }

@@ -3,6 +3,7 @@
 // `interrupt`.
 #pragma once
 
+#include <millrace/core/activity.hpp>
 #include <millrace/core/status.hpp>
 #include <millrace/net/socket/unique_fd.hpp>
 
@@ -32,8 +33,8 @@ public:
   /// Waits for events; -1 waits for ever. Returns the number of events for `dispatch`.
   int wait(int timeout_ms);
 
-  /// Runs the callbacks of the last `wait`.
-  void dispatch(int ready);
+  /// Runs the callbacks of the last `wait`. `doing` tells which.
+  void dispatch(int ready, activity& doing);
 
   /// Ends the current or the next `wait`. Any thread.
   void interrupt() noexcept;

@@ -10,6 +10,7 @@
 #include <millrace/runtime/configuration.hpp>
 #include <millrace/runtime/node/node.hpp>
 #include <millrace/runtime/node/provider.hpp>
+#include <millrace/runtime/node/stall_watch.hpp>
 #include <millrace/storage/builtin.hpp>
 #include <millrace/version.hpp>
 
@@ -40,6 +41,7 @@ struct node::state {
   config::settings settings;
   std::shared_ptr<engine> runs_on;
   std::unique_ptr<runtime::node_memory> memory;
+  std::unique_ptr<runtime::stall_watch> stalls; // null: nothing watches the loop
   std::vector<std::unique_ptr<runtime::provider>> providers;
   std::map<std::string, status> down;
   std::shared_ptr<actors::service_table> services = std::make_shared<actors::service_table>();
@@ -53,6 +55,7 @@ struct node::state {
 
   status open_providers();
   status open_sockets();
+  void watch_loop();
   void spawn_self();
   actors::node_status status_now() const;
   std::uint64_t in_flight();
@@ -63,7 +66,7 @@ struct node::state {
 status node::state::open_providers() {
   status all_down; // every one that is
   for (auto& p : settings.providers) {
-    auto opened = runtime::provider::open(p, runs_on, *memory, *services);
+    auto opened = runtime::provider::open(p, runs_on, *memory, services);
     if (opened) {
       providers.push_back(std::move(*opened));
       continue;
@@ -98,6 +101,7 @@ actors::node_status node::state::status_now() const {
     std::chrono::duration_cast<std::chrono::milliseconds>(steady_clock::now() - started).count());
   s.connections = connections->size();
   auto requests = connections->requests();
+  s.stalls = stalls ? stalls->stalls() : 0;
   s.requests = requests.count;
   s.requests_bytes = requests.size_bytes;
   auto& staging = memory->staging_in_use();
@@ -117,6 +121,12 @@ actors::node_status node::state::status_now() const {
   return s;
 }
 
+void node::state::watch_loop() {
+  auto after = std::chrono::milliseconds{settings.node.stall_warning_ms};
+  if (after.count() > 0 && runs_on->loop()->doing())
+    stalls = std::make_unique<runtime::stall_watch>(settings.node.name, runs_on->loop(), after);
+}
+
 void node::state::spawn_self() {
   actors::node_actor_deps deps;
   deps.who_is_where = runtime::directory_of(settings);
@@ -126,7 +136,12 @@ void node::state::spawn_self() {
         entry.id = p->id();
   // The actor ends before the state is destroyed.
   deps.own_state = [this] { return status_now(); };
-  deps.providers = services->reporting_actors();
+  for (auto& p : providers)
+    std::ranges::copy(p->actors(), std::back_inserter(deps.actors));
+  deps.restarts.restarts_max = settings.node.restarts_max;
+  deps.take_down = [services = services](const std::string& target, const status& why) {
+    services->add_down(target, why);
+  };
   services->add<actors::node_service>(
     actors::node_itself,
     runs_on->adopt(actors::spawn_node_actor(runs_on->system(), std::move(deps))));
@@ -192,6 +207,7 @@ void node::state::stop() {
     std::ranges::move(p->storage(), std::back_inserter(storage));
   listeners.clear();
   runs_on->end_actors();
+  stalls.reset();
   services.reset();
   providers.clear();
   memory.reset();
@@ -228,6 +244,7 @@ result<node> node::start(const config::settings& settings) {
   node n{std::move(s)};
   if (auto bad = n.state_->open_providers(); !bad.ok())
     return fail(std::move(bad));
+  n.state_->watch_loop();
   n.state_->spawn_self();
   if (auto bad = n.state_->open_sockets(); !bad.ok())
     return fail(bad.within("node " + settings.node.name));

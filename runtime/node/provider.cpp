@@ -101,9 +101,25 @@ result<std::shared_ptr<memory_source>> node_memory::staging() {
   return staging_;
 }
 
+// Starts an actor and announces it, now and whenever its node starts it anew.
+template <class Service, class Deps, class Handle>
+void provider::supervise(
+  const std::shared_ptr<engine>& e, const std::shared_ptr<actors::service_table>& services,
+  Deps deps, Handle (*spawn)(caf::actor_system&, Deps)) {
+  auto start = [e, services, deps = std::move(deps), spawn] {
+    auto fresh = deps;
+    auto in_use = fresh.in_use = std::make_shared<bool>();
+    auto actor = e->adopt(spawn(e->system(), std::move(fresh)));
+    services->add<Service>(deps.name, actor);
+    return actors::started_actor{actor, in_use};
+  };
+  auto running = start();
+  actors_.push_back({name_, std::move(running), std::move(start)});
+}
+
 result<std::unique_ptr<provider>> provider::open(
   const config::provider_settings& p, const std::shared_ptr<engine>& e, node_memory& memory,
-  actors::service_table& services) {
+  const std::shared_ptr<actors::service_table>& services) {
   std::unique_ptr<provider> out{new provider};
   out->name_ = p.name;
   if (auto bad = out->open_bucket(p, e, memory); !bad.ok())
@@ -122,15 +138,18 @@ result<std::unique_ptr<provider>> provider::open(
   if (!placement)
     return fail(placement.error());
   out->id_ = placement->id;
-  services.add<actors::store_service>(
+  actors::tensor_store_deps models{
     p.name,
-    e->adopt(actors::spawn_tensor_store(
-      e->system(),
-      {p.name, p.group, out->opened_.models, e->fabric(), store_limits_of(s),
-       out->windows_of(p, memory), std::move(*placement)})));
+    p.group,
+    out->opened_.models,
+    e->fabric(),
+    store_limits_of(s),
+    out->windows_of(p, memory),
+    std::make_shared<actors::kept_placement>(std::move(*placement))};
+  out->supervise<actors::store_service>(e, services, std::move(models), actors::spawn_tensor_store);
   if (checkpoints)
-    services.add<actors::checkpoint_service>(
-      p.name, e->adopt(actors::spawn_checkpoint_manager(e->system(), std::move(*checkpoints))));
+    out->supervise<actors::checkpoint_service>(
+      e, services, std::move(*checkpoints), actors::spawn_checkpoint_manager);
   return out;
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <millrace/actors/checkpoint/checkpoint_manager.hpp>
+#include <millrace/actors/node/node_actor.hpp>
 #include <millrace/actors/operation.hpp>
 #include <millrace/actors/wire/service_table.hpp>
 #include <millrace/core/control_group.hpp>
@@ -53,11 +54,14 @@ public:
   /// its disk.
   static result<std::unique_ptr<provider>> open(
     const config::provider_settings& p, const std::shared_ptr<engine>& e, node_memory& memory,
-    actors::service_table& services);
+    const std::shared_ptr<actors::service_table>& services);
 
   const std::string& name() const noexcept { return name_; }
   /// Returns the id by which names are placed, which the bucket keeps.
   const std::string& id() const noexcept { return id_; }
+
+  /// Returns the actors, with what starts each of them anew.
+  const std::vector<actors::supervised_actor>& actors() const noexcept { return actors_; }
 
   /// Returns what is open as long as anything uses it.
   std::vector<std::weak_ptr<void>> storage() const;
@@ -67,6 +71,10 @@ public:
 
 private:
   provider() = default;
+  template <class Service, class Deps, class Handle>
+  void supervise(
+    const std::shared_ptr<engine>& e, const std::shared_ptr<actors::service_table>& services,
+    Deps deps, Handle (*spawn)(caf::actor_system&, Deps));
   status open_bucket(
     const config::provider_settings& p, const std::shared_ptr<engine>& e, node_memory& memory);
   actors::window_places windows_of(
@@ -81,6 +89,7 @@ private:
   std::shared_ptr<storage::flush::step_flusher> flusher_; // null: steps are not flushed
   // Mappings of checkpoints; destroyed before `opened_`.
   std::vector<std::shared_ptr<void>> adopted_;
+  std::vector<actors::supervised_actor> actors_;
 };
 
 } // namespace millrace::runtime

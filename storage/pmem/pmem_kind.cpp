@@ -64,15 +64,15 @@ key_table<storage::pmem_options> keys_of() {
     key<&o::pool, &pool::io_threads>(storage::io_threads_key),
     key<&o::pool, &pool::window_bytes>(storage::window_key),
     key<&o::pool, &pool::create_if_missing>(storage::create_key),
-    key<&o::pool, &pool::low_space>(choice(
+    key<&o::pool, &pool::low_space>(expert(choice(
       "low_space", low_space_choices,
       "when a checkpoint does not fit: refuse it, or reclaim space of jobs that are not attached. "
       "Reclaimed are the second versions of finished jobs, and of other jobs all versions but the "
       "newest two. Nothing is reclaimed of a step that can still become complete, nor of a model "
-      "whose newest complete step is damaged")),
-    key<&o::repack>(choice(
+      "whose newest complete step is damaged"))),
+    key<&o::repack>(expert(choice(
       "repack", repack_choices,
-      "`when_low` reclaims what finished and dead jobs left, as soon as space is low")),
+      "`when_low` reclaims what finished and dead jobs left, as soon as space is low"))),
     key<&o::flush, &flusher::flush, &flush::directory>(plain(
       "flush_to", key_type::path,
       "directory to which complete steps are copied. Shards then take a third slot")),

@@ -255,16 +255,12 @@ private:
       world_.lose(reader);
   }
 
-  // The process ends: its memory goes, the session hears of it, and so do transfers; in any order.
+  // The process ends: its memory goes, and so do its session and its transfers; in any order.
   void lose(known_model& m) {
     auto job = std::exchange(m.job, new_trainer());
     end(*job);
-    // The session says it after whatever the trainer asked for.
-    auto gone = [this, job] {
-      world_.in(job->session, [this, who = job->who](auto* self) {
-        self->send(manager_, peer_gone{who, {errc::peer_lost, "the trainer is gone"}});
-      });
-    };
+    // The session ends after whatever the trainer asked for.
+    auto gone = [this, job] { world_.end(job->session, {errc::peer_lost, "the trainer is gone"}); };
     bool session_first = dice_.percent(50);
     if (session_first)
       gone();

@@ -10,6 +10,9 @@
 
 #include <boost/test/unit_test.hpp>
 
+#include <map>
+#include <memory>
+
 namespace millrace::testing {
 
 class checkpoint_fabric : public fake_fabric {
@@ -42,6 +45,7 @@ struct checkpoint_fixture : actor_fixture {
   actors::checkpoint_manager_deps deps;
   actors::local_checkpoint_manager manager;
   actors::asker trainer = process_of("user 1");
+  std::map<actors::asker, std::unique_ptr<caf::scoped_actor>> connections;
 
   checkpoint_fixture() {
     deps.name = "pool";
@@ -51,6 +55,18 @@ struct checkpoint_fixture : actor_fixture {
     deps.blocks = actors::staging_blocks::make(memory, block_bytes, 4).value();
     deps.limits.saves_queued_max = 1;
     restart();
+  }
+
+  using actor_fixture::ask;
+  /// A registration ends with the actor that asked for it, so each connection has one.
+  template <class Handle>
+  auto ask(const Handle& whom, actors::enroll_request r) {
+    auto& connection = connections[r.from];
+    if (!connection)
+      connection = std::make_unique<caf::scoped_actor>(system);
+    auto pending = (*connection)->request(whom, caf::infinite, std::move(r));
+    sched.run();
+    return pending;
   }
 
   ~checkpoint_fixture() {

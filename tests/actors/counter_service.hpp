@@ -35,15 +35,14 @@ struct echo_reply {
 };
 MILLRACE_INSPECT(echo_reply, x.text, x.size_bytes)
 
-/// Counters that last as long as the connection through which they were made.
+/// Counters that last as long as the connection or the client that made them.
 struct counter_service
   : actors::service<
-      "counters", 900,
+      "counters", 896,
       // Errors: invalid_argument for a counter without a name.
       actors::method<count_request, count_reply>, actors::method<echo_request, echo_reply>> {};
 
 using counter_actor = actors::actor_of<counter_service>::extend<
-  caf::reacts_to<actors::peer_gone>,
   caf::replies_to<actors::provider_status_request>::with<actors::provider_status>>;
 
 class counters : public actors::provider_actor<counter_actor> {
@@ -54,14 +53,18 @@ public:
 
   behavior_type make_behavior() override {
     using self = counters;
-    return handlers(&self::count, &self::echo, &self::forget, &self::report);
+    return handlers(&self::count, &self::echo, &self::report);
   }
+
+protected:
+  void ended(const caf::actor_addr& asker, const status&) override { totals_.erase(asker); }
 
 private:
   caf::result<count_reply> count(const count_request& request) {
     if (request.counter.empty())
       return caf::make_error(errc::invalid_argument, std::string{"a counter without a name"});
-    return count_reply{totals_[request.from][request.counter] += request.by};
+    auto& counters = totals_[watch_asker()][request.from];
+    return count_reply{counters[request.counter] += request.by};
   }
 
   echo_reply echo(echo_request& request) {
@@ -71,8 +74,6 @@ private:
     return {std::move(request.text), bytes};
   }
 
-  void forget(const actors::peer_gone& gone) { totals_.erase(gone.who); }
-
   actors::provider_status report(const actors::provider_status_request&) {
     auto status = common_status();
     status.kind = "counters";
@@ -80,7 +81,8 @@ private:
     return status;
   }
 
-  std::map<actors::asker, std::map<std::string, std::uint64_t>> totals_;
+  using counters_of = std::map<actors::asker, std::map<std::string, std::uint64_t>>;
+  std::map<caf::actor_addr, counters_of> totals_; // by the actor that asked
 };
 
 } // namespace millrace::testing

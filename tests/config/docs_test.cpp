@@ -53,7 +53,7 @@ BOOST_AUTO_TEST_CASE(the_document_has_the_tables_of_the_schema) {
 BOOST_AUTO_TEST_CASE(few_keys_are_for_everybody) {
   auto keys = configuration_schema().keys();
   auto common = std::count_if(keys.begin(), keys.end(), [](auto& k) { return !k.spec.expert; });
-  BOOST_TEST(common <= 40);
+  BOOST_TEST(common <= 25);
 }
 
 BOOST_AUTO_TEST_CASE(every_example_of_the_document_is_a_good_configuration) {

@@ -171,6 +171,13 @@ caf::actor fault_world::new_session() {
   });
 }
 
+void fault_world::end(const caf::actor& session, const status& why) {
+  in(session, [this, why](auto* self) {
+    std::erase_if(open_, [self](auto& one) { return one->asker == self->address(); });
+    self->quit(actors::to_caf_error(why));
+  });
+}
+
 void fault_world::in(const caf::actor& session, std::function<void(caf::event_based_actor*)> f) {
   caf::anon_send(session, session_step{std::move(f)});
 }

@@ -87,6 +87,7 @@ public:
     std::uint32_t timeout_ms, std::function<void(result<Reply>)> then) {
     auto one = std::make_shared<question>();
     one->what = std::move(what);
+    one->asker = self->address();
     one->deadline = now() + std::chrono::milliseconds{timeout_ms} + tolerance;
     open_.push_back(one);
     self->request(whom, caf::infinite, std::move(request))
@@ -101,6 +102,8 @@ public:
   caf::actor new_session();
   /// Runs `f` in a session, after the functions that were given to it before.
   void in(const caf::actor& session, std::function<void(caf::event_based_actor*)> f);
+  /// Ends a session, after the functions that were given to it before. It gets no more answers.
+  void end(const caf::actor& session, const status& why);
   /// Runs `f` in a session of its own.
   void be(std::function<void(caf::event_based_actor*)> f) { in(new_session(), std::move(f)); }
 
@@ -118,6 +121,7 @@ public:
 private:
   struct question {
     std::string what;
+    caf::actor_addr asker;
     time_point deadline;
   };
   // Actors check their deadlines four times a second.

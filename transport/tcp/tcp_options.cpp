@@ -11,13 +11,13 @@ template <>
 key_table<transport::tcp_options> keys_of() {
   using o = transport::tcp_options;
   static constexpr auto rows = std::to_array<bound_key<o>>({
-    key<&o::listen>(plain(
+    key<&o::listen>(expert(plain(
       "listen", key_type::endpoints,
       "addresses of a network of its own for bulk data, which every peer is told; port 0: any "
       "port. "
-      "Without them streams connect to the ports of the control connections")),
-    key<&o::streams>(
-      count("streams", 1, 64, "streams to each peer; the smaller number of both sides applies")),
+      "Without them streams connect to the ports of the control connections"))),
+    key<&o::streams>(expert(
+      count("streams", 1, 64, "streams to each peer; the smaller number of both sides applies"))),
     key<&o::io_threads>(
       expert(count("io_threads", 1, 64, "threads of all streams except the first of each peer"))),
     key<&o::chunk_bytes>(expert(size(
@@ -63,7 +63,7 @@ key_table<transport::tcp_options> keys_of() {
     key<&o::checksum>(
       expert(boolean("checksum", "CRC32C of every chunk; it applies if either side wants it"))),
     key<&o::encrypt>(
-      boolean("encrypt", "TLS 1.3 on every stream; it applies if either side wants it")),
+      expert(boolean("encrypt", "TLS 1.3 on every stream; it applies if either side wants it"))),
   });
   return {rows, [](const o& options) -> std::optional<misfit> {
             if (options.backoff_min_ms <= options.backoff_max_ms)

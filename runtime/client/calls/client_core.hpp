@@ -118,11 +118,13 @@ private:
   template <class Service>
   actors::actor_of<Service> actor(std::size_t provider) {
     std::lock_guard guard{mutex_};
-    auto& known = actors_[{Service::first_number, provider}];
     auto& entry = entries_[provider];
-    // A node that fails to start stops before it has made all its providers.
-    if (!known && here_ && entry.node == where_.node)
-      known = caf::actor_cast<caf::strong_actor_ptr>(here_->find<Service>(entry.name));
+    // The node may replace its actor. A node that fails to start stops before it has made all its
+    // providers.
+    if (here_ && entry.node == where_.node)
+      if (auto own = here_->find<Service>(entry.name))
+        return own;
+    auto& known = actors_[{Service::first_number, provider}];
     if (!known)
       known = connect<Service>(entry.node, entry.name);
     return caf::actor_cast<actors::actor_of<Service>>(known);

@@ -1,0 +1,25 @@
+// Reads exceptions and the last messages of actors.
+#include <millrace/actors/supervision.hpp>
+
+#include <caf/exit_reason.hpp>
+
+namespace millrace::actors {
+
+std::string what_of(const std::exception_ptr& thrown) {
+  try {
+    std::rethrow_exception(thrown);
+  } catch (const std::exception& e) {
+    return e.what();
+  } catch (...) {
+    return "an exception of unknown type";
+  }
+}
+
+status reason_of(const caf::down_msg& down) {
+  auto& why = down.reason;
+  if (!why || why == caf::exit_reason::kill || why == caf::exit_reason::user_shutdown)
+    return {};
+  return to_status(why);
+}
+
+} // namespace millrace::actors

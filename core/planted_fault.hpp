@@ -1,0 +1,29 @@
+// Deliberate faults in the handlers of actors, which prove that actors are supervised. The bases of
+// the actors pass them.
+#pragma once
+
+#if defined(MILLRACE_KILL_POINTS)
+
+#include <atomic>
+#include <typeinfo>
+
+namespace millrace {
+
+/// Called with the type of each message, before its handler runs, on the thread that runs it. A
+/// test makes it throw or wait. Null in every ordinary process.
+inline constinit std::atomic<void (*)(const std::type_info& message)> planted_fault = nullptr;
+
+} // namespace millrace
+
+/// Built in by the same option as the kill points.
+#define MILLRACE_PLANTED_FAULT(message)                                                            \
+  do {                                                                                             \
+    if (auto fault = ::millrace::planted_fault.load(std::memory_order_acquire)) [[unlikely]]       \
+      fault(message);                                                                              \
+  } while (false)
+
+#else
+
+#define MILLRACE_PLANTED_FAULT(message) static_cast<void>(0)
+
+#endif

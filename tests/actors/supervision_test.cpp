@@ -1,0 +1,346 @@
+// Handlers that throw, one after the other: what the request gets, what the others get, what
+// becomes of the actor. Under the deterministic scheduler.
+#include "checkpoint_fixture.hpp"
+#include "counter_service.hpp"
+
+#include <millrace/actors/caller.hpp>
+#include <millrace/actors/node/node_actor.hpp>
+#include <millrace/actors/store/tensor_store.hpp>
+#include <millrace/storage/memory/memory_bucket.hpp>
+#include <millrace/tests/support/fault_in.hpp>
+#include <millrace/tests/support/kept_log.hpp>
+#include <millrace/tests/support/numbered_message.hpp>
+#include <millrace/tests/support/wire_fixture.hpp>
+
+#if defined(MILLRACE_KILL_POINTS)
+
+using namespace millrace;
+using namespace millrace::actors;
+using namespace millrace::testing;
+using namespace std::chrono_literals;
+
+namespace {
+
+// Its handlers throw after they have made the promise of their answer.
+class careless : public provider_actor<counter_actor> {
+public:
+  using provider_actor::provider_actor;
+
+  const char* name() const override { return "careless"; }
+
+  behavior_type make_behavior() override {
+    using self = careless;
+    return handlers(&self::count, &self::echo, &self::report);
+  }
+
+private:
+  caf::result<count_reply> count(const count_request&) {
+    lost_ = make_response_promise<count_reply>();
+    throw std::logic_error{"after the promise"};
+  }
+  caf::result<echo_reply> echo(const echo_request&) {
+    return answer_from<echo_reply, echo_reply>(
+      [](auto) { throw 7; }, [](auto& reply) { return std::move(reply); });
+  }
+  provider_status report(const provider_status_request&) { return common_status(); }
+
+  caf::typed_response_promise<count_reply> lost_;
+};
+
+struct supervised : checkpoint_fixture {
+  kept_log logged;
+  std::shared_ptr<storage::bucket> bucket =
+    storage::open_memory_bucket({1 << 20}, std::make_shared<heap_memory_source>(1 << 20)).value();
+
+  tensor_store_actor make_store() {
+    tensor_store_deps deps{"p", "default", bucket, fabric, {}, {}};
+    auto actor = spawn_tensor_store(system, deps);
+    sched.run();
+    return actor;
+  }
+
+  template <class Handle>
+  void kill(const Handle& actor) {
+    caf::anon_send_exit(actor, caf::exit_reason::kill);
+    sched.run();
+  }
+
+  template <class Request, class Reply, class Handle>
+  millrace::status refusal(const Handle& actor, Request request) {
+    auto pending = ask(actor, std::move(request));
+    auto answer = outcome<Reply>(pending);
+    return answer ? millrace::status{} : answer.error();
+  }
+
+  /// Sends every request of a service to an actor of its own, whose handler throws.
+  template <class Service, class Make>
+  void check_every_handler(Make make, const std::string& name) {
+    Service::each_method([&]<class Method>() {
+      using request = typename Method::request;
+      auto actor = make();
+      millrace::status why;
+      {
+        fault_in fault{typeid(request)};
+        why = refusal<request, typename Method::reply>(actor, request{});
+      }
+      auto message = name_of(typeid(request));
+      BOOST_TEST((why.code() == errc::internal), message << ": " << why.to_string());
+      BOOST_TEST(why.detail().find(name + " failed in " + message) != std::string::npos);
+      BOOST_TEST(why.detail().find("a planted fault") != std::string::npos);
+      // It has ended.
+      auto later = refusal<request, typename Method::reply>(actor, request{});
+      BOOST_TEST((later.code() == errc::unavailable), message << ": " << later.to_string());
+      BOOST_TEST(!answered());
+    });
+  }
+};
+
+} // namespace
+
+BOOST_FIXTURE_TEST_SUITE(supervision, supervised)
+
+BOOST_AUTO_TEST_CASE(a_handler_that_throws_answers_its_request_and_ends_its_actor) {
+  check_every_handler<store_service>([&] { return make_store(); }, "provider p: tensor_store");
+  check_every_handler<checkpoint_service>(
+    [&] {
+      restart();
+      return manager;
+    },
+    "provider pool: checkpoint_manager");
+}
+
+BOOST_AUTO_TEST_CASE(a_handler_that_throws_after_it_made_its_promise_answers_too) {
+  auto first = system.spawn<careless>("p", fabric, operation_limits{});
+  auto why = refusal<count_request, count_reply>(first, {"epochs", 1});
+  BOOST_TEST((why.code() == errc::internal));
+  BOOST_TEST(why.detail().find("after the promise") != std::string::npos);
+  auto second = system.spawn<careless>("p", fabric, operation_limits{});
+  why = refusal<echo_request, echo_reply>(second, {});
+  BOOST_TEST(!why.ok());
+  BOOST_TEST(why.detail().find("an exception of unknown type") != std::string::npos);
+  sched.run();
+}
+
+BOOST_AUTO_TEST_CASE(the_requests_of_an_actor_that_fails_get_the_reason) {
+  auto number = enroll(enrolling());
+  auto saved = ask(manager, saving(number, 1));
+  store->hold_enroll = true;
+  ask(manager, enrolling("other"));
+  {
+    fault_in fault{typeid(list_checkpoints_request)};
+    static_cast<void>(refusal<list_checkpoints_request, checkpoint_list>(manager, {}));
+  }
+  auto why = outcome<save_receipt>(saved);
+  BOOST_TEST_REQUIRE(!why.has_value());
+  BOOST_TEST((why.error().code() == errc::unavailable));
+  // The pullers are gone with their manager, and the store knows.
+  BOOST_TEST_REQUIRE(store->left.size() == 1u);
+  store->release();
+  sched.run();
+}
+
+BOOST_AUTO_TEST_CASE(a_puller_that_fails_ends_its_registration_alone) {
+  auto failing = enroll(enrolling("failing"));
+  auto other = enroll(enrolling("other"));
+  {
+    // The manager passes it on.
+    fault_in fault{typeid(save_request), 1};
+    auto why = refusal<save_request, save_receipt>(manager, saving(failing, 1));
+    BOOST_TEST((why.code() == errc::internal));
+    BOOST_TEST(why.detail().find("checkpoint_puller failed in ") != std::string::npos);
+  }
+  auto gone = refusal<save_request, save_receipt>(manager, saving(failing, 1));
+  BOOST_TEST((gone.code() == errc::not_found));
+  save(other, 1);
+  auto pending = ask(manager, provider_status_request{});
+  auto told = outcome<provider_status>(pending).value();
+  BOOST_TEST(told.actor_failures == 1u);
+  BOOST_TEST(told.last_failure.find("a planted fault") != std::string::npos);
+  BOOST_TEST(told.checkpoints.registered == 1u);
+  // Its shard may be registered again.
+  enroll(enrolling("failing"));
+}
+
+BOOST_AUTO_TEST_CASE(work_that_throws_ends_the_actor_and_the_requests_get_the_reason) {
+  auto number = enroll(enrolling());
+  auto staged = ask(manager, saving(number, 1));
+  {
+    // The outcome of the transfer comes home to the puller.
+    fault_in fault{typeid(own_work)};
+    fabric->deliver();
+    sched.run();
+    BOOST_TEST(fault.passed() > 0);
+  }
+  auto why = outcome<save_receipt>(staged);
+  BOOST_TEST_REQUIRE(!why.has_value());
+  BOOST_TEST((why.error().code() == errc::unavailable));
+  BOOST_TEST(why.error().detail().find("a planted fault") != std::string::npos);
+  BOOST_TEST(status().registered == 0u);
+}
+
+BOOST_AUTO_TEST_CASE(the_news_that_another_actor_ended_may_throw_too) {
+  enroll(enrolling());
+  {
+    fault_in fault{typeid(caf::down_msg)};
+    connections.clear();
+    sched.run();
+    BOOST_TEST(fault.passed() == 1);
+  }
+  auto why = refusal<provider_status_request, provider_status>(manager, {});
+  BOOST_TEST((why.code() == errc::unavailable));
+  BOOST_TEST(store->left.size() == 1u);
+}
+
+BOOST_AUTO_TEST_CASE(the_nodes_own_actor_goes_on) {
+  node_actor_deps deps;
+  deps.own_state = [] { return node_status{}; };
+  auto node = spawn_node_actor(system, std::move(deps));
+  node_service::each_method([&]<class Method>() {
+    using request = typename Method::request;
+    using reply = typename Method::reply;
+    {
+      fault_in fault{typeid(request)};
+      auto why = refusal<request, reply>(node, request{});
+      BOOST_TEST((why.code() == errc::internal));
+      BOOST_TEST(why.detail().find("a planted fault") != std::string::npos);
+    }
+    BOOST_TEST((refusal<request, reply>(node, request{}).ok()));
+  });
+  kill(node);
+}
+
+BOOST_AUTO_TEST_CASE(a_node_starts_an_actor_anew_once_nothing_of_the_former_one_is_under_way) {
+  auto make = [&](std::shared_ptr<void> in_use) {
+    auto fresh = deps;
+    fresh.in_use = std::move(in_use);
+    manager = spawn_checkpoint_manager(system, fresh);
+    return manager;
+  };
+  stop();
+  int started = 0;
+  std::vector<std::string> down;
+  auto start = [&] {
+    ++started;
+    auto in_use = std::make_shared<bool>();
+    return started_actor{make(in_use), in_use};
+  };
+  node_actor_deps parts;
+  parts.own_state = [] { return node_status{}; };
+  parts.restarts.restarts_max = 2;
+  parts.take_down = [&](auto&, auto& why) { down.push_back(why.to_string()); };
+  parts.actors = {{"pool", start(), start}};
+  auto node = spawn_node_actor(system, std::move(parts));
+  sched.run();
+  auto fail_once = [&] {
+    fault_in fault{typeid(list_checkpoints_request)};
+    static_cast<void>(refusal<list_checkpoints_request, checkpoint_list>(manager, {}));
+  };
+  auto told = [&] {
+    auto pending = ask(node, node_status_request{});
+    return outcome<node_status>(pending).value().providers.at(0);
+  };
+
+  // The store still has an enrolment.
+  store->hold_enroll = true;
+  ask(manager, enrolling());
+  fail_once();
+  pass(1s);
+  BOOST_TEST(started == 1);
+  BOOST_TEST(told().down.starts_with("it starts anew: "));
+  store->release();
+  store->hold_enroll = false;
+  pass(250ms);
+  BOOST_TEST(started == 2);
+  BOOST_TEST(told().down.empty());
+  BOOST_TEST(told().actor_failures == 1u);
+  BOOST_TEST(told().last_failure.find("checkpoint_manager failed in") != std::string::npos);
+  enroll(enrolling("another"));
+
+  fail_once();
+  pass(250ms);
+  BOOST_TEST(started == 3);
+  BOOST_TEST(down.empty());
+  fail_once();
+  pass(250ms);
+  BOOST_TEST(started == 3);
+  BOOST_TEST_REQUIRE(down.size() == 1u);
+  BOOST_TEST(down[0].find("node.restarts_max") != std::string::npos);
+  BOOST_TEST(told().name == "pool");
+  BOOST_TEST(told().down.find("a planted fault") != std::string::npos);
+  BOOST_TEST(told().actor_failures == 3u);
+  kill(node);
+}
+
+BOOST_AUTO_TEST_CASE(an_actor_whose_work_never_ends_is_not_started_anew) {
+  auto in_use = std::make_shared<bool>();
+  std::vector<std::string> down;
+  node_actor_deps parts;
+  parts.own_state = [] { return node_status{}; };
+  parts.take_down = [&](auto&, auto& why) { down.push_back(why.to_string()); };
+  parts.restarts.work_max = 2s;
+  parts.actors = {{"pool", {manager, in_use}, [&]() -> started_actor { throw 7; }}};
+  auto node = spawn_node_actor(system, std::move(parts));
+  sched.run();
+  {
+    fault_in fault{typeid(list_checkpoints_request)};
+    static_cast<void>(refusal<list_checkpoints_request, checkpoint_list>(manager, {}));
+  }
+  pass(1s);
+  BOOST_TEST(down.empty());
+  pass(2s);
+  BOOST_TEST(down.size() == 1u);
+  kill(node);
+}
+
+BOOST_AUTO_TEST_CASE(an_actor_that_is_ended_in_order_is_not_started_anew) {
+  node_actor_deps parts;
+  parts.own_state = [] { return node_status{}; };
+  int started = 0;
+  parts.actors = {{"pool", {manager, {}}, [&] { return ++started, started_actor{manager, {}}; }}};
+  auto node = spawn_node_actor(system, std::move(parts));
+  sched.run();
+  stop();
+  pass(1s);
+  BOOST_TEST(started == 0);
+  kill(node);
+}
+
+BOOST_AUTO_TEST_SUITE_END()
+
+BOOST_FIXTURE_TEST_SUITE(supervised_wire, wire_fixture)
+
+BOOST_AUTO_TEST_CASE(a_request_that_a_connection_cannot_pass_on_is_answered_and_others_go_on) {
+  kept_log logged;
+  serve<counter_service>("here", system.spawn<counters>("here", fabric, operation_limits{}));
+  {
+    fault_in fault{typeid(caller)};
+    auto why = ask_through_frames<counter_service>("here", count_request{"epochs", 1});
+    BOOST_TEST_REQUIRE(!why.has_value());
+    BOOST_TEST((why.error().code() == errc::internal));
+  }
+  BOOST_TEST(
+    (ask_through_frames<counter_service>("here", count_request{"epochs", 1})->total == 1u));
+}
+
+BOOST_AUTO_TEST_CASE(a_proxy_answers_a_request_that_it_cannot_pass_on_and_goes_on) {
+  kept_log logged;
+  serve<counter_service>("here", system.spawn<counters>("here", fabric, operation_limits{}));
+  auto node = std::make_shared<node_in_memory>(*this);
+  auto proxy = wire_ends<counter_service>::connect(system, node, "here", 1000);
+  {
+    fault_in fault{typeid(count_request)};
+    auto pending = ask(proxy, count_request{"epochs", 1});
+    auto why = outcome<count_reply>(pending);
+    BOOST_TEST_REQUIRE(!why.has_value());
+    BOOST_TEST((why.error().code() == errc::internal));
+    BOOST_TEST(why.error().detail().find("asking memory failed in ") != std::string::npos);
+  }
+  auto pending = ask(proxy, count_request{"epochs", 1});
+  BOOST_TEST(outcome<count_reply>(pending)->total == 1u);
+  caf::anon_send_exit(proxy, caf::exit_reason::kill);
+  sched.run();
+}
+
+BOOST_AUTO_TEST_SUITE_END()
+
+#endif

@@ -1,0 +1,220 @@
+// A whole node whose actors fail, and whose I/O loop stands still: what clients, jobs and `status`
+// see of it.
+#include <millrace/runtime/node/node.hpp>
+#include <millrace/runtime/node/stall_watch.hpp>
+#include <millrace/storage/memory/memory_options.hpp>
+#include <millrace/storage/pmem/pmem_kind.hpp>
+#include <millrace/tests/support/fault_in.hpp>
+#include <millrace/tests/support/kept_log.hpp>
+#include <millrace/tests/support/process.hpp>
+#include <millrace/tests/support/scratch_directory.hpp>
+
+#include <boost/test/unit_test.hpp>
+
+#include <atomic>
+#include <cstddef>
+#include <string>
+#include <thread>
+#include <vector>
+
+#if defined(MILLRACE_KILL_POINTS)
+
+using namespace millrace;
+using namespace millrace::testing;
+using namespace std::chrono_literals;
+
+namespace {
+
+constexpr std::uint64_t mib = 1u << 20;
+
+struct supervised_node {
+  kept_log logged;
+  scratch_directory dir;
+  config::settings settings;
+  std::vector<std::byte> bytes = std::vector<std::byte>(100'000, std::byte{7});
+
+  supervised_node() {
+    settings.node.name = "n0";
+    settings.node.listen = {"unix:" + dir.path() + "/n0.sock"};
+    settings.staging.size_bytes = 32 * mib;
+    config::provider_settings fast, pool;
+    fast.options.edit<storage::memory_bucket_options>().capacity_bytes = 16 * mib;
+    pool.bucket = "pmem";
+    auto& in_pool = pool.options.edit<storage::pmem_options>().pool;
+    in_pool.path = dir.path() + "/pool";
+    in_pool.capacity_bytes = 32 * mib;
+    fast.name = fast.group = "fast";
+    pool.name = pool.group = "pool";
+    settings.providers = {fast, pool};
+    settings.nodes = {{settings.node.name, settings.node.listen, settings.providers}};
+  }
+
+  std::vector<tensor_view> tensors() {
+    return {{{"w", dtype::u8, {bytes.size()}}, bytes.data(), {}}};
+  }
+
+  bool loads_back(repository from) const {
+    std::vector<std::byte> loaded(bytes.size());
+    tensor_view into{{"w", dtype::u8, {loaded.size()}}, loaded.data(), {}};
+    from.load("net", {{into, {}}}).get();
+    return loaded == bytes;
+  }
+
+  static actors::provider_status status_of(const client& c, const std::string& name) {
+    auto nodes = c.status().get();
+    for (auto& p : nodes.at(0).value().providers)
+      if (p.name == name)
+        return p;
+    return {};
+  }
+
+  /// Waits until the actor that failed has been replaced.
+  static void await(const client& c, const std::string& name, std::uint64_t failures) {
+    BOOST_TEST_REQUIRE(eventually([&] {
+      auto s = status_of(c, name);
+      return s.actor_failures == failures && s.down.empty();
+    }));
+  }
+};
+
+} // namespace
+
+BOOST_FIXTURE_TEST_SUITE(supervised_nodes, supervised_node)
+
+BOOST_AUTO_TEST_CASE(models_stay_when_the_actor_of_their_provider_fails) {
+  auto n = node::embed(settings);
+  // One asks through the socket, and so through a proxy, the other one in this process.
+  for (bool proxy : {true, false})
+    for (auto& group : {"fast", "pool"}) {
+      auto c = proxy ? client::connect(n.address()) : n.client();
+      auto before = status_of(c, group).actor_failures;
+      auto repository = c.repository(group);
+      repository.store("net", tensors()).get();
+      {
+        fault_in fault{typeid(actors::store_request), proxy ? 1 : 0};
+        auto failed = repository.store("net", tensors()).result();
+        BOOST_TEST_REQUIRE(!failed.has_value());
+        BOOST_TEST((failed.error().code() == errc::internal), failed.error().to_string());
+        BOOST_TEST(failed.error().detail().find("a planted fault") != std::string::npos);
+      }
+      await(c, group, before + 1);
+      auto s = status_of(c, group);
+      BOOST_TEST(
+        s.last_failure.find("tensor_store failed in ") != std::string::npos, s.last_failure);
+      BOOST_TEST(s.store.models == 1u);
+      BOOST_TEST(loads_back(repository));
+      repository.store("net", tensors()).get();
+    }
+  BOOST_TEST(logged.count("an actor was started anew provider=pool") == 2u);
+}
+
+BOOST_AUTO_TEST_CASE(a_job_goes_on_when_the_actor_of_its_checkpoints_fails) {
+  auto n = node::embed(settings);
+  auto c = client::connect(n.address());
+  checkpoint_options job;
+  job.model = "net";
+  auto saver = c.checkpointer(job, tensors()).get();
+  saver.save(1).durable.get();
+  {
+    fault_in fault{typeid(actors::save_request), 1}; // after the proxy
+    BOOST_TEST(!saver.save(2).durable.result().has_value());
+  }
+  await(c, "pool", 1);
+  static_cast<void>(saver.fence()); // reports the failed save
+  saver.save(3).durable.get();
+  {
+    // The manager passes the request on to the puller, which fails.
+    fault_in fault{typeid(actors::save_request), 2};
+    BOOST_TEST(!saver.save(4).durable.result().has_value());
+  }
+  static_cast<void>(saver.fence());
+  saver.save(5).durable.get();
+  bytes.assign(bytes.size(), std::byte{0});
+  BOOST_TEST(saver.restore().get().version == 5u);
+  BOOST_TEST((bytes == std::vector<std::byte>(bytes.size(), std::byte{7})));
+  BOOST_TEST(saver.close().ok());
+}
+
+BOOST_AUTO_TEST_CASE(a_provider_whose_actors_fail_too_often_is_down_and_the_others_serve) {
+  settings.node.restarts_max = 1;
+  auto n = node::embed(settings);
+  auto c = client::connect(n.address());
+  {
+    fault_in fault{typeid(actors::store_request), 0, true};
+    auto c = n.client();
+    BOOST_TEST(!c.repository("fast").store("net", tensors()).result().has_value());
+    await(c, "fast", 1);
+    BOOST_TEST(!c.repository("fast").store("net", tensors()).result().has_value());
+    BOOST_TEST(eventually([&] { return !status_of(c, "fast").down.empty(); }));
+  }
+  for (auto& who : {c, n.client()}) {
+    auto refused = who.repository("fast").store("net", tensors()).result();
+    BOOST_TEST_REQUIRE(!refused.has_value());
+    BOOST_TEST((refused.error().code() == errc::unavailable));
+    BOOST_TEST(refused.error().detail().find("node.restarts_max") != std::string::npos);
+  }
+  c.repository("pool").store("net", tensors()).get();
+}
+
+BOOST_AUTO_TEST_CASE(the_providers_files_are_closed_when_a_node_stops_whose_actors_failed) {
+  for (int i = 0; i < 2; ++i) {
+    auto n = node::embed(settings);
+    auto c = n.client();
+    auto repository = c.repository("pool");
+    if (i == 1)
+      BOOST_TEST(loads_back(repository));
+    repository.store("net", tensors()).get();
+    {
+      fault_in fault{typeid(actors::store_request)};
+      BOOST_TEST(!repository.store("net", tensors()).result().has_value());
+    }
+    await(c, "pool", 1);
+    n.stop();
+  }
+}
+
+BOOST_AUTO_TEST_CASE(a_loop_that_stands_still_says_in_which_callback) {
+  settings.node.stall_warning_ms = 40;
+  auto n = node::embed(settings);
+  auto c = client::connect(n.address());
+  static std::atomic<int> passed = 0;
+  planted_fault = [](const std::type_info& message) {
+    // The first one is the proxy, on this thread.
+    if (message == typeid(actors::describe_request) && ++passed == 2)
+      std::this_thread::sleep_for(300ms);
+  };
+  BOOST_TEST(!c.repository("fast").describe("net").result().has_value());
+  planted_fault = nullptr;
+  BOOST_TEST(eventually([&] { return c.status().get().at(0).value().stalls > 0; }));
+  n.stop();
+  BOOST_TEST(logged.count("node n0: the I/O loop has stood still for") > 0u);
+  BOOST_TEST(logged.count("describe_request") > 0u, logged.text());
+}
+
+BOOST_AUTO_TEST_CASE(a_stall_is_said_again_when_its_time_has_doubled_and_when_it_is_over) {
+  runtime::stall_finder finder{1s};
+  time_point start{};
+  auto look =
+    [&](std::uint64_t begun, const std::type_info* callback, std::chrono::milliseconds at) {
+      return finder.look({begun, callback, nullptr}, start + at).has_value();
+    };
+  auto* some = &typeid(int);
+  BOOST_TEST(!look(0, nullptr, 0s)); // idle for as long as it likes
+  BOOST_TEST(!look(0, nullptr, 60s));
+  BOOST_TEST(!look(1, some, 61s));
+  BOOST_TEST(!look(2, some, 62s)); // busy
+  BOOST_TEST(!look(3, some, 63s));
+  BOOST_TEST(!look(3, some, 63'900ms));
+  BOOST_TEST(look(3, some, 64s));
+  BOOST_TEST(!look(3, some, 64'900ms));
+  BOOST_TEST(look(3, some, 65s));
+  BOOST_TEST(!look(3, some, 66s));
+  BOOST_TEST(look(3, some, 67s));
+  BOOST_TEST(look(3, nullptr, 68s));
+  BOOST_TEST(!look(3, nullptr, 69s));
+  BOOST_TEST(finder.stalls() == 1u);
+}
+
+BOOST_AUTO_TEST_SUITE_END()
+
+#endif
