@@ -3,6 +3,7 @@
 #pragma once
 
 #include <millrace/core/ids.hpp>
+#include <millrace/core/status.hpp>
 
 #include <algorithm>
 #include <compare>
@@ -11,6 +12,7 @@
 #include <list>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <utility>
@@ -65,6 +67,25 @@ private:
 /// Takes a place that returns when the last copy of the result goes, on the same thread as all
 /// other uses. Null: it does not fit.
 std::shared_ptr<void> lend_place(std::shared_ptr<fair_shares> shares, const party& who);
+
+/// Places that are taken on one thread and returned on another. None are kept for the privileged,
+/// who have shares as others do.
+/// Threads: any. Made by `make_shared` only.
+class lent_places : public std::enable_shared_from_this<lent_places> {
+public:
+  /// `what`: the places and the key that bounds them, for errors.
+  lent_places(std::uint64_t places, std::string what) : shares_(places), what_(std::move(what)) {}
+
+  /// Lends places that return when the last copy of the result goes.
+  /// Errors:  `busy` when the party has its share.
+  result<std::shared_ptr<void>> lend(party who, std::uint64_t count = 1);
+  std::uint64_t taken() const;
+
+private:
+  mutable std::mutex mutex_;
+  fair_shares shares_;
+  const std::string what_;
+};
 
 /// What waits for places. Each process has a queue of its own, and the processes take turns.
 /// Threads: one at a time.

@@ -142,6 +142,7 @@ json to_json(const node_status& s) {
     {"uptime_ms", s.uptime_ms},
     {"connections", s.connections},
     {"requests", {{"count", s.requests}, {"size_bytes", s.requests_bytes}}},
+    {"buffers_bytes", s.buffers_bytes},
     {"staging",
      {{"used_bytes", s.staging_used_bytes}, {"capacity_bytes", s.staging_capacity_bytes}}},
     {"providers", providers},

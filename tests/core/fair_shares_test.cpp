@@ -4,6 +4,7 @@
 
 #include <boost/test/unit_test.hpp>
 
+#include <thread>
 #include <vector>
 
 using namespace millrace;
@@ -80,6 +81,21 @@ BOOST_AUTO_TEST_CASE(the_first_places_of_a_party_fit_whenever_they_are_free) {
   BOOST_TEST(!bytes.take(a, 10));
   BOOST_TEST(bytes.take(process_of("user 1"), 20));
   BOOST_TEST(!fair_shares{0}.fits(a));
+}
+
+BOOST_AUTO_TEST_CASE(lent_places_come_back_with_the_last_copy_on_any_thread) {
+  auto places = std::make_shared<lent_places>(8, "cups (kitchen.cups_max)");
+  auto a = process_of("user 1");
+  auto held = *places->lend(a, 4);
+  auto copy = held;
+  auto refused = places->lend(a);
+  BOOST_TEST_REQUIRE(!refused.has_value());
+  BOOST_TEST((refused.error().code() == errc::busy));
+  BOOST_TEST(refused.error().detail().find("kitchen.cups_max") != std::string::npos);
+  held.reset();
+  BOOST_TEST(places->taken() == 4u);
+  std::thread{[last = std::move(copy)]() mutable { last.reset(); }}.join();
+  BOOST_TEST(places->taken() == 0u);
 }
 
 BOOST_AUTO_TEST_CASE(processes_take_turns_and_keep_their_own_order) {
