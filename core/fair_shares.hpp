@@ -119,6 +119,23 @@ public:
     return {};
   }
 
+  /// Removes the first item for which `is(item)` holds.
+  template <class Is>
+  std::optional<Item> remove(Is is) {
+    for (auto turn = turns_.begin(); turn != turns_.end(); ++turn) {
+      auto found = std::find_if(turn->items.begin(), turn->items.end(), is);
+      if (found == turn->items.end())
+        continue;
+      std::optional<Item> out{std::move(*found)};
+      turn->items.erase(found);
+      --size_;
+      if (turn->items.empty())
+        turns_.erase(turn);
+      return out;
+    }
+    return {};
+  }
+
   template <class F>
   void for_each(F f) const {
     for (auto& turn : turns_)

@@ -111,6 +111,22 @@ BOOST_AUTO_TEST_CASE(processes_take_turns_and_keep_their_own_order) {
   BOOST_TEST(queue.empty());
 }
 
+BOOST_AUTO_TEST_CASE(what_is_removed_from_a_queue_gets_no_turn) {
+  fair_queue<int> queue;
+  auto a = process_of("user 1"), b = process_of("user 1");
+  for (int i = 0; i < 3; ++i)
+    queue.push(a, i);
+  queue.push(b, 10);
+  BOOST_TEST((queue.remove([](int item) { return item == 1; }) == 1));
+  BOOST_TEST((queue.remove([](int item) { return item == 10; }) == 10));
+  BOOST_TEST(!queue.remove([](int item) { return item == 10; }).has_value());
+  BOOST_TEST(queue.size() == 2u);
+  std::vector<int> order;
+  while (auto next = queue.next([](auto&, auto&) { return true; }))
+    order.push_back(next->second);
+  BOOST_TEST(order == (std::vector<int>{0, 2}), boost::test_tools::per_element());
+}
+
 BOOST_AUTO_TEST_CASE(a_process_that_may_not_go_on_lets_the_others_pass) {
   fair_queue<int> queue;
   auto a = process_of("user 1"), b = process_of("user 1");
