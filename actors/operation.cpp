@@ -1,5 +1,6 @@
-// Watches the transfers of a provider's operations, and lends them the memory of windows.
+// Cuts and watches the transfers of a provider's operations, and lends them the memory of windows.
 #include <millrace/actors/operation.hpp>
+#include <millrace/core/digest.hpp>
 
 #include <caf/actor_clock.hpp>
 #include <caf/actor_system.hpp>
@@ -12,27 +13,145 @@ namespace millrace::actors {
 
 namespace {
 
+using transport::transfer;
+using transport::transfer_report;
+
 // No network for bulk data is as slow as this.
 constexpr std::uint64_t bytes_per_ms_min = 1u << 10;
+constexpr std::uint64_t piece_bytes_max = 64u << 20;
+// Of one transfer: while one piece ends, the next one is under way already. More would have less of
+// the network each, and could not keep their time on a slow one.
+constexpr std::uint32_t pieces_at_once = 2;
 
-} // namespace
-
-void operation_context::move(transport::transfer t, completion<transport::transfer_report> done) {
+std::uint64_t op_bytes_of(const transfer& t) {
   std::uint64_t bytes = 0;
   for (auto& op : t.ops)
     bytes += op.length;
+  return bytes;
+}
+
+// Returns how many bytes of an op go into a piece with so much room. Digest blocks stay whole, and
+// the first bytes of an op may be in the middle of one.
+std::uint64_t length_for(const transport::copy_op& op, std::uint64_t room) {
+  auto border = (op.lead + room) / digest_block_bytes * digest_block_bytes;
+  return op.length <= room ? op.length : border - std::min(border, op.lead);
+}
+
+// Cuts a transfer into pieces, whose digests in order are those of the transfer.
+std::vector<transfer> pieces_of(const transfer& whole) {
+  std::vector<std::vector<transport::copy_op>> lists(1);
+  auto room = piece_bytes_max;
+  for (auto rest : whole.ops)
+    while (true) {
+      auto length = length_for(rest, room);
+      if (length > 0 || rest.length == 0) {
+        auto tail = length == rest.length ? rest.tail : 0;
+        lists.back().push_back({rest.remote_offset, rest.local, length, rest.lead, tail});
+      }
+      room -= length;
+      if (length == rest.length)
+        break;
+      rest.remote_offset += length;
+      rest.local += length;
+      rest.length -= length;
+      rest.lead = length > 0 ? 0 : rest.lead;
+      lists.emplace_back();
+      room = piece_bytes_max;
+    }
+  std::vector<transfer> pieces;
+  for (auto& ops : lists) {
+    pieces.push_back(whole);
+    pieces.back().ops = std::move(ops);
+  }
+  return pieces;
+}
+
+} // namespace
+
+/// One long transfer under way. It ends with the outcome of its last piece, or after an error when
+/// no piece is under way any more.
+class operation_context::moving_pieces : public std::enable_shared_from_this<moving_pieces> {
+public:
+  moving_pieces(operation_context& context, const transfer& whole, completion<transfer_report> done)
+    : context_(context), pieces_(pieces_of(whole)), reports_(pieces_.size()),
+      done_(std::move(done)) {}
+
+  void pump() {
+    // A driver may end a piece before it returns.
+    if (std::exchange(pumping_, true))
+      return;
+    auto at_once = std::min(pieces_at_once, context_.bounds.windows_max);
+    while (error_.ok() && next_ < pieces_.size() && in_flight_ < at_once) {
+      ++in_flight_;
+      auto piece = std::exchange(pieces_[next_], {});
+      auto bytes = op_bytes_of(piece);
+      context_.move_at_once(
+        std::move(piece), bytes, [self = shared_from_this(), index = next_++](auto report) {
+          self->on_moved(index, std::move(report));
+        });
+    }
+    pumping_ = false;
+    if (in_flight_ == 0)
+      end();
+  }
+
+private:
+  void on_moved(std::size_t index, result<transfer_report> report) {
+    --in_flight_;
+    if (report)
+      reports_[index] = std::move(*report);
+    else if (error_.ok())
+      error_ = report.error();
+    pump();
+  }
+
+  void end() {
+    pieces_.clear();
+    auto done = std::exchange(done_, nullptr);
+    if (!error_.ok())
+      return done(fail(error_));
+    auto all = std::move(reports_.front());
+    for (std::size_t i = 1; i < reports_.size(); ++i) {
+      auto& more = reports_[i];
+      all.digests.insert(all.digests.end(), more.digests.begin(), more.digests.end());
+      all.written_back &= more.written_back;
+    }
+    done(std::move(all));
+  }
+
+  operation_context& context_; // it calls all functions
+  std::vector<transfer> pieces_;
+  std::vector<transfer_report> reports_;
+  completion<transfer_report> done_;
+  status error_;
+  std::size_t next_ = 0;
+  std::uint32_t in_flight_ = 0;
+  bool pumping_ = false;
+};
+
+void operation_context::move(transfer t, completion<transfer_report> done) {
+  auto bytes = op_bytes_of(t);
+  if (bytes <= piece_bytes_max)
+    return move_at_once(std::move(t), bytes, std::move(done));
+  auto pieces = std::make_shared<moving_pieces>(*this, t, std::move(done));
+  t = {};
+  pieces->pump();
+}
+
+void operation_context::move_at_once(
+  transfer t, std::uint64_t bytes, completion<transfer_report> done) {
   auto time = std::chrono::milliseconds{bounds.progress_timeout_ms + bytes / bytes_per_ms_min};
   auto one = std::make_shared<move_under_way>(
     move_under_way{system().clock().now() + time, std::move(done), {}});
   one->at = moves_.insert(moves_.end(), one);
   if (watch_)
     watch_();
-  fabric->submit(std::move(t), home<transport::transfer_report>([this, one](auto report) {
+  fabric->submit(std::move(t), home<transfer_report>([this, one](auto report) {
                    end(*one, std::move(report));
                  }));
 }
 
-void operation_context::end(move_under_way& one, result<transport::transfer_report> report) {
+void operation_context::end(move_under_way& one, result<transfer_report> report) {
   if (auto answer = std::exchange(one.done, nullptr)) {
     moves_.erase(one.at);
     answer(std::move(report));

@@ -23,7 +23,7 @@ struct operation_limits {
   std::uint32_t eager_bytes_max = 4096;             // larger payloads do not travel inside messages
   std::uint32_t request_timeout_ms = 60'000;        // for requests that name no time
   std::uint32_t request_timeout_max_ms = 3'600'000; // for requests that name one
-  std::uint32_t progress_timeout_ms = 60'000;       // for one transfer, and a second for each MiB
+  std::uint32_t progress_timeout_ms = 60'000;       // for 64 MiB, and a second for each MiB
 };
 
 /// The staging memory of a node as one provider uses it. Windows that are the final place of their
@@ -50,7 +50,8 @@ public:
 
   /// Moves bytes to or from a peer's memory. `done` runs in the actor, once: with the outcome, or
   /// with `deadline_exceeded` when the peer has not moved the bytes in time. A transfer that was
-  /// given up like that may still go on; its `hold` keeps the memory.
+  /// given up like that may still go on; its `hold` keeps the memory. A long transfer moves in
+  /// pieces with a time each, so a claimed size buys nobody a long wait.
   void move(transport::transfer t, completion<transport::transfer_report> done);
   /// Gives up the transfers whose time is over. Returns true if any are left to watch.
   bool give_up_stalled(time_point now);
@@ -72,12 +73,16 @@ public:
   const window_places windows;
 
 private:
+  class moving_pieces;
+
   struct move_under_way {
     time_point deadline;
     completion<transport::transfer_report> done; // null: it has ended
     std::list<std::shared_ptr<move_under_way>>::iterator at;
   };
 
+  void move_at_once(
+    transport::transfer t, std::uint64_t bytes, completion<transport::transfer_report> done);
   void end(move_under_way& one, result<transport::transfer_report> report);
 
   std::list<std::shared_ptr<move_under_way>> moves_;

@@ -101,8 +101,8 @@ key_table<limits_settings> keys_of() {
       expert(ms("request_timeout_max", 1, day_ms, "the longest time that a request may name"))),
     key<&s::progress_timeout_ms>(expert(ms(
       "progress_timeout", 1, day_ms,
-      "time that a process has to move the bytes of one window, and a second more for each MiB; "
-      "then the operation fails"))),
+      "time that a process has to move a piece of its tensors, of 64 MiB at most, and a second "
+      "more for each MiB; then the operation fails"))),
     key<&s::stores_max>(expert(
       count("stores_max", 1, 65'536, "stores in flight in each provider, which processes share"))),
     key<&s::loads_max>(expert(

@@ -73,7 +73,7 @@ struct cluster_settings {
 struct limits_settings {
   std::uint64_t request_timeout_ms = 60'000;        // of requests without a timeout
   std::uint64_t request_timeout_max_ms = 3'600'000; // the longest timeout of a request
-  std::uint64_t progress_timeout_ms = 60'000;       // of one transfer, and a second for each MiB
+  std::uint64_t progress_timeout_ms = 60'000;       // of 64 MiB, and a second for each MiB
   std::uint32_t stores_max = 64;                    // in flight, each provider
   std::uint32_t loads_max = 256;                    // in flight, each provider
   std::uint32_t queued_max = 1024;

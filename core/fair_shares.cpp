@@ -63,4 +63,25 @@ std::shared_ptr<void> lend_place(std::shared_ptr<fair_shares> shares, const part
   return {place, [shares = std::move(shares), who](void*) { shares->give_back(who); }};
 }
 
+result<std::shared_ptr<void>> lent_places::lend(party who, std::uint64_t count) {
+  who.privileged = false;
+  {
+    std::lock_guard guard{mutex_};
+    if (!shares_.take(who, count))
+      return fail(
+        errc::busy, "{} of {} {} are taken, {} of them by this process, which gets no {} more",
+        shares_.taken(), shares_.places(), what_, shares_.taken_by(who), count);
+  }
+  return std::shared_ptr<void>{
+    this, [self = shared_from_this(), who = std::move(who), count](void*) {
+      std::lock_guard guard{self->mutex_};
+      self->shares_.give_back(who, count);
+    }};
+}
+
+std::uint64_t lent_places::taken() const {
+  std::lock_guard guard{mutex_};
+  return shares_.taken();
+}
+
 } // namespace millrace

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <millrace/core/ids.hpp>
+#include <millrace/core/status.hpp>
 
 #include <algorithm>
 #include <compare>
@@ -11,6 +12,7 @@
 #include <list>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <utility>
@@ -66,6 +68,25 @@ private:
 /// other uses. Null: it does not fit.
 std::shared_ptr<void> lend_place(std::shared_ptr<fair_shares> shares, const party& who);
 
+/// Places that are taken on one thread and returned on another. None are kept for the privileged,
+/// who have shares as others do.
+/// Threads: any. Made by `make_shared` only.
+class lent_places : public std::enable_shared_from_this<lent_places> {
+public:
+  /// `what`: the places and the key that bounds them, for errors.
+  lent_places(std::uint64_t places, std::string what) : shares_(places), what_(std::move(what)) {}
+
+  /// Lends places that return when the last copy of the result goes.
+  /// Errors:  `busy` when the party has its share.
+  result<std::shared_ptr<void>> lend(party who, std::uint64_t count = 1);
+  std::uint64_t taken() const;
+
+private:
+  mutable std::mutex mutex_;
+  fair_shares shares_;
+  const std::string what_;
+};
+
 /// What waits for places. Each process has a queue of its own, and the processes take turns.
 /// Threads: one at a time.
 template <class Item>
@@ -93,6 +114,23 @@ public:
         turns_.erase(turn);
       else
         turns_.splice(turns_.end(), turns_, turn);
+      return out;
+    }
+    return {};
+  }
+
+  /// Removes the first item for which `is(item)` holds.
+  template <class Is>
+  std::optional<Item> remove(Is is) {
+    for (auto turn = turns_.begin(); turn != turns_.end(); ++turn) {
+      auto found = std::find_if(turn->items.begin(), turn->items.end(), is);
+      if (found == turn->items.end())
+        continue;
+      std::optional<Item> out{std::move(*found)};
+      turn->items.erase(found);
+      --size_;
+      if (turn->items.empty())
+        turns_.erase(turn);
       return out;
     }
     return {};

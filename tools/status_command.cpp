@@ -150,6 +150,7 @@ json to_json(const node_status& s) {
     {"connections", s.connections},
     {"stalls", s.stalls},
     {"requests", {{"count", s.requests}, {"size_bytes", s.requests_bytes}}},
+    {"buffers_bytes", s.buffers_bytes},
     {"staging",
      {{"used_bytes", s.staging_used_bytes}, {"capacity_bytes", s.staging_capacity_bytes}}},
     {"providers", providers},

@@ -95,6 +95,11 @@ std::shared_ptr<fair_shares> shares_of(const listener_options& where) {
   return where.connections ? where.connections : std::make_shared<fair_shares>(all, kept);
 }
 
+std::shared_ptr<lent_places> buffers_of(const listener_options& where) {
+  return std::make_shared<lent_places>(
+    where.buffers_bytes_max, "bytes for frames (channel.buffers_max)");
+}
+
 party party_of(const peer_info& peer) {
   if (peer.address)
     return {source_of(*peer.address), peer.id};

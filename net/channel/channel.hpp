@@ -81,11 +81,29 @@ inline std::string name_and_host(const peer_info& peer) {
 /// of this process are privileged.
 party party_of(const peer_info& peer);
 
+/// The share that a peer has of the bytes that this process holds in frames: those that wait to be
+/// sent, and those of which a part has arrived.
+struct buffer_share {
+  std::shared_ptr<lent_places> all; // null: they are not counted
+  party who;
+
+  /// Returns what holds the bytes.
+  /// Errors:  `busy`.
+  result<std::shared_ptr<void>> lend(std::uint64_t bytes) const {
+    return all ? all->lend(who, bytes) : std::shared_ptr<void>{};
+  }
+};
+
+/// One frame of each channel that has at most so many bytes is not counted.
+inline constexpr std::uint64_t uncounted_bytes_max = 64u << 10;
+
 /// The bounds of a channel. `network_options` has those that the configuration sets.
 struct channel_options {
   std::string local_name;                    // announced to the peer
   std::uint32_t frame_bytes_max = 16u << 20; // larger frames close the channel
   std::uint64_t send_queue_bytes_max = 64u << 20;
+  /// For a service: the bytes that its channels hold in frames. Null: they are not counted.
+  std::shared_ptr<lent_places> buffers = nullptr;
   std::uint32_t heartbeat_ms = 2000;     // idle time after which a ping goes out
   std::uint32_t peer_timeout_ms = 10000; // silence after which the peer counts as lost
   std::uint32_t handshake_timeout_ms = 5000;
@@ -164,6 +182,8 @@ struct listener_options {
   /// The places for connections. Listeners of one loop that share them are counted together. Null:
   /// this one has `connections_max` of its own.
   std::shared_ptr<fair_shares> connections = nullptr;
+  /// Bytes of frames that the connections of a service may hold together, see `buffers_of`.
+  std::uint64_t buffers_bytes_max = 512u << 20;
   // For Unix sockets.
   std::uint32_t socket_mode = 0600;
   std::vector<std::uint32_t> allow_uids; // besides the service's own user and root
@@ -177,6 +197,8 @@ struct listener_options {
 
 /// Returns the places of a listener: those of `where`, or new ones.
 std::shared_ptr<fair_shares> shares_of(const listener_options& where);
+/// Returns what counts the frames of all channels of a service, for `channel_options::buffers`.
+std::shared_ptr<lent_places> buffers_of(const listener_options& where);
 
 /// Accepts connections until it is destroyed, which removes its socket.
 class listener {

@@ -129,6 +129,7 @@ void connection::settle_stream() {
 
 // Delivers the complete frames received so far. False when that ended the connection.
 bool connection::deliver() {
+  auto delivered = false;
   while (true) {
     auto next = parser_.next();
     if (!next) {
@@ -142,11 +143,31 @@ bool connection::deliver() {
       fault(taken);
     if (phase_ == phase::closed)
       return false;
+    delivered = true;
+  }
+  if (delivered) {
+    parser_.free_returned();
+    partial_ = nullptr;
+  }
+  if (auto bad = count_partial(); !bad.ok()) {
+    fault(bad);
+    return false;
   }
   if (received_fds_.size() <= parser_.fds_of_partial())
     return true;
   fault(status{errc::protocol_error, "descriptors that no frame announced"});
   return false;
+}
+
+// Counts a large frame once its header has arrived. The peer may never send the rest.
+status connection::count_partial() {
+  if (partial_ || parser_.body_bytes_of_partial() <= uncounted_bytes_max)
+    return {};
+  auto place = share_.lend(frame_header_bytes + parser_.body_bytes_of_partial());
+  if (!place)
+    return place.error();
+  partial_ = std::move(*place);
+  return {};
 }
 
 status connection::take(const parsed_frame& arrived) {
@@ -266,6 +287,11 @@ channel_key connection::derive_key(std::string_view label) const {
 void connection::open(std::shared_ptr<channel_handler> handler) {
   handler_ = std::move(handler);
   parser_.set_body_bytes_max(options_.frame_bytes_max);
+  share_ = {options_.buffers, party_of(peer_)};
+  {
+    std::lock_guard guard{send_mutex_};
+    queue_.count(share_);
+  }
   loop_->cancel_timer(timer_);
   schedule_heartbeat();
   phase_ = phase::open;

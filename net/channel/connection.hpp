@@ -78,6 +78,7 @@ private:
   void read_turn();
   void settle_stream();
   bool deliver();
+  status count_partial();
   status take(const parsed_frame& frame);
   status take_in_handshake(const parsed_frame& frame);
   status take_hello(const parsed_frame& frame);
@@ -123,6 +124,8 @@ private:
   std::shared_ptr<channel_handler> handler_;
   peer_info peer_;
   frame_parser parser_;
+  buffer_share share_;
+  std::shared_ptr<void> partial_; // counts the large frame of which a part has arrived
   std::vector<unique_fd> received_fds_;
   byte_buffer our_hello_;
   byte_buffer their_hello_;

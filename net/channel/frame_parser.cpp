@@ -60,15 +60,20 @@ result<frame_header> decode_header(std::span<const std::byte, frame_header_bytes
   return header;
 }
 
-std::span<std::byte> frame_parser::room() {
-  auto pending = pending_bytes();
-  if (begin_ > 0 && pending > 0)
-    std::memmove(data_.get(), data_.get() + begin_, pending);
+void frame_parser::free_returned() {
+  if (begin_ == 0)
+    return;
+  end_ = pending_bytes();
+  if (end_ > 0)
+    std::memmove(data_.get(), data_.get() + begin_, end_);
   begin_ = 0;
-  end_ = pending;
-  // Free the memory of a large frame.
-  if (capacity_ == 0 || (capacity_ > small_bytes && pending < small_bytes / 2 && !header_))
-    resize(small_bytes);
+  auto whole = header_ ? frame_header_bytes + header_->body_bytes : 0;
+  if (auto needed = std::max({small_bytes, whole, end_}); capacity_ > needed)
+    resize(needed);
+}
+
+std::span<std::byte> frame_parser::room() {
+  free_returned();
   if (end_ == capacity_) {
     auto whole = frame_header_bytes + (header_ ? header_->body_bytes : 0);
     resize(std::max(small_bytes, std::min(std::max(whole, end_ + 1), 2 * capacity_)));

@@ -66,8 +66,13 @@ public:
   /// Errors: `protocol_error` naming the fault.
   result<std::optional<parsed_frame>> next();
 
+  /// Frees the memory of the frames returned before, and invalidates them.
+  void free_returned();
+
   /// How many descriptors may have arrived for the incomplete frame.
   std::uint32_t fds_of_partial() const noexcept;
+  /// The size of the incomplete frame's body; 0 while its header is incomplete.
+  std::uint32_t body_bytes_of_partial() const noexcept { return header_ ? header_->body_bytes : 0; }
   std::size_t capacity_bytes() const noexcept { return capacity_; }
 
 private:

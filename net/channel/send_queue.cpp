@@ -28,8 +28,14 @@ status send_queue::push(
   auto whole = frame_header_bytes + body.size();
   if (!beyond_bound && !empty() && bytes_ + whole > bytes_max_)
     return status{errc::busy, "the send queue holds {} of at most {} bytes", bytes_, bytes_max_};
+  outgoing frame;
+  if (!beyond_bound && (!empty() || whole > uncounted_bytes_max)) {
+    auto place = share_.lend(whole);
+    if (!place)
+      return place.error();
+    frame.place = std::move(*place);
+  }
   auto head = encode_header(header);
-  std::size_t written = 0;
   if (empty()) {
     std::array<iovec, 2> parts{part_of(head), part_of(body)};
     auto sent = stream_.send(parts, fds);
@@ -42,14 +48,13 @@ status send_queue::push(
       return break_off(sent.error_number);
     if (sent.size_bytes == whole)
       return {};
-    written = sent.size_bytes;
+    frame.written = sent.size_bytes;
   }
-  outgoing frame;
   frame.bytes.reserve(whole);
   frame.bytes.insert(frame.bytes.end(), head.begin(), head.end());
   frame.bytes.insert(frame.bytes.end(), body.begin(), body.end());
-  frame.written = written;
-  return keep(std::move(frame), written > 0 ? std::span<const int>{} : fds);
+  auto begun = frame.written > 0; // the descriptors have left with the first byte
+  return keep(std::move(frame), begun ? std::span<const int>{} : fds);
 }
 
 status send_queue::break_off(int error_number) {

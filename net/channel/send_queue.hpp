@@ -4,6 +4,7 @@
 
 #include <millrace/core/codec.hpp>
 #include <millrace/net/channel/byte_stream.hpp>
+#include <millrace/net/channel/channel.hpp>
 #include <millrace/net/channel/frame_parser.hpp>
 
 #include <deque>
@@ -16,9 +17,13 @@ public:
   send_queue(byte_stream& stream, std::uint64_t bytes_max)
     : stream_(stream), bytes_max_(bytes_max) {}
 
+  /// Counts what is queued from now on, except the rest of a small frame that was begun when the
+  /// queue was empty.
+  void count(buffer_share share) { share_ = std::move(share); }
+
   /// Writes the frame to the stream if the queue is empty; otherwise copies it into the queue.
   /// `beyond_bound` is for the channel's own small frames.
-  /// Errors, after which nothing was sent: `busy` when the bound is reached; `invalid_argument` for
+  /// Errors, after which nothing was sent: `busy` when a bound is reached; `invalid_argument` for
   /// an invalid descriptor; `unsupported` for descriptors on a stream that cannot carry them;
   /// others from the system.
   status push(
@@ -44,6 +49,7 @@ private:
     byte_buffer bytes;
     std::size_t written = 0;
     std::vector<unique_fd> fds;
+    std::shared_ptr<void> place = nullptr; // among the bytes that are counted
   };
 
   status break_off(int error_number);
@@ -53,6 +59,7 @@ private:
 
   byte_stream& stream_;
   std::uint64_t bytes_max_;
+  buffer_share share_;
   std::uint64_t bytes_ = 0;
   bool broken_ = false;
   bool needs_retry_ = false;

@@ -48,6 +48,8 @@ struct node::state {
   std::shared_ptr<actors::connection_table> connections =
     std::make_shared<actors::connection_table>(
       settings.limits.requests_max, settings.limits.requests_bytes_max);
+  std::shared_ptr<lent_places> buffers =
+    net::buffers_of(settings.options.of<net::network_options>().listener);
   std::vector<std::string> addresses; // as others reach it
   std::vector<std::shared_ptr<net::listener>> listeners;
   time_point started = steady_clock::now();
@@ -104,6 +106,7 @@ actors::node_status node::state::status_now() const {
   s.stalls = stalls ? stalls->stalls() : 0;
   s.requests = requests.count;
   s.requests_bytes = requests.size_bytes;
+  s.buffers_bytes = buffers->taken();
   auto& staging = memory->staging_in_use();
   s.staging_capacity_bytes = staging ? staging->capacity_bytes() : 0;
   s.staging_used_bytes = staging ? staging->used_bytes() : 0;
@@ -158,6 +161,7 @@ status node::state::open_sockets() {
   where.streams = runs_on->fabric()->stream_acceptor();
   auto options = runs_on->channel_options();
   options.local_name = settings.node.name;
+  options.buffers = buffers;
   for (auto& address : settings.node.listen) {
     where.address = address;
     auto opened = runs_on->network().listen(

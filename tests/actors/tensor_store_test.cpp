@@ -6,6 +6,9 @@
 #include <millrace/tests/support/fake_fabric.hpp>
 
 #include <boost/test/unit_test.hpp>
+#include <sys/mman.h>
+
+#include <numeric>
 
 using namespace millrace;
 using namespace millrace::actors;
@@ -49,6 +52,22 @@ private:
   void keep(completion<T> done) {
     held.push_back([done = std::move(done)] { done(fail(errc::not_found, "nothing here")); });
   }
+};
+
+// Addresses behind which memory comes when it is touched, so a test may claim more than there is.
+class claimed_memory_source : public memory_source {
+public:
+  result<memory_block> allocate(std::uint64_t size_bytes, std::size_t) override {
+    auto* at = ::mmap(
+      nullptr, size_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1,
+      0);
+    BOOST_TEST_REQUIRE(at != MAP_FAILED);
+    auto owner = std::shared_ptr<void>{at, [size_bytes](void* p) { ::munmap(p, size_bytes); }};
+    return memory_block{static_cast<std::byte*>(at), size_bytes, std::move(owner)};
+  }
+  bool contiguous() const noexcept override { return true; }
+  std::uint64_t capacity_bytes() const noexcept override { return 1ull << 40; }
+  std::uint64_t used_bytes() const noexcept override { return 0; }
 };
 
 struct fixture : actor_fixture {
@@ -101,6 +120,12 @@ struct fixture : actor_fixture {
   template <class Request>
   auto ask(Request r) {
     return actor_fixture::ask(store, std::move(r));
+  }
+
+  void restart_with_room_for(std::uint64_t bytes) {
+    bucket =
+      storage::open_memory_bucket({bytes}, std::make_shared<claimed_memory_source>()).value();
+    restart();
   }
 
   bool visible(const std::string& name) {
@@ -241,6 +266,79 @@ BOOST_AUTO_TEST_CASE(bytes_that_do_not_come_in_time_end_the_store) {
   BOOST_TEST(bucket->stats().used_bytes > 0u);
   fabric->finish();
   sched.run();
+  BOOST_TEST(bucket->stats().used_bytes == 0u);
+}
+
+BOOST_AUTO_TEST_CASE(a_claimed_size_buys_no_time) {
+  restart_with_room_for(8ull << 30);
+  auto r = request("m", 4ull << 30);
+  r.timeout_ms = limits.request_timeout_max_ms;
+  auto pending = ask(r);
+  pass(2min);
+  BOOST_TEST(!answered());
+  pass(10s);
+  BOOST_TEST_REQUIRE(answered());
+  auto why = outcome<store_receipt>(pending).error();
+  BOOST_TEST((why.code() == errc::deadline_exceeded));
+  BOOST_TEST(why.detail().find("limits.progress_timeout") != std::string::npos);
+}
+
+BOOST_AUTO_TEST_CASE(long_transfers_move_in_pieces_which_have_a_time_each) {
+  constexpr std::uint64_t bytes = 130ull << 20;
+  restart_with_room_for(1ull << 30);
+  std::vector<std::uint64_t> digests(digest_count(bytes));
+  std::iota(digests.begin(), digests.end(), 1);
+  auto finish = [&](std::size_t first, std::size_t last) {
+    fabric->finish(std::byte{7}, {digests.data() + first, digests.data() + last});
+    sched.run();
+  };
+  auto r = request("m", bytes);
+  r.timeout_ms = limits.request_timeout_max_ms;
+  r.checksums = true;
+  auto storing = ask(r);
+  BOOST_TEST_REQUIRE(fabric->waiting.size() == 2u);
+  pass(100s);
+  // The second piece ends first.
+  std::swap(fabric->waiting.front(), fabric->waiting.back());
+  finish(256, 512);
+  BOOST_TEST_REQUIRE(fabric->waiting.size() == 2u);
+  finish(0, 256);
+  pass(50s);
+  BOOST_TEST(!answered());
+  finish(512, digests.size());
+  BOOST_TEST(outcome<store_receipt>(storing).has_value());
+  // A load compares its digests with those of the store, in their order.
+  load_request l;
+  l.model = "m";
+  l.selections = {{{"t", dtype::u8, {bytes}}, false, 0}};
+  l.target.length_bytes = bytes;
+  l.timeout_ms = limits.request_timeout_max_ms;
+  auto loading = ask(l);
+  BOOST_TEST_REQUIRE(fabric->waiting.size() == 2u);
+  finish(0, 256);
+  finish(256, 512);
+  finish(512, digests.size());
+  auto loaded = outcome<load_receipt>(loading);
+  BOOST_TEST_REQUIRE(loaded.has_value());
+  BOOST_TEST(loaded->verified);
+}
+
+// An error is told when no piece can touch the memory any more.
+BOOST_AUTO_TEST_CASE(a_piece_that_fails_ends_the_store_after_the_piece_beside_it) {
+  restart_with_room_for(1ull << 30);
+  auto r = request("m", 512ull << 20);
+  r.timeout_ms = limits.request_timeout_max_ms;
+  auto pending = ask(r);
+  fabric->fail_oldest({errc::peer_lost, "client:7 is gone"});
+  sched.run();
+  BOOST_TEST(!answered());
+  BOOST_TEST_REQUIRE(fabric->waiting.size() == 1u);
+  fabric->fail_oldest({errc::peer_lost, "client:7 is gone for long"});
+  sched.run();
+  BOOST_TEST(fabric->submitted == 2u);
+  auto why = outcome<store_receipt>(pending).error();
+  BOOST_TEST((why.code() == errc::peer_lost));
+  BOOST_TEST(why.detail().find("for long") == std::string::npos);
   BOOST_TEST(bucket->stats().used_bytes == 0u);
 }
 

@@ -222,6 +222,9 @@ BOOST_AUTO_TEST_CASE(sizes_that_do_not_fit_each_other_are_refused) {
     bad("channel: {frame_max: 128MiB}") ==
     "t.yaml:1:11: channel.frame_max (128MiB) must not be above channel.send_queue_max (64MiB)");
   BOOST_TEST(
+    bad("channel: {frame_max: 1GiB, send_queue_max: 1GiB}") ==
+    "t.yaml:1:11: channel.frame_max (1GiB) must not be above channel.buffers_max (512MiB)");
+  BOOST_TEST(
     bad("channel: {send_queue_max: 1MiB}") ==
     "t.yaml:1:11: channel.frame_max (16MiB) must not be above channel.send_queue_max (1MiB)");
   BOOST_TEST(

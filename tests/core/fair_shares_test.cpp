@@ -4,6 +4,7 @@
 
 #include <boost/test/unit_test.hpp>
 
+#include <thread>
 #include <vector>
 
 using namespace millrace;
@@ -82,6 +83,21 @@ BOOST_AUTO_TEST_CASE(the_first_places_of_a_party_fit_whenever_they_are_free) {
   BOOST_TEST(!fair_shares{0}.fits(a));
 }
 
+BOOST_AUTO_TEST_CASE(lent_places_come_back_with_the_last_copy_on_any_thread) {
+  auto places = std::make_shared<lent_places>(8, "cups (kitchen.cups_max)");
+  auto a = process_of("user 1");
+  auto held = *places->lend(a, 4);
+  auto copy = held;
+  auto refused = places->lend(a);
+  BOOST_TEST_REQUIRE(!refused.has_value());
+  BOOST_TEST((refused.error().code() == errc::busy));
+  BOOST_TEST(refused.error().detail().find("kitchen.cups_max") != std::string::npos);
+  held.reset();
+  BOOST_TEST(places->taken() == 4u);
+  std::thread{[last = std::move(copy)]() mutable { last.reset(); }}.join();
+  BOOST_TEST(places->taken() == 0u);
+}
+
 BOOST_AUTO_TEST_CASE(processes_take_turns_and_keep_their_own_order) {
   fair_queue<int> queue;
   auto a = process_of("user 1"), b = process_of("user 1");
@@ -93,6 +109,22 @@ BOOST_AUTO_TEST_CASE(processes_take_turns_and_keep_their_own_order) {
     order.push_back(next->second);
   BOOST_TEST(order == (std::vector<int>{0, 10, 1, 2}), boost::test_tools::per_element());
   BOOST_TEST(queue.empty());
+}
+
+BOOST_AUTO_TEST_CASE(what_is_removed_from_a_queue_gets_no_turn) {
+  fair_queue<int> queue;
+  auto a = process_of("user 1"), b = process_of("user 1");
+  for (int i = 0; i < 3; ++i)
+    queue.push(a, i);
+  queue.push(b, 10);
+  BOOST_TEST((queue.remove([](int item) { return item == 1; }) == 1));
+  BOOST_TEST((queue.remove([](int item) { return item == 10; }) == 10));
+  BOOST_TEST(!queue.remove([](int item) { return item == 10; }).has_value());
+  BOOST_TEST(queue.size() == 2u);
+  std::vector<int> order;
+  while (auto next = queue.next([](auto&, auto&) { return true; }))
+    order.push_back(next->second);
+  BOOST_TEST(order == (std::vector<int>{0, 2}), boost::test_tools::per_element());
 }
 
 BOOST_AUTO_TEST_CASE(a_process_that_may_not_go_on_lets_the_others_pass) {

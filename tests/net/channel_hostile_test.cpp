@@ -246,6 +246,42 @@ BOOST_AUTO_TEST_CASE(memory_follows_what_is_sent_not_what_is_announced) {
   BOOST_TEST(resident_bytes() < before + (100u << 20));
 }
 
+// A process begins large frames on many connections and ends none of them.
+BOOST_AUTO_TEST_CASE(frames_that_never_end_leave_room_for_those_of_another_process) {
+  constexpr std::uint32_t body_bytes = 1 << 20;
+  auto options = attacked::quick();
+  options.buffers = std::make_shared<lent_places>(8 * body_bytes, "bytes (channel.buffers_max)");
+  attacked s{options};
+  auto address = s.address();
+  child_process greedy{[&](int ready) {
+    std::vector<std::unique_ptr<raw_client>> all;
+    for (int i = 0; i < 20; ++i) {
+      all.push_back(std::make_unique<raw_client>(address));
+      if (!all.back()->shake_hands())
+        return 1;
+      all.back()->write(encode_header({frame_kind::driver, 0, body_bytes, 0}));
+    }
+    say_ready(ready);
+    return ::pause();
+  }};
+  BOOST_REQUIRE(greedy.wait_ready());
+  BOOST_REQUIRE(s.handler->wait_closings(16));
+  for (auto& why : s.handler->closings)
+    BOOST_TEST((why.code() == errc::busy), why.to_string());
+  BOOST_TEST(options.buffers->taken() == 4 * (body_bytes + frame_header_bytes));
+  child_process other{[&](int) {
+    raw_client c{address};
+    if (!c.shake_hands() || !c.write(frame_kind::driver, bytes_of(body_bytes)))
+      return 1;
+    auto echoed = c.read();
+    return echoed && echoed->body == bytes_of(body_bytes) ? 0 : 2;
+  }};
+  BOOST_TEST(other.wait() == 0);
+  s.check_good_client_works();
+  greedy.signal(SIGKILL);
+  BOOST_REQUIRE(s.handler->wait_closings(21));
+}
+
 BOOST_AUTO_TEST_CASE(a_peer_that_never_reads_cannot_make_pongs_pile_up) {
   attacked s;
   raw_client c{s.address()};

@@ -76,6 +76,23 @@ BOOST_AUTO_TEST_CASE(the_buffer_gets_small_again_after_a_large_frame) {
   BOOST_TEST(parser.capacity_bytes() == frame_parser::small_bytes);
 }
 
+BOOST_AUTO_TEST_CASE(the_buffer_of_a_large_frame_does_not_stay_for_a_small_one_that_was_begun) {
+  frame_parser parser{1u << 24, 4};
+  byte_buffer stream;
+  append(stream, encode_header({frame_kind::request, 0, 1u << 22, 1}));
+  append(stream, bytes_of(1u << 22));
+  append(stream, encode_header({frame_kind::request, 0, 100, 2}));
+  for (std::size_t at = 0; at < stream.size(); at += 65536) {
+    BOOST_REQUIRE(!*parser.next());
+    feed(parser, std::span{stream}.subspan(at, std::min<std::size_t>(65536, stream.size() - at)));
+  }
+  BOOST_REQUIRE(*parser.next());
+  BOOST_REQUIRE(!*parser.next());
+  BOOST_TEST(parser.body_bytes_of_partial() == 100u);
+  parser.free_returned();
+  BOOST_TEST(parser.capacity_bytes() == frame_parser::small_bytes);
+}
+
 BOOST_AUTO_TEST_CASE(faults_are_named) {
   auto fault_of = [](encoded_header header) {
     frame_parser parser{1000, 2};

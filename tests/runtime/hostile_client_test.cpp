@@ -1,7 +1,9 @@
 // A peer that may connect but lies: refused, nothing read or written, the others unaffected.
 #include <millrace/actors/wire/envelope.hpp>
+#include <millrace/net/network_options.hpp>
 #include <millrace/runtime/node/node.hpp>
 #include <millrace/storage/memory/memory_options.hpp>
+#include <millrace/tests/net/channel_support.hpp>
 #include <millrace/tests/support/exposed_matrix.hpp>
 #include <millrace/tests/support/scratch_directory.hpp>
 
@@ -22,10 +24,13 @@ using actors::store_request;
 
 namespace {
 
+constexpr std::uint64_t buffers_bytes = 64 << 20;
+
 config::settings memory_node(const scratch_directory& dir) {
   config::settings s;
   s.node.listen = {"unix:" + dir.path() + "/n0.sock"};
   s.staging.size_bytes = 4 << 20;
+  s.options.edit<network_options>().listener.buffers_bytes_max = buffers_bytes;
   config::provider_settings fast;
   fast.name = "fast";
   fast.options.edit<storage::memory_bucket_options>().capacity_bytes = 32 << 20;
@@ -264,6 +269,67 @@ BOOST_AUTO_TEST_CASE(a_request_that_decodes_to_too_much_fails_alone) {
   BOOST_REQUIRE(!refused);
   BOOST_TEST((refused.error().code() == errc::invalid_argument), refused.error().to_string());
   BOOST_TEST(liar->ask(actors::list_request{}).has_value());
+}
+
+// Asks for large answers on many connections and reads none of them.
+int ask_without_reading(const std::string& address, int ready) {
+  using net::testing::raw_client;
+  auto hello = raw_client::own_hello();
+  hello.frame_bytes_max = 16 << 20;
+  auto body =
+    actors::encode_request<actors::store_service>("fast", actors::describe_request{"wide"});
+  std::vector<std::unique_ptr<raw_client>> all;
+  for (int i = 0; i < 16; ++i) {
+    all.push_back(std::make_unique<raw_client>(address));
+    if (!all.back()->shake_hands(hello))
+      return 1;
+    for (std::uint64_t n = 0; n < 8; ++n)
+      all.back()->write(frame_kind::request, body, n);
+  }
+  net::testing::say_ready(ready);
+  return ::pause();
+}
+
+int ask_and_read(const std::string& address) {
+  net::testing::raw_client c{address};
+  auto hello = net::testing::raw_client::own_hello();
+  hello.frame_bytes_max = 16 << 20;
+  if (!c.shake_hands(hello))
+    return 1;
+  c.write(
+    frame_kind::request,
+    actors::encode_request<actors::store_service>("fast", actors::describe_request{"wide"}), 1);
+  while (auto f = c.read())
+    if (f->kind == frame_kind::reply)
+      return actors::decode_reply<model_record>(f->body) ? 0 : 2;
+  return 3;
+}
+
+BOOST_AUTO_TEST_CASE(answers_that_are_not_read_leave_room_for_those_of_another_process) {
+  constexpr std::uint64_t answer_bytes = 4'000'000; // eight of them fit in one share
+  store_request r;
+  r.spec.name = "wide";
+  r.spec.tensors.tensors = {{"w", dtype::u8, {1}}};
+  r.spec.metadata = {{"notes", std::string(answer_bytes, 'x')}};
+  r.eager = {7};
+  BOOST_TEST_REQUIRE(liar->ask(r).has_value());
+  auto held = [&] { return honest.status().get().at(0).value().buffers_bytes; };
+  net::testing::child_process greedy{
+    [&](int ready) { return ask_without_reading(n.address(), ready); }};
+  BOOST_TEST_REQUIRE(greedy.wait_ready());
+  auto deadline = steady_clock::now() + std::chrono::seconds{30};
+  while (held() < answer_bytes && steady_clock::now() < deadline)
+    sleep_for(std::chrono::milliseconds{1});
+  for (int i = 0; i < 5; ++i) {
+    net::testing::child_process other{[&](int) { return ask_and_read(n.address()); }};
+    BOOST_TEST(other.wait() == 0);
+    BOOST_TEST(held() >= answer_bytes);
+    BOOST_TEST(held() <= buffers_bytes / 2 + 1000);
+  }
+  greedy.signal(SIGKILL);
+  while (held() > 0 && steady_clock::now() < deadline)
+    sleep_for(std::chrono::milliseconds{1});
+  BOOST_TEST(held() == 0u);
 }
 
 BOOST_AUTO_TEST_CASE(garbage_in_a_frame_closes_that_connection_only) {

@@ -46,6 +46,7 @@ struct fixture {
     fabric_options o;
     o.movers = 1;
     o.drivers.edit<shm_options>().backlog_bytes_max = 4u << 20;
+    o.drivers.edit<shm_options>().mapped_max = 4;
     return o;
   }
 
@@ -228,6 +229,21 @@ BOOST_AUTO_TEST_CASE(grants_of_huge_files_are_not_counted_out) {
   BOOST_TEST((move_to(size / 2 - 1, 2) == errc::permission_denied));
   send(message_kind::grant, shm::grant{1, size / 2, size / 2});
   BOOST_TEST((move_to(size / 2 - 1, 2) == errc::ok));
+}
+
+// A file in many parts takes as many mappings as many files.
+BOOST_AUTO_TEST_CASE(separate_parts_of_a_file_count_as_mappings) {
+  announce();
+  for (auto at : {0u, 2u, 4u})
+    send(message_kind::grant, shm::grant{1, at * granule, granule});
+  BOOST_TEST((move_to(4 * granule, 100) == errc::ok));
+  // It joins two, which makes room for another one.
+  send(message_kind::grant, shm::grant{1, granule, granule});
+  send(message_kind::grant, shm::grant{1, 6 * granule, granule});
+  BOOST_TEST((move_to(6 * granule, 100) == errc::ok));
+  send(
+    message_kind::announce_file, shm::announce_file{2, file_bytes, 0, granule}, file.mapping().fd);
+  BOOST_TEST(thrown_out());
 }
 
 BOOST_AUTO_TEST_CASE(a_grant_that_is_not_made_of_granules_ends_the_connection) {

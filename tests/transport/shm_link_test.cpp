@@ -27,7 +27,7 @@ namespace {
 // Keeps what is told of moves, and why it was closed.
 class kept_channel : public fake_channel {
 public:
-  kept_channel() : fake_channel(this_peer(), "n7") {}
+  explicit kept_channel(const peer_id& id = this_peer()) : fake_channel(id, "n7") {}
 
   status send(
     frame_kind, std::uint64_t, std::span<const std::byte> body, std::span<const int>) override {
@@ -60,9 +60,12 @@ public:
 struct fixture {
   std::shared_ptr<kept_channel> channel = std::make_shared<kept_channel>();
   shm_options options;
+  std::shared_ptr<lent_places> mappings =
+    std::make_shared<lent_places>(8, "mappings (shm.mapped_max)");
 
-  std::unique_ptr<peer_link> link() const {
-    return std::make_unique<peer_link>(channel, 64u << 20, options);
+  std::unique_ptr<peer_link> link() const { return link(channel); }
+  std::unique_ptr<peer_link> link(const std::shared_ptr<kept_channel>& c) const {
+    return std::make_unique<peer_link>(c, 64u << 20, options, mappings);
   }
   static bool passed(const result<copied>& r, errc code) {
     return r ? code == errc::ok : r.error().code() == code;
@@ -313,6 +316,30 @@ BOOST_AUTO_TEST_CASE(another_user_does_not_get_our_huge_pages) {
   channel->set_user(geteuid());
   BOOST_TEST(l->asking.offer({huge, 0}, 4096).ok());
   BOOST_TEST(channel->announced == 2u);
+}
+
+// The kernel bounds the mappings of a process, so the connections of one peer share them.
+BOOST_AUTO_TEST_CASE(mappings_of_one_process_leave_room_for_those_of_another) {
+  sealed_memory memory{arena_bytes, 0};
+  auto first = link(), second = link();
+  auto other = link(std::make_shared<kept_channel>(random_id<peer_id>()));
+  for (std::uint64_t n = 1; n <= 2; ++n) {
+    BOOST_TEST(first->lending.map({n, arena_bytes}, memory.fd()).ok());
+    BOOST_TEST(second->lending.map({n, arena_bytes}, memory.fd()).ok());
+  }
+  auto refused = second->lending.map({3, arena_bytes}, memory.fd());
+  BOOST_TEST((refused.code() == errc::busy));
+  BOOST_TEST(refused.detail().find("shm.mapped_max") != std::string::npos);
+  BOOST_TEST(other->lending.map({1, arena_bytes}, memory.fd()).ok());
+  // A place returns when the memory is unmapped, which a move under way delays.
+  auto reached = first->lending.resolve({0, 1, 0, 4096, 0, 0});
+  BOOST_TEST_REQUIRE(reached.has_value());
+  first->lending.unmap(1);
+  first->lending.take_unmapped().clear();
+  BOOST_TEST(mappings->taken() == 5u);
+  reached = fail(errc::cancelled, "the move is over");
+  BOOST_TEST(mappings->taken() == 4u);
+  BOOST_TEST(second->lending.map({3, arena_bytes}, memory.fd()).ok());
 }
 
 BOOST_AUTO_TEST_CASE(options_have_bounds) {

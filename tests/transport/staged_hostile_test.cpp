@@ -119,6 +119,38 @@ BOOST_AUTO_TEST_CASE(another_peer_finds_nothing_of_what_passed) {
   second_peer->close();
 }
 
+// However many connections a process has, it keeps the chunks of its share only.
+BOOST_AUTO_TEST_CASE(connections_of_one_process_leave_chunks_for_another) {
+  auto options = small_options();
+  options.size_bytes = 16 * chunk_bytes;
+  options.chunks_max = 8;
+  world w{options};
+  auto source = w.expose_tensor(1000, access_mode::read);
+  raw_peer peer{w};
+  auto side_to = [&](const peer_id& id) {
+    auto channel = std::make_shared<wire>(id);
+    channel->deliver = w.to_peer->deliver;
+    return std::make_shared<lending_side>(channel, w.pool, options);
+  };
+  auto second = side_to(this_peer()), other = side_to(random_id<peer_id>());
+  for (std::uint64_t n = 1; n <= 8; ++n) {
+    BOOST_TEST(w.lending->on_stage(w.request(n, source, {{0, 10}})).ok());
+    BOOST_TEST(is(peer.wait_lent(n).code, errc::ok));
+  }
+  for (std::uint64_t n = 101; n <= 108; ++n)
+    BOOST_TEST(second->on_stage(w.request(n, source, {{0, 10}})).ok());
+  BOOST_TEST(other->on_stage(w.request(201, source, {{0, 10}})).ok());
+  BOOST_TEST(is(peer.wait_lent(201).code, errc::ok));
+  BOOST_TEST(w.pool->now().waiting == 8u);
+  BOOST_TEST(w.pool->now().free == 7u);
+  // What the process gives back serves its other connection.
+  w.lending->on_release({1, false});
+  BOOST_TEST(is(peer.wait_lent(101).code, errc::ok));
+  BOOST_TEST(w.pool->now().waiting == 7u);
+  second->close();
+  other->close();
+}
+
 BOOST_AUTO_TEST_CASE(requests_that_come_and_go_leave_nothing_behind) {
   auto options = small_options();
   options.size_bytes = chunk_bytes;

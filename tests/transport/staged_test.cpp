@@ -109,7 +109,7 @@ BOOST_AUTO_TEST_CASE(bytes_pass_in_both_directions_through_few_chunks) {
   auto out = w.move(direction::write, target.handle, here);
   BOOST_TEST_REQUIRE(out.has_value(), why(out));
   BOOST_TEST((w.content(target) == here));
-  BOOST_TEST(w.pool->now().chunks == 4u);
+  BOOST_TEST(w.pool->now().chunks == 6u);
   BOOST_TEST(w.device.pins() == 1u);
 }
 

@@ -35,7 +35,8 @@ class wire : public fake_channel {
 public:
   using receiver = std::function<status(message_kind, wire_reader&)>;
 
-  wire() : fake_channel(this_peer(), "n7") {} // so that the local driver can be the carrier
+  // As a rule this process, so that the local driver can be the carrier.
+  explicit wire(const peer_id& id = this_peer()) : fake_channel(id, "n7") {}
   status send(
     frame_kind, std::uint64_t, std::span<const std::byte> body, std::span<const int>) override {
     if (full)
@@ -66,7 +67,7 @@ Message read(wire_reader& reader) {
 
 inline staged_options small_options() {
   return {
-    .size_bytes = 4 * chunk_bytes,
+    .size_bytes = 6 * chunk_bytes,
     .chunk_bytes = chunk_bytes,
     .chunks_max = 3,
     .transfers_max = 1000,

@@ -142,6 +142,11 @@ bool mapped_file::granted(std::uint64_t offset, std::uint64_t length) const {
   return length == 0 || (next != granted_.begin() && std::prev(next)->second >= offset + length);
 }
 
+std::size_t mapped_file::runs() const {
+  std::lock_guard guard{mutex_};
+  return granted_.size();
+}
+
 status mapped_file::populate(std::uint64_t offset, std::uint64_t length, direction dir) {
   // The direction is the owner's: the owner reads into its file, so this copy writes there.
   auto writes = dir == direction::read;

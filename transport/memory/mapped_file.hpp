@@ -54,6 +54,8 @@ public:
   /// Returns true if all of `[offset, offset + length)` is mapped. The range must lie inside the
   /// file.
   bool granted(std::uint64_t offset, std::uint64_t length) const;
+  /// Returns the number of mapped parts that do not touch each other.
+  std::size_t runs() const;
 
   /// Fills the page tables of a granted part, once, before a copy in the given direction. The copy
   /// then takes no page faults, and missing memory is an error instead of a signal.

@@ -2,6 +2,7 @@
 #include <millrace/transport/shm/lending_side.hpp>
 #include <millrace/transport/shm/peer.hpp>
 
+#include <algorithm>
 #include <utility>
 
 namespace millrace::transport::shm {
@@ -12,7 +13,23 @@ constexpr std::size_t digests_held_max = 1024;
 // The memory of a move besides its ops.
 constexpr std::uint64_t move_memory_bytes = 1024;
 
+// Returns the memory together with its place, which returns when the memory is unmapped.
+template <class Memory>
+std::shared_ptr<Memory> in_place(std::shared_ptr<Memory> m, std::shared_ptr<void> place) {
+  auto* at = m.get();
+  return {at, [m = std::move(m), place = std::move(place)](Memory*) mutable {
+            m.reset();
+            place.reset();
+          }};
+}
+
 } // namespace
+
+lending_side::lending_side(
+  std::shared_ptr<net::channel> c, const shm_options& options,
+  std::shared_ptr<lent_places> mappings)
+  : channel_(std::move(c)), options_(options), mappings_(std::move(mappings)),
+    who_(net::party_of(channel_->peer())) {}
 
 move_weight weigh(const move& m) {
   move_weight out{0, move_memory_bytes + m.ops.size() * sizeof(copy_op)};
@@ -58,40 +75,56 @@ void lending_side::tell(const answers& due) {
     channel_->close(sent.within("answering moves"));
 }
 
-status lending_side::admits(std::uint64_t arena) const {
-  if (mapped_.size() >= options_.mapped_max || mapped_.contains(arena))
-    return {errc::protocol_error, "announced too many arenas, or one of them twice"};
-  return {};
+result<lending_side::mapping> lending_side::admit(std::uint64_t arena) const {
+  if (mapped_.contains(arena))
+    return fail(errc::protocol_error, "announced an arena twice");
+  return mappings_->lend(who_).map([](auto place) { return mapping{std::move(place)}; });
 }
 
 status lending_side::map(const announce& what, int fd) {
   std::lock_guard guard{mutex_};
-  if (auto bad = admits(what.arena); !bad.ok() || closed_)
-    return bad;
-  mapping made;
+  auto made = admit(what.arena);
+  if (!made || closed_)
+    return made ? status{} : made.error();
   if (trusted_with_faults(channel_->peer()) || !is_of_huge_page_pool(fd)) {
     auto arena = mapped_arena::map(fd, what.size_bytes);
     if (!arena)
       return arena.error();
-    made.arena = std::move(*arena);
+    made->arena = in_place(std::move(*arena), made->place);
   }
-  mapped_.emplace(what.arena, std::move(made));
+  mapped_.emplace(what.arena, std::move(*made));
   return {};
 }
 
 status lending_side::map_file(const announce_file& what, net::unique_fd fd) {
   std::lock_guard guard{mutex_};
-  if (auto bad = admits(what.arena); !bad.ok() || closed_)
-    return bad;
-  mapping made;
+  auto made = admit(what.arena);
+  if (!made || closed_)
+    return made ? status{} : made.error();
   if (trusted_with_faults(channel_->peer())) {
     auto file =
       mapped_file::reserve(std::move(fd), {what.size_bytes, what.file_offset, what.granule_bytes});
     if (!file && file.error().code() != errc::unsupported)
       return file.error();
-    made.file = file ? std::move(*file) : nullptr;
+    if (file) {
+      made->parts = std::make_shared<places>(places{made->place});
+      made->file = in_place(std::move(*file), made->parts);
+    }
   }
-  mapped_.emplace(what.arena, std::move(made));
+  mapped_.emplace(what.arena, std::move(*made));
+  return {};
+}
+
+// Every run costs the kernel a mapping of its own. A grant adds one at most, and may join others.
+status lending_side::count_parts(mapping& m) const {
+  auto counted = 1 + m.file->runs();
+  if (counted > m.parts->size()) {
+    auto place = mappings_->lend(who_);
+    if (!place)
+      return place.error();
+    m.parts->push_back(std::move(*place));
+  }
+  m.parts->resize(std::min(counted, m.parts->size()));
   return {};
 }
 
@@ -100,12 +133,16 @@ status lending_side::take_grant(const grant& what) {
   auto found = mapped_.find(what.arena);
   if (found == mapped_.end() || found->second.arena)
     return {errc::protocol_error, "a grant of a file that was not announced"};
-  auto& file = found->second.file;
-  auto bad = file ? file->grant(what.offset, what.length) : status{};
+  auto& m = found->second;
+  if (!m.file)
+    return {};
+  auto bad = m.file->grant(what.offset, what.length);
+  if (bad.ok())
+    bad = count_parts(m);
   if (bad.code() != errc::unsupported)
     return bad;
   // Moves that run keep the mapping; later moves are answered `unsupported`.
-  drop_locked(std::exchange(found->second, {}));
+  drop_locked(std::exchange(m, {m.place}));
   return {};
 }
 
@@ -132,7 +169,8 @@ result<reached_memory> lending_side::resolve(const move_op& op) const {
   auto found = mapped_.find(op.arena);
   if (found == mapped_.end())
     return fail(errc::permission_denied, "the move names an arena that was not announced");
-  auto& [arena, file] = found->second;
+  auto& arena = found->second.arena;
+  auto& file = found->second.file;
   if (!arena && !file)
     return fail(
       errc::unsupported, "this process cannot map the memory or does not trust its owner");

@@ -2,6 +2,7 @@
 // Part of `peer_link`.
 #pragma once
 
+#include <millrace/core/fair_shares.hpp>
 #include <millrace/net/channel/channel.hpp>
 #include <millrace/transport/memory/arena.hpp>
 #include <millrace/transport/memory/mapped_file.hpp>
@@ -37,8 +38,10 @@ move_weight weigh(const move& m);
 /// Threads: any.
 class lending_side {
 public:
-  lending_side(std::shared_ptr<net::channel> c, const shm_options& options)
-    : channel_(std::move(c)), options_(options) {}
+  /// `mappings`: those of all peers, see `shm_options::mapped_max`.
+  lending_side(
+    std::shared_ptr<net::channel> c, const shm_options& options,
+    std::shared_ptr<lent_places> mappings);
 
   // Memory that cannot be mapped, or whose owner this process does not trust with page faults, is
   // remembered as refused. Moves that name it are answered `unsupported`.
@@ -68,18 +71,25 @@ public:
   const std::shared_ptr<std::atomic<bool>>& abandoned() const noexcept { return abandoned_; }
 
 private:
+  using places = std::vector<std::shared_ptr<void>>;
+
   // An arena or a file of the peer; neither if it was refused.
   struct mapping {
-    std::shared_ptr<mapped_arena> arena;
-    std::shared_ptr<mapped_file> file;
+    std::shared_ptr<void> place;
+    std::shared_ptr<mapped_arena> arena = nullptr;
+    std::shared_ptr<mapped_file> file = nullptr;
+    std::shared_ptr<places> parts = nullptr; // of the file: one for each run
   };
 
-  status admits(std::uint64_t arena) const;
+  result<mapping> admit(std::uint64_t arena) const;
+  status count_parts(mapping& m) const;
   void drop_locked(mapping m);
   void tell(const answers& due);
 
   const std::shared_ptr<net::channel> channel_;
   const shm_options options_;
+  const std::shared_ptr<lent_places> mappings_;
+  const party who_;
   const std::shared_ptr<std::atomic<bool>> abandoned_ = std::make_shared<std::atomic<bool>>(false);
   mutable std::mutex mutex_;
   bool closed_ = false;

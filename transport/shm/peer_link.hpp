@@ -15,8 +15,9 @@ namespace millrace::transport::shm {
 class peer_link {
 public:
   peer_link(
-    const std::shared_ptr<net::channel>& c, std::uint64_t granule_bytes, const shm_options& options)
-    : asking(c, granule_bytes, options), lending(c, options), channel_(c) {}
+    const std::shared_ptr<net::channel>& c, std::uint64_t granule_bytes, const shm_options& options,
+    std::shared_ptr<lent_places> mappings)
+    : asking(c, granule_bytes, options), lending(c, options, std::move(mappings)), channel_(c) {}
 
   const net::peer_info& peer() const noexcept { return channel_->peer(); }
   bool is_open() const noexcept { return channel_->is_open(); }

@@ -105,7 +105,7 @@ public:
     // A peer at a network address is on another host, or its channel carries no descriptors.
     if (c->peer().address)
       return;
-    auto link = std::make_shared<peer_link>(c, deps_.granule_bytes, options_);
+    auto link = std::make_shared<peer_link>(c, deps_.granule_bytes, options_, mappings_);
     links_.add(*c, link);
     for (auto& a : deps_.shared_arenas())
       if (auto bad = link->asking.announce_arena(a); !bad.ok())
@@ -409,6 +409,8 @@ private:
 
   const driver_deps deps_;
   const shm_options options_;
+  const std::shared_ptr<lent_places> mappings_ =
+    std::make_shared<lent_places>(options_.mapped_max, "mappings of peers (shm.mapped_max)");
   peer_links<peer_link> links_;
   net::sweep_timer sweeps_{deps_.loop, sweep_ms};
   net::sweep_timer delays_{deps_.loop, options_.batch_delay_ms};

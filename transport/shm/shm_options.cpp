@@ -20,8 +20,8 @@ key_table<transport::shm_options> keys_of() {
       "`busy`"))),
     key<&o::mapped_max>(expert(count(
       "mapped_max", 1, 65'536,
-      "arenas and files of one peer that are mapped at a time; a peer that announces more loses "
-      "its connection"))),
+      "arenas, files and separate parts of files of all peers that are mapped at a time, which "
+      "processes share; a peer that announces more loses its connection"))),
     key<&o::batch_delay_ms>(expert(ms(
       "batch_delay", 1, 60 * second_ms,
       "longest time that a short transfer, or its end, waits for others to share a message"))),

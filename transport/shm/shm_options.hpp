@@ -14,8 +14,10 @@ struct shm_options {
   /// Memory for the ops and the digests of one peer's moves that wait or run; more moves are
   /// answered `busy`.
   std::uint64_t backlog_bytes_max = 256u << 20;
-  /// Mapped arenas and files of one peer; more end its channel.
-  std::uint32_t mapped_max = 4096;
+  /// Mapped arenas, files, and separate parts of files of all peers, which processes share; more
+  /// end the peer's channel. Each takes at most two of the 65,530 mappings that Linux lets a
+  /// process have.
+  std::uint32_t mapped_max = 16'384;
   /// A short move, or its answer, waits at most this long for others that share its message.
   std::uint32_t batch_delay_ms = 1;
   /// A peer that owes answers and gives none for this long counts as lost.

@@ -2,6 +2,7 @@
 #include <millrace/transport/staged/chunk_pool.hpp>
 
 #include <cstring>
+#include <utility>
 
 namespace millrace::transport::staged {
 
@@ -12,9 +13,10 @@ std::uint64_t chunk_pool::new_borrower() {
 }
 
 void chunk_pool::acquire(
-  std::uint64_t borrower, std::uint64_t request, std::function<void(result<chunk*>)> use) {
+  const party& who, std::uint64_t borrower, std::uint64_t request,
+  std::function<void(result<chunk*>)> use) {
   std::unique_lock lock{mutex_};
-  waiting_.push_back({borrower, request, std::move(use)});
+  waiting_.push(who, {borrower, request, std::move(use)});
   post_serving(lock);
 }
 
@@ -36,10 +38,13 @@ void chunk_pool::serve_one() {
   {
     std::lock_guard guard{mutex_};
     --servings_;
-    if (waiting_.empty() || (made.ok() && free_.empty()))
+    if (made.ok() && free_.empty())
       return;
-    next = std::move(waiting_.front());
-    waiting_.pop_front();
+    auto may = [&](auto& who, auto&) { return !made.ok() || shares_.fits(who); };
+    auto found = waiting_.next(may);
+    if (!found)
+      return;
+    next = std::move(found->second);
     if (made.ok()) {
       // Prefers the borrower's own chunk, whose regions are exposed already.
       auto own = std::find_if(
@@ -47,6 +52,8 @@ void chunk_pool::serve_one() {
       auto taken = own == free_.end() ? free_.begin() : own;
       c = *taken;
       free_.erase(taken);
+      shares_.take(found->first);
+      c->holder = std::move(found->first);
     }
   }
   if (!made.ok()) {
@@ -79,15 +86,9 @@ status chunk_pool::make_arena() {
 }
 
 void chunk_pool::cancel(std::uint64_t borrower, std::uint64_t number) {
-  request dropped; // destroyed without the lock
+  std::optional<request> dropped; // destroyed without the lock
   std::lock_guard guard{mutex_};
-  auto found = std::find_if(waiting_.begin(), waiting_.end(), [&](auto& r) {
-    return r.borrower == borrower && r.number == number;
-  });
-  if (found == waiting_.end())
-    return;
-  dropped = std::move(*found);
-  waiting_.erase(found);
+  dropped = waiting_.remove([&](auto& r) { return r.borrower == borrower && r.number == number; });
 }
 
 void chunk_pool::give_back(chunk* c, bool withdraw) {
@@ -111,6 +112,9 @@ void chunk_pool::put(chunk* c) {
     lock.unlock();
     return give_back(c, true);
   }
+  // A chunk that only had its regions withdrawn was free all along.
+  if (c->holder)
+    shares_.give_back(*std::exchange(c->holder, std::nullopt));
   free_.push_back(c);
   if (!waiting_.empty())
     post_serving(lock);

@@ -2,6 +2,7 @@
 // One pool for all peers of a fabric; used by `lending_side`.
 #pragma once
 
+#include <millrace/core/fair_shares.hpp>
 #include <millrace/transport/copy/mover_pool.hpp>
 #include <millrace/transport/memory/arena.hpp>
 #include <millrace/transport/memory/region.hpp>
@@ -12,6 +13,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <vector>
 
@@ -24,9 +26,10 @@ struct chunk {
   std::uint64_t borrower = 0; // the borrower that has the regions' keys
   region readable;
   region writable;
+  std::optional<party> holder; // whose share it counts to; empty while it is free
 };
 
-/// Lends chunks in the order of the requests.
+/// Lends chunks to processes, which share them as `fair_shares` says and take turns.
 ///
 /// *Problem*: exposing memory anew for every chunk would cost a peer with RDMA devices a request
 /// and a window each. So the regions of a chunk stay exposed while it goes back and forth with one
@@ -38,7 +41,7 @@ public:
   chunk_pool(const staged_options& options, std::shared_ptr<mover_pool> movers)
     : options_(options),
       count_(std::max<std::uint64_t>(options.size_bytes / options.chunk_bytes, 1)),
-      movers_(std::move(movers)) {}
+      movers_(std::move(movers)), shares_(count_) {}
 
   // The number of chunks once they are made.
   std::uint64_t chunks() const noexcept { return count_; }
@@ -46,9 +49,11 @@ public:
   /// Returns a number for a new borrower, which is one connection.
   std::uint64_t new_borrower();
 
-  /// Calls `use` with a chunk as soon as one is free, or with `no_space` when there will be none.
+  /// Calls `use` with a chunk as soon as one is free and fits in the share of `who`, or with
+  /// `no_space` when there will be none.
   void acquire(
-    std::uint64_t borrower, std::uint64_t request, std::function<void(result<chunk*>)> use);
+    const party& who, std::uint64_t borrower, std::uint64_t request,
+    std::function<void(result<chunk*>)> use);
   /// Forgets a request if it still waits.
   void cancel(std::uint64_t borrower, std::uint64_t request);
   /// `withdraw`: the regions must go first, since the peer or its device may still reach them.
@@ -86,10 +91,11 @@ private:
   const std::shared_ptr<mover_pool> movers_;
   std::mutex making_;
   mutable std::mutex mutex_;
+  fair_shares shares_;
   std::shared_ptr<arena> arena_;
   std::vector<std::unique_ptr<chunk>> chunks_;
   std::deque<chunk*> free_;
-  std::deque<request> waiting_;
+  fair_queue<request> waiting_;
   std::uint64_t borrowers_ = 0;
   std::set<std::uint64_t> live_; // borrowers that were not forgotten
   std::size_t servings_ = 0;     // posted and not begun

@@ -54,7 +54,7 @@ status lending_side::on_stage(stage m) {
         steady_clock::now()});
   }
   pool_->acquire(
-    borrower_, ticket, [self = shared_from_this(), number, ticket](result<chunk*> given) {
+    who_, borrower_, ticket, [self = shared_from_this(), number, ticket](result<chunk*> given) {
       self->fill(number, ticket, std::move(given));
     });
   return {};
@@ -224,7 +224,11 @@ void lending_side::expire(time_point now) {
     pool_->give_back(c, true);
   for (auto [number, ticket] : unserved) {
     pool_->cancel(borrower_, ticket);
-    answer(number, fail(errc::busy, "all staging memory for devices is in use (staged.size)"));
+    answer(
+      number,
+      fail(
+        errc::busy,
+        "no staging memory for devices in this process's share was free in time (staged.size)"));
   }
 }
 

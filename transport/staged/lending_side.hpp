@@ -24,7 +24,9 @@ public:
     std::shared_ptr<net::channel> c, std::shared_ptr<chunk_pool> pool,
     const staged_options& options)
     : channel_(std::move(c)), pool_(std::move(pool)), options_(options),
-      borrower_(pool_->new_borrower()) {}
+      who_(net::party_of(channel_->peer())), borrower_(pool_->new_borrower()) {
+    who_.privileged = false; // chunks are not kept for anyone
+  }
 
   /// Errors:  `protocol_error` for a message that breaks the protocol.
   [[nodiscard]] status on_stage(stage m);
@@ -60,6 +62,7 @@ private:
   const std::shared_ptr<net::channel> channel_;
   const std::shared_ptr<chunk_pool> pool_;
   const staged_options options_;
+  party who_;
   const std::uint64_t borrower_;
   mutable std::mutex mutex_;
   bool closed_ = false;
