@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 
 namespace millrace::runtime {
 
@@ -133,7 +134,7 @@ void shard_state::enroll(const save_record_ptr& wants, completion<std::uint64_t>
     guard.unlock();
     return done(std::move(outcome));
   }
-  enrolling_.push_back(std::move(done));
+  enrolling_.push_back({wants, std::move(done)});
   if (std::exchange(enroll_asked_, true))
     return;
   guard.unlock();
@@ -142,7 +143,7 @@ void shard_state::enroll(const save_record_ptr& wants, completion<std::uint64_t>
 
 void shard_state::ask_to_enroll() {
   actors::enroll_request request;
-  std::vector<completion<std::uint64_t>> refused;
+  std::vector<waiting> refused;
   bool wanted;
   {
     std::lock_guard guard{mutex_};
@@ -160,8 +161,8 @@ void shard_state::ask_to_enroll() {
       request.source = region_.handle();
     }
   }
-  for (auto& done : refused)
-    done(fail(closed_error()));
+  for (auto& w : refused)
+    w.done(fail(closed_error()));
   if (!wanted)
     return;
   request.shard = shard_;
@@ -174,7 +175,7 @@ void shard_state::ask_to_enroll() {
 }
 
 void shard_state::on_enrolled(result<actors::enroll_receipt> r) {
-  std::vector<completion<std::uint64_t>> waiting;
+  std::vector<waiting> answered;
   auto outcome = r.map([](auto& receipt) { return receipt.registration; });
   std::uint64_t unwanted = 0;
   bool again = false;
@@ -193,14 +194,14 @@ void shard_state::on_enrolled(result<actors::enroll_receipt> r) {
     }
     enroll_asked_ = again;
     if (!again)
-      waiting.swap(enrolling_);
+      answered.swap(enrolling_);
   }
   if (unwanted != 0)
     ask_to_leave(unwanted, false, [](const result<void>&) {});
   if (again)
     ask_to_enroll();
-  for (auto& done : waiting)
-    done(outcome);
+  for (auto& w : answered)
+    w.done(outcome);
 }
 
 void shard_state::forget_registration(std::uint64_t registration) {
@@ -209,6 +210,7 @@ void shard_state::forget_registration(std::uint64_t registration) {
     registration_ = 0;
 }
 
+// The service must not read the tensors any more.
 void shard_state::withdraw() {
   transport::region withdrawn;
   {
@@ -216,21 +218,31 @@ void shard_state::withdraw() {
     std::swap(withdrawn, region_);
   }
   withdrawn.withdraw();
+  give_up_waiting();
 }
 
-// The service must not read the tensors any more: withdraws the memory and ends the registration,
-// even one whose request is still on its way.
-void shard_state::abandon(const status& why) {
-  transport::region withdrawn;
-  std::vector<completion<std::uint64_t>> waiting;
+// Saves that wait to be registered and are over wait no more. The others get a new registration if
+// the memory was withdrawn, see `on_enrolled`.
+void shard_state::give_up_waiting() {
+  std::vector<waiting> given_up;
+  status why{errc::cancelled, "the save is over"};
   {
     std::lock_guard guard{mutex_};
-    std::swap(withdrawn, region_);
-    waiting.swap(enrolling_);
+    if (left_)
+      why = closed_error();
+    auto first = std::stable_partition(enrolling_.begin(), enrolling_.end(), [this](auto& w) {
+      return !left_ && !(w.wants && w.wants->over);
+    });
+    given_up.assign(std::move_iterator{first}, std::move_iterator{enrolling_.end()});
+    enrolling_.erase(first, enrolling_.end());
   }
-  withdrawn.withdraw();
-  for (auto& done : waiting)
-    done(fail(why));
+  for (auto& w : given_up)
+    w.done(fail(why));
+}
+
+// Withdraws the memory and ends the registration, even one whose request is still on its way.
+void shard_state::abandon() {
+  withdraw();
   leave(false, [](const result<void>&) {});
 }
 
@@ -294,10 +306,16 @@ pending_save shard_state::save(std::uint64_t step, save_mode mode) {
 }
 
 // After this, nothing begins to read the tensors for this save, also if it has not been sent yet.
+// The service cannot be told to end one save alone. So it gets the others anew, but for those that
+// it has read: the registration lasts until they are durable.
 void shard_state::cancel(const save_record_ptr& record) {
   if (record->staged.get_future().ready())
     return;
   status why{errc::cancelled, "cancelled by the caller"};
+  std::vector<save_record_ptr> again;
+  std::vector<future<save_receipt>> read;
+  transport::region withdrawn;
+  std::uint64_t number;
   {
     std::lock_guard guard{mutex_};
     if (std::exchange(record->over, true))
@@ -305,8 +323,24 @@ void shard_state::cancel(const save_record_ptr& record) {
     std::erase(saves_, record);
     if (!failed_)
       failed_ = why;
+    std::swap(withdrawn, region_);
+    number = std::exchange(registration_, 0);
+    for (auto& other : saves_)
+      if (other->read) {
+        read.push_back(other->durable.get_future());
+      } else if (other->exposure == exposure_) {
+        other->begin_anew();
+        again.push_back(other);
+      }
   }
-  abandon(why);
+  withdrawn.withdraw();
+  give_up_waiting();
+  if (number != 0)
+    when_all(read).then([self = shared_from_this(), number](const auto&) {
+      self->ask_to_leave(number, false, [](const result<void>&) {});
+    });
+  for (auto& other : again)
+    core_->runs_on()->loop()->post([self = shared_from_this(), other] { self->send(other); });
   record->staged.set(fail(why));
   record->durable.set(fail(why));
 }
@@ -374,6 +408,7 @@ void shard_state::on_staged(
     std::lock_guard guard{mutex_};
     if (record->over || attempt != record->attempt)
       return;
+    record->read = r.has_value();
   }
   if (r)
     return static_cast<void>(record->staged.set(std::move(r)));
@@ -388,7 +423,7 @@ bool shard_state::begins_anew(
     std::lock_guard guard{mutex_};
     if (why.code() != errc::not_found || record->attempt > 1)
       return false;
-    ++record->attempt; // answers to the old request are stale
+    record->begin_anew();
   }
   forget_registration(registration);
   send(record);
@@ -402,18 +437,14 @@ void shard_state::on_durable(
     std::lock_guard guard{mutex_};
     if (record->over || attempt != record->attempt)
       return;
+    record->over = r.has_value();
+    if (r)
+      std::erase(saves_, record);
   }
   if (!r)
     return fail_save(record, registration, r.error());
-  forget(record);
   record->staged.set(*r);
   record->durable.set(std::move(r));
-}
-
-void shard_state::forget(const save_record_ptr& record) {
-  std::lock_guard guard{mutex_};
-  record->over = true;
-  std::erase(saves_, record);
 }
 
 void shard_state::fail_save(
@@ -435,7 +466,7 @@ void shard_state::fail_save(
   // any more. Memory that was registered but cannot be read is registered again.
   bool reading = !record->staged.get_future().ready() && may_still_run(why.code());
   if (in_reach && (reading || why.code() == errc::permission_denied))
-    abandon(why);
+    abandon();
   record->staged.set(fail(why));
   record->durable.set(fail(why));
 }
@@ -502,7 +533,7 @@ void shard_state::drop() {
       std::lock_guard guard{mutex_};
       left_ = true;
     }
-    return abandon(closed_error());
+    return abandon();
   }
   if (auto failed = close(false); !failed.ok())
     log().error(
