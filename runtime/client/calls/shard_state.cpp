@@ -200,6 +200,9 @@ void shard_state::on_enrolled(result<actors::enroll_receipt> r) {
     ask_to_leave(unwanted, false, [](const result<void>&) {});
   if (again)
     ask_to_enroll();
+  // A provider takes the steps of a shard in their order.
+  std::ranges::stable_sort(
+    answered, {}, [](auto& w) { return w.wants ? w.wants->step : std::uint64_t{0}; });
   for (auto& w : answered)
     w.done(outcome);
 }
@@ -306,43 +309,40 @@ pending_save shard_state::save(std::uint64_t step, save_mode mode) {
 }
 
 // After this, nothing begins to read the tensors for this save, also if it has not been sent yet.
-// The service cannot be told to end one save alone. So it gets the others anew, but for those that
-// it has read: the registration lasts until they are durable.
+// The service cannot be told to end one save alone, see `ending`.
 void shard_state::cancel(const save_record_ptr& record) {
   if (record->staged.get_future().ready())
     return;
   status why{errc::cancelled, "cancelled by the caller"};
-  std::vector<save_record_ptr> again;
-  std::vector<future<save_receipt>> read;
   transport::region withdrawn;
-  std::uint64_t number;
+  std::shared_ptr<ending> own, ends;
   {
     std::lock_guard guard{mutex_};
     if (std::exchange(record->over, true))
       return;
+    own = std::move(record->ends);
     std::erase(saves_, record);
     if (!failed_)
       failed_ = why;
     std::swap(withdrawn, region_);
-    number = std::exchange(registration_, 0);
+    if (auto number = std::exchange(registration_, 0); number != 0)
+      ends = {new ending{number, {}}, [self = shared_from_this()](ending* e) {
+                self->end(*std::unique_ptr<ending>{e});
+              }};
     for (auto& other : saves_)
-      if (other->read) {
-        read.push_back(other->durable.get_future());
-      } else if (other->exposure == exposure_) {
-        other->begin_anew();
-        again.push_back(other);
-      }
+      if (ends && other->registration == ends->registration)
+        other->ends = ends;
   }
   withdrawn.withdraw();
   give_up_waiting();
-  if (number != 0)
-    when_all(read).then([self = shared_from_this(), number](const auto&) {
-      self->ask_to_leave(number, false, [](const result<void>&) {});
-    });
-  for (auto& other : again)
-    core_->runs_on()->loop()->post([self = shared_from_this(), other] { self->send(other); });
   record->staged.set(fail(why));
   record->durable.set(fail(why));
+}
+
+void shard_state::end(const ending& what) {
+  ask_to_leave(what.registration, false, [](const result<void>&) {});
+  for (auto& record : what.unread)
+    send(record);
 }
 
 void shard_state::send(const save_record_ptr& record) {
@@ -371,6 +371,7 @@ void shard_state::send_to(const save_record_ptr& record, std::uint64_t registrat
       return;
     attempt = ++record->attempt;
     record->exposure = exposure_;
+    record->registration = registration;
   }
   auto self = shared_from_this();
   actors::save_request request;
@@ -408,7 +409,6 @@ void shard_state::on_staged(
     std::lock_guard guard{mutex_};
     if (record->over || attempt != record->attempt)
       return;
-    record->read = r.has_value();
   }
   if (r)
     return static_cast<void>(record->staged.set(std::move(r)));
@@ -416,15 +416,24 @@ void shard_state::on_staged(
     fail_save(record, registration, r.error());
 }
 
-// A service that does not know the registration has not begun the save, so it is asked once more.
+// A service that does not know the registration has not begun the save, and one that could not read
+// the tensors has not ended it. So it is asked once more.
 bool shard_state::begins_anew(
   const save_record_ptr& record, std::uint64_t registration, const status& why) {
+  std::shared_ptr<ending> ends;
   {
     std::lock_guard guard{mutex_};
-    if (why.code() != errc::not_found || record->attempt > 1)
+    auto unread = record->ends && why.code() != errc::deadline_exceeded;
+    auto unknown = why.code() == errc::not_found && record->attempt == 1;
+    if (!unread && !unknown)
       return false;
-    record->begin_anew();
+    ++record->attempt; // answers to the old request are stale
+    ends = std::move(record->ends);
+    if (ends)
+      ends->unread.push_back(record);
   }
+  if (ends)
+    return true;
   forget_registration(registration);
   send(record);
   return true;
@@ -433,13 +442,16 @@ bool shard_state::begins_anew(
 void shard_state::on_durable(
   const save_record_ptr& record, std::uint32_t attempt, std::uint64_t registration,
   result<save_receipt> r) {
+  std::shared_ptr<ending> ends;
   {
     std::lock_guard guard{mutex_};
     if (record->over || attempt != record->attempt)
       return;
     record->over = r.has_value();
-    if (r)
+    if (r) {
       std::erase(saves_, record);
+      ends = std::move(record->ends);
+    }
   }
   if (!r)
     return fail_save(record, registration, r.error());
@@ -451,10 +463,12 @@ void shard_state::fail_save(
   const save_record_ptr& record, std::uint64_t registration, const status& why) {
   // True if the service that was asked to save can still reach the memory.
   bool in_reach;
+  std::shared_ptr<ending> ends;
   {
     std::lock_guard guard{mutex_};
     if (std::exchange(record->over, true))
       return;
+    ends = std::move(record->ends);
     std::erase(saves_, record);
     if (!failed_)
       failed_ = why;

@@ -40,24 +40,28 @@ public:
   void drop();
 
 private:
+  struct save_record;
+  using save_record_ptr = std::shared_ptr<save_record>;
+
+  // A registration whose memory was withdrawn when a save was cancelled. It ends when the last of
+  // the other saves that were sent to it has an answer. Those that could not be read are sent anew.
+  struct ending {
+    std::uint64_t registration = 0;
+    std::vector<save_record_ptr> unread;
+  };
+
   // A save that has begun. `mutex_` guards all fields except the promises.
   struct save_record {
     std::uint64_t step = 0;
     save_mode mode = save_mode::direct;
     bool went_back = false; // the first save after a restore
     promise<save_receipt> staged, durable;
-    std::uint32_t attempt = 0;  // answers to earlier attempts are stale
-    std::uint64_t exposure = 0; // the exposure whose handle the service has; 0 before a request
-    bool read = false;          // the service has read the tensors
+    std::uint32_t attempt = 0;      // answers to earlier attempts are stale
+    std::uint64_t exposure = 0;     // the exposure whose handle the service has; 0 before a request
+    std::uint64_t registration = 0; // to which it was sent
+    std::shared_ptr<ending> ends;   // what has become of that
     bool over = false;
-
-    // Answers to the request that was sent do not count any more.
-    void begin_anew() {
-      ++attempt;
-      exposure = 0;
-    }
   };
-  using save_record_ptr = std::shared_ptr<save_record>;
 
   // Who waits for a registration. `wants`: as for `enroll`.
   struct waiting {
@@ -94,6 +98,7 @@ private:
   void give_up_waiting();
   void abandon();
   void cancel(const save_record_ptr& record);
+  void end(const ending& what);
   void leave(bool finished, completion<void> done);
   void ask_to_leave(std::uint64_t registration, bool finished, completion<void> done);
 
