@@ -20,7 +20,8 @@ public:
   status run() {
     for (auto step :
          {&completer::fill_nodes, &completer::check_security, &completer::check_names,
-          &completer::check_access, &completer::check_sections, &completer::check_providers})
+          &completer::check_access, &completer::check_sections, &completer::check_requests,
+          &completer::check_providers})
       if (auto bad = (this->*step)(); !bad.ok())
         return bad;
     return {};
@@ -149,8 +150,10 @@ private:
     return check_flushes(rests);
   }
 
+  // A relative path counts from the current directory, as for `serve`.
   static std::string place_of(const std::string& text) {
-    auto place = std::filesystem::path{text}.lexically_normal().string();
+    std::error_code ignored;
+    auto place = std::filesystem::absolute(text, ignored).lexically_normal().string();
     return place.size() > 1 && place.ends_with('/') ? place.substr(0, place.size() - 1) : place;
   }
 
@@ -192,7 +195,8 @@ private:
     return error(
       "node.allow_users",
       "node.allow_users: the permissions of the socket keep these users out. Set "
-      "node.socket_mode to 0666; the service then checks the user of every connection");
+      "node.socket_mode to 0666, or to 0660 if they are in the service's group; the service checks "
+      "the user of every connection");
   }
 
   // Runs the check of one section. The error points at the key that the file gives.
@@ -210,6 +214,24 @@ private:
     for (auto& s : schema_.sections())
       if (auto bad = check_section(s.keys, s.edit(values_), std::string{s.keys.name}); !bad.ok())
         return bad;
+    return {};
+  }
+
+  // A request that is larger than all that may be under way would never be taken.
+  status check_requests() {
+    auto most = values_.limits.requests_bytes_max;
+    for (auto& s : schema_.sections()) {
+      auto number = s.keys.name == "channel" ? s.keys.number_of("frame_max") : std::nullopt;
+      if (!number)
+        continue;
+      auto frame = s.keys.get(s.edit(values_), *number).number;
+      if (frame > most)
+        return error(
+          draft_.has("channel.frame_max") ? "channel.frame_max" : "limits.requests_size",
+          fmt::format(
+            "channel.frame_max ({}) must not be above limits.requests_size ({})",
+            format_size(frame), format_size(most)));
+    }
     return {};
   }
 

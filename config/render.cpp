@@ -283,7 +283,7 @@ std::string written_default(const documented_key& key) {
 // A key without a default, or of another kind of bucket, is commented out.
 std::string line_of(const documented_key& key) {
   auto text = written_default(key);
-  bool left_out = text.empty() || !key.only_for.empty();
+  bool left_out = text.empty() || !key.of_default_kind;
   auto line = std::string{left_out ? "# " : ""} + std::string{key.spec.name} + ": " + text;
   line.resize(std::max<std::size_t>(line.size() + 1, 30), ' ');
   auto kinds = kinds_of(key, "", ", ");
@@ -352,7 +352,7 @@ std::string default_json(const schema& all) {
   json document = json::object();
   for (auto& key : all.keys()) {
     auto text = written_default(key);
-    if (is_of_cluster(key) || text.empty() || !key.only_for.empty())
+    if (is_of_cluster(key) || text.empty() || !key.of_default_kind)
       continue;
     auto& section =
       key.section == "providers[]" ? document["providers"][0] : document[std::string{key.section}];

@@ -109,8 +109,8 @@ key_table<limits_settings> keys_of() {
       count("loads_max", 1, 65'536, "loads in flight in each provider, which processes share"))),
     key<&s::queued_max>(expert(count(
       "queued_max", 0, 1'048'576,
-      "stores, loads or restores that wait in each provider, which processes share; a provider "
-      "answers `busy` to more"))),
+      "stores that wait in each provider, which processes share; as many loads, and as many "
+      "restores and verifications, may wait, too. A provider answers `busy` to more"))),
     key<&s::requests_max>(expert(count(
       "requests_max", 16, 1'048'576,
       "requests of all kinds under way at a node, which processes share; a node answers `busy` to "
@@ -162,7 +162,8 @@ template <>
 key_table<client_settings> keys_of() {
   using s = client_settings;
   static constexpr auto rows = std::to_array<bound_key<s>>({
-    key<&s::staging_bytes>(size("staging", mib, 16 * tib, "the arena of a client process")),
+    key<&s::staging_bytes>(
+      expert(size("staging", mib, 16 * tib, "the arena of a client process"))),
     key<&s::request_timeout_ms>(
       expert(ms("request_timeout", 1, day_ms, "deadline of a request that names none"))),
     key<&s::connect_timeout_ms>(
@@ -256,7 +257,7 @@ void append(
   std::vector<documented_key>& out, const section& s, std::string_view name,
   std::string_view kind = {}) {
   for (std::size_t i = 0; i < s.keys.size(); ++i) {
-    documented_key added{name, s.keys[i], s.initial[i], {}};
+    documented_key added{name, s.keys[i], s.initial[i], {}, true};
     auto same = [&](auto& known) {
       return known.section == name && known.spec.name == added.spec.name &&
         known.spec.doc == added.spec.doc && known.initial == added.initial &&
@@ -314,9 +315,11 @@ std::vector<documented_key> schema::keys() const {
   append(all, provider_, provider_.name);
   for (auto& b : buckets_)
     append(all, b.keys, provider_.name, b.keys.name);
-  for (auto& key : all)
+  for (auto& key : all) {
+    key.of_default_kind = key.only_for.empty() || key.only_for.front() == bucket_names_.front();
     if (key.only_for.size() == buckets_.size())
       key.only_for.clear();
+  }
   append(all, cluster_, cluster_.name);
   append(all, cluster_entry_, cluster_entry_.name);
   return all;

@@ -47,6 +47,7 @@ struct documented_key {
   key_spec spec;
   value initial;
   std::vector<std::string_view> only_for; // the kinds of buckets that have it; empty: all
+  bool of_default_kind = true;            // the first kind has it, or it is none of a bucket
 
   std::string path() const; // "staging.size"
   /// Returns the default as the file would have it. Empty: there is none, or it depends on other

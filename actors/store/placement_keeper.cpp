@@ -32,6 +32,14 @@ group_history& history_of(kept_placement& kept, const std::string& group) {
   return kept.histories.emplace_back(group_history{group, {}, 0});
 }
 
+auto unreadable(const std::string& why) {
+  return fail(
+    errc::corrupt_data,
+    "{}; `millrace models salvage` writes the models to files, from which a new bucket can be "
+    "filled",
+    why);
+}
+
 result<std::optional<kept_placement>> read_kept(
   storage::bucket& bucket, std::chrono::milliseconds deadline) {
   using opened = std::shared_ptr<storage::opened_model>;
@@ -46,10 +54,10 @@ result<std::optional<kept_placement>> read_kept(
       auto kept = decode<kept_placement>(
         std::as_bytes(std::span{value}), "the placement that a bucket keeps");
       if (!kept)
-        return fail(errc::corrupt_data, kept.error().detail());
+        return unreadable(kept.error().detail());
       return std::optional{std::move(*kept)};
     }
-  return fail(errc::corrupt_data, "the placement that a bucket keeps is empty");
+  return unreadable("the placement that a bucket keeps is empty");
 }
 
 using models_page = std::vector<model_summary>;

@@ -13,6 +13,15 @@ namespace {
 constexpr std::uint32_t layers_resolved_max = 65536;
 constexpr std::uint32_t listed_max = 10'000;
 
+// To clients, a provider's own records are no models. Answers and returns true for their names.
+template <class T>
+bool refuse_own_name(const std::string& name, const completion<T>& done) {
+  auto own = storage::is_own_name(name);
+  if (own)
+    done(fail(storage::no_such_model(name, 0, 0)));
+  return own;
+}
+
 class tensor_store : public provider_actor<tensor_store_actor, store_context> {
 public:
   using provider_actor::provider_actor;
@@ -63,6 +72,8 @@ private:
   void find(
     const std::string& name, std::uint64_t version, const placement_claim& by,
     completion<opened> done) {
+    if (refuse_own_name(name, done))
+      return;
     bucket().open(
       name, version,
       context_->home<opened>([this, name, by, done = std::move(done)](result<opened> r) {
@@ -115,6 +126,8 @@ private:
   caf::result<done_reply> erase(const erase_request& request) {
     return answer_from<done_reply, void>(
       [&](completion<void> done) {
+        if (refuse_own_name(request.model, done))
+          return;
         if (!placement().is_mixed())
           return erase_here(request, std::move(done));
         if (auto may = placement().may_answer(request.model, request.by); !may.ok())
@@ -172,6 +185,8 @@ private:
   caf::result<location> locate(locate_request& request) {
     return answer_from<location, location>(
       [&](completion<location> done) {
+        if (refuse_own_name(request.model, done))
+          return;
         auto said = placement().describe(request.group);
         said.forgets = forgets(bucket());
         if (request.model.empty())

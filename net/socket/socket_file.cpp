@@ -38,19 +38,23 @@ status check_directory(const std::string& directory) {
     directory};
 }
 
-// Other users reach a socket that they may write to only if they may pass through its directory.
+// Other users reach a socket that they may write to only if they may pass through its directory:
+// those of the group, all, or both.
 status make_directory_of(const std::string& path, std::uint32_t socket_mode) {
   auto directory = path.substr(0, path.rfind('/'));
-  mode_t mode = (socket_mode & S_IWOTH) != 0 ? 0711 : 0700;
+  mode_t group = (socket_mode & S_IWGRP) != 0 ? S_IXGRP : 0;
+  mode_t others = (socket_mode & S_IWOTH) != 0 ? S_IXOTH : 0;
+  mode_t mode = 0700 | group | others;
   if (!directory.empty() && ::mkdir(directory.c_str(), mode) != 0 && errno != EEXIST)
     return status_from_errno(
       errno, "making the directory " + directory + " of a socket (choose another with `listen`)");
   struct stat found {};
-  bool closed = ::stat(directory.c_str(), &found) == 0 && (found.st_mode & S_IXOTH) == 0;
-  if ((socket_mode & S_IWOTH) != 0 && closed)
+  auto missing = ::stat(directory.c_str(), &found) == 0 ? (group | others) & ~found.st_mode : 0;
+  if (missing != 0)
     log().warn(
-      "other users cannot reach the socket, since they may not enter its directory: chmod o+x {}",
-      directory);
+      "other users cannot reach the socket, since they may not enter its directory: chmod {}{}+x "
+      "{}",
+      (missing & S_IXGRP) != 0 ? "g" : "", (missing & S_IXOTH) != 0 ? "o" : "", directory);
   return check_directory(directory.empty() ? "/" : directory);
 }
 

@@ -14,8 +14,9 @@ namespace millrace::net {
 /// The files of a bound, listening socket. Destroying this removes both.
 class socket_file {
 public:
-  /// Makes the directory (mode 0700, or 0711 for a socket that all users may write to) if it is
-  /// missing, takes the lock, replaces the socket of a dead process, and binds.
+  /// Makes the directory if it is missing (mode 0700; 0710 or 0711 for a socket that the group or
+  /// all users may write to), takes the lock, replaces the socket of a dead process, and binds.
+  /// Logs a warning if users who may write to the socket may not enter a directory that is there.
   /// Errors: `already_exists` when a live process listens there or the path is not a socket.
   static result<std::unique_ptr<socket_file>> bind(const std::string& address, std::uint32_t mode);
 

@@ -64,7 +64,9 @@ result<std::vector<std::size_t>> with_copies(
       return fail(answer.error().within(fmt::format(
         "nothing is removed, since provider {} may have {}", core.entry(asked[i]).name,
         request.model)));
-    if (answer && (!request.one_step || runtime::has_step(*answer, request.step)))
+    auto has_it = answer &&
+      (!request.one_step || runtime::part_of(*answer, request.step) != runtime::step_part::none);
+    if (has_it)
       found.emplace_back(runtime::saved_last_ns(*answer), asked[i]);
   }
   if (found.empty())

@@ -34,7 +34,8 @@ void begin_load(
     rows.push_back(target.first_row);
     views.push_back(std::move(target.into));
   }
-  auto memory = call->open(model, options.version, std::move(views));
+  auto version = options.version != 0 ? std::optional{options.version} : std::nullopt;
+  auto memory = call->open(model, version, std::move(views));
   if (!memory)
     return call->finish(fail(memory.error()));
   auto ask = [core, call, model, memory = *memory, rows = std::move(rows),

@@ -59,7 +59,9 @@ key_table<storage::pmem_options> keys_of() {
   static constexpr auto rows = std::to_array<bound_key<o>>({
     key<&o::pool, &pool::path>(
       required(plain("path", key_type::path, "file or device of the pool"))),
-    key<&o::pool, &pool::capacity_bytes>(storage::capacity_key),
+    key<&o::pool, &pool::capacity_bytes>(size(
+      "capacity", storage::pool_bytes_min, 1024 * tib,
+      "size of the pool's file when it is made; of a device all is used")),
     key<&o::pool, &pool::models_full>(storage::when_full_key),
     key<&o::pool, &pool::io_threads>(storage::io_threads_key),
     key<&o::pool, &pool::window_bytes>(storage::window_key),

@@ -133,10 +133,11 @@ result<looked_into> look_into(const std::string& path) {
   auto file = open_pool_file(path, pool_medium::automatic);
   if (!file)
     return fail(file.error());
-  if (auto bad = check_headers(*file); !bad.ok())
-    return fail(std::move(bad));
+  auto words = check_headers(*file);
+  if (!words)
+    return fail(words.error());
   auto objects =
-    heap::open(path, file->device ? heap_access::read_write : heap_access::copy_on_write);
+    heap::open(path, file->device ? heap_access::read_write : heap_access::copy_on_write, *words);
   if (!objects)
     return fail(objects.error());
   auto root = (*objects)->root();
@@ -282,8 +283,9 @@ result<std::shared_ptr<pool>> open_pool(pool_options options) {
   auto file = open_pool_file(path, options.medium);
   if (!file)
     return fail(file.error());
-  if (auto bad = check_headers(*file); !bad.ok())
-    return fail(std::move(bad));
+  auto words = check_headers(*file);
+  if (!words)
+    return fail(words.error());
   if (options.capacity_bytes != 0 && file_bytes_of(options.capacity_bytes) != file->size_bytes)
     log().warn(
       "a pool keeps the size with which it was made path={} size_bytes={} configured_bytes={}",
@@ -293,7 +295,7 @@ result<std::shared_ptr<pool>> open_pool(pool_options options) {
   auto shared = open_for_peers(*file);
   if (!shared)
     return fail(shared.error().within("opening pool " + path + " for peers"));
-  auto objects = heap::open(path, heap_access::read_write);
+  auto objects = heap::open(path, heap_access::read_write, *words);
   if (!objects)
     return fail(objects.error());
   auto root = (*objects)->root();

@@ -50,6 +50,9 @@ enum class file_path : std::uint8_t {
   mapped,    // the mapping and msync: one window
 };
 
+/// The size of the smallest pool.
+inline constexpr std::uint64_t pool_bytes_min = 16u << 20;
+
 struct pool_options {
   /// A device (/dev/dax0.0) or a file.
   std::string path;

@@ -103,7 +103,7 @@ BOOST_AUTO_TEST_CASE(every_message_has_the_bytes_that_it_has_always_had) {
     {"directory_request", 5, 0x8cd045b8efcef9bd},
     {"directory", 210, 0xccfac48a10d90f11},
     {"node_status_request", 5, 0x8cd045b8efcef9bd},
-    {"node_status", 873, 0},
+    {"node_status", 873, 0x99afe38fb03201f1},
     {"enroll_request", 169, 0xd1335f3e21172d88},
     {"enroll_receipt", 149, 0x3f7c754c01c7797d},
     {"leave_request", 6, 0x92ac567be0d5d040},

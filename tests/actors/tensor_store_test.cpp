@@ -522,10 +522,14 @@ struct placed : fixture {
       if (auto name = "m" + std::to_string(i); home_of(name, both.views.back())->id == id)
         return name;
   }
-  errc describe(const std::string& name, std::uint64_t number) {
-    auto pending = ask(describe_request{name, 0, {"default", number}});
-    auto r = outcome<model_record>(pending);
+  template <class Reply, class Request>
+  errc code_of(Request request) {
+    auto pending = ask(std::move(request));
+    auto r = outcome<Reply>(pending);
     return r ? errc::ok : r.error().code();
+  }
+  errc describe(const std::string& name, std::uint64_t number) {
+    return code_of<model_record>(describe_request{name, 0, {"default", number}});
   }
   // The bytes of a store that was asked for arrive.
   template <class Pending>
@@ -612,10 +616,34 @@ BOOST_FIXTURE_TEST_CASE(what_a_provider_keeps_for_itself_is_no_model, placed) {
   BOOST_TEST(outcome<model_list>(listed)->models.empty());
   auto stored = ask(request("\x01placement"));
   BOOST_TEST((finish(stored) == errc::invalid_argument));
+  auto used_bytes = bucket->stats().used_bytes;
+  placement_claim by{"default", 2};
+  for (std::string name : {"\x01placement", "\x01x"}) {
+    BOOST_TEST((describe(name, 2) == errc::not_found));
+    for (auto mark : {true, false})
+      BOOST_TEST((code_of<done_reply>(erase_request{name, by, mark}) == errc::not_found));
+    BOOST_TEST((code_of<done_reply>(pin_request{name, false, by}) == errc::not_found));
+    BOOST_TEST((code_of<location>(locate_request{"default", name}) == errc::not_found));
+  }
+  BOOST_TEST(bucket->stats().models == 1u);
+  BOOST_TEST(bucket->stats().used_bytes == used_bytes);
   auto kept = placement_at_start(*bucket, {{}, "renamed", "default", {p, q}, true}, 1s);
   BOOST_TEST_REQUIRE(kept.has_value());
   BOOST_TEST(kept->id == "p");
   BOOST_TEST((kept->histories.front() == both));
+}
+
+BOOST_FIXTURE_TEST_CASE(a_bucket_whose_placement_cannot_be_read_is_refused_with_a_remedy, placed) {
+  model_spec spec;
+  spec.name = "\x01placement";
+  for (std::string key : {"other", "placement"}) {
+    spec.metadata = {{key, "junk"}};
+    store_empty(*bucket, spec, [](const result<void>& stored) { BOOST_TEST(stored.has_value()); });
+    auto kept = placement_at_start(*bucket, {"p", "p", "default", {p}, false}, 1s);
+    BOOST_TEST_REQUIRE(!kept.has_value());
+    BOOST_TEST((kept.error().code() == errc::corrupt_data));
+    BOOST_TEST(kept.error().detail().find("millrace models salvage") != std::string::npos);
+  }
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -22,17 +22,19 @@ namespace {
 
 using list = std::vector<std::string>;
 
+// The kind of a bucket that has the key, if the default kind has not.
+std::string kind_for(const documented_key& key) {
+  return key.of_default_kind ? std::string{} : ", bucket: " + std::string{key.only_for.front()};
+}
+
 // A document that gives one key.
 std::string document_with(const documented_key& key, std::string_view text) {
   auto entry = std::string{key.spec.name} + ": " + std::string{text};
   bool has_name = key.spec.name == "name";
   if (key.section == "providers[]") {
-    auto bucket = key.only_for.empty() || key.spec.name == "bucket"
-      ? std::string{}
-      : ", bucket: " + std::string{key.only_for.front()};
-    auto path = key.only_for.empty() || key.spec.name == "path" ? "" : ", path: /p";
-    return "providers: [{" + std::string{has_name ? "" : "name: p, "} + entry + bucket + path +
-      "}]\n";
+    auto path = key.of_default_kind || key.spec.name == "path" ? "" : ", path: /p";
+    return "providers: [{" + std::string{has_name ? "" : "name: p, "} + entry + kind_for(key) +
+      path + "}]\n";
   }
   if (key.section == "cluster.nodes[]")
     return "cluster: {nodes: [{" + std::string{has_name ? "" : "name: n, "} + entry +
@@ -55,9 +57,8 @@ std::string document_without(const documented_key& key) {
     return "cluster: {nodes: [{name: n, providers: [{name: p}]}]}\n";
   if (key.section != "providers[]")
     return "";
-  return key.only_for.empty()
-    ? "providers: [{name: p}]\n"
-    : "providers: [{name: p, bucket: " + std::string{key.only_for.front()} + ", path: /p}]\n";
+  return "providers: [{name: p" + kind_for(key) + (key.of_default_kind ? "" : ", path: /p") +
+    "}]\n";
 }
 
 // A value that is not the default.

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
 
 using namespace millrace;
@@ -228,6 +229,12 @@ BOOST_AUTO_TEST_CASE(sizes_that_do_not_fit_each_other_are_refused) {
     bad("channel: {send_queue_max: 1MiB}") ==
     "t.yaml:1:11: channel.frame_max (16MiB) must not be above channel.send_queue_max (1MiB)");
   BOOST_TEST(
+    bad("channel: {frame_max: 1GiB, send_queue_max: 1GiB, buffers_max: 1GiB}") ==
+    "t.yaml:1:11: channel.frame_max (1GiB) must not be above limits.requests_size (512MiB)");
+  BOOST_TEST(
+    bad("channel: {frame_max: 100MiB, send_queue_max: 1GiB}\nlimits: {requests_size: 64MiB}\n") ==
+    "t.yaml:1:11: channel.frame_max (100MiB) must not be above limits.requests_size (64MiB)");
+  BOOST_TEST(
     bad("channel:\n  heartbeat: 6s\n") ==
     "t.yaml:2:3: channel.peer_timeout (10s) must be at least twice channel.heartbeat (6s)");
   BOOST_TEST(
@@ -298,6 +305,19 @@ BOOST_AUTO_TEST_CASE(names_and_directories_are_used_once) {
     bad("providers:\n- {name: a, bucket: rocksdb, path: /x/y}\n"
         "- {name: b, bucket: pmem, path: /z, flush_to: /x/y}\n") ==
     "t.yaml:3:37: providers[1].flush_to: /x/y and /x/y (providers[0].path) lie one in the other");
+  // A relative path counts from here.
+  auto here = std::filesystem::current_path().string();
+  for (auto other : {here + "/x/pool", here + "/x", std::string{"./x/pool"}, std::string{"y/../x"}})
+    BOOST_TEST(
+      bad(
+        "providers:\n- {name: a, bucket: rocksdb, path: x}\n"
+        "- {name: b, bucket: pmem, path: " +
+        other + "}\n")
+        .starts_with("t.yaml:3:27: providers[1].path: "),
+      other);
+  BOOST_TEST(
+    bad("providers:\n- {name: a, bucket: pmem, path: /x, capacity: 15MiB}\n") ==
+    "t.yaml:2:47: providers[0].capacity: '15MiB' is below the least allowed, 16MiB");
   BOOST_TEST(
     bad("providers:\n- {name: a}\n- {name: b, id: a}\n") ==
     "t.yaml:3:13: providers[1].id: the provider id a is already taken by providers[0].name");
@@ -310,6 +330,8 @@ BOOST_AUTO_TEST_CASE(users_that_the_socket_keeps_out_are_refused) {
   BOOST_TEST(
     (bad("node:\n  allow_users: [bob]\n").find("t.yaml:2:3: node.allow_users: the permissions") ==
      0));
+  BOOST_TEST(
+    (bad("node: {allow_users: [bob], socket_mode: '0644'}").find("0660") != std::string::npos));
   BOOST_TEST(good("node: {allow_users: [bob], socket_mode: '0660'}").node.socket_mode == 0660u);
 }
 

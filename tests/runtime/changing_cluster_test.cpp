@@ -172,6 +172,32 @@ BOOST_AUTO_TEST_CASE(models_are_found_at_a_provider_that_got_another_name_and_an
   find_all(c.with(ab).repository(), 40, 100);
 }
 
+// Its node answers, and says so.
+BOOST_AUTO_TEST_CASE(a_provider_that_its_node_does_not_list_any_more_is_not_named_as_silent) {
+  scratch_directory dir;
+  auto with = [&](const std::vector<std::string>& providers) {
+    auto text =
+      "staging: { size: 16MiB }\ncluster:\n  nodes:\n    - name: n\n      listen: 'unix:" +
+      dir.path() + "/n.sock'\n      providers:\n";
+    for (auto& p : providers)
+      text += "        - { name: " + p +
+        ", bucket: rocksdb, window: 1MiB, capacity: 64MiB, path: " + dir.path() + "/" + p + " }\n";
+    return parse_configuration(text, "cluster.yaml").value();
+  };
+  auto before = with({"a", "b"}), after = with({"a"});
+  std::optional<node> n{node::embed(before.for_node("n").value())};
+  store_all(client::of(before).value().repository(), 20, 1);
+  n.reset();
+  n.emplace(node::embed(after.for_node("n").value()));
+  auto all = client::of(after).value().repository().list().get();
+  auto late = client::of(before).value().repository().list().get();
+  BOOST_TEST((all.found.size() > 3u && all.found.size() < 17u));
+  BOOST_TEST(late.found.size() == all.found.size());
+  for (auto& silent : late.silent)
+    BOOST_TEST(silent.why.ok(), silent.name << ": " << silent.why.to_string());
+  BOOST_TEST(late.silent.empty());
+}
+
 // The nodes get the new file one after the other. Each knows its own providers.
 BOOST_AUTO_TEST_CASE(clients_go_on_while_the_nodes_of_renamed_providers_restart) {
   cluster c;

@@ -8,7 +8,11 @@
 #include <boost/test/unit_test.hpp>
 
 #include <atomic>
+#include <map>
 #include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
 
 using namespace millrace;
 using namespace std::chrono_literals;
@@ -90,6 +94,9 @@ struct fixture {
       return std::find(left.begin(), left.end(), registration) != left.end();
     });
   }
+
+  // When this returns, the client has handled the replies that were sent before.
+  void settle() { c.checkpoints().list().get(); }
 
   // A save that works, with memory that the service may read.
   void expect_saved(checkpointer& job, std::uint64_t step) {
@@ -250,6 +257,77 @@ BOOST_AUTO_TEST_CASE(who_saves_while_a_given_up_registration_is_on_its_way_gets_
   BOOST_TEST(registrations == 3u);
 }
 
+BOOST_AUTO_TEST_CASE(a_save_that_waits_for_the_registration_of_a_cancelled_one_goes_on) {
+  auto job = attach();
+  refuses_saves(errc::not_found);
+  promise<std::function<void(result<actors::enroll_receipt>)>> asked;
+  service.on<enroll_request>([asked](auto&, auto reply) { asked.set(std::move(reply)); });
+  auto first = job.save(1), second = job.save(2);
+  auto reply = asked.get_future().get();
+  // The second is refused and registers again, too, or does so at once.
+  for (int i = 0; i < 3; ++i)
+    settle();
+  first.staged.cancel();
+  BOOST_TEST(transport::exposed_regions() == 0u);
+  saves();
+  enrolls();
+  reply(next_registration());
+  BOOST_TEST(has_left(2));
+  BOOST_TEST((first.durable.result().error().code() == errc::cancelled));
+  auto saved = second.durable.result();
+  BOOST_TEST(saved.has_value(), (saved ? "" : saved.error().to_string()));
+  BOOST_TEST(!job.fence().ok());
+  expect_saved(job, 3);
+  BOOST_TEST(registrations == 3u);
+}
+
+BOOST_AUTO_TEST_CASE(a_save_under_way_is_asked_for_anew_when_another_one_is_cancelled) {
+  auto job = attach();
+  std::vector<std::function<void(result<save_receipt>)>> asked;
+  service.on<save_request>([&](auto&, auto reply) { asked.push_back(reply); });
+  service.on<durable_request>([](auto&, auto) {});
+  auto first = job.save(1), second = job.save(2);
+  BOOST_TEST_REQUIRE(testing::eventually([&] { return service.asked<durable_request>() == 2u; }));
+  saves();
+  first.staged.cancel();
+  BOOST_TEST(transport::exposed_regions() == 0u);
+  for (auto& answer : asked)
+    answer(fail(errc::permission_denied, "the tensors were withdrawn"));
+  BOOST_TEST((first.durable.result().error().code() == errc::cancelled));
+  auto saved = second.durable.result();
+  BOOST_TEST(saved.has_value(), (saved ? "" : saved.error().to_string()));
+  BOOST_TEST(has_left(1));
+  BOOST_TEST(!job.fence().ok());
+  expect_saved(job, 3);
+  BOOST_TEST(registrations == 2u);
+}
+
+// The trainer may have changed its tensors since.
+BOOST_AUTO_TEST_CASE(a_save_that_was_read_becomes_durable_when_another_one_is_cancelled) {
+  auto job = attach();
+  promise<std::function<void(result<save_receipt>)>> asked;
+  service.on<durable_request>([asked](auto&, auto reply) { asked.set(std::move(reply)); });
+  auto first = job.save(1);
+  BOOST_TEST(first.staged.result().has_value());
+  auto reply = asked.get_future().get();
+  falls_silent();
+  auto second = job.save(2);
+  second.staged.cancel();
+  BOOST_TEST(transport::exposed_regions() == 0u);
+  settle();
+  {
+    std::lock_guard guard{mutex};
+    BOOST_TEST(left.empty());
+  }
+  reply(receipt_of(1));
+  BOOST_TEST(first.durable.result().has_value());
+  BOOST_TEST(has_left(1));
+  BOOST_TEST(service.asked<save_request>() <= 2u);
+  BOOST_TEST(!job.fence().ok());
+  saves();
+  expect_saved(job, 3);
+}
+
 BOOST_AUTO_TEST_CASE(memory_that_was_registered_and_cannot_be_read_is_registered_anew) {
   auto job = attach();
   refuses_saves(errc::permission_denied);
@@ -346,6 +424,42 @@ BOOST_AUTO_TEST_CASE(of_several_providers_that_have_a_model_the_one_saved_to_las
   BOOST_TEST(erased == 2);
 }
 
+// A later save that broke off, and one that not all ranks have, do not hide a complete step.
+BOOST_AUTO_TEST_CASE(of_several_providers_one_that_has_the_step_complete_is_asked) {
+  testing::scripted_service three{{pool("p"), pool("q"), pool("r")}};
+  auto client = client::connect(three.address());
+  checkpoint_summary half_filled, complete, incomplete;
+  half_filled.shards.resize(1);
+  half_filled.shards[0].slots = {
+    {}, {slot_state::active, 5, 0, false}, {slot_state::done, 7, 9, false}};
+  complete.shards.resize(1);
+  complete.shards[0].slots = {{slot_state::done, 5, 1, false}};
+  complete.complete_steps = {5};
+  incomplete.shards.resize(1);
+  incomplete.shards[0].slots = {{slot_state::done, 5, 8, false}, {slot_state::done, 0, 2, false}};
+  std::map<std::string, checkpoint_summary> kept{
+    {"p", half_filled}, {"q", complete}, {"r", incomplete}};
+  for (auto& [provider, model] : kept)
+    model.model = "m";
+  three.on_for<actors::list_checkpoints_request>(
+    [kept](const std::string& provider, auto&, auto reply) {
+      reply(actors::checkpoint_list{{kept.at(provider)}});
+    });
+  auto all = client.checkpoints();
+  BOOST_TEST((all.describe("m", 5).get() == kept["q"]));
+  BOOST_TEST((all.describe("m", 7).get() == kept["p"]));
+  BOOST_TEST((all.describe("m", 0).get() == kept["r"]));
+  // Nothing is there of it but an empty slot.
+  std::vector<std::string> erased;
+  three.on_for<actors::erase_checkpoint_request>(
+    [&](const std::string& provider, auto&, auto reply) {
+      erased.push_back(provider);
+      reply(actors::done_reply{});
+    });
+  BOOST_TEST(all.erase("m", 0).result().has_value());
+  BOOST_TEST(erased == std::vector<std::string>{"r"}, boost::test_tools::per_element());
+}
+
 BOOST_AUTO_TEST_CASE(pages_of_any_size_are_listed_until_there_are_no_more) {
   service.on<actors::list_checkpoints_request>([](auto& request, auto reply) {
     auto next = request.after.empty() ? 0 : std::stoi(request.after) + 1;
@@ -361,6 +475,26 @@ BOOST_AUTO_TEST_CASE(pages_of_any_size_are_listed_until_there_are_no_more) {
     reply(actors::checkpoint_list{{m}, true});
   });
   BOOST_TEST(c.checkpoints().list().result().has_value());
+}
+
+BOOST_AUTO_TEST_CASE(receipts_about_another_step_are_refused) {
+  auto job = attach();
+  const std::vector<std::pair<std::uint64_t, std::uint64_t>> cases{{1, 1}, {1, 2}, {0, 0}, {0, 1}};
+  for (auto& [asked, answered] : cases) {
+    auto receipt = receipt_of(answered);
+    service.on<save_request>([receipt](auto&, auto reply) { reply(receipt); });
+    service.on<durable_request>([receipt](auto&, auto reply) { reply(receipt); });
+    auto saved = job.save(asked).durable.result();
+    BOOST_TEST(saved.has_value() == (asked == answered));
+    BOOST_TEST(job.fence().ok() == (asked == answered));
+    actors::load_receipt loaded;
+    loaded.model = receipt.model;
+    loaded.version = receipt.step;
+    loaded.size_bytes = receipt.size_bytes;
+    service.on<actors::restore_request>([loaded](auto&, auto reply) { reply(loaded); });
+    BOOST_TEST(job.restore(asked).result().has_value() == (asked == answered));
+    BOOST_TEST(job.restore().result().has_value());
+  }
 }
 
 BOOST_AUTO_TEST_CASE(a_shard_that_does_not_hold_together_is_refused) {

@@ -16,6 +16,7 @@
 #include <optional>
 #include <random>
 #include <thread>
+#include <vector>
 
 using namespace millrace;
 using namespace std::chrono_literals;
@@ -588,6 +589,30 @@ BOOST_AUTO_TEST_CASE(a_cancelled_save_leaves_the_tensors_alone_and_the_next_one_
   m.become(99);
   BOOST_TEST(checkpoints.restore().get().version == 3u);
   BOOST_TEST(m.is(3));
+}
+
+// Wherever it is when it is cancelled: sent, read, or durable.
+BOOST_AUTO_TEST_CASE(saves_beside_a_cancelled_one_are_whole) {
+  service s;
+  auto c = s.connect();
+  model m;
+  auto job = c.checkpointer(named("m"), m.views()).get();
+  for (std::uint64_t step = 1; step < 90; step += 3) {
+    m.become(step);
+    std::vector<pending_save> saves{job.save(step), job.save(step + 1), job.save(step + 2)};
+    std::this_thread::sleep_for(std::chrono::microseconds{20 * step});
+    auto cancelled = saves.begin() + static_cast<std::ptrdiff_t>(step / 3 % 2);
+    cancelled->staged.cancel();
+    saves.erase(cancelled);
+    for (auto& save : saves) {
+      auto saved = save.durable.result();
+      BOOST_TEST(saved.has_value(), step << ": " << (saved ? "" : saved.error().to_string()));
+    }
+    static_cast<void>(job.fence());
+    m.become(99);
+    BOOST_TEST(job.restore().get().version == step + 2);
+    BOOST_TEST(m.is(step));
+  }
 }
 
 BOOST_AUTO_TEST_CASE(the_last_copy_ends_the_registration) {

@@ -4,6 +4,7 @@
 #include <millrace/runtime/node/node.hpp>
 #include <millrace/storage/memory/memory_options.hpp>
 #include <millrace/tests/net/channel_support.hpp>
+#include <millrace/storage/pmem/pmem_kind.hpp>
 #include <millrace/tests/support/exposed_matrix.hpp>
 #include <millrace/tests/support/scratch_directory.hpp>
 
@@ -12,6 +13,7 @@
 #include <condition_variable>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <random>
 
 using namespace millrace;
@@ -330,6 +332,40 @@ BOOST_AUTO_TEST_CASE(answers_that_are_not_read_leave_room_for_those_of_another_p
   while (held() > 0 && steady_clock::now() < deadline)
     sleep_for(std::chrono::milliseconds{1});
   BOOST_TEST(held() == 0u);
+
+// Marks of such names would be invisible and take space without bound. One in place of the
+// placement would keep the provider from starting.
+BOOST_AUTO_TEST_CASE(what_a_provider_keeps_for_itself_is_out_of_reach) {
+  scratch_directory kept;
+  auto settings = memory_node(kept);
+  settings.staging.size_bytes = 32 << 20;
+  auto& pool = settings.providers[0];
+  pool.bucket = "pmem";
+  auto& options = pool.options.edit<storage::pmem_options>().pool;
+  options.path = kept.path() + "/pool";
+  options.capacity_bytes = 32 << 20;
+  settings.nodes[0].providers = settings.providers;
+  std::optional<node> served{node::embed(settings)};
+  auto bytes = pattern(1000, 1);
+  auto view = tensor_view::dense<std::byte>("a", dtype::u8, {1000}, bytes);
+  served->client().repository().store("m", {view}).get();
+  auto used_bytes = [&] {
+    return served->client().status().get().at(0).value().providers.at(0).used_bytes;
+  };
+  auto before = used_bytes();
+  auto peer = std::make_shared<raw_peer>();
+  peer->connect_to(loop, served->address());
+  for (std::string name : {"\x01placement", "\x01x"})
+    for (auto mark : {true, false, true}) {
+      auto erased = peer->ask(actors::erase_request{name, {}, mark});
+      BOOST_TEST((!erased && erased.error().code() == errc::not_found));
+    }
+  BOOST_TEST(used_bytes() == before);
+  peer->close();
+  served.reset();
+  served.emplace(node::embed(settings));
+  BOOST_TEST(served->down().empty());
+  BOOST_TEST(served->client().repository().describe("m").result().has_value());
 }
 
 BOOST_AUTO_TEST_CASE(garbage_in_a_frame_closes_that_connection_only) {

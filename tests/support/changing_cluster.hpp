@@ -36,6 +36,7 @@ inline const std::vector<provider_list> beliefs = {
   {{"a"}, {"c"}},
   {{"a"}, {"bb", "b"}, {"c"}},
   {{"a", "a", "default", 5}, {"b"}, {"c"}},
+  {{"a"}, {"b"}, {"c", "c", "cold"}},
   {{"b"}, {"c"}}};
 
 /// Where the buckets rest, and their kinds.

@@ -19,12 +19,12 @@ namespace {
 // A client's file may be older than those of the nodes, and they know of each other.
 constexpr std::size_t nodes_asked_max = 4;
 
-// Picks the provider whose answer has the step, of several the one that was saved to last, of these
-// the one at which the name is placed.
+// Picks the provider whose answer has the step, of several one that has it complete, of these the
+// one that was saved to last, of these the one at which the name is placed.
 result<std::size_t> pick_keeper(
   client_core& core, const std::string& model, std::optional<std::uint64_t> step,
   const keepers& all, const std::vector<result<checkpoint_summary>>& answers) {
-  using rank = std::tuple<bool, std::uint64_t, bool>;
+  using rank = std::tuple<step_part, std::uint64_t, bool>;
   std::optional<std::pair<rank, std::size_t>> best;
   status not_asked;
   for (std::size_t i = 0; i < all.asked.size(); ++i) {
@@ -38,14 +38,14 @@ result<std::size_t> pick_keeper(
     }
     if (!answer)
       continue;
-    std::pair found{
-      rank{step && has_step(*answer, *step), saved_last_ns(*answer), is_placed}, all.asked[i]};
+    auto part = step ? part_of(*answer, *step) : step_part::none;
+    std::pair found{rank{part, saved_last_ns(*answer), is_placed}, all.asked[i]};
     if (!best || *best < found)
       best = found;
   }
   // An unreachable provider may have the model, or the step. Answering "none" would let the job
   // begin anew.
-  auto none = !best || (step && !std::get<0>(best->first));
+  auto none = !best || (step && std::get<0>(best->first) == step_part::none);
   if (none && !not_asked.ok())
     return fail(
       not_asked.code(),
@@ -103,10 +103,15 @@ std::uint64_t saved_last_ns(const checkpoint_summary& model) {
   return last;
 }
 
-bool has_step(const checkpoint_summary& model, std::uint64_t step) {
-  return std::ranges::any_of(model.shards, [&](auto& shard) {
-    return std::ranges::any_of(shard.slots, [&](auto& slot) { return slot.step == step; });
+step_part part_of(const checkpoint_summary& model, std::uint64_t step) {
+  auto& complete = model.complete_steps;
+  if (std::ranges::find(complete, step) != complete.end())
+    return step_part::all;
+  auto some = std::ranges::any_of(model.shards, [&](auto& shard) {
+    return std::ranges::any_of(
+      shard.slots, [&](auto& slot) { return slot.state == slot_state::done && slot.step == step; });
   });
+  return some ? step_part::some : step_part::none;
 }
 
 void find_keepers(
@@ -206,7 +211,7 @@ void restore_into(
   request.timeout_ms = timeout_ms(*core, timeout);
   for (auto& t : targets)
     request.selections.push_back({t.desc, false, 0});
-  auto target = call->open(model, request.step, std::move(targets));
+  auto target = call->open(model, step, std::move(targets));
   if (!target)
     return call->finish(fail(target.error()));
   request.target = *target;

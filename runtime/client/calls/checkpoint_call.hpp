@@ -8,6 +8,7 @@
 #include <millrace/runtime/client/calls/load_call.hpp>
 
 #include <chrono>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -28,7 +29,7 @@ void find_keepers(
   completion<keepers> done);
 
 /// Finds the provider that keeps a model's checkpoints: the one to which it was saved last, among
-/// those that have `step`, if it is given and one has. Several have the model when the list of
+/// those that have most of `step`, if it is given. Several have the model when the list of
 /// providers changed. If no provider has it, the result is the one that the name is placed at. Logs
 /// a warning when it leaves out a provider that cannot be asked.
 /// Errors:  those of `find_keepers`; the reason why the provider at which the name is placed could
@@ -40,7 +41,9 @@ void find_keeper(
 /// Returns when a model was last saved; 0 before its first version is done.
 std::uint64_t saved_last_ns(const checkpoint_summary& model);
 
-bool has_step(const checkpoint_summary& model, std::uint64_t step);
+/// The ranks that have a step. Slots that are being filled do not count.
+enum class step_part : std::uint8_t { none, some, all };
+step_part part_of(const checkpoint_summary& model, std::uint64_t step);
 
 /// Returns a model's shards, versions and complete steps as they are now.
 /// Errors:  `not_found`.

@@ -26,7 +26,8 @@ std::shared_ptr<load_call> load_call::make(std::shared_ptr<client_core> core) {
 }
 
 result<bulk_handle> load_call::open(
-  const std::string& model, std::uint64_t version, std::vector<tensor_view> targets) {
+  const std::string& model, std::optional<std::uint64_t> version,
+  std::vector<tensor_view> targets) {
   auto list = transport::gather_list::of(targets, access_mode::write);
   if (!list)
     return fail(list.error());

@@ -11,6 +11,7 @@
 #include <chrono>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -27,11 +28,12 @@ public:
   static std::shared_ptr<load_call> make(std::shared_ptr<client_core> core);
 
   /// Exposes the targets and returns the handle for the request. The handle is empty when the bytes
-  /// are few enough to come inside the reply. A receipt about anything but this model and version
-  /// (0: any) is refused.
+  /// are few enough to come inside the reply. A receipt about anything but this model, and this
+  /// version or step if there is one, is refused.
   /// Errors:  those of views that cannot be written; `cancelled`.
   result<bulk_handle> open(
-    const std::string& model, std::uint64_t version, std::vector<tensor_view> targets);
+    const std::string& model, std::optional<std::uint64_t> version,
+    std::vector<tensor_view> targets);
   /// Returns the views that `open` was given.
   const std::vector<tensor_view>& targets() const noexcept { return targets_; }
   future<actors::load_receipt> outcome() const { return done_.get_future(); }

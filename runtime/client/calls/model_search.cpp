@@ -209,6 +209,8 @@ private:
       for (auto& p : where.providers) {
         if (p.group == group_)
           listed_.insert(core_->number_of(p));
+        if (p.node == where.node)
+          at_home_.insert(core_->number_of(p));
         if (p.node == where.node && !p.id.empty())
           with_known_id_.insert(core_->number_of(p));
         else
@@ -406,6 +408,9 @@ private:
       else if (answers_.contains(core_->number_of(m, group_)) && !is_present(m))
         places_.gone.push_back(m.id);
     }
+    for (auto& [provider, answer] : answers_)
+      if (!answer && is_unlisted(provider))
+        places_.unlisted.insert(provider);
     if (model_.empty())
       return done_(std::move(places_));
     status bad = check_keepers();
@@ -414,6 +419,10 @@ private:
     places_.home = ids_.at(home_of(model_, all.views.back())->id);
     pick_newest();
     done_(std::move(places_));
+  }
+
+  bool is_unlisted(std::size_t provider) const {
+    return has_answered_.contains(core_->entry(provider).node) && !at_home_.contains(provider);
   }
 
   // Every provider at which a view placed the name must have answered, or be gone.
@@ -479,6 +488,7 @@ private:
   std::set<std::size_t> early_;         // their files name providers that are not there yet
   bool asked_others_ = false;           // providers of other groups
   std::set<std::size_t> listed_;        // by nodes, of this group
+  std::set<std::size_t> at_home_;       // listed by their own nodes, of any group
   std::set<std::size_t> of_others_;     // listed by nodes that do not have them, of any group
   std::set<std::size_t> with_known_id_; // their own nodes have said it
   int searches_ = 0;

@@ -7,6 +7,7 @@
 
 #include <functional>
 #include <optional>
+#include <set>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -25,6 +26,7 @@ struct model_places {
   std::vector<std::size_t> asked;    // every provider of the history that can be asked
   std::vector<std::string> ids;      // of those, in the same order
   std::vector<std::string> gone;     // ids of those that were taken out and cannot be asked
+  std::set<std::size_t> unlisted;    // did not answer, and their nodes do not list them any more
   bool may_be_away = false;          // one of them may have a version
   bool marked = false;               // the newest version is the mark of an erasure
 };

@@ -3,15 +3,18 @@
 
 #include <millrace/core/status.hpp>
 
+#include <fmt/format.h>
+
 #include <cstdint>
+#include <optional>
 #include <string>
 
 namespace millrace::runtime {
 
-/// What a receipt must be about. Version 0: whichever version.
+/// What a receipt must be about.
 struct receipt_subject {
   std::string model;
-  std::uint64_t version = 0; // or step
+  std::optional<std::uint64_t> version; // or step; none: whichever it has
   std::uint64_t size_bytes = 0;
 };
 
@@ -28,14 +31,15 @@ result<Receipt> check_receipt(result<Receipt> outcome, const receipt_subject& as
     version = outcome->version;
   if (
     outcome->model == asked.model && outcome->size_bytes == asked.size_bytes &&
-    (asked.version == 0 || version == asked.version))
+    version == asked.version.value_or(version))
     return outcome;
   return fail(
     errc::protocol_error,
-    "asked about {} bytes of model {} version {} (0: any), provider {} answered about {} bytes of "
-    "model {} version {}",
-    asked.size_bytes, asked.model, asked.version, outcome->provider, outcome->size_bytes,
-    outcome->model, version);
+    "asked about {} bytes of model {}{}, provider {} answered about {} bytes of model {} version "
+    "{}",
+    asked.size_bytes, asked.model,
+    asked.version ? fmt::format(" version {}", *asked.version) : std::string{}, outcome->provider,
+    outcome->size_bytes, outcome->model, version);
 }
 
 } // namespace millrace::runtime

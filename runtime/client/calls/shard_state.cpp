@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 
 namespace millrace::runtime {
 
@@ -133,7 +134,7 @@ void shard_state::enroll(const save_record_ptr& wants, completion<std::uint64_t>
     guard.unlock();
     return done(std::move(outcome));
   }
-  enrolling_.push_back(std::move(done));
+  enrolling_.push_back({wants, std::move(done)});
   if (std::exchange(enroll_asked_, true))
     return;
   guard.unlock();
@@ -142,7 +143,7 @@ void shard_state::enroll(const save_record_ptr& wants, completion<std::uint64_t>
 
 void shard_state::ask_to_enroll() {
   actors::enroll_request request;
-  std::vector<completion<std::uint64_t>> refused;
+  std::vector<waiting> refused;
   bool wanted;
   {
     std::lock_guard guard{mutex_};
@@ -160,8 +161,8 @@ void shard_state::ask_to_enroll() {
       request.source = region_.handle();
     }
   }
-  for (auto& done : refused)
-    done(fail(closed_error()));
+  for (auto& w : refused)
+    w.done(fail(closed_error()));
   if (!wanted)
     return;
   request.shard = shard_;
@@ -174,7 +175,7 @@ void shard_state::ask_to_enroll() {
 }
 
 void shard_state::on_enrolled(result<actors::enroll_receipt> r) {
-  std::vector<completion<std::uint64_t>> waiting;
+  std::vector<waiting> answered;
   auto outcome = r.map([](auto& receipt) { return receipt.registration; });
   std::uint64_t unwanted = 0;
   bool again = false;
@@ -193,14 +194,17 @@ void shard_state::on_enrolled(result<actors::enroll_receipt> r) {
     }
     enroll_asked_ = again;
     if (!again)
-      waiting.swap(enrolling_);
+      answered.swap(enrolling_);
   }
   if (unwanted != 0)
     ask_to_leave(unwanted, false, [](const result<void>&) {});
   if (again)
     ask_to_enroll();
-  for (auto& done : waiting)
-    done(outcome);
+  // A provider takes the steps of a shard in their order.
+  std::ranges::stable_sort(
+    answered, {}, [](auto& w) { return w.wants ? w.wants->step : std::uint64_t{0}; });
+  for (auto& w : answered)
+    w.done(outcome);
 }
 
 void shard_state::forget_registration(std::uint64_t registration) {
@@ -209,6 +213,7 @@ void shard_state::forget_registration(std::uint64_t registration) {
     registration_ = 0;
 }
 
+// The service must not read the tensors any more.
 void shard_state::withdraw() {
   transport::region withdrawn;
   {
@@ -216,21 +221,31 @@ void shard_state::withdraw() {
     std::swap(withdrawn, region_);
   }
   withdrawn.withdraw();
+  give_up_waiting();
 }
 
-// The service must not read the tensors any more: withdraws the memory and ends the registration,
-// even one whose request is still on its way.
-void shard_state::abandon(const status& why) {
-  transport::region withdrawn;
-  std::vector<completion<std::uint64_t>> waiting;
+// Saves that wait to be registered and are over wait no more. The others get a new registration if
+// the memory was withdrawn, see `on_enrolled`.
+void shard_state::give_up_waiting() {
+  std::vector<waiting> given_up;
+  status why{errc::cancelled, "the save is over"};
   {
     std::lock_guard guard{mutex_};
-    std::swap(withdrawn, region_);
-    waiting.swap(enrolling_);
+    if (left_)
+      why = closed_error();
+    auto first = std::stable_partition(enrolling_.begin(), enrolling_.end(), [this](auto& w) {
+      return !left_ && !(w.wants && w.wants->over);
+    });
+    given_up.assign(std::move_iterator{first}, std::move_iterator{enrolling_.end()});
+    enrolling_.erase(first, enrolling_.end());
   }
-  withdrawn.withdraw();
-  for (auto& done : waiting)
-    done(fail(why));
+  for (auto& w : given_up)
+    w.done(fail(why));
+}
+
+// Withdraws the memory and ends the registration, even one whose request is still on its way.
+void shard_state::abandon() {
+  withdraw();
   leave(false, [](const result<void>&) {});
 }
 
@@ -294,21 +309,40 @@ pending_save shard_state::save(std::uint64_t step, save_mode mode) {
 }
 
 // After this, nothing begins to read the tensors for this save, also if it has not been sent yet.
+// The service cannot be told to end one save alone, see `ending`.
 void shard_state::cancel(const save_record_ptr& record) {
   if (record->staged.get_future().ready())
     return;
   status why{errc::cancelled, "cancelled by the caller"};
+  transport::region withdrawn;
+  std::shared_ptr<ending> own, ends;
   {
     std::lock_guard guard{mutex_};
     if (std::exchange(record->over, true))
       return;
+    own = std::move(record->ends);
     std::erase(saves_, record);
     if (!failed_)
       failed_ = why;
+    std::swap(withdrawn, region_);
+    if (auto number = std::exchange(registration_, 0); number != 0)
+      ends = {new ending{number, {}}, [self = shared_from_this()](ending* e) {
+                self->end(*std::unique_ptr<ending>{e});
+              }};
+    for (auto& other : saves_)
+      if (ends && other->registration == ends->registration)
+        other->ends = ends;
   }
-  abandon(why);
+  withdrawn.withdraw();
+  give_up_waiting();
   record->staged.set(fail(why));
   record->durable.set(fail(why));
+}
+
+void shard_state::end(const ending& what) {
+  ask_to_leave(what.registration, false, [](const result<void>&) {});
+  for (auto& record : what.unread)
+    send(record);
 }
 
 void shard_state::send(const save_record_ptr& record) {
@@ -337,6 +371,7 @@ void shard_state::send_to(const save_record_ptr& record, std::uint64_t registrat
       return;
     attempt = ++record->attempt;
     record->exposure = exposure_;
+    record->registration = registration;
   }
   auto self = shared_from_this();
   actors::save_request request;
@@ -381,15 +416,24 @@ void shard_state::on_staged(
     fail_save(record, registration, r.error());
 }
 
-// A service that does not know the registration has not begun the save, so it is asked once more.
+// A service that does not know the registration has not begun the save, and one that could not read
+// the tensors has not ended it. So it is asked once more.
 bool shard_state::begins_anew(
   const save_record_ptr& record, std::uint64_t registration, const status& why) {
+  std::shared_ptr<ending> ends;
   {
     std::lock_guard guard{mutex_};
-    if (why.code() != errc::not_found || record->attempt > 1)
+    auto unread = record->ends && why.code() != errc::deadline_exceeded;
+    auto unknown = why.code() == errc::not_found && record->attempt == 1;
+    if (!unread && !unknown)
       return false;
     ++record->attempt; // answers to the old request are stale
+    ends = std::move(record->ends);
+    if (ends)
+      ends->unread.push_back(record);
   }
+  if (ends)
+    return true;
   forget_registration(registration);
   send(record);
   return true;
@@ -398,32 +442,33 @@ bool shard_state::begins_anew(
 void shard_state::on_durable(
   const save_record_ptr& record, std::uint32_t attempt, std::uint64_t registration,
   result<save_receipt> r) {
+  std::shared_ptr<ending> ends;
   {
     std::lock_guard guard{mutex_};
     if (record->over || attempt != record->attempt)
       return;
+    record->over = r.has_value();
+    if (r) {
+      std::erase(saves_, record);
+      ends = std::move(record->ends);
+    }
   }
   if (!r)
     return fail_save(record, registration, r.error());
-  forget(record);
   record->staged.set(*r);
   record->durable.set(std::move(r));
-}
-
-void shard_state::forget(const save_record_ptr& record) {
-  std::lock_guard guard{mutex_};
-  record->over = true;
-  std::erase(saves_, record);
 }
 
 void shard_state::fail_save(
   const save_record_ptr& record, std::uint64_t registration, const status& why) {
   // True if the service that was asked to save can still reach the memory.
   bool in_reach;
+  std::shared_ptr<ending> ends;
   {
     std::lock_guard guard{mutex_};
     if (std::exchange(record->over, true))
       return;
+    ends = std::move(record->ends);
     std::erase(saves_, record);
     if (!failed_)
       failed_ = why;
@@ -435,7 +480,7 @@ void shard_state::fail_save(
   // any more. Memory that was registered but cannot be read is registered again.
   bool reading = !record->staged.get_future().ready() && may_still_run(why.code());
   if (in_reach && (reading || why.code() == errc::permission_denied))
-    abandon(why);
+    abandon();
   record->staged.set(fail(why));
   record->durable.set(fail(why));
 }
@@ -502,7 +547,7 @@ void shard_state::drop() {
       std::lock_guard guard{mutex_};
       left_ = true;
     }
-    return abandon(closed_error());
+    return abandon();
   }
   if (auto failed = close(false); !failed.ok())
     log().error(

@@ -40,17 +40,34 @@ public:
   void drop();
 
 private:
+  struct save_record;
+  using save_record_ptr = std::shared_ptr<save_record>;
+
+  // A registration whose memory was withdrawn when a save was cancelled. It ends when the last of
+  // the other saves that were sent to it has an answer. Those that could not be read are sent anew.
+  struct ending {
+    std::uint64_t registration = 0;
+    std::vector<save_record_ptr> unread;
+  };
+
   // A save that has begun. `mutex_` guards all fields except the promises.
   struct save_record {
     std::uint64_t step = 0;
     save_mode mode = save_mode::direct;
     bool went_back = false; // the first save after a restore
     promise<save_receipt> staged, durable;
-    std::uint32_t attempt = 0;  // answers to earlier attempts are stale
-    std::uint64_t exposure = 0; // the exposure whose handle the service has; 0 before a request
+    std::uint32_t attempt = 0;      // answers to earlier attempts are stale
+    std::uint64_t exposure = 0;     // the exposure whose handle the service has; 0 before a request
+    std::uint64_t registration = 0; // to which it was sent
+    std::shared_ptr<ending> ends;   // what has become of that
     bool over = false;
   };
-  using save_record_ptr = std::shared_ptr<save_record>;
+
+  // Who waits for a registration. `wants`: as for `enroll`.
+  struct waiting {
+    save_record_ptr wants;
+    completion<std::uint64_t> done;
+  };
 
   shard_state(std::shared_ptr<client_core> core, const checkpoint_options& options);
 
@@ -76,11 +93,12 @@ private:
     result<save_receipt> r);
   bool begins_anew(const save_record_ptr& record, std::uint64_t registration, const status& why);
   void fail_save(const save_record_ptr& record, std::uint64_t registration, const status& why);
-  void forget(const save_record_ptr& record);
   void forget_registration(std::uint64_t registration);
   void withdraw();
-  void abandon(const status& why);
+  void give_up_waiting();
+  void abandon();
   void cancel(const save_record_ptr& record);
+  void end(const ending& what);
   void leave(bool finished, completion<void> done);
   void ask_to_leave(std::uint64_t registration, bool finished, completion<void> done);
 
@@ -97,17 +115,17 @@ private:
 
   mutable std::mutex mutex_;
   transport::region region_;
-  std::uint64_t exposure_ = 0;                       // counts how often the tensors were exposed
-  std::uint64_t registration_ = 0;                   // 0: none
-  bool enroll_asked_ = false;                        // a request is on its way
-  std::vector<completion<std::uint64_t>> enrolling_; // completions that wait for it
-  std::deque<save_record_ptr> saves_;                // saves not yet over
-  std::optional<status> failed_;                     // not yet reported
-  std::optional<status> not_begun_;                  // why the last save did not begin
-  bool has_saved_ = false;                           // or has tried to
-  bool went_back_ = false;                           // has restored since then
-  bool closed_ = false;                              // no new save begins
-  bool left_ = false;                                // no new registration begins
+  std::uint64_t exposure_ = 0;        // counts how often the tensors were exposed
+  std::uint64_t registration_ = 0;    // 0: none
+  bool enroll_asked_ = false;         // a request is on its way
+  std::vector<waiting> enrolling_;    // for its outcome
+  std::deque<save_record_ptr> saves_; // saves not yet over
+  std::optional<status> failed_;      // not yet reported
+  std::optional<status> not_begun_;   // why the last save did not begin
+  bool has_saved_ = false;            // or has tried to
+  bool went_back_ = false;            // has restored since then
+  bool closed_ = false;               // no new save begins
+  bool left_ = false;                 // no new registration begins
 };
 
 } // namespace millrace::runtime

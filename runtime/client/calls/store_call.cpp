@@ -56,7 +56,7 @@ struct store_call : std::enable_shared_from_this<store_call> {
       return search();
     region.withdraw();
     r = check_receipt(
-      std::move(r), {request.spec.name, 0, millrace::size_bytes(request.spec.tensors)});
+      std::move(r), {request.spec.name, std::nullopt, millrace::size_bytes(request.spec.tensors)});
     if (r)
       core->told(provider).add(ids);
     if (r && places && !is_planted(defect::older_version_kept))
@@ -327,14 +327,17 @@ future<listed<model_summary>> list_models(
     if (code != errc::ok && code != errc::unsupported && code != errc::unavailable)
       return static_cast<void>(done.set(fail(found.error())));
     auto places = found.value_or(model_places{});
-    // Those that do not answer are asked once more: the listing names them with the reason.
+    // Those that do not answer are asked once more: the listing names them with the reason. Their
+    // nodes say which of them are no more.
     auto& all = core->where().providers;
     auto more = members_to_ask(*core, places);
     for (std::size_t i = 0; i < all.size(); ++i)
       if (all[i].group == group && may_be_silent(places, all[i]))
         more.push_back(i);
     for (auto provider : more)
-      if (std::ranges::find(places.asked, provider) == places.asked.end())
+      if (
+        !places.unlisted.contains(provider) &&
+        std::ranges::find(places.asked, provider) == places.asked.end())
         places.asked.push_back(provider);
     if (places.asked.empty())
       return static_cast<void>(done.set(fail(place(prefix, group, all).error())));

@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstring>
 #include <mutex>
 #include <string_view>
 
@@ -76,7 +77,8 @@ std::string pmemobj_reason() {
   return words && *words ? words : "libpmemobj gives no reason";
 }
 
-result<std::unique_ptr<heap>> heap::open(const std::string& path, heap_access access) {
+result<std::unique_ptr<heap>> heap::open(
+  const std::string& path, heap_access access, const heap_words& words) {
   std::lock_guard guard{library_mutex()};
   configure_library(access);
   auto pool = ::pmemobj_open(path.c_str(), pool_layout);
@@ -88,6 +90,8 @@ result<std::unique_ptr<heap>> heap::open(const std::string& path, heap_access ac
       path);
   if (!pool)
     return fail(refusal(errno, "opening pool " + path));
+  for (auto& [at, value] : words)
+    std::memcpy(reinterpret_cast<std::byte*>(pool) + at, &value, sizeof value);
   return std::unique_ptr<heap>{new heap{pool}};
 }
 

@@ -4,6 +4,7 @@
 
 #include <millrace/core/status.hpp>
 #include <millrace/storage/pmem/medium/format.hpp>
+#include <millrace/storage/pmem/medium/heap_check.hpp>
 #include <millrace/storage/pmem/medium/persist.hpp>
 
 #include <libpmemobj/action_base.h>
@@ -39,9 +40,12 @@ enum class heap_access : std::uint8_t {
 /// Threads: any.
 class heap {
 public:
+  /// Opens a pool that has passed `check_headers`, which has returned `words`. They are set before
+  /// anything is allocated. They need not be durable, since every opening sets them anew.
   /// Errors: `busy` when it is open elsewhere, `corrupt_data`, `io_error`; with the message of
   ///         libpmemobj.
-  static result<std::unique_ptr<heap>> open(const std::string& path, heap_access access);
+  static result<std::unique_ptr<heap>> open(
+    const std::string& path, heap_access access, const heap_words& words);
   /// Makes a new pool; `size_bytes` 0 for a device. Errors: `already_exists`, `no_space`,
   /// `io_error`.
   static result<std::unique_ptr<heap>> create(const std::string& path, std::uint64_t size_bytes);

@@ -31,9 +31,9 @@ heap_words read_pending(std::span<const std::byte> file);
 /// *Problem*: libpmemobj follows all of these without a bound. One flipped bit makes it read or
 /// divide by what is not there, and the process dies by a signal; or it lends the space of an
 /// object a second time.
-/// Returns the words that must be set before the library opens the pool: the ends of free pieces
-/// that a killed process, or power that was cut, left old. The library would join pieces that are
-/// not neighbours.
+/// Returns the words that must be set before the library allocates: the ends of free pieces that a
+/// killed process, or power that was cut, left old. The library would join pieces that are not
+/// neighbours.
 /// Cost:   reads 3 MiB of logs, and a page for each object.
 /// Errors: `corrupt_data` saying what is damaged.
 [[nodiscard]] result<heap_words> check_heap(

@@ -108,7 +108,8 @@ status lock_file(const io::file_handle& file, const std::string& path, const str
 std::uint64_t bytes_in_memory(const std::string& path, std::uint64_t new_bytes) {
   struct stat file {};
   auto there = ::stat(path.c_str(), &file) == 0;
-  auto directory = std::filesystem::path{path}.parent_path();
+  std::error_code ignored;
+  auto directory = std::filesystem::absolute(path, ignored).parent_path();
   struct statfs system {};
   if (
     (there && !S_ISREG(file.st_mode)) ||
@@ -248,54 +249,36 @@ result<pool_descriptor> read_descriptor(const pool_file& file, std::span<const s
   return descriptor;
 }
 
-namespace {
-
-// The library need not find them persistent: they are set anew at each opening.
-status set_words(const pool_file& file, const heap_words& words) {
-  auto image = file_image::map(file, image_access::in_place);
-  if (!image)
-    return image.error();
-  for (auto& [at, value] : words)
-    std::memcpy(image->bytes().data() + at, &value, sizeof value);
-  return {};
-}
-
-} // namespace
-
-status check_headers(const pool_file& file) {
+result<heap_words> check_headers(const pool_file& file) {
   auto& path = file.path;
   auto image = file_image::map(file, image_access::read_only);
   if (!image)
-    return image.error();
+    return fail(image.error());
   auto bytes = image->bytes();
   auto descriptor = read_descriptor(file, bytes);
   if (!descriptor)
-    return descriptor.error();
+    return fail(descriptor.error());
   auto& d = *descriptor;
   if (d.lanes_offset != lanes_at || d.lanes != lane_count || d.heap_offset != heap_at)
-    return damaged_pool(path, "the description of its parts");
+    return fail(damaged_pool(path, "the description of its parts"));
   if (d.heap_size > file.size_bytes - heap_at)
-    return {
-      errc::corrupt_data,
-      "pool {}: truncated: its heap ends at {}, the file at {}; {}",
-      path,
-      heap_at + d.heap_size,
-      file.size_bytes,
-      how_to_restore};
+    return fail(
+      errc::corrupt_data, "pool {}: truncated: its heap ends at {}, the file at {}; {}", path,
+      heap_at + d.heap_size, file.size_bytes, how_to_restore);
   if (
     d.root_size != sizeof(pool_root) || d.root_offset < heap_at ||
     d.root_offset > file.size_bytes - sizeof(pool_root))
-    return damaged_pool(path, "it has no root object");
+    return fail(damaged_pool(path, "it has no root object"));
   pool_root root;
   std::memcpy(static_cast<void*>(&root), bytes.data() + d.root_offset, sizeof root);
   if (auto bad = check_root(root, path, file.size_bytes); !bad.ok())
-    return bad;
+    return fail(std::move(bad));
   if (root.size_bytes != heap_at + d.heap_size)
-    return damaged_pool(path, "the size of its heap");
+    return fail(damaged_pool(path, "the size of its heap"));
   auto checked = check_heap(bytes, d.heap_size, d.root_offset);
   if (!checked)
-    return damaged_pool(path, checked.error().detail());
-  return checked->empty() ? status{} : set_words(file, *checked);
+    return fail(damaged_pool(path, checked.error().detail()));
+  return checked;
 }
 
 namespace {
@@ -412,12 +395,11 @@ status make_pool(const std::string& path, std::uint64_t size_bytes, pool_medium 
       return bad;
     return make_pool_at(path, 0, device->size_bytes);
   }
-  constexpr std::uint64_t size_bytes_min = 16u << 20;
-  if (size_bytes < size_bytes_min)
+  if (size_bytes < pool_bytes_min)
     return {
       errc::invalid_argument, "pool {}: {}; the least size is {} bytes", path,
       size_bytes == 0 ? "no size is given" : fmt::format("it would have {} bytes", size_bytes),
-      size_bytes_min};
+      pool_bytes_min};
   return make_pool_file(path, file_bytes_of(size_bytes), expected);
 }
 

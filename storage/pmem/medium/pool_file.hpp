@@ -41,7 +41,6 @@ result<pool_file> open_pool_file(const std::string& path, pool_medium wanted);
 enum class image_access : std::uint8_t {
   read_only,
   own_copy, // changes do not reach the file; not for devices
-  in_place, // changes reach the file
 };
 
 /// The bytes of a pool's file, mapped without libpmemobj.
@@ -86,9 +85,9 @@ result<pool_descriptor> read_descriptor(const pool_file& file, std::span<const s
 status damaged_pool(const std::string& path, const std::string& what);
 
 /// Reads the headers and the heap without changing them, and refuses a file that is foreign, newer,
-/// truncated or damaged. libpmemobj may open what passes.
+/// truncated or damaged. libpmemobj may open what passes. Returns the words for `heap::open`.
 /// Errors: those of `open_pool`; `not_found` for a device without a pool.
-[[nodiscard]] status check_headers(const pool_file& file);
+[[nodiscard]] result<heap_words> check_headers(const pool_file& file);
 
 /// Checks a root object. `file_bytes`: the size of the file or device.
 [[nodiscard]] status check_root(
