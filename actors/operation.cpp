@@ -40,7 +40,7 @@ std::uint64_t length_for(const transport::copy_op& op, std::uint64_t room) {
 // Cuts a transfer into pieces, whose digests in order are those of the transfer.
 std::vector<transfer> pieces_of(const transfer& whole) {
   std::vector<std::vector<transport::copy_op>> lists(1);
-  auto room = piece_bytes_max;
+  auto room = piece_bytes_max / 2; // movers take turns, so two equal pieces would end together
   for (auto rest : whole.ops)
     while (true) {
       auto length = length_for(rest, room);

@@ -297,15 +297,15 @@ BOOST_AUTO_TEST_CASE(long_transfers_move_in_pieces_which_have_a_time_each) {
   r.checksums = true;
   auto storing = ask(r);
   BOOST_TEST_REQUIRE(fabric->waiting.size() == 2u);
-  pass(100s);
+  pass(80s);
   // The second piece ends first.
   std::swap(fabric->waiting.front(), fabric->waiting.back());
-  finish(256, 512);
+  finish(128, 384);
   BOOST_TEST_REQUIRE(fabric->waiting.size() == 2u);
-  finish(0, 256);
+  finish(0, 128);
   pass(50s);
   BOOST_TEST(!answered());
-  finish(512, digests.size());
+  finish(384, digests.size());
   BOOST_TEST(outcome<store_receipt>(storing).has_value());
   // A load compares its digests with those of the store, in their order.
   load_request l;
@@ -315,9 +315,9 @@ BOOST_AUTO_TEST_CASE(long_transfers_move_in_pieces_which_have_a_time_each) {
   l.timeout_ms = limits.request_timeout_max_ms;
   auto loading = ask(l);
   BOOST_TEST_REQUIRE(fabric->waiting.size() == 2u);
-  finish(0, 256);
-  finish(256, 512);
-  finish(512, digests.size());
+  finish(0, 128);
+  finish(128, 384);
+  finish(384, digests.size());
   auto loaded = outcome<load_receipt>(loading);
   BOOST_TEST_REQUIRE(loaded.has_value());
   BOOST_TEST(loaded->verified);
