@@ -335,6 +335,7 @@ void shard_state::cancel(const save_record_ptr& record) {
   }
   withdrawn.withdraw();
   give_up_waiting();
+  ends = own = nullptr; // before the next save registers
   record->staged.set(fail(why));
   record->durable.set(fail(why));
 }
