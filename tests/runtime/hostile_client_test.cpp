@@ -32,7 +32,9 @@ config::settings memory_node(const scratch_directory& dir) {
   config::settings s;
   s.node.listen = {"unix:" + dir.path() + "/n0.sock"};
   s.staging.size_bytes = 4 << 20;
-  s.options.edit<network_options>().listener.buffers_bytes_max = buffers_bytes;
+  auto& network = s.options.edit<network_options>();
+  network.listener.buffers_bytes_max = buffers_bytes;
+  network.channel.peer_timeout_ms = 600'000; // some liars never say that they live
   config::provider_settings fast;
   fast.name = "fast";
   fast.options.edit<storage::memory_bucket_options>().capacity_bytes = 32 << 20;
