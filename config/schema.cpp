@@ -162,8 +162,7 @@ template <>
 key_table<client_settings> keys_of() {
   using s = client_settings;
   static constexpr auto rows = std::to_array<bound_key<s>>({
-    key<&s::staging_bytes>(
-      expert(size("staging", mib, 16 * tib, "the arena of a client process"))),
+    key<&s::staging_bytes>(expert(size("staging", mib, 16 * tib, "the arena of a client process"))),
     key<&s::request_timeout_ms>(
       expert(ms("request_timeout", 1, day_ms, "deadline of a request that names none"))),
     key<&s::connect_timeout_ms>(

@@ -85,7 +85,7 @@ struct node_status {
   std::uint64_t requests = 0; // of peers, under way
   std::uint64_t requests_bytes = 0;
   std::uint64_t buffers_bytes = 0; // in frames that wait to be sent or have arrived in part
-  std::uint64_t stalls = 0; // of the I/O loop, longer than `node.stall_warning`
+  std::uint64_t stalls = 0;        // of the I/O loop, longer than `node.stall_warning`
 
   friend bool operator==(const node_status&, const node_status&) = default;
 };

@@ -3,8 +3,8 @@
 #include <millrace/net/network_options.hpp>
 #include <millrace/runtime/node/node.hpp>
 #include <millrace/storage/memory/memory_options.hpp>
-#include <millrace/tests/net/channel_support.hpp>
 #include <millrace/storage/pmem/pmem_kind.hpp>
+#include <millrace/tests/net/channel_support.hpp>
 #include <millrace/tests/support/exposed_matrix.hpp>
 #include <millrace/tests/support/scratch_directory.hpp>
 
@@ -334,6 +334,7 @@ BOOST_AUTO_TEST_CASE(answers_that_are_not_read_leave_room_for_those_of_another_p
   while (held() > 0 && steady_clock::now() < deadline)
     sleep_for(std::chrono::milliseconds{1});
   BOOST_TEST(held() == 0u);
+}
 
 // Marks of such names would be invisible and take space without bound. One in place of the
 // placement would keep the provider from starting.
