@@ -176,7 +176,7 @@ value get(const std::optional<T>& field) {
 } // namespace detail
 
 /// Binds a key to a member, or to a member of a member:
-/// `key<&tcp_options::streams>(count("streams", 1, 64, "…"))`.
+/// `key<&net_options::streams>(count("streams", 1, 64, "…"))`.
 template <auto First, auto... Rest>
 constexpr auto key(const key_spec& spec) {
   using options = typename detail::owner_of<decltype(First)>::type;

@@ -7,7 +7,7 @@
 namespace millrace::config {
 
 struct section {
-  std::string_view name; // "tcp"
+  std::string_view name; // "limits"
   std::vector<key_spec> keys;
   std::vector<value> initial; // the value of each key that is not given
   void (*put)(void* options, std::size_t key, value&& v) = nullptr;
@@ -47,13 +47,13 @@ section section_of(std::string_view name) {
   return s;
 }
 
-/// Returns a misfit in words. `path`: of the section, "tcp" or "providers[0]".
+/// Returns a misfit in words. `path`: of the section, "limits" or "providers[0]".
 std::string text_of(
   const section& s, const void* options, const misfit& fault, std::string_view path);
 
 /// Checks options that do not come from a file: the bounds of every key, and whether the values fit
 /// together.
-/// Errors: `invalid_argument`: "tcp.streams: '0' is below the least allowed, 1".
+/// Errors: `invalid_argument`: "limits.stores_max: '0' is below the least allowed, 1".
 [[nodiscard]] status check_options(const section& s, const void* options);
 
 template <class Options>

@@ -118,7 +118,7 @@ struct provider_settings {
   std::string group = "default";
   bool checksums = true;
   std::uint32_t weight = 1; // share of the models of its group, relative to the other providers
-  /// The options of its kind: `options.of<storage::memory_bucket_options>()`.
+  /// The options of its kind: `options.of<KIND_options>()`.
   option_set options = {};
   /// The id by which names are placed, for a bucket that keeps none yet. Empty: the name.
   std::string id = {};

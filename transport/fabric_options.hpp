@@ -31,7 +31,7 @@ struct fabric_options {
   std::uint32_t eager_bytes_max = 4096;
   /// Peers map adopted files in granules of this size.
   std::uint64_t granule_bytes = 64u << 20;
-  /// The options of the drivers: `drivers.edit<shm_options>()`.
+  /// The options of the drivers: `drivers.edit<DRIVER_options>()`.
   config::option_set drivers;
 };
 

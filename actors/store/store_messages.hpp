@@ -36,7 +36,7 @@ struct store_receipt {
   std::string provider;
   bool durable = false;
   bool checksums = false;
-  std::string driver; // how the bytes were moved: "shm", "local", "eager"
+  std::string driver; // that moved the bytes; "eager": the message did
   stage_times times;
 
   friend bool operator==(const store_receipt&, const store_receipt&) = default;

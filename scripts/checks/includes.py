@@ -97,10 +97,9 @@ def main(paths):
             for number, line in enumerate(lines, 1):
                 found = INCLUDE.match(line)
                 faults = list(faults_of(path, *found.groups())) if found else []
-                code = line.split("//")[0]
                 faults += [
                     f"names the kind {kind}; only its folder and builtin.cpp do"
-                    for pattern, kind in named if pattern.search(code)]
+                    for pattern, kind in named if pattern.search(line)]
                 for fault in faults:
                     print(f"{path}:{number}: {fault}")
                     bad += 1

@@ -1,5 +1,5 @@
 // Reserved addresses, filled granule by granule.
-// Used by the shm driver for files its peers have adopted.
+// Used by drivers of one host for files that their peers have adopted.
 #include <millrace/core/dax_device.hpp>
 #include <millrace/transport/memory/mapped_file.hpp>
 

@@ -1,5 +1,5 @@
 // A file or DAX device of another process, of which this process maps the granted parts.
-// Kept by a peer's link of the shm driver.
+// Kept by a driver that reaches peers of this host.
 #pragma once
 
 #include <millrace/core/status.hpp>
