@@ -35,7 +35,7 @@ public:
 
 private:
   caf::result<count_reply> count(const count_request&) {
-    lost_ = make_response_promise<count_reply>();
+    auto lost = make_response_promise<count_reply>();
     throw std::logic_error{"after the promise"};
   }
   caf::result<echo_reply> echo(const echo_request&) {
@@ -43,8 +43,6 @@ private:
       [](auto) { throw 7; }, [](auto& reply) { return std::move(reply); });
   }
   provider_status report(const provider_status_request&) { return common_status(); }
-
-  caf::typed_response_promise<count_reply> lost_;
 };
 
 struct supervised : checkpoint_fixture {
