@@ -31,8 +31,10 @@ template <class Self, class F, class Failed>
 auto run_handler(Self& self, const std::type_info& message, F f, Failed failed) {
   activity::message_scope doing{message};
   auto& element = *self.current_mailbox_element();
-  auto asker = element.sender;
   auto id = element.mid;
+  caf::strong_actor_ptr asker;
+  if (id.is_request())
+    asker = element.sender;
   try {
     MILLRACE_PLANTED_FAULT(message);
     return f();
