@@ -4,7 +4,7 @@
 
 #include <millrace/actors/actor_home.hpp>
 #include <millrace/actors/service.hpp>
-#include <millrace/actors/staging/shared_places.hpp>
+#include <millrace/actors/staging/staging_lender.hpp>
 #include <millrace/core/clock.hpp>
 #include <millrace/transport/fabric.hpp>
 
@@ -26,13 +26,6 @@ struct operation_limits {
   std::uint32_t progress_timeout_ms = 60'000;       // for 64 MiB, and a second for each MiB
 };
 
-/// The staging memory of a node as one provider uses it. Windows that are the final place of their
-/// bytes need none.
-struct window_places {
-  std::shared_ptr<shared_places> bytes = nullptr; // null: windows need no staging memory
-  std::uint64_t window_bytes = 0;
-};
-
 /// The objects that the operations of one provider's actor share. All but `home` is used in the
 /// actor.
 class operation_context : public actor_home {
@@ -40,9 +33,9 @@ public:
   operation_context(
     caf::actor_system& system, const caf::strong_actor_ptr& self, std::string provider,
     std::shared_ptr<transport::fabric> fabric, const operation_limits& bounds,
-    window_places windows = {})
+    std::shared_ptr<staging_lender> staging = nullptr)
     : actor_home(system, self), provider(std::move(provider)), fabric(std::move(fabric)),
-      bounds(bounds), windows(std::move(windows)) {}
+      bounds(bounds), staging(std::move(staging)) {}
 
   /// Called when the actor ends. A context that holds a bucket or a store releases it here, since
   /// the bucket or store may keep completions that hold the context.
@@ -60,9 +53,9 @@ public:
   /// `watch` is called when a transfer begins that must be watched. Called when the actor begins.
   void watch_moves_with(std::function<void()> watch) { watch_ = std::move(watch); }
 
-  /// Asks for the right to use the memory of one window, which `granted` gets as what holds it. The
-  /// answer comes at once unless the party has its share.
-  void ask_for_window(const party& who, completion<std::shared_ptr<void>> granted);
+  /// Asks for staging memory for one window; none if it needs none. The answer comes at once unless
+  /// the party has its share.
+  void ask_for_window(const party& who, std::uint64_t size_bytes, completion<memory_block> granted);
 
   const std::string provider;
   /// Expires when nothing of this actor's work is under way any more, in storage or elsewhere. Its
@@ -70,7 +63,7 @@ public:
   std::shared_ptr<void> in_use = nullptr;
   const std::shared_ptr<transport::fabric> fabric;
   const operation_limits bounds;
-  const window_places windows;
+  const std::shared_ptr<staging_lender> staging; // may be null if windows need none
 
 private:
   class moving_pieces;
@@ -88,15 +81,6 @@ private:
   std::list<std::shared_ptr<move_under_way>> moves_;
   std::function<void()> watch_;
 };
-
-/// Returns what keeps both until its last copy goes.
-inline std::shared_ptr<void> held_together(
-  std::shared_ptr<void> hold, std::shared_ptr<void> place) {
-  if (!place)
-    return hold;
-  return std::make_shared<std::pair<std::shared_ptr<void>, std::shared_ptr<void>>>(
-    std::move(hold), std::move(place));
-}
 
 inline std::uint64_t us_between(time_point from, time_point to) {
   return static_cast<std::uint64_t>(

@@ -77,26 +77,26 @@ private:
            in_flight_ < this->context_->bounds.windows_max) {
       ++in_flight_;
       this->context_->ask_for_window(
-        this->request_.from.holder,
-        [self = this->shared_from_this(), index = next_++](result<std::shared_ptr<void>> place) {
+        this->request_.from.holder, model_->window_bytes(),
+        [self = this->shared_from_this(), index = next_++](result<memory_block> staging) {
           if (!self->answered())
-            self->fetch(index, std::move(*place));
+            self->fetch(index, std::move(staging));
         });
     }
     if (!this->answered() && in_flight_ == 0 && next_ == windows_.size())
       on_everything_read();
   }
 
-  void fetch(std::size_t index, std::shared_ptr<void> place) {
+  void fetch(std::size_t index, result<memory_block> staging) {
+    if (!staging)
+      return this->give_up(staging.error().within(name()));
     model_->fetch(
-      windows_[index],
-      later<base, storage::window>(
-        [index, place = std::move(place)](base& self, result<storage::window> w) {
-          if (!w)
-            return self.give_up(w.error().within(self.name()));
-          w->hold = held_together(std::move(w->hold), place);
-          self.on_window(index, std::move(*w));
-        }));
+      windows_[index], std::move(*staging),
+      later<base, storage::window>([index](base& self, result<storage::window> w) {
+        if (!w)
+          return self.give_up(w.error().within(self.name()));
+        self.on_window(index, std::move(*w));
+      }));
   }
 
   model_opener open_;

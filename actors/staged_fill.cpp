@@ -52,10 +52,10 @@ std::vector<batch> cut(const std::vector<piece>& pieces, std::uint64_t block_byt
 class staged_fill : public std::enable_shared_from_this<staged_fill> {
 public:
   staged_fill(
-    std::shared_ptr<pull_work> work, std::shared_ptr<staging_blocks> blocks, window w,
+    std::shared_ptr<pull_work> work, snapshot_staging blocks, window w,
     std::function<void(std::uint64_t)> arrived, completion<filled_window> done)
     : work_(std::move(work)), blocks_(std::move(blocks)), hold_(std::move(w.hold)),
-      batches_(cut(w.pieces, blocks_->block_bytes())), arrived_(std::move(arrived)),
+      batches_(cut(w.pieces, blocks_.block_bytes)), arrived_(std::move(arrived)),
       done_(std::move(done)) {
     outcome_.written_back = work_->write_back;
   }
@@ -64,10 +64,10 @@ public:
     auto self = shared_from_this();
     while (next_ < batches_.size() && in_flight_ < work_->context->bounds.windows_max && !over()) {
       ++in_flight_;
-      blocks_->lease(
-        work_->who, work_->context->home<memory_block>([self, index = next_++](auto block) {
-          self->on_block(index, std::move(block));
-        }));
+      blocks_.lender->ask(
+        work_->who, blocks_.block_bytes,
+        work_->context->home<memory_block>(
+          [self, index = next_++](auto block) { self->on_block(index, std::move(block)); }));
     }
     if (!over() && in_flight_ == 0 && next_ == batches_.size())
       end(std::move(outcome_));
@@ -141,7 +141,7 @@ private:
   }
 
   std::shared_ptr<pull_work> work_;
-  std::shared_ptr<staging_blocks> blocks_;
+  snapshot_staging blocks_;
   std::shared_ptr<void> hold_; // keeps the window's memory
   std::vector<batch> batches_;
   std::function<void(std::uint64_t)> arrived_;
@@ -153,8 +153,7 @@ private:
 
 } // namespace
 
-window_filler fill_through_staging(
-  std::shared_ptr<pull_work> work, std::shared_ptr<staging_blocks> blocks) {
+window_filler fill_through_staging(std::shared_ptr<pull_work> work, snapshot_staging blocks) {
   return [work, blocks](window w, auto arrived, auto done) {
     std::make_shared<staged_fill>(work, blocks, std::move(w), std::move(arrived), std::move(done))
       ->pump();

@@ -73,25 +73,23 @@ void window_pull::pump() {
   while (room_ && next_ < windows_ && in_flight_ < work_->context->bounds.windows_max) {
     ++in_flight_;
     work_->context->ask_for_window(
-      work_->who, [self, index = next_++](result<std::shared_ptr<void>> place) {
-        self->on_place(index, std::move(*place));
+      work_->who, room_->window_bytes(), [self, index = next_++](result<memory_block> staging) {
+        self->on_staging(index, std::move(staging));
       });
   }
   if (room_ && in_flight_ == 0 && next_ == windows_)
     end(std::move(outcome_));
 }
 
-void window_pull::on_place(std::uint32_t index, std::shared_ptr<void> place) {
+void window_pull::on_staging(std::uint32_t index, result<memory_block> staging) {
   if (!room_)
     return;
+  if (!staging)
+    return end(fail(staging.error()));
   room_->acquire(
-    index,
+    index, std::move(*staging),
     work_->context->home<window>(
-      [self = shared_from_this(), place = std::move(place)](result<window> w) {
-        if (w)
-          w->hold = held_together(std::move(w->hold), place);
-        self->on_window(std::move(w));
-      }));
+      [self = shared_from_this()](result<window> w) { self->on_window(std::move(w)); }));
 }
 
 void window_pull::on_window(result<window> w) {

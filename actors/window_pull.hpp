@@ -4,7 +4,6 @@
 
 #include <millrace/actors/layout_offsets.hpp>
 #include <millrace/actors/operation.hpp>
-#include <millrace/actors/staging/staging_blocks.hpp>
 #include <millrace/core/bulk_handle.hpp>
 #include <millrace/storage/bucket.hpp>
 
@@ -44,11 +43,16 @@ using window_filler = std::function<void(
 /// Returns a filler that does one transfer per window, straight to the pieces.
 window_filler fill_directly(std::shared_ptr<pull_work> work);
 
-/// Returns a filler that goes through leased staging memory, block after block, several at a time.
-/// A window's bytes have arrived as soon as they are in staging memory; from there they are copied
-/// on meanwhile.
-window_filler fill_through_staging(
-  std::shared_ptr<pull_work> work, std::shared_ptr<staging_blocks> blocks);
+/// The staging memory of snapshots.
+struct snapshot_staging {
+  std::shared_ptr<staging_lender> lender; // null: there are no snapshots
+  std::uint64_t block_bytes = 0;
+};
+
+/// Returns a filler that goes through staging memory, block after block, several at a time. A
+/// window's bytes have arrived as soon as they are in staging memory; from there they are copied on
+/// meanwhile.
+window_filler fill_through_staging(std::shared_ptr<pull_work> work, snapshot_staging blocks);
 
 /// Acquires, fills and commits every window, several at a time.
 class window_pull : public std::enable_shared_from_this<window_pull> {
@@ -68,7 +72,7 @@ public:
 
 private:
   void pump();
-  void on_place(std::uint32_t index, std::shared_ptr<void> place);
+  void on_staging(std::uint32_t index, result<memory_block> staging);
   void on_window(result<storage::window> w);
   void on_arrived(std::uint64_t bytes);
   void on_filled(std::uint32_t index, result<filled_window> filled);

@@ -1,6 +1,7 @@
 // Stores and loads 1 GiB through the RocksDB bucket, beside plain O_DIRECT I/O on the same file
 // system.
 // Run by hand: storage_floor DIRECTORY [rounds]; prints one JSON object.
+#include <millrace/actors/staging/staging_lender.hpp>
 #include <millrace/storage/rocksdb/rocksdb_bucket.hpp>
 
 #include <fcntl.h>
@@ -19,13 +20,14 @@
 #include <vector>
 
 using namespace millrace;
+using actors::staging_lender;
 using namespace millrace::storage;
 
 namespace {
 
 constexpr std::uint64_t block_bytes = 8u << 20;
 constexpr std::uint64_t model_bytes = 1u << 30;
-constexpr std::uint32_t staging_blocks = 8;
+constexpr std::uint32_t blocks = 8;
 
 /// Blocks that are touched once and used again, like the arena of a node.
 class block_pool final : public memory_source, public std::enable_shared_from_this<block_pool> {
@@ -141,32 +143,32 @@ model_spec ten_layers() {
   return spec;
 }
 
-double store(bucket& subject, const std::byte* source) {
+double store(bucket& subject, staging_lender& staging, const std::byte* source) {
   auto began = seconds_now();
   auto room = await<std::unique_ptr<reservation>>(
     [&](auto done) { subject.reserve(ten_layers(), {}, std::move(done)); });
   countdown windows{room->window_count()};
   std::mutex one_call;
-  for (std::uint32_t i = 0; i < room->window_count(); ++i) {
+  auto fill = [&](std::uint32_t i, result<memory_block> memory) {
     std::lock_guard guard{one_call};
-    room->acquire(i, [&, i](result<window> lent) {
-      auto w = value_of(std::move(lent));
-      for (auto& p : w.pieces)
-        std::memcpy(p.data, source, p.length);
-      w.hold.reset();
-      std::lock_guard calling{one_call};
-      room->commit(i, [&](result<void> committed) {
-        value_of(std::move(committed));
-        windows.done();
-      });
+    auto w = await<window>(
+      [&](auto done) { room->acquire(i, value_of(std::move(memory)), std::move(done)); });
+    for (auto& p : w.pieces)
+      std::memcpy(p.data, source, p.length);
+    w.hold.reset();
+    room->commit(i, [&](result<void> committed) {
+      value_of(std::move(committed));
+      windows.done();
     });
-  }
+  };
+  for (std::uint32_t i = 0; i < room->window_count(); ++i)
+    staging.ask({}, room->window_bytes(), [&fill, i](auto memory) { fill(i, std::move(memory)); });
   windows.wait();
   await<std::uint64_t>([&](auto done) { room->publish({}, std::move(done)); });
   return seconds_now() - began;
 }
 
-double load(bucket& subject) {
+double load(bucket& subject, staging_lender& staging) {
   auto began = seconds_now();
   auto model = await<std::shared_ptr<opened_model>>(
     [&](auto done) { subject.open("model", 0, std::move(done)); });
@@ -176,9 +178,11 @@ double load(bucket& subject) {
   auto plan = model->plan(all);
   countdown windows{plan.size()};
   for (auto& part : plan)
-    model->fetch(part, [&](result<window> filled) {
-      value_of(std::move(filled)).hold.reset();
-      windows.done();
+    staging.ask({}, model->window_bytes(), [&](result<memory_block> memory) {
+      model->fetch(part, value_of(std::move(memory)), [&](result<window> filled) {
+        value_of(std::move(filled)).hold.reset();
+        windows.done();
+      });
     });
   windows.wait();
   return seconds_now() - began;
@@ -197,24 +201,23 @@ int main(int argc, char** argv) {
   auto directory = std::string{argv[1]} + "/storage_floor";
   auto rounds = argc > 2 ? std::atoi(argv[2]) : 5;
   std::filesystem::create_directories(directory);
-  auto pool = std::make_shared<block_pool>(staging_blocks);
+  auto staging = std::make_shared<staging_lender>(std::make_shared<block_pool>(blocks));
   auto source = std::make_shared<block_pool>(1);
   auto buffer = value_of(source->allocate(block_bytes, 4096));
   rocksdb_bucket_options options;
   options.path = directory + "/bucket";
-  options.staging = pool;
   options.capacity_bytes = 4 * model_bytes;
   auto subject = value_of(open_rocksdb_bucket(options));
   auto raw = directory + "/raw";
-  auto first = store(*subject, buffer.data);
+  auto first = store(*subject, *staging, buffer.data);
   auto raw_first = raw_io(raw, false, buffer.data);
-  store(*subject, buffer.data);
+  store(*subject, *staging, buffer.data);
   std::vector<double> stores, loads, writes, reads;
   for (auto i = 0; i < rounds; ++i) {
     writes.push_back(raw_io(raw, false, buffer.data));
-    stores.push_back(store(*subject, buffer.data));
+    stores.push_back(store(*subject, *staging, buffer.data));
     reads.push_back(raw_io(raw, true, buffer.data));
-    loads.push_back(load(*subject));
+    loads.push_back(load(*subject, *staging));
   }
   nlohmann::json out{
     {"first_store_gbps", model_bytes / first / 1e9},

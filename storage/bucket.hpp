@@ -72,10 +72,16 @@ public:
   /// The number of windows. 0 for a model without bytes, which is published at once.
   virtual std::uint32_t window_count() const noexcept = 0;
 
-  /// Lends the memory of one window, once. While staging memory is short, `done` waits; the call
-  /// does not block. A caller that was lent a window must finish it without waiting for another
-  /// one, so that every wait ends.
-  virtual void acquire(std::uint32_t index, completion<window> done) = 0;
+  /// Returns how much staging memory the caller lends for each window. 0: none, for windows in
+  /// place.
+  virtual std::uint64_t window_bytes() const noexcept = 0;
+
+  /// Lends the memory of one window, once. `staging`: `window_bytes()` of memory on a border of
+  /// 4096 bytes, which the bucket keeps until the window is committed.
+  /// A caller finishes a window without waiting for memory for another one, so that every wait
+  /// ends.
+  /// Errors: `invalid_argument` when there is less memory.
+  virtual void acquire(std::uint32_t index, memory_block staging, completion<window> done) = 0;
 
   /// Tells that the window is filled. The bucket may now write it to its medium and reuse its
   /// memory.
@@ -106,10 +112,15 @@ public:
   /// ranges have no bytes. Ranges in the order of the layout are read fastest.
   virtual std::vector<std::vector<wanted>> plan(const std::vector<wanted>& ranges) const = 0;
 
+  /// Returns how much staging memory the caller lends for each window. 0: none, for windows in
+  /// place.
+  virtual std::uint64_t window_bytes() const noexcept = 0;
+
   /// Lends memory with the bytes of one planned window. Its pieces cover exactly the ranges, in
   /// their order. A range may be cut into several pieces at digest-block borders. Ranges that touch
-  /// or overlap are not joined.
-  virtual void fetch(std::vector<wanted> ranges, completion<window> done) = 0;
+  /// or overlap are not joined. `staging`: `window_bytes()` of memory on a border of 4096 bytes,
+  /// which the window keeps.
+  virtual void fetch(std::vector<wanted> ranges, memory_block staging, completion<window> done) = 0;
 };
 
 struct bucket_stats {

@@ -20,7 +20,7 @@ constexpr std::uint32_t listed_max = 1000; // models of one page
 class checkpoint_manager : public provider_actor<local_checkpoint_manager> {
 public:
   checkpoint_manager(caf::actor_config& config, checkpoint_manager_deps deps)
-    : provider_actor(config, deps.name, deps.fabric, deps.limits, deps.windows),
+    : provider_actor(config, deps.name, deps.fabric, deps.limits, deps.staging),
       deps_(std::move(deps)), repacker_(context_, deps_.store, deps_.repack) {
     context_->in_use = std::move(deps_.in_use);
   }
@@ -178,8 +178,8 @@ private:
     deps.fabric = deps_.fabric;
     deps.bounds = deps_.limits;
     deps.store = deps_.store;
-    deps.blocks = deps_.blocks;
-    deps.windows = deps_.windows;
+    deps.snapshots = deps_.snapshots;
+    deps.staging = deps_.staging;
     deps.shard = e.request.shard;
     deps.owner = e.request.from.holder;
     deps.source = e.request.source;

@@ -34,9 +34,9 @@ struct checkpoint_manager_deps {
   std::string group;
   std::shared_ptr<storage::checkpoint_store> store;
   std::shared_ptr<transport::fabric> fabric;
-  std::shared_ptr<staging_blocks> blocks; // may be null: then there are no snapshots
+  snapshot_staging snapshots;
   checkpoint_limits limits;
-  window_places windows = {};
+  std::shared_ptr<staging_lender> staging = nullptr; // for windows that are not in place
   repack_policy repack;
   /// The bytes of one page of models, unless one model alone has more: half of the bound of a
   /// message.

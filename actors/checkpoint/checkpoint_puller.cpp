@@ -31,10 +31,10 @@ using asked_save_ptr = std::shared_ptr<asked_save>;
 class checkpoint_puller : public provider_actor<checkpoint_puller_actor, puller_context> {
 public:
   checkpoint_puller(caf::actor_config& config, checkpoint_puller_deps deps)
-    : provider_actor(config, deps.provider, deps.fabric, deps.bounds, deps.windows),
+    : provider_actor(config, deps.provider, deps.fabric, deps.bounds, deps.staging),
       deps_(std::move(deps)) {
     context_->store = deps_.store;
-    context_->blocks = deps_.blocks;
+    context_->snapshots = deps_.snapshots;
     context_->shard = std::move(deps_.shard);
     context_->owner = deps_.owner;
     context_->source = deps_.source;

@@ -38,9 +38,9 @@ struct checkpoint_puller_deps {
   std::string provider;
   std::shared_ptr<transport::fabric> fabric;
   operation_limits bounds;
-  window_places windows;
+  std::shared_ptr<staging_lender> staging; // for windows that are not in place
   std::shared_ptr<storage::checkpoint_store> store;
-  std::shared_ptr<staging_blocks> blocks; // may be null: then there are no snapshots
+  snapshot_staging snapshots;
   shard_spec shard;
   party owner; // the process whose memory it is
   bulk_handle source;

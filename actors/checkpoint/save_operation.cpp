@@ -16,7 +16,8 @@ using storage::pending_version;
 window_filler fill_where_possible(
   std::shared_ptr<puller_context> context, std::shared_ptr<pull_work> work,
   std::function<void()> on_staging) {
-  auto staged = context->blocks ? fill_through_staging(work, context->blocks) : nullptr;
+  auto staged =
+    context->snapshots.lender ? fill_through_staging(work, context->snapshots) : nullptr;
   return [context, direct = fill_directly(work), staged,
           on_staging](storage::window w, auto arrived, auto done) {
     if (staged && !context->direct) {
@@ -144,10 +145,10 @@ private:
   window_filler filler() {
     auto self = shared_from_this();
     auto on_staging = [self] { self->receipt_.path = "staged"; };
-    if (!snapshot_ || !in_place_ || !context_->blocks)
+    if (!snapshot_ || !in_place_ || !context_->snapshots.lender)
       return fill_where_possible(context_, work_, on_staging);
     on_staging();
-    return fill_through_staging(work_, context_->blocks);
+    return fill_through_staging(work_, context_->snapshots);
   }
 
   void on_arrived() {

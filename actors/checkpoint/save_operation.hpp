@@ -18,7 +18,7 @@ public:
   void let_go() { store.reset(); }
 
   std::shared_ptr<storage::checkpoint_store> store;
-  std::shared_ptr<staging_blocks> blocks; // for snapshots, and if slots cannot be reached
+  snapshot_staging snapshots; // also if slots cannot be reached
   shard_spec shard;
   party owner; // the process whose memory it is
   bulk_handle source;

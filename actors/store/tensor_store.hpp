@@ -30,7 +30,7 @@ struct tensor_store_deps {
   std::shared_ptr<storage::bucket> bucket;
   std::shared_ptr<transport::fabric> fabric;
   tensor_store_limits limits;
-  window_places windows = {};
+  std::shared_ptr<staging_lender> staging = nullptr; // for windows that are not in place
   /// What the bucket keeps, which the actor changes. Null: the provider is alone in its group.
   std::shared_ptr<kept_placement> placement = nullptr;
   std::shared_ptr<void> in_use = nullptr; // see `operation_context`

@@ -96,7 +96,7 @@ result<std::shared_ptr<memory_source>> node_memory::staging() {
     if (!made)
       return made;
     staging_ = std::move(*made);
-    places_ = std::make_shared<actors::shared_places>(engine_->settings().staging.size_bytes);
+    lender_ = std::make_shared<actors::staging_lender>(staging_);
   }
   return staging_;
 }
@@ -144,7 +144,7 @@ result<std::unique_ptr<provider>> provider::open(
     out->opened_.models,
     e->fabric(),
     store_limits_of(s),
-    out->windows_of(p, memory),
+    memory.lender(),
     std::make_shared<actors::kept_placement>(std::move(*placement))};
   out->supervise<actors::store_service>(e, services, std::move(models), actors::spawn_tensor_store);
   if (checkpoints)
@@ -178,16 +178,6 @@ status provider::open_bucket(
   return {};
 }
 
-// Windows that are no final places of their bytes are parts of the staging memory.
-actors::window_places provider::windows_of(
-  const config::provider_settings& p, const node_memory& memory) const {
-  if (opened_.models->capabilities().in_place)
-    return {};
-  auto window = configuration_schema().find(p, "window");
-  return window ? actors::window_places{memory.staging_places(), window->number}
-                : actors::window_places{};
-}
-
 result<actors::checkpoint_manager_deps> provider::prepare_checkpoints(
   const config::provider_settings& p, const std::shared_ptr<engine>& e, node_memory& memory) {
   auto& s = e->settings().checkpoints;
@@ -213,7 +203,7 @@ result<actors::checkpoint_manager_deps> provider::prepare_checkpoints(
     deps.flushed = [flusher = flusher_] { return flusher->counters(); };
   }
   deps.limits = checkpoint_limits_of(e->settings());
-  deps.windows = windows_of(p, memory);
+  deps.staging = memory.lender();
   deps.page_bytes_max =
     std::min<std::uint64_t>(deps.page_bytes_max, e->channel_options().frame_bytes_max / 2);
   deps.repack.when_low = kept.repack_when_low;
@@ -223,10 +213,8 @@ result<actors::checkpoint_manager_deps> provider::prepare_checkpoints(
     auto staging = memory.make(p.name + ".snapshots", s.staging_piece_bytes * s.staging_pieces);
     if (!staging)
       return fail(staging.error());
-    auto blocks = actors::staging_blocks::make(**staging, s.staging_piece_bytes, s.staging_pieces);
-    if (!blocks)
-      return fail(blocks.error());
-    deps.blocks = std::move(*blocks);
+    deps.snapshots = {
+      std::make_shared<actors::staging_lender>(std::move(*staging)), s.staging_piece_bytes};
   }
   return deps;
 }

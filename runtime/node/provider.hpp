@@ -36,15 +36,15 @@ public:
   result<std::shared_ptr<memory_source>> staging();
   /// Returns the staging arena, or null before its first use.
   const std::shared_ptr<memory_source>& staging_in_use() const noexcept { return staging_; }
-  /// Returns the staging arena's bytes as places that all providers share.
-  const std::shared_ptr<actors::shared_places>& staging_places() const noexcept { return places_; }
+  /// Returns who lends the staging arena to all providers. Null before its first use.
+  const std::shared_ptr<actors::staging_lender>& lender() const noexcept { return lender_; }
 
 private:
   std::shared_ptr<engine> engine_;
   std::optional<group_memory> bound_;
   std::uint64_t counted_bytes_ = 0; // in ordinary pages
   std::shared_ptr<memory_source> staging_;
-  std::shared_ptr<actors::shared_places> places_;
+  std::shared_ptr<actors::staging_lender> lender_;
 };
 
 /// A provider is open until it is destroyed. Call `close` and end the actors before that.
@@ -77,8 +77,6 @@ private:
     Deps deps, Handle (*spawn)(caf::actor_system&, Deps));
   status open_bucket(
     const config::provider_settings& p, const std::shared_ptr<engine>& e, node_memory& memory);
-  actors::window_places windows_of(
-    const config::provider_settings& p, const node_memory& memory) const;
   /// Prepares the actor of the checkpoints, and opens what it needs.
   result<actors::checkpoint_manager_deps> prepare_checkpoints(
     const config::provider_settings& p, const std::shared_ptr<engine>& e, node_memory& memory);

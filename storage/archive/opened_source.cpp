@@ -3,6 +3,7 @@
 #include <millrace/storage/archive/formats.hpp>
 #include <millrace/storage/archive/opened_source.hpp>
 #include <millrace/storage/await.hpp>
+#include <millrace/storage/io/file_io.hpp>
 
 #include <chrono>
 #include <cstring>
@@ -47,8 +48,16 @@ public:
   }
 
 private:
+  // One window at a time, so that its memory can be used again.
   result<window> fetch(const std::vector<wanted>& ranges) {
-    return await<window>(deadline_, [&](auto done) { version_->fetch(ranges, std::move(done)); });
+    if (staging_.size_bytes < version_->window_bytes())
+      staging_ = io::heap_block(version_->window_bytes());
+    auto came = await<window>(
+      deadline_, [&](auto done) { version_->fetch(ranges, staging_, std::move(done)); });
+    // A read that came too late may still fill it.
+    if (!came)
+      staging_ = {};
+    return came;
   }
 
   // Checks a piece and copies the part of it that was asked for.
@@ -82,6 +91,7 @@ private:
   std::chrono::milliseconds deadline_;
   std::vector<std::uint64_t> first_digest_;
   std::uint64_t digests_ = 0;
+  memory_block staging_;
 };
 
 } // namespace

@@ -10,9 +10,17 @@
 #include <cstdlib>
 #include <filesystem>
 #include <memory>
+#include <new>
 #include <vector>
 
 namespace millrace::storage::io {
+
+memory_block heap_block(std::uint64_t size_bytes) {
+  auto* data = std::aligned_alloc(direct_io_bytes, round_up(size_bytes, direct_io_bytes));
+  if (!data)
+    throw std::bad_alloc{};
+  return {static_cast<std::byte*>(data), size_bytes, {data, &std::free}};
+}
 
 file_handle::~file_handle() {
   if (fd_ >= 0)

@@ -2,6 +2,7 @@
 // disk.
 #pragma once
 
+#include <millrace/core/memory.hpp>
 #include <millrace/core/status.hpp>
 
 #include <cstddef>
@@ -21,6 +22,9 @@ constexpr std::uint64_t round_up(std::uint64_t value, std::uint64_t unit) noexce
 constexpr std::uint64_t round_down(std::uint64_t value, std::uint64_t unit) noexcept {
   return value / unit * unit;
 }
+
+/// Returns memory for direct I/O that no peer reaches.
+memory_block heap_block(std::uint64_t size_bytes);
 
 class file_handle {
 public:

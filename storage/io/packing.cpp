@@ -207,6 +207,18 @@ packing pack_contiguous(
   return pack_all(tensor_bytes, window_bytes, true);
 }
 
+status check_staging(const memory_block& lent, std::uint64_t size_bytes) {
+  if (lent.size_bytes < size_bytes)
+    return {
+      errc::invalid_argument, "a window needs {} bytes of staging memory, the caller lends {}",
+      size_bytes, lent.size_bytes};
+  if (reinterpret_cast<std::uintptr_t>(lent.data) % direct_io_bytes != 0)
+    return {
+      errc::invalid_argument, "staging memory for a window must begin on a border of {} bytes",
+      direct_io_bytes};
+  return {};
+}
+
 window lend(const packing& packed, std::uint32_t index, const memory_block& memory) {
   auto& w = packed.windows[index];
   window lent{index, {}, memory.owner};

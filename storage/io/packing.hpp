@@ -45,7 +45,11 @@ packing pack(const std::vector<std::uint64_t>& tensor_bytes, std::uint64_t windo
 /// I/O, so that its pieces follow each other without a gap. Part of the stored format, too.
 packing pack_contiguous(const std::vector<std::uint64_t>& tensor_bytes, std::uint64_t window_bytes);
 
-/// Returns window number `index`, in the memory that was acquired for it.
+/// Checks the memory that a caller lends for a window that needs `size_bytes`.
+/// Errors: `invalid_argument` when it is smaller, or begins on no border of direct I/O.
+[[nodiscard]] status check_staging(const memory_block& lent, std::uint64_t size_bytes);
+
+/// Returns window number `index`, in the memory that the caller lends for it.
 window lend(const packing& packed, std::uint32_t index, const memory_block& memory);
 
 /// Clears the gaps between a window's pieces, so that earlier contents of the memory do not reach

@@ -1,5 +1,4 @@
-// Planning, reading and lending of windows. Called by opened models.
-#include <millrace/storage/io/file_io.hpp>
+// Planning and reading of windows. Called by opened models.
 #include <millrace/storage/io/staged_reader.hpp>
 #include <millrace/storage/model_check.hpp>
 
@@ -9,7 +8,7 @@
 namespace millrace::storage::io {
 
 void staged_reader::fetch(
-  std::vector<wanted> ranges, std::weak_ptr<void> asker, completion<window> done) {
+  std::vector<wanted> ranges, memory_block staging, completion<window> done) {
   auto ticket = enter();
   if (!ticket)
     return done(fail(ticket.error()));
@@ -21,28 +20,15 @@ void staged_reader::fetch(
       {errc::invalid_argument,
        "the ranges need {} bytes, a window has {}; fetch them as `plan` cuts them",
        plan.memory_bytes, window_bytes()})));
-  auto size = std::max(plan.memory_bytes, direct_io_bytes);
-  auto lent = [self = shared_from_this(), ticket = std::move(*ticket), plan = std::move(plan),
-               done = std::move(done)](result<memory_block> memory) mutable {
-    if (!memory)
-      return done(fail(self->within(memory.error())));
-    std::exchange(self, nullptr)
-      ->read(plan, std::move(*memory), std::move(ticket), std::move(done));
-  };
-  staging().acquire(size, std::move(asker), std::move(lent));
-}
-
-void staged_reader::read(
-  const read_plan& plan, memory_block memory, gate::ticket ticket, completion<window> done) {
-  window filled{0, {}, memory.owner};
+  if (auto bad = check_staging(staging, plan.memory_bytes); !bad.ok())
+    return done(fail(within(bad)));
+  window filled{0, {}, std::move(staging.owner)};
   filled.pieces.reserve(plan.pieces.size());
   for (auto& p : plan.pieces)
-    filled.pieces.push_back({p.tensor, p.tensor_offset, memory.data + p.at, p.length});
-  auto work = read_jobs(plan.runs, memory.data);
-  memory.owner.reset();
+    filled.pieces.push_back({p.tensor, p.tensor_offset, staging.data + p.at, p.length});
   pool().post_all(
-    std::move(work),
-    [self = shared_from_this(), ticket = std::move(ticket), filled = std::move(filled),
+    read_jobs(plan.runs, staging.data),
+    [self = shared_from_this(), ticket = std::move(*ticket), filled = std::move(filled),
      done = std::move(done)](status outcome) mutable {
       if (!outcome.ok())
         outcome = self->within(outcome);

@@ -5,7 +5,6 @@
 #include <millrace/storage/gate.hpp>
 #include <millrace/storage/io/io_pool.hpp>
 #include <millrace/storage/io/packing.hpp>
-#include <millrace/storage/io/staging_queue.hpp>
 
 #include <cstdint>
 #include <functional>
@@ -26,10 +25,8 @@ public:
   std::vector<std::vector<wanted>> plan(const std::vector<wanted>& ranges) const {
     return cut_ranges(packed(), ranges, window_bytes());
   }
-  /// `asker`: when it is destroyed, the wait for the window ends.
-  void fetch(std::vector<wanted> ranges, std::weak_ptr<void> asker, completion<window> done);
-
-  virtual staging_queue& staging() const = 0;
+  virtual std::uint64_t window_bytes() const = 0;
+  void fetch(std::vector<wanted> ranges, memory_block staging, completion<window> done);
 
 protected:
   /// Returns a ticket for one read, or null if reads are not counted. Errors: `unavailable` after
@@ -38,15 +35,12 @@ protected:
   virtual const std::string& model_name() const = 0;
   virtual const std::vector<std::uint64_t>& tensor_bytes() const = 0;
   virtual const packing& packed() const = 0;
-  virtual std::uint64_t window_bytes() const = 0;
   virtual io_pool& pool() const = 0;
   /// Returns the jobs that together read the runs into memory that begins at `data`.
   virtual jobs read_jobs(const std::vector<read_run>& runs, std::byte* data) = 0;
 
 private:
   status within(const status& why) const { return why.within("reading model " + model_name()); }
-  void read(
-    const read_plan& plan, memory_block memory, gate::ticket ticket, completion<window> done);
 };
 
 } // namespace millrace::storage::io

@@ -1,6 +1,8 @@
 // Lending, writing and counting the windows of one stream. Called by reservations.
 #include <millrace/storage/io/staged_writer.hpp>
 
+#include <algorithm>
+
 namespace millrace::storage::io {
 
 tl::unexpected<status> staged_writer::misused(std::uint32_t index, const char* how) const {
@@ -18,27 +20,22 @@ bool staged_writer::advance(std::uint32_t index, phase from, phase to) {
   return true;
 }
 
-void staged_writer::acquire(
-  std::uint32_t index, std::weak_ptr<void> asker, completion<window> done) {
-  if (!advance(index, phase::idle, phase::asked))
-    return done(misused(index, "cannot be acquired now"));
-  auto lent = [self = shared_from_this(), index,
-               done = std::move(done)](result<memory_block> memory) {
-    if (!memory) {
-      self->advance(index, phase::asked, phase::idle);
-      return done(fail(memory.error().within(self->doing())));
-    }
-    done(self->lend(index, std::move(*memory)));
-  };
-  staging().acquire(packed().windows[index].size_bytes, std::move(asker), std::move(lent));
+std::uint64_t staged_writer::window_bytes() const noexcept {
+  std::uint64_t largest = 0;
+  for (auto& w : packed().windows)
+    largest = std::max(largest, w.size_bytes);
+  return largest;
 }
 
-window staged_writer::lend(std::uint32_t index, memory_block memory) {
-  auto lent = io::lend(packed(), index, memory);
-  std::lock_guard guard{mutex_};
-  windows_[index].memory = std::move(memory);
-  windows_[index].at = phase::lent;
-  return lent;
+void staged_writer::acquire(std::uint32_t index, memory_block staging, completion<window> done) {
+  if (index < window_count())
+    if (auto bad = check_staging(staging, packed().windows[index].size_bytes); !bad.ok())
+      return done(fail(bad.within(doing())));
+  if (!advance(index, phase::idle, phase::lent))
+    return done(misused(index, "cannot be acquired now"));
+  auto lent = lend(packed(), index, staging);
+  windows_[index].memory = std::move(staging);
+  done(std::move(lent));
 }
 
 void staged_writer::commit(std::uint32_t index, completion<void> done) {

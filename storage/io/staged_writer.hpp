@@ -1,10 +1,9 @@
-// Windows on their way to a disk: lent from staging memory, filled by the caller, and written. Used
-// by the reservations of kinds that write past the page cache.
+// Windows on their way to a disk: laid out in staging memory, filled by the caller, and written.
+// Used by the reservations of kinds that write past the page cache.
 #pragma once
 
 #include <millrace/storage/io/io_pool.hpp>
 #include <millrace/storage/io/packing.hpp>
-#include <millrace/storage/io/staging_queue.hpp>
 
 #include <cstdint>
 #include <functional>
@@ -29,8 +28,9 @@ public:
     return static_cast<std::uint32_t>(packed().windows.size());
   }
 
-  /// `asker`: when it is destroyed, the wait for the window ends.
-  void acquire(std::uint32_t index, std::weak_ptr<void> asker, completion<window> done);
+  /// Returns the size of the largest window.
+  std::uint64_t window_bytes() const noexcept;
+  void acquire(std::uint32_t index, memory_block staging, completion<window> done);
   void commit(std::uint32_t index, completion<void> done);
 
   /// Checks that all windows are committed and that none failed. No window is lent afterwards.
@@ -41,13 +41,12 @@ public:
 
 protected:
   virtual const packing& packed() const = 0;
-  virtual staging_queue& staging() const = 0;
   virtual io_pool& pool() const = 0;
   /// Returns the jobs that together write one window, whose bytes begin at `data`.
   virtual jobs write_jobs(std::uint32_t index, const std::byte* data) = 0;
 
 private:
-  enum class phase : std::uint8_t { idle, asked, lent, committing, committed };
+  enum class phase : std::uint8_t { idle, lent, committing, committed };
   struct entry {
     phase at = phase::idle;
     memory_block memory;
@@ -55,7 +54,6 @@ private:
 
   tl::unexpected<status> misused(std::uint32_t index, const char* how) const;
   bool advance(std::uint32_t index, phase from, phase to);
-  window lend(std::uint32_t index, memory_block memory);
   void written(std::uint32_t index, const status& outcome);
 
   std::mutex mutex_;

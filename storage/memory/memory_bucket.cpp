@@ -93,7 +93,9 @@ public:
     return model_.memory == nullptr || model_.memory->pieces().empty() ? 0 : 1;
   }
 
-  void acquire(std::uint32_t index, completion<window> done) override {
+  std::uint64_t window_bytes() const noexcept override { return 0; }
+
+  void acquire(std::uint32_t index, memory_block, completion<window> done) override {
     if (published_ || lent_ || index >= window_count())
       return done(misused(fmt::format("no window {} to acquire", index)));
     lent_ = true;
@@ -149,7 +151,9 @@ public:
     return {std::move(all)};
   }
 
-  void fetch(std::vector<wanted> ranges, completion<window> done) override {
+  std::uint64_t window_bytes() const noexcept override { return 0; }
+
+  void fetch(std::vector<wanted> ranges, memory_block, completion<window> done) override {
     if (auto bad = check_ranges(model_->tensor_bytes, ranges); !bad.ok())
       return done(fail(bad.within("reading model " + model_->record.spec.name)));
     window lent;

@@ -1,4 +1,4 @@
-// The slot by direct I/O: windows of staging memory, written to and read from the slot's extents in
+// The slot by direct I/O: windows in staging memory, written to and read from the slot's extents in
 // the file. Made by `slot_io.cpp`.
 #include <millrace/core/kill_point.hpp>
 #include <millrace/storage/io/io_buffer.hpp>
@@ -18,7 +18,7 @@ namespace {
 
 // Uses contiguous memory where staging memory is not contiguous, see `io::io_buffer`.
 std::byte* buffer_for(const pool_state& state, std::uint64_t length) noexcept {
-  auto helps = !state.options.staging->contiguous() && length <= io::io_buffer_bytes;
+  auto helps = state.options.staging != lent_memory::contiguous && length <= io::io_buffer_bytes;
   return helps ? io::io_buffer() : nullptr;
 }
 
@@ -46,7 +46,6 @@ public:
 
 protected:
   const io::packing& packed() const override { return slot_.shape->packed; }
-  io::staging_queue& staging() const override { return *slot_.home->staging; }
   io::io_pool& pool() const override { return slot_.home->pool; }
 
   jobs write_jobs(std::uint32_t index, const std::byte* data) override {
@@ -70,15 +69,12 @@ public:
     : windows_(std::make_shared<direct_windows>(slot)) {}
 
   std::uint32_t window_count() const noexcept override { return windows_->window_count(); }
-  void acquire(std::uint32_t index, completion<window> done) override {
-    windows_->acquire(index, asker_, std::move(done));
+  std::uint64_t window_bytes() const noexcept override { return windows_->window_bytes(); }
+  void acquire(std::uint32_t index, memory_block staging, completion<window> done) override {
+    windows_->acquire(index, std::move(staging), std::move(done));
   }
   void commit(std::uint32_t index, completion<void> done) override {
     windows_->commit(index, std::move(done));
-  }
-  void abandon() override {
-    asker_.reset();
-    windows_->home()->staging->nudge();
   }
   status may_persist() const override { return windows_->finish(); }
   void persist(std::function<void(status)> done) override {
@@ -96,14 +92,13 @@ public:
 
 private:
   std::shared_ptr<direct_windows> windows_;
-  std::shared_ptr<void> asker_ = std::make_shared<char>();
 };
 
 class direct_reading final : public io::staged_reader {
 public:
   explicit direct_reading(const leased_slot& slot) : slot_(slot) {}
 
-  io::staging_queue& staging() const override { return *slot_.home->staging; }
+  std::uint64_t window_bytes() const override { return slot_.home->options.window_bytes; }
 
 protected:
   // The lease keeps the slot, so a reader needs no ticket.
@@ -113,7 +108,6 @@ protected:
     return slot_.shape->tensor_bytes;
   }
   const io::packing& packed() const override { return slot_.shape->packed; }
-  std::uint64_t window_bytes() const override { return slot_.home->options.window_bytes; }
   io::io_pool& pool() const override { return slot_.home->pool; }
 
   jobs read_jobs(const std::vector<io::read_run>& runs, std::byte* data) override {
@@ -135,21 +129,17 @@ class direct_reader final : public slot_reader {
 public:
   explicit direct_reader(const leased_slot& slot)
     : reading_(std::make_shared<direct_reading>(slot)) {}
-  ~direct_reader() override {
-    asker_.reset();
-    reading_->staging().nudge();
-  }
 
   std::vector<std::vector<wanted>> plan(const std::vector<wanted>& ranges) const override {
     return reading_->plan(ranges);
   }
-  void fetch(std::vector<wanted> ranges, completion<window> done) override {
-    reading_->fetch(std::move(ranges), asker_, std::move(done));
+  std::uint64_t window_bytes() const noexcept override { return reading_->window_bytes(); }
+  void fetch(std::vector<wanted> ranges, memory_block staging, completion<window> done) override {
+    reading_->fetch(std::move(ranges), std::move(staging), std::move(done));
   }
 
 private:
   std::shared_ptr<direct_reading> reading_;
-  std::shared_ptr<void> asker_ = std::make_shared<char>();
 };
 
 } // namespace

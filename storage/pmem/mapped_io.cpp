@@ -49,7 +49,9 @@ public:
 
   std::uint32_t window_count() const noexcept override { return slot_.extents.empty() ? 0 : 1; }
 
-  void acquire(std::uint32_t index, completion<window> done) override {
+  std::uint64_t window_bytes() const noexcept override { return 0; }
+
+  void acquire(std::uint32_t index, memory_block, completion<window> done) override {
     if (index >= window_count() || at_ != phase::idle)
       return done(fail(errc::invalid_argument, "window {} cannot be acquired", index));
     at_ = phase::lent;
@@ -125,7 +127,9 @@ public:
     return {std::move(all)};
   }
 
-  void fetch(std::vector<wanted> ranges, completion<window> done) override {
+  std::uint64_t window_bytes() const noexcept override { return 0; }
+
+  void fetch(std::vector<wanted> ranges, memory_block, completion<window> done) override {
     if (auto bad = check_ranges(slot_.shape->tensor_bytes, ranges); !bad.ok())
       return done(fail(bad.within("reading model " + slot_.of->name)));
     done(window{0, pieces_of(slot_, ranges), slot_.lease});

@@ -24,8 +24,9 @@ public:
   std::vector<std::vector<wanted>> plan(const std::vector<wanted>& ranges) const override {
     return data_->plan(ranges);
   }
-  void fetch(std::vector<wanted> ranges, completion<window> done) override {
-    data_->fetch(std::move(ranges), std::move(done));
+  std::uint64_t window_bytes() const noexcept override { return data_->window_bytes(); }
+  void fetch(std::vector<wanted> ranges, memory_block staging, completion<window> done) override {
+    data_->fetch(std::move(ranges), std::move(staging), std::move(done));
   }
 
 private:

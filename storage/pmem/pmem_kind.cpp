@@ -10,7 +10,8 @@ namespace millrace::storage {
 
 result<opened_bucket> open_pmem_bucket(
   pmem_options options, std::shared_ptr<memory_source> staging) {
-  options.pool.staging = std::move(staging);
+  if (staging)
+    options.pool.staging = staging->contiguous() ? lent_memory::contiguous : lent_memory::pages;
   auto opened = open_pool(std::move(options.pool));
   if (!opened)
     return fail(opened.error());

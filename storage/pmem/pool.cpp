@@ -105,10 +105,8 @@ status check_options(const pool_options& options) {
     options.window_bytes < io::window_bytes_min || options.window_bytes % io::direct_io_bytes != 0)
     return wrong(
       fmt::format("window_bytes must be a multiple of 4096, at least {}", io::window_bytes_min));
-  if (options.data_path == file_path::direct && !options.staging)
+  if (options.data_path == file_path::direct && options.staging == lent_memory::none)
     return wrong("direct I/O needs staging memory");
-  if (options.staging && options.staging->capacity_bytes() < options.window_bytes)
-    return wrong("the staging memory is smaller than one window");
   return {};
 }
 

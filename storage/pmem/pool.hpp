@@ -50,6 +50,13 @@ enum class file_path : std::uint8_t {
   mapped,    // the mapping and msync: one window
 };
 
+/// What callers lend for the windows of direct I/O.
+enum class lent_memory : std::uint8_t {
+  none,
+  pages,
+  contiguous, // see `memory_source`
+};
+
 /// The size of the smallest pool.
 inline constexpr std::uint64_t pool_bytes_min = 16u << 20;
 
@@ -72,13 +79,10 @@ struct pool_options {
   /// Threads that persist, copy, read and write; 1 to 64.
   std::uint32_t io_threads = 4;
   file_path data_path = file_path::automatic;
-  /// Lends the windows of direct I/O; it must have at least `window_bytes`.
-  std::shared_ptr<memory_source> staging;
-  /// Bytes lent at a time by direct I/O; a multiple of 4096, at least 512 KiB. A shard keeps its
-  /// first value.
+  lent_memory staging = lent_memory::none;
+  /// Staging memory that callers lend for each window of direct I/O; a multiple of 4096, at least
+  /// 512 KiB. A shard keeps its first value.
   std::uint64_t window_bytes = 8u << 20;
-  /// The most windows that wait for staging memory at once. One more is answered `busy`.
-  std::uint32_t waiting_max = 16384;
   /// For tests: observes the order in which bytes become persistent.
   std::shared_ptr<pmem::persist_observer> observer;
 };

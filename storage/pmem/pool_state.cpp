@@ -21,7 +21,7 @@ write_back write_back_of(pool_medium medium) {
 }
 
 bool wants_direct_io(const pool_options& options, const pool_file& file) {
-  return file.medium == pool_medium::file && options.staging &&
+  return file.medium == pool_medium::file && options.staging != lent_memory::none &&
     options.data_path != file_path::mapped && knows_direct_io(file);
 }
 
@@ -46,8 +46,6 @@ pool_state::pool_state(pool_options settings, pool_file opened, std::unique_ptr<
     return;
   if (auto handle = io::open_file(file.path, O_RDWR | O_DIRECT))
     direct_file = std::move(*handle);
-  staging =
-    std::make_unique<io::staging_queue>(options.staging, options.waiting_max, "pool " + file.path);
 }
 
 pool_state::~pool_state() { stop(); }
@@ -133,8 +131,6 @@ void pool_state::stop() {
     guard.unlock();
     io::join_or_detach(thread);
   }
-  if (staging)
-    staging->stop();
   pool.stop();
   preparer.stop();
 }

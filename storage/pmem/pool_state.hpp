@@ -4,7 +4,6 @@
 
 #include <millrace/storage/gate.hpp>
 #include <millrace/storage/io/io_pool.hpp>
-#include <millrace/storage/io/staging_queue.hpp>
 #include <millrace/storage/pmem/index_reader.hpp>
 #include <millrace/storage/pmem/medium/heap.hpp>
 #include <millrace/storage/pmem/medium/pool_file.hpp>
@@ -88,7 +87,6 @@ struct pool_state : std::enable_shared_from_this<pool_state> {
   std::atomic<bool> stopping = false;
   io::io_pool pool;
   io::io_pool preparer; // for background work of `make_ready`
-  std::unique_ptr<io::staging_queue> staging;
 
   std::mutex repack_mutex; // guards `repacking` and its thread
   bool repacking = false;

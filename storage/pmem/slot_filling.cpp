@@ -45,17 +45,13 @@ namespace {
 class lent_version final : public pending_version {
 public:
   explicit lent_version(std::shared_ptr<slot_filling> f) : filling_(std::move(f)) {}
-  // A slot that is publishing belongs to the pool, one of whose threads may be releasing it.
-  ~lent_version() override {
-    if (!filling_->publishing())
-      filling_->data().abandon();
-  }
 
   std::uint32_t window_count() const noexcept override { return windows_; }
-  void acquire(std::uint32_t index, completion<window> done) override {
+  std::uint64_t window_bytes() const noexcept override { return window_bytes_; }
+  void acquire(std::uint32_t index, memory_block staging, completion<window> done) override {
     if (filling_->publishing())
       return done(fail(misused()));
-    filling_->data().acquire(index, std::move(done));
+    filling_->data().acquire(index, std::move(staging), std::move(done));
   }
   void commit(std::uint32_t index, completion<void> done) override {
     if (filling_->publishing())
@@ -78,7 +74,8 @@ private:
   status misused() const { return filling_->within({errc::invalid_argument, "published already"}); }
 
   std::shared_ptr<slot_filling> filling_;
-  std::uint32_t windows_ = filling_->data().window_count();
+  const std::uint32_t windows_ = filling_->data().window_count();
+  const std::uint64_t window_bytes_ = filling_->data().window_bytes();
 };
 
 } // namespace

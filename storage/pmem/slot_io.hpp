@@ -16,11 +16,10 @@ class slot_writer {
 public:
   virtual ~slot_writer() = default;
   virtual std::uint32_t window_count() const noexcept = 0;
-  virtual void acquire(std::uint32_t index, completion<window> done) = 0;
+  virtual std::uint64_t window_bytes() const noexcept = 0;
+  virtual void acquire(std::uint32_t index, memory_block staging, completion<window> done) = 0;
   virtual void commit(std::uint32_t index, completion<void> done) = 0;
   virtual void written_back() {}
-  /// Tells that the caller no longer waits for windows.
-  virtual void abandon() {}
   /// Checks that all windows are committed and that none failed. Called once, before `persist`.
   [[nodiscard]] virtual status may_persist() const = 0;
   /// Makes every byte of the slot persistent.
@@ -34,7 +33,8 @@ class slot_reader {
 public:
   virtual ~slot_reader() = default;
   virtual std::vector<std::vector<wanted>> plan(const std::vector<wanted>& ranges) const = 0;
-  virtual void fetch(std::vector<wanted> ranges, completion<window> done) = 0;
+  virtual std::uint64_t window_bytes() const noexcept = 0;
+  virtual void fetch(std::vector<wanted> ranges, memory_block staging, completion<window> done) = 0;
 };
 
 std::unique_ptr<slot_reader> make_slot_reader(const leased_slot& slot);

@@ -16,7 +16,6 @@ using namespace io;
 engine::engine(rocksdb_bucket_options settings, bucket_files opened)
   : options(std::move(settings)), files(std::move(opened)), space(files.space),
     pool(options.io_threads, "the rocksdb bucket"),
-    staging(options.staging, options.waiting_max, "the rocksdb bucket"),
     commits(*files.db, *files.space, *files.reserve) {}
 
 status closed_status(const engine& e) {
@@ -228,7 +227,6 @@ status engine::leave_mark() {
 
 void engine::stop() {
   space->leases_free(false);
-  staging.stop();
   pool.stop();
   commits.stop();
   if (auto bad = leave_mark(); !bad.ok())

@@ -5,7 +5,6 @@
 #include <millrace/storage/gate.hpp>
 #include <millrace/storage/io/file_io.hpp>
 #include <millrace/storage/io/io_pool.hpp>
-#include <millrace/storage/io/staging_queue.hpp>
 #include <millrace/storage/layer_table.hpp>
 #include <millrace/storage/rocksdb/committer.hpp>
 #include <millrace/storage/rocksdb/index.hpp>
@@ -64,7 +63,6 @@ struct engine : std::enable_shared_from_this<engine> {
   std::atomic<std::uint64_t> evictions = 0;
   gate operations;
   io::io_pool pool;
-  io::staging_queue staging;
   committer commits;
 
   // Versions that the index may or may not have. Their space must not be used again.

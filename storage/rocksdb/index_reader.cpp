@@ -191,7 +191,7 @@ result<bucket_files> open_bucket_files(rocksdb_bucket_options& options) {
   }
   auto account = std::make_shared<space_account>(options.capacity_bytes);
   auto space = segment_store::open(
-    {segments, account, options.segment_bytes, options.direct_io, options.staging->contiguous(),
+    {segments, account, options.segment_bytes, options.direct_io, options.contiguous_staging,
      *reserve});
   if (!space)
     return fail(space.error());

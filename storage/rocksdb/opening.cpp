@@ -18,7 +18,7 @@ struct opening final : io::staged_reader {
   io::packing packing;
   std::string stream; // an inlined model's bytes
 
-  io::staging_queue& staging() const override { return home->staging; }
+  std::uint64_t window_bytes() const override { return home->options.window_bytes; }
 
 protected:
   result<gate::ticket> enter() const override {
@@ -30,7 +30,6 @@ protected:
   const std::string& model_name() const override { return record->model.spec.name; }
   const std::vector<std::uint64_t>& tensor_bytes() const override { return sizes; }
   const io::packing& packed() const override { return packing; }
-  std::uint64_t window_bytes() const override { return home->options.window_bytes; }
   io::io_pool& pool() const override { return home->pool; }
   jobs read_jobs(const std::vector<io::read_run>& runs, std::byte* data) override;
 
@@ -61,23 +60,19 @@ io::staged_reader::jobs opening::read_jobs(const std::vector<io::read_run>& runs
 class rocksdb_opened_model final : public opened_model {
 public:
   explicit rocksdb_opened_model(std::shared_ptr<opening> open) : open_(std::move(open)) {}
-  ~rocksdb_opened_model() override {
-    asker_.reset();
-    open_->staging().nudge();
-  }
 
   const model_record& record() const noexcept override { return open_->record->model; }
 
   std::vector<std::vector<wanted>> plan(const std::vector<wanted>& ranges) const override {
     return open_->plan(ranges);
   }
-  void fetch(std::vector<wanted> ranges, completion<window> done) override {
-    open_->fetch(std::move(ranges), asker_, std::move(done));
+  std::uint64_t window_bytes() const noexcept override { return open_->window_bytes(); }
+  void fetch(std::vector<wanted> ranges, memory_block staging, completion<window> done) override {
+    open_->fetch(std::move(ranges), std::move(staging), std::move(done));
   }
 
 private:
   std::shared_ptr<opening> open_;
-  std::shared_ptr<void> asker_ = std::make_shared<char>();
 };
 
 /// Reads the record and the stream. Returns false when the index has another version: a change is

@@ -187,9 +187,6 @@ status check_options(const rocksdb_bucket_options& options) {
     return wrong(fmt::format(
       "window_bytes is {}, and must be a multiple of 4096, at least {}", options.window_bytes,
       window_bytes_min));
-  if (!options.staging || options.staging->capacity_bytes() < options.window_bytes)
-    return wrong(
-      fmt::format("its staging memory must have at least window_bytes, {}", options.window_bytes));
   if (options.inline_max_bytes > options.window_bytes)
     return wrong("inline_max_bytes is larger than window_bytes");
   if (options.io_threads == 0 || options.io_threads > 64)
@@ -235,7 +232,7 @@ result<std::shared_ptr<bucket>> open_rocksdb_bucket(rocksdb_bucket_options optio
 
 result<std::shared_ptr<bucket>> open_rocksdb_bucket(
   rocksdb_bucket_options options, std::shared_ptr<memory_source> staging) {
-  options.staging = std::move(staging);
+  options.contiguous_staging = staging && staging->contiguous();
   return open_rocksdb_bucket(std::move(options));
 }
 

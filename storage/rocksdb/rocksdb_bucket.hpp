@@ -17,7 +17,7 @@ namespace millrace::storage {
 /// `unsupported_version`, `permission_denied`, `busy` when a live process has it
 /// open, `corrupt_data`. A bucket that exists is never made anew.
 result<std::shared_ptr<bucket>> open_rocksdb_bucket(rocksdb_bucket_options options);
-/// Opens the bucket with `staging` as `options.staging`.
+/// Opens the bucket for callers that lend parts of `staging`.
 result<std::shared_ptr<bucket>> open_rocksdb_bucket(
   rocksdb_bucket_options options, std::shared_ptr<memory_source> staging);
 

@@ -16,15 +16,15 @@ struct rocksdb_bucket_options {
   std::string path;
   /// False: the directory must have a bucket. A disk that is not mounted is then an error.
   bool create_if_missing = true;
-  /// Lends the windows; it must have at least `window_bytes`. Others may use it, too.
-  std::shared_ptr<memory_source> staging;
   /// The most bytes that models may take, with padding. 0: what the file system has at opening.
   std::uint64_t capacity_bytes = 1u << 30;
   when_full full = when_full::refuse;
   /// Threads that read and write; 1 to 64.
   std::uint32_t io_threads = 4;
-  /// Bytes lent at a time; a multiple of 4096, at least 512 KiB.
+  /// Staging memory that callers lend for each window; a multiple of 4096, at least 512 KiB.
   std::uint64_t window_bytes = 8u << 20;
+  /// The memory that callers lend is contiguous, see `memory_source`.
+  bool contiguous_staging = false;
   /// Models up to this size are stored in the index; at most `window_bytes`.
   std::uint64_t inline_max_bytes = 64u << 10;
   /// Size of new segment files.
@@ -32,8 +32,6 @@ struct rocksdb_bucket_options {
   /// Space of the file system that is kept for the index, so that models can be erased from a full
   /// one. Segment files leave as much again free.
   std::uint64_t index_reserve_bytes = 64u << 20;
-  /// Windows that may wait for staging memory at once; one more is answered `busy`.
-  std::uint32_t waiting_max = 16384;
   /// False: through the page cache, as on file systems without direct I/O.
   bool direct_io = true;
 };

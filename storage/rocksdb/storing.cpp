@@ -36,7 +36,6 @@ struct storing final : io::staged_writer {
 
 protected:
   const io::packing& packed() const override { return packing; }
-  io::staging_queue& staging() const override { return home->staging; }
   io::io_pool& pool() const override { return home->pool; }
   jobs write_jobs(std::uint32_t index, const std::byte* data) override;
 
@@ -151,20 +150,15 @@ void storing::published(const record_ptr& record) {
   ticket.reset();
 }
 
-/// The reservation that the caller holds. Destroying it abandons the version and ends the waits for
-/// windows.
+/// The reservation that the caller holds. Destroying it abandons the version.
 class rocksdb_reservation final : public reservation {
 public:
   explicit rocksdb_reservation(std::shared_ptr<storing> pending) : pending_(std::move(pending)) {}
 
-  ~rocksdb_reservation() override {
-    asker_.reset();
-    pending_->home->staging.nudge();
-  }
-
   std::uint32_t window_count() const noexcept override { return pending_->window_count(); }
-  void acquire(std::uint32_t index, completion<window> done) override {
-    pending_->acquire(index, asker_, std::move(done));
+  std::uint64_t window_bytes() const noexcept override { return pending_->window_bytes(); }
+  void acquire(std::uint32_t index, memory_block staging, completion<window> done) override {
+    pending_->acquire(index, std::move(staging), std::move(done));
   }
   void commit(std::uint32_t index, completion<void> done) override {
     pending_->commit(index, std::move(done));
@@ -175,7 +169,6 @@ public:
 
 private:
   std::shared_ptr<storing> pending_;
-  std::shared_ptr<void> asker_ = std::make_shared<char>();
 };
 
 } // namespace

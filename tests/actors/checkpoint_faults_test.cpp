@@ -59,7 +59,7 @@ public:
     deps.name = "pool";
     deps.store = store_;
     deps.fabric = world_.fabric;
-    deps.blocks = blocks_;
+    deps.snapshots = {blocks_, digest_block_bytes};
     deps.limits.saves_queued_max = static_cast<std::uint32_t>(dice_.between(1, 3));
     deps.limits.restores_max = static_cast<std::uint32_t>(dice_.between(1, 3));
     deps.limits.windows_max = static_cast<std::uint32_t>(dice_.between(1, 4));
@@ -348,7 +348,8 @@ private:
     world_.demand_drivers_rest();
     std::vector<memory_block> blocks;
     for (std::uint32_t i = 0; i < blocks_count_; ++i)
-      blocks_->lease({}, [&](result<memory_block> b) { blocks.push_back(std::move(*b)); });
+      blocks_->ask(
+        {}, digest_block_bytes, [&](result<memory_block> b) { blocks.push_back(std::move(*b)); });
     demand(blocks.size() == blocks_count_, "no staging block stays lent");
   }
 
@@ -356,10 +357,9 @@ private:
   dice dice_;
   bool ended_ = false; // the provider
   std::shared_ptr<fake_checkpoint_store> store_ = std::make_shared<fake_checkpoint_store>();
-  heap_memory_source staging_{blocks_max * digest_block_bytes};
   std::uint32_t blocks_count_ = static_cast<std::uint32_t>(dice_.between(1, blocks_max));
-  std::shared_ptr<staging_blocks> blocks_ =
-    staging_blocks::make(staging_, digest_block_bytes, blocks_count_).value();
+  std::shared_ptr<staging_lender> blocks_ = std::make_shared<staging_lender>(
+    std::make_shared<heap_memory_source>(blocks_count_ * digest_block_bytes));
   local_checkpoint_manager manager_;
   std::vector<known_model> models_;
 };

@@ -41,7 +41,8 @@ struct checkpoint_fixture : actor_fixture {
 
   std::shared_ptr<checkpoint_fabric> fabric = std::make_shared<checkpoint_fabric>();
   std::shared_ptr<fake_checkpoint_store> store = std::make_shared<fake_checkpoint_store>();
-  heap_memory_source memory{16 << 20};
+  std::shared_ptr<heap_memory_source> memory =
+    std::make_shared<heap_memory_source>(4 * block_bytes);
   actors::checkpoint_manager_deps deps;
   actors::local_checkpoint_manager manager;
   actors::asker trainer = process_of("user 1");
@@ -52,7 +53,7 @@ struct checkpoint_fixture : actor_fixture {
     deps.store = store;
     deps.fabric = fabric;
     // One process gets two of them.
-    deps.blocks = actors::staging_blocks::make(memory, block_bytes, 4).value();
+    deps.snapshots = {std::make_shared<actors::staging_lender>(memory), block_bytes};
     deps.limits.saves_queued_max = 1;
     restart();
   }

@@ -6,6 +6,7 @@
 #include <millrace/tests/support/fault_world.hpp>
 #include <millrace/tests/support/heap_memory_source.hpp>
 #include <millrace/tests/support/held_completion.hpp>
+#include <millrace/tests/support/staged_bucket.hpp>
 
 #include <boost/test/unit_test.hpp>
 
@@ -58,8 +59,11 @@ public:
     deps.limits.stores_max = static_cast<std::uint32_t>(dice_.between(1, 4));
     deps.limits.loads_max = static_cast<std::uint32_t>(dice_.between(1, 4));
     deps.limits.queued_max = static_cast<std::uint32_t>(dice_.between(1, 8));
-    if (dice_.percent(50))
-      deps.windows = {std::make_shared<shared_places>(dice_.between(1, 4)), 1};
+    if (dice_.percent(50)) {
+      deps.bucket = std::make_shared<staged_bucket>(bucket_, 4096);
+      deps.staging = std::make_shared<staging_lender>(
+        std::make_shared<heap_memory_source>(4096 * dice_.between(1, 4)));
+    }
     if (dice_.percent(50))
       deps.limits.progress_timeout_ms = static_cast<std::uint32_t>(dice_.between(50, 1000));
     store_ = spawn_tensor_store(world_.system, deps);

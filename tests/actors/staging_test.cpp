@@ -1,10 +1,11 @@
 // Staging memory that several processes use: shares, turns, and what comes back.
-#include <millrace/actors/staging/shared_places.hpp>
-#include <millrace/actors/staging/staging_blocks.hpp>
+#include <millrace/actors/staging/staging_lender.hpp>
 #include <millrace/tests/support/heap_memory_source.hpp>
+#include <millrace/tests/support/held_completion.hpp>
 
 #include <boost/test/unit_test.hpp>
 
+#include <algorithm>
 #include <set>
 #include <utility>
 #include <vector>
@@ -16,11 +17,39 @@ namespace {
 
 party someone(const std::string& owner = "user 1") { return {owner, random_id<peer_id>()}; }
 
+/// A range of memory that lends what is free in pieces.
+class pieces_source final : public memory_source {
+public:
+  explicit pieces_source(std::uint64_t pages) : free_(pages, true) {}
+
+  result<memory_block> allocate(std::uint64_t size_bytes, std::size_t) override {
+    auto pages = size_bytes / 4096;
+    for (std::size_t at = 0; at + pages <= free_.size(); ++at) {
+      auto from = free_.begin() + static_cast<std::ptrdiff_t>(at);
+      if (std::find(from, from + static_cast<std::ptrdiff_t>(pages), false) != from + pages)
+        continue;
+      std::fill_n(from, pages, false);
+      std::shared_ptr<void> owner{base_ + at * 4096, [this, at, pages](void*) {
+                                    std::fill_n(free_.begin() + at, pages, true);
+                                  }};
+      return memory_block{base_ + at * 4096, size_bytes, std::move(owner)};
+    }
+    return fail(errc::no_space, "in pieces");
+  }
+  bool contiguous() const noexcept override { return false; }
+  std::uint64_t capacity_bytes() const noexcept override { return free_.size() * 4096; }
+  std::uint64_t used_bytes() const noexcept override { return 0; }
+
+private:
+  std::byte* base_ = reinterpret_cast<std::byte*>(1ull << 40); // nobody touches it
+  std::vector<bool> free_;
+};
+
 struct fixture {
   static constexpr std::uint32_t count = 8;
 
-  testing::heap_memory_source memory{1 << 20};
-  std::shared_ptr<staging_blocks> blocks = staging_blocks::make(memory, 4096, count).value();
+  std::shared_ptr<staging_lender> blocks =
+    std::make_shared<staging_lender>(std::make_shared<testing::heap_memory_source>(count * 4096));
   std::vector<memory_block> lent;
 
   // A block that comes back goes to the next request, which may stand in `lent` again.
@@ -29,10 +58,13 @@ struct fixture {
       give_back(lent.size() - 1);
   }
 
-  std::size_t lease(const party& who, int times) {
+  std::size_t ask(const party& who, int times, std::uint64_t bytes = 4096) {
     auto before = lent.size();
     for (int i = 0; i < times; ++i)
-      blocks->lease(who, [this](result<memory_block> b) { lent.push_back(*b); });
+      blocks->ask(who, bytes, [this](result<memory_block> b) {
+        BOOST_REQUIRE_MESSAGE(b, testing::why(b));
+        lent.push_back(std::move(*b));
+      });
     return lent.size() - before;
   }
 
@@ -48,44 +80,61 @@ struct fixture {
 BOOST_FIXTURE_TEST_SUITE(staging_memory, fixture)
 
 BOOST_AUTO_TEST_CASE(a_process_that_keeps_its_blocks_leaves_blocks_to_others) {
-  BOOST_TEST(lease(someone(), 20) == 4u);
-  BOOST_TEST(lease(someone(), 20) == 2u);
-  BOOST_TEST(lease(someone(), 1) == 1u);
+  BOOST_TEST(ask(someone(), 20) == 4u);
+  BOOST_TEST(ask(someone(), 20) == 2u);
+  BOOST_TEST(ask(someone(), 1) == 1u);
 }
 
 BOOST_AUTO_TEST_CASE(this_process_may_have_all_blocks_and_each_is_lent_once) {
-  BOOST_TEST(lease({}, 20) == count);
+  BOOST_TEST(ask({}, 20) == count);
   std::set<std::byte*> distinct;
   for (auto& b : lent)
     distinct.insert(b.data);
   BOOST_TEST(distinct.size() == count);
-  auto taken = lent[0].data;
   give_back(0);
   // It went to the next request.
   BOOST_TEST(lent.size() == count);
-  BOOST_TEST(lent.back().data == taken);
 }
 
 BOOST_AUTO_TEST_CASE(blocks_that_come_back_go_round) {
   auto a = someone(), b = someone();
-  lease(a, 20);
-  BOOST_TEST(lease(b, 20) == 2u);
+  ask(a, 20);
+  BOOST_TEST(ask(b, 20) == 2u);
   // One of `a` comes back: `b` has fewer.
   give_back(0);
   BOOST_TEST(lent.size() == 6u);
 }
 
-BOOST_AUTO_TEST_CASE(more_places_than_there_are_means_all_of_them) {
-  auto places = std::make_shared<shared_places>(4);
-  std::vector<std::shared_ptr<void>> held;
-  auto keep = [&](result<std::shared_ptr<void>> place) { held.push_back(*place); };
-  places->ask(someone(), 100, keep);
-  BOOST_TEST(held.size() == 1u);
-  places->ask(someone(), 100, keep);
-  BOOST_TEST(held.size() == 1u);
-  auto first = std::exchange(held, {});
-  first.clear();
-  BOOST_TEST(held.size() == 1u);
+BOOST_AUTO_TEST_CASE(a_block_that_nobody_wants_any_more_goes_to_the_next) {
+  auto reached = 0;
+  ask({}, count);
+  blocks->ask({}, 4096, [](const result<memory_block>&) {});
+  blocks->ask({}, 4096, [&](const result<memory_block>&) { ++reached; });
+  give_back(0);
+  BOOST_TEST(reached == 1);
+}
+
+BOOST_AUTO_TEST_CASE(more_than_there_is_is_refused_at_once) {
+  result<memory_block> got;
+  blocks->ask(someone(), (count + 1) * 4096, [&](result<memory_block> b) { got = std::move(b); });
+  BOOST_REQUIRE(!got);
+  BOOST_TEST((got.error().code() == errc::no_space));
+  BOOST_TEST(got.error().detail().find("36864") != std::string::npos);
+}
+
+// Small blocks that come and go would otherwise keep a large one waiting for ever.
+BOOST_AUTO_TEST_CASE(who_waits_for_a_large_block_gets_it_before_those_that_come_later) {
+  blocks = std::make_shared<staging_lender>(std::make_shared<pieces_source>(count));
+  ask({}, count);
+  BOOST_TEST(ask({}, 1, 2 * 4096) == 0u);
+  give_back(6);
+  give_back(4);
+  // Two pages are free, but not side by side.
+  BOOST_TEST(ask(someone(), 1) == 0u);
+  give_back(4);
+  BOOST_REQUIRE(lent.size() == 7u);
+  BOOST_TEST(lent[lent.size() - 2].size_bytes == 2u * 4096);
+  BOOST_TEST(lent.back().size_bytes == 4096u);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -4,6 +4,7 @@
 #include <millrace/storage/memory/memory_bucket.hpp>
 #include <millrace/tests/support/actor_fixture.hpp>
 #include <millrace/tests/support/fake_fabric.hpp>
+#include <millrace/tests/support/staged_bucket.hpp>
 
 #include <boost/test/unit_test.hpp>
 #include <sys/mman.h>
@@ -73,7 +74,7 @@ public:
 struct fixture : actor_fixture {
   std::shared_ptr<fake_fabric> fabric = std::make_shared<fake_fabric>();
   tensor_store_limits limits{{}, 2, 2, 1};
-  window_places windows;
+  std::shared_ptr<staging_lender> staging; // null: windows need none
   std::shared_ptr<storage::bucket> bucket =
     storage::open_memory_bucket({capacity}, std::make_shared<heap_memory_source>(capacity)).value();
   tensor_store_actor store;
@@ -83,7 +84,9 @@ struct fixture : actor_fixture {
   /// An actor of the bucket as it is now.
   void restart() {
     stop();
-    tensor_store_deps deps{"p", "default", bucket, fabric, limits, windows};
+    tensor_store_deps deps{"p", "default", bucket, fabric, limits, staging};
+    if (staging)
+      deps.bucket = std::make_shared<staged_bucket>(bucket, 4096);
     store = spawn_tensor_store(system, deps);
     sched.run();
   }
@@ -231,7 +234,7 @@ BOOST_AUTO_TEST_CASE(a_share_of_the_queue_that_is_full_is_named) {
 
 BOOST_AUTO_TEST_CASE(staging_memory_is_shared_by_processes) {
   limits.stores_max = 64;
-  windows = {std::make_shared<shared_places>(4), 1};
+  staging = std::make_shared<staging_lender>(std::make_shared<heap_memory_source>(4 * 4096));
   restart();
   auto greedy = process_of("user 1");
   for (int i = 0; i < 10; ++i)
@@ -444,7 +447,7 @@ BOOST_AUTO_TEST_CASE(bytes_that_changed_at_rest_are_never_returned_as_good) {
   // Flip one bit where the model rests.
   bucket->open("m", 0, [](result<std::shared_ptr<storage::opened_model>> model) {
     (*model)->fetch(
-      {{0, 0, 100}}, [](result<storage::window> w) { w->pieces[0].data[50] ^= std::byte{1}; });
+      {{0, 0, 100}}, {}, [](result<storage::window> w) { w->pieces[0].data[50] ^= std::byte{1}; });
   });
   load_request l;
   l.model = "m";

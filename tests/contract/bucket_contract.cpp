@@ -142,11 +142,9 @@ void publishing_needs_every_window(const bucket_factory& factory) {
   CHECK_CODE(
     await<void>([&](auto done) { (*room)->commit(0, std::move(done)); }), invalid_argument);
   auto beyond = (*room)->window_count();
-  CHECK_CODE(
-    await<window>([&](auto done) { (*room)->acquire(beyond, std::move(done)); }), invalid_argument);
+  CHECK_CODE(acquire(**room, beyond), invalid_argument);
   CHECK_OK(fill_windows(**room, 1));
-  CHECK_CODE(
-    await<window>([&](auto done) { (*room)->acquire(0, std::move(done)); }), invalid_argument);
+  CHECK_CODE(acquire(**room, 0), invalid_argument);
   CHECK_CODE(
     await<std::uint64_t>([&](auto done) {
       (*room)->publish({1, 2}, std::move(done));
@@ -165,7 +163,7 @@ void pieces_are_aligned_and_cut_at_digest_blocks(const bucket_factory& factory) 
     BOOST_TEST((*room)->window_count() == 1u);
   std::uint64_t sum = 0;
   for (std::uint32_t i = 0; i < (*room)->window_count(); ++i) {
-    auto lent = await<window>([&](auto done) { (*room)->acquire(i, std::move(done)); });
+    auto lent = acquire(**room, i);
     BOOST_REQUIRE(lent);
     BOOST_TEST(lent->index == i);
     for (auto& p : lent->pieces) {
@@ -190,7 +188,10 @@ void a_hold_outlives_an_abandoned_reservation(const bucket_factory& factory) {
   world w{factory};
   auto room = reserve(*w.subject, spec_of("m", {mib}));
   BOOST_REQUIRE(room);
-  auto lent = await<window>([&](auto done) { (*room)->acquire(0, std::move(done)); });
+  auto needs = (*room)->window_bytes();
+  auto staging = needs == 0 ? memory_block{} : *w.memory->allocate(needs, 4096);
+  auto lent = await<window>(
+    [&](auto done) { (*room)->acquire(0, std::exchange(staging, {}), std::move(done)); });
   BOOST_REQUIRE(lent);
   room->reset();
   // With an in-place bucket, the memory is the bucket's own space, which may lie elsewhere.
@@ -274,8 +275,7 @@ void ranges_of_digest_blocks_are_read_alone(const bucket_factory& factory) {
          {1, 0, 71},
          {0, 6 * block, 0},
          {2, 0, ~0ull / block * block}})
-    CHECK_CODE(
-      await<window>([&](auto done) { (*model)->fetch({bad}, std::move(done)); }), invalid_argument);
+    CHECK_CODE(fetch(**model, {bad}), invalid_argument);
 }
 
 // A range requested twice arrives twice, and ranges that touch arrive apart: the caller has a place

@@ -30,7 +30,6 @@ std::shared_ptr<bucket> open_rocksdb(
   auto directory = std::make_shared<scratch_directory>();
   rocksdb_bucket_options options;
   options.path = directory->path();
-  options.staging = s.memory;
   options.capacity_bytes = s.capacity_bytes;
   options.full = s.full;
   options.io_threads = 2;
@@ -53,7 +52,7 @@ bucket_factory pool_of(pool_way way) {
     options.models_full = s.full;
     options.populate = false;
     if (way == pool_way::direct_file)
-      options.staging = s.memory;
+      options.staging = lent_memory::pages;
     auto owner = open_pool(std::move(options));
     BOOST_REQUIRE_MESSAGE(owner, why(owner));
     auto subject = (*owner)->models();

@@ -13,7 +13,6 @@ namespace millrace::testing {
 inline result<std::shared_ptr<storage::bucket>> open_crash_bucket(const std::string& path) {
   storage::rocksdb_bucket_options options;
   options.path = path;
-  options.staging = std::make_shared<heap_memory_source>(4u << 20);
   options.capacity_bytes = 64u << 20;
   options.io_threads = 2;
   options.window_bytes = 512u << 10;

@@ -19,7 +19,6 @@ inline storage::pool_options small_pool(const std::string& path, std::uint64_t c
   options.capacity_bytes = capacity_bytes;
   options.create_if_missing = true;
   options.populate = false;
-  options.staging = std::make_shared<heap_memory_source>(4u << 20);
   options.window_bytes = 512u << 10;
   return options;
 }

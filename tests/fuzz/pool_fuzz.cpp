@@ -34,7 +34,7 @@ void store(bucket& models, const std::string& name, std::uint64_t size_bytes) {
   MILLRACE_ASSERT(room);
   for (std::uint32_t i = 0; i < (*room)->window_count(); ++i) {
     MILLRACE_ASSERT(
-      await<window>(deadline, [&](auto done) { (*room)->acquire(i, std::move(done)); }));
+      await<window>(deadline, [&](auto done) { (*room)->acquire(i, {}, std::move(done)); }));
     MILLRACE_ASSERT(await<void>(deadline, [&](auto done) { (*room)->commit(i, std::move(done)); }));
   }
   MILLRACE_ASSERT(

@@ -632,7 +632,6 @@ BOOST_AUTO_TEST_CASE(models_of_older_builds_are_found_wherever_they_are) {
   auto keep = [&](const char* rests, const std::vector<std::pair<int, std::uint64_t>>& models) {
     storage::rocksdb_bucket_options options;
     options.path = c.dir.path() + "/" + rests;
-    options.staging = std::make_shared<heap_memory_source>(16u << 20);
     auto bucket = storage::open_rocksdb_bucket(options);
     BOOST_TEST_REQUIRE(bucket.has_value(), why(bucket));
     for (auto& [i, bytes] : models)

@@ -38,7 +38,6 @@ struct bucket_on_small_disk {
   rocksdb_bucket_options options() const {
     rocksdb_bucket_options chosen;
     chosen.path = disk.path() + "/bucket";
-    chosen.staging = staging;
     chosen.capacity_bytes = 4096 * mib; // beyond the disk
     chosen.io_threads = 2;
     chosen.window_bytes = mib;
@@ -57,7 +56,6 @@ struct bucket_on_small_disk {
 
 private:
   std::uint64_t reserve_bytes_;
-  std::shared_ptr<heap_memory_source> staging = std::make_shared<heap_memory_source>(4 * mib);
 };
 
 // Stores models until one is refused. Returns how many are stored.
@@ -91,7 +89,6 @@ BOOST_AUTO_TEST_CASE(a_pool_needs_no_further_space_and_one_that_does_not_fit_lea
   pool_options options;
   options.path = disk.path() + "/pool";
   options.capacity_bytes = 64 * mib;
-  options.staging = std::make_shared<heap_memory_source>(16 * mib);
   auto created = create_pool(options);
   BOOST_REQUIRE_MESSAGE(created, why(created));
   disk.fill();
@@ -255,7 +252,6 @@ BOOST_AUTO_TEST_CASE(a_pool_with_holes_is_filled_when_it_opens_or_refused) {
   pool_options options;
   options.path = disk.path() + "/pool";
   options.capacity_bytes = 64 * mib;
-  options.staging = std::make_shared<heap_memory_source>(16 * mib);
   BOOST_REQUIRE(create_pool(options));
   constexpr std::uint64_t unused_at = 32 * mib; // of a pool without models
   punch(options.path, unused_at, 16 * mib);

@@ -21,7 +21,6 @@ namespace fs = std::filesystem;
 rocksdb_bucket_options options_at(const std::string& path) {
   rocksdb_bucket_options options;
   options.path = path;
-  options.staging = std::make_shared<heap_memory_source>(4u << 20);
   options.capacity_bytes = 64u << 20;
   options.window_bytes = 1u << 20;
   options.segment_bytes = 4u << 20;

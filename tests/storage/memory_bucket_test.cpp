@@ -16,7 +16,7 @@ namespace {
 window window_of(bucket& subject, const std::vector<std::uint64_t>& sizes) {
   auto room = reserve(subject, spec_of("m", sizes));
   BOOST_REQUIRE_MESSAGE(room, why(room));
-  return *await<window>([&](auto done) { (*room)->acquire(0, std::move(done)); });
+  return *acquire(**room, 0);
 }
 
 } // namespace

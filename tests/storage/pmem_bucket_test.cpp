@@ -193,9 +193,7 @@ BOOST_DATA_TEST_CASE(repack_moves_models_but_none_that_is_read, ways, way) {
     BOOST_REQUIRE(erase(*w.models, "m" + std::to_string(i)).ok());
   auto reader = open(*w.models, "m4");
   BOOST_REQUIRE(reader);
-  auto held = await<window>([&](auto done) {
-    (*reader)->fetch({{0, 0, digest_block_bytes}}, done);
-  });
+  auto held = fetch(**reader, {{0, 0, digest_block_bytes}});
   BOOST_REQUIRE(held);
   auto report = repack(*w.checkpoints);
   BOOST_REQUIRE_MESSAGE(report, why(report));
@@ -233,9 +231,7 @@ BOOST_AUTO_TEST_CASE(checking_finds_changed_bytes_of_a_model) {
   w.store_or_fail("net", mib, 1);
   std::uint64_t at = 0;
   {
-    auto lent = await<window>([&](auto done) {
-      (*open(*w.models, "net"))->fetch({{1, 0, 300}}, std::move(done));
-    });
+    auto lent = fetch(**open(*w.models, "net"), {{1, 0, 300}});
     BOOST_REQUIRE(lent);
     at = static_cast<std::uint64_t>(lent->pieces.at(0).data - w.owner->mappings().at(0).data);
   }

@@ -175,7 +175,7 @@ BOOST_AUTO_TEST_CASE(a_slot_whose_window_a_lost_peer_may_still_hold_is_not_fille
   {
     auto pending = begin(*w.store, "a", 0, 2);
     BOOST_REQUIRE(pending);
-    auto lent = await<window>([&](auto done) { (*pending)->acquire(0, std::move(done)); });
+    auto lent = acquire(**pending, 0);
     BOOST_REQUIRE(lent);
     hold = lent->hold;
   }

@@ -232,7 +232,7 @@ BOOST_AUTO_TEST_CASE(windows_lie_in_the_mapping_that_is_offered) {
   auto store = opened->checkpoints();
   auto version = open_version(*store, "a model", 0);
   BOOST_REQUIRE(version);
-  auto lent = await<window>([&](auto done) { (*version)->fetch({{0, 0, mib}}, std::move(done)); });
+  auto lent = fetch(**version, {{0, 0, mib}});
   BOOST_REQUIRE(lent);
   auto mapped = opened->mappings()[0];
   BOOST_REQUIRE(lent->pieces.size() == 1u);
@@ -413,9 +413,7 @@ BOOST_AUTO_TEST_CASE(checking_finds_changed_bytes_and_changes_nothing) {
     auto opened = f.open_or_fail();
     auto version = open_version(*opened->checkpoints(), "a model", 0);
     BOOST_REQUIRE(version);
-    auto lent = await<window>([&](auto done) {
-      (*version)->fetch({{1, 0, 300}}, std::move(done));
-    });
+    auto lent = fetch(**version, {{1, 0, 300}});
     BOOST_REQUIRE(lent);
     data = static_cast<std::uint64_t>(lent->pieces[0].data - opened->mappings()[0].data);
   }

@@ -34,7 +34,6 @@ struct world {
   rocksdb_bucket_options options() const {
     rocksdb_bucket_options chosen;
     chosen.path = directory.path() + "/bucket";
-    chosen.staging = staging;
     chosen.capacity_bytes = 64 * mib;
     chosen.io_threads = 2;
     chosen.window_bytes = mib;
@@ -61,7 +60,6 @@ struct world {
   }
 
   scratch_directory directory;
-  std::shared_ptr<heap_memory_source> staging = std::make_shared<heap_memory_source>(4 * mib);
 };
 
 void write_key(const std::string& path, std::string key, std::optional<std::string> value) {
@@ -543,9 +541,7 @@ BOOST_AUTO_TEST_CASE(options_that_make_no_sense_are_refused) {
     auto subject = open_rocksdb_bucket(options);
     return subject ? errc::ok : subject.error().code();
   };
-  BOOST_TEST((refusal([](auto& o) { o.staging = nullptr; }) == errc::invalid_argument));
   BOOST_TEST((refusal([](auto& o) { o.window_bytes = 100 * kib; }) == errc::invalid_argument));
-  BOOST_TEST((refusal([](auto& o) { o.window_bytes = 8 * mib; }) == errc::invalid_argument));
   BOOST_TEST((refusal([](auto& o) { o.io_threads = 0; }) == errc::invalid_argument));
   BOOST_TEST((refusal([](auto& o) { o.path = ""; }) == errc::invalid_argument));
   BOOST_TEST((refusal([](auto&) {}) == errc::ok));
@@ -595,46 +591,21 @@ BOOST_AUTO_TEST_CASE(space_of_erased_models_goes_back_to_the_disk_at_open) {
   BOOST_TEST(w.segments_bytes() <= 4 * mib);
 }
 
-// Staging.
-
-BOOST_AUTO_TEST_CASE(windows_wait_for_staging_memory_in_turn) {
-  world w; // staging for four windows
-  auto subject = w.open_or_fail();
-  auto room = reserve(*subject, spec_of("m", {8 * mib}));
-  BOOST_REQUIRE(room);
-  BOOST_TEST((*room)->window_count() == 8u);
-  std::vector<held_completion<window>> lent((*room)->window_count());
-  for (std::uint32_t i = 0; i < lent.size(); ++i)
-    (*room)->acquire(i, lent[i].callback());
-  for (std::uint32_t i = 0; i < lent.size(); ++i) {
-    auto w = lent[i].take();
-    BOOST_REQUIRE_MESSAGE(w, why(w));
-    for (auto& p : w->pieces)
-      fill(p.data, p.length, 5, p.tensor, p.tensor_offset);
-    w->hold.reset();
-    BOOST_REQUIRE(await<void>([&](auto done) { (*room)->commit(i, std::move(done)); }));
-  }
-  BOOST_REQUIRE(await<std::uint64_t>([&](auto done) { (*room)->publish({}, std::move(done)); }));
-  BOOST_TEST(check_ranges(**open(*subject, "m"), {{0, 0, 8 * mib}}, 5).ok());
-}
-
-BOOST_AUTO_TEST_CASE(an_abandoned_wait_ends) {
+BOOST_AUTO_TEST_CASE(a_window_needs_staging_memory_of_its_size_and_alignment) {
   world w;
   auto subject = w.open_or_fail();
   auto room = reserve(*subject, spec_of("m", {8 * mib}));
-  std::vector<held_completion<window>> lent((*room)->window_count());
-  for (std::uint32_t i = 0; i < lent.size(); ++i)
-    (*room)->acquire(i, lent[i].callback());
-  std::vector<window> held;
-  for (auto i = 0; i < 4; ++i)
-    held.push_back(*lent[i].take());
-  BOOST_TEST(!lent[4].ready());
-  room->reset();
-  for (auto i = 4; i < 8; ++i)
-    BOOST_TEST((lent[i].take().error().code() == errc::cancelled));
-  held.clear();
-  BOOST_TEST(settles_at(*subject, 0));
-  BOOST_REQUIRE(store(*subject, spec_of("m", {8 * mib}), 1));
+  BOOST_REQUIRE(room);
+  BOOST_TEST((*room)->window_bytes() == mib);
+  auto code = [&](memory_block lent) {
+    auto w = await<window>([&](auto done) { (*room)->acquire(0, lent, std::move(done)); });
+    return w ? errc::ok : w.error().code();
+  };
+  auto all = io::heap_block(2 * mib);
+  BOOST_TEST((code({}) == errc::invalid_argument));
+  BOOST_TEST((code({all.data, mib - 4096, all.owner}) == errc::invalid_argument));
+  BOOST_TEST((code({all.data + 64, mib, all.owner}) == errc::invalid_argument));
+  BOOST_TEST((code({all.data + mib, mib, all.owner}) == errc::ok));
 }
 
 BOOST_AUTO_TEST_CASE(a_bucket_may_be_dropped_by_its_own_completion) {

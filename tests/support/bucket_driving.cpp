@@ -4,6 +4,7 @@
 #include "held_completion.hpp"
 
 #include <millrace/core/digest.hpp>
+#include <millrace/storage/io/file_io.hpp>
 
 #include <algorithm>
 #include <cstring>
@@ -70,12 +71,31 @@ status erase(bucket& subject, std::string name) {
   return outcome ? status{} : outcome.error();
 }
 
+namespace {
+
+memory_block lent(std::uint64_t window_bytes) {
+  return window_bytes == 0 ? memory_block{} : io::heap_block(window_bytes);
+}
+
+} // namespace
+
+result<window> acquire(reservation& room, std::uint32_t index) {
+  return await<window>(
+    [&](auto done) { room.acquire(index, lent(room.window_bytes()), std::move(done)); });
+}
+
+result<window> fetch(opened_model& model, std::vector<wanted> ranges) {
+  return await<window>([&](auto done) {
+    model.fetch(std::move(ranges), lent(model.window_bytes()), std::move(done));
+  });
+}
+
 status fill_windows(reservation& room, std::uint64_t seed) {
   std::vector<std::uint32_t> order(room.window_count());
   std::iota(order.begin(), order.end(), 0u);
   std::shuffle(order.begin(), order.end(), std::mt19937_64{seed});
   for (auto index : order) {
-    auto lent = await<window>([&](auto done) { room.acquire(index, std::move(done)); });
+    auto lent = acquire(room, index);
     if (!lent)
       return lent.error();
     for (auto& p : lent->pieces)
@@ -171,7 +191,7 @@ private:
 status check_ranges(opened_model& model, const std::vector<wanted>& ranges, std::uint64_t seed) {
   range_checker checker{ranges, seed};
   for (auto& part : model.plan(ranges)) {
-    auto filled = await<window>([&](auto done) { model.fetch(part, std::move(done)); });
+    auto filled = fetch(model, part);
     if (!filled)
       return filled.error();
     for (auto& p : filled->pieces)

@@ -29,6 +29,10 @@ result<std::shared_ptr<storage::opened_model>> open(
   storage::bucket& subject, std::string name, std::uint64_t version = 0);
 status erase(storage::bucket& subject, std::string name);
 
+/// Lend heap memory for a window, as much as it needs, and wait for the window.
+result<storage::window> acquire(storage::reservation& room, std::uint32_t index);
+result<storage::window> fetch(storage::opened_model& model, std::vector<storage::wanted> ranges);
+
 /// Acquires, fills and commits every window, in an order that the seed determines.
 status fill_windows(storage::reservation& room, std::uint64_t seed);
 

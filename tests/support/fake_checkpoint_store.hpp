@@ -179,7 +179,8 @@ private:
     std::uint32_t window_count() const noexcept override {
       return static_cast<std::uint32_t>(windows_.size());
     }
-    void acquire(std::uint32_t index, completion<storage::window> done) override {
+    std::uint64_t window_bytes() const noexcept override { return 0; }
+    void acquire(std::uint32_t index, memory_block, completion<storage::window> done) override {
       done(storage::window{index, pieces_of(*slot_, tensors_, windows_[index]), use_});
     }
     void commit(std::uint32_t, completion<void> done) override { done({}); }
@@ -233,7 +234,9 @@ private:
           windows.back().push_back(range);
       return windows;
     }
-    void fetch(std::vector<storage::wanted> ranges, completion<storage::window> done) override {
+    std::uint64_t window_bytes() const noexcept override { return 0; }
+    void fetch(std::vector<storage::wanted> ranges, memory_block, completion<storage::window> done)
+      override {
       done(storage::window{0, pieces_of(*slot_, record_.spec.tensors, ranges), use_});
     }
 

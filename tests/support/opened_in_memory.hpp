@@ -58,7 +58,9 @@ public:
   }
 
   // Every other fetch is answered later, by another thread.
-  void fetch(std::vector<storage::wanted> ranges, completion<storage::window> done) override {
+  std::uint64_t window_bytes() const noexcept override { return 0; }
+  void fetch(
+    std::vector<storage::wanted> ranges, memory_block, completion<storage::window> done) override {
     if (silent_)
       return;
     storage::window w;

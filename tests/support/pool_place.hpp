@@ -102,7 +102,7 @@ public:
     if (way_ == pool_way::mapped_file)
       chosen.data_path = storage::file_path::mapped;
     if (way_ == pool_way::direct_file)
-      chosen.staging = staging_;
+      chosen.staging = storage::lent_memory::pages;
     return chosen;
   }
 
@@ -130,7 +130,6 @@ private:
   pool_way way_;
   std::string directory_;
   std::string device_;
-  std::shared_ptr<memory_source> staging_ = std::make_shared<heap_memory_source>(16u << 20);
 };
 
 } // namespace millrace::testing

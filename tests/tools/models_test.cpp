@@ -28,7 +28,6 @@ struct bucket_place {
   std::shared_ptr<storage::bucket> open() const {
     storage::rocksdb_bucket_options options;
     options.path = path;
-    options.staging = std::make_shared<heap_memory_source>(4 * mib);
     options.window_bytes = mib;
     options.segment_bytes = 8 * mib;
     auto opened = storage::open_rocksdb_bucket(std::move(options));

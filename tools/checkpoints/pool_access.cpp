@@ -35,7 +35,7 @@ public:
   status fill() {
     for (std::uint32_t i = 0; i < version_.window_count(); ++i) {
       auto window = await<storage::window>(
-        short_wait, [&](auto done) { version_.acquire(i, std::move(done)); });
+        short_wait, [&](auto done) { version_.acquire(i, {}, std::move(done)); });
       if (!window)
         return window.error();
       for (auto& piece : window->pieces)
