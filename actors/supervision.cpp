@@ -15,6 +15,11 @@ std::string what_of(const std::exception_ptr& thrown) {
   }
 }
 
+status failure_of(
+  std::string_view who, std::string_view message, const std::exception_ptr& thrown) {
+  return {errc::internal, "{} failed in {}: {}", who, message, what_of(thrown)};
+}
+
 status reason_of(const caf::down_msg& down) {
   auto& why = down.reason;
   if (!why || why == caf::exit_reason::kill || why == caf::exit_reason::user_shutdown)
