@@ -27,4 +27,8 @@ status reason_of(const caf::down_msg& down) {
   return to_status(why);
 }
 
+status loss_of(status why) {
+  return why.ok() ? status{errc::peer_lost, "the connection was closed"} : why;
+}
+
 } // namespace millrace::actors

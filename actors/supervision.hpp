@@ -28,6 +28,9 @@ status failure_of(std::string_view who, std::string_view message, const std::exc
 /// Returns the reason for which an actor ended. Ok: it was ended in order.
 status reason_of(const caf::down_msg& down);
 
+/// Returns why a connection ended: `why`, or an error that says that it was closed.
+status loss_of(status why);
+
 /// Runs `f`, the handler of the message that `self` is handling. If `f` throws, `failed` makes the
 /// error from the exception, which then goes on.
 ///

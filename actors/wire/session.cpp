@@ -96,8 +96,7 @@ private:
     auto who = std::exchange(caller_, nullptr);
     if (!who)
       return;
-    auto gone = why.ok() ? status{errc::peer_lost, "the connection was closed"} : why;
-    run_in(system_, who, [actor = caf::actor_cast<caller*>(who), gone] {
+    run_in(system_, who, [actor = caf::actor_cast<caller*>(who), gone = loss_of(why)] {
       actor->quit(to_caf_error(gone));
     });
   }
