@@ -59,9 +59,7 @@ public:
           [finish](Reply& reply) { finish(std::move(reply)); },
           [finish](caf::error& e) { finish(fail(to_status(e))); });
     } catch (...) {
-      finish(fail(
-        errc::internal, "asking failed in {}: {}", name_of(typeid(Request)),
-        what_of(std::current_exception())));
+      finish(fail(failure_of("asking", name_of(typeid(Request)), std::current_exception())));
     }
   }
 };

@@ -14,6 +14,7 @@
 #include <caf/send.hpp>
 #include <caf/system_messages.hpp>
 #include <caf/typed_event_based_actor.hpp>
+#include <fmt/core.h>
 
 #include <deque>
 #include <memory>
@@ -177,9 +178,8 @@ private:
   }
 
   status failure_in(const std::string& where, const std::exception_ptr& thrown) const {
-    return {
-      errc::internal, "provider {}: {} failed in {}: {}", context_->provider, this->name(), where,
-      what_of(thrown)};
+    return failure_of(
+      fmt::format("provider {}: {}", context_->provider, this->name()), where, thrown);
   }
 
   status failed(const std::exception_ptr& thrown) {

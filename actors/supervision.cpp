@@ -15,11 +15,20 @@ std::string what_of(const std::exception_ptr& thrown) {
   }
 }
 
+status failure_of(
+  std::string_view who, std::string_view message, const std::exception_ptr& thrown) {
+  return {errc::internal, "{} failed in {}: {}", who, message, what_of(thrown)};
+}
+
 status reason_of(const caf::down_msg& down) {
   auto& why = down.reason;
   if (!why || why == caf::exit_reason::kill || why == caf::exit_reason::user_shutdown)
     return {};
   return to_status(why);
+}
+
+status loss_of(status why) {
+  return why.ok() ? status{errc::peer_lost, "the connection was closed"} : why;
 }
 
 } // namespace millrace::actors

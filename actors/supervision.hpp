@@ -3,6 +3,7 @@
 
 #include <millrace/actors/vocabulary.hpp>
 #include <millrace/core/activity.hpp>
+#include <millrace/core/log.hpp>
 #include <millrace/core/planted_fault.hpp>
 
 #include <caf/actor_cast.hpp>
@@ -12,6 +13,8 @@
 
 #include <exception>
 #include <string>
+#include <string_view>
+#include <type_traits>
 #include <utility>
 
 namespace millrace::actors {
@@ -19,8 +22,14 @@ namespace millrace::actors {
 /// Returns the text of an exception.
 std::string what_of(const std::exception_ptr& thrown);
 
+/// Returns the error of a handler that has thrown: "WHO failed in MESSAGE: WHAT".
+status failure_of(std::string_view who, std::string_view message, const std::exception_ptr& thrown);
+
 /// Returns the reason for which an actor ended. Ok: it was ended in order.
 status reason_of(const caf::down_msg& down);
+
+/// Returns why a connection ended: `why`, or an error that says that it was closed.
+status loss_of(status why);
 
 /// Runs `f`, the handler of the message that `self` is handling. If `f` throws, `failed` makes the
 /// error from the exception, which then goes on.
@@ -45,6 +54,22 @@ auto run_handler(Self& self, const std::type_info& message, F f, Failed failed) 
       caf::response_promise{caf::actor_cast<caf::strong_actor_ptr>(&self), std::move(asker), {}, id}
         .deliver(to_caf_error(why));
     throw;
+  }
+}
+
+/// Runs `f` as `run_handler` does, for an actor that goes on. If `f` throws, the error is logged
+/// and is the answer. `who()` is called only then.
+template <class Self, class F, class Who>
+auto survive_handler(Self& self, const std::type_info& message, F f, Who who) -> decltype(f()) {
+  status bad;
+  try {
+    return run_handler(self, message, f, [&](const std::exception_ptr& thrown) {
+      return bad = failure_of(who(), name_of(message), thrown);
+    });
+  } catch (...) {
+    log().error("{}", bad.detail());
+    if constexpr (!std::is_void_v<decltype(f())>)
+      return to_caf_error(bad);
   }
 }
 

@@ -2,9 +2,11 @@
 #include <millrace/config/address.hpp>
 #include <millrace/config/read.hpp>
 #include <millrace/config/units.hpp>
+#include <millrace/core/assert.hpp>
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <map>
 
@@ -20,7 +22,7 @@ public:
   status run() {
     for (auto step :
          {&completer::fill_nodes, &completer::check_security, &completer::check_names,
-          &completer::check_access, &completer::check_sections, &completer::check_requests,
+          &completer::check_access, &completer::check_sections, &completer::check_jointly,
           &completer::check_providers})
       if (auto bad = (this->*step)(); !bad.ok())
         return bad;
@@ -217,22 +219,22 @@ private:
     return {};
   }
 
-  // A request that is larger than all that may be under way would never be taken.
-  status check_requests() {
-    auto most = values_.limits.requests_bytes_max;
-    for (auto& s : schema_.sections()) {
-      auto number = s.keys.name == "channel" ? s.keys.number_of("frame_max") : std::nullopt;
-      if (!number)
-        continue;
-      auto frame = s.keys.get(s.edit(values_), *number).number;
-      if (frame > most)
-        return error(
-          draft_.has("channel.frame_max") ? "channel.frame_max" : "limits.requests_size",
-          fmt::format(
-            "channel.frame_max ({}) must not be above limits.requests_size ({})",
-            format_size(frame), format_size(most)));
-    }
-    return {};
+  // Runs the check of values of different sections. The error points at the key that the file
+  // gives.
+  status check_jointly() {
+    auto fault = schema_.check_jointly(values_);
+    if (!fault)
+      return {};
+    auto named = [&](std::string_view path) {
+      auto name = path.substr(0, path.find('.'));
+      auto& all = schema_.sections();
+      auto s = std::ranges::find(all, name, [](auto& one) { return one.keys.name; });
+      MILLRACE_ASSERT(s != all.end());
+      return text_of(s->keys, s->edit(values_), path.substr(name.size() + 1), name);
+    };
+    return error(
+      draft_.has(fault->key) ? fault->key : fault->other,
+      fmt::format("{} {} {}", named(fault->key), fault->what, named(fault->other)));
   }
 
   status check_providers() {

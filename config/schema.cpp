@@ -277,8 +277,11 @@ std::string documented_key::path() const {
   return std::string{section} + "." + std::string{spec.name};
 }
 
-schema::schema(const std::vector<section>& of_rooms, std::vector<bucket_section> buckets)
-  : buckets_(std::move(buckets)), provider_(section_of<provider_settings>("providers[]")),
+schema::schema(
+  const std::vector<section>& of_rooms, std::vector<bucket_section> buckets,
+  joint_check check_jointly)
+  : buckets_(std::move(buckets)), check_jointly_(check_jointly),
+    provider_(section_of<provider_settings>("providers[]")),
     cluster_(section_of<cluster_settings>("cluster")),
     cluster_entry_(section_of<cluster_node>("cluster.nodes[]")) {
   sections_ = {own<&settings::node>("node"), own<&settings::staging>("staging")};

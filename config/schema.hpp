@@ -41,6 +41,10 @@ struct top_section {
   void* edit(settings& all) const { return in ? in(all) : keys.edit(all.options); }
 };
 
+/// Returns the first fault among values of different sections. It names keys by their whole paths:
+/// "limits.requests_size".
+using joint_check = std::optional<misfit> (*)(const settings& all);
+
 /// A key as the documentation shows it.
 struct documented_key {
   std::string_view section; // "staging", "providers[]"
@@ -59,11 +63,14 @@ class schema {
 public:
   /// `of_rooms`: the sections beside those of this folder. `buckets`: the kinds; the first one is
   /// the default.
-  schema(const std::vector<section>& of_rooms, std::vector<bucket_section> buckets);
+  schema(
+    const std::vector<section>& of_rooms, std::vector<bucket_section> buckets,
+    joint_check check_jointly);
   schema(const schema&) = delete;
   schema& operator=(const schema&) = delete;
 
   const std::vector<top_section>& sections() const noexcept { return sections_; }
+  std::optional<misfit> check_jointly(const settings& all) const { return check_jointly_(all); }
   /// The keys of every provider, without those of its kind.
   const section& provider() const noexcept { return provider_; }
   const section& cluster() const noexcept { return cluster_; }
@@ -84,6 +91,7 @@ public:
 private:
   std::vector<top_section> sections_;
   std::vector<bucket_section> buckets_;
+  joint_check check_jointly_;
   std::vector<std::string_view> bucket_names_;
   section provider_;
   section cluster_;

@@ -2,6 +2,8 @@
 #include <millrace/config/scalar.hpp>
 #include <millrace/config/section.hpp>
 
+#include <fmt/core.h>
+
 #include <algorithm>
 
 namespace millrace::config {
@@ -13,15 +15,16 @@ std::optional<std::size_t> section::number_of(std::string_view key) const {
 }
 
 std::string text_of(
+  const section& s, const void* options, std::string_view key, std::string_view path) {
+  auto number = s.number_of(key);
+  MILLRACE_ASSERT(number.has_value());
+  return fmt::format("{}.{} ({})", path, key, text_of(s.keys[*number], s.get(options, *number)));
+}
+
+std::string text_of(
   const section& s, const void* options, const misfit& fault, std::string_view path) {
-  auto named = [&](std::string_view key) {
-    auto number = s.number_of(key);
-    MILLRACE_ASSERT(number.has_value());
-    return std::string{path} + "." + std::string{key} + " (" +
-      text_of(s.keys[*number], s.get(options, *number)) + ")";
-  };
-  auto text = named(fault.key) + " " + std::string{fault.what};
-  return fault.other.empty() ? text : text + " " + named(fault.other);
+  auto text = fmt::format("{} {}", text_of(s, options, fault.key, path), fault.what);
+  return fault.other.empty() ? text : text + " " + text_of(s, options, fault.other, path);
 }
 
 status check_options(const section& s, const void* options) {

@@ -47,7 +47,11 @@ section section_of(std::string_view name) {
   return s;
 }
 
-/// Returns a misfit in words. `path`: of the section, "limits" or "providers[0]".
+/// Returns a key and its value: "limits.windows_max (8)". `path`: of the section, "limits" or
+/// "providers[0]".
+std::string text_of(
+  const section& s, const void* options, std::string_view key, std::string_view path);
+/// Returns a misfit in words.
 std::string text_of(
   const section& s, const void* options, const misfit& fault, std::string_view path);
 

@@ -6,7 +6,21 @@
 #include <millrace/transport/builtin.hpp>
 #include <millrace/transport/fabric_options.hpp>
 
+#include <optional>
+
 namespace millrace {
+
+namespace {
+
+// A request that is larger than all that may be under way would never be taken.
+std::optional<config::misfit> check_requests(const config::settings& all) {
+  auto& channel = all.options.of<net::network_options>().channel;
+  if (channel.frame_bytes_max <= all.limits.requests_bytes_max)
+    return {};
+  return config::misfit{"channel.frame_max", "must not be above", "limits.requests_size"};
+}
+
+} // namespace
 
 const config::schema& configuration_schema() {
   static const config::schema all = [] {
@@ -19,7 +33,7 @@ const config::schema& configuration_schema() {
     std::vector<config::bucket_section> buckets;
     for (auto& kind : storage::builtin_buckets())
       buckets.push_back(kind.section);
-    return config::schema{sections, std::move(buckets)};
+    return config::schema{sections, std::move(buckets), check_requests};
   }();
   return all;
 }

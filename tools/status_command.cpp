@@ -30,12 +30,6 @@ tl::expected<outcomes, failure> ask(const connection_options& options) {
   return out;
 }
 
-void add_failures(json& out, const actors::provider_status& p) {
-  out["actor_failures"] = p.actor_failures;
-  if (!p.last_failure.empty())
-    out["last_failure"] = p.last_failure;
-}
-
 json to_json(const actors::provider_status& p) {
   if (!p.down.empty())
     return {{"name", p.name}, {"kind", p.kind}, {"group", p.group}, {"down", p.down}};
@@ -55,8 +49,10 @@ json to_json(const actors::provider_status& p) {
     {"evictions", p.store.evictions},
     {"stored_bytes", p.store.stored_bytes},
     {"loaded_bytes", p.store.loaded_bytes},
-    {"views_bytes", p.store.views_bytes}};
-  add_failures(out, p);
+    {"views_bytes", p.store.views_bytes},
+    {"actor_failures", p.actor_failures}};
+  if (!p.last_failure.empty())
+    out["last_failure"] = p.last_failure;
   auto& c = p.checkpoints;
   if (c.kept)
     out["checkpoints"] = {{"registered", c.registered},     {"saves_in_flight", c.saves_in_flight},

@@ -47,7 +47,7 @@ protected:
 
   // A job's connection, or the puller of one of its shards.
   void ended(const caf::actor_addr& actor, const status& why) override {
-    auto gone = why.ok() ? status{errc::peer_lost, "the job's connection was closed"} : why;
+    auto gone = loss_of(why);
     for (auto& r : registrations_.remove_all_through(actor))
       anon_send(r.puller, end_registration{false, gone});
     for (auto& e : std::list{enrolling_})

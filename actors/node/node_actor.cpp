@@ -42,11 +42,10 @@ public:
       monitor(one.running.actor.address());
     return {
       [this](const directory_request& request) -> caf::result<directory> {
-        return answered<directory>(
-          request, [&]() -> caf::result<directory> { return deps_.who_is_where; });
+        return guarded(request, [&]() -> caf::result<directory> { return deps_.who_is_where; });
       },
       [this](const node_status_request& request) -> caf::result<node_status> {
-        return answered<node_status>(request, [&] { return gather(); });
+        return guarded(request, [&] { return gather(); });
       },
       [this](own_work& s) { guarded(s, [&] { s.run(); }); },
     };
@@ -69,33 +68,8 @@ private:
   };
 
   template <class Message, class F>
-  auto run(const Message& message, F f, status& bad) {
-    return run_handler(*this, typeid(message), f, [&](const std::exception_ptr& thrown) {
-      bad = {
-        errc::internal, "the node's actor failed in {}: {}", name_of(typeid(message)),
-        what_of(thrown)};
-      log().error("{}", bad.detail());
-      return bad;
-    });
-  }
-
-  template <class Reply, class Message, class F>
-  caf::result<Reply> answered(const Message& message, F f) {
-    status bad;
-    try {
-      return run(message, f, bad);
-    } catch (...) {
-      return to_caf_error(bad);
-    }
-  }
-
-  template <class Message, class F>
-  void guarded(const Message& message, F f) {
-    status bad;
-    try {
-      run(message, f, bad);
-    } catch (...) { // `run` has logged it
-    }
+  auto guarded(const Message& message, F f) -> decltype(f()) {
+    return survive_handler(*this, typeid(message), f, [] { return "the node's actor"; });
   }
 
   time_point now() { return system().clock().now(); }

@@ -96,8 +96,7 @@ private:
     auto who = std::exchange(caller_, nullptr);
     if (!who)
       return;
-    auto gone = why.ok() ? status{errc::peer_lost, "the connection was closed"} : why;
-    run_in(system_, who, [actor = caf::actor_cast<caller*>(who), gone] {
+    run_in(system_, who, [actor = caf::actor_cast<caller*>(who), gone = loss_of(why)] {
       actor->quit(to_caf_error(gone));
     });
   }
@@ -134,32 +133,16 @@ void reply_path::refuse(const status& why) const { answer(encode_refusal(why)); 
 
 result<std::shared_ptr<void>> connection_table::place_for(
   const party& who, std::uint64_t size_bytes) {
-  auto& all = *requests_;
-  std::lock_guard guard{all.mutex};
-  if (!all.shares.take(who))
-    return fail(
-      errc::busy,
-      "the node has {} of its {} requests under way, {} of them of this process, and lends it no "
-      "more (limits.requests_max)",
-      all.shares.taken(), all.shares.places(), all.shares.taken_by(who));
-  if (!all.bytes.take(who, size_bytes)) {
-    all.shares.give_back(who);
-    return fail(
-      errc::busy,
-      "the node has {} of {} bytes of requests under way, {} of them of this process, and lends it "
-      "no {} more (limits.requests_size)",
-      all.bytes.taken(), all.bytes.places(), all.bytes.taken_by(who), size_bytes);
-  }
-  return std::shared_ptr<void>{requests_.get(), [kept = requests_, who, size_bytes](void*) {
-                                 std::lock_guard given{kept->mutex};
-                                 kept->shares.give_back(who);
-                                 kept->bytes.give_back(who, size_bytes);
-                               }};
+  auto place = requests_->lend(who);
+  auto bytes = place ? request_bytes_->lend(who, size_bytes) : place;
+  if (!bytes)
+    return bytes;
+  return std::make_shared<std::pair<std::shared_ptr<void>, std::shared_ptr<void>>>(
+    std::move(*place), std::move(*bytes));
 }
 
 request_load connection_table::requests() const {
-  std::lock_guard guard{requests_->mutex};
-  return {requests_->shares.taken(), requests_->bytes.taken()};
+  return {requests_->taken(), request_bytes_->taken()};
 }
 
 void connection_table::add(std::uint64_t number, const std::shared_ptr<channel>& c) {

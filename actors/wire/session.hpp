@@ -28,7 +28,10 @@ public:
   /// `requests_max`: requests under way at once, which peers share; `requests_bytes_max`: their
   /// bytes.
   connection_table(std::uint64_t requests_max, std::uint64_t requests_bytes_max)
-    : requests_(std::make_shared<request_places>(requests_max, requests_bytes_max)) {}
+    : requests_(
+        std::make_shared<lent_places>(requests_max, "requests under way (limits.requests_max)")),
+      request_bytes_(std::make_shared<lent_places>(
+        requests_bytes_max, "bytes of requests under way (limits.requests_size)")) {}
 
   /// `number`: the session's, so that connections end in the order in which they came.
   void add(std::uint64_t number, const std::shared_ptr<net::channel>& c);
@@ -48,15 +51,8 @@ public:
   void close_all(const status& why, std::uint32_t drain_ms);
 
 private:
-  struct request_places {
-    request_places(std::uint64_t places, std::uint64_t bytes) : shares(places), bytes(bytes) {}
-
-    std::mutex mutex;
-    fair_shares shares;
-    fair_shares bytes;
-  };
-
-  const std::shared_ptr<request_places> requests_;
+  const std::shared_ptr<lent_places> requests_;
+  const std::shared_ptr<lent_places> request_bytes_;
   std::atomic<bool> refusing_ = false;
   mutable std::mutex mutex_;
   std::map<std::uint64_t, std::weak_ptr<net::channel>> open_; // by the session's number

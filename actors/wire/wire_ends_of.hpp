@@ -9,7 +9,6 @@
 #include <millrace/actors/wire/envelope.hpp>
 #include <millrace/actors/wire/handle_check.hpp>
 #include <millrace/actors/wire/wire_ends.hpp>
-#include <millrace/core/log.hpp>
 
 #include <caf/actor_addr.hpp>
 #include <caf/typed_event_based_actor.hpp>
@@ -98,30 +97,16 @@ private:
     static typename base::behavior_type of(proxy_of& self) {
       return {
         [&self](const typename Methods::request& r) -> caf::result<typename Methods::reply> {
-          return self.guarded(
-            typeid(r), [&] { return self.ask(r); }, [](caf::error why) { return why; });
+          return self.guarded(typeid(r), [&] { return self.ask(r); });
         }...,
-        [&self](own_work& s) {
-          self.guarded(
-            typeid(s), [&] { s.run(); }, [](caf::error) {});
-        }};
+        [&self](own_work& s) { self.guarded(typeid(s), [&] { s.run(); }); }};
     }
   };
 
   // The requests through a proxy do not depend on one another, so one that fails ends alone.
-  template <class F, class Refuse>
-  auto guarded(const std::type_info& message, F f, Refuse refuse) -> decltype(f()) {
-    status bad;
-    try {
-      return run_handler(*this, message, f, [&](const std::exception_ptr& thrown) {
-        return bad = status{
-                 errc::internal, "asking {} failed in {}: {}", node_->address(), name_of(message),
-                 what_of(thrown)};
-      });
-    } catch (...) {
-      log().error("{}", bad.detail());
-      return refuse(to_caf_error(bad));
-    }
+  template <class F>
+  auto guarded(const std::type_info& message, F f) -> decltype(f()) {
+    return survive_handler(*this, message, f, [&] { return "asking " + node_->address(); });
   }
 
   template <class Request>

@@ -13,7 +13,9 @@
 #include <sstream>
 
 using namespace millrace;
+using namespace millrace::net;
 using namespace millrace::testing;
+using namespace millrace::transport;
 
 namespace {
 

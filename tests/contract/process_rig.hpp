@@ -22,9 +22,6 @@
 
 namespace millrace::testing {
 
-using namespace net;
-using namespace transport;
-
 /// This process has the arenas. A child has the memory and gets commands through a pipe.
 class process_rig : public driver_rig {
 public:
@@ -32,19 +29,20 @@ public:
   process_rig(
     const std::vector<std::string>& here, const std::vector<std::string>& there,
     std::optional<uid_t> uid = std::nullopt)
-    : loop_(io_loop::start({}).value()), fabric_(fabric_of(loop_, here)) {
+    : loop_(net::io_loop::start({}).value()), fabric_(fabric_of(loop_, here)) {
     memory_ = fabric_->make_memory({.name = "test", .size_bytes = rig_arena_bytes}).value();
     auto handler = std::make_shared<fabric_handler>(fabric_);
     auto address = "unix:" + directory_.path() + "/s.sock";
-    listener_options where{.address = address, .allow_uids = {}};
+    net::listener_options where{.address = address, .allow_uids = {}};
     if (uid) {
       chmod(directory_.path().c_str(), 0755);
       where.socket_mode = 0666;
       where.allow_uids = {*uid};
     }
-    listener_ = listener::open(loop_, where, {.local_name = "rig"}, [handler](const peer_info&) {
-                  return handler;
-                }).value();
+    listener_ =
+      net::listener::open(loop_, where, {.local_name = "rig"}, [handler](const net::peer_info&) {
+        return handler;
+      }).value();
     start_child(address, there, uid);
     BOOST_REQUIRE(handler->wait_open());
   }
@@ -96,11 +94,11 @@ protected:
   void wait_until_reached() {
     auto handle = expose({1, 1, 0}, access_mode::read, 0);
     auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds{60};
-    result<transfer_report> moved = fail(errc::unavailable, "not tried");
+    result<transport::transfer_report> moved = fail(errc::unavailable, "not tried");
     while (!moved && std::chrono::steady_clock::now() < deadline) {
       usleep(10'000);
-      held_completion<transfer_report> done;
-      fabric().submit({.dir = direction::read, .remote = handle}, done.callback());
+      held_completion<transport::transfer_report> done;
+      fabric().submit({.dir = transport::direction::read, .remote = handle}, done.callback());
       moved = done.take();
     }
     BOOST_REQUIRE_MESSAGE(moved.has_value(), why(moved));
@@ -147,10 +145,10 @@ private:
   }
 
   scratch_directory directory_;
-  std::shared_ptr<io_loop> loop_;
+  std::shared_ptr<net::io_loop> loop_;
   std::shared_ptr<transport::fabric> fabric_;
   std::shared_ptr<memory_source> memory_;
-  std::shared_ptr<listener> listener_;
+  std::shared_ptr<net::listener> listener_;
   pid_t child_ = 0;
   FILE* to_child_ = nullptr;
   FILE* from_child_ = nullptr;

@@ -4,7 +4,9 @@
 #include <millrace/tests/support/kernel_tls.hpp>
 
 using namespace millrace;
+using namespace millrace::net;
 using namespace millrace::testing;
+using namespace millrace::transport;
 
 namespace {
 

@@ -28,7 +28,7 @@ public:
       BOOST_TEST((way == "rdma_cm") == rdma_cm);
   }
 
-  driver_capabilities capabilities() const override {
+  transport::driver_capabilities capabilities() const override {
     return {.strided_regions = staged_, .any_file = false};
   }
   // The owner has keys but no mappings.

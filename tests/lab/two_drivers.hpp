@@ -22,9 +22,6 @@
 
 namespace millrace::testing {
 
-using namespace millrace::net;
-using namespace millrace::transport;
-
 inline constexpr std::uint64_t lab_arena_bytes = 24u << 20;
 
 template <class Condition>
@@ -77,28 +74,28 @@ inline void link_up(int interface) {
   run("ip route replace 10.77.0.0/24 dev " + name + " src " + address + table);
 }
 
-class driver_handler : public channel_handler {
+class driver_handler : public net::channel_handler {
 public:
-  explicit driver_handler(std::shared_ptr<peer_driver> d) : driver_(std::move(d)) {}
-  void on_open(const std::shared_ptr<channel>& c) override { driver_->peer_opened(c); }
-  void on_frame(channel& c, frame f) override {
+  explicit driver_handler(std::shared_ptr<transport::peer_driver> d) : driver_(std::move(d)) {}
+  void on_open(const std::shared_ptr<net::channel>& c) override { driver_->peer_opened(c); }
+  void on_frame(net::channel& c, net::frame f) override {
     wire_reader reader{f.body};
     std::string name;
     reader(name);
     driver_->on_message(c, reader.rest(), std::move(f.fds));
   }
-  void on_close(channel& c, const status& why) override { driver_->peer_closed(c, why); }
+  void on_close(net::channel& c, const status& why) override { driver_->peer_closed(c, why); }
 
 private:
-  std::shared_ptr<peer_driver> driver_;
+  std::shared_ptr<transport::peer_driver> driver_;
 };
 
 /// MILLRACE_TEST_VERBS_CONNECT=rdma_cm has queue pairs connected so.
-inline verbs_options with_devices(std::vector<std::string> devices) {
-  verbs_options o;
+inline transport::verbs_options with_devices(std::vector<std::string> devices) {
+  transport::verbs_options o;
   o.devices = std::move(devices);
   if (auto* how = std::getenv("MILLRACE_TEST_VERBS_CONNECT"); how && std::string{how} == "rdma_cm")
-    o.connect = verbs_connect::rdma_cm;
+    o.connect = transport::verbs_connect::rdma_cm;
   o.probe_interval_ms = 200;
   o.ack_timeout_ms = 100; // a guest on a busy machine answers late
   return o;
@@ -108,15 +105,15 @@ inline verbs_options with_devices(std::vector<std::string> devices) {
 struct two_drivers {
   verbs_devices which = verbs_devices::from_environment();
   scratch_directory dir;
-  std::shared_ptr<io_loop> loop = io_loop::start({}).value();
-  std::shared_ptr<mover_pool> movers = std::make_shared<mover_pool>(2);
-  std::shared_ptr<arena> memory =
-    arena::create({.name = "lab", .size_bytes = lab_arena_bytes}).value();
-  std::shared_ptr<verbs_driver> ours, theirs;
-  std::shared_ptr<listener> listening;
-  std::shared_ptr<channel> line;
+  std::shared_ptr<net::io_loop> loop = net::io_loop::start({}).value();
+  std::shared_ptr<transport::mover_pool> movers = std::make_shared<transport::mover_pool>(2);
+  std::shared_ptr<transport::arena> memory =
+    transport::arena::create({.name = "lab", .size_bytes = lab_arena_bytes}).value();
+  std::shared_ptr<transport::verbs_driver> ours, theirs;
+  std::shared_ptr<net::listener> listening;
+  std::shared_ptr<net::channel> line;
 
-  two_drivers() : two_drivers([](verbs_options&, verbs_options&) {}) {}
+  two_drivers() : two_drivers([](transport::verbs_options&, transport::verbs_options&) {}) {}
   /// `change(ours, theirs)` has the last word on the options.
   template <class Change>
   explicit two_drivers(Change change) {
@@ -124,16 +121,17 @@ struct two_drivers {
       configure_log(level);
     auto one = with_devices(which.ours), other = with_devices(which.theirs);
     change(one, other);
-    ours = make_verbs_driver(loop, movers, {}, one);
-    theirs = make_verbs_driver(loop, movers, {}, other);
+    ours = transport::make_verbs_driver(loop, movers, {}, one);
+    theirs = transport::make_verbs_driver(loop, movers, {}, other);
     for (auto& d : {ours, theirs})
       d->memory_made(memory);
     auto handler = std::make_shared<driver_handler>(theirs);
-    listener_options where;
+    net::listener_options where;
     where.address = "unix:" + dir.path() + "/s.sock";
-    listening = listener::open(loop, where, {.local_name = "owner"}, [handler](const peer_info&) {
-                  return handler;
-                }).value();
+    listening =
+      net::listener::open(loop, where, {.local_name = "owner"}, [handler](const net::peer_info&) {
+        return handler;
+      }).value();
     connect();
   }
   ~two_drivers() {
@@ -143,7 +141,7 @@ struct two_drivers {
   }
 
   void connect() {
-    promise<std::shared_ptr<channel>> opened;
+    promise<std::shared_ptr<net::channel>> opened;
     net::connect(
       loop, listening->address(), {.local_name = "submitter"},
       std::make_shared<driver_handler>(ours), [opened](auto c) { opened.set(c); });
@@ -166,11 +164,12 @@ struct two_drivers {
       std::count_if(s.rails.begin(), s.rails.end(), [](auto& r) { return r.state == "up"; }));
   }
 
-  held_completion<transfer_report> start_read(const bulk_handle& from, std::uint64_t length) {
-    held_completion<transfer_report> done;
+  held_completion<transport::transfer_report> start_read(
+    const bulk_handle& from, std::uint64_t length) {
+    held_completion<transport::transfer_report> done;
     std::fill_n(memory->data(), length, std::byte{0});
     ours->submit(
-      {.dir = direction::read,
+      {.dir = transport::direction::read,
        .remote = from,
        .ops = {{.local = memory->data(), .length = length}},
        .hold = memory},

@@ -19,11 +19,11 @@ namespace vb = millrace::transport::verbs;
 /// What the driver sends is kept; closing is told to the driver as a loop would.
 class liar_channel : public fake_channel {
 public:
-  liar_channel(std::shared_ptr<io_loop> loop, std::shared_ptr<peer_driver> d)
+  liar_channel(std::shared_ptr<net::io_loop> loop, std::shared_ptr<transport::peer_driver> d)
     : fake_channel(random_id<peer_id>(), "liar"), loop_(std::move(loop)), driver_(std::move(d)) {}
   bool is_open() const noexcept override { return open_; }
-  status send(
-    frame_kind, std::uint64_t, std::span<const std::byte> body, std::span<const int>) override {
+  status send(net::frame_kind, std::uint64_t, std::span<const std::byte> body, std::span<const int>)
+    override {
     std::lock_guard guard{mutex_};
     if (auto fails = std::exchange(next_fails_, {}); !fails.ok())
       return fails;
@@ -80,8 +80,8 @@ public:
   }
 
 private:
-  const std::shared_ptr<io_loop> loop_;
-  const std::shared_ptr<peer_driver> driver_;
+  const std::shared_ptr<net::io_loop> loop_;
+  const std::shared_ptr<transport::peer_driver> driver_;
   std::atomic<bool> open_ = true, ended_ = false;
   std::mutex mutex_;
   status next_fails_;
@@ -90,15 +90,15 @@ private:
 
 /// Two honest drivers, and a liar who is a peer of the owner's, `victim`.
 struct liar_and_victim {
-  two_drivers honest{[](verbs_options& a, verbs_options& b) {
+  two_drivers honest{[](transport::verbs_options& a, transport::verbs_options& b) {
     a.op_timeout_ms = b.op_timeout_ms = 8000; // longer than an attempt to connect
     b.backlog_bytes_max = 1u << 20;
   }};
-  std::shared_ptr<verbs_driver> victim = honest.theirs;
+  std::shared_ptr<transport::verbs_driver> victim = honest.theirs;
   std::shared_ptr<liar_channel> line;
   // The liar's own device.
-  verbs_state state;
-  verbs_options options;
+  transport::verbs_state state;
+  transport::verbs_options options;
   vb::device_list devices;
   std::vector<std::byte> buffer = std::vector<std::byte>(1u << 20, std::byte{0xee});
   std::shared_ptr<vb::registered_memory> registered;
@@ -163,19 +163,19 @@ struct liar_and_victim {
     connect();
   }
 
-  vb::granted ask(std::uint64_t region, const region_key& key, direction dir) {
+  vb::granted ask(std::uint64_t region, const region_key& key, transport::direction dir) {
     line->say(vb::message_kind::ask, vb::ask{++asked, region, key, static_cast<std::uint8_t>(dir)});
     auto answer = line->hear<vb::granted>(vb::message_kind::granted);
     BOOST_TEST(answer.number == asked);
     return answer;
   }
   vb::granted ask(const bulk_handle& h) {
-    return ask(h.region, h.key, static_cast<direction>(h.allows));
+    return ask(h.region, h.key, static_cast<transport::direction>(h.allows));
   }
 
   /// Moves bytes between the liar's buffer and an address of the victim's.
   ibv_wc_status move(
-    direction dir, std::uint64_t address, std::uint64_t length, std::uint32_t key) {
+    transport::direction dir, std::uint64_t address, std::uint64_t length, std::uint32_t key) {
     vb::request r;
     r.length = length;
     r.local = {{0, buffer.data(), length, 0}};

@@ -1,9 +1,7 @@
 // A node with a damaged provider: it serves the others, and says what is down and why.
+#include "three_providers.hpp"
+
 #include <millrace/runtime/node/node.hpp>
-#include <millrace/storage/memory/memory_options.hpp>
-#include <millrace/storage/pmem/pmem_kind.hpp>
-#include <millrace/storage/rocksdb/rocksdb_options.hpp>
-#include <millrace/tests/support/scratch_directory.hpp>
 
 #include <boost/test/data/test_case.hpp>
 #include <boost/test/unit_test.hpp>
@@ -18,35 +16,6 @@ namespace data = boost::unit_test::data;
 
 namespace {
 
-using testing::scratch_directory;
-
-constexpr std::uint64_t mib = 1u << 20;
-
-/// Every provider is the only one of its group, which has its name.
-config::settings three_providers(const scratch_directory& dir) {
-  config::settings s;
-  s.node.name = "n0";
-  s.node.listen = {"unix:" + dir.path() + "/n0.sock"};
-  s.staging.size_bytes = 32 * mib;
-  config::provider_settings fast, kept, pool;
-  fast.options.edit<storage::memory_bucket_options>().capacity_bytes = 16 * mib;
-  kept.bucket = "rocksdb";
-  auto& on_disk = kept.options.edit<storage::rocksdb_bucket_options>();
-  on_disk.path = dir.path() + "/kept";
-  on_disk.capacity_bytes = 64 * mib;
-  on_disk.window_bytes = mib;
-  pool.bucket = "pmem";
-  auto& in_pool = pool.options.edit<storage::pmem_options>().pool;
-  in_pool.path = dir.path() + "/pool";
-  in_pool.capacity_bytes = 32 * mib;
-  fast.name = fast.group = "fast";
-  kept.name = kept.group = "kept";
-  pool.name = pool.group = "pool";
-  s.providers = {fast, kept, pool};
-  s.nodes = {{s.node.name, s.node.listen, s.providers}};
-  return s;
-}
-
 void overwrite(const std::string& path, std::uint64_t offset, std::size_t length) {
   std::fstream file{path, std::ios::in | std::ios::out | std::ios::binary};
   BOOST_REQUIRE(file.is_open());
@@ -55,20 +24,13 @@ void overwrite(const std::string& path, std::uint64_t offset, std::size_t length
 }
 
 /// A node's disk after a node ran on it, with a model in every group.
-struct used_disk {
-  scratch_directory dir;
-  config::settings settings = three_providers(dir);
-  std::vector<std::byte> bytes = std::vector<std::byte>(100'000, std::byte{7});
-
+struct used_disk : testing::three_providers {
   used_disk() {
     auto n = node::embed(settings);
     for (auto& p : settings.providers)
       n.client().repository(p.group).store("net", tensors()).get();
   }
 
-  std::vector<tensor_view> tensors() {
-    return {{{"w", dtype::u8, {bytes.size()}}, bytes.data(), {}}};
-  }
   // In the logs of libpmemobj, where it looks before anything else.
   void damage_pool() const { overwrite(dir.path() + "/pool", 8192, 4096); }
   void damage_bucket() const { overwrite(dir.path() + "/kept/index/CURRENT", 0, 8); }

@@ -1,13 +1,12 @@
 // A whole node whose actors fail, and whose I/O loop stands still: what clients, jobs and `status`
 // see of it.
+#include "three_providers.hpp"
+
 #include <millrace/runtime/node/node.hpp>
 #include <millrace/runtime/node/stall_watch.hpp>
-#include <millrace/storage/memory/memory_options.hpp>
-#include <millrace/storage/pmem/pmem_kind.hpp>
 #include <millrace/tests/support/fault_in.hpp>
 #include <millrace/tests/support/kept_log.hpp>
 #include <millrace/tests/support/process.hpp>
-#include <millrace/tests/support/scratch_directory.hpp>
 
 #include <boost/test/unit_test.hpp>
 
@@ -25,33 +24,8 @@ using namespace std::chrono_literals;
 
 namespace {
 
-constexpr std::uint64_t mib = 1u << 20;
-
-struct supervised_node {
+struct supervised_node : three_providers {
   kept_log logged;
-  scratch_directory dir;
-  config::settings settings;
-  std::vector<std::byte> bytes = std::vector<std::byte>(100'000, std::byte{7});
-
-  supervised_node() {
-    settings.node.name = "n0";
-    settings.node.listen = {"unix:" + dir.path() + "/n0.sock"};
-    settings.staging.size_bytes = 32 * mib;
-    config::provider_settings fast, pool;
-    fast.options.edit<storage::memory_bucket_options>().capacity_bytes = 16 * mib;
-    pool.bucket = "pmem";
-    auto& in_pool = pool.options.edit<storage::pmem_options>().pool;
-    in_pool.path = dir.path() + "/pool";
-    in_pool.capacity_bytes = 32 * mib;
-    fast.name = fast.group = "fast";
-    pool.name = pool.group = "pool";
-    settings.providers = {fast, pool};
-    settings.nodes = {{settings.node.name, settings.node.listen, settings.providers}};
-  }
-
-  std::vector<tensor_view> tensors() {
-    return {{{"w", dtype::u8, {bytes.size()}}, bytes.data(), {}}};
-  }
 
   bool loads_back(repository from) const {
     std::vector<std::byte> loaded(bytes.size());

@@ -12,6 +12,8 @@ namespace millrace::sim {
 
 namespace fs = std::filesystem;
 
+using namespace std::chrono_literals;
+
 namespace {
 
 std::string text_of(const provider_list& file) {

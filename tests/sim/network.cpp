@@ -14,6 +14,8 @@ namespace millrace::sim {
 using net::channel;
 using net::channel_handler;
 
+using namespace std::chrono_literals;
+
 namespace {
 
 // All bytes move on the one thread.

@@ -23,7 +23,7 @@ class simulated_network final : public net::network,
                                 public runtime::platform,
                                 public std::enable_shared_from_this<simulated_network> {
 public:
-  static constexpr nanoseconds silence_max = 10s;
+  static constexpr nanoseconds silence_max = std::chrono::seconds{10};
 
   explicit simulated_network(world& w);
   ~simulated_network() override;
@@ -31,7 +31,7 @@ public:
   void cut(process& a, process& b);
   void heal_all();
   /// The longest time that a frame takes.
-  nanoseconds latency_max = 300us;
+  nanoseconds latency_max = std::chrono::microseconds{300};
   /// So many transfers of a thousand never move, until the channel to the peer ends.
   std::uint64_t stalls_per_mille = 0;
 

@@ -11,6 +11,7 @@
 using namespace millrace;
 using namespace millrace::sim;
 using namespace millrace::testing;
+using namespace std::chrono_literals;
 namespace data = boost::unit_test::data;
 
 namespace {

@@ -115,7 +115,7 @@ void world::bury(process& p) {
 std::uint64_t world::after(process& p, nanoseconds delay, std::function<void()> f) {
   auto number = ++last_event_;
   auto& t = time_of(p);
-  auto at = t.now + std::max(delay, 0ns);
+  auto at = t.now + std::max(delay, nanoseconds{0});
   t.events.emplace(timeline::event_key{at, number}, timeline::event{&p, std::move(f)});
   due_.emplace(number, std::pair{&t, at});
   return number;

@@ -24,7 +24,6 @@
 namespace millrace::sim {
 
 using nanoseconds = std::chrono::nanoseconds;
-using namespace std::chrono_literals;
 
 using testing::demand;
 

@@ -9,6 +9,7 @@ using namespace millrace::testing;
 using namespace millrace::net;
 using namespace millrace::transport;
 using namespace millrace::transport::staged;
+using namespace millrace::transport::staged::testing;
 
 BOOST_AUTO_TEST_SUITE(staged_hostile)
 

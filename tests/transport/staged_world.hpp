@@ -22,11 +22,13 @@
 #include <mutex>
 #include <vector>
 
-namespace millrace::testing {
+namespace millrace::transport::staged::testing {
 
-using namespace net;
-using namespace transport;
-using namespace transport::staged;
+using millrace::testing::eventually;
+using millrace::testing::fake_channel;
+using millrace::testing::fake_device;
+using millrace::testing::held_completion;
+using millrace::testing::pattern;
 
 inline constexpr std::uint64_t chunk_bytes = 512u << 10;
 
@@ -37,8 +39,8 @@ public:
 
   // As a rule this process, so that the local driver can be the carrier.
   explicit wire(const peer_id& id = this_peer()) : fake_channel(id, "n7") {}
-  status send(
-    frame_kind, std::uint64_t, std::span<const std::byte> body, std::span<const int>) override {
+  status send(net::frame_kind, std::uint64_t, std::span<const std::byte> body, std::span<const int>)
+    override {
     if (full)
       return {errc::busy, "the send queue is full"};
     wire_reader reader{body};
@@ -107,7 +109,7 @@ struct world {
     to_peer->deliver = [to = std::weak_ptr{asking}](message_kind kind, wire_reader& r) {
       auto a = to.lock();
       if (a && kind == message_kind::staged)
-        a->on_staged(read<transport::staged::staged>(r));
+        a->on_staged(read<staged>(r));
       else if (a)
         a->on_committed(read<committed>(r));
       return status{};
@@ -192,7 +194,7 @@ public:
     w.to_peer->deliver = [s = state_](message_kind kind, wire_reader& r) {
       std::lock_guard guard{s->mutex};
       if (kind == message_kind::staged) {
-        auto m = read<transport::staged::staged>(r);
+        auto m = read<staged>(r);
         s->lent[m.number] = m;
       } else {
         auto m = read<committed>(r);
@@ -202,13 +204,13 @@ public:
     };
   }
 
-  transport::staged::staged wait_lent(std::uint64_t number) { return wait(state_->lent, number); }
+  staged wait_lent(std::uint64_t number) { return wait(state_->lent, number); }
   committed wait_ended(std::uint64_t number) { return wait(state_->ended, number); }
 
 private:
   struct state {
     std::mutex mutex;
-    std::map<std::uint64_t, transport::staged::staged> lent;
+    std::map<std::uint64_t, staged> lent;
     std::map<std::uint64_t, committed> ended;
   };
 
@@ -227,4 +229,4 @@ private:
 
 inline bool is(std::uint8_t code, errc expected) { return errc_from_wire(code) == expected; }
 
-} // namespace millrace::testing
+} // namespace millrace::transport::staged::testing

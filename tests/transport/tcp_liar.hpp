@@ -6,10 +6,8 @@
 
 namespace millrace::transport::testing {
 
-using namespace tcp;
-
 struct unit {
-  unit_header header;
+  tcp::unit_header header;
   byte_buffer rest;
 };
 
@@ -31,17 +29,17 @@ struct on_a_stream : liar_and_victim {
   }
 
   struct asked {
-    unit_kind kind = unit_kind::read;
+    tcp::unit_kind kind = tcp::unit_kind::read;
     std::uint64_t number = 1;
     std::uint64_t region = 0;
     region_key key;
-    std::vector<range> ranges;
+    std::vector<tcp::range> ranges;
     std::uint64_t length = 0;
     std::uint64_t extent = 0;
   };
   asked about(const exposed_matrix& m, std::uint64_t offset, std::uint64_t length) {
     asked a;
-    a.kind = m.handle().allows == access_mode::read ? unit_kind::read : unit_kind::write;
+    a.kind = m.handle().allows == access_mode::read ? tcp::unit_kind::read : tcp::unit_kind::write;
     a.region = m.handle().region;
     a.key = m.handle().key;
     a.ranges = {{offset, length}};
@@ -50,35 +48,36 @@ struct on_a_stream : liar_and_victim {
     return a;
   }
   static byte_buffer request(const asked& a) {
-    unit_header h;
+    tcp::unit_header h;
     h.kind = a.kind;
     h.ranges = static_cast<std::uint16_t>(a.ranges.size());
     h.request = a.number;
     h.length = a.length;
     h.extent = a.extent;
-    byte_buffer out(header_bytes + target_bytes + range_bytes * a.ranges.size());
-    encode_header(h, out.data());
-    encode_target(a.region, a.key, out.data() + header_bytes);
+    byte_buffer out(tcp::header_bytes + tcp::target_bytes + tcp::range_bytes * a.ranges.size());
+    tcp::encode_header(h, out.data());
+    tcp::encode_target(a.region, a.key, out.data() + tcp::header_bytes);
     for (std::size_t i = 0; i < a.ranges.size(); ++i)
-      encode_range(a.ranges[i], out.data() + header_bytes + target_bytes + i * range_bytes);
+      tcp::encode_range(
+        a.ranges[i], out.data() + tcp::header_bytes + tcp::target_bytes + i * tcp::range_bytes);
     return out;
   }
   bool ask(const asked& a) { return s->write(request(a)); }
   bool send_memory(
     std::uint64_t number, std::uint64_t length, std::byte what, std::uint8_t code = 0,
     std::uint32_t crc = 0) {
-    byte_buffer out(length + trailer_bytes, what);
-    encode_trailer({number, crc, code}, out.data() + length);
+    byte_buffer out(length + tcp::trailer_bytes, what);
+    tcp::encode_trailer({number, crc, code}, out.data() + length);
     return s->write(out);
   }
   std::optional<unit> answer() {
-    std::array<std::byte, header_bytes> head{};
+    std::array<std::byte, tcp::header_bytes> head{};
     if (!s->read(head))
       return std::nullopt;
     unit u;
-    u.header = decode_header(head).value();
+    u.header = tcp::decode_header(head).value();
     u.rest.resize(
-      u.header.body_bytes() + (u.header.has_payload() ? u.header.length + trailer_bytes : 0));
+      u.header.body_bytes() + (u.header.has_payload() ? u.header.length + tcp::trailer_bytes : 0));
     if (!s->read(u.rest))
       return std::nullopt;
     return u;
@@ -86,7 +85,7 @@ struct on_a_stream : liar_and_victim {
   void refused_with(errc code) {
     auto u = answer();
     BOOST_TEST_REQUIRE(u.has_value());
-    BOOST_TEST((u->header.kind == unit_kind::outcome));
+    BOOST_TEST((u->header.kind == tcp::unit_kind::outcome));
     BOOST_TEST((static_cast<errc>(u->header.code) == code));
   }
   // The stream still works and the bytes are right.
@@ -96,7 +95,7 @@ struct on_a_stream : liar_and_victim {
     BOOST_TEST(ask(a));
     auto u = answer();
     BOOST_TEST_REQUIRE(u.has_value());
-    BOOST_TEST((u->header.kind == unit_kind::data && u->header.request == 4711u));
+    BOOST_TEST((u->header.kind == tcp::unit_kind::data && u->header.request == 4711u));
     auto expected = pattern(1010, 3);
     BOOST_TEST(std::equal(expected.begin() + 10, expected.end(), u->rest.begin()));
   }
@@ -108,7 +107,7 @@ struct on_a_stream : liar_and_victim {
   // The victim asks us: what it wants is the next unit on the stream.
   std::vector<std::byte> room = std::vector<std::byte>(4096, std::byte{0x5a});
   held_completion<transfer_report> outcome;
-  unit_header asked_by_victim(direction dir, std::uint64_t length = 4096) {
+  tcp::unit_header asked_by_victim(direction dir, std::uint64_t length = 4096) {
     bulk_handle h;
     h.owner = this_peer();
     h.region = 77;
@@ -119,9 +118,9 @@ struct on_a_stream : liar_and_victim {
     BOOST_TEST_REQUIRE(u.has_value());
     return u->header;
   }
-  bool send_header(const unit_header& h) {
-    byte_buffer out(header_bytes);
-    encode_header(h, out.data());
+  bool send_header(const tcp::unit_header& h) {
+    byte_buffer out(tcp::header_bytes);
+    tcp::encode_header(h, out.data());
     return s->write(out);
   }
   bool untouched() {

@@ -21,8 +21,6 @@
 
 namespace millrace::transport::testing {
 
-using namespace net;
-using namespace net::testing;
 using millrace::testing::exposed_matrix;
 using millrace::testing::fabric_handler;
 using millrace::testing::held_completion;
@@ -44,7 +42,7 @@ inline tcp_options small_options() {
 }
 
 inline std::shared_ptr<fabric> tcp_fabric(
-  const std::shared_ptr<io_loop>& loop, const tcp_options& options) {
+  const std::shared_ptr<net::io_loop>& loop, const tcp_options& options) {
   fabric_options o;
   o.prefer = {"tcp"};
   o.movers = 1;
@@ -88,7 +86,9 @@ struct pair_of_fabrics {
 
   void connect() {
     auto handler = std::make_shared<fabric_handler>(there);
-    link = connect_to(there_loop, listening->address(), {.local_name = "there"}, handler).value();
+    link =
+      net::testing::connect_to(there_loop, listening->address(), {.local_name = "there"}, handler)
+        .value();
     BOOST_TEST_REQUIRE(handler->wait_open());
   }
   /// Everything that came has been admitted or turned away, and is gone.
@@ -97,13 +97,13 @@ struct pair_of_fabrics {
     BOOST_TEST_REQUIRE(eventually([] { return tcp_sockets().empty(); }));
   }
 
-  temp_dir dir;
-  std::shared_ptr<io_loop> here_loop = make_loop();
-  std::shared_ptr<io_loop> there_loop = make_loop();
+  net::testing::temp_dir dir;
+  std::shared_ptr<net::io_loop> here_loop = net::testing::make_loop();
+  std::shared_ptr<net::io_loop> there_loop = net::testing::make_loop();
   std::shared_ptr<fabric> here;
   std::shared_ptr<fabric> there;
-  std::shared_ptr<listener> listening;
-  std::shared_ptr<channel> link;
+  std::shared_ptr<net::listener> listening;
+  std::shared_ptr<net::channel> link;
 
 private:
   pair_of_fabrics(const tcp_options& ours, const tcp_options& theirs, std::string address)
@@ -111,9 +111,10 @@ private:
     if (address == "unix:")
       address += dir.path + "/s";
     auto handler = std::make_shared<fabric_handler>(here);
-    auto open = listener::open(
+    auto open = net::listener::open(
       here_loop, {.address = address, .allow_uids = {}, .streams = here->stream_acceptor()},
-      {.local_name = "here", .tls = shared_tls()}, [handler](const peer_info&) { return handler; });
+      {.local_name = "here", .tls = net::testing::shared_tls()},
+      [handler](const net::peer_info&) { return handler; });
     listening = open.value();
     connect();
     BOOST_TEST_REQUIRE(handler->wait_open());
@@ -124,10 +125,10 @@ private:
 class raw_socket {
 public:
   explicit raw_socket(const std::string& address, const std::string& source = {}) {
-    auto to = socket_address::parse(address).value();
-    fd_ = unique_fd{::socket(to.family(), SOCK_STREAM | SOCK_CLOEXEC, 0)};
+    auto to = net::socket_address::parse(address).value();
+    fd_ = net::unique_fd{::socket(to.family(), SOCK_STREAM | SOCK_CLOEXEC, 0)};
     if (!source.empty()) {
-      auto from = socket_address::parse(source + ":0").value();
+      auto from = net::socket_address::parse(source + ":0").value();
       BOOST_TEST_REQUIRE(::bind(fd_.get(), from.get(), from.size_bytes()) == 0);
     }
     BOOST_TEST_REQUIRE(::connect(fd_.get(), to.get(), to.size_bytes()) == 0);
@@ -177,7 +178,7 @@ public:
   }
 
 private:
-  unique_fd fd_;
+  net::unique_fd fd_;
 };
 
 /// A peer of a real fabric, with the key of its channel and no conscience.
@@ -185,11 +186,11 @@ struct liar_and_victim {
   explicit liar_and_victim(const tcp_options& options = hostile_options())
     : victim(tcp_fabric(loop, options)) {
     auto address = "unix:" + dir.path + "/s";
-    listening = listener::open(
+    listening = net::listener::open(
                   loop, {.address = address, .allow_uids = {}}, {.local_name = "victim"},
-                  [handler = handler](const peer_info&) { return handler; })
+                  [handler = handler](const net::peer_info&) { return handler; })
                   .value();
-    liar = connect_to(loop, address, {.local_name = "liar"}, answers).value();
+    liar = net::testing::connect_to(loop, address, {.local_name = "liar"}, answers).value();
     BOOST_TEST_REQUIRE(answers->wait_frames(1));
     wire_reader reader{answers->frames.at(0).body};
     std::string driver;
@@ -231,7 +232,8 @@ struct liar_and_victim {
 
   /// True if the victim let the stream in; a record of what the liar said goes to `said`.
   bool admit(
-    raw_socket& s, tcp::admission a, const channel_key& with, admission_record* said = nullptr) {
+    raw_socket& s, tcp::admission a, const net::channel_key& with,
+    admission_record* said = nullptr) {
     random_bytes(a.nonce.data(), a.nonce.size());
     admission_record r;
     r.first = tcp::encode_admission(a);
@@ -255,8 +257,9 @@ struct liar_and_victim {
   /// An honest member, with channel and streams of its own.
   struct member {
     explicit member(liar_and_victim& to) : handler(std::make_shared<fabric_handler>(f)) {
-      link =
-        connect_to(loop, "unix:" + to.dir.path + "/s", {.local_name = "member"}, handler).value();
+      link = net::testing::connect_to(
+               loop, "unix:" + to.dir.path + "/s", {.local_name = "member"}, handler)
+               .value();
       BOOST_TEST_REQUIRE(handler->wait_open());
     }
     ~member() {
@@ -270,24 +273,24 @@ struct liar_and_victim {
       auto moved = move(*f, direction::read, memory.handle(), room.data(), room.size());
       return moved.has_value() && room == pattern(room.size(), 6);
     }
-    std::shared_ptr<io_loop> loop = make_loop();
+    std::shared_ptr<net::io_loop> loop = net::testing::make_loop();
     std::shared_ptr<fabric> f = tcp_fabric(loop, small_options());
     std::shared_ptr<fabric_handler> handler;
-    std::shared_ptr<channel> link;
+    std::shared_ptr<net::channel> link;
   };
 
   // The other side closed the channel.
   bool thrown_out() { return answers->wait_closings(1); }
 
-  temp_dir dir;
-  std::shared_ptr<io_loop> loop = make_loop();
+  net::testing::temp_dir dir;
+  std::shared_ptr<net::io_loop> loop = net::testing::make_loop();
   std::shared_ptr<fabric> victim;
   std::shared_ptr<fabric_handler> handler = std::make_shared<fabric_handler>(victim);
-  std::shared_ptr<listener> listening;
-  std::shared_ptr<recorder> answers = std::make_shared<recorder>();
-  std::shared_ptr<channel> liar;
+  std::shared_ptr<net::listener> listening;
+  std::shared_ptr<net::testing::recorder> answers = std::make_shared<net::testing::recorder>();
+  std::shared_ptr<net::channel> liar;
   tcp::announce told;
-  channel_key key{};
+  net::channel_key key{};
   std::uint64_t serials = 0;
 };
 

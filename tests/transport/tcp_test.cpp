@@ -9,6 +9,7 @@
 
 using namespace millrace;
 using namespace millrace::net;
+using namespace millrace::net::testing;
 using namespace millrace::transport;
 using namespace millrace::transport::testing;
 

@@ -49,7 +49,8 @@ result<std::uint64_t> mappable_bytes(int fd) {
   return fail(errc::invalid_argument, "it is neither a regular file nor a DAX device");
 }
 
-result<std::shared_ptr<mapped_file>> mapped_file::reserve(net::unique_fd fd, const extent& where) {
+result<std::shared_ptr<mapped_file>> mapped_file::reserve(
+  net::unique_fd fd, const file_range& where) {
   auto there = mappable_bytes(fd.get());
   if (
     !there || where.size_bytes == 0 || where.file_offset % 4096 != 0 ||

@@ -28,7 +28,7 @@ result<std::uint64_t> mappable_bytes(int fd);
 /// Threads: `grant` from one thread at a time; the others from any.
 class mapped_file {
 public:
-  struct extent {
+  struct file_range {
     std::uint64_t size_bytes = 0;
     std::uint64_t file_offset = 0;
     std::uint64_t granule_bytes = 0;
@@ -38,7 +38,7 @@ public:
   /// Errors:  `permission_denied` for a descriptor that is not such a file of at least that size,
   ///          or for a granule size out of bounds; `unsupported` when the address space has no
   ///          room.
-  static result<std::shared_ptr<mapped_file>> reserve(net::unique_fd fd, const extent& where);
+  static result<std::shared_ptr<mapped_file>> reserve(net::unique_fd fd, const file_range& where);
   ~mapped_file();
   mapped_file(const mapped_file&) = delete;
   mapped_file& operator=(const mapped_file&) = delete;
@@ -68,7 +68,7 @@ private:
   void add_locked(std::uint64_t offset, std::uint64_t length);
 
   net::unique_fd fd_;
-  extent where_;
+  file_range where_;
   std::uint64_t populate_bytes_ = 0;
   bool may_sync_ = true;
   bool filled_stays_ = true; // false where the kernel write-protects clean pages again

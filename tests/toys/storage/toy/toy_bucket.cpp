@@ -17,7 +17,9 @@ public:
   void reserve(
     model_spec spec, std::vector<described_layer> layers,
     completion<std::unique_ptr<reservation>> done) override {
-    if (inner_->stats().models >= models_max_)
+    // A full bucket takes what the provider itself keeps.
+    bool always = is_always_taken(spec, [] { return true; });
+    if (!always && inner_->stats().models >= models_max_)
       return done(fail(
         errc::no_space,
         "the bucket holds " + std::to_string(models_max_) +

@@ -1,4 +1,4 @@
-// Moves bytes inside this process on the thread that asks.
+// Moves bytes inside this process on the movers. Called by the fabric.
 #pragma once
 
 #include <millrace/transport/driver_kind.hpp>
