@@ -167,6 +167,15 @@ std::uint64_t missing_bytes(const model& m, const shard_spec& spec) {
   return size_bytes(spec.tensors) * (spec.keep - there);
 }
 
+// The last reader of an erased shard may have ended, and a thread of the pool not yet have freed it.
+status remove_unread(pool_state& state, model& m, std::uint32_t rank) {
+  auto at = m.shards.find(rank);
+  if (at == m.shards.end() || !at->second->erased || in_use(*at->second))
+    return {};
+  auto unread = at->second;
+  return remove_owner(state, m, *unread);
+}
+
 result<enrolled_shard> try_enroll(pool_state& state, model& m, const shard_spec& spec) {
   if (auto bad = check_known(m, spec); !bad.ok())
     return fail(std::move(bad));
@@ -199,6 +208,10 @@ result<enrolled_shard> enroll_shard(pool_state& state, shard_spec spec) {
     {
       auto m = state.find_or_make(spec.model);
       std::lock_guard guard{m->mutex};
+      if (m->gone)
+        continue;
+      if (auto bad = remove_unread(state, *m, spec.rank); !bad.ok())
+        return fail(std::move(bad));
       if (m->gone)
         continue;
       missing = missing_bytes(*m, spec);

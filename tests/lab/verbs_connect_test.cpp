@@ -17,10 +17,15 @@ namespace {
 
 /// One side of a pair that is to be connected, without a driver.
 struct side {
+  std::shared_ptr<int> lane = std::make_shared<int>(); // events and joins take turns in it
   std::shared_ptr<vb::queue_pair> q;
   std::shared_ptr<vb::cm_connection> cm;
   vb::connect announced;
 };
+
+status outcome_of(const future<void>& joined) {
+  return joined.result() ? status{} : joined.result().error();
+}
 
 struct two_sides {
   verbs_devices which = verbs_devices::from_environment();
@@ -50,7 +55,7 @@ struct two_sides {
   side open(const std::shared_ptr<vb::device>& d, bool passive) {
     side s;
     s.q = vb::queue_pair::open(d, options).value();
-    s.cm = vb::cm_connection::open({hub, d, "peer", options, setup, nullptr}, passive).value();
+    s.cm = vb::cm_connection::open({hub, d, "peer", options, setup, s.lane.get()}, passive).value();
     s.announced = s.q->offer();
     s.announced.pair = 3;
     s.announced.generation = 7;
@@ -59,12 +64,11 @@ struct two_sides {
   }
 
   /// `theirs`: what the channel is said to have brought.
-  future<int> join(side& s, const vb::connect& theirs, status& outcome) {
-    promise<int> done;
-    setup->post(s.cm.get(), vb::setup_pool::turn::first, [&s, theirs, done, &outcome] {
-      s.cm->join(s.q, theirs, [done, &outcome](const status& how) {
-        outcome = how;
-        done.set(0);
+  future<void> join(const side& s, const vb::connect& theirs) {
+    promise<void> done;
+    setup->post(s.lane.get(), vb::setup_pool::turn::first, [cm = s.cm, q = s.q, theirs, done] {
+      cm->join(q, theirs, [done](const status& how) {
+        done.set(how.ok() ? result<void>{} : result<void>{fail(how)});
       });
     });
     return done.get_future();
@@ -73,17 +77,14 @@ struct two_sides {
   /// A request by somebody else, on the way of whoever asks; how it ended.
   status request(const vb::connect& with) {
     auto stranger = open(here[0], false);
-    status outcome;
-    join(stranger, with, outcome).get();
-    return outcome;
+    return outcome_of(join(stranger, with));
   }
 
   void join_both() {
-    status asked, accepted;
-    auto first = join(asks, listens.announced, asked);
-    auto second = join(listens, asks.announced, accepted);
-    first.get();
-    second.get();
+    auto first = join(asks, listens.announced);
+    auto second = join(listens, asks.announced);
+    auto asked = outcome_of(first);
+    auto accepted = outcome_of(second);
     BOOST_TEST_REQUIRE(asked.ok(), asked.to_string());
     BOOST_TEST_REQUIRE(accepted.ok(), accepted.to_string());
   }
@@ -137,12 +138,11 @@ BOOST_AUTO_TEST_CASE(the_token_is_for_one_queue_pair_and_once) {
     two_sides t;
     auto expected = t.asks.announced;
     ++(what == 0 ? expected.number : what == 1 ? expected.pair : expected.generation);
-    status asked, accepted{errc::unavailable, "not yet"};
-    auto waits = t.join(t.listens, expected, accepted);
-    t.join(t.asks, t.listens.announced, asked).get();
+    auto accepted = t.join(t.listens, expected);
+    auto asked = outcome_of(t.join(t.asks, t.listens.announced));
     BOOST_TEST(was_refused(asked), asked.to_string());
     // It still waits for the right one.
-    BOOST_TEST(!accepted.ok());
+    BOOST_TEST(!accepted.ready());
   }
   two_sides t;
   t.join_both();
@@ -157,12 +157,11 @@ BOOST_AUTO_TEST_CASE(letting_go_before_the_partner_comes_leaves_nothing) {
   for (int i = 0; i < 50; ++i) {
     auto waits = t.open(t.there[0], true);
     auto asks = t.open(t.here[0], false);
-    status outcome;
-    static_cast<void>(t.join(asks, waits.announced, outcome));
+    static_cast<void>(t.join(asks, waits.announced));
     // In their lanes, as the driver does it.
     for (auto* s : {&waits, &asks}) {
       promise<int> gone;
-      t.setup->post(s->cm.get(), vb::setup_pool::turn::first, [s, gone] {
+      t.setup->post(s->lane.get(), vb::setup_pool::turn::first, [s, gone] {
         s->cm = nullptr;
         s->q = nullptr;
         gone.set(0);

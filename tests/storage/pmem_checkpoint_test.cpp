@@ -298,6 +298,30 @@ BOOST_DATA_TEST_CASE(erasing_waits_for_jobs_but_not_for_readers, ways, way) {
   w.enroll_or_fail(shard);
 }
 
+// On disks a thread of the pool frees what was erased.
+BOOST_DATA_TEST_CASE(
+  a_job_begins_anew_as_soon_as_the_last_reader_of_what_was_erased_ends, ways, way) {
+  world w{way};
+  auto shard = shard_of("a", {kib});
+  for (auto times = 0; times < 20; ++times) {
+    w.enroll_or_fail(shard);
+    w.save_or_fail(shard, 1);
+    w.store->leave("a", 0, false);
+    auto reader = open_version(*w.store, "a", 0, 1);
+    BOOST_REQUIRE(reader);
+    BOOST_REQUIRE(erase(*w.store, "a").ok());
+    auto early = enroll(*w.store, shard);
+    BOOST_REQUIRE(!early);
+    BOOST_TEST((early.error().code() == errc::busy));
+    reader = nullptr;
+    w.enroll_or_fail(shard);
+    w.store->leave("a", 0, false);
+  }
+  BOOST_TEST(erase(*w.store, "a").ok());
+  w.reopen();
+  BOOST_TEST(w.store->stats().used_bytes == 0u);
+}
+
 BOOST_DATA_TEST_CASE(one_step_can_be_erased, ways, way) {
   world w{way};
   auto shard = w.saved({1, 2});

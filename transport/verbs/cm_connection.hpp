@@ -57,7 +57,8 @@ public:
   /// Fills in what the channel must announce; nothing on the active side.
   void announce(connect& ours) const;
   /// Connects `q` with the partner that `theirs` announced. `done` runs once `q` can receive, or
-  /// when it cannot be connected; it never runs if this object goes before. Call it in the lane.
+  /// when it cannot be connected. It does not run if this object goes before; an event that is on
+  /// its way then may still run it, so `done` owns what it touches. Call it in the lane.
   void join(
     std::shared_ptr<queue_pair> q, const connect& theirs, std::function<void(const status&)> done);
 
