@@ -49,7 +49,7 @@ BOOST_AUTO_TEST_CASE(requests_without_right_or_sense_get_no_chunk) {
   refused(w.request(3, source, {{995, 10}}), errc::permission_denied);
   refused(w.request(4, source, {{~0ull - 5, 10}}), errc::permission_denied);
   auto beyond = w.request(5, source, {{0, 10}});
-  beyond.extent = 1001;
+  beyond.region_end = 1001;
   refused(beyond, errc::permission_denied);
   auto no_device = w.request(6, source, {{0, 10}});
   no_device.region = of_host.handle().region;

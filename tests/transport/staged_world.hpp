@@ -181,7 +181,7 @@ struct world {
     m.region = t.handle.region;
     m.key = t.handle.key;
     m.dir = t.handle.allows == access_mode::read ? 1 : 2;
-    m.extent = t.size_bytes;
+    m.region_end = t.size_bytes;
     m.ranges = std::move(ranges);
     return m;
   }

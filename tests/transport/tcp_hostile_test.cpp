@@ -206,7 +206,7 @@ BOOST_AUTO_TEST_CASE(
     refused_with(errc::permission_denied);
   }
   auto beyond = about(readable, 0, 100);
-  beyond.extent = 100'001;
+  beyond.region_end = 100'001;
   BOOST_TEST(ask(beyond));
   refused_with(errc::permission_denied);
   served();
