@@ -84,14 +84,14 @@ BOOST_AUTO_TEST_CASE(a_guessed_key_is_refused) {
 }
 
 BOOST_AUTO_TEST_CASE(a_replayed_admission_is_refused) {
-  admission_record said;
+  proof_record said;
   BOOST_TEST_REQUIRE(eventually([&] {
     raw_socket s{address()};
     return admit(s, own(), key, &said);
   }));
   raw_socket replay{address()};
   BOOST_TEST(replay.write(said.first));
-  admission_challenge fresh{};
+  stream_challenge fresh{};
   BOOST_TEST(replay.read(fresh));
   BOOST_TEST((fresh != said.challenge));
   BOOST_TEST(replay.write(said.proof));
@@ -166,7 +166,7 @@ BOOST_AUTO_TEST_CASE(ten_thousand_strangers_at_once_stay_within_the_bounds_and_m
   std::size_t most = 0;
   // All of them stay at their end, whatever is said at ours.
   std::vector<std::unique_ptr<raw_socket>> held;
-  auto whole = encode_admission(gate.own());
+  auto whole = encode_claim(gate.own());
   byte_buffer some{whole.begin(), whole.begin() + 40};
   for (std::size_t i = 0; i < strangers; ++i) {
     auto source = "127.0.3." + std::to_string(i % sources + 1);

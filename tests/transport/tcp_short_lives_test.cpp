@@ -31,7 +31,7 @@ struct half_admitted : liar_and_victim {
     announce_myself();
     auto a = own();
     random_bytes(a.nonce.data(), a.nonce.size());
-    first = tcp::encode_admission(a);
+    first = tcp::encode_claim(a);
     BOOST_TEST_REQUIRE(s->write(first));
     BOOST_TEST_REQUIRE(s->read(challenge));
   }
@@ -41,8 +41,8 @@ struct half_admitted : liar_and_victim {
   }
 
   std::unique_ptr<raw_socket> s = std::make_unique<raw_socket>(address());
-  tcp::admission_message first{};
-  tcp::admission_challenge challenge{};
+  tcp::claim_message first{};
+  tcp::stream_challenge challenge{};
   std::uint64_t before = refusals();
 };
 

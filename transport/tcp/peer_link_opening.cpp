@@ -93,7 +93,7 @@ status peer_link::on_announce(announce theirs) {
     // streams, if it can.
     we_open_ = !towards.empty() && (peer().connected_by_us || !they_can);
     open_them = we_open_;
-    key_ = admission_key(*channel_, theirs.group);
+    key_ = proof_key(*channel_, theirs.group);
     towards_ = towards;
     theirs_ = std::move(theirs);
     slots_.resize(slots);
@@ -129,7 +129,7 @@ std::vector<net::socket_address> peer_link::addresses_of(const announce& theirs)
 }
 
 void peer_link::open(std::size_t slot) {
-  admission as;
+  stream_claim as;
   std::vector<net::socket_address> towards;
   net::channel_key key{};
   {
@@ -187,7 +187,7 @@ void peer_link::open_later(std::size_t slot, bool after_failure) {
 
 expected_group peer_link::expectation() {
   expected_group out;
-  out.key = admission_key(*channel_, ours_.group);
+  out.key = proof_key(*channel_, ours_.group);
   out.take = [weak = weak_from_this()](std::shared_ptr<admitted_socket> s) {
     auto self = weak.lock();
     return self ? self->accept(*s) : status{errc::peer_lost, "its channel is closed"};
