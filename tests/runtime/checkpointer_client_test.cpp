@@ -367,7 +367,7 @@ BOOST_AUTO_TEST_CASE(of_several_providers_that_have_a_model_the_one_saved_to_las
   auto client = client::connect(three.address());
   std::string name;
   for (int i = 0; name.empty(); ++i)
-    if (place_checkpoints(std::to_string(i), "", client.providers()).value() == 0)
+    if (runtime::place_checkpoints(std::to_string(i), "", client.providers()).value() == 0)
       name = std::to_string(i);
   auto having = [&](std::uint64_t saved_at_ns) {
     checkpoint_summary m;

@@ -464,7 +464,7 @@ BOOST_AUTO_TEST_CASE(checkpoints_are_found_where_they_are_after_the_providers_ha
   s.settings.nodes[0].providers = s.settings.providers;
   s.start();
   auto c = s.connect();
-  BOOST_TEST_REQUIRE(place_checkpoints("m", "", c.providers()).value() == 1u);
+  BOOST_TEST_REQUIRE(runtime::place_checkpoints("m", "", c.providers()).value() == 1u);
   auto again = c.checkpointer(named("m"), m.views()).get();
   BOOST_TEST(again.registration().resumed);
   BOOST_TEST(again.registration().provider == "pool");

@@ -6,6 +6,9 @@
 #include <map>
 
 using namespace millrace;
+using runtime::checkpoint_providers;
+using runtime::place;
+using runtime::place_checkpoints;
 
 namespace {
 
