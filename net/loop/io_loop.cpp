@@ -440,7 +440,7 @@ result<std::shared_ptr<io_loop>> io_loop::start(io_loop_options options) {
   try {
     return std::make_shared<loop_handle>(std::move(state));
   } catch (const std::system_error& e) {
-    return fail(errc::no_space, std::string{"the thread that waits for sockets: "} + e.what());
+    return fail(errc::no_space, "the thread that waits for sockets: {}", e.what());
   }
 }
 
