@@ -57,22 +57,20 @@ void peer_link::start() {
 }
 
 status peer_link::on_message(std::span<const std::byte> body) {
-  wire_reader reader{body};
-  message_kind kind{};
-  reader(kind);
-  status bad;
-  if (kind == message_kind::announce) {
-    announce theirs;
-    if (reader(theirs))
-      bad = on_announce(std::move(theirs));
-  } else if (lost gone_there; kind == message_kind::lost) {
-    if (reader(gone_there))
-      on_lost(gone_there.serial);
-  } else if (gone confirmed; kind == message_kind::gone) {
-    if (reader(confirmed))
-      on_gone(confirmed.serial);
-  }
-  return bad.ok() && !reader.ok() ? status{errc::protocol_error, reader.fault()} : bad;
+  return take_message<message_kind>(body, [this](message_kind kind, wire_reader& reader) -> status {
+    if (kind == message_kind::announce) {
+      announce theirs;
+      return reader(theirs) ? on_announce(std::move(theirs)) : status{};
+    }
+    if (lost gone_there; kind == message_kind::lost) {
+      if (reader(gone_there))
+        on_lost(gone_there.serial);
+    } else if (gone confirmed; kind == message_kind::gone) {
+      if (reader(confirmed))
+        on_gone(confirmed.serial);
+    }
+    return {};
+  });
 }
 
 status peer_link::on_announce(announce theirs) {
