@@ -65,7 +65,7 @@ public:
     deps.limits.windows_max = static_cast<std::uint32_t>(dice_.between(1, 4));
     manager_ = spawn_checkpoint_manager(world_.system, deps);
     for (auto* name : {"m", "n"})
-      models_.push_back({name, tensors(), new_trainer()});
+      models_.push_back({name, few_tensors(dice_), new_trainer()});
   }
 
   ~checkpoint_run() {
@@ -108,17 +108,6 @@ private:
       store_->release();
       return true;
     };
-  }
-
-  layout tensors() {
-    static constexpr std::uint64_t sizes[] = {1, 100, 4000, 10'000, 30'001};
-    layout out;
-    for (auto left = dice_.between(1, 4); left > 0; --left)
-      out.tensors.push_back(
-        {"t" + std::to_string(left),
-         dtype::u8,
-         {dice_.percent(3) ? 600'000 : sizes[dice_.below(std::size(sizes))]}});
-    return out;
   }
 
   trainer_ptr new_trainer() {

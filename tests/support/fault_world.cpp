@@ -62,6 +62,17 @@ void demand_excuse(const status& why, const std::string& what) {
   }
 }
 
+layout few_tensors(dice& random) {
+  static constexpr std::uint64_t sizes[] = {1, 100, 4000, 10'000, 70'001};
+  layout out;
+  for (auto left = random.between(1, 4); left > 0; --left)
+    out.tensors.push_back(
+      {"t" + std::to_string(left),
+       dtype::u8,
+       {random.percent(3) ? 600'000 : sizes[random.below(std::size(sizes))]}});
+  return out;
+}
+
 std::vector<std::byte> content(const layout& tensors, std::uint64_t seed) {
   std::vector<std::byte> out(size_bytes(tensors));
   std::uint64_t at = 0;

@@ -1,4 +1,6 @@
 // Pools and checkpoints from the command line, on a pool that no service has open.
+#include "outcome.hpp"
+
 #include <millrace/storage/archive/archive.hpp>
 #include <millrace/storage/flush/version_flusher.hpp>
 #include <millrace/tests/support/file_contents.hpp>
@@ -8,33 +10,18 @@
 #include <millrace/tests/support/tensors_in_memory.hpp>
 #include <millrace/tools/checkpoints/version_name.hpp>
 #include <millrace/tools/progress_line.hpp>
-#include <millrace/tools/run.hpp>
 
 #include <boost/test/unit_test.hpp>
 #include <nlohmann/json.hpp>
 
 #include <filesystem>
 #include <fstream>
-#include <sstream>
 
 using namespace millrace;
 using namespace millrace::testing;
 using nlohmann::json;
 
 namespace {
-
-struct outcome {
-  int code;
-  std::string out;
-  std::string err;
-};
-
-outcome run(std::vector<std::string> arguments) {
-  std::ostringstream out;
-  std::ostringstream err;
-  int code = tools::run(std::move(arguments), out, err);
-  return {code, out.str(), err.str()};
-}
 
 /// A pool and a directory for files.
 struct place {
