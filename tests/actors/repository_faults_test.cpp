@@ -194,7 +194,7 @@ private:
     const status& why, const known_model& m, std::uint64_t floor, std::uint64_t erased) {
     if (why.code() != errc::not_found)
       return demand_excuse(why, "loading " + m.name);
-    demand(floor == 0 || m.erased != erased, m.name + " was there and nobody removed it");
+    demand(floor == 0 || m.erased != erased, m.name + " was there and no client removed it");
   }
 
   void erase(known_model& m) {
@@ -252,7 +252,7 @@ private:
     for (auto& m : models_) {
       auto opened = open(*bucket_, m.name);
       if (!opened) {
-        demand(m.floor == 0, m.name + " is gone and nobody removed it");
+        demand(m.floor == 0, m.name + " is gone and no client removed it");
         continue;
       }
       auto version = (*opened)->record().version;

@@ -41,7 +41,7 @@ public:
   std::uint64_t used_bytes() const noexcept override { return 0; }
 
 private:
-  std::byte* base_ = reinterpret_cast<std::byte*>(1ull << 40); // nobody touches it
+  std::byte* base_ = reinterpret_cast<std::byte*>(1ull << 40); // it is never touched
   std::vector<bool> free_;
 };
 

@@ -56,7 +56,7 @@ public:
     say("durable");
   }
 
-  // Until the memory may be changed again, and with what failed said by the saves themselves.
+  // Waits until the memory may be changed again. The saves themselves report failures.
   void settle() {
     for (auto& job : jobs_)
       static_cast<void>(job.fence());

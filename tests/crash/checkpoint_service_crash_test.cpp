@@ -1,6 +1,6 @@
-// Training jobs and the service that keeps their checkpoints, killed one by one or together: at
-// rest the pool is sound, the newest complete step is the one acknowledged last or the one asked
-// for, and both go on from there.
+// Kills training jobs and the service that keeps their checkpoints, one by one or together.
+// Afterwards the pool is sound, its newest complete step is the one acknowledged last or the one
+// asked for, and both go on from there.
 #include "crash_rounds.hpp"
 #include "small_checkpoints.hpp"
 
@@ -139,8 +139,8 @@ public:
     job_->process().wait();
     hear(*job_, "killed");
   }
-  /// Until the job knows where to go on from, and has saved so many steps since it began or the
-  /// service did.
+  /// Waits until the job knows from where it goes on, and has saved so many steps since it or the
+  /// service began.
   void await_progress(std::uint64_t steps, const std::string& when) {
     bool over = eventually([&] {
       auto ended = job_->process().ended();
@@ -217,7 +217,7 @@ public:
     command_.reset();
   }
 
-  /// Looks into the pool, which nobody has open.
+  /// Looks into the pool, which no process has open.
   void verify(const std::string& when) {
     BOOST_TEST_REQUIRE(!service_lives());
     if (job_) {
@@ -282,8 +282,8 @@ private:
   std::optional<child_process> command_; // goes on by itself
 };
 
-/// Everything that passes the points of a pool: jobs that begin and end, room that is freed,
-/// versions that move into it, models that go. False when the service died.
+/// Does everything that passes the kill points of a pool: jobs begin and end, space is freed,
+/// versions move into it, models are removed. Returns false when the service died.
 bool a_life(crash_run& run, const std::string& when) {
   if (!run.run_job("large hole", 1, when) || !run.run_job("large pair", 3, when))
     return false;
@@ -294,8 +294,8 @@ bool a_life(crash_run& run, const std::string& when) {
     run.remove("large pair", when);
 }
 
-// Those that checkpoints pass; what models of a repository pass, and removals of what is being
-// read, is killed at in pmem_crash.
+// Returns the kill points that checkpoints pass. pmem_crash kills at those that models of a
+// repository pass, and those that removals of a version pass while it is read.
 std::vector<std::string> points_of_the_service() {
   std::vector<std::string> all = {"save.begun", "save.filled", "save.published"};
   for (auto point : storage::pmem::kill_points)

@@ -125,8 +125,8 @@ void save_both_ways(watched_pool& pool, const shard_spec& shard, std::uint64_t s
   }
 }
 
-// Its newest step, then all of it, which somebody reads; another model lives on. `pool` watches
-// either.
+// Removes the newest step of a model, then the whole model, which is open. Another model lives on.
+// `pool` watches one of the two.
 void remove_beside_another(watched_pool& pool, bool watches_subject) {
   auto allow = [&](std::set<std::uint64_t> steps) {
     if (watches_subject)

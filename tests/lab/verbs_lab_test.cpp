@@ -258,8 +258,8 @@ BOOST_AUTO_TEST_CASE(most_requests_need_no_completion) {
   BOOST_TEST(4 * s.completions < s.requests);
 }
 
-// Whoever asks many peers at once would have more coming than the port takes. Requests alone on
-// their rail, each with a completion, show that the bound holds.
+// A process that asks many peers at once would have more bytes coming than the port takes. Requests
+// that are alone on their rail, each with a completion, show that the bound holds.
 BOOST_AUTO_TEST_CASE(a_port_has_so_many_bytes_under_way_and_each_rail_one_request) {
   two_drivers d{[](verbs_options& ours, verbs_options&) {
     ours.message_bytes_max = 64u << 10;
@@ -445,7 +445,7 @@ BOOST_AUTO_TEST_CASE(large_transfers_use_every_rail_and_small_ones_take_turns) {
 
 namespace {
 
-// Nobody sends anything once the link is down and nothing is under way.
+// Neither side sends anything once the link is down and nothing is under way.
 void fails_and_comes_back(bool under_way) {
   two_drivers d;
   exposed_matrix m{{1, 20 << 20, 0}, access_mode::read, 4};

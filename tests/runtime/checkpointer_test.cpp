@@ -272,7 +272,7 @@ BOOST_AUTO_TEST_CASE(a_shard_has_one_job_at_a_time) {
   model m, n;
   auto first = s.direct->checkpointer(named("m"), m.views()).get();
   auto soon = named("m");
-  soon.timeout = 1s; // nobody is going to leave
+  soon.timeout = 1s; // no registration is going to end
   auto second = s.direct->checkpointer(soon, n.views()).result();
   BOOST_TEST((second.error().code() == errc::busy));
   BOOST_TEST(saved(first, m, 1).ok());
@@ -480,7 +480,7 @@ BOOST_AUTO_TEST_CASE(checkpoints_are_found_where_they_are_after_the_providers_ha
   BOOST_TEST(all.load("m", 0, {}, m.views()).get().version == 6u);
   BOOST_TEST(all.erase("m").result().has_value());
   BOOST_TEST((all.load("m", 0, {}, m.views()).result().error().code() == errc::not_found));
-  // Nobody has it now: it goes where it is placed.
+  // No pool has the model now, so it goes where it is placed.
   auto anew = c.checkpointer(named("m"), m.views()).get();
   BOOST_TEST(!anew.registration().resumed);
   BOOST_TEST(anew.registration().provider == "second");

@@ -133,7 +133,7 @@ BOOST_AUTO_TEST_CASE(a_shape_beyond_all_bounds_is_refused) {
   f.refused(errc::corrupt_data, "huge");
 }
 
-// Our own attributes in a file that somebody changed.
+// The attributes are ours, and the file was changed.
 BOOST_AUTO_TEST_CASE(a_dtype_that_contradicts_its_tensor_is_refused) {
   struct claim {
     const char* type;

@@ -1,5 +1,5 @@
-// Zip files and pickles, as NPZ and torch files have them, that other programs or nobody would
-// write.
+// Tests zip files and pickles as NPZ and torch files have them: some that other programs write, and
+// some that no program would write.
 #include <millrace/storage/archive/archive.hpp>
 #include <millrace/storage/archive/npy.hpp>
 #include <millrace/storage/archive/state_dict.hpp>

@@ -1,5 +1,4 @@
-// Bytes that rot where they rest: what is second to a damaged version stays, for it may be the last
-// good one.
+// Damages stored bytes. The version next to a damaged one stays, since it may be the last good one.
 #include "pmem_world.hpp"
 
 #include <millrace/tests/support/bucket_driving.hpp>

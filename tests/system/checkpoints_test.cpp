@@ -139,7 +139,7 @@ BOOST_AUTO_TEST_CASE(ranks_that_are_loaded_one_by_one_make_whole_steps) {
   auto all = parsed(s.command({"checkpoints", "ls", "--json"})).at("checkpoints");
   BOOST_TEST_REQUIRE(all.size() == 1u);
   BOOST_TEST((all[0].at("complete_steps") == json{10, 20}));
-  // Whoever goes on from there saves steps of its own.
+  // A job that goes on from there saves steps of its own.
   auto again = load(s, dir, 20, "pair", {"--rank", "1", "--world-size", "2"});
   BOOST_TEST_REQUIRE(again.code == 0, again.err);
   all = parsed(s.command({"checkpoints", "ls", "--json"})).at("checkpoints");

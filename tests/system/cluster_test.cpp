@@ -25,7 +25,7 @@ namespace {
 
 bool says(const std::string& text, std::string_view part) { return text.find(part) != text.npos; }
 
-// Free on every address of the loopback network when asked; taken by nobody who knows of it but us.
+// Returns a port that is free on every address of the loopback network. Only this test knows it.
 std::string free_port() {
   int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   sockaddr_in at{};

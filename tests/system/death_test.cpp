@@ -162,7 +162,7 @@ BOOST_AUTO_TEST_CASE(a_service_that_is_told_to_stop_finishes_what_runs) {
   service s{dir, {.more = "limits: { shutdown_timeout: 1m }\n"}};
   stalled_store stalled{s, 48, 5};
   s.process().signal(SIGTERM);
-  // Nobody new comes in from then on.
+  // No client is let in from then on.
   BOOST_TEST(eventually([&] { return s.command({"status"}).code == 1; }));
   stalled.client.signal(SIGCONT);
   BOOST_TEST(stalled.client.wait() == 0, stalled.client.err());

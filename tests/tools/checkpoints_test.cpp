@@ -255,7 +255,7 @@ BOOST_AUTO_TEST_CASE(a_known_shard_keeps_its_slots_its_axes_and_its_words) {
   BOOST_TEST(layout.at("keep") == 5);
   BOOST_TEST((layout.at("axes") == json{{"tensor", "1/4"}}));
   BOOST_TEST((layout.at("metadata") == json{{"run", "seven"}}));
-  // Whoever says so gets fewer.
+  // A smaller number keeps fewer steps.
   load_as(later, 6, {"--keep", "2"});
   BOOST_TEST(steps().size() == 2u);
 }
@@ -459,7 +459,7 @@ BOOST_AUTO_TEST_CASE(progress_is_one_line) {
   BOOST_TEST(text == "a.pt [############            ]  50%  512 MiB of 1 GiB  512 MiB/s");
 }
 
-BOOST_AUTO_TEST_CASE(where_nobody_knows_how_far_it_is_a_mark_moves) {
+BOOST_AUTO_TEST_CASE(without_a_known_total_a_mark_moves) {
   using std::chrono::milliseconds;
   BOOST_TEST(
     tools::progress_text("repack", 0, 0, milliseconds{0}) ==

@@ -406,7 +406,7 @@ BOOST_AUTO_TEST_CASE(drivers_that_a_machine_lacks_are_left_out_and_unknown_ones_
   loop->stop();
 }
 
-BOOST_AUTO_TEST_CASE(a_driver_left_out_is_worth_a_warning_only_if_somebody_asked_for_it) {
+BOOST_AUTO_TEST_CASE(a_driver_left_out_is_worth_a_warning_only_if_the_configuration_asked_for_it) {
   for (bool asked : {false, true}) {
     millrace::testing::kept_log lines;
     auto loop = io_loop::start({}).value();

@@ -76,7 +76,7 @@ struct fixture {
       file.mapping().fd);
   }
 
-  // Of the victim's memory.
+  // Asks for a move of the victim's memory.
   shm::move move_of(std::vector<shm::move_op> ops) {
     shm::move m;
     m.number = ++moves;
@@ -381,7 +381,7 @@ BOOST_AUTO_TEST_CASE(a_move_in_no_known_direction_ends_the_connection) {
   BOOST_TEST(thrown_out());
 }
 
-// Whoever touches the pages of an arena first pays for them.
+// The process that touches the pages of an arena first pays for them.
 BOOST_AUTO_TEST_CASE(an_arena_that_was_not_touched_ends_the_connection) {
   constexpr std::uint64_t size = 64u << 20;
   auto fd = sealed_memfd("hostile-sparse", size, 4096);

@@ -200,7 +200,7 @@ BOOST_AUTO_TEST_CASE(an_owner_that_takes_back_its_word_while_bytes_move_is_not_h
   w.submit(direction::read, source.handle, here, done);
   auto moved = moving.get_future().get();
   w.asking->on_staged({1, static_cast<std::uint8_t>(errc::io_error), "no", 0, {}});
-  BOOST_TEST(!done.ready()); // somebody writes to the memory still
+  BOOST_TEST(!done.ready()); // a driver may still write to the memory
   moved(transfer_report{});
   BOOST_TEST(done.take().has_value());
   w.asking->on_staged({1, static_cast<std::uint8_t>(errc::io_error), "no", 0, {}});

@@ -284,7 +284,7 @@ BOOST_AUTO_TEST_CASE(an_owner_that_dies_ends_what_waits_and_what_moves) {
     return moving.size() == w.options.chunks_max;
   }));
   w.asking->close({errc::peer_lost, "n7 is gone"});
-  // Somebody may still write to the local memory: not before the fabric says so.
+  // A driver may still write to the local memory until the fabric reports the transfers.
   BOOST_TEST((!done[0].ready() || !done[1].ready()));
   for (auto& d : moving)
     d(fail(errc::peer_lost, "n7 is gone"));

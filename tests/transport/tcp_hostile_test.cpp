@@ -1,5 +1,5 @@
-// Strangers at the gate of the tcp driver, and members that ask for what is not theirs: refused,
-// bounded, and nobody else notices.
+// Tests strangers that connect to the tcp driver, and members that ask for what is not theirs. They
+// are refused and bounded, and other members are served meanwhile.
 #include "tcp_liar.hpp"
 
 #include <millrace/net/channel/refusal_log.hpp>
@@ -119,7 +119,7 @@ BOOST_AUTO_TEST_SUITE_END()
 
 BOOST_FIXTURE_TEST_SUITE(tcp_slow_strangers, at_an_impatient_gate)
 
-BOOST_AUTO_TEST_CASE(whoever_says_nothing_or_too_little_is_closed_in_time) {
+BOOST_AUTO_TEST_CASE(a_stranger_that_says_nothing_or_too_little_is_closed_in_time) {
   raw_socket silent{address()};
   raw_socket slow{address()};
   BOOST_TEST(slow.write(std::array{net::stream_acceptor::first_byte}));

@@ -1,4 +1,4 @@
-// Members that leave while their streams are being admitted: nobody takes them for strangers.
+// Tests members that leave while their streams are being admitted. They do not count as strangers.
 #include "tcp_liar.hpp"
 
 #include <millrace/net/channel/refusal_log.hpp>
@@ -53,7 +53,7 @@ BOOST_FIXTURE_TEST_SUITE(tcp_short_lives, short_lives)
 BOOST_AUTO_TEST_CASE(channels_that_close_while_their_streams_are_admitted_are_no_strangers) {
   for (int i = 0; i < 200; ++i) {
     connect();
-    // At any point of the admissions.
+    // The member ends at any point of its proofs.
     std::this_thread::sleep_for(std::chrono::microseconds{20 * (i % 20)});
     link->close({});
   }
@@ -80,7 +80,7 @@ BOOST_AUTO_TEST_CASE(a_stream_that_proves_itself_after_its_channel_has_closed_is
   BOOST_TEST(refusals() == before);
 }
 
-BOOST_AUTO_TEST_CASE(who_ends_within_its_admission_is_no_stranger) {
+BOOST_AUTO_TEST_CASE(a_member_that_ends_within_its_admission_is_no_stranger) {
   s = nullptr;
   // Those that come after it are answered after it.
   raw_socket stranger{address()};
