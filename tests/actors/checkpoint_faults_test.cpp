@@ -1,5 +1,5 @@
-// Trainers that register, save, die and come back over a driver that misbehaves, with an oracle
-// outside.
+// Runs trainers that register, save, die and come back over a driver that misbehaves, with an
+// oracle outside.
 #include <millrace/actors/checkpoint/checkpoint_manager.hpp>
 #include <millrace/tests/support/bucket_driving.hpp>
 #include <millrace/tests/support/fake_checkpoint_store.hpp>

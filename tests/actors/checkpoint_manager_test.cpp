@@ -1,5 +1,5 @@
-// Registrations and whatever concerns no single one of them, with a store and a fabric that wait
-// for the test.
+// Tests registrations, and what concerns all of them, with a store and a fabric that wait for the
+// test.
 #include "checkpoint_fixture.hpp"
 
 #include <millrace/core/codec.hpp>

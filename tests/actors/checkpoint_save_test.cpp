@@ -1,5 +1,5 @@
-// Saves: their order, their two answers, their ways to fail, with a store and a fabric that wait
-// for the test.
+// Tests saves: their order, their two answers and their ways to fail, with a store and a fabric
+// that wait for the test.
 #include "checkpoint_fixture.hpp"
 
 #include <thread>

@@ -1,4 +1,4 @@
-// Stores, loads and removals of several clients over a driver that misbehaves, with an oracle
+// Runs stores, loads and removals of several clients over a driver that misbehaves, with an oracle
 // outside.
 #include <millrace/actors/store/tensor_store.hpp>
 #include <millrace/storage/memory/memory_bucket.hpp>

@@ -1,4 +1,4 @@
-// Staging memory that several processes use: shares, turns, and what comes back.
+// Tests staging memory that several processes use: shares, turns, and what comes back.
 #include <millrace/actors/staging/staging_lender.hpp>
 #include <millrace/tests/support/heap_memory_source.hpp>
 #include <millrace/tests/support/held_completion.hpp>

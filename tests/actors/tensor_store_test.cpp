@@ -1,4 +1,5 @@
-// The provider's actor under the deterministic scheduler: a fake fabric, a virtual clock.
+// Tests the provider's actor under the deterministic scheduler, with a fake fabric and a virtual
+// clock.
 #include <millrace/actors/store/tensor_store.hpp>
 #include <millrace/core/digest.hpp>
 #include <millrace/storage/memory/memory_bucket.hpp>

@@ -1,5 +1,5 @@
-// Addresses of nodes, what proves a cluster's members, and which node a process is on its host or
-// in a Slurm job.
+// Tests the addresses of nodes, what proves a cluster's members, and which node a process is on its
+// host or in a Slurm job.
 #include "expect.hpp"
 
 #include <millrace/config/host_list.hpp>

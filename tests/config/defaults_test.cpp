@@ -1,4 +1,4 @@
-// What holds when nothing is said, and that every key reaches its member.
+// Tests the defaults, and that every key reaches its member.
 #include "expect.hpp"
 
 #include <millrace/net/network_options.hpp>

@@ -1,4 +1,5 @@
-// Every kind of mistake: its place, its sentence, and the nearest thing that would have been right.
+// Tests every kind of mistake: its place, its sentence, and the nearest thing that would have been
+// right.
 #include "expect.hpp"
 
 #include <millrace/tests/support/other_user.hpp>

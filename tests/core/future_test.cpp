@@ -1,4 +1,4 @@
-// Futures: waiting, continuations, coroutines, gathering, cancelling, dropping.
+// Tests futures: waiting, continuations, coroutines, gathering, cancelling, dropping.
 #include <millrace/core/future.hpp>
 
 #include <boost/test/unit_test.hpp>

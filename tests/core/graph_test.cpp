@@ -1,4 +1,5 @@
-// Architectures: ids that follow structure alone, and an encoding that survives hostile bytes.
+// Tests architectures: ids that follow structure alone, and an encoding that survives hostile
+// bytes.
 #include <millrace/core/codec.hpp>
 #include <millrace/core/model_graph.hpp>
 

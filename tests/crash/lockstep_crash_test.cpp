@@ -1,4 +1,4 @@
-// Jobs of 1 to 8 ranks in lockstep, killed with or without their service: when every rank has seen
+// Kills jobs of 1 to 8 ranks in lockstep, with or without their service. When every rank has seen
 // `durable` for a step, that step or a later one is restored.
 #include "crash_rounds.hpp"
 #include "lockstep_board.hpp"

@@ -1,5 +1,6 @@
-// After a kill at any instant the pool opens; the newest complete step is the one acknowledged last
-// or the one under way, and so is the version of each model of the repository, byte for byte.
+// Kills a process at any instant. The pool opens afterwards. Its newest complete step is the one
+// acknowledged last or the one under way, and so is the version of each model of the repository,
+// byte for byte.
 #include "crash_models.hpp"
 #include "crash_rounds.hpp"
 #include "small_checkpoints.hpp"

@@ -1,5 +1,5 @@
-// Whatever order in which lines reach persistent memory: a power cut at any point leaves a pool
-// that opens, and in it the newest version or the one before it.
+// Lets lines reach persistent memory in every order. A power cut at any point leaves a pool that
+// opens, with the newest version or the one before it.
 #include "crash_models.hpp"
 #include "small_checkpoints.hpp"
 

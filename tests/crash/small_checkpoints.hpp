@@ -1,4 +1,4 @@
-// What pool crash tests save: small pools, shards and bytes that follow from name, rank and step.
+// What pool crash tests save: small pools and shards. Their bytes follow from name, rank and step.
 // Used by parents and children.
 #pragma once
 

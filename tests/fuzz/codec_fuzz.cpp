@@ -1,4 +1,4 @@
-// The wire codec against random bytes: what decodes must survive a second round trip unchanged.
+// Feeds random bytes to the wire codec. What decodes must survive a second round trip unchanged.
 #include <millrace/core/assert.hpp>
 #include <millrace/core/bulk_handle.hpp>
 #include <millrace/core/codec.hpp>

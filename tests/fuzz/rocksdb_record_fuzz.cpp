@@ -1,5 +1,5 @@
-// The values of a RocksDB bucket's index from untrusted bytes. The first byte chooses
-// which. Run by libFuzzer.
+// Decodes the values of a RocksDB bucket's index from untrusted bytes. The first byte chooses the
+// kind of value. Run by libFuzzer.
 #include <millrace/core/assert.hpp>
 #include <millrace/storage/io/packing.hpp>
 #include <millrace/storage/model_check.hpp>

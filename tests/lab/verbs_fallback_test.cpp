@@ -1,6 +1,6 @@
-// Real drivers taking over from each other: what verbs cannot end, tcp does, and verbs has its turn
-// again. MILLRACE_TEST_VERBS=OURS/THEIRS names the devices of two fabrics in this process. Run in
-// the lab guest.
+// Tests how real drivers take over from each other. tcp ends what verbs cannot, and verbs has its
+// turn again. MILLRACE_TEST_VERBS=OURS/THEIRS names the devices of two fabrics in this process. Run
+// in the lab guest.
 #include "two_drivers.hpp"
 
 #include <millrace/tests/support/driver_reports.hpp>

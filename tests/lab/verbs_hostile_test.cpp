@@ -1,6 +1,6 @@
-// Members that lie to a live driver, in messages that decode: each lie is refused or ends that
-// channel alone, and nothing is left of it. MILLRACE_TEST_VERBS=OURS/THEIRS names the devices. Run
-// in the lab guest.
+// Tests members that lie to a live driver, in messages that decode. Each lie is refused or ends
+// that channel alone, and nothing is left of it. MILLRACE_TEST_VERBS=OURS/THEIRS names the devices.
+// Run in the lab guest.
 #include "verbs_liar.hpp"
 
 #include <functional>

@@ -1,6 +1,6 @@
-// What only devices can show: windows that are closed, rails that fail and come back, nothing left
-// behind. MILLRACE_TEST_VERBS=OURS/THEIRS names the devices of two drivers in this process. Run in
-// the lab guest.
+// Tests what only devices can show: windows that are closed, rails that fail and come back, nothing
+// left behind. MILLRACE_TEST_VERBS=OURS/THEIRS names the devices of two drivers in this process.
+// Run in the lab guest.
 #include "two_drivers.hpp"
 
 #include <millrace/core/future.hpp>

@@ -1,6 +1,6 @@
-// A thousand of everything, counted before and after: what devices hold, windows, descriptors,
-// threads. MILLRACE_TEST_VERBS=OURS/THEIRS names the devices of two drivers in this process. Run in
-// the lab guest.
+// Does everything a thousand times, and counts before and after: what devices hold, windows,
+// descriptors, threads. MILLRACE_TEST_VERBS=OURS/THEIRS names the devices of two drivers in this
+// process. Run in the lab guest.
 #include "two_drivers.hpp"
 
 #include <millrace/tests/support/descriptors.hpp>

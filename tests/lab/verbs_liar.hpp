@@ -1,4 +1,4 @@
-// A peer of a live verbs driver that says what it likes: frames by hand, queue pairs by hand.
+// A peer of a live verbs driver that makes its frames and queue pairs by hand.
 // Used by verbs_hostile_test.cpp in the lab guest.
 #pragma once
 

@@ -1,4 +1,4 @@
-// Channels between well-behaved sides: frames, descriptors, credits, closing.
+// Tests channels between well-behaved sides: frames, descriptors, credits, closing.
 #include "channel_support.hpp"
 
 #include <fcntl.h>

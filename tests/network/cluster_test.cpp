@@ -1,5 +1,5 @@
-// Nodes and jobs on three hosts: what passes between them arrives, through loss, delay, partitions
-// and their end.
+// Runs nodes and jobs on three hosts. What they send arrives through loss, delay, and partitions
+// that end.
 #include "networks.hpp"
 
 #include <millrace/tests/support/skipped.hpp>

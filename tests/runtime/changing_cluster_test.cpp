@@ -1,5 +1,5 @@
-// Models stay where they are, and are found there, while providers come, go and change their names,
-// groups and weights.
+// Changes the names, groups and weights of providers, adds some and removes some. Models stay where
+// they are, and are found there.
 #include <millrace/runtime/node/node.hpp>
 #include <millrace/storage/rocksdb/rocksdb_bucket.hpp>
 #include <millrace/tests/support/bucket_driving.hpp>

@@ -1,4 +1,4 @@
-// What a checkpointer makes of a service that is late, silent, or answers when it is too late.
+// Tests a checkpointer with a service that is late, silent, or answers when it is too late.
 #include <millrace/runtime/client/calls/placement.hpp>
 #include <millrace/runtime/client/client.hpp>
 #include <millrace/tests/support/process.hpp>

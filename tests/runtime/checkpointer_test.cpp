@@ -1,5 +1,5 @@
-// Checkpoints end to end: a node in this process with a pool, asked directly and through its
-// socket.
+// Tests checkpoints end to end: a node in this process with a pool is asked directly and through
+// its socket.
 #include <millrace/runtime/client/calls/placement.hpp>
 #include <millrace/runtime/node/node.hpp>
 #include <millrace/storage/flush/flushed_step.hpp>

@@ -1,4 +1,4 @@
-// A node with a damaged provider: it serves the others, and says what is down and why.
+// Tests a node with a damaged provider. It serves the others, and says what is down and why.
 #include "three_providers.hpp"
 
 #include <millrace/runtime/node/node.hpp>

@@ -1,4 +1,4 @@
-// What a client makes of a provider that lies, comes too late, or leaves things out.
+// Tests a client with a provider that lies, comes too late, or leaves things out.
 #include <millrace/core/codec.hpp>
 #include <millrace/core/model_graph.hpp>
 #include <millrace/runtime/client/client.hpp>

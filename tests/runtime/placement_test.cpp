@@ -1,4 +1,4 @@
-// Weighted rendezvous hashing: balance, stability, weights.
+// Tests weighted rendezvous hashing: balance, stability, weights.
 #include <millrace/runtime/client/calls/placement.hpp>
 
 #include <boost/test/unit_test.hpp>

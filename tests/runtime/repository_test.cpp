@@ -1,4 +1,4 @@
-// The public API end to end: a node in this process, asked directly and through its socket.
+// Tests the public API end to end: a node in this process is asked directly and through its socket.
 #include <millrace/net/socket/acceptor.hpp>
 #include <millrace/runtime/configuration.hpp>
 #include <millrace/runtime/node/node.hpp>

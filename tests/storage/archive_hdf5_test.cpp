@@ -1,4 +1,4 @@
-// HDF5 files of other programs: what is no tensor, or lies elsewhere, is refused by name; what is a
+// Reads HDF5 files of other programs. What is no tensor, or lies elsewhere, is refused by name; a
 // tensor is read.
 #include <millrace/storage/archive/archive.hpp>
 #include <millrace/storage/archive/hdf5_handles.hpp>

@@ -1,4 +1,4 @@
-// Archives: what is written is read again, in every format; what is damaged is refused.
+// Tests archives of every format: what is written is read again, and what is damaged is refused.
 #include <millrace/storage/archive/archive.hpp>
 #include <millrace/storage/archive/npy.hpp>
 #include <millrace/storage/archive/output_file.hpp>

@@ -1,5 +1,5 @@
-// Flushing: steps arrive whole, `latest` moves forward only, old steps go, and nothing is written
-// twice.
+// Tests flushing: steps arrive whole, `latest` moves forward only, old steps go, and nothing is
+// written twice.
 #include <millrace/storage/archive/origin.hpp>
 #include <millrace/storage/flush/flushed_step.hpp>
 #include <millrace/storage/flush/manifest.hpp>

@@ -1,5 +1,5 @@
-// Which pools are refused, and that refusing changes nothing: foreign, newer, truncated, damaged,
-// open elsewhere.
+// Tests which pools are refused (foreign, newer, truncated, damaged, open elsewhere), and that a
+// refusal changes nothing.
 #include <millrace/storage/pmem/medium/format.hpp>
 #include <millrace/storage/pmem/medium/heap_check.hpp>
 #include <millrace/storage/pmem/pool.hpp>

@@ -1,4 +1,4 @@
-// What the RocksDB bucket promises beyond the contract: reopening, refusing, reusing space.
+// Tests what the RocksDB bucket promises beyond the contract: reopening, refusing, reusing space.
 #include <millrace/core/digest.hpp>
 #include <millrace/core/model_graph.hpp>
 #include <millrace/storage/rocksdb/rocksdb_bucket.hpp>

@@ -1,4 +1,4 @@
-// A client of buckets that waits for every step.
+// Waits for every step of a call to a bucket.
 #include "bucket_driving.hpp"
 
 #include "held_completion.hpp"

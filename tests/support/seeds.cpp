@@ -1,4 +1,4 @@
-// Which seeds run, and what is said of those that fail.
+// Chooses the seeds that run, and reports those that fail.
 #include "seeds.hpp"
 
 #include <millrace/core/log.hpp>

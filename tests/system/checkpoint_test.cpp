@@ -1,5 +1,5 @@
-// Training jobs and the service in processes of their own: killed in the middle of a pull, found
-// whole afterwards.
+// Kills training jobs and the service, each in a process of its own, in the middle of a pull.
+// Checkpoints are found whole afterwards.
 #include <millrace/tests/support/kill_points.hpp>
 #include <millrace/tests/support/training.hpp>
 

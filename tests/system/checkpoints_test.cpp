@@ -1,5 +1,5 @@
-// Checkpoints of a running service from the command line: in as files, listed, verified, and out
-// again.
+// Tests checkpoints of a running service from the command line. Files are saved, listed, verified,
+// and written again.
 #include <millrace/runtime/client/client.hpp>
 #include <millrace/storage/archive/archive.hpp>
 #include <millrace/tests/support/service.hpp>

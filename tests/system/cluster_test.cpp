@@ -1,5 +1,5 @@
-// Two nodes that share nothing but a network and a secret: addresses of the loopback network,
-// processes of their own.
+// Tests two nodes that share nothing but a network and a secret. Each is a process of its own at an
+// address of the loopback network.
 #include <millrace/runtime/client/client.hpp>
 #include <millrace/runtime/configuration.hpp>
 #include <millrace/runtime/node/node.hpp>

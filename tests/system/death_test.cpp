@@ -1,4 +1,4 @@
-// Processes that are killed: the others go on, and nothing is lost but what the dead were doing.
+// Kills processes. The others go on, and nothing is lost but the work of the dead.
 #include <millrace/runtime/client/client.hpp>
 #include <millrace/tests/support/service.hpp>
 #include <millrace/tests/system/sample.hpp>

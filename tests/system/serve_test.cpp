@@ -1,4 +1,4 @@
-// The life of a service: starting, being refused, ending, leaving nothing behind.
+// Tests the life of a service: it starts, is refused, ends, and leaves nothing behind.
 #include <millrace/storage/rocksdb/index.hpp>
 #include <millrace/storage/rocksdb/stored_record.hpp>
 #include <millrace/tests/support/other_user.hpp>

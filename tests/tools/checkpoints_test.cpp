@@ -1,4 +1,4 @@
-// Pools and checkpoints from the command line, on a pool that no service has open.
+// Tests the commands for pools and checkpoints, on a pool that no service has open.
 #include "outcome.hpp"
 
 #include <millrace/storage/archive/archive.hpp>

@@ -1,4 +1,4 @@
-// Command lines that need no service: what they print, and how they fail.
+// Tests command lines that need no service: what they print, and how they fail.
 #include "outcome.hpp"
 
 #include <millrace/runtime/configuration.hpp>

@@ -1,4 +1,4 @@
-// Jobs cut while they run, whatever their size.
+// Tests copy jobs that are divided while they run, whatever their size.
 #include <millrace/core/digest.hpp>
 #include <millrace/tests/support/exposed_matrix.hpp>
 #include <millrace/tests/support/held_completion.hpp>

@@ -1,5 +1,5 @@
-// Memory of GPUs, by a library that stands in for NVIDIA's driver: what is found, copied, pinned
-// and exported.
+// Tests memory of GPUs with a library that stands in for NVIDIA's driver: what is found, copied,
+// pinned and exported.
 #include <millrace/tests/support/held_completion.hpp>
 #include <millrace/tests/support/pattern.hpp>
 #include <millrace/transport/cuda/cuda_memory.hpp>

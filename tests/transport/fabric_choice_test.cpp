@@ -1,4 +1,4 @@
-// Which driver a fabric takes, and what it does when that one fails.
+// Tests which driver a fabric takes, and what it does when that one fails.
 #include <millrace/tests/support/fake_channel.hpp>
 #include <millrace/tests/support/kept_log.hpp>
 #include <millrace/transport/fabric.hpp>

@@ -1,4 +1,4 @@
-// Regions: withdrawn by several threads, hooks, leases.
+// Tests regions: withdrawals by several threads, hooks, leases.
 #include <millrace/core/future.hpp>
 #include <millrace/transport/memory/region.hpp>
 

@@ -1,5 +1,5 @@
-// A peer that speaks the shm driver's messages by hand and lies about files: refused, and nothing
-// is touched.
+// Tests a peer that makes the shm driver's messages by hand and lies about files. It is refused,
+// and nothing is touched.
 #include <millrace/core/codec.hpp>
 #include <millrace/core/digest.hpp>
 #include <millrace/tests/net/channel_support.hpp>

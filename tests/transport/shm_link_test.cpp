@@ -1,4 +1,4 @@
-// The bounds of what one peer and this process owe each other.
+// Tests the bounds of what one peer and this process owe each other.
 #include <millrace/config/section.hpp>
 #include <millrace/core/codec.hpp>
 #include <millrace/tests/support/fake_channel.hpp>

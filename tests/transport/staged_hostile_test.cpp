@@ -1,5 +1,5 @@
-// Peers and owners of device memory that ask for too much, say nonsense, or keep what they were
-// lent.
+// Tests peers and owners of device memory that ask for too much, say nonsense, or keep what they
+// were lent.
 #include "staged_world.hpp"
 
 #include <future>

@@ -1,5 +1,5 @@
-// Transfers with device memory through staging memory of its owner: the bytes, the bounds, and
-// every early end.
+// Tests transfers with device memory through staging memory of its owner: the bytes, the bounds,
+// and every early end.
 #include "staged_world.hpp"
 
 #include <millrace/core/digest.hpp>

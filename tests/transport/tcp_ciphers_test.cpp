@@ -1,5 +1,5 @@
-// Encrypted byte streams between two ends of one socket: either cipher, and every border between
-// records.
+// Tests encrypted byte streams between two ends of one socket, with either cipher and every border
+// between records.
 #include <millrace/core/ids.hpp>
 #include <millrace/tests/support/kernel_tls.hpp>
 #include <millrace/tests/support/pattern.hpp>

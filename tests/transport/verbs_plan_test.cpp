@@ -1,4 +1,5 @@
-// The parts of the verbs driver that need no device: addresses, pairs of rails, requests, messages.
+// Tests the parts of the verbs driver that need no device: addresses, pairs of rails, requests,
+// messages.
 #include <millrace/tests/transport/gpu_host.hpp>
 #include <millrace/transport/fabric.hpp>
 #include <millrace/transport/verbs/cm_connection.hpp>

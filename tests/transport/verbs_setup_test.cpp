@@ -1,4 +1,4 @@
-// The threads in which connecting waits for networks: who waits for whom.
+// Tests the threads that connect and wait for networks: who waits for whom.
 #include <millrace/core/future.hpp>
 #include <millrace/tests/support/kept_log.hpp>
 #include <millrace/transport/verbs/setup_pool.hpp>
