@@ -130,8 +130,8 @@ status check_logs(const std::string& directory) {
       logs.emplace_back(number, at->path());
   }
   std::ranges::sort(logs);
-  // They describe the log before this one. What is torn there was not synced, so the next log begins
-  // with the number of that change.
+  // These describe the log before this one. What is torn there was not synced, so the next log
+  // begins with the number of that change.
   fs::path torn;
   readable_part before;
   for (auto& [number, path] : logs) {

@@ -161,7 +161,7 @@ private:
     ask<enroll_receipt>(job->session, std::move(r), "registering " + m.name, heard);
   }
 
-  // What a new registration is told of is what was promised.
+  // Checks that a new registration is told of what was promised.
   static void check_promise(const checkpoint_summary& found, const known_model& m) {
     auto& complete = found.complete_steps;
     demand(
@@ -174,7 +174,7 @@ private:
     if (std::exchange(job->frozen, true))
       return;
     auto step = ++m.last_step;
-    // In place: the region knows the address.
+    // The bytes change in place, because the region knows the address.
     std::ranges::copy(content(m.tensors, m.seed_of(step)), job->memory->bytes().begin());
     save_request r;
     r.registration = job->registration;

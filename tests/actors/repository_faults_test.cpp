@@ -247,7 +247,7 @@ private:
     }
   }
 
-  // What is visible in the end is whole, and the newest that was promised.
+  // Checks that what is visible in the end is whole, and the newest that was promised.
   void check_models() {
     for (auto& m : models_) {
       auto opened = open(*bucket_, m.name);

@@ -413,7 +413,7 @@ BOOST_AUTO_TEST_CASE(an_ended_actor_and_a_bucket_that_never_answers_let_go_of_ea
   BOOST_TEST_REQUIRE(silent->held.size() == 3u);
   stop();
   store = nullptr;
-  // What is held now are the questions alone: no actor, and so no bucket.
+  // Only the questions are held now: no actor, and so no bucket.
   BOOST_TEST(silent.use_count() == 2);
   std::weak_ptr<silent_bucket> gone = silent;
   silent = nullptr;

@@ -97,7 +97,7 @@ private:
   std::uint64_t step_ = 0;
 };
 
-// What a service that is gone, or comes back, answers; nothing else is forgiven.
+// Returns true for what a service answers that is gone or comes back. Other errors are failures.
 bool may_pass(errc code) {
   return code == errc::unavailable || code == errc::peer_lost || code == errc::not_found;
 }

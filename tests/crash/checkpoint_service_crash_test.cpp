@@ -27,7 +27,7 @@ namespace {
 
 constexpr std::uint64_t pool_mib = 64;
 
-/// What a model must be: kept by what its jobs printed, outside of pool and service.
+/// What a model must be. It follows from what its jobs printed, outside of pool and service.
 struct expectation {
   std::uint64_t acknowledged = 0;
   std::uint64_t pending = 0;
@@ -127,7 +127,7 @@ public:
     ::unsetenv("MILLRACE_KILL_POINT");
     durable_at_rest_ = 0;
   }
-  /// Until the job that was started with a kill point has come to it.
+  /// Waits until the job that was started with a kill point has come to it.
   void await_end_of_job(const std::string& when) {
     bool over = eventually([&] { return job_->process().ended(); });
     BOOST_TEST_REQUIRE(over, when << ": the job lives on");
@@ -174,7 +174,7 @@ public:
   bool command(std::vector<std::string> words, const std::string& when) {
     words.insert(words.end(), {"--address", address_});
     auto o = run_millrace(words);
-    // Who asked a service that was killed may hear of it before its parent does.
+    // The client of a service that was killed may hear of it before the parent does.
     if (o.code != 0)
       service_ended_soon();
     if (!service_lives())
@@ -318,7 +318,7 @@ void kill_at_every_point(const std::string& parent, const std::set<std::string>&
         run.kill_service();
       run.verify(when);
     }
-    // Whatever is left, another life goes on from it.
+    // Another life goes on from what is left.
     BOOST_TEST_REQUIRE(run.start_service());
     BOOST_TEST(a_life(run, "after " + point));
     run.kill_service();

@@ -161,7 +161,7 @@ private:
       }
   }
 
-  /// Until all ranks have saved so many more steps.
+  /// Waits until all ranks have saved so many more steps.
   void await_steps(std::uint64_t more) {
     auto until = least_ + more;
     auto over = eventually([&] {

@@ -152,7 +152,7 @@ void store_generation(watched_pool& pool, std::uint64_t generation) {
   pool.allow({generation});
 }
 
-// What the pool's code leaves out is found in some image.
+// Checks that some image shows what the pool's code leaves out.
 void check_notices(const power_cut_recorder::defects& defects) {
   watched_pool pool;
   pool.watch(subject);

@@ -15,7 +15,7 @@ namespace rdb = millrace::storage::rocksdb;
 
 namespace {
 
-// As the engine takes a record: a layout is packed only where its extents have its bytes.
+// Takes a record as the engine does: a layout is packed only where its extents have its bytes.
 void try_record(std::string_view bytes) {
   auto record = rdb::decode_record("m", bytes);
   if (!record)

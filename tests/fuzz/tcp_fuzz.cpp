@@ -23,7 +23,7 @@ void read_claim(std::span<const std::byte> bytes) {
   MILLRACE_ASSERT(std::equal(again.begin(), again.end(), bytes.begin()));
 }
 
-// As a stream does: a header, then as many bytes as it says.
+// Reads as a stream does: a header, then as many bytes as it says.
 void read_units(std::span<const std::byte> bytes) {
   while (bytes.size() >= header_bytes) {
     auto h = decode_header(bytes.first<header_bytes>());

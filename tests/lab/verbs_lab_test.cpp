@@ -277,7 +277,7 @@ BOOST_AUTO_TEST_CASE(loss_and_delay_cost_time_and_nothing_else) {
   for (std::uint64_t salt = 1; salt <= 3; ++salt)
     d.read_and_check(2 << 20, salt);
   run("ip netns exec sw tc qdisc del dev port0 root");
-  // In the middle of one.
+  // The link fails in the middle of a transfer.
   auto expected = pattern(8 << 20, 4);
   exposed_matrix m{{1, 8 << 20, 0}, access_mode::read, 4};
   auto done = d.start_read(m.handle(), 8 << 20);

@@ -44,7 +44,7 @@ struct counted : two_drivers {
     let_go();
     before = census{};
   }
-  // Of what is kept for later.
+  // Drops what the driver keeps for later transfers.
   void let_go() { theirs->invalidate(nullptr, ~0ull >> 1); }
   void nothing_is_left() {
     BOOST_TEST(eventually([&] { return theirs->stats().windows == 0; }));

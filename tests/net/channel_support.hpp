@@ -313,7 +313,7 @@ public:
     }
   }
 
-  /// Until the child writes a byte; false when it ended instead.
+  /// Waits until the child writes a byte; false when it ended instead.
   bool wait_ready() {
     char byte = 0;
     return ::read(ready_.get(), &byte, 1) == 1;

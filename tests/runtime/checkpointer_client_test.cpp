@@ -209,7 +209,7 @@ BOOST_AUTO_TEST_CASE(a_save_given_up_while_it_registers_again_does_not_spoil_the
   saves();
   enrolls();
   reply(next_registration());
-  // What was registered for memory that is gone is ended.
+  // The client ends the registration of memory that is gone.
   BOOST_TEST(has_left(2));
   expect_saved(job, 2);
   BOOST_TEST(registrations == 3u);

@@ -87,7 +87,7 @@ struct model {
       {{"small", dtype::u8, {small.size()}}, small.data(), {}}};
   }
 
-  // What training does to it: everything becomes a function of the step.
+  // Trains: everything becomes a function of the step.
   void become(std::uint64_t step) {
     std::mt19937_64 random{step};
     for (auto& b : large)

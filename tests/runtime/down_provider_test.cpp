@@ -31,7 +31,7 @@ struct used_disk : testing::three_providers {
       n.client().repository(p.group).store("net", tensors()).get();
   }
 
-  // In the logs of libpmemobj, where it looks before anything else.
+  // Damages the logs of libpmemobj, where it looks before anything else.
   void damage_pool() const { overwrite(dir.path() + "/pool", 8192, 4096); }
   void damage_bucket() const { overwrite(dir.path() + "/kept/index/CURRENT", 0, 8); }
 };

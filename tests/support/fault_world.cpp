@@ -147,7 +147,7 @@ peer_id fault_world::new_peer() {
   return id;
 }
 
-// As the fabric's owner does: once the channel is closed, no transfer passes from driver to driver.
+// Closes the channel first, as the fabric's owner does. Then no transfer changes its driver.
 void fault_world::lose(const peer_id& peer) {
   if (auto c = channels_.extract(peer)) {
     auto before = counts();

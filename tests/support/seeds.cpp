@@ -36,7 +36,7 @@ std::optional<std::uint64_t> number_from_environment(const char* name) {
   return value;
 }
 
-// When to stop.
+// The bounds of a run.
 struct bounds {
   std::uint64_t seeds = 0;
   std::optional<std::chrono::steady_clock::time_point> until;

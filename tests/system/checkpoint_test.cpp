@@ -9,7 +9,7 @@ using namespace millrace::testing;
 
 namespace {
 
-// In memory, where slots are filled in place, and on the disk.
+// Has a place in memory, where slots are filled in place, and one on the disk.
 struct pool_directory {
   std::string in_memory = "/dev/shm/millrace-test-" + std::to_string(getpid());
   scratch on_disk;

@@ -278,7 +278,7 @@ BOOST_AUTO_TEST_CASE(a_bar_is_drawn_on_a_terminal_and_nowhere_else) {
   auto shown = on_a_terminal(verify);
   BOOST_TEST(shown.find("\rbert@10 rank 0 [") != std::string::npos, shown);
   BOOST_TEST(shown.find("%") != std::string::npos, shown);
-  // What is left in the end is the table alone.
+  // In the end only the table is left.
   BOOST_TEST(shown.find("\r\x1b[K") != std::string::npos, shown);
 }
 

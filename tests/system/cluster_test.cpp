@@ -315,7 +315,7 @@ BOOST_AUTO_TEST_CASE(the_socket_is_taken_where_there_is_one_and_the_network_else
   auto s = sample::of_mib(4).fill(1);
   auto store = [&] { return client::of(settings)->repository().store("m", s.views).get().driver; };
   BOOST_TEST(store() == "shm");
-  // As on another host.
+  // Without the socket the client is as on another host.
   BOOST_TEST(::unlink(socket.c_str()) == 0);
   BOOST_TEST(store() == "tcp");
 }

@@ -23,7 +23,7 @@ std::vector<std::string> peer(const service& s, const std::string& verb, int mib
   return {MILLRACE_PEER, s.address(), verb, "m", std::to_string(mib), std::to_string(seed)};
 }
 
-// Without the directories that tests make there at the same time.
+// Lists shared memory without the directories that other tests make there at the same time.
 std::string shared_memory() {
   std::string names;
   for (auto& entry : std::filesystem::directory_iterator{"/dev/shm"})

@@ -52,7 +52,7 @@ fake_driver& nvidia() {
   return d;
 }
 
-// As the first case leaves it.
+// Allocates memory of a device, and fills it with a pattern.
 std::byte* filled(int device, std::size_t size_bytes, std::uint64_t salt) {
   auto* at = nvidia().allocate(device, size_bytes);
   auto bytes = pattern(size_bytes, salt);
@@ -84,7 +84,7 @@ tensor_view bytes_at(std::byte* data, std::uint64_t size_bytes) {
 
 } // namespace
 
-// In this order: the library is loaded once for the whole program.
+// The order of these cases matters, because the library is loaded once for the whole program.
 BOOST_AUTO_TEST_SUITE(cuda)
 
 BOOST_AUTO_TEST_CASE(a_process_without_cuda_stays_without_it) {

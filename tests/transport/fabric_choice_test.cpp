@@ -291,7 +291,7 @@ BOOST_AUTO_TEST_CASE(fifty_failures_are_one_line_until_the_driver_works_again) {
     t.fast->succeed();
     fail_often();
     log().set_level(was);
-    // What is not supported says nothing of the next transfer.
+    // An unsupported transfer says nothing of the next one.
     auto broke = code == errc::io_error;
     BOOST_TEST(lines.count("path works again peer=n7 driver=fast") == (broke ? 1u : 0u));
     BOOST_TEST(lines.count("path changed") == (broke ? 2u : 1u));
@@ -365,7 +365,7 @@ BOOST_AUTO_TEST_CASE(memory_of_devices_goes_to_who_can_have_it_and_no_other_memo
   t.fast->fail_with(errc::io_error);
   BOOST_TEST(t.slow->waiting.empty());
   BOOST_TEST((t.ended.at(1).error().code() == errc::io_error));
-  // Who can have both may refuse this one.
+  // A driver for both memories may refuse this transfer.
   t.fast->able.device_memory = true;
   t.submit(nullptr, true);
   t.fast->fail_with(errc::unsupported);

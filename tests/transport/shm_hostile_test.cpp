@@ -217,7 +217,7 @@ BOOST_AUTO_TEST_CASE(nothing_can_be_moved_after_a_file_was_forgotten) {
   BOOST_TEST(untouched(0, file_bytes));
 }
 
-// Of 2^28 granules; a list of them would take longer than anybody waits.
+// The file has 2^28 granules. A list of them would take longer than the test waits.
 BOOST_AUTO_TEST_CASE(grants_of_huge_files_are_not_counted_out) {
   constexpr std::uint64_t size = granule << 28;
   unique_fd huge{memfd_create("hostile-huge", MFD_CLOEXEC)};

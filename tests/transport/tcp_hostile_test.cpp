@@ -283,7 +283,7 @@ BOOST_AUTO_TEST_CASE(an_answer_nobody_waits_for_ends_the_channel) {
 }
 
 BOOST_AUTO_TEST_CASE(one_number_for_two_requests_ends_the_channel) {
-  // In one packet, so that none is answered before the next has come.
+  // Both requests go in one packet, so that the second comes before the first is answered.
   auto one = request(about(readable, 0, 1000));
   auto two = one;
   two.insert(two.end(), one.begin(), one.end());

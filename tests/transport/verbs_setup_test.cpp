@@ -22,7 +22,7 @@ namespace {
 struct fixture {
   explicit fixture(std::uint32_t threads_max)
     : owned(setup_pool::start(threads_max).value()), pool(*owned) {}
-  // Whatever is held must go before the pool can end.
+  // Threads that are held must go on before the pool can end.
   ~fixture() {
     for (auto& gate : gates)
       gate.set(0);
