@@ -1,5 +1,5 @@
 // Tests the commands for pools and checkpoints, on a pool that no service has open.
-#include "outcome.hpp"
+#include "run.hpp"
 
 #include <millrace/storage/archive/archive.hpp>
 #include <millrace/storage/flush/version_flusher.hpp>

@@ -1,5 +1,5 @@
 // Tests command lines that need no service: what they print, and how they fail.
-#include "outcome.hpp"
+#include "run.hpp"
 
 #include <millrace/runtime/configuration.hpp>
 

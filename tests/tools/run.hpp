@@ -2,6 +2,7 @@
 // Used by the tests of this folder.
 #pragma once
 
+#include <millrace/tests/support/process.hpp>
 #include <millrace/tools/run.hpp>
 
 #include <sstream>
@@ -10,12 +11,6 @@
 #include <vector>
 
 namespace millrace::testing {
-
-struct outcome {
-  int code;
-  std::string out;
-  std::string err;
-};
 
 inline outcome run(std::vector<std::string> arguments) {
   std::ostringstream out, err;
