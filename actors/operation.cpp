@@ -19,8 +19,8 @@ using transport::transfer_report;
 // No network for bulk data is as slow as this.
 constexpr std::uint64_t bytes_per_ms_min = 1u << 10;
 constexpr std::uint64_t piece_bytes_max = 64u << 20;
-// Of one transfer: while one piece ends, the next one is under way already. More would have less of
-// the network each, and could not keep their time on a slow one.
+// Pieces of one transfer that move at the same time: while one piece ends, the next one is under
+// way. With more of them each would get less of a slow network, and would exceed its time.
 constexpr std::uint32_t pieces_at_once = 2;
 
 std::uint64_t op_bytes_of(const transfer& t) {

@@ -49,9 +49,9 @@ struct snapshot_staging {
   std::uint64_t block_bytes = 0;
 };
 
-/// Returns a filler that goes through staging memory, block after block, several at a time. A
-/// window's bytes have arrived as soon as they are in staging memory; from there they are copied on
-/// meanwhile.
+/// Returns a filler that goes through staging memory, several blocks at a time. A window counts as
+/// arrived as soon as its bytes are in staging memory. The filler copies them to the window while
+/// the next blocks arrive.
 window_filler fill_through_staging(std::shared_ptr<pull_work> work, snapshot_staging blocks);
 
 /// Acquires, fills and commits every window, several at a time.

@@ -50,10 +50,10 @@ private:
         if (draft_.has(key))
           return error(
             key,
-            std::string{key} +
-              ": a file with 'cluster' does not take this key; every entry of cluster.nodes has "
-              "its "
-              "own");
+            fmt::format(
+              "{}: a file with 'cluster' does not take this key; every entry of cluster.nodes has "
+              "its own",
+              key));
     } else {
       if (values_.providers.empty())
         values_.providers.push_back(
@@ -73,7 +73,7 @@ private:
       if (auto& socket = node.listen.front(); !check_address(socket).ok())
         return error(
           node_path(i),
-          "the default address " + socket + " is too long for a socket; set 'listen'");
+          fmt::format("the default address {} is too long for a socket; set 'listen'", socket));
     }
     bool single = values_.nodes.size() == 1;
     values_.node.name = single ? values_.nodes[0].name : std::string{};
@@ -118,7 +118,7 @@ private:
       auto [first, is_new] = taken.emplace(what, path);
       if (is_new)
         return {};
-      return error(path, path + ": " + what + " is already taken by " + first->second);
+      return error(path, fmt::format("{}: {} is already taken by {}", path, what, first->second));
     };
     for (std::size_t i = 0; i < values_.nodes.size(); ++i) {
       auto& node = values_.nodes[i];
@@ -255,8 +255,10 @@ private:
         if (__builtin_add_overflow(mapped, needs.own_bytes, &mapped) || mapped > mapped_max)
           return error(
             path + ".capacity",
-            path + ".capacity: the staging memory of node " + values_.nodes[i].name +
-              " and the memory of its providers together exceed " + format_size(mapped_max));
+            fmt::format(
+              "{}.capacity: the staging memory of node {} and the memory of its providers together "
+              "exceed {}",
+              path, values_.nodes[i].name, format_size(mapped_max)));
       }
     }
     return {};

@@ -215,7 +215,7 @@ result<document> document::parse(std::string_view text, std::string file_name) {
       return fail(doc.error(*tab, "a tab; YAML is indented with spaces"));
     return fail(doc.error(mark_of(why.mark), "not YAML: " + why.msg));
   } catch (const std::exception& why) {
-    return fail(doc.error({}, std::string{"not YAML: "} + why.what()));
+    return fail(doc.error({}, fmt::format("not YAML: {}", why.what())));
   }
   if (!builder.has_document())
     doc.nodes_.emplace_back();

@@ -35,8 +35,8 @@ struct model_spec {
   std::vector<std::pair<std::string, std::string>> metadata; // free text of the user
   bool pinned = false;                                       // never evicted
   // Set by the provider:
-  std::string group;      // that it is stored for; empty: by an older build
-  std::uint64_t view = 0; // of that group when it was stored, see `group_view`
+  std::string group;      // the group for which it is stored; empty: an older build stored it
+  std::uint64_t view = 0; // the group's view when it was stored, see `group_view`
   bool erased = false;    // it only marks that older versions elsewhere are erased
 
   friend bool operator==(const model_spec&, const model_spec&) = default;

@@ -75,7 +75,7 @@ std::string superseded_by(
   const group_history& history, std::string_view model, std::string_view id,
   std::uint64_t stored_in, const std::vector<std::string>& gone) {
   for (auto& view : history.views) {
-    // What replaces a copy removes it first, unless its provider is away.
+    // A newer version removes the older copy first, unless the copy's provider is away.
     auto away = view.number > stored_in && !has_member(view, id);
     auto* home = away ? home_of(model, view) : nullptr;
     if (!home)
@@ -101,7 +101,7 @@ void bound(group_history& history) {
     ++kept;
   if (kept == views.size())
     return;
-  // One more gives its place to the view that stands for those that go.
+  // One more view is dropped, since a view without members takes the place of all dropped ones.
   auto first_kept = views.end() - static_cast<std::ptrdiff_t>(std::min(kept, group_views_max - 1));
   auto last_dropped = std::prev(first_kept)->number;
   views.erase(views.begin(), first_kept);

@@ -58,8 +58,8 @@ inline constexpr std::uint32_t member_weight_max = 1000;
 /// A peer cannot use up the numbers: each change of a group's providers takes one.
 inline constexpr std::uint64_t view_number_max = std::uint64_t{1} << 48;
 
-/// Returns the number of a view that follows a history. It is at least the wall clock's seconds, so
-/// that views which were made apart are in the order in which they were made.
+/// Returns the number of a view that follows a history. It is at least the wall clock's seconds. So
+/// views that were made independently of each other have numbers in the order of their making.
 std::uint64_t next_view_number(const group_history& history);
 
 /// Returns the score of a provider for a model: the provider with the largest one gets it. A

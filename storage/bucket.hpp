@@ -123,6 +123,14 @@ public:
   virtual void fetch(std::vector<wanted> ranges, memory_block staging, completion<window> done) = 0;
 };
 
+/// Returns the plan of a bucket that is in place: one window with all ranges that have bytes.
+inline std::vector<std::vector<wanted>> plan_in_place(std::vector<wanted> ranges) {
+  std::erase_if(ranges, [](auto& range) { return range.length == 0; });
+  if (ranges.empty())
+    return {};
+  return {std::move(ranges)};
+}
+
 struct bucket_stats {
   std::uint64_t models = 0;
   std::uint64_t capacity_bytes = 0;

@@ -95,24 +95,15 @@ void add_change(
   add_group_option(*command, *options);
 }
 
-void add_list(CLI::App& models, invocation& call) {
-  auto options = std::make_shared<models_options>();
-  auto* command = add_command(
-    models, call, "ls", "List the models whose names begin with PREFIX",
-    [&call, options] { return list(call, *options); });
-  command->add_option("PREFIX", options->prefix, "beginning of the names")->type_name("");
+CLI::App* add_query(
+  CLI::App& models, invocation& call, const std::string& name, const std::string& what,
+  const std::shared_ptr<models_options>& options,
+  int (*run)(invocation& call, const models_options& options)) {
+  auto* command =
+    add_command(models, call, name, what, [&call, options, run] { return run(call, *options); });
   add_connection_options(*command, *options);
   add_group_option(*command, *options);
-}
-
-void add_describe(CLI::App& models, invocation& call) {
-  auto options = std::make_shared<models_options>();
-  auto* command = add_command(
-    models, call, "describe", "Show the layers and tensors of a model",
-    [&call, options] { return describe(call, *options); });
-  command->add_option("model", options->model, "name of the model")->type_name("MODEL")->required();
-  add_connection_options(*command, *options);
-  add_group_option(*command, *options);
+  return command;
 }
 
 } // namespace
@@ -121,8 +112,14 @@ void add_models_command(CLI::App& app, invocation& call) {
   auto* models =
     app.add_subcommand("models", "List, describe, verify, remove, pin and salvage models");
   models->require_subcommand(1);
-  add_list(*models, call);
-  add_describe(*models, call);
+  auto asked = std::make_shared<models_options>();
+  add_query(*models, call, "ls", "List the models whose names begin with PREFIX", asked, list)
+    ->add_option("PREFIX", asked->prefix, "beginning of the names")
+    ->type_name("");
+  add_query(*models, call, "describe", "Show the layers and tensors of a model", asked, describe)
+    ->add_option("model", asked->model, "name of the model")
+    ->type_name("MODEL")
+    ->required();
   add_models_verify(*models, call);
   add_change(
     *models, call, "rm", "Remove models; who reads one finishes", "removed",

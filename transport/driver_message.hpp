@@ -1,5 +1,5 @@
-// Puts the messages of a driver on the channel to the same driver in the peer. Used by every driver
-// that sends such messages.
+// The messages of a driver on the channel to the same driver in the peer. Used by every driver that
+// has such messages.
 #pragma once
 
 #include <millrace/core/codec.hpp>
@@ -32,6 +32,18 @@ void send_or_close(net::channel& c, Kind kind, const Message& m) {
   auto sent = send(c, kind, m);
   if (!sent.ok() && sent.code() != errc::peer_lost)
     c.close(sent.within("a message of the driver " + std::string{driver_of(kind)}));
+}
+
+/// Reads the kind of a message and calls `take(kind, reader)`, which reads the rest and returns a
+/// status.
+/// Errors:  what `take` returned; `protocol_error` when the bytes are no message.
+template <class Kind, class Take>
+[[nodiscard]] status take_message(std::span<const std::byte> body, Take take) {
+  wire_reader reader{body};
+  Kind kind{};
+  reader(kind);
+  status bad = take(kind, reader);
+  return bad.ok() && !reader.ok() ? status{errc::protocol_error, reader.fault()} : bad;
 }
 
 } // namespace millrace::transport

@@ -62,7 +62,7 @@ public:
   /// Handles a frame of kind `driver`.
   virtual void on_frame(net::channel& c, net::frame f) = 0;
 
-  /// Returns the object that takes sockets which open with an admission; null if no driver has
+  /// Returns the object that takes sockets which open with a stream proof; null if no driver has
   /// streams.
   virtual std::shared_ptr<net::stream_acceptor> stream_acceptor() const { return nullptr; }
 

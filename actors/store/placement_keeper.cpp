@@ -176,7 +176,7 @@ result<kept_placement> placement_at_start(
   if (written)
     return kept;
   auto bad = written.error().within("keeping the placement of provider " + file.name);
-  // Without what was to be kept, the next start with this file comes to the same outcome.
+  // If the record could not be written, the next start with this file computes the same.
   if (*read && bad.code() != errc::no_space)
     return fail(bad);
   log().warn("{}", bad.to_string());
@@ -249,7 +249,7 @@ status placement_keeper::may_answer(
   const std::string& model, const placement_claim& by,
   std::optional<std::uint64_t> stored_in) const {
   auto* h = find(group_of(by));
-  // Who names the view has searched, and knows what this provider proposes.
+  // A client that names the view has searched all providers and knows what this one proposes.
   auto may = by.number != 0
     ? h && has_settled(*h) && by.number == h->number()
     : h && is_settled(*h) && rests_only_at(*h, model, kept_.id, stored_in.value_or(0));

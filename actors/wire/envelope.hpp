@@ -49,7 +49,7 @@ result<Reply> decode_reply(std::span<const std::byte> body) {
   if (reader(head) && head.code != 0)
     return fail(errc_from_wire(head.code), std::move(head.detail));
   if (!reader(reply))
-    return fail(errc::protocol_error, std::string{"the provider's reply: "} + reader.fault());
+    return fail(errc::protocol_error, "the provider's reply: {}", reader.fault());
   return reply;
 }
 

@@ -57,7 +57,7 @@ private:
     wire_reader reader{f.body};
     request_head head;
     if (!reader(head))
-      return c.close({errc::protocol_error, std::string{"a request's head: "} + reader.fault()});
+      return c.close({errc::protocol_error, "a request's head: {}", reader.fault()});
     auto bad = dispatch(c, f.correlation, f.body.size(), head, reader);
     if (!bad.ok())
       c.close(bad);

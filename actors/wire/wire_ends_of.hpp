@@ -44,7 +44,7 @@ private:
       return {};
     }
     if (!reader.ok())
-      return {errc::protocol_error, std::string{"a request: "} + reader.fault()};
+      return {errc::protocol_error, "a request: {}", reader.fault()};
     // The connection says whose memory a handle may name, never the message.
     if (handle_check check{asked.from.peer}; !check(request)) {
       asked.back.refuse(

@@ -42,10 +42,7 @@ void run_sections(stage& s, const std::string& only) {
 }
 
 int run(const model_options& o) {
-  clean_up_on_signals();
-  auto machine = machine_summary();
-  std::printf("%s%s%s\n", machine.c_str(), o.commit.empty() ? "" : ", commit ", o.commit.c_str());
-  report out{o.commit, machine};
+  auto out = begin_run(o);
   scratch_directory in_memory{o.memory};
   scratch_directory on_disk{o.disk};
   extent how;

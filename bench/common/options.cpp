@@ -1,9 +1,18 @@
 // The options and what --help says of them.
+#include <millrace/bench/common/child.hpp>
 #include <millrace/bench/common/options.hpp>
 
+#include <cstdio>
 #include <cstdlib>
 
 namespace millrace::bench {
+
+report begin_run(const run_options& o) {
+  clean_up_on_signals();
+  auto machine = machine_summary();
+  std::printf("%s%s%s\n", machine.c_str(), o.commit.empty() ? "" : ", commit ", o.commit.c_str());
+  return {o.commit, machine};
+}
 
 int finish(const report& out, const run_options& o) {
   auto missed = out.print_goals();

@@ -31,6 +31,9 @@ struct model_options : run_options {
 /// arguments are wrong.
 inline constexpr int exit_goal_missed = 3;
 
+/// Begins a run: has signals clean up, and prints the machine and the commit. Returns the report.
+report begin_run(const run_options& o);
+
 /// Ends a run: prints the goals and writes the JSON file, if one is wanted. Returns the exit code.
 int finish(const report& out, const run_options& o);
 

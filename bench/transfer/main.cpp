@@ -60,10 +60,7 @@ void run_sections(stage& s, const std::string& only) {
 }
 
 int run(const options& o) {
-  clean_up_on_signals();
-  auto machine = machine_summary();
-  std::printf("%s%s%s\n", machine.c_str(), o.commit.empty() ? "" : ", commit ", o.commit.c_str());
-  report out{o.commit, machine};
+  auto out = begin_run(o);
   scratch_directory files{"/tmp"};
   for (auto& text : o.tcp)
     if (auto bad = set_tcp_option(text); !bad.ok())

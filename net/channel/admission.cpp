@@ -58,7 +58,7 @@ void admission::shut() {
 
 void admission::close() {
   acceptor_->close();
-  unproven.refuse_all({errc::unavailable, "the service accepts no connections now"});
+  newcomers.refuse_all({errc::unavailable, "the service accepts no connections now"});
 }
 
 // At a Unix socket a source is a user, whose processes may all start at once.

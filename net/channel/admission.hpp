@@ -31,7 +31,7 @@ public:
     std::shared_ptr<io_loop> loop, listener_options where, const channel_options& options,
     accept_function accept, std::vector<unique_fd> sockets)
     : loop(std::move(loop)), where(std::move(where)), options(options),
-      unproven(this->where.handshakes_max, per_source_max_of(this->where)),
+      newcomers(this->where.handshakes_max, per_source_max_of(this->where)),
       shares_(shares_of(this->where)), accept_(std::move(accept)), sockets_(std::move(sockets)) {}
   virtual ~admission() = default;
 
@@ -47,7 +47,7 @@ public:
   const std::shared_ptr<io_loop> loop;
   const listener_options where;
   const channel_options options;
-  newcomers unproven; // connections that have not proved themselves
+  net::newcomers newcomers; // connections that have not proved themselves
 
 protected:
   virtual void receive(unique_fd fd, const socket_address& from) = 0;

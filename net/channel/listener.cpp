@@ -74,7 +74,7 @@ void unix_admission::receive(unique_fd fd, const socket_address&) {
 
 void unix_admission::begin(unique_fd fd, const peer_credentials& who, const std::string& source) {
   auto made = std::make_shared<std::weak_ptr<connection>>();
-  auto number = unproven.add(source, [a = self(), made, source](const status& why) {
+  auto number = newcomers.add(source, [a = self(), made, source](const status& why) {
     a->refused(source, why);
     if (auto c = made->lock())
       c->close(why, 0);
@@ -82,14 +82,14 @@ void unix_admission::begin(unique_fd fd, const peer_credentials& who, const std:
   auto holds = std::make_shared<admitted_process>();
   connection_hooks hooks;
   hooks.admit = [a = self(), holds, number, source](const peer_info& peer) {
-    a->unproven.remove(number);
+    a->newcomers.remove(number);
     auto handler = a->admit(peer, holds);
     if (!handler)
       a->refused(source, handler.error());
     return handler;
   };
   hooks.gone = [a = self(), holds, number] {
-    a->unproven.remove(number);
+    a->newcomers.remove(number);
     a->left(holds);
   };
   connection_seed seed;

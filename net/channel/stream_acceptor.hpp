@@ -11,11 +11,11 @@ namespace millrace::net {
 
 class stream_acceptor {
 public:
-  /// An admission begins with this byte, and no other protocol of a listener does.
+  /// The proof of a stream begins with this byte, and no other protocol of a listener does.
   static constexpr std::byte first_byte{'M'};
 
   virtual ~stream_acceptor() = default;
-  /// Takes an accepted, non-blocking socket whose first bytes are an admission. On the loop.
+  /// Takes an accepted, non-blocking socket whose first bytes are a stream proof. On the loop.
   virtual void receive(unique_fd fd, const socket_address& from) = 0;
 };
 

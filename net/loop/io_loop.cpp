@@ -112,7 +112,7 @@ private:
   std::condition_variable own_turn_;
   std::condition_variable handed_over_;
   holder holder_ = holder::nobody;
-  bool own_due_ = false;     // the own thread shall not wait out its absence
+  bool own_due_ = false;     // the own thread must come back before its pause is over
   bool parked_deep_ = false; // the own thread waits without a time limit
   std::uint64_t helps_ = 0;
   time_point helper_left_at_{};
@@ -440,7 +440,7 @@ result<std::shared_ptr<io_loop>> io_loop::start(io_loop_options options) {
   try {
     return std::make_shared<loop_handle>(std::move(state));
   } catch (const std::system_error& e) {
-    return fail(errc::no_space, std::string{"the thread that waits for sockets: "} + e.what());
+    return fail(errc::no_space, "the thread that waits for sockets: {}", e.what());
   }
 }
 

@@ -145,7 +145,7 @@ private:
         return {};
       waiting_.erase(queue_.back());
       queue_.pop_back();
-      return {errc::busy, std::string{"no thread to look up a name: "} + e.what()};
+      return {errc::busy, "no thread to look up a name: {}", e.what()};
     }
     return {};
   }

@@ -93,10 +93,9 @@ status clear_stale(const sockaddr_un& where) {
   struct stat found {};
   if (::lstat(where.sun_path, &found) != 0)
     return errno == ENOENT ? status{}
-                           : status_from_errno(errno, std::string{"looking at "} + where.sun_path);
+                           : status_from_errno(errno, fmt::format("looking at {}", where.sun_path));
   if (!S_ISSOCK(found.st_mode))
-    return status{
-      errc::already_exists, std::string{where.sun_path} + " exists and is not a socket; remove it"};
+    return status{errc::already_exists, "{} exists and is not a socket; remove it", where.sun_path};
   auto probe = make_unix_socket();
   if (!probe)
     return probe.error();
@@ -105,9 +104,9 @@ status clear_stale(const sockaddr_un& where) {
       errc::already_exists, "a live process listens on {}; stop it or choose another address",
       where.sun_path};
   if (errno != ECONNREFUSED)
-    return status_from_errno(errno, std::string{"probing the socket "} + where.sun_path);
+    return status_from_errno(errno, fmt::format("probing the socket {}", where.sun_path));
   if (::unlink(where.sun_path) != 0)
-    return status_from_errno(errno, std::string{"removing the stale socket "} + where.sun_path);
+    return status_from_errno(errno, fmt::format("removing the stale socket {}", where.sun_path));
   return {};
 }
 
@@ -115,7 +114,7 @@ status clear_stale(const sockaddr_un& where) {
 // sure that it is never wider than asked for, even if other threads change the umask. What the
 // umask removed is added afterwards.
 status bind_and_listen(int fd, const sockaddr_un& where, std::uint32_t mode) {
-  auto doing = std::string{"listening on "} + where.sun_path;
+  auto doing = fmt::format("listening on {}", where.sun_path);
   if (::fchmod(fd, mode) != 0 || ::bind(fd, as_sockaddr(where), sizeof(where)) != 0)
     return status_from_errno(errno, doing);
   if (::chmod(where.sun_path, mode) != 0 || ::listen(fd, backlog) != 0) {

@@ -1,7 +1,7 @@
 // Bounding and refusing connections on behalf of a network's listener.
 #include <millrace/net/tls/address.hpp>
 #include <millrace/net/tls/network_admission.hpp>
-#include <millrace/net/tls/unproven_connection.hpp>
+#include <millrace/net/tls/newcomer.hpp>
 
 #include <algorithm>
 
@@ -9,7 +9,7 @@ namespace millrace::net::tls {
 
 void network_admission::receive(unique_fd fd, const socket_address& from) {
   prepare_tcp_socket(fd.get(), options);
-  std::make_shared<unproven_connection>(
+  std::make_shared<newcomer>(
     std::static_pointer_cast<network_admission>(shared_from_this()), std::move(fd), from)
     ->start();
 }

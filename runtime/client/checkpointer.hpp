@@ -70,11 +70,10 @@ struct pending_save {
 /// a failure. A lost connection ends the registration; the next save registers again.
 ///
 /// When every rank has seen `durable` for step s, `restore()` gives a step >= s, whatever dies
-/// afterwards. All ranks must have saved s in one run of the job: a job that went back to an older
-/// step, or a rank of which was replaced, begins a run, for whose steps this holds anew. A save
-/// that would overwrite this rank's part of a step that other ranks may still complete waits for
-/// them. So save the same steps on every rank. docs/decisions/013-steps-in-lockstep.md has the
-/// proof.
+/// afterwards. All ranks must have saved s in one run of the job. Going back to an older step, or
+/// replacing a rank, begins a new run; the promise then covers the steps of that run. A save that
+/// would overwrite this rank's part of a step that other ranks may still complete waits for them.
+/// So save the same steps on every rank. docs/decisions/013-steps-in-lockstep.md has the proof.
 /// Threads: any. Calls that name a step must be made in the order of the steps.
 /// Source:  Portus, sections III-B, III-C, III-E, III-F.
 class checkpointer {

@@ -19,8 +19,8 @@ class stall_finder {
 public:
   explicit stall_finder(std::chrono::milliseconds after) : after_(after) {}
 
-  /// Returns what is to be said, if anything is: that the loop has run one callback for `after`,
-  /// again whenever that time has doubled, and that it goes on.
+  /// Returns a text for the log, if there is news: the loop has run one callback for `after`, that
+  /// time has doubled since the last text, or the loop goes on.
   std::optional<std::string> look(const activity::sample& seen, time_point now);
 
   std::uint64_t stalls() const noexcept { return stalls_; }
@@ -29,7 +29,7 @@ private:
   std::chrono::milliseconds after_;
   activity::sample last_;
   time_point since_{};               // it has been seen in this callback
-  std::chrono::milliseconds next_{}; // when it is said again
+  std::chrono::milliseconds next_{}; // how long it stands when the next text is due
   std::uint64_t stalls_ = 0;
 };
 

@@ -22,7 +22,7 @@ namespace {
 struct stored_model {
   model_record record;
   std::vector<std::uint64_t> tensor_bytes;
-  std::shared_ptr<tensor_blocks> memory;
+  std::shared_ptr<memory::tensor_blocks> memory;
   layer_lease layers;
 };
 using stored_model_ptr = std::shared_ptr<const stored_model>;
@@ -142,13 +142,7 @@ public:
   const model_record& record() const noexcept override { return model_->record; }
 
   std::vector<std::vector<wanted>> plan(const std::vector<wanted>& ranges) const override {
-    std::vector<wanted> all;
-    for (auto& range : ranges)
-      if (range.length > 0)
-        all.push_back(range);
-    if (all.empty())
-      return {};
-    return {std::move(all)};
+    return plan_in_place(ranges);
   }
 
   std::uint64_t window_bytes() const noexcept override { return 0; }
@@ -215,7 +209,7 @@ result<stored_model> memory_bucket::take_space(
   auto described = layers_->retain(checked.layers, layers);
   if (!described)
     return fail(described.error());
-  auto memory = tensor_blocks::take(
+  auto memory = memory::tensor_blocks::take(
     *memory_, account_, checked.tensor_bytes, checked.metadata_bytes,
     is_always_taken(spec, [&] { return contains(spec.name); }));
   if (!memory)
@@ -233,7 +227,7 @@ bool evictable(const stored_model_ptr& model) {
 // No model is evicted for one that would not fit even then.
 bool memory_bucket::could_fit(
   const checked_spec& checked, const std::vector<described_layer>& layers) const {
-  auto size = room_bytes(checked.tensor_bytes) + checked.metadata_bytes +
+  auto size = memory::room_bytes(checked.tensor_bytes) + checked.metadata_bytes +
     layers_->new_bytes(checked.layers, layers);
   auto free = account_->free_bytes();
   std::lock_guard guard{mutex_};

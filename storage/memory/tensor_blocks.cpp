@@ -3,7 +3,7 @@
 
 #include <string>
 
-namespace millrace::storage {
+namespace millrace::storage::memory {
 
 namespace {
 
@@ -64,4 +64,4 @@ status tensor_blocks::place(memory_source& memory, std::size_t first, std::size_
   return place(memory, middle, last);
 }
 
-} // namespace millrace::storage
+} // namespace millrace::storage::memory

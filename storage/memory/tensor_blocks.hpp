@@ -10,7 +10,7 @@
 #include <memory>
 #include <vector>
 
-namespace millrace::storage {
+namespace millrace::storage::memory {
 
 /// The tensors at their addresses. The memory is returned when the last copy of the pointer is
 /// destroyed.
@@ -50,4 +50,4 @@ private:
 /// Returns the bytes that the tensors take in a bucket of this kind.
 std::uint64_t room_bytes(const std::vector<std::uint64_t>& tensor_bytes) noexcept;
 
-} // namespace millrace::storage
+} // namespace millrace::storage::memory

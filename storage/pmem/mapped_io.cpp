@@ -118,13 +118,7 @@ public:
   explicit mapped_reader(const leased_slot& slot) : slot_(slot) {}
 
   std::vector<std::vector<wanted>> plan(const std::vector<wanted>& ranges) const override {
-    std::vector<wanted> all;
-    for (auto& range : ranges)
-      if (range.length > 0)
-        all.push_back(range);
-    if (all.empty())
-      return {};
-    return {std::move(all)};
+    return plan_in_place(ranges);
   }
 
   std::uint64_t window_bytes() const noexcept override { return 0; }

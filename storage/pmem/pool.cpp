@@ -116,6 +116,20 @@ result<io::file_handle> open_for_peers(const pool_file& file) {
   return io::open_file(fmt::format("/proc/self/fd/{}", file.file.get()), O_RDWR);
 }
 
+// `words`: as `check_headers` returned them.
+result<std::unique_ptr<heap>> open_heap(
+  const pool_file& file, heap_access access, const heap_words& words) {
+  auto objects = heap::open(file.path, access, words);
+  if (!objects)
+    return objects;
+  auto root = (*objects)->root();
+  if (!root)
+    return fail(damaged_pool(file.path, "it has no root object"));
+  if (auto bad = check_root(*root, file.path, file.size_bytes); !bad.ok())
+    return fail(std::move(bad));
+  return objects;
+}
+
 bool is_missing(const std::string& path) {
   struct stat info {};
   return ::stat(path.c_str(), &info) != 0 && errno == ENOENT;
@@ -135,14 +149,9 @@ result<looked_into> look_into(const std::string& path) {
   if (!words)
     return fail(words.error());
   auto objects =
-    heap::open(path, file->device ? heap_access::read_write : heap_access::copy_on_write, *words);
+    open_heap(*file, file->device ? heap_access::read_write : heap_access::copy_on_write, *words);
   if (!objects)
     return fail(objects.error());
-  auto root = (*objects)->root();
-  if (!root)
-    return fail(damaged_pool(path, "it has no root object"));
-  if (auto bad = check_root(*root, path, file->size_bytes); !bad.ok())
-    return fail(std::move(bad));
   return looked_into{std::move(*file), std::move(*objects)};
 }
 
@@ -293,14 +302,9 @@ result<std::shared_ptr<pool>> open_pool(pool_options options) {
   auto shared = open_for_peers(*file);
   if (!shared)
     return fail(shared.error().within("opening pool " + path + " for peers"));
-  auto objects = heap::open(path, heap_access::read_write, *words);
+  auto objects = open_heap(*file, heap_access::read_write, *words);
   if (!objects)
     return fail(objects.error());
-  auto root = (*objects)->root();
-  if (!root)
-    return fail(damaged_pool(path, "it has no root object"));
-  if (auto bad = check_root(*root, path, file->size_bytes); !bad.ok())
-    return fail(std::move(bad));
   auto state =
     std::make_shared<pool_state>(std::move(options), std::move(*file), std::move(*objects));
   if (auto bad = state->load(); !bad.ok())

@@ -37,7 +37,7 @@ std::size_t record_at(const std::string& log, std::size_t at) {
   std::memcpy(&expected, log.data() + at, sizeof expected);
   auto checked = reinterpret_cast<unsigned char*>(const_cast<char*>(log.data() + at + 6));
   auto sum = ~crc32_iscsi(checked, static_cast<int>(size + 1), ~0u);
-  // Stored sums are changed so, since sums of sums are weak.
+  // RocksDB stores sums masked like this, because a checksum of data with checksums in it is weak.
   auto stored = (sum >> 15 | sum << 17) + 0xa282ead8u;
   return stored == expected ? header_bytes + size : 0;
 }
@@ -130,7 +130,8 @@ status check_logs(const std::string& directory) {
       logs.emplace_back(number, at->path());
   }
   std::ranges::sort(logs);
-  // Of the log before: what was torn there was not synced, so the next log has its number.
+  // These describe the log before this one. What is torn there was not synced, so the next log
+  // begins with the number of that change.
   fs::path torn;
   readable_part before;
   for (auto& [number, path] : logs) {

@@ -1,5 +1,5 @@
-// Trainers that register, save, die and come back over a driver that misbehaves, with an oracle
-// outside.
+// Runs trainers that register, save, die and come back over a driver that misbehaves, with an
+// oracle outside.
 #include <millrace/actors/checkpoint/checkpoint_manager.hpp>
 #include <millrace/tests/support/bucket_driving.hpp>
 #include <millrace/tests/support/fake_checkpoint_store.hpp>
@@ -65,7 +65,7 @@ public:
     deps.limits.windows_max = static_cast<std::uint32_t>(dice_.between(1, 4));
     manager_ = spawn_checkpoint_manager(world_.system, deps);
     for (auto* name : {"m", "n"})
-      models_.push_back({name, tensors(), new_trainer()});
+      models_.push_back({name, few_tensors(dice_), new_trainer()});
   }
 
   ~checkpoint_run() {
@@ -108,17 +108,6 @@ private:
       store_->release();
       return true;
     };
-  }
-
-  layout tensors() {
-    static constexpr std::uint64_t sizes[] = {1, 100, 4000, 10'000, 30'001};
-    layout out;
-    for (auto left = dice_.between(1, 4); left > 0; --left)
-      out.tensors.push_back(
-        {"t" + std::to_string(left),
-         dtype::u8,
-         {dice_.percent(3) ? 600'000 : sizes[dice_.below(std::size(sizes))]}});
-    return out;
   }
 
   trainer_ptr new_trainer() {
@@ -172,7 +161,7 @@ private:
     ask<enroll_receipt>(job->session, std::move(r), "registering " + m.name, heard);
   }
 
-  // What a new registration is told of is what was promised.
+  // Checks that a new registration is told of what was promised.
   static void check_promise(const checkpoint_summary& found, const known_model& m) {
     auto& complete = found.complete_steps;
     demand(
@@ -185,7 +174,7 @@ private:
     if (std::exchange(job->frozen, true))
       return;
     auto step = ++m.last_step;
-    // In place: the region knows the address.
+    // The bytes change in place, because the region knows the address.
     std::ranges::copy(content(m.tensors, m.seed_of(step)), job->memory->bytes().begin());
     save_request r;
     r.registration = job->registration;

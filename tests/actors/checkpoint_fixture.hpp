@@ -131,7 +131,7 @@ struct checkpoint_fixture : actor_fixture {
     return {registration, step, 1000, trainer};
   }
 
-  /// Somebody reads a version of rank 0 of "m" until it is dropped.
+  /// Opens a version of rank 0 of "m". A reader has it until the pointer is dropped.
   std::shared_ptr<storage::opened_model> read(std::uint64_t step) {
     std::shared_ptr<storage::opened_model> opened;
     store->open("m", 0, {step}, [&](auto found) { opened = std::move(*found); });

@@ -1,5 +1,5 @@
-// Registrations and whatever concerns no single one of them, with a store and a fabric that wait
-// for the test.
+// Tests registrations, and what concerns all of them, with a store and a fabric that wait for the
+// test.
 #include "checkpoint_fixture.hpp"
 
 #include <millrace/core/codec.hpp>
@@ -203,7 +203,7 @@ BOOST_AUTO_TEST_CASE(a_repack_begins_when_little_is_free_and_again_when_a_job_ha
   BOOST_TEST(outcome<done_reply>(leaving).has_value());
   sched.run();
   BOOST_TEST(store->repacks == 2u);
-  // Nothing was added since then, and nobody left.
+  // No shard was added since then, and no job has left.
   enroll(enrolling("a"));
   BOOST_TEST(store->repacks == 2u);
 }
@@ -417,7 +417,7 @@ BOOST_AUTO_TEST_CASE(an_ended_actor_and_a_store_that_never_answers_let_go_of_eac
   BOOST_TEST_REQUIRE(store->held.size() == 4u);
   stop();
   manager = nullptr;
-  // A timer holds whom it wakes, an answer who gave it.
+  // A timer holds the actor that it wakes, and an answer holds the actor that gave it.
   pass(1s);
   BOOST_TEST(!outcome<save_receipt>(staged).has_value());
   BOOST_TEST(!outcome<enroll_receipt>(registering).has_value());

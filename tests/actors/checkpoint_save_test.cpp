@@ -1,5 +1,5 @@
-// Saves: their order, their two answers, their ways to fail, with a store and a fabric that wait
-// for the test.
+// Tests saves: their order, their two answers and their ways to fail, with a store and a fabric
+// that wait for the test.
 #include "checkpoint_fixture.hpp"
 
 #include <thread>
@@ -127,7 +127,7 @@ BOOST_AUTO_TEST_CASE(a_rank_that_went_back_says_so_to_the_store) {
   BOOST_TEST(store->went_back == 1u);
 }
 
-BOOST_AUTO_TEST_CASE(a_save_waits_for_whoever_reads_the_slot_it_fills) {
+BOOST_AUTO_TEST_CASE(a_save_waits_for_the_reader_of_the_slot_it_fills) {
   auto number = enroll(enrolling());
   save(number, 1);
   save(number, 2);

@@ -1,4 +1,4 @@
-// Stores, loads and removals of several clients over a driver that misbehaves, with an oracle
+// Runs stores, loads and removals of several clients over a driver that misbehaves, with an oracle
 // outside.
 #include <millrace/actors/store/tensor_store.hpp>
 #include <millrace/storage/memory/memory_bucket.hpp>
@@ -68,7 +68,7 @@ public:
       deps.limits.progress_timeout_ms = static_cast<std::uint32_t>(dice_.between(50, 1000));
     store_ = spawn_tensor_store(world_.system, deps);
     for (auto* name : {"a", "b", "c"})
-      models_.push_back({name, tensors(), {}});
+      models_.push_back({name, few_tensors(dice_), {}});
     for (int i = 0; i < 3; ++i)
       clients_.push_back(std::make_shared<client>(client{world_.new_peer()}));
   }
@@ -100,18 +100,6 @@ public:
 
 private:
   void end_provider() { caf::anon_send_exit(store_, caf::exit_reason::kill); }
-
-  layout tensors() {
-    // A large one has several digest blocks.
-    static constexpr std::uint64_t sizes[] = {1, 100, 4000, 10'000, 70'001};
-    layout out;
-    for (auto left = dice_.between(1, 4); left > 0; --left)
-      out.tensors.push_back(
-        {"t" + std::to_string(left),
-         dtype::u8,
-         {dice_.percent(3) ? 600'000 : sizes[dice_.below(std::size(sizes))]}});
-    return out;
-  }
 
   void act() {
     auto what = dice_.below(100);
@@ -206,7 +194,7 @@ private:
     const status& why, const known_model& m, std::uint64_t floor, std::uint64_t erased) {
     if (why.code() != errc::not_found)
       return demand_excuse(why, "loading " + m.name);
-    demand(floor == 0 || m.erased != erased, m.name + " was there and nobody removed it");
+    demand(floor == 0 || m.erased != erased, m.name + " was there and no client removed it");
   }
 
   void erase(known_model& m) {
@@ -259,12 +247,12 @@ private:
     }
   }
 
-  // What is visible in the end is whole, and the newest that was promised.
+  // Checks that what is visible in the end is whole, and the newest that was promised.
   void check_models() {
     for (auto& m : models_) {
       auto opened = open(*bucket_, m.name);
       if (!opened) {
-        demand(m.floor == 0, m.name + " is gone and nobody removed it");
+        demand(m.floor == 0, m.name + " is gone and no client removed it");
         continue;
       }
       auto version = (*opened)->record().version;

@@ -1,5 +1,5 @@
-// What follows from the declaration of a service: numbers, both ends of the wire, the bytes of its
-// messages. Sessions and proxies talk through memory, under the deterministic scheduler.
+// Tests what follows from the declaration of a service: numbers, both ends of the wire, the bytes
+// of its messages. Sessions and proxies talk through memory, under the deterministic scheduler.
 #include "counter_service.hpp"
 
 #include <millrace/actors/node/node_actor.hpp>

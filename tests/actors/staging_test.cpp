@@ -1,4 +1,4 @@
-// Staging memory that several processes use: shares, turns, and what comes back.
+// Tests staging memory that several processes use: shares, turns, and what comes back.
 #include <millrace/actors/staging/staging_lender.hpp>
 #include <millrace/tests/support/heap_memory_source.hpp>
 #include <millrace/tests/support/held_completion.hpp>
@@ -41,7 +41,7 @@ public:
   std::uint64_t used_bytes() const noexcept override { return 0; }
 
 private:
-  std::byte* base_ = reinterpret_cast<std::byte*>(1ull << 40); // nobody touches it
+  std::byte* base_ = reinterpret_cast<std::byte*>(1ull << 40); // it is never touched
   std::vector<bool> free_;
 };
 

@@ -1,5 +1,5 @@
-// Handlers that throw, one after the other: what the request gets, what the others get, what
-// becomes of the actor. Under the deterministic scheduler.
+// Tests handlers that throw, one after the other: what the request gets, what the others get, and
+// what becomes of the actor. Runs under the deterministic scheduler.
 #include "checkpoint_fixture.hpp"
 #include "counter_service.hpp"
 

@@ -1,4 +1,5 @@
-// The provider's actor under the deterministic scheduler: a fake fabric, a virtual clock.
+// Tests the provider's actor under the deterministic scheduler, with a fake fabric and a virtual
+// clock.
 #include <millrace/actors/store/tensor_store.hpp>
 #include <millrace/core/digest.hpp>
 #include <millrace/storage/memory/memory_bucket.hpp>
@@ -412,7 +413,7 @@ BOOST_AUTO_TEST_CASE(an_ended_actor_and_a_bucket_that_never_answers_let_go_of_ea
   BOOST_TEST_REQUIRE(silent->held.size() == 3u);
   stop();
   store = nullptr;
-  // What is held now are the questions alone: no actor, and so no bucket.
+  // Only the questions are held now: no actor, and so no bucket.
   BOOST_TEST(silent.use_count() == 2);
   std::weak_ptr<silent_bucket> gone = silent;
   silent = nullptr;

@@ -1,4 +1,4 @@
-// What a benchmark ends with: `--strict` fails a run for a goal that was missed, and for nothing
+// Tests the end of a benchmark: `--strict` fails a run for a goal that was missed, and for nothing
 // else.
 #include <millrace/bench/common/options.hpp>
 

@@ -1,5 +1,5 @@
-// Addresses of nodes, what proves a cluster's members, and which node a process is on its host or
-// in a Slurm job.
+// Tests the addresses of nodes, what proves a cluster's members, and which node a process is on its
+// host or in a Slurm job.
 #include "expect.hpp"
 
 #include <millrace/config/host_list.hpp>
@@ -276,7 +276,7 @@ BOOST_AUTO_TEST_CASE(hosts_of_a_job_outside_of_one_are_an_error_that_says_what_t
   auto everywhere = std::string{secret} +
     "cluster: {hosts: job, nodes: [{name: x, listen: 'tls://0.0.0.0:1', providers: []}]}";
   BOOST_TEST((why(everywhere).find("where the node x is") != std::string::npos));
-  // Where no address depends on it.
+  // Here no address depends on the job.
   BOOST_TEST(why(cluster_of("", {"x", "y"}) + "  hosts: job\n") == "");
   auto known = std::string{secret} +
     "cluster: {hosts: job, nodes: [{name: x, host: h, providers: []}, {name: y, listen: "
@@ -288,7 +288,7 @@ BOOST_AUTO_TEST_CASE(a_file_that_names_hosts_is_taken_at_its_word) {
   // A job elsewhere that uses this cluster.
   auto away = good(cluster_of(secret, {"store1", "store2"}));
   BOOST_TEST((place_in_job(away, in_job("gpu[07-09]", "gpu09", "0")).value() == away));
-  // In the order of the job, where no name says more.
+  // The order of the job decides where no name says more.
   BOOST_TEST(picked(away, in_job("gpu[07-08]", "gpu08", "0")) == "store2");
   auto file = good(cluster_of(secret, {"gpu07", "gpu01"}));
   BOOST_TEST((place_in_job(file, in_job("gpu[07-09]", "gpu09", "0")).value() == file));

@@ -1,4 +1,4 @@
-// One file for several nodes: who is picked, and where clients find the providers.
+// Tests one file for several nodes: which node is picked, and where clients find the providers.
 #include "expect.hpp"
 
 using namespace millrace;

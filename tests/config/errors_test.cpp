@@ -1,5 +1,8 @@
-// Every kind of mistake: its place, its sentence, and the nearest thing that would have been right.
+// Tests every kind of mistake: its place, its sentence, and the nearest thing that would have been
+// right.
 #include "expect.hpp"
+
+#include <millrace/tests/support/other_user.hpp>
 
 #include <sys/stat.h>
 #include <unistd.h>
@@ -367,11 +370,16 @@ BOOST_AUTO_TEST_CASE(files_that_cannot_be_read_say_why) {
   BOOST_TEST(
     load_configuration("/tmp").error().detail() ==
     "reading the configuration /tmp: Is a directory");
-  if (geteuid() == 0)
-    return; // root reads everything
+}
+
+BOOST_AUTO_TEST_CASE(a_file_that_the_user_may_not_read_is_refused) {
   temporary_file locked{"{}"};
-  chmod(locked.path.c_str(), 0);
-  BOOST_TEST((load_configuration(locked.path).error().code() == errc::permission_denied));
+  BOOST_TEST_REQUIRE(::chmod(locked.path.c_str(), 0) == 0);
+  auto load = [&] { return load_configuration(locked.path); };
+  // Root reads every file.
+  auto refused = ::geteuid() == 0 ? millrace::testing::as_user(54'321, load) : load();
+  BOOST_TEST_REQUIRE(!refused.has_value());
+  BOOST_TEST((refused.error().code() == errc::permission_denied));
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -1,4 +1,4 @@
-// What the tests of the configuration share: parsing, and comparing the text of an error.
+// Parses configurations, and compares the texts of errors. Used by the tests of this folder.
 #pragma once
 
 #include <millrace/runtime/configuration.hpp>

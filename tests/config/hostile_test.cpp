@@ -1,4 +1,5 @@
-// Files made to hurt: they are refused quickly, with bounded memory, and never crash the reader.
+// Reads files that are made to do harm. They are refused quickly, with bounded memory, and never
+// crash the reader.
 #include "expect.hpp"
 
 #include <millrace/config/document.hpp>

@@ -1,4 +1,4 @@
-// Sizes, durations and the nearest word.
+// Tests sizes, durations and the nearest word.
 #include <millrace/config/nearest.hpp>
 #include <millrace/config/units.hpp>
 

@@ -1,4 +1,4 @@
-// The wire codec: round trips, versions that differ, and bytes that lie.
+// Tests the wire codec: round trips, versions that differ, and bytes that lie.
 #include <millrace/core/bulk_handle.hpp>
 #include <millrace/core/codec.hpp>
 #include <millrace/core/model.hpp>

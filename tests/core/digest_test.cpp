@@ -1,4 +1,4 @@
-// Block checksums: computed at once and piece by piece.
+// Tests block checksums that are computed at once and piece by piece.
 #include <millrace/core/digest.hpp>
 
 #include <boost/test/unit_test.hpp>

@@ -1,5 +1,5 @@
-// Shares of places: what one process or owner can take, what remains for others, and whose turn it
-// is.
+// Tests shares of places: what one process or owner can take, what remains for others, and whose
+// turn it is.
 #include <millrace/core/fair_shares.hpp>
 
 #include <boost/test/unit_test.hpp>

@@ -1,4 +1,4 @@
-// Futures: waiting, continuations, coroutines, gathering, cancelling, dropping.
+// Tests futures: waiting, continuations, coroutines, gathering, cancelling, dropping.
 #include <millrace/core/future.hpp>
 
 #include <boost/test/unit_test.hpp>
@@ -113,7 +113,7 @@ BOOST_AUTO_TEST_CASE(what_would_undo_an_operation_is_refused_once_it_is_over_or_
   BOOST_TEST(!p.on_cancel([] {}));
 }
 
-BOOST_AUTO_TEST_CASE(whoever_cancels_second_waits_until_the_first_has_undone) {
+BOOST_AUTO_TEST_CASE(the_second_cancel_waits_until_the_first_has_undone) {
   promise<int> p;
   promise<void> undoing, go_on;
   std::atomic<bool> undone = false;

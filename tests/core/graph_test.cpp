@@ -1,4 +1,5 @@
-// Architectures: ids that follow structure alone, and an encoding that survives hostile bytes.
+// Tests architectures: ids that follow structure alone, and an encoding that survives hostile
+// bytes.
 #include <millrace/core/codec.hpp>
 #include <millrace/core/model_graph.hpp>
 
@@ -186,7 +187,7 @@ BOOST_AUTO_TEST_CASE(a_chain_of_ten_thousand_layers_needs_no_stack) {
 }
 
 BOOST_AUTO_TEST_CASE(ids_are_those_of_version_one) {
-  // Stored models refer to these ids: whoever changes the hashed bytes must raise their version.
+  // Stored models refer to these ids. A change of the hashed bytes must raise their version.
   BOOST_TEST(to_string(id_of(linear("l", 8, {}))) == "c24fedb69e4063e57a00602c86b5a515");
 }
 

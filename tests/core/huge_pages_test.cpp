@@ -1,4 +1,4 @@
-// Memory gathered in huge pages keeps its bytes.
+// Tests that memory gathered in huge pages keeps its bytes.
 #include <millrace/core/huge_pages.hpp>
 #include <millrace/tests/support/pattern.hpp>
 #include <millrace/tests/support/skipped.hpp>

@@ -1,4 +1,4 @@
-// dtypes, sizes and checks of tensors and layouts.
+// Tests dtypes, sizes and checks of tensors and layouts.
 #include <millrace/core/tensor.hpp>
 
 #include <boost/test/unit_test.hpp>

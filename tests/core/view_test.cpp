@@ -1,5 +1,5 @@
-// What follows from the views of a group: where a name may be, and which version may be older than
-// another one.
+// Tests what follows from the views of a group: where a name may be, and which version may be older
+// than another one.
 #include <millrace/core/placement.hpp>
 
 #include <boost/test/unit_test.hpp>

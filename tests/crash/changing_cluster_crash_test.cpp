@@ -1,5 +1,5 @@
-// Nodes and clients are killed while the list of providers changes: what was replaced or erased
-// does not come back, and what was acknowledged is found.
+// Kills nodes and clients while the list of providers changes. What was replaced or erased does not
+// come back, and what was acknowledged is found.
 #include <millrace/tests/support/changing_cluster.hpp>
 #include <millrace/tests/support/dice.hpp>
 #include <millrace/tests/support/process.hpp>

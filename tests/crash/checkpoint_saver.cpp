@@ -56,7 +56,7 @@ public:
     say("durable");
   }
 
-  // Until the memory may be changed again, and with what failed said by the saves themselves.
+  // Waits until the memory may be changed again. The saves themselves report failures.
   void settle() {
     for (auto& job : jobs_)
       static_cast<void>(job.fence());
@@ -97,7 +97,7 @@ private:
   std::uint64_t step_ = 0;
 };
 
-// What a service that is gone, or comes back, answers; nothing else is forgiven.
+// Returns true for what a service answers that is gone or comes back. Other errors are failures.
 bool may_pass(errc code) {
   return code == errc::unavailable || code == errc::peer_lost || code == errc::not_found;
 }

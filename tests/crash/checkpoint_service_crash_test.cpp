@@ -1,6 +1,6 @@
-// Training jobs and the service that keeps their checkpoints, killed one by one or together: at
-// rest the pool is sound, the newest complete step is the one acknowledged last or the one asked
-// for, and both go on from there.
+// Kills training jobs and the service that keeps their checkpoints, one by one or together.
+// Afterwards the pool is sound, its newest complete step is the one acknowledged last or the one
+// asked for, and both go on from there.
 #include "crash_rounds.hpp"
 #include "small_checkpoints.hpp"
 
@@ -27,7 +27,7 @@ namespace {
 
 constexpr std::uint64_t pool_mib = 64;
 
-/// What a model must be: kept by what its jobs printed, outside of pool and service.
+/// What a model must be. It follows from what its jobs printed, outside of pool and service.
 struct expectation {
   std::uint64_t acknowledged = 0;
   std::uint64_t pending = 0;
@@ -127,7 +127,7 @@ public:
     ::unsetenv("MILLRACE_KILL_POINT");
     durable_at_rest_ = 0;
   }
-  /// Until the job that was started with a kill point has come to it.
+  /// Waits until the job that was started with a kill point has come to it.
   void await_end_of_job(const std::string& when) {
     bool over = eventually([&] { return job_->process().ended(); });
     BOOST_TEST_REQUIRE(over, when << ": the job lives on");
@@ -139,8 +139,8 @@ public:
     job_->process().wait();
     hear(*job_, "killed");
   }
-  /// Until the job knows where to go on from, and has saved so many steps since it began or the
-  /// service did.
+  /// Waits until the job knows from where it goes on, and has saved so many steps since it or the
+  /// service began.
   void await_progress(std::uint64_t steps, const std::string& when) {
     bool over = eventually([&] {
       auto ended = job_->process().ended();
@@ -174,7 +174,7 @@ public:
   bool command(std::vector<std::string> words, const std::string& when) {
     words.insert(words.end(), {"--address", address_});
     auto o = run_millrace(words);
-    // Who asked a service that was killed may hear of it before its parent does.
+    // The client of a service that was killed may hear of it before the parent does.
     if (o.code != 0)
       service_ended_soon();
     if (!service_lives())
@@ -217,7 +217,7 @@ public:
     command_.reset();
   }
 
-  /// Looks into the pool, which nobody has open.
+  /// Looks into the pool, which no process has open.
   void verify(const std::string& when) {
     BOOST_TEST_REQUIRE(!service_lives());
     if (job_) {
@@ -282,8 +282,8 @@ private:
   std::optional<child_process> command_; // goes on by itself
 };
 
-/// Everything that passes the points of a pool: jobs that begin and end, room that is freed,
-/// versions that move into it, models that go. False when the service died.
+/// Does everything that passes the kill points of a pool: jobs begin and end, space is freed,
+/// versions move into it, models are removed. Returns false when the service died.
 bool a_life(crash_run& run, const std::string& when) {
   if (!run.run_job("large hole", 1, when) || !run.run_job("large pair", 3, when))
     return false;
@@ -294,8 +294,8 @@ bool a_life(crash_run& run, const std::string& when) {
     run.remove("large pair", when);
 }
 
-// Those that checkpoints pass; what models of a repository pass, and removals of what is being
-// read, is killed at in pmem_crash.
+// Returns the kill points that checkpoints pass. pmem_crash kills at those that models of a
+// repository pass, and those that removals of a version pass while it is read.
 std::vector<std::string> points_of_the_service() {
   std::vector<std::string> all = {"save.begun", "save.filled", "save.published"};
   for (auto point : storage::pmem::kill_points)
@@ -318,7 +318,7 @@ void kill_at_every_point(const std::string& parent, const std::set<std::string>&
         run.kill_service();
       run.verify(when);
     }
-    // Whatever is left, another life goes on from it.
+    // Another life goes on from what is left.
     BOOST_TEST_REQUIRE(run.start_service());
     BOOST_TEST(a_life(run, "after " + point));
     run.kill_service();

@@ -1,4 +1,5 @@
-// What crash tests store: models that follow from name and generation. Used by parent and child.
+// The models that crash tests store. Their bytes follow from name and generation. Used by parent
+// and child.
 #pragma once
 
 #include <millrace/storage/rocksdb/rocksdb_bucket.hpp>

@@ -1,4 +1,4 @@
-// How often crash tests try.
+// The number of rounds of a crash test.
 #pragma once
 
 #include <algorithm>

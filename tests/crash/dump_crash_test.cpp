@@ -1,4 +1,4 @@
-// Whenever `millrace checkpoints dump` is killed, also while the file system is full, the older
+// Kills `millrace checkpoints dump` at any instant, also while the file system is full. The older
 // file or the new one is there whole, and the next dump removes what was left.
 #include "crash_rounds.hpp"
 

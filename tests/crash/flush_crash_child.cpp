@@ -1,5 +1,5 @@
-// The process that crash tests kill: flushes steps FIRST to LAST of two ranks. Prints a line per
-// whole step.
+// The process that crash tests kill. It flushes steps FIRST to LAST of two ranks, and prints a line
+// for each whole step.
 #include <millrace/storage/flush/version_flusher.hpp>
 #include <millrace/tests/support/opened_in_memory.hpp>
 

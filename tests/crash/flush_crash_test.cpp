@@ -1,5 +1,5 @@
-// Whenever the flushing process is killed, `latest` names a whole step that verifies, and never an
-// older one than was acknowledged; the next process goes on.
+// Kills the flushing process at any instant. `latest` names a whole step that verifies and is not
+// older than the one acknowledged, and the next process goes on.
 #include "crash_rounds.hpp"
 
 #include <millrace/storage/flush/flushed_step.hpp>

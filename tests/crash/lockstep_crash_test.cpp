@@ -1,4 +1,4 @@
-// Jobs of 1 to 8 ranks in lockstep, killed with or without their service: when every rank has seen
+// Kills jobs of 1 to 8 ranks in lockstep, with or without their service. When every rank has seen
 // `durable` for a step, that step or a later one is restored.
 #include "crash_rounds.hpp"
 #include "lockstep_board.hpp"
@@ -161,7 +161,7 @@ private:
       }
   }
 
-  /// Until all ranks have saved so many more steps.
+  /// Waits until all ranks have saved so many more steps.
   void await_steps(std::uint64_t more) {
     auto until = least_ + more;
     auto over = eventually([&] {

@@ -1,4 +1,4 @@
-// The process that pool crash tests kill: does to one pool what its parent says.
+// The process that pool crash tests kill. It does to one pool what its parent says.
 // Protocol, one line each: a verb and its arguments in; "done" or an error out.
 
 #include "crash_models.hpp"

@@ -1,5 +1,6 @@
-// After a kill at any instant the pool opens; the newest complete step is the one acknowledged last
-// or the one under way, and so is the version of each model of the repository, byte for byte.
+// Kills a process at any instant. The pool opens afterwards. Its newest complete step is the one
+// acknowledged last or the one under way, and so is the version of each model of the repository,
+// byte for byte.
 #include "crash_models.hpp"
 #include "crash_rounds.hpp"
 #include "small_checkpoints.hpp"
@@ -131,7 +132,7 @@ public:
     BOOST_REQUIRE_MESSAGE(*hello == "ready", *hello);
     if (delay.count() > 0)
       process.kill_after(delay);
-    // With a delay it dies in the end.
+    // With a delay the child dies in the end.
     for (auto change = 0; delay.count() > 0 || change < changes_max; ++change)
       if (!change_something(process, random))
         return true;
@@ -161,7 +162,7 @@ public:
       settle_stored(*repository, name, e, when);
   }
 
-  /// With everything erased nothing may be left.
+  /// Erases everything. Nothing may be left.
   void verify_space_returns() {
     auto pool = storage::open_pool(small_pool(pool_path(), capacity_mib_ << 20));
     BOOST_REQUIRE(pool);

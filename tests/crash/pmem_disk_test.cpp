@@ -1,5 +1,5 @@
-// A pool on a disk after a power cut: it opens, and the newest step and model are those that were
-// acknowledged, or the ones under way.
+// Cuts the power of a pool on a disk. The pool opens, and its newest step and model are those that
+// were acknowledged, or those under way.
 #include "crash_rounds.hpp"
 
 #include <millrace/tests/support/crash_child.hpp>

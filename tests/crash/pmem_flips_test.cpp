@@ -1,4 +1,4 @@
-// Flipped bits in what libpmemobj keeps: one and forty at a time, 2,000 rounds by seed.
+// Flips bits in what libpmemobj keeps: one and forty at a time, 2,000 rounds by seed.
 #include <millrace/tests/support/flipped_pool.hpp>
 
 #include <boost/test/unit_test.hpp>

@@ -41,7 +41,7 @@ result<std::uint64_t> generation_of(storage::opened_model& opened, const std::st
       auto same = check_ranges(opened, everything(spec.tensors), crash_seed(model, generation));
       return same.ok() ? result<std::uint64_t>{generation} : fail(same);
     }
-  return fail(errc::corrupt_data, "the repository has what nobody stored");
+  return fail(errc::corrupt_data, "the repository has what was never stored");
 }
 
 result<std::uint64_t> newest_generation_of(storage::pool& pool, const std::string& model) {

@@ -1,5 +1,5 @@
-// Whatever order in which lines reach persistent memory: a power cut at any point leaves a pool
-// that opens, and in it the newest version or the one before it.
+// Lets lines reach persistent memory in every order. A power cut at any point leaves a pool that
+// opens, with the newest version or the one before it.
 #include "crash_models.hpp"
 #include "small_checkpoints.hpp"
 
@@ -125,8 +125,8 @@ void save_both_ways(watched_pool& pool, const shard_spec& shard, std::uint64_t s
   }
 }
 
-// Its newest step, then all of it, which somebody reads; another model lives on. `pool` watches
-// either.
+// Removes the newest step of a model, then the whole model, which is open. Another model lives on.
+// `pool` watches one of the two.
 void remove_beside_another(watched_pool& pool, bool watches_subject) {
   auto allow = [&](std::set<std::uint64_t> steps) {
     if (watches_subject)
@@ -152,7 +152,7 @@ void store_generation(watched_pool& pool, std::uint64_t generation) {
   pool.allow({generation});
 }
 
-// What the pool's code leaves out is found in some image.
+// Checks that some image shows what the pool's code leaves out.
 void check_notices(const power_cut_recorder::defects& defects) {
   watched_pool pool;
   pool.watch(subject);

@@ -1,4 +1,4 @@
-// A kill at any store that libpmemobj makes leaves a heap that the check accepts.
+// Ends a process at any store that libpmemobj makes. The check accepts the heap that is left.
 #include "crash_rounds.hpp"
 #include "small_checkpoints.hpp"
 

@@ -1,4 +1,4 @@
-// The process that crash tests kill: stores, overwrites and erases models as its parent says.
+// The process that crash tests kill. It stores, overwrites and erases models as its parent says.
 // Protocol, one line each: "store NAME GENERATION" or "erase NAME" in; "done" or an error out.
 #include "crash_models.hpp"
 

@@ -1,5 +1,5 @@
-// After a kill at any instant every acknowledged version is there, and one under way is old or
-// new, whole.
+// Kills a process at any instant. Every acknowledged version is there afterwards, and one under way
+// is the old or the new one, whole.
 #include "crash_models.hpp"
 #include "crash_rounds.hpp"
 

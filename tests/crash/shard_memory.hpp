@@ -1,5 +1,4 @@
-// The tensors of one rank in the processes that crash tests kill, with bytes that follow from the
-// step.
+// The tensors of one rank in the processes that crash tests kill. Their bytes follow from the step.
 #pragma once
 
 #include "small_checkpoints.hpp"

@@ -1,4 +1,4 @@
-// What pool crash tests save: small pools, shards and bytes that follow from name, rank and step.
+// What pool crash tests save: small pools and shards. Their bytes follow from name, rank and step.
 // Used by parents and children.
 #pragma once
 
@@ -32,7 +32,7 @@ inline shard_spec small_shard(
   return shard_of(model, {times * 300'001 + odd, 0, 64, 20'000 + odd}, rank, world_size);
 }
 
-/// As `save`; every other step's bytes count as written back by whoever moved them.
+/// Saves like `save`. The bytes of every other step count as written back by the mover.
 inline status save_either_way(
   storage::checkpoint_store& at, const shard_spec& shard, std::uint64_t step) {
   auto version = begin(at, shard.model, shard.rank, step);

@@ -1,4 +1,4 @@
-// The readers of archives' headers against random bytes: safetensors, NumPy's header, pickled
+// Feeds random bytes to the readers of archives' headers: safetensors, NumPy's header, pickled
 // state.
 #include <millrace/core/assert.hpp>
 #include <millrace/storage/archive/npy.hpp>

@@ -1,4 +1,4 @@
-// The wire codec against random bytes: what decodes must survive a second round trip unchanged.
+// Feeds random bytes to the wire codec. What decodes must survive a second round trip unchanged.
 #include <millrace/core/assert.hpp>
 #include <millrace/core/bulk_handle.hpp>
 #include <millrace/core/codec.hpp>
@@ -21,7 +21,7 @@ result<T> round_trip(std::span<const std::byte> in) {
   return first;
 }
 
-// What the store does first with a record it reads: none of it may trust the numbers.
+// Does what the store does first with a record that it reads. None of it may trust the numbers.
 void inspect_record(const model_record& record) {
   if (!validate_model_name(record.spec.name).ok() || !validate(record.spec.tensors).ok())
     return;

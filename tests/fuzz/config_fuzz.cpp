@@ -1,4 +1,4 @@
-// Configurations from anyone. Run by libFuzzer.
+// Feeds random text to the reader of configurations. Run by libFuzzer.
 #include <millrace/core/assert.hpp>
 #include <millrace/runtime/configuration.hpp>
 

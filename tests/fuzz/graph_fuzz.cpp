@@ -1,4 +1,4 @@
-// Architectures and layer descriptions from untrusted bytes. Run by libFuzzer.
+// Decodes architectures and layer descriptions from untrusted bytes. Run by libFuzzer.
 #include <millrace/core/assert.hpp>
 #include <millrace/core/codec.hpp>
 #include <millrace/core/model_graph.hpp>

@@ -1,4 +1,4 @@
-// Lists of hosts from the environment, and addresses. Run by libFuzzer.
+// Parses lists of hosts from the environment, and addresses. Run by libFuzzer.
 #include <millrace/config/address.hpp>
 #include <millrace/config/host_list.hpp>
 #include <millrace/core/assert.hpp>

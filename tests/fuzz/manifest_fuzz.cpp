@@ -1,4 +1,4 @@
-// The manifests and descriptions of flushed steps against random text.
+// Feeds random text to the readers of manifests and descriptions of flushed steps.
 #include <millrace/core/assert.hpp>
 #include <millrace/storage/flush/manifest.hpp>
 

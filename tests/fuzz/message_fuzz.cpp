@@ -1,4 +1,4 @@
-// Every message of every service and of the shm driver, decoded from untrusted bytes.
+// Decodes every message of every service and of the shm driver from untrusted bytes.
 #include <millrace/actors/services.hpp>
 #include <millrace/actors/wire/envelope.hpp>
 #include <millrace/tests/support/message_round_trip.hpp>

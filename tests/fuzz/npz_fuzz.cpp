@@ -1,4 +1,4 @@
-// NPZ files as a whole: the zip container, its entries, the table beside them.
+// Reads untrusted NPZ files whole: the zip container, its entries, the table beside them.
 #include <millrace/tests/support/fuzzed_zip.hpp>
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {

@@ -1,5 +1,5 @@
-// The readers of a pool against bytes that changed: the check of its heap, and the index as salvage
-// reads it.
+// Changes the bytes of a pool and reads it: the check of its heap, and the index as salvage reads
+// it.
 #include <millrace/core/assert.hpp>
 #include <millrace/storage/await.hpp>
 #include <millrace/storage/pmem/index_reader.hpp>

@@ -17,7 +17,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     return check_proof(proof, claimed, handshake_side::connector, binding, connector, acceptor);
   };
   MILLRACE_ASSERT(check(genuine, this_peer()).ok());
-  // The input as it is: even with the identity that belongs to its key, its signature is nobody's.
+  // The input as it is. Even with the identity that belongs to its key, its signature is false.
   auto proof = decode<handshake_proof>(bytes, "proof");
   auto claimed = proof ? peer_id_of(proof->key) : this_peer();
   MILLRACE_ASSERT(!check(bytes, claimed).ok());

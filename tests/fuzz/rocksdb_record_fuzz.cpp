@@ -1,5 +1,5 @@
-// The values of a RocksDB bucket's index from untrusted bytes. The first byte chooses
-// which. Run by libFuzzer.
+// Decodes the values of a RocksDB bucket's index from untrusted bytes. The first byte chooses the
+// kind of value. Run by libFuzzer.
 #include <millrace/core/assert.hpp>
 #include <millrace/storage/io/packing.hpp>
 #include <millrace/storage/model_check.hpp>
@@ -15,7 +15,7 @@ namespace rdb = millrace::storage::rocksdb;
 
 namespace {
 
-// As the engine takes a record: a layout is packed only where its extents have its bytes.
+// Takes a record as the engine does: a layout is packed only where its extents have its bytes.
 void try_record(std::string_view bytes) {
   auto record = rdb::decode_record("m", bytes);
   if (!record)

@@ -1,4 +1,4 @@
-// Numeric addresses, as peers announce them for their streams. Run by libFuzzer.
+// Parses numeric addresses, as peers announce them for their streams. Run by libFuzzer.
 #include <millrace/core/assert.hpp>
 #include <millrace/net/socket/socket_address.hpp>
 

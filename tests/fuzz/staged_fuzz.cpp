@@ -1,4 +1,4 @@
-// Every message of the staged driver, decoded and checked, from untrusted bytes.
+// Decodes and checks every message of the staged driver from untrusted bytes.
 // Run by libFuzzer.
 #include <millrace/core/assert.hpp>
 #include <millrace/transport/staged/messages.hpp>

@@ -2,8 +2,8 @@
 // Run by libFuzzer.
 #include <millrace/core/assert.hpp>
 #include <millrace/core/codec.hpp>
-#include <millrace/transport/tcp/admission.hpp>
 #include <millrace/transport/tcp/messages.hpp>
+#include <millrace/transport/tcp/stream_proof.hpp>
 #include <millrace/transport/tcp/wire.hpp>
 
 #include <algorithm>
@@ -13,17 +13,17 @@ using namespace millrace::transport::tcp;
 
 namespace {
 
-void read_admission(std::span<const std::byte> bytes) {
-  if (bytes.size() < sizeof(admission_message))
+void read_claim(std::span<const std::byte> bytes) {
+  if (bytes.size() < sizeof(claim_message))
     return;
-  auto a = decode_admission(bytes.first<sizeof(admission_message)>());
+  auto a = decode_claim(bytes.first<sizeof(claim_message)>());
   if (!a)
     return;
-  auto again = encode_admission(*a);
+  auto again = encode_claim(*a);
   MILLRACE_ASSERT(std::equal(again.begin(), again.end(), bytes.begin()));
 }
 
-// As a stream does: a header, then as many bytes as it says.
+// Reads as a stream does: a header, then as many bytes as it says.
 void read_units(std::span<const std::byte> bytes) {
   while (bytes.size() >= header_bytes) {
     auto h = decode_header(bytes.first<header_bytes>());
@@ -72,7 +72,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   std::span<const std::byte> bytes{reinterpret_cast<const std::byte*>(data) + 1, size - 1};
   switch (data[0] % 3) {
   case 0:
-    read_admission(bytes);
+    read_claim(bytes);
     break;
   case 1:
     read_units(bytes);

@@ -1,4 +1,4 @@
-// torch files as a whole: the zip container, the pickle, storages and views of them.
+// Reads untrusted torch files whole: the zip container, the pickle, storages and views of them.
 #include <millrace/tests/support/fuzzed_zip.hpp>
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {

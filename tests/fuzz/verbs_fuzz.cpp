@@ -1,4 +1,4 @@
-// Every message of the verbs driver, and what strangers send by rdma_cm, decoded and checked, from
+// Decodes and checks every message of the verbs driver, and what strangers send by rdma_cm, from
 // untrusted bytes. Run by libFuzzer.
 #include <millrace/core/assert.hpp>
 #include <millrace/transport/verbs/cm_connection.hpp>

@@ -1,5 +1,5 @@
-// Training jobs and the service in processes of their own, over persistent memory: slots are filled
-// where they lie, and whoever is killed loses at most the step under way. MILLRACE_TEST_PMEM names
+// Kills training jobs and the service, each in a process of its own, over persistent memory. Slots
+// are filled where they lie, and a kill loses at most the step under way. MILLRACE_TEST_PMEM names
 // the directory or the device.
 #include <millrace/tests/support/kill_points.hpp>
 #include <millrace/tests/support/training.hpp>

@@ -1,5 +1,5 @@
-// Pools on persistent memory as the kernel knows it: a file that is mapped with MAP_SYNC, or a
-// whole device. MILLRACE_TEST_PMEM names the directory or the device.
+// Tests pools on real persistent memory: a file that is mapped with MAP_SYNC, or a whole device.
+// MILLRACE_TEST_PMEM names the directory or the device.
 #include <millrace/storage/pmem/medium/format.hpp>
 #include <millrace/tests/crash/small_checkpoints.hpp>
 #include <millrace/tests/support/held_completion.hpp>

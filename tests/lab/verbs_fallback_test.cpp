@@ -1,6 +1,6 @@
-// Real drivers taking over from each other: what verbs cannot end, tcp does, and verbs has its turn
-// again. MILLRACE_TEST_VERBS=OURS/THEIRS names the devices of two fabrics in this process. Run in
-// the lab guest.
+// Tests how real drivers take over from each other. tcp ends what verbs cannot, and verbs has its
+// turn again. MILLRACE_TEST_VERBS=OURS/THEIRS names the devices of two fabrics in this process. Run
+// in the lab guest.
 #include "two_drivers.hpp"
 
 #include <millrace/tests/support/driver_reports.hpp>
@@ -163,7 +163,7 @@ BOOST_AUTO_TEST_CASE(memory_that_may_not_be_locked) {
     for (std::uint64_t i = 0; i < 4; ++i)
       BOOST_TEST(f.carrier_of(2 << 20, i) == "tcp");
   }
-  // Once by whoever cannot register, and once by who chooses another way.
+  // The driver that cannot register says it once, and the fabric that chooses another path once.
   BOOST_TEST(lines.count("staging memory not registered") == 1u, lines.text());
   BOOST_TEST(lines.count("path changed") == 1u, lines.text());
 }

@@ -1,6 +1,6 @@
-// Members that lie to a live driver, in messages that decode: each lie is refused or ends that
-// channel alone, and nothing is left of it. MILLRACE_TEST_VERBS=OURS/THEIRS names the devices. Run
-// in the lab guest.
+// Tests members that lie to a live driver, in messages that decode. Each lie is refused or ends
+// that channel alone, and nothing is left of it. MILLRACE_TEST_VERBS=OURS/THEIRS names the devices.
+// Run in the lab guest.
 #include "verbs_liar.hpp"
 
 #include <functional>
@@ -222,7 +222,7 @@ BOOST_AUTO_TEST_CASE(an_owner_that_lies_harms_the_transfers_with_it_alone) {
   line->say(message_kind::granted, forged(number() + 100, generation, 4096));
   auto late = unanswered.take();
   BOOST_TEST((!late && late.error().code() == errc::unavailable), why(late));
-  // Whoever wants to know later asks anew.
+  // A later transfer asks anew.
   --theirs.region;
   auto later = read_from(0, 4096);
   auto refusal = vb::granted{};
@@ -239,7 +239,7 @@ BOOST_AUTO_TEST_CASE(an_owner_that_lies_harms_the_transfers_with_it_alone) {
   line->say(message_kind::granted, forged(number(), generation, 4096));
   auto shrunk = shrinking.take();
   BOOST_TEST((!shrunk && shrunk.error().code() == errc::protocol_error), why(shrunk));
-  // Keys that open nothing, and nobody connects again: another driver may do better.
+  // The keys open nothing, and the peer does not connect again: another driver may do better.
   auto left = read_from(0, 4096);
   line->say(message_kind::granted, forged(number(), generation, 4096));
   auto alone = left.take();
@@ -318,7 +318,7 @@ BOOST_AUTO_TEST_CASE(floods_leave_nothing_and_others_go_on) {
 
 BOOST_AUTO_TEST_CASE(more_than_can_be_looked_at_ends_the_channel) {
   greet_and_connect();
-  // Somebody's completion holds the driver's thread up.
+  // The completion of one transfer holds the driver's thread up.
   std::promise<void> go_on;
   auto held = go_on.get_future().share();
   std::atomic<bool> holding = false;

@@ -1,6 +1,6 @@
-// What only devices can show: windows that are closed, rails that fail and come back, nothing left
-// behind. MILLRACE_TEST_VERBS=OURS/THEIRS names the devices of two drivers in this process. Run in
-// the lab guest.
+// Tests what only devices can show: windows that are closed, rails that fail and come back, nothing
+// left behind. MILLRACE_TEST_VERBS=OURS/THEIRS names the devices of two drivers in this process.
+// Run in the lab guest.
 #include "two_drivers.hpp"
 
 #include <millrace/core/future.hpp>
@@ -258,8 +258,8 @@ BOOST_AUTO_TEST_CASE(most_requests_need_no_completion) {
   BOOST_TEST(4 * s.completions < s.requests);
 }
 
-// Whoever asks many peers at once would have more coming than the port takes. Requests alone on
-// their rail, each with a completion, show that the bound holds.
+// A process that asks many peers at once would have more bytes coming than the port takes. Requests
+// that are alone on their rail, each with a completion, show that the bound holds.
 BOOST_AUTO_TEST_CASE(a_port_has_so_many_bytes_under_way_and_each_rail_one_request) {
   two_drivers d{[](verbs_options& ours, verbs_options&) {
     ours.message_bytes_max = 64u << 10;
@@ -277,7 +277,7 @@ BOOST_AUTO_TEST_CASE(loss_and_delay_cost_time_and_nothing_else) {
   for (std::uint64_t salt = 1; salt <= 3; ++salt)
     d.read_and_check(2 << 20, salt);
   run("ip netns exec sw tc qdisc del dev port0 root");
-  // In the middle of one.
+  // The link fails in the middle of a transfer.
   auto expected = pattern(8 << 20, 4);
   exposed_matrix m{{1, 8 << 20, 0}, access_mode::read, 4};
   auto done = d.start_read(m.handle(), 8 << 20);
@@ -445,7 +445,7 @@ BOOST_AUTO_TEST_CASE(large_transfers_use_every_rail_and_small_ones_take_turns) {
 
 namespace {
 
-// Nobody sends anything once the link is down and nothing is under way.
+// Neither side sends anything once the link is down and nothing is under way.
 void fails_and_comes_back(bool under_way) {
   two_drivers d;
   exposed_matrix m{{1, 20 << 20, 0}, access_mode::read, 4};

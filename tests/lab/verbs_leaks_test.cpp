@@ -1,6 +1,6 @@
-// A thousand of everything, counted before and after: what devices hold, windows, descriptors,
-// threads. MILLRACE_TEST_VERBS=OURS/THEIRS names the devices of two drivers in this process. Run in
-// the lab guest.
+// Does everything a thousand times, and counts before and after: what devices hold, windows,
+// descriptors, threads. MILLRACE_TEST_VERBS=OURS/THEIRS names the devices of two drivers in this
+// process. Run in the lab guest.
 #include "two_drivers.hpp"
 
 #include <millrace/tests/support/descriptors.hpp>
@@ -44,7 +44,7 @@ struct counted : two_drivers {
     let_go();
     before = census{};
   }
-  // Of what is kept for later.
+  // Drops what the driver keeps for later transfers.
   void let_go() { theirs->invalidate(nullptr, ~0ull >> 1); }
   void nothing_is_left() {
     BOOST_TEST(eventually([&] { return theirs->stats().windows == 0; }));

@@ -1,4 +1,4 @@
-// A peer of a live verbs driver that says what it likes: frames by hand, queue pairs by hand.
+// A peer of a live verbs driver that makes its frames and queue pairs by hand.
 // Used by verbs_hostile_test.cpp in the lab guest.
 #pragma once
 
@@ -16,7 +16,7 @@ namespace millrace::testing {
 
 namespace vb = millrace::transport::verbs;
 
-/// What the driver sends is kept; closing is told to the driver as a loop would.
+/// Keeps what the driver sends, and tells the driver of a close as a loop would.
 class liar_channel : public fake_channel {
 public:
   liar_channel(std::shared_ptr<net::io_loop> loop, std::shared_ptr<transport::peer_driver> d)

@@ -1,4 +1,4 @@
-// A channel whose descriptors the system does not take: too many are on their way to other
+// Tests a channel whose descriptors the system refuses, because too many are on their way to other
 // processes.
 #include "channel_support.hpp"
 

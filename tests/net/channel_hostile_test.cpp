@@ -1,4 +1,5 @@
-// Peers that break the rules: their connection ends, the service and its other connections live.
+// Tests peers that break the rules. Their connection ends, while the service and its other
+// connections live.
 // Uses a raw client that speaks byte by byte.
 #include "channel_support.hpp"
 

@@ -1,5 +1,5 @@
-// Peers that die, stop, or come back: heartbeats and links.
-// Uses forked processes; waits are generous, only shortened timeouts of the channel itself run out.
+// Tests heartbeats and links with peers that die, stop, or come back.
+// Uses forked processes. Waits are generous; only shortened timeouts of the channel itself run out.
 #include "channel_support.hpp"
 
 #include <millrace/net/channel/link.hpp>

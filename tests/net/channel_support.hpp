@@ -187,27 +187,13 @@ struct service {
   std::shared_ptr<listener> listening;
 };
 
-/// A client that speaks byte by byte, as an attacker may.
-class raw_client {
+/// The end of a connection that speaks byte by byte, as an attacker may.
+class raw_end {
 public:
-  explicit raw_client(const std::string& address) {
-    auto where = parse_unix_address(address);
-    fd_ = unique_fd{::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)};
-    BOOST_REQUIRE(
-      ::connect(fd_.get(), reinterpret_cast<const sockaddr*>(&*where), sizeof(*where)) == 0);
-  }
+  virtual ~raw_end() = default;
 
   /// False once the other side has closed.
-  bool write(std::span<const std::byte> bytes) {
-    while (!bytes.empty()) {
-      auto n = ::send(fd_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
-      if (n <= 0)
-        return false;
-      sent.insert(sent.end(), bytes.begin(), bytes.begin() + n);
-      bytes = bytes.subspan(static_cast<std::size_t>(n));
-    }
-    return true;
-  }
+  bool write(std::span<const std::byte> bytes) { return put(bytes); }
   bool write(frame_kind kind, std::span<const std::byte> body, std::uint64_t correlation = 0) {
     auto head = encode_header({kind, 0, static_cast<std::uint32_t>(body.size()), correlation});
     return write(head) && write(body);
@@ -224,13 +210,10 @@ public:
           (*next)->header.correlation,
           {(*next)->body.begin(), (*next)->body.end()},
           {}};
-      auto room = parser_.room();
-      pollfd ready{fd_.get(), POLLIN, 0};
-      BOOST_REQUIRE(::poll(&ready, 1, 30000) == 1);
-      auto n = ::recv(fd_.get(), room.data(), room.size(), 0);
-      if (n <= 0)
+      auto n = get(parser_.room());
+      if (n == 0)
         return std::nullopt;
-      parser_.commit(static_cast<std::size_t>(n));
+      parser_.commit(n);
     }
   }
 
@@ -241,6 +224,24 @@ public:
       if (f->kind == frame_kind::goodbye)
         reason = decode_goodbye(f->body);
     return reason;
+  }
+
+private:
+  virtual bool put(std::span<const std::byte> bytes) = 0;
+  /// Waits for bytes; returns how many came, 0 at the end of the connection.
+  virtual std::size_t get(std::span<std::byte> room) = 0;
+
+  frame_parser parser_{64u << 20, 64};
+};
+
+/// A client at a Unix socket.
+class raw_client : public raw_end {
+public:
+  explicit raw_client(const std::string& address) {
+    auto where = parse_unix_address(address);
+    fd_ = unique_fd{::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)};
+    BOOST_REQUIRE(
+      ::connect(fd_.get(), reinterpret_cast<const sockaddr*>(&*where), sizeof(*where)) == 0);
   }
 
   static hello own_hello() {
@@ -270,8 +271,24 @@ public:
   byte_buffer sent;
 
 private:
+  bool put(std::span<const std::byte> bytes) override {
+    while (!bytes.empty()) {
+      auto n = ::send(fd_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
+      if (n <= 0)
+        return false;
+      sent.insert(sent.end(), bytes.begin(), bytes.begin() + n);
+      bytes = bytes.subspan(static_cast<std::size_t>(n));
+    }
+    return true;
+  }
+  std::size_t get(std::span<std::byte> room) override {
+    pollfd ready{fd_.get(), POLLIN, 0};
+    BOOST_REQUIRE(::poll(&ready, 1, 30000) == 1);
+    auto n = ::recv(fd_.get(), room.data(), room.size(), 0);
+    return n > 0 ? static_cast<std::size_t>(n) : 0;
+  }
+
   unique_fd fd_;
-  frame_parser parser_{64u << 20, 64};
 };
 
 /// A forked process that runs `body` and exits with what it returns; killed at the end of the
@@ -296,7 +313,7 @@ public:
     }
   }
 
-  /// Until the child writes a byte; false when it ended instead.
+  /// Waits until the child writes a byte; false when it ended instead.
   bool wait_ready() {
     char byte = 0;
     return ::read(ready_.get(), &byte, 1) == 1;

@@ -1,4 +1,4 @@
-// Channels between well-behaved sides: frames, descriptors, credits, closing.
+// Tests channels between well-behaved sides: frames, descriptors, credits, closing.
 #include "channel_support.hpp"
 
 #include <fcntl.h>
@@ -97,7 +97,7 @@ BOOST_AUTO_TEST_CASE(a_namesake_with_another_secret_is_refused, *on_unix_sockets
   BOOST_REQUIRE(!c);
   BOOST_TEST((c.error().code() == errc::permission_denied));
   BOOST_TEST(c.error().detail().find("named n0") != std::string::npos);
-  // Whoever names no node takes what is there, and the node's own cluster is let in.
+  // A client that names no node takes any, and the node's own cluster is let in.
   o.expected_name.clear();
   BOOST_TEST(connect_to(s.loop, s.address(), o, std::make_shared<recorder>()).has_value());
   o.expected_name = "n0";

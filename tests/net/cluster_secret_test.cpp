@@ -1,4 +1,5 @@
-// The cluster's secret file: who may read it, what is refused, and that it is never overwritten.
+// Tests the cluster's secret file: who may read it, what is refused, and that it is never
+// overwritten.
 #include "channel_support.hpp"
 
 #include <millrace/tests/support/skipped.hpp>

@@ -1,4 +1,4 @@
-// Frames cut from streams, hellos and goodbyes read from untrusted bytes.
+// Cuts frames from streams, and reads hellos and goodbyes from untrusted bytes.
 #include "channel_support.hpp"
 
 using namespace millrace;

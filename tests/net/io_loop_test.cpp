@@ -1,4 +1,4 @@
-// The loop's role: callbacks one at a time, waiting threads that drive it, stopping.
+// Tests who drives the loop: callbacks run one at a time, waiting threads drive it, and it stops.
 #include <millrace/net/loop/io_loop.hpp>
 
 #include <boost/test/unit_test.hpp>

@@ -1,4 +1,4 @@
-// Unix sockets that are listened at, and who may come in.
+// Tests listeners at Unix sockets, and who may connect to them.
 #include "channel_support.hpp"
 
 #include <millrace/net/channel/refusal_log.hpp>

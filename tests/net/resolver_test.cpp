@@ -1,4 +1,4 @@
-// Names: looked up aside, together, in bounded number and time.
+// Tests name lookups: they run beside the loop, are shared, and have bounds in number and time.
 #include "channel_support.hpp"
 
 #include <millrace/net/socket/resolver.hpp>

@@ -1,4 +1,4 @@
-// Certificates made for a test: an authority, and what it issues, as PEM files.
+// Makes certificates for a test: an authority, and what it issues, as PEM files.
 // Used by the TLS tests.
 #pragma once
 

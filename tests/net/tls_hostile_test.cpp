@@ -1,5 +1,5 @@
-// Strangers on the port and members that lie: refused, bounded, logged once, and nobody else
-// notices.
+// Tests strangers on the port and members that lie. They are refused, bounded and logged once, and
+// other members are served meanwhile.
 #include "tls_support.hpp"
 
 #include <millrace/net/channel/refusal_log.hpp>

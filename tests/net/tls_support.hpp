@@ -65,7 +65,7 @@ inline std::span<const std::byte> bytes_in(std::string_view text) {
 }
 
 /// A client with a TLS session of its own making, which then speaks byte by byte.
-class raw_member {
+class raw_member : public raw_end {
 public:
   explicit raw_member(
     const std::string& address, const std::string& source = {},
@@ -76,42 +76,6 @@ public:
   }
 
   bool shake_tls() { return SSL_connect(ssl_.get()) == 1; }
-
-  bool write(std::span<const std::byte> bytes) {
-    std::size_t n = 0;
-    return bytes.empty() || SSL_write_ex(ssl_.get(), bytes.data(), bytes.size(), &n) == 1;
-  }
-  bool write(frame_kind kind, std::span<const std::byte> body, std::uint64_t correlation = 0) {
-    auto head = encode_header({kind, 0, static_cast<std::uint32_t>(body.size()), correlation});
-    return write(head) && write(body);
-  }
-
-  std::optional<kept_frame> read() {
-    while (true) {
-      auto next = parser_.next();
-      BOOST_REQUIRE(next);
-      if (*next)
-        return kept_frame{
-          (*next)->header.kind,
-          (*next)->header.correlation,
-          {(*next)->body.begin(), (*next)->body.end()},
-          {}};
-      auto room = parser_.room();
-      timeval patience{30, 0};
-      ::setsockopt(fd_.get(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
-      std::size_t n = 0;
-      if (SSL_read_ex(ssl_.get(), room.data(), room.size(), &n) != 1)
-        return std::nullopt;
-      parser_.commit(n);
-    }
-  }
-  status read_to_end() {
-    status reason;
-    while (auto f = read())
-      if (f->kind == frame_kind::goodbye)
-        reason = decode_goodbye(f->body);
-    return reason;
-  }
 
   byte_buffer binding() const {
     byte_buffer out(32);
@@ -154,10 +118,21 @@ private:
   struct free_ssl {
     void operator()(SSL* s) const { SSL_free(s); }
   };
+
+  bool put(std::span<const std::byte> bytes) override {
+    std::size_t n = 0;
+    return bytes.empty() || SSL_write_ex(ssl_.get(), bytes.data(), bytes.size(), &n) == 1;
+  }
+  std::size_t get(std::span<std::byte> room) override {
+    timeval patience{30, 0};
+    ::setsockopt(fd_.get(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
+    std::size_t n = 0;
+    return SSL_read_ex(ssl_.get(), room.data(), room.size(), &n) == 1 ? n : 0;
+  }
+
   std::shared_ptr<const tls::context> context_;
   unique_fd fd_;
   std::unique_ptr<SSL, free_ssl> ssl_;
-  frame_parser parser_{64u << 20, 64};
 };
 
 /// Returns when everything that the loop had to do before is done.

@@ -1,4 +1,4 @@
-// Channels between hosts, among honest sides: secrets, certificates, names, addresses, links.
+// Tests channels between hosts, among honest sides: secrets, certificates, names, addresses, links.
 #include "tls_certificates.hpp"
 #include "tls_support.hpp"
 

@@ -1,5 +1,5 @@
-// Nodes and jobs on three hosts: what passes between them arrives, through loss, delay, partitions
-// and their end.
+// Runs nodes and jobs on three hosts. What they send arrives through loss, delay, and partitions
+// that end.
 #include "networks.hpp"
 
 #include <millrace/tests/support/skipped.hpp>
@@ -197,7 +197,7 @@ BOOST_AUTO_TEST_CASE(after_a_partition_a_model_is_as_its_last_store_left_it) {
   while (job.read_line() != "stored 4") {
   }
   c.net.cut(0, 2);
-  // In the middle of a store, or of a load; either hears of it within its deadline.
+  // The cut comes amid a store or a load, which hears of it within its deadline.
   BOOST_TEST(job.wait() == 1);
   BOOST_TEST(!job.err().empty());
   // The node has given the peer up, too.
@@ -206,7 +206,7 @@ BOOST_AUTO_TEST_CASE(after_a_partition_a_model_is_as_its_last_store_left_it) {
   int last = 4;
   while (job.out().find("stored " + std::to_string(last + 1) + "\n") != std::string::npos)
     ++last;
-  // What was under way may have been stored, its receipt lost.
+  // The store under way may have succeeded, and only its receipt was lost.
   auto found = run_program(c.peer(2, "load", "m", 8, last));
   if (says(found, "different"))
     found = run_program(c.peer(2, "load", "m", 8, last + 1));

@@ -1,4 +1,4 @@
-// Namespaces and veth pairs, by iproute2.
+// Makes namespaces and veth pairs with iproute2.
 #include "networks.hpp"
 
 #include <boost/test/unit_test.hpp>

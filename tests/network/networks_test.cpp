@@ -1,5 +1,5 @@
-// The small network itself: what it is told happens to what passes. Otherwise tests on it would
-// prove nothing.
+// Tests the small network itself: what it is told happens to the packets. Otherwise tests on it
+// would prove nothing.
 #include "networks.hpp"
 
 #include <millrace/tests/support/skipped.hpp>

@@ -1,5 +1,5 @@
-// Models stay where they are, and are found there, while providers come, go and change their names,
-// groups and weights.
+// Changes the names, groups and weights of providers, adds some and removes some. Models stay where
+// they are, and are found there.
 #include <millrace/runtime/node/node.hpp>
 #include <millrace/storage/rocksdb/rocksdb_bucket.hpp>
 #include <millrace/tests/support/bucket_driving.hpp>
@@ -325,7 +325,7 @@ BOOST_AUTO_TEST_CASE(what_was_overwritten_under_a_new_file_stays_so_under_the_ol
   c.run(abc);
   store_all(c.with(abc).repository(), 60, 2000);
   find_all(c.with(abc).repository(), 60, 2000);
-  // Without taking c out: its node still runs.
+  // The nodes of a and b start with a file without c, whose node still runs.
   c.start(ab, "a");
   c.start(ab, "b");
   find_all(c.with(abc).repository(), 60, 2000);
@@ -617,7 +617,7 @@ BOOST_AUTO_TEST_CASE(a_memory_provider_keeps_its_id_by_its_file) {
       lost.insert(i);
   }
   BOOST_TEST((lost.size() > 3u && lost.size() < 17u));
-  // Where they were, they are stored again.
+  // They are stored again where they were.
   for (int i = 0; i < 20; ++i) {
     auto stored = store_number(r, name(i), 100 + i);
     BOOST_TEST_REQUIRE(stored.has_value(), why(stored));

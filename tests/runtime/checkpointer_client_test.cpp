@@ -1,4 +1,4 @@
-// What a checkpointer makes of a service that is late, silent, or answers when it is too late.
+// Tests a checkpointer with a service that is late, silent, or answers when it is too late.
 #include <millrace/runtime/client/calls/placement.hpp>
 #include <millrace/runtime/client/client.hpp>
 #include <millrace/tests/support/process.hpp>
@@ -209,7 +209,7 @@ BOOST_AUTO_TEST_CASE(a_save_given_up_while_it_registers_again_does_not_spoil_the
   saves();
   enrolls();
   reply(next_registration());
-  // What was registered for memory that is gone is ended.
+  // The client ends the registration of memory that is gone.
   BOOST_TEST(has_left(2));
   expect_saved(job, 2);
   BOOST_TEST(registrations == 3u);
@@ -367,7 +367,7 @@ BOOST_AUTO_TEST_CASE(of_several_providers_that_have_a_model_the_one_saved_to_las
   auto client = client::connect(three.address());
   std::string name;
   for (int i = 0; name.empty(); ++i)
-    if (place_checkpoints(std::to_string(i), "", client.providers()).value() == 0)
+    if (runtime::place_checkpoints(std::to_string(i), "", client.providers()).value() == 0)
       name = std::to_string(i);
   auto having = [&](std::uint64_t saved_at_ns) {
     checkpoint_summary m;

@@ -1,5 +1,5 @@
-// Checkpoints end to end: a node in this process with a pool, asked directly and through its
-// socket.
+// Tests checkpoints end to end: a node in this process with a pool is asked directly and through
+// its socket.
 #include <millrace/runtime/client/calls/placement.hpp>
 #include <millrace/runtime/node/node.hpp>
 #include <millrace/storage/flush/flushed_step.hpp>
@@ -87,7 +87,7 @@ struct model {
       {{"small", dtype::u8, {small.size()}}, small.data(), {}}};
   }
 
-  // What training does to it: everything becomes a function of the step.
+  // Trains: everything becomes a function of the step.
   void become(std::uint64_t step) {
     std::mt19937_64 random{step};
     for (auto& b : large)
@@ -272,7 +272,7 @@ BOOST_AUTO_TEST_CASE(a_shard_has_one_job_at_a_time) {
   model m, n;
   auto first = s.direct->checkpointer(named("m"), m.views()).get();
   auto soon = named("m");
-  soon.timeout = 1s; // nobody is going to leave
+  soon.timeout = 1s; // no registration is going to end
   auto second = s.direct->checkpointer(soon, n.views()).result();
   BOOST_TEST((second.error().code() == errc::busy));
   BOOST_TEST(saved(first, m, 1).ok());
@@ -464,7 +464,7 @@ BOOST_AUTO_TEST_CASE(checkpoints_are_found_where_they_are_after_the_providers_ha
   s.settings.nodes[0].providers = s.settings.providers;
   s.start();
   auto c = s.connect();
-  BOOST_TEST_REQUIRE(place_checkpoints("m", "", c.providers()).value() == 1u);
+  BOOST_TEST_REQUIRE(runtime::place_checkpoints("m", "", c.providers()).value() == 1u);
   auto again = c.checkpointer(named("m"), m.views()).get();
   BOOST_TEST(again.registration().resumed);
   BOOST_TEST(again.registration().provider == "pool");
@@ -480,7 +480,7 @@ BOOST_AUTO_TEST_CASE(checkpoints_are_found_where_they_are_after_the_providers_ha
   BOOST_TEST(all.load("m", 0, {}, m.views()).get().version == 6u);
   BOOST_TEST(all.erase("m").result().has_value());
   BOOST_TEST((all.load("m", 0, {}, m.views()).result().error().code() == errc::not_found));
-  // Nobody has it now: it goes where it is placed.
+  // No pool has the model now, so it goes where it is placed.
   auto anew = c.checkpointer(named("m"), m.views()).get();
   BOOST_TEST(!anew.registration().resumed);
   BOOST_TEST(anew.registration().provider == "second");

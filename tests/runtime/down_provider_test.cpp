@@ -1,4 +1,4 @@
-// A node with a damaged provider: it serves the others, and says what is down and why.
+// Tests a node with a damaged provider. It serves the others, and says what is down and why.
 #include "three_providers.hpp"
 
 #include <millrace/runtime/node/node.hpp>
@@ -31,7 +31,7 @@ struct used_disk : testing::three_providers {
       n.client().repository(p.group).store("net", tensors()).get();
   }
 
-  // In the logs of libpmemobj, where it looks before anything else.
+  // Damages the logs of libpmemobj, where it looks before anything else.
   void damage_pool() const { overwrite(dir.path() + "/pool", 8192, 4096); }
   void damage_bucket() const { overwrite(dir.path() + "/kept/index/CURRENT", 0, 8); }
 };

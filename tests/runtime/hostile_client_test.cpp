@@ -1,4 +1,5 @@
-// A peer that may connect but lies: refused, nothing read or written, the others unaffected.
+// Tests a peer that may connect but lies. It is refused, nothing is read or written, and the others
+// are not affected.
 #include <millrace/actors/wire/envelope.hpp>
 #include <millrace/net/network_options.hpp>
 #include <millrace/runtime/node/node.hpp>

@@ -1,4 +1,4 @@
-// What a client makes of a provider that lies, comes too late, or leaves things out.
+// Tests a client with a provider that lies, comes too late, or leaves things out.
 #include <millrace/core/codec.hpp>
 #include <millrace/core/model_graph.hpp>
 #include <millrace/runtime/client/client.hpp>
@@ -200,7 +200,7 @@ BOOST_AUTO_TEST_CASE(a_layer_that_is_left_out_or_not_asked_for_is_not_taken) {
   });
   auto described = repo.describe("m").result();
   BOOST_TEST((!described && described.error().code() == errc::protocol_error));
-  // Were the stranger remembered, nobody would be asked for it.
+  // If the client had kept the stranger, it would not ask for it here.
   compact_graph strange{{other}, {{}}};
   record.spec.graph = encode_graph(strange);
   describes(record);

@@ -1,4 +1,4 @@
-// Weighted rendezvous hashing: balance, stability, weights.
+// Tests weighted rendezvous hashing: balance, stability, weights.
 #include <millrace/runtime/client/calls/placement.hpp>
 
 #include <boost/test/unit_test.hpp>
@@ -6,6 +6,9 @@
 #include <map>
 
 using namespace millrace;
+using runtime::checkpoint_providers;
+using runtime::place;
+using runtime::place_checkpoints;
 
 namespace {
 

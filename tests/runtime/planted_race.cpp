@@ -1,5 +1,5 @@
-// The process of the thread sanitizer's gate: one store through a socket, on a thread of its own,
-// while the first one writes what a planted race writes.
+// The process of the thread sanitizer's gate. It makes one store through a socket on a thread of
+// its own, while the first thread writes what a planted race writes.
 #include <millrace/core/race_plant.hpp>
 #include <millrace/runtime/node/node.hpp>
 #include <millrace/storage/memory/memory_options.hpp>

@@ -1,4 +1,4 @@
-// The public API end to end: a node in this process, asked directly and through its socket.
+// Tests the public API end to end: a node in this process is asked directly and through its socket.
 #include <millrace/net/socket/acceptor.hpp>
 #include <millrace/runtime/configuration.hpp>
 #include <millrace/runtime/node/node.hpp>
@@ -271,7 +271,7 @@ BOOST_AUTO_TEST_CASE(a_second_client_fetches_layers_it_does_not_know) {
   BOOST_TEST(info.layers[2]->kind == "Linear");
   BOOST_TEST((
     info.layers[2]->attributes == std::vector<std::pair<std::string, std::string>>{{"out", "12"}}));
-  // By layer id, into one buffer.
+  // Layers are loaded by their ids into one buffer.
   std::vector<std::byte> buffer(12 * 8 * 4);
   auto loaded = other.repository().load_layers("g", {info.graph.ids[2]}, buffer).get();
   BOOST_TEST((buffer == m.bytes[2]));

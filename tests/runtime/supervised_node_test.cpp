@@ -1,5 +1,5 @@
-// A whole node whose actors fail, and whose I/O loop stands still: what clients, jobs and `status`
-// see of it.
+// Tests a whole node whose actors fail, and whose I/O loop stands still: what clients, jobs and
+// `status` see of it.
 #include "three_providers.hpp"
 
 #include <millrace/runtime/node/node.hpp>

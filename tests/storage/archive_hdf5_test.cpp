@@ -1,4 +1,4 @@
-// HDF5 files of other programs: what is no tensor, or lies elsewhere, is refused by name; what is a
+// Reads HDF5 files of other programs. What is no tensor, or lies elsewhere, is refused by name; a
 // tensor is read.
 #include <millrace/storage/archive/archive.hpp>
 #include <millrace/storage/archive/hdf5_handles.hpp>
@@ -133,7 +133,7 @@ BOOST_AUTO_TEST_CASE(a_shape_beyond_all_bounds_is_refused) {
   f.refused(errc::corrupt_data, "huge");
 }
 
-// Our own attributes in a file that somebody changed.
+// The attributes are ours, and the file was changed.
 BOOST_AUTO_TEST_CASE(a_dtype_that_contradicts_its_tensor_is_refused) {
   struct claim {
     const char* type;

@@ -1,5 +1,5 @@
-// Zip files and pickles, as NPZ and torch files have them, that other programs or nobody would
-// write.
+// Tests zip files and pickles as NPZ and torch files have them: some that other programs write, and
+// some that no program would write.
 #include <millrace/storage/archive/archive.hpp>
 #include <millrace/storage/archive/npy.hpp>
 #include <millrace/storage/archive/state_dict.hpp>
@@ -218,7 +218,7 @@ BOOST_AUTO_TEST_CASE(marks_of_conjugated_and_negated_tensors_are_applied) {
   using halves = std::vector<std::uint16_t>;
   BOOST_TEST(
     (*read_marked<std::uint16_t>(dtype::bf16, neg, {0x3f80, 0xc000}) == halves{0xbf80, 0x4000}));
-  // What PyTorch does not mark so.
+  // PyTorch does not mark real tensors like this.
   auto real = read_marked<float>(dtype::f32, conj, {1, 2});
   BOOST_TEST((real.error().code() == errc::unsupported));
   BOOST_TEST(real.error().detail().find("resolve_conj()") != std::string::npos, why(real));

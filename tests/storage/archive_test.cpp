@@ -1,4 +1,4 @@
-// Archives: what is written is read again, in every format; what is damaged is refused.
+// Tests archives of every format: what is written is read again, and what is damaged is refused.
 #include <millrace/storage/archive/archive.hpp>
 #include <millrace/storage/archive/npy.hpp>
 #include <millrace/storage/archive/output_file.hpp>
@@ -120,7 +120,7 @@ BOOST_DATA_TEST_CASE(the_same_tensors_make_the_same_file, data::make(all_formats
   scratch_directory dir;
   auto source = small();
   BOOST_TEST_REQUIRE(write_archive(format, dir.path() + "/a", source).ok());
-  // In another second: formats know times.
+  // The second file is written in another second, because formats store times.
   for (auto begun = std::time(nullptr); std::time(nullptr) == begun;)
     std::this_thread::sleep_for(std::chrono::milliseconds{10});
   BOOST_TEST_REQUIRE(write_archive(format, dir.path() + "/b", source).ok());

@@ -1,5 +1,5 @@
-// Flushing: steps arrive whole, `latest` moves forward only, old steps go, and nothing is written
-// twice.
+// Tests flushing: steps arrive whole, `latest` moves forward only, old steps go, and nothing is
+// written twice.
 #include <millrace/storage/archive/origin.hpp>
 #include <millrace/storage/flush/flushed_step.hpp>
 #include <millrace/storage/flush/manifest.hpp>
@@ -279,7 +279,7 @@ BOOST_AUTO_TEST_CASE(a_whole_step_does_not_change_while_another_process_takes_a_
   std::filesystem::remove(model.path() + "/step-3/manifest.json");
   auto lock = ::open((model.path() + "/.lock").c_str(), O_RDWR | O_CLOEXEC);
   BOOST_TEST_REQUIRE(::flock(lock, LOCK_EX) == 0);
-  // Whoever holds the lock may be about to write it.
+  // The process that holds the lock may be about to write the manifest.
   auto refused = model.place_for({0, "rank-0-of-2.safetensors", 0, 200}, 3, 2, 10);
   BOOST_TEST((refused.error().code() == errc::deadline_exceeded));
   BOOST_TEST(std::filesystem::exists(model.path() + "/step-3/rank-0-of-2.json"));

@@ -1,4 +1,4 @@
-// Free space: fits, fragments, merges.
+// Tests the map of free space: it finds fits, splits and merges.
 #include <millrace/storage/rocksdb/free_map.hpp>
 #include <millrace/storage/rocksdb/segment_store.hpp>
 

@@ -1,5 +1,4 @@
-// What a full file system does to those who keep things there: refusals, nothing lost, and a way
-// back.
+// Fills a file system. Stores and saves are refused, nothing is lost, and there is a way back.
 #include <millrace/storage/archive/archive.hpp>
 #include <millrace/storage/pmem/pool.hpp>
 #include <millrace/storage/rocksdb/rocksdb_bucket.hpp>

@@ -1,4 +1,4 @@
-// What the index of a RocksDB bucket takes for the rest of a power cut, and what for damage.
+// Tests what the index of a RocksDB bucket takes for the rest of a power cut, and what for damage.
 #include <millrace/storage/rocksdb/rocksdb_bucket.hpp>
 #include <millrace/tests/support/bucket_driving.hpp>
 #include <millrace/tests/support/file_contents.hpp>

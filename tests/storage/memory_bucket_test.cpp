@@ -1,4 +1,4 @@
-// Where models lie in memory, and the choice of kinds by name.
+// Tests where models lie in memory, and the choice of kinds by name.
 #include <millrace/storage/builtin.hpp>
 #include <millrace/storage/memory/memory_bucket.hpp>
 #include <millrace/tests/support/bucket_driving.hpp>

@@ -1,4 +1,4 @@
-// Windows and reads as numbers: borders, bounds, completeness.
+// Tests windows and reads as numbers: borders, bounds, completeness.
 #include <millrace/core/digest.hpp>
 #include <millrace/storage/io/file_io.hpp>
 #include <millrace/storage/io/packing.hpp>

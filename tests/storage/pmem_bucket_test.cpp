@@ -1,4 +1,4 @@
-// What the bucket contract does not ask of a pool: what a restart keeps, and that models and
+// Tests what the bucket contract does not ask of a pool: what a restart keeps, and that models and
 // checkpoints share one pool without touching each other.
 #include <millrace/core/digest.hpp>
 #include <millrace/core/model_graph.hpp>

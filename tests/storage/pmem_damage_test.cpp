@@ -1,5 +1,4 @@
-// Bytes that rot where they rest: what is second to a damaged version stays, for it may be the last
-// good one.
+// Damages stored bytes. The version next to a damaged one stays, since it may be the last good one.
 #include "pmem_world.hpp"
 
 #include <millrace/tests/support/bucket_driving.hpp>
@@ -87,7 +86,7 @@ BOOST_DATA_TEST_CASE(repack_frees_no_version_while_the_newest_is_damaged, ways, 
   BOOST_TEST(w.holds(shard, 1));
   BOOST_TEST(logged.count("model a, rank 0, step 2: tensor t0 does not match") == 1u);
   BOOST_TEST(logged.count("millrace checkpoints rm a@2") == 1u);
-  // What is damaged goes by command, and what is left of its slot by the next repack.
+  // A command removes the damaged version, and the next repack what is left of its slot.
   BOOST_TEST(erase(*w.store, "a", 2).ok());
   BOOST_REQUIRE(repack(*w.store));
   BOOST_TEST(w.slots(shard).size() == 1u);

@@ -1,4 +1,4 @@
-// Flipped bits in what libpmemobj keeps: a few of the rounds that tests/crash makes.
+// Flips bits in what libpmemobj keeps: a few of the rounds that tests/crash makes.
 #include <millrace/tests/support/flipped_pool.hpp>
 
 #include <boost/test/unit_test.hpp>

@@ -1,5 +1,5 @@
-// Ranks that save the same steps at different speeds: a step that all of them have saved can be
-// restored, and no rank waits for ever.
+// Runs ranks that save the same steps at different speeds. A step that all of them have saved can
+// be restored, and no rank waits for ever.
 #include "pmem_world.hpp"
 
 #include <millrace/tests/support/bucket_driving.hpp>

@@ -1,5 +1,5 @@
-// The order in which a pool's bytes become persistent: nothing that a publish makes visible may
-// still be on its way.
+// Tests the order in which a pool's bytes become persistent: when a publish makes something
+// visible, all of it is persistent.
 #include <millrace/storage/pmem/medium/persist.hpp>
 #include <millrace/storage/pmem/pool.hpp>
 #include <millrace/tests/support/bucket_driving.hpp>

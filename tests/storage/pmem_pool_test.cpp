@@ -1,5 +1,5 @@
-// Which pools are refused, and that refusing changes nothing: foreign, newer, truncated, damaged,
-// open elsewhere.
+// Tests which pools are refused (foreign, newer, truncated, damaged, open elsewhere), and that a
+// refusal changes nothing.
 #include <millrace/storage/pmem/medium/format.hpp>
 #include <millrace/storage/pmem/medium/heap_check.hpp>
 #include <millrace/storage/pmem/pool.hpp>
@@ -252,7 +252,7 @@ BOOST_AUTO_TEST_CASE(what_is_no_pool_is_refused_and_left_alone) {
     BOOST_TEST((refused.error().code() == errc::invalid_argument));
     auto left = contents_of(place.path());
     BOOST_TEST((std::string{left.begin(), left.end()} == text));
-    // It may be any file of the system, which nobody is told to remove.
+    // It may be any file of the system, so the error does not say to remove it.
     for (auto& why : {refused.error(), inspect_pool(place.path()).error()})
       for (auto* word : {"remove", "delete", "rm "})
         BOOST_TEST(!mentions(why, word), why.to_string());
@@ -505,7 +505,7 @@ BOOST_AUTO_TEST_CASE(a_pool_open_in_another_process_is_busy_and_the_process_is_n
   BOOST_TEST(f.is_whole());
 }
 
-BOOST_AUTO_TEST_CASE(whoever_was_handed_the_file_does_not_keep_the_pool_busy) {
+BOOST_AUTO_TEST_CASE(a_process_that_was_handed_the_file_does_not_keep_the_pool_busy) {
   fixture f;
   auto opened = f.open_or_fail();
   auto of_a_peer = ::dup(opened->mappings()[0].fd);

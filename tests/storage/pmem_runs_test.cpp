@@ -1,5 +1,5 @@
-// Which versions belong together: lives of ranks, runs of jobs, and what of a step counts when one
-// of them begins anew.
+// Tests which versions belong together: lives of ranks, runs of jobs, and what of a step counts
+// when one of them begins anew.
 #include "pmem_world.hpp"
 
 #include <millrace/tests/support/bucket_driving.hpp>

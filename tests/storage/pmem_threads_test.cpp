@@ -1,5 +1,5 @@
-// Jobs that come, save and go, removals, reading and repacking, all on one pool at once: what is
-// read is what was saved, and nothing is left over.
+// Runs jobs, removals, readers and repacks on one pool at once. What is read is what was saved, and
+// nothing is left over.
 #include <millrace/storage/pmem/pool.hpp>
 #include <millrace/tests/support/bucket_driving.hpp>
 #include <millrace/tests/support/checkpoint_driving.hpp>

@@ -1,4 +1,4 @@
-// What the RocksDB bucket promises beyond the contract: reopening, refusing, reusing space.
+// Tests what the RocksDB bucket promises beyond the contract: reopening, refusing, reusing space.
 #include <millrace/core/digest.hpp>
 #include <millrace/core/model_graph.hpp>
 #include <millrace/storage/rocksdb/rocksdb_bucket.hpp>
@@ -341,7 +341,7 @@ BOOST_AUTO_TEST_CASE(a_file_in_the_place_is_refused) {
   BOOST_TEST((w.refusal() == errc::invalid_argument));
 }
 
-BOOST_AUTO_TEST_CASE(somebody_elses_database_is_refused) {
+BOOST_AUTO_TEST_CASE(a_database_of_another_program_is_refused) {
   world w;
   w.open_or_fail();
   write_key(w.options().path, "G", "theirs");

@@ -1,5 +1,5 @@
-// Steps of a pool that are copied on: however many ranks and models, whole ones, and until the end
-// that was set.
+// Tests how steps of a pool are copied on, for any number of ranks and models: whole steps only,
+// until the set end.
 #include <millrace/storage/flush/flushed_step.hpp>
 #include <millrace/storage/flush/step_flusher.hpp>
 #include <millrace/tests/support/checkpoint_driving.hpp>

@@ -1,4 +1,4 @@
-// A client of buckets that waits for every step.
+// Waits for every step of a call to a bucket.
 #include "bucket_driving.hpp"
 
 #include "held_completion.hpp"
@@ -161,7 +161,7 @@ public:
 
   status check(const piece& p) {
     if (at_ == left_.size())
-      return difference("bytes nobody asked for", p.tensor, p.tensor_offset);
+      return difference("bytes that were not asked for", p.tensor, p.tensor_offset);
     auto& range = left_[at_];
     if (
       p.tensor != range.tensor || p.tensor_offset != range.tensor_offset || p.length > range.length)

@@ -1,4 +1,4 @@
-// What drivers report, by the names of the lines.
+// Finds lines of the reports of drivers by their names.
 #pragma once
 
 #include <millrace/transport/fabric.hpp>

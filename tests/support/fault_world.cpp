@@ -62,6 +62,17 @@ void demand_excuse(const status& why, const std::string& what) {
   }
 }
 
+layout few_tensors(dice& random) {
+  static constexpr std::uint64_t sizes[] = {1, 100, 4000, 10'000, 70'001};
+  layout out;
+  for (auto left = random.between(1, 4); left > 0; --left)
+    out.tensors.push_back(
+      {"t" + std::to_string(left),
+       dtype::u8,
+       {random.percent(3) ? 600'000 : sizes[random.below(std::size(sizes))]}});
+  return out;
+}
+
 std::vector<std::byte> content(const layout& tensors, std::uint64_t seed) {
   std::vector<std::byte> out(size_bytes(tensors));
   std::uint64_t at = 0;
@@ -136,7 +147,7 @@ peer_id fault_world::new_peer() {
   return id;
 }
 
-// As the fabric's owner does: once the channel is closed, no transfer passes from driver to driver.
+// Closes the channel first, as the fabric's owner does. Then no transfer changes its driver.
 void fault_world::lose(const peer_id& peer) {
   if (auto c = channels_.extract(peer)) {
     auto before = counts();

@@ -28,6 +28,9 @@ void demand_excuse(const status& why, const std::string& what);
 /// Returns the bytes of a whole model, as `fill` makes them.
 std::vector<std::byte> content(const layout& tensors, std::uint64_t seed);
 
+/// Returns one to four tensors. A large one has several digest blocks.
+layout few_tensors(dice& random);
+
 /// Memory of a simulated peer, exposed under the peer's identity until it is withdrawn.
 class peer_memory {
 public:

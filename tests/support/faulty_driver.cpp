@@ -1,5 +1,5 @@
-// Every transfer draws its fault when it is submitted. Whatever does not happen at once waits in
-// one list.
+// Draws a fault for every transfer when it is submitted. What does not happen at once waits in one
+// list.
 #include "faulty_driver.hpp"
 
 #include <millrace/core/assert.hpp>

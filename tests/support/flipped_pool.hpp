@@ -1,4 +1,4 @@
-// A pool whose bits are flipped, and what a process lives through that opens it then.
+// Flips bits of a pool, and watches a process that opens it then.
 // Used by tests of storage/pmem.
 #pragma once
 

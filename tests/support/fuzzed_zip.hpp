@@ -1,5 +1,5 @@
-// Zip files of untrusted bytes, opened as archives and read whole. Used by the
-// fuzzers of NPZ and torch files.
+// Opens zip files of untrusted bytes as archives and reads them whole. Used by the fuzzers of NPZ
+// and torch files.
 #pragma once
 
 #include <millrace/core/assert.hpp>

@@ -1,5 +1,5 @@
-// Whether this build has the places at which processes can be told to die. Used by tests that kill
-// there.
+// Tells whether this build has the places at which processes can be told to die. Used by tests that
+// kill there.
 #pragma once
 
 #include <iostream>

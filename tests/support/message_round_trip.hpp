@@ -1,4 +1,5 @@
-// What every message owes to its decoder. Used by the fuzzer of messages and by tests of the wire.
+// Checks what a decoder must do with every message. Used by the fuzzer of messages and by tests of
+// the wire.
 #pragma once
 
 #include <millrace/core/codec.hpp>

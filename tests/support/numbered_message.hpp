@@ -1,5 +1,5 @@
-// A message in which every field has a value of its own: what tests of formats compare. Used by
-// tests of the wire.
+// Gives every field of a message a value of its own, for tests that compare formats. Used by tests
+// of the wire.
 #pragma once
 
 #include <millrace/core/ids.hpp>

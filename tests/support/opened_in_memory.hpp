@@ -1,4 +1,4 @@
-// A version as a store would open it. Its content follows from model, rank and step.
+// Opens a version as a store would. Its content follows from model, rank and step.
 // Used by flush tests.
 #pragma once
 

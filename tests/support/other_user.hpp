@@ -1,10 +1,11 @@
-// Finds out whether a test can act as another user on this machine.
+// Finds out whether a test can act as another user on this machine, and does something as one.
 // Used by tests that run as root.
 #pragma once
 
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cstdlib>
 #include <filesystem>
 #include <string>
 
@@ -28,6 +29,18 @@ inline std::string why_not_as(uid_t uid, const std::string& program = {}) {
       return "no other user reaches " + place;
   }
   return "";
+}
+
+/// Returns what `f` returns when root calls it with the rights of `uid`. The process is root again
+/// afterwards.
+template <class F>
+auto as_user(uid_t uid, F f) {
+  if (::seteuid(uid) != 0)
+    std::abort();
+  auto out = f();
+  if (::seteuid(0) != 0)
+    std::abort();
+  return out;
 }
 
 } // namespace millrace::testing

@@ -1,4 +1,4 @@
-// Which seeds run, and what is said of those that fail.
+// Chooses the seeds that run, and reports those that fail.
 #include "seeds.hpp"
 
 #include <millrace/core/log.hpp>
@@ -36,7 +36,7 @@ std::optional<std::uint64_t> number_from_environment(const char* name) {
   return value;
 }
 
-// When to stop.
+// The bounds of a run.
 struct bounds {
   std::uint64_t seeds = 0;
   std::optional<std::chrono::steady_clock::time_point> until;

@@ -1,4 +1,5 @@
-// Archives across programs: what we write PyTorch, NumPy and h5py read, and the other way round.
+// Exchanges archives with other programs. PyTorch, NumPy and h5py read what we write, and we read
+// what they write.
 #include <millrace/storage/archive/archive.hpp>
 #include <millrace/storage/archive/npy.hpp>
 #include <millrace/tests/support/process.hpp>

@@ -1,5 +1,5 @@
-// Training jobs and the service in processes of their own: killed in the middle of a pull, found
-// whole afterwards.
+// Kills training jobs and the service, each in a process of its own, in the middle of a pull.
+// Checkpoints are found whole afterwards.
 #include <millrace/tests/support/kill_points.hpp>
 #include <millrace/tests/support/training.hpp>
 
@@ -9,7 +9,7 @@ using namespace millrace::testing;
 
 namespace {
 
-// In memory, where slots are filled in place, and on the disk.
+// Has a place in memory, where slots are filled in place, and one on the disk.
 struct pool_directory {
   std::string in_memory = "/dev/shm/millrace-test-" + std::to_string(getpid());
   scratch on_disk;

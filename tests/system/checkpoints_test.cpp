@@ -1,5 +1,5 @@
-// Checkpoints of a running service from the command line: in as files, listed, verified, and out
-// again.
+// Tests checkpoints of a running service from the command line. Files are saved, listed, verified,
+// and written again.
 #include <millrace/runtime/client/client.hpp>
 #include <millrace/storage/archive/archive.hpp>
 #include <millrace/tests/support/service.hpp>
@@ -139,7 +139,7 @@ BOOST_AUTO_TEST_CASE(ranks_that_are_loaded_one_by_one_make_whole_steps) {
   auto all = parsed(s.command({"checkpoints", "ls", "--json"})).at("checkpoints");
   BOOST_TEST_REQUIRE(all.size() == 1u);
   BOOST_TEST((all[0].at("complete_steps") == json{10, 20}));
-  // Whoever goes on from there saves steps of its own.
+  // A job that goes on from there saves steps of its own.
   auto again = load(s, dir, 20, "pair", {"--rank", "1", "--world-size", "2"});
   BOOST_TEST_REQUIRE(again.code == 0, again.err);
   all = parsed(s.command({"checkpoints", "ls", "--json"})).at("checkpoints");
@@ -278,7 +278,7 @@ BOOST_AUTO_TEST_CASE(a_bar_is_drawn_on_a_terminal_and_nowhere_else) {
   auto shown = on_a_terminal(verify);
   BOOST_TEST(shown.find("\rbert@10 rank 0 [") != std::string::npos, shown);
   BOOST_TEST(shown.find("%") != std::string::npos, shown);
-  // What is left in the end is the table alone.
+  // In the end only the table is left.
   BOOST_TEST(shown.find("\r\x1b[K") != std::string::npos, shown);
 }
 

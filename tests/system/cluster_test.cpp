@@ -1,5 +1,5 @@
-// Two nodes that share nothing but a network and a secret: addresses of the loopback network,
-// processes of their own.
+// Tests two nodes that share nothing but a network and a secret. Each is a process of its own at an
+// address of the loopback network.
 #include <millrace/runtime/client/client.hpp>
 #include <millrace/runtime/configuration.hpp>
 #include <millrace/runtime/node/node.hpp>
@@ -25,7 +25,7 @@ namespace {
 
 bool says(const std::string& text, std::string_view part) { return text.find(part) != text.npos; }
 
-// Free on every address of the loopback network when asked; taken by nobody who knows of it but us.
+// Returns a port that is free on every address of the loopback network. Only this test knows it.
 std::string free_port() {
   int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   sockaddr_in at{};
@@ -315,7 +315,7 @@ BOOST_AUTO_TEST_CASE(the_socket_is_taken_where_there_is_one_and_the_network_else
   auto s = sample::of_mib(4).fill(1);
   auto store = [&] { return client::of(settings)->repository().store("m", s.views).get().driver; };
   BOOST_TEST(store() == "shm");
-  // As on another host.
+  // Without the socket the client is as on another host.
   BOOST_TEST(::unlink(socket.c_str()) == 0);
   BOOST_TEST(store() == "tcp");
 }

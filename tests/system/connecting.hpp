@@ -1,4 +1,4 @@
-// How the programs of tests find their service: by an address, or by the file of a cluster.
+// Connects the programs of tests to their service, by an address or by the file of a cluster.
 #pragma once
 
 #include <millrace/runtime/client/client.hpp>

@@ -1,4 +1,4 @@
-// Processes that are killed: the others go on, and nothing is lost but what the dead were doing.
+// Kills processes. The others go on, and nothing is lost but the work of the dead.
 #include <millrace/runtime/client/client.hpp>
 #include <millrace/tests/support/service.hpp>
 #include <millrace/tests/system/sample.hpp>
@@ -23,7 +23,7 @@ std::vector<std::string> peer(const service& s, const std::string& verb, int mib
   return {MILLRACE_PEER, s.address(), verb, "m", std::to_string(mib), std::to_string(seed)};
 }
 
-// Without the directories that tests make there at the same time.
+// Lists shared memory without the directories that other tests make there at the same time.
 std::string shared_memory() {
   std::string names;
   for (auto& entry : std::filesystem::directory_iterator{"/dev/shm"})
@@ -162,7 +162,7 @@ BOOST_AUTO_TEST_CASE(a_service_that_is_told_to_stop_finishes_what_runs) {
   service s{dir, {.more = "limits: { shutdown_timeout: 1m }\n"}};
   stalled_store stalled{s, 48, 5};
   s.process().signal(SIGTERM);
-  // Nobody new comes in from then on.
+  // No client is let in from then on.
   BOOST_TEST(eventually([&] { return s.command({"status"}).code == 1; }));
   stalled.client.signal(SIGCONT);
   BOOST_TEST(stalled.client.wait() == 0, stalled.client.err());

@@ -1,4 +1,4 @@
-// Models across processes: stored here, loaded there, and what the command says of them.
+// Tests models across processes: one stores them, another loads them, and the command shows them.
 #include <millrace/runtime/client/client.hpp>
 #include <millrace/tests/support/held_completion.hpp>
 #include <millrace/tests/support/other_user.hpp>

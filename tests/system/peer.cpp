@@ -53,7 +53,7 @@ std::atomic<bool> go_on = false;
 void open_page() { ::mprotect(watched_page, page_bytes, PROT_READ | PROT_WRITE); }
 
 void watch_page(sample& s, void (*at_page)(int)) {
-  // In the third of four layers.
+  // The page is in the third of four layers.
   auto middle = reinterpret_cast<std::uintptr_t>(s.bytes[2].data() + s.bytes[2].size() / 2);
   watched_page = reinterpret_cast<std::byte*>(middle / page_bytes * page_bytes);
   ::signal(SIGSEGV, at_page);

@@ -1,4 +1,4 @@
-// The life of a service: starting, being refused, ending, leaving nothing behind.
+// Tests the life of a service: it starts, is refused, ends, and leaves nothing behind.
 #include <millrace/storage/rocksdb/index.hpp>
 #include <millrace/storage/rocksdb/stored_record.hpp>
 #include <millrace/tests/support/other_user.hpp>
@@ -215,7 +215,7 @@ BOOST_AUTO_TEST_CASE(a_read_only_directory_is_refused_in_one_line) {
     expect_one_line(serve(write_config(dir, {.providers = kept(dir / "kept")})), 1, dir / "kept");
     return;
   }
-  // Nothing is read-only to root: be somebody else.
+  // Nothing is read-only to root, so another user starts the service.
   constexpr uid_t nobody = 65534;
   if (auto why = why_not_as(nobody, MILLRACE_PROGRAM); !why.empty())
     return millrace::testing::skipped("a read-only directory: " + why);

@@ -1,4 +1,6 @@
-// Pools and checkpoints from the command line, on a pool that no service has open.
+// Tests the commands for pools and checkpoints, on a pool that no service has open.
+#include "run.hpp"
+
 #include <millrace/storage/archive/archive.hpp>
 #include <millrace/storage/flush/version_flusher.hpp>
 #include <millrace/tests/support/file_contents.hpp>
@@ -8,33 +10,18 @@
 #include <millrace/tests/support/tensors_in_memory.hpp>
 #include <millrace/tools/checkpoints/version_name.hpp>
 #include <millrace/tools/progress_line.hpp>
-#include <millrace/tools/run.hpp>
 
 #include <boost/test/unit_test.hpp>
 #include <nlohmann/json.hpp>
 
 #include <filesystem>
 #include <fstream>
-#include <sstream>
 
 using namespace millrace;
 using namespace millrace::testing;
 using nlohmann::json;
 
 namespace {
-
-struct outcome {
-  int code;
-  std::string out;
-  std::string err;
-};
-
-outcome run(std::vector<std::string> arguments) {
-  std::ostringstream out;
-  std::ostringstream err;
-  int code = tools::run(std::move(arguments), out, err);
-  return {code, out.str(), err.str()};
-}
 
 /// A pool and a directory for files.
 struct place {
@@ -268,7 +255,7 @@ BOOST_AUTO_TEST_CASE(a_known_shard_keeps_its_slots_its_axes_and_its_words) {
   BOOST_TEST(layout.at("keep") == 5);
   BOOST_TEST((layout.at("axes") == json{{"tensor", "1/4"}}));
   BOOST_TEST((layout.at("metadata") == json{{"run", "seven"}}));
-  // Whoever says so gets fewer.
+  // A smaller number keeps fewer steps.
   load_as(later, 6, {"--keep", "2"});
   BOOST_TEST(steps().size() == 2u);
 }
@@ -472,7 +459,7 @@ BOOST_AUTO_TEST_CASE(progress_is_one_line) {
   BOOST_TEST(text == "a.pt [############            ]  50%  512 MiB of 1 GiB  512 MiB/s");
 }
 
-BOOST_AUTO_TEST_CASE(where_nobody_knows_how_far_it_is_a_mark_moves) {
+BOOST_AUTO_TEST_CASE(without_a_known_total_a_mark_moves) {
   using std::chrono::milliseconds;
   BOOST_TEST(
     tools::progress_text("repack", 0, 0, milliseconds{0}) ==

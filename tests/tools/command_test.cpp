@@ -1,6 +1,7 @@
-// Command lines that need no service: what they print, and how they fail.
+// Tests command lines that need no service: what they print, and how they fail.
+#include "run.hpp"
+
 #include <millrace/runtime/configuration.hpp>
-#include <millrace/tools/run.hpp>
 
 #include <boost/test/unit_test.hpp>
 #include <nlohmann/json.hpp>
@@ -11,25 +12,12 @@
 #include <fstream>
 #include <iterator>
 #include <map>
-#include <sstream>
 
 using namespace millrace;
+using millrace::testing::run;
 using nlohmann::json;
 
 namespace {
-
-struct outcome {
-  int code;
-  std::string out;
-  std::string err;
-};
-
-outcome run(std::vector<std::string> arguments) {
-  std::ostringstream out;
-  std::ostringstream err;
-  int code = tools::run(std::move(arguments), out, err);
-  return {code, out.str(), err.str()};
-}
 
 std::string usage_error(std::vector<std::string> arguments) {
   auto o = run(std::move(arguments));

@@ -1,4 +1,4 @@
-// The checks of `millrace doctor` against machines made of a few files.
+// Tests the checks of `millrace doctor` against machines made of a few files.
 #include <millrace/runtime/configuration.hpp>
 #include <millrace/tools/doctor/cluster_checks.hpp>
 #include <millrace/tools/doctor/doctor.hpp>

@@ -1,4 +1,4 @@
-// Models from the command line, in a bucket that no service has open.
+// Tests the commands for models, in a bucket that no service has open.
 #include <millrace/storage/rocksdb/rocksdb_bucket.hpp>
 #include <millrace/tests/support/bucket_driving.hpp>
 #include <millrace/tests/support/heap_memory_source.hpp>

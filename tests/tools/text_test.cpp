@@ -1,4 +1,4 @@
-// Sizes, durations, tables and names as people see them.
+// Tests sizes, durations, tables and names as people see them.
 #include <millrace/tools/text.hpp>
 
 #include <boost/test/unit_test.hpp>

@@ -101,7 +101,7 @@ BOOST_AUTO_TEST_CASE(documents_and_editors_know_the_keys) {
     "| `toy.transfer_max` | size | `1GiB` | 4KiB to 1TiB | larger transfers are left to the other "
     "drivers |"));
   BOOST_TEST(has(
-    markdown_table(all, false),
+    markdown_table(all, true),
     "| `providers[].models_max` | number | `1000000` | 1 to 16777216 | most models that it holds "
     "(only `bucket: toy`) |"));
   BOOST_TEST(has(json_schema(all), "\"models_max\""));

@@ -1,4 +1,4 @@
-// Jobs cut while they run, whatever their size.
+// Tests copy jobs that are divided while they run, whatever their size.
 #include <millrace/core/digest.hpp>
 #include <millrace/tests/support/exposed_matrix.hpp>
 #include <millrace/tests/support/held_completion.hpp>
@@ -74,7 +74,7 @@ BOOST_AUTO_TEST_CASE(pieces_of_all_sizes_arrive_with_their_digests) {
   BOOST_TEST((outcome->digests == expected));
 }
 
-// What only a digest reads may be as far from memory as what is copied.
+// Bytes that only a digest reads may be as far from memory as those that are copied.
 BOOST_AUTO_TEST_CASE(everything_that_is_read_is_prepared) {
   constexpr std::uint64_t lead = 1000, length = 3 * digest_block_bytes, tail = 500;
   exposed_matrix target{{1, length, 0}, access_mode::write, 0};

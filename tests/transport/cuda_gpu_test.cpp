@@ -1,4 +1,4 @@
-// Memory of a GPU that is really there; skipped aloud where there is none.
+// Tests the memory of a real GPU. The test says that it is skipped where there is none.
 #include <millrace/tests/support/held_completion.hpp>
 #include <millrace/tests/support/pattern.hpp>
 #include <millrace/tests/support/skipped.hpp>

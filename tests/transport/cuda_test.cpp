@@ -1,5 +1,5 @@
-// Memory of GPUs, by a library that stands in for NVIDIA's driver: what is found, copied, pinned
-// and exported.
+// Tests memory of GPUs with a library that stands in for NVIDIA's driver: what is found, copied,
+// pinned and exported.
 #include <millrace/tests/support/held_completion.hpp>
 #include <millrace/tests/support/pattern.hpp>
 #include <millrace/transport/cuda/cuda_memory.hpp>
@@ -52,7 +52,7 @@ fake_driver& nvidia() {
   return d;
 }
 
-// As the first case leaves it.
+// Allocates memory of a device, and fills it with a pattern.
 std::byte* filled(int device, std::size_t size_bytes, std::uint64_t salt) {
   auto* at = nvidia().allocate(device, size_bytes);
   auto bytes = pattern(size_bytes, salt);
@@ -84,7 +84,7 @@ tensor_view bytes_at(std::byte* data, std::uint64_t size_bytes) {
 
 } // namespace
 
-// In this order: the library is loaded once for the whole program.
+// The order of these cases matters, because the library is loaded once for the whole program.
 BOOST_AUTO_TEST_SUITE(cuda)
 
 BOOST_AUTO_TEST_CASE(a_process_without_cuda_stays_without_it) {

@@ -1,5 +1,5 @@
-// Copying and digesting in one pass gives the copy and the digest, whatever the size, the place and
-// the processor.
+// Tests that copying and digesting in one pass gives the copy and the digest, whatever the size,
+// the place and the processor.
 #include <millrace/core/digest.hpp>
 #include <millrace/tests/support/pattern.hpp>
 #include <millrace/tests/support/skipped.hpp>

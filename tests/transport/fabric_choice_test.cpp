@@ -1,4 +1,4 @@
-// Which driver a fabric takes, and what it does when that one fails.
+// Tests which driver a fabric takes, and what it does when that one fails.
 #include <millrace/tests/support/fake_channel.hpp>
 #include <millrace/tests/support/kept_log.hpp>
 #include <millrace/transport/fabric.hpp>
@@ -291,7 +291,7 @@ BOOST_AUTO_TEST_CASE(fifty_failures_are_one_line_until_the_driver_works_again) {
     t.fast->succeed();
     fail_often();
     log().set_level(was);
-    // What is not supported says nothing of the next transfer.
+    // An unsupported transfer says nothing of the next one.
     auto broke = code == errc::io_error;
     BOOST_TEST(lines.count("path works again peer=n7 driver=fast") == (broke ? 1u : 0u));
     BOOST_TEST(lines.count("path changed") == (broke ? 2u : 1u));
@@ -365,7 +365,7 @@ BOOST_AUTO_TEST_CASE(memory_of_devices_goes_to_who_can_have_it_and_no_other_memo
   t.fast->fail_with(errc::io_error);
   BOOST_TEST(t.slow->waiting.empty());
   BOOST_TEST((t.ended.at(1).error().code() == errc::io_error));
-  // Who can have both may refuse this one.
+  // A driver for both memories may refuse this transfer.
   t.fast->able.device_memory = true;
   t.submit(nullptr, true);
   t.fast->fail_with(errc::unsupported);
@@ -406,7 +406,7 @@ BOOST_AUTO_TEST_CASE(drivers_that_a_machine_lacks_are_left_out_and_unknown_ones_
   loop->stop();
 }
 
-BOOST_AUTO_TEST_CASE(a_driver_left_out_is_worth_a_warning_only_if_somebody_asked_for_it) {
+BOOST_AUTO_TEST_CASE(a_driver_left_out_is_worth_a_warning_only_if_the_configuration_asked_for_it) {
   for (bool asked : {false, true}) {
     millrace::testing::kept_log lines;
     auto loop = io_loop::start({}).value();

@@ -1,4 +1,4 @@
-// Whose chunk comes next.
+// Tests whose chunk the movers take next.
 #include <millrace/net/loop/io_loop.hpp>
 #include <millrace/transport/copy/mover_pool.hpp>
 #include <millrace/transport/memory/arena.hpp>

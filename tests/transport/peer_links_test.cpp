@@ -1,4 +1,4 @@
-// Links found by channel and by peer.
+// Tests how links are found by channel and by peer.
 #include <millrace/tests/support/fake_channel.hpp>
 #include <millrace/transport/peer_links.hpp>
 

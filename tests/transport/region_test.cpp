@@ -1,4 +1,4 @@
-// Regions: withdrawn by several threads, hooks, leases.
+// Tests regions: withdrawals by several threads, hooks, leases.
 #include <millrace/core/future.hpp>
 #include <millrace/transport/memory/region.hpp>
 
@@ -27,7 +27,7 @@ region_ref found(const region& r) {
 
 BOOST_AUTO_TEST_SUITE(regions)
 
-BOOST_AUTO_TEST_CASE(whoever_withdraws_second_returns_after_the_hooks_of_the_first) {
+BOOST_AUTO_TEST_CASE(the_second_withdrawal_returns_after_the_hooks_of_the_first) {
   std::vector<std::byte> bytes(100);
   auto r = exposed(bytes);
   promise<void> withdrawing, go_on;

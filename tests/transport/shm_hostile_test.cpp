@@ -1,5 +1,5 @@
-// A peer that speaks the shm driver's messages by hand and lies about files: refused, and nothing
-// is touched.
+// Tests a peer that makes the shm driver's messages by hand and lies about files. It is refused,
+// and nothing is touched.
 #include <millrace/core/codec.hpp>
 #include <millrace/core/digest.hpp>
 #include <millrace/tests/net/channel_support.hpp>
@@ -76,7 +76,7 @@ struct fixture {
       file.mapping().fd);
   }
 
-  // Of the victim's memory.
+  // Asks for a move of the victim's memory.
   shm::move move_of(std::vector<shm::move_op> ops) {
     shm::move m;
     m.number = ++moves;
@@ -217,7 +217,7 @@ BOOST_AUTO_TEST_CASE(nothing_can_be_moved_after_a_file_was_forgotten) {
   BOOST_TEST(untouched(0, file_bytes));
 }
 
-// Of 2^28 granules; a list of them would take longer than anybody waits.
+// The file has 2^28 granules. A list of them would take longer than the test waits.
 BOOST_AUTO_TEST_CASE(grants_of_huge_files_are_not_counted_out) {
   constexpr std::uint64_t size = granule << 28;
   unique_fd huge{memfd_create("hostile-huge", MFD_CLOEXEC)};
@@ -381,7 +381,7 @@ BOOST_AUTO_TEST_CASE(a_move_in_no_known_direction_ends_the_connection) {
   BOOST_TEST(thrown_out());
 }
 
-// Whoever touches the pages of an arena first pays for them.
+// The process that touches the pages of an arena first pays for them.
 BOOST_AUTO_TEST_CASE(an_arena_that_was_not_touched_ends_the_connection) {
   constexpr std::uint64_t size = 64u << 20;
   auto fd = sealed_memfd("hostile-sparse", size, 4096);

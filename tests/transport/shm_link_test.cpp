@@ -1,4 +1,4 @@
-// The bounds of what one peer and this process owe each other.
+// Tests the bounds of what one peer and this process owe each other.
 #include <millrace/config/section.hpp>
 #include <millrace/core/codec.hpp>
 #include <millrace/tests/support/fake_channel.hpp>
@@ -130,7 +130,7 @@ BOOST_AUTO_TEST_CASE(a_peer_that_answers_nothing_is_given_up) {
   BOOST_TEST(passed(done.take(), errc::deadline_exceeded));
 }
 
-// Whoever gave up waits for the process to end before the memory is used again.
+// A caller that gave up waits for the end of the process before it uses the memory again.
 BOOST_AUTO_TEST_CASE(what_the_peer_may_still_touch_is_handed_back) {
   auto l = link();
   auto hold = std::make_shared<int>(7);

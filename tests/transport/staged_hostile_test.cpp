@@ -1,5 +1,5 @@
-// Peers and owners of device memory that ask for too much, say nonsense, or keep what they were
-// lent.
+// Tests peers and owners of device memory that ask for too much, say nonsense, or keep what they
+// were lent.
 #include "staged_world.hpp"
 
 #include <future>
@@ -49,7 +49,7 @@ BOOST_AUTO_TEST_CASE(requests_without_right_or_sense_get_no_chunk) {
   refused(w.request(3, source, {{995, 10}}), errc::permission_denied);
   refused(w.request(4, source, {{~0ull - 5, 10}}), errc::permission_denied);
   auto beyond = w.request(5, source, {{0, 10}});
-  beyond.extent = 1001;
+  beyond.region_end = 1001;
   refused(beyond, errc::permission_denied);
   auto no_device = w.request(6, source, {{0, 10}});
   no_device.region = of_host.handle().region;
@@ -200,7 +200,7 @@ BOOST_AUTO_TEST_CASE(an_owner_that_takes_back_its_word_while_bytes_move_is_not_h
   w.submit(direction::read, source.handle, here, done);
   auto moved = moving.get_future().get();
   w.asking->on_staged({1, static_cast<std::uint8_t>(errc::io_error), "no", 0, {}});
-  BOOST_TEST(!done.ready()); // somebody writes to the memory still
+  BOOST_TEST(!done.ready()); // a driver may still write to the memory
   moved(transfer_report{});
   BOOST_TEST(done.take().has_value());
   w.asking->on_staged({1, static_cast<std::uint8_t>(errc::io_error), "no", 0, {}});

@@ -1,5 +1,5 @@
-// Transfers with device memory through staging memory of its owner: the bytes, the bounds, and
-// every early end.
+// Tests transfers with device memory through staging memory of its owner: the bytes, the bounds,
+// and every early end.
 #include "staged_world.hpp"
 
 #include <millrace/core/digest.hpp>
@@ -16,7 +16,7 @@ using namespace millrace::transport::staged::testing;
 
 BOOST_AUTO_TEST_SUITE(staged_cutter)
 
-BOOST_AUTO_TEST_CASE(pieces_fill_chunks_in_the_order_of_the_ops) {
+BOOST_AUTO_TEST_CASE(chunks_are_filled_in_the_order_of_the_ops) {
   std::vector<std::byte> room(1000);
   transfer t{
     .dir = direction::read,
@@ -25,7 +25,7 @@ BOOST_AUTO_TEST_CASE(pieces_fill_chunks_in_the_order_of_the_ops) {
       {.remote_offset = 5, .local = room.data() + 70, .length = 60},
       {.remote_offset = 80}}};
   cutter cut{t, 100};
-  BOOST_TEST(cut.extent() == 970u);
+  BOOST_TEST(cut.region_end() == 970u);
   auto first = cut.next();
   BOOST_TEST((first.ranges == std::vector<segment>{{900, 70}, {5, 30}}));
   BOOST_TEST_REQUIRE(first.ops.size() == 2u);
@@ -37,7 +37,7 @@ BOOST_AUTO_TEST_CASE(pieces_fill_chunks_in_the_order_of_the_ops) {
   BOOST_TEST(cut.at_end());
 }
 
-BOOST_AUTO_TEST_CASE(many_ranges_are_bounded_and_none_is_one_empty_piece) {
+BOOST_AUTO_TEST_CASE(many_ranges_are_bounded_and_none_is_one_empty_content) {
   std::vector<std::byte> room(ranges_max + 1);
   transfer many;
   for (std::size_t i = 0; i <= ranges_max; ++i)
@@ -284,7 +284,7 @@ BOOST_AUTO_TEST_CASE(an_owner_that_dies_ends_what_waits_and_what_moves) {
     return moving.size() == w.options.chunks_max;
   }));
   w.asking->close({errc::peer_lost, "n7 is gone"});
-  // Somebody may still write to the local memory: not before the fabric says so.
+  // A driver may still write to the local memory until the fabric reports the transfers.
   BOOST_TEST((!done[0].ready() || !done[1].ready()));
   for (auto& d : moving)
     d(fail(errc::peer_lost, "n7 is gone"));

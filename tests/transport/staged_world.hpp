@@ -37,7 +37,7 @@ class wire : public fake_channel {
 public:
   using receiver = std::function<status(message_kind, wire_reader&)>;
 
-  // As a rule this process, so that the local driver can be the carrier.
+  // The peer is mostly this process, so that the local driver can be the carrier.
   explicit wire(const peer_id& id = this_peer()) : fake_channel(id, "n7") {}
   status send(net::frame_kind, std::uint64_t, std::span<const std::byte> body, std::span<const int>)
     override {
@@ -181,7 +181,7 @@ struct world {
     m.region = t.handle.region;
     m.key = t.handle.key;
     m.dir = t.handle.allows == access_mode::read ? 1 : 2;
-    m.extent = t.size_bytes;
+    m.region_end = t.size_bytes;
     m.ranges = std::move(ranges);
     return m;
   }

@@ -1,4 +1,4 @@
-// When a stream counts as stalled.
+// Tests when a stream counts as stalled.
 #include <millrace/transport/tcp/stall_watch.hpp>
 
 #include <boost/test/unit_test.hpp>

@@ -1,5 +1,5 @@
-// Encrypted byte streams between two ends of one socket: either cipher, and every border between
-// records.
+// Tests encrypted byte streams between two ends of one socket, with either cipher and every border
+// between records.
 #include <millrace/core/ids.hpp>
 #include <millrace/tests/support/kernel_tls.hpp>
 #include <millrace/tests/support/pattern.hpp>
@@ -30,7 +30,7 @@ channel_key key_of(std::uint8_t seed) {
   return k;
 }
 
-// Of TCP: those that the kernel can encrypt.
+// Returns TCP sockets, which the kernel can encrypt.
 std::pair<unique_fd, unique_fd> connected_sockets() {
   unique_fd listening{::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)};
   unique_fd one{::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)};

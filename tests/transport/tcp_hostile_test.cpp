@@ -1,5 +1,5 @@
-// Strangers at the gate of the tcp driver, and members that ask for what is not theirs: refused,
-// bounded, and nobody else notices.
+// Tests strangers that connect to the tcp driver, and members that ask for what is not theirs. They
+// are refused and bounded, and other members are served meanwhile.
 #include "tcp_liar.hpp"
 
 #include <millrace/net/channel/refusal_log.hpp>
@@ -84,14 +84,14 @@ BOOST_AUTO_TEST_CASE(a_guessed_key_is_refused) {
 }
 
 BOOST_AUTO_TEST_CASE(a_replayed_admission_is_refused) {
-  admission_record said;
+  proof_record said;
   BOOST_TEST_REQUIRE(eventually([&] {
     raw_socket s{address()};
     return admit(s, own(), key, &said);
   }));
   raw_socket replay{address()};
   BOOST_TEST(replay.write(said.first));
-  admission_challenge fresh{};
+  stream_challenge fresh{};
   BOOST_TEST(replay.read(fresh));
   BOOST_TEST((fresh != said.challenge));
   BOOST_TEST(replay.write(said.proof));
@@ -119,7 +119,7 @@ BOOST_AUTO_TEST_SUITE_END()
 
 BOOST_FIXTURE_TEST_SUITE(tcp_slow_strangers, at_an_impatient_gate)
 
-BOOST_AUTO_TEST_CASE(whoever_says_nothing_or_too_little_is_closed_in_time) {
+BOOST_AUTO_TEST_CASE(a_stranger_that_says_nothing_or_too_little_is_closed_in_time) {
   raw_socket silent{address()};
   raw_socket slow{address()};
   BOOST_TEST(slow.write(std::array{net::stream_acceptor::first_byte}));
@@ -166,7 +166,7 @@ BOOST_AUTO_TEST_CASE(ten_thousand_strangers_at_once_stay_within_the_bounds_and_m
   std::size_t most = 0;
   // All of them stay at their end, whatever is said at ours.
   std::vector<std::unique_ptr<raw_socket>> held;
-  auto whole = encode_admission(gate.own());
+  auto whole = encode_claim(gate.own());
   byte_buffer some{whole.begin(), whole.begin() + 40};
   for (std::size_t i = 0; i < strangers; ++i) {
     auto source = "127.0.3." + std::to_string(i % sources + 1);
@@ -206,7 +206,7 @@ BOOST_AUTO_TEST_CASE(
     refused_with(errc::permission_denied);
   }
   auto beyond = about(readable, 0, 100);
-  beyond.extent = 100'001;
+  beyond.region_end = 100'001;
   BOOST_TEST(ask(beyond));
   refused_with(errc::permission_denied);
   served();
@@ -283,7 +283,7 @@ BOOST_AUTO_TEST_CASE(an_answer_nobody_waits_for_ends_the_channel) {
 }
 
 BOOST_AUTO_TEST_CASE(one_number_for_two_requests_ends_the_channel) {
-  // In one packet, so that none is answered before the next has come.
+  // Both requests go in one packet, so that the second comes before the first is answered.
   auto one = request(about(readable, 0, 1000));
   auto two = one;
   two.insert(two.end(), one.begin(), one.end());

@@ -1,4 +1,4 @@
-// Channels come and go with their streams, and nothing is left behind.
+// Opens and closes channels with their streams. Nothing is left behind.
 #include "tcp_support.hpp"
 
 using namespace millrace;

@@ -35,7 +35,7 @@ struct on_a_stream : liar_and_victim {
     region_key key;
     std::vector<tcp::range> ranges;
     std::uint64_t length = 0;
-    std::uint64_t extent = 0;
+    std::uint64_t region_end = 0;
   };
   asked about(const exposed_matrix& m, std::uint64_t offset, std::uint64_t length) {
     asked a;
@@ -44,7 +44,7 @@ struct on_a_stream : liar_and_victim {
     a.key = m.handle().key;
     a.ranges = {{offset, length}};
     a.length = length;
-    a.extent = offset + length;
+    a.region_end = offset + length;
     return a;
   }
   static byte_buffer request(const asked& a) {
@@ -53,7 +53,7 @@ struct on_a_stream : liar_and_victim {
     h.ranges = static_cast<std::uint16_t>(a.ranges.size());
     h.request = a.number;
     h.length = a.length;
-    h.extent = a.extent;
+    h.region_end = a.region_end;
     byte_buffer out(tcp::header_bytes + tcp::target_bytes + tcp::range_bytes * a.ranges.size());
     tcp::encode_header(h, out.data());
     tcp::encode_target(a.region, a.key, out.data() + tcp::header_bytes);

@@ -1,5 +1,5 @@
-// Streams that are admitted and then cannot be encrypted: no memory for OpenSSL, on one side of a
-// link.
+// Tests streams that are admitted and then cannot be encrypted, because OpenSSL has no memory on
+// one side of a link.
 #include "tcp_support.hpp"
 
 #include <openssl/crypto.h>

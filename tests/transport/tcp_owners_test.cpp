@@ -1,4 +1,4 @@
-// Owners of memory that lie, wait, or stall, at the other end of the tcp driver's streams.
+// Tests owners of memory that lie, wait, or stall, at the other end of the tcp driver's streams.
 #include "tcp_liar.hpp"
 
 #include <millrace/transport/tcp/crc32c.hpp>

@@ -1,4 +1,4 @@
-// Members that leave while their streams are being admitted: nobody takes them for strangers.
+// Tests members that leave while their streams are being admitted. They do not count as strangers.
 #include "tcp_liar.hpp"
 
 #include <millrace/net/channel/refusal_log.hpp>
@@ -31,7 +31,7 @@ struct half_admitted : liar_and_victim {
     announce_myself();
     auto a = own();
     random_bytes(a.nonce.data(), a.nonce.size());
-    first = tcp::encode_admission(a);
+    first = tcp::encode_claim(a);
     BOOST_TEST_REQUIRE(s->write(first));
     BOOST_TEST_REQUIRE(s->read(challenge));
   }
@@ -41,8 +41,8 @@ struct half_admitted : liar_and_victim {
   }
 
   std::unique_ptr<raw_socket> s = std::make_unique<raw_socket>(address());
-  tcp::admission_message first{};
-  tcp::admission_challenge challenge{};
+  tcp::claim_message first{};
+  tcp::stream_challenge challenge{};
   std::uint64_t before = refusals();
 };
 
@@ -53,7 +53,7 @@ BOOST_FIXTURE_TEST_SUITE(tcp_short_lives, short_lives)
 BOOST_AUTO_TEST_CASE(channels_that_close_while_their_streams_are_admitted_are_no_strangers) {
   for (int i = 0; i < 200; ++i) {
     connect();
-    // At any point of the admissions.
+    // The member ends at any point of its proofs.
     std::this_thread::sleep_for(std::chrono::microseconds{20 * (i % 20)});
     link->close({});
   }
@@ -80,7 +80,7 @@ BOOST_AUTO_TEST_CASE(a_stream_that_proves_itself_after_its_channel_has_closed_is
   BOOST_TEST(refusals() == before);
 }
 
-BOOST_AUTO_TEST_CASE(who_ends_within_its_admission_is_no_stranger) {
+BOOST_AUTO_TEST_CASE(a_member_that_ends_within_its_admission_is_no_stranger) {
   s = nullptr;
   // Those that come after it are answered after it.
   raw_socket stranger{address()};

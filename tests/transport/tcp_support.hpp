@@ -196,7 +196,7 @@ struct liar_and_victim {
     std::string driver;
     tcp::message_kind kind{};
     BOOST_TEST_REQUIRE(reader(driver, kind, told));
-    key = tcp::admission_key(*liar, told.group);
+    key = tcp::proof_key(*liar, told.group);
   }
   ~liar_and_victim() {
     liar->close({});
@@ -224,30 +224,30 @@ struct liar_and_victim {
   }
   const std::string& address() const { return told.addresses.at(0); }
 
-  struct admission_record {
-    tcp::admission_message first{};
-    tcp::admission_challenge challenge{};
-    tcp::admission_proof proof{};
+  struct proof_record {
+    tcp::claim_message first{};
+    tcp::stream_challenge challenge{};
+    tcp::stream_proof proof{};
   };
 
   /// True if the victim let the stream in; a record of what the liar said goes to `said`.
   bool admit(
-    raw_socket& s, tcp::admission a, const net::channel_key& with,
-    admission_record* said = nullptr) {
+    raw_socket& s, tcp::stream_claim a, const net::channel_key& with,
+    proof_record* said = nullptr) {
     random_bytes(a.nonce.data(), a.nonce.size());
-    admission_record r;
-    r.first = tcp::encode_admission(a);
+    proof_record r;
+    r.first = tcp::encode_claim(a);
     if (!s.write(r.first) || !s.read(r.challenge))
       return false;
     r.proof = tcp::prove_connector(with, r.first, r.challenge);
     if (said)
       *said = r;
-    tcp::admission_proof theirs{};
+    tcp::stream_proof theirs{};
     return s.write(r.proof) && s.read(theirs) &&
       theirs == tcp::prove_acceptor(with, r.first, r.challenge);
   }
-  tcp::admission own(std::uint16_t slot = 0) {
-    tcp::admission a;
+  tcp::stream_claim own(std::uint16_t slot = 0) {
+    tcp::stream_claim a;
     a.slot = slot;
     a.serial = ++serials;
     a.group = told.group;

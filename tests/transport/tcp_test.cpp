@@ -1,4 +1,4 @@
-// What the tcp driver does beyond the contract: turns, broken streams, withdrawn memory.
+// Tests what the tcp driver does beyond the contract: turns, broken streams, withdrawn memory.
 #include "tcp_support.hpp"
 
 #include <millrace/tests/support/skipped.hpp>

@@ -1,4 +1,5 @@
-// Registrations kept and dropped, with a fake device; and what the kernel tells of unmapping.
+// Tests registrations that are kept and dropped, with a fake device, and what the kernel tells of
+// unmapping.
 #include <millrace/tests/support/kept_log.hpp>
 #include <millrace/tests/support/skipped.hpp>
 #include <millrace/transport/verbs/arena_registry.hpp>

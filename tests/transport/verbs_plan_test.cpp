@@ -1,4 +1,5 @@
-// The parts of the verbs driver that need no device: addresses, pairs of rails, requests, messages.
+// Tests the parts of the verbs driver that need no device: addresses, pairs of rails, requests,
+// messages.
 #include <millrace/tests/transport/gpu_host.hpp>
 #include <millrace/transport/fabric.hpp>
 #include <millrace/transport/verbs/cm_connection.hpp>
@@ -142,7 +143,7 @@ BOOST_AUTO_TEST_SUITE_END()
 
 BOOST_AUTO_TEST_SUITE(verbs_requests)
 
-BOOST_AUTO_TEST_CASE(pieces_that_touch_on_both_sides_become_one) {
+BOOST_AUTO_TEST_CASE(runs_that_touch_on_both_sides_become_one) {
   std::byte room[100];
   auto arranged = arrange(
     {{30, room + 30, 10, 0},
@@ -158,7 +159,7 @@ BOOST_AUTO_TEST_CASE(pieces_that_touch_on_both_sides_become_one) {
   BOOST_TEST(arranged[2].memory == 1u);
 }
 
-// Any cut of any pieces moves every byte once, between the right places, within all limits.
+// Any cut of any runs moves every byte once, between the right places, within all limits.
 BOOST_AUTO_TEST_CASE(requests_move_every_byte_once_within_the_limits) {
   std::mt19937 random{7};
   std::vector<std::byte> local(1 << 16);
@@ -167,27 +168,27 @@ BOOST_AUTO_TEST_CASE(requests_move_every_byte_once_within_the_limits) {
     std::vector<std::uint64_t> ends;
     for (std::uint64_t end = 0; end < region; ends.push_back(end))
       end = std::min<std::uint64_t>(region, end + 1 + random() % 700);
-    std::vector<local_piece> pieces;
+    std::vector<local_run> runs;
     std::vector<std::byte*> expected(region); // where each byte of the region shall lie
     auto* at = local.data();
     for (std::uint64_t offset = 0; offset < region;) {
       auto length = std::min<std::uint64_t>(region - offset, 1 + random() % 200);
       if (random() % 5 != 0) {
-        pieces.push_back({offset, at, length, 0});
+        runs.push_back({offset, at, length, 0});
         for (std::uint64_t i = 0; i < length; ++i)
           expected[offset + i] = at + i;
       }
       at += length + random() % 2 * 3;
       offset += length;
     }
-    std::shuffle(pieces.begin(), pieces.end(), random);
-    request_cutter cutter{arrange(std::move(pieces))};
+    std::shuffle(runs.begin(), runs.end(), random);
+    request_cutter cutter{arrange(std::move(runs))};
     request_limits limits{1 + random() % 8, 1 + random() % 1000};
     std::vector<std::byte*> moved(region);
     while (!cutter.at_end()) {
       auto r = cutter.cut(limits, ends);
       BOOST_TEST_REQUIRE((r.length > 0 && r.length <= limits.bytes_max));
-      BOOST_TEST_REQUIRE(r.local.size() <= limits.pieces_max);
+      BOOST_TEST_REQUIRE(r.local.size() <= limits.runs_max);
       auto end = *std::upper_bound(ends.begin(), ends.end(), r.remote_offset);
       BOOST_TEST_REQUIRE(r.remote_offset + r.length <= end);
       auto offset = r.remote_offset;

@@ -1,4 +1,4 @@
-// The threads in which connecting waits for networks: who waits for whom.
+// Tests the threads that connect and wait for networks: who waits for whom.
 #include <millrace/core/future.hpp>
 #include <millrace/tests/support/kept_log.hpp>
 #include <millrace/transport/verbs/setup_pool.hpp>
@@ -22,7 +22,7 @@ namespace {
 struct fixture {
   explicit fixture(std::uint32_t threads_max)
     : owned(setup_pool::start(threads_max).value()), pool(*owned) {}
-  // Whatever is held must go before the pool can end.
+  // Threads that are held must go on before the pool can end.
   ~fixture() {
     for (auto& gate : gates)
       gate.set(0);

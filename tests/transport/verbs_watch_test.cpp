@@ -1,4 +1,4 @@
-// Sleeping on descriptors of which some break.
+// Tests a thread that sleeps on descriptors of which some break.
 #include <millrace/net/socket/unique_fd.hpp>
 #include <millrace/transport/verbs/descriptor_watch.hpp>
 

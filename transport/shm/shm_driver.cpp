@@ -156,12 +156,8 @@ public:
     auto link = links_.find(c);
     if (!link)
       return;
-    wire_reader reader{body};
-    message_kind kind{};
-    reader(kind);
-    auto bad = take(link, kind, reader, std::move(fds));
-    if (bad.ok() && !reader.ok())
-      bad = {errc::protocol_error, reader.fault()};
+    auto bad = take_message<message_kind>(
+      body, [&](auto kind, auto& reader) { return take(link, kind, reader, std::move(fds)); });
     if (!bad.ok())
       c.close(bad.within("a shm message"));
   }

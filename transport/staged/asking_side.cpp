@@ -1,4 +1,4 @@
-// Asks for a chunk, lets the fabric move the piece, then releases the chunk or has it committed.
+// Asks for a chunk, lets the fabric move its content, then releases the chunk or has it committed.
 #include <millrace/transport/driver_message.hpp>
 #include <millrace/transport/staged/asking_side.hpp>
 
@@ -64,7 +64,7 @@ std::optional<stage> asking_side::next_request() {
   m.region = t->what.remote.region;
   m.key = t->what.remote.key;
   m.dir = static_cast<std::uint8_t>(t->what.dir);
-  m.extent = t->cut.extent();
+  m.region_end = t->cut.region_end();
   m.ranges = std::move(c.what.ranges);
   chunks_.emplace(m.number, std::move(c));
   if (!t->cut.at_end())
@@ -202,7 +202,7 @@ void asking_side::end(std::uint64_t number, const status& outcome) {
   pump();
 }
 
-// The last piece to end completes the transfer.
+// The last chunk to end completes the transfer.
 void asking_side::settle(std::uint64_t number, const status& outcome) {
   running_ptr over;
   {

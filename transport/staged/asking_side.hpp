@@ -1,5 +1,5 @@
-// Transfers with one peer's device memory. Pieces of them pass through chunks of host memory that
-// the peer lends.
+// Transfers with one peer's device memory. They pass through chunks of host memory that the peer
+// lends.
 // Made by the staged driver for each peer.
 #pragma once
 
@@ -37,7 +37,7 @@ public:
   bool ready() const;
   [[nodiscard]] status on_hello(const hello& m);
 
-  /// Starts a transfer. Transfers take turns, piece by piece.
+  /// Starts a transfer. Transfers take turns, chunk by chunk.
   /// Errors:  `busy` while too many transfers run.
   void start(transfer t, completion<transfer_report> done);
   void on_staged(const staged& m);
@@ -61,7 +61,7 @@ private:
     transfer what;
     completion<transfer_report> done;
     cutter cut;
-    std::vector<std::vector<std::uint64_t>> digests; // one list per piece
+    std::vector<std::vector<std::uint64_t>> digests; // one list per chunk
     transfer_report report;
     std::size_t under_way = 0;
     status failure;
@@ -71,8 +71,8 @@ private:
   enum class phase { asked, moving, committing };
   struct lent_chunk {
     running_ptr of;
-    std::size_t index = 0; // of the piece
-    piece what;
+    std::size_t index = 0; // among the chunks of the transfer
+    chunk_content what;
     phase now = phase::asked;
     time_point since;
   };
@@ -95,7 +95,7 @@ private:
   std::optional<hello> bounds_;
   bool closed_ = false;
   std::uint64_t next_ = 1;
-  std::deque<running_ptr> turns_; // transfers with pieces left
+  std::deque<running_ptr> turns_; // transfers with bytes left
   std::map<std::uint64_t, lent_chunk> chunks_;
 };
 

@@ -14,13 +14,13 @@ cutter::cutter(const transfer& what, std::uint64_t chunk_bytes)
   constexpr auto most = std::numeric_limits<std::uint64_t>::max();
   for (auto& op : what.ops) {
     auto room = most - op.remote_offset;
-    extent_ = op.length > room ? most : std::max(extent_, op.remote_offset + op.length);
+    region_end_ = op.length > room ? most : std::max(region_end_, op.remote_offset + op.length);
   }
   skip_finished_ops();
 }
 
-piece cutter::next() {
-  piece out;
+chunk_content cutter::next() {
+  chunk_content out;
   ++given_;
   while (op_ < what_->ops.size() && out.ops.size() < ranges_max) {
     auto& op = what_->ops[op_];

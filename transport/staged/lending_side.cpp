@@ -10,7 +10,7 @@ namespace millrace::transport::staged {
 namespace {
 
 status check_ranges(const stage& m, std::uint64_t region_bytes) {
-  std::vector<copy_op> ops{{.remote_offset = m.extent}};
+  std::vector<copy_op> ops{{.remote_offset = m.region_end}};
   for (auto& r : m.ranges)
     ops.push_back({.remote_offset = r.offset, .length = r.length});
   return check_ops(ops, region_bytes);

@@ -39,8 +39,8 @@ struct stage {
   std::uint64_t number = 0;
   std::uint64_t region = 0;
   region_key key;
-  std::uint8_t dir = 0;     // a `direction`, seen from the sender
-  std::uint64_t extent = 0; // where the whole transfer ends in the region
+  std::uint8_t dir = 0;         // a `direction`, seen from the sender
+  std::uint64_t region_end = 0; // where the whole transfer ends in the region
   std::vector<segment> ranges;
 };
 
@@ -82,7 +82,7 @@ typename Inspector::result_type inspect(Inspector& f, hello& x) {
 }
 template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, stage& x) {
-  return f(x.number, x.region, x.key, x.dir, x.extent, x.ranges);
+  return f(x.number, x.region, x.key, x.dir, x.region_end, x.ranges);
 }
 template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, staged& x) {

@@ -20,9 +20,9 @@ job::job(transfer t, completion<transfer_report> done) : t_(std::move(t)), done_
   for (auto& op : t_.ops) {
     bytes_ += op.length;
     auto room = std::numeric_limits<std::uint64_t>::max() - op.remote_offset;
-    extent_ = std::max(extent_, op.remote_offset + std::min(op.length, room));
+    region_end_ = std::max(region_end_, op.remote_offset + std::min(op.length, room));
     if (op.length > room)
-      extent_ = std::numeric_limits<std::uint64_t>::max();
+      region_end_ = std::numeric_limits<std::uint64_t>::max();
     digests += digest_count(covered(op));
   }
   if (t_.digests)

@@ -41,7 +41,7 @@ public:
   const transfer& what() const noexcept { return t_; }
   std::uint64_t bytes() const noexcept { return bytes_; }
   /// Returns where the last op ends in the region; the largest number if an op's end overflows.
-  std::uint64_t extent() const noexcept { return extent_; }
+  std::uint64_t region_end() const noexcept { return region_end_; }
   std::vector<std::uint64_t>& digests() noexcept { return digests_; }
   /// Returns true if the lines that are filled must be written back.
   bool writes_back() const noexcept { return writes_back_; }
@@ -66,7 +66,7 @@ private:
 
   transfer t_;
   std::uint64_t bytes_ = 0;
-  std::uint64_t extent_ = 0;
+  std::uint64_t region_end_ = 0;
   bool writes_back_ = false;
   std::vector<std::uint64_t> digests_; // chunks write to disjoint parts
 

@@ -1,7 +1,7 @@
 // The messages between two tcp drivers, sent over their channel.
 #pragma once
 
-#include <millrace/transport/tcp/admission.hpp>
+#include <millrace/transport/tcp/stream_proof.hpp>
 
 #include <cstdint>
 #include <string>
@@ -16,7 +16,7 @@ constexpr std::string_view driver_of(message_kind) noexcept { return "tcp"; }
 
 /// Says how to reach the sender, and its bounds.
 struct announce {
-  group_id group{};                   // for admissions of streams towards the sender
+  group_id group{};                   // for the proofs of streams towards the sender
   std::vector<std::string> addresses; // numeric; an unspecified one stands for that of the channel
   bool by_channel_address = false;    // streams may come to the channel's own address
   std::uint32_t streams = 0;

@@ -57,22 +57,20 @@ void peer_link::start() {
 }
 
 status peer_link::on_message(std::span<const std::byte> body) {
-  wire_reader reader{body};
-  message_kind kind{};
-  reader(kind);
-  status bad;
-  if (kind == message_kind::announce) {
-    announce theirs;
-    if (reader(theirs))
-      bad = on_announce(std::move(theirs));
-  } else if (lost gone_there; kind == message_kind::lost) {
-    if (reader(gone_there))
-      on_lost(gone_there.serial);
-  } else if (gone confirmed; kind == message_kind::gone) {
-    if (reader(confirmed))
-      on_gone(confirmed.serial);
-  }
-  return bad.ok() && !reader.ok() ? status{errc::protocol_error, reader.fault()} : bad;
+  return take_message<message_kind>(body, [this](message_kind kind, wire_reader& reader) -> status {
+    if (kind == message_kind::announce) {
+      announce theirs;
+      return reader(theirs) ? on_announce(std::move(theirs)) : status{};
+    }
+    if (lost gone_there; kind == message_kind::lost) {
+      if (reader(gone_there))
+        on_lost(gone_there.serial);
+    } else if (gone confirmed; kind == message_kind::gone) {
+      if (reader(confirmed))
+        on_gone(confirmed.serial);
+    }
+    return {};
+  });
 }
 
 status peer_link::on_announce(announce theirs) {
@@ -93,7 +91,7 @@ status peer_link::on_announce(announce theirs) {
     // streams, if it can.
     we_open_ = !towards.empty() && (peer().connected_by_us || !they_can);
     open_them = we_open_;
-    key_ = admission_key(*channel_, theirs.group);
+    key_ = proof_key(*channel_, theirs.group);
     towards_ = towards;
     theirs_ = std::move(theirs);
     slots_.resize(slots);
@@ -129,7 +127,7 @@ std::vector<net::socket_address> peer_link::addresses_of(const announce& theirs)
 }
 
 void peer_link::open(std::size_t slot) {
-  admission as;
+  stream_claim as;
   std::vector<net::socket_address> towards;
   net::channel_key key{};
   {
@@ -187,7 +185,7 @@ void peer_link::open_later(std::size_t slot, bool after_failure) {
 
 expected_group peer_link::expectation() {
   expected_group out;
-  out.key = admission_key(*channel_, ours_.group);
+  out.key = proof_key(*channel_, ours_.group);
   out.take = [weak = weak_from_this()](std::shared_ptr<admitted_socket> s) {
     auto self = weak.lock();
     return self ? self->accept(*s) : status{errc::peer_lost, "its channel is closed"};

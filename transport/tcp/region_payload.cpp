@@ -135,13 +135,13 @@ result<std::unique_ptr<payload>> open_region(const unit_header& asked, unit_targ
   auto outside = [&](std::uint64_t offset, std::uint64_t length) {
     return offset > memory->size_bytes() || length > memory->size_bytes() - offset;
   };
-  auto bad = outside(asked.extent, 0);
+  auto bad = outside(asked.region_end, 0);
   for (auto& r : target.ranges)
     bad |= outside(r.offset, r.length);
   if (bad)
     return fail(
       errc::permission_denied, "a range, up to byte {}, lies outside the region of {} bytes",
-      asked.extent, memory->size_bytes());
+      asked.region_end, memory->size_bytes());
   return std::make_unique<region_payload>(
     std::move(*memory), std::move(target.ranges), reads ? flow::out : flow::in);
 }

@@ -152,7 +152,7 @@ bool stream::issue(std::unique_ptr<chunk>& c) {
   item.header.kind = writes ? unit_kind::write : unit_kind::read;
   item.header.ranges = static_cast<std::uint16_t>(c->slices.size());
   item.header.length = c->bytes;
-  item.header.extent = c->of->extent();
+  item.header.region_end = c->of->region_end();
   item.head.resize(header_bytes + item.header.body_bytes());
   auto* at = item.head.data() + header_bytes;
   encode_target(t.remote.region, t.remote.key, at);

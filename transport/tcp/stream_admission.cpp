@@ -1,4 +1,4 @@
-// The accepting side of an admission: first message, challenge, proof.
+// The accepting side of a stream proof: first message, challenge, proof.
 #include <millrace/core/log.hpp>
 #include <millrace/net/channel/refusal_log.hpp>
 #include <millrace/transport/tcp/stream_admission.hpp>
@@ -12,18 +12,18 @@
 namespace millrace::transport::tcp {
 
 /// A socket that has not proved itself.
-struct stream_admission::unproven_stream {
+struct stream_admission::newcomer {
   net::unique_fd fd;
   std::string source;
   net::newcomers::number number = 0;
   std::uint64_t timer = 0;
   bool challenged = false;
-  admission_message first{};
-  admission_proof proof{};
+  claim_message first{};
+  stream_proof proof{};
   std::size_t got = 0; // bytes of `first`, then of `proof`
-  admission as;
+  stream_claim as;
   expected_group group;
-  admission_challenge challenge{};
+  stream_challenge challenge{};
 };
 
 result<net::socket_address> stream_admission::listen(const std::string& address) {
@@ -58,8 +58,8 @@ void stream_admission::close() {
     self->find_ = nullptr;
     for (auto& a : std::exchange(self->acceptors_, {}))
       a->close();
-    while (!self->unproven_.empty())
-      self->remove(self->unproven_.begin()->first);
+    while (!self->sockets_.empty())
+      self->remove(self->sockets_.begin()->first);
   });
 }
 
@@ -67,7 +67,7 @@ void stream_admission::receive(net::unique_fd fd, const net::socket_address& fro
   if (!find_)
     return;
   prepare_socket(fd.get(), options_);
-  auto s = std::make_shared<unproven_stream>();
+  auto s = std::make_shared<newcomer>();
   s->fd = std::move(fd);
   s->source = net::source_of(from);
   auto number = newcomers_.add(s->source, [this, n = std::weak_ptr{s}](const status& why) {
@@ -88,14 +88,14 @@ void stream_admission::receive(net::unique_fd fd, const net::socket_address& fro
     if (auto self = weak.lock())
       self->refuse(number, {errc::deadline_exceeded, "a stream did not prove itself in time"});
   });
-  unproven_.emplace(number, std::move(s));
+  sockets_.emplace(number, std::move(s));
 }
 
 // Reads no byte beyond the message that is due, since later bytes belong to the stream.
 void stream_admission::on_bytes(std::uint64_t number) {
   while (true) {
-    auto found = unproven_.find(number);
-    if (found == unproven_.end())
+    auto found = sockets_.find(number);
+    if (found == sockets_.end())
       return;
     auto s = found->second;
     auto room = s->challenged ? std::span<std::byte>{s->proof} : std::span<std::byte>{s->first};
@@ -137,12 +137,12 @@ bool stream_admission::is_retired(const group_id& group) {
   return std::any_of(retired_.begin(), retired_.end(), [&](auto& r) { return r.group == group; });
 }
 
-status stream_admission::on_message(unproven_stream& s) {
-  return s.challenged ? on_proof(s) : on_admission(s);
+status stream_admission::on_message(newcomer& s) {
+  return s.challenged ? on_proof(s) : on_claim(s);
 }
 
-status stream_admission::on_admission(unproven_stream& s) {
-  auto as = decode_admission(s.first);
+status stream_admission::on_claim(newcomer& s) {
+  auto as = decode_claim(s.first);
   if (!as)
     return as.error();
   auto group = find_(as->group);
@@ -160,7 +160,7 @@ status stream_admission::on_admission(unproven_stream& s) {
   return {};
 }
 
-status stream_admission::on_proof(unproven_stream& s) {
+status stream_admission::on_proof(newcomer& s) {
   if (!equal(prove_connector(s.group.key, s.first, s.challenge), s.proof))
     return {errc::permission_denied, "a stream whose proof does not fit its challenge"};
   auto ours = prove_acceptor(s.group.key, s.first, s.challenge);
@@ -173,7 +173,7 @@ status stream_admission::on_proof(unproven_stream& s) {
   out->fd = std::move(s.fd);
   out->as = s.as;
   out->key = stream_key(s.group.key, s.first, s.challenge);
-  auto keep = unproven_.extract(s.number).mapped();
+  auto keep = sockets_.extract(s.number).mapped();
   newcomers_.remove(s.number);
   // A member that comes too early, or whose channel has closed, is no stranger.
   auto bad = keep->group.take(std::move(out));
@@ -183,8 +183,8 @@ status stream_admission::on_proof(unproven_stream& s) {
 }
 
 void stream_admission::refuse(std::uint64_t number, const status& why) {
-  auto found = unproven_.find(number);
-  if (found == unproven_.end())
+  auto found = sockets_.find(number);
+  if (found == sockets_.end())
     return;
   // The other side has ended the stream.
   if (why.code() != errc::peer_lost)
@@ -193,11 +193,11 @@ void stream_admission::refuse(std::uint64_t number, const status& why) {
 }
 
 void stream_admission::remove(std::uint64_t number) {
-  auto found = unproven_.find(number);
+  auto found = sockets_.find(number);
   loop_->cancel_timer(found->second->timer);
   loop_->unwatch(found->second->fd.get());
   newcomers_.remove(number);
-  unproven_.erase(found);
+  sockets_.erase(found);
 }
 
 } // namespace millrace::transport::tcp

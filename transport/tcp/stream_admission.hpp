@@ -56,15 +56,15 @@ public:
   void close();
 
 private:
-  struct unproven_stream;
+  struct newcomer;
   struct retired_group {
     group_id group{};
     time_point until;
   };
   void on_bytes(std::uint64_t number);
-  status on_message(unproven_stream& s);
-  status on_admission(unproven_stream& s);
-  status on_proof(unproven_stream& s);
+  status on_message(newcomer& s);
+  status on_claim(newcomer& s);
+  status on_proof(newcomer& s);
   bool is_retired(const group_id& group);
   void refuse(std::uint64_t number, const status& why);
   void remove(std::uint64_t number);
@@ -74,7 +74,7 @@ private:
   std::function<std::optional<expected_group>(const group_id&)> find_; // null once closed
   std::vector<std::shared_ptr<net::acceptor>> acceptors_;
   net::newcomers newcomers_;
-  std::map<net::newcomers::number, std::shared_ptr<unproven_stream>> unproven_;
+  std::map<net::newcomers::number, std::shared_ptr<newcomer>> sockets_;
   std::deque<retired_group> retired_; // the oldest first
 };
 

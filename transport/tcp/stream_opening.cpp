@@ -1,4 +1,4 @@
-// The connecting side of an admission: connect, first message, challenge, and both proofs.
+// The connecting side of a stream proof: connect, first message, challenge, and both proofs.
 #include <millrace/transport/tcp/stream_opening.hpp>
 
 #include <netinet/in.h>
@@ -23,7 +23,7 @@ class opening : public std::enable_shared_from_this<opening> {
 public:
   opening(
     std::shared_ptr<net::io_loop> loop, const tcp_options& options,
-    std::vector<net::socket_address> addresses, const net::channel_key& key, const admission& as,
+    std::vector<net::socket_address> addresses, const net::channel_key& key, const stream_claim& as,
     completion<std::shared_ptr<admitted_socket>> done)
     : loop_(std::move(loop)), options_(options), addresses_(std::move(addresses)), key_(key),
       as_(as), done_(std::move(done)) {}
@@ -116,7 +116,7 @@ private:
       return failed(refusal(error_number));
     connected_ = true;
     random_bytes(as_.nonce.data(), as_.nonce.size());
-    first_ = encode_admission(as_);
+    first_ = encode_claim(as_);
     arm(options_.admission_timeout_ms, "did not admit a stream");
     if (!send(first_))
       return;
@@ -157,7 +157,7 @@ private:
   const tcp_options options_;
   const std::vector<net::socket_address> addresses_;
   const net::channel_key key_;
-  admission as_;
+  stream_claim as_;
   completion<std::shared_ptr<admitted_socket>> done_;
   std::size_t next_ = 0;
   status why_{errc::unavailable, "the peer told no address for streams"};
@@ -166,8 +166,8 @@ private:
   bool connected_ = false;
   bool challenged_ = false;
   std::uint64_t timer_ = 0;
-  admission_message first_{};
-  admission_challenge challenge_{};
+  claim_message first_{};
+  stream_challenge challenge_{};
   std::array<std::byte, 32> in_{};
   std::size_t got_ = 0;
 };
@@ -192,7 +192,7 @@ void prepare_socket(int fd, const tcp_options& options) {
 
 void open_stream(
   const std::shared_ptr<net::io_loop>& loop, const tcp_options& options,
-  std::vector<net::socket_address> addresses, const net::channel_key& key, const admission& as,
+  std::vector<net::socket_address> addresses, const net::channel_key& key, const stream_claim& as,
   completion<std::shared_ptr<admitted_socket>> done) {
   std::make_shared<opening>(loop, options, std::move(addresses), key, as, std::move(done))
     ->try_next();

@@ -5,7 +5,7 @@
 #include <millrace/net/loop/io_loop.hpp>
 #include <millrace/net/socket/socket_address.hpp>
 #include <millrace/net/socket/unique_fd.hpp>
-#include <millrace/transport/tcp/admission.hpp>
+#include <millrace/transport/tcp/stream_proof.hpp>
 #include <millrace/transport/tcp/tcp_options.hpp>
 
 #include <memory>
@@ -16,7 +16,7 @@ namespace millrace::transport::tcp {
 /// A socket whose two sides have proved which group it belongs to.
 struct admitted_socket {
   net::unique_fd fd;
-  admission as;
+  stream_claim as;
   net::channel_key key{}; // for this stream alone
 };
 
@@ -28,7 +28,7 @@ void prepare_socket(int fd, const tcp_options& options);
 /// Errors:  `unavailable` naming the address, `deadline_exceeded`, `permission_denied`.
 void open_stream(
   const std::shared_ptr<net::io_loop>& loop, const tcp_options& options,
-  std::vector<net::socket_address> addresses, const net::channel_key& key, const admission& as,
+  std::vector<net::socket_address> addresses, const net::channel_key& key, const stream_claim& as,
   completion<std::shared_ptr<admitted_socket>> done);
 
 } // namespace millrace::transport::tcp

@@ -19,7 +19,7 @@ void encode_header(const unit_header& h, std::byte* out) {
   w.number(h.words_bytes);
   w.number(h.request);
   w.number(h.length);
-  w.number(h.extent);
+  w.number(h.region_end);
   MILLRACE_ASSERT(w.at() == out + header_bytes);
 }
 
@@ -32,13 +32,13 @@ result<unit_header> decode_header(std::span<const std::byte, header_bytes> bytes
   h.words_bytes = r.number<std::uint32_t>();
   h.request = r.number<std::uint64_t>();
   h.length = r.number<std::uint64_t>();
-  h.extent = r.number<std::uint64_t>();
+  h.region_end = r.number<std::uint64_t>();
   auto asks = h.kind == unit_kind::read || h.kind == unit_kind::write;
   if (!asks && h.kind != unit_kind::data && h.kind != unit_kind::outcome)
     return fail(errc::protocol_error, "a stream's unit of no known kind");
   if (h.ranges > ranges_max || h.words_bytes > words_bytes_max)
     return fail(errc::protocol_error, "a stream's unit with more ranges or words than it may have");
-  if (!asks && (h.ranges > 0 || h.extent > 0))
+  if (!asks && (h.ranges > 0 || h.region_end > 0))
     return fail(errc::protocol_error, "an answer with the fields of a request");
   if (h.kind == unit_kind::outcome ? h.length > 0 : h.code > 0 || h.words_bytes > 0)
     return fail(errc::protocol_error, "a stream's unit with the fields of another");

@@ -36,7 +36,7 @@ struct unit_header {
   std::uint32_t words_bytes = 0; // of an outcome
   std::uint64_t request = 0;     // the submitter's number
   std::uint64_t length = 0;      // bytes of memory requested, or that follow
-  std::uint64_t extent = 0;      // of a request: where the whole transfer ends in the region
+  std::uint64_t region_end = 0;  // of a request: where the whole transfer ends in the region
 
   std::size_t body_bytes() const noexcept;
   /// Returns true if bytes of memory and a trailer follow the body.

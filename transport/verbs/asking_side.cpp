@@ -8,9 +8,9 @@ namespace millrace::transport::verbs {
 
 asking_side::asking_side(
   std::shared_ptr<net::channel> c, const link_parts& parts, const rail_set& rails)
-  : channel_(std::move(c)), parts_(parts), rails_(rails), pieces_max_(parts.options.sge_max) {
+  : channel_(std::move(c)), parts_(parts), rails_(rails), runs_max_(parts.options.sge_max) {
   for (auto& d : parts_.sources.devices)
-    pieces_max_ = std::min<std::size_t>(pieces_max_, d->sge_max());
+    runs_max_ = std::min<std::size_t>(runs_max_, d->sge_max());
 }
 
 void asking_side::start(std::shared_ptr<running_transfer> t) {

@@ -76,7 +76,7 @@ private:
   const link_parts& parts_;
   const rail_set& rails_;
   std::weak_ptr<void> link_;
-  std::size_t pieces_max_; // the bound of one request
+  std::size_t runs_max_; // the bound of one request
   bool closed_ = false;
   bool dirty_ = false;
   bool keys_went_ = false; // some transfers may have to ask for keys again

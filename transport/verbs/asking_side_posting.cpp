@@ -78,7 +78,7 @@ bool asking_side::post_next(rail& r, const transfer_ptr& t, const key_set::pair_
     next = std::move(t->again.front());
     t->again.pop_front();
   } else {
-    request_limits limits{pieces_max_, r.message_bytes_max()};
+    request_limits limits{runs_max_, r.message_bytes_max()};
     next = t->cutter.cut(limits, t->keys->range_ends);
   }
   auto& ends = t->keys->range_ends;

@@ -104,8 +104,7 @@ result<std::shared_ptr<cm_hub>> cm_hub::open(std::shared_ptr<net::io_loop> loop)
   auto* events = rdma_create_event_channel();
   if (!events)
     return fail(
-      errc::unavailable,
-      std::string{"the kernel has no rdma_cm (module rdma_ucm): "} + std::strerror(errno));
+      errc::unavailable, "the kernel has no rdma_cm (module rdma_ucm): {}", std::strerror(errno));
   fcntl(events->fd, F_SETFL, fcntl(events->fd, F_GETFL) | O_NONBLOCK);
   std::shared_ptr<cm_hub> hub{new cm_hub{std::move(loop), events}};
   hub->loop_->post([hub] {

@@ -61,7 +61,7 @@ result<std::shared_ptr<completion_thread>> completion_thread::start(
       t->sources_.clear();
     }};
   } catch (const std::system_error& e) {
-    return fail(errc::no_space, std::string{"starting the completion thread: "} + e.what());
+    return fail(errc::no_space, "starting the completion thread: {}", e.what());
   }
   return t;
 }

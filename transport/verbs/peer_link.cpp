@@ -58,13 +58,8 @@ status peer_link::deliver(wire_reader& reader, std::uint64_t size_bytes, F f) {
 }
 
 status peer_link::take(std::span<const std::byte> body) {
-  wire_reader reader{body};
-  message_kind kind{};
-  reader(kind);
-  auto bad = take(kind, reader, body.size());
-  if (bad.ok() && !reader.ok())
-    bad = {errc::protocol_error, reader.fault()};
-  return bad;
+  return take_message<message_kind>(
+    body, [&](auto kind, auto& reader) { return take(kind, reader, body.size()); });
 }
 
 status peer_link::take(message_kind kind, wire_reader& reader, std::uint64_t size_bytes) {

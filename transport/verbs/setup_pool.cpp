@@ -23,7 +23,7 @@ status setup_pool::add_thread() {
   try {
     threads_.emplace_back([this] { run(); });
   } catch (const std::system_error& e) {
-    return {errc::no_space, std::string{"starting a thread that connects RDMA: "} + e.what()};
+    return {errc::no_space, "starting a thread that connects RDMA: {}", e.what()};
   }
   ++idle_;
   return {};

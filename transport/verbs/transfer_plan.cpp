@@ -9,36 +9,36 @@
 
 namespace millrace::transport::verbs {
 
-std::vector<local_piece> arrange(std::vector<local_piece> pieces) {
+std::vector<local_run> arrange(std::vector<local_run> runs) {
   auto before = [](auto& a, auto& b) { return a.remote_offset < b.remote_offset; };
-  if (!std::is_sorted(pieces.begin(), pieces.end(), before))
-    std::stable_sort(pieces.begin(), pieces.end(), before);
+  if (!std::is_sorted(runs.begin(), runs.end(), before))
+    std::stable_sort(runs.begin(), runs.end(), before);
   std::size_t kept = 0;
-  for (auto& p : pieces) {
+  for (auto& p : runs) {
     if (p.length == 0)
       continue;
-    auto* last = kept > 0 ? &pieces[kept - 1] : nullptr;
+    auto* last = kept > 0 ? &runs[kept - 1] : nullptr;
     if (
       last && last->memory == p.memory && last->data + last->length == p.data &&
       last->remote_offset + last->length == p.remote_offset)
       last->length += p.length;
     else
-      pieces[kept++] = p;
+      runs[kept++] = p;
   }
-  pieces.resize(kept);
-  return pieces;
+  runs.resize(kept);
+  return runs;
 }
 
 request request_cutter::cut(
   const request_limits& limits, std::span<const std::uint64_t> range_ends) {
   MILLRACE_ASSERT(!at_end());
   request out;
-  out.remote_offset = pieces_[next_].remote_offset + done_;
+  out.remote_offset = runs_[next_].remote_offset + done_;
   auto end = std::upper_bound(range_ends.begin(), range_ends.end(), out.remote_offset);
   MILLRACE_ASSERT(end != range_ends.end());
   auto room = std::min(limits.bytes_max, *end - out.remote_offset);
-  while (!at_end() && out.local.size() < limits.pieces_max && room > 0) {
-    auto& p = pieces_[next_];
+  while (!at_end() && out.local.size() < limits.runs_max && room > 0) {
+    auto& p = runs_[next_];
     if (p.remote_offset + done_ != out.remote_offset + out.length)
       break;
     auto length = std::min(room, p.length - done_);

@@ -13,49 +13,49 @@
 
 namespace millrace::transport::verbs {
 
-/// Part of an op: local bytes in one registration.
-struct local_piece {
+/// Local bytes that follow each other in one registration, and where they lie in the region.
+struct local_run {
   std::uint64_t remote_offset = 0;
   std::byte* data = nullptr;
   std::uint64_t length = 0;
   std::uint32_t memory = 0; // index of the transfer's registration
 };
 
-/// One READ or WRITE: a run of remote bytes inside one range, and its local pieces.
+/// One READ or WRITE: a run of remote bytes inside one range, and its local runs.
 struct request {
   std::uint64_t remote_offset = 0;
   std::uint64_t length = 0;
-  std::vector<local_piece> local;
+  std::vector<local_run> local;
   std::uint32_t attempts = 0;
 };
 
-/// The local keys of a transfer's registrations, in the order in which its pieces number them.
+/// The local keys of a transfer's registrations, in the order in which its runs number them.
 using local_keys = std::vector<std::uint32_t>;
 
 struct request_limits {
-  std::size_t pieces_max = 1;
+  std::size_t runs_max = 1;
   std::uint64_t bytes_max = 1;
 };
 
-/// Sorts pieces by their remote offset, and joins those that touch on both sides.
-std::vector<local_piece> arrange(std::vector<local_piece> pieces);
+/// Sorts runs by their remote offset, and joins those that touch on both sides.
+std::vector<local_run> arrange(std::vector<local_run> runs);
 
-/// Cuts arranged pieces into requests, one at a time.
+/// Cuts arranged runs into requests, one at a time.
 class request_cutter {
 public:
   request_cutter() = default;
-  explicit request_cutter(std::vector<local_piece> pieces) : pieces_(std::move(pieces)) {}
+  explicit request_cutter(std::vector<local_run> runs) : runs_(std::move(runs)) {}
 
-  bool at_end() const noexcept { return next_ == pieces_.size(); }
-  /// Returns the next request: as many pieces as are contiguous remotely, within the limits, and
+  bool at_end() const noexcept { return next_ == runs_.size(); }
+  /// Returns the next request: as many runs as are contiguous remotely, within the limits, and
   /// within the range that has the first byte. `range_ends` must ascend, and its last end must lie
-  /// at or beyond every piece. Must not be called at the end.
+  /// at or beyond every run. Must not be called at the end.
   request cut(const request_limits& limits, std::span<const std::uint64_t> range_ends);
 
 private:
-  std::vector<local_piece> pieces_;
+  std::vector<local_run> runs_;
   std::size_t next_ = 0;
-  std::uint64_t done_ = 0; // in pieces_[next_]
+  std::uint64_t done_ = 0; // in runs_[next_]
 };
 
 /// Two connected rails, as places in the lists of the two sides.

@@ -265,8 +265,8 @@ private:
   status locate(running_transfer& t, std::vector<std::shared_ptr<arena>>& missing) const {
     t.memories.clear();
     t.total_bytes = 0;
-    std::vector<local_piece> pieces;
-    pieces.reserve(t.what.ops.size());
+    std::vector<local_run> runs;
+    runs.reserve(t.what.ops.size());
     std::shared_ptr<arena> last;
     for (auto& op : t.what.ops) {
       auto* data = op.local - op.lead;
@@ -287,11 +287,11 @@ private:
           missing.push_back(last);
         continue;
       }
-      pieces.push_back({op.remote_offset, op.local, op.length, memory_index(t, *registered)});
+      runs.push_back({op.remote_offset, op.local, op.length, memory_index(t, *registered)});
       t.total_bytes += op.length;
     }
     if (missing.empty())
-      plan(t, std::move(pieces));
+      plan(t, std::move(runs));
     return {};
   }
 
@@ -303,8 +303,8 @@ private:
     return static_cast<std::uint32_t>(found - t.memories.begin());
   }
 
-  void plan(running_transfer& t, std::vector<local_piece> pieces) const {
-    t.cutter = request_cutter{arrange(std::move(pieces))};
+  void plan(running_transfer& t, std::vector<local_run> runs) const {
+    t.cutter = request_cutter{arrange(std::move(runs))};
     t.keys_of_device.assign(parts_.sources.devices.size(), {});
     for (auto& m : t.memories) {
       t.node_mask |= m->node_mask();

@@ -19,8 +19,8 @@ namespace {
 // A client's file may be older than those of the nodes, and they know of each other.
 constexpr std::size_t nodes_asked_max = 4;
 
-// Picks the provider whose answer has the step, of several one that has it complete, of these the
-// one that was saved to last, of these the one at which the name is placed.
+// Picks a provider whose answer has the step. It prefers one that has the step complete, then the
+// one that was saved to last, then the one at which the name is placed.
 result<std::size_t> pick_keeper(
   client_core& core, const std::string& model, std::optional<std::uint64_t> step,
   const keepers& all, const std::vector<result<checkpoint_summary>>& answers) {

@@ -11,7 +11,7 @@
 #include <unordered_set>
 #include <vector>
 
-namespace millrace {
+namespace millrace::runtime {
 
 /// Maps layer ids to descriptions. The size is bounded; a full cache is cleared and filled again.
 /// Threads: any.
@@ -67,4 +67,4 @@ private:
   std::unordered_set<layer_id> told_;
 };
 
-} // namespace millrace
+} // namespace millrace::runtime

@@ -8,7 +8,7 @@
 #include <set>
 #include <string>
 
-namespace millrace {
+namespace millrace::runtime {
 
 namespace {
 
@@ -83,4 +83,4 @@ std::vector<std::size_t> checkpoint_providers(
   return out;
 }
 
-} // namespace millrace
+} // namespace millrace::runtime

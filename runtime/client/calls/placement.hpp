@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-namespace millrace {
+namespace millrace::runtime {
 
 /// Picks the provider of a model among those of a group, by weighted rendezvous hashing.
 ///
@@ -34,4 +34,4 @@ result<std::size_t> place_checkpoints(
 std::vector<std::size_t> checkpoint_providers(
   std::string_view group, const std::vector<actors::provider_entry>& providers);
 
-} // namespace millrace
+} // namespace millrace::runtime

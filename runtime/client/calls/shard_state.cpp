@@ -224,8 +224,8 @@ void shard_state::withdraw() {
   give_up_waiting();
 }
 
-// Saves that wait to be registered and are over wait no more. The others get a new registration if
-// the memory was withdrawn, see `on_enrolled`.
+// Ends the wait of saves that are over but still wait to be registered. The others get a new
+// registration if the memory was withdrawn, see `on_enrolled`.
 void shard_state::give_up_waiting() {
   std::vector<waiting> given_up;
   status why{errc::cancelled, "the save is over"};

@@ -327,8 +327,8 @@ future<listed<model_summary>> list_models(
     if (code != errc::ok && code != errc::unsupported && code != errc::unavailable)
       return static_cast<void>(done.set(fail(found.error())));
     auto places = found.value_or(model_places{});
-    // Those that do not answer are asked once more: the listing names them with the reason. Their
-    // nodes say which of them are no more.
+    // Providers that did not answer are asked once more: the listing names them with the reason.
+    // Their nodes tell which of them no longer exist.
     auto& all = core->where().providers;
     auto more = members_to_ask(*core, places);
     for (std::size_t i = 0; i < all.size(); ++i)

@@ -177,7 +177,7 @@ private:
     return true;
   }
 
-  // The library frees what extends a log by a change, which has a log of its own.
+  // The library frees the extension of a log by a change that has a log of its own.
   std::uint64_t next_of(std::uint64_t log) const { return word(log + offsetof(log_header, next)); }
 
   status read_redo(std::uint64_t at, std::uint64_t capacity_max) {

@@ -1,5 +1,5 @@
-// What a process did to the files below one directory, as the recorder writes it down and
-// crash images are made from it.
+// The events on the files below one directory. The recorder writes them down, and crash images are
+// made from them.
 // Used by recorder.cpp, which is preloaded into children of crash tests, and by history.cpp.
 #pragma once
 

@@ -18,8 +18,8 @@ namespace millrace::testing::disk {
 ///
 /// *Problem*: a killed process leaves everything to the page cache, so a test by `kill -9` passes
 /// without a single `fsync`. Here a file keeps what was written before its last `fsync`, and a
-/// directory the names of before its own. Of what came later a power cut keeps any sectors of 512
-/// bytes, and of each directory's changes those up to some one.
+/// directory keeps the names that it had at its last `fsync`. Of later writes a power cut keeps any
+/// sectors of 512 bytes. Of a directory's later changes it keeps the first ones, up to any of them.
 class history {
 public:
   /// The environment in which a program writes `log` of what it does below `root`.

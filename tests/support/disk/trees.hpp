@@ -1,4 +1,4 @@
-// Whether two directories hold the same files. Used by crash tests.
+// Tells whether two directories hold the same files. Used by crash tests.
 #pragma once
 
 #include <millrace/tests/support/file_contents.hpp>

@@ -1,8 +1,8 @@
-// Encodes the messages of an admission, and makes proofs by keyed BLAKE2b.
+// Encodes a stream's claim, and proves it by keyed BLAKE2b.
 #include <millrace/core/assert.hpp>
 #include <millrace/core/ids.hpp>
 #include <millrace/transport/bytes.hpp>
-#include <millrace/transport/tcp/admission.hpp>
+#include <millrace/transport/tcp/stream_proof.hpp>
 
 #include <sodium.h>
 
@@ -14,8 +14,8 @@ constexpr std::array<std::uint8_t, 4> magic{'M', 'R', 'S', 'T'};
 constexpr std::uint16_t version = 1;
 
 std::array<std::byte, 32> mac(
-  const net::channel_key& key, std::string_view role, const admission_message& first,
-  const admission_challenge& challenge) {
+  const net::channel_key& key, std::string_view role, const claim_message& first,
+  const stream_challenge& challenge) {
   crypto_generichash_state state;
   std::array<std::byte, 32> out{};
   auto begun = crypto_generichash_init(
@@ -33,8 +33,8 @@ std::array<std::byte, 32> mac(
 
 } // namespace
 
-admission_message encode_admission(const admission& a) {
-  admission_message out{};
+claim_message encode_claim(const stream_claim& a) {
+  claim_message out{};
   byte_writer w{out.data()};
   w.raw(magic.data(), magic.size());
   w.number(version);
@@ -46,7 +46,7 @@ admission_message encode_admission(const admission& a) {
   return out;
 }
 
-result<admission> decode_admission(std::span<const std::byte, 64> bytes) {
+result<stream_claim> decode_claim(std::span<const std::byte, 64> bytes) {
   byte_reader r{bytes.data()};
   std::array<std::uint8_t, 4> begin{};
   r.raw(begin.data(), begin.size());
@@ -56,7 +56,7 @@ result<admission> decode_admission(std::span<const std::byte, 64> bytes) {
     return fail(
       errc::unsupported_version, "a stream of version {} where this process speaks {}", theirs,
       version);
-  admission a;
+  stream_claim a;
   a.slot = r.number<std::uint16_t>();
   a.serial = r.number<std::uint64_t>();
   r.raw(a.group.data(), a.group.size());
@@ -64,29 +64,26 @@ result<admission> decode_admission(std::span<const std::byte, 64> bytes) {
   return a;
 }
 
-net::channel_key admission_key(const net::channel& c, const group_id& group) {
+net::channel_key proof_key(const net::channel& c, const group_id& group) {
   return c.derive_key("millrace tcp stream " + to_hex(group.data(), group.size()));
 }
 
-admission_proof prove_connector(
-  const net::channel_key& key, const admission_message& first,
-  const admission_challenge& challenge) {
+stream_proof prove_connector(
+  const net::channel_key& key, const claim_message& first, const stream_challenge& challenge) {
   return mac(key, "connector", first, challenge);
 }
 
-admission_proof prove_acceptor(
-  const net::channel_key& key, const admission_message& first,
-  const admission_challenge& challenge) {
+stream_proof prove_acceptor(
+  const net::channel_key& key, const claim_message& first, const stream_challenge& challenge) {
   return mac(key, "acceptor", first, challenge);
 }
 
 net::channel_key stream_key(
-  const net::channel_key& key, const admission_message& first,
-  const admission_challenge& challenge) {
+  const net::channel_key& key, const claim_message& first, const stream_challenge& challenge) {
   return mac(key, "stream", first, challenge);
 }
 
-bool equal(const admission_proof& a, const admission_proof& b) noexcept {
+bool equal(const stream_proof& a, const stream_proof& b) noexcept {
   return sodium_memcmp(a.data(), b.data(), a.size()) == 0;
 }
 

@@ -13,12 +13,11 @@ namespace millrace::net::tls {
 
 /// It sends its first byte, then completes the TLS handshake, then the channel's handshake.
 /// Its callbacks on the loop keep it alive; the admission does not.
-class unproven_connection : public std::enable_shared_from_this<unproven_connection> {
+class newcomer : public std::enable_shared_from_this<newcomer> {
 public:
-  unproven_connection(
-    std::shared_ptr<network_admission> a, unique_fd fd, const socket_address& from);
-  unproven_connection(const unproven_connection&) = delete;
-  ~unproven_connection() { admission_->unproven.remove(number_); }
+  newcomer(std::shared_ptr<network_admission> a, unique_fd fd, const socket_address& from);
+  newcomer(const newcomer&) = delete;
+  ~newcomer() { admission_->newcomers.remove(number_); }
 
   void start();
 

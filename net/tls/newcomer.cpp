@@ -2,7 +2,7 @@
 // deadline.
 #include <millrace/net/channel/refusal_log.hpp>
 #include <millrace/net/channel/stream_acceptor.hpp>
-#include <millrace/net/tls/unproven_connection.hpp>
+#include <millrace/net/tls/newcomer.hpp>
 
 #include <sys/epoll.h>
 #include <sys/socket.h>
@@ -17,12 +17,11 @@ constexpr std::byte tls_first_byte{0x16}; // a handshake record
 
 } // namespace
 
-unproven_connection::unproven_connection(
-  std::shared_ptr<network_admission> a, unique_fd fd, const socket_address& from)
+newcomer::newcomer(std::shared_ptr<network_admission> a, unique_fd fd, const socket_address& from)
   : source_(source_of(from)), admission_(std::move(a)), fd_(std::move(fd)), from_(from) {}
 
-void unproven_connection::start() {
-  number_ = admission_->unproven.add(source_, [weak = weak_from_this()](const status& why) {
+void newcomer::start() {
+  number_ = admission_->newcomers.add(source_, [weak = weak_from_this()](const status& why) {
     if (auto c = weak.lock())
       c->refuse(why);
   });
@@ -38,7 +37,7 @@ void unproven_connection::start() {
     refuse(watched);
 }
 
-void unproven_connection::on_first_byte() {
+void newcomer::on_first_byte() {
   auto keep = shared_from_this();
   std::byte byte{};
   auto n = ::recv(fd_.get(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
@@ -59,7 +58,7 @@ void unproven_connection::on_first_byte() {
   admission_->where.streams->receive(std::move(fd), from_);
 }
 
-void unproven_connection::begin_tls() {
+void newcomer::begin_tls() {
   admission_->loop->unwatch(fd_.get());
   auto made = stream::make(admission_->options.tls, handshake_side::acceptor, std::move(fd_));
   if (!made)
@@ -76,7 +75,7 @@ void unproven_connection::begin_tls() {
   shaking->start();
 }
 
-void unproven_connection::begin_channel(std::unique_ptr<stream> s) {
+void newcomer::begin_channel(std::unique_ptr<stream> s) {
   connection_seed seed;
   seed.side = handshake_side::acceptor;
   seed.stream = std::move(s);
@@ -113,14 +112,14 @@ void unproven_connection::begin_channel(std::unique_ptr<stream> s) {
   c->start();
 }
 
-void unproven_connection::refuse(const status& why) {
+void newcomer::refuse(const status& why) {
   if (over_)
     return;
   admission_->refused(source_, why);
   end(why);
 }
 
-void unproven_connection::end(const status& why) {
+void newcomer::end(const status& why) {
   auto keep = shared_from_this();
   leave();
   if (fd_)
@@ -132,10 +131,10 @@ void unproven_connection::end(const status& why) {
     c->close(why, 0);
 }
 
-void unproven_connection::leave() {
+void newcomer::leave() {
   over_ = true;
   admission_->loop->cancel_timer(timer_);
-  admission_->unproven.remove(number_);
+  admission_->newcomers.remove(number_);
 }
 
 } // namespace millrace::net::tls
