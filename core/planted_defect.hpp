@@ -15,6 +15,9 @@ enum class defect : std::uint8_t {
   slot_reused_while_read,   // a checkpoint's slot is filled while it is being restored
   frames_reordered,         // a channel accepts frames that overtook others
   published_before_durable, // a pool publishes bytes that it has not written back
+  segment_not_synced,       // models in segment files are published before their bytes are durable
+  index_not_synced,         // changes of an index are reported before they are durable
+  output_not_synced,        // files of flushed steps get their names before their bytes are durable
 };
 
 #if defined(MILLRACE_KILL_POINTS)

@@ -1,6 +1,7 @@
 // Creates, syncs and renames a file, and syncs its directory, so that it appears whole. Locks tell
 // what is being written from what was left.
 #include <millrace/core/kill_point.hpp>
+#include <millrace/core/planted_defect.hpp>
 #include <millrace/storage/archive/output_file.hpp>
 
 #include <fcntl.h>
@@ -134,7 +135,7 @@ status output_file::publish() {
   auto file = io::open_file(path(), O_RDONLY);
   if (!file)
     return file.error();
-  if (::fsync(file->get()) != 0)
+  if (!is_planted(defect::output_not_synced) && ::fsync(file->get()) != 0)
     return status_from_errno(errno, "syncing what becomes " + target_);
   MILLRACE_KILL_POINT("archive.synced");
   if (!replace_) {

@@ -329,9 +329,13 @@ result<flush_manifest> model_directory::gather(
 status model_directory::move_latest(
   const std::vector<std::pair<flush_manifest, step_place>>& whole) {
   auto& newest = whole.back();
+  // A process that was killed may have renamed the manifest or `latest`, and not come to sync the
+  // directory.
+  if (auto bad = io::sync_directory(path_ + "/" + newest.second.name); !bad.ok())
+    return bad;
   auto now = latest();
   if (now && *now == newest.second.name)
-    return {};
+    return io::sync_directory(path_);
   if (!now && now.error().code() != errc::not_found)
     return now.error();
   MILLRACE_KILL_POINT("flush.before_latest");

@@ -1,10 +1,12 @@
-// The queue of steps to copy, one at a time, and the thread that copies. Called by the checkpoint
+// The queue of steps to copy, and the jobs that copy them one at a time. Called by the checkpoint
 // manager.
+#include <millrace/core/clock.hpp>
 #include <millrace/core/gathering.hpp>
 #include <millrace/core/log.hpp>
 #include <millrace/storage/await.hpp>
 #include <millrace/storage/flush/step_flusher.hpp>
 #include <millrace/storage/flush/version_flusher.hpp>
+#include <millrace/storage/io/io_pool.hpp>
 
 #include <condition_variable>
 #include <deque>
@@ -87,24 +89,6 @@ public:
       open_and_wait(model, step);
   }
 
-  void run() {
-    std::unique_lock guard{mutex_};
-    for (;;) {
-      changed_.wait(guard, [this] { return !turns_.empty() || (closing_ && models_.empty()); });
-      if (turns_.empty() || stopping_)
-        break;
-      auto next = std::move(turns_.front());
-      turns_.pop_front();
-      guard.unlock();
-      auto outcome = try_copy(next);
-      end_turn(next.model, next.step, outcome);
-      next = {};
-      guard.lock();
-    }
-    ended_ = true;
-    changed_.notify_all();
-  }
-
   flush_counters counters() const {
     std::lock_guard guard{mutex_};
     auto now = counters_;
@@ -112,22 +96,28 @@ public:
     return now;
   }
 
-  /// Returns true when the thread has ended, within the deadline or soon after.
-  bool close(std::chrono::milliseconds deadline, bool& drained) {
+  status close(std::chrono::milliseconds deadline) {
     std::unique_lock guard{mutex_};
-    closing_ = true;
-    changed_.notify_all();
-    drained = changed_.wait_for(guard, deadline, [this] { return ended_; });
-    if (drained)
-      return true;
+    if (std::exchange(closing_, true))
+      return {};
+    auto idle = [this] { return models_.empty() && copying_ == 0; };
+    auto drained = wait_until(changed_, guard, steady_clock::now() + deadline, idle);
     stopping_ = true;
     auto dropped = std::exchange(turns_, {});
     models_.clear();
-    changed_.notify_all();
-    return changed_.wait_for(guard, stop_wait, [this] { return ended_; });
+    auto ended = wait_until(changed_, guard, steady_clock::now() + stop_wait, idle);
+    guard.unlock();
+    if (ended)
+      thread_.stop();
+    else
+      thread_.abandon();
+    if (drained)
+      return {};
+    return {
+      errc::deadline_exceeded,
+      ended ? "steps were left to copy at the end"
+            : "a copy to " + directory_ + " does not end; its thread was detached"};
   }
-
-  const std::string& directory() const noexcept { return directory_; }
 
 private:
   struct turn {
@@ -160,11 +150,30 @@ private:
       });
   }
 
+  // Each turn has a job.
   void wait_in_line(turn one) {
     std::lock_guard guard{mutex_};
     if (stopping_)
       return;
     turns_.push_back(std::move(one));
+    thread_.post([self = shared_from_this()](auto&) { self->copy_next(); });
+  }
+
+  void copy_next() {
+    turn next;
+    {
+      std::lock_guard guard{mutex_};
+      if (turns_.empty()) // it was stopped
+        return;
+      next = std::move(turns_.front());
+      turns_.pop_front();
+      ++copying_;
+    }
+    auto outcome = try_copy(next);
+    end_turn(next.model, next.step, outcome);
+    next = {};
+    std::lock_guard guard{mutex_};
+    --copying_;
     changed_.notify_all();
   }
 
@@ -242,13 +251,13 @@ private:
   std::map<std::string, std::optional<std::uint64_t>> models_;
   std::deque<turn> turns_;
   flush_counters counters_;
+  std::uint32_t copying_ = 0; // jobs; 0 or 1
   bool closing_ = false;
-  bool ended_ = false;
   std::atomic<bool> stopping_ = false;
+  io::io_pool thread_{1, "the flusher"};
 };
 
-step_flusher::step_flusher(std::shared_ptr<worker> w)
-  : worker_(std::move(w)), thread_([w = worker_] { w->run(); }) {}
+step_flusher::step_flusher(std::shared_ptr<worker> w) : worker_(std::move(w)) {}
 
 step_flusher::~step_flusher() { static_cast<void>(close(0)); }
 
@@ -269,18 +278,7 @@ void step_flusher::saved(const std::string& model, std::uint64_t step) {
 flush_counters step_flusher::counters() const { return worker_->counters(); }
 
 status step_flusher::close(std::uint32_t deadline_ms) {
-  if (!thread_.joinable())
-    return {};
-  bool drained = false;
-  if (worker_->close(std::chrono::milliseconds{deadline_ms}, drained)) {
-    thread_.join();
-    return drained ? status{}
-                   : status{errc::deadline_exceeded, "steps were left to copy at the end"};
-  }
-  thread_.detach();
-  return {
-    errc::deadline_exceeded, "a copy to {} does not end; its thread was detached",
-    worker_->directory()};
+  return worker_->close(std::chrono::milliseconds{deadline_ms});
 }
 
 } // namespace millrace::storage::flush

@@ -7,7 +7,6 @@
 #include <millrace/storage/flush/version_flusher.hpp>
 
 #include <memory>
-#include <thread>
 
 namespace millrace::storage::flush {
 
@@ -54,7 +53,6 @@ private:
   explicit step_flusher(std::shared_ptr<worker> w);
 
   std::shared_ptr<worker> worker_;
-  std::thread thread_;
 };
 
 } // namespace millrace::storage::flush

@@ -6,6 +6,7 @@
 namespace millrace::storage::io {
 
 io_pool::io_pool(std::uint32_t threads, std::string owner) : owner_(std::move(owner)) {
+  queue_->idle = threads;
   for (std::uint32_t i = 0; i < threads && !simulated(); ++i)
     threads_.emplace_back([jobs = queue_] { run(jobs); });
 }
@@ -17,11 +18,7 @@ void io_pool::post(job work) {
       queue_->jobs.push_back(std::move(work));
       queue_->changed.notify_one();
       if (simulated())
-        simulated()->run_later([jobs = queue_] {
-          std::unique_lock held{jobs->mutex};
-          if (!jobs->jobs.empty())
-            run_one(*jobs, held);
-        });
+        simulated()->run_later([jobs = queue_] { run_simulated(jobs); });
       return;
     }
   }
@@ -56,6 +53,22 @@ void io_pool::run(const std::shared_ptr<queue>& jobs) {
   }
 }
 
+// While a job waits, other things happen, and its thread is not there for other jobs.
+void io_pool::run_simulated(const std::shared_ptr<queue>& jobs) {
+  std::unique_lock held{jobs->mutex};
+  if (jobs->jobs.empty())
+    return;
+  if (jobs->idle == 0) {
+    ++jobs->late;
+    return;
+  }
+  --jobs->idle;
+  run_one(*jobs, held);
+  ++jobs->idle;
+  for (; jobs->late > 0; --jobs->late)
+    simulated()->run_later([jobs] { run_simulated(jobs); });
+}
+
 void io_pool::run_one(queue& jobs, std::unique_lock<std::mutex>& guard) {
   {
     auto work = std::move(jobs.jobs.front());
@@ -67,12 +80,23 @@ void io_pool::run_one(queue& jobs, std::unique_lock<std::mutex>& guard) {
   guard.lock();
 }
 
-void io_pool::stop() {
+void io_pool::refuse() {
   {
     std::lock_guard guard{queue_->mutex};
     queue_->stopping = true;
   }
   queue_->changed.notify_all();
+}
+
+void io_pool::abandon() {
+  refuse();
+  for (auto& thread : threads_)
+    thread.detach();
+  threads_.clear();
+}
+
+void io_pool::stop() {
+  refuse();
   for (auto& thread : threads_)
     join_or_detach(thread);
   // Called by a job of the only thread, or there is none. The jobs behind it are run here.

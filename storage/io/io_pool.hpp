@@ -35,16 +35,25 @@ public:
   /// ends by itself.
   void stop();
 
+  /// As `stop`, but does not wait for jobs that run: their threads end by themselves.
+  void abandon();
+
 private:
+  void refuse();
+
   // Shared with the threads, which outlive the pool when one of them drops it.
   struct queue {
     std::mutex mutex;
     std::condition_variable changed;
     std::deque<job> jobs;
     bool stopping = false;
+    // On a simulated machine: threads that run no job, and jobs that found none.
+    std::uint32_t idle = 0;
+    std::uint32_t late = 0;
   };
 
   static void run(const std::shared_ptr<queue>& jobs);
+  static void run_simulated(const std::shared_ptr<queue>& jobs);
   static void run_one(queue& jobs, std::unique_lock<std::mutex>& guard);
 
   std::shared_ptr<queue> queue_ = std::make_shared<queue>();

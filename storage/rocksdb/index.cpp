@@ -1,9 +1,12 @@
 // The index, the only file that calls RocksDB's database. Called by the bucket, its committer and
 // readers.
 #include <millrace/core/log.hpp>
+#include <millrace/core/planted_defect.hpp>
+#include <millrace/core/simulated_machine.hpp>
 #include <millrace/storage/io/file_io.hpp>
 #include <millrace/storage/rocksdb/index.hpp>
 #include <millrace/storage/rocksdb/index_files.hpp>
+#include <millrace/storage/rocksdb/index_jobs.hpp>
 #include <millrace/storage/rocksdb/index_log.hpp>
 #include <millrace/storage/rocksdb/log_check.hpp>
 
@@ -74,12 +77,25 @@ db::Options index_options(const std::string& path) {
   return options;
 }
 
+// On a simulated machine files are small, so that few changes make RocksDB flush and compact them.
+void make_small(db::Options& options) {
+  options.write_buffer_size = 64u << 10;
+  options.allow_fallocate = false;
+  options.max_file_opening_threads = 1;
+}
+
 class rocksdb_index final : public index {
 public:
   rocksdb_index(std::string path, std::shared_ptr<index_reserve> reserve)
     : path_(std::move(path)), reserve_(std::move(reserve)) {
-    if (reserve_)
-      env_ = make_index_env(reserve_);
+    if (!reserve_)
+      return;
+    env_ = make_index_env(reserve_);
+    if (!simulated())
+      return;
+    auto own = std::make_unique<index_jobs>(std::move(env_));
+    jobs_ = own.get();
+    env_ = std::move(own);
   }
 
   status open(bool create) {
@@ -88,6 +104,8 @@ public:
     auto options = index_options(path_);
     options.create_if_missing = create;
     options.env = env_.get();
+    if (jobs_)
+      make_small(options);
     options.listeners.push_back(listener_);
     listener_->stopped = false;
     db::DB* opened = nullptr;
@@ -95,6 +113,7 @@ public:
     db_.reset(opened);
     if (!s.ok())
       return to_status(s, "opening the index " + path_);
+    run_jobs();
     written_ = db_->GetLatestSequenceNumber();
     // Logs that were removed must not come back beside later changes.
     return io::sync_directory(path_);
@@ -133,11 +152,12 @@ public:
       if (auto bad = open_again(); !bad.ok())
         return bad;
     db::WriteOptions synced;
-    synced.sync = true;
+    synced.sync = !is_planted(defect::index_not_synced);
     std::shared_lock guard{opening_};
     auto s = db_->Write(synced, &writes);
     if (s.ok())
       written_ = db_->GetLatestSequenceNumber();
+    run_jobs();
     return to_status(s, "writing to " + path_);
   }
 
@@ -156,7 +176,11 @@ public:
     std::shared_lock guard{opening_};
     if (listener_->stopped || !db_)
       return lost();
-    return to_status(db_->Flush(db::FlushOptions{}), "flushing " + path_);
+    db::FlushOptions how;
+    how.wait = jobs_ == nullptr;
+    auto s = db_->Flush(how);
+    run_jobs();
+    return to_status(s, "flushing " + path_);
   }
 
   std::uint64_t last_change() const override {
@@ -165,6 +189,12 @@ public:
   }
 
 private:
+  // With threads RocksDB runs its jobs itself.
+  void run_jobs() {
+    if (jobs_)
+      jobs_->run();
+  }
+
   status lost() const {
     return {errc::io_error, "the index {} could not be opened again after a failed write", path_};
   }
@@ -200,6 +230,7 @@ private:
   std::string path_;
   std::shared_ptr<index_reserve> reserve_;
   std::unique_ptr<db::Env> env_; // outlives the database
+  index_jobs* jobs_ = nullptr;   // not null: `env_`, on a simulated machine
   std::shared_ptr<stop_listener> listener_ = std::make_shared<stop_listener>();
   std::uint64_t written_ = 0;         // the newest change; the writer's thread only
   mutable std::shared_mutex opening_; // exclusive while the database is replaced

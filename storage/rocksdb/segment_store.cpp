@@ -1,6 +1,7 @@
 // Making, filling and reusing segment files. Called by reservations, readers and the committer.
 #include <millrace/core/assert.hpp>
 #include <millrace/core/kill_point.hpp>
+#include <millrace/core/planted_defect.hpp>
 #include <millrace/storage/io/io_buffer.hpp>
 #include <millrace/storage/io/packing.hpp>
 #include <millrace/storage/rocksdb/segment_store.hpp>
@@ -78,7 +79,10 @@ status segment_store::open_existing() {
     if (size > 0)
       free_.release({number, 0, size});
   }
-  return why ? status_from_errno(why.value(), "listing " + options_.path) : status{};
+  if (why)
+    return status_from_errno(why.value(), "listing " + options_.path);
+  // A process that was killed may have made one, and not come to sync its name.
+  return options_.reserve ? sync_directory(options_.path) : status{};
 }
 
 result<space_lease> segment_store::claim(const std::vector<extent>& extents) {
@@ -240,7 +244,7 @@ std::byte* segment_store::buffer_for(const file_run& run) const noexcept {
 
 status segment_store::sync(std::uint32_t file) {
   auto& s = find(file);
-  if (::fdatasync(s.file.get()) != 0)
+  if (!is_planted(defect::segment_not_synced) && ::fdatasync(s.file.get()) != 0)
     return status_from_errno(errno, "syncing " + s.path);
   return {};
 }

@@ -1,5 +1,6 @@
 // Jobs of 1 to 8 ranks that save in lockstep, while ranks and their node die and are cut off: when
 // every rank has seen `durable` for a step, that step or a later one is restored.
+#include <millrace/storage/flush/flushed_step.hpp>
 #include <millrace/tests/sim/cluster.hpp>
 #include <millrace/tests/sim/planted.hpp>
 
@@ -234,22 +235,97 @@ private:
   bool stopping_ = false;
 };
 
+/// What a node has flushed: it was reported, so it stays.
+class flushed_steps {
+public:
+  flushed_steps(cluster& c, std::string rests) : c_(c), rests_(std::move(rests)) {}
+
+  /// Looks at the newest step. The node may not have reported it yet.
+  void look() {
+    seen_at_ns_ = newest_at_ns();
+    counted_ = counters().steps;
+  }
+  /// Steps are copied one at a time: after another one, or the last, what was seen is reported.
+  void ask() {
+    auto now = counters();
+    if (now.waiting == 0 || now.steps > counted_)
+      reported_at_ns_ = std::max(reported_at_ns_, seen_at_ns_);
+  }
+  /// `latest` names a whole step, with its bytes.
+  void check() const {
+    auto opened = storage::flush::open_flushed(c_.flush_directory(rests_), model);
+    if (!opened)
+      return demand(
+        opened.error().code() == errc::not_found && reported_at_ns_ == 0,
+        "what was flushed is there: " + opened.error().to_string());
+    demand(opened->manifest().saved_at_ns >= reported_at_ns_, "`latest` is what was reported");
+    auto verified = opened->verify();
+    demand(verified.ok(), "what was flushed is whole: " + verified.to_string());
+    for (auto& shard : opened->manifest().shards)
+      check(*opened, shard.rank);
+  }
+  /// Everything was copied.
+  void check_all(std::uint64_t durable) const {
+    auto now = counters();
+    demand(now.waiting == 0, "flushing ends");
+    check();
+    if (now.steps == 0) // the job is kept by another node
+      return;
+    auto opened = storage::flush::open_flushed(c_.flush_directory(rests_), model);
+    demand(opened->manifest().step >= durable, "the last step is flushed");
+  }
+
+private:
+  storage::flush::flush_counters counters() const {
+    return c_.status_of(rests_).providers.at(0).checkpoints.flushed;
+  }
+  std::uint64_t newest_at_ns() const {
+    auto opened = storage::flush::open_flushed(c_.flush_directory(rests_), model);
+    return opened ? opened->manifest().saved_at_ns : 0;
+  }
+  static void check(const storage::flush::flushed_step& step, std::uint32_t rank) {
+    auto shard = step.open_shard(rank).value();
+    auto expected = step.manifest().step * 100 + rank;
+    auto& tensors = shard->tensors().tensors;
+    for (std::uint32_t i = 0; i < tensors.size(); ++i) {
+      std::vector<std::uint64_t> copy(tensors[i].shape.at(0));
+      auto read = shard->read(i, 0, std::as_writable_bytes(std::span{copy}));
+      demand(read.ok(), "what was flushed can be read: " + read.to_string());
+      demand(
+        std::ranges::count(copy, expected) == std::ssize(copy),
+        fmt::format("rank {} was flushed with the bytes of its step", rank));
+    }
+  }
+
+  cluster& c_;
+  const std::string rests_;
+  std::uint64_t seen_at_ns_ = 0, counted_ = 0;
+  std::uint64_t reported_at_ns_ = 0;
+};
+
 class run {
 public:
-  explicit run(std::uint64_t seed) : c_(seed, all_in_pools()) {
+  explicit run(std::uint64_t seed) : c_(seed, all_in_pools(seed)) {
     c_.net->latency_max = nanoseconds{c_.random.between(20'000, 1'000'000)};
     all_.world_size = static_cast<std::uint32_t>(c_.random.between(1, 8));
     all_.lockstep = c_.random.percent(50);
     elements_ = c_.random.between(2, 4000);
-    for (auto& rests : buckets)
+    for (auto& rests : buckets) {
       start_node(rests);
+      if (c_.kind_of(rests) == "flushed pmem")
+        flushed_.emplace_back(c_, rests);
+    }
     start_job();
   }
 
   std::uint64_t operator()() {
     for (int round = 0; round < 6; ++round) {
+      for (auto& one : flushed_)
+        one.look();
       await_steps(c_.random.between(1, 4));
       c_.in.run_for(nanoseconds{c_.random.below(20'000'000)});
+      for (auto& one : flushed_)
+        one.ask();
       happen();
     }
     await_steps(1);
@@ -259,16 +335,28 @@ public:
   }
 
 private:
-  static std::map<std::string, std::string> all_in_pools() {
+  static std::map<std::string, std::string> all_in_pools(std::uint64_t seed) {
+    dice random{seed ^ 0xf1u};
     std::map<std::string, std::string> kinds;
     for (auto& rests : buckets)
-      kinds[rests] = "pmem";
+      kinds[rests] = random.percent(50) ? "flushed pmem" : "pmem";
     return kinds;
   }
 
   void start_node(const std::string& rests) {
     auto bad = c_.start(all_pools, rests);
     demand(bad.ok(), "node on-" + rests + " starts: " + bad.to_string());
+  }
+  // Often twice, the second time before much was saved.
+  void crash(const std::string& rests) {
+    c_.crash(rests);
+    if (c_.random.percent(30)) {
+      start_node(rests);
+      c_.in.run_for(nanoseconds{c_.random.below(20'000'000)});
+      c_.crash(rests);
+    }
+    for (auto& one : flushed_)
+      one.check();
   }
   void start_job() {
     all_.fences.assign(all_.world_size, 0);
@@ -289,7 +377,7 @@ private:
       end_job();
       return start_job();
     case 1:
-      c_.crash(rests);
+      crash(rests);
       c_.in.run_for(nanoseconds{c_.random.below(200'000'000)});
       return start_node(rests);
     case 2:
@@ -300,7 +388,7 @@ private:
       c_.in.run_for(nanoseconds{c_.random.below(20'000'000'000)});
       return c_.net->heal_all();
     default:
-      c_.crash(rests);
+      crash(rests);
       end_job();
       start_node(rests);
       start_job();
@@ -330,6 +418,8 @@ private:
     for (auto& one : ranks_)
       demand(one->done(), "a save ends by its deadline");
     c_.demand_settled();
+    for (auto& one : flushed_)
+      one.check_all(all_.least);
     end_job();
   }
 
@@ -337,6 +427,7 @@ private:
   board all_;
   std::uint64_t elements_ = 0;
   std::vector<std::unique_ptr<rank>> ranks_;
+  std::vector<flushed_steps> flushed_;
 };
 
 } // namespace
@@ -356,7 +447,7 @@ BOOST_DATA_TEST_CASE(
   a_planted_defect_of_checkpoints_is_found,
   boost::unit_test::data::make(
     {defect::awaited_step_overwritten, defect::slot_reused_while_read, defect::lost_withdrawal,
-     defect::frames_reordered, defect::published_before_durable}),
+     defect::frames_reordered, defect::published_before_durable, defect::output_not_synced}),
   planted) {
   find_planted(planted, [](std::uint64_t seed) { run{seed}(); });
 }

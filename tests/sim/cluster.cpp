@@ -23,6 +23,13 @@ std::string text_of(const provider_list& file) {
   return out;
 }
 
+void demand_no_staging(const actors::node_status& now) {
+  demand(
+    now.staging_used_bytes == 0,
+    fmt::format(
+      "node {} still holds {} bytes of staging memory", now.node, now.staging_used_bytes));
+}
+
 } // namespace
 
 std::vector<std::string> buckets_of_each_cluster(std::size_t least) {
@@ -71,6 +78,22 @@ std::string cluster::kind_of(const std::string& rests) const {
   return at == kinds_.end() ? "memory" : at->second;
 }
 
+bool cluster::has_files(const std::string& rests) const {
+  auto kind = kind_of(rests);
+  return kind == "rocksdb" || kind.starts_with("flushed");
+}
+
+std::string cluster::bucket_text(const std::string& rests) const {
+  if (has_pool(rests))
+    return "bucket: pmem, window: 1MiB, capacity: 32MiB, path: " + path_of(rests) +
+      (has_files(rests) ? ", flush_to: " + flush_directory(rests) : "");
+  if (has_files(rests))
+    return "bucket: rocksdb, window: 512KiB, capacity: 2MiB, inline_max: 4KiB, index_reserve: 0, "
+           "path: " +
+      disks_.path_of(rests) + "/models";
+  return "bucket: memory, capacity: 4MiB";
+}
+
 std::string cluster::text(const provider_list& file) const {
   std::string out =
     "staging: { size: 4MiB, lock: off, huge_pages: off }\n"
@@ -79,20 +102,19 @@ std::string cluster::text(const provider_list& file) const {
     "client: { connect_timeout: 3s, reconnect_backoff_max: 100ms }\n"
     "cluster:\n  nodes:\n";
   for (auto& p : file) {
-    auto kind = kind_of(p.rests);
-    auto path = path_of(p.rests);
     out += fmt::format(
       "    - name: on-{}\n      listen: 'unix:{}.sock'\n      providers: [{{ name: {}, group: {}, "
       "weight: {}, {} {} }}]\n",
-      p.rests, path, p.name, p.group, p.weight, p.id.empty() ? "" : "id: " + p.id + ",",
-      kind == "memory" ? "bucket: memory, capacity: 4MiB"
-                       : "bucket: pmem, window: 1MiB, capacity: 32MiB, path: " + path);
+      p.rests, path_of(p.rests), p.name, p.group, p.weight, p.id.empty() ? "" : "id: " + p.id + ",",
+      bucket_text(p.rests));
   }
   return out;
 }
 
 config::settings cluster::settings(const provider_list& file) const {
-  return parse_configuration(text(file), "cluster.yaml").value();
+  auto parsed = parse_configuration(text(file), "cluster.yaml");
+  demand(parsed.has_value(), parsed ? "" : parsed.error().to_string());
+  return *parsed;
 }
 
 status cluster::start(const provider_list& file, const std::string& rests) {
@@ -105,6 +127,8 @@ status cluster::start(const provider_list& file, const std::string& rests) {
     started ? "done" : started.error().to_string()));
   if (!started)
     return started.error();
+  if (!started->down().empty())
+    return started->down().begin()->second;
   n.in = &p;
   n.runs.emplace(std::move(*started));
   return {};
@@ -126,10 +150,9 @@ void cluster::demand_settled() {
     if (!one.runs)
       continue;
     auto now = status_of(rests);
-    demand(
-      now.staging_used_bytes == 0,
-      fmt::format(
-        "node {} still holds {} bytes of staging memory", now.node, now.staging_used_bytes));
+    // Memory to which a peer may still write stays taken until the peer is gone.
+    if (net->stalls_per_mille == 0)
+      demand_no_staging(now);
     demand(now.requests == 0, fmt::format("node {} still has {} requests", now.node, now.requests));
     for (auto& p : now.providers) {
       auto left =
@@ -142,10 +165,14 @@ void cluster::demand_settled() {
 void cluster::demand_rest() {
   in.run_for(60s);
   demand(transport::exposed_regions() == exposed_before_, "no memory stays exposed");
-  for (auto& [rests, one] : nodes_)
-    if (one.runs)
-      for (auto& p : status_of(rests).providers)
-        demand(p.checkpoints.registered == 0, "no shard stays registered");
+  for (auto& [rests, one] : nodes_) {
+    if (!one.runs)
+      continue;
+    auto now = status_of(rests);
+    demand_no_staging(now);
+    for (auto& p : now.providers)
+      demand(p.checkpoints.registered == 0, "no shard stays registered");
+  }
   auto frames = net->frames();
   auto events = in.events();
   in.run_for(60s);
@@ -167,27 +194,47 @@ void cluster::stop(const std::string& rests) {
   in.bury(*n.in);
 }
 
+void cluster::die(const std::string& rests, bool power_cut) {
+  auto& n = nodes_[rests];
+  in.say(fmt::format("node on-{} {}", rests, power_cut ? "loses power" : "dies"));
+  auto path = path_of(rests);
+  if (has_pool(rests))
+    fs::copy(path, path + ".image");
+  if (has_pool(rests) && power_cut)
+    media_.cut_power(path, path + ".image", random);
+  if (has_files(rests))
+    n.left = disks_.left_in(rests, power_cut, random);
+  in.kill(*n.in);
+}
+
+void cluster::die_while_it_writes(const std::string& rests, bool power_cut) {
+  auto& n = nodes_[rests];
+  auto writes_left = static_cast<int>(random.between(1, 60));
+  disks_.watch([&](const std::string& directory) {
+    if (directory == rests && --writes_left == 0)
+      die(rests, power_cut);
+  });
+  for (auto until = in.now() + 50ms; n.in->alive() && in.now() < until;)
+    in.run_for(1ms);
+  disks_.watch(nullptr);
+}
+
 // The dead process ends in order afterwards, which nothing may see.
 void cluster::crash(const std::string& rests) {
   auto& n = nodes_[rests];
   if (!n.runs)
     return;
   auto power_cut = random.percent(50);
-  in.say(fmt::format("node on-{} {}", rests, power_cut ? "loses power" : "dies"));
-  auto path = path_of(rests);
-  auto image = path + ".image";
-  auto on_disk = kind_of(rests) != "memory";
-  if (on_disk)
-    fs::copy(path, image, fs::copy_options::recursive);
-  if (on_disk && power_cut)
-    media_.cut_power(path, image, random);
-  in.kill(*n.in);
+  if (has_files(rests) && random.percent(50))
+    die_while_it_writes(rests, power_cut);
+  if (n.in->alive())
+    die(rests, power_cut);
   in.as(*n.in, [&] { n.runs.reset(); });
   in.bury(*n.in);
-  if (!on_disk)
-    return;
-  fs::remove_all(path);
-  fs::rename(image, path);
+  if (has_pool(rests))
+    fs::rename(path_of(rests) + ".image", path_of(rests));
+  if (has_files(rests))
+    disks_.put_back(rests, n.left);
 }
 
 } // namespace millrace::sim

@@ -3,6 +3,7 @@
 
 #include <millrace/runtime/node/node.hpp>
 #include <millrace/storage/pmem/medium/persist.hpp>
+#include <millrace/tests/sim/disks.hpp>
 #include <millrace/tests/sim/network.hpp>
 #include <millrace/tests/support/changing_cluster.hpp>
 #include <millrace/tests/support/descriptors.hpp>
@@ -23,6 +24,7 @@ using testing::provider_list;
 struct simulated_node {
   process* in = nullptr;
   std::optional<node> runs;
+  directory_left left; // by the process that died
 };
 
 /// Returns the names of buckets, `least` of them or MILLRACE_SIM_NODES.
@@ -47,7 +49,8 @@ private:
 
 class cluster {
 public:
-  /// `kinds`: those of the buckets, by where they rest.
+  /// `kinds`: those of the buckets, by where they rest; "memory" if left out. The complete steps of
+  /// a "flushed pmem" are copied to `flush_directory`.
   cluster(std::uint64_t seed, std::map<std::string, std::string> kinds);
   ~cluster();
 
@@ -59,8 +62,9 @@ public:
   status start(const provider_list& file, const std::string& rests);
   /// Stops it in order.
   void stop(const std::string& rests);
-  /// Its process dies. What it had written to files stays, as after SIGKILL; or its machine loses
-  /// power, and of a pool stays what was written back.
+  /// Its process dies, often while it writes files, some time from now. What it had written stays,
+  /// as after SIGKILL; or its machine loses power. Then of a pool stays what was written back, and
+  /// of other files what was synced.
   void crash(const std::string& rests);
   bool runs(const std::string& rests) { return nodes_[rests].runs.has_value(); }
   /// Providers are done with every request, whatever a transfer or a peer did.
@@ -71,16 +75,26 @@ public:
   process& process_of(const std::string& rests) { return *nodes_[rests].in; }
 
   std::string kind_of(const std::string& rests) const;
+  std::string flush_directory(const std::string& rests) const {
+    return disks_.path_of(rests) + "/steps";
+  }
+  actors::node_status status_of(const std::string& rests);
 
   /// The settings of a client with this file.
   config::settings settings(const provider_list& file) const;
 
 private:
-  actors::node_status status_of(const std::string& rests);
+  std::string bucket_text(const std::string& rests) const;
   std::string text(const provider_list& file) const;
   std::string path_of(const std::string& rests) const { return disk_.path() + "/" + rests; }
 
+  bool has_pool(const std::string& rests) const { return kind_of(rests).ends_with("pmem"); }
+  bool has_files(const std::string& rests) const;
+  void die(const std::string& rests, bool power_cut);
+  void die_while_it_writes(const std::string& rests, bool power_cut);
+
   testing::scratch_directory disk_{"/dev/shm"};
+  simulated_disks disks_{disk_.path() + "/disks"};
   watched_media media_;
   std::map<std::string, std::string> kinds_;
   std::map<std::string, simulated_node> nodes_;

@@ -23,7 +23,10 @@ inline std::ostream& operator<<(std::ostream& out, defect one) {
     "awaited_step_overwritten",
     "slot_reused_while_read",
     "frames_reordered",
-    "published_before_durable"};
+    "published_before_durable",
+    "segment_not_synced",
+    "index_not_synced",
+    "output_not_synced"};
   return out << names.at(static_cast<std::size_t>(one));
 }
 

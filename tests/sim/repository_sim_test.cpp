@@ -268,7 +268,9 @@ private:
     std::map<std::string, std::string> kinds;
     // A provider in memory that gets another name is another one.
     for (auto& rests : buckets)
-      kinds[rests] = rests == "b" || random.percent(60) ? "pmem" : "memory";
+      kinds[rests] = rests != "b" && random.percent(40) ? "memory"
+        : random.percent(50)                            ? "pmem"
+                                                        : "rocksdb";
     return kinds;
   }
 
@@ -376,7 +378,7 @@ BOOST_DATA_TEST_CASE(
   a_planted_defect_of_models_is_found,
   data::make(
     {defect::lost_withdrawal, defect::deadline_not_armed, defect::older_version_kept,
-     defect::published_before_durable}),
+     defect::published_before_durable, defect::segment_not_synced, defect::index_not_synced}),
   planted) {
   find_planted(planted, [](std::uint64_t seed) { run{seed}(); });
 }

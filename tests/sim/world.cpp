@@ -219,10 +219,10 @@ void world::step(timeline& t, nanoseconds limit) {
 }
 
 bool world::run_until(const std::function<bool()>& done, nanoseconds deadline) {
-  auto& t = here();
-  work_off(t);
-  while (!done() && t.now < deadline)
-    step(t, deadline);
+  work_off(here());
+  // If the process dies meanwhile, its own time goes on.
+  while (!done() && here().now < deadline)
+    step(here(), deadline);
   return done();
 }
 

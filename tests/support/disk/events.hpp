@@ -1,9 +1,10 @@
 // The events on the files below one directory. The recorder writes them down, and crash images are
 // made from them.
-// Used by recorder.cpp, which is preloaded into children of crash tests, and by history.cpp.
+// Used by the recorder, by histories, and by disks of simulated machines.
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 namespace millrace::testing::disk {
 
@@ -40,5 +41,11 @@ constexpr bool has_data(event_kind kind) noexcept {
   return kind == event_kind::written || kind == event_kind::written_back ||
     kind == event_kind::said;
 }
+
+/// A record, read back. Paths are as they were recorded.
+struct event {
+  event_head head;
+  std::string path, other, data;
+};
 
 } // namespace millrace::testing::disk

@@ -2,13 +2,11 @@
 // may leave of it. Used by crash tests.
 #pragma once
 
-#include <millrace/tests/support/dice.hpp>
-#include <millrace/tests/support/disk/events.hpp>
+#include <millrace/tests/support/disk/state.hpp>
 
 #include <cstddef>
 #include <functional>
 #include <map>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -17,9 +15,7 @@ namespace millrace::testing::disk {
 /// The calls of a process on the files below a directory that was empty at first.
 ///
 /// *Problem*: a killed process leaves everything to the page cache, so a test by `kill -9` passes
-/// without a single `fsync`. Here a file keeps what was written before its last `fsync`, and a
-/// directory keeps the names that it had at its last `fsync`. Of later writes a power cut keeps any
-/// sectors of 512 bytes. Of a directory's later changes it keeps the first ones, up to any of them.
+/// without a single `fsync`. `state` says what is durable here.
 class history {
 public:
   /// The environment in which a program writes `log` of what it does below `root`.
@@ -49,45 +45,9 @@ public:
   void make_copy(std::size_t end, const std::string& to) const;
 
 private:
-  struct event {
-    event_head head;
-    std::string path, other; // below the root, without it
-    std::string data;
-  };
-
-  // One change of a file that is not durable yet.
-  struct change {
-    event_kind kind = event_kind::written;
-    std::uint64_t offset = 0;
-    std::string data;
-    std::set<std::uint64_t> overtaken; // sectors of it that are durable with later bytes
-  };
-  struct file {
-    std::string durable;
-    std::vector<change> pending;
-  };
-  // A change of names in the directory of `path`.
-  struct naming {
-    event_kind kind = event_kind::linked;
-    std::uint64_t id = 0;
-    std::string path, other;
-  };
-  using names = std::map<std::string, std::uint64_t>; // 0: a directory
-
-  struct disk {
-    std::map<std::uint64_t, file> files;
-    names durable;
-    std::vector<naming> pending;
-  };
-
-  disk replayed(std::size_t end) const;
-  void replay(const event& e, disk& d) const;
-  static void make_durable(file& f);
-  static void make_names_durable(const std::string& directory, disk& d);
-  static void apply(const change& c, std::string& content);
-  static void apply(const naming& n, names& all);
-  static void write_out(
-    const names& all, const std::map<std::uint64_t, std::string>& contents, const std::string& to);
+  /// What kind of event it is with the planted defect.
+  event_kind kind_of(const event& e) const;
+  state replayed(std::size_t end) const;
 
   std::vector<event> events_;
   std::map<std::uint64_t, std::vector<std::string>> names_of_;

@@ -1,9 +1,10 @@
-// A library that is loaded before the C library (LD_PRELOAD), and writes down every call that
-// changes files below MILLRACE_DISK_ROOT, or makes them durable, to MILLRACE_DISK_LOG. The root is
-// empty when the process starts.
+// Calls in place of the C library's. They note each one that changes files below a directory, or
+// makes them durable. As a library that is loaded before the C library (LD_PRELOAD), it writes what
+// happens below MILLRACE_DISK_ROOT to MILLRACE_DISK_LOG; the root is empty when the process starts.
+// A program that this is linked into calls `listen_to` instead.
 //
 // One lock is held around each call, so that the log has the order of the effects.
-#include <millrace/tests/support/disk/events.hpp>
+#include <millrace/tests/support/disk/recorder.hpp>
 
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -60,7 +61,14 @@ public:
     return std::unique_lock<std::recursive_mutex>{mutex_};
   }
 
-  bool on() const { return log_ >= 0; }
+  bool on() const { return log_ >= 0 || listener_; }
+  void listen(const std::string& root, event_listener listener) {
+    root_ = root;
+    listener_ = std::move(listener);
+    files_.clear();
+    ids_.clear();
+    mappings_.clear();
+  }
   bool covers(const std::string& path) const {
     return path == root_ || path.starts_with(root_ + "/");
   }
@@ -93,6 +101,10 @@ public:
       id,
       offset,
       size_bytes};
+    if (listener_)
+      return listener_(
+        {head, path, other,
+         has_data(kind) ? std::string{static_cast<const char*>(data), size_bytes} : std::string{}});
     put(&head, sizeof head);
     put(path.data(), path.size());
     put(other.data(), other.size());
@@ -206,6 +218,7 @@ private:
   std::recursive_mutex mutex_;
   std::string root_;
   int log_ = -1;
+  event_listener listener_;
   std::map<int, open_file> files_;
   std::map<std::pair<dev_t, ino_t>, std::uint64_t> ids_;
   std::map<char*, mapping> mappings_;
@@ -334,6 +347,12 @@ void* map_and_note(
 }
 
 } // namespace
+
+void millrace::testing::disk::listen_to(const std::string& root, event_listener listener) {
+  auto& r = recorder::get();
+  auto held = r.lock();
+  r.listen(root, std::move(listener));
+}
 
 // The C library declares some of these with exceptions that its own headers differ in.
 extern "C" {
