@@ -181,12 +181,12 @@ bool operation_context::give_up_stalled(time_point now) {
 }
 
 void operation_context::ask_for_window(
-  const party& who, std::uint64_t size_bytes, completion<memory_block> granted) {
+  const staging_claim& claim, std::uint64_t size_bytes, completion<memory_block> granted) {
   if (size_bytes == 0)
     return granted(memory_block{});
   if (!staging)
     return granted(fail(errc::internal, "provider {} has no staging memory", provider));
-  staging->ask(who, size_bytes, home<memory_block>(std::move(granted)));
+  staging->ask(claim, size_bytes, home<memory_block>(std::move(granted)));
 }
 
 } // namespace millrace::actors

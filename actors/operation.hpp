@@ -54,8 +54,9 @@ public:
   void watch_moves_with(std::function<void()> watch) { watch_ = std::move(watch); }
 
   /// Asks for staging memory for one window; none if it needs none. The answer comes at once unless
-  /// the party has its share.
-  void ask_for_window(const party& who, std::uint64_t size_bytes, completion<memory_block> granted);
+  /// the party or the provider has its share.
+  void ask_for_window(
+    const staging_claim& claim, std::uint64_t size_bytes, completion<memory_block> granted);
 
   const std::string provider;
   /// Expires when nothing of this actor's work is under way any more, in storage or elsewhere. Its

@@ -71,6 +71,7 @@ public:
         lane.give_up_all(why);
       give_up_all(why);
       answers_.give_up_all(why);
+      refuse_unread(*this, why);
       context_->forget_moves();
       context_->let_go();
     }

@@ -65,7 +65,7 @@ public:
     while (next_ < batches_.size() && in_flight_ < work_->context->bounds.windows_max && !over()) {
       ++in_flight_;
       blocks_.lender->ask(
-        work_->who, blocks_.block_bytes,
+        work_->claim, blocks_.block_bytes,
         work_->context->home<memory_block>(
           [self, index = next_++](auto block) { self->on_block(index, std::move(block)); }));
     }

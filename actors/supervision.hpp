@@ -7,7 +7,9 @@
 #include <millrace/core/planted_fault.hpp>
 
 #include <caf/actor_cast.hpp>
+#include <caf/intrusive/task_result.hpp>
 #include <caf/mailbox_element.hpp>
+#include <caf/make_message.hpp>
 #include <caf/response_promise.hpp>
 #include <caf/system_messages.hpp>
 
@@ -30,6 +32,32 @@ status reason_of(const caf::down_msg& down);
 
 /// Returns why a connection ended: `why`, or an error that says that it was closed.
 status loss_of(status why);
+
+/// Answers requests from the mailbox of an actor that ends. CAF walks the mailbox with it.
+struct refusal_of_unread {
+  caf::error why;
+  caf::execution_unit* host;
+
+  void operator()(const caf::mailbox_element& unread) const {
+    if (unread.sender && unread.mid.is_request())
+      unread.sender->enqueue(nullptr, unread.mid.response_id(), caf::make_message(why), host);
+  }
+  template <class Key, class Queue, class... Inner>
+  caf::intrusive::task_result operator()(const Key&, const Queue&, const Inner&... inner) const {
+    (*this)(inner...);
+    return caf::intrusive::task_result::resume;
+  }
+};
+
+/// Closes the mailbox of an actor that ends and answers the requests in it, which CAF would answer
+/// without the reason. Called in `on_exit`.
+template <class Self>
+void refuse_unread(Self& self, const status& why) {
+  refusal_of_unread refuse{to_caf_error(why), self.context()};
+  self.mailbox().close();
+  while (self.mailbox().queue().new_round(1000, refuse).consumed_items > 0) {
+  }
+}
 
 /// Runs `f`, the handler of the message that `self` is handling. If `f` throws, `failed` makes the
 /// error from the exception, which then goes on.

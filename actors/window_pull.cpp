@@ -73,7 +73,7 @@ void window_pull::pump() {
   while (room_ && next_ < windows_ && in_flight_ < work_->context->bounds.windows_max) {
     ++in_flight_;
     work_->context->ask_for_window(
-      work_->who, room_->window_bytes(), [self, index = next_++](result<memory_block> staging) {
+      work_->claim, room_->window_bytes(), [self, index = next_++](result<memory_block> staging) {
         self->on_staging(index, std::move(staging));
       });
   }

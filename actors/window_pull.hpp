@@ -17,8 +17,8 @@ namespace millrace::actors {
 /// The parameters and the results of a pull. Used inside the context's actor only.
 struct pull_work {
   std::shared_ptr<operation_context> context;
-  party who;          // that asked, and uses staging memory
-  bulk_handle source; // all tensors, one after the other
+  staging_claim claim; // of those that asked
+  bulk_handle source;  // all tensors, one after the other
   layout_offsets offsets;
   bool checksums = true;
   bool write_back = false;            // movers write the lines back to the persistence domain

@@ -266,15 +266,17 @@ private:
 
   status check_windows(
     const provider_settings& provider, const memory_needs& needs, const std::string& path) const {
-    if (needs.window_bytes * values_.limits.windows_max <= values_.staging.size_bytes)
+    auto most = values_.staging.size_bytes * provider.staging_percent / 100;
+    if (needs.window_bytes * values_.limits.windows_max <= most)
       return {};
+    auto is_part = provider.staging_percent < 100;
+    auto own = draft_.has("staging.size") ? "staging.size" : path + ".window";
     return error(
-      draft_.has("staging.size") ? "staging.size" : path + ".window",
+      is_part ? path + ".staging_percent" : own,
       fmt::format(
-        "staging.size ({}) cannot hold one operation of provider {}: limits.windows_max ({}) "
-        "windows of {}",
-        format_size(values_.staging.size_bytes), provider.name, values_.limits.windows_max,
-        format_size(needs.window_bytes)));
+        "{} ({}) cannot hold one operation of provider {}: limits.windows_max ({}) windows of {}",
+        is_part ? "staging_percent of staging.size" : "staging.size", format_size(most),
+        provider.name, values_.limits.windows_max, format_size(needs.window_bytes)));
   }
 
   const document& doc_;

@@ -67,6 +67,14 @@ key_table<staging_settings> keys_of() {
       "empty"))),
     key<&s::lock>(
       expert(choice("lock", wishes, "`auto` locks the arena in memory, if the system allows it"))),
+    key<&s::block_bytes>(expert(size(
+      "block", mib, gib,
+      "staging memory that a provider gets at a time, which it then lends to its operations again "
+      "and again"))),
+    key<&s::lease_ms>(expert(ms(
+      "lease", 100, hour_ms,
+      "time after which a provider gives back staging memory that it does not use, and at most "
+      "keeps others waiting that have none"))),
   });
   static constexpr gone_key gone[] = {
     {"mode", {}, "staging memory is always pinned. Remove the key"}};
@@ -201,6 +209,10 @@ key_table<provider_settings> keys_of() {
     key<&s::weight>(expert(count(
       "weight", 1, member_weight_max,
       "the provider's share of its group's models, relative to the other providers"))),
+    key<&s::staging_percent>(expert(count(
+      "staging_percent", 1, 100,
+      "the most that the provider may hold of `staging.size`. Up to this, providers that are short "
+      "of it get equal shares"))),
     key<&s::id>(expert(plain(
       "id", key_type::name,
       "the id by which models are placed; without it, the name. A bucket keeps its first id when "

@@ -42,6 +42,8 @@ struct staging_settings {
   std::uint64_t size_bytes = 256 * mib;
   wish huge_pages = wish::automatic;
   wish lock = wish::automatic;
+  std::uint64_t block_bytes = 64 * mib; // granted to a provider at a time
+  std::uint64_t lease_ms = 10'000;      // of what a provider holds and does not use
 
   friend bool operator==(const staging_settings&, const staging_settings&) = default;
 };
@@ -118,6 +120,7 @@ struct provider_settings {
   std::string group = "default";
   bool checksums = true;
   std::uint32_t weight = 1; // share of the models of its group, relative to the other providers
+  std::uint32_t staging_percent = 100; // of the staging arena, at most
   /// The options of its kind: `options.of<KIND_options>()`.
   option_set options = {};
   /// The id by which names are placed, for a bucket that keeps none yet. Empty: the name.

@@ -103,6 +103,38 @@ void print_flushes(std::ostream& out, const node_status& s) {
     shown.print(out, "  ");
 }
 
+json to_json(const actors::staging_status& s) {
+  return {
+    {"name", s.name},
+    {"quota_bytes", s.quota_bytes},
+    {"budget_bytes", s.budget_bytes},
+    {"used_bytes", s.used_bytes},
+    {"waiting", s.waiting},
+    {"waits", s.waits},
+    {"waited_us", s.waited_us},
+    {"lent_bytes", s.lent_bytes},
+    {"lent", s.lent_count},
+    {"calls", s.calls}};
+}
+
+void print_staging(std::ostream& out, const node_status& s) {
+  table shown{
+    {"staging of", ">used", ">granted", ">at most", ">lent", ">waiting", ">waits", ">waited",
+     ">calls"}};
+  bool any = false;
+  for (auto& one : s.staging) {
+    if (one.lent_count == 0 && one.waiting == 0)
+      continue;
+    any = true;
+    shown.add(
+      {one.name, human_size(one.used_bytes), human_size(one.budget_bytes),
+       human_size(one.quota_bytes), human_size(one.lent_bytes), std::to_string(one.waiting),
+       std::to_string(one.waits), human_duration(one.waited_us / 1000), std::to_string(one.calls)});
+  }
+  if (any)
+    shown.print(out, "  ");
+}
+
 void add(json& out, const std::vector<transport::report_line>& lines) {
   for (auto& line : lines)
     out[line.name] = line.is_number ? json(line.number) : json(line.text);
@@ -136,6 +168,9 @@ json to_json(const node_status& s) {
        {"failures", p.failures},
        {"fallbacks", p.fallbacks},
        {"last_reason", p.last_reason}});
+  json lenders = json::array();
+  for (auto& one : s.staging)
+    lenders.push_back(to_json(one));
   json out = {
     {"node", s.node},
     {"address", s.address},
@@ -148,7 +183,9 @@ json to_json(const node_status& s) {
     {"requests", {{"count", s.requests}, {"size_bytes", s.requests_bytes}}},
     {"buffers_bytes", s.buffers_bytes},
     {"staging",
-     {{"used_bytes", s.staging_used_bytes}, {"capacity_bytes", s.staging_capacity_bytes}}},
+     {{"used_bytes", s.staging_used_bytes},
+      {"capacity_bytes", s.staging_capacity_bytes},
+      {"lenders", lenders}}},
     {"providers", providers},
     {"paths", paths}};
   // A driver's report is a key beside the node's own keys.
@@ -272,6 +309,7 @@ void print(std::ostream& out, const node_status& s) {
   print_providers(out, s);
   print_checkpoints(out, s);
   print_flushes(out, s);
+  print_staging(out, s);
   print_paths(out, s);
   for (auto& r : s.reports)
     print_report(out, r);

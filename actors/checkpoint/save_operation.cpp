@@ -130,7 +130,10 @@ private:
     slot_ = std::move(*slot);
     auto self = shared_from_this();
     work_->context = context_;
-    work_->who = context_->owner;
+    // The save ends earlier, unless requests for its outcome extend its time.
+    work_->claim = {
+      context_->owner, staging_use::save,
+      created_ + std::chrono::milliseconds{context_->bounds.request_timeout_max_ms}};
     work_->source = context_->source;
     work_->offsets = layout_offsets{context_->shard.tensors};
     work_->write_back = context_->store->capabilities().cpu_flush;

@@ -3,6 +3,7 @@
 
 #include <millrace/actors/provider_status.hpp>
 #include <millrace/actors/service.hpp>
+#include <millrace/actors/staging/staging_status.hpp>
 #include <millrace/transport/driver_report.hpp>
 
 #include <cstdint>
@@ -84,15 +85,16 @@ struct node_status {
   std::vector<transport::driver_report> reports;
   std::uint64_t requests = 0; // of peers, under way
   std::uint64_t requests_bytes = 0;
-  std::uint64_t buffers_bytes = 0; // in frames that wait to be sent or have arrived in part
-  std::uint64_t stalls = 0;        // of the I/O loop, longer than `node.stall_warning`
+  std::uint64_t buffers_bytes = 0;     // in frames that wait to be sent or have arrived in part
+  std::uint64_t stalls = 0;            // of the I/O loop, longer than `node.stall_warning`
+  std::vector<staging_status> staging; // one for each lender
 
   friend bool operator==(const node_status&, const node_status&) = default;
 };
 MILLRACE_INSPECT(
   node_status, x.node, x.address, x.version, x.pid, x.uptime_ms, x.connections,
   x.staging_capacity_bytes, x.staging_used_bytes, x.providers, x.paths, x.addresses, x.rdma,
-  x.reports, x.requests, x.requests_bytes, x.buffers_bytes, x.stalls)
+  x.reports, x.requests, x.requests_bytes, x.buffers_bytes, x.stalls, x.staging)
 
 /// The target that requests to the node itself name.
 inline constexpr auto node_itself = "";

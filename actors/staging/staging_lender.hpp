@@ -1,19 +1,90 @@
 // Staging memory, shared by the operations of processes. Used for windows and for snapshots.
 #pragma once
 
+#include <millrace/actors/staging/staging_shares.hpp>
+#include <millrace/actors/staging/staging_status.hpp>
 #include <millrace/core/fair_shares.hpp>
 #include <millrace/core/memory.hpp>
 #include <millrace/core/status.hpp>
 
+#include <array>
 #include <cstdint>
+#include <functional>
+#include <list>
 #include <memory>
 #include <mutex>
+#include <string>
+#include <vector>
 
 namespace millrace::actors {
 
-/// Lends blocks of a memory source that nobody else uses. Each process gets its share of the bytes,
-/// as `fair_shares` says. Who has its share waits until memory comes back, and the processes take
-/// turns.
+class staging_lender;
+
+/// Who asks for staging memory, for what, and how long.
+struct staging_claim {
+  party who = {};
+  staging_use use = staging_use::save;
+  /// The request may fail from then on. Operations give up by themselves; what they leave behind
+  /// does not keep others waiting for ever.
+  time_point deadline = time_point::max();
+};
+
+/// One memory source and its lenders, which share it by budgets that the staging manager grants.
+/// Each process gets its share of the bytes through all lenders together, as `fair_shares` says.
+///
+/// *Problem*: a request must cost neither a message nor a lock that is held across work. So each
+/// lender has a budget, and the manager hears only of budgets that are short. One lock guards the
+/// counts of all lenders of a memory, and it is held while they change, never while memory is used.
+/// Threads: any. Made by `make_shared` only.
+class staging_memory : public std::enable_shared_from_this<staging_memory> {
+public:
+  explicit staging_memory(std::shared_ptr<memory_source> memory)
+    : memory_(std::move(memory)), shares_(memory_->capacity_bytes()) {}
+
+  /// `call` asks the manager to look. It is called with no lock held. Null: there is no manager.
+  /// Each lender calls at most once for each block or turn that it lends, and when it is short
+  /// while it has nothing lent.
+  void managed_by(std::function<void()> call, const staging_rules& rules);
+
+  /// Moves budget between the lenders, drops requests whose deadline is over, and lends what is
+  /// possible then. Called by the manager. Returns as `share_out`.
+  std::chrono::milliseconds share_out(time_point now);
+
+  std::uint64_t capacity_bytes() const noexcept { return memory_->capacity_bytes(); }
+  std::uint64_t used_bytes() const noexcept { return memory_->used_bytes(); }
+  std::vector<staging_status> report() const;
+
+private:
+  friend staging_lender;
+
+  struct request {
+    std::uint64_t size_bytes = 0;
+    time_point deadline, asked_at;
+    std::uint64_t round = 0; // in which it was asked
+    completion<memory_block> granted;
+    result<memory_block> outcome = memory_block{};
+  };
+
+  // Lends to those that wait, in turns, and then calls them.
+  void serve(std::unique_lock<std::mutex> lock, std::vector<request> served = {});
+  std::vector<request> drop_late(time_point now);
+  bool serve_next(std::vector<request>& served, bool& in_pieces);
+  bool lend(staging_lender& to, staging_use use, const party& who, request& r, bool& in_pieces);
+  // Returns true if the manager must hear of a lender.
+  bool must_call();
+
+  const std::shared_ptr<memory_source> memory_;
+  mutable std::mutex mutex_;
+  fair_shares shares_;
+  std::list<staging_lender*> lenders_; // the one whose turn it is first
+  std::function<void()> call_;
+  staging_rules rules_;
+  std::uint64_t turn_ = 0;
+  std::uint64_t round_ = 0;
+};
+
+/// Lends blocks of a memory to the operations of one provider. Who has its share waits until memory
+/// comes back, and the processes take turns.
 ///
 /// *Problem*: many operations share little memory, and each needs blocks again and again. None may
 /// starve, not even when the trainer of another one is stopped. An operation that kept some memory
@@ -24,30 +95,31 @@ namespace millrace::actors {
 /// Threads: any. Made by `make_shared` only.
 class staging_lender : public std::enable_shared_from_this<staging_lender> {
 public:
-  explicit staging_lender(std::shared_ptr<memory_source> memory)
-    : memory_(std::move(memory)), shares_(memory_->capacity_bytes()) {}
+  /// The only lender of a memory: its budget is all of it, and needs no manager.
+  explicit staging_lender(std::shared_ptr<memory_source> memory);
+  /// `quota_bytes`: the most that it may hold. It holds nothing before the manager has granted it.
+  staging_lender(
+    std::shared_ptr<staging_memory> memory, std::string name, std::uint64_t quota_bytes);
+  ~staging_lender();
 
   /// Lends a block on a border of 4096 bytes, now or when memory has come back. Dropping the last
   /// copy of its `owner` returns it; if nobody wants the block any more, the next request gets it.
   /// `granted` runs with no lock held.
-  /// Errors: `no_space` for more than the memory has in total.
-  void ask(party who, std::uint64_t size_bytes, completion<memory_block> granted);
+  /// Errors: `no_space` for more than the lender may ever hold; `deadline_exceeded`.
+  void ask(staging_claim claim, std::uint64_t size_bytes, completion<memory_block> granted);
 
 private:
-  struct request {
-    std::uint64_t size_bytes = 0;
-    completion<memory_block> granted;
-    memory_block block;
-  };
+  friend staging_memory;
 
-  // Lends to those that wait, in turns, and then calls them.
-  void serve(std::unique_lock<std::mutex> lock);
-  memory_block lend(const party& who, memory_block block);
+  std::uint64_t waiting() const noexcept;
 
-  const std::shared_ptr<memory_source> memory_;
-  std::mutex mutex_;
-  fair_shares shares_;
-  fair_queue<request> waiting_;
+  const std::shared_ptr<staging_memory> memory_;
+  // Guarded by the memory's lock.
+  staging_account account_;
+  std::array<fair_queue<staging_memory::request>, staging_uses> waiting_;
+  std::uint64_t waits_ = 0, waited_us_ = 0, calls_ = 0;
+  std::uint64_t called_at_bytes_ = 0, called_at_count_ = 0; // of what was lent, at the last call
+  bool called_short_ = false, called_free_ = false;         // the manager was told that it is so
 };
 
 } // namespace millrace::actors

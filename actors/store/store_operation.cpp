@@ -76,7 +76,7 @@ private:
     if (auto bad = check_descriptions(request_.spec.graph, request_.layers); !bad.ok())
       return bad.within("model " + spec.name);
     work_->context = context_;
-    work_->who = request_.from.holder;
+    work_->claim = {request_.from.holder, staging_use::save, deadline()};
     work_->offsets = layout_offsets{spec.tensors};
     work_->checksums = request_.checksums;
     receipt_.size_bytes = work_->offsets.size_bytes();

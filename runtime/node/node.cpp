@@ -110,6 +110,7 @@ actors::node_status node::state::status_now() const {
   auto& staging = memory->staging_in_use();
   s.staging_capacity_bytes = staging ? staging->capacity_bytes() : 0;
   s.staging_used_bytes = staging ? staging->used_bytes() : 0;
+  s.staging = memory->report();
   s.paths = runs_on->fabric()->paths();
   s.reports = runs_on->fabric()->reports();
   for (auto& p : settings.providers)
@@ -131,6 +132,7 @@ void node::state::watch_loop() {
 }
 
 void node::state::spawn_self() {
+  memory->start_manager();
   actors::node_actor_deps deps;
   deps.who_is_where = runtime::directory_of(settings);
   for (auto& entry : deps.who_is_where.providers)

@@ -7,6 +7,7 @@
 #include <millrace/storage/builtin.hpp>
 
 #include <algorithm>
+#include <iterator>
 #include <optional>
 
 namespace millrace::runtime {
@@ -96,9 +97,39 @@ result<std::shared_ptr<memory_source>> node_memory::staging() {
     if (!made)
       return made;
     staging_ = std::move(*made);
-    lender_ = std::make_shared<actors::staging_lender>(staging_);
+    arena_ = lent_.emplace_back(std::make_shared<actors::staging_memory>(staging_));
   }
   return staging_;
+}
+
+std::shared_ptr<actors::staging_lender> node_memory::lend_to(
+  const std::string& provider, std::uint32_t quota_percent) const {
+  return std::make_shared<actors::staging_lender>(
+    arena_, provider, arena_->capacity_bytes() * quota_percent / 100);
+}
+
+result<std::shared_ptr<actors::staging_lender>> node_memory::make_snapshots(
+  const std::string& provider, std::uint64_t size_bytes) {
+  auto made = make(provider + ".snapshots", size_bytes);
+  if (!made)
+    return fail(made.error());
+  auto& lent = lent_.emplace_back(std::make_shared<actors::staging_memory>(std::move(*made)));
+  return std::make_shared<actors::staging_lender>(
+    lent, provider + " snapshots", lent->capacity_bytes());
+}
+
+void node_memory::start_manager() {
+  actors::staging_rules rules;
+  rules.block_bytes = engine_->settings().staging.block_bytes;
+  rules.lease = std::chrono::milliseconds{engine_->settings().staging.lease_ms};
+  engine_->adopt(actors::spawn_staging_manager(engine_->system(), lent_, rules));
+}
+
+std::vector<actors::staging_status> node_memory::report() const {
+  std::vector<actors::staging_status> out;
+  for (auto& memory : lent_)
+    std::ranges::copy(memory->report(), std::back_inserter(out));
+  return out;
 }
 
 // Starts an actor and announces it, now and whenever its node starts it anew.
@@ -130,6 +161,7 @@ result<std::unique_ptr<provider>> provider::open(
     if (!prepared)
       return fail(prepared.error());
     checkpoints = std::move(*prepared);
+    checkpoints->staging = out->lender_;
   }
   auto& s = e->settings();
   auto placement = actors::placement_at_start(
@@ -144,7 +176,7 @@ result<std::unique_ptr<provider>> provider::open(
     out->opened_.models,
     e->fabric(),
     store_limits_of(s),
-    memory.lender(),
+    out->lender_,
     std::make_shared<actors::kept_placement>(std::move(*placement))};
   out->supervise<actors::store_service>(e, services, std::move(models), actors::spawn_tensor_store);
   if (checkpoints)
@@ -164,6 +196,8 @@ status provider::open_bucket(
   auto lent = needs.own_bytes > 0 ? memory.make(p.name, needs.own_bytes) : memory.staging();
   if (!lent)
     return lent.error();
+  if (needs.own_bytes == 0)
+    lender_ = memory.lend_to(p.name, p.staging_percent);
   auto opened = (*kind)->open(p.options, std::move(*lent));
   if (!opened)
     return opened.error();
@@ -203,18 +237,16 @@ result<actors::checkpoint_manager_deps> provider::prepare_checkpoints(
     deps.flushed = [flusher = flusher_] { return flusher->counters(); };
   }
   deps.limits = checkpoint_limits_of(e->settings());
-  deps.staging = memory.lender();
   deps.page_bytes_max =
     std::min<std::uint64_t>(deps.page_bytes_max, e->channel_options().frame_bytes_max / 2);
   deps.repack.when_low = kept.repack_when_low;
   deps.repack.below_percent = s.repack_below_percent;
   // Without mapped slots, windows are staging memory already.
   if (deps.store->capabilities().in_place) {
-    auto staging = memory.make(p.name + ".snapshots", s.staging_piece_bytes * s.staging_pieces);
-    if (!staging)
-      return fail(staging.error());
-    deps.snapshots = {
-      std::make_shared<actors::staging_lender>(std::move(*staging)), s.staging_piece_bytes};
+    auto lender = memory.make_snapshots(p.name, s.staging_piece_bytes * s.staging_pieces);
+    if (!lender)
+      return fail(lender.error());
+    deps.snapshots = {std::move(*lender), s.staging_piece_bytes};
   }
   return deps;
 }

@@ -5,6 +5,7 @@
 #include <millrace/actors/checkpoint/checkpoint_manager.hpp>
 #include <millrace/actors/node/node_actor.hpp>
 #include <millrace/actors/operation.hpp>
+#include <millrace/actors/staging/staging_manager.hpp>
 #include <millrace/actors/wire/service_table.hpp>
 #include <millrace/core/control_group.hpp>
 #include <millrace/runtime/node/engine.hpp>
@@ -36,15 +37,25 @@ public:
   result<std::shared_ptr<memory_source>> staging();
   /// Returns the staging arena, or null before its first use.
   const std::shared_ptr<memory_source>& staging_in_use() const noexcept { return staging_; }
-  /// Returns who lends the staging arena to all providers. Null before its first use.
-  const std::shared_ptr<actors::staging_lender>& lender() const noexcept { return lender_; }
+  /// Returns who lends the staging arena to the operations of a provider, which may hold
+  /// `quota_percent` of it. The arena was used before.
+  std::shared_ptr<actors::staging_lender> lend_to(
+    const std::string& provider, std::uint32_t quota_percent) const;
+  /// Makes memory for the snapshots of a provider, and returns who lends it.
+  result<std::shared_ptr<actors::staging_lender>> make_snapshots(
+    const std::string& provider, std::uint64_t size_bytes);
+
+  /// Starts the actor that grants the lenders their budgets. Called when all of them are made.
+  void start_manager();
+  std::vector<actors::staging_status> report() const;
 
 private:
   std::shared_ptr<engine> engine_;
   std::optional<group_memory> bound_;
   std::uint64_t counted_bytes_ = 0; // in ordinary pages
   std::shared_ptr<memory_source> staging_;
-  std::shared_ptr<actors::staging_lender> lender_;
+  std::shared_ptr<actors::staging_memory> arena_;
+  std::vector<std::shared_ptr<actors::staging_memory>> lent_; // all that the manager manages
 };
 
 /// A provider is open until it is destroyed. Call `close` and end the actors before that.
@@ -83,6 +94,7 @@ private:
 
   std::string name_;
   std::string id_;
+  std::shared_ptr<actors::staging_lender> lender_; // null: windows need no staging memory
   storage::opened_bucket opened_;
   std::shared_ptr<storage::flush::step_flusher> flusher_; // null: steps are not flushed
   // Mappings of checkpoints; destroyed before `opened_`.

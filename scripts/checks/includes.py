@@ -20,7 +20,7 @@ ROOMS = {
 
 # A header that matches may be included only below these folders.
 LIBRARIES = [
-    (r"caf/", ["actors", "runtime", "tests/actors", "tests/runtime", "tests/sim", "tests/support"]),
+    (r"caf/", ["actors", "runtime", "tests/actors", "tests/runtime", "tests/sim", "tests/support", "bench/staging"]),
     (r"rocksdb/", ["storage/rocksdb", "tests", "bench"]),
     (r"yaml-cpp/", ["config", "tests/config"]),
     (r"libpmem", ["storage/pmem", "tests"]),

@@ -61,7 +61,7 @@ struct fixture {
   std::size_t ask(const party& who, int times, std::uint64_t bytes = 4096) {
     auto before = lent.size();
     for (int i = 0; i < times; ++i)
-      blocks->ask(who, bytes, [this](result<memory_block> b) {
+      blocks->ask({who}, bytes, [this](result<memory_block> b) {
         BOOST_REQUIRE_MESSAGE(b, testing::why(b));
         lent.push_back(std::move(*b));
       });
@@ -116,7 +116,7 @@ BOOST_AUTO_TEST_CASE(a_block_that_nobody_wants_any_more_goes_to_the_next) {
 
 BOOST_AUTO_TEST_CASE(more_than_there_is_is_refused_at_once) {
   result<memory_block> got;
-  blocks->ask(someone(), (count + 1) * 4096, [&](result<memory_block> b) { got = std::move(b); });
+  blocks->ask({someone()}, (count + 1) * 4096, [&](result<memory_block> b) { got = std::move(b); });
   BOOST_REQUIRE(!got);
   BOOST_TEST((got.error().code() == errc::no_space));
   BOOST_TEST(got.error().detail().find("36864") != std::string::npos);

@@ -137,6 +137,19 @@ BOOST_AUTO_TEST_CASE(the_requests_of_an_actor_that_fails_get_the_reason) {
   sched.run();
 }
 
+BOOST_AUTO_TEST_CASE(the_requests_that_an_actor_has_not_read_get_the_reason) {
+  auto actor = make_store();
+  fault_in fault{typeid(describe_request)};
+  auto read = self->request(actor, caf::infinite, describe_request{});
+  auto unread = self->request(actor, caf::infinite, describe_request{});
+  sched.run();
+  BOOST_TEST((outcome<model_record>(read).error().code() == errc::internal));
+  auto why = outcome<model_record>(unread).error();
+  BOOST_TEST((why.code() == errc::unavailable));
+  BOOST_TEST(why.detail().find("a planted fault") != std::string::npos, why.detail());
+  BOOST_TEST(!answered());
+}
+
 BOOST_AUTO_TEST_CASE(a_puller_that_fails_ends_its_registration_alone) {
   auto failing = enroll(enrolling("failing"));
   auto other = enroll(enrolling("other"));

@@ -56,7 +56,7 @@ BOOST_AUTO_TEST_CASE(a_key_in_the_wrong_section_is_told_where_it_belongs) {
 BOOST_AUTO_TEST_CASE(a_key_like_no_other_gets_the_list) {
   BOOST_TEST(
     bad("staging: {xyzzyx: 1}") ==
-    "t.yaml:1:11: unknown key 'xyzzyx' in staging (known: size, huge_pages, lock)");
+    "t.yaml:1:11: unknown key 'xyzzyx' in staging (known: size, huge_pages, lock, block, lease)");
 }
 
 BOOST_AUTO_TEST_CASE(wrong_types_are_refused_where_they_stand) {

@@ -287,6 +287,34 @@ BOOST_AUTO_TEST_CASE(status_counts_what_was_done) {
   BOOST_TEST((text.find("rdma: ") != text.npos) == devices, text);
 }
 
+BOOST_AUTO_TEST_CASE(status_shows_who_has_how_much_staging_memory) {
+  scratch dir;
+  service s{
+    dir,
+    {.providers = "[{ name: kept, bucket: rocksdb, capacity: 256MiB, window: 1MiB,"
+                  " staging_percent: 50, path: " +
+       (dir / "kept") + " }]"}};
+  for (int i = 0; i < 3; ++i)
+    BOOST_TEST(peer(s, "store", "m", 24, i).code == 0);
+  BOOST_TEST(peer(s, "load", "m", 24, 2).out == "same verified\n");
+  auto staging = parsed(s.command({"status", "--json"})).at("nodes").at(0).at("staging");
+  BOOST_TEST_REQUIRE(staging.at("lenders").size() == 1u);
+  auto& kept = staging.at("lenders").at(0);
+  BOOST_TEST(kept.at("name") == "kept");
+  BOOST_TEST(kept.at("quota_bytes") == 16 << 20);
+  BOOST_TEST(kept.at("budget_bytes").get<int>() <= 16 << 20);
+  BOOST_TEST(kept.at("used_bytes") == 0);
+  BOOST_TEST(kept.at("waiting") == 0);
+  BOOST_TEST(kept.at("lent").get<int>() >= 4 * 24);
+  BOOST_TEST(kept.at("lent_bytes").get<int>() >= 4 * (24 << 20));
+  auto calls = kept.at("calls").get<int>();
+  BOOST_TEST(calls >= 1);
+  BOOST_TEST(calls <= 1 + kept.at("lent_bytes").get<int>() / (64 << 20));
+  auto text = s.command({"status"}).out;
+  BOOST_TEST((text.find("staging of") != text.npos), text);
+  BOOST_TEST((text.find(" 16 MiB") != text.npos), text);
+}
+
 BOOST_AUTO_TEST_CASE(status_names_the_node_that_does_not_answer) {
   scratch dir;
   auto node = [&](const std::string& name, const std::string& provider) {

@@ -83,6 +83,14 @@ public:
       c.close(bad.within("a staged message"));
   }
 
+  std::optional<driver_report> report() const override {
+    auto now = pool_->now();
+    if (now.chunks == 0)
+      return std::nullopt;
+    return driver_report{
+      "staged", {{"chunks", now.chunks}, {"free", now.free}, {"waiting", now.waiting}}, {}};
+  }
+
 private:
   std::shared_ptr<asking_side> asking_of(const peer_id& owner) const noexcept {
     auto link = links_.to(owner, [](auto& l) { return l.to->is_open(); });
