@@ -400,6 +400,40 @@ BOOST_AUTO_TEST_CASE(ending_the_actor_answers_what_the_bucket_has_not_answered_y
   BOOST_TEST(!answered());
 }
 
+BOOST_AUTO_TEST_CASE(what_a_silent_bucket_owes_is_given_up_in_time) {
+  auto silent = std::make_shared<silent_bucket>();
+  bucket = silent;
+  limits.request_timeout_ms = 2000;
+  restart();
+  auto described = ask(describe_request{"m", 0});
+  auto listed = ask(list_request{});
+  auto erased = ask(erase_request{"m"});
+  auto pinned = ask(pin_request{"m", true});
+  auto resolved = ask(resolve_request{});
+  auto located = ask(locate_request{"default", "m"});
+  pass(1s);
+  BOOST_TEST(!answered());
+  pass(2s);
+  auto is_late = [&]<class Reply>(auto& pending, Reply) {
+    auto answer = outcome<Reply>(pending);
+    return !answer && answer.error().code() == errc::deadline_exceeded;
+  };
+  BOOST_TEST_REQUIRE(answered());
+  BOOST_TEST(is_late(described, model_record{}));
+  BOOST_TEST(is_late(listed, model_list{}));
+  BOOST_TEST(is_late(erased, done_reply{}));
+  BOOST_TEST(is_late(pinned, done_reply{}));
+  BOOST_TEST(is_late(resolved, layer_list{}));
+  BOOST_TEST(is_late(located, location{}));
+  // What comes later answers nothing, and nothing is watched any more.
+  for (auto& answer : silent->held)
+    answer();
+  sched.run();
+  BOOST_TEST(!answered());
+  pass(1s);
+  BOOST_TEST(!sched.has_pending_timeout());
+}
+
 BOOST_AUTO_TEST_CASE(an_ended_actor_and_a_bucket_that_never_answers_let_go_of_each_other) {
   auto silent = std::make_shared<silent_bucket>();
   bucket = silent;
