@@ -73,7 +73,7 @@ private:
       return {};
     }
     auto found = services_->reader_of(head.number, head.target);
-    auto place = connections_->place_for(request.from.holder, size_bytes);
+    auto place = connections_->place_for(net::party_of(c.peer()), size_bytes);
     if (!found || !place) {
       request.back.refuse(found ? place.error() : found.error());
       return {};
@@ -86,7 +86,7 @@ private:
   // they came.
   asker asker_of(const channel& c) const {
     auto who = net::party_of(c.peer());
-    who.privileged = false; // places for operations are not kept for anyone
+    who.privileged = false; // no places of a provider are kept for anyone
     return {c.peer().id, number_, std::move(who)};
   }
 

@@ -318,6 +318,28 @@ BOOST_AUTO_TEST_CASE(a_peer_has_its_share_of_the_bytes_under_way) {
   BOOST_TEST(connections->requests().size_bytes == 0u);
 }
 
+BOOST_AUTO_TEST_CASE(places_for_requests_are_kept_for_root_and_the_owner) {
+  auto own = channel;
+  own->set_user(0);
+  auto body = encode_request<counter_service>("here", count_request{"epochs", 1});
+  auto ask_through = [&](const std::shared_ptr<answering_channel>& from) {
+    session->on_frame(*from, {net::frame_kind::request, ++correlation, body, {}});
+  };
+  // As many hosts as there are places, with a request each.
+  std::vector<std::shared_ptr<answering_channel>> strangers;
+  for (int i = 0; i < 16; ++i) {
+    strangers.push_back(std::make_shared<answering_channel>(random_id<peer_id>(), "stranger"));
+    strangers.back()->set_address("192.0.2." + std::to_string(i + 1) + ":7710");
+    ask_through(strangers.back());
+  }
+  BOOST_TEST(connections->requests().count == 15u);
+  ask_through(own);
+  BOOST_TEST(connections->requests().count == 16u);
+  sched.run();
+  BOOST_TEST(decode_reply<count_reply>(own->replies.at(correlation)).has_value());
+  BOOST_TEST(connections->requests().count == 0u);
+}
+
 BOOST_AUTO_TEST_CASE(a_node_that_stops_refuses_every_request) {
   connections->refuse();
   BOOST_TEST((ask_frame(count_request{"epochs", 1}).error().code() == errc::unavailable));
