@@ -74,7 +74,8 @@ struct pending_save {
 /// step, or a rank of which was replaced, begins a run, for whose steps this holds anew. A save
 /// that would overwrite this rank's part of a step that other ranks may still complete waits for
 /// them. So save the same steps on every rank. docs/decisions/013-steps-in-lockstep.md has the
-/// proof.
+/// proof. A job registers at the provider with the newest steps. While a provider cannot be asked
+/// that may have newer ones, registering fails with `unavailable` naming it, see `checkpoints`.
 /// Threads: any. Calls that name a step must be made in the order of the steps.
 /// Source:  Portus, sections III-B, III-C, III-E, III-F.
 class checkpointer {

@@ -1,4 +1,5 @@
 // What a checkpointer makes of a service that is late, silent, or answers when it is too late.
+#include <millrace/net/network_options.hpp>
 #include <millrace/runtime/client/calls/placement.hpp>
 #include <millrace/runtime/client/client.hpp>
 #include <millrace/tests/support/process.hpp>
@@ -374,6 +375,7 @@ BOOST_AUTO_TEST_CASE(of_several_providers_that_have_a_model_the_one_saved_to_las
     m.model = name;
     m.shards.resize(1);
     m.shards[0].slots = {{slot_state::done, saved_at_ns, saved_at_ns, false}};
+    m.complete_steps = {saved_at_ns};
     return actors::checkpoint_list{{m}};
   };
   three.on_for<actors::list_checkpoints_request>(
@@ -408,10 +410,10 @@ BOOST_AUTO_TEST_CASE(of_several_providers_that_have_a_model_the_one_saved_to_las
     reply(actors::done_reply{});
   });
   auto all = client.checkpoints();
-  BOOST_TEST(all.describe(name).get().shards.size() == 1u);
+  BOOST_TEST(all.describe(name, 1).get().shards.size() == 1u);
   for (auto code :
-       {all.describe(name, 7).result().error().code(), all.erase(name).result().error().code(),
-        all.erase(name, 1).result().error().code()})
+       {all.describe(name).result().error().code(), all.describe(name, 7).result().error().code(),
+        all.erase(name).result().error().code(), all.erase(name, 1).result().error().code()})
     BOOST_TEST((code == errc::unavailable));
   BOOST_TEST(erased == 0);
   three.on_for<actors::list_checkpoints_request>(
@@ -422,6 +424,50 @@ BOOST_AUTO_TEST_CASE(of_several_providers_that_have_a_model_the_one_saved_to_las
   BOOST_TEST(erased == 0);
   BOOST_TEST(all.erase(name).result().has_value());
   BOOST_TEST(erased == 2);
+}
+
+// The silent one has steps that the trainer has seen durable; the one that answers has older ones.
+BOOST_AUTO_TEST_CASE(while_a_provider_is_silent_no_job_goes_back_to_what_another_one_has) {
+  testing::scripted_service two{{pool("p"), pool("q")}};
+  auto client = client::connect(two.address());
+  checkpoint_summary old;
+  old.model = "m";
+  old.shards.resize(1);
+  old.shards[0].slots = {{slot_state::done, 3, 3, false}};
+  old.complete_steps = {3};
+  for (std::string silent : {"p", "q"}) { // one of them is where the name is placed
+    auto answers = [&](errc code, bool registered) {
+      auto had = old;
+      had.shards[0].registered = registered;
+      two.on_for<actors::list_checkpoints_request>(
+        [=](const std::string& provider, auto&, auto reply) {
+          if (provider == silent)
+            reply(fail(code, "away"));
+          else
+            reply(actors::checkpoint_list{{had}});
+        });
+    };
+    auto refused = [&](const status& why) {
+      return why.code() == errc::unavailable &&
+        why.detail().find("provider " + silent) != std::string::npos;
+    };
+    std::vector<std::byte> bytes(8);
+    std::vector<tensor_view> views{{{"a", dtype::u8, {8}}, bytes.data(), {}}};
+    checkpoint_options options;
+    options.model = "m";
+    auto all = client.checkpoints();
+    for (auto code : {errc::unavailable, errc::peer_lost, errc::deadline_exceeded}) {
+      answers(code, false);
+      BOOST_TEST(refused(client.checkpointer(options, views).result().error()));
+      BOOST_TEST(refused(all.load("m", 0, {}, views).result().error()));
+      BOOST_TEST(refused(all.describe("m").result().error()));
+      BOOST_TEST(refused(all.describe("m", 4).result().error()));
+      BOOST_TEST((all.describe("m", 3).get() == old));
+    }
+    // A living job was registered when both could be asked.
+    answers(errc::unavailable, true);
+    BOOST_TEST(all.describe("m").get().shards.at(0).registered);
+  }
 }
 
 // A later save that broke off, and one that not all ranks have, do not hide a complete step.
