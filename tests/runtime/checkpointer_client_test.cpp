@@ -329,6 +329,39 @@ BOOST_AUTO_TEST_CASE(a_save_that_was_read_becomes_durable_when_another_one_is_ca
   expect_saved(job, 3);
 }
 
+// The other one waits for a slot, longer than a former job is waited for.
+BOOST_AUTO_TEST_CASE(a_save_after_a_cancelled_one_waits_until_its_registration_is_over) {
+  config::settings impatient;
+  auto& channel = impatient.options.edit<net::network_options>().channel;
+  channel.heartbeat_ms = 100;
+  channel.peer_timeout_ms = 500;
+  c = client::open(service.address(), impatient).value();
+  auto job = attach();
+  std::vector<std::function<void(result<save_receipt>)>> asked;
+  service.on<save_request>([&](auto&, auto reply) { asked.push_back(reply); });
+  service.on<durable_request>([&](auto&, auto reply) { asked.push_back(reply); });
+  auto first = job.save(1), second = job.save(2);
+  BOOST_TEST_REQUIRE(testing::eventually([&] { return service.asked<durable_request>() == 2u; }));
+  service.on<enroll_request>([this](auto&, auto reply) {
+    std::lock_guard guard{mutex};
+    if (left.empty())
+      reply(fail(errc::busy, "a job is attached"));
+    else
+      reply(next_registration());
+  });
+  saves();
+  first.staged.cancel();
+  BOOST_TEST((job.save(3).durable.result().error().code() == errc::cancelled)); // reports it
+  auto next = job.save(4);
+  BOOST_TEST(!next.durable.wait_for(3500ms));
+  for (auto& answer : asked)
+    answer(fail(errc::busy, "no slot in time"));
+  auto saved = next.durable.result();
+  BOOST_TEST(saved.has_value(), (saved ? "" : saved.error().to_string()));
+  BOOST_TEST(second.durable.result().has_value());
+  BOOST_TEST(has_left(1));
+}
+
 BOOST_AUTO_TEST_CASE(memory_that_was_registered_and_cannot_be_read_is_registered_anew) {
   auto job = attach();
   refuses_saves(errc::permission_denied);
