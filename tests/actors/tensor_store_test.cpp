@@ -362,6 +362,17 @@ BOOST_AUTO_TEST_CASE(a_late_store_is_given_up_and_its_late_bytes_are_dropped) {
   BOOST_TEST(!visible("m"));
 }
 
+// The process stands still until all is over, and finds the bytes there.
+BOOST_AUTO_TEST_CASE(a_store_whose_time_is_over_is_not_published) {
+  auto pending = ask(request("m"));
+  fabric->finish();
+  sched.advance_time(2s);
+  sched.run();
+  BOOST_TEST((outcome<store_receipt>(pending).error().code() == errc::deadline_exceeded));
+  BOOST_TEST(!visible("m"));
+  BOOST_TEST(bucket->stats().used_bytes == 0u);
+}
+
 BOOST_AUTO_TEST_CASE(ending_the_actor_answers_everyone) {
   auto a = ask(request("a")), b = ask(request("b")), c = ask(request("c"));
   caf::anon_send_exit(store, caf::exit_reason::kill);
