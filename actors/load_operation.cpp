@@ -24,7 +24,12 @@ struct range {
 
 class load_operation : public reading_operation<load_request, load_receipt> {
 public:
-  using reading_operation::reading_operation;
+  load_operation(
+    std::shared_ptr<operation_context> context, load_request request, model_opener open,
+    time_point arrived, answer<load_receipt> done, const char* versions_are)
+    : reading_operation(
+        std::move(context), std::move(request), std::move(open), arrived, std::move(done)),
+      versions_are_(versions_are) {}
 
 private:
   std::string name() const override { return "loading " + request_.model; }
@@ -210,9 +215,10 @@ private:
         if (computed[at++] != record.digests[first + i])
           return {
             errc::corrupt_data,
-            "model {} version {}, tensor {}: bytes from {} on do not match their checksum; the "
+            "model {} {} {}, tensor {}: bytes from {} on do not match their checksum; the "
             "loaded bytes are not to be used",
             request_.model,
+            versions_are_,
             record.version,
             record.spec.tensors.tensors[piece.tensor].name,
             piece.tensor_offset + i * digest_block_bytes};
@@ -234,15 +240,17 @@ private:
   layout_offsets offsets_;
   std::vector<cursor> starts_; // one per window
   bool eager_ = false;
+  const char* const versions_are_;
 };
 
 } // namespace
 
 std::shared_ptr<operation> make_load_operation(
   std::shared_ptr<operation_context> context, load_request request, model_opener open,
-  time_point arrived, answer<load_receipt> done) {
+  time_point arrived, answer<load_receipt> done, const char* versions_are) {
   return std::make_shared<load_operation>(
-    std::move(context), std::move(request), std::move(open), arrived, std::move(done));
+    std::move(context), std::move(request), std::move(open), arrived, std::move(done),
+    versions_are);
 }
 
 } // namespace millrace::actors

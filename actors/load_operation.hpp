@@ -14,8 +14,9 @@ namespace millrace::actors {
 /// Opens the version that a load reads, in any medium.
 using model_opener = std::function<void(completion<std::shared_ptr<storage::opened_model>>)>;
 
+/// `versions_are`: what errors call the number of a version.
 std::shared_ptr<operation> make_load_operation(
   std::shared_ptr<operation_context> context, load_request request, model_opener open,
-  time_point arrived, answer<load_receipt> done);
+  time_point arrived, answer<load_receipt> done, const char* versions_are = "version");
 
 } // namespace millrace::actors

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <millrace/actors/vocabulary.hpp>
+#include <millrace/core/clock.hpp>
 
 #include <caf/typed_response_promise.hpp>
 
@@ -34,12 +35,14 @@ void answer_with(caf::typed_response_promise<Reply>& rp, result<Reply> outcome) 
 class open_answers {
 public:
   /// Returns a function that answers the promise, for use inside the actor. Calls after the first,
-  /// or after `give_up_all`, do nothing.
+  /// or after the promise was given up, do nothing.
   template <class Reply>
-  std::function<void(result<Reply>)> keep(caf::typed_response_promise<Reply> rp) {
+  std::function<void(result<Reply>)> keep(
+    caf::typed_response_promise<Reply> rp, time_point deadline = time_point::max()) {
     auto number = next_++;
     auto kept = std::make_shared<caf::typed_response_promise<Reply>>(std::move(rp));
-    open_.emplace(number, [kept](const status& why) { kept->deliver(to_caf_error(why)); });
+    open_.emplace(
+      number, owed{deadline, [kept](const status& why) { kept->deliver(to_caf_error(why)); }});
     return [this, number, promise = std::weak_ptr{kept}](result<Reply> outcome) {
       auto kept = promise.lock();
       if (kept && open_.erase(number) > 0)
@@ -47,14 +50,31 @@ public:
     };
   }
 
-  void give_up_all(const status& why) {
-    for (auto& [number, give_up] : std::exchange(open_, {}))
-      give_up(why);
+  /// Gives up those whose deadline is before `now`.
+  void give_up_late(time_point now, const status& why) {
+    std::erase_if(open_, [&](auto& entry) {
+      auto is_late = entry.second.deadline < now;
+      if (is_late)
+        entry.second.give_up(why);
+      return is_late;
+    });
   }
 
+  void give_up_all(const status& why) {
+    for (auto& [number, answer] : std::exchange(open_, {}))
+      answer.give_up(why);
+  }
+
+  bool empty() const noexcept { return open_.empty(); }
+
 private:
+  struct owed {
+    time_point deadline;
+    std::function<void(const status&)> give_up;
+  };
+
   std::uint64_t next_ = 1;
-  std::map<std::uint64_t, std::function<void(const status&)>> open_;
+  std::map<std::uint64_t, owed> open_;
 };
 
 } // namespace millrace::actors

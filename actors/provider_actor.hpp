@@ -142,15 +142,16 @@ protected:
     return rp;
   }
 
-  /// Answers with an outcome of storage. `ask` gets the completion that it must run; `reply_of`
-  /// makes the reply from the value.
+  /// Answers with an outcome of storage, which has the time of a request that names none. `ask`
+  /// gets the completion that it must run; `reply_of` makes the reply from the value.
   template <class Reply, class T, class Ask, class MakeReply>
   caf::result<Reply> answer_from(Ask ask, MakeReply reply_of) {
     auto rp = this->template make_response_promise<Reply>();
-    ask(
-      context_->template home<T>([answer = answers_.keep(rp), reply_of](result<T> outcome) mutable {
-        answer(outcome.map(reply_of));
-      }));
+    auto answer = answers_.keep(rp, deadline_of(0, context_->bounds, now()));
+    ask(context_->template home<T>(
+      [answer, reply_of](result<T> outcome) mutable { answer(outcome.map(reply_of)); }));
+    if (!answers_.empty())
+      watch();
     return rp;
   }
 
@@ -203,6 +204,8 @@ private:
     watching_ = false;
     bool more = give_up_late(now());
     more |= context_->give_up_stalled(now());
+    answers_.give_up_late(now(), late(context_->provider, "hear from its storage"));
+    more |= !answers_.empty();
     for (auto& lane : lanes_) {
       lane.give_up_late(now());
       lane.reap();

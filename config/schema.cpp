@@ -121,12 +121,12 @@ key_table<limits_settings> keys_of() {
       "restores and verifications, may wait, too. A provider answers `busy` to more"))),
     key<&s::requests_max>(expert(count(
       "requests_max", 16, 1'048'576,
-      "requests of all kinds under way at a node, which processes share; a node answers `busy` to "
-      "more"))),
+      "requests of all kinds under way at a node, which processes share. A sixteenth is kept for "
+      "root and the service's own user; a node answers `busy` to more"))),
     key<&s::requests_bytes_max>(expert(size(
       "requests_size", 64 * mib, 1024 * gib,
-      "bytes of these requests as they came, which processes share; a node answers `busy` to "
-      "more"))),
+      "bytes of these requests as they came, which processes share. A sixteenth is kept, as of the "
+      "requests, but not of `channel.frame_max`; a node answers `busy` to more"))),
     key<&s::windows_max>(
       expert(count("windows_max", 1, 1'024, "windows in flight of each operation"))),
     key<&s::shutdown_timeout_ms>(expert(ms(

@@ -64,9 +64,9 @@ std::shared_ptr<void> lend_place(std::shared_ptr<fair_shares> shares, const part
 }
 
 result<std::shared_ptr<void>> lent_places::lend(party who, std::uint64_t count) {
-  who.privileged = false;
   {
     std::lock_guard guard{mutex_};
+    who.privileged = who.privileged && shares_.kept() > 0;
     if (!shares_.take(who, count))
       return fail(
         errc::busy, "{} of {} {} are taken, {} of them by this process, which gets no {} more",

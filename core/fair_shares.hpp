@@ -51,6 +51,7 @@ public:
   void give_back(const party& who, std::uint64_t count = 1);
 
   std::uint64_t places() const noexcept { return places_; }
+  std::uint64_t kept() const noexcept { return kept_; }
   std::uint64_t taken() const noexcept { return taken_; }
   std::uint64_t taken_by(const party& who) const;
 
@@ -64,17 +65,24 @@ private:
   std::map<std::string, std::uint64_t> by_owner_;
 };
 
+/// Returns how many of so many places are kept for the privileged: a sixteenth, and at least one of
+/// several.
+constexpr std::uint64_t places_kept(std::uint64_t places) {
+  return places > 1 ? std::max<std::uint64_t>(places / 16, 1) : 0;
+}
+
 /// Takes a place that returns when the last copy of the result goes, on the same thread as all
 /// other uses. Null: it does not fit.
 std::shared_ptr<void> lend_place(std::shared_ptr<fair_shares> shares, const party& who);
 
-/// Places that are taken on one thread and returned on another. None are kept for the privileged,
-/// who have shares as others do.
+/// Places that are taken on one thread and returned on another. Where none are kept for the
+/// privileged, they have shares as others do.
 /// Threads: any. Made by `make_shared` only.
 class lent_places : public std::enable_shared_from_this<lent_places> {
 public:
   /// `what`: the places and the key that bounds them, for errors.
-  lent_places(std::uint64_t places, std::string what) : shares_(places), what_(std::move(what)) {}
+  lent_places(std::uint64_t places, std::string what, std::uint64_t kept = 0)
+    : shares_(places, kept), what_(std::move(what)) {}
 
   /// Lends places that return when the last copy of the result goes.
   /// Errors:  `busy` when the party has its share.

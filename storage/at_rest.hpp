@@ -31,6 +31,7 @@ struct model_at_rest {
   std::string name;
   std::uint64_t version = 0;
   std::uint64_t size_bytes = 0;
+  std::uint64_t read_bytes = 0; // less than `size_bytes` if a part of it is missing
   bool has_checksums = false;
   /// `corrupt_data` naming the tensor and the offset, or what else is wrong.
   status outcome;

@@ -22,6 +22,12 @@ inline bool is_own_name(std::string_view name) noexcept {
   return name.starts_with(own_name_prefix);
 }
 
+/// Returns true for what is listed and counted, and may be evicted: neither a record of the
+/// provider nor the mark of an erased model, which are pinned for good.
+inline bool is_model(std::string_view name, bool erased) noexcept {
+  return !erased && !is_own_name(name);
+}
+
 /// Returns true for what a full bucket must take, too: the provider's own records, and the mark
 /// that replaces a model. Both are small. Without them a full provider could neither learn which
 /// providers there are nor erase. `is_stored()` says whether there is a model of this name.
@@ -132,7 +138,7 @@ inline std::vector<std::vector<wanted>> plan_in_place(std::vector<wanted> ranges
 }
 
 struct bucket_stats {
-  std::uint64_t models = 0;
+  std::uint64_t models = 0; // see `is_model`
   std::uint64_t capacity_bytes = 0;
   /// Includes reservations, padding, and what describes the models: names, shapes, graphs, texts,
   /// digests, layers.

@@ -7,7 +7,7 @@
 
 namespace millrace::storage {
 
-/// Names, least recently used first. Not thread-safe: the owner's lock guards it.
+/// Names of models, least recently used first. Not thread-safe: the owner's lock guards it.
 class recently_used {
 public:
   /// Makes a name the most recently used one.
@@ -21,6 +21,9 @@ public:
     }
   }
 
+  /// Tells that a version was published under a name. What is no model is not kept.
+  void put(const std::string& name, bool is_model) { is_model ? touch(name) : forget(name); }
+
   void forget(const std::string& name) {
     auto place = places_.find(name);
     if (place == places_.end())
@@ -30,6 +33,7 @@ public:
   }
 
   const std::list<std::string>& oldest_first() const noexcept { return order_; }
+  std::size_t size() const noexcept { return order_.size(); }
 
 private:
   std::list<std::string> order_;

@@ -31,7 +31,7 @@ int verify(invocation& call, const std::string& path) {
   json damaged = json::array();
   progress_line line{call, path};
   auto outcome = at_rest->verify(path, [&](const storage::model_at_rest& model) {
-    bytes += model.size_bytes;
+    bytes += model.read_bytes;
     line.show(bytes, 0);
     if (!model.outcome.ok()) {
       damaged.push_back(row_of(model));

@@ -240,7 +240,7 @@ private:
       reads_,
       [&](auto arrived, auto done) {
         return make_load_operation(
-          context_, std::move(load), std::move(open), arrived, std::move(done));
+          context_, std::move(load), std::move(open), arrived, std::move(done), "step");
       },
       [this](auto& outcome) {
         if (outcome) {

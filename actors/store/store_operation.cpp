@@ -133,6 +133,9 @@ private:
     receipt_.checksums = request_.checksums;
     if (auto moved = store_->placement.still_holds(receipt_.model, request_.by); !moved.ok())
       return give_up(moved);
+    // The client may have stored something else since. This process may have stood still.
+    if (store_->now() > deadline())
+      return give_up(late(context_->provider, "store"));
     store_->placement.begin_change();
     reservation_->publish(
       std::move(work_->digests),

@@ -263,9 +263,7 @@ private:
     out.capacity_bytes = stats.capacity_bytes;
     out.used_bytes = stats.used_bytes;
     out.store = counted_;
-    auto own = placement().kept().file.empty() ? 0u : 1u;
-    out.store.models =
-      stats.models - std::min<std::uint64_t>(stats.models, own); // without the placement's record
+    out.store.models = stats.models;
     out.store.evictions = stats.evictions;
     out.store.views_bytes = placement().kept_bytes();
     return out;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <millrace/actors/service.hpp>
+#include <millrace/actors/wire/peer_clock.hpp>
 #include <millrace/core/codec.hpp>
 
 #include <string>
@@ -10,10 +11,12 @@ namespace millrace::actors {
 
 /// The beginning of every request frame.
 struct request_head {
-  std::string target;       // a provider's name; empty for the node itself
-  std::uint16_t number = 0; // the method's number, see `service`
+  std::string target;           // a provider's name; empty for the node itself
+  std::uint16_t number = 0;     // the method's number, see `service`
+  std::uint64_t sent_ms = 0;    // by the asker's monotonic clock
+  std::uint32_t timeout_ms = 0; // the asker gives the request up this much later; 0: unknown
 };
-MILLRACE_INSPECT(request_head, x.target, x.number)
+MILLRACE_INSPECT(request_head, x.target, x.number, x.sent_ms, x.timeout_ms)
 
 /// The beginning of every reply frame.
 struct reply_head {
@@ -23,9 +26,13 @@ struct reply_head {
 MILLRACE_INSPECT(reply_head, x.code, x.detail)
 
 template <class Service, class Request>
-byte_buffer encode_request(const std::string& target, const Request& request) {
+byte_buffer encode_request(
+  const std::string& target, const Request& request, std::uint32_t timeout_ms = 0) {
   byte_buffer out;
-  wire_writer{out}(request_head{target, Service::template number_of<Request>()}, request);
+  request_head head{target, Service::template number_of<Request>()};
+  head.sent_ms = peer_clock::ms_of(steady_clock::now());
+  head.timeout_ms = timeout_ms;
+  wire_writer{out}(head, request);
   return out;
 }
 

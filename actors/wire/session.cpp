@@ -8,6 +8,8 @@
 #include <caf/send.hpp>
 #include <caf/typed_event_based_actor.hpp>
 
+#include <optional>
+
 namespace millrace::actors {
 
 namespace {
@@ -72,8 +74,16 @@ private:
       request.back.refuse({errc::unavailable, "the node is shutting down"});
       return {};
     }
+    if (head.timeout_ms > 0) // an older build does not say when it asked
+      request.age_ms = clock_of(c).age_ms(head.sent_ms, steady_clock::now());
+    if (request.age_ms > head.timeout_ms) {
+      request.back.refuse(
+        {errc::deadline_exceeded, "the request is {} ms old, and its asker waited for {} ms",
+         request.age_ms, head.timeout_ms});
+      return {};
+    }
     auto found = services_->reader_of(head.number, head.target);
-    auto place = connections_->place_for(request.from.holder, size_bytes);
+    auto place = connections_->place_for(net::party_of(c.peer()), size_bytes);
     if (!found || !place) {
       request.back.refuse(found ? place.error() : found.error());
       return {};
@@ -82,11 +92,17 @@ private:
     return (*found)->ask(head.number, reader, request);
   }
 
+  peer_clock& clock_of(const channel& c) {
+    if (!clock_)
+      clock_.emplace(c.peer().address.has_value());
+    return *clock_;
+  }
+
   // A process may have several connections. Registrations end with the connection through which
   // they came.
   asker asker_of(const channel& c) const {
     auto who = net::party_of(c.peer());
-    who.privileged = false; // places for operations are not kept for anyone
+    who.privileged = false; // no places of a provider are kept for anyone
     return {c.peer().id, number_, std::move(who)};
   }
 
@@ -110,7 +126,8 @@ private:
   std::shared_ptr<transport::fabric> fabric_;
   std::shared_ptr<const service_table> services_;
   std::shared_ptr<connection_table> connections_;
-  caf::strong_actor_ptr caller_; // owns the peer's requests under way
+  std::optional<peer_clock> clock_; // from the first request on
+  caf::strong_actor_ptr caller_;    // owns the peer's requests under way
   const std::uint64_t number_ = last_number.fetch_add(1) + 1;
 };
 

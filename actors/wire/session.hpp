@@ -7,6 +7,7 @@
 #include <millrace/net/channel/channel.hpp>
 #include <millrace/transport/fabric.hpp>
 
+#include <algorithm>
 #include <atomic>
 #include <map>
 #include <memory>
@@ -26,12 +27,18 @@ struct request_load {
 class connection_table {
 public:
   /// `requests_max`: requests under way at once, which peers share; `requests_bytes_max`: their
-  /// bytes.
-  connection_table(std::uint64_t requests_max, std::uint64_t requests_bytes_max)
-    : requests_(
-        std::make_shared<lent_places>(requests_max, "requests under way (limits.requests_max)")),
+  /// bytes. Some are kept for root and the service's own user, but `request_bytes_max`, the bytes
+  /// of the largest request, for everyone.
+  connection_table(
+    std::uint64_t requests_max, std::uint64_t requests_bytes_max,
+    std::uint64_t request_bytes_max = 0)
+    : requests_(std::make_shared<lent_places>(
+        requests_max, "requests under way (limits.requests_max)", places_kept(requests_max))),
       request_bytes_(std::make_shared<lent_places>(
-        requests_bytes_max, "bytes of requests under way (limits.requests_size)")) {}
+        requests_bytes_max, "bytes of requests under way (limits.requests_size)",
+        std::min(
+          places_kept(requests_bytes_max),
+          requests_bytes_max - std::min(requests_bytes_max, request_bytes_max)))) {}
 
   /// `number`: the session's, so that connections end in the order in which they came.
   void add(std::uint64_t number, const std::shared_ptr<net::channel>& c);

@@ -30,6 +30,7 @@ struct peer_request {
   caf::strong_actor_ptr who; // the `caller` that asks on the peer's behalf
   asker from;
   reply_path back;
+  std::uint64_t age_ms = 0; // for how long it has been under way already
 };
 
 /// Reads the requests of one service and asks one actor.

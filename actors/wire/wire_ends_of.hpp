@@ -53,6 +53,8 @@ private:
     }
     if constexpr (requires { request.from; })
       request.from = asked.from;
+    if constexpr (requires { request.timeout_ms; })
+      request.timeout_ms = time_left_ms(request.timeout_ms, asked.age_ms);
     ask_as<reply>(
       asked.system, asked.who, actor_, std::move(request),
       [back = asked.back](const result<reply>& outcome) {
@@ -62,6 +64,12 @@ private:
           back.refuse(outcome.error());
       });
     return {};
+  }
+
+  // 0 stays 0, which names no time.
+  static std::uint32_t time_left_ms(std::uint32_t timeout_ms, std::uint64_t age_ms) {
+    return age_ms < timeout_ms ? timeout_ms - static_cast<std::uint32_t>(age_ms)
+                               : std::min(timeout_ms, 1u);
   }
 
   actor_of<Service> actor_;
@@ -121,8 +129,9 @@ private:
   caf::result<Reply> ask(const Request& request) {
     auto rp = this->template make_response_promise<Reply>();
     auto self = caf::actor_cast<caf::actor_addr>(caf::actor_cast<caf::strong_actor_ptr>(this));
+    auto timeout_ms = timeout_of(request);
     node_->ask(
-      encode_request<Service>(target_, request), timeout_of(request),
+      encode_request<Service>(target_, request, timeout_ms), timeout_ms,
       [self, answer = answers_.keep(rp), &system = this->system()](raw_reply raw) {
         auto outcome = raw ? decode_reply<Reply>(*raw) : result<Reply>{fail(raw.error())};
         auto alive = caf::actor_cast<caf::strong_actor_ptr>(self);

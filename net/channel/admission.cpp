@@ -89,10 +89,9 @@ result<admitted> admission::place_for(const peer_info& peer) {
 }
 
 std::shared_ptr<fair_shares> shares_of(const listener_options& where) {
-  constexpr std::uint32_t kept_part = 16;
   auto all = where.connections_max;
-  auto kept = all > 1 ? std::max(all / kept_part, 1u) : 0;
-  return where.connections ? where.connections : std::make_shared<fair_shares>(all, kept);
+  return where.connections ? where.connections
+                           : std::make_shared<fair_shares>(all, places_kept(all));
 }
 
 std::shared_ptr<lent_places> buffers_of(const listener_options& where) {

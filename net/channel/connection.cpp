@@ -6,7 +6,6 @@
 #include <millrace/net/tls/context.hpp>
 
 #include <fmt/core.h>
-#include <sys/epoll.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -47,7 +46,7 @@ connection::connection(
 void connection::start() {
   auto tie = std::make_shared<loop_tie>(self());
   auto watched = loop_->watch(
-    stream_->fd(), EPOLLIN, [tie](std::uint32_t events) { tie->of->on_events(events); });
+    stream_->fd(), reading_events, [tie](std::uint32_t events) { tie->of->on_events(events); });
   if (!watched.ok())
     return finish(watched);
   auto left = std::chrono::ceil<std::chrono::milliseconds>(
@@ -80,6 +79,8 @@ byte_buffer connection::own_hello() const {
 
 void connection::on_events(std::uint32_t events) {
   auto keep = shared_from_this();
+  if (events & (EPOLLHUP | EPOLLRDHUP))
+    peer_has_left_ = true;
   if (events & EPOLLOUT)
     flush();
   if (events & ~static_cast<std::uint32_t>(EPOLLOUT))
@@ -193,6 +194,10 @@ status connection::take(const parsed_frame& arrived) {
   case frame_kind::pong:
     return {};
   case frame_kind::request:
+    // Its sender waits for it no more, and may have asked for something else since.
+    if (peer_has_left_)
+      return {};
+    [[fallthrough]];
   case frame_kind::reply:
     if (auto counted = take_counted(arrived); !counted.ok())
       return counted;
@@ -317,7 +322,8 @@ void connection::on_heartbeat() {
   auto passed =
     std::chrono::duration_cast<std::chrono::milliseconds>(steady_clock::now() - heartbeat_at_);
   silence_ += std::min(passed, std::chrono::milliseconds{2 * std::uint64_t{options_.heartbeat_ms}});
-  read_some();
+  if (!heard_ && silence_ >= std::chrono::milliseconds{options_.peer_timeout_ms})
+    read_some(); // what has come in the meantime counts
   if (phase_ == phase::closed)
     return;
   if (std::exchange(heard_, false))

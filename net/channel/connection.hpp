@@ -9,12 +9,17 @@
 #include <millrace/net/channel/send_queue.hpp>
 #include <millrace/net/socket/unix_socket.hpp>
 
+#include <sys/epoll.h>
+
 #include <atomic>
 #include <deque>
 #include <functional>
 #include <mutex>
 
 namespace millrace::net {
+
+/// The events by which a connection reads, and learns that the peer has closed its end.
+inline constexpr std::uint32_t reading_events = EPOLLIN | EPOLLRDHUP;
 
 /// Callbacks to the maker of a connection, all on the loop.
 struct connection_hooks {
@@ -133,6 +138,8 @@ private:
   std::uint64_t drain_timer_ = 0;
   bool read_posted_ = false;
   bool heard_ = false; // since the last heartbeat
+  // It has closed its end. What it asked before is in the socket still.
+  bool peer_has_left_ = false;
   time_point heartbeat_at_{};
   std::chrono::milliseconds silence_{};
 

@@ -3,8 +3,6 @@
 #include <millrace/core/assert.hpp>
 #include <millrace/net/channel/connection.hpp>
 
-#include <sys/epoll.h>
-
 #include <algorithm>
 
 namespace millrace::net {
@@ -135,12 +133,12 @@ void connection::arm_writing() {
   if (std::exchange(writing_armed_, true))
     return;
   if (loop_->on_loop()) {
-    static_cast<void>(loop_->rewatch(stream_->fd(), EPOLLIN | EPOLLOUT));
+    static_cast<void>(loop_->rewatch(stream_->fd(), reading_events | EPOLLOUT));
     return;
   }
   loop_->post([c = self()] {
     if (c->phase_ != phase::closed)
-      static_cast<void>(c->loop_->rewatch(c->stream_->fd(), EPOLLIN | EPOLLOUT));
+      static_cast<void>(c->loop_->rewatch(c->stream_->fd(), reading_events | EPOLLOUT));
   });
 }
 
@@ -169,7 +167,7 @@ void connection::flush() {
   if (!queue_.empty())
     return wait_for_room();
   writing_armed_ = retrying_ = false;
-  static_cast<void>(loop_->rewatch(stream_->fd(), EPOLLIN));
+  static_cast<void>(loop_->rewatch(stream_->fd(), reading_events));
   auto drained = phase_ == phase::closing;
   lock.unlock();
   if (drained)
@@ -185,7 +183,8 @@ void connection::wait_for_room() {
         c->flush();
     });
   if (std::exchange(retrying_, retry) != retry)
-    static_cast<void>(loop_->rewatch(stream_->fd(), retry ? EPOLLIN : EPOLLIN | EPOLLOUT));
+    static_cast<void>(
+      loop_->rewatch(stream_->fd(), retry ? reading_events : reading_events | EPOLLOUT));
 }
 
 void connection::close(status why, std::uint32_t drain_ms) {

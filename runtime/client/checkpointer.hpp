@@ -73,7 +73,9 @@ struct pending_save {
 /// afterwards. All ranks must have saved s in one run of the job. Going back to an older step, or
 /// replacing a rank, begins a new run; the promise then covers the steps of that run. A save that
 /// would overwrite this rank's part of a step that other ranks may still complete waits for them.
-/// So save the same steps on every rank. docs/decisions/013-steps-in-lockstep.md has the proof.
+/// So save the same steps on every rank. docs/decisions/013-steps-in-lockstep.md has the proof. A
+/// job registers at the provider with the newest steps. While a provider that may have newer ones
+/// cannot be asked, registering fails with `unavailable`, which names it, see `checkpoints`.
 /// Threads: any. Calls that name a step must be made in the order of the steps.
 /// Source:  Portus, sections III-B, III-C, III-E, III-F.
 class checkpointer {

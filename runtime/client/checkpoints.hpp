@@ -27,11 +27,12 @@ class client_core;
 /// One provider keeps all shards of a model, and every client computes the same one from the name.
 /// If the list of providers has changed since the first save, another provider may have the model.
 /// So a client asks some nodes which providers there are, asks all of these, and takes the one with
-/// the latest save. It leaves out one that cannot be asked, with a warning in the log, if another
-/// one has the model. A provider that was taken out of the file of every node keeps its
-/// checkpoints, and is not asked.
+/// the latest save. If one cannot be asked, the call fails with the reason, since that one may have
+/// newer steps. It goes on, with a warning in the log, if another provider has the complete step
+/// that is named or, without a step, has the latest save of those asked and a job registered. A
+/// provider that was taken out of the file of every node keeps its checkpoints, and is not asked.
 /// Errors:  common to all calls: `not_found` when no provider keeps checkpoints; `peer_lost` and
-///          `unavailable` naming the provider's address; `deadline_exceeded`.
+///          `unavailable` naming the provider; `deadline_exceeded`.
 /// Threads: any.
 class checkpoints {
 public:

@@ -68,7 +68,8 @@ struct model_info {
 /// Every call returns at once. Memory passed as an argument must outlive the operation. Copies
 /// share the client.
 /// Errors:  common to all calls: `peer_lost` and `unavailable` naming the provider's address;
-///          `deadline_exceeded`. After these three a change may have happened, or still happen.
+///          `deadline_exceeded`. After these three a change may have happened, or still happen. A
+///          service that stood still does not begin what its asker has given up.
 /// Threads: any.
 class repository {
 public:

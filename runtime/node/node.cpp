@@ -47,7 +47,8 @@ struct node::state {
   std::shared_ptr<actors::service_table> services = std::make_shared<actors::service_table>();
   std::shared_ptr<actors::connection_table> connections =
     std::make_shared<actors::connection_table>(
-      settings.limits.requests_max, settings.limits.requests_bytes_max);
+      settings.limits.requests_max, settings.limits.requests_bytes_max,
+      settings.options.of<net::network_options>().channel.frame_bytes_max);
   std::shared_ptr<lent_places> buffers =
     net::buffers_of(settings.options.of<net::network_options>().listener);
   std::vector<std::string> addresses; // as others reach it

@@ -9,8 +9,10 @@
 #include <cerrno>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <memory>
 #include <new>
+#include <sstream>
 #include <vector>
 
 namespace millrace::storage::io {
@@ -76,6 +78,28 @@ status read_all(
     at += got, offset += got, size_bytes -= got;
   }
   return {};
+}
+
+std::string who_locks(const file_handle& file) {
+  struct stat info {};
+  if (::fstat(file.get(), &info) != 0)
+    return "another process";
+  std::ifstream locks{"/proc/locks"};
+  for (std::string line; std::getline(locks, line);) {
+    std::istringstream words{line};
+    std::string number, kind, advisory, access, place;
+    long pid = -1;
+    if (!(words >> number >> kind >> advisory >> access >> pid >> place) || pid <= 0)
+      continue;
+    auto inode = place.substr(place.rfind(':') + 1);
+    if (kind != "FLOCK" || inode != std::to_string(info.st_ino))
+      continue;
+    std::string name;
+    std::ifstream{fmt::format("/proc/{}/comm", pid)} >> name;
+    return name.empty() ? fmt::format("process {}", pid)
+                        : fmt::format("process {} ({})", pid, name);
+  }
+  return "another process";
 }
 
 status sync_directory(const std::string& path) {

@@ -55,6 +55,10 @@ result<file_handle> open_file(const std::string& path, int flags, unsigned mode 
   const file_handle& file, void* data, std::uint64_t size_bytes, std::uint64_t offset,
   const std::string& path);
 
+/// Returns "process 4711 (millrace)" from the kernel's table of locks, for an open file that a
+/// process has locked with `flock`; "another process" if that is not visible.
+std::string who_locks(const file_handle& file);
+
 /// Makes it durable that files were created in or removed from a directory.
 [[nodiscard]] status sync_directory(const std::string& path);
 

@@ -120,7 +120,7 @@ result<std::shared_ptr<opened_model>> open_stored(
       return fail(digests.error().within(describe(v->key)));
     record = {v->spec, v->number(), v->stored_at_ns(), std::move(*digests)};
     slot = lease_to_read(state, m, v, 0);
-    touch_stored(*state, name);
+    touch_stored(*state, *v);
   }
   return std::make_shared<pmem_opened_version>(std::move(record), slot);
 }

@@ -164,7 +164,7 @@ private:
 
   std::uint64_t count_stored() const {
     std::lock_guard guard{state_->models_mutex};
-    return state_->stored_models.oldest_first().size();
+    return state_->stored_models.size();
   }
 
   std::shared_ptr<pool_state> state_;

@@ -1,6 +1,7 @@
 // Loading the index, touching the mapping, ending the threads. Called by the pool and its parts.
 #include <millrace/core/huge_pages.hpp>
 #include <millrace/core/log.hpp>
+#include <millrace/storage/bucket.hpp>
 #include <millrace/storage/pmem/pool_state.hpp>
 
 #include <fcntl.h>
@@ -72,12 +73,13 @@ status pool_state::load() {
   last_version = index.last_version;
   layers = std::move(index.layers);
   stored_bytes = std::move(index.stored_bytes);
-  std::map<std::uint64_t, std::string> stored; // oldest first, since the order of use is not stored
+  // Oldest first, since the order of use is not stored.
+  std::map<std::uint64_t, std::shared_ptr<stored_version>> stored;
   for (auto& [name, m] : models)
     if (auto v = find_stored(*m))
-      stored.emplace(v->number(), name);
-  for (auto& [number, name] : stored)
-    stored_models.touch(name);
+      stored.emplace(v->number(), v);
+  for (auto& [number, v] : stored)
+    stored_models.put(v->spec.name, is_model(v->spec.name, v->spec.erased));
   return {};
 }
 

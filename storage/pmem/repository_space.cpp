@@ -1,6 +1,7 @@
 // Reserves all objects of a version before its bytes arrive, so that it can be finished in a full
 // pool. Called by storing.
 #include <millrace/core/kill_point.hpp>
+#include <millrace/storage/bucket.hpp>
 #include <millrace/storage/pmem/care/erase.hpp>
 #include <millrace/storage/pmem/catalog.hpp>
 #include <millrace/storage/pmem/repository_space.hpp>
@@ -146,9 +147,9 @@ void forget_stored(pool_state& state, const std::string& name) {
   state.stored_models.forget(name);
 }
 
-void touch_stored(pool_state& state, const std::string& name) {
+void touch_stored(pool_state& state, const stored_version& v) {
   std::lock_guard guard{state.models_mutex};
-  state.stored_models.touch(name);
+  state.stored_models.put(v.spec.name, is_model(v.spec.name, v.spec.erased));
 }
 
 } // namespace millrace::storage::pmem

@@ -23,7 +23,7 @@ std::uint64_t capacity_of(const pool_state& state) noexcept;
 /// Tells that the name was removed from the repository. Needs the model's lock.
 void forget_stored(pool_state& state, const std::string& name);
 
-/// Tells that the name was stored or opened. Needs the model's lock.
-void touch_stored(pool_state& state, const std::string& name);
+/// Tells that the version was stored or opened. Needs the model's lock.
+void touch_stored(pool_state& state, const stored_version& v);
 
 } // namespace millrace::storage::pmem

@@ -108,7 +108,7 @@ result<std::uint64_t> storing::finish() {
     }
   }
   of_->versions.emplace(v.number(), version_);
-  touch_stored(state, of_->name);
+  touch_stored(state, v);
   return v.number();
 }
 

@@ -84,7 +84,9 @@ status lock(const io::file_handle& file, int how, const std::string& path) {
   if (::flock(file.get(), how | LOCK_NB) == 0)
     return {};
   if (errno == EWOULDBLOCK)
-    return {errc::busy, "{} is open in a live process; stop it first", path};
+    return {
+      errc::busy, "{}: {} has it open; stop that process, or use its service", path,
+      io::who_locks(file)};
   return status_from_errno(errno, "locking " + path);
 }
 

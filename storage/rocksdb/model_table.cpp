@@ -1,4 +1,5 @@
 // Names, versions and the order of their use. Called by the bucket and its committer.
+#include <millrace/storage/bucket.hpp>
 #include <millrace/storage/model_check.hpp>
 #include <millrace/storage/rocksdb/model_table.hpp>
 
@@ -12,7 +13,7 @@ result<version_ptr> model_table::use(const std::string& name, std::uint64_t vers
   auto newest = at->second.version->summary.version;
   if (version != 0 && version != newest)
     return fail(no_such_model(name, version, newest));
-  used_.touch(name);
+  used_.put(name, is_model(name, at->second.version->summary.erased));
   return at->second.version;
 }
 
@@ -24,7 +25,7 @@ bool model_table::contains(const std::string& name) const {
 version_ptr model_table::put(version_ptr version) {
   std::lock_guard guard{mutex_};
   auto& name = version->summary.name;
-  used_.touch(name);
+  used_.put(name, is_model(name, version->summary.erased));
   auto& slot = slots_[name];
   slot.pinned = version->summary.pinned;
   return std::exchange(slot.version, std::move(version));
@@ -80,7 +81,7 @@ std::vector<model_summary> model_table::list(
 
 std::uint64_t model_table::size() const {
   std::lock_guard guard{mutex_};
-  return slots_.size();
+  return used_.size();
 }
 
 record_ptr record_cache::find(std::uint64_t version) {

@@ -50,6 +50,7 @@ public:
 
   std::vector<model_summary> list(
     const std::string& prefix, const std::string& after, std::uint32_t count_max) const;
+  /// Returns the number of models, see `is_model`.
   std::uint64_t size() const;
 
 private:

@@ -29,7 +29,9 @@ public:
 
   // Returns none for what counts as no model.
   std::optional<model_at_rest> verify(std::string_view name, std::string_view value) {
-    model_at_rest found{std::string{name}, 0, 0, false, {}};
+    model_at_rest found;
+    found.name = name;
+    read_bytes_ = 0;
     auto record = decode_record(name, value);
     if (!record) {
       found.outcome = record.error();
@@ -44,6 +46,7 @@ public:
     }
     found.size_bytes = checked->size_bytes;
     found.outcome = verify(*record, *checked);
+    found.read_bytes = read_bytes_;
     if (found.outcome.ok() && (is_own_name(name) || record->model.spec.erased))
       return {};
     return found;
@@ -95,10 +98,12 @@ private:
   // Compares the pieces of one window, which `data` has from its begin on.
   status compare(
     const stored_record& record, const io::packing& packed, std::size_t window,
-    const std::byte* data) const {
+    const std::byte* data) {
+    auto& w = packed.windows[window];
+    for (auto i = w.first; i < w.first + w.count; ++i)
+      read_bytes_ += packed.pieces[i].length;
     if (record.model.digests.empty())
       return {};
-    auto& w = packed.windows[window];
     for (auto i = w.first; i < w.first + w.count; ++i) {
       auto& piece = packed.pieces[i];
       auto* digests = record.model.digests.data() + first_digests_[piece.tensor];
@@ -121,6 +126,7 @@ private:
   std::vector<space_lease> leases_;
   std::vector<std::uint64_t> first_digests_; // of each tensor of the model
   std::vector<std::byte> buffer_;
+  std::uint64_t read_bytes_ = 0; // of the model
 };
 
 status verify_all(

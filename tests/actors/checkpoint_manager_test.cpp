@@ -334,6 +334,17 @@ BOOST_AUTO_TEST_CASE(a_shape_that_differs_is_an_error_before_any_byte_moves) {
   BOOST_TEST(fabric->submitted == before);
 }
 
+BOOST_AUTO_TEST_CASE(the_error_of_a_damaged_step_names_the_step) {
+  auto number = enroll(enrolling());
+  save(number, 7);
+  auto pending = ask(manager, restoring({{"t0", dtype::u8, {10'000}}}));
+  fabric->finish({}, {0});
+  sched.run();
+  auto why = outcome<load_receipt>(pending).error();
+  BOOST_TEST((why.code() == errc::corrupt_data), why.to_string());
+  BOOST_TEST(why.detail().find("model m step 7, tensor t0") != std::string::npos, why.detail());
+}
+
 BOOST_AUTO_TEST_CASE(verifying_names_the_tensors_whose_bytes_changed_and_moves_none) {
   auto number = enroll(enrolling());
   save(number, 1);

@@ -318,6 +318,62 @@ BOOST_AUTO_TEST_CASE(a_peer_has_its_share_of_the_bytes_under_way) {
   BOOST_TEST(connections->requests().size_bytes == 0u);
 }
 
+BOOST_AUTO_TEST_CASE(places_for_requests_are_kept_for_root_and_the_owner) {
+  auto own = channel;
+  own->set_user(0);
+  auto body = encode_request<counter_service>("here", count_request{"epochs", 1});
+  auto ask_through = [&](const std::shared_ptr<answering_channel>& from) {
+    session->on_frame(*from, {net::frame_kind::request, ++correlation, body, {}});
+  };
+  // As many hosts as there are places, with a request each.
+  std::vector<std::shared_ptr<answering_channel>> strangers;
+  for (int i = 0; i < 16; ++i) {
+    strangers.push_back(std::make_shared<answering_channel>(random_id<peer_id>(), "stranger"));
+    strangers.back()->set_address("192.0.2." + std::to_string(i + 1) + ":7710");
+    ask_through(strangers.back());
+  }
+  BOOST_TEST(connections->requests().count == 15u);
+  ask_through(own);
+  BOOST_TEST(connections->requests().count == 16u);
+  sched.run();
+  BOOST_TEST(decode_reply<count_reply>(own->replies.at(correlation)).has_value());
+  BOOST_TEST(connections->requests().count == 0u);
+}
+
+BOOST_AUTO_TEST_CASE(a_request_older_than_its_time_is_not_begun) {
+  auto ask_sent_at = [&](std::uint64_t sent_ms, std::uint32_t timeout_ms) {
+    byte_buffer body;
+    auto number = counter_service::number_of<count_request>();
+    wire_writer{body}(
+      request_head{"here", number, sent_ms, timeout_ms}, count_request{"epochs", 1});
+    auto reply = answer_to(body);
+    return reply ? decode_reply<count_reply>(*reply) : fail(reply.error());
+  };
+  // A clock of its own, and an hour between the first request and the last.
+  constexpr std::uint64_t hour_ms = 3'600'000;
+  BOOST_TEST(ask_sent_at(5 * hour_ms, 1000)->total == 1u);
+  auto late = ask_sent_at(4 * hour_ms, 1000);
+  BOOST_TEST_REQUIRE(!late.has_value());
+  BOOST_TEST((late.error().code() == errc::deadline_exceeded), late.error().to_string());
+  BOOST_TEST(ask_sent_at(4 * hour_ms, 2 * hour_ms)->total == 2u);
+  // An older build names no time.
+  BOOST_TEST(ask_sent_at(0, 0)->total == 3u);
+  BOOST_TEST(ask_sent_at(5 * hour_ms, 1000)->total == 4u);
+  for (auto odd : {~std::uint64_t{0}, std::uint64_t{1} << 63, std::uint64_t{0}})
+    static_cast<void>(ask_sent_at(odd, 1));
+  BOOST_TEST(channel->closed.ok());
+}
+
+BOOST_AUTO_TEST_CASE(the_clocks_of_two_hosts_may_drift_apart) {
+  peer_clock clock{true};
+  auto at = [](std::uint64_t ms) { return time_point{std::chrono::milliseconds{ms}}; };
+  constexpr std::uint64_t day_ms = 86'400'000;
+  BOOST_TEST(clock.age_ms(0, at(0)) == 0u);
+  // The peer's clock loses a ten thousandth.
+  BOOST_TEST(clock.age_ms(10 * day_ms - day_ms / 1000, at(10 * day_ms)) == 0u);
+  BOOST_TEST(clock.age_ms(10 * day_ms - day_ms / 1000, at(10 * day_ms + 5000)) > 4900u);
+}
+
 BOOST_AUTO_TEST_CASE(a_node_that_stops_refuses_every_request) {
   connections->refuse();
   BOOST_TEST((ask_frame(count_request{"epochs", 1}).error().code() == errc::unavailable));

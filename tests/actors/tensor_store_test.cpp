@@ -363,6 +363,17 @@ BOOST_AUTO_TEST_CASE(a_late_store_is_given_up_and_its_late_bytes_are_dropped) {
   BOOST_TEST(!visible("m"));
 }
 
+// The process stands still until all is over, and finds the bytes there.
+BOOST_AUTO_TEST_CASE(a_store_whose_time_is_over_is_not_published) {
+  auto pending = ask(request("m"));
+  fabric->finish();
+  sched.advance_time(2s);
+  sched.run();
+  BOOST_TEST((outcome<store_receipt>(pending).error().code() == errc::deadline_exceeded));
+  BOOST_TEST(!visible("m"));
+  BOOST_TEST(bucket->stats().used_bytes == 0u);
+}
+
 BOOST_AUTO_TEST_CASE(ending_the_actor_answers_everyone) {
   auto a = ask(request("a")), b = ask(request("b")), c = ask(request("c"));
   caf::anon_send_exit(store, caf::exit_reason::kill);
@@ -399,6 +410,40 @@ BOOST_AUTO_TEST_CASE(ending_the_actor_answers_what_the_bucket_has_not_answered_y
     answer();
   sched.run();
   BOOST_TEST(!answered());
+}
+
+BOOST_AUTO_TEST_CASE(what_a_silent_bucket_owes_is_given_up_in_time) {
+  auto silent = std::make_shared<silent_bucket>();
+  bucket = silent;
+  limits.request_timeout_ms = 2000;
+  restart();
+  auto described = ask(describe_request{"m", 0});
+  auto listed = ask(list_request{});
+  auto erased = ask(erase_request{"m"});
+  auto pinned = ask(pin_request{"m", true});
+  auto resolved = ask(resolve_request{});
+  auto located = ask(locate_request{"default", "m"});
+  pass(1s);
+  BOOST_TEST(!answered());
+  pass(2s);
+  auto is_late = [&]<class Reply>(auto& pending, Reply) {
+    auto answer = outcome<Reply>(pending);
+    return !answer && answer.error().code() == errc::deadline_exceeded;
+  };
+  BOOST_TEST_REQUIRE(answered());
+  BOOST_TEST(is_late(described, model_record{}));
+  BOOST_TEST(is_late(listed, model_list{}));
+  BOOST_TEST(is_late(erased, done_reply{}));
+  BOOST_TEST(is_late(pinned, done_reply{}));
+  BOOST_TEST(is_late(resolved, layer_list{}));
+  BOOST_TEST(is_late(located, location{}));
+  // What comes later answers nothing, and nothing is watched any more.
+  for (auto& answer : silent->held)
+    answer();
+  sched.run();
+  BOOST_TEST(!answered());
+  pass(1s);
+  BOOST_TEST(!sched.has_pending_timeout());
 }
 
 BOOST_AUTO_TEST_CASE(an_ended_actor_and_a_bucket_that_never_answers_let_go_of_each_other) {
@@ -615,7 +660,7 @@ BOOST_FIXTURE_TEST_CASE(views_that_lack_a_known_one_are_refused, placed) {
 
 BOOST_FIXTURE_TEST_CASE(what_a_provider_keeps_for_itself_is_no_model, placed) {
   BOOST_TEST(tell_settled().ok());
-  BOOST_TEST(bucket->stats().models == 1u);
+  BOOST_TEST(bucket->stats().models == 0u);
   auto listed = ask(list_request{});
   BOOST_TEST(outcome<model_list>(listed)->models.empty());
   auto stored = ask(request("\x01placement"));
@@ -629,7 +674,7 @@ BOOST_FIXTURE_TEST_CASE(what_a_provider_keeps_for_itself_is_no_model, placed) {
     BOOST_TEST((code_of<done_reply>(pin_request{name, false, by}) == errc::not_found));
     BOOST_TEST((code_of<location>(locate_request{"default", name}) == errc::not_found));
   }
-  BOOST_TEST(bucket->stats().models == 1u);
+  BOOST_TEST(bucket->stats().models == 0u);
   BOOST_TEST(bucket->stats().used_bytes == used_bytes);
   auto kept = placement_at_start(*bucket, {{}, "renamed", "default", {p, q}, true}, 1s);
   BOOST_TEST_REQUIRE(kept.has_value());

@@ -321,6 +321,7 @@ void a_full_bucket_takes_marks_and_the_providers_own_records(const bucket_factor
   for (auto size : {mib, mib / 8, mib / 64, kib})
     for (auto name = std::to_string(size); store(*w.subject, spec_of(name, {size}), 1); name += "+")
       names.push_back(name);
+  BOOST_TEST(w.subject->stats().models == names.size());
   for (std::size_t length : {400, 600, 10'000}) {
     own.metadata = {{"placement", std::string(length, 'p')}};
     auto stored = store(*w.subject, own, 1);
@@ -329,10 +330,12 @@ void a_full_bucket_takes_marks_and_the_providers_own_records(const bucket_factor
   auto mark = spec_of({}, {});
   mark.pinned = mark.erased = true;
   mark.group = "default";
+  auto models = names.size();
   for (auto& name : {names.front(), names[names.size() / 2], names.back()}) {
     mark.name = name;
     auto stored = store(*w.subject, mark, 1);
     BOOST_TEST(stored.has_value(), name << ": " << why(stored));
+    BOOST_TEST(w.subject->stats().models == --models);
     CHECK_OK(erase(*w.subject, name));
   }
   // Marks of names without a model are bounded as models are.

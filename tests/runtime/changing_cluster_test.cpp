@@ -198,6 +198,43 @@ BOOST_AUTO_TEST_CASE(a_provider_that_its_node_does_not_list_any_more_is_not_name
   BOOST_TEST(late.silent.empty());
 }
 
+// The provider was renamed, and then the nodes went back to the older file.
+BOOST_AUTO_TEST_CASE(a_name_that_was_given_up_again_is_not_named_as_silent) {
+  scratch_directory dir;
+  auto with = [&](const std::string& second) {
+    auto kept = [&](const std::string& name, const std::string& path) {
+      return "        - { name: " + name +
+        ", bucket: rocksdb, window: 1MiB, capacity: 64MiB, path: " + dir.path() + path + " }\n";
+    };
+    auto text =
+      "staging: { size: 16MiB }\ncluster:\n  nodes:\n    - name: n\n      listen: 'unix:" +
+      dir.path() + "/n.sock'\n      providers:\n" + kept("a", "/a") + kept(second, "/b");
+    return parse_configuration(text, "cluster.yaml").value();
+  };
+  auto older = with("b"), newer = with("c");
+  std::optional<node> n{node::embed(older.for_node("n").value())};
+  store_all(client::of(older).value().repository(), 20, 1);
+  auto find_all_with = [](const config::settings& settings) {
+    auto c = client::of(settings).value();
+    find_all(c.repository(), 20, 1);
+    auto all = c.repository().list().get();
+    BOOST_TEST(all.found.size() == 20u);
+    for (auto& silent : all.silent)
+      BOOST_TEST(silent.why.ok(), silent.name << ": " << silent.why.to_string());
+    BOOST_TEST(all.silent.empty());
+  };
+  n.reset();
+  n.emplace(node::embed(newer.for_node("n").value()));
+  find_all_with(newer);
+  find_all_with(older);
+  n.reset();
+  n.emplace(node::embed(older.for_node("n").value()));
+  for (int i = 0; i < 2; ++i) {
+    find_all_with(newer);
+    find_all_with(older);
+  }
+}
+
 // The nodes get the new file one after the other. Each knows its own providers.
 BOOST_AUTO_TEST_CASE(clients_go_on_while_the_nodes_of_renamed_providers_restart) {
   cluster c;

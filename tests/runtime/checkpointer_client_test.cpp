@@ -1,4 +1,5 @@
 // Tests a checkpointer with a service that is late, silent, or answers when it is too late.
+#include <millrace/net/network_options.hpp>
 #include <millrace/runtime/client/calls/placement.hpp>
 #include <millrace/runtime/client/client.hpp>
 #include <millrace/tests/support/process.hpp>
@@ -328,6 +329,39 @@ BOOST_AUTO_TEST_CASE(a_save_that_was_read_becomes_durable_when_another_one_is_ca
   expect_saved(job, 3);
 }
 
+// The other one waits for a slot, longer than a former job is waited for.
+BOOST_AUTO_TEST_CASE(a_save_after_a_cancelled_one_waits_until_its_registration_is_over) {
+  config::settings impatient;
+  auto& channel = impatient.options.edit<net::network_options>().channel;
+  channel.heartbeat_ms = 100;
+  channel.peer_timeout_ms = 500;
+  c = client::open(service.address(), impatient).value();
+  auto job = attach();
+  std::vector<std::function<void(result<save_receipt>)>> asked;
+  service.on<save_request>([&](auto&, auto reply) { asked.push_back(reply); });
+  service.on<durable_request>([&](auto&, auto reply) { asked.push_back(reply); });
+  auto first = job.save(1), second = job.save(2);
+  BOOST_TEST_REQUIRE(testing::eventually([&] { return service.asked<durable_request>() == 2u; }));
+  service.on<enroll_request>([this](auto&, auto reply) {
+    std::lock_guard guard{mutex};
+    if (left.empty())
+      reply(fail(errc::busy, "a job is attached"));
+    else
+      reply(next_registration());
+  });
+  saves();
+  first.staged.cancel();
+  BOOST_TEST((job.save(3).durable.result().error().code() == errc::cancelled)); // reports it
+  auto next = job.save(4);
+  BOOST_TEST(!next.durable.wait_for(3500ms));
+  for (auto& answer : asked)
+    answer(fail(errc::busy, "no slot in time"));
+  auto saved = next.durable.result();
+  BOOST_TEST(saved.has_value(), (saved ? "" : saved.error().to_string()));
+  BOOST_TEST(second.durable.result().has_value());
+  BOOST_TEST(has_left(1));
+}
+
 BOOST_AUTO_TEST_CASE(memory_that_was_registered_and_cannot_be_read_is_registered_anew) {
   auto job = attach();
   refuses_saves(errc::permission_denied);
@@ -374,6 +408,7 @@ BOOST_AUTO_TEST_CASE(of_several_providers_that_have_a_model_the_one_saved_to_las
     m.model = name;
     m.shards.resize(1);
     m.shards[0].slots = {{slot_state::done, saved_at_ns, saved_at_ns, false}};
+    m.complete_steps = {saved_at_ns};
     return actors::checkpoint_list{{m}};
   };
   three.on_for<actors::list_checkpoints_request>(
@@ -408,10 +443,10 @@ BOOST_AUTO_TEST_CASE(of_several_providers_that_have_a_model_the_one_saved_to_las
     reply(actors::done_reply{});
   });
   auto all = client.checkpoints();
-  BOOST_TEST(all.describe(name).get().shards.size() == 1u);
+  BOOST_TEST(all.describe(name, 1).get().shards.size() == 1u);
   for (auto code :
-       {all.describe(name, 7).result().error().code(), all.erase(name).result().error().code(),
-        all.erase(name, 1).result().error().code()})
+       {all.describe(name).result().error().code(), all.describe(name, 7).result().error().code(),
+        all.erase(name).result().error().code(), all.erase(name, 1).result().error().code()})
     BOOST_TEST((code == errc::unavailable));
   BOOST_TEST(erased == 0);
   three.on_for<actors::list_checkpoints_request>(
@@ -422,6 +457,50 @@ BOOST_AUTO_TEST_CASE(of_several_providers_that_have_a_model_the_one_saved_to_las
   BOOST_TEST(erased == 0);
   BOOST_TEST(all.erase(name).result().has_value());
   BOOST_TEST(erased == 2);
+}
+
+// The silent one has steps that the trainer has seen durable; the one that answers has older ones.
+BOOST_AUTO_TEST_CASE(while_a_provider_is_silent_no_job_goes_back_to_what_another_one_has) {
+  testing::scripted_service two{{pool("p"), pool("q")}};
+  auto client = client::connect(two.address());
+  checkpoint_summary old;
+  old.model = "m";
+  old.shards.resize(1);
+  old.shards[0].slots = {{slot_state::done, 3, 3, false}};
+  old.complete_steps = {3};
+  for (std::string silent : {"p", "q"}) { // one of them is where the name is placed
+    auto answers = [&](errc code, bool registered) {
+      auto had = old;
+      had.shards[0].registered = registered;
+      two.on_for<actors::list_checkpoints_request>(
+        [=](const std::string& provider, auto&, auto reply) {
+          if (provider == silent)
+            reply(fail(code, "away"));
+          else
+            reply(actors::checkpoint_list{{had}});
+        });
+    };
+    auto refused = [&](const status& why) {
+      return why.code() == errc::unavailable &&
+        why.detail().find("provider " + silent) != std::string::npos;
+    };
+    std::vector<std::byte> bytes(8);
+    std::vector<tensor_view> views{{{"a", dtype::u8, {8}}, bytes.data(), {}}};
+    checkpoint_options options;
+    options.model = "m";
+    auto all = client.checkpoints();
+    for (auto code : {errc::unavailable, errc::peer_lost, errc::deadline_exceeded}) {
+      answers(code, false);
+      BOOST_TEST(refused(client.checkpointer(options, views).result().error()));
+      BOOST_TEST(refused(all.load("m", 0, {}, views).result().error()));
+      BOOST_TEST(refused(all.describe("m").result().error()));
+      BOOST_TEST(refused(all.describe("m", 4).result().error()));
+      BOOST_TEST((all.describe("m", 3).get() == old));
+    }
+    // A living job was registered when both could be asked.
+    answers(errc::unavailable, true);
+    BOOST_TEST(all.describe("m").get().shards.at(0).registered);
+  }
 }
 
 // A later save that broke off, and one that not all ranks have, do not hide a complete step.

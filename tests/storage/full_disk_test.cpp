@@ -9,6 +9,7 @@
 #include <millrace/tests/support/small_disk.hpp>
 #include <millrace/tests/support/tensors_in_memory.hpp>
 
+#include <boost/test/data/test_case.hpp>
 #include <boost/test/unit_test.hpp>
 #include <fcntl.h>
 #include <unistd.h>
@@ -16,6 +17,7 @@
 using namespace millrace;
 using namespace millrace::storage;
 using namespace millrace::testing;
+namespace data = boost::unit_test::data;
 
 namespace {
 
@@ -23,14 +25,14 @@ constexpr std::uint64_t kib = 1024, mib = 1024 * kib;
 
 // The reserve has what RocksDB flushes from memory at once, and more.
 struct bucket_on_small_disk {
-  explicit bucket_on_small_disk(std::uint64_t reserve_bytes = 48 * mib)
-    : disk(112 * mib + reserve_bytes), reserve_bytes_(reserve_bytes) {}
+  explicit bucket_on_small_disk(disk_kind kind, std::uint64_t reserve_bytes = 48 * mib)
+    : disk(112 * mib + reserve_bytes, kind), kind_(kind), reserve_bytes_(reserve_bytes) {}
 
   // False: the test is skipped.
   bool ready() {
     if (disk.mounted())
       return true;
-    skipped("a full file system: needs root and mount");
+    skipped(small_disk::missing(kind_));
     return false;
   }
 
@@ -54,6 +56,7 @@ struct bucket_on_small_disk {
   small_disk disk;
 
 private:
+  disk_kind kind_;
   std::uint64_t reserve_bytes_;
 };
 
@@ -77,14 +80,17 @@ void punch(const std::string& path, std::uint64_t at, std::uint64_t bytes) {
   ::close(fd);
 }
 
+const auto all_kinds = data::make({disk_kind::tmpfs, disk_kind::ext4});
+
 } // namespace
 
 BOOST_AUTO_TEST_SUITE(full_disk)
 
-BOOST_AUTO_TEST_CASE(a_pool_needs_no_further_space_and_one_that_does_not_fit_leaves_nothing) {
-  small_disk disk{96 * mib};
+BOOST_DATA_TEST_CASE(
+  a_pool_needs_no_further_space_and_one_that_does_not_fit_leaves_nothing, all_kinds, kind) {
+  small_disk disk{96 * mib, kind};
   if (!disk.mounted())
-    return skipped("a full file system: needs root and mount");
+    return skipped(small_disk::missing(kind));
   pool_options options;
   options.path = disk.path() + "/pool";
   options.capacity_bytes = 64 * mib;
@@ -113,10 +119,10 @@ BOOST_AUTO_TEST_CASE(a_pool_needs_no_further_space_and_one_that_does_not_fit_lea
   BOOST_TEST(left == 1);
 }
 
-BOOST_AUTO_TEST_CASE(a_dump_that_does_not_fit_leaves_the_older_file) {
-  small_disk disk{16 * mib};
+BOOST_DATA_TEST_CASE(a_dump_that_does_not_fit_leaves_the_older_file, all_kinds, kind) {
+  small_disk disk{16 * mib, kind};
   if (!disk.mounted())
-    return skipped("a full file system: needs root and mount");
+    return skipped(small_disk::missing(kind));
   using archive::archive_format;
   for (auto format :
        {archive_format::safetensors, archive_format::npz, archive_format::hdf5,
@@ -138,8 +144,8 @@ BOOST_AUTO_TEST_CASE(a_dump_that_does_not_fit_leaves_the_older_file) {
   }
 }
 
-BOOST_AUTO_TEST_CASE(segments_do_not_take_the_last_byte_of_the_disk) {
-  bucket_on_small_disk w;
+BOOST_DATA_TEST_CASE(segments_do_not_take_the_last_byte_of_the_disk, all_kinds, kind) {
+  bucket_on_small_disk w{kind};
   if (!w.ready())
     return;
   auto subject = w.open_or_fail();
@@ -152,8 +158,9 @@ BOOST_AUTO_TEST_CASE(segments_do_not_take_the_last_byte_of_the_disk) {
   BOOST_TEST((store(*subject, spec_of("again", {3 * mib}), 7).has_value()));
 }
 
-BOOST_AUTO_TEST_CASE(an_index_that_fills_the_disk_refuses_models_and_removes_them) {
-  bucket_on_small_disk w;
+BOOST_DATA_TEST_CASE(
+  an_index_that_fills_the_disk_refuses_models_and_removes_them, all_kinds, kind) {
+  bucket_on_small_disk w{kind};
   if (!w.ready())
     return;
   auto subject = w.open_or_fail();
@@ -168,8 +175,8 @@ BOOST_AUTO_TEST_CASE(an_index_that_fills_the_disk_refuses_models_and_removes_the
 }
 
 // Others take every byte while the bucket is in use.
-BOOST_AUTO_TEST_CASE(models_are_removed_from_a_disk_that_others_filled) {
-  bucket_on_small_disk w;
+BOOST_DATA_TEST_CASE(models_are_removed_from_a_disk_that_others_filled, all_kinds, kind) {
+  bucket_on_small_disk w{kind};
   if (!w.ready())
     return;
   auto subject = w.open_or_fail();
@@ -195,8 +202,8 @@ BOOST_AUTO_TEST_CASE(models_are_removed_from_a_disk_that_others_filled) {
   BOOST_TEST(check_model(*subject, "again", 7).ok());
 }
 
-BOOST_AUTO_TEST_CASE(a_bucket_starts_on_a_full_disk_and_models_can_be_removed) {
-  bucket_on_small_disk w;
+BOOST_DATA_TEST_CASE(a_bucket_starts_on_a_full_disk_and_models_can_be_removed, all_kinds, kind) {
+  bucket_on_small_disk w{kind};
   if (!w.ready())
     return;
   auto subject = w.open_or_fail();
@@ -220,8 +227,9 @@ BOOST_AUTO_TEST_CASE(a_bucket_starts_on_a_full_disk_and_models_can_be_removed) {
 }
 
 // Without a reserve RocksDB sees the failed write, and takes no other one until it is opened again.
-BOOST_AUTO_TEST_CASE(a_bucket_without_a_reserve_goes_on_when_there_is_space_again) {
-  bucket_on_small_disk w{0};
+BOOST_DATA_TEST_CASE(
+  a_bucket_without_a_reserve_goes_on_when_there_is_space_again, all_kinds, kind) {
+  bucket_on_small_disk w{kind, 0};
   if (!w.ready())
     return;
   auto subject = w.open_or_fail();
@@ -244,10 +252,10 @@ BOOST_AUTO_TEST_CASE(a_bucket_without_a_reserve_goes_on_when_there_is_space_agai
 
 // As `cp --sparse=always` makes it. A store to a hole of a full file system would end the process
 // by a signal.
-BOOST_AUTO_TEST_CASE(a_pool_with_holes_is_filled_when_it_opens_or_refused) {
-  small_disk disk{96 * mib};
+BOOST_DATA_TEST_CASE(a_pool_with_holes_is_filled_when_it_opens_or_refused, all_kinds, kind) {
+  small_disk disk{96 * mib, kind};
   if (!disk.mounted())
-    return skipped("a full file system: needs root and mount");
+    return skipped(small_disk::missing(kind));
   pool_options options;
   options.path = disk.path() + "/pool";
   options.capacity_bytes = 64 * mib;

@@ -10,18 +10,32 @@
 
 #include <cerrno>
 #include <cstdint>
+#include <cstdlib>
 #include <filesystem>
+#include <fstream>
+#include <ostream>
 #include <string>
 #include <vector>
 
 namespace millrace::testing {
 
-/// A tmpfs. Only root can mount one.
+/// On tmpfs space is taken and returned at once. ext4 has a journal, delayed allocation and direct
+/// I/O.
+enum class disk_kind : std::uint8_t { tmpfs, ext4 };
+
+inline std::ostream& operator<<(std::ostream& out, disk_kind kind) {
+  return out << (kind == disk_kind::tmpfs ? "tmpfs" : "ext4");
+}
+
+/// A tmpfs, or an ext4 in a file. Only root can mount one, and ext4 needs mkfs.ext4 and loop
+/// devices.
 class small_disk {
 public:
-  explicit small_disk(std::uint64_t size_bytes) {
+  explicit small_disk(std::uint64_t size_bytes, disk_kind kind = disk_kind::tmpfs) {
     auto size = "size=" + std::to_string(size_bytes);
-    mounted_ = ::mount("millrace-test", place_.path().c_str(), "tmpfs", 0, size.c_str()) == 0;
+    mounted_ = kind == disk_kind::ext4
+      ? mount_ext4(size_bytes)
+      : ::mount("millrace-test", place_.path().c_str(), "tmpfs", 0, size.c_str()) == 0;
   }
   small_disk(const small_disk&) = delete;
   small_disk& operator=(const small_disk&) = delete;
@@ -32,6 +46,11 @@ public:
 
   /// False: the test must skip.
   bool mounted() const noexcept { return mounted_; }
+  /// Returns what the test then says.
+  static std::string missing(disk_kind kind) {
+    return std::string{"a full file system: needs root and mount"} +
+      (kind == disk_kind::ext4 ? ", mkfs.ext4 and loop devices" : "");
+  }
   std::string path() const { return place_.path(); }
 
   /// Takes every byte that is free, but leaves some.
@@ -53,6 +72,19 @@ public:
 private:
   std::string filler() const { return path() + "/filler"; }
 
+  bool mount_ext4(std::uint64_t size_bytes) const {
+    constexpr std::uint64_t own_bytes = 16u << 20; // journal and tables
+    auto image = image_.path() + "/ext4";
+    if (!std::ofstream{image})
+      return false;
+    std::filesystem::resize_file(image, size_bytes + own_bytes);
+    auto command = "{ PATH=$PATH:/usr/sbin:/sbin; mkfs.ext4 -q -F -m 0 " + image +
+      " && mount -o loop " + image + " " + place_.path() + "; } >/dev/null 2>&1";
+    return std::system(command.c_str()) == 0 &&
+      std::filesystem::remove(place_.path() + "/lost+found");
+  }
+
+  scratch_directory image_; // of ext4
   scratch_directory place_;
   bool mounted_ = false;
 };

@@ -1,8 +1,10 @@
 // Kills processes. The others go on, and nothing is lost but the work of the dead.
+#include <millrace/net/network_options.hpp>
 #include <millrace/runtime/client/client.hpp>
 #include <millrace/tests/support/service.hpp>
 #include <millrace/tests/system/sample.hpp>
 
+#include <boost/test/data/test_case.hpp>
 #include <boost/test/unit_test.hpp>
 #include <nlohmann/json.hpp>
 #include <signal.h>
@@ -10,6 +12,7 @@
 using namespace millrace;
 using namespace millrace::testing;
 using nlohmann::json;
+using namespace std::chrono_literals;
 
 namespace {
 
@@ -155,6 +158,42 @@ BOOST_AUTO_TEST_CASE(a_durable_service_killed_in_many_stores_has_whole_models_on
     BOOST_TEST(run_program(peer(s, "load", 8, seed)).out == "same verified\n");
   }
   BOOST_TEST(s.stop() == 0);
+}
+
+// What the stopped service finds in its sockets: first what the second client asked, the last store
+// included, and then a store that the first client gave up before.
+// By its time, or since the service is silent: then the connection is closed.
+BOOST_DATA_TEST_CASE(
+  a_store_given_up_while_the_service_stood_still_replaces_no_later_one,
+  boost::unit_test::data::make({false, true}), closes) {
+  config::settings impatient;
+  auto& channel = impatient.options.edit<net::network_options>().channel;
+  channel.heartbeat_ms = 100;
+  channel.peer_timeout_ms = closes ? 500 : 60'000;
+  scratch dir;
+  service s{dir, {.more = "channel: { peer_timeout: 1h }\n"}};
+  auto first = client::open(s.address(), impatient).value().repository();
+  auto second = client::connect(s.address()).repository();
+  auto old = sample{1, 1}.fill(1), given_up = sample{1, 1}.fill(2), last = sample{1, 1}.fill(3);
+  // Both are connected, and few bytes travel in the request.
+  BOOST_TEST(first.store("m", old.views).get().driver == "eager");
+  BOOST_TEST(second.describe("m").get().provider == "fast");
+  s.process().signal(SIGSTOP);
+  BOOST_TEST_REQUIRE(s.process().wait_stopped());
+  auto before = second.list();
+  auto late = first.store("m", given_up.views, {.timeout = closes ? 60s : 500ms}).result();
+  BOOST_TEST_REQUIRE(!late.has_value());
+  auto why = closes ? errc::peer_lost : errc::deadline_exceeded;
+  BOOST_TEST((late.error().code() == why), late.error().to_string());
+  auto stored = second.store("m", last.views);
+  s.process().signal(SIGCONT);
+  BOOST_TEST(before.result().has_value());
+  BOOST_TEST_REQUIRE(stored.result().has_value());
+  // The service has answered everything that the first client asked before.
+  BOOST_TEST(eventually([&] { return first.list().result().has_value(); }));
+  sample found{1, 1};
+  BOOST_TEST(second.load("m", {{found.views.at(0)}}).result().has_value());
+  BOOST_TEST((found.bytes == last.bytes));
 }
 
 BOOST_AUTO_TEST_CASE(a_service_that_is_told_to_stop_finishes_what_runs) {

@@ -197,7 +197,8 @@ BOOST_AUTO_TEST_CASE(a_directory_in_use_is_refused_and_its_owner_unharmed) {
   scratch dir;
   service s{dir, {.providers = kept(dir / "kept")}};
   auto second = write_config(dir, {.node = "n1", .providers = kept(dir / "kept")});
-  expect_one_line(serve(second), 1, "is open in a live process");
+  expect_one_line(
+    serve(second), 1, "process " + std::to_string(s.process().pid()) + " (millrace) has it open");
   BOOST_TEST(s.command({"status"}).code == 0);
 }
 

@@ -8,6 +8,7 @@
 
 #include <boost/test/unit_test.hpp>
 #include <nlohmann/json.hpp>
+#include <unistd.h>
 
 #include <fstream>
 #include <map>
@@ -111,6 +112,12 @@ BOOST_AUTO_TEST_CASE(a_shorter_segment_is_found) {
   for (auto& entry : std::filesystem::directory_iterator{place.path + "/segments"})
     std::filesystem::resize_file(entry.path(), mib);
   BOOST_TEST(place.verify(1).at("damaged").size() == 1u);
+  for (auto& entry : std::filesystem::directory_iterator{place.path + "/segments"})
+    std::filesystem::remove(entry.path());
+  // Only what the index has was read.
+  auto said = place.verify(1);
+  BOOST_TEST(said.at("damaged").at(0).at("size_bytes") == 3 * mib + 105);
+  BOOST_TEST(said.at("read_bytes") == 100);
 }
 
 BOOST_AUTO_TEST_CASE(an_open_bucket_and_other_places_are_refused) {
@@ -119,6 +126,8 @@ BOOST_AUTO_TEST_CASE(an_open_bucket_and_other_places_are_refused) {
   BOOST_TEST(code_of() == "not_found");
   auto subject = place.open();
   BOOST_TEST(code_of() == "busy");
+  auto detail = place.verify(1).at("error").at("detail").get<std::string>();
+  BOOST_TEST(detail.find("process " + std::to_string(::getpid())) != std::string::npos, detail);
 }
 
 BOOST_AUTO_TEST_CASE(salvage_writes_what_is_whole_and_no_record_of_the_provider) {

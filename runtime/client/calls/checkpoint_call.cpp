@@ -19,45 +19,50 @@ namespace {
 // A client's file may be older than those of the nodes, and they know of each other.
 constexpr std::size_t nodes_asked_max = 4;
 
+bool has_job(const checkpoint_summary& model) {
+  return std::ranges::any_of(model.shards, [](auto& shard) { return shard.registered; });
+}
+
 // Picks a provider whose answer has the step. It prefers one that has the step complete, then the
 // one that was saved to last, then the one at which the name is placed.
 result<std::size_t> pick_keeper(
   client_core& core, const std::string& model, std::optional<std::uint64_t> step,
   const keepers& all, const std::vector<result<checkpoint_summary>>& answers) {
   using rank = std::tuple<step_part, std::uint64_t, bool>;
-  std::optional<std::pair<rank, std::size_t>> best;
+  struct choice {
+    rank how;
+    std::size_t provider;
+    bool has_job;
+  };
+  std::optional<choice> best;
   status not_asked;
   for (std::size_t i = 0; i < all.asked.size(); ++i) {
     auto& answer = answers[i];
-    auto is_placed = all.asked[i] == all.placed;
-    if (!answer && answer.error().code() != errc::not_found) {
+    if (!answer && answer.error().code() != errc::not_found)
       not_asked = answer.error().within(
         fmt::format("asking provider {} whether it has {}", core.entry(all.asked[i]).name, model));
-      if (is_placed)
-        return fail(std::move(not_asked));
-    }
     if (!answer)
       continue;
     auto part = step ? part_of(*answer, *step) : step_part::none;
-    std::pair found{rank{part, saved_last_ns(*answer), is_placed}, all.asked[i]};
-    if (!best || *best < found)
-      best = found;
+    rank how{part, saved_last_ns(*answer), all.asked[i] == all.placed};
+    if (!best || best->how < how)
+      best = {how, all.asked[i], has_job(*answer)};
   }
-  // An unreachable provider may have the model, or the step. Answering "none" would let the job
-  // begin anew.
-  auto none = !best || (step && std::get<0>(best->first) == step_part::none);
-  if (none && !not_asked.ok())
+  if (not_asked.ok())
+    return best ? best->provider : all.placed;
+  // An unreachable provider may have the model, the rest of the step, or newer steps. Answering
+  // with less would let the job lose steps, or begin anew. Where a job is registered, the newest
+  // steps are: it was registered there when every provider could be asked.
+  auto sure = best && (step ? std::get<0>(best->how) == step_part::all : best->has_job);
+  if (!sure)
     return fail(
-      not_asked.code(),
-      not_asked.detail() +
-        "; if it is gone for good, take it out of the providers, or name a group");
-  // With one pool down, jobs that other pools keep must go on.
-  if (!not_asked.ok())
-    log().warn(
-      "a provider was not asked for newer checkpoints, one that has some is used provider={} "
-      "why=\"{}\"",
-      core.entry(best->second).name, not_asked.to_string());
-  return best ? best->second : all.placed;
+      errc::unavailable,
+      "{}{}; if the provider is gone for good, take it out of the providers, or name a group",
+      not_asked.detail(), step ? "" : "; if an older step will do, name the step");
+  log().warn(
+    "a provider was not asked for checkpoints, one that has them is used provider={} why=\"{}\"",
+    core.entry(best->provider).name, not_asked.to_string());
+  return best->provider;
 }
 
 bool lists(const std::vector<actors::provider_entry>& all, const actors::provider_entry& p) {

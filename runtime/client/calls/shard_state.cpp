@@ -109,15 +109,24 @@ void shard_state::enroll_until(
      done = std::move(done)](result<std::uint64_t> r) {
       if (r || r.error().code() != errc::busy)
         return done(std::move(r));
-      if (steady_clock::now() > until)
+      auto now = steady_clock::now();
+      auto last = self->is_ending() ? now + wait : until;
+      if (now > last)
         return done(fail(
           errc::busy, "{}; waited {} ms for a former job to be missed (channel.peer_timeout)",
           r.error().detail(), wait.count()));
       self->core_->runs_on()->loop()->run_after(
-        pause_ms, [self, wants, until, wait, pause_ms, done] {
-          self->enroll_until(wants, until, wait, std::min(2 * pause_ms, try_again_ms_max), done);
+        pause_ms, [self, wants, last, wait, pause_ms, done] {
+          self->enroll_until(wants, last, wait, std::min(2 * pause_ms, try_again_ms_max), done);
         });
     });
+}
+
+// A registration of this shard goes on until the saves that were sent to it have their answers,
+// which they get by their deadlines.
+bool shard_state::is_ending() const {
+  std::lock_guard guard{mutex_};
+  return !ending_.expired();
 }
 
 // Runs one request at a time; callers that come meanwhile share its outcome. `wants`: the save that
@@ -332,6 +341,8 @@ void shard_state::cancel(const save_record_ptr& record) {
     for (auto& other : saves_)
       if (ends && other->registration == ends->registration)
         other->ends = ends;
+    if (ends)
+      ending_ = ends;
   }
   withdrawn.withdraw();
   give_up_waiting();

@@ -99,6 +99,7 @@ private:
   void abandon();
   void cancel(const save_record_ptr& record);
   void end(const ending& what);
+  bool is_ending() const;
   void leave(bool finished, completion<void> done);
   void ask_to_leave(std::uint64_t registration, bool finished, completion<void> done);
 
@@ -119,6 +120,7 @@ private:
   std::uint64_t registration_ = 0;    // 0: none
   bool enroll_asked_ = false;         // a request is on its way
   std::vector<waiting> enrolling_;    // for its outcome
+  std::weak_ptr<ending> ending_;      // the last registration that was ended so
   std::deque<save_record_ptr> saves_; // saves not yet over
   std::optional<status> failed_;      // not yet reported
   std::optional<status> not_begun_;   // why the last save did not begin

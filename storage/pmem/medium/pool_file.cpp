@@ -21,8 +21,6 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
-#include <sstream>
 
 namespace millrace::storage::pmem {
 
@@ -67,30 +65,9 @@ pool_medium find_medium(int fd, bool device) {
   return maps_synchronously(fd) ? pool_medium::dax : pool_medium::file;
 }
 
-// Returns "process 4711 (millrace)" from the kernel's table of locks; "another process" if it is
-// not visible.
-std::string who_locks(const struct stat& info) {
-  std::ifstream locks{"/proc/locks"};
-  for (std::string line; std::getline(locks, line);) {
-    std::istringstream words{line};
-    std::string number, kind, advisory, access, place;
-    long pid = -1;
-    if (!(words >> number >> kind >> advisory >> access >> pid >> place) || pid <= 0)
-      continue;
-    auto inode = place.substr(place.rfind(':') + 1);
-    if (kind != "FLOCK" || inode != std::to_string(info.st_ino))
-      continue;
-    std::string name;
-    std::ifstream{fmt::format("/proc/{}/comm", pid)} >> name;
-    return name.empty() ? fmt::format("process {}", pid)
-                        : fmt::format("process {} ({})", pid, name);
-  }
-  return "another process";
-}
-
 // Locks the open file, not the process: the lock is kept until the last copy of the descriptor is
 // closed. libpmemobj later takes a lock of another kind, which does not conflict with this one.
-status lock_file(const io::file_handle& file, const std::string& path, const struct stat& info) {
+status lock_file(const io::file_handle& file, const std::string& path) {
   struct flock whole {};
   whole.l_type = F_WRLCK;
   whole.l_whence = SEEK_SET;
@@ -99,7 +76,7 @@ status lock_file(const io::file_handle& file, const std::string& path, const str
   if (errno == EAGAIN || errno == EACCES)
     return {
       errc::busy, "pool {}: {} has it open; stop that process, or use its service", path,
-      who_locks(info)};
+      io::who_locks(file)};
   return status_from_errno(errno, "locking pool " + path);
 }
 
@@ -139,7 +116,7 @@ result<pool_file> open_pool_file(const std::string& path, pool_medium wanted) {
     return fail(
       errc::invalid_argument, "pool {}: neither a file nor a devdax device; name one of those",
       path);
-  if (auto bad = lock_file(*file, path, info); !bad.ok())
+  if (auto bad = lock_file(*file, path); !bad.ok())
     return fail(std::move(bad));
   found.size_bytes = device ? device->size_bytes : static_cast<std::uint64_t>(info.st_size);
   auto real = find_medium(file->get(), found.device);
