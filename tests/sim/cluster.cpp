@@ -120,15 +120,17 @@ config::settings cluster::settings(const provider_list& file) const {
 status cluster::start(const provider_list& file, const std::string& rests) {
   auto& n = nodes_[rests];
   auto& p = in.start_process("on-" + rests);
-  auto started =
-    in.as(p, [&] { return node::start(settings(file).for_node("on-" + rests).value()); });
+  auto started = in.as(p, [&]() -> result<node> {
+    auto made = node::start(settings(file).for_node("on-" + rests).value());
+    if (made && !made->down().empty())
+      return fail(status{made->down().begin()->second});
+    return made;
+  });
   in.say(fmt::format(
     "node on-{} starts as {}: {}", rests, text_of(file),
     started ? "done" : started.error().to_string()));
   if (!started)
     return started.error();
-  if (!started->down().empty())
-    return started->down().begin()->second;
   n.in = &p;
   n.runs.emplace(std::move(*started));
   return {};

@@ -77,7 +77,7 @@ public:
 
 private:
   task run(std::uint64_t count) {
-    for (std::uint64_t i = 0; i < count; ++i) {
+    for (std::uint64_t i = 0; i < count && client_; ++i) {
       auto r = client_->repository();
       auto number = static_cast<int>(c_.random.below(crowded_ ? 1 : names_each));
       auto what = c_.random.below(10);
