@@ -135,8 +135,8 @@ BOOST_AUTO_TEST_CASE(the_json_schema_has_types_bounds_and_defaults) {
   BOOST_TEST(rules(0).at("not").at("anyOf").size() == 11u);
   for (auto kind : {1, 2})
     BOOST_TEST(rules(kind).at("required") == json::array({"path"}));
-  BOOST_TEST(rules(1).at("not").at("anyOf").size() == 5u);
-  BOOST_TEST(rules(2).at("not").at("anyOf").size() == 2u);
+  BOOST_TEST(rules(1).at("not").at("anyOf").size() == 6u);
+  BOOST_TEST(rules(2).at("not").at("anyOf").size() == 3u);
   auto& cluster = root.at("properties").at("cluster");
   BOOST_TEST(cluster.at("required") == json::array({"nodes"}));
   BOOST_TEST(
