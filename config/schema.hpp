@@ -22,6 +22,7 @@ inline constexpr auto default_provider_name = "fast";
 /// How much memory of its node a provider takes.
 struct memory_needs {
   std::uint64_t own_bytes = 0;    // the size of its own arena; 0: it uses the node's staging memory
+  std::uint64_t heap_bytes = 0;   // of caches and descriptions, at most
   std::uint64_t window_bytes = 0; // of staging memory at a time; 0: none
   std::uint64_t file_bytes = 0;   // of a file that the kernel keeps in memory
   bool snapshots = false;         // it may need the staging pieces of `checkpoints`, too

@@ -9,13 +9,19 @@
 #include <cstdint>
 #include <limits>
 #include <memory>
+#include <utility>
 
 namespace millrace::storage {
 
 /// Counts bytes against a bound. Leases keep it, so it may outlive the bucket. Threads: any.
 class space_account {
 public:
-  explicit space_account(std::uint64_t capacity_bytes) : capacity_(capacity_bytes) {}
+  /// `whole`: what is taken here is taken there, too; may be null. `key`: of the configuration, for
+  /// errors.
+  explicit space_account(
+    std::uint64_t capacity_bytes, std::shared_ptr<space_account> whole = nullptr,
+    const char* key = "capacity")
+    : capacity_(capacity_bytes), whole_(std::move(whole)), key_(key) {}
 
   /// Takes bytes, all or none. Errors: `no_space` with the bytes asked for, the bytes free, and the
   /// capacity.
@@ -27,12 +33,23 @@ public:
       if (size_bytes > capacity_ || used > capacity_ - size_bytes)
         return full(size_bytes);
     } while (!used_.compare_exchange_weak(used, used + size_bytes));
-    return {};
+    auto outcome = whole_ ? whole_->take(size_bytes) : status{};
+    if (!outcome.ok())
+      used_ -= size_bytes;
+    return outcome;
   }
   /// Takes bytes that are taken in fact, even beyond the capacity: those that were there when the
   /// bucket was opened.
-  void take_anyway(std::uint64_t size_bytes) noexcept { used_ += size_bytes; }
-  void give_back(std::uint64_t size_bytes) noexcept { used_ -= size_bytes; }
+  void take_anyway(std::uint64_t size_bytes) noexcept {
+    used_ += size_bytes;
+    if (whole_)
+      whole_->take_anyway(size_bytes);
+  }
+  void give_back(std::uint64_t size_bytes) noexcept {
+    used_ -= size_bytes;
+    if (whole_)
+      whole_->give_back(size_bytes);
+  }
 
   std::uint64_t capacity_bytes() const noexcept { return capacity_; }
   std::uint64_t used_bytes() const noexcept { return used_; }
@@ -42,14 +59,18 @@ public:
 
   /// Returns the error of `take`.
   status full(std::uint64_t asked_bytes) const {
-    return {
-      errc::no_space,
-      "asked for {} bytes, free are {} of {}; erase models, or raise the bucket's capacity",
-      asked_bytes, free_bytes(), capacity_};
+    return {errc::no_space,
+            "asked for {} bytes, free are {} of {}; erase models, or raise the bucket's {}",
+            asked_bytes,
+            free_bytes(),
+            capacity_,
+            key_};
   }
 
 private:
   std::uint64_t capacity_;
+  std::shared_ptr<space_account> whole_;
+  const char* key_;
   std::atomic<std::uint64_t> used_ = 0;
 };
 

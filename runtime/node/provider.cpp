@@ -191,7 +191,7 @@ status provider::open_bucket(
   if (!kind)
     return kind.error();
   auto needs = (*kind)->section.needs(p.options);
-  if (auto bad = memory.count(p.name, needs.file_bytes); !bad.ok())
+  if (auto bad = memory.count(p.name, needs.file_bytes + needs.heap_bytes); !bad.ok())
     return bad;
   auto lent = needs.own_bytes > 0 ? memory.make(p.name, needs.own_bytes) : memory.staging();
   if (!lent)

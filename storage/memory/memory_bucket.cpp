@@ -72,7 +72,8 @@ private:
   const memory_bucket_options options_;
   const std::shared_ptr<memory_source> memory_;
   std::shared_ptr<space_account> account_;
-  std::shared_ptr<layer_table> layers_ = std::make_shared<layer_table>(account_);
+  std::shared_ptr<space_account> descriptions_; // a part of it, in memory of the process
+  std::shared_ptr<layer_table> layers_ = std::make_shared<layer_table>(descriptions_);
   gate gate_;
 
   mutable std::mutex mutex_;
@@ -174,7 +175,9 @@ private:
 memory_bucket::memory_bucket(
   const memory_bucket_options& options, std::shared_ptr<memory_source> memory)
   : options_(options), memory_(std::move(memory)),
-    account_(std::make_shared<space_account>(options_.capacity_bytes)) {}
+    account_(std::make_shared<space_account>(options_.capacity_bytes)),
+    descriptions_(std::make_shared<space_account>(
+      descriptions_bytes_of(options_), account_, "descriptions_max")) {}
 
 tl::unexpected<status> closed() { return fail(errc::unavailable, "the memory bucket is closed"); }
 
@@ -210,7 +213,7 @@ result<stored_model> memory_bucket::take_space(
   if (!described)
     return fail(described.error());
   auto memory = memory::tensor_blocks::take(
-    *memory_, account_, checked.tensor_bytes, checked.metadata_bytes,
+    *memory_, account_, descriptions_, checked.tensor_bytes, checked.metadata_bytes,
     is_always_taken(spec, [&] { return contains(spec.name); }));
   if (!memory)
     return fail(memory.error());
@@ -227,14 +230,19 @@ bool evictable(const stored_model_ptr& model) {
 // No model is evicted for one that would not fit even then.
 bool memory_bucket::could_fit(
   const checked_spec& checked, const std::vector<described_layer>& layers) const {
-  auto size = memory::room_bytes(checked.tensor_bytes) + checked.metadata_bytes +
-    layers_->new_bytes(checked.layers, layers);
+  auto described = checked.metadata_bytes + layers_->new_bytes(checked.layers, layers);
+  auto size = memory::room_bytes(checked.tensor_bytes) + described;
   auto free = account_->free_bytes();
+  auto free_described = descriptions_->free_bytes();
   std::lock_guard guard{mutex_};
-  for (auto& [name, model] : models_)
-    if (evictable(model))
-      free += model->memory->size_bytes() + layers_->unshared_bytes(model->layers.ids());
-  return size <= free;
+  for (auto& [name, model] : models_) {
+    if (!evictable(model))
+      continue;
+    auto layer_bytes = layers_->unshared_bytes(model->layers.ids());
+    free += model->memory->size_bytes() + layer_bytes;
+    free_described += model->memory->metadata_bytes() + layer_bytes;
+  }
+  return size <= free && described <= free_described;
 }
 
 stored_model_ptr memory_bucket::evict_one() {

@@ -23,8 +23,6 @@ namespace millrace::storage::rocksdb {
 /// Requests to the disk are cut to this size, so that several threads work on one window.
 inline constexpr std::uint64_t io_bytes_max = 1u << 20;
 
-inline constexpr std::uint64_t record_cache_bytes = 64u << 20;
-
 /// The files of a bucket, opened and checked, before any thread runs.
 struct bucket_files {
   io::file_handle lock;

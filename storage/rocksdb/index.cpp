@@ -9,6 +9,7 @@
 #include <millrace/storage/rocksdb/index_jobs.hpp>
 #include <millrace/storage/rocksdb/index_log.hpp>
 #include <millrace/storage/rocksdb/log_check.hpp>
+#include <millrace/storage/rocksdb/rocksdb_options.hpp>
 
 #include <rocksdb/db.h>
 #include <rocksdb/listener.h>
@@ -46,8 +47,6 @@ status to_status(const db::Status& s, const std::string& doing) {
   return s.ok() ? status{} : status{code_of(s), "{}: {}", doing, s.ToString()};
 }
 
-constexpr std::uint64_t write_buffer_bytes = 16u << 20;
-
 // Learns that RocksDB has stopped taking writes for want of space. It would take them again by
 // itself, but 7.8 then ends the process when the failed write was the first since the last flush.
 class stop_listener final : public db::EventListener {
@@ -70,6 +69,7 @@ db::Options index_options(const std::string& path) {
   // found no damage before it.
   options.wal_recovery_mode = db::WALRecoveryMode::kPointInTimeRecovery;
   options.write_buffer_size = write_buffer_bytes;
+  options.max_write_buffer_number = write_buffers;
   options.max_background_jobs = 2;
   options.max_open_files = 256;
   options.max_bgerror_resume_count = 0; // see `stop_listener`

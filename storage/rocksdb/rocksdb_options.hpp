@@ -36,9 +36,20 @@ struct rocksdb_bucket_options {
   bool direct_io = true;
 };
 
+namespace rocksdb {
+inline constexpr std::uint64_t record_cache_bytes = 64u << 20;
+// The index fills one of its buffers while it flushes the other.
+inline constexpr std::uint64_t write_buffer_bytes = 16u << 20;
+inline constexpr std::uint64_t write_buffers = 2;
+inline constexpr std::uint64_t block_cache_bytes = 8u << 20; // RocksDB's default
+} // namespace rocksdb
+
 /// Each read or write of a large model passes through staging memory.
 inline config::memory_needs needs_of(const rocksdb_bucket_options& options) {
-  return {.window_bytes = options.window_bytes};
+  using namespace rocksdb;
+  return {
+    .heap_bytes = record_cache_bytes + write_buffers * write_buffer_bytes + block_cache_bytes,
+    .window_bytes = options.window_bytes};
 }
 
 } // namespace millrace::storage

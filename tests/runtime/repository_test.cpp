@@ -430,6 +430,15 @@ BOOST_AUTO_TEST_CASE(memory_beyond_the_bound_of_the_control_group_is_refused_at_
   };
   BOOST_TEST(file_bytes(memory.path() + "/pool") == 32u << 20);
   BOOST_TEST(file_bytes("/proc/pool") == 0u);
+  // So does what a provider keeps beside its arena or its files.
+  auto heap_bytes = [](const std::string& provider) {
+    auto settings = parse_configuration("providers: [" + provider + "]", "t.yaml").value();
+    auto& p = settings.providers.at(0);
+    return storage::bucket_called(p.bucket).value()->section.needs(p.options).heap_bytes;
+  };
+  BOOST_TEST(heap_bytes("{ name: p, capacity: 32MiB }") == 16u << 20);
+  BOOST_TEST(heap_bytes("{ name: p, capacity: 32MiB, descriptions_max: 1MiB }") == 1u << 20);
+  BOOST_TEST(heap_bytes("{ name: p, bucket: rocksdb, path: /k }") == 104u << 20);
   BOOST_TEST(arenas.count("p", 8 << 20).ok());
   BOOST_TEST((arenas.count("p", 1 << 20).code() == errc::no_space));
 }

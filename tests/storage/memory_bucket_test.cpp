@@ -49,6 +49,40 @@ BOOST_AUTO_TEST_CASE(fragmented_memory_takes_a_model_in_several_blocks) {
   BOOST_TEST(memory->used_bytes() == 0u);
 }
 
+// They lie beside the arena, so a peer must not make them as large as the arena.
+BOOST_AUTO_TEST_CASE(what_describes_the_models_is_a_bounded_part_of_the_capacity) {
+  constexpr std::uint64_t mib = 1 << 20;
+  memory_bucket_options options{16 * mib};
+  BOOST_TEST(needs_of(options).heap_bytes == 8 * mib);
+  options.descriptions_max_bytes = mib;
+  BOOST_TEST(needs_of(options).own_bytes == 16 * mib);
+  BOOST_TEST(needs_of(options).heap_bytes == mib);
+  auto described = [](const std::string& name) {
+    auto spec = spec_of(name, {1});
+    spec.metadata = {{"text", std::string(300'000, 't')}};
+    return spec;
+  };
+  for (auto full : {when_full::refuse, when_full::evict}) {
+    options.full = full;
+    auto subject = *open_memory_bucket(options, std::make_shared<heap_memory_source>(16 * mib));
+    for (std::string name : {"a", "b", "c"})
+      BOOST_REQUIRE(store(*subject, described(name), 1));
+    auto fourth = store(*subject, described("d"), 1);
+    BOOST_TEST(fourth.has_value() == (full == when_full::evict));
+    BOOST_TEST(subject->stats().models == 3u);
+    if (!fourth)
+      BOOST_TEST(
+        fourth.error().detail().find("raise the bucket's descriptions_max") != std::string::npos,
+        why(fourth));
+    // There is room for tensors, and for descriptions when others are gone.
+    BOOST_REQUIRE(store(*subject, spec_of("large", {12 * mib}), 1));
+    BOOST_TEST(erase(*subject, "c").ok());
+    BOOST_REQUIRE(store(*subject, described("e"), 1));
+    auto refused = store(*subject, spec_of("f", {12 * mib}), 1);
+    BOOST_TEST(refused.has_value() == (full == when_full::evict));
+  }
+}
+
 BOOST_AUTO_TEST_CASE(a_capacity_beyond_the_memory_is_refused) {
   auto memory = std::make_shared<heap_memory_source>(1 << 20);
   BOOST_TEST(!open_memory_bucket({2 << 20, when_full::refuse}, memory));

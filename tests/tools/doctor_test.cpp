@@ -163,7 +163,7 @@ BOOST_AUTO_TEST_CASE(the_sizes_of_a_node_are_compared_with_what_its_control_grou
                     "staging: { size: 1GiB }\n",
                     "t.yaml")
                     .value();
-  expect(check_sizes(settings, f.m), check_state::ok, "5 GiB");
+  expect(check_sizes(settings, f.m), check_state::ok, "6.60 GiB");
   f.put("/proc/self/cgroup", "0::/job");
   f.put("/sys/fs/cgroup/job/memory.max", "4294967296");
   expect(check_sizes(settings, f.m), check_state::missing, "control group /job has 4 GiB");

@@ -155,7 +155,7 @@ finding check_sizes(const config::settings& node, const machine& m) {
   bool staged = false;
   for (auto& p : node.providers) {
     auto needs = configuration_schema().bucket(p.bucket)->needs(p.options);
-    needed += needs.own_bytes + needs.file_bytes;
+    needed += needs.own_bytes + needs.heap_bytes + needs.file_bytes;
     if (needs.snapshots)
       needed += node.checkpoints.staging_piece_bytes * node.checkpoints.staging_pieces;
     staged |= needs.own_bytes == 0;
