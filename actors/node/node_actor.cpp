@@ -26,8 +26,8 @@ constexpr auto no_peer = "(no answer)";
 constexpr auto provider_answer_max = std::chrono::seconds{5};
 constexpr auto look_every = std::chrono::milliseconds{20};
 
-// The node's actor is the root of the supervision. It keeps nothing between two messages that a
-// handler which throws could spoil, so it goes on.
+// The node's actor is the root of the supervision. It keeps counts and pending restarts only, which
+// a handler that throws leaves as they were, so it goes on.
 class node_actor_impl : public handed_over<node_actor::extend<caf::reacts_to<own_work>>::base> {
 public:
   node_actor_impl(caf::actor_config& config, node_actor_deps deps)
@@ -37,7 +37,15 @@ public:
 
   behavior_type make_behavior() override {
     set_default_handler(caf::drop);
-    set_down_handler([this](const caf::down_msg& down) { guarded(down, [&] { ended(down); }); });
+    set_down_handler([this](const caf::down_msg& down) {
+      auto heard = false;
+      guarded(down, [&] {
+        ended(down);
+        heard = true;
+      });
+      if (!heard) // no other actor restarts the provider
+        delayed_send(this, look_every, own_work{[this, down] { ended(down); }});
+    });
     for (auto& one : deps_.actors)
       monitor(one.running.actor.address());
     return {

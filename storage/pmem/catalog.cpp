@@ -1,9 +1,8 @@
 // Objects are filled before they are published; words change by publish only. Called by
 // registration, saves, erasing, reclaiming and repack.
+#include <millrace/core/ids.hpp>
 #include <millrace/core/kill_point.hpp>
 #include <millrace/storage/pmem/catalog.hpp>
-
-#include <sys/random.h>
 
 #include <algorithm>
 #include <cstring>
@@ -48,8 +47,7 @@ slot_word state_of(const slot& one) {
 std::uint64_t random_id() {
   std::uint64_t id = 0;
   while (id == 0)
-    if (::getrandom(&id, sizeof id, 0) != static_cast<ssize_t>(sizeof id))
-      id = 0;
+    random_bytes(&id, sizeof id);
   return id;
 }
 

@@ -9,11 +9,14 @@
 #include <millrace/tests/support/process.hpp>
 
 #include <boost/test/unit_test.hpp>
+#include <caf/system_messages.hpp>
 
 #include <atomic>
 #include <cstddef>
+#include <stdexcept>
 #include <string>
 #include <thread>
+#include <typeinfo>
 #include <vector>
 
 #if defined(MILLRACE_KILL_POINTS)
@@ -80,6 +83,25 @@ BOOST_AUTO_TEST_CASE(models_stay_when_the_actor_of_their_provider_fails) {
       repository.store("net", tensors()).get();
     }
   BOOST_TEST(logged.count("an actor was started anew provider=pool") == 2u);
+}
+
+BOOST_AUTO_TEST_CASE(a_provider_comes_back_when_the_first_handling_of_its_end_fails) {
+  static std::atomic<bool> store_fails, end_fails;
+  store_fails = end_fails = true;
+  auto n = node::embed(settings);
+  auto c = n.client();
+  planted_fault = [](const std::type_info& what) {
+    auto& fails = what == typeid(actors::store_request) ? store_fails : end_fails;
+    if (
+      (what == typeid(actors::store_request) || what == typeid(caf::down_msg)) &&
+      fails.exchange(false))
+      throw std::runtime_error{"a planted fault"};
+  };
+  BOOST_TEST(!c.repository("fast").store("net", tensors()).result().has_value());
+  await(c, "fast", 1);
+  planted_fault = nullptr;
+  BOOST_TEST(!end_fails);
+  c.repository("fast").store("net", tensors()).get();
 }
 
 BOOST_AUTO_TEST_CASE(a_job_goes_on_when_the_actor_of_its_checkpoints_fails) {

@@ -83,9 +83,11 @@ void run_seeds(std::uint64_t seeds, const std::function<void(std::uint64_t)>& ru
     BOOST_TEST_CHECKPOINT(scenario << ": MILLRACE_SEED=" << seed);
     if (auto why = why_failed(seed, run); !why.empty()) {
       ++failures;
+      auto* nodes = std::getenv("MILLRACE_SIM_NODES");
       BOOST_ERROR(
-        scenario << ", seed " << seed << ": " << why << "; again: MILLRACE_SEED=" << seed << " "
-                 << all.argv[0] << " --run_test=" << scenario);
+        scenario << ", seed " << seed << ": " << why
+                 << "; again: " << (nodes ? std::string{"MILLRACE_SIM_NODES="} + nodes + " " : "")
+                 << "MILLRACE_SEED=" << seed << " " << all.argv[0] << " --run_test=" << scenario);
     }
   }
   std::cout << scenario << ": " << ran << " seeds" << std::endl;

@@ -2,6 +2,7 @@
 // file.
 #include <millrace/core/clock.hpp>
 #include <millrace/core/dax_device.hpp>
+#include <millrace/core/ids.hpp>
 #include <millrace/core/kill_point.hpp>
 #include <millrace/storage/pmem/medium/heap_check.hpp>
 #include <millrace/storage/pmem/medium/pool_file.hpp>
@@ -11,7 +12,6 @@
 #include <signal.h>
 #include <sys/file.h>
 #include <sys/mman.h>
-#include <sys/random.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
 #include <unistd.h>
@@ -260,17 +260,11 @@ result<heap_words> check_headers(const pool_file& file) {
 
 namespace {
 
-template <class T>
-void randomize(T& value) {
-  if (::getrandom(&value, sizeof value, 0) != static_cast<ssize_t>(sizeof value))
-    std::abort();
-}
-
 status write_root(const heap& h, std::uint64_t size_bytes) {
   pool_root root;
   root.header_bytes = sizeof root;
-  randomize(root.uuid);
-  randomize(root.id);
+  random_bytes(&root.uuid, sizeof root.uuid);
+  random_bytes(&root.id, sizeof root.id);
   root.created_ns = wall_clock_ns();
   root.size_bytes = size_bytes;
   root.checksum = checksum_of(root);
