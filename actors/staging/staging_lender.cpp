@@ -31,7 +31,13 @@ void staging_memory::managed_by(std::function<void()> call, const staging_rules&
 
 std::chrono::milliseconds staging_memory::share_out(time_point now) {
   std::unique_lock lock{mutex_};
-  auto late = drop_late(now);
+  auto late = remove_waiting(
+    [now](const request& one) { return one.deadline < now; },
+    [](const staging_lender& l) {
+      return status{
+        errc::deadline_exceeded, "provider {} had no staging memory free within the request's time",
+        l.account_.name};
+    });
   std::vector<staging_account*> accounts;
   for (auto* l : lenders_)
     accounts.push_back(&l->account_);
@@ -41,17 +47,22 @@ std::chrono::milliseconds staging_memory::share_out(time_point now) {
   return next;
 }
 
-std::vector<staging_memory::request> staging_memory::drop_late(time_point now) {
-  std::vector<request> late;
+void staging_memory::refuse_all(const status& why) {
+  std::unique_lock lock{mutex_};
+  auto all = remove_waiting([](auto&) { return true; }, [&](auto&) { return why; });
+  serve(std::move(lock), std::move(all));
+}
+
+template <class Is, class Why>
+std::vector<staging_memory::request> staging_memory::remove_waiting(Is is, Why why) {
+  std::vector<request> removed;
   for (auto* l : lenders_)
     for (auto& queue : l->waiting_)
-      while (auto r = queue.remove([now](auto& one) { return one.deadline < now; })) {
-        r->outcome = fail(
-          errc::deadline_exceeded,
-          "provider {} had no staging memory free within the request's time", l->account_.name);
-        late.push_back(std::move(*r));
+      while (auto r = queue.remove(is)) {
+        r->outcome = fail(why(*l));
+        removed.push_back(std::move(*r));
       }
-  return late;
+  return removed;
 }
 
 std::vector<staging_status> staging_memory::report() const {
@@ -100,7 +111,7 @@ bool staging_memory::serve_next(std::vector<request>& served, bool& in_pieces) {
 bool staging_memory::lend(
   staging_lender& to, staging_use use, const party& who, request& r, bool& in_pieces) {
   auto& a = to.account_;
-  auto fits = shares_.fits(who, r.size_bytes);
+  auto fits = shares_.fits(who, r.size_bytes) && to.shares_.fits(who, r.size_bytes);
   auto has_its_share = !fits && !who.process.is_nil() && shares_.taken_by(who) > 0;
   // The first request of a process that has less than its share waits for budget before all others
   // of its lender, and for memory before all others, also when what is free lies in pieces.
@@ -121,6 +132,7 @@ bool staging_memory::lend(
   if (!self)
     return false; // it is being destroyed, and waits for the lock
   shares_.take(who, r.size_bytes);
+  to.shares_.take(who, r.size_bytes);
   a.used_bytes += r.size_bytes;
   a.lent_bytes += r.size_bytes;
   ++a.lent_count;
@@ -136,6 +148,7 @@ bool staging_memory::lend(
     auto& memory = *self->memory_;
     std::unique_lock lock{memory.mutex_};
     memory.shares_.give_back(who, size_bytes);
+    self->shares_.give_back(who, size_bytes);
     self->account_.used_bytes -= size_bytes;
     memory.serve(std::move(lock));
   };
@@ -176,9 +189,9 @@ staging_lender::staging_lender(std::shared_ptr<memory_source> memory)
 
 staging_lender::staging_lender(
   std::shared_ptr<staging_memory> memory, std::string name, std::uint64_t quota_bytes)
-  : memory_(std::move(memory)) {
+  : memory_(std::move(memory)), shares_(std::min(quota_bytes, memory_->capacity_bytes())) {
   account_.name = std::move(name);
-  account_.quota_bytes = std::min(quota_bytes, memory_->capacity_bytes());
+  account_.quota_bytes = shares_.places();
   std::lock_guard guard{memory_->mutex_};
   memory_->lenders_.push_back(this);
 }

@@ -50,6 +50,10 @@ public:
   /// possible then. Called by the manager. Returns as `share_out`.
   std::chrono::milliseconds share_out(time_point now);
 
+  /// Answers every request that waits, since no budget will come any more. Called when a node has
+  /// ended its actors.
+  void refuse_all(const status& why);
+
   std::uint64_t capacity_bytes() const noexcept { return memory_->capacity_bytes(); }
   std::uint64_t used_bytes() const noexcept { return memory_->used_bytes(); }
   std::vector<staging_status> report() const;
@@ -67,7 +71,9 @@ private:
 
   // Lends to those that wait, in turns, and then calls them.
   void serve(std::unique_lock<std::mutex> lock, std::vector<request> served = {});
-  std::vector<request> drop_late(time_point now);
+  // Removes the requests that wait in a lender for which `is` holds; `why` makes their outcome.
+  template <class Is, class Why>
+  std::vector<request> remove_waiting(Is is, Why why);
   bool serve_next(std::vector<request>& served, bool& in_pieces);
   bool lend(staging_lender& to, staging_use use, const party& who, request& r, bool& in_pieces);
   // Returns true if the manager must hear of a lender.
@@ -116,6 +122,7 @@ private:
   const std::shared_ptr<staging_memory> memory_;
   // Guarded by the memory's lock.
   staging_account account_;
+  fair_shares shares_; // of the quota
   std::array<fair_queue<staging_memory::request>, staging_uses> waiting_;
   std::uint64_t waits_ = 0, waited_us_ = 0, calls_ = 0;
   std::uint64_t called_at_bytes_ = 0, called_at_count_ = 0; // of what was lent, at the last call

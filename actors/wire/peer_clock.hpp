@@ -17,25 +17,29 @@ namespace millrace::actors {
 /// replace what was stored later. When a request arrived does not tell how old it is.
 ///
 /// The peer says by its own monotonic clock when it sent a request. The least difference to our
-/// clock so far belongs to the request that was under way for the shortest time; any other one is
-/// as much older as its difference is greater. So an age is never too great, and too small by that
-/// shortest time. The first request of a connection has no age.
+/// clock belongs to the request that was under way for the shortest time; any other one is as much
+/// older as its difference is greater. So an age is too small by that shortest time. The first
+/// request of a connection has no age.
+///
+/// The clocks of two hosts drift, and one stands while its host is suspended. So differences are
+/// forgotten after two periods. Requests that arrive together after a long pause are in one period,
+/// and are still compared with those before the pause.
 class peer_clock {
 public:
-  /// `drifts`: the peer is on another host, whose clock may run at another speed.
-  explicit peer_clock(bool drifts = false) : drifts_(drifts) {}
+  static constexpr std::uint64_t period_ms = 60'000;
 
   /// Returns for how long a request has been under way.
   std::uint64_t age_ms(std::uint64_t sent_ms, time_point now) {
     auto now_ms = ms_of(now);
-    // A peer may send any number, so these wrap.
+    // A peer may send any number, so this wraps.
     auto difference = static_cast<std::int64_t>(now_ms - sent_ms);
-    auto since_last = now_ms - std::exchange(last_ms_, now_ms);
-    if (drifts_ && least_)
-      least_ =
-        static_cast<std::int64_t>(static_cast<std::uint64_t>(*least_) + since_last / drift_part);
+    if (now_ms - begun_ms_ >= period_ms) {
+      begun_ms_ = now_ms;
+      former_ = std::exchange(least_, std::nullopt);
+    }
     least_ = std::min(least_.value_or(difference), difference);
-    return static_cast<std::uint64_t>(difference) - static_cast<std::uint64_t>(*least_);
+    auto least = std::min(former_.value_or(difference), *least_);
+    return static_cast<std::uint64_t>(difference) - static_cast<std::uint64_t>(least);
   }
 
   static std::uint64_t ms_of(time_point t) {
@@ -45,11 +49,8 @@ public:
   }
 
 private:
-  static constexpr std::uint64_t drift_part = 1024; // no clock is worse
-
-  bool drifts_;
-  std::optional<std::int64_t> least_;
-  std::uint64_t last_ms_ = 0;
+  std::optional<std::int64_t> former_, least_; // of the last period and of this one
+  std::uint64_t begun_ms_ = 0;
 };
 
 } // namespace millrace::actors

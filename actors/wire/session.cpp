@@ -8,8 +8,6 @@
 #include <caf/send.hpp>
 #include <caf/typed_event_based_actor.hpp>
 
-#include <optional>
-
 namespace millrace::actors {
 
 namespace {
@@ -75,7 +73,7 @@ private:
       return {};
     }
     if (head.timeout_ms > 0) // an older build does not say when it asked
-      request.age_ms = clock_of(c).age_ms(head.sent_ms, steady_clock::now());
+      request.age_ms = clock_.age_ms(head.sent_ms, steady_clock::now());
     if (request.age_ms > head.timeout_ms) {
       request.back.refuse(
         {errc::deadline_exceeded, "the request is {} ms old, and its asker waited for {} ms",
@@ -90,12 +88,6 @@ private:
     }
     request.back.place = std::move(*place);
     return (*found)->ask(head.number, reader, request);
-  }
-
-  peer_clock& clock_of(const channel& c) {
-    if (!clock_)
-      clock_.emplace(c.peer().address.has_value());
-    return *clock_;
   }
 
   // A process may have several connections. Registrations end with the connection through which
@@ -126,8 +118,8 @@ private:
   std::shared_ptr<transport::fabric> fabric_;
   std::shared_ptr<const service_table> services_;
   std::shared_ptr<connection_table> connections_;
-  std::optional<peer_clock> clock_; // from the first request on
-  caf::strong_actor_ptr caller_;    // owns the peer's requests under way
+  peer_clock clock_;
+  caf::strong_actor_ptr caller_; // owns the peer's requests under way
   const std::uint64_t number_ = last_number.fetch_add(1) + 1;
 };
 

@@ -214,6 +214,7 @@ void node::state::stop() {
     std::ranges::move(p->storage(), std::back_inserter(storage));
   listeners.clear();
   runs_on->end_actors();
+  memory->refuse_waiting({errc::unavailable, "node {} was stopped", settings.node.name});
   stalls.reset();
   services.reset();
   providers.clear();

@@ -68,8 +68,8 @@ status node_memory::count(const std::string& name, std::uint64_t size_bytes) {
     return {
       errc::no_space,
       "the memory of this node with {} has {}, and its control group {} allows {}: lower "
-      "'capacity' of memory providers and of pools on tmpfs, or 'staging.size', or raise the "
-      "group's limit",
+      "'capacity' or 'descriptions_max' of memory providers, 'capacity' of pools on tmpfs, or "
+      "'staging.size', or raise the group's limit",
       name,
       config::format_size(together),
       bound_->group,
@@ -123,6 +123,11 @@ void node_memory::start_manager() {
   rules.block_bytes = engine_->settings().staging.block_bytes;
   rules.lease = std::chrono::milliseconds{engine_->settings().staging.lease_ms};
   engine_->adopt(actors::spawn_staging_manager(engine_->system(), lent_, rules));
+}
+
+void node_memory::refuse_waiting(const status& why) const {
+  for (auto& memory : lent_)
+    memory->refuse_all(why);
 }
 
 std::vector<actors::staging_status> node_memory::report() const {

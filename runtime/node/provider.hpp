@@ -47,6 +47,8 @@ public:
 
   /// Starts the actor that grants the lenders their budgets. Called when all of them are made.
   void start_manager();
+  /// Answers who waits for staging memory. Called when the node's actors have ended.
+  void refuse_waiting(const status& why) const;
   std::vector<actors::staging_status> report() const;
 
 private:

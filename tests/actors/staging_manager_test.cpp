@@ -255,6 +255,24 @@ BOOST_AUTO_TEST_CASE(a_process_has_one_share_through_all_providers) {
   BOOST_TEST(a.lent.size() + b.lent.size() == 5u);
 }
 
+BOOST_AUTO_TEST_CASE(a_stopped_process_leaves_some_of_a_quota_to_the_next_one) {
+  auto& a = add("a", 4 * page);
+  auto stopped = process_of("user 1").holder, next = process_of("user 1").holder;
+  BOOST_TEST(ask(a, 4, page, staging_use::save, time_point::max(), stopped) == 2u);
+  BOOST_TEST(ask(a, 1, page, staging_use::save, time_point::max(), next) == 3u);
+}
+
+BOOST_AUTO_TEST_CASE(requests_that_wait_when_the_node_ends_are_answered) {
+  auto& a = add("a", 2 * page);
+  BOOST_TEST(ask(a, 3) == 2u);
+  end_manager();
+  manager = {};
+  memory->refuse_all({errc::unavailable, "the node was stopped"});
+  BOOST_TEST_REQUIRE(a.refused.size() == 1u);
+  BOOST_TEST((a.refused.front().code() == errc::unavailable));
+  BOOST_TEST(report("a").waiting == 0u);
+}
+
 BOOST_AUTO_TEST_CASE(budget_that_is_not_used_returns_by_itself) {
   auto& a = add("a");
   ask(a, 4);
