@@ -167,7 +167,7 @@ std::uint64_t missing_bytes(const model& m, const shard_spec& spec) {
   return size_bytes(spec.tensors) * (spec.keep - there);
 }
 
-// The last reader of an erased shard may have ended, and a thread of the pool not yet have freed it.
+// The last reader of an erased shard may have ended before a thread of the pool has freed it.
 status remove_unread(pool_state& state, model& m, std::uint32_t rank) {
   auto at = m.shards.find(rank);
   if (at == m.shards.end() || !at->second->erased || in_use(*at->second))

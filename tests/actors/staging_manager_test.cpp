@@ -266,7 +266,6 @@ BOOST_AUTO_TEST_CASE(requests_that_wait_when_the_node_ends_are_answered) {
   auto& a = add("a", 2 * page);
   BOOST_TEST(ask(a, 3) == 2u);
   end_manager();
-  manager = {};
   memory->refuse_all({errc::unavailable, "the node was stopped"});
   BOOST_TEST_REQUIRE(a.refused.size() == 1u);
   BOOST_TEST((a.refused.front().code() == errc::unavailable));
