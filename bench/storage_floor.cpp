@@ -73,7 +73,7 @@ private:
 
 double seconds_now() {
   using namespace std::chrono;
-  return duration<double>(steady_clock::now().time_since_epoch()).count();
+  return duration<double>(millrace::steady_clock::now().time_since_epoch()).count();
 }
 
 [[noreturn]] void give_up(const std::string& why) {
