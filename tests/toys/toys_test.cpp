@@ -127,7 +127,7 @@ BOOST_AUTO_TEST_CASE(a_node_serves_by_them_and_reports_them) {
     "'}\n"
     "transport: {prefer: [toy, shm, local]}\n"
     "toy: {transfer_max: 1MiB}\n"
-    "providers: [{name: a, bucket: toy, capacity: 64MiB, models_max: 2}]\n");
+    "providers: [{name: a, bucket: toy, capacity: 64MiB, models_max: 1}]\n");
   auto node = node::embed(settings);
   auto repository = node.client().repository();
   std::vector<float> small(10'000), large(1'000'000);
@@ -139,6 +139,7 @@ BOOST_AUTO_TEST_CASE(a_node_serves_by_them_and_reports_them) {
   };
   BOOST_TEST(store("small", small).value().driver == "toy");
   auto full = store("large", large);
+  BOOST_TEST_REQUIRE(!full.has_value());
   BOOST_TEST(has(full.error().detail(), "raise models_max"));
   BOOST_TEST(repository.erase("small").result().has_value());
   // Larger than the toy takes: the next driver does.
