@@ -20,6 +20,8 @@ if(CCACHE_PROGRAM)
   # What ccache needs to be told before it keeps anything that used a precompiled header; messages may be in any language.
   set(CMAKE_CXX_COMPILER_LAUNCHER
     "${CMAKE_COMMAND}" -E env CCACHE_SLOPPINESS=pch_defines,time_macros,locale "${CCACHE_PROGRAM}")
+  # Clang writes into a precompiled header when its sources were changed, so another clone would find none in the cache.
+  add_compile_options("$<$<COMPILE_LANG_AND_ID:CXX,Clang>:SHELL:-Xclang -fno-pch-timestamp>")
 endif()
 
 # millrace_flags: for everything; millrace_test_flags: for the sources of tests.
