@@ -224,8 +224,9 @@ tree state::after_power_cut(dice& random) const {
   for (auto& [name, id] : all)
     if (id != 0)
       contents[id] = files_.at(id).durable;
-  for (auto& [id, content] : contents)
-    for (auto& c : files_.at(id).pending) {
+  for (auto& entry : contents) {
+    auto& content = entry.second; // clang 14 captures no structured bindings
+    for (auto& c : files_.at(entry.first).pending) {
       if (c.kind != event_kind::written) {
         if (random.percent(chance))
           apply(c, content);
@@ -236,6 +237,7 @@ tree state::after_power_cut(dice& random) const {
           overwrite(content, c.offset + at, c.data.data() + at, size_bytes);
       });
     }
+  }
   tree out;
   for (auto& [name, id] : all)
     out[name] = id == 0 ? std::nullopt : std::optional{contents.at(id)};
