@@ -335,8 +335,9 @@ void shard_state::cancel(const save_record_ptr& record) {
       failed_ = why;
     std::swap(withdrawn, region_);
     if (auto number = std::exchange(registration_, 0); number != 0)
-      ends = {new ending{number, {}}, [self = shared_from_this()](ending* e) {
-                self->end(*std::unique_ptr<ending>{e});
+      ends = {new ending{number, {}}, [self = shared_from_this()](ending* e) mutable {
+                // `ending_` keeps this function, which must not keep the shard.
+                std::exchange(self, nullptr)->end(*std::unique_ptr<ending>{e});
               }};
     for (auto& other : saves_)
       if (ends && other->registration == ends->registration)
