@@ -1,5 +1,6 @@
 // A client that stores numbers until it is killed: `number_storer FILE COUNT VALUE` stores
-// VALUE + i as model i, or erases it if VALUE is 0, and prints i when that is acknowledged.
+// VALUE + i as model i, or erases it if VALUE is 0, and prints i when that is acknowledged. It
+// prints "begins" first.
 #include <millrace/tests/support/changing_cluster.hpp>
 
 #include <cstdlib>
@@ -10,6 +11,7 @@ using namespace millrace;
 int main(int count, char** words) {
   if (count != 4)
     return 2;
+  std::cout << "begins" << std::endl;
   auto reached = client::of(load_configuration(words[1]).value());
   if (!reached)
     return 3;
