@@ -141,8 +141,7 @@ void operation_context::move(transfer t, completion<transfer_report> done) {
 void operation_context::move_at_once(
   transfer t, std::uint64_t bytes, completion<transfer_report> done) {
   auto time = std::chrono::milliseconds{bounds.progress_timeout_ms + bytes / bytes_per_ms_min};
-  auto one = std::make_shared<move_under_way>(
-    move_under_way{system().clock().now() + time, std::move(done), {}});
+  auto one = std::make_shared<move_under_way>(move_under_way{now() + time, std::move(done), {}});
   one->at = moves_.insert(moves_.end(), one);
   if (watch_)
     watch_();
@@ -163,6 +162,8 @@ void operation_context::forget_moves() {
     one->done = nullptr;
   watch_ = nullptr;
 }
+
+time_point operation_context::now() const { return system().clock().now(); }
 
 bool operation_context::give_up_stalled(time_point now) {
   // An answer may begin and end other transfers.

@@ -58,6 +58,9 @@ public:
   void ask_for_window(
     const staging_claim& claim, std::uint64_t size_bytes, completion<memory_block> granted);
 
+  /// Returns the time of the actor system's clock, by which deadlines are.
+  time_point now() const;
+
   const std::string provider;
   /// Expires when nothing of this actor's work is under way any more, in storage or elsewhere. Its
   /// node waits for that before it starts another actor.

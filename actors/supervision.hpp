@@ -86,18 +86,28 @@ auto run_handler(Self& self, const std::type_info& message, F f, Failed failed) 
 }
 
 /// Runs `f` as `run_handler` does, for an actor that goes on. If `f` throws, the error is logged
-/// and is the answer. `who()` is called only then.
+/// and is the answer. `who()` is called only then. A handler that answers nothing returns whether
+/// it came to its end.
 template <class Self, class F, class Who>
-auto survive_handler(Self& self, const std::type_info& message, F f, Who who) -> decltype(f()) {
+auto survive_handler(Self& self, const std::type_info& message, F f, Who who) {
+  auto handle = [&] {
+    if constexpr (std::is_void_v<decltype(f())>)
+      return f(), true;
+    else
+      return f();
+  };
+  using outcome = decltype(handle());
   status bad;
   try {
-    return run_handler(self, message, f, [&](const std::exception_ptr& thrown) {
+    return run_handler(self, message, handle, [&](const std::exception_ptr& thrown) {
       return bad = failure_of(who(), name_of(message), thrown);
     });
   } catch (...) {
     log().error("{}", bad.detail());
-    if constexpr (!std::is_void_v<decltype(f())>)
-      return to_caf_error(bad);
+    if constexpr (std::is_same_v<outcome, bool>)
+      return false;
+    else
+      return outcome{to_caf_error(bad)};
   }
 }
 

@@ -29,6 +29,11 @@ constexpr auto look_every = std::chrono::milliseconds{20};
 // The node's actor is the root of the supervision. It keeps counts and pending restarts only, which
 // a handler that throws leaves as they were, so it goes on.
 class node_actor_impl : public handed_over<node_actor::extend<caf::reacts_to<own_work>>::base> {
+  template <class Message, class F>
+  auto guarded(const Message& message, F f) {
+    return survive_handler(*this, typeid(message), f, [] { return "the node's actor"; });
+  }
+
 public:
   node_actor_impl(caf::actor_config& config, node_actor_deps deps)
     : handed_over(config), deps_(std::move(deps)) {}
@@ -38,12 +43,7 @@ public:
   behavior_type make_behavior() override {
     set_default_handler(caf::drop);
     set_down_handler([this](const caf::down_msg& down) {
-      auto heard = false;
-      guarded(down, [&] {
-        ended(down);
-        heard = true;
-      });
-      if (!heard) // no other actor restarts the provider
+      if (!guarded(down, [&] { ended(down); })) // no other actor restarts the provider
         delayed_send(this, look_every, own_work{[this, down] { ended(down); }});
     });
     for (auto& one : deps_.actors)
@@ -74,11 +74,6 @@ private:
     std::deque<time_point> restarts; // within the last period
     std::string down;
   };
-
-  template <class Message, class F>
-  auto guarded(const Message& message, F f) -> decltype(f()) {
-    return survive_handler(*this, typeid(message), f, [] { return "the node's actor"; });
-  }
 
   time_point now() { return system().clock().now(); }
 

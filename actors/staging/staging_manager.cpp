@@ -34,10 +34,9 @@ public:
     // Lenders may have been short before.
     send(this, staging_call{});
     return {[this](const staging_call& call) {
-      auto done = false;
-      survive_handler(
-        *this, typeid(call), [&] { done = look(call); }, [] { return "the staging manager"; });
-      if (!done)
+      auto looked = survive_handler(
+        *this, typeid(call), [&] { look(call); }, [] { return "the staging manager"; });
+      if (!looked)
         look_again(rules_.lease);
     }};
   }
@@ -49,14 +48,13 @@ public:
   }
 
 private:
-  bool look(const staging_call& call) {
+  void look(const staging_call& call) {
     auto now = system().clock().now();
     if (call.timed && now >= next_look_)
       next_look_ = time_point::max();
     for (auto& memory : memories_)
       if (auto after = memory->share_out(now); after > milliseconds{0})
         look_again(after);
-    return true;
   }
 
   void look_again(milliseconds after) {

@@ -5,9 +5,6 @@
 #include <millrace/actors/operation.hpp>
 #include <millrace/actors/store/tensor_store.hpp>
 
-#include <caf/actor_clock.hpp>
-#include <caf/actor_system.hpp>
-
 #include <memory>
 #include <utility>
 
@@ -27,9 +24,6 @@ public:
     deps.bucket.reset();
     placement.forget_waiting();
   }
-
-  /// Returns the time of the actor system's clock, by which deadlines are.
-  time_point now() const { return system().clock().now(); }
 
   tensor_store_deps deps;
   placement_keeper placement; // used in the actor

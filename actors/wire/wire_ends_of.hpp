@@ -113,7 +113,7 @@ private:
 
   // The requests through a proxy do not depend on one another, so one that fails ends alone.
   template <class F>
-  auto guarded(const std::type_info& message, F f) -> decltype(f()) {
+  auto guarded(const std::type_info& message, F f) {
     return survive_handler(*this, message, f, [&] { return "asking " + node_->address(); });
   }
 
