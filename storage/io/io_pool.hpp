@@ -1,5 +1,5 @@
-// The threads of a kind of bucket that uses a disk or a device. They do its I/O and run its
-// completions. Used by the engine of such a kind.
+// The threads that do the I/O of a kind of bucket on a disk or a device, or of the step flusher, and
+// run its completions. Used by the engine of such a kind, and by the step flusher.
 #pragma once
 
 #include <millrace/core/status.hpp>

@@ -253,9 +253,7 @@ BOOST_AUTO_TEST_CASE(frames_that_never_end_leave_room_for_those_of_another_proce
   auto options = attacked::quick();
   options.peer_timeout_ms = 600'000; // the greedy one says nothing more
   options.buffers = std::make_shared<lent_places>(8 * body_bytes, "bytes (channel.buffers_max)");
-  attacked s{options};
-  auto address = s.address();
-  child_process greedy{[&](int ready) {
+  child_process greedy{[](auto& address, int ready) {
     std::vector<std::unique_ptr<raw_client>> all;
     for (int i = 0; i < 20; ++i) {
       all.push_back(std::make_unique<raw_client>(address));
@@ -266,18 +264,21 @@ BOOST_AUTO_TEST_CASE(frames_that_never_end_leave_room_for_those_of_another_proce
     say_ready(ready);
     return ::pause();
   }};
-  BOOST_REQUIRE(greedy.wait_ready());
-  BOOST_REQUIRE(s.handler->wait_closings(16));
-  for (auto& why : s.handler->closings)
-    BOOST_TEST((why.code() == errc::busy), why.to_string());
-  BOOST_TEST(options.buffers->taken() == 4 * (body_bytes + frame_header_bytes));
-  child_process other{[&](int) {
+  child_process other{[](auto& address, int) {
     raw_client c{address};
     if (!c.shake_hands() || !c.write(frame_kind::driver, bytes_of(body_bytes)))
       return 1;
     auto echoed = c.read();
     return echoed && echoed->body == bytes_of(body_bytes) ? 0 : 2;
   }};
+  attacked s{options};
+  greedy.begin(s.address());
+  BOOST_REQUIRE(greedy.wait_ready());
+  BOOST_REQUIRE(s.handler->wait_closings(16));
+  for (auto& why : s.handler->closings)
+    BOOST_TEST((why.code() == errc::busy), why.to_string());
+  BOOST_TEST(options.buffers->taken() == 4 * (body_bytes + frame_header_bytes));
+  other.begin(s.address());
   BOOST_TEST(other.wait() == 0);
   s.check_good_client_works();
   greedy.signal(SIGKILL);
@@ -344,10 +345,9 @@ BOOST_AUTO_TEST_CASE(a_service_of_another_version_is_named_to_the_connecting_sid
 }
 
 BOOST_AUTO_TEST_CASE(an_identity_in_use_by_another_process_is_refused) {
-  attacked s;
   auto id = this_peer();
-  child_process impostor{[&](int) {
-    raw_client c{s.address()};
+  child_process impostor{[&](auto& address, int) {
+    raw_client c{address};
     auto h = raw_client::own_hello();
     h.id = id;
     auto ours = encode(h);
@@ -356,6 +356,8 @@ BOOST_AUTO_TEST_CASE(an_identity_in_use_by_another_process_is_refused) {
     c.write(frame_kind::proof, prove(handshake_side::connector, {}, ours, theirs->body));
     return static_cast<int>(c.read_to_end().code());
   }};
+  attacked s;
+  impostor.begin(s.address());
   BOOST_TEST(impostor.wait() == static_cast<int>(errc::permission_denied));
   s.check_good_client_works();
 }

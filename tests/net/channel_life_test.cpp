@@ -91,8 +91,9 @@ struct linked {
 BOOST_AUTO_TEST_SUITE(peers)
 
 BOOST_AUTO_TEST_CASE(a_killed_peer_is_lost_at_once_and_named) {
+  child_process client{stay_connected};
   service s;
-  child_process client{[&](int ready) { return stay_connected(s.address(), ready); }};
+  client.begin(s.address());
   BOOST_REQUIRE(client.wait_ready());
   auto who = over_tls ? "127.0.0.1" : "pid " + std::to_string(client.pid());
   client.signal(SIGKILL);
@@ -102,8 +103,9 @@ BOOST_AUTO_TEST_CASE(a_killed_peer_is_lost_at_once_and_named) {
 }
 
 BOOST_AUTO_TEST_CASE(a_peer_that_hangs_is_lost_after_the_timeout) {
+  child_process client{stay_connected};
   service s{lively(20, 200)};
-  child_process client{[&](int ready) { return stay_connected(s.address(), ready); }};
+  client.begin(s.address());
   BOOST_REQUIRE(client.wait_ready());
   client.signal(SIGSTOP);
   BOOST_REQUIRE(s.handler->wait_closings(1));
@@ -112,8 +114,9 @@ BOOST_AUTO_TEST_CASE(a_peer_that_hangs_is_lost_after_the_timeout) {
 }
 
 BOOST_AUTO_TEST_CASE(an_idle_channel_is_kept_alive_by_heartbeats) {
+  child_process client{stay_connected};
   service s{lively(10, 3000)};
-  child_process client{[&](int ready) { return stay_connected(s.address(), ready); }};
+  client.begin(s.address());
   BOOST_REQUIRE(client.wait_ready());
   std::this_thread::sleep_for(3500ms);
   BOOST_TEST(s.handler->closings.empty());
@@ -121,7 +124,7 @@ BOOST_AUTO_TEST_CASE(an_idle_channel_is_kept_alive_by_heartbeats) {
 }
 
 BOOST_AUTO_TEST_CASE(a_pause_of_this_process_does_not_make_its_peers_lost) {
-  child_process both{[&](int ready) {
+  child_process both{[](auto&, int ready) {
     service s{lively(100, 1000)};
     auto client = std::make_shared<recorder>();
     auto c = s.connect(client, lively(100, 1000));
@@ -131,6 +134,7 @@ BOOST_AUTO_TEST_CASE(a_pause_of_this_process_does_not_make_its_peers_lost) {
       return 1;
     return client->closings.empty() && s.handler->closings.empty() ? 0 : 2;
   }};
+  both.begin("now");
   BOOST_REQUIRE(both.wait_ready());
   both.signal(SIGSTOP);
   std::this_thread::sleep_for(1500ms);
@@ -190,7 +194,9 @@ BOOST_AUTO_TEST_CASE(while_down_a_use_fails_fast_and_names_address_and_cause) {
 BOOST_AUTO_TEST_CASE(a_link_comes_back_after_its_service_was_killed_and_restarted) {
   temp_dir dir;
   auto address = "unix:" + dir.path + "/n0.sock";
-  auto first = std::make_unique<child_process>([&](int ready) { return serve(address, ready); });
+  auto first = std::make_unique<child_process>(serve);
+  child_process second{serve};
+  first->begin(address);
   BOOST_REQUIRE(first->wait_ready());
   linked k{address};
   auto old = acquire(*k.l);
@@ -200,7 +206,7 @@ BOOST_AUTO_TEST_CASE(a_link_comes_back_after_its_service_was_killed_and_restarte
   BOOST_TEST((k.handler->closings[0].code() == errc::peer_lost));
   auto down = acquire(*k.l);
   BOOST_TEST(!down);
-  child_process second{[&](int ready) { return serve(address, ready); }};
+  second.begin(address);
   BOOST_REQUIRE(second.wait_ready());
   auto fresh = acquire_patiently(*k.l);
   BOOST_TEST(fresh != *old);

@@ -26,6 +26,7 @@
 #include <functional>
 #include <iostream>
 #include <mutex>
+#include <optional>
 
 namespace millrace::net::testing {
 
@@ -291,19 +292,29 @@ private:
   unique_fd fd_;
 };
 
-/// A forked process that runs `body` and exits with what it returns; killed at the end of the
-/// scope.
+/// A forked process that waits for `begin`, runs `body` and exits with what it returns; killed at
+/// the end of the scope. Made before whatever has threads: it would get the locks that they hold,
+/// those of a sanitizer's allocator among them, and stand still.
 class child_process {
 public:
-  explicit child_process(const std::function<int(int ready)>& body) {
-    int ends[2];
-    BOOST_REQUIRE(::pipe2(ends, O_CLOEXEC) == 0);
+  using work = std::function<int(const std::string& address, int ready)>;
+
+  explicit child_process(const work& body) {
+    int told[2], ends[2];
+    BOOST_REQUIRE(::pipe2(told, O_CLOEXEC) == 0 && ::pipe2(ends, O_CLOEXEC) == 0);
     pid_ = ::fork();
     if (pid_ == 0) {
-      auto code = body(ends[1]);
-      ::_exit(code);
+      ::close(told[1]);
+      std::string address(256, 0);
+      auto length = ::read(told[0], address.data(), address.size());
+      if (length <= 0)
+        ::_exit(99);
+      address.resize(static_cast<std::size_t>(length));
+      ::_exit(body(address, ends[1]));
     }
+    told_ = unique_fd{told[1]};
     ready_ = unique_fd{ends[0]};
+    ::close(told[0]);
     ::close(ends[1]);
   }
   ~child_process() {
@@ -313,11 +324,21 @@ public:
     }
   }
 
-  /// Waits until the child writes a byte; false when it ended instead.
-  bool wait_ready() {
-    char byte = 0;
-    return ::read(ready_.get(), &byte, 1) == 1;
+  /// Lets the body run; `address` is not empty.
+  void begin(const std::string& address) {
+    auto size = static_cast<ssize_t>(address.size());
+    BOOST_REQUIRE(::write(told_.get(), address.data(), address.size()) == size);
   }
+  /// Waits for a byte that the child writes to `ready`; nothing when it ended instead, or is silent
+  /// for a minute.
+  std::optional<unsigned char> hear() {
+    unsigned char byte = 0;
+    pollfd ready{ready_.get(), POLLIN, 0};
+    if (::poll(&ready, 1, 60'000) != 1 || ::read(ready_.get(), &byte, 1) != 1)
+      return std::nullopt;
+    return byte;
+  }
+  bool wait_ready() { return hear().has_value(); }
   void signal(int number) { ::kill(pid_, number); }
   int wait() {
     int state = 0;
@@ -328,6 +349,7 @@ public:
 
 private:
   pid_t pid_ = -1;
+  unique_fd told_;
   unique_fd ready_;
 };
 

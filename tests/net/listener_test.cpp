@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 
+#include <deque>
 #include <memory>
 #include <string>
 #include <thread>
@@ -172,10 +173,10 @@ BOOST_AUTO_TEST_CASE(connections_that_say_nothing_keep_nobody_out) {
   BOOST_TEST(lines.count("refused a connection") == 1u);
 }
 
-// Makes connections as another user until it gets no more, says so, and keeps them.
-void hold_connections_as(std::uint32_t uid, const std::string& address, int told) {
+// Makes connections as another user until it gets no more, says how many, and keeps them.
+int hold_connections_as(std::uint32_t uid, const std::string& address, int told) {
   if (::setuid(uid) != 0)
-    ::_exit(99);
+    return 99;
   auto loop = *io_loop::start({});
   std::vector<std::shared_ptr<channel>> held;
   for (int i = 0; i < 64; ++i) {
@@ -186,7 +187,7 @@ void hold_connections_as(std::uint32_t uid, const std::string& address, int told
   }
   auto count = static_cast<unsigned char>(held.size());
   static_cast<void>(!::write(told, &count, 1));
-  ::pause();
+  return ::pause();
 }
 
 BOOST_AUTO_TEST_CASE(connections_of_one_user_leave_room_for_root_and_for_others) {
@@ -195,25 +196,21 @@ BOOST_AUTO_TEST_CASE(connections_of_one_user_leave_room_for_root_and_for_others)
     millrace::testing::skipped("connections of several users: " + why);
     return;
   }
+  std::deque<child_process> children;
+  for (int i = 0; i < 3; ++i)
+    children.emplace_back([](auto& address, int told) {
+      return hold_connections_as(nobody, address, told);
+    });
   listener_options where;
   where.socket_mode = 0666;
   where.allow_uids = {nobody};
   where.connections_max = 32;
   service s{{}, where};
   ::chmod(s.dir.path.c_str(), 0755);
-  std::vector<pid_t> children;
   std::vector<int> counts;
-  for (int i = 0; i < 3; ++i) {
-    int told[2];
-    BOOST_REQUIRE(::pipe(told) == 0);
-    children.push_back(::fork());
-    if (children.back() == 0)
-      hold_connections_as(nobody, s.address(), told[1]);
-    ::close(told[1]);
-    unsigned char count = 0;
-    BOOST_TEST(::read(told[0], &count, 1) == 1);
-    ::close(told[0]);
-    counts.push_back(count);
+  for (auto& child : children) {
+    child.begin(s.address());
+    counts.push_back(child.hear().value_or(0));
   }
   BOOST_TEST(counts.at(0) == 16);
   BOOST_TEST(counts.at(1) > 0);
@@ -221,10 +218,6 @@ BOOST_AUTO_TEST_CASE(connections_of_one_user_leave_room_for_root_and_for_others)
   auto client = std::make_shared<recorder>();
   BOOST_TEST(s.connect(client)->is_open());
   BOOST_TEST(s.connect(client)->is_open());
-  for (auto child : children) {
-    ::kill(child, SIGKILL);
-    ::waitpid(child, nullptr, 0);
-  }
 }
 
 BOOST_AUTO_TEST_CASE(a_connection_the_service_does_not_want_is_refused_with_a_reason) {
@@ -295,14 +288,10 @@ BOOST_AUTO_TEST_CASE(a_service_of_another_user_is_refused_unless_trusted) {
   loop->stop();
 }
 
-// Connects as another user to the address that comes through `told`, and ends with the outcome of
-// the last attempt.
-[[noreturn]] void connect_as(std::uint32_t user, int told, int attempts) {
-  std::string address(256, 0);
-  auto length = ::read(told, address.data(), address.size());
-  if (length <= 0 || ::setuid(user) != 0)
-    ::_exit(99);
-  address.resize(static_cast<std::size_t>(length));
+// Connects as another user, and returns the outcome of the last attempt.
+int connect_as(std::uint32_t user, const std::string& address, int attempts) {
+  if (::setuid(user) != 0)
+    return 99;
   auto loop = *io_loop::start({});
   auto code = 0;
   for (; attempts > 0; --attempts) {
@@ -311,7 +300,7 @@ BOOST_AUTO_TEST_CASE(a_service_of_another_user_is_refused_unless_trusted) {
     auto outcome = p.get_future().result();
     code = outcome ? 0 : static_cast<int>(outcome.error().code());
   }
-  ::_exit(code);
+  return code;
 }
 
 BOOST_AUTO_TEST_CASE(another_user_is_refused_unless_listed) {
@@ -322,26 +311,17 @@ BOOST_AUTO_TEST_CASE(another_user_is_refused_unless_listed) {
   forget_refusals();
   kept_log log;
   for (auto listed : {false, true}) {
-    int told[2];
-    BOOST_TEST_REQUIRE(::pipe(told) == 0);
-    // The service has threads, and a child would not get the locks that they hold.
-    auto child = ::fork();
-    if (child == 0)
-      connect_as(nobody, told[0], listed ? 1 : attempts);
+    child_process child{[listed](auto& address, int) {
+      return connect_as(nobody, address, listed ? 1 : attempts);
+    }};
     listener_options open_to_all;
     open_to_all.socket_mode = 0666;
     if (listed)
       open_to_all.allow_uids = {nobody};
     service s{{}, open_to_all};
     ::chmod(s.dir.path.c_str(), 0755);
-    auto address = s.address();
-    BOOST_TEST(
-      ::write(told[1], address.data(), address.size()) == static_cast<ssize_t>(address.size()));
-    int state = 0;
-    ::waitpid(child, &state, 0);
-    ::close(told[0]);
-    ::close(told[1]);
-    BOOST_TEST(WEXITSTATUS(state) == (listed ? 0 : static_cast<int>(errc::permission_denied)));
+    child.begin(s.address());
+    BOOST_TEST(child.wait() == (listed ? 0 : static_cast<int>(errc::permission_denied)));
   }
   // However often they try.
   BOOST_TEST(log.count("refused a connection") == 1u, log.text().substr(0, 2000));

@@ -339,17 +339,19 @@ BOOST_AUTO_TEST_SUITE_END()
 BOOST_AUTO_TEST_SUITE(members_that_lie)
 
 BOOST_AUTO_TEST_CASE(nobody_bears_the_identity_of_another) {
-  kept_log lines;
-  attacked s;
-  auto victim = s.good_channel->peer().id; // of this process, as is the service's
-  child_process impostor{[&](int) {
-    raw_member m{s.address()};
+  auto victim = this_peer();
+  child_process impostor{[&](auto& address, int) {
+    raw_member m{address};
     auto h = raw_client::own_hello();
     h.id = victim;
     if (!m.shake_tls() || m.shake_hands(h))
       return 100;
     return static_cast<int>(m.refused.code());
   }};
+  kept_log lines;
+  attacked s;
+  BOOST_TEST((s.good_channel->peer().id == victim));
+  impostor.begin(s.address());
   BOOST_TEST(impostor.wait() == static_cast<int>(errc::permission_denied));
   s.check_good_client_works();
   BOOST_TEST(lines.count("a claim to the identity of another process") == 1u);
@@ -397,10 +399,9 @@ BOOST_AUTO_TEST_CASE(malformed_proofs_are_refused) {
 }
 
 BOOST_AUTO_TEST_CASE(a_nodes_name_in_use_on_one_host_is_not_given_to_another) {
-  attacked s;
-  auto as_node = [&](const std::string& source) {
-    return child_process{[&s, source](int ready) {
-      raw_member m{s.address(), source};
+  auto as_node = [](const std::string& source) {
+    return child_process{[source](auto& address, int ready) {
+      raw_member m{address, source};
       auto h = raw_client::own_hello();
       h.name = "n1";
       if (!m.shake_tls())
@@ -412,18 +413,21 @@ BOOST_AUTO_TEST_CASE(a_nodes_name_in_use_on_one_host_is_not_given_to_another) {
         ::pause();
     }};
   };
-  auto first = as_node("127.0.0.21");
+  auto first = as_node("127.0.0.21"), restarted = as_node("127.0.0.21");
+  auto thief = as_node("127.0.0.22"), moved = as_node("127.0.0.22");
+  attacked s;
+  first.begin(s.address());
   BOOST_REQUIRE(first.wait_ready());
-  auto thief = as_node("127.0.0.22");
+  thief.begin(s.address());
   BOOST_TEST(thief.wait() == static_cast<int>(errc::permission_denied));
   // The same host may: a node that was started again while its old channel lingers.
-  auto restarted = as_node("127.0.0.21");
+  restarted.begin(s.address());
   BOOST_TEST(restarted.wait_ready());
   first.signal(SIGKILL);
   restarted.signal(SIGKILL);
   BOOST_REQUIRE(s.handler->wait_closings(2));
   settle(s.loop);
-  auto moved = as_node("127.0.0.22");
+  moved.begin(s.address());
   BOOST_TEST(moved.wait_ready());
   s.check_good_client_works();
 }

@@ -12,6 +12,7 @@
 #include <boost/test/unit_test.hpp>
 
 #include <condition_variable>
+#include <deque>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -310,7 +311,21 @@ int ask_and_read(const std::string& address) {
   return 3;
 }
 
-BOOST_AUTO_TEST_CASE(answers_that_are_not_read_leave_room_for_those_of_another_process) {
+// Processes that are forked before the fixture's node has threads.
+struct other_processes {
+  net::testing::child_process greedy{ask_without_reading};
+  std::deque<net::testing::child_process> others;
+
+  other_processes() {
+    for (int i = 0; i < 5; ++i)
+      others.emplace_back([](auto& address, int) { return ask_and_read(address); });
+  }
+};
+
+struct fixture_with_others : other_processes, fixture {};
+
+BOOST_FIXTURE_TEST_CASE(
+  answers_that_are_not_read_leave_room_for_those_of_another_process, fixture_with_others) {
   constexpr std::uint64_t answer_bytes = 4'000'000; // eight of them fit in one share
   store_request r;
   r.spec.name = "wide";
@@ -319,14 +334,13 @@ BOOST_AUTO_TEST_CASE(answers_that_are_not_read_leave_room_for_those_of_another_p
   r.eager = {7};
   BOOST_TEST_REQUIRE(liar->ask(r).has_value());
   auto held = [&] { return honest.status().get().at(0).value().buffers_bytes; };
-  net::testing::child_process greedy{
-    [&](int ready) { return ask_without_reading(n.address(), ready); }};
+  greedy.begin(n.address());
   BOOST_TEST_REQUIRE(greedy.wait_ready());
   auto deadline = steady_clock::now() + std::chrono::seconds{30};
   while (held() < answer_bytes && steady_clock::now() < deadline)
     sleep_for(std::chrono::milliseconds{1});
-  for (int i = 0; i < 5; ++i) {
-    net::testing::child_process other{[&](int) { return ask_and_read(n.address()); }};
+  for (auto& other : others) {
+    other.begin(n.address());
     BOOST_TEST(other.wait() == 0);
     BOOST_TEST(held() >= answer_bytes);
     BOOST_TEST(held() <= buffers_bytes / 2 + 1000);
