@@ -19,6 +19,7 @@ inline storage::pool_options small_pool(const std::string& path, std::uint64_t c
   options.capacity_bytes = capacity_bytes;
   options.create_if_missing = true;
   options.populate = false;
+  options.staging = storage::lent_memory::pages; // direct I/O where the file system knows it
   options.window_bytes = 512u << 10;
   return options;
 }
