@@ -89,8 +89,8 @@ private:
   std::uint64_t round_ = 0;
 };
 
-/// Lends blocks of a memory to the operations of one provider. Who has its share waits until memory
-/// comes back, and the processes take turns.
+/// Lends blocks of a memory to the operations of one provider. A process that has its share waits
+/// until memory comes back, and the processes take turns.
 ///
 /// *Problem*: many operations share little memory, and each needs blocks again and again. None may
 /// starve, not even when the trainer of another one is stopped. An operation that kept some memory
@@ -109,7 +109,7 @@ public:
   ~staging_lender();
 
   /// Lends a block on a border of 4096 bytes, now or when memory has come back. Dropping the last
-  /// copy of its `owner` returns it; if nobody wants the block any more, the next request gets it.
+  /// copy of its `owner` returns it; if the request was given up, the next one gets the block.
   /// `granted` runs with no lock held.
   /// Errors: `no_space` for more than the lender may ever hold; `deadline_exceeded`.
   void ask(staging_claim claim, std::uint64_t size_bytes, completion<memory_block> granted);

@@ -50,12 +50,12 @@ struct staging_account {
 /// Moves budget between the accounts of a memory. Returns the time after which it must be done
 /// again, or zero: nothing is held.
 ///
-/// *Rule*: whoever is short gets free budget, up to its quota while nobody else is short. If there
-/// is none, those that have more than their share give theirs back as their blocks come back; equal
-/// shares go to all lenders in use. Where a share is less than a request, lenders take turns: a
+/// *Rule*: a lender that is short gets free budget, up to its quota while no other one is short. If
+/// there is none, lenders with more than their share give budget back as their blocks come back;
+/// equal shares go to all lenders in use. Where a share is less than a request, lenders take turns: a
 /// turn ends with `block_bytes` or `turn_count` requests lent, or with the lease. So every request
-/// up to the quota is granted in the end. First comes whose use goes first, then who has waited
-/// longest; a wait of one lease outranks the use.
+/// up to the quota is granted in the end. Lenders are served in the order of their uses, then by
+/// how long they have waited; a wait of one lease outranks the use.
 std::chrono::milliseconds share_out(
   std::uint64_t capacity_bytes, const std::vector<staging_account*>& accounts, time_point now,
   const staging_rules& rules);
