@@ -109,7 +109,7 @@ key_table<limits_settings> keys_of() {
       expert(ms("request_timeout_max", 1, day_ms, "the longest time that a request may name"))),
     key<&s::progress_timeout_ms>(expert(ms(
       "progress_timeout", 1, day_ms,
-      "time that a process has to move a piece of its tensors, of 64 MiB at most, and a second "
+      "time that a process has to move a portion of its tensors, of 64 MiB at most, and a second "
       "more for each MiB; then the operation fails"))),
     key<&s::stores_max>(expert(
       count("stores_max", 1, 65'536, "stores in flight in each provider, which processes share"))),
@@ -229,8 +229,7 @@ key_table<cluster_settings> keys_of() {
     key<&s::hosts>(choice(
       "hosts", host_sources,
       "hosts of the nodes without `host`. `names`: each node runs on the host of its name. `job`: "
-      "the "
-      "nodes are dealt out over the hosts of the Slurm job that reads the file, in order")),
+      "the nodes are dealt out over the hosts of the Slurm job that reads the file, in order")),
     key<&s::port>(expert(count(
       "port", 1, 65'535,
       "port of nodes without `listen`. Of several nodes on one host it is the first one's port; "

@@ -22,7 +22,7 @@ key_table<transport::tcp_options> keys_of() {
       expert(count("io_threads", 1, 64, "threads of all streams except the first of each peer"))),
     key<&o::chunk_bytes>(expert(size(
       "chunk", digest_block_bytes, 64 * mib,
-      "piece of a transfer that one stream moves at a time"))),
+      "part of a transfer that one stream moves at a time"))),
     key<&o::small_bytes_max>(expert(size(
       "small_max", 0, mib,
       "transfers up to this size use the first stream, where no large transfer delays them"))),
