@@ -161,7 +161,7 @@ key_table<checkpoint_settings> keys_of() {
       "that fits in half of them is staged after one copy"))),
     key<&s::repack_below_percent>(expert(count(
       "repack_below", 0, 100,
-      "percent of a pool: with less free space, `repack: when_low` reclaims space"))),
+      "percent of a provider's space: with less free, `repack: when_low` reclaims space"))),
   });
   return {rows};
 }
@@ -216,8 +216,8 @@ key_table<provider_settings> keys_of() {
     key<&s::id>(expert(plain(
       "id", key_type::name,
       "the id by which models are placed; without it, the name. A bucket keeps its first id when "
-      "the provider is renamed. A provider of kind `memory` keeps it over restarts by this key "
-      "only"))),
+      "the provider is renamed. A provider whose bucket is not durable keeps it over restarts by "
+      "this key only"))),
   });
   return {rows};
 }
