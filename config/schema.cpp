@@ -216,8 +216,8 @@ key_table<provider_settings> keys_of() {
     key<&s::id>(expert(plain(
       "id", key_type::name,
       "the id by which models are placed; without it, the name. A bucket keeps its first id when "
-      "the provider is renamed. A provider whose bucket is not durable keeps it over restarts by "
-      "this key only"))),
+      "the provider is renamed. A bucket that ends with its process gets the same id after a "
+      "restart by this key only"))),
   });
   return {rows};
 }
