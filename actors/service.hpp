@@ -87,7 +87,7 @@ MILLRACE_INSPECT(done_reply, x.unused)
 struct asker {
   peer_id peer;
   std::uint64_t connection = 0; // the peer's connection; its registrations end with it
-  party holder = {};            // of what the asker is given; nil: this process itself
+  party holder = {};            // holds what the asker is given; nil: this process itself
 
   friend auto operator<=>(const asker&, const asker&) = default;
 };

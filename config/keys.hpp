@@ -24,7 +24,7 @@ inline constexpr std::uint64_t tib = 1024 * gib;
 /// The type of a key, which decides how the text of a value is read.
 enum class key_type : std::uint8_t {
   name,           // 1 to 64 of A-Z a-z 0-9 . _ -
-  path,           // of the file system
+  path,           // a path of the file system
   addresses,      // one or several of unix:/abs/path and tls://host:port
   host,           // a name or a number
   mode,           // permission bits in octal

@@ -122,10 +122,10 @@ private:
   const std::shared_ptr<staging_memory> memory_;
   // Guarded by the memory's lock.
   staging_account account_;
-  fair_shares shares_; // of the quota
+  fair_shares shares_; // the shares of the quota
   std::array<fair_queue<staging_memory::request>, staging_uses> waiting_;
   std::uint64_t waits_ = 0, waited_us_ = 0, calls_ = 0;
-  std::uint64_t called_at_bytes_ = 0, called_at_count_ = 0; // of what was lent, at the last call
+  std::uint64_t called_at_bytes_ = 0, called_at_count_ = 0; // the lent counts at the last call
   bool called_short_ = false, called_free_ = false;         // the manager was told that it is so
 };
 

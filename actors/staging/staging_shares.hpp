@@ -31,8 +31,8 @@ struct staging_account {
   std::uint64_t quota_bytes = 0;
   std::uint64_t budget_bytes = 0;      // granted, lent or not
   std::uint64_t used_bytes = 0;        // lent
-  std::uint64_t called_back_bytes = 0; // of the budget: not to be lent any more
-  std::uint64_t largest_bytes = 0;     // of all requests so far
+  std::uint64_t called_back_bytes = 0; // the part of the budget that is not lent again
+  std::uint64_t largest_bytes = 0;     // the largest of all requests so far
   std::uint64_t lent_bytes = 0;        // since the start
   std::uint64_t lent_count = 0;
 
@@ -41,8 +41,8 @@ struct staging_account {
 
   // Kept by the manager, by its clock.
   time_point short_since{}, active_at{}, turn_at{};
-  std::uint64_t seen_count = 0;                  // of `lent_count`, at the last look
-  std::uint64_t turn_bytes = 0, turn_counts = 0; // of what was lent, when the turn began
+  std::uint64_t seen_count = 0;                  // `lent_count` at the last look
+  std::uint64_t turn_bytes = 0, turn_counts = 0; // the lent counts when the turn began
 
   std::uint64_t unused_bytes() const noexcept { return budget_bytes - used_bytes; }
 };

@@ -90,7 +90,7 @@ private:
   std::size_t capacity_ = 0;
   std::size_t begin_ = 0;
   std::size_t end_ = 0;
-  std::optional<frame_header> header_; // of the frame at `begin_`
+  std::optional<frame_header> header_; // the header of the frame at `begin_`
 };
 
 } // namespace millrace::net

@@ -31,12 +31,12 @@ inline constexpr std::size_t body_bytes_max = target_bytes + ranges_max * range_
 
 struct unit_header {
   unit_kind kind{};
-  std::uint8_t code = 0;         // of an outcome: an `errc`
-  std::uint16_t ranges = 0;      // of a request
-  std::uint32_t words_bytes = 0; // of an outcome
+  std::uint8_t code = 0;         // the `errc` of an outcome
+  std::uint16_t ranges = 0;      // the number of a request's ranges
+  std::uint32_t words_bytes = 0; // the length of an outcome's text
   std::uint64_t request = 0;     // the submitter's number
   std::uint64_t length = 0;      // bytes of memory requested, or that follow
-  std::uint64_t region_end = 0;  // of a request: where the whole transfer ends in the region
+  std::uint64_t region_end = 0;  // a request's: where the whole transfer ends in the region
 
   std::size_t body_bytes() const noexcept;
   /// Returns true if bytes of memory and a trailer follow the body.

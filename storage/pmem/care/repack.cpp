@@ -23,7 +23,7 @@ constexpr int places_max = 8;
 struct candidate {
   std::shared_ptr<model> of;
   table_key key;
-  std::uint64_t number = 0; // of the slot
+  std::uint64_t number = 0; // the slot's number
   std::uint64_t at = 0;     // the end of its last extent
 };
 
