@@ -1,6 +1,5 @@
-// How a service is declared: its name, its wire numbers, and the reply to each request. Sessions,
-// proxies, clients and fuzzing follow from the declaration. docs/adding-a-service.md adds a service
-// step by step.
+// The declaration of a service, from which sessions, proxies, clients and fuzzing follow: its name,
+// its wire numbers, and the reply to each request. See docs/adding-a-service.md.
 #pragma once
 
 #include <millrace/core/fair_shares.hpp>

@@ -1,5 +1,4 @@
-// The actor of a provider that keeps checkpoints. It handles registrations, and everything that
-// does not belong to one registration.
+// The actor of a provider that keeps checkpoints: registrations, and all that belongs to none.
 // Asked by sessions and local clients; drives one checkpoint store.
 #pragma once
 

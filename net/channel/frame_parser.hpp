@@ -1,6 +1,5 @@
-// Frames on the wire: a fixed header and a body. Encodes headers and splits a byte stream into
-// frames.
-// Used by channels. It has no socket, so that a fuzzer can drive it.
+// Frames on the wire: encodes their headers and splits a byte stream into frames. Used by channels.
+// It has no socket, so that a fuzzer can drive it.
 #pragma once
 
 #include <millrace/net/channel/channel.hpp>

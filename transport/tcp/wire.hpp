@@ -1,10 +1,5 @@
 // The format of a bulk stream: a header, a short body, the bytes of memory, a trailer.
 // Pure functions on bytes, used by `stream`.
-//
-//   read     submitter → owner   header, target, ranges
-//   write    submitter → owner   header, target, ranges, bytes, trailer
-//   data     owner → submitter   header, bytes, trailer       answers a read
-//   outcome  owner → submitter   header, words                answers a write, or refuses either
 #pragma once
 
 #include <millrace/core/ids.hpp>
@@ -18,6 +13,13 @@
 
 namespace millrace::transport::tcp {
 
+/// The kinds of units:
+///
+///     read     submitter → owner   header, target, ranges
+///     write    submitter → owner   header, target, ranges, bytes, trailer
+///     data     owner → submitter   header, bytes, trailer       answers a read
+///     outcome  owner → submitter   header, words                answers a write, or refuses either
+///
 /// These values travel on the wire: append new ones, never renumber.
 enum class unit_kind : std::uint8_t { read = 1, write = 2, data = 3, outcome = 4 };
 
