@@ -1,4 +1,5 @@
-// The place of each tensor of a layout in the run of all bytes and in the list of all digests.
+// The place of each tensor of a layout in the run of all bytes and in the list of all digests. Used
+// by operations that read or pull windows.
 #pragma once
 
 #include <millrace/core/digest.hpp>

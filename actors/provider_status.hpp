@@ -1,4 +1,5 @@
 // The status of a provider: the part that all its services have, and one section for each of them.
+// Given by the provider's actors; part of a node's status.
 #pragma once
 
 #include <millrace/actors/checkpoint/checkpoint_status.hpp>

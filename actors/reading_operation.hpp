@@ -1,4 +1,5 @@
-// The base of operations that read a stored model window by window: loads and verifications.
+// The base of operations that read a stored model window by window. Used by loads and by
+// verifications.
 #pragma once
 
 #include <millrace/actors/layout_offsets.hpp>

@@ -1,4 +1,5 @@
-// Options by their type. The configuration holds those of rooms and kinds that it does not know.
+// Options by their type: those of rooms and kinds that the configuration does not know. Held by
+// `settings`.
 #pragma once
 
 #include <millrace/config/keys.hpp>

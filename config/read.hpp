@@ -1,4 +1,5 @@
-// Settings as a document gives them, with the place of each. The step between parsing and checking.
+// Settings as a document gives them, with the place of each: the step between parsing and checking.
+// Called by `load`.
 #pragma once
 
 #include <millrace/config/document.hpp>

@@ -1,4 +1,5 @@
-// Keys that several kinds of buckets have, so that they mean the same in all of them.
+// Keys that several kinds of buckets have, so that they mean the same in all of them. Used by the
+// kinds' tables of keys.
 #pragma once
 
 #include <millrace/config/keys.hpp>

@@ -1,5 +1,5 @@
-// The messages about checkpoints: registration, saves, restores, care of a pool. They hold
-// descriptors only.
+// The messages about checkpoints: registration, saves, restores, care of a pool. Sent by the
+// client; they hold descriptors only.
 #pragma once
 
 #include <millrace/actors/load_messages.hpp>

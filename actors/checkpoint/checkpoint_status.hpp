@@ -1,4 +1,4 @@
-// The section of a provider's status about its checkpoints.
+// The section of a provider's status about its checkpoints. Part of `provider_status`.
 #pragma once
 
 #include <millrace/storage/flush/flush_counters.hpp>

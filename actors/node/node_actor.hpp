@@ -1,5 +1,5 @@
-// The node's own actor. It answers the directory, gathers the status of everything that the node
-// runs, and starts actors anew that have failed.
+// The node's own actor: it answers the directory, gathers the status of all that the node runs, and
+// starts failed actors anew. Asked by sessions and local clients.
 #pragma once
 
 #include <millrace/actors/node/node_messages.hpp>

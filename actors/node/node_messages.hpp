@@ -1,4 +1,5 @@
-// The messages about nodes: the directory and the status. They hold descriptors only.
+// The messages about nodes: the directory and the status. Sent by clients; they hold descriptors
+// only.
 #pragma once
 
 #include <millrace/actors/provider_status.hpp>

@@ -53,7 +53,7 @@ struct staging_account {
 /// *Rule*: a lender that is short gets free budget, up to its quota while no other one is short. If
 /// there is none, lenders with more than their share give budget back as their blocks come back;
 /// equal shares go to all lenders in use. Where a share is less than a request, lenders take turns:
-/// a turn ends with `block_bytes` or `turn_count` requests lent, or with the lease. So every request
+/// a turn ends with `block_bytes` or `turn_count` requests lent, or with the lease. So each request
 /// up to the quota is granted in the end. Lenders are served in the order of their uses, then by
 /// how long they have waited; a wait of one lease outranks the use.
 std::chrono::milliseconds share_out(

@@ -1,4 +1,4 @@
-// What the status of a node says about its staging memory.
+// What the status of a node says about its staging memory. Made by `staging_memory`.
 #pragma once
 
 #include <millrace/core/inspect.hpp>

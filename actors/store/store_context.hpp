@@ -1,4 +1,5 @@
-// The context that the operations of one tensor store share: the objects it was spawned with.
+// The context that the operations of one tensor store share: the objects it was spawned with. Made
+// by the tensor store.
 #pragma once
 
 #include <millrace/actors/load_operation.hpp>

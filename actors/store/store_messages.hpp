@@ -1,4 +1,5 @@
-// The messages about models: store, load, describe, erase. They hold descriptors only.
+// The messages about models: store, load, describe, erase. Sent by clients; they hold descriptors
+// only.
 #pragma once
 
 #include <millrace/actors/load_messages.hpp>

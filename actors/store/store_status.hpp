@@ -1,4 +1,4 @@
-// The section of a provider's status about its models.
+// The section of a provider's status about its models. Part of `provider_status`.
 #pragma once
 
 #include <cstdint>

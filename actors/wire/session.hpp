@@ -1,5 +1,5 @@
 // The server's end of one connection. It turns a peer's requests into messages to the node's
-// actors.
+// actors. Made by the node.
 #pragma once
 
 #include <millrace/actors/wire/service_table.hpp>

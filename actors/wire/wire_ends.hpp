@@ -1,5 +1,5 @@
 // The two ends of a service on the wire: the reader that asks the actor in its own process, and the
-// proxy in other processes.
+// proxy in other processes. Used by `service_table`.
 #pragma once
 
 #include <millrace/actors/vocabulary.hpp>

@@ -1,5 +1,5 @@
-// The network as links and nodes use it: that of the operating system, or one that a test
-// simulates.
+// The network: that of the operating system, or one that a test simulates. Used by links and
+// nodes.
 #pragma once
 
 #include <millrace/net/channel/channel.hpp>

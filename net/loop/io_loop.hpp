@@ -1,4 +1,5 @@
 // The thread that waits for sockets and timers; callers that wait for a future may take its place.
+// Made by `platform`.
 #pragma once
 
 #include <millrace/core/activity.hpp>

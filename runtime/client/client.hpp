@@ -31,8 +31,8 @@ public:
 
   /// Returns a client of all nodes of a configuration. It connects when first needed, so nodes may
   /// be down.
-  /// Errors:  that of the first setting that cannot be used: an unknown user, an unreadable TLS file,
-  ///          an option of a driver that does not fit the machine.
+  /// Errors:  that of the first setting that cannot be used: an unknown user, an unreadable TLS
+  ///          file, an option of a driver that does not fit the machine.
   static result<client> of(const config::settings& settings);
 
   explicit client(std::shared_ptr<runtime::client_core> core) : core_(std::move(core)) {}

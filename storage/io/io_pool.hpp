@@ -1,5 +1,5 @@
-// The threads that do the I/O of a kind of bucket on a disk or a device, or of the step flusher, and
-// run its completions. Used by the engine of such a kind, and by the step flusher.
+// The threads that do the I/O of a bucket on a disk or a device, or of the step flusher, and run
+// its completions. Used by the engine of such a bucket, and by the step flusher.
 #pragma once
 
 #include <millrace/core/status.hpp>

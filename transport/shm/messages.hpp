@@ -1,4 +1,4 @@
-// The messages between two shm drivers, sent over their channel.
+// The messages between two shm drivers, sent over their channel. Used by both sides of `peer`.
 #pragma once
 
 #include <millrace/core/bulk_handle.hpp>

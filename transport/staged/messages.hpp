@@ -1,4 +1,5 @@
-// The messages between two staged drivers, sent over their channel.
+// The messages between two staged drivers, sent over their channel. Used by the asking and the
+// lending side.
 #pragma once
 
 #include <millrace/core/bulk_handle.hpp>

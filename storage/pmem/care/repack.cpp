@@ -50,7 +50,7 @@ bool better(const slot& a, const slot& b) {
   return std::pair{a.extents.size(), lowest(a)} < std::pair{b.extents.size(), lowest(b)};
 }
 
-/// Frees unneeded slots of models whose remaining versions are whole. Then copies fragmented or high
+/// Frees unneeded slots of models whose other versions are whole. Then copies fragmented or high
 /// versions to better places. Each is switched over in one publish, so that a crash leaves the old
 /// place or the new one.
 class repacking {
