@@ -17,6 +17,7 @@
 
 #include <deque>
 #include <functional>
+#include <memory>
 
 namespace millrace::actors {
 
@@ -137,5 +138,8 @@ private:
 
 /// Ends an actor. The actor's `on_exit` answers the requests that are still open.
 void end_actor(caf::actor_system& system, const caf::strong_actor_ptr& actor);
+
+/// Ends the threads of a system. An actor that outside code still references does not delay it.
+void end_system(std::unique_ptr<caf::actor_system> system);
 
 } // namespace millrace::actors
