@@ -85,6 +85,14 @@ class handed_over : public Base {
 public:
   using Base::Base;
 
+  /// Makes what was done before any message was sent to this actor visible to the sanitizer. Called
+  /// also by what takes messages from the mailbox itself.
+  void acquire() noexcept {
+#if defined(__SANITIZE_THREAD__)
+    __tsan_acquire(this);
+#endif
+  }
+
 #if defined(__SANITIZE_THREAD__)
   using Base::consume;
   using Base::enqueue;
@@ -131,7 +139,6 @@ public:
   }
 
 private:
-  void acquire() noexcept { __tsan_acquire(this); }
   void release() noexcept { __tsan_release(this); }
 #endif
 };
