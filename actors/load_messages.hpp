@@ -38,7 +38,7 @@ MILLRACE_INSPECT(selection, x.expected, x.rows, x.first_row)
 /// asked no other provider, and an answer must hold without them.
 struct placement_claim {
   std::string group;        // empty, from older clients: the provider's
-  std::uint64_t number = 0; // of the group's view under which all providers were asked
+  std::uint64_t number = 0; // the group's view under which all providers were asked
 
   friend bool operator==(const placement_claim&, const placement_claim&) = default;
 };

@@ -18,10 +18,10 @@ using transport::transfer_report;
 
 // No network for bulk data is as slow as this.
 constexpr std::uint64_t bytes_per_ms_min = 1u << 10;
-constexpr std::uint64_t piece_bytes_max = 64u << 20;
-// Pieces of one transfer that move at the same time: while one piece ends, the next one is under
+constexpr std::uint64_t portion_bytes_max = 64u << 20;
+// The portions of one transfer that move at the same time: while one ends, the next one is under
 // way. With more of them each would get less of a slow network, and would exceed its time.
-constexpr std::uint32_t pieces_at_once = 2;
+constexpr std::uint32_t portions_at_once = 2;
 
 std::uint64_t op_bytes_of(const transfer& t) {
   std::uint64_t bytes = 0;
@@ -30,17 +30,17 @@ std::uint64_t op_bytes_of(const transfer& t) {
   return bytes;
 }
 
-// Returns how many bytes of an op go into a piece with so much room. Digest blocks stay whole, and
-// the first bytes of an op may be in the middle of one.
+// Returns how many bytes of an op go into a portion that has `room` left. Digest blocks stay whole,
+// and the first bytes of an op may be in the middle of one.
 std::uint64_t length_for(const transport::copy_op& op, std::uint64_t room) {
   auto border = (op.lead + room) / digest_block_bytes * digest_block_bytes;
   return op.length <= room ? op.length : border - std::min(border, op.lead);
 }
 
-// Cuts a transfer into pieces, whose digests in order are those of the transfer.
-std::vector<transfer> pieces_of(const transfer& whole) {
+// Cuts a transfer into portions, whose digests in order are those of the transfer.
+std::vector<transfer> portions_of(const transfer& whole) {
   std::vector<std::vector<transport::copy_op>> lists(1);
-  auto room = piece_bytes_max / 2; // movers take turns, so two equal pieces would end together
+  auto room = portion_bytes_max / 2; // movers take turns, so two equal portions would end together
   for (auto rest : whole.ops)
     while (true) {
       auto length = length_for(rest, room);
@@ -56,37 +56,38 @@ std::vector<transfer> pieces_of(const transfer& whole) {
       rest.length -= length;
       rest.lead = length > 0 ? 0 : rest.lead;
       lists.emplace_back();
-      room = piece_bytes_max;
+      room = portion_bytes_max;
     }
-  std::vector<transfer> pieces;
+  std::vector<transfer> portions;
   for (auto& ops : lists) {
-    pieces.push_back(whole);
-    pieces.back().ops = std::move(ops);
+    portions.push_back(whole);
+    portions.back().ops = std::move(ops);
   }
-  return pieces;
+  return portions;
 }
 
 } // namespace
 
-/// One long transfer under way. It ends with the outcome of its last piece, or after an error when
-/// no piece is under way any more.
-class operation_context::moving_pieces : public std::enable_shared_from_this<moving_pieces> {
+/// One long transfer under way. It ends with the outcome of its last portion, or after an error
+/// when no portion is under way any more.
+class operation_context::moving_portions : public std::enable_shared_from_this<moving_portions> {
 public:
-  moving_pieces(operation_context& context, const transfer& whole, completion<transfer_report> done)
-    : context_(context), pieces_(pieces_of(whole)), reports_(pieces_.size()),
+  moving_portions(
+    operation_context& context, const transfer& whole, completion<transfer_report> done)
+    : context_(context), portions_(portions_of(whole)), reports_(portions_.size()),
       done_(std::move(done)) {}
 
   void pump() {
-    // A driver may end a piece before it returns.
+    // A driver may end a portion before it returns.
     if (std::exchange(pumping_, true))
       return;
-    auto at_once = std::min(pieces_at_once, context_.bounds.windows_max);
-    while (error_.ok() && next_ < pieces_.size() && in_flight_ < at_once) {
+    auto at_once = std::min(portions_at_once, context_.bounds.windows_max);
+    while (error_.ok() && next_ < portions_.size() && in_flight_ < at_once) {
       ++in_flight_;
-      auto piece = std::exchange(pieces_[next_], {});
-      auto bytes = op_bytes_of(piece);
+      auto portion = std::exchange(portions_[next_], {});
+      auto bytes = op_bytes_of(portion);
       context_.move_at_once(
-        std::move(piece), bytes, [self = shared_from_this(), index = next_++](auto report) {
+        std::move(portion), bytes, [self = shared_from_this(), index = next_++](auto report) {
           self->on_moved(index, std::move(report));
         });
     }
@@ -106,7 +107,7 @@ private:
   }
 
   void end() {
-    pieces_.clear();
+    portions_.clear();
     auto done = std::exchange(done_, nullptr);
     if (!error_.ok())
       return done(fail(error_));
@@ -120,7 +121,7 @@ private:
   }
 
   operation_context& context_; // it calls all functions
-  std::vector<transfer> pieces_;
+  std::vector<transfer> portions_;
   std::vector<transfer_report> reports_;
   completion<transfer_report> done_;
   status error_;
@@ -131,11 +132,11 @@ private:
 
 void operation_context::move(transfer t, completion<transfer_report> done) {
   auto bytes = op_bytes_of(t);
-  if (bytes <= piece_bytes_max)
+  if (bytes <= portion_bytes_max)
     return move_at_once(std::move(t), bytes, std::move(done));
-  auto pieces = std::make_shared<moving_pieces>(*this, t, std::move(done));
+  auto portions = std::make_shared<moving_portions>(*this, t, std::move(done));
   t = {};
-  pieces->pump();
+  portions->pump();
 }
 
 void operation_context::move_at_once(

@@ -44,7 +44,7 @@ public:
   /// Moves bytes to or from a peer's memory. `done` runs in the actor, once: with the outcome, or
   /// with `deadline_exceeded` when the peer has not moved the bytes in time. A transfer that was
   /// given up like that may still go on; its `hold` keeps the memory. A long transfer moves in
-  /// pieces. Each piece has a time of its own, so a peer gains no longer wait by claiming a size.
+  /// portions. Each has a time of its own, so a peer gains no longer wait by claiming a size.
   void move(transport::transfer t, completion<transport::transfer_report> done);
   /// Gives up the transfers whose time is over. Returns true if any are left to watch.
   bool give_up_stalled(time_point now);
@@ -70,7 +70,7 @@ public:
   const std::shared_ptr<staging_lender> staging; // may be null if windows need none
 
 private:
-  class moving_pieces;
+  class moving_portions;
 
   struct move_under_way {
     time_point deadline;

@@ -218,7 +218,7 @@ private:
   std::deque<operation_lane> lanes_;
   open_answers answers_;
   std::set<caf::actor_addr> watched_;
-  status failure_; // of this actor
+  status failure_; // the failure of this actor
   bool watching_ = false;
 };
 

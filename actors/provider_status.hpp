@@ -30,7 +30,7 @@ struct provider_status {
   checkpoint_status checkpoints;
   std::string down;                 // why it does not serve; empty: it serves
   std::uint64_t actor_failures = 0; // actors that ended by a defect
-  std::string last_failure;         // of an actor
+  std::string last_failure;         // an actor's last failure
 
   friend bool operator==(const provider_status&, const provider_status&) = default;
 

@@ -1,6 +1,5 @@
-// How a service is declared: its name, its wire numbers, and the reply to each request. Sessions,
-// proxies, clients and fuzzing follow from the declaration. docs/adding-a-service.md adds a service
-// step by step.
+// The declaration of a service, from which sessions, proxies, clients and fuzzing follow: its name,
+// its wire numbers, and the reply to each request. See docs/adding-a-service.md.
 #pragma once
 
 #include <millrace/core/fair_shares.hpp>
@@ -87,7 +86,7 @@ MILLRACE_INSPECT(done_reply, x.unused)
 struct asker {
   peer_id peer;
   std::uint64_t connection = 0; // the peer's connection; its registrations end with it
-  party holder = {};            // of what the asker is given; nil: this process itself
+  party holder = {};            // holds what the asker is given; nil: this process itself
 
   friend auto operator<=>(const asker&, const asker&) = default;
 };

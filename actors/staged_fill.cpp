@@ -18,7 +18,7 @@ constexpr std::uint64_t piece_alignment = 64;
 struct batch {
   std::vector<piece> pieces;
   std::vector<std::uint64_t> offsets;
-  std::uint64_t used_bytes = 0; // of the block
+  std::uint64_t used_bytes = 0; // the bytes of the block that are in use
   std::uint64_t size_bytes = 0;
 };
 

@@ -1,4 +1,5 @@
-// Why actors end, and what becomes of the request whose handler throws.
+// Why actors end, and what becomes of the request whose handler throws. Used by the actors of nodes
+// and providers, the staging manager, and sessions.
 #pragma once
 
 #include <millrace/actors/vocabulary.hpp>

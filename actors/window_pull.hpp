@@ -17,12 +17,12 @@ namespace millrace::actors {
 /// The parameters and the results of a pull. Used inside the context's actor only.
 struct pull_work {
   std::shared_ptr<operation_context> context;
-  staging_claim claim; // of those that asked
+  staging_claim claim; // the claim of the operations that asked
   bulk_handle source;  // all tensors, one after the other
   layout_offsets offsets;
   bool checksums = true;
   bool write_back = false;            // movers write the lines back to the persistence domain
-  std::vector<std::uint64_t> digests; // of all tensors, if `checksums`
+  std::vector<std::uint64_t> digests; // the digests of all tensors, if `checksums`
   bool stopped = false;               // nothing new is begun
 
   /// Keeps the digests that a transfer found for a piece; they begin at place `at` of the report.

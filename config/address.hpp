@@ -11,8 +11,8 @@
 namespace millrace::config {
 
 inline constexpr std::size_t socket_path_bytes_max = 107; // sockaddr_un holds no more
-inline constexpr std::size_t host_bytes_max = 253;        // of a name in the DNS
-inline constexpr std::size_t addresses_max = 8;           // of one node
+inline constexpr std::size_t host_bytes_max = 253;        // the bound of names in the DNS
+inline constexpr std::size_t addresses_max = 8;           // the most that one node has
 
 /// Where a node can be reached over a network.
 struct tls_endpoint {

@@ -149,7 +149,7 @@ private:
           return bad;
         rests.emplace(std::move(place), path + ".path");
       }
-    return check_flushes(rests);
+    return check_paths_apart(rests);
   }
 
   // A relative path counts from the current directory, as for `serve`.
@@ -175,16 +175,20 @@ private:
     return {};
   }
 
-  // Steps are not written into what a provider keeps.
-  status check_flushes(const std::map<std::string, std::string>& rests) const {
+  // No provider writes other files into what a provider keeps.
+  status check_paths_apart(const std::map<std::string, std::string>& rests) const {
     for (std::size_t i = 0; i < values_.nodes.size(); ++i)
       for (std::size_t k = 0; k < values_.nodes[i].providers.size(); ++k) {
-        auto to = schema_.find(values_.nodes[i].providers[k], "flush_to");
-        if (!to || to->text.empty())
-          continue;
-        auto path = provider_path(i, k) + ".flush_to";
-        if (auto bad = check_apart(rests, place_of(to->text), path); !bad.ok())
-          return bad;
+        auto& provider = values_.nodes[i].providers[k];
+        auto* kind = schema_.bucket(provider.bucket);
+        for (auto& key : kind ? kind->keys.keys : std::vector<key_spec>{}) {
+          auto to = key.apart ? schema_.find(provider, key.name) : std::nullopt;
+          if (!to || to->text.empty())
+            continue;
+          auto path = fmt::format("{}.{}", provider_path(i, k), key.name);
+          if (auto bad = check_apart(rests, place_of(to->text), path); !bad.ok())
+            return bad;
+        }
       }
     return {};
   }

@@ -27,8 +27,8 @@ enum class node_kind : std::uint8_t { null, scalar, list, map };
 struct document_node {
   node_kind kind = node_kind::null;
   mark at;
-  std::string text;                    // of a scalar
-  std::vector<std::uint32_t> children; // of a list; of a map, key and value in turn, keys scalars
+  std::string text;                    // a scalar's text
+  std::vector<std::uint32_t> children; // a list's entries; a map's scalar keys and values in turn
 };
 
 /// Nodes refer to each other by index; an alias shares the node it stands for. There are no cycles.

@@ -1,6 +1,5 @@
-// The keys of the configuration: what each accepts and means, and which member keeps its value.
-// Each struct of options has a table of keys beside it. The reader, the JSON schema and the
-// documentation use the tables.
+// The keys of the configuration: a table beside each struct of options says what each key accepts
+// and means, and which member keeps it. Used by the reader, the JSON schema and the documentation.
 #pragma once
 
 #include <millrace/core/assert.hpp>
@@ -25,7 +24,7 @@ inline constexpr std::uint64_t tib = 1024 * gib;
 /// The type of a key, which decides how the text of a value is read.
 enum class key_type : std::uint8_t {
   name,           // 1 to 64 of A-Z a-z 0-9 . _ -
-  path,           // of the file system
+  path,           // a path of the file system
   addresses,      // one or several of unix:/abs/path and tls://host:port
   host,           // a name or a number
   mode,           // permission bits in octal
@@ -53,6 +52,7 @@ struct key_spec {
   std::span<const std::string_view> choices = {}; // for an enumeration: in the order of its values
   bool required = false;
   bool expert = false; // the documentation lists it in a second table: few people set it
+  bool apart = false;  // a provider's path that may neither lie in what one keeps nor hold it
 };
 
 using key_text = std::string_view;
@@ -83,6 +83,10 @@ constexpr key_spec required(key_spec key) {
 }
 constexpr key_spec expert(key_spec key) {
   key.expert = true;
+  return key;
+}
+constexpr key_spec apart(key_spec key) {
+  key.apart = true;
   return key;
 }
 

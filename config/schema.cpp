@@ -109,7 +109,7 @@ key_table<limits_settings> keys_of() {
       expert(ms("request_timeout_max", 1, day_ms, "the longest time that a request may name"))),
     key<&s::progress_timeout_ms>(expert(ms(
       "progress_timeout", 1, day_ms,
-      "time that a process has to move a piece of its tensors, of 64 MiB at most, and a second "
+      "time that a process has to move a portion of its tensors, of 64 MiB at most, and a second "
       "more for each MiB; then the operation fails"))),
     key<&s::stores_max>(expert(
       count("stores_max", 1, 65'536, "stores in flight in each provider, which processes share"))),
@@ -161,7 +161,7 @@ key_table<checkpoint_settings> keys_of() {
       "that fits in half of them is staged after one copy"))),
     key<&s::repack_below_percent>(expert(count(
       "repack_below", 0, 100,
-      "percent of a pool: with less free space, `repack: when_low` reclaims space"))),
+      "percent of a provider's space: with less free, `repack: when_low` reclaims space"))),
   });
   return {rows};
 }
@@ -216,8 +216,8 @@ key_table<provider_settings> keys_of() {
     key<&s::id>(expert(plain(
       "id", key_type::name,
       "the id by which models are placed; without it, the name. A bucket keeps its first id when "
-      "the provider is renamed. A provider of kind `memory` keeps it over restarts by this key "
-      "only"))),
+      "the provider is renamed. A bucket that ends with its process gets the same id after a "
+      "restart by this key only"))),
   });
   return {rows};
 }
@@ -229,8 +229,7 @@ key_table<cluster_settings> keys_of() {
     key<&s::hosts>(choice(
       "hosts", host_sources,
       "hosts of the nodes without `host`. `names`: each node runs on the host of its name. `job`: "
-      "the "
-      "nodes are dealt out over the hosts of the Slurm job that reads the file, in order")),
+      "the nodes are dealt out over the hosts of the Slurm job that reads the file, in order")),
     key<&s::port>(expert(count(
       "port", 1, 65'535,
       "port of nodes without `listen`. Of several nodes on one host it is the first one's port; "

@@ -11,8 +11,8 @@
 
 namespace millrace::config {
 
-inline constexpr std::size_t providers_max = 64; // of one node
-inline constexpr std::size_t nodes_max = 256;    // of one file
+inline constexpr std::size_t providers_max = 64; // the most that one node has
+inline constexpr std::size_t nodes_max = 256;    // the most that one file has
 inline constexpr std::size_t users_max = 256;
 inline constexpr std::size_t devices_max = 64;
 inline constexpr std::size_t name_bytes_max = 64;
@@ -22,9 +22,9 @@ inline constexpr auto default_provider_name = "fast";
 /// How much memory of its node a provider takes.
 struct memory_needs {
   std::uint64_t own_bytes = 0;    // the size of its own arena; 0: it uses the node's staging memory
-  std::uint64_t heap_bytes = 0;   // of caches and descriptions, at most
-  std::uint64_t window_bytes = 0; // of staging memory at a time; 0: none
-  std::uint64_t file_bytes = 0;   // of a file that the kernel keeps in memory
+  std::uint64_t heap_bytes = 0;   // the most that caches and descriptions take
+  std::uint64_t window_bytes = 0; // the staging memory used at a time; 0: none
+  std::uint64_t file_bytes = 0;   // the size of a file that the kernel keeps in memory
   bool snapshots = false;         // it may need the staging pieces of `checkpoints`, too
 };
 

@@ -27,7 +27,7 @@ struct node_settings {
   std::vector<std::string> allow_users;
   std::string log_level = "info";
   required_providers require = required_providers::any;
-  std::uint32_t restarts_max = 5;         // of a provider's actors within ten minutes
+  std::uint32_t restarts_max = 5;         // a provider's actors, within ten minutes
   std::uint64_t stall_warning_ms = 5'000; // 0: no warning
 
   friend bool operator==(const node_settings&, const node_settings&) = default;
@@ -43,7 +43,7 @@ struct staging_settings {
   wish huge_pages = wish::automatic;
   wish lock = wish::automatic;
   std::uint64_t block_bytes = 64 * mib; // granted to a provider at a time
-  std::uint64_t lease_ms = 10'000;      // of what a provider holds and does not use
+  std::uint64_t lease_ms = 10'000;      // for what a provider holds and does not use
 
   friend bool operator==(const staging_settings&, const staging_settings&) = default;
 };
@@ -66,21 +66,21 @@ enum class host_source : std::uint8_t { names, job };
 /// Settings that the nodes of a file share.
 struct cluster_settings {
   host_source hosts = host_source::names;
-  std::uint32_t port = 7710; // of nodes without an address; for several on one host, of the first
+  std::uint32_t port = 7710; // the port of the first node of each host
 
   friend bool operator==(const cluster_settings&, const cluster_settings&) = default;
 };
 
 /// Bounds of the actors.
 struct limits_settings {
-  std::uint64_t request_timeout_ms = 60'000;        // of requests without a timeout
+  std::uint64_t request_timeout_ms = 60'000;        // for requests without a timeout
   std::uint64_t request_timeout_max_ms = 3'600'000; // the longest timeout of a request
-  std::uint64_t progress_timeout_ms = 60'000;       // of 64 MiB, and a second for each MiB
+  std::uint64_t progress_timeout_ms = 60'000;       // for 64 MiB, and a second more for each MiB
   std::uint32_t stores_max = 64;                    // in flight, each provider
   std::uint32_t loads_max = 256;                    // in flight, each provider
   std::uint32_t queued_max = 1024;
-  std::uint32_t requests_max = 16'384;          // of peers, under way at a node
-  std::uint64_t requests_bytes_max = 512 * mib; // of these together
+  std::uint32_t requests_max = 16'384;          // requests of peers under way at a node
+  std::uint64_t requests_bytes_max = 512 * mib; // the bytes of these requests together
   std::uint32_t windows_max = 8;                // in flight, each operation
   std::uint64_t shutdown_timeout_ms = 10'000;
 
@@ -90,9 +90,9 @@ struct limits_settings {
 /// Settings that providers with checkpoints share.
 struct checkpoint_settings {
   std::uint32_t registrations_max = 1024;      // each provider
-  std::uint32_t saves_queued_max = 4;          // of one shard, behind the one in flight
-  std::uint64_t slot_wait_ms = 30'000;         // of a save, until a slot can be filled
-  std::uint64_t staging_piece_bytes = 8 * mib; // of each block through which snapshots pass
+  std::uint32_t saves_queued_max = 4;          // one shard's, behind the one in flight
+  std::uint64_t slot_wait_ms = 30'000;         // a save's wait until a slot can be filled
+  std::uint64_t staging_piece_bytes = 8 * mib; // a block through which snapshots pass
   std::uint32_t staging_pieces = 8;            // each provider
   std::uint32_t repack_below_percent = 10;     // free space below which `repack: when_low` acts
 
@@ -120,7 +120,7 @@ struct provider_settings {
   std::string group = "default";
   bool checksums = true;
   std::uint32_t weight = 1; // share of the models of its group, relative to the other providers
-  std::uint32_t staging_percent = 100; // of the staging arena, at most
+  std::uint32_t staging_percent = 100; // the largest part of the staging arena
   /// The options of its kind: `options.of<KIND_options>()`.
   option_set options = {};
   /// The id by which names are placed, for a bucket that keeps none yet. Empty: the name.

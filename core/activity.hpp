@@ -20,7 +20,7 @@ public:
   struct sample {
     std::uint64_t begun = 0;                  // callbacks so far
     const std::type_info* callback = nullptr; // the one that runs; null: none
-    const std::type_info* message = nullptr;  // of the actor that it runs; null: none
+    const std::type_info* message = nullptr;  // the message of the actor that it runs; null: none
   };
 
   sample now() const noexcept {
@@ -69,7 +69,7 @@ public:
   };
 
 private:
-  static thread_local activity* current_; // of the callback that runs on this thread
+  static thread_local activity* current_; // the one whose callback runs on this thread
 
   std::atomic<std::uint64_t> begun_ = 0;
   std::atomic<const std::type_info*> callback_ = nullptr;

@@ -20,7 +20,7 @@ struct shard_spec {
   std::string model;
   std::uint32_t rank = 0;
   std::uint32_t world_size = 1;
-  layout tensors; // of this shard
+  layout tensors; // the tensors of this shard
   /// The rank's position along the parallel axes, as the user names them: {"tensor", "1/4"}. May be
   /// empty.
   std::vector<std::pair<std::string, std::string>> axes;
@@ -60,8 +60,8 @@ struct version_summary {
 struct shard_summary {
   std::uint32_t rank = 0;
   std::uint64_t tensors = 0;
-  std::uint64_t size_bytes = 0;     // of one version
-  std::uint64_t reserved_bytes = 0; // of all its slots
+  std::uint64_t size_bytes = 0;     // the size of one version
+  std::uint64_t reserved_bytes = 0; // the size of all its slots
   bool registered = false;          // a job is attached
   bool finished = false;            // its job ended in order, so a repack keeps one version
   std::vector<std::pair<std::string, std::string>> axes;

@@ -1,4 +1,4 @@
-// The rule by which places are shared.
+// The counts of places by process and by user, and the rule of `fair_shares`.
 #include <millrace/core/assert.hpp>
 #include <millrace/core/fair_shares.hpp>
 

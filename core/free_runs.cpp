@@ -1,4 +1,4 @@
-// Best-fit allocation.
+// The map of free runs: allocation takes the run that fits best.
 #include <millrace/core/assert.hpp>
 #include <millrace/core/free_runs.hpp>
 

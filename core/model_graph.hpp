@@ -154,7 +154,7 @@ status check_descriptions(
 /// The parts of an architecture that are sent with every model that has it.
 struct hashed_graph {
   compact_graph compact;
-  std::vector<std::byte> encoded; // of `compact`
+  std::vector<std::byte> encoded; // the bytes of `compact`
   /// The description of every distinct id, encoded, in the order of first appearance.
   std::vector<std::pair<layer_id, std::vector<std::byte>>> descriptions;
 };

@@ -17,7 +17,7 @@ struct group_member {
   std::string id; // names are placed by it; a provider keeps it when it is renamed
   std::string name;
   std::string node;
-  std::vector<std::string> addresses; // of the node
+  std::vector<std::string> addresses; // where the node is reached
   std::uint32_t weight = 1;
   bool forgets = false; // it may lose models without being asked: it evicts, or is not durable
 

@@ -24,8 +24,7 @@ key_table<net::network_options> keys_of() {
       expert(ms("peer_timeout", 20, day_ms, "a silent peer counts as lost after this time"))),
     key<&o::channel, &channel::handshake_timeout_ms>(expert(ms(
       "handshake_timeout", 10, hour_ms,
-      "time in which a new connection must complete its "
-      "handshake"))),
+      "time in which a new connection must complete its handshake"))),
     key<&o::channel, &channel::requests_max>(
       expert(count("requests_max", 1, 65'536, "requests in flight that each peer may send"))),
     key<&o::loop, &net::io_loop_options::poll_us>(expert(ranged(
@@ -45,7 +44,8 @@ key_table<net::network_options> keys_of() {
       "connections in their handshake, at each address; a new one displaces an old one"))),
     key<&o::listener, &listener::handshakes_per_source_max>(expert(count(
       "handshakes_per_source_max", 1, 65'536,
-      "of those, connections from one network address (of IPv6, from its first 64 bits)"))),
+      "connections from one network address in their handshake; IPv6 addresses with the same first "
+      "64 bits count as one"))),
     key<&o::channel, &channel::stagger_ms>(expert(ms(
       "stagger", 1, hour_ms, "time for which one address of a host with several is tried alone"))),
     key<&o::names, &names::lookups_max>(expert(

@@ -67,10 +67,9 @@ struct version_choice {
 ///
 /// *Newest* means saved last, whatever the step's number: a job that went back to an older step
 /// continues from there. A step is *complete* when every shard of the world has a done version of
-/// it, saved in the same
-/// *run*. A run continues while its ranks register again with the same `shard_spec::life`, whatever
-/// ended their registrations. A rank with another life begins the next run, and so does the first
-/// save of a rank that went back.
+/// it, saved in the same *run*. A run continues while its ranks register again with the same
+/// `shard_spec::life`, whatever ended their registrations. A rank with another life begins the next
+/// run, and so does the first save of a rank that went back.
 ///
 /// Threads: any. A completion runs exactly once, on any thread, with no lock held.
 class checkpoint_store {

@@ -1,4 +1,5 @@
-// `millrace models verify`: compares the models of a bucket at rest with their checksums.
+// `millrace models verify`: compares the models of a bucket at rest with their checksums. Added by
+// `models_command`.
 #pragma once
 
 #include <millrace/tools/command.hpp>

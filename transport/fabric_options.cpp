@@ -39,7 +39,7 @@ key_table<transport::fabric_options> keys_of() {
     key<&o::movers>(
       expert(count("movers", 0, 64, "threads that copy; 0: one per core, at most 8"))),
     key<&o::limits, &transport::copy_limits::chunk_bytes>(
-      expert(size("chunk", 64 * kib, gib, "piece of a transfer that one thread copies at a time"))),
+      expert(size("chunk", 64 * kib, gib, "part of a transfer that one thread copies at a time"))),
     key<&o::eager_bytes_max>(expert(size(
       "eager_max", 0, 64 * kib, "payloads up to this size travel inside a message; 0: none do"))),
     key<&o::device_threads>(expert(count(

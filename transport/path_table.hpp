@@ -41,7 +41,7 @@ struct path_state {
   std::uint64_t failures = 0;
   std::uint64_t fallbacks = 0; // failed transfers that another driver took over
   std::string last_reason;     // the reason of the last failure
-  std::string_view carrier;    // of the last transfer; drivers' names live as long as their fabric
+  std::string_view carrier;    // moved the last transfer; names live as long as the fabric
   rate_meter rate;
   time_point out_until{}; // until then it is not the first choice
   bool is_out = false;    // it failed, and has not worked since

@@ -352,7 +352,7 @@ private:
   repacker repacker_;
   std::shared_ptr<save_counters> counters_ = std::make_shared<save_counters>();
   std::uint64_t failed_pullers_ = 0; // actors of shards
-  std::string last_failure_;         // of one of them
+  std::string last_failure_;         // the last failure of one of them
   std::uint64_t restores_ = 0;
   std::uint64_t restored_bytes_ = 0;
 };

@@ -1,5 +1,4 @@
-// The actor of a provider that keeps checkpoints. It handles registrations, and everything that
-// does not belong to one registration.
+// The actor of a provider that keeps checkpoints: registrations, and all that belongs to none.
 // Asked by sessions and local clients; drives one checkpoint store.
 #pragma once
 
@@ -23,7 +22,7 @@ using local_checkpoint_manager = actor_of<checkpoint_service>::extend<
 struct checkpoint_limits : operation_limits {
   std::uint32_t registrations_max = 1024; // shards with a job attached
   std::uint32_t saves_queued_max = 4;     // for one shard, behind the save in flight
-  std::uint32_t slot_wait_ms = 30'000;    // of a save, until a slot can be filled
+  std::uint32_t slot_wait_ms = 30'000;    // a save's wait until a slot can be filled
   std::uint32_t restores_max = 256;       // in flight, including verifications; more wait
   std::uint32_t queued_max = 1024;        // restores waiting; more are refused with `busy`
 };

@@ -20,7 +20,7 @@ constexpr std::size_t remembered_max = 16;
 struct asked_save {
   save_request request;
   time_point deadline;
-  time_point slot_deadline;                  // of the wait for a slot, once it runs
+  time_point slot_deadline;                  // the end of the wait for a slot, once it runs
   std::shared_ptr<save_operation> operation; // null while it waits
   std::optional<save_promise> staged;        // until answered
   std::vector<save_promise> durable;

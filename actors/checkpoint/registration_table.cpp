@@ -1,4 +1,4 @@
-// A map with random keys.
+// The table of registrations: a map with random keys.
 #include <millrace/actors/checkpoint/registration_table.hpp>
 
 namespace millrace::actors {

@@ -16,7 +16,7 @@ namespace millrace::actors {
 /// When to repack without a command.
 struct repack_policy {
   bool when_low = false;            // when a registration finds no room, or less than this is free
-  std::uint32_t below_percent = 10; // of the capacity
+  std::uint32_t below_percent = 10; // percent of the capacity
 };
 
 /// Runs repacks. It is used inside one actor; the repack itself runs on threads of the store.
@@ -46,7 +46,7 @@ private:
   std::shared_ptr<storage::checkpoint_store> store_;
   repack_policy policy_;
   std::vector<completion<repack_receipt>> waiting_;
-  std::shared_ptr<std::atomic<bool>> stopped_; // of the running repack; null when none runs
+  std::shared_ptr<std::atomic<bool>> stopped_; // stops the running repack; null when none runs
   bool again_ = false;                         // a job has left since that repack began
   std::uint64_t low_at_bytes_ = 0;             // used bytes after the last repack for lack of space
 };

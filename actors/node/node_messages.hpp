@@ -48,7 +48,7 @@ MILLRACE_INSPECT(node_entry, x.name, x.addresses)
 struct directory {
   std::string node;
   std::uint32_t eager_bytes_max = 0;
-  std::vector<provider_entry> providers; // of the whole cluster
+  std::vector<provider_entry> providers; // the providers of the whole cluster
   std::vector<node_entry> nodes;
 
   friend bool operator==(const directory&, const directory&) = default;
@@ -83,10 +83,10 @@ struct node_status {
   std::vector<std::string> addresses; // all addresses at which it listens; `address` is the first
   former_struct rdma;                 // replaced by `reports`
   std::vector<transport::driver_report> reports;
-  std::uint64_t requests = 0; // of peers, under way
+  std::uint64_t requests = 0; // requests of peers under way
   std::uint64_t requests_bytes = 0;
   std::uint64_t buffers_bytes = 0;     // in frames that wait to be sent or have arrived in part
-  std::uint64_t stalls = 0;            // of the I/O loop, longer than `node.stall_warning`
+  std::uint64_t stalls = 0;            // the I/O loop's, longer than `node.stall_warning`
   std::vector<staging_status> staging; // one for each lender
 
   friend bool operator==(const node_status&, const node_status&) = default;

@@ -89,8 +89,8 @@ private:
   std::uint64_t round_ = 0;
 };
 
-/// Lends blocks of a memory to the operations of one provider. Who has its share waits until memory
-/// comes back, and the processes take turns.
+/// Lends blocks of a memory to the operations of one provider. A process that has its share waits
+/// until memory comes back, and the processes take turns.
 ///
 /// *Problem*: many operations share little memory, and each needs blocks again and again. None may
 /// starve, not even when the trainer of another one is stopped. An operation that kept some memory
@@ -109,7 +109,7 @@ public:
   ~staging_lender();
 
   /// Lends a block on a border of 4096 bytes, now or when memory has come back. Dropping the last
-  /// copy of its `owner` returns it; if nobody wants the block any more, the next request gets it.
+  /// copy of its `owner` returns it; if the request was given up, the next one gets the block.
   /// `granted` runs with no lock held.
   /// Errors: `no_space` for more than the lender may ever hold; `deadline_exceeded`.
   void ask(staging_claim claim, std::uint64_t size_bytes, completion<memory_block> granted);
@@ -122,10 +122,10 @@ private:
   const std::shared_ptr<staging_memory> memory_;
   // Guarded by the memory's lock.
   staging_account account_;
-  fair_shares shares_; // of the quota
+  fair_shares shares_; // the shares of the quota
   std::array<fair_queue<staging_memory::request>, staging_uses> waiting_;
   std::uint64_t waits_ = 0, waited_us_ = 0, calls_ = 0;
-  std::uint64_t called_at_bytes_ = 0, called_at_count_ = 0; // of what was lent, at the last call
+  std::uint64_t called_at_bytes_ = 0, called_at_count_ = 0; // the lent counts at the last call
   bool called_short_ = false, called_free_ = false;         // the manager was told that it is so
 };
 

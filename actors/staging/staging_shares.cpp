@@ -141,7 +141,7 @@ private:
   std::uint64_t in_use_ = 0;
   std::uint64_t share_ = 0;
   std::vector<staging_account*> short_; // first who is served first
-  std::size_t next_ = 0;                // of them
+  std::size_t next_ = 0;                // the next lender in `short_`
 };
 
 } // namespace

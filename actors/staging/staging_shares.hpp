@@ -31,8 +31,8 @@ struct staging_account {
   std::uint64_t quota_bytes = 0;
   std::uint64_t budget_bytes = 0;      // granted, lent or not
   std::uint64_t used_bytes = 0;        // lent
-  std::uint64_t called_back_bytes = 0; // of the budget: not to be lent any more
-  std::uint64_t largest_bytes = 0;     // of all requests so far
+  std::uint64_t called_back_bytes = 0; // the part of the budget that is not lent again
+  std::uint64_t largest_bytes = 0;     // the largest of all requests so far
   std::uint64_t lent_bytes = 0;        // since the start
   std::uint64_t lent_count = 0;
 
@@ -41,8 +41,8 @@ struct staging_account {
 
   // Kept by the manager, by its clock.
   time_point short_since{}, active_at{}, turn_at{};
-  std::uint64_t seen_count = 0;                  // of `lent_count`, at the last look
-  std::uint64_t turn_bytes = 0, turn_counts = 0; // of what was lent, when the turn began
+  std::uint64_t seen_count = 0;                  // `lent_count` at the last look
+  std::uint64_t turn_bytes = 0, turn_counts = 0; // the lent counts when the turn began
 
   std::uint64_t unused_bytes() const noexcept { return budget_bytes - used_bytes; }
 };
@@ -50,12 +50,12 @@ struct staging_account {
 /// Moves budget between the accounts of a memory. Returns the time after which it must be done
 /// again, or zero: nothing is held.
 ///
-/// *Rule*: whoever is short gets free budget, up to its quota while nobody else is short. If there
-/// is none, those that have more than their share give theirs back as their blocks come back; equal
-/// shares go to all lenders in use. Where a share is less than a request, lenders take turns: a
-/// turn ends with `block_bytes` or `turn_count` requests lent, or with the lease. So every request
-/// up to the quota is granted in the end. First comes whose use goes first, then who has waited
-/// longest; a wait of one lease outranks the use.
+/// *Rule*: a lender that is short gets free budget, up to its quota while no other one is short. If
+/// there is none, lenders with more than their share give budget back as their blocks come back;
+/// equal shares go to all lenders in use. Where a share is less than a request, lenders take turns:
+/// a turn ends with `block_bytes` or `turn_count` requests lent, or with the lease. So every request
+/// up to the quota is granted in the end. Lenders are served in the order of their uses, then by
+/// how long they have waited; a wait of one lease outranks the use.
 std::chrono::milliseconds share_out(
   std::uint64_t capacity_bytes, const std::vector<staging_account*>& accounts, time_point now,
   const staging_rules& rules);

@@ -13,13 +13,13 @@ struct staging_status {
   std::string name; // the provider, or "PROVIDER snapshots"
   std::uint64_t quota_bytes = 0;
   std::uint64_t budget_bytes = 0; // granted
-  std::uint64_t used_bytes = 0;   // of the budget
+  std::uint64_t used_bytes = 0;   // the part of the budget that is lent
   std::uint64_t waiting = 0;      // requests
   std::uint64_t waits = 0;        // requests that had to wait, since the start
   std::uint64_t waited_us = 0;    // all of them together
   std::uint64_t lent_bytes = 0;   // since the start
   std::uint64_t lent_count = 0;
-  std::uint64_t calls = 0; // of the manager, since the start
+  std::uint64_t calls = 0; // the calls of the manager since the start
 
   friend bool operator==(const staging_status&, const staging_status&) = default;
 };

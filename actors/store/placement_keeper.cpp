@@ -13,7 +13,7 @@ namespace {
 const std::string own_record = std::string{storage::own_name_prefix} + "placement";
 constexpr auto metadata_key = "placement";
 constexpr std::uint32_t names_page = 1000;
-constexpr std::size_t groups_max = 64; // of which one bucket has had models
+constexpr std::size_t groups_max = 64; // the groups whose models one bucket has had
 // What peers make a provider keep. Decoded it takes less than the codec allows by default.
 constexpr std::size_t kept_bytes_max = 2u << 20;
 

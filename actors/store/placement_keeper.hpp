@@ -20,7 +20,7 @@ struct placement_file {
   std::string id; // may be empty
   std::string name;
   std::string group;
-  std::vector<group_member> members; // of the group, with this provider; ids may be missing
+  std::vector<group_member> members; // the group with this provider; ids may be missing
   bool of_several = false;           // the file has other providers, of any group
 };
 
@@ -30,7 +30,7 @@ struct kept_placement {
   std::string group;              // in the file of the last start
   std::vector<group_member> file; // the group's members in that file, by name
   bool proposes = false;          // the file shall become a view
-  std::string first_group;        // of models that name none
+  std::string first_group;        // the group of models that name none
   std::vector<group_history> histories;
 
   friend bool operator==(const kept_placement&, const kept_placement&) = default;

@@ -49,7 +49,7 @@ public:
   }
 
 private:
-  std::optional<std::int64_t> former_, least_; // of the last period and of this one
+  std::optional<std::int64_t> former_, least_; // the last period's and this one's
   std::uint64_t begun_ms_ = 0;
 };
 

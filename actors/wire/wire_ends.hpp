@@ -17,7 +17,7 @@ namespace millrace::actors {
 struct reply_path {
   std::weak_ptr<net::channel> channel;
   std::uint64_t correlation = 0;
-  std::shared_ptr<void> place; // of the request, held until the reply is sent
+  std::shared_ptr<void> place; // the request's place, held until the reply is sent
 
   /// Sends the frame of a reply, unless the connection is gone.
   void answer(const byte_buffer& reply) const;

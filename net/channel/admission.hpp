@@ -1,6 +1,5 @@
-// The side of a listener that lives on the loop: it decides whom to admit, and counts the
-// connections. Base class of admission at Unix sockets (listener.cpp) and on networks
-// (tls/network_admission).
+// The side of a listener on the loop: it decides whom to admit, and counts the connections. Base of
+// the admission at Unix sockets (listener.cpp) and on networks (tls/network_admission).
 #pragma once
 
 #include <millrace/core/fair_shares.hpp>

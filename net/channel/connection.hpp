@@ -35,8 +35,8 @@ struct connection_hooks {
 struct connection_seed {
   handshake_side side = handshake_side::connector;
   std::unique_ptr<byte_stream> stream;
-  peer_credentials who;                  // of a Unix socket
-  std::optional<socket_address> address; // of the other end on a network
+  peer_credentials who;                  // the other end of a Unix socket
+  std::optional<socket_address> address; // the other end on a network
   time_point began;                      // the handshake timeout counts from here
 };
 

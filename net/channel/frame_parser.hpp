@@ -1,6 +1,5 @@
-// Frames on the wire: a fixed header and a body. Encodes headers and splits a byte stream into
-// frames.
-// Used by channels. It has no socket, so that a fuzzer can drive it.
+// Frames on the wire: encodes their headers and splits a byte stream into frames. Used by channels.
+// It has no socket, so that a fuzzer can drive it.
 #pragma once
 
 #include <millrace/net/channel/channel.hpp>
@@ -90,7 +89,7 @@ private:
   std::size_t capacity_ = 0;
   std::size_t begin_ = 0;
   std::size_t end_ = 0;
-  std::optional<frame_header> header_; // of the frame at `begin_`
+  std::optional<frame_header> header_; // the header of the frame at `begin_`
 };
 
 } // namespace millrace::net

@@ -1,6 +1,5 @@
-// Opening listeners, and admission at Unix sockets: who may connect, how many, and what the refused
-// are told.
-// Opened by a node; runs on its I/O loop.
+// Listeners, and admission at Unix sockets: who may connect, how many, and what the refused are
+// told. Opened by a node; runs on its I/O loop.
 #include <millrace/net/channel/admission.hpp>
 #include <millrace/net/channel/connection.hpp>
 #include <millrace/net/socket/socket_file.hpp>

@@ -23,7 +23,7 @@ namespace millrace::net {
 /// Threads: one at a time.
 class newcomers {
 public:
-  using number = std::uint64_t; // of one newcomer; never 0
+  using number = std::uint64_t; // identifies one newcomer; never 0
   using refusal = std::function<void(const status& why)>;
 
   newcomers(std::uint32_t max, std::uint32_t per_source_max)

@@ -1,6 +1,5 @@
 // The epoll set of an I/O loop: descriptors, their callbacks, and the event that interrupts a wait.
-// Used by `io_loop` only. The thread that holds the loop's role calls all functions but
-// `interrupt`.
+// Used by `io_loop`; the thread with the loop's role calls all functions but `interrupt`.
 #pragma once
 
 #include <millrace/core/activity.hpp>

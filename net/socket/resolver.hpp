@@ -17,7 +17,7 @@ namespace millrace::net {
 struct resolver_options {
   std::uint32_t threads_max = 4;
   std::uint32_t lookups_max = 256;  // names being looked up or waiting
-  std::uint32_t addresses_max = 16; // of one name
+  std::uint32_t addresses_max = 16; // the addresses of one name
 };
 
 /// Threads: any.

@@ -1,5 +1,4 @@
-// The connecting side over a network: names, several addresses, TLS, then the channel's own
-// handshake.
+// The connecting side over a network: names, several addresses, TLS, then the channel's handshake.
 // Called by `connect`.
 #include <millrace/net/channel/connection.hpp>
 #include <millrace/net/socket/resolver.hpp>

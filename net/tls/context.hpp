@@ -1,6 +1,5 @@
-// Authenticates the members of a cluster to each other, by a secret or by certificates. One per
-// node or client. Made from the configuration; channels and listeners get it as
-// `channel_options::tls`.
+// What authenticates the members of a cluster to each other: a secret or certificates. Made by each
+// node and client; channels and listeners get it as `channel_options::tls`.
 #pragma once
 
 #include <millrace/core/status.hpp>

@@ -12,10 +12,10 @@ namespace millrace::net::tls {
 /// The facts about a session that broke.
 struct session_fault {
   unsigned long openssl_error = 0; // the first in OpenSSL's queue; 0 if it is empty
-  int error_number = 0;            // of the socket
+  int error_number = 0;            // the socket's `errno`
   bool ended = false;              // the peer closed
   bool established = false;        // the handshake had ended
-  long verify_result = 0;          // of the peer's certificate
+  long verify_result = 0;          // the check of the peer's certificate
 };
 
 /// Returns `permission_denied` when the two sides do not trust each other, `protocol_error` when

@@ -1,6 +1,5 @@
 // The socket under a TLS session, as OpenSSL sees it: no call blocks, and every write is taken
-// whole.
-// Used by `session`.
+// whole. Used by `session`.
 #pragma once
 
 #include <millrace/core/codec.hpp>

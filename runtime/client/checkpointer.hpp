@@ -101,16 +101,21 @@ public:
 
   /// Writes a version into the registered tensors in place. Without a step it takes the newest step
   /// that all shards have.
-  /// Errors:  `not_found` naming the available steps; `invalid_argument` for a dtype or shape that
-  ///          differs, before any byte moves; `corrupt_data` when a checksum does not match.
+  /// Errors:  `busy` while a save still reads the tensors; `not_found` naming the available steps;
+  ///          `invalid_argument` for a dtype or shape that differs, before any byte moves;
+  ///          `corrupt_data` when a checksum does not match.
   future<actors::load_receipt> restore(std::optional<std::uint64_t> step = {});
 
   /// Writes a version of any shard of the model into any memory. A job with another world size must
   /// use another model name; it reads the old shards with `checkpoints::load`.
+  /// Errors:  `not_found` for an unknown rank or step; `invalid_argument` and `corrupt_data` as for
+  ///          `restore`.
   future<actors::load_receipt> restore_shard(
     std::uint32_t rank, std::vector<tensor_view> targets, std::optional<std::uint64_t> step = {});
 
   /// Returns the model's shards, versions and complete steps as they are now.
+  /// Errors:  `not_found` when the checkpoints were erased; `peer_lost`; `unavailable`;
+  ///          `deadline_exceeded`.
   future<checkpoint_summary> describe() const;
 
   /// Returns what the provider had when this job registered. `resumed()` of the result is true if

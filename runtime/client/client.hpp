@@ -31,6 +31,8 @@ public:
 
   /// Returns a client of all nodes of a configuration. It connects when first needed, so nodes may
   /// be down.
+  /// Errors:  that of the first setting that cannot be used: an unknown user, an unreadable TLS file,
+  ///          an option of a driver that does not fit the machine.
   static result<client> of(const config::settings& settings);
 
   explicit client(std::shared_ptr<runtime::client_core> core) : core_(std::move(core)) {}
@@ -44,7 +46,8 @@ public:
   /// The tensors must outlive the checkpointer at their addresses. They may be dense or strided.
   /// Errors:  `invalid_argument` (options, tensors, or another layout under the name); `no_space`;
   ///          `busy` while another job saves this shard; `not_found` when no provider keeps
-  ///          checkpoints.
+  ///          checkpoints; `unavailable` naming a provider that may have newer steps and cannot be
+  ///          asked; `peer_lost`; `deadline_exceeded`.
   future<class checkpointer> checkpointer(
     const checkpoint_options& options, std::vector<tensor_view> tensors) const;
 

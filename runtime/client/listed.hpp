@@ -1,4 +1,4 @@
-// What a listing over several providers found.
+// What a listing over several providers found. Returned by `repository` and `checkpoints`.
 #pragma once
 
 #include <millrace/core/status.hpp>

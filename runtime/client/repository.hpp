@@ -96,18 +96,21 @@ public:
 
   /// Loads whole tensors by name into one buffer, densely, in the order of `names`. Without names
   /// it loads all tensors.
-  /// Errors:  also `no_space` with the size needed, when the buffer is too small.
+  /// Errors:  `not_found` naming the model or the tensor; `no_space` with the size needed, when the
+  ///          buffer is too small; `corrupt_data` when a checksum does not match.
   future<loaded_tensors> load(
     const std::string& model, std::vector<std::string> names, std::span<std::byte> buffer,
     load_options options = {});
 
   /// Loads the tensors of the layers with these ids into one buffer.
+  /// Errors:  as above; `not_found` also for a layer that the model does not have.
   future<loaded_tensors> load_layers(
     const std::string& model, std::vector<layer_id> layers, std::span<std::byte> buffer,
     load_options options = {});
 
   /// Returns a model's graph, layout and layers. Layers that the client has not seen before are
   /// fetched once.
+  /// Errors:  `not_found`; `protocol_error` when the provider's description contradicts itself.
   future<model_info> describe(const std::string& model, std::uint64_t version = 0);
 
   /// Lists the names that start with `prefix`, from every provider of the group. Providers that do
@@ -122,7 +125,9 @@ public:
   /// Errors:  `not_found`.
   future<void> pin(const std::string& model, bool pinned);
 
-  /// Returns the provider that keeps a model of this name.
+  /// Returns the provider where the client looks first for a model of this name, stored or not. It
+  /// asks no provider.
+  /// Errors:  `not_found` naming the existing groups, when the group has no provider.
   result<actors::provider_entry> provider_of(const std::string& model) const;
 
 private:

@@ -1,6 +1,5 @@
-// What an engine stands on: threads for actors, the I/O loop, the network, the fabric. The
-// operating system has one; a test that simulates whole clusters brings its own. Internal, used by
-// `engine`; needs CAF.
+// What an engine stands on: threads for actors, the I/O loop, the network, the fabric. Simulated
+// clusters bring their own. Internal, used by `engine`; needs CAF.
 #pragma once
 
 #include <millrace/net/channel/network.hpp>

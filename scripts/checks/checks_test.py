@@ -135,6 +135,8 @@ class the_quotes_check(unittest.TestCase):
 
     def test_refuses_code_of_no_file_or_of_one_that_is_gone(self):
         self.assertEqual(len(self.faults("first();", named=None)), 1)
+        cmake = ["```cmake", "project(a)", "```"]
+        self.assertEqual([n for n, _ in quotes.faults_of(cmake, {}.get)], [1])
         self.assertEqual(self.faults("first();", named="b.cpp"), ["b.cpp does not exist"])
 
     def test_follows_links_and_paths_outside_of_code(self):

@@ -8,7 +8,7 @@ A fenced block below a comment that names a file of the tree is a quotation:
     ```
 
 Its lines must stand in that file, one after the other; only indentation may differ. A line `...`, with or without a
-comment sign before it, stands for any lines left out. Every block of C++ must be a quotation.
+comment sign before it, stands for any lines left out. Every block of C++ or CMake must be a quotation.
 
 The target of a relative link must exist. With --paths, so must every path of the tree in backticks, as `core/ids.hpp`
 or, without its ending, `core/ids`.
@@ -22,6 +22,7 @@ SOURCE = re.compile(r"^\s*<!-- ([\w./-]+\.\w+) -->\s*$")
 LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
 PATH = re.compile(r"`((?:actors|bench|config|core|docs|examples|net|runtime|scripts|storage|tests|tools|transport)"
                   r"/[\w./-]*)`")
+QUOTED = {"cpp": "C++", "cmake": "CMake"}
 LEFT_OUT = re.compile(r"^(//|#|--)?\s*\.\.\.$")
 
 
@@ -70,8 +71,8 @@ def faults_of(lines, read):
     """Yields (line number, what is wrong). `read` gives a file's text, or None."""
     for number, language, source, block in blocks_of(lines):
         if source is None:
-            if language == "cpp":
-                yield number, "this C++ names no file: put <!-- PATH --> above it"
+            if language in QUOTED:
+                yield number, f"this {QUOTED[language]} names no file: put <!-- PATH --> above it"
             continue
         text = read(source)
         if text is None:

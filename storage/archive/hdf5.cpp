@@ -96,19 +96,13 @@ private:
   bool write_box(
     hid_t dataset, hid_t type, const std::vector<hsize_t>& start,
     const std::vector<hsize_t>& extents, std::span<const std::byte> step) {
-    hsize_t count = 1;
-    for (auto extent : extents)
-      count *= extent;
-    hdf5_id there{H5Dget_space(dataset), H5Sclose};
-    hdf5_id here{H5Screate_simple(1, &count, nullptr), H5Sclose};
-    if (
-      !start.empty() &&
-      H5Sselect_hyperslab(
-        there.get(), H5S_SELECT_SET, start.data(), nullptr, extents.data(), nullptr) < 0)
+    auto box = select_box(dataset, start, extents);
+    if (!box)
       return false;
     auto* from = step.data() + at_;
-    at_ += count * H5Tget_size(type);
-    return H5Dwrite(dataset, type, here.get(), there.get(), H5P_DEFAULT, from) >= 0;
+    at_ += box->count * H5Tget_size(type);
+    return H5Dwrite(dataset, type, box->in_memory.get(), box->in_file.get(), H5P_DEFAULT, from) >=
+      0;
   }
 
   std::uint64_t size_at_end(std::span<const std::byte> step) {

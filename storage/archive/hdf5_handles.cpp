@@ -224,6 +224,21 @@ std::optional<std::string> read_text_attribute(hid_t object, const std::string& 
   return text;
 }
 
+std::optional<hdf5_box> select_box(
+  hid_t dataset, const std::vector<hsize_t>& start, const std::vector<hsize_t>& extents) {
+  hsize_t count = 1;
+  for (auto extent : extents)
+    count *= extent;
+  hdf5_box box{
+    {H5Screate_simple(1, &count, nullptr), H5Sclose}, {H5Dget_space(dataset), H5Sclose}, count};
+  if (
+    !start.empty() &&
+    H5Sselect_hyperslab(
+      box.in_file.get(), H5S_SELECT_SET, start.data(), nullptr, extents.data(), nullptr) < 0)
+    return {};
+  return box;
+}
+
 bool for_each_box(
   const std::vector<std::uint64_t>& shape, std::uint64_t first, std::uint64_t count,
   const std::function<bool(const std::vector<hsize_t>&, const std::vector<hsize_t>&)>& each) {

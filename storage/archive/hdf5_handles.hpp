@@ -73,6 +73,18 @@ bool for_each_box(
   const std::vector<std::uint64_t>& shape, std::uint64_t first, std::uint64_t count,
   const std::function<bool(const std::vector<hsize_t>&, const std::vector<hsize_t>&)>& each);
 
+/// A box of a dataset, with as many elements in dense memory.
+struct hdf5_box {
+  hdf5_id in_memory;
+  hdf5_id in_file;
+  hsize_t count = 0;
+};
+
+/// Selects the box of a dataset that begins at `start`; a scalar has an empty `start`. Null on
+/// failure.
+std::optional<hdf5_box> select_box(
+  hid_t dataset, const std::vector<hsize_t>& start, const std::vector<hsize_t>& extents);
+
 /// The names of the attributes that mark our own files and their dtypes.
 inline constexpr auto hdf5_format_attribute = "millrace.format";
 inline constexpr auto hdf5_dtype_attribute = "millrace.dtype";

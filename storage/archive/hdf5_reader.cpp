@@ -171,19 +171,14 @@ status hdf5_source::restore_type(hid_t dataset, tensor_desc& tensor) {
 bool hdf5_source::read_box(
   const stored_dataset& data, const std::vector<hsize_t>& start,
   const std::vector<hsize_t>& extents, std::byte*& to) {
-  hsize_t count = 1;
-  for (auto extent : extents)
-    count *= extent;
-  hdf5_id there{H5Dget_space(data.id.get()), H5Sclose};
-  hdf5_id here{H5Screate_simple(1, &count, nullptr), H5Sclose};
-  if (
-    !start.empty() &&
-    H5Sselect_hyperslab(
-      there.get(), H5S_SELECT_SET, start.data(), nullptr, extents.data(), nullptr) < 0)
+  auto box = select_box(data.id.get(), start, extents);
+  if (!box)
     return false;
   auto* into = to;
-  to += count * H5Tget_size(data.type.get());
-  return H5Dread(data.id.get(), data.type.get(), here.get(), there.get(), H5P_DEFAULT, into) >= 0;
+  to += box->count * H5Tget_size(data.type.get());
+  return H5Dread(
+           data.id.get(), data.type.get(), box->in_memory.get(), box->in_file.get(), H5P_DEFAULT,
+           into) >= 0;
 }
 
 herr_t hdf5_source::visit_attribute(hid_t object, const char* name, const H5A_info_t*, void* self) {

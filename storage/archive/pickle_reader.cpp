@@ -410,7 +410,7 @@ private:
   std::vector<pickle_value> stack_;
   std::vector<std::size_t> marks_;
   std::vector<pickle_value> memo_;
-  std::size_t items_ = 0; // of lists and dictionaries
+  std::size_t items_ = 0; // the items of lists and dictionaries
   bool stopped_ = false;
   bool known_ = false; // the opcode that failed
   status why_;

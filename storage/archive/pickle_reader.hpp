@@ -23,13 +23,13 @@ enum class pickle_kind : std::uint8_t {
   dictionary,
   global,     // a name of the table that the reader was given
   persistent, // an object outside the pickle, named by a tuple
-  call,       // of a global, with a tuple
+  call,       // a call of a global with a tuple
 };
 
 /// One value. It is small and refers to data in the `pickle`.
 struct pickle_value {
   pickle_kind kind = pickle_kind::none;
-  std::uint32_t count = 0; // of a text's bytes, a tuple's values
+  std::uint32_t count = 0; // the number of a text's bytes or a tuple's values
   std::uint64_t at = 0;    // the number's bits, or where the text, the values, the container are
 };
 
@@ -63,7 +63,7 @@ private:
 
   std::string_view bytes_;
   pickle_value root_;
-  std::vector<pickle_value> values_; // of tuples and calls
+  std::vector<pickle_value> values_; // the values of tuples and calls
   std::vector<std::vector<pickle_value>> lists_;
   std::vector<std::vector<entry>> dictionaries_;
 };

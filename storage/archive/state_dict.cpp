@@ -334,7 +334,7 @@ private:
   const pickle& from_;
   std::uint64_t visits_ = 0;
   std::uint64_t plain_bytes_ = 0;
-  std::unordered_set<std::string> names_; // of values
+  std::unordered_set<std::string> names_; // the names of values
 };
 
 /// Writes opcodes, with a memo for what is repeated.

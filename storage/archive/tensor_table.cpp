@@ -165,7 +165,7 @@ private:
   }
 
   place at_ = place::start;
-  unsigned fields_ = 0; // of the current tensor: 1 dtype, 2 shape, 4 data_offsets
+  unsigned fields_ = 0; // those of the current tensor: 1 dtype, 2 shape, 4 data_offsets
   unsigned offsets_ = 0;
   bool metadata_seen_ = false;
   std::unordered_set<std::string> names_;

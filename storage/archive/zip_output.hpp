@@ -48,7 +48,7 @@ private:
   std::deque<std::unique_ptr<feed>> feeds_;
   std::vector<std::byte> buffer_; // shared: entries are written one at a time
   status failed_;
-  std::uint64_t end_ = 0; // of the entries added so far, in the file
+  std::uint64_t end_ = 0; // where the entries added so far end in the file
 };
 
 } // namespace millrace::storage::archive

@@ -10,7 +10,7 @@ namespace millrace::storage::archive {
 /// The place of one tensor's elements.
 struct zipped_tensor {
   std::size_t entry = 0;
-  std::uint64_t offset = 0; // of its first element, in the entry
+  std::uint64_t offset = 0; // where its first element lies in the entry
   strides steps{};          // empty: dense
   bool big_endian = false;
   bool conjugated = false; // the imaginary parts have the other sign

@@ -10,7 +10,7 @@ struct flush_counters {
   std::uint64_t waiting = 0; // models with a step that waits or is being copied
   std::uint64_t steps = 0;   // copied since the start, or found in the directory
   std::uint64_t failures = 0;
-  std::uint64_t bytes = 0; // of tensors
+  std::uint64_t bytes = 0; // the bytes of tensors
 
   friend bool operator==(const flush_counters&, const flush_counters&) = default;
 };

@@ -10,7 +10,7 @@ namespace millrace::storage::flush {
 struct flushed_shard {
   std::uint32_t rank = 0;
   std::string file;             // in the step's directory
-  std::uint64_t size_bytes = 0; // of the file
+  std::uint64_t size_bytes = 0; // the file's size
   std::uint64_t saved_at_ns = 0;
 
   friend bool operator==(const flushed_shard&, const flushed_shard&) = default;

@@ -30,7 +30,7 @@ struct flush_request {
 };
 
 struct flush_receipt {
-  std::string file;       // of the shard
+  std::string file;       // the shard's file
   bool whole = false;     // the step has all its shards and the manifest
   bool is_latest = false; // `latest` names the step
 };

@@ -82,7 +82,7 @@ template <class Extent, class F>
 void for_each_run(
   const std::vector<Extent>& extents, std::uint64_t at, std::uint64_t length,
   std::uint64_t run_max_bytes, F f) {
-  std::uint64_t begin = 0, from = 0; // of the extent, in the stream; of the run
+  std::uint64_t begin = 0, from = 0; // where the extent begins in the stream; the run in the range
   for (auto& extent : extents) {
     while (from < length && at + from < begin + extent.length) {
       auto skip = at + from - begin;

@@ -59,7 +59,7 @@ private:
   std::mutex mutex_;
   std::vector<entry> windows_; // sized at the first call
   bool finished_ = false;
-  status failed_; // of the first window that could not be written
+  status failed_; // the error of the first window that could not be written
 };
 
 } // namespace millrace::storage::io

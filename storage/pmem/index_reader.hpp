@@ -24,8 +24,8 @@ struct pool_index {
   table_map table;
   std::uint64_t table_object = 0;
   std::map<std::string, std::shared_ptr<model>> models;
-  std::uint64_t unreachable_bytes = 0; // of objects that nothing refers to
-  std::uint64_t last_version = 0;      // of the repository
+  std::uint64_t unreachable_bytes = 0; // the bytes of objects that nothing refers to
+  std::uint64_t last_version = 0;      // the repository's newest version
   /// The layers of the repository's versions.
   std::shared_ptr<layer_table> layers = std::make_shared<layer_table>();
   std::shared_ptr<std::atomic<std::uint64_t>> stored_bytes =

@@ -27,7 +27,7 @@ private:
   std::shared_ptr<model> of_;
   std::shared_ptr<slot_owner> which_;
   std::uint64_t number_;
-  std::uint64_t changes_; // of the slot, when it was leased
+  std::uint64_t changes_; // the slot's count when it was leased
 };
 
 /// A leased slot, with what is needed to fill or read it.

@@ -28,7 +28,7 @@ struct slot {
 
   slot_state state = slot_state::empty;
   std::uint64_t step = 0;
-  std::uint64_t sequence = 0; // of a version that is done
+  std::uint64_t sequence = 0; // numbers the versions that are done
   std::uint64_t run = 0;      // in which the done version was saved
   std::uint64_t saved_at_ns = 0;
   std::uint64_t changes = 0; // counts fills and frees, so that a mover notices them
@@ -55,7 +55,7 @@ shard_shape shape_of(const layout& tensors, std::uint64_t window_bytes);
 /// An owner of an index and slots: a shard, or a version of the repository.
 struct slot_owner {
   table_key key;
-  std::uint64_t id = 0;    // of the index
+  std::uint64_t id = 0;    // the id of the index
   std::uint64_t index = 0; // offset of the index object; 0: it has none
   std::uint64_t window_bytes = 0;
   std::shared_ptr<const shard_shape> shape;
@@ -87,8 +87,8 @@ struct model {
   std::map<std::uint64_t, std::shared_ptr<stored_version>> versions; // at most one is not erased
   std::uint32_t coming = 0; // versions of the repository that are being stored
   std::uint64_t last_sequence = 0;
-  std::uint64_t last_saved_at_ns = 0; // of checkpoints
-  std::uint64_t run = 0;              // of the job that saves, or saved last
+  std::uint64_t last_saved_at_ns = 0; // when a checkpoint was saved last
+  std::uint64_t run = 0;              // the run of the job that saves, or saved last
   bool gone = false;                  // removed from the map: look it up again
 };
 

@@ -76,9 +76,9 @@ key_table<storage::pmem_options> keys_of() {
     key<&o::repack>(expert(choice(
       "repack", repack_choices,
       "`when_low` reclaims what finished and dead jobs left, as soon as space is low"))),
-    key<&o::flush, &flusher::flush, &flush::directory>(plain(
+    key<&o::flush, &flusher::flush, &flush::directory>(apart(plain(
       "flush_to", key_type::path,
-      "directory to which complete steps are copied. Shards then take a third slot")),
+      "directory to which complete steps are copied. Shards then take a third slot"))),
     key<&o::flush, &flusher::every>(expert(
       count("flush_every", 1, 1'000'000, "copy only steps whose number is a multiple of this"))),
     key<&o::flush, &flusher::flush, &flush::keep>(

@@ -108,9 +108,9 @@ struct pool_info {
 struct check_report {
   pool_info pool;
   std::vector<std::string> problems; // empty: no damage was found
-  std::uint64_t versions = 0;        // of checkpoints and of the repository
+  std::uint64_t versions = 0;        // checkpoints and models of the repository
   std::uint64_t verified_bytes = 0;
-  std::uint64_t unreachable_bytes = 0; // of objects that nothing refers to
+  std::uint64_t unreachable_bytes = 0; // the bytes of objects that nothing refers to
 };
 
 /// An open pool. The pool, its store, its bucket, lent windows and open versions share the mapping,

@@ -72,7 +72,7 @@ struct pool_state : std::enable_shared_from_this<pool_state> {
   std::mutex layout_mutex; // held while space is reserved or the table changes
   table_map table;
   std::uint64_t table_object = 0;
-  std::uint64_t last_version = 0; // of the repository
+  std::uint64_t last_version = 0; // the repository's newest version
 
   mutable std::mutex models_mutex;
   std::map<std::string, std::shared_ptr<model>> models;
@@ -83,7 +83,7 @@ struct pool_state : std::enable_shared_from_this<pool_state> {
   std::atomic<std::uint64_t> evictions = 0;
 
   gate operations;
-  gate bucket_operations; // of the bucket, which may close earlier
+  gate bucket_operations; // the bucket's, which may close earlier
   std::atomic<bool> stopping = false;
   io::io_pool pool;
   io::io_pool preparer; // for background work of `make_ready`

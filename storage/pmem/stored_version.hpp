@@ -45,7 +45,7 @@ private:
 struct stored_version : slot_owner {
   model_spec spec;
   std::uint64_t size_bytes = 0;
-  std::uint64_t index_bytes = 0; // of the index object, as taken from the heap
+  std::uint64_t index_bytes = 0; // the size of the index object, as taken from the heap
   layer_lease layers;
   taken_bytes taken;
   /// The reservation of its objects until it is published. An unpublished version leaves nothing

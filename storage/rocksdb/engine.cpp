@@ -181,8 +181,7 @@ status engine::refill_reserve() {
   return {
     errc::no_space,
     "the file system of {} is full: the index needs {} bytes of it (index_reserve); erase models, "
-    "or "
-    "free space there",
+    "or free space there",
     options.path, reserve.size_bytes()};
 }
 

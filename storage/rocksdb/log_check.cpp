@@ -50,7 +50,7 @@ std::size_t next_place(std::size_t at) {
 
 /// What can be read of a log from its beginning.
 struct readable_part {
-  std::size_t end = 0; // of its last batch; the size of the log if there is no damage
+  std::size_t end = 0; // where its last batch ends; without damage, the size of the log
   // Changes are numbered. Those of the batches here; 0: there is none.
   std::uint64_t first_change = 0, end_change = 0;
 };

@@ -14,7 +14,7 @@ struct opening final : io::staged_reader {
   std::shared_ptr<engine> home;
   version_ptr version;
   record_ptr record;
-  std::vector<std::uint64_t> sizes; // of the tensors, in bytes
+  std::vector<std::uint64_t> sizes; // the sizes of the tensors, in bytes
   io::packing packing;
   std::string stream; // an inlined model's bytes
 

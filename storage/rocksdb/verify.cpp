@@ -124,9 +124,9 @@ private:
   segment_store& space_;
   std::set<std::string, std::less<>> layers_; // keys
   std::vector<space_lease> leases_;
-  std::vector<std::uint64_t> first_digests_; // of each tensor of the model
+  std::vector<std::uint64_t> first_digests_; // the first digest of each tensor of the model
   std::vector<std::byte> buffer_;
-  std::uint64_t read_bytes_ = 0; // of the model
+  std::uint64_t read_bytes_ = 0; // the bytes read of the model
 };
 
 status verify_all(

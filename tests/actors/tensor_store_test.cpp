@@ -287,7 +287,7 @@ BOOST_AUTO_TEST_CASE(a_claimed_size_buys_no_time) {
   BOOST_TEST(why.detail().find("limits.progress_timeout") != std::string::npos);
 }
 
-BOOST_AUTO_TEST_CASE(long_transfers_move_in_pieces_which_have_a_time_each) {
+BOOST_AUTO_TEST_CASE(long_transfers_move_in_portions_which_have_a_time_each) {
   constexpr std::uint64_t bytes = 130ull << 20;
   restart_with_room_for(1ull << 30);
   std::vector<std::uint64_t> digests(digest_count(bytes));

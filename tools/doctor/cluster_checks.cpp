@@ -175,8 +175,7 @@ finding check_sizes(const config::settings& node, const machine& m) {
     missing(
       fmt::format("{}, {} has {}", value, by, human_size(allowed)),
       "lower `capacity` or `descriptions_max` of memory providers, `capacity` of pools on tmpfs, "
-      "`staging.size` or "
-      "`checkpoints.staging_pieces`, or raise the group's limit"),
+      "`staging.size` or `checkpoints.staging_pieces`, or raise the group's limit"),
     name);
 }
 

@@ -35,7 +35,7 @@ public:
   struct place {
     std::size_t op = 0;
     std::uint64_t at = 0;      // in that op
-    std::uint64_t digests = 0; // of the ops before it
+    std::uint64_t digests = 0; // the number of digests of the ops before it
   };
 
   cutter(const copy_list& ops, std::uint64_t slice_bytes) : ops_(&ops), slice_bytes_(slice_bytes) {}

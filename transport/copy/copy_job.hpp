@@ -1,5 +1,4 @@
-// Cuts the ops of a transfer into chunks and runs them on movers against one region of this
-// process.
+// The job that runs a transfer's ops, cut into chunks, on movers against a region of this process.
 // Called by the drivers whose owner side copies.
 #pragma once
 

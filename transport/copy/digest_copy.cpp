@@ -1,6 +1,5 @@
-// Computes xxHash3 over the registers that a streaming copy stores. Called by copy jobs.
-// The library has no such call. Its own functions begin and end the hash, and a test compares the
-// results.
+// Copies that compute xxHash3 over the registers that they store, which the library cannot do. It
+// begins and ends the hash, and a test compares the results. Called by copy jobs.
 #include <millrace/core/digest.hpp>
 #include <millrace/transport/copy/digest_copy.hpp>
 

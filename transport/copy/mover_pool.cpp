@@ -1,5 +1,4 @@
-// A queue of jobs that take turns on threads.
-// Drivers submit jobs here.
+// The movers: threads on which the jobs of a queue take turns. Drivers submit jobs here.
 #include <millrace/core/log.hpp>
 #include <millrace/transport/copy/mover_pool.hpp>
 

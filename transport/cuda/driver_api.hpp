@@ -1,5 +1,4 @@
-// NVIDIA's driver library, looked up at run time, so that the same build runs on machines without
-// it.
+// NVIDIA's driver library, looked up at run time: the same build runs on machines without it.
 // Used by `cuda_memory`.
 #pragma once
 

@@ -1,6 +1,5 @@
 // Memory that peers on this host can map: a memfd, touched and pinned when it is made, or an
-// adopted file.
-// Made by the fabric; found by address when a driver needs it.
+// adopted file. Made by the fabric; drivers find it by address.
 #pragma once
 
 #include <millrace/core/memory.hpp>

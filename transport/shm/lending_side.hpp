@@ -78,7 +78,7 @@ private:
     std::shared_ptr<void> place;
     std::shared_ptr<mapped_arena> arena = nullptr;
     std::shared_ptr<mapped_file> file = nullptr;
-    std::shared_ptr<places> parts = nullptr; // of the file: one for each run
+    std::shared_ptr<places> parts = nullptr; // the file's: one place for each run
   };
 
   result<mapping> admit(std::uint64_t arena) const;

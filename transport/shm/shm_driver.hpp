@@ -1,5 +1,5 @@
-// Moves bytes between processes of one host. The owner of a region copies straight to or from the
-// peer's arena.
+// The driver between processes of one host: the owner of a region copies straight to or from the
+// peer's arena. Made by `builtin`.
 #pragma once
 
 #include <millrace/transport/driver_kind.hpp>

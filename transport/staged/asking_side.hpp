@@ -1,5 +1,4 @@
-// Transfers with one peer's device memory. They pass through chunks of host memory that the peer
-// lends.
+// Transfers with one peer's device memory, through chunks of host memory that the peer lends.
 // Made by the staged driver for each peer.
 #pragma once
 

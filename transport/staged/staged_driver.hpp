@@ -1,6 +1,5 @@
-// Moves bytes with a peer's device memory that no other driver reaches. They pass through the
-// owner's staging memory, which the other drivers reach.
-// Made by `builtin`.
+// The driver for a peer's device memory that no other one reaches: bytes pass through the owner's
+// staging memory, which other drivers reach. Made by `builtin`.
 #pragma once
 
 #include <millrace/transport/driver_kind.hpp>

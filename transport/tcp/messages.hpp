@@ -21,7 +21,7 @@ struct announce {
   bool by_channel_address = false;    // streams may come to the channel's own address
   std::uint32_t streams = 0;
   std::uint32_t requests_max = 0; // at a time on one stream
-  std::uint64_t chunk_bytes = 0;  // of one request
+  std::uint64_t chunk_bytes = 0;  // the bytes of one request
   bool checksum = false;
   bool encrypt = false;
 };

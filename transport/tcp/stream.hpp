@@ -35,7 +35,7 @@ public:
 };
 
 struct stream_limits {
-  std::uint64_t chunk_bytes = 0;  // of a request, in either direction
+  std::uint64_t chunk_bytes = 0;  // the bytes of a request, in either direction
   std::uint32_t requests_max = 0; // the peer's requests that are not answered
   // Bytes to read beyond a header. That much of the memory's bytes must then be copied.
   std::uint64_t ahead_bytes = 0;
@@ -154,7 +154,7 @@ private:
   phase phase_ = phase::header;
   unit_header header_;
   std::unique_ptr<payload> sink_; // null: the bytes are dropped
-  status refusal_;                // of the write that is being received
+  status refusal_;                // why the write that is being received fails
   std::uint64_t memory_left_ = 0;
   std::uint32_t crc_ = 0;
   std::vector<std::byte> in_;

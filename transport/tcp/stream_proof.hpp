@@ -1,5 +1,4 @@
-// How a bulk stream proves to which channel it belongs: three messages of fixed size, and a key
-// that both sides have from the channel.
+// How a bulk stream proves to which channel it belongs: three messages, and a key of the channel.
 // Pure functions on bytes; used by `stream_admission` and `stream_opening`.
 #pragma once
 

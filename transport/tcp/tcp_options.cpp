@@ -22,7 +22,7 @@ key_table<transport::tcp_options> keys_of() {
       expert(count("io_threads", 1, 64, "threads of all streams except the first of each peer"))),
     key<&o::chunk_bytes>(expert(size(
       "chunk", digest_block_bytes, 64 * mib,
-      "piece of a transfer that one stream moves at a time"))),
+      "part of a transfer that one stream moves at a time"))),
     key<&o::small_bytes_max>(expert(size(
       "small_max", 0, mib,
       "transfers up to this size use the first stream, where no large transfer delays them"))),
@@ -59,7 +59,8 @@ key_table<transport::tcp_options> keys_of() {
       expert(count("admissions_max", 1, 65'536, "streams that are being admitted at a time"))),
     key<&o::admissions_per_source_max>(expert(count(
       "admissions_per_source_max", 1, 65'536,
-      "of those, streams from one address (of IPv6, from its first 64 bits)"))),
+      "streams from one address that are being admitted at a time; IPv6 addresses with the same "
+      "first 64 bits count as one"))),
     key<&o::checksum>(
       expert(boolean("checksum", "CRC32C of every chunk; it applies if either side wants it"))),
     key<&o::encrypt>(

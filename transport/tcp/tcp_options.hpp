@@ -32,7 +32,7 @@ struct tcp_options {
   std::uint32_t backoff_max_ms = 2000;
   std::uint32_t attempts_max = 3;      // streams that may break while they carry one chunk
   std::uint32_t keepalive_ms = 15'000; // idle time before the kernel probes the other end; 0: never
-  std::uint64_t send_buffer_bytes = 0; // of a socket; 0: the kernel decides
+  std::uint64_t send_buffer_bytes = 0; // a socket's; 0: the kernel decides
   std::uint64_t receive_buffer_bytes = 0;
   std::uint32_t admissions_max = 256;           // under way at a time
   std::uint32_t admissions_per_source_max = 64; // under way from one address

@@ -1,10 +1,5 @@
 // The format of a bulk stream: a header, a short body, the bytes of memory, a trailer.
 // Pure functions on bytes, used by `stream`.
-//
-//   read     submitter → owner   header, target, ranges
-//   write    submitter → owner   header, target, ranges, bytes, trailer
-//   data     owner → submitter   header, bytes, trailer       answers a read
-//   outcome  owner → submitter   header, words                answers a write, or refuses either
 #pragma once
 
 #include <millrace/core/ids.hpp>
@@ -18,6 +13,13 @@
 
 namespace millrace::transport::tcp {
 
+/// The kinds of units:
+///
+///     read     submitter → owner   header, target, ranges
+///     write    submitter → owner   header, target, ranges, bytes, trailer
+///     data     owner → submitter   header, bytes, trailer       answers a read
+///     outcome  owner → submitter   header, words                answers a write, or refuses either
+///
 /// These values travel on the wire: append new ones, never renumber.
 enum class unit_kind : std::uint8_t { read = 1, write = 2, data = 3, outcome = 4 };
 
@@ -31,12 +33,12 @@ inline constexpr std::size_t body_bytes_max = target_bytes + ranges_max * range_
 
 struct unit_header {
   unit_kind kind{};
-  std::uint8_t code = 0;         // of an outcome: an `errc`
-  std::uint16_t ranges = 0;      // of a request
-  std::uint32_t words_bytes = 0; // of an outcome
+  std::uint8_t code = 0;         // the `errc` of an outcome
+  std::uint16_t ranges = 0;      // the number of a request's ranges
+  std::uint32_t words_bytes = 0; // the length of an outcome's text
   std::uint64_t request = 0;     // the submitter's number
   std::uint64_t length = 0;      // bytes of memory requested, or that follow
-  std::uint64_t region_end = 0;  // of a request: where the whole transfer ends in the region
+  std::uint64_t region_end = 0;  // a request's: where the whole transfer ends in the region
 
   std::size_t body_bytes() const noexcept;
   /// Returns true if bytes of memory and a trailer follow the body.

@@ -80,11 +80,11 @@ private:
   static void refuse(const cm_event& e, const status& why);
 
   const parts p_;
-  const cm_token token_; // of the passive side
+  const cm_token token_; // the passive side's token
   bool passive_ = false;
   bool accepted_ = false;
   cm_id_ptr id_;                            // on the passive side: listens, then has accepted
-  std::string address_;                     // of the passive side
+  std::string address_;                     // the address of the passive side
   std::atomic<std::uint32_t> requests_ = 0; // on their way from the loop to the lane
   std::optional<cm_event> request_;         // the one with the token
   std::shared_ptr<queue_pair> q_;

@@ -43,7 +43,7 @@ using cm_id_ptr = std::shared_ptr<cm_id>;
 struct cm_event {
   rdma_cm_event_type type = RDMA_CM_EVENT_DEVICE_REMOVAL;
   int status = 0;
-  cm_id_ptr request;            // of a requested connection
+  cm_id_ptr request;            // the id of a requested connection
   std::uint32_t number = 0;     // the requester's queue pair
   std::vector<std::byte> words; // the request's private data
 };

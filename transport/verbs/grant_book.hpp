@@ -60,8 +60,8 @@ private:
   bool revoked_ = false;
   bool made_ = false;
   std::uint64_t region_bytes_ = 0;
-  std::uint64_t node_mask_ = 0; // of the memory
-  std::string pci_address_;     // of the GPU that has the memory; empty for host memory
+  std::uint64_t node_mask_ = 0; // the NUMA nodes of the memory
+  std::string pci_address_;     // the GPU that has the memory; empty for host memory
   ranges ranges_;
   // One per range; null: the keys register exactly their range, on each device.
   std::vector<std::shared_ptr<void>> registrations_;

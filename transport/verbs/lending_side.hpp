@@ -1,6 +1,5 @@
 // Makes regions of this process reachable for one peer, with keys that are valid over the link's
-// queue pairs.
-// Part of `peer_link`.
+// queue pairs. Part of `peer_link`.
 #pragma once
 
 #include <millrace/net/channel/channel.hpp>

@@ -1,6 +1,5 @@
 // The verbs driver's connection to one peer: its rails, and the memory that each side opens to the
-// other.
-// Made by the driver.
+// other. Made by the driver.
 #pragma once
 
 #include <millrace/net/channel/channel.hpp>

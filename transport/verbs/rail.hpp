@@ -167,7 +167,7 @@ private:
   std::optional<connect> theirs_;
   std::shared_ptr<queue_pair> making_; // not joined yet
   std::shared_ptr<queue_pair> q_;
-  std::shared_ptr<cm_connection> cm_; // of the queue pair that is joined or being joined
+  std::shared_ptr<cm_connection> cm_; // joins, or has joined, the queue pair
   time_point deadline_{};
   time_point retry_at_{};
   // When the last completion came, or the first request after a pause went out.

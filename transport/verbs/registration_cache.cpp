@@ -1,6 +1,5 @@
-// Keeps whole pages, drops the least recently used first, and never returns a registration of
-// unmapped memory.
-// Called on movers when a peer asks for a region.
+// The cache of registrations: whole pages, the least recently used dropped first, none of unmapped
+// memory returned. Called on movers when a peer asks for a region.
 #include <millrace/transport/verbs/registration_cache.hpp>
 
 #include <unistd.h>

@@ -17,14 +17,14 @@ namespace millrace::transport::verbs {
 struct key_set {
   struct pair_keys {
     std::uint32_t pair = 0;
-    std::uint32_t generation = 0;       // of the queue pair for which they are valid
+    std::uint32_t generation = 0;       // the queue pair's, for which they are valid
     distance way = distance::same_node; // from the owner's device to the memory
     std::vector<std::uint32_t> keys;
   };
 
   std::uint64_t region_bytes = 0;
   std::vector<std::uint64_t> range_ends; // offsets in the region, ascending
-  std::vector<std::uint64_t> addresses;  // of the ranges
+  std::vector<std::uint64_t> addresses;  // where the ranges begin
   std::vector<pair_keys> pairs;
 
   static key_set of(const granted& m);
@@ -42,7 +42,7 @@ struct running_transfer {
   std::vector<std::shared_ptr<registered_memory>> memories;
   std::vector<local_keys> keys_of_device; // by the device's index
   std::uint64_t total_bytes = 0;
-  std::uint64_t node_mask = 0; // of its local memory
+  std::uint64_t node_mask = 0; // the NUMA nodes of its local memory
 
   request_cutter cutter;
   std::deque<request> again; // requests that must be posted again

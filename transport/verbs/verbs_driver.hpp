@@ -1,5 +1,5 @@
-// Moves bytes between hosts by RDMA. The submitter reads and writes the owner's memory with keys
-// that the owner granted.
+// The driver between hosts with RDMA: the submitter reads and writes the owner's memory with keys
+// that the owner granted. Made by `builtin`.
 #pragma once
 
 #include <millrace/transport/driver_kind.hpp>

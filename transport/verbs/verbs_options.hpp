@@ -26,10 +26,10 @@ struct verbs_options {
   std::uint32_t setup_threads = 8;
 
   std::uint32_t queue_depth = 128;              // work requests in flight for each rail of a peer
-  std::uint32_t sge_max = 30;                   // pieces of one work request
+  std::uint32_t sge_max = 30;                   // gather entries of one work request
   std::uint32_t inline_bytes_max = 220;         // smaller writes travel inside their work request
   std::uint64_t message_bytes_max = 1u << 20;   // longer requests are cut
-  std::uint64_t inflight_bytes_max = 16u << 20; // for each rail of a peer; one request at least
+  std::uint64_t inflight_bytes_max = 16u << 20; // each rail of a peer; at least one request
   // Bytes in flight over one port to all peers; at least one request per rail.
   std::uint64_t port_inflight_bytes_max = 32u << 20;
   std::uint32_t signal_interval = 16;        // one completion for this many requests
@@ -41,7 +41,7 @@ struct verbs_options {
   std::uint32_t connect_timeout_ms = 5000; // a queue pair that is not up by then is given up
   // Rounded up to a value that devices know: 4.096 us times a power of two.
   std::uint32_t ack_timeout_ms = 67;
-  std::uint32_t ack_retries = 6; // by the device; soft-RoCE takes 7 for "for ever"
+  std::uint32_t ack_retries = 6; // the device's tries; soft-RoCE takes 7 for "for ever"
   // A transfer without progress for this long fails; a rail, after half of it.
   std::uint32_t op_timeout_ms = 15'000;
   std::uint32_t op_retries = 3;           // how often a request is repeated after it broke a rail
@@ -50,7 +50,7 @@ struct verbs_options {
   /// How often to retry registering staging memory that failed for lack of locked memory.
   std::uint32_t register_retry_ms = 10'000;
   std::uint32_t cache_entries_max = 4096; // registrations of memory outside arenas
-  std::uint64_t cache_bytes_max = 0;      // of all registrations; 0: half of the memory
+  std::uint64_t cache_bytes_max = 0;      // all registrations; 0: half of the memory
   /// Devices keep peers inside a memory window. Absent: all but soft-RoCE, which checks only the
   /// registration below the window. There each window gets a registration of its own size.
   std::optional<bool> windows_checked;

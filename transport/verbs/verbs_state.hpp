@@ -43,7 +43,7 @@ verbs_state describe_verbs_devices(const verbs_options& options);
 /// One rail to one peer.
 struct verbs_rail_stats {
   std::string peer;
-  std::string device;       // of this side
+  std::string device;       // the device of this side
   std::string state;        // "up", "connecting" or "down"
   std::string connected_by; // "channel" or "rdma_cm"
   std::uint64_t bytes = 0;

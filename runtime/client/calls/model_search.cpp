@@ -477,14 +477,14 @@ private:
   std::string group_, model_;
   completion<model_places> done_;
   std::map<std::size_t, result<location>> answers_; // by provider
-  std::map<std::string, std::size_t> ids_;          // of those that answered
+  std::map<std::string, std::size_t> ids_;          // the ids of those that answered
   model_places places_;
   std::size_t placed_ = 0;
   bool everyone_ = false; // is asked, since the providers do not agree
   std::string away_;      // the name of a provider that may have it and is gone
   status two_of_one_id_;
   std::set<std::string> asked_nodes_;
-  std::set<std::string> has_answered_;  // of these
+  std::set<std::string> has_answered_;  // the nodes that have answered
   std::set<std::size_t> early_;         // their files name providers that are not there yet
   bool asked_others_ = false;           // providers of other groups
   std::set<std::size_t> listed_;        // by nodes, of this group

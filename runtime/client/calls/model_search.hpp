@@ -24,7 +24,7 @@ struct model_places {
   status missing;                    // why there is no newest
   std::vector<std::size_t> copies;   // providers with a version or a mark of it, oldest first
   std::vector<std::size_t> asked;    // every provider of the history that can be asked
-  std::vector<std::string> ids;      // of those, in the same order
+  std::vector<std::string> ids;      // the ids of those, in the same order
   std::vector<std::string> gone;     // ids of those that were taken out and cannot be asked
   std::set<std::size_t> unlisted;    // did not answer, and their nodes do not list them any more
   bool may_be_away = false;          // one of them may have a version

@@ -1,6 +1,5 @@
-// One shard of a training job in the trainer's process: its registration, its saves in progress,
-// its failures not yet reported.
-// Internal, behind `checkpointer`; needs CAF.
+// One shard of a job in the trainer's process: its registration, saves in progress, and failures
+// not yet reported. Internal, behind `checkpointer`; needs CAF.
 #pragma once
 
 #include <millrace/runtime/client/calls/client_core.hpp>

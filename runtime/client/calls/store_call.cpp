@@ -31,7 +31,7 @@ struct store_call : std::enable_shared_from_this<store_call> {
   int searches = 0;
   promise<receipt> done;
   store_request request;
-  std::vector<layer_id> ids; // of the graph
+  std::vector<layer_id> ids; // the ids in the graph
   memory_block snapshot;
   transport::region region;
   bool told_all = false;

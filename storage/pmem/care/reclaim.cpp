@@ -27,7 +27,7 @@ struct victim {
   std::shared_ptr<model> of;
   std::uint32_t rank = 0;
   std::uint64_t number = 0;
-  std::uint64_t changes = 0; // of the slot, when it was found
+  std::uint64_t changes = 0; // the slot's count when it was found
 };
 
 // Adds the versions of a shard that may be freed, the oldest first. Needs the model's lock.

@@ -1,6 +1,4 @@
-// Frees unneeded slots of models whose remaining versions are whole. Then copies fragmented or high
-// versions to better places, each switched over in one publish, so that a crash leaves the old
-// place or the new one. Called by the store.
+// The repack of a pool: frees slots, then copies versions to better places. Called by the store.
 #include <millrace/core/kill_point.hpp>
 #include <millrace/core/log.hpp>
 #include <millrace/storage/pmem/care/copy.hpp>
@@ -23,7 +21,7 @@ constexpr int places_max = 8;
 struct candidate {
   std::shared_ptr<model> of;
   table_key key;
-  std::uint64_t number = 0; // of the slot
+  std::uint64_t number = 0; // the slot's number
   std::uint64_t at = 0;     // the end of its last extent
 };
 
@@ -52,6 +50,9 @@ bool better(const slot& a, const slot& b) {
   return std::pair{a.extents.size(), lowest(a)} < std::pair{b.extents.size(), lowest(b)};
 }
 
+/// Frees unneeded slots of models whose remaining versions are whole. Then copies fragmented or high
+/// versions to better places. Each is switched over in one publish, so that a crash leaves the old
+/// place or the new one.
 class repacking {
 public:
   repacking(std::shared_ptr<pool_state> state, progress_callback progress)

@@ -7,7 +7,7 @@ namespace millrace::storage::pmem {
 
 namespace {
 
-constexpr std::uint64_t unit_step_bytes = 64; // of units
+constexpr std::uint64_t unit_step_bytes = 64; // sizes of units are multiples of it
 
 // The part of a run that objects of the least size fill. Small ones also lose up to two pages to
 // the borders of direct I/O.

@@ -14,7 +14,7 @@ inline constexpr std::size_t extents_max = 4096;
 
 struct reserved_extents {
   std::vector<data_extent> extents;
-  std::uint64_t taken_bytes = 0; // of the heap
+  std::uint64_t taken_bytes = 0; // the bytes taken from the heap
 };
 
 /// Reserves space for a packed stream in `into`: one run if the pool has one, else the largest

@@ -55,9 +55,9 @@ struct pool_root {
   std::uint64_t features = 0; // bits that a reader must know
   std::array<std::uint8_t, 16> uuid{};
   std::uint64_t created_ns = 0;
-  std::uint64_t size_bytes = 0; // of the file or device when it was made
+  std::uint64_t size_bytes = 0; // the size of the file or device when it was made
   std::uint64_t id = 0;         // owner of `table`'s check
-  std::uint64_t checksum = 0;   // of all the above
+  std::uint64_t checksum = 0;   // over all the above
   checked_word table;           // offset of the table object, 0 while there is none
   checked_word last_version;    // the largest version number that the repository has used
 };
@@ -68,11 +68,11 @@ struct table_header {
 
   std::uint64_t magic = magic_value;
   std::uint64_t total_bytes = 0;
-  std::uint64_t checksum = 0; // of the whole, this field as 0
+  std::uint64_t checksum = 0; // over the whole, with this field as 0
 };
 
 enum class entry_kind : std::uint8_t {
-  shard = 0,  // of a model's checkpoints
+  shard = 0,  // a shard of a model's checkpoints
   stored = 1, // a version of a model of the repository
 };
 
@@ -142,10 +142,10 @@ struct index_header {
   std::uint64_t total_bytes = 0;
   std::uint64_t body_bytes = 0;
   std::uint64_t id = 0;           // random: owner of the words' checks and of the slot objects
-  std::uint64_t window_bytes = 0; // of the packing
-  std::uint64_t stream_bytes = 0; // of the packing: what all extents of a slot hold
+  std::uint64_t window_bytes = 0; // the packing's window
+  std::uint64_t stream_bytes = 0; // what all extents of a slot hold
   std::uint64_t run = 0;          // that the registration joined; 0 for the repository
-  std::uint64_t checksum = 0;     // of all the above and the body
+  std::uint64_t checksum = 0;     // over all the above and the body
   checked_word flags;
   std::array<slot_words, keep_max> slots;
 };
@@ -166,7 +166,7 @@ struct slot_header {
   std::uint64_t owner = 0; // id of the index
   std::uint64_t slot = 0;
   std::uint64_t extents = 0;
-  std::uint64_t checksum = 0; // of all the above and the extents
+  std::uint64_t checksum = 0; // over all the above and the extents
 };
 
 /// The record of a version: this header, then its digests. Valid while the slot's state is done and
@@ -184,7 +184,7 @@ struct version_header {
   std::uint64_t sequence = 0; // counts the saves of a model; the same number
   std::uint64_t size_bytes = 0;
   std::uint64_t digests = 0;  // 0 for a model stored without digests
-  std::uint64_t checksum = 0; // of all the above and the digests
+  std::uint64_t checksum = 0; // over all the above and the digests
 };
 
 /// Returns the checksum of a header (its first `header_bytes`, with its `checksum` as 0) and the

@@ -96,11 +96,11 @@ private:
 
   struct size_class {
     std::uint64_t unit_bytes = 0;
-    std::uint32_t id = 0; // of the library
+    std::uint32_t id = 0; // the library's number of the class
   };
 
   PMEMobjpool* pool_;
-  std::vector<size_class> classes_; // of data and of tables, by size
+  std::vector<size_class> classes_; // classes of data and of tables, by size
   std::uint32_t spare_class_ = 0;   // 0: none
 };
 
@@ -140,7 +140,7 @@ private:
   void cancel();
 
   const heap* home_;
-  heap::places where_; // of its objects
+  heap::places where_; // the places of its objects
   std::vector<pobj_action> actions_;
 };
 

@@ -18,16 +18,16 @@ namespace millrace::storage::pmem {
 namespace {
 
 constexpr std::uint64_t line_bytes = 64;
-constexpr std::uint64_t chunks_max = 65528; // of a zone
+constexpr std::uint64_t chunks_max = 65528; // the chunks of one zone
 constexpr std::uint64_t heap_header_bytes = 1024;
 constexpr std::uint64_t zone_headers_bytes = 64 + chunks_max * 8;
 constexpr std::uint64_t zone_bytes_max = zone_headers_bytes + chunks_max * chunk_bytes;
 constexpr std::uint32_t zone_magic = 0xC3F0A2D2;
 constexpr std::uint64_t log_extensions_max = 1u << 16;
-constexpr std::uint64_t word_bits = 64; // of a bitmap
+constexpr std::uint64_t word_bits = 64; // the bits in a word of a bitmap
 
 struct log_header {
-  std::uint64_t checksum = 0; // of the header and the entries, as `log_sum`
+  std::uint64_t checksum = 0; // over the header and the entries, as `log_sum`
   std::uint64_t next = 0;     // offset of the object that extends the log
   std::uint64_t capacity_bytes = 0;
   std::uint64_t generation = 0;

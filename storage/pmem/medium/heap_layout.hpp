@@ -17,7 +17,7 @@ struct object_header {
   std::uint64_t type = 0;
 
   std::uint64_t size_bytes() const noexcept { return size & ((std::uint64_t{1} << 48) - 1); }
-  bool internal() const noexcept { return size >> 48 != 0; } // of the library itself
+  bool internal() const noexcept { return size >> 48 != 0; } // an object of the library itself
   bool flags_known() const noexcept { return (size >> 48 & ~(std::uint64_t{1} << 15)) == 0; }
 };
 
@@ -31,7 +31,7 @@ struct run_header {
 struct run_shape {
   std::uint64_t units = 0;
   std::uint64_t bitmap_words = 0; // that have bits of units
-  std::uint64_t data_at = 0;      // of the first unit, from the beginning of the run
+  std::uint64_t data_at = 0;      // where the first unit is, from the beginning of the run
 };
 
 /// Returns the shape of a run; without units when none fits.
