@@ -237,6 +237,8 @@ void print_providers(std::ostream& out, const node_status& s) {
       out << "  provider " << printable(p.name) << " was started anew after "
           << counted(p.actor_failures, "failure") << ", the last one: " << printable(p.last_failure)
           << '\n';
+  if (!any && !s.providers.empty())
+    out << "  no provider could be opened: the node serves nothing\n";
 }
 
 // The star marks the driver that the next transfer uses.

@@ -90,6 +90,8 @@ status node::state::open_providers() {
     log().error(
       "a provider is down, the node starts without it provider={} why=\"{}\"", name,
       why.to_string());
+  if (!down.empty() && providers.empty())
+    log().error("no provider could be opened, the node serves nothing node={}", settings.node.name);
   return {};
 }
 
