@@ -144,6 +144,10 @@ struct bucket_stats {
   /// digests, layers.
   std::uint64_t used_bytes = 0;
   std::uint64_t evictions = 0;
+  /// What is kept in memory to describe the models, beside their tensors. `descriptions_max` bounds
+  /// it.
+  std::uint64_t descriptions_bytes = 0;
+  std::uint64_t marks = 0; // of erased models, see `model_spec::erased`
 };
 
 /// A table of models.

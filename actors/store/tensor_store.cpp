@@ -266,6 +266,7 @@ private:
     out.store.models = stats.models;
     out.store.evictions = stats.evictions;
     out.store.views_bytes = placement().kept_bytes();
+    out.store.descriptions_bytes = stats.descriptions_bytes;
     return out;
   }
 

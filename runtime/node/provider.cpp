@@ -68,7 +68,7 @@ status node_memory::count(const std::string& name, std::uint64_t size_bytes) {
     return {
       errc::no_space,
       "the memory of this node with {} has {}, and its control group {} allows {}: lower "
-      "'capacity' or 'descriptions_max' of memory providers, 'capacity' of pools on tmpfs, or "
+      "'capacity' of memory providers or of pools on tmpfs, 'descriptions_max', or "
       "'staging.size', or raise the group's limit",
       name,
       config::format_size(together),

@@ -267,7 +267,7 @@ std::uint64_t memory_bucket::publish(stored_model model) {
   model.record.version = ++last_version_;
   model.record.stored_at_ns = wall_clock_ns();
   auto name = model.record.spec.name;
-  used_.put(name, is_model(name, model.record.spec.erased));
+  used_.put(name, model.record.spec.erased);
   auto& slot = models_[name];
   replaced = std::exchange(slot, std::make_shared<const stored_model>(std::move(model)));
   return last_version_;
@@ -292,7 +292,7 @@ result<stored_model_ptr> memory_bucket::find(const std::string& name, std::uint6
   auto newest = at->second->record.version;
   if (version != 0 && version != newest)
     return fail(no_such_model(name, version, newest));
-  used_.put(name, is_model(name, at->second->record.spec.erased));
+  used_.put(name, at->second->record.spec.erased);
   return at->second;
 }
 
@@ -368,7 +368,8 @@ void memory_bucket::resolve(
 
 bucket_stats memory_bucket::stats() const {
   std::lock_guard guard{mutex_};
-  return {used_.size(), account_->capacity_bytes(), account_->used_bytes(), evictions_};
+  return {used_.size(), account_->capacity_bytes(),  account_->used_bytes(),
+          evictions_,   descriptions_->used_bytes(), used_.marks()};
 }
 
 status memory_bucket::close(std::uint32_t deadline_ms) {

@@ -121,9 +121,14 @@ public:
 
   bucket_stats stats() const override {
     bucket_stats out;
-    out.models = count_stored();
+    {
+      std::lock_guard guard{state_->models_mutex};
+      out.models = state_->stored_models.size();
+      out.marks = state_->stored_models.marks();
+    }
     out.capacity_bytes = capacity_of(*state_);
-    out.used_bytes = *state_->stored_bytes;
+    out.used_bytes = state_->stored->used_bytes();
+    out.descriptions_bytes = state_->descriptions->used_bytes();
     out.evictions = state_->evictions;
     return out;
   }
@@ -160,11 +165,6 @@ private:
         page.push_back(summarize(*v));
     }
     return page;
-  }
-
-  std::uint64_t count_stored() const {
-    std::lock_guard guard{state_->models_mutex};
-    return state_->stored_models.size();
   }
 
   std::shared_ptr<pool_state> state_;

@@ -155,9 +155,14 @@ void rocksdb_bucket::resolve(
 }
 
 bucket_stats rocksdb_bucket::stats() const {
+  auto& account = *engine_->files.account;
   return {
-    engine_->table.size(), engine_->files.account->capacity_bytes(),
-    engine_->files.account->used_bytes(), engine_->evictions};
+    engine_->table.size(),
+    account.capacity_bytes(),
+    account.used_bytes(),
+    engine_->evictions,
+    engine_->descriptions->used_bytes(),
+    engine_->table.marks()};
 }
 
 status rocksdb_bucket::close(std::uint32_t deadline_ms) {

@@ -347,4 +347,29 @@ BOOST_DATA_TEST_CASE(
   w.check_whole();
 }
 
+BOOST_DATA_TEST_CASE(
+  what_describes_kept_models_is_counted_and_stays_when_the_bound_is_lowered, ways, way) {
+  world w{way};
+  auto with_text = [](const std::string& name) {
+    auto spec = spec_of(name, {100, mib});
+    spec.metadata = {{"notes", std::string(100'000, 'x')}};
+    return spec;
+  };
+  for (std::string name : {"a", "b", "c"})
+    BOOST_REQUIRE(store(*w.models, with_text(name), 1));
+  auto before = w.models->stats();
+  BOOST_TEST(before.descriptions_bytes >= 300'000u);
+  w.close();
+  w.options.descriptions_max_bytes = 1;
+  w.open();
+  BOOST_TEST(w.models->stats().descriptions_bytes == before.descriptions_bytes);
+  BOOST_TEST(w.models->stats().used_bytes == before.used_bytes);
+  BOOST_TEST(check_model(*w.models, "b", 1).ok());
+  auto refused = store(*w.models, with_text("d"), 1);
+  BOOST_TEST((!refused && refused.error().code() == errc::no_space));
+  BOOST_TEST(erase(*w.models, "b").ok());
+  BOOST_TEST(w.models->stats().descriptions_bytes == before.descriptions_bytes / 3 * 2);
+  w.check_whole();
+}
+
 BOOST_AUTO_TEST_SUITE_END()

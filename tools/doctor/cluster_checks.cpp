@@ -174,9 +174,8 @@ finding check_sizes(const config::settings& node, const machine& m) {
   return named(
     missing(
       fmt::format("{}, {} has {}", value, by, human_size(allowed)),
-      "lower `capacity` or `descriptions_max` of memory providers, `capacity` of pools on tmpfs, "
-      "`staging.size` or "
-      "`checkpoints.staging_pieces`, or raise the group's limit"),
+      "lower `capacity` of memory providers or of pools on tmpfs, `descriptions_max`, "
+      "`staging.size` or `checkpoints.staging_pieces`, or raise the group's limit"),
     name);
 }
 
