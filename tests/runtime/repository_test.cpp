@@ -442,6 +442,12 @@ BOOST_AUTO_TEST_CASE(memory_beyond_the_bound_of_the_control_group_is_refused_at_
   BOOST_TEST(heap_bytes("{ name: p, bucket: pmem, path: /k, descriptions_max: 2MiB }") == 2u << 20);
   BOOST_TEST(arenas.count("p", 8 << 20).ok());
   BOOST_TEST((arenas.count("p", 1 << 20).code() == errc::no_space));
+  // What peers may add is only warned of.
+  auto warned = arenas.check_with_peers();
+  for (auto* words : {"has 40MiB", "limits.requests_size", "channel.buffers_max", "staged.size"})
+    BOOST_TEST(warned.detail().find(words) != std::string::npos, warned.to_string());
+  BOOST_TEST(
+    runtime::node_memory(engine, group_memory{"/job", 1ull << 40, 0}).check_with_peers().ok());
 }
 
 BOOST_AUTO_TEST_CASE(a_time_too_long_for_a_message_is_the_longest_there_is) {
