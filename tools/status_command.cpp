@@ -39,6 +39,7 @@ json to_json(const actors::provider_status& p) {
     {"group", p.group},
     {"durable", p.durable},
     {"models", p.store.models},
+    {"marks", p.store.marks},
     {"used_bytes", p.used_bytes},
     {"capacity_bytes", p.capacity_bytes},
     {"in_flight", p.in_flight},

@@ -41,7 +41,7 @@ public:
     completion<std::unique_ptr<reservation>> done) override;
   void open(std::string name, std::uint64_t version, completion<std::shared_ptr<opened_model>> done)
     override;
-  void erase(std::string name, completion<void> done) override;
+  void erase(std::string name, std::uint64_t version, completion<void> done) override;
   void pin(std::string name, bool pinned, completion<void> done) override;
   void list(
     std::string prefix, std::string after, std::uint32_t count_max,
@@ -64,7 +64,7 @@ private:
     return models_.contains(name);
   }
   result<stored_model_ptr> find(const std::string& name, std::uint64_t version);
-  status try_erase(const std::string& name);
+  status try_erase(const std::string& name, std::uint64_t version);
   status try_pin(const std::string& name, bool pinned);
   std::vector<model_summary> try_list(
     const std::string& prefix, const std::string& after, std::uint32_t count_max) const;
@@ -296,20 +296,21 @@ result<stored_model_ptr> memory_bucket::find(const std::string& name, std::uint6
   return at->second;
 }
 
-void memory_bucket::erase(std::string name, completion<void> done) {
+void memory_bucket::erase(std::string name, std::uint64_t version, completion<void> done) {
   auto ticket = gate_.enter();
   if (!ticket)
     return done(closed());
-  auto outcome = try_erase(name);
+  auto outcome = try_erase(name, version);
   outcome.ok() ? done({}) : done(fail(outcome));
 }
 
-status memory_bucket::try_erase(const std::string& name) {
+status memory_bucket::try_erase(const std::string& name, std::uint64_t version) {
   stored_model_ptr erased; // dropped after the lock
   std::lock_guard guard{mutex_};
   auto at = models_.find(name);
-  if (at == models_.end())
-    return no_such_model(name, 0, 0);
+  auto newest = at == models_.end() ? 0 : at->second->record.version;
+  if (newest == 0 || (version != 0 && version != newest))
+    return no_such_model(name, version, newest);
   erased = std::move(at->second);
   models_.erase(at);
   used_.forget(name);

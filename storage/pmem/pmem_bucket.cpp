@@ -30,10 +30,11 @@ locked_version lock_stored(const pool_state& state, const std::string& name) {
   return found;
 }
 
-status erase_stored(pool_state& state, const std::string& name) {
+status erase_stored(pool_state& state, const std::string& name, std::uint64_t version) {
   auto at = lock_stored(state, name);
-  if (!at.version)
-    return storage::no_such_model(name, 0, 0);
+  auto newest = at.version ? at.version->number() : 0;
+  if (newest == 0 || (version != 0 && version != newest))
+    return storage::no_such_model(name, version, newest);
   if (auto bad = erase_owner(state, *at.of, *at.version, at.version->flags()); !bad.ok())
     return bad;
   forget_stored(state, name);
@@ -91,9 +92,9 @@ public:
       });
   }
 
-  void erase(std::string name, completion<void> done) override {
-    run<void>(std::move(done), [name = std::move(name)](auto& state, auto&) {
-      return as_result(erase_stored(*state, name));
+  void erase(std::string name, std::uint64_t version, completion<void> done) override {
+    run<void>(std::move(done), [name = std::move(name), version](auto& state, auto&) {
+      return as_result(erase_stored(*state, name, version));
     });
   }
 

@@ -17,9 +17,10 @@ result<version_ptr> model_table::use(const std::string& name, std::uint64_t vers
   return at->second.version;
 }
 
-bool model_table::contains(const std::string& name) const {
+std::uint64_t model_table::newest(const std::string& name) const {
   std::lock_guard guard{mutex_};
-  return slots_.count(name) > 0;
+  auto at = slots_.find(name);
+  return at == slots_.end() ? 0 : at->second.version->summary.version;
 }
 
 version_ptr model_table::put(version_ptr version) {

@@ -37,7 +37,9 @@ public:
   /// Errors: `not_found`.
   result<version_ptr> use(const std::string& name, std::uint64_t version);
 
-  bool contains(const std::string& name) const;
+  /// Returns the newest version of a name; 0 when it has none.
+  std::uint64_t newest(const std::string& name) const;
+  bool contains(const std::string& name) const { return newest(name) != 0; }
 
   /// Puts a version in place of an older one, and returns the older one.
   version_ptr put(version_ptr version);
