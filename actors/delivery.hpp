@@ -17,6 +17,7 @@
 
 #include <deque>
 #include <functional>
+#include <memory>
 
 namespace millrace::actors {
 
@@ -84,6 +85,14 @@ class handed_over : public Base {
 public:
   using Base::Base;
 
+  /// Makes what was done before any message was sent to this actor visible to the sanitizer. Called
+  /// also by what takes messages from the mailbox itself.
+  void acquire() noexcept {
+#if defined(__SANITIZE_THREAD__)
+    __tsan_acquire(this);
+#endif
+  }
+
 #if defined(__SANITIZE_THREAD__)
   using Base::consume;
   using Base::enqueue;
@@ -130,12 +139,14 @@ public:
   }
 
 private:
-  void acquire() noexcept { __tsan_acquire(this); }
   void release() noexcept { __tsan_release(this); }
 #endif
 };
 
 /// Ends an actor. The actor's `on_exit` answers the requests that are still open.
 void end_actor(caf::actor_system& system, const caf::strong_actor_ptr& actor);
+
+/// Ends the threads of a system. An actor that outside code still references does not delay it.
+void end_system(std::unique_ptr<caf::actor_system> system);
 
 } // namespace millrace::actors

@@ -56,6 +56,7 @@ template <class Self>
 void refuse_unread(Self& self, const status& why) {
   refusal_of_unread refuse{to_caf_error(why), self.context()};
   self.mailbox().close();
+  self.acquire();
   while (self.mailbox().queue().new_round(1000, refuse).consumed_items > 0) {
   }
 }

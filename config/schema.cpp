@@ -40,9 +40,10 @@ key_table<node_settings> keys_of() {
     key<&s::log_level>(choice("log_level", log_levels, "the least severe event that is logged")),
     key<&s::require>(expert(choice(
       "require", required_choices,
-      "what the node does when a provider cannot be opened: `any` starts with the others, as long "
-      "as there is one, and answers requests to it with `unavailable` and the reason; `none` "
-      "starts without any, too; `all` does not start"))),
+      "the providers without which the node does not start: `none` starts with those that can be "
+      "opened, and answers requests to the others with `unavailable` and the reason; `any` does "
+      "not "
+      "start without at least one; `all` needs every one"))),
     key<&s::restarts_max>(expert(count(
       "restarts_max", 0, 1'000,
       "times within ten minutes that an actor of a provider is started anew after a defect ended "

@@ -26,7 +26,7 @@ struct node_settings {
   /// Users that may connect besides the service's own user and root, by name or uid.
   std::vector<std::string> allow_users;
   std::string log_level = "info";
-  required_providers require = required_providers::any;
+  required_providers require = required_providers::none;
   std::uint32_t restarts_max = 5;         // a provider's actors, within ten minutes
   std::uint64_t stall_warning_ms = 5'000; // 0: no warning
 

@@ -1,10 +1,14 @@
 // Composes the schema.
 #include <millrace/config/load.hpp>
+#include <millrace/config/units.hpp>
 #include <millrace/net/network_options.hpp>
 #include <millrace/runtime/configuration.hpp>
 #include <millrace/storage/builtin.hpp>
 #include <millrace/transport/builtin.hpp>
 #include <millrace/transport/fabric_options.hpp>
+#include <millrace/transport/staged/staged_options.hpp>
+
+#include <fmt/format.h>
 
 #include <optional>
 
@@ -44,6 +48,26 @@ result<config::settings> load_configuration(const std::string& path) {
 
 result<config::settings> parse_configuration(std::string_view text, const std::string& file_name) {
   return config::parse(text, file_name, configuration_schema());
+}
+
+std::uint64_t bytes_for_peers(const config::settings& node) {
+  return node.limits.requests_bytes_max +
+    node.options.of<net::network_options>().listener.buffers_bytes_max +
+    node.options.of<transport::staged_options>().size_bytes;
+}
+
+std::vector<std::string> warnings_about(const std::vector<config::provider_settings>& providers) {
+  // RocksDB flushes up to 16 MiB at once, and may have to do so several times.
+  constexpr auto reserve_bytes = 48 * config::mib;
+  std::vector<std::string> out;
+  for (auto& p : providers)
+    if (auto reserve = configuration_schema().find(p, "index_reserve");
+        reserve && reserve->number < reserve_bytes)
+      out.push_back(fmt::format(
+        "provider {}: index_reserve is {}; with less than {} it may not be possible to remove "
+        "models from a full file system",
+        p.name, config::format_size(reserve->number), config::format_size(reserve_bytes)));
+  return out;
 }
 
 } // namespace millrace

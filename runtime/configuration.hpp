@@ -4,8 +4,10 @@
 
 #include <millrace/config/schema.hpp>
 
+#include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace millrace {
 
@@ -22,5 +24,13 @@ result<config::settings> load_configuration(const std::string& path);
 ///          thing that is unknown, given twice, of the wrong type, out of range, or inconsistent
 ///          with the rest.
 result<config::settings> parse_configuration(std::string_view text, const std::string& file_name);
+
+/// Returns what peers may make a node keep in memory besides its providers and staging, at most:
+/// requests (`limits.requests_size`), frames (`channel.buffers_max`), and staging memory for GPUs
+/// (`staged.size`).
+std::uint64_t bytes_for_peers(const config::settings& node);
+
+/// Returns what providers may be set to, but hardly should be, as sentences that name the keys.
+std::vector<std::string> warnings_about(const std::vector<config::provider_settings>& providers);
 
 } // namespace millrace

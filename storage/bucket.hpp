@@ -144,6 +144,10 @@ struct bucket_stats {
   /// digests, layers.
   std::uint64_t used_bytes = 0;
   std::uint64_t evictions = 0;
+  /// What is kept in memory to describe the models, beside their tensors. `descriptions_max` bounds
+  /// it.
+  std::uint64_t descriptions_bytes = 0;
+  std::uint64_t marks = 0; // of erased models, see `model_spec::erased`
 };
 
 /// A table of models.
@@ -170,8 +174,9 @@ public:
   virtual void open(
     std::string name, std::uint64_t version, completion<std::shared_ptr<opened_model>> done) = 0;
 
-  /// Removes a name. Readers that have it open can finish. Errors: `not_found`.
-  virtual void erase(std::string name, completion<void> done) = 0;
+  /// Removes a name, or only exactly `version` of it when that is not 0. Readers that have it open
+  /// can finish. Errors: `not_found`, as for `open`.
+  virtual void erase(std::string name, std::uint64_t version, completion<void> done) = 0;
 
   /// Pins or unpins. Errors: `not_found`.
   virtual void pin(std::string name, bool pinned, completion<void> done) = 0;

@@ -48,18 +48,18 @@ constexpr std::uint64_t model_overhead_bytes = 1024;
 constexpr std::uint64_t tensor_overhead_bytes = 192;
 constexpr std::uint64_t text_overhead_bytes = 48;
 
-std::uint64_t metadata_bytes(
-  const model_spec& spec, const std::vector<std::uint64_t>& tensor_bytes, std::size_t layers) {
-  auto sum = model_overhead_bytes + 4 * spec.name.size() + spec.graph.size() +
-    4 * spec.tensor_layers.size() + layers * sizeof(layer_id);
+void count_metadata(const model_spec& spec, checked_spec& checked) {
+  checked.summary_bytes =
+    model_overhead_bytes + 4 * spec.name.size() + checked.layers.size() * sizeof(layer_id);
+  auto sum = checked.summary_bytes + spec.graph.size() + 4 * spec.tensor_layers.size();
   for (auto& [key, text] : spec.metadata)
     sum += 2 * text_overhead_bytes + key.size() + text.size();
-  for (std::size_t i = 0; i < tensor_bytes.size(); ++i) {
+  for (std::size_t i = 0; i < checked.tensor_bytes.size(); ++i) {
     auto& tensor = spec.tensors.tensors[i];
-    sum += tensor_overhead_bytes + tensor.name.size() + 8 * tensor.shape.size() +
-      8 * digest_count(tensor_bytes[i]);
+    sum += tensor_overhead_bytes + tensor.name.size() + 8 * tensor.shape.size();
+    checked.digests_bytes += 8 * digest_count(checked.tensor_bytes[i]);
   }
-  return sum;
+  checked.metadata_bytes = sum + checked.digests_bytes;
 }
 
 } // namespace
@@ -82,7 +82,7 @@ result<checked_spec> check_spec(const model_spec& spec) {
   }
   // A full bucket must still be able to learn where its names are placed.
   if (!is_own_name(spec.name))
-    checked.metadata_bytes = metadata_bytes(spec, checked.tensor_bytes, checked.layers.size());
+    count_metadata(spec, checked);
   return checked;
 }
 

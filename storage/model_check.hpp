@@ -17,6 +17,8 @@ struct checked_spec {
   /// digests, texts and its own tables. A function of the spec alone. The descriptions of layers,
   /// which models share, are not in it.
   std::uint64_t metadata_bytes = 0;
+  std::uint64_t digests_bytes = 0; // the part of it that digests take
+  std::uint64_t summary_bytes = 0; // the part of it that a listing shows, with the ids of layers
 };
 
 /// Checks the name, the layout, the graph, and the indices of tensors into the graph.

@@ -1,9 +1,12 @@
 // The order in which models were last used. Kept by buckets that evict.
 #pragma once
 
+#include <millrace/storage/bucket.hpp>
+
 #include <list>
 #include <string>
 #include <unordered_map>
+#include <unordered_set>
 
 namespace millrace::storage {
 
@@ -21,10 +24,20 @@ public:
     }
   }
 
-  /// Tells that a version was published under a name. What is no model is not kept.
-  void put(const std::string& name, bool is_model) { is_model ? touch(name) : forget(name); }
+  /// Tells that a version was published under a name. Marks are counted only, and of a provider's
+  /// own records nothing is kept.
+  void put(const std::string& name, bool erased) {
+    if (is_model(name, erased)) {
+      marks_.erase(name);
+      return touch(name);
+    }
+    forget(name);
+    if (erased)
+      marks_.insert(name);
+  }
 
   void forget(const std::string& name) {
+    marks_.erase(name);
     auto place = places_.find(name);
     if (place == places_.end())
       return;
@@ -34,10 +47,12 @@ public:
 
   const std::list<std::string>& oldest_first() const noexcept { return order_; }
   std::size_t size() const noexcept { return order_.size(); }
+  std::size_t marks() const noexcept { return marks_.size(); }
 
 private:
   std::list<std::string> order_;
   std::unordered_map<std::string, std::list<std::string>::iterator> places_;
+  std::unordered_set<std::string> marks_; // of erased models
 };
 
 } // namespace millrace::storage

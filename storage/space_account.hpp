@@ -13,6 +13,9 @@
 
 namespace millrace::storage {
 
+/// For what is only counted.
+inline constexpr std::uint64_t unbounded = std::numeric_limits<std::uint64_t>::max();
+
 /// Counts bytes against a bound. Leases keep it, so it may outlive the bucket. Threads: any.
 class space_account {
 public:
@@ -72,6 +75,52 @@ private:
   std::shared_ptr<space_account> whole_;
   const char* key_;
   std::atomic<std::uint64_t> used_ = 0;
+};
+
+/// Bytes of an account, which are given back when the lease is destroyed. Without an account it
+/// counts nothing.
+class account_lease {
+public:
+  account_lease() = default;
+  /// Takes bytes that are taken in fact, see `take_anyway`.
+  account_lease(std::shared_ptr<space_account> account, std::uint64_t size_bytes)
+    : account_(std::move(account)), size_bytes_(size_bytes) {
+    if (account_)
+      account_->take_anyway(size_bytes_);
+  }
+  account_lease(account_lease&& other) noexcept { swap(other); }
+  account_lease& operator=(account_lease&& other) noexcept {
+    swap(other);
+    return *this;
+  }
+  ~account_lease() {
+    if (account_)
+      account_->give_back(size_bytes_);
+  }
+
+  /// `anyway`: even beyond the capacity. Errors: those of `space_account::take`.
+  static result<account_lease> take(
+    std::shared_ptr<space_account> account, std::uint64_t size_bytes, bool anyway) {
+    if (anyway)
+      return account_lease{std::move(account), size_bytes};
+    account_lease taken;
+    if (auto bad = account->take(size_bytes); !bad.ok())
+      return fail(std::move(bad));
+    taken.account_ = std::move(account);
+    taken.size_bytes_ = size_bytes;
+    return taken;
+  }
+
+  std::uint64_t size_bytes() const noexcept { return size_bytes_; }
+
+private:
+  void swap(account_lease& other) noexcept {
+    std::swap(account_, other.account_);
+    std::swap(size_bytes_, other.size_bytes_);
+  }
+
+  std::shared_ptr<space_account> account_;
+  std::uint64_t size_bytes_ = 0;
 };
 
 } // namespace millrace::storage

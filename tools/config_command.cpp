@@ -23,7 +23,7 @@ int check(invocation& call, const std::string& file) {
     if (auto uids = config::uids_of(key, users); !uids)
       return report(call, {uids.error().within(file), exit_usage});
   if (call.json) {
-    json nodes = json::array();
+    json nodes = json::array(), warnings = json::array();
     for (auto& node : settings->nodes) {
       json providers = json::array();
       for (auto& p : node.providers)
@@ -34,8 +34,10 @@ int check(invocation& call, const std::string& file) {
          {"address", addresses.front()},
          {"addresses", addresses},
          {"providers", providers}});
+      for (auto& warning : warnings_about(node.providers))
+        warnings.push_back(warning);
     }
-    print_json(call, {{"ok", true}, {"file", file}, {"nodes", nodes}});
+    print_json(call, {{"ok", true}, {"file", file}, {"nodes", nodes}, {"warnings", warnings}});
     return exit_ok;
   }
   call.out << file << ": ok, " << counted(settings->nodes.size(), "node") << '\n';
@@ -44,6 +46,8 @@ int check(invocation& call, const std::string& file) {
     for (auto& p : node.providers)
       call.out << " " << describe(p);
     call.out << '\n';
+    for (auto& warning : warnings_about(node.providers))
+      call.out << "  warning: " << printable(warning) << '\n';
   }
   return exit_ok;
 }

@@ -28,7 +28,15 @@ int list(invocation& call, const models_options& options) {
   if (!models)
     return report(call, models.error());
   if (call.json) {
-    print_json(call, to_json(*models, "models"));
+    auto document = to_json(*models, "models");
+    document["marks"] = json::array();
+    for (auto& m : models->marks)
+      document["marks"].push_back(
+        {{"name", m.name},
+         {"erased", true},
+         {"stored_at_ns", m.stored_at_ns},
+         {"provider", m.provider}});
+    print_json(call, document);
     return report_silent(call, models->silent);
   }
   table lines{{"model", ">version", ">size", ">tensors", "stored", "pinned", "provider"}};
@@ -37,6 +45,9 @@ int list(invocation& call, const models_options& options) {
       {m.name, std::to_string(m.version), human_size(m.size_bytes), std::to_string(m.tensors),
        human_time(m.stored_at_ns), m.pinned ? "yes" : "no", m.provider});
   lines.print(call.out);
+  if (!models->marks.empty())
+    call.out << counted(models->marks.size(), "mark")
+             << " of removed models, for providers that are away\n";
   return report_silent(call, models->silent);
 }
 

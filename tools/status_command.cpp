@@ -39,6 +39,7 @@ json to_json(const actors::provider_status& p) {
     {"group", p.group},
     {"durable", p.durable},
     {"models", p.store.models},
+    {"marks", p.store.marks},
     {"used_bytes", p.used_bytes},
     {"capacity_bytes", p.capacity_bytes},
     {"in_flight", p.in_flight},
@@ -49,6 +50,7 @@ json to_json(const actors::provider_status& p) {
     {"evictions", p.store.evictions},
     {"stored_bytes", p.store.stored_bytes},
     {"loaded_bytes", p.store.loaded_bytes},
+    {"descriptions_bytes", p.store.descriptions_bytes},
     {"views_bytes", p.store.views_bytes},
     {"actor_failures", p.actor_failures}};
   if (!p.last_failure.empty())
@@ -214,8 +216,8 @@ std::string used_of(std::uint64_t used_bytes, std::uint64_t capacity_bytes) {
 
 void print_providers(std::ostream& out, const node_status& s) {
   table providers{
-    {"provider", "kind", "group", ">models", ">used", ">in flight", ">queued", ">stores", ">stored",
-     ">loads", ">loaded", ">failures", ">evictions"}};
+    {"provider", "kind", "group", ">models", ">used", ">described", ">in flight", ">queued",
+     ">stores", ">stored", ">loads", ">loaded", ">failures", ">evictions"}};
   auto any = false;
   for (auto& p : s.providers) {
     if (!p.down.empty())
@@ -223,7 +225,8 @@ void print_providers(std::ostream& out, const node_status& s) {
     any = true;
     providers.add(
       {p.name, p.kind, p.group, std::to_string(p.store.models),
-       used_of(p.used_bytes, p.capacity_bytes), std::to_string(p.in_flight),
+       used_of(p.used_bytes, p.capacity_bytes),
+       human_size(p.store.descriptions_bytes + p.store.views_bytes), std::to_string(p.in_flight),
        std::to_string(p.queued), std::to_string(p.store.stores), human_size(p.store.stored_bytes),
        std::to_string(p.store.loads), human_size(p.store.loaded_bytes),
        std::to_string(p.store.failures), std::to_string(p.store.evictions)});
@@ -237,6 +240,8 @@ void print_providers(std::ostream& out, const node_status& s) {
       out << "  provider " << printable(p.name) << " was started anew after "
           << counted(p.actor_failures, "failure") << ", the last one: " << printable(p.last_failure)
           << '\n';
+  if (!any && !s.providers.empty())
+    out << "  no provider could be opened: the node serves nothing\n";
 }
 
 // The star marks the driver that the next transfer uses.

@@ -71,8 +71,9 @@ struct erase_request {
   std::string model;
   placement_claim by = {};
   bool mark = false; // leaves a mark, since a provider that is away may have an older version
+  std::uint64_t version = 0; // only this one; 0: any. Not with `mark`
 };
-MILLRACE_INSPECT(erase_request, x.model, x.by, x.mark)
+MILLRACE_INSPECT(erase_request, x.model, x.by, x.mark, x.version)
 
 struct pin_request {
   std::string model;

@@ -13,7 +13,9 @@ struct store_status {
   std::uint64_t failures = 0;
   std::uint64_t stored_bytes = 0;
   std::uint64_t loaded_bytes = 0;
-  std::uint64_t views_bytes = 0; // what it keeps of its groups
+  std::uint64_t views_bytes = 0;        // what it keeps of its groups
+  std::uint64_t descriptions_bytes = 0; // this and what follows: as in `storage::bucket_stats`
+  std::uint64_t marks = 0;
 
   friend bool operator==(const store_status&, const store_status&) = default;
 };

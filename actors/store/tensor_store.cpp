@@ -153,7 +153,7 @@ private:
     change_model(
       [&](auto erased) {
         if (!request.mark)
-          return bucket().erase(request.model, std::move(erased));
+          return bucket().erase(request.model, request.version, std::move(erased));
         model_spec mark;
         mark.name = request.model;
         mark.pinned = mark.erased = true;
@@ -266,6 +266,8 @@ private:
     out.store.models = stats.models;
     out.store.evictions = stats.evictions;
     out.store.views_bytes = placement().kept_bytes();
+    out.store.descriptions_bytes = stats.descriptions_bytes;
+    out.store.marks = stats.marks;
     return out;
   }
 

@@ -114,7 +114,8 @@ public:
   future<model_info> describe(const std::string& model, std::uint64_t version = 0);
 
   /// Lists the names that start with `prefix`, from every provider of the group. Providers that do
-  /// not answer are named in the result.
+  /// not answer are named in the result. When all have answered, marks of erased models are removed
+  /// that no provider needs any more.
   /// Errors:  that of the first provider when none answers.
   future<listed<model_summary>> list(const std::string& prefix = {});
 

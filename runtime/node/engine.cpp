@@ -72,24 +72,13 @@ result<std::shared_ptr<engine>> engine::start(const config::settings& settings, 
   return e;
 }
 
-// CAF orders its own threads before the end of a system, by means that the thread sanitizer does
-// not see in a library that is not instrumented. tests/tsan.supp names `end_system`, which a report
-// shows as the caller of this function.
-[[gnu::noinline]] void engine::destroy_system() {
-  platform_.ending(*system_);
-  // An actor that outside code still references must not delay the shutdown.
-  system_->await_actors_before_shutdown(false);
-  system_.reset();
-}
-
-[[gnu::noinline]] void engine::end_system() { destroy_system(); }
-
 engine::~engine() {
   if (loop_)
     loop_->stop();
   end_actors();
   fabric_.reset();
-  end_system();
+  platform_.ending(*system_);
+  actors::end_system(std::move(system_));
 }
 
 void engine::end_actors() {

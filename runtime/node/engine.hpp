@@ -55,9 +55,6 @@ public:
 private:
   explicit engine(const config::settings& settings);
 
-  void end_system();
-  void destroy_system();
-
   config::settings settings_;
   platform& platform_;
   caf::actor_system_config caf_config_;

@@ -90,6 +90,12 @@ status node::state::open_providers() {
     log().error(
       "a provider is down, the node starts without it provider={} why=\"{}\"", name,
       why.to_string());
+  for (auto& warning : warnings_about(settings.providers))
+    log().warn("{}", warning);
+  if (auto bad = memory->check_with_peers(); !bad.ok())
+    log().warn("{}", bad.detail());
+  if (!down.empty() && providers.empty())
+    log().error("no provider could be opened, the node serves nothing node={}", settings.node.name);
   return {};
 }
 

@@ -16,10 +16,10 @@ namespace millrace {
 /// Threads: any.
 class node {
 public:
-  /// Starts what the settings describe. Returns when clients can connect. With `node.require: any`
-  /// it starts without the providers that cannot be opened (see `down`).
+  /// Starts what the settings describe. Returns when clients can connect. It starts without the
+  /// providers that cannot be opened (see `down`), unless `node.require` says otherwise.
   /// Errors:  those of the part that did not start, with its name: a socket in use, a provider's
-  ///          directory, memory. That of the first provider when none can be opened.
+  ///          directory, memory. Those of the providers that `node.require` needs.
   static result<node> start(const config::settings& settings);
 
   /// Does what `start` does, but throws `millrace::error`.

@@ -68,7 +68,7 @@ status node_memory::count(const std::string& name, std::uint64_t size_bytes) {
     return {
       errc::no_space,
       "the memory of this node with {} has {}, and its control group {} allows {}: lower "
-      "'capacity' or 'descriptions_max' of memory providers, 'capacity' of pools on tmpfs, or "
+      "'capacity' of memory providers or of pools on tmpfs, 'descriptions_max', or "
       "'staging.size', or raise the group's limit",
       name,
       config::format_size(together),
@@ -76,6 +76,21 @@ status node_memory::count(const std::string& name, std::uint64_t size_bytes) {
       config::format_size(bound_->limit_bytes)};
   counted_bytes_ = together;
   return {};
+}
+
+status node_memory::check_with_peers() const {
+  auto for_peers = bytes_for_peers(engine_->settings());
+  if (!bound_ || counted_bytes_ + for_peers <= bound_->limit_bytes)
+    return {};
+  return {
+    errc::no_space,
+    "the memory of this node has {}, and peers may make it {} more: control group {} allows {}. "
+    "Lower 'limits.requests_size', 'channel.buffers_max' or 'staged.size', or raise the group's "
+    "limit",
+    config::format_size(counted_bytes_),
+    config::format_size(for_peers),
+    bound_->group,
+    config::format_size(bound_->limit_bytes)};
 }
 
 result<std::shared_ptr<memory_source>> node_memory::make(

@@ -33,6 +33,9 @@ public:
   /// Counts memory that something else makes for this node.
   /// Errors:  `no_space`, as for `make`.
   status count(const std::string& name, std::uint64_t size_bytes);
+  /// Compares the control groups' bound with what is counted and what peers may make the node keep
+  /// besides. Errors: `no_space` with both.
+  status check_with_peers() const;
   /// Returns the staging arena, which is made at first use.
   result<std::shared_ptr<memory_source>> staging();
   /// Returns the staging arena, or null before its first use.

@@ -41,7 +41,7 @@ public:
     completion<std::unique_ptr<reservation>> done) override;
   void open(std::string name, std::uint64_t version, completion<std::shared_ptr<opened_model>> done)
     override;
-  void erase(std::string name, completion<void> done) override;
+  void erase(std::string name, std::uint64_t version, completion<void> done) override;
   void pin(std::string name, bool pinned, completion<void> done) override;
   void list(
     std::string prefix, std::string after, std::uint32_t count_max,
@@ -64,7 +64,7 @@ private:
     return models_.contains(name);
   }
   result<stored_model_ptr> find(const std::string& name, std::uint64_t version);
-  status try_erase(const std::string& name);
+  status try_erase(const std::string& name, std::uint64_t version);
   status try_pin(const std::string& name, bool pinned);
   std::vector<model_summary> try_list(
     const std::string& prefix, const std::string& after, std::uint32_t count_max) const;
@@ -267,7 +267,7 @@ std::uint64_t memory_bucket::publish(stored_model model) {
   model.record.version = ++last_version_;
   model.record.stored_at_ns = wall_clock_ns();
   auto name = model.record.spec.name;
-  used_.put(name, is_model(name, model.record.spec.erased));
+  used_.put(name, model.record.spec.erased);
   auto& slot = models_[name];
   replaced = std::exchange(slot, std::make_shared<const stored_model>(std::move(model)));
   return last_version_;
@@ -292,24 +292,25 @@ result<stored_model_ptr> memory_bucket::find(const std::string& name, std::uint6
   auto newest = at->second->record.version;
   if (version != 0 && version != newest)
     return fail(no_such_model(name, version, newest));
-  used_.put(name, is_model(name, at->second->record.spec.erased));
+  used_.put(name, at->second->record.spec.erased);
   return at->second;
 }
 
-void memory_bucket::erase(std::string name, completion<void> done) {
+void memory_bucket::erase(std::string name, std::uint64_t version, completion<void> done) {
   auto ticket = gate_.enter();
   if (!ticket)
     return done(closed());
-  auto outcome = try_erase(name);
+  auto outcome = try_erase(name, version);
   outcome.ok() ? done({}) : done(fail(outcome));
 }
 
-status memory_bucket::try_erase(const std::string& name) {
+status memory_bucket::try_erase(const std::string& name, std::uint64_t version) {
   stored_model_ptr erased; // dropped after the lock
   std::lock_guard guard{mutex_};
   auto at = models_.find(name);
-  if (at == models_.end())
-    return no_such_model(name, 0, 0);
+  auto newest = at == models_.end() ? 0 : at->second->record.version;
+  if (newest == 0 || (version != 0 && version != newest))
+    return no_such_model(name, version, newest);
   erased = std::move(at->second);
   models_.erase(at);
   used_.forget(name);
@@ -368,7 +369,8 @@ void memory_bucket::resolve(
 
 bucket_stats memory_bucket::stats() const {
   std::lock_guard guard{mutex_};
-  return {used_.size(), account_->capacity_bytes(), account_->used_bytes(), evictions_};
+  return {used_.size(), account_->capacity_bytes(),  account_->used_bytes(),
+          evictions_,   descriptions_->used_bytes(), used_.marks()};
 }
 
 status memory_bucket::close(std::uint32_t deadline_ms) {

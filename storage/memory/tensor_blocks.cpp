@@ -27,29 +27,19 @@ result<std::shared_ptr<tensor_blocks>> tensor_blocks::take(
   memory_source& memory, std::shared_ptr<space_account> account,
   std::shared_ptr<space_account> descriptions, const std::vector<std::uint64_t>& tensor_bytes,
   std::uint64_t metadata_bytes, bool anyway) {
-  std::shared_ptr<tensor_blocks> taken{
-    new tensor_blocks{std::move(account), std::move(descriptions)}};
-  if (auto bad = taken->count(room_bytes(tensor_bytes), metadata_bytes, anyway); !bad.ok())
-    return fail(std::move(bad));
+  auto room = account_lease::take(std::move(account), room_bytes(tensor_bytes), anyway);
+  if (!room)
+    return fail(room.error());
+  auto metadata = account_lease::take(std::move(descriptions), metadata_bytes, anyway);
+  if (!metadata)
+    return fail(metadata.error());
+  std::shared_ptr<tensor_blocks> taken{new tensor_blocks{std::move(*room), std::move(*metadata)}};
   for (std::uint32_t i = 0; i < tensor_bytes.size(); ++i)
     if (tensor_bytes[i] > 0)
       taken->pieces_.push_back({i, 0, nullptr, tensor_bytes[i]});
   if (auto bad = taken->place(memory, 0, taken->pieces_.size()); !bad.ok())
     return fail(std::move(bad));
   return taken;
-}
-
-status tensor_blocks::count(std::uint64_t room, std::uint64_t metadata, bool anyway) {
-  auto take = [anyway](space_account& from, std::uint64_t bytes, std::uint64_t& taken) {
-    if (anyway)
-      from.take_anyway(bytes);
-    else if (auto bad = from.take(bytes); !bad.ok())
-      return bad;
-    taken = bytes;
-    return status{};
-  };
-  auto bad = take(*account_, room, room_bytes_);
-  return bad.ok() ? take(*descriptions_, metadata, metadata_bytes_) : bad;
 }
 
 status tensor_blocks::place(memory_source& memory, std::size_t first, std::size_t last) {

@@ -16,10 +16,6 @@ namespace millrace::storage::memory {
 /// destroyed.
 class tensor_blocks {
 public:
-  ~tensor_blocks() {
-    account_->give_back(room_bytes_);
-    descriptions_->give_back(metadata_bytes_);
-  }
   tensor_blocks(const tensor_blocks&) = delete;
   tensor_blocks& operator=(const tensor_blocks&) = delete;
 
@@ -36,20 +32,17 @@ public:
   /// Returns one piece for every tensor that has bytes, in order.
   const std::vector<piece>& pieces() const noexcept { return pieces_; }
   /// Returns what is counted: the tensors with their padding, and the metadata.
-  std::uint64_t size_bytes() const noexcept { return room_bytes_ + metadata_bytes_; }
-  std::uint64_t metadata_bytes() const noexcept { return metadata_bytes_; }
+  std::uint64_t size_bytes() const noexcept { return room_.size_bytes() + metadata_bytes(); }
+  std::uint64_t metadata_bytes() const noexcept { return metadata_.size_bytes(); }
 
 private:
-  tensor_blocks(std::shared_ptr<space_account> account, std::shared_ptr<space_account> descriptions)
-    : account_(std::move(account)), descriptions_(std::move(descriptions)) {}
+  tensor_blocks(account_lease room, account_lease metadata)
+    : room_(std::move(room)), metadata_(std::move(metadata)) {}
 
-  status count(std::uint64_t room, std::uint64_t metadata, bool anyway);
   status place(memory_source& memory, std::size_t first, std::size_t last);
 
-  std::shared_ptr<space_account> account_;
-  std::shared_ptr<space_account> descriptions_;
-  std::uint64_t room_bytes_ = 0;
-  std::uint64_t metadata_bytes_ = 0;
+  account_lease room_;
+  account_lease metadata_;
   std::vector<memory_block> blocks_;
   std::vector<piece> pieces_;
 };

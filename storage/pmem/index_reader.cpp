@@ -28,8 +28,12 @@ T copy_from(const std::byte* from) {
 
 class index_reader {
 public:
-  index_reader(const pool_view& view, const problem_callback& problem)
-    : view_(view), problem_(problem) {}
+  index_reader(
+    const pool_view& view, const problem_callback& problem,
+    std::shared_ptr<space_account> descriptions)
+    : view_(view), problem_(problem), descriptions_(std::move(descriptions)) {
+    out_.layers = std::make_shared<layer_table>(descriptions_);
+  }
 
   pool_index run() {
     auto entries = read_root();
@@ -193,14 +197,15 @@ private:
       return bad;
     if (auto bad = check_stored(*found); !bad.ok())
       return bad;
-    auto layers = out_.layers->retain(std::move(checked->layers), body->layers);
+    auto layers = out_.layers->retain_stored(checked->layers, body->layers);
     if (!layers)
       return damaged(layers.error().detail());
     found->layers = std::move(*layers);
     found->spec.pinned = (index->header.flags.value & flag_pinned) != 0;
     found->size_bytes = checked->size_bytes;
     found->index_bytes = index->object_bytes;
-    found->taken = {out_.stored_bytes, found->heap_bytes()};
+    found->taken = {out_.stored, found->heap_bytes()};
+    found->described = {descriptions_, described_bytes(*checked, *found->shape)};
     return adopt(std::move(found));
   }
 
@@ -369,6 +374,7 @@ private:
 
   const pool_view& view_;
   const problem_callback& problem_;
+  const std::shared_ptr<space_account> descriptions_;
   bool searching_ = false;
   std::unordered_set<std::uint64_t> claimed_;
   pool_index out_;
@@ -388,8 +394,10 @@ pool_view view_of(const heap& objects, std::uint64_t size_bytes) {
   return {objects.base(), size_bytes, objects.root(), objects.objects()};
 }
 
-pool_index read_pool_index(const pool_view& view, const problem_callback& problem) {
-  return index_reader{view, problem}.run();
+pool_index read_pool_index(
+  const pool_view& view, const problem_callback& problem,
+  std::shared_ptr<space_account> descriptions) {
+  return index_reader{view, problem, std::move(descriptions)}.run();
 }
 
 result<std::vector<std::uint64_t>> read_digests(

@@ -5,7 +5,6 @@
 #include <millrace/storage/pmem/medium/heap.hpp>
 #include <millrace/storage/pmem/stored_version.hpp>
 
-#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -26,10 +25,9 @@ struct pool_index {
   std::map<std::string, std::shared_ptr<model>> models;
   std::uint64_t unreachable_bytes = 0; // the bytes of objects that nothing refers to
   std::uint64_t last_version = 0;      // the repository's newest version
-  /// The layers of the repository's versions.
-  std::shared_ptr<layer_table> layers = std::make_shared<layer_table>();
-  std::shared_ptr<std::atomic<std::uint64_t>> stored_bytes =
-    std::make_shared<std::atomic<std::uint64_t>>(0);
+  std::shared_ptr<layer_table> layers; // the layers of the repository's versions
+  /// What the repository takes of the heap.
+  std::shared_ptr<space_account> stored = std::make_shared<space_account>(unbounded);
 };
 
 /// The bytes of a pool, mapped by libpmemobj or without it.
@@ -51,8 +49,11 @@ using problem_callback = std::function<bool(const std::string&)>;
 
 /// Returns the index, without the entries that have a problem. Where the heap is not trusted and
 /// the table of models cannot be read, it searches all bytes for the indices of shards and models;
-/// it may find some that were removed.
-pool_index read_pool_index(const pool_view& view, const problem_callback& problem);
+/// it may find some that were removed. `descriptions` counts what is kept in memory of the
+/// repository's versions; null: nothing does.
+pool_index read_pool_index(
+  const pool_view& view, const problem_callback& problem,
+  std::shared_ptr<space_account> descriptions = nullptr);
 
 /// Returns the digests in the record of a slot's version. A model may have been stored without
 /// digests.

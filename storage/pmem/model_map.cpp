@@ -27,6 +27,12 @@ std::shared_ptr<stored_version> find_stored(const model& m) {
   return nullptr;
 }
 
+std::uint64_t described_bytes(const checked_spec& checked, const shard_shape& shape) noexcept {
+  constexpr auto window_bytes = sizeof(io::packed_window) + sizeof(io::placed_piece);
+  return checked.metadata_bytes - checked.digests_bytes +
+    window_bytes * shape.packed.windows.size();
+}
+
 model_summary summarize(const stored_version& v) {
   return {v.spec.name,      v.number(),    v.size_bytes, v.spec.tensors.tensors.size(),
           v.stored_at_ns(), v.spec.pinned, v.spec.group, v.spec.view,

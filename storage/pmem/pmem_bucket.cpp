@@ -30,10 +30,11 @@ locked_version lock_stored(const pool_state& state, const std::string& name) {
   return found;
 }
 
-status erase_stored(pool_state& state, const std::string& name) {
+status erase_stored(pool_state& state, const std::string& name, std::uint64_t version) {
   auto at = lock_stored(state, name);
-  if (!at.version)
-    return storage::no_such_model(name, 0, 0);
+  auto newest = at.version ? at.version->number() : 0;
+  if (newest == 0 || (version != 0 && version != newest))
+    return storage::no_such_model(name, version, newest);
   if (auto bad = erase_owner(state, *at.of, *at.version, at.version->flags()); !bad.ok())
     return bad;
   forget_stored(state, name);
@@ -91,9 +92,9 @@ public:
       });
   }
 
-  void erase(std::string name, completion<void> done) override {
-    run<void>(std::move(done), [name = std::move(name)](auto& state, auto&) {
-      return as_result(erase_stored(*state, name));
+  void erase(std::string name, std::uint64_t version, completion<void> done) override {
+    run<void>(std::move(done), [name = std::move(name), version](auto& state, auto&) {
+      return as_result(erase_stored(*state, name, version));
     });
   }
 
@@ -121,9 +122,14 @@ public:
 
   bucket_stats stats() const override {
     bucket_stats out;
-    out.models = count_stored();
+    {
+      std::lock_guard guard{state_->models_mutex};
+      out.models = state_->stored_models.size();
+      out.marks = state_->stored_models.marks();
+    }
     out.capacity_bytes = capacity_of(*state_);
-    out.used_bytes = *state_->stored_bytes;
+    out.used_bytes = state_->stored->used_bytes();
+    out.descriptions_bytes = state_->descriptions->used_bytes();
     out.evictions = state_->evictions;
     return out;
   }
@@ -160,11 +166,6 @@ private:
         page.push_back(summarize(*v));
     }
     return page;
-  }
-
-  std::uint64_t count_stored() const {
-    std::lock_guard guard{state_->models_mutex};
-    return state_->stored_models.size();
   }
 
   std::shared_ptr<pool_state> state_;

@@ -97,7 +97,7 @@ public:
 
   bucket_stats stats() const override {
     bucket_stats out;
-    auto size = state_->file.size_bytes, models = state_->stored_bytes->load();
+    auto size = state_->file.size_bytes, models = state_->stored->used_bytes();
     out.capacity_bytes = size > models ? size - models : 0; // without the repository
     for (auto& m : state_->all()) {
       std::lock_guard guard{m->mutex};

@@ -27,6 +27,7 @@ result<opened_bucket> open_pmem_bucket(
 config::memory_needs needs_of(const pmem_options& options) {
   config::memory_needs needs;
   needs.file_bytes = pmem::bytes_in_memory(options.pool.path, options.pool.capacity_bytes);
+  needs.heap_bytes = options.pool.descriptions_max_bytes;
   needs.snapshots = true;
   return needs;
 }
@@ -64,6 +65,7 @@ key_table<storage::pmem_options> keys_of() {
       "capacity", storage::pool_bytes_min, 1024 * tib,
       "size of the pool's file when it is made; of a device all is used")),
     key<&o::pool, &pool::models_full>(storage::when_full_key),
+    key<&o::pool, &pool::descriptions_max_bytes>(storage::descriptions_key),
     key<&o::pool, &pool::io_threads>(storage::io_threads_key),
     key<&o::pool, &pool::window_bytes>(storage::window_key),
     key<&o::pool, &pool::create_if_missing>(storage::create_key),

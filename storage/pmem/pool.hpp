@@ -73,6 +73,8 @@ struct pool_options {
   /// The most bytes that models of the repository may take; 0: all that the checkpoints leave.
   std::uint64_t models_capacity_bytes = 0;
   when_full models_full = when_full::refuse;
+  /// The most bytes of memory for what describes the models of the repository.
+  std::uint64_t descriptions_max_bytes = 256u << 20;
   /// Touches the mapping in the background after opening, since the first touch of a page costs
   /// fifty times as much as a later one.
   bool populate = true;

@@ -41,8 +41,10 @@ std::shared_ptr<persist_observer> observer_of(
 pool_state::pool_state(pool_options settings, pool_file opened, std::unique_ptr<heap> objects_in)
   : options(std::move(settings)), file(std::move(opened)), objects(std::move(objects_in)),
     persist(write_back_of(file.medium), observer_of(options, file, *objects)),
-    direct(wants_direct_io(options, file)), pool(options.io_threads, "pool " + file.path),
-    preparer(1, "pool " + file.path) {
+    direct(wants_direct_io(options, file)),
+    descriptions(
+      std::make_shared<space_account>(options.descriptions_max_bytes, nullptr, "descriptions_max")),
+    pool(options.io_threads, "pool " + file.path), preparer(1, "pool " + file.path) {
   if (!direct)
     return;
   if (auto handle = io::open_file(file.path, O_RDWR | O_DIRECT))
@@ -53,14 +55,15 @@ pool_state::~pool_state() { stop(); }
 
 status pool_state::load() {
   status first;
-  auto index = read_pool_index(view_of(*objects, file.size_bytes), [&](const std::string& problem) {
+  auto stop = [&](const std::string& problem) {
     first = {
       errc::corrupt_data,
       "pool {}: {}; see `millrace pool check`, and restore a copy, or save what is whole with "
       "`millrace pool salvage`",
       file.path, problem};
     return false;
-  });
+  };
+  auto index = read_pool_index(view_of(*objects, file.size_bytes), stop, descriptions);
   if (!first.ok())
     return first;
   if (index.unreachable_bytes > 0)
@@ -72,14 +75,14 @@ status pool_state::load() {
   models = std::move(index.models);
   last_version = index.last_version;
   layers = std::move(index.layers);
-  stored_bytes = std::move(index.stored_bytes);
+  stored = std::move(index.stored);
   // Oldest first, since the order of use is not stored.
-  std::map<std::uint64_t, std::shared_ptr<stored_version>> stored;
+  std::map<std::uint64_t, std::shared_ptr<stored_version>> by_age;
   for (auto& [name, m] : models)
     if (auto v = find_stored(*m))
-      stored.emplace(v->number(), v);
-  for (auto& [number, v] : stored)
-    stored_models.put(v->spec.name, is_model(v->spec.name, v->spec.erased));
+      by_age.emplace(v->number(), v);
+  for (auto& [number, v] : by_age)
+    stored_models.put(v->spec.name, v->spec.erased);
   return {};
 }
 

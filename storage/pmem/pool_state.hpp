@@ -78,8 +78,9 @@ struct pool_state : std::enable_shared_from_this<pool_state> {
   std::map<std::string, std::shared_ptr<model>> models;
   recently_used stored_models; // names of the repository
 
+  const std::shared_ptr<space_account> descriptions; // in memory
   std::shared_ptr<layer_table> layers;
-  std::shared_ptr<std::atomic<std::uint64_t>> stored_bytes;
+  std::shared_ptr<space_account> stored; // what the repository takes of the heap
   std::atomic<std::uint64_t> evictions = 0;
 
   gate operations;

@@ -26,7 +26,7 @@ status reserve_objects(
     return index.error();
   v.index = *index;
   v.index_bytes = into.reserved_bytes();
-  auto used = *state.stored_bytes + v.heap_bytes();
+  auto used = state.stored->used_bytes() + v.heap_bytes();
   if (used > capacity_of(state) && where == heap::places::usual)
     return {errc::no_space, "the repository is full"};
   return {};
@@ -44,7 +44,7 @@ status try_take(
     outcome = reserve_objects(state, v, body_bytes, heap::places::any);
   MILLRACE_KILL_POINT("pmem.store.reserved");
   if (outcome.ok()) {
-    v.taken = {state.stored_bytes, v.heap_bytes()};
+    v.taken = {state.stored, v.heap_bytes()};
     return outcome;
   }
   asked = std::max(v.shape->packed.stream_bytes + body_bytes, v.heap_bytes());
@@ -58,16 +58,18 @@ bool evictable(const stored_version& v) { return !v.spec.pinned && !in_use(v); }
 
 std::uint64_t free_bytes(pool_state& state) {
   std::lock_guard guard{state.layout_mutex};
-  auto capacity = capacity_of(state), taken = state.stored_bytes->load();
+  auto capacity = capacity_of(state), taken = state.stored->used_bytes();
   return std::min(capacity > taken ? capacity - taken : 0, state.objects->probe_free().total_bytes);
 }
 
-std::uint64_t evictable_bytes(const pool_state& state) {
+// Returns the sum over the models that could be evicted.
+template <class Bytes>
+std::uint64_t evictable_bytes(const pool_state& state, Bytes bytes_of) {
   std::uint64_t sum = 0;
   for (auto& m : state.all()) {
     std::lock_guard guard{m->mutex};
     if (auto v = find_stored(*m); v && evictable(*v))
-      sum += v->heap_bytes();
+      sum += bytes_of(*v);
   }
   return sum;
 }
@@ -108,6 +110,24 @@ status no_room(const pool_state& state, std::uint64_t asked, std::uint64_t free)
     state.file.path};
 }
 
+// Repeats `take` after evicting a model, where configured. No model is evicted for one that would
+// not fit into the empty repository.
+template <class Take, class CouldFit>
+status take_evicting(pool_state& state, Take take, CouldFit could_fit) {
+  for (auto judged = false;; judged = true) {
+    status outcome = take();
+    if (
+      outcome.code() != errc::no_space || state.options.models_full == when_full::refuse ||
+      (!judged && !could_fit()))
+      return outcome;
+    auto evicted = evict_one(state);
+    if (!evicted)
+      return evicted.error();
+    if (!*evicted)
+      return outcome;
+  }
+}
+
 } // namespace
 
 status check_possible(pool_state& state, std::uint64_t size_bytes) {
@@ -116,25 +136,42 @@ status check_possible(pool_state& state, std::uint64_t size_bytes) {
   return no_room(state, size_bytes, free_bytes(state));
 }
 
-// No model is evicted for one that would not fit into the empty repository.
+status take_descriptions(
+  pool_state& state, stored_version& v, const checked_spec& checked,
+  const std::vector<described_layer>& layers) {
+  auto size = described_bytes(checked, *v.shape);
+  auto take = [&]() -> status {
+    auto named = state.layers->retain(checked.layers, layers);
+    if (!named)
+      return named.error();
+    auto described = account_lease::take(state.descriptions, size, is_always_taken(state, v.spec));
+    if (!described)
+      return described.error();
+    v.layers = std::move(*named);
+    v.described = std::move(*described);
+    return {};
+  };
+  return take_evicting(state, take, [&] {
+    auto could_be_free = evictable_bytes(state, [&](auto& other) {
+      return other.described.size_bytes() + state.layers->unshared_bytes(other.layers.ids());
+    });
+    return size + state.layers->new_bytes(checked.layers, layers) <=
+      state.descriptions->free_bytes() + could_be_free;
+  });
+}
+
 status take_space(pool_state& state, stored_version& v, std::uint64_t body_bytes) {
-  for (auto judged = false;;) {
-    std::uint64_t asked = 0;
+  std::uint64_t asked = 0, free = 0;
+  auto take = [&] {
     auto outcome = try_take(state, v, body_bytes, asked);
-    if (outcome.ok() || outcome.code() != errc::no_space)
+    if (outcome.code() != errc::no_space)
       return outcome;
-    if (state.options.models_full == when_full::refuse)
-      return no_room(state, asked, free_bytes(state));
-    if (!judged)
-      if (auto free = free_bytes(state); asked > free + evictable_bytes(state))
-        return no_room(state, asked, free);
-    judged = true;
-    auto evicted = evict_one(state);
-    if (!evicted)
-      return evicted.error();
-    if (!*evicted)
-      return no_room(state, asked, free_bytes(state));
-  }
+    free = free_bytes(state);
+    return no_room(state, asked, free);
+  };
+  return take_evicting(state, take, [&] {
+    return asked <= free + evictable_bytes(state, [](auto& other) { return other.heap_bytes(); });
+  });
 }
 
 std::uint64_t capacity_of(const pool_state& state) noexcept {
@@ -149,7 +186,7 @@ void forget_stored(pool_state& state, const std::string& name) {
 
 void touch_stored(pool_state& state, const stored_version& v) {
   std::lock_guard guard{state.models_mutex};
-  state.stored_models.put(v.spec.name, is_model(v.spec.name, v.spec.erased));
+  state.stored_models.put(v.spec.name, v.spec.erased);
 }
 
 } // namespace millrace::storage::pmem

@@ -12,6 +12,12 @@ namespace millrace::storage::pmem {
 /// allocated for its layout. Errors: `no_space`.
 [[nodiscard]] status check_possible(pool_state& state, std::uint64_t size_bytes);
 
+/// Takes the memory in which a version, whose shape is set, is described, and its layers.
+/// Errors: `no_space` naming `descriptions_max`; `unknown_layers`.
+[[nodiscard]] status take_descriptions(
+  pool_state& state, stored_version& v, const checked_spec& checked,
+  const std::vector<described_layer>& layers);
+
 /// Reserves the objects of a version whose shape is set: its slot, and its index with a body of
 /// `body_bytes`.
 /// Errors: `no_space` with the bytes asked for and free.

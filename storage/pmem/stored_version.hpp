@@ -3,42 +3,15 @@
 #pragma once
 
 #include <millrace/storage/layer_table.hpp>
+#include <millrace/storage/model_check.hpp>
 #include <millrace/storage/pmem/medium/heap.hpp>
 #include <millrace/storage/pmem/model_map.hpp>
 
-#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <optional>
 
 namespace millrace::storage::pmem {
-
-/// Counts bytes of the heap that a version of the repository takes, until it is destroyed with its
-/// last reader.
-class taken_bytes {
-public:
-  taken_bytes() = default;
-  taken_bytes(std::shared_ptr<std::atomic<std::uint64_t>> sum, std::uint64_t size_bytes)
-    : sum_(std::move(sum)), size_bytes_(size_bytes) {
-    *sum_ += size_bytes_;
-  }
-  taken_bytes(taken_bytes&& other) noexcept = default;
-  taken_bytes& operator=(taken_bytes&& other) noexcept {
-    std::swap(sum_, other.sum_);
-    std::swap(size_bytes_, other.size_bytes_);
-    return *this;
-  }
-  ~taken_bytes() {
-    if (sum_)
-      *sum_ -= size_bytes_;
-  }
-
-  std::uint64_t size_bytes() const noexcept { return size_bytes_; }
-
-private:
-  std::shared_ptr<std::atomic<std::uint64_t>> sum_;
-  std::uint64_t size_bytes_ = 0;
-};
 
 /// A version, which has one slot. Guarded by its model's lock once it is published; before, only
 /// the code that fills it has it.
@@ -47,7 +20,8 @@ struct stored_version : slot_owner {
   std::uint64_t size_bytes = 0;
   std::uint64_t index_bytes = 0; // the size of the index object, as taken from the heap
   layer_lease layers;
-  taken_bytes taken;
+  account_lease described; // what is kept in memory of it, beside the layers
+  account_lease taken;     // of the heap
   /// The reservation of its objects until it is published. An unpublished version leaves nothing
   /// behind.
   std::optional<change> reserved;
@@ -62,6 +36,9 @@ struct stored_version : slot_owner {
 
 /// Returns the version of a name; null when it has none. Needs the model's lock.
 std::shared_ptr<stored_version> find_stored(const model& m);
+
+/// Returns about what is kept in memory of a version, beside the descriptions of its layers.
+std::uint64_t described_bytes(const checked_spec& checked, const shard_shape& shape) noexcept;
 
 model_summary summarize(const stored_version& v);
 

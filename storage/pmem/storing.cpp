@@ -120,16 +120,14 @@ result<std::shared_ptr<stored_version>> describe_version(
   if (auto bad = check_possible(state, checked->size_bytes); !bad.ok())
     return fail(bad.within("storing model " + spec.name));
   auto made = std::make_shared<stored_version>();
-  auto named = state.layers->retain(std::move(checked->layers), layers);
-  if (!named)
-    return fail(named.error().within("storing model " + spec.name));
   made->key = {entry_kind::stored, spec.name, 0};
   made->id = random_id();
   made->window_bytes = state.options.window_bytes;
   made->shape = std::make_shared<const shard_shape>(shape_of(spec.tensors, made->window_bytes));
   made->size_bytes = checked->size_bytes;
-  made->layers = std::move(*named);
   made->spec = std::move(spec);
+  if (auto bad = take_descriptions(state, *made, *checked, layers); !bad.ok())
+    return fail(bad.within("storing model " + made->spec.name));
   return made;
 }
 

@@ -15,6 +15,8 @@ using namespace io;
 
 engine::engine(rocksdb_bucket_options settings, bucket_files opened)
   : options(std::move(settings)), files(std::move(opened)), space(files.space),
+    descriptions(std::make_shared<space_account>(
+      options.descriptions_max_bytes, files.account, "descriptions_max")),
     pool(options.io_threads, "the rocksdb bucket"),
     commits(*files.db, *files.space, *files.reserve) {}
 
@@ -76,7 +78,7 @@ std::shared_ptr<layer_table> make_layer_table(
 } // namespace
 
 status engine::load() {
-  layers = make_layer_table(files.account, weak_from_this());
+  layers = make_layer_table(descriptions, weak_from_this());
   auto described = read_layers(*files.db);
   if (!described)
     return described.error();
@@ -136,14 +138,21 @@ status engine::load_model(
   if (!taken)
     return taken.error().within(context);
   auto version = record->model.version;
-  found[version] = std::make_shared<const stored_version>(
-    stored_version{summarize(record->model), std::move(taken->lease), std::move(*named)});
+  found[version] = std::make_shared<const stored_version>(stored_version{
+    summarize(record->model), std::move(taken->lease), std::move(*named),
+    account_lease{descriptions, checked->summary_bytes}});
   return {};
 }
 
+// Returns what is missing for these bytes.
+std::uint64_t missing_in(const space_account& account, std::uint64_t size_bytes) {
+  auto free = account.free_bytes();
+  return size_bytes > free ? size_bytes - free : 0;
+}
+
 void engine::take_space(
-  std::uint64_t size_bytes, std::function<status()> attempt, std::uint32_t attempts_left,
-  completion<void> done) {
+  std::uint64_t size_bytes, std::uint64_t described_bytes, std::function<status()> attempt,
+  std::uint32_t attempts_left, completion<void> done) {
   // Models must not use up the space in which the index writes that models are gone. Evicting does
   // not help: others may have filled the file system.
   if (auto bad = refill_reserve(); !bad.ok())
@@ -155,20 +164,21 @@ void engine::take_space(
   if (!full || attempts_left == 0)
     return done(fail(std::move(outcome)));
   // The file system is full before the capacity is used up: only the bucket's own space helps.
-  auto after = space->account().used_bytes() + size_bytes;
-  auto capacity = space->account().capacity_bytes();
-  auto missing = after > capacity ? after - capacity : size_bytes;
-  auto retry = [self = shared_from_this(), size_bytes, attempt, attempts_left,
+  auto missing = missing_in(space->account(), size_bytes);
+  auto missing_described = missing_in(*descriptions, described_bytes);
+  if (missing == 0 && missing_described == 0)
+    missing = size_bytes;
+  auto retry = [self = shared_from_this(), size_bytes, described_bytes, attempt, attempts_left,
                 done = std::move(done), refused = std::move(outcome)](status evicted) {
     if (!evicted.ok())
       return done(fail(evicted.code() == errc::no_space ? refused : evicted));
     self->pool.post([=](const status& stopped) {
       if (!stopped.ok())
         return done(fail(stopped));
-      self->take_space(size_bytes, attempt, attempts_left - 1, done);
+      self->take_space(size_bytes, described_bytes, attempt, attempts_left - 1, done);
     });
   };
-  evict(missing, std::move(retry));
+  evict(missing, missing_described, std::move(retry));
 }
 
 status engine::refill_reserve() {
@@ -185,13 +195,15 @@ status engine::refill_reserve() {
     options.path, reserve.size_bytes()};
 }
 
-void engine::evict(std::uint64_t size_bytes, std::function<void(status)> done) {
+void engine::evict(
+  std::uint64_t size_bytes, std::uint64_t described_bytes, std::function<void(status)> done) {
   auto names = std::make_shared<std::vector<std::string>>();
   change drop;
   drop.alone = true;
   drop.removes = true;
-  drop.stage = [self = shared_from_this(), names, size_bytes](index_batch& batch) -> status {
-    *names = self->table.victims(size_bytes, *self->layers);
+  drop.stage = [self = shared_from_this(), names, size_bytes,
+                described_bytes](index_batch& batch) -> status {
+    *names = self->table.victims(size_bytes, described_bytes, *self->layers);
     if (names->empty())
       return {errc::no_space, "nothing to evict"};
     for (auto& name : *names) {

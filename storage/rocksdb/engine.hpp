@@ -44,15 +44,16 @@ struct engine : std::enable_shared_from_this<engine> {
   /// Ends the threads, closes the files, and marks the stop as orderly. The gate must be closed.
   void stop();
 
-  /// Makes an attempt to take `size_bytes` of the capacity, and repeats it after evicting models
-  /// where configured.
+  /// Makes an attempt to take `size_bytes` of the capacity, `described_bytes` of them in memory, and
+  /// repeats it after evicting models where configured.
   void take_space(
-    std::uint64_t size_bytes, std::function<status()> attempt, std::uint32_t attempts_left,
-    completion<void> done);
+    std::uint64_t size_bytes, std::uint64_t described_bytes, std::function<status()> attempt,
+    std::uint32_t attempts_left, completion<void> done);
 
   const rocksdb_bucket_options options;
   bucket_files files;
   std::shared_ptr<segment_store> space;
+  const std::shared_ptr<space_account> descriptions; // in memory; a part of what is taken
   model_table table;
   record_cache records{record_cache_bytes};
   std::shared_ptr<layer_table> layers;
@@ -70,7 +71,8 @@ struct engine : std::enable_shared_from_this<engine> {
 private:
   [[nodiscard]] status refill_reserve();
   [[nodiscard]] status leave_mark();
-  void evict(std::uint64_t size_bytes, std::function<void(status)> done);
+  void evict(
+    std::uint64_t size_bytes, std::uint64_t described_bytes, std::function<void(status)> done);
   [[nodiscard]] status load_model(
     std::string_view name, std::string_view value,
     const std::unordered_map<layer_id, described_layer>& described,

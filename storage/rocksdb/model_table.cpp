@@ -13,19 +13,20 @@ result<version_ptr> model_table::use(const std::string& name, std::uint64_t vers
   auto newest = at->second.version->summary.version;
   if (version != 0 && version != newest)
     return fail(no_such_model(name, version, newest));
-  used_.put(name, is_model(name, at->second.version->summary.erased));
+  used_.put(name, at->second.version->summary.erased);
   return at->second.version;
 }
 
-bool model_table::contains(const std::string& name) const {
+std::uint64_t model_table::newest(const std::string& name) const {
   std::lock_guard guard{mutex_};
-  return slots_.count(name) > 0;
+  auto at = slots_.find(name);
+  return at == slots_.end() ? 0 : at->second.version->summary.version;
 }
 
 version_ptr model_table::put(version_ptr version) {
   std::lock_guard guard{mutex_};
   auto& name = version->summary.name;
-  used_.put(name, is_model(name, version->summary.erased));
+  used_.put(name, version->summary.erased);
   auto& slot = slots_[name];
   slot.pinned = version->summary.pinned;
   return std::exchange(slot.version, std::move(version));
@@ -49,9 +50,9 @@ void model_table::set_pinned(const std::string& name, bool pinned) {
 }
 
 std::vector<std::string> model_table::victims(
-  std::uint64_t size_bytes, const layer_table& layers) const {
+  std::uint64_t size_bytes, std::uint64_t described_bytes, const layer_table& layers) const {
   std::vector<std::string> names;
-  std::uint64_t freed = 0;
+  std::uint64_t freed = 0, freed_described = 0;
   std::lock_guard guard{mutex_};
   for (auto& name : used_.oldest_first()) {
     auto& slot = slots_.at(name);
@@ -59,9 +60,11 @@ std::vector<std::string> model_table::victims(
     if (slot.pinned || slot.version.use_count() > 1)
       continue;
     names.push_back(name);
-    freed +=
-      slot.version->space.charged_bytes() + layers.unshared_bytes(slot.version->layers.ids());
-    if (freed >= size_bytes)
+    auto& v = *slot.version;
+    auto described = v.described.size_bytes() + layers.unshared_bytes(v.layers.ids());
+    freed += v.space.charged_bytes() + described;
+    freed_described += described;
+    if (freed >= size_bytes && freed_described >= described_bytes)
       return names;
   }
   return {};
@@ -82,6 +85,11 @@ std::vector<model_summary> model_table::list(
 std::uint64_t model_table::size() const {
   std::lock_guard guard{mutex_};
   return used_.size();
+}
+
+std::uint64_t model_table::marks() const {
+  std::lock_guard guard{mutex_};
+  return used_.marks();
 }
 
 record_ptr record_cache::find(std::uint64_t version) {

@@ -25,6 +25,7 @@ struct stored_version {
   model_summary summary;
   space_lease space;
   layer_lease layers;
+  account_lease described; // what the table keeps of it
 };
 using version_ptr = std::shared_ptr<const stored_version>;
 using record_ptr = std::shared_ptr<const stored_record>;
@@ -36,22 +37,26 @@ public:
   /// Errors: `not_found`.
   result<version_ptr> use(const std::string& name, std::uint64_t version);
 
-  bool contains(const std::string& name) const;
+  /// Returns the newest version of a name; 0 when it has none.
+  std::uint64_t newest(const std::string& name) const;
+  bool contains(const std::string& name) const { return newest(name) != 0; }
 
   /// Puts a version in place of an older one, and returns the older one.
   version_ptr put(version_ptr version);
   version_ptr remove(const std::string& name);
   void set_pinned(const std::string& name, bool pinned);
 
-  /// Returns the models to drop, least recently used first, so that `size_bytes` become free at
-  /// once: those that are not pinned and not open. Empty when all of them together are too small.
-  /// Layers that several models name are not counted.
-  std::vector<std::string> victims(std::uint64_t size_bytes, const layer_table& layers) const;
+  /// Returns the models to drop, least recently used first, so that at once `size_bytes` become
+  /// free, and `described_bytes` of what is kept in memory: those that are not pinned and not open.
+  /// Empty when all of them together are too small. Layers that several models name are not counted.
+  std::vector<std::string> victims(
+    std::uint64_t size_bytes, std::uint64_t described_bytes, const layer_table& layers) const;
 
   std::vector<model_summary> list(
     const std::string& prefix, const std::string& after, std::uint32_t count_max) const;
   /// Returns the number of models, see `is_model`.
   std::uint64_t size() const;
+  std::uint64_t marks() const;
 
 private:
   struct slot {

@@ -41,7 +41,8 @@ result<record_space> claim_space(
   if (!record.inlined && taken.lease.charged_bytes() < taken.packing.stream_bytes)
     return too_small();
   taken.lease.charge_more(
-    checked.metadata_bytes + (record.inlined ? stream_end(taken.packing) : 0));
+    checked.metadata_bytes - checked.summary_bytes +
+    (record.inlined ? stream_end(taken.packing) : 0));
   return taken;
 }
 

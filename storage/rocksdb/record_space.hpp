@@ -22,7 +22,7 @@ result<checked_spec> check_record(const stored_record& record, std::string_view 
 result<std::string> inlined_bytes(
   const index& db, const stored_record& record, const io::packing& packed);
 
-/// Takes the space that a record names, and packs its layout. Errors: `corrupt_data` when the
+/// Takes the space that a record names, without its summary, and packs its layout. Errors: `corrupt_data` when the
 /// record and the segments contradict each other; nothing as large as the record claims is made
 /// then.
 result<record_space> claim_space(

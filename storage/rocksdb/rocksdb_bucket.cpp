@@ -34,7 +34,7 @@ public:
     completion<std::unique_ptr<reservation>> done) override;
   void open(std::string name, std::uint64_t version, completion<std::shared_ptr<opened_model>> done)
     override;
-  void erase(std::string name, completion<void> done) override;
+  void erase(std::string name, std::uint64_t version, completion<void> done) override;
   void pin(std::string name, bool pinned, completion<void> done) override;
   void list(
     std::string prefix, std::string after, std::uint32_t count_max,
@@ -95,13 +95,14 @@ void rocksdb_bucket::commit(change c, completion<void> done) {
   engine_->commits.submit(std::move(c));
 }
 
-void rocksdb_bucket::erase(std::string name, completion<void> done) {
+void rocksdb_bucket::erase(std::string name, std::uint64_t version, completion<void> done) {
   change drop;
   drop.name = name;
   drop.removes = true;
-  drop.stage = [e = engine_, name](index_batch& batch) -> status {
-    if (!e->table.contains(name))
-      return no_such_model(name, 0, 0);
+  drop.stage = [e = engine_, name, version](index_batch& batch) -> status {
+    auto newest = e->table.newest(name);
+    if (newest == 0 || (version != 0 && version != newest))
+      return no_such_model(name, version, newest);
     batch.push_back({keys::record(name), std::nullopt});
     batch.push_back({keys::stream(name), std::nullopt});
     return {};
@@ -155,9 +156,14 @@ void rocksdb_bucket::resolve(
 }
 
 bucket_stats rocksdb_bucket::stats() const {
+  auto& account = *engine_->files.account;
   return {
-    engine_->table.size(), engine_->files.account->capacity_bytes(),
-    engine_->files.account->used_bytes(), engine_->evictions};
+    engine_->table.size(),
+    account.capacity_bytes(),
+    account.used_bytes(),
+    engine_->evictions,
+    engine_->descriptions->used_bytes(),
+    engine_->table.marks()};
 }
 
 status rocksdb_bucket::close(std::uint32_t deadline_ms) {

@@ -16,6 +16,7 @@ key_table<storage::rocksdb_bucket_options> keys_of() {
     key<&o::full>(storage::when_full_key),
     key<&o::io_threads>(storage::io_threads_key),
     key<&o::window_bytes>(storage::window_key),
+    key<&o::descriptions_max_bytes>(storage::descriptions_key),
     key<&o::inline_max_bytes>(
       expert(size("inline_max", 0, 4 * mib, "models up to this size rest inside RocksDB"))),
     key<&o::index_reserve_bytes>(expert(size(

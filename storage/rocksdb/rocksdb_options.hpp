@@ -32,6 +32,8 @@ struct rocksdb_bucket_options {
   /// Space of the file system that is kept for the index, so that models can be erased from a full
   /// one. Segment files leave as much again free.
   std::uint64_t index_reserve_bytes = 64u << 20;
+  /// The most bytes of memory for what the bucket keeps of each model outside its files.
+  std::uint64_t descriptions_max_bytes = 256u << 20;
   /// False: through the page cache, as on file systems without direct I/O.
   bool direct_io = true;
 };
@@ -48,7 +50,8 @@ inline constexpr std::uint64_t block_cache_bytes = 8u << 20; // RocksDB's defaul
 inline config::memory_needs needs_of(const rocksdb_bucket_options& options) {
   using namespace rocksdb;
   return {
-    .heap_bytes = record_cache_bytes + write_buffers * write_buffer_bytes + block_cache_bytes,
+    .heap_bytes = record_cache_bytes + write_buffers * write_buffer_bytes + block_cache_bytes +
+      options.descriptions_max_bytes,
     .window_bytes = options.window_bytes};
 }
 

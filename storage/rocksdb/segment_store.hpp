@@ -23,9 +23,9 @@ class segment_store;
 /// The space that one version takes.
 struct space_need {
   std::uint64_t stream_bytes = 0;
-  bool inlined = false; // in the index; else in extents of segment files
-  std::uint64_t metadata_bytes = 0;
-  bool anyway = false; // even beyond the capacity
+  bool inlined = false;             // in the index; else in extents of segment files
+  std::uint64_t metadata_bytes = 0; // without the summary
+  bool anyway = false;              // even beyond the capacity
 
   std::uint64_t extents_bytes() const noexcept {
     return inlined ? 0 : io::round_up(stream_bytes, extent_unit_bytes);

@@ -21,12 +21,13 @@ struct storing final : io::staged_writer {
   bool inlined = false;
   space_lease space;
   layer_lease layers;
+  account_lease described;
   gate::ticket ticket;
   std::string stream; // an inlined model's bytes
 
   status take(
-    const space_need& need, const std::vector<layer_id>& ids,
-    const std::vector<described_layer>& described);
+    const space_need& need, std::uint64_t summary_bytes, const std::vector<layer_id>& ids,
+    const std::vector<described_layer>& offered);
   void publish(std::vector<std::uint64_t> digests, completion<std::uint64_t> done);
 
   std::string doing() const override { return "storing model " + spec.name; }
@@ -47,17 +48,21 @@ private:
   void published(const record_ptr& record);
 };
 
-// Takes the layers and the space, or neither.
+// Takes the layers, the summary and the space, or nothing.
 status storing::take(
-  const space_need& need, const std::vector<layer_id>& ids,
-  const std::vector<described_layer>& described) {
-  auto named = home->layers->retain(ids, described);
+  const space_need& need, std::uint64_t summary_bytes, const std::vector<layer_id>& ids,
+  const std::vector<described_layer>& offered) {
+  auto named = home->layers->retain(ids, offered);
   if (!named)
     return named.error();
+  auto summary = account_lease::take(home->descriptions, summary_bytes, need.anyway);
+  if (!summary)
+    return summary.error();
   auto taken = home->space->take(need);
   if (!taken)
     return taken.error();
   layers = std::move(*named);
+  described = std::move(*summary);
   space = std::move(*taken);
   return {};
 }
@@ -143,7 +148,7 @@ void storing::published(const record_ptr& record) {
   home->layers->mark_saved(layers.ids());
   auto summary = summarize(record->model);
   auto replaced = home->table.put(std::make_shared<const stored_version>(
-    stored_version{std::move(summary), std::move(space), std::move(layers)}));
+    stored_version{std::move(summary), std::move(space), std::move(layers), std::move(described)}));
   auto size = 256 + 128 * record->model.spec.tensors.tensors.size() +
     8 * record->model.digests.size() + record->model.spec.graph.size();
   home->records.put(record, size);
@@ -192,18 +197,18 @@ void reserve_model(
   pending->ticket = std::move(ticket);
   space_need need{
     pending->inlined ? stream_end(pending->packing) : pending->packing.stream_bytes,
-    pending->inlined, checked->metadata_bytes, pending->is_always_taken()};
-  auto size = need.charged_bytes() + e->layers->new_bytes(checked->layers, layers);
-  auto attempt = [pending, need, ids = std::move(checked->layers), layers = std::move(layers)] {
-    return pending->take(need, ids, layers);
-  };
+    pending->inlined, checked->metadata_bytes - checked->summary_bytes, pending->is_always_taken()};
+  auto described = checked->summary_bytes + e->layers->new_bytes(checked->layers, layers);
+  auto attempt = [pending, need, summary = checked->summary_bytes, ids = std::move(checked->layers),
+                  layers = std::move(layers)] { return pending->take(need, summary, ids, layers); };
   auto taken = [pending, done](const result<void>& outcome) {
     if (!outcome)
       return done(fail(outcome.error().within("storing model " + pending->spec.name)));
     done(std::make_unique<rocksdb_reservation>(pending));
   };
   if (!need.anyway)
-    return e->take_space(size, std::move(attempt), 16, std::move(taken));
+    return e->take_space(
+      need.charged_bytes() + described, described, std::move(attempt), 16, std::move(taken));
   auto outcome = attempt();
   taken(outcome.ok() ? result<void>{} : fail(std::move(outcome)));
 }

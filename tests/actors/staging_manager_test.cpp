@@ -1,5 +1,6 @@
 // The staging manager and its lenders, under the deterministic scheduler: budgets, shares, quotas,
 // turns, priorities, and what ends.
+#include <millrace/actors/delivery.hpp>
 #include <millrace/actors/staging/staging_manager.hpp>
 #include <millrace/tests/support/actor_fixture.hpp>
 #include <millrace/tests/support/dice.hpp>
@@ -443,8 +444,9 @@ BOOST_AUTO_TEST_CASE(threads_of_several_providers_get_memory_that_nobody_else_ha
   std::atomic<int> wrong = 0;
   {
     caf::actor_system_config config;
-    caf::actor_system system{config};
-    auto manager = spawn_staging_manager(system, {memory}, {.block_bytes = page, .turn_count = 8});
+    auto system = std::make_unique<caf::actor_system>(config);
+    auto manager = caf::actor_cast<caf::strong_actor_ptr>(
+      spawn_staging_manager(*system, {memory}, {.block_bytes = page, .turn_count = 8}));
     std::vector<std::thread> all;
     for (int number = 1; number <= threads; ++number)
       all.emplace_back([&, number] {
@@ -465,7 +467,9 @@ BOOST_AUTO_TEST_CASE(threads_of_several_providers_get_memory_that_nobody_else_ha
       });
     for (auto& t : all)
       t.join();
-    caf::anon_send_exit(manager, caf::exit_reason::kill);
+    actors::end_actor(*system, manager);
+    manager.reset();
+    actors::end_system(std::move(system));
   }
   BOOST_TEST(wrong == 0);
   BOOST_TEST(memory->used_bytes() == 0u);

@@ -35,7 +35,7 @@ public:
     std::string, std::uint64_t, completion<std::shared_ptr<storage::opened_model>> done) override {
     keep(std::move(done));
   }
-  void erase(std::string, completion<void> done) override { keep(std::move(done)); }
+  void erase(std::string, std::uint64_t, completion<void> done) override { keep(std::move(done)); }
   void pin(std::string, bool, completion<void> done) override { keep(std::move(done)); }
   void list(
     std::string, std::string, std::uint32_t, completion<std::vector<model_summary>> done) override {

@@ -49,20 +49,9 @@ errc code_of(const result<T>& outcome) {
 #define CHECK_CODE(expression, expected) BOOST_TEST((code_of(expression) == errc::expected))
 
 // Sizes at the borders of words, alignment, digest blocks and windows.
+constexpr auto block = digest_block_bytes;
 const std::vector<std::uint64_t> awkward_sizes = {
-  0,
-  1,
-  63,
-  64,
-  65,
-  4095,
-  4096,
-  4097,
-  digest_block_bytes - 1,
-  digest_block_bytes,
-  digest_block_bytes + 1,
-  0,
-  3 * mib + 17};
+  0, 1, 63, 64, 65, 4095, 4096, 4097, block - 1, block, block + 1, 0, 3 * mib + 17};
 
 void a_published_model_reads_back_whole(const bucket_factory& factory) {
   world w{factory};
@@ -258,7 +247,6 @@ void ranges_of_digest_blocks_are_read_alone(const bucket_factory& factory) {
   BOOST_REQUIRE(store(*w.subject, spec_of("m", sizes), 6));
   auto model = open(*w.subject, "m");
   BOOST_REQUIRE(model);
-  constexpr auto block = digest_block_bytes;
   for (std::vector<wanted> ranges : std::vector<std::vector<wanted>>{
          {{0, 0, block}},
          {{0, 4 * block, block + 100}},
@@ -362,10 +350,8 @@ void a_model_larger_than_the_bucket_costs_no_memory(const bucket_factory& factor
 
 void the_least_recently_used_model_makes_room(const bucket_factory& factory) {
   world w{factory, {.capacity_bytes = 10 * mib, .full = when_full::evict}};
-  if (!w.subject->capabilities().evicts) {
-    BOOST_TEST_MESSAGE("this kind does not evict");
+  if (!w.subject->capabilities().evicts)
     return;
-  }
   for (auto name : {"a", "b", "c"})
     BOOST_REQUIRE(store(*w.subject, spec_of(name, {3 * mib}), 1));
   BOOST_REQUIRE(open(*w.subject, "a")); // and closed at once: used after b and c
@@ -378,10 +364,8 @@ void the_least_recently_used_model_makes_room(const bucket_factory& factory) {
 
 void pinned_and_open_models_are_not_evicted(const bucket_factory& factory) {
   world w{factory, {.capacity_bytes = 10 * mib, .full = when_full::evict}};
-  if (!w.subject->capabilities().evicts) {
-    BOOST_TEST_MESSAGE("this kind does not evict");
+  if (!w.subject->capabilities().evicts)
     return;
-  }
   auto pinned = spec_of("pinned", {3 * mib});
   pinned.pinned = true;
   BOOST_REQUIRE(store(*w.subject, pinned, 1));
@@ -464,35 +448,37 @@ std::uint64_t store_described(
   return 100;
 }
 
-void texts_of_models_take_space(const bucket_factory& factory) {
-  world w{factory, {.capacity_bytes = 16 * mib}};
-  auto stored = store_described(*w.subject, [](model_spec& spec) {
-    spec.metadata = {{"notes", std::string(mib, 'x')}};
-    return std::vector<described_layer>{};
-  });
-  BOOST_TEST(stored >= 4u);
-  BOOST_TEST(stored <= 16u);
-  BOOST_TEST(w.used() >= stored * mib);
+// Fills a bucket as `store_described` does, and empties it. `least_bytes`: of what each model adds.
+void describing_takes_space(
+  const bucket_factory& factory, std::uint64_t descriptions_max_bytes, std::uint64_t least_bytes,
+  const std::function<std::vector<described_layer>(model_spec&)>& describe) {
+  world w{factory, {.capacity_bytes = 16 * mib, .descriptions_max_bytes = descriptions_max_bytes}};
+  auto stored = store_described(*w.subject, describe);
+  BOOST_TEST(stored >= 2u);
+  BOOST_TEST(stored * least_bytes <= 16 * mib);
+  BOOST_TEST(w.used() >= stored * least_bytes);
   BOOST_TEST(w.used() <= 16 * mib);
+  BOOST_TEST(w.subject->stats().descriptions_bytes >= stored);
+  BOOST_TEST(w.subject->stats().descriptions_bytes <= descriptions_max_bytes);
   for (std::uint64_t i = 0; i < stored; ++i)
     CHECK_OK(erase(*w.subject, "m" + std::to_string(i)));
   BOOST_TEST(settles_at(*w.subject, 0));
+  BOOST_TEST(w.subject->stats().descriptions_bytes == 0u);
+}
+
+void texts_of_models_take_space(const bucket_factory& factory) {
+  describing_takes_space(factory, 4 * mib, mib, [](model_spec& spec) {
+    spec.metadata = {{"notes", std::string(mib, 'x')}};
+    return std::vector<described_layer>{};
+  });
 }
 
 void tensors_without_bytes_take_space(const bucket_factory& factory) {
   constexpr std::uint64_t tensors = 20'000;
-  world w{factory, {.capacity_bytes = 16 * mib}};
-  auto stored = store_described(*w.subject, [](model_spec& spec) {
+  describing_takes_space(factory, 16 * mib, tensors * 8, [](model_spec& spec) {
     spec.tensors = spec_of("", std::vector<std::uint64_t>(tensors, 0)).tensors;
     return std::vector<described_layer>{};
   });
-  BOOST_TEST(stored >= 2u);
-  BOOST_TEST(stored < 100u);
-  BOOST_TEST(w.used() >= stored * tensors * 8);
-  BOOST_TEST(w.used() <= 16 * mib);
-  for (std::uint64_t i = 0; i < stored; ++i)
-    CHECK_OK(erase(*w.subject, "m" + std::to_string(i)));
-  BOOST_TEST(settles_at(*w.subject, 0));
 }
 
 std::vector<described_layer> with_large_layer(model_spec& spec) {
@@ -502,26 +488,39 @@ std::vector<described_layer> with_large_layer(model_spec& spec) {
 }
 
 void descriptions_of_layers_take_space(const bucket_factory& factory) {
-  world w{factory, {.capacity_bytes = 16 * mib}};
-  auto stored = store_described(*w.subject, with_large_layer);
-  BOOST_TEST(stored >= 4u);
-  BOOST_TEST(stored <= 16u);
-  BOOST_TEST(w.used() >= stored * mib);
-  BOOST_TEST(w.used() <= 16 * mib);
-  for (std::uint64_t i = 0; i < stored; ++i)
-    CHECK_OK(erase(*w.subject, "m" + std::to_string(i)));
-  BOOST_TEST(settles_at(*w.subject, 0));
+  for (auto most : {4 * mib, 16 * mib})
+    describing_takes_space(factory, most, mib, with_large_layer);
+}
+
+// Names of models, too, are kept in memory by every kind.
+void what_is_kept_in_memory_of_models_is_bounded(const bucket_factory& factory) {
+  constexpr auto most = 64 * kib;
+  world w{factory, {.descriptions_max_bytes = most}};
+  auto stored =
+    store_described(*w.subject, [](model_spec&) { return std::vector<described_layer>{}; });
+  BOOST_TEST((stored >= 8u && stored <= 64u), stored);
+  BOOST_TEST(w.subject->stats().descriptions_bytes <= most);
+  auto refused = store(*w.subject, spec_of("one more", {1}), 1);
+  BOOST_REQUIRE(!refused);
+  BOOST_TEST(refused.error().detail().find("one more") != std::string::npos, why(refused));
+  BOOST_TEST(refused.error().detail().find("descriptions_max") != std::string::npos, why(refused));
+  // What a full provider must take, it takes.
+  auto mark = spec_of("m0", {});
+  mark.erased = mark.pinned = true;
+  BOOST_TEST(store(*w.subject, mark, 1).has_value());
+  BOOST_TEST(w.subject->stats().marks == 1u);
+  BOOST_TEST(w.subject->stats().models == stored - 1);
 }
 
 void descriptions_make_room_as_tensors_do(const bucket_factory& factory) {
-  world w{factory, {.capacity_bytes = 16 * mib, .full = when_full::evict}};
-  if (!w.subject->capabilities().evicts) {
-    BOOST_TEST_MESSAGE("this kind does not evict");
+  world w{
+    factory,
+    {.capacity_bytes = 16 * mib, .full = when_full::evict, .descriptions_max_bytes = 4 * mib}};
+  if (!w.subject->capabilities().evicts)
     return;
-  }
   BOOST_TEST(store_described(*w.subject, with_large_layer) == 100u);
   BOOST_TEST(w.subject->stats().evictions >= 80u);
-  BOOST_TEST(w.used() <= 16 * mib);
+  BOOST_TEST(w.subject->stats().descriptions_bytes <= 4 * mib);
   CHECK_OK(check_model(*w.subject, "m99", 99));
 }
 
@@ -675,6 +674,7 @@ const named_case cases[] = {
   CASE(texts_of_models_take_space),
   CASE(tensors_without_bytes_take_space),
   CASE(descriptions_of_layers_take_space),
+  CASE(what_is_kept_in_memory_of_models_is_bounded),
   CASE(descriptions_make_room_as_tensors_do),
   CASE(specs_that_make_no_sense_are_refused),
   CASE(listings_come_in_pages),

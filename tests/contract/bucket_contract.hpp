@@ -17,6 +17,7 @@ namespace millrace::testing {
 struct contract_settings {
   std::uint64_t capacity_bytes = 64u << 20;
   storage::when_full full = storage::when_full::refuse;
+  std::uint64_t descriptions_max_bytes = 32u << 20;
   /// Lends memory for stored or staged bytes; for an in-place kind at least its capacity.
   std::shared_ptr<memory_source> memory{};
 };

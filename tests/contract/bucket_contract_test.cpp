@@ -21,7 +21,7 @@ std::shared_ptr<bucket> opened(result<std::shared_ptr<bucket>> outcome) {
 }
 
 std::shared_ptr<bucket> open_memory(const contract_settings& s) {
-  return opened(open_memory_bucket({s.capacity_bytes, s.full}, s.memory));
+  return opened(open_memory_bucket({s.capacity_bytes, s.full, s.descriptions_max_bytes}, s.memory));
 }
 
 // Windows and segments are small, so that models of a test's size meet many of their borders.
@@ -32,6 +32,7 @@ std::shared_ptr<bucket> open_rocksdb(
   options.path = directory->path();
   options.capacity_bytes = s.capacity_bytes;
   options.full = s.full;
+  options.descriptions_max_bytes = s.descriptions_max_bytes;
   options.io_threads = 2;
   options.window_bytes = 1u << 20;
   options.segment_bytes = 4u << 20;
@@ -50,6 +51,7 @@ bucket_factory pool_of(pool_way way) {
     auto options = place->options(s.capacity_bytes + (32u << 20));
     options.models_capacity_bytes = s.capacity_bytes;
     options.models_full = s.full;
+    options.descriptions_max_bytes = s.descriptions_max_bytes;
     options.populate = false;
     if (way == pool_way::direct_file)
       options.staging = lent_memory::pages;

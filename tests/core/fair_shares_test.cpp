@@ -54,6 +54,20 @@ BOOST_AUTO_TEST_CASE(many_processes_of_one_user_leave_an_eighth_to_other_users) 
   BOOST_TEST(shares.take(process_of("user 2")));
 }
 
+BOOST_AUTO_TEST_CASE(
+  a_fourth_process_of_a_user_waits_for_three_greedy_ones_and_other_users_do_not) {
+  fair_shares shares{64};
+  std::vector<party> greedy;
+  for (auto most : {32u, 16u, 8u})
+    BOOST_TEST(take_all(shares, greedy.emplace_back(process_of("user 1"))) == most);
+  auto fourth = process_of("user 1");
+  BOOST_TEST(!shares.fits(fourth));
+  BOOST_TEST(shares.take(process_of("user 2")));
+  // One of the three ends.
+  shares.give_back(greedy[0], 32);
+  BOOST_TEST(shares.take(fourth));
+}
+
 BOOST_AUTO_TEST_CASE(kept_places_are_for_the_privileged_only) {
   fair_shares shares{100, 5};
   for (int i = 0; i < 95; ++i)

@@ -12,6 +12,7 @@
 #include <millrace/tests/support/skipped.hpp>
 #include <millrace/tests/support/small_disk.hpp>
 
+#include <boost/test/data/test_case.hpp>
 #include <boost/test/unit_test.hpp>
 
 #include <fstream>
@@ -297,10 +298,12 @@ BOOST_AUTO_TEST_CASE(a_kill_at_any_instant_leaves_old_or_new) {
 }
 
 // Every round begins on a full disk: the last one ended with a kill on one.
-BOOST_AUTO_TEST_CASE(a_kill_on_a_full_disk_leaves_a_bucket_that_starts_and_removes_models) {
-  small_disk disk{160u << 20};
+BOOST_DATA_TEST_CASE(
+  a_kill_on_a_full_disk_leaves_a_bucket_that_starts_and_removes_models,
+  boost::unit_test::data::make(all_disk_kinds), kind) {
+  small_disk disk{160u << 20, kind};
   if (!disk.mounted())
-    return skipped("a full file system: needs root and mount");
+    return skipped(small_disk::missing(kind));
   auto path = disk.path() + "/bucket";
   std::set<std::uint64_t> kept;
   std::uint64_t next = 1;

@@ -94,23 +94,27 @@ BOOST_AUTO_TEST_CASE(a_node_that_requires_all_does_not_start) {
   BOOST_TEST(says(refused.error(), "provider pool"), refused.error().to_string());
 }
 
-BOOST_AUTO_TEST_CASE(a_node_without_one_whole_provider_starts_only_if_it_requires_none) {
+BOOST_AUTO_TEST_CASE(a_node_without_one_whole_provider_starts_unless_it_requires_any) {
   used_disk disk;
   disk.damage_pool();
   disk.damage_bucket();
   disk.settings.providers.erase(disk.settings.providers.begin());
   disk.settings.nodes[0].providers = disk.settings.providers;
+  BOOST_TEST((config::node_settings{}.require == config::required_providers::none));
+  {
+    auto n = node::start(disk.settings);
+    BOOST_REQUIRE(n);
+    BOOST_TEST(n->down().size() == 2u);
+    auto answers = client::connect(n->address()).status().get();
+    BOOST_REQUIRE(answers[0]);
+    BOOST_TEST(answers[0]->providers.size() == 2u);
+    for (auto& p : answers[0]->providers)
+      BOOST_TEST(!p.down.empty());
+  }
+  disk.settings.node.require = config::required_providers::any;
   auto refused = node::start(disk.settings);
   BOOST_REQUIRE(!refused);
   BOOST_TEST(says(refused.error(), "provider kept"), refused.error().to_string());
-  disk.settings.node.require = config::required_providers::none;
-  auto n = node::start(disk.settings);
-  BOOST_REQUIRE(n);
-  auto answers = client::connect(n->address()).status().get();
-  BOOST_REQUIRE(answers[0]);
-  BOOST_TEST(answers[0]->providers.size() == 2u);
-  for (auto& p : answers[0]->providers)
-    BOOST_TEST(!p.down.empty());
 }
 
 BOOST_AUTO_TEST_SUITE_END()

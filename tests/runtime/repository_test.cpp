@@ -438,9 +438,16 @@ BOOST_AUTO_TEST_CASE(memory_beyond_the_bound_of_the_control_group_is_refused_at_
   };
   BOOST_TEST(heap_bytes("{ name: p, capacity: 32MiB }") == 16u << 20);
   BOOST_TEST(heap_bytes("{ name: p, capacity: 32MiB, descriptions_max: 1MiB }") == 1u << 20);
-  BOOST_TEST(heap_bytes("{ name: p, bucket: rocksdb, path: /k }") == 104u << 20);
+  BOOST_TEST(heap_bytes("{ name: p, bucket: rocksdb, path: /k }") == 360u << 20);
+  BOOST_TEST(heap_bytes("{ name: p, bucket: pmem, path: /k, descriptions_max: 2MiB }") == 2u << 20);
   BOOST_TEST(arenas.count("p", 8 << 20).ok());
   BOOST_TEST((arenas.count("p", 1 << 20).code() == errc::no_space));
+  // What peers may add is only warned of.
+  auto warned = arenas.check_with_peers();
+  for (auto* words : {"has 40MiB", "limits.requests_size", "channel.buffers_max", "staged.size"})
+    BOOST_TEST(warned.detail().find(words) != std::string::npos, warned.to_string());
+  BOOST_TEST(
+    runtime::node_memory(engine, group_memory{"/job", 1ull << 40, 0}).check_with_peers().ok());
 }
 
 BOOST_AUTO_TEST_CASE(a_time_too_long_for_a_message_is_the_longest_there_is) {
@@ -490,11 +497,13 @@ BOOST_AUTO_TEST_CASE(status_counts_what_happened) {
   auto own_bytes = pool.used_bytes; // what the provider knows of its group
   BOOST_TEST((pool.store.views_bytes > 0u && pool.store.views_bytes < own_bytes));
   BOOST_TEST(own_bytes < 100'000u);
+  BOOST_TEST(pool.store.descriptions_bytes == 0u);
   s.repo(true, "pool").store("m", m.views).get();
   pool = s.remote.status().get().at(0).value().providers.at(2);
   BOOST_TEST(pool.store.models == 1u);
   BOOST_TEST(pool.store.stores == 1u);
   BOOST_TEST(pool.used_bytes > own_bytes);
+  BOOST_TEST(pool.store.descriptions_bytes > 1000u);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -80,7 +80,7 @@ void punch(const std::string& path, std::uint64_t at, std::uint64_t bytes) {
   ::close(fd);
 }
 
-const auto all_kinds = data::make({disk_kind::tmpfs, disk_kind::ext4});
+const auto all_kinds = data::make(all_disk_kinds);
 
 } // namespace
 

@@ -253,8 +253,7 @@ BOOST_AUTO_TEST_CASE(checking_finds_changed_bytes_of_a_model) {
 /// Takes space for models until there is none, and returns the percentage of the pool that their
 /// bytes are. `next_size` draws their sizes.
 template <class F>
-std::uint64_t percent_taken(F next_size) {
-  constexpr auto pool_bytes = 256 * mib;
+std::uint64_t percent_taken(F next_size, std::uint64_t pool_bytes = 256 * mib) {
   world w{pool_way::memory, pool_bytes};
   std::vector<std::unique_ptr<reservation>> taken;
   std::uint64_t sum = 0;
@@ -282,6 +281,20 @@ BOOST_AUTO_TEST_CASE(a_pool_holds_models_of_any_size_up_to_85_percent) {
     BOOST_TEST_MESSAGE(size << " bytes: " << percent << " %");
     BOOST_TEST(percent >= 85u, size << " bytes");
   }
+}
+
+// The figures of docs/configuration.md.
+BOOST_AUTO_TEST_CASE(smaller_pools_hold_less_and_as_much_as_the_manual_says) {
+  struct figure {
+    std::uint64_t pool_bytes, least_percent;
+  };
+  for (auto [pool_bytes, least_percent] :
+       {figure{128 * mib, 85}, figure{64 * mib, 80}, figure{16 * mib, 55}})
+    for (std::uint64_t size = 65'536; size <= pool_bytes / 16; size += size / 3) {
+      auto percent = percent_taken([&] { return size; }, pool_bytes);
+      BOOST_TEST_MESSAGE(pool_bytes / mib << " MiB, " << size << " bytes: " << percent << " %");
+      BOOST_TEST(percent >= least_percent, pool_bytes / mib << " MiB, " << size << " bytes");
+    }
 }
 
 BOOST_AUTO_TEST_CASE(a_pool_holds_models_of_mixed_sizes) {
@@ -344,6 +357,31 @@ BOOST_DATA_TEST_CASE(
     BOOST_TEST(stored.has_value(), i << ", " << mark.name << ": " << why(stored));
   }
   store_own(500);
+  w.check_whole();
+}
+
+BOOST_DATA_TEST_CASE(
+  what_describes_kept_models_is_counted_and_stays_when_the_bound_is_lowered, ways, way) {
+  world w{way};
+  auto with_text = [](const std::string& name) {
+    auto spec = spec_of(name, {100, mib});
+    spec.metadata = {{"notes", std::string(100'000, 'x')}};
+    return spec;
+  };
+  for (std::string name : {"a", "b", "c"})
+    BOOST_REQUIRE(store(*w.models, with_text(name), 1));
+  auto before = w.models->stats();
+  BOOST_TEST(before.descriptions_bytes >= 300'000u);
+  w.close();
+  w.options.descriptions_max_bytes = 1;
+  w.open();
+  BOOST_TEST(w.models->stats().descriptions_bytes == before.descriptions_bytes);
+  BOOST_TEST(w.models->stats().used_bytes == before.used_bytes);
+  BOOST_TEST(check_model(*w.models, "b", 1).ok());
+  auto refused = store(*w.models, with_text("d"), 1);
+  BOOST_TEST((!refused && refused.error().code() == errc::no_space));
+  BOOST_TEST(erase(*w.models, "b").ok());
+  BOOST_TEST(w.models->stats().descriptions_bytes == before.descriptions_bytes / 3 * 2);
   w.check_whole();
 }
 

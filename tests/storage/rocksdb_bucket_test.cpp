@@ -38,6 +38,7 @@ struct world {
     chosen.io_threads = 2;
     chosen.window_bytes = mib;
     chosen.segment_bytes = 4 * mib;
+    chosen.descriptions_max_bytes = descriptions_max_bytes;
     return chosen;
   }
 
@@ -60,6 +61,7 @@ struct world {
   }
 
   scratch_directory directory;
+  std::uint64_t descriptions_max_bytes = 64 * mib;
 };
 
 void write_key(const std::string& path, std::string key, std::optional<std::string> value) {
@@ -130,6 +132,28 @@ BOOST_AUTO_TEST_CASE(models_survive_reopening) {
   auto record = (*open(*subject, "pinned"))->record();
   BOOST_TEST(record.version == *version);
   BOOST_TEST((record.spec == pinned));
+}
+
+BOOST_AUTO_TEST_CASE(what_describes_kept_models_is_counted_and_stays_when_the_bound_is_lowered) {
+  world w;
+  auto described = [&](bucket& subject) { return subject.stats().descriptions_bytes; };
+  std::uint64_t before = 0, used = 0;
+  {
+    auto subject = w.open_or_fail();
+    for (std::string name : {"a", "b", "c"})
+      BOOST_REQUIRE(store(*subject, spec_of(name, {100, mib}), 1));
+    before = described(*subject);
+    used = subject->stats().used_bytes;
+    BOOST_TEST(before > 0u);
+  }
+  w.descriptions_max_bytes = 1;
+  auto subject = w.open_or_fail();
+  BOOST_TEST(described(*subject) == before);
+  BOOST_TEST(subject->stats().used_bytes == used);
+  BOOST_TEST(check_model(*subject, "b", 1).ok());
+  BOOST_TEST((store(*subject, spec_of("d", {1}), 1).error().code() == errc::no_space));
+  BOOST_TEST(erase(*subject, "b").ok());
+  BOOST_TEST(described(*subject) == before / 3 * 2);
 }
 
 BOOST_AUTO_TEST_CASE(the_version_counter_survives_erasing_and_reopening) {

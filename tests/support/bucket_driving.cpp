@@ -66,8 +66,9 @@ result<std::shared_ptr<opened_model>> open(
     [&](auto done) { subject.open(std::move(name), version, std::move(done)); });
 }
 
-status erase(bucket& subject, std::string name) {
-  auto outcome = await<void>([&](auto done) { subject.erase(std::move(name), std::move(done)); });
+status erase(bucket& subject, std::string name, std::uint64_t version) {
+  auto outcome =
+    await<void>([&](auto done) { subject.erase(std::move(name), version, std::move(done)); });
   return outcome ? status{} : outcome.error();
 }
 

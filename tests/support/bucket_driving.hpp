@@ -27,7 +27,7 @@ result<std::unique_ptr<storage::reservation>> reserve(
   storage::bucket& subject, model_spec spec, std::vector<described_layer> layers = {});
 result<std::shared_ptr<storage::opened_model>> open(
   storage::bucket& subject, std::string name, std::uint64_t version = 0);
-status erase(storage::bucket& subject, std::string name);
+status erase(storage::bucket& subject, std::string name, std::uint64_t version = 0);
 
 /// Lend heap memory for a window, as much as it needs, and wait for the window.
 result<storage::window> acquire(storage::reservation& room, std::uint32_t index);

@@ -27,6 +27,9 @@ inline std::ostream& operator<<(std::ostream& out, disk_kind kind) {
   return out << (kind == disk_kind::tmpfs ? "tmpfs" : "ext4");
 }
 
+/// For data-driven tests.
+inline constexpr disk_kind all_disk_kinds[] = {disk_kind::tmpfs, disk_kind::ext4};
+
 /// A tmpfs, or an ext4 in a file. Only root can mount one, and ext4 needs mkfs.ext4 and loop
 /// devices.
 class small_disk {

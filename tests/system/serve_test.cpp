@@ -33,6 +33,8 @@ void expect_one_line(const outcome& o, int code, const std::string& part) {
   BOOST_TEST(o.out.empty(), o.out);
 }
 
+constexpr auto require_all = "  require: all\n"; // of the section `node`
+
 outcome serve(const std::string& config) { return run_millrace({"serve", "-c", config}); }
 
 } // namespace
@@ -88,6 +90,18 @@ BOOST_AUTO_TEST_CASE(a_damaged_provider_is_named_and_the_others_serve) {
     BOOST_TEST(seen.out.find(words) != seen.out.npos, seen.out);
   BOOST_TEST(s.command({"models", "ls"}).code == 0);
   BOOST_TEST(s.command({"models", "ls", "--group", "pool"}).code == 1);
+}
+
+BOOST_AUTO_TEST_CASE(a_node_that_can_open_nothing_says_so_and_runs) {
+  scratch dir;
+  auto file = dir.write("file", "in the way");
+  service s{dir, {.providers = kept(file)}};
+  BOOST_TEST(s.ready_line().ends_with("(down)"), s.ready_line());
+  auto seen = s.command({"status"});
+  BOOST_TEST(seen.code == 1);
+  for (auto* words : {"provider kept is down", "the node serves nothing"})
+    BOOST_TEST(seen.out.find(words) != seen.out.npos, seen.out);
+  BOOST_TEST(s.stop() == 0);
 }
 
 BOOST_AUTO_TEST_CASE(a_signal_before_the_service_is_ready_ends_it_in_order) {
@@ -168,7 +182,7 @@ BOOST_AUTO_TEST_CASE(a_second_signal_ends_a_service_that_still_drains) {
 BOOST_AUTO_TEST_CASE(a_directory_of_another_version_is_refused_in_one_line) {
   scratch dir;
   auto path = dir / "kept";
-  service s{dir, {.providers = kept(path)}};
+  service s{dir, {.providers = kept(path), .node_more = require_all}};
   BOOST_TEST(s.stop() == 0);
   {
     using namespace millrace::storage::rocksdb;
@@ -184,19 +198,24 @@ BOOST_AUTO_TEST_CASE(a_directory_of_another_version_is_refused_in_one_line) {
 BOOST_AUTO_TEST_CASE(a_directory_that_cannot_be_is_refused_in_one_line) {
   scratch dir;
   auto file = dir.write("file", "in the way");
-  expect_one_line(serve(write_config(dir, {.providers = kept(file)})), 1, file);
+  expect_one_line(
+    serve(write_config(dir, {.providers = kept(file), .node_more = require_all})), 1, file);
   auto other = dir / "other";
   fs::create_directory(other);
   dir.write("other/notes.txt", "mine");
-  expect_one_line(serve(write_config(dir, {.providers = kept(other)})), 1, "notes.txt");
+  expect_one_line(
+    serve(write_config(dir, {.providers = kept(other), .node_more = require_all})), 1, "notes.txt");
   BOOST_TEST(fs::exists(other + "/notes.txt"));
-  expect_one_line(serve(write_config(dir, {.providers = kept("/proc/kept")})), 1, "/proc/kept");
+  expect_one_line(
+    serve(write_config(dir, {.providers = kept("/proc/kept"), .node_more = require_all})), 1,
+    "/proc/kept");
 }
 
 BOOST_AUTO_TEST_CASE(a_directory_in_use_is_refused_and_its_owner_unharmed) {
   scratch dir;
   service s{dir, {.providers = kept(dir / "kept")}};
-  auto second = write_config(dir, {.node = "n1", .providers = kept(dir / "kept")});
+  auto second =
+    write_config(dir, {.node = "n1", .providers = kept(dir / "kept"), .node_more = require_all});
   expect_one_line(
     serve(second), 1, "process " + std::to_string(s.process().pid()) + " (millrace) has it open");
   BOOST_TEST(s.command({"status"}).code == 0);
@@ -213,7 +232,9 @@ BOOST_AUTO_TEST_CASE(a_read_only_directory_is_refused_in_one_line) {
   if (geteuid() != 0) {
     fs::create_directory(dir / "kept");
     fs::permissions(dir / "kept", fs::perms::owner_read | fs::perms::owner_exec);
-    expect_one_line(serve(write_config(dir, {.providers = kept(dir / "kept")})), 1, dir / "kept");
+    expect_one_line(
+      serve(write_config(dir, {.providers = kept(dir / "kept"), .node_more = require_all})), 1,
+      dir / "kept");
     return;
   }
   // Nothing is read-only to root, so another user starts the service.
@@ -222,7 +243,7 @@ BOOST_AUTO_TEST_CASE(a_read_only_directory_is_refused_in_one_line) {
     return millrace::testing::skipped("a read-only directory: " + why);
   fs::permissions(dir.path, fs::perms::all);
   fs::create_directory(dir / "kept");
-  auto config = write_config(dir, {.providers = kept(dir / "kept")});
+  auto config = write_config(dir, {.providers = kept(dir / "kept"), .node_more = require_all});
   expect_one_line(run_millrace({"serve", "-c", config}, nobody), 1, dir / "kept");
 }
 

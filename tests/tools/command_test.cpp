@@ -12,6 +12,7 @@
 #include <fstream>
 #include <iterator>
 #include <map>
+#include <sstream>
 
 using namespace millrace;
 using millrace::testing::run;
@@ -65,6 +66,17 @@ struct file_of {
   explicit file_of(const std::string& text) { std::ofstream{path} << text; }
   ~file_of() { std::filesystem::remove(path); }
 };
+
+BOOST_AUTO_TEST_CASE(config_check_warns_of_a_small_reserve_of_the_index) {
+  file_of file{
+    "providers:\n  - { name: small, bucket: rocksdb, path: /k, index_reserve: 16MiB }\n"
+    "  - { name: usual, bucket: rocksdb, path: /l }\n  - { name: none, capacity: 16MiB }\n"};
+  auto o = run({"config", "check", file.path});
+  BOOST_TEST(o.code == 0);
+  BOOST_TEST(o.out.find("warning: provider small: index_reserve is 16MiB") != o.out.npos, o.out);
+  auto checked = json::parse(run({"config", "check", "--json", file.path}).out);
+  BOOST_TEST(checked.at("warnings").size() == 1u);
+}
 
 BOOST_AUTO_TEST_CASE(config_check_looks_up_users) {
   for (auto* key :
@@ -195,38 +207,90 @@ BOOST_AUTO_TEST_CASE(the_schema_is_json) {
   BOOST_TEST(json::parse(run({"config", "schema"}).out).at("properties").contains("staging"));
 }
 
-BOOST_AUTO_TEST_CASE(the_manual_knows_every_command) {
+namespace {
+
+// Returns the words that a help text lists under a heading: commands, or options as "--name".
+std::vector<std::string> listed_in(const std::string& help, const std::string& heading) {
+  std::istringstream lines{help};
+  std::vector<std::string> found;
+  auto inside = false;
+  for (std::string line; std::getline(lines, line);) {
+    if (!line.starts_with(" ")) {
+      inside = line.starts_with(heading);
+      continue;
+    }
+    std::istringstream names{
+      line.substr(0, line.find_first_of(" \t", line.find_first_not_of(' ')))};
+    for (std::string name; inside && std::getline(names >> std::ws, name, ',');)
+      found.push_back(name);
+  }
+  return found;
+}
+
+// Calls `check` with every command, as words, and its help.
+template <class F>
+void walk_commands(std::vector<std::string> words, F check) {
+  auto asked = words;
+  asked.emplace_back("--help");
+  auto help = run(asked).out;
+  check(words, help);
+  for (auto& command : listed_in(help, "Subcommands:")) {
+    auto more = words;
+    more.push_back(command);
+    walk_commands(more, check);
+  }
+}
+
+// Returns the sections of a manual by their headings.
+std::map<std::string, std::string> sections_of(const std::string& manual) {
+  std::map<std::string, std::string> out;
+  std::istringstream lines{manual};
+  std::string heading;
+  for (std::string line; std::getline(lines, line);) {
+    if (line.starts_with("## "))
+      heading = line;
+    out[heading] += line + '\n';
+  }
+  return out;
+}
+
+} // namespace
+
+BOOST_AUTO_TEST_CASE(the_manual_knows_every_command_and_option) {
   std::ifstream file{MILLRACE_CLI_DOC};
   std::string manual{std::istreambuf_iterator<char>{file}, {}};
-  for (auto command :
-       {"serve",
-        "status",
-        "models ls",
-        "models describe",
-        "models rm",
-        "models pin",
-        "models unpin",
-        "models verify",
-        "models salvage",
-        "checkpoints ls",
-        "checkpoints view",
-        "checkpoints verify",
-        "checkpoints dump",
-        "checkpoints load",
-        "checkpoints rm",
-        "checkpoints repack",
-        "pool create",
-        "pool check",
-        "pool info",
-        "pool salvage",
-        "cluster secret",
-        "cluster nodes",
-        "config check",
-        "config show",
-        "config defaults",
-        "config schema",
-        "doctor"})
-    BOOST_TEST((manual.find("`millrace " + std::string{command}) != manual.npos), command);
+  auto sections = sections_of(manual);
+  auto shared = sections["## What all commands share"];
+  std::size_t commands = 0, options = 0;
+  walk_commands({}, [&](const std::vector<std::string>& words, const std::string& help) {
+    auto is_group = !listed_in(help, "Subcommands:").empty();
+    std::string command = "`millrace";
+    for (auto& word : words)
+      command += " " + word;
+    std::string section;
+    for (auto& [heading, text] : sections)
+      if (
+        heading.find(command + " ") != heading.npos || heading.find(command + "`") != heading.npos)
+        section += text;
+    BOOST_TEST((is_group || !section.empty()), command << " has no section");
+    commands += !is_group;
+    // A short name and a long one are one option: either is enough.
+    std::istringstream lines{help};
+    for (std::string line; std::getline(lines, line);) {
+      auto at = line.find_first_not_of(' ');
+      if (at == 0 || at == line.npos || line[at] != '-')
+        continue;
+      auto names = line.substr(at, line.find_first_of(" \t", at) - at);
+      auto known = false;
+      std::istringstream each{names};
+      for (std::string name; std::getline(each, name, ',');)
+        known |= (section + shared).find(name) != std::string::npos;
+      BOOST_TEST(known, command << " has " << names << ", of which the manual says nothing");
+      ++options;
+    }
+  });
+  BOOST_TEST(commands >= 27u);
+  BOOST_TEST(options >= 80u);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -160,10 +160,19 @@ BOOST_AUTO_TEST_CASE(the_sizes_of_a_node_are_compared_with_what_its_control_grou
                     "  - { name: b, bucket: rocksdb, path: /b, capacity: 90GiB }\n"
                     "  - { name: c, bucket: pmem, path: /c, capacity: 90GiB }\n"
                     "checkpoints: { staging_pieces: 64, staging_piece: 16MiB }\n"
-                    "staging: { size: 1GiB }\n",
+                    "staging: { size: 1GiB }\n"
+                    "limits: { requests_size: 1GiB }\n"
+                    "channel: { buffers_max: 1GiB }\n"
+                    "staged: { size: 1GiB }\n",
                     "t.yaml")
                     .value();
-  expect(check_sizes(settings, f.m), check_state::ok, "6.60 GiB");
+  // 3 GiB and half as much of descriptions, 104 MiB and twice 256 MiB, 2 GiB of two stagings.
+  expect(check_sizes(settings, f.m), check_state::ok, "7.10 GiB");
+  f.put("/proc/meminfo", "MemTotal: 10485760 kB");
+  auto seen = check_sizes(settings, f.m);
+  expect(seen, check_state::note, "peers may add 3 GiB, this machine has 10 GiB");
+  BOOST_TEST(seen.remedy.find("limits.requests_size") != std::string::npos, seen.remedy);
+  f.put("/proc/meminfo", "MemTotal: 16777216 kB");
   f.put("/proc/self/cgroup", "0::/job");
   f.put("/sys/fs/cgroup/job/memory.max", "4294967296");
   expect(check_sizes(settings, f.m), check_state::missing, "control group /job has 4 GiB");

@@ -169,12 +169,21 @@ finding check_sizes(const config::settings& node, const machine& m) {
   }
   auto name = "sizes of " + node.node.name;
   auto value = fmt::format("{} for providers and staging", human_size(needed));
-  if (needed <= allowed)
+  auto for_peers = bytes_for_peers(node);
+  if (needed + for_peers <= allowed)
     return named(ok(value), name);
+  if (needed <= allowed)
+    return named(
+      note(
+        fmt::format(
+          "{}, peers may add {}, {} has {}", value, human_size(for_peers), by, human_size(allowed)),
+        "lower `limits.requests_size`, `channel.buffers_max` or `staged.size`, or raise the "
+        "group's limit"),
+      name);
   return named(
     missing(
       fmt::format("{}, {} has {}", value, by, human_size(allowed)),
-      "lower `capacity` or `descriptions_max` of memory providers, `capacity` of pools on tmpfs, "
+      "lower `capacity` of memory providers or of pools on tmpfs, `descriptions_max`, "
       "`staging.size` or `checkpoints.staging_pieces`, or raise the group's limit"),
     name);
 }

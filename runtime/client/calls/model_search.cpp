@@ -455,6 +455,8 @@ private:
       if (answers_[provider]->has_model)
         places_.copies.push_back(provider);
     std::ranges::sort(places_.copies, {}, age);
+    for (auto provider : places_.copies)
+      places_.versions.push_back(answers_[provider]->version);
     places_.missing = {errc::not_found, "no model named {}", model_};
     if (places_.copies.empty()) {
       if (places_.may_be_away)
@@ -500,13 +502,14 @@ struct erasing : std::enable_shared_from_this<erasing> {
   std::string model;
   actors::placement_claim by;
   std::vector<std::size_t> providers;
+  std::vector<std::uint64_t> versions; // empty: whichever they have
   completion<void> done;
 
   void next(std::size_t at) {
     if (at == providers.size())
       return done({});
     core->ask<store_service>(
-      providers[at], actors::erase_request{model, by, false},
+      providers[at], actors::erase_request{model, by, false, versions.empty() ? 0 : versions[at]},
       [self = shared_from_this(), at](const result<actors::done_reply>& r) {
         if (r || r.error().code() == errc::not_found)
           return self->next(at + 1);
@@ -565,12 +568,14 @@ bool asks_for_search(const status& why) {
 
 void erase_copies(
   const std::shared_ptr<client_core>& core, const std::string& model,
-  const actors::placement_claim& by, std::vector<std::size_t> providers, completion<void> done) {
+  const actors::placement_claim& by, std::vector<std::size_t> providers, completion<void> done,
+  std::vector<std::uint64_t> versions) {
   auto all = std::make_shared<erasing>();
   all->core = core;
   all->model = model;
   all->by = by;
   all->providers = std::move(providers);
+  all->versions = std::move(versions);
   all->done = std::move(done);
   all->next(0);
 }
@@ -591,6 +596,21 @@ void erase_model(
       find_model(core, group, model, [core, model, done](const result<model_places>& places) {
         places ? erase_found(core, model, *places, done) : done(fail(places.error()));
       });
+    });
+}
+
+void erase_mark(
+  const std::shared_ptr<client_core>& core, const std::string& group, const std::string& model,
+  completion<void> done) {
+  find_model(
+    core, group, model, [core, model, done = std::move(done)](const result<model_places>& places) {
+      if (!places)
+        return done(fail(places.error()));
+      if (!places->marked)
+        return done(fail(errc::not_found, "no mark of model {}", model));
+      if (places->may_be_away)
+        return done(fail(errc::busy, "a provider that may have model {} is away", model));
+      erase_copies(core, model, places->by, places->copies, done, places->versions);
     });
 }
 

@@ -237,10 +237,10 @@ namespace {
 
 using model_listing = listed<model_summary>;
 
-// Leaves each name once, as its newest version says. Providers that were taken out and came back
-// may list versions that were replaced or erased meanwhile. `ids` are those of the providers by
-// name.
-std::vector<model_listing::entry> newest_of(
+// Leaves each name once, as its newest version says, or as a mark. Providers that were taken out
+// and came back may list versions that were replaced or erased meanwhile. `ids` are those of the
+// providers by name.
+model_listing newest_of(
   const std::vector<model_listing::entry>& all, const std::string& group,
   const model_places& places, const std::map<std::string, std::string>& ids) {
   std::map<std::string, const model_listing::entry*> newest;
@@ -251,18 +251,47 @@ std::vector<model_listing::entry> newest_of(
     if (ours && (!known || age_of(*known) < age_of(line)))
       known = &line;
   }
-  std::vector<model_listing::entry> out;
+  model_listing out;
   for (auto& [name, line] : newest) {
-    if (!line || line->erased)
+    if (!line)
       continue;
     auto id = ids.find(line->provider);
-    if (
+    if (line->erased)
+      out.marks.push_back(*line);
+    else if (
       id == ids.end() ||
       superseded_by(places.history, name, id->second, line->view, places.gone).empty())
-      out.push_back(*line);
+      out.found.push_back(*line);
   }
   return out;
 }
+
+// Removes marks that nobody needs any more, one after the other, before it answers. Those for which
+// that fails stay, for the next listing.
+struct sweeping : std::enable_shared_from_this<sweeping> {
+  static constexpr std::size_t marks_max = 1000; // of one listing
+
+  std::shared_ptr<client_core> core;
+  std::string group;
+  model_listing listed;
+  promise<model_listing> done;
+  std::vector<model_listing::entry> left;
+
+  void next(std::size_t at) {
+    auto& marks = listed.marks;
+    if (at == std::min(marks.size(), marks_max)) {
+      left.insert(left.end(), marks.begin() + static_cast<std::ptrdiff_t>(at), marks.end());
+      marks = std::move(left);
+      return static_cast<void>(done.set(std::move(listed)));
+    }
+    erase_mark(
+      core, group, marks[at].name, [self = shared_from_this(), at](const result<void>& erased) {
+        if (!erased)
+          self->left.push_back(self->listed.marks[at]);
+        self->next(at + 1);
+      });
+  }
+};
 
 // Those that did not answer and are not gone.
 std::vector<std::size_t> members_to_ask(client_core& core, const model_places& places) {
@@ -308,10 +337,18 @@ void list_at(
     std::map<std::string, std::string> ids;
     for (std::size_t i = 0; i < std::min(places.ids.size(), places.asked.size()); ++i)
       ids[core->entry(places.asked[i]).name] = places.ids[i];
-    auto silent = r->silent;
-    if (silent.empty() && !incomplete.ok())
-      silent.push_back({{}, incomplete});
-    done.set(model_listing{newest_of(r->found, group, places, ids), std::move(silent)});
+    auto out = newest_of(r->found, group, places, ids);
+    out.silent = r->silent;
+    if (out.silent.empty() && !incomplete.ok())
+      out.silent.push_back({{}, incomplete});
+    if (!out.silent.empty())
+      return static_cast<void>(done.set(std::move(out)));
+    auto sweep = std::make_shared<sweeping>();
+    sweep->core = core;
+    sweep->group = group;
+    sweep->listed = std::move(out);
+    sweep->done = done;
+    sweep->next(0);
   });
 }
 

@@ -296,7 +296,7 @@ private:
     ++next.changes;
     now = std::move(next);
     if (auto stored = find_stored(*one.of); stored.get() == s.get())
-      stored->taken = {state_->stored_bytes, stored->heap_bytes()};
+      stored->taken = {state_->stored, stored->heap_bytes()};
     report_.moved_bytes += s->shape->packed.stream_bytes;
     return {};
   }

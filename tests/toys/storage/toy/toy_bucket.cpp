@@ -30,8 +30,8 @@ public:
     override {
     inner_->open(std::move(name), version, std::move(done));
   }
-  void erase(std::string name, completion<void> done) override {
-    inner_->erase(std::move(name), std::move(done));
+  void erase(std::string name, std::uint64_t version, completion<void> done) override {
+    inner_->erase(std::move(name), version, std::move(done));
   }
   void pin(std::string name, bool pinned, completion<void> done) override {
     inner_->pin(std::move(name), pinned, std::move(done));

@@ -1,18 +1,20 @@
-// Blocks of staging memory lent and returned by several threads at once: by the allocator alone, by
-// one lender, and by a lender for each thread with the staging manager between them.
-// Run by hand: bench_staging_ways [ROUNDS].
+// bench_staging: blocks of staging memory lent and returned by several threads at once, by lenders
+// with the staging manager between them, by one lender, and by the allocator alone.
+// See bench/README.md; scripts/bench staging runs it.
 #include <millrace/actors/staging/staging_manager.hpp>
 #include <millrace/bench/common/measure.hpp>
+#include <millrace/bench/common/options.hpp>
 #include <millrace/transport/memory/staging_pool.hpp>
 
 #include <caf/actor_system.hpp>
 #include <caf/actor_system_config.hpp>
 #include <caf/send.hpp>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <atomic>
 #include <cstdio>
-#include <cstdlib>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <string>
@@ -26,10 +28,11 @@ using actors::staging_lender;
 namespace {
 
 constexpr std::uint64_t memory_bytes = 256u << 20;
-constexpr int lent_of_each = 20'000; // blocks that a thread is lent, one after the other
+constexpr int lent_of_each = 20'000; // blocks that a thread is lent in a round, one after the other
+constexpr std::uint64_t sizes_kib[] = {4, 1024, 8192};
 
-// What is lent of each of these sizes goes through all ways.
-constexpr std::uint64_t sizes[] = {4u << 10, 1u << 20, 8u << 20};
+// What lenders add to the allocator: a lock of the counts, and an owner that gives the block back.
+constexpr double ratio_goal = 0.5;
 
 std::shared_ptr<memory_source> make_pool() {
   return transport::make_staging_pool(need(
@@ -82,7 +85,8 @@ struct managed {
   }
 };
 
-void measure(unsigned threads, std::uint64_t size_bytes, std::size_t rounds) {
+void measure(unsigned threads, std::uint64_t size_kib, std::size_t rounds, report& out) {
+  auto size_bytes = size_kib << 10;
   auto pool = make_pool();
   auto alone = std::make_shared<staging_lender>(make_pool());
   managed several{threads};
@@ -99,24 +103,48 @@ void measure(unsigned threads, std::uint64_t size_bytes, std::size_t rounds) {
     return by_threads(threads, [&](unsigned i) { lend_by(*several.lenders[i], size_bytes); });
   });
   c.run(rounds);
-  auto ns = [&](const samples& s) { return s.median() / lent_of_each * 1e9; };
+  // Of each thread: from one block to the next.
+  auto of_one = [](double seconds) { return seconds / lent_of_each; };
   auto lent = static_cast<double>(lent_of_each) * threads * static_cast<double>(rounds + 1);
-  std::printf(
-    "%7u %10llu %12.0f %12.0f %12.0f %18.3f\n", threads,
-    static_cast<unsigned long long>(size_bytes), ns(by_pool), ns(by_one), ns(by_each),
+  row r;
+  r.name = fmt::format(
+    "lend/{}/{}-threads",
+    size_kib < 1024 ? fmt::format("{}KiB", size_kib) : fmt::format("{}MiB", size_kib / 1024),
+    threads);
+  for (auto seconds : by_each.values())
+    r.ours.add(of_one(seconds));
+  r.peer = "allocator alone";
+  r.peer_s = of_one(by_pool.median());
+  r.others = {{"one lender", of_one(by_one.median())}};
+  r.stages = fmt::format(
+    "calls of the manager for 1,000 blocks: {:.3f}",
     static_cast<double>(several.calls()) / lent * 1000);
+  r.ratio_min = ratio_goal;
+  out.add(std::move(r));
+}
+
+int run(const run_options& o) {
+  auto out = begin_run(o);
+  out.print_header();
+  auto rounds = o.rounds > 0 ? o.rounds : o.quick ? 1 : 10;
+  auto most = std::max(std::thread::hardware_concurrency(), 1u) * 2;
+  for (auto size_kib : sizes_kib)
+    for (unsigned threads = 1; threads <= most; threads *= 2)
+      measure(threads, size_kib, rounds, out);
+  return finish(out, o);
 }
 
 } // namespace
 
 int main(int argc, char** argv) {
-  auto rounds = argc > 1 ? std::max(std::atoi(argv[1]), 1) : 10;
-  std::printf(
-    "%7s %10s %12s %12s %12s %18s\n", "threads", "bytes", "allocator ns", "lender ns", "managed ns",
-    "calls for 1000");
-  auto most = std::max(std::thread::hardware_concurrency(), 1u) * 2;
-  for (auto size_bytes : sizes)
-    for (unsigned threads = 1; threads <= most; threads *= 2)
-      measure(threads, size_bytes, static_cast<std::size_t>(rounds));
-  return 0;
+  try {
+    run_options o;
+    CLI::App app{"Blocks of staging memory lent to threads that do nothing else."};
+    add_options(app, o, {"lend"});
+    CLI11_PARSE(app, argc, argv);
+    return run(o);
+  } catch (const std::exception& e) {
+    std::fprintf(stderr, "bench_staging: %s\n", e.what());
+    return 1;
+  }
 }

@@ -1,0 +1,108 @@
+// Takes providers out while models are erased, and back in: what of the erased models stays.
+#include <millrace/runtime/node/node.hpp>
+#include <millrace/tests/support/changing_cluster.hpp>
+#include <millrace/tests/support/scratch_directory.hpp>
+
+#include <boost/test/data/test_case.hpp>
+#include <boost/test/unit_test.hpp>
+
+#include <map>
+#include <optional>
+#include <set>
+
+using namespace millrace;
+using namespace millrace::testing;
+namespace data = boost::unit_test::data;
+
+namespace {
+
+const provider_list ab = {{"a"}, {"b"}}, abc = {{"a"}, {"b"}, {"c"}};
+
+/// Nodes that all run with the same file.
+struct cluster {
+  scratch_directory dir;
+  cluster_place place;
+  std::map<std::string, std::optional<node>> nodes;
+
+  explicit cluster(const std::string& kind = "rocksdb")
+    : place{dir.path(), {{"a", kind}, {"b", kind}, {"c", kind}}} {}
+
+  client run(const provider_list& providers) {
+    nodes.clear();
+    for (auto& p : providers)
+      nodes[p.rests].emplace(
+        node::embed(place.settings(providers).for_node("on-" + p.rests).value()));
+    return place.with(providers);
+  }
+};
+
+/// What the providers of a cluster say together.
+struct totals {
+  std::uint64_t models = 0, marks = 0, descriptions_bytes = 0;
+
+  explicit totals(client c) {
+    for (auto& answer : c.status().get())
+      for (auto& p : answer.value().providers) {
+        models += p.store.models;
+        marks += p.store.marks;
+        descriptions_bytes += p.store.descriptions_bytes;
+      }
+  }
+};
+
+} // namespace
+
+BOOST_AUTO_TEST_SUITE(marks_of_erased_models)
+
+BOOST_DATA_TEST_CASE(
+  a_listing_removes_marks_when_the_provider_they_wait_for_is_back, data::make({"rocksdb", "pmem"}),
+  kind) {
+  constexpr int count = 30;
+  cluster c{kind};
+  auto all = c.run(abc);
+  for (int i = 0; i < count; ++i)
+    BOOST_REQUIRE(store_number(all.repository(), model_name(i), i));
+  auto without = c.run(ab);
+  std::uint64_t marked = 0;
+  for (int i = 0; i < count; ++i) {
+    auto erased = without.repository().erase(model_name(i)).result();
+    marked += !erased || totals{without}.marks > marked;
+  }
+  BOOST_TEST(marked > 3u);
+  BOOST_TEST(totals{without}.marks == marked);
+  BOOST_TEST(totals{without}.models == 0u);
+  auto listed = without.repository().list().get();
+  BOOST_TEST(listed.found.empty());
+  BOOST_TEST(listed.marks.size() == marked);
+  BOOST_TEST(totals{without}.marks == marked);
+  auto again = c.run(abc);
+  BOOST_TEST(totals{again}.models > 0u); // at the one that was away
+  // A store that comes first stays.
+  BOOST_REQUIRE(store_number(again.repository(), model_name(0), 77));
+  listed = again.repository().list().get();
+  BOOST_TEST(listed.found.size() == 1u);
+  BOOST_TEST(listed.marks.empty());
+  BOOST_TEST(load_number(again.repository(), model_name(0)).value() == 77u);
+  BOOST_TEST(again.repository().erase(model_name(0)).result().has_value());
+  totals left{again};
+  BOOST_TEST(left.models == 0u);
+  BOOST_TEST(left.marks == 0u);
+  BOOST_TEST(left.descriptions_bytes == 0u);
+  BOOST_TEST(again.repository().list().get().found.empty());
+}
+
+// Nobody of the old group is left to tell where its models are.
+BOOST_AUTO_TEST_CASE(a_group_replaced_at_once_is_empty_until_a_provider_of_it_is_back) {
+  cluster c;
+  auto before = c.run(ab);
+  BOOST_REQUIRE(store_number(before.repository(), model_name(1), 1));
+  auto after = c.run({{"c"}});
+  auto missing = load_number(after.repository(), model_name(1));
+  BOOST_REQUIRE(!missing);
+  BOOST_TEST((missing.error().code() == errc::not_found), missing.error().to_string());
+  BOOST_TEST(after.repository().list().get().found.empty());
+  auto together = c.run(abc);
+  BOOST_TEST(load_number(together.repository(), model_name(1)).value() == 1u);
+}
+
+BOOST_AUTO_TEST_SUITE_END()
