@@ -147,7 +147,7 @@ struct bucket_stats {
   /// What is kept in memory to describe the models, beside their tensors. `descriptions_max` bounds
   /// it.
   std::uint64_t descriptions_bytes = 0;
-  std::uint64_t marks = 0; // of erased models, see `model_spec::erased`
+  std::uint64_t marks = 0; // the marks of erased models, see `model_spec::erased`
 };
 
 /// A table of models.

@@ -52,7 +52,7 @@ public:
 private:
   std::list<std::string> order_;
   std::unordered_map<std::string, std::list<std::string>::iterator> places_;
-  std::unordered_set<std::string> marks_; // of erased models
+  std::unordered_set<std::string> marks_; // the marks of erased models
 };
 
 } // namespace millrace::storage

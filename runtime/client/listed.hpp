@@ -23,7 +23,7 @@ struct listed {
 
   std::vector<entry> found;            // sorted by name
   std::vector<silent_provider> silent; // what they keep is not in `found`
-  std::vector<entry> marks;            // of erased models, kept for providers that are away
+  std::vector<entry> marks;            // erased models, kept for providers that are away
 };
 
 } // namespace millrace

@@ -21,7 +21,7 @@ struct stored_version : slot_owner {
   std::uint64_t index_bytes = 0; // the size of the index object, as taken from the heap
   layer_lease layers;
   account_lease described; // what is kept in memory of it, beside the layers
-  account_lease taken;     // of the heap
+  account_lease taken;     // the bytes taken from the heap
   /// The reservation of its objects until it is published. An unpublished version leaves nothing
   /// behind.
   std::optional<change> reserved;

@@ -269,7 +269,7 @@ model_listing newest_of(
 // Removes marks that nobody needs any more, one after the other, before it answers. Those for which
 // that fails stay, for the next listing.
 struct sweeping : std::enable_shared_from_this<sweeping> {
-  static constexpr std::size_t marks_max = 1000; // of one listing
+  static constexpr std::size_t marks_max = 1000; // the bound of one listing
 
   std::shared_ptr<client_core> core;
   std::string group;
