@@ -45,7 +45,7 @@ struct model_spec {
 /// A stored version: the client's spec and what the bucket added.
 struct model_record {
   model_spec spec;
-  std::uint64_t version = 0;      // from the bucket's counter: never reused, later ones are larger
+  std::uint64_t version = 0;      // the bucket counts: never reused, later ones are larger
   std::uint64_t stored_at_ns = 0; // wall clock
   /// `digest_count(bytes)` values for each tensor, in order; empty when stored without checksums.
   std::vector<std::uint64_t> digests;

@@ -28,7 +28,7 @@ MILLRACE_INSPECT(group_member, x.id, x.name, x.node, x.addresses, x.weight, x.fo
 /// The providers of a group at one time. Without members: it is not known where names were stored.
 struct group_view {
   std::uint64_t number = 0;          // a later view has a larger one
-  std::vector<group_member> members; // by id
+  std::vector<group_member> members; // sorted by id
 
   friend auto operator<=>(const group_view&, const group_view&) = default;
 };

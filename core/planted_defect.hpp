@@ -11,7 +11,7 @@ enum class defect : std::uint8_t {
   lost_withdrawal,          // memory stays exposed after its owner withdrew it
   deadline_not_armed,       // a provider's actor does not look at the deadlines of its requests
   older_version_kept,       // a store leaves an older version at another provider
-  awaited_step_overwritten, // by a rank that is ahead, while the others can still complete it
+  awaited_step_overwritten, // a rank that is ahead overwrites a step that others can complete
   slot_reused_while_read,   // a checkpoint's slot is filled while it is being restored
   frames_reordered,         // a channel accepts frames that overtook others
   published_before_durable, // a pool publishes bytes that it has not written back

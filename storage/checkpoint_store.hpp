@@ -25,7 +25,7 @@ struct checkpoint_capabilities {
 
 /// The outcome of enrolling a shard.
 struct enrolled_shard {
-  checkpoint_summary model; // with all its shards, after the call
+  checkpoint_summary model; // the model with all its shards, after the call
   bool resumed = false;     // the shard existed; its versions stay
 };
 

@@ -33,7 +33,7 @@ public:
   }
 
   milliseconds run() {
-    // Who waits for what was called back is served before those that come after it.
+    // A lender that waits for what was called back is served before those that come after it.
     while (next_ < short_.size() && serve(*short_[next_], true))
       ++next_;
     // What is free then is more than the shares of those that need it.

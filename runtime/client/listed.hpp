@@ -18,7 +18,7 @@ struct silent_provider {
 template <class Item>
 struct listed {
   struct entry : Item {
-    std::string provider; // that keeps it
+    std::string provider; // the provider that keeps it
   };
 
   std::vector<entry> found;            // sorted by name

@@ -24,8 +24,8 @@ namespace {
 
 using runtime::engine;
 
-// A thread that has just answered may still have the last reference to a bucket. Who starts a node
-// on the same files next finds them closed. A client of this process may keep them for longer.
+// A thread that has just answered may still have the last reference to a bucket. After
+// this, another node finds the same files closed. A client of this process may keep them longer.
 void await_end_of(const std::vector<std::weak_ptr<void>>& storage) {
   auto deadline = steady_clock::now() + std::chrono::milliseconds{500};
   auto open = [](auto& one) { return !one.expired(); };

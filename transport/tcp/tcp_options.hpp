@@ -17,14 +17,14 @@ struct tcp_options {
   /// Streams for each peer; the first one carries small transfers. Both sides use the smaller
   /// number.
   std::uint32_t streams = 4;
-  std::uint32_t io_threads = 2;                // for all streams but the first ones
+  std::uint32_t io_threads = 2;                // they serve all streams but the first ones
   std::uint64_t chunk_bytes = 1u << 20;        // the bytes of one request
   std::uint64_t small_bytes_max = 64u << 10;   // transfers up to this size take the first stream
   std::uint32_t requests_max = 64;             // chunks requested on one stream at a time
   std::uint64_t inflight_bytes_max = 4u << 20; // on one stream; one chunk at least
   std::uint32_t transfers_max = 65536; // waiting or running for each peer; more are answered `busy`
-  std::uint32_t connect_timeout_ms = 5000;   // for one attempt, without its admission
-  std::uint32_t admission_timeout_ms = 5000; // from the first byte to an admitted stream
+  std::uint32_t connect_timeout_ms = 5000;   // one attempt, without its admission
+  std::uint32_t admission_timeout_ms = 5000; // the time from the first byte to an admitted stream
   // A stream that moves no byte for this long while some are due counts as lost.
   std::uint32_t stall_timeout_ms = 10000;
   // Time before a lost stream is opened again. It doubles after each failure.

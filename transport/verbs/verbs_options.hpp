@@ -18,7 +18,7 @@ struct verbs_options {
   /// The ports to use: "rxe0" (every active port of it) or "mlx5_0:1"; empty: every active port of
   /// every device.
   std::vector<std::string> devices;
-  std::optional<std::uint32_t> gid_index;         // for every port; absent: see `choose_gid`
+  std::optional<std::uint32_t> gid_index;         // one for every port; absent: see `choose_gid`
   std::uint32_t mtu = 0;                          // bytes; 0: the smaller of the two ports' values
   verbs_connect connect = verbs_connect::channel; // `rdma_cm` if both sides want it
   /// The most threads for connecting, made when needed. A connection may wait there for the

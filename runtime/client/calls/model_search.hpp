@@ -45,7 +45,7 @@ bool asks_for_search(const status& why);
 
 inline constexpr int searches_max = 5;
 
-/// Of two versions of a name, the one with the larger age is newer.
+/// Returns what orders the versions of a name: the newer one has the larger age.
 template <class Version>
 auto age_of(const Version& v) {
   return std::tuple{v.view, v.stored_at_ns, v.version};

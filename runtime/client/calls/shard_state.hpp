@@ -62,7 +62,7 @@ private:
     bool over = false;
   };
 
-  // Who waits for a registration. `wants`: as for `enroll`.
+  // A call that waits for a registration. `wants`: as for `enroll`.
   struct waiting {
     save_record_ptr wants;
     completion<std::uint64_t> done;

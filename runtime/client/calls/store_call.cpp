@@ -266,8 +266,8 @@ model_listing newest_of(
   return out;
 }
 
-// Removes marks that nobody needs any more, one after the other, before it answers. Those for which
-// that fails stay, for the next listing.
+// Removes marks that no provider needs any more, one after the other, before it answers. Marks that
+// cannot be removed stay, for the next listing.
 struct sweeping : std::enable_shared_from_this<sweeping> {
   static constexpr std::size_t marks_max = 1000; // the bound of one listing
 
