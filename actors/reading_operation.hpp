@@ -79,8 +79,7 @@ private:
            in_flight_ < this->context_->bounds.windows_max) {
       ++in_flight_;
       this->context_->ask_for_window(
-        {this->request_.from.holder, use(), this->deadline()},
-        model_->window_bytes(),
+        {this->request_.from.holder, use(), this->deadline()}, model_->window_bytes(),
         [self = this->shared_from_this(), index = next_++](result<memory_block> staging) {
           if (!self->answered())
             self->fetch(index, std::move(staging));
