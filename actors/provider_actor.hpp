@@ -211,7 +211,7 @@ private:
       lane.reap();
       more |= !lane.empty();
     }
-    if (more)
+    if (more || is_planted(defect::tick_never_rests))
       watch();
   }
 

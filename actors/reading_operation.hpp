@@ -26,6 +26,8 @@ public:
 protected:
   /// Returns what is being done to which model, for errors.
   virtual std::string name() const = 0;
+  /// Returns for what the windows are read.
+  virtual staging_use use() const { return staging_use::restore; }
   /// Called when the model is open. Returns what to read of it, or an error.
   virtual result<std::vector<storage::wanted>> choose() = 0;
   /// Called with window number `index` of the plan. The window's user must call `done_with_window`
@@ -78,8 +80,7 @@ private:
            in_flight_ < this->context_->bounds.windows_max) {
       ++in_flight_;
       this->context_->ask_for_window(
-        {this->request_.from.holder, staging_use::restore, this->deadline()},
-        model_->window_bytes(),
+        {this->request_.from.holder, use(), this->deadline()}, model_->window_bytes(),
         [self = this->shared_from_this(), index = next_++](result<memory_block> staging) {
           if (!self->answered())
             self->fetch(index, std::move(staging));

@@ -18,6 +18,7 @@ enum class defect : std::uint8_t {
   segment_not_synced,       // models in segment files are published before their bytes are durable
   index_not_synced,         // changes of an index are reported before they are durable
   output_not_synced,        // files of flushed steps get their names before their bytes are durable
+  tick_never_rests,         // a provider's actor looks at deadlines although it has no request
 };
 
 #if defined(MILLRACE_KILL_POINTS)

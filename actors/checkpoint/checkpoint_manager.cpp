@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <list>
+#include <set>
 
 namespace millrace::actors {
 
@@ -53,7 +54,8 @@ protected:
     for (auto& e : std::list{enrolling_})
       if (e->through == actor)
         refuse(e, gone);
-    if (!registrations_.remove_puller(actor))
+    registrations_.remove_puller(actor);
+    if (pullers_.erase(actor) == 0 || why.ok())
       return;
     ++failed_pullers_;
     last_failure_ = why.detail();
@@ -162,6 +164,7 @@ private:
     receipt.resumed = found->resumed;
     receipt.model = std::move(found->model);
     auto puller = spawn_puller(*e);
+    pullers_.insert(puller.address());
     watch(puller.address());
     receipt.registration =
       registrations_.add({e->request.from, puller, std::move(e->place), e->through});
@@ -346,6 +349,7 @@ private:
   std::shared_ptr<fair_shares> places_ =
     std::make_shared<fair_shares>(deps_.limits.registrations_max);
   registration_table registrations_;
+  std::set<caf::actor_addr> pullers_; // until they have ended, with a registration or without
   std::list<enrolling_ptr> enrolling_;
   // Restores and verifications.
   operation_lane& reads_ = add_lane(deps_.limits.restores_max, deps_.limits.queued_max);

@@ -35,9 +35,8 @@ std::vector<registration> registration_table::remove_all_through(const caf::acto
   return out;
 }
 
-bool registration_table::remove_puller(const caf::actor_addr& gone) {
-  return std::erase_if(entries_, [&](auto& one) { return one.second.puller.address() == gone; }) >
-    0;
+void registration_table::remove_puller(const caf::actor_addr& gone) {
+  std::erase_if(entries_, [&](auto& one) { return one.second.puller.address() == gone; });
 }
 
 std::vector<registration> registration_table::remove_all() {

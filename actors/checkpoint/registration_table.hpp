@@ -34,8 +34,8 @@ public:
   registration remove(std::uint64_t number);
   /// Removes and returns the entries that an actor asked for.
   std::vector<registration> remove_all_through(const caf::actor_addr& gone);
-  /// Removes the entry of a puller. Returns false if there is none.
-  bool remove_puller(const caf::actor_addr& gone);
+  /// Removes the entry of a puller, if there is one.
+  void remove_puller(const caf::actor_addr& gone);
   std::vector<registration> remove_all();
 
   std::size_t size() const noexcept { return entries_.size(); }

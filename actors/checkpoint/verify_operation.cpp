@@ -34,6 +34,9 @@ private:
       "verifying step {} of {}, rank {}", request_.step, request_.model, request_.rank);
   }
 
+  // No trainer stands still until it is done.
+  staging_use use() const override { return staging_use::load_ahead; }
+
   result<std::vector<wanted>> choose() override {
     auto& record = model().record();
     auto& tensors = record.spec.tensors;

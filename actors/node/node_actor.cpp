@@ -25,6 +25,7 @@ namespace {
 constexpr auto no_peer = "(no answer)";
 constexpr auto provider_answer_max = std::chrono::seconds{5};
 constexpr auto look_every = std::chrono::milliseconds{20};
+constexpr auto work_again_after = std::chrono::seconds{1};
 
 // The node's actor is the root of the supervision. It keeps counts and pending restarts only, which
 // a handler that throws leaves as they were, so it goes on.
@@ -55,7 +56,11 @@ public:
       [this](const node_status_request& request) -> caf::result<node_status> {
         return guarded(request, [&] { return gather(); });
       },
-      [this](own_work& s) { guarded(s, [&] { s.run(); }); },
+      [this](own_work& s) {
+        auto again = s; // no other actor does it
+        if (!guarded(s, [&] { s.run(); }))
+          delayed_send(this, work_again_after, std::move(again));
+      },
     };
   }
 
@@ -94,6 +99,8 @@ private:
 
   void restart(std::size_t number, time_point deadline) {
     auto& one = deps_.actors[number];
+    if (one.running.actor) // by work that failed later, and is done again
+      return;
     auto& known = histories_[one.target];
     auto& restarts = known.restarts;
     while (!restarts.empty() && restarts.front() + deps_.restarts.period < now())

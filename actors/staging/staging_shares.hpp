@@ -10,8 +10,8 @@
 
 namespace millrace::actors {
 
-/// What staging memory is for. A restore goes before a save, and a save before what is loaded
-/// before anyone has asked for it.
+/// What staging memory is for. A restore goes before a save, and a save before what is loaded while
+/// nobody waits for its bytes, as a verification does.
 enum class staging_use : std::uint8_t { restore, save, load_ahead };
 
 inline constexpr std::size_t staging_uses = 3;

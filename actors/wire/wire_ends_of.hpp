@@ -107,11 +107,16 @@ private:
         [&self](const typename Methods::request& r) -> caf::result<typename Methods::reply> {
           return self.guarded(typeid(r), [&] { return self.ask(r); });
         }...,
-        [&self](own_work& s) { self.guarded(typeid(s), [&] { s.run(); }); }};
+        [&self](own_work& s) {
+          if (!self.guarded(typeid(s), [&] { s.run(); }))
+            self.answers_.give_up_all(
+              {errc::unavailable, "an answer of {} was lost, ask again", self.node_->address()});
+        }};
     }
   };
 
-  // The requests through a proxy do not depend on one another, so one that fails ends alone.
+  // The requests through a proxy do not depend on one another, so one that cannot be passed on ends
+  // alone. Nobody knows whose answer was in work that failed, so all that wait are given up then.
   template <class F>
   auto guarded(const std::type_info& message, F f) {
     return survive_handler(*this, message, f, [&] { return "asking " + node_->address(); });

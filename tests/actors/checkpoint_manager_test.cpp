@@ -362,6 +362,27 @@ BOOST_AUTO_TEST_CASE(verifying_names_the_tensors_whose_bytes_changed_and_moves_n
   BOOST_TEST(fabric->submitted == before);
 }
 
+BOOST_AUTO_TEST_CASE(a_restore_goes_before_a_verification_that_was_asked_for_first) {
+  constexpr std::uint64_t page = 4096;
+  deps.staging = std::make_shared<staging_lender>(std::make_shared<heap_memory_source>(page));
+  store->window_bytes = page;
+  restart();
+  save(enroll(enrolling()), 1);
+  memory_block all;
+  deps.staging->ask({}, page, [&](result<memory_block> lent) { all = std::move(*lent); });
+  auto verification = ask(manager, verify_request{"m", 0, 1, 0});
+  auto restore = ask(manager, restoring({{"t0", dtype::u8, {10'000}}}));
+  BOOST_TEST(fabric->waiting.empty());
+  all = {};
+  sched.run();
+  BOOST_TEST_REQUIRE(fabric->waiting.size() == 1u);
+  BOOST_TEST(!answered());
+  fabric->deliver();
+  sched.run();
+  BOOST_TEST(outcome<load_receipt>(restore).has_value());
+  BOOST_TEST(verified(verification).has_value());
+}
+
 BOOST_AUTO_TEST_CASE(models_are_listed_described_and_erased) {
   auto number = enroll(enrolling());
   save(number, 1);

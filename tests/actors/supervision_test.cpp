@@ -172,6 +172,26 @@ BOOST_AUTO_TEST_CASE(a_puller_that_fails_ends_its_registration_alone) {
   enroll(enrolling("failing"));
 }
 
+BOOST_AUTO_TEST_CASE(a_puller_that_fails_is_counted_with_a_registration_and_when_that_has_ended) {
+  auto first = enroll(enrolling("first"));
+  {
+    // The manager passes it on.
+    fault_in fault{typeid(durable_request), 1};
+    auto why = refusal<durable_request, save_receipt>(manager, durable(first, 1));
+    BOOST_TEST((why.code() == errc::internal));
+    BOOST_TEST(why.detail().find("checkpoint_puller failed in ") != std::string::npos);
+  }
+  auto second = enroll(enrolling("second"));
+  {
+    fault_in fault{typeid(end_registration)};
+    auto why = refusal<leave_request, done_reply>(manager, {second, false, trainer});
+    BOOST_TEST((why.code() == errc::internal));
+  }
+  BOOST_TEST(store->left.size() == 2u);
+  auto pending = ask(manager, provider_status_request{});
+  BOOST_TEST(outcome<provider_status>(pending).value().actor_failures == 2u);
+}
+
 BOOST_AUTO_TEST_CASE(work_that_throws_ends_the_actor_and_the_requests_get_the_reason) {
   auto number = enroll(enrolling());
   auto staged = ask(manager, saving(number, 1));
@@ -258,9 +278,15 @@ BOOST_AUTO_TEST_CASE(a_node_starts_an_actor_anew_once_nothing_of_the_former_one_
   pass(1s);
   BOOST_TEST(started == 1);
   BOOST_TEST(told().down.starts_with("it starts anew: "));
+  {
+    // The node's own work, which starts it anew, is done again.
+    fault_in fault{typeid(own_work)};
+    pass(250ms);
+    BOOST_TEST(fault.passed() > 0);
+  }
   store->release();
   store->hold_enroll = false;
-  pass(250ms);
+  pass(2s);
   BOOST_TEST(started == 2);
   BOOST_TEST(told().down.empty());
   BOOST_TEST(told().actor_failures == 1u);
@@ -348,6 +374,25 @@ BOOST_AUTO_TEST_CASE(a_proxy_answers_a_request_that_it_cannot_pass_on_and_goes_o
   }
   auto pending = ask(proxy, count_request{"epochs", 1});
   BOOST_TEST(outcome<count_reply>(pending)->total == 1u);
+  caf::anon_send_exit(proxy, caf::exit_reason::kill);
+  sched.run();
+}
+
+BOOST_AUTO_TEST_CASE(a_proxy_that_loses_an_answer_says_so_and_goes_on) {
+  kept_log logged;
+  serve<counter_service>("here", system.spawn<counters>("here", fabric, operation_limits{}));
+  auto node = std::make_shared<node_in_memory>(*this);
+  auto proxy = wire_ends<counter_service>::connect(system, node, "here", 1000);
+  {
+    fault_in fault{typeid(own_work)};
+    auto pending = ask(proxy, count_request{"epochs", 1});
+    auto why = outcome<count_reply>(pending);
+    BOOST_TEST_REQUIRE(!why.has_value());
+    BOOST_TEST((why.error().code() == errc::unavailable));
+    BOOST_TEST(why.error().detail().find("an answer of memory was lost") != std::string::npos);
+  }
+  auto pending = ask(proxy, count_request{"epochs", 1});
+  BOOST_TEST(outcome<count_reply>(pending)->total == 2u);
   caf::anon_send_exit(proxy, caf::exit_reason::kill);
   sched.run();
 }

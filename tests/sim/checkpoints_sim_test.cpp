@@ -17,8 +17,13 @@ using namespace std::chrono_literals;
 namespace {
 
 constexpr auto model = "job";
-const std::vector<std::string> buckets = buckets_of_each_cluster(1);
-const provider_list all_pools{buckets.begin(), buckets.end()};
+// In which a request, registering at a provider, and `durable` of a save end.
+constexpr nanoseconds request_time_max = 65s, attach_time_max = 140s, durable_time_max = 180s;
+
+// A job is kept by one node, and looks at the others.
+std::vector<std::string> buckets_of(std::uint64_t seed) {
+  return buckets_of_each_cluster(dice{seed ^ 0x2d}.percent(30) ? 2 : 1);
+}
 
 /// What the ranks of a job know of each other, as collective calls of a real job would tell them.
 struct board {
@@ -43,12 +48,13 @@ struct board {
 /// A rank of a job, in a process of its own.
 class rank {
 public:
-  rank(cluster& c, board& all, std::uint32_t number, std::size_t elements)
+  rank(
+    cluster& c, const provider_list& file, board& all, std::uint32_t number, std::size_t elements)
     : c_(c), all_(all), number_(number),
       process_(c.in.start_process("rank-" + std::to_string(number))), memory_(elements),
       must_restore_(all.least) {
     c_.in.as(process_, [&] {
-      client_.emplace(client::of(c_.settings(all_pools)).value());
+      client_.emplace(client::of(c_.settings(file)).value());
       flow_.push_back(train());
     });
   }
@@ -70,7 +76,12 @@ public:
   /// Ends in order after the present step.
   void stop() { stopping_ = true; }
   bool done() const { return flow_.front().done(); }
-  void check() const { flow_.front().check(); }
+  void check() const {
+    flow_.front().check();
+    for (auto& [step, since] : awaited_)
+      in_time(fmt::format("`durable` of step {}", step), since, durable_time_max);
+  }
+  bool awaits_durable() const { return !awaited_.empty(); }
   process& in() { return process_; }
 
 private:
@@ -93,9 +104,11 @@ private:
   // The provider may be away, or still know the job that has just died.
   task attach() {
     while (!over_) {
+      auto since = c_.in.now();
       auto made = co_await client_->checkpointer(options(), views());
       if (over_)
         co_return;
+      in_time("attaching", since, attach_time_max);
       c_.in.say(fmt::format("{} attaches: {}", process_.name, why(made)));
       if (made) {
         job_.emplace(*made);
@@ -108,17 +121,21 @@ private:
 
   task resume() {
     while (!over_) {
+      auto since = c_.in.now();
       auto now = co_await job_->describe();
       if (over_)
         co_return;
+      in_time("describing", since, request_time_max);
       if (now && now->complete_steps.empty()) {
         demand(must_restore_ == 0, fmt::format("step {} is there", must_restore_));
         co_return;
       }
       if (now) {
+        since = c_.in.now();
         auto restored = co_await job_->restore();
         if (over_)
           co_return;
+        in_time("restoring", since, request_time_max);
         c_.in.say(fmt::format("{} restores: {}", process_.name, why(restored)));
         if (restored) {
           take_over(restored->version);
@@ -147,14 +164,16 @@ private:
     auto mode = c_.random.percent(20) ? save_mode::snapshot : save_mode::direct;
     auto at = c_.in.now();
     auto saving = job_->save(step_, mode);
+    awaited_.emplace(step_, at);
     saving.durable.then([this, step = step_](const result<save_receipt>& r) {
+      awaited_.erase(step);
       if (r && !over_)
         all_.saw_durable(number_, step);
     });
     auto staged = co_await saving.staged;
     if (over_)
       co_return;
-    demand(c_.in.now() - at < 120s, "a save ends by its deadline");
+    in_time("a save", at, 120s);
     c_.in.say(fmt::format("{} saves {}: {}", process_.name, step_, why(staged)));
     if (staged)
       co_return;
@@ -163,19 +182,32 @@ private:
     co_await delay{c_.in, 5ms};
   }
 
-  // While that rank goes on saving.
+  // While that rank goes on saving. Sometimes it is any of the steps that were complete.
   task look_at(std::uint32_t other) {
+    std::optional<std::uint64_t> wanted;
+    if (c_.random.percent(30)) {
+      auto now = co_await job_->describe();
+      if (over_)
+        co_return;
+      if (now && !now->complete_steps.empty())
+        wanted = c_.random.one_of(now->complete_steps);
+    }
     std::vector<std::uint64_t> copy(memory_.size());
     auto into = views_of(copy);
-    auto restored = co_await job_->restore_shard(other, into);
+    auto since = c_.in.now();
+    auto restored = co_await job_->restore_shard(other, into, wanted);
     if (over_)
       co_return;
+    in_time("reading a shard", since, request_time_max);
     if (!restored) {
       // The other may not have saved yet.
       if (restored.error().code() != errc::not_found)
         demand_may_fail("reading a shard", restored.error());
       co_return;
     }
+    demand(
+      restored->version == wanted.value_or(restored->version),
+      fmt::format("step {} was asked for, not {}", wanted.value_or(0), restored->version));
     auto expected = restored->version * 100 + other;
     demand(
       std::ranges::count(copy, expected) == std::ssize(copy),
@@ -207,6 +239,14 @@ private:
   }
   std::uint64_t content(std::uint64_t step) const { return step * 100 + number_; }
 
+  void in_time(const std::string& what, nanoseconds since, nanoseconds most) const {
+    auto took = c_.in.now() - since;
+    demand(
+      took <= most,
+      fmt::format(
+        "{}: {} took {} s", process_.name, what, std::chrono::duration<double>(took).count()));
+  }
+
   void demand_may_fail(const std::string& doing, const status& bad) const {
     auto code = bad.code();
     demand(all_.disturbed, doing + " failed undisturbed with " + bad.to_string());
@@ -231,6 +271,7 @@ private:
   std::optional<checkpointer> job_;
   std::vector<task> flow_;
   std::uint64_t step_ = 0;
+  std::map<std::uint64_t, nanoseconds> awaited_; // steps whose `durable` has not come, since when
   bool over_ = false;
   bool stopping_ = false;
 };
@@ -305,12 +346,12 @@ private:
 
 class run {
 public:
-  explicit run(std::uint64_t seed) : c_(seed, all_in_pools(seed)) {
+  explicit run(std::uint64_t seed) : buckets_(buckets_of(seed)), c_(seed, all_in_pools(seed)) {
     c_.net->latency_max = nanoseconds{c_.random.between(20'000, 1'000'000)};
     all_.world_size = static_cast<std::uint32_t>(c_.random.between(1, 8));
     all_.lockstep = c_.random.percent(50);
     elements_ = c_.random.between(2, 4000);
-    for (auto& rests : buckets) {
+    for (auto& rests : buckets_) {
       start_node(rests);
       if (c_.kind_of(rests) == "flushed pmem")
         flushed_.emplace_back(c_, rests);
@@ -335,16 +376,16 @@ public:
   }
 
 private:
-  static std::map<std::string, std::string> all_in_pools(std::uint64_t seed) {
+  std::map<std::string, std::string> all_in_pools(std::uint64_t seed) const {
     dice random{seed ^ 0xf1u};
     std::map<std::string, std::string> kinds;
-    for (auto& rests : buckets)
+    for (auto& rests : buckets_)
       kinds[rests] = random.percent(50) ? "flushed pmem" : "pmem";
     return kinds;
   }
 
   void start_node(const std::string& rests) {
-    auto bad = c_.start(all_pools, rests);
+    auto bad = c_.start(file_, rests);
     demand(bad.ok(), "node on-" + rests + " starts: " + bad.to_string());
   }
   // Often twice, the second time before much was saved.
@@ -362,13 +403,13 @@ private:
     all_.fences.assign(all_.world_size, 0);
     all_.durable.clear();
     for (std::uint32_t i = 0; i < all_.world_size; ++i)
-      ranks_.push_back(std::make_unique<rank>(c_, all_, i, elements_));
+      ranks_.push_back(std::make_unique<rank>(c_, file_, all_, i, elements_));
   }
   void end_job() { ranks_.clear(); }
 
   void happen() {
     auto& one = c_.random.one_of(ranks_);
-    auto& rests = c_.random.one_of(buckets);
+    auto& rests = c_.random.one_of(buckets_);
     all_.disturbed = true;
     switch (c_.random.below(5)) {
     case 0: // a rank, then its job
@@ -413,16 +454,19 @@ private:
   void end_in_order() {
     for (auto& one : ranks_)
       one->stop();
-    c_.in.run_for(130s);
+    c_.in.run_for(190s);
     check();
     for (auto& one : ranks_)
-      demand(one->done(), "a save ends by its deadline");
+      demand(
+        one->done() && !one->awaits_durable(), "a save ends by its deadline, and so does its wait");
     c_.demand_settled();
     for (auto& one : flushed_)
       one.check_all(all_.least);
     end_job();
   }
 
+  const std::vector<std::string> buckets_;
+  const provider_list file_{buckets_.begin(), buckets_.end()};
   cluster c_;
   board all_;
   std::uint64_t elements_ = 0;

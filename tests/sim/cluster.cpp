@@ -30,6 +30,16 @@ void demand_no_staging(const actors::node_status& now) {
       "node {} still holds {} bytes of staging memory", now.node, now.staging_used_bytes));
 }
 
+// A lease after the last use, all budgets have been given back.
+void demand_no_budgets(const actors::node_status& now) {
+  for (auto& one : now.staging)
+    demand(
+      one.budget_bytes == 0 && one.used_bytes == 0 && one.waiting == 0,
+      fmt::format(
+        "node {}: {} still has a budget of {} bytes, uses {} of it, and {} requests wait", now.node,
+        one.name, one.budget_bytes, one.used_bytes, one.waiting));
+}
+
 } // namespace
 
 std::vector<std::string> buckets_of_each_cluster(std::size_t least) {
@@ -172,14 +182,20 @@ void cluster::demand_rest() {
       continue;
     auto now = status_of(rests);
     demand_no_staging(now);
+    demand_no_budgets(now);
     for (auto& p : now.providers)
       demand(p.checkpoints.registered == 0, "no shard stays registered");
   }
+  in.run_for(10s); // the deadlines of these questions are over
   auto frames = net->frames();
-  auto events = in.events();
+  auto events = in.events(), timers = in.timers();
   in.run_for(60s);
   demand(net->frames() == frames, "an idle cluster sends nothing");
-  demand(in.events() - events < 1000, "an idle cluster is quiet");
+  events = in.events() - events;
+  timers = in.timers() - timers;
+  in.say(fmt::format("idle for 60 s: {} events, {} timers of actors", events, timers));
+  demand(events < 10, fmt::format("an idle cluster is quiet: {} events", events));
+  demand(timers == 0, fmt::format("no actor of an idle cluster has a timer: {}", timers));
   for (auto& [rests, one] : nodes_)
     stop(rests);
   demand(net->connections() == 0, "no connection is left");

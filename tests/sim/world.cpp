@@ -182,7 +182,7 @@ void world::pass_to(timeline& t, nanoseconds time) {
   t.now = std::max(t.now, time);
   each_system(t, [&](auto& system) {
     auto& clock = clock_of(system);
-    clock.advance_time(time_point{t.now} - clock.now());
+    timers_ += clock.advance_time(time_point{t.now} - clock.now());
   });
   work_off(t);
 }

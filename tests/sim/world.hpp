@@ -99,6 +99,8 @@ public:
   /// Returns the number of events so far, and a number that differs when they differed.
   std::uint64_t events() const noexcept { return happened_; }
   std::uint64_t trace() const noexcept { return trace_; }
+  /// Returns the number of actors' timers that have come due so far.
+  std::uint64_t timers() const noexcept { return timers_; }
   /// Prints what happens when one seed is repeated with MILLRACE_SIM_TRACE set.
   void say(const std::string& what);
   /// Adds to the trace.
@@ -145,6 +147,7 @@ private:
   const bool says_events_ = std::getenv("MILLRACE_SIM_EVENTS") != nullptr;
   std::uint64_t last_event_ = 0;
   std::uint64_t happened_ = 0;
+  std::uint64_t timers_ = 0;
   std::uint64_t trace_ = 0;
 };
 

@@ -17,6 +17,7 @@ class fake_checkpoint_store : public storage::checkpoint_store,
 public:
   storage::checkpoint_capabilities can = {.durable = true, .in_place = true, .cpu_flush = true};
   std::uint64_t capacity_bytes = 1 << 24;
+  std::uint64_t window_bytes = 0; // of staging memory, for reads
   bool window_per_tensor = false; // for saves and reads; else one window for the whole shard
 
   /// Calls to hold back until the test releases them, oldest first.
@@ -220,9 +221,11 @@ private:
 
   class opened : public storage::opened_model {
   public:
-    opened(std::shared_ptr<slot> s, model_record record, bool window_per_range)
+    opened(
+      std::shared_ptr<slot> s, model_record record, bool window_per_range,
+      std::uint64_t window_bytes)
       : slot_(std::move(s)), use_(slot_->use()), record_(std::move(record)),
-        window_per_range_(window_per_range) {}
+        window_per_range_(window_per_range), window_bytes_(window_bytes) {}
     const model_record& record() const noexcept override { return record_; }
     std::vector<std::vector<storage::wanted>> plan(
       const std::vector<storage::wanted>& ranges) const override {
@@ -234,10 +237,13 @@ private:
           windows.back().push_back(range);
       return windows;
     }
-    std::uint64_t window_bytes() const noexcept override { return 0; }
-    void fetch(std::vector<storage::wanted> ranges, memory_block, completion<storage::window> done)
-      override {
-      done(storage::window{0, pieces_of(*slot_, record_.spec.tensors, ranges), use_});
+    std::uint64_t window_bytes() const noexcept override { return window_bytes_; }
+    void fetch(
+      std::vector<storage::wanted> ranges, memory_block staging,
+      completion<storage::window> done) override {
+      auto hold =
+        std::make_shared<std::pair<std::shared_ptr<void>, memory_block>>(use_, std::move(staging));
+      done(storage::window{0, pieces_of(*slot_, record_.spec.tensors, ranges), std::move(hold)});
     }
 
   private:
@@ -245,6 +251,7 @@ private:
     std::shared_ptr<void> use_;
     model_record record_;
     bool window_per_range_;
+    std::uint64_t window_bytes_;
   };
 
   static std::vector<storage::wanted> everything(const layout& tensors) {
@@ -374,7 +381,7 @@ private:
           record.spec.tensors = found->second.spec.tensors;
           record.version = *step;
           record.digests = s->digests;
-          return std::make_shared<opened>(s, std::move(record), window_per_tensor);
+          return std::make_shared<opened>(s, std::move(record), window_per_tensor, window_bytes);
         }
     return fail(errc::not_found, "no such version of " + model);
   }
