@@ -6,7 +6,6 @@
 #include <millrace/storage/builtin.hpp>
 #include <millrace/transport/builtin.hpp>
 #include <millrace/transport/fabric_options.hpp>
-#include <millrace/transport/staged/staged_options.hpp>
 
 #include <fmt/format.h>
 
@@ -53,7 +52,7 @@ result<config::settings> parse_configuration(std::string_view text, const std::s
 std::uint64_t bytes_for_peers(const config::settings& node) {
   return node.limits.requests_bytes_max +
     node.options.of<net::network_options>().listener.buffers_bytes_max +
-    node.options.of<transport::staged_options>().size_bytes;
+    transport::staging_bytes_of_drivers(node.options);
 }
 
 std::vector<std::string> warnings_about(const std::vector<config::provider_settings>& providers) {

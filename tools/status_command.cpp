@@ -234,6 +234,10 @@ void print_providers(std::ostream& out, const node_status& s) {
   if (any)
     providers.print(out, "  ");
   for (auto& p : s.providers)
+    if (p.store.marks > 0)
+      out << "  provider " << printable(p.name) << " keeps " << counted(p.store.marks, "mark")
+          << " of removed models\n";
+  for (auto& p : s.providers)
     if (!p.down.empty())
       out << "  provider " << printable(p.name) << " is down: " << printable(p.down) << '\n';
     else if (p.actor_failures > 0)

@@ -2,9 +2,11 @@
 // knows which of them are optional.
 #pragma once
 
+#include <millrace/config/option_set.hpp>
 #include <millrace/transport/driver_kind.hpp>
 #include <millrace/transport/memory/device_memory.hpp>
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
@@ -13,6 +15,9 @@ namespace millrace::transport {
 
 /// Returns the kinds of drivers, in the order in which the fabric prefers them.
 const std::vector<driver_kind>& builtin_drivers();
+
+/// Returns how much staging memory the drivers make for themselves, at most.
+std::uint64_t staging_bytes_of_drivers(const config::option_set& options);
 
 /// Returns the kinds of device memory; empty if the build has none.
 std::vector<std::shared_ptr<device_kind>> builtin_device_kinds();

@@ -44,8 +44,8 @@ struct engine : std::enable_shared_from_this<engine> {
   /// Ends the threads, closes the files, and marks the stop as orderly. The gate must be closed.
   void stop();
 
-  /// Makes an attempt to take `size_bytes` of the capacity, `described_bytes` of them in memory, and
-  /// repeats it after evicting models where configured.
+  /// Makes an attempt to take `size_bytes` of the capacity, `described_bytes` of them in memory,
+  /// and repeats it after evicting models where configured.
   void take_space(
     std::uint64_t size_bytes, std::uint64_t described_bytes, std::function<status()> attempt,
     std::uint32_t attempts_left, completion<void> done);

@@ -48,7 +48,7 @@ public:
 
   /// Returns the models to drop, least recently used first, so that at once `size_bytes` become
   /// free, and `described_bytes` of what is kept in memory: those that are not pinned and not open.
-  /// Empty when all of them together are too small. Layers that several models name are not counted.
+  /// Empty when all together are too small. Layers that several models name are not counted.
   std::vector<std::string> victims(
     std::uint64_t size_bytes, std::uint64_t described_bytes, const layer_table& layers) const;
 

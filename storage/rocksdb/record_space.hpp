@@ -22,9 +22,9 @@ result<checked_spec> check_record(const stored_record& record, std::string_view 
 result<std::string> inlined_bytes(
   const index& db, const stored_record& record, const io::packing& packed);
 
-/// Takes the space that a record names, without its summary, and packs its layout. Errors: `corrupt_data` when the
-/// record and the segments contradict each other; nothing as large as the record claims is made
-/// then.
+/// Takes the space that a record names, without its summary, and packs its layout. Errors:
+/// `corrupt_data` when the record and the segments contradict each other; nothing as large as the
+/// record claims is made then.
 result<record_space> claim_space(
   segment_store& space, const stored_record& record, const checked_spec& checked);
 

@@ -209,7 +209,8 @@ void an_overwritten_version_stays_readable_while_open(const bucket_factory& fact
     CHECK_CODE(open(*w.subject, "m", *second), ok);
     reader->reset();
     BOOST_TEST(settles_at(*w.subject, once));
-    CHECK_OK(erase(*w.subject, "m"));
+    BOOST_TEST((erase(*w.subject, "m", *first).code() == errc::not_found));
+    CHECK_OK(erase(*w.subject, "m", *second));
   }
 }
 
@@ -492,7 +493,6 @@ void descriptions_of_layers_take_space(const bucket_factory& factory) {
     describing_takes_space(factory, most, mib, with_large_layer);
 }
 
-// Names of models, too, are kept in memory by every kind.
 void what_is_kept_in_memory_of_models_is_bounded(const bucket_factory& factory) {
   constexpr auto most = 64 * kib;
   world w{factory, {.descriptions_max_bytes = most}};

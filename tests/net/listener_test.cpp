@@ -198,9 +198,8 @@ BOOST_AUTO_TEST_CASE(connections_of_one_user_leave_room_for_root_and_for_others)
   }
   std::deque<child_process> children;
   for (int i = 0; i < 3; ++i)
-    children.emplace_back([](auto& address, int told) {
-      return hold_connections_as(nobody, address, told);
-    });
+    children.emplace_back(
+      [](auto& address, int told) { return hold_connections_as(nobody, address, told); });
   listener_options where;
   where.socket_mode = 0666;
   where.allow_uids = {nobody};
@@ -311,9 +310,8 @@ BOOST_AUTO_TEST_CASE(another_user_is_refused_unless_listed) {
   forget_refusals();
   kept_log log;
   for (auto listed : {false, true}) {
-    child_process child{[listed](auto& address, int) {
-      return connect_as(nobody, address, listed ? 1 : attempts);
-    }};
+    child_process child{
+      [listed](auto& address, int) { return connect_as(nobody, address, listed ? 1 : attempts); }};
     listener_options open_to_all;
     open_to_all.socket_mode = 0666;
     if (listed)

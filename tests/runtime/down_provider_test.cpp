@@ -2,6 +2,7 @@
 #include "three_providers.hpp"
 
 #include <millrace/runtime/node/node.hpp>
+#include <millrace/tests/support/kept_log.hpp>
 
 #include <boost/test/data/test_case.hpp>
 #include <boost/test/unit_test.hpp>
@@ -115,6 +116,21 @@ BOOST_AUTO_TEST_CASE(a_node_without_one_whole_provider_starts_unless_it_requires
   auto refused = node::start(disk.settings);
   BOOST_REQUIRE(!refused);
   BOOST_TEST(says(refused.error(), "provider kept"), refused.error().to_string());
+}
+
+BOOST_AUTO_TEST_CASE(a_node_says_at_its_start_what_is_set_too_low_and_what_it_cannot_serve) {
+  used_disk disk;
+  disk.damage_pool();
+  disk.damage_bucket();
+  auto& kept = disk.settings.providers[1].options.edit<storage::rocksdb_bucket_options>();
+  kept.index_reserve_bytes = 16u << 20;
+  disk.settings.providers.erase(disk.settings.providers.begin());
+  disk.settings.nodes[0].providers = disk.settings.providers;
+  testing::kept_log log;
+  auto n = node::embed(disk.settings);
+  BOOST_TEST(log.count("provider kept: index_reserve is 16MiB") == 1u, log.text());
+  BOOST_TEST(log.count("a provider is down, the node starts without it") == 2u, log.text());
+  BOOST_TEST(log.count("no provider could be opened, the node serves nothing") == 1u, log.text());
 }
 
 BOOST_AUTO_TEST_SUITE_END()

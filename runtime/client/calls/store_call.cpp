@@ -341,7 +341,7 @@ void list_at(
     out.silent = r->silent;
     if (out.silent.empty() && !incomplete.ok())
       out.silent.push_back({{}, incomplete});
-    if (!out.silent.empty())
+    if (!out.silent.empty() || !places.gone.empty())
       return static_cast<void>(done.set(std::move(out)));
     auto sweep = std::make_shared<sweeping>();
     sweep->core = core;
