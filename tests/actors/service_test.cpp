@@ -78,8 +78,8 @@ BOOST_AUTO_TEST_CASE(every_message_has_the_bytes_that_it_has_always_had) {
   // Sizes and digests of messages in which every field is set, as version 0.1.0 wrote them. What is
   // appended to a message changes its line; anything else that does breaks peers of other versions.
   // Appended so far: reports, buffers, stalls and staging of `node_status`, `save_times::slot_us`,
-  // `provider_status::down` and failures, what requests and records of models say of their
-  // placement.
+  // `provider_status::down`, failures, descriptions and marks, what requests and records of models
+  // say of their placement, `erase_request::version`.
   const kept_bytes kept[] = {
     {"store_request", 215, 0x4d3c603a0ef7c7ba},
     {"store_receipt", 37, 0x57593ba0eea681d4},
@@ -89,14 +89,14 @@ BOOST_AUTO_TEST_CASE(every_message_has_the_bytes_that_it_has_always_had) {
     {"model_record", 106, 0xf8c40543b18f4549},
     {"list_request", 19, 0x98f98f73299bc4f3},
     {"model_list", 56, 0xf44a4779c567b38e},
-    {"erase_request", 24, 0x797e1db13e00df62},
+    {"erase_request", 25, 0x6217cb1ad2117caa},
     {"done_reply", 5, 0x8cd045b8efcef9bd},
     {"pin_request", 24, 0x1e8c39e0eeb340f5},
     {"done_reply", 5, 0x8cd045b8efcef9bd},
     {"resolve_request", 37, 0x0d681f611970ea1f},
     {"layer_list", 51, 0x95ed84f071b9ef8a},
     {"provider_status_request", 5, 0x8cd045b8efcef9bd},
-    {"provider_status", 73, 0x1274213169205070},
+    {"provider_status", 75, 0x9df7387ccea63062},
     {"locate_request", 18, 0x2999d0d69761bf41},
     {"location", 320, 0x22e988e52c1856e3},
     {"adopt_request", 211, 0x42b7a67cebb42301},
@@ -104,7 +104,7 @@ BOOST_AUTO_TEST_CASE(every_message_has_the_bytes_that_it_has_always_had) {
     {"directory_request", 5, 0x8cd045b8efcef9bd},
     {"directory", 210, 0xccfac48a10d90f11},
     {"node_status_request", 5, 0x8cd045b8efcef9bd},
-    {"node_status", 936, 0x4c109171e901136f},
+    {"node_status", 944, 0x3810c8137c4a716f},
     {"enroll_request", 169, 0xd1335f3e21172d88},
     {"enroll_receipt", 149, 0x3f7c754c01c7797d},
     {"leave_request", 6, 0x92ac567be0d5d040},

@@ -300,6 +300,7 @@ public:
   using work = std::function<int(const std::string& address, int ready)>;
 
   explicit child_process(const work& body) {
+    static_cast<void>(shared_tls()); // it has the same
     int told[2], ends[2];
     BOOST_REQUIRE(::pipe2(told, O_CLOEXEC) == 0 && ::pipe2(ends, O_CLOEXEC) == 0);
     pid_ = ::fork();

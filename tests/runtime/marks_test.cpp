@@ -77,12 +77,17 @@ BOOST_DATA_TEST_CASE(
   BOOST_TEST(totals{without}.marks == marked);
   auto again = c.run(abc);
   BOOST_TEST(totals{again}.models > 0u); // at the one that was away
-  // A store that comes first stays.
+  // The providers learn of each other's views. A store that then comes first stays.
+  BOOST_TEST(again.repository().list("of another name").get().found.empty());
   BOOST_REQUIRE(store_number(again.repository(), model_name(0), 77));
+  BOOST_TEST(load_number(again.repository(), model_name(0)).value() == 77u);
   listed = again.repository().list().get();
+  BOOST_TEST(listed.silent.empty());
   BOOST_TEST(listed.found.size() == 1u);
   BOOST_TEST(listed.marks.empty());
-  BOOST_TEST(load_number(again.repository(), model_name(0)).value() == 77u);
+  auto kept = load_number(again.repository(), model_name(0));
+  BOOST_TEST_REQUIRE(kept.has_value());
+  BOOST_TEST(*kept == 77u);
   BOOST_TEST(again.repository().erase(model_name(0)).result().has_value());
   totals left{again};
   BOOST_TEST(left.models == 0u);

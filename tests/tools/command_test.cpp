@@ -269,8 +269,7 @@ BOOST_AUTO_TEST_CASE(the_manual_knows_every_command_and_option) {
       command += " " + word;
     std::string section;
     for (auto& [heading, text] : sections)
-      if (
-        heading.find(command + " ") != heading.npos || heading.find(command + "`") != heading.npos)
+      if (text.find(command + " ") != text.npos || text.find(command + "`") != text.npos)
         section += text;
     BOOST_TEST((is_group || !section.empty()), command << " has no section");
     commands += !is_group;

@@ -27,7 +27,9 @@ const bool registered[] = {
   add_bucket_contract(
     "toy",
     [](const contract_settings& s) {
-      auto opened = storage::open_toy_bucket({.capacity_bytes = s.capacity_bytes}, s.memory);
+      auto opened = storage::open_toy_bucket(
+        {.capacity_bytes = s.capacity_bytes, .descriptions_max_bytes = s.descriptions_max_bytes},
+        s.memory);
       BOOST_REQUIRE_MESSAGE(opened, why(opened));
       return *opened;
     }),

@@ -56,7 +56,10 @@ private:
 
 result<std::shared_ptr<bucket>> open_toy_bucket(
   toy_bucket_options options, std::shared_ptr<memory_source> memory) {
-  auto inner = open_memory_bucket({options.capacity_bytes}, std::move(memory));
+  auto inner = open_memory_bucket(
+    {.capacity_bytes = options.capacity_bytes,
+     .descriptions_max_bytes = options.descriptions_max_bytes},
+    std::move(memory));
   if (!inner)
     return fail(inner.error());
   return std::make_shared<toy_bucket>(std::move(*inner), options.models_max);

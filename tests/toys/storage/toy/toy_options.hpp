@@ -9,12 +9,13 @@ namespace millrace::storage {
 
 struct toy_bucket_options {
   std::uint64_t capacity_bytes = 1u << 30;
+  std::uint64_t descriptions_max_bytes = 256u << 20;
   std::uint32_t models_max = 1'000'000;
 };
 
-/// It rests in an arena of its own.
+/// It rests in an arena of its own, and what describes its models beside that.
 inline config::memory_needs needs_of(const toy_bucket_options& options) {
-  return {.own_bytes = options.capacity_bytes};
+  return {.own_bytes = options.capacity_bytes, .heap_bytes = options.descriptions_max_bytes};
 }
 
 } // namespace millrace::storage
