@@ -444,6 +444,7 @@ BOOST_AUTO_TEST_CASE(threads_of_several_providers_get_memory_that_nobody_else_ha
   std::atomic<int> wrong = 0;
   {
     caf::actor_system_config config;
+    config.set("scheduler.policy", caf::atom("sharing")); // as a node has it
     auto system = std::make_unique<caf::actor_system>(config);
     auto manager = caf::actor_cast<caf::strong_actor_ptr>(
       spawn_staging_manager(*system, {memory}, {.block_bytes = page, .turn_count = 8}));
