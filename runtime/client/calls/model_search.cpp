@@ -457,6 +457,8 @@ private:
     std::ranges::sort(places_.copies, {}, age);
     for (auto provider : places_.copies)
       places_.versions.push_back(answers_[provider]->version);
+    places_.in_order = std::ranges::is_sorted(
+      places_.copies, {}, [&](std::size_t provider) { return answers_[provider]->stored_at_ns; });
     places_.missing = {errc::not_found, "no model named {}", model_};
     if (places_.copies.empty()) {
       if (places_.may_be_away)
@@ -610,6 +612,8 @@ void erase_mark(
         return done(fail(errc::not_found, "no mark of model {}", model));
       if (places->may_be_away)
         return done(fail(errc::busy, "a provider that may have model {} is away", model));
+      if (!places->in_order)
+        return done(fail(errc::busy, "model {} was stored anew in an older view", model));
       erase_copies(core, model, places->by, places->copies, done, places->versions);
     });
 }

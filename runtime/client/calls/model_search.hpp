@@ -30,6 +30,7 @@ struct model_places {
   std::set<std::size_t> unlisted;      // did not answer, and their nodes do not list them any more
   bool may_be_away = false;            // one of them may have a version
   bool marked = false;                 // the newest version is the mark of an erasure
+  bool in_order = true;                // no copy of an older view was stored later than a newer one
 };
 
 /// Asks all providers of a group where a model is. Tells them of each other first, where the group
@@ -135,7 +136,8 @@ void erase_copies(
 /// Removes the mark of an erased model where no provider can have an older version any more, with
 /// what is left of older versions. What was stored meanwhile stays.
 /// Errors:  `not_found` when the name has no mark; `busy` while a provider that may have a version
-///          is away; those of `find_model`.
+///          is away, or has one that was stored later, while it did not know the newest view; those
+///          of `find_model`.
 void erase_mark(
   const std::shared_ptr<client_core>& core, const std::string& group, const std::string& model,
   completion<void> done);
