@@ -65,8 +65,9 @@ void io_pool::run_simulated(const std::shared_ptr<queue>& jobs) {
   --jobs->idle;
   run_one(*jobs, held);
   ++jobs->idle;
-  for (; jobs->late > 0; --jobs->late)
-    simulated()->run_later([jobs] { run_simulated(jobs); });
+  auto* machine = simulated();
+  for (; machine && jobs->late > 0; --jobs->late)
+    machine->run_later([jobs] { run_simulated(jobs); });
 }
 
 void io_pool::run_one(queue& jobs, std::unique_lock<std::mutex>& guard) {
