@@ -188,8 +188,13 @@ json to_json(const node_status& s) {
      {{"used_bytes", s.staging_used_bytes},
       {"capacity_bytes", s.staging_capacity_bytes},
       {"lenders", lenders}}},
+    {"actor_failures", s.actor_failures},
     {"providers", providers},
     {"paths", paths}};
+  if (!s.last_failure.empty())
+    out["last_failure"] = s.last_failure;
+  if (!s.down.empty())
+    out["down"] = s.down;
   // A driver's report is a key beside the node's own keys.
   for (auto& r : s.reports)
     if (!out.contains(r.about))
@@ -315,6 +320,12 @@ void print(std::ostream& out, const node_status& s) {
   if (s.stalls > 0)
     out << ", its I/O loop stood still " << counted(s.stalls, "time");
   out << '\n';
+  if (s.actor_failures > 0)
+    out << "  " << counted(s.actor_failures, "failure")
+        << " of actors that serve all providers, the last one: " << printable(s.last_failure)
+        << '\n';
+  if (!s.down.empty())
+    out << "  " << printable(s.down) << '\n';
   print_providers(out, s);
   print_checkpoints(out, s);
   print_flushes(out, s);
@@ -332,7 +343,7 @@ int show_status(invocation& call, const connection_options& options) {
     print_json_of(call, *all);
   bool complete = true;
   for (auto& [node, answer] : *all) {
-    complete &= answer &&
+    complete &= answer && answer->down.empty() &&
       std::all_of(answer->providers.begin(), answer->providers.end(),
                   [](auto& p) { return p.down.empty(); });
     if (call.json)

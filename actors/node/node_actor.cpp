@@ -1,5 +1,5 @@
 // Answers the directory from memory, and the status from the providers' answers. Watches the actors
-// of providers.
+// of providers, and those that serve all providers.
 #include <millrace/actors/delivery.hpp>
 #include <millrace/actors/node/node_actor.hpp>
 #include <millrace/actors/open_answers.hpp>
@@ -44,11 +44,14 @@ public:
   behavior_type make_behavior() override {
     set_default_handler(caf::drop);
     set_down_handler([this](const caf::down_msg& down) {
-      if (!guarded(down, [&] { ended(down); })) // no other actor restarts the provider
+      if (!guarded(down, [&] { ended(down); })) // no other actor restarts what has ended
         delayed_send(this, look_every, own_work{[this, down] { ended(down); }});
     });
     for (auto& one : deps_.actors)
       monitor(one.running.actor.address());
+    part_histories_.resize(deps_.parts.size());
+    for (auto& part : deps_.parts)
+      monitor(part.running);
     return {
       [this](const directory_request& request) -> caf::result<directory> {
         return guarded(request, [&]() -> caf::result<directory> { return deps_.who_is_where; });
@@ -72,7 +75,7 @@ public:
 private:
   using parts = gathering<std::optional<provider_status>>;
 
-  // What has become of the actors of one provider.
+  // What has become of the actors of one provider, or of a part of the node.
   struct history {
     std::uint64_t failures = 0;
     std::string last_failure;
@@ -84,39 +87,46 @@ private:
 
   void ended(const caf::down_msg& down) {
     auto why = reason_of(down);
-    auto one = std::ranges::find_if(deps_.actors, [&](auto& known) {
-      return known.running.actor && known.running.actor.address() == down.source;
-    });
-    if (why.ok() || one == deps_.actors.end())
+    if (why.ok())
       return;
-    auto& known = histories_[one->target];
-    ++known.failures;
-    known.last_failure = why.detail();
-    // Its last work ends with the handle, unless storage or a peer still has some of it.
-    one->running.actor = nullptr;
-    restart(static_cast<std::size_t>(one - deps_.actors.begin()), now() + deps_.restarts.work_max);
+    for (std::size_t i = 0; i < deps_.actors.size(); ++i) {
+      auto& one = deps_.actors[i];
+      if (!one.running.actor || one.running.actor.address() != down.source)
+        continue;
+      count_failure(histories_[one.target], why);
+      // Its last work ends with the handle, unless storage or a peer still has some of it.
+      one.running.actor = nullptr;
+      auto deadline = now() + deps_.restarts.work_max;
+      return send(this, own_work{[this, i, deadline] { restart(i, deadline); }});
+    }
+    for (std::size_t i = 0; i < deps_.parts.size(); ++i)
+      if (deps_.parts[i].running == down.source) {
+        count_failure(part_histories_[i], why);
+        deps_.parts[i].running = nullptr;
+        return send(this, own_work{[this, i] { restart_part(i); }});
+      }
   }
 
+  static void count_failure(history& known, const status& why) {
+    known.last_failure = why.detail();
+    ++known.failures; // last, since the end is handled again if this throws
+  }
+
+  // Restarts are work of their own, which is done again if it throws. So they look first whether
+  // the actor runs.
   void restart(std::size_t number, time_point deadline) {
     auto& one = deps_.actors[number];
-    if (one.running.actor) // by work that failed later, and is done again
+    if (one.running.actor)
       return;
     auto& known = histories_[one.target];
-    auto& restarts = known.restarts;
-    while (!restarts.empty() && restarts.front() + deps_.restarts.period < now())
-      restarts.pop_front();
-    if (!one.start || restarts.size() >= deps_.restarts.restarts_max)
-      return take_down(
-        one.target, known,
-        fmt::format(
-          "its actors were started anew {} times within {} s (node.restarts_max)", restarts.size(),
-          deps_.restarts.period.count() / 1000));
+    if (!one.start || fails_too_often(known))
+      return take_down(one.target, known, too_often(known));
     if (!one.running.in_use.expired() && now() < deadline)
       return delayed_send(
         this, look_every, own_work{[this, number, deadline] { restart(number, deadline); }});
     if (!one.running.in_use.expired())
       return take_down(one.target, known, "what its actor had begun does not end");
-    restarts.push_back(now());
+    known.restarts.push_back(now());
     try {
       one.running = one.start();
     } catch (...) {
@@ -124,15 +134,57 @@ private:
     }
     monitor(one.running.actor.address());
     log().warn(
-      "an actor was started anew provider={} times={} why=\"{}\"", one.target, restarts.size(),
+      "an actor was started anew provider={} times={} why=\"{}\"", one.target,
+      known.restarts.size(), known.last_failure);
+  }
+
+  void restart_part(std::size_t number) {
+    auto& part = deps_.parts[number];
+    if (part.running)
+      return;
+    auto& known = part_histories_[number];
+    if (fails_too_often(known))
+      return take_down(part, known, too_often(known));
+    known.restarts.push_back(now());
+    try {
+      part.running = part.start();
+    } catch (...) {
+      return take_down(part, known, what_of(std::current_exception()));
+    }
+    monitor(part.running);
+    log().warn(
+      "an actor was started anew part=\"{}\" times={} why=\"{}\"", part.name, known.restarts.size(),
       known.last_failure);
   }
 
+  bool fails_too_often(history& known) {
+    auto& restarts = known.restarts;
+    while (!restarts.empty() && restarts.front() + deps_.restarts.period < now())
+      restarts.pop_front();
+    return restarts.size() >= deps_.restarts.restarts_max;
+  }
+
+  std::string too_often(const history& known) const {
+    return fmt::format(
+      "its actors were started anew {} times within {} s (node.restarts_max)",
+      known.restarts.size(), deps_.restarts.period.count() / 1000);
+  }
+
+  static std::string down_text(const history& known, const std::string& why) {
+    return fmt::format("{}; {}; start the service again", known.last_failure, why);
+  }
+
   void take_down(const std::string& target, history& known, const std::string& why) {
-    known.down = fmt::format("{}; {}; start the service again", known.last_failure, why);
+    known.down = down_text(known, why);
     log().error("a provider is down provider={} why=\"{}\"", target, known.down);
     if (deps_.take_down)
       deps_.take_down(target, {errc::unavailable, "provider {} is down: {}", target, known.down});
+  }
+
+  void take_down(const supervised_part& part, history& known, const std::string& why) {
+    known.down = down_text(known, why);
+    log().error("a part of the node is down part=\"{}\" why=\"{}\"", part.name, known.down);
+    part.take_down({errc::unavailable, "{} is down: {}", part.name, known.down});
   }
 
   caf::result<node_status> gather() {
@@ -172,6 +224,8 @@ private:
       if (i + 1 == deps_.actors.size() || !is_of(i + 1))
         add_failures(provider, deps_.actors[i].target);
     }
+    for (std::size_t i = 0; i < deps_.parts.size(); ++i)
+      add_failures(status, deps_.parts[i].name, part_histories_[i]);
     return status;
   }
 
@@ -190,8 +244,18 @@ private:
       provider.name = target;
   }
 
+  static void add_failures(node_status& out, const std::string& part, const history& known) {
+    out.actor_failures += known.failures;
+    if (!known.last_failure.empty())
+      out.last_failure = known.last_failure;
+    if (!known.down.empty())
+      out.down =
+        fmt::format("{}{} is down: {}", out.down.empty() ? "" : out.down + "; ", part, known.down);
+  }
+
   node_actor_deps deps_;
   std::map<std::string, history> histories_; // by provider
+  std::vector<history> part_histories_;      // of `deps_.parts`
   open_answers answers_;
 };
 

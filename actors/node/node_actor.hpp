@@ -33,9 +33,19 @@ struct supervised_actor {
   std::function<started_actor()> start = nullptr;
 };
 
-/// How often the actors of one provider are started anew.
+/// An actor of the node itself, which serves all providers. The node watches it, too.
+struct supervised_part {
+  std::string name; // "the staging manager"
+  caf::actor_addr running;
+  /// Starts another one, which goes on where the former one ended.
+  std::function<caf::actor_addr()> start;
+  /// Called when it is not started anew.
+  std::function<void(const status& why)> take_down;
+};
+
+/// How often the actors of one provider, or one part of the node, are started anew.
 struct restart_policy {
-  std::uint32_t restarts_max = 5; // within `period`; then the provider is down
+  std::uint32_t restarts_max = 5; // within `period`; then the provider, or the part, is down
   std::chrono::milliseconds period = std::chrono::minutes{10};
   /// How long an actor's work may go on after the actor has ended.
   std::chrono::milliseconds work_max = std::chrono::seconds{60};
@@ -46,6 +56,7 @@ struct node_actor_deps {
   std::function<node_status()> own_state; // without the providers; any thread
   /// Those of one provider follow each other.
   std::vector<supervised_actor> actors;
+  std::vector<supervised_part> parts = {};
   restart_policy restarts = {};
   /// Called when a provider's actor is not started anew: its requests are refused from then on.
   std::function<void(const std::string& target, const status& why)> take_down = nullptr;

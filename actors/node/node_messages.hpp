@@ -89,13 +89,19 @@ struct node_status {
   std::uint64_t buffers_bytes = 0;     // in frames that wait to be sent or have arrived in part
   std::uint64_t stalls = 0;            // the I/O loop's, longer than `node.stall_warning`
   std::vector<staging_status> staging; // one for each lender
+  // Of the actors that serve all providers: those that a defect ended, the last reason, and why one
+  // is not started anew.
+  std::uint64_t actor_failures = 0;
+  std::string last_failure;
+  std::string down;
 
   friend bool operator==(const node_status&, const node_status&) = default;
 };
 MILLRACE_INSPECT(
   node_status, x.node, x.address, x.version, x.pid, x.uptime_ms, x.connections,
   x.staging_capacity_bytes, x.staging_used_bytes, x.providers, x.paths, x.addresses, x.rdma,
-  x.reports, x.requests, x.requests_bytes, x.buffers_bytes, x.stalls, x.staging)
+  x.reports, x.requests, x.requests_bytes, x.buffers_bytes, x.stalls, x.staging, x.actor_failures,
+  x.last_failure, x.down)
 
 /// The target that requests to the node itself name.
 inline constexpr auto node_itself = "";

@@ -1,7 +1,10 @@
 // Lends staging memory within the budgets of lenders, and when it comes back.
 #include <millrace/actors/staging/staging_lender.hpp>
+#include <millrace/core/log.hpp>
 
 #include <algorithm>
+#include <exception>
+#include <iterator>
 #include <utility>
 
 namespace millrace::actors {
@@ -27,6 +30,8 @@ void staging_memory::managed_by(std::function<void()> call, const staging_rules&
   std::lock_guard guard{mutex_};
   call_.swap(call);
   rules_ = rules;
+  if (call_)
+    refused_ = {};
 }
 
 std::chrono::milliseconds staging_memory::share_out(time_point now) {
@@ -38,19 +43,24 @@ std::chrono::milliseconds staging_memory::share_out(time_point now) {
         errc::deadline_exceeded, "provider {} had no staging memory free within the request's time",
         l.account_.name};
     });
+  // They are answered whatever happens below.
+  if (!late.empty()) {
+    serve(std::move(lock), std::move(late));
+    lock = std::unique_lock{mutex_};
+  }
   std::vector<staging_account*> accounts;
   for (auto* l : lenders_)
     accounts.push_back(&l->account_);
   std::ranges::stable_sort(accounts, {}, &staging_account::name);
   auto next = actors::share_out(memory_->capacity_bytes(), accounts, now, rules_);
-  serve(std::move(lock), std::move(late));
+  serve(std::move(lock));
   return next;
 }
 
 void staging_memory::refuse_all(const status& why) {
   std::unique_lock lock{mutex_};
-  auto all = remove_waiting([](auto&) { return true; }, [&](auto&) { return why; });
-  serve(std::move(lock), std::move(all));
+  refused_ = why;
+  serve(std::move(lock));
 }
 
 template <class Is, class Why>
@@ -84,13 +94,26 @@ void staging_memory::serve(std::unique_lock<std::mutex> lock, std::vector<reques
   auto in_pieces = false;
   while (serve_next(served, in_pieces))
     ++turn_;
+  if (!refused_.ok())
+    std::ranges::move(
+      remove_waiting([](auto&) { return true; }, [this](auto&) { return refused_; }),
+      std::back_inserter(served));
   ++round_;
   auto call = must_call() ? call_ : nullptr;
   lock.unlock();
   if (call)
     call();
   for (auto& r : served)
+    answer(r);
+}
+
+// An operation that does not take its answer ends at its deadline, and the others get theirs.
+void staging_memory::answer(request& r) {
+  try {
     r.granted(std::move(r.outcome));
+  } catch (const std::exception& e) {
+    log().error("a request for staging memory could not be answered: {}", e.what());
+  }
 }
 
 bool staging_memory::serve_next(std::vector<request>& served, bool& in_pieces) {

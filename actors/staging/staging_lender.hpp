@@ -50,8 +50,9 @@ public:
   /// possible then. Called by the manager. Returns as `share_out`.
   std::chrono::milliseconds share_out(time_point now);
 
-  /// Answers every request that waits, since no budget will come any more. Called when a node has
-  /// ended its actors.
+  /// Answers every request that waits, since no budget will come any more, and from then on those
+  /// that would wait. Lenders go on with the budgets that they have. Called when a node has ended
+  /// its actors, or does not start the manager anew.
   void refuse_all(const status& why);
 
   std::uint64_t capacity_bytes() const noexcept { return memory_->capacity_bytes(); }
@@ -74,6 +75,7 @@ private:
   // Removes the requests that wait in a lender for which `is` holds; `why` makes their outcome.
   template <class Is, class Why>
   std::vector<request> remove_waiting(Is is, Why why);
+  static void answer(request& r);
   bool serve_next(std::vector<request>& served, bool& in_pieces);
   bool lend(staging_lender& to, staging_use use, const party& who, request& r, bool& in_pieces);
   // Returns true if the manager must hear of a lender.
@@ -84,6 +86,7 @@ private:
   fair_shares shares_;
   std::list<staging_lender*> lenders_; // the one whose turn it is first
   std::function<void()> call_;
+  status refused_; // why no request waits any more
   staging_rules rules_;
   std::uint64_t turn_ = 0;
   std::uint64_t round_ = 0;

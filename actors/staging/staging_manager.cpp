@@ -13,7 +13,6 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// It keeps nothing between two messages that a handler which throws could spoil, so it goes on.
 class staging_manager : public handed_over<staging_manager_actor::base> {
 public:
   staging_manager(
@@ -25,6 +24,12 @@ public:
 
   behavior_type make_behavior() override {
     set_default_handler(caf::drop);
+    set_exception_handler([this](std::exception_ptr& thrown) {
+      if (failure_.ok()) // it was not thrown by a handler of ours
+        failure_ = failure_of("the staging manager", "CAF", thrown);
+      log().error("an actor ends: {}", failure_.detail());
+      return to_caf_error(failure_);
+    });
     auto call = [&system = system(), self = address()] {
       if (auto manager = caf::actor_cast<caf::strong_actor_ptr>(self))
         deliver(system, manager, caf::make_message(staging_call{}));
@@ -34,10 +39,11 @@ public:
     // Lenders may have been short before.
     send(this, staging_call{});
     return {[this](const staging_call& call) {
-      auto looked = survive_handler(
-        *this, typeid(call), [&] { look(call); }, [] { return "the staging manager"; });
-      if (!looked)
-        look_again(rules_.lease);
+      run_handler(
+        *this, typeid(call), [&] { look(call); },
+        [&](const std::exception_ptr& thrown) {
+          return failure_ = failure_of("the staging manager", name_of(typeid(call)), thrown);
+        });
     }};
   }
 
@@ -68,6 +74,7 @@ private:
   std::vector<std::shared_ptr<staging_memory>> memories_;
   const staging_rules rules_;
   time_point next_look_ = time_point::max(); // the one that is set
+  status failure_;
 };
 
 } // namespace

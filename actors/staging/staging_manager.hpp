@@ -16,8 +16,9 @@ struct staging_call {
 
 using staging_manager_actor = caf::typed_actor<caf::reacts_to<staging_call>>;
 
-/// Spawns the manager of these memories. What lenders hold is kept in the memories, so a manager
-/// that is spawned after another one goes on with it.
+/// Spawns the manager of these memories. What lenders hold is kept in the memories, and so are the
+/// requests that wait, so a manager that is spawned after another one goes on with them. A handler
+/// that throws ends the manager, and its monitors get the reason.
 staging_manager_actor spawn_staging_manager(
   caf::actor_system& system, std::vector<std::shared_ptr<staging_memory>> memories,
   const staging_rules& rules);

@@ -139,8 +139,8 @@ void node::state::watch_loop() {
 }
 
 void node::state::spawn_self() {
-  memory->start_manager();
   actors::node_actor_deps deps;
+  deps.parts.push_back(memory->start_manager());
   deps.who_is_where = runtime::directory_of(settings);
   for (auto& entry : deps.who_is_where.providers)
     for (auto& p : providers)

@@ -133,11 +133,18 @@ result<std::shared_ptr<actors::staging_lender>> node_memory::make_snapshots(
     lent, provider + " snapshots", lent->capacity_bytes());
 }
 
-void node_memory::start_manager() {
+actors::supervised_part node_memory::start_manager() const {
   actors::staging_rules rules;
   rules.block_bytes = engine_->settings().staging.block_bytes;
   rules.lease = std::chrono::milliseconds{engine_->settings().staging.lease_ms};
-  engine_->adopt(actors::spawn_staging_manager(engine_->system(), lent_, rules));
+  auto start = [e = engine_, lent = lent_, rules] {
+    return e->adopt(actors::spawn_staging_manager(e->system(), lent, rules)).address();
+  };
+  auto take_down = [lent = lent_](const status& why) {
+    for (auto& memory : lent)
+      memory->refuse_all(why);
+  };
+  return {"the staging manager", start(), start, take_down};
 }
 
 void node_memory::refuse_waiting(const status& why) const {

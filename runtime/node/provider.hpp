@@ -48,8 +48,9 @@ public:
   result<std::shared_ptr<actors::staging_lender>> make_snapshots(
     const std::string& provider, std::uint64_t size_bytes);
 
-  /// Starts the actor that grants the lenders their budgets. Called when all of them are made.
-  void start_manager();
+  /// Starts the actor that grants the lenders their budgets, for the node's actor to watch. Called
+  /// when all of them are made.
+  actors::supervised_part start_manager() const;
   /// Answers who waits for staging memory. Called when the node's actors have ended.
   void refuse_waiting(const status& why) const;
   std::vector<actors::staging_status> report() const;

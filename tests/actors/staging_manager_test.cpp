@@ -16,6 +16,7 @@
 #include <deque>
 #include <map>
 #include <numeric>
+#include <stdexcept>
 #include <string>
 #include <thread>
 #include <vector>
@@ -372,17 +373,57 @@ BOOST_AUTO_TEST_CASE(a_new_manager_goes_on_with_what_lenders_hold) {
 }
 
 #if defined(MILLRACE_KILL_POINTS)
-BOOST_AUTO_TEST_CASE(a_manager_whose_handler_throws_looks_again) {
+BOOST_AUTO_TEST_CASE(what_waits_and_what_is_lent_outlives_a_manager_whose_handler_throws) {
   kept_log logged;
-  auto& a = add("a");
+  auto &a = add("a"), &b = add("b");
+  BOOST_TEST(ask(a, 4) == 4u);
   {
     fault_in fault{typeid(staging_call)};
-    BOOST_TEST(ask(a, 1) == 0u);
+    BOOST_TEST(ask(b, 1) == 0u);
   }
-  pass(11s);
-  BOOST_TEST(a.lent.size() == 1u);
+  BOOST_TEST(
+    logged.count("the staging manager failed in millrace::actors::staging_call: a planted fault") ==
+    1u);
+  // Budgets last without it.
+  give_back(a);
+  BOOST_TEST(ask(a, 1) == 4u);
+  BOOST_TEST(b.refused.empty());
+  spawn();
+  BOOST_TEST(b.lent.size() == 1u);
+  end(a), end(b);
+  pass(20s);
+  BOOST_TEST(report("a").budget_bytes + report("b").budget_bytes == 0u);
 }
 #endif
+
+BOOST_AUTO_TEST_CASE(requests_that_would_wait_for_ever_are_refused) {
+  auto& a = add("a", 4 * page);
+  BOOST_TEST(ask(a, 4) == 4u);
+  end_manager();
+  memory->refuse_all({errc::unavailable, "no manager"});
+  BOOST_TEST(ask(a, 1) == 4u);
+  BOOST_TEST_REQUIRE(a.refused.size() == 1u);
+  BOOST_TEST(a.refused.front().detail() == "no manager");
+  // What was granted is lent again.
+  give_back(a);
+  BOOST_TEST(ask(a, 1) == 4u);
+  spawn();
+  BOOST_TEST(ask(a, 1) == 4u);
+  BOOST_TEST(a.refused.size() == 1u);
+}
+
+BOOST_AUTO_TEST_CASE(an_operation_that_fails_with_its_block_does_not_keep_others_from_theirs) {
+  kept_log logged;
+  auto& a = add("a", 4 * page);
+  BOOST_TEST(ask(a, 1) == 1u);
+  end_manager();
+  a.from->ask({}, 4 * page, [](result<memory_block>) { throw std::runtime_error{"no time"}; });
+  a.from->ask(
+    {}, 4 * page, [&](result<memory_block> block) { a.refused.push_back(block.error()); });
+  memory->refuse_all({errc::unavailable, "no manager"});
+  BOOST_TEST(a.refused.size() == 1u);
+  BOOST_TEST(logged.count("could not be answered: no time") == 1u);
+}
 
 // Sizes, uses, processes and lenders are drawn. Nobody keeps a block while it waits for another one
 // without end, so every request is served.

@@ -5,6 +5,7 @@
 
 #include <millrace/actors/caller.hpp>
 #include <millrace/actors/node/node_actor.hpp>
+#include <millrace/actors/staging/staging_manager.hpp>
 #include <millrace/actors/store/tensor_store.hpp>
 #include <millrace/storage/memory/memory_bucket.hpp>
 #include <millrace/tests/support/fault_in.hpp>
@@ -305,6 +306,125 @@ BOOST_AUTO_TEST_CASE(a_node_starts_an_actor_anew_once_nothing_of_the_former_one_
   BOOST_TEST(told().name == "pool");
   BOOST_TEST(told().down.find("a planted fault") != std::string::npos);
   BOOST_TEST(told().actor_failures == 3u);
+  kill(node);
+}
+
+BOOST_AUTO_TEST_CASE(a_restart_that_throws_is_done_again) {
+  auto memory = std::make_shared<staging_memory>(std::make_shared<heap_memory_source>(8 << 10));
+  std::vector<staging_manager_actor> managers;
+  auto start_manager = [&] {
+    managers.push_back(spawn_staging_manager(system, {memory}, {}));
+    return managers.back().address();
+  };
+  auto start = [&] {
+    manager = spawn_checkpoint_manager(system, deps);
+    return started_actor{manager, {}};
+  };
+  node_actor_deps parts;
+  parts.own_state = [] { return node_status{}; };
+  parts.actors = {{"pool", {manager, {}}, start}};
+  parts.parts = {{"the staging manager", start_manager(), start_manager, [](auto&) {}}};
+  auto node = spawn_node_actor(system, std::move(parts));
+  sched.run();
+  static const std::type_info* failing;
+  static int restarts_thrown;
+  for (auto* message : {&typeid(list_checkpoints_request), &typeid(staging_call)}) {
+    failing = message;
+    restarts_thrown = 0;
+    planted_fault = [](const std::type_info& what) {
+      if (what == typeid(own_work) && !failing && restarts_thrown++ == 0)
+        throw std::runtime_error{"a planted fault"};
+      if (failing && what == *failing) {
+        failing = nullptr;
+        throw std::runtime_error{"a planted fault"};
+      }
+    };
+    caf::anon_send(managers.back(), staging_call{});
+    static_cast<void>(refusal<list_checkpoints_request, checkpoint_list>(manager, {}));
+    BOOST_TEST(restarts_thrown == 1);
+    BOOST_TEST(managers.size() == 1u);
+    pass(2s);
+    planted_fault = nullptr;
+    BOOST_TEST(restarts_thrown > 1);
+    BOOST_TEST((refusal<list_checkpoints_request, checkpoint_list>(manager, {}).ok()));
+  }
+  BOOST_TEST(managers.size() == 2u);
+  kill(node);
+}
+
+BOOST_AUTO_TEST_CASE(a_node_starts_its_staging_manager_anew_until_it_fails_too_often) {
+  auto memory = std::make_shared<staging_memory>(std::make_shared<heap_memory_source>(32 << 10));
+  staging_rules rules{.block_bytes = 16 << 10};
+  auto a = std::make_shared<staging_lender>(memory, "a", ~0ull);
+  auto b = std::make_shared<staging_lender>(memory, "b", ~0ull);
+  std::vector<memory_block> lent;
+  std::vector<millrace::status> refused;
+  auto ask_for_block = [&](staging_lender& from) {
+    from.ask({}, 4096, [&](result<memory_block> block) {
+      if (block)
+        lent.push_back(std::move(*block));
+      else
+        refused.push_back(block.error());
+    });
+    sched.run();
+  };
+  std::vector<staging_manager_actor> managers;
+  auto start = [&] {
+    managers.push_back(spawn_staging_manager(system, {memory}, rules));
+    return managers.back().address();
+  };
+  node_actor_deps parts;
+  parts.own_state = [] { return node_status{}; };
+  parts.restarts.restarts_max = 2;
+  auto take_down = [&](auto& why) { memory->refuse_all(why); };
+  parts.parts = {{"the staging manager", start(), start, take_down}};
+  auto node = spawn_node_actor(system, std::move(parts));
+  sched.run();
+  auto told = [&] {
+    auto pending = ask(node, node_status_request{});
+    return outcome<node_status>(pending).value();
+  };
+
+  ask_for_block(*a);
+  BOOST_TEST(lent.size() == 1u);
+  BOOST_TEST(told().actor_failures == 0u);
+  {
+    // The next manager finds the request.
+    fault_in fault{typeid(staging_call)};
+    ask_for_block(*b);
+    BOOST_TEST(fault.passed() > 1);
+  }
+  BOOST_TEST(lent.size() == 2u);
+  BOOST_TEST(managers.size() == 2u);
+  BOOST_TEST(told().actor_failures == 1u);
+  auto last_failure = told().last_failure;
+  BOOST_TEST(
+    last_failure ==
+    "the staging manager failed in millrace::actors::staging_call: a planted fault");
+  BOOST_TEST(told().down.empty());
+  // Blocks of before the failure come back, and so do their budgets.
+  lent.clear();
+  pass(30s);
+  BOOST_TEST(memory->report().at(0).budget_bytes == 0u);
+  ask_for_block(*a);
+  BOOST_TEST(lent.size() == 1u);
+  {
+    fault_in fault{typeid(staging_call), 0, true};
+    ask_for_block(*b);
+  }
+  BOOST_TEST(managers.size() == 3u);
+  BOOST_TEST_REQUIRE(refused.size() == 1u);
+  BOOST_TEST((refused[0].code() == errc::unavailable));
+  BOOST_TEST(refused[0].detail().starts_with("the staging manager is down: "));
+  BOOST_TEST(refused[0].detail().find("node.restarts_max") != std::string::npos);
+  BOOST_TEST(told().actor_failures == 3u);
+  BOOST_TEST(told().down == refused[0].detail());
+  // Providers still lend what they were granted.
+  ask_for_block(*a);
+  BOOST_TEST(lent.size() == 2u);
+  ask_for_block(*b);
+  BOOST_TEST(refused.size() == 2u);
+  lent.clear();
   kill(node);
 }
 

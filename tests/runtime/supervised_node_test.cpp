@@ -2,6 +2,7 @@
 // `status` see of it.
 #include "three_providers.hpp"
 
+#include <millrace/actors/staging/staging_manager.hpp>
 #include <millrace/runtime/node/node.hpp>
 #include <millrace/runtime/node/stall_watch.hpp>
 #include <millrace/tests/support/fault_in.hpp>
@@ -150,6 +151,43 @@ BOOST_AUTO_TEST_CASE(a_provider_whose_actors_fail_too_often_is_down_and_the_othe
     BOOST_TEST(refused.error().detail().find("node.restarts_max") != std::string::npos);
   }
   c.repository("pool").store("net", tensors()).get();
+}
+
+BOOST_AUTO_TEST_CASE(models_are_stored_while_the_staging_manager_is_started_anew) {
+  auto n = node::embed(settings);
+  auto c = client::connect(n.address());
+  auto kept = c.repository("kept");
+  {
+    fault_in fault{typeid(actors::staging_call)};
+    kept.store("net", tensors()).get();
+    BOOST_TEST(fault.passed() > 1);
+  }
+  auto s = c.status().get().at(0).value();
+  BOOST_TEST(s.actor_failures == 1u);
+  BOOST_TEST(
+    s.last_failure ==
+    "the staging manager failed in millrace::actors::staging_call: a planted fault");
+  BOOST_TEST(s.down.empty());
+  BOOST_TEST(loads_back(kept));
+  BOOST_TEST(logged.count("an actor was started anew part=\"the staging manager\"") == 1u);
+}
+
+BOOST_AUTO_TEST_CASE(a_node_whose_staging_manager_is_down_says_so_to_those_who_need_it) {
+  settings.node.restarts_max = 1;
+  auto n = node::embed(settings);
+  auto c = client::connect(n.address());
+  {
+    fault_in fault{typeid(actors::staging_call), 0, true};
+    auto refused = c.repository("kept").store("net", tensors()).result();
+    BOOST_TEST_REQUIRE(!refused.has_value());
+    BOOST_TEST((refused.error().code() == errc::unavailable), refused.error().to_string());
+    BOOST_TEST(
+      refused.error().detail().find("the staging manager is down") != std::string::npos,
+      refused.error().to_string());
+  }
+  auto s = c.status().get().at(0).value();
+  BOOST_TEST(s.down.starts_with("the staging manager is down: "), s.down);
+  c.repository("fast").store("net", tensors()).get();
 }
 
 BOOST_AUTO_TEST_CASE(the_providers_files_are_closed_when_a_node_stops_whose_actors_failed) {
