@@ -66,28 +66,28 @@ std::size_t history::instant(dice& random) const {
   return end;
 }
 
-event_kind history::kind_of(const event& e) const {
+bool history::is_forgotten(const event& e) const {
   auto kind = e.head.kind;
   auto forgets = [&](const std::string& name) { return forgotten_(kind, name); };
+  if (kind == event_kind::names_synced)
+    return forgets(e.path);
   auto of_file = kind == event_kind::synced || kind == event_kind::written_back;
-  if (
-    kind == event_kind::names_synced
-      ? !forgets(e.path)
-      : !of_file || std::ranges::none_of(names_of_.at(e.head.id), forgets))
-    return kind;
-  return kind == event_kind::written_back ? event_kind::written : event_kind::said;
+  return of_file && std::ranges::any_of(names_of_.at(e.head.id), forgets);
 }
 
 state history::replayed(std::size_t end) const {
   state files;
+  std::size_t number = 0;
   for (auto& e : std::span{events_}.first(end)) {
-    auto kind = kind_of(e);
-    if (kind == e.head.kind) {
+    auto is_one = is_forgotten(e);
+    auto at = is_one ? number++ : 0;
+    if (!is_one || at < first_forgotten_ || at - first_forgotten_ >= forgotten_max_) {
       files.happens(e);
       continue;
     }
     auto forgotten = e;
-    forgotten.head.kind = kind;
+    auto is_data = e.head.kind == event_kind::written_back;
+    forgotten.head.kind = is_data ? event_kind::written : event_kind::said;
     files.happens(forgotten);
   }
   return files;

@@ -29,7 +29,12 @@ public:
   /// (`synced`, `written_back`, `names_synced`) and for a name below the root that the file ever
   /// has, or that of the directory.
   using defect = std::function<bool(event_kind, const std::string& name)>;
-  void plant(defect forgotten) { forgotten_ = std::move(forgotten); }
+  /// Of these calls, `count` do nothing from call `first` on; the first one has number 0.
+  void plant(defect forgotten, std::size_t first = 0, std::size_t count = ~std::size_t{0}) {
+    forgotten_ = std::move(forgotten);
+    first_forgotten_ = first;
+    forgotten_max_ = count;
+  }
 
   /// Events, in the order in which they happened.
   std::size_t size() const noexcept { return events_.size(); }
@@ -45,13 +50,14 @@ public:
   void make_copy(std::size_t end, const std::string& to) const;
 
 private:
-  /// What kind of event it is with the planted defect.
-  event_kind kind_of(const event& e) const;
+  /// Returns true if the planted defect is about this event.
+  bool is_forgotten(const event& e) const;
   state replayed(std::size_t end) const;
 
   std::vector<event> events_;
   std::map<std::uint64_t, std::vector<std::string>> names_of_;
   defect forgotten_ = [](event_kind, const std::string&) { return false; };
+  std::size_t first_forgotten_ = 0, forgotten_max_ = 0;
 };
 
 } // namespace millrace::testing::disk
