@@ -77,9 +77,9 @@ BOOST_AUTO_TEST_CASE(numbers_and_names_are_what_peers_of_every_version_know) {
 BOOST_AUTO_TEST_CASE(every_message_has_the_bytes_that_it_has_always_had) {
   // Sizes and digests of messages in which every field is set, as version 0.1.0 wrote them. What is
   // appended to a message changes its line; anything else that does breaks peers of other versions.
-  // Appended so far: reports, buffers, stalls, staging and failures of `node_status`, `save_times::slot_us`,
-  // `provider_status::down`, failures, descriptions and marks, what requests and records of models
-  // say of their placement, `erase_request::version`.
+  // Appended so far: reports, buffers, stalls, staging and failures of `node_status`,
+  // `save_times::slot_us`, `provider_status::down`, failures, descriptions and marks, what requests
+  // and records of models say of their placement, `erase_request::version`.
   const kept_bytes kept[] = {
     {"store_request", 215, 0x4d3c603a0ef7c7ba},
     {"store_receipt", 37, 0x57593ba0eea681d4},
