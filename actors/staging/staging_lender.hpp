@@ -8,6 +8,7 @@
 #include <millrace/core/status.hpp>
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <list>
@@ -38,8 +39,10 @@ struct staging_claim {
 /// Threads: any. Made by `make_shared` only.
 class staging_memory : public std::enable_shared_from_this<staging_memory> {
 public:
-  explicit staging_memory(std::shared_ptr<memory_source> memory)
-    : memory_(std::move(memory)), shares_(memory_->capacity_bytes()) {}
+  explicit staging_memory(std::shared_ptr<memory_source> memory);
+  ~staging_memory();
+  staging_memory(const staging_memory&) = delete;
+  staging_memory& operator=(const staging_memory&) = delete;
 
   /// `call` asks the manager to look. It is called with no lock held. Null: there is no manager.
   /// Each lender calls at most once for each block or turn that it lends, and when it is short
@@ -91,6 +94,10 @@ private:
   std::uint64_t turn_ = 0;
   std::uint64_t round_ = 0;
 };
+
+/// Returns how many memories there are in this process, each of which lives as long as a lender or
+/// a lent block of it; for leak tests.
+std::size_t staging_memories() noexcept;
 
 /// Lends blocks of a memory to the operations of one provider. A process that has its share waits
 /// until memory comes back, and the processes take turns.

@@ -1,6 +1,7 @@
 // Keeps correlation numbers and deadlines, and handles the channel's events for a client.
 #include <millrace/actors/wire/remote_node.hpp>
 #include <millrace/core/clock.hpp>
+#include <millrace/core/planted_defect.hpp>
 
 #include <atomic>
 #include <mutex>
@@ -137,7 +138,7 @@ private:
   }
 
   void arm_tick() {
-    if (ticking_.exchange(true))
+    if (ticking_.exchange(true) || is_planted(defect::durable_never_answered))
       return;
     loop_->run_after(tick_ms, [weak = weak_from_this()] {
       if (auto self = std::static_pointer_cast<remote_node_impl>(weak.lock()))

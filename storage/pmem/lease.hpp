@@ -4,6 +4,7 @@
 
 #include <millrace/storage/pmem/pool_state.hpp>
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 
@@ -49,5 +50,8 @@ leased_slot lease_to_write(
 leased_slot lease_to_read(
   std::shared_ptr<pool_state> home, std::shared_ptr<model> of, std::shared_ptr<slot_owner> which,
   std::uint64_t number);
+
+/// Returns how many leases there are in this process; for leak tests.
+std::size_t leased_slots() noexcept;
 
 } // namespace millrace::storage::pmem

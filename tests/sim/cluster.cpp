@@ -177,6 +177,7 @@ void cluster::demand_settled() {
 void cluster::demand_rest() {
   in.run_for(60s);
   demand(transport::exposed_regions() == exposed_before_, "no memory stays exposed");
+  demand(storage::pmem::leased_slots() == leased_before_, "no slot of a pool stays leased");
   for (auto& [rests, one] : nodes_) {
     if (!one.runs)
       continue;
@@ -199,6 +200,7 @@ void cluster::demand_rest() {
   for (auto& [rests, one] : nodes_)
     stop(rests);
   demand(net->connections() == 0, "no connection is left");
+  demand(actors::staging_memories() == staging_before_, "no block of staging memory stays lent");
   demand(testing::open_descriptors() == descriptors_before_, "no descriptor is left");
 }
 

@@ -1,7 +1,9 @@
 // A cluster in a world: its nodes, their files, their disks. Used by scenarios.
 #pragma once
 
+#include <millrace/actors/staging/staging_lender.hpp>
 #include <millrace/runtime/node/node.hpp>
+#include <millrace/storage/pmem/lease.hpp>
 #include <millrace/storage/pmem/medium/persist.hpp>
 #include <millrace/tests/sim/disks.hpp>
 #include <millrace/tests/sim/network.hpp>
@@ -99,6 +101,8 @@ private:
   std::map<std::string, std::string> kinds_;
   std::map<std::string, simulated_node> nodes_;
   const std::size_t exposed_before_ = transport::exposed_regions();
+  const std::size_t leased_before_ = storage::pmem::leased_slots();
+  const std::size_t staging_before_ = actors::staging_memories();
   const std::size_t descriptors_before_ = testing::open_descriptors();
 };
 

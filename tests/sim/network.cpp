@@ -18,8 +18,9 @@ using namespace std::chrono_literals;
 
 namespace {
 
-// All bytes move on the one thread.
+// The simulated driver moves an op at once. What a fabric copies by itself, small movers copy.
 constexpr transport::copy_limits inline_only{.inline_bytes_max = ~0ull};
+constexpr transport::copy_limits small_chunks{.chunk_bytes = 4096, .inline_bytes_max = 1024};
 
 std::pair<std::uint32_t, std::uint32_t> pair_of(const process& a, const process& b) {
   return std::minmax(a.number, b.number);
@@ -397,7 +398,8 @@ class simulated_driver final : public transport::peer_driver,
 public:
   simulated_driver(simulated_network& n, process& p)
     : network_(n), process_(p),
-      local_(transport::make_local_driver({.movers = movers(), .limits = inline_only})) {}
+      local_(transport::make_local_driver(
+        {.movers = std::make_shared<transport::mover_pool>(1), .limits = inline_only})) {}
 
   ~simulated_driver() override {
     for (auto& [number, one] : std::exchange(moving_, {}))
@@ -446,11 +448,6 @@ private:
     std::size_t next = 0;
     transport::transfer_report report{{}, "simulated"};
   };
-
-  static std::shared_ptr<transport::mover_pool> movers() {
-    static auto pool = std::make_shared<transport::mover_pool>(1);
-    return pool;
-  }
 
   // Some are slow, so that much happens before they read or write.
   void step(std::uint64_t number, const std::shared_ptr<moving>& one) {
@@ -504,8 +501,8 @@ private:
 result<std::shared_ptr<transport::fabric>> simulated_network::make_fabric(
   const transport::fabric_options& options, const std::shared_ptr<net::io_loop>&) {
   auto chosen = options;
-  chosen.movers = 1;
-  chosen.limits = inline_only;
+  chosen.movers = 2;
+  chosen.limits = small_chunks;
   return transport::fabric::with_drivers(
     chosen, {std::make_shared<simulated_driver>(*this, world_.current())});
 }

@@ -27,7 +27,11 @@ inline std::ostream& operator<<(std::ostream& out, defect one) {
     "segment_not_synced",
     "index_not_synced",
     "output_not_synced",
-    "tick_never_rests"};
+    "tick_never_rests",
+    "durable_before_published",
+    "durable_never_answered",
+    "staging_lease_kept",
+    "slot_lease_kept"};
   return out << names.at(static_cast<std::size_t>(one));
 }
 

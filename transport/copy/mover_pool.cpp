@@ -1,5 +1,6 @@
 // The movers: threads on which the jobs of a queue take turns. Drivers submit jobs here.
 #include <millrace/core/log.hpp>
+#include <millrace/core/simulated_machine.hpp>
 #include <millrace/transport/copy/mover_pool.hpp>
 
 #include <pthread.h>
@@ -11,6 +12,7 @@
 #include <mutex>
 #include <system_error>
 #include <thread>
+#include <utility>
 #include <vector>
 
 namespace millrace::transport {
@@ -42,12 +44,31 @@ struct mover_pool::state {
   bool stopping = false;
   std::vector<std::thread> threads;
 
-  // Takes the next chunk of the job whose turn it is.
-  bool take(std::shared_ptr<job>& out, std::uint32_t& chunk) {
+  // Waits for a chunk and runs it. Returns false if there is none, and will be none.
+  bool wait_and_run() {
     std::unique_lock guard{mutex};
     work.wait(guard, [this] {
       return stopping || !fresh.empty() || !begun.empty() || !background.empty();
     });
+    return run_next(std::move(guard));
+  }
+
+  // Runs the next chunk, if there is one.
+  bool run_next(std::unique_lock<std::mutex> guard) {
+    std::shared_ptr<job> current;
+    std::uint32_t chunk = 0;
+    if (!take(current, chunk))
+      return false;
+    guard.unlock();
+    if (chunk < current->chunks)
+      current->run(chunk);
+    if (current->left.fetch_sub(1) == 1)
+      current->done();
+    return true;
+  }
+
+  // Takes the next chunk of the job whose turn it is.
+  bool take(std::shared_ptr<job>& out, std::uint32_t& chunk) {
     auto& queue = next_queue();
     if (queue.empty())
       return false;
@@ -79,16 +100,20 @@ struct mover_pool::state {
 
   void serve() {
     pthread_setname_np(pthread_self(), "mr.mover");
-    std::shared_ptr<job> current;
-    std::uint32_t chunk = 0;
-    while (take(current, chunk)) {
-      if (chunk < current->chunks)
-        current->run(chunk);
-      if (current->left.fetch_sub(1) == 1)
-        current->done();
-      current.reset();
+    while (wait_and_run()) {
     }
   }
+};
+
+// A chunk's event on a simulated machine. It runs the chunk when it happens, and also when it is
+// dropped with its process: the job owns what must end.
+struct mover_pool::event {
+  explicit event(std::shared_ptr<state> s) : of(std::move(s)) {}
+  ~event() { of->run_next(std::unique_lock{of->mutex}); }
+  event(const event&) = delete;
+  event& operator=(const event&) = delete;
+
+  const std::shared_ptr<state> of;
 };
 
 std::uint32_t default_movers() noexcept {
@@ -98,6 +123,8 @@ std::uint32_t default_movers() noexcept {
 mover_pool::mover_pool(std::uint32_t threads, std::uint32_t device_threads)
   : state_(std::make_shared<state>()), device_threads_(device_threads) {
   wanted_ = threads == 0 ? default_movers() : threads;
+  if (simulated())
+    return; // its chunks are events
   try {
     for (std::uint32_t i = 0; i < wanted_; ++i)
       state_->threads.emplace_back([s = state_] { s->serve(); });
@@ -127,6 +154,9 @@ mover_pool::~mover_pool() {
       thread.detach();
     else
       thread.join();
+  // The events for these may come too late.
+  while (simulated() && state_->run_next(std::unique_lock{state_->mutex})) {
+  }
 }
 
 mover_pool& mover_pool::devices() {
@@ -139,7 +169,7 @@ mover_pool& mover_pool::devices() {
 }
 
 std::uint32_t mover_pool::threads() const noexcept {
-  return static_cast<std::uint32_t>(state_->threads.size());
+  return simulated() ? wanted_ : static_cast<std::uint32_t>(state_->threads.size());
 }
 
 void mover_pool::submit(
@@ -155,6 +185,11 @@ void mover_pool::submit(
     if (state_->stopping)
       return;
     (kind == job_class::transfer ? state_->fresh : state_->background).push_back(std::move(j));
+  }
+  if (auto* machine = simulated()) {
+    for (auto left = std::max(chunks, 1u); left > 0; --left)
+      machine->run_later([one = std::make_shared<event>(state_)]() mutable { one.reset(); });
+    return;
   }
   if (chunks > 1)
     state_->work.notify_all();

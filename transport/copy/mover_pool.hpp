@@ -21,7 +21,7 @@ enum class job_class {
 ///
 /// *Problem*: several threads should share one large transfer, and a small transfer must not wait
 /// behind it. So jobs take turns of some chunks, and a new job gets its first chunk before the
-/// others go on.
+/// others go on. On a simulated machine there are no threads; each chunk is an event.
 class mover_pool {
 public:
   /// 0 threads: `default_movers`. Makes as many threads as the system grants, see `check`.
@@ -49,6 +49,7 @@ public:
 
 private:
   struct state;
+  struct event;
   std::shared_ptr<state> state_;
   std::uint32_t wanted_ = 0;
   const std::uint32_t device_threads_;
