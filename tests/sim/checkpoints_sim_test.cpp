@@ -104,7 +104,7 @@ public:
     c_.net->latency_max = nanoseconds{c_.random.between(20'000, 1'000'000)};
     all_.world_size = static_cast<std::uint32_t>(c_.random.between(1, 8));
     all_.lockstep = c_.random.percent(50);
-    all_.cancels = cancels;
+    all_.cancels = cancels && c_.random.percent(50);
     c_.net->stalls_per_mille = c_.random.percent(30) ? 3 : 0;
     all_.disturbed = c_.net->stalls_per_mille > 0;
     elements_ = c_.random.between(2, 4000);

@@ -33,11 +33,13 @@ struct board {
   std::uint64_t times_back = 0;
   std::vector<int> came_back; // how far each rank has come: 1: it saves no more, 2: it has restored
   std::optional<std::uint64_t> goes_to;
+  std::uint64_t promised_from = 0; // the first step of this run that counts
 
   void begin() {
     fences.assign(world_size, 0);
     came_back.assign(world_size, 2);
     durable.clear();
+    promised_from = 0;
   }
   void go_back() {
     ++times_back;
@@ -47,9 +49,11 @@ struct board {
   bool all_came(int how_far) const {
     return std::ranges::all_of(came_back, [&](auto far) { return far >= how_far; });
   }
-  // `durable` of earlier runs promises nothing.
+  // `durable` of earlier runs promises nothing. Nor does that of the next step: a rank that has to
+  // register again before it begins a run of its own.
   void went_to(std::uint64_t step) {
     goes_to = step;
+    promised_from = step + 2;
     durable.clear();
     least = std::min(least, step);
   }
@@ -69,7 +73,7 @@ struct board {
   nanoseconds times(nanoseconds of_one) const { return cancels ? 2 * of_one : of_one; }
 
   void saw_durable(std::uint32_t rank, std::uint64_t step, std::uint64_t at_times_back) {
-    if (at_times_back != times_back)
+    if (at_times_back != times_back || step < promised_from)
       return;
     auto& by = durable[step];
     by.insert(rank);
