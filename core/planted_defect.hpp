@@ -23,6 +23,7 @@ enum class defect : std::uint8_t {
   durable_never_answered,   // some `durable` get no answer, and no client looks at deadlines
   staging_lease_kept,       // a block of staging memory does not come back
   slot_lease_kept,          // what has read a slot of a pool keeps it
+  views_not_compared,       // a provider answers alone by the views that it had before its start
 };
 
 #if defined(MILLRACE_KILL_POINTS)

@@ -2,6 +2,7 @@
 #include <millrace/actors/store/placement_keeper.hpp>
 #include <millrace/core/codec.hpp>
 #include <millrace/core/log.hpp>
+#include <millrace/core/planted_defect.hpp>
 #include <millrace/storage/await.hpp>
 
 #include <algorithm>
@@ -216,6 +217,21 @@ bool stands_for(const group_history& newer, const group_view& view) {
 
 } // namespace
 
+placement_keeper::placement_keeper(kept_placement kept, std::function<time_point()> now)
+  : kept_(std::move(kept)), now_(std::move(now)) {
+  if (is_planted(defect::views_not_compared))
+    return;
+  for (auto& h : kept_.histories) {
+    auto alone = !h.views.empty() && std::ranges::all_of(h.views, [this](auto& v) {
+      return v.members.size() == 1 && v.members.front().id == kept_.id;
+    });
+    if (!alone)
+      compared_[h.group] = {};
+  }
+  if (!find(kept_.group))
+    compared_[kept_.group] = {};
+}
+
 std::uint64_t placement_keeper::kept_bytes() const {
   return kept_.file.empty() ? 0 : encode(kept_).size();
 }
@@ -245,19 +261,30 @@ status placement_keeper::ask_others(const std::string& model, const std::string&
     kept_.id, model, group};
 }
 
+// Lets one request of each interval find out whether those can be asked now that could not before.
+bool placement_keeper::must_compare(const std::string& group) {
+  auto at = compared_.find(group);
+  if (at == compared_.end() || at->second.with == views_compared::with_all)
+    return false;
+  auto now = now_();
+  if (at->second.with == views_compared::with_some && now < at->second.next)
+    return false;
+  at->second.next = now + compares_every;
+  return true;
+}
+
 status placement_keeper::may_answer(
-  const std::string& model, const placement_claim& by,
-  std::optional<std::uint64_t> stored_in) const {
+  const std::string& model, const placement_claim& by, std::optional<std::uint64_t> stored_in) {
   auto* h = find(group_of(by));
   // A client that names the view has searched all providers and knows what this one proposes.
-  auto may = by.number != 0
-    ? h && has_settled(*h) && by.number == h->number()
-    : h && is_settled(*h) && rests_only_at(*h, model, kept_.id, stored_in.value_or(0));
+  auto may = by.number != 0 ? h && has_settled(*h) && by.number == h->number()
+                            : h && is_settled(*h) &&
+      rests_only_at(*h, model, kept_.id, stored_in.value_or(0)) && !must_compare(h->group);
   return may ? status{} : ask_others(model, group_of(by));
 }
 
 result<placement_claim> placement_keeper::may_store(
-  const std::string& model, const placement_claim& by) const {
+  const std::string& model, const placement_claim& by) {
   if (auto bad = may_answer(model, by); !bad.ok())
     return fail(bad);
   auto& h = *find(group_of(by));
@@ -280,10 +307,13 @@ location placement_keeper::describe(const std::string& group) const {
   l.history.group = group;
   if (kept_.proposes && group == kept_.group)
     l.proposal = kept_.file;
+  if (auto at = compared_.find(group); at != compared_.end())
+    l.compared = at->second.with;
   return l;
 }
 
-result<bool> placement_keeper::adopt(const group_history& history) {
+result<bool> placement_keeper::adopt(const adopt_request& told) {
+  auto& history = told.history;
   if (auto bad = validate(history); !bad.ok())
     return fail(bad);
   auto all = members_of(history);
@@ -319,6 +349,13 @@ result<bool> placement_keeper::adopt(const group_history& history) {
       errc::no_space, "the views of the groups of provider {} would take {} bytes, and may take {}",
       kept_.id, size_bytes, kept_bytes_max);
   kept_ = std::move(next);
+  if (auto at = compared_.find(history.group);
+      at != compared_.end() && has_settled(*find(history.group))) {
+    if (told.asked_all)
+      compared_.erase(at);
+    else
+      at->second = {views_compared::with_some, now_() + compares_every};
+  }
   if (before != history.number())
     log().info(
       "the providers of a group have changed group={} view={} provider={}", history.group,

@@ -3,12 +3,14 @@
 #pragma once
 
 #include <millrace/actors/store/store_messages.hpp>
+#include <millrace/core/clock.hpp>
 #include <millrace/storage/bucket.hpp>
 #include <millrace/storage/model_check.hpp>
 
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -56,9 +58,16 @@ void keep_placement(storage::bucket& bucket, const kept_placement& what, complet
 void store_empty(storage::bucket& bucket, model_spec spec, completion<void> done);
 
 /// Used in one actor.
+///
+/// It does not answer alone before a client has compared its views with those of the others, since
+/// the group may have changed while it was away. While some of these cannot be asked, one request
+/// in `compares_every` makes its client try again.
 class placement_keeper {
 public:
-  explicit placement_keeper(kept_placement kept) : kept_(std::move(kept)) {}
+  static constexpr std::chrono::seconds compares_every{10};
+
+  /// `now` returns the time.
+  placement_keeper(kept_placement kept, std::function<time_point()> now);
 
   const kept_placement& kept() const noexcept { return kept_; }
   std::uint64_t kept_bytes() const;
@@ -68,10 +77,10 @@ public:
   /// Errors:  `unsupported_version` when other providers must be asked.
   status may_answer(
     const std::string& model, const placement_claim& by,
-    std::optional<std::uint64_t> stored_in = {}) const;
+    std::optional<std::uint64_t> stored_in = {});
 
   /// Checks that a model may be stored here. Returns the claim for `still_holds`.
-  result<placement_claim> may_store(const std::string& model, const placement_claim& by) const;
+  result<placement_claim> may_store(const std::string& model, const placement_claim& by);
   /// Checks that no newer view came since `may_store`.
   status still_holds(const std::string& model, const placement_claim& by) const;
 
@@ -79,7 +88,7 @@ public:
   /// group, count as none.
   template <class Opened>
   result<Opened> check_opened(
-    const std::string& model, const placement_claim& by, result<Opened> opened) const {
+    const std::string& model, const placement_claim& by, result<Opened> opened) {
     auto none = !opened && opened.error().code() == errc::not_found;
     if (!opened && !none)
       return opened;
@@ -107,7 +116,7 @@ public:
   /// Takes a peer's views. Changes under older ones are refused from now on. Returns true if such
   /// changes may be under way.
   /// Errors:  `invalid_argument`; `busy` when a view is missing that is known here.
-  result<bool> adopt(const group_history& history);
+  result<bool> adopt(const adopt_request& told);
 
   /// Counts changes of models. `when_idle` runs its argument when those counted now are over.
   void begin_change() noexcept { ++changes_; }
@@ -121,8 +130,16 @@ private:
   static bool has_settled(const group_history& h);
   bool is_settled(const group_history& h) const;
   status ask_others(const std::string& model, const std::string& group) const;
+  bool must_compare(const std::string& group);
+
+  struct comparison {
+    views_compared with = views_compared::with_none;
+    time_point next; // when to try again, if it was with some
+  };
 
   kept_placement kept_;
+  std::function<time_point()> now_;
+  std::map<std::string, comparison> compared_; // by group; those that are not here: with all
   std::uint64_t changes_ = 0;
   std::vector<std::function<void()>> waiting_;
 };

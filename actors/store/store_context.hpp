@@ -15,7 +15,9 @@ class store_context : public operation_context {
 public:
   store_context(caf::actor_system& system, const caf::strong_actor_ptr& self, tensor_store_deps d)
     : operation_context(system, self, d.name, d.fabric, d.limits, d.staging), deps(std::move(d)),
-      placement(deps.placement ? *deps.placement : placement_alone(deps.name, deps.group)) {
+      placement(deps.placement ? *deps.placement : placement_alone(deps.name, deps.group), [this] {
+        return now();
+      }) {
     in_use = std::move(deps.in_use);
   }
 

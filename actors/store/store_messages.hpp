@@ -102,6 +102,10 @@ struct locate_request {
 };
 MILLRACE_INSPECT(locate_request, x.group, x.model)
 
+/// With which of the other providers of its group a provider has compared its views since it
+/// started. It may have been taken out of the group before, and models stored or erased without it.
+enum class views_compared : std::uint8_t { with_all, with_some, with_none };
+
 struct location {
   std::string id; // the provider's
   bool forgets = false;
@@ -112,18 +116,20 @@ struct location {
   std::uint64_t view = 0;
   std::uint64_t version = 0;
   std::uint64_t stored_at_ns = 0;
+  views_compared compared = views_compared::with_all; // its views, not the model's
 
   friend bool operator==(const location&, const location&) = default;
 };
 MILLRACE_INSPECT(
   location, x.id, x.forgets, x.history, x.proposal, x.has_model, x.erased, x.view, x.version,
-  x.stored_at_ns)
+  x.stored_at_ns, x.compared)
 
 /// Tells a provider the views of a group, and by `history.settled` which one all providers know.
 struct adopt_request {
   group_history history;
+  bool asked_all = false; // every provider that may know a newer view was asked for it
 };
-MILLRACE_INSPECT(adopt_request, x.history)
+MILLRACE_INSPECT(adopt_request, x.history, x.asked_all)
 
 /// The models of a provider.
 ///

@@ -216,16 +216,24 @@ private:
   caf::result<done_reply> adopt(const adopt_request& request) {
     return answer_from<done_reply, void>(
       [&](completion<void> done) {
-        auto adopted = placement().adopt(request.history);
+        auto adopted = placement().adopt(request);
         if (!adopted)
           return done(fail(adopted.error()));
         auto keep = [this, done = std::move(done)] {
+          if (is_kept())
+            return done({});
           unkept_.push_back(done);
           keep_next();
         };
         *adopted ? placement().when_idle(std::move(keep)) : keep();
       },
       [] { return done_reply{}; });
+  }
+
+  // A provider that learns nothing new need not write, and may have no room for it.
+  bool is_kept() {
+    auto& kept = context_->deps.placement;
+    return !keeping_ && unkept_.empty() && kept && *kept == placement().kept();
   }
 
   // One write after the other, so that a later one stays. One answers all that came before it.

@@ -1,11 +1,8 @@
 // Tests the provider's actor under the deterministic scheduler, with a fake fabric and a virtual
 // clock.
-#include <millrace/actors/store/tensor_store.hpp>
+#include "store_fixture.hpp"
+
 #include <millrace/core/digest.hpp>
-#include <millrace/storage/memory/memory_bucket.hpp>
-#include <millrace/tests/support/actor_fixture.hpp>
-#include <millrace/tests/support/fake_fabric.hpp>
-#include <millrace/tests/support/staged_bucket.hpp>
 
 #include <boost/test/unit_test.hpp>
 #include <sys/mman.h>
@@ -18,8 +15,6 @@ using namespace millrace::testing;
 using namespace std::chrono_literals;
 
 namespace {
-
-constexpr std::uint64_t capacity = 1 << 20;
 
 // Answers nothing before the test says so.
 class silent_bucket : public storage::bucket {
@@ -72,69 +67,11 @@ public:
   std::uint64_t used_bytes() const noexcept override { return 0; }
 };
 
-struct fixture : actor_fixture {
-  std::shared_ptr<fake_fabric> fabric = std::make_shared<fake_fabric>();
-  tensor_store_limits limits{{}, 2, 2, 1};
-  std::shared_ptr<staging_lender> staging; // null: windows need none
-  std::shared_ptr<storage::bucket> bucket =
-    storage::open_memory_bucket({capacity}, std::make_shared<heap_memory_source>(capacity)).value();
-  tensor_store_actor store;
-
-  fixture() { restart(); }
-
-  /// An actor of the bucket as it is now.
-  void restart() {
-    stop();
-    tensor_store_deps deps{"p", "default", bucket, fabric, limits, staging};
-    if (staging)
-      deps.bucket = std::make_shared<staged_bucket>(bucket, 4096);
-    store = spawn_tensor_store(system, deps);
-    sched.run();
-  }
-
-  void stop() {
-    if (store)
-      caf::anon_send_exit(store, caf::exit_reason::kill);
-    sched.run();
-  }
-
-  ~fixture() {
-    stop();
-    while (!fabric->waiting.empty())
-      fabric->fail_oldest({errc::cancelled, "end of test"});
-    sched.run();
-  }
-
-  static store_request request(const std::string& name, std::uint64_t bytes = 10'000) {
-    store_request r;
-    r.spec.name = name;
-    r.spec.tensors.tensors = {{"t", dtype::u8, {bytes}}};
-    r.source.length_bytes = bytes;
-    r.checksums = false;
-    r.timeout_ms = 1000;
-    return r;
-  }
-
-  store_request request_of(const asker& who, const std::string& name) {
-    auto r = request(name);
-    r.from = who;
-    return r;
-  }
-
-  template <class Request>
-  auto ask(Request r) {
-    return actor_fixture::ask(store, std::move(r));
-  }
-
+struct fixture : store_fixture {
   void restart_with_room_for(std::uint64_t bytes) {
     bucket =
       storage::open_memory_bucket({bytes}, std::make_shared<claimed_memory_source>()).value();
     restart();
-  }
-
-  bool visible(const std::string& name) {
-    auto pending = ask(describe_request{name, 0});
-    return outcome<model_record>(pending).has_value();
   }
 };
 
@@ -547,152 +484,6 @@ BOOST_AUTO_TEST_CASE(a_reader_keeps_the_version_it_opened) {
   fabric->finish();
   sched.run();
   BOOST_TEST(outcome<load_receipt>(loading).has_value());
-}
-
-namespace {
-
-struct placed : fixture {
-  millrace::group_member p{"p", "p", {}, {}, 1, false}, q{"q", "q", {}, {}, 1, false};
-  group_history alone{"default", {{1, {p}}}, 1};
-  group_history both{"default", {{1, {p}}, {2, {p, q}}}, 0};
-
-  status tell(const group_history& views) {
-    auto pending = ask(adopt_request{views});
-    auto r = outcome<done_reply>(pending);
-    return r ? status{} : r.error();
-  }
-  status tell_settled() {
-    static_cast<void>(tell(both));
-    both.settled = 2;
-    return tell(both);
-  }
-  std::string name_at(const std::string& id) const {
-    for (int i = 0;; ++i)
-      if (auto name = "m" + std::to_string(i); home_of(name, both.views.back())->id == id)
-        return name;
-  }
-  template <class Reply, class Request>
-  errc code_of(Request request) {
-    auto pending = ask(std::move(request));
-    auto r = outcome<Reply>(pending);
-    return r ? errc::ok : r.error().code();
-  }
-  errc describe(const std::string& name, std::uint64_t number) {
-    return code_of<model_record>(describe_request{name, 0, {"default", number}});
-  }
-  // The bytes of a store that was asked for arrive.
-  template <class Pending>
-  errc finish(Pending& pending) {
-    if (!fabric->waiting.empty())
-      fabric->finish();
-    sched.run();
-    auto r = outcome<store_receipt>(pending);
-    return r ? errc::ok : r.error().code();
-  }
-};
-
-} // namespace
-
-BOOST_FIXTURE_TEST_CASE(views_that_peers_tell_are_bounded_and_can_be_read_again, placed) {
-  std::size_t kept = 0;
-  for (int g = 0; g < 8; ++g) {
-    group_view large{1, {p}};
-    for (int i = 0; i < 4000; ++i)
-      large.members.push_back(
-        {"q" + std::to_string(10'000 + i), std::string(100, 'n'), {}, {"a"}, 1, false});
-    auto told = tell({"group-" + std::to_string(g), {large}, 1});
-    BOOST_TEST((told.ok() || told.code() == errc::no_space), told.to_string());
-    kept += told.ok();
-  }
-  BOOST_TEST((kept > 1u && kept < 8u));
-  auto again =
-    placement_at_start(*bucket, {"p", "p", "default", {p}, false}, std::chrono::seconds{10});
-  BOOST_TEST_REQUIRE(again.has_value());
-  BOOST_TEST(again->histories.size() == kept + 1);
-}
-
-BOOST_FIXTURE_TEST_CASE(a_store_under_an_older_view_is_not_published, placed) {
-  auto pending = ask(request(name_at("p")));
-  BOOST_TEST(tell(both).ok());
-  BOOST_TEST((finish(pending) == errc::unsupported_version));
-  // The views of the group remain.
-  BOOST_TEST(bucket->stats().used_bytes < 4096u);
-}
-
-BOOST_FIXTURE_TEST_CASE(a_provider_answers_alone_only_for_what_no_other_one_may_have, placed) {
-  auto here = name_at("p"), there = name_at("q");
-  for (auto& name : {here, there}) {
-    auto pending = ask(request(name));
-    BOOST_TEST((finish(pending) == errc::ok));
-  }
-  BOOST_TEST(tell(both).ok());
-  BOOST_TEST((describe(here, 0) == errc::unsupported_version)); // not settled
-  BOOST_TEST((describe(here, 2) == errc::unsupported_version));
-  BOOST_TEST(tell_settled().ok());
-  BOOST_TEST((describe(here, 0) == errc::ok));
-  BOOST_TEST((describe(there, 0) == errc::unsupported_version));
-  BOOST_TEST((describe(there, 1) == errc::unsupported_version));
-  BOOST_TEST((describe(there, 2) == errc::ok)); // the client has asked the other one
-  auto wrong = request(there);
-  wrong.by = {"default", 2};
-  auto stored = ask(wrong);
-  BOOST_TEST((finish(stored) == errc::unsupported_version));
-  auto erased = ask(erase_request{there, {"default", 0}, false});
-  BOOST_TEST((outcome<done_reply>(erased).error().code() == errc::unsupported_version));
-  auto mark = ask(erase_request{here, {"default", 2}, true});
-  BOOST_TEST(outcome<done_reply>(mark).has_value());
-  BOOST_TEST((describe(here, 0) == errc::not_found));
-  auto where = ask(locate_request{"default", here});
-  BOOST_TEST(outcome<location>(where)->erased);
-}
-
-BOOST_FIXTURE_TEST_CASE(views_that_lack_a_known_one_are_refused, placed) {
-  BOOST_TEST(tell_settled().ok());
-  BOOST_TEST((tell(alone).code() == errc::busy));
-  group_history other{"default", {{1, {p}}, {3, {p}}}, 0};
-  BOOST_TEST((tell(other).code() == errc::busy));
-  group_history others{"default", {{1, {q}}}, 0};
-  BOOST_TEST((tell(others).code() == errc::invalid_argument));
-  both.views.push_back({3, {p}});
-  both.settled = 0;
-  BOOST_TEST(tell(both).ok());
-}
-
-BOOST_FIXTURE_TEST_CASE(what_a_provider_keeps_for_itself_is_no_model, placed) {
-  BOOST_TEST(tell_settled().ok());
-  BOOST_TEST(bucket->stats().models == 0u);
-  auto listed = ask(list_request{});
-  BOOST_TEST(outcome<model_list>(listed)->models.empty());
-  auto stored = ask(request("\x01placement"));
-  BOOST_TEST((finish(stored) == errc::invalid_argument));
-  auto used_bytes = bucket->stats().used_bytes;
-  placement_claim by{"default", 2};
-  for (std::string name : {"\x01placement", "\x01x"}) {
-    BOOST_TEST((describe(name, 2) == errc::not_found));
-    for (auto mark : {true, false})
-      BOOST_TEST((code_of<done_reply>(erase_request{name, by, mark}) == errc::not_found));
-    BOOST_TEST((code_of<done_reply>(pin_request{name, false, by}) == errc::not_found));
-    BOOST_TEST((code_of<location>(locate_request{"default", name}) == errc::not_found));
-  }
-  BOOST_TEST(bucket->stats().models == 0u);
-  BOOST_TEST(bucket->stats().used_bytes == used_bytes);
-  auto kept = placement_at_start(*bucket, {{}, "renamed", "default", {p, q}, true}, 1s);
-  BOOST_TEST_REQUIRE(kept.has_value());
-  BOOST_TEST(kept->id == "p");
-  BOOST_TEST((kept->histories.front() == both));
-}
-
-BOOST_FIXTURE_TEST_CASE(a_bucket_whose_placement_cannot_be_read_is_refused_with_a_remedy, placed) {
-  model_spec spec;
-  spec.name = "\x01placement";
-  for (std::string key : {"other", "placement"}) {
-    spec.metadata = {{key, "junk"}};
-    store_empty(*bucket, spec, [](const result<void>& stored) { BOOST_TEST(stored.has_value()); });
-    auto kept = placement_at_start(*bucket, {"p", "p", "default", {p}, false}, 1s);
-    BOOST_TEST_REQUIRE(!kept.has_value());
-    BOOST_TEST((kept.error().code() == errc::corrupt_data));
-    BOOST_TEST(kept.error().detail().find("millrace models salvage") != std::string::npos);
-  }
 }
 
 BOOST_AUTO_TEST_SUITE_END()

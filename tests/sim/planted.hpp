@@ -31,7 +31,8 @@ inline std::ostream& operator<<(std::ostream& out, defect one) {
     "durable_before_published",
     "durable_never_answered",
     "staging_lease_kept",
-    "slot_lease_kept"};
+    "slot_lease_kept",
+    "views_not_compared"};
   return out << names.at(static_cast<std::size_t>(one));
 }
 

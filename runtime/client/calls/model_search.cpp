@@ -11,6 +11,7 @@ namespace millrace::runtime {
 
 using actors::location;
 using actors::store_service;
+using actors::views_compared;
 
 namespace {
 
@@ -167,6 +168,7 @@ private:
       return done_(fail(added.error()));
     auto& all = places_.history;
     bool in_use = !*added && all.settled == all.number() && all.number() > 0;
+    has_asked_ = misses_a_view() ? views_compared::with_some : views_compared::with_all;
     std::vector<std::size_t> behind;
     for (auto& m : members_of(all)) {
       auto at = ids_.find(m.id);
@@ -176,6 +178,23 @@ private:
         return done_(fail(out_of_reach(m)));
     }
     behind.empty() ? choose() : tell(std::move(behind));
+  }
+
+  // True if a provider that may know a newer view was asked and has not answered.
+  bool misses_a_view() {
+    auto all = members_of(places_.history);
+    auto missing = [&](const group_member& m) {
+      return !ids_.contains(m.id) && is_present(m) && !is_unlisted(core_->number_of(m, group_));
+    };
+    auto in_a_view = [&](std::size_t provider) {
+      return std::ranges::any_of(
+        all, [&](auto& m) { return core_->number_of(m, group_) == provider; });
+    };
+    return std::ranges::any_of(all, missing) || std::ranges::any_of(answers_, [&](auto& entry) {
+             auto& [provider, answer] = entry;
+             return !answer && core_->entry(provider).group == group_ && !is_unlisted(provider) &&
+               !in_a_view(provider);
+           });
   }
 
   // Some that a view names are not where it says, or all are not. Nodes know the present names.
@@ -260,7 +279,7 @@ private:
   bool is_ready(const location& l) const {
     auto& all = places_.history;
     return all.number() > 0 && l.history.views == all.views && l.history.settled == all.number() &&
-      (l.proposal.empty() || early_.contains(ids_.at(l.id)));
+      (l.proposal.empty() || early_.contains(ids_.at(l.id))) && l.compared <= has_asked_;
   }
 
   // A file names a provider that its node does not have yet: it runs with another file. Then the
@@ -370,18 +389,21 @@ private:
       return done_(fail(errc::busy, "the providers of group {} go on changing; try again", group_));
     auto views = places_.history;
     views.settled = 0;
-    tell_all(behind, views, [self = shared_from_this(), behind, views]() mutable {
-      views.settled = views.number();
-      self->tell_all(behind, views, [self] { self->begin(); });
-    });
+    auto all_asked = has_asked_ == views_compared::with_all;
+    tell_all(
+      behind, {views, all_asked}, [self = shared_from_this(), behind, views, all_asked]() mutable {
+        views.settled = views.number();
+        self->tell_all(behind, {views, all_asked}, [self] { self->begin(); });
+      });
   }
 
   template <class Then>
-  void tell_all(const std::vector<std::size_t>& providers, const group_history& views, Then then) {
+  void tell_all(
+    const std::vector<std::size_t>& providers, const actors::adopt_request& told, Then then) {
     std::vector<future<actors::done_reply>> coming;
     coming.reserve(providers.size());
     for (auto p : providers)
-      coming.push_back(core_->ask<store_service>(p, actors::adopt_request{views}));
+      coming.push_back(core_->ask<store_service>(p, told));
     when_all(coming).then(
       [self = shared_from_this(), providers,
        then](const result<std::vector<result<actors::done_reply>>>& answers) mutable {
@@ -495,6 +517,8 @@ private:
   std::set<std::size_t> at_home_;       // listed by their own nodes, of any group
   std::set<std::size_t> of_others_;     // listed by nodes that do not have them, of any group
   std::set<std::size_t> with_known_id_; // their own nodes have said it
+  // What this search can say of its comparison of all views, once it has made one.
+  views_compared has_asked_ = views_compared::with_all;
   int searches_ = 0;
 };
 
