@@ -53,6 +53,8 @@ struct key_spec {
   bool required = false;
   bool expert = false; // the documentation lists it in a second table: few people set it
   bool apart = false;  // a provider's path that may neither lie in what one keeps nor hold it
+  std::uint64_t advised_min = 0;       // of a provider's key; less is allowed
+  std::string_view below_advised = {}; // what may happen then, as in "models may be lost"
 };
 
 using key_text = std::string_view;
@@ -87,6 +89,11 @@ constexpr key_spec expert(key_spec key) {
 }
 constexpr key_spec apart(key_spec key) {
   key.apart = true;
+  return key;
+}
+constexpr key_spec advised(key_spec key, std::uint64_t min, key_text below) {
+  key.advised_min = min;
+  key.below_advised = below;
   return key;
 }
 

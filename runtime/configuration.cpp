@@ -56,16 +56,17 @@ std::uint64_t bytes_for_peers(const config::settings& node) {
 }
 
 std::vector<std::string> warnings_about(const std::vector<config::provider_settings>& providers) {
-  // RocksDB flushes up to 16 MiB at once, and may have to do so several times.
-  constexpr auto reserve_bytes = 48 * config::mib;
+  auto& schema = configuration_schema();
   std::vector<std::string> out;
-  for (auto& p : providers)
-    if (auto reserve = configuration_schema().find(p, "index_reserve");
-        reserve && reserve->number < reserve_bytes)
-      out.push_back(fmt::format(
-        "provider {}: index_reserve is {}; with less than {} it may not be possible to remove "
-        "models from a full file system",
-        p.name, config::format_size(reserve->number), config::format_size(reserve_bytes)));
+  for (auto& p : providers) {
+    auto* kind = schema.bucket(p.bucket);
+    for (auto& key : kind ? kind->keys.keys : std::vector<config::key_spec>{})
+      if (auto set = schema.find(p, key.name); set && set->number < key.advised_min)
+        out.push_back(fmt::format(
+          "provider {}: {} is {}; with less than {} {}", p.name, key.name,
+          config::text_of(key, *set), config::text_of(key, {{}, key.advised_min, {}}),
+          key.below_advised));
+  }
   return out;
 }
 

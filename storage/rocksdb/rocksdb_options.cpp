@@ -19,10 +19,13 @@ key_table<storage::rocksdb_bucket_options> keys_of() {
     key<&o::descriptions_max_bytes>(storage::descriptions_key),
     key<&o::inline_max_bytes>(
       expert(size("inline_max", 0, 4 * mib, "models up to this size rest inside RocksDB"))),
-    key<&o::index_reserve_bytes>(expert(size(
-      "index_reserve", 0, 64 * gib,
-      "space of the file system that is kept for the index, so that models can be removed when the "
-      "file system is full; large models leave as much again free"))),
+    // RocksDB flushes up to 16 MiB at once, and may have to do so several times.
+    key<&o::index_reserve_bytes>(advised(
+      expert(size(
+        "index_reserve", 0, 64 * gib,
+        "space of the file system that is kept for the index, so that models can be removed when "
+        "the file system is full; large models leave as much again free")),
+      48 * mib, "it may not be possible to remove models from a full file system")),
   });
   return {rows, [](const o& options) -> std::optional<misfit> {
             if (options.inline_max_bytes <= options.window_bytes)
