@@ -30,6 +30,15 @@ result<config::settings> parse_configuration(std::string_view text, const std::s
 /// (`staged.size`).
 std::uint64_t bytes_for_peers(const config::settings& node);
 
+/// What to do when a control group allows less memory than a node takes, and when it allows less
+/// than the node and `bytes_for_peers` together.
+inline constexpr std::string_view take_less_memory =
+  "lower `capacity` of memory providers or of pools on tmpfs, `descriptions_max`, `staging.size` "
+  "or `checkpoints.staging_pieces`, or raise the group's limit";
+inline constexpr std::string_view give_peers_less_memory =
+  "lower `limits.requests_size`, `channel.buffers_max` or `staged.size`, or raise the group's "
+  "limit";
+
 /// Returns what providers may be set to, but hardly should be, as sentences that name the keys.
 std::vector<std::string> warnings_about(const std::vector<config::provider_settings>& providers);
 

@@ -67,13 +67,12 @@ status node_memory::count(const std::string& name, std::uint64_t size_bytes) {
   if (bound_ && together > bound_->limit_bytes)
     return {
       errc::no_space,
-      "the memory of this node with {} has {}, and its control group {} allows {}: lower "
-      "'capacity' of memory providers or of pools on tmpfs, 'descriptions_max', or "
-      "'staging.size', or raise the group's limit",
+      "the memory of this node with {} has {}, and its control group {} allows {}: {}",
       name,
       config::format_size(together),
       bound_->group,
-      config::format_size(bound_->limit_bytes)};
+      config::format_size(bound_->limit_bytes),
+      take_less_memory};
   counted_bytes_ = together;
   return {};
 }
@@ -84,13 +83,13 @@ status node_memory::check_with_peers() const {
     return {};
   return {
     errc::no_space,
-    "the memory of this node has {}, and peers may make it {} more: control group {} allows {}. "
-    "Lower 'limits.requests_size', 'channel.buffers_max' or 'staged.size', or raise the group's "
-    "limit",
+    "the memory of this node has {}, peers may make it {} more, and its control group {} allows "
+    "{}: {}",
     config::format_size(counted_bytes_),
     config::format_size(for_peers),
     bound_->group,
-    config::format_size(bound_->limit_bytes)};
+    config::format_size(bound_->limit_bytes),
+    give_peers_less_memory};
 }
 
 result<std::shared_ptr<memory_source>> node_memory::make(

@@ -177,14 +177,11 @@ finding check_sizes(const config::settings& node, const machine& m) {
       note(
         fmt::format(
           "{}, peers may add {}, {} has {}", value, human_size(for_peers), by, human_size(allowed)),
-        "lower `limits.requests_size`, `channel.buffers_max` or `staged.size`, or raise the "
-        "group's limit"),
+        std::string{give_peers_less_memory}),
       name);
   return named(
     missing(
-      fmt::format("{}, {} has {}", value, by, human_size(allowed)),
-      "lower `capacity` of memory providers or of pools on tmpfs, `descriptions_max`, "
-      "`staging.size` or `checkpoints.staging_pieces`, or raise the group's limit"),
+      fmt::format("{}, {} has {}", value, by, human_size(allowed)), std::string{take_less_memory}),
     name);
 }
 
