@@ -6,6 +6,7 @@
 #include <millrace/transport/memory/region.hpp>
 
 #include <boost/test/unit_test.hpp>
+#include <fmt/format.h>
 
 using namespace millrace;
 using actors::describe_request;
@@ -100,6 +101,39 @@ BOOST_AUTO_TEST_CASE(a_usual_look_up_is_one_message) {
   BOOST_TEST(service.asked<describe_request>() == 3u);
   BOOST_TEST(service.asked<erase_request>() == 3u);
   BOOST_TEST(service.asked<actors::locate_request>() == 0u);
+}
+
+// Each is removed with the version that the listing has shown.
+BOOST_AUTO_TEST_CASE(a_listing_searches_once_however_many_marks_it_removes) {
+  actors::location where;
+  where.id = "p";
+  millrace::group_member p;
+  p.id = p.name = "p";
+  p.node = "n0";
+  p.addresses = {service.address()};
+  where.history = {"default", {{1, {p}}}, 1};
+  service.on<actors::locate_request>([where](auto&, auto reply) { reply(where); });
+  service.on<actors::list_request>([](auto&, auto reply) {
+    actors::model_list marks;
+    for (std::uint64_t version : {1, 2, 3}) {
+      auto& mark = marks.models.emplace_back();
+      mark.name = "m" + std::to_string(version);
+      mark.version = version;
+      mark.view = 1;
+      mark.erased = true;
+    }
+    reply(marks);
+  });
+  std::vector<std::string> erased;
+  service.on<erase_request>([&](auto& request, auto reply) {
+    erased.push_back(fmt::format("{} {}", request.model, request.version));
+    reply(actors::done_reply{});
+  });
+  auto listed = repo.list().get();
+  BOOST_TEST(listed.found.empty());
+  BOOST_TEST(listed.marks.empty());
+  BOOST_TEST((erased == std::vector<std::string>{"m1 1", "m2 2", "m3 3"}));
+  BOOST_TEST(service.asked<actors::locate_request>() == 1u);
 }
 
 BOOST_AUTO_TEST_CASE(bytes_inside_a_reply_do_not_arrive_after_a_cancellation) {

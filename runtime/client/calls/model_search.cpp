@@ -472,15 +472,11 @@ private:
   }
 
   void pick_newest() {
-    auto age = [&](std::size_t provider) { return age_of(*answers_[provider]); };
+    auto age = [&](const model_copy& copy) { return age_of(*answers_[copy.provider]); };
     for (auto provider : places_.asked)
       if (answers_[provider]->has_model)
-        places_.copies.push_back(provider);
+        places_.copies.push_back({provider, answers_[provider]->version});
     std::ranges::sort(places_.copies, {}, age);
-    for (auto provider : places_.copies)
-      places_.versions.push_back(answers_[provider]->version);
-    places_.in_order = std::ranges::is_sorted(
-      places_.copies, {}, [&](std::size_t provider) { return answers_[provider]->stored_at_ns; });
     places_.missing = {errc::not_found, "no model named {}", model_};
     if (places_.copies.empty()) {
       if (places_.may_be_away)
@@ -488,7 +484,7 @@ private:
           fmt::format("it may be at provider {}, which was taken out of group {}", away_, group_));
       return;
     }
-    auto newest = places_.copies.back();
+    auto newest = places_.copies.back().provider;
     auto& at = *answers_[newest];
     auto why = superseded_by(places_.history, model_, at.id, at.view, places_.gone);
     if (!why.empty())
@@ -522,20 +518,20 @@ private:
   int searches_ = 0;
 };
 
-// Erases the versions at these providers, one after the other.
+// Erases versions, one after the other.
 struct erasing : std::enable_shared_from_this<erasing> {
   std::shared_ptr<client_core> core;
   std::string model;
   actors::placement_claim by;
-  std::vector<std::size_t> providers;
-  std::vector<std::uint64_t> versions; // empty: whichever they have
+  std::vector<model_copy> copies;
   completion<void> done;
 
   void next(std::size_t at) {
-    if (at == providers.size())
+    if (at == copies.size())
       return done({});
+    auto [provider, version] = copies[at];
     core->ask<store_service>(
-      providers[at], actors::erase_request{model, by, false, versions.empty() ? 0 : versions[at]},
+      provider, actors::erase_request{model, by, false, version},
       [self = shared_from_this(), at](const result<actors::done_reply>& r) {
         if (r || r.error().code() == errc::not_found)
           return self->next(at + 1);
@@ -544,7 +540,7 @@ struct erasing : std::enable_shared_from_this<erasing> {
         auto said = status{moved ? errc::busy : why.code(), why.detail()};
         self->done(fail(said.within(fmt::format(
           "removing the version of {} at provider {}", self->model,
-          self->core->entry(self->providers[at]).name))));
+          self->core->entry(self->copies[at].provider).name))));
       });
   }
 };
@@ -572,7 +568,7 @@ void erase_found(
                : marked.error()));
     };
   auto others = places.copies;
-  std::erase(others, places.home);
+  std::erase_if(others, [&](auto& copy) { return copy.provider == places.home; });
   core->ask<store_service>(
     places.home, actors::erase_request{model, places.by, true},
     [core, model, by = places.by, others, done](const result<actors::done_reply>& r) {
@@ -594,14 +590,12 @@ bool asks_for_search(const status& why) {
 
 void erase_copies(
   const std::shared_ptr<client_core>& core, const std::string& model,
-  const actors::placement_claim& by, std::vector<std::size_t> providers, completion<void> done,
-  std::vector<std::uint64_t> versions) {
+  const actors::placement_claim& by, std::vector<model_copy> copies, completion<void> done) {
   auto all = std::make_shared<erasing>();
   all->core = core;
   all->model = model;
   all->by = by;
-  all->providers = std::move(providers);
-  all->versions = std::move(versions);
+  all->copies = std::move(copies);
   all->done = std::move(done);
   all->next(0);
 }
@@ -622,23 +616,6 @@ void erase_model(
       find_model(core, group, model, [core, model, done](const result<model_places>& places) {
         places ? erase_found(core, model, *places, done) : done(fail(places.error()));
       });
-    });
-}
-
-void erase_mark(
-  const std::shared_ptr<client_core>& core, const std::string& group, const std::string& model,
-  completion<void> done) {
-  find_model(
-    core, group, model, [core, model, done = std::move(done)](const result<model_places>& places) {
-      if (!places)
-        return done(fail(places.error()));
-      if (!places->marked)
-        return done(fail(errc::not_found, "no mark of model {}", model));
-      if (places->may_be_away)
-        return done(fail(errc::busy, "a provider that may have model {} is away", model));
-      if (!places->in_order)
-        return done(fail(errc::busy, "model {} was stored anew in an older view", model));
-      erase_copies(core, model, places->by, places->copies, done, places->versions);
     });
 }
 

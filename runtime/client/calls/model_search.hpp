@@ -15,22 +15,26 @@
 
 namespace millrace::runtime {
 
+/// A version of a model at one provider, or a mark.
+struct model_copy {
+  std::size_t provider = 0;
+  std::uint64_t version = 0;
+};
+
 /// Where a model is, as all providers of its group say.
 struct model_places {
   actors::placement_claim by; // for requests that follow from this
   group_history history;
-  std::size_t home = 0;                // where a store puts it
-  std::optional<std::size_t> newest;   // has the newest version
-  status missing;                      // why there is no newest
-  std::vector<std::size_t> copies;     // providers with a version or a mark of it, oldest first
-  std::vector<std::uint64_t> versions; // the versions of these copies
-  std::vector<std::size_t> asked;      // every provider of the history that can be asked
-  std::vector<std::string> ids;        // the ids of those, in the same order
-  std::vector<std::string> gone;       // ids of those that were taken out and cannot be asked
-  std::set<std::size_t> unlisted;      // did not answer, and their nodes do not list them any more
-  bool may_be_away = false;            // one of them may have a version
-  bool marked = false;                 // the newest version is the mark of an erasure
-  bool in_order = true;                // no copy of an older view was stored later than a newer one
+  std::size_t home = 0;              // where a store puts it
+  std::optional<std::size_t> newest; // has the newest version
+  status missing;                    // why there is no newest
+  std::vector<model_copy> copies;    // oldest first
+  std::vector<std::size_t> asked;    // every provider of the history that can be asked
+  std::vector<std::string> ids;      // the ids of those, in the same order
+  std::vector<std::string> gone;     // ids of those that were taken out and cannot be asked
+  std::set<std::size_t> unlisted;    // did not answer, and their nodes do not list them any more
+  bool may_be_away = false;          // one of them may have a version
+  bool marked = false;               // the newest version is the mark of an erasure
 };
 
 /// Asks all providers of a group where a model is. Tells them of each other first, where the group
@@ -126,20 +130,10 @@ void erase_model(
   const std::shared_ptr<client_core>& core, const std::string& group, const std::string& model,
   completion<void> done);
 
-/// Erases the versions at `providers`, in their order. Those that are gone already count as erased.
-/// With `versions`, one for each, others stay.
+/// Erases these versions, in their order. Those that are gone already count as erased. What was
+/// stored meanwhile stays.
 void erase_copies(
   const std::shared_ptr<client_core>& core, const std::string& model,
-  const actors::placement_claim& by, std::vector<std::size_t> providers, completion<void> done,
-  std::vector<std::uint64_t> versions = {});
-
-/// Removes the mark of an erased model where no provider can have an older version any more, with
-/// what is left of older versions. What was stored meanwhile stays.
-/// Errors:  `not_found` when the name has no mark; `busy` while a provider that may have a version
-///          is away, or has one that was stored later, while it did not know the newest view; those
-///          of `find_model`.
-void erase_mark(
-  const std::shared_ptr<client_core>& core, const std::string& group, const std::string& model,
-  completion<void> done);
+  const actors::placement_claim& by, std::vector<model_copy> copies, completion<void> done);
 
 } // namespace millrace::runtime

@@ -2,7 +2,6 @@
 // at most once.
 #include <millrace/core/codec.hpp>
 #include <millrace/core/planted_defect.hpp>
-#include <millrace/runtime/client/calls/listing.hpp>
 #include <millrace/runtime/client/calls/load_call.hpp>
 #include <millrace/runtime/client/calls/model_search.hpp>
 #include <millrace/runtime/client/calls/store_call.hpp>
@@ -11,7 +10,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <map>
 #include <optional>
 #include <unordered_map>
 
@@ -83,7 +81,7 @@ struct store_call : std::enable_shared_from_this<store_call> {
 
   // Older versions elsewhere could be read later, when this one is erased or evicted.
   void remove_others(const receipt& stored) {
-    std::erase(places->copies, places->home);
+    std::erase_if(places->copies, [&](auto& copy) { return copy.provider == places->home; });
     erase_copies(
       core, stored.model, places->by, places->copies,
       [self = shared_from_this(), stored](const result<void>& removed) {
@@ -231,158 +229,6 @@ future<receipt> begin_store(
   }));
   call->send();
   return out;
-}
-
-namespace {
-
-using model_listing = listed<model_summary>;
-
-// Leaves each name once, as its newest version says, or as a mark. Providers that were taken out
-// and came back may list versions that were replaced or erased meanwhile. `ids` are those of the
-// providers by name.
-model_listing newest_of(
-  const std::vector<model_listing::entry>& all, const std::string& group,
-  const model_places& places, const std::map<std::string, std::string>& ids) {
-  std::map<std::string, const model_listing::entry*> newest;
-  for (auto& line : all) {
-    auto& known = newest[line.name];
-    // Older services do not name a group.
-    auto ours = line.group.empty() || line.group == group;
-    if (ours && (!known || age_of(*known) < age_of(line)))
-      known = &line;
-  }
-  model_listing out;
-  for (auto& [name, line] : newest) {
-    if (!line)
-      continue;
-    auto id = ids.find(line->provider);
-    if (line->erased)
-      out.marks.push_back(*line);
-    else if (
-      id == ids.end() ||
-      superseded_by(places.history, name, id->second, line->view, places.gone).empty())
-      out.found.push_back(*line);
-  }
-  return out;
-}
-
-// Removes marks that no provider needs any more, one after the other, before it answers. Marks that
-// cannot be removed stay, for the next listing.
-struct sweeping : std::enable_shared_from_this<sweeping> {
-  static constexpr std::size_t marks_max = 1000; // the bound of one listing
-
-  std::shared_ptr<client_core> core;
-  std::string group;
-  model_listing listed;
-  promise<model_listing> done;
-  std::vector<model_listing::entry> left;
-
-  void next(std::size_t at) {
-    auto& marks = listed.marks;
-    if (at == std::min(marks.size(), marks_max)) {
-      left.insert(left.end(), marks.begin() + static_cast<std::ptrdiff_t>(at), marks.end());
-      marks = std::move(left);
-      return static_cast<void>(done.set(std::move(listed)));
-    }
-    erase_mark(
-      core, group, marks[at].name, [self = shared_from_this(), at](const result<void>& erased) {
-        if (!erased)
-          self->left.push_back(self->listed.marks[at]);
-        self->next(at + 1);
-      });
-  }
-};
-
-// Those that did not answer and are not gone.
-std::vector<std::size_t> members_to_ask(client_core& core, const model_places& places) {
-  std::vector<std::size_t> out;
-  for (auto& m : members_of(places.history))
-    if (std::ranges::find(places.gone, m.id) == places.gone.end())
-      out.push_back(core.number_of(m, places.history.group));
-  return out;
-}
-
-// The client's file may have a name that no view knows: such a provider has no models. One that
-// answered may have another name now.
-bool may_be_silent(const model_places& places, const actors::provider_entry& p) {
-  auto& views = places.history.views;
-  if (views.empty() || views.front().members.empty())
-    return true;
-  return std::ranges::any_of(members_of(places.history), [&](auto& m) {
-    auto answered = std::ranges::find(places.ids, m.id) != places.ids.end();
-    return m.name == p.name && m.node == p.node && !answered;
-  });
-}
-
-void list_at(
-  const std::shared_ptr<client_core>& core, const std::string& group, const std::string& prefix,
-  std::uint32_t page, const model_places& places, const status& incomplete,
-  const promise<model_listing>& done) {
-  auto ask = [core, prefix, page](std::size_t provider, const std::string& after, auto answer) {
-    core->ask<store_service>(
-      provider, actors::list_request{prefix, after, page},
-      [answer, page](result<actors::model_list> r) {
-        answer(r.map([&](auto& list) {
-          auto more = list.models.size() >= page;
-          return listing_page<model_summary>{std::move(list.models), more};
-        }));
-      });
-  };
-  auto all = listing<model_summary>::begin(
-    core, places.asked, std::move(ask),
-    [](const model_summary& m) -> const std::string& { return m.name; });
-  all.then([core, group, places, incomplete, done](const result<model_listing>& r) {
-    if (!r)
-      return static_cast<void>(done.set(fail(r.error())));
-    std::map<std::string, std::string> ids;
-    for (std::size_t i = 0; i < std::min(places.ids.size(), places.asked.size()); ++i)
-      ids[core->entry(places.asked[i]).name] = places.ids[i];
-    auto out = newest_of(r->found, group, places, ids);
-    out.silent = r->silent;
-    if (out.silent.empty() && !incomplete.ok())
-      out.silent.push_back({{}, incomplete});
-    if (!out.silent.empty() || !places.gone.empty())
-      return static_cast<void>(done.set(std::move(out)));
-    auto sweep = std::make_shared<sweeping>();
-    sweep->core = core;
-    sweep->group = group;
-    sweep->listed = std::move(out);
-    sweep->done = done;
-    sweep->next(0);
-  });
-}
-
-} // namespace
-
-future<listed<model_summary>> list_models(
-  const std::shared_ptr<client_core>& core, const std::string& group, const std::string& prefix,
-  std::uint32_t page) {
-  auto done = core->make_promise<model_listing>();
-  find_model(core, group, {}, [core, group, prefix, page, done](const result<model_places>& found) {
-    // Services of older versions have no views.
-    auto code = found ? errc::ok : found.error().code();
-    if (code != errc::ok && code != errc::unsupported && code != errc::unavailable)
-      return static_cast<void>(done.set(fail(found.error())));
-    auto places = found.value_or(model_places{});
-    // Providers that did not answer are asked once more: the listing names them with the reason.
-    // Their nodes tell which of them no longer exist.
-    auto& all = core->where().providers;
-    auto more = members_to_ask(*core, places);
-    for (std::size_t i = 0; i < all.size(); ++i)
-      if (all[i].group == group && may_be_silent(places, all[i]))
-        more.push_back(i);
-    for (auto provider : more)
-      if (
-        !places.unlisted.contains(provider) &&
-        std::ranges::find(places.asked, provider) == places.asked.end())
-        places.asked.push_back(provider);
-    if (places.asked.empty())
-      return static_cast<void>(done.set(fail(place(prefix, group, all).error())));
-    list_at(
-      core, group, prefix, page, places, code == errc::unavailable ? found.error() : status{},
-      done);
-  });
-  return done.get_future();
 }
 
 } // namespace millrace::runtime
