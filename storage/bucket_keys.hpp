@@ -17,8 +17,9 @@ inline constexpr auto when_full_key = config::choice(
   "pinned");
 inline constexpr auto descriptions_key = config::expert(config::size(
   "descriptions_max", config::mib, 1024 * config::tib,
-  "the most memory of the process that what describes the models takes (names, layers, in a pool "
-  "also shapes, texts and graphs). What was there at the start is counted, and stays"));
+  "the most memory of the process that what describes the models takes (names, layers, places in "
+  "files; in a pool also shapes, texts, graphs, and the shards of checkpoints). What was there at "
+  "the start is counted, and stays"));
 inline constexpr auto create_key = config::expert(config::boolean(
   "create", "make the pool or the directory if there is none; `false`: its absence is an error"));
 inline constexpr auto io_threads_key =

@@ -42,27 +42,37 @@ result<std::vector<layer_id>> layers_of(const model_spec& spec) {
   return ids;
 }
 
-// What a model costs in the tables of a bucket, and what a tensor and a text cost besides their
-// letters. Rounded up from what a memory bucket takes of the heap.
-constexpr std::uint64_t model_overhead_bytes = 1024;
+// What a tensor and a text cost besides their letters. Rounded up from what a memory bucket takes
+// of the heap.
 constexpr std::uint64_t tensor_overhead_bytes = 192;
 constexpr std::uint64_t text_overhead_bytes = 48;
 
 void count_metadata(const model_spec& spec, checked_spec& checked) {
   checked.summary_bytes =
-    model_overhead_bytes + 4 * spec.name.size() + checked.layers.size() * sizeof(layer_id);
-  auto sum = checked.summary_bytes + spec.graph.size() + 4 * spec.tensor_layers.size();
-  for (auto& [key, text] : spec.metadata)
-    sum += 2 * text_overhead_bytes + key.size() + text.size();
-  for (std::size_t i = 0; i < checked.tensor_bytes.size(); ++i) {
-    auto& tensor = spec.tensors.tensors[i];
-    sum += tensor_overhead_bytes + tensor.name.size() + 8 * tensor.shape.size();
-    checked.digests_bytes += 8 * digest_count(checked.tensor_bytes[i]);
-  }
-  checked.metadata_bytes = sum + checked.digests_bytes;
+    table_entry_bytes + 4 * spec.name.size() + checked.layers.size() * sizeof(layer_id);
+  for (auto bytes : checked.tensor_bytes)
+    checked.digests_bytes += 8 * digest_count(bytes);
+  checked.metadata_bytes = checked.summary_bytes + spec.graph.size() +
+    4 * spec.tensor_layers.size() + described_bytes(spec.metadata) + described_bytes(spec.tensors) +
+    checked.digests_bytes;
 }
 
 } // namespace
+
+std::uint64_t described_bytes(const layout& tensors) noexcept {
+  std::uint64_t sum = 0;
+  for (auto& tensor : tensors.tensors)
+    sum += tensor_overhead_bytes + tensor.name.size() + 8 * tensor.shape.size();
+  return sum;
+}
+
+std::uint64_t described_bytes(
+  const std::vector<std::pair<std::string, std::string>>& texts) noexcept {
+  std::uint64_t sum = 0;
+  for (auto& [key, text] : texts)
+    sum += 2 * text_overhead_bytes + key.size() + text.size();
+  return sum;
+}
 
 result<checked_spec> check_spec(const model_spec& spec) {
   if (auto bad = validate_model_name(spec.name); !bad.ok())

@@ -4,6 +4,8 @@
 #include <millrace/storage/bucket.hpp>
 
 #include <cstdint>
+#include <string>
+#include <utility>
 #include <vector>
 
 namespace millrace::storage {
@@ -24,6 +26,16 @@ struct checked_spec {
 /// Checks the name, the layout, the graph, and the indices of tensors into the graph.
 /// Errors: `invalid_argument` naming the model and the fault.
 result<checked_spec> check_spec(const model_spec& spec);
+
+/// What an entry costs in the tables of a bucket besides its letters. Rounded up.
+inline constexpr std::uint64_t table_entry_bytes = 1024;
+
+/// Returns about what a layout takes in memory: names, shapes, and tables of its tensors.
+std::uint64_t described_bytes(const layout& tensors) noexcept;
+
+/// Returns about what pairs of texts take in memory.
+std::uint64_t described_bytes(
+  const std::vector<std::pair<std::string, std::string>>& texts) noexcept;
 
 /// Checks that there are no digests, or as many as the layout has blocks.
 [[nodiscard]] status check_digests(

@@ -6,6 +6,7 @@
 #include <millrace/storage/pmem/care/reclaim.hpp>
 #include <millrace/storage/pmem/catalog.hpp>
 #include <millrace/storage/pmem/enroll.hpp>
+#include <millrace/storage/pmem/repository_space.hpp>
 #include <millrace/storage/pmem/waiting.hpp>
 
 #include <algorithm>
@@ -129,12 +130,35 @@ status settle(pool_state& state, const model& m, shard& next) {
   return outcome.ok() ? publish_shard(state, into, next) : outcome;
 }
 
-status make_shard(pool_state& state, model& m, shard_spec spec, std::uint64_t run) {
+// What a new shard takes in memory. Empty: the shard exists.
+struct described_shard {
+  std::shared_ptr<const shard_shape> shape;
+  std::shared_ptr<const account_lease> taken;
+};
+
+// Evicting models for it needs their locks, so the shard's model must not be locked.
+result<described_shard> describe_new(pool_state& state, const shard_spec& spec) {
+  if (auto m = state.find(spec.model)) {
+    std::lock_guard guard{m->mutex};
+    if (find_shard(*m, spec.rank))
+      return described_shard{};
+  }
+  auto shape =
+    std::make_shared<const shard_shape>(shape_of(spec.tensors, state.options.window_bytes));
+  auto taken = take_descriptions(state, spec, *shape);
+  if (!taken)
+    return fail(refused(spec, taken.error().code(), taken.error().detail()));
+  return described_shard{std::move(shape), std::move(*taken)};
+}
+
+status make_shard(
+  pool_state& state, model& m, shard_spec spec, std::uint64_t run, described_shard described) {
   auto made = std::make_shared<shard>();
   made->key = {entry_kind::shard, spec.model, spec.rank};
   made->id = random_id();
   made->window_bytes = state.options.window_bytes;
-  made->shape = std::make_shared<const shard_shape>(shape_of(spec.tensors, made->window_bytes));
+  made->shape = std::move(described.shape);
+  made->described = std::move(described.taken);
   made->spec = std::move(spec);
   made->run = run;
   made->registered = true;
@@ -150,6 +174,9 @@ status resume_shard(pool_state& state, model& m, shard& known, shard_spec spec, 
   auto same = known.spec == spec && known.run == run && !known.finished &&
     known.reserved_slots() == spec.keep;
   next.spec = std::move(spec);
+  if (next.spec.keep != known.spec.keep)
+    next.described =
+      std::make_shared<account_lease>(state.descriptions, described_bytes(next.spec, *next.shape));
   next.run = run;
   next.finished = false;
   next.registered = true;
@@ -176,13 +203,14 @@ status remove_unread(pool_state& state, model& m, std::uint32_t rank) {
   return remove_owner(state, m, *unread);
 }
 
-result<enrolled_shard> try_enroll(pool_state& state, model& m, const shard_spec& spec) {
+result<enrolled_shard> try_enroll(
+  pool_state& state, model& m, const shard_spec& spec, const described_shard& described) {
   if (auto bad = check_known(m, spec); !bad.ok())
     return fail(std::move(bad));
   auto known = find_shard(m, spec.rank);
   auto run = run_to_join(m, spec);
   auto outcome =
-    known ? resume_shard(state, m, *known, spec, run) : make_shard(state, m, spec, run);
+    known ? resume_shard(state, m, *known, spec, run) : make_shard(state, m, spec, run, described);
   if (!outcome.ok()) {
     drop_if_empty(state, m);
     return fail(std::move(outcome));
@@ -205,6 +233,9 @@ result<enrolled_shard> enroll_shard(pool_state& state, shard_spec spec) {
     std::uint64_t missing = 0;
     waiting_saves waiting;
     result<enrolled_shard> outcome;
+    auto described = describe_new(state, spec);
+    if (!described)
+      return fail(described.error());
     {
       auto m = state.find_or_make(spec.model);
       std::lock_guard guard{m->mutex};
@@ -212,11 +243,11 @@ result<enrolled_shard> enroll_shard(pool_state& state, shard_spec spec) {
         continue;
       if (auto bad = remove_unread(state, *m, spec.rank); !bad.ok())
         return fail(std::move(bad));
-      if (m->gone)
+      if (m->gone || (!described->taken && !find_shard(*m, spec.rank)))
         continue;
       missing = missing_bytes(*m, spec);
       auto run = m->run;
-      outcome = try_enroll(state, *m, spec);
+      outcome = try_enroll(state, *m, spec, *described);
       // What was saved in the run before is not awaited any more.
       if (m->run != run)
         waiting = take_all_waiting(*m);

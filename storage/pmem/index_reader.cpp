@@ -176,6 +176,8 @@ private:
       return damaged("a shard is not pinned");
     found->finished = (flags & flag_finished) != 0;
     found->run = index->header.run;
+    found->described =
+      std::make_shared<account_lease>(descriptions_, described_bytes(found->spec, *found->shape));
     return adopt(std::move(found));
   }
 

@@ -27,10 +27,23 @@ std::shared_ptr<stored_version> find_stored(const model& m) {
   return nullptr;
 }
 
+namespace {
+
+constexpr auto table_window_bytes = sizeof(io::packed_window) + sizeof(io::placed_piece);
+
+} // namespace
+
+std::uint64_t described_bytes(const shard_spec& spec, const shard_shape& shape) noexcept {
+  auto texts = table_entry_bytes + 4 * spec.model.size() + storage::described_bytes(spec.tensors) +
+    storage::described_bytes(spec.axes) + storage::described_bytes(spec.metadata);
+  // The registration has a copy. In each slot a window may be an extent of its own.
+  return 2 * texts +
+    (table_window_bytes + spec.keep * sizeof(data_extent)) * shape.packed.windows.size();
+}
+
 std::uint64_t described_bytes(const checked_spec& checked, const shard_shape& shape) noexcept {
-  constexpr auto window_bytes = sizeof(io::packed_window) + sizeof(io::placed_piece);
   return checked.metadata_bytes - checked.digests_bytes +
-    window_bytes * shape.packed.windows.size();
+    table_window_bytes * shape.packed.windows.size();
 }
 
 model_summary summarize(const stored_version& v) {

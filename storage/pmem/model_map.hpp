@@ -6,6 +6,7 @@
 #include <millrace/storage/checkpoint_store.hpp>
 #include <millrace/storage/io/packing.hpp>
 #include <millrace/storage/pmem/medium/format.hpp>
+#include <millrace/storage/space_account.hpp>
 
 #include <compare>
 #include <cstdint>
@@ -69,10 +70,14 @@ struct slot_owner {
 
 struct shard : slot_owner {
   shard_spec spec;
+  std::shared_ptr<const account_lease> described; // what is kept in memory of it
   std::uint64_t run = 0; // the last run in which it was registered or saved
   bool registered = false;
   bool finished = false;
 };
+
+/// Returns about what is kept in memory of a shard, and of its registration while it has one.
+std::uint64_t described_bytes(const shard_spec& spec, const shard_shape& shape) noexcept;
 
 struct stored_version;
 

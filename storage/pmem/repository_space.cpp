@@ -74,6 +74,12 @@ std::uint64_t evictable_bytes(const pool_state& state, Bytes bytes_of) {
   return sum;
 }
 
+std::uint64_t evictable_descriptions(const pool_state& state) {
+  return evictable_bytes(state, [&](auto& v) {
+    return v.described.size_bytes() + state.layers->unshared_bytes(v.layers.ids());
+  });
+}
+
 // Returns false when no model can be evicted.
 result<bool> evict_one(pool_state& state) {
   std::vector<std::string> names;
@@ -152,12 +158,28 @@ status take_descriptions(
     return {};
   };
   return take_evicting(state, take, [&] {
-    auto could_be_free = evictable_bytes(state, [&](auto& other) {
-      return other.described.size_bytes() + state.layers->unshared_bytes(other.layers.ids());
-    });
     return size + state.layers->new_bytes(checked.layers, layers) <=
-      state.descriptions->free_bytes() + could_be_free;
+      state.descriptions->free_bytes() + evictable_descriptions(state);
   });
+}
+
+result<std::shared_ptr<const account_lease>> take_descriptions(
+  pool_state& state, const shard_spec& spec, const shard_shape& shape) {
+  auto size = described_bytes(spec, shape);
+  account_lease taken;
+  auto take = [&]() -> status {
+    auto described = account_lease::take(state.descriptions, size, false);
+    if (!described)
+      return described.error();
+    taken = std::move(*described);
+    return {};
+  };
+  auto outcome = take_evicting(state, take, [&] {
+    return size <= state.descriptions->free_bytes() + evictable_descriptions(state);
+  });
+  if (!outcome.ok())
+    return fail(std::move(outcome));
+  return std::make_shared<const account_lease>(std::move(taken));
 }
 
 status take_space(pool_state& state, stored_version& v, std::uint64_t body_bytes) {

@@ -18,6 +18,11 @@ namespace millrace::storage::pmem {
   pool_state& state, stored_version& v, const checked_spec& checked,
   const std::vector<described_layer>& layers);
 
+/// Takes the memory in which a shard is described.
+/// Errors: `no_space` naming `descriptions_max`.
+result<std::shared_ptr<const account_lease>> take_descriptions(
+  pool_state& state, const shard_spec& spec, const shard_shape& shape);
+
 /// Reserves the objects of a version whose shape is set: its slot, and its index with a body of
 /// `body_bytes`.
 /// Errors: `no_space` with the bytes asked for and free.

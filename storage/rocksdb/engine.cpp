@@ -117,7 +117,7 @@ status engine::load() {
 
 status engine::load_model(
   std::string_view name, std::string_view value,
-  const std::unordered_map<layer_id, described_layer>& described,
+  const std::unordered_map<layer_id, described_layer>& layers_there,
   std::map<std::uint64_t, version_ptr>& found) {
   auto record = decode_record(name, value);
   if (!record)
@@ -128,7 +128,7 @@ status engine::load_model(
     return checked.error().within(context);
   std::vector<described_layer> offered;
   for (auto& id : checked->layers)
-    if (auto at = described.find(id); at != described.end() && !layers->knows(id))
+    if (auto at = layers_there.find(id); at != layers_there.end() && !layers->knows(id))
       offered.push_back(at->second);
   auto named = layers->retain_stored(checked->layers, offered);
   if (!named)
@@ -138,9 +138,10 @@ status engine::load_model(
   if (!taken)
     return taken.error().within(context);
   auto version = record->model.version;
+  auto described = checked->summary_bytes + listed_bytes(taken->lease.extents());
   found[version] = std::make_shared<const stored_version>(stored_version{
     summarize(record->model), std::move(taken->lease), std::move(*named),
-    account_lease{descriptions, checked->summary_bytes}});
+    account_lease{descriptions, described}});
   return {};
 }
 

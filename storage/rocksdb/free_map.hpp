@@ -18,6 +18,11 @@ struct extent {
   friend bool operator==(const extent&, const extent&) = default;
 };
 
+/// Returns what a list of extents takes in memory.
+inline std::uint64_t listed_bytes(const std::vector<extent>& extents) noexcept {
+  return extents.size() * sizeof(extent);
+}
+
 template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, extent& x) {
   return f(x.file, x.offset, x.length);

@@ -55,12 +55,13 @@ status storing::take(
   auto named = home->layers->retain(ids, offered);
   if (!named)
     return named.error();
-  auto summary = account_lease::take(home->descriptions, summary_bytes, need.anyway);
-  if (!summary)
-    return summary.error();
   auto taken = home->space->take(need);
   if (!taken)
     return taken.error();
+  auto summary = account_lease::take(
+    home->descriptions, summary_bytes + listed_bytes(taken->extents()), need.anyway);
+  if (!summary)
+    return summary.error();
   layers = std::move(*named);
   described = std::move(*summary);
   space = std::move(*taken);
@@ -150,7 +151,8 @@ void storing::published(const record_ptr& record) {
   auto replaced = home->table.put(std::make_shared<const stored_version>(
     stored_version{std::move(summary), std::move(space), std::move(layers), std::move(described)}));
   auto size = 256 + 128 * record->model.spec.tensors.tensors.size() +
-    8 * record->model.digests.size() + record->model.spec.graph.size();
+    8 * record->model.digests.size() + record->model.spec.graph.size() +
+    listed_bytes(record->extents);
   home->records.put(record, size);
   ticket.reset();
 }

@@ -45,6 +45,62 @@ BOOST_DATA_TEST_CASE(a_saved_step_is_read_back_byte_for_byte_and_after_reopening
   BOOST_TEST((*described == shard));
 }
 
+BOOST_DATA_TEST_CASE(what_describes_shards_is_counted_and_bounded, ways, way) {
+  world w{way};
+  auto described = [&] { return w.owner->models()->stats().descriptions_bytes; };
+  // Empty tensors take little of the pool, and their descriptions take memory.
+  auto empty_tensors = [](const std::string& name) {
+    std::vector<std::uint64_t> tensor_bytes(10'000, 0);
+    tensor_bytes[0] = 64;
+    return shard_of(name, tensor_bytes);
+  };
+  BOOST_TEST(described() == 0u);
+  auto first = empty_tensors("a");
+  w.enroll_or_fail(first);
+  auto of_one = described();
+  BOOST_TEST(of_one > 10'000u * 2 * sizeof(tensor_desc));
+  w.store->leave("a", 0, false);
+  w.enroll_or_fail(first); // again
+  BOOST_TEST(described() == of_one);
+  w.options.descriptions_max_bytes = 3 * of_one + of_one / 2;
+  w.reopen();
+  BOOST_TEST(described() == of_one);
+  int enrolled = 1;
+  status refused;
+  for (std::string name : {"b", "c", "d", "e"}) {
+    auto outcome = enroll(*w.store, empty_tensors(name));
+    enrolled += outcome.has_value();
+    if (!outcome)
+      refused = outcome.error();
+  }
+  BOOST_TEST(enrolled == 3);
+  BOOST_TEST((refused.code() == errc::no_space));
+  BOOST_TEST(refused.detail().find("descriptions_max") != std::string::npos, refused.to_string());
+  BOOST_TEST(described() == 3 * of_one);
+  // A job that is known goes on, whatever the bound.
+  w.options.descriptions_max_bytes = 1;
+  w.reopen();
+  BOOST_TEST(described() == 3 * of_one);
+  w.enroll_or_fail(first);
+  w.save_or_fail(first, 1);
+  w.enroll_or_fail(empty_tensors("b"));
+  BOOST_TEST(described() == 3 * of_one);
+}
+
+// The repository gives way where it may.
+BOOST_DATA_TEST_CASE(models_are_evicted_for_the_description_of_a_shard, ways, way) {
+  world w{way};
+  w.options.models_full = when_full::evict;
+  w.options.descriptions_max_bytes = 512 * kib;
+  w.reopen();
+  auto models = w.owner->models();
+  for (int i = 0; i < 400; ++i)
+    BOOST_REQUIRE(store(*models, spec_of("m" + std::to_string(i), {10, 10}), 1));
+  BOOST_TEST(models->stats().evictions > 0u);
+  w.enroll_or_fail(shard_of("a", std::vector<std::uint64_t>(600, 8)));
+  BOOST_TEST(models->stats().descriptions_bytes <= 512 * kib);
+}
+
 BOOST_DATA_TEST_CASE(
   two_slots_alternate_and_the_last_step_stays_while_the_next_is_filled, ways, way) {
   world w{way};
