@@ -17,6 +17,7 @@
 #include <chrono>
 #include <filesystem>
 #include <map>
+#include <set>
 
 namespace millrace::storage::flush {
 
@@ -292,7 +293,7 @@ status model_directory::describe(const std::string& place, const shard_descripti
 
 // Writes the manifest if all shards of one world size are there. It runs after every shard, so it
 // counts the descriptions before it reads any.
-status model_directory::finish(const step_place& place) {
+result<bool> model_directory::finish(const step_place& place) {
   auto path = path_ + "/" + place.name;
   std::map<std::uint32_t, std::vector<std::uint32_t>> worlds;
   for (auto& name : names_in(path))
@@ -302,11 +303,15 @@ status model_directory::finish(const step_place& place) {
     if (ranks.size() != size)
       continue;
     auto world = gather(place, ranks, size);
-    if (world)
-      return write_whole_file(path + "/" + manifest_file, to_json(*world));
-    log().warn("a flushed step is not made whole: {}", world.error().to_string());
+    if (!world) {
+      log().warn("a flushed step is not made whole: {}", world.error().to_string());
+      continue;
+    }
+    if (auto bad = write_whole_file(path + "/" + manifest_file, to_json(*world)); !bad.ok())
+      return fail(bad);
+    return true;
   }
-  return {};
+  return false;
 }
 
 result<flush_manifest> model_directory::gather(
@@ -326,20 +331,19 @@ result<flush_manifest> model_directory::gather(
   return world;
 }
 
-status model_directory::move_latest(
-  const std::vector<std::pair<flush_manifest, step_place>>& whole) {
-  auto& newest = whole.back();
+status model_directory::move_latest(const std::string& newest, bool is_durable) {
   // A process that was killed may have renamed the manifest or `latest`, and not come to sync the
   // directory.
-  if (auto bad = io::sync_directory(path_ + "/" + newest.second.name); !bad.ok())
-    return bad;
+  if (!is_durable)
+    if (auto bad = io::sync_directory(path_ + "/" + newest); !bad.ok())
+      return bad;
   auto now = latest();
-  if (now && *now == newest.second.name)
+  if (now && *now == newest)
     return io::sync_directory(path_);
   if (!now && now.error().code() != errc::not_found)
     return now.error();
   MILLRACE_KILL_POINT("flush.before_latest");
-  auto bad = write_whole_file(path_ + "/" + latest_file, newest.second.name + "\n");
+  auto bad = write_whole_file(path_ + "/" + latest_file, newest + "\n");
   MILLRACE_KILL_POINT("flush.after_latest");
   return bad;
 }
@@ -349,10 +353,16 @@ status model_directory::settle(std::uint32_t keep, std::uint32_t deadline_ms) {
   if (!lock)
     return lock.error();
   sweep(path_);
-  for (auto& place : steps())
-    if (!place.whole)
-      if (auto bad = finish(place); !bad.ok())
-        return bad;
+  std::set<std::string> finished;
+  for (auto& place : steps()) {
+    if (place.whole)
+      continue;
+    auto written = finish(place);
+    if (!written)
+      return written.error();
+    if (*written)
+      finished.insert(place.name);
+  }
   MILLRACE_KILL_POINT("flush.after_manifest");
   std::vector<std::pair<flush_manifest, step_place>> whole;
   for (auto& place : steps()) {
@@ -369,7 +379,8 @@ status model_directory::settle(std::uint32_t keep, std::uint32_t deadline_ms) {
   std::stable_sort(whole.begin(), whole.end(), [](auto& a, auto& b) {
     return a.first.saved_at_ns < b.first.saved_at_ns;
   });
-  if (auto bad = move_latest(whole); !bad.ok())
+  auto& newest = whole.back().second.name;
+  if (auto bad = move_latest(newest, finished.contains(newest)); !bad.ok())
     return bad;
   return prune(std::move(whole), keep);
 }

@@ -63,10 +63,11 @@ private:
   model_directory(std::string path, std::string model)
     : path_(std::move(path)), model_(std::move(model)) {}
 
-  status finish(const step_place& place);
+  /// Returns whether it has written the manifest, durably.
+  result<bool> finish(const step_place& place);
   result<flush_manifest> gather(
     const step_place& place, std::vector<std::uint32_t> ranks, std::uint32_t world_size) const;
-  status move_latest(const std::vector<std::pair<flush_manifest, step_place>>& whole);
+  status move_latest(const std::string& newest, bool is_durable);
   status prune(std::vector<std::pair<flush_manifest, step_place>> whole, std::uint32_t keep);
   status remove_step(const step_place& place);
 
