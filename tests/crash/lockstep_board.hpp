@@ -35,27 +35,39 @@ public:
   lockstep_board(const lockstep_board&) = delete;
   lockstep_board& operator=(const lockstep_board&) = delete;
 
-  /// Begins a job anew. Its processes must not run.
-  void clear() {
-    for (auto& fences : shared_->fences)
-      fences = 0;
+  /// Begins the next round: a rank has died, or all have. Those that live go back.
+  void begin_round() { ++shared_->round; }
+
+  /// Takes part in the round that has begun last.
+  void join_round() {
+    round_ = shared_->round;
+    fences_ = 0;
   }
 
-  /// Says that a rank has left one more fence, and waits until all ranks have.
-  void meet(std::uint32_t rank, std::uint32_t world_size) {
-    auto mine = ++shared_->fences[rank];
+  /// Says that a rank has left one more fence of its round, and waits until all ranks have. Returns
+  /// false when the next round has begun.
+  [[nodiscard]] bool meet(std::uint32_t rank, std::uint32_t world_size) {
+    auto mine = (round_ << 32) | ++fences_;
+    shared_->fences[rank] = mine;
     for (std::uint32_t i = 0; i < world_size; ++i)
-      while (shared_->fences[i] < mine)
+      while (shared_->fences[i] < mine) {
+        if (shared_->round != round_)
+          return false;
         std::this_thread::sleep_for(std::chrono::microseconds{50});
+      }
+    return shared_->round == round_;
   }
 
 private:
   struct shared {
-    std::array<std::atomic<std::uint64_t>, ranks_max> fences;
+    std::atomic<std::uint64_t> round;
+    std::array<std::atomic<std::uint64_t>, ranks_max> fences; // each with its round
   };
   static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
 
   shared* shared_;
+  std::uint64_t round_ = 0;  // in which this process takes part
+  std::uint64_t fences_ = 0; // that it has left in that round
 };
 
 } // namespace millrace::testing

@@ -1,5 +1,5 @@
-// Kills jobs of 1 to 8 ranks in lockstep, with or without their service. When every rank has seen
-// `durable` for a step, that step or a later one is restored.
+// Kills jobs of 1 to 8 ranks in lockstep, whole or one rank alone, with or without their service.
+// When every rank has seen `durable` for a step, that step or a later one is restored.
 #include "crash_rounds.hpp"
 #include "lockstep_board.hpp"
 #include "small_checkpoints.hpp"
@@ -15,6 +15,7 @@
 #include <algorithm>
 #include <deque>
 #include <filesystem>
+#include <optional>
 #include <random>
 #include <set>
 #include <sstream>
@@ -55,6 +56,7 @@ public:
         words >> step >> how;
         BOOST_TEST(step >= least, when << ": " << line << ", all ranks had saved " << least);
         BOOST_TEST(how == "same", when << ": " << line);
+        durable_.clear(); // the job saves later steps anew, in another run
       } else if (what == "durable") {
         std::uint64_t slot_us = 0;
         words >> step >> slot_us;
@@ -92,13 +94,23 @@ public:
       when_ = fmt::format("{} ranks, round {}", world_size_, round);
       await_steps(1 + random() % 6);
       std::this_thread::sleep_for(std::chrono::microseconds{random() % 20'000});
-      switch (random() % 3) {
+      switch (random() % 4) {
       case 0: // a rank; its job goes back and comes again
-        ranks_[random() % world_size_].kill();
+        ranks_[random() % world_size_]->kill();
         std::this_thread::sleep_for(std::chrono::microseconds{random() % 20'000});
         kill_job();
         start_job();
         break;
+      case 3: { // a rank, which is replaced; the others live, and go back with it
+        auto rank = static_cast<std::uint32_t>(random() % world_size_);
+        ranks_[rank]->kill();
+        std::this_thread::sleep_for(std::chrono::microseconds{random() % 20'000});
+        hear();
+        board_.begin_round();
+        waited_us_ += ranks_[rank]->waited_us();
+        start_rank(rank);
+        break;
+      }
       case 1: // the service; the job goes on when it is back
         service_.kill();
         verify();
@@ -133,18 +145,23 @@ private:
   }
 
   void start_job() {
-    board_.clear();
+    board_.begin_round();
     ranks_.clear();
+    ranks_.resize(world_size_);
     for (std::uint32_t rank = 0; rank < world_size_; ++rank)
-      ranks_.emplace_back(service_, rank, world_size_, dir_ / "board");
+      start_rank(rank);
+  }
+
+  void start_rank(std::uint32_t rank) {
+    ranks_[rank].emplace(service_, rank, world_size_, dir_ / "board");
   }
 
   void kill_job() {
     for (auto& rank : ranks_)
-      rank.kill();
+      rank->kill();
     hear();
     for (auto& rank : ranks_)
-      waited_us_ += rank.waited_us();
+      waited_us_ += rank->waited_us();
   }
 
   /// Learns which step all ranks have saved.
@@ -152,10 +169,10 @@ private:
     // A rank that restores does so before any rank of its job saves.
     auto least = least_;
     for (auto& rank : ranks_)
-      rank.hear(least, when_);
-    auto& first = ranks_.front().durable();
+      rank->hear(least, when_);
+    auto& first = ranks_.front()->durable();
     for (auto at = first.rbegin(); at != first.rend(); ++at)
-      if (std::ranges::all_of(ranks_, [&](auto& r) { return r.durable().contains(*at); })) {
+      if (std::ranges::all_of(ranks_, [&](auto& r) { return r->durable().contains(*at); })) {
         least_ = std::max(least_, *at);
         return;
       }
@@ -166,7 +183,7 @@ private:
     auto until = least_ + more;
     auto over = eventually([&] {
       hear();
-      auto ended = std::ranges::any_of(ranks_, [](auto& r) { return r.ended(); });
+      auto ended = std::ranges::any_of(ranks_, [](auto& r) { return r->ended(); });
       return ended || least_ >= until;
     });
     BOOST_TEST_REQUIRE((over && least_ >= until), when_ << ": the job does not go on: " << said());
@@ -175,7 +192,7 @@ private:
   std::string said() {
     std::string text;
     for (auto& rank : ranks_)
-      text += fmt::format("\n{}{}", rank.ended() ? "(ended) " : "", rank.last_words());
+      text += fmt::format("\n{}{}", rank->ended() ? "(ended) " : "", rank->last_words());
     return text;
   }
 
@@ -201,7 +218,7 @@ private:
   const std::uint32_t world_size_;
   lockstep_board board_;
   service service_;
-  std::deque<rank_process> ranks_;
+  std::deque<std::optional<rank_process>> ranks_;
   std::string when_;
   std::uint64_t least_ = 0; // the newest step that all ranks have seen `durable` for
   std::uint64_t waited_us_ = 0;

@@ -1,6 +1,7 @@
 // One rank of a training job that lockstep tests kill: lockstep_rank ADDRESS MODEL RANK WORLD
 // BOARD. Prints `restored N same` once it knows where to go on from, and `durable N WAITED_US` when
-// a step is done. Goes on when the service comes back, until it is killed.
+// a step is done. Goes on when the service comes back, and goes back with the others when a rank
+// was replaced, until it is killed.
 #include "lockstep_board.hpp"
 #include "shard_memory.hpp"
 
@@ -9,6 +10,7 @@
 
 #include <unistd.h>
 
+#include <atomic>
 #include <iostream>
 
 using namespace millrace;
@@ -38,14 +40,12 @@ public:
       board_(board), client_(client::connect(address)),
       job_(client_.checkpointer(options_, memory_.views()).get()) {}
 
+  /// Goes to the newest complete step with all ranks of the job, those that were replaced and those
+  /// that live. They have registered, and their saves are over, before the first one restores.
   void resume() {
-    auto same = true;
-    if (!job_.describe().get().complete_steps.empty()) {
-      step_ = job_.restore().get().version;
-      same = memory_.holds(step_);
-    }
-    say("restored " + std::to_string(step_) + (same ? " same" : " different"));
-    board_.meet(options_.rank, options_.world_size);
+    do
+      board_.join_round();
+    while (!meet() || !restore_newest());
   }
 
   [[noreturn]] void train() {
@@ -54,9 +54,10 @@ public:
       ++step_;
       memory_.set(step_);
       auto mode = step_ % 5 == 0 ? save_mode::snapshot : save_mode::direct;
-      job_.save(step_, mode).durable.then([step = step_](const result<save_receipt>& r) {
+      job_.save(step_, mode).durable.then([this, step = step_](const result<save_receipt>& r) {
         if (r)
           say("durable " + std::to_string(step) + " " + std::to_string(r->times.slot_us));
+        last_ended_ = step;
       });
       // A failure of this save, or of an earlier one that had been staged. The next step is saved
       // as usual.
@@ -64,16 +65,34 @@ public:
         say((may_pass(failed.code()) ? "failed " : "broke ") + failed.to_string());
         std::this_thread::sleep_for(5ms);
       }
-      board_.meet(options_.rank, options_.world_size);
+      if (meet())
+        continue;
+      while (last_ended_ != step_)
+        std::this_thread::sleep_for(1ms);
+      resume();
     }
   }
 
 private:
+  bool meet() { return board_.meet(options_.rank, options_.world_size); }
+
+  bool restore_newest() {
+    auto same = true;
+    step_ = 0;
+    if (!job_.describe().get().complete_steps.empty()) {
+      step_ = job_.restore().get().version;
+      same = memory_.holds(step_);
+    }
+    say("restored " + std::to_string(step_) + (same ? " same" : " different"));
+    return meet();
+  }
+
   checkpoint_options options_;
   shard_memory memory_;
   lockstep_board board_;
   client client_;
   checkpointer job_;
+  std::atomic<std::uint64_t> last_ended_ = 0; // the last save whose outcome was said
   std::uint64_t step_ = 0;
   dice dice_{static_cast<std::uint64_t>(::getpid())};
 };
