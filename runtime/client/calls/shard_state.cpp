@@ -109,24 +109,15 @@ void shard_state::enroll_until(
      done = std::move(done)](result<std::uint64_t> r) {
       if (r || r.error().code() != errc::busy)
         return done(std::move(r));
-      auto now = steady_clock::now();
-      auto last = self->is_ending() ? now + wait : until;
-      if (now > last)
+      if (steady_clock::now() > until)
         return done(fail(
           errc::busy, "{}; waited {} ms for a former job to be missed (channel.peer_timeout)",
           r.error().detail(), wait.count()));
       self->core_->runs_on()->loop()->run_after(
-        pause_ms, [self, wants, last, wait, pause_ms, done] {
-          self->enroll_until(wants, last, wait, std::min(2 * pause_ms, try_again_ms_max), done);
+        pause_ms, [self, wants, until, wait, pause_ms, done] {
+          self->enroll_until(wants, until, wait, std::min(2 * pause_ms, try_again_ms_max), done);
         });
     });
-}
-
-// A registration of this shard goes on until the saves that were sent to it have their answers,
-// which they get by their deadlines.
-bool shard_state::is_ending() const {
-  std::lock_guard guard{mutex_};
-  return !ending_.expired();
 }
 
 // Runs one request at a time; callers that come meanwhile share its outcome. `wants`: the save that
@@ -209,9 +200,6 @@ void shard_state::on_enrolled(result<actors::enroll_receipt> r) {
     ask_to_leave(unwanted, false, [](const result<void>&) {});
   if (again)
     ask_to_enroll();
-  // A provider takes the steps of a shard in their order.
-  std::ranges::stable_sort(
-    answered, {}, [](auto& w) { return w.wants ? w.wants->step : std::uint64_t{0}; });
   for (auto& w : answered)
     w.done(outcome);
 }
@@ -313,7 +301,7 @@ pending_save shard_state::save(std::uint64_t step, save_mode mode) {
   // The caller does not have the futures yet, so it cannot have cancelled.
   static_cast<void>(record->staged.on_cancel(undo));
   static_cast<void>(record->durable.on_cancel(undo));
-  core_->runs_on()->loop()->post([self = shared_from_this(), record] { self->send(record); });
+  send_soon();
   return {step, record->staged.get_future(), record->durable.get_future()};
 }
 
@@ -335,19 +323,17 @@ void shard_state::cancel(const save_record_ptr& record) {
       failed_ = why;
     std::swap(withdrawn, region_);
     if (auto number = std::exchange(registration_, 0); number != 0)
-      ends = {new ending{number, {}}, [self = shared_from_this()](ending* e) mutable {
-                // `ending_` keeps this function, which must not keep the shard.
-                std::exchange(self, nullptr)->end(*std::unique_ptr<ending>{e});
+      ends = {new ending{number, {}}, [self = shared_from_this()](ending* e) {
+                self->end(*std::unique_ptr<ending>{e});
               }};
     for (auto& other : saves_)
-      if (ends && other->registration == ends->registration)
+      if (ends && other->sent.registration == ends->registration)
         other->ends = ends;
-    if (ends)
-      ending_ = ends;
   }
   withdrawn.withdraw();
   give_up_waiting();
   ends = own = nullptr; // before the next save registers
+  send_soon();
   record->staged.set(fail(why));
   record->durable.set(fail(why));
 }
@@ -359,48 +345,80 @@ void shard_state::end(const ending& what) {
 }
 
 void shard_state::send(const save_record_ptr& record) {
-  std::uint64_t number;
   {
     std::lock_guard guard{mutex_};
-    if (record->over)
-      return;
-    number = registration_;
+    record->ready = true;
   }
-  if (number != 0)
-    return send_to(record, number);
-  enroll_patiently(record, [self = shared_from_this(), record](result<std::uint64_t> r) {
-    if (r)
-      self->send_to(record, *r);
-    else
-      self->fail_save(record, 0, r.error().within("registering again"));
-  });
+  send_soon();
 }
 
-void shard_state::send_to(const save_record_ptr& record, std::uint64_t registration) {
-  std::uint32_t attempt;
+void shard_state::send_soon() {
+  core_->runs_on()->loop()->post([self = shared_from_this()] { self->send_ready(); });
+}
+
+// A provider takes the steps of a shard in their order: a save waits until those before it are over
+// or sent to the present registration. Called on the loop alone, so that no two threads change that
+// order.
+void shard_state::send_ready() {
+  while (true) {
+    save_record_ptr next;
+    sending now;
+    {
+      std::lock_guard guard{mutex_};
+      auto first = std::ranges::find_if(saves_, [this](auto& record) {
+        return record->sent.registration == 0 || record->sent.registration != registration_;
+      });
+      if (registering_ || first == saves_.end())
+        return;
+      next = *first;
+      if (!next->ready || next->sent.registration != 0)
+        return;
+      registering_ = registration_ == 0;
+      if (!registering_)
+        now = next->sent = {registration_, exposure_, next->sent.attempt + 1};
+    }
+    if (now.registration == 0)
+      return enroll_patiently(next, [self = shared_from_this(), next](const auto& r) {
+        self->on_registered(next, r ? status{} : r.error());
+      });
+    ask_to_save(next, now);
+  }
+}
+
+// Where the shard cannot be registered, no save that waits for it begins.
+void shard_state::on_registered(const save_record_ptr& wanted_by, const status& why) {
+  std::vector<save_record_ptr> failed;
   {
     std::lock_guard guard{mutex_};
-    if (record->over)
-      return;
-    attempt = ++record->attempt;
-    record->exposure = exposure_;
-    record->registration = registration;
+    if (!why.ok() && !wanted_by->over)
+      std::ranges::copy_if(saves_, std::back_inserter(failed), [](auto& record) {
+        return record->ready && record->sent.registration == 0;
+      });
   }
+  for (auto& record : failed)
+    fail_save(record, {}, why.within("registering again"));
+  {
+    std::lock_guard guard{mutex_};
+    registering_ = false;
+  }
+  send_soon();
+}
+
+void shard_state::ask_to_save(const save_record_ptr& record, const sending& now) {
   auto self = shared_from_this();
   actors::save_request request;
-  request.registration = registration;
+  request.registration = now.registration;
   request.step = record->step;
   request.snapshot = record->mode == save_mode::snapshot;
   request.timeout_ms = timeout_ms();
   request.went_back = record->went_back;
+  core_->ask<checkpoint_service>(provider_, request, [self, record, now](result<save_receipt> r) {
+    self->on_staged(record, now, self->check_saved(*record, std::move(r)));
+  });
   core_->ask<checkpoint_service>(
-    provider_, request, [self, record, attempt, registration](result<save_receipt> r) {
-      self->on_staged(record, attempt, registration, self->check_saved(*record, std::move(r)));
-    });
-  core_->ask<checkpoint_service>(
-    provider_, actors::durable_request{registration, record->step, request.timeout_ms},
-    [self, record, attempt, registration](result<save_receipt> r) {
-      self->on_durable(record, attempt, registration, self->check_saved(*record, std::move(r)));
+    provider_, actors::durable_request{now.registration, record->step, request.timeout_ms},
+    [self, record, now](result<save_receipt> r) {
+      self->on_durable(record, now, self->check_saved(*record, std::move(r)));
     });
   MILLRACE_KILL_POINT("checkpointer.save_sent");
 }
@@ -416,68 +434,73 @@ result<save_receipt> shard_state::check_saved(
 }
 
 void shard_state::on_staged(
-  const save_record_ptr& record, std::uint32_t attempt, std::uint64_t registration,
-  result<save_receipt> r) {
+  const save_record_ptr& record, const sending& then, result<save_receipt> r) {
   {
     std::lock_guard guard{mutex_};
-    if (record->over || attempt != record->attempt)
+    if (record->over || record->sent != then)
       return;
   }
   if (r)
     return static_cast<void>(record->staged.set(std::move(r)));
-  if (!begins_anew(record, registration, r.error()))
-    fail_save(record, registration, r.error());
+  if (!begins_anew(record, then, r.error()))
+    fail_save(record, then, r.error());
 }
 
 // A service that does not know the registration has not begun the save, and one that could not read
 // the tensors has not ended it. So it is asked once more.
 bool shard_state::begins_anew(
-  const save_record_ptr& record, std::uint64_t registration, const status& why) {
+  const save_record_ptr& record, const sending& then, const status& why) {
   std::shared_ptr<ending> ends;
   {
     std::lock_guard guard{mutex_};
+    if (record->sent != then)
+      return true;
     auto unread = record->ends && why.code() != errc::deadline_exceeded;
-    auto unknown = why.code() == errc::not_found && record->attempt == 1;
+    auto unknown = why.code() == errc::not_found && then.attempt == 1;
     if (!unread && !unknown)
       return false;
-    ++record->attempt; // answers to the old request are stale
+    record->sent.registration = 0;
+    record->ready = false;
     ends = std::move(record->ends);
     if (ends)
       ends->unread.push_back(record);
   }
   if (ends)
     return true;
-  forget_registration(registration);
+  forget_registration(then.registration);
   send(record);
   return true;
 }
 
 void shard_state::on_durable(
-  const save_record_ptr& record, std::uint32_t attempt, std::uint64_t registration,
-  result<save_receipt> r) {
+  const save_record_ptr& record, const sending& then, result<save_receipt> r) {
   std::shared_ptr<ending> ends;
+  bool others_wait;
   {
     std::lock_guard guard{mutex_};
-    if (record->over || attempt != record->attempt)
+    if (record->over || record->sent != then)
       return;
     record->over = r.has_value();
     if (r) {
       std::erase(saves_, record);
       ends = std::move(record->ends);
     }
+    others_wait = !saves_.empty() && saves_.back()->sent.registration != registration_;
   }
   if (!r)
-    return fail_save(record, registration, r.error());
+    return fail_save(record, then, r.error());
+  ends = nullptr; // before the next save registers
+  if (others_wait)
+    send_soon();
   record->staged.set(*r);
   record->durable.set(std::move(r));
 }
 
-void shard_state::fail_save(
-  const save_record_ptr& record, std::uint64_t registration, const status& why) {
+void shard_state::fail_save(const save_record_ptr& record, const sending& then, const status& why) {
   // True if the service that was asked to save can still reach the memory.
   bool in_reach;
-  std::shared_ptr<ending> ends;
   {
+    std::shared_ptr<ending> ends;
     std::lock_guard guard{mutex_};
     if (std::exchange(record->over, true))
       return;
@@ -485,15 +508,16 @@ void shard_state::fail_save(
     std::erase(saves_, record);
     if (!failed_)
       failed_ = why;
-    in_reach = region_ && record->exposure == exposure_;
+    in_reach = region_ && record->sent.exposure == exposure_;
   }
-  if (registration != 0 && ends_registration(why.code()))
-    forget_registration(registration);
+  if (then.registration != 0 && ends_registration(why.code()))
+    forget_registration(then.registration);
   // Once the trainer gets this failure it changes its tensors, so the service must not read them
   // any more. Memory that was registered but cannot be read is registered again.
   bool reading = !record->staged.get_future().ready() && may_still_run(why.code());
   if (in_reach && (reading || why.code() == errc::permission_denied))
     abandon();
+  send_soon();
   record->staged.set(fail(why));
   record->durable.set(fail(why));
 }

@@ -49,16 +49,24 @@ private:
     std::vector<save_record_ptr> unread;
   };
 
+  // The last request to save: answers to earlier ones are stale.
+  struct sending {
+    std::uint64_t registration = 0; // 0: it was not sent, or is to be sent anew
+    std::uint64_t exposure = 0;     // the exposure whose handle the service has
+    std::uint32_t attempt = 0;
+
+    bool operator==(const sending&) const = default;
+  };
+
   // A save that has begun. `mutex_` guards all fields except the promises.
   struct save_record {
     std::uint64_t step = 0;
     save_mode mode = save_mode::direct;
     bool went_back = false; // the first save after a restore
     promise<save_receipt> staged, durable;
-    std::uint32_t attempt = 0;      // answers to earlier attempts are stale
-    std::uint64_t exposure = 0;     // the exposure whose handle the service has; 0 before a request
-    std::uint64_t registration = 0; // to which it was sent
-    std::shared_ptr<ending> ends;   // what has become of that
+    bool ready = true; // to be sent, as soon as the saves before it are
+    sending sent;
+    std::shared_ptr<ending> ends; // what has become of the registration to which it was sent
     bool over = false;
   };
 
@@ -82,23 +90,21 @@ private:
     std::uint32_t pause_ms, completion<std::uint64_t> done);
 
   void send(const save_record_ptr& record);
+  void send_soon();
+  void send_ready();
+  void on_registered(const save_record_ptr& wanted_by, const status& why);
+  void ask_to_save(const save_record_ptr& record, const sending& now);
   result<save_receipt> check_saved(const save_record& record, result<save_receipt> r) const;
-  void send_to(const save_record_ptr& record, std::uint64_t registration);
-  void on_staged(
-    const save_record_ptr& record, std::uint32_t attempt, std::uint64_t registration,
-    result<save_receipt> r);
-  void on_durable(
-    const save_record_ptr& record, std::uint32_t attempt, std::uint64_t registration,
-    result<save_receipt> r);
-  bool begins_anew(const save_record_ptr& record, std::uint64_t registration, const status& why);
-  void fail_save(const save_record_ptr& record, std::uint64_t registration, const status& why);
+  void on_staged(const save_record_ptr& record, const sending& then, result<save_receipt> r);
+  void on_durable(const save_record_ptr& record, const sending& then, result<save_receipt> r);
+  bool begins_anew(const save_record_ptr& record, const sending& then, const status& why);
+  void fail_save(const save_record_ptr& record, const sending& then, const status& why);
   void forget_registration(std::uint64_t registration);
   void withdraw();
   void give_up_waiting();
   void abandon();
   void cancel(const save_record_ptr& record);
   void end(const ending& what);
-  bool is_ending() const;
   void leave(bool finished, completion<void> done);
   void ask_to_leave(std::uint64_t registration, bool finished, completion<void> done);
 
@@ -119,8 +125,8 @@ private:
   std::uint64_t registration_ = 0;    // 0: none
   bool enroll_asked_ = false;         // a request is on its way
   std::vector<waiting> enrolling_;    // for its outcome
-  std::weak_ptr<ending> ending_;      // the last registration that was ended so
-  std::deque<save_record_ptr> saves_; // saves not yet over
+  std::deque<save_record_ptr> saves_; // saves not yet over, in the order in which they began
+  bool registering_ = false;          // for the first of them that was not sent
   std::optional<status> failed_;      // not yet reported
   std::optional<status> not_begun_;   // why the last save did not begin
   bool has_saved_ = false;            // or has tried to
