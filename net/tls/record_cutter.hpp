@@ -1,4 +1,4 @@
-// Splits bytes to be sent into pieces that fill a TLS record each. Used by `session`.
+// Splits bytes to be sent into parts that fill a TLS record each. Used by `session`.
 #pragma once
 
 #include <sys/uio.h>
@@ -23,13 +23,13 @@ public:
 
   bool at_end() const noexcept { return parts_.empty(); }
 
-  /// The next piece; valid until the next call.
+  /// The next part; valid until the next call.
   std::span<const std::byte> next() {
     auto first = rest_of_part();
     if (first.size() >= record_bytes_max || parts_.size() == 1) {
-      auto piece = first.first(std::min(first.size(), record_bytes_max));
-      advance(piece.size());
-      return piece;
+      auto part = first.first(std::min(first.size(), record_bytes_max));
+      advance(part.size());
+      return part;
     }
     std::size_t size = 0;
     while (!at_end() && size < record_.size()) {

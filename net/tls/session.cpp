@@ -55,10 +55,10 @@ int session::write(std::span<const iovec> parts, std::size_t& taken) {
   while (!records.at_end() && !full) {
     socket.gather();
     while (!records.at_end() && socket.unsent_bytes() < record_cutter::batch_bytes) {
-      auto piece = records.next();
+      auto part = records.next();
       std::size_t n = 0;
       ERR_clear_error();
-      auto outcome = SSL_write_ex(ssl_.get(), piece.data(), piece.size(), &n);
+      auto outcome = SSL_write_ex(ssl_.get(), part.data(), part.size(), &n);
       if (outcome != 1)
         return outcome;
       taken += n;

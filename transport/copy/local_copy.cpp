@@ -28,9 +28,9 @@ std::vector<part_list> cut(const std::vector<local_copy>& parts, std::uint64_t c
   return out;
 }
 
-void run(const part_list& pieces, store_mode mode) {
-  for (auto& piece : pieces)
-    copy_bytes(piece.target, piece.source, piece.length, mode);
+void run(const part_list& parts, store_mode mode) {
+  for (auto& part : parts)
+    copy_bytes(part.target, part.source, part.length, mode);
   if (mode != store_mode::cached)
     streaming_fence();
 }

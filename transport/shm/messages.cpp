@@ -8,7 +8,7 @@ status check(const move& m) {
   if (!is_direction(m.dir))
     return {errc::protocol_error, "a move in no known direction"};
   if (m.ops.size() > move_ops_max)
-    return {errc::protocol_error, "a move of more pieces than one may have"};
+    return {errc::protocol_error, "a move of more parts than one may have"};
   auto writes = m.dir == static_cast<std::uint8_t>(direction::write);
   auto around_max = writes ? digest_block_bytes - 1 : 0;
   std::uint64_t digests = 0; // cannot wrap: there are few ops

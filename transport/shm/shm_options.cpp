@@ -12,11 +12,11 @@ key_table<transport::shm_options> keys_of() {
   static constexpr auto rows = std::to_array<bound_key<o>>({
     key<&o::transfers_max>(expert(count(
       "transfers_max", 1, 1u << 24,
-      "transfers that wait or run with each peer; more get the answer `busy`. Every 32768 pieces "
+      "transfers that wait or run with each peer; more get the answer `busy`. Every 32768 parts "
       "of a transfer count as one"))),
     key<&o::backlog_bytes_max>(expert(size(
       "backlog_max", mib, tib,
-      "memory for the lists of pieces of one peer's transfers; more transfers get the answer "
+      "memory for the lists of parts of one peer's transfers; more transfers get the answer "
       "`busy`"))),
     key<&o::mapped_max>(expert(count(
       "mapped_max", 1, 65'536,

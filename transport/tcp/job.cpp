@@ -124,7 +124,7 @@ void job::finish_if_over(std::unique_lock<std::mutex>& lock) {
   done(transfer_report{std::move(digests_), "tcp", writes_back_});
 }
 
-std::size_t local_payload::pieces(std::span<iovec> out, std::uint64_t bytes_max) {
+std::size_t local_payload::iovecs(std::span<iovec> out, std::uint64_t bytes_max) {
   std::size_t n = 0;
   auto at = at_;
   for (auto i = slice_; i < chunk_.slices.size() && n < out.size() && bytes_max > 0; ++i, at = 0) {

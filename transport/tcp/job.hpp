@@ -86,7 +86,7 @@ class local_payload : public payload {
 public:
   local_payload(const chunk& c, flow way) : chunk_(c), way_(way) {}
 
-  std::size_t pieces(std::span<iovec> out, std::uint64_t bytes_max) override;
+  std::size_t iovecs(std::span<iovec> out, std::uint64_t bytes_max) override;
   void passed(std::uint64_t size_bytes) override;
 
 private:

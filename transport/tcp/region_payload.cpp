@@ -20,7 +20,7 @@ public:
 
   // *Problem*: withdrawing waits for leases, and must not wait for the network. So a lease lasts
   // for one system call that does not block.
-  std::size_t pieces(std::span<iovec> out, std::uint64_t bytes_max) override {
+  std::size_t iovecs(std::span<iovec> out, std::uint64_t bytes_max) override {
     if (kept_ > 0) {
       out[0] = {bounce_.data() + bounce_at_, std::min(kept_, bytes_max)};
       return 1;
@@ -121,7 +121,7 @@ private:
   std::vector<std::byte> bounce_;
   std::uint64_t bounce_at_ = 0;
   std::uint64_t kept_ = 0; // bytes of the region in the bounce buffer that have not been sent
-  bool bounced_ = false;   // the pieces given out are the bounce buffer's
+  bool bounced_ = false;   // the bytes given out are the bounce buffer's
 };
 
 } // namespace

@@ -13,7 +13,7 @@ namespace millrace::transport::tcp {
 
 namespace {
 
-constexpr std::size_t pieces_max = 256;
+constexpr std::size_t parts_max = 256;
 constexpr std::uint64_t call_bytes_max = 1u << 20; // bound of one system call, and so of one lease
 
 // Zeros, which are sent in place of memory that cannot be reached any more. The length has been
@@ -133,12 +133,12 @@ bool stream::outgoing::complete() const noexcept {
 }
 
 void stream::outgoing::mark_sent(
-  std::size_t size_bytes, std::span<const iovec> memory_pieces, bool checksum) {
+  std::size_t size_bytes, std::span<const iovec> memory_parts, bool checksum) {
   auto of_head = std::min(size_bytes, head.size() - head_sent);
   head_sent += of_head;
   auto of_memory = std::min<std::uint64_t>(size_bytes - of_head, memory_left());
   if (checksum && of_memory > 0)
-    crc = add_crc32c(crc, memory_pieces, of_memory);
+    crc = add_crc32c(crc, memory_parts, of_memory);
   if (memory)
     memory->passed(of_memory);
   memory_sent += of_memory;
@@ -270,43 +270,43 @@ void stream::continue_on_loop() {
 }
 
 moved_bytes stream::send_some(outgoing& item) {
-  std::array<iovec, pieces_max + 2> parts;
+  std::array<iovec, parts_max + 2> parts;
   std::size_t n = 0;
   if (item.head_sent < item.head.size())
     parts[n++] = {item.head.data() + item.head_sent, item.head.size() - item.head_sent};
-  auto first_piece = n;
-  std::uint64_t in_pieces = 0;
+  auto first_of_memory = n;
+  std::uint64_t in_memory = 0;
   if (auto left = item.memory_left(); left > 0) {
     std::size_t count = 0;
     if (item.memory && item.memory->failure().ok())
-      count = item.memory->pieces({parts.data() + n, pieces_max}, std::min(left, call_bytes_max));
+      count = item.memory->iovecs({parts.data() + n, parts_max}, std::min(left, call_bytes_max));
     if (count == 0) {
       auto filler = nothing();
       parts[n] = {filler.data(), std::min<std::uint64_t>(left, filler.size())};
       count = 1;
     }
     for (std::size_t i = 0; i < count; ++i)
-      in_pieces += parts[n + i].iov_len;
+      in_memory += parts[n + i].iov_len;
     n += count;
   }
-  std::span pieces{parts.data() + first_piece, n - first_piece};
-  auto last = item.header.has_payload() && in_pieces == item.memory_left();
+  std::span memory{parts.data() + first_of_memory, n - first_of_memory};
+  auto last = item.header.has_payload() && in_memory == item.memory_left();
   // With a checksum the trailer is sent after the bytes, since the call decides how many bytes are
   // sent.
-  if (last && (!limits_.checksum || in_pieces == 0)) {
+  if (last && (!limits_.checksum || in_memory == 0)) {
     auto why = item.memory ? item.memory->failure().code() : errc::ok;
     encode_trailer(
       {item.header.request, item.crc, static_cast<std::uint8_t>(why)}, item.trailer.data());
     parts[n++] = {item.trailer.data() + item.trailer_sent, item.trailer.size() - item.trailer_sent};
   }
-  auto more = item.header.has_payload() && (!last || (limits_.checksum && in_pieces > 0));
+  auto more = item.header.has_payload() && (!last || (limits_.checksum && in_memory > 0));
   auto sent = io_->send({parts.data(), n}, more);
   if (sent.error_number == EFAULT && item.memory && item.memory->failure().ok()) {
     item.memory->passed(0);
     item.memory->fail({errc::io_error, "the memory to send cannot be read: its file is shorter"});
     return {};
   }
-  item.mark_sent(sent.size_bytes, pieces, limits_.checksum);
+  item.mark_sent(sent.size_bytes, memory, limits_.checksum);
   moved_ += sent.size_bytes;
   return sent;
 }

@@ -84,7 +84,7 @@ private:
 
     std::uint64_t memory_left() const noexcept;
     bool complete() const noexcept;
-    void mark_sent(std::size_t size_bytes, std::span<const iovec> memory_pieces, bool checksum);
+    void mark_sent(std::size_t size_bytes, std::span<const iovec> memory_parts, bool checksum);
   };
   struct pending_chunk {
     std::unique_ptr<chunk> what;
@@ -107,7 +107,7 @@ private:
   void on_events(std::uint32_t events);
   void receive_some(bool to_end);
   moved_bytes receive_once();
-  void took(std::size_t size_bytes, std::span<const iovec> memory_pieces, std::size_t memory_bytes);
+  void took(std::size_t size_bytes, std::span<const iovec> memory_parts, std::size_t memory_bytes);
   std::size_t wanted() const noexcept;
   status advance();
   bool advance_once(status& bad);

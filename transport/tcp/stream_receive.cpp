@@ -16,7 +16,7 @@ namespace millrace::transport::tcp {
 
 namespace {
 
-constexpr std::size_t pieces_max = 256;
+constexpr std::size_t parts_max = 256;
 constexpr std::uint64_t call_bytes_max = 1u << 20;
 
 // Room for bytes that are dropped.
@@ -91,23 +91,23 @@ std::size_t stream::wanted() const noexcept {
 
 // The kernel fills memory. In the same call, the bytes behind the memory's end go to the buffer.
 moved_bytes stream::receive_once() {
-  std::array<iovec, pieces_max + 1> parts;
+  std::array<iovec, parts_max + 1> parts;
   std::size_t n = 0;
-  std::uint64_t in_pieces = 0;
+  std::uint64_t in_memory = 0;
   if (phase_ == phase::memory) {
     MILLRACE_ASSERT(buffered().empty());
     auto most = std::min(memory_left_, call_bytes_max);
     if (sink_ && sink_->failure().ok())
-      n = sink_->pieces({parts.data(), pieces_max}, most);
+      n = sink_->iovecs({parts.data(), parts_max}, most);
     if (n == 0) {
       auto room = discarded();
       parts[n++] = {room.data(), std::min<std::uint64_t>(room.size(), most)};
     }
     for (std::size_t i = 0; i < n; ++i)
-      in_pieces += parts[i].iov_len;
+      in_memory += parts[i].iov_len;
   }
-  std::span<const iovec> pieces{parts.data(), n};
-  if (in_pieces == memory_left_ || phase_ != phase::memory) {
+  std::span<const iovec> memory{parts.data(), n};
+  if (in_memory == memory_left_ || phase_ != phase::memory) {
     auto have = buffered().size();
     if (in_begin_ > 0)
       std::memmove(in_.data(), in_.data() + in_begin_, have);
@@ -118,16 +118,16 @@ moved_bytes stream::receive_once() {
   }
   auto got = io_->receive({parts.data(), n});
   if (got.error_number != EFAULT)
-    took(got.size_bytes, pieces, in_pieces);
+    took(got.size_bytes, memory, in_memory);
   return got;
 }
 
 void stream::took(
-  std::size_t size_bytes, std::span<const iovec> memory_pieces, std::size_t memory_bytes) {
+  std::size_t size_bytes, std::span<const iovec> memory_parts, std::size_t memory_bytes) {
   moved_ += size_bytes;
   auto of_memory = std::min(size_bytes, memory_bytes);
   if (limits_.checksum && of_memory > 0)
-    crc_ = add_crc32c(crc_, memory_pieces, of_memory);
+    crc_ = add_crc32c(crc_, memory_parts, of_memory);
   if (phase_ == phase::memory && sink_)
     sink_->passed(of_memory);
   memory_left_ -= of_memory;
@@ -174,10 +174,10 @@ void stream::take_memory_from_buffer() {
   while (memory_left_ > 0 && !buffered().empty()) {
     auto have = buffered();
     auto most = std::min<std::uint64_t>(have.size(), memory_left_);
-    std::array<iovec, pieces_max> parts;
+    std::array<iovec, parts_max> parts;
     std::size_t n = 0;
     if (sink_ && sink_->failure().ok())
-      n = sink_->pieces(parts, most);
+      n = sink_->iovecs(parts, most);
     std::uint64_t used = 0;
     for (std::size_t i = 0; i < n; ++i) {
       std::memcpy(parts[i].iov_base, have.data() + used, parts[i].iov_len);

@@ -148,7 +148,7 @@ status grant_book::register_ranges(grant& g, const gather_list& list, direction 
     return {errc::unsupported, "RDMA devices cannot reach strided memory"};
   if (ranges->size() > options_.windows_max)
     return {
-      errc::unsupported, "{} pieces of memory are more than verbs.windows_max allows",
+      errc::unsupported, "{} ranges of memory are more than verbs.windows_max allows",
       ranges->size()};
   // If no device checks windows, every key has its own registration.
   auto shared = std::any_of(

@@ -73,7 +73,7 @@ status queue_pair::create(const verbs_options& options) {
   if (!qp_)
     return failed(errno, "making", *device_);
   inline_bytes_ = std::min(attr.cap.max_inline_data, options.inline_bytes_max);
-  pieces_.resize(std::min(options.sge_max, device_->sge_max()));
+  ranges_.resize(std::min(options.sge_max, device_->sge_max()));
   return {};
 }
 
@@ -213,13 +213,13 @@ status queue_pair::post(
   std::uint32_t key, const local_keys& keys) {
   for (std::size_t i = 0; i < what.local.size(); ++i) {
     auto& p = what.local[i];
-    pieces_[i] = {
+    ranges_[i] = {
       reinterpret_cast<std::uintptr_t>(p.data), static_cast<std::uint32_t>(p.length),
       keys[p.memory]};
   }
   ibv_send_wr wr{};
   wr.wr_id = id;
-  wr.sg_list = pieces_.data();
+  wr.sg_list = ranges_.data();
   wr.num_sge = static_cast<int>(what.local.size());
   wr.opcode = dir == direction::read ? IBV_WR_RDMA_READ : IBV_WR_RDMA_WRITE;
   if (dir == direction::write && what.length <= inline_bytes_)

@@ -122,7 +122,7 @@ private:
   std::uint64_t message_bytes_max_ = 0;
   std::vector<std::weak_ptr<remote_key>> keys_;
   std::size_t keys_swept_at_ = 64;
-  std::vector<ibv_sge> pieces_;
+  std::vector<ibv_sge> ranges_;
   std::array<ibv_wc, 32> completions_{};
 };
 

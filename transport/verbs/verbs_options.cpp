@@ -34,7 +34,7 @@ constexpr auto rows = std::to_array<bound_key<o>>({
   key<&o::queue_depth>(
     expert(count("queue_depth", 4, 8'192, "requests in flight on each rail of a peer"))),
   key<&o::sge_max>(expert(
-    count("sge_max", 1, 256, "pieces of memory in one request; the device may allow fewer"))),
+    count("sge_max", 1, 256, "ranges of memory in one request; the device may allow fewer"))),
   key<&o::inline_bytes_max>(
     expert(size("inline_max", 0, 4'096, "writes up to this size travel inside their request"))),
   key<&o::message_bytes_max>(
