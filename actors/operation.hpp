@@ -1,10 +1,11 @@
 // One request that a provider works on: its deadline, its one answer, and the context that it
-// shares with the other operations of its actor.
+// shares with the other operations of its actor. Made by the actors of providers.
 #pragma once
 
 #include <millrace/actors/actor_home.hpp>
 #include <millrace/actors/service.hpp>
 #include <millrace/actors/staging/staging_lender.hpp>
+#include <millrace/config/settings.hpp>
 #include <millrace/core/clock.hpp>
 #include <millrace/transport/fabric.hpp>
 
@@ -17,13 +18,10 @@
 
 namespace millrace::actors {
 
-/// Bounds of every operation.
-struct operation_limits {
-  std::uint32_t windows_max = 8;                    // in flight for each operation
-  std::uint32_t eager_bytes_max = 4096;             // larger payloads do not travel inside messages
-  std::uint32_t request_timeout_ms = 60'000;        // for requests that name no time
-  std::uint32_t request_timeout_max_ms = 3'600'000; // for requests that name one
-  std::uint32_t progress_timeout_ms = 60'000;       // for 64 MiB, and a second for each MiB
+/// The bounds of every operation of a provider, set by the configuration.
+struct operation_limits : config::limits_settings {
+  /// Larger payloads do not travel inside messages (`transport.eager_max`).
+  std::uint32_t eager_bytes_max = transport::fabric_options{}.eager_bytes_max;
 };
 
 /// The objects that the operations of one provider's actor share. All but `home` is used in the
@@ -94,8 +92,9 @@ inline std::uint64_t us_between(time_point from, time_point to) {
 /// Returns the deadline of a request.
 inline time_point deadline_of(
   std::uint32_t timeout_ms, const operation_limits& bounds, time_point arrived) {
-  auto bounded = timeout_ms == 0 ? bounds.request_timeout_ms
-                                 : std::min(timeout_ms, bounds.request_timeout_max_ms);
+  auto bounded = timeout_ms == 0
+    ? bounds.request_timeout_ms
+    : std::min<std::uint64_t>(timeout_ms, bounds.request_timeout_max_ms);
   return arrived + std::chrono::milliseconds{bounded};
 }
 

@@ -185,7 +185,8 @@ private:
   }
 
   status failed(const std::exception_ptr& thrown) {
-    if (failure_.ok()) // it was not thrown by a handler of ours
+    // It was not thrown by a handler of ours.
+    if (failure_.ok())
       failure_ = failure_in("CAF", thrown);
     log().error("an actor ends: {}", failure_.detail());
     return failure_;

@@ -139,15 +139,16 @@ private:
         auto id = "the provider id " + (provider.id.empty() ? provider.name : provider.id);
         if (auto bad = claim(id, path + (provider.id.empty() ? ".name" : ".id")); !bad.ok())
           return bad;
-        auto rests_at = schema_.find(provider, "path");
-        if (!rests_at)
+        auto* key = schema_.key_of(provider, key_use::place);
+        if (!key)
           continue;
-        auto place = place_of(rests_at->text);
-        if (auto bad = claim("the path " + shown(place), path + ".path"); !bad.ok())
+        path += "." + std::string{key->name};
+        auto place = place_of(schema_.find(provider, key->name)->text);
+        if (auto bad = claim("the path " + shown(place), path); !bad.ok())
           return bad;
-        if (auto bad = check_apart(rests, place, path + ".path"); !bad.ok())
+        if (auto bad = check_apart(rests, place, path); !bad.ok())
           return bad;
-        rests.emplace(std::move(place), path + ".path");
+        rests.emplace(std::move(place), std::move(path));
       }
     return check_paths_apart(rests);
   }
@@ -167,11 +168,12 @@ private:
       return inner == outer || inner.starts_with(outer + "/");
     };
     for (auto& [other, its_path] : others)
-      if (holds(other, place) || holds(place, other))
+      if (auto inside = holds(other, place); inside || holds(place, other))
         return error(
           path,
           fmt::format(
-            "{}: {} and {} ({}) lie one in the other", path, shown(place), shown(other), its_path));
+            "{}: {} {} {} ({})", path, shown(place), inside ? "lies inside" : "contains",
+            shown(other), its_path));
     return {};
   }
 
@@ -182,7 +184,9 @@ private:
         auto& provider = values_.nodes[i].providers[k];
         auto* kind = schema_.bucket(provider.bucket);
         for (auto& key : kind ? kind->keys.keys : std::vector<key_spec>{}) {
-          auto to = key.apart ? schema_.find(provider, key.name) : std::nullopt;
+          if (key.use != key_use::apart)
+            continue;
+          auto to = schema_.find(provider, key.name);
           if (!to || to->text.empty())
             continue;
           auto path = fmt::format("{}.{}", provider_path(i, k), key.name);
@@ -258,14 +262,22 @@ private:
           return bad;
         if (__builtin_add_overflow(mapped, needs.own_bytes, &mapped) || mapped > mapped_max)
           return error(
-            path + ".capacity",
+            path_of(provider, key_use::capacity, path),
             fmt::format(
-              "{}.capacity: the staging memory of node {} and the memory of its providers together "
-              "exceed {}",
-              path, values_.nodes[i].name, format_size(mapped_max)));
+              "{}: the staging memory of node {} and the memory of its providers together exceed "
+              "{}",
+              path_of(provider, key_use::capacity, path), values_.nodes[i].name,
+              format_size(mapped_max)));
       }
     }
     return {};
+  }
+
+  // Returns the path of the provider's key with that use; of the provider if it has none.
+  std::string path_of(
+    const provider_settings& provider, key_use use, const std::string& path) const {
+    auto* key = schema_.key_of(provider, use);
+    return key ? fmt::format("{}.{}", path, key->name) : path;
   }
 
   status check_windows(
@@ -274,7 +286,8 @@ private:
     if (needs.window_bytes * values_.limits.windows_max <= most)
       return {};
     auto is_part = provider.staging_percent < 100;
-    auto own = draft_.has("staging.size") ? "staging.size" : path + ".window";
+    auto own =
+      draft_.has("staging.size") ? "staging.size" : path_of(provider, key_use::window, path);
     return error(
       is_part ? path + ".staging_percent" : own,
       fmt::format(

@@ -42,6 +42,15 @@ enum class key_type : std::uint8_t {
   boolean_or_auto // true, false, or `auto`
 };
 
+/// What the checks of all kinds of providers look at, whatever its name is in a kind.
+enum class key_use : std::uint8_t {
+  none,
+  place,    // the path where the provider keeps what it has
+  apart,    // a path that may neither lie in the place of a provider nor contain it
+  capacity, // the size of what the provider may keep
+  window    // the size of its windows
+};
+
 /// One key: what it accepts and what it means.
 struct key_spec {
   std::string_view name;
@@ -52,7 +61,7 @@ struct key_spec {
   std::span<const std::string_view> choices = {}; // for an enumeration: in the order of its values
   bool required = false;
   bool expert = false; // the documentation lists it in a second table: few people set it
-  bool apart = false;  // a provider's path that may neither lie in what one keeps nor hold it
+  key_use use = key_use::none;
   std::uint64_t advised_min = 0;       // of a provider's key; less is allowed
   std::string_view below_advised = {}; // what may happen then, as in "models may be lost"
 };
@@ -87,8 +96,8 @@ constexpr key_spec expert(key_spec key) {
   key.expert = true;
   return key;
 }
-constexpr key_spec apart(key_spec key) {
-  key.apart = true;
+constexpr key_spec used_as(key_use use, key_spec key) {
+  key.use = use;
   return key;
 }
 constexpr key_spec advised(key_spec key, std::uint64_t min, key_text below) {

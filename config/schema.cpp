@@ -46,8 +46,8 @@ key_table<node_settings> keys_of() {
       "start without at least one; `all` needs every one"))),
     key<&s::restarts_max>(expert(count(
       "restarts_max", 0, 1'000,
-      "times within ten minutes that an actor of a provider is started anew after a defect ended "
-      "it; then the provider is down"))),
+      "how often within ten minutes an actor of a provider that a defect has ended is restarted; "
+      "then the provider is down"))),
     key<&s::stall_warning_ms>(expert(ms(
       "stall_warning", 0, hour_ms,
       "a warning is logged when the node's I/O loop stands in one callback for this long; `0ms` "
@@ -74,8 +74,9 @@ key_table<staging_settings> keys_of() {
       "and again"))),
     key<&s::lease_ms>(expert(ms(
       "lease", 100, hour_ms,
-      "time after which a provider gives back staging memory that it does not use, and at most "
-      "keeps others waiting that have none"))),
+      "a provider gives back staging memory that it has not used for this long. It keeps others "
+      "that "
+      "have none waiting no longer"))),
   });
   static constexpr gone_key gone[] = {
     {"mode", {}, "staging memory is always pinned. Remove the key"}};
@@ -105,9 +106,10 @@ key_table<limits_settings> keys_of() {
   using s = limits_settings;
   static constexpr auto rows = std::to_array<bound_key<s>>({
     key<&s::request_timeout_ms>(expert(ms(
-      "request_timeout", 1, day_ms, "time that a provider works on a request that names no time"))),
-    key<&s::request_timeout_max_ms>(
-      expert(ms("request_timeout_max", 1, day_ms, "the longest time that a request may name"))),
+      "request_timeout", 1, day_ms,
+      "how long a provider works on a request that gives no timeout"))),
+    key<&s::request_timeout_max_ms>(expert(
+      ms("request_timeout_max", 1, day_ms, "the longest timeout that a request may ask for"))),
     key<&s::progress_timeout_ms>(expert(ms(
       "progress_timeout", 1, day_ms,
       "time that a process has to move a portion of its tensors, of 64 MiB at most, and a second "
@@ -126,13 +128,14 @@ key_table<limits_settings> keys_of() {
       "root and the service's own user; a node answers `busy` to more"))),
     key<&s::requests_bytes_max>(expert(size(
       "requests_size", 64 * mib, 1024 * gib,
-      "bytes of these requests as they came, which processes share. A sixteenth is kept, as of the "
-      "requests, but not of `channel.frame_max`; a node answers `busy` to more"))),
+      "total size of these requests as received, shared by all processes. A sixteenth is kept, as "
+      "of "
+      "the requests, but not of `channel.frame_max`; a node answers `busy` to more"))),
     key<&s::windows_max>(
       expert(count("windows_max", 1, 1'024, "windows in flight of each operation"))),
     key<&s::shutdown_timeout_ms>(expert(ms(
       "shutdown_timeout", 0, hour_ms,
-      "time that operations in flight have to finish at shutdown"))),
+      "how long operations in flight may take to finish at shutdown"))),
   });
   return {rows, [](const s& o) -> std::optional<misfit> {
             if (o.request_timeout_ms <= o.request_timeout_max_ms)
@@ -173,7 +176,7 @@ key_table<client_settings> keys_of() {
   static constexpr auto rows = std::to_array<bound_key<s>>({
     key<&s::staging_bytes>(expert(size("staging", mib, 16 * tib, "the arena of a client process"))),
     key<&s::request_timeout_ms>(
-      expert(ms("request_timeout", 1, day_ms, "deadline of a request that names none"))),
+      expert(ms("request_timeout", 1, day_ms, "timeout of a request that gives none"))),
     key<&s::connect_timeout_ms>(
       expert(ms("connect_timeout", 1, hour_ms, "longest wait for a connection"))),
     key<&s::reconnect_backoff_min_ms>(
@@ -313,6 +316,19 @@ const bucket_section* schema::bucket(std::string_view name) const noexcept {
     if (name.empty() || b.keys.name == name)
       return &b;
   return nullptr;
+}
+
+const key_spec* schema::key_of(const provider_settings& provider, key_use use) const noexcept {
+  auto* kind = bucket(provider.bucket);
+  if (!kind)
+    return nullptr;
+  auto found = std::ranges::find(kind->keys.keys, use, &key_spec::use);
+  return found == kind->keys.keys.end() ? nullptr : &*found;
+}
+
+std::optional<value> schema::find(const provider_settings& provider, key_use use) const {
+  auto* key = key_of(provider, use);
+  return key ? find(provider, key->name) : std::nullopt;
 }
 
 std::optional<value> schema::find(const provider_settings& provider, std::string_view key) const {

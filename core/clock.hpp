@@ -31,11 +31,11 @@ using time_point = steady_clock::time_point;
 
 /// The wall clock in nanoseconds since the epoch, as records keep it.
 inline std::uint64_t wall_clock_ns() noexcept {
-  using namespace std::chrono;
   if (simulated()) [[unlikely]]
     return simulated()->wall_clock_ns();
+  auto since_epoch = std::chrono::system_clock::now().time_since_epoch();
   return static_cast<std::uint64_t>(
-    duration_cast<nanoseconds>(system_clock::now().time_since_epoch()).count());
+    std::chrono::duration_cast<std::chrono::nanoseconds>(since_epoch).count());
 }
 
 /// Waits until `done()` holds or the deadline passes. `lock` is held while `done()` is called.

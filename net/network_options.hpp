@@ -1,4 +1,5 @@
 // How the connections of one process behave: the section `channel` of the configuration sets it.
+// Used by nodes and clients.
 #pragma once
 
 #include <millrace/config/keys.hpp>

@@ -1,5 +1,5 @@
 // The configuration of this build: the sections of all rooms, drivers and buckets, and the calls
-// that read a file by them.
+// that read a file by them. Called by programs that embed a node, and by the command.
 #pragma once
 
 #include <millrace/config/schema.hpp>

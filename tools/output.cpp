@@ -59,9 +59,9 @@ CLI::App* add_command(
 std::string describe(const config::provider_settings& provider) {
   auto& schema = configuration_schema();
   auto text = provider.name + " (" + provider.bucket;
-  if (auto capacity = schema.find(provider, "capacity"))
+  if (auto capacity = schema.find(provider, config::key_use::capacity))
     text += ", " + config::format_size(capacity->number);
-  if (auto path = schema.find(provider, "path"))
+  if (auto path = schema.find(provider, config::key_use::place))
     text += ", " + path->text;
   return text + ")";
 }
@@ -69,9 +69,9 @@ std::string describe(const config::provider_settings& provider) {
 json to_json(const config::provider_settings& provider) {
   auto& schema = configuration_schema();
   json j = {{"name", provider.name}, {"bucket", provider.bucket}, {"group", provider.group}};
-  if (auto capacity = schema.find(provider, "capacity"))
+  if (auto capacity = schema.find(provider, config::key_use::capacity))
     j["capacity_bytes"] = capacity->number;
-  if (auto path = schema.find(provider, "path"))
+  if (auto path = schema.find(provider, config::key_use::place))
     j["path"] = path->text;
   return j;
 }

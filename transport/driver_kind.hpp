@@ -4,6 +4,7 @@
 #include <millrace/config/section.hpp>
 #include <millrace/transport/copy/copy_job.hpp>
 #include <millrace/transport/driver.hpp>
+#include <millrace/transport/fabric_options.hpp>
 #include <millrace/transport/memory/arena.hpp>
 
 #include <functional>
@@ -22,8 +23,8 @@ struct driver_deps {
   /// Returns the arenas to announce to every peer as soon as it connects, so that no transfer waits
   /// for the mapping.
   std::function<std::vector<std::shared_ptr<arena>>()> shared_arenas = {};
-  std::uint64_t granule_bytes = 64u << 20; // see `fabric_options`
-  bool listens = true;                     // the same
+  std::uint64_t granule_bytes = fabric_options{}.granule_bytes; // see `fabric_options`
+  bool listens = true;                                          // the same
   /// Submits a transfer to the fabric to which the driver belongs.
   std::function<void(transfer, completion<transfer_report>)> move = {};
 };

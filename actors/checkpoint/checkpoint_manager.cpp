@@ -352,7 +352,7 @@ private:
   std::set<caf::actor_addr> pullers_; // until they have ended, with a registration or without
   std::list<enrolling_ptr> enrolling_;
   // Restores and verifications.
-  operation_lane& reads_ = add_lane(deps_.limits.restores_max, deps_.limits.queued_max);
+  operation_lane& reads_ = add_lane(deps_.limits.loads_max, deps_.limits.queued_max);
   repacker repacker_;
   std::shared_ptr<save_counters> counters_ = std::make_shared<save_counters>();
   std::uint64_t failed_pullers_ = 0; // actors of shards

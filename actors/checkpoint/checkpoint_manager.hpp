@@ -17,15 +17,9 @@ using local_checkpoint_manager = actor_of<checkpoint_service>::extend<
   // Answers with the part of the status that concerns checkpoints.
   caf::replies_to<provider_status_request>::with<provider_status>>;
 
-/// The bounds of one provider's checkpoints, set by the configuration's sections `checkpoints` and
-/// `limits`.
-struct checkpoint_limits : operation_limits {
-  std::uint32_t registrations_max = 1024; // shards with a job attached
-  std::uint32_t saves_queued_max = 4;     // for one shard, behind the save in flight
-  std::uint32_t slot_wait_ms = 30'000;    // a save's wait until a slot can be filled
-  std::uint32_t restores_max = 256;       // in flight, including verifications; more wait
-  std::uint32_t queued_max = 1024;        // restores waiting; more are refused with `busy`
-};
+/// The bounds of one provider's checkpoints, set by the configuration. Restores and verifications
+/// have those of loads.
+struct checkpoint_limits : operation_limits, config::checkpoint_settings {};
 
 struct checkpoint_manager_deps {
   std::string name; // the provider's name

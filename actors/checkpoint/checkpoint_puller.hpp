@@ -45,8 +45,9 @@ struct checkpoint_puller_deps {
   party owner; // the process whose memory it is
   bulk_handle source;
   when_saving busy = when_saving::wait;
-  std::uint32_t queued_max = 4;        // saves that wait behind the one in flight
-  std::uint32_t slot_wait_ms = 30'000; // how long the save in flight waits for a slot
+  std::uint32_t queued_max = 4; // saves that wait behind the one in flight
+  // How long the save in flight waits for a slot.
+  std::uint64_t slot_wait_ms = config::checkpoint_settings{}.slot_wait_ms;
   std::shared_ptr<save_counters> counters;
   std::function<void(const save_receipt&)> saved; // called when a version is done; may be empty
   completion<void> left; // called when the store has been told that the job is gone

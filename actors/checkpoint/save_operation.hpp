@@ -23,7 +23,7 @@ public:
   party owner; // the process whose memory it is
   bulk_handle source;
   when_saving busy = when_saving::wait;
-  std::uint32_t slot_wait_ms = 0;
+  std::uint64_t slot_wait_ms = 0;
   bool direct = true; // false once a transfer straight to a slot was refused
 };
 

@@ -44,7 +44,8 @@ public:
   behavior_type make_behavior() override {
     set_default_handler(caf::drop);
     set_down_handler([this](const caf::down_msg& down) {
-      if (!guarded(down, [&] { ended(down); })) // no other actor restarts what has ended
+      // No other actor restarts what has ended.
+      if (!guarded(down, [&] { ended(down); }))
         delayed_send(this, look_every, own_work{[this, down] { ended(down); }});
     });
     for (auto& one : deps_.actors)

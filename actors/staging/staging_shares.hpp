@@ -1,6 +1,7 @@
 // The rule by which the lenders of one memory get their budgets. Applied by the staging manager.
 #pragma once
 
+#include <millrace/config/settings.hpp>
 #include <millrace/core/clock.hpp>
 
 #include <chrono>
@@ -10,19 +11,20 @@
 
 namespace millrace::actors {
 
-/// What staging memory is for. A restore goes before a save, and a save before what is loaded while
-/// nobody waits for its bytes, as a verification does.
+/// What staging memory is for. A restore goes before a save. Both go before a verification, for
+/// whose bytes no caller waits.
 enum class staging_use : std::uint8_t { restore, save, load_ahead };
 
 inline constexpr std::size_t staging_uses = 3;
 
 /// The bounds of leases: how long and for how much a lender keeps what it was granted.
 struct staging_rules {
-  std::uint64_t block_bytes = 64u << 20; // granted at a time, unless one request needs more
-  std::uint32_t turn_count = 1000;       // small requests that count as much as one block
+  std::uint64_t block_bytes =
+    config::staging_settings{}.block_bytes; // granted at a time, unless one request needs more
+  std::uint32_t turn_count = 1000;          // small requests that count as much as one block
   /// A lender that has used nothing for so long gives its budget back. For a tenth of it, others
   /// that are short leave the budget alone.
-  std::chrono::milliseconds lease = std::chrono::seconds{10};
+  std::chrono::milliseconds lease{config::staging_settings{}.lease_ms};
 };
 
 /// What one lender holds of a memory, and what it is short of.

@@ -40,7 +40,7 @@ protected:
 
 private:
   storage::bucket& bucket() { return *context_->deps.bucket; }
-  const tensor_store_limits& limits() const { return context_->deps.limits; }
+  const operation_limits& limits() const { return context_->deps.limits; }
 
   caf::result<store_receipt> store(store_request& request) {
     MILLRACE_PLANTED_RACE("tensor_store");

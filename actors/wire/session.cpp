@@ -72,7 +72,8 @@ private:
       request.back.refuse({errc::unavailable, "the node is shutting down"});
       return {};
     }
-    if (head.timeout_ms > 0) // an older build does not say when it asked
+    // An older build does not say when it asked.
+    if (head.timeout_ms > 0)
       request.age_ms = clock_.age_ms(head.sent_ms, steady_clock::now());
     if (request.age_ms > head.timeout_ms) {
       request.back.refuse(

@@ -116,7 +116,7 @@ private:
   };
 
   // The requests through a proxy do not depend on one another, so one that cannot be passed on ends
-  // alone. Nobody knows whose answer was in work that failed, so all that wait are given up then.
+  // alone. Work that failed does not say whose answer it had, so all that wait are given up then.
   template <class F>
   auto guarded(const std::type_info& message, F f) {
     return survive_handler(*this, message, f, [&] { return "asking " + node_->address(); });

@@ -33,7 +33,7 @@ constexpr auto hand_over_check = 200us;
 // meanwhile.
 constexpr auto yield_interval = 3us;
 
-enum class holder : std::uint8_t { nobody, own_thread, helper };
+enum class holder : std::uint8_t { none, own_thread, helper };
 
 /// How long to poll before sleeping. Follows what polling finds.
 class poll_bound {
@@ -111,7 +111,7 @@ private:
   std::mutex mutex_; // guards all below, and changes of `wanted_` and `stopping_`
   std::condition_variable own_turn_;
   std::condition_variable handed_over_;
-  holder holder_ = holder::nobody;
+  holder holder_ = holder::none;
   bool own_due_ = false;     // the own thread must come back before its pause is over
   bool parked_deep_ = false; // the own thread waits without a time limit
   std::uint64_t helps_ = 0;
@@ -134,7 +134,7 @@ void loop_state::post(std::function<void()> f) {
     if (stopping_)
       return;
     posted_.push_back(std::move(f));
-    if (holder_ == holder::nobody) {
+    if (holder_ == holder::none) {
       own_turn_.notify_one();
       return;
     }
@@ -166,7 +166,7 @@ void loop_state::take_role(holder who) {
 }
 
 void loop_state::leave_role() {
-  holder_ = holder::nobody;
+  holder_ = holder::none;
   role_thread_.store({});
 }
 
@@ -183,7 +183,7 @@ void loop_state::run() {
     leave_role();
     handed_over_.notify_all();
   }
-  own_turn_.wait(lock, [this] { return holder_ == holder::nobody; });
+  own_turn_.wait(lock, [this] { return holder_ == holder::none; });
   take_role(holder::own_thread);
   lock.unlock();
   drop_everything();
@@ -195,7 +195,7 @@ void loop_state::run() {
 void loop_state::await_turn(lock_type& lock) {
   std::uint64_t seen = 0;
   while (!stopping_) {
-    if (holder_ == holder::nobody && !wanted_) {
+    if (holder_ == holder::none && !wanted_) {
       if (own_due_ || !posted_.empty() || steady_clock::now() - helper_left_at_ >= own_absence) {
         own_due_ = false;
         return;
@@ -235,7 +235,7 @@ bool loop_state::take_over(
   lock_type& lock, const std::function<bool()>& done, time_point deadline) {
   if (stopping_ || holder_ == holder::helper || wanted_)
     return false;
-  if (holder_ == holder::nobody)
+  if (holder_ == holder::none)
     return true;
   wanted_ = true;
   wake();
@@ -251,7 +251,7 @@ bool loop_state::take_over(
     lock.lock();
   }
   wanted_ = false;
-  if (holder_ == holder::nobody && !stopping_ && !finished)
+  if (holder_ == holder::none && !stopping_ && !finished)
     return true;
   own_due_ = true;
   own_turn_.notify_one();

@@ -27,38 +27,38 @@ struct checkpoint_options {
   std::string model;
   std::uint32_t rank = 0;
   std::uint32_t world_size = 1;
-  // Versions reserved for each shard, at least 2. A rank can be `keep - 1` steps ahead of the
-  // slowest one before its saves wait.
+  /// Versions reserved for each shard, at least 2. A rank can be `keep - 1` steps ahead of the
+  /// slowest one before its saves wait.
   std::uint32_t keep = 2;
-  // Shown in listings, in the user's own words: {"tensor", "1/4"}.
+  /// Shown in listings, in the user's own words: {"tensor", "1/4"}.
   std::vector<std::pair<std::string, std::string>> axes = {};
   std::vector<std::pair<std::string, std::string>> metadata = {};
-  // The choice for a save that comes while another save is in flight, or for which there is no slot
-  // yet, see `checkpointer`.
+  /// The choice for a save that comes while another save is in flight, or for which there is no slot
+  /// yet, see `checkpointer`.
   when_saving busy = when_saving::wait;
-  // The group of providers; empty: any provider that keeps checkpoints.
+  /// The group of providers; empty: any provider that keeps checkpoints.
   std::string group = {};
-  // The timeout of each operation; 0: the client's request timeout.
+  /// The timeout of each operation; 0: the client's request timeout.
   std::chrono::milliseconds timeout{0};
-  // Identifies one run of the job. Give every rank the same value, and a new one after a restart.
-  // 0: each rank draws its own at random.
+  /// Identifies one run of the job. Give every rank the same value, and a new one after a restart.
+  /// 0: each rank draws its own at random.
   std::uint64_t life = 0;
 };
 
 /// Chooses how a save copies the tensors.
 enum class save_mode {
-  // The provider pulls directly from the tensors. They must not change before `staged` is ready.
+  /// The provider pulls directly from the tensors. They must not change before `staged` is ready.
   direct,
-  // The tensors are copied to staging memory first. `staged` is ready after that copy.
+  /// The tensors are copied to staging memory first. `staged` is ready after that copy.
   snapshot,
 };
 
 /// A save in progress.
 struct pending_save {
   std::uint64_t step = 0;
-  // Ready when the trainer may change its tensors.
+  /// Ready when the trainer may change its tensors.
   future<save_receipt> staged;
-  // Ready when the version is done: it survives `kill -9`, and power loss where the medium does.
+  /// Ready when the version is done: it survives `kill -9`, and power loss where the medium does.
   future<save_receipt> durable;
 };
 

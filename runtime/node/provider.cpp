@@ -14,32 +14,8 @@ namespace millrace::runtime {
 
 namespace {
 
-actors::operation_limits bounds_of(const config::settings& s) {
-  actors::operation_limits l;
-  l.windows_max = s.limits.windows_max;
-  l.eager_bytes_max = s.options.of<transport::fabric_options>().eager_bytes_max;
-  l.request_timeout_ms = static_cast<std::uint32_t>(s.limits.request_timeout_ms);
-  l.request_timeout_max_ms = static_cast<std::uint32_t>(s.limits.request_timeout_max_ms);
-  l.progress_timeout_ms = static_cast<std::uint32_t>(s.limits.progress_timeout_ms);
-  return l;
-}
-
-actors::tensor_store_limits store_limits_of(const config::settings& s) {
-  actors::tensor_store_limits l{bounds_of(s)};
-  l.stores_max = s.limits.stores_max;
-  l.loads_max = s.limits.loads_max;
-  l.queued_max = s.limits.queued_max;
-  return l;
-}
-
-actors::checkpoint_limits checkpoint_limits_of(const config::settings& s) {
-  actors::checkpoint_limits l{bounds_of(s)};
-  l.registrations_max = s.checkpoints.registrations_max;
-  l.saves_queued_max = s.checkpoints.saves_queued_max;
-  l.slot_wait_ms = static_cast<std::uint32_t>(s.checkpoints.slot_wait_ms);
-  l.restores_max = s.limits.loads_max;
-  l.queued_max = s.limits.queued_max;
-  return l;
+actors::operation_limits limits_of(const config::settings& s) {
+  return {s.limits, s.options.of<transport::fabric_options>().eager_bytes_max};
 }
 
 // Returns the place of a provider in the file. Several nodes of a process may each have a file that
@@ -201,7 +177,7 @@ result<std::unique_ptr<provider>> provider::open(
     p.group,
     out->opened_.models,
     e->fabric(),
-    store_limits_of(s),
+    limits_of(s),
     out->lender_,
     std::make_shared<actors::kept_placement>(std::move(*placement))};
   out->supervise<actors::store_service>(e, services, std::move(models), actors::spawn_tensor_store);
@@ -262,7 +238,7 @@ result<actors::checkpoint_manager_deps> provider::prepare_checkpoints(
     };
     deps.flushed = [flusher = flusher_] { return flusher->counters(); };
   }
-  deps.limits = checkpoint_limits_of(e->settings());
+  deps.limits = {limits_of(e->settings()), e->settings().checkpoints};
   deps.page_bytes_max =
     std::min<std::uint64_t>(deps.page_bytes_max, e->channel_options().frame_bytes_max / 2);
   deps.repack.when_low = kept.repack_when_low;

@@ -31,6 +31,12 @@ LIBRARIES = [
     (r"Eigen/", ["examples", "bench"]),
     (r"hiredis/", ["bench"]),
     (r"(hdf5|H5public|zip)\.h", ["storage/archive", "tests"]),
+    (r"nlohmann/", ["config", "storage/archive", "storage/flush", "tools", "tests", "bench", "examples"]),
+    (r"CLI/", ["tools", "examples", "bench"]),
+    (r"xxhash", ["core", "transport/copy", "tests"]),
+    (r"isa-l/", ["storage/rocksdb", "transport/tcp"]),
+    (r"sodium\.h", ["core", "net", "transport/tcp"]),
+    (r"hwloc", ["transport/verbs"]),
 ]
 
 # Beside its folder and the room's builtin.cpp a kind is named by what is about that kind: its tests and benchmarks, the

@@ -23,6 +23,8 @@ LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
 PATH = re.compile(r"`((?:actors|bench|config|core|docs|examples|net|runtime|scripts|storage|tests|tools|transport)"
                   r"/[\w./-]*)`")
 QUOTED = {"cpp": "C++", "cmake": "CMake"}
+# An argument of CMake that stands for itself may hold a line of C++.
+BRACKETS = re.compile(r"^\[\[(.*)\]\]\)?$")
 LEFT_OUT = re.compile(r"^(//|#|--)?\s*\.\.\.$")
 
 
@@ -57,7 +59,7 @@ def parts_of(block):
 
 def first_missing(block, text):
     """The first line of the first run that the text does not have where it should, or None."""
-    lines = [line.strip() for line in text.split("\n")]
+    lines = [BRACKETS.sub(r"\1", line.strip()) for line in text.split("\n")]
     at = 0
     for part in parts_of(block):
         starts = [i for i in range(at, len(lines) - len(part) + 1) if lines[i:i + len(part)] == part]

@@ -163,7 +163,8 @@ private:
     turn next;
     {
       std::lock_guard guard{mutex_};
-      if (turns_.empty()) // it was stopped
+      // It was stopped.
+      if (turns_.empty())
         return;
       next = std::move(turns_.front());
       turns_.pop_front();

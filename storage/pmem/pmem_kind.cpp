@@ -59,11 +59,13 @@ key_table<storage::pmem_options> keys_of() {
   static constexpr key_text low_space_choices[] = {"refuse", "reclaim"};
   static constexpr key_text repack_choices[] = {"off", "when_low"};
   static constexpr auto rows = std::to_array<bound_key<o>>({
-    key<&o::pool, &pool::path>(
-      required(plain("path", key_type::path, "file or device of the pool"))),
-    key<&o::pool, &pool::capacity_bytes>(size(
-      "capacity", storage::pool_bytes_min, 1024 * tib,
-      "size of the pool's file when it is made; of a device all is used")),
+    key<&o::pool, &pool::path>(required(
+      used_as(key_use::place, plain("path", key_type::path, "file or device of the pool")))),
+    key<&o::pool, &pool::capacity_bytes>(used_as(
+      key_use::capacity,
+      size(
+        "capacity", storage::pool_bytes_min, 1024 * tib,
+        "size of the pool's file when it is made; of a device all is used"))),
     key<&o::pool, &pool::models_full>(storage::when_full_key),
     key<&o::pool, &pool::descriptions_max_bytes>(storage::descriptions_key),
     key<&o::pool, &pool::io_threads>(storage::io_threads_key),
@@ -72,15 +74,18 @@ key_table<storage::pmem_options> keys_of() {
     key<&o::pool, &pool::low_space>(expert(choice(
       "low_space", low_space_choices,
       "when a checkpoint does not fit: refuse it, or reclaim space of jobs that are not attached. "
-      "Reclaimed are the second versions of finished jobs, and of other jobs all versions but the "
-      "newest two. Nothing is reclaimed of a step that can still become complete, nor of a model "
+      "Reclaiming frees the second version of finished jobs, and all but the newest two versions "
+      "of "
+      "other jobs. It never frees a part of a step that can still become complete, nor of a model "
       "whose newest complete step is damaged"))),
     key<&o::repack>(expert(choice(
       "repack", repack_choices,
       "`when_low` reclaims what finished and dead jobs left, as soon as space is low"))),
-    key<&o::flush, &flusher::flush, &flush::directory>(apart(plain(
-      "flush_to", key_type::path,
-      "directory to which complete steps are copied. Shards then take a third slot"))),
+    key<&o::flush, &flusher::flush, &flush::directory>(used_as(
+      key_use::apart,
+      plain(
+        "flush_to", key_type::path,
+        "directory to which complete steps are copied. Shards then take a third slot"))),
     key<&o::flush, &flusher::every>(expert(
       count("flush_every", 1, 1'000'000, "copy only steps whose number is a multiple of this"))),
     key<&o::flush, &flusher::flush, &flush::keep>(

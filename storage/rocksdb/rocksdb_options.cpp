@@ -10,7 +10,8 @@ template <>
 key_table<storage::rocksdb_bucket_options> keys_of() {
   using o = storage::rocksdb_bucket_options;
   static constexpr auto rows = std::to_array<bound_key<o>>({
-    key<&o::path>(required(plain("path", key_type::path, "directory of the data"))),
+    key<&o::path>(
+      required(used_as(key_use::place, plain("path", key_type::path, "directory of the data")))),
     key<&o::capacity_bytes>(storage::capacity_key),
     key<&o::create_if_missing>(storage::create_key),
     key<&o::full>(storage::when_full_key),

@@ -48,9 +48,9 @@ inline constexpr std::uint64_t block_cache_bytes = 8u << 20; // RocksDB's defaul
 
 /// Each read or write of a large model passes through staging memory.
 inline config::memory_needs needs_of(const rocksdb_bucket_options& options) {
-  using namespace rocksdb;
   return {
-    .heap_bytes = record_cache_bytes + write_buffers * write_buffer_bytes + block_cache_bytes +
+    .heap_bytes = rocksdb::record_cache_bytes +
+      rocksdb::write_buffers * rocksdb::write_buffer_bytes + rocksdb::block_cache_bytes +
       options.descriptions_max_bytes,
     .window_bytes = options.window_bytes};
 }

@@ -61,7 +61,7 @@ public:
     deps.fabric = world_.fabric;
     deps.snapshots = {blocks_, digest_block_bytes};
     deps.limits.saves_queued_max = static_cast<std::uint32_t>(dice_.between(1, 3));
-    deps.limits.restores_max = static_cast<std::uint32_t>(dice_.between(1, 3));
+    deps.limits.loads_max = static_cast<std::uint32_t>(dice_.between(1, 3));
     deps.limits.windows_max = static_cast<std::uint32_t>(dice_.between(1, 4));
     manager_ = spawn_checkpoint_manager(world_.system, deps);
     for (auto* name : {"m", "n"})

@@ -15,7 +15,7 @@ struct store_fixture : actor_fixture {
   static constexpr std::uint64_t capacity = 1 << 20;
 
   std::shared_ptr<fake_fabric> fabric = std::make_shared<fake_fabric>();
-  actors::tensor_store_limits limits{{}, 2, 2, 1};
+  actors::operation_limits limits{{.stores_max = 2, .loads_max = 2, .queued_max = 1}};
   std::shared_ptr<actors::staging_lender> staging; // null: windows need none
   std::shared_ptr<storage::bucket> bucket =
     storage::open_memory_bucket({capacity}, std::make_shared<heap_memory_source>(capacity)).value();

@@ -1,4 +1,4 @@
-// The messages between two tcp drivers, sent over their channel.
+// The messages between two tcp drivers, sent over their channel. Used by both sides of `peer_link`.
 #pragma once
 
 #include <millrace/transport/tcp/stream_proof.hpp>

@@ -1,4 +1,5 @@
-// Moves bytes between hosts over several TCP streams for each peer. It works between any hosts.
+// The driver between any hosts: it moves bytes over several TCP streams for each peer. Made by
+// `builtin`.
 #pragma once
 
 #include <millrace/transport/driver_kind.hpp>

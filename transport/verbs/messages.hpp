@@ -1,4 +1,5 @@
-// The messages between two verbs drivers, sent over their channel.
+// The messages between two verbs drivers, sent over their channel. Used by both sides of
+// `peer_link`.
 #pragma once
 
 #include <millrace/core/bulk_handle.hpp>

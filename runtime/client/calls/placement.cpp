@@ -1,4 +1,4 @@
-// Weighted rendezvous hashing.
+// Picks the provider with the best score for a name among those of a directory.
 #include <millrace/core/placement.hpp>
 #include <millrace/runtime/client/calls/placement.hpp>
 #include <millrace/storage/builtin.hpp>

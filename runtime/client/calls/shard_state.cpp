@@ -356,8 +356,13 @@ void shard_state::send_soon() {
   core_->runs_on()->loop()->post([self = shared_from_this()] { self->send_ready(); });
 }
 
+// Called with `mutex_` held.
+bool shard_state::in_place(const save_record& record) const {
+  return record.sent.registration != 0 && record.sent.registration == registration_;
+}
+
 // A provider takes the steps of a shard in their order: a save waits until those before it are over
-// or sent to the present registration. Called on the loop alone, so that no two threads change that
+// or in place. Called on the loop alone, so that no two threads change that
 // order.
 void shard_state::send_ready() {
   while (true) {
@@ -365,9 +370,8 @@ void shard_state::send_ready() {
     sending now;
     {
       std::lock_guard guard{mutex_};
-      auto first = std::ranges::find_if(saves_, [this](auto& record) {
-        return record->sent.registration == 0 || record->sent.registration != registration_;
-      });
+      auto first =
+        std::ranges::find_if_not(saves_, [this](auto& record) { return in_place(*record); });
       if (registering_ || first == saves_.end())
         return;
       next = *first;
@@ -485,7 +489,7 @@ void shard_state::on_durable(
       std::erase(saves_, record);
       ends = std::move(record->ends);
     }
-    others_wait = !saves_.empty() && saves_.back()->sent.registration != registration_;
+    others_wait = !saves_.empty() && !in_place(*saves_.back());
   }
   if (!r)
     return fail_save(record, then, r.error());

@@ -49,7 +49,8 @@ private:
     std::vector<save_record_ptr> unread;
   };
 
-  // The last request to save: answers to earlier ones are stale.
+  // The last request to save: answers to earlier ones are stale. It is in place if it went to the
+  // present registration.
   struct sending {
     std::uint64_t registration = 0; // 0: it was not sent, or is to be sent anew
     std::uint64_t exposure = 0;     // the exposure whose handle the service has
@@ -92,6 +93,7 @@ private:
   void send(const save_record_ptr& record);
   void send_soon();
   void send_ready();
+  bool in_place(const save_record& record) const;
   void on_registered(const save_record_ptr& wanted_by, const status& why);
   void ask_to_save(const save_record_ptr& record, const sending& now);
   result<save_receipt> check_saved(const save_record& record, result<save_receipt> r) const;
