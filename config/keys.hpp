@@ -42,13 +42,14 @@ enum class key_type : std::uint8_t {
   boolean_or_auto // true, false, or `auto`
 };
 
-/// What the checks of all kinds of providers look at, whatever its name is in a kind.
+/// What code outside of a kind looks at, whatever the key's name is in the kind.
 enum class key_use : std::uint8_t {
   none,
-  place,    // the path where the provider keeps what it has
-  apart,    // a path that may neither lie in the place of a provider nor contain it
-  capacity, // the size of what the provider may keep
-  window    // the size of its windows
+  for_peers, // memory that peers make the node take under load, at most
+  place,     // the path where a provider keeps what it has
+  apart,     // a path that may neither lie in the place of a provider nor contain it
+  capacity,  // the size of what a provider may keep
+  window     // the size of a provider's windows
 };
 
 /// One key: what it accepts and what it means.

@@ -3,6 +3,8 @@
 #include <millrace/core/durations.hpp>
 #include <millrace/core/placement.hpp>
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 
@@ -126,11 +128,14 @@ key_table<limits_settings> keys_of() {
       "requests_max", 16, 1'048'576,
       "requests of all kinds under way at a node, which processes share. A sixteenth is kept for "
       "root and the service's own user; a node answers `busy` to more"))),
-    key<&s::requests_bytes_max>(expert(size(
-      "requests_size", 64 * mib, 1024 * gib,
-      "total size of these requests as received, shared by all processes. A sixteenth is kept, as "
-      "of "
-      "the requests, but not of `channel.frame_max`; a node answers `busy` to more"))),
+    key<&s::requests_bytes_max>(used_as(
+      key_use::for_peers,
+      expert(size(
+        "requests_size", 64 * mib, 1024 * gib,
+        "total size of these requests as received, shared by all processes. A sixteenth is kept, "
+        "as "
+        "of "
+        "the requests, but not of `channel.frame_max`; a node answers `busy` to more")))),
     key<&s::windows_max>(
       expert(count("windows_max", 1, 1'024, "windows in flight of each operation"))),
     key<&s::shutdown_timeout_ms>(expert(ms(
@@ -336,6 +341,17 @@ std::optional<value> schema::find(const provider_settings& provider, std::string
   auto number = kind ? kind->keys.number_of(key) : std::nullopt;
   return number ? std::optional{kind->keys.get(kind->keys.find(provider.options), *number)}
                 : std::nullopt;
+}
+
+std::vector<std::pair<std::string, value>> schema::find(const settings& all, key_use use) const {
+  auto copy = all;
+  std::vector<std::pair<std::string, value>> out;
+  for (auto& s : sections_)
+    for (std::size_t i = 0; i < s.keys.keys.size(); ++i)
+      if (s.keys.keys[i].use == use)
+        out.emplace_back(
+          fmt::format("{}.{}", s.keys.name, s.keys.keys[i].name), s.keys.get(s.edit(copy), i));
+  return out;
 }
 
 std::vector<documented_key> schema::keys() const {

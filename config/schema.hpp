@@ -7,6 +7,7 @@
 #include <millrace/config/settings.hpp>
 
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace millrace::config {
@@ -86,6 +87,9 @@ public:
   std::optional<value> find(const provider_settings& provider, key_use use) const;
   /// Returns the value of a key of the provider's kind; nothing if the kind has no such key.
   std::optional<value> find(const provider_settings& provider, std::string_view key) const;
+
+  /// Returns the paths and values of the keys with that use in the sections of the top level.
+  std::vector<std::pair<std::string, value>> find(const settings& all, key_use use) const;
 
   /// Returns all keys of the file, section by section.
   std::vector<documented_key> keys() const;

@@ -34,11 +34,14 @@ key_table<net::network_options> keys_of() {
       "connections_max", 1, 65'536,
       "connections open at once, at all addresses of a node, which processes share. A sixteenth, "
       "and at least one of several, is kept for root and the service's own user"))),
-    key<&o::listener, &listener::buffers_bytes_max>(expert(size(
-      "buffers_max", 64 * mib, tib,
-      "bytes that a node holds at all its connections in frames that wait to be sent and in large "
-      "frames of which a part has arrived, which processes share; an answer that does not fit is "
-      "`busy`, and a peer whose frame does not fit loses its connection"))),
+    key<&o::listener, &listener::buffers_bytes_max>(used_as(
+      key_use::for_peers,
+      expert(size(
+        "buffers_max", 64 * mib, tib,
+        "bytes that a node holds at all its connections in frames that wait to be sent and in "
+        "large "
+        "frames of which a part has arrived, which processes share; an answer that does not fit is "
+        "`busy`, and a peer whose frame does not fit loses its connection")))),
     key<&o::listener, &listener::handshakes_max>(expert(count(
       "handshakes_max", 1, 65'536,
       "connections in their handshake, at each address; a new one displaces an old one"))),

@@ -50,9 +50,18 @@ result<config::settings> parse_configuration(std::string_view text, const std::s
 }
 
 std::uint64_t bytes_for_peers(const config::settings& node) {
-  return node.limits.requests_bytes_max +
-    node.options.of<net::network_options>().listener.buffers_bytes_max +
-    transport::staging_bytes_of_drivers(node.options);
+  std::uint64_t sum = 0;
+  for (auto& [path, size] : configuration_schema().find(node, config::key_use::for_peers))
+    sum += size.number;
+  return sum;
+}
+
+std::string give_peers_less_memory() {
+  std::string keys;
+  for (auto& [path, size] :
+       configuration_schema().find(config::settings{}, config::key_use::for_peers))
+    keys += fmt::format("{}`{}`", keys.empty() ? "" : ", ", path);
+  return fmt::format("lower one of {}, or raise the group's limit", keys);
 }
 
 std::vector<std::string> warnings_about(const std::vector<config::provider_settings>& providers) {

@@ -26,18 +26,15 @@ result<config::settings> load_configuration(const std::string& path);
 result<config::settings> parse_configuration(std::string_view text, const std::string& file_name);
 
 /// Returns what peers may make a node keep in memory besides its providers and staging, at most:
-/// requests (`limits.requests_size`), frames (`channel.buffers_max`), and staging memory for GPUs
-/// (`staged.size`).
+/// requests, frames, and what drivers lend.
 std::uint64_t bytes_for_peers(const config::settings& node);
 
-/// What to do when a control group allows less memory than a node takes, and when it allows less
-/// than the node and `bytes_for_peers` together.
+/// What to do when a control group allows less memory than a node takes.
 inline constexpr std::string_view take_less_memory =
   "lower `capacity` of memory providers or of pools on tmpfs, `descriptions_max`, `staging.size` "
   "or `checkpoints.staging_pieces`, or raise the group's limit";
-inline constexpr std::string_view give_peers_less_memory =
-  "lower `limits.requests_size`, `channel.buffers_max` or `staged.size`, or raise the group's "
-  "limit";
+/// Returns what to do when it allows less than the node and `bytes_for_peers` together.
+std::string give_peers_less_memory();
 
 /// Returns what providers may be set to, but hardly should be, as sentences that name the keys.
 std::vector<std::string> warnings_about(const std::vector<config::provider_settings>& providers);

@@ -20,10 +20,6 @@ const std::vector<driver_kind>& builtin_drivers() {
   return kinds;
 }
 
-std::uint64_t staging_bytes_of_drivers(const config::option_set& options) {
-  return options.of<staged_options>().size_bytes;
-}
-
 std::vector<std::shared_ptr<device_kind>> builtin_device_kinds() {
   std::vector<std::shared_ptr<device_kind>> kinds;
 #ifdef MILLRACE_HAS_CUDA

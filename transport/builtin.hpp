@@ -16,9 +16,6 @@ namespace millrace::transport {
 /// Returns the kinds of drivers, in the order in which the fabric prefers them.
 const std::vector<driver_kind>& builtin_drivers();
 
-/// Returns how much staging memory the drivers make for themselves, at most.
-std::uint64_t staging_bytes_of_drivers(const config::option_set& options);
-
 /// Returns the kinds of device memory; empty if the build has none.
 std::vector<std::shared_ptr<device_kind>> builtin_device_kinds();
 

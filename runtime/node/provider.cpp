@@ -65,7 +65,7 @@ status node_memory::check_with_peers() const {
     config::format_size(for_peers),
     bound_->group,
     config::format_size(bound_->limit_bytes),
-    give_peers_less_memory};
+    give_peers_less_memory()};
 }
 
 result<std::shared_ptr<memory_source>> node_memory::make(

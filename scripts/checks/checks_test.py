@@ -109,6 +109,7 @@ class the_includes_check(unittest.TestCase):
         self.assertEqual(self.named("runtime/node/engine.cpp", "o.edit<tcp_options>()"), ["tcp"])
         self.assertEqual(self.named("config/read.cpp", 'key == "tcp"'), ["tcp"])
         self.assertEqual(self.named("config/read.cpp", 'key == "memory"'), [])
+        self.assertEqual(self.named("config/read.cpp", '"lower `memory.size`"'), ["memory"])
         self.assertEqual(self.named("runtime/node/node.cpp", "storage::memory_bucket_options o;"), ["memory"])
         for path in ("transport/builtin.cpp", "transport/tcp/stream.cpp", "tests/transport/tcp_test.cpp"):
             self.assertEqual(self.named(path, include), [])

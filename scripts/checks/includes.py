@@ -90,7 +90,9 @@ def names_of_kinds(path, of_rooms):
     for room, kind in of_rooms:
         if path.startswith((f"{room}/{kind}/", f"{room}/builtin.cpp", *KINDS_NAMED_IN)):
             continue
-        text = "" if kind in COMMON_WORDS else rf'|"{kind}"|\b{kind}::'
+        text = rf"|`{kind}\.\w"
+        if kind not in COMMON_WORDS:
+            text += rf'|"{kind}"|\b{kind}::'
         yield re.compile(rf"<millrace/{room}/{kind}/|\b{kind}_(options|driver|bucket|bucket_options)\b{text}"), kind
 
 

@@ -177,7 +177,7 @@ finding check_sizes(const config::settings& node, const machine& m) {
       note(
         fmt::format(
           "{}, peers may add {}, {} has {}", value, human_size(for_peers), by, human_size(allowed)),
-        std::string{give_peers_less_memory}),
+        give_peers_less_memory()),
       name);
   return named(
     missing(

@@ -12,11 +12,13 @@ template <>
 key_table<transport::staged_options> keys_of() {
   using o = transport::staged_options;
   static constexpr auto rows = std::to_array<bound_key<o>>({
-    key<&o::size_bytes>(expert(size(
-      "size", 4 * mib, tib,
-      "memory through which bytes of GPUs pass that no network reaches, which processes share; "
-      "made "
-      "when a peer first asks for it"))),
+    key<&o::size_bytes>(used_as(
+      key_use::for_peers,
+      expert(size(
+        "size", 4 * mib, tib,
+        "memory through which bytes of GPUs pass that no network reaches, which processes share; "
+        "made "
+        "when a peer first asks for it")))),
     key<&o::chunk_bytes>(expert(size(
       "chunk", digest_block_bytes, transport::staged::chunk_bytes_most,
       "bytes of a GPU that pass at a time"))),
