@@ -33,8 +33,8 @@ struct checkpoint_options {
   /// Shown in listings, in the user's own words: {"tensor", "1/4"}.
   std::vector<std::pair<std::string, std::string>> axes = {};
   std::vector<std::pair<std::string, std::string>> metadata = {};
-  /// The choice for a save that comes while another save is in flight, or for which there is no slot
-  /// yet, see `checkpointer`.
+  /// The choice for a save that comes while another save is in flight, or for which there is no
+  /// slot yet, see `checkpointer`.
   when_saving busy = when_saving::wait;
   /// The group of providers; empty: any provider that keeps checkpoints.
   std::string group = {};
