@@ -27,6 +27,7 @@ struct checkpoint_capabilities {
 struct enrolled_shard {
   checkpoint_summary model; // the model with all its shards, after the call
   bool resumed = false;     // the shard existed; its versions stay
+  std::uint64_t run = 0;    // in which it takes part
 };
 
 /// What to save.
@@ -34,7 +35,9 @@ struct save_spec {
   std::string model;
   std::uint32_t rank = 0;
   std::uint64_t step = 0;
-  bool went_back = false; // the rank has saved in this life, and restored a version since
+  /// The first run in which the save may begin. A rank that has restored a version tells the one
+  /// after the last in which it took part before. 0: any.
+  std::uint64_t run_min = 0;
 };
 
 /// A version that is being filled.
@@ -46,6 +49,9 @@ public:
 
   /// After `publish` has succeeded: whether it completed the step.
   virtual bool complete() const noexcept = 0;
+
+  /// The run in which the version is saved.
+  virtual std::uint64_t run() const noexcept = 0;
 };
 
 /// Receives the progress of a long operation: done and total bytes. A total of 0 means that the

@@ -162,6 +162,7 @@ private:
     receipt.provider = deps_.name;
     receipt.durable = deps_.store->capabilities().durable;
     receipt.resumed = found->resumed;
+    receipt.run = found->run;
     receipt.model = std::move(found->model);
     auto puller = spawn_puller(*e);
     pullers_.insert(puller.address());

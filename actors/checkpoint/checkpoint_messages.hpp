@@ -34,10 +34,11 @@ struct enroll_receipt {
   bool durable = false;
   bool resumed = false; // the shard was known, and its versions are there
   checkpoint_summary model;
+  std::uint64_t run = 0; // in which the shard takes part
 
   friend bool operator==(const enroll_receipt&, const enroll_receipt&) = default;
 };
-MILLRACE_INSPECT(enroll_receipt, x.registration, x.provider, x.durable, x.resumed, x.model)
+MILLRACE_INSPECT(enroll_receipt, x.registration, x.provider, x.durable, x.resumed, x.model, x.run)
 
 /// Ends a registration in order. If the process goes first, the registration ends by itself, as not
 /// finished.
@@ -55,10 +56,12 @@ struct save_request {
   std::uint64_t step = 0;
   bool snapshot = false; // through staging memory first, so that `staged` comes early
   std::uint32_t timeout_ms = 0;
-  bool went_back = false; // the first save after a restore by a rank that had saved before
+  // The first run in which the save may begin: after a restore, the one after the last in which the
+  // rank took part before. 0: any.
+  std::uint64_t run_min = 0;
   asker from = {};
 };
-MILLRACE_INSPECT(save_request, x.registration, x.step, x.snapshot, x.timeout_ms, x.went_back)
+MILLRACE_INSPECT(save_request, x.registration, x.step, x.snapshot, x.timeout_ms, x.run_min)
 
 /// Waits until the step's version is *done*: persistent, with checksums. Sent right after its
 /// `save_request`.
@@ -96,12 +99,13 @@ struct save_receipt {
   std::string driver;    // the driver that moved the bytes
   std::string path;      // "direct" to the slot, or "staged"
   save_times times;
+  std::uint64_t run = 0; // of the job, in which the version is saved
 
   friend bool operator==(const save_receipt&, const save_receipt&) = default;
 };
 MILLRACE_INSPECT(
   save_receipt, x.model, x.rank, x.step, x.size_bytes, x.provider, x.durable, x.complete, x.driver,
-  x.path, x.times)
+  x.path, x.times, x.run)
 
 /// Writes a version, or some of its tensors, into the caller's memory. Any rank may ask for any
 /// shard.

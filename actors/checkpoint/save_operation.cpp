@@ -46,7 +46,7 @@ class save_operation_impl : public save_operation,
 public:
   save_operation_impl(
     std::shared_ptr<puller_context> context, const save_request& request, events events)
-    : context_(std::move(context)), snapshot_(request.snapshot), went_back_(request.went_back),
+    : context_(std::move(context)), snapshot_(request.snapshot), run_min_(request.run_min),
       events_(std::move(events)), created_(steady_clock::now()) {
     receipt_.model = context_->shard.model;
     receipt_.rank = context_->shard.rank;
@@ -93,7 +93,7 @@ private:
         alive->on_freed();
     });
     context_->store->begin(
-      {receipt_.model, receipt_.rank, receipt_.step, went_back_},
+      {receipt_.model, receipt_.rank, receipt_.step, run_min_},
       [freed = std::move(freed)] { freed({}); },
       context_->home<std::unique_ptr<pending_version>>(
         [self = shared_from_this()](auto slot) { self->on_slot(std::move(slot)); }));
@@ -128,6 +128,7 @@ private:
     if (waits_since_ != time_point{})
       receipt_.times.slot_us = us_between(waits_since_, pull_at_);
     slot_ = std::move(*slot);
+    receipt_.run = slot_->run();
     auto self = shared_from_this();
     work_->context = context_;
     // The save ends earlier, unless requests for its outcome extend its time.
@@ -199,7 +200,8 @@ private:
   }
 
   std::shared_ptr<puller_context> context_;
-  const bool snapshot_, went_back_;
+  const bool snapshot_;
+  const std::uint64_t run_min_;
   bool in_place_ = true;
   events events_;
   save_receipt receipt_;

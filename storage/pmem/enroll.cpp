@@ -218,7 +218,7 @@ result<enrolled_shard> try_enroll(
   m.run = run;
   for (auto& one : find_shard(m, spec.rank)->slots)
     state.make_ready(one.extents);
-  return enrolled_shard{summarize(m), known != nullptr};
+  return enrolled_shard{summarize(m), known != nullptr, run};
 }
 
 } // namespace

@@ -118,8 +118,9 @@ inline version_set set_of(const slot& one) noexcept { return {one.step, one.run}
 /// part in the model's run. docs/decisions/011-runs.md describes the rule.
 std::uint64_t run_to_join(const model& m, const shard_spec& spec);
 
-/// Returns the run in which a registered shard saves a step: the model's, or the next one when its
+/// Returns the run in which a registered shard saves a step: the model's, or a later one when its
 /// job has gone back, according to the request or to the shard's versions in the model's run.
+/// Asking again, also after the shard was registered again, gives the same run.
 std::uint64_t run_to_save(const model& m, const shard& s, const save_spec& what) noexcept;
 
 /// Returns whether every shard of the world has a done version of the set.

@@ -70,8 +70,10 @@ status mark_active(
 /// A checkpoint's version that is being saved.
 class saving final : public slot_filling {
 public:
-  saving(leased_slot slot, gate::ticket ticket, std::uint32_t rank, std::uint64_t step)
-    : slot_filling(std::move(slot), std::move(ticket)), rank_(rank), step_(step) {}
+  saving(
+    leased_slot slot, gate::ticket ticket, std::uint32_t rank, std::uint64_t step,
+    std::uint64_t run)
+    : slot_filling(std::move(slot), std::move(ticket)), rank_(rank), step_(step), run_(run) {}
 
   status within(const status& why) const override {
     return why.within(
@@ -79,6 +81,7 @@ public:
   }
 
   bool complete() const noexcept override { return complete_; }
+  std::uint64_t run() const noexcept override { return run_; }
 
 protected:
   status check_digests(const std::vector<std::uint64_t>& digests) const override;
@@ -89,7 +92,7 @@ private:
   status mark_done();
 
   std::uint32_t rank_;
-  std::uint64_t step_;
+  std::uint64_t step_, run_;
   pmem::slot version_; // as it will be
   std::atomic<bool> complete_ = false;
 };
@@ -158,6 +161,7 @@ result<std::unique_ptr<pending_version>> begin_version(
   if (!m)
     return fail(no_such_model(what.model));
   leased_slot lent;
+  std::uint64_t run;
   waiting_saves waiting;
   {
     std::lock_guard guard{m->mutex};
@@ -165,7 +169,7 @@ result<std::unique_ptr<pending_version>> begin_version(
     if (!s || !s->registered)
       return fail(no_such_shard(what.model, what.rank));
     s->freed = nullptr;
-    auto run = run_to_save(*m, *s, what);
+    run = run_to_save(*m, *s, what);
     auto number = slot_to_fill(*m, *s, what.step, run);
     if (number < 0) {
       s->freed = std::move(freed);
@@ -184,7 +188,7 @@ result<std::unique_ptr<pending_version>> begin_version(
   }
   wake(*state, std::move(waiting));
   return hand_out(
-    std::make_shared<saving>(std::move(lent), std::move(ticket), what.rank, what.step));
+    std::make_shared<saving>(std::move(lent), std::move(ticket), what.rank, what.step, run));
 }
 
 } // namespace millrace::storage::pmem

@@ -69,6 +69,7 @@ public:
   }
 
   bool complete() const noexcept override { return filling_->complete(); }
+  std::uint64_t run() const noexcept override { return filling_->run(); }
 
 private:
   status misused() const { return filling_->within({errc::invalid_argument, "published already"}); }

@@ -33,6 +33,9 @@ public:
   /// complete.
   virtual bool complete() const noexcept { return publishing_; }
 
+  /// The run in which the version is saved. A version without a step belongs to none.
+  virtual std::uint64_t run() const noexcept { return 0; }
+
   bool publishing() const noexcept { return publishing_; }
   /// Must not be called once the slot is publishing.
   slot_writer& data() const noexcept { return *data_; }

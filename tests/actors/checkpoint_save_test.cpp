@@ -114,17 +114,18 @@ BOOST_AUTO_TEST_CASE(a_registration_may_choose_to_be_refused_instead) {
   BOOST_TEST(outcome<save_receipt>(a).has_value());
 }
 
-BOOST_AUTO_TEST_CASE(a_rank_that_went_back_says_so_to_the_store) {
+BOOST_AUTO_TEST_CASE(a_rank_that_went_back_tells_the_store_the_first_run_of_its_saves) {
   auto number = enroll(enrolling());
   save(number, 1);
-  BOOST_TEST(store->went_back == 0u);
   auto request = saving(number, 1);
-  request.went_back = true;
+  request.run_min = 8;
   auto again = ask(manager, request);
   fabric->deliver();
   sched.run();
-  BOOST_TEST(outcome<save_receipt>(again).has_value());
-  BOOST_TEST(store->went_back == 1u);
+  auto receipt = outcome<save_receipt>(again);
+  BOOST_REQUIRE(receipt.has_value());
+  BOOST_TEST(receipt->run == 7u); // as the store says
+  BOOST_TEST((store->run_mins == std::vector<std::uint64_t>{0, 8}));
 }
 
 BOOST_AUTO_TEST_CASE(a_save_waits_for_the_reader_of_the_slot_it_fills) {

@@ -126,26 +126,68 @@ BOOST_AUTO_TEST_CASE(tensors_are_out_of_reach_when_a_save_is_not_heard_of_in_tim
   BOOST_TEST(registrations == 2u);
 }
 
-BOOST_AUTO_TEST_CASE(the_first_save_after_a_restore_says_that_its_rank_went_back) {
+// The service answers that each is saved in the run that it asks for, or in run 5.
+struct in_runs : fixture {
+  std::vector<std::uint64_t> said;
+  std::atomic<std::uint64_t> silent_about = 0; // a step
+
+  in_runs() {
+    service.on<actors::restore_request>(
+      [](auto&, auto reply) { reply(fail(errc::not_found, "nothing is there")); });
+    service.on<save_request>([this](auto& request, auto reply) {
+      auto receipt = receipt_of(request.step);
+      {
+        std::lock_guard guard{mutex};
+        said.push_back(request.run_min);
+        receipt.run = std::max<std::uint64_t>(request.run_min, 5);
+      }
+      if (request.step != silent_about)
+        reply(receipt);
+    });
+    service.on<durable_request>([this](auto& request, auto reply) {
+      if (request.step != silent_about)
+        reply(receipt_of(request.step));
+    });
+  }
+  std::vector<std::uint64_t> all_said() {
+    std::lock_guard guard{mutex};
+    return said;
+  }
+};
+
+BOOST_FIXTURE_TEST_CASE(saves_after_a_restore_ask_for_a_later_run_than_those_before, in_runs) {
   auto job = attach();
-  std::vector<bool> said;
-  service.on<actors::restore_request>(
-    [](auto&, auto reply) { reply(fail(errc::not_found, "nothing is there")); });
-  service.on<save_request>([&](auto& request, auto reply) {
-    {
-      std::lock_guard guard{mutex};
-      said.push_back(request.went_back);
-    }
-    reply(receipt_of(request.step));
-  });
   BOOST_TEST(!job.restore().result());
   expect_saved(job, 1);
   expect_saved(job, 2);
   BOOST_TEST(!job.restore().result());
+  BOOST_TEST(!job.restore().result()); // is the same going back
   expect_saved(job, 2);
   expect_saved(job, 3);
-  std::lock_guard guard{mutex};
-  BOOST_TEST((said == std::vector{false, false, true, false}));
+  BOOST_TEST(!job.restore().result());
+  expect_saved(job, 2);
+  BOOST_TEST((all_said() == std::vector<std::uint64_t>{0, 0, 6, 6, 7}));
+}
+
+// Others may have begun the next run meanwhile, which the new registration joins.
+BOOST_FIXTURE_TEST_CASE(after_a_cancelled_save_the_next_asks_for_the_same_run, in_runs) {
+  auto job = attach();
+  expect_saved(job, 1);
+  BOOST_TEST(!job.restore().result());
+  service.on<enroll_request>([this](auto&, auto reply) {
+    auto receipt = next_registration();
+    receipt.run = 6;
+    reply(receipt);
+  });
+  silent_about = 2;
+  auto first = job.save(2);
+  BOOST_TEST_REQUIRE(testing::eventually([&] { return all_said().size() == 2; }));
+  first.staged.cancel();
+  BOOST_TEST(!first.durable.result().has_value());
+  BOOST_TEST(!job.fence().ok());
+  expect_saved(job, 3);
+  BOOST_TEST(registrations == 2u);
+  BOOST_TEST((all_said() == std::vector<std::uint64_t>{0, 6, 6}));
 }
 
 BOOST_AUTO_TEST_CASE(a_late_failure_leaves_a_newer_registration_alone) {

@@ -49,11 +49,10 @@ struct board {
   bool all_came(int how_far) const {
     return std::ranges::all_of(came_back, [&](auto far) { return far >= how_far; });
   }
-  // `durable` of earlier runs promises nothing. Nor does that of the next step: a rank that has to
-  // register again before it begins a run of its own.
+  // `durable` of earlier runs promises nothing.
   void went_to(std::uint64_t step) {
     goes_to = step;
-    promised_from = step + 2;
+    promised_from = step + 1;
     durable.clear();
     least = std::min(least, step);
   }

@@ -26,7 +26,7 @@ const auto ways = boost::unit_test::data::make(pool_ways());
 /// One job in a pool: registers, saves, and what a rank that waits is told.
 struct job {
   job(world& at, std::string name, std::uint32_t world_size, std::uint32_t keep = 2)
-    : w(at), model(std::move(name)), told(world_size) {
+    : w(at), model(std::move(name)), told(world_size), runs(world_size), run_mins(world_size) {
     for (std::uint32_t rank = 0; rank < world_size; ++rank)
       shards.push_back(shard_of(model, {2 * kib + rank}, rank, world_size, keep));
   }
@@ -44,8 +44,15 @@ struct job {
   using version = std::unique_ptr<pending_version>;
   result<version> begins(std::uint32_t rank, std::uint64_t step, bool went_back = false) {
     told[rank] = std::make_shared<std::atomic<bool>>(false);
-    return begin(
-      *w.store, save_spec{model, rank, step, went_back}, [flag = told[rank]] { *flag = true; });
+    if (went_back)
+      run_mins[rank] = runs[rank] + 1;
+    auto pending =
+      begin(*w.store, save_spec{model, rank, step, run_mins[rank]}, [flag = told[rank]] {
+        *flag = true;
+      });
+    if (pending)
+      runs[rank] = (*pending)->run();
+    return pending;
   }
   /// A save from its begin to its end, which must not have to wait.
   void saves(std::uint32_t rank, std::uint64_t step, bool went_back = false) {
@@ -74,6 +81,8 @@ struct job {
   std::string model;
   std::vector<shard_spec> shards;
   std::vector<std::shared_ptr<std::atomic<bool>>> told;
+  std::vector<std::uint64_t> runs;     // in which each rank saved last
+  std::vector<std::uint64_t> run_mins; // of its saves since it went back
 };
 
 bool says(const std::string& text, const std::string& part) {

@@ -23,6 +23,7 @@ struct two_ranks : world {
   explicit two_ranks(pool_way way) : world(way) { all_register(1); }
 
   shard_spec ranks[2] = {shard_of("a", {mib}, 0, 2), shard_of("a", {mib + 8}, 1, 2)};
+  std::uint64_t runs[2] = {}; // of their last saves
 
   void all_register(std::uint64_t life) {
     for (auto rank : {0, 1})
@@ -35,8 +36,12 @@ struct two_ranks : world {
   }
   /// Whether that makes the step complete.
   bool saves(int rank, std::uint64_t step, bool went_back = false) {
-    auto pending = begin(*store, save_spec{"a", ranks[rank].rank, step, went_back});
+    return saves_from(went_back ? runs[rank] + 1 : 0, rank, step);
+  }
+  bool saves_from(std::uint64_t run_min, int rank, std::uint64_t step) {
+    auto pending = begin(*store, save_spec{"a", ranks[rank].rank, step, run_min});
     BOOST_REQUIRE_MESSAGE(pending, why(pending));
+    runs[rank] = (*pending)->run();
     BOOST_REQUIRE(finish(**pending, ranks[rank], step));
     return (*pending)->complete();
   }
@@ -203,6 +208,37 @@ BOOST_DATA_TEST_CASE(
   BOOST_TEST(job.saves(first, 2, true));
   BOOST_TEST(job.newest() == 2u);
   BOOST_TEST(job.all_save(3));
+}
+
+// Each of them says so with every save, and may have to register again before the first one.
+BOOST_DATA_TEST_CASE(ranks_that_went_back_share_one_run, ways* orders, way, first) {
+  two_ranks job{way};
+  BOOST_TEST(job.all_save(1));
+  BOOST_TEST(job.all_save(2));
+  std::uint64_t run_mins[] = {job.runs[0] + 1, job.runs[1] + 1};
+  auto saves = [&](int rank, std::uint64_t step) {
+    return job.saves_from(run_mins[rank], rank, step);
+  };
+  BOOST_TEST(!saves(first, 2));
+  job.registers(1 - first, 1);
+  // The save is given up, and sent anew by the next registration.
+  BOOST_TEST(begin(*job.store, save_spec{"a", job.ranks[1 - first].rank, 2, run_mins[1 - first]})
+               .has_value());
+  job.registers(1 - first, 1);
+  BOOST_TEST(saves(1 - first, 2));
+  BOOST_TEST(!saves(1 - first, 3));
+  job.registers(first, 1);
+  BOOST_TEST(saves(first, 3));
+  BOOST_TEST(job.runs[0] == job.runs[1]);
+  BOOST_TEST(job.runs[0] == run_mins[0]);
+}
+
+BOOST_DATA_TEST_CASE(a_request_does_not_use_up_the_numbers_of_runs, ways, way) {
+  two_ranks job{way};
+  for (std::uint64_t step : {1, 2, 3})
+    job.saves_from(~std::uint64_t{0}, 0, step);
+  BOOST_TEST(job.runs[0] < std::uint64_t{1} << 40);
+  BOOST_TEST(job.all_save(4));
 }
 
 BOOST_DATA_TEST_CASE(

@@ -22,9 +22,9 @@ public:
 
   /// Calls to hold back until the test releases them, oldest first.
   bool hold_enroll = false, hold_begin = false, hold_publish = false, hold_repack = false;
-  bool hold_answer = false;    // to a begin that was tried
-  std::uint64_t went_back = 0; // counts saves that said so
-  bool hold_table = false;     // for listing, describing, erasing
+  bool hold_answer = false;            // to a begin that was tried
+  std::vector<std::uint64_t> run_mins; // of the saves, in their order
+  bool hold_table = false;             // for listing, describing, erasing
   std::deque<std::function<void()>> held;
   void release() {
     auto f = std::move(held.front());
@@ -101,7 +101,7 @@ public:
     completion<std::unique_ptr<storage::pending_version>> done) override {
     answer(
       hold_begin, [this, what = std::move(what), freed = std::move(freed), done = std::move(done)] {
-        went_back += what.went_back;
+        run_mins.push_back(what.run_min);
         auto outcome = std::make_shared<result<std::unique_ptr<storage::pending_version>>>(
           try_begin(what.model, what.rank, what.step, freed));
         answer(hold_answer, [outcome, done] { done(std::move(*outcome)); });
@@ -204,6 +204,7 @@ private:
       store_->answer(store_->hold_publish, std::move(finish));
     }
     void written_back() override { flushed_ = true; }
+    std::uint64_t run() const noexcept override { return 7; }
     bool complete() const noexcept override {
       return store_->is_complete(model_, slot_->state.step);
     }

@@ -189,6 +189,7 @@ void shard_state::on_enrolled(result<actors::enroll_receipt> r) {
       outcome = fail(closed_error());
     } else if (r) {
       registration_ = r->registration;
+      run_ = std::max(run_, r->run);
       if (receipt_.registration == 0)
         receipt_ = std::move(*r);
     }
@@ -288,7 +289,7 @@ pending_save shard_state::save(std::uint64_t step, save_mode mode) {
       return failed_save(*record, *not_begun_);
     record->staged = core_->make_promise<save_receipt>();
     record->durable = core_->make_promise<save_receipt>();
-    record->went_back = std::exchange(went_back_, false);
+    record->run_min = run_min_;
     has_saved_ = true;
     saves_.push_back(record);
   }
@@ -415,7 +416,7 @@ void shard_state::ask_to_save(const save_record_ptr& record, const sending& now)
   request.step = record->step;
   request.snapshot = record->mode == save_mode::snapshot;
   request.timeout_ms = timeout_ms();
-  request.went_back = record->went_back;
+  request.run_min = record->run_min;
   core_->ask<checkpoint_service>(provider_, request, [self, record, now](result<save_receipt> r) {
     self->on_staged(record, now, self->check_saved(*record, std::move(r)));
   });
@@ -427,13 +428,16 @@ void shard_state::ask_to_save(const save_record_ptr& record, const sending& now)
   MILLRACE_KILL_POINT("checkpointer.save_sent");
 }
 
-result<save_receipt> shard_state::check_saved(
-  const save_record& record, result<save_receipt> r) const {
+result<save_receipt> shard_state::check_saved(const save_record& record, result<save_receipt> r) {
   auto checked =
     check_receipt(std::move(r), {shard_.model, record.step, size_bytes(shard_.tensors)});
   if (checked && checked->rank != shard_.rank)
     return fail(
       errc::protocol_error, "provider {} answered about rank {}", checked->provider, checked->rank);
+  if (checked) {
+    std::lock_guard guard{mutex_};
+    run_ = std::max(run_, checked->run);
+  }
   return checked;
 }
 
@@ -451,7 +455,8 @@ void shard_state::on_staged(
 }
 
 // A service that does not know the registration has not begun the save, and one that could not read
-// the tensors has not ended it. So it is asked once more.
+// the tensors has not ended it. So it is asked once more. One that is out of reach may have ended
+// it, and would take the same step for that of a job that went back.
 bool shard_state::begins_anew(
   const save_record_ptr& record, const sending& then, const status& why) {
   std::shared_ptr<ending> ends;
@@ -459,7 +464,7 @@ bool shard_state::begins_anew(
     std::lock_guard guard{mutex_};
     if (record->sent != then)
       return true;
-    auto unread = record->ends && why.code() != errc::deadline_exceeded;
+    auto unread = record->ends && !may_still_run(why.code());
     auto unknown = why.code() == errc::not_found && then.attempt == 1;
     if (!unread && !unknown)
       return false;
@@ -603,9 +608,11 @@ future<actors::load_receipt> shard_state::restore(std::optional<std::uint64_t> s
         errc::busy, "step {} of {} is still being read from these tensors; call fence() first",
         record->step, options_.model));
   {
-    // Saves after a restore do not belong to the run of the earlier saves.
+    // Saves after a restore do not belong to the run of the earlier saves. All of them say so,
+    // since none is known to have begun before its answer comes.
     std::lock_guard guard{mutex_};
-    went_back_ = has_saved_;
+    if (std::exchange(has_saved_, false))
+      run_min_ = run_ + 1;
   }
   return restore_shard(options_.rank, tensors_, step);
 }

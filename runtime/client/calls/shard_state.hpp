@@ -63,7 +63,7 @@ private:
   struct save_record {
     std::uint64_t step = 0;
     save_mode mode = save_mode::direct;
-    bool went_back = false; // the first save after a restore
+    std::uint64_t run_min = 0; // as in `save_request`
     promise<save_receipt> staged, durable;
     bool ready = true; // to be sent, as soon as the saves before it are
     sending sent;
@@ -96,7 +96,7 @@ private:
   bool in_place(const save_record& record) const;
   void on_registered(const save_record_ptr& wanted_by, const status& why);
   void ask_to_save(const save_record_ptr& record, const sending& now);
-  result<save_receipt> check_saved(const save_record& record, result<save_receipt> r) const;
+  result<save_receipt> check_saved(const save_record& record, result<save_receipt> r);
   void on_staged(const save_record_ptr& record, const sending& then, result<save_receipt> r);
   void on_durable(const save_record_ptr& record, const sending& then, result<save_receipt> r);
   bool begins_anew(const save_record_ptr& record, const sending& then, const status& why);
@@ -131,8 +131,9 @@ private:
   bool registering_ = false;          // for the first of them that was not sent
   std::optional<status> failed_;      // not yet reported
   std::optional<status> not_begun_;   // why the last save did not begin
-  bool has_saved_ = false;            // or has tried to
-  bool went_back_ = false;            // has restored since then
+  bool has_saved_ = false;            // or has tried to, since the last restore
+  std::uint64_t run_ = 0;             // the last one in which it took part, as far as it knows
+  std::uint64_t run_min_ = 0;         // of saves since the last restore
   bool closed_ = false;               // no new save begins
   bool left_ = false;                 // no new registration begins
 };
