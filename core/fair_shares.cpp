@@ -13,11 +13,11 @@ std::uint64_t count_of(const Counts& counts, const Key& key) {
 }
 
 template <class Counts, class Key>
-void take_from(Counts& counts, const Key& key, std::uint64_t count) {
+void take_from(Counts& counts, const Key& key, std::uint64_t count, std::size_t idle_max) {
   auto found = counts.find(key);
   MILLRACE_ASSERT(found != counts.end() && found->second >= count);
   found->second -= count;
-  if (found->second == 0)
+  if (found->second == 0 && counts.size() > idle_max)
     counts.erase(found);
 }
 
@@ -48,8 +48,8 @@ bool fair_shares::take(const party& who, std::uint64_t count) {
 
 void fair_shares::give_back(const party& who, std::uint64_t count) {
   taken_ -= count;
-  take_from(by_process_, who.process, count);
-  take_from(by_owner_, who.owner, count);
+  take_from(by_process_, who.process, count, idle_max);
+  take_from(by_owner_, who.owner, count, idle_max);
 }
 
 std::uint64_t fair_shares::taken_by(const party& who) const {
@@ -64,19 +64,33 @@ std::shared_ptr<void> lend_place(std::shared_ptr<fair_shares> shares, const part
 }
 
 result<std::shared_ptr<void>> lent_places::lend(party who, std::uint64_t count) {
-  {
-    std::lock_guard guard{mutex_};
-    who.privileged = who.privileged && shares_.kept() > 0;
-    if (!shares_.take(who, count))
-      return fail(
-        errc::busy, "{} of {} {} are taken, {} of them by this process, which gets no {} more",
-        shares_.taken(), shares_.places(), what_, shares_.taken_by(who), count);
-  }
+  if (auto bad = take(who, count); !bad.ok())
+    return fail(bad);
   return std::shared_ptr<void>{
     this, [self = shared_from_this(), who = std::move(who), count](void*) {
-      std::lock_guard guard{self->mutex_};
-      self->shares_.give_back(who, count);
+      self->give_back(who, count);
     }};
+}
+
+status lent_places::take(const party& who, std::uint64_t count) {
+  std::lock_guard guard{mutex_};
+  auto is_bound = who.privileged && shares_.kept() == 0;
+  auto has = is_bound ? shares_.take({who.owner, who.process}, count) : shares_.take(who, count);
+  if (has)
+    return {};
+  return {
+    errc::busy,
+    "{} of {} {} are taken, {} of them by this process, which gets no {} more",
+    shares_.taken(),
+    shares_.places(),
+    what_,
+    shares_.taken_by(who),
+    count};
+}
+
+void lent_places::give_back(const party& who, std::uint64_t count) {
+  std::lock_guard guard{mutex_};
+  shares_.give_back(who, count);
 }
 
 std::uint64_t lent_places::taken() const {

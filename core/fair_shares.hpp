@@ -57,6 +57,8 @@ public:
 
 private:
   static constexpr std::uint64_t owner_factor = 7;
+  // So many parties are remembered although they hold nothing, since most of them come again.
+  static constexpr std::size_t idle_max = 16;
 
   std::uint64_t places_;
   std::uint64_t kept_;
@@ -87,6 +89,10 @@ public:
   /// Lends places that return when the last copy of the result goes.
   /// Errors:  `busy` when the party has its share.
   result<std::shared_ptr<void>> lend(party who, std::uint64_t count = 1);
+  /// Takes places, which `give_back` returns.
+  /// Errors:  as `lend`.
+  status take(const party& who, std::uint64_t count = 1);
+  void give_back(const party& who, std::uint64_t count = 1);
   std::uint64_t taken() const;
 
 private:

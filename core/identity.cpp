@@ -17,6 +17,7 @@ static_assert(std::tuple_size_v<identity_signature> == crypto_sign_BYTES);
 namespace {
 
 struct identity {
+  std::uint32_t process = 0;
   peer_id id;
   identity_key key{};
   std::array<std::uint8_t, crypto_sign_SECRETKEYBYTES> secret{};
@@ -24,6 +25,7 @@ struct identity {
   void renew() noexcept {
     crypto_sign_keypair(key.data(), secret.data());
     id = peer_id_of(key);
+    process = static_cast<std::uint32_t>(::getpid());
   }
 };
 
@@ -48,7 +50,7 @@ const unsigned char* chars(std::span<const std::byte> bytes) noexcept {
 } // namespace
 
 std::uint32_t this_process() noexcept {
-  return simulated() ? simulated()->this_pid() : static_cast<std::uint32_t>(::getpid());
+  return simulated() ? simulated()->this_pid() : own_identity().process;
 }
 
 const peer_id& this_peer() noexcept {

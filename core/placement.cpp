@@ -39,6 +39,8 @@ double placement_score(std::string_view model, std::string_view id, std::uint32_
 }
 
 const group_member* home_of(std::string_view model, const group_view& view) {
+  if (view.members.size() == 1)
+    return &view.members.front();
   const group_member* best = nullptr;
   double best_score = 0;
   for (auto& m : view.members) {

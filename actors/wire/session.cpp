@@ -33,6 +33,9 @@ public:
   void on_open(const std::shared_ptr<channel>& c) override {
     log().debug(
       "peer connected name={} pid={} uid={}", c->peer().name, c->peer().pid, c->peer().uid);
+    holder_ = net::party_of(c->peer());
+    asker_ = {c->peer().id, number_, holder_};
+    asker_.holder.privileged = false; // no places of a provider are kept for anyone
     connections_->add(number_, c);
     fabric_->peer_opened(c);
   }
@@ -67,7 +70,7 @@ private:
     channel& c, std::uint64_t number, std::uint64_t size_bytes, const request_head& head,
     wire_reader& reader) {
     MILLRACE_PLANTED_RACE("session");
-    peer_request request{system_, caller_, asker_of(c), {c.weak_from_this(), number, nullptr}};
+    peer_request request{system_, caller_, asker_, {c.weak_from_this(), number, nullptr}};
     if (connections_->refusing()) {
       request.back.refuse({errc::unavailable, "the node is shutting down"});
       return {};
@@ -82,21 +85,13 @@ private:
       return {};
     }
     auto found = services_->reader_of(head.number, head.target);
-    auto place = connections_->place_for(net::party_of(c.peer()), size_bytes);
+    auto place = connections_->place_for(holder_, size_bytes);
     if (!found || !place) {
       request.back.refuse(found ? place.error() : found.error());
       return {};
     }
     request.back.place = std::move(*place);
     return (*found)->ask(head.number, reader, request);
-  }
-
-  // A process may have several connections. Registrations end with the connection through which
-  // they came.
-  asker asker_of(const channel& c) const {
-    auto who = net::party_of(c.peer());
-    who.privileged = false; // no places of a provider are kept for anyone
-    return {c.peer().id, number_, std::move(who)};
   }
 
   // The caller ends after the requests that the peer sent before. Actors that keep something for
@@ -122,6 +117,10 @@ private:
   peer_clock clock_;
   caf::strong_actor_ptr caller_; // owns the peer's requests under way
   const std::uint64_t number_ = last_number.fetch_add(1) + 1;
+  party holder_; // the peer, once the channel is open
+  // A process may have several connections. Registrations end with the connection through which
+  // they came.
+  asker asker_;
 };
 
 } // namespace
@@ -143,12 +142,19 @@ void reply_path::refuse(const status& why) const { answer(encode_refusal(why)); 
 
 result<std::shared_ptr<void>> connection_table::place_for(
   const party& who, std::uint64_t size_bytes) {
-  auto place = requests_->lend(who);
-  auto bytes = place ? request_bytes_->lend(who, size_bytes) : place;
-  if (!bytes)
-    return bytes;
-  return std::make_shared<std::pair<std::shared_ptr<void>, std::shared_ptr<void>>>(
-    std::move(*place), std::move(*bytes));
+  auto bad = requests_->take(who);
+  if (!bad.ok())
+    return fail(bad);
+  bad = request_bytes_->take(who, size_bytes);
+  if (!bad.ok()) {
+    requests_->give_back(who);
+    return fail(bad);
+  }
+  return std::shared_ptr<void>{
+    this, [requests = requests_, bytes = request_bytes_, who, size_bytes](void*) {
+      bytes->give_back(who, size_bytes);
+      requests->give_back(who);
+    }};
 }
 
 request_load connection_table::requests() const {

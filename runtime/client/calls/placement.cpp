@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include <optional>
 #include <set>
 #include <string>
 
@@ -23,13 +24,18 @@ template <class Condition>
 std::size_t draw(
   std::string_view model, const std::vector<actors::provider_entry>& providers,
   Condition takes_part) {
-  std::size_t best = providers.size();
-  double best_lot = 0;
+  auto best = providers.size();
+  std::optional<double> best_lot; // of the first one, once there is another
   for (std::size_t i = 0; i < providers.size(); ++i) {
     if (!takes_part(providers[i]))
       continue;
-    auto l = lot(model, providers[i]);
-    if (best == providers.size() || l > best_lot)
+    if (best == providers.size()) {
+      best = i;
+      continue;
+    }
+    if (!best_lot)
+      best_lot = lot(model, providers[best]);
+    if (auto l = lot(model, providers[i]); l > *best_lot)
       best = i, best_lot = l;
   }
   return best;
