@@ -38,6 +38,8 @@ struct save_spec {
   /// The first run in which the save may begin. A rank that has restored a version tells the one
   /// after the last in which it took part before. 0: any.
   std::uint64_t run_min = 0;
+  /// Says a client that tells no run: this is the first save since it restored a version.
+  bool went_back = false;
 };
 
 /// A version that is being filled.

@@ -56,12 +56,14 @@ struct save_request {
   std::uint64_t step = 0;
   bool snapshot = false; // through staging memory first, so that `staged` comes early
   std::uint32_t timeout_ms = 0;
+  bool went_back = false; // as `run_min` for older builds: the first save after a restore
   // The first run in which the save may begin: after a restore, the one after the last in which the
-  // rank took part before. 0: any.
+  // rank took part before. 0: any, or the asker is of an older build.
   std::uint64_t run_min = 0;
   asker from = {};
 };
-MILLRACE_INSPECT(save_request, x.registration, x.step, x.snapshot, x.timeout_ms, x.run_min)
+MILLRACE_INSPECT(
+  save_request, x.registration, x.step, x.snapshot, x.timeout_ms, x.went_back, x.run_min)
 
 /// Waits until the step's version is *done*: persistent, with checksums. Sent right after its
 /// `save_request`.

@@ -47,7 +47,8 @@ public:
   save_operation_impl(
     std::shared_ptr<puller_context> context, const save_request& request, events events)
     : context_(std::move(context)), snapshot_(request.snapshot), run_min_(request.run_min),
-      events_(std::move(events)), created_(steady_clock::now()) {
+      went_back_(request.went_back && request.run_min == 0), events_(std::move(events)),
+      created_(steady_clock::now()) {
     receipt_.model = context_->shard.model;
     receipt_.rank = context_->shard.rank;
     receipt_.step = request.step;
@@ -93,7 +94,7 @@ private:
         alive->on_freed();
     });
     context_->store->begin(
-      {receipt_.model, receipt_.rank, receipt_.step, run_min_},
+      {receipt_.model, receipt_.rank, receipt_.step, run_min_, went_back_},
       [freed = std::move(freed)] { freed({}); },
       context_->home<std::unique_ptr<pending_version>>(
         [self = shared_from_this()](auto slot) { self->on_slot(std::move(slot)); }));
@@ -202,6 +203,7 @@ private:
   std::shared_ptr<puller_context> context_;
   const bool snapshot_;
   const std::uint64_t run_min_;
+  const bool went_back_; // says an older build
   bool in_place_ = true;
   events events_;
   save_receipt receipt_;

@@ -129,7 +129,8 @@ std::uint64_t run_to_join(const model& m, const shard_spec& spec) {
 
 std::uint64_t run_to_save(const model& m, const shard& s, const save_spec& what) noexcept {
   auto newest = newest_slot(s, [&](const slot& one) { return one.run == m.run; });
-  auto again = newest >= 0 && s.slots[newest].step >= what.step;
+  auto again =
+    (newest >= 0 && s.slots[newest].step >= what.step) || (what.went_back && s.run == m.run);
   // A request that is wrong must not use up the numbers.
   constexpr std::uint64_t ahead_max = std::uint64_t{1} << 32;
   return std::max(again ? m.run + 1 : m.run, std::min(what.run_min, m.run + ahead_max));

@@ -290,6 +290,7 @@ pending_save shard_state::save(std::uint64_t step, save_mode mode) {
     record->staged = core_->make_promise<save_receipt>();
     record->durable = core_->make_promise<save_receipt>();
     record->run_min = run_min_;
+    record->went_back = std::exchange(went_back_, false);
     has_saved_ = true;
     saves_.push_back(record);
   }
@@ -417,6 +418,7 @@ void shard_state::ask_to_save(const save_record_ptr& record, const sending& now)
   request.snapshot = record->mode == save_mode::snapshot;
   request.timeout_ms = timeout_ms();
   request.run_min = record->run_min;
+  request.went_back = record->went_back;
   core_->ask<checkpoint_service>(provider_, request, [self, record, now](result<save_receipt> r) {
     self->on_staged(record, now, self->check_saved(*record, std::move(r)));
   });
@@ -611,8 +613,10 @@ future<actors::load_receipt> shard_state::restore(std::optional<std::uint64_t> s
     // Saves after a restore do not belong to the run of the earlier saves. All of them say so,
     // since none is known to have begun before its answer comes.
     std::lock_guard guard{mutex_};
-    if (std::exchange(has_saved_, false))
+    if (std::exchange(has_saved_, false)) {
       run_min_ = run_ + 1;
+      went_back_ = true;
+    }
   }
   return restore_shard(options_.rank, tensors_, step);
 }

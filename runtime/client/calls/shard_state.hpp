@@ -63,7 +63,8 @@ private:
   struct save_record {
     std::uint64_t step = 0;
     save_mode mode = save_mode::direct;
-    std::uint64_t run_min = 0; // as in `save_request`
+    std::uint64_t run_min = 0; // this and the next one: as in `save_request`
+    bool went_back = false;
     promise<save_receipt> staged, durable;
     bool ready = true; // to be sent, as soon as the saves before it are
     sending sent;
@@ -134,6 +135,7 @@ private:
   bool has_saved_ = false;            // or has tried to, since the last restore
   std::uint64_t run_ = 0;             // the last one in which it took part, as far as it knows
   std::uint64_t run_min_ = 0;         // of saves since the last restore
+  bool went_back_ = false;            // no save has begun since then
   bool closed_ = false;               // no new save begins
   bool left_ = false;                 // no new registration begins
 };
