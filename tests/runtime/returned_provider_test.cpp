@@ -7,12 +7,15 @@
 #include <boost/test/data/test_case.hpp>
 #include <boost/test/unit_test.hpp>
 
+#include <algorithm>
+#include <chrono>
 #include <map>
 #include <optional>
 #include <vector>
 
 using namespace millrace;
 using namespace millrace::testing;
+using namespace std::chrono_literals;
 namespace data = boost::unit_test::data;
 
 namespace {
@@ -63,6 +66,40 @@ struct returned : cluster {
     }
     BOOST_REQUIRE(stored.size() > 1);
     start(abc, "c");
+  }
+};
+
+/// The same with a client that knows the view without c. The other providers went down then.
+struct returned_alone : returned {
+  client known = place.with(abc);
+  repository knows = known.repository();
+
+  returned_alone() {
+    nodes["c"].reset();
+    BOOST_REQUIRE(load_number(knows, model_name(stored[0])).has_value());
+    stop_others();
+    start(abc, "c");
+    wait_for("on-c");
+  }
+  // A client does not try at once to reach a node that was down.
+  void wait_for(const std::string& node) {
+    auto deadline = steady_clock::now() + 60s;
+    auto answers = [&] {
+      auto all = known.status().get();
+      return std::ranges::any_of(all, [&](auto& one) { return one && one->node == node; });
+    };
+    while (!answers())
+      BOOST_REQUIRE(steady_clock::now() < deadline);
+  }
+  void stop_others() {
+    nodes["a"].reset();
+    nodes["b"].reset();
+  }
+  void start_others() {
+    start(ab, "a");
+    start(ab, "b");
+    wait_for("on-a");
+    wait_for("on-b");
   }
 };
 
@@ -142,6 +179,34 @@ BOOST_AUTO_TEST_CASE(every_name_is_right_from_the_first_request_on) {
       BOOST_TEST(*found == 2000u + i);
     }
   }
+}
+
+template <class T>
+bool is_out_of_reach(const result<T>& r) {
+  auto names = [&](const char* text) { return r.error().detail().find(text) != std::string::npos; };
+  return !r && r.error().code() == errc::unavailable &&
+    (names("provider a of group") || names("provider b of group"));
+}
+
+BOOST_AUTO_TEST_CASE(a_client_that_knows_the_newer_view_does_not_accept_the_older_one) {
+  returned_alone c;
+  for (auto name : {model_name(c.erased[0]), model_name(c.stored[0])}) {
+    auto loaded = load_number(c.knows, name);
+    BOOST_TEST(is_out_of_reach(loaded), outcome_of(loaded));
+    auto stored = store_number(c.knows, name, 3000);
+    BOOST_TEST(is_out_of_reach(stored), outcome_of(stored));
+    auto erased = c.knows.erase(name).result();
+    BOOST_TEST(is_out_of_reach(erased), outcome_of(erased));
+  }
+  c.start_others();
+  auto gone = load_number(c.knows, model_name(c.erased[0]));
+  BOOST_TEST(is_missing(gone), outcome_of(gone));
+  auto found = load_number(c.knows, model_name(c.stored[0]));
+  BOOST_TEST_REQUIRE(found.has_value(), outcome_of(found));
+  BOOST_TEST(*found == 2000u + c.stored[0]);
+  auto stored = store_number(c.knows, model_name(c.erased[0]), 3000);
+  BOOST_TEST_REQUIRE(stored.has_value(), outcome_of(stored));
+  BOOST_TEST(load_number(c.with(abc), model_name(c.erased[0])).value() == 3000u);
 }
 
 // Nothing says that the one that is down has changed anything.

@@ -162,13 +162,14 @@ void client_core::learn_view(const std::string& group, const group_view& view) {
     known = view;
 }
 
+group_view client_core::known_view(const std::string& group) {
+  std::lock_guard guard{mutex_};
+  auto known = views_.find(group);
+  return known == views_.end() ? group_view{} : known->second;
+}
+
 result<std::size_t> client_core::place_now(const std::string& model, const std::string& group) {
-  group_view view;
-  {
-    std::lock_guard guard{mutex_};
-    if (auto known = views_.find(group); known != views_.end())
-      view = known->second;
-  }
+  auto view = known_view(group);
   if (auto* home = home_of(model, view))
     return number_of(*home, group);
   return place(model, group, where_.providers);

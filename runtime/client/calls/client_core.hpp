@@ -62,6 +62,8 @@ public:
 
   /// Remembers the newest view of a group. Later names are placed by it.
   void learn_view(const std::string& group, const group_view& view);
+  /// Returns the view that was remembered; without a number if there is none.
+  group_view known_view(const std::string& group);
   /// Returns the provider at which a name is placed, as far as this client knows.
   /// Errors:  as `place`.
   result<std::size_t> place_now(const std::string& model, const std::string& group);

@@ -133,6 +133,9 @@ private:
       all.settled = std::max(all.settled, answer->history.settled);
     }
     std::ranges::sort(all.views);
+    // One that this client has seen in use. Those that answer may have been away since before it.
+    if (auto known = core_->known_view(group_); known.number > all.number())
+      all.views.push_back(std::move(known));
     all.views.erase(std::unique(all.views.begin(), all.views.end()), all.views.end());
     // One without members stands for all before it.
     auto unknown =
