@@ -209,6 +209,28 @@ BOOST_AUTO_TEST_CASE(a_client_that_knows_the_newer_view_does_not_accept_the_olde
   BOOST_TEST(load_number(c.with(abc), model_name(c.erased[0])).value() == 3000u);
 }
 
+// A limit of decision 014: only those that are down know that these names were changed, and that the
+// later store was made under an older view. Stores of other names stay.
+BOOST_AUTO_TEST_CASE(a_store_while_those_that_know_the_newer_view_are_down_is_older_than_theirs) {
+  returned_alone c;
+  auto erased = model_name(c.erased[0]), stored = model_name(c.stored[0]);
+  std::string other;
+  auto r = c.with(abc);
+  for (auto& name : {erased, stored})
+    BOOST_TEST(store_number(r, name, 3000).has_value());
+  for (int i = models; other.empty(); ++i)
+    if (store_number(r, model_name(i), 3000))
+      other = model_name(i);
+  c.start_others();
+  for (auto& file : {ab, abc}) {
+    auto gone = load_number(c.with(file), erased), found = load_number(c.with(file), stored);
+    BOOST_TEST(is_missing(gone), outcome_of(gone));
+    BOOST_TEST_REQUIRE(found.has_value(), outcome_of(found));
+    BOOST_TEST(*found == 2000u + c.stored[0]);
+    BOOST_TEST(load_number(c.with(file), other).value() == 3000u);
+  }
+}
+
 // Nothing says that the one that is down has changed anything.
 BOOST_AUTO_TEST_CASE(a_provider_that_restarts_while_another_one_is_down_serves_its_names) {
   cluster c;
