@@ -142,12 +142,12 @@ protected:
     return rp;
   }
 
-  /// Answers with an outcome of storage, which has the time of a request that names none. `ask`
-  /// gets the completion that it must run; `reply_of` makes the reply from the value.
+  /// Answers with an outcome of storage, which has the request's time, or that of one that names
+  /// none. `ask` gets the completion that it must run; `reply_of` makes the reply from the value.
   template <class Reply, class T, class Ask, class MakeReply>
-  caf::result<Reply> answer_from(Ask ask, MakeReply reply_of) {
+  caf::result<Reply> answer_from(Ask ask, MakeReply reply_of, std::uint32_t timeout_ms = 0) {
     auto rp = this->template make_response_promise<Reply>();
-    auto answer = answers_.keep(rp, deadline_of(0, context_->bounds, now()));
+    auto answer = answers_.keep(rp, deadline_of(timeout_ms, context_->bounds, now()));
     ask(context_->template home<T>(
       [answer, reply_of](result<T> outcome) mutable { answer(outcome.map(reply_of)); }));
     if (!answers_.empty())

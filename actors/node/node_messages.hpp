@@ -15,6 +15,7 @@ namespace millrace::actors {
 
 struct directory_request {
   std::uint8_t unused = 0;
+  std::uint32_t timeout_ms = 0; // how long the client waits; it does not travel
 };
 MILLRACE_INSPECT(directory_request, x.unused)
 

@@ -1,6 +1,7 @@
 // Compares file and bucket at the start, and answers by the views that the provider knows.
 #include <millrace/actors/store/placement_keeper.hpp>
 #include <millrace/core/codec.hpp>
+#include <millrace/core/ids.hpp>
 #include <millrace/core/log.hpp>
 #include <millrace/core/planted_defect.hpp>
 #include <millrace/storage/await.hpp>
@@ -219,6 +220,7 @@ bool stands_for(const group_history& newer, const group_view& view) {
 
 placement_keeper::placement_keeper(kept_placement kept, std::function<time_point()> now)
   : kept_(std::move(kept)), now_(std::move(now)) {
+  random_bytes(&start_, sizeof start_);
   if (is_planted(defect::views_not_compared))
     return;
   for (auto& h : kept_.histories) {
@@ -270,6 +272,7 @@ bool placement_keeper::must_compare(const std::string& group) {
   if (at->second.with == views_compared::with_some && now < at->second.next)
     return false;
   at->second.next = now + compares_every;
+  at->second.under_way = true;
   return true;
 }
 
@@ -307,8 +310,12 @@ location placement_keeper::describe(const std::string& group) const {
   l.history.group = group;
   if (kept_.proposes && group == kept_.group)
     l.proposal = kept_.file;
-  if (auto at = compared_.find(group); at != compared_.end())
-    l.compared = at->second.with;
+  l.start = start_;
+  if (auto at = compared_.find(group); at != compared_.end()) {
+    auto& c = at->second;
+    auto due = c.with == views_compared::with_none || c.under_way || now_() >= c.next;
+    l.compared = due ? c.with : views_compared::with_all;
+  }
   return l;
 }
 
@@ -349,12 +356,13 @@ result<bool> placement_keeper::adopt(const adopt_request& told) {
       errc::no_space, "the views of the groups of provider {} would take {} bytes, and may take {}",
       kept_.id, size_bytes, kept_bytes_max);
   kept_ = std::move(next);
+  // Those that a client asked before this start may have changed since.
   if (auto at = compared_.find(history.group);
-      at != compared_.end() && has_settled(*find(history.group))) {
+      at != compared_.end() && told.start == start_ && has_settled(*find(history.group))) {
     if (told.asked_all)
       compared_.erase(at);
     else
-      at->second = {views_compared::with_some, now_() + compares_every};
+      at->second = {views_compared::with_some, now_() + compares_every, false};
   }
   if (before != history.number())
     log().info(

@@ -61,7 +61,7 @@ void store_empty(storage::bucket& bucket, model_spec spec, completion<void> done
 ///
 /// It does not answer alone before a client has compared its views with those of the others, since
 /// the group may have changed while it was away. While some of these cannot be asked, one request
-/// in `compares_every` makes its client try again.
+/// in `compares_every` makes its client try again; the others are answered meanwhile.
 class placement_keeper {
 public:
   static constexpr std::chrono::seconds compares_every{10};
@@ -134,11 +134,13 @@ private:
 
   struct comparison {
     views_compared with = views_compared::with_none;
-    time_point next; // when to try again, if it was with some
+    time_point next;        // when to try again, if it was with some
+    bool under_way = false; // a client was told to try again, and has not said what came of it
   };
 
   kept_placement kept_;
   std::function<time_point()> now_;
+  std::uint64_t start_ = 0;
   std::map<std::string, comparison> compared_; // by group; those that are not here: with all
   std::uint64_t changes_ = 0;
   std::vector<std::function<void()>> waiting_;

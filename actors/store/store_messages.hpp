@@ -99,11 +99,14 @@ MILLRACE_INSPECT(layer_list, x.layers)
 struct locate_request {
   std::string group;
   std::string model;
+  std::uint32_t timeout_ms = 0; // how long the client waits; it does not travel
 };
 MILLRACE_INSPECT(locate_request, x.group, x.model)
 
 /// With which of the other providers of its group a provider has compared its views since it
 /// started. It may have been taken out of the group before, and models stored or erased without it.
+/// `with_some` is said only while a comparison is due. A value that a client does not know, above
+/// the last, is as `with_none`; so a further one goes to the end, and asks for as much.
 enum class views_compared : std::uint8_t { with_all, with_some, with_none };
 
 struct location {
@@ -117,19 +120,21 @@ struct location {
   std::uint64_t version = 0;
   std::uint64_t stored_at_ns = 0;
   views_compared compared = views_compared::with_all; // its views, not the model's
+  std::uint64_t start = 0; // a number that the provider drew when it started
 
   friend bool operator==(const location&, const location&) = default;
 };
 MILLRACE_INSPECT(
   location, x.id, x.forgets, x.history, x.proposal, x.has_model, x.erased, x.view, x.version,
-  x.stored_at_ns, x.compared)
+  x.stored_at_ns, x.compared, x.start)
 
 /// Tells a provider the views of a group, and by `history.settled` which one all providers know.
 struct adopt_request {
   group_history history;
-  bool asked_all = false; // every provider that may know a newer view was asked for it
+  bool asked_all = false;  // every provider that may know a newer view was asked for it
+  std::uint64_t start = 0; // `location::start`: they were asked after this start
 };
-MILLRACE_INSPECT(adopt_request, x.history, x.asked_all)
+MILLRACE_INSPECT(adopt_request, x.history, x.asked_all, x.start)
 
 /// The models of a provider.
 ///

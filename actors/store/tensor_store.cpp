@@ -202,7 +202,7 @@ private:
               done(std::move(said));
             }));
       },
-      [](auto& said) { return std::move(said); });
+      [](auto& said) { return std::move(said); }, request.timeout_ms);
   }
 
   static void add_version(location& said, const model_record& record) {

@@ -54,6 +54,10 @@ struct placed : store_fixture {
 struct kept_view : placed {
   kept_view() {
     both.settled = 2;
+    start_anew();
+  }
+
+  void start_anew() {
     stop();
     tensor_store_deps deps{"p", "default", bucket, fabric, limits};
     deps.placement = std::make_shared<kept_placement>(
@@ -62,11 +66,15 @@ struct kept_view : placed {
   }
 
   errc ask_alone() { return describe(name_at("p"), 0); }
-  views_compared compared() {
+  location where() {
     auto pending = ask(locate_request{"default", {}});
-    return outcome<location>(pending)->compared;
+    return outcome<location>(pending).value();
   }
-  errc tell_that_asked(bool all) { return code_of<done_reply>(adopt_request{both, all}); }
+  views_compared compared() { return where().compared; }
+  errc tell_that_asked(bool all) { return tell_that_asked(all, where().start); }
+  errc tell_that_asked(bool all, std::uint64_t after_start) {
+    return code_of<done_reply>(adopt_request{both, all, after_start});
+  }
 };
 
 } // namespace
@@ -149,14 +157,39 @@ BOOST_FIXTURE_TEST_CASE(a_provider_does_not_answer_alone_before_views_were_compa
 BOOST_FIXTURE_TEST_CASE(one_request_in_a_while_tries_again_to_ask_those_that_were_down, kept_view) {
   BOOST_TEST((tell_that_asked(false) == errc::ok));
   for (int round = 0; round < 3; ++round) {
-    BOOST_TEST((compared() == views_compared::with_some));
+    // Searches for other reasons need not ask everyone.
+    BOOST_TEST((compared() == views_compared::with_all));
     for (int i = 0; i < 3; ++i)
       BOOST_TEST((ask_alone() == errc::not_found));
     pass(placement_keeper::compares_every);
+    BOOST_TEST((compared() == views_compared::with_some));
     BOOST_TEST((ask_alone() == errc::unsupported_version));
+    BOOST_TEST((compared() == views_compared::with_some)); // the client that was refused asks
+    for (int i = 0; i < 3; ++i)
+      BOOST_TEST((ask_alone() == errc::not_found));
+    // It waited long for an answer. The time until the next try begins when it says so.
+    pass(placement_keeper::compares_every - 1s);
+    BOOST_TEST((tell_that_asked(false) == errc::ok));
+    pass(placement_keeper::compares_every - 1s);
   }
   BOOST_TEST((tell_that_asked(true) == errc::ok));
   pass(placement_keeper::compares_every);
+  BOOST_TEST((ask_alone() == errc::not_found));
+}
+
+// The group may have changed between the questions and the start.
+BOOST_FIXTURE_TEST_CASE(a_comparison_from_before_the_start_does_not_count, kept_view) {
+  for (auto all : {true, false}) {
+    auto before = where().start;
+    start_anew();
+    BOOST_TEST(where().start != before);
+    for (auto start : {before, std::uint64_t{0}}) { // an older client names none
+      BOOST_TEST((tell_that_asked(all, start) == errc::ok));
+      BOOST_TEST((compared() == views_compared::with_none));
+      BOOST_TEST((ask_alone() == errc::unsupported_version));
+    }
+  }
+  BOOST_TEST((tell_that_asked(true) == errc::ok));
   BOOST_TEST((ask_alone() == errc::not_found));
 }
 

@@ -80,7 +80,8 @@ BOOST_AUTO_TEST_CASE(every_message_has_the_bytes_that_it_has_always_had) {
   // Appended so far: reports, buffers, stalls, staging and failures of `node_status`,
   // `save_times::slot_us`, `provider_status::down`, failures, descriptions and marks, what requests
   // and records of models say of their placement, `erase_request::version`, `location::compared`,
-  // `adopt_request::asked_all`.
+  // `adopt_request::asked_all`, `location::start`, `adopt_request::start`, `save_request::run_min`,
+  // `enroll_receipt::run`, `save_receipt::run`.
   const kept_bytes kept[] = {
     {"store_request", 215, 0x4d3c603a0ef7c7ba},
     {"store_receipt", 37, 0x57593ba0eea681d4},
@@ -99,8 +100,8 @@ BOOST_AUTO_TEST_CASE(every_message_has_the_bytes_that_it_has_always_had) {
     {"provider_status_request", 5, 0x8cd045b8efcef9bd},
     {"provider_status", 75, 0x9df7387ccea63062},
     {"locate_request", 18, 0x2999d0d69761bf41},
-    {"location", 321, 0xb2923c0b42678603},
-    {"adopt_request", 212, 0xb43642c317ac1948},
+    {"location", 322, 0x4ac1797a513584b6},
+    {"adopt_request", 213, 0xd0b73c21efa4195a},
     {"done_reply", 5, 0x8cd045b8efcef9bd},
     {"directory_request", 5, 0x8cd045b8efcef9bd},
     {"directory", 210, 0xccfac48a10d90f11},

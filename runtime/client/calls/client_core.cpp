@@ -115,7 +115,7 @@ void client_core::ask_nodes(
   std::vector<future<actors::directory>> asked;
   asked.reserve(names.size());
   for (auto& name : names)
-    asked.push_back(ask_node(name, actors::directory_request{}));
+    asked.push_back(ask_node(name, actors::directory_request{0, connect_timeout_ms()}));
   when_all(asked).then([self = shared_from_this(), done = std::move(done)](
                          const result<std::vector<result<actors::directory>>>& answers) {
     std::vector<actors::directory> known;
@@ -249,6 +249,10 @@ actors::node_entry client_core::node_called(const std::string& node) const {
 
 std::uint32_t client_core::timeout_ms() const {
   return static_cast<std::uint32_t>(engine_->settings().client.request_timeout_ms);
+}
+
+std::uint32_t client_core::connect_timeout_ms() const {
+  return static_cast<std::uint32_t>(engine_->settings().client.connect_timeout_ms);
 }
 
 actors::actor_of<actors::node_service> client_core::node(const std::string& name) {

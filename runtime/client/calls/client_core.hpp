@@ -55,6 +55,9 @@ public:
   std::size_t number_of(const group_member& member, const std::string& group);
   std::size_t number_of(const actors::provider_entry& entry);
 
+  /// Returns how long to wait for one whose answer others can do without.
+  std::uint32_t connect_timeout_ms() const;
+
   /// Asks some nodes which providers there are: their files may be newer than this client's. The
   /// result has the answers, at least one: if no node answers, what this client's file lists.
   void ask_nodes(

@@ -56,12 +56,14 @@ private:
     std::vector<future<location>> coming;
     coming.reserve(asked.size());
     for (auto p : asked)
-      coming.push_back(
-        core_->ask<store_service, actors::locate_request, location>(p, {group_, model_}));
+      coming.push_back(core_->ask<store_service, actors::locate_request, location>(
+        p, {group_, model_, must_answer(p) ? 0 : core_->connect_timeout_ms()}));
     when_all(coming).then(
       [self = shared_from_this(), asked](const result<std::vector<result<location>>>& answers) {
         for (std::size_t i = 0; i < asked.size(); ++i)
           self->answers_.emplace(asked[i], (*answers)[i]);
+        if (self->sees_a_start())
+          return self->ask_anew();
         self->merge();
         if (!self->two_of_one_id_.ok())
           return self->done_(fail(self->two_of_one_id_));
@@ -69,6 +71,37 @@ private:
           return self->ask_nodes();
         self->everyone_ ? self->ask_everyone() : self->ask_keepers();
       });
+  }
+
+  // Others are asked only for what they know of the group. One that is stuck must not hold up the
+  // requests that others can answer.
+  bool must_answer(std::size_t provider) {
+    return model_.empty() || ids_.empty() || provider == placed_ ||
+      std::ranges::any_of(members_of(places_.history), [&](auto& m) {
+             return may_have(m) && core_->number_of(m, group_) == provider;
+           });
+  }
+
+  bool sees_a_start() {
+    bool is_new = false;
+    for (auto& [provider, answer] : answers_)
+      if (answer && answer->compared != views_compared::with_all)
+        is_new |= starts_.insert(answer->start).second;
+    return is_new;
+  }
+
+  // What the others said before a provider started says nothing of what they have changed since.
+  // Those that could not be asked just now are not asked again.
+  void ask_anew() {
+    if (anew_++ == searches_max)
+      return done_(fail(goes_on_changing()));
+    merge();
+    everyone_ = true;
+    std::erase_if(answers_, [](auto& entry) { return entry.second.has_value(); });
+    auto all = everyone_known();
+    for (auto& [id, provider] : ids_)
+      all.insert(provider);
+    ask(all);
   }
 
   // True if a provider that may have the name, or any if all are asked, was asked and is not there.
@@ -122,6 +155,7 @@ private:
   void merge() {
     auto& all = places_.history;
     all = {group_, {}, 0};
+    ids_.clear();
     for (auto& [provider, answer] : answers_) {
       if (!answer)
         continue;
@@ -171,7 +205,7 @@ private:
       return done_(fail(added.error()));
     auto& all = places_.history;
     bool in_use = !*added && all.settled == all.number() && all.number() > 0;
-    has_asked_ = misses_a_view() ? views_compared::with_some : views_compared::with_all;
+    has_asked_all_ = !misses_a_view();
     std::vector<std::size_t> behind;
     for (auto& m : members_of(all)) {
       auto at = ids_.find(m.id);
@@ -282,7 +316,8 @@ private:
   bool is_ready(const location& l) const {
     auto& all = places_.history;
     return all.number() > 0 && l.history.views == all.views && l.history.settled == all.number() &&
-      (l.proposal.empty() || early_.contains(ids_.at(l.id))) && l.compared <= has_asked_;
+      (l.proposal.empty() || early_.contains(ids_.at(l.id))) &&
+      l.compared == views_compared::with_all;
   }
 
   // A file names a provider that its node does not have yet: it runs with another file. Then the
@@ -389,24 +424,27 @@ private:
   // Tells the providers that are behind: first the views, and when all have them, that all have.
   void tell(std::vector<std::size_t> behind) {
     if (searches_++ == searches_max)
-      return done_(fail(errc::busy, "the providers of group {} go on changing; try again", group_));
-    auto views = places_.history;
-    views.settled = 0;
-    auto all_asked = has_asked_ == views_compared::with_all;
-    tell_all(
-      behind, {views, all_asked}, [self = shared_from_this(), behind, views, all_asked]() mutable {
-        views.settled = views.number();
-        self->tell_all(behind, {views, all_asked}, [self] { self->begin(); });
-      });
+      return done_(fail(goes_on_changing()));
+    actors::adopt_request told{places_.history, has_asked_all_};
+    told.history.settled = 0;
+    tell_all(behind, told, [self = shared_from_this(), behind, told]() mutable {
+      told.history.settled = told.history.number();
+      self->tell_all(behind, told, [self] { self->begin(); });
+    });
+  }
+
+  status goes_on_changing() const {
+    return {errc::busy, "the providers of group {} go on changing; try again", group_};
   }
 
   template <class Then>
-  void tell_all(
-    const std::vector<std::size_t>& providers, const actors::adopt_request& told, Then then) {
+  void tell_all(const std::vector<std::size_t>& providers, actors::adopt_request told, Then then) {
     std::vector<future<actors::done_reply>> coming;
     coming.reserve(providers.size());
-    for (auto p : providers)
+    for (auto p : providers) {
+      told.start = answers_.at(p)->start;
       coming.push_back(core_->ask<store_service>(p, told));
+    }
     when_all(coming).then(
       [self = shared_from_this(), providers,
        then](const result<std::vector<result<actors::done_reply>>>& answers) mutable {
@@ -516,9 +554,9 @@ private:
   std::set<std::size_t> at_home_;       // listed by their own nodes, of any group
   std::set<std::size_t> of_others_;     // listed by nodes that do not have them, of any group
   std::set<std::size_t> with_known_id_; // their own nodes have said it
-  // What this search can say of its comparison of all views, once it has made one.
-  views_compared has_asked_ = views_compared::with_all;
-  int searches_ = 0;
+  std::set<std::uint64_t> starts_;      // of providers that have not compared their views
+  bool has_asked_all_ = false;          // that may know a newer view
+  int searches_ = 0, anew_ = 0;
 };
 
 // Erases versions, one after the other.
