@@ -92,6 +92,17 @@ result<bool> has_strays(
   }
 }
 
+void say_if_file_is_older(
+  const kept_placement& kept, const group_history& h, const std::string& provider) {
+  if (
+    h.group == kept.group && !kept.proposes && !h.views.empty() && !kept.file.empty() &&
+    by_name(h.views.back().members) != kept.file)
+    log().warn(
+      "the file of a provider is older than the view that its group uses; models are placed by "
+      "the view, number {} provider={} group={}",
+      h.number(), provider, h.group);
+}
+
 void say_where_they_disagree(const kept_placement& kept, const placement_file& file) {
   if (!file.id.empty() && file.id != kept.id)
     log().warn(
@@ -99,13 +110,7 @@ void say_where_they_disagree(const kept_placement& kept, const placement_file& f
       "file=\"{}\" bucket=\"{}\"",
       file.name, file.id, kept.id);
   for (auto& h : kept.histories)
-    if (
-      h.group == file.group && !kept.proposes && !h.views.empty() &&
-      by_name(h.views.back().members) != kept.file)
-      log().warn(
-        "the file of a provider is older than the view that its group uses; models are placed by "
-        "the view, number {} provider={} group={}",
-        h.number(), file.name, file.group);
+    say_if_file_is_older(kept, h, file.name);
 }
 
 // A provider that has always been alone need not ask anyone. One that is new in its group must ask
@@ -359,15 +364,23 @@ result<bool> placement_keeper::adopt(const adopt_request& told) {
   // Those that a client asked before this start may have changed since.
   if (auto at = compared_.find(history.group);
       at != compared_.end() && told.start == start_ && has_settled(*find(history.group))) {
+    if (!told.asked_all && at->second.with == views_compared::with_none)
+      log().warn(
+        "a provider answers by the views that it had before its start, since not all others of its "
+        "group can be asked; if it was taken out meanwhile, models may be older, or erased ones "
+        "provider={} group={}",
+        kept_.id, history.group);
     if (told.asked_all)
       compared_.erase(at);
     else
       at->second = {views_compared::with_some, now_() + compares_every, false};
   }
-  if (before != history.number())
+  if (before != history.number()) {
     log().info(
       "the providers of a group have changed group={} view={} provider={}", history.group,
       history.number(), kept_.id);
+    say_if_file_is_older(kept_, history, kept_.id);
+  }
   return !was_settled;
 }
 

@@ -1,6 +1,8 @@
 // Tests which requests a provider answers alone, by the views of its group that it keeps.
 #include "store_fixture.hpp"
 
+#include <millrace/tests/support/kept_log.hpp>
+
 #include <boost/test/unit_test.hpp>
 
 using namespace millrace;
@@ -54,14 +56,14 @@ struct placed : store_fixture {
 struct kept_view : placed {
   kept_view() {
     both.settled = 2;
-    start_anew();
+    start_anew({p, q});
   }
 
-  void start_anew() {
+  void start_anew(std::vector<millrace::group_member> file) {
     stop();
     tensor_store_deps deps{"p", "default", bucket, fabric, limits};
     deps.placement = std::make_shared<kept_placement>(
-      kept_placement{"p", "default", {p, q}, false, "default", {both}});
+      kept_placement{"p", "default", std::move(file), false, "default", {both}});
     store = spawn_tensor_store(system, std::move(deps));
   }
 
@@ -177,11 +179,31 @@ BOOST_FIXTURE_TEST_CASE(one_request_in_a_while_tries_again_to_ask_those_that_wer
   BOOST_TEST((ask_alone() == errc::not_found));
 }
 
+BOOST_FIXTURE_TEST_CASE(
+  a_provider_says_that_it_answers_without_a_comparison_or_by_a_newer_view, kept_view) {
+  kept_log log;
+  auto file = std::vector{p, q};
+  for (auto& m : file)
+    m.id.clear();
+  start_anew(file);
+  for (int i = 0; i < 2; ++i)
+    BOOST_TEST((tell_that_asked(false) == errc::ok));
+  BOOST_TEST(log.count("answers by the views that it had before its start") == 1u);
+  BOOST_TEST(log.count("provider=p group=default") == 1u);
+  BOOST_TEST(log.count("the file of a provider is older") == 0u);
+  both.views.push_back({3, {p}});
+  for (auto settled : {0, 3}) {
+    both.settled = settled;
+    BOOST_TEST((tell_that_asked(true) == errc::ok));
+  }
+  BOOST_TEST(log.count("the file of a provider is older than the view that its group uses") == 1u);
+}
+
 // The group may have changed between the questions and the start.
 BOOST_FIXTURE_TEST_CASE(a_comparison_from_before_the_start_does_not_count, kept_view) {
   for (auto all : {true, false}) {
     auto before = where().start;
-    start_anew();
+    start_anew({p, q});
     BOOST_TEST(where().start != before);
     for (auto start : {before, std::uint64_t{0}}) { // an older client names none
       BOOST_TEST((tell_that_asked(all, start) == errc::ok));
