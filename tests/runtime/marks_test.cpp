@@ -1,5 +1,7 @@
 // Takes providers out while models are erased, and back in: what of the erased models stays.
 #include <millrace/runtime/node/node.hpp>
+#include <millrace/storage/rocksdb/rocksdb_bucket.hpp>
+#include <millrace/tests/support/bucket_driving.hpp>
 #include <millrace/tests/support/changing_cluster.hpp>
 #include <millrace/tests/support/scratch_directory.hpp>
 
@@ -94,6 +96,31 @@ BOOST_DATA_TEST_CASE(
   BOOST_TEST(left.marks == 0u);
   BOOST_TEST(left.descriptions_bytes == 0u);
   BOOST_TEST(again.repository().list().get().found.empty());
+}
+
+// A bucket of an older build has models that its file places elsewhere: there may be more, at
+// providers that nobody knows any more.
+BOOST_AUTO_TEST_CASE(a_mark_stays_while_it_is_not_known_who_may_have_the_name) {
+  cluster c;
+  {
+    storage::rocksdb_bucket_options options;
+    options.path = c.dir.path() + "/a";
+    auto bucket = storage::open_rocksdb_bucket(options).value();
+    for (int i = 0; i < 20; ++i)
+      BOOST_REQUIRE(testing::store(*bucket, spec_of(model_name(i), {100}), 1).has_value());
+  }
+  BOOST_REQUIRE(c.run(abc).repository().list().get().found.size() == 20u);
+  auto without = c.run(ab);
+  BOOST_TEST(without.repository().erase(model_name(1)).result().has_value());
+  BOOST_TEST(totals{without}.marks == 1u);
+  auto again = c.run(abc);
+  for (int i = 0; i < 2; ++i) {
+    auto listed = again.repository().list().get();
+    BOOST_TEST(listed.silent.empty());
+    BOOST_TEST(listed.found.size() == 19u);
+    BOOST_TEST(listed.marks.size() == 1u);
+  }
+  BOOST_TEST(totals{again}.marks == 1u);
 }
 
 // Nobody of the old group is left to tell where its models are.

@@ -124,9 +124,10 @@ struct sweeping : std::enable_shared_from_this<sweeping> {
   }
 };
 
-// True if every provider that may have a version of any name has answered.
+// True if every provider that may have a version of any name has answered. A first view without
+// members stands for others that nobody knows any more.
 bool has_all(const model_places& places) {
-  return places.history.number() > 0 &&
+  return places.history.number() > 0 && !places.history.views.front().members.empty() &&
     std::ranges::all_of(members_of(places.history), [&](auto& m) {
            return std::ranges::find(places.ids, m.id) != places.ids.end();
          });
