@@ -54,7 +54,7 @@ void begin_load(
     core->ask<actors::store_service>(provider, std::move(request), std::move(done));
   };
   std::make_shared<runtime::keeper_call<load_receipt>>(
-    core, from.by.group, model, std::move(ask),
+    core, from.by.group, model, core->deadline_after(options.timeout), std::move(ask),
     [call](result<load_receipt> r) { call->finish(std::move(r)); })
     ->begin_at(from.provider, from.by);
 }

@@ -168,7 +168,14 @@ private:
       r.version = at->second.version;
       return r;
     });
-    answer<actors::list_request>([](auto&, auto&) -> result<actors::model_list> { return {}; });
+    answer<actors::load_request>([](auto& p, auto& request) -> result<load_receipt> {
+      auto may = p.keeper->may_answer(request.model, request.by);
+      return fail(may.ok() ? status{errc::not_found, "it keeps no bytes"} : may);
+    });
+    answer<actors::store_request>([](auto& p, auto& request) -> result<actors::store_receipt> {
+      auto may = p.keeper->may_store(request.spec.name, request.by);
+      return fail(may ? status{errc::no_space, "it keeps no bytes"} : may.error());
+    });
   }
 };
 
@@ -271,6 +278,29 @@ BOOST_FIXTURE_TEST_CASE(one_that_is_stuck_holds_up_one_look_up_of_each_interval,
   BOOST_TEST(located() == before);
 }
 
+// A request to it would have a minute.
+BOOST_AUTO_TEST_CASE(an_operation_ends_at_its_deadline_while_one_that_may_have_the_name_is_stuck) {
+  group g{{"a", "b"}};
+  std::vector<group_view> views{g.view(1, "a"), g.view(2, "ab")};
+  auto moved = name_at(views, "ab");
+  for (auto name : {"a", "b"})
+    g.start(name, views);
+  g.become("a", state::silent);
+  auto began = steady_clock::now();
+  std::vector<std::byte> bytes(1);
+  tensor_view one{{"t", dtype::u8, {1}}, bytes.data(), {}};
+  auto r = g.asks->repository();
+  auto loaded = r.load(moved, {{one, {}}}, {.timeout = 100ms}).result();
+  BOOST_REQUIRE(!loaded);
+  BOOST_TEST((loaded.error().code() == errc::deadline_exceeded), loaded.error().to_string());
+  store_options options;
+  options.timeout = 100ms;
+  auto stored = r.store(moved, {one}, options).result();
+  BOOST_REQUIRE(!stored);
+  BOOST_TEST((stored.error().code() == errc::deadline_exceeded), stored.error().to_string());
+  BOOST_TEST((steady_clock::now() - began < 30s));
+}
+
 BOOST_AUTO_TEST_CASE(a_search_for_another_reason_does_not_ask_one_that_cannot_have_the_name) {
   group g{{"a", "b", "c"}};
   std::vector<group_view> views{g.view(1, "ab"), g.view(2, "abc")};
@@ -308,7 +338,7 @@ BOOST_FIXTURE_TEST_CASE(
   }
 }
 
-// b has started, too, so that a and c are asked at once. The group changes after a has answered, and
+// b has started, too, so that a and c are asked at once. The group changes after a has answered and
 // before c starts.
 BOOST_AUTO_TEST_CASE(answers_from_before_a_start_are_not_used_to_compare_views) {
   group g{{"a", "b", "c"}};

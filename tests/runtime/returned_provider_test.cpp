@@ -209,8 +209,8 @@ BOOST_AUTO_TEST_CASE(a_client_that_knows_the_newer_view_does_not_accept_the_olde
   BOOST_TEST(load_number(c.with(abc), model_name(c.erased[0])).value() == 3000u);
 }
 
-// A limit of decision 014: only those that are down know that these names were changed, and that the
-// later store was made under an older view. Stores of other names stay.
+// A limit of decision 014: only those that are down know that these names were changed. Stores of
+// other names stay.
 BOOST_AUTO_TEST_CASE(a_store_while_those_that_know_the_newer_view_are_down_is_older_than_theirs) {
   returned_alone c;
   auto erased = model_name(c.erased[0]), stored = model_name(c.stored[0]);

@@ -3,6 +3,8 @@
 #include <millrace/runtime/client/calls/placement.hpp>
 #include <millrace/storage/builtin.hpp>
 
+#include <algorithm>
+
 namespace millrace::runtime {
 
 namespace {
@@ -249,6 +251,20 @@ actors::node_entry client_core::node_called(const std::string& node) const {
 
 std::uint32_t client_core::timeout_ms() const {
   return static_cast<std::uint32_t>(engine_->settings().client.request_timeout_ms);
+}
+
+time_point client_core::deadline_after(std::chrono::milliseconds timeout) const {
+  return steady_clock::now() +
+    (timeout.count() > 0 ? timeout : std::chrono::milliseconds{timeout_ms()});
+}
+
+void client_core::at(time_point when, std::function<void()> work) {
+  auto left = std::chrono::ceil<std::chrono::milliseconds>(when - steady_clock::now());
+  actors::run_in(
+    engine_->system(), caller_,
+    [actor = caf::actor_cast<actors::caller*>(caller_),
+     left = std::max(left, std::chrono::milliseconds{0}),
+     work = std::move(work)] { actor->delayed_send(actor, left, actors::own_work{work}); });
 }
 
 std::uint32_t client_core::connect_timeout_ms() const {

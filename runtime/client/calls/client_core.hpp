@@ -5,12 +5,15 @@
 #include <millrace/actors/caller.hpp>
 #include <millrace/actors/node/node_messages.hpp>
 #include <millrace/actors/wire/service_table.hpp>
+#include <millrace/core/clock.hpp>
 #include <millrace/core/future.hpp>
 #include <millrace/core/placement.hpp>
 #include <millrace/runtime/client/calls/layer_cache.hpp>
 #include <millrace/runtime/node/engine.hpp>
 
+#include <chrono>
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -54,6 +57,11 @@ public:
   /// under another name now is that one.
   std::size_t number_of(const group_member& member, const std::string& group);
   std::size_t number_of(const actors::provider_entry& entry);
+
+  /// Returns when an operation ends that begins now and has this time; 0: the request timeout.
+  time_point deadline_after(std::chrono::milliseconds timeout = {}) const;
+  /// Runs `work` then, in the actor that also runs the completions of `ask`.
+  void at(time_point when, std::function<void()> work);
 
   /// Returns how long to wait for one whose answer others can do without.
   std::uint32_t connect_timeout_ms() const;

@@ -625,6 +625,14 @@ void find_model(
   std::make_shared<model_search>(core, group, model, std::move(done))->begin();
 }
 
+status late_search(const std::string& model, const std::string& group) {
+  return {
+    errc::deadline_exceeded,
+    "a provider of group {} that must be asked about model {} has not answered within the "
+    "operation's time",
+    group, model};
+}
+
 bool asks_for_search(const status& why) {
   return why.code() == errc::unsupported_version || why.code() == errc::unavailable;
 }

@@ -45,6 +45,9 @@ void find_model(
   const std::shared_ptr<client_core>& core, const std::string& group, const std::string& model,
   completion<model_places> done);
 
+/// Returns the error of an operation whose time is over while it waits for a search, which goes on.
+status late_search(const std::string& model, const std::string& group);
+
 /// Returns true if other providers must be asked after this error.
 bool asks_for_search(const status& why);
 
@@ -56,7 +59,8 @@ auto age_of(const Version& v) {
   return std::tuple{v.view, v.stored_at_ns, v.version};
 }
 
-/// A request about one model that must reach the provider with its newest version.
+/// A request about one model that must reach the provider with its newest version. It ends at its
+/// deadline, also while a search waits for a provider that does not answer.
 template <class Reply>
 class keeper_call : public std::enable_shared_from_this<keeper_call<Reply>> {
 public:
@@ -64,10 +68,10 @@ public:
     std::function<void(std::size_t provider, actors::placement_claim by, completion<Reply> done)>;
 
   keeper_call(
-    std::shared_ptr<client_core> core, std::string group, std::string model, ask_one ask,
-    completion<Reply> done)
+    std::shared_ptr<client_core> core, std::string group, std::string model, time_point deadline,
+    ask_one ask, completion<Reply> done)
     : core_(std::move(core)), group_(std::move(group)), model_(std::move(model)),
-      ask_(std::move(ask)), done_(std::move(done)) {}
+      deadline_(deadline), ask_(std::move(ask)), done_(std::move(done)) {}
 
   void begin() {
     auto placed = core_->place_now(model_, group_);
@@ -77,23 +81,37 @@ public:
   void begin_at(std::size_t provider, actors::placement_claim by) {
     asked_ = provider;
     ask_(provider, std::move(by), [self = this->shared_from_this()](result<Reply> r) {
+      if (self->ended_)
+        return;
       auto again = !r &&
         (asks_for_search(r.error()) ||
          (self->searches_ > 0 && self->searches_ < 3 && r.error().code() == errc::not_found));
       if (!again || self->searches_++ == searches_max)
-        return self->done_(std::move(r));
+        return self->end(std::move(r));
       self->search();
     });
   }
 
 private:
+  void end(result<Reply> r) {
+    ended_ = true;
+    done_(std::move(r));
+  }
+
   void search() {
+    if (!std::exchange(watched_, true))
+      core_->at(deadline_, [weak = this->weak_from_this()] {
+        if (auto self = weak.lock(); self && !self->ended_)
+          self->end(fail(late_search(self->model_, self->group_)));
+      });
     find_model(
       core_, group_, model_, [self = this->shared_from_this()](const result<model_places>& places) {
+        if (self->ended_)
+          return;
         if (places && places->newest)
           self->begin_at(*places->newest, places->by);
         else if (places || !self->begins_at_home())
-          self->done_(fail(places ? places->missing : places.error()));
+          self->end(fail(places ? places->missing : places.error()));
       });
   }
 
@@ -109,10 +127,13 @@ private:
 
   std::shared_ptr<client_core> core_;
   std::string group_, model_;
+  time_point deadline_;
   ask_one ask_;
   completion<Reply> done_;
   std::size_t asked_ = 0; // last
   int searches_ = 0;
+  bool watched_ = false; // the deadline is
+  bool ended_ = false;
 };
 
 /// Asks the provider at which the model is placed; after a search, the one that has it.
@@ -120,8 +141,9 @@ template <class Reply>
 void ask_keeper(
   std::shared_ptr<client_core> core, std::string group, std::string model,
   typename keeper_call<Reply>::ask_one ask, completion<Reply> done) {
+  auto deadline = core->deadline_after();
   std::make_shared<keeper_call<Reply>>(
-    std::move(core), std::move(group), std::move(model), std::move(ask), std::move(done))
+    std::move(core), std::move(group), std::move(model), deadline, std::move(ask), std::move(done))
     ->begin();
 }
 
