@@ -112,7 +112,8 @@ actors::supervised_part node_memory::start_manager() const {
   actors::staging_rules rules;
   rules.block_bytes = engine_->settings().staging.block_bytes;
   rules.lease = std::chrono::milliseconds{engine_->settings().staging.lease_ms};
-  auto start = [e = engine_, lent = lent_, rules] {
+  // The engine ends after the actors, as for those of providers.
+  auto start = [e = engine_.get(), lent = lent_, rules] {
     return e->adopt(actors::spawn_staging_manager(e->system(), lent, rules)).address();
   };
   auto take_down = [lent = lent_](const status& why) {
@@ -139,7 +140,8 @@ template <class Service, class Deps, class Handle>
 void provider::supervise(
   const std::shared_ptr<engine>& e, const std::shared_ptr<actors::service_table>& services,
   Deps deps, Handle (*spawn)(caf::actor_system&, Deps)) {
-  auto start = [e, services, deps = std::move(deps), spawn] {
+  // The engine ends after the actors. One that they kept alive would end on a thread of its own.
+  auto start = [e = e.get(), services, deps = std::move(deps), spawn] {
     auto fresh = deps;
     auto in_use = fresh.in_use = std::make_shared<bool>();
     auto actor = e->adopt(spawn(e->system(), std::move(fresh)));
