@@ -52,7 +52,7 @@ public:
       monitor(one.running.actor.address());
     part_histories_.resize(deps_.parts.size());
     for (auto& part : deps_.parts)
-      monitor(part.running);
+      watch(part);
     return {
       [this](const directory_request& request) -> caf::result<directory> {
         return guarded(request, [&]() -> caf::result<directory> { return deps_.who_is_where; });
@@ -152,10 +152,16 @@ private:
     } catch (...) {
       return take_down(part, known, what_of(std::current_exception()));
     }
-    monitor(part.running);
+    watch(part);
     log().warn(
       "an actor was started anew part=\"{}\" times={} why=\"{}\"", part.name, known.restarts.size(),
       known.last_failure);
+  }
+
+  // The engine keeps its actors until the node ends. This one may begin after that.
+  void watch(const supervised_part& part) {
+    if (auto alive = caf::actor_cast<caf::actor>(part.running))
+      monitor(alive);
   }
 
   bool fails_too_often(history& known) {
