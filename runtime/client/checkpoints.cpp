@@ -145,8 +145,7 @@ future<actors::load_receipt> checkpoints::load(
 future<actors::verify_receipt> checkpoints::verify(
   const std::string& model, std::uint32_t rank, std::uint64_t step,
   std::chrono::milliseconds timeout, std::uint64_t saved_at_ns) {
-  actors::verify_request request{
-    model, rank, step, runtime::timeout_ms(*core_, timeout), saved_at_ns};
+  actors::verify_request request{model, rank, step, core_->timeout_ms(timeout), saved_at_ns};
   return ask_keeper<actors::verify_receipt>(
     core_, group_, model, step, [core = core_, request](std::size_t provider) {
       return core->ask<checkpoint_service>(provider, request);
@@ -184,7 +183,7 @@ future<std::vector<result<std::pair<std::string, actors::repack_receipt>>>> chec
   using named = std::pair<std::string, actors::repack_receipt>;
   using outcomes = std::vector<result<named>>;
   // The last tenth of the time is left for the answer.
-  auto whole_ms = runtime::timeout_ms(*core_, timeout);
+  auto whole_ms = core_->timeout_ms(timeout);
   auto work_ms = std::max(whole_ms - whole_ms / 10, 1u);
   auto all_done = core_->make_promise<outcomes>();
   runtime::find_keepers(

@@ -40,7 +40,7 @@ void begin_load(
   if (!memory)
     return call->finish(fail(memory.error()));
   auto ask = [core, call, model, memory = *memory, rows = std::move(rows),
-              version = options.version, timeout_ms = runtime::timeout_ms(*core, options.timeout)](
+              version = options.version, timeout_ms = core->timeout_ms(options.timeout)](
                std::size_t provider, actors::placement_claim by, completion<load_receipt> done) {
     actors::load_request request;
     request.model = model;

@@ -213,7 +213,7 @@ void restore_into(
   request.rank = rank;
   request.latest = !step;
   request.step = step.value_or(0);
-  request.timeout_ms = timeout_ms(*core, timeout);
+  request.timeout_ms = core->timeout_ms(timeout);
   for (auto& t : targets)
     request.selections.push_back({t.desc, false, 0});
   auto target = call->open(model, step, std::move(targets));

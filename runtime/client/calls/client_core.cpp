@@ -4,6 +4,7 @@
 #include <millrace/storage/builtin.hpp>
 
 #include <algorithm>
+#include <limits>
 
 namespace millrace::runtime {
 
@@ -249,13 +250,15 @@ actors::node_entry client_core::node_called(const std::string& node) const {
   return {{}, {first_address_}};
 }
 
-std::uint32_t client_core::timeout_ms() const {
-  return static_cast<std::uint32_t>(engine_->settings().client.request_timeout_ms);
+std::uint32_t client_core::timeout_ms(std::chrono::milliseconds wanted) const {
+  auto asked = wanted.count() > 0 ? static_cast<std::uint64_t>(wanted.count())
+                                  : engine_->settings().client.request_timeout_ms;
+  return static_cast<std::uint32_t>(
+    std::min<std::uint64_t>(asked, std::numeric_limits<std::uint32_t>::max()));
 }
 
 time_point client_core::deadline_after(std::chrono::milliseconds timeout) const {
-  return steady_clock::now() +
-    (timeout.count() > 0 ? timeout : std::chrono::milliseconds{timeout_ms()});
+  return steady_clock::now() + std::chrono::milliseconds{timeout_ms(timeout)};
 }
 
 void client_core::at(time_point when, std::function<void()> work) {

@@ -58,6 +58,9 @@ public:
   std::size_t number_of(const group_member& member, const std::string& group);
   std::size_t number_of(const actors::provider_entry& entry);
 
+  /// Returns the timeout asked for, or the client's request timeout; at most what a message can
+  /// hold.
+  std::uint32_t timeout_ms(std::chrono::milliseconds wanted = {}) const;
   /// Returns when an operation ends that begins now and has this time; 0: the request timeout.
   time_point deadline_after(std::chrono::milliseconds timeout = {}) const;
   /// Runs `work` then, in the actor that also runs the completions of `ask`.
@@ -157,8 +160,6 @@ private:
   void learn_ids(const std::vector<actors::directory>& answers);
   void add_told();
   actors::node_entry node_called(const std::string& node) const;
-  std::uint32_t timeout_ms() const;
-
   std::shared_ptr<engine> engine_;
   actors::directory where_;
   std::string first_address_;

@@ -1,19 +1,9 @@
 // Exposes and withdraws targets, and scatters bytes that came inside a reply.
 #include <millrace/runtime/client/calls/load_call.hpp>
 
-#include <algorithm>
-#include <limits>
-
 namespace millrace::runtime {
 
 using actors::load_receipt;
-
-std::uint32_t timeout_ms(const client_core& core, std::chrono::milliseconds wanted) {
-  auto otherwise = core.runs_on()->settings().client.request_timeout_ms;
-  auto asked = wanted.count() > 0 ? static_cast<std::uint64_t>(wanted.count()) : otherwise;
-  return static_cast<std::uint32_t>(
-    std::min<std::uint64_t>(asked, std::numeric_limits<std::uint32_t>::max()));
-}
 
 std::shared_ptr<load_call> load_call::make(std::shared_ptr<client_core> core) {
   std::shared_ptr<load_call> call{new load_call{std::move(core)}};

@@ -8,7 +8,6 @@
 #include <millrace/runtime/client/calls/receipt_check.hpp>
 #include <millrace/transport/memory/region.hpp>
 
-#include <chrono>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -16,9 +15,6 @@
 #include <vector>
 
 namespace millrace::runtime {
-
-/// Returns the timeout asked for, or the client's request timeout; at most what a message can hold.
-std::uint32_t timeout_ms(const client_core& core, std::chrono::milliseconds wanted);
 
 /// One load in progress. The targets stay exposed until the outcome is known.
 ///

@@ -70,9 +70,7 @@ result<std::shared_ptr<shard_state>> shard_state::make(
   return s;
 }
 
-std::uint32_t shard_state::timeout_ms() const {
-  return runtime::timeout_ms(*core_, options_.timeout);
-}
+std::uint32_t shard_state::timeout_ms() const { return core_->timeout_ms(options_.timeout); }
 
 std::chrono::milliseconds shard_state::patience() const {
   return std::chrono::milliseconds{timeout_ms()} + grace;
@@ -364,8 +362,7 @@ bool shard_state::in_place(const save_record& record) const {
 }
 
 // A provider takes the steps of a shard in their order: a save waits until those before it are over
-// or in place. Called on the loop alone, so that no two threads change that
-// order.
+// or in place. Called on the loop alone, so that no two threads change that order.
 void shard_state::send_ready() {
   while (true) {
     save_record_ptr next;

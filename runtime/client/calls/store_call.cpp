@@ -2,8 +2,8 @@
 // at most once.
 #include <millrace/core/codec.hpp>
 #include <millrace/core/planted_defect.hpp>
-#include <millrace/runtime/client/calls/load_call.hpp>
 #include <millrace/runtime/client/calls/model_search.hpp>
+#include <millrace/runtime/client/calls/receipt_check.hpp>
 #include <millrace/runtime/client/calls/store_call.hpp>
 #include <millrace/transport/memory/region.hpp>
 
@@ -240,7 +240,7 @@ future<receipt> begin_store(
   auto out = call->done.get_future();
   if (auto bad = prepare(*call, model, graph, tensors, options); !bad.ok())
     return ready_future<receipt>(fail(bad.within("storing " + model)));
-  call->request.timeout_ms = timeout_ms(*core, options.timeout);
+  call->request.timeout_ms = core->timeout_ms(options.timeout);
   call->deadline = core->deadline_after(options.timeout);
   call->request.checksums = options.checksums.value_or(core->entry(*provider).checksums);
   // The caller does not have the future yet, so it cannot have cancelled.
