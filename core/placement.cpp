@@ -39,16 +39,10 @@ double placement_score(std::string_view model, std::string_view id, std::uint32_
 }
 
 const group_member* home_of(std::string_view model, const group_view& view) {
-  if (view.members.size() == 1)
-    return &view.members.front();
-  const group_member* best = nullptr;
-  double best_score = 0;
-  for (auto& m : view.members) {
-    auto score = placement_score(model, m.id, m.weight);
-    if (!best || score > best_score)
-      best = &m, best_score = score;
-  }
-  return best;
+  auto best = best_scored(
+    view.members, [](auto&) { return true; },
+    [&](auto& m) { return placement_score(model, m.id, m.weight); });
+  return best == view.members.end() ? nullptr : &*best;
 }
 
 std::vector<group_member> members_of(const group_history& history) {

@@ -6,6 +6,7 @@
 #include <millrace/core/status.hpp>
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -65,6 +66,27 @@ std::uint64_t next_view_number(const group_history& history);
 /// Returns the score of a provider for a model: the provider with the largest one gets it. A
 /// provider of weight w wins in proportion to its weight.
 double placement_score(std::string_view model, std::string_view id, std::uint32_t weight);
+
+/// Returns where the candidate stands that has the best score among those that take part; the end of
+/// the list if none does. One that is alone needs no score.
+template <class Candidates, class TakesPart, class Score>
+auto best_scored(const Candidates& all, TakesPart takes_part, Score score) {
+  auto best = all.end();
+  std::optional<double> best_score;
+  for (auto at = all.begin(); at != all.end(); ++at) {
+    if (!takes_part(*at))
+      continue;
+    if (best == all.end()) {
+      best = at;
+      continue;
+    }
+    if (!best_score)
+      best_score = score(*best);
+    if (auto s = score(*at); s > *best_score)
+      best = at, best_score = s;
+  }
+  return best;
+}
 
 /// Returns the member that a view places a name at; null for a view without members.
 const group_member* home_of(std::string_view model, const group_view& view);

@@ -5,7 +5,6 @@
 
 #include <fmt/format.h>
 
-#include <optional>
 #include <set>
 #include <string>
 
@@ -24,21 +23,8 @@ template <class Condition>
 std::size_t draw(
   std::string_view model, const std::vector<actors::provider_entry>& providers,
   Condition takes_part) {
-  auto best = providers.size();
-  std::optional<double> best_lot; // of the first one, once there is another
-  for (std::size_t i = 0; i < providers.size(); ++i) {
-    if (!takes_part(providers[i]))
-      continue;
-    if (best == providers.size()) {
-      best = i;
-      continue;
-    }
-    if (!best_lot)
-      best_lot = lot(model, providers[best]);
-    if (auto l = lot(model, providers[i]); l > *best_lot)
-      best = i, best_lot = l;
-  }
-  return best;
+  auto best = best_scored(providers, takes_part, [&](auto& p) { return lot(model, p); });
+  return static_cast<std::size_t>(best - providers.begin());
 }
 
 bool keeps_checkpoints(const actors::provider_entry& provider, std::string_view group) {
