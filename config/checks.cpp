@@ -182,8 +182,7 @@ private:
     for (std::size_t i = 0; i < values_.nodes.size(); ++i)
       for (std::size_t k = 0; k < values_.nodes[i].providers.size(); ++k) {
         auto& provider = values_.nodes[i].providers[k];
-        auto* kind = schema_.bucket(provider.bucket);
-        for (auto& key : kind ? kind->keys.keys : std::vector<key_spec>{}) {
+        for (auto& key : schema_.keys_of_kind(provider)) {
           if (key.use != key_use::apart)
             continue;
           auto to = schema_.find(provider, key.name);

@@ -77,8 +77,7 @@ key_table<staging_settings> keys_of() {
     key<&s::lease_ms>(expert(ms(
       "lease", 100, hour_ms,
       "a provider gives back staging memory that it has not used for this long. It keeps others "
-      "that "
-      "have none waiting no longer"))),
+      "that have none waiting no longer"))),
   });
   static constexpr gone_key gone[] = {
     {"mode", {}, "staging memory is always pinned. Remove the key"}};
@@ -133,9 +132,7 @@ key_table<limits_settings> keys_of() {
       expert(size(
         "requests_size", 64 * mib, 1024 * gib,
         "total size of these requests as received, shared by all processes. A sixteenth is kept, "
-        "as "
-        "of "
-        "the requests, but not of `channel.frame_max`; a node answers `busy` to more")))),
+        "as of the requests, but not of `channel.frame_max`; a node answers `busy` to more")))),
     key<&s::windows_max>(
       expert(count("windows_max", 1, 1'024, "windows in flight of each operation"))),
     key<&s::shutdown_timeout_ms>(expert(ms(
@@ -323,12 +320,15 @@ const bucket_section* schema::bucket(std::string_view name) const noexcept {
   return nullptr;
 }
 
-const key_spec* schema::key_of(const provider_settings& provider, key_use use) const noexcept {
+std::span<const key_spec> schema::keys_of_kind(const provider_settings& provider) const noexcept {
   auto* kind = bucket(provider.bucket);
-  if (!kind)
-    return nullptr;
-  auto found = std::ranges::find(kind->keys.keys, use, &key_spec::use);
-  return found == kind->keys.keys.end() ? nullptr : &*found;
+  return kind ? std::span<const key_spec>{kind->keys.keys} : std::span<const key_spec>{};
+}
+
+const key_spec* schema::key_of(const provider_settings& provider, key_use use) const noexcept {
+  auto keys = keys_of_kind(provider);
+  auto found = std::ranges::find(keys, use, &key_spec::use);
+  return found == keys.end() ? nullptr : &*found;
 }
 
 std::optional<value> schema::find(const provider_settings& provider, key_use use) const {

@@ -6,6 +6,7 @@
 #include <millrace/config/section.hpp>
 #include <millrace/config/settings.hpp>
 
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -82,7 +83,9 @@ public:
   const std::vector<std::string_view>& bucket_names() const noexcept { return bucket_names_; }
   /// Returns the kind of that name; the first kind for an empty name; null if there is none.
   const bucket_section* bucket(std::string_view name) const noexcept;
-  /// Returns the first key of the provider's kind with that use; null if there is none.
+  /// Returns the keys of the provider's kind; none if there is no such kind.
+  std::span<const key_spec> keys_of_kind(const provider_settings& provider) const noexcept;
+  /// Returns the first one of them with that use; null if there is none.
   const key_spec* key_of(const provider_settings& provider, key_use use) const noexcept;
   std::optional<value> find(const provider_settings& provider, key_use use) const;
   /// Returns the value of a key of the provider's kind; nothing if the kind has no such key.

@@ -67,15 +67,13 @@ std::string give_peers_less_memory() {
 std::vector<std::string> warnings_about(const std::vector<config::provider_settings>& providers) {
   auto& schema = configuration_schema();
   std::vector<std::string> out;
-  for (auto& p : providers) {
-    auto* kind = schema.bucket(p.bucket);
-    for (auto& key : kind ? kind->keys.keys : std::vector<config::key_spec>{})
+  for (auto& p : providers)
+    for (auto& key : schema.keys_of_kind(p))
       if (auto set = schema.find(p, key.name); set && set->number < key.advised_min)
         out.push_back(fmt::format(
           "provider {}: {} is {}; with less than {} {}", p.name, key.name,
           config::text_of(key, *set), config::text_of(key, {{}, key.advised_min, {}}),
           key.below_advised));
-  }
   return out;
 }
 
