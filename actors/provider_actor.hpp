@@ -55,8 +55,9 @@ public:
         ended(down.source, reason_of(down));
       });
     });
-    this->set_exception_handler(
-      [this](std::exception_ptr& thrown) { return to_caf_error(failed(thrown)); });
+    this->set_exception_handler([this](std::exception_ptr& thrown) {
+      return to_caf_error(failure_ = ending_of(failure_, who(), thrown));
+    });
   }
 
   void on_exit() final {
@@ -175,21 +176,12 @@ private:
   auto handle(const std::type_info& message, F f) {
     actor_home::entered inside{*context_};
     return run_handler(*this, message, std::move(f), [&](const std::exception_ptr& thrown) {
-      return failure_ = failure_in(name_of(message), thrown);
+      return failure_ = failure_of(who(), name_of(message), thrown);
     });
   }
 
-  status failure_in(const std::string& where, const std::exception_ptr& thrown) const {
-    return failure_of(
-      fmt::format("provider {}: {}", context_->provider, this->name()), where, thrown);
-  }
-
-  status failed(const std::exception_ptr& thrown) {
-    // It was not thrown by a handler of ours.
-    if (failure_.ok())
-      failure_ = failure_in("CAF", thrown);
-    log().error("an actor ends: {}", failure_.detail());
-    return failure_;
+  std::string who() const {
+    return fmt::format("provider {}: {}", context_->provider, this->name());
   }
 
   // An operation that is cut short here ends at its deadline.

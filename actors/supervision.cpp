@@ -1,5 +1,6 @@
 // Reads exceptions and the last messages of actors.
 #include <millrace/actors/supervision.hpp>
+#include <millrace/core/log.hpp>
 
 #include <caf/exit_reason.hpp>
 
@@ -18,6 +19,12 @@ std::string what_of(const std::exception_ptr& thrown) {
 status failure_of(
   std::string_view who, std::string_view message, const std::exception_ptr& thrown) {
   return {errc::internal, "{} failed in {}: {}", who, message, what_of(thrown)};
+}
+
+status ending_of(const status& of_handler, std::string_view who, const std::exception_ptr& thrown) {
+  auto why = of_handler.ok() ? failure_of(who, "CAF", thrown) : of_handler;
+  log().error("an actor ends: {}", why.detail());
+  return why;
 }
 
 status reason_of(const caf::down_msg& down) {

@@ -28,6 +28,10 @@ std::string what_of(const std::exception_ptr& thrown);
 /// Returns the error of a handler that has thrown: "WHO failed in MESSAGE: WHAT".
 status failure_of(std::string_view who, std::string_view message, const std::exception_ptr& thrown);
 
+/// Returns, and logs, why an actor ends by an exception: what its handler has failed with, or else
+/// what was thrown outside of handlers. Called by CAF's exception handlers.
+status ending_of(const status& of_handler, std::string_view who, const std::exception_ptr& thrown);
+
 /// Returns the reason for which an actor ended. Ok: it was ended in order.
 status reason_of(const caf::down_msg& down);
 

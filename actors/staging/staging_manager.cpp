@@ -13,6 +13,8 @@ namespace {
 
 using std::chrono::milliseconds;
 
+constexpr std::string_view manager_name = "the staging manager";
+
 class staging_manager : public handed_over<staging_manager_actor::base> {
 public:
   staging_manager(
@@ -25,10 +27,7 @@ public:
   behavior_type make_behavior() override {
     set_default_handler(caf::drop);
     set_exception_handler([this](std::exception_ptr& thrown) {
-      if (failure_.ok()) // it was not thrown by a handler of ours
-        failure_ = failure_of("the staging manager", "CAF", thrown);
-      log().error("an actor ends: {}", failure_.detail());
-      return to_caf_error(failure_);
+      return to_caf_error(failure_ = ending_of(failure_, manager_name, thrown));
     });
     auto call = [&system = system(), self = address()] {
       if (auto manager = caf::actor_cast<caf::strong_actor_ptr>(self))
@@ -42,7 +41,7 @@ public:
       run_handler(
         *this, typeid(call), [&] { look(call); },
         [&](const std::exception_ptr& thrown) {
-          return failure_ = failure_of("the staging manager", name_of(typeid(call)), thrown);
+          return failure_ = failure_of(manager_name, name_of(typeid(call)), thrown);
         });
     }};
   }
