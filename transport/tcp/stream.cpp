@@ -13,9 +13,6 @@ namespace millrace::transport::tcp {
 
 namespace {
 
-constexpr std::size_t parts_max = 256;
-constexpr std::uint64_t call_bytes_max = 1u << 20; // bound of one system call, and so of one lease
-
 // Zeros, which are sent in place of memory that cannot be reached any more. The length has been
 // announced already.
 std::span<std::byte> nothing() {

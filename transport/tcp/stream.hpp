@@ -70,6 +70,10 @@ public:
   stream_progress progress() const;
 
 private:
+  // The bounds of one system call, and so of one lease.
+  static constexpr std::size_t parts_max = 256;
+  static constexpr std::uint64_t call_bytes_max = 1u << 20;
+
   struct tie;
   // A unit that waits to be sent: a header with its body, then memory and a trailer.
   struct outgoing {

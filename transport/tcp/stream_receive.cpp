@@ -16,9 +16,6 @@ namespace millrace::transport::tcp {
 
 namespace {
 
-constexpr std::size_t parts_max = 256;
-constexpr std::uint64_t call_bytes_max = 1u << 20;
-
 // Room for bytes that are dropped.
 std::span<std::byte> discarded() {
   static thread_local std::vector<std::byte> room(64u << 10);
