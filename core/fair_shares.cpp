@@ -12,8 +12,11 @@ std::uint64_t count_of(const Counts& counts, const Key& key) {
   return found == counts.end() ? 0 : found->second;
 }
 
+// So many parties are remembered although they hold nothing, since most of them come again.
+constexpr std::size_t idle_max = 16;
+
 template <class Counts, class Key>
-void take_from(Counts& counts, const Key& key, std::uint64_t count, std::size_t idle_max) {
+void take_from(Counts& counts, const Key& key, std::uint64_t count) {
   auto found = counts.find(key);
   MILLRACE_ASSERT(found != counts.end() && found->second >= count);
   found->second -= count;
@@ -48,8 +51,8 @@ bool fair_shares::take(const party& who, std::uint64_t count) {
 
 void fair_shares::give_back(const party& who, std::uint64_t count) {
   taken_ -= count;
-  take_from(by_process_, who.process, count, idle_max);
-  take_from(by_owner_, who.owner, count, idle_max);
+  take_from(by_process_, who.process, count);
+  take_from(by_owner_, who.owner, count);
 }
 
 std::uint64_t fair_shares::taken_by(const party& who) const {

@@ -57,8 +57,6 @@ public:
 
 private:
   static constexpr std::uint64_t owner_factor = 7;
-  // So many parties are remembered although they hold nothing, since most of them come again.
-  static constexpr std::size_t idle_max = 16;
 
   std::uint64_t places_;
   std::uint64_t kept_;

@@ -39,9 +39,8 @@ key_table<net::network_options> keys_of() {
       expert(size(
         "buffers_max", 64 * mib, tib,
         "bytes that a node holds at all its connections in frames that wait to be sent and in "
-        "large "
-        "frames of which a part has arrived, which processes share; an answer that does not fit is "
-        "`busy`, and a peer whose frame does not fit loses its connection")))),
+        "large frames of which a part has arrived, which processes share; an answer that does not "
+        "fit is `busy`, and a peer whose frame does not fit loses its connection")))),
     key<&o::listener, &listener::handshakes_max>(expert(count(
       "handshakes_max", 1, 65'536,
       "connections in their handshake, at each address; a new one displaces an old one"))),

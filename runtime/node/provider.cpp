@@ -18,6 +18,12 @@ actors::operation_limits limits_of(const config::settings& s) {
   return {s.limits, s.options.of<transport::fabric_options>().eager_bytes_max};
 }
 
+void refuse_all(
+  const std::vector<std::shared_ptr<actors::staging_memory>>& lent, const status& why) {
+  for (auto& memory : lent)
+    memory->refuse_all(why);
+}
+
 // Returns the place of a provider in the file. Several nodes of a process may each have a file that
 // lists only itself.
 actors::placement_file place_in_file(
@@ -116,17 +122,11 @@ actors::supervised_part node_memory::start_manager() const {
   auto start = [e = engine_.get(), lent = lent_, rules] {
     return e->adopt(actors::spawn_staging_manager(e->system(), lent, rules)).address();
   };
-  auto take_down = [lent = lent_](const status& why) {
-    for (auto& memory : lent)
-      memory->refuse_all(why);
-  };
+  auto take_down = [lent = lent_](const status& why) { refuse_all(lent, why); };
   return {"the staging manager", start(), start, take_down};
 }
 
-void node_memory::refuse_waiting(const status& why) const {
-  for (auto& memory : lent_)
-    memory->refuse_all(why);
-}
+void node_memory::refuse_waiting(const status& why) const { refuse_all(lent_, why); }
 
 std::vector<actors::staging_status> node_memory::report() const {
   std::vector<actors::staging_status> out;

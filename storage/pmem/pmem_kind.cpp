@@ -75,9 +75,8 @@ key_table<storage::pmem_options> keys_of() {
       "low_space", low_space_choices,
       "when a checkpoint does not fit: refuse it, or reclaim space of jobs that are not attached. "
       "Reclaiming frees the second version of finished jobs, and all but the newest two versions "
-      "of "
-      "other jobs. It never frees a part of a step that can still become complete, nor of a model "
-      "whose newest complete step is damaged"))),
+      "of other jobs. It never frees a part of a step that can still become complete, nor of a "
+      "model whose newest complete step is damaged"))),
     key<&o::repack>(expert(choice(
       "repack", repack_choices,
       "`when_low` reclaims what finished and dead jobs left, as soon as space is low"))),

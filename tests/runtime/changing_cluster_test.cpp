@@ -83,10 +83,6 @@ void find_all(repository r, int count, std::uint64_t first) {
 bool is(const result<std::uint64_t>& r, std::uint64_t value) { return r && *r == value; }
 bool is(const result<std::uint64_t>& r, errc code) { return !r && r.error().code() == code; }
 
-std::string outcome_of(const result<std::uint64_t>& r) {
-  return r ? std::to_string(*r) : r.error().to_string();
-}
-
 } // namespace
 
 BOOST_AUTO_TEST_SUITE(changing_cluster)

@@ -113,10 +113,6 @@ std::string outcome_of(const result<T>& r) {
   return r ? "it worked" : r.error().to_string();
 }
 
-std::string outcome_of(const result<std::uint64_t>& r) {
-  return r ? std::to_string(*r) : r.error().to_string();
-}
-
 } // namespace
 
 BOOST_AUTO_TEST_SUITE(returned_provider)

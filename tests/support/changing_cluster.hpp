@@ -94,6 +94,10 @@ inline result<std::uint64_t> load_number(repository r, const std::string& model)
   return value;
 }
 
+inline std::string outcome_of(const result<std::uint64_t>& r) {
+  return r ? std::to_string(*r) : r.error().to_string();
+}
+
 /// The numbers that a name may have, by the answers to changes so far. 0: there is no model.
 class expected_number {
 public:
