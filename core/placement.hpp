@@ -67,7 +67,7 @@ std::uint64_t next_view_number(const group_history& history);
 /// provider of weight w wins in proportion to its weight.
 double placement_score(std::string_view model, std::string_view id, std::uint32_t weight);
 
-/// Returns where the candidate stands that has the best score among those that take part; the end of
+/// Returns where the candidate stands that has the best score of those that take part; the end of
 /// the list if none does. One that is alone needs no score.
 template <class Candidates, class TakesPart, class Score>
 auto best_scored(const Candidates& all, TakesPart takes_part, Score score) {
