@@ -15,7 +15,7 @@ namespace millrace::net {
 struct io_loop_options {
   /// The longest time to poll after an event before sleeping. 0: never poll. The loop halves its
   /// current bound whenever polling finds nothing, and doubles it when polling finds something.
-  std::uint32_t poll_us = 50;
+  std::uint32_t poll_us = 100;
 };
 
 /// Waits for descriptors and timers and runs their callbacks, one at a time.

@@ -170,7 +170,7 @@ BOOST_AUTO_TEST_CASE(the_defaults_are_these) {
   BOOST_TEST(network.channel.peer_timeout_ms == 10'000u);
   BOOST_TEST(network.channel.handshake_timeout_ms == 5000u);
   BOOST_TEST(network.channel.requests_max == 256u);
-  BOOST_TEST(network.loop.poll_us == 50u);
+  BOOST_TEST(network.loop.poll_us == 100u);
   BOOST_TEST(network.listener.connections_max == 256u);
   BOOST_TEST(network.listener.buffers_bytes_max == 512u << 20);
   BOOST_TEST(network.listener.handshakes_max == 256u);
