@@ -42,7 +42,7 @@ enum class key_type : std::uint8_t {
   boolean_or_auto // true, false, or `auto`
 };
 
-/// What code outside of a kind looks at, whatever the key's name is in the kind.
+/// Tells code outside of a kind what a key is for, whatever its name is in the kind.
 enum class key_use : std::uint8_t {
   none,
   for_peers, // memory that peers make the node take under load, at most

@@ -99,7 +99,8 @@ private:
   const std::string what_;
 };
 
-/// What waits for places. Each process has a queue of its own, and the processes take turns.
+/// Holds items that wait for places. Each process has a queue of its own, and the processes take
+/// turns.
 /// Threads: one at a time.
 template <class Item>
 class fair_queue {

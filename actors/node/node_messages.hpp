@@ -90,7 +90,7 @@ struct node_status {
   std::uint64_t buffers_bytes = 0;     // in frames that wait to be sent or have arrived in part
   std::uint64_t stalls = 0;            // the I/O loop's, longer than `node.stall_warning`
   std::vector<staging_status> staging; // one for each lender
-  // Of the actors that serve all providers: those that a defect ended, the last reason, and why one
+  // A defect has ended so many of the actors that serve all providers. `down` says why one of them
   // is not started anew.
   std::uint64_t actor_failures = 0;
   std::string last_failure;

@@ -16,7 +16,7 @@ struct store_times {
 };
 
 void report_store(stage& s, const model_table& table, const store_times& t) {
-  auto judged = s.how.judges(table) && table.tensors.tensors.size() == 10;
+  auto judged = s.how.judges(table);
   for (bool sums : {false, true}) {
     row r;
     r.name = "store/" + table.name + "/memory/" + sums_name(sums);

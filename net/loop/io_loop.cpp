@@ -321,7 +321,7 @@ void loop_state::run_due() {
     call(f);
 }
 
-// What a callback holds may take as long to destroy as the callback runs.
+// Destroying what a callback holds may take as long as running it.
 void loop_state::call(std::function<void()>& f) {
   activity::scope running{doing_, f.target_type()};
   f();

@@ -282,6 +282,24 @@ BOOST_AUTO_TEST_CASE(strides_beyond_the_storage_are_refused) {
   BOOST_TEST(opened.error().detail().find("does not lie in the") != std::string::npos);
 }
 
+BOOST_AUTO_TEST_CASE(extents_that_overflow_are_refused_beside_one_of_0) {
+  scratch_directory dir;
+  auto path = dir.path() + "/a.pt";
+  auto pickled = *archive::write_state_dict(layout{{{"x", dtype::f64, {0}}}});
+  auto replace = [&](std::string_view what, const std::string& with) {
+    auto at = pickled.find(what);
+    BOOST_TEST_REQUIRE(at != std::string::npos);
+    pickled.replace(at, what.size(), with);
+  };
+  // [2^62, 2^62, 0]
+  auto large = "\x8a\x08" + std::string(7, '\0') + "\x40";
+  replace("(K\x00t"sv, "(" + large + large + std::string("K\x00t", 3));
+  replace("(K\x01t"sv, "(K\x01K\x01K\x01t");
+  write_crafted_zip(path, {{"a/data.pkl", pickled}, {"a/data/0", ""}});
+  auto opened = open_archive(path, archive_format::torch);
+  BOOST_TEST(opened.error().detail().find("overflows") != std::string::npos, why(opened));
+}
+
 BOOST_AUTO_TEST_CASE(circles_and_growth_end) {
   using namespace std::string_view_literals;
   // A dictionary that contains itself.
