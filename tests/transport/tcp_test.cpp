@@ -45,21 +45,23 @@ struct order_of_ends {
 
 void check_turns(const tcp_options& options) {
   pair_of_fabrics p{options};
-  exposed_matrix memory{{1, large, 0}, access_mode::read, 3};
-  std::vector<std::byte> room(3 * large);
+  // Long enough that the thread which submits may lose its core in between.
+  constexpr auto longer = 4 * large;
+  exposed_matrix memory{{1, longer, 0}, access_mode::read, 3};
+  std::vector<std::byte> room(3 * longer);
   order_of_ends ends;
-  ends.submit(*p.there, 1, memory.handle(), room.data(), large);
-  ends.submit(*p.there, 2, memory.handle(), room.data() + large, large);
-  ends.submit(*p.there, 3, memory.handle(), room.data() + 2 * large, 1u << 20);
-  ends.submit(*p.there, 4, memory.handle(), room.data() + 2 * large + (2u << 20), 100);
+  ends.submit(*p.there, 1, memory.handle(), room.data(), longer);
+  ends.submit(*p.there, 2, memory.handle(), room.data() + longer, longer);
+  ends.submit(*p.there, 3, memory.handle(), room.data() + 2 * longer, 1u << 20);
+  ends.submit(*p.there, 4, memory.handle(), room.data() + 2 * longer + (2u << 20), 100);
   BOOST_TEST_REQUIRE(ends.wait());
   BOOST_TEST(ends.errors.empty());
   auto place = [&](int name) { return std::find(ends.ended.begin(), ends.ended.end(), name); };
   BOOST_TEST((place(3) < place(1) && place(3) < place(2)));
   BOOST_TEST((place(4) < place(1) && place(4) < place(2)));
-  auto expected = pattern(large, 3);
+  auto expected = pattern(longer, 3);
   BOOST_TEST(std::equal(expected.begin(), expected.end(), room.begin()));
-  BOOST_TEST(std::equal(expected.begin(), expected.end(), room.begin() + large));
+  BOOST_TEST(std::equal(expected.begin(), expected.end(), room.begin() + longer));
 }
 
 // Breaks one connection a round, right after a transfer has begun.
