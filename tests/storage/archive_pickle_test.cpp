@@ -72,6 +72,12 @@ BOOST_AUTO_TEST_CASE(what_numpy_reads_though_it_is_odd_is_read_as_numpy_does) {
   BOOST_TEST((*bytes == std::vector{std::byte{0}, std::byte{1}, std::byte{2}}));
 }
 
+BOOST_AUTO_TEST_CASE(an_array_whose_extents_overflow_beside_one_of_0_is_refused) {
+  auto header = write_npy_header({"a", dtype::f32, {1ull << 63, 2, 0}});
+  auto bad = outcome_of(archive_format::npz, {{"a.npy", header}});
+  BOOST_TEST(bad.detail().find("overflows") != std::string::npos, bad.to_string());
+}
+
 BOOST_AUTO_TEST_CASE(an_entry_that_claims_more_bytes_than_the_file_is_refused) {
   auto bad = outcome_of(archive_format::torch, {{"a/data.pkl", "x", 200ull << 20}});
   BOOST_TEST((bad.code() == errc::corrupt_data));

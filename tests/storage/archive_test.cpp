@@ -469,9 +469,6 @@ BOOST_AUTO_TEST_CASE(everything_else_is_refused) {
         "{'descr': '<f4', 'fortran_order': False, 'shape': ()} + 1",
         "{'descr': '<f4', 'fortran_order': False, 'shape': (__import__('os'),)}", "", "{", "{'"})
     BOOST_TEST((archive::parse_npy_header(npy(text)).error().code() == errc::corrupt_data), text);
-  auto large = archive::parse_npy_header(
-    npy("{'descr': '<f4', 'fortran_order': False, 'shape': (9223372036854775808, 2, 0)}"));
-  BOOST_TEST(large.error().detail().find("overflows") != std::string::npos, why(large));
   for (auto type : {"'|O'", "'<U3'", "'<f16'", "'<c32'", "'<M8[ns]'", "[('a', '<f4')]"})
     BOOST_TEST(
       (archive::parse_npy_header(
