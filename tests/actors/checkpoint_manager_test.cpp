@@ -253,6 +253,27 @@ BOOST_AUTO_TEST_CASE(a_repack_that_its_time_stopped_says_so) {
   BOOST_TEST(receipt->freed_bytes == 0u);
 }
 
+BOOST_AUTO_TEST_CASE(a_repack_request_is_answered_in_its_time_whichever_repack_it_waits_for) {
+  store->hold_repack = true;
+  auto first = ask(manager, repack_request{2000, 0}),
+       joined = ask(manager, repack_request{1000, 0});
+  pass(1500ms);
+  BOOST_TEST_REQUIRE(answered());
+  BOOST_TEST((outcome<repack_receipt>(joined).error().code() == errc::deadline_exceeded));
+  BOOST_TEST(!answered());
+  pass(1s);
+  BOOST_TEST_REQUIRE(answered());
+  BOOST_TEST((outcome<repack_receipt>(first).error().code() == errc::deadline_exceeded));
+  store->release();
+  sched.run();
+  BOOST_TEST(!answered());
+  auto next = ask(manager, repack_request{});
+  BOOST_TEST(store->repacks == 2u);
+  store->release();
+  sched.run();
+  BOOST_TEST(outcome<repack_receipt>(next).has_value());
+}
+
 BOOST_AUTO_TEST_CASE(a_request_has_the_time_it_names_up_to_the_longest_allowed) {
   operation_limits bounds;
   bounds.request_timeout_ms = 100;
