@@ -51,10 +51,10 @@ void operation_lane::reap() {
   });
   auto may = [this](auto& who, auto& op) { return op->answered() || may_run_.fits(who); };
   while (auto next = waiting_.next(may)) {
-    auto& [who, op] = *next;
+    auto who = (*next)->from().holder;
     may_wait_.give_back(who);
-    if (!op->answered() && may_run_.take(who))
-      run({std::move(who), std::move(op)});
+    if (!(*next)->answered() && may_run_.take(who))
+      run({std::move(who), std::move(*next)});
   }
 }
 

@@ -62,7 +62,10 @@ private:
       [](base& self, auto opened) { self.on_opened(std::move(opened)); }));
   }
 
-  void let_go() final { model_.reset(); }
+  void let_go() final {
+    need_.end();
+    model_.reset();
+  }
 
   void on_opened(result<std::shared_ptr<storage::opened_model>> opened) {
     if (!opened)
@@ -80,7 +83,7 @@ private:
            in_flight_ < this->context_->bounds.windows_max) {
       ++in_flight_;
       this->context_->ask_for_window(
-        {this->request_.from.holder, use(), this->deadline()}, model_->window_bytes(),
+        {this->request_.from.holder, use(), this->deadline(), &need_}, model_->window_bytes(),
         [self = this->shared_from_this(), index = next_++](result<memory_block> staging) {
           if (!self->answered())
             self->fetch(index, std::move(staging));
@@ -103,6 +106,7 @@ private:
   }
 
   model_opener open_;
+  staging_need need_;
   std::shared_ptr<storage::opened_model> model_;
   std::vector<std::vector<storage::wanted>> windows_;
   std::size_t next_ = 0;

@@ -49,6 +49,7 @@ window_pull::window_pull(
   : work_(std::move(work)), room_(&room), fill_(std::move(fill)), events_(std::move(events)),
     windows_(room.window_count()) {
   outcome_.written_back = true;
+  work_->claim.need = &work_->need;
 }
 
 void window_pull::start() {
@@ -66,6 +67,7 @@ void window_pull::stop() {
   room_ = nullptr;
   fill_ = nullptr;
   events_ = {};
+  work_->need.end();
 }
 
 void window_pull::pump() {

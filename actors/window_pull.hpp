@@ -18,6 +18,7 @@ namespace millrace::actors {
 struct pull_work {
   std::shared_ptr<operation_context> context;
   staging_claim claim; // the claim of the operations that asked
+  staging_need need;   // of all the windows and blocks
   bulk_handle source;  // all tensors, one after the other
   layout_offsets offsets;
   bool checksums = true;

@@ -43,9 +43,11 @@ bool fair_shares::fits(const party& who, std::uint64_t count) const {
 bool fair_shares::take(const party& who, std::uint64_t count) {
   if (!fits(who, count))
     return false;
+  auto& of_process = by_process_[who.process];
+  auto& of_owner = by_owner_[who.owner];
   taken_ += count;
-  by_process_[who.process] += count;
-  by_owner_[who.owner] += count;
+  of_process += count;
+  of_owner += count;
   return true;
 }
 

@@ -46,7 +46,8 @@ public:
     : places_(places), kept_(std::min(kept, places)) {}
 
   bool fits(const party& who, std::uint64_t count = 1) const;
-  /// Takes places that fit. Returns false, and takes nothing, if they do not.
+  /// Takes places that fit. Returns false, and takes nothing, if they do not. Throws only at the
+  /// first places of a party, and then takes nothing; to take none throws as well.
   bool take(const party& who, std::uint64_t count = 1);
   void give_back(const party& who, std::uint64_t count = 1);
 
@@ -108,19 +109,22 @@ public:
   void push(party who, Item item) {
     auto known = std::find_if(
       turns_.begin(), turns_.end(), [&](auto& t) { return t.who.process == who.process; });
+    std::list<turn> added; // joins last, so that no turn is empty if this throws
     if (known == turns_.end())
-      known = turns_.insert(turns_.end(), turn{std::move(who), {}});
+      known = added.insert(added.end(), turn{std::move(who), {}});
     known->items.push_back(std::move(item));
+    turns_.splice(turns_.end(), added);
     ++size_;
   }
 
-  /// Removes the next item for which `may(party, item)` holds: the first one of a process.
+  /// Removes the next item for which `may(party, item)` holds: the first one of a process. Throws
+  /// only what `may` throws.
   template <class May>
-  std::optional<std::pair<party, Item>> next(May may) {
+  std::optional<Item> next(May may) {
     for (auto turn = turns_.begin(); turn != turns_.end(); ++turn) {
       if (!may(turn->who, turn->items.front()))
         continue;
-      std::pair<party, Item> out{turn->who, std::move(turn->items.front())};
+      std::optional<Item> out{std::move(turn->items.front())};
       turn->items.pop_front();
       --size_;
       if (turn->items.empty())

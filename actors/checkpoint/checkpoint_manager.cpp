@@ -311,13 +311,13 @@ private:
   }
 
   caf::result<repack_receipt> repack(const repack_request& request) {
-    auto rp = make_response_promise<repack_receipt>();
-    repacker_.run(
-      [rp](result<repack_receipt> outcome) mutable { answer_with(rp, std::move(outcome)); },
-      deadline_of(
-        request.work_ms != 0 ? request.work_ms : request.timeout_ms, deps_.limits,
-        steady_clock::now()));
-    return rp;
+    // The store's threads look at the clock of the machine.
+    auto until = deadline_of(
+      request.work_ms != 0 ? request.work_ms : request.timeout_ms, deps_.limits,
+      steady_clock::now());
+    return answer_from<repack_receipt, repack_receipt>(
+      [&](auto done) { repacker_.run(std::move(done), until); },
+      [](auto& receipt) { return receipt; }, request.timeout_ms);
   }
 
   provider_status report(const provider_status_request&) {

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <atomic>
 #include <exception>
-#include <iterator>
+#include <new>
 #include <utility>
 
 namespace millrace::actors {
@@ -40,8 +40,9 @@ staging_memory::staging_memory(std::shared_ptr<memory_source> memory)
 staging_memory::~staging_memory() { memories.fetch_sub(1, std::memory_order_relaxed); }
 
 void staging_memory::managed_by(std::function<void()> call, const staging_rules& rules) {
+  auto made = call ? std::make_shared<const std::function<void()>>(std::move(call)) : nullptr;
   std::lock_guard guard{mutex_};
-  call_.swap(call);
+  call_.swap(made);
   rules_ = rules;
   if (call_)
     refused_ = {};
@@ -49,8 +50,9 @@ void staging_memory::managed_by(std::function<void()> call, const staging_rules&
 
 std::chrono::milliseconds staging_memory::share_out(time_point now) {
   std::unique_lock lock{mutex_};
-  auto late = remove_waiting(
-    [now](const request& one) { return one.deadline < now; },
+  requests late;
+  refuse(
+    late, [now](const request& one) { return one.deadline < now; },
     [](const staging_lender& l) {
       return status{
         errc::deadline_exceeded, "provider {} had no staging memory free within the request's time",
@@ -77,15 +79,16 @@ void staging_memory::refuse_all(const status& why) {
 }
 
 template <class Is, class Why>
-std::vector<staging_memory::request> staging_memory::remove_waiting(Is is, Why why) {
-  std::vector<request> removed;
-  for (auto* l : lenders_)
-    for (auto& queue : l->waiting_)
-      while (auto r = queue.remove(is)) {
-        r->outcome = fail(why(*l));
-        removed.push_back(std::move(*r));
+void staging_memory::refuse(requests& served, Is is, Why why) {
+  for (auto* l : lenders_) {
+    auto removed = l->remove(is);
+    for (auto& r : removed)
+      try {
+        r.outcome = fail(why(*l));
+      } catch (const std::bad_alloc&) { // it keeps the outcome that it has
       }
-  return removed;
+    served.splice(served.end(), removed);
+  }
 }
 
 std::vector<staging_status> staging_memory::report() const {
@@ -101,23 +104,37 @@ std::vector<staging_status> staging_memory::report() const {
   return out;
 }
 
-void staging_memory::serve(std::unique_lock<std::mutex> lock, std::vector<request> served) {
+void staging_memory::serve(std::unique_lock<std::mutex> lock, requests served) {
   for (auto* l : lenders_)
     l->account_.short_bytes = 0;
   auto in_pieces = false;
-  while (serve_next(served, in_pieces))
-    ++turn_;
-  if (!refused_.ok())
-    std::ranges::move(
-      remove_waiting([](auto&) { return true; }, [this](auto&) { return refused_; }),
-      std::back_inserter(served));
+  while (serve_next(served, in_pieces)) {
+  }
+  if (!refused_.ok()) {
+    refuse(
+      served, [](auto&) { return true; }, [this](auto&) { return refused_; });
+    for (auto* l : lenders_)
+      l->account_.short_bytes = 0;
+  }
   ++round_;
-  auto call = must_call() ? call_ : nullptr;
-  lock.unlock();
-  if (call)
-    call();
+  auto any = false;
+  for (auto* l : lenders_)
+    any |= must_call(*l);
+  unlock(lock, any);
   for (auto& r : served)
     answer(r);
+}
+
+void staging_memory::unlock(std::unique_lock<std::mutex>& lock, bool calls) const {
+  auto call = calls ? call_ : nullptr;
+  lock.unlock();
+  if (!call)
+    return;
+  try {
+    (*call)();
+  } catch (const std::exception& e) {
+    log().error("the staging manager could not be called: {}", e.what());
+  }
 }
 
 // An operation that does not take its answer ends at its deadline, and the others get theirs.
@@ -129,48 +146,56 @@ void staging_memory::answer(request& r) {
   }
 }
 
-bool staging_memory::serve_next(std::vector<request>& served, bool& in_pieces) {
+bool staging_memory::serve_next(requests& served, bool& in_pieces) {
   for (auto use : order_of(turn_))
-    for (auto at = lenders_.begin(); at != lenders_.end(); ++at) {
-      auto may = [&, to = *at](const party& who, request& r) {
-        return lend(*to, use, who, r, in_pieces);
-      };
-      if (auto one = (*at)->waiting_[static_cast<std::size_t>(use)].next(may)) {
-        served.push_back(std::move(one->second));
-        lenders_.splice(lenders_.end(), lenders_, at);
+    for (auto* to : lenders_) {
+      auto may = [&](auto&, requests& r) { return lend(*to, use, r.front(), in_pieces); };
+      if (auto one = to->waiting_[static_cast<std::size_t>(use)].next(may)) {
+        served.splice(served.end(), *one);
+        --waiting_;
+        end_turn(*to);
         return true;
       }
     }
   return false;
 }
 
-bool staging_memory::lend(
-  staging_lender& to, staging_use use, const party& who, request& r, bool& in_pieces) {
+void staging_memory::end_turn(staging_lender& of) {
+  ++turn_;
+  lenders_.splice(lenders_.end(), lenders_, of.at_);
+}
+
+bool staging_memory::lend(staging_lender& to, staging_use use, request& r, bool& in_pieces) try {
   auto& a = to.account_;
-  auto fits = shares_.fits(who, r.size_bytes) && to.shares_.fits(who, r.size_bytes);
+  auto& who = r.owner->who;
+  auto size_bytes = r.owner->size_bytes;
+  auto fits = shares_.fits(who, size_bytes) && to.shares_.fits(who, size_bytes);
   auto has_its_share = !fits && !who.process.is_nil() && shares_.taken_by(who) > 0;
   // The first request of a process that has less than its share waits for budget before all others
   // of its lender, and for memory before all others, also when what is free lies in pieces.
   if (in_pieces || a.short_bytes > 0 || has_its_share)
     return false;
-  if (a.used_bytes + r.size_bytes + a.called_back_bytes > a.budget_bytes) {
-    a.short_bytes = r.size_bytes;
+  if (a.used_bytes + size_bytes + a.called_back_bytes > a.budget_bytes) {
+    a.short_bytes = size_bytes;
     a.short_use = use;
     return false;
   }
   if (!fits)
     return false;
-  auto block = memory_->allocate(r.size_bytes, border_bytes);
+  auto block = memory_->allocate(size_bytes, border_bytes);
   in_pieces = !block;
   if (in_pieces)
     return false;
+  shares_.take(who, 0);
+  to.shares_.take(who, 0);
   auto self = to.weak_from_this().lock();
   if (!self)
     return false; // it is being destroyed, and waits for the lock
-  shares_.take(who, r.size_bytes);
-  to.shares_.take(who, r.size_bytes);
-  a.used_bytes += r.size_bytes;
-  a.lent_bytes += r.size_bytes;
+  // Nothing throws from here on: the party is known to both.
+  shares_.take(who, size_bytes);
+  to.shares_.take(who, size_bytes);
+  a.used_bytes += size_bytes;
+  a.lent_bytes += size_bytes;
   ++a.lent_count;
   if (r.round != round_) {
     ++to.waits_;
@@ -178,46 +203,53 @@ bool staging_memory::lend(
       std::chrono::duration_cast<std::chrono::microseconds>(steady_clock::now() - r.asked_at)
         .count());
   }
-  auto returns = [self = std::move(self), who, size_bytes = r.size_bytes,
-                  owner = std::move(block->owner)](void*) mutable {
-    owner.reset();
-    if (is_planted(defect::staging_lease_kept))
-      return;
-    auto& memory = *self->memory_;
-    std::unique_lock lock{memory.mutex_};
-    memory.shares_.give_back(who, size_bytes);
-    self->shares_.give_back(who, size_bytes);
-    self->account_.used_bytes -= size_bytes;
-    memory.serve(std::move(lock));
-  };
-  r.outcome = memory_block{block->data, block->size_bytes, {block->data, std::move(returns)}};
+  r.owner->from = std::move(self);
+  r.owner->block = std::move(block->owner);
+  r.outcome = memory_block{block->data, block->size_bytes, std::move(r.owner)};
   return true;
+} catch (const std::bad_alloc&) {
+  return true; // its outcome says so
 }
 
-bool staging_memory::must_call() {
-  auto any = false;
-  for (auto* l : lenders_) {
-    auto& a = l->account_;
-    auto is_short = a.short_bytes > 0;
-    auto has_free = a.called_back_bytes > 0 && a.unused_bytes() >= a.called_back_bytes;
-    l->called_short_ &= is_short;
-    l->called_free_ &= has_free;
-    if (!call_ || !(is_short || has_free))
-      continue;
-    // One with blocks lent goes on with them, and the manager looks from time to time.
-    auto has_nothing = is_short && !l->called_short_ && a.used_bytes == 0;
-    auto has_lent = a.lent_bytes - l->called_at_bytes_ >= rules_.block_bytes ||
-      a.lent_count - l->called_at_count_ >= rules_.turn_count;
-    if (!has_nothing && !(has_lent && (is_short || !l->called_free_)))
-      continue;
-    ++l->calls_;
-    any = true;
-    l->called_short_ = is_short;
-    l->called_free_ = has_free;
-    l->called_at_bytes_ = a.lent_bytes;
-    l->called_at_count_ = a.lent_count;
-  }
-  return any;
+staging_memory::lease::~lease() {
+  if (!from)
+    return;
+  block.reset();
+  if (!is_planted(defect::staging_lease_kept))
+    from->memory_->give_back(*this);
+}
+
+void staging_memory::give_back(const lease& back) {
+  std::unique_lock lock{mutex_};
+  auto& to = *back.from;
+  shares_.give_back(back.who, back.size_bytes);
+  to.shares_.give_back(back.who, back.size_bytes);
+  to.account_.used_bytes -= back.size_bytes;
+  if (waiting_ == 0)
+    return unlock(lock, must_call(to));
+  serve(std::move(lock));
+}
+
+bool staging_memory::must_call(staging_lender& of) {
+  auto& a = of.account_;
+  auto is_short = a.short_bytes > 0;
+  auto has_free = a.called_back_bytes > 0 && a.unused_bytes() >= a.called_back_bytes;
+  of.called_short_ &= is_short;
+  of.called_free_ &= has_free;
+  if (!call_ || !(is_short || has_free))
+    return false;
+  // One with blocks lent goes on with them, and the manager looks from time to time.
+  auto has_nothing = is_short && !of.called_short_ && a.used_bytes == 0;
+  auto has_lent = a.lent_bytes - of.called_at_bytes_ >= rules_.block_bytes ||
+    a.lent_count - of.called_at_count_ >= rules_.turn_count;
+  if (!has_nothing && !(has_lent && (is_short || !of.called_free_)))
+    return false;
+  ++of.calls_;
+  of.called_short_ = is_short;
+  of.called_free_ = has_free;
+  of.called_at_bytes_ = a.lent_bytes;
+  of.called_at_count_ = a.lent_count;
+  return true;
 }
 
 staging_lender::staging_lender(std::shared_ptr<memory_source> memory)
@@ -231,17 +263,15 @@ staging_lender::staging_lender(
   account_.name = std::move(name);
   account_.quota_bytes = shares_.places();
   std::lock_guard guard{memory_->mutex_};
-  memory_->lenders_.push_back(this);
+  at_ = memory_->lenders_.insert(memory_->lenders_.end(), this);
 }
 
 // Its budget is free again.
 staging_lender::~staging_lender() {
   std::unique_lock lock{memory_->mutex_};
-  memory_->lenders_.remove(this);
-  auto call = memory_->call_;
-  lock.unlock();
-  if (call)
-    call();
+  memory_->lenders_.erase(at_);
+  memory_->waiting_ -= waiting();
+  memory_->unlock(lock, true);
 }
 
 void staging_lender::ask(
@@ -259,12 +289,58 @@ void staging_lender::ask(
       "a window of {} bytes, but provider {} may hold {} bytes of staging memory "
       "(providers[].staging_percent)",
       size_bytes, account_.name, account_.quota_bytes));
-  std::unique_lock lock{memory_->mutex_};
+  staging_memory::request r{
+    std::make_shared<staging_memory::lease>(std::move(claim.who), size_bytes), claim.deadline,
+    claim.need, std::move(granted)};
+  auto& m = *memory_;
+  std::unique_lock lock{m.mutex_};
   account_.largest_bytes = std::max(account_.largest_bytes, size_bytes);
-  waiting_[static_cast<std::size_t>(claim.use)].push(
-    std::move(claim.who),
-    {size_bytes, claim.deadline, steady_clock::now(), memory_->round_, std::move(granted)});
-  memory_->serve(std::move(lock));
+  r.round = m.round_;
+  auto in_pieces = false;
+  if (m.waiting_ == 0 && m.lend(*this, claim.use, r, in_pieces)) {
+    m.end_turn(*this);
+    m.unlock(lock, m.must_call(*this));
+    return staging_memory::answer(r);
+  }
+  push(claim.use, std::move(r));
+  m.serve(std::move(lock));
+}
+
+void staging_lender::push(staging_use use, staging_memory::request r) {
+  if (r.need) {
+    auto& known = r.need->waits_at_;
+    if (std::ranges::find(known, this, &std::shared_ptr<staging_lender>::get) == known.end())
+      known.push_back(shared_from_this());
+  }
+  r.asked_at = steady_clock::now();
+  staging_memory::requests one;
+  one.push_back(std::move(r));
+  auto who = one.front().owner->who;
+  waiting_[static_cast<std::size_t>(use)].push(std::move(who), std::move(one));
+  ++memory_->waiting_;
+}
+
+template <class Is>
+staging_memory::requests staging_lender::remove(Is is) {
+  staging_memory::requests removed;
+  for (auto& queue : waiting_)
+    while (auto one = queue.remove([&](auto& r) { return is(r.front()); }))
+      removed.splice(removed.end(), *one);
+  memory_->waiting_ -= removed.size();
+  return removed;
+}
+
+void staging_lender::withdraw(const staging_need& need) {
+  staging_memory::requests gone; // ends without the lock, and perhaps what asked with it
+  std::unique_lock lock{memory_->mutex_};
+  gone = remove([&](auto& r) { return r.need == &need; });
+  if (!gone.empty())
+    memory_->serve(std::move(lock));
+}
+
+void staging_need::end() {
+  for (auto& lender : std::exchange(waits_at_, {}))
+    lender->withdraw(*this);
 }
 
 std::uint64_t staging_lender::waiting() const noexcept {

@@ -86,9 +86,19 @@ void engine::end_actors() {
   {
     std::lock_guard guard{mutex_};
     actors.swap(adopted_);
+    actors_ended_ = true;
   }
   for (auto& actor : actors)
     actors::end_actor(*system_, actor);
+}
+
+void engine::keep_or_end(const caf::strong_actor_ptr& actor) {
+  {
+    std::lock_guard guard{mutex_};
+    if (!actors_ended_)
+      return adopted_.push_back(actor);
+  }
+  actors::end_actor(*system_, actor);
 }
 
 net::channel_options engine::channel_options() const {

@@ -41,11 +41,11 @@ public:
   /// node that answers there is accepted.
   net::link_options link_options(const actors::node_entry& node) const;
 
-  /// Takes over an actor. The actor ends when the engine stops.
+  /// Takes over an actor. The actor ends with the others; at once if those have ended, since an
+  /// actor may be started anew while its node stops.
   template <class Handle>
   Handle adopt(Handle actor) {
-    std::lock_guard guard{mutex_};
-    adopted_.push_back(caf::actor_cast<caf::strong_actor_ptr>(actor));
+    keep_or_end(caf::actor_cast<caf::strong_actor_ptr>(actor));
     return actor;
   }
 
@@ -54,6 +54,8 @@ public:
 
 private:
   explicit engine(const config::settings& settings);
+
+  void keep_or_end(const caf::strong_actor_ptr& actor);
 
   config::settings settings_;
   platform& platform_;
@@ -67,6 +69,7 @@ private:
   std::vector<std::uint32_t> trusted_uids_;
   std::mutex mutex_;
   std::vector<caf::strong_actor_ptr> adopted_;
+  bool actors_ended_ = false;
 };
 
 /// Releases the last reference to an engine. Stopping waits for the engine's threads. If one of

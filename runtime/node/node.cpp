@@ -17,6 +17,7 @@
 #include <algorithm>
 #include <iterator>
 #include <map>
+#include <mutex>
 
 namespace millrace {
 
@@ -55,6 +56,13 @@ struct node::state {
   std::vector<std::shared_ptr<net::listener>> listeners;
   time_point started = steady_clock::now();
   bool stopped = false;
+
+  // What the node's actor sees of this. It may still run on another thread once it was ended.
+  struct view {
+    std::mutex mutex;
+    const state* of = nullptr; // null: the node has stopped
+  };
+  std::shared_ptr<view> seen = std::make_shared<view>();
 
   status open_providers();
   status open_sockets();
@@ -146,8 +154,15 @@ void node::state::spawn_self() {
     for (auto& p : providers)
       if (entry.name == p->name())
         entry.id = p->id();
-  // The actor ends before the state is destroyed.
-  deps.own_state = [this] { return status_now(); };
+  seen->of = this;
+  deps.own_state = [seen = seen] {
+    std::lock_guard guard{seen->mutex};
+    if (seen->of)
+      return seen->of->status_now();
+    actors::node_status gone;
+    gone.down = "the node was stopped";
+    return gone;
+  };
   for (auto& p : providers)
     std::ranges::copy(p->actors(), std::back_inserter(deps.actors));
   deps.restarts.restarts_max = settings.node.restarts_max;
@@ -220,6 +235,10 @@ void node::state::stop() {
     std::ranges::move(p->storage(), std::back_inserter(storage));
   listeners.clear();
   runs_on->end_actors();
+  {
+    std::lock_guard guard{seen->mutex};
+    seen->of = nullptr;
+  }
   memory->refuse_waiting({errc::unavailable, "node {} was stopped", settings.node.name});
   stalls.reset();
   services.reset();

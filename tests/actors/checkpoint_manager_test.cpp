@@ -253,6 +253,27 @@ BOOST_AUTO_TEST_CASE(a_repack_that_its_time_stopped_says_so) {
   BOOST_TEST(receipt->freed_bytes == 0u);
 }
 
+BOOST_AUTO_TEST_CASE(a_repack_request_is_answered_in_its_time_whichever_repack_it_waits_for) {
+  store->hold_repack = true;
+  auto first = ask(manager, repack_request{2000, 0}),
+       joined = ask(manager, repack_request{1000, 0});
+  pass(1500ms);
+  BOOST_TEST_REQUIRE(answered());
+  BOOST_TEST((outcome<repack_receipt>(joined).error().code() == errc::deadline_exceeded));
+  BOOST_TEST(!answered());
+  pass(1s);
+  BOOST_TEST_REQUIRE(answered());
+  BOOST_TEST((outcome<repack_receipt>(first).error().code() == errc::deadline_exceeded));
+  store->release();
+  sched.run();
+  BOOST_TEST(!answered());
+  auto next = ask(manager, repack_request{});
+  BOOST_TEST(store->repacks == 2u);
+  store->release();
+  sched.run();
+  BOOST_TEST(outcome<repack_receipt>(next).has_value());
+}
+
 BOOST_AUTO_TEST_CASE(a_request_has_the_time_it_names_up_to_the_longest_allowed) {
   operation_limits bounds;
   bounds.request_timeout_ms = 100;
@@ -381,6 +402,36 @@ BOOST_AUTO_TEST_CASE(a_restore_goes_before_a_verification_that_was_asked_for_fir
   sched.run();
   BOOST_TEST(outcome<load_receipt>(restore).has_value());
   BOOST_TEST(verified(verification).has_value());
+}
+
+BOOST_AUTO_TEST_CASE(an_operation_that_gives_up_while_it_waits_for_staging_memory_asks_no_more) {
+  // Nobody grants these lenders a budget.
+  auto lent = std::make_shared<staging_memory>(memory);
+  deps.staging = std::make_shared<staging_lender>(lent, "reads", ~0ull);
+  deps.snapshots.lender = std::make_shared<staging_lender>(lent, "snapshots", ~0ull);
+  deps.in_use = std::make_shared<bool>();
+  std::weak_ptr<void> in_use = deps.in_use;
+  store->window_bytes = 4096;
+  restart();
+  deps.in_use = nullptr;
+  auto number = enroll(enrolling());
+  save(number, 1);
+  auto snapshot = saving(number, 2);
+  snapshot.snapshot = true;
+  auto staged = ask(manager, snapshot);
+  auto reading = restoring({{"t0", dtype::u8, {10'000}}});
+  reading.timeout_ms = 1000;
+  auto restore = ask(manager, reading);
+  for (auto& lender : lent->report())
+    BOOST_TEST(lender.waiting == 1u, lender.name);
+  pass(1500ms);
+  BOOST_TEST((outcome<save_receipt>(staged).error().code() == errc::deadline_exceeded));
+  BOOST_TEST((outcome<load_receipt>(restore).error().code() == errc::deadline_exceeded));
+  for (auto& lender : lent->report())
+    BOOST_TEST(lender.waiting == 0u, lender.name);
+  stop();
+  manager = nullptr;
+  BOOST_TEST(in_use.expired());
 }
 
 BOOST_AUTO_TEST_CASE(models_are_listed_described_and_erased) {

@@ -345,6 +345,34 @@ BOOST_AUTO_TEST_CASE(a_request_ends_at_its_deadline) {
   BOOST_TEST(b.lent.size() == 1u);
 }
 
+BOOST_AUTO_TEST_CASE(what_is_not_needed_any_more_keeps_nobody_waiting_and_takes_no_budget) {
+  auto &a = add("a"), &b = add("b");
+  BOOST_TEST(ask(a, 8) == 8u);
+  staging_need first, second;
+  auto wait = [&](staging_need& need, std::uint64_t bytes) {
+    b.from->ask({{}, staging_use::save, time_point::max(), &need}, bytes, [&b](auto block) {
+      b.lent.push_back(std::move(*block));
+    });
+    sched.run();
+  };
+  wait(first, 8 * page);
+  wait(second, page);
+  BOOST_TEST(report("b").waiting == 2u);
+  first.end();
+  give_back(a);
+  BOOST_TEST(b.lent.size() == 1u);
+  wait(first, 2 * page);
+  wait(second, 2 * page);
+  first.end();
+  second.end();
+  BOOST_TEST(report("b").waiting == 0u);
+  pass(250ms);
+  // What comes back is lent to the same one again.
+  give_back(a, 4);
+  BOOST_TEST(ask(a, 4) == 7u);
+  BOOST_TEST(a.refused.empty());
+}
+
 BOOST_AUTO_TEST_CASE(what_a_provider_held_is_free_when_it_ends) {
   auto &a = add("a"), &b = add("b");
   ask(a, 20);

@@ -6,12 +6,31 @@
 #include <boost/test/unit_test.hpp>
 
 #include <algorithm>
+#include <cstdlib>
+#include <new>
 #include <set>
 #include <utility>
 #include <vector>
 
 using namespace millrace;
 using namespace millrace::actors;
+
+namespace {
+
+thread_local int allocations_left = -1; // of this thread; below 0: any number
+
+} // namespace
+
+void* operator new(std::size_t size_bytes) {
+  auto* made = allocations_left == 0 ? nullptr : std::malloc(size_bytes);
+  if (!made)
+    throw std::bad_alloc{};
+  allocations_left -= allocations_left > 0 ? 1 : 0;
+  return made;
+}
+
+void operator delete(void* made) noexcept { std::free(made); }
+void operator delete(void* made, std::size_t) noexcept { std::free(made); }
 
 namespace {
 
@@ -112,6 +131,42 @@ BOOST_AUTO_TEST_CASE(a_block_that_nobody_wants_any_more_goes_to_the_next) {
   blocks->ask({}, 4096, [&](const result<memory_block>&) { ++reached; });
   give_back(0);
   BOOST_TEST(reached == 1);
+}
+
+BOOST_AUTO_TEST_CASE(a_request_for_which_memory_runs_out_ends_alone_and_no_block_is_lost) {
+  auto who = someone("user whose name needs memory of its own");
+  for (bool waits : {false, true})
+    for (int left = 0; left < 30; ++left) {
+      auto memory = std::make_shared<testing::heap_memory_source>(count * 4096);
+      blocks = std::make_shared<staging_lender>(memory);
+      auto outcomes = 0;
+      memory_block got;
+      staging_claim claim{who};
+      completion<memory_block> granted = [&](result<memory_block> block) {
+        ++outcomes;
+        if (block)
+          got = std::move(*block);
+      };
+      ask({}, waits ? count : 0);
+      std::vector<memory_block> held;
+      held.swap(lent);
+      allocations_left = left;
+      try {
+        blocks->ask(std::move(claim), 4096, std::move(granted));
+      } catch (const std::bad_alloc&) {
+        ++outcomes;
+      }
+      allocations_left = left;
+      if (waits)
+        held.back() = {};
+      allocations_left = -1;
+      BOOST_TEST(outcomes == 1);
+      held.clear();
+      got = {};
+      BOOST_TEST(memory->used_bytes() == 0u);
+      BOOST_TEST(ask({}, count) == count);
+      lent.clear();
+    }
 }
 
 BOOST_AUTO_TEST_CASE(more_than_there_is_is_refused_at_once) {

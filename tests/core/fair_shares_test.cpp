@@ -120,7 +120,7 @@ BOOST_AUTO_TEST_CASE(processes_take_turns_and_keep_their_own_order) {
   queue.push(b, 10);
   std::vector<int> order;
   while (auto next = queue.next([](auto&, auto&) { return true; }))
-    order.push_back(next->second);
+    order.push_back(*next);
   BOOST_TEST(order == (std::vector<int>{0, 10, 1, 2}), boost::test_tools::per_element());
   BOOST_TEST(queue.empty());
 }
@@ -137,7 +137,7 @@ BOOST_AUTO_TEST_CASE(what_is_removed_from_a_queue_gets_no_turn) {
   BOOST_TEST(queue.size() == 2u);
   std::vector<int> order;
   while (auto next = queue.next([](auto&, auto&) { return true; }))
-    order.push_back(next->second);
+    order.push_back(*next);
   BOOST_TEST(order == (std::vector<int>{0, 2}), boost::test_tools::per_element());
 }
 
@@ -148,7 +148,7 @@ BOOST_AUTO_TEST_CASE(a_process_that_may_not_go_on_lets_the_others_pass) {
   queue.push(b, 10);
   auto next = queue.next([&](auto& who, auto&) { return !(who == a); });
   BOOST_TEST_REQUIRE(next.has_value());
-  BOOST_TEST(next->second == 10);
+  BOOST_TEST(*next == 10);
   BOOST_TEST(!queue.next([&](auto& who, auto&) { return !(who == a); }).has_value());
   BOOST_TEST(queue.size() == 1u);
 }

@@ -3,6 +3,7 @@
 #include "three_providers.hpp"
 
 #include <millrace/actors/staging/staging_manager.hpp>
+#include <millrace/runtime/node/engine.hpp>
 #include <millrace/runtime/node/node.hpp>
 #include <millrace/runtime/node/stall_watch.hpp>
 #include <millrace/tests/support/fault_in.hpp>
@@ -10,6 +11,8 @@
 #include <millrace/tests/support/process.hpp>
 
 #include <boost/test/unit_test.hpp>
+#include <caf/after.hpp>
+#include <caf/scoped_actor.hpp>
 #include <caf/system_messages.hpp>
 
 #include <atomic>
@@ -205,6 +208,43 @@ BOOST_AUTO_TEST_CASE(the_providers_files_are_closed_when_a_node_stops_whose_acto
     await(c, "pool", 1);
     n.stop();
   }
+}
+
+BOOST_AUTO_TEST_CASE(a_status_request_under_way_does_not_see_a_node_that_has_stopped) {
+  settings.providers.clear();
+  settings.nodes.at(0).providers.clear();
+  auto n = node::embed(settings);
+  auto c = n.client();
+  static std::atomic<bool> asked, stopped;
+  asked = stopped = false;
+  planted_fault = [](const std::type_info& message) {
+    if (message != typeid(actors::node_status_request))
+      return;
+    asked = true;
+    asked.notify_one();
+    stopped.wait(false);
+  };
+  std::string down;
+  std::thread asking{[&] { down = c.status().get().at(0).value().down; }};
+  asked.wait(false);
+  n.stop();
+  stopped = true;
+  stopped.notify_one();
+  asking.join();
+  planted_fault = nullptr;
+  BOOST_TEST(down == "the node was stopped");
+}
+
+BOOST_AUTO_TEST_CASE(an_actor_that_is_started_anew_while_its_node_stops_ends_with_the_others) {
+  auto engine = runtime::engine::start(settings, runtime::engine_role::node).value();
+  engine->end_actors();
+  caf::scoped_actor self{engine->system()};
+  auto late = actors::spawn_staging_manager(engine->system(), {}, {});
+  self->monitor(late);
+  engine->adopt(late);
+  auto ended = false;
+  self->receive([&](const caf::down_msg&) { ended = true; }, caf::after(10s) >> [] {});
+  BOOST_TEST(ended);
 }
 
 BOOST_AUTO_TEST_CASE(a_loop_that_stands_still_says_in_which_callback) {

@@ -21,12 +21,13 @@ public:
     auto rounded = size_bytes <= capacity_bytes()
       ? std::max<std::uint64_t>((size_bytes + unit_bytes - 1) / unit_bytes * unit_bytes, unit_bytes)
       : size_bytes;
-    std::lock_guard guard{mutex_};
+    std::unique_lock guard{mutex_};
     auto offset = space_.take(rounded, std::max<std::size_t>(alignment, unit_bytes));
     if (!offset)
       return fail(
         errc::no_space, "asked for {} bytes of staging memory; free {} of {}, largest run {}",
         size_bytes, space_.size(), capacity_bytes(), space_.largest().first);
+    guard.unlock(); // the owner gives the block back if making it throws
     auto* data = arena_->data() + *offset;
     std::shared_ptr<void> owner{
       data, [self = shared_from_this(), offset = *offset, rounded](void*) {

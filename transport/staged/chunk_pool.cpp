@@ -16,7 +16,7 @@ void chunk_pool::acquire(
   const party& who, std::uint64_t borrower, std::uint64_t request,
   std::function<void(result<chunk*>)> use) {
   std::unique_lock lock{mutex_};
-  waiting_.push(who, {borrower, request, std::move(use)});
+  waiting_.push(who, {who, borrower, request, std::move(use)});
   post_serving(lock);
 }
 
@@ -44,7 +44,7 @@ void chunk_pool::serve_one() {
     auto found = waiting_.next(may);
     if (!found)
       return;
-    next = std::move(found->second);
+    next = std::move(*found);
     if (made.ok()) {
       // Prefers the borrower's own chunk, whose regions are exposed already.
       auto own = std::find_if(
@@ -52,8 +52,8 @@ void chunk_pool::serve_one() {
       auto taken = own == free_.end() ? free_.begin() : own;
       c = *taken;
       free_.erase(taken);
-      shares_.take(found->first);
-      c->holder = std::move(found->first);
+      shares_.take(next.who);
+      c->holder = std::move(next.who);
     }
   }
   if (!made.ok()) {

@@ -76,6 +76,7 @@ public:
 
 private:
   struct request {
+    party who;
     std::uint64_t borrower;
     std::uint64_t number;
     std::function<void(result<chunk*>)> use;
