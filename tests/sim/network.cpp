@@ -356,6 +356,8 @@ void simulated_network::connect(
       return one->end(fail(made.error()));
     from->after(latency(), [c = *made, one] {
       auto& mine = c->at(0);
+      if (!mine.handler) // it has ended meanwhile
+        return one->end(fail(errc::peer_lost, "the connection has ended"));
       mine.handler->on_open(mine.end);
       one->end(mine.end);
     });
