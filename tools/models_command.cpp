@@ -20,6 +20,13 @@ struct models_options : connection_options {
   std::vector<std::string> models;
 };
 
+// The marks that the listing removes go before the process does.
+int ended(invocation& call, const listed<model_summary>& models) {
+  call.out.flush();
+  static_cast<void>(models.swept.result());
+  return report_silent(call, models.silent);
+}
+
 int list(invocation& call, const models_options& options) {
   auto client = connect_to(options);
   if (!client)
@@ -37,7 +44,7 @@ int list(invocation& call, const models_options& options) {
          {"stored_at_ns", m.stored_at_ns},
          {"provider", m.provider}});
     print_json(call, document);
-    return report_silent(call, models->silent);
+    return ended(call, *models);
   }
   table lines{{"model", ">version", ">size", ">tensors", "stored", "pinned", "provider"}};
   for (auto& m : models->found)
@@ -48,7 +55,7 @@ int list(invocation& call, const models_options& options) {
   if (!models->marks.empty())
     call.out << counted(models->marks.size(), "mark")
              << " of removed models, for providers that are away\n";
-  return report_silent(call, models->silent);
+  return ended(call, *models);
 }
 
 int describe(invocation& call, const models_options& options) {

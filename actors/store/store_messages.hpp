@@ -50,6 +50,7 @@ struct describe_request {
   std::string model;
   std::uint64_t version = 0;
   placement_claim by = {};
+  std::uint32_t timeout_ms = 0; // how long the client waits; it does not travel
 };
 MILLRACE_INSPECT(describe_request, x.model, x.version, x.by)
 
@@ -57,6 +58,7 @@ struct list_request {
   std::string prefix;
   std::string after;
   std::uint32_t count_max = 1000;
+  std::uint32_t timeout_ms = 0; // as above
 };
 MILLRACE_INSPECT(list_request, x.prefix, x.after, x.count_max)
 
@@ -71,7 +73,8 @@ struct erase_request {
   std::string model;
   placement_claim by = {};
   bool mark = false; // leaves a mark, since a provider that is away may have an older version
-  std::uint64_t version = 0; // only this one; 0: any. Not with `mark`
+  std::uint64_t version = 0;    // only this one; 0: any. Not with `mark`
+  std::uint32_t timeout_ms = 0; // as above
 };
 MILLRACE_INSPECT(erase_request, x.model, x.by, x.mark, x.version)
 
@@ -79,11 +82,13 @@ struct pin_request {
   std::string model;
   bool pinned = false;
   placement_claim by = {};
+  std::uint32_t timeout_ms = 0; // as above
 };
 MILLRACE_INSPECT(pin_request, x.model, x.pinned, x.by)
 
 struct resolve_request {
   std::vector<layer_id> ids;
+  std::uint32_t timeout_ms = 0; // as above
 };
 MILLRACE_INSPECT(resolve_request, x.ids)
 
@@ -99,7 +104,7 @@ MILLRACE_INSPECT(layer_list, x.layers)
 struct locate_request {
   std::string group;
   std::string model;
-  std::uint32_t timeout_ms = 0; // how long the client waits; it does not travel
+  std::uint32_t timeout_ms = 0; // as above
 };
 MILLRACE_INSPECT(locate_request, x.group, x.model)
 

@@ -105,7 +105,8 @@ private:
         auto record = model->record();
         record.digests.clear();
         return record;
-      });
+      },
+      request.timeout_ms);
   }
 
   caf::result<model_list> list(const list_request& request) {
@@ -120,7 +121,8 @@ private:
           if (m.group.empty())
             m.group = placement().kept().first_group;
         return model_list{std::move(models)};
-      });
+      },
+      request.timeout_ms);
   }
 
   caf::result<done_reply> erase(const erase_request& request) {
@@ -143,7 +145,7 @@ private:
             done(fail(r ? storage::no_such_model(request.model, 0, 0) : r.error()));
           }));
       },
-      [] { return done_reply{}; });
+      [] { return done_reply{}; }, request.timeout_ms);
   }
 
   void erase_here(const erase_request& request, completion<void> done) {
@@ -179,7 +181,7 @@ private:
               done);
           });
       },
-      [] { return done_reply{}; });
+      [] { return done_reply{}; }, request.timeout_ms);
   }
 
   caf::result<location> locate(locate_request& request) {
@@ -259,7 +261,7 @@ private:
       return caf::make_error(errc::invalid_argument, std::string{"too many layers in one request"});
     return answer_from<layer_list, std::vector<described_layer>>(
       [&](auto done) { bucket().resolve(std::move(request.ids), std::move(done)); },
-      [](auto& layers) { return layer_list{std::move(layers)}; });
+      [](auto& layers) { return layer_list{std::move(layers)}; }, request.timeout_ms);
   }
 
   provider_status report(const provider_status_request&) {

@@ -1,6 +1,7 @@
 // What a listing over several providers found. Returned by `repository` and `checkpoints`.
 #pragma once
 
+#include <millrace/core/future.hpp>
 #include <millrace/core/status.hpp>
 
 #include <string>
@@ -24,6 +25,9 @@ struct listed {
   std::vector<entry> found;            // sorted by name
   std::vector<silent_provider> silent; // what they keep is not in `found`
   std::vector<entry> marks;            // erased models, kept for providers that are away
+  /// Of models: ready when the marks that nothing needs any more are removed, or when that has
+  /// failed or the time of the listing is over. Those that are left are for a later listing.
+  future<void> swept;
 };
 
 } // namespace millrace

@@ -28,33 +28,31 @@ struct load_from {
 void begin_load(
   const std::shared_ptr<runtime::load_call>& call, const std::shared_ptr<client_core>& core,
   const load_from& from, const std::string& model, std::vector<load_target> targets,
-  const load_options& options) {
+  std::uint64_t version, time_point deadline) {
   std::vector<tensor_view> views;
   std::vector<std::optional<std::uint64_t>> rows;
   for (auto& target : targets) {
     rows.push_back(target.first_row);
     views.push_back(std::move(target.into));
   }
-  auto version = options.version != 0 ? std::optional{options.version} : std::nullopt;
-  auto memory = call->open(model, version, std::move(views));
+  auto asked = version != 0 ? std::optional{version} : std::nullopt;
+  auto memory = call->open(model, asked, std::move(views));
   if (!memory)
     return call->finish(fail(memory.error()));
-  auto ask = [core, call, model, memory = *memory, rows = std::move(rows),
-              version = options.version, timeout_ms = core->timeout_ms(options.timeout)](
+  auto ask = [core, call, model, memory = *memory, rows = std::move(rows), version, deadline](
                std::size_t provider, actors::placement_claim by, completion<load_receipt> done) {
     actors::load_request request;
     request.model = model;
     request.version = version;
-    request.timeout_ms = timeout_ms;
     request.target = memory;
     request.by = std::move(by);
     for (std::size_t i = 0; i < rows.size(); ++i)
       request.selections.push_back(
         {call->targets()[i].desc, rows[i].has_value(), rows[i].value_or(0)});
-    core->ask<actors::store_service>(provider, std::move(request), std::move(done));
+    core->ask_until<actors::store_service>(deadline, provider, std::move(request), std::move(done));
   };
   std::make_shared<runtime::keeper_call<load_receipt>>(
-    core, from.by.group, model, core->deadline_after(options.timeout), std::move(ask),
+    core, from.by.group, model, deadline, std::move(ask),
     [call](result<load_receipt> r) { call->finish(std::move(r)); })
     ->begin_at(from.provider, from.by);
 }
@@ -86,7 +84,7 @@ result<std::vector<load_target>> pack(
 template <class Choose>
 future<loaded_tensors> load_chosen(
   const std::shared_ptr<client_core>& core, const std::string& group, const std::string& model,
-  std::span<std::byte> buffer, load_options options, Choose choose) {
+  std::span<std::byte> buffer, const load_options& options, Choose choose) {
   auto done = core->make_promise<loaded_tensors>();
   auto out = done.get_future();
   auto call = runtime::load_call::make(core);
@@ -96,9 +94,10 @@ future<loaded_tensors> load_chosen(
     if (auto c = weak.lock())
       c->outcome().cancel();
   }));
+  auto deadline = core->deadline_after(options.timeout);
   runtime::ask_record(
-    core, group, model, options.version,
-    [core, call, model, buffer, options, choose,
+    core, group, model, options.version, deadline,
+    [core, call, model, buffer, deadline, choose,
      done](const result<runtime::found_record>& r) mutable {
       if (!r)
         return static_cast<void>(done.set(fail(r.error())));
@@ -107,7 +106,6 @@ future<loaded_tensors> load_chosen(
       auto targets = chosen ? pack(*chosen, buffer) : fail(chosen.error());
       if (!targets)
         return static_cast<void>(done.set(fail(targets.error())));
-      options.version = record->version;
       loaded_tensors loaded;
       for (auto& t : *targets)
         loaded.tensors.push_back(t.into);
@@ -117,7 +115,8 @@ future<loaded_tensors> load_chosen(
         loaded.receipt = *outcome;
         done.set(std::move(loaded));
       });
-      begin_load(call, core, {r->provider, r->by}, model, std::move(*targets), options);
+      begin_load(
+        call, core, {r->provider, r->by}, model, std::move(*targets), record->version, deadline);
     });
   return out;
 }
@@ -174,7 +173,9 @@ future<load_receipt> repository::load(
     return ready_future<load_receipt>(fail(provider.error()));
   auto call = runtime::load_call::make(core_);
   auto out = call->outcome();
-  begin_load(call, core_, {*provider, {group_, 0}}, model, std::move(targets), options);
+  begin_load(
+    call, core_, {*provider, {group_, 0}}, model, std::move(targets), options.version,
+    core_->deadline_after(options.timeout));
   return out;
 }
 
@@ -214,11 +215,13 @@ future<loaded_tensors> repository::load_layers(
 
 future<model_info> repository::describe(const std::string& model, std::uint64_t version) {
   auto done = core_->make_promise<model_info>();
+  auto deadline = core_->deadline_after();
   runtime::ask_record(
-    core_, group_, model, version, [core = core_, done](result<runtime::found_record> r) {
+    core_, group_, model, version, deadline,
+    [core = core_, deadline, done](result<runtime::found_record> r) {
       if (!r)
         return static_cast<void>(done.set(fail(r.error())));
-      runtime::resolve_layers(core, r->provider, std::move(r->record), done);
+      runtime::resolve_layers(core, r->provider, std::move(r->record), deadline, done);
     });
   return done.get_future();
 }
@@ -229,18 +232,20 @@ future<listed<model_summary>> repository::list(const std::string& prefix) {
 
 future<void> repository::erase(const std::string& model) {
   auto done = core_->make_promise<void>();
-  runtime::erase_model(core_, group_, model, [done](const result<void>& r) { done.set(r); });
+  runtime::erase_model(
+    core_, group_, model, core_->deadline_after(), [done](const result<void>& r) { done.set(r); });
   return done.get_future();
 }
 
 future<void> repository::pin(const std::string& model, bool pinned) {
   auto done = core_->make_promise<void>();
+  auto deadline = core_->deadline_after();
   runtime::ask_keeper<actors::done_reply>(
-    core_, group_, model,
-    [core = core_, model, pinned](
+    core_, group_, model, deadline,
+    [core = core_, model, pinned, deadline](
       std::size_t provider, actors::placement_claim by, completion<actors::done_reply> answer) {
-      core->ask<actors::store_service>(
-        provider, actors::pin_request{model, pinned, std::move(by)}, std::move(answer));
+      core->ask_until<actors::store_service>(
+        deadline, provider, actors::pin_request{model, pinned, std::move(by)}, std::move(answer));
     },
     [done](const result<actors::done_reply>& r) {
       done.set(r ? result<void>{} : fail(r.error()));

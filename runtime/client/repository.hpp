@@ -34,12 +34,12 @@ struct store_options {
   bool pinned = false;                // never evicted
   std::optional<bool> checksums = {}; // empty: as the provider is configured
   std::vector<std::pair<std::string, std::string>> metadata = {};
-  std::chrono::milliseconds timeout{0}; // 0: the client's request timeout
+  std::chrono::milliseconds timeout{0}; // of the whole store; 0: the client's request timeout
 };
 
 struct load_options {
   std::uint64_t version = 0;            // 0: the newest
-  std::chrono::milliseconds timeout{0}; // 0: the client's request timeout
+  std::chrono::milliseconds timeout{0}; // of the whole load; 0: the client's request timeout
 };
 
 /// The memory for one tensor, or for some of its rows.
@@ -67,6 +67,8 @@ struct model_info {
 /// Models of one group of providers.
 /// Every call returns at once. Memory passed as an argument must outlive the operation. Copies
 /// share the client.
+/// Time:    each call ends by its timeout, whatever providers do; those without one in their
+///          options have the client's request timeout. It bounds all that the call asks for.
 /// Errors:  common to all calls: `peer_lost` and `unavailable` naming the provider's address;
 ///          `deadline_exceeded`. After these three a change may have happened, or still happen. A
 ///          service that stood still does not begin what its asker has given up.
@@ -75,7 +77,8 @@ class repository {
 public:
   repository(std::shared_ptr<runtime::client_core> core, std::string group);
 
-  /// Stores a model under a name, whole or not at all, and replaces an older version.
+  /// Stores a model under a name, whole or not at all, and replaces an older version. When it is
+  /// stored, and the time is over before an older version elsewhere is removed, the error says so.
   ///
   /// `graph` is the architecture. Its tensors ("<label>.<role>") must be those given, in any order.
   /// Errors:  `invalid_argument`, `no_space`, `busy`.
@@ -114,12 +117,14 @@ public:
   future<model_info> describe(const std::string& model, std::uint64_t version = 0);
 
   /// Lists the names that start with `prefix`, from every provider of the group. Providers that do
-  /// not answer are named in the result. When all have answered, marks of erased models are removed
-  /// that no provider needs any more.
+  /// not answer are named in the result; while there are any, a listing may take all of its time.
+  /// When all have answered, marks of erased models are removed that no provider needs any more:
+  /// after the answer, in what is left of its time, see `listed::swept`.
   /// Errors:  that of the first provider when none answers.
   future<listed<model_summary>> list(const std::string& prefix = {});
 
-  /// Removes a model. Readers of it can finish.
+  /// Removes a model. Readers of it can finish. An error says whether some versions of it are
+  /// removed, and at which provider the next one is.
   /// Errors:  `not_found`.
   future<void> erase(const std::string& model);
   /// Excludes a model from eviction, or allows it again.

@@ -117,7 +117,7 @@ BOOST_DATA_TEST_CASE(nodes_are_killed_amid_stores_and_erasures, data::xrange(3),
         if (erases)
           wrong += !expected.erased(r.erase(name).result());
         else
-          expected.stored(value, store_number(r, name, value));
+          wrong += !expected.stored(value, store_number(r, name, value));
       });
     w.pause(8000);
     w.kill(victim);

@@ -540,7 +540,7 @@ BOOST_DATA_TEST_CASE(every_answer_is_right_whatever_the_order_of_files, data::xr
           expected.tried(0);
     } else if (what < 8) {
       auto stored = store_number(r, name(i), step);
-      known[i].stored(step, stored);
+      BOOST_TEST(known[i].stored(step, stored), at() << why(stored));
       answered += stored.has_value();
     } else if (what < 10) {
       auto erased = r.erase(name(i)).result();
@@ -590,7 +590,7 @@ BOOST_AUTO_TEST_CASE(clients_at_the_same_time_do_not_disturb_each_other) {
         auto right = true;
         if (what < 4) {
           auto stored = store_number(own.repository(), name(i), step);
-          known[i].stored(step, stored);
+          right = known[i].stored(step, stored);
           answered += stored.has_value();
         } else if (what < 5) {
           right = known[i].erased(own.repository().erase(name(i)).result());

@@ -132,6 +132,7 @@ BOOST_AUTO_TEST_CASE(a_listing_searches_once_however_many_marks_it_removes) {
   auto listed = repo.list().get();
   BOOST_TEST(listed.found.empty());
   BOOST_TEST(listed.marks.empty());
+  BOOST_TEST(listed.swept.result().has_value());
   BOOST_TEST((erased == std::vector<std::string>{"m1 1", "m2 2", "m3 3"}));
   BOOST_TEST(service.asked<actors::locate_request>() == 1u);
 }

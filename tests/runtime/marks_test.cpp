@@ -87,6 +87,7 @@ BOOST_DATA_TEST_CASE(
   BOOST_TEST(listed.silent.empty());
   BOOST_TEST(listed.found.size() == 1u);
   BOOST_TEST(listed.marks.empty());
+  BOOST_TEST(listed.swept.result().has_value());
   auto kept = load_number(again.repository(), model_name(0));
   BOOST_TEST_REQUIRE(kept.has_value());
   BOOST_TEST(*kept == 77u);

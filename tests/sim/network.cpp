@@ -270,7 +270,7 @@ simulated_network::simulated_network(world& w) : world_(w) {
 simulated_network::~simulated_network() { runtime::simulated_platform = nullptr; }
 
 bool simulated_network::is_cut(const process& a, const process& b) const {
-  return cuts_.contains(pair_of(a, b));
+  return cuts_.contains(pair_of(a, b)) || still_.contains(a.number) || still_.contains(b.number);
 }
 
 void simulated_network::cut(process& a, process& b) {
@@ -281,8 +281,17 @@ void simulated_network::cut(process& a, process& b) {
       c->cut();
 }
 
+void simulated_network::go_on(process& p) {
+  if (still_.erase(p.number) == 0)
+    return;
+  for (auto& [number, c] : open_)
+    if (!c->is_cut())
+      c->healed();
+}
+
 void simulated_network::heal_all() {
   cuts_.clear();
+  still_.clear();
   for (auto& [number, c] : open_)
     c->healed();
 }
@@ -347,6 +356,8 @@ void simulated_network::connect(
       return one->end(fail(made.error()));
     from->after(latency(), [c = *made, one] {
       auto& mine = c->at(0);
+      if (!mine.handler) // it has ended meanwhile
+        return one->end(fail(errc::peer_lost, "the connection has ended"));
       mine.handler->on_open(mine.end);
       one->end(mine.end);
     });

@@ -29,6 +29,10 @@ public:
   ~simulated_network() override;
 
   void cut(process& a, process& b);
+  /// A process stands still until `go_on` or `heal_all`: nothing that it sends or should receive
+  /// arrives, and its channels stay open, as when others answer their heartbeats for it.
+  void stand_still(process& p) { still_.insert(p.number); }
+  void go_on(process& p);
   void heal_all();
   /// The longest time that a frame takes.
   nanoseconds latency_max = std::chrono::microseconds{300};
@@ -80,6 +84,7 @@ private:
   world& world_;
   std::map<std::string, std::shared_ptr<listening>> listening_; // by address
   std::set<std::pair<std::uint32_t, std::uint32_t>> cuts_;
+  std::set<std::uint32_t> still_; // processes
   std::map<std::uint64_t, std::shared_ptr<connection>> open_;
   std::uint64_t last_connection_ = 0;
   std::uint64_t frames_ = 0;

@@ -7,6 +7,9 @@
 #include <boost/test/unit_test.hpp>
 
 #include <algorithm>
+#include <optional>
+#include <set>
+#include <string>
 
 using namespace millrace;
 using namespace millrace::sim;
@@ -29,13 +32,19 @@ std::vector<tensor_view> views_of(std::vector<std::uint64_t>& elements) {
   return views;
 }
 
-/// A program that stores, loads and erases models of its own, and knows what each must be.
+/// What of a cluster a program must know.
+struct circumstances {
+  bool takes_out = false; // some files do not list all providers
+  bool forgets = false;   // some provider says so of itself: it is in memory, as pools are here
+  bool crowded = false;   // all do much to few models
+};
+
+/// A program that stores, looks at and erases models of its own, and knows what each must be.
 class user {
 public:
-  /// `may_take_out`: some files do not list all providers. `crowded`: all do much to few models.
-  user(cluster& c, int number, bool may_take_out, bool crowded)
+  user(cluster& c, int number, const circumstances& of)
     : c_(c), process_(c.in.start_process("client-" + std::to_string(number))), number_(number),
-      may_take_out_(may_take_out), crowded_(crowded) {}
+      of_(of) {}
   ~user() {
     c_.in.as(process_, [&] { client_.reset(); });
     c_.in.kill(process_);
@@ -79,19 +88,32 @@ private:
   task run(std::uint64_t count) {
     for (std::uint64_t i = 0; i < count && client_; ++i) {
       auto r = client_->repository();
-      auto number = static_cast<int>(c_.random.below(crowded_ ? 1 : names_each));
-      auto what = c_.random.below(10);
-      if (what < 4)
+      auto number = static_cast<int>(c_.random.below(of_.crowded ? 1 : names_each));
+      auto what = c_.random.below(12);
+      if (what > 9)
+        co_await ask_about(r, number);
+      else if (what < 4)
         co_await change(r, number);
       else if (what < 5)
         co_await erase(r, number);
-      else if (what < (crowded_ ? 9 : 7))
+      else if (what < (of_.crowded ? 9 : 7))
         co_await peek(r);
       else if (c_.random.percent(30))
         co_await look_by_version(r, number);
       else
         co_await look(r, number, false);
-      co_await delay{c_.in, nanoseconds{c_.random.below(crowded_ ? 500'000 : 20'000'000)}};
+      co_await delay{c_.in, nanoseconds{c_.random.below(of_.crowded ? 500'000 : 20'000'000)}};
+    }
+  }
+
+  task ask_about(repository r, int number) {
+    switch (c_.random.below(3)) {
+    case 0:
+      co_return co_await list(r, false);
+    case 1:
+      co_return co_await describe(r, number);
+    default:
+      co_return co_await pin(r, number);
     }
   }
 
@@ -100,6 +122,7 @@ private:
       auto r = client_->repository();
       co_await look(r, i, true);
     }
+    co_await list(client_->repository(), true);
   }
 
   std::string name(int i) const { return name_of(number_, i); }
@@ -111,10 +134,12 @@ private:
     auto views = views_of(elements);
     auto at = c_.in.now();
     auto losses = losses_;
-    auto stored = co_await r.store(name(i), views);
+    store_options options;
+    options.metadata = {{"value", std::to_string(value)}};
+    auto stored = co_await r.store(name(i), views, options);
     answered("store", at, stored);
     c_.in.say(fmt::format("{} stores {} {}: {}", process_.name, name(i), value, why(stored)));
-    known_[i].stored(value, stored);
+    demand(known_[i].stored(value, stored), name(i) + " could not be stored: " + why(stored));
     if (stored)
       stored_[i] = {stored->version, value};
     if (losses != losses_)
@@ -136,7 +161,7 @@ private:
   task peek(repository r) {
     auto other = name_of(
       static_cast<int>(c_.random.below(users)),
-      static_cast<int>(c_.random.below(crowded_ ? 1 : names_each)));
+      static_cast<int>(c_.random.below(of_.crowded ? 1 : names_each)));
     std::vector<std::byte> buffer(elements_max * sizeof(std::uint64_t));
     auto at = c_.in.now();
     auto loaded = co_await r.load(other, std::vector<std::string>{}, std::span{buffer});
@@ -144,7 +169,7 @@ private:
     if (loaded)
       static_cast<void>(value_in(other, *loaded));
     else
-      demand_no_damage(other, loaded.error());
+      demand_may_fail(other, loaded.error());
   }
 
   task look(repository r, int i, bool all_there) {
@@ -154,11 +179,87 @@ private:
     answered("load", at, loaded);
     auto value = loaded.map([&](auto& found) { return value_in(name(i), found); });
     c_.in.say(fmt::format("{} loads {}: {}", process_.name, name(i), why(value)));
+    demand_is(i, value, all_there);
+  }
+
+  // `value`: of the model, or why it has none. At the end a model may be missing since a provider
+  // that forgets may have had a newer version.
+  void demand_is(int i, const result<std::uint64_t>& value, bool all_there = false) {
     auto taken_out = !value && says_taken_out(value.error());
-    demand(!taken_out || may_take_out_, name(i) + " was not taken out: " + why(value));
+    demand(!taken_out || of_.takes_out, name(i) + " was not taken out: " + why(value));
+    auto may_be_missing = taken_out && of_.forgets;
+    if (may_be_missing && all_there)
+      missing_.insert(i);
     demand(
-      all_there && !taken_out ? known_[i].is_found(value) : known_[i].loaded(value),
+      all_there && !may_be_missing ? known_[i].is_found(value) : known_[i].loaded(value),
       fmt::format("{} must be {}, but is {}", name(i), known_[i].text(), why(value)));
+  }
+
+  task describe(repository r, int i) {
+    auto at = c_.in.now();
+    auto described = co_await r.describe(name(i));
+    answered("description", at, described);
+    c_.in.say(fmt::format("{} describes {}: {}", process_.name, name(i), why(described)));
+    demand_is(i, described.map([](auto& found) -> std::uint64_t {
+      return std::stoull(found.record.spec.metadata.at(0).second);
+    }));
+    if (described && known_[i].certain())
+      demand(
+        described->record.version == stored_.at(i).first,
+        fmt::format("{} has version {}", name(i), stored_.at(i).first));
+  }
+
+  task pin(repository r, int i) {
+    auto at = c_.in.now();
+    auto pinned = co_await r.pin(name(i), c_.random.percent(50));
+    answered("pin", at, pinned);
+    c_.in.say(fmt::format("{} pins {}: {}", process_.name, name(i), why(pinned)));
+    if (!pinned)
+      demand_is(i, fail(pinned.error()));
+    else
+      demand(known_[i].certain() != 0u, name(i) + " was erased, and is pinned");
+  }
+
+  // The models of this program.
+  task list(repository r, bool all_there) {
+    auto at = c_.in.now();
+    auto listed = co_await r.list(process_.name + "/");
+    answered("listing", at, listed);
+    c_.in.say(fmt::format("{} lists: {}", process_.name, why(listed)));
+    if (!listed) {
+      demand_may_fail("a list", listed.error());
+      demand(!all_there, "models are listed when all are there: " + why(listed));
+      co_return;
+    }
+    for (auto& one : listed->silent)
+      demand_may_fail("the list of " + one.name, one.why);
+    if (listed->silent.empty())
+      demand_lists(*listed, all_there);
+    else
+      demand(!all_there, "all answer: " + listed->silent[0].why.to_string());
+    auto swept = co_await listed->swept;
+    answered("sweep", at, swept);
+    c_.in.say(fmt::format("{} has swept: {}", process_.name, why(swept)));
+  }
+
+  // Every provider has answered.
+  void demand_lists(const listed<model_summary>& all, bool all_there) {
+    for (auto& [i, expected] : known_) {
+      auto count = std::ranges::count(all.found, name(i), &model_summary::name);
+      demand(count <= 1, name(i) + " is listed once");
+      auto value = expected.certain();
+      if (!value)
+        continue;
+      demand(*value != 0 || count == 0, name(i) + " was erased, and is listed");
+      if (*value == 0)
+        continue;
+      auto must = all_there ? !missing_.contains(i) : !of_.takes_out;
+      demand(!must || count == 1, name(i) + " is listed");
+      auto found = std::ranges::find(all.found, name(i), &model_summary::name);
+      demand(
+        count == 0 || found->version == stored_.at(i).first,
+        fmt::format("{} is listed with version {}", name(i), stored_.at(i).first));
+    }
   }
 
   // The version of the last store that was acknowledged, which may have been replaced.
@@ -180,13 +281,13 @@ private:
         value_in(name(i), *loaded) == value,
         fmt::format("version {} of {} is {}", version, name(i), value));
     else
-      demand_no_damage(name(i), loaded.error());
+      demand_may_fail(name(i), loaded.error());
   }
 
-  static void demand_no_damage(const std::string& name, const status& bad) {
+  static void demand_may_fail(const std::string& what, const status& bad) {
     demand(
-      bad.code() != errc::corrupt_data && bad.code() != errc::internal,
-      fmt::format("{} can be loaded or not, but: {}", name, bad.to_string()));
+      bad.code() == errc::not_found || may_fail(bad),
+      fmt::format("{} can be there or not, but: {}", what, bad.to_string()));
   }
 
   // All elements are the same number.
@@ -226,12 +327,12 @@ private:
   cluster& c_;
   process& process_;
   const int number_;
-  const bool may_take_out_;
-  const bool crowded_;
+  const circumstances of_;
   std::optional<client> client_;
   std::vector<task> flow_;
   std::map<int, expected_number> known_;
   std::map<int, std::pair<std::uint64_t, std::uint64_t>> stored_; // version and value, as last told
+  std::set<int> missing_; // at the end, since a provider that forgets may have had a newer version
   std::uint64_t value_ = 0;
   std::uint64_t losses_ = 0;
   std::uint64_t answers_ = 0;
@@ -259,8 +360,11 @@ public:
     c_.net->stalls_per_mille = c_.random.percent(50) ? 0 : 20;
     for (auto& rests : buckets)
       start(any_providers[1], rests);
+    auto forgets =
+      std::ranges::any_of(buckets, [&](auto& rests) { return c_.kind_of(rests) != "rocksdb"; });
+    circumstances all{&files_ == &any_providers, forgets, crowded_};
     for (int i = 0; i < users; ++i)
-      users_.push_back(std::make_unique<user>(c_, i, &files_ == &any_providers, crowded_));
+      users_.push_back(std::make_unique<user>(c_, i, all));
   }
 
   /// Returns what the run did, as a number.
@@ -342,7 +446,7 @@ private:
 
   void change() {
     auto& rests = c_.random.one_of(buckets);
-    switch (c_.random.below(4)) {
+    switch (c_.random.below(5)) {
     case 0:
       return end(rests);
     case 1:
@@ -351,9 +455,24 @@ private:
       if (c_.runs(rests))
         c_.net->cut(c_.process_of(rests), c_.random.one_of(users_)->in());
       return;
+    case 3:
+      return stand_still(rests);
     default:
       return c_.net->heal_all();
     }
+  }
+
+  // For some minutes, while its connections stay alive.
+  void stand_still(const std::string& rests) {
+    if (!c_.runs(rests))
+      return;
+    auto& stands = c_.process_of(rests);
+    c_.in.say(stands.name + " stands still");
+    c_.net->stand_still(stands);
+    c_.in.after(c_.in.current(), std::chrono::seconds{c_.random.between(20, 200)}, [this, &stands] {
+      c_.in.say(stands.name + " goes on");
+      c_.net->go_on(stands);
+    });
   }
 
   // Models are erased and stored anew without a provider, which then comes back with the file that

@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -98,6 +99,13 @@ inline std::string outcome_of(const result<std::uint64_t>& r) {
   return r ? std::to_string(*r) : r.error().to_string();
 }
 
+/// Returns true if a request may fail so while providers come and go.
+inline bool may_fail(const status& why) {
+  auto code = why.code();
+  return code == errc::unavailable || code == errc::peer_lost || code == errc::busy ||
+    code == errc::deadline_exceeded;
+}
+
 /// The numbers that a name may have, by the answers to changes so far. 0: there is no model.
 class expected_number {
 public:
@@ -106,15 +114,17 @@ public:
   /// A change to `value` was acknowledged.
   void is(std::uint64_t value) { may_be_ = {value}; }
 
-  void stored(std::uint64_t value, const result<receipt>& answer) {
+  /// Returns false when the answer is wrong.
+  [[nodiscard]] bool stored(std::uint64_t value, const result<receipt>& answer) {
     answer ? is(value) : tried(value);
+    return answer || may_fail(answer.error());
   }
   /// Returns false when the answer is wrong.
   [[nodiscard]] bool erased(const result<void>& answer) {
     if (answer || says(answer.error(), "from now on"))
       return is(0), true;
     if (answer.error().code() != errc::not_found)
-      return tried(0), true;
+      return tried(0), may_fail(answer.error());
     return says(answer.error(), "taken out") || may_be_.contains(0);
   }
   /// Returns false when the answer is wrong. A provider that no present file names is gone by the
@@ -122,8 +132,9 @@ public:
   [[nodiscard]] bool loaded(const result<std::uint64_t>& answer) const {
     if (answer)
       return may_be_.contains(*answer);
-    return answer.error().code() != errc::not_found || says(answer.error(), "taken out") ||
-      may_be_.contains(0);
+    if (answer.error().code() != errc::not_found)
+      return may_fail(answer.error());
+    return says(answer.error(), "taken out") || may_be_.contains(0);
   }
 
   /// Returns false when the answer is wrong while all providers are there.
@@ -131,6 +142,11 @@ public:
     if (answer)
       return may_be_.contains(*answer);
     return answer.error().code() == errc::not_found && may_be_.contains(0);
+  }
+
+  /// Returns the only number that the name can have.
+  std::optional<std::uint64_t> certain() const {
+    return may_be_.size() == 1 ? std::optional{*may_be_.begin()} : std::nullopt;
   }
 
   std::string text() const {

@@ -261,6 +261,11 @@ time_point client_core::deadline_after(std::chrono::milliseconds timeout) const 
   return steady_clock::now() + std::chrono::milliseconds{timeout_ms(timeout)};
 }
 
+std::uint32_t client_core::left_ms(time_point deadline) {
+  auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - steady_clock::now()).count();
+  return static_cast<std::uint32_t>(std::max<std::int64_t>(left, 0));
+}
+
 void client_core::at(time_point when, std::function<void()> work) {
   auto left = std::chrono::ceil<std::chrono::milliseconds>(when - steady_clock::now());
   actors::run_in(

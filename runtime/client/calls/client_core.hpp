@@ -104,6 +104,20 @@ public:
     return done.get_future();
   }
 
+  /// Asks for what is needed by a deadline. A provider is not asked when that is over.
+  /// Errors:  `deadline_exceeded`.
+  template <class Service, class Request>
+  void ask_until(
+    time_point deadline, std::size_t provider, Request request,
+    completion<typename Service::template reply_of<Request>> done) {
+    request.timeout_ms = left_ms(deadline);
+    if (request.timeout_ms == 0)
+      return done(fail(
+        errc::deadline_exceeded, "the time was over before provider {} was asked",
+        entry(provider).name));
+    ask<Service>(provider, std::move(request), std::move(done));
+  }
+
   /// Asks a node of the directory, by its name.
   template <class Request, class Reply = actors::node_service::reply_of<Request>>
   future<Reply> ask_node(const std::string& name, Request request) {
@@ -123,6 +137,8 @@ private:
   using actor_key = std::pair<std::uint16_t, std::size_t>; // service and provider
 
   explicit client_core(std::shared_ptr<engine> e, actors::directory where);
+
+  static std::uint32_t left_ms(time_point deadline);
 
   // The client lives until it has the answer.
   template <class Reply>

@@ -74,13 +74,13 @@ struct resolving {
 
 void ask_record(
   const std::shared_ptr<client_core>& core, const std::string& group, const std::string& model,
-  std::uint64_t version, completion<found_record> done) {
+  std::uint64_t version, time_point deadline, completion<found_record> done) {
   ask_keeper<found_record>(
-    core, group, model,
-    [core, model,
-     version](std::size_t provider, actors::placement_claim by, completion<found_record> answer) {
-      core->ask<store_service>(
-        provider, actors::describe_request{model, version, by},
+    core, group, model, deadline,
+    [core, model, version,
+     deadline](std::size_t provider, actors::placement_claim by, completion<found_record> answer) {
+      core->ask_until<store_service>(
+        deadline, provider, actors::describe_request{model, version, by},
         [core, provider, model, version, by,
          answer = std::move(answer)](result<model_record> record) {
           if (!record)
@@ -95,7 +95,7 @@ void ask_record(
 
 void resolve_layers(
   const std::shared_ptr<client_core>& core, std::size_t provider, model_record record,
-  const promise<model_info>& done) {
+  time_point deadline, const promise<model_info>& done) {
   auto r = std::make_shared<resolving>();
   r->core = core;
   r->provider = provider;
@@ -114,8 +114,8 @@ void resolve_layers(
   r->asked.erase(std::unique(r->asked.begin(), r->asked.end()), r->asked.end());
   if (r->asked.empty())
     return static_cast<void>(done.set(r->complete({})));
-  core->ask<store_service>(
-    provider, actors::resolve_request{r->asked},
+  core->ask_until<store_service>(
+    deadline, provider, actors::resolve_request{r->asked},
     [r, done](const result<actors::layer_list>& layers) {
       done.set(layers ? r->complete(layers->layers) : fail(layers.error()));
     });

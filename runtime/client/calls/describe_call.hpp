@@ -17,18 +17,19 @@ struct found_record {
   actors::placement_claim by; // for further requests to this provider
 };
 
-/// Asks the provider that has a model for its record. `version` 0 is the newest.
+/// Asks the provider that has a model for its record, which comes by the deadline. `version` 0 is
+/// the newest.
 /// Errors:  `protocol_error` for a record of another model or version, or for an inconsistent one:
 ///          sizes that overflow, tensors whose layers are missing.
 void ask_record(
   const std::shared_ptr<client_core>& core, const std::string& group, const std::string& model,
-  std::uint64_t version, completion<found_record> done);
+  std::uint64_t version, time_point deadline, completion<found_record> done);
 
 /// Completes a checked record to a `model_info`. Layers that are not in the cache are fetched in
-/// one request.
+/// one request, by the deadline.
 /// Errors:  `protocol_error` when a layer is missing in the reply.
 void resolve_layers(
   const std::shared_ptr<client_core>& core, std::size_t provider, model_record record,
-  const promise<model_info>& done);
+  time_point deadline, const promise<model_info>& done);
 
 } // namespace millrace::runtime

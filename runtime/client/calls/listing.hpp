@@ -1,4 +1,4 @@
-// Lists names page by page, from one provider after the other.
+// Lists names page by page, from all providers at once.
 // Internal, used by `store_call` and `checkpoints`.
 #pragma once
 
@@ -7,7 +7,9 @@
 #include <millrace/runtime/client/listed.hpp>
 
 #include <algorithm>
+#include <atomic>
 #include <functional>
+#include <iterator>
 #include <memory>
 #include <string>
 #include <utility>
@@ -23,8 +25,8 @@ struct listing_page {
 };
 
 /// A listing in progress. `Item` is what a page holds; items are sorted by `name_of(item)`. A
-/// provider that fails is noted, and the others are asked all the same. If all fail, the listing
-/// fails like the first one.
+/// provider that fails is noted, and does not hold up the others. If all fail, the listing fails
+/// like the first one. It ends when `ask` has ended for each provider.
 template <class Item>
 class listing : public std::enable_shared_from_this<listing<Item>> {
 public:
@@ -43,37 +45,52 @@ public:
     self->providers_ = std::move(providers);
     self->ask_ = std::move(ask);
     self->name_of_ = name_of;
+    self->said_.resize(self->providers_.size());
     auto out = self->done_.get_future();
-    self->next(0, {});
+    for (std::size_t i = 0; i < self->providers_.size(); ++i)
+      self->next(i, {});
     return out;
   }
 
 private:
+  // What one provider has said so far.
+  struct answer {
+    std::vector<Item> items;
+    status why;
+  };
+
   void next(std::size_t at, const std::string& after) {
-    if (at == providers_.size())
-      return finish();
     ask_(providers_[at], after, [self = this->shared_from_this(), at, after](result<page> r) {
-      auto& provider = self->core_->entry(self->providers_[at]).name;
+      auto& [items, why] = self->said_[at];
       if (!r) {
-        self->out_.silent.push_back({provider, r.error()});
-        return self->next(at + 1, {});
+        why = r.error();
+        return self->ended();
       }
       // Names must ascend from page to page, so that the listing ends whatever the provider sends.
       auto last = r->items.empty() ? after : self->name_of_(r->items.back());
       bool more = r->more && last > after;
-      for (auto& item : r->items)
-        self->out_.found.push_back({std::move(item), provider});
-      self->next(more ? at : at + 1, more ? last : std::string{});
+      std::ranges::move(r->items, std::back_inserter(items));
+      more ? self->next(at, last) : self->ended();
     });
   }
 
-  void finish() {
-    if (out_.silent.size() == providers_.size())
-      return static_cast<void>(done_.set(fail(out_.silent.front().why)));
-    std::stable_sort(out_.found.begin(), out_.found.end(), [this](auto& a, auto& b) {
+  void ended() {
+    if (++ended_ < providers_.size())
+      return;
+    listed<Item> out;
+    for (std::size_t i = 0; i < said_.size(); ++i) {
+      auto& provider = core_->entry(providers_[i]).name;
+      for (auto& item : said_[i].items)
+        out.found.push_back({std::move(item), provider});
+      if (!said_[i].why.ok())
+        out.silent.push_back({provider, said_[i].why});
+    }
+    if (out.silent.size() == providers_.size())
+      return static_cast<void>(done_.set(fail(out.silent.front().why)));
+    std::stable_sort(out.found.begin(), out.found.end(), [this](auto& a, auto& b) {
       return name_of_(a) < name_of_(b);
     });
-    done_.set(std::move(out_));
+    done_.set(std::move(out));
   }
 
   std::shared_ptr<client_core> core_;
@@ -81,7 +98,8 @@ private:
   ask_page ask_;
   const std::string& (*name_of_)(const Item&) = nullptr;
   promise<listed<Item>> done_;
-  listed<Item> out_;
+  std::vector<answer> said_; // by provider, in their order
+  std::atomic<std::size_t> ended_ = 0;
 };
 
 } // namespace millrace::runtime

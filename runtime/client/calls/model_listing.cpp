@@ -95,32 +95,33 @@ private:
   std::map<std::string, std::optional<asked_provider>> asked_; // none: two have the name
 };
 
-// Removes marks that no provider needs any more, one after the other, before it answers. Marks that
-// cannot be removed stay, for the next listing. What was stored since the listing stays, too.
+// Removes marks that no provider needs any more, one after the other. Marks that cannot be removed
+// stay, for the next listing. What was stored since the listing stays, too.
 struct sweeping : std::enable_shared_from_this<sweeping> {
   static constexpr std::size_t marks_max = 1000; // the bound of one listing
 
   std::shared_ptr<client_core> core;
   actors::placement_claim by;
-  model_listing listed;
+  time_point deadline;
   std::vector<listed_mark> marks;
-  promise<model_listing> done;
+  promise<void> done;
 
   void next(std::size_t at) {
-    auto end = std::min(marks.size(), marks_max);
-    for (; at < end && marks[at].copies.empty(); ++at)
-      listed.marks.push_back(std::move(marks[at].mark));
-    if (at < end)
-      return erase_copies(
-        core, marks[at].mark.name, by, marks[at].copies,
-        [self = shared_from_this(), at](const result<void>& erased) {
-          if (!erased)
-            self->listed.marks.push_back(std::move(self->marks[at].mark));
-          self->next(at + 1);
-        });
-    for (; at < marks.size(); ++at)
-      listed.marks.push_back(std::move(marks[at].mark));
-    done.set(std::move(listed));
+    if (at == marks.size())
+      return static_cast<void>(done.set({}));
+    erase_copies(
+      core, marks[at].mark.name, by, marks[at].copies, deadline,
+      [self = shared_from_this(), at](const result<void>& erased) {
+        // The others would wait for the same provider.
+        if (!erased && is_out_of_reach(erased.error()))
+          return static_cast<void>(self->done.set(erased));
+        self->next(at + 1);
+      });
+  }
+
+  static bool is_out_of_reach(const status& why) {
+    return why.code() == errc::deadline_exceeded || why.code() == errc::unavailable ||
+      why.code() == errc::peer_lost;
   }
 };
 
@@ -156,11 +157,12 @@ bool may_be_silent(const model_places& places, const actors::provider_entry& p) 
 
 void list_at(
   const std::shared_ptr<client_core>& core, const std::string& group, const std::string& prefix,
-  std::uint32_t page, const model_places& places, const status& incomplete,
+  std::uint32_t page, time_point deadline, const model_places& places, const status& incomplete,
   const promise<model_listing>& done) {
-  auto ask = [core, prefix, page](std::size_t provider, const std::string& after, auto answer) {
-    core->ask<store_service>(
-      provider, actors::list_request{prefix, after, page},
+  auto ask = [core, prefix, page,
+              deadline](std::size_t provider, const std::string& after, auto answer) {
+    core->ask_until<store_service>(
+      deadline, provider, actors::list_request{prefix, after, page},
       [answer, page](result<actors::model_list> r) {
         answer(r.map([&](auto& list) {
           auto more = list.models.size() >= page;
@@ -171,7 +173,7 @@ void list_at(
   auto all = listing<model_summary>::begin(
     core, places.asked, std::move(ask),
     [](const model_summary& m) -> const std::string& { return m.name; });
-  all.then([core, group, places, incomplete, done](const result<model_listing>& r) {
+  all.then([core, group, deadline, places, incomplete, done](const result<model_listing>& r) {
     if (!r)
       return static_cast<void>(done.set(fail(r.error())));
     newest_versions newest{*core, group, places};
@@ -182,14 +184,17 @@ void list_at(
     if (out.silent.empty() && !incomplete.ok())
       out.silent.push_back({{}, incomplete});
     auto sweep = std::make_shared<sweeping>();
-    if (!out.silent.empty() || !has_all(places))
-      for (auto& mark : newest.marks)
-        mark.copies.clear();
+    auto may_sweep = out.silent.empty() && has_all(places);
+    for (auto& one : newest.marks) {
+      auto goes = may_sweep && !one.copies.empty() && sweep->marks.size() < sweeping::marks_max;
+      goes ? sweep->marks.push_back(std::move(one)) : out.marks.push_back(std::move(one.mark));
+    }
     sweep->core = core;
     sweep->by = places.by;
-    sweep->listed = std::move(out);
-    sweep->marks = std::move(newest.marks);
-    sweep->done = done;
+    sweep->deadline = deadline;
+    sweep->done = core->make_promise<void>();
+    out.swept = sweep->done.get_future();
+    done.set(std::move(out));
     sweep->next(0);
   });
 }
@@ -200,10 +205,14 @@ future<listed<model_summary>> list_models(
   const std::shared_ptr<client_core>& core, const std::string& group, const std::string& prefix,
   std::uint32_t page) {
   auto done = core->make_promise<model_listing>();
-  find_model(core, group, {}, [core, group, prefix, page, done](const result<model_places>& found) {
+  auto deadline = core->deadline_after();
+  // The rest is for the lists of those that answer.
+  auto half = core->deadline_after(std::chrono::milliseconds{core->timeout_ms() / 2 + 1});
+  auto list = [core, group, prefix, page, deadline, done](const result<model_places>& found) {
     // Services of older versions have no views.
     auto code = found ? errc::ok : found.error().code();
-    if (code != errc::ok && code != errc::unsupported && code != errc::unavailable)
+    auto incomplete = code == errc::unavailable || code == errc::deadline_exceeded;
+    if (!found && !incomplete && code != errc::unsupported)
       return static_cast<void>(done.set(fail(found.error())));
     auto places = found.value_or(model_places{});
     // Providers that did not answer are asked once more: the listing names them with the reason.
@@ -221,9 +230,9 @@ future<listed<model_summary>> list_models(
     if (places.asked.empty())
       return static_cast<void>(done.set(fail(place(prefix, group, all).error())));
     list_at(
-      core, group, prefix, page, places, code == errc::unavailable ? found.error() : status{},
-      done);
-  });
+      core, group, prefix, page, deadline, places, incomplete ? found.error() : status{}, done);
+  };
+  find_model(core, group, {}, half, std::move(list));
   return done.get_future();
 }
 

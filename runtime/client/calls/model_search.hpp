@@ -38,15 +38,13 @@ struct model_places {
 };
 
 /// Asks all providers of a group where a model is. Tells them of each other first, where the group
-/// has changed. With an empty model it does only that.
+/// has changed. With an empty model it does only that. It answers by the deadline, also while it
+/// waits for a provider that does not answer; what it has begun goes on, for the next search.
 /// Errors:  `unavailable` naming a provider that may have the model; `unsupported` naming one of an
-///          older version; `busy` while the group goes on changing.
+///          older version; `busy` while the group goes on changing; `deadline_exceeded`.
 void find_model(
   const std::shared_ptr<client_core>& core, const std::string& group, const std::string& model,
-  completion<model_places> done);
-
-/// Returns the error of an operation whose time is over while it waits for a search, which goes on.
-status late_search(const std::string& model, const std::string& group);
+  time_point deadline, completion<model_places> done);
 
 /// Returns true if other providers must be asked after this error.
 bool asks_for_search(const status& why);
@@ -59,8 +57,8 @@ auto age_of(const Version& v) {
   return std::tuple{v.view, v.stored_at_ns, v.version};
 }
 
-/// A request about one model that must reach the provider with its newest version. It ends at its
-/// deadline, also while a search waits for a provider that does not answer.
+/// A request about one model that must reach the provider with its newest version. Its searches end
+/// by the deadline; what `ask` asks must, too.
 template <class Reply>
 class keeper_call : public std::enable_shared_from_this<keeper_call<Reply>> {
 public:
@@ -81,37 +79,24 @@ public:
   void begin_at(std::size_t provider, actors::placement_claim by) {
     asked_ = provider;
     ask_(provider, std::move(by), [self = this->shared_from_this()](result<Reply> r) {
-      if (self->ended_)
-        return;
       auto again = !r &&
         (asks_for_search(r.error()) ||
          (self->searches_ > 0 && self->searches_ < 3 && r.error().code() == errc::not_found));
       if (!again || self->searches_++ == searches_max)
-        return self->end(std::move(r));
+        return self->done_(std::move(r));
       self->search();
     });
   }
 
 private:
-  void end(result<Reply> r) {
-    ended_ = true;
-    done_(std::move(r));
-  }
-
   void search() {
-    if (!std::exchange(watched_, true))
-      core_->at(deadline_, [weak = this->weak_from_this()] {
-        if (auto self = weak.lock(); self && !self->ended_)
-          self->end(fail(late_search(self->model_, self->group_)));
-      });
     find_model(
-      core_, group_, model_, [self = this->shared_from_this()](const result<model_places>& places) {
-        if (self->ended_)
-          return;
+      core_, group_, model_, deadline_,
+      [self = this->shared_from_this()](const result<model_places>& places) {
         if (places && places->newest)
           self->begin_at(*places->newest, places->by);
         else if (places || !self->begins_at_home())
-          self->end(fail(places ? places->missing : places.error()));
+          self->done_(fail(places ? places->missing : places.error()));
       });
   }
 
@@ -119,7 +104,7 @@ private:
   // alone if it has a version from since then.
   bool begins_at_home() {
     auto home = core_->place_now(model_, group_);
-    if (!home || *home == asked_)
+    if (!home || *home == asked_ || steady_clock::now() >= deadline_)
       return false;
     begin_at(*home, {group_, 0});
     return true;
@@ -132,30 +117,29 @@ private:
   completion<Reply> done_;
   std::size_t asked_ = 0; // last
   int searches_ = 0;
-  bool watched_ = false; // the deadline is
-  bool ended_ = false;
 };
 
-/// Asks the provider at which the model is placed; after a search, the one that has it.
+/// Asks the provider at which the model is placed; after a search, the one that has it. `ask` must
+/// end by the deadline.
 template <class Reply>
 void ask_keeper(
-  std::shared_ptr<client_core> core, std::string group, std::string model,
+  std::shared_ptr<client_core> core, std::string group, std::string model, time_point deadline,
   typename keeper_call<Reply>::ask_one ask, completion<Reply> done) {
-  auto deadline = core->deadline_after();
   std::make_shared<keeper_call<Reply>>(
     std::move(core), std::move(group), std::move(model), deadline, std::move(ask), std::move(done))
     ->begin();
 }
 
-/// Erases all versions of a model, the newest one last.
+/// Erases all versions of a model, the newest one last. An error says which are erased.
 void erase_model(
   const std::shared_ptr<client_core>& core, const std::string& group, const std::string& model,
-  completion<void> done);
+  time_point deadline, completion<void> done);
 
 /// Erases these versions, in their order. Those that are gone already count as erased. What was
-/// stored meanwhile stays.
+/// stored meanwhile stays. An error says how many are erased.
 void erase_copies(
   const std::shared_ptr<client_core>& core, const std::string& model,
-  const actors::placement_claim& by, std::vector<model_copy> copies, completion<void> done);
+  const actors::placement_claim& by, std::vector<model_copy> copies, time_point deadline,
+  completion<void> done);
 
 } // namespace millrace::runtime

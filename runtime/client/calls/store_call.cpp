@@ -28,7 +28,6 @@ struct store_call : std::enable_shared_from_this<store_call> {
   std::optional<model_places> places; // where the model was before, once it was asked for
   int searches = 0;
   time_point deadline;
-  bool ended = false;
   promise<receipt> done;
   store_request request;
   std::vector<layer_id> ids; // the ids in the graph
@@ -42,14 +41,12 @@ struct store_call : std::enable_shared_from_this<store_call> {
       auto& told = core->told(provider);
       std::erase_if(message.layers, [&](auto& layer) { return told.contains(layer.id); });
     }
-    core->ask<store_service>(
-      provider, std::move(message),
+    core->ask_until<store_service>(
+      deadline, provider, std::move(message),
       [self = shared_from_this()](result<receipt> r) { self->answered(std::move(r)); });
   }
 
   void answered(result<receipt> r) {
-    if (ended)
-      return;
     if (!r && r.error().code() == errc::unknown_layers && !told_all) {
       told_all = true;
       return send();
@@ -57,7 +54,6 @@ struct store_call : std::enable_shared_from_this<store_call> {
     if (!r && asks_for_search(r.error()) && searches++ < searches_max)
       return search();
     region.withdraw();
-    ended = true;
     r = check_receipt(
       std::move(r), {request.spec.name, std::nullopt, millrace::size_bytes(request.spec.tensors)});
     if (r)
@@ -67,30 +63,15 @@ struct store_call : std::enable_shared_from_this<store_call> {
     done.set(std::move(r));
   }
 
-  // The operation ends at its deadline, also while a search waits for one that does not answer.
-  void watch_deadline() {
-    core->at(deadline, [weak = weak_from_this()] {
-      if (auto self = weak.lock(); self && !self->ended)
-        self->fail_with(late_search(self->request.spec.name, self->group));
-    });
-  }
-
-  void fail_with(const status& why) {
-    ended = true;
-    region.withdraw();
-    done.set(fail(why.within("storing " + request.spec.name)));
-  }
-
   void search() {
-    if (searches == 1)
-      watch_deadline();
     find_model(
-      core, group, request.spec.name,
+      core, group, request.spec.name, deadline,
       [self = shared_from_this()](const result<model_places>& found) {
-        if (self->ended)
-          return;
-        if (!found)
-          return self->fail_with(found.error());
+        if (!found) {
+          self->region.withdraw();
+          return static_cast<void>(
+            self->done.set(fail(found.error().within("storing " + self->request.spec.name))));
+        }
         self->places = *found;
         self->provider = found->home;
         self->request.by = found->by;
@@ -103,7 +84,7 @@ struct store_call : std::enable_shared_from_this<store_call> {
   void remove_others(const receipt& stored) {
     std::erase_if(places->copies, [&](auto& copy) { return copy.provider == places->home; });
     erase_copies(
-      core, stored.model, places->by, places->copies,
+      core, stored.model, places->by, places->copies, deadline,
       [self = shared_from_this(), stored](const result<void>& removed) {
         self->done.set(
           removed ? result<receipt>{stored}
@@ -240,7 +221,6 @@ future<receipt> begin_store(
   auto out = call->done.get_future();
   if (auto bad = prepare(*call, model, graph, tensors, options); !bad.ok())
     return ready_future<receipt>(fail(bad.within("storing " + model)));
-  call->request.timeout_ms = core->timeout_ms(options.timeout);
   call->deadline = core->deadline_after(options.timeout);
   call->request.checksums = options.checksums.value_or(core->entry(*provider).checksums);
   // The caller does not have the future yet, so it cannot have cancelled.
