@@ -285,6 +285,10 @@ result<std::optional<std::string>> model_directory::place_for(
   return name;
 }
 
+void model_directory::give_up(const std::string& place) noexcept {
+  ::rmdir((path_ + "/" + place).c_str());
+}
+
 status model_directory::describe(const std::string& place, const shard_description& description) {
   auto path = path_ + "/" + place + "/" +
     shard_file_stem(description.shard.rank, description.world_size) + ".json";

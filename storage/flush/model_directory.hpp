@@ -45,6 +45,9 @@ public:
     const flushed_shard& shard, std::uint64_t step, std::uint32_t world_size,
     std::uint32_t deadline_ms);
 
+  /// Removes the directory of a shard that was not written, unless it holds others.
+  void give_up(const std::string& place) noexcept;
+
   /// Writes the description of a shard whose file is complete.
   [[nodiscard]] status describe(const std::string& place, const shard_description& description);
 

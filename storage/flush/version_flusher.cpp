@@ -124,8 +124,10 @@ result<flush_receipt> version_flusher::flush(
   if (!place)
     return fail(place.error());
   if (*place)
-    if (auto bad = write(*directory, **place, what, stopping); !bad.ok())
+    if (auto bad = write(*directory, **place, what, stopping); !bad.ok()) {
+      directory->give_up(**place);
       return fail(bad.within("flushing " + what.model));
+    }
   if (auto bad = directory->settle(options_.keep, options_.lock_deadline_ms); !bad.ok())
     return fail(bad.within("flushing " + what.model));
   return receipt_of(*directory, what, *place);

@@ -106,6 +106,7 @@ BOOST_AUTO_TEST_CASE(a_full_file_system_costs_the_step_and_no_older_one) {
   BOOST_TEST_REQUIRE(!refused.has_value());
   BOOST_TEST((refused.error().code() == errc::no_space), why(refused));
   BOOST_TEST(latest_of(dir) == 10u);
+  BOOST_TEST(!std::filesystem::exists(dir.path() + "/model/step-20"));
   disk.free();
   BOOST_TEST(flush_version(subject, request(0, 1, 30, 300)).has_value());
   BOOST_TEST(latest_of(dir) == 30u);
