@@ -21,11 +21,16 @@ thread_local int allocations_left = -1; // of this thread; below 0: any number
 
 } // namespace
 
-void* operator new(std::size_t size_bytes) {
+void* operator new(std::size_t size_bytes, const std::nothrow_t&) noexcept {
   auto* made = allocations_left == 0 ? nullptr : std::malloc(size_bytes);
+  allocations_left -= made && allocations_left > 0 ? 1 : 0;
+  return made;
+}
+
+void* operator new(std::size_t size_bytes) {
+  auto* made = operator new(size_bytes, std::nothrow);
   if (!made)
     throw std::bad_alloc{};
-  allocations_left -= allocations_left > 0 ? 1 : 0;
   return made;
 }
 
