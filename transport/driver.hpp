@@ -141,7 +141,8 @@ public:
 class peer_driver : public driver {
 public:
   virtual void peer_opened(const std::shared_ptr<net::channel>& c) = 0;
-  /// Ends every transfer with the peer.
+  /// Ends every transfer with the peer. Comes early if the peer does not have this driver, and then
+  /// once more for the same channel, which does nothing.
   virtual void peer_closed(net::channel& c, const status& why) = 0;
   /// Handles a frame of kind `driver` for this driver. `body` comes without the driver's name.
   virtual void on_message(

@@ -3,10 +3,13 @@
 #include <millrace/core/codec.hpp>
 #include <millrace/core/log.hpp>
 #include <millrace/transport/builtin.hpp>
+#include <millrace/transport/driver_message.hpp>
 #include <millrace/transport/fabric.hpp>
+#include <millrace/transport/fabric_messages.hpp>
 #include <millrace/transport/memory/staging_pool.hpp>
 #include <millrace/transport/path_table.hpp>
 
+#include <algorithm>
 #include <bit>
 #include <mutex>
 #include <optional>
@@ -116,6 +119,10 @@ public:
 
   void peer_opened(const std::shared_ptr<net::channel>& c) override {
     paths_.peer_opened(c->peer().id, net::name_and_host(c->peer()));
+    drivers_here ours;
+    for (auto& d : peer_drivers_)
+      ours.names.emplace_back(d->name());
+    send_or_close(*c, fabric_message::drivers, ours);
     for (auto& d : peer_drivers_)
       d->peer_opened(c);
   }
@@ -131,10 +138,12 @@ public:
     wire_reader reader{f.body};
     std::string name;
     reader(name);
+    if (reader.ok() && name == driver_of(fabric_message{}))
+      return on_message(c, reader.rest());
     for (auto& d : peer_drivers_)
       if (reader.ok() && d->name() == name)
         return d->on_message(c, reader.rest(), std::move(f.fds));
-    // The peer uses a driver that this process does not have. It will find that it gets no answer.
+    // The peer uses a driver that this process does not have. It knows this by `drivers_here`.
     if (!reader.ok())
       c.close({errc::protocol_error, "a driver's message without its name"});
   }
@@ -198,6 +207,27 @@ private:
     std::uint64_t tried = 0; // one bit per driver, see drivers_max
     completion<transfer_report> done;
   };
+
+  void on_message(net::channel& c, std::span<const std::byte> body) {
+    drivers_here theirs;
+    auto bad = take_message<fabric_message>(body, [&](auto kind, auto& reader) {
+      if (kind == fabric_message::drivers && reader(theirs))
+        leave_out_all_but(theirs, c);
+      return status{}; // also for a kind of a later version
+    });
+    if (!bad.ok())
+      c.close(bad.within("a message of the fabric"));
+  }
+
+  // A driver that waits for an answer of a peer without it would wait for as long as it may.
+  void leave_out_all_but(const drivers_here& theirs, net::channel& c) {
+    for (auto& d : peer_drivers_)
+      if (std::ranges::find(theirs.names, d->name()) == theirs.names.end())
+        d->peer_closed(
+          c,
+          {errc::unavailable, "{} does not have the driver {}", net::name_and_host(c.peer()),
+           d->name()});
+  }
 
   bool is_candidate(std::size_t index, const peer_id& owner, const attempt& a) const {
     auto able = drivers_[index]->capabilities();

@@ -39,7 +39,9 @@ protected:
         if (!there || group == self->request_.spec.group)
           return self->reserve();
         self->give_up(
-          {errc::already_exists, "provider {} has a model {} of group {}, where it was before",
+          {errc::already_exists,
+           "provider {} has a model {} of group {}, where it was before; name that group to load "
+           "it or remove it",
            self->context_->provider, self->receipt_.model, group});
       }));
   }

@@ -91,8 +91,11 @@ private:
     }));
   }
 
+  // A client that must ask others first repeats its request, so that answer is no failure.
   template <class Receipt>
   void count(const result<Receipt>& outcome, std::uint64_t& number, std::uint64_t& bytes) {
+    if (!outcome && outcome.error().code() == errc::unsupported_version)
+      return;
     ++(outcome ? number : counted_.failures);
     if (outcome)
       bytes += outcome->size_bytes;

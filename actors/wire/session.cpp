@@ -33,9 +33,6 @@ public:
   void on_open(const std::shared_ptr<channel>& c) override {
     log().debug(
       "peer connected name={} pid={} uid={}", c->peer().name, c->peer().pid, c->peer().uid);
-    holder_ = net::party_of(c->peer());
-    // No places of a provider are kept for anyone.
-    from_ = {c->peer().id, number_, {holder_.owner, holder_.process}};
     connections_->add(number_, c);
     fabric_->peer_opened(c);
   }
@@ -70,7 +67,11 @@ private:
     channel& c, std::uint64_t number, std::uint64_t size_bytes, const request_head& head,
     wire_reader& reader) {
     MILLRACE_PLANTED_RACE("session");
-    peer_request request{system_, caller_, from_, {c.weak_from_this(), number, nullptr}};
+    // A process may have several connections. Registrations end with the connection through which
+    // they came. No places of a provider are kept for anyone.
+    auto holder = net::party_of(c.peer());
+    asker from{c.peer().id, number_, {holder.owner, holder.process}};
+    peer_request request{system_, caller_, std::move(from), {c.weak_from_this(), number, nullptr}};
     if (connections_->refusing()) {
       request.back.refuse({errc::unavailable, "the node is shutting down"});
       return {};
@@ -85,7 +86,7 @@ private:
       return {};
     }
     auto found = services_->reader_of(head.number, head.target);
-    auto place = connections_->place_for(holder_, size_bytes);
+    auto place = connections_->place_for(holder, size_bytes);
     if (!found || !place) {
       request.back.refuse(found ? place.error() : found.error());
       return {};
@@ -116,10 +117,6 @@ private:
   std::shared_ptr<connection_table> connections_;
   peer_clock clock_;
   caf::strong_actor_ptr caller_; // owns the peer's requests under way
-  party holder_;                 // of the places that the peer's requests take
-  // Who asks. A process may have several connections, and registrations end with the connection
-  // through which they came.
-  asker from_;
   const std::uint64_t number_ = last_number.fetch_add(1) + 1;
 };
 

@@ -156,6 +156,19 @@ BOOST_FIXTURE_TEST_CASE(a_provider_does_not_answer_alone_before_views_were_compa
     BOOST_TEST((ask_alone() == errc::not_found));
 }
 
+BOOST_FIXTURE_TEST_CASE(an_answer_that_makes_the_client_ask_others_is_no_failure, kept_view) {
+  auto failures = [&] {
+    auto pending = ask(provider_status_request{});
+    return outcome<provider_status>(pending).value().store.failures;
+  };
+  auto stored = ask(request(name_at("p")));
+  BOOST_TEST((finish(stored) == errc::unsupported_version));
+  BOOST_TEST(failures() == 0u);
+  auto nameless = ask(request(""));
+  BOOST_TEST((finish(nameless) == errc::invalid_argument));
+  BOOST_TEST(failures() == 1u);
+}
+
 BOOST_FIXTURE_TEST_CASE(one_request_in_a_while_tries_again_to_ask_those_that_were_down, kept_view) {
   BOOST_TEST((tell_that_asked(false) == errc::ok));
   for (int round = 0; round < 3; ++round) {

@@ -175,7 +175,10 @@ result<std::size_t> client_core::place_now(const std::string& model, const std::
   auto view = known_view(group);
   if (auto* home = home_of(model, view))
     return number_of(*home, group);
-  return place(model, group, where_.providers);
+  auto placed = place(model, group, where_.providers);
+  // Providers may keep models of a group that none of them is in any more. Each can be asked for
+  // its views, and leads to the others.
+  return placed || where_.providers.empty() ? placed : 0;
 }
 
 std::shared_ptr<client_core> client_core::of_node(

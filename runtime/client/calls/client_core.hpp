@@ -78,8 +78,9 @@ public:
   void learn_view(const std::string& group, const group_view& view);
   /// Returns the view that was remembered; without a number if there is none.
   group_view known_view(const std::string& group);
-  /// Returns the provider at which a name is placed, as far as this client knows.
-  /// Errors:  as `place`.
+  /// Returns the provider at which a name is placed, as far as this client knows. For a group that
+  /// no provider is in, it is any provider: that one cannot answer alone.
+  /// Errors:  as `place`, if there is no provider.
   result<std::size_t> place_now(const std::string& model, const std::string& group);
 
   /// Makes a promise whose waiters help with the I/O.

@@ -1,5 +1,6 @@
 // Asks every provider of a group, brings their views together, and picks the newest version.
 #include <millrace/runtime/client/calls/model_search.hpp>
+#include <millrace/runtime/client/calls/placement.hpp>
 
 #include <fmt/format.h>
 
@@ -357,9 +358,17 @@ private:
     if (!asked_for.empty())
       all.settled = 0;
     if (all.views.empty() || all.views.back().members.empty())
-      return fail(errc::unavailable, "no provider says which providers are in group {}", group_);
+      return fail(nobody_in_group());
     bound(all);
     return !asked_for.empty();
+  }
+
+  status nobody_in_group() const {
+    auto listed = place(model_, group_, core_->where().providers);
+    auto all_say_so = std::ranges::all_of(answers_, [](auto& a) { return a.second.has_value(); });
+    return !listed && all_say_so
+      ? listed.error()
+      : status{errc::unavailable, "no provider says which providers are in group {}", group_};
   }
 
   // Files name providers; the providers know their ids.
