@@ -100,8 +100,6 @@ status engine::load() {
       return number.error();
     last_version = *number;
   }
-  if (auto bad = remove_stop_mark(options.path); !bad.ok())
-    return bad;
   loaded = true;
   space->leases_free(true);
   auto stale = orphans(*described, *layers);

@@ -99,8 +99,8 @@ public:
   }
 
   status open(bool create) {
-    if (auto bad = check_logs(path_); !bad.ok())
-      return bad.within("opening the index " + path_);
+    if (auto logs = check_logs(path_); !logs)
+      return logs.error().within("opening the index " + path_);
     auto options = index_options(path_);
     options.create_if_missing = create;
     options.env = env_.get();
@@ -120,12 +120,21 @@ public:
   }
 
   status open_to_read() {
-    if (auto bad = check_logs(path_); !bad.ok())
-      return bad.within("opening the index " + path_);
-    db::DB* opened = nullptr;
-    auto s = db::DB::OpenForReadOnly(index_options(path_), path_, &opened);
-    db_.reset(opened);
-    return to_status(s, "opening the index " + path_);
+    auto first_logged = check_logs(path_);
+    if (!first_logged)
+      return first_logged.error().within("opening the index " + path_);
+    // The logs go on where the tables end, or repeat some of it. There are none in the directory
+    // above.
+    if (*first_logged > 0) {
+      if (auto bad = open_to_read(path_ + "/.."); !bad.ok())
+        return bad;
+      auto tables_end = db_->GetLatestSequenceNumber();
+      if (*first_logged > tables_end + 1)
+        return {
+          errc::corrupt_data, "the tables of the index {} end at change {}, its log begins at {}",
+          path_, tables_end, *first_logged};
+    }
+    return open_to_read(path_);
   }
 
   result<std::optional<std::string>> get(const std::string& key) const override {
@@ -189,6 +198,16 @@ public:
   }
 
 private:
+  status open_to_read(const std::string& logs) {
+    auto options = index_options(path_);
+    options.wal_dir = logs;
+    db_.reset();
+    db::DB* opened = nullptr;
+    auto s = db::DB::OpenForReadOnly(options, path_, &opened);
+    db_.reset(opened);
+    return to_status(s, "opening the index " + path_);
+  }
+
   // With threads RocksDB runs its jobs itself.
   void run_jobs() {
     if (jobs_)

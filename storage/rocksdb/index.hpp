@@ -33,7 +33,9 @@ public:
   /// error. `reserve` may be null: the database does not write then.
   static result<std::unique_ptr<index>> open(
     const std::string& path, bool create, std::shared_ptr<index_reserve> reserve);
-  /// Opens the database without changing any file. `write` is refused.
+  /// Opens the database without changing any file. `write` is refused. Opening it to write deletes
+  /// the tables that its manifest does not name. So this is done first, and tells what is lost:
+  /// `corrupt_data` when the logs do not go on where the tables end.
   static result<std::unique_ptr<index>> open_to_read(const std::string& path);
 
   /// Repairs and opens a database. What cannot be read is dropped, so give it a copy.

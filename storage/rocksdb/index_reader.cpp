@@ -6,10 +6,10 @@
 #include <fcntl.h>
 #include <sys/file.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <filesystem>
 #include <limits>
-#include <optional>
 
 namespace millrace::storage::rocksdb {
 
@@ -60,17 +60,50 @@ bool has_index(const std::string& path) {
   return fs::exists(path + "/index/CURRENT", why);
 }
 
-status check_directory(const std::string& path, bool may_make) {
+bool has_files(const std::string& directory, const std::string& extension) {
   std::error_code why;
-  if (!may_make && !has_index(path))
-    return {
-      errc::not_found,
-      "{} holds no RocksDB bucket, and 'create' is false: is its file system mounted?", path};
-  if (fs::exists(path, why) && !fs::is_directory(path, why))
+  for (auto& entry : fs::directory_iterator{directory, why})
+    if (entry.path().extension() == extension && entry.file_size(why) > 0)
+      return true;
+  return false;
+}
+
+} // namespace
+
+bool has_held_models(const std::string& path) {
+  std::error_code why;
+  return has_files(path + "/segments", ".seg") || fs::exists(stop_mark_path(path), why);
+}
+
+status check_no_index(const std::string& path) {
+  std::error_code why;
+  if (!fs::exists(path, why))
+    return {};
+  if (!fs::is_directory(path, why))
     return {errc::invalid_argument, "{} is not a directory; name one for the bucket", path};
-  if (fs::exists(path, why) && !has_index(path))
-    if (auto bad = check_beginnings(path); !bad.ok())
+  if (auto bad = check_beginnings(path); !bad.ok())
+    return bad;
+  return has_held_models(path)
+    ? status{
+        errc::corrupt_data,
+        "{0} has held models but has no index; restore {0}/index from a copy. The models in "
+        "{0}/segments are still there, and cannot be found without it: only empty {0} if you can "
+        "do without them",
+        path}
+    : status{};
+}
+
+namespace {
+
+status check_directory(const std::string& path, bool may_make) {
+  if (!has_index(path)) {
+    if (auto bad = check_no_index(path); !bad.ok())
       return bad;
+    if (!may_make)
+      return {
+        errc::not_found,
+        "{} holds no RocksDB bucket, and 'create' is false: is its file system mounted?", path};
+  }
   for (auto& directory : {path, path + "/index", path + "/segments"})
     if (auto bad = io::make_private_directory(directory); !bad.ok())
       return bad;
@@ -100,51 +133,52 @@ result<io::file_handle> lock_directory(const std::string& path) {
   return file;
 }
 
-namespace {
-
-bool has_segments(const std::string& path) {
-  std::error_code why;
-  for (auto& entry : fs::directory_iterator{path + "/segments", why})
-    if (entry.path().extension() == ".seg" && entry.file_size(why) > 0)
-      return true;
-  return false;
+status with_remedy(status why, const std::string& path) {
+  std::error_code ignored;
+  auto damaged = why.code() == errc::corrupt_data || why.code() == errc::io_error;
+  if (!damaged || fs::is_empty(path + "/index", ignored) || ignored)
+    return why;
+  return {
+    why.code(), "{}; `millrace models salvage {} DIRECTORY` saves what is whole to files",
+    why.detail(), path};
 }
 
-// Opens the index to read, and compares it with the mark of the last orderly stop, if there is one.
-result<std::unique_ptr<index>> open_index_to_read(
-  const std::string& path, std::optional<std::uint64_t> last_change) {
-  auto db = index::open_to_read(path + "/index");
-  if (!db || !last_change)
-    return db;
-  auto found = (*db)->last_change();
-  if (found >= *last_change)
-    return db;
-  return fail(
-    errc::corrupt_data,
-    "the index {0}/index ends at change {1}, but had {2} when the bucket stopped in order: its "
-    "newest models are lost; restore {0} from a copy, or remove {3} to open what is left",
-    path, found, *last_change, stop_mark_path(path));
-}
-
-result<std::unique_ptr<index>> open_index(
-  const std::string& path, std::shared_ptr<index_reserve> reserve) {
-  auto directory = path + "/index";
-  auto fresh = !has_index(path);
+result<std::unique_ptr<index>> open_index_to_read(const std::string& path) {
   auto stopped_at = read_stop_mark(path);
   if (!stopped_at)
     return fail(stopped_at.error());
-  if (fresh && (*stopped_at || has_segments(path)))
-    return fail(
-      errc::corrupt_data, "{} has held models but has no index; restore {} or empty the directory",
-      path, directory);
-  // Opened to read first: opening it to write would make final what it has lost.
-  if (*stopped_at)
-    if (auto looked_at = open_index_to_read(path, *stopped_at); !looked_at)
-      return looked_at;
-  auto db = index::open(directory, fresh, std::move(reserve));
+  auto db = index::open_to_read(path + "/index");
   if (!db)
     return db;
-  if (auto bad = check_format(**db, path); !bad.ok())
+  auto found = (*db)->last_change();
+  auto expected = stopped_at->value_or(0);
+  // An index has a change before there is any file of models. RocksDB would delete the tables.
+  if (found == 0 && (has_files(path + "/index", ".sst") || has_files(path + "/segments", ".seg")))
+    expected = std::max<std::uint64_t>(expected, 1);
+  if (found >= expected)
+    return db;
+  auto open_older = fmt::format(
+    ", or remove {} to open the older models, which gives up all newer ones", stop_mark_path(path));
+  return fail(
+    errc::corrupt_data,
+    "the index {0}/index ends at change {1}, but has had {2}; after a salvage, restore {0} from a "
+    "copy{3}",
+    path, found, *stopped_at ? std::to_string(expected) : "some", found > 0 ? open_older : "");
+}
+
+namespace {
+
+result<std::unique_ptr<index>> open_index(
+  const std::string& path, std::shared_ptr<index_reserve> reserve) {
+  auto fresh = !has_index(path);
+  // Opened to read first: opening it to write would make final what it has lost.
+  if (!fresh)
+    if (auto looked_at = open_index_to_read(path); !looked_at)
+      return looked_at;
+  auto db = index::open(path + "/index", fresh, std::move(reserve));
+  if (!db)
+    return db;
+  if (auto bad = check_format(**db, path, true); !bad.ok())
     return fail(std::move(bad));
   return db;
 }
@@ -202,21 +236,20 @@ result<bucket_files> open_bucket_files(rocksdb_bucket_options& options) {
 }
 
 result<bucket_files> open_to_verify(const std::string& path) {
-  if (!has_index(path))
-    return fail(errc::not_found, "{} holds no RocksDB bucket: there is no index/CURRENT", path);
+  if (!has_index(path)) {
+    auto bad = check_no_index(path);
+    return bad.ok() ? fail(errc::not_found, "{} holds no RocksDB bucket", path) : fail(bad);
+  }
   auto file = io::open_file(path + "/bucket.lock", O_RDONLY);
   // A copy of a directory may lack it.
   if (!file && file.error().code() != errc::not_found)
     return fail(file.error());
   if (auto bad = file ? lock(*file, LOCK_SH, path) : status{}; !bad.ok())
     return fail(std::move(bad));
-  auto stopped_at = read_stop_mark(path);
-  if (!stopped_at)
-    return fail(stopped_at.error());
-  auto db = open_index_to_read(path, *stopped_at);
+  auto db = open_index_to_read(path);
   if (!db)
     return fail(db.error());
-  if (auto bad = check_format(**db, path); !bad.ok())
+  if (auto bad = check_format(**db, path, false); !bad.ok())
     return fail(std::move(bad));
   auto account = std::make_shared<space_account>(std::numeric_limits<std::uint64_t>::max());
   auto space = segment_store::open({path + "/segments", account, 0, false, false, nullptr});

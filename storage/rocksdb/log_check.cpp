@@ -119,7 +119,7 @@ status damaged(const fs::path& path, std::size_t at) {
 
 } // namespace
 
-status check_logs(const std::string& directory) {
+result<std::uint64_t> check_logs(const std::string& directory) {
   std::vector<std::pair<std::uint64_t, fs::path>> logs;
   std::error_code why;
   for (fs::directory_iterator at{directory, why}, end; !why && at != end; at.increment(why)) {
@@ -134,20 +134,23 @@ status check_logs(const std::string& directory) {
   // begins with the number of that change.
   fs::path torn;
   readable_part before;
+  std::uint64_t first_change = 0;
   for (auto& [number, path] : logs) {
     auto log = read_log(path);
     if (!log)
-      return log.error();
+      return fail(log.error());
     auto found = read_batches(*log);
     if (!torn.empty() && before.end_change != 0 && found.first_change > before.end_change)
-      return damaged(torn, before.end);
+      return fail(damaged(torn, before.end));
     for (auto at = found.end + 1; at < log->size(); ++at)
       if (begins_batch(*log, at))
-        return damaged(path, found.end);
+        return fail(damaged(path, found.end));
     torn = found.end < log->size() ? path : fs::path{};
     before = found;
+    if (first_change == 0)
+      first_change = found.first_change;
   }
-  return {};
+  return first_change;
 }
 
 } // namespace millrace::storage::rocksdb

@@ -3,6 +3,7 @@
 
 #include <millrace/core/status.hpp>
 
+#include <cstdint>
 #include <string>
 
 namespace millrace::storage::rocksdb {
@@ -15,8 +16,9 @@ namespace millrace::storage::rocksdb {
 /// can be read may be the rest of a power cut. RocksDB begins a new log then, and removes the old
 /// one, which may come back after a second cut.
 ///
+/// Returns the number of the first change in the logs; 0: they have none.
 /// Errors: `corrupt_data` when a batch begins behind a record that cannot be read, in the same log
 /// or, by its number, in the next.
-[[nodiscard]] status check_logs(const std::string& directory);
+result<std::uint64_t> check_logs(const std::string& directory);
 
 } // namespace millrace::storage::rocksdb

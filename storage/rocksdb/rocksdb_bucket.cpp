@@ -8,8 +8,6 @@
 #include <millrace/storage/rocksdb/rocksdb_bucket.hpp>
 #include <millrace/storage/rocksdb/storing.hpp>
 
-#include <filesystem>
-
 namespace millrace::storage {
 
 namespace rocksdb {
@@ -206,33 +204,18 @@ status check_options(const rocksdb_bucket_options& options) {
 
 } // namespace rocksdb
 
-namespace {
-
-// A damaged bucket is not lost, unless all of its index is.
-status with_remedy(status why, const std::string& path) {
-  std::error_code ignored;
-  auto damaged = why.code() == errc::corrupt_data || why.code() == errc::io_error;
-  if (!damaged || std::filesystem::is_empty(path + "/index", ignored) || ignored)
-    return why;
-  return {
-    why.code(), "{}; `millrace models salvage {} DIRECTORY` saves what is whole to files",
-    why.detail(), path};
-}
-
-} // namespace
-
 result<std::shared_ptr<bucket>> open_rocksdb_bucket(rocksdb_bucket_options options) {
   if (auto bad = rocksdb::check_options(options); !bad.ok())
     return fail(std::move(bad));
   auto files = rocksdb::open_bucket_files(options);
   if (!files)
-    return fail(with_remedy(files.error(), options.path));
+    return fail(rocksdb::with_remedy(files.error(), options.path));
   auto path = options.path;
   auto e = std::make_shared<rocksdb::engine>(std::move(options), std::move(*files));
   auto loaded = e->load();
   auto opened = std::make_shared<rocksdb::rocksdb_bucket>(std::move(e));
   if (!loaded.ok())
-    return fail(with_remedy(std::move(loaded), path));
+    return fail(rocksdb::with_remedy(std::move(loaded), path));
   return opened;
 }
 

@@ -1,10 +1,11 @@
-// Reads a bucket's models without opening the bucket: from a copy of its index, repaired where it
-// must be, and from its segments. Called by the command.
+// Reads a bucket's models without opening the bucket: from its index, or a copy that is repaired
+// where it must be, and from its segments. Called by the command.
 #include <millrace/core/digest.hpp>
 #include <millrace/storage/io/file_io.hpp>
 #include <millrace/storage/rocksdb/index_reader.hpp>
 #include <millrace/storage/rocksdb/record_space.hpp>
 #include <millrace/storage/rocksdb/rocksdb_bucket.hpp>
+#include <millrace/storage/rocksdb/stop_mark.hpp>
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -171,44 +172,58 @@ private:
   std::map<std::uint32_t, io::file_handle> files_;
 };
 
-// The copy as it is, if all of it can be read; else repaired.
-result<std::pair<std::unique_ptr<index>, records>> open_copy(
-  const std::string& from, const std::string& copy, salvager& to) {
-  for (auto repair : {false, true}) {
-    std::error_code why;
-    fs::remove_all(copy, why);
-    fs::copy(from, copy, why);
-    if (why)
-      return fail(status_from_errno(why.value(), fmt::format("copying {} to {}", from, copy)));
-    auto db = repair ? index::repair(copy) : index::open(copy, false, nullptr);
-    auto found = db ? read_records(**db) : fail(db.error());
-    if (found)
-      return std::pair{std::move(*db), std::move(*found)};
-    if (repair)
-      return fail(found.error());
-    to.lose("a part of the index: " + found.error().detail());
-  }
-  return fail(errc::corrupt_data, "{} cannot be read", from);
+using index_records = std::pair<std::unique_ptr<index>, records>;
+
+result<index_records> with_records(result<std::unique_ptr<index>> db) {
+  auto found = db ? read_records(**db) : fail(db.error());
+  return found ? result<index_records>{{std::move(*db), std::move(*found)}} : fail(found.error());
+}
+
+// The index as it is, if all of it is there and can be read; else a copy that is repaired. The
+// repair also reads tables that the index does not name.
+result<index_records> read_index(const std::string& path, const std::string& copy, salvager& to) {
+  auto whole = with_records(open_index_to_read(path));
+  if (whole)
+    return whole;
+  to.lose("a part of the index: " + whole.error().detail());
+  std::error_code why;
+  fs::copy(path + "/index", copy, why);
+  if (why)
+    return fail(status_from_errno(why.value(), fmt::format("copying {}/index to {}", path, copy)));
+  auto repaired = with_records(index::repair(copy));
+  auto stopped_at = read_stop_mark(path);
+  if (!repaired || !stopped_at || !*stopped_at)
+    return repaired;
+  // Tables that RocksDB has compacted do not tell the numbers of their changes.
+  auto last_change = repaired->first->last_change();
+  if (last_change < **stopped_at)
+    to.lose(fmt::format(
+      "the repaired index ends at change {} of {}: newer models may be lost", last_change,
+      **stopped_at));
+  return repaired;
 }
 
 } // namespace
 
 bool is_rocksdb_bucket(const std::string& path) {
   std::error_code why;
-  return fs::is_directory(path + "/index", why);
+  return fs::is_directory(path + "/index", why) || has_held_models(path);
 }
 
 status salvage_rocksdb_bucket(const std::string& path, salvager& to) {
   if (!is_rocksdb_bucket(path))
     return {
       errc::invalid_argument, "{} is no directory of a rocksdb provider: it has no index", path};
+  std::error_code why;
+  if (fs::is_empty(path + "/index", why) || why)
+    return check_no_index(path);
   auto lock = lock_directory(path);
   if (!lock)
     return lock.error();
   temporary_directory work;
   if (work.path().empty())
     return status_from_errno(errno, "making a directory for a copy of the index in TMPDIR");
-  auto opened = open_copy(path + "/index", work.path() + "/index", to);
+  auto opened = read_index(path, work.path() + "/index", to);
   if (!opened)
     return opened.error();
   auto& [db, found] = *opened;

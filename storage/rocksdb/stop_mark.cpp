@@ -61,11 +61,4 @@ result<std::optional<std::uint64_t>> read_stop_mark(const std::string& directory
     path);
 }
 
-status remove_stop_mark(const std::string& directory) {
-  auto path = stop_mark_path(directory);
-  if (::unlink(path.c_str()) != 0)
-    return errno == ENOENT ? status{} : status_from_errno(errno, "removing " + path);
-  return io::sync_directory(directory);
-}
-
 } // namespace millrace::storage::rocksdb

@@ -1,5 +1,5 @@
 // The mark of an orderly stop: which change was the newest one then. Written when a bucket stops,
-// compared and removed when it starts.
+// compared when it starts. It stays: also after a later crash the index has that change.
 #pragma once
 
 #include <millrace/core/status.hpp>
@@ -17,9 +17,6 @@ namespace millrace::storage::rocksdb {
 
 /// Returns the change of the mark; null without a mark. Errors: `corrupt_data` naming the remedy.
 result<std::optional<std::uint64_t>> read_stop_mark(const std::string& directory);
-
-/// Removes the mark durably, before the first change after a start.
-[[nodiscard]] status remove_stop_mark(const std::string& directory);
 
 /// Returns the path of the mark, for errors.
 std::string stop_mark_path(const std::string& directory);

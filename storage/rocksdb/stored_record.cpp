@@ -64,7 +64,7 @@ result<std::uint64_t> decode_number(std::string_view value, std::string_view wha
   return number;
 }
 
-status check_format(index& db, const std::string& path) {
+status check_format(index& db, const std::string& path, bool make) {
   auto ours = fmt::format("{}{}", format_magic, format_version);
   auto found = db.get(keys::format);
   if (!found)
@@ -74,7 +74,7 @@ status check_format(index& db, const std::string& path) {
       return status{errc::invalid_argument, "not empty"};
     });
     if (anything.ok())
-      return db.write({{keys::format, ours}});
+      return make ? db.write({{keys::format, ours}}) : status{};
     return {
       errc::invalid_argument,
       "{} holds a database that is not a Millrace bucket; choose another directory", path};

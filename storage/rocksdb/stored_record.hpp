@@ -56,10 +56,10 @@ std::string encode_number(std::uint64_t value);
 /// Errors: `corrupt_data` naming `what`.
 result<std::uint64_t> decode_number(std::string_view value, std::string_view what);
 
-/// Writes the format into an empty index, or checks the format of one that is not empty.
+/// Checks the format of an index. `make`: writes it into one that is empty.
 /// Errors: `unsupported_version` for another format; `invalid_argument` for another program's
 ///         database.
-[[nodiscard]] status check_format(index& db, const std::string& path);
+[[nodiscard]] status check_format(index& db, const std::string& path, bool make);
 
 /// The format that `check_format` writes. The version grows with every incompatible change.
 inline constexpr std::string_view format_magic = "millrace-rocksdb-bucket ";

@@ -149,7 +149,8 @@ status verify_all(
 status verify_rocksdb_bucket(
   const std::string& path, const std::function<void(const model_at_rest&)>& seen) {
   auto files = rocksdb::open_to_verify(path);
-  return files ? rocksdb::verify_all(*files, seen) : files.error();
+  auto outcome = files ? rocksdb::verify_all(*files, seen) : files.error();
+  return rocksdb::with_remedy(std::move(outcome), path);
 }
 
 } // namespace millrace::storage
