@@ -225,7 +225,7 @@ private:
       if (std::ranges::find(theirs.names, d->name()) == theirs.names.end())
         d->peer_closed(
           c,
-          {errc::unavailable, "{} does not have the driver {}", net::name_and_host(c.peer()),
+          {errc::peer_lost, "{} does not have the driver {}", net::name_and_host(c.peer()),
            d->name()});
   }
 
