@@ -120,11 +120,11 @@ public:
   void peer_opened(const std::shared_ptr<net::channel>& c) override {
     paths_.peer_opened(c->peer().id, net::name_and_host(c->peer()));
     drivers_here ours;
-    for (auto& d : peer_drivers_)
-      ours.names.emplace_back(d->name());
-    send_or_close(*c, fabric_message::drivers, ours);
-    for (auto& d : peer_drivers_)
+    for (auto& d : peer_drivers_) {
       d->peer_opened(c);
+      ours.names.emplace_back(d->name());
+    }
+    send_or_close(*c, fabric_message::drivers, ours);
   }
 
   void peer_closed(net::channel& c, const status& why) override {
@@ -225,7 +225,7 @@ private:
       if (std::ranges::find(theirs.names, d->name()) == theirs.names.end())
         d->peer_closed(
           c,
-          {errc::unavailable, "{} does not have the driver {}", net::name_and_host(c.peer()),
+          {errc::peer_lost, "{} does not have the driver {}", net::name_and_host(c.peer()),
            d->name()});
   }
 

@@ -16,8 +16,8 @@ enum class fabric_message : std::uint8_t {
 };
 constexpr std::string_view driver_of(fabric_message) noexcept { return "fabric"; }
 
-/// Names the drivers of the sender that talk to their counterpart. It is sent before anything else
-/// of the fabric and before any request, so no transfer begins before it has come.
+/// Names the drivers of the sender that talk to their counterpart. It is sent when the channel
+/// opens, before any request, so no transfer begins before it has come.
 struct drivers_here {
   std::vector<std::string> names;
 };
