@@ -240,7 +240,7 @@ BOOST_AUTO_TEST_CASE(a_copy_that_shall_stop_leaves_nothing) {
   auto outcome = subject.flush(request(0, 1, 3, 100), std::atomic<bool>{true});
   BOOST_TEST((outcome.error().code() == errc::cancelled), why(outcome));
   BOOST_TEST(whole_steps(dir).empty());
-  BOOST_TEST(std::filesystem::is_empty(dir.path() + "/model/step-3"));
+  BOOST_TEST(!std::filesystem::exists(dir.path() + "/model/step-3"));
 }
 
 BOOST_AUTO_TEST_CASE(a_manifest_does_not_grow_with_tensors) {
