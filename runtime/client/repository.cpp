@@ -1,6 +1,7 @@
 // Chooses providers, exposes memory, and keeps it exposed exactly as long as an operation runs.
 #include <millrace/runtime/client/calls/describe_call.hpp>
 #include <millrace/runtime/client/calls/load_call.hpp>
+#include <millrace/runtime/client/calls/model_erasing.hpp>
 #include <millrace/runtime/client/calls/model_listing.hpp>
 #include <millrace/runtime/client/calls/model_search.hpp>
 #include <millrace/runtime/client/calls/placement.hpp>

@@ -1,5 +1,6 @@
 // Lists the models of a group: asks every provider, and leaves of each name what is newest.
 #include <millrace/runtime/client/calls/listing.hpp>
+#include <millrace/runtime/client/calls/model_erasing.hpp>
 #include <millrace/runtime/client/calls/model_listing.hpp>
 #include <millrace/runtime/client/calls/model_search.hpp>
 #include <millrace/runtime/client/calls/placement.hpp>

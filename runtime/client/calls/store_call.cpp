@@ -2,6 +2,7 @@
 // at most once.
 #include <millrace/core/codec.hpp>
 #include <millrace/core/planted_defect.hpp>
+#include <millrace/runtime/client/calls/model_erasing.hpp>
 #include <millrace/runtime/client/calls/model_search.hpp>
 #include <millrace/runtime/client/calls/placement.hpp>
 #include <millrace/runtime/client/calls/receipt_check.hpp>
