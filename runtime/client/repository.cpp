@@ -4,7 +4,6 @@
 #include <millrace/runtime/client/calls/model_erasing.hpp>
 #include <millrace/runtime/client/calls/model_listing.hpp>
 #include <millrace/runtime/client/calls/model_search.hpp>
-#include <millrace/runtime/client/calls/placement.hpp>
 #include <millrace/runtime/client/calls/store_call.hpp>
 #include <millrace/runtime/client/repository.hpp>
 
@@ -256,8 +255,7 @@ future<void> repository::pin(const std::string& model, bool pinned) {
 }
 
 result<actors::provider_entry> repository::provider_of(const std::string& model) const {
-  auto listed = runtime::place(model, group_, core_->where().providers);
-  auto index = listed ? core_->place_now(model, group_) : listed;
+  auto index = core_->place_new(model, group_);
   if (!index)
     return fail(index.error());
   return core_->entry(*index);

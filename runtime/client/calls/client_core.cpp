@@ -181,6 +181,12 @@ result<std::size_t> client_core::place_now(const std::string& model, const std::
   return placed || where_.providers.empty() ? placed : 0;
 }
 
+result<std::size_t> client_core::place_new(const std::string& model, const std::string& group) {
+  auto is_there = std::ranges::find(where_.providers, group, &actors::provider_entry::group) !=
+    where_.providers.end();
+  return is_there ? place_now(model, group) : place(model, group, where_.providers);
+}
+
 std::shared_ptr<client_core> client_core::of_node(
   std::shared_ptr<engine> e, actors::directory where,
   std::shared_ptr<const actors::service_table> here) {

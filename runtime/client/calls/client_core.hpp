@@ -82,6 +82,10 @@ public:
   /// no provider is in, it is any provider: that one cannot answer alone.
   /// Errors:  as `place`, if there is no provider.
   result<std::size_t> place_now(const std::string& model, const std::string& group);
+  /// The same for what is stored: a group that no provider is in can be read and erased, not added
+  /// to.
+  /// Errors:  as `place`.
+  result<std::size_t> place_new(const std::string& model, const std::string& group);
 
   /// Makes a promise whose waiters help with the I/O.
   template <class T>

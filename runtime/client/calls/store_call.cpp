@@ -4,7 +4,6 @@
 #include <millrace/core/planted_defect.hpp>
 #include <millrace/runtime/client/calls/model_erasing.hpp>
 #include <millrace/runtime/client/calls/model_search.hpp>
-#include <millrace/runtime/client/calls/placement.hpp>
 #include <millrace/runtime/client/calls/receipt_check.hpp>
 #include <millrace/runtime/client/calls/store_call.hpp>
 #include <millrace/transport/memory/region.hpp>
@@ -211,9 +210,7 @@ status prepare(
 future<receipt> begin_store(
   const std::shared_ptr<client_core>& core, const std::string& group, const std::string& model,
   const model_graph& graph, std::vector<tensor_view> tensors, const store_options& options) {
-  // What rests in a group that no provider is in any more can be read and erased, not added to.
-  auto listed = place(model, group, core->where().providers);
-  auto provider = listed ? core->place_now(model, group) : listed;
+  auto provider = core->place_new(model, group);
   if (!provider)
     return ready_future<receipt>(fail(provider.error()));
   auto call = std::make_shared<store_call>();
