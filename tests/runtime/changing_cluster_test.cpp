@@ -1,9 +1,9 @@
 // Changes the names, groups and weights of providers, adds some and removes some. Models stay where
 // they are, and are found there.
-#include <millrace/runtime/node/node.hpp>
+#include "nodes_of_one_file.hpp"
+
 #include <millrace/storage/rocksdb/rocksdb_bucket.hpp>
 #include <millrace/tests/support/bucket_driving.hpp>
-#include <millrace/tests/support/changing_cluster.hpp>
 #include <millrace/tests/support/heap_memory_source.hpp>
 #include <millrace/tests/support/kept_log.hpp>
 #include <millrace/tests/support/scratch_directory.hpp>
@@ -29,29 +29,7 @@ using file = provider_list;
 
 const file ab = {{"a"}, {"b"}}, abc = {{"a"}, {"b"}, {"c"}};
 
-struct cluster {
-  scratch_directory dir;
-  cluster_place place{dir.path()};
-  std::map<std::string, std::optional<node>> nodes;
-
-  void stop(const std::string& rests) { nodes[rests].reset(); }
-
-  // Starts a provider's node, again if it runs, with this file.
-  void start(const file& providers, const std::string& rests) {
-    stop(rests);
-    nodes[rests].emplace(node::embed(place.settings(providers).for_node("on-" + rests).value()));
-  }
-
-  // All nodes run with this file.
-  void run(const file& providers) {
-    for (auto& [rests, n] : nodes)
-      n.reset();
-    for (auto& p : providers)
-      start(providers, p.rests);
-  }
-
-  client with(const file& providers) const { return place.with(providers); }
-};
+using cluster = nodes_of_one_file;
 
 std::string name(int i) { return model_name(i); }
 
@@ -89,22 +67,22 @@ BOOST_AUTO_TEST_SUITE(changing_cluster)
 
 BOOST_AUTO_TEST_CASE(models_are_found_after_a_provider_was_added) {
   cluster c;
-  c.run(ab);
+  c.start_all(ab);
   store_all(c.with(ab).repository(), 100, 1000);
-  c.run(abc);
+  c.start_all(abc);
   find_all(c.with(abc).repository(), 100, 1000);
   find_all(c.with(ab).repository(), 100, 1000); // a client with the old file
 }
 
 BOOST_AUTO_TEST_CASE(models_are_found_after_providers_were_renamed_and_weighed_anew) {
   cluster c;
-  c.run(ab);
+  c.start_all(ab);
   auto old = c.with(ab);
   store_all(old.repository(), 40, 1);
   for (auto now :
        {file{{"a"}, {"other", "b"}}, file{{"b", "a"}, {"a", "b"}},
         file{{"b", "a"}, {"a", "b", "default", 9}}}) {
-    c.run(now);
+    c.start_all(now);
     find_all(c.with(now).repository(), 40, 1);
     store_all(c.with(now).repository(), 40, 1);
   }
@@ -113,10 +91,10 @@ BOOST_AUTO_TEST_CASE(models_are_found_after_providers_were_renamed_and_weighed_a
 // Nodes tell the present names to a client that knows none of them.
 BOOST_AUTO_TEST_CASE(a_client_goes_on_after_all_providers_were_renamed) {
   cluster c;
-  c.run(ab);
+  c.start_all(ab);
   auto old = c.with(ab).repository();
   store_all(old, 20, 1);
-  c.run({{"x", "a"}, {"y", "b"}});
+  c.start_all({{"x", "a"}, {"y", "b"}});
   auto late = c.with(ab).repository();
   find_all(late, 20, 1);
   store_all(late, 20, 100);
@@ -126,19 +104,19 @@ BOOST_AUTO_TEST_CASE(a_client_goes_on_after_all_providers_were_renamed) {
   BOOST_TEST(all.silent.empty());
   // One that was always alone.
   cluster one;
-  one.run({{"a"}});
+  one.start_all({{"a"}});
   store_all(one.with({{"a"}}).repository(), 5, 1);
-  one.run({{"x", "a"}});
+  one.start_all({{"x", "a"}});
   find_all(one.with({{"a"}}).repository(), 5, 1);
 }
 
 // No view names the provider as it is called now, where it is now, in the group that it is in now.
 BOOST_AUTO_TEST_CASE(models_are_found_at_a_provider_that_got_another_name_and_another_group) {
   cluster c;
-  c.run(ab);
+  c.start_all(ab);
   store_all(c.with(ab).repository(), 40, 1);
   const file after = {{"a"}, {"z", "b", "cold"}};
-  c.run(after);
+  c.start_all(after);
   auto late = c.with(ab).repository(), now = c.with(after).repository();
   find_all(now, 40, 1);
   find_all(late, 40, 1);
@@ -234,7 +212,7 @@ BOOST_AUTO_TEST_CASE(a_name_that_was_given_up_again_is_not_named_as_silent) {
 // The nodes get the new file one after the other. Each knows its own providers.
 BOOST_AUTO_TEST_CASE(clients_go_on_while_the_nodes_of_renamed_providers_restart) {
   cluster c;
-  c.run(ab);
+  c.start_all(ab);
   store_all(c.with(ab).repository(), 40, 1);
   const file after = {{"x", "a"}, {"b"}};
   c.start(after, "a");
@@ -255,7 +233,7 @@ BOOST_AUTO_TEST_CASE(clients_go_on_while_a_node_knows_of_a_new_name_before_its_o
   for (auto& after :
        {file{{"a"}, {"s", "b"}}, file{{"r", "a"}, {"s", "b"}}, file{{"b", "a"}, {"a", "b"}}}) {
     cluster c;
-    c.run(ab);
+    c.start_all(ab);
     store_all(c.with(ab).repository(), 20, 1);
     c.start(after, "a");
     for (auto& f : {ab, after}) {
@@ -276,9 +254,9 @@ BOOST_AUTO_TEST_CASE(a_group_whose_providers_were_all_replaced_has_its_models) {
   cluster c;
   const file before = {{"a"}, {"b", "b", "cold"}};
   const file after = {{"a", "a", "cold"}, {"b"}};
-  c.run(before);
+  c.start_all(before);
   store_all(c.with(before).repository(), 20, 1);
-  c.run(after);
+  c.start_all(after);
   auto now = c.with(after).repository();
   find_all(now, 20, 1);
   for (int i = 0; i < 10; ++i)
@@ -286,7 +264,7 @@ BOOST_AUTO_TEST_CASE(a_group_whose_providers_were_all_replaced_has_its_models) {
   for (int i = 10; i < 20; ++i)
     BOOST_TEST(store_number(now, name(i), 100 + i).has_value());
   for (auto& last : {before, file{{"a"}, {"b"}}}) {
-    c.run(last);
+    c.start_all(last);
     auto r = c.with(last).repository();
     for (int i = 0; i < 20; ++i) {
       auto value = load_number(r, name(i));
@@ -300,10 +278,10 @@ BOOST_AUTO_TEST_CASE(a_group_whose_providers_were_all_replaced_has_its_models) {
 // The older file names a provider that is in another group now, and has models of that one, too.
 BOOST_AUTO_TEST_CASE(a_client_with_an_older_file_erases_after_a_regroup) {
   cluster c;
-  c.run(ab);
+  c.start_all(ab);
   store_all(c.with(ab).repository(), 20, 1);
   const file after = {{"a", "a", "cold"}, {"b"}};
-  c.run(after);
+  c.start_all(after);
   for (int i = 0; i < 20; ++i) {
     BOOST_TEST(c.with(after).repository().erase(name(i)).result().has_value(), name(i));
     BOOST_TEST(store_number(c.with(after).repository(), name(i), 7).has_value());
@@ -315,7 +293,7 @@ BOOST_AUTO_TEST_CASE(a_client_with_an_older_file_erases_after_a_regroup) {
 // The client learns of c from b, and c can answer alone.
 BOOST_AUTO_TEST_CASE(a_client_with_an_older_file_is_not_affected_by_a_provider_that_is_down) {
   cluster c;
-  c.run(abc);
+  c.start_all(abc);
   store_all(c.with(abc).repository(), 40, 1);
   auto r = c.with(abc).repository();
   std::set<int> elsewhere;
@@ -332,10 +310,10 @@ BOOST_AUTO_TEST_CASE(a_client_with_an_older_file_is_not_affected_by_a_provider_t
 
 BOOST_AUTO_TEST_CASE(models_are_found_after_a_provider_went_to_another_group) {
   cluster c;
-  c.run(abc);
+  c.start_all(abc);
   store_all(c.with(abc).repository(), 60, 1);
   file now = {{"a"}, {"b"}, {"c", "c", "cold"}};
-  c.run(now);
+  c.start_all(now);
   auto client = c.with(now);
   find_all(client.repository(), 60, 1);
   // In its new group these models do not exist, and are not overwritten.
@@ -353,9 +331,9 @@ BOOST_AUTO_TEST_CASE(models_are_found_after_a_provider_went_to_another_group) {
 
 BOOST_AUTO_TEST_CASE(what_was_overwritten_under_a_new_file_stays_so_under_the_old_one) {
   cluster c;
-  c.run(ab);
+  c.start_all(ab);
   store_all(c.with(ab).repository(), 60, 1000);
-  c.run(abc);
+  c.start_all(abc);
   store_all(c.with(abc).repository(), 60, 2000);
   find_all(c.with(abc).repository(), 60, 2000);
   // The nodes of a and b start with a file without c, whose node still runs.
@@ -368,7 +346,7 @@ BOOST_AUTO_TEST_CASE(what_was_overwritten_under_a_new_file_stays_so_under_the_ol
 
 BOOST_AUTO_TEST_CASE(a_provider_with_an_older_file_says_so_at_its_start) {
   cluster c;
-  c.run(ab);
+  c.start_all(ab);
   store_all(c.with(ab).repository(), 4, 1);
   c.start(abc, "c");
   find_all(c.with(abc).repository(), 4, 1);
@@ -379,11 +357,11 @@ BOOST_AUTO_TEST_CASE(a_provider_with_an_older_file_says_so_at_its_start) {
 
 BOOST_AUTO_TEST_CASE(older_versions_do_not_come_back_when_their_replacement_is_gone) {
   cluster c;
-  c.run(ab);
+  c.start_all(ab);
   store_all(c.with(ab).repository(), 60, 1000);
-  c.run(abc);
+  c.start_all(abc);
   store_all(c.with(abc).repository(), 60, 2000);
-  c.run(ab); // and c is down
+  c.start_all(ab); // and c is down
   auto r = c.with(ab).repository();
   int gone = 0;
   for (int i = 0; i < 60; ++i) {
@@ -395,15 +373,15 @@ BOOST_AUTO_TEST_CASE(older_versions_do_not_come_back_when_their_replacement_is_g
     gone += missing;
   }
   BOOST_TEST((gone > 5 && gone < 40));
-  c.run(abc);
+  c.start_all(abc);
   find_all(c.with(abc).repository(), 60, 2000);
 }
 
 BOOST_AUTO_TEST_CASE(erased_models_do_not_come_back) {
   cluster c;
-  c.run(abc);
+  c.start_all(abc);
   store_all(c.with(abc).repository(), 60, 1000);
-  c.run(ab);
+  c.start_all(ab);
   auto without = c.with(ab).repository();
   std::set<int> restored;
   for (int i = 0; i < 60; ++i)
@@ -426,7 +404,7 @@ BOOST_AUTO_TEST_CASE(erased_models_do_not_come_back) {
     }
   BOOST_TEST(absent.size() > 1u);
   restored.merge(absent);
-  c.run(abc);
+  c.start_all(abc);
   auto again = c.with(abc).repository();
   auto names = again.list().get().found;
   for (int i = 0; i < 60; ++i) {
@@ -441,14 +419,14 @@ BOOST_AUTO_TEST_CASE(erased_models_do_not_come_back) {
   // The marks go when their models are erased again: all that they are for are here.
   for (auto i : restored)
     BOOST_TEST((again.erase(name(i)).result().error().code() == errc::not_found));
-  c.run(ab);
+  c.start_all(ab);
   auto without_c = c.with(ab).repository();
   for (auto i : restored) {
     auto erased = without_c.erase(name(i)).result();
     BOOST_TEST_REQUIRE(!erased.has_value());
     BOOST_TEST(erased.error().detail().find("from now on") != std::string::npos);
   }
-  c.run(abc);
+  c.start_all(abc);
   // They can be stored again.
   auto last = c.with(abc).repository();
   store_all(last, 60, 3000);
@@ -459,27 +437,27 @@ BOOST_AUTO_TEST_CASE(a_new_provider_with_the_name_of_a_renamed_one_gets_an_id_of
   cluster c;
   const file before = {{"a"}};
   file after = {{"renamed", "a"}, {"a", "new"}};
-  c.run(before);
+  c.start_all(before);
   store_all(c.with(before).repository(), 20, 1000);
-  c.run(after);
+  c.start_all(after);
   auto refused = load_number(c.with(after).repository(), name(1));
   BOOST_TEST_REQUIRE(!refused);
   BOOST_TEST(refused.error().detail().find("providers[].id") != std::string::npos, why(refused));
   after[1].id = "second";
-  c.run(after);
+  c.start_all(after);
   find_all(c.with(after).repository(), 20, 1000);
   store_all(c.with(after).repository(), 20, 2000);
   // The id of a bucket that has models stays.
   after[1].id = "third";
-  c.run(after);
+  c.start_all(after);
   find_all(c.with(after).repository(), 20, 2000);
 }
 
 BOOST_AUTO_TEST_CASE(while_a_provider_is_down_nothing_older_is_found) {
   cluster c;
-  c.run(ab);
+  c.start_all(ab);
   store_all(c.with(ab).repository(), 40, 1000);
-  c.run(abc);
+  c.start_all(abc);
   auto client = c.with(abc);
   auto r = client.repository();
   store_all(r, 40, 2000);
@@ -517,7 +495,7 @@ BOOST_DATA_TEST_CASE(every_answer_is_right_whatever_the_order_of_files, data::xr
   if (seed >= 2)
     c.place.kinds = {
       {"a", "pmem"}, {"b", seed < 4 ? "pmem" : "rocksdb"}, {"c", seed < 4 ? "pmem" : "memory"}};
-  c.run(abc);
+  c.start_all(abc);
   std::map<int, expected_number> known;
   std::vector<client> clients;
   for (auto& f : beliefs)
@@ -556,7 +534,7 @@ BOOST_DATA_TEST_CASE(every_answer_is_right_whatever_the_order_of_files, data::xr
   // On a busy machine many fail, since clients wait before they connect to a node anew.
   BOOST_TEST(answered > 10);
   // With all providers there again, every name has an answer.
-  c.run(abc);
+  c.start_all(abc);
   auto r = c.with(abc).repository();
   for (auto& [i, expected] : known) {
     if (seed >= 4)
@@ -572,7 +550,7 @@ BOOST_DATA_TEST_CASE(every_answer_is_right_whatever_the_order_of_files, data::xr
 // Each client has names of its own, and another file than the other ones.
 BOOST_AUTO_TEST_CASE(clients_at_the_same_time_do_not_disturb_each_other) {
   cluster c;
-  c.run(abc);
+  c.start_all(abc);
   constexpr int clients = 3, names = 6;
   std::atomic<bool> over = false;
   std::atomic<int> answered = 0;
@@ -621,9 +599,9 @@ BOOST_AUTO_TEST_CASE(clients_at_the_same_time_do_not_disturb_each_other) {
 
 BOOST_AUTO_TEST_CASE(pins_hold_where_the_model_rests) {
   cluster c;
-  c.run(ab);
+  c.start_all(ab);
   store_all(c.with(ab).repository(), 20, 1);
-  c.run(abc);
+  c.start_all(abc);
   auto r = c.with(abc).repository();
   for (int i = 0; i < 20; ++i)
     BOOST_TEST(r.pin(name(i), true).result().has_value());
@@ -635,7 +613,7 @@ BOOST_AUTO_TEST_CASE(pins_hold_where_the_model_rests) {
 BOOST_AUTO_TEST_CASE(a_memory_provider_keeps_its_id_by_its_file) {
   cluster c;
   c.place.kinds = {{"a", "memory"}, {"b", "memory"}};
-  c.run(ab);
+  c.start_all(ab);
   store_all(c.with(ab).repository(), 20, 1);
   file now = {{"a"}, {"renamed", "b"}};
   now[1].id = "b";
@@ -675,7 +653,7 @@ BOOST_AUTO_TEST_CASE(models_of_older_builds_are_found_wherever_they_are) {
     all.emplace_back(i, 100);
   keep("a", all);
   keep("b", {{3, 200}, {4, 200}}); // newer
-  c.run(ab);
+  c.start_all(ab);
   auto r = c.with(ab).repository();
   auto listed = r.list().get().found;
   BOOST_TEST(listed.size() == 20u);
@@ -688,7 +666,7 @@ BOOST_AUTO_TEST_CASE(models_of_older_builds_are_found_wherever_they_are) {
   BOOST_TEST(is(load_number(r, name(3)), errc::not_found));
   store_all(r, 20, 1000);
   find_all(r, 20, 1000);
-  c.run(abc);
+  c.start_all(abc);
   find_all(c.with(abc).repository(), 20, 1000);
 }
 

@@ -1,14 +1,11 @@
 // A group that all its providers have left in the files: what becomes of its models.
-#include <millrace/runtime/node/node.hpp>
-#include <millrace/tests/support/changing_cluster.hpp>
+#include "nodes_of_one_file.hpp"
+
 #include <millrace/tests/support/held_completion.hpp>
-#include <millrace/tests/support/scratch_directory.hpp>
 
 #include <boost/test/unit_test.hpp>
 
 #include <algorithm>
-#include <map>
-#include <optional>
 
 using namespace millrace;
 using namespace millrace::testing;
@@ -16,21 +13,6 @@ using namespace millrace::testing;
 namespace {
 
 constexpr int models = 20;
-
-/// Nodes that all run with the same file.
-struct nodes_of_one_file {
-  scratch_directory dir;
-  cluster_place place{dir.path()};
-  std::map<std::string, std::optional<node>> nodes;
-
-  client run(const provider_list& providers) {
-    nodes.clear();
-    for (auto& p : providers)
-      nodes[p.rests].emplace(
-        node::embed(place.settings(providers).for_node("on-" + p.rests).value()));
-    return place.with(providers);
-  }
-};
 
 } // namespace
 

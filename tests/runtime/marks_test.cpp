@@ -1,16 +1,11 @@
 // Takes providers out while models are erased, and back in: what of the erased models stays.
-#include <millrace/runtime/node/node.hpp>
+#include "nodes_of_one_file.hpp"
+
 #include <millrace/storage/rocksdb/rocksdb_bucket.hpp>
 #include <millrace/tests/support/bucket_driving.hpp>
-#include <millrace/tests/support/changing_cluster.hpp>
-#include <millrace/tests/support/scratch_directory.hpp>
 
 #include <boost/test/data/test_case.hpp>
 #include <boost/test/unit_test.hpp>
-
-#include <map>
-#include <optional>
-#include <set>
 
 using namespace millrace;
 using namespace millrace::testing;
@@ -19,24 +14,6 @@ namespace data = boost::unit_test::data;
 namespace {
 
 const provider_list ab = {{"a"}, {"b"}}, abc = {{"a"}, {"b"}, {"c"}};
-
-/// Nodes that all run with the same file.
-struct cluster {
-  scratch_directory dir;
-  cluster_place place;
-  std::map<std::string, std::optional<node>> nodes;
-
-  explicit cluster(const std::string& kind = "rocksdb")
-    : place{dir.path(), {{"a", kind}, {"b", kind}, {"c", kind}}} {}
-
-  client run(const provider_list& providers) {
-    nodes.clear();
-    for (auto& p : providers)
-      nodes[p.rests].emplace(
-        node::embed(place.settings(providers).for_node("on-" + p.rests).value()));
-    return place.with(providers);
-  }
-};
 
 /// What the providers of a cluster say together.
 struct totals {
@@ -60,7 +37,7 @@ BOOST_DATA_TEST_CASE(
   a_listing_removes_marks_when_the_provider_they_wait_for_is_back, data::make({"rocksdb", "pmem"}),
   kind) {
   constexpr int count = 30;
-  cluster c{kind};
+  nodes_of_one_file c{{{"a", kind}, {"b", kind}, {"c", kind}}};
   auto all = c.run(abc);
   for (int i = 0; i < count; ++i)
     BOOST_REQUIRE(store_number(all.repository(), model_name(i), i));
@@ -102,7 +79,7 @@ BOOST_DATA_TEST_CASE(
 // A bucket of an older build has models that its file places elsewhere: there may be more, at
 // providers that nobody knows any more.
 BOOST_AUTO_TEST_CASE(a_mark_stays_while_it_is_not_known_who_may_have_the_name) {
-  cluster c;
+  nodes_of_one_file c;
   {
     storage::rocksdb_bucket_options options;
     options.path = c.dir.path() + "/a";
@@ -126,7 +103,7 @@ BOOST_AUTO_TEST_CASE(a_mark_stays_while_it_is_not_known_who_may_have_the_name) {
 
 // Nobody of the old group is left to tell where its models are.
 BOOST_AUTO_TEST_CASE(a_group_replaced_at_once_is_empty_until_a_provider_of_it_is_back) {
-  cluster c;
+  nodes_of_one_file c;
   auto before = c.run(ab);
   BOOST_REQUIRE(store_number(before.repository(), model_name(1), 1));
   auto after = c.run({{"c"}});

@@ -1,16 +1,12 @@
 // Takes a provider out, changes models without it, and starts it again with its old file. The first
 // request to it must find what has changed.
-#include <millrace/runtime/node/node.hpp>
-#include <millrace/tests/support/changing_cluster.hpp>
-#include <millrace/tests/support/scratch_directory.hpp>
+#include "nodes_of_one_file.hpp"
 
 #include <boost/test/data/test_case.hpp>
 #include <boost/test/unit_test.hpp>
 
 #include <algorithm>
 #include <chrono>
-#include <map>
-#include <optional>
 #include <vector>
 
 using namespace millrace;
@@ -23,20 +19,7 @@ namespace {
 const provider_list ab = {{"a"}, {"b"}}, abc = {{"a"}, {"b"}, {"c"}};
 constexpr int models = 30;
 
-struct cluster {
-  scratch_directory dir;
-  cluster_place place{dir.path()};
-  std::map<std::string, std::optional<node>> nodes;
-
-  void start(const provider_list& providers, const std::string& rests) {
-    nodes[rests].reset();
-    nodes[rests].emplace(node::embed(place.settings(providers).for_node("on-" + rests).value()));
-  }
-  void run(const provider_list& providers) {
-    nodes.clear();
-    for (auto& p : providers)
-      start(providers, p.rests);
-  }
+struct cluster : nodes_of_one_file {
   /// Returns the repository of a client that has asked nothing yet.
   repository with(const provider_list& providers) const {
     return place.with(providers).repository();
@@ -49,10 +32,10 @@ struct returned : cluster {
   std::vector<int> erased, stored; // numbers of names that c has a version of
 
   returned() {
-    run(abc);
+    start_all(abc);
     for (int i = 0; i < models; ++i)
       BOOST_REQUIRE(store_number(with(abc), model_name(i), 1000 + i));
-    run(ab);
+    start_all(ab);
     auto without = with(ab);
     for (int i = 0; i < models; ++i) {
       if (load_number(without, model_name(i)))
@@ -230,7 +213,7 @@ BOOST_AUTO_TEST_CASE(a_store_while_those_that_know_the_newer_view_are_down_is_ol
 // Nothing says that the one that is down has changed anything.
 BOOST_AUTO_TEST_CASE(a_provider_that_restarts_while_another_one_is_down_serves_its_names) {
   cluster c;
-  c.run(ab);
+  c.start_all(ab);
   for (int i = 0; i < models; ++i)
     BOOST_REQUIRE(store_number(c.with(ab), model_name(i), 1000 + i));
   c.nodes["a"].reset();
@@ -258,7 +241,7 @@ BOOST_AUTO_TEST_CASE(a_provider_that_restarts_while_another_one_is_down_serves_i
 BOOST_AUTO_TEST_CASE(a_provider_that_is_alone_answers_after_a_restart) {
   cluster c;
   const provider_list a = {{"a"}};
-  c.run(a);
+  c.start_all(a);
   BOOST_REQUIRE(store_number(c.with(a), model_name(1), 1));
   c.start(a, "a");
   BOOST_TEST(load_number(c.with(a), model_name(1)).value() == 1u);

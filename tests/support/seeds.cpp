@@ -94,11 +94,10 @@ void run_seeds(std::uint64_t seeds, const std::function<void(std::uint64_t)>& ru
   configure_log("warn");
 }
 
-failed_seed first_that_fails(
-  std::uint64_t first, std::uint64_t seeds, const std::function<void(std::uint64_t)>& run) {
+failed_seed first_that_fails(std::uint64_t seeds, const std::function<void(std::uint64_t)>& run) {
   configure_log("off");
-  failed_seed found{first, {}};
-  while (found.seed < first + seeds && (found.why = why_failed(found.seed, run)).empty())
+  failed_seed found;
+  while (found.seed < seeds && (found.why = why_failed(found.seed, run)).empty())
     ++found.seed;
   configure_log("warn");
   return found;

@@ -32,8 +32,7 @@ struct failed_seed {
   std::string why; // empty: none did
 };
 
-/// Runs a scenario with the seeds from `first` on until one breaks a promise; at most `seeds`.
-failed_seed first_that_fails(
-  std::uint64_t first, std::uint64_t seeds, const std::function<void(std::uint64_t)>& run);
+/// Runs a scenario with the seeds from 0 until one breaks a promise; at most `seeds`.
+failed_seed first_that_fails(std::uint64_t seeds, const std::function<void(std::uint64_t)>& run);
 
 } // namespace millrace::testing
