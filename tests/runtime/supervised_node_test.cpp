@@ -11,12 +11,14 @@
 #include <millrace/tests/support/process.hpp>
 
 #include <boost/test/unit_test.hpp>
-#include <caf/after.hpp>
-#include <caf/scoped_actor.hpp>
-#include <caf/system_messages.hpp>
+#include <caf/actor_cast.hpp>
+#include <caf/actor_control_block.hpp>
+#include <caf/error.hpp>
 
 #include <atomic>
 #include <cstddef>
+#include <future>
+#include <memory>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -238,13 +240,12 @@ BOOST_AUTO_TEST_CASE(a_status_request_under_way_does_not_see_a_node_that_has_sto
 BOOST_AUTO_TEST_CASE(an_actor_that_is_started_anew_while_its_node_stops_ends_with_the_others) {
   auto engine = runtime::engine::start(settings, runtime::engine_role::node).value();
   engine->end_actors();
-  caf::scoped_actor self{engine->system()};
   auto late = actors::spawn_staging_manager(engine->system(), {}, {});
-  self->monitor(late);
+  auto ended = std::make_shared<std::promise<void>>();
+  caf::actor_cast<caf::strong_actor_ptr>(late)->get()->attach_functor(
+    [ended](const caf::error&) { ended->set_value(); });
   engine->adopt(late);
-  auto ended = false;
-  self->receive([&](const caf::down_msg&) { ended = true; }, caf::after(10s) >> [] {});
-  BOOST_TEST(ended);
+  BOOST_TEST((ended->get_future().wait_for(10s) == std::future_status::ready));
 }
 
 BOOST_AUTO_TEST_CASE(a_loop_that_stands_still_says_in_which_callback) {
