@@ -19,7 +19,7 @@ enum class defect : std::uint8_t {
   index_not_synced,         // changes of an index are reported before they are durable
   output_not_synced,        // files of flushed steps get their names before their bytes are durable
   tick_never_rests,         // a provider's actor looks at deadlines although it has no request
-  durable_before_published, // a save is called durable when its bytes have arrived
+  durable_before_published, // a save is called durable while its bytes are on their way
   durable_never_answered,   // some `durable` get no answer, and no client looks at deadlines
   staging_lease_kept,       // a block of staging memory does not come back
   slot_lease_kept,          // what has read a slot of a pool keeps it

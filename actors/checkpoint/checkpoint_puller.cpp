@@ -100,8 +100,6 @@ private:
     events.staged = [asked](const save_receipt& receipt) {
       if (auto rp = std::exchange(asked->staged, std::nullopt))
         rp->deliver(receipt);
-      if (is_planted(defect::durable_before_published))
-        answer_durable(*asked, receipt);
     };
     events.ended = [this, asked](result<save_receipt> outcome) {
       finish(asked, std::move(outcome));
@@ -155,7 +153,10 @@ private:
       return rp;
     if (auto found = std::find_if(queue_.rbegin(), queue_.rend(), is_it); found != queue_.rend()) {
       auto& asked = **found;
-      asked.durable.push_back(rp);
+      if (is_planted(defect::durable_before_published))
+        rp.deliver(receipt_before(request.step));
+      else
+        asked.durable.push_back(rp);
       asked.deadline =
         std::max(asked.deadline, deadline_of(request.timeout_ms, deps_.bounds, now()));
     } else if (auto old = std::find_if(ended_.rbegin(), ended_.rend(), is_it);
@@ -166,6 +167,19 @@ private:
         caf::make_error(errc::not_found, fmt::format("step {} is not being saved", request.step)));
     }
     return rp;
+  }
+
+  // What a planted defect answers while the bytes are on their way.
+  save_receipt receipt_before(std::uint64_t step) const {
+    auto& shard = context_->shard;
+    save_receipt r;
+    r.model = shard.model;
+    r.rank = shard.rank;
+    r.step = step;
+    r.size_bytes = size_bytes(shard.tensors);
+    r.provider = deps_.provider;
+    r.durable = true;
+    return r;
   }
 
   caf::result<done_reply> end(const end_registration& request) {
