@@ -275,7 +275,8 @@ private:
     auto count = std::min(request.count_max, listed_max);
     return answer_from<checkpoint_list, std::vector<checkpoint_summary>>(
       [&](auto done) { deps_.store->list(request.prefix, request.after, count, std::move(done)); },
-      [this, count](auto& models) { return page_of(std::move(models), count); });
+      [this, count](auto& models) { return page_of(std::move(models), count); },
+      request.timeout_ms);
   }
 
   // Returns as many models as fit, at least one.
@@ -297,7 +298,7 @@ private:
   caf::result<shard_spec> describe(const describe_shard_request& request) {
     return answer_from<shard_spec, shard_spec>(
       [&](auto done) { deps_.store->describe(request.model, request.rank, std::move(done)); },
-      [](auto& shard) { return std::move(shard); });
+      [](auto& shard) { return std::move(shard); }, request.timeout_ms);
   }
 
   caf::result<done_reply> erase(const erase_checkpoint_request& request) {
@@ -307,7 +308,7 @@ private:
           request.model, request.one_step ? std::optional{request.step} : std::nullopt,
           std::move(done));
       },
-      [] { return done_reply{}; });
+      [] { return done_reply{}; }, request.timeout_ms);
   }
 
   caf::result<repack_receipt> repack(const repack_request& request) {

@@ -137,12 +137,14 @@ struct list_checkpoints_request {
   std::string prefix;
   std::string after;
   std::uint32_t count_max = 1000;
+  std::uint32_t timeout_ms = 0; // how long the client waits; it does not travel
 };
 MILLRACE_INSPECT(list_checkpoints_request, x.prefix, x.after, x.count_max)
 
 struct describe_shard_request {
   std::string model;
   std::uint32_t rank = 0;
+  std::uint32_t timeout_ms = 0; // as above
 };
 MILLRACE_INSPECT(describe_shard_request, x.model, x.rank)
 
@@ -170,6 +172,7 @@ struct erase_checkpoint_request {
   std::string model;
   bool one_step = false;
   std::uint64_t step = 0;
+  std::uint32_t timeout_ms = 0; // as above
 };
 MILLRACE_INSPECT(erase_checkpoint_request, x.model, x.one_step, x.step)
 

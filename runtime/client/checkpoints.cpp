@@ -19,34 +19,39 @@ namespace {
 // The most models per page; the service sends fewer when they are large.
 constexpr std::uint32_t checkpoints_page = 256;
 
-// Asks the provider that keeps a model's checkpoints.
+// Asks the provider that keeps a model's checkpoints. `ask` gets its number, and the deadline for
+// all of it.
 template <class Reply, class Ask>
 future<Reply> ask_keeper(
   const std::shared_ptr<runtime::client_core>& core, const std::string& group,
-  const std::string& model, std::optional<std::uint64_t> step, Ask ask) {
+  const std::string& model, std::optional<std::uint64_t> step, std::chrono::milliseconds timeout,
+  Ask ask) {
   auto done = core->make_promise<Reply>();
-  runtime::find_keeper(core, group, model, step, [done, ask](const result<std::size_t>& provider) {
-    if (!provider)
-      return static_cast<void>(done.set(fail(provider.error())));
-    ask(*provider).then([done](const result<Reply>& r) { done.set(r); });
-  });
+  auto deadline = core->deadline_after(timeout);
+  runtime::find_keeper(
+    core, group, model, step, core->search_deadline_after(timeout),
+    [done, deadline, ask](const result<std::size_t>& provider) {
+      if (!provider)
+        return static_cast<void>(done.set(fail(provider.error())));
+      ask(*provider, deadline).then([done](const result<Reply>& r) { done.set(r); });
+    });
   return done.get_future();
 }
 
 // Erases the copies at these providers, the last one first.
 void erase_copies(
   const std::shared_ptr<runtime::client_core>& core, std::vector<std::size_t> providers,
-  const actors::erase_checkpoint_request& request, completion<void> done) {
+  const actors::erase_checkpoint_request& request, time_point deadline, completion<void> done) {
   if (providers.empty())
     return done({});
   auto provider = providers.back();
   providers.pop_back();
-  core->ask<checkpoint_service>(
-    provider, request,
-    [core, provider, providers = std::move(providers), request,
+  core->ask_until<checkpoint_service>(
+    deadline, provider, request,
+    [core, provider, providers = std::move(providers), request, deadline,
      done = std::move(done)](const result<actors::done_reply>& r) mutable {
       if (r || r.error().code() == errc::not_found)
-        return erase_copies(core, std::move(providers), request, std::move(done));
+        return erase_copies(core, std::move(providers), request, deadline, std::move(done));
       done(fail(r.error().within(
         fmt::format("removing {} at provider {}", request.model, core->entry(provider).name))));
     });
@@ -88,10 +93,10 @@ checkpoints::checkpoints(std::shared_ptr<runtime::client_core> core, std::string
 
 future<listed<checkpoint_summary>> checkpoints::list(const std::string& prefix) {
   using page = runtime::listing_page<checkpoint_summary>;
-  auto ask = [core = core_,
-              prefix](std::size_t provider, const std::string& after, completion<page> answer) {
-    core->ask<checkpoint_service>(
-      provider, actors::list_checkpoints_request{prefix, after, checkpoints_page},
+  auto ask = [core = core_, prefix, deadline = core_->deadline_after()](
+               std::size_t provider, const std::string& after, completion<page> answer) {
+    core->ask_until<checkpoint_service>(
+      deadline, provider, actors::list_checkpoints_request{prefix, after, checkpoints_page},
       [answer](result<actors::checkpoint_list> r) {
         answer(r.map([](auto& all) { return page{std::move(all.models), all.more}; }));
       });
@@ -112,16 +117,18 @@ future<listed<checkpoint_summary>> checkpoints::list(const std::string& prefix) 
 future<checkpoint_summary> checkpoints::describe(
   const std::string& model, std::optional<std::uint64_t> step) {
   return ask_keeper<checkpoint_summary>(
-    core_, group_, model, step, [core = core_, model](std::size_t provider) {
-      return runtime::describe_checkpoints(core, provider, model);
+    core_, group_, model, step, {},
+    [core = core_, model](std::size_t provider, time_point deadline) {
+      return runtime::describe_checkpoints(core, provider, model, deadline);
     });
 }
 
 future<shard_spec> checkpoints::describe_shard(
   const std::string& model, std::uint32_t rank, std::optional<std::uint64_t> step) {
   return ask_keeper<shard_spec>(
-    core_, group_, model, step, [core = core_, model, rank](std::size_t provider) {
-      return runtime::describe_shard(core, provider, model, rank);
+    core_, group_, model, step, {},
+    [core = core_, model, rank](std::size_t provider, time_point deadline) {
+      return runtime::describe_shard(core, provider, model, rank, deadline);
     });
 }
 
@@ -131,11 +138,11 @@ future<actors::load_receipt> checkpoints::load(
   auto call = runtime::load_call::make(core_);
   auto out = call->outcome();
   runtime::find_keeper(
-    core_, group_, model, step,
+    core_, group_, model, step, core_->search_deadline_after(timeout),
     [core = core_, call, model, rank, step, targets = std::move(targets),
-     timeout](const result<std::size_t>& provider) {
+     deadline = core_->deadline_after(timeout)](const result<std::size_t>& provider) {
       if (provider)
-        runtime::restore_into(call, core, *provider, model, rank, step, targets, timeout);
+        runtime::restore_into(call, core, *provider, model, rank, step, targets, deadline);
       else
         call->finish(fail(provider.error()));
     });
@@ -145,34 +152,43 @@ future<actors::load_receipt> checkpoints::load(
 future<actors::verify_receipt> checkpoints::verify(
   const std::string& model, std::uint32_t rank, std::uint64_t step,
   std::chrono::milliseconds timeout, std::uint64_t saved_at_ns) {
-  actors::verify_request request{model, rank, step, core_->timeout_ms(timeout), saved_at_ns};
+  actors::verify_request request{model, rank, step, 0, saved_at_ns};
   return ask_keeper<actors::verify_receipt>(
-    core_, group_, model, step, [core = core_, request](std::size_t provider) {
-      return core->ask<checkpoint_service>(provider, request);
+    core_, group_, model, step, timeout,
+    [core = core_, request](std::size_t provider, time_point deadline) {
+      auto done = core->make_promise<actors::verify_receipt>();
+      core->ask_until<checkpoint_service>(
+        deadline, provider, request,
+        [core, done](result<actors::verify_receipt> r) { done.set(std::move(r)); });
+      return done.get_future();
     });
 }
 
 future<void> checkpoints::erase(const std::string& model, std::optional<std::uint64_t> step) {
   actors::erase_checkpoint_request request{model, step.has_value(), step.value_or(0)};
   auto done = core_->make_promise<void>();
+  auto deadline = core_->deadline_after();
+  auto search = core_->search_deadline_after();
   runtime::find_keepers(
-    core_, group_, model, [core = core_, request, done](const result<runtime::keepers>& all) {
+    core_, group_, model,
+    [core = core_, request, deadline, search, done](const result<runtime::keepers>& all) {
       if (!all)
         return static_cast<void>(done.set(fail(all.error())));
       // One alone says itself what is not there.
       if (all->asked.size() == 1)
-        return core->ask<checkpoint_service>(
-          all->asked.front(), request, [done](const result<actors::done_reply>& r) {
+        return core->ask_until<checkpoint_service>(
+          deadline, all->asked.front(), request, [done](const result<actors::done_reply>& r) {
             done.set(r ? result<void>{} : fail(r.error()));
           });
-      runtime::describe_everywhere(core, all->asked, request.model)
-        .then([core, request, done,
+      runtime::describe_everywhere(core, all->asked, request.model, search)
+        .then([core, request, deadline, done,
                all = all->asked](const result<std::vector<result<checkpoint_summary>>>& answers) {
           auto copies = with_copies(*core, request, all, *answers);
           if (!copies)
             return static_cast<void>(done.set(fail(copies.error())));
-          erase_copies(
-            core, std::move(*copies), request, [done](const result<void>& r) { done.set(r); });
+          erase_copies(core, std::move(*copies), request, deadline, [done](const result<void>& r) {
+            done.set(r);
+          });
         });
     });
   return done.get_future();

@@ -33,6 +33,8 @@ class client_core;
 /// provider that was taken out of the file of every node keeps its checkpoints, and is not asked.
 /// Errors:  common to all calls: `not_found` when no provider keeps checkpoints; `peer_lost` and
 ///          `unavailable` naming the provider; `deadline_exceeded`.
+/// Time:    each call but `repack` ends by its timeout, whatever providers do; those without one
+///          have the client's request timeout. It bounds all that the call asks for.
 /// Threads: any.
 class checkpoints {
 public:

@@ -1,4 +1,4 @@
-// Requests about models that take several steps end by one deadline, and say what they have done.
+// Requests that take several steps end by one deadline, and say what they have done.
 // The providers are scripted: some answer late, or never.
 #include <millrace/core/placement.hpp>
 #include <millrace/runtime/client/client.hpp>
@@ -71,6 +71,29 @@ struct two_providers {
     return client::connect(service.address(), with_timeout(timeout_ms));
   }
 };
+
+/// Two providers that keep checkpoints.
+struct two_keepers {
+  testing::scripted_service service{{testing::listed("p", true), testing::listed("q", true)}};
+
+  client asks(std::uint32_t timeout_ms) const {
+    return client::connect(service.address(), with_timeout(timeout_ms));
+  }
+};
+
+checkpoint_summary with_step(const std::string& model, std::uint64_t step) {
+  checkpoint_summary m;
+  m.model = model;
+  m.complete_steps = {step};
+  return m;
+}
+
+actors::checkpoint_list only(checkpoint_summary model) {
+  actors::checkpoint_list page;
+  page.models.push_back(std::move(model));
+  page.more = false;
+  return page;
+}
 
 model_summary summary(const std::string& name, bool erased = false) {
   model_summary m;
@@ -245,6 +268,66 @@ BOOST_AUTO_TEST_CASE(the_second_request_of_a_load_by_name_gets_what_is_left) {
     c.repository().load("m", std::vector<std::string>{}, bytes, {.timeout = 20s}).result());
   BOOST_TEST(timeout_ms > 0u);
   BOOST_TEST(timeout_ms <= 19'900u);
+}
+
+BOOST_AUTO_TEST_SUITE_END()
+
+BOOST_FIXTURE_TEST_SUITE(deadlines_of_checkpoints, two_keepers)
+
+BOOST_AUTO_TEST_CASE(a_listing_ends_while_a_provider_has_ever_more_pages) {
+  std::atomic<std::uint64_t> count = 0;
+  service.on_for<actors::list_checkpoints_request>([&](auto& name, auto&, auto reply) {
+    if (name == "q")
+      return reply(only(with_step("of q", 1)));
+    auto page = only(with_step(fmt::format("of p {:012}", ++count), 1));
+    page.more = true;
+    std::this_thread::sleep_for(20ms);
+    reply(page);
+  });
+  auto listed = asks(1000).checkpoints().list().get();
+  BOOST_REQUIRE(listed.silent.size() == 1u);
+  BOOST_TEST(listed.silent[0].name == "p");
+  BOOST_TEST((listed.silent[0].why.code() == errc::deadline_exceeded));
+  BOOST_TEST(listed.found.size() > 2u);
+  BOOST_TEST(listed.found.back().model == "of q");
+}
+
+// The stuck one would take all of the time in which the other one can answer.
+BOOST_AUTO_TEST_CASE(a_step_is_described_by_the_provider_that_has_it_while_another_one_is_stuck) {
+  service.on_for<actors::list_checkpoints_request>([](auto& name, auto&, auto reply) {
+    if (name == "p")
+      reply(only(with_step("m", 7)));
+  });
+  auto described = asks(1000).checkpoints().describe("m", 7).result();
+  BOOST_REQUIRE(described.has_value());
+  BOOST_TEST(described->complete_steps == std::vector<std::uint64_t>{7});
+}
+
+BOOST_AUTO_TEST_CASE(a_verification_gets_what_is_left_of_its_time) {
+  service.on<actors::list_checkpoints_request>([](auto&, auto reply) {
+    std::this_thread::sleep_for(100ms);
+    reply(only(with_step("m", 7)));
+  });
+  std::atomic<std::uint32_t> timeout_ms = 0;
+  service.on<actors::verify_request>([&](auto& request, auto reply) {
+    timeout_ms = request.timeout_ms;
+    reply(actors::verify_receipt{});
+  });
+  auto c = asks(60'000);
+  BOOST_TEST(c.checkpoints().verify("m", 0, 7, 20s).result().has_value());
+  BOOST_TEST(timeout_ms > 0u);
+  BOOST_TEST(timeout_ms <= 19'900u);
+}
+
+BOOST_AUTO_TEST_CASE(an_erasure_ends_by_its_deadline_and_says_where_a_copy_is_left) {
+  service.on<actors::list_checkpoints_request>(
+    [](auto&, auto reply) { reply(only(with_step("m", 7))); });
+  service.on<actors::erase_checkpoint_request>([](auto&, auto) {}); // never answered
+  auto erased = asks(1000).checkpoints().erase("m").result();
+  BOOST_REQUIRE(!erased);
+  BOOST_TEST((erased.error().code() == errc::deadline_exceeded), erased.error().to_string());
+  BOOST_TEST(has_words(erased.error(), "removing m at provider"), erased.error().to_string());
+  BOOST_TEST(service.asked<actors::erase_checkpoint_request>() == 1u);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

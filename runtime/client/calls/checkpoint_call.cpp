@@ -142,12 +142,13 @@ void find_keepers(
 
 void find_keeper(
   const std::shared_ptr<client_core>& core, const std::string& group, const std::string& model,
-  std::optional<std::uint64_t> step, completion<std::size_t> done) {
+  std::optional<std::uint64_t> step, time_point deadline, completion<std::size_t> done) {
   find_keepers(
-    core, group, model, [core, model, step, done = std::move(done)](const result<keepers>& all) {
+    core, group, model,
+    [core, model, step, deadline, done = std::move(done)](const result<keepers>& all) {
       if (!all || all->asked.size() == 1)
         return done(all ? result<std::size_t>{all->asked.front()} : fail(all.error()));
-      describe_everywhere(core, all->asked, model)
+      describe_everywhere(core, all->asked, model, deadline)
         .then([core, model, step, all = *all,
                done](const result<std::vector<result<checkpoint_summary>>>& answers) {
           done(pick_keeper(*core, model, step, all, *answers));
@@ -156,11 +157,12 @@ void find_keeper(
 }
 
 future<checkpoint_summary> describe_checkpoints(
-  const std::shared_ptr<client_core>& core, std::size_t provider, const std::string& model) {
+  const std::shared_ptr<client_core>& core, std::size_t provider, const std::string& model,
+  time_point deadline) {
   auto done = core->make_promise<checkpoint_summary>();
   // A listing that starts with a model's name starts with that model.
-  core->ask<checkpoint_service>(
-    provider, actors::list_checkpoints_request{model, {}, 1},
+  core->ask_until<checkpoint_service>(
+    deadline, provider, actors::list_checkpoints_request{model, {}, 1},
     [core, done, model](result<actors::checkpoint_list> r) {
       if (!r)
         return static_cast<void>(done.set(fail(r.error())));
@@ -174,20 +176,20 @@ future<checkpoint_summary> describe_checkpoints(
 
 future<std::vector<result<checkpoint_summary>>> describe_everywhere(
   const std::shared_ptr<client_core>& core, const std::vector<std::size_t>& providers,
-  const std::string& model) {
+  const std::string& model, time_point deadline) {
   std::vector<future<checkpoint_summary>> asked;
   asked.reserve(providers.size());
   for (auto provider : providers)
-    asked.push_back(describe_checkpoints(core, provider, model));
+    asked.push_back(describe_checkpoints(core, provider, model, deadline));
   return when_all(asked);
 }
 
 future<shard_spec> describe_shard(
   const std::shared_ptr<client_core>& core, std::size_t provider, const std::string& model,
-  std::uint32_t rank) {
+  std::uint32_t rank, time_point deadline) {
   auto done = core->make_promise<shard_spec>();
-  core->ask<checkpoint_service>(
-    provider, actors::describe_shard_request{model, rank},
+  core->ask_until<checkpoint_service>(
+    deadline, provider, actors::describe_shard_request{model, rank},
     [core, done, provider, model, rank](result<shard_spec> shard) {
       if (!shard)
         return static_cast<void>(done.set(std::move(shard)));
@@ -206,22 +208,20 @@ future<shard_spec> describe_shard(
 void restore_into(
   const std::shared_ptr<load_call>& call, const std::shared_ptr<client_core>& core,
   std::size_t provider, const std::string& model, std::uint32_t rank,
-  std::optional<std::uint64_t> step, std::vector<tensor_view> targets,
-  std::chrono::milliseconds timeout) {
+  std::optional<std::uint64_t> step, std::vector<tensor_view> targets, time_point deadline) {
   actors::restore_request request;
   request.model = model;
   request.rank = rank;
   request.latest = !step;
   request.step = step.value_or(0);
-  request.timeout_ms = core->timeout_ms(timeout);
   for (auto& t : targets)
     request.selections.push_back({t.desc, false, 0});
   auto target = call->open(model, step, std::move(targets));
   if (!target)
     return call->finish(fail(target.error()));
   request.target = *target;
-  core->ask<checkpoint_service>(
-    provider, std::move(request),
+  core->ask_until<checkpoint_service>(
+    deadline, provider, std::move(request),
     [call](result<actors::load_receipt> r) { call->finish(std::move(r)); });
 }
 

@@ -7,7 +7,6 @@
 #include <millrace/runtime/client/calls/client_core.hpp>
 #include <millrace/runtime/client/calls/load_call.hpp>
 
-#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -31,13 +30,13 @@ void find_keepers(
 /// Finds the provider that keeps a model's checkpoints: the one to which it was saved last, among
 /// those that have most of `step`, if it is given. Several have the model when the list of
 /// providers changed. If no provider has it, the result is the one that the name is placed at. It
-/// leaves out a provider that cannot be asked, with a warning in the log, if another one has `step`
-/// complete or, without a step, is the one found and has a job registered.
+/// leaves out a provider that cannot be asked by the deadline, with a warning in the log, if another
+/// one has `step` complete or, without a step, is the one found and has a job registered.
 /// Errors:  those of `find_keepers`; the reason why a provider could not be asked that may have the
 ///          model, the step, or newer steps.
 void find_keeper(
   const std::shared_ptr<client_core>& core, const std::string& group, const std::string& model,
-  std::optional<std::uint64_t> step, completion<std::size_t> done);
+  std::optional<std::uint64_t> step, time_point deadline, completion<std::size_t> done);
 
 /// Returns when a model was last saved; 0 before its first version is done.
 std::uint64_t saved_last_ns(const checkpoint_summary& model);
@@ -49,25 +48,25 @@ step_part part_of(const checkpoint_summary& model, std::uint64_t step);
 /// Returns a model's shards, versions and complete steps as they are now.
 /// Errors:  `not_found`.
 future<checkpoint_summary> describe_checkpoints(
-  const std::shared_ptr<client_core>& core, std::size_t provider, const std::string& model);
+  const std::shared_ptr<client_core>& core, std::size_t provider, const std::string& model,
+  time_point deadline);
 
 /// Does so at each of these providers. The outcomes are in their order.
 future<std::vector<result<checkpoint_summary>>> describe_everywhere(
   const std::shared_ptr<client_core>& core, const std::vector<std::size_t>& providers,
-  const std::string& model);
+  const std::string& model, time_point deadline);
 
 /// Returns the layout and metadata with which a shard was registered.
 /// Errors:  `not_found`; `protocol_error` for a layout that is inconsistent.
 future<shard_spec> describe_shard(
   const std::shared_ptr<client_core>& core, std::size_t provider, const std::string& model,
-  std::uint32_t rank);
+  std::uint32_t rank, time_point deadline);
 
 /// Writes tensors of a version to the views' memory. Without a step it takes the newest complete
 /// one.
 void restore_into(
   const std::shared_ptr<load_call>& call, const std::shared_ptr<client_core>& core,
   std::size_t provider, const std::string& model, std::uint32_t rank,
-  std::optional<std::uint64_t> step, std::vector<tensor_view> targets,
-  std::chrono::milliseconds timeout);
+  std::optional<std::uint64_t> step, std::vector<tensor_view> targets, time_point deadline);
 
 } // namespace millrace::runtime

@@ -270,6 +270,10 @@ time_point client_core::deadline_after(std::chrono::milliseconds timeout) const 
   return steady_clock::now() + std::chrono::milliseconds{timeout_ms(timeout)};
 }
 
+time_point client_core::search_deadline_after(std::chrono::milliseconds timeout) const {
+  return steady_clock::now() + std::chrono::milliseconds{timeout_ms(timeout) / 2 + 1};
+}
+
 std::uint32_t client_core::left_ms(time_point deadline) {
   auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - steady_clock::now()).count();
   return static_cast<std::uint32_t>(std::max<std::int64_t>(left, 0));

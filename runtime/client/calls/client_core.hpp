@@ -63,6 +63,9 @@ public:
   std::uint32_t timeout_ms(std::chrono::milliseconds wanted = {}) const;
   /// Returns when an operation ends that begins now and has this time; 0: the request timeout.
   time_point deadline_after(std::chrono::milliseconds timeout = {}) const;
+  /// Returns when such an operation stops looking for providers: half of its time is left for those
+  /// that it has found.
+  time_point search_deadline_after(std::chrono::milliseconds timeout = {}) const;
   /// Runs `work` then, in the actor that also runs the completions of `ask`.
   void at(time_point when, std::function<void()> work);
 

@@ -207,8 +207,6 @@ future<listed<model_summary>> list_models(
   std::uint32_t page) {
   auto done = core->make_promise<model_listing>();
   auto deadline = core->deadline_after();
-  // The rest is for the lists of those that answer.
-  auto half = core->deadline_after(std::chrono::milliseconds{core->timeout_ms() / 2 + 1});
   auto list = [core, group, prefix, page, deadline, done](const result<model_places>& found) {
     // Services of older versions have no views.
     auto code = found ? errc::ok : found.error().code();
@@ -233,7 +231,7 @@ future<listed<model_summary>> list_models(
     list_at(
       core, group, prefix, page, deadline, places, incomplete ? found.error() : status{}, done);
   };
-  find_model(core, group, {}, half, std::move(list));
+  find_model(core, group, {}, core->search_deadline_after(), std::move(list));
   return done.get_future();
 }
 

@@ -78,7 +78,7 @@ std::chrono::milliseconds shard_state::patience() const {
 
 void shard_state::attach(completion<void> done) {
   find_keeper(
-    core_, options_.group, options_.model, std::nullopt,
+    core_, options_.group, options_.model, std::nullopt, core_->deadline_after(options_.timeout),
     [self = shared_from_this(), done = std::move(done)](const result<std::size_t>& provider) {
       if (!provider)
         return done(fail(provider.error().within("registering " + self->options_.model)));
@@ -622,12 +622,14 @@ future<actors::load_receipt> shard_state::restore_shard(
   std::uint32_t rank, std::vector<tensor_view> targets, std::optional<std::uint64_t> step) {
   auto call = load_call::make(core_);
   restore_into(
-    call, core_, provider_, options_.model, rank, step, std::move(targets), options_.timeout);
+    call, core_, provider_, options_.model, rank, step, std::move(targets),
+    core_->deadline_after(options_.timeout));
   return call->outcome();
 }
 
 future<checkpoint_summary> shard_state::describe() const {
-  return describe_checkpoints(core_, provider_, options_.model);
+  return describe_checkpoints(
+    core_, provider_, options_.model, core_->deadline_after(options_.timeout));
 }
 
 } // namespace millrace::runtime
