@@ -35,8 +35,8 @@ void run_sections(stage& s, const std::string& only) {
     memory_section(s);
   if (wanted("shards"))
     shards_section(s);
-  if (wanted("loop"))
-    loop_section(s);
+  if (wanted("call"))
+    call_section(s);
   if (wanted("disk"))
     disk_section(s);
 }
@@ -79,7 +79,7 @@ int main(int argc, char** argv) {
         static_cast<std::uint32_t>(std::atoi(argv[5])), argv[6] == std::string{"empty"});
     model_options o;
     CLI::App app{"Checkpoints pulled and restored, against peers and floors."};
-    add_options(app, o, {"memory", "shards", "loop", "disk"});
+    add_options(app, o, {"memory", "shards", "call", "disk"});
     CLI11_PARSE(app, argc, argv);
     return run(o);
   } catch (const std::exception& e) {

@@ -69,8 +69,8 @@ void memory_section(stage& s);
 void disk_section(stage& s);
 /// Measures one model over four ranks, all at the same time.
 void shards_section(stage& s);
-/// Measures what a save costs the trainer: the call itself, and the slowdown of a loop that saves
-/// in every iteration.
-void loop_section(stage& s);
+/// Measures what the call of `save` takes from the trainer. What saves cost a training is in
+/// bench_training.
+void call_section(stage& s);
 
 } // namespace millrace::bench

@@ -4,25 +4,12 @@
 #pragma once
 
 #include <millrace/bench/common/child.hpp>
-#include <millrace/bench/common/model_table.hpp>
-#include <millrace/runtime/client/checkpointer.hpp>
-#include <millrace/runtime/client/client.hpp>
+#include <millrace/bench/common/published.hpp>
 
 #include <cstdint>
 #include <string>
 
 namespace millrace::bench {
-
-/// Returns one of the published networks by its name, "GPT-350M" (the shard of one of four ranks),
-/// or "small".
-/// Errors:  throws `millrace::error` for another name.
-model_table table_named(const std::string& name);
-
-/// Registers `table` over `memory`.
-/// Errors:  throws `millrace::error`.
-checkpointer attach(
-  const client& c, const model_table& table, std::span<std::byte> memory, std::uint32_t rank = 0,
-  std::uint32_t world_size = 1);
 
 /// A trainer in its own process: this program, started again with --trainer.
 class trainer_process {

@@ -13,6 +13,7 @@
 #include <cerrno>
 #include <csignal>
 #include <cstdlib>
+#include <ctime>
 #include <filesystem>
 #include <mutex>
 #include <set>
@@ -113,6 +114,14 @@ result<std::string> child::read_line(int timeout_ms) {
       return fail(errc::peer_lost, "a helper process has ended");
     unread_.append(buffer.data(), static_cast<std::size_t>(got));
   }
+}
+
+double child::core_seconds() const noexcept {
+  clockid_t clock = 0;
+  timespec t{};
+  if (!running() || clock_getcpuclockid(pid_, &clock) != 0 || clock_gettime(clock, &t) != 0)
+    return 0;
+  return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_nsec) * 1e-9;
 }
 
 void child::stop() noexcept {

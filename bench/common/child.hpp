@@ -33,6 +33,8 @@ public:
   result<std::string> read_line(int timeout_ms);
 
   bool running() const noexcept { return pid_ > 0; }
+  /// Returns what it has spent on cores so far; 0 if it does not run.
+  double core_seconds() const noexcept;
   void stop() noexcept;
 
 private:

@@ -20,6 +20,13 @@ using nlohmann::json;
 constexpr int start_timeout_ms = 60'000;
 constexpr int work_timeout_ms = 300'000;
 
+json building(const model_table& table) {
+  json command{{"do", "build"}, {"table", json::array()}};
+  for (auto& t : table.tensors.tensors)
+    command["table"].push_back({t.name, t.shape});
+  return command;
+}
+
 } // namespace
 
 void skip_aloud(const std::string& what, const std::string& why) {
@@ -66,11 +73,19 @@ double python_peer::ask(const std::string& command) {
   return finish();
 }
 
-void python_peer::build(const model_table& table) {
-  json command{{"do", "build"}, {"table", json::array()}};
-  for (auto& t : table.tensors.tensors)
-    command["table"].push_back({t.name, t.shape});
+void python_peer::build(const model_table& table) { ask(building(table).dump()); }
+
+void python_peer::build_training(const model_table& table, double iteration_s, unsigned cores) {
+  auto command = building(table);
+  command["iteration_s"] = iteration_s;
+  command["cores"] = cores;
   ask(command.dump());
+}
+
+double python_peer::train(int iterations, int distance, const std::string& path) {
+  return ask(
+    json{{"do", "train"}, {"iterations", iterations}, {"distance", distance}, {"path", path}}
+      .dump());
 }
 
 void python_peer::begin_save(const std::string& path, bool sync) {

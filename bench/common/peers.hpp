@@ -25,6 +25,11 @@ public:
 
   /// Makes the tensors for the following saves.
   void build(const model_table& table);
+  /// Makes the tensors, and a training of them on so many cores whose iterations take about
+  /// `iteration_s`.
+  void build_training(const model_table& table, double iteration_s, unsigned cores);
+  /// Returns the seconds of a loop that saves in every `distance`-th iteration; 0: in none.
+  double train(int iterations, int distance, const std::string& path);
   double save(const std::string& path, bool sync);
   /// Returns the seconds of another save, by stage; empty where the peer does not report them.
   std::vector<std::pair<std::string, double>> save_stages(const std::string& path);

@@ -41,6 +41,8 @@ public:
     return client::connect(address_, settings);
   }
   const std::string& address() const noexcept { return address_; }
+  /// Returns what its process has spent on cores so far.
+  double core_seconds() const noexcept { return process_.core_seconds(); }
 
 private:
   std::string address_;

@@ -61,6 +61,12 @@ def load(peer, model, ask):
     return seconds
 
 
+def build(peer, ask):
+    if "iteration_s" in ask:
+        return peer.build_training(ask["table"], ask["iteration_s"], ask["cores"])
+    return peer.build(ask["table"])
+
+
 def serve(peer):
     print(json.dumps({"peer": peer.NAME, "version": peer.VERSION}), flush=True)
     model = None
@@ -69,8 +75,10 @@ def serve(peer):
         try:
             if ask["do"] == "build":
                 model = None
-                model = peer.build(ask["table"])
+                model = build(peer, ask)
                 answer = {}
+            elif ask["do"] == "train":
+                answer = {"s": model.train(ask["iterations"], ask["distance"], ask["path"])}
             elif ask["do"] == "save":
                 answer = {"s": save(peer, model, ask)}
             elif ask["do"] == "stages":

@@ -5,6 +5,7 @@
 #include <millrace/net/loop/poller.hpp>
 #include <millrace/net/loop/timer_queue.hpp>
 
+#include <pthread.h>
 #include <sched.h>
 
 #include <algorithm>
@@ -375,7 +376,10 @@ int loop_state::sleep(const Leave& leave, time_point until) {
 class loop_handle final : public io_loop {
 public:
   explicit loop_handle(std::shared_ptr<loop_state> state)
-    : state_(std::move(state)), thread_([s = state_] { s->run(); }) {}
+    : state_(std::move(state)), thread_([s = state_] {
+        pthread_setname_np(pthread_self(), "mr.loop");
+        s->run();
+      }) {}
 
   ~loop_handle() override {
     if (!on_loop()) {

@@ -30,8 +30,8 @@ void find_keepers(
 /// Finds the provider that keeps a model's checkpoints: the one to which it was saved last, among
 /// those that have most of `step`, if it is given. Several have the model when the list of
 /// providers changed. If no provider has it, the result is the one that the name is placed at. It
-/// leaves out a provider that cannot be asked by the deadline, with a warning in the log, if another
-/// one has `step` complete or, without a step, is the one found and has a job registered.
+/// leaves out a provider that cannot be asked by the deadline, with a warning in the log, if
+/// another one has `step` complete or, without a step, is the one found and has a job registered.
 /// Errors:  those of `find_keepers`; the reason why a provider could not be asked that may have the
 ///          model, the step, or newer steps.
 void find_keeper(
