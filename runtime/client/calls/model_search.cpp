@@ -29,6 +29,7 @@ public:
     ids_.clear();
     early_.clear();
     two_of_one_id_ = {};
+    is_one_renamed_ = false;
     asked_others_ = false;
     places_ = {};
     everyone_ = model_.empty();
@@ -67,11 +68,18 @@ private:
           return self->ask_anew();
         self->merge();
         if (!self->two_of_one_id_.ok())
-          return self->done_(fail(self->two_of_one_id_));
+          return self->end_with_two_of_one_id();
         if (self->asked_nodes_.empty() && self->misses_one())
           return self->ask_nodes();
         self->everyone_ ? self->ask_everyone() : self->ask_keepers();
       });
+  }
+
+  // A file has no two of one id: a node with both was started anew, with another name for one.
+  void end_with_two_of_one_id() {
+    if (!is_one_renamed_ || searches_++ == searches_max)
+      return done_(fail(two_of_one_id_));
+    begin();
   }
 
   // Others are asked only for what they know of the group. One that is stuck must not hold up the
@@ -160,9 +168,12 @@ private:
     for (auto& [provider, answer] : answers_) {
       if (!answer)
         continue;
-      if (auto [at, is_new] = ids_.emplace(answer->id, provider); !is_new && at->second != provider)
-        two_of_one_id_ =
-          same_id(core_->entry(at->second).name, core_->entry(provider).name, answer->id);
+      auto [at, is_new] = ids_.emplace(answer->id, provider);
+      if (!is_new && at->second != provider) {
+        auto &one = core_->entry(at->second), &other = core_->entry(provider);
+        two_of_one_id_ = same_id(one.name, other.name, answer->id);
+        is_one_renamed_ = one.node == other.node;
+      }
       auto& views = answer->history.views;
       all.views.insert(all.views.end(), views.begin(), views.end());
       all.settled = std::max(all.settled, answer->history.settled);
@@ -555,6 +566,7 @@ private:
   bool everyone_ = false; // is asked, since the providers do not agree
   std::string away_;      // the name of a provider that may have it and is gone
   status two_of_one_id_;
+  bool is_one_renamed_ = false; // they are of one node
   std::set<std::string> asked_nodes_;
   std::set<std::string> has_answered_;  // the nodes that have answered
   std::set<std::size_t> early_;         // their files name providers that are not there yet
