@@ -176,7 +176,10 @@ template <>
 key_table<client_settings> keys_of() {
   using s = client_settings;
   static constexpr auto rows = std::to_array<bound_key<s>>({
-    key<&s::staging_bytes>(expert(size("staging", mib, 16 * tib, "the arena of a client process"))),
+    key<&s::staging_bytes>(expert(size(
+      "staging", mib, 16 * tib,
+      "memory of a client for snapshots of stores. What does not fit is read from the tensors "
+      "themselves"))),
     key<&s::request_timeout_ms>(
       expert(ms("request_timeout", 1, day_ms, "timeout of a request that gives none"))),
     key<&s::connect_timeout_ms>(

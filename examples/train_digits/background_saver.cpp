@@ -22,10 +22,24 @@ milliseconds processor_time() {
 void background_saver::save(const std::string& name, mlp& model) {
   auto worked_before = processor_time();
   auto begun = steady_clock::now();
-  under_way_.push_back(to_.store(name, model.graph(), model.tensors(), {.snapshot = true}));
+  auto saving = to_.store_snapshot(name, model.graph(), model.tensors());
+  copies_.push_back(saving.staged);
+  under_way_.push_back(saving.stored);
   milliseconds took = steady_clock::now() - begun;
   held_up_ += took;
   longest_save_ = std::max(longest_save_, took);
+  worked_ += processor_time() - worked_before;
+}
+
+void background_saver::fence() {
+  if (copies_.empty())
+    return;
+  auto worked_before = processor_time();
+  auto begun = steady_clock::now();
+  for (auto& copied : copies_)
+    static_cast<void>(copied.result()); // what failed is reported by `finish`
+  copies_.clear();
+  held_up_ += steady_clock::now() - begun;
   worked_ += processor_time() - worked_before;
 }
 

@@ -19,14 +19,16 @@ class background_saver {
 public:
   explicit background_saver(millrace::repository to) : to_(std::move(to)) {}
 
-  /// Begins to store the model as it is now. Training may continue as soon as this returns.
+  /// Begins to store the model as it is now. Training may go on, up to the next update.
   void save(const std::string& name, mlp& model);
+  /// Waits until the parameters may be changed. Call it before each update.
+  void fence();
 
   /// Waits until everything is stored.
   /// Errors:  that of the first save that failed.
   [[nodiscard]] millrace::status finish();
 
-  /// Returns the time that the trainer spent in `save`.
+  /// Returns the time that the trainer spent in `save` and `fence`.
   milliseconds held_up() const noexcept { return held_up_; }
   milliseconds longest_save() const noexcept { return longest_save_; }
   /// Returns the processor time within it. The rest was waiting, mostly for a processor in use.
@@ -39,6 +41,7 @@ public:
 
 private:
   millrace::repository to_;
+  std::vector<millrace::future<void>> copies_; // that may still read the parameters
   std::vector<millrace::future<millrace::receipt>> under_way_;
   std::vector<millrace::receipt> receipts_;
   milliseconds held_up_{0};

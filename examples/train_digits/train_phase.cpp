@@ -33,9 +33,8 @@ struct trained {
 status store_untrained(summary& tell, millrace::repository fast) {
   mlp model{widths_for(10), 42};
   auto begun = steady_clock::now();
-  auto stored =
-    fast.store(epoch_names + std::string{"00"}, model.graph(), model.tensors(), {.snapshot = true})
-      .result();
+  auto stored = fast.store_snapshot(epoch_names + std::string{"00"}, model.graph(), model.tensors())
+                  .stored.result();
   if (!stored)
     return stored.error();
   milliseconds took = steady_clock::now() - begun;
@@ -56,6 +55,7 @@ trained train_first(const dataset& digits, const phase_options& options, backgro
     saver.save(newest_name, out.model);
     saver.save(epoch_names + fmt::format("{:02}", epoch), out.model);
   };
+  events.before_update = [&] { saver.fence(); };
   train(out.model, images, {.epochs = options.epochs}, events);
   out.training = steady_clock::now() - begun;
   out.accuracy = out.model.accuracy(digits.test);

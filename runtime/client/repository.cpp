@@ -145,6 +145,17 @@ result<std::vector<tensor_desc>> tensors_of(
   return chosen;
 }
 
+// Groups the tensors by their names, which must be unique before they can be grouped.
+result<std::shared_ptr<const model_graph>> chain_of(
+  runtime::client_core& core, const std::string& model, const std::vector<tensor_view>& tensors) {
+  layout l;
+  for (auto& t : tensors)
+    l.tensors.push_back(t.desc);
+  if (auto bad = validate(l); !bad.ok())
+    return fail(bad.within("storing " + model));
+  return core.chain_for(model, l);
+}
+
 } // namespace
 
 repository::repository(std::shared_ptr<client_core> core, std::string group)
@@ -153,18 +164,32 @@ repository::repository(std::shared_ptr<client_core> core, std::string group)
 future<receipt> repository::store(
   const std::string& model, const model_graph& graph, std::vector<tensor_view> tensors,
   store_options options) {
-  return runtime::begin_store(core_, group_, model, graph, std::move(tensors), options);
+  return runtime::begin_store(
+           core_, group_, model, graph, std::move(tensors), options, runtime::store_from::tensors)
+    .stored;
 }
 
 future<receipt> repository::store(
   const std::string& model, std::vector<tensor_view> tensors, store_options options) {
-  layout l;
-  for (auto& t : tensors)
-    l.tensors.push_back(t.desc);
-  // Names must be unique before they can be grouped.
-  if (auto bad = validate(l); !bad.ok())
-    return ready_future<receipt>(fail(bad.within("storing " + model)));
-  return store(model, *core_->chain_for(model, l), std::move(tensors), std::move(options));
+  auto chain = chain_of(*core_, model, tensors);
+  if (!chain)
+    return ready_future<receipt>(fail(chain.error()));
+  return store(model, **chain, std::move(tensors), std::move(options));
+}
+
+pending_store repository::store_snapshot(
+  const std::string& model, const model_graph& graph, std::vector<tensor_view> tensors,
+  store_options options) {
+  return runtime::begin_store(
+    core_, group_, model, graph, std::move(tensors), options, runtime::store_from::snapshot);
+}
+
+pending_store repository::store_snapshot(
+  const std::string& model, std::vector<tensor_view> tensors, store_options options) {
+  auto chain = chain_of(*core_, model, tensors);
+  if (!chain)
+    return runtime::failed_store(chain.error());
+  return store_snapshot(model, **chain, std::move(tensors), std::move(options));
 }
 
 future<load_receipt> repository::load(

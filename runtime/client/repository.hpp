@@ -28,13 +28,17 @@ using receipt = actors::store_receipt;
 using load_receipt = actors::load_receipt;
 
 struct store_options {
-  /// Copies the tensors to the client's staging memory before `store` returns, so that they may
-  /// change at once. Without it they must stay unchanged until the future is ready.
-  bool snapshot = false;
   bool pinned = false;                // never evicted
   std::optional<bool> checksums = {}; // empty: as the provider is configured
   std::vector<std::pair<std::string, std::string>> metadata = {};
   std::chrono::milliseconds timeout{0}; // of the whole store; 0: the client's request timeout
+};
+
+/// A store whose tensors may change before it ends.
+struct pending_store {
+  /// Ready when the tensors may be changed. Fails with the store if that fails before.
+  future<void> staged;
+  future<receipt> stored;
 };
 
 struct load_options {
@@ -77,7 +81,8 @@ class repository {
 public:
   repository(std::shared_ptr<runtime::client_core> core, std::string group);
 
-  /// Stores a model under a name, whole or not at all, and replaces an older version. When it is
+  /// Stores a model under a name, whole or not at all, and replaces an older version. The tensors
+  /// must stay unchanged until the future is ready. When it is
   /// stored, and the time is over before an older version elsewhere is removed, the error says so.
   ///
   /// `graph` is the architecture. Its tensors ("<label>.<role>") must be those given, in any order.
@@ -89,6 +94,17 @@ public:
 
   /// Stores tensors whose architecture is unknown: their names group them into a chain of layers.
   future<receipt> store(
+    const std::string& model, std::vector<tensor_view> tensors, store_options options = {});
+
+  /// Stores the tensors as they are now, and lets them change early. The threads of the runtime copy
+  /// them to `client.staging`; the provider reads the copy. If there is no room for it, or this
+  /// memory is still being made, which the first snapshot begins, the provider reads the tensors
+  /// themselves, and `staged` is ready when the store ends.
+  /// Errors:  as `store`.
+  pending_store store_snapshot(
+    const std::string& model, const model_graph& graph, std::vector<tensor_view> tensors,
+    store_options options = {});
+  pending_store store_snapshot(
     const std::string& model, std::vector<tensor_view> tensors, store_options options = {});
 
   /// Loads tensors, or rows of them, straight into the memory of the targets.

@@ -1,10 +1,12 @@
 // Connections and proxies of a client.
+#include <millrace/core/log.hpp>
 #include <millrace/runtime/client/calls/client_core.hpp>
 #include <millrace/runtime/client/calls/placement.hpp>
 #include <millrace/storage/builtin.hpp>
 
 #include <algorithm>
 #include <limits>
+#include <system_error>
 
 namespace millrace::runtime {
 
@@ -205,6 +207,8 @@ std::shared_ptr<client_core> client_core::of_cluster(
 }
 
 client_core::~client_core() {
+  if (makes_staging_.joinable())
+    makes_staging_.join();
   status why{errc::cancelled, "the client was closed"};
   for (auto& [address, remote] : remotes_)
     remote->close(why);
@@ -316,16 +320,28 @@ std::shared_ptr<const model_graph> client_core::chain_for(
   return graph;
 }
 
-result<std::shared_ptr<memory_source>> client_core::staging() {
+std::shared_ptr<memory_source> client_core::staging() {
   std::lock_guard guard{mutex_};
-  if (!staging_) {
-    auto made = engine_->fabric()->make_memory(
-      {.name = "millrace.client", .size_bytes = engine_->settings().client.staging_bytes});
-    if (!made)
-      return fail(made.error());
-    staging_ = std::move(*made);
-  }
+  if (!staging_ && !makes_staging_.joinable())
+    try {
+      makes_staging_ = std::thread{[this] { make_staging(); }};
+    } catch (const std::system_error& e) {
+      log().warn("no thread makes the memory for snapshots why=\"{}\"", e.what());
+    }
   return staging_;
+}
+
+// Takes no lock meanwhile, since the I/O loop takes it, too.
+void client_core::make_staging() {
+  auto made = engine_->fabric()->make_memory(
+    {.name = "millrace.client", .size_bytes = engine_->settings().client.staging_bytes});
+  if (!made)
+    return log().warn(
+      "there is no memory for snapshots (client.staging), the tensors themselves are read "
+      "why=\"{}\"",
+      made.error().to_string());
+  std::lock_guard guard{mutex_};
+  staging_ = std::move(*made);
 }
 
 } // namespace millrace::runtime

@@ -20,6 +20,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <thread>
 #include <vector>
 
 namespace millrace::runtime {
@@ -138,8 +139,9 @@ public:
   /// time, it returns the same graph again, already hashed.
   std::shared_ptr<const model_graph> chain_for(const std::string& model, const layout& tensors);
 
-  /// Returns the client's own staging memory, made at first use.
-  result<std::shared_ptr<memory_source>> staging();
+  /// Returns the client's own staging memory. The first call begins to make it, on a thread of its
+  /// own; until that has ended, or if it fails, the result is null.
+  std::shared_ptr<memory_source> staging();
 
 private:
   using actor_key = std::pair<std::uint16_t, std::size_t>; // service and provider
@@ -147,6 +149,7 @@ private:
   explicit client_core(std::shared_ptr<engine> e, actors::directory where);
 
   static std::uint32_t left_ms(time_point deadline);
+  void make_staging();
 
   // The client lives until it has the answer.
   template <class Reply>
@@ -200,6 +203,7 @@ private:
   std::map<std::string, std::shared_ptr<actors::remote_node>> remotes_;
   std::vector<caf::strong_actor_ptr> proxies_;
   std::shared_ptr<memory_source> staging_;
+  std::thread makes_staging_;
   std::map<std::string, std::pair<layout, std::shared_ptr<const model_graph>>> chains_;
 };
 

@@ -1,5 +1,5 @@
-// Stores models: builds the spec from graph and tensors, exposes or copies memory, describes layers
-// at most once.
+// Stores models: builds the spec from graph and tensors, exposes them or a copy, describes layers at
+// most once.
 #include <millrace/core/codec.hpp>
 #include <millrace/core/planted_defect.hpp>
 #include <millrace/runtime/client/calls/model_erasing.hpp>
@@ -11,6 +11,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
+#include <mutex>
 #include <optional>
 #include <unordered_map>
 
@@ -30,11 +32,16 @@ struct store_call : std::enable_shared_from_this<store_call> {
   int searches = 0;
   time_point deadline;
   promise<receipt> done;
+  std::optional<promise<void>> staged; // of a snapshot
   store_request request;
   std::vector<layer_id> ids; // the ids in the graph
-  memory_block snapshot;
-  transport::region region;
   bool told_all = false;
+  std::mutex mutex; // of the next two
+  bool over = false;
+  transport::region tensors, copy;
+  memory_block block; // of the copy; empty: the provider reads the tensors
+  std::atomic<bool> copy_stopped = false;
+  status copy_failed;
 
   void send() {
     auto message = request;
@@ -54,25 +61,125 @@ struct store_call : std::enable_shared_from_this<store_call> {
     }
     if (!r && asks_for_search(r.error()) && searches++ < searches_max)
       return search();
-    region.withdraw();
+    withdraw();
+    if (r && staged)
+      staged->set({}); // if the tensors themselves were read
     r = check_receipt(
       std::move(r), {request.spec.name, std::nullopt, millrace::size_bytes(request.spec.tensors)});
     if (r)
       core->told(provider).add(ids);
     if (r && places && !is_planted(defect::older_version_kept))
       return remove_others(*r);
+    end(std::move(r));
+  }
+
+  void end(result<receipt> r) {
+    withdraw();
+    if (staged)
+      staged->set(r ? result<void>{} : fail(r.error()));
     done.set(std::move(r));
+  }
+
+  // Exposes the list, unless the store is over.
+  bool expose(transport::region& as, transport::gather_list list) {
+    std::lock_guard guard{mutex};
+    if (over)
+      return false;
+    as = transport::expose(std::move(list), access_mode::read);
+    request.source = as.handle();
+    return true;
+  }
+
+  void withdraw() {
+    {
+      std::lock_guard guard{mutex};
+      over = true;
+    }
+    tensors.withdraw();
+    copy.withdraw();
+  }
+
+  void begin() {
+    // The caller does not have the futures yet, so it cannot have cancelled.
+    static_cast<void>(done.on_cancel([weak = weak_from_this()] {
+      if (auto c = weak.lock())
+        c->withdraw();
+    }));
+    if (staged)
+      static_cast<void>(staged->on_cancel([weak = weak_from_this()] {
+        if (auto c = weak.lock()) {
+          c->withdraw();
+          c->done.set(fail(errc::cancelled, "cancelled by the caller"));
+        }
+      }));
+    if (block.data)
+      take_copy();
+    else
+      send();
+  }
+
+  // Movers read the tensors as a provider's would: a cancelled store makes them stop.
+  void take_copy() {
+    auto from = transport::find_region(
+      request.source.region, request.source.key, access_mode::read, transport::memory_reach::any);
+    if (!from)
+      return end(fail(errc::cancelled, "cancelled by the caller"));
+    auto& movers = *core->runs_on()->fabric()->movers();
+    auto self = shared_from_this();
+    auto copied = [self] { self->on_copied(); };
+    if (!from->devices().empty())
+      return movers.devices().submit(
+        1,
+        [self, from = *from](std::uint32_t) { self->copy_part(from, 0, self->block.size_bytes); },
+        copied);
+    static constexpr std::uint64_t part_bytes = 4u << 20;
+    movers.submit(
+      static_cast<std::uint32_t>((block.size_bytes + part_bytes - 1) / part_bytes),
+      [self, from = *from](std::uint32_t i) {
+        auto offset = i * part_bytes;
+        self->copy_part(from, offset, std::min(part_bytes, self->block.size_bytes - offset));
+      },
+      copied);
+  }
+
+  void copy_part(const transport::region_ref& from, std::uint64_t offset, std::uint64_t length) {
+    auto lease = from.lease();
+    if (!lease) {
+      copy_stopped = true;
+      return;
+    }
+    auto& list = lease->memory();
+    auto* target = block.data + offset;
+    if (!list.on_host()) { // one part
+      transport::device_batch batch{transport::device_way::to_host};
+      list.copy_in_batch(batch, offset, target, length);
+      copy_failed = batch.finish();
+      return;
+    }
+    list.read(offset, target, length, transport::store_mode::streaming);
+    transport::streaming_fence();
+  }
+
+  void on_copied() {
+    if (copy_stopped)
+      return end(fail(errc::cancelled, "the store was cancelled while a snapshot was taken"));
+    if (!copy_failed.ok())
+      return end(fail(copy_failed.within("taking a snapshot")));
+    tensors.withdraw();
+    tensor_view view{{"snapshot", dtype::u8, {block.size_bytes}}, block.data, {}};
+    auto list = transport::gather_list::of({view}, access_mode::read);
+    if (!list || !expose(copy, std::move(*list)))
+      return end(list ? fail(errc::cancelled, "cancelled by the caller") : fail(list.error()));
+    staged->set({});
+    send();
   }
 
   void search() {
     find_model(
       core, group, request.spec.name, deadline,
       [self = shared_from_this()](const result<model_places>& found) {
-        if (!found) {
-          self->region.withdraw();
-          return static_cast<void>(
-            self->done.set(fail(found.error().within("storing " + self->request.spec.name))));
-        }
+        if (!found)
+          return self->end(fail(found.error().within("storing " + self->request.spec.name)));
         self->places = *found;
         self->provider = found->home;
         self->request.by = found->by;
@@ -87,7 +194,7 @@ struct store_call : std::enable_shared_from_this<store_call> {
     erase_copies(
       core, stored.model, places->by, places->copies, deadline,
       [self = shared_from_this(), stored](const result<void>& removed) {
-        self->done.set(
+        self->end(
           removed ? result<receipt>{stored}
                   : fail(removed.error().within(fmt::format(
                       "model {} is stored at provider {}, but an older version was not removed; "
@@ -142,24 +249,9 @@ status describe_graph(store_call& call, const model_graph& graph) {
   return match_tensors(spec, graph);
 }
 
-status copy_out(const transport::gather_list& list, std::byte* target) {
-  auto bytes = list.size_bytes();
-  if (!list.on_host()) {
-    transport::device_batch batch{transport::device_way::to_host};
-    list.copy_in_batch(batch, 0, target, bytes);
-    return batch.finish();
-  }
-  list.read(
-    0, target, bytes,
-    bytes >= transport::streaming_bytes_min ? transport::store_mode::streaming
-                                            : transport::store_mode::cached);
-  transport::streaming_fence();
-  return {};
-}
-
-// A small payload travels in the message. Larger tensors are exposed where they lie, or a snapshot
-// of them is.
-status offer_bytes(store_call& call, const std::vector<tensor_view>& tensors, bool snapshot) {
+// A small payload travels in the message. Larger tensors are exposed where they lie. A snapshot gets
+// a block for its copy, where there is room for one.
+status offer_bytes(store_call& call, const std::vector<tensor_view>& tensors) {
   auto list = transport::gather_list::of(tensors, access_mode::read);
   if (!list)
     return list.error();
@@ -169,21 +261,15 @@ status offer_bytes(store_call& call, const std::vector<tensor_view>& tensors, bo
     list->read(
       0, reinterpret_cast<std::byte*>(call.request.eager.data()), bytes,
       transport::store_mode::cached);
+    if (call.staged)
+      call.staged->set({});
     return {};
   }
-  if (snapshot) {
-    auto staging = call.core->staging();
-    auto block = staging ? (*staging)->allocate(bytes, 64) : fail(staging.error());
-    if (!block)
-      return block.error().within("taking a snapshot (client.staging)");
-    if (auto bad = copy_out(*list, block->data); !bad.ok())
-      return bad.within("taking a snapshot");
-    tensor_view copy{{"snapshot", dtype::u8, {bytes}}, block->data, {}};
-    list = transport::gather_list::of({copy}, access_mode::read);
-    call.snapshot = std::move(*block);
-  }
-  call.region = transport::expose(std::move(*list), access_mode::read);
-  call.request.source = call.region.handle();
+  if (call.staged && bytes > 0)
+    if (auto staging = call.core->staging())
+      if (auto block = staging->allocate(bytes, 64))
+        call.block = {block->data, bytes, block->owner};
+  call.expose(call.tensors, std::move(*list));
   return {};
 }
 
@@ -202,35 +288,38 @@ status prepare(
     return bad;
   if (auto bad = describe_graph(call, graph); !bad.ok())
     return bad;
-  return offer_bytes(call, tensors, options.snapshot);
+  return offer_bytes(call, tensors);
 }
 
 } // namespace
 
-future<receipt> begin_store(
+pending_store begin_store(
   const std::shared_ptr<client_core>& core, const std::string& group, const std::string& model,
-  const model_graph& graph, std::vector<tensor_view> tensors, const store_options& options) {
+  const model_graph& graph, std::vector<tensor_view> tensors, const store_options& options,
+  store_from from) {
   auto provider = core->place_new(model, group);
   if (!provider)
-    return ready_future<receipt>(fail(provider.error()));
+    return failed_store(provider.error());
   auto call = std::make_shared<store_call>();
   call->core = core;
   call->group = group;
   call->provider = *provider;
   call->request.by = {group, 0};
   call->done = core->make_promise<receipt>();
-  auto out = call->done.get_future();
+  if (from == store_from::snapshot)
+    call->staged = core->make_promise<void>();
+  pending_store out{
+    call->staged ? call->staged->get_future() : future<void>{}, call->done.get_future()};
   if (auto bad = prepare(*call, model, graph, tensors, options); !bad.ok())
-    return ready_future<receipt>(fail(bad.within("storing " + model)));
+    return failed_store(bad.within("storing " + model));
   call->deadline = core->deadline_after(options.timeout);
   call->request.checksums = options.checksums.value_or(core->entry(*provider).checksums);
-  // The caller does not have the future yet, so it cannot have cancelled.
-  static_cast<void>(call->done.on_cancel([weak = std::weak_ptr{call}] {
-    if (auto c = weak.lock())
-      c->region.withdraw();
-  }));
-  call->send();
+  call->begin();
   return out;
+}
+
+pending_store failed_store(const status& why) {
+  return {ready_future<void>(fail(why)), ready_future<receipt>(fail(why))};
 }
 
 } // namespace millrace::runtime
