@@ -96,10 +96,10 @@ public:
   future<receipt> store(
     const std::string& model, std::vector<tensor_view> tensors, store_options options = {});
 
-  /// Stores the tensors as they are now, and lets them change early. The threads of the runtime copy
-  /// them to `client.staging`; the provider reads the copy. If there is no room for it, or this
-  /// memory is still being made, which the first snapshot begins, the provider reads the tensors
-  /// themselves, and `staged` is ready when the store ends.
+  /// Stores the tensors as they are now, and lets them change early. The threads of the runtime
+  /// copy them to `client.staging`; the provider reads the copy. If there is no room for it, or
+  /// this memory is still being made, which the first snapshot begins, the provider reads the
+  /// tensors themselves, and `staged` is ready when it has read them.
   /// Errors:  as `store`.
   pending_store store_snapshot(
     const std::string& model, const model_graph& graph, std::vector<tensor_view> tensors,

@@ -1,5 +1,5 @@
-// Stores models: builds the spec from graph and tensors, exposes them or a copy, describes layers at
-// most once.
+// Stores models: builds the spec from graph and tensors, exposes them or a copy, describes layers
+// at most once.
 #include <millrace/core/codec.hpp>
 #include <millrace/core/planted_defect.hpp>
 #include <millrace/runtime/client/calls/model_erasing.hpp>
@@ -249,8 +249,8 @@ status describe_graph(store_call& call, const model_graph& graph) {
   return match_tensors(spec, graph);
 }
 
-// A small payload travels in the message. Larger tensors are exposed where they lie. A snapshot gets
-// a block for its copy, where there is room for one.
+// A small payload travels in the message. Larger tensors are exposed where they lie. A snapshot
+// gets a block for its copy, where there is room for one.
 status offer_bytes(store_call& call, const std::vector<tensor_view>& tensors) {
   auto list = transport::gather_list::of(tensors, access_mode::read);
   if (!list)
