@@ -156,11 +156,7 @@ future<actors::verify_receipt> checkpoints::verify(
   return ask_keeper<actors::verify_receipt>(
     core_, group_, model, step, timeout,
     [core = core_, request](std::size_t provider, time_point deadline) {
-      auto done = core->make_promise<actors::verify_receipt>();
-      core->ask_until<checkpoint_service>(
-        deadline, provider, request,
-        [core, done](result<actors::verify_receipt> r) { done.set(std::move(r)); });
-      return done.get_future();
+      return core->ask_until<checkpoint_service>(deadline, provider, request);
     });
 }
 

@@ -82,8 +82,8 @@ public:
   repository(std::shared_ptr<runtime::client_core> core, std::string group);
 
   /// Stores a model under a name, whole or not at all, and replaces an older version. The tensors
-  /// must stay unchanged until the future is ready. When it is
-  /// stored, and the time is over before an older version elsewhere is removed, the error says so.
+  /// must stay unchanged until the future is ready. When it is stored, and the time is over before
+  /// an older version elsewhere is removed, the error says so.
   ///
   /// `graph` is the architecture. Its tensors ("<label>.<role>") must be those given, in any order.
   /// Errors:  `invalid_argument`, `no_space`, `busy`.

@@ -126,6 +126,13 @@ public:
         entry(provider).name));
     ask<Service>(provider, std::move(request), std::move(done));
   }
+  template <
+    class Service, class Request, class Reply = typename Service::template reply_of<Request>>
+  future<Reply> ask_until(time_point deadline, std::size_t provider, Request request) {
+    auto done = make_promise<Reply>();
+    ask_until<Service>(deadline, provider, std::move(request), kept_until(done));
+    return done.get_future();
+  }
 
   /// Asks a node of the directory, by its name.
   template <class Request, class Reply = actors::node_service::reply_of<Request>>

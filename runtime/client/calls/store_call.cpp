@@ -6,12 +6,12 @@
 #include <millrace/runtime/client/calls/model_search.hpp>
 #include <millrace/runtime/client/calls/receipt_check.hpp>
 #include <millrace/runtime/client/calls/store_call.hpp>
+#include <millrace/transport/copy/copy_job.hpp>
 #include <millrace/transport/memory/region.hpp>
 
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <atomic>
 #include <mutex>
 #include <optional>
 #include <unordered_map>
@@ -40,8 +40,6 @@ struct store_call : std::enable_shared_from_this<store_call> {
   bool over = false;
   transport::region tensors, copy;
   memory_block block; // of the copy; empty: the provider reads the tensors
-  std::atomic<bool> copy_stopped = false;
-  status copy_failed;
 
   void send() {
     auto message = request;
@@ -90,6 +88,11 @@ struct store_call : std::enable_shared_from_this<store_call> {
     return true;
   }
 
+  bool is_over() {
+    std::lock_guard guard{mutex};
+    return over;
+  }
+
   void withdraw() {
     {
       std::lock_guard guard{mutex};
@@ -107,10 +110,8 @@ struct store_call : std::enable_shared_from_this<store_call> {
     }));
     if (staged)
       static_cast<void>(staged->on_cancel([weak = weak_from_this()] {
-        if (auto c = weak.lock()) {
-          c->withdraw();
-          c->done.set(fail(errc::cancelled, "cancelled by the caller"));
-        }
+        if (auto c = weak.lock())
+          c->done.get_future().cancel();
       }));
     if (block.data)
       take_copy();
@@ -118,60 +119,39 @@ struct store_call : std::enable_shared_from_this<store_call> {
       send();
   }
 
-  // Movers read the tensors as a provider's would: a cancelled store makes them stop.
+  // The same job as for a provider's pull: a store that is cancelled ends it.
   void take_copy() {
     auto from = transport::find_region(
       request.source.region, request.source.key, access_mode::read, transport::memory_reach::any);
     if (!from)
-      return end(fail(errc::cancelled, "cancelled by the caller"));
-    auto& movers = *core->runs_on()->fabric()->movers();
-    auto self = shared_from_this();
-    auto copied = [self] { self->on_copied(); };
-    if (!from->devices().empty())
-      return movers.devices().submit(
-        1,
-        [self, from = *from](std::uint32_t) { self->copy_part(from, 0, self->block.size_bytes); },
-        copied);
-    static constexpr std::uint64_t part_bytes = 4u << 20;
-    movers.submit(
-      static_cast<std::uint32_t>((block.size_bytes + part_bytes - 1) / part_bytes),
-      [self, from = *from](std::uint32_t i) {
-        auto offset = i * part_bytes;
-        self->copy_part(from, offset, std::min(part_bytes, self->block.size_bytes - offset));
-      },
-      copied);
+      return on_copied(from.error());
+    transport::copy_job job{
+      .memory = *from,
+      .ops = {{0, block.data, block.size_bytes}},
+      .hold = block.owner,
+      .abandoned = nullptr,
+      .prepare = {}};
+    transport::run_copy_job(
+      *core->runs_on()->fabric()->movers(), {}, std::move(job),
+      [self = shared_from_this()](const result<transport::copied>& r) {
+        self->on_copied(r ? status{} : r.error());
+      });
   }
 
-  void copy_part(const transport::region_ref& from, std::uint64_t offset, std::uint64_t length) {
-    auto lease = from.lease();
-    if (!lease) {
-      copy_stopped = true;
-      return;
+  void on_copied(const status& copied) {
+    if (copied.ok()) {
+      tensors.withdraw();
+      tensor_view view{{"snapshot", dtype::u8, {block.size_bytes}}, block.data, {}};
+      auto list = transport::gather_list::of({view}, access_mode::read);
+      if (list && expose(copy, std::move(*list))) {
+        staged->set({});
+        return send();
+      }
     }
-    auto& list = lease->memory();
-    auto* target = block.data + offset;
-    if (!list.on_host()) { // one part
-      transport::device_batch batch{transport::device_way::to_host};
-      list.copy_in_batch(batch, offset, target, length);
-      copy_failed = batch.finish();
-      return;
-    }
-    list.read(offset, target, length, transport::store_mode::streaming);
-    transport::streaming_fence();
-  }
-
-  void on_copied() {
-    if (copy_stopped)
-      return end(fail(errc::cancelled, "the store was cancelled while a snapshot was taken"));
-    if (!copy_failed.ok())
-      return end(fail(copy_failed.within("taking a snapshot")));
-    tensors.withdraw();
-    tensor_view view{{"snapshot", dtype::u8, {block.size_bytes}}, block.data, {}};
-    auto list = transport::gather_list::of({view}, access_mode::read);
-    if (!list || !expose(copy, std::move(*list)))
-      return end(list ? fail(errc::cancelled, "cancelled by the caller") : fail(list.error()));
-    staged->set({});
-    send();
+    // Nothing but cancelling withdraws the tensors before.
+    end(fail(
+      is_over() ? status{errc::cancelled, "the store was cancelled while a snapshot was taken"}
+                : copied.within("taking a snapshot")));
   }
 
   void search() {
