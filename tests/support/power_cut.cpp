@@ -23,6 +23,7 @@ void power_cut_recorder::watch(std::span<const std::byte> live, try_image attemp
   if (attempt_)
     image_.resize(live.size());
   lines_.clear();
+  changed_.clear();
 }
 
 void power_cut_recorder::stop() {
@@ -44,6 +45,7 @@ void power_cut_recorder::uncertain(std::uint64_t line, bool bulk) {
   auto [at, fresh] = lines_.try_emplace(line, uncertain_line{now(line), bulk, {}, {}, {}});
   auto& entry = at->second;
   entry.bulk |= bulk;
+  changed_.insert(line);
   if (!fresh)
     // The present content may have been evicted before the next store.
     entry.since.push_back(now(line));
@@ -69,6 +71,7 @@ void power_cut_recorder::flush_lines(const void* target, std::size_t size_bytes)
     state.flushed = state.since.size();
     state.flusher = std::this_thread::get_id();
     state.since.push_back(now(line));
+    changed_.insert(line);
   }
 }
 
@@ -84,17 +87,23 @@ void power_cut_recorder::fences() {
   std::lock_guard guard{mutex_};
   if (!watching())
     return;
-  for (auto i = lines_.begin(); i != lines_.end();) {
+  std::erase_if(changed_, [this](std::uint64_t number) {
+    auto i = lines_.find(number);
+    if (i == lines_.end())
+      return true;
     auto& line = i->second;
-    if (line.flushed && line.flusher == std::this_thread::get_id()) {
+    if (line.flushed && line.flusher != std::this_thread::get_id())
+      return false;
+    if (line.flushed) {
       auto certain = line.since.begin() + static_cast<std::ptrdiff_t>(*line.flushed);
       line.certain = *certain;
       line.since.erase(line.since.begin(), certain + 1);
       line.flushed.reset();
     }
-    auto is_certain = line.since.empty() && line.certain == now(i->first);
-    i = !line.bulk && is_certain ? lines_.erase(i) : std::next(i);
-  }
+    if (!line.bulk && line.since.empty() && line.certain == now(number))
+      lines_.erase(i);
+    return true;
+  });
   cut("fence");
 }
 
@@ -128,6 +137,7 @@ void power_cut_recorder::bulk_written_back(const void* target, std::size_t size_
     state.certain = now(line);
     state.since.clear();
     state.flushed.reset();
+    changed_.insert(line);
   }
 }
 
@@ -140,6 +150,7 @@ void power_cut_recorder::bulk_persisted(const void* target, std::size_t size_byt
   for (auto i = range.begin(); i != range.end();) {
     auto& line = i->second;
     line.bulk = false;
+    changed_.insert(i->first);
     auto is_certain = line.since.empty() && line.certain == now(i->first);
     i = is_certain ? lines_.erase(i) : std::next(i);
   }

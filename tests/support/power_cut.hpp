@@ -12,6 +12,7 @@
 #include <mutex>
 #include <optional>
 #include <random>
+#include <set>
 #include <span>
 #include <thread>
 #include <vector>
@@ -112,6 +113,7 @@ private:
   std::span<const std::byte> live_;
   try_image attempt_;
   line_map lines_;
+  std::set<std::uint64_t> changed_; // lines since the last fence, and those that others flushed
   std::vector<std::byte> image_;
   std::mt19937_64 random_{7};
   defects forgets_;
