@@ -27,6 +27,11 @@ key_table<net::network_options> keys_of() {
       "time in which a new connection must complete its handshake"))),
     key<&o::channel, &channel::requests_max>(
       expert(count("requests_max", 1, 65'536, "requests in flight that each peer may send"))),
+    key<&o::channel, &channel::ring_bytes>(expert(size(
+      "ring", 0, net::ring_bytes_max,
+      "memory that two processes of one host share for their frames, for each direction; rounded "
+      "up to a power of two. A node takes no larger one from a client. 0: frames go through the "
+      "socket"))),
     key<&o::loop, &net::io_loop_options::poll_us>(expert(ranged(
       "poll", key_type::duration_us, 0, 1'000'000,
       "longest time that a thread polls before it sleeps; it adapts below that. 0: never"))),

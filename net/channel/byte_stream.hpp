@@ -4,6 +4,7 @@
 
 #include <millrace/core/codec.hpp>
 #include <millrace/core/status.hpp>
+#include <millrace/net/loop/shared_signal.hpp>
 #include <millrace/net/socket/unique_fd.hpp>
 
 #include <sys/uio.h>
@@ -23,6 +24,31 @@ struct io_outcome {
   std::size_t size_bytes = 0;
   int error_number = 0;  // 0 on success; EAGAIN when the socket is not ready
   bool fds_lost = false; // more descriptors came than there was room for
+};
+
+/// The part of a stream that moves its bytes through memory shared with the peer, a direction at a
+/// time. The socket then carries descriptors, single bytes that wake the peer, and its death.
+/// Threads: as for the stream; the loop, unless it says otherwise.
+class ring_port {
+public:
+  virtual ~ring_port() = default;
+
+  /// Makes the memory and returns the file for the peer, or maps the peer's file. Once.
+  virtual result<unique_fd> make(std::size_t ring_bytes) = 0;
+  virtual status adopt(const unique_fd& file, std::size_t ring_bytes) = 0;
+
+  /// The last frame that goes through the socket has been written, or read. Call the first one
+  /// under the lock that `send` needs. `early` are descriptors that came after that frame.
+  virtual void send_from_now() = 0;
+  virtual void receive_from_now(std::vector<unique_fd> early) = 0;
+  virtual bool sends() const noexcept = 0;
+  virtual bool receives() const noexcept = 0;
+
+  /// Reads what the socket has.
+  virtual void drain_socket() = 0;
+  /// Appends descriptors until `fds` has `count` of them, as far as they have arrived.
+  virtual void bring_fds(std::size_t count, std::vector<unique_fd>& fds) = 0;
+  virtual shared_signal& arrivals() noexcept = 0;
 };
 
 /// A stream that is ready for bytes: its own handshake is over.
@@ -48,6 +74,9 @@ public:
   virtual bool has_unsent() const = 0;
   virtual io_outcome flush() = 0;
   virtual bool carries_fds() const noexcept = 0;
+
+  /// Returns what exchanges the bytes through shared memory. Null: this stream cannot.
+  virtual ring_port* ring() noexcept { return nullptr; }
 
   /// Explains an `error_number` of this stream.
   virtual status explain(int error_number) const = 0;

@@ -34,6 +34,7 @@ enum class frame_kind : std::uint8_t {
   pong = 3,
   goodbye = 4,  // the sender is closing in order; carries the reason
   proof = 5,    // ends the handshake: the sender's key and its signature over both hellos
+  ring = 6,     // with a file: offers memory for frames. Without: the sender's next one goes there
   request = 16, // asks an actor; holds one credit until its reply or refusal has been sent
   reply = 17,
   cancel = 18, // the requester gave up; the reply still comes
@@ -97,6 +98,9 @@ struct buffer_share {
 /// One frame of each channel that has at most so many bytes is not counted.
 inline constexpr std::uint64_t uncounted_bytes_max = 64u << 10;
 
+/// The largest ring of a channel, for one direction.
+inline constexpr std::uint64_t ring_bytes_max = 16u << 20;
+
 /// The bounds of a channel. `network_options` has those that the configuration sets.
 struct channel_options {
   std::string local_name;                    // announced to the peer
@@ -110,6 +114,9 @@ struct channel_options {
   std::uint32_t requests_max = 256;         // credits granted to the peer
   std::uint32_t requests_queued_max = 1024; // requests waiting here for the peer's credits
   std::uint32_t fds_per_frame_max = 8;
+  /// Memory that this process and one of the same host share for frames, for each direction. A
+  /// connector makes it, an acceptor takes at most so much. 0: frames go through the socket.
+  std::uint64_t ring_bytes = 512u << 10;
   /// Authenticates members of the cluster on a network. Null: tls:// addresses are refused.
   std::shared_ptr<const net::tls::context> tls = nullptr;
   /// For connecting: the name of the node that must answer. The answer of another node is an error

@@ -1,6 +1,7 @@
 // The connecting side of a channel.
 // Called by links, and directly where one connection is enough.
 #include <millrace/net/channel/connection.hpp>
+#include <millrace/net/channel/unix_stream.hpp>
 #include <millrace/net/tls/address.hpp>
 #include <millrace/net/tls/channel.hpp>
 #include <millrace/net/tls/context.hpp>
@@ -57,7 +58,7 @@ private:
     auto hooks =
       connector_hooks(address_, options_, std::move(handler_), std::exchange(done_, nullptr));
     connection_seed seed;
-    seed.stream = make_unix_stream(std::move(fd));
+    seed.stream = make_unix_stream(handshake_side::connector, std::move(fd));
     seed.who = *who;
     seed.began = began_;
     std::make_shared<connection>(loop_, std::move(seed), options_, std::move(hooks))->start();

@@ -81,9 +81,12 @@ void connection::on_events(std::uint32_t events) {
   auto keep = shared_from_this();
   if (events & (EPOLLHUP | EPOLLRDHUP))
     peer_has_left_ = true;
-  if (events & EPOLLOUT)
+  auto* ring = stream_->ring();
+  if (events != 0 && ring && ring->receives())
+    ring->drain_socket();
+  if (events & EPOLLOUT || (ring && ring->sends()))
     flush();
-  if (events & ~static_cast<std::uint32_t>(EPOLLOUT))
+  if (events != EPOLLOUT)
     read_some();
 }
 
@@ -120,6 +123,8 @@ void connection::settle_stream() {
     std::lock_guard guard{send_mutex_};
     arm_writing();
   }
+  if (auto* ring = stream_->ring(); ring && ring->receives())
+    return loop_->poll(stream_->fd(), ring->arrivals());
   if (!stream_->has_unread() || std::exchange(read_posted_, true))
     return;
   loop_->post([c = self()] {
@@ -172,6 +177,8 @@ status connection::count_partial() {
 }
 
 status connection::take(const parsed_frame& arrived) {
+  if (auto* ring = stream_->ring(); ring && ring->receives())
+    ring->bring_fds(arrived.header.fds, received_fds_);
   if (arrived.header.fds > received_fds_.size())
     return status{errc::protocol_error, "a frame without the descriptors it announced"};
   frame f{arrived.header.kind, arrived.header.correlation, arrived.body, {}};
@@ -193,6 +200,8 @@ status connection::take(const parsed_frame& arrived) {
     return {};
   case frame_kind::pong:
     return {};
+  case frame_kind::ring:
+    return take_ring(std::move(f.fds));
   case frame_kind::request:
     // Its sender waits for it no more, and may have asked for something else since.
     if (peer_has_left_)
@@ -300,6 +309,7 @@ void connection::open(std::shared_ptr<channel_handler> handler) {
   loop_->cancel_timer(timer_);
   schedule_heartbeat();
   phase_ = phase::open;
+  offer_ring();
   handler_->on_open(shared_from_this());
   if (auto done = std::exchange(hooks_.done, nullptr))
     done(shared_from_this());

@@ -100,6 +100,11 @@ private:
   byte_buffer own_hello() const;
   bool is_connector() const noexcept { return side_ == handshake_side::connector; }
 
+  // connection_ring.cpp: on the loop.
+  void offer_ring();
+  status take_ring(std::vector<unique_fd> fds);
+  void switch_to_ring(); // with the lock
+
   // connection_send.cpp: any thread, with the lock unless it says otherwise.
   status send_request(
     std::uint64_t correlation, std::span<const std::byte> body, std::span<const int> fds);
@@ -111,6 +116,7 @@ private:
     std::span<const int> fds, bool beyond_bound = false);
   void release_waiting();
   void drop_waiting();
+  bool writes_to_socket() const;
   void arm_writing();
   void send_own(frame_kind kind, std::span<const std::byte> body); // takes the lock
   void send_if_idle(frame_kind kind);                              // takes the lock
@@ -140,6 +146,7 @@ private:
   bool heard_ = false; // since the last heartbeat
   // It has closed its end. What it asked before is in the socket still.
   bool peer_has_left_ = false;
+  bool ring_known_ = false; // to both sides, as far as this one knows
   time_point heartbeat_at_{};
   std::chrono::milliseconds silence_{};
 
@@ -149,6 +156,7 @@ private:
   send_queue queue_;
   bool writing_armed_ = false;
   bool retrying_ = false; // by a timer, while it is armed
+  bool ring_due_ = false; // the next frame goes there, once the socket has taken those before
   status closing_why_;
   std::uint32_t peer_frame_bytes_max_ = 0;
   std::uint32_t peer_fds_max_ = 0;

@@ -129,8 +129,14 @@ status connection::transmit(
   return pushed;
 }
 
+// The reader of a ring tells when there is room.
+bool connection::writes_to_socket() const {
+  auto* ring = stream_->ring();
+  return !ring || !ring->sends();
+}
+
 void connection::arm_writing() {
-  if (std::exchange(writing_armed_, true))
+  if (std::exchange(writing_armed_, true) || !writes_to_socket())
     return;
   if (loop_->on_loop()) {
     static_cast<void>(loop_->rewatch(stream_->fd(), reading_events | EPOLLOUT));
@@ -156,7 +162,7 @@ void connection::send_if_idle(frame_kind kind) {
 
 void connection::flush() {
   std::unique_lock lock{send_mutex_};
-  if (phase_ == phase::closed)
+  if (phase_ == phase::closed || !writing_armed_)
     return;
   auto flushed = queue_.flush();
   if (!flushed.ok()) {
@@ -167,7 +173,9 @@ void connection::flush() {
   if (!queue_.empty())
     return wait_for_room();
   writing_armed_ = retrying_ = false;
-  static_cast<void>(loop_->rewatch(stream_->fd(), reading_events));
+  if (writes_to_socket())
+    static_cast<void>(loop_->rewatch(stream_->fd(), reading_events));
+  switch_to_ring();
   auto drained = phase_ == phase::closing;
   lock.unlock();
   if (drained)
@@ -182,7 +190,7 @@ void connection::wait_for_room() {
       if (auto c = std::static_pointer_cast<connection>(weak.lock()))
         c->flush();
     });
-  if (std::exchange(retrying_, retry) != retry)
+  if (std::exchange(retrying_, retry) != retry && writes_to_socket())
     static_cast<void>(
       loop_->rewatch(stream_->fd(), retry ? reading_events : reading_events | EPOLLOUT));
 }

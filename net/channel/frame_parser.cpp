@@ -30,7 +30,7 @@ T get(std::span<const std::byte, frame_header_bytes> in, std::size_t at) noexcep
 bool is_known_or_later(std::uint8_t kind) noexcept {
   return kind >= static_cast<std::uint8_t>(frame_kind::request) ||
     (kind >= static_cast<std::uint8_t>(frame_kind::hello) &&
-     kind <= static_cast<std::uint8_t>(frame_kind::proof));
+     kind <= static_cast<std::uint8_t>(frame_kind::ring));
 }
 
 } // namespace
@@ -58,6 +58,11 @@ result<frame_header> decode_header(std::span<const std::byte, frame_header_bytes
   header.body_bytes = get<std::uint32_t>(bytes, 8);
   header.correlation = get<std::uint64_t>(bytes, 16);
   return header;
+}
+
+void frame_parser::drop_rest() noexcept {
+  begin_ = end_ = 0;
+  header_.reset();
 }
 
 void frame_parser::free_returned() {

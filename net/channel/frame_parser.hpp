@@ -65,6 +65,9 @@ public:
   /// Errors: `protocol_error` naming the fault.
   result<std::optional<parsed_frame>> next();
 
+  /// Forgets the bytes behind the last frame. Frames that were returned stay valid.
+  void drop_rest() noexcept;
+
   /// Frees the memory of the frames returned before, and invalidates them.
   void free_returned();
 

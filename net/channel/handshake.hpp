@@ -16,7 +16,9 @@
 namespace millrace::net {
 
 inline constexpr std::uint32_t protocol_version_min = 1;
-inline constexpr std::uint32_t protocol_version_max = 1;
+inline constexpr std::uint32_t protocol_version_max = 2;
+/// From this version on, a channel between processes of one host may use a ring, see `ring_port`.
+inline constexpr std::uint32_t protocol_version_of_rings = 2;
 /// The bound of frames before the end of the handshake, and of goodbyes.
 inline constexpr std::uint32_t handshake_bytes_max = 4096;
 inline constexpr std::size_t peer_name_bytes_max = 256;

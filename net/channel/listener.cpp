@@ -2,6 +2,7 @@
 // told. Opened by a node; runs on its I/O loop.
 #include <millrace/net/channel/admission.hpp>
 #include <millrace/net/channel/connection.hpp>
+#include <millrace/net/channel/unix_stream.hpp>
 #include <millrace/net/socket/socket_file.hpp>
 #include <millrace/net/tls/address.hpp>
 #include <millrace/net/tls/channel.hpp>
@@ -93,7 +94,7 @@ void unix_admission::begin(unique_fd fd, const peer_credentials& who, const std:
   };
   connection_seed seed;
   seed.side = handshake_side::acceptor;
-  seed.stream = make_unix_stream(std::move(fd));
+  seed.stream = make_unix_stream(handshake_side::acceptor, std::move(fd));
   seed.who = who;
   seed.began = steady_clock::now();
   auto c = std::make_shared<connection>(loop, std::move(seed), options, std::move(hooks));

@@ -360,7 +360,7 @@ template <class Leave>
 int loop_state::sleep(const Leave& leave, time_point until) {
   sleeping_.exchange(true);
   int timeout_ms = 0;
-  if (!attention_ && !leave()) {
+  if (!attention_ && !leave() && poller_->rest()) {
     timeout_ms = -1;
     if (until != time_point::max()) {
       auto left = std::chrono::ceil<std::chrono::milliseconds>(until - steady_clock::now()).count();
@@ -415,6 +415,10 @@ public:
   void unwatch(int fd) override {
     MILLRACE_ASSERT(on_loop());
     state_->descriptors().unwatch(fd);
+  }
+  void poll(int fd, shared_signal& signal) override {
+    MILLRACE_ASSERT(on_loop());
+    state_->descriptors().poll(fd, signal);
   }
   bool on_loop() const noexcept override { return state_->on_loop(); }
   const activity* doing() const noexcept override { return &state_->doing(); }

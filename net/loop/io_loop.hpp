@@ -5,6 +5,7 @@
 #include <millrace/core/activity.hpp>
 #include <millrace/core/future.hpp>
 #include <millrace/core/status.hpp>
+#include <millrace/net/loop/shared_signal.hpp>
 
 #include <cstdint>
 #include <functional>
@@ -43,6 +44,11 @@ public:
   virtual status watch(int fd, std::uint32_t events, std::function<void(std::uint32_t)> f) = 0;
   virtual status rewatch(int fd, std::uint32_t events) = 0;
   virtual void unwatch(int fd) = 0;
+
+  /// Calls the function that watches `fd` with no events while `signal` is raised, until the loop
+  /// sleeps or `fd` is unwatched. Before it sleeps, the loop asks the signal for an event of `fd`.
+  /// On the loop only.
+  virtual void poll(int fd, shared_signal& signal) = 0;
 
   /// True on the thread that holds the role.
   virtual bool on_loop() const noexcept = 0;

@@ -6,7 +6,9 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <utility>
 
 namespace millrace::net {
 
@@ -14,6 +16,9 @@ namespace {
 
 // Generations count from 1, so no watcher has this number.
 constexpr std::uint64_t interrupt_token = 0;
+
+// While signals are raised, descriptors are looked at only so often: that is a system call.
+constexpr std::uint32_t epoll_interval = 16;
 
 std::uint64_t token_of(int fd, std::uint32_t generation) noexcept {
   return static_cast<std::uint64_t>(generation) << 32 | static_cast<std::uint32_t>(fd);
@@ -67,6 +72,11 @@ void poller::unwatch(int fd) {
   if (found == watchers_.end())
     return;
   ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr);
+  std::erase_if(signals_, [token = token_of(fd, found->second->generation)](auto& s) {
+    if (s.token == token)
+      s.signal->polled = false;
+    return s.token == token;
+  });
   // The callback's destructor may call back into this poller: erase first.
   auto last = std::move(found->second);
   watchers_.erase(found);
@@ -77,10 +87,39 @@ void poller::clear() {
     unwatch(watchers_.begin()->first);
 }
 
+void poller::poll(int fd, shared_signal& signal) {
+  auto found = watchers_.find(fd);
+  if (found == watchers_.end() || std::exchange(signal.polled, true))
+    return;
+  signals_.push_back({token_of(fd, found->second->generation), &signal});
+}
+
+bool poller::rest() {
+  std::erase_if(signals_, [](auto& s) { return !(s.signal->polled = !s.signal->ask_for_event()); });
+  return signals_.empty();
+}
+
+int poller::raised() {
+  int n = 0;
+  for (auto& s : signals_)
+    if (s.signal->raised() && n < static_cast<int>(ready_.size())) {
+      ready_[n].events = 0;
+      ready_[n++].data.u64 = s.token;
+    }
+  return n;
+}
+
 int poller::wait(int timeout_ms) {
-  auto n = ::epoll_wait(epoll_.get(), ready_.data(), static_cast<int>(ready_.size()), timeout_ms);
+  auto first = signals_.empty() ? 0 : raised();
+  if (first > 0 && ++waits_without_epoll_ < epoll_interval)
+    return first;
+  waits_without_epoll_ = 0;
+  auto room = static_cast<int>(ready_.size()) - first;
+  if (room == 0)
+    return first;
+  auto n = ::epoll_wait(epoll_.get(), ready_.data() + first, room, first > 0 ? 0 : timeout_ms);
   MILLRACE_ASSERT(n >= 0 || errno == EINTR);
-  return n < 0 ? 0 : n;
+  return first + std::max(n, 0);
 }
 
 void poller::dispatch(int ready, activity& doing) {

@@ -4,6 +4,7 @@
 
 #include <millrace/core/activity.hpp>
 #include <millrace/core/status.hpp>
+#include <millrace/net/loop/shared_signal.hpp>
 #include <millrace/net/socket/unique_fd.hpp>
 
 #include <sys/epoll.h>
@@ -13,6 +14,7 @@
 #include <functional>
 #include <memory>
 #include <unordered_map>
+#include <vector>
 
 namespace millrace::net {
 
@@ -28,6 +30,12 @@ public:
 
   /// Forgets every descriptor; destroys the callbacks without running them.
   void clear();
+
+  /// Lets `wait` look at the signal, too, until `rest` or `unwatch`.
+  void poll(int fd, shared_signal& signal);
+
+  /// Has all signals give events of their descriptors from now on. Returns false if one is raised.
+  bool rest();
 
   /// Waits for events; -1 waits for ever. Returns the number of events for `dispatch`.
   int wait(int timeout_ms);
@@ -46,10 +54,19 @@ private:
     callback f;
   };
 
+  struct polled_signal {
+    std::uint64_t token;
+    shared_signal* signal;
+  };
+
+  int raised();
+
   unique_fd epoll_;
   unique_fd event_;
   std::uint32_t generations_ = 0;
   std::unordered_map<int, std::shared_ptr<watcher>> watchers_;
+  std::vector<polled_signal> signals_;
+  std::uint32_t waits_without_epoll_ = 0;
   std::array<epoll_event, 64> ready_{};
 };
 

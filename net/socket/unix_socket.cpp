@@ -7,7 +7,6 @@
 
 #include <cerrno>
 #include <cstring>
-#include <system_error>
 
 namespace millrace::net {
 
@@ -31,40 +30,7 @@ void collect_fds(msghdr& message, std::vector<unique_fd>& fds) {
   }
 }
 
-class unix_stream final : public byte_stream {
-public:
-  explicit unix_stream(unique_fd fd) : fd_(std::move(fd)) {}
-
-  int fd() const noexcept override { return fd_.get(); }
-  void close() noexcept override { fd_ = unique_fd{}; }
-  io_outcome receive(std::span<std::byte> room, std::vector<unique_fd>& fds) override {
-    return receive_with_fds(fd_.get(), room, fds);
-  }
-  bool has_unread() const override { return false; }
-  io_outcome send(std::span<const iovec> parts, std::span<const int> fds) override {
-    return send_with_fds(fd_.get(), parts, fds);
-  }
-  bool has_unsent() const override { return false; }
-  io_outcome flush() override { return {}; }
-  bool carries_fds() const noexcept override { return true; }
-  status explain(int error_number) const override {
-    return {errc::peer_lost, std::generic_category().message(error_number)};
-  }
-  byte_buffer binding() const override { return {}; }
-  std::optional<std::array<std::byte, 32>> export_key(std::string_view) const override {
-    return std::nullopt;
-  }
-  status vouch_for(const std::string&) const override { return {}; }
-
-private:
-  unique_fd fd_;
-};
-
 } // namespace
-
-std::unique_ptr<byte_stream> make_unix_stream(unique_fd fd) {
-  return std::make_unique<unix_stream>(std::move(fd));
-}
 
 result<sockaddr_un> parse_unix_address(const std::string& address) {
   static const std::string scheme = "unix:";

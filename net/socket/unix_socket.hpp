@@ -10,7 +10,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -39,8 +38,5 @@ io_outcome receive_with_fds(int fd, std::span<std::byte> room, std::vector<uniqu
 
 /// Writes as much as the socket takes; `fds` travel with the first byte.
 io_outcome send_with_fds(int fd, std::span<const iovec> parts, std::span<const int> fds) noexcept;
-
-/// Wraps the socket as the stream of a connection.
-std::unique_ptr<byte_stream> make_unix_stream(unique_fd fd);
 
 } // namespace millrace::net

@@ -3,6 +3,7 @@
 #include "channel_support.hpp"
 
 #include <millrace/net/channel/connection.hpp>
+#include <millrace/net/channel/unix_stream.hpp>
 
 #include <atomic>
 #include <cerrno>
@@ -24,7 +25,7 @@ public:
   };
 
   reluctant_stream(unique_fd fd, std::shared_ptr<mood> m)
-    : inner_(make_unix_stream(std::move(fd))), mood_(std::move(m)) {}
+    : inner_(make_unix_stream(handshake_side::connector, std::move(fd))), mood_(std::move(m)) {}
 
   int fd() const noexcept override { return inner_->fd(); }
   void close() noexcept override { inner_->close(); }

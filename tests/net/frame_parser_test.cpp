@@ -105,7 +105,7 @@ BOOST_AUTO_TEST_CASE(faults_are_named) {
   auto bad = good;
   bad[0] = std::byte{0};
   BOOST_TEST(fault_of(bad).find("not a frame") != std::string::npos);
-  for (std::uint8_t kind : {0, 6, 15}) {
+  for (std::uint8_t kind : {0, 7, 15}) {
     bad = good;
     bad[3] = std::byte{kind};
     BOOST_TEST(fault_of(bad).find("reserved kind") != std::string::npos);

@@ -173,6 +173,7 @@ public:
   }
   status rewatch(int, std::uint32_t) override { return {errc::unsupported, "as `watch`"}; }
   void unwatch(int) override {}
+  void poll(int, net::shared_signal&) override {}
 
   bool on_loop() const noexcept override { return on_loop_; }
   void expect(std::int64_t) noexcept override {}
