@@ -5,6 +5,7 @@
 #include <millrace/actors/delivery.hpp>
 #include <millrace/actors/open_answers.hpp>
 #include <millrace/actors/operation_lane.hpp>
+#include <millrace/actors/outcome_of.hpp>
 #include <millrace/actors/provider_status.hpp>
 #include <millrace/actors/supervision.hpp>
 #include <millrace/core/log.hpp>
@@ -133,14 +134,41 @@ protected:
   template <class Receipt, class Make, class Count>
   caf::result<Receipt> operate(operation_lane& lane, Make make, Count count) {
     auto rp = this->template make_response_promise<Receipt>();
-    lane.start(make(now(), [this, rp, &lane, count](result<Receipt> outcome) mutable {
+    start_in<Receipt>(lane, std::move(make), [rp, count](result<Receipt> outcome) mutable {
       count(outcome);
       answer_with(rp, std::move(outcome));
-      // Not called from here, since the caller may be walking the lane.
-      if (lane.waiting() > 0)
-        this->send(this, own_work{[&lane] { lane.reap(); }});
-    }));
+    });
     return rp;
+  }
+
+  /// Answers with the outcomes of several operations when all have ended. `maker_of(i)` returns
+  /// what makes number i.
+  template <class Reply, class Receipt, class MakerOf, class Count>
+  caf::result<Reply> operate_many(
+    operation_lane& lane, std::size_t size, MakerOf maker_of, Count count) {
+    struct gathered {
+      caf::typed_response_promise<Reply> promise;
+      std::size_t missing;
+      Reply reply = {};
+
+      void arrived() {
+        if (--missing == 0)
+          answer_with(promise, result<Reply>{std::move(reply)});
+      }
+    };
+    // One more than there are: all have begun.
+    auto all =
+      std::make_shared<gathered>(gathered{this->template make_response_promise<Reply>(), size + 1});
+    auto promised = all->promise;
+    all->reply.items.resize(size);
+    for (std::size_t i = 0; i < size; ++i)
+      start_in<Receipt>(lane, maker_of(i), [all, i, count](result<Receipt> outcome) mutable {
+        count(outcome);
+        all->reply.items[i] = outcome_of<Receipt>::from(std::move(outcome));
+        all->arrived();
+      });
+    all->arrived();
+    return promised;
   }
 
   /// Answers with an outcome of storage, which has the request's time, or that of one that names
@@ -171,6 +199,16 @@ protected:
 
 private:
   static constexpr auto look_every = std::chrono::milliseconds{250};
+
+  template <class Receipt, class Make, class Done>
+  void start_in(operation_lane& lane, Make make, Done done) {
+    lane.start(make(now(), [this, &lane, done](result<Receipt> outcome) mutable {
+      done(std::move(outcome));
+      // Not called from here, since the caller may be walking the lane.
+      if (lane.waiting() > 0)
+        this->send(this, own_work{[&lane] { lane.reap(); }});
+    }));
+  }
 
   template <class F>
   auto handle(const std::type_info& message, F f) {

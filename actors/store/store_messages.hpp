@@ -3,12 +3,14 @@
 #pragma once
 
 #include <millrace/actors/load_messages.hpp>
+#include <millrace/actors/outcome_of.hpp>
 #include <millrace/actors/provider_status.hpp>
 #include <millrace/actors/service.hpp>
 #include <millrace/core/bulk_handle.hpp>
 #include <millrace/core/model.hpp>
 #include <millrace/core/placement.hpp>
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -45,6 +47,39 @@ struct store_receipt {
 MILLRACE_INSPECT(
   store_receipt, x.model, x.version, x.size_bytes, x.provider, x.durable, x.checksums, x.driver,
   x.times)
+
+/// The most requests that one message carries.
+inline constexpr std::size_t requests_together_max = 256;
+
+/// Stores several small models, each as `store_request` does. Their own timeouts are not used.
+struct store_many_request {
+  std::vector<store_request> items;
+  std::uint32_t timeout_ms = 0;
+  asker from = {};
+};
+MILLRACE_INSPECT(store_many_request, x.items, x.timeout_ms)
+
+struct store_many_reply {
+  std::vector<outcome_of<store_receipt>> items; // in the order of the requests
+
+  friend bool operator==(const store_many_reply&, const store_many_reply&) = default;
+};
+MILLRACE_INSPECT(store_many_reply, x.items)
+
+/// Loads from several models, few bytes from each, as `load_request` does.
+struct load_many_request {
+  std::vector<load_request> items;
+  std::uint32_t timeout_ms = 0;
+  asker from = {};
+};
+MILLRACE_INSPECT(load_many_request, x.items, x.timeout_ms)
+
+struct load_many_reply {
+  std::vector<outcome_of<load_receipt>> items;
+
+  friend bool operator==(const load_many_reply&, const load_many_reply&) = default;
+};
+MILLRACE_INSPECT(load_many_reply, x.items)
 
 struct describe_request {
   std::string model;
@@ -164,6 +199,9 @@ struct store_service
       method<provider_status_request, provider_status>, method<locate_request, location>,
       // Keeps the views, refuses changes under older ones, and answers when those under way are
       // over. Errors: busy when it knows a view that the request lacks.
-      method<adopt_request, done_reply>> {};
+      method<adopt_request, done_reply>,
+      // Answer when all their items have ended, each with its own outcome, in the order given.
+      // Errors: invalid_argument for more than `requests_together_max` items.
+      method<store_many_request, store_many_reply>, method<load_many_request, load_many_reply>> {};
 
 } // namespace millrace::actors

@@ -4,6 +4,8 @@
 #include <millrace/core/race_plant.hpp>
 #include <millrace/storage/model_check.hpp>
 
+#include <fmt/core.h>
+
 #include <algorithm>
 
 namespace millrace::actors {
@@ -32,7 +34,8 @@ public:
     using self = tensor_store;
     return handlers(
       &self::store, &self::load, &self::describe, &self::list, &self::erase, &self::pin,
-      &self::resolve, &self::report, &self::locate, &self::adopt);
+      &self::resolve, &self::report, &self::locate, &self::adopt, &self::store_many,
+      &self::load_many);
   }
 
 protected:
@@ -42,26 +45,52 @@ private:
   storage::bucket& bucket() { return *context_->deps.bucket; }
   const operation_limits& limits() const { return context_->deps.limits; }
 
+  // Return what makes the operation of a request, which must live until then.
+  auto maker_of(store_request& request) {
+    return [this, &request](time_point arrived, answer<store_receipt> done) {
+      return make_store_operation(context_, std::move(request), arrived, std::move(done));
+    };
+  }
+  auto maker_of(load_request& request) {
+    return [this, &request](time_point arrived, answer<load_receipt> done) {
+      auto open = [this, name = request.model, version = request.version,
+                   by = request.by](auto opened) { find(name, version, by, std::move(opened)); };
+      return make_load_operation(
+        context_, std::move(request), std::move(open), arrived, std::move(done));
+    };
+  }
+
   caf::result<store_receipt> store(store_request& request) {
     MILLRACE_PLANTED_RACE("tensor_store");
-    return operate<store_receipt>(
-      stores_,
-      [&](auto arrived, auto done) {
-        return make_store_operation(context_, std::move(request), arrived, std::move(done));
-      },
-      [this](auto& outcome) { count(outcome, counted_.stores, counted_.stored_bytes); });
+    return operate<store_receipt>(stores_, maker_of(request), counter());
   }
 
   caf::result<load_receipt> load(load_request& request) {
-    auto open = [this, name = request.model, version = request.version,
-                 by = request.by](auto opened) { find(name, version, by, std::move(opened)); };
-    return operate<load_receipt>(
-      loads_,
-      [&](auto arrived, auto done) {
-        return make_load_operation(
-          context_, std::move(request), std::move(open), arrived, std::move(done));
-      },
-      [this](auto& outcome) { count(outcome, counted_.loads, counted_.loaded_bytes); });
+    return operate<load_receipt>(loads_, maker_of(request), counter());
+  }
+
+  caf::result<store_many_reply> store_many(store_many_request& request) {
+    return operate_all<store_many_reply, store_receipt>(stores_, request);
+  }
+
+  caf::result<load_many_reply> load_many(load_many_request& request) {
+    return operate_all<load_many_reply, load_receipt>(loads_, request);
+  }
+
+  template <class Reply, class Receipt, class Many>
+  caf::result<Reply> operate_all(operation_lane& lane, Many& request) {
+    auto size = request.items.size();
+    if (size > requests_together_max)
+      return caf::make_error(
+        errc::invalid_argument,
+        fmt::format(
+          "{} requests in one message; at most {} are allowed", size, requests_together_max));
+    for (auto& item : request.items) {
+      item.from = request.from;
+      item.timeout_ms = request.timeout_ms;
+    }
+    return operate_many<Reply, Receipt>(
+      lane, size, [&](std::size_t i) { return maker_of(request.items[i]); }, counter());
   }
 
   using opened = std::shared_ptr<storage::opened_model>;
@@ -90,6 +119,17 @@ private:
       done(std::move(outcome));
     }));
   }
+
+  struct counts {
+    tensor_store* of;
+    void operator()(const result<store_receipt>& r) const {
+      of->count(r, of->counted_.stores, of->counted_.stored_bytes);
+    }
+    void operator()(const result<load_receipt>& r) const {
+      of->count(r, of->counted_.loads, of->counted_.loaded_bytes);
+    }
+  };
+  counts counter() { return {this}; }
 
   // A client that must ask others first repeats its request, so that answer is no failure.
   template <class Receipt>

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include <cstdio>
+#include <cstring>
 #include <thread>
 
 #ifdef MILLRACE_HIREDIS
@@ -164,6 +165,47 @@ double redis_peer::set(const std::byte* data, std::size_t size_bytes) {
   });
 }
 
+namespace {
+
+// Reads the replies to a whole pipeline; `use` gets each of them.
+template <class Use>
+void read_replies(redisContext* connection, std::size_t count, const Use& use) {
+  for (std::size_t i = 0; i < count; ++i) {
+    void* reply = nullptr;
+    if (redisGetReply(connection, &reply) != REDIS_OK || !reply)
+      give_up("redis does not answer");
+    use(*static_cast<redisReply*>(reply));
+    freeReplyObject(reply);
+  }
+}
+
+} // namespace
+
+double redis_peer::set_many(std::size_t count, const std::byte* data, std::size_t size_bytes) {
+  auto* connection = static_cast<redisContext*>(connection_);
+  return seconds_of([&] {
+    for (std::size_t i = 0; i < count; ++i)
+      redisAppendCommand(connection, "SET tiny-%u %b", static_cast<unsigned>(i), data, size_bytes);
+    read_replies(connection, count, [](const redisReply& reply) {
+      if (reply.type == REDIS_REPLY_ERROR)
+        give_up("redis does not take a SET");
+    });
+  });
+}
+
+double redis_peer::get_many(std::size_t count, std::byte* data, std::size_t size_bytes) {
+  auto* connection = static_cast<redisContext*>(connection_);
+  return seconds_of([&] {
+    for (std::size_t i = 0; i < count; ++i)
+      redisAppendCommand(connection, "GET tiny-%u", static_cast<unsigned>(i));
+    read_replies(connection, count, [&](const redisReply& reply) {
+      if (reply.type != REDIS_REPLY_STRING || reply.len != size_bytes)
+        give_up("redis has lost a value");
+      std::memcpy(data, reply.str, size_bytes);
+    });
+  });
+}
+
 #else
 
 std::optional<redis_peer> redis_peer::start(const std::string&) {
@@ -174,6 +216,8 @@ std::optional<redis_peer> redis_peer::start(const std::string&) {
 redis_peer::~redis_peer() = default;
 
 double redis_peer::set(const std::byte*, std::size_t) { return 0; }
+double redis_peer::set_many(std::size_t, const std::byte*, std::size_t) { return 0; }
+double redis_peer::get_many(std::size_t, std::byte*, std::size_t) { return 0; }
 
 #endif
 

@@ -19,7 +19,7 @@ struct options : model_options {
 };
 
 void declare(CLI::App& app, options& o) {
-  add_options(app, o, {"graph", "memory", "own", "clients", "latency", "rocksdb"});
+  add_options(app, o, {"graph", "memory", "own", "clients", "latency", "small", "rocksdb"});
   // For the service, which is this program. No group: --help leaves it out.
   app.add_option("--serve", o.serve)->group("");
 }
@@ -43,7 +43,8 @@ void run_sections(stage& s, const std::string& only) {
   auto wanted = [&](const std::string& name) { return only.empty() || only == name; };
   if (wanted("graph"))
     graph_section(s);
-  if (!wanted("memory") && !wanted("own") && !wanted("clients") && !wanted("latency"))
+  auto in_memory = {"latency", "small", "memory", "own", "clients"};
+  if (std::none_of(in_memory.begin(), in_memory.end(), wanted))
     return wanted("rocksdb") ? rocksdb_section(s) : void();
   {
     // A version lives until the next one exists, and odd sizes leave gaps.
@@ -52,6 +53,8 @@ void run_sections(stage& s, const std::string& only) {
       s.on_disk.path(), {.kind = service_kind::memory, .capacity_bytes = room, .path = {}}};
     if (wanted("latency"))
       latency_section(s, memory);
+    if (wanted("small"))
+      small_section(s, memory);
     if (wanted("memory"))
       memory_section(s, memory);
     if (wanted("own"))

@@ -69,6 +69,9 @@ void clients_section(stage& s, service& memory);
 /// Measures small models, one after the other.
 void latency_section(stage& s, service& memory);
 
+/// Measures small models, many of them under way at a time.
+void small_section(stage& s, service& memory);
+
 /// Measures durable stores, and loads from disk.
 void rocksdb_section(stage& s);
 

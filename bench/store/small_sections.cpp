@@ -2,7 +2,9 @@
 #include <millrace/bench/store/sections.hpp>
 #include <millrace/core/clock.hpp>
 
+#include <algorithm>
 #include <barrier>
+#include <cstring>
 #include <mutex>
 #include <thread>
 
@@ -69,12 +71,118 @@ void clients_section(stage& s, service& memory) {
   }
 }
 
-void latency_section(stage& s, service& memory) {
-  constexpr std::uint64_t tiny_bytes = 4096;
+namespace {
+
+constexpr std::uint64_t tiny_bytes = 4096;
+
+model_table tiny_table() {
   model_table table;
   table.tensors.tensors = {{"tiny", dtype::f32, {tiny_bytes / sizeof(float)}}};
   table.graph = model_graph::chain_of(table.tensors);
   table.size_bytes = tiny_bytes;
+  return table;
+}
+
+// How many operations are under way at a time, or travel together.
+constexpr std::size_t window = 64;
+
+std::string name_of(std::size_t i) { return "tiny-" + std::to_string(i % window); }
+
+void check_bytes(std::span<const std::byte> loaded, std::span<const std::byte> stored) {
+  for (std::size_t i = 0; i < window; ++i)
+    if (std::memcmp(loaded.data() + i * tiny_bytes, stored.data(), tiny_bytes) != 0)
+      give_up("other bytes came back than were stored");
+}
+
+// Runs `begin(i)` for `count` operations, of which `at_once` are under way at a time.
+template <class Begin>
+double seconds_in_flight(std::size_t count, std::size_t at_once, const Begin& begin) {
+  return seconds_of([&] {
+    std::vector<decltype(begin(0))> going;
+    for (std::size_t i = 0; i < count; ++i) {
+      if (i < at_once) {
+        going.push_back(begin(i));
+        continue;
+      }
+      going[i % at_once].get();
+      going[i % at_once] = begin(i);
+    }
+    for (auto& one : going)
+      one.get();
+  });
+}
+
+} // namespace
+
+void small_section(stage& s, service& memory) {
+  auto count = std::max(s.how.latency_requests / window, std::size_t{2}) * window;
+  auto table = tiny_table();
+  auto repo = memory.repository();
+  auto target = s.target.first(window * tiny_bytes);
+  auto store = [&](std::size_t i) {
+    return repo.store(name_of(i), table.graph, table.over(s.source.bytes()));
+  };
+  auto load = [&](std::size_t i) {
+    auto to = target.subspan(i % window * tiny_bytes, tiny_bytes);
+    return repo.load(name_of(i), {{{table.tensors.tensors[0], to.data(), {}}, {}}});
+  };
+  auto store_64 = [&](std::size_t i) {
+    std::vector<model_to_store> models;
+    for (std::size_t k = 0; k < window; ++k)
+      models.push_back(
+        {.model = name_of(i * window + k),
+         .tensors = table.over(s.source.bytes()),
+         .graph = &table.graph});
+    return when_all(repo.store_many(std::move(models)));
+  };
+  auto load_64 = [&](std::size_t) {
+    std::vector<model_to_load> models;
+    for (std::size_t k = 0; k < window; ++k)
+      models.push_back(
+        {.model = name_of(k),
+         .targets = {{{table.tensors.tensors[0], target.data() + k * tiny_bytes, {}}, {}}}});
+    return when_all(repo.load_many(std::move(models)));
+  };
+  row stores, loads, many_stores, many_loads;
+  samples redis_sets, redis_gets;
+  for (std::size_t round = 0; round <= s.how.rounds; ++round) {
+    auto per_request = [&](double seconds) { return seconds / static_cast<double>(count); };
+    auto stored_s = seconds_in_flight(count, window, store);
+    auto loaded_s = seconds_in_flight(count, window, load);
+    auto stored_64_s = seconds_in_flight(count / window, 1, store_64);
+    auto loaded_64_s = seconds_in_flight(count / window, 1, load_64);
+    auto set_s = 0.0, get_s = 0.0;
+    for (std::size_t i = 0; s.redis && i < count; i += window) {
+      set_s += s.redis->set_many(window, s.source.bytes().data(), tiny_bytes);
+      get_s += s.redis->get_many(window, target.data(), tiny_bytes);
+    }
+    if (round == 0)
+      continue;
+    stores.ours.add(per_request(stored_s));
+    loads.ours.add(per_request(loaded_s));
+    many_stores.ours.add(per_request(stored_64_s));
+    many_loads.ours.add(per_request(loaded_64_s));
+    redis_sets.add(per_request(set_s));
+    redis_gets.add(per_request(get_s));
+  }
+  check_bytes(target, s.source.bytes());
+  auto add = [&](row r, const std::string& name, bool is_store) {
+    r.name = name;
+    r.size_bytes = tiny_bytes;
+    r.peer = is_store ? "redis SET, pipeline of 64" : "redis GET, pipeline of 64";
+    if (s.redis)
+      r.peer_s = (is_store ? redis_sets : redis_gets).median();
+    r.ratio_min = 1;
+    s.out.add(std::move(r));
+  };
+  add(std::move(stores), "store/4KiB/memory/sums/64-in-flight", true);
+  add(std::move(loads), "load/4KiB/memory/sums/64-in-flight", false);
+  add(std::move(many_stores), "store_many/64x4KiB/memory/sums", true);
+  add(std::move(many_loads), "load_many/64x4KiB/memory/sums", false);
+}
+
+void latency_section(stage& s, service& memory) {
+  auto table = tiny_table();
   auto repo = memory.repository();
   samples ours_p50, ours_p99, redis_p50, redis_p99;
   for (std::size_t round = 0; round <= s.how.rounds; ++round) {

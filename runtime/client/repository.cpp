@@ -4,6 +4,7 @@
 #include <millrace/runtime/client/calls/model_erasing.hpp>
 #include <millrace/runtime/client/calls/model_listing.hpp>
 #include <millrace/runtime/client/calls/model_search.hpp>
+#include <millrace/runtime/client/calls/request_batch.hpp>
 #include <millrace/runtime/client/calls/store_call.hpp>
 #include <millrace/runtime/client/repository.hpp>
 
@@ -11,6 +12,7 @@
 
 #include <optional>
 #include <unordered_map>
+#include <utility>
 
 namespace millrace {
 
@@ -29,7 +31,7 @@ struct load_from {
 void begin_load(
   const std::shared_ptr<runtime::load_call>& call, const std::shared_ptr<client_core>& core,
   const load_from& from, const std::string& model, std::vector<load_target> targets,
-  std::uint64_t version, time_point deadline) {
+  std::uint64_t version, time_point deadline, runtime::load_batch* batch = nullptr) {
   std::vector<tensor_view> views;
   std::vector<std::optional<std::uint64_t>> rows;
   for (auto& target : targets) {
@@ -40,8 +42,10 @@ void begin_load(
   auto memory = call->open(model, asked, std::move(views));
   if (!memory)
     return call->finish(fail(memory.error()));
-  auto ask = [core, call, model, memory = *memory, rows = std::move(rows), version, deadline](
-               std::size_t provider, actors::placement_claim by, completion<load_receipt> done) {
+  auto ask = [core, call, model, memory = *memory, rows = std::move(rows), version, deadline,
+              batch](
+               std::size_t provider, actors::placement_claim by,
+               completion<load_receipt> done) mutable {
     actors::load_request request;
     request.model = model;
     request.version = version;
@@ -50,12 +54,29 @@ void begin_load(
     for (std::size_t i = 0; i < rows.size(); ++i)
       request.selections.push_back(
         {call->targets()[i].desc, rows[i].has_value(), rows[i].value_or(0)});
+    // The batch gets the first request only, while it exists.
+    if (auto* together = std::exchange(batch, nullptr); together && !memory.length_bytes)
+      return together->add(
+        deadline, provider, std::move(request), call->size_bytes(), std::move(done));
     core->ask_until<actors::store_service>(deadline, provider, std::move(request), std::move(done));
   };
   std::make_shared<runtime::keeper_call<load_receipt>>(
     core, from.by.group, model, deadline, std::move(ask),
     [call](result<load_receipt> r) { call->finish(std::move(r)); })
     ->begin_at(from.provider, from.by);
+}
+
+future<load_receipt> load_into(
+  const std::shared_ptr<client_core>& core, const std::string& group, const std::string& model,
+  std::vector<load_target> targets, std::uint64_t version, time_point deadline,
+  runtime::load_batch* batch = nullptr) {
+  auto provider = core->place_now(model, group);
+  if (!provider)
+    return ready_future<load_receipt>(fail(provider.error()));
+  auto call = runtime::load_call::make(core);
+  begin_load(
+    call, core, {*provider, {group, 0}}, model, std::move(targets), version, deadline, batch);
+  return call->outcome();
 }
 
 // Returns the targets of a load into one buffer.
@@ -177,6 +198,29 @@ future<receipt> repository::store(
   return store(model, **chain, std::move(tensors), std::move(options));
 }
 
+std::vector<future<receipt>> repository::store_many(std::vector<model_to_store> models) {
+  runtime::store_batch batch{core_};
+  std::vector<future<receipt>> out;
+  out.reserve(models.size());
+  for (auto& m : models) {
+    std::shared_ptr<const model_graph> chain;
+    if (!m.graph) {
+      auto made = chain_of(*core_, m.model, m.tensors);
+      if (!made) {
+        out.push_back(ready_future<receipt>(fail(made.error())));
+        continue;
+      }
+      chain = std::move(*made);
+    }
+    out.push_back(runtime::begin_store(
+                    core_, group_, m.model, m.graph ? *m.graph : *chain, std::move(m.tensors),
+                    m.options, runtime::store_from::tensors, &batch)
+                    .stored);
+  }
+  batch.send();
+  return out;
+}
+
 pending_store repository::store_snapshot(
   const std::string& model, const model_graph& graph, std::vector<tensor_view> tensors,
   store_options options) {
@@ -194,14 +238,20 @@ pending_store repository::store_snapshot(
 
 future<load_receipt> repository::load(
   const std::string& model, std::vector<load_target> targets, load_options options) {
-  auto provider = core_->place_now(model, group_);
-  if (!provider)
-    return ready_future<load_receipt>(fail(provider.error()));
-  auto call = runtime::load_call::make(core_);
-  auto out = call->outcome();
-  begin_load(
-    call, core_, {*provider, {group_, 0}}, model, std::move(targets), options.version,
+  return load_into(
+    core_, group_, model, std::move(targets), options.version,
     core_->deadline_after(options.timeout));
+}
+
+std::vector<future<load_receipt>> repository::load_many(std::vector<model_to_load> models) {
+  runtime::load_batch batch{core_};
+  std::vector<future<load_receipt>> out;
+  out.reserve(models.size());
+  for (auto& m : models)
+    out.push_back(load_into(
+      core_, group_, m.model, std::move(m.targets), m.options.version,
+      batch.deadline_of(m.options.timeout), &batch));
+  batch.send();
   return out;
 }
 

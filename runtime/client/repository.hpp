@@ -54,6 +54,22 @@ struct load_target {
   std::optional<std::uint64_t> first_row = {};
 };
 
+/// One model of `repository::store_many`.
+struct model_to_store {
+  std::string model;
+  std::vector<tensor_view> tensors;
+  /// Read during the call only. Null: the names of the tensors group them into a chain of layers.
+  const model_graph* graph = nullptr;
+  store_options options = {};
+};
+
+/// One model of `repository::load_many`.
+struct model_to_load {
+  std::string model;
+  std::vector<load_target> targets;
+  load_options options = {};
+};
+
 /// The receipt of a load into one buffer, and where each tensor lies.
 struct loaded_tensors {
   load_receipt receipt;
@@ -96,6 +112,12 @@ public:
   future<receipt> store(
     const std::string& model, std::vector<tensor_view> tensors, store_options options = {});
 
+  /// Stores several models, each as `store` does, with an outcome of its own. Those of at most
+  /// `transport.eager_max` bytes that go to the same provider in the same time travel together, up
+  /// to 256 in one message; their outcomes come together, too.
+  /// Errors:  as `store`, for each.
+  std::vector<future<receipt>> store_many(std::vector<model_to_store> models);
+
   /// Stores the tensors as they are now, and lets them change early. The threads of the runtime
   /// copy them to `client.staging`; the provider reads the copy. If there is no room for it, or
   /// this memory is still being made, which the first snapshot begins, the provider reads the
@@ -112,6 +134,11 @@ public:
   ///          moves; `corrupt_data` when a checksum does not match.
   future<load_receipt> load(
     const std::string& model, std::vector<load_target> targets, load_options options = {});
+
+  /// Loads from several models, from each as `load` does, with an outcome of its own. Small loads
+  /// travel together, as in `store_many`.
+  /// Errors:  as `load`, for each.
+  std::vector<future<load_receipt>> load_many(std::vector<model_to_load> models);
 
   /// Loads whole tensors by name into one buffer, densely, in the order of `names`. Without names
   /// it loads all tensors.

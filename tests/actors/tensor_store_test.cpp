@@ -91,6 +91,49 @@ BOOST_AUTO_TEST_CASE(a_model_is_visible_only_after_its_bytes_have_moved) {
   BOOST_TEST(visible("m"));
 }
 
+BOOST_AUTO_TEST_CASE(several_requests_in_one_message_are_answered_when_all_have_ended) {
+  store_many_request many;
+  for (auto* name : {"a", "", "b"})
+    many.items.push_back(request(name));
+  auto pending = ask(many);
+  BOOST_TEST(fabric->waiting.size() == 2u);
+  for (int i = 0; i < 2; ++i) {
+    fabric->finish();
+    sched.run();
+  }
+  auto r = outcome<store_many_reply>(pending);
+  BOOST_TEST_REQUIRE((r && r->items.size() == 3));
+  BOOST_TEST((r->items[0].code == 0 && r->items[0].receipt.model == "a"));
+  BOOST_TEST((r->items[1].code == static_cast<std::uint8_t>(errc::invalid_argument)));
+  BOOST_TEST((r->items[2].code == 0 && r->items[2].receipt.model == "b"));
+  BOOST_TEST((visible("a") && visible("b")));
+  auto none = ask(store_many_request{});
+  sched.run();
+  BOOST_TEST((outcome<store_many_reply>(none)->items.empty()));
+}
+
+BOOST_AUTO_TEST_CASE(one_message_has_a_bound_of_requests) {
+  load_many_request many;
+  many.items.resize(requests_together_max + 1);
+  auto pending = ask(many);
+  sched.run();
+  auto r = outcome<load_many_reply>(pending);
+  BOOST_TEST_REQUIRE(!r.has_value());
+  BOOST_TEST((r.error().code() == errc::invalid_argument));
+}
+
+BOOST_AUTO_TEST_CASE(the_end_of_the_actor_answers_all_requests_of_a_message) {
+  store_many_request many;
+  many.items = {request("a"), request("b")};
+  auto pending = ask(many);
+  caf::anon_send_exit(store, caf::exit_reason::kill);
+  sched.run();
+  auto r = outcome<store_many_reply>(pending);
+  BOOST_TEST_REQUIRE((r && r->items.size() == 2));
+  for (auto& item : r->items)
+    BOOST_TEST((item.code == static_cast<std::uint8_t>(errc::unavailable)));
+}
+
 BOOST_AUTO_TEST_CASE(a_failed_transfer_leaves_nothing_and_returns_its_cause) {
   auto pending = ask(request("m"));
   fabric->fail_oldest({errc::peer_lost, "client:7 is gone"});

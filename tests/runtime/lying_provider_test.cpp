@@ -11,9 +11,12 @@
 using namespace millrace;
 using actors::describe_request;
 using actors::erase_request;
+using actors::load_many_request;
 using actors::load_receipt;
 using actors::load_request;
 using actors::resolve_request;
+using actors::store_many_request;
+using actors::store_request;
 
 namespace {
 
@@ -257,6 +260,111 @@ BOOST_AUTO_TEST_CASE(a_false_description_of_a_layer_is_not_believed) {
   BOOST_TEST_REQUIRE(!described.has_value());
   BOOST_TEST((described.error().code() == errc::protocol_error));
   BOOST_TEST(described.error().detail().find("belongs to another layer") != std::string::npos);
+}
+
+// Stores of one byte each, under the names m0, m1, …
+std::vector<model_to_store> small_stores(std::size_t count, std::byte& byte) {
+  std::vector<model_to_store> out;
+  for (std::size_t i = 0; i < count; ++i)
+    out.push_back(
+      {.model = "m" + std::to_string(i), .tensors = {{{"a", dtype::u8, {1}}, &byte, {}}}});
+  return out;
+}
+
+template <class Receipt>
+Receipt receipt_about(const std::string& model, std::uint64_t version, std::uint64_t size_bytes) {
+  Receipt r;
+  r.model = model;
+  r.version = version;
+  r.size_bytes = size_bytes;
+  return r;
+}
+
+actors::store_many_reply receipts_for(const store_many_request& asked) {
+  actors::store_many_reply out;
+  for (auto& item : asked.items)
+    out.items.push_back({0, {}, receipt_about<actors::store_receipt>(item.spec.name, 1, 1)});
+  return out;
+}
+
+BOOST_AUTO_TEST_CASE(small_requests_travel_together) {
+  service.on<store_many_request>([](auto& asked, auto reply) { reply(receipts_for(asked)); });
+  service.on<store_request>([](auto& asked, auto reply) {
+    reply(receipt_about<actors::store_receipt>(asked.spec.name, 1, 1));
+  });
+  for (auto& r : when_all(repo.store_many(small_stores(300, buffer[0]))).get())
+    BOOST_TEST(r.has_value());
+  BOOST_TEST(service.asked<store_many_request>() == 2u); // 256 and 44
+  BOOST_TEST(service.asked<store_request>() == 0u);
+  BOOST_TEST(when_all(repo.store_many(small_stores(1, buffer[0]))).get()[0].has_value());
+  BOOST_TEST(service.asked<store_many_request>() == 2u);
+  BOOST_TEST(service.asked<store_request>() == 1u);
+  // Two in the same time, and one that has less.
+  auto three = small_stores(3, buffer[0]);
+  three[1].options.timeout = std::chrono::seconds{1};
+  for (auto& r : when_all(repo.store_many(three)).get())
+    BOOST_TEST(r.has_value());
+  BOOST_TEST(service.asked<store_many_request>() == 3u);
+  BOOST_TEST(service.asked<store_request>() == 2u);
+}
+
+BOOST_AUTO_TEST_CASE(each_of_several_receipts_must_be_about_its_model) {
+  service.on<store_many_request>([](auto& asked, auto reply) {
+    auto out = receipts_for(asked);
+    out.items[1].receipt.model = "another";
+    out.items[2] = {static_cast<std::uint8_t>(errc::no_space), "full", {}};
+    reply(out);
+  });
+  auto outcomes = when_all(repo.store_many(small_stores(4, buffer[0]))).get();
+  BOOST_TEST(outcomes[0].has_value());
+  BOOST_TEST((!outcomes[1] && outcomes[1].error().code() == errc::protocol_error));
+  BOOST_TEST((!outcomes[2] && outcomes[2].error().code() == errc::no_space));
+  BOOST_TEST(outcomes[3].has_value());
+  service.on<store_many_request>([](auto& asked, auto reply) {
+    auto out = receipts_for(asked);
+    out.items.pop_back();
+    reply(out);
+  });
+  for (auto& r : when_all(repo.store_many(small_stores(4, buffer[0]))).get())
+    BOOST_TEST((!r && r.error().code() == errc::protocol_error));
+}
+
+// The provider knows the layers of the other ones.
+BOOST_AUTO_TEST_CASE(one_of_several_that_must_be_asked_again_is_asked_alone) {
+  service.on<store_many_request>([](auto& asked, auto reply) {
+    auto out = receipts_for(asked);
+    out.items[1] = {static_cast<std::uint8_t>(errc::unknown_layers), "layers", {}};
+    reply(out);
+  });
+  service.on<store_request>([](auto& asked, auto reply) {
+    reply(receipt_about<actors::store_receipt>(asked.spec.name, 7, 1));
+  });
+  auto outcomes = when_all(repo.store_many(small_stores(3, buffer[0]))).get();
+  BOOST_TEST((outcomes[1] && outcomes[1]->version == 7));
+  BOOST_TEST((outcomes[0] && outcomes[2]));
+  BOOST_TEST(service.asked<store_request>() == 1u);
+}
+
+BOOST_AUTO_TEST_CASE(one_of_several_loads_can_be_cancelled) {
+  promise<std::function<void(result<actors::load_many_reply>)>> asked;
+  service.on<load_many_request>([asked](auto&, auto reply) { asked.set(std::move(reply)); });
+  std::vector<model_to_load> loads;
+  for (int i = 0; i < 2; ++i)
+    loads.push_back(
+      {.model = "m" + std::to_string(i),
+       .targets = {{{{"a", dtype::u8, {100}}, buffer.data() + 100 * i, {}}, {}}}});
+  auto pending = repo.load_many(loads);
+  auto reply = asked.get_future().get();
+  pending[0].cancel();
+  actors::load_many_reply out;
+  for (auto* name : {"m0", "m1"}) {
+    out.items.push_back({0, {}, receipt_about<load_receipt>(name, 1, 100)});
+    out.items.back().receipt.eager.assign(100, 42);
+  }
+  reply(out);
+  BOOST_TEST((pending[0].result().error().code() == errc::cancelled));
+  BOOST_TEST(pending[1].result().has_value());
+  BOOST_TEST((buffer[0] == std::byte{0} && buffer[100] == std::byte{42}));
 }
 
 BOOST_AUTO_TEST_CASE(a_directory_with_a_node_that_has_no_address_is_refused) {

@@ -416,6 +416,48 @@ BOOST_AUTO_TEST_CASE(many_operations_at_once_all_end) {
     BOOST_TEST((back[i].bytes == models[i].bytes));
 }
 
+// More than one message carries, among them models with more bytes than a message may have, and
+// models that cannot be stored.
+BOOST_DATA_TEST_CASE(
+  many_models_at_once_have_an_outcome_each,
+  data::make({false, true}) * data::make({"default", "kept", "pool", "mapped"}), over_socket,
+  group) {
+  service s;
+  auto repo = s.repo(over_socket, group);
+  constexpr unsigned count = 300;
+  std::vector<model> models(count), back;
+  std::vector<model_to_store> stores;
+  std::vector<model_to_load> loads;
+  for (unsigned i = 0; i < count; ++i) {
+    models[i].add("a", dtype::u8, {i % 50 == 7 ? 100'000 + i : i * 11 % 4000}, i);
+    back.push_back(models[i].blank());
+    stores.push_back({.model = "m" + std::to_string(i), .tensors = models[i].views});
+    loads.push_back({.model = "m" + std::to_string(i), .targets = back[i].targets()});
+  }
+  stores.push_back({.model = "", .tensors = models[1].views});
+  loads.push_back({.model = "none", .targets = back[1].targets()});
+  auto other = models[2].blank();
+  other.views[0].desc.type = dtype::i8;
+  loads.push_back({.model = "m2", .targets = other.targets()});
+  for (auto round = 0; round < 2; ++round) {
+    auto stored = when_all(repo.store_many(stores)).get();
+    BOOST_TEST_REQUIRE(stored.size() == count + 1);
+    for (unsigned i = 0; i < count; ++i)
+      BOOST_TEST_REQUIRE((stored[i] && stored[i]->model == stores[i].model));
+    BOOST_TEST((!stored[count] && stored[count].error().code() == errc::invalid_argument));
+  }
+  auto loaded = when_all(repo.load_many(loads)).get();
+  BOOST_TEST_REQUIRE(loaded.size() == count + 2);
+  for (unsigned i = 0; i < count; ++i) {
+    BOOST_TEST_REQUIRE((loaded[i] && loaded[i]->size_bytes == models[i].bytes[0].size()));
+    BOOST_TEST_REQUIRE((back[i].bytes == models[i].bytes));
+  }
+  BOOST_TEST((!loaded[count] && loaded[count].error().code() == errc::not_found));
+  BOOST_TEST((!loaded[count + 1] && loaded[count + 1].error().code() == errc::invalid_argument));
+  BOOST_TEST(repo.store_many({}).empty());
+  BOOST_TEST(transport::exposed_regions() == 0u);
+}
+
 BOOST_DATA_TEST_CASE(
   what_is_kept_survives_a_restart, data::make({"kept", "pool", "mapped"}), group) {
   scratch_directory dir, memory{"/dev/shm"};

@@ -32,6 +32,7 @@ public:
     std::vector<tensor_view> targets);
   /// Returns the views that `open` was given.
   const std::vector<tensor_view>& targets() const noexcept { return targets_; }
+  std::uint64_t size_bytes() const noexcept { return asked_.size_bytes; }
   future<actors::load_receipt> outcome() const { return done_.get_future(); }
 
   void finish(result<actors::load_receipt> outcome);

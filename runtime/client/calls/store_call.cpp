@@ -41,15 +41,20 @@ struct store_call : std::enable_shared_from_this<store_call> {
   transport::region tensors, copy;
   memory_block block; // of the copy; empty: the provider reads the tensors
 
-  void send() {
+  void send(store_batch* batch = nullptr) {
     auto message = request;
     if (!told_all) {
       auto& told = core->told(provider);
       std::erase_if(message.layers, [&](auto& layer) { return told.contains(layer.id); });
     }
-    core->ask_until<store_service>(
-      deadline, provider, std::move(message),
-      [self = shared_from_this()](result<receipt> r) { self->answered(std::move(r)); });
+    auto done = [self = shared_from_this()](result<receipt> r) { self->answered(std::move(r)); };
+    if (!batch || request.source.length_bytes)
+      return core->ask_until<store_service>(
+        deadline, provider, std::move(message), std::move(done));
+    auto bytes = message.eager.size() + message.spec.graph.size();
+    for (auto& layer : message.layers)
+      bytes += layer.description.size();
+    batch->add(deadline, provider, std::move(message), bytes, std::move(done));
   }
 
   void answered(result<receipt> r) {
@@ -102,7 +107,7 @@ struct store_call : std::enable_shared_from_this<store_call> {
     copy.withdraw();
   }
 
-  void begin() {
+  void begin(store_batch* batch) {
     // The caller does not have the futures yet, so it cannot have cancelled.
     static_cast<void>(done.on_cancel([weak = weak_from_this()] {
       if (auto c = weak.lock())
@@ -116,7 +121,7 @@ struct store_call : std::enable_shared_from_this<store_call> {
     if (block.data)
       take_copy();
     else
-      send();
+      send(batch);
   }
 
   // The same job as for a provider's pull: a store that is cancelled ends it.
@@ -276,7 +281,7 @@ status prepare(
 pending_store begin_store(
   const std::shared_ptr<client_core>& core, const std::string& group, const std::string& model,
   const model_graph& graph, std::vector<tensor_view> tensors, const store_options& options,
-  store_from from) {
+  store_from from, store_batch* batch) {
   auto provider = core->place_new(model, group);
   if (!provider)
     return failed_store(provider.error());
@@ -292,9 +297,10 @@ pending_store begin_store(
     call->staged ? call->staged->get_future() : future<void>{}, call->done.get_future()};
   if (auto bad = prepare(*call, model, graph, tensors, options); !bad.ok())
     return failed_store(bad.within("storing " + model));
-  call->deadline = core->deadline_after(options.timeout);
+  call->deadline =
+    batch ? batch->deadline_of(options.timeout) : core->deadline_after(options.timeout);
   call->request.checksums = options.checksums.value_or(core->entry(*provider).checksums);
-  call->begin();
+  call->begin(batch);
   return out;
 }
 
