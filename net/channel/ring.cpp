@@ -82,25 +82,26 @@ bool ring_writer::has_room() noexcept {
 }
 
 std::size_t ring_writer::write(std::span<const iovec> parts) noexcept {
-  std::size_t wanted = 0;
+  std::size_t wanted = 0, taken = 0;
   for (auto& part : parts)
     wanted += part.iov_len;
   if (room() < wanted)
     known_read_ = at_.words->read.load(std::memory_order_acquire);
-  auto left = std::min(room(), wanted);
-  auto taken = left;
   for (auto& part : parts) {
-    auto* from = static_cast<const std::byte*>(part.iov_base);
-    for (auto size = std::min(part.iov_len, left); size > 0;) {
+    std::span from{static_cast<const std::byte*>(part.iov_base), part.iov_len};
+    while (!from.empty() && has_room()) {
       auto to = at_.bytes.subspan(written_ & (at_.bytes.size() - 1));
-      auto run = std::min(size, to.size());
-      std::memcpy(to.data(), from, run);
-      from += run;
-      size -= run;
-      left -= run;
+      auto run = std::min({from.size(), to.size(), room()});
+      std::memcpy(to.data(), from.data(), run);
+      from = from.subspan(run);
       written_ += run;
+      taken += run;
     }
+    if (!from.empty())
+      break;
   }
+  if (broken_)
+    return 0;
   tell_written(at_);
   at_.words->written.store(written_, std::memory_order_release);
   return taken;

@@ -322,6 +322,21 @@ BOOST_AUTO_TEST_CASE(without_a_ring_frames_pass_through_the_socket) {
   exchange_frames(1 << 20, 4096); // larger than the service allows
 }
 
+// Nothing else happens that could wake the writer: there is no answer and no heartbeat.
+BOOST_AUTO_TEST_CASE(one_frame_larger_than_the_ring_needs_no_other_event) {
+  auto quiet = with_ring(4096);
+  quiet.heartbeat_ms = 3'600'000;
+  quiet.peer_timeout_ms = 36'000'000;
+  service s{quiet};
+  auto own_loop = make_loop(0);
+  auto c = connect_to(own_loop, s.address(), quiet, std::make_shared<recorder>());
+  BOOST_REQUIRE(c);
+  BOOST_TEST((*c)->send(frame_kind::driver, 1, noise(1 << 20)).ok());
+  BOOST_REQUIRE(s.handler->wait_frames(1));
+  BOOST_TEST((s.handler->frames[0].body == noise(1 << 20)));
+  own_loop->stop();
+}
+
 BOOST_AUTO_TEST_CASE(a_ring_that_was_set_up_is_used) {
   attacked s;
   ring_client c{s.address()};

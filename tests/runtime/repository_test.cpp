@@ -1,4 +1,5 @@
 // Tests the public API end to end: a node in this process is asked directly and through its socket.
+#include <millrace/net/network_options.hpp>
 #include <millrace/net/socket/acceptor.hpp>
 #include <millrace/runtime/configuration.hpp>
 #include <millrace/runtime/node/node.hpp>
@@ -456,6 +457,25 @@ BOOST_DATA_TEST_CASE(
   BOOST_TEST((!loaded[count + 1] && loaded[count + 1].error().code() == errc::invalid_argument));
   BOOST_TEST(repo.store_many({}).empty());
   BOOST_TEST(transport::exposed_regions() == 0u);
+}
+
+// As much metadata as a frame holds with one of them.
+BOOST_AUTO_TEST_CASE(many_models_fit_into_the_smallest_frames) {
+  scratch_directory dir, memory{"/dev/shm"};
+  auto settings = one_node(dir, memory);
+  settings.options.edit<net::network_options>().channel.frame_bytes_max = 128 << 10;
+  auto n = node::embed(settings);
+  auto repo = client::connect(n.address()).repository();
+  std::vector<model> models(100);
+  std::vector<model_to_store> stores;
+  for (unsigned i = 0; i < models.size(); ++i) {
+    models[i].add("a", dtype::u8, {4096}, i);
+    stores.push_back({.model = "m" + std::to_string(i), .tensors = models[i].views});
+    if (i % 10 == 3)
+      stores[i].options.metadata = {{"notes", std::string(100'000, 'x')}};
+  }
+  for (auto& r : when_all(repo.store_many(stores)).get())
+    BOOST_TEST(r.has_value());
 }
 
 BOOST_DATA_TEST_CASE(

@@ -2,8 +2,10 @@
 #pragma once
 
 #include <millrace/actors/store/store_messages.hpp>
+#include <millrace/core/codec.hpp>
 #include <millrace/runtime/client/calls/client_core.hpp>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <map>
@@ -32,15 +34,20 @@ public:
     return known;
   }
 
-  /// `bytes`: about the size of the request and of its answer.
+  /// `answer_bytes`: about the size of the answer.
   void add(
-    time_point deadline, std::size_t provider, Request request, std::uint64_t bytes,
+    time_point deadline, std::size_t provider, Request request, std::uint64_t answer_bytes,
     completion<reply> done) {
+    encoded_.clear();
+    wire_writer{encoded_}(request);
+    auto bytes = std::max<std::uint64_t>(encoded_.size(), answer_bytes);
     auto& group = groups_[{provider, deadline}];
+    if (group.bytes + bytes > bytes_max && !group.requests.empty())
+      send(provider, deadline, std::exchange(group, {}));
     group.requests.push_back(std::move(request));
     group.done.push_back(std::move(done));
     group.bytes += bytes;
-    if (group.requests.size() == actors::requests_together_max || group.bytes >= bytes_max)
+    if (group.requests.size() == actors::requests_together_max)
       send(provider, deadline, std::exchange(group, {}));
   }
 
@@ -52,8 +59,8 @@ public:
   }
 
 private:
-  // A message stays far below what nodes accept (channel.frame_max is 128 KiB at least).
-  static constexpr std::uint64_t bytes_max = 1u << 20;
+  // What every process accepts in a frame: channel.frame_max is 128 KiB at least.
+  static constexpr std::uint64_t bytes_max = 96u << 10;
 
   struct gathered {
     std::vector<Request> requests;
@@ -81,6 +88,7 @@ private:
   }
 
   std::shared_ptr<client_core> core_;
+  byte_buffer encoded_;
   std::map<std::chrono::milliseconds, time_point> deadlines_;
   std::map<std::pair<std::size_t, time_point>, gathered> groups_;
 };

@@ -51,10 +51,7 @@ struct store_call : std::enable_shared_from_this<store_call> {
     if (!batch || request.source.length_bytes)
       return core->ask_until<store_service>(
         deadline, provider, std::move(message), std::move(done));
-    auto bytes = message.eager.size() + message.spec.graph.size();
-    for (auto& layer : message.layers)
-      bytes += layer.description.size();
-    batch->add(deadline, provider, std::move(message), bytes, std::move(done));
+    batch->add(deadline, provider, std::move(message), 0, std::move(done));
   }
 
   void answered(result<receipt> r) {
