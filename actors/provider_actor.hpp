@@ -5,8 +5,8 @@
 #include <millrace/actors/delivery.hpp>
 #include <millrace/actors/open_answers.hpp>
 #include <millrace/actors/operation_lane.hpp>
-#include <millrace/actors/outcome_of.hpp>
 #include <millrace/actors/provider_status.hpp>
+#include <millrace/actors/several.hpp>
 #include <millrace/actors/supervision.hpp>
 #include <millrace/core/log.hpp>
 #include <millrace/core/planted_defect.hpp>
@@ -143,9 +143,10 @@ protected:
 
   /// Answers with the outcomes of several operations when all have ended. `maker_of(i)` returns
   /// what makes number i.
-  template <class Reply, class Receipt, class MakerOf, class Count>
-  caf::result<Reply> operate_many(
+  template <class Receipt, class MakerOf, class Count>
+  caf::result<outcomes_of<Receipt>> operate_many(
     operation_lane& lane, std::size_t size, MakerOf maker_of, Count count) {
+    using Reply = outcomes_of<Receipt>;
     struct gathered {
       caf::typed_response_promise<Reply> promise;
       std::size_t missing;

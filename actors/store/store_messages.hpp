@@ -3,14 +3,13 @@
 #pragma once
 
 #include <millrace/actors/load_messages.hpp>
-#include <millrace/actors/outcome_of.hpp>
 #include <millrace/actors/provider_status.hpp>
 #include <millrace/actors/service.hpp>
+#include <millrace/actors/several.hpp>
 #include <millrace/core/bulk_handle.hpp>
 #include <millrace/core/model.hpp>
 #include <millrace/core/placement.hpp>
 
-#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -48,38 +47,8 @@ MILLRACE_INSPECT(
   store_receipt, x.model, x.version, x.size_bytes, x.provider, x.durable, x.checksums, x.driver,
   x.times)
 
-/// The most requests that one message carries.
-inline constexpr std::size_t requests_together_max = 256;
-
-/// Stores several small models, each as `store_request` does. Their own timeouts are not used.
-struct store_many_request {
-  std::vector<store_request> items;
-  std::uint32_t timeout_ms = 0;
-  asker from = {};
-};
-MILLRACE_INSPECT(store_many_request, x.items, x.timeout_ms)
-
-struct store_many_reply {
-  std::vector<outcome_of<store_receipt>> items; // in the order of the requests
-
-  friend bool operator==(const store_many_reply&, const store_many_reply&) = default;
-};
-MILLRACE_INSPECT(store_many_reply, x.items)
-
-/// Loads from several models, few bytes from each, as `load_request` does.
-struct load_many_request {
-  std::vector<load_request> items;
-  std::uint32_t timeout_ms = 0;
-  asker from = {};
-};
-MILLRACE_INSPECT(load_many_request, x.items, x.timeout_ms)
-
-struct load_many_reply {
-  std::vector<outcome_of<load_receipt>> items;
-
-  friend bool operator==(const load_many_reply&, const load_many_reply&) = default;
-};
-MILLRACE_INSPECT(load_many_reply, x.items)
+using store_many_request = several<store_request>;
+using load_many_request = several<load_request>;
 
 struct describe_request {
   std::string model;
@@ -202,6 +171,7 @@ struct store_service
       method<adopt_request, done_reply>,
       // Answer when all their items have ended, each with its own outcome, in the order given.
       // Errors: invalid_argument for more than `requests_together_max` items.
-      method<store_many_request, store_many_reply>, method<load_many_request, load_many_reply>> {};
+      method<store_many_request, outcomes_of<store_receipt>>,
+      method<load_many_request, outcomes_of<load_receipt>>> {};
 
 } // namespace millrace::actors

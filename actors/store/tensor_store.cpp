@@ -69,16 +69,16 @@ private:
     return operate<load_receipt>(loads_, maker_of(request), counter());
   }
 
-  caf::result<store_many_reply> store_many(store_many_request& request) {
-    return operate_all<store_many_reply, store_receipt>(stores_, request);
+  caf::result<outcomes_of<store_receipt>> store_many(store_many_request& request) {
+    return operate_all<store_receipt>(stores_, request);
   }
 
-  caf::result<load_many_reply> load_many(load_many_request& request) {
-    return operate_all<load_many_reply, load_receipt>(loads_, request);
+  caf::result<outcomes_of<load_receipt>> load_many(load_many_request& request) {
+    return operate_all<load_receipt>(loads_, request);
   }
 
-  template <class Reply, class Receipt, class Many>
-  caf::result<Reply> operate_all(operation_lane& lane, Many& request) {
+  template <class Receipt, class Request>
+  caf::result<outcomes_of<Receipt>> operate_all(operation_lane& lane, several<Request>& request) {
     auto size = request.items.size();
     if (size > requests_together_max)
       return caf::make_error(
@@ -89,7 +89,7 @@ private:
       item.from = request.from;
       item.timeout_ms = request.timeout_ms;
     }
-    return operate_many<Reply, Receipt>(
+    return operate_many<Receipt>(
       lane, size, [&](std::size_t i) { return maker_of(request.items[i]); }, counter());
   }
 

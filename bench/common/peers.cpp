@@ -155,16 +155,6 @@ redis_peer::~redis_peer() {
     redisFree(static_cast<redisContext*>(connection_));
 }
 
-double redis_peer::set(const std::byte* data, std::size_t size_bytes) {
-  return seconds_of([&] {
-    auto* reply = static_cast<redisReply*>(
-      redisCommand(static_cast<redisContext*>(connection_), "SET tiny %b", data, size_bytes));
-    if (!reply || reply->type == REDIS_REPLY_ERROR)
-      give_up("redis does not take a SET");
-    freeReplyObject(reply);
-  });
-}
-
 namespace {
 
 // Reads the replies to a whole pipeline; `use` gets each of them.
@@ -215,7 +205,6 @@ std::optional<redis_peer> redis_peer::start(const std::string&) {
 
 redis_peer::~redis_peer() = default;
 
-double redis_peer::set(const std::byte*, std::size_t) { return 0; }
 double redis_peer::set_many(std::size_t, const std::byte*, std::size_t) { return 0; }
 double redis_peer::get_many(std::size_t, std::byte*, std::size_t) { return 0; }
 

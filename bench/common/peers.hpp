@@ -62,8 +62,6 @@ public:
   redis_peer(redis_peer&&) noexcept;
   ~redis_peer();
 
-  /// Returns the seconds of one SET of `size_bytes`.
-  double set(const std::byte* data, std::size_t size_bytes);
   /// Returns the seconds of `count` SETs or GETs of as many keys, sent in one pipeline.
   double set_many(std::size_t count, const std::byte* data, std::size_t size_bytes);
   double get_many(std::size_t count, std::byte* data, std::size_t size_bytes);

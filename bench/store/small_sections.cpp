@@ -192,7 +192,7 @@ void latency_section(stage& s, service& memory) {
       ours.add(seconds_of([&] { repo.store("tiny", table.graph, std::move(views)).get(); }));
     }
     for (std::size_t i = 0; s.redis && i < s.how.latency_requests; ++i)
-      redis.add(s.redis->set(s.source.bytes().data(), tiny_bytes));
+      redis.add(s.redis->set_many(1, s.source.bytes().data(), tiny_bytes));
     if (round == 0)
       continue;
     ours_p50.add(ours.quantile(0.5));

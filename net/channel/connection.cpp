@@ -81,10 +81,10 @@ void connection::on_events(std::uint32_t events) {
   auto keep = shared_from_this();
   if (events & (EPOLLHUP | EPOLLRDHUP))
     peer_has_left_ = true;
-  auto* ring = stream_->ring();
-  if (events != 0 && ring && ring->receives())
+  if (auto* ring = reading_ring(); ring && events != 0)
     ring->drain_socket();
-  if (events & EPOLLOUT || (ring && ring->sends()))
+  // An event of the socket may say that a ring has room.
+  if (events & EPOLLOUT || (events != 0 && !writes_to_socket()))
     flush();
   if (events != EPOLLOUT)
     read_some();
@@ -123,7 +123,7 @@ void connection::settle_stream() {
     std::lock_guard guard{send_mutex_};
     arm_writing();
   }
-  if (auto* ring = stream_->ring(); ring && ring->receives())
+  if (auto* ring = reading_ring())
     return loop_->poll(stream_->fd(), ring->arrivals());
   if (!stream_->has_unread() || std::exchange(read_posted_, true))
     return;
@@ -177,7 +177,7 @@ status connection::count_partial() {
 }
 
 status connection::take(const parsed_frame& arrived) {
-  if (auto* ring = stream_->ring(); ring && ring->receives())
+  if (auto* ring = reading_ring())
     ring->bring_fds(arrived.header.fds, received_fds_);
   if (arrived.header.fds > received_fds_.size())
     return status{errc::protocol_error, "a frame without the descriptors it announced"};

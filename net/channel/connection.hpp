@@ -101,6 +101,7 @@ private:
   bool is_connector() const noexcept { return side_ == handshake_side::connector; }
 
   // connection_ring.cpp: on the loop.
+  ring_port* reading_ring() const;
   void offer_ring();
   status take_ring(std::vector<unique_fd> fds);
   void switch_to_ring(); // with the lock

@@ -12,6 +12,12 @@
 
 namespace millrace::net {
 
+// Returns the ring from which this side reads; null while it reads the socket.
+ring_port* connection::reading_ring() const {
+  auto* ring = stream_->ring();
+  return ring && ring->receives() ? ring : nullptr;
+}
+
 void connection::offer_ring() {
   auto* ring = stream_->ring();
   auto wanted = ring && is_connector() && options_.ring_bytes > 0;

@@ -44,8 +44,8 @@ public:
 
   /// Returns false when the ring is full. The reader then gives an event when half of it is free.
   bool has_room() noexcept;
-  /// Copies as much as there is room for, and returns how much. If that is not all, the reader gives
-  /// an event as for `has_room`.
+  /// Copies as much as there is room for, and returns how much. If that is not all, the reader
+  /// gives an event as for `has_room`.
   std::size_t write(std::span<const iovec> parts) noexcept;
   /// Returns true, once, if the reader must be told that there are new bytes.
   bool must_tell_reader() noexcept;

@@ -101,7 +101,7 @@ BOOST_AUTO_TEST_CASE(several_requests_in_one_message_are_answered_when_all_have_
     fabric->finish();
     sched.run();
   }
-  auto r = outcome<store_many_reply>(pending);
+  auto r = outcome<outcomes_of<store_receipt>>(pending);
   BOOST_TEST_REQUIRE((r && r->items.size() == 3));
   BOOST_TEST((r->items[0].code == 0 && r->items[0].receipt.model == "a"));
   BOOST_TEST((r->items[1].code == static_cast<std::uint8_t>(errc::invalid_argument)));
@@ -109,7 +109,7 @@ BOOST_AUTO_TEST_CASE(several_requests_in_one_message_are_answered_when_all_have_
   BOOST_TEST((visible("a") && visible("b")));
   auto none = ask(store_many_request{});
   sched.run();
-  BOOST_TEST((outcome<store_many_reply>(none)->items.empty()));
+  BOOST_TEST((outcome<outcomes_of<store_receipt>>(none)->items.empty()));
 }
 
 BOOST_AUTO_TEST_CASE(one_message_has_a_bound_of_requests) {
@@ -117,7 +117,7 @@ BOOST_AUTO_TEST_CASE(one_message_has_a_bound_of_requests) {
   many.items.resize(requests_together_max + 1);
   auto pending = ask(many);
   sched.run();
-  auto r = outcome<load_many_reply>(pending);
+  auto r = outcome<outcomes_of<load_receipt>>(pending);
   BOOST_TEST_REQUIRE(!r.has_value());
   BOOST_TEST((r.error().code() == errc::invalid_argument));
 }
@@ -128,7 +128,7 @@ BOOST_AUTO_TEST_CASE(the_end_of_the_actor_answers_all_requests_of_a_message) {
   auto pending = ask(many);
   caf::anon_send_exit(store, caf::exit_reason::kill);
   sched.run();
-  auto r = outcome<store_many_reply>(pending);
+  auto r = outcome<outcomes_of<store_receipt>>(pending);
   BOOST_TEST_REQUIRE((r && r->items.size() == 2));
   for (auto& item : r->items)
     BOOST_TEST((item.code == static_cast<std::uint8_t>(errc::unavailable)));

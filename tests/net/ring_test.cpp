@@ -214,6 +214,33 @@ void exchange_frames(std::uint64_t client_ring, std::uint64_t service_ring) {
   own_loop->stop();
 }
 
+// What a service writes into a ring. The socket tells when there is more, and when it is over.
+class ring_end : public raw_end {
+public:
+  explicit ring_end(const raw_client& socket) : socket_(socket) {}
+
+  ring_reader reader;
+
+private:
+  bool put(std::span<const std::byte>) override { return false; }
+  std::size_t get(std::span<std::byte> room) override {
+    auto ended = false;
+    auto got = reader.read(room);
+    while (got == 0 && !ended) {
+      if (reader.ask_for_event()) {
+        pollfd ready{socket_.fd(), POLLIN, 0};
+        BOOST_REQUIRE(::poll(&ready, 1, 30'000) == 1);
+        std::array<char, 64> events{};
+        ended = ::recv(socket_.fd(), events.data(), events.size(), 0) <= 0;
+      }
+      got = reader.read(room);
+    }
+    return got;
+  }
+
+  const raw_client& socket_;
+};
+
 // A client that speaks through a ring that it may write anything into.
 class ring_client : public raw_client {
 public:
@@ -237,7 +264,7 @@ public:
     BOOST_REQUIRE((taken && taken->kind == frame_kind::ring));
     write(frame_kind::ring, {});
     writer = ring_writer{memory->written_by(connector)};
-    reader = ring_reader{memory->written_by(acceptor)};
+    answers.reader = ring_reader{memory->written_by(acceptor)};
   }
 
   void wake() { BOOST_REQUIRE(::send(fd(), "", 1, MSG_NOSIGNAL) == 1); }
@@ -249,45 +276,9 @@ public:
     wake();
   }
 
-  // The next frame in the ring, or nothing when the service has closed the connection.
-  std::optional<kept_frame> read_ring() {
-    while (true) {
-      auto next = parser.next();
-      BOOST_REQUIRE(next);
-      if (*next)
-        return kept_frame{
-          (*next)->header.kind,
-          (*next)->header.correlation,
-          {(*next)->body.begin(), (*next)->body.end()},
-          {}};
-      auto ended = false;
-      auto got = reader.read(parser.room());
-      while (got == 0 && !ended) {
-        if (reader.ask_for_event()) {
-          pollfd ready{fd(), POLLIN, 0};
-          BOOST_REQUIRE(::poll(&ready, 1, 30'000) == 1);
-          std::array<char, 64> events{};
-          ended = ::recv(fd(), events.data(), events.size(), 0) <= 0;
-        }
-        got = reader.read(parser.room());
-      }
-      if (got == 0)
-        return std::nullopt;
-      parser.commit(got);
-    }
-  }
-
-  status end_of_ring() {
-    while (auto f = read_ring())
-      if (f->kind == frame_kind::goodbye)
-        return decode_goodbye(f->body);
-    return {};
-  }
-
   std::unique_ptr<ring_memory> memory;
   ring_writer writer;
-  ring_reader reader;
-  frame_parser parser{1 << 20, 8};
+  ring_end answers{*this};
 };
 
 // A service, and a client that must notice nothing of another one's misdeeds.
@@ -342,12 +333,12 @@ BOOST_AUTO_TEST_CASE(a_ring_that_was_set_up_is_used) {
   ring_client c{s.address()};
   c.begin();
   c.send_frame(frame_kind::driver);
-  auto back = c.read_ring();
+  auto back = c.answers.read();
   BOOST_REQUIRE(back);
   BOOST_TEST((back->kind == frame_kind::driver && back->correlation == 77));
   // What the service says before it closes is in the ring, too.
   c.send_frame(frame_kind::hello);
-  BOOST_TEST((c.end_of_ring().code() == errc::protocol_error));
+  BOOST_TEST((c.answers.read_to_end().code() == errc::protocol_error));
   s.check_good_client_works();
 }
 
@@ -378,7 +369,7 @@ BOOST_AUTO_TEST_CASE(descriptors_must_belong_to_frames) {
     ring_client missing{s.address()};
     missing.begin();
     missing.send_frame(frame_kind::driver, 2);
-    BOOST_TEST((missing.end_of_ring().code() == errc::protocol_error));
+    BOOST_TEST((missing.answers.read_to_end().code() == errc::protocol_error));
     ring_client flood{s.address()};
     flood.begin();
     std::vector<int> many(60, 0);
@@ -403,7 +394,7 @@ BOOST_AUTO_TEST_CASE(frames_about_rings_out_of_turn_end_the_connection) {
   ring_client twice{s.address()};
   twice.begin();
   twice.send_frame(frame_kind::ring);
-  BOOST_TEST((twice.end_of_ring().code() == errc::protocol_error));
+  BOOST_TEST((twice.answers.read_to_end().code() == errc::protocol_error));
   ring_client two_files{s.address()};
   two_files.offer(std::vector<int>{0, 0});
   BOOST_TEST((two_files.read_to_end().code() == errc::protocol_error));

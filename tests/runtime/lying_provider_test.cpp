@@ -280,8 +280,8 @@ Receipt receipt_about(const std::string& model, std::uint64_t version, std::uint
   return r;
 }
 
-actors::store_many_reply receipts_for(const store_many_request& asked) {
-  actors::store_many_reply out;
+actors::outcomes_of<actors::store_receipt> receipts_for(const store_many_request& asked) {
+  actors::outcomes_of<actors::store_receipt> out;
   for (auto& item : asked.items)
     out.items.push_back({0, {}, receipt_about<actors::store_receipt>(item.spec.name, 1, 1)});
   return out;
@@ -346,7 +346,7 @@ BOOST_AUTO_TEST_CASE(one_of_several_that_must_be_asked_again_is_asked_alone) {
 }
 
 BOOST_AUTO_TEST_CASE(one_of_several_loads_can_be_cancelled) {
-  promise<std::function<void(result<actors::load_many_reply>)>> asked;
+  promise<std::function<void(result<actors::outcomes_of<load_receipt>>)>> asked;
   service.on<load_many_request>([asked](auto&, auto reply) { asked.set(std::move(reply)); });
   std::vector<model_to_load> loads;
   for (int i = 0; i < 2; ++i)
@@ -356,7 +356,7 @@ BOOST_AUTO_TEST_CASE(one_of_several_loads_can_be_cancelled) {
   auto pending = repo.load_many(loads);
   auto reply = asked.get_future().get();
   pending[0].cancel();
-  actors::load_many_reply out;
+  actors::outcomes_of<load_receipt> out;
   for (auto* name : {"m0", "m1"}) {
     out.items.push_back({0, {}, receipt_about<load_receipt>(name, 1, 100)});
     out.items.back().receipt.eager.assign(100, 42);

@@ -19,7 +19,7 @@ namespace millrace::runtime {
 /// request gets the answer that it would get alone; when the message fails, all in it fail.
 ///
 /// Used in one function, by one thread.
-template <class Request, class Many>
+template <class Request>
 class request_batch {
 public:
   using reply = actors::store_service::reply_of<Request>;
@@ -72,7 +72,7 @@ private:
     if (group.requests.size() == 1)
       return core_->ask_until<actors::store_service>(
         deadline, provider, std::move(group.requests[0]), std::move(group.done[0]));
-    Many message;
+    actors::several<Request> message;
     message.items = std::move(group.requests);
     core_->ask_until<actors::store_service>(
       deadline, provider, std::move(message), [waiting = std::move(group.done)](auto outcome) {
@@ -93,7 +93,7 @@ private:
   std::map<std::pair<std::size_t, time_point>, gathered> groups_;
 };
 
-using store_batch = request_batch<actors::store_request, actors::store_many_request>;
-using load_batch = request_batch<actors::load_request, actors::load_many_request>;
+using store_batch = request_batch<actors::store_request>;
+using load_batch = request_batch<actors::load_request>;
 
 } // namespace millrace::runtime
