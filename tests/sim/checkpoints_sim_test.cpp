@@ -200,6 +200,8 @@ private:
   }
 
   void await_steps(std::uint64_t more) {
+    // Others wait `checkpoints.slot_wait` for each step that a rank cancels, and it may cancel many.
+    auto time_max = c_.net->stalls_per_mille > 0 || all_.cancels ? 6000s : 600s;
     auto until = all_.least + more;
     auto since = c_.in.now();
     auto seen = all_.least;
@@ -216,8 +218,7 @@ private:
         start_job();
         seen_at = now;
       }
-      demand(
-        now - since < (c_.net->stalls_per_mille > 0 ? 6000s : 600s), "an undisturbed job goes on");
+      demand(now - since < time_max, "an undisturbed job goes on");
     }
   }
 
