@@ -200,7 +200,7 @@ private:
   }
 
   void await_steps(std::uint64_t more) {
-    // Others wait `checkpoints.slot_wait` for each step that a rank cancels, and it may cancel many.
+    // A rank may cancel many steps, and others wait `checkpoints.slot_wait` for each.
     auto time_max = c_.net->stalls_per_mille > 0 || all_.cancels ? 6000s : 600s;
     auto until = all_.least + more;
     auto since = c_.in.now();
