@@ -236,11 +236,11 @@ int repack(invocation& call, const checkpoints_options& options) {
   return failed.empty() ? exit_ok : exit_failed;
 }
 
-using verb = int (*)(invocation&, const checkpoints_options&);
+using checkpoint_verb = int (*)(invocation&, const checkpoints_options&);
 
-std::pair<CLI::App*, std::shared_ptr<checkpoints_options>> add_verb(
+std::pair<CLI::App*, std::shared_ptr<checkpoints_options>> add_checkpoint_verb(
   CLI::App& checkpoints, invocation& call, const std::string& name, const std::string& what,
-  verb run) {
+  checkpoint_verb run) {
   auto options = std::make_shared<checkpoints_options>();
   auto* command = add_command(
     checkpoints, call, name, what, [&call, options, run] { return run(call, *options); });
@@ -249,21 +249,21 @@ std::pair<CLI::App*, std::shared_ptr<checkpoints_options>> add_verb(
 }
 
 void add_list(CLI::App& checkpoints, invocation& call) {
-  auto [command, options] = add_verb(
+  auto [command, options] = add_checkpoint_verb(
     checkpoints, call, "ls", "List the models whose names begin with PREFIX, with their steps",
     list);
   command->add_option("PREFIX", options->prefix, "beginning of the names")->type_name("");
 }
 
 void add_view(CLI::App& checkpoints, invocation& call) {
-  auto [command, options] =
-    add_verb(checkpoints, call, "view", "Show the ranks, versions and tensors of a model", view);
+  auto [command, options] = add_checkpoint_verb(
+    checkpoints, call, "view", "Show the ranks, versions and tensors of a model", view);
   command->add_option("model", options->model, "name of the model")->type_name("MODEL")->required();
   command->add_option("--rank", options->rank, "tensors of this rank only")->type_name("NUMBER");
 }
 
 void add_verify(CLI::App& checkpoints, invocation& call) {
-  auto [command, options] = add_verb(
+  auto [command, options] = add_checkpoint_verb(
     checkpoints, call, "verify", "Read versions again and compare them with their checksums",
     verify);
   command->add_option("MODEL", options->model, "MODEL or MODEL@STEP (default: everything)")
@@ -282,10 +282,10 @@ void add_checkpoints_command(CLI::App& app, invocation& call) {
   add_verify(*checkpoints, call);
   add_dump_command(*checkpoints, call);
   add_load_command(*checkpoints, call);
-  auto [rm, versions] =
-    add_verb(*checkpoints, call, "rm", "Remove models or steps; who reads one finishes", remove);
+  auto [rm, versions] = add_checkpoint_verb(
+    *checkpoints, call, "rm", "Remove models or steps; who reads one finishes", remove);
   rm->add_option("MODEL", versions->versions, "MODEL, or MODEL@STEP")->type_name("")->required();
-  add_verb(
+  add_checkpoint_verb(
     *checkpoints, call, "repack", "Reclaim what finished and dead jobs left, and join free space",
     repack);
 }

@@ -28,21 +28,21 @@ struct answered_node {
   result<actors::node_status> answer;
 };
 
-json to_json(const answered_node& n) {
+json node_json(const answered_node& n) {
   json out = {
     {"node", n.node.name}, {"addresses", n.node.addresses}, {"reachable", n.answer.has_value()}};
   if (n.answer)
     out["version"] = n.answer->version;
   else
-    out["error"] = millrace::tools::to_json(n.answer.error());
+    out["error"] = to_json(n.answer.error());
   return out;
 }
 
-void print(invocation& call, const std::vector<answered_node>& all) {
+void print_nodes(invocation& call, const std::vector<answered_node>& all) {
   if (call.json) {
     json nodes = json::array();
     for (auto& n : all)
-      nodes.push_back(to_json(n));
+      nodes.push_back(node_json(n));
     return print_json(call, {{"nodes", nodes}});
   }
   table shown{{"node", "addresses", "reachable", "version"}};
@@ -67,7 +67,7 @@ int list_nodes(invocation& call, const connection_options& options) {
     complete &= (*answers)[i].has_value();
     all.push_back({std::move(nodes[i]), std::move((*answers)[i])});
   }
-  print(call, all);
+  print_nodes(call, all);
   return complete ? exit_ok : exit_failed;
 }
 

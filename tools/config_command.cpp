@@ -13,7 +13,7 @@ namespace millrace::tools {
 
 namespace {
 
-int check(invocation& call, const std::string& file) {
+int check_file(invocation& call, const std::string& file) {
   auto settings = load_configuration(file);
   if (!settings)
     return report(call, {settings.error(), exit_usage});
@@ -54,7 +54,7 @@ int check(invocation& call, const std::string& file) {
 
 // Prints "KEY: VALUE  # ORIGIN" lines. Expert keys that have their defaults are left out without
 // `everything`.
-int show(invocation& call, const std::string& file, bool everything) {
+int show_settings(invocation& call, const std::string& file, bool everything) {
   auto& all = configuration_schema();
   auto keys =
     file.empty() ? config::effective_keys("", "defaults", all) : config::effective_keys(file, all);
@@ -84,7 +84,7 @@ void add_config_command(CLI::App& app, invocation& call) {
   auto file = std::make_shared<std::string>();
   auto* check_command =
     add_command(*config, call, "check", "Check a configuration file", [&call, file] {
-      return check(call, *file);
+      return check_file(call, *file);
     });
   check_command->add_option("FILE,-c,--config", *file, "the configuration")
     ->type_name("")
@@ -93,7 +93,7 @@ void add_config_command(CLI::App& app, invocation& call) {
   auto everything = std::make_shared<bool>(false);
   auto* show_command = add_command(
     *config, call, "show", "Print the values in effect and where they come from",
-    [&call, shown, everything] { return show(call, *shown, *everything); });
+    [&call, shown, everything] { return show_settings(call, *shown, *everything); });
   show_command->add_option("FILE,-c,--config", *shown, "the configuration (default: none)")
     ->type_name("");
   show_command->add_flag("--all", *everything, "expert keys that have their defaults, too");

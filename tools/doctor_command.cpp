@@ -16,7 +16,7 @@ namespace millrace::tools {
 
 namespace {
 
-json to_json(const doctor::finding& f) {
+json finding_json(const doctor::finding& f) {
   return {
     {"check", f.check},
     {"state", doctor::to_string(f.state)},
@@ -24,7 +24,7 @@ json to_json(const doctor::finding& f) {
     {"remedy", f.remedy}};
 }
 
-void print(std::ostream& out, const std::vector<doctor::finding>& findings) {
+void print_findings(std::ostream& out, const std::vector<doctor::finding>& findings) {
   std::size_t width = 0;
   for (auto& f : findings)
     width = std::max(width, f.check.size());
@@ -64,12 +64,12 @@ int examine(invocation& call, const doctor_options& options) {
       *settings, own ? own->node.name : std::string{}, doctor::network_calls::real()));
   }
   if (!call.json) {
-    print(call.out, findings);
+    print_findings(call.out, findings);
     return exit_ok;
   }
   json all = json::array();
   for (auto& f : findings)
-    all.push_back(to_json(f));
+    all.push_back(finding_json(f));
   print_json(call, all);
   return exit_ok;
 }

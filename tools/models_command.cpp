@@ -58,7 +58,7 @@ int list(invocation& call, const models_options& options) {
   return ended(call, *models);
 }
 
-int describe(invocation& call, const models_options& options) {
+int show_model(invocation& call, const models_options& options) {
   auto client = connect_to(options);
   if (!client)
     return report(call, client.error());
@@ -134,7 +134,7 @@ void add_models_command(CLI::App& app, invocation& call) {
   add_query(*models, call, "ls", "List the models whose names begin with PREFIX", asked, list)
     ->add_option("PREFIX", asked->prefix, "beginning of the names")
     ->type_name("");
-  add_query(*models, call, "describe", "Show the layers and tensors of a model", asked, describe)
+  add_query(*models, call, "describe", "Show the layers and tensors of a model", asked, show_model)
     ->add_option("model", asked->model, "name of the model")
     ->type_name("MODEL")
     ->required();

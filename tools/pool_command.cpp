@@ -30,7 +30,7 @@ result<storage::pool_medium> parse_medium(const std::string& name) {
     errc::invalid_argument, "--medium: {} is none of automatic, dax, memory and file", name);
 }
 
-json to_json(const storage::pool_info& info) {
+json info_json(const storage::pool_info& info) {
   return {
     {"path", info.path},
     {"uuid", info.uuid},
@@ -48,7 +48,7 @@ json to_json(const storage::pool_info& info) {
     {"repository_models", info.repository_models}};
 }
 
-void print(std::ostream& out, const storage::pool_info& info) {
+void print_info(std::ostream& out, const storage::pool_info& info) {
   out << printable(info.path) << ": " << human_size(info.size_bytes) << ", "
       << human_size(info.free_bytes) << " free (largest piece "
       << human_size(info.largest_free_bytes) << ")\n"
@@ -61,13 +61,13 @@ void print(std::ostream& out, const storage::pool_info& info) {
       << printable(info.uuid) << '\n';
 }
 
-int show(invocation& call, const result<storage::pool_info>& info) {
+int show_info(invocation& call, const result<storage::pool_info>& info) {
   if (!info)
     return report(call, info.error());
   if (call.json)
-    print_json(call, to_json(*info));
+    print_json(call, info_json(*info));
   else
-    print(call.out, *info);
+    print_info(call.out, *info);
   return exit_ok;
 }
 
@@ -84,10 +84,10 @@ int create(invocation& call, const pool_arguments& arguments) {
   if (!medium)
     return report(call, {medium.error(), exit_usage});
   options.medium = *medium;
-  return show(call, storage::create_pool(options));
+  return show_info(call, storage::create_pool(options));
 }
 
-int check(invocation& call, const pool_arguments& arguments) {
+int check_pool(invocation& call, const pool_arguments& arguments) {
   progress_line line{call, arguments.path};
   auto seen = storage::check_pool(arguments.path, !arguments.quick, line.callback());
   if (!seen)
@@ -96,7 +96,7 @@ int check(invocation& call, const pool_arguments& arguments) {
     print_json(
       call,
       {{"ok", seen->problems.empty()},
-       {"pool", to_json(seen->pool)},
+       {"pool", info_json(seen->pool)},
        {"problems", seen->problems},
        {"versions", seen->versions},
        {"verified_bytes", seen->verified_bytes},
@@ -115,10 +115,11 @@ int check(invocation& call, const pool_arguments& arguments) {
   return seen->problems.empty() ? exit_ok : exit_failed;
 }
 
-using verb = int (*)(invocation&, const pool_arguments&);
+using pool_verb = int (*)(invocation&, const pool_arguments&);
 
-std::pair<CLI::App*, std::shared_ptr<pool_arguments>> add_verb(
-  CLI::App& pool, invocation& call, const std::string& name, const std::string& what, verb run) {
+std::pair<CLI::App*, std::shared_ptr<pool_arguments>> add_pool_verb(
+  CLI::App& pool, invocation& call, const std::string& name, const std::string& what,
+  pool_verb run) {
   auto arguments = std::make_shared<pool_arguments>();
   auto* command =
     add_command(pool, call, name, what, [&call, arguments, run] { return run(call, *arguments); });
@@ -133,7 +134,7 @@ std::pair<CLI::App*, std::shared_ptr<pool_arguments>> add_verb(
 void add_pool_command(CLI::App& app, invocation& call) {
   auto* pool = app.add_subcommand("pool", "Make and examine pools of persistent memory");
   pool->require_subcommand(1);
-  auto [make, making] = add_verb(
+  auto [make, making] = add_pool_verb(
     *pool, call, "create", "Make a pool where there is nothing; never touches what is there",
     create);
   make->add_option("--size", making->size, "size of the file (a device: all of it)")
@@ -143,13 +144,15 @@ void add_pool_command(CLI::App& app, invocation& call) {
       "--medium", making->medium, "automatic, dax, memory or file: how bytes become persistent")
     ->type_name("KIND")
     ->capture_default_str();
-  auto [examine, examined] = add_verb(
+  auto [examine, examined] = add_pool_verb(
     *pool, call, "check", "Compare everything in a pool with its checksums; changes nothing",
-    check);
+    check_pool);
   examine->add_flag("--quick", examined->quick, "the index only, not the versions' bytes");
-  add_verb(
+  add_pool_verb(
     *pool, call, "info", "Show what a pool says of itself; changes nothing",
-    [](invocation& c, const pool_arguments& a) { return show(c, storage::inspect_pool(a.path)); });
+    [](invocation& c, const pool_arguments& a) {
+      return show_info(c, storage::inspect_pool(a.path));
+    });
   add_salvage_command(
     *pool, call,
     "Write all checkpoints and models that are whole to files; changes nothing in the pool",

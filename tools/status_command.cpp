@@ -16,7 +16,7 @@ namespace {
 using actors::node_status;
 using outcomes = std::vector<std::pair<actors::node_entry, result<node_status>>>;
 
-tl::expected<outcomes, failure> ask(const connection_options& options) {
+tl::expected<outcomes, failure> ask_nodes(const connection_options& options) {
   auto client = connect_to(options);
   if (!client)
     return tl::unexpected{client.error()};
@@ -30,7 +30,7 @@ tl::expected<outcomes, failure> ask(const connection_options& options) {
   return out;
 }
 
-json to_json(const actors::provider_status& p) {
+json status_json(const actors::provider_status& p) {
   if (!p.down.empty())
     return {{"name", p.name}, {"kind", p.kind}, {"group", p.group}, {"down", p.down}};
   json out = {
@@ -105,7 +105,7 @@ void print_flushes(std::ostream& out, const node_status& s) {
     shown.print(out, "  ");
 }
 
-json to_json(const actors::staging_status& s) {
+json status_json(const actors::staging_status& s) {
   return {
     {"name", s.name},
     {"quota_bytes", s.quota_bytes},
@@ -137,26 +137,26 @@ void print_staging(std::ostream& out, const node_status& s) {
     shown.print(out, "  ");
 }
 
-void add(json& out, const std::vector<transport::report_line>& lines) {
+void add_lines(json& out, const std::vector<transport::report_line>& lines) {
   for (auto& line : lines)
     out[line.name] = line.is_number ? json(line.number) : json(line.text);
 }
 
-json to_json(const transport::driver_report& r) {
+json status_json(const transport::driver_report& r) {
   json out = json::object();
   for (auto& t : r.tables) {
     auto& rows = out[t.name] = json::array();
     for (auto& lines : t.rows)
-      add(rows.emplace_back(json::object()), lines);
+      add_lines(rows.emplace_back(json::object()), lines);
   }
-  add(out, r.lines);
+  add_lines(out, r.lines);
   return out;
 }
 
-json to_json(const node_status& s) {
+json status_json(const node_status& s) {
   json providers = json::array();
   for (auto& p : s.providers)
-    providers.push_back(to_json(p));
+    providers.push_back(status_json(p));
   json paths = json::array();
   for (auto& p : s.paths)
     paths.push_back(
@@ -172,7 +172,7 @@ json to_json(const node_status& s) {
        {"last_reason", p.last_reason}});
   json lenders = json::array();
   for (auto& one : s.staging)
-    lenders.push_back(to_json(one));
+    lenders.push_back(status_json(one));
   json out = {
     {"node", s.node},
     {"address", s.address},
@@ -198,7 +198,7 @@ json to_json(const node_status& s) {
   // A driver's report is a key beside the node's own keys.
   for (auto& r : s.reports)
     if (!out.contains(r.about))
-      out[r.about] = to_json(r);
+      out[r.about] = status_json(r);
   return out;
 }
 
@@ -206,12 +206,12 @@ void print_json_of(invocation& call, const outcomes& all) {
   json nodes = json::array();
   for (auto& [node, answer] : all)
     nodes.push_back(
-      answer ? to_json(*answer)
+      answer ? status_json(*answer)
              : json{
                  {"node", node.name},
                  {"address", node.addresses.front()},
                  {"addresses", node.addresses},
-                 {"error", millrace::tools::to_json(answer.error())}});
+                 {"error", to_json(answer.error())}});
   print_json(call, {{"nodes", nodes}});
 }
 
@@ -310,7 +310,7 @@ void print_report(std::ostream& out, const transport::driver_report& r) {
   }
 }
 
-void print(std::ostream& out, const node_status& s) {
+void print_node(std::ostream& out, const node_status& s) {
   out << "node " << printable(s.node) << " at "
       << printable(s.addresses.empty() ? s.address : joined(s.addresses)) << ": up "
       << human_duration(s.uptime_ms) << ", pid " << s.pid << ", version " << printable(s.version)
@@ -336,7 +336,7 @@ void print(std::ostream& out, const node_status& s) {
 }
 
 int show_status(invocation& call, const connection_options& options) {
-  auto all = ask(options);
+  auto all = ask_nodes(options);
   if (!all)
     return report(call, all.error());
   if (call.json)
@@ -349,7 +349,7 @@ int show_status(invocation& call, const connection_options& options) {
     if (call.json)
       continue;
     if (answer)
-      print(call.out, *answer);
+      print_node(call.out, *answer);
     else
       call.out << "node " << printable(node.name) << " at " << printable(joined(node.addresses))
                << ": no answer: " << printable(answer.error().detail()) << '\n';
