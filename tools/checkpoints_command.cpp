@@ -10,7 +10,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <memory>
 #include <ostream>
 
 namespace millrace::tools {
@@ -236,36 +235,27 @@ int repack(invocation& call, const checkpoints_options& options) {
   return failed.empty() ? exit_ok : exit_failed;
 }
 
-using checkpoint_verb = int (*)(invocation&, const checkpoints_options&);
-
-std::pair<CLI::App*, std::shared_ptr<checkpoints_options>> add_checkpoint_verb(
-  CLI::App& checkpoints, invocation& call, const std::string& name, const std::string& what,
-  checkpoint_verb run) {
-  auto options = std::make_shared<checkpoints_options>();
-  auto* command = add_command(
-    checkpoints, call, name, what, [&call, options, run] { return run(call, *options); });
-  add_place_options(*command, *options);
-  return {command, options};
-}
-
 void add_list(CLI::App& checkpoints, invocation& call) {
-  auto [command, options] = add_checkpoint_verb(
+  auto [command, options] = add_command<checkpoints_options>(
     checkpoints, call, "ls", "List the models whose names begin with PREFIX, with their steps",
     list);
+  add_place_options(*command, *options);
   command->add_option("PREFIX", options->prefix, "beginning of the names")->type_name("");
 }
 
 void add_view(CLI::App& checkpoints, invocation& call) {
-  auto [command, options] = add_checkpoint_verb(
+  auto [command, options] = add_command<checkpoints_options>(
     checkpoints, call, "view", "Show the ranks, versions and tensors of a model", view);
+  add_place_options(*command, *options);
   command->add_option("model", options->model, "name of the model")->type_name("MODEL")->required();
   command->add_option("--rank", options->rank, "tensors of this rank only")->type_name("NUMBER");
 }
 
 void add_verify(CLI::App& checkpoints, invocation& call) {
-  auto [command, options] = add_checkpoint_verb(
+  auto [command, options] = add_command<checkpoints_options>(
     checkpoints, call, "verify", "Read versions again and compare them with their checksums",
     verify);
+  add_place_options(*command, *options);
   command->add_option("MODEL", options->model, "MODEL or MODEL@STEP (default: everything)")
     ->type_name("");
   command->add_option("--rank", options->rank, "this rank only")->type_name("NUMBER");
@@ -282,12 +272,14 @@ void add_checkpoints_command(CLI::App& app, invocation& call) {
   add_verify(*checkpoints, call);
   add_dump_command(*checkpoints, call);
   add_load_command(*checkpoints, call);
-  auto [rm, versions] = add_checkpoint_verb(
+  auto [rm, versions] = add_command<checkpoints_options>(
     *checkpoints, call, "rm", "Remove models or steps; who reads one finishes", remove);
+  add_place_options(*rm, *versions);
   rm->add_option("MODEL", versions->versions, "MODEL, or MODEL@STEP")->type_name("")->required();
-  add_checkpoint_verb(
+  auto [pack, place] = add_command<checkpoints_options>(
     *checkpoints, call, "repack", "Reclaim what finished and dead jobs left, and join free space",
     repack);
+  add_place_options(*pack, *place);
 }
 
 } // namespace millrace::tools

@@ -4,7 +4,6 @@
 #include <millrace/tools/output.hpp>
 #include <millrace/tools/text.hpp>
 
-#include <memory>
 #include <ostream>
 
 namespace millrace::tools {
@@ -76,17 +75,13 @@ int list_nodes(invocation& call, const connection_options& options) {
 void add_cluster_command(CLI::App& app, invocation& call) {
   auto* cluster = app.add_subcommand("cluster", "Make a cluster's secret; see who answers");
   cluster->require_subcommand(1);
-  auto file = std::make_shared<std::string>();
-  add_command(
+  auto [secret, file] = add_command<std::string>(
     *cluster, call, "secret", "Make a new secret in a new file that only its owner reads",
-    [&call, file] { return make_secret(call, *file); })
-    ->add_option("FILE", *file, "the file to make")
-    ->type_name("")
-    ->required();
-  auto options = std::make_shared<connection_options>();
-  auto* nodes = add_command(
+    make_secret);
+  secret->add_option("FILE", *file, "the file to make")->type_name("")->required();
+  auto [nodes, options] = add_command<connection_options>(
     *cluster, call, "nodes", "List the nodes, their addresses, and which of them answer",
-    [&call, options] { return list_nodes(call, *options); });
+    list_nodes);
   add_connection_options(*nodes, *options);
 }
 

@@ -8,6 +8,7 @@
 
 #include <functional>
 #include <iosfwd>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -45,6 +46,17 @@ inline int report(invocation& call, const status& why) { return report(call, fai
 CLI::App* add_command(
   CLI::App& parent, invocation& call, const std::string& name, const std::string& what,
   std::function<int()> run);
+
+/// Adds a command that `run` is given the options of. The caller tells the parser where they go.
+template <class Options>
+std::pair<CLI::App*, std::shared_ptr<Options>> add_command(
+  CLI::App& parent, invocation& call, const std::string& name, const std::string& what,
+  int (*run)(invocation& call, const Options& options)) {
+  auto options = std::make_shared<Options>();
+  auto* command =
+    add_command(parent, call, name, what, [&call, options, run] { return run(call, *options); });
+  return {command, std::move(options)};
+}
 
 /// Checks options of 64 bits. CLI11's own conversion takes "-1" for the largest number, and
 /// truncates larger ones.

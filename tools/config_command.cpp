@@ -81,11 +81,8 @@ int show_settings(invocation& call, const std::string& file, bool everything) {
 void add_config_command(CLI::App& app, invocation& call) {
   auto* config = app.add_subcommand("config", "Check configurations; print defaults and schema");
   config->require_subcommand(1);
-  auto file = std::make_shared<std::string>();
-  auto* check_command =
-    add_command(*config, call, "check", "Check a configuration file", [&call, file] {
-      return check_file(call, *file);
-    });
+  auto [check_command, file] =
+    add_command<std::string>(*config, call, "check", "Check a configuration file", check_file);
   check_command->add_option("FILE,-c,--config", *file, "the configuration")
     ->type_name("")
     ->required();

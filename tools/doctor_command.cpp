@@ -9,7 +9,6 @@
 #include <millrace/tools/text.hpp>
 
 #include <algorithm>
-#include <memory>
 #include <ostream>
 
 namespace millrace::tools {
@@ -77,11 +76,8 @@ int examine(invocation& call, const doctor_options& options) {
 } // namespace
 
 void add_doctor_command(CLI::App& app, invocation& call) {
-  auto options = std::make_shared<doctor_options>();
-  auto* command =
-    add_command(app, call, "doctor", "Report what this machine offers and lacks", [&call, options] {
-      return examine(call, *options);
-    });
+  auto [command, options] = add_command<doctor_options>(
+    app, call, "doctor", "Report what this machine offers and lacks", examine);
   command->add_option("--path", options->path, "directory whose file system is examined")
     ->type_name("DIR")
     ->capture_default_str();

@@ -101,6 +101,11 @@ int apply(
   return failed.empty() ? exit_ok : exit_failed;
 }
 
+void add_group_options(CLI::App& command, models_options& options) {
+  add_connection_options(command, options);
+  add_group_option(command, options);
+}
+
 void add_change(
   CLI::App& models, invocation& call, const std::string& name, const std::string& what,
   const char* done_word, const change& one) {
@@ -109,19 +114,7 @@ void add_change(
     return apply(call, *options, done_word, one);
   });
   command->add_option("MODEL", options->models, "names of models")->type_name("")->required();
-  add_connection_options(*command, *options);
-  add_group_option(*command, *options);
-}
-
-CLI::App* add_query(
-  CLI::App& models, invocation& call, const std::string& name, const std::string& what,
-  const std::shared_ptr<models_options>& options,
-  int (*run)(invocation& call, const models_options& options)) {
-  auto* command =
-    add_command(models, call, name, what, [&call, options, run] { return run(call, *options); });
-  add_connection_options(*command, *options);
-  add_group_option(*command, *options);
-  return command;
+  add_group_options(*command, *options);
 }
 
 } // namespace
@@ -130,12 +123,14 @@ void add_models_command(CLI::App& app, invocation& call) {
   auto* models =
     app.add_subcommand("models", "List, describe, verify, remove, pin and salvage models");
   models->require_subcommand(1);
-  auto asked = std::make_shared<models_options>();
-  add_query(*models, call, "ls", "List the models whose names begin with PREFIX", asked, list)
-    ->add_option("PREFIX", asked->prefix, "beginning of the names")
-    ->type_name("");
-  add_query(*models, call, "describe", "Show the layers and tensors of a model", asked, show_model)
-    ->add_option("model", asked->model, "name of the model")
+  auto [ls, listed] = add_command<models_options>(
+    *models, call, "ls", "List the models whose names begin with PREFIX", list);
+  add_group_options(*ls, *listed);
+  ls->add_option("PREFIX", listed->prefix, "beginning of the names")->type_name("");
+  auto [describe, described] = add_command<models_options>(
+    *models, call, "describe", "Show the layers and tensors of a model", show_model);
+  add_group_options(*describe, *described);
+  describe->add_option("model", described->model, "name of the model")
     ->type_name("MODEL")
     ->required();
   add_models_verify(*models, call);

@@ -5,7 +5,6 @@
 #include <millrace/tools/progress_line.hpp>
 #include <millrace/tools/text.hpp>
 
-#include <memory>
 #include <ostream>
 
 namespace millrace::tools {
@@ -68,12 +67,11 @@ int verify(invocation& call, const std::string& path) {
 } // namespace
 
 void add_models_verify(CLI::App& models, invocation& call) {
-  auto path = std::make_shared<std::string>();
-  auto* command = add_command(
+  auto [command, path] = add_command<std::string>(
     models, call, "verify",
     "Compare the models of a provider with their checksums, while no service has it open; "
     "changes nothing",
-    [&call, path] { return verify(call, *path); });
+    verify);
   command->add_option("PATH", *path, "directory of the provider")->type_name("")->required();
 }
 

@@ -7,7 +7,6 @@
 #include <millrace/tools/text.hpp>
 
 #include <array>
-#include <memory>
 #include <ostream>
 
 namespace millrace::tools {
@@ -115,18 +114,14 @@ int check_pool(invocation& call, const pool_arguments& arguments) {
   return seen->problems.empty() ? exit_ok : exit_failed;
 }
 
-using pool_verb = int (*)(invocation&, const pool_arguments&);
+int show_pool(invocation& call, const pool_arguments& arguments) {
+  return show_info(call, storage::inspect_pool(arguments.path));
+}
 
-std::pair<CLI::App*, std::shared_ptr<pool_arguments>> add_pool_verb(
-  CLI::App& pool, invocation& call, const std::string& name, const std::string& what,
-  pool_verb run) {
-  auto arguments = std::make_shared<pool_arguments>();
-  auto* command =
-    add_command(pool, call, name, what, [&call, arguments, run] { return run(call, *arguments); });
-  command->add_option("PATH", arguments->path, "a file, or a device as /dev/dax0.0")
+void add_path(CLI::App& command, pool_arguments& arguments) {
+  command.add_option("PATH", arguments.path, "a file, or a device as /dev/dax0.0")
     ->type_name("")
     ->required();
-  return {command, arguments};
 }
 
 } // namespace
@@ -134,9 +129,10 @@ std::pair<CLI::App*, std::shared_ptr<pool_arguments>> add_pool_verb(
 void add_pool_command(CLI::App& app, invocation& call) {
   auto* pool = app.add_subcommand("pool", "Make and examine pools of persistent memory");
   pool->require_subcommand(1);
-  auto [make, making] = add_pool_verb(
+  auto [make, making] = add_command<pool_arguments>(
     *pool, call, "create", "Make a pool where there is nothing; never touches what is there",
     create);
+  add_path(*make, *making);
   make->add_option("--size", making->size, "size of the file (a device: all of it)")
     ->type_name("SIZE");
   make
@@ -144,15 +140,14 @@ void add_pool_command(CLI::App& app, invocation& call) {
       "--medium", making->medium, "automatic, dax, memory or file: how bytes become persistent")
     ->type_name("KIND")
     ->capture_default_str();
-  auto [examine, examined] = add_pool_verb(
+  auto [examine, examined] = add_command<pool_arguments>(
     *pool, call, "check", "Compare everything in a pool with its checksums; changes nothing",
     check_pool);
+  add_path(*examine, *examined);
   examine->add_flag("--quick", examined->quick, "the index only, not the versions' bytes");
-  add_pool_verb(
-    *pool, call, "info", "Show what a pool says of itself; changes nothing",
-    [](invocation& c, const pool_arguments& a) {
-      return show_info(c, storage::inspect_pool(a.path));
-    });
+  auto [show, shown] = add_command<pool_arguments>(
+    *pool, call, "info", "Show what a pool says of itself; changes nothing", show_pool);
+  add_path(*show, *shown);
   add_salvage_command(
     *pool, call,
     "Write all checkpoints and models that are whole to files; changes nothing in the pool",

@@ -10,7 +10,6 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include <memory>
 #include <ostream>
 
 namespace millrace::tools {
@@ -90,11 +89,8 @@ int serve(invocation& call, const serve_options& options) {
 } // namespace
 
 void add_serve_command(CLI::App& app, invocation& call) {
-  auto options = std::make_shared<serve_options>();
-  auto* command =
-    add_command(app, call, "serve", "Run a service until SIGTERM or SIGINT", [&call, options] {
-      return serve(call, *options);
-    });
+  auto [command, options] =
+    add_command<serve_options>(app, call, "serve", "Run a service until SIGTERM or SIGINT", serve);
   command->add_option("-c,--config", options->config_file, "configuration (default: one node)")
     ->type_name("FILE");
   command->add_option("--node", options->node, "which of the nodes in the file to be")

@@ -6,7 +6,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <memory>
 #include <ostream>
 
 namespace millrace::tools {
@@ -360,11 +359,8 @@ int show_status(invocation& call, const connection_options& options) {
 } // namespace
 
 void add_status_command(CLI::App& app, invocation& call) {
-  auto options = std::make_shared<connection_options>();
-  auto* command =
-    add_command(app, call, "status", "Show how every node and provider stands", [&call, options] {
-      return show_status(call, *options);
-    });
+  auto [command, options] = add_command<connection_options>(
+    app, call, "status", "Show how every node and provider stands", show_status);
   add_connection_options(*command, *options);
 }
 

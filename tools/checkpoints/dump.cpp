@@ -145,10 +145,8 @@ int dump(invocation& call, const dump_options& options) {
 } // namespace
 
 void add_dump_command(CLI::App& checkpoints, invocation& call) {
-  auto options = std::make_shared<dump_options>();
-  auto* command = add_command(
-    checkpoints, call, "dump", "Write a version to a file of a common format",
-    [&call, options] { return dump(call, *options); });
+  auto [command, options] = add_command<dump_options>(
+    checkpoints, call, "dump", "Write a version to a file of a common format", dump);
   command->add_option("MODEL", options->version, "MODEL (newest complete step) or MODEL@STEP")
     ->type_name("")
     ->required();

@@ -155,11 +155,8 @@ int load(invocation& call, const load_options& options) {
 } // namespace
 
 void add_load_command(CLI::App& checkpoints, invocation& call) {
-  auto options = std::make_shared<load_options>();
-  auto* command =
-    add_command(checkpoints, call, "load", "Save a file's tensors as a version", [&call, options] {
-      return load(call, *options);
-    });
+  auto [command, options] = add_command<load_options>(
+    checkpoints, call, "load", "Save a file's tensors as a version", load);
   command->add_option("FILE", options->file, "the file; with {rank} in its name, one of every rank")
     ->type_name("")
     ->required();
