@@ -1,18 +1,74 @@
-// The one logger of the process. Called by every room.
+// The one logger of the process, through spdlog. Called by every room.
 #include <millrace/core/log.hpp>
 
+#include <spdlog/sinks/dist_sink.h>
+#include <spdlog/sinks/ostream_sink.h>
 #include <spdlog/sinks/stdout_color_sinks.h>
+#include <spdlog/spdlog.h>
 
 namespace millrace {
 
-spdlog::logger& log() {
-  static spdlog::logger instance = [] {
-    spdlog::logger made{"millrace", std::make_shared<spdlog::sinks::stderr_color_sink_mt>()};
-    made.set_pattern("%Y-%m-%dT%H:%M:%S.%e %^%l%$ %v");
-    made.set_level(spdlog::level::warn);
-    return made;
-  }();
+namespace {
+
+// The logger writes to one sink, whose target changes under its lock.
+struct backend {
+  std::shared_ptr<spdlog::sinks::dist_sink_mt> target =
+    std::make_shared<spdlog::sinks::dist_sink_mt>();
+  spdlog::logger lines{"millrace", target};
+  std::mutex redirecting;
+  std::ostream* redirected = nullptr;
+
+  backend() {
+    lines.set_level(spdlog::level::warn);
+    write_to(nullptr);
+  }
+
+  void write_to(std::ostream* to) {
+    spdlog::sink_ptr sink;
+    if (to)
+      sink = std::make_shared<spdlog::sinks::ostream_sink_mt>(*to);
+    else
+      sink = std::make_shared<spdlog::sinks::stderr_color_sink_mt>();
+    sink->set_pattern("%Y-%m-%dT%H:%M:%S.%e %^%l%$ %v");
+    target->set_sinks({std::move(sink)});
+  }
+};
+
+backend& the_backend() {
+  static backend instance;
   return instance;
+}
+
+spdlog::level::level_enum severity_of(log_level level) {
+  switch (level) {
+  case log_level::trace:
+    return spdlog::level::trace;
+  case log_level::debug:
+    return spdlog::level::debug;
+  case log_level::info:
+    return spdlog::level::info;
+  case log_level::warn:
+    return spdlog::level::warn;
+  case log_level::error:
+    return spdlog::level::err;
+  case log_level::off:
+    break;
+  }
+  return spdlog::level::off;
+}
+
+} // namespace
+
+void logger::write(log_level level, fmt::string_view text, fmt::format_args values) {
+  auto& lines = the_backend().lines;
+  auto severity = severity_of(level);
+  if (!lines.should_log(severity))
+    return;
+  try {
+    lines.log(severity, spdlog::string_view_t{fmt::vformat(text, values)});
+  } catch (const std::exception&) {
+    // Without memory for its line, the work goes on; spdlog treats its own failures in this way.
+  }
 }
 
 bool configure_log(const std::string& level) {
@@ -20,8 +76,15 @@ bool configure_log(const std::string& level) {
   auto parsed = spdlog::level::from_str(level);
   if (parsed == spdlog::level::off && level != "off")
     return false;
-  log().set_level(parsed);
+  the_backend().lines.set_level(parsed);
   return true;
+}
+
+std::ostream* redirect_log(std::ostream* to) {
+  auto& all = the_backend();
+  std::scoped_lock lock{all.redirecting};
+  all.write_to(to);
+  return std::exchange(all.redirected, to);
 }
 
 } // namespace millrace

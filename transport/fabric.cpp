@@ -77,8 +77,8 @@ public:
       else if (!is_missing_here(made.error().code()))
         return made.error();
       else
-        log().log(
-          options.prefer_is_explicit ? spdlog::level::warn : spdlog::level::debug,
+        log().at(
+          options.prefer_is_explicit ? log_level::warn : log_level::debug,
           "transport left out driver={} why=\"{}\"", name, made.error().detail());
     }
     if (drivers_.empty())

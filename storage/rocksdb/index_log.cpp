@@ -30,12 +30,12 @@ public:
     std::string_view message{text.data()};
     while (message.ends_with('\n'))
       message.remove_suffix(1);
-    log().log(severity_of(level), "RocksDB: {} path={}", message, path_);
+    log().at(severity_of(level), "RocksDB: {} path={}", message, path_);
   }
 
 private:
-  static spdlog::level::level_enum severity_of(db::InfoLogLevel level) noexcept {
-    return level == db::InfoLogLevel::WARN_LEVEL ? spdlog::level::warn : spdlog::level::err;
+  static log_level severity_of(db::InfoLogLevel level) noexcept {
+    return level == db::InfoLogLevel::WARN_LEVEL ? log_level::warn : log_level::error;
   }
 
   std::string path_;

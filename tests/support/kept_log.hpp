@@ -4,23 +4,16 @@
 
 #include <millrace/core/log.hpp>
 
-#include <spdlog/sinks/ostream_sink.h>
-
-#include <memory>
 #include <sstream>
 #include <string>
-#include <vector>
 
 namespace millrace::testing {
 
 /// Catches the log lines of its scope. Make it before the loops that write them.
 class kept_log {
 public:
-  kept_log() : sink_(std::make_shared<spdlog::sinks::ostream_sink_mt>(text_)) {
-    log().sinks().swap(others_);
-    log().sinks().push_back(sink_);
-  }
-  ~kept_log() { log().sinks().swap(others_); }
+  kept_log() : before_(redirect_log(&text_)) {}
+  ~kept_log() { redirect_log(before_); }
 
   /// Counts the lines that contain a text. Call it when the loop that writes them is idle or
   /// stopped.
@@ -34,9 +27,8 @@ public:
   std::string text() const { return text_.str(); }
 
 private:
-  std::vector<spdlog::sink_ptr> others_;
   std::ostringstream text_;
-  std::shared_ptr<spdlog::sinks::ostream_sink_mt> sink_;
+  std::ostream* before_;
 };
 
 } // namespace millrace::testing

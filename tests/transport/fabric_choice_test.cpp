@@ -273,8 +273,7 @@ BOOST_AUTO_TEST_CASE(a_driver_that_cannot_do_one_transfer_does_the_next) {
 BOOST_AUTO_TEST_CASE(fifty_failures_are_one_line_until_the_driver_works_again) {
   for (auto code : {errc::io_error, errc::unsupported}) {
     testing::kept_log lines;
-    auto was = log().level();
-    log().set_level(spdlog::level::info);
+    configure_log("info");
     // Tried again each time.
     fixture t{0};
     auto fail_often = [&] {
@@ -290,7 +289,7 @@ BOOST_AUTO_TEST_CASE(fifty_failures_are_one_line_until_the_driver_works_again) {
     t.submit();
     t.fast->succeed();
     fail_often();
-    log().set_level(was);
+    configure_log("warn");
     // An unsupported transfer says nothing of the next one.
     auto broke = code == errc::io_error;
     BOOST_TEST(lines.count("path works again peer=n7 driver=fast") == (broke ? 1u : 0u));

@@ -222,8 +222,8 @@ void rail::take_down(const status& why, rail_owner::undone first, ending how) {
     ++failures_;
     failed_ |= !was_up;
     last_error_ = why.within("rail " + p_.port->name() + " to " + p_.peer);
-    log().log(
-      was_up ? spdlog::level::info : spdlog::level::debug, "{}: {}",
+    log().at(
+      was_up ? log_level::info : log_level::debug, "{}: {}",
       was_up ? "rail lost" : "rail not connected", last_error_.to_string());
   }
   auto undone = std::exchange(posted_, {});
