@@ -57,7 +57,7 @@ private:
 
 // The fields of the first two sections travel among those of all services. Later sections are
 // records of their own after them.
-template <class Inspector>
+template <field_inspector Inspector>
 typename Inspector::result_type inspect(Inspector& f, provider_status& x) {
   auto& s = x.store;
   auto& c = x.checkpoints;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <millrace/actors/service.hpp>
+#include <millrace/core/inspect.hpp>
 #include <millrace/core/status.hpp>
 
 #include <cstddef>
@@ -26,7 +27,7 @@ struct several {
 template <class Request>
 constexpr void is_message(const several<Request>&) {}
 
-template <class Inspector, class Request>
+template <field_inspector Inspector, class Request>
 typename Inspector::result_type inspect(Inspector& f, several<Request>& x) {
   return f(x.items, x.timeout_ms);
 }
@@ -53,7 +54,7 @@ struct outcome_of {
   friend bool operator==(const outcome_of&, const outcome_of&) = default;
 };
 
-template <class Inspector, class Receipt>
+template <field_inspector Inspector, class Receipt>
 typename Inspector::result_type inspect(Inspector& f, outcome_of<Receipt>& x) {
   return f(x.code, x.detail, x.receipt);
 }
@@ -69,7 +70,7 @@ struct outcomes_of {
 template <class Receipt>
 constexpr void is_message(const outcomes_of<Receipt>&) {}
 
-template <class Inspector, class Receipt>
+template <field_inspector Inspector, class Receipt>
 typename Inspector::result_type inspect(Inspector& f, outcomes_of<Receipt>& x) {
   return f(x.items);
 }

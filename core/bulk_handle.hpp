@@ -2,6 +2,7 @@
 #pragma once
 
 #include <millrace/core/ids.hpp>
+#include <millrace/core/inspect.hpp>
 
 #include <cstdint>
 #include <optional>
@@ -43,7 +44,7 @@ inline std::uint64_t size_bytes(const bulk_handle& handle) noexcept {
   return handle.length_bytes.value_or(0);
 }
 
-template <class Inspector>
+template <field_inspector Inspector>
 typename Inspector::result_type inspect(Inspector& f, segment& x) {
   return f(x.offset, x.length);
 }
@@ -57,7 +58,7 @@ std::optional<std::uint64_t> total_bytes(const std::vector<segment>& ranges) noe
 
 // On the wire a handle has a list of ranges, of which this version writes one, and a reserved empty
 // list.
-template <class Inspector>
+template <field_inspector Inspector>
 typename Inspector::result_type inspect(Inspector& f, bulk_handle& x) {
   std::vector<segment> ranges, reserved;
   if constexpr (Inspector::reads_state)

@@ -2,6 +2,7 @@
 // carry them.
 #pragma once
 
+#include <millrace/core/inspect.hpp>
 #include <millrace/core/tensor.hpp>
 
 #include <cstdint>
@@ -80,23 +81,23 @@ struct checkpoint_summary {
   friend bool operator==(const checkpoint_summary&, const checkpoint_summary&) = default;
 };
 
-template <class Inspector>
+template <field_inspector Inspector>
 typename Inspector::result_type inspect(Inspector& f, shard_spec& x) {
   return f(x.model, x.rank, x.world_size, x.tensors, x.axes, x.metadata, x.keep, x.life);
 }
 
-template <class Inspector>
+template <field_inspector Inspector>
 typename Inspector::result_type inspect(Inspector& f, version_summary& x) {
   return f(x.state, x.step, x.saved_at_ns, x.being_read);
 }
 
-template <class Inspector>
+template <field_inspector Inspector>
 typename Inspector::result_type inspect(Inspector& f, shard_summary& x) {
   return f(
     x.rank, x.tensors, x.size_bytes, x.reserved_bytes, x.registered, x.finished, x.axes, x.slots);
 }
 
-template <class Inspector>
+template <field_inspector Inspector>
 typename Inspector::result_type inspect(Inspector& f, checkpoint_summary& x) {
   return f(x.model, x.world_size, x.shards, x.complete_steps);
 }

@@ -2,6 +2,7 @@
 // by every room.
 #pragma once
 
+#include <millrace/core/inspect.hpp>
 #include <millrace/core/status.hpp>
 
 #include <array>
@@ -56,7 +57,7 @@ std::string to_string(const id128<Tag>& id) {
 /// Returns whether the keys are equal. Takes the same time whichever byte differs.
 bool equal_constant_time(const region_key& a, const region_key& b) noexcept;
 
-template <class Inspector, class Tag>
+template <field_inspector Inspector, class Tag>
 typename Inspector::result_type inspect(Inspector& f, id128<Tag>& x) {
   return f(x.bytes);
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <millrace/core/ids.hpp>
+#include <millrace/core/inspect.hpp>
 #include <millrace/core/tensor.hpp>
 
 #include <cstdint>
@@ -70,23 +71,23 @@ struct model_summary {
 
 model_summary summarize(const model_record& record);
 
-template <class Inspector>
+template <field_inspector Inspector>
 typename Inspector::result_type inspect(Inspector& f, described_layer& x) {
   return f(x.id, x.description);
 }
 
-template <class Inspector>
+template <field_inspector Inspector>
 typename Inspector::result_type inspect(Inspector& f, model_spec& x) {
   return f(
     x.name, x.graph, x.tensor_layers, x.tensors, x.metadata, x.pinned, x.group, x.view, x.erased);
 }
 
-template <class Inspector>
+template <field_inspector Inspector>
 typename Inspector::result_type inspect(Inspector& f, model_record& x) {
   return f(x.spec, x.version, x.stored_at_ns, x.digests);
 }
 
-template <class Inspector>
+template <field_inspector Inspector>
 typename Inspector::result_type inspect(Inspector& f, model_summary& x) {
   return f(
     x.name, x.version, x.size_bytes, x.tensors, x.stored_at_ns, x.pinned, x.group, x.view,

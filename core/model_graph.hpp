@@ -3,6 +3,7 @@
 #pragma once
 
 #include <millrace/core/ids.hpp>
+#include <millrace/core/inspect.hpp>
 #include <millrace/core/model.hpp>
 #include <millrace/core/status.hpp>
 #include <millrace/core/tensor.hpp>
@@ -134,7 +135,7 @@ std::vector<std::byte> encode_graph(const compact_graph& graph);
 /// Errors:  `protocol_error` with the fault; `unsupported_version`.
 result<compact_graph> decode_graph(std::span<const std::byte> bytes);
 
-template <class Inspector>
+template <field_inspector Inspector>
 typename Inspector::result_type inspect(Inspector& f, layer_description& x) {
   return f(x.kind, x.attributes, x.tensors);
 }

@@ -2,6 +2,7 @@
 // tensors. Used by every room.
 #pragma once
 
+#include <millrace/core/inspect.hpp>
 #include <millrace/core/status.hpp>
 
 #include <cstddef>
@@ -91,12 +92,12 @@ inline constexpr std::size_t layout_tensors_max = 1u << 20;
 /// Returns the sum of the tensors' bytes. The layout must be valid.
 std::uint64_t size_bytes(const layout& tensors);
 
-template <class Inspector>
+template <field_inspector Inspector>
 typename Inspector::result_type inspect(Inspector& f, tensor_desc& x) {
   return f(x.name, x.type, x.shape);
 }
 
-template <class Inspector>
+template <field_inspector Inspector>
 typename Inspector::result_type inspect(Inspector& f, layout& x) {
   return f(x.tensors);
 }

@@ -1,6 +1,8 @@
 // Counters of the step flusher. Kept by it, reported in the provider's status.
 #pragma once
 
+#include <millrace/core/inspect.hpp>
+
 #include <cstdint>
 
 namespace millrace::storage::flush {
@@ -15,7 +17,7 @@ struct flush_counters {
   friend bool operator==(const flush_counters&, const flush_counters&) = default;
 };
 
-template <class Inspector>
+template <field_inspector Inspector>
 typename Inspector::result_type inspect(Inspector& f, flush_counters& x) {
   return f(x.waiting, x.steps, x.failures, x.bytes);
 }

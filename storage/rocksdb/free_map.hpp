@@ -2,6 +2,7 @@
 #pragma once
 
 #include <millrace/core/free_runs.hpp>
+#include <millrace/core/inspect.hpp>
 
 #include <cstdint>
 #include <optional>
@@ -23,7 +24,7 @@ inline std::uint64_t listed_bytes(const std::vector<extent>& extents) noexcept {
   return extents.size() * sizeof(extent);
 }
 
-template <class Inspector>
+template <field_inspector Inspector>
 typename Inspector::result_type inspect(Inspector& f, extent& x) {
   return f(x.file, x.offset, x.length);
 }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <millrace/core/codec.hpp>
+#include <millrace/core/inspect.hpp>
 #include <millrace/core/model.hpp>
 #include <millrace/storage/rocksdb/free_map.hpp>
 #include <millrace/storage/rocksdb/index.hpp>
@@ -24,7 +25,7 @@ struct stored_record {
   friend bool operator==(const stored_record&, const stored_record&) = default;
 };
 
-template <class Inspector>
+template <field_inspector Inspector>
 typename Inspector::result_type inspect(Inspector& f, stored_record& x) {
   return f(x.model, x.window_bytes, x.inlined, x.extents);
 }

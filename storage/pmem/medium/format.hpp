@@ -5,6 +5,7 @@
 #include <millrace/core/checkpoint.hpp>
 #include <millrace/core/codec.hpp>
 #include <millrace/core/digest.hpp>
+#include <millrace/core/inspect.hpp>
 #include <millrace/core/model.hpp>
 
 #include <array>
@@ -210,22 +211,22 @@ static_assert(sizeof(index_header) == 80 + keep_max * 24 && sizeof(slot_header) 
 static_assert(sizeof(version_header) == 80 && sizeof(data_extent) == 24);
 static_assert(std::is_trivially_copyable_v<index_header>);
 
-template <class Inspector>
+template <field_inspector Inspector>
 typename Inspector::result_type inspect(Inspector& f, table_key& x) {
   return f(x.kind, x.model, x.number);
 }
 
-template <class Inspector>
+template <field_inspector Inspector>
 typename Inspector::result_type inspect(Inspector& f, table_entry& x) {
   return f(x.key, x.index);
 }
 
-template <class Inspector>
+template <field_inspector Inspector>
 typename Inspector::result_type inspect(Inspector& f, stored_body& x) {
   return f(x.spec, x.layers);
 }
 
-template <class Inspector>
+template <field_inspector Inspector>
 typename Inspector::result_type inspect(Inspector& f, table_body& x) {
   return f(x.entries);
 }
