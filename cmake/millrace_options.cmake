@@ -30,6 +30,8 @@ foreach(flags millrace_flags millrace_test_flags)
   target_compile_options(${flags} INTERFACE -Wall -Wextra -Werror
     # The members of a unit are included: what GCC says of unnamed namespaces in headers is not meant for them.
     $<$<AND:$<CXX_COMPILER_ID:GNU>,$<BOOL:${MILLRACE_UNITY}>>:-Wno-subobject-linkage>
+    # GCC collects its garbage after 128 MiB: with more, it takes four fifths of the time for the actors' units.
+    $<$<CXX_COMPILER_ID:GNU>:--param=ggc-min-heapsize=1048576>
     $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized -Wno-restrict -Wno-stringop-overflow -Wno-stringop-overread -Wno-array-bounds>
     $<$<CXX_COMPILER_ID:Clang>:-Wno-unused-lambda-capture>)
   if(MILLRACE_KILL_POINTS)
