@@ -65,11 +65,12 @@ struct load_receipt {
   std::string driver;
   stage_times times;
   std::vector<std::uint8_t> eager;
+  std::uint64_t stored_at_ns = 0; // of the version; 0, from older builds: not said
 
   friend bool operator==(const load_receipt&, const load_receipt&) = default;
 };
 MILLRACE_INSPECT(
   load_receipt, x.model, x.version, x.size_bytes, x.provider, x.verified, x.driver, x.times,
-  x.eager)
+  x.eager, x.stored_at_ns)
 
 } // namespace millrace::actors

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 #include <unordered_map>
 
 namespace millrace::actors {
@@ -51,14 +52,11 @@ private:
   status select() {
     auto& record = model().record();
     receipt_.verified = !record.digests.empty() || size_bytes(record.spec.tensors) == 0;
-    std::unordered_map<std::string_view, std::uint32_t> by_name;
-    for (auto& tensor : record.spec.tensors.tensors)
-      by_name.emplace(tensor.name, static_cast<std::uint32_t>(by_name.size()));
     for (auto& s : request_.selections) {
-      auto found = by_name.find(s.expected.name);
-      if (found == by_name.end())
+      auto found = find(s.expected.name);
+      if (!found)
         return {errc::not_found, "it has no tensor " + s.expected.name};
-      auto bad = add_range(record.spec.tensors.tensors[found->second], found->second, s);
+      auto bad = add_range(record.spec.tensors.tensors[*found], *found, s);
       if (!bad.ok())
         return bad;
     }
@@ -72,6 +70,21 @@ private:
     if (eager_)
       receipt_.eager.resize(receipt_.size_bytes);
     return {};
+  }
+
+  // Tensors are often asked for in the order in which they are stored: the map is made for others.
+  std::optional<std::uint32_t> find(const std::string& name) {
+    auto& tensors = model().record().spec.tensors.tensors;
+    if (next_ < tensors.size() && tensors[next_].name == name)
+      return next_++;
+    if (by_name_.empty())
+      for (auto& tensor : tensors)
+        by_name_.emplace(tensor.name, static_cast<std::uint32_t>(by_name_.size()));
+    auto found = by_name_.find(name);
+    if (found == by_name_.end())
+      return {};
+    next_ = found->second + 1;
+    return found->second;
   }
 
   status add_range(const tensor_desc& stored, std::uint32_t index, const selection& s) {
@@ -231,11 +244,14 @@ private:
     receipt_.times.move_us = us_between(opened_at_, now);
     receipt_.model = request_.model;
     receipt_.version = model().record().version;
+    receipt_.stored_at_ns = model().record().stored_at_ns;
     receipt_.provider = context_->provider;
     succeed();
   }
 
   time_point opened_at_;
+  std::uint32_t next_ = 0; // after the tensor that was found last
+  std::unordered_map<std::string_view, std::uint32_t> by_name_; // empty until it is needed
   std::vector<range> ranges_;
   layout_offsets offsets_;
   std::vector<cursor> starts_; // one per window

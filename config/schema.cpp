@@ -189,8 +189,10 @@ key_table<client_settings> keys_of() {
     key<&s::reconnect_backoff_max_ms>(expert(ms(
       "reconnect_backoff_max", 1, hour_ms,
       "longest wait before reconnecting; the wait doubles until then"))),
-    key<&s::layer_cache_entries>(
-      expert(count("layer_cache", 0, 16'777'216, "layer descriptions that a client keeps"))),
+    key<&s::layer_cache_entries>(expert(count(
+      "layer_cache", 0, 16'777'216,
+      "layer descriptions that a client keeps; and as many tensors and layers of models, so that a "
+      "load by name need not ask for them"))),
     key<&s::trust_users>(expert(plain(
       "trust_users", key_type::users,
       "users (names or numbers) whose services a client talks to at Unix sockets, besides root and "

@@ -141,7 +141,8 @@ public:
   std::vector<future<load_receipt>> load_many(std::vector<model_to_load> models);
 
   /// Loads whole tensors by name into one buffer, densely, in the order of `names`. Without names
-  /// it loads all tensors.
+  /// it loads all tensors. The provider is asked for the description of the model once, and again
+  /// when the version is another one: `client.layer_cache` bounds what the client keeps.
   /// Errors:  `not_found` naming the model or the tensor; `no_space` with the size needed, when the
   ///          buffer is too small; `corrupt_data` when a checksum does not match.
   future<loaded_tensors> load(

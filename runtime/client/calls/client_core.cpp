@@ -63,7 +63,8 @@ actors::directory directory_of(const config::settings& settings) {
 
 client_core::client_core(std::shared_ptr<engine> e, actors::directory where)
   : engine_(std::move(e)), where_(std::move(where)),
-    layers_(engine_->settings().client.layer_cache_entries) {
+    layers_(engine_->settings().client.layer_cache_entries),
+    models_(engine_->settings().client.layer_cache_entries) {
   caller_ = caf::actor_cast<caf::strong_actor_ptr>(engine_->system().spawn<actors::caller>());
   prepare_tables();
 }

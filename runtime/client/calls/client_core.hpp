@@ -8,6 +8,7 @@
 #include <millrace/core/clock.hpp>
 #include <millrace/core/future.hpp>
 #include <millrace/core/placement.hpp>
+#include <millrace/runtime/client/calls/known_models.hpp>
 #include <millrace/runtime/client/calls/layer_cache.hpp>
 #include <millrace/runtime/node/engine.hpp>
 
@@ -50,6 +51,7 @@ public:
   const actors::directory& where() const noexcept { return where_; }
   const std::shared_ptr<engine>& runs_on() const noexcept { return engine_; }
   layer_cache& layers() noexcept { return layers_; }
+  known_models& models() noexcept { return models_; }
   told_layers& told(std::size_t provider);
 
   /// Returns provider number `provider`: one of the directory, or one that `number_of` has added.
@@ -199,6 +201,7 @@ private:
   std::string first_address_;
   caf::strong_actor_ptr caller_;
   layer_cache layers_;
+  known_models models_;
   std::deque<actors::provider_entry> entries_; // entries stay where they are
   std::vector<std::unique_ptr<told_layers>> told_;
   std::map<std::string, std::size_t> found_; // by id, as nodes say of their own providers

@@ -77,17 +77,20 @@ void ask_record(
   std::uint64_t version, time_point deadline, completion<found_record> done) {
   ask_keeper<found_record>(
     core, group, model, deadline,
-    [core, model, version,
+    [core, group, model, version,
      deadline](std::size_t provider, actors::placement_claim by, completion<found_record> answer) {
       core->ask_until<store_service>(
         deadline, provider, actors::describe_request{model, version, by},
-        [core, provider, model, version, by,
+        [core, group, provider, model, version, by,
          answer = std::move(answer)](result<model_record> record) {
           if (!record)
             return answer(fail(record.error()));
           if (auto bad = check(*core, provider, model, version, *record); !bad.ok())
             return answer(fail(bad));
-          answer(found_record{std::move(*record), provider, by});
+          auto known = std::make_shared<const known_model>(*record, core->entry(provider).name);
+          if (version == 0)
+            core->models().keep(group, model, known);
+          answer(found_record{std::move(*record), std::move(known), provider, by});
         });
     },
     std::move(done));

@@ -4,8 +4,10 @@
 
 #include <millrace/actors/load_messages.hpp>
 #include <millrace/runtime/client/calls/client_core.hpp>
+#include <millrace/runtime/client/calls/known_models.hpp>
 #include <millrace/runtime/client/repository.hpp>
 
+#include <memory>
 #include <string>
 
 namespace millrace::runtime {
@@ -13,12 +15,13 @@ namespace millrace::runtime {
 /// A model's record, and where it is.
 struct found_record {
   model_record record;
+  std::shared_ptr<const known_model> known; // what loads need of it
   std::size_t provider = 0;
   actors::placement_claim by; // for further requests to this provider
 };
 
 /// Asks the provider that has a model for its record, which comes by the deadline. `version` 0 is
-/// the newest.
+/// the newest, which the client keeps for the loads that follow.
 /// Errors:  `protocol_error` for a record of another model or version, or for an inconsistent one:
 ///          sizes that overflow, tensors whose layers are missing.
 void ask_record(
