@@ -65,6 +65,8 @@ pending_save checkpointer::save(std::uint64_t step, save_mode mode) {
 
 status checkpointer::fence() { return state().fence(); }
 
+future<void> checkpointer::fence_async() { return state().fence_async(); }
+
 future<actors::load_receipt> checkpointer::restore(std::optional<std::uint64_t> step) {
   return state().restore(step);
 }
@@ -81,5 +83,7 @@ const actors::enroll_receipt& checkpointer::registration() const noexcept {
 }
 
 status checkpointer::close(bool finished) { return state().close(finished); }
+
+future<void> checkpointer::close_async(bool finished) { return state().close_async(finished); }
 
 } // namespace millrace

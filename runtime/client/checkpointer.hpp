@@ -98,6 +98,10 @@ public:
   /// Errors:  the failure of the save that it waited for, or of an earlier save not yet reported;
   ///          `deadline_exceeded`.
   [[nodiscard]] status fence();
+  /// Becomes ready when the tensors may be changed: at once, unless a pull still runs. Every save
+  /// ends by its own deadline, so this does, too.
+  /// Errors:  as `fence`.
+  future<void> fence_async();
 
   /// Writes a version into the registered tensors in place. Without a step it takes the newest step
   /// that all shards have.
@@ -126,6 +130,10 @@ public:
   /// a repack may then reclaim all but its last version.
   /// Errors:  the failure of a save not yet reported.
   [[nodiscard]] status close(bool finished = false);
+  /// Does what `close` does, and returns at once. No new save begins after the call. The tensors
+  /// must stay until the future is ready.
+  /// Errors:  as `close`.
+  future<void> close_async(bool finished = false);
 
 private:
   struct attachment; // the last one to be destroyed closes the checkpointer

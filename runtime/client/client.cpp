@@ -5,6 +5,16 @@
 
 namespace millrace {
 
+namespace {
+
+status with_address(const status& why, const std::string& address) {
+  auto named = why.detail().find(address) != std::string::npos;
+  return named ? why : why.within("connecting to " + address);
+}
+
+} // namespace
+
+// The waiting thread alone keeps the client: its last copy then ends where the program drops it.
 result<client> client::open(const std::string& address, const config::settings& settings) {
   auto engine = runtime::engine::start(settings, runtime::engine_role::client);
   if (!engine)
@@ -13,12 +23,21 @@ result<client> client::open(const std::string& address, const config::settings& 
   auto done = core->make_promise<void>();
   core->fetch_directory([done](result<void> r) { done.set(std::move(r)); });
   auto outcome = done.get_future().result();
-  if (!outcome) {
-    auto& why = outcome.error();
-    auto named = why.detail().find(address) != std::string::npos;
-    return fail(named ? why : why.within("connecting to " + address));
-  }
+  if (!outcome)
+    return fail(with_address(outcome.error(), address));
   return client{std::move(core)};
+}
+
+future<client> client::open_async(const std::string& address, const config::settings& settings) {
+  auto engine = runtime::engine::start(settings, runtime::engine_role::client);
+  if (!engine)
+    return ready_future<client>(fail(engine.error()));
+  auto core = runtime::client_core::of_cluster(std::move(*engine), {}, address);
+  auto done = core->make_promise<client>();
+  core->fetch_directory([done, core, address](const result<void>& outcome) {
+    done.set(outcome ? result<client>{client{core}} : fail(with_address(outcome.error(), address)));
+  });
+  return done.get_future();
 }
 
 client client::connect(const std::string& address, const config::settings& settings) {

@@ -26,6 +26,10 @@ public:
   ///          names the address.
   static result<client> open(const std::string& address, const config::settings& settings = {});
 
+  /// Does what `open` does, and returns before the node has answered.
+  static future<client> open_async(
+    const std::string& address, const config::settings& settings = {});
+
   /// Does what `open` does, but throws `millrace::error`.
   static client connect(const std::string& address, const config::settings& settings = {});
 

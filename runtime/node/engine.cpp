@@ -4,6 +4,7 @@
 #include <millrace/core/identity.hpp>
 #include <millrace/net/network_options.hpp>
 #include <millrace/runtime/node/engine.hpp>
+#include <millrace/runtime/node/side_thread.hpp>
 
 #include <fmt/format.h>
 
@@ -125,46 +126,14 @@ net::link_options engine::link_options(const actors::node_entry& node) const {
   return o;
 }
 
-namespace {
-
-// Threads that stop engines. The process waits for them before it ends.
-class stopping_threads {
-public:
-  ~stopping_threads() {
-    std::unique_lock guard{mutex_};
-    changed_.wait_for(guard, std::chrono::seconds{10}, [this] { return running_ == 0; });
-  }
-
-  void add(std::shared_ptr<engine> e) {
-    {
-      std::lock_guard guard{mutex_};
-      ++running_;
-    }
-    std::thread{[this, e = std::move(e)]() mutable {
-      e.reset();
-      std::lock_guard guard{mutex_};
-      --running_;
-      changed_.notify_all();
-    }}.detach();
-  }
-
-private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  int running_ = 0;
-};
-
-} // namespace
-
 void release(std::shared_ptr<engine> e) {
-  static stopping_threads elsewhere;
   bool inside = e &&
     (e->loop()->on_loop() || actors::handler_scope::inside() ||
      actors::inline_unit::current(e->system()));
   if (inside && simulated())
     simulated()->run_later([e = std::move(e)] {});
   else if (inside)
-    elsewhere.add(std::move(e));
+    run_aside([e = std::move(e)] {});
 }
 
 } // namespace millrace::runtime

@@ -10,6 +10,7 @@
 #include <millrace/runtime/configuration.hpp>
 #include <millrace/runtime/node/node.hpp>
 #include <millrace/runtime/node/provider.hpp>
+#include <millrace/runtime/node/side_thread.hpp>
 #include <millrace/runtime/node/stall_watch.hpp>
 #include <millrace/storage/builtin.hpp>
 #include <millrace/version.hpp>
@@ -262,6 +263,16 @@ void node::stop() {
     state_->stop();
 }
 
+future<void> node::stop_async() {
+  promise<void> done;
+  runtime::run_aside([done, ends = std::shared_ptr<state>{std::move(state_)}] {
+    if (ends)
+      ends->stop();
+    done.set({});
+  });
+  return done.get_future();
+}
+
 result<node> node::start(const config::settings& settings) {
   auto s = std::make_unique<state>(settings);
   s->addresses =
@@ -282,6 +293,15 @@ result<node> node::start(const config::settings& settings) {
   if (auto bad = n.state_->open_sockets(); !bad.ok())
     return fail(bad.within("node " + settings.node.name));
   return n;
+}
+
+future<std::shared_ptr<node>> node::start_async(config::settings settings) {
+  promise<std::shared_ptr<node>> done;
+  runtime::run_aside([done, settings = std::move(settings)] {
+    done.set(start(settings).map(
+      [](node&& started) { return std::make_shared<node>(std::move(started)); }));
+  });
+  return done.get_future();
 }
 
 node node::embed(const config::settings& settings) {

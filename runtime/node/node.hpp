@@ -22,6 +22,10 @@ public:
   ///          directory, memory. Those of the providers that `node.require` needs.
   static result<node> start(const config::settings& settings);
 
+  /// Does what `start` does on another thread, and returns at once. A node that touches many
+  /// gigabytes of memory takes seconds to start. The last copy of the pointer stops the node.
+  static future<std::shared_ptr<node>> start_async(config::settings settings);
+
   /// Does what `start` does, but throws `millrace::error`.
   static node embed(const config::settings& settings);
   /// Reads the settings from a file. If the file describes several nodes, `name` picks one; without
@@ -45,6 +49,9 @@ public:
   /// Refuses new work, lets running operations finish within `limits.shutdown_timeout`, and closes.
   /// A second call does nothing.
   void stop();
+  /// Does what `stop` does on another thread, and returns at once. Nothing may be asked of the node
+  /// afterwards; it may be destroyed.
+  future<void> stop_async();
 
 private:
   struct state;

@@ -631,4 +631,53 @@ BOOST_AUTO_TEST_CASE(a_shard_that_does_not_hold_together_is_refused) {
   BOOST_TEST((!refused && refused.error().code() == errc::protocol_error));
 }
 
+BOOST_AUTO_TEST_CASE(a_fence_that_nobody_waits_for_is_ready_when_the_tensors_were_read) {
+  auto job = attach();
+  BOOST_TEST(job.fence_async().result().has_value());
+  promise<std::function<void(result<save_receipt>)>> asked;
+  service.on<save_request>([asked](auto&, auto reply) { asked.set(std::move(reply)); });
+  service.on<durable_request>([](auto&, auto) {});
+  auto save = job.save(1);
+  auto reply = asked.get_future().get();
+  auto fence = job.fence_async();
+  settle();
+  BOOST_TEST(!fence.ready());
+  reply(receipt_of(1));
+  BOOST_TEST(fence.result().has_value());
+  BOOST_TEST(job.fence_async().ready());
+}
+
+BOOST_AUTO_TEST_CASE(a_fence_that_nobody_waits_for_tells_a_failure_once) {
+  auto job = attach();
+  refuses_saves(errc::no_space);
+  auto save = job.save(1);
+  auto failed = job.fence_async().result();
+  BOOST_TEST((!failed && failed.error().code() == errc::no_space));
+  BOOST_TEST(job.fence_async().result().has_value());
+}
+
+BOOST_AUTO_TEST_CASE(closing_that_nobody_waits_for_ends_the_registration_after_the_save) {
+  auto job = attach();
+  promise<std::function<void(result<save_receipt>)>> asked;
+  service.on<save_request>([](auto&, auto) {});
+  service.on<durable_request>([asked](auto&, auto reply) { asked.set(std::move(reply)); });
+  auto save = job.save(1);
+  auto reply = asked.get_future().get();
+  auto closing = job.close_async();
+  settle();
+  BOOST_TEST(!closing.ready());
+  BOOST_TEST(transport::exposed_regions() == 1u);
+  BOOST_TEST((job.save(2).staged.result().error().code() == errc::unavailable));
+  reply(receipt_of(1));
+  BOOST_TEST(closing.result().has_value());
+  BOOST_TEST(transport::exposed_regions() == 0u);
+  BOOST_TEST(has_left(1));
+  BOOST_TEST(job.close_async().result().has_value());
+  auto failing = attach();
+  refuses_saves(errc::no_space);
+  static_cast<void>(failing.save(1));
+  auto lost = failing.close_async().result();
+  BOOST_TEST((!lost && lost.error().code() == errc::no_space));
+}
+
 BOOST_AUTO_TEST_SUITE_END()

@@ -550,6 +550,48 @@ status shard_state::fence() {
   return take_failure();
 }
 
+// The staged future of a save ends by the save's deadline.
+future<void> shard_state::fence_async() {
+  std::vector<future<save_receipt>> reading;
+  for (auto& record : under_way())
+    if (auto staged = record->staged.get_future(); !staged.ready())
+      reading.push_back(std::move(staged));
+  auto done = core_->make_promise<void>();
+  when_all(reading).then([self = shared_from_this(), done](const auto&) {
+    auto failure = self->take_failure();
+    done.set(failure.ok() ? result<void>{} : fail(std::move(failure)));
+  });
+  return done.get_future();
+}
+
+future<void> shard_state::close_async(bool finished) {
+  {
+    std::lock_guard guard{mutex_};
+    if (std::exchange(closed_, true))
+      return ready_future<void>({});
+  }
+  std::vector<future<save_receipt>> saving;
+  for (auto& record : under_way())
+    saving.push_back(record->durable.get_future());
+  auto done = core_->make_promise<void>();
+  when_all(saving).then([self = shared_from_this(), done, finished](const auto&) {
+    self->stop_registering();
+    self->leave(finished, [self, done](const result<void>& gone) {
+      self->withdraw();
+      auto failure = self->take_failure();
+      if (failure.ok() && !gone)
+        failure = gone.error().within("ending the registration of " + self->options_.model);
+      done.set(failure.ok() ? result<void>{} : fail(std::move(failure)));
+    });
+  });
+  return done.get_future();
+}
+
+void shard_state::stop_registering() {
+  std::lock_guard guard{mutex_};
+  left_ = true;
+}
+
 status shard_state::close(bool finished) {
   {
     std::lock_guard guard{mutex_};
@@ -561,10 +603,7 @@ status shard_state::close(bool finished) {
     if (!record->durable.get_future().wait_for(patience()))
       late = {
         errc::deadline_exceeded, "step {} of {} was not finished", record->step, options_.model};
-  {
-    std::lock_guard guard{mutex_};
-    left_ = true;
-  }
+  stop_registering();
   auto left = core_->make_promise<void>();
   leave(finished, [left](result<void> r) { left.set(std::move(r)); });
   auto gone = left.get_future();
@@ -588,10 +627,7 @@ void shard_state::drop() {
   bool must_not_wait = engine.loop()->on_loop() || actors::handler_scope::inside() ||
     actors::inline_unit::current(engine.system());
   if (must_not_wait) {
-    {
-      std::lock_guard guard{mutex_};
-      left_ = true;
-    }
+    stop_registering();
     return abandon();
   }
   if (auto failed = close(false); !failed.ok())

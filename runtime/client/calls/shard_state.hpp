@@ -28,12 +28,14 @@ public:
 
   pending_save save(std::uint64_t step, save_mode mode);
   status fence();
+  future<void> fence_async();
   future<actors::load_receipt> restore(std::optional<std::uint64_t> step);
   future<actors::load_receipt> restore_shard(
     std::uint32_t rank, std::vector<tensor_view> targets, std::optional<std::uint64_t> step);
   future<checkpoint_summary> describe() const;
   const actors::enroll_receipt& receipt() const noexcept { return receipt_; }
   status close(bool finished);
+  future<void> close_async(bool finished);
   /// Closes and logs a failure. Called when the last owner is destroyed. Does not wait on a thread
   /// that must not wait.
   void drop();
@@ -106,6 +108,7 @@ private:
   void withdraw();
   void give_up_waiting();
   void abandon();
+  void stop_registering();
   void cancel(const save_record_ptr& record);
   void end(const ending& what);
   void leave(bool finished, completion<void> done);
