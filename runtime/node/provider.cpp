@@ -1,6 +1,7 @@
 // Opens a bucket of any kind from its settings, and serves the checkpoints of kinds that keep some.
 #include <millrace/actors/store/tensor_store.hpp>
 #include <millrace/config/units.hpp>
+#include <millrace/core/log.hpp>
 #include <millrace/runtime/client/calls/client_core.hpp>
 #include <millrace/runtime/configuration.hpp>
 #include <millrace/runtime/node/provider.hpp>
@@ -79,6 +80,10 @@ result<std::shared_ptr<memory_source>> node_memory::make(
   auto& s = engine_->settings();
   if (auto bad = count(name, size_bytes); !bad.ok())
     return fail(bad);
+  // Touching so much takes a while, on a slow machine seconds for each GiB.
+  if (size_bytes >= 1u << 30)
+    log().info(
+      "touching memory node={} for={} size={}", s.node.name, name, config::format_size(size_bytes));
   // Memory from the system's pool of huge pages is not mapped for other users.
   return engine_->fabric()->make_memory(
     {.name = "millrace." + name,
