@@ -1,5 +1,5 @@
-// Registers, saves, and reports each failure once. Messages leave on the I/O loop, so that `save`
-// costs the trainer little.
+// Saves, and reports each failure once. Messages leave on the I/O loop, so that `save` costs the
+// trainer little. shard_registration.cpp has the rest of the class.
 #include <millrace/core/kill_point.hpp>
 #include <millrace/core/log.hpp>
 #include <millrace/runtime/client/calls/checkpoint_call.hpp>
@@ -17,19 +17,8 @@ using actors::checkpoint_service;
 
 namespace {
 
-// Registering waits this much longer than the service needs to notice that an earlier job's host is
-// gone.
-constexpr std::chrono::seconds former_job_grace{2};
-// The first and the longest pause between two attempts.
-constexpr std::uint32_t try_again_ms_min = 50;
-constexpr std::uint32_t try_again_ms_max = 1000;
 // Waits here outlast the deadlines of the requests by this much.
 constexpr std::chrono::seconds grace{5};
-
-// Returns true if the registration behind a request is gone; the process may still run.
-bool ends_registration(errc code) {
-  return code == errc::peer_lost || code == errc::unavailable || code == errc::not_found;
-}
 
 // Returns true for an error that this side may have detected by itself: the service may still be
 // reading the tensors.
@@ -37,8 +26,6 @@ bool may_still_run(errc code) {
   return code == errc::deadline_exceeded || code == errc::peer_lost || code == errc::unavailable ||
     code == errc::protocol_error || code == errc::internal;
 }
-
-status closed_error() { return {errc::unavailable, "the checkpointer is closed"}; }
 
 } // namespace
 
@@ -74,198 +61,6 @@ std::uint32_t shard_state::timeout_ms() const { return core_->timeout_ms(options
 
 std::chrono::milliseconds shard_state::patience() const {
   return std::chrono::milliseconds{timeout_ms()} + grace;
-}
-
-void shard_state::attach(completion<void> done) {
-  find_keeper(
-    core_, options_.group, options_.model, std::nullopt, core_->deadline_after(options_.timeout),
-    [self = shared_from_this(), done = std::move(done)](const result<std::size_t>& provider) {
-      if (!provider)
-        return done(fail(provider.error().within("registering " + self->options_.model)));
-      self->provider_ = *provider;
-      self->enroll_patiently(nullptr, [done](const result<std::uint64_t>& r) {
-        done(r ? result<void>{} : fail(r.error()));
-      });
-    });
-}
-
-// The service may not have noticed yet that the job before this one, or its connection, is gone.
-void shard_state::enroll_patiently(const save_record_ptr& wants, completion<std::uint64_t> done) {
-  auto missed_within =
-    std::chrono::milliseconds{core_->runs_on()->channel_options().peer_timeout_ms};
-  auto wait = std::min<std::chrono::milliseconds>(
-    missed_within + former_job_grace, std::chrono::milliseconds{timeout_ms()});
-  enroll_until(wants, steady_clock::now() + wait, wait, try_again_ms_min, std::move(done));
-}
-
-void shard_state::enroll_until(
-  const save_record_ptr& wants, time_point until, std::chrono::milliseconds wait,
-  std::uint32_t pause_ms, completion<std::uint64_t> done) {
-  enroll(
-    wants,
-    [self = shared_from_this(), wants, until, wait, pause_ms,
-     done = std::move(done)](result<std::uint64_t> r) {
-      if (r || r.error().code() != errc::busy)
-        return done(std::move(r));
-      if (steady_clock::now() > until)
-        return done(fail(
-          errc::busy, "{}; waited {} ms for a former job to be missed (channel.peer_timeout)",
-          r.error().detail(), wait.count()));
-      self->core_->runs_on()->loop()->run_after(
-        pause_ms, [self, wants, until, wait, pause_ms, done] {
-          self->enroll_until(wants, until, wait, std::min(2 * pause_ms, try_again_ms_max), done);
-        });
-    });
-}
-
-// Runs one request at a time; callers that come meanwhile share its outcome. `wants`: the save that
-// needs a registration, if it is one; once it is over it must not expose the tensors again.
-void shard_state::enroll(const save_record_ptr& wants, completion<std::uint64_t> done) {
-  std::unique_lock guard{mutex_};
-  if (wants && wants->over) {
-    guard.unlock();
-    return done(fail(errc::cancelled, "the save is over"));
-  }
-  if (left_ || registration_ != 0) {
-    auto outcome =
-      left_ ? fail(closed_error()) : result<std::uint64_t>{std::uint64_t{registration_}};
-    guard.unlock();
-    return done(std::move(outcome));
-  }
-  enrolling_.push_back({wants, std::move(done)});
-  if (std::exchange(enroll_asked_, true))
-    return;
-  guard.unlock();
-  ask_to_enroll();
-}
-
-void shard_state::ask_to_enroll() {
-  actors::enroll_request request;
-  std::vector<waiting> refused;
-  bool wanted;
-  {
-    std::lock_guard guard{mutex_};
-    // All who waited may have given up since, and after `close` nothing is exposed again.
-    wanted = !left_ && !enrolling_.empty();
-    if (!wanted) {
-      enroll_asked_ = false;
-      refused.swap(enrolling_);
-    } else {
-      if (!region_) {
-        auto list = transport::gather_list::of(tensors_, access_mode::read);
-        region_ = transport::expose(std::move(*list), access_mode::read);
-        ++exposure_;
-      }
-      request.source = region_.handle();
-    }
-  }
-  for (auto& w : refused)
-    w.done(fail(closed_error()));
-  if (!wanted)
-    return;
-  request.shard = shard_;
-  request.busy = options_.busy;
-  request.timeout_ms = timeout_ms();
-  core_->ask<checkpoint_service>(
-    provider_, std::move(request), [self = shared_from_this()](result<actors::enroll_receipt> r) {
-      self->on_enrolled(std::move(r));
-    });
-}
-
-void shard_state::on_enrolled(result<actors::enroll_receipt> r) {
-  std::vector<waiting> answered;
-  auto outcome = r.map([](auto& receipt) { return receipt.registration; });
-  std::uint64_t unwanted = 0;
-  bool again = false;
-  {
-    std::lock_guard guard{mutex_};
-    // The registration was abandoned and its memory withdrawn while the request ran. Callers that
-    // came since then need a new one.
-    if (!region_) {
-      unwanted = outcome.value_or(0);
-      again = !left_ && !enrolling_.empty();
-      outcome = fail(closed_error());
-    } else if (r) {
-      registration_ = r->registration;
-      run_ = std::max(run_, r->run);
-      if (receipt_.registration == 0)
-        receipt_ = std::move(*r);
-    }
-    enroll_asked_ = again;
-    if (!again)
-      answered.swap(enrolling_);
-  }
-  if (unwanted != 0)
-    ask_to_leave(unwanted, false, [](const result<void>&) {});
-  if (again)
-    ask_to_enroll();
-  for (auto& w : answered)
-    w.done(outcome);
-}
-
-void shard_state::forget_registration(std::uint64_t registration) {
-  std::lock_guard guard{mutex_};
-  if (registration_ == registration)
-    registration_ = 0;
-}
-
-// The service must not read the tensors any more.
-void shard_state::withdraw() {
-  transport::region withdrawn;
-  {
-    std::lock_guard guard{mutex_};
-    std::swap(withdrawn, region_);
-  }
-  withdrawn.withdraw();
-  give_up_waiting();
-}
-
-// Ends the wait of saves that are over but still wait to be registered. The others get a new
-// registration if the memory was withdrawn, see `on_enrolled`.
-void shard_state::give_up_waiting() {
-  std::vector<waiting> given_up;
-  status why{errc::cancelled, "the save is over"};
-  {
-    std::lock_guard guard{mutex_};
-    if (left_)
-      why = closed_error();
-    auto first = std::stable_partition(enrolling_.begin(), enrolling_.end(), [this](auto& w) {
-      return !left_ && !(w.wants && w.wants->over);
-    });
-    given_up.assign(std::move_iterator{first}, std::move_iterator{enrolling_.end()});
-    enrolling_.erase(first, enrolling_.end());
-  }
-  for (auto& w : given_up)
-    w.done(fail(why));
-}
-
-// Withdraws the memory and ends the registration, even one whose request is still on its way.
-void shard_state::abandon() {
-  withdraw();
-  leave(false, [](const result<void>&) {});
-}
-
-void shard_state::leave(bool finished, completion<void> done) {
-  std::uint64_t number;
-  {
-    std::lock_guard guard{mutex_};
-    number = std::exchange(registration_, 0);
-  }
-  if (number == 0)
-    return done({});
-  ask_to_leave(number, finished, std::move(done));
-}
-
-void shard_state::ask_to_leave(std::uint64_t registration, bool finished, completion<void> done) {
-  core_->ask<checkpoint_service>(
-    provider_, actors::leave_request{registration, finished},
-    [done = std::move(done)](result<actors::done_reply> r) {
-      // A registration that is already gone counts as ended.
-      if (r || ends_registration(r.error().code()))
-        done({});
-      else
-        done(fail(r.error()));
-    });
 }
 
 pending_save shard_state::failed_save(const save_record& record, const status& why) const {

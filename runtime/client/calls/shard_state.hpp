@@ -82,6 +82,10 @@ private:
 
   shard_state(std::shared_ptr<client_core> core, const checkpoint_options& options);
 
+  /// Returns true if the registration behind a request is gone; the process may still run.
+  static bool ends_registration(errc code);
+  static status closed_error();
+
   std::uint32_t timeout_ms() const;
   std::chrono::milliseconds patience() const;
 
