@@ -226,16 +226,8 @@ public:
     }
     if (!std::filesystem::exists(pool_path()))
       return; // killed before there was a pool
-    auto report = storage::check_pool(pool_path(), true);
-    BOOST_REQUIRE_MESSAGE(report, when << ": " << why(report));
-    for (auto& problem : report->problems)
-      BOOST_ERROR(when << ": " << problem);
-    BOOST_TEST(report->unreachable_bytes == 0u, when);
-    auto pool = storage::open_pool(small_pool(pool_path(), pool_mib << 20));
-    BOOST_REQUIRE_MESSAGE(pool, when << ": " << why(pool));
-    auto at = (*pool)->checkpoints();
-    auto all = check_all_versions(*at);
-    BOOST_CHECK_MESSAGE(all.ok(), when << ": " << all.to_string());
+    auto pool = open_sound(small_pool(pool_path(), pool_mib << 20), when);
+    auto at = pool->checkpoints();
     for (auto i = models_.begin(); i != models_.end();)
       i = settle(*at, i, when) ? std::next(i) : models_.erase(i);
     BOOST_TEST(at->close(30'000).ok());
@@ -385,9 +377,6 @@ void kill_trainer_that_has_asked(const std::string& parent) {
     run.verify(when);
   }
 }
-
-constexpr auto in_memory = "/dev/shm";
-const auto on_disk = std::filesystem::temp_directory_path().string();
 
 } // namespace
 

@@ -3,16 +3,8 @@
 
 #include <boost/test/unit_test.hpp>
 
-#include <filesystem>
-
 using namespace millrace;
 using namespace millrace::testing;
-
-namespace {
-
-const auto on_disk = std::filesystem::temp_directory_path().string();
-
-} // namespace
 
 BOOST_AUTO_TEST_SUITE(pmem_crash_on_a_disk)
 

@@ -24,8 +24,6 @@
 
 namespace millrace::testing {
 
-inline constexpr auto in_memory = "/dev/shm";
-
 /// What a model must be, kept outside of the pool: settled before a change is asked for, pending
 /// until it is acknowledged. Ranks save in turns, one step apart at most: so a step is complete
 /// when the slower rank has it.
@@ -148,22 +146,14 @@ public:
   void verify(const std::string& when) {
     if (!std::filesystem::exists(pool_path()))
       return; // killed before there was a pool
-    auto report = storage::check_pool(pool_path(), true);
-    BOOST_REQUIRE_MESSAGE(report, when << ": " << why(report));
-    for (auto& problem : report->problems)
-      BOOST_ERROR(when << ": " << problem);
-    BOOST_TEST(report->unreachable_bytes == 0, when);
-    auto pool = storage::open_pool(small_pool(pool_path(), capacity_mib_ << 20));
-    BOOST_REQUIRE_MESSAGE(pool, when << ": " << why(pool));
-    auto at = (*pool)->checkpoints();
-    auto all = check_all_versions(*at);
-    BOOST_CHECK_MESSAGE(all.ok(), when << ": " << all.to_string());
+    auto pool = open_sound(small_pool(pool_path(), capacity_mib_ << 20), when);
+    auto at = pool->checkpoints();
     std::set<std::string> there;
     for (auto& m : list_all(*at))
       there.insert(m.model);
     for (auto& [name, e] : models_)
       settle(*at, name, e, there.contains(name), when);
-    auto repository = (*pool)->models();
+    auto repository = pool->models();
     for (auto& [name, e] : stored_)
       settle_stored(*repository, name, e, when);
   }
@@ -188,10 +178,7 @@ public:
     auto left = reserved(*pool);
     BOOST_TEST(left == 0);
     pool->reset();
-    auto report = storage::check_pool(pool_path(), true);
-    BOOST_REQUIRE(report);
-    BOOST_TEST(report->problems.empty());
-    BOOST_TEST(report->unreachable_bytes == 0);
+    require_sound(pool_path(), "when everything is erased");
   }
 
   std::uint64_t refused() const { return refused_; }
