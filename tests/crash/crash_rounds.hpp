@@ -13,4 +13,8 @@ inline int crash_rounds(int rounds) {
   return times ? rounds * std::max(1, std::atoi(times)) : rounds;
 }
 
+/// So many images at most are looked at until one shows a planted defect. Few instants may show it,
+/// and which are drawn follows from the number of events, which is not the same in each run.
+constexpr int rounds_to_find(int rounds) { return 20 * rounds; }
+
 } // namespace millrace::testing

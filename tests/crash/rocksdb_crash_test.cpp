@@ -27,7 +27,7 @@ using namespace millrace::testing;
 
 namespace {
 
-// So many images show every sync that is left out, and none when all are there.
+// Of so many images, none shows a problem when every sync is there.
 constexpr int images = 100;
 
 /// What must be in the bucket, kept outside of it: written before a change is asked for (pending)
@@ -269,7 +269,8 @@ BOOST_AUTO_TEST_CASE(a_power_cut_leaves_old_or_new_and_every_sync_is_needed) {
     auto defective = recorded;
     defective.plant(forgotten);
     BOOST_TEST(
-      problem_after_power_cuts(defective, changes, images) != "", "not needed: fsync of " << what);
+      problem_after_power_cuts(defective, changes, rounds_to_find(images)) != "",
+      "not needed: fsync of " << what);
   };
   needs("segments", [](auto kind, const std::string& path) {
     return kind == disk::event_kind::synced && path.starts_with("bucket/segments/");
