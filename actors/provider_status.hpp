@@ -55,6 +55,8 @@ private:
   }
 };
 
+constexpr void is_message(const provider_status&) {}
+
 // The fields of the first two sections travel among those of all services. Later sections are
 // records of their own after them.
 template <field_inspector Inspector>

@@ -81,6 +81,8 @@ struct checkpoint_summary {
   friend bool operator==(const checkpoint_summary&, const checkpoint_summary&) = default;
 };
 
+constexpr void is_message(const shard_spec&) {}
+
 template <field_inspector Inspector>
 typename Inspector::result_type inspect(Inspector& f, shard_spec& x) {
   return f(x.model, x.rank, x.world_size, x.tensors, x.axes, x.metadata, x.keep, x.life);

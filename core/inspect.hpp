@@ -12,7 +12,7 @@ concept field_inspector = std::same_as<typename T::result_type, bool>;
 
 } // namespace millrace
 
-/// Defines `inspect` for `type`, in its namespace. It lists the fields of `x` in the order in which
+/// Defines `inspect` for `type`, in its namespace, and `is_message`, by which actors may send it. It lists the fields of `x` in the order in which
 /// they travel. Append fields, never reorder them: a reader skips unknown fields at the end, and
 /// leaves missing ones as they were.
 #define MILLRACE_INSPECT(type, ...)                                                                \

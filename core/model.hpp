@@ -82,6 +82,8 @@ typename Inspector::result_type inspect(Inspector& f, model_spec& x) {
     x.name, x.graph, x.tensor_layers, x.tensors, x.metadata, x.pinned, x.group, x.view, x.erased);
 }
 
+constexpr void is_message(const model_record&) {}
+
 template <field_inspector Inspector>
 typename Inspector::result_type inspect(Inspector& f, model_record& x) {
   return f(x.spec, x.version, x.stored_at_ns, x.digests);
