@@ -84,12 +84,12 @@ namespace {
 // `save_times::slot_us`, `provider_status::down`, failures, descriptions and marks, what requests
 // and records of models say of their placement, `erase_request::version`, `location::compared`,
 // `adopt_request::asked_all`, `location::start`, `adopt_request::start`, `save_request::run_min`,
-// `enroll_receipt::run`, `save_receipt::run`.
+// `enroll_receipt::run`, `save_receipt::run`, `load_receipt::stored_at_ns`.
 constexpr kept_bytes kept[] = {
   {"store_request", 215, 0x4d3c603a0ef7c7ba},
   {"store_receipt", 37, 0x57593ba0eea681d4},
   {"load_request", 116, 0x6665c6f4710e67dd},
-  {"load_receipt", 39, 0x0720b33528356c28},
+  {"load_receipt", 40, 0xf7099750829bf071},
   {"describe_request", 24, 0x1f62d84e286ad37b},
   {"model_record", 106, 0xf8c40543b18f4549},
   {"list_request", 19, 0x98f98f73299bc4f3},
@@ -109,7 +109,7 @@ constexpr kept_bytes kept[] = {
   {"store_many_request", 450, 0x87904c1c6e2cb3cf},
   {"store_many_reply", 107, 0x3cbddf21abfa185c},
   {"load_many_request", 243, 0x9573abe4eded4d6b},
-  {"load_many_reply", 111, 0x1808930efb1cedf5},
+  {"load_many_reply", 113, 0x915d0ccf72c5e4bc},
   {"directory_request", 5, 0x8cd045b8efcef9bd},
   {"directory", 210, 0xccfac48a10d90f11},
   {"node_status_request", 5, 0x8cd045b8efcef9bd},
@@ -123,7 +123,7 @@ constexpr kept_bytes kept[] = {
   {"durable_request", 7, 0x242fe29a942b61e1},
   {"save_receipt", 47, 0x08630d6a9ab202a6},
   {"restore_request", 105, 0xe68c9ba3097e80be},
-  {"load_receipt", 39, 0x0720b33528356c28},
+  {"load_receipt", 40, 0xf7099750829bf071},
   {"list_checkpoints_request", 19, 0x98f98f73299bc4f3},
   {"checkpoint_list", 276, 0xab33d919b1a30285},
   {"describe_shard_request", 12, 0x72570c134d918356},
