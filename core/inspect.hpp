@@ -12,9 +12,9 @@ concept field_inspector = std::same_as<typename T::result_type, bool>;
 
 } // namespace millrace
 
-/// Defines `inspect` for `type`, in its namespace, and `is_message`, by which actors may send it. It lists the fields of `x` in the order in which
-/// they travel. Append fields, never reorder them: a reader skips unknown fields at the end, and
-/// leaves missing ones as they were.
+/// Defines `is_message` and `inspect` for `type`, in its namespace: the fields of `x` in the order
+/// in which they travel. Append fields, never reorder them: a reader skips unknown fields at the
+/// end, and leaves missing ones as they were.
 #define MILLRACE_INSPECT(type, ...)                                                                \
   constexpr void is_message(const type&) {}                                                        \
   template <::millrace::field_inspector Inspector>                                                 \
