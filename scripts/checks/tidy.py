@@ -73,7 +73,7 @@ def key_of(path, command, version, root):
 
 def tidy(path, database, root):
     run = subprocess.run(
-        [TOOL, "--quiet", "-p", database, "--extra-arg=-Wno-unknown-warning-option",
+        [TOOL, "--quiet", "-p", database, "--extra-arg=-Wno-unknown-warning-option", "--extra-arg=-Qunused-arguments",
          f"--header-filter=^{re.escape(root)}/({ROOMS})/|/include/millrace/({ROOMS})/", path],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     # The counts of suppressed warnings say nothing.
