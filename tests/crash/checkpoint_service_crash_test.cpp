@@ -2,7 +2,7 @@
 // Afterwards the pool is sound, its newest complete step is the one acknowledged last or the one
 // asked for, and both go on from there.
 #include "crash_rounds.hpp"
-#include "small_checkpoints.hpp"
+#include "left_pool.hpp"
 
 #include <millrace/storage/pmem/kill_points.hpp>
 #include <millrace/tests/support/held_completion.hpp>

@@ -5,7 +5,7 @@
 
 #include "crash_models.hpp"
 #include "crash_rounds.hpp"
-#include "small_checkpoints.hpp"
+#include "left_pool.hpp"
 
 #include <millrace/core/clock.hpp>
 #include <millrace/storage/pmem/kill_points.hpp>
