@@ -1,4 +1,4 @@
-// Where pools of crash tests are, and what killed processes must leave of them. Used by the parents.
+// Where the pools of crash tests are, and what killed processes must leave of them. For parents.
 #pragma once
 
 #include "small_checkpoints.hpp"
