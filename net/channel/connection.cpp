@@ -6,6 +6,7 @@
 #include <millrace/net/tls/context.hpp>
 
 #include <fmt/core.h>
+#include <poll.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -16,6 +17,10 @@ namespace {
 
 // Bytes read from one connection before the others get their turn.
 constexpr std::size_t read_turn_bytes = 1u << 20;
+
+// So long a peer may have left without being noticed while its requests are taken. Looking is a
+// system call.
+constexpr auto end_noticed_after = std::chrono::milliseconds{5};
 
 } // namespace
 
@@ -176,6 +181,18 @@ status connection::count_partial() {
   return {};
 }
 
+// If this process stood still, or was busy, no event tells of the end in time: frames of the peer
+// are found first, in a ring or in the rest of a read.
+bool connection::has_peer_left() {
+  auto now = steady_clock::now();
+  if (peer_has_left_ || now - peer_seen_at_ < end_noticed_after)
+    return peer_has_left_;
+  pollfd socket{stream_->fd(), POLLRDHUP, 0};
+  peer_has_left_ = ::poll(&socket, 1, 0) > 0;
+  peer_seen_at_ = now;
+  return peer_has_left_;
+}
+
 status connection::take(const parsed_frame& arrived) {
   if (auto* ring = reading_ring())
     ring->bring_fds(arrived.header.fds, received_fds_);
@@ -204,7 +221,7 @@ status connection::take(const parsed_frame& arrived) {
     return take_ring(std::move(f.fds));
   case frame_kind::request:
     // Its sender waits for it no more, and may have asked for something else since.
-    if (peer_has_left_)
+    if (has_peer_left())
       return {};
     [[fallthrough]];
   case frame_kind::reply:

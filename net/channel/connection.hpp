@@ -81,6 +81,7 @@ private:
   void on_events(std::uint32_t events);
   void read_some();
   void read_turn();
+  bool has_peer_left();
   void settle_stream();
   bool deliver();
   status count_partial();
@@ -147,7 +148,8 @@ private:
   bool heard_ = false; // since the last heartbeat
   // It has closed its end. What it asked before is in the socket still.
   bool peer_has_left_ = false;
-  bool ring_known_ = false; // to both sides, as far as this one knows
+  time_point peer_seen_at_{}; // it had not by then
+  bool ring_known_ = false;   // to both sides, as far as this one knows
   time_point heartbeat_at_{};
   std::chrono::milliseconds silence_{};
 

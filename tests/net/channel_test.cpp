@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 
+#include <future>
 #include <memory>
 #include <thread>
 
@@ -271,6 +272,34 @@ BOOST_AUTO_TEST_CASE(a_cancellation_does_not_overtake_its_waiting_request) {
   BOOST_TEST((s.handler->frames[2].kind == frame_kind::request));
   BOOST_TEST((s.handler->frames[3].kind == frame_kind::cancel));
   BOOST_TEST(s.handler->frames[3].correlation == 2u);
+}
+
+// What they asked is found before their end is, in a ring or in the rest of a read.
+BOOST_AUTO_TEST_CASE(requests_of_a_peer_that_left_while_this_side_was_busy_are_dropped) {
+  service s;
+  std::promise<void> busy, left;
+  s.handler->react = [&](channel&, const frame& f) {
+    if (f.kind != frame_kind::request || f.correlation != 1)
+      return;
+    busy.set_value();
+    left.get_future().wait();
+  };
+  auto loop = make_loop();
+  auto c = connect_to(loop, s.address(), {}, std::make_shared<recorder>());
+  BOOST_REQUIRE(c);
+  // By then frames pass through the ring, where there is one.
+  for (std::size_t i = 1; i <= 20; ++i) {
+    BOOST_REQUIRE(send(*c, frame_kind::driver, i, bytes_of(10, 1)).ok());
+    BOOST_REQUIRE(s.handler->wait_frames(i));
+  }
+  BOOST_REQUIRE(send(*c, frame_kind::request, 1, bytes_of(10, 1)).ok());
+  busy.get_future().wait();
+  BOOST_REQUIRE(send(*c, frame_kind::request, 2, bytes_of(10, 2)).ok());
+  loop->stop();
+  std::this_thread::sleep_for(50ms); // longer than an end goes unnoticed
+  left.set_value();
+  BOOST_REQUIRE(s.handler->wait_closings(1));
+  BOOST_TEST(s.handler->frame_count() == 21u);
 }
 
 BOOST_AUTO_TEST_CASE(a_full_send_queue_is_busy_and_empties_again) {
